@@ -1,0 +1,112 @@
+//! The one error type: where in the pipeline, at which node, what is wrong with which values.
+
+use std::fmt;
+
+use serde::Serialize;
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Room of the pipeline that found the problem.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    Decode,
+    Import,
+    Infer,
+    Pass,
+    Schedule,
+    Loops,
+    Codegen,
+    Emit,
+    Run,
+    Io,
+}
+
+/// What sort of problem it is; decides what a user can do about it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// The model breaks the ONNX specification.
+    Malformed,
+    /// The model is right, and onnxc does not reach that part of ONNX yet.
+    Unsupported,
+    /// A flag, an input file or a size given by the user does not fit the model.
+    Usage,
+    /// An untrusted size exceeds the budget.
+    Budget,
+    /// The operating system refused.
+    Io,
+    /// A bug in onnxc: a verifier found what should not be.
+    Internal,
+}
+
+/// The ONNX node a problem belongs to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct NodeRef {
+    pub name: String,
+    pub domain: String,
+    pub op_type: String,
+    /// Version of the operator: the greatest `since_version` not above the model's opset, where known.
+    pub version: Option<u32>,
+    /// Position in the node list of its graph or function.
+    pub index: usize,
+    /// Types of the inputs, such as `x: f32[1, 3, s0]`.
+    pub inputs: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Error {
+    pub stage: Stage,
+    pub kind: Kind,
+    pub node: Option<Box<NodeRef>>,
+    pub message: String,
+}
+
+impl Error {
+    pub fn new(stage: Stage, kind: Kind, message: impl Into<String>) -> Error {
+        Error { stage, kind, node: None, message: message.into() }
+    }
+
+    pub fn malformed(stage: Stage, message: impl Into<String>) -> Error {
+        Error::new(stage, Kind::Malformed, message)
+    }
+
+    pub fn unsupported(stage: Stage, message: impl Into<String>) -> Error {
+        Error::new(stage, Kind::Unsupported, message)
+    }
+
+    pub fn internal(stage: Stage, message: impl Into<String>) -> Error {
+        Error::new(stage, Kind::Internal, message)
+    }
+
+    /// The error, said of `node` unless it names one already.
+    pub fn at(mut self, node: NodeRef) -> Error {
+        self.node.get_or_insert_with(|| Box::new(node));
+        self
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(node) = &self.node {
+            let domain = if node.domain.is_empty() { "ai.onnx" } else { &node.domain };
+            write!(f, "node {} `{}` ({domain}.{}", node.index, node.name, node.op_type)?;
+            if let Some(version) = node.version {
+                write!(f, " since {version}")?;
+            }
+            write!(f, ")")?;
+            if !node.inputs.is_empty() {
+                write!(f, " with {}", node.inputs.join(", "))?;
+            }
+            write!(f, ": ")?;
+        }
+        match self.kind {
+            Kind::Unsupported => write!(f, "not supported yet: ")?,
+            Kind::Internal => write!(f, "internal error in {:?}: ", self.stage)?,
+            _ => {}
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,333 @@
+//! The graph builder: every primitive enters a graph here, typed, with its known elements, and folded when
+//! its operands are constants.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result, Stage};
+use crate::graph::dim::product;
+use crate::graph::{
+    Constant, Def, Dim, Graph, MapFn, Node, Op, OriginId, RhsLayout, Sym, Symbol, Tensor, TensorType, Value,
+    ValueId,
+};
+use crate::graph::{DType, Input};
+use crate::infer::{infer, infer_known};
+use crate::interp;
+use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
+
+/// Results of at most this many elements are computed while building; larger ones are deferred constants.
+const FOLD_NOW: i64 = 4096;
+
+/// Appends nodes to a graph, all of one origin.
+pub struct Builder<'g> {
+    pub graph: &'g mut Graph,
+    pub origin: OriginId,
+}
+
+impl<'g> Builder<'g> {
+    pub fn new(graph: &'g mut Graph, origin: OriginId) -> Builder<'g> {
+        Builder { graph, origin }
+    }
+
+    pub fn ty(&self, value: ValueId) -> &TensorType {
+        self.graph.ty(value)
+    }
+
+    pub fn shape(&self, value: ValueId) -> Vec<Dim> {
+        self.ty(value).shape.clone()
+    }
+
+    pub fn dtype(&self, value: ValueId) -> DType {
+        self.ty(value).dtype
+    }
+
+    pub fn rank(&self, value: ValueId) -> usize {
+        self.ty(value).rank()
+    }
+
+    /// Elements of a small integer value as dims, where they are known at compile time.
+    pub fn known(&self, value: ValueId) -> Option<Arc<[Dim]>> {
+        self.graph.values[value].known.clone()
+    }
+
+    /// A fresh symbol, for a dim that nothing names.
+    pub fn fresh_symbol(&mut self) -> Sym {
+        let name = format!("?{}", self.graph.symbols.len());
+        self.graph.symbols.push(Symbol { name })
+    }
+
+    /// Declares the next graph input.
+    pub fn input(&mut self, name: &str, ty: TensorType, default: Option<Tensor>) -> ValueId {
+        let def = Def::Input(self.graph.inputs.len());
+        let value = self.graph.values.push(Value { name: name.to_string(), ty, def, known: None });
+        self.graph.inputs.push(Input { name: name.to_string(), value, default });
+        value
+    }
+
+    /// A constant.
+    pub fn constant(&mut self, tensor: Tensor) -> ValueId {
+        let ty = TensorType::new(tensor.dtype, tensor.shape.iter().map(|&size| Dim::from(size)).collect());
+        let known = known_elements(&tensor);
+        self.graph.values.push(Value {
+            name: String::new(),
+            ty,
+            def: Def::Const(Constant::Data(tensor)),
+            known,
+        })
+    }
+
+    /// A scalar constant of any numeric dtype or bool; `value` is rounded to it.
+    pub fn scalar(&mut self, dtype: DType, value: f64) -> ValueId {
+        let tensor = interp::cast(&Tensor::scalar(value), dtype, true);
+        self.constant(tensor)
+    }
+
+    /// An i64 vector constant.
+    pub fn i64s(&mut self, values: &[i64]) -> ValueId {
+        self.constant(Tensor::from_slice(&[values.len()], values))
+    }
+
+    /// Adds `op` over `inputs`; gives its results.
+    pub fn emit(&mut self, op: Op, inputs: &[ValueId]) -> Result<Vec<ValueId>> {
+        let types: Vec<&TensorType> = inputs.iter().map(|&value| self.graph.ty(value)).collect();
+        let results = infer(&op, &types)?;
+        if results.len() == 1
+            && let Some(folded) = self.fold(&op, inputs, &results[0])?
+        {
+            return Ok(vec![folded]);
+        }
+        let types: Vec<&TensorType> = inputs.iter().map(|&value| self.graph.ty(value)).collect();
+        let known: Vec<_> = inputs.iter().map(|&value| self.known(value)).collect();
+        let known = if results.len() == 1 { infer_known(&op, &types, &known, &results[0]) } else { None };
+        if let Some(elements) = &known
+            && let Some(values) = elements.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>()
+        {
+            let shape = results[0].static_shape().expect("known values have a static shape");
+            let tensor = interp::cast(&Tensor::from_slice(&shape, &values), results[0].dtype, true);
+            return Ok(vec![self.constant(tensor)]);
+        }
+        let node = self.graph.nodes.next_key();
+        let mut outputs = Vec::with_capacity(results.len());
+        for (at, ty) in results.into_iter().enumerate() {
+            let known = if at == 0 { known.clone() } else { None };
+            outputs.push(self.graph.values.push(Value {
+                name: String::new(),
+                ty,
+                def: Def::Node(node, at),
+                known,
+            }));
+        }
+        self.graph.nodes.push(Node {
+            op,
+            inputs: inputs.to_vec(),
+            outputs: outputs.clone(),
+            origin: self.origin,
+        });
+        self.graph.order.push(node);
+        Ok(outputs)
+    }
+
+    /// [`Builder::emit`] for an operation with one result.
+    pub fn emit1(&mut self, op: Op, inputs: &[ValueId]) -> Result<ValueId> {
+        Ok(self.emit(op, inputs)?[0])
+    }
+
+    fn fold(&mut self, op: &Op, inputs: &[ValueId], ty: &TensorType) -> Result<Option<ValueId>> {
+        if inputs.is_empty() || !inputs.iter().all(|&value| self.graph.is_constant(value)) {
+            return Ok(None);
+        }
+        if matches!(op, Op::Scan { .. }) || ty.static_shape().is_none() {
+            return Ok(None);
+        }
+        let Some(elements) = ty.elements().as_const() else { return Ok(None) };
+        let data: Option<Vec<&Tensor>> =
+            inputs.iter().map(|&value| self.graph.constant_data(value)).collect();
+        let largest =
+            inputs.iter().filter_map(|&value| self.graph.ty(value).elements().as_const()).max().unwrap_or(0);
+        if let Some(data) = data.filter(|_| elements <= FOLD_NOW && largest <= 16 * FOLD_NOW) {
+            let tensor = interp::eval(op, &data)?.remove(0);
+            return Ok(Some(self.constant(tensor)));
+        }
+        // A constant that grows (a broadcast, a window) is cheaper to read through its view.
+        if elements > largest.saturating_mul(2) {
+            return Ok(None);
+        }
+        let def = Def::Const(Constant::Deferred { op: Arc::new(op.clone()), inputs: inputs.to_vec() });
+        Ok(Some(self.graph.values.push(Value { name: String::new(), ty: ty.clone(), def, known: None })))
+    }
+
+    // Shorthands. Each checks nothing itself: `emit` infers and refuses.
+
+    pub fn unary(&mut self, function: UnaryFn, x: ValueId) -> Result<ValueId> {
+        self.emit1(Op::Map(MapFn::Unary(function)), &[x])
+    }
+
+    pub fn binary(&mut self, function: BinaryFn, a: ValueId, b: ValueId) -> Result<ValueId> {
+        self.emit1(Op::Map(MapFn::Binary(function)), &[a, b])
+    }
+
+    pub fn compare(&mut self, function: CompareFn, a: ValueId, b: ValueId) -> Result<ValueId> {
+        self.emit1(Op::Map(MapFn::Compare(function)), &[a, b])
+    }
+
+    pub fn select(&mut self, condition: ValueId, then: ValueId, otherwise: ValueId) -> Result<ValueId> {
+        self.emit1(Op::Map(MapFn::Select), &[condition, then, otherwise])
+    }
+
+    /// Conversion to `to`; the value itself when it has that type.
+    pub fn cast(&mut self, x: ValueId, to: DType) -> Result<ValueId> {
+        if self.dtype(x) == to {
+            return Ok(x);
+        }
+        self.emit1(Op::Map(MapFn::Cast { to, saturate: true }), &[x])
+    }
+
+    /// `function(x, value)` with a scalar constant of `x`'s dtype.
+    pub fn binary_scalar(&mut self, function: BinaryFn, x: ValueId, value: f64) -> Result<ValueId> {
+        let scalar = self.scalar(self.dtype(x), value);
+        self.binary(function, x, scalar)
+    }
+
+    pub fn reduce(&mut self, op: ReduceFn, x: ValueId, axes: &[usize]) -> Result<ValueId> {
+        let mut axes = axes.to_vec();
+        axes.sort_unstable();
+        axes.dedup();
+        if axes.is_empty() {
+            return Ok(x);
+        }
+        self.emit1(Op::Reduce { op, axes }, &[x])
+    }
+
+    /// Mean over `axes`, which stay with size 1: the sum times the reciprocal count, or divided by it for
+    /// integers.
+    pub fn mean(&mut self, x: ValueId, axes: &[usize]) -> Result<ValueId> {
+        let count = product(&axes.iter().map(|&axis| self.ty(x).shape[axis].clone()).collect::<Vec<_>>());
+        let sum = self.reduce(ReduceFn::Sum, x, axes)?;
+        match count.as_const() {
+            Some(count) => self.binary_scalar(BinaryFn::Div, sum, count as f64),
+            None => {
+                let count = self.dim_scalar(&count)?;
+                let count = self.cast(count, self.dtype(x))?;
+                self.binary(BinaryFn::Div, sum, count)
+            }
+        }
+    }
+
+    /// A dim's value as an i64 scalar.
+    pub fn dim_scalar(&mut self, dim: &Dim) -> Result<ValueId> {
+        let vector = self.emit1(Op::DimValues { dims: vec![dim.clone()] }, &[])?;
+        self.reshape(vector, vec![])
+    }
+
+    pub fn reshape(&mut self, x: ValueId, shape: Vec<Dim>) -> Result<ValueId> {
+        if self.ty(x).shape == shape {
+            return Ok(x);
+        }
+        self.emit1(Op::Reshape { shape }, &[x])
+    }
+
+    /// Removes axes of size 1.
+    pub fn squeeze(&mut self, x: ValueId, axes: &[usize]) -> Result<ValueId> {
+        let shape = self.shape(x);
+        for &axis in axes {
+            match shape.get(axis).map(Dim::as_const) {
+                Some(Some(1) | None) => {}
+                _ => {
+                    return Err(Error::malformed(
+                        Stage::Infer,
+                        format!("squeeze of axis {axis} of shape {shape:?}"),
+                    ));
+                }
+            }
+        }
+        let kept = (0..shape.len()).filter(|axis| !axes.contains(axis)).map(|axis| shape[axis].clone());
+        self.reshape(x, kept.collect())
+    }
+
+    /// Inserts an axis of size 1 before each of `axes`, which are positions in the result, sorted.
+    pub fn unsqueeze(&mut self, x: ValueId, axes: &[usize]) -> Result<ValueId> {
+        let mut shape = self.shape(x);
+        for &axis in axes {
+            if axis > shape.len() {
+                return Err(Error::malformed(
+                    Stage::Infer,
+                    format!("unsqueeze at axis {axis} of shape {shape:?}"),
+                ));
+            }
+            shape.insert(axis, Dim::ONE);
+        }
+        self.reshape(x, shape)
+    }
+
+    pub fn transpose(&mut self, x: ValueId, perm: &[usize]) -> Result<ValueId> {
+        if perm.iter().enumerate().all(|(at, &axis)| at == axis) {
+            return Ok(x);
+        }
+        self.emit1(Op::Transpose { perm: perm.to_vec() }, &[x])
+    }
+
+    pub fn expand(&mut self, x: ValueId, shape: Vec<Dim>) -> Result<ValueId> {
+        if self.ty(x).shape == shape {
+            return Ok(x);
+        }
+        self.emit1(Op::Expand { shape }, &[x])
+    }
+
+    /// `size` elements from `start` along one axis, with step 1.
+    pub fn slice_axis(&mut self, x: ValueId, axis: usize, start: Dim, size: Dim) -> Result<ValueId> {
+        let mut sizes = self.shape(x);
+        if start == Dim::ZERO && sizes.get(axis) == Some(&size) {
+            return Ok(x);
+        }
+        let mut starts = vec![Dim::ZERO; sizes.len()];
+        let steps = vec![1; sizes.len()];
+        match sizes.get_mut(axis) {
+            Some(slot) => (*slot, starts[axis]) = (size, start),
+            None => {
+                return Err(Error::malformed(Stage::Infer, format!("slice of axis {axis} of {}", self.ty(x))));
+            }
+        }
+        self.emit1(Op::Slice { starts, steps, sizes }, &[x])
+    }
+
+    pub fn pad(&mut self, x: ValueId, fill: ValueId, lo: Vec<Dim>, hi: Vec<Dim>) -> Result<ValueId> {
+        if lo.iter().chain(&hi).all(|pad| *pad == Dim::ZERO) {
+            return Ok(x);
+        }
+        self.emit1(Op::Pad { lo, hi }, &[x, fill])
+    }
+
+    pub fn concat(&mut self, values: &[ValueId], axis: usize) -> Result<ValueId> {
+        match values {
+            [only] => Ok(*only),
+            _ => self.emit1(Op::Concat { axis }, values),
+        }
+    }
+
+    /// Product of `[batch.., m, k]` and `[batch.., k, n]` with equal ranks; batch axes broadcast.
+    pub fn matmul(&mut self, a: ValueId, b: ValueId) -> Result<ValueId> {
+        let batch = self.rank(a).saturating_sub(2);
+        self.emit1(Op::Contract { batch, m: 1, k: 1, rhs: RhsLayout::Plain }, &[a, b])
+    }
+
+    pub fn iota(&mut self, shape: Vec<Dim>, axis: usize) -> Result<ValueId> {
+        self.emit1(Op::Iota { shape, axis }, &[])
+    }
+}
+
+/// The elements of a small integer or bool tensor, or of a small float tensor that holds integers only.
+fn known_elements(tensor: &Tensor) -> Option<Arc<[Dim]>> {
+    if tensor.len() > crate::infer::MAX_KNOWN {
+        return None;
+    }
+    if let Some(values) = tensor.to_i64s() {
+        return Some(values.into_iter().map(Dim::from).collect());
+    }
+    let exact = |value: f64| {
+        (value.fract() == 0.0 && value.abs() < 1e15 && (value != 0.0 || value.is_sign_positive()))
+            .then_some(Dim::from(value as i64))
+    };
+    match tensor.dtype {
+        DType::F32 | DType::F64 => tensor.to_f64s()?.into_iter().map(exact).collect(),
+        _ => None,
+    }
+}

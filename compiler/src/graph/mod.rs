@@ -1,0 +1,198 @@
+//! The tensor IR: a graph of primitives over typed, symbolically shaped values.
+//!
+//! Every value is defined once, by an input, a constant or a node; `order` is a topological order of
+//! the live nodes. Passes change nodes in place and rebuild `order`; dead nodes simply leave it. This room
+//! holds the data structure, its text form and its verifier. It knows no ONNX operator.
+
+pub mod build;
+pub mod dim;
+pub mod dtype;
+pub mod op;
+pub mod tensor;
+
+use std::sync::Arc;
+
+use cranelift_entity::{PrimaryMap, entity_impl};
+
+pub use build::Builder;
+pub use dim::{Dim, Sym};
+pub use dtype::DType;
+pub use op::{MapFn, Op, RhsLayout};
+pub use tensor::Tensor;
+
+/// A value: an edge of the dataflow graph.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ValueId(u32);
+entity_impl!(ValueId, "v");
+
+/// A node: one application of a primitive.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(u32);
+entity_impl!(NodeId, "n");
+
+/// An ONNX node that primitives come from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct OriginId(u32);
+entity_impl!(OriginId, "o");
+
+/// Element type and symbolic shape of a value.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct TensorType {
+    pub dtype: DType,
+    pub shape: Vec<Dim>,
+}
+
+impl TensorType {
+    pub fn new(dtype: DType, shape: Vec<Dim>) -> TensorType {
+        TensorType { dtype, shape }
+    }
+
+    pub fn rank(&self) -> usize {
+        self.shape.len()
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> Dim {
+        dim::product(&self.shape)
+    }
+
+    /// Bytes of a contiguous buffer of this type.
+    pub fn bytes(&self) -> Dim {
+        self.elements() * Dim::from(self.dtype.size())
+    }
+
+    /// The shape, when no dim is symbolic.
+    pub fn static_shape(&self) -> Option<Vec<usize>> {
+        self.shape.iter().map(|dim| dim.as_const().and_then(|value| usize::try_from(value).ok())).collect()
+    }
+}
+
+/// Text form: `f32[1, 3, s0, 224]`.
+impl std::fmt::Display for TensorType {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}{:?}", self.dtype, self.shape)
+    }
+}
+
+/// Where a value comes from.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Def {
+    /// Graph input number.
+    Input(usize),
+    Const(Constant),
+    /// Output number of a node.
+    Node(NodeId, usize),
+}
+
+/// A value known at compile time. Large constants that passes transform stay deferred: they are computed
+/// one at a time when the object is written, so a model's weights are never in memory twice.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Constant {
+    Data(Tensor),
+    /// `op` applied to constant values of the same graph; evaluated by `interp::constant`.
+    Deferred {
+        op: Arc<Op>,
+        inputs: Vec<ValueId>,
+    },
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Value {
+    /// The ONNX name where there is one, for messages and profiles; may be empty, need not be unique.
+    pub name: String,
+    pub ty: TensorType,
+    pub def: Def,
+    /// Elements, in row-major order, of a small integer tensor (or of a float tensor that holds integers)
+    /// that is made of constants and dims; this is how exported shape arithmetic disappears.
+    pub known: Option<Arc<[Dim]>>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Node {
+    pub op: Op,
+    pub inputs: Vec<ValueId>,
+    pub outputs: Vec<ValueId>,
+    pub origin: OriginId,
+}
+
+/// The ONNX node behind primitives.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// Node name, or `OpType_index` where the model gives none.
+    pub name: String,
+    pub op_type: String,
+    /// Position in the model's (or function's) node list.
+    pub index: usize,
+}
+
+/// A symbolic dimension.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Symbol {
+    /// `dim_param` of the model, or `?N` for a dim without a name.
+    pub name: String,
+}
+
+/// A graph input.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Input {
+    pub name: String,
+    pub value: ValueId,
+    /// The initializer of the same name: what a caller that passes nothing gets.
+    pub default: Option<Tensor>,
+}
+
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Graph {
+    pub name: String,
+    pub symbols: PrimaryMap<Sym, Symbol>,
+    pub values: PrimaryMap<ValueId, Value>,
+    pub nodes: PrimaryMap<NodeId, Node>,
+    pub origins: PrimaryMap<OriginId, Origin>,
+    /// Live nodes in a topological order.
+    pub order: Vec<NodeId>,
+    pub inputs: Vec<Input>,
+    /// (ONNX name, value)
+    pub outputs: Vec<(String, ValueId)>,
+    /// `metadata_props` of the model.
+    pub metadata: Vec<(String, String)>,
+}
+
+impl Graph {
+    pub fn ty(&self, value: ValueId) -> &TensorType {
+        &self.values[value].ty
+    }
+
+    /// The node that computes a value; `None` for inputs and constants.
+    pub fn producer(&self, value: ValueId) -> Option<NodeId> {
+        match self.values[value].def {
+            Def::Node(node, _) => Some(node),
+            _ => None,
+        }
+    }
+
+    pub fn is_constant(&self, value: ValueId) -> bool {
+        matches!(self.values[value].def, Def::Const(_))
+    }
+
+    /// The data of a constant that is not deferred.
+    pub fn constant_data(&self, value: ValueId) -> Option<&Tensor> {
+        match &self.values[value].def {
+            Def::Const(Constant::Data(tensor)) => Some(tensor),
+            _ => None,
+        }
+    }
+
+    /// For every value, how often live nodes and graph outputs use it.
+    pub fn use_counts(&self) -> cranelift_entity::SecondaryMap<ValueId, u32> {
+        let mut counts = cranelift_entity::SecondaryMap::new();
+        for &node in &self.order {
+            for &input in &self.nodes[node].inputs {
+                counts[input] += 1;
+            }
+        }
+        for (_, value) in &self.outputs {
+            counts[*value] += 1;
+        }
+        counts
+    }
+}

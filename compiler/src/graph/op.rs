@@ -1,0 +1,146 @@
+//! The closed set of primitives. Below the operator table nothing else exists: passes, schedule and
+//! loops never see an ONNX operator name.
+//!
+//! Every primitive states its shape rule here; `graph::build` enforces it and `graph::verify` rechecks.
+
+use crate::graph::{DType, Dim, Graph};
+pub use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
+
+/// What one element of a [`Op::Map`] computes from one element of each input.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MapFn {
+    /// `(x: T) -> T`; the `is*` functions give bool.
+    Unary(UnaryFn),
+    /// `(a: T, b: T) -> T`
+    Binary(BinaryFn),
+    /// `(a: T, b: T) -> bool`
+    Compare(CompareFn),
+    /// `(condition: bool, then: T, otherwise: T) -> T`
+    Select,
+    /// `(x: T) -> to`. Floats to integers truncate and, like C on x86-64 out of range, are unspecified;
+    /// to bool: `x != 0`. `saturate` applies to the 8-bit and smaller floats (ONNX `Cast.saturate`).
+    Cast { to: DType, saturate: bool },
+    /// `(x: T) -> to`: the same bits; both types have one size.
+    Bitcast { to: DType },
+}
+
+/// Layout of the right-hand operand of [`Op::Contract`].
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum RhsLayout {
+    /// `[batch.., k.., n]`
+    Plain,
+    /// Column panels as [`Op::Pack`] makes them: `[batch.., ceil(n/nr), k.., nr]`; `n` is the true count.
+    Panels { nr: usize, n: Dim },
+}
+
+/// How [`Op::ScatterElements`] and [`Op::ScatterNd`] combine an update with what is there.
+pub type ScatterFn = Option<BinaryFn>;
+
+/// A primitive operation of the tensor IR.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Op {
+    /// Elementwise function of 1 to 3 inputs, broadcast against each other as in NumPy.
+    Map(MapFn),
+    /// `x` reduced over `axes` (sorted, distinct), which stay with size 1. An empty axis gives the identity.
+    Reduce { op: ReduceFn, axes: Vec<usize> },
+    /// Index along `axis` of the first (`last`: last) extreme element, i64; the axis stays with size 1.
+    ArgReduce { max: bool, axis: usize, last: bool },
+    /// `out[b.., m.., n] = sum over k.. of lhs[b.., m.., k..] * rhs[b.., k.., n]`.
+    ///
+    /// `lhs` has `batch + m + k` axes, `rhs` `batch + k + 1` in the plain layout. Batch axes broadcast
+    /// (size 1 against n). Floats accumulate in their own type (f16 and bf16 in f32), integers wrap.
+    /// A convolution is a `Contract` whose `lhs` is a [`Op::Window`] with `k` = kernel axes + channels.
+    Contract { batch: usize, m: usize, k: usize, rhs: RhsLayout },
+    /// `[batch.., k.., n] -> [batch.., ceil(n/nr), k.., nr]`, zero-filled: the panel layout of a
+    /// contraction's right-hand side. `k` counts the axes between.
+    Pack { batch: usize, k: usize, nr: usize },
+    /// The same elements in row-major order under another shape.
+    Reshape { shape: Vec<Dim> },
+    /// `out.shape[i] = in.shape[perm[i]]`
+    Transpose { perm: Vec<usize> },
+    /// NumPy broadcast of the input to `shape`.
+    Expand { shape: Vec<Dim> },
+    /// `out[i..] = in[starts + i*steps ..]`, one entry per axis; `sizes` is the result's shape. Steps may
+    /// be negative; every index read lies inside the input.
+    Slice { starts: Vec<Dim>, steps: Vec<i64>, sizes: Vec<Dim> },
+    /// Inputs `(x, fill)`: `lo`/`hi` elements of the scalar `fill` before/after each axis; never negative.
+    Pad { lo: Vec<Dim>, hi: Vec<Dim> },
+    /// One or more inputs joined along `axis`.
+    Concat { axis: usize },
+    /// Sliding windows over the axes `first..first+kernel.len()`, without padding:
+    /// `[lead.., s.., tail..] -> [lead.., out.., kernel.., tail..]` with
+    /// `out = (s - (kernel-1)*dilation - 1) / stride + 1`, and
+    /// `result[l.., o.., k.., t..] = in[l.., o*stride + k*dilation .., t..]`. A view: it copies nothing.
+    Window { first: usize, kernel: Vec<usize>, strides: Vec<usize>, dilations: Vec<usize> },
+    /// Inputs `(data, indices)`, ONNX `Gather`: `data.shape[..axis] ++ indices.shape ++ data.shape[axis+1..]`.
+    /// Indices are i32 or i64, negative ones count from the end; out of range is a run-time error.
+    Gather { axis: usize },
+    /// Inputs `(data, indices)`, ONNX `GatherElements`; the result has the shape of `indices`.
+    GatherElements { axis: usize },
+    /// Inputs `(data, indices)`, ONNX `GatherND`.
+    GatherNd { batch: usize },
+    /// Inputs `(data, indices, updates)`, ONNX `ScatterElements`.
+    ScatterElements { axis: usize, combine: ScatterFn },
+    /// Inputs `(data, indices, updates)`, ONNX `ScatterND`.
+    ScatterNd { combine: ScatterFn },
+    /// No inputs: the index along `axis`, as i64, in a tensor of `shape`.
+    Iota { shape: Vec<Dim>, axis: usize },
+    /// No inputs: the run-time values of `dims`, as an i64 vector.
+    DimValues { dims: Vec<Dim> },
+    /// Running combination along `axis`: `cumsum`, `cumprod` and their kin.
+    Cumulate { op: ReduceFn, axis: usize, exclusive: bool, reverse: bool },
+    /// A loop over time: `body` runs `trip` times.
+    ///
+    /// Inputs: `states` initial states, `scans` scanned tensors `[trip, ..]`, then captures (passed
+    /// whole to every iteration). Body inputs: states, one slice `[..]` of each scanned tensor, captures.
+    /// Body outputs: next states, then one element per stacked output. Results: final states, then
+    /// stacked outputs `[trip, ..]`. `reverse[i]` runs scanned input or stacked output `i` (scans first)
+    /// from its end.
+    Scan { body: Box<Graph>, trip: Dim, states: usize, scans: usize, reverse: Vec<bool> },
+}
+
+impl Op {
+    /// Name in the text form, in `inspect` and in profiles.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Map(MapFn::Unary(function)) => function.name(),
+            Op::Map(MapFn::Binary(function)) => function.name(),
+            Op::Map(MapFn::Compare(function)) => function.name(),
+            Op::Map(MapFn::Select) => "select",
+            Op::Map(MapFn::Cast { .. }) => "cast",
+            Op::Map(MapFn::Bitcast { .. }) => "bitcast",
+            Op::Reduce { .. } => "reduce",
+            Op::ArgReduce { .. } => "argreduce",
+            Op::Contract { .. } => "contract",
+            Op::Pack { .. } => "pack",
+            Op::Reshape { .. } => "reshape",
+            Op::Transpose { .. } => "transpose",
+            Op::Expand { .. } => "expand",
+            Op::Slice { .. } => "slice",
+            Op::Pad { .. } => "pad",
+            Op::Concat { .. } => "concat",
+            Op::Window { .. } => "window",
+            Op::Gather { .. } => "gather",
+            Op::GatherElements { .. } => "gather_elements",
+            Op::GatherNd { .. } => "gather_nd",
+            Op::ScatterElements { .. } => "scatter_elements",
+            Op::ScatterNd { .. } => "scatter_nd",
+            Op::Iota { .. } => "iota",
+            Op::DimValues { .. } => "dim_values",
+            Op::Cumulate { .. } => "cumulate",
+            Op::Scan { .. } => "scan",
+        }
+    }
+
+    /// Whether the result only rearranges elements of the input, with addresses affine in the index.
+    pub fn is_view(&self) -> bool {
+        matches!(
+            self,
+            Op::Reshape { .. }
+                | Op::Transpose { .. }
+                | Op::Expand { .. }
+                | Op::Slice { .. }
+                | Op::Window { .. }
+        )
+    }
+}

@@ -1,0 +1,114 @@
+//! Dense tensor values: constants of the graph, and what the reference evaluator computes.
+
+use bytes::Bytes;
+
+use crate::graph::DType;
+
+/// A dense tensor in row-major order, little endian, one element per [`DType::size`] bytes (sub-byte types
+/// unpacked, one per byte; bools 0 or 1). The data may be a slice of a mapped model file.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tensor {
+    pub dtype: DType,
+    pub shape: Vec<usize>,
+    pub data: Bytes,
+}
+
+/// Rust types that are the element of a dtype.
+pub trait Element: Copy + Send + Sync + 'static {
+    const DTYPE: DType;
+    fn read(bytes: &[u8]) -> Self;
+    fn write(self, out: &mut Vec<u8>);
+}
+
+macro_rules! elements {
+    ($($rust:ty => $dtype:ident),*) => {$(
+        impl Element for $rust {
+            const DTYPE: DType = DType::$dtype;
+            fn read(bytes: &[u8]) -> Self {
+                <$rust>::from_le_bytes(bytes.try_into().expect("chunks have the element's size"))
+            }
+            fn write(self, out: &mut Vec<u8>) {
+                out.extend_from_slice(&self.to_le_bytes());
+            }
+        }
+    )*};
+}
+elements!(f32 => F32, f64 => F64, i8 => I8, i16 => I16, i32 => I32, i64 => I64, u8 => U8, u16 => U16,
+    u32 => U32, u64 => U64, half::f16 => F16, half::bf16 => BF16);
+
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+    fn read(bytes: &[u8]) -> Self {
+        bytes[0] != 0
+    }
+    fn write(self, out: &mut Vec<u8>) {
+        out.push(u8::from(self));
+    }
+}
+
+impl Tensor {
+    /// A tensor over `data`, whose length must be the product of `shape` times the element size.
+    pub fn new(dtype: DType, shape: Vec<usize>, data: Bytes) -> Tensor {
+        let tensor = Tensor { dtype, shape, data };
+        assert_eq!(
+            tensor.data.len(),
+            tensor.len() * dtype.size(),
+            "data of a {dtype} tensor {:?}",
+            tensor.shape
+        );
+        tensor
+    }
+
+    pub fn from_slice<T: Element>(shape: &[usize], values: &[T]) -> Tensor {
+        let mut data = Vec::with_capacity(std::mem::size_of_val(values));
+        values.iter().for_each(|value| value.write(&mut data));
+        Tensor::new(T::DTYPE, shape.to_vec(), Bytes::from(data))
+    }
+
+    pub fn scalar<T: Element>(value: T) -> Tensor {
+        Tensor::from_slice(&[], &[value])
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The elements; `T` must be the element of the tensor's dtype.
+    pub fn values<T: Element>(&self) -> Vec<T> {
+        assert_eq!(T::DTYPE, self.dtype);
+        self.data.chunks_exact(self.dtype.size()).map(T::read).collect()
+    }
+
+    /// The elements of an integer or bool tensor as i64 (u64 wraps); `None` for other types.
+    pub fn to_i64s(&self) -> Option<Vec<i64>> {
+        Some(match self.dtype {
+            DType::I64 => self.values(),
+            DType::U64 => self.values::<u64>().into_iter().map(|v| v as i64).collect(),
+            DType::I32 => self.values::<i32>().into_iter().map(i64::from).collect(),
+            DType::U32 => self.values::<u32>().into_iter().map(i64::from).collect(),
+            DType::I16 => self.values::<i16>().into_iter().map(i64::from).collect(),
+            DType::U16 => self.values::<u16>().into_iter().map(i64::from).collect(),
+            DType::I8 => self.values::<i8>().into_iter().map(i64::from).collect(),
+            DType::U8 | DType::U4 | DType::U2 => self.data.iter().map(|&v| i64::from(v)).collect(),
+            DType::I4 | DType::I2 => self.data.iter().map(|&v| i64::from(v as i8)).collect(),
+            DType::Bool => self.data.iter().map(|&v| i64::from(v != 0)).collect(),
+            _ => return None,
+        })
+    }
+
+    /// The elements of an f32, f64, f16 or bf16 tensor as f64; `None` for other types.
+    pub fn to_f64s(&self) -> Option<Vec<f64>> {
+        Some(match self.dtype {
+            DType::F32 => self.values::<f32>().into_iter().map(f64::from).collect(),
+            DType::F64 => self.values(),
+            DType::F16 => self.values::<half::f16>().into_iter().map(f64::from).collect(),
+            DType::BF16 => self.values::<half::bf16>().into_iter().map(f64::from).collect(),
+            _ => return None,
+        })
+    }
+}

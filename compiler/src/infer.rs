@@ -1,0 +1,662 @@
+//! Type inference of the primitives: result types from operand types, and the elements of small integer
+//! tensors as symbolic dims ("known values"), so that exported shape arithmetic disappears.
+//!
+//! This is the only place that states a primitive's shape rule in code. Operator rows need no rule of their
+//! own: their lowering emits primitives, and each is inferred as it is emitted.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result, Stage};
+use crate::graph::dim::product;
+use crate::graph::{DType, Dim, MapFn, Op, RhsLayout, TensorType};
+use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
+
+fn fail<T>(message: impl Into<String>) -> Result<T> {
+    Err(Error::malformed(Stage::Infer, message))
+}
+
+/// Broadcast of two dims. Symbolic dims that differ are taken to agree at run time only when one of
+/// them is a constant other than 1; then that constant is the result.
+pub fn broadcast_dim(a: &Dim, b: &Dim) -> Result<Dim> {
+    match (a.as_const(), b.as_const()) {
+        _ if a == b => Ok(a.clone()),
+        (Some(1), _) => Ok(b.clone()),
+        (_, Some(1)) => Ok(a.clone()),
+        (Some(x), Some(y)) => fail(format!("dims {x} and {y} do not broadcast")),
+        (Some(_), None) => Ok(a.clone()),
+        (None, Some(_)) => Ok(b.clone()),
+        (None, None) => Err(Error::unsupported(
+            Stage::Infer,
+            format!("broadcast of the unequal symbolic dims {a} and {b}"),
+        )),
+    }
+}
+
+/// NumPy broadcast of shapes.
+pub fn broadcast_shapes(shapes: &[&[Dim]]) -> Result<Vec<Dim>> {
+    let rank = shapes.iter().map(|shape| shape.len()).max().unwrap_or(0);
+    let mut out = vec![Dim::ONE; rank];
+    for shape in shapes {
+        let lead = rank - shape.len();
+        for (axis, dim) in shape.iter().enumerate() {
+            out[lead + axis] = broadcast_dim(&out[lead + axis], dim).map_err(|error| Error {
+                message: format!("{} (shapes {shapes:?})", error.message),
+                ..error
+            })?;
+        }
+    }
+    Ok(out)
+}
+
+fn check_axis(axis: usize, ty: &TensorType) -> Result<()> {
+    if axis < ty.rank() { Ok(()) } else { fail(format!("axis {axis} of a tensor of type {ty}")) }
+}
+
+fn arity(op: &Op, inputs: &[&TensorType], wanted: usize) -> Result<()> {
+    if inputs.len() == wanted {
+        Ok(())
+    } else {
+        fail(format!("{} takes {wanted} inputs, not {}", op.name(), inputs.len()))
+    }
+}
+
+/// Types of an operation's results.
+pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
+    let one = |dtype: DType, shape: Vec<Dim>| Ok(vec![TensorType { dtype, shape }]);
+    match op {
+        Op::Map(function) => {
+            let shapes: Vec<&[Dim]> = inputs.iter().map(|ty| ty.shape.as_slice()).collect();
+            one(infer_map(op, *function, inputs)?, broadcast_shapes(&shapes)?)
+        }
+        Op::Reduce { op: function, axes } => {
+            arity(op, inputs, 1)?;
+            let ty = inputs[0];
+            if matches!(function, ReduceFn::And | ReduceFn::Or) != (ty.dtype == DType::Bool) {
+                return fail(format!("reduce {function} of {ty}"));
+            }
+            let mut shape = ty.shape.clone();
+            for &axis in axes {
+                check_axis(axis, ty)?;
+                shape[axis] = Dim::ONE;
+            }
+            one(ty.dtype, shape)
+        }
+        Op::ArgReduce { axis, .. } => {
+            arity(op, inputs, 1)?;
+            check_axis(*axis, inputs[0])?;
+            let mut shape = inputs[0].shape.clone();
+            shape[*axis] = Dim::ONE;
+            one(DType::I64, shape)
+        }
+        Op::Contract { batch, m, k, rhs } => {
+            arity(op, inputs, 2)?;
+            let (a, b) = (inputs[0], inputs[1]);
+            if a.dtype != b.dtype {
+                return fail(format!("contraction of {a} with {b}"));
+            }
+            let b_rank = match rhs {
+                RhsLayout::Plain => batch + k + 1,
+                RhsLayout::Panels { .. } => batch + k + 2,
+            };
+            if a.rank() != batch + m + k || b.rank() != b_rank {
+                return fail(format!(
+                    "contraction over {batch} batch, {m} row and {k} inner axes of {a} with {b}"
+                ));
+            }
+            let (b_inner, n) = match rhs {
+                RhsLayout::Plain => (&b.shape[*batch..batch + k], b.shape[batch + k].clone()),
+                RhsLayout::Panels { n, .. } => (&b.shape[batch + 1..batch + 1 + k], n.clone()),
+            };
+            for (x, y) in a.shape[batch + m..].iter().zip(b_inner) {
+                if x != y && (x.is_const() == y.is_const()) {
+                    return fail(format!("inner dims {x} and {y} of a product differ ({a} with {b})"));
+                }
+            }
+            let mut shape = broadcast_shapes(&[&a.shape[..*batch], &b.shape[..*batch]])?;
+            shape.extend_from_slice(&a.shape[*batch..batch + m]);
+            shape.push(n);
+            one(a.dtype, shape)
+        }
+        Op::Pack { batch, k, nr } => {
+            arity(op, inputs, 1)?;
+            let ty = inputs[0];
+            if ty.rank() != batch + k + 1 || *nr == 0 {
+                return fail(format!("pack of {ty} with {batch} batch and {k} inner axes"));
+            }
+            let mut shape = ty.shape[..*batch].to_vec();
+            shape.push(ty.shape[batch + k].ceil_div(&Dim::from(*nr)).expect("nr is not zero"));
+            shape.extend_from_slice(&ty.shape[*batch..batch + k]);
+            shape.push(Dim::from(*nr));
+            one(ty.dtype, shape)
+        }
+        Op::Reshape { shape } => {
+            arity(op, inputs, 1)?;
+            let (from, to) = (inputs[0].elements(), product(shape));
+            if let (Some(a), Some(b)) = (from.as_const(), to.as_const())
+                && a != b
+            {
+                return fail(format!("reshape of {} ({a} elements) to {shape:?} ({b} elements)", inputs[0]));
+            }
+            one(inputs[0].dtype, shape.clone())
+        }
+        Op::Transpose { perm } => {
+            arity(op, inputs, 1)?;
+            let ty = inputs[0];
+            let mut sorted = perm.clone();
+            sorted.sort_unstable();
+            if sorted != (0..ty.rank()).collect::<Vec<_>>() {
+                return fail(format!("permutation {perm:?} of the axes of {ty}"));
+            }
+            one(ty.dtype, perm.iter().map(|&axis| ty.shape[axis].clone()).collect())
+        }
+        Op::Expand { shape } => {
+            arity(op, inputs, 1)?;
+            let ty = inputs[0];
+            let fits = ty.rank() <= shape.len()
+                && ty.shape.iter().rev().zip(shape.iter().rev()).all(|(from, to)| {
+                    from == to || from.as_const() == Some(1) || !(from.is_const() && to.is_const())
+                });
+            if !fits {
+                return fail(format!("{ty} does not broadcast to {shape:?}"));
+            }
+            one(ty.dtype, shape.clone())
+        }
+        Op::Slice { starts, steps, sizes } => {
+            arity(op, inputs, 1)?;
+            let ty = inputs[0];
+            if [starts.len(), steps.len(), sizes.len()] != [ty.rank(); 3] {
+                return fail(format!("slice of {ty} needs one entry per axis"));
+            }
+            for axis in 0..ty.rank() {
+                if let (Some(start), Some(size), Some(extent)) =
+                    (starts[axis].as_const(), sizes[axis].as_const(), ty.shape[axis].as_const())
+                {
+                    let last = start.saturating_add(size.saturating_sub(1).saturating_mul(steps[axis]));
+                    let inside = |index: i64| (0..extent).contains(&index);
+                    if size < 0 || (size > 0 && !(inside(start) && inside(last))) {
+                        return fail(format!("slice of axis {axis} of {ty}: {size} elements from {start}"));
+                    }
+                }
+            }
+            one(ty.dtype, sizes.clone())
+        }
+        Op::Pad { lo, hi } => {
+            arity(op, inputs, 2)?;
+            let ty = inputs[0];
+            if lo.len() != ty.rank()
+                || hi.len() != ty.rank()
+                || inputs[1].dtype != ty.dtype
+                || inputs[1].rank() != 0
+            {
+                return fail(format!("pad of {ty} by {lo:?} and {hi:?} with {}", inputs[1]));
+            }
+            if lo.iter().chain(hi).any(|pad| pad.as_const().is_some_and(|value| value < 0)) {
+                return fail(format!("negative pads {lo:?}, {hi:?}"));
+            }
+            let shape = ty
+                .shape
+                .iter()
+                .zip(lo.iter().zip(hi))
+                .map(|(dim, (lo, hi))| dim.clone() + lo.clone() + hi.clone());
+            one(ty.dtype, shape.collect())
+        }
+        Op::Concat { axis } => {
+            let Some(first) = inputs.first() else { return fail("concatenation of nothing") };
+            check_axis(*axis, first)?;
+            let mut shape = first.shape.clone();
+            for ty in &inputs[1..] {
+                if ty.dtype != first.dtype || ty.rank() != first.rank() {
+                    return fail(format!("concatenation of {first} and {ty}"));
+                }
+                for (at, dim) in ty.shape.iter().enumerate() {
+                    if at == *axis {
+                        shape[at] = shape[at].clone() + dim.clone();
+                    } else if shape[at] != *dim {
+                        if shape[at].is_const() && dim.is_const() {
+                            return fail(format!("concatenation along axis {axis} of {first} and {ty}"));
+                        } else if dim.is_const() {
+                            shape[at] = dim.clone();
+                        }
+                    }
+                }
+            }
+            one(first.dtype, shape)
+        }
+        Op::Window { first, kernel, strides, dilations } => {
+            arity(op, inputs, 1)?;
+            let ty = inputs[0];
+            let rank = kernel.len();
+            if first + rank > ty.rank() || strides.len() != rank || dilations.len() != rank {
+                return fail(format!("window {kernel:?} over {ty}"));
+            }
+            let mut shape = ty.shape[..*first].to_vec();
+            for at in 0..rank {
+                if strides[at] == 0 || kernel[at] == 0 || dilations[at] == 0 {
+                    return fail("a window's kernel, strides and dilations must be positive");
+                }
+                let reach = (kernel[at] - 1) * dilations[at] + 1;
+                let room = ty.shape[first + at].clone() - Dim::from(reach);
+                if room.as_const().is_some_and(|room| room < 0) {
+                    return fail(format!("a window of {reach} does not fit axis {} of {ty}", first + at));
+                }
+                let steps = room.floor_div(&Dim::from(strides[at])).expect("strides are positive");
+                shape.push(steps + Dim::ONE);
+            }
+            shape.extend(kernel.iter().map(|&size| Dim::from(size)));
+            shape.extend_from_slice(&ty.shape[first + rank..]);
+            one(ty.dtype, shape)
+        }
+        Op::Gather { axis } => {
+            arity(op, inputs, 2)?;
+            check_axis(*axis, inputs[0])?;
+            check_indices(inputs[1])?;
+            let mut shape = inputs[0].shape[..*axis].to_vec();
+            shape.extend_from_slice(&inputs[1].shape);
+            shape.extend_from_slice(&inputs[0].shape[axis + 1..]);
+            one(inputs[0].dtype, shape)
+        }
+        Op::GatherElements { axis } => {
+            arity(op, inputs, 2)?;
+            check_axis(*axis, inputs[0])?;
+            check_indices(inputs[1])?;
+            if inputs[0].rank() != inputs[1].rank() {
+                return fail(format!("gather_elements of {} by {}", inputs[0], inputs[1]));
+            }
+            one(inputs[0].dtype, inputs[1].shape.clone())
+        }
+        Op::GatherNd { batch } => {
+            arity(op, inputs, 2)?;
+            check_indices(inputs[1])?;
+            let (data, indices) = (inputs[0], inputs[1]);
+            let Some(depth) = indices.shape.last().and_then(Dim::as_const) else {
+                return Err(Error::unsupported(Stage::Infer, format!("gather_nd with indices {indices}")));
+            };
+            let depth = depth as usize;
+            if *batch >= indices.rank() || batch + depth > data.rank() {
+                return fail(format!("gather_nd of {data} by {indices} with {batch} batch axes"));
+            }
+            let mut shape = indices.shape[..indices.rank() - 1].to_vec();
+            shape.extend_from_slice(&data.shape[batch + depth..]);
+            one(data.dtype, shape)
+        }
+        Op::ScatterElements { axis, .. } => {
+            arity(op, inputs, 3)?;
+            check_axis(*axis, inputs[0])?;
+            check_indices(inputs[1])?;
+            if inputs[1].shape.len() != inputs[0].rank() || inputs[1].shape != inputs[2].shape {
+                return fail(format!(
+                    "scatter_elements of {} into {} at {}",
+                    inputs[2], inputs[0], inputs[1]
+                ));
+            }
+            one(inputs[0].dtype, inputs[0].shape.clone())
+        }
+        Op::ScatterNd { .. } => {
+            arity(op, inputs, 3)?;
+            check_indices(inputs[1])?;
+            let depth = inputs[1].shape.last().and_then(Dim::as_const);
+            match depth {
+                Some(depth) if depth as usize <= inputs[0].rank() => {}
+                _ => return fail(format!("scatter_nd into {} at {}", inputs[0], inputs[1])),
+            }
+            one(inputs[0].dtype, inputs[0].shape.clone())
+        }
+        Op::Iota { shape, axis } => {
+            arity(op, inputs, 0)?;
+            if *axis >= shape.len() {
+                return fail(format!("iota along axis {axis} of {shape:?}"));
+            }
+            one(DType::I64, shape.clone())
+        }
+        Op::DimValues { dims } => {
+            arity(op, inputs, 0)?;
+            one(DType::I64, vec![Dim::from(dims.len())])
+        }
+        Op::Cumulate { axis, .. } => {
+            arity(op, inputs, 1)?;
+            check_axis(*axis, inputs[0])?;
+            one(inputs[0].dtype, inputs[0].shape.clone())
+        }
+        Op::Scan { body, trip, states, scans, reverse } => {
+            if inputs.len() != body.inputs.len() || body.outputs.len() < *states {
+                return fail(format!("scan of {} inputs over a body of {}", inputs.len(), body.inputs.len()));
+            }
+            if reverse.len() != scans + body.outputs.len() - states {
+                return fail("scan: one direction per scanned input and stacked output");
+            }
+            for (at, input) in body.inputs.iter().enumerate() {
+                let mut wanted = body.ty(input.value).clone();
+                if (*states..states + scans).contains(&at) {
+                    wanted.shape.insert(0, trip.clone());
+                }
+                if *inputs[at] != wanted {
+                    return fail(format!("scan input {at} is {}, its body takes {wanted}", inputs[at]));
+                }
+            }
+            let mut results = Vec::new();
+            for (at, (_, value)) in body.outputs.iter().enumerate() {
+                let mut ty = body.ty(*value).clone();
+                if at < *states {
+                    if ty != *inputs[at] {
+                        return fail(format!("scan state {at} changes from {} to {ty}", inputs[at]));
+                    }
+                } else {
+                    ty.shape.insert(0, trip.clone());
+                }
+                results.push(ty);
+            }
+            Ok(results)
+        }
+    }
+}
+
+fn check_indices(ty: &TensorType) -> Result<()> {
+    match ty.dtype {
+        DType::I32 | DType::I64 => Ok(()),
+        _ => fail(format!("indices of type {ty}")),
+    }
+}
+
+fn infer_map(op: &Op, function: MapFn, inputs: &[&TensorType]) -> Result<DType> {
+    let same = |from: usize| -> Result<DType> {
+        let dtype = inputs[from].dtype;
+        match inputs[from..].iter().find(|ty| ty.dtype != dtype) {
+            None => Ok(dtype),
+            Some(other) => fail(format!("{} of {} and {other}", op.name(), inputs[from])),
+        }
+    };
+    match function {
+        MapFn::Unary(UnaryFn::IsNan | UnaryFn::IsPosInf | UnaryFn::IsNegInf) => {
+            arity(op, inputs, 1)?;
+            Ok(DType::Bool)
+        }
+        MapFn::Unary(_) => {
+            arity(op, inputs, 1)?;
+            same(0)
+        }
+        MapFn::Binary(_) => {
+            arity(op, inputs, 2)?;
+            same(0)
+        }
+        MapFn::Compare(_) => {
+            arity(op, inputs, 2)?;
+            same(0)?;
+            Ok(DType::Bool)
+        }
+        MapFn::Select => {
+            arity(op, inputs, 3)?;
+            if inputs[0].dtype != DType::Bool {
+                return fail(format!("select by {}", inputs[0]));
+            }
+            same(1)
+        }
+        MapFn::Cast { to, .. } => {
+            arity(op, inputs, 1)?;
+            Ok(to)
+        }
+        MapFn::Bitcast { to } => {
+            arity(op, inputs, 1)?;
+            if to.bits() != inputs[0].dtype.bits() {
+                return fail(format!("bitcast of {} to {to}", inputs[0]));
+            }
+            Ok(to)
+        }
+    }
+}
+
+/// Most elements for which known values are tracked: shapes and index vectors, not weights.
+pub const MAX_KNOWN: usize = 1024;
+
+/// Elements of the (single) result, where the operands' elements tell. `known[i]` belongs to `inputs[i]`;
+/// `result` is the inferred type.
+pub fn infer_known(
+    op: &Op,
+    inputs: &[&TensorType],
+    known: &[Option<Arc<[Dim]>>],
+    result: &TensorType,
+) -> Option<Arc<[Dim]>> {
+    if let Op::DimValues { dims } = op {
+        return Some(dims.as_slice().into());
+    }
+    if result.dtype.is_float() && !matches!(result.dtype, DType::F32 | DType::F64) {
+        return None;
+    }
+    let shape = result.static_shape()?;
+    let count: usize = shape.iter().product();
+    if count > MAX_KNOWN {
+        return None;
+    }
+    if let Op::Iota { axis, .. } = op {
+        return Some(indices(&shape).map(|index| Dim::from(index[*axis])).collect());
+    }
+    let known: Option<Vec<&[Dim]>> = known.iter().map(|elements| elements.as_deref()).collect();
+    let known = known?;
+    let shapes: Option<Vec<Vec<usize>>> = inputs.iter().map(|ty| ty.static_shape()).collect();
+    let shapes = shapes?;
+    let at = |input: usize, index: &[usize]| -> Dim {
+        // NumPy broadcast: align trailing axes, size-1 axes repeat.
+        let lead = index.len() - shapes[input].len();
+        let offset = shapes[input]
+            .iter()
+            .enumerate()
+            .fold(0, |offset, (axis, &size)| offset * size + if size == 1 { 0 } else { index[lead + axis] });
+        known[input][offset].clone()
+    };
+    let small = |dim: &Dim| dim.as_const().and_then(|value| usize::try_from(value).ok());
+    match op {
+        Op::Map(function) => indices(&shape)
+            .map(|index| {
+                let arguments: Vec<Dim> = (0..inputs.len()).map(|input| at(input, &index)).collect();
+                known_scalar(*function, &arguments, inputs[0].dtype)
+            })
+            .collect::<Option<Vec<_>>>()
+            .map(Into::into),
+        Op::Reshape { .. } => Some(known[0].into()),
+        Op::Expand { .. } => Some(indices(&shape).map(|index| at(0, &index)).collect()),
+        Op::Transpose { perm } => Some(
+            indices(&shape)
+                .map(|index| {
+                    let mut source = vec![0; perm.len()];
+                    perm.iter().enumerate().for_each(|(to, &from)| source[from] = index[to]);
+                    at(0, &source)
+                })
+                .collect(),
+        ),
+        Op::Slice { starts, steps, .. } => {
+            let starts: Option<Vec<i64>> = starts.iter().map(Dim::as_const).collect();
+            let starts = starts?;
+            Some(
+                indices(&shape)
+                    .map(|index| {
+                        let source: Vec<usize> = (0..index.len())
+                            .map(|a| (starts[a] + index[a] as i64 * steps[a]) as usize)
+                            .collect();
+                        let offset = source
+                            .iter()
+                            .zip(&shapes[0])
+                            .fold(0, |offset, (index, size)| offset * size + index);
+                        known[0][offset].clone()
+                    })
+                    .collect(),
+            )
+        }
+        Op::Concat { axis } => Some(
+            indices(&shape)
+                .map(|mut index| {
+                    let mut input = 0;
+                    while index[*axis] >= shapes[input][*axis] {
+                        index[*axis] -= shapes[input][*axis];
+                        input += 1;
+                    }
+                    let offset = index
+                        .iter()
+                        .zip(&shapes[input])
+                        .fold(0, |offset, (index, size)| offset * size + index);
+                    known[input][offset].clone()
+                })
+                .collect(),
+        ),
+        Op::Gather { axis } => {
+            let size = shapes[0][*axis];
+            let picks: Option<Vec<usize>> = known[1]
+                .iter()
+                .map(|dim| {
+                    let index = dim.as_const()?;
+                    let index = if index < 0 { index + size as i64 } else { index };
+                    usize::try_from(index).ok().filter(|&index| index < size)
+                })
+                .collect();
+            let picks = picks?;
+            let (rank, tail) = (shapes[1].len(), shapes[0].len() - axis - 1);
+            Some(
+                indices(&shape)
+                    .map(|index| {
+                        let pick = index[*axis..axis + rank]
+                            .iter()
+                            .zip(&shapes[1])
+                            .fold(0, |offset, (index, size)| offset * size + index);
+                        let mut source = index[..*axis].to_vec();
+                        source.push(picks[pick]);
+                        source.extend_from_slice(&index[index.len() - tail..]);
+                        let offset = source
+                            .iter()
+                            .zip(&shapes[0])
+                            .fold(0, |offset, (index, size)| offset * size + index);
+                        known[0][offset].clone()
+                    })
+                    .collect(),
+            )
+        }
+        Op::Pad { lo, .. } => {
+            let lo: Option<Vec<usize>> = lo.iter().map(small).collect();
+            let lo = lo?;
+            Some(
+                indices(&shape)
+                    .map(|index| {
+                        let mut offset = 0;
+                        for axis in 0..index.len() {
+                            match index[axis].checked_sub(lo[axis]) {
+                                Some(inner) if inner < shapes[0][axis] => {
+                                    offset = offset * shapes[0][axis] + inner
+                                }
+                                _ => return known[1][0].clone(),
+                            }
+                        }
+                        known[0][offset].clone()
+                    })
+                    .collect(),
+            )
+        }
+        Op::Reduce { op: function, axes } => {
+            let mut out: Vec<Option<Dim>> = vec![None; count];
+            for (flat, index) in indices(&shapes[0]).enumerate() {
+                let to = (0..index.len()).fold(0, |offset, axis| {
+                    offset * shape[axis] + if axes.contains(&axis) { 0 } else { index[axis] }
+                });
+                let element = known[0][flat].clone();
+                out[to] = Some(match out[to].take() {
+                    None => element,
+                    Some(sum) => {
+                        known_scalar(MapFn::Binary(function.combine()), &[sum, element], inputs[0].dtype)?
+                    }
+                });
+            }
+            let identity = match function {
+                ReduceFn::Sum => Some(Dim::ZERO),
+                ReduceFn::Prod => Some(Dim::ONE),
+                _ => None,
+            };
+            out.into_iter()
+                .map(|element| element.or_else(|| identity.clone()))
+                .collect::<Option<Vec<_>>>()
+                .map(Into::into)
+        }
+        _ => None,
+    }
+}
+
+/// A scalar function of dims. Float operands hold integers; a result that might not be one gives `None`.
+fn known_scalar(function: MapFn, arguments: &[Dim], dtype: DType) -> Option<Dim> {
+    let constant = |at: usize| arguments[at].as_const();
+    let (first, second) = (&arguments[0], arguments.get(1));
+    match function {
+        MapFn::Cast { to, .. } => match to {
+            DType::Bool => first.as_const().map(|value| Dim::from(i64::from(value != 0))),
+            DType::I64 | DType::F64 | DType::F32 => Some(first.clone()),
+            DType::I32 => match first.as_const() {
+                Some(value) => i32::try_from(value).ok().map(|_| first.clone()),
+                None => Some(first.clone()),
+            },
+            _ => None,
+        },
+        MapFn::Unary(UnaryFn::Neg) => Some(-first.clone()),
+        MapFn::Unary(UnaryFn::Ceil | UnaryFn::Floor | UnaryFn::Round | UnaryFn::Trunc) => Some(first.clone()),
+        MapFn::Unary(UnaryFn::Abs) => match first.bounds() {
+            (Some(low), _) if low >= 0 => Some(first.clone()),
+            _ => constant(0).map(|value| Dim::from(value.saturating_abs())),
+        },
+        MapFn::Unary(UnaryFn::Not) => constant(0).map(|value| Dim::from(1 - value)),
+        MapFn::Binary(function) => {
+            let second = second?;
+            match function {
+                BinaryFn::Add => Some(first.clone() + second.clone()),
+                BinaryFn::Sub => Some(first.clone() - second.clone()),
+                BinaryFn::Mul => Some(first.clone() * second.clone()),
+                BinaryFn::Min => Some(first.min_dim(second)),
+                BinaryFn::Max => Some(first.max_dim(second)),
+                BinaryFn::Div if dtype.is_float() => first.exact_div(second),
+                // Truncation equals flooring while neither side is negative.
+                BinaryFn::Div if first.bounds().0? >= 0 && second.bounds().0? >= 0 => first.floor_div(second),
+                BinaryFn::Div => match (constant(0)?, constant(1)?) {
+                    (_, 0) => None,
+                    (a, b) => Some(Dim::from(a.wrapping_div(b))),
+                },
+                BinaryFn::Mod if second.bounds().0? > 0 => first.modulo(second),
+                BinaryFn::And => Some(Dim::from(i64::from(constant(0)? != 0 && constant(1)? != 0))),
+                BinaryFn::Or => Some(Dim::from(i64::from(constant(0)? != 0 || constant(1)? != 0))),
+                _ => None,
+            }
+        }
+        MapFn::Compare(function) => {
+            let difference = (first.clone() - second?.clone()).bounds();
+            let (below, above) =
+                (difference.1.is_some_and(|high| high < 0), difference.0.is_some_and(|low| low > 0));
+            let equal = first == second?;
+            let truth = match function {
+                CompareFn::Eq if equal => true,
+                CompareFn::Eq if below || above => false,
+                CompareFn::Ne if equal => false,
+                CompareFn::Ne if below || above => true,
+                CompareFn::Lt if below => true,
+                CompareFn::Lt if equal || above => false,
+                CompareFn::Le if below || equal => true,
+                CompareFn::Le if above => false,
+                CompareFn::Gt if above => true,
+                CompareFn::Gt if equal || below => false,
+                CompareFn::Ge if above || equal => true,
+                CompareFn::Ge if below => false,
+                _ => return None,
+            };
+            Some(Dim::from(i64::from(truth)))
+        }
+        MapFn::Select => match constant(0)? {
+            0 => arguments.get(2).cloned(),
+            _ => second.cloned(),
+        },
+        _ => None,
+    }
+}
+
+/// All multi-indices of a shape in row-major order.
+pub fn indices(shape: &[usize]) -> impl Iterator<Item = Vec<usize>> + use<> {
+    let shape = shape.to_vec();
+    let count: usize = shape.iter().product();
+    (0..count).map(move |mut flat| {
+        let mut index = vec![0; shape.len()];
+        for axis in (0..shape.len()).rev() {
+            index[axis] = flat % shape[axis];
+            flat /= shape[axis];
+        }
+        index
+    })
+}

@@ -1,0 +1,8 @@
+//! onnxc: an ahead-of-time compiler from ONNX models to native object files.
+
+pub mod error;
+pub mod graph;
+pub mod infer;
+pub mod interp;
+pub mod op;
+pub mod scalar;

@@ -1,0 +1,320 @@
+//! The operator table: one row per operator and version, one file per family.
+//!
+//! A row says what an operator takes and gives, and lowers a node of it to primitives. Its result types
+//! are those of the primitives, inferred as they are emitted. Adding an operator touches one family file.
+//! Opset selection is data: the row with the greatest `since` not above the imported version.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use crate::error::{Error, Result, Stage};
+use crate::graph::{Builder, DType, Dim, Tensor, TensorType, ValueId};
+
+pub mod elementwise;
+
+/// Families of the table. The order is that of the generated documentation.
+const FAMILIES: &[&[OpDef]] = &[elementwise::ROWS];
+
+/// Lowers one node: reads its inputs and attributes from the context, gives one value per output.
+pub type LowerFn = fn(&mut NodeCx<'_, '_>) -> Result<Vec<ValueId>>;
+
+/// One operator at one version.
+pub struct OpDef {
+    /// Empty for `ai.onnx`.
+    pub domain: &'static str,
+    pub name: &'static str,
+    /// First opset version in which this definition holds.
+    pub since: u32,
+    pub inputs: &'static [Param],
+    pub outputs: &'static [Param],
+    pub attributes: &'static [AttrDef],
+    /// Type variables of the signature and what they range over.
+    pub types: &'static [(&'static str, &'static [DType])],
+    pub lower: LowerFn,
+    /// One line, for the generated table.
+    pub doc: &'static str,
+}
+
+/// How often a parameter occurs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arity {
+    Required,
+    Optional,
+    /// The last parameter: any number, at least one.
+    Variadic,
+}
+
+/// An input or output of an operator.
+#[derive(Clone, Copy, Debug)]
+pub struct Param {
+    pub name: &'static str,
+    /// A type variable of [`OpDef::types`].
+    pub ty: &'static str,
+    pub arity: Arity,
+}
+
+pub const fn req(name: &'static str, ty: &'static str) -> Param {
+    Param { name, ty, arity: Arity::Required }
+}
+
+pub const fn opt(name: &'static str, ty: &'static str) -> Param {
+    Param { name, ty, arity: Arity::Optional }
+}
+
+pub const fn var(name: &'static str, ty: &'static str) -> Param {
+    Param { name, ty, arity: Arity::Variadic }
+}
+
+/// Default, or lack of one, of an attribute.
+#[derive(Clone, Copy, Debug)]
+pub enum AttrDefault {
+    Required(AttrKind),
+    /// May be missing, and its absence means something of its own.
+    Optional(AttrKind),
+    Int(i64),
+    Float(f32),
+    Str(&'static str),
+    Ints(&'static [i64]),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AttrKind {
+    Int,
+    Float,
+    Str,
+    Tensor,
+    Graph,
+    SparseTensor,
+    Type,
+    Ints,
+    Floats,
+    Strs,
+    Tensors,
+    Graphs,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct AttrDef {
+    pub name: &'static str,
+    pub default: AttrDefault,
+}
+
+pub const fn attr(name: &'static str, default: AttrDefault) -> AttrDef {
+    AttrDef { name, default }
+}
+
+/// An attribute's value on a node, decoded.
+#[derive(Clone, Debug)]
+pub enum Attr {
+    Int(i64),
+    Float(f32),
+    Str(String),
+    Tensor(Tensor),
+    Ints(Vec<i64>),
+    Floats(Vec<f32>),
+    Strs(Vec<String>),
+    /// A kind that no row reads as a value; control flow reads its graphs through the importer.
+    Other(AttrKind),
+}
+
+/// Everything a row's lowering sees of one node.
+pub struct NodeCx<'a, 'g> {
+    pub b: &'a mut Builder<'g>,
+    pub def: &'static OpDef,
+    /// Opset version of the operator's domain that the model (or function) imports.
+    pub opset: u32,
+    /// One entry per given input; `None` for an omitted optional one.
+    pub inputs: &'a [Option<ValueId>],
+    pub attributes: &'a HashMap<String, Attr>,
+    /// Number of outputs the node names; trailing optional ones may be missing.
+    pub outputs: usize,
+    /// Which of them are named (an empty name in the middle is an unused output).
+    pub wanted: &'a [bool],
+    /// Types that the model declares for the outputs, where it does: the last resort for a shape that
+    /// only run-time data decides.
+    pub declared: &'a [Option<TensorType>],
+}
+
+impl<'g> NodeCx<'_, 'g> {
+    /// An input that the row requires (arity is checked before lowering).
+    pub fn input(&self, at: usize) -> Result<ValueId> {
+        self.optional(at).ok_or_else(|| {
+            let name = self.def.inputs.get(at).map_or("?", |param| param.name);
+            Error::malformed(Stage::Import, format!("input {at} ({name}) is missing"))
+        })
+    }
+
+    pub fn optional(&self, at: usize) -> Option<ValueId> {
+        self.inputs.get(at).copied().flatten()
+    }
+
+    /// All inputs of a variadic operator.
+    pub fn all_inputs(&self) -> Result<Vec<ValueId>> {
+        (0..self.inputs.len()).map(|at| self.input(at)).collect()
+    }
+
+    fn default(&self, name: &str) -> AttrDefault {
+        let row = self.def.attributes.iter().find(|attribute| attribute.name == name);
+        row.unwrap_or_else(|| panic!("{}-{} has no attribute {name}", self.def.name, self.def.since)).default
+    }
+
+    fn missing<T>(&self, name: &str) -> Result<T> {
+        Err(Error::malformed(Stage::Import, format!("attribute {name} is missing or of the wrong kind")))
+    }
+
+    /// An int attribute, or its default.
+    pub fn int(&self, name: &str) -> Result<i64> {
+        match (self.attributes.get(name), self.default(name)) {
+            (Some(Attr::Int(value)), _) => Ok(*value),
+            (None, AttrDefault::Int(value)) => Ok(value),
+            _ => self.missing(name),
+        }
+    }
+
+    /// An int attribute that may be absent.
+    pub fn optional_int(&self, name: &str) -> Result<Option<i64>> {
+        match self.attributes.contains_key(name) {
+            true => self.int(name).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    pub fn float(&self, name: &str) -> Result<f32> {
+        match (self.attributes.get(name), self.default(name)) {
+            (Some(Attr::Float(value)), _) => Ok(*value),
+            (None, AttrDefault::Float(value)) => Ok(value),
+            _ => self.missing(name),
+        }
+    }
+
+    pub fn optional_float(&self, name: &str) -> Result<Option<f32>> {
+        match self.attributes.contains_key(name) {
+            true => self.float(name).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    pub fn str(&self, name: &str) -> Result<String> {
+        match (self.attributes.get(name), self.default(name)) {
+            (Some(Attr::Str(value)), _) => Ok(value.clone()),
+            (None, AttrDefault::Str(value)) => Ok(value.to_string()),
+            _ => self.missing(name),
+        }
+    }
+
+    /// An ints attribute, its default, or `None` where it is optional and absent.
+    pub fn ints(&self, name: &str) -> Result<Option<Vec<i64>>> {
+        match (self.attributes.get(name), self.default(name)) {
+            (Some(Attr::Ints(values)), _) => Ok(Some(values.clone())),
+            (None, AttrDefault::Ints(values)) => Ok(Some(values.to_vec())),
+            (None, AttrDefault::Optional(AttrKind::Ints)) => Ok(None),
+            _ => self.missing(name),
+        }
+    }
+
+    pub fn floats(&self, name: &str) -> Result<Option<Vec<f32>>> {
+        match (self.attributes.get(name), self.default(name)) {
+            (Some(Attr::Floats(values)), _) => Ok(Some(values.clone())),
+            (None, AttrDefault::Optional(AttrKind::Floats)) => Ok(None),
+            _ => self.missing(name),
+        }
+    }
+
+    pub fn strs(&self, name: &str) -> Result<Option<Vec<String>>> {
+        match (self.attributes.get(name), self.default(name)) {
+            (Some(Attr::Strs(values)), _) => Ok(Some(values.clone())),
+            (None, AttrDefault::Optional(AttrKind::Strs)) => Ok(None),
+            _ => self.missing(name),
+        }
+    }
+
+    pub fn tensor(&self, name: &str) -> Result<Option<Tensor>> {
+        match (self.attributes.get(name), self.default(name)) {
+            (Some(Attr::Tensor(value)), _) => Ok(Some(value.clone())),
+            (None, AttrDefault::Optional(AttrKind::Tensor)) => Ok(None),
+            _ => self.missing(name),
+        }
+    }
+
+    /// Elements of an integer input that must be known at compile time (axes, shapes, pads...).
+    pub fn known_input(&self, at: usize) -> Result<Vec<Dim>> {
+        let value = self.input(at)?;
+        match self.b.known(value) {
+            Some(elements) => Ok(elements.to_vec()),
+            None => {
+                let name = self.def.inputs.get(at).map_or("?", |param| param.name);
+                Err(Error::unsupported(
+                    Stage::Infer,
+                    format!(
+                        "input {at} ({name}) decides the result's shape, and only run-time data tells its value"
+                    ),
+                ))
+            }
+        }
+    }
+
+    /// As [`NodeCx::known_input`], each element a constant.
+    pub fn const_input(&self, at: usize) -> Result<Vec<i64>> {
+        self.known_input(at)?
+            .iter()
+            .map(|dim| {
+                dim.as_const().ok_or_else(|| {
+                    Error::unsupported(Stage::Infer, format!("input {at} depends on the symbolic dim {dim}"))
+                })
+            })
+            .collect()
+    }
+}
+
+/// `axis` counted from the end when negative; an error names the rank.
+pub fn normalize_axis(axis: i64, rank: usize) -> Result<usize> {
+    let wrapped = if axis < 0 { axis + rank as i64 } else { axis };
+    match usize::try_from(wrapped) {
+        Ok(axis) if axis < rank => Ok(axis),
+        _ => Err(Error::malformed(Stage::Infer, format!("axis {axis} is outside a tensor of rank {rank}"))),
+    }
+}
+
+/// [`normalize_axis`] of each, sorted; a repeated axis is an error.
+pub fn normalize_axes(axes: &[i64], rank: usize) -> Result<Vec<usize>> {
+    let mut normal = axes.iter().map(|&axis| normalize_axis(axis, rank)).collect::<Result<Vec<_>>>()?;
+    normal.sort_unstable();
+    if normal.windows(2).any(|pair| pair[0] == pair[1]) {
+        return Err(Error::malformed(Stage::Infer, format!("axes {axes:?} repeat an axis")));
+    }
+    Ok(normal)
+}
+
+/// All rows.
+pub fn rows() -> impl Iterator<Item = &'static OpDef> {
+    FAMILIES.iter().flat_map(|family| family.iter())
+}
+
+/// Rows by (domain, name), ascending by `since`.
+static INDEX: LazyLock<HashMap<(&'static str, &'static str), Vec<&'static OpDef>>> = LazyLock::new(|| {
+    let mut index: HashMap<_, Vec<&'static OpDef>> = HashMap::new();
+    for row in rows() {
+        index.entry((row.domain, row.name)).or_default().push(row);
+    }
+    index.values_mut().for_each(|versions| versions.sort_by_key(|row| row.since));
+    index
+});
+
+/// The definition of an operator at an opset version: the greatest `since <= opset`.
+pub fn lookup(domain: &str, name: &str, opset: u32) -> Option<&'static OpDef> {
+    let domain = if domain == "ai.onnx" { "" } else { domain };
+    INDEX.get(&(domain, name))?.iter().rev().find(|row| row.since <= opset).copied()
+}
+
+/// Sets of element types that signatures share.
+pub mod types {
+    use crate::graph::DType::{self, *};
+
+    pub const FLOATS_F16: &[DType] = &[F16, F32, F64];
+    pub const FLOATS: &[DType] = &[BF16, F16, F32, F64];
+    pub const NUMERIC_NO_BF16: &[DType] = &[U8, U16, U32, U64, I8, I16, I32, I64, F16, F32, F64];
+    pub const NUMERIC: &[DType] = &[U8, U16, U32, U64, I8, I16, I32, I64, F16, F32, F64, BF16];
+    pub const BOOL: &[DType] = &[Bool];
+    pub const I64S: &[DType] = &[I64];
+    pub const INDICES: &[DType] = &[I32, I64];
+}

@@ -1,0 +1,150 @@
+//! The scalar functions that both IRs share: what one element of a `Map` computes.
+//!
+//! Semantics are those of the reference evaluator (`interp`): IEEE 754 for floats, wrapping two's
+//! complement for integers. A function has one meaning for each dtype it accepts, stated here once.
+
+use std::fmt;
+
+macro_rules! named_enum {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+        pub enum $name { $($(#[$variant_doc])* $variant),* }
+        impl $name {
+            pub const ALL: &'static [$name] = &[$($name::$variant),*];
+            /// Name in the text forms of both IRs.
+            pub fn name(self) -> &'static str { match self { $($name::$variant => $text),* } }
+            /// Inverse of `name`.
+            pub fn from_name(name: &str) -> Option<$name> {
+                match name { $($text => Some($name::$variant),)* _ => None }
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result { f.write_str(self.name()) }
+        }
+    };
+}
+pub(crate) use named_enum;
+
+named_enum! {
+    /// Functions of one operand; the result has the operand's dtype unless stated otherwise.
+    UnaryFn {
+        Neg = "neg",
+        Abs = "abs",
+        /// -1, 0 or 1; NaN stays NaN.
+        Sign = "sign",
+        Ceil = "ceil",
+        Floor = "floor",
+        /// Round half to even.
+        Round = "round",
+        Trunc = "trunc",
+        Sqrt = "sqrt",
+        /// 1 / x.
+        Recip = "recip",
+        Exp = "exp",
+        Log = "log",
+        /// log(1 + x), accurate near 0.
+        Log1p = "log1p",
+        /// exp(x) - 1, accurate near 0.
+        Expm1 = "expm1",
+        Sin = "sin",
+        Cos = "cos",
+        Tan = "tan",
+        Asin = "asin",
+        Acos = "acos",
+        Atan = "atan",
+        Sinh = "sinh",
+        Cosh = "cosh",
+        Tanh = "tanh",
+        Asinh = "asinh",
+        Acosh = "acosh",
+        Atanh = "atanh",
+        Erf = "erf",
+        /// 1 / (1 + exp(-x)).
+        Sigmoid = "sigmoid",
+        /// Logical not of a bool.
+        Not = "not",
+        /// Bitwise not of an integer.
+        BitNot = "bitnot",
+        /// Float to bool.
+        IsNan = "isnan",
+        /// Float to bool: plus infinity.
+        IsPosInf = "isposinf",
+        /// Float to bool: minus infinity.
+        IsNegInf = "isneginf",
+    }
+}
+
+named_enum! {
+    /// Functions of two operands of one dtype, with a result of that dtype.
+    BinaryFn {
+        Add = "add",
+        Sub = "sub",
+        Mul = "mul",
+        /// Floats: IEEE. Integers: truncated towards zero; a zero divisor gives 0, MIN / -1 gives MIN.
+        Div = "div",
+        /// Remainder with the sign of the divisor (Python's `%`); a zero divisor of integers gives 0.
+        Mod = "mod",
+        /// Remainder with the sign of the dividend (C's `fmod` and `%`); a zero divisor of integers gives 0.
+        Rem = "rem",
+        /// Floats: as C's `pow`. Integers: wrapping; a negative exponent gives the truncated quotient.
+        Pow = "pow",
+        /// NaN if either is NaN (IEEE 754-2019 `maximum`; the sign of zeros is not ordered).
+        Max = "max",
+        /// NaN if either is NaN.
+        Min = "min",
+        And = "and",
+        Or = "or",
+        Xor = "xor",
+        BitAnd = "bitand",
+        BitOr = "bitor",
+        BitXor = "bitxor",
+        /// Shift left; a count of the width or more gives 0.
+        Shl = "shl",
+        /// Shift right: arithmetic for signed, logical for unsigned; counts as for `shl`.
+        Shr = "shr",
+        Atan2 = "atan2",
+    }
+}
+
+named_enum! {
+    /// Comparisons of two operands of one dtype, with a bool result; false on NaN except `ne`.
+    CompareFn {
+        Eq = "eq",
+        Ne = "ne",
+        Lt = "lt",
+        Le = "le",
+        Gt = "gt",
+        Ge = "ge",
+    }
+}
+
+named_enum! {
+    /// Associative combinations over an axis.
+    ReduceFn {
+        Sum = "sum",
+        Prod = "prod",
+        /// NaN if any is NaN. Identity: lowest value of the dtype (minus infinity for floats).
+        Max = "max",
+        /// NaN if any is NaN. Identity: highest value of the dtype (infinity for floats).
+        Min = "min",
+        /// Of bools.
+        And = "and",
+        /// Of bools.
+        Or = "or",
+    }
+}
+
+impl ReduceFn {
+    /// The function of two operands that combines partial results.
+    pub fn combine(self) -> BinaryFn {
+        match self {
+            ReduceFn::Sum => BinaryFn::Add,
+            ReduceFn::Prod => BinaryFn::Mul,
+            ReduceFn::Max => BinaryFn::Max,
+            ReduceFn::Min => BinaryFn::Min,
+            ReduceFn::And => BinaryFn::And,
+            ReduceFn::Or => BinaryFn::Or,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! The tiny runtime of models compiled by `onnxc`.
