@@ -24,7 +24,6 @@ macro_rules! named_enum {
         }
     };
 }
-pub(crate) use named_enum;
 
 named_enum! {
     /// Functions of one operand; the result has the operand's dtype unless stated otherwise.
