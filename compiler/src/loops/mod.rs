@@ -1,0 +1,467 @@
+//! The loop IR: one small grammar between fusion groups and machine code.
+//!
+//! ```text
+//! kernel  = name, buffers, locals, body
+//! stmt    = for var in lo..hi step kind { stmt* }      kind = serial | parallel | vector | unrolled
+//!         | let var = expr
+//!         | buf[index] = expr                          store
+//!         | local[index, ..] = expr                    set
+//!         | local[index, ..] op= expr                  accumulate
+//!         | if expr { stmt* } else { stmt* }
+//!         | fail unless expr                           run-time check, ends the kernel with an error
+//! expr    = const | index | var | buf[index] | local[index, ..] | unary | binary | compare | select | cast | fma
+//! index   = sum of dim * term + dim                    term = var | floordiv(index, dim) | mod(index, dim)
+//! ```
+//!
+//! A *buffer* is memory that a caller passes in: a flat array of elements. A *local* is a small array of
+//! registers: after unrolling, every index into it is a constant or the vector loop's own index. A vector
+//! loop runs its constant number of lanes at once; its body is straight-line. Indices are 64-bit
+//! integers, affine in the loop variables with coefficients that may be symbolic dims, so that two back
+//! ends can form addresses by strength reduction.
+//!
+//! This room knows neither ONNX nor a machine: widths and tile sizes come from [`crate::target`].
+
+use cranelift_entity::{PrimaryMap, entity_impl};
+
+use crate::graph::{DType, Dim};
+use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
+
+/// A buffer parameter of a kernel.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Buf(u32);
+entity_impl!(Buf, "b");
+
+/// A local: an array of registers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Local(u32);
+entity_impl!(Local, "r");
+
+/// A loop variable or a let-bound value.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Var(u32);
+entity_impl!(Var, "i");
+
+/// One compiled function: the code of a fusion group.
+///
+/// Symbols in [`Dim`]s are those of the graph; a kernel is called with their run-time values. When the
+/// outermost statement is a `parallel` loop (it is then the only statement that writes), the caller may run
+/// disjoint parts of its range on several threads.
+///
+/// Calling convention of the compiled function, C ABI of the target:
+/// `int32_t kernel(void *const *buffers, const int64_t *dims, int64_t lo, int64_t hi)`: one pointer per buffer,
+/// the run-time values of all graph symbols by number, and the part of the parallel range to run (ignored
+/// without one). The result is 0, or the code of the `check` that failed.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Kernel {
+    pub name: String,
+    pub buffers: PrimaryMap<Buf, Buffer>,
+    pub locals: PrimaryMap<Local, LocalDecl>,
+    pub vars: PrimaryMap<Var, VarDecl>,
+    pub body: Vec<Stmt>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Buffer {
+    pub name: String,
+    pub dtype: DType,
+    /// Elements.
+    pub len: Dim,
+    pub access: Access,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Access {
+    Read,
+    Write,
+    ReadWrite,
+}
+
+/// An array of registers. The last extent is held in vectors of `lanes` elements (it is a multiple of
+/// `lanes`); `lanes` is 1 for scalars.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LocalDecl {
+    pub name: String,
+    pub dtype: DType,
+    pub extents: Vec<usize>,
+    pub lanes: usize,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct VarDecl {
+    pub name: String,
+    /// I64 for loop variables; the type of the bound value for lets.
+    pub dtype: DType,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum LoopKind {
+    Serial,
+    /// Iterations are independent.
+    Parallel,
+    /// Constant extent: the lanes of one vector register of the body's element type (or several).
+    /// Every statement of the body runs for all lanes at once; iterations are independent.
+    Vector,
+    /// Constant extent, expanded when code is generated.
+    Unrolled,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Stmt {
+    For {
+        var: Var,
+        lo: Index,
+        hi: Index,
+        step: i64,
+        kind: LoopKind,
+        body: Vec<Stmt>,
+    },
+    Let {
+        var: Var,
+        value: Expr,
+    },
+    Store {
+        buf: Buf,
+        index: Index,
+        value: Expr,
+    },
+    Set {
+        local: Local,
+        at: Vec<Index>,
+        value: Expr,
+    },
+    /// `local[at] = op(local[at], value)`; `add` of a product is one fused multiply-add where the target
+    /// has it.
+    Accumulate {
+        local: Local,
+        at: Vec<Index>,
+        op: BinaryFn,
+        value: Expr,
+    },
+    If {
+        condition: Expr,
+        then: Vec<Stmt>,
+        otherwise: Vec<Stmt>,
+    },
+    /// Ends the kernel with the error `code` unless the condition holds.
+    Check {
+        condition: Expr,
+        code: u32,
+    },
+}
+
+/// A value of one element (or of one vector of elements inside a vector loop).
+#[derive(Clone, PartialEq, Debug)]
+pub enum Expr {
+    /// A constant of a dtype, given by its bits (zero-extended).
+    Const {
+        dtype: DType,
+        bits: u64,
+    },
+    /// An index as an i64 value.
+    Index(Index),
+    /// A let-bound variable.
+    Var(Var),
+    Load {
+        buf: Buf,
+        index: Index,
+    },
+    Get {
+        local: Local,
+        at: Vec<Index>,
+    },
+    Unary {
+        op: UnaryFn,
+        x: Box<Expr>,
+    },
+    Binary {
+        op: BinaryFn,
+        a: Box<Expr>,
+        b: Box<Expr>,
+    },
+    Compare {
+        op: CompareFn,
+        a: Box<Expr>,
+        b: Box<Expr>,
+    },
+    Select {
+        condition: Box<Expr>,
+        then: Box<Expr>,
+        otherwise: Box<Expr>,
+    },
+    Cast {
+        to: DType,
+        saturate: bool,
+        x: Box<Expr>,
+    },
+    Bitcast {
+        to: DType,
+        x: Box<Expr>,
+    },
+}
+
+/// A factor of an index.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Term {
+    /// A loop variable or an i64 let.
+    Var(Var),
+    FloorDiv(Box<Index>, Dim),
+    Mod(Box<Index>, Dim),
+}
+
+/// An affine index: `sum(coefficient * term) + constant`, in canonical form (terms sorted, distinct, no
+/// zero coefficients).
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Index {
+    pub terms: Vec<(Term, Dim)>,
+    pub constant: Dim,
+}
+
+impl Index {
+    pub fn zero() -> Index {
+        Index::dim(Dim::ZERO)
+    }
+
+    pub fn dim(constant: Dim) -> Index {
+        Index { terms: vec![], constant }
+    }
+
+    pub fn int(value: i64) -> Index {
+        Index::dim(Dim::from(value))
+    }
+
+    pub fn var(var: Var) -> Index {
+        Index::term(Term::Var(var))
+    }
+
+    fn term(term: Term) -> Index {
+        Index { terms: vec![(term, Dim::ONE)], constant: Dim::ZERO }
+    }
+
+    pub fn as_dim(&self) -> Option<&Dim> {
+        self.terms.is_empty().then_some(&self.constant)
+    }
+
+    pub fn as_int(&self) -> Option<i64> {
+        self.as_dim()?.as_const()
+    }
+
+    pub fn add(&self, other: &Index) -> Index {
+        let mut terms = self.terms.clone();
+        for (term, coefficient) in &other.terms {
+            match terms.iter_mut().find(|(mine, _)| mine == term) {
+                Some((_, mine)) => *mine = mine.clone() + coefficient.clone(),
+                None => terms.push((term.clone(), coefficient.clone())),
+            }
+        }
+        terms.retain(|(_, coefficient)| *coefficient != Dim::ZERO);
+        terms.sort();
+        Index { terms, constant: self.constant.clone() + other.constant.clone() }
+    }
+
+    pub fn add_dim(&self, dim: &Dim) -> Index {
+        Index { terms: self.terms.clone(), constant: self.constant.clone() + dim.clone() }
+    }
+
+    pub fn scale(&self, by: &Dim) -> Index {
+        if *by == Dim::ZERO {
+            return Index::zero();
+        }
+        Index {
+            terms: self.terms.iter().map(|(term, c)| (term.clone(), c.clone() * by.clone())).collect(),
+            constant: self.constant.clone() * by.clone(),
+        }
+    }
+
+    /// `floor(self / by)` for a positive divisor and an index that is never negative; terms whose coefficient
+    /// the divisor divides leave the division when the rest cannot reach it (`rest_below`: the rest's
+    /// exclusive upper bound, where it is known).
+    pub fn floor_div(&self, by: &Dim, extents: &dyn Fn(Var) -> Option<Dim>) -> Index {
+        if *by == Dim::ONE {
+            return self.clone();
+        }
+        let (whole, rest) = self.split(by);
+        if rest.below(by, extents) {
+            return whole;
+        }
+        let quotient = match rest.as_dim().and_then(|dim| dim.floor_div(by)) {
+            Some(dim) => Index::dim(dim),
+            None => Index::term(Term::FloorDiv(Box::new(rest), by.clone())),
+        };
+        whole.add(&quotient)
+    }
+
+    /// Remainder of [`Index::floor_div`].
+    pub fn modulo(&self, by: &Dim, extents: &dyn Fn(Var) -> Option<Dim>) -> Index {
+        if *by == Dim::ONE {
+            return Index::zero();
+        }
+        let (_, rest) = self.split(by);
+        if rest.below(by, extents) {
+            return rest;
+        }
+        match rest.as_dim().and_then(|dim| dim.modulo(by)) {
+            Some(dim) => Index::dim(dim),
+            None => Index::term(Term::Mod(Box::new(rest), by.clone())),
+        }
+    }
+
+    /// `(q, r)` with `self = q * by + r`, taking every exactly divisible part into `q`.
+    fn split(&self, by: &Dim) -> (Index, Index) {
+        let (mut whole, mut rest) = (Index::zero(), Index::zero());
+        for (term, coefficient) in &self.terms {
+            match coefficient.exact_div(by) {
+                Some(quotient) => whole.terms.push((term.clone(), quotient)),
+                None => rest.terms.push((term.clone(), coefficient.clone())),
+            }
+        }
+        match self.constant.exact_div(by) {
+            Some(quotient) => whole.constant = quotient,
+            None => rest.constant = self.constant.clone(),
+        }
+        (whole, rest)
+    }
+
+    /// Whether `0 <= self < bound` follows from the extents of the variables (each in `0..extent`).
+    pub fn below(&self, bound: &Dim, extents: &dyn Fn(Var) -> Option<Dim>) -> bool {
+        // Largest value: every variable at its extent - 1 (coefficients must not be negative).
+        let mut largest = self.constant.clone();
+        if self.constant.bounds().0.is_none_or(|low| low < 0) {
+            return false;
+        }
+        for (term, coefficient) in &self.terms {
+            if coefficient.bounds().0.is_none_or(|low| low < 0) {
+                return false;
+            }
+            let extent = match term {
+                Term::Var(var) => match extents(*var) {
+                    Some(extent) => extent,
+                    None => return false,
+                },
+                Term::Mod(_, by) => by.clone(),
+                Term::FloorDiv(..) => return false,
+            };
+            largest = largest + coefficient.clone() * (extent - Dim::ONE);
+        }
+        // Symbols may be 0, but then the loops over them do not run: any extent here is at least 1.
+        (bound.clone() - Dim::ONE - largest).bounds().0.is_some_and(|low| low >= 0)
+    }
+
+    /// Replaces a variable by an index.
+    pub fn substitute(&self, var: Var, by: &Index) -> Index {
+        let mut out = Index::dim(self.constant.clone());
+        for (term, coefficient) in &self.terms {
+            let factor = match term {
+                Term::Var(own) if *own == var => by.clone(),
+                Term::Var(_) => Index::term(term.clone()),
+                Term::FloorDiv(x, d) => {
+                    Index::term(Term::FloorDiv(Box::new(x.substitute(var, by)), d.clone()))
+                }
+                Term::Mod(x, d) => Index::term(Term::Mod(Box::new(x.substitute(var, by)), d.clone())),
+            };
+            out = out.add(&factor.scale(coefficient));
+        }
+        out
+    }
+
+    /// Whether a variable occurs.
+    pub fn mentions(&self, var: Var) -> bool {
+        self.terms.iter().any(|(term, _)| match term {
+            Term::Var(own) => *own == var,
+            Term::FloorDiv(x, _) | Term::Mod(x, _) => x.mentions(var),
+        })
+    }
+
+    /// Coefficient of a variable where it occurs outside division only; `None` if it occurs inside one.
+    pub fn coefficient(&self, var: Var) -> Option<Dim> {
+        let mut found = Dim::ZERO;
+        for (term, coefficient) in &self.terms {
+            match term {
+                Term::Var(own) if *own == var => found = coefficient.clone(),
+                Term::Var(_) => {}
+                Term::FloorDiv(x, _) | Term::Mod(x, _) => {
+                    if x.mentions(var) {
+                        return None;
+                    }
+                }
+            }
+        }
+        Some(found)
+    }
+}
+
+impl Expr {
+    /// A constant of a float, integer or bool dtype; `value` is rounded to it.
+    pub fn constant(dtype: DType, value: f64) -> Expr {
+        let tensor = crate::interp::cast(&crate::graph::Tensor::scalar(value), dtype, true);
+        let mut bits = [0u8; 8];
+        bits[..dtype.size()].copy_from_slice(&tensor.data);
+        Expr::Const { dtype, bits: u64::from_le_bytes(bits) }
+    }
+
+    pub fn unary(op: UnaryFn, x: Expr) -> Expr {
+        Expr::Unary { op, x: Box::new(x) }
+    }
+
+    pub fn binary(op: BinaryFn, a: Expr, b: Expr) -> Expr {
+        Expr::Binary { op, a: Box::new(a), b: Box::new(b) }
+    }
+
+    pub fn compare(op: CompareFn, a: Expr, b: Expr) -> Expr {
+        Expr::Compare { op, a: Box::new(a), b: Box::new(b) }
+    }
+
+    pub fn select(condition: Expr, then: Expr, otherwise: Expr) -> Expr {
+        Expr::Select { condition: Box::new(condition), then: Box::new(then), otherwise: Box::new(otherwise) }
+    }
+
+    pub fn cast(to: DType, x: Expr) -> Expr {
+        Expr::Cast { to, saturate: true, x: Box::new(x) }
+    }
+}
+
+impl Kernel {
+    pub fn new(name: impl Into<String>) -> Kernel {
+        Kernel { name: name.into(), ..Kernel::default() }
+    }
+
+    /// A fresh loop variable.
+    pub fn loop_var(&mut self, name: &str) -> Var {
+        self.vars.push(VarDecl { name: name.to_string(), dtype: DType::I64 })
+    }
+
+    /// A fresh let variable.
+    pub fn let_var(&mut self, name: &str, dtype: DType) -> Var {
+        self.vars.push(VarDecl { name: name.to_string(), dtype })
+    }
+
+    pub fn local(&mut self, name: &str, dtype: DType, extents: &[usize], lanes: usize) -> Local {
+        self.locals.push(LocalDecl { name: name.to_string(), dtype, extents: extents.to_vec(), lanes })
+    }
+
+    /// Range of the outermost loop when that loop is parallel; a caller may then run disjoint parts of it.
+    pub fn parallel_range(&self) -> Option<(&Dim, &Dim)> {
+        match self.body.as_slice() {
+            [Stmt::For { lo, hi, step: 1, kind: LoopKind::Parallel, .. }] => {
+                Some((lo.as_dim()?, hi.as_dim()?))
+            }
+            _ => None,
+        }
+    }
+
+    /// Element type of an expression.
+    pub fn dtype(&self, expr: &Expr) -> DType {
+        match expr {
+            Expr::Const { dtype, .. } => *dtype,
+            Expr::Index(_) => DType::I64,
+            Expr::Var(var) => self.vars[*var].dtype,
+            Expr::Load { buf, .. } => self.buffers[*buf].dtype,
+            Expr::Get { local, .. } => self.locals[*local].dtype,
+            Expr::Unary { op: UnaryFn::IsNan | UnaryFn::IsPosInf | UnaryFn::IsNegInf, .. } => DType::Bool,
+            Expr::Unary { x, .. } => self.dtype(x),
+            Expr::Binary { a, .. } | Expr::Fma { a, .. } => self.dtype(a),
+            Expr::Compare { .. } => DType::Bool,
+            Expr::Select { then, .. } => self.dtype(then),
+            Expr::Cast { to, .. } | Expr::Bitcast { to, .. } => *to,
+        }
+    }
+}
