@@ -178,6 +178,12 @@ pub enum Expr {
         a: Box<Expr>,
         b: Box<Expr>,
     },
+    /// `a * b + c` of floats, with one rounding where the target has the instruction, else two.
+    Fma {
+        a: Box<Expr>,
+        b: Box<Expr>,
+        c: Box<Expr>,
+    },
     Compare {
         op: CompareFn,
         a: Box<Expr>,
