@@ -23,3 +23,8 @@ pub fn constant(_graph: &Graph, _value: ValueId) -> Result<Tensor> {
 pub fn run(_graph: &Graph, _inputs: &[Tensor]) -> Result<Vec<Tensor>> {
     todo!()
 }
+
+/// The lowest (`lowest`) or highest value of a dtype, infinities for floats: the identity of max and min.
+pub fn extreme(_dtype: DType, _lowest: bool) -> Tensor {
+    todo!()
+}
