@@ -23,6 +23,7 @@
 
 pub mod index;
 pub mod lower;
+pub mod math;
 pub mod nest;
 pub mod visit;
 
