@@ -196,8 +196,3 @@ fn deferred_order(graph: &Graph, value: ValueId) -> Result<Vec<ValueId>> {
     }
     Ok(order)
 }
-
-/// The lowest (`lowest`) or highest value of a dtype, infinities for floats: the identity of max and min.
-pub fn extreme(_dtype: DType, _lowest: bool) -> Tensor {
-    todo!()
-}

@@ -22,6 +22,7 @@
 //! This room knows neither ONNX nor a machine: widths and tile sizes come from [`crate::target`].
 
 pub mod index;
+pub mod interp;
 pub mod lower;
 pub mod math;
 pub mod nest;

@@ -5,7 +5,7 @@
 //! windows are loaded once. Otherwise the reduced axes themselves are run in vectors.
 
 use crate::error::Result;
-use crate::graph::{DType, Dim, Op, ValueId};
+use crate::graph::{DType, Dim, Op, Tensor, ValueId};
 use crate::interp;
 use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Nest, hoist, split_vector, vector_lanes};
@@ -18,18 +18,13 @@ const WRITE_OUT: i64 = 32;
 /// Independent partial results of a vectorised reduction, in vectors: enough to cover the latency of an add.
 const PARTIALS: usize = 4;
 
-/// The element that changes nothing.
-pub(super) fn identity(op: ReduceFn, dtype: DType) -> Expr {
-    match op {
-        ReduceFn::Sum | ReduceFn::Or => Expr::constant(dtype, 0.0),
-        ReduceFn::Prod | ReduceFn::And => Expr::constant(dtype, 1.0),
-        ReduceFn::Max | ReduceFn::Min => {
-            let tensor = interp::extreme(dtype, op == ReduceFn::Max);
-            let mut bits = [0u8; 8];
-            bits[..tensor.data.len()].copy_from_slice(&tensor.data);
-            Expr::Const { dtype, bits: u64::from_le_bytes(bits) }
-        }
-    }
+/// The element that changes nothing: what the reference evaluator gives for no elements at all.
+pub(super) fn identity(op: ReduceFn, dtype: DType) -> Result<Expr> {
+    let nothing = Tensor::new(dtype, vec![0], Default::default());
+    let result = interp::eval(&Op::Reduce { op, axes: vec![0] }, &[&nothing])?.remove(0);
+    let mut bits = [0u8; 8];
+    bits[..result.data.len()].copy_from_slice(&result.data);
+    Ok(Expr::Const { dtype, bits: u64::from_le_bytes(bits) })
 }
 
 impl Lowering<'_> {
@@ -96,7 +91,7 @@ impl Lowering<'_> {
         let dtype = self.graph.ty(x).dtype;
         let total = self.kernel.local("acc", dtype, &[1], 1);
         let zero = vec![Index::zero()];
-        self.push(Stmt::Set { local: total, at: zero.clone(), value: identity(op, dtype) });
+        self.push(Stmt::Set { local: total, at: zero.clone(), value: identity(op, dtype)? });
         let (mut nest, inner) = Nest::over(&mut self.kernel, reduced);
         for axis in &nest.axes {
             self.extents.insert(axis.var, axis.extent.clone());
@@ -129,7 +124,7 @@ impl Lowering<'_> {
             return Ok(Expr::Get { local: total, at: zero });
         }
         let partial = self.kernel.local("partial", dtype, &[width], lanes);
-        self.fill(partial, width, identity(op, dtype));
+        self.fill(partial, width, identity(op, dtype)?);
         let mut loops = split_vector(&mut self.kernel, axis.var, &axis.extent, width, lanes, &body);
         retarget(&mut loops, total, partial);
         outer.extend(loops);
@@ -237,7 +232,7 @@ impl Lowering<'_> {
         }
         let lanes = self.scope(|cx| {
             for block in 0..job.block {
-                cx.push(Stmt::Set { local: acc, at: at(block), value: identity(job.op, job.dtype) });
+                cx.push(Stmt::Set { local: acc, at: at(block), value: identity(job.op, job.dtype)? });
             }
             Ok(())
         })?;

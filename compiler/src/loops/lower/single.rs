@@ -191,7 +191,7 @@ impl Lowering<'_> {
         self.for_shape(&lead, LoopKind::Parallel, &mut |cx, index| {
             let total = cx.kernel.local("total", dtype, &[1], 1);
             let at = || vec![Index::zero()];
-            cx.push(Stmt::Set { local: total, at: at(), value: identity(op, dtype) });
+            cx.push(Stmt::Set { local: total, at: at(), value: identity(op, dtype)? });
             cx.for_each("i", &shape[axis], LoopKind::Serial, |cx, i| {
                 let mut full = index.clone();
                 full[axis] = match reverse {

@@ -7,6 +7,8 @@
 
 mod f32;
 mod f64;
+#[cfg(test)]
+mod tests;
 
 use crate::graph::DType;
 use crate::loops::{Expr, Kernel, Stmt, visit};
