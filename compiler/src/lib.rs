@@ -4,5 +4,8 @@ pub mod error;
 pub mod graph;
 pub mod infer;
 pub mod interp;
+pub mod loops;
 pub mod op;
 pub mod scalar;
+pub mod schedule;
+pub mod target;
