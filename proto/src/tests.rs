@@ -130,11 +130,14 @@ fn budgets_are_enforced() {
 #[test]
 fn real_models_decode() {
     let Some(folder) = std::env::var_os("ONNXC_MODELS") else { return };
+    let mut models = 0;
     for entry in Path::new(&folder).read_dir().unwrap() {
         let path = entry.unwrap().path().join("model.onnx");
         let Ok(bytes) = std::fs::read(&path) else { continue };
         let model = decode(Bytes::from(bytes), &Budget::default())
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert!(!model.graph.unwrap().node.is_empty(), "{}", path.display());
+        models += 1;
     }
+    assert!(models > 0, "ONNXC_MODELS holds no model");
 }
