@@ -6,5 +6,8 @@ pub mod graph;
 pub mod import;
 pub mod infer;
 pub mod interp;
+pub mod loops;
 pub mod op;
 pub mod scalar;
+pub mod schedule;
+pub mod target;

@@ -317,6 +317,12 @@ impl Atom {
     }
 }
 
+impl Default for Dim {
+    fn default() -> Dim {
+        Dim::ZERO
+    }
+}
+
 impl From<i64> for Dim {
     fn from(value: i64) -> Dim {
         Dim(Repr::Const(value))
