@@ -41,6 +41,9 @@ fn the_real_table_is_used() {
     model.opset_import = vec![opset("", 20)];
     let errors = import(&model, &ImportOptions::default(), &NoExternalData).unwrap_err();
     assert!(errors[0].message.contains("operator NoSuchOperator of ai.onnx opset 20"), "{errors:?}");
+    model.graph.as_mut().unwrap().node[0].op_type = Some("Relu".into());
+    let graph = import(&model, &ImportOptions::default(), &NoExternalData).unwrap().graph;
+    assert_eq!(ops(&graph), ["max"]);
 }
 
 #[test]
