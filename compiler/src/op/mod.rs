@@ -10,10 +10,32 @@ use std::sync::LazyLock;
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Builder, DType, Dim, Tensor, TensorType, ValueId};
 
-pub mod elementwise;
+pub mod activation;
+pub mod arithmetic;
+pub mod convert;
+pub mod generate;
+pub mod indexing;
+pub mod logic;
+pub mod movement;
+pub mod reduction;
+mod row;
+mod sets;
+pub mod unary;
+pub mod window;
 
 /// Families of the table. The order is that of the generated documentation.
-const FAMILIES: &[&[OpDef]] = &[elementwise::ROWS];
+const FAMILIES: &[&[OpDef]] = &[
+    unary::ROWS,
+    activation::ROWS,
+    arithmetic::ROWS,
+    logic::ROWS,
+    convert::ROWS,
+    reduction::ROWS,
+    movement::ROWS,
+    window::ROWS,
+    indexing::ROWS,
+    generate::ROWS,
+];
 
 /// Lowers one node: reads its inputs and attributes from the context, gives one value per output.
 pub type LowerFn = fn(&mut NodeCx<'_, '_>) -> Result<Vec<ValueId>>;
