@@ -10,10 +10,37 @@ use std::sync::LazyLock;
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Builder, DType, Dim, Tensor, TensorType, ValueId};
 
+pub mod attention;
+pub mod conv;
+pub mod depth_space;
+pub mod einsum;
 pub mod elementwise;
+pub mod loss;
+pub mod matmul;
+pub mod norm;
+pub mod pool;
+pub mod quantize;
+pub mod recurrent;
+pub mod resize;
+pub mod softmax;
+mod spatial;
 
 /// Families of the table. The order is that of the generated documentation.
-const FAMILIES: &[&[OpDef]] = &[elementwise::ROWS];
+const FAMILIES: &[&[OpDef]] = &[
+    elementwise::ROWS,
+    conv::ROWS,
+    pool::ROWS,
+    matmul::ROWS,
+    einsum::ROWS,
+    norm::ROWS,
+    softmax::ROWS,
+    recurrent::ROWS,
+    resize::ROWS,
+    depth_space::ROWS,
+    attention::ROWS,
+    quantize::ROWS,
+    loss::ROWS,
+];
 
 /// Lowers one node: reads its inputs and attributes from the context, gives one value per output.
 pub type LowerFn = fn(&mut NodeCx<'_, '_>) -> Result<Vec<ValueId>>;
@@ -75,6 +102,7 @@ pub enum AttrDefault {
     Float(f32),
     Str(&'static str),
     Ints(&'static [i64]),
+    Strs(&'static [&'static str]),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -146,6 +174,16 @@ impl<'g> NodeCx<'_, 'g> {
 
     pub fn optional(&self, at: usize) -> Option<ValueId> {
         self.inputs.get(at).copied().flatten()
+    }
+
+    /// Whether the node names output `at`.
+    pub fn wants(&self, at: usize) -> bool {
+        at < self.outputs && self.wanted.get(at).copied().unwrap_or(false)
+    }
+
+    /// Whether this version of the operator has the attribute.
+    pub fn has(&self, name: &str) -> bool {
+        self.def.attributes.iter().any(|attribute| attribute.name == name)
     }
 
     /// All inputs of a variadic operator.
@@ -223,6 +261,9 @@ impl<'g> NodeCx<'_, 'g> {
     pub fn strs(&self, name: &str) -> Result<Option<Vec<String>>> {
         match (self.attributes.get(name), self.default(name)) {
             (Some(Attr::Strs(values)), _) => Ok(Some(values.clone())),
+            (None, AttrDefault::Strs(values)) => {
+                Ok(Some(values.iter().map(|&text| text.to_string()).collect()))
+            }
             (None, AttrDefault::Optional(AttrKind::Strs)) => Ok(None),
             _ => self.missing(name),
         }
@@ -315,6 +356,9 @@ pub mod types {
     pub const NUMERIC_NO_BF16: &[DType] = &[U8, U16, U32, U64, I8, I16, I32, I64, F16, F32, F64];
     pub const NUMERIC: &[DType] = &[U8, U16, U32, U64, I8, I16, I32, I64, F16, F32, F64, BF16];
     pub const BOOL: &[DType] = &[Bool];
+    pub const ALL: &[DType] = &[U8, U16, U32, U64, I8, I16, I32, I64, F16, F32, F64, Str, Bool, C64, C128];
+    pub const ALL_BF16: &[DType] =
+        &[U8, U16, U32, U64, I8, I16, I32, I64, F16, F32, F64, BF16, Str, Bool, C64, C128];
     pub const I64S: &[DType] = &[I64];
     pub const INDICES: &[DType] = &[I32, I64];
 }
