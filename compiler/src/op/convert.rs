@@ -52,13 +52,13 @@ pub const ROWS: &[OpDef] = &[
         "Conversion to the element type of another tensor"),
     row("BitCast", 26, &[req("input", "T1")], &[req("output", "T2")], &[required("to", Int)],
         &[("T1", BITCAST_26), ("T2", BITCAST_26)], bit_cast, "The same bits as another element type"),
-    row("Identity", 1, &[req("input", "T")], &[req("output", "T")], &[], &[("T", ALL_1)], identity,
+    row("Identity", 1, &[req("input", "T")], &[req("output", "T")], &[], &[("T", ALL)], identity,
         "The input"),
-    row("Identity", 13, &[req("input", "T")], &[req("output", "T")], &[], &[("T", ALL_13)], identity,
+    row("Identity", 13, &[req("input", "T")], &[req("output", "T")], &[], &[("T", ALL_BF16)], identity,
         "The input"),
-    row("Identity", 14, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_13)], identity,
+    row("Identity", 14, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_BF16)], identity,
         "The input"),
-    row("Identity", 16, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_13)], identity,
+    row("Identity", 16, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_BF16)], identity,
         "The input"),
     row("Identity", 19, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_19)], identity,
         "The input"),
@@ -106,8 +106,8 @@ pub fn dtype_of(number: i64) -> Result<DType> {
 
 fn convert(cx: &mut NodeCx<'_, '_>, to: DType) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
-    let saturate = !has(cx, "saturate") || cx.int("saturate")? != 0;
-    if to == DType::F8E8M0 && has(cx, "round_mode") {
+    let saturate = !cx.has("saturate") || cx.int("saturate")? != 0;
+    if to == DType::F8E8M0 && cx.has("round_mode") {
         let mode = cx.str("round_mode")?;
         if mode != "up" {
             return unsupported(format!("round_mode `{mode}` for {to}"));
@@ -167,7 +167,7 @@ fn dropout_legacy(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn dropout(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    if !has(cx, "ratio") && cx.optional(2).is_some() {
+    if !cx.has("ratio") && cx.optional(2).is_some() {
         let training = known_scalar(cx, 2)?;
         let keeps_all = match cx.optional(1) {
             Some(ratio) => cx.b.known(ratio).is_some_and(|ratio| *ratio == [Dim::ZERO]),

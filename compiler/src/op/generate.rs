@@ -8,21 +8,21 @@ use crate::graph::{Op, Tensor as Data};
 pub const ROWS: &[OpDef] = &[
     row("Constant", 1, &[], &[req("output", "T")], &[required("value", Tensor)], &[("T", FLOATS_F16)],
         constant, "A constant"),
-    row("Constant", 9, &[], &[req("output", "T")], &[required("value", Tensor)], &[("T", ALL_1)], constant,
+    row("Constant", 9, &[], &[req("output", "T")], &[required("value", Tensor)], &[("T", ALL)], constant,
         "A constant"),
     row("Constant", 11, &[], &[req("output", "T")],
-        &[optional("sparse_value", SparseTensor), optional("value", Tensor)], &[("T", ALL_1)], constant,
+        &[optional("sparse_value", SparseTensor), optional("value", Tensor)], &[("T", ALL)], constant,
         "A constant"),
     row("Constant", 12, &[], &[req("output", "T")],
         &[optional("sparse_value", SparseTensor), optional("value", Tensor),
           optional("value_float", Float), optional("value_floats", Floats), optional("value_int", Int),
           optional("value_ints", Ints), optional("value_string", Str), optional("value_strings", Strs)],
-        &[("T", ALL_1)], constant, "A constant"),
+        &[("T", ALL)], constant, "A constant"),
     row("Constant", 13, &[], &[req("output", "T")],
         &[optional("sparse_value", SparseTensor), optional("value", Tensor),
           optional("value_float", Float), optional("value_floats", Floats), optional("value_int", Int),
           optional("value_ints", Ints), optional("value_string", Str), optional("value_strings", Strs)],
-        &[("T", ALL_13)], constant, "A constant"),
+        &[("T", ALL_BF16)], constant, "A constant"),
     row("Constant", 19, &[], &[req("output", "T")],
         &[optional("sparse_value", SparseTensor), optional("value", Tensor),
           optional("value_float", Float), optional("value_floats", Floats), optional("value_int", Int),
@@ -60,12 +60,12 @@ pub const ROWS: &[OpDef] = &[
         &[("T1", I64S), ("T2", FILL_24)], constant_of_shape, "One value in a given shape"),
     row("ConstantOfShape", 25, &[req("input", "T1")], &[req("output", "T2")], &[optional("value", Tensor)],
         &[("T1", I64S), ("T2", FILL_25)], constant_of_shape, "One value in a given shape"),
-    row("Shape", 1, &[req("data", "T")], &[req("shape", "T1")], &[], &[("T", ALL_1), ("T1", I64S)], shape,
+    row("Shape", 1, &[req("data", "T")], &[req("shape", "T1")], &[], &[("T", ALL), ("T1", I64S)], shape,
         "The shape, or a range of its axes"),
-    row("Shape", 13, &[req("data", "T")], &[req("shape", "T1")], &[], &[("T", ALL_13), ("T1", I64S)], shape,
+    row("Shape", 13, &[req("data", "T")], &[req("shape", "T1")], &[], &[("T", ALL_BF16), ("T1", I64S)], shape,
         "The shape, or a range of its axes"),
     row("Shape", 15, &[req("data", "T")], &[req("shape", "T1")], &[optional("end", Int), int("start", 0)],
-        &[("T", ALL_13), ("T1", I64S)], shape, "The shape, or a range of its axes"),
+        &[("T", ALL_BF16), ("T1", I64S)], shape, "The shape, or a range of its axes"),
     row("Shape", 19, &[req("data", "T")], &[req("shape", "T1")], &[optional("end", Int), int("start", 0)],
         &[("T", ALL_19), ("T1", I64S)], shape, "The shape, or a range of its axes"),
     row("Shape", 21, &[req("data", "T")], &[req("shape", "T1")], &[optional("end", Int), int("start", 0)],
@@ -76,9 +76,9 @@ pub const ROWS: &[OpDef] = &[
         &[("T", ALL_24), ("T1", I64S)], shape, "The shape, or a range of its axes"),
     row("Shape", 25, &[req("data", "T")], &[req("shape", "T1")], &[optional("end", Int), int("start", 0)],
         &[("T", ALL_25), ("T1", I64S)], shape, "The shape, or a range of its axes"),
-    row("Size", 1, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL_1), ("T1", I64S)], size,
+    row("Size", 1, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL), ("T1", I64S)], size,
         "The number of elements"),
-    row("Size", 13, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL_13), ("T1", I64S)], size,
+    row("Size", 13, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL_BF16), ("T1", I64S)], size,
         "The number of elements"),
     row("Size", 19, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL_19), ("T1", I64S)], size,
         "The number of elements"),
@@ -111,9 +111,9 @@ pub const ROWS: &[OpDef] = &[
 
 /// The one value attribute that a node gives.
 fn constant(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let tensor = if cx.attributes.contains_key("value") || !has(cx, "sparse_value") {
+    let tensor = if cx.attributes.contains_key("value") || !cx.has("sparse_value") {
         cx.tensor("value")?
-    } else if !has(cx, "value_int") {
+    } else if !cx.has("value_int") {
         None
     } else if let Some(value) = cx.optional_float("value_float")? {
         Some(Data::scalar(value))
@@ -152,7 +152,7 @@ fn shape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let dims = cx.b.shape(cx.input(0)?);
     let rank = dims.len() as i64;
     let clamp = |axis: i64| (if axis < 0 { axis.saturating_add(rank) } else { axis }).clamp(0, rank) as usize;
-    let (start, end) = match has(cx, "start") {
+    let (start, end) = match cx.has("start") {
         true => (clamp(cx.int("start")?), clamp(cx.optional_int("end")?.unwrap_or(rank))),
         false => (0, dims.len()),
     };

@@ -79,9 +79,9 @@ pub const ROWS: &[OpDef] = &[
     row("GreaterOrEqual", 16, &[req("A", "T"), req("B", "T")], &[req("C", "T1")], &[],
         &[("T", NUMERIC), ("T1", BOOL)], |cx| compare(cx, CompareFn::Ge), "a >= b"),
     row("Where", 9, &[req("condition", "B"), req("X", "T"), req("Y", "T")], &[req("output", "T")], &[],
-        &[("B", BOOL), ("T", ALL_1)], select, "X where the condition holds, else Y"),
+        &[("B", BOOL), ("T", ALL)], select, "X where the condition holds, else Y"),
     row("Where", 16, &[req("condition", "B"), req("X", "T"), req("Y", "T")], &[req("output", "T")], &[],
-        &[("B", BOOL), ("T", ALL_13)], select, "X where the condition holds, else Y"),
+        &[("B", BOOL), ("T", ALL_BF16)], select, "X where the condition holds, else Y"),
 ];
 
 fn compare(cx: &mut NodeCx<'_, '_>, function: CompareFn) -> Result<Vec<ValueId>> {

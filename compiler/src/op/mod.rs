@@ -12,16 +12,34 @@ use crate::graph::{Builder, DType, Dim, Tensor, TensorType, ValueId};
 
 pub mod activation;
 pub mod arithmetic;
+pub mod attention;
+pub mod conv;
 pub mod convert;
+pub mod depth_space;
+pub mod einsum;
 pub mod generate;
 pub mod indexing;
 pub mod logic;
+pub mod loss;
+pub mod matmul;
 pub mod movement;
+#[cfg(test)]
+mod node_case;
+pub mod norm;
+pub mod pool;
+pub mod quantize;
+pub mod recurrent;
 pub mod reduction;
+pub mod resize;
 mod row;
 mod sets;
+pub mod slicing;
+pub mod softmax;
+mod spatial;
+mod table;
 pub mod unary;
-pub mod window;
+
+pub use table::{json, markdown};
 
 /// Families of the table. The order is that of the generated documentation.
 const FAMILIES: &[&[OpDef]] = &[
@@ -32,9 +50,21 @@ const FAMILIES: &[&[OpDef]] = &[
     convert::ROWS,
     reduction::ROWS,
     movement::ROWS,
-    window::ROWS,
+    slicing::ROWS,
     indexing::ROWS,
     generate::ROWS,
+    conv::ROWS,
+    pool::ROWS,
+    matmul::ROWS,
+    einsum::ROWS,
+    norm::ROWS,
+    softmax::ROWS,
+    recurrent::ROWS,
+    resize::ROWS,
+    depth_space::ROWS,
+    attention::ROWS,
+    quantize::ROWS,
+    loss::ROWS,
 ];
 
 /// Lowers one node: reads its inputs and attributes from the context, gives one value per output.
@@ -97,6 +127,7 @@ pub enum AttrDefault {
     Float(f32),
     Str(&'static str),
     Ints(&'static [i64]),
+    Strs(&'static [&'static str]),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -168,6 +199,16 @@ impl<'g> NodeCx<'_, 'g> {
 
     pub fn optional(&self, at: usize) -> Option<ValueId> {
         self.inputs.get(at).copied().flatten()
+    }
+
+    /// Whether the node names output `at`.
+    pub fn wants(&self, at: usize) -> bool {
+        at < self.outputs && self.wanted.get(at).copied().unwrap_or(false)
+    }
+
+    /// Whether this version of the operator has the attribute.
+    pub fn has(&self, name: &str) -> bool {
+        self.def.attributes.iter().any(|attribute| attribute.name == name)
     }
 
     /// All inputs of a variadic operator.
@@ -245,6 +286,9 @@ impl<'g> NodeCx<'_, 'g> {
     pub fn strs(&self, name: &str) -> Result<Option<Vec<String>>> {
         match (self.attributes.get(name), self.default(name)) {
             (Some(Attr::Strs(values)), _) => Ok(Some(values.clone())),
+            (None, AttrDefault::Strs(values)) => {
+                Ok(Some(values.iter().map(|&text| text.to_string()).collect()))
+            }
             (None, AttrDefault::Optional(AttrKind::Strs)) => Ok(None),
             _ => self.missing(name),
         }
@@ -337,6 +381,9 @@ pub mod types {
     pub const NUMERIC_NO_BF16: &[DType] = &[U8, U16, U32, U64, I8, I16, I32, I64, F16, F32, F64];
     pub const NUMERIC: &[DType] = &[U8, U16, U32, U64, I8, I16, I32, I64, F16, F32, F64, BF16];
     pub const BOOL: &[DType] = &[Bool];
+    pub const ALL: &[DType] = &[U8, U16, U32, U64, I8, I16, I32, I64, F16, F32, F64, Str, Bool, C64, C128];
+    pub const ALL_BF16: &[DType] =
+        &[U8, U16, U32, U64, I8, I16, I32, I64, F16, F32, F64, BF16, Str, Bool, C64, C128];
     pub const I64S: &[DType] = &[I64];
     pub const INDICES: &[DType] = &[I32, I64];
 }

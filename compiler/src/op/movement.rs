@@ -9,11 +9,11 @@ pub const ROWS: &[OpDef] = &[
     row("Reshape", 1, &[req("data", "T")], &[req("reshaped", "T")], &[CONSUMED, optional("shape", Ints)],
         &[("T", FLOATS_F16)], reshape, "The same elements under another shape"),
     row("Reshape", 5, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")], &[],
-        &[("T", ALL_1), ("tensor(int64)", I64S)], reshape, "The same elements under another shape"),
+        &[("T", ALL), ("tensor(int64)", I64S)], reshape, "The same elements under another shape"),
     row("Reshape", 13, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")], &[],
-        &[("T", ALL_13), ("tensor(int64)", I64S)], reshape, "The same elements under another shape"),
+        &[("T", ALL_BF16), ("tensor(int64)", I64S)], reshape, "The same elements under another shape"),
     row("Reshape", 14, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
-        &[int("allowzero", 0)], &[("T", ALL_13), ("tensor(int64)", I64S)], reshape,
+        &[int("allowzero", 0)], &[("T", ALL_BF16), ("tensor(int64)", I64S)], reshape,
         "The same elements under another shape"),
     row("Reshape", 19, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
         &[int("allowzero", 0)], &[("T", ALL_19), ("tensor(int64)", I64S)], reshape,
@@ -32,11 +32,11 @@ pub const ROWS: &[OpDef] = &[
         "The same elements under another shape"),
     row("Flatten", 1, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", FLOATS_F16)],
         flatten, "A matrix of the axes before and from an axis"),
-    row("Flatten", 9, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_1)],
+    row("Flatten", 9, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL)],
         flatten, "A matrix of the axes before and from an axis"),
-    row("Flatten", 11, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_1)],
+    row("Flatten", 11, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL)],
         flatten, "A matrix of the axes before and from an axis"),
-    row("Flatten", 13, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_13)],
+    row("Flatten", 13, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_BF16)],
         flatten, "A matrix of the axes before and from an axis"),
     row("Flatten", 21, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_21)],
         flatten, "A matrix of the axes before and from an axis"),
@@ -47,11 +47,11 @@ pub const ROWS: &[OpDef] = &[
     row("Flatten", 25, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_25)],
         flatten, "A matrix of the axes before and from an axis"),
     row("Squeeze", 1, &[req("data", "T")], &[req("squeezed", "T")], &[optional("axes", Ints)],
-        &[("T", ALL_1)], squeeze, "Axes of size 1 removed"),
+        &[("T", ALL)], squeeze, "Axes of size 1 removed"),
     row("Squeeze", 11, &[req("data", "T")], &[req("squeezed", "T")], &[optional("axes", Ints)],
-        &[("T", ALL_1)], squeeze, "Axes of size 1 removed"),
+        &[("T", ALL)], squeeze, "Axes of size 1 removed"),
     row("Squeeze", 13, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
-        &[("T", ALL_13), ("tensor(int64)", I64S)], squeeze, "Axes of size 1 removed"),
+        &[("T", ALL_BF16), ("tensor(int64)", I64S)], squeeze, "Axes of size 1 removed"),
     row("Squeeze", 21, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
         &[("T", ALL_21), ("tensor(int64)", I64S)], squeeze, "Axes of size 1 removed"),
     row("Squeeze", 23, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
@@ -61,11 +61,11 @@ pub const ROWS: &[OpDef] = &[
     row("Squeeze", 25, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
         &[("T", ALL_25), ("tensor(int64)", I64S)], squeeze, "Axes of size 1 removed"),
     row("Unsqueeze", 1, &[req("data", "T")], &[req("expanded", "T")], &[required("axes", Ints)],
-        &[("T", ALL_1)], unsqueeze, "Axes of size 1 inserted"),
+        &[("T", ALL)], unsqueeze, "Axes of size 1 inserted"),
     row("Unsqueeze", 11, &[req("data", "T")], &[req("expanded", "T")], &[required("axes", Ints)],
-        &[("T", ALL_1)], unsqueeze, "Axes of size 1 inserted"),
+        &[("T", ALL)], unsqueeze, "Axes of size 1 inserted"),
     row("Unsqueeze", 13, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
-        &[("T", ALL_13), ("tensor(int64)", I64S)], unsqueeze, "Axes of size 1 inserted"),
+        &[("T", ALL_BF16), ("tensor(int64)", I64S)], unsqueeze, "Axes of size 1 inserted"),
     row("Unsqueeze", 21, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
         &[("T", ALL_21), ("tensor(int64)", I64S)], unsqueeze, "Axes of size 1 inserted"),
     row("Unsqueeze", 23, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
@@ -75,9 +75,9 @@ pub const ROWS: &[OpDef] = &[
     row("Unsqueeze", 25, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
         &[("T", ALL_25), ("tensor(int64)", I64S)], unsqueeze, "Axes of size 1 inserted"),
     row("Transpose", 1, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
-        &[("T", ALL_1)], transpose, "Axes permuted"),
+        &[("T", ALL)], transpose, "Axes permuted"),
     row("Transpose", 13, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
-        &[("T", ALL_13)], transpose, "Axes permuted"),
+        &[("T", ALL_BF16)], transpose, "Axes permuted"),
     row("Transpose", 21, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
         &[("T", ALL_21)], transpose, "Axes permuted"),
     row("Transpose", 23, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
@@ -89,33 +89,33 @@ pub const ROWS: &[OpDef] = &[
     row("Concat", 1, &[var("inputs", "T")], &[req("concat_result", "T")], &[optional("axis", Int)],
         &[("T", FLOATS_F16)], concat, "Inputs joined along an axis"),
     row("Concat", 4, &[var("inputs", "T")], &[req("concat_result", "T")], &[required("axis", Int)],
-        &[("T", ALL_1)], concat, "Inputs joined along an axis"),
+        &[("T", ALL)], concat, "Inputs joined along an axis"),
     row("Concat", 11, &[var("inputs", "T")], &[req("concat_result", "T")], &[required("axis", Int)],
-        &[("T", ALL_1)], concat, "Inputs joined along an axis"),
+        &[("T", ALL)], concat, "Inputs joined along an axis"),
     row("Concat", 13, &[var("inputs", "T")], &[req("concat_result", "T")], &[required("axis", Int)],
-        &[("T", ALL_13)], concat, "Inputs joined along an axis"),
+        &[("T", ALL_BF16)], concat, "Inputs joined along an axis"),
     row("Split", 1, &[req("input", "T"), opt("split", "T")], &[var("outputs...", "T")],
         &[optional("axis", Int), optional("split", Ints)], &[("T", FLOATS_F16)], split,
         "Parts along an axis"),
     row("Split", 2, &[req("input", "T")], &[var("outputs", "T")], &[int("axis", 0), optional("split", Ints)],
-        &[("T", ALL_1)], split, "Parts along an axis"),
+        &[("T", ALL)], split, "Parts along an axis"),
     row("Split", 11, &[req("input", "T")], &[var("outputs", "T")],
-        &[int("axis", 0), optional("split", Ints)], &[("T", ALL_1)], split, "Parts along an axis"),
+        &[int("axis", 0), optional("split", Ints)], &[("T", ALL)], split, "Parts along an axis"),
     row("Split", 13, &[req("input", "T"), opt("split", "tensor(int64)")], &[var("outputs", "T")],
-        &[int("axis", 0)], &[("T", ALL_13), ("tensor(int64)", I64S)], split, "Parts along an axis"),
+        &[int("axis", 0)], &[("T", ALL_BF16), ("tensor(int64)", I64S)], split, "Parts along an axis"),
     row("Split", 18, &[req("input", "T"), opt("split", "tensor(int64)")], &[var("outputs", "T")],
-        &[int("axis", 0), optional("num_outputs", Int)], &[("T", ALL_13), ("tensor(int64)", I64S)], split,
+        &[int("axis", 0), optional("num_outputs", Int)], &[("T", ALL_BF16), ("tensor(int64)", I64S)], split,
         "Parts along an axis"),
     row("Expand", 8, &[req("input", "T"), req("shape", "tensor(int64)")], &[req("output", "T")], &[],
-        &[("T", ALL_1), ("tensor(int64)", I64S)], expand, "Broadcast to a shape"),
+        &[("T", ALL), ("tensor(int64)", I64S)], expand, "Broadcast to a shape"),
     row("Expand", 13, &[req("input", "T"), req("shape", "tensor(int64)")], &[req("output", "T")], &[],
-        &[("T", ALL_13), ("tensor(int64)", I64S)], expand, "Broadcast to a shape"),
+        &[("T", ALL_BF16), ("tensor(int64)", I64S)], expand, "Broadcast to a shape"),
     row("Tile", 1, &[req("input", "T"), req("tiles", "T"), req("axis", "T")], &[req("output", "T")], &[],
         &[("T", FLOATS_F16), ("T1", I64S)], tile_axis, "Repeated along axes"),
     row("Tile", 6, &[req("input", "T"), req("repeats", "T1")], &[req("output", "T")], &[],
-        &[("T", ALL_1), ("T1", I64S)], tile, "Repeated along axes"),
+        &[("T", ALL), ("T1", I64S)], tile, "Repeated along axes"),
     row("Tile", 13, &[req("input", "T"), req("repeats", "T1")], &[req("output", "T")], &[],
-        &[("T", ALL_13), ("T1", I64S)], tile, "Repeated along axes"),
+        &[("T", ALL_BF16), ("T1", I64S)], tile, "Repeated along axes"),
 ];
 
 /// The shape that a Reshape asks for: 0 copies a dim of the input (unless `allow_zero`), -1 takes what
@@ -161,14 +161,14 @@ fn resolve_shape(from: &[Dim], wanted: &[Dim], allow_zero: bool) -> Result<Vec<D
 fn reshape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let from = cx.b.shape(x);
-    let wanted = if has(cx, "shape") {
+    let wanted = if cx.has("shape") {
         Ok(cx.ints("shape")?.unwrap_or_default().into_iter().map(Dim::from).collect())
     } else {
         cx.known_input(1)
     };
     let shape = match wanted {
         Ok(wanted) => {
-            let allow_zero = has(cx, "allowzero") && cx.int("allowzero")? != 0;
+            let allow_zero = cx.has("allowzero") && cx.int("allowzero")? != 0;
             resolve_shape(&from, &wanted, allow_zero)?
         }
         Err(error) => match cx.declared.first().and_then(Option::as_ref) {
@@ -243,7 +243,7 @@ fn concat(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 /// Sizes of the parts: given as attribute or input, or equal. From opset 18 on `num_outputs` allows a
 /// smaller last part; before, as many parts as the node names must divide the axis.
 fn split_sizes(cx: &NodeCx<'_, '_>, size: &Dim) -> Result<Vec<Dim>> {
-    if has(cx, "split")
+    if cx.has("split")
         && let Some(sizes) = cx.ints("split")?
     {
         return Ok(sizes.into_iter().map(Dim::from).collect());
@@ -251,7 +251,7 @@ fn split_sizes(cx: &NodeCx<'_, '_>, size: &Dim) -> Result<Vec<Dim>> {
     if cx.optional(1).is_some() {
         return cx.known_input(1);
     }
-    let uneven = has(cx, "num_outputs");
+    let uneven = cx.has("num_outputs");
     let count = if uneven { cx.optional_int("num_outputs")? } else { Some(cx.outputs as i64) };
     // The limit is that of the outputs a node could name.
     let Some(count) = count.filter(|&count| count > 0 && count as usize <= cx.outputs.max(1)) else {

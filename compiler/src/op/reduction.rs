@@ -200,7 +200,7 @@ fn reduce(cx: &mut NodeCx<'_, '_>, norm: Norm) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let rank = cx.b.rank(x);
     let given = axes(cx, 1)?.unwrap_or_default();
-    let keeps_all = has(cx, "noop_with_empty_axes") && cx.int("noop_with_empty_axes")? != 0;
+    let keeps_all = cx.has("noop_with_empty_axes") && cx.int("noop_with_empty_axes")? != 0;
     let axes = match (given.is_empty(), keeps_all) {
         (false, _) => normalize_axes(&given, rank)?,
         (true, true) => vec![],
@@ -275,7 +275,7 @@ fn arg_reduce(cx: &mut NodeCx<'_, '_>, max: bool) -> Result<Vec<ValueId>> {
     if cx.b.ty(x).shape[axis] == Dim::ZERO {
         return malformed(format!("axis {axis} of {} has no extreme element", cx.b.ty(x)));
     }
-    let last = has(cx, "select_last_index") && cx.int("select_last_index")? != 0;
+    let last = cx.has("select_last_index") && cx.int("select_last_index")? != 0;
     let index = cx.b.emit1(Op::ArgReduce { max, axis, last }, &[x])?;
     match cx.int("keepdims")? {
         0 => Ok(vec![cx.b.squeeze(index, &[axis])?]),

@@ -154,14 +154,9 @@ pub fn known_scalar(cx: &NodeCx<'_, '_>, at: usize) -> Result<Dim> {
     }
 }
 
-/// Whether the row has an attribute: lowerings that serve several versions ask.
-pub fn has(cx: &NodeCx<'_, '_>, attribute: &str) -> bool {
-    cx.def.attributes.iter().any(|row| row.name == attribute)
-}
-
 /// `axes`, from the attribute in versions that have it, else from input `at`; `None` when not given.
 pub fn axes(cx: &NodeCx<'_, '_>, at: usize) -> Result<Option<Vec<i64>>> {
-    if has(cx, "axes") {
+    if cx.has("axes") {
         return cx.ints("axes");
     }
     cx.optional(at).map(|_| cx.const_input(at)).transpose()

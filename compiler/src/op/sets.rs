@@ -1,5 +1,5 @@
 //! Sets of element types that one or a few operators accept, named by their use and the opset that
-//! introduced them. Sets of general use are in [`super::types`].
+//! introduced them (`NO_BF16`: before bf16 was added). Sets of general use are in [`super::types`].
 
 use crate::graph::DType::{self, *};
 
@@ -10,6 +10,7 @@ pub const INTS: &[DType] = &[U8, I8, U16, I16, I32, I64, U32, U64];
 pub const UINTS: &[DType] = &[U8, U16, U32, U64];
 pub const SIGNED_NO_BF16: &[DType] = &[F32, I8, I16, I32, I64, F16, F64];
 pub const SIGNED: &[DType] = &[F32, I8, I16, I32, I64, F16, F64, BF16];
+/// ONNX calls these high-precision: floats, and integers of 32 bits or more.
 pub const WIDE_NO_BF16: &[DType] = &[F32, I32, I64, F16, F64, U32, U64];
 pub const WIDE: &[DType] = &[F32, I32, I64, F16, F64, U32, U64, BF16];
 pub const WIDE_I8_NO_BF16: &[DType] = &[F32, U8, I8, I32, I64, F16, F64, U32, U64];
@@ -23,6 +24,7 @@ pub const RANGE_27: &[DType] = &[F32, I16, I32, I64, F16, F64, BF16];
 pub const INDICES_BOOL: &[DType] = &[I32, I64, Bool];
 pub const NUMERIC_BOOL_NO_BF16: &[DType] = &[F32, U8, I8, U16, I16, I32, I64, Bool, F16, F64, U32, U64];
 pub const NUMERIC_BOOL: &[DType] = &[F32, U8, I8, U16, I16, I32, I64, Bool, F16, F64, U32, U64, BF16];
+/// What Cast converts: all but complex numbers.
 pub const CAST_9: &[DType] = &[F32, U8, I8, U16, I16, I32, I64, Str, Bool, F16, F64, U32, U64];
 pub const CAST_13: &[DType] = &[F32, U8, I8, U16, I16, I32, I64, Str, Bool, F16, F64, U32, U64, BF16];
 pub const CAST_19: &[DType] = &[
@@ -45,6 +47,7 @@ pub const CAST_25: &[DType] = &[
     F32, U8, I8, U16, I16, I32, I64, Str, Bool, F16, F64, U32, U64, BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2,
     F8E5M2FNUZ, U4, I4, F4E2M1, F8E8M0, U2, I2,
 ];
+/// What ConstantOfShape fills with: all but strings and complex numbers.
 pub const FILL_20: &[DType] = &[
     F32, U8, I8, U16, I16, I32, I64, Bool, F16, F64, U32, U64, BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ,
 ];
@@ -64,9 +67,7 @@ pub const FILL_25: &[DType] = &[
     F32, U8, I8, U16, I16, I32, I64, Bool, F16, F64, U32, U64, BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2,
     F8E5M2FNUZ, U4, I4, F4E2M1, F8E8M0, U2, I2,
 ];
-pub const ALL_1: &[DType] = &[F32, U8, I8, U16, I16, I32, I64, Str, Bool, F16, F64, U32, U64, C64, C128];
-pub const ALL_13: &[DType] =
-    &[F32, U8, I8, U16, I16, I32, I64, Str, Bool, F16, F64, U32, U64, C64, C128, BF16];
+/// Every type of a tensor.
 pub const ALL_19: &[DType] = &[
     F32, U8, I8, U16, I16, I32, I64, Str, Bool, F16, F64, U32, U64, C64, C128, BF16, F8E4M3FN, F8E4M3FNUZ,
     F8E5M2, F8E5M2FNUZ,

@@ -6,19 +6,19 @@ use crate::graph::Op;
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
     row("Slice", 1, &[req("data", "T")], &[req("output", "T")],
-        &[optional("axes", Ints), required("ends", Ints), required("starts", Ints)], &[("T", ALL_1)], slice,
+        &[optional("axes", Ints), required("ends", Ints), required("starts", Ints)], &[("T", ALL)], slice,
         "A strided range of each axis"),
     row("Slice", 10,
         &[req("data", "T"), req("starts", "Tind"), req("ends", "Tind"), opt("axes", "Tind"),
-          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL_1), ("Tind", INDICES)], slice,
+          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL), ("Tind", INDICES)], slice,
         "A strided range of each axis"),
     row("Slice", 11,
         &[req("data", "T"), req("starts", "Tind"), req("ends", "Tind"), opt("axes", "Tind"),
-          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL_1), ("Tind", INDICES)], slice,
+          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL), ("Tind", INDICES)], slice,
         "A strided range of each axis"),
     row("Slice", 13,
         &[req("data", "T"), req("starts", "Tind"), req("ends", "Tind"), opt("axes", "Tind"),
-          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL_13), ("Tind", INDICES)], slice,
+          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL_BF16), ("Tind", INDICES)], slice,
         "A strided range of each axis"),
     row("Pad", 1, &[req("data", "T")], &[req("output", "T")],
         &[string("mode", "constant"), required("paddings", Ints), float("value", 0.0)], &[("T", FLOATS_F16)],
@@ -31,17 +31,17 @@ pub const ROWS: &[OpDef] = &[
         &[("T", NUMERIC_NO_BF16), ("tensor(int64)", I64S)], pad,
         "Elements added around or, with negative counts, removed"),
     row("Pad", 13, &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T")],
-        &[req("output", "T")], &[string("mode", "constant")], &[("T", ALL_13), ("tensor(int64)", I64S)], pad,
+        &[req("output", "T")], &[string("mode", "constant")], &[("T", ALL_BF16), ("tensor(int64)", I64S)], pad,
         "Elements added around or, with negative counts, removed"),
     row("Pad", 18,
         &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
         &[req("output", "T")], &[string("mode", "constant")],
-        &[("T", ALL_13), ("Tind", INDICES), ("tensor(int64)", I64S)], pad,
+        &[("T", ALL_BF16), ("Tind", INDICES), ("tensor(int64)", I64S)], pad,
         "Elements added around or, with negative counts, removed"),
     row("Pad", 19,
         &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
         &[req("output", "T")], &[string("mode", "constant")],
-        &[("T", ALL_13), ("Tind", INDICES), ("tensor(int64)", I64S)], pad,
+        &[("T", ALL_BF16), ("Tind", INDICES), ("tensor(int64)", I64S)], pad,
         "Elements added around or, with negative counts, removed"),
     row("Pad", 21,
         &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
@@ -64,7 +64,7 @@ pub const ROWS: &[OpDef] = &[
         &[("T", ALL_25), ("Tind", INDICES), ("tensor(int64)", I64S)], pad,
         "Elements added around or, with negative counts, removed"),
     row("CenterCropPad", 18, &[req("input_data", "T"), req("shape", "Tind")], &[req("output_data", "T")],
-        &[optional("axes", Ints)], &[("T", ALL_13), ("Tind", INDICES)], center_crop_pad,
+        &[optional("axes", Ints)], &[("T", ALL_BF16), ("Tind", INDICES)], center_crop_pad,
         "Cropped or padded about the centre to a shape"),
 ];
 
@@ -144,12 +144,12 @@ fn slice(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let shape = cx.b.shape(x);
     let dims = |values: Option<Vec<i64>>| values.unwrap_or_default().into_iter().map(Dim::from).collect();
-    let (starts, ends): (Vec<Dim>, Vec<Dim>) = match has(cx, "starts") {
+    let (starts, ends): (Vec<Dim>, Vec<Dim>) = match cx.has("starts") {
         true => (dims(cx.ints("starts")?), dims(cx.ints("ends")?)),
         false => (cx.known_input(1)?, cx.known_input(2)?),
     };
     let axes = axes(cx, 3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
-    let given = if has(cx, "starts") { None } else { cx.optional(4) };
+    let given = if cx.has("starts") { None } else { cx.optional(4) };
     let steps = match given {
         Some(_) => cx.const_input(4)?,
         None => vec![1; starts.len()],
@@ -182,7 +182,7 @@ fn slice(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// Pads per axis, (before, after), negative where elements are removed.
 fn pads(cx: &NodeCx<'_, '_>, rank: usize) -> Result<Vec<(Dim, Dim)>> {
-    let attribute = ["paddings", "pads"].into_iter().find(|name| has(cx, name));
+    let attribute = ["paddings", "pads"].into_iter().find(|name| cx.has(name));
     let pads: Vec<Dim> = match attribute {
         Some(name) => cx.ints(name)?.unwrap_or_default().into_iter().map(Dim::from).collect(),
         None => cx.known_input(1)?,
@@ -223,7 +223,7 @@ fn pad(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 fn fill_value(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
     let dtype = cx.b.dtype(x);
-    if has(cx, "value") {
+    if cx.has("value") {
         return scalar(cx, dtype, f64::from(cx.float("value")?));
     }
     match cx.optional(2) {
