@@ -11,10 +11,62 @@ use crate::error::{Error, Result, Stage};
 use crate::graph::{Builder, DType, Dim, Graph, Tensor, TensorType, ValueId};
 use crate::import::Subgraph;
 
-pub mod elementwise;
+pub mod activation;
+pub mod arithmetic;
+pub mod attention;
+pub mod conv;
+pub mod convert;
+pub mod depth_space;
+pub mod einsum;
+pub mod generate;
+pub mod indexing;
+pub mod logic;
+pub mod loss;
+pub mod matmul;
+pub mod movement;
+#[cfg(test)]
+mod node_case;
+pub mod norm;
+pub mod pool;
+pub mod quantize;
+pub mod recurrent;
+pub mod reduction;
+pub mod resize;
+mod row;
+mod sets;
+pub mod slicing;
+pub mod softmax;
+mod spatial;
+mod table;
+pub mod unary;
+
+pub use table::{json, markdown};
 
 /// Families of the table. The order is that of the generated documentation.
-const FAMILIES: &[&[OpDef]] = &[elementwise::ROWS];
+const FAMILIES: &[&[OpDef]] = &[
+    unary::ROWS,
+    activation::ROWS,
+    arithmetic::ROWS,
+    logic::ROWS,
+    convert::ROWS,
+    reduction::ROWS,
+    movement::ROWS,
+    slicing::ROWS,
+    indexing::ROWS,
+    generate::ROWS,
+    conv::ROWS,
+    pool::ROWS,
+    matmul::ROWS,
+    einsum::ROWS,
+    norm::ROWS,
+    softmax::ROWS,
+    recurrent::ROWS,
+    resize::ROWS,
+    depth_space::ROWS,
+    attention::ROWS,
+    quantize::ROWS,
+    loss::ROWS,
+];
 
 /// Lowers one node: reads its inputs and attributes from the context, gives one value per output.
 pub type LowerFn = fn(&mut NodeCx<'_, '_>) -> Result<Vec<ValueId>>;
@@ -217,6 +269,16 @@ impl<'g> NodeCx<'_, 'g> {
         self.inputs.get(at).copied().flatten()
     }
 
+    /// Whether the node names output `at`.
+    pub fn wants(&self, at: usize) -> bool {
+        at < self.outputs && self.wanted.get(at).copied().unwrap_or(false)
+    }
+
+    /// Whether this version of the operator has the attribute.
+    pub fn has(&self, name: &str) -> bool {
+        self.def.attributes.iter().any(|attribute| attribute.name == name)
+    }
+
     /// All inputs of a variadic operator.
     pub fn all_inputs(&self) -> Result<Vec<ValueId>> {
         (0..self.inputs.len()).map(|at| self.input(at)).collect()
@@ -405,6 +467,9 @@ pub mod types {
     pub const NUMERIC_NO_BF16: &[DType] = &[U8, U16, U32, U64, I8, I16, I32, I64, F16, F32, F64];
     pub const NUMERIC: &[DType] = &[U8, U16, U32, U64, I8, I16, I32, I64, F16, F32, F64, BF16];
     pub const BOOL: &[DType] = &[Bool];
+    pub const ALL: &[DType] = &[U8, U16, U32, U64, I8, I16, I32, I64, F16, F32, F64, Str, Bool, C64, C128];
+    pub const ALL_BF16: &[DType] =
+        &[U8, U16, U32, U64, I8, I16, I32, I64, F16, F32, F64, BF16, Str, Bool, C64, C128];
     pub const I64S: &[DType] = &[I64];
     pub const INDICES: &[DType] = &[I32, I64];
 }
