@@ -5,4 +5,5 @@ pub mod graph;
 pub mod infer;
 pub mod interp;
 pub mod op;
+pub mod pass;
 pub mod scalar;

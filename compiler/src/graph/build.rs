@@ -283,7 +283,10 @@ impl<'g> Builder<'g> {
         match sizes.get_mut(axis) {
             Some(slot) => (*slot, starts[axis]) = (size, start),
             None => {
-                return Err(Error::malformed(Stage::Infer, format!("slice of axis {axis} of {}", self.ty(x))));
+                return Err(Error::malformed(
+                    Stage::Infer,
+                    format!("slice of axis {axis} of {}", self.ty(x)),
+                ));
             }
         }
         self.emit1(Op::Slice { starts, steps, sizes }, &[x])
