@@ -10,7 +10,7 @@ use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     fixpoint(4, || rewrite(graph, simplify))?;
-    scan_bodies(graph, |body| run(body, options))
+    scan_bodies(graph, options, run)
 }
 
 fn simplify(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {

@@ -21,7 +21,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         dce::sweep(graph);
         Ok(changed)
     })?;
-    scan_bodies(graph, |body| run(body, options))
+    scan_bodies(graph, options, run)
 }
 
 /// Longest chain between the linear operation and the constant.

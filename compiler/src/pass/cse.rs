@@ -40,7 +40,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     for (_, value) in &mut graph.outputs {
         *value = *same.get(value).unwrap_or(value);
     }
-    scan_bodies(graph, |body| run(body, options))
+    scan_bodies(graph, options, run)
 }
 
 fn is_twin(graph: &Graph, a: NodeId, b: NodeId) -> bool {

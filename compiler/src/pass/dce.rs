@@ -13,7 +13,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     for id in graph.order.clone() {
         prune_outputs(graph, id);
     }
-    scan_bodies(graph, |body| run(body, options))?;
+    scan_bodies(graph, options, run)?;
     for id in graph.order.clone() {
         prune_inputs(graph, id);
     }

@@ -12,7 +12,7 @@ use crate::pass::rewrite::{fixpoint, is_one, producer, rewrite, scan_bodies};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     fixpoint(4, || rewrite(graph, canonicalise))?;
-    scan_bodies(graph, |body| run(body, options))
+    scan_bodies(graph, options, run)
 }
 
 /// A contraction with a plain right-hand side.

@@ -13,6 +13,8 @@ mod matmul;
 mod movement;
 mod pack;
 mod rewrite;
+#[cfg(test)]
+mod tests;
 
 use std::time::{Duration, Instant};
 

@@ -74,7 +74,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         packed.insert((rhs, batch, k, nr), panels);
         b.emit1(Op::Contract { batch, m, k, rhs: RhsLayout::Panels { nr, n } }, &[lhs, panels]).map(Some)
     })?;
-    scan_bodies(graph, |body| run(body, options))?;
+    scan_bodies(graph, options, run)?;
     // Weights that a scan captures are packed once, not in every iteration.
     hoist::run(graph, options)
 }

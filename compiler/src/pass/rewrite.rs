@@ -7,6 +7,7 @@ use cranelift_entity::SecondaryMap;
 
 use crate::error::Result;
 use crate::graph::{Builder, Dim, Graph, Node, NodeId, Op, ValueId};
+use crate::pass::{Options, Pass};
 
 /// Uses of each value by live nodes and outputs.
 pub type Uses = SecondaryMap<ValueId, u32>;
@@ -71,11 +72,11 @@ pub fn inherit(graph: &mut Graph, old: ValueId, new: ValueId) {
     }
 }
 
-/// Runs `run` on the body of every live scan.
-pub fn scan_bodies(graph: &mut Graph, mut run: impl FnMut(&mut Graph) -> Result<()>) -> Result<()> {
+/// Runs a pass on the body of every live scan.
+pub fn scan_bodies(graph: &mut Graph, options: &Options, pass: Pass) -> Result<()> {
     for id in graph.order.clone() {
         if let Op::Scan { body, .. } = &mut graph.nodes[id].op {
-            run(body)?;
+            pass(body, options)?;
         }
     }
     Ok(())

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use super::plan::{Layout, base_shape, extended, identity, is_plain, propagate, relayout};
+use super::plan::{Layout, base_shape, extended, identity, propagate, relayout};
 use crate::error::Result;
 use crate::graph::{Builder, Dim, Graph, NodeId, Op, TensorType, ValueId};
 use crate::pass::rewrite::{inherit, inverse, is_one, moves_only_ones};
@@ -294,7 +294,7 @@ impl Walk<'_> {
         let Some(plain_cost) = price(&plain) else { return vec![] };
         let mut priced: Vec<(i64, usize, Layout)> = Vec::new();
         for (at, layout) in layouts.into_iter().enumerate() {
-            if is_plain(&result.shape, &layout) || priced.iter().any(|other| other.2 == layout) {
+            if layout == plain || priced.iter().any(|other| other.2 == layout) {
                 continue;
             }
             match price(&layout) {

@@ -25,6 +25,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         layout::assign(graph)?;
         simplify_all(graph)?;
         let after = layout::transpose_cost(graph);
+        // The first round also saves reshapes between equal layouts, which cost nothing here.
         if after > before {
             *graph = saved;
         }
@@ -32,7 +33,10 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
             break;
         }
     }
-    scan_bodies(graph, |body| run(body, options))
+    if rewrite(graph, simplify::unit_transpose)? {
+        simplify_all(graph)?;
+    }
+    scan_bodies(graph, options, run)
 }
 
 fn simplify_all(graph: &mut Graph) -> Result<()> {

@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use crate::graph::{Dim, Op, TensorType};
-use crate::pass::rewrite::{inverse, is_identity, is_one, reshape_groups};
+use crate::pass::rewrite::{inverse, is_one, reshape_groups};
 
 /// A permutation of a value's axes: axis `i` of the value is axis `layout[i]` of the base.
 pub type Layout = Vec<usize>;
@@ -235,11 +235,6 @@ fn gathered_groups(
     let keys: Vec<Option<usize>> =
         positions(these, shape, layout).iter().map(|group| group.iter().max().copied()).collect();
     numbered(others, other_rank, &keys)
-}
-
-/// Whether a layout is the value's own axis order, up to axes of size 1.
-pub fn is_plain(shape: &[Dim], layout: &[usize]) -> bool {
-    is_identity(layout) || crate::pass::rewrite::moves_only_ones(shape, &inverse(layout))
 }
 
 #[cfg(test)]

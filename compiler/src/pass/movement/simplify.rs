@@ -2,9 +2,11 @@
 
 use crate::error::Result;
 use crate::graph::dim::product;
-use crate::graph::{Builder, Dim, Node, NodeId, Op, ValueId};
+use crate::graph::{Builder, Dim, Node, NodeId, Op, RhsLayout, ValueId};
 use crate::infer::broadcast_shapes;
-use crate::pass::rewrite::{Uses, is_identity, is_one, moves_only_ones, producer, splat};
+use crate::pass::rewrite::{
+    Uses, inverse, is_identity, is_one, moves_only_ones, producer, reshape_groups, splat,
+};
 
 /// What the node should be, if something simpler.
 pub fn node(b: &mut Builder, id: NodeId, uses: &Uses) -> Result<Option<ValueId>> {
@@ -25,6 +27,7 @@ pub fn node(b: &mut Builder, id: NodeId, uses: &Uses) -> Result<Option<ValueId>>
         }
         (Op::Gather { axis }, Some(x)) => gather(b, x, node.inputs[1], *axis),
         (Op::Map(_), Some(_)) => map_of_expands(b, &node),
+        (Op::Contract { batch: 0, m, rhs: RhsLayout::Plain, .. }, Some(x)) => permute_rows(b, &node, x, *m),
         _ => Ok(None),
     }
 }
@@ -51,11 +54,19 @@ fn transpose(b: &mut Builder, x: ValueId, perm: &[usize]) -> Result<Option<Value
         let source = inputs[0];
         return b.transpose(source, &composed).map(Some);
     }
-    if moves_only_ones(&b.ty(x).shape, perm) {
-        let shape = perm.iter().map(|&axis| b.ty(x).shape[axis].clone()).collect();
-        return b.reshape(x, shape).map(Some);
-    }
     Ok(None)
+}
+
+/// A transpose that moves only axes of size 1 is a reshape. Done last: a transpose cancels another one
+/// across what lies between, a reshape does not.
+pub fn unit_transpose(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+    let Node { op: Op::Transpose { perm }, inputs, .. } = &b.graph.nodes[id] else { return Ok(None) };
+    let (x, perm) = (inputs[0], perm.clone());
+    if !moves_only_ones(&b.ty(x).shape, &perm) {
+        return Ok(None);
+    }
+    let shape = perm.iter().map(|&axis| b.ty(x).shape[axis].clone()).collect();
+    b.reshape(x, shape).map(Some)
 }
 
 fn expand(b: &mut Builder, x: ValueId, shape: &[Dim]) -> Result<Option<ValueId>> {
@@ -292,4 +303,35 @@ fn map_of_expands(b: &mut Builder, node: &Node) -> Result<Option<ValueId>> {
         return Ok(None);
     }
     b.expand(mapped, result).map(Some)
+}
+
+/// A contraction over axes that were transposed among themselves and flattened (a feature map before a dense
+/// layer) takes them as they were; the rows of its constant weights are permuted instead.
+fn permute_rows(b: &mut Builder, node: &Node, x: ValueId, m: usize) -> Result<Option<ValueId>> {
+    let weights = node.inputs[1];
+    let Some(Node { op: Op::Reshape { shape }, inputs, .. }) =
+        producer(b.graph, x).filter(|_| b.graph.is_constant(weights))
+    else {
+        return Ok(None);
+    };
+    let (shape, flattened) = (shape.clone(), inputs[0]);
+    let Some(Node { op: Op::Transpose { perm }, inputs, .. }) = producer(b.graph, flattened) else {
+        return Ok(None);
+    };
+    let (perm, source, from) = (perm.clone(), inputs[0], b.shape(flattened));
+    let inner = reshape_groups(&from, &shape)
+        .and_then(|groups| groups.into_iter().find(|group| group.1.start == m))
+        .map(|group| group.0.start);
+    let Some(first) = inner.filter(|&first| is_identity(&perm[..first])) else { return Ok(None) };
+    let mut undo: Vec<usize> = perm[first..].iter().map(|axis| axis - first).collect();
+    undo = inverse(&undo);
+    undo.push(undo.len());
+    let whole = b.shape(weights);
+    let mut split = from[first..].to_vec();
+    split.extend(whole.last().cloned());
+    let rows = b.reshape(weights, split)?;
+    let rows = b.transpose(rows, &undo)?;
+    let rows = b.reshape(rows, whole)?;
+    let x = b.reshape(source, shape)?;
+    b.emit1(node.op.clone(), &[x, rows]).map(Some)
 }
