@@ -8,6 +8,7 @@ pub mod infer;
 pub mod interp;
 pub mod loops;
 pub mod op;
+pub mod pass;
 pub mod scalar;
 pub mod schedule;
 pub mod target;
