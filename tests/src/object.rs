@@ -10,7 +10,7 @@ use onnxc::target::Target;
 /// The machine that the tests run on, without any extension.
 pub fn host() -> Target {
     Target {
-        triple: target_lexicon_host(),
+        triple: target_lexicon::Triple::host(),
         cpu: "generic".into(),
         features: vec![],
         vector_bytes: 16,
@@ -19,10 +19,6 @@ pub fn host() -> Target {
         l1_bytes: 32 << 10,
         l2_bytes: 512 << 10,
     }
-}
-
-fn target_lexicon_host() -> onnxc::target::Triple {
-    onnxc::target::Triple::host()
 }
 
 /// Directory of `onnxc.h`.

@@ -28,7 +28,7 @@ pub(super) fn text(graph: &Graph, plan: &Plan<'_>, name: &str) -> String {
     out.prologue(graph, name, &ports);
     out.sizes(plan, &ports);
     out.prototypes(name);
-    out.workspace_for(graph, plan, name);
+    out.workspace_for(graph, name);
     if ports.iter().all(|port| port.ty.static_shape().is_some()) && plan.workspace.is_const() {
         out.predict(name, &ports);
     }
@@ -250,13 +250,13 @@ impl Out {
     }
 
     /// The workspace by named symbols.
-    fn workspace_for(&mut self, graph: &Graph, plan: &Plan<'_>, name: &str) {
-        if plan.workspace.is_const() {
-            return;
-        }
+    fn workspace_for(&mut self, graph: &Graph, name: &str) {
         let mut taken = HashSet::new();
         let names: Vec<String> =
             bound_symbols(graph).iter().map(|&sym| distinct(&graph.symbols[sym].name, &mut taken)).collect();
+        if names.is_empty() {
+            return;
+        }
         let params: Vec<String> = names.iter().map(|name| format!("int64_t {name}")).collect();
         self.line(&format!("static inline int64_t {name}_workspace_for({}) {{", params.join(", ")));
         self.line(&format!("    int64_t onnxc_symbols[{}];", names.len()));
