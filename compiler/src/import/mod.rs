@@ -84,6 +84,11 @@ impl ExternalData for NoExternalData {
     }
 }
 
+/// A tensor of a file of its own (a test's input, a caller's constant).
+pub fn dense_tensor(proto: &onnxc_proto::TensorProto) -> Result<crate::graph::Tensor> {
+    Constants::new(&NoExternalData, Limits::default().expanded_bytes).dense(proto)
+}
+
 /// An imported model.
 #[derive(Debug)]
 pub struct Import {
