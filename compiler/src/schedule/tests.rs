@@ -545,7 +545,7 @@ proptest! {
         let program = planned(&g);
         if !symbolic {
             let (arena, bound) = (program.arena.as_const().unwrap(), program.bound.as_const().unwrap());
-            prop_assert!(arena >= bound && arena as f64 <= 1.5 * bound as f64, "{arena} for {bound}");
+            prop_assert!(arena >= bound && arena as f64 <= 1.25 * bound as f64, "{arena} for {bound}");
         }
     }
 }
