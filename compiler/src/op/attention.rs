@@ -1,0 +1,394 @@
+//! Attention and rotary position embedding.
+
+use super::AttrDefault::{Float, Int, Optional};
+use super::softmax::softmax_along;
+use super::types::*;
+use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
+use crate::error::{Error, Result, Stage};
+use crate::graph::DType::{BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+use crate::graph::{Builder, DType, Dim, ValueId};
+use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
+
+pub const ROWS: &[OpDef] = &[
+    ATTENTION,
+    ATTENTION_24,
+    OpDef {
+        since: 25,
+        attributes: &[
+            attr("is_causal", Int(0)),
+            attr("kv_num_heads", Optional(AttrKind::Int)),
+            attr("left_window_size", Int(-1)),
+            attr("q_num_heads", Optional(AttrKind::Int)),
+            attr("qk_matmul_output_mode", Int(0)),
+            attr("right_window_size", Int(-1)),
+            attr("scale", Optional(AttrKind::Float)),
+            attr("softcap", Float(0.0)),
+            attr("softmax_precision", Optional(AttrKind::Int)),
+        ],
+        ..ATTENTION_24
+    },
+    ROTARY_EMBEDDING,
+];
+
+const ATTENTION: OpDef = OpDef {
+    domain: "",
+    name: "Attention",
+    since: 23,
+    inputs: &[
+        req("Q", "T1"),
+        req("K", "T1"),
+        req("V", "T2"),
+        opt("attn_mask", "U"),
+        opt("past_key", "T1"),
+        opt("past_value", "T2"),
+    ],
+    outputs: &[
+        req("Y", "T1"),
+        opt("present_key", "T1"),
+        opt("present_value", "T2"),
+        opt("qk_matmul_output", "T1"),
+    ],
+    attributes: &[
+        attr("is_causal", Int(0)),
+        attr("kv_num_heads", Optional(AttrKind::Int)),
+        attr("q_num_heads", Optional(AttrKind::Int)),
+        attr("qk_matmul_output_mode", Int(0)),
+        attr("scale", Optional(AttrKind::Float)),
+        attr("softcap", Float(0.0)),
+        attr("softmax_precision", Optional(AttrKind::Int)),
+    ],
+    types: &[
+        ("T1", FLOATS),
+        ("T2", FLOATS),
+        ("U", &[F32, F64, F16, BF16, I8, I16, I32, I64, U8, U16, U32, U64, Bool]),
+    ],
+    lower: attention,
+    doc: "softmax(Q * K^T * scale + mask) * V",
+};
+
+const ATTENTION_24: OpDef = OpDef {
+    since: 24,
+    inputs: &[
+        req("Q", "T1"),
+        req("K", "T1"),
+        req("V", "T2"),
+        opt("attn_mask", "U"),
+        opt("past_key", "T1"),
+        opt("past_value", "T2"),
+        opt("nonpad_kv_seqlen", "tensor(int64)"),
+    ],
+    ..ATTENTION
+};
+
+const ROTARY_EMBEDDING: OpDef = OpDef {
+    domain: "",
+    name: "RotaryEmbedding",
+    since: 23,
+    inputs: &[req("X", "T"), req("cos_cache", "T"), req("sin_cache", "T"), opt("position_ids", "M")],
+    outputs: &[req("Y", "T")],
+    attributes: &[
+        attr("interleaved", Int(0)),
+        attr("num_heads", Optional(AttrKind::Int)),
+        attr("rotary_embedding_dim", Int(0)),
+    ],
+    types: &[("T", &[F32, F16, BF16]), ("M", I64S)],
+    lower: rotary_embedding,
+    doc: "rotation of pairs of features by position",
+};
+
+fn malformed<T>(message: String) -> Result<T> {
+    Err(Error::malformed(Stage::Infer, message))
+}
+
+/// `[B, S, heads * d] -> [B, heads, S, d]`; four axes are taken as they are.
+fn heads(b: &mut Builder<'_>, x: ValueId, count: Option<i64>) -> Result<ValueId> {
+    let shape = b.shape(x);
+    match (shape.len(), count) {
+        (4, _) => Ok(x),
+        (3, Some(count)) if count > 0 => {
+            let Some(each) = shape[2].exact_div(&Dim::from(count)) else {
+                return malformed(format!("{} in {count} heads", b.ty(x)));
+            };
+            let split = vec![shape[0].clone(), shape[1].clone(), Dim::from(count), each];
+            let x = b.reshape(x, split)?;
+            b.transpose(x, &[0, 2, 1, 3])
+        }
+        _ => malformed(format!("{} with {count:?} heads", b.ty(x))),
+    }
+}
+
+fn attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (q, k, v) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (past_key, past_value) = (cx.optional(4), cx.optional(5));
+    let (q_heads, kv_heads) = (cx.optional_int("q_num_heads")?, cx.optional_int("kv_num_heads")?);
+    let scale = cx.optional_float("scale")?;
+    let softcap = f64::from(cx.float("softcap")?);
+    let mode = cx.int("qk_matmul_output_mode")?;
+    let dtype = cx.b.dtype(q);
+    let rank = cx.b.rank(q);
+    let b = &mut *cx.b;
+    let (q, k, v) = (heads(b, q, q_heads)?, heads(b, k, kv_heads)?, heads(b, v, kv_heads)?);
+    let (mut key, mut value) = (k, v);
+    if let (Some(past_key), Some(past_value)) = (past_key, past_value) {
+        key = b.concat(&[past_key, k], 2)?;
+        value = b.concat(&[past_value, v], 2)?;
+    }
+    let scores = scores(b, q, key, scale)?;
+    let mut capped = scores;
+    if softcap > 0.0 {
+        capped = b.binary_scalar(BinaryFn::Div, capped, softcap)?;
+        capped = b.unary(UnaryFn::Tanh, capped)?;
+        capped = b.binary_scalar(BinaryFn::Mul, capped, softcap)?;
+    }
+    let bias = bias(cx, scores, dtype)?;
+    let b = &mut *cx.b;
+    let biased = match &bias {
+        Some(bias) => b.binary(BinaryFn::Add, capped, bias.value)?,
+        None => capped,
+    };
+    let mut weights = softmax_along(b, biased, 3)?;
+    if let Some(bias) = bias.filter(|bias| bias.can_mask_rows) {
+        // A query that may attend to nothing gets zeros, not NaN.
+        let most = b.reduce(ReduceFn::Max, bias.value, &[b.rank(bias.value) - 1])?;
+        let masked = b.unary(UnaryFn::IsNegInf, most)?;
+        let zero = b.scalar(dtype, 0.0);
+        weights = b.select(masked, zero, weights)?;
+    }
+    let y = weighted(b, weights, value, dtype)?;
+    let y = if rank == 3 { merged_heads(b, y)? } else { y };
+    let exposed = match mode {
+        0 => scores,
+        1 => capped,
+        2 => biased,
+        3 => weights,
+        other => return malformed(format!("qk_matmul_output_mode {other}")),
+    };
+    Ok(vec![y, key, value, exposed])
+}
+
+/// `[B, heads, S, d] -> [B, S, heads * d]`
+fn merged_heads(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
+    let x = b.transpose(x, &[0, 2, 1, 3])?;
+    let shape = b.shape(x);
+    b.reshape(x, vec![shape[0].clone(), shape[1].clone(), shape[2].clone() * shape[3].clone()])
+}
+
+/// `x: [B, H, s, t]` as `[B, kv_heads, H / kv_heads * s, t]`: heads that share a key become rows of one product,
+/// so that no key or value is repeated.
+fn grouped_rows(b: &mut Builder<'_>, x: ValueId, kv_heads: &Dim) -> Result<ValueId> {
+    let shape = b.shape(x);
+    if shape[1] == *kv_heads {
+        return Ok(x);
+    }
+    let Some(group) = shape[1].exact_div(kv_heads) else {
+        return malformed(format!("{} with {kv_heads} heads of keys", b.ty(x)));
+    };
+    b.reshape(x, vec![shape[0].clone(), kv_heads.clone(), group * shape[2].clone(), shape[3].clone()])
+}
+
+/// `Q * K^T * scale`, `[B, H, q, k]`.
+fn scores(b: &mut Builder<'_>, q: ValueId, key: ValueId, scale: Option<f32>) -> Result<ValueId> {
+    let (shape, key_shape) = (b.shape(q), b.shape(key));
+    let q = match (scale, shape[3].as_const()) {
+        (Some(scale), _) => b.binary_scalar(BinaryFn::Mul, q, f64::from(scale))?,
+        (None, Some(size)) if size > 0 => b.binary_scalar(BinaryFn::Mul, q, 1.0 / (size as f64).sqrt())?,
+        _ => {
+            return Err(Error::unsupported(
+                Stage::Infer,
+                format!("attention heads of symbolic size {}", shape[3]),
+            ));
+        }
+    };
+    let rows = grouped_rows(b, q, &key_shape[1])?;
+    let columns = b.transpose(key, &[0, 1, 3, 2])?;
+    let product = b.matmul(rows, columns)?;
+    b.reshape(product, vec![shape[0].clone(), shape[1].clone(), shape[2].clone(), key_shape[2].clone()])
+}
+
+/// `weights * V`, `[B, H, q, d]`.
+fn weighted(b: &mut Builder<'_>, weights: ValueId, value: ValueId, dtype: DType) -> Result<ValueId> {
+    let (shape, value_shape) = (b.shape(weights), b.shape(value));
+    let value = b.cast(value, dtype)?;
+    let rows = grouped_rows(b, weights, &value_shape[1])?;
+    let product = b.matmul(rows, value)?;
+    b.reshape(product, vec![shape[0].clone(), shape[1].clone(), shape[2].clone(), value_shape[3].clone()])
+}
+
+/// What is added to the scores.
+struct Bias {
+    /// Broadcasts against `[B, H, q, k]`; minus infinity where a query must not attend.
+    value: ValueId,
+    /// Whether all keys of a query can be masked.
+    can_mask_rows: bool,
+}
+
+/// The sum of mask, causal mask, sliding window and padding of keys.
+fn bias(cx: &mut NodeCx<'_, '_>, scores: ValueId, dtype: DType) -> Result<Option<Bias>> {
+    let mask = cx.optional(3);
+    let past = cx.optional(4);
+    let lengths = cx.optional(6);
+    let causal = cx.int("is_causal")? != 0;
+    let mut window = [-1; 2];
+    for (slot, name) in window.iter_mut().zip(["left_window_size", "right_window_size"]) {
+        *slot = if cx.has(name) { cx.int(name)? } else { -1 };
+        if *slot < -1 {
+            return malformed(format!("{name} {slot}"));
+        }
+    }
+    let b = &mut *cx.b;
+    let shape = b.shape(scores);
+    let (mut allowed, mut additive) = (None, None);
+    if let Some(mask) = mask {
+        let mask = if b.dtype(mask) == Bool { mask } else { b.cast(mask, dtype)? };
+        let mask = widened_mask(b, mask, &shape[3])?;
+        if b.dtype(mask) == Bool {
+            allowed = Some(mask);
+        } else {
+            additive = Some(mask);
+        }
+    }
+    if causal || window != [-1; 2] {
+        let behind = distance(b, &shape, past, lengths)?;
+        let limits = [
+            (causal, CompareFn::Ge, 0),
+            (window[0] >= 0, CompareFn::Le, window[0]),
+            (window[1] >= 0, CompareFn::Ge, -window[1]),
+        ];
+        for (_, compare, limit) in limits.into_iter().filter(|limit| limit.0) {
+            let limit = b.scalar(I64, limit as f64);
+            let inside = b.compare(compare, behind, limit)?;
+            allowed = Some(both(b, allowed, inside)?);
+        }
+    }
+    if let Some(lengths) = lengths {
+        let key = b.iota(vec![shape[3].clone()], 0)?;
+        let lengths = b.reshape(lengths, vec![shape[0].clone(), Dim::ONE, Dim::ONE, Dim::ONE])?;
+        let real = b.compare(CompareFn::Lt, key, lengths)?;
+        allowed = Some(both(b, allowed, real)?);
+    }
+    let can_mask_rows = mask.is_some() || lengths.is_some() || window != [-1; 2];
+    let value = match (allowed, additive) {
+        (None, None) => return Ok(None),
+        (None, Some(additive)) => additive,
+        (Some(allowed), additive) => {
+            let (zero, never) = (b.scalar(dtype, 0.0), b.scalar(dtype, f64::NEG_INFINITY));
+            b.select(allowed, additive.unwrap_or(zero), never)?
+        }
+    };
+    Ok(Some(Bias { value, can_mask_rows }))
+}
+
+fn both(b: &mut Builder<'_>, allowed: Option<ValueId>, also: ValueId) -> Result<ValueId> {
+    match allowed {
+        Some(allowed) => b.binary(BinaryFn::And, allowed, also),
+        None => Ok(also),
+    }
+}
+
+/// A mask over fewer keys than there are masks the rest.
+fn widened_mask(b: &mut Builder<'_>, mask: ValueId, keys: &Dim) -> Result<ValueId> {
+    let shape = b.shape(mask);
+    let Some(last) = shape.last() else { return Ok(mask) };
+    if last == keys || *last == Dim::ONE {
+        return Ok(mask);
+    }
+    let missing = keys.clone() - last.clone();
+    if missing.as_const().is_some_and(|missing| missing < 0) {
+        return malformed(format!("mask {} over {keys} keys", b.ty(mask)));
+    }
+    let fill = b.scalar(b.dtype(mask), if b.dtype(mask) == Bool { 0.0 } else { f64::NEG_INFINITY });
+    let mut hi = vec![Dim::ZERO; shape.len()];
+    hi[shape.len() - 1] = missing.max_dim(&Dim::ZERO);
+    b.pad(mask, fill, vec![Dim::ZERO; shape.len()], hi)
+}
+
+/// How far each key lies behind its query: `[q, k]`, or `[B, 1, q, k]` where `lengths` tells each row's count
+/// of keys. Keys of the past come before all queries.
+fn distance(
+    b: &mut Builder<'_>,
+    shape: &[Dim],
+    past: Option<ValueId>,
+    lengths: Option<ValueId>,
+) -> Result<ValueId> {
+    let query = b.iota(vec![shape[2].clone(), Dim::ONE], 0)?;
+    let key = b.iota(vec![Dim::ONE, shape[3].clone()], 1)?;
+    let position = match (past, lengths) {
+        (Some(past), _) => {
+            let offset = b.shape(past)[2].clone();
+            let offset = b.dim_scalar(&offset)?;
+            b.binary(BinaryFn::Add, query, offset)?
+        }
+        (None, Some(lengths)) => {
+            let lengths = b.reshape(lengths, vec![shape[0].clone(), Dim::ONE, Dim::ONE, Dim::ONE])?;
+            let queries = b.dim_scalar(&shape[2])?;
+            let offset = b.binary(BinaryFn::Sub, lengths, queries)?;
+            b.binary(BinaryFn::Add, query, offset)?
+        }
+        (None, None) => query,
+    };
+    b.binary(BinaryFn::Sub, position, key)
+}
+
+fn rotary_embedding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, cos, sin, positions) = (cx.input(0)?, cx.input(1)?, cx.input(2)?, cx.optional(3));
+    let count = cx.optional_int("num_heads")?.filter(|&count| count > 0);
+    let rotated = cx.int("rotary_embedding_dim")?;
+    let interleaved = cx.int("interleaved")? != 0;
+    let b = &mut *cx.b;
+    let rank = b.rank(x);
+    let x = heads(b, x, count)?;
+    let size = b.shape(x)[3].clone();
+    let extent = if rotated > 0 { Dim::from(rotated) } else { size.clone() };
+    let Some(half) = extent.exact_div(&Dim::from(2usize)) else {
+        return malformed(format!("rotation of {extent} features"));
+    };
+    let (cos, sin) = (cache(b, cos, positions)?, cache(b, sin, positions)?);
+    let turning = b.slice_axis(x, 3, Dim::ZERO, extent.clone())?;
+    let (first, second) = pairs(b, turning, &half, interleaved)?;
+    let product = |b: &mut Builder<'_>, x, y| b.binary(BinaryFn::Mul, x, y);
+    let (a, c) = (product(b, cos, first)?, product(b, sin, second)?);
+    let real = b.binary(BinaryFn::Sub, a, c)?;
+    let (a, c) = (product(b, sin, first)?, product(b, cos, second)?);
+    let imaginary = b.binary(BinaryFn::Add, a, c)?;
+    let turned = if interleaved {
+        let shape = b.shape(turning);
+        let (real, imaginary) = (b.unsqueeze(real, &[4])?, b.unsqueeze(imaginary, &[4])?);
+        let joined = b.concat(&[real, imaginary], 4)?;
+        b.reshape(joined, shape)?
+    } else {
+        b.concat(&[real, imaginary], 3)?
+    };
+    let mut y = turned;
+    if extent != size {
+        let rest = b.slice_axis(x, 3, extent.clone(), size - extent)?;
+        y = b.concat(&[turned, rest], 3)?;
+    }
+    Ok(vec![if rank == 3 { merged_heads(b, y)? } else { y }])
+}
+
+/// A cache `[P, d]` at the positions `[B, S]`, or given per position, as `[B, 1, S, d]`.
+fn cache(b: &mut Builder<'_>, cache: ValueId, positions: Option<ValueId>) -> Result<ValueId> {
+    let taken = match positions {
+        Some(positions) => b.emit1(crate::graph::Op::Gather { axis: 0 }, &[cache, positions])?,
+        None => cache,
+    };
+    match b.rank(taken) {
+        3 => b.unsqueeze(taken, &[1]),
+        _ => malformed(format!("cosines or sines {}", b.ty(taken))),
+    }
+}
+
+/// The pairs that rotate together: neighbours, or halves.
+fn pairs(b: &mut Builder<'_>, x: ValueId, half: &Dim, interleaved: bool) -> Result<(ValueId, ValueId)> {
+    if !interleaved {
+        let first = b.slice_axis(x, 3, Dim::ZERO, half.clone())?;
+        return Ok((first, b.slice_axis(x, 3, half.clone(), half.clone())?));
+    }
+    let mut shape = b.shape(x);
+    shape[3] = half.clone();
+    shape.push(Dim::from(2usize));
+    let split = b.reshape(x, shape)?;
+    let (first, second) =
+        (b.slice_axis(split, 4, Dim::ZERO, Dim::ONE)?, b.slice_axis(split, 4, Dim::ONE, Dim::ONE)?);
+    Ok((b.squeeze(first, &[4])?, b.squeeze(second, &[4])?))
+}

@@ -1,0 +1,106 @@
+//! DepthToSpace and SpaceToDepth: pure movement between channels and pixels.
+
+use super::AttrDefault::{Required, Str};
+use super::types::*;
+use super::{AttrKind, NodeCx, OpDef, attr, req};
+use crate::error::{Error, Result, Stage};
+use crate::graph::{Dim, ValueId};
+
+pub const ROWS: &[OpDef] = &[
+    DEPTH_TO_SPACE,
+    DEPTH_TO_SPACE_11,
+    DEPTH_TO_SPACE_13,
+    OpDef { since: 28, ..DEPTH_TO_SPACE_13 },
+    SPACE_TO_DEPTH,
+    SPACE_TO_DEPTH_13,
+    OpDef {
+        since: 28,
+        attributes: &[attr("blocksize", Required(AttrKind::Int)), attr("mode", Str("DCR"))],
+        ..SPACE_TO_DEPTH_13
+    },
+];
+
+const DEPTH_TO_SPACE: OpDef = OpDef {
+    domain: "",
+    name: "DepthToSpace",
+    since: 1,
+    inputs: &[req("input", "T")],
+    outputs: &[req("output", "T")],
+    attributes: &[attr("blocksize", Required(AttrKind::Int))],
+    types: &[("T", ALL)],
+    lower: depth_to_space,
+    doc: "blocks of channels to blocks of pixels",
+};
+
+const DEPTH_TO_SPACE_11: OpDef = OpDef {
+    since: 11,
+    attributes: &[attr("blocksize", Required(AttrKind::Int)), attr("mode", Str("DCR"))],
+    ..DEPTH_TO_SPACE
+};
+
+const DEPTH_TO_SPACE_13: OpDef = OpDef { since: 13, types: &[("T", ALL_BF16)], ..DEPTH_TO_SPACE_11 };
+
+const SPACE_TO_DEPTH: OpDef = OpDef {
+    domain: "",
+    name: "SpaceToDepth",
+    since: 1,
+    inputs: &[req("input", "T")],
+    outputs: &[req("output", "T")],
+    attributes: &[attr("blocksize", Required(AttrKind::Int))],
+    types: &[("T", ALL)],
+    lower: space_to_depth,
+    doc: "blocks of pixels to blocks of channels",
+};
+
+const SPACE_TO_DEPTH_13: OpDef = OpDef { since: 13, types: &[("T", ALL_BF16)], ..SPACE_TO_DEPTH };
+
+/// Block size, and whether channels vary slower than positions inside a block (`CRD`).
+fn block(cx: &NodeCx<'_, '_>, x: ValueId) -> Result<(Dim, bool)> {
+    let size = cx.int("blocksize")?;
+    let mode = if cx.has("mode") { cx.str("mode")? } else { "DCR".to_string() };
+    if cx.b.rank(x) != 4 || !(1..=1 << 20).contains(&size) || !["DCR", "CRD"].contains(&mode.as_str()) {
+        return Err(Error::malformed(
+            Stage::Infer,
+            format!("blocks of {size} in mode `{mode}` of {}", cx.b.ty(x)),
+        ));
+    }
+    Ok((Dim::from(size), mode == "CRD"))
+}
+
+/// `dim / by`, which must be exact where the dim is known.
+fn divided(dim: &Dim, by: &Dim) -> Result<Dim> {
+    let exact = dim.exact_div(by);
+    let quotient = if dim.is_const() { exact } else { exact.or_else(|| dim.floor_div(by)) };
+    quotient
+        .ok_or_else(|| Error::malformed(Stage::Infer, format!("{dim} does not divide into blocks of {by}")))
+}
+
+fn depth_to_space(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let (size, channels_first) = block(cx, x)?;
+    let shape = cx.b.shape(x);
+    let [batch, channels, height, width] = [0, 1, 2, 3].map(|axis| shape[axis].clone());
+    let depth = divided(&channels, &(size.clone() * size.clone()))?;
+    let (split, perm) = match channels_first {
+        true => (vec![batch.clone(), depth.clone(), size.clone(), size.clone()], [0, 1, 4, 2, 5, 3]),
+        false => (vec![batch.clone(), size.clone(), size.clone(), depth.clone()], [0, 3, 4, 1, 5, 2]),
+    };
+    let split = [split, vec![height.clone(), width.clone()]].concat();
+    let y = cx.b.reshape(x, split)?;
+    let y = cx.b.transpose(y, &perm)?;
+    Ok(vec![cx.b.reshape(y, vec![batch, depth, height * size.clone(), width * size])?])
+}
+
+fn space_to_depth(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let (size, channels_first) = block(cx, x)?;
+    let shape = cx.b.shape(x);
+    let [batch, channels, height, width] = [0, 1, 2, 3].map(|axis| shape[axis].clone());
+    let (height, width) = (divided(&height, &size)?, divided(&width, &size)?);
+    let split =
+        vec![batch.clone(), channels.clone(), height.clone(), size.clone(), width.clone(), size.clone()];
+    let perm = if channels_first { [0, 1, 3, 5, 2, 4] } else { [0, 3, 5, 1, 2, 4] };
+    let y = cx.b.reshape(x, split)?;
+    let y = cx.b.transpose(y, &perm)?;
+    Ok(vec![cx.b.reshape(y, vec![batch, channels * size.clone() * size, height, width])?])
+}

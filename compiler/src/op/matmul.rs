@@ -1,0 +1,162 @@
+//! Matrix products.
+
+use super::AttrDefault::{Float, Int};
+use super::types::*;
+use super::{NodeCx, OpDef, attr, opt, req};
+use crate::error::{Error, Result, Stage};
+use crate::graph::DType::{BF16, F16, F32, F64, I32, I64, U32, U64};
+use crate::graph::{Builder, Dim, Op, RhsLayout, ValueId};
+use crate::scalar::BinaryFn;
+
+pub const ROWS: &[OpDef] = &[
+    MAT_MUL,
+    MAT_MUL_9,
+    OpDef { since: 13, types: &[("T", &[F32, F64, F16, BF16, I32, I64, U32, U64])], ..MAT_MUL_9 },
+    GEMM,
+    OpDef { since: 6, ..GEMM },
+    GEMM_7,
+    GEMM_9,
+    GEMM_11,
+    OpDef { since: 13, types: &[("T", &[F32, F64, F16, BF16, I32, I64, U32, U64])], ..GEMM_11 },
+];
+
+const MAT_MUL: OpDef = OpDef {
+    domain: "",
+    name: "MatMul",
+    since: 1,
+    inputs: &[req("A", "T"), req("B", "T")],
+    outputs: &[req("Y", "T")],
+    attributes: &[],
+    types: &[("T", FLOATS_F16)],
+    lower: mat_mul,
+    doc: "matrix product as numpy.matmul",
+};
+
+const MAT_MUL_9: OpDef = OpDef { since: 9, types: &[("T", &[F32, F64, F16, I32, I64, U32, U64])], ..MAT_MUL };
+
+const GEMM: OpDef = OpDef {
+    domain: "",
+    name: "Gemm",
+    since: 1,
+    inputs: &[req("A", "T"), req("B", "T"), req("C", "T")],
+    outputs: &[req("Y", "T")],
+    attributes: &[
+        attr("alpha", Float(1.0)),
+        attr("beta", Float(1.0)),
+        attr("broadcast", Int(0)),
+        attr("transA", Int(0)),
+        attr("transB", Int(0)),
+    ],
+    types: &[("T", FLOATS_F16)],
+    lower: gemm,
+    doc: "alpha * A * B + beta * C",
+};
+
+const GEMM_7: OpDef = OpDef {
+    since: 7,
+    attributes: &[
+        attr("alpha", Float(1.0)),
+        attr("beta", Float(1.0)),
+        attr("transA", Int(0)),
+        attr("transB", Int(0)),
+    ],
+    ..GEMM
+};
+
+const GEMM_9: OpDef = OpDef { since: 9, types: &[("T", &[F32, F64, F16, I32, I64, U32, U64])], ..GEMM_7 };
+
+const GEMM_11: OpDef = OpDef { since: 11, inputs: &[req("A", "T"), req("B", "T"), opt("C", "T")], ..GEMM_9 };
+
+fn mat_mul(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, y) = (cx.input(0)?, cx.input(1)?);
+    Ok(vec![product(cx.b, x, y)?])
+}
+
+/// `numpy.matmul`. A right operand without batch axes stays one `[k, n]` matrix under all rows of the left.
+pub fn product(b: &mut Builder<'_>, x: ValueId, y: ValueId) -> Result<ValueId> {
+    let (x_rank, y_rank) = (b.rank(x), b.rank(y));
+    if x_rank == 0 || y_rank == 0 {
+        return Err(Error::malformed(Stage::Infer, format!("matrix product of {} and {}", b.ty(x), b.ty(y))));
+    }
+    let lhs = if x_rank == 1 { b.unsqueeze(x, &[0])? } else { x };
+    let rhs = if y_rank == 1 { b.unsqueeze(y, &[1])? } else { y };
+    let out = batched(b, lhs, rhs)?;
+    let rank = b.rank(out);
+    let mut dropped = Vec::new();
+    if x_rank == 1 {
+        dropped.push(rank - 2);
+    }
+    if y_rank == 1 {
+        dropped.push(rank - 1);
+    }
+    b.squeeze(out, &dropped)
+}
+
+fn batched(b: &mut Builder<'_>, lhs: ValueId, rhs: ValueId) -> Result<ValueId> {
+    let (lhs_rank, rhs_rank) = (b.rank(lhs), b.rank(rhs));
+    let rhs_shape = b.shape(rhs);
+    let lead = &rhs_shape[..rhs_rank - 2];
+    if lhs_rank >= rhs_rank && lead.iter().all(|dim| *dim == Dim::ONE) {
+        let rhs = b.reshape(rhs, rhs_shape[rhs_rank - 2..].to_vec())?;
+        let op = Op::Contract { batch: 0, m: lhs_rank - 1, k: 1, rhs: RhsLayout::Plain };
+        return b.emit1(op, &[lhs, rhs]);
+    }
+    let rank = lhs_rank.max(rhs_rank);
+    let lhs = b.unsqueeze(lhs, &vec![0; rank - lhs_rank])?;
+    let rhs = b.unsqueeze(rhs, &vec![0; rank - rhs_rank])?;
+    b.matmul(lhs, rhs)
+}
+
+fn gemm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (mut x, mut y, addend) = (cx.input(0)?, cx.input(1)?, cx.optional(2));
+    let (alpha, beta) = (cx.float("alpha")?, cx.float("beta")?);
+    let (transpose_x, transpose_y) = (cx.int("transA")? != 0, cx.int("transB")? != 0);
+    let b = &mut *cx.b;
+    if b.rank(x) != 2 || b.rank(y) != 2 {
+        return Err(Error::malformed(Stage::Infer, format!("Gemm of {} and {}", b.ty(x), b.ty(y))));
+    }
+    if transpose_x {
+        x = b.transpose(x, &[1, 0])?;
+    }
+    if transpose_y {
+        y = b.transpose(y, &[1, 0])?;
+    }
+    // A factor of a constant operand costs nothing at run time.
+    let integral = b.dtype(x).is_int();
+    if b.graph.is_constant(y) && !integral {
+        y = scaled(b, y, alpha)?;
+        x = b.matmul(x, y)?;
+    } else if b.graph.is_constant(x) && !integral {
+        x = scaled(b, x, alpha)?;
+        x = b.matmul(x, y)?;
+    } else {
+        x = b.matmul(x, y)?;
+        x = scaled(b, x, alpha)?;
+    }
+    match addend {
+        Some(addend) if beta != 0.0 => {
+            let shape = b.shape(x);
+            let addend = scaled(b, addend, beta)?;
+            let sum = b.binary(BinaryFn::Add, x, addend)?;
+            if b.rank(sum) != shape.len() {
+                return Err(Error::malformed(
+                    Stage::Infer,
+                    format!("C {} does not broadcast to {shape:?}", b.ty(addend)),
+                ));
+            }
+            Ok(vec![sum])
+        }
+        _ => Ok(vec![x]),
+    }
+}
+
+/// `x * factor`; integers take integer factors only.
+fn scaled(b: &mut Builder<'_>, x: ValueId, factor: f32) -> Result<ValueId> {
+    if factor == 1.0 {
+        return Ok(x);
+    }
+    if b.dtype(x).is_int() && factor.fract() != 0.0 {
+        return Err(Error::unsupported(Stage::Infer, format!("factor {factor} of the integers {}", b.ty(x))));
+    }
+    b.binary_scalar(BinaryFn::Mul, x, f64::from(factor))
+}

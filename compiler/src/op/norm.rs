@@ -1,0 +1,524 @@
+//! Normalizations, in primitives: means, differences, products. Half precision is computed in f32.
+
+use super::AttrDefault::{Float, Int, Ints, Optional, Required};
+use super::pool::{power, root};
+use super::types::*;
+use super::{AttrKind, NodeCx, OpDef, attr, normalize_axes, normalize_axis, opt, req};
+use crate::error::{Error, Result, Stage};
+use crate::graph::DType::{BF16, F32};
+use crate::graph::{Builder, DType, Dim, Op, ValueId};
+use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
+
+pub const ROWS: &[OpDef] = &[
+    BATCH_NORMALIZATION,
+    BATCH_NORMALIZATION_6,
+    BATCH_NORMALIZATION_7,
+    BATCH_NORMALIZATION_9,
+    BATCH_NORMALIZATION_14,
+    OpDef {
+        since: 15,
+        inputs: &[
+            req("X", "T"),
+            req("scale", "T1"),
+            req("B", "T1"),
+            req("input_mean", "T2"),
+            req("input_var", "T2"),
+        ],
+        outputs: &[req("Y", "T"), opt("running_mean", "T2"), opt("running_var", "T2")],
+        types: &[("T", FLOATS), ("T1", FLOATS), ("T2", FLOATS)],
+        ..BATCH_NORMALIZATION_14
+    },
+    INSTANCE_NORMALIZATION,
+    INSTANCE_NORMALIZATION_6,
+    OpDef { since: 22, types: &[("T", FLOATS)], ..INSTANCE_NORMALIZATION_6 },
+    LAYER_NORMALIZATION,
+    GROUP_NORMALIZATION,
+    OpDef {
+        since: 21,
+        attributes: &[
+            attr("epsilon", Float(1e-05)),
+            attr("num_groups", Required(AttrKind::Int)),
+            attr("stash_type", Int(1)),
+        ],
+        ..GROUP_NORMALIZATION
+    },
+    RMS_NORMALIZATION,
+    MEAN_VARIANCE_NORMALIZATION,
+    OpDef { since: 13, types: &[("T", FLOATS)], ..MEAN_VARIANCE_NORMALIZATION },
+    LP_NORMALIZATION,
+    OpDef { since: 22, types: &[("T", FLOATS)], ..LP_NORMALIZATION },
+    LRN,
+    OpDef { since: 13, types: &[("T", FLOATS)], ..LRN },
+];
+
+const BATCH_NORMALIZATION: OpDef = OpDef {
+    domain: "",
+    name: "BatchNormalization",
+    since: 1,
+    inputs: &[req("X", "T"), req("scale", "T"), req("B", "T"), req("mean", "T"), req("var", "T")],
+    outputs: &[
+        req("Y", "T"),
+        opt("mean", "T"),
+        opt("var", "T"),
+        opt("saved_mean", "T"),
+        opt("saved_var", "T"),
+    ],
+    attributes: &[
+        attr("consumed_inputs", Required(AttrKind::Ints)),
+        attr("epsilon", Float(1e-05)),
+        attr("is_test", Int(0)),
+        attr("momentum", Float(0.9)),
+        attr("spatial", Int(1)),
+    ],
+    types: &[("T", FLOATS_F16)],
+    lower: batch_normalization,
+    doc: "scale * (x - mean) / sqrt(var + epsilon) + B per channel",
+};
+
+const BATCH_NORMALIZATION_6: OpDef = OpDef {
+    since: 6,
+    attributes: &[
+        attr("epsilon", Float(1e-05)),
+        attr("is_test", Int(0)),
+        attr("momentum", Float(0.9)),
+        attr("spatial", Int(1)),
+    ],
+    ..BATCH_NORMALIZATION
+};
+
+const BATCH_NORMALIZATION_7: OpDef = OpDef {
+    since: 7,
+    attributes: &[attr("epsilon", Float(1e-05)), attr("momentum", Float(0.9)), attr("spatial", Int(1))],
+    ..BATCH_NORMALIZATION_6
+};
+
+const BATCH_NORMALIZATION_9: OpDef = OpDef {
+    since: 9,
+    attributes: &[attr("epsilon", Float(1e-05)), attr("momentum", Float(0.9))],
+    ..BATCH_NORMALIZATION_7
+};
+
+const BATCH_NORMALIZATION_14: OpDef = OpDef {
+    since: 14,
+    inputs: &[req("X", "T"), req("scale", "T"), req("B", "T"), req("input_mean", "U"), req("input_var", "U")],
+    outputs: &[req("Y", "T"), opt("running_mean", "U"), opt("running_var", "U")],
+    attributes: &[attr("epsilon", Float(1e-05)), attr("momentum", Float(0.9)), attr("training_mode", Int(0))],
+    types: &[("T", FLOATS), ("U", FLOATS)],
+    ..BATCH_NORMALIZATION_9
+};
+
+const INSTANCE_NORMALIZATION: OpDef = OpDef {
+    domain: "",
+    name: "InstanceNormalization",
+    since: 1,
+    inputs: &[req("input", "T"), req("scale", "T"), req("B", "T")],
+    outputs: &[req("output", "T")],
+    attributes: &[attr("consumed_inputs", Optional(AttrKind::Ints)), attr("epsilon", Float(1e-05))],
+    types: &[("T", FLOATS_F16)],
+    lower: instance_normalization,
+    doc: "normalization over the spatial axes of each channel",
+};
+
+const INSTANCE_NORMALIZATION_6: OpDef =
+    OpDef { since: 6, attributes: &[attr("epsilon", Float(1e-05))], ..INSTANCE_NORMALIZATION };
+
+const LAYER_NORMALIZATION: OpDef = OpDef {
+    domain: "",
+    name: "LayerNormalization",
+    since: 17,
+    inputs: &[req("X", "T"), req("Scale", "T"), opt("B", "T")],
+    outputs: &[req("Y", "T"), opt("Mean", "U"), opt("InvStdDev", "U")],
+    attributes: &[attr("axis", Int(-1)), attr("epsilon", Float(1e-05)), attr("stash_type", Int(1))],
+    types: &[("T", FLOATS), ("U", &[F32, BF16])],
+    lower: layer_normalization,
+    doc: "normalization over the trailing axes",
+};
+
+const GROUP_NORMALIZATION: OpDef = OpDef {
+    domain: "",
+    name: "GroupNormalization",
+    since: 18,
+    inputs: &[req("X", "T"), req("scale", "T"), req("bias", "T")],
+    outputs: &[req("Y", "T")],
+    attributes: &[attr("epsilon", Float(1e-05)), attr("num_groups", Required(AttrKind::Int))],
+    types: &[("T", FLOATS)],
+    lower: group_normalization,
+    doc: "normalization over groups of channels",
+};
+
+const RMS_NORMALIZATION: OpDef = OpDef {
+    domain: "",
+    name: "RMSNormalization",
+    since: 23,
+    inputs: &[req("X", "T"), req("scale", "V")],
+    outputs: &[req("Y", "V")],
+    attributes: &[attr("axis", Int(-1)), attr("epsilon", Float(1e-05)), attr("stash_type", Int(1))],
+    types: &[("T", FLOATS), ("V", FLOATS)],
+    lower: rms_normalization,
+    doc: "division by the root mean square over the trailing axes",
+};
+
+const MEAN_VARIANCE_NORMALIZATION: OpDef = OpDef {
+    domain: "",
+    name: "MeanVarianceNormalization",
+    since: 9,
+    inputs: &[req("X", "T")],
+    outputs: &[req("Y", "T")],
+    attributes: &[attr("axes", Ints(&[0, 2, 3]))],
+    types: &[("T", FLOATS_F16)],
+    lower: mean_variance_normalization,
+    doc: "(x - mean) / standard deviation",
+};
+
+const LP_NORMALIZATION: OpDef = OpDef {
+    domain: "",
+    name: "LpNormalization",
+    since: 1,
+    inputs: &[req("input", "T")],
+    outputs: &[req("output", "T")],
+    attributes: &[attr("axis", Int(-1)), attr("p", Int(2))],
+    types: &[("T", FLOATS_F16)],
+    lower: lp_normalization,
+    doc: "division by the Lp norm along an axis",
+};
+
+const LRN: OpDef = OpDef {
+    domain: "",
+    name: "LRN",
+    since: 1,
+    inputs: &[req("X", "T")],
+    outputs: &[req("Y", "T")],
+    attributes: &[
+        attr("alpha", Float(0.0001)),
+        attr("beta", Float(0.75)),
+        attr("bias", Float(1.0)),
+        attr("size", Required(AttrKind::Int)),
+    ],
+    types: &[("T", FLOATS_F16)],
+    lower: lrn,
+    doc: "local response normalization across channels",
+};
+
+fn malformed<T>(message: String) -> Result<T> {
+    Err(Error::malformed(Stage::Infer, message))
+}
+
+/// The type that statistics of `dtype` are computed in.
+fn wide(dtype: DType) -> DType {
+    match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        other => other,
+    }
+}
+
+/// The type of `stash_type`, never narrower than the operand.
+fn stash(cx: &NodeCx<'_, '_>, dtype: DType) -> Result<DType> {
+    let stated = if cx.has("stash_type") { cx.int("stash_type")? } else { 1 };
+    let stated = i32::try_from(stated).ok().and_then(DType::from_onnx).filter(|stated| stated.is_float());
+    match stated {
+        None => malformed(format!("stash_type {:?}", cx.int("stash_type")?)),
+        Some(_) if dtype == DType::F64 => Ok(dtype),
+        Some(stated) => Ok(wide(stated)),
+    }
+}
+
+/// `1 / sqrt(variance + epsilon)`
+fn inverse_deviation(b: &mut Builder<'_>, variance: ValueId, epsilon: f32) -> Result<ValueId> {
+    let shifted = b.binary_scalar(BinaryFn::Add, variance, f64::from(epsilon))?;
+    let deviation = b.unary(UnaryFn::Sqrt, shifted)?;
+    b.unary(UnaryFn::Recip, deviation)
+}
+
+/// Mean and variance over `axes`, and `x - mean`.
+struct Moments {
+    mean: ValueId,
+    variance: ValueId,
+    centred: ValueId,
+}
+
+fn moments(b: &mut Builder<'_>, x: ValueId, axes: &[usize]) -> Result<Moments> {
+    let mean = b.mean(x, axes)?;
+    let centred = b.binary(BinaryFn::Sub, x, mean)?;
+    let squares = b.binary(BinaryFn::Mul, centred, centred)?;
+    let variance = b.mean(squares, axes)?;
+    Ok(Moments { mean, variance, centred })
+}
+
+/// A `[C]` parameter against `[N, C, s..]` of rank `rank`: `[C, 1..]`.
+fn per_channel(b: &mut Builder<'_>, parameter: ValueId, rank: usize) -> Result<ValueId> {
+    let mut shape = b.shape(parameter);
+    if shape.len() != 1 || rank == 0 {
+        return malformed(format!("{} as a parameter per channel", b.ty(parameter)));
+    }
+    shape.resize(rank.max(2) - 1, Dim::ONE);
+    b.reshape(parameter, shape)
+}
+
+/// `y = x * s + o` with `s = scale / sqrt(var + epsilon)`, `o = B - mean * s`, both per channel.
+fn batch_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let epsilon = cx.float("epsilon")?;
+    let rank = cx.b.rank(x);
+    // Without `spatial`, statistics are per feature: their shape is that of one sample.
+    let spatial = !cx.has("spatial") || cx.int("spatial")? != 0;
+    let mut given = [x; 4];
+    for (at, slot) in given.iter_mut().enumerate() {
+        *slot = cx.input(at + 1)?;
+    }
+    let training = trains(cx)?;
+    let momentum = cx.float("momentum")?;
+    let b = &mut *cx.b;
+    let dtype = wide(b.dtype(given[3]));
+    let mut flat = [x; 4];
+    for (slot, value) in flat.iter_mut().zip(given) {
+        *slot = b.cast(value, dtype)?;
+    }
+    if training {
+        return train(cx, x, flat, spatial, epsilon, momentum);
+    }
+    let parameters = aligned(b, flat, rank, spatial)?;
+    Ok(vec![affine(b, x, parameters, epsilon)?])
+}
+
+/// Whether the statistics are those of the batch. Before version 14 a node that names their outputs trains;
+/// `is_test` of the first versions is often left at its default 0 by models that only infer.
+fn trains(cx: &NodeCx<'_, '_>) -> Result<bool> {
+    if cx.has("training_mode") {
+        return Ok(cx.int("training_mode")? != 0);
+    }
+    let tests = cx.has("is_test") && cx.int("is_test")? != 0;
+    Ok(!tests && (1..cx.outputs).any(|at| cx.wants(at)))
+}
+
+fn aligned(b: &mut Builder<'_>, flat: [ValueId; 4], rank: usize, spatial: bool) -> Result<[ValueId; 4]> {
+    let mut aligned = flat;
+    if spatial {
+        for slot in &mut aligned {
+            *slot = per_channel(b, *slot, rank)?;
+        }
+    }
+    Ok(aligned)
+}
+
+/// Scale, B, mean and variance applied to `x`.
+fn affine(b: &mut Builder<'_>, x: ValueId, parameters: [ValueId; 4], epsilon: f32) -> Result<ValueId> {
+    let [scale, bias, mean, variance] = parameters;
+    let shifted = b.binary_scalar(BinaryFn::Add, variance, f64::from(epsilon))?;
+    let deviation = b.unary(UnaryFn::Sqrt, shifted)?;
+    let factor = b.binary(BinaryFn::Div, scale, deviation)?;
+    let product = b.binary(BinaryFn::Mul, mean, factor)?;
+    let offset = b.binary(BinaryFn::Sub, bias, product)?;
+    let dtype = b.dtype(x);
+    let (factor, offset) = (b.cast(factor, dtype)?, b.cast(offset, dtype)?);
+    let y = b.binary(BinaryFn::Mul, x, factor)?;
+    b.binary(BinaryFn::Add, y, offset)
+}
+
+/// Normalizes by the batch's own statistics; the running ones move towards them.
+fn train(
+    cx: &mut NodeCx<'_, '_>,
+    x: ValueId,
+    parameters: [ValueId; 4],
+    spatial: bool,
+    epsilon: f32,
+    momentum: f32,
+) -> Result<Vec<ValueId>> {
+    let stated = [cx.b.dtype(cx.input(3)?), cx.b.dtype(cx.input(4)?)];
+    let named = cx.outputs.max(3);
+    let b = &mut *cx.b;
+    let rank = b.rank(x);
+    if rank < 2 {
+        return malformed(format!("batch statistics of {}", b.ty(x)));
+    }
+    let [scale, bias, running_mean, running_variance] = parameters;
+    let axes: Vec<usize> = (0..rank).filter(|&axis| if spatial { axis != 1 } else { axis == 0 }).collect();
+    let dtype = b.dtype(running_mean);
+    let samples = b.cast(x, dtype)?;
+    let found = moments(b, samples, &axes)?;
+    let shape = b.shape(running_mean);
+    let mean = b.reshape(found.mean, shape.clone())?;
+    let variance = b.reshape(found.variance, shape)?;
+    let aligned = aligned(b, [scale, bias, mean, variance], rank, spatial)?;
+    let y = affine(b, x, aligned, epsilon)?;
+    let mut outputs = vec![y];
+    for (at, (running, batch)) in [(running_mean, mean), (running_variance, variance)].into_iter().enumerate()
+    {
+        let old = b.binary_scalar(BinaryFn::Mul, running, f64::from(momentum))?;
+        let new = b.binary_scalar(BinaryFn::Mul, batch, 1.0 - f64::from(momentum))?;
+        let moved = b.binary(BinaryFn::Add, old, new)?;
+        outputs.push(b.cast(moved, stated[at])?);
+    }
+    for (at, saved) in [mean, variance].into_iter().enumerate() {
+        if named > 3 + at {
+            outputs.push(b.cast(saved, stated[at])?);
+        }
+    }
+    Ok(outputs)
+}
+
+fn instance_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, scale, bias) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let epsilon = cx.float("epsilon")?;
+    let b = &mut *cx.b;
+    let (rank, dtype) = (b.rank(x), b.dtype(x));
+    if rank < 3 {
+        return malformed(format!("{} has no spatial axes", b.ty(x)));
+    }
+    let axes: Vec<usize> = (2..rank).collect();
+    let x = b.cast(x, wide(dtype))?;
+    let found = moments(b, x, &axes)?;
+    let inverse = inverse_deviation(b, found.variance, epsilon)?;
+    let y = b.binary(BinaryFn::Mul, found.centred, inverse)?;
+    let y = scale_and_shift(b, y, scale, bias)?;
+    Ok(vec![b.cast(y, dtype)?])
+}
+
+/// `x * scale + bias` per channel, in `x`'s dtype.
+fn scale_and_shift(b: &mut Builder<'_>, x: ValueId, scale: ValueId, bias: ValueId) -> Result<ValueId> {
+    let (rank, dtype) = (b.rank(x), b.dtype(x));
+    let (scale, bias) = (b.cast(scale, dtype)?, b.cast(bias, dtype)?);
+    let (scale, bias) = (per_channel(b, scale, rank)?, per_channel(b, bias, rank)?);
+    let y = b.binary(BinaryFn::Mul, x, scale)?;
+    b.binary(BinaryFn::Add, y, bias)
+}
+
+fn layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, scale, bias) = (cx.input(0)?, cx.input(1)?, cx.optional(2));
+    let epsilon = cx.float("epsilon")?;
+    let (rank, dtype) = (cx.b.rank(x), cx.b.dtype(x));
+    let axis = normalize_axis(cx.int("axis")?, rank)?;
+    let stash_dtype = stash(cx, dtype)?;
+    let stated = if cx.int("stash_type")? == 16 { BF16 } else { F32 };
+    let b = &mut *cx.b;
+    let axes: Vec<usize> = (axis..rank).collect();
+    let x = b.cast(x, stash_dtype)?;
+    let found = moments(b, x, &axes)?;
+    let inverse = inverse_deviation(b, found.variance, epsilon)?;
+    let y = b.binary(BinaryFn::Mul, found.centred, inverse)?;
+    let y = b.cast(y, dtype)?;
+    let mut y = b.binary(BinaryFn::Mul, y, scale)?;
+    if let Some(bias) = bias {
+        y = b.binary(BinaryFn::Add, y, bias)?;
+    }
+    Ok(vec![y, b.cast(found.mean, stated)?, b.cast(inverse, stated)?])
+}
+
+fn rms_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, scale) = (cx.input(0)?, cx.input(1)?);
+    let epsilon = cx.float("epsilon")?;
+    let (rank, dtype) = (cx.b.rank(x), cx.b.dtype(x));
+    let axis = normalize_axis(cx.int("axis")?, rank)?;
+    let stash_dtype = stash(cx, dtype)?;
+    let b = &mut *cx.b;
+    let axes: Vec<usize> = (axis..rank).collect();
+    let x = b.cast(x, stash_dtype)?;
+    let squares = b.binary(BinaryFn::Mul, x, x)?;
+    let mean = b.mean(squares, &axes)?;
+    let inverse = inverse_deviation(b, mean, epsilon)?;
+    let y = b.binary(BinaryFn::Mul, x, inverse)?;
+    let y = b.cast(y, b.dtype(scale))?;
+    Ok(vec![b.binary(BinaryFn::Mul, y, scale)?])
+}
+
+fn group_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, scale, bias) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (groups, epsilon) = (cx.int("num_groups")?, cx.float("epsilon")?);
+    // The first version scales per group, the second per channel.
+    let scales_groups = cx.def.since < 21;
+    let (rank, dtype) = (cx.b.rank(x), cx.b.dtype(x));
+    let stash_dtype = stash(cx, dtype)?;
+    let b = &mut *cx.b;
+    let shape = b.shape(x);
+    let each = if rank >= 2 && groups > 0 { shape[1].exact_div(&Dim::from(groups)) } else { None };
+    let Some(each) = each else {
+        return malformed(format!("{} in {groups} groups of channels", b.ty(x)));
+    };
+    let mut grouped = shape.clone();
+    grouped[1] = each;
+    grouped.insert(1, Dim::from(groups));
+    let x = b.cast(x, stash_dtype)?;
+    let x = b.reshape(x, grouped)?;
+    let axes: Vec<usize> = (2..=rank).collect();
+    let found = moments(b, x, &axes)?;
+    let inverse = inverse_deviation(b, found.variance, epsilon)?;
+    let y = b.binary(BinaryFn::Mul, found.centred, inverse)?;
+    let y = b.cast(y, dtype)?;
+    let y = if scales_groups {
+        let y = scale_and_shift(b, y, scale, bias)?;
+        b.reshape(y, shape)?
+    } else {
+        let y = b.reshape(y, shape)?;
+        scale_and_shift(b, y, scale, bias)?
+    };
+    Ok(vec![y])
+}
+
+fn mean_variance_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let rank = cx.b.rank(x);
+    let axes = normalize_axes(&cx.ints("axes")?.unwrap_or_default(), rank)?;
+    let b = &mut *cx.b;
+    let dtype = b.dtype(x);
+    let x = b.cast(x, wide(dtype))?;
+    let found = moments(b, x, &axes)?;
+    let deviation = b.unary(UnaryFn::Sqrt, found.variance)?;
+    let deviation = b.binary_scalar(BinaryFn::Add, deviation, 1e-9)?;
+    let y = b.binary(BinaryFn::Div, found.centred, deviation)?;
+    Ok(vec![b.cast(y, dtype)?])
+}
+
+/// A vector of norm zero stays zero.
+fn lp_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let p = cx.int("p")?;
+    let axis = normalize_axis(cx.int("axis")?, cx.b.rank(x))?;
+    if !(1..=2).contains(&p) {
+        return malformed(format!("norm of order {p}"));
+    }
+    let b = &mut *cx.b;
+    let powers = power(b, x, p as f64)?;
+    let sum = b.reduce(ReduceFn::Sum, powers, &[axis])?;
+    let norm = root(b, sum, p as f64)?;
+    let (zero, one) = (b.scalar(b.dtype(x), 0.0), b.scalar(b.dtype(x), 1.0));
+    let vanishes = b.compare(CompareFn::Eq, norm, zero)?;
+    let norm = b.select(vanishes, one, norm)?;
+    Ok(vec![b.binary(BinaryFn::Div, x, norm)?])
+}
+
+/// `y = x / (bias + alpha / size * sum of squares of the neighbouring channels)^beta`
+fn lrn(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let (alpha, beta, bias) = (cx.float("alpha")?, cx.float("beta")?, cx.float("bias")?);
+    let size = match cx.int("size")? {
+        size @ 1..=0xff_ffff => size as usize,
+        other => return malformed(format!("size {other}")),
+    };
+    let b = &mut *cx.b;
+    let rank = b.rank(x);
+    if rank < 2 {
+        return malformed(format!("{} has no channels", b.ty(x)));
+    }
+    let squares = b.binary(BinaryFn::Mul, x, x)?;
+    let (mut lo, mut hi) = (vec![Dim::ZERO; rank], vec![Dim::ZERO; rank]);
+    lo[1] = Dim::from((size - 1) / 2);
+    hi[1] = Dim::from(size / 2);
+    let zero = b.scalar(b.dtype(x), 0.0);
+    let padded = b.pad(squares, zero, lo, hi)?;
+    let windows = b.emit1(
+        Op::Window { first: 1, kernel: vec![size], strides: vec![1], dilations: vec![1] },
+        &[padded],
+    )?;
+    let sums = b.reduce(ReduceFn::Sum, windows, &[2])?;
+    let sums = b.squeeze(sums, &[2])?;
+    let scaled = b.binary_scalar(BinaryFn::Mul, sums, f64::from(alpha) / size as f64)?;
+    let base = b.binary_scalar(BinaryFn::Add, scaled, f64::from(bias))?;
+    let divisor = if beta == 0.75 {
+        // Two square roots are far cheaper than a general power.
+        let half = b.unary(UnaryFn::Sqrt, base)?;
+        let quarter = b.unary(UnaryFn::Sqrt, half)?;
+        b.binary(BinaryFn::Mul, half, quarter)?
+    } else {
+        b.binary_scalar(BinaryFn::Pow, base, f64::from(beta))?
+    };
+    Ok(vec![b.binary(BinaryFn::Div, x, divisor)?])
+}

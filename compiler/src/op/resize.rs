@@ -1,0 +1,699 @@
+//! Resampling: Resize and Upsample. Each axis is resampled alone: coordinates, tap indices and tap weights are
+//! vectors over the output positions, which fold to constants where the sizes are static.
+
+use super::AttrDefault::{Float, Int, Optional, Required, Str};
+use super::types::*;
+use super::{AttrKind, NodeCx, OpDef, attr, normalize_axis, opt, req};
+use crate::error::{Error, Result, Stage};
+use crate::graph::DType::{Bool, F16, F32, F64, I32, I64};
+use crate::graph::{Builder, Dim, Op, Tensor, ValueId};
+use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
+
+pub const ROWS: &[OpDef] = &[
+    RESIZE,
+    RESIZE_11,
+    RESIZE_13,
+    RESIZE_18,
+    OpDef { since: 19, ..RESIZE_18 },
+    UPSAMPLE,
+    UPSAMPLE_7,
+    UPSAMPLE_9,
+    OpDef { since: 10, ..UPSAMPLE_9 },
+];
+
+const RESIZE: OpDef = OpDef {
+    domain: "",
+    name: "Resize",
+    since: 10,
+    inputs: &[req("X", "T"), req("scales", "tensor(float)")],
+    outputs: &[req("Y", "T")],
+    attributes: &[attr("mode", Str("nearest"))],
+    types: &[("T", ALL)],
+    lower: resize,
+    doc: "resampling by interpolation",
+};
+
+const RESIZE_11: OpDef = OpDef {
+    since: 11,
+    inputs: &[
+        req("X", "T1"),
+        req("roi", "T2"),
+        req("scales", "tensor(float)"),
+        opt("sizes", "tensor(int64)"),
+    ],
+    outputs: &[req("Y", "T1")],
+    attributes: &[
+        attr("coordinate_transformation_mode", Str("half_pixel")),
+        attr("cubic_coeff_a", Float(-0.75)),
+        attr("exclude_outside", Int(0)),
+        attr("extrapolation_value", Float(0.0)),
+        attr("mode", Str("nearest")),
+        attr("nearest_mode", Str("round_prefer_floor")),
+    ],
+    types: &[("T1", ALL), ("T2", FLOATS_F16)],
+    ..RESIZE
+};
+
+const RESIZE_13: OpDef = OpDef {
+    since: 13,
+    inputs: &[
+        req("X", "T1"),
+        opt("roi", "T2"),
+        opt("scales", "tensor(float)"),
+        opt("sizes", "tensor(int64)"),
+    ],
+    types: &[("T1", ALL_BF16), ("T2", FLOATS_F16)],
+    ..RESIZE_11
+};
+
+const RESIZE_18: OpDef = OpDef {
+    since: 18,
+    attributes: &[
+        attr("antialias", Int(0)),
+        attr("axes", Optional(AttrKind::Ints)),
+        attr("coordinate_transformation_mode", Str("half_pixel")),
+        attr("cubic_coeff_a", Float(-0.75)),
+        attr("exclude_outside", Int(0)),
+        attr("extrapolation_value", Float(0.0)),
+        attr("keep_aspect_ratio_policy", Str("stretch")),
+        attr("mode", Str("nearest")),
+        attr("nearest_mode", Str("round_prefer_floor")),
+    ],
+    ..RESIZE_13
+};
+
+const UPSAMPLE: OpDef = OpDef {
+    domain: "",
+    name: "Upsample",
+    since: 1,
+    inputs: &[req("X", "T")],
+    outputs: &[req("Y", "T")],
+    attributes: &[
+        attr("height_scale", Required(AttrKind::Float)),
+        attr("mode", Str("nearest")),
+        attr("width_scale", Required(AttrKind::Float)),
+    ],
+    types: &[("T", &[F32, F64, F16, I32, I64, Bool])],
+    lower: upsample,
+    doc: "resampling by scales",
+};
+
+const UPSAMPLE_7: OpDef = OpDef {
+    since: 7,
+    attributes: &[attr("mode", Str("nearest")), attr("scales", Required(AttrKind::Floats))],
+    types: &[("T", ALL)],
+    ..UPSAMPLE
+};
+
+const UPSAMPLE_9: OpDef = OpDef {
+    since: 9,
+    inputs: &[req("X", "T"), req("scales", "tensor(float)")],
+    attributes: &[attr("mode", Str("nearest"))],
+    ..UPSAMPLE_7
+};
+
+fn malformed<T>(message: String) -> Result<T> {
+    Err(Error::malformed(Stage::Infer, message))
+}
+
+macro_rules! modes {
+    ($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        enum $name { $($variant),* }
+        impl $name {
+            fn parse(text: &str) -> Result<$name> {
+                match text {
+                    $($text => Ok($name::$variant),)*
+                    other => malformed(format!("{} `{other}`", stringify!($name))),
+                }
+            }
+        }
+    };
+}
+
+modes! {
+    Mode { Nearest = "nearest", Linear = "linear", Bilinear = "bilinear", Cubic = "cubic" }
+}
+modes! {
+    /// Where an output position lies in the input.
+    Coordinates {
+        HalfPixel = "half_pixel",
+        HalfPixelSymmetric = "half_pixel_symmetric",
+        PytorchHalfPixel = "pytorch_half_pixel",
+        AlignCorners = "align_corners",
+        Asymmetric = "asymmetric",
+        TfHalfPixelForNn = "tf_half_pixel_for_nn",
+        TfCropAndResize = "tf_crop_and_resize",
+    }
+}
+modes! {
+    Nearest {
+        RoundPreferFloor = "round_prefer_floor",
+        RoundPreferCeil = "round_prefer_ceil",
+        Floor = "floor",
+        Ceil = "ceil",
+    }
+}
+
+/// How to resample, for all axes.
+struct Method {
+    mode: Mode,
+    coordinates: Coordinates,
+    /// `None`: floor when enlarging, ceil when shrinking, as before version 11.
+    nearest: Option<Nearest>,
+    cubic: f64,
+    exclude_outside: bool,
+    antialias: bool,
+    extrapolation: f64,
+}
+
+/// One resampled axis.
+struct Axis {
+    axis: usize,
+    size: Dim,
+    out: Dim,
+    /// The scale, where it is known.
+    scale: Option<f32>,
+    /// The scale as an f32 scalar.
+    scale_value: ValueId,
+    /// Start and end of the region of interest, f32 scalars.
+    roi: Option<(ValueId, ValueId)>,
+}
+
+fn upsample(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let rank = cx.b.rank(x);
+    let scales = if cx.has("height_scale") {
+        if rank != 4 {
+            return malformed(format!("height and width scales of {}", cx.b.ty(x)));
+        }
+        vec![1.0, 1.0, cx.float("height_scale")?, cx.float("width_scale")?]
+    } else if cx.has("scales") {
+        cx.floats("scales")?.unwrap_or_default()
+    } else {
+        constant_floats(cx, 1)?
+    };
+    let mode = Mode::parse(&cx.str("mode")?)?;
+    let method = Method { nearest: Some(Nearest::Floor), ..legacy(mode) };
+    let axes: Vec<usize> = (0..rank).collect();
+    let axes = scaled_axes(cx.b, x, &axes, &scales)?;
+    Ok(vec![resample(cx.b, x, axes, &method)?])
+}
+
+/// The only method there was before version 11.
+fn legacy(mode: Mode) -> Method {
+    Method {
+        mode,
+        coordinates: Coordinates::Asymmetric,
+        nearest: None,
+        cubic: -0.75,
+        exclude_outside: false,
+        antialias: false,
+        extrapolation: 0.0,
+    }
+}
+
+fn resize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let rank = cx.b.rank(x);
+    let mode = Mode::parse(&cx.str("mode")?)?;
+    if cx.def.since < 11 {
+        let scales = constant_floats(cx, 1)?;
+        let axes: Vec<usize> = (0..rank).collect();
+        let axes = scaled_axes(cx.b, x, &axes, &scales)?;
+        return Ok(vec![resample(cx.b, x, axes, &legacy(mode))?]);
+    }
+    let method = Method {
+        mode,
+        coordinates: Coordinates::parse(&cx.str("coordinate_transformation_mode")?)?,
+        nearest: Some(Nearest::parse(&cx.str("nearest_mode")?)?),
+        cubic: f64::from(cx.float("cubic_coeff_a")?),
+        exclude_outside: cx.int("exclude_outside")? != 0,
+        antialias: cx.has("antialias") && cx.int("antialias")? != 0,
+        extrapolation: f64::from(cx.float("extrapolation_value")?),
+    };
+    let named = if cx.has("axes") { cx.ints("axes")? } else { None };
+    let axes = match named {
+        Some(axes) => axes.iter().map(|&axis| normalize_axis(axis, rank)).collect::<Result<Vec<_>>>()?,
+        None => (0..rank).collect(),
+    };
+    let is_given = |at: usize| cx.optional(at).filter(|&value| cx.b.ty(value).shape != [Dim::ZERO]);
+    let (scales, sizes, roi) = (is_given(2), is_given(3), is_given(1));
+    let mut resampled = match (scales, sizes) {
+        (Some(_), None) => {
+            let scales = constant_floats(cx, 2)?;
+            scaled_axes(cx.b, x, &axes, &scales)?
+        }
+        (_, Some(_)) => {
+            let sizes = cx.known_input(3)?;
+            let policy = if cx.has("keep_aspect_ratio_policy") {
+                cx.str("keep_aspect_ratio_policy")?
+            } else {
+                "stretch".to_string()
+            };
+            sized_axes(cx.b, x, &axes, &sizes, &policy)?
+        }
+        (None, None) => return malformed("neither scales nor sizes are given".to_string()),
+    };
+    if method.coordinates == Coordinates::TfCropAndResize {
+        let Some(roi) = roi else { return malformed("tf_crop_and_resize without roi".to_string()) };
+        regions(cx.b, &mut resampled, &axes, roi)?;
+    }
+    Ok(vec![resample(cx.b, x, resampled, &method)?])
+}
+
+/// The elements of a float input that must be constant.
+fn constant_floats(cx: &NodeCx<'_, '_>, at: usize) -> Result<Vec<f32>> {
+    let value = cx.input(at)?;
+    if let Some(values) = cx.b.graph.constant_data(value).and_then(Tensor::to_f64s) {
+        return Ok(values.into_iter().map(|value| value as f32).collect());
+    }
+    Ok(cx.const_input(at)?.into_iter().map(|value| value as f32).collect())
+}
+
+/// Axes of `axes` resampled by `scales`: `out = floor(size * scale)`.
+fn scaled_axes(b: &mut Builder<'_>, x: ValueId, axes: &[usize], scales: &[f32]) -> Result<Vec<Axis>> {
+    if axes.len() != scales.len() || scales.iter().any(|&scale| !(scale > 0.0 && scale < 1e6)) {
+        return malformed(format!("scales {scales:?} of axes {axes:?} of {}", b.ty(x)));
+    }
+    let shape = b.shape(x);
+    let mut resampled = Vec::with_capacity(axes.len());
+    for (&axis, &scale) in axes.iter().zip(scales) {
+        let size = shape[axis].clone();
+        let out = scaled_size(&size, scale)?;
+        let scale_value = b.constant(Tensor::scalar(scale));
+        resampled.push(Axis { axis, size, out, scale: Some(scale), scale_value, roi: None });
+    }
+    Ok(resampled)
+}
+
+fn scaled_size(size: &Dim, scale: f32) -> Result<Dim> {
+    if let Some(size) = size.as_const() {
+        return Ok(Dim::from((size as f32 * scale).floor() as i64));
+    }
+    for denominator in 1..=64i64 {
+        let numerator = scale * denominator as f32;
+        if numerator.fract() == 0.0 {
+            let product = size.clone() * Dim::from(numerator as i64);
+            return Ok(product.floor_div(&Dim::from(denominator)).unwrap_or(Dim::ZERO));
+        }
+    }
+    Err(Error::unsupported(Stage::Infer, format!("scale {scale} of the symbolic size {size}")))
+}
+
+/// Axes of `axes` resampled to `sizes`, under the aspect ratio policy.
+fn sized_axes(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    axes: &[usize],
+    sizes: &[Dim],
+    policy: &str,
+) -> Result<Vec<Axis>> {
+    let shape = b.shape(x);
+    if axes.len() != sizes.len() || sizes.iter().any(|size| size.as_const().is_some_and(|size| size < 0)) {
+        return malformed(format!("sizes {sizes:?} of axes {axes:?} of {}", b.ty(x)));
+    }
+    let common = match policy {
+        "stretch" => None,
+        "not_larger" | "not_smaller" => Some(common_scale(&shape, axes, sizes, policy == "not_larger")?),
+        other => return malformed(format!("keep_aspect_ratio_policy `{other}`")),
+    };
+    let mut resampled = Vec::with_capacity(axes.len());
+    for (&axis, size) in axes.iter().zip(sizes) {
+        let from = shape[axis].clone();
+        let (out, scale) = match (common, from.as_const(), size.as_const()) {
+            (Some(scale), Some(from), _) => {
+                (Dim::from((scale * from as f64 + 0.5) as i64), Some(scale as f32))
+            }
+            (_, Some(from), Some(to)) => (size.clone(), Some(to as f32 / from as f32)),
+            _ => {
+                let exact = size.exact_div(&from).and_then(|scale| scale.as_const());
+                (size.clone(), exact.map(|scale| scale as f32))
+            }
+        };
+        let scale_value = match scale {
+            Some(scale) => b.constant(Tensor::scalar(scale)),
+            None => {
+                let (to, from) = (float_dim(b, &out)?, float_dim(b, &from)?);
+                b.binary(BinaryFn::Div, to, from)?
+            }
+        };
+        resampled.push(Axis { axis, size: from, out, scale, scale_value, roi: None });
+    }
+    Ok(resampled)
+}
+
+/// The one scale that keeps the aspect ratio.
+fn common_scale(shape: &[Dim], axes: &[usize], sizes: &[Dim], least: bool) -> Result<f64> {
+    let mut found: Option<f64> = None;
+    for (&axis, size) in axes.iter().zip(sizes) {
+        let (Some(from), Some(to)) = (shape[axis].as_const(), size.as_const()) else {
+            return Err(Error::unsupported(
+                Stage::Infer,
+                format!("keep_aspect_ratio_policy with the symbolic sizes {} and {size}", shape[axis]),
+            ));
+        };
+        let scale = to as f64 / from as f64;
+        found = Some(match found {
+            None => scale,
+            Some(other) if least => other.min(scale),
+            Some(other) => other.max(scale),
+        });
+    }
+    Ok(found.unwrap_or(1.0))
+}
+
+fn float_dim(b: &mut Builder<'_>, dim: &Dim) -> Result<ValueId> {
+    if let Some(value) = dim.as_const() {
+        return Ok(b.constant(Tensor::scalar(value as f32)));
+    }
+    let value = b.dim_scalar(dim)?;
+    b.cast(value, F32)
+}
+
+/// Gives each axis its start and end from `roi`: all starts, then all ends.
+fn regions(b: &mut Builder<'_>, resampled: &mut [Axis], axes: &[usize], roi: ValueId) -> Result<()> {
+    if b.ty(roi).shape != [Dim::from(2 * axes.len())] {
+        return malformed(format!("roi {} of axes {axes:?}", b.ty(roi)));
+    }
+    let roi = b.cast(roi, F32)?;
+    for (at, axis) in resampled.iter_mut().enumerate() {
+        let mut pick = |position: usize| {
+            let one = b.slice_axis(roi, 0, Dim::from(position), Dim::ONE)?;
+            b.reshape(one, vec![])
+        };
+        axis.roi = Some((pick(at)?, pick(axes.len() + at)?));
+    }
+    Ok(())
+}
+
+/// Resamples axis after axis. Interpolation of integers and half precision is computed in f32.
+fn resample(b: &mut Builder<'_>, x: ValueId, axes: Vec<Axis>, method: &Method) -> Result<ValueId> {
+    let dtype = b.dtype(x);
+    if axes.iter().any(|axis| axis.size.as_const() == Some(0)) {
+        return malformed(format!("resampling of the empty {}", b.ty(x)));
+    }
+    let crops = method.coordinates == Coordinates::TfCropAndResize;
+    let interpolates = method.mode != Mode::Nearest;
+    let moved: Vec<&Axis> =
+        axes.iter().filter(|axis| crops || axis.scale != Some(1.0) || axis.out != axis.size).collect();
+    let mut y = x;
+    if interpolates && dtype != F64 {
+        y = b.cast(y, F32)?;
+    }
+    let mut outside = Vec::new();
+    for axis in moved {
+        if let Some(repeats) = repeats(axis, method) {
+            y = repeat(b, y, axis, repeats)?;
+            continue;
+        }
+        let position = coordinates(b, axis, method)?;
+        if crops {
+            outside.push((axis.axis, beyond(b, axis, position)?));
+        }
+        y = match interpolates {
+            false => {
+                let index = nearest(b, axis, method, position)?;
+                b.emit1(Op::Gather { axis: axis.axis }, &[y, index])?
+            }
+            true => interpolate(b, y, axis, method, position)?,
+        };
+    }
+    for (axis, mask) in outside {
+        let mut shape = vec![Dim::ONE; b.rank(y)];
+        shape[axis] = b.shape(mask)[0].clone();
+        let mask = b.reshape(mask, shape)?;
+        let fill = b.scalar(b.dtype(y), method.extrapolation);
+        y = b.select(mask, fill, y)?;
+    }
+    b.cast(y, dtype)
+}
+
+/// The factor, where every element is just repeated: enlarging by an integer, to the nearest.
+fn repeats(axis: &Axis, method: &Method) -> Option<usize> {
+    let scale = axis.scale.filter(|scale| method.mode == Mode::Nearest && scale.fract() == 0.0)?;
+    if axis.out != axis.size.clone() * Dim::from(scale as i64) {
+        return None;
+    }
+    let shift = match method.coordinates {
+        Coordinates::HalfPixel | Coordinates::HalfPixelSymmetric => 0.5 / scale - 0.5,
+        // A result of one element is a special case of this mode.
+        Coordinates::PytorchHalfPixel if scale > 1.0 => 0.5 / scale - 0.5,
+        Coordinates::TfHalfPixelForNn => 0.5 / scale,
+        Coordinates::Asymmetric => 0.0,
+        _ => return None,
+    };
+    let all_first = (0..scale as usize).all(|at| {
+        let position = at as f32 / scale + shift;
+        let index = match method.nearest {
+            None | Some(Nearest::Floor) => position.floor(),
+            Some(Nearest::Ceil) => position.ceil(),
+            Some(Nearest::RoundPreferFloor) => (position - 0.5).ceil(),
+            Some(Nearest::RoundPreferCeil) => (position + 0.5).floor(),
+        };
+        index == 0.0
+    });
+    all_first.then_some(scale as usize)
+}
+
+fn repeat(b: &mut Builder<'_>, x: ValueId, axis: &Axis, count: usize) -> Result<ValueId> {
+    let mut shape = b.shape(x);
+    let at = axis.axis;
+    let wide = b.unsqueeze(x, &[at + 1])?;
+    let mut expanded = b.shape(wide);
+    expanded[at + 1] = Dim::from(count);
+    let wide = b.expand(wide, expanded)?;
+    shape[at] = axis.out.clone();
+    b.reshape(wide, shape)
+}
+
+/// Largest output extent whose positions are tabulated.
+const MAX_TABLE: i64 = 1 << 20;
+
+/// The output positions `0, 1, ..` as f32.
+fn positions(b: &mut Builder<'_>, out: &Dim) -> Result<ValueId> {
+    if let Some(count) = out.as_const().filter(|count| (0..=MAX_TABLE).contains(count)) {
+        let values: Vec<f32> = (0..count).map(|at| at as f32).collect();
+        return Ok(b.constant(Tensor::from_slice(&[values.len()], &values)));
+    }
+    let index = b.iota(vec![out.clone()], 0)?;
+    b.cast(index, F32)
+}
+
+/// Input coordinate of every output position, f32 `[out]`.
+fn coordinates(b: &mut Builder<'_>, axis: &Axis, method: &Method) -> Result<ValueId> {
+    let at = positions(b, &axis.out)?;
+    let half_pixel = |b: &mut Builder<'_>| {
+        let centre = b.binary_scalar(BinaryFn::Add, at, 0.5)?;
+        let scaled = b.binary(BinaryFn::Div, centre, axis.scale_value)?;
+        b.binary_scalar(BinaryFn::Sub, scaled, 0.5)
+    };
+    match method.coordinates {
+        Coordinates::HalfPixel => half_pixel(b),
+        Coordinates::PytorchHalfPixel => {
+            let position = half_pixel(b)?;
+            alone_at(b, axis, position, None)
+        }
+        Coordinates::HalfPixelSymmetric => {
+            let position = half_pixel(b)?;
+            // The result's true extent against the scaled one, spread evenly on both sides.
+            let (out, size) = (float_dim(b, &axis.out)?, float_dim(b, &axis.size)?);
+            let ideal = b.binary(BinaryFn::Mul, size, axis.scale_value)?;
+            let ratio = b.binary(BinaryFn::Div, out, ideal)?;
+            let one = b.scalar(F32, 1.0);
+            let rest = b.binary(BinaryFn::Sub, one, ratio)?;
+            let centre = b.binary_scalar(BinaryFn::Mul, size, 0.5)?;
+            let offset = b.binary(BinaryFn::Mul, centre, rest)?;
+            b.binary(BinaryFn::Add, position, offset)
+        }
+        Coordinates::Asymmetric => b.binary(BinaryFn::Div, at, axis.scale_value),
+        Coordinates::TfHalfPixelForNn => {
+            let centre = b.binary_scalar(BinaryFn::Add, at, 0.5)?;
+            b.binary(BinaryFn::Div, centre, axis.scale_value)
+        }
+        Coordinates::AlignCorners => {
+            let last = float_dim(b, &(axis.size.clone() - Dim::ONE))?;
+            let steps = float_dim(b, &(axis.out.clone() - Dim::ONE))?;
+            let scaled = b.binary(BinaryFn::Mul, at, last)?;
+            let position = b.binary(BinaryFn::Div, scaled, steps)?;
+            alone_at(b, axis, position, None)
+        }
+        Coordinates::TfCropAndResize => {
+            let Some((start, end)) = axis.roi else { return malformed("roi is missing".to_string()) };
+            let last = float_dim(b, &(axis.size.clone() - Dim::ONE))?;
+            let steps = float_dim(b, &(axis.out.clone() - Dim::ONE))?;
+            let extent = b.binary(BinaryFn::Sub, end, start)?;
+            let extent = b.binary(BinaryFn::Mul, extent, last)?;
+            let step = b.binary(BinaryFn::Div, extent, steps)?;
+            let first = b.binary(BinaryFn::Mul, start, last)?;
+            let walked = b.binary(BinaryFn::Mul, at, step)?;
+            let position = b.binary(BinaryFn::Add, first, walked)?;
+            let both = b.binary(BinaryFn::Add, start, end)?;
+            let middle = b.binary_scalar(BinaryFn::Mul, both, 0.5)?;
+            let middle = b.binary(BinaryFn::Mul, middle, last)?;
+            alone_at(b, axis, position, Some(middle))
+        }
+    }
+}
+
+/// `position`, or for a result of one element `alone` (absent: 0).
+fn alone_at(b: &mut Builder<'_>, axis: &Axis, position: ValueId, alone: Option<ValueId>) -> Result<ValueId> {
+    let alone = alone.unwrap_or_else(|| b.scalar(F32, 0.0));
+    match axis.out.as_const() {
+        Some(1) => b.expand(alone, vec![Dim::ONE]),
+        Some(_) => Ok(position),
+        None => {
+            let (out, one) = (b.dim_scalar(&axis.out)?, b.scalar(I64, 1.0));
+            let is_alone = b.compare(CompareFn::Eq, out, one)?;
+            b.select(is_alone, alone, position)
+        }
+    }
+}
+
+/// Whether a position is outside the input.
+fn beyond(b: &mut Builder<'_>, axis: &Axis, position: ValueId) -> Result<ValueId> {
+    let last = float_dim(b, &(axis.size.clone() - Dim::ONE))?;
+    let zero = b.scalar(F32, 0.0);
+    let below = b.compare(CompareFn::Lt, position, zero)?;
+    let above = b.compare(CompareFn::Gt, position, last)?;
+    b.binary(BinaryFn::Or, below, above)
+}
+
+/// `x` held within `[0, size - 1]`.
+fn clamped(b: &mut Builder<'_>, axis: &Axis, x: ValueId) -> Result<ValueId> {
+    let last = float_dim(b, &(axis.size.clone() - Dim::ONE))?;
+    let low = b.binary_scalar(BinaryFn::Max, x, 0.0)?;
+    b.binary(BinaryFn::Min, low, last)
+}
+
+fn nearest(b: &mut Builder<'_>, axis: &Axis, method: &Method, position: ValueId) -> Result<ValueId> {
+    let shrinks = axis.scale.is_some_and(|scale| scale < 1.0);
+    let rounding = method.nearest.unwrap_or(if shrinks { Nearest::Ceil } else { Nearest::Floor });
+    let rounded = match rounding {
+        Nearest::Floor => b.unary(UnaryFn::Floor, position)?,
+        Nearest::Ceil => b.unary(UnaryFn::Ceil, position)?,
+        Nearest::RoundPreferFloor => {
+            let shifted = b.binary_scalar(BinaryFn::Sub, position, 0.5)?;
+            b.unary(UnaryFn::Ceil, shifted)?
+        }
+        Nearest::RoundPreferCeil => {
+            let shifted = b.binary_scalar(BinaryFn::Add, position, 0.5)?;
+            b.unary(UnaryFn::Floor, shifted)?
+        }
+    };
+    let inside = clamped(b, axis, rounded)?;
+    b.cast(inside, I64)
+}
+
+/// The sum over taps of gathered elements times weights, along one axis.
+fn interpolate(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    axis: &Axis,
+    method: &Method,
+    position: ValueId,
+) -> Result<ValueId> {
+    let dtype = b.dtype(x);
+    let mut sum = None;
+    let mut shape = vec![Dim::ONE; b.rank(x)];
+    shape[axis.axis] = axis.out.clone();
+    for (index, weight) in taps(b, axis, method, position)? {
+        let taken = b.emit1(Op::Gather { axis: axis.axis }, &[x, index])?;
+        let weight = b.cast(weight, dtype)?;
+        let weight = b.reshape(weight, shape.clone())?;
+        let product = b.binary(BinaryFn::Mul, taken, weight)?;
+        sum = Some(match sum {
+            None => product,
+            Some(sum) => b.binary(BinaryFn::Add, sum, product)?,
+        });
+    }
+    sum.ok_or_else(|| Error::internal(Stage::Infer, "interpolation without taps"))
+}
+
+/// Most taps of an antialiasing filter.
+const MAX_TAPS: i64 = 4096;
+
+/// Indices (i64) and weights (f32) of the elements around each position, both `[out]`.
+fn taps(
+    b: &mut Builder<'_>,
+    axis: &Axis,
+    method: &Method,
+    position: ValueId,
+) -> Result<Vec<(ValueId, ValueId)>> {
+    let cubic = method.mode == Mode::Cubic;
+    let filter_scale = match (method.antialias, axis.scale) {
+        (false, _) => 1.0,
+        (true, Some(scale)) => f64::from(scale).min(1.0),
+        (true, None) => {
+            return Err(Error::unsupported(
+                Stage::Infer,
+                format!(
+                    "antialias with a scale that only run-time sizes tell ({} to {})",
+                    axis.size, axis.out
+                ),
+            ));
+        }
+    };
+    let support = if cubic { 2.0 } else { 1.0 };
+    let first = (-support / filter_scale).floor() as i64 + 1;
+    let last = 1 - first;
+    if last - first >= MAX_TAPS {
+        return Err(Error::unsupported(Stage::Infer, format!("a filter of {} taps", last - first + 1)));
+    }
+    let floor = b.unary(UnaryFn::Floor, position)?;
+    let ratio = b.binary(BinaryFn::Sub, position, floor)?;
+    let mut found = Vec::new();
+    let mut total: Option<ValueId> = None;
+    for offset in first..=last {
+        let index = b.binary_scalar(BinaryFn::Add, floor, offset as f64)?;
+        let distance = b.binary_scalar(BinaryFn::Sub, ratio, offset as f64)?;
+        let distance = b.unary(UnaryFn::Abs, distance)?;
+        let distance = b.binary_scalar(BinaryFn::Mul, distance, filter_scale)?;
+        let mut weight = if cubic { cubic_kernel(b, distance, method.cubic)? } else { tent(b, distance)? };
+        if method.exclude_outside {
+            let outside = beyond(b, axis, index)?;
+            let zero = b.scalar(F32, 0.0);
+            weight = b.select(outside, zero, weight)?;
+        }
+        total = Some(match total {
+            None => weight,
+            Some(total) => b.binary(BinaryFn::Add, total, weight)?,
+        });
+        let inside = clamped(b, axis, index)?;
+        found.push((b.cast(inside, I64)?, weight));
+    }
+    if let (true, Some(total)) = (method.exclude_outside || method.antialias, total) {
+        for (_, weight) in &mut found {
+            *weight = b.binary(BinaryFn::Div, *weight, total)?;
+        }
+    }
+    Ok(found)
+}
+
+/// `max(1 - d, 0)`
+fn tent(b: &mut Builder<'_>, distance: ValueId) -> Result<ValueId> {
+    let one = b.scalar(F32, 1.0);
+    let rest = b.binary(BinaryFn::Sub, one, distance)?;
+    b.binary_scalar(BinaryFn::Max, rest, 0.0)
+}
+
+/// Keys' cubic convolution kernel at distance `d >= 0`:
+/// `(a+2)d^3 - (a+3)d^2 + 1` up to 1, `a d^3 - 5a d^2 + 8a d - 4a` up to 2, 0 beyond.
+fn cubic_kernel(b: &mut Builder<'_>, d: ValueId, a: f64) -> Result<ValueId> {
+    let polynomial = |b: &mut Builder<'_>, coefficients: [f64; 4]| {
+        let mut sum = b.scalar(F32, coefficients[0]);
+        for coefficient in &coefficients[1..] {
+            sum = b.binary(BinaryFn::Mul, sum, d)?;
+            sum = b.binary_scalar(BinaryFn::Add, sum, *coefficient)?;
+        }
+        Ok::<ValueId, Error>(sum)
+    };
+    let near = polynomial(b, [a + 2.0, -(a + 3.0), 0.0, 1.0])?;
+    let far = polynomial(b, [a, -5.0 * a, 8.0 * a, -4.0 * a])?;
+    let (zero, one, two) = (b.scalar(F32, 0.0), b.scalar(F32, 1.0), b.scalar(F32, 2.0));
+    let is_near = b.compare(CompareFn::Le, d, one)?;
+    let is_far = b.compare(CompareFn::Lt, d, two)?;
+    let far = b.select(is_far, far, zero)?;
+    b.select(is_near, near, far)
+}

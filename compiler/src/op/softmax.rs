@@ -1,0 +1,132 @@
+//! Softmax and its kin. Before version 13 the operand is taken as a matrix: rows are the axes before `axis`.
+
+use super::AttrDefault::Int;
+use super::types::*;
+use super::{NodeCx, OpDef, attr, normalize_axis, req};
+use crate::error::Result;
+use crate::graph::dim::product;
+use crate::graph::{Builder, DType, Op, ValueId};
+use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
+
+pub const ROWS: &[OpDef] = &[
+    SOFTMAX,
+    OpDef { since: 11, ..SOFTMAX },
+    OpDef { since: 13, attributes: &[attr("axis", Int(-1))], types: &[("T", FLOATS)], ..SOFTMAX },
+    LOG_SOFTMAX,
+    OpDef { since: 11, ..LOG_SOFTMAX },
+    OpDef { since: 13, attributes: &[attr("axis", Int(-1))], types: &[("T", FLOATS)], ..LOG_SOFTMAX },
+    HARDMAX,
+    OpDef { since: 11, ..HARDMAX },
+    OpDef { since: 13, attributes: &[attr("axis", Int(-1))], types: &[("T", FLOATS)], ..HARDMAX },
+];
+
+const SOFTMAX: OpDef = OpDef {
+    domain: "",
+    name: "Softmax",
+    since: 1,
+    inputs: &[req("input", "T")],
+    outputs: &[req("output", "T")],
+    attributes: &[attr("axis", Int(1))],
+    types: &[("T", FLOATS_F16)],
+    lower: softmax,
+    doc: "exp(x) / sum(exp(x))",
+};
+
+const LOG_SOFTMAX: OpDef = OpDef {
+    domain: "",
+    name: "LogSoftmax",
+    since: 1,
+    inputs: &[req("input", "T")],
+    outputs: &[req("output", "T")],
+    attributes: &[attr("axis", Int(1))],
+    types: &[("T", FLOATS_F16)],
+    lower: log_softmax,
+    doc: "log(softmax(x))",
+};
+
+const HARDMAX: OpDef = OpDef {
+    domain: "",
+    name: "Hardmax",
+    since: 1,
+    inputs: &[req("input", "T")],
+    outputs: &[req("output", "T")],
+    attributes: &[attr("axis", Int(1))],
+    types: &[("T", FLOATS_F16)],
+    lower: hardmax,
+    doc: "1 at the first maximum, 0 elsewhere",
+};
+
+/// Applies `along(x, axis)` to the operand, coerced to a matrix in the old versions.
+fn on_rows(
+    cx: &mut NodeCx<'_, '_>,
+    along: fn(&mut Builder<'_>, ValueId, usize) -> Result<ValueId>,
+) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let axis = cx.int("axis")?;
+    let b = &mut *cx.b;
+    let shape = b.shape(x);
+    let coerced = cx.def.since < 13;
+    let axis =
+        if coerced && axis == shape.len() as i64 { shape.len() } else { normalize_axis(axis, shape.len())? };
+    if !coerced || axis + 1 == shape.len() {
+        return Ok(vec![along(b, x, axis)?]);
+    }
+    let matrix = b.reshape(x, vec![product(&shape[..axis]), product(&shape[axis..])])?;
+    let y = along(b, matrix, 1)?;
+    Ok(vec![b.reshape(y, shape)?])
+}
+
+/// Half-precision operands are summed in f32.
+fn widened(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
+    match b.dtype(x) {
+        DType::F16 | DType::BF16 => b.cast(x, DType::F32),
+        _ => Ok(x),
+    }
+}
+
+/// `x - max(x)` along `axis`, so that exponentials do not overflow.
+fn shifted(b: &mut Builder<'_>, x: ValueId, axis: usize) -> Result<ValueId> {
+    let x = widened(b, x)?;
+    let max = b.reduce(ReduceFn::Max, x, &[axis])?;
+    b.binary(BinaryFn::Sub, x, max)
+}
+
+/// Softmax along one axis, in the operand's dtype.
+pub fn softmax_along(b: &mut Builder<'_>, x: ValueId, axis: usize) -> Result<ValueId> {
+    let dtype = b.dtype(x);
+    let shifted = shifted(b, x, axis)?;
+    let exp = b.unary(UnaryFn::Exp, shifted)?;
+    let sum = b.reduce(ReduceFn::Sum, exp, &[axis])?;
+    let y = b.binary(BinaryFn::Div, exp, sum)?;
+    b.cast(y, dtype)
+}
+
+/// Logarithm of the softmax along one axis, in the operand's dtype.
+pub fn log_softmax_along(b: &mut Builder<'_>, x: ValueId, axis: usize) -> Result<ValueId> {
+    let dtype = b.dtype(x);
+    let shifted = shifted(b, x, axis)?;
+    let exp = b.unary(UnaryFn::Exp, shifted)?;
+    let sum = b.reduce(ReduceFn::Sum, exp, &[axis])?;
+    let log = b.unary(UnaryFn::Log, sum)?;
+    let y = b.binary(BinaryFn::Sub, shifted, log)?;
+    b.cast(y, dtype)
+}
+
+fn hardmax_along(b: &mut Builder<'_>, x: ValueId, axis: usize) -> Result<ValueId> {
+    let best = b.emit1(Op::ArgReduce { max: true, axis, last: false }, &[x])?;
+    let index = b.iota(b.shape(x), axis)?;
+    let is_best = b.compare(CompareFn::Eq, index, best)?;
+    b.cast(is_best, b.dtype(x))
+}
+
+fn softmax(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    on_rows(cx, softmax_along)
+}
+
+fn log_softmax(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    on_rows(cx, log_softmax_along)
+}
+
+fn hardmax(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    on_rows(cx, hardmax_along)
+}

@@ -1,0 +1,205 @@
+//! Geometry of sliding windows: what convolutions and pools of every version share. It turns attributes into
+//! kernel extents, strides, dilations and pads per spatial axis.
+
+use super::NodeCx;
+use crate::error::{Error, Result, Stage};
+use crate::graph::{Builder, DType, Dim, Op, ValueId};
+
+/// Largest kernel extent, stride, dilation or pad that is taken for real: products of two stay in range.
+const MAX_EXTENT: i64 = 1 << 24;
+
+/// A sliding window over the spatial axes, one entry per axis.
+#[derive(Clone, Debug)]
+pub struct Geometry {
+    pub kernel: Vec<usize>,
+    pub strides: Vec<usize>,
+    pub dilations: Vec<usize>,
+    /// Padding before each axis.
+    pub lo: Vec<Dim>,
+    /// Padding after each axis, as the node states it.
+    pub hi: Vec<Dim>,
+    /// Elements past `hi` that only the last window of `ceil_mode` reaches.
+    pub extra: Vec<Dim>,
+    /// Number of windows.
+    pub out: Vec<Dim>,
+}
+
+fn malformed<T>(message: String) -> Result<T> {
+    Err(Error::malformed(Stage::Infer, message))
+}
+
+/// An attribute of one positive extent per spatial axis; absent: all `default`.
+pub fn extents(cx: &NodeCx<'_, '_>, name: &str, rank: usize, default: usize) -> Result<Vec<usize>> {
+    let given = if cx.has(name) { cx.ints(name)? } else { None };
+    match given {
+        None => Ok(vec![default; rank]),
+        Some(values) if values.is_empty() => Ok(vec![default; rank]),
+        Some(values) => checked_extents(name, &values, rank),
+    }
+}
+
+/// `values` as one positive extent per axis.
+pub fn checked_extents(name: &str, values: &[i64], rank: usize) -> Result<Vec<usize>> {
+    if values.len() != rank || values.iter().any(|value| !(1..=MAX_EXTENT).contains(value)) {
+        return malformed(format!("{name} {values:?} of {rank} spatial axes"));
+    }
+    Ok(values.iter().map(|&value| value as usize).collect())
+}
+
+/// The `pads` attribute: `(before, after)` per spatial axis; absent: zeros.
+pub fn explicit_pads(cx: &NodeCx<'_, '_>, rank: usize) -> Result<(Vec<i64>, Vec<i64>)> {
+    match cx.ints("pads")? {
+        None => Ok((vec![0; rank], vec![0; rank])),
+        Some(pads) if pads.is_empty() => Ok((vec![0; rank], vec![0; rank])),
+        Some(pads) => {
+            if pads.len() != 2 * rank || pads.iter().any(|pad| !(0..=MAX_EXTENT).contains(pad)) {
+                return malformed(format!("pads {pads:?} of {rank} spatial axes"));
+            }
+            Ok((pads[..rank].to_vec(), pads[rank..].to_vec()))
+        }
+    }
+}
+
+/// Spatial extents of a channels-first tensor, which has at least one.
+pub fn spatial_dims(b: &Builder<'_>, x: ValueId) -> Result<Vec<Dim>> {
+    let shape = b.shape(x);
+    if shape.len() < 3 {
+        return malformed(format!("{} has no spatial axes", b.ty(x)));
+    }
+    Ok(shape[2..].to_vec())
+}
+
+/// Reads strides, dilations, pads, `auto_pad` and `ceil_mode` for windows of `kernel` over `sizes`.
+pub fn geometry(cx: &NodeCx<'_, '_>, sizes: &[Dim], kernel: Vec<usize>) -> Result<Geometry> {
+    let rank = sizes.len();
+    let strides = extents(cx, "strides", rank, 1)?;
+    let dilations = extents(cx, "dilations", rank, 1)?;
+    let auto_pad = cx.str("auto_pad")?;
+    let ceil = cx.has("ceil_mode") && cx.int("ceil_mode")? != 0;
+    let (mut lo, mut hi) = (vec![Dim::ZERO; rank], vec![Dim::ZERO; rank]);
+    match auto_pad.as_str() {
+        "" | "NOTSET" => {
+            let (before, after) = explicit_pads(cx, rank)?;
+            lo = before.into_iter().map(Dim::from).collect();
+            hi = after.into_iter().map(Dim::from).collect();
+        }
+        "VALID" => {}
+        "SAME_UPPER" | "SAME_LOWER" => {
+            for axis in 0..rank {
+                let total = same_padding(&sizes[axis], kernel[axis], strides[axis], dilations[axis]);
+                let half = total.floor_div(&Dim::from(2usize)).unwrap_or(Dim::ZERO);
+                let rest = total - half.clone();
+                (lo[axis], hi[axis]) = if auto_pad == "SAME_UPPER" { (half, rest) } else { (rest, half) };
+            }
+        }
+        other => return malformed(format!("auto_pad `{other}`")),
+    }
+    let (mut extra, mut out) = (vec![Dim::ZERO; rank], Vec::with_capacity(rank));
+    for axis in 0..rank {
+        let stride = Dim::from(strides[axis]);
+        let reach = reach(kernel[axis], dilations[axis]);
+        let padded = sizes[axis].clone() + lo[axis].clone() + hi[axis].clone();
+        let room = padded.clone() - Dim::from(reach);
+        if room.as_const().is_some_and(|room| room < 0) {
+            return malformed(format!(
+                "a window of {reach} does not fit spatial axis {axis} of size {} with pads {} and {}",
+                sizes[axis], lo[axis], hi[axis]
+            ));
+        }
+        let floor = room.floor_div(&stride).unwrap_or(Dim::ZERO) + Dim::ONE;
+        if !ceil {
+            out.push(floor);
+            continue;
+        }
+        let ceiled = room.ceil_div(&stride).unwrap_or(Dim::ZERO) + Dim::ONE;
+        // A window that starts past the data and the leading pads is dropped.
+        let starts = sizes[axis].clone() + lo[axis].clone() - Dim::ONE;
+        let fits = hi[axis].as_const().is_some_and(|hi| hi + strides[axis] as i64 <= reach as i64);
+        let count = match fits {
+            true => ceiled,
+            false => ceiled.min_dim(&(starts.floor_div(&stride).unwrap_or(Dim::ZERO) + Dim::ONE)),
+        };
+        let end = (count.clone() - Dim::ONE) * stride + Dim::from(reach);
+        extra[axis] = (end - padded).max_dim(&Dim::ZERO);
+        out.push(count);
+    }
+    Ok(Geometry { kernel, strides, dilations, lo, hi, extra, out })
+}
+
+/// Elements that a dilated kernel spans.
+pub fn reach(kernel: usize, dilation: usize) -> usize {
+    (kernel - 1) * dilation + 1
+}
+
+/// Total padding for `ceil(size / stride)` windows.
+fn same_padding(size: &Dim, kernel: usize, stride: usize, dilation: usize) -> Dim {
+    let stride = Dim::from(stride);
+    let count = size.ceil_div(&stride).unwrap_or(Dim::ZERO);
+    let end = (count - Dim::ONE) * stride + Dim::from(reach(kernel, dilation));
+    (end - size.clone()).max_dim(&Dim::ZERO)
+}
+
+impl Geometry {
+    /// Whether every window is one element and every element one window.
+    pub fn is_pointwise(&self) -> bool {
+        self.kernel.iter().chain(&self.strides).all(|&extent| extent == 1)
+    }
+
+    /// `x` with `fill` around the axes `first..`.
+    pub fn pad(&self, b: &mut Builder<'_>, x: ValueId, first: usize, fill: ValueId) -> Result<ValueId> {
+        let rank = b.rank(x);
+        let (mut lo, mut hi) = (vec![Dim::ZERO; rank], vec![Dim::ZERO; rank]);
+        for axis in 0..self.kernel.len() {
+            lo[first + axis] = self.lo[axis].clone();
+            hi[first + axis] = self.hi[axis].clone() + self.extra[axis].clone();
+        }
+        b.pad(x, fill, lo, hi)
+    }
+
+    /// The windows of an already padded `x` over the axes `first..`.
+    pub fn windows(&self, b: &mut Builder<'_>, x: ValueId, first: usize) -> Result<ValueId> {
+        let op = Op::Window {
+            first,
+            kernel: self.kernel.clone(),
+            strides: self.strides.clone(),
+            dilations: self.dilations.clone(),
+        };
+        let mut windows = b.emit1(op, &[x])?;
+        for axis in 0..self.kernel.len() {
+            let same = b.ty(windows).shape[first + axis] == self.out[axis];
+            if !same {
+                windows = b.slice_axis(windows, first + axis, Dim::ZERO, self.out[axis].clone())?;
+            }
+        }
+        Ok(windows)
+    }
+}
+
+/// `[N, C, s..] -> [N, s.., C]`
+pub fn channels_last(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
+    let rank = b.rank(x);
+    let mut perm: Vec<usize> = (0..rank).collect();
+    perm.remove(1);
+    perm.push(1);
+    b.transpose(x, &perm)
+}
+
+/// `[N, s.., C] -> [N, C, s..]`
+pub fn channels_first(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
+    let rank = b.rank(x);
+    let mut perm: Vec<usize> = (0..rank - 1).collect();
+    perm.insert(1, rank - 1);
+    b.transpose(x, &perm)
+}
+
+/// The least value of a dtype: the identity of the maximum.
+pub fn lowest(dtype: DType) -> f64 {
+    match dtype {
+        DType::I8 => f64::from(i8::MIN),
+        DType::I16 => f64::from(i16::MIN),
+        DType::I32 => f64::from(i32::MIN),
+        DType::I64 => i64::MIN as f64,
+        dtype if dtype.is_unsigned_int() => 0.0,
+        _ => f64::NEG_INFINITY,
+    }
+}
