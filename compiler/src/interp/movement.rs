@@ -1,0 +1,261 @@
+//! Primitives that only move elements: strided copies of the element's bytes, whatever they mean.
+
+use bytes::Bytes;
+
+use crate::error::{Error, Kind, Result, Stage};
+use crate::graph::{DType, Tensor};
+
+/// Bytes of a tensor; an error when they exceed what can be addressed.
+pub fn byte_len(dtype: DType, shape: &[usize]) -> Result<usize> {
+    // A zero axis makes the tensor empty, however large the others are.
+    let bytes = if shape.contains(&0) {
+        Some(0)
+    } else {
+        shape.iter().try_fold(dtype.size(), |bytes, &size| bytes.checked_mul(size))
+    };
+    bytes.filter(|&bytes| isize::try_from(bytes).is_ok()).ok_or_else(|| too_large(dtype, shape))
+}
+
+fn too_large(dtype: DType, shape: &[usize]) -> Error {
+    Error::new(Stage::Run, Kind::Budget, format!("no memory for a tensor {dtype}{shape:?}"))
+}
+
+/// A zeroed buffer for a tensor.
+pub fn zeroed(dtype: DType, shape: &[usize]) -> Result<Vec<u8>> {
+    let bytes = byte_len(dtype, shape)?;
+    let mut buffer = Vec::new();
+    buffer.try_reserve_exact(bytes).map_err(|_| too_large(dtype, shape))?;
+    buffer.resize(bytes, 0);
+    Ok(buffer)
+}
+
+/// Row-major strides, in elements.
+pub fn strides(shape: &[usize]) -> Vec<isize> {
+    let mut strides = vec![1; shape.len()];
+    for axis in (0..shape.len().saturating_sub(1)).rev() {
+        strides[axis] = strides[axis + 1] * shape[axis + 1].max(1) as isize;
+    }
+    strides
+}
+
+/// Where one side of a copy begins and how far apart its elements are along each axis, in elements.
+#[derive(Clone, Debug)]
+pub struct View {
+    pub offset: isize,
+    pub strides: Vec<isize>,
+}
+
+impl View {
+    /// All of a row-major tensor.
+    pub fn whole(shape: &[usize]) -> View {
+        View { offset: 0, strides: strides(shape) }
+    }
+}
+
+/// Steps through a shape in row-major order, keeping the offsets of `N` views.
+pub struct Walk<'a, const N: usize> {
+    shape: &'a [usize],
+    strides: [&'a [isize]; N],
+    index: Vec<usize>,
+    pub offsets: [isize; N],
+}
+
+impl<'a, const N: usize> Walk<'a, N> {
+    pub fn new(shape: &'a [usize], views: [&'a View; N]) -> Walk<'a, N> {
+        Walk {
+            shape,
+            strides: views.map(|view| &view.strides[..]),
+            index: vec![0; shape.len()],
+            offsets: views.map(|view| view.offset),
+        }
+    }
+
+    /// Moves to the next element; after the last one, back to the first.
+    pub fn advance(&mut self) {
+        for axis in (0..self.shape.len()).rev() {
+            self.index[axis] += 1;
+            let wrapped = self.index[axis] == self.shape[axis];
+            let steps = if wrapped { 1 - self.shape[axis] as isize } else { 1 };
+            for (offset, strides) in self.offsets.iter_mut().zip(self.strides) {
+                *offset += steps * strides[axis];
+            }
+            if !wrapped {
+                return;
+            }
+            self.index[axis] = 0;
+        }
+    }
+}
+
+/// Copies `shape` elements of `size` bytes from one view to another. Every element must lie inside.
+pub fn copy(shape: &[usize], size: usize, from: (&[u8], View), to: (&mut [u8], View)) {
+    if shape.contains(&0) {
+        return;
+    }
+    let ((source, mut from), (target, mut to)) = (from, to);
+    let mut shape = shape.to_vec();
+    merge_axes(&mut shape, &mut from.strides, &mut to.strides);
+    let run = shape.pop().unwrap_or(1);
+    let (from_step, to_step) = (from.strides.pop().unwrap_or(1), to.strides.pop().unwrap_or(1));
+    let runs: usize = shape.iter().product();
+    let mut walk = Walk::new(&shape, [&from, &to]);
+    for _ in 0..runs {
+        let [from, to] = walk.offsets;
+        if (from_step, to_step) == (1, 1) {
+            let (from, to, bytes) = (from as usize * size, to as usize * size, run * size);
+            target[to..to + bytes].copy_from_slice(&source[from..from + bytes]);
+        } else {
+            match size {
+                1 => copy_run::<1>(run, source, (from, from_step), target, (to, to_step)),
+                2 => copy_run::<2>(run, source, (from, from_step), target, (to, to_step)),
+                4 => copy_run::<4>(run, source, (from, from_step), target, (to, to_step)),
+                8 => copy_run::<8>(run, source, (from, from_step), target, (to, to_step)),
+                _ => copy_run::<16>(run, source, (from, from_step), target, (to, to_step)),
+            }
+        }
+        walk.advance();
+    }
+}
+
+fn copy_run<const SIZE: usize>(
+    run: usize,
+    source: &[u8],
+    (mut from, from_step): (isize, isize),
+    target: &mut [u8],
+    (mut to, to_step): (isize, isize),
+) {
+    for _ in 0..run {
+        let (at, into) = (from as usize * SIZE, to as usize * SIZE);
+        target[into..into + SIZE].copy_from_slice(&source[at..at + SIZE]);
+        from += from_step;
+        to += to_step;
+    }
+}
+
+/// Joins neighbouring axes that both sides step through as through one, so that runs are long.
+fn merge_axes(shape: &mut Vec<usize>, from: &mut Vec<isize>, to: &mut Vec<isize>) {
+    let mut axis = 0;
+    while axis + 1 < shape.len() {
+        let inner = shape[axis + 1] as isize;
+        let joined = from[axis] == from[axis + 1] * inner && to[axis] == to[axis + 1] * inner;
+        if joined || shape[axis] == 1 {
+            shape[axis + 1] *= shape[axis];
+            from.remove(axis);
+            to.remove(axis);
+            shape.remove(axis);
+        } else {
+            axis += 1;
+        }
+    }
+}
+
+/// A tensor of `shape` whose elements are those of a view of `x`.
+pub fn read_view(x: &Tensor, view: View, shape: &[usize]) -> Result<Tensor> {
+    let mut data = zeroed(x.dtype, shape)?;
+    copy(shape, x.dtype.size(), (&x.data, view), (&mut data, View::whole(shape)));
+    Ok(Tensor::new(x.dtype, shape.to_vec(), Bytes::from(data)))
+}
+
+pub fn transpose(x: &Tensor, perm: &[usize], shape: &[usize]) -> Result<Tensor> {
+    let strides = strides(&x.shape);
+    read_view(x, View { offset: 0, strides: perm.iter().map(|&axis| strides[axis]).collect() }, shape)
+}
+
+/// Strides that read a tensor of shape `from` as if broadcast to `to`.
+pub fn broadcast_view(from: &[usize], to: &[usize]) -> View {
+    let own = strides(from);
+    let mut result = vec![0; to.len()];
+    let lead = to.len() - from.len();
+    for axis in 0..from.len() {
+        result[lead + axis] = if from[axis] == 1 { 0 } else { own[axis] };
+    }
+    View { offset: 0, strides: result }
+}
+
+/// `x` broadcast to `shape`; no copy where it has that shape.
+pub fn expand(x: &Tensor, shape: &[usize]) -> Result<Tensor> {
+    if x.shape == shape { Ok(x.clone()) } else { read_view(x, broadcast_view(&x.shape, shape), shape) }
+}
+
+/// `starts` and `steps` have been checked: each index they reach lies inside `x`.
+pub fn slice(x: &Tensor, starts: &[i64], steps: &[i64], shape: &[usize]) -> Result<Tensor> {
+    if shape.contains(&0) {
+        return Ok(Tensor::new(x.dtype, shape.to_vec(), Bytes::new()));
+    }
+    let own = strides(&x.shape);
+    let offset = own.iter().zip(starts).map(|(stride, &start)| stride * start as isize).sum();
+    // The step of an axis of one element is never taken, and may be any number.
+    let step = |axis: usize| if shape[axis] == 1 { 0 } else { own[axis] * steps[axis] as isize };
+    read_view(x, View { offset, strides: (0..own.len()).map(step).collect() }, shape)
+}
+
+pub fn window(
+    x: &Tensor,
+    first: usize,
+    strides_of: &[usize],
+    dilations: &[usize],
+    shape: &[usize],
+) -> Result<Tensor> {
+    let own = strides(&x.shape);
+    let rank = strides_of.len();
+    let scaled = |by: &[usize]| -> Vec<isize> {
+        own[first..first + rank]
+            .iter()
+            .zip(by)
+            .map(|(stride, &by)| stride.wrapping_mul(by as isize))
+            .collect()
+    };
+    let mut all = own[..first].to_vec();
+    all.extend(scaled(strides_of));
+    all.extend(scaled(dilations));
+    all.extend_from_slice(&own[first + rank..]);
+    // Axes of one position are not stepped along, whatever their stride.
+    all.iter_mut().zip(shape).filter(|(_, size)| **size == 1).for_each(|(stride, _)| *stride = 0);
+    read_view(x, View { offset: 0, strides: all }, shape)
+}
+
+pub fn pad(x: &Tensor, fill: &Tensor, lo: &[i64], shape: &[usize]) -> Result<Tensor> {
+    let mut data = zeroed(x.dtype, shape)?;
+    if fill.data.iter().any(|&byte| byte != 0) {
+        data.chunks_exact_mut(x.dtype.size()).for_each(|element| element.copy_from_slice(&fill.data));
+    }
+    let mut view = View::whole(shape);
+    view.offset = view.strides.iter().zip(lo).map(|(stride, &lo)| stride.wrapping_mul(lo as isize)).sum();
+    copy(&x.shape, x.dtype.size(), (&x.data, View::whole(&x.shape)), (&mut data, view));
+    Ok(Tensor::new(x.dtype, shape.to_vec(), Bytes::from(data)))
+}
+
+pub fn concat(inputs: &[&Tensor], axis: usize, shape: &[usize]) -> Result<Tensor> {
+    let dtype = inputs[0].dtype;
+    let mut data = zeroed(dtype, shape)?;
+    let mut view = View::whole(shape);
+    for x in inputs {
+        copy(&x.shape, dtype.size(), (&x.data, View::whole(&x.shape)), (&mut data, view.clone()));
+        view.offset += view.strides[axis] * x.shape[axis] as isize;
+    }
+    Ok(Tensor::new(dtype, shape.to_vec(), Bytes::from(data)))
+}
+
+/// `[batch.., k.., n] -> [batch.., ceil(n/nr), k.., nr]`
+pub fn pack(x: &Tensor, batch: usize, nr: usize, shape: &[usize]) -> Result<Tensor> {
+    let mut data = zeroed(x.dtype, shape)?;
+    let (lead, rest) = x.shape.split_at(batch);
+    let (n, inner) = rest.split_last().map_or((1, rest), |(n, inner)| (*n, inner));
+    let (lead, inner): (usize, usize) = (lead.iter().product(), inner.iter().product());
+    let panels = n.div_ceil(nr);
+    let [n_stride, nr_stride] = [n as isize, nr as isize];
+    for panel in 0..panels {
+        let from = View {
+            offset: panel as isize * nr_stride,
+            strides: vec![inner as isize * n_stride, n_stride, 1],
+        };
+        let panel_size = inner as isize * nr_stride;
+        let to = View {
+            offset: panel as isize * panel_size,
+            strides: vec![panels as isize * panel_size, nr_stride, 1],
+        };
+        let width = nr.min(n - panel * nr);
+        copy(&[lead, inner, width], x.dtype.size(), (&x.data, from), (&mut data, to));
+    }
+    Ok(Tensor::new(x.dtype, shape.to_vec(), Bytes::from(data)))
+}

@@ -1,0 +1,357 @@
+//! Runs whole graphs: binds symbols from the inputs' shapes, then evaluates node after node.
+
+use std::borrow::Cow;
+
+use cranelift_entity::{EntityRef, SecondaryMap};
+
+use super::{constant, eval, movement, type_of};
+use crate::error::{Error, Kind, NodeRef, Result, Stage};
+use crate::graph::dim::Sym;
+use crate::graph::{Dim, Graph, NodeId, Op, RhsLayout, Tensor, TensorType, ValueId};
+
+/// Scans nest at most this deep; what nests deeper is not a model.
+const MAX_NESTING: usize = 64;
+
+/// Sizes of the symbols, as far as they are known.
+type Symbols = SecondaryMap<Sym, Option<i64>>;
+
+/// Runs a graph on concrete inputs (one per graph input, defaults filled in by the caller); gives its outputs.
+pub fn run(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    run_with(graph, inputs, &mut |_, _| {})
+}
+
+/// As [`run`]; `observe` sees the results of every node of the outermost graph as it is computed.
+pub fn run_with(
+    graph: &Graph,
+    inputs: &[Tensor],
+    observe: &mut dyn FnMut(NodeId, &[Tensor]),
+) -> Result<Vec<Tensor>> {
+    let mut symbols = bind(graph, inputs)?;
+    run_graph(graph, inputs.to_vec(), &mut symbols, None, 0, observe)
+}
+
+fn usage<T>(message: String) -> Result<T> {
+    Err(Error::new(Stage::Run, Kind::Usage, message))
+}
+
+/// The symbols that are the whole of an input's dim, after a check of all inputs against their types.
+fn bind(graph: &Graph, inputs: &[Tensor]) -> Result<Symbols> {
+    if graph.inputs.len() != inputs.len() {
+        return usage(format!("{} inputs, where the graph takes {}", inputs.len(), graph.inputs.len()));
+    }
+    let mut symbols = Symbols::new();
+    for (input, tensor) in graph.inputs.iter().zip(inputs) {
+        let ty = graph.ty(input.value);
+        if ty.dtype != tensor.dtype || ty.rank() != tensor.shape.len() {
+            return usage(format!("input {} is {}, not {ty}", input.name, type_of(tensor)));
+        }
+        for (dim, &size) in ty.shape.iter().zip(&tensor.shape) {
+            if let Some(sym) = dim.as_sym() {
+                symbols[sym].get_or_insert(size as i64);
+            }
+        }
+    }
+    for (input, tensor) in graph.inputs.iter().zip(inputs) {
+        let ty = graph.ty(input.value);
+        for (axis, (dim, &size)) in ty.shape.iter().zip(&tensor.shape).enumerate() {
+            let wanted = dim.eval(&|sym| symbols[sym]);
+            if wanted.is_some_and(|wanted| wanted != size as i64) {
+                return usage(format!(
+                    "axis {axis} of input {} is {size}, where {ty} makes it {}{}",
+                    input.name,
+                    wanted.unwrap_or_default(),
+                    describe(graph, dim, &symbols),
+                ));
+            }
+        }
+    }
+    Ok(symbols)
+}
+
+/// What the symbols of a dim stand for, such as ` (s0 "batch" = 3)`; empty for a constant.
+fn describe(graph: &Graph, dim: &Dim, symbols: &Symbols) -> String {
+    let mut parts: Vec<String> = Vec::new();
+    dim.visit_symbols(&mut |sym| {
+        let name = graph.symbols.get(sym).map_or("", |symbol| symbol.name.as_str());
+        let value = symbols[sym].map_or("unknown".to_string(), |value| value.to_string());
+        let part = format!("{sym} {name:?} = {value}");
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    });
+    if parts.is_empty() { String::new() } else { format!(" ({})", parts.join(", ")) }
+}
+
+/// Constants of a graph that runs many times, computed once.
+type Constants = SecondaryMap<ValueId, Option<Tensor>>;
+
+/// Runs one graph (the outermost, or a body). Values leave memory after their last use.
+fn run_graph(
+    graph: &Graph,
+    inputs: Vec<Tensor>,
+    symbols: &mut Symbols,
+    constants: Option<&Constants>,
+    depth: usize,
+    observe: &mut dyn FnMut(NodeId, &[Tensor]),
+) -> Result<Vec<Tensor>> {
+    let mut uses = graph.use_counts();
+    let mut live: SecondaryMap<ValueId, Option<Tensor>> = SecondaryMap::new();
+    for (input, tensor) in graph.inputs.iter().zip(inputs) {
+        live[input.value] = Some(tensor);
+    }
+    for &id in &graph.order {
+        let Some(node) = graph.nodes.get(id) else {
+            return Err(Error::internal(Stage::Run, format!("the order names {id}, which does not exist")));
+        };
+        let mut operands = Vec::with_capacity(node.inputs.len());
+        for &input in &node.inputs {
+            operands.push(read(graph, input, &mut live, constants)?);
+        }
+        let results = substitute(&node.op, symbols)
+            .and_then(|op| {
+                let operands: Vec<&Tensor> = operands.iter().collect();
+                match op.as_ref() {
+                    Op::Scan { .. } => scan_in(op.as_ref(), &operands, symbols, depth),
+                    op => eval(op, &operands),
+                }
+            })
+            .and_then(|results| check_results(graph, &node.outputs, results, symbols))
+            .map_err(|error| error.at(node_ref(graph, id, &operands)))?;
+        observe(id, &results);
+        for (&output, result) in node.outputs.iter().zip(results) {
+            if uses[output] > 0 {
+                live[output] = Some(result);
+            }
+        }
+        for &input in &node.inputs {
+            uses[input] = uses[input].saturating_sub(1);
+            if uses[input] == 0 {
+                live[input] = None;
+            }
+        }
+    }
+    graph.outputs.iter().map(|(_, value)| read(graph, *value, &mut live, constants)).collect()
+}
+
+/// A value that has been computed, or a constant, which then stays for its other uses.
+fn read(
+    graph: &Graph,
+    value: ValueId,
+    live: &mut SecondaryMap<ValueId, Option<Tensor>>,
+    constants: Option<&Constants>,
+) -> Result<Tensor> {
+    if let Some(tensor) = live[value].as_ref().or_else(|| constants.and_then(|all| all[value].as_ref())) {
+        return Ok(tensor.clone());
+    }
+    if graph.values.get(value).is_none() || !graph.is_constant(value) {
+        return Err(Error::internal(Stage::Run, format!("{value} is used before it is computed")));
+    }
+    let tensor = constant(graph, value)?;
+    live[value] = Some(tensor.clone());
+    Ok(tensor)
+}
+
+/// Holds results against the declared types. A symbol that no input determines is bound here, where a
+/// result first has it as its dim.
+fn check_results(
+    graph: &Graph,
+    outputs: &[ValueId],
+    results: Vec<Tensor>,
+    symbols: &mut Symbols,
+) -> Result<Vec<Tensor>> {
+    if outputs.len() != results.len() {
+        let message = format!("{} results for {} outputs", results.len(), outputs.len());
+        return Err(Error::internal(Stage::Run, message));
+    }
+    for (&output, result) in outputs.iter().zip(&results) {
+        let ty = graph.ty(output);
+        let mut fits = ty.dtype == result.dtype && ty.rank() == result.shape.len();
+        for (dim, &size) in ty.shape.iter().zip(&result.shape) {
+            if let Some(sym) = dim.as_sym() {
+                symbols[sym].get_or_insert(size as i64);
+            }
+            fits &= dim.eval(&|sym| symbols[sym]).is_none_or(|wanted| wanted == size as i64);
+        }
+        if !fits {
+            let dims: String = ty.shape.iter().map(|dim| describe(graph, dim, symbols)).collect();
+            let message = format!("{output} is computed as {}, its type is {ty}{dims}", type_of(result));
+            return Err(Error::new(Stage::Run, Kind::Usage, message));
+        }
+    }
+    Ok(results)
+}
+
+/// The ONNX node behind a node, for messages.
+fn node_ref(graph: &Graph, id: NodeId, operands: &[Tensor]) -> NodeRef {
+    let node = &graph.nodes[id];
+    let origin = graph.origins.get(node.origin);
+    let inputs = node.inputs.iter().zip(operands);
+    NodeRef {
+        name: origin.map_or_else(|| id.to_string(), |origin| origin.name.clone()),
+        domain: String::new(),
+        op_type: origin.map_or_else(|| node.op.name().to_string(), |origin| origin.op_type.clone()),
+        version: None,
+        index: origin.map_or(id.index(), |origin| origin.index),
+        inputs: inputs.map(|(value, tensor)| format!("{value}: {}", type_of(tensor))).collect(),
+    }
+}
+
+/// The operation with every symbol replaced by its size; an error names a symbol without one.
+fn substitute<'a>(op: &'a Op, symbols: &Symbols) -> Result<Cow<'a, Op>> {
+    let one = |dim: &Dim| -> Result<Dim> {
+        match dim.eval(&|sym| symbols[sym]) {
+            Some(value) => Ok(Dim::from(value)),
+            None => {
+                let mut parts = Vec::new();
+                dim.visit_symbols(&mut |sym| {
+                    let value = symbols[sym].map_or("unknown".to_string(), |value| value.to_string());
+                    parts.push(format!("{sym} = {value}"));
+                });
+                usage(format!("{} needs {dim}, which has no value where {}", op.name(), parts.join(", ")))
+            }
+        }
+    };
+    let all = |dims: &[Dim]| dims.iter().map(one).collect::<Result<Vec<Dim>>>();
+    Ok(match op {
+        Op::Reshape { shape } => Cow::Owned(Op::Reshape { shape: all(shape)? }),
+        Op::Expand { shape } => Cow::Owned(Op::Expand { shape: all(shape)? }),
+        Op::Slice { starts, steps, sizes } => {
+            Cow::Owned(Op::Slice { starts: all(starts)?, steps: steps.clone(), sizes: all(sizes)? })
+        }
+        Op::Pad { lo, hi } => Cow::Owned(Op::Pad { lo: all(lo)?, hi: all(hi)? }),
+        Op::Iota { shape, axis } => Cow::Owned(Op::Iota { shape: all(shape)?, axis: *axis }),
+        Op::DimValues { dims } => Cow::Owned(Op::DimValues { dims: all(dims)? }),
+        Op::Contract { batch, m, k, rhs: RhsLayout::Panels { nr, n } } => Cow::Owned(Op::Contract {
+            batch: *batch,
+            m: *m,
+            k: *k,
+            rhs: RhsLayout::Panels { nr: *nr, n: one(n)? },
+        }),
+        // The body stays symbolic: each of its nodes is substituted as it runs. Its trip count is
+        // evaluated by `scan_in`.
+        _ => Cow::Borrowed(op),
+    })
+}
+
+/// A scan outside of any graph: its symbols, if any, come from the operands.
+pub fn scan(op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    scan_in(op, inputs, &Symbols::new(), 0)
+}
+
+fn scan_in(op: &Op, inputs: &[&Tensor], symbols: &Symbols, depth: usize) -> Result<Vec<Tensor>> {
+    let Op::Scan { body, trip, states, scans, reverse } = op else {
+        return Err(Error::internal(Stage::Run, format!("{} is not a scan", op.name())));
+    };
+    if depth >= MAX_NESTING {
+        let message = format!("scans nest deeper than {MAX_NESTING}");
+        return Err(Error::new(Stage::Run, Kind::Budget, message));
+    }
+    let trips = match trip.eval(&|sym| symbols[sym]).map(usize::try_from) {
+        Some(Ok(trips)) => trips,
+        _ => return usage(format!("a scan's trip count {trip} has no value")),
+    };
+    check_scan(body, inputs, trips, *states, *scans, reverse.len(), symbols)?;
+    let mut carried: Vec<Tensor> = inputs[..*states].iter().map(|&tensor| tensor.clone()).collect();
+    let captures = &inputs[states + scans..];
+    let mut constants = Constants::new();
+    for value in body.order.iter().flat_map(|&id| &body.nodes[id].inputs) {
+        if body.is_constant(*value) && constants[*value].is_none() {
+            constants[*value] = Some(constant(body, *value)?);
+        }
+    }
+    let mut stacked: Vec<Vec<Option<Tensor>>> = vec![vec![None; trips]; body.outputs.len() - states];
+    let step_of = |turn: usize, at: usize| if reverse[at] { trips - 1 - turn } else { turn };
+    for turn in 0..trips {
+        let mut arguments = carried;
+        for at in 0..*scans {
+            arguments.push(element(inputs[states + at], step_of(turn, at)));
+        }
+        arguments.extend(captures.iter().map(|&tensor| tensor.clone()));
+        let mut inner = symbols.clone();
+        let mut results =
+            run_graph(body, arguments, &mut inner, Some(&constants), depth + 1, &mut |_, _| {})?;
+        for (at, result) in results.drain(*states..).enumerate() {
+            stacked[at][step_of(turn, scans + at)] = Some(result);
+        }
+        carried = results;
+    }
+    for (at, parts) in stacked.into_iter().enumerate() {
+        let ty = body.ty(body.outputs[states + at].1);
+        carried.push(stack(parts.into_iter().flatten().collect(), ty, symbols)?);
+    }
+    Ok(carried)
+}
+
+/// Rechecks what `infer` says of a scan, now that sizes are known.
+fn check_scan(
+    body: &Graph,
+    inputs: &[&Tensor],
+    trips: usize,
+    states: usize,
+    scans: usize,
+    directions: usize,
+    symbols: &Symbols,
+) -> Result<()> {
+    let counts_fit = inputs.len() == body.inputs.len()
+        && states.checked_add(scans).is_some_and(|count| count <= inputs.len())
+        && states <= body.outputs.len()
+        && directions == scans + body.outputs.len() - states;
+    if !counts_fit {
+        return Err(Error::internal(Stage::Run, "a scan and its body disagree on inputs or outputs"));
+    }
+    for (at, (tensor, input)) in inputs.iter().zip(&body.inputs).enumerate() {
+        let ty = body.ty(input.value);
+        let scanned = (states..states + scans).contains(&at);
+        let shape = match tensor.shape.split_first() {
+            Some((&first, rest)) if scanned && first == trips => rest,
+            _ if scanned => {
+                return usage(format!("scan input {at} is {}, not {trips} long", type_of(tensor)));
+            }
+            _ => &tensor.shape[..],
+        };
+        let fits =
+            ty.dtype == tensor.dtype
+                && ty.rank() == shape.len()
+                && ty.shape.iter().zip(shape).all(|(dim, &size)| {
+                    dim.eval(&|sym| symbols[sym]).is_none_or(|wanted| wanted == size as i64)
+                });
+        if !fits {
+            return usage(format!("scan input {at} is {}, its body takes {ty}", type_of(tensor)));
+        }
+    }
+    Ok(())
+}
+
+/// Element number `at` along the first axis, which `at` does not exceed. Shares the data.
+fn element(tensor: &Tensor, at: usize) -> Tensor {
+    let shape = tensor.shape[1..].to_vec();
+    let bytes = shape.iter().product::<usize>() * tensor.dtype.size();
+    Tensor { dtype: tensor.dtype, shape, data: tensor.data.slice(at * bytes..(at + 1) * bytes) }
+}
+
+/// Tensors of one shape under a new first axis; `ty` is their type, for when there are none.
+fn stack(parts: Vec<Tensor>, ty: &TensorType, symbols: &Symbols) -> Result<Tensor> {
+    let Some(first) = parts.first() else {
+        let sizes = ty.shape.iter().map(|dim| {
+            dim.eval(&|sym| symbols[sym]).and_then(|size| usize::try_from(size).ok()).ok_or_else(|| {
+                Error::new(Stage::Run, Kind::Usage, format!("a scan of no steps cannot tell the size {dim}"))
+            })
+        });
+        let shape = std::iter::once(Ok(0)).chain(sizes).collect::<Result<Vec<usize>>>()?;
+        return Ok(Tensor { dtype: ty.dtype, shape, data: Default::default() });
+    };
+    let expanded: Vec<Tensor> = parts
+        .iter()
+        .map(|part| {
+            let mut shape = vec![1];
+            shape.extend_from_slice(&part.shape);
+            Tensor { dtype: part.dtype, shape, data: part.data.clone() }
+        })
+        .collect();
+    if let Some(other) = parts.iter().find(|part| type_of(part) != type_of(first)) {
+        return usage(format!("a scan's steps give {} and {}", type_of(first), type_of(other)));
+    }
+    let mut shape = vec![parts.len()];
+    shape.extend_from_slice(&first.shape);
+    movement::concat(&expanded.iter().collect::<Vec<_>>(), 0, &shape)
+}
