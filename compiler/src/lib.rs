@@ -1,5 +1,6 @@
 //! onnxc: an ahead-of-time compiler from ONNX models to native object files.
 
+pub mod codegen;
 pub mod error;
 pub mod graph;
 pub mod infer;
