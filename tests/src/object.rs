@@ -7,18 +7,9 @@ use onnxc::codegen::emit::{Artifact, KernelCode, MachineCode};
 use onnxc::graph::Dim;
 use onnxc::target::Target;
 
-/// The machine that the tests run on, without any extension.
+/// The machine that the tests run on.
 pub fn host() -> Target {
-    Target {
-        triple: target_lexicon::Triple::host(),
-        cpu: "generic".into(),
-        features: vec![],
-        vector_bytes: 16,
-        vector_registers: 16,
-        has_fma: false,
-        l1_bytes: 32 << 10,
-        l2_bytes: 512 << 10,
-    }
+    Target::host().unwrap()
 }
 
 /// Directory of `onnxc.h`.
@@ -75,7 +66,7 @@ pub fn c_kernel(dir: &Path, name: &str, range: Option<(Dim, Dim)>, body: &str) -
 }
 
 /// Writes `<name>.o` and `<name>.h`; gives the object's path.
-pub fn write(artifact: Artifact<'_>, dir: &Path) -> PathBuf {
+pub fn write(artifact: Artifact, dir: &Path) -> PathBuf {
     let path = dir.join(format!("{}.o", artifact.name));
     std::fs::write(dir.join(format!("{}.h", artifact.name)), &artifact.header).unwrap();
     let mut bytes = vec![];

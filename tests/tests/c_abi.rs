@@ -4,13 +4,15 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use onnxc::codegen::emit::{Kernels, Options, emit};
 use onnxc::graph::{
     Builder, DType, Dim, Graph, MapFn, NodeId, Op, Origin, OriginId, Sym, Symbol, Tensor, TensorType, ValueId,
 };
 use onnxc::scalar::BinaryFn;
-use onnxc::schedule::{Group, GroupId, GroupKind, Place, Program, Step};
+use onnxc::schedule::{Group, GroupId, GroupKind, Place, Program, Step, scan_scratch};
+use onnxc::target::Target;
 use onnxc_tests::object::{c_kernel, host, include_dir, must, run_c, source, write};
 
 fn origin(graph: &mut Graph, name: &str, op_type: &str) -> OriginId {
@@ -40,7 +42,7 @@ fn group(node: NodeId, inputs: &[ValueId], outputs: &[ValueId]) -> Group {
 
 /// A graph, its program and its kernels.
 struct Model {
-    graph: Graph,
+    graph: Arc<Graph>,
     program: Program,
     kernels: Kernels,
 }
@@ -72,7 +74,7 @@ fn static_model(dir: &Path) -> Model {
                 for (int64_t i = 3 * lo; i < 3 * hi; i++) y[i] = x[i] + w[i];";
     let mut kernels = Kernels::default();
     kernels.groups.push(c_kernel(dir, "add", Some((Dim::ZERO, Dim::from(2i64))), body));
-    Model { graph, program, kernels }
+    Model { graph: Arc::new(graph), program, kernels }
 }
 
 /// `z = (x + y) + b` over i32[batch, 4] with `b` i32[4] defaulting to 100, 200, 300, 400; `x + y` is in the
@@ -114,7 +116,7 @@ fn dynamic_model(dir: &Path) -> Model {
         "const int32_t *t = b[0], *c = b[1]; int32_t *z = b[2];\n\
          for (int64_t i = 4 * lo; i < 4 * hi; i++) { if (t[i] < 0) return 3; z[i] = t[i] + c[i % 4]; }",
     ));
-    Model { graph, program, kernels }
+    Model { graph: Arc::new(graph), program, kernels }
 }
 
 /// A running sum over time of i32[steps, 2] from an initial i32[2]: the last state, and all states in reverse
@@ -151,10 +153,12 @@ fn scan_model(dir: &Path) -> Model {
         scans: 1,
         reverse: vec![false, true],
     };
+    let Op::Scan { body, .. } = &op else { unreachable!() };
+    let arena = scan_scratch(body, &inside, 1).1;
     let results = b.emit(op, &[initial, xs]).unwrap();
     let node = graph.producer(results[0]).unwrap();
     graph.outputs = vec![("last".into(), results[0]), ("all".into(), results[1])];
-    let mut program = Program::default();
+    let mut program = Program { arena, ..Program::default() };
     program.steps.push(Step::Scan { node, body: Box::new(inside), arena: Dim::ZERO });
     for (value, place) in [
         (initial, Place::Input(0)),
@@ -172,7 +176,7 @@ fn scan_model(dir: &Path) -> Model {
     inner.groups.push(c_kernel(dir, "double", None, double));
     let mut kernels = Kernels::default();
     kernels.bodies.insert(node, inner);
-    Model { graph, program, kernels }
+    Model { graph: Arc::new(graph), program, kernels }
 }
 
 #[test]
@@ -301,7 +305,7 @@ fn other_targets_give_objects() {
         ("aarch64-apple-darwin", b"\xcf\xfa\xed\xfe"),
         ("x86_64-pc-windows-msvc", b"\x64\x86"),
     ] {
-        let target = onnxc::target::Target { triple: triple.parse().unwrap(), ..host() };
+        let target = Target::new(triple.parse().unwrap(), None).unwrap();
         let mut bytes = vec![];
         emit(&model.graph, &model.program, &model.kernels, &target, &Options::default())
             .unwrap()
@@ -309,7 +313,7 @@ fn other_targets_give_objects() {
             .unwrap();
         assert!(bytes.starts_with(magic), "{triple}");
     }
-    let target = onnxc::target::Target { triple: "i686-unknown-linux-gnu".parse().unwrap(), ..host() };
+    let target = Target { triple: "i686-unknown-linux-gnu".parse().unwrap(), ..host() };
     let Err(error) = emit(&model.graph, &model.program, &model.kernels, &target, &Options::default()) else {
         panic!("a 32-bit target gave an object");
     };
@@ -320,7 +324,7 @@ fn other_targets_give_objects() {
 fn a_size_that_no_input_decides_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let mut model = dynamic_model(dir.path());
-    let stray: Sym = model.graph.symbols.push(Symbol { name: "?".into() });
+    let stray: Sym = Arc::make_mut(&mut model.graph).symbols.push(Symbol { name: "?".into() });
     model.program.arena = Dim::sym(stray) * Dim::from(64i64);
     let Err(error) = emit(&model.graph, &model.program, &model.kernels, &host(), &Options::default()) else {
         panic!("an undecided size was accepted");

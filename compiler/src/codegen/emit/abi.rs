@@ -57,7 +57,5 @@ pub(super) mod frame {
     pub const CANCEL: i64 = 32;
     /// The caller's parallel-for function, or null.
     pub const PARALLEL: i64 = 40;
-    /// Start of the scans' state buffers.
-    pub const SCRATCH: i64 = 48;
-    pub const IO: i64 = 56;
+    pub const IO: i64 = 48;
 }

@@ -19,7 +19,7 @@ const RECORD_BYTES: usize = 32;
 /// The block, and its fields that are to hold the distance to a function.
 pub(super) fn build(
     graph: &Graph,
-    plan: &Plan<'_>,
+    plan: &Plan,
     name: &str,
     entries: &Entries,
 ) -> (Vec<u8>, Vec<(u32, FuncId)>) {

@@ -29,7 +29,7 @@ pub(super) struct Entries {
 
 pub(super) fn define(
     unit: &mut Unit,
-    plan: &Plan<'_>,
+    plan: &Plan,
     scope: &Scope<'_>,
     message: FuncId,
     steps: &[FuncId],
@@ -62,7 +62,7 @@ pub(super) fn define(
 }
 
 /// `int64_t workspace(const int64_t *dims, size_t count)`: bytes, or minus a status.
-fn workspace_body(code: &mut Code<'_>, plan: &Plan<'_>, graph: &Graph) -> Result<()> {
+fn workspace_body(code: &mut Code<'_>, plan: &Plan, graph: &Graph) -> Result<()> {
     if let Some(bytes) = plan.workspace.as_const() {
         let bytes = code.int(bytes);
         code.b.ins().return_(&[bytes]);
@@ -117,7 +117,7 @@ struct Given {
 /// `run` while it is written.
 struct Run<'c, 'a, 'p> {
     code: &'c mut Code<'a>,
-    plan: &'p Plan<'p>,
+    plan: &'p Plan,
     scope: &'p Scope<'p>,
     params: Vec<Value>,
     /// The caller's options, or zeros.
@@ -131,7 +131,7 @@ struct Run<'c, 'a, 'p> {
 }
 
 impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
-    fn new(code: &'c mut Code<'a>, plan: &'p Plan<'p>, scope: &'p Scope<'p>) -> Run<'c, 'a, 'p> {
+    fn new(code: &'c mut Code<'a>, plan: &'p Plan, scope: &'p Scope<'p>) -> Run<'c, 'a, 'p> {
         let params = code.params();
         let text = code.unit.text_symbol();
         let zeros = code.data_addr(text, true);
@@ -404,7 +404,6 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
         for dim in &self.plan.table {
             self.sizes.value(self.code, dim)?;
         }
-        self.sizes.value(self.code, &self.plan.scratch_at)?;
         let (bytes, overflow) = self.sizes.checked(self.code, &self.plan.workspace)?;
         if let Some(overflow) = overflow {
             let template = "the sizes of this run exceed 64 bits";
@@ -491,7 +490,6 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
         let weights = self.code.weights_addr();
         let cancel = self.code.load64(self.options, options::CANCEL);
         let cancel = self.code.b.ins().select(cancel, cancel, self.zeros);
-        let scratch = self.sizes.value(self.code, &self.plan.scratch_at)?;
         let fields = [
             (frame::ARENA, self.code.add(workspace, self.plan.arena_at)),
             (frame::WEIGHTS, weights),
@@ -499,7 +497,6 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
             (frame::DIMS, workspace),
             (frame::CANCEL, cancel),
             (frame::PARALLEL, self.code.load64(self.options, options::PARALLEL_FOR)),
-            (frame::SCRATCH, self.code.b.ins().iadd(workspace, scratch)),
         ];
         for (offset, value) in fields {
             self.code.store(value, frame, offset);

@@ -22,7 +22,7 @@ struct Port<'g> {
 }
 
 /// The text of a model's header.
-pub(super) fn text(graph: &Graph, plan: &Plan<'_>, name: &str) -> String {
+pub(super) fn text(graph: &Graph, plan: &Plan, name: &str) -> String {
     let ports = ports(graph);
     let mut out = Out { text: String::new(), upper: name.to_ascii_uppercase() };
     out.prologue(graph, name, &ports);
@@ -202,7 +202,7 @@ impl Out {
         self.line("#include \"onnxc.h\"\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n");
     }
 
-    fn sizes(&mut self, plan: &Plan<'_>, ports: &[Port<'_>]) {
+    fn sizes(&mut self, plan: &Plan, ports: &[Port<'_>]) {
         if let Some(bytes) = plan.workspace.as_const() {
             self.line("/* Scratch memory of one run, bytes. */");
             self.define("WORKSPACE_BYTES", bytes);

@@ -2,16 +2,17 @@
 //! sizes that depend on the inputs.
 //!
 //! The workspace of a run is: the values of the symbols and of all sizes made of them (nothing in a static model),
-//! then the program's arena, then the state buffers of its scans. Every part starts at a multiple of 64.
+//! then the program's arena, at a multiple of 64.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use cranelift_entity::EntityRef;
 
 use crate::codegen::emit::{KernelCode, Kernels};
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Constant, Def, Dim, Graph, NodeId, Op, Sym, Tensor, ValueId};
-use crate::schedule::{ALIGN, Group, GroupId, Place, Program, Step};
+use crate::graph::{Constant, Def, Dim, Graph, NodeId, Op, Sym, ValueId};
+use crate::schedule::{ALIGN, Group, GroupId, Place, Program, Step, scan_scratch};
 
 /// A program and what it refers to: the model's own, or the body of a scan.
 #[derive(Clone, Copy)]
@@ -81,33 +82,33 @@ pub(super) struct Scan<'g> {
     pub reverse: &'g [bool],
 }
 
-/// Buffers of a scan that no plan holds, as offsets from the start of the scans' buffers.
+/// A scan step: the number of its body's scope, and offsets in the arena around it.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ScanBuffers {
-    /// Number of the body's scope.
+pub(super) struct ScanPlan {
     pub body: usize,
     /// Per state: where every second iteration writes.
     pub states: Vec<Dim>,
-    /// Per output that nothing reads: where it goes.
-    pub unused: HashMap<usize, Dim>,
 }
 
 /// Constant data, at `offset` of the weights.
-pub(super) struct Weight<'g> {
-    pub graph: &'g Graph,
-    pub source: WeightSource<'g>,
+pub(super) struct Weight {
+    /// The scans whose bodies lead to the graph of the constant.
+    pub path: Arc<[NodeId]>,
+    pub source: WeightSource,
     pub offset: u64,
     pub bytes: u64,
 }
 
-pub(super) enum WeightSource<'g> {
+#[derive(Clone, Copy)]
+pub(super) enum WeightSource {
     Value(ValueId),
-    Tensor(&'g Tensor),
+    /// The default of a graph input.
+    Default(usize),
 }
 
 #[derive(Default)]
-pub(super) struct Plan<'g> {
-    pub weights: Vec<Weight<'g>>,
+pub(super) struct Plan {
+    pub weights: Vec<Weight>,
     pub weight_bytes: u64,
     offsets: HashMap<(usize, ValueId), u64>,
     /// Offset of the default of each graph input that has one.
@@ -117,12 +118,10 @@ pub(super) struct Plan<'g> {
     table_index: HashMap<Dim, usize>,
     symbols: usize,
     /// Per scan step, by scope and step number.
-    pub scans: HashMap<(usize, usize), ScanBuffers>,
+    pub scans: HashMap<(usize, usize), ScanPlan>,
     scopes: usize,
     /// Offset of the arena in the workspace, bytes.
     pub arena_at: i64,
-    /// Offset of the scans' buffers in the workspace.
-    pub scratch_at: Dim,
     /// Bytes of a whole workspace.
     pub workspace: Dim,
 }
@@ -130,30 +129,23 @@ pub(super) struct Plan<'g> {
 /// Nesting of scans that is accepted.
 const SCAN_DEPTH: usize = 64;
 
-impl<'g> Plan<'g> {
-    pub fn new(root: Scope<'g>) -> Result<Plan<'g>> {
+impl Plan {
+    pub fn new(root: Scope<'_>) -> Result<Plan> {
         let mut plan = Plan { symbols: root.graph.symbols.len(), scopes: 1, ..Plan::default() };
-        let scratch = plan.scope(root, &Dim::ZERO, 0)?;
-        for input in &root.graph.inputs {
+        let path: Arc<[NodeId]> = Arc::new([]);
+        plan.scope(root, &path)?;
+        for (at, input) in root.graph.inputs.iter().enumerate() {
             let offset = match &input.default {
                 Some(tensor) => {
-                    let bytes = tensor.data.len() as u64;
-                    Some(plan.weight(root.graph, WeightSource::Tensor(tensor), bytes)?)
+                    Some(plan.weight(&path, WeightSource::Default(at), tensor.data.len() as u64)?)
                 }
                 None => None,
             };
             plan.defaults.push(offset);
         }
-        let arena = &root.program.arena;
         let entries = plan.symbols + plan.table.len();
-        let dynamic = !arena.is_const() || !plan.table.is_empty() || plan.symbols > 0;
-        plan.arena_at = if dynamic { round_up(8 * entries as i64) } else { 0 };
-        plan.scratch_at = Dim::from(plan.arena_at) + aligned(arena);
-        plan.workspace = if scratch == Dim::ZERO {
-            Dim::from(plan.arena_at) + arena.clone()
-        } else {
-            plan.scratch_at.clone() + scratch
-        };
+        plan.arena_at = round_up(8 * entries as i64);
+        plan.workspace = Dim::from(plan.arena_at) + root.program.arena.clone();
         Ok(plan)
     }
 
@@ -173,89 +165,71 @@ impl<'g> Plan<'g> {
         }
     }
 
-    /// Collects one scope; `scratch` is where its scans' buffers may start. Gives where they end.
-    fn scope(&mut self, scope: Scope<'g>, scratch: &Dim, depth: usize) -> Result<Dim> {
-        if depth > SCAN_DEPTH {
+    fn scope(&mut self, scope: Scope<'_>, path: &Arc<[NodeId]>) -> Result<()> {
+        if path.len() > SCAN_DEPTH {
             return Err(Error::unsupported(Stage::Codegen, "loops nested more than 64 deep"));
         }
-        let mut end = scratch.clone();
         for (number, step) in scope.program.steps.iter().enumerate() {
             match step {
                 Step::Run(id) => {
                     let (group, kernel) = scope.group(*id)?;
                     for &value in group.inputs.iter().chain(&group.outputs) {
-                        self.value(&scope, value)?;
+                        self.value(&scope, path, value)?;
                     }
                     if let Some((lo, hi)) = &kernel.range {
                         self.size(lo);
                         self.size(hi);
                     }
                 }
-                Step::Copy { from, to } => {
-                    self.value(&scope, *from)?;
-                    self.value(&scope, *to)?;
+                Step::Copy { from, .. } => {
+                    self.value(&scope, path, *from)?;
                     self.size(&scope.graph.ty(*from).bytes());
                 }
                 Step::Scan { node, body, arena } => {
-                    self.size(arena);
-                    let used = self.scan(&scope, number, *node, body, scratch, depth)?;
-                    // Scans run one after the other: they share the space.
-                    end = end.max_dim(&used);
+                    self.scan(&scope, path, number, *node, body, arena)?;
                 }
             }
         }
-        Ok(end)
+        Ok(())
     }
 
     fn scan(
         &mut self,
-        scope: &Scope<'g>,
+        scope: &Scope<'_>,
+        path: &Arc<[NodeId]>,
         step: usize,
         node: NodeId,
-        program: &'g Program,
-        scratch: &Dim,
-        depth: usize,
-    ) -> Result<Dim> {
+        program: &Program,
+        arena: &Dim,
+    ) -> Result<()> {
         let scan = scope.scan(node)?;
-        let mut buffers = ScanBuffers { body: self.scopes, ..ScanBuffers::default() };
+        if scan.outputs.len() != scan.body.outputs.len() || scan.states > scan.outputs.len() {
+            return Err(internal(format!("scan {node} and its body have different results")));
+        }
+        let (offsets, _) = scan_scratch(scan.body, program, scan.states);
+        let states = offsets.into_iter().map(|offset| arena.clone() + offset).collect();
+        let plan = ScanPlan { body: self.scopes, states };
         self.scopes += 1;
+        self.size(arena);
         self.size(scan.trip);
-        let mut at = scratch.clone();
-        let mut reserve = |plan: &mut Self, bytes: &Dim| {
-            let offset = at.clone();
-            plan.size(&offset);
-            at = at.clone() + aligned(bytes);
-            offset
-        };
-        for (number, &value) in scan.outputs.iter().enumerate() {
-            self.value(scope, value)?;
-            let (_, element) = scan
-                .body
-                .outputs
-                .get(number)
-                .ok_or_else(|| internal(format!("scan {node} has more results than its body")))?;
-            let bytes = scan.body.ty(*element).bytes();
-            self.size(&bytes);
-            if number < scan.states {
-                buffers.states.push(reserve(self, &bytes));
-            }
-            if *scope.place(value)?.1 == Place::None {
-                buffers.unused.insert(number, reserve(self, &bytes));
-            }
+        plan.states.iter().for_each(|offset| self.size(offset));
+        for &value in scan.inputs.iter().chain(scan.outputs) {
+            self.value(scope, path, value)?;
         }
-        for &value in scan.inputs {
-            self.value(scope, value)?;
+        let inputs = scan.body.inputs.iter().map(|input| input.value);
+        for value in inputs.chain(scan.body.outputs.iter().map(|(_, value)| *value)) {
+            self.size(&scan.body.ty(value).bytes());
         }
-        for input in scan.body.inputs.iter().skip(scan.states).take(scan.scans) {
-            self.size(&scan.body.ty(input.value).bytes());
-        }
-        let body = scope.body(node, program, buffers.body)?;
-        self.scans.insert((scope.index, step), buffers);
-        self.scope(body, &at, depth + 1)
+        let kernels =
+            scope.kernels.bodies.get(&node).ok_or_else(|| internal(format!("no kernels of scan {node}")))?;
+        let body = Scope { graph: scan.body, program, kernels, index: plan.body };
+        self.scans.insert((scope.index, step), plan);
+        let path: Arc<[NodeId]> = path.iter().copied().chain([node]).collect();
+        self.scope(body, &path)
     }
 
     /// Notes what the address of a value needs: a place in the weights, a size.
-    fn value(&mut self, scope: &Scope<'g>, value: ValueId) -> Result<()> {
+    fn value(&mut self, scope: &Scope<'_>, path: &Arc<[NodeId]>, value: ValueId) -> Result<()> {
         let (value, place) = scope.place(value)?;
         match place {
             Place::Constant if !self.offsets.contains_key(&(scope.index, value)) => {
@@ -269,7 +243,7 @@ impl<'g> Plan<'g> {
                 let bytes = bytes
                     .and_then(|bytes| u64::try_from(bytes).ok())
                     .ok_or_else(|| internal(format!("the constant {value} has no static size")))?;
-                let offset = self.weight(scope.graph, WeightSource::Value(value), bytes)?;
+                let offset = self.weight(path, WeightSource::Value(value), bytes)?;
                 self.offsets.insert((scope.index, value), offset);
             }
             Place::Arena { offset, .. } => self.size(offset),
@@ -278,11 +252,11 @@ impl<'g> Plan<'g> {
         Ok(())
     }
 
-    fn weight(&mut self, graph: &'g Graph, source: WeightSource<'g>, bytes: u64) -> Result<u64> {
+    fn weight(&mut self, path: &Arc<[NodeId]>, source: WeightSource, bytes: u64) -> Result<u64> {
         let too_large = || Error::unsupported(Stage::Emit, "weights of more than 2^63 bytes");
         let offset = self.weight_bytes.next_multiple_of(ALIGN as u64);
         self.weight_bytes = offset.checked_add(bytes).filter(|&end| end < 1 << 62).ok_or_else(too_large)?;
-        self.weights.push(Weight { graph, source, offset, bytes });
+        self.weights.push(Weight { path: path.clone(), source, offset, bytes });
         Ok(offset)
     }
 
@@ -306,18 +280,6 @@ pub(super) fn bound_symbols(graph: &Graph) -> Vec<Sym> {
     symbols.sort();
     symbols.dedup();
     symbols
-}
-
-/// A size rounded up to the alignment of the arena.
-fn aligned(dim: &Dim) -> Dim {
-    let align = Dim::from(ALIGN);
-    match dim.as_const() {
-        Some(bytes) => Dim::from(round_up(bytes)),
-        None => match dim.ceil_div(&align) {
-            Some(blocks) => blocks * align,
-            None => dim.clone(),
-        },
-    }
 }
 
 fn round_up(bytes: i64) -> i64 {

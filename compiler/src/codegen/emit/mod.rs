@@ -18,6 +18,7 @@ mod weights;
 
 use std::collections::HashMap;
 use std::io::Write;
+use std::sync::Arc;
 
 use cranelift_entity::PrimaryMap;
 
@@ -77,33 +78,35 @@ pub struct Stats {
 }
 
 /// A compiled model: the header's text, and an object that [`Artifact::write_object`] writes.
-pub struct Artifact<'g> {
+pub struct Artifact {
     /// Symbol prefix.
     pub name: String,
     pub header: String,
     pub stats: Stats,
     pub steps: Vec<StepInfo>,
     object: object::Finished,
-    weights: Vec<layout::Weight<'g>>,
+    graph: Arc<Graph>,
+    weights: Vec<layout::Weight>,
 }
 
-impl Artifact<'_> {
+impl Artifact {
     /// Writes the object file. Deferred constants are evaluated here, one at a time, so that no more than one is
     /// in memory; `out` need not be buffered. Errors: a constant cannot be evaluated, or `out` fails.
     pub fn write_object(self, out: &mut dyn Write) -> Result<()> {
-        weights::write(self.object, &self.weights, out)
+        weights::write(self.object, &self.graph, &self.weights, out)
     }
 }
 
 /// Makes the object of a scheduled graph. Errors: element types, symbols or sizes that the C ABI does not
 /// carry yet, or a target without object format.
-pub fn emit<'g>(
-    graph: &'g Graph,
-    program: &'g Program,
-    kernels: &'g Kernels,
+pub fn emit(
+    model: &Arc<Graph>,
+    program: &Program,
+    kernels: &Kernels,
     target: &Target,
     options: &Options,
-) -> Result<Artifact<'g>> {
+) -> Result<Artifact> {
+    let graph: &Graph = model;
     for input in &graph.inputs {
         carried(&input.name, graph.ty(input.value).dtype)?;
     }
@@ -133,7 +136,15 @@ pub fn emit<'g>(
         workspace_bytes: plan.workspace.as_const(),
     };
     let header = header::text(graph, &plan, &name);
-    Ok(Artifact { name, header, stats, steps: shared.infos, object, weights: plan.weights })
+    Ok(Artifact {
+        name,
+        header,
+        stats,
+        steps: shared.infos,
+        object,
+        graph: model.clone(),
+        weights: plan.weights,
+    })
 }
 
 fn carried(name: &str, dtype: DType) -> Result<()> {

@@ -8,12 +8,12 @@ use cranelift_module::FuncId;
 use crate::codegen::emit::StepInfo;
 use crate::codegen::emit::abi::{frame, options, status};
 use crate::codegen::emit::func::Code;
-use crate::codegen::emit::layout::{Plan, Scan, ScanBuffers, Scope, internal};
+use crate::codegen::emit::layout::{Plan, Scan, ScanPlan, Scope, internal};
 use crate::codegen::emit::message::{A, printable};
 use crate::codegen::emit::object::Unit;
 use crate::error::Result;
 use crate::graph::{Dim, NodeId, ValueId};
-use crate::schedule::{GroupId, Place, Program, Step};
+use crate::schedule::{GroupId, Place, Step};
 
 /// Steps per function: large programs become several functions, which compile in parallel.
 const STEPS_PER_FUNCTION: usize = 48;
@@ -76,7 +76,7 @@ fn trampoline_body(code: &mut Code<'_>, kernel: &Signature) {
 /// `int32_t steps(frame)`, are to be called in order while they return 0.
 pub(super) fn emit(
     unit: &mut Unit,
-    plan: &Plan<'_>,
+    plan: &Plan,
     scope: &Scope<'_>,
     shared: &mut Shared,
 ) -> Result<Vec<FuncId>> {
@@ -114,14 +114,14 @@ struct Work<'p> {
     step: &'p Step,
     /// Its number among all steps of the model.
     number: usize,
-    /// The body's functions and the buffers of a scan.
+    /// Of a scan: its plan and the functions of its body.
+    scan: Option<&'p ScanPlan>,
     body: Vec<FuncId>,
-    buffers: Option<&'p ScanBuffers>,
 }
 
 fn prepare<'p>(
     unit: &mut Unit,
-    plan: &'p Plan<'_>,
+    plan: &'p Plan,
     scope: &Scope<'p>,
     shared: &mut Shared,
     step: &'p Step,
@@ -129,14 +129,14 @@ fn prepare<'p>(
 ) -> Result<Work<'p>> {
     let number = shared.infos.len();
     shared.infos.push(info(scope, step)?);
-    let (mut body, mut buffers) = (vec![], None);
+    let (mut body, mut scan) = (vec![], None);
     if let Step::Scan { node, body: program, .. } = step {
         let found = plan.scans.get(&(scope.index, at)).ok_or_else(|| internal("an unplanned scan".into()))?;
         let inner = scope.body(*node, program, found.body)?;
         body = emit(unit, plan, &inner, shared)?;
-        buffers = Some(found);
+        scan = Some(found);
     }
-    Ok(Work { step, number, body, buffers })
+    Ok(Work { step, number, scan, body })
 }
 
 /// What a step is, for profiles.
@@ -175,7 +175,7 @@ fn symbol_text(name: &str) -> String {
 /// Writes the steps of one function.
 struct StepWriter<'c, 'a, 'p> {
     code: &'c mut Code<'a>,
-    plan: &'p Plan<'p>,
+    plan: &'p Plan,
     scope: &'p Scope<'p>,
     shared: &'p Shared,
     kernels: &'p [FuncId],
@@ -195,7 +195,7 @@ struct StepWriter<'c, 'a, 'p> {
 impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
     fn new(
         code: &'c mut Code<'a>,
-        plan: &'p Plan<'p>,
+        plan: &'p Plan,
         scope: &'p Scope<'p>,
         shared: &'p Shared,
         kernels: &'p [FuncId],
@@ -240,14 +240,16 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
                 self.poll();
                 self.run(*id)?;
             }
-            Step::Copy { from, to } => {
+            Step::Copy { from, output } => {
                 let bytes = self.size(&self.scope.graph.ty(*from).bytes())?;
-                let (from, to) = (self.address(*from)?, self.address(*to)?);
+                let slot = self.scope.graph.inputs.len() + output;
+                let to = self.code.load64(self.frame, frame::IO + 8 * slot as i64);
+                let from = self.address(*from)?;
                 self.code.memcpy(to, from, bytes)?;
             }
-            Step::Scan { node, body, arena } => {
-                let buffers = work.buffers.ok_or_else(|| internal("an unplanned scan".into()))?;
-                self.scan(*node, body, arena, buffers, &work.body)?;
+            Step::Scan { node, arena, .. } => {
+                let plan = work.scan.ok_or_else(|| internal("an unplanned scan".into()))?;
+                self.scan(*node, arena, plan, &work.body)?;
             }
         }
         if self.shared.profile {
@@ -382,19 +384,11 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
 
     /// A loop over a body program. States alternate between the result's own buffer and a spare one, so that the
     /// last iteration writes the result and nothing is copied between iterations.
-    fn scan(
-        &mut self,
-        node: NodeId,
-        program: &Program,
-        arena: &Dim,
-        buffers: &ScanBuffers,
-        body: &[FuncId],
-    ) -> Result<()> {
+    fn scan(&mut self, node: NodeId, arena: &Dim, plan: &ScanPlan, body: &[FuncId]) -> Result<()> {
         let scan = self.scope.scan(node)?;
-        let inner = self.body_frame(&scan, program, arena)?;
-        let scratch = self.code.load64(self.frame, frame::SCRATCH);
+        let inner = self.body_frame(&scan, arena)?;
         let trip = self.size(scan.trip)?;
-        let mut lanes = self.lanes(&scan, buffers, scratch)?;
+        let mut lanes = self.lanes(&scan, plan)?;
 
         let (head, turn, done) = (self.code.block(), self.code.block(), self.code.block());
         self.code.b.append_block_param(head, types::I64);
@@ -427,7 +421,7 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
     }
 
     /// The frame of a body, with all that does not change between iterations.
-    fn body_frame(&mut self, scan: &Scan<'_>, _program: &Program, arena: &Dim) -> Result<Value> {
+    fn body_frame(&mut self, scan: &Scan<'_>, arena: &Dim) -> Result<Value> {
         let count = scan.body.inputs.len() + scan.body.outputs.len();
         let slot = self.code.slot(frame::IO as usize + 8 * count);
         let inner = self.code.slot_addr(slot);
@@ -445,25 +439,19 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
     }
 
     /// The pointers of a body that change from one iteration to the next.
-    fn lanes(&mut self, scan: &Scan<'_>, buffers: &ScanBuffers, scratch: Value) -> Result<Vec<Lane>> {
+    fn lanes(&mut self, scan: &Scan<'_>, plan: &ScanPlan) -> Result<Vec<Lane>> {
         let mut lanes = vec![];
         let output_field = |number: usize| frame::IO + 8 * (scan.body.inputs.len() + number) as i64;
         for (number, &value) in scan.outputs.iter().enumerate() {
-            let base = match buffers.unused.get(&number) {
-                Some(offset) => self.offset(scratch, offset)?,
-                None => self.address(value)?,
-            };
+            let base = self.address(value)?;
             if number < scan.states {
                 let initial = self.address(scan.inputs[number])?;
-                let spare = self.offset(scratch, &buffers.states[number])?;
+                let spare = self.offset(self.arena, &plan.states[number])?;
                 let (read, write) = (frame::IO + 8 * number as i64, output_field(number));
                 lanes.push(Lane::State { initial, result: base, spare, read, write });
                 continue;
             }
-            let bytes = match buffers.unused.contains_key(&number) {
-                true => self.code.int(0),
-                false => self.size(&scan.body.ty(scan.body.outputs[number].1).bytes())?,
-            };
+            let bytes = self.size(&scan.body.ty(scan.body.outputs[number].1).bytes())?;
             let reverse = scan.reverse[scan.scans + number - scan.states];
             lanes.push(Lane::Slice { base, bytes, reverse, field: output_field(number) });
         }

@@ -8,33 +8,39 @@ use std::io::{self, Write};
 
 use memmap2::MmapMut;
 
-use crate::codegen::emit::layout::{Weight, WeightSource};
+use crate::codegen::emit::layout::{Weight, WeightSource, internal};
 use crate::codegen::emit::object::Finished;
 use crate::error::{Error, Kind, Result, Stage};
+use crate::graph::{Graph, NodeId, Op};
 use crate::interp;
 
-pub(super) fn write(finished: Finished, weights: &[Weight<'_>], out: &mut dyn Write) -> Result<()> {
+pub(super) fn write(
+    finished: Finished,
+    graph: &Graph,
+    weights: &[Weight],
+    out: &mut dyn Write,
+) -> Result<()> {
     let Finished { object, weights: section, .. } = finished;
     let placeholder = match section {
         Some((_, bytes)) => Some(map(bytes)?),
         None => None,
     };
     let hole: Option<&[u8]> = placeholder.as_deref();
-    write_with(object, section, hole, weights, out)
+    write_with(object, section, hole, (graph, weights), out)
 }
 
 fn write_with<'a>(
     mut object: cranelift_object::object::write::Object<'a>,
     section: Option<(cranelift_object::object::write::SectionId, u64)>,
     hole: Option<&'a [u8]>,
-    weights: &[Weight<'_>],
+    (graph, weights): (&Graph, &[Weight]),
     out: &mut dyn Write,
 ) -> Result<()> {
     if let (Some((section, _)), Some(hole)) = (section, hole) {
         object.set_section_data(section, hole, crate::schedule::ALIGN as u64);
     }
     let mut writer =
-        Substitute { out: io::BufWriter::with_capacity(1 << 16, out), hole, weights, error: None };
+        Substitute { out: io::BufWriter::with_capacity(1 << 16, out), hole, graph, weights, error: None };
     let written = object.write_stream(&mut writer);
     if let Some(error) = writer.error {
         return Err(error);
@@ -59,7 +65,8 @@ fn io_error(error: io::Error) -> Error {
 struct Substitute<'a, W: Write> {
     out: W,
     hole: Option<&'a [u8]>,
-    weights: &'a [Weight<'a>],
+    graph: &'a Graph,
+    weights: &'a [Weight],
     error: Option<Error>,
 }
 
@@ -76,9 +83,13 @@ impl<W: Write> Substitute<'_, W> {
                 out.write_all(data).map_err(io_error)
             };
             match weight.source {
-                WeightSource::Tensor(tensor) => write(&mut self.out, &tensor.data)?,
+                WeightSource::Default(input) => {
+                    let default = self.graph.inputs[input].default.as_ref();
+                    let tensor = default.ok_or_else(|| internal("a default has gone".into()))?;
+                    write(&mut self.out, &tensor.data)?;
+                }
                 WeightSource::Value(value) => {
-                    let tensor = interp::constant(weight.graph, value)?;
+                    let tensor = interp::constant(body(self.graph, &weight.path)?, value)?;
                     write(&mut self.out, &tensor.data)?;
                 }
             }
@@ -87,6 +98,17 @@ impl<W: Write> Substitute<'_, W> {
         let end = self.hole.map_or(0, |hole| hole.len() as u64);
         pad(&mut self.out, end - at)
     }
+}
+
+/// The graph that a path of scans leads to.
+fn body<'g>(mut graph: &'g Graph, path: &[NodeId]) -> Result<&'g Graph> {
+    for &node in path {
+        match graph.nodes.get(node).map(|node| &node.op) {
+            Some(Op::Scan { body, .. }) => graph = body,
+            _ => return Err(internal(format!("{node} is no scan"))),
+        }
+    }
+    Ok(graph)
 }
 
 /// Zeros up to the next constant.
