@@ -17,6 +17,8 @@ pub mod einsum;
 pub mod elementwise;
 pub mod loss;
 pub mod matmul;
+#[cfg(test)]
+mod node_case;
 pub mod norm;
 pub mod pool;
 pub mod quantize;

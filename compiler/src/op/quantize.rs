@@ -596,3 +596,85 @@ fn qlinear_conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let y = saturated(b, real, Some(out_zero), to, true)?;
     Ok(vec![channels_first(b, y)?])
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::Case;
+
+    #[test]
+    fn linear_both_ways_per_axis() {
+        let case = Case::new("QuantizeLinear", 13)
+            .ramp(&[2, 3], 1)
+            .constant::<f32>(&[3], &[0.1, 0.02, 0.5])
+            .constant::<u8>(&[3], &[3, 128, 250]);
+        case.gives(0, &[2, 3], &[0.0, 190.0, 250.0, 0.0, 178.0, 250.0]);
+        let case = Case::new("DequantizeLinear", 13)
+            .input::<i8>(&[2, 3], &[3, -128, 100, 7, 0, -5])
+            .constant::<f32>(&[2], &[0.1, 0.02])
+            .constant::<i8>(&[2], &[1, -3])
+            .int("axis", 0);
+        case.gives(0, &[2, 3], &[0.2, -12.900001, 9.900001, 0.2, 0.06, -0.04]);
+    }
+
+    #[test]
+    fn dynamic_range_holds_zero() {
+        let case = Case::new("DynamicQuantizeLinear", 11).input::<f32>(&[3], &[0.5, 1.0, 2.5]).outputs(3);
+        case.gives(0, &[3], &[51.0, 102.0, 255.0]);
+        case.gives(1, &[], &[0.009804]);
+        case.gives(2, &[], &[0.0]);
+        let case = Case::new("DynamicQuantizeLinear", 11).ramp(&[2, 3], 1).outputs(3);
+        case.gives(0, &[2, 3], &[32.0, 255.0, 128.0, 0.0, 223.0, 96.0]);
+        case.gives(1, &[], &[0.007843]);
+        case.gives(2, &[], &[96.0]);
+    }
+
+    #[test]
+    fn integer_products() {
+        let case = Case::new("MatMulInteger", 10)
+            .input::<u8>(&[2, 2], &[1, 200, 7, 9])
+            .constant::<i8>(&[2, 2], &[-3, 4, 5, -128])
+            .input::<u8>(&[], &[5])
+            .constant::<i8>(&[], &[2]);
+        case.gives(0, &[2, 2], &[605.0, -25358.0, 2.0, -516.0]);
+        let case = Case::new("QLinearMatMul", 10)
+            .input::<u8>(&[2, 2], &[1, 200, 7, 9])
+            .constant::<f32>(&[], &[0.1])
+            .constant::<u8>(&[], &[5])
+            .constant::<u8>(&[2, 2], &[3, 4, 5, 128])
+            .constant::<f32>(&[], &[0.2])
+            .constant::<u8>(&[], &[2])
+            .constant::<f32>(&[], &[1.5])
+            .constant::<u8>(&[], &[9]);
+        case.gives(0, &[2, 2], &[17.0, 255.0, 9.0, 16.0]);
+    }
+
+    #[test]
+    fn integer_convolutions_pad_with_the_zero_point() {
+        let case = Case::new("ConvInteger", 10)
+            .input::<u8>(&[1, 1, 3, 3], &[0, 20, 40, 60, 80, 100, 120, 140, 160])
+            .constant::<u8>(&[1, 1, 2, 2], &[1, 2, 3, 4])
+            .constant::<u8>(&[], &[60])
+            .constant::<u8>(&[], &[2])
+            .ints("pads", &[1, 0, 0, 1]);
+        case.gives(0, &[1, 1, 3, 3], &[-140.0, -80.0, -20.0, 100.0, 140.0, 60.0, 220.0, 260.0, 60.0]);
+        let case = Case::new("QLinearConv", 10)
+            .input::<u8>(&[1, 1, 3, 3], &[0, 20, 40, 60, 80, 100, 120, 140, 160])
+            .constant::<f32>(&[], &[0.1])
+            .constant::<u8>(&[], &[60])
+            .constant::<i8>(&[2, 1, 2, 2], &[1, 2, -3, 4, 5, 6, 7, -8])
+            .constant::<f32>(&[2], &[0.1, 0.3])
+            .constant::<i8>(&[2], &[0, 0])
+            .constant::<f32>(&[], &[0.6])
+            .constant::<u8>(&[], &[100])
+            .constant::<i32>(&[2], &[100, -200])
+            .ints("pads", &[1, 0, 0, 1]);
+        case.gives(
+            0,
+            &[1, 2, 3, 3],
+            &[
+                102.0, 102.0, 103.0, 101.0, 102.0, 99.0, 105.0, 106.0, 97.0, 85.0, 84.0, 83.0, 55.0, 65.0,
+                99.0, 85.0, 95.0, 135.0,
+            ],
+        );
+    }
+}

@@ -1,0 +1,191 @@
+//! One operator node as a test: lowered from its row, run by the reference evaluator, held against values that
+//! other implementations computed.
+
+use std::collections::HashMap;
+
+use crate::error::Result;
+use crate::graph::tensor::Element;
+use crate::graph::{Builder, Dim, Graph, Origin, Symbol, Tensor, TensorType};
+use crate::interp;
+use crate::op::{Attr, NodeCx, lookup};
+
+/// A node with its operands.
+pub struct Case {
+    name: &'static str,
+    opset: u32,
+    attributes: HashMap<String, Attr>,
+    inputs: Vec<Option<Operand>>,
+    outputs: usize,
+}
+
+struct Operand {
+    tensor: Tensor,
+    constant: bool,
+    /// Names of symbolic dims; empty for a static one.
+    dims: Vec<String>,
+}
+
+impl Case {
+    pub fn new(name: &'static str, opset: u32) -> Case {
+        Case { name, opset, attributes: HashMap::new(), inputs: Vec::new(), outputs: 1 }
+    }
+
+    pub fn attr(mut self, name: &str, value: Attr) -> Case {
+        self.attributes.insert(name.to_string(), value);
+        self
+    }
+
+    pub fn int(self, name: &str, value: i64) -> Case {
+        self.attr(name, Attr::Int(value))
+    }
+
+    pub fn float(self, name: &str, value: f32) -> Case {
+        self.attr(name, Attr::Float(value))
+    }
+
+    pub fn str(self, name: &str, value: &str) -> Case {
+        self.attr(name, Attr::Str(value.to_string()))
+    }
+
+    pub fn ints(self, name: &str, values: &[i64]) -> Case {
+        self.attr(name, Attr::Ints(values.to_vec()))
+    }
+
+    pub fn floats(self, name: &str, values: &[f32]) -> Case {
+        self.attr(name, Attr::Floats(values.to_vec()))
+    }
+
+    pub fn strs(self, name: &str, values: &[&str]) -> Case {
+        self.attr(name, Attr::Strs(values.iter().map(|text| text.to_string()).collect()))
+    }
+
+    /// An operand that only run-time data tells.
+    pub fn input<T: Element>(self, shape: &[usize], values: &[T]) -> Case {
+        self.operand(Tensor::from_slice(shape, values), false, &[])
+    }
+
+    /// A run-time operand of [`ramp`] values.
+    pub fn ramp(self, shape: &[usize], seed: usize) -> Case {
+        let values = ramp(shape.iter().product(), seed);
+        self.input(shape, &values)
+    }
+
+    /// A constant operand of [`ramp`] values.
+    pub fn constant_ramp(self, shape: &[usize], seed: usize) -> Case {
+        let values = ramp(shape.iter().product(), seed);
+        self.constant(shape, &values)
+    }
+
+    /// A run-time operand; each dim with a name is symbolic.
+    pub fn symbolic<T: Element>(self, dims: &[&str], shape: &[usize], values: &[T]) -> Case {
+        self.operand(Tensor::from_slice(shape, values), false, dims)
+    }
+
+    /// A constant operand.
+    pub fn constant<T: Element>(self, shape: &[usize], values: &[T]) -> Case {
+        self.operand(Tensor::from_slice(shape, values), true, &[])
+    }
+
+    pub fn operand(mut self, tensor: Tensor, constant: bool, dims: &[&str]) -> Case {
+        let dims = dims.iter().map(|name| name.to_string()).collect();
+        self.inputs.push(Some(Operand { tensor, constant, dims }));
+        self
+    }
+
+    /// An optional operand that is left out.
+    pub fn missing(mut self) -> Case {
+        self.inputs.push(None);
+        self
+    }
+
+    pub fn outputs(mut self, count: usize) -> Case {
+        self.outputs = count;
+        self
+    }
+
+    /// The lowered graph, with the run-time operands.
+    pub fn lower(&self) -> Result<(Graph, Vec<Tensor>)> {
+        let def = lookup("", self.name, self.opset).expect("the operator has a row");
+        let mut graph = Graph::default();
+        let origin = graph.origins.push(Origin { name: "test".into(), op_type: self.name.into(), index: 0 });
+        let mut symbols: HashMap<&str, Dim> = HashMap::new();
+        let mut b = Builder::new(&mut graph, origin);
+        let (mut inputs, mut data) = (Vec::new(), Vec::new());
+        for operand in &self.inputs {
+            let Some(Operand { tensor, constant, dims }) = operand else {
+                inputs.push(None);
+                continue;
+            };
+            if *constant {
+                inputs.push(Some(b.constant(tensor.clone())));
+                continue;
+            }
+            let mut shape: Vec<Dim> = tensor.shape.iter().map(|&size| Dim::from(size)).collect();
+            for (dim, name) in shape.iter_mut().zip(dims).filter(|(_, name)| !name.is_empty()) {
+                let symbols = symbols
+                    .entry(name)
+                    .or_insert_with(|| Dim::sym(b.graph.symbols.push(Symbol { name: name.clone() })));
+                *dim = symbols.clone();
+            }
+            inputs.push(Some(b.input("x", TensorType::new(tensor.dtype, shape), None)));
+            data.push(tensor.clone());
+        }
+        let wanted = vec![true; self.outputs];
+        let declared = vec![None; self.outputs];
+        let outputs = (def.lower)(&mut NodeCx {
+            b: &mut b,
+            def,
+            opset: self.opset,
+            inputs: &inputs,
+            attributes: &self.attributes,
+            outputs: self.outputs,
+            wanted: &wanted,
+            declared: &declared,
+        })?;
+        assert!(outputs.len() >= self.outputs, "{} gives {} outputs", self.name, outputs.len());
+        graph.outputs =
+            outputs.into_iter().take(self.outputs).map(|value| ("y".to_string(), value)).collect();
+        Ok((graph, data))
+    }
+
+    pub fn run(&self) -> Result<Vec<Tensor>> {
+        let (graph, data) = self.lower()?;
+        interp::run(&graph, &data)
+    }
+
+    /// Asserts the shape and, to a relative and absolute `1e-4`, the elements of output `at`.
+    pub fn gives(&self, at: usize, shape: &[usize], wanted: &[f64]) {
+        let outputs = self.run().unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        assert_eq!(outputs[at].shape, shape, "shape of output {at} of {}", self.name);
+        let found = elements(&outputs[at]);
+        assert_eq!(found.len(), wanted.len());
+        for (index, (found, wanted)) in found.iter().zip(wanted).enumerate() {
+            assert!(
+                close(*found, *wanted, 1e-4),
+                "output {at} of {}: element {index} is {found}, not {wanted}",
+                self.name
+            );
+        }
+    }
+}
+
+/// Values between -1.25 and 1.25 that neighbours do not share.
+pub fn ramp(count: usize, seed: usize) -> Vec<f32> {
+    (0..count).map(|at| ((at * 7 + seed * 3) % 11) as f32 * 0.25 - 1.25).collect()
+}
+
+/// All elements as f64.
+pub fn elements(tensor: &Tensor) -> Vec<f64> {
+    tensor
+        .to_f64s()
+        .or_else(|| Some(tensor.to_i64s()?.into_iter().map(|value| value as f64).collect()))
+        .unwrap_or_else(|| {
+            let wide = interp::cast(tensor, crate::graph::DType::F64, true);
+            wide.to_f64s().expect("f64 elements")
+        })
+}
+
+/// Equality up to `tolerance`, relative and absolute; NaN equals NaN.
+pub fn close(a: f64, b: f64, tolerance: f64) -> bool {
+    a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * (1.0 + b.abs())
+}
