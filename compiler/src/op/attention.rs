@@ -175,8 +175,8 @@ fn merged_heads(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
     b.reshape(x, vec![shape[0].clone(), shape[1].clone(), shape[2].clone() * shape[3].clone()])
 }
 
-/// `x: [B, H, s, t]` as `[B, kv_heads, H / kv_heads * s, t]`: heads that share a key become rows of one product,
-/// so that no key or value is repeated.
+/// `x: [B, H, s, t]` as `[B, kv_heads, H / kv_heads * s, t]`: heads that share a key become rows of one
+/// product, so that no key or value is repeated.
 fn grouped_rows(b: &mut Builder<'_>, x: ValueId, kv_heads: &Dim) -> Result<ValueId> {
     let shape = b.shape(x);
     if shape[1] == *kv_heads {

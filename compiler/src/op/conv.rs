@@ -83,7 +83,8 @@ pub struct Plan {
     pub groups: usize,
 }
 
-/// Reads the attributes of a convolution of `x: [N, C, s..]` with `w: [M, C/group, k..]` and checks that they fit.
+/// Reads the attributes of a convolution of `x: [N, C, s..]` with `w: [M, C/group, k..]` and checks that
+/// they fit.
 pub fn plan(cx: &NodeCx<'_, '_>, x: ValueId, w: ValueId) -> Result<Plan> {
     let sizes = spatial_dims(cx.b, x)?;
     let kernel = kernel_extents(cx, w, sizes.len())?;
@@ -406,8 +407,8 @@ fn phase_filters(b: &mut Builder<'_>, w: ValueId, groups: usize, axes: &[Transpo
     let rhs = b.transpose(flipped, &perm)?;
     let mut shape = vec![Dim::from(groups)];
     shape.extend(axes.iter().map(|axis| Dim::from(axis.taps())));
-    let phases: usize = axes.iter().map(|axis| axis.stride).product();
-    shape.extend([each, Dim::from(phases) * outputs]);
+    let phases = axes.iter().fold(Dim::ONE, |product, axis| product * Dim::from(axis.stride));
+    shape.extend([each, phases * outputs]);
     b.reshape(rhs, shape)
 }
 

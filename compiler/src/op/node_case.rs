@@ -1,5 +1,5 @@
-//! One operator node as a test: lowered from its row, run by the reference evaluator, held against values that
-//! other implementations computed.
+//! One operator node as a test: lowered from its row, run by the reference evaluator, held against values
+//! that other implementations computed.
 
 use std::collections::HashMap;
 

@@ -281,7 +281,7 @@ fn max_indices(b: &mut Builder<'_>, x: ValueId, geometry: &Geometry, column_majo
     let windows = geometry.windows(b, padded, 2)?;
     let mut shape = b.shape(windows)[..2 + spatial].to_vec();
     let out = shape.clone();
-    shape.push(Dim::from(geometry.kernel.iter().product::<usize>()));
+    shape.push(geometry.kernel.iter().fold(Dim::ONE, |product, &size| product * Dim::from(size)));
     let windows = b.reshape(windows, shape)?;
     let best = b.emit1(Op::ArgReduce { max: true, axis: 2 + spatial, last: false }, &[windows])?;
     let mut rest = b.squeeze(best, &[2 + spatial])?;
@@ -322,8 +322,8 @@ fn average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let is_zero = |pads: &[Dim]| pads.iter().all(|pad| *pad == Dim::ZERO);
     let full = is_zero(&geometry.extra) && (include || (is_zero(&geometry.lo) && is_zero(&geometry.hi)));
     let y = if full {
-        let count: usize = geometry.kernel.iter().product();
-        b.binary_scalar(BinaryFn::Div, sums, count as f64)?
+        let count: f64 = geometry.kernel.iter().map(|&size| size as f64).product();
+        b.binary_scalar(BinaryFn::Div, sums, count)?
     } else {
         let counts = window_counts(b, &geometry, &sizes, include)?;
         let counts = b.cast(counts, b.dtype(sums))?;
@@ -372,10 +372,9 @@ fn static_counts(geometry: &Geometry, sizes: &[Dim], include: bool) -> Option<Te
     product(&geometry.out).as_const().filter(|count| (0..=MAX_COUNTS).contains(count))?;
     let mut counts = vec![1f32];
     let mut shape = Vec::with_capacity(sizes.len() + 1);
-    for axis in 0..sizes.len() {
+    for (axis, size) in sizes.iter().enumerate() {
         let out = usize::try_from(geometry.out[axis].as_const()?).ok()?;
-        let (lo, hi, size) =
-            (geometry.lo[axis].as_const()?, geometry.hi[axis].as_const()?, sizes[axis].as_const()?);
+        let (lo, hi, size) = (geometry.lo[axis].as_const()?, geometry.hi[axis].as_const()?, size.as_const()?);
         let valid = if include { -lo..size + hi } else { 0..size };
         let along: Vec<f32> = (0..out)
             .map(|window| {

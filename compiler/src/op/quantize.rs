@@ -539,8 +539,8 @@ fn qlinear_mat_mul(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![saturated(b, real, Some(out_zero), to, true)?])
 }
 
-/// The i32 convolution of quantized operands, channels-last. Pads are zeros of the reals: they are added after the
-/// zero point is gone.
+/// The i32 convolution of quantized operands, channels-last. Pads are zeros of the reals: they are added
+/// after the zero point is gone.
 fn integer_convolution(
     cx: &mut NodeCx<'_, '_>,
     x: ValueId,

@@ -1,5 +1,5 @@
-//! Resampling: Resize and Upsample. Each axis is resampled alone: coordinates, tap indices and tap weights are
-//! vectors over the output positions, which fold to constants where the sizes are static.
+//! Resampling: Resize and Upsample. Each axis is resampled alone: coordinates, tap indices and tap weights
+//! are vectors over the output positions, which fold to constants where the sizes are static.
 
 use super::AttrDefault::{Float, Int, Optional, Required, Str};
 use super::types::*;
@@ -517,7 +517,7 @@ fn coordinates(b: &mut Builder<'_>, axis: &Axis, method: &Method) -> Result<Valu
             let steps = if scales_exactly(axis) {
                 float_dim(b, &(axis.out.clone() - Dim::ONE))?
             } else {
-                // The extent that the scale asks for, not rounded to whole elements: so the conformance tests.
+                // The extent that the scale asks for, not rounded to whole elements: so ONNX's own tests.
                 let size = float_dim(b, &axis.size)?;
                 let extent = b.binary(BinaryFn::Mul, size, axis.scale_value)?;
                 b.binary_scalar(BinaryFn::Sub, extent, 1.0)?
