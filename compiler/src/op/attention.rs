@@ -77,6 +77,12 @@ const ATTENTION_24: OpDef = OpDef {
         opt("past_value", "T2"),
         opt("nonpad_kv_seqlen", "tensor(int64)"),
     ],
+    types: &[
+        ("T1", FLOATS),
+        ("T2", FLOATS),
+        ("U", &[F32, F64, F16, BF16, I8, I16, I32, I64, U8, U16, U32, U64, Bool]),
+        ("tensor(int64)", I64S),
+    ],
     ..ATTENTION
 };
 

@@ -1,0 +1,303 @@
+//! Activation functions.
+
+use super::row::*;
+
+#[rustfmt::skip]
+pub const ROWS: &[OpDef] = &[
+    row("Relu", 1, &[req("X", "T")], &[req("Y", "T")], &[CONSUMED], &[("T", FLOATS_F16)], relu, "max(x, 0)"),
+    row("Relu", 6, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], relu, "max(x, 0)"),
+    row("Relu", 13, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], relu, "max(x, 0)"),
+    row("Relu", 14, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", SIGNED)], relu, "max(x, 0)"),
+    row("LeakyRelu", 1, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 0.01), CONSUMED],
+        &[("T", FLOATS_F16)], leaky_relu, "x, or alpha * x below zero"),
+    row("LeakyRelu", 6, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 0.01)], &[("T", FLOATS_F16)],
+        leaky_relu, "x, or alpha * x below zero"),
+    row("LeakyRelu", 16, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 0.01)], &[("T", FLOATS)],
+        leaky_relu, "x, or alpha * x below zero"),
+    row("PRelu", 1, &[req("X", "T"), req("slope", "T")], &[req("Y", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
+        prelu_channels, "x, or slope * x below zero, with a learned slope"),
+    row("PRelu", 6, &[req("X", "T"), req("slope", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)],
+        prelu_channels, "x, or slope * x below zero, with a learned slope"),
+    row("PRelu", 7, &[req("X", "T"), req("slope", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], prelu,
+        "x, or slope * x below zero, with a learned slope"),
+    row("PRelu", 9, &[req("X", "T"), req("slope", "T")], &[req("Y", "T")], &[], &[("T", WIDE_NO_BF16)],
+        prelu, "x, or slope * x below zero, with a learned slope"),
+    row("PRelu", 16, &[req("X", "T"), req("slope", "T")], &[req("Y", "T")], &[], &[("T", WIDE)], prelu,
+        "x, or slope * x below zero, with a learned slope"),
+    row("ThresholdedRelu", 10, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)],
+        &[("T", FLOATS_F16)], thresholded_relu, "x above alpha, else 0"),
+    row("ThresholdedRelu", 22, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS)],
+        thresholded_relu, "x above alpha, else 0"),
+    row("Elu", 1, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0), CONSUMED], &[("T", FLOATS_F16)],
+        elu, "x, or alpha * (exp(x) - 1) below zero"),
+    row("Elu", 6, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS_F16)], elu,
+        "x, or alpha * (exp(x) - 1) below zero"),
+    row("Elu", 22, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS)], elu,
+        "x, or alpha * (exp(x) - 1) below zero"),
+    row("Celu", 12, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", F32S)], celu,
+        "max(0, x) + min(0, alpha * (exp(x / alpha) - 1))"),
+    row("Celu", 28, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS)], celu,
+        "max(0, x) + min(0, alpha * (exp(x / alpha) - 1))"),
+    row("Selu", 1, &[req("X", "T")], &[req("Y", "T")],
+        &[float("alpha", 1.6732), CONSUMED, float("gamma", 1.0507)], &[("T", FLOATS_F16)], selu,
+        "gamma * x, or gamma * alpha * (exp(x) - 1) below zero"),
+    row("Selu", 6, &[req("X", "T")], &[req("Y", "T")],
+        &[float("alpha", 1.6732632), float("gamma", 1.050701)], &[("T", FLOATS_F16)], selu,
+        "gamma * x, or gamma * alpha * (exp(x) - 1) below zero"),
+    row("Selu", 22, &[req("X", "T")], &[req("Y", "T")],
+        &[float("alpha", 1.6732632), float("gamma", 1.050701)], &[("T", FLOATS)], selu,
+        "gamma * x, or gamma * alpha * (exp(x) - 1) below zero"),
+    row("Softplus", 1, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], softplus,
+        "log(1 + exp(x))"),
+    row("Softplus", 22, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], softplus,
+        "log(1 + exp(x))"),
+    row("Softsign", 1, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)], softsign,
+        "x / (1 + |x|)"),
+    row("Softsign", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)], softsign,
+        "x / (1 + |x|)"),
+    row("HardSigmoid", 1, &[req("X", "T")], &[req("Y", "T")],
+        &[float("alpha", 0.2), float("beta", 0.5), CONSUMED], &[("T", FLOATS_F16)], hard_sigmoid,
+        "max(0, min(1, alpha * x + beta))"),
+    row("HardSigmoid", 6, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 0.2), float("beta", 0.5)],
+        &[("T", FLOATS_F16)], hard_sigmoid, "max(0, min(1, alpha * x + beta))"),
+    row("HardSigmoid", 22, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 0.2), float("beta", 0.5)],
+        &[("T", FLOATS)], hard_sigmoid, "max(0, min(1, alpha * x + beta))"),
+    row("HardSwish", 14, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], hard_swish,
+        "x * max(0, min(1, x / 6 + 1 / 2))"),
+    row("HardSwish", 22, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], hard_swish,
+        "x * max(0, min(1, x / 6 + 1 / 2))"),
+    row("Mish", 18, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], mish,
+        "x * tanh(softplus(x))"),
+    row("Mish", 22, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], mish,
+        "x * tanh(softplus(x))"),
+    row("Gelu", 20, &[req("X", "T")], &[req("Y", "T")], &[string("approximate", "none")], &[("T", FLOATS)],
+        gelu, "x times the normal distribution function of x, exact or by tanh"),
+    row("Swish", 24, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS)], swish,
+        "x * sigmoid(alpha * x)"),
+    row("SwiGLU", 28, &[req("A", "T"), req("B", "T")], &[req("Y", "T")], &[float("alpha", 1.0)],
+        &[("T", FLOATS)], swiglu, "swish(A) * B"),
+    row("Shrink", 9, &[req("input", "T")], &[req("output", "T")], &[float("bias", 0.0), float("lambd", 0.5)],
+        &[("T", NUMERIC_NO_BF16)], shrink, "x moved towards 0 by bias; 0 within lambd of it"),
+    row("Clip", 1, &[req("input", "T")], &[req("output", "T")],
+        &[CONSUMED, optional("max", Float), optional("min", Float)], &[("T", FLOATS_F16)], clip_attributes,
+        "x limited to [min, max]"),
+    row("Clip", 6, &[req("input", "T")], &[req("output", "T")],
+        &[float("max", f32::MAX), float("min", f32::MIN)], &[("T", FLOATS_F16)], clip_attributes,
+        "x limited to [min, max]"),
+    row("Clip", 11, &[req("input", "T"), opt("min", "T"), opt("max", "T")], &[req("output", "T")], &[],
+        &[("T", FLOATS_F16)], clip, "x limited to [min, max]"),
+    row("Clip", 12, &[req("input", "T"), opt("min", "T"), opt("max", "T")], &[req("output", "T")], &[],
+        &[("T", NUMERIC_NO_BF16)], clip, "x limited to [min, max]"),
+    row("Clip", 13, &[req("input", "T"), opt("min", "T"), opt("max", "T")], &[req("output", "T")], &[],
+        &[("T", NUMERIC)], clip, "x limited to [min, max]"),
+];
+
+/// `condition(x, 0) ? x : otherwise`, with the comparison `x < 0`.
+fn below_zero(cx: &mut NodeCx<'_, '_>, x: ValueId, below: ValueId) -> Result<Vec<ValueId>> {
+    let zero = cx.b.scalar(cx.b.dtype(x), 0.0);
+    let negative = cx.b.compare(CompareFn::Lt, x, zero)?;
+    Ok(vec![cx.b.select(negative, below, x)?])
+}
+
+fn relu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    Ok(vec![cx.b.binary_scalar(BinaryFn::Max, x, 0.0)?])
+}
+
+fn leaky_relu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let scaled = cx.b.binary_scalar(BinaryFn::Mul, x, f64::from(cx.float("alpha")?))?;
+    below_zero(cx, x, scaled)
+}
+
+/// The slope broadcasts to `x` and never the other way.
+fn prelu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, slope) = (cx.input(0)?, cx.input(1)?);
+    prelu_with(cx, x, slope)
+}
+
+/// Before opset 7 a slope vector belongs to the channels, axis 1.
+fn prelu_channels(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, slope) = (cx.input(0)?, cx.input(1)?);
+    let (rank, shape) = (cx.b.rank(x), cx.b.shape(slope));
+    let slope = match shape.as_slice() {
+        [count] if *count != Dim::ONE && rank > 2 => {
+            let mut shape = vec![Dim::ONE; rank - 1];
+            shape[0] = count.clone();
+            cx.b.reshape(slope, shape)?
+        }
+        _ => slope,
+    };
+    prelu_with(cx, x, slope)
+}
+
+fn prelu_with(cx: &mut NodeCx<'_, '_>, x: ValueId, slope: ValueId) -> Result<Vec<ValueId>> {
+    let scaled = cx.b.binary(BinaryFn::Mul, x, slope)?;
+    if cx.b.rank(scaled) != cx.b.rank(x) {
+        return malformed(format!("slope {} does not broadcast to {}", cx.b.ty(slope), cx.b.ty(x)));
+    }
+    below_zero(cx, x, scaled)
+}
+
+fn thresholded_relu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let dtype = cx.b.dtype(x);
+    let (alpha, zero) = (cx.b.scalar(dtype, f64::from(cx.float("alpha")?)), cx.b.scalar(dtype, 0.0));
+    let above = cx.b.compare(CompareFn::Gt, x, alpha)?;
+    Ok(vec![cx.b.select(above, x, zero)?])
+}
+
+fn elu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let curve = cx.b.unary(UnaryFn::Expm1, x)?;
+    let curve = cx.b.binary_scalar(BinaryFn::Mul, curve, f64::from(cx.float("alpha")?))?;
+    below_zero(cx, x, curve)
+}
+
+fn celu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, alpha) = (cx.input(0)?, f64::from(cx.float("alpha")?));
+    let curve = cx.b.binary_scalar(BinaryFn::Div, x, alpha)?;
+    let curve = cx.b.unary(UnaryFn::Expm1, curve)?;
+    let curve = cx.b.binary_scalar(BinaryFn::Mul, curve, alpha)?;
+    let below = cx.b.binary_scalar(BinaryFn::Min, curve, 0.0)?;
+    let above = cx.b.binary_scalar(BinaryFn::Max, x, 0.0)?;
+    Ok(vec![cx.b.binary(BinaryFn::Add, above, below)?])
+}
+
+fn selu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let curve = cx.b.unary(UnaryFn::Expm1, x)?;
+    let curve = cx.b.binary_scalar(BinaryFn::Mul, curve, f64::from(cx.float("alpha")?))?;
+    let y = below_zero(cx, x, curve)?[0];
+    Ok(vec![cx.b.binary_scalar(BinaryFn::Mul, y, f64::from(cx.float("gamma")?))?])
+}
+
+/// `max(x, 0) + log1p(exp(-|x|))`: equal to `log(1 + exp(x))`, and finite wherever that is.
+fn softplus_of(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
+    let magnitude = cx.b.unary(UnaryFn::Abs, x)?;
+    let tail = cx.b.unary(UnaryFn::Neg, magnitude)?;
+    let tail = cx.b.unary(UnaryFn::Exp, tail)?;
+    let tail = cx.b.unary(UnaryFn::Log1p, tail)?;
+    let linear = cx.b.binary_scalar(BinaryFn::Max, x, 0.0)?;
+    cx.b.binary(BinaryFn::Add, linear, tail)
+}
+
+fn softplus(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    Ok(vec![softplus_of(cx, x)?])
+}
+
+fn mish(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let gate = softplus_of(cx, x)?;
+    let gate = cx.b.unary(UnaryFn::Tanh, gate)?;
+    Ok(vec![cx.b.binary(BinaryFn::Mul, x, gate)?])
+}
+
+fn softsign(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let magnitude = cx.b.unary(UnaryFn::Abs, x)?;
+    let divisor = cx.b.binary_scalar(BinaryFn::Add, magnitude, 1.0)?;
+    Ok(vec![cx.b.binary(BinaryFn::Div, x, divisor)?])
+}
+
+/// `max(0, min(1, alpha * x + beta))`
+fn hard_sigmoid_of(cx: &mut NodeCx<'_, '_>, x: ValueId, alpha: f64, beta: f64) -> Result<ValueId> {
+    let line = cx.b.binary_scalar(BinaryFn::Mul, x, alpha)?;
+    let line = cx.b.binary_scalar(BinaryFn::Add, line, beta)?;
+    let line = cx.b.binary_scalar(BinaryFn::Min, line, 1.0)?;
+    cx.b.binary_scalar(BinaryFn::Max, line, 0.0)
+}
+
+fn hard_sigmoid(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, alpha, beta) = (cx.input(0)?, cx.float("alpha")?, cx.float("beta")?);
+    Ok(vec![hard_sigmoid_of(cx, x, f64::from(alpha), f64::from(beta))?])
+}
+
+fn hard_swish(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let gate = hard_sigmoid_of(cx, x, 1.0 / 6.0, 0.5)?;
+    Ok(vec![cx.b.binary(BinaryFn::Mul, x, gate)?])
+}
+
+fn gelu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let gate = match cx.str("approximate")?.as_str() {
+        "none" => {
+            let scaled = cx.b.binary_scalar(BinaryFn::Mul, x, std::f64::consts::FRAC_1_SQRT_2)?;
+            cx.b.unary(UnaryFn::Erf, scaled)?
+        }
+        "tanh" => {
+            let square = cx.b.binary(BinaryFn::Mul, x, x)?;
+            let factor = cx.b.binary_scalar(BinaryFn::Mul, square, 0.044715)?;
+            let factor = cx.b.binary_scalar(BinaryFn::Add, factor, 1.0)?;
+            let inner = cx.b.binary(BinaryFn::Mul, x, factor)?;
+            let inner = cx.b.binary_scalar(BinaryFn::Mul, inner, (2.0 / std::f64::consts::PI).sqrt())?;
+            cx.b.unary(UnaryFn::Tanh, inner)?
+        }
+        other => return malformed(format!("approximate is `{other}`, neither `none` nor `tanh`")),
+    };
+    let gate = cx.b.binary_scalar(BinaryFn::Add, gate, 1.0)?;
+    let half = cx.b.binary_scalar(BinaryFn::Mul, x, 0.5)?;
+    Ok(vec![cx.b.binary(BinaryFn::Mul, half, gate)?])
+}
+
+fn swish(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, alpha) = (cx.input(0)?, cx.float("alpha")?);
+    let gate = match alpha == 1.0 {
+        true => x,
+        false => cx.b.binary_scalar(BinaryFn::Mul, x, f64::from(alpha))?,
+    };
+    let gate = cx.b.unary(UnaryFn::Sigmoid, gate)?;
+    Ok(vec![cx.b.binary(BinaryFn::Mul, x, gate)?])
+}
+
+fn swiglu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (gate, linear) = (cx.input(0)?, cx.input(1)?);
+    if cx.b.rank(gate) != cx.b.rank(linear) {
+        return malformed(format!("{} and {} differ in shape", cx.b.ty(gate), cx.b.ty(linear)));
+    }
+    let gate = swish(cx)?[0];
+    Ok(vec![cx.b.binary(BinaryFn::Mul, gate, linear)?])
+}
+
+/// Integers go through f64: bias and lambd are floats.
+fn shrink(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let (bias, lambd) = (f64::from(cx.float("bias")?), f64::from(cx.float("lambd")?));
+    let dtype = cx.b.dtype(x);
+    let work = if dtype.is_float() { dtype } else { DType::F64 };
+    let x = cx.b.cast(x, work)?;
+    let (low, high) = (cx.b.scalar(work, -lambd), cx.b.scalar(work, lambd));
+    let zero = cx.b.scalar(work, 0.0);
+    let (below, above) = (cx.b.compare(CompareFn::Lt, x, low)?, cx.b.compare(CompareFn::Gt, x, high)?);
+    let raised = cx.b.binary_scalar(BinaryFn::Add, x, bias)?;
+    let lowered = cx.b.binary_scalar(BinaryFn::Sub, x, bias)?;
+    let y = cx.b.select(above, lowered, zero)?;
+    let y = cx.b.select(below, raised, y)?;
+    Ok(vec![cx.b.cast(y, dtype)?])
+}
+
+/// Before opset 11 the limits are attributes; one that is missing limits nothing.
+fn clip_attributes(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let mut y = cx.input(0)?;
+    if let Some(low) = cx.optional_float("min")? {
+        y = cx.b.binary_scalar(BinaryFn::Max, y, f64::from(low))?;
+    }
+    if let Some(high) = cx.optional_float("max")? {
+        y = cx.b.binary_scalar(BinaryFn::Min, y, f64::from(high))?;
+    }
+    Ok(vec![y])
+}
+
+/// Where min exceeds max, max wins.
+fn clip(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let mut y = cx.input(0)?;
+    for (at, function) in [(1, BinaryFn::Max), (2, BinaryFn::Min)] {
+        if let Some(limit) = cx.optional(at) {
+            let limit = to_scalar(cx, limit)?;
+            y = cx.b.binary(function, y, limit)?;
+        }
+    }
+    Ok(vec![y])
+}

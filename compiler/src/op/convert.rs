@@ -1,0 +1,192 @@
+//! Conversions of the element type, and operators that pass their input on.
+
+use super::row::*;
+use crate::graph::{MapFn, Op};
+
+#[rustfmt::skip]
+pub const ROWS: &[OpDef] = &[
+    row("Cast", 1, &[req("input", "T1")], &[req("output", "T2")], &[required("to", Str)],
+        &[("T1", NUMERIC_BOOL_NO_BF16), ("T2", NUMERIC_BOOL_NO_BF16)], cast_by_name,
+        "Conversion to another element type"),
+    row("Cast", 6, &[req("input", "T1")], &[req("output", "T2")], &[required("to", Int)],
+        &[("T1", NUMERIC_BOOL_NO_BF16), ("T2", NUMERIC_BOOL_NO_BF16)], cast,
+        "Conversion to another element type"),
+    row("Cast", 9, &[req("input", "T1")], &[req("output", "T2")], &[required("to", Int)],
+        &[("T1", CAST_9), ("T2", CAST_9)], cast, "Conversion to another element type"),
+    row("Cast", 13, &[req("input", "T1")], &[req("output", "T2")], &[required("to", Int)],
+        &[("T1", CAST_13), ("T2", CAST_13)], cast, "Conversion to another element type"),
+    row("Cast", 19, &[req("input", "T1")], &[req("output", "T2")],
+        &[int("saturate", 1), required("to", Int)], &[("T1", CAST_19), ("T2", CAST_19)], cast,
+        "Conversion to another element type"),
+    row("Cast", 21, &[req("input", "T1")], &[req("output", "T2")],
+        &[int("saturate", 1), required("to", Int)], &[("T1", CAST_21), ("T2", CAST_21)], cast,
+        "Conversion to another element type"),
+    row("Cast", 23, &[req("input", "T1")], &[req("output", "T2")],
+        &[int("saturate", 1), required("to", Int)], &[("T1", CAST_23), ("T2", CAST_23)], cast,
+        "Conversion to another element type"),
+    row("Cast", 24, &[req("input", "T1")], &[req("output", "T2")],
+        &[string("round_mode", "up"), int("saturate", 1), required("to", Int)],
+        &[("T1", CAST_24), ("T2", CAST_24)], cast, "Conversion to another element type"),
+    row("Cast", 25, &[req("input", "T1")], &[req("output", "T2")],
+        &[string("round_mode", "up"), int("saturate", 1), required("to", Int)],
+        &[("T1", CAST_25), ("T2", CAST_25)], cast, "Conversion to another element type"),
+    row("Cast", 28, &[req("input", "T1")], &[req("output", "T2")],
+        &[string("round_mode", "up"), int("saturate", 1), required("to", Int)],
+        &[("T1", CAST_25), ("T2", CAST_25)], cast, "Conversion to another element type"),
+    row("CastLike", 15, &[req("input", "T1"), req("target_type", "T2")], &[req("output", "T2")], &[],
+        &[("T1", CAST_13), ("T2", CAST_13)], cast_like, "Conversion to the element type of another tensor"),
+    row("CastLike", 19, &[req("input", "T1"), req("target_type", "T2")], &[req("output", "T2")],
+        &[int("saturate", 1)], &[("T1", CAST_19), ("T2", CAST_19)], cast_like,
+        "Conversion to the element type of another tensor"),
+    row("CastLike", 21, &[req("input", "T1"), req("target_type", "T2")], &[req("output", "T2")],
+        &[int("saturate", 1)], &[("T1", CAST_21), ("T2", CAST_21)], cast_like,
+        "Conversion to the element type of another tensor"),
+    row("CastLike", 23, &[req("input", "T1"), req("target_type", "T2")], &[req("output", "T2")],
+        &[int("saturate", 1)], &[("T1", CAST_23), ("T2", CAST_23)], cast_like,
+        "Conversion to the element type of another tensor"),
+    row("CastLike", 24, &[req("input", "T1"), req("target_type", "T2")], &[req("output", "T2")],
+        &[string("round_mode", "up"), int("saturate", 1)], &[("T1", CAST_24), ("T2", CAST_24)], cast_like,
+        "Conversion to the element type of another tensor"),
+    row("CastLike", 25, &[req("input", "T1"), req("target_type", "T2")], &[req("output", "T2")],
+        &[string("round_mode", "up"), int("saturate", 1)], &[("T1", CAST_25), ("T2", CAST_25)], cast_like,
+        "Conversion to the element type of another tensor"),
+    row("BitCast", 26, &[req("input", "T1")], &[req("output", "T2")], &[required("to", Int)],
+        &[("T1", BITCAST_26), ("T2", BITCAST_26)], bit_cast, "The same bits as another element type"),
+    row("Identity", 1, &[req("input", "T")], &[req("output", "T")], &[], &[("T", ALL)], identity,
+        "The input"),
+    row("Identity", 13, &[req("input", "T")], &[req("output", "T")], &[], &[("T", ALL_BF16)], identity,
+        "The input"),
+    row("Identity", 14, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_BF16)], identity,
+        "The input"),
+    row("Identity", 16, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_BF16)], identity,
+        "The input"),
+    row("Identity", 19, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_19)], identity,
+        "The input"),
+    row("Identity", 21, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_21)], identity,
+        "The input"),
+    row("Identity", 23, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_23)], identity,
+        "The input"),
+    row("Identity", 24, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_24)], identity,
+        "The input"),
+    row("Identity", 25, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_25)], identity,
+        "The input"),
+    row("Dropout", 1, &[req("data", "T")], &[req("output", "T"), opt("mask", "T")],
+        &[CONSUMED, int("is_test", 0), float("ratio", 0.5)], &[("T", FLOATS_F16)], dropout_legacy,
+        "The input: dropout is for training"),
+    row("Dropout", 6, &[req("data", "T")], &[req("output", "T"), opt("mask", "T")],
+        &[int("is_test", 0), float("ratio", 0.5)], &[("T", FLOATS_F16)], dropout_legacy,
+        "The input: dropout is for training"),
+    row("Dropout", 7, &[req("data", "T")], &[req("output", "T"), opt("mask", "T")], &[float("ratio", 0.5)],
+        &[("T", FLOATS_F16)], dropout, "The input: dropout is for training"),
+    row("Dropout", 10, &[req("data", "T")], &[req("output", "T"), opt("mask", "T1")], &[float("ratio", 0.5)],
+        &[("T", FLOATS_F16), ("T1", BOOL)], dropout, "The input: dropout is for training"),
+    row("Dropout", 12, &[req("data", "T"), opt("ratio", "T1"), opt("training_mode", "T2")],
+        &[req("output", "T"), opt("mask", "T2")], &[optional("seed", Int)],
+        &[("T", FLOATS_F16), ("T1", FLOATS_F16), ("T2", BOOL)], dropout,
+        "The input: dropout is for training"),
+    row("Dropout", 13, &[req("data", "T"), opt("ratio", "T1"), opt("training_mode", "T2")],
+        &[req("output", "T"), opt("mask", "T2")], &[optional("seed", Int)],
+        &[("T", FLOATS), ("T1", FLOATS_F16), ("T2", BOOL)], dropout, "The input: dropout is for training"),
+    row("Dropout", 22, &[req("data", "T"), opt("ratio", "T1"), opt("training_mode", "T2")],
+        &[req("output", "T"), opt("mask", "T2")], &[optional("seed", Int)],
+        &[("T", FLOATS_F8), ("T1", FLOATS_F8), ("T2", BOOL)], dropout, "The input: dropout is for training"),
+];
+
+fn identity(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    Ok(vec![cx.input(0)?])
+}
+
+/// The element type of a `DataType` number in an attribute.
+pub fn dtype_of(number: i64) -> Result<DType> {
+    match i32::try_from(number).ok().and_then(DType::from_onnx) {
+        Some(dtype) => Ok(dtype),
+        None => unsupported(format!("element type number {number}")),
+    }
+}
+
+fn convert(cx: &mut NodeCx<'_, '_>, to: DType) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let saturate = !cx.has("saturate") || cx.int("saturate")? != 0;
+    if to == DType::F8E8M0 && cx.has("round_mode") {
+        let mode = cx.str("round_mode")?;
+        if mode != "up" {
+            return unsupported(format!("round_mode `{mode}` for {to}"));
+        }
+    }
+    if cx.b.dtype(x) == to {
+        return Ok(vec![x]);
+    }
+    Ok(vec![cx.b.emit1(Op::Map(MapFn::Cast { to, saturate }), &[x])?])
+}
+
+fn cast(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let to = dtype_of(cx.int("to")?)?;
+    convert(cx, to)
+}
+
+/// Opset 1 names the type as the `DataType` enumeration does.
+fn cast_by_name(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let name = cx.str("to")?;
+    let to = match name.to_ascii_uppercase().as_str() {
+        "FLOAT" => DType::F32,
+        "UINT8" => DType::U8,
+        "INT8" => DType::I8,
+        "UINT16" => DType::U16,
+        "INT16" => DType::I16,
+        "INT32" => DType::I32,
+        "INT64" => DType::I64,
+        "BOOL" => DType::Bool,
+        "FLOAT16" => DType::F16,
+        "DOUBLE" => DType::F64,
+        "UINT32" => DType::U32,
+        "UINT64" => DType::U64,
+        _ => return malformed(format!("to is `{name}`, which names no element type")),
+    };
+    convert(cx, to)
+}
+
+fn cast_like(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let to = cx.b.dtype(cx.input(1)?);
+    convert(cx, to)
+}
+
+fn bit_cast(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, to) = (cx.input(0)?, dtype_of(cx.int("to")?)?);
+    if cx.b.dtype(x) == to {
+        return Ok(vec![x]);
+    }
+    Ok(vec![cx.b.emit1(Op::Map(MapFn::Bitcast { to }), &[x])?])
+}
+
+/// Before opset 7 an attribute says whether the node trains.
+fn dropout_legacy(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    if cx.int("is_test")? == 0 && cx.float("ratio")? != 0.0 {
+        return unsupported("dropout in training mode (is_test is 0)");
+    }
+    dropped_nothing(cx)
+}
+
+fn dropout(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    if !cx.has("ratio") && cx.optional(2).is_some() {
+        let training = known_scalar(cx, 2)?;
+        let keeps_all = match cx.optional(1) {
+            Some(ratio) => cx.b.known(ratio).is_some_and(|ratio| *ratio == [Dim::ZERO]),
+            None => false,
+        };
+        if training != Dim::ZERO && !keeps_all {
+            return unsupported("dropout in training mode");
+        }
+    }
+    dropped_nothing(cx)
+}
+
+/// The input, and a mask that keeps every element; its type is bool from opset 10 on.
+fn dropped_nothing(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    if cx.outputs < 2 {
+        return Ok(vec![x]);
+    }
+    let dtype = if cx.def.since >= 10 { DType::Bool } else { cx.b.dtype(x) };
+    let (one, shape) = (cx.b.scalar(dtype, 1.0), cx.b.shape(x));
+    Ok(vec![x, cx.b.expand(one, shape)?])
+}

@@ -1,0 +1,262 @@
+//! Operators that make tensors: constants, shapes, ranges, windows.
+
+use super::convert::dtype_of;
+use super::row::*;
+use crate::graph::{Op, Tensor as Data};
+
+#[rustfmt::skip]
+pub const ROWS: &[OpDef] = &[
+    row("Constant", 1, &[], &[req("output", "T")], &[required("value", Tensor)], &[("T", FLOATS_F16)],
+        constant, "A constant"),
+    row("Constant", 9, &[], &[req("output", "T")], &[required("value", Tensor)], &[("T", ALL)], constant,
+        "A constant"),
+    row("Constant", 11, &[], &[req("output", "T")],
+        &[optional("sparse_value", SparseTensor), optional("value", Tensor)], &[("T", ALL)], constant,
+        "A constant"),
+    row("Constant", 12, &[], &[req("output", "T")],
+        &[optional("sparse_value", SparseTensor), optional("value", Tensor),
+          optional("value_float", Float), optional("value_floats", Floats), optional("value_int", Int),
+          optional("value_ints", Ints), optional("value_string", Str), optional("value_strings", Strs)],
+        &[("T", ALL)], constant, "A constant"),
+    row("Constant", 13, &[], &[req("output", "T")],
+        &[optional("sparse_value", SparseTensor), optional("value", Tensor),
+          optional("value_float", Float), optional("value_floats", Floats), optional("value_int", Int),
+          optional("value_ints", Ints), optional("value_string", Str), optional("value_strings", Strs)],
+        &[("T", ALL_BF16)], constant, "A constant"),
+    row("Constant", 19, &[], &[req("output", "T")],
+        &[optional("sparse_value", SparseTensor), optional("value", Tensor),
+          optional("value_float", Float), optional("value_floats", Floats), optional("value_int", Int),
+          optional("value_ints", Ints), optional("value_string", Str), optional("value_strings", Strs)],
+        &[("T", ALL_19)], constant, "A constant"),
+    row("Constant", 21, &[], &[req("output", "T")],
+        &[optional("sparse_value", SparseTensor), optional("value", Tensor),
+          optional("value_float", Float), optional("value_floats", Floats), optional("value_int", Int),
+          optional("value_ints", Ints), optional("value_string", Str), optional("value_strings", Strs)],
+        &[("T", ALL_21)], constant, "A constant"),
+    row("Constant", 23, &[], &[req("output", "T")],
+        &[optional("sparse_value", SparseTensor), optional("value", Tensor),
+          optional("value_float", Float), optional("value_floats", Floats), optional("value_int", Int),
+          optional("value_ints", Ints), optional("value_string", Str), optional("value_strings", Strs)],
+        &[("T", ALL_23)], constant, "A constant"),
+    row("Constant", 24, &[], &[req("output", "T")],
+        &[optional("sparse_value", SparseTensor), optional("value", Tensor),
+          optional("value_float", Float), optional("value_floats", Floats), optional("value_int", Int),
+          optional("value_ints", Ints), optional("value_string", Str), optional("value_strings", Strs)],
+        &[("T", ALL_24)], constant, "A constant"),
+    row("Constant", 25, &[], &[req("output", "T")],
+        &[optional("sparse_value", SparseTensor), optional("value", Tensor),
+          optional("value_float", Float), optional("value_floats", Floats), optional("value_int", Int),
+          optional("value_ints", Ints), optional("value_string", Str), optional("value_strings", Strs)],
+        &[("T", ALL_25)], constant, "A constant"),
+    row("ConstantOfShape", 9, &[req("input", "T1")], &[req("output", "T2")], &[optional("value", Tensor)],
+        &[("T1", I64S), ("T2", NUMERIC_BOOL_NO_BF16)], constant_of_shape, "One value in a given shape"),
+    row("ConstantOfShape", 20, &[req("input", "T1")], &[req("output", "T2")], &[optional("value", Tensor)],
+        &[("T1", I64S), ("T2", FILL_20)], constant_of_shape, "One value in a given shape"),
+    row("ConstantOfShape", 21, &[req("input", "T1")], &[req("output", "T2")], &[optional("value", Tensor)],
+        &[("T1", I64S), ("T2", FILL_21)], constant_of_shape, "One value in a given shape"),
+    row("ConstantOfShape", 23, &[req("input", "T1")], &[req("output", "T2")], &[optional("value", Tensor)],
+        &[("T1", I64S), ("T2", FILL_23)], constant_of_shape, "One value in a given shape"),
+    row("ConstantOfShape", 24, &[req("input", "T1")], &[req("output", "T2")], &[optional("value", Tensor)],
+        &[("T1", I64S), ("T2", FILL_24)], constant_of_shape, "One value in a given shape"),
+    row("ConstantOfShape", 25, &[req("input", "T1")], &[req("output", "T2")], &[optional("value", Tensor)],
+        &[("T1", I64S), ("T2", FILL_25)], constant_of_shape, "One value in a given shape"),
+    row("Shape", 1, &[req("data", "T")], &[req("shape", "T1")], &[], &[("T", ALL), ("T1", I64S)], shape,
+        "The shape, or a range of its axes"),
+    row("Shape", 13, &[req("data", "T")], &[req("shape", "T1")], &[], &[("T", ALL_BF16), ("T1", I64S)], shape,
+        "The shape, or a range of its axes"),
+    row("Shape", 15, &[req("data", "T")], &[req("shape", "T1")], &[optional("end", Int), int("start", 0)],
+        &[("T", ALL_BF16), ("T1", I64S)], shape, "The shape, or a range of its axes"),
+    row("Shape", 19, &[req("data", "T")], &[req("shape", "T1")], &[optional("end", Int), int("start", 0)],
+        &[("T", ALL_19), ("T1", I64S)], shape, "The shape, or a range of its axes"),
+    row("Shape", 21, &[req("data", "T")], &[req("shape", "T1")], &[optional("end", Int), int("start", 0)],
+        &[("T", ALL_21), ("T1", I64S)], shape, "The shape, or a range of its axes"),
+    row("Shape", 23, &[req("data", "T")], &[req("shape", "T1")], &[optional("end", Int), int("start", 0)],
+        &[("T", ALL_23), ("T1", I64S)], shape, "The shape, or a range of its axes"),
+    row("Shape", 24, &[req("data", "T")], &[req("shape", "T1")], &[optional("end", Int), int("start", 0)],
+        &[("T", ALL_24), ("T1", I64S)], shape, "The shape, or a range of its axes"),
+    row("Shape", 25, &[req("data", "T")], &[req("shape", "T1")], &[optional("end", Int), int("start", 0)],
+        &[("T", ALL_25), ("T1", I64S)], shape, "The shape, or a range of its axes"),
+    row("Size", 1, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL), ("T1", I64S)], size,
+        "The number of elements"),
+    row("Size", 13, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL_BF16), ("T1", I64S)], size,
+        "The number of elements"),
+    row("Size", 19, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL_19), ("T1", I64S)], size,
+        "The number of elements"),
+    row("Size", 21, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL_21), ("T1", I64S)], size,
+        "The number of elements"),
+    row("Size", 23, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL_23), ("T1", I64S)], size,
+        "The number of elements"),
+    row("Size", 24, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL_24), ("T1", I64S)], size,
+        "The number of elements"),
+    row("Size", 25, &[req("data", "T")], &[req("size", "T1")], &[], &[("T", ALL_25), ("T1", I64S)], size,
+        "The number of elements"),
+    row("EyeLike", 9, &[req("input", "T1")], &[req("output", "T2")], &[optional("dtype", Int), int("k", 0)],
+        &[("T1", NUMERIC_BOOL_NO_BF16), ("T2", NUMERIC_BOOL_NO_BF16)], eye_like, "Ones on a diagonal"),
+    row("EyeLike", 22, &[req("input", "T1")], &[req("output", "T2")], &[optional("dtype", Int), int("k", 0)],
+        &[("T1", NUMERIC_BOOL), ("T2", NUMERIC_BOOL)], eye_like, "Ones on a diagonal"),
+    row("Range", 11, &[req("start", "T"), req("limit", "T"), req("delta", "T")], &[req("output", "T")], &[],
+        &[("T", RANGE_11)], range, "start, start + delta, ... below limit"),
+    row("Range", 27, &[req("start", "T"), req("limit", "T"), req("delta", "T")], &[req("output", "T")],
+        &[int("stash_type", 1)], &[("T", RANGE_27)], range, "start, start + delta, ... below limit"),
+    row("HannWindow", 17, &[req("size", "T1")], &[req("output", "T2")],
+        &[int("output_datatype", 1), int("periodic", 1)], &[("T1", INDICES), ("T2", NUMERIC)],
+        |cx| window(cx, &[0.5, 0.5]), "Hann window of a given size"),
+    row("HammingWindow", 17, &[req("size", "T1")], &[req("output", "T2")],
+        &[int("output_datatype", 1), int("periodic", 1)], &[("T1", INDICES), ("T2", NUMERIC)],
+        |cx| window(cx, &[25.0 / 46.0, 21.0 / 46.0]), "Hamming window of a given size"),
+    row("BlackmanWindow", 17, &[req("size", "T1")], &[req("output", "T2")],
+        &[int("output_datatype", 1), int("periodic", 1)], &[("T1", INDICES), ("T2", NUMERIC)],
+        |cx| window(cx, &[0.42, 0.5, 0.08]), "Blackman window of a given size"),
+];
+
+/// The one value attribute that a node gives.
+fn constant(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let tensor = if cx.attributes.contains_key("value") || !cx.has("sparse_value") {
+        cx.tensor("value")?
+    } else if !cx.has("value_int") {
+        None
+    } else if let Some(value) = cx.optional_float("value_float")? {
+        Some(Data::scalar(value))
+    } else if let Some(values) = cx.floats("value_floats")? {
+        Some(Data::from_slice(&[values.len()], &values))
+    } else if let Some(value) = cx.optional_int("value_int")? {
+        Some(Data::scalar(value))
+    } else {
+        cx.ints("value_ints")?.map(|values| Data::from_slice(&[values.len()], &values))
+    };
+    match tensor {
+        Some(tensor) => Ok(vec![cx.b.constant(tensor)]),
+        None => {
+            let given: Vec<&String> = cx.attributes.keys().collect();
+            unsupported(format!("a constant given by {given:?}"))
+        }
+    }
+}
+
+fn constant_of_shape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let shape = cx.known_input(0)?;
+    if shape.iter().any(|dim| dim.as_const().is_some_and(|size| size < 0)) {
+        return malformed(format!("shape {shape:?} has a negative size"));
+    }
+    let value = cx.tensor("value")?.unwrap_or_else(|| Data::scalar(0f32));
+    if value.len() != 1 {
+        return malformed(format!("value has {} elements, not 1", value.len()));
+    }
+    let value = cx.b.constant(value);
+    let value = to_scalar(cx, value)?;
+    Ok(vec![cx.b.expand(value, shape)?])
+}
+
+/// A range of the axes from opset 15 on, clamped to the rank.
+fn shape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let dims = cx.b.shape(cx.input(0)?);
+    let rank = dims.len() as i64;
+    let clamp = |axis: i64| (if axis < 0 { axis.saturating_add(rank) } else { axis }).clamp(0, rank) as usize;
+    let (start, end) = match cx.has("start") {
+        true => (clamp(cx.int("start")?), clamp(cx.optional_int("end")?.unwrap_or(rank))),
+        false => (0, dims.len()),
+    };
+    let dims = dims.get(start..end).unwrap_or_default().to_vec();
+    Ok(vec![cx.b.emit1(Op::DimValues { dims }, &[])?])
+}
+
+fn size(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let elements = cx.b.ty(cx.input(0)?).elements();
+    Ok(vec![dim(cx, &elements)?])
+}
+
+/// Ones where `column - row == k`, in the shape of the input.
+fn eye_like(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let shape = cx.b.shape(x);
+    let [rows, columns] = shape.as_slice() else { return malformed(format!("{} is no matrix", cx.b.ty(x))) };
+    let dtype = match cx.optional_int("dtype")? {
+        Some(number) => dtype_of(number)?,
+        None => cx.b.dtype(x),
+    };
+    let row = index_along(cx, rows.clone(), 0, 2)?;
+    let column = index_along(cx, columns.clone(), 1, 2)?;
+    let diagonal = cx.b.binary(BinaryFn::Sub, column, row)?;
+    let k = cx.b.constant(Data::scalar(cx.int("k")?));
+    let on = cx.b.compare(CompareFn::Eq, diagonal, k)?;
+    Ok(vec![cx.b.cast(on, dtype)?])
+}
+
+/// `max(ceil((limit - start) / delta), 0)`: the bounds must be known, or constant floats.
+fn range_size(cx: &NodeCx<'_, '_>) -> Result<Dim> {
+    let known = [0, 1, 2].map(|at| known_scalar(cx, at));
+    if let [Ok(start), Ok(limit), Ok(delta)] = &known
+        && let Some(step) = delta.as_const()
+    {
+        let (span, step) = match step {
+            0 => return malformed("delta is 0"),
+            1.. => (limit.clone() - start.clone(), step),
+            _ => (start.clone() - limit.clone(), step.saturating_neg()),
+        };
+        let steps = span.ceil_div(&Dim::from(step)).expect("the step is positive");
+        return Ok(steps.max_dim(&Dim::ZERO));
+    }
+    let float = |at: usize| match const_floats(cx, at)?.as_slice() {
+        [only] => Ok(*only),
+        many => malformed(format!("input {at} has {} elements, not 1", many.len())),
+    };
+    let (start, limit, delta) = (float(0)?, float(1)?, float(2)?);
+    let count = ((limit - start) / delta).ceil().max(0.0);
+    // The limit leaves room for byte counts of 8-byte elements.
+    match delta != 0.0 && count < (i64::MAX / 16) as f64 {
+        true => Ok(Dim::from(count as i64)),
+        false => malformed(format!("range from {start} to {limit} by {delta}")),
+    }
+}
+
+/// `start + i * delta`; 16-bit floats are computed as f32.
+fn range(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let size = range_size(cx)?;
+    let dtype = cx.b.dtype(cx.input(0)?);
+    let work = match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        _ => dtype,
+    };
+    let (start, delta) = (cx.input(0)?, cx.input(2)?);
+    let (start, delta) = (to_scalar(cx, start)?, to_scalar(cx, delta)?);
+    let (start, delta) = (cx.b.cast(start, work)?, cx.b.cast(delta, work)?);
+    let index = cx.b.iota(vec![size], 0)?;
+    let mut y = cx.b.cast(index, work)?;
+    let is = |cx: &NodeCx<'_, '_>, value: ValueId, what: Dim| cx.b.known(value).is_some_and(|v| *v == [what]);
+    if !is(cx, delta, Dim::ONE) {
+        y = cx.b.binary(BinaryFn::Mul, y, delta)?;
+    }
+    if !is(cx, start, Dim::ZERO) {
+        y = cx.b.binary(BinaryFn::Add, y, start)?;
+    }
+    Ok(vec![cx.b.cast(y, dtype)?])
+}
+
+/// The cosine series `c[0] - c[1] cos(2 pi i / n) + c[2] cos(4 pi i / n) - ...`, where a symmetric window
+/// has `n = size - 1` (1 for a single element) and a periodic one `n = size`.
+fn window(cx: &mut NodeCx<'_, '_>, coefficients: &[f64]) -> Result<Vec<ValueId>> {
+    let size = known_scalar(cx, 0)?;
+    if size.as_const().is_some_and(|size| size < 0) {
+        return malformed(format!("a window of size {size}"));
+    }
+    let dtype = dtype_of(cx.int("output_datatype")?)?;
+    let period = match cx.int("periodic")? {
+        0 => (size.clone() - Dim::ONE).max_dim(&Dim::ONE),
+        _ => size.clone(),
+    };
+    let work = if matches!(dtype, DType::F32 | DType::F16 | DType::BF16) { DType::F32 } else { DType::F64 };
+    let index = cx.b.iota(vec![size], 0)?;
+    let index = cx.b.cast(index, work)?;
+    let period = dim(cx, &period)?;
+    let period = cx.b.cast(period, work)?;
+    let turn = cx.b.binary(BinaryFn::Div, index, period)?;
+    let mut y = cx.b.binary_scalar(BinaryFn::Mul, turn, 0.0)?;
+    for (order, &coefficient) in coefficients.iter().enumerate() {
+        let angle = cx.b.binary_scalar(BinaryFn::Mul, turn, std::f64::consts::TAU * order as f64)?;
+        let term = cx.b.unary(UnaryFn::Cos, angle)?;
+        let term = cx.b.binary_scalar(BinaryFn::Mul, term, coefficient)?;
+        let function = if order % 2 == 0 { BinaryFn::Add } else { BinaryFn::Sub };
+        y = cx.b.binary(function, y, term)?;
+    }
+    Ok(vec![cx.b.cast(y, dtype)?])
+}

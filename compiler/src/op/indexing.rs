@@ -1,0 +1,286 @@
+//! Operators that pick or replace elements by index.
+
+use super::row::*;
+use crate::graph::Op;
+
+#[rustfmt::skip]
+pub const ROWS: &[OpDef] = &[
+    row("Gather", 1, &[req("data", "T"), req("indices", "Tind")], &[req("output", "T")], &[int("axis", 0)],
+        &[("T", ALL), ("Tind", INDICES)], gather, "Slices along an axis, picked by index"),
+    row("Gather", 11, &[req("data", "T"), req("indices", "Tind")], &[req("output", "T")], &[int("axis", 0)],
+        &[("T", ALL), ("Tind", INDICES)], gather, "Slices along an axis, picked by index"),
+    row("Gather", 13, &[req("data", "T"), req("indices", "Tind")], &[req("output", "T")], &[int("axis", 0)],
+        &[("T", ALL_BF16), ("Tind", INDICES)], gather, "Slices along an axis, picked by index"),
+    row("GatherElements", 11, &[req("data", "T"), req("indices", "Tind")], &[req("output", "T")],
+        &[int("axis", 0)], &[("T", ALL), ("Tind", INDICES)], gather_elements,
+        "Elements along an axis, picked by index"),
+    row("GatherElements", 13, &[req("data", "T"), req("indices", "Tind")], &[req("output", "T")],
+        &[int("axis", 0)], &[("T", ALL_BF16), ("Tind", INDICES)], gather_elements,
+        "Elements along an axis, picked by index"),
+    row("GatherND", 11, &[req("data", "T"), req("indices", "tensor(int64)")], &[req("output", "T")], &[],
+        &[("T", ALL), ("tensor(int64)", I64S)], gather_nd, "Slices picked by index vectors"),
+    row("GatherND", 12, &[req("data", "T"), req("indices", "tensor(int64)")], &[req("output", "T")],
+        &[int("batch_dims", 0)], &[("T", ALL), ("tensor(int64)", I64S)], gather_nd,
+        "Slices picked by index vectors"),
+    row("GatherND", 13, &[req("data", "T"), req("indices", "tensor(int64)")], &[req("output", "T")],
+        &[int("batch_dims", 0)], &[("T", ALL_BF16), ("tensor(int64)", I64S)], gather_nd,
+        "Slices picked by index vectors"),
+    row("Scatter", 9, &[req("data", "T"), req("indices", "Tind"), req("updates", "T")],
+        &[req("output", "T")], &[int("axis", 0)], &[("T", ALL), ("Tind", INDICES)], scatter_elements,
+        "Elements along an axis replaced by index"),
+    row("Scatter", 11, &[req("data", "T"), req("indices", "Tind"), req("updates", "T")],
+        &[req("output", "T")], &[int("axis", 0)], &[("T", ALL), ("Tind", INDICES)], scatter_elements,
+        "Elements along an axis replaced by index"),
+    row("ScatterElements", 11, &[req("data", "T"), req("indices", "Tind"), req("updates", "T")],
+        &[req("output", "T")], &[int("axis", 0)], &[("T", ALL), ("Tind", INDICES)], scatter_elements,
+        "Elements along an axis replaced or combined by index"),
+    row("ScatterElements", 13, &[req("data", "T"), req("indices", "Tind"), req("updates", "T")],
+        &[req("output", "T")], &[int("axis", 0)], &[("T", ALL_BF16), ("Tind", INDICES)], scatter_elements,
+        "Elements along an axis replaced or combined by index"),
+    row("ScatterElements", 16, &[req("data", "T"), req("indices", "Tind"), req("updates", "T")],
+        &[req("output", "T")], &[int("axis", 0), string("reduction", "none")],
+        &[("T", ALL_BF16), ("Tind", INDICES)], scatter_elements,
+        "Elements along an axis replaced or combined by index"),
+    row("ScatterElements", 18, &[req("data", "T"), req("indices", "Tind"), req("updates", "T")],
+        &[req("output", "T")], &[int("axis", 0), string("reduction", "none")],
+        &[("T", ALL_BF16), ("Tind", INDICES)], scatter_elements,
+        "Elements along an axis replaced or combined by index"),
+    row("ScatterND", 11, &[req("data", "T"), req("indices", "tensor(int64)"), req("updates", "T")],
+        &[req("output", "T")], &[], &[("T", ALL), ("tensor(int64)", I64S)], scatter_nd,
+        "Slices replaced or combined by index vectors"),
+    row("ScatterND", 13, &[req("data", "T"), req("indices", "tensor(int64)"), req("updates", "T")],
+        &[req("output", "T")], &[], &[("T", ALL_BF16), ("tensor(int64)", I64S)], scatter_nd,
+        "Slices replaced or combined by index vectors"),
+    row("ScatterND", 16, &[req("data", "T"), req("indices", "tensor(int64)"), req("updates", "T")],
+        &[req("output", "T")], &[string("reduction", "none")], &[("T", ALL_BF16), ("tensor(int64)", I64S)],
+        scatter_nd, "Slices replaced or combined by index vectors"),
+    row("ScatterND", 18, &[req("data", "T"), req("indices", "tensor(int64)"), req("updates", "T")],
+        &[req("output", "T")], &[string("reduction", "none")], &[("T", ALL_BF16), ("tensor(int64)", I64S)],
+        scatter_nd, "Slices replaced or combined by index vectors"),
+    row("TensorScatter", 24,
+        &[req("past_cache", "T"), req("update", "T"), opt("write_indices", "tensor(int64)")],
+        &[req("present_cache", "T")], &[int("axis", -2), string("mode", "linear")],
+        &[("T", ALL_24), ("tensor(int64)", I64S)], tensor_scatter,
+        "A cache with an update written at an index per batch entry"),
+    row("ReverseSequence", 10, &[req("input", "T"), req("sequence_lens", "tensor(int64)")], &[req("Y", "T")],
+        &[int("batch_axis", 1), int("time_axis", 0)], &[("T", ALL), ("tensor(int64)", I64S)],
+        reverse_sequence, "Each batch entry reversed over its own length"),
+    row("ReverseSequence", 28, &[req("input", "T"), req("sequence_lens", "tensor(int64)")], &[req("Y", "T")],
+        &[int("batch_axis", 1), int("time_axis", 0)], &[("T", ALL_BF16), ("tensor(int64)", I64S)],
+        reverse_sequence, "Each batch entry reversed over its own length"),
+    row("OneHot", 9, &[req("indices", "T1"), req("depth", "T2"), req("values", "T3")],
+        &[req("output", "T3")], &[int("axis", -1)],
+        &[("T1", NUMERIC_NO_BF16), ("T2", NUMERIC_NO_BF16), ("T3", ALL)], one_hot,
+        "on where the index is the position along a new axis, else off"),
+    row("OneHot", 11, &[req("indices", "T1"), req("depth", "T2"), req("values", "T3")],
+        &[req("output", "T3")], &[int("axis", -1)],
+        &[("T1", NUMERIC_NO_BF16), ("T2", NUMERIC_NO_BF16), ("T3", ALL)], one_hot,
+        "on where the index is the position along a new axis, else off"),
+    row("OneHot", 28, &[req("indices", "T1"), req("depth", "T2"), req("values", "T3")],
+        &[req("output", "T3")], &[int("axis", -1)],
+        &[("T1", NUMERIC_NO_BF16), ("T2", NUMERIC_NO_BF16), ("T3", ALL_BF16)], one_hot,
+        "on where the index is the position along a new axis, else off"),
+    row("Compress", 9, &[req("input", "T"), req("condition", "T1")], &[req("output", "T")],
+        &[optional("axis", Int)], &[("T", ALL), ("T1", BOOL)], compress,
+        "Slices along an axis where a constant condition holds"),
+    row("Compress", 11, &[req("input", "T"), req("condition", "T1")], &[req("output", "T")],
+        &[optional("axis", Int)], &[("T", ALL), ("T1", BOOL)], compress,
+        "Slices along an axis where a constant condition holds"),
+    row("Compress", 28, &[req("input", "T"), req("condition", "T1")], &[req("output", "T")],
+        &[optional("axis", Int)], &[("T", ALL_BF16), ("T1", BOOL)], compress,
+        "Slices along an axis where a constant condition holds"),
+    row("Trilu", 14, &[req("input", "T"), opt("k", "tensor(int64)")], &[req("output", "T")],
+        &[int("upper", 1)], &[("T", ALL_BF16), ("tensor(int64)", I64S)], trilu,
+        "Upper or lower triangle of matrices"),
+];
+
+/// A single constant index of a constant axis is a slice, which costs nothing.
+fn gather(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, indices) = (cx.input(0)?, cx.input(1)?);
+    let axis = normalize_axis(cx.int("axis")?, cx.b.rank(x))?;
+    let size = cx.b.ty(x).shape[axis].as_const();
+    let index = match cx.b.known(indices).as_deref() {
+        Some([only]) => only.as_const(),
+        _ => None,
+    };
+    if let (Some(size), Some(index)) = (size, index) {
+        let wrapped = if index < 0 { index + size } else { index };
+        if !(0..size).contains(&wrapped) {
+            return malformed(format!("index {index} is outside axis {axis} of {}", cx.b.ty(x)));
+        }
+        let slice = cx.b.slice_axis(x, axis, Dim::from(wrapped), Dim::ONE)?;
+        let mut shape = cx.b.shape(x);
+        shape.splice(axis..=axis, cx.b.shape(indices));
+        return Ok(vec![cx.b.reshape(slice, shape)?]);
+    }
+    Ok(vec![cx.b.emit1(Op::Gather { axis }, &[x, indices])?])
+}
+
+fn gather_elements(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, indices) = (cx.input(0)?, cx.input(1)?);
+    let axis = normalize_axis(cx.int("axis")?, cx.b.rank(x))?;
+    Ok(vec![cx.b.emit1(Op::GatherElements { axis }, &[x, indices])?])
+}
+
+fn gather_nd(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, indices) = (cx.input(0)?, cx.input(1)?);
+    let batch = if cx.has("batch_dims") { cx.int("batch_dims")? } else { 0 };
+    let Ok(batch) = usize::try_from(batch) else { return malformed(format!("batch_dims is {batch}")) };
+    Ok(vec![cx.b.emit1(Op::GatherNd { batch }, &[x, indices])?])
+}
+
+/// How a scatter combines, by its `reduction` attribute in versions that have one.
+fn combination(cx: &NodeCx<'_, '_>) -> Result<Option<BinaryFn>> {
+    if !cx.has("reduction") {
+        return Ok(None);
+    }
+    match (cx.str("reduction")?.as_str(), cx.def.since >= 18) {
+        ("none", _) => Ok(None),
+        ("add", _) => Ok(Some(BinaryFn::Add)),
+        ("mul", _) => Ok(Some(BinaryFn::Mul)),
+        ("max", true) => Ok(Some(BinaryFn::Max)),
+        ("min", true) => Ok(Some(BinaryFn::Min)),
+        (other, _) => malformed(format!("reduction is `{other}`")),
+    }
+}
+
+fn scatter_elements(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, indices, updates) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let axis = normalize_axis(cx.int("axis")?, cx.b.rank(x))?;
+    let combine = combination(cx)?;
+    Ok(vec![cx.b.emit1(Op::ScatterElements { axis, combine }, &[x, indices, updates])?])
+}
+
+fn scatter_nd(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, indices, updates) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let combine = combination(cx)?;
+    Ok(vec![cx.b.emit1(Op::ScatterNd { combine }, &[x, indices, updates])?])
+}
+
+/// Position `write_indices[batch] + i` of the sequence axis takes update `i`.
+fn tensor_scatter(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (cache, update) = (cx.input(0)?, cx.input(1)?);
+    let rank = cx.b.rank(cache);
+    let axis = normalize_axis(cx.int("axis")?, rank)?;
+    if axis == 0 || cx.b.rank(update) != rank {
+        return malformed(format!("axis {axis} of {} and {}", cx.b.ty(cache), cx.b.ty(update)));
+    }
+    let shape = cx.b.shape(update);
+    let mut index = index_along(cx, shape[axis].clone(), axis, rank)?;
+    if let Some(first) = cx.optional(2) {
+        let mut batch = vec![Dim::ONE; rank];
+        batch[0] = shape[0].clone();
+        let first = cx.b.reshape(first, batch)?;
+        index = cx.b.binary(BinaryFn::Add, index, first)?;
+    }
+    match cx.str("mode")?.as_str() {
+        "linear" => {}
+        "circular" => {
+            let size = cx.b.ty(cache).shape[axis].clone();
+            let size = dim(cx, &size)?;
+            index = cx.b.binary(BinaryFn::Mod, index, size)?;
+        }
+        other => return malformed(format!("mode is `{other}`, neither `linear` nor `circular`")),
+    }
+    let index = cx.b.expand(index, shape)?;
+    Ok(vec![cx.b.emit1(Op::ScatterElements { axis, combine: None }, &[cache, index, update])?])
+}
+
+/// Element `t` of a sequence of length `n` comes from `n - 1 - t` where `t < n`, else from `t`.
+fn reverse_sequence(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, lengths) = (cx.input(0)?, cx.input(1)?);
+    let shape = cx.b.shape(x);
+    let batch = normalize_axis(cx.int("batch_axis")?, shape.len())?;
+    let time = normalize_axis(cx.int("time_axis")?, shape.len())?;
+    if batch == time {
+        return malformed(format!("batch_axis and time_axis are both {time}"));
+    }
+    let mut batches = vec![Dim::ONE; shape.len()];
+    batches[batch] = shape[batch].clone();
+    let lengths = cx.b.reshape(lengths, batches)?;
+    let at = index_along(cx, shape[time].clone(), time, shape.len())?;
+    let within = cx.b.compare(CompareFn::Lt, at, lengths)?;
+    let mirrored = cx.b.binary(BinaryFn::Sub, lengths, at)?;
+    let mirrored = cx.b.binary_scalar(BinaryFn::Sub, mirrored, 1.0)?;
+    let index = cx.b.select(within, mirrored, at)?;
+    let index = cx.b.expand(index, shape)?;
+    Ok(vec![cx.b.emit1(Op::GatherElements { axis: time }, &[x, index])?])
+}
+
+/// Negative indices count from `depth` from opset 11 on; before, they match nothing.
+fn one_hot(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (indices, values) = (cx.input(0)?, cx.input(2)?);
+    let depth = match cx.known_input(1) {
+        Ok(known) if known.len() == 1 => known[0].clone(),
+        Ok(known) => return malformed(format!("depth has {} elements, not 1", known.len())),
+        Err(error) => match const_floats(cx, 1) {
+            Ok(depth) if depth.len() == 1 => Dim::from(depth[0] as i64),
+            _ => return Err(error),
+        },
+    };
+    let axis = normalize_axis(cx.int("axis")?, cx.b.rank(indices) + 1)?;
+    let index = cx.b.cast(indices, DType::I64)?;
+    let index = cx.b.unsqueeze(index, &[axis])?;
+    let index = if cx.def.since >= 11 {
+        let (depth, zero) = (dim(cx, &depth)?, cx.b.scalar(DType::I64, 0.0));
+        let negative = cx.b.compare(CompareFn::Lt, index, zero)?;
+        let wrapped = cx.b.binary(BinaryFn::Add, index, depth)?;
+        cx.b.select(negative, wrapped, index)?
+    } else {
+        index
+    };
+    let rank = cx.b.rank(index);
+    let place = index_along(cx, depth, axis, rank)?;
+    let hot = cx.b.compare(CompareFn::Eq, index, place)?;
+    let mut ends = [values; 2];
+    for (at, end) in ends.iter_mut().enumerate() {
+        *end = cx.b.slice_axis(values, 0, Dim::from(at), Dim::ONE)?;
+        *end = to_scalar(cx, *end)?;
+    }
+    Ok(vec![cx.b.select(hot, ends[1], ends[0])?])
+}
+
+/// The number of elements kept is that of true conditions, so these must be constant.
+fn compress(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let mut x = cx.input(0)?;
+    let condition = cx.b.graph.constant_data(cx.input(1)?).and_then(|tensor| tensor.to_i64s());
+    let Some(condition) = condition else {
+        return unsupported("the condition decides the result's size and is not constant");
+    };
+    let kept: Vec<i64> = (0..condition.len()).filter(|&at| condition[at] != 0).map(|at| at as i64).collect();
+    let axis = match cx.optional_int("axis")? {
+        Some(axis) => normalize_axis(axis, cx.b.rank(x))?,
+        None => {
+            let elements = cx.b.ty(x).elements();
+            x = cx.b.reshape(x, vec![elements])?;
+            0
+        }
+    };
+    if let (Some(size), Some(&last)) = (cx.b.ty(x).shape[axis].as_const(), kept.last())
+        && last >= size
+    {
+        return malformed(format!("condition keeps element {last} of an axis of {size}"));
+    }
+    let kept = cx.b.i64s(&kept);
+    Ok(vec![cx.b.emit1(Op::Gather { axis }, &[x, kept])?])
+}
+
+/// Keeps `column - row >= k` (upper) or `<= k`; the rest is 0.
+fn trilu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let shape = cx.b.shape(x);
+    let [.., rows, columns] = shape.as_slice() else {
+        return malformed(format!("{} is no matrix", cx.b.ty(x)));
+    };
+    let row = index_along(cx, rows.clone(), 0, 2)?;
+    let column = index_along(cx, columns.clone(), 1, 2)?;
+    let diagonal = cx.b.binary(BinaryFn::Sub, column, row)?;
+    let k = match cx.optional(1) {
+        Some(k) => to_scalar(cx, k)?,
+        None => cx.b.scalar(DType::I64, 0.0),
+    };
+    let function = if cx.int("upper")? != 0 { CompareFn::Ge } else { CompareFn::Le };
+    let kept = cx.b.compare(function, diagonal, k)?;
+    let zero = scalar(cx, cx.b.dtype(x), 0.0)?;
+    Ok(vec![cx.b.select(kept, x, zero)?])
+}

@@ -1,0 +1,346 @@
+//! Operators that give the same elements another shape or order.
+
+use super::row::*;
+use crate::graph::dim::product;
+use crate::infer::broadcast_shapes;
+
+#[rustfmt::skip]
+pub const ROWS: &[OpDef] = &[
+    row("Reshape", 1, &[req("data", "T")], &[req("reshaped", "T")], &[CONSUMED, optional("shape", Ints)],
+        &[("T", FLOATS_F16)], reshape, "The same elements under another shape"),
+    row("Reshape", 5, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")], &[],
+        &[("T", ALL), ("tensor(int64)", I64S)], reshape, "The same elements under another shape"),
+    row("Reshape", 13, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")], &[],
+        &[("T", ALL_BF16), ("tensor(int64)", I64S)], reshape, "The same elements under another shape"),
+    row("Reshape", 14, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
+        &[int("allowzero", 0)], &[("T", ALL_BF16), ("tensor(int64)", I64S)], reshape,
+        "The same elements under another shape"),
+    row("Reshape", 19, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
+        &[int("allowzero", 0)], &[("T", ALL_19), ("tensor(int64)", I64S)], reshape,
+        "The same elements under another shape"),
+    row("Reshape", 21, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
+        &[int("allowzero", 0)], &[("T", ALL_21), ("tensor(int64)", I64S)], reshape,
+        "The same elements under another shape"),
+    row("Reshape", 23, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
+        &[int("allowzero", 0)], &[("T", ALL_23), ("tensor(int64)", I64S)], reshape,
+        "The same elements under another shape"),
+    row("Reshape", 24, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
+        &[int("allowzero", 0)], &[("T", ALL_24), ("tensor(int64)", I64S)], reshape,
+        "The same elements under another shape"),
+    row("Reshape", 25, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
+        &[int("allowzero", 0)], &[("T", ALL_25), ("tensor(int64)", I64S)], reshape,
+        "The same elements under another shape"),
+    row("Flatten", 1, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", FLOATS_F16)],
+        flatten, "A matrix of the axes before and from an axis"),
+    row("Flatten", 9, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL)],
+        flatten, "A matrix of the axes before and from an axis"),
+    row("Flatten", 11, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL)],
+        flatten, "A matrix of the axes before and from an axis"),
+    row("Flatten", 13, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_BF16)],
+        flatten, "A matrix of the axes before and from an axis"),
+    row("Flatten", 21, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_21)],
+        flatten, "A matrix of the axes before and from an axis"),
+    row("Flatten", 23, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_23)],
+        flatten, "A matrix of the axes before and from an axis"),
+    row("Flatten", 24, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_24)],
+        flatten, "A matrix of the axes before and from an axis"),
+    row("Flatten", 25, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_25)],
+        flatten, "A matrix of the axes before and from an axis"),
+    row("Squeeze", 1, &[req("data", "T")], &[req("squeezed", "T")], &[optional("axes", Ints)],
+        &[("T", ALL)], squeeze, "Axes of size 1 removed"),
+    row("Squeeze", 11, &[req("data", "T")], &[req("squeezed", "T")], &[optional("axes", Ints)],
+        &[("T", ALL)], squeeze, "Axes of size 1 removed"),
+    row("Squeeze", 13, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
+        &[("T", ALL_BF16), ("tensor(int64)", I64S)], squeeze, "Axes of size 1 removed"),
+    row("Squeeze", 21, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
+        &[("T", ALL_21), ("tensor(int64)", I64S)], squeeze, "Axes of size 1 removed"),
+    row("Squeeze", 23, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
+        &[("T", ALL_23), ("tensor(int64)", I64S)], squeeze, "Axes of size 1 removed"),
+    row("Squeeze", 24, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
+        &[("T", ALL_24), ("tensor(int64)", I64S)], squeeze, "Axes of size 1 removed"),
+    row("Squeeze", 25, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
+        &[("T", ALL_25), ("tensor(int64)", I64S)], squeeze, "Axes of size 1 removed"),
+    row("Unsqueeze", 1, &[req("data", "T")], &[req("expanded", "T")], &[required("axes", Ints)],
+        &[("T", ALL)], unsqueeze, "Axes of size 1 inserted"),
+    row("Unsqueeze", 11, &[req("data", "T")], &[req("expanded", "T")], &[required("axes", Ints)],
+        &[("T", ALL)], unsqueeze, "Axes of size 1 inserted"),
+    row("Unsqueeze", 13, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
+        &[("T", ALL_BF16), ("tensor(int64)", I64S)], unsqueeze, "Axes of size 1 inserted"),
+    row("Unsqueeze", 21, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
+        &[("T", ALL_21), ("tensor(int64)", I64S)], unsqueeze, "Axes of size 1 inserted"),
+    row("Unsqueeze", 23, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
+        &[("T", ALL_23), ("tensor(int64)", I64S)], unsqueeze, "Axes of size 1 inserted"),
+    row("Unsqueeze", 24, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
+        &[("T", ALL_24), ("tensor(int64)", I64S)], unsqueeze, "Axes of size 1 inserted"),
+    row("Unsqueeze", 25, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
+        &[("T", ALL_25), ("tensor(int64)", I64S)], unsqueeze, "Axes of size 1 inserted"),
+    row("Transpose", 1, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
+        &[("T", ALL)], transpose, "Axes permuted"),
+    row("Transpose", 13, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
+        &[("T", ALL_BF16)], transpose, "Axes permuted"),
+    row("Transpose", 21, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
+        &[("T", ALL_21)], transpose, "Axes permuted"),
+    row("Transpose", 23, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
+        &[("T", ALL_23)], transpose, "Axes permuted"),
+    row("Transpose", 24, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
+        &[("T", ALL_24)], transpose, "Axes permuted"),
+    row("Transpose", 25, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
+        &[("T", ALL_25)], transpose, "Axes permuted"),
+    row("Concat", 1, &[var("inputs", "T")], &[req("concat_result", "T")], &[optional("axis", Int)],
+        &[("T", FLOATS_F16)], concat, "Inputs joined along an axis"),
+    row("Concat", 4, &[var("inputs", "T")], &[req("concat_result", "T")], &[required("axis", Int)],
+        &[("T", ALL)], concat, "Inputs joined along an axis"),
+    row("Concat", 11, &[var("inputs", "T")], &[req("concat_result", "T")], &[required("axis", Int)],
+        &[("T", ALL)], concat, "Inputs joined along an axis"),
+    row("Concat", 13, &[var("inputs", "T")], &[req("concat_result", "T")], &[required("axis", Int)],
+        &[("T", ALL_BF16)], concat, "Inputs joined along an axis"),
+    row("Split", 1, &[req("input", "T"), opt("split", "T")], &[var("outputs...", "T")],
+        &[optional("axis", Int), optional("split", Ints)], &[("T", FLOATS_F16)], split,
+        "Parts along an axis"),
+    row("Split", 2, &[req("input", "T")], &[var("outputs", "T")], &[int("axis", 0), optional("split", Ints)],
+        &[("T", ALL)], split, "Parts along an axis"),
+    row("Split", 11, &[req("input", "T")], &[var("outputs", "T")],
+        &[int("axis", 0), optional("split", Ints)], &[("T", ALL)], split, "Parts along an axis"),
+    row("Split", 13, &[req("input", "T"), opt("split", "tensor(int64)")], &[var("outputs", "T")],
+        &[int("axis", 0)], &[("T", ALL_BF16), ("tensor(int64)", I64S)], split, "Parts along an axis"),
+    row("Split", 18, &[req("input", "T"), opt("split", "tensor(int64)")], &[var("outputs", "T")],
+        &[int("axis", 0), optional("num_outputs", Int)], &[("T", ALL_BF16), ("tensor(int64)", I64S)], split,
+        "Parts along an axis"),
+    row("Expand", 8, &[req("input", "T"), req("shape", "tensor(int64)")], &[req("output", "T")], &[],
+        &[("T", ALL), ("tensor(int64)", I64S)], expand, "Broadcast to a shape"),
+    row("Expand", 13, &[req("input", "T"), req("shape", "tensor(int64)")], &[req("output", "T")], &[],
+        &[("T", ALL_BF16), ("tensor(int64)", I64S)], expand, "Broadcast to a shape"),
+    row("Tile", 1, &[req("input", "T"), req("tiles", "T"), req("axis", "T")], &[req("output", "T")], &[],
+        &[("T", FLOATS_F16), ("T1", I64S)], tile_axis, "Repeated along axes"),
+    row("Tile", 6, &[req("input", "T"), req("repeats", "T1")], &[req("output", "T")], &[],
+        &[("T", ALL), ("T1", I64S)], tile, "Repeated along axes"),
+    row("Tile", 13, &[req("input", "T"), req("repeats", "T1")], &[req("output", "T")], &[],
+        &[("T", ALL_BF16), ("T1", I64S)], tile, "Repeated along axes"),
+];
+
+/// The shape that a Reshape asks for: 0 copies a dim of the input (unless `allow_zero`), -1 takes what
+/// remains. Copied dims cancel on both sides, so they may be symbolic or 0.
+fn resolve_shape(from: &[Dim], wanted: &[Dim], allow_zero: bool) -> Result<Vec<Dim>> {
+    let minus_one = Dim::from(-1i64);
+    let mut shape = wanted.to_vec();
+    let mut left: Vec<Option<&Dim>> = from.iter().map(Some).collect();
+    let mut explicit = Dim::ONE;
+    let mut free = None;
+    for (axis, size) in wanted.iter().enumerate() {
+        if *size == Dim::ZERO && !allow_zero {
+            match left.get_mut(axis).and_then(Option::take) {
+                Some(dim) => shape[axis] = dim.clone(),
+                None => return malformed(format!("shape {wanted:?} copies axis {axis} of {from:?}")),
+            }
+        } else if *size == minus_one {
+            if free.replace(axis).is_some() {
+                return malformed(format!("shape {wanted:?} has more than one -1"));
+            }
+        } else if size.as_const().is_some_and(|value| value < 0) {
+            return malformed(format!("shape {wanted:?} has a negative size"));
+        } else {
+            explicit = explicit * size.clone();
+        }
+    }
+    if let Some(axis) = free {
+        let rest = product(&left.into_iter().flatten().cloned().collect::<Vec<_>>());
+        let whole = match (rest.as_const(), explicit.as_const()) {
+            (Some(rest), Some(explicit)) => explicit != 0 && rest % explicit == 0,
+            _ => true,
+        };
+        match rest.floor_div(&explicit).filter(|_| whole) {
+            Some(size) => shape[axis] = size,
+            None => return malformed(format!("shape {from:?} does not fit into {wanted:?}")),
+        }
+    }
+    Ok(shape)
+}
+
+/// Where only run-time data tells the shape, a constant shape that the model declares for the output
+/// serves, if it has as many elements as the input.
+fn reshape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let from = cx.b.shape(x);
+    let wanted = if cx.has("shape") {
+        Ok(cx.ints("shape")?.unwrap_or_default().into_iter().map(Dim::from).collect())
+    } else {
+        cx.known_input(1)
+    };
+    let shape = match wanted {
+        Ok(wanted) => {
+            let allow_zero = cx.has("allowzero") && cx.int("allowzero")? != 0;
+            resolve_shape(&from, &wanted, allow_zero)?
+        }
+        Err(error) => match cx.declared.first().and_then(Option::as_ref) {
+            Some(ty) if ty.static_shape().is_some() && product(&ty.shape) == product(&from) => {
+                ty.shape.clone()
+            }
+            _ => return Err(error),
+        },
+    };
+    Ok(vec![cx.b.reshape(x, shape)?])
+}
+
+fn flatten(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let shape = cx.b.shape(x);
+    let axis = match cx.int("axis")? {
+        axis if axis == shape.len() as i64 => shape.len(),
+        axis => normalize_axis(axis, shape.len())?,
+    };
+    let matrix = vec![product(&shape[..axis]), product(&shape[axis..])];
+    Ok(vec![cx.b.reshape(x, matrix)?])
+}
+
+/// Without axes, those of size 1 go. A symbolic dim might be 1 at run time, which would change the rank:
+/// it stays only where the model declares a result of that rank.
+fn squeeze(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let shape = cx.b.shape(x);
+    let axes = match axes(cx, 1)? {
+        Some(axes) => normalize_axes(&axes, shape.len())?,
+        None => {
+            let ones: Vec<usize> = (0..shape.len()).filter(|&axis| shape[axis] == Dim::ONE).collect();
+            let declared = cx.declared.first().and_then(Option::as_ref).map(|ty| ty.rank());
+            if shape.iter().any(|dim| !dim.is_const()) && declared != Some(shape.len() - ones.len()) {
+                return unsupported(format!(
+                    "squeeze of shape {shape:?} without axes: a symbolic dim may be 1"
+                ));
+            }
+            ones
+        }
+    };
+    Ok(vec![cx.b.squeeze(x, &axes)?])
+}
+
+fn unsqueeze(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let Some(axes) = axes(cx, 1)? else { return malformed("axes are missing") };
+    let axes = normalize_axes(&axes, cx.b.rank(x) + axes.len())?;
+    Ok(vec![cx.b.unsqueeze(x, &axes)?])
+}
+
+fn transpose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let rank = cx.b.rank(x);
+    let perm = match cx.ints("perm")? {
+        Some(perm) if perm.len() == rank => {
+            perm.iter().map(|&axis| normalize_axis(axis, rank)).collect::<Result<Vec<_>>>()?
+        }
+        Some(perm) => return malformed(format!("perm {perm:?} of {}", cx.b.ty(x))),
+        None => (0..rank).rev().collect(),
+    };
+    Ok(vec![cx.b.transpose(x, &perm)?])
+}
+
+fn concat(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let inputs = cx.all_inputs()?;
+    let Some(&first) = inputs.first() else { return malformed("no input") };
+    let axis = normalize_axis(cx.int("axis")?, cx.b.rank(first))?;
+    Ok(vec![cx.b.concat(&inputs, axis)?])
+}
+
+/// Sizes of the parts: given as attribute or input, or equal. From opset 18 on `num_outputs` allows a
+/// smaller last part; before, as many parts as the node names must divide the axis.
+fn split_sizes(cx: &NodeCx<'_, '_>, size: &Dim) -> Result<Vec<Dim>> {
+    if cx.has("split")
+        && let Some(sizes) = cx.ints("split")?
+    {
+        return Ok(sizes.into_iter().map(Dim::from).collect());
+    }
+    if cx.optional(1).is_some() {
+        return cx.known_input(1);
+    }
+    let uneven = cx.has("num_outputs");
+    let count = if uneven { cx.optional_int("num_outputs")? } else { Some(cx.outputs as i64) };
+    // The limit is that of the outputs a node could name.
+    let Some(count) = count.filter(|&count| count > 0 && count as usize <= cx.outputs.max(1)) else {
+        return malformed(format!("split into {count:?} parts by a node with {} outputs", cx.outputs));
+    };
+    let parts = Dim::from(count);
+    if !uneven && size.as_const().is_some_and(|size| size % count != 0) {
+        return malformed(format!("an axis of {size} does not split into {count} equal parts"));
+    }
+    let chunk = if uneven { size.ceil_div(&parts) } else { size.floor_div(&parts) };
+    let chunk = chunk.expect("the count is not zero");
+    if size.exact_div(&parts).is_some() || !uneven {
+        return Ok(vec![chunk; count as usize]);
+    }
+    let bound = |at: i64| (chunk.clone() * Dim::from(at)).min_dim(size);
+    Ok((0..count).map(|at| bound(at + 1) - bound(at)).collect())
+}
+
+fn split(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let axis = match cx.optional_int("axis")? {
+        Some(axis) => normalize_axis(axis, cx.b.rank(x))?,
+        None => normalize_axis(0, cx.b.rank(x))?,
+    };
+    let size = cx.b.ty(x).shape[axis].clone();
+    let sizes = split_sizes(cx, &size)?;
+    let total = sizes.iter().fold(Dim::ZERO, |sum, size| sum + size.clone());
+    if sizes.len() < cx.outputs || (total != size && total.is_const() && size.is_const()) {
+        return malformed(format!(
+            "split of an axis of {size} into {sizes:?} by a node with {} outputs",
+            cx.outputs
+        ));
+    }
+    let mut start = Dim::ZERO;
+    let mut parts = Vec::with_capacity(sizes.len());
+    for size in sizes {
+        if size.as_const().is_some_and(|size| size < 0) {
+            return malformed(format!("a part of size {size}"));
+        }
+        parts.push(cx.b.slice_axis(x, axis, start.clone(), size.clone())?);
+        start = start + size;
+    }
+    Ok(parts)
+}
+
+/// Both the input and the wanted shape broadcast.
+fn expand(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let wanted = cx.known_input(1)?;
+    if wanted.iter().any(|dim| dim.as_const().is_some_and(|size| size < 0)) {
+        return malformed(format!("shape {wanted:?} has a negative size"));
+    }
+    let shape = broadcast_shapes(&[&cx.b.shape(x), &wanted])?;
+    Ok(vec![cx.b.expand(x, shape)?])
+}
+
+fn tile(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let repeats = cx.known_input(1)?;
+    tile_by(cx, x, &repeats)
+}
+
+/// Opset 1: `tiles` copies along one `axis`.
+fn tile_axis(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let count = known_scalar(cx, 1)?;
+    let Some(axis) = known_scalar(cx, 2)?.as_const() else { return unsupported("a symbolic axis") };
+    let mut repeats = vec![Dim::ONE; cx.b.rank(x)];
+    repeats[normalize_axis(axis, cx.b.rank(x))?] = count;
+    tile_by(cx, x, &repeats)
+}
+
+/// Each repeated axis gains an axis before it, which broadcasts and is merged into it.
+fn tile_by(cx: &mut NodeCx<'_, '_>, x: ValueId, repeats: &[Dim]) -> Result<Vec<ValueId>> {
+    let shape = cx.b.shape(x);
+    if repeats.len() != shape.len() || repeats.iter().any(|r| r.as_const().is_some_and(|count| count < 0)) {
+        return malformed(format!("repeats {repeats:?} of shape {shape:?}"));
+    }
+    let (mut split, mut wide, mut merged) = (vec![], vec![], vec![]);
+    for (size, count) in shape.iter().zip(repeats) {
+        if *count != Dim::ONE {
+            split.push(Dim::ONE);
+            wide.push(count.clone());
+        }
+        split.push(size.clone());
+        wide.push(size.clone());
+        merged.push(size.clone() * count.clone());
+    }
+    let y = cx.b.reshape(x, split)?;
+    let y = cx.b.expand(y, wide)?;
+    Ok(vec![cx.b.reshape(y, merged)?])
+}

@@ -1,0 +1,294 @@
+//! Reductions over axes, extreme indices, and running combinations.
+
+use super::row::*;
+use crate::graph::Op;
+
+#[rustfmt::skip]
+pub const ROWS: &[OpDef] = &[
+    row("ReduceSum", 1, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], |cx| reduce(cx, Norm::Sum),
+        "Sum over axes"),
+    row("ReduceSum", 11, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], |cx| reduce(cx, Norm::Sum),
+        "Sum over axes"),
+    row("ReduceSum", 13, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
+        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE), ("tensor(int64)", I64S)],
+        |cx| reduce(cx, Norm::Sum), "Sum over axes"),
+    row("ReduceMean", 1, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], |cx| reduce(cx, Norm::Mean),
+        "Mean over axes"),
+    row("ReduceMean", 11, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], |cx| reduce(cx, Norm::Mean),
+        "Mean over axes"),
+    row("ReduceMean", 13, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE)], |cx| reduce(cx, Norm::Mean),
+        "Mean over axes"),
+    row("ReduceMean", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
+        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE), ("tensor(int64)", I64S)],
+        |cx| reduce(cx, Norm::Mean), "Mean over axes"),
+    row("ReduceProd", 1, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], |cx| reduce(cx, Norm::Prod),
+        "Product over axes"),
+    row("ReduceProd", 11, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], |cx| reduce(cx, Norm::Prod),
+        "Product over axes"),
+    row("ReduceProd", 13, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE)], |cx| reduce(cx, Norm::Prod),
+        "Product over axes"),
+    row("ReduceProd", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
+        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE), ("tensor(int64)", I64S)],
+        |cx| reduce(cx, Norm::Prod), "Product over axes"),
+    row("ReduceMax", 1, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], |cx| reduce(cx, Norm::Max),
+        "Maximum over axes"),
+    row("ReduceMax", 11, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], |cx| reduce(cx, Norm::Max),
+        "Maximum over axes"),
+    row("ReduceMax", 12, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_I8_NO_BF16)], |cx| reduce(cx, Norm::Max),
+        "Maximum over axes"),
+    row("ReduceMax", 13, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_I8)], |cx| reduce(cx, Norm::Max),
+        "Maximum over axes"),
+    row("ReduceMax", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
+        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE_I8), ("tensor(int64)", I64S)],
+        |cx| reduce(cx, Norm::Max), "Maximum over axes"),
+    row("ReduceMax", 20, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
+        &[int("keepdims", 1), int("noop_with_empty_axes", 0)],
+        &[("T", WIDE_I8_BOOL), ("tensor(int64)", I64S)], |cx| reduce(cx, Norm::Max), "Maximum over axes"),
+    row("ReduceMin", 1, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], |cx| reduce(cx, Norm::Min),
+        "Minimum over axes"),
+    row("ReduceMin", 11, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], |cx| reduce(cx, Norm::Min),
+        "Minimum over axes"),
+    row("ReduceMin", 12, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_I8_NO_BF16)], |cx| reduce(cx, Norm::Min),
+        "Minimum over axes"),
+    row("ReduceMin", 13, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_I8)], |cx| reduce(cx, Norm::Min),
+        "Minimum over axes"),
+    row("ReduceMin", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
+        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE_I8), ("tensor(int64)", I64S)],
+        |cx| reduce(cx, Norm::Min), "Minimum over axes"),
+    row("ReduceMin", 20, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
+        &[int("keepdims", 1), int("noop_with_empty_axes", 0)],
+        &[("T", WIDE_I8_BOOL), ("tensor(int64)", I64S)], |cx| reduce(cx, Norm::Min), "Minimum over axes"),
+    row("ReduceL1", 1, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], |cx| reduce(cx, Norm::L1),
+        "Sum of absolute values over axes"),
+    row("ReduceL1", 11, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], |cx| reduce(cx, Norm::L1),
+        "Sum of absolute values over axes"),
+    row("ReduceL1", 13, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE)], |cx| reduce(cx, Norm::L1),
+        "Sum of absolute values over axes"),
+    row("ReduceL1", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
+        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE), ("tensor(int64)", I64S)],
+        |cx| reduce(cx, Norm::L1), "Sum of absolute values over axes"),
+    row("ReduceL2", 1, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], |cx| reduce(cx, Norm::L2),
+        "Root of the sum of squares over axes"),
+    row("ReduceL2", 11, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], |cx| reduce(cx, Norm::L2),
+        "Root of the sum of squares over axes"),
+    row("ReduceL2", 13, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE)], |cx| reduce(cx, Norm::L2),
+        "Root of the sum of squares over axes"),
+    row("ReduceL2", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
+        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE), ("tensor(int64)", I64S)],
+        |cx| reduce(cx, Norm::L2), "Root of the sum of squares over axes"),
+    row("ReduceLogSum", 1, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], |cx| reduce(cx, Norm::LogSum),
+        "Logarithm of the sum over axes"),
+    row("ReduceLogSum", 11, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)], |cx| reduce(cx, Norm::LogSum),
+        "Logarithm of the sum over axes"),
+    row("ReduceLogSum", 13, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE)], |cx| reduce(cx, Norm::LogSum),
+        "Logarithm of the sum over axes"),
+    row("ReduceLogSum", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
+        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE), ("tensor(int64)", I64S)],
+        |cx| reduce(cx, Norm::LogSum), "Logarithm of the sum over axes"),
+    row("ReduceLogSum", 28, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
+        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", FLOATS), ("tensor(int64)", I64S)],
+        |cx| reduce(cx, Norm::LogSum), "Logarithm of the sum over axes"),
+    row("ReduceLogSumExp", 1, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
+        |cx| reduce(cx, Norm::LogSumExp), "Logarithm of the sum of exponentials over axes"),
+    row("ReduceLogSumExp", 11, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
+        |cx| reduce(cx, Norm::LogSumExp), "Logarithm of the sum of exponentials over axes"),
+    row("ReduceLogSumExp", 13, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE)], |cx| reduce(cx, Norm::LogSumExp),
+        "Logarithm of the sum of exponentials over axes"),
+    row("ReduceLogSumExp", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
+        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE), ("tensor(int64)", I64S)],
+        |cx| reduce(cx, Norm::LogSumExp), "Logarithm of the sum of exponentials over axes"),
+    row("ReduceLogSumExp", 28, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
+        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", FLOATS), ("tensor(int64)", I64S)],
+        |cx| reduce(cx, Norm::LogSumExp), "Logarithm of the sum of exponentials over axes"),
+    row("ReduceSumSquare", 1, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
+        |cx| reduce(cx, Norm::SumSquare), "Sum of squares over axes"),
+    row("ReduceSumSquare", 11, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE_NO_BF16)],
+        |cx| reduce(cx, Norm::SumSquare), "Sum of squares over axes"),
+    row("ReduceSumSquare", 13, &[req("data", "T")], &[req("reduced", "T")],
+        &[optional("axes", Ints), int("keepdims", 1)], &[("T", WIDE)], |cx| reduce(cx, Norm::SumSquare),
+        "Sum of squares over axes"),
+    row("ReduceSumSquare", 18, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("reduced", "T")],
+        &[int("keepdims", 1), int("noop_with_empty_axes", 0)], &[("T", WIDE), ("tensor(int64)", I64S)],
+        |cx| reduce(cx, Norm::SumSquare), "Sum of squares over axes"),
+    row("ArgMax", 1, &[req("data", "T")], &[req("reduced", "tensor(int64)")],
+        &[int("axis", 0), int("keepdims", 1)], &[("T", NUMERIC_NO_BF16), ("tensor(int64)", I64S)],
+        |cx| arg_reduce(cx, true), "Index of the largest element along an axis"),
+    row("ArgMax", 11, &[req("data", "T")], &[req("reduced", "tensor(int64)")],
+        &[int("axis", 0), int("keepdims", 1)], &[("T", NUMERIC_NO_BF16), ("tensor(int64)", I64S)],
+        |cx| arg_reduce(cx, true), "Index of the largest element along an axis"),
+    row("ArgMax", 12, &[req("data", "T")], &[req("reduced", "tensor(int64)")],
+        &[int("axis", 0), int("keepdims", 1), int("select_last_index", 0)],
+        &[("T", NUMERIC_NO_BF16), ("tensor(int64)", I64S)], |cx| arg_reduce(cx, true),
+        "Index of the largest element along an axis"),
+    row("ArgMax", 13, &[req("data", "T")], &[req("reduced", "tensor(int64)")],
+        &[int("axis", 0), int("keepdims", 1), int("select_last_index", 0)],
+        &[("T", NUMERIC), ("tensor(int64)", I64S)], |cx| arg_reduce(cx, true),
+        "Index of the largest element along an axis"),
+    row("ArgMin", 1, &[req("data", "T")], &[req("reduced", "tensor(int64)")],
+        &[int("axis", 0), int("keepdims", 1)], &[("T", NUMERIC_NO_BF16), ("tensor(int64)", I64S)],
+        |cx| arg_reduce(cx, false), "Index of the smallest element along an axis"),
+    row("ArgMin", 11, &[req("data", "T")], &[req("reduced", "tensor(int64)")],
+        &[int("axis", 0), int("keepdims", 1)], &[("T", NUMERIC_NO_BF16), ("tensor(int64)", I64S)],
+        |cx| arg_reduce(cx, false), "Index of the smallest element along an axis"),
+    row("ArgMin", 12, &[req("data", "T")], &[req("reduced", "tensor(int64)")],
+        &[int("axis", 0), int("keepdims", 1), int("select_last_index", 0)],
+        &[("T", NUMERIC_NO_BF16), ("tensor(int64)", I64S)], |cx| arg_reduce(cx, false),
+        "Index of the smallest element along an axis"),
+    row("ArgMin", 13, &[req("data", "T")], &[req("reduced", "tensor(int64)")],
+        &[int("axis", 0), int("keepdims", 1), int("select_last_index", 0)],
+        &[("T", NUMERIC), ("tensor(int64)", I64S)], |cx| arg_reduce(cx, false),
+        "Index of the smallest element along an axis"),
+    row("CumSum", 11, &[req("x", "T"), req("axis", "T2")], &[req("y", "T")],
+        &[int("exclusive", 0), int("reverse", 0)], &[("T", WIDE_NO_16_BIT), ("T2", INDICES)],
+        |cx| cumulate(cx, ReduceFn::Sum), "Running sum along an axis"),
+    row("CumSum", 14, &[req("x", "T"), req("axis", "T2")], &[req("y", "T")],
+        &[int("exclusive", 0), int("reverse", 0)], &[("T", WIDE), ("T2", INDICES)],
+        |cx| cumulate(cx, ReduceFn::Sum), "Running sum along an axis"),
+    row("CumProd", 26, &[req("x", "T"), req("axis", "T2")], &[req("y", "T")],
+        &[int("exclusive", 0), int("reverse", 0)], &[("T", WIDE), ("T2", INDICES)],
+        |cx| cumulate(cx, ReduceFn::Prod), "Running product along an axis"),
+];
+
+/// What a `Reduce*` operator computes of the elements it joins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Norm {
+    Sum,
+    Mean,
+    Prod,
+    Max,
+    Min,
+    L1,
+    L2,
+    LogSum,
+    LogSumExp,
+    SumSquare,
+}
+
+/// With no axes given, all are reduced; with `noop_with_empty_axes` none is, and only the elementwise
+/// part of the operator remains.
+fn reduce(cx: &mut NodeCx<'_, '_>, norm: Norm) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let rank = cx.b.rank(x);
+    let given = axes(cx, 1)?.unwrap_or_default();
+    let keeps_all = cx.has("noop_with_empty_axes") && cx.int("noop_with_empty_axes")? != 0;
+    let axes = match (given.is_empty(), keeps_all) {
+        (false, _) => normalize_axes(&given, rank)?,
+        (true, true) => vec![],
+        (true, false) => (0..rank).collect(),
+    };
+    let dtype = cx.b.dtype(x);
+    // Sums of 16-bit floats would overflow or lose the small terms before the last step; logarithms and
+    // roots of integers are taken of floats.
+    let work = match norm {
+        Norm::Sum | Norm::Prod | Norm::Max | Norm::Min | Norm::L1 | Norm::SumSquare if dtype.is_int() => {
+            dtype
+        }
+        Norm::Mean if dtype.is_int() => dtype,
+        Norm::Max | Norm::Min => dtype,
+        _ if dtype.is_int() => DType::F64,
+        _ if matches!(dtype, DType::F16 | DType::BF16) => DType::F32,
+        _ => dtype,
+    };
+    let wide = cx.b.cast(x, work)?;
+    let y = reduce_axes(cx, norm, wide, &axes)?;
+    let y = cx.b.cast(y, dtype)?;
+    match cx.int("keepdims")? {
+        0 => Ok(vec![cx.b.squeeze(y, &axes)?]),
+        _ => Ok(vec![y]),
+    }
+}
+
+fn reduce_axes(cx: &mut NodeCx<'_, '_>, norm: Norm, x: ValueId, axes: &[usize]) -> Result<ValueId> {
+    let is_bool = cx.b.dtype(x) == DType::Bool;
+    match norm {
+        Norm::Sum => cx.b.reduce(ReduceFn::Sum, x, axes),
+        Norm::Prod => cx.b.reduce(ReduceFn::Prod, x, axes),
+        Norm::Max => cx.b.reduce(if is_bool { ReduceFn::Or } else { ReduceFn::Max }, x, axes),
+        Norm::Min => cx.b.reduce(if is_bool { ReduceFn::And } else { ReduceFn::Min }, x, axes),
+        Norm::Mean if axes.is_empty() => Ok(x),
+        Norm::Mean => cx.b.mean(x, axes),
+        Norm::L1 => {
+            let magnitude = cx.b.unary(UnaryFn::Abs, x)?;
+            cx.b.reduce(ReduceFn::Sum, magnitude, axes)
+        }
+        Norm::L2 | Norm::SumSquare => {
+            let square = cx.b.binary(BinaryFn::Mul, x, x)?;
+            let sum = cx.b.reduce(ReduceFn::Sum, square, axes)?;
+            if norm == Norm::L2 { cx.b.unary(UnaryFn::Sqrt, sum) } else { Ok(sum) }
+        }
+        Norm::LogSum => {
+            let sum = cx.b.reduce(ReduceFn::Sum, x, axes)?;
+            cx.b.unary(UnaryFn::Log, sum)
+        }
+        Norm::LogSumExp => log_sum_exp(cx, x, axes),
+    }
+}
+
+/// `log(sum(exp(x - max))) + max`, which overflows only where the result does. An infinite maximum is
+/// not subtracted: the sum is 0 or infinite without it.
+fn log_sum_exp(cx: &mut NodeCx<'_, '_>, x: ValueId, axes: &[usize]) -> Result<ValueId> {
+    let max = cx.b.reduce(ReduceFn::Max, x, axes)?;
+    let (low, high) = (cx.b.unary(UnaryFn::IsNegInf, max)?, cx.b.unary(UnaryFn::IsPosInf, max)?);
+    let infinite = cx.b.binary(BinaryFn::Or, low, high)?;
+    let zero = cx.b.scalar(cx.b.dtype(x), 0.0);
+    let shift = cx.b.select(infinite, zero, max)?;
+    let shifted = cx.b.binary(BinaryFn::Sub, x, shift)?;
+    let powers = cx.b.unary(UnaryFn::Exp, shifted)?;
+    let sum = cx.b.reduce(ReduceFn::Sum, powers, axes)?;
+    let log = cx.b.unary(UnaryFn::Log, sum)?;
+    cx.b.binary(BinaryFn::Add, log, shift)
+}
+
+fn arg_reduce(cx: &mut NodeCx<'_, '_>, max: bool) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let axis = normalize_axis(cx.int("axis")?, cx.b.rank(x))?;
+    if cx.b.ty(x).shape[axis] == Dim::ZERO {
+        return malformed(format!("axis {axis} of {} has no extreme element", cx.b.ty(x)));
+    }
+    let last = cx.has("select_last_index") && cx.int("select_last_index")? != 0;
+    let index = cx.b.emit1(Op::ArgReduce { max, axis, last }, &[x])?;
+    match cx.int("keepdims")? {
+        0 => Ok(vec![cx.b.squeeze(index, &[axis])?]),
+        _ => Ok(vec![index]),
+    }
+}
+
+fn cumulate(cx: &mut NodeCx<'_, '_>, op: ReduceFn) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let axis = match cx.const_input(1)?.as_slice() {
+        [axis] => normalize_axis(*axis, cx.b.rank(x))?,
+        many => return malformed(format!("axis has {} elements, not 1", many.len())),
+    };
+    let (exclusive, reverse) = (cx.int("exclusive")? != 0, cx.int("reverse")? != 0);
+    Ok(vec![cx.b.emit1(Op::Cumulate { op, axis, exclusive, reverse }, &[x])?])
+}

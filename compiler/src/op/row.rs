@@ -1,0 +1,163 @@
+//! What family files share: constructors that keep rows of the table short, and small steps that many
+//! lowerings take.
+
+pub use super::AttrKind::*;
+pub use super::sets::*;
+pub use super::types::*;
+pub use super::{AttrDef, NodeCx, OpDef, Param, normalize_axes, normalize_axis, opt, req, var};
+use super::{AttrDefault, AttrKind, LowerFn};
+pub use crate::error::{Error, Result, Stage};
+pub use crate::graph::{DType, Dim, ValueId};
+pub use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
+
+/// A row of the default domain. Where the schema names a type instead of a variable (`tensor(int64)`),
+/// that text is the variable's name.
+pub const fn row(
+    name: &'static str,
+    since: u32,
+    inputs: &'static [Param],
+    outputs: &'static [Param],
+    attributes: &'static [AttrDef],
+    types: &'static [(&'static str, &'static [DType])],
+    lower: LowerFn,
+    doc: &'static str,
+) -> OpDef {
+    OpDef { domain: "", name, since, inputs, outputs, attributes, types, lower, doc }
+}
+
+pub const fn required(name: &'static str, kind: AttrKind) -> AttrDef {
+    AttrDef { name, default: AttrDefault::Required(kind) }
+}
+
+pub const fn optional(name: &'static str, kind: AttrKind) -> AttrDef {
+    AttrDef { name, default: AttrDefault::Optional(kind) }
+}
+
+pub const fn int(name: &'static str, default: i64) -> AttrDef {
+    AttrDef { name, default: AttrDefault::Int(default) }
+}
+
+pub const fn float(name: &'static str, default: f32) -> AttrDef {
+    AttrDef { name, default: AttrDefault::Float(default) }
+}
+
+pub const fn string(name: &'static str, default: &'static str) -> AttrDef {
+    AttrDef { name, default: AttrDefault::Str(default) }
+}
+
+/// An attribute of the first opset that hinted at in-place execution; it means nothing here.
+pub const CONSUMED: AttrDef = optional("consumed_inputs", AttrKind::Ints);
+
+pub fn malformed<T>(message: impl Into<String>) -> Result<T> {
+    Err(Error::malformed(Stage::Infer, message))
+}
+
+pub fn unsupported<T>(message: impl Into<String>) -> Result<T> {
+    Err(Error::unsupported(Stage::Infer, message))
+}
+
+/// `function` of the first input.
+pub fn unary(cx: &mut NodeCx<'_, '_>, function: UnaryFn) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    Ok(vec![cx.b.unary(function, x)?])
+}
+
+/// `function` of the first two inputs, broadcast against each other.
+pub fn binary(cx: &mut NodeCx<'_, '_>, function: BinaryFn) -> Result<Vec<ValueId>> {
+    let (a, b) = (cx.input(0)?, cx.input(1)?);
+    Ok(vec![cx.b.binary(function, a, b)?])
+}
+
+/// [`binary`] as before opset 7: the second input broadcasts only where `broadcast` asks, from `axis` on.
+pub fn legacy(cx: &mut NodeCx<'_, '_>, function: BinaryFn) -> Result<Vec<ValueId>> {
+    let (a, b) = legacy_operands(cx)?;
+    Ok(vec![cx.b.binary(function, a, b)?])
+}
+
+/// The operands of a binary operator before opset 7, ready for NumPy broadcasting: `b`'s axes match the
+/// axes of `a` from `axis` on, or its last ones.
+pub fn legacy_operands(cx: &mut NodeCx<'_, '_>) -> Result<(ValueId, ValueId)> {
+    let (a, b) = (cx.input(0)?, cx.input(1)?);
+    let (left, right) = (cx.b.shape(a), cx.b.shape(b));
+    if cx.int("broadcast")? == 0 {
+        return match left.len() == right.len() {
+            true => Ok((a, b)),
+            false => malformed(format!("shapes {left:?} and {right:?} differ, and broadcast is 0")),
+        };
+    }
+    if right.len() > left.len() {
+        return malformed(format!("shape {right:?} does not broadcast to {left:?}"));
+    }
+    let axis = match cx.optional_int("axis")? {
+        Some(axis) if !right.is_empty() => normalize_axis(axis, left.len())?,
+        _ => left.len() - right.len(),
+    };
+    let Some(tail) = left.len().checked_sub(axis + right.len()) else {
+        return malformed(format!("shape {right:?} from axis {axis} on is outside {left:?}"));
+    };
+    let mut shape = right;
+    shape.extend(std::iter::repeat_n(Dim::ONE, tail));
+    Ok((a, cx.b.reshape(b, shape)?))
+}
+
+/// A scalar of `dtype`; an error for strings and complex numbers, which have no scalars in the IR.
+pub fn scalar(cx: &mut NodeCx<'_, '_>, dtype: DType, value: f64) -> Result<ValueId> {
+    match dtype {
+        DType::Str | DType::C64 | DType::C128 => unsupported(format!("a fill value of type {dtype}")),
+        _ => Ok(cx.b.scalar(dtype, value)),
+    }
+}
+
+/// A one-element value as a scalar.
+pub fn to_scalar(cx: &mut NodeCx<'_, '_>, value: ValueId) -> Result<ValueId> {
+    cx.b.reshape(value, vec![])
+}
+
+/// `i64` values of `dims`, as scalars.
+pub fn dim(cx: &mut NodeCx<'_, '_>, dim: &Dim) -> Result<ValueId> {
+    match dim.as_const() {
+        Some(value) => Ok(cx.b.constant(crate::graph::Tensor::scalar(value))),
+        None => cx.b.dim_scalar(dim),
+    }
+}
+
+/// The index along `axis` in a tensor of `rank` axes, all others of size 1.
+pub fn index_along(cx: &mut NodeCx<'_, '_>, size: Dim, axis: usize, rank: usize) -> Result<ValueId> {
+    let mut shape = vec![Dim::ONE; rank];
+    shape[axis] = size;
+    cx.b.iota(shape, axis)
+}
+
+/// The elements of a constant float input, as f64.
+pub fn const_floats(cx: &NodeCx<'_, '_>, at: usize) -> Result<Vec<f64>> {
+    let data = cx.b.graph.constant_data(cx.input(at)?);
+    match data.and_then(|tensor| tensor.to_f64s().or_else(|| integers_as_floats(tensor))) {
+        Some(values) => Ok(values),
+        None => {
+            let name = cx.def.inputs[at].name;
+            unsupported(format!("input {at} ({name}) decides the result's shape and is not constant"))
+        }
+    }
+}
+
+fn integers_as_floats(tensor: &crate::graph::Tensor) -> Option<Vec<f64>> {
+    Some(tensor.to_i64s()?.into_iter().map(|value| value as f64).collect())
+}
+
+/// The only element of an integer input that must be known: an axis, a depth, a size.
+pub fn known_scalar(cx: &NodeCx<'_, '_>, at: usize) -> Result<Dim> {
+    match cx.known_input(at)?.as_slice() {
+        [only] => Ok(only.clone()),
+        many => {
+            malformed(format!("input {at} ({}) has {} elements, not 1", cx.def.inputs[at].name, many.len()))
+        }
+    }
+}
+
+/// `axes`, from the attribute in versions that have it, else from input `at`; `None` when not given.
+pub fn axes(cx: &NodeCx<'_, '_>, at: usize) -> Result<Option<Vec<i64>>> {
+    if cx.has("axes") {
+        return cx.ints("axes");
+    }
+    cx.optional(at).map(|_| cx.const_input(at)).transpose()
+}

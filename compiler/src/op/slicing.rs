@@ -1,0 +1,325 @@
+//! Operators that cut and extend: strided ranges, padding, centring.
+
+use super::row::*;
+use crate::graph::Op;
+
+#[rustfmt::skip]
+pub const ROWS: &[OpDef] = &[
+    row("Slice", 1, &[req("data", "T")], &[req("output", "T")],
+        &[optional("axes", Ints), required("ends", Ints), required("starts", Ints)], &[("T", ALL)], slice,
+        "A strided range of each axis"),
+    row("Slice", 10,
+        &[req("data", "T"), req("starts", "Tind"), req("ends", "Tind"), opt("axes", "Tind"),
+          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL), ("Tind", INDICES)], slice,
+        "A strided range of each axis"),
+    row("Slice", 11,
+        &[req("data", "T"), req("starts", "Tind"), req("ends", "Tind"), opt("axes", "Tind"),
+          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL), ("Tind", INDICES)], slice,
+        "A strided range of each axis"),
+    row("Slice", 13,
+        &[req("data", "T"), req("starts", "Tind"), req("ends", "Tind"), opt("axes", "Tind"),
+          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL_BF16), ("Tind", INDICES)], slice,
+        "A strided range of each axis"),
+    row("Pad", 1, &[req("data", "T")], &[req("output", "T")],
+        &[string("mode", "constant"), required("paddings", Ints), float("value", 0.0)], &[("T", FLOATS_F16)],
+        pad, "Elements added around or, with negative counts, removed"),
+    row("Pad", 2, &[req("data", "T")], &[req("output", "T")],
+        &[string("mode", "constant"), required("pads", Ints), float("value", 0.0)], &[("T", FLOATS_F16)],
+        pad, "Elements added around or, with negative counts, removed"),
+    row("Pad", 11, &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T")],
+        &[req("output", "T")], &[string("mode", "constant")],
+        &[("T", NUMERIC_NO_BF16), ("tensor(int64)", I64S)], pad,
+        "Elements added around or, with negative counts, removed"),
+    row("Pad", 13, &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T")],
+        &[req("output", "T")], &[string("mode", "constant")], &[("T", ALL_BF16), ("tensor(int64)", I64S)], pad,
+        "Elements added around or, with negative counts, removed"),
+    row("Pad", 18,
+        &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
+        &[req("output", "T")], &[string("mode", "constant")],
+        &[("T", ALL_BF16), ("Tind", INDICES), ("tensor(int64)", I64S)], pad,
+        "Elements added around or, with negative counts, removed"),
+    row("Pad", 19,
+        &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
+        &[req("output", "T")], &[string("mode", "constant")],
+        &[("T", ALL_BF16), ("Tind", INDICES), ("tensor(int64)", I64S)], pad,
+        "Elements added around or, with negative counts, removed"),
+    row("Pad", 21,
+        &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
+        &[req("output", "T")], &[string("mode", "constant")],
+        &[("T", ALL_21), ("Tind", INDICES), ("tensor(int64)", I64S)], pad,
+        "Elements added around or, with negative counts, removed"),
+    row("Pad", 23,
+        &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
+        &[req("output", "T")], &[string("mode", "constant")],
+        &[("T", ALL_23), ("Tind", INDICES), ("tensor(int64)", I64S)], pad,
+        "Elements added around or, with negative counts, removed"),
+    row("Pad", 24,
+        &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
+        &[req("output", "T")], &[string("mode", "constant")],
+        &[("T", ALL_24), ("Tind", INDICES), ("tensor(int64)", I64S)], pad,
+        "Elements added around or, with negative counts, removed"),
+    row("Pad", 25,
+        &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
+        &[req("output", "T")], &[string("mode", "constant")],
+        &[("T", ALL_25), ("Tind", INDICES), ("tensor(int64)", I64S)], pad,
+        "Elements added around or, with negative counts, removed"),
+    row("CenterCropPad", 18, &[req("input_data", "T"), req("shape", "Tind")], &[req("output_data", "T")],
+        &[optional("axes", Ints)], &[("T", ALL_BF16), ("Tind", INDICES)], center_crop_pad,
+        "Cropped or padded about the centre to a shape"),
+];
+
+/// Exporters write "to the end" as any number at least this large, and "before the start" as its negative.
+const FAR: i64 = i32::MAX as i64;
+
+/// An index with negative values counted from the end of an axis of `size`.
+fn wrap_index(index: &Dim, size: &Dim) -> Dim {
+    let (low, high) = index.bounds();
+    if low.is_some_and(|low| low >= 0) {
+        return index.clone();
+    }
+    if high.is_some_and(|high| high < 0) {
+        return index.clone() + size.clone();
+    }
+    // `size - 1` and `size - 2` are negative only for sizes so small that counting from the end leads
+    // before the start too: clamping gives 0 either way.
+    if matches!((size.clone() - index.clone()).as_const(), Some(1 | 2)) {
+        return index.clone();
+    }
+    // size * (index < 0), as a polynomial.
+    let negative = (-index.clone()).max_dim(&Dim::ZERO).min_dim(&Dim::ONE);
+    index.clone() + size.clone() * negative
+}
+
+/// First index and number of elements of `start..end` by `step` along an axis of `size`. Where no
+/// element remains the start may lie outside the axis.
+fn range_of(start: &Dim, end: &Dim, step: i64, size: &Dim) -> Result<(Dim, Dim)> {
+    let stride = match step.checked_abs() {
+        Some(stride @ 1..) => Dim::from(stride),
+        _ => return malformed(format!("slice with step {step}")),
+    };
+    let above = |bound: &Dim| bound.as_const().is_some_and(|value| value >= FAR);
+    let below = |bound: &Dim| bound.as_const().is_some_and(|value| value <= -FAR);
+    let last = size.clone() - Dim::ONE;
+    let (start, span) = if step > 0 {
+        let end = match () {
+            _ if above(end) => size.clone(),
+            _ if below(end) => Dim::ZERO,
+            _ => wrap_index(end, size).min_dim(size).max_dim(&Dim::ZERO),
+        };
+        let from_end = start.as_const().filter(|value| (-FAR + 1..0).contains(value));
+        match from_end {
+            // The last `-start` elements: at most all.
+            Some(start) if end == *size && !size.is_const() => {
+                let count = size.min_dim(&Dim::from(-start));
+                (size.clone() - count.clone(), count)
+            }
+            _ => {
+                let start = match () {
+                    _ if above(start) => size.clone(),
+                    _ if below(start) => Dim::ZERO,
+                    _ => wrap_index(start, size).max_dim(&Dim::ZERO),
+                };
+                (start.clone(), (end - start).max_dim(&Dim::ZERO))
+            }
+        }
+    } else {
+        let start = match () {
+            _ if above(start) => last,
+            _ if below(start) => Dim::from(-1i64),
+            _ => wrap_index(start, size).min_dim(&last),
+        };
+        let end = match () {
+            _ if above(end) => size.clone(),
+            _ if below(end) => Dim::from(-1i64),
+            _ => wrap_index(end, size).max_dim(&Dim::from(-1i64)),
+        };
+        (start.clone(), (start - end).max_dim(&Dim::ZERO))
+    };
+    let count = span.ceil_div(&stride).expect("the stride is positive");
+    Ok((if count == Dim::ZERO { Dim::ZERO } else { start }, count))
+}
+
+/// Opset 1 gives the bounds as attributes, later ones as inputs.
+fn slice(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let shape = cx.b.shape(x);
+    let dims = |values: Option<Vec<i64>>| values.unwrap_or_default().into_iter().map(Dim::from).collect();
+    let (starts, ends): (Vec<Dim>, Vec<Dim>) = match cx.has("starts") {
+        true => (dims(cx.ints("starts")?), dims(cx.ints("ends")?)),
+        false => (cx.known_input(1)?, cx.known_input(2)?),
+    };
+    let axes = axes(cx, 3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
+    let given = if cx.has("starts") { None } else { cx.optional(4) };
+    let steps = match given {
+        Some(_) => cx.const_input(4)?,
+        None => vec![1; starts.len()],
+    };
+    if [ends.len(), axes.len(), steps.len()] != [starts.len(); 3] {
+        return malformed(format!(
+            "{} starts, {} ends, {} axes and {} steps",
+            starts.len(),
+            ends.len(),
+            axes.len(),
+            steps.len()
+        ));
+    }
+    normalize_axes(&axes, shape.len())?;
+    let (mut firsts, mut strides, mut sizes) =
+        (vec![Dim::ZERO; shape.len()], vec![1; shape.len()], shape.clone());
+    for at in 0..axes.len() {
+        let axis = normalize_axis(axes[at], shape.len())?;
+        (firsts[axis], sizes[axis]) = range_of(&starts[at], &ends[at], steps[at], &shape[axis])?;
+        strides[axis] = steps[at];
+    }
+    if firsts.iter().all(|first| *first == Dim::ZERO)
+        && strides.iter().all(|&step| step == 1)
+        && sizes == shape
+    {
+        return Ok(vec![x]);
+    }
+    Ok(vec![cx.b.emit1(Op::Slice { starts: firsts, steps: strides, sizes }, &[x])?])
+}
+
+/// Pads per axis, (before, after), negative where elements are removed.
+fn pads(cx: &NodeCx<'_, '_>, rank: usize) -> Result<Vec<(Dim, Dim)>> {
+    let attribute = ["paddings", "pads"].into_iter().find(|name| cx.has(name));
+    let pads: Vec<Dim> = match attribute {
+        Some(name) => cx.ints(name)?.unwrap_or_default().into_iter().map(Dim::from).collect(),
+        None => cx.known_input(1)?,
+    };
+    let axes = match cx.optional(3) {
+        Some(_) => cx.const_input(3)?,
+        None => (0..rank as i64).collect(),
+    };
+    normalize_axes(&axes, rank)?;
+    if pads.len() != 2 * axes.len() {
+        return malformed(format!("{} pads for {} axes", pads.len(), axes.len()));
+    }
+    let mut result = vec![(Dim::ZERO, Dim::ZERO); rank];
+    for (at, &axis) in axes.iter().enumerate() {
+        result[normalize_axis(axis, rank)?] = (pads[at].clone(), pads[axes.len() + at].clone());
+    }
+    Ok(result)
+}
+
+fn pad(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let pads = pads(cx, cx.b.rank(x))?;
+    match cx.str("mode")?.as_str() {
+        "constant" => {
+            let fill = fill_value(cx, x)?;
+            Ok(vec![pad_constant(cx, x, fill, &pads)?])
+        }
+        mode @ ("edge" | "reflect" | "wrap") => {
+            let mut y = x;
+            for (axis, (low, high)) in pads.iter().enumerate() {
+                y = pad_by_index(cx, y, axis, low, high, mode)?;
+            }
+            Ok(vec![y])
+        }
+        other => malformed(format!("mode is `{other}`")),
+    }
+}
+
+fn fill_value(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
+    let dtype = cx.b.dtype(x);
+    if cx.has("value") {
+        return scalar(cx, dtype, f64::from(cx.float("value")?));
+    }
+    match cx.optional(2) {
+        Some(fill) => to_scalar(cx, fill),
+        None => scalar(cx, dtype, 0.0),
+    }
+}
+
+/// Removes what negative pads take, then adds what positive ones give.
+fn pad_constant(cx: &mut NodeCx<'_, '_>, x: ValueId, fill: ValueId, pads: &[(Dim, Dim)]) -> Result<ValueId> {
+    let removed = |pad: &Dim| (-pad.clone()).max_dim(&Dim::ZERO);
+    let added = |pad: &Dim| pad.max_dim(&Dim::ZERO);
+    let mut y = x;
+    for (axis, (low, high)) in pads.iter().enumerate() {
+        let size = cx.b.ty(y).shape[axis].clone() - removed(low) - removed(high);
+        if size.as_const().is_some_and(|size| size < 0) {
+            return malformed(format!("pads {low} and {high} of axis {axis} of {}", cx.b.ty(x)));
+        }
+        y = cx.b.slice_axis(y, axis, removed(low), size)?;
+    }
+    let (low, high) = pads.iter().map(|(low, high)| (added(low), added(high))).unzip();
+    cx.b.pad(y, fill, low, high)
+}
+
+/// One axis picked by computed index: clamped (`edge`), mirrored without repeating the border
+/// (`reflect`), or periodic (`wrap`).
+fn pad_by_index(
+    cx: &mut NodeCx<'_, '_>,
+    x: ValueId,
+    axis: usize,
+    low: &Dim,
+    high: &Dim,
+    mode: &str,
+) -> Result<ValueId> {
+    if *low == Dim::ZERO && *high == Dim::ZERO {
+        return Ok(x);
+    }
+    let size = cx.b.ty(x).shape[axis].clone();
+    let extent = size.clone() + low.clone() + high.clone();
+    if size == Dim::ZERO || extent.as_const().is_some_and(|extent| extent < 0) {
+        return malformed(format!("pads {low} and {high} of axis {axis} of {}", cx.b.ty(x)));
+    }
+    let place = cx.b.iota(vec![extent], 0)?;
+    let low = dim(cx, low)?;
+    let place = cx.b.binary(BinaryFn::Sub, place, low)?;
+    let last = dim(cx, &(size.clone() - Dim::ONE))?;
+    let index = match mode {
+        "edge" => {
+            let index = cx.b.binary_scalar(BinaryFn::Max, place, 0.0)?;
+            cx.b.binary(BinaryFn::Min, index, last)?
+        }
+        "wrap" => {
+            let size = dim(cx, &size)?;
+            cx.b.binary(BinaryFn::Mod, place, size)?
+        }
+        // last - |place mod (2 * last) - last|, which is 0 for a single element: its modulus is 0.
+        _ => {
+            let period = dim(cx, &((size - Dim::ONE) * Dim::from(2i64)))?;
+            let phase = cx.b.binary(BinaryFn::Mod, place, period)?;
+            let distance = cx.b.binary(BinaryFn::Sub, phase, last)?;
+            let distance = cx.b.unary(UnaryFn::Abs, distance)?;
+            cx.b.binary(BinaryFn::Sub, last, distance)?
+        }
+    };
+    cx.b.emit1(Op::Gather { axis }, &[x, index])
+}
+
+/// Odd differences put the window half an element to the left, and the extra padding to the right.
+fn center_crop_pad(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let rank = cx.b.rank(x);
+    let sizes = cx.known_input(1)?;
+    let axes = cx.ints("axes")?.unwrap_or_else(|| (0..rank as i64).collect());
+    normalize_axes(&axes, rank)?;
+    if sizes.len() != axes.len() {
+        return malformed(format!("shape {sizes:?} for {} axes", axes.len()));
+    }
+    let two = Dim::from(2i64);
+    let half = |dim: Dim| dim.floor_div(&two).expect("two is not zero");
+    let mut y = x;
+    let mut pads = vec![(Dim::ZERO, Dim::ZERO); rank];
+    for (axis, wanted) in axes.iter().zip(&sizes) {
+        let axis = normalize_axis(*axis, rank)?;
+        if wanted.as_const().is_some_and(|size| size < 0) {
+            return malformed(format!("shape {sizes:?} has a negative size"));
+        }
+        let size = cx.b.ty(x).shape[axis].clone();
+        let kept = size.min_dim(wanted);
+        y = cx.b.slice_axis(y, axis, half(size - kept.clone()), kept.clone())?;
+        let missing = wanted.clone() - kept;
+        let before = half(missing.clone());
+        pads[axis] = (before.clone(), missing - before);
+    }
+    if pads.iter().all(|(low, high)| *low == Dim::ZERO && *high == Dim::ZERO) {
+        return Ok(vec![y]);
+    }
+    let fill = scalar(cx, cx.b.dtype(x), 0.0)?;
+    Ok(vec![pad_constant(cx, y, fill, &pads)?])
+}

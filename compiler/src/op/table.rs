@@ -1,0 +1,190 @@
+//! The operator table as a document: what `onnxc ops` prints, and the support table of the manual.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+use super::{Arity, AttrDefault, AttrKind, OpDef, Param, rows};
+
+/// Rows by domain, then operator, each ascending by version.
+fn grouped() -> BTreeMap<&'static str, BTreeMap<&'static str, Vec<&'static OpDef>>> {
+    let mut domains: BTreeMap<_, BTreeMap<_, Vec<_>>> = BTreeMap::new();
+    for row in rows() {
+        let domain = if row.domain.is_empty() { "ai.onnx" } else { row.domain };
+        domains.entry(domain).or_default().entry(row.name).or_default().push(row);
+    }
+    domains
+        .values_mut()
+        .flat_map(BTreeMap::values_mut)
+        .for_each(|versions| versions.sort_by_key(|row| row.since));
+    domains
+}
+
+fn type_lists(row: &OpDef) -> impl Iterator<Item = (&'static str, Vec<&'static str>)> {
+    row.types.iter().map(|(variable, types)| (*variable, types.iter().map(|dtype| dtype.name()).collect()))
+}
+
+/// A Markdown document: per domain a table of operators with their versions, the types of the newest one,
+/// and what it computes.
+pub fn markdown() -> String {
+    let mut text = String::new();
+    for (domain, operators) in grouped() {
+        let versions: usize = operators.values().map(Vec::len).sum();
+        let _ = writeln!(text, "## {domain}\n\n{} operators in {versions} versions.\n", operators.len());
+        text.push_str(
+            "| operator | versions | types of the newest version | computes |\n|---|---|---|---|\n",
+        );
+        for (name, rows) in operators {
+            let since: Vec<String> = rows.iter().map(|row| row.since.to_string()).collect();
+            let newest = rows[rows.len() - 1];
+            let types: Vec<String> = type_lists(newest)
+                .map(|(variable, types)| format!("{variable}: {}", types.join(" ")))
+                .collect();
+            let doc = newest.doc.replace('|', "\\|");
+            let _ = writeln!(text, "| {name} | {} | {} | {doc} |", since.join(", "), types.join("; "));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The whole table: `{domain: {operator: [{since, inputs, outputs, attributes, types, doc}, ..]}}`.
+pub fn json() -> Value {
+    let operators =
+        |operators: BTreeMap<&'static str, Vec<&'static OpDef>>| -> serde_json::Map<String, Value> {
+            operators
+                .into_iter()
+                .map(|(name, rows)| (name.to_string(), rows.into_iter().map(row_json).collect()))
+                .collect()
+        };
+    grouped()
+        .into_iter()
+        .map(|(domain, of_domain)| (domain.to_string(), Value::Object(operators(of_domain))))
+        .collect::<serde_json::Map<_, _>>()
+        .into()
+}
+
+fn row_json(row: &OpDef) -> Value {
+    let params = |params: &[Param]| -> Vec<Value> { params.iter().map(param_json).collect() };
+    let attributes: Vec<Value> = row
+        .attributes
+        .iter()
+        .map(|attribute| {
+            let (kind, default) = default_json(&attribute.default);
+            let required = matches!(attribute.default, AttrDefault::Required(_));
+            json!({ "name": attribute.name, "kind": kind.name(), "required": required, "default": default })
+        })
+        .collect();
+    let types: serde_json::Map<String, Value> =
+        type_lists(row).map(|(variable, types)| (variable.to_string(), types.into())).collect();
+    json!({
+        "since": row.since,
+        "inputs": params(row.inputs),
+        "outputs": params(row.outputs),
+        "attributes": attributes,
+        "types": types,
+        "doc": row.doc,
+    })
+}
+
+fn param_json(param: &Param) -> Value {
+    let arity = match param.arity {
+        Arity::Required => "required",
+        Arity::Optional => "optional",
+        Arity::Variadic => "variadic",
+    };
+    json!({ "name": param.name, "type": param.ty, "arity": arity })
+}
+
+fn default_json(default: &AttrDefault) -> (AttrKind, Value) {
+    match default {
+        AttrDefault::Required(kind) | AttrDefault::Optional(kind) => (*kind, Value::Null),
+        AttrDefault::Int(value) => (AttrKind::Int, json!(value)),
+        AttrDefault::Float(value) => (AttrKind::Float, json!(value)),
+        AttrDefault::Str(value) => (AttrKind::Str, json!(value)),
+        AttrDefault::Ints(values) => (AttrKind::Ints, json!(values)),
+        AttrDefault::Strs(values) => (AttrKind::Strs, json!(values)),
+    }
+}
+
+impl AttrKind {
+    /// Name in `AttributeProto.AttributeType`.
+    pub fn name(self) -> &'static str {
+        match self {
+            AttrKind::Int => "INT",
+            AttrKind::Float => "FLOAT",
+            AttrKind::Str => "STRING",
+            AttrKind::Tensor => "TENSOR",
+            AttrKind::Graph => "GRAPH",
+            AttrKind::SparseTensor => "SPARSE_TENSOR",
+            AttrKind::Type => "TYPE_PROTO",
+            AttrKind::Ints => "INTS",
+            AttrKind::Floats => "FLOATS",
+            AttrKind::Strs => "STRINGS",
+            AttrKind::Tensors => "TENSORS",
+            AttrKind::Graphs => "GRAPHS",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+    use crate::op::lookup;
+
+    #[test]
+    fn every_row_is_complete() {
+        let mut seen = HashSet::new();
+        for row in rows() {
+            let label = format!("{}.{}-{}", row.domain, row.name, row.since);
+            assert!(seen.insert((row.domain, row.name, row.since)), "{label} occurs twice");
+            assert!(row.since > 0 && !row.doc.is_empty() && !row.outputs.is_empty(), "{label} is incomplete");
+            for params in [row.inputs, row.outputs] {
+                for (at, param) in params.iter().enumerate() {
+                    let variable = row.types.iter().find(|(variable, _)| *variable == param.ty);
+                    assert!(
+                        variable.is_some_and(|(_, types)| !types.is_empty()),
+                        "{label}: type {}",
+                        param.ty
+                    );
+                    let last = at + 1 == params.len();
+                    assert!(param.arity != Arity::Variadic || last, "{label}: {} is not last", param.name);
+                }
+            }
+            let variables: HashSet<_> = row.types.iter().map(|(variable, _)| variable).collect();
+            assert_eq!(variables.len(), row.types.len(), "{label}: a type variable occurs twice");
+            let names: HashSet<_> = row.attributes.iter().map(|attribute| attribute.name).collect();
+            assert_eq!(names.len(), row.attributes.len(), "{label}: an attribute occurs twice");
+        }
+    }
+
+    #[test]
+    fn lookup_takes_the_newest_version_of_the_opset() {
+        let since = |opset| lookup("", "Relu", opset).map(|row| row.since);
+        assert_eq!(
+            [since(0), since(1), since(5), since(13), since(99)],
+            [None, Some(1), Some(1), Some(13), Some(14)]
+        );
+        assert!(lookup("ai.onnx", "Relu", 14).is_some());
+        assert!(lookup("example", "Relu", 14).is_none());
+    }
+
+    #[test]
+    fn documents_hold_every_row() {
+        let (text, tree) = (markdown(), json());
+        for row in rows() {
+            let domain = if row.domain.is_empty() { "ai.onnx" } else { row.domain };
+            let versions = tree[domain][row.name].as_array().expect("versions of an operator");
+            let entry = versions.iter().find(|entry| entry["since"] == row.since).expect("the version");
+            assert_eq!(entry["inputs"].as_array().map(Vec::len), Some(row.inputs.len()));
+            let line = text.lines().find(|line| line.starts_with(&format!("| {} |", row.name)));
+            let versions = line.and_then(|line| line.split('|').nth(2)).expect("a line with versions");
+            assert!(versions.split(',').any(|since| since.trim() == row.since.to_string()), "{}", row.name);
+        }
+        let relu = text.lines().find(|line| line.starts_with("| Relu |")).unwrap();
+        assert_eq!(relu, "| Relu | 1, 6, 13, 14 | T: f32 i8 i16 i32 i64 f16 f64 bf16 | max(x, 0) |");
+    }
+}
