@@ -471,7 +471,7 @@ pub fn infer_known(
         return None;
     }
     let shape = result.static_shape()?;
-    let count: usize = shape.iter().product();
+    let count = shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size))?;
     if count > MAX_KNOWN {
         return None;
     }
