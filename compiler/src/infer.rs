@@ -234,7 +234,7 @@ pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
                 if strides[at] == 0 || kernel[at] == 0 || dilations[at] == 0 {
                     return fail("a window's kernel, strides and dilations must be positive");
                 }
-                let reach = (kernel[at] - 1) * dilations[at] + 1;
+                let reach = (kernel[at] - 1).saturating_mul(dilations[at]).saturating_add(1);
                 let room = ty.shape[first + at].clone() - Dim::from(reach);
                 if room.as_const().is_some_and(|room| room < 0) {
                     return fail(format!("a window of {reach} does not fit axis {} of {ty}", first + at));
@@ -318,7 +318,8 @@ pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             one(inputs[0].dtype, inputs[0].shape.clone())
         }
         Op::Scan { body, trip, states, scans, reverse } => {
-            if inputs.len() != body.inputs.len() || body.outputs.len() < *states {
+            let fed = states.saturating_add(*scans);
+            if inputs.len() != body.inputs.len() || inputs.len() < fed || body.outputs.len() < *states {
                 return fail(format!("scan of {} inputs over a body of {}", inputs.len(), body.inputs.len()));
             }
             if reverse.len() != scans + body.outputs.len() - states {
@@ -422,7 +423,7 @@ pub fn infer_known(
         return None;
     }
     let shape = result.static_shape()?;
-    let count: usize = shape.iter().product();
+    let count = shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size))?;
     if count > MAX_KNOWN {
         return None;
     }

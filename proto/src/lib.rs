@@ -1,1 +1,107 @@
+//! The ONNX model format: bytes to plain structs, under one budget.
+//!
+//! [`decode`] first walks the wire format without recursion or allocation, drawing on a [`Budget`], and only
+//! then lets prost build the structs. Tensor data stays where it is: every `bytes` field is a slice of
+//! the given [`Bytes`], which may be a mapped file. This crate knows no semantics: what a well-formed
+//! message means is the importer's business.
 
+mod walk;
+
+/// The structs of `proto/onnx.proto`.
+mod schema {
+    include!(concat!(env!("OUT_DIR"), "/onnx.rs"));
+}
+
+use bytes::Bytes;
+use prost::Message;
+
+pub use schema::*;
+
+/// The newest IR version whose fields the schema has.
+pub const IR_VERSION: i64 = 14;
+
+/// What decoding may use. The defaults fit every model that fits a machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Budget {
+    /// Length of the input, in bytes.
+    pub bytes: u64,
+    /// Memory of the decoded structs, in bytes, without the `bytes` payloads (they are not copied).
+    pub memory: u64,
+    /// Messages and scalars in all: fields, and elements of lists of variable-length numbers.
+    pub elements: u64,
+    /// Messages inside each other; more than [`Budget::MAX_NESTING`] are never decoded.
+    pub nesting: u32,
+}
+
+impl Budget {
+    /// Depth that protobuf implementations agree on.
+    pub const MAX_NESTING: u32 = 100;
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget { bytes: 64 << 30, memory: 16 << 30, elements: 1 << 31, nesting: Budget::MAX_NESTING }
+    }
+}
+
+/// Why a file is no ONNX model, and where: `graph.node[3].attribute[0]` at a byte offset.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("byte {offset}, in {path}: {fault}")]
+pub struct DecodeError {
+    /// The innermost message, from the root's fields.
+    pub path: String,
+    /// Position in the input where the fault was seen.
+    pub offset: usize,
+    pub fault: Fault,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Fault {
+    #[error("the data ends inside a field")]
+    Truncated,
+    #[error("a variable-length number has more than 64 bits")]
+    Varint,
+    #[error("field number {0} is not valid")]
+    FieldNumber(u64),
+    #[error("wire type {0} is not part of the format")]
+    WireType(u8),
+    #[error("field {field} has wire type {wire}, which does not fit it")]
+    FieldType { field: &'static str, wire: u8 },
+    #[error("field {field} is {length} bytes long, and {left} are left")]
+    Overrun { field: &'static str, length: u64, left: usize },
+    #[error("field {0} is no UTF-8")]
+    Utf8(&'static str),
+    #[error("list {field} of {width}-byte elements is {length} bytes long")]
+    Ragged { field: &'static str, width: usize, length: usize },
+    #[error("the budget of {limit} {unit} is exceeded")]
+    Budget { unit: &'static str, limit: u64 },
+    #[error("{0}")]
+    Structure(String),
+}
+
+/// Decodes a model file.
+pub fn decode(bytes: Bytes, budget: &Budget) -> Result<ModelProto, DecodeError> {
+    decode_as("ModelProto", bytes, budget)
+}
+
+/// Decodes a lone tensor, the format of test data.
+pub fn decode_tensor(bytes: Bytes, budget: &Budget) -> Result<TensorProto, DecodeError> {
+    decode_as("TensorProto", bytes, budget)
+}
+
+fn decode_as<M: Message + Default>(
+    root: &'static str,
+    bytes: Bytes,
+    budget: &Budget,
+) -> Result<M, DecodeError> {
+    walk::walk(root, &bytes, budget)?;
+    // The walk checks all that prost checks; this error would be a difference between the two.
+    M::decode(bytes).map_err(|error| DecodeError {
+        path: root.to_string(),
+        offset: 0,
+        fault: Fault::Structure(error.to_string()),
+    })
+}
+
+#[cfg(test)]
+mod tests;

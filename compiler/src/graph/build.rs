@@ -318,7 +318,7 @@ impl<'g> Builder<'g> {
 }
 
 /// The elements of a small integer or bool tensor, or of a small float tensor that holds integers only.
-fn known_elements(tensor: &Tensor) -> Option<Arc<[Dim]>> {
+pub(crate) fn known_elements(tensor: &Tensor) -> Option<Arc<[Dim]>> {
     if tensor.len() > crate::infer::MAX_KNOWN {
         return None;
     }

@@ -104,7 +104,8 @@ impl Dim {
             return None;
         }
         if let (Some(a), Some(b)) = (self.as_const(), by.as_const()) {
-            return Some(Dim::from(a.div_euclid(b) - i64::from(b < 0 && a.rem_euclid(b) != 0)));
+            let quotient = a.checked_div_euclid(b).unwrap_or(i64::MAX);
+            return Some(Dim::from(quotient - i64::from(b < 0 && a.wrapping_rem_euclid(b) != 0)));
         }
         if let Some(exact) = self.exact_div(by) {
             return Some(exact);
@@ -130,12 +131,12 @@ impl Dim {
         }
         let divisor = by.terms();
         // Long division by the leading term; the remainder must vanish.
-        let (lead, lead_coefficient) = divisor.last()?.clone();
+        let (lead, lead_coefficient) = leading(&divisor)?.clone();
         let (mut rest, mut quotient) = (self.clone(), Dim::ZERO);
         for _ in 0..64 {
             let terms = rest.terms();
-            let Some((monomial, coefficient)) = terms.last() else { return Some(quotient) };
-            if coefficient % lead_coefficient != 0 {
+            let Some((monomial, coefficient)) = leading(&terms) else { return Some(quotient) };
+            if coefficient.checked_rem(lead_coefficient) != Some(0) {
                 return None;
             }
             let mut factors = monomial.clone();
@@ -156,7 +157,7 @@ impl Dim {
             return None;
         }
         if let (Some(a), Some(b)) = (self.as_const(), by.as_const()) {
-            return Some(Dim::from(a.rem_euclid(b)));
+            return Some(Dim::from(a.wrapping_rem_euclid(b)));
         }
         if self.exact_div(by).is_some() {
             return Some(Dim::ZERO);
@@ -289,7 +290,7 @@ impl Atom {
                 ((Some(low), _), _) if low >= 0 && b.bounds().0.is_some_and(|v| v >= 0) => (Some(0), None),
                 _ => (None, None),
             },
-            Atom::Mod(_, b) => (Some(0), b.as_const().map(|by| by.abs() - 1)),
+            Atom::Mod(_, b) => (Some(0), b.as_const().map(|by| by.saturating_abs() - 1)),
             Atom::Min(a, b) => {
                 let (a, b) = (a.bounds(), b.bounds());
                 (a.0.zip(b.0).map(|(x, y)| x.min(y)), [a.1, b.1].into_iter().flatten().min())
@@ -314,6 +315,12 @@ impl Atom {
             Atom::Min(a, b) => pair(a, b).map(|(a, b)| a.min(b)),
             Atom::Max(a, b) => pair(a, b).map(|(a, b)| a.max(b)),
         }
+    }
+}
+
+impl Default for Dim {
+    fn default() -> Dim {
+        Dim::ZERO
     }
 }
 
@@ -377,6 +384,12 @@ impl Mul for Dim {
         }
         Dim::from_terms(terms)
     }
+}
+
+/// The leading term: of the highest degree, then the last of those. Multiplication keeps this order, which
+/// long division needs; the order that terms are stored in is not kept.
+fn leading(terms: &[(Monomial, i64)]) -> Option<&(Monomial, i64)> {
+    terms.iter().max_by(|a, b| (a.0.len(), &a.0).cmp(&(b.0.len(), &b.0)))
 }
 
 /// Product of all dims: the number of elements of a shape.

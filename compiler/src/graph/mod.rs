@@ -8,7 +8,12 @@ pub mod build;
 pub mod dim;
 pub mod dtype;
 pub mod op;
+pub mod parse;
+pub mod print;
 pub mod tensor;
+#[cfg(test)]
+mod tests;
+pub mod verify;
 
 use std::sync::Arc;
 

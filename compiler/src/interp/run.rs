@@ -7,10 +7,8 @@ use cranelift_entity::{EntityRef, SecondaryMap};
 use super::{constant, eval, movement, type_of};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::dim::Sym;
+use crate::graph::verify::MAX_NESTING;
 use crate::graph::{Dim, Graph, NodeId, Op, RhsLayout, Tensor, TensorType, ValueId};
-
-/// Scans nest at most this deep; what nests deeper is not a model.
-const MAX_NESTING: usize = 64;
 
 /// Sizes of the symbols, as far as they are known.
 type Symbols = SecondaryMap<Sym, Option<i64>>;

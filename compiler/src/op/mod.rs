@@ -5,10 +5,11 @@
 //! Opset selection is data: the row with the greatest `since` not above the imported version.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Builder, DType, Dim, Tensor, TensorType, ValueId};
+use crate::graph::{Builder, DType, Dim, Graph, Tensor, TensorType, ValueId};
+use crate::import::Subgraph;
 
 pub mod activation;
 pub mod arithmetic;
@@ -130,6 +131,20 @@ pub enum AttrDefault {
     Strs(&'static [&'static str]),
 }
 
+impl AttrDefault {
+    /// Kind that a value of the attribute must have.
+    pub fn kind(self) -> AttrKind {
+        match self {
+            AttrDefault::Required(kind) | AttrDefault::Optional(kind) => kind,
+            AttrDefault::Int(_) => AttrKind::Int,
+            AttrDefault::Float(_) => AttrKind::Float,
+            AttrDefault::Str(_) => AttrKind::Str,
+            AttrDefault::Ints(_) => AttrKind::Ints,
+            AttrDefault::Strs(_) => AttrKind::Strs,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AttrKind {
     Int,
@@ -162,12 +177,63 @@ pub enum Attr {
     Int(i64),
     Float(f32),
     Str(String),
+    /// Also a sparse tensor, made dense.
     Tensor(Tensor),
+    /// A body of control flow, with what it sees of the graphs around it.
+    Graph(Arc<Subgraph>),
     Ints(Vec<i64>),
     Floats(Vec<f32>),
     Strs(Vec<String>),
-    /// A kind that no row reads as a value; control flow reads its graphs through the importer.
+    /// A kind that no row reads as a value.
     Other(AttrKind),
+}
+
+impl Attr {
+    pub fn kind(&self) -> AttrKind {
+        match self {
+            Attr::Int(_) => AttrKind::Int,
+            Attr::Float(_) => AttrKind::Float,
+            Attr::Str(_) => AttrKind::Str,
+            Attr::Tensor(_) => AttrKind::Tensor,
+            Attr::Graph(_) => AttrKind::Graph,
+            Attr::Ints(_) => AttrKind::Ints,
+            Attr::Floats(_) => AttrKind::Floats,
+            Attr::Strs(_) => AttrKind::Strs,
+            Attr::Other(kind) => *kind,
+        }
+    }
+}
+
+/// A body of control flow as a graph of its own.
+#[derive(Debug)]
+pub struct Body {
+    /// Its inputs are the declared ones, then one per capture. It shares the symbols of the graph around it.
+    pub graph: Graph,
+    /// Values of the graph around it that the last inputs stand for.
+    pub captures: Vec<ValueId>,
+}
+
+/// What the importer does for the rows of control flow. Names that a body takes from the graphs around it
+/// are resolved already. A row may try again with other types when one import of a body fails.
+pub trait BodyImporter {
+    /// Emits the nodes of `body` into the builder's graph; gives the values of its outputs.
+    fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ValueId]) -> Result<Vec<ValueId>>;
+
+    /// Imports `body` as a graph of its own, with inputs of these types.
+    fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[TensorType]) -> Result<Body>;
+}
+
+/// For nodes outside any model: there are no bodies.
+pub struct NoBodies;
+
+impl BodyImporter for NoBodies {
+    fn inline(&mut self, _: &mut Builder<'_>, _: &Subgraph, _: &[ValueId]) -> Result<Vec<ValueId>> {
+        Err(Error::internal(Stage::Import, "a body outside a model"))
+    }
+
+    fn graph(&mut self, _: &mut Builder<'_>, _: &Subgraph, _: &[TensorType]) -> Result<Body> {
+        Err(Error::internal(Stage::Import, "a body outside a model"))
+    }
 }
 
 /// Everything a row's lowering sees of one node.
@@ -186,6 +252,8 @@ pub struct NodeCx<'a, 'g> {
     /// Types that the model declares for the outputs, where it does: the last resort for a shape that
     /// only run-time data decides.
     pub declared: &'a [Option<TensorType>],
+    /// Imports the bodies of control flow.
+    pub bodies: &'a mut dyn BodyImporter,
 }
 
 impl<'g> NodeCx<'_, 'g> {
@@ -297,9 +365,27 @@ impl<'g> NodeCx<'_, 'g> {
     pub fn tensor(&self, name: &str) -> Result<Option<Tensor>> {
         match (self.attributes.get(name), self.default(name)) {
             (Some(Attr::Tensor(value)), _) => Ok(Some(value.clone())),
-            (None, AttrDefault::Optional(AttrKind::Tensor)) => Ok(None),
+            (None, AttrDefault::Optional(AttrKind::Tensor | AttrKind::SparseTensor)) => Ok(None),
             _ => self.missing(name),
         }
+    }
+
+    /// A body; see [`NodeCx::inline`] and [`NodeCx::body`].
+    pub fn graph(&self, name: &str) -> Result<Arc<Subgraph>> {
+        match self.attributes.get(name) {
+            Some(Attr::Graph(body)) => Ok(body.clone()),
+            _ => self.missing(name),
+        }
+    }
+
+    /// Emits the nodes of a body here, with these values as its inputs; gives the values of its outputs.
+    pub fn inline(&mut self, body: &Subgraph, inputs: &[ValueId]) -> Result<Vec<ValueId>> {
+        self.bodies.inline(self.b, body, inputs)
+    }
+
+    /// Imports a body as a graph of its own, with inputs of these types.
+    pub fn body(&mut self, body: &Subgraph, inputs: &[TensorType]) -> Result<Body> {
+        self.bodies.graph(self.b, body, inputs)
     }
 
     /// Elements of an integer input that must be known at compile time (axes, shapes, pads...).

@@ -1,0 +1,195 @@
+//! The command line: gcc-like for compiling, subcommands for everything else.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+#[derive(Parser, Debug)]
+#[command(
+    name = "onnxc",
+    version,
+    about = "Ahead-of-time compiler from ONNX models to native object files",
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true
+)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Option<Command>,
+    #[command(flatten)]
+    pub compile: Option<CompileArgs>,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Compile a model (the default)
+    Compile(CompileArgs),
+    /// List every problem and every unsupported node of a model
+    Check(CheckArgs),
+    /// Show inputs, outputs, dims, parameters, operators, FLOPs and the memory plan
+    Inspect(InspectArgs),
+    /// Compile and run a model on input files or random inputs
+    Run(RunArgs),
+    /// Compile and compare with the expected outputs of test_data_set_* folders
+    Verify(VerifyArgs),
+    /// Compile and time a model
+    Bench(BenchArgs),
+    /// Print the operator table
+    Ops(OpsArgs),
+}
+
+/// Which model, and how it is compiled: shared by all subcommands that compile.
+#[derive(Args, Debug, Clone)]
+pub struct ModelArgs {
+    /// The ONNX model
+    #[arg(value_name = "MODEL.onnx")]
+    pub model: PathBuf,
+    /// Pin a symbolic dim (`batch=1`) or an axis of an input (`images:0=1`)
+    #[arg(long = "input-dim", value_name = "NAME=N|INPUT:AXIS=N")]
+    pub input_dims: Vec<String>,
+    /// Treat initializers that are also inputs as constants
+    #[arg(long)]
+    pub freeze_defaults: bool,
+    /// Folder that external tensor data may be anywhere beneath (default: the model's folder)
+    #[arg(long, value_name = "DIR")]
+    pub external_data_root: Option<PathBuf>,
+}
+
+/// How code is generated.
+#[derive(Args, Debug, Clone)]
+pub struct CodeArgs {
+    /// Optimization level: 0 (required passes only) to 3
+    #[arg(short = 'O', value_name = "LEVEL", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub opt_level: u8,
+    /// Target triple (default: this machine's)
+    #[arg(long, value_name = "TRIPLE")]
+    pub target: Option<String>,
+    /// Processor: a name such as x86-64-v3, znver3, or `native`
+    #[arg(long, value_name = "NAME")]
+    pub mcpu: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub struct CompileArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub code: CodeArgs,
+    /// Output file (default: the model's name with the extension of what is emitted; `-` for text on stdout)
+    #[arg(short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+    /// Prefix of every symbol (default: the output file's name)
+    #[arg(long)]
+    pub name: Option<String>,
+    /// What to write
+    #[arg(long, value_enum, default_value_t = Emit::Obj)]
+    pub emit: Emit,
+    /// Print the graph after a pass (`all`: after each)
+    #[arg(long, value_name = "PASS")]
+    pub print_ir_after: Vec<String>,
+    /// Print the time that every stage takes
+    #[arg(long)]
+    pub time_passes: bool,
+    /// Say what is done
+    #[arg(short, long)]
+    pub verbose: bool,
+}
+
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Emit {
+    /// Object file and header
+    Obj,
+    /// Static library and header, through `ar`
+    Lib,
+    /// Shared library and header, through `cc`
+    So,
+    /// The C header alone
+    Header,
+    /// The tensor IR after all passes
+    Graph,
+    /// The loop IR of every kernel
+    Loops,
+    /// Cranelift IR of every kernel
+    Clif,
+    /// Disassembly of every kernel
+    Asm,
+}
+
+#[derive(Args, Debug)]
+pub struct CheckArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    /// Problems as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct InspectArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub code: CodeArgs,
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct RunArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub code: CodeArgs,
+    /// An input file (.npy or .pb), in the order of the model's inputs, or NAME=FILE
+    #[arg(long = "input", value_name = "FILE")]
+    pub inputs: Vec<String>,
+    /// Fill missing inputs with seeded random values
+    #[arg(long, value_name = "SEED")]
+    pub random: Option<u64>,
+    /// Write outputs as .npy files into this folder
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub struct VerifyArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub code: CodeArgs,
+    /// Folder with input_K.pb and output_K.pb (default: every test_data_set_* beside the model)
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    #[arg(long, default_value_t = 1e-3)]
+    pub rtol: f64,
+    #[arg(long, default_value_t = 1e-4)]
+    pub atol: f64,
+    /// Name the first node that diverges from the reference evaluator
+    #[arg(long)]
+    pub per_node: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub code: CodeArgs,
+    #[arg(long, default_value_t = 1)]
+    pub threads: usize,
+    /// How long to repeat the inference
+    #[arg(long, default_value_t = 3.0)]
+    pub seconds: f64,
+    #[arg(long)]
+    pub json: bool,
+    /// Share of the time per ONNX node
+    #[arg(long)]
+    pub per_node: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct OpsArgs {
+    #[arg(long, conflicts_with = "markdown")]
+    pub json: bool,
+    #[arg(long)]
+    pub markdown: bool,
+}

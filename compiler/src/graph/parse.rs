@@ -1,0 +1,525 @@
+//! The text form of the tensor IR, read. `graph::print` writes it.
+//!
+//! ```text
+//! graph     = "graph" STRING "{" symbol* metadata* input* statement* return "}"
+//! symbol    = "symbol" SYM STRING                       s0, s1, ... in order
+//! metadata  = "metadata" STRING STRING                  key, value
+//! input     = "input" VALUE STRING ["named" STRING] ":" type [known] ["=" tensor]
+//! statement = results "=" op ":" type [known] ("," type [known])* ["@" origin]
+//!           | VALUE [STRING] "=" "const" tensor [known]
+//!           | VALUE [STRING] "=" "const" op ":" type [known]      deferred
+//! results   = VALUE [STRING] ("," VALUE [STRING])*
+//! return    = "return" [VALUE STRING ("," VALUE STRING)*]
+//! op        = NAME [VALUE ("," VALUE)*] ["{" attribute ("," attribute)* "}"]
+//! attribute = NAME "=" (dim | NAME | "[" ... "]" | graph)
+//! type      = DTYPE "[" [dim ("," dim)*] "]"
+//! tensor    = type ("[" NUMBER, ... "]" | "0x" HEX)     elements, or all bytes in memory order
+//! known     = "known" "[" [dim ("," dim)*] "]" | "unknown"
+//! origin    = "o" DIGITS ["(" INDEX STRING STRING ")"]  position, operator, node name; once per origin
+//! dim       = ["-"] product (("+" | "-") product)*
+//! product   = factor ("*" factor)*
+//! factor    = DIGITS | SYM | ("floordiv" | "mod" | "min" | "max") "(" dim "," dim ")" | "(" dim ")"
+//! ```
+//!
+//! `VALUE` is `v` and digits, `SYM` is `s` and digits; strings are those of Rust; `//` begins a comment.
+//! A value is defined before it is used. Numbers of values and origins are kept; numbers that the text skips
+//! become unused constants and empty origins. A body (of `scan`) may use the symbols of the graphs around
+//! it. `#` and a hash stands for data that was left out, which cannot be read back. The parser checks the
+//! form; `graph::verify` checks the types.
+
+mod lexer;
+mod operation;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use cranelift_entity::EntityRef;
+
+use crate::error::Result;
+use crate::graph::build::known_elements;
+use crate::graph::dim::Sym;
+use crate::graph::verify::MAX_NESTING;
+use crate::graph::{
+    Constant, DType, Def, Dim, Graph, Input, Node, NodeId, Origin, OriginId, Symbol, Tensor, TensorType,
+    Value, ValueId,
+};
+use lexer::{Lexer, Token};
+
+/// Reads a graph; an error gives line, column and what was expected.
+pub fn parse(text: &str) -> Result<Graph> {
+    let mut parser = Parser { lexer: Lexer::new(text)?, symbols: 0, depth: 0 };
+    let graph = parser.graph()?;
+    match parser.lexer.token() {
+        Token::End => Ok(graph),
+        _ => parser.lexer.expected("the end of the text"),
+    }
+}
+
+struct Parser<'t> {
+    lexer: Lexer<'t>,
+    /// Symbols that may be used: those of the graph being read or of any around it.
+    symbols: usize,
+    /// How many graphs, and how many parentheses of dims, are open.
+    depth: usize,
+}
+
+/// A graph while it is read; values have gaps until all are known.
+#[derive(Default)]
+struct Draft {
+    graph: Graph,
+    values: Vec<Option<Value>>,
+    origins: Vec<Option<Origin>>,
+}
+
+impl Draft {
+    fn is_defined(&self, value: ValueId) -> bool {
+        self.values.get(value.index()).is_some_and(Option::is_some)
+    }
+
+    fn define(&mut self, id: ValueId, value: Value) {
+        if self.values.len() <= id.index() {
+            self.values.resize(id.index() + 1, None);
+        }
+        self.values[id.index()] = Some(value);
+    }
+
+    fn finish(mut self) -> Graph {
+        for value in self.values {
+            self.graph.values.push(value.unwrap_or_else(unused_value));
+        }
+        for origin in self.origins {
+            let empty = Origin { name: String::new(), op_type: String::new(), index: 0 };
+            self.graph.origins.push(origin.unwrap_or(empty));
+        }
+        self.graph
+    }
+}
+
+/// What stands in for a value that the text skips.
+fn unused_value() -> Value {
+    let tensor = Tensor::from_slice::<bool>(&[0], &[]);
+    Value {
+        name: String::new(),
+        ty: TensorType::new(DType::Bool, vec![Dim::ZERO]),
+        known: known_elements(&tensor),
+        def: Def::Const(Constant::Data(tensor)),
+    }
+}
+
+impl Parser<'_> {
+    fn graph(&mut self) -> Result<Graph> {
+        self.enter("graphs")?;
+        let outer = self.symbols;
+        self.lexer.keyword("graph")?;
+        let mut draft = Draft::default();
+        draft.graph.name = self.lexer.string()?;
+        self.lexer.punct("{")?;
+        while self.lexer.eat_keyword("symbol")? {
+            self.symbol(&mut draft.graph)?;
+        }
+        while self.lexer.eat_keyword("metadata")? {
+            let key = self.lexer.string()?;
+            draft.graph.metadata.push((key, self.lexer.string()?));
+        }
+        while self.lexer.eat_keyword("input")? {
+            self.input(&mut draft)?;
+        }
+        while !self.lexer.eat_keyword("return")? {
+            self.statement(&mut draft)?;
+        }
+        if !self.lexer.is_punct("}") {
+            loop {
+                let value = self.used(&draft)?;
+                draft.graph.outputs.push((self.lexer.string()?, value));
+                if !self.lexer.eat_punct(",")? {
+                    break;
+                }
+            }
+        }
+        self.lexer.punct("}")?;
+        self.symbols = outer;
+        self.depth -= 1;
+        Ok(draft.finish())
+    }
+
+    fn enter(&mut self, what: &str) -> Result<()> {
+        self.depth += 1;
+        if self.depth > MAX_NESTING {
+            return self.lexer.fail(format!("{what} nest deeper than {MAX_NESTING}"));
+        }
+        Ok(())
+    }
+
+    fn symbol(&mut self, graph: &mut Graph) -> Result<()> {
+        let wanted = Sym::new(graph.symbols.len());
+        match self.lexer.token() {
+            Token::Word(word) if *word == wanted.to_string() => self.lexer.advance()?,
+            _ => return self.lexer.expected(&format!("the symbol {wanted}")),
+        }
+        graph.symbols.push(Symbol { name: self.lexer.string()? });
+        self.symbols = self.symbols.max(graph.symbols.len());
+        Ok(())
+    }
+
+    /// A word of a letter and a number.
+    fn numbered(&mut self, letter: char, what: &str) -> Result<usize> {
+        if let Token::Word(word) = self.lexer.token()
+            && let Some(digits) = word.strip_prefix(letter)
+            && let Some(number) = canonical_number(digits)
+        {
+            // Numbers may have gaps, which cost memory: no more than in proportion to the text.
+            if number > self.lexer.text_len().max(1 << 16) {
+                return self.lexer.fail(format!("{word} is too large a number"));
+            }
+            self.lexer.advance()?;
+            return Ok(number);
+        }
+        self.lexer.expected(what)
+    }
+
+    /// A value that is defined here for the first time.
+    fn fresh(&mut self, draft: &Draft) -> Result<ValueId> {
+        let at = self.lexer.position();
+        let id = ValueId::new(self.numbered('v', "a value such as v0")?);
+        match draft.is_defined(id) {
+            true => self.lexer.fail_at(at, format!("{id} is defined twice")),
+            false => Ok(id),
+        }
+    }
+
+    fn used(&mut self, draft: &Draft) -> Result<ValueId> {
+        let at = self.lexer.position();
+        let id = ValueId::new(self.numbered('v', "a value such as v0")?);
+        match draft.is_defined(id) {
+            true => Ok(id),
+            false => self.lexer.fail_at(at, format!("{id} is not defined before its use")),
+        }
+    }
+
+    fn input(&mut self, draft: &mut Draft) -> Result<()> {
+        let id = self.fresh(draft)?;
+        let name = self.lexer.string()?;
+        let value_name = if self.lexer.eat_keyword("named")? { self.lexer.string()? } else { name.clone() };
+        self.lexer.punct(":")?;
+        let ty = self.ty()?;
+        let known = self.known(None)?;
+        let default = if self.lexer.eat_punct("=")? { Some(self.tensor()?) } else { None };
+        let def = Def::Input(draft.graph.inputs.len());
+        draft.define(id, Value { name: value_name, ty, def, known });
+        draft.graph.inputs.push(Input { name, value: id, default });
+        Ok(())
+    }
+
+    /// `known [...]`, `unknown`, or what the definition implies.
+    fn known(&mut self, implied: Option<Arc<[Dim]>>) -> Result<Option<Arc<[Dim]>>> {
+        if self.lexer.eat_keyword("known")? {
+            Ok(Some(self.dims()?.into()))
+        } else if self.lexer.eat_keyword("unknown")? {
+            Ok(None)
+        } else {
+            Ok(implied)
+        }
+    }
+
+    fn statement(&mut self, draft: &mut Draft) -> Result<()> {
+        let mut results: Vec<(ValueId, String)> = Vec::new();
+        loop {
+            let at = self.lexer.position();
+            let id = self.fresh(draft)?;
+            if results.iter().any(|(other, _)| *other == id) {
+                return self.lexer.fail_at(at, format!("{id} is defined twice"));
+            }
+            let name = if self.lexer.is_string() { self.lexer.string()? } else { String::new() };
+            results.push((id, name));
+            if !self.lexer.eat_punct(",")? {
+                break;
+            }
+        }
+        self.lexer.punct("=")?;
+        if self.lexer.eat_keyword("const")? {
+            return match <[(ValueId, String); 1]>::try_from(results) {
+                Ok([(id, name)]) => self.constant(draft, id, name),
+                Err(_) => self.lexer.fail("a constant defines one value".to_string()),
+            };
+        }
+        let (op, inputs) = self.operation(draft)?;
+        let node = NodeId::new(draft.graph.nodes.len());
+        let outputs = results.iter().map(|(id, _)| *id).collect();
+        for (at, (id, name)) in results.into_iter().enumerate() {
+            self.lexer.punct(if at == 0 { ":" } else { "," })?;
+            let ty = self.ty()?;
+            let known = self.known(None)?;
+            draft.define(id, Value { name, ty, def: Def::Node(node, at), known });
+        }
+        let origin = self.origin(draft)?;
+        draft.graph.nodes.push(Node { op, inputs, outputs, origin });
+        draft.graph.order.push(node);
+        Ok(())
+    }
+
+    fn constant(&mut self, draft: &mut Draft, id: ValueId, name: String) -> Result<()> {
+        let is_type = matches!(self.lexer.token(), Token::Word(word) if DType::from_name(word).is_some());
+        let value = if is_type {
+            let tensor = self.tensor()?;
+            let shape = tensor.shape.iter().map(|&size| Dim::from(size)).collect();
+            Value {
+                name,
+                ty: TensorType::new(tensor.dtype, shape),
+                known: self.known(known_elements(&tensor))?,
+                def: Def::Const(Constant::Data(tensor)),
+            }
+        } else {
+            let (op, inputs) = self.operation(draft)?;
+            self.lexer.punct(":")?;
+            let ty = self.ty()?;
+            let def = Def::Const(Constant::Deferred { op: Arc::new(op), inputs });
+            Value { name, ty, known: self.known(None)?, def }
+        };
+        draft.define(id, value);
+        Ok(())
+    }
+
+    /// `@o3(7 "Conv" "conv1")`, `@o3`, or nothing for origin 0.
+    fn origin(&mut self, draft: &mut Draft) -> Result<OriginId> {
+        if !self.lexer.eat_punct("@")? {
+            return Ok(OriginId::new(0));
+        }
+        let at = self.lexer.position();
+        let number = self.numbered('o', "an origin such as o0")?;
+        if self.lexer.eat_punct("(")? {
+            let index = self.index()?;
+            let op_type = self.lexer.string()?;
+            let name = self.lexer.string()?;
+            self.lexer.punct(")")?;
+            if draft.origins.len() <= number {
+                draft.origins.resize(number + 1, None);
+            }
+            if draft.origins[number].replace(Origin { name, op_type, index }).is_some() {
+                return self.lexer.fail_at(at, format!("o{number} is described twice"));
+            }
+        }
+        Ok(OriginId::new(number))
+    }
+
+    /// A number of a size that indexes and counts have.
+    fn index(&mut self) -> Result<usize> {
+        match self.lexer.token() {
+            Token::Number(text) => match canonical_number(text) {
+                Some(number) => {
+                    self.lexer.advance()?;
+                    Ok(number)
+                }
+                None => self.lexer.expected("a number below 2^31"),
+            },
+            _ => self.lexer.expected("a number"),
+        }
+    }
+
+    fn ty(&mut self) -> Result<TensorType> {
+        let dtype = match self.lexer.token() {
+            Token::Word(word) => DType::from_name(word),
+            _ => None,
+        };
+        let Some(dtype) = dtype else { return self.lexer.expected("an element type such as f32") };
+        self.lexer.advance()?;
+        Ok(TensorType::new(dtype, self.dims()?))
+    }
+
+    fn dims(&mut self) -> Result<Vec<Dim>> {
+        self.list(|parser| parser.dim())
+    }
+
+    /// `[item, item]`
+    fn list<T>(&mut self, item: impl Fn(&mut Self) -> Result<T>) -> Result<Vec<T>> {
+        self.lexer.punct("[")?;
+        let mut items = Vec::new();
+        if self.lexer.eat_punct("]")? {
+            return Ok(items);
+        }
+        loop {
+            items.push(item(self)?);
+            if !self.lexer.eat_punct(",")? {
+                self.lexer.punct("]")?;
+                return Ok(items);
+            }
+        }
+    }
+
+    fn dim(&mut self) -> Result<Dim> {
+        self.enter("dims")?;
+        let mut sum = Dim::ZERO;
+        let mut negative = self.lexer.eat_punct("-")?;
+        loop {
+            sum = sum + self.product(negative)?;
+            negative = match self.lexer.token() {
+                Token::Punct("+") => false,
+                Token::Punct("-") => true,
+                _ => break,
+            };
+            self.lexer.advance()?;
+        }
+        self.depth -= 1;
+        Ok(sum)
+    }
+
+    fn product(&mut self, negative: bool) -> Result<Dim> {
+        let mut coefficient = if negative { -1i128 } else { 1 };
+        let mut product = Dim::ONE;
+        let at = self.lexer.position();
+        loop {
+            if let Token::Number(text) = self.lexer.token() {
+                let number = text.parse::<u64>().ok().and_then(|value| coefficient.checked_mul(value.into()));
+                match number {
+                    Some(number) => coefficient = number,
+                    None => return self.lexer.expected("an integer below 2^63"),
+                }
+                self.lexer.advance()?;
+            } else {
+                product = product * self.factor()?;
+            }
+            if !self.lexer.eat_punct("*")? {
+                break;
+            }
+        }
+        match i64::try_from(coefficient) {
+            Ok(coefficient) => Ok(product * Dim::from(coefficient)),
+            Err(_) => self.lexer.fail_at(at, format!("{coefficient} exceeds 64 bits")),
+        }
+    }
+
+    fn factor(&mut self) -> Result<Dim> {
+        if self.lexer.eat_punct("(")? {
+            let dim = self.dim()?;
+            self.lexer.punct(")")?;
+            return Ok(dim);
+        }
+        let Token::Word(word) = *self.lexer.token() else {
+            return self.lexer.expected("a dim such as 3 or s0");
+        };
+        let at = self.lexer.position();
+        if let Some(number) = word.strip_prefix('s').and_then(canonical_number) {
+            if number >= self.symbols {
+                return self.lexer.fail(format!("the symbol {word} is not declared"));
+            }
+            self.lexer.advance()?;
+            return Ok(Dim::sym(Sym::new(number)));
+        }
+        if !["floordiv", "mod", "min", "max"].contains(&word) {
+            return self.lexer.expected("a dim such as 3, s0 or min(s0, 3)");
+        }
+        self.lexer.advance()?;
+        self.lexer.punct("(")?;
+        let a = self.dim()?;
+        self.lexer.punct(",")?;
+        let b = self.dim()?;
+        self.lexer.punct(")")?;
+        let result = match word {
+            "floordiv" => a.floor_div(&b),
+            "mod" => a.modulo(&b),
+            "min" => Some(a.min_dim(&b)),
+            _ => Some(a.max_dim(&b)),
+        };
+        match result {
+            Some(dim) => Ok(dim),
+            None => self.lexer.fail_at(at, format!("{word} by zero")),
+        }
+    }
+
+    /// A type without symbols, then elements.
+    fn tensor(&mut self) -> Result<Tensor> {
+        let at = self.lexer.position();
+        let ty = self.ty()?;
+        let bytes = ty.static_shape().and_then(|shape| {
+            let bytes = shape.iter().try_fold(ty.dtype.size(), |bytes, &size| bytes.checked_mul(size))?;
+            Some((shape, bytes))
+        });
+        let Some((shape, bytes)) = bytes else {
+            return self.lexer.fail_at(at, format!("{ty} is not the type of a constant"));
+        };
+        let data = match *self.lexer.token() {
+            Token::Hex(digits) => {
+                let data: Option<Vec<u8>> = digits
+                    .as_bytes()
+                    .chunks(2)
+                    .map(|pair| {
+                        u8::from_str_radix(std::str::from_utf8(pair).ok().filter(|p| p.len() == 2)?, 16).ok()
+                    })
+                    .collect();
+                let Some(data) = data else { return self.lexer.expected("two hex digits per byte") };
+                self.lexer.advance()?;
+                data
+            }
+            Token::Punct("[") => self.elements(ty.dtype)?,
+            Token::Punct("#") => {
+                return self.lexer.fail("this text leaves out the data of constants".to_string());
+            }
+            _ => return self.lexer.expected("the elements, as [..] or 0x.."),
+        };
+        if data.len() != bytes {
+            let message = format!("{ty} takes {bytes} bytes, not {}", data.len());
+            return self.lexer.fail_at(at, message);
+        }
+        Ok(Tensor::new(ty.dtype, shape, Bytes::from(data)))
+    }
+
+    fn elements(&mut self, dtype: DType) -> Result<Vec<u8>> {
+        let parts = self.list(|parser| {
+            let negative = parser.lexer.eat_punct("-")?;
+            let (Token::Number(text) | Token::Word(text)) = *parser.lexer.token() else {
+                return parser.lexer.expected("a number");
+            };
+            match element_bytes(dtype, text, negative) {
+                Some(bytes) => {
+                    parser.lexer.advance()?;
+                    Ok(bytes)
+                }
+                None => parser.lexer.expected(&format!("an element of {dtype}")),
+            }
+        })?;
+        Ok(parts.concat())
+    }
+}
+
+/// Decimal digits without leading zeros, below 2^31.
+fn canonical_number(digits: &str) -> Option<usize> {
+    let plain = digits == "0" || !digits.starts_with('0');
+    let number = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
+    (plain && number < 1 << 31).then_some(number)
+}
+
+/// The bytes of one element; `None` where the text is none of the type.
+fn element_bytes(dtype: DType, text: &str, negative: bool) -> Option<Vec<u8>> {
+    macro_rules! float {
+        ($float:ty, $nan:expr, $convert:expr) => {{
+            let magnitude: $float = text.parse().ok()?;
+            let value = if negative { -magnitude } else { magnitude };
+            // The sign of a NaN that is written as a number is plus.
+            let value = if magnitude.is_nan() { $nan } else { $convert(value) };
+            Some(value.to_le_bytes().to_vec())
+        }};
+    }
+    macro_rules! int {
+        ($int:ty) => {{
+            let magnitude: i128 = text.parse().ok()?;
+            let value = <$int>::try_from(if negative { -magnitude } else { magnitude }).ok()?;
+            Some(value.to_le_bytes().to_vec())
+        }};
+    }
+    use half::{bf16, f16};
+    match dtype {
+        DType::F32 => float!(f32, f32::NAN, |value| value),
+        DType::F64 => float!(f64, f64::NAN, |value| value),
+        DType::F16 => float!(f32, f16::NAN, f16::from_f32),
+        DType::BF16 => float!(f32, bf16::NAN, bf16::from_f32),
+        DType::I8 => int!(i8),
+        DType::I16 => int!(i16),
+        DType::I32 => int!(i32),
+        DType::I64 => int!(i64),
+        DType::U8 => int!(u8),
+        DType::U16 => int!(u16),
+        DType::U32 => int!(u32),
+        DType::U64 => int!(u64),
+        DType::Bool if !negative => Some(vec![u8::from(text.parse::<bool>().ok()?)]),
+        _ => None,
+    }
+}

@@ -1,0 +1,240 @@
+//! Operations of the text form: a name, operands, and attributes that the name decides.
+
+use super::{Draft, Parser};
+use crate::error::Result;
+use crate::graph::parse::lexer::Token;
+use crate::graph::{DType, Dim, Graph, MapFn, Op, RhsLayout, ValueId};
+use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
+
+enum Attr {
+    Dim(Dim),
+    Word(String),
+    List(Vec<Attr>),
+    Graph(Box<Graph>),
+}
+
+/// Attributes as they stand in the text; each is taken once, and none may be left over.
+struct Attrs {
+    op: String,
+    entries: Vec<(String, Attr)>,
+}
+
+/// Why attributes do not make an operation; the parser adds the place.
+type Outcome<T> = std::result::Result<T, String>;
+
+impl Attrs {
+    fn find(&mut self, name: &str) -> Option<Attr> {
+        let at = self.entries.iter().position(|entry| entry.0 == name)?;
+        Some(self.entries.remove(at).1)
+    }
+
+    /// An attribute through `convert`, which gives `None` for one of another kind.
+    fn take<T>(&mut self, name: &str, kind: &str, convert: impl Fn(Attr) -> Option<T>) -> Outcome<T> {
+        let Some(attr) = self.find(name) else {
+            return Err(format!("{} needs the attribute {name}: {kind}", self.op));
+        };
+        convert(attr).ok_or_else(|| format!("expected {kind} as attribute {name} of {}", self.op))
+    }
+
+    fn dim(&mut self, name: &str) -> Outcome<Dim> {
+        self.take(name, "a dim", |attr| match attr {
+            Attr::Dim(dim) => Some(dim),
+            _ => None,
+        })
+    }
+
+    fn dims(&mut self, name: &str) -> Outcome<Vec<Dim>> {
+        self.list(name, "a list of dims", |attr| match attr {
+            Attr::Dim(dim) => Some(dim),
+            _ => None,
+        })
+    }
+
+    fn index(&mut self, name: &str) -> Outcome<usize> {
+        self.take(name, "a number", index)
+    }
+
+    fn indices(&mut self, name: &str) -> Outcome<Vec<usize>> {
+        self.list(name, "a list of numbers", index)
+    }
+
+    fn flag(&mut self, name: &str) -> Outcome<bool> {
+        self.take(name, "true or false", flag)
+    }
+
+    fn list<T>(&mut self, name: &str, kind: &str, convert: impl Fn(Attr) -> Option<T>) -> Outcome<Vec<T>> {
+        self.take(name, kind, |attr| match attr {
+            Attr::List(items) => items.into_iter().map(&convert).collect(),
+            _ => None,
+        })
+    }
+
+    /// A name out of a closed set.
+    fn word<T>(&mut self, name: &str, kind: &str, lookup: impl Fn(&str) -> Option<T>) -> Outcome<T> {
+        self.take(name, kind, |attr| match attr {
+            Attr::Word(word) => lookup(&word),
+            _ => None,
+        })
+    }
+
+    fn combine(&mut self) -> Outcome<Option<BinaryFn>> {
+        if !self.entries.iter().any(|entry| entry.0 == "combine") {
+            return Ok(None);
+        }
+        self.word("combine", "a binary function", BinaryFn::from_name).map(Some)
+    }
+}
+
+/// A count or an axis. The bound keeps sums and products of a few of them within 64 bits.
+fn index(attr: Attr) -> Option<usize> {
+    match attr {
+        Attr::Dim(dim) => {
+            dim.as_const().and_then(|value| usize::try_from(value).ok()).filter(|&v| v < 1 << 31)
+        }
+        _ => None,
+    }
+}
+
+fn flag(attr: Attr) -> Option<bool> {
+    match attr {
+        Attr::Word(word) => word.parse().ok(),
+        _ => None,
+    }
+}
+
+impl Parser<'_> {
+    /// `name v0, v1 {attributes}`
+    pub(super) fn operation(&mut self, draft: &Draft) -> Result<(Op, Vec<ValueId>)> {
+        let at = self.lexer.position();
+        let Token::Word(name) = *self.lexer.token() else { return self.lexer.expected("an operation") };
+        self.lexer.advance()?;
+        let mut inputs = Vec::new();
+        if matches!(self.lexer.token(), Token::Word(_)) {
+            inputs.push(self.used(draft)?);
+            while self.lexer.eat_punct(",")? {
+                inputs.push(self.used(draft)?);
+            }
+        }
+        let mut attrs = Attrs { op: name.to_string(), entries: Vec::new() };
+        if self.lexer.eat_punct("{")? {
+            loop {
+                let entry = self.attribute()?;
+                if attrs.entries.iter().any(|other| other.0 == entry.0) {
+                    return self.lexer.fail_at(at, format!("{name} has the attribute {} twice", entry.0));
+                }
+                attrs.entries.push(entry);
+                if !self.lexer.eat_punct(",")? {
+                    break;
+                }
+            }
+            self.lexer.punct("}")?;
+        }
+        match operation(name, &mut attrs) {
+            Ok(_) if !attrs.entries.is_empty() => {
+                self.lexer.fail_at(at, format!("{name} has no attribute {}", attrs.entries[0].0))
+            }
+            Ok(op) => Ok((op, inputs)),
+            Err(message) => self.lexer.fail_at(at, message),
+        }
+    }
+
+    fn attribute(&mut self) -> Result<(String, Attr)> {
+        let Token::Word(name) = *self.lexer.token() else { return self.lexer.expected("an attribute") };
+        self.lexer.advance()?;
+        self.lexer.punct("=")?;
+        let value = match self.lexer.token() {
+            Token::Punct("[") => Attr::List(self.list(|parser| parser.scalar())?),
+            Token::Word("graph") => Attr::Graph(Box::new(self.graph()?)),
+            _ => self.scalar()?,
+        };
+        Ok((name.to_string(), value))
+    }
+
+    /// A dim, or a name that is none.
+    fn scalar(&mut self) -> Result<Attr> {
+        if let Token::Word(word) = *self.lexer.token()
+            && (flag(Attr::Word(word.to_string())).is_some()
+                || DType::from_name(word).is_some()
+                || ((BinaryFn::from_name(word).is_some() || ReduceFn::from_name(word).is_some())
+                    && !self.lexer.call_follows()))
+        {
+            self.lexer.advance()?;
+            return Ok(Attr::Word(word.to_string()));
+        }
+        self.dim().map(Attr::Dim)
+    }
+}
+
+fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
+    if let Some(function) = UnaryFn::from_name(name) {
+        return Ok(Op::Map(MapFn::Unary(function)));
+    }
+    if let Some(function) = BinaryFn::from_name(name) {
+        return Ok(Op::Map(MapFn::Binary(function)));
+    }
+    if let Some(function) = CompareFn::from_name(name) {
+        return Ok(Op::Map(MapFn::Compare(function)));
+    }
+    let dtype = |attrs: &mut Attrs| attrs.word("to", "an element type", DType::from_name);
+    let reduction = |attrs: &mut Attrs| attrs.word("op", "a reduction", ReduceFn::from_name);
+    Ok(match name {
+        "select" => Op::Map(MapFn::Select),
+        "cast" => Op::Map(MapFn::Cast { to: dtype(attrs)?, saturate: attrs.flag("saturate")? }),
+        "bitcast" => Op::Map(MapFn::Bitcast { to: dtype(attrs)? }),
+        "reduce" => Op::Reduce { op: reduction(attrs)?, axes: attrs.indices("axes")? },
+        "argreduce" => {
+            Op::ArgReduce { max: attrs.flag("max")?, axis: attrs.index("axis")?, last: attrs.flag("last")? }
+        }
+        "contract" => {
+            let rhs = match attrs.entries.iter().any(|entry| entry.0 == "nr") {
+                true => RhsLayout::Panels { nr: attrs.index("nr")?, n: attrs.dim("n")? },
+                false => RhsLayout::Plain,
+            };
+            Op::Contract { batch: attrs.index("batch")?, m: attrs.index("m")?, k: attrs.index("k")?, rhs }
+        }
+        "pack" => Op::Pack { batch: attrs.index("batch")?, k: attrs.index("k")?, nr: attrs.index("nr")? },
+        "reshape" => Op::Reshape { shape: attrs.dims("shape")? },
+        "transpose" => Op::Transpose { perm: attrs.indices("perm")? },
+        "expand" => Op::Expand { shape: attrs.dims("shape")? },
+        "slice" => Op::Slice {
+            starts: attrs.dims("starts")?,
+            steps: attrs.list("steps", "a list of integers", |attr| match attr {
+                Attr::Dim(dim) => dim.as_const(),
+                _ => None,
+            })?,
+            sizes: attrs.dims("sizes")?,
+        },
+        "pad" => Op::Pad { lo: attrs.dims("lo")?, hi: attrs.dims("hi")? },
+        "concat" => Op::Concat { axis: attrs.index("axis")? },
+        "window" => Op::Window {
+            first: attrs.index("first")?,
+            kernel: attrs.indices("kernel")?,
+            strides: attrs.indices("strides")?,
+            dilations: attrs.indices("dilations")?,
+        },
+        "gather" => Op::Gather { axis: attrs.index("axis")? },
+        "gather_elements" => Op::GatherElements { axis: attrs.index("axis")? },
+        "gather_nd" => Op::GatherNd { batch: attrs.index("batch")? },
+        "scatter_elements" => Op::ScatterElements { axis: attrs.index("axis")?, combine: attrs.combine()? },
+        "scatter_nd" => Op::ScatterNd { combine: attrs.combine()? },
+        "iota" => Op::Iota { shape: attrs.dims("shape")?, axis: attrs.index("axis")? },
+        "dim_values" => Op::DimValues { dims: attrs.dims("dims")? },
+        "cumulate" => Op::Cumulate {
+            op: reduction(attrs)?,
+            axis: attrs.index("axis")?,
+            exclusive: attrs.flag("exclusive")?,
+            reverse: attrs.flag("reverse")?,
+        },
+        "scan" => Op::Scan {
+            trip: attrs.dim("trip")?,
+            states: attrs.index("states")?,
+            scans: attrs.index("scans")?,
+            reverse: attrs.list("reverse", "a list of true and false", flag)?,
+            body: attrs.take("body", "a graph", |attr| match attr {
+                Attr::Graph(graph) => Some(graph),
+                _ => None,
+            })?,
+        },
+        _ => return Err(format!("there is no operation {name}")),
+    })
+}

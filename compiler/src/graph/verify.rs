@@ -1,0 +1,356 @@
+//! The verifier of the tensor IR. It runs after every pass in debug builds and tests.
+//!
+//! Of a graph and, recursively, of every scan's body it checks that
+//!
+//! 1. every id that a live part names (`order`, inputs, outputs, operands) exists;
+//! 2. every value is defined once: input `i` names a value whose definition is input `i`, result `k` of a
+//!    live node one whose definition is that node and `k`, and `order` names no node twice;
+//! 3. `order` is topological: operands are inputs, constants, or results of earlier nodes in it; so are
+//!    the graph's outputs;
+//! 4. constant dims are not negative, and symbols are declared by the outermost graph (a body by itself or
+//!    a graph around it);
+//! 5. the types of a node's results are those that `infer` gives for its operands;
+//! 6. axes of a reduction are sorted and distinct;
+//! 7. known elements are as many as the type has elements, and those of a constant are its data;
+//! 8. a constant's data have its type and the length that the type calls for, bools are 0 or 1, and
+//!    sub-byte elements fit their width;
+//! 9. a deferred constant has a static type, the one `infer` gives; its operands are constants, and it does
+//!    not depend on itself;
+//! 10. the default of an input fits the input's type;
+//! 11. bodies nest at most [`MAX_NESTING`] deep.
+//!
+//! What no live node uses is not checked: dead nodes and values stay in their tables.
+
+use cranelift_entity::{EntityRef, EntitySet};
+
+use crate::error::{Error, Stage};
+use crate::graph::build::known_elements;
+use crate::graph::{Constant, DType, Def, Dim, Graph, NodeId, Op, Tensor, TensorType, ValueId};
+use crate::infer::infer;
+
+/// Deepest nesting of graphs, the outermost one counted.
+pub const MAX_NESTING: usize = 64;
+
+/// Checks all rules; gives every violation.
+pub fn verify(graph: &Graph) -> std::result::Result<(), Vec<Error>> {
+    let errors = verify_nested(graph, 0, 1);
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+fn verify_nested(graph: &Graph, outer_symbols: usize, depth: usize) -> Vec<Error> {
+    let mut verifier = Verifier {
+        graph,
+        symbols: outer_symbols.max(graph.symbols.len()),
+        depth,
+        errors: Vec::new(),
+        defined: EntitySet::new(),
+        constants: EntitySet::new(),
+    };
+    if depth > MAX_NESTING {
+        verifier.report(format!("graphs nest deeper than {MAX_NESTING}"));
+        return verifier.errors;
+    }
+    // Types are inferred only of ids that exist.
+    verifier.ids();
+    if verifier.errors.is_empty() {
+        verifier.inputs();
+        verifier.nodes();
+        verifier.outputs();
+    }
+    verifier.errors
+}
+
+struct Verifier<'g> {
+    graph: &'g Graph,
+    symbols: usize,
+    depth: usize,
+    errors: Vec<Error>,
+    /// Inputs, and results of nodes visited so far.
+    defined: EntitySet<ValueId>,
+    /// Constants that have been checked.
+    constants: EntitySet<ValueId>,
+}
+
+impl Verifier<'_> {
+    fn report(&mut self, message: String) {
+        let place = if self.depth > 1 { format!("body {:?}: ", self.graph.name) } else { String::new() };
+        self.errors.push(Error::internal(Stage::Pass, format!("{place}{message}")));
+    }
+
+    fn ids(&mut self) {
+        let graph = self.graph;
+        let exists = |value: ValueId| graph.values.is_valid(value);
+        let mut seen = EntitySet::new();
+        for (at, input) in graph.inputs.iter().enumerate() {
+            if !exists(input.value) {
+                self.report(format!("input {at} names {}, which does not exist", input.value));
+            }
+        }
+        for (name, value) in &graph.outputs {
+            if !exists(*value) {
+                self.report(format!("output {name:?} names {value}, which does not exist"));
+            }
+        }
+        for &id in &graph.order {
+            let Some(node) = graph.nodes.get(id) else {
+                self.report(format!("the order names {id}, which does not exist"));
+                continue;
+            };
+            if !seen.insert(id) {
+                self.report(format!("the order names {id} twice"));
+            }
+            for &value in node.inputs.iter().chain(&node.outputs) {
+                if !exists(value) {
+                    self.report(format!("{id} ({}) names {value}, which does not exist", node.op.name()));
+                }
+            }
+        }
+    }
+
+    fn inputs(&mut self) {
+        for (at, input) in self.graph.inputs.iter().enumerate() {
+            let value = &self.graph.values[input.value];
+            self.define(input.value, Def::Input(at));
+            self.value(input.value);
+            let Some(default) = &input.default else { continue };
+            self.data(&format!("the default of input {:?}", input.name), default);
+            let fits = default.dtype == value.ty.dtype
+                && default.shape.len() == value.ty.rank()
+                && default.shape.iter().zip(&value.ty.shape).all(|(&size, dim)| {
+                    dim.as_const().is_none_or(|wanted| usize::try_from(wanted) == Ok(size))
+                });
+            if !fits {
+                let found = format!("{}{:?}", default.dtype, default.shape);
+                self.report(format!("the default of input {:?} is {found}, not {}", input.name, value.ty));
+            }
+        }
+    }
+
+    fn define(&mut self, value: ValueId, wanted: Def) {
+        if !self.defined.insert(value) {
+            self.report(format!("{value} is defined twice"));
+        }
+        let found = &self.graph.values[value].def;
+        if *found != wanted {
+            let found = match found {
+                Def::Const(_) => "a constant".to_string(),
+                other => format!("{other:?}"),
+            };
+            self.report(format!("{value} is {wanted:?}, and says that it is {found}"));
+        }
+    }
+
+    fn nodes(&mut self) {
+        for &id in &self.graph.order {
+            let node = &self.graph.nodes[id];
+            let before = self.errors.len();
+            for &input in &node.inputs {
+                self.operand(input, || format!("{id} ({})", node.op.name()));
+            }
+            for (at, &output) in node.outputs.iter().enumerate() {
+                self.define(output, Def::Node(id, at));
+                self.value(output);
+            }
+            self.operation(&node.op, &format!("{id} ({})", node.op.name()));
+            // With broken operands inference would only repeat the problem.
+            if self.errors.len() == before {
+                self.results(id);
+            }
+        }
+    }
+
+    fn results(&mut self, id: NodeId) {
+        let node = &self.graph.nodes[id];
+        let types: Vec<&TensorType> = node.inputs.iter().map(|&value| self.graph.ty(value)).collect();
+        let found: Vec<&TensorType> = node.outputs.iter().map(|&value| self.graph.ty(value)).collect();
+        match infer(&node.op, &types) {
+            Ok(wanted) if wanted.iter().eq(found.iter().copied()) => {}
+            Ok(wanted) => {
+                let list = |types: Vec<String>| types.join(", ");
+                let (found, wanted) = (
+                    list(found.iter().map(|ty| ty.to_string()).collect()),
+                    list(wanted.iter().map(|ty| ty.to_string()).collect()),
+                );
+                self.report(format!("{id} ({}) has results {found}, not {wanted}", node.op.name()));
+            }
+            Err(error) => self.report(format!("{id} ({}): {}", node.op.name(), error.message)),
+        }
+    }
+
+    /// What holds of an operation whatever its operands.
+    fn operation(&mut self, op: &Op, place: &str) {
+        match op {
+            Op::Reduce { axes, .. } if axes.windows(2).any(|pair| pair[0] >= pair[1]) => {
+                self.report(format!("{place}: axes {axes:?} are not sorted and distinct"));
+            }
+            Op::Scan { body, .. } => {
+                self.errors.extend(verify_nested(body, self.symbols, self.depth + 1));
+            }
+            _ => {}
+        }
+        for dim in op_dims(op) {
+            self.dim_symbols(dim, place);
+        }
+    }
+
+    /// A value that is read: defined before, or a constant.
+    fn operand(&mut self, value: ValueId, place: impl Fn() -> String) {
+        if self.graph.is_constant(value) {
+            self.constant(value);
+        } else if !self.defined.contains(value) {
+            self.report(format!("{} uses {value} before it is defined", place()));
+        }
+    }
+
+    fn outputs(&mut self) {
+        for (name, value) in &self.graph.outputs {
+            self.operand(*value, || format!("output {name:?}"));
+        }
+    }
+
+    /// Dims and known elements of a value.
+    fn value(&mut self, id: ValueId) {
+        let value = &self.graph.values[id];
+        for dim in &value.ty.shape {
+            if dim.as_const().is_some_and(|size| size < 0) {
+                self.report(format!("{id} has the negative dim {dim} in its type {}", value.ty));
+            }
+            self.dim_symbols(dim, &id.to_string());
+        }
+        let Some(known) = &value.known else { return };
+        let count = value.ty.elements().as_const().and_then(|count| usize::try_from(count).ok());
+        if count != Some(known.len()) {
+            self.report(format!("{id} of type {} has {} known elements", value.ty, known.len()));
+        }
+        for dim in known.iter() {
+            self.dim_symbols(dim, &id.to_string());
+        }
+    }
+
+    fn dim_symbols(&mut self, dim: &Dim, place: &str) {
+        let mut unknown = None;
+        dim.visit_symbols(&mut |sym| {
+            if sym.index() >= self.symbols {
+                unknown = Some(sym);
+            }
+        });
+        if let Some(sym) = unknown {
+            self.report(format!("{place} uses the symbol {sym}, which is not declared"));
+        }
+    }
+
+    /// A constant and all that it is computed from, each checked once.
+    fn constant(&mut self, value: ValueId) {
+        let mut open = EntitySet::new();
+        // (value, whether its operands have been checked)
+        let mut stack = vec![(value, false)];
+        while let Some((id, ready)) = stack.pop() {
+            if ready {
+                self.deferred_type(id);
+                self.constants.insert(id);
+                continue;
+            }
+            if self.constants.contains(id) {
+                continue;
+            }
+            match &self.graph.values[id].def {
+                Def::Const(Constant::Data(tensor)) => {
+                    self.constants.insert(id);
+                    self.value(id);
+                    self.constant_data(id, tensor);
+                }
+                Def::Const(Constant::Deferred { op, inputs }) => {
+                    if !open.insert(id) {
+                        self.report(format!("the constant {id} depends on itself"));
+                        self.constants.insert(id);
+                        continue;
+                    }
+                    self.value(id);
+                    self.operation(op, &id.to_string());
+                    stack.push((id, true));
+                    for &input in inputs {
+                        match self.graph.values.get(input) {
+                            Some(input_value) if matches!(input_value.def, Def::Const(_)) => {
+                                stack.push((input, false));
+                            }
+                            _ => self.report(format!("the constant {id} reads {input}, which is none")),
+                        }
+                    }
+                }
+                // Only constants are pushed.
+                _ => {}
+            }
+        }
+    }
+
+    fn deferred_type(&mut self, id: ValueId) {
+        let Def::Const(Constant::Deferred { op, inputs }) = &self.graph.values[id].def else { return };
+        let ty = self.graph.ty(id);
+        if ty.static_shape().is_none() {
+            self.report(format!("the constant {id} has the symbolic type {ty}"));
+        }
+        let types: Option<Vec<&TensorType>> =
+            inputs.iter().map(|&input| self.graph.values.get(input).map(|value| &value.ty)).collect();
+        let Some(types) = types.filter(|_| self.errors.is_empty()) else { return };
+        match infer(op, &types) {
+            Ok(wanted) if wanted == [ty.clone()] => {}
+            Ok(wanted) => {
+                let wanted: Vec<String> = wanted.iter().map(|ty| ty.to_string()).collect();
+                self.report(format!("the constant {id} is of type {ty}, not {}", wanted.join(", ")));
+            }
+            Err(error) => self.report(format!("the constant {id}: {}", error.message)),
+        }
+    }
+
+    fn constant_data(&mut self, id: ValueId, tensor: &Tensor) {
+        let value = &self.graph.values[id];
+        let fits = tensor.dtype == value.ty.dtype
+            && value.ty.static_shape().is_some_and(|shape| shape == tensor.shape);
+        if !fits {
+            let found = format!("{}{:?}", tensor.dtype, tensor.shape);
+            self.report(format!("the data of {id} are {found}, its type is {}", value.ty));
+        }
+        let before = self.errors.len();
+        self.data(&format!("the constant {id}"), tensor);
+        // Data of the wrong length have no elements to compare with.
+        if self.errors.len() == before
+            && let Some(known) = &value.known
+            && known_elements(tensor).is_none_or(|elements| elements != *known)
+        {
+            self.report(format!("{id} has known elements {known:?} that are not its data"));
+        }
+    }
+
+    /// Length and encoding of a tensor's data.
+    fn data(&mut self, what: &str, tensor: &Tensor) {
+        let bytes = tensor.shape.iter().try_fold(tensor.dtype.size(), |bytes, &size| bytes.checked_mul(size));
+        if bytes != Some(tensor.data.len()) {
+            let (dtype, shape, found) = (tensor.dtype, &tensor.shape, tensor.data.len());
+            self.report(format!("{what} has {found} bytes of data for {dtype}{shape:?}"));
+        }
+        let valid: fn(u8) -> bool = match tensor.dtype {
+            DType::Bool => |byte| byte <= 1,
+            DType::U4 | DType::F4E2M1 => |byte| byte < 16,
+            DType::U2 => |byte| byte < 4,
+            DType::I4 => |byte| (-8..8).contains(&(byte as i8)),
+            DType::I2 => |byte| (-2..2).contains(&(byte as i8)),
+            _ => return,
+        };
+        if let Some(byte) = tensor.data.iter().find(|&&byte| !valid(byte)) {
+            self.report(format!("{what} has the byte {byte:#04x}, which is no {}", tensor.dtype));
+        }
+    }
+}
+
+/// Dims among an operation's attributes.
+fn op_dims(op: &Op) -> Vec<&Dim> {
+    match op {
+        Op::Reshape { shape } | Op::Expand { shape } | Op::Iota { shape, .. } => shape.iter().collect(),
+        Op::Slice { starts, sizes, .. } => starts.iter().chain(sizes).collect(),
+        Op::Pad { lo, hi } => lo.iter().chain(hi).collect(),
+        Op::DimValues { dims } => dims.iter().collect(),
+        Op::Contract { rhs: crate::graph::RhsLayout::Panels { n, .. }, .. } => vec![n],
+        Op::Scan { trip, .. } => vec![trip],
+        _ => vec![],
+    }
+}

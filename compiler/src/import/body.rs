@@ -1,0 +1,242 @@
+//! Bodies of control flow: a body is a closure over the graph around it, imported in place or as a graph of
+//! its own when a row asks for it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use onnxc_proto::GraphProto;
+
+use super::scope::{Binding, Env, Scope, referenced_names};
+use super::{Importer, keep_reachable};
+use crate::error::{Error, Result, Stage};
+use crate::graph::{Builder, Constant, Def, Dim, Graph, TensorType, ValueId};
+use crate::op::{Body, BodyImporter};
+
+/// A graph attribute, with the values around it that its names stand for.
+#[derive(Debug)]
+pub struct Subgraph {
+    proto: GraphProto,
+    env: Arc<Env>,
+    prefix: String,
+    /// Names of the graph around that it refers to, and perhaps defines anew.
+    captures: Vec<(String, Binding)>,
+}
+
+impl Subgraph {
+    pub(super) fn new(proto: &GraphProto, scope: &Scope<'_>) -> Subgraph {
+        let mut captures = Vec::new();
+        for name in referenced_names(proto) {
+            if let Some(binding) = scope.get(name) {
+                captures.push((name.to_string(), binding));
+            }
+        }
+        Subgraph { proto: proto.clone(), env: scope.env.clone(), prefix: scope.prefix.clone(), captures }
+    }
+
+    /// Number of inputs it declares.
+    pub fn inputs(&self) -> usize {
+        self.proto.input.len()
+    }
+
+    /// Number of outputs it gives.
+    pub fn outputs(&self) -> usize {
+        self.proto.output.len()
+    }
+
+    /// Values of the graph around that the body may use.
+    pub fn captured_values(&self) -> impl Iterator<Item = ValueId> {
+        self.captures.iter().filter_map(|(_, binding)| match binding {
+            Binding::Value(value) => Some(*value),
+            _ => None,
+        })
+    }
+
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.captures.iter().any(|(_, binding)| *binding == Binding::Poisoned)
+    }
+
+    fn scope(&self) -> Scope<'_> {
+        let mut scope = Scope::new(self.env.clone(), self.prefix.clone(), &self.proto.node);
+        scope.declare(&self.proto);
+        scope
+    }
+
+    fn check_inputs(&self, given: usize) -> Result<()> {
+        match given == self.inputs() {
+            true => Ok(()),
+            false => Err(Error::malformed(
+                Stage::Import,
+                format!(
+                    "body `{}` takes {} inputs where {given} are given",
+                    self.proto.name(),
+                    self.inputs()
+                ),
+            )),
+        }
+    }
+}
+
+impl Importer<'_> {
+    /// Imports the content of a body whose captures are bound; gives its outputs, or the first problem.
+    fn body_content(
+        &mut self,
+        b: &mut Builder<'_>,
+        body: &Subgraph,
+        inputs: &[ValueId],
+        scope: &mut Scope<'_>,
+    ) -> Result<Vec<ValueId>> {
+        let proto = &body.proto;
+        let (problems, reports) = (self.errors.len(), self.reports);
+        for (info, &value) in proto.input.iter().zip(inputs) {
+            if !scope.define(info.name(), Binding::Value(value)) {
+                self.malformed(format!("body input `{}` is defined twice", info.name()));
+            }
+        }
+        for (name, tensor) in self.initializers(proto) {
+            self.define_constant(b.graph, scope, name, tensor);
+        }
+        let origin = b.origin;
+        self.depth += 1;
+        self.nodes(b, &proto.node, scope);
+        self.depth -= 1;
+        b.origin = origin;
+        let mut outputs = Vec::with_capacity(proto.output.len());
+        for info in &proto.output {
+            match scope.get(info.name()) {
+                Some(Binding::Value(value)) => outputs.push(value),
+                Some(Binding::Poisoned) => {}
+                Some(Binding::Omitted) | None => {
+                    self.malformed(format!("body output `{}` is not defined", info.name()));
+                }
+            }
+        }
+        if self.reports == reports && outputs.len() == proto.output.len() {
+            return Ok(outputs);
+        }
+        // A second try may only repeat what the first one listed.
+        let problem = self.errors.get(problems).or(self.errors.last()).cloned();
+        Err(problem.unwrap_or_else(|| Error::malformed(Stage::Import, "a body uses what is not imported")))
+    }
+
+    fn check_depth(&self) -> Result<()> {
+        if self.depth < self.options.limits.nesting {
+            return Ok(());
+        }
+        Err(Error::new(
+            Stage::Import,
+            crate::error::Kind::Budget,
+            format!("functions and bodies nest deeper than {}", self.options.limits.nesting),
+        ))
+    }
+
+    /// As [`Importer::check_depth`], for a function.
+    pub(super) fn enter(&mut self) -> Result<()> {
+        self.check_depth()?;
+        self.depth += 1;
+        Ok(())
+    }
+}
+
+impl BodyImporter for Importer<'_> {
+    fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ValueId]) -> Result<Vec<ValueId>> {
+        body.check_inputs(inputs.len())?;
+        self.check_depth()?;
+        let mut scope = body.scope();
+        for (name, binding) in &body.captures {
+            scope.capture(name, *binding);
+        }
+        self.body_content(b, body, inputs, &mut scope)
+    }
+
+    fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[TensorType]) -> Result<Body> {
+        body.check_inputs(inputs.len())?;
+        self.check_depth()?;
+        // A symbol means the same inside and outside: the body starts with the symbols there are, and what
+        // it adds is kept.
+        let mut graph = Graph {
+            name: body.proto.name().to_string(),
+            symbols: b.graph.symbols.clone(),
+            ..Graph::default()
+        };
+        let mut scope = body.scope();
+        let origin = graph.origins.push(b.graph.origins[b.origin].clone());
+        let mut inner = Builder::new(&mut graph, origin);
+        let given: Vec<ValueId> = body
+            .proto
+            .input
+            .iter()
+            .zip(inputs)
+            .map(|(info, ty)| inner.input(info.name(), ty.clone(), None))
+            .collect();
+        let mut captures = Vec::new();
+        let mut inside: HashMap<ValueId, ValueId> = HashMap::new();
+        for (name, binding) in &body.captures {
+            let binding = match binding {
+                Binding::Value(outer) => Binding::Value(
+                    *inside
+                        .entry(*outer)
+                        .or_insert_with(|| capture(b.graph, &mut inner, *outer, &mut captures)),
+                ),
+                other => *other,
+            };
+            scope.capture(name, binding);
+        }
+        let outputs = self.body_content(&mut inner, body, &given, &mut scope);
+        for (sym, symbol) in graph.symbols.iter().skip(b.graph.symbols.len()) {
+            let copied = b.graph.symbols.push(symbol.clone());
+            debug_assert_eq!(copied, sym);
+        }
+        graph.outputs = body.proto.output.iter().map(|info| info.name().to_string()).zip(outputs?).collect();
+        keep_reachable(&mut graph);
+        drop_unused_captures(&mut graph, inputs.len(), &mut captures);
+        Ok(Body { graph, captures })
+    }
+}
+
+/// What an outer value is inside a body: a constant of its own, or one more input.
+fn capture(outer: &Graph, inner: &mut Builder<'_>, value: ValueId, captures: &mut Vec<ValueId>) -> ValueId {
+    let source = &outer.values[value];
+    if let Def::Const(Constant::Data(tensor)) = &source.def {
+        let copy = inner.constant(tensor.clone());
+        inner.graph.values[copy].name = source.name.clone();
+        return copy;
+    }
+    captures.push(value);
+    let input = inner.input(&source.name, source.ty.clone(), None);
+    inner.graph.values[input].known =
+        source.known.as_ref().map(|known| known.iter().map(Dim::clone).collect());
+    input
+}
+
+/// Removes captured inputs that nothing in `graph` uses.
+fn drop_unused_captures(graph: &mut Graph, given: usize, captures: &mut Vec<ValueId>) {
+    let used: HashSet<ValueId> = graph
+        .order
+        .iter()
+        .flat_map(|&node| graph.nodes[node].inputs.iter().copied())
+        .chain(graph.outputs.iter().map(|output| output.1))
+        .collect();
+    let constants: HashSet<ValueId> = graph
+        .values
+        .values()
+        .filter_map(|value| match &value.def {
+            Def::Const(Constant::Deferred { inputs, .. }) => Some(inputs.clone()),
+            _ => None,
+        })
+        .flatten()
+        .collect();
+    let keep: Vec<bool> = graph.inputs[given..]
+        .iter()
+        .map(|input| used.contains(&input.value) || constants.contains(&input.value))
+        .collect();
+    let mut flags = keep.iter();
+    captures.retain(|_| *flags.next().expect("one input per capture"));
+    let mut position = 0;
+    graph.inputs.retain(|_| {
+        position += 1;
+        position <= given || keep[position - 1 - given]
+    });
+    for (at, input) in graph.inputs.iter().enumerate() {
+        graph.values[input.value].def = Def::Input(at);
+    }
+}

@@ -1,0 +1,159 @@
+//! Checks of a node against its row: those that need no types, also for bodies that are never lowered, and
+//! those of the input types.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use onnxc_proto::{NodeProto, OperatorSetIdProto};
+
+use super::function::check_call;
+use super::node::own_name;
+use super::scope::bodies;
+use super::{Importer, attr, normal_domain};
+use crate::error::{Error, NodeRef, Result, Stage};
+use crate::graph::{Builder, DType, ValueId};
+use crate::op::{Arity, AttrKind, OpDef, Param};
+
+fn malformed<T>(message: impl Into<String>) -> Result<T> {
+    Err(Error::malformed(Stage::Import, message))
+}
+
+/// Opset version by domain.
+type Opsets = HashMap<String, u32>;
+
+/// Nodes still to be looked at, with the opsets they import.
+type Open<'p> = Vec<(&'p [NodeProto], Arc<Opsets>)>;
+
+impl Importer<'_> {
+    /// Reports what can be told without types about the bodies of a node that is not lowered: operators and
+    /// signatures, also inside the functions they call.
+    pub(super) fn check_bodies(&mut self, node: &NodeProto, opsets: &Opsets) {
+        let mut open: Open<'_> = Vec::new();
+        let opsets = Arc::new(opsets.clone());
+        push_bodies(&mut open, node, &opsets);
+        let mut visited = HashSet::new();
+        while let Some((nodes, opsets)) = open.pop() {
+            for (index, node) in nodes.iter().enumerate() {
+                let checked = match self.callee(node) {
+                    Some((key, function)) => {
+                        if visited.insert(key) {
+                            open.push((&function.node, Arc::new(plain_opsets(&function.opset_import))));
+                        }
+                        check_call(function, node)
+                    }
+                    None => {
+                        let row = self.row(node, opsets.get(normal_domain(node.domain())));
+                        row.and_then(|row| check_signature(row, node))
+                    }
+                };
+                if let Err(error) = checked {
+                    self.report(error.at(unresolved_site(node, index)));
+                }
+                push_bodies(&mut open, node, &opsets);
+            }
+        }
+    }
+}
+
+fn push_bodies<'p>(open: &mut Open<'p>, node: &'p NodeProto, opsets: &Arc<Opsets>) {
+    let found: Vec<_> = bodies(node).collect();
+    // The last one pushed is the first one checked.
+    open.extend(found.into_iter().rev().map(|body| (body.node.as_slice(), opsets.clone())));
+}
+
+/// Opset imports of a function that is only looked at; a call reports what is wrong with them.
+fn plain_opsets(imports: &[OperatorSetIdProto]) -> Opsets {
+    let version = |import: &OperatorSetIdProto| u32::try_from(import.version()).ok();
+    imports
+        .iter()
+        .filter_map(|import| Some((normal_domain(import.domain()).to_string(), version(import)?)))
+        .collect()
+}
+
+/// A node of a body that nothing is known about but its text.
+fn unresolved_site(node: &NodeProto, index: usize) -> NodeRef {
+    NodeRef {
+        name: own_name(node, index),
+        domain: normal_domain(node.domain()).to_string(),
+        op_type: node.op_type().to_string(),
+        version: None,
+        index,
+        inputs: node.input.iter().map(|name| format!("{name}: ?")).collect(),
+    }
+}
+
+/// Control flow: its variadic parameters may be empty and of many types.
+fn is_control_flow(row: &OpDef) -> bool {
+    row.attributes.iter().any(|attribute| attribute.default.kind() == AttrKind::Graph)
+}
+
+/// Checks numbers of inputs and outputs, and attributes, as far as the node's text tells.
+pub fn check_signature(row: &OpDef, node: &NodeProto) -> Result<()> {
+    check_count("inputs", row.inputs, named(&node.input))?;
+    check_count("outputs", row.outputs, named(&node.output))?;
+    attr::check_names(row, node)
+}
+
+/// How many names are left without the empty ones at the end.
+pub fn named(names: &[String]) -> usize {
+    names.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1)
+}
+
+fn check_count(what: &str, params: &[Param], given: usize) -> Result<()> {
+    let variadic = params.last().is_some_and(|param| param.arity == Arity::Variadic);
+    if given > params.len() && !variadic {
+        return malformed(format!("{given} {what} where at most {} are taken", params.len()));
+    }
+    Ok(())
+}
+
+/// The parameter that input or output `at` belongs to.
+fn param(params: &'static [Param], at: usize) -> Option<&'static Param> {
+    params.get(at).or_else(|| params.last().filter(|param| param.arity == Arity::Variadic))
+}
+
+/// Checks that required inputs are there and that types agree with the row's type variables.
+pub fn check_inputs(row: &OpDef, inputs: &[Option<ValueId>], b: &Builder<'_>) -> Result<()> {
+    for (at, param) in row.inputs.iter().enumerate() {
+        let needed = match param.arity {
+            Arity::Required => true,
+            Arity::Variadic => !is_control_flow(row),
+            Arity::Optional => false,
+        };
+        if needed && inputs.get(at).copied().flatten().is_none() {
+            return malformed(format!("input {at} ({}) is missing", param.name));
+        }
+    }
+    let mut bound: HashMap<&str, (DType, usize)> = HashMap::new();
+    for (at, value) in inputs.iter().enumerate() {
+        let (Some(value), Some(param)) = (value, param(row.inputs, at)) else { continue };
+        let dtype = b.dtype(*value);
+        let Some((_, allowed)) = row.types.iter().find(|(name, _)| *name == param.ty) else {
+            let message = format!("{} has no type variable {}", row.name, param.ty);
+            return Err(Error::internal(Stage::Import, message));
+        };
+        if !allowed.contains(&dtype) {
+            let names: Vec<&str> = allowed.iter().map(|dtype| dtype.name()).collect();
+            let message = format!(
+                "input {at} ({}) is {dtype}; {} is one of {}",
+                param.name,
+                param.ty,
+                names.join(", ")
+            );
+            return Err(Error::unsupported(Stage::Import, message));
+        }
+        if param.arity == Arity::Variadic && is_control_flow(row) {
+            continue;
+        }
+        match bound.insert(param.ty, (dtype, at)) {
+            Some((other, first)) if other != dtype => {
+                return malformed(format!(
+                    "input {at} ({}) is {dtype} and input {first} is {other}; both are {}",
+                    param.name, param.ty
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! Functions of the model: a call is replaced by the function's nodes, with names of their own.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use onnxc_proto::{FunctionProto, NodeProto};
+
+use super::scope::{Binding, Env, Scope};
+use super::{FunctionKey, Importer};
+use crate::error::{Error, Result, Stage};
+use crate::graph::Builder;
+use crate::op::Attr;
+
+impl<'m> Importer<'m> {
+    /// The function that a node calls, if it calls one. A function hides an operator of the same name.
+    pub(super) fn callee(&self, node: &NodeProto) -> Option<(FunctionKey<'m>, &'m FunctionProto)> {
+        let key = (super::normal_domain(node.domain()), node.op_type(), node.overload());
+        let functions: &HashMap<FunctionKey<'_>, &'m FunctionProto> = &self.functions;
+        functions.get(&key).map(|function| (function_key(function), *function))
+    }
+
+    /// Inlines one call; gives what the node's outputs stand for.
+    pub(super) fn call(
+        &mut self,
+        b: &mut Builder<'_>,
+        (key, function): (FunctionKey<'m>, &'m FunctionProto),
+        node: &NodeProto,
+        inputs: &[Binding],
+        scope: &Scope<'_>,
+        label: &str,
+    ) -> Result<Vec<Binding>> {
+        check_call(function, node)?;
+        if self.calls.contains(&key) {
+            return Err(Error::malformed(Stage::Import, format!("function {} calls itself", key.1)));
+        }
+        let attributes = self.call_attributes(function, node, scope)?;
+        let opsets = self.opsets(&function.opset_import, &format!("function {}", key.1));
+        let env = Arc::new(Env { opsets, attributes: Some(attributes) });
+        let mut inner = Scope::new(env, format!("{label}/"), &function.node);
+        for (at, name) in function.input.iter().enumerate() {
+            if !inner.define(name, inputs.get(at).copied().unwrap_or(Binding::Omitted)) {
+                self.malformed(format!("function {} has two inputs `{name}`", key.1));
+            }
+        }
+        self.enter()?;
+        self.calls.push(key);
+        self.nodes(b, &function.node, &mut inner);
+        self.calls.pop();
+        self.depth -= 1;
+        let outputs = function.output.iter().take(node.output.len());
+        outputs
+            .map(|name| {
+                inner.get(name).ok_or_else(|| {
+                    let message = format!("output `{name}` of function {} is not defined", key.1);
+                    Error::malformed(Stage::Import, message)
+                })
+            })
+            .collect()
+    }
+
+    /// Attribute values of a call: those of the node, then the function's defaults.
+    fn call_attributes(
+        &mut self,
+        function: &FunctionProto,
+        node: &NodeProto,
+        scope: &Scope<'_>,
+    ) -> Result<HashMap<String, Attr>> {
+        let mut values = self.attributes(&node.attribute, scope)?;
+        let known = |name: &String| {
+            function.attribute.contains(name)
+                || function.attribute_proto.iter().any(|attribute| attribute.name() == name)
+        };
+        let mut unknown: Vec<&String> = values.keys().filter(|name| !known(name)).collect();
+        unknown.sort_unstable();
+        if let Some(name) = unknown.first() {
+            let message = format!("function {} has no attribute `{name}`", function.name());
+            return Err(Error::malformed(Stage::Import, message));
+        }
+        for (name, value) in self.attributes(&function.attribute_proto, scope)? {
+            values.entry(name).or_insert(value);
+        }
+        Ok(values)
+    }
+}
+
+/// What nodes call a function by.
+pub fn function_key(function: &FunctionProto) -> FunctionKey<'_> {
+    (super::normal_domain(function.domain()), function.name(), function.overload())
+}
+
+/// Checks the numbers of inputs and outputs of a call.
+pub fn check_call(function: &FunctionProto, node: &NodeProto) -> Result<()> {
+    let pairs = [
+        ("inputs", node.input.len(), function.input.len()),
+        ("outputs", node.output.len(), function.output.len()),
+    ];
+    for (what, given, taken) in pairs {
+        if given > taken {
+            let message = format!("{given} {what} where function {} has {taken}", function.name());
+            return Err(Error::malformed(Stage::Import, message));
+        }
+    }
+    Ok(())
+}

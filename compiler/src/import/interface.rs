@@ -1,0 +1,171 @@
+//! The interface of the model's own graph: inputs, initializers and outputs around the walk of its nodes.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use onnxc_proto::{GraphProto, ValueInfoProto};
+
+use super::scope::{Binding, Env, Scope};
+use super::{Importer, keep_reachable, types};
+use crate::error::Result;
+use crate::graph::{Builder, Dim, Graph, Tensor, TensorType};
+
+impl Importer<'_> {
+    /// The model's own graph.
+    pub(super) fn main_graph(&mut self, proto: &GraphProto, env: Arc<Env>, ir_version: i64) -> Graph {
+        let mut graph = Graph { name: proto.name().to_string(), ..Graph::default() };
+        let mut scope = Scope::new(env, String::new(), &proto.node);
+        scope.declare(proto);
+        for error in self.types.pin(proto, &self.options.input_dims) {
+            self.report(error);
+        }
+        self.interface(&mut graph, proto, ir_version, &mut scope);
+        let outputs: HashSet<&str> = proto.output.iter().map(|info| info.name()).collect();
+        let mut declared_outputs = HashMap::new();
+        for info in &proto.output {
+            if let Some(ty) = self.types.declared_output(&mut graph, info) {
+                declared_outputs.insert(info.name().to_string(), ty);
+            }
+        }
+        scope.declared.retain(|name, _| !outputs.contains(name));
+        scope.declared_outputs = declared_outputs;
+        let origin = graph.origins.next_key();
+        self.nodes(&mut Builder::new(&mut graph, origin), &proto.node, &mut scope);
+        self.outputs(&mut graph, proto, &scope);
+        keep_reachable(&mut graph);
+        graph
+    }
+
+    /// Inputs and initializers. Before IR version 4 every initializer had to be an input as well, and is a
+    /// constant all the same; since then such an input can be overridden.
+    fn interface(&mut self, graph: &mut Graph, proto: &GraphProto, ir_version: i64, scope: &mut Scope<'_>) {
+        let mut defaults: HashMap<String, Tensor> = HashMap::new();
+        let declared: HashSet<&str> = proto.input.iter().map(|info| info.name()).collect();
+        let constant = ir_version < 4 || self.options.freeze_defaults;
+        for (name, tensor) in self.initializers(proto) {
+            match tensor {
+                Some(tensor) if declared.contains(name) => {
+                    if defaults.insert(name.to_string(), tensor).is_some() {
+                        self.malformed(format!("initializer `{name}` is defined twice"));
+                    }
+                }
+                tensor => self.define_constant(graph, scope, name, tensor),
+            }
+        }
+        for info in &proto.input {
+            let name = info.name();
+            if name.is_empty() {
+                self.malformed("a graph input has no name".to_string());
+                continue;
+            }
+            if scope.get(name).is_some() {
+                // An initializer that failed to decode is reported; only a second input is news.
+                if scope.get(name) != Some(Binding::Poisoned) {
+                    self.malformed(format!("input `{name}` is defined twice"));
+                }
+                continue;
+            }
+            let binding = match self.input(graph, info, defaults.remove(name), constant) {
+                Ok(binding) => binding,
+                Err(error) => {
+                    self.report(error);
+                    Binding::Poisoned
+                }
+            };
+            scope.define(name, binding);
+        }
+    }
+
+    fn input(
+        &mut self,
+        graph: &mut Graph,
+        info: &ValueInfoProto,
+        default: Option<Tensor>,
+        constant: bool,
+    ) -> Result<Binding> {
+        let origin = graph.origins.next_key();
+        if let Some(tensor) = default {
+            let shape = tensor.shape.iter().map(|&size| Dim::from(size)).collect();
+            let found = TensorType::new(tensor.dtype, shape);
+            types::check_declared("initializer", info, &found)?;
+            if constant {
+                let value = Builder::new(graph, origin).constant(tensor);
+                graph.values[value].name = info.name().to_string();
+                return Ok(Binding::Value(value));
+            }
+            let ty = self.types.input(graph, info, Some(&tensor.shape))?;
+            return Ok(Binding::Value(Builder::new(graph, origin).input(info.name(), ty, Some(tensor))));
+        }
+        let ty = self.types.input(graph, info, None)?;
+        Ok(Binding::Value(Builder::new(graph, origin).input(info.name(), ty, None)))
+    }
+
+    /// Decodes all initializers of a graph; `None` for one that is reported.
+    pub(super) fn initializers<'p>(&mut self, proto: &'p GraphProto) -> Vec<(&'p str, Option<Tensor>)> {
+        let mut tensors = Vec::with_capacity(proto.initializer.len());
+        let dense = proto.initializer.iter().map(|tensor| (tensor.name(), self.constants.dense(tensor)));
+        let mut decoded: Vec<_> = dense.collect();
+        for sparse in &proto.sparse_initializer {
+            let name = sparse.values.as_ref().map_or("", |values| values.name());
+            decoded.push((name, self.constants.sparse(sparse)));
+        }
+        for (name, tensor) in decoded {
+            if name.is_empty() {
+                self.malformed("an initializer has no name".to_string());
+            }
+            tensors.push((name, tensor.map_err(|error| self.report(error)).ok()));
+        }
+        tensors
+    }
+
+    pub(super) fn define_constant(
+        &mut self,
+        graph: &mut Graph,
+        scope: &mut Scope<'_>,
+        name: &str,
+        tensor: Option<Tensor>,
+    ) {
+        let binding = match tensor {
+            Some(tensor) => {
+                let origin = graph.origins.next_key();
+                let value = Builder::new(graph, origin).constant(tensor);
+                graph.values[value].name = name.to_string();
+                Binding::Value(value)
+            }
+            None => Binding::Poisoned,
+        };
+        if !scope.define(name, binding) {
+            self.malformed(format!("initializer `{name}` is defined twice"));
+        }
+    }
+
+    fn outputs(&mut self, graph: &mut Graph, proto: &GraphProto, scope: &Scope<'_>) {
+        if proto.output.is_empty() {
+            self.malformed("the graph has no outputs".to_string());
+        }
+        for info in &proto.output {
+            let name = info.name();
+            if let Err(error) = types::check_output(info) {
+                self.report(error);
+                continue;
+            }
+            let value = match scope.get(name) {
+                Some(Binding::Value(value)) => value,
+                Some(Binding::Poisoned) => continue,
+                Some(Binding::Omitted) | None => {
+                    self.malformed(format!("output `{name}` is not defined"));
+                    continue;
+                }
+            };
+            if graph.outputs.iter().any(|output| output.0 == name) {
+                self.malformed(format!("output `{name}` is listed twice"));
+                continue;
+            }
+            let found = graph.ty(value).clone();
+            if let Err(error) = self.types.unify_output(graph, info, &found) {
+                self.report(error);
+            }
+            graph.outputs.push((name.to_string(), value));
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! The importer: an ONNX model to a graph of primitives.
+//!
+//! Nodes are walked in order. Each is resolved to a row of the operator table (or a function of the
+//! model, which is inlined), checked against the row's signature and lowered by it. A problem at one node
+//! does not stop the walk: its outputs are poisoned, what depends on them is only checked as far as types
+//! are not needed, and all problems are given at once.
+//!
+//! This room reads protobuf structs; no other room does. It opens no file: tensors that the model keeps
+//! in other files come through [`ExternalData`].
+
+mod attr;
+mod body;
+mod check;
+mod function;
+mod interface;
+mod node;
+mod scope;
+mod tensor;
+mod types;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use onnxc_proto::{FunctionProto, ModelProto, OperatorSetIdProto};
+
+pub use body::Subgraph;
+pub use types::DimPin;
+
+use crate::error::{Error, Kind, Result, Stage};
+use crate::graph::Graph;
+use crate::op::{self, OpDef};
+use scope::Env;
+use tensor::Constants;
+use types::Types;
+
+/// Version of `ai.onnx` whose operators the table knows.
+const NEWEST_OPSET: u32 = 28;
+
+/// Problems listed before the walk gives up.
+const MAX_ERRORS: usize = 1000;
+
+/// What importing may use beyond what the model file holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Nodes, each counted as often as functions and bodies bring it in.
+    pub nodes: u64,
+    /// Functions and bodies inside each other.
+    pub nesting: u32,
+    /// Bytes of constants that are larger than in the file: sparse tensors and types below 8 bits.
+    pub expanded_bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { nodes: 4 << 20, nesting: 64, expanded_bytes: 16 << 30 }
+    }
+}
+
+/// How to import a model.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ImportOptions {
+    /// Sizes given to dims of the inputs.
+    pub input_dims: Vec<DimPin>,
+    /// Treat initializers that a caller could override as constants.
+    pub freeze_defaults: bool,
+    pub limits: Limits,
+}
+
+/// Where tensors outside the model file come from.
+pub trait ExternalData {
+    /// `length` bytes (`None`: all that follow) from `offset` of the file at `location`, a path relative to
+    /// the model's folder. The importer checks nothing about the path: it is as the model gives it.
+    fn read(&self, location: &str, offset: u64, length: Option<u64>) -> Result<Bytes>;
+}
+
+/// For models that must hold all their tensors themselves.
+pub struct NoExternalData;
+
+impl ExternalData for NoExternalData {
+    fn read(&self, location: &str, _: u64, _: Option<u64>) -> Result<Bytes> {
+        let message = format!("the data is in the file `{location}`, and no folder is given to read it from");
+        Err(Error::new(Stage::Import, Kind::Usage, message))
+    }
+}
+
+/// A tensor of a file of its own (a test's input, a caller's constant).
+pub fn dense_tensor(proto: &onnxc_proto::TensorProto) -> Result<crate::graph::Tensor> {
+    Constants::new(&NoExternalData, Limits::default().expanded_bytes).dense(proto)
+}
+
+/// An imported model.
+#[derive(Debug)]
+pub struct Import {
+    pub graph: Graph,
+    /// What the model contains that has no influence on the result, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Imports a model; on failure, all the problems it has.
+pub fn import(
+    model: &ModelProto,
+    options: &ImportOptions,
+    external: &dyn ExternalData,
+) -> std::result::Result<Import, Vec<Error>> {
+    import_with(model, options, external, op::lookup)
+}
+
+/// Finds the row of an operator: (domain, name, opset).
+type Lookup = fn(&str, &str, u32) -> Option<&'static OpDef>;
+
+/// Key of a function: (domain, name, overload).
+type FunctionKey<'m> = (&'m str, &'m str, &'m str);
+
+/// [`import`] with a table of its own.
+fn import_with(
+    model: &ModelProto,
+    options: &ImportOptions,
+    external: &dyn ExternalData,
+    lookup: Lookup,
+) -> std::result::Result<Import, Vec<Error>> {
+    let ir_version = model.ir_version();
+    if ir_version > onnxc_proto::IR_VERSION {
+        return Err(vec![Error::unsupported(
+            Stage::Import,
+            format!("IR version {ir_version}; the newest known is {}", onnxc_proto::IR_VERSION),
+        )]);
+    }
+    let Some(proto) = &model.graph else {
+        return Err(vec![Error::malformed(Stage::Import, "the model has no graph")]);
+    };
+    let mut importer = Importer::new(options, external, lookup);
+    let mut opsets = importer.opsets(&model.opset_import, "the model");
+    if opsets.is_empty() && ir_version < 3 {
+        // Operator sets came with IR version 3; before, there was only the first.
+        opsets.insert(String::new(), 1);
+    }
+    importer.index_functions(&model.functions);
+    let mut notes = notes(model, &opsets);
+    let env = Arc::new(Env { opsets, attributes: None });
+    let mut graph = importer.main_graph(proto, env, ir_version);
+    for entry in &model.metadata_props {
+        graph.metadata.push((entry.key().to_string(), entry.value().to_string()));
+    }
+    notes.append(&mut importer.notes);
+    if importer.errors.is_empty() { Ok(Import { graph, notes }) } else { Err(importer.errors) }
+}
+
+/// What the compiler leaves aside, by name.
+fn notes(model: &ModelProto, opsets: &HashMap<String, u32>) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(&opset) = opsets.get("")
+        && opset > NEWEST_OPSET
+    {
+        notes.push(format!(
+            "opset {opset} of ai.onnx is newer than {NEWEST_OPSET}, the newest known: operators mean what they mean there"
+        ));
+    }
+    if !model.training_info.is_empty() {
+        notes.push(format!("training_info is ignored ({} entries)", model.training_info.len()));
+    }
+    for configuration in &model.configuration {
+        notes.push(format!("device configuration `{}` is ignored", configuration.name()));
+    }
+    for annotation in model.graph.iter().flat_map(|graph| &graph.quantization_annotation) {
+        notes.push(format!("quantization annotation of `{}` is ignored", annotation.tensor_name()));
+    }
+    notes
+}
+
+/// `ai.onnx` has two spellings.
+fn normal_domain(domain: &str) -> &str {
+    if domain == "ai.onnx" { "" } else { domain }
+}
+
+/// Whether two errors say the same of one node. A body may be looked at both with and without the types
+/// and the call path of its nodes.
+fn same_problem(a: &Error, b: &Error) -> bool {
+    let same_node = match (&a.node, &b.node) {
+        (Some(a), Some(b)) => {
+            (a.index, &a.op_type, &a.domain) == (b.index, &b.op_type, &b.domain)
+                && (a.name.ends_with(&b.name) || b.name.ends_with(&a.name))
+        }
+        (None, None) => true,
+        _ => false,
+    };
+    same_node && (a.kind, &a.message) == (b.kind, &b.message)
+}
+
+/// State of one import.
+struct Importer<'m> {
+    lookup: Lookup,
+    functions: HashMap<FunctionKey<'m>, &'m FunctionProto>,
+    constants: Constants<'m>,
+    types: Types,
+    options: &'m ImportOptions,
+    errors: Vec<Error>,
+    /// Problems seen, repeated ones too.
+    reports: u64,
+    /// The walk has ended early; nothing more is reported.
+    stopped: bool,
+    nodes_left: u64,
+    /// Functions and bodies around the current node.
+    depth: u32,
+    /// Functions being inlined.
+    calls: Vec<FunctionKey<'m>>,
+    notes: Vec<String>,
+}
+
+impl<'m> Importer<'m> {
+    fn new(options: &'m ImportOptions, external: &'m dyn ExternalData, lookup: Lookup) -> Importer<'m> {
+        Importer {
+            lookup,
+            functions: HashMap::new(),
+            constants: Constants::new(external, options.limits.expanded_bytes),
+            types: Types::default(),
+            options,
+            errors: Vec::new(),
+            reports: 0,
+            stopped: false,
+            nodes_left: options.limits.nodes,
+            depth: 0,
+            calls: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// Lists a problem, once.
+    fn report(&mut self, error: Error) {
+        self.reports += 1;
+        if self.stopped || self.errors.iter().any(|other| same_problem(other, &error)) {
+            return;
+        }
+        self.errors.push(error);
+        self.stopped = self.errors.len() >= MAX_ERRORS;
+    }
+
+    fn malformed(&mut self, message: String) {
+        self.report(Error::malformed(Stage::Import, message));
+    }
+
+    /// Imported opset version by domain.
+    fn opsets(&mut self, imports: &[OperatorSetIdProto], owner: &str) -> HashMap<String, u32> {
+        let mut opsets = HashMap::new();
+        for import in imports {
+            let domain = normal_domain(import.domain());
+            let Ok(version) = u32::try_from(import.version()) else {
+                self.malformed(format!("{owner} imports version {} of `{domain}`", import.version()));
+                continue;
+            };
+            if let Some(other) = opsets.insert(domain.to_string(), version)
+                && other != version
+            {
+                self.malformed(format!("{owner} imports versions {other} and {version} of `{domain}`"));
+            }
+        }
+        opsets
+    }
+
+    fn index_functions(&mut self, functions: &'m [FunctionProto]) {
+        for function in functions {
+            let key = function::function_key(function);
+            if self.functions.insert(key, function).is_some() {
+                self.malformed(format!("function {}.{} `{}` is defined twice", key.0, key.1, key.2));
+            }
+        }
+    }
+}
+
+/// Drops the nodes that no output needs from `order`.
+fn keep_reachable(graph: &mut Graph) {
+    let mut open: Vec<_> = graph.outputs.iter().map(|output| output.1).collect();
+    let mut live = HashSet::new();
+    while let Some(value) = open.pop() {
+        if let Some(node) = graph.producer(value)
+            && live.insert(node)
+        {
+            open.extend_from_slice(&graph.nodes[node].inputs);
+        }
+    }
+    graph.order.retain(|node| live.contains(node));
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,290 @@
+//! One node at a time: names to values, the row and its signature, lowering.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use onnxc_proto::{AttributeProto, NodeProto};
+
+use super::body::Subgraph;
+use super::check::{check_inputs, check_signature, named};
+use super::scope::{Binding, Scope};
+use super::{Importer, attr, normal_domain};
+use crate::error::{Error, Kind, NodeRef, Result, Stage};
+use crate::graph::{Builder, Origin, ValueId};
+use crate::op::{Attr, AttrKind, NodeCx, OpDef};
+
+fn malformed<T>(message: impl Into<String>) -> Result<T> {
+    Err(Error::malformed(Stage::Import, message))
+}
+
+fn domain_name(domain: &str) -> &str {
+    if domain.is_empty() { "ai.onnx" } else { domain }
+}
+
+impl<'m> Importer<'m> {
+    /// Walks the nodes of a graph, a body or a function.
+    pub(super) fn nodes(&mut self, b: &mut Builder<'_>, nodes: &[NodeProto], scope: &mut Scope<'_>) {
+        for (index, node) in nodes.iter().enumerate() {
+            match self.nodes_left.checked_sub(1) {
+                Some(left) => self.nodes_left = left,
+                None => {
+                    let limit = self.options.limits.nodes;
+                    let message = format!("functions and bodies make more than {limit} nodes");
+                    self.report(Error::new(Stage::Import, Kind::Budget, message));
+                    self.stopped = true;
+                }
+            }
+            if self.stopped {
+                return;
+            }
+            self.node(b, index, node, scope);
+        }
+    }
+
+    /// Imports one node and binds its outputs.
+    fn node(&mut self, b: &mut Builder<'_>, index: usize, node: &NodeProto, scope: &mut Scope<'_>) {
+        let label = label(node, index, scope);
+        let op_type = node.op_type().to_string();
+        b.origin = b.graph.origins.push(Origin { name: label.clone(), op_type, index });
+        let inputs: Result<Vec<Binding>> =
+            node.input.iter().map(|name| resolve(name, index, scope)).collect();
+        let outputs = inputs.and_then(|inputs| match self.callee(node) {
+            Some(callee) => self.call(b, callee, node, &inputs, scope, &label),
+            None => self.operator(b, index, node, &inputs, scope),
+        });
+        let outputs = outputs.unwrap_or_else(|error| {
+            let site = self.site(b, index, node, scope);
+            self.report(error.at(site));
+            Vec::new()
+        });
+        for (at, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
+            let binding = outputs.get(at).copied().unwrap_or(Binding::Poisoned);
+            if let Binding::Value(value) = binding
+                && b.graph.values[value].name.is_empty()
+            {
+                b.graph.values[value].name = format!("{}{name}", scope.prefix);
+            }
+            if !scope.define(name, binding) {
+                let site = self.site(b, index, node, scope);
+                let message = format!("value `{name}` is defined twice");
+                self.report(Error::malformed(Stage::Import, message).at(site));
+            }
+        }
+    }
+
+    /// The node for messages.
+    fn site(&self, b: &Builder<'_>, index: usize, node: &NodeProto, scope: &Scope<'_>) -> NodeRef {
+        let domain = normal_domain(node.domain());
+        let opset = scope.env.opsets.get(domain);
+        let input = |name: &String| match scope.get(name) {
+            Some(Binding::Value(value)) => format!("{name}: {}", b.ty(value)),
+            _ if name.is_empty() => "-".to_string(),
+            _ => format!("{name}: ?"),
+        };
+        NodeRef {
+            name: label(node, index, scope),
+            domain: domain.to_string(),
+            op_type: node.op_type().to_string(),
+            version: opset
+                .and_then(|&opset| (self.lookup)(domain, node.op_type(), opset))
+                .map(|row| row.since),
+            index,
+            inputs: node.input.iter().map(input).collect(),
+        }
+    }
+
+    /// The row of a node's operator.
+    pub(super) fn row(&self, node: &NodeProto, opset: Option<&u32>) -> Result<&'static OpDef> {
+        let (domain, name) = (normal_domain(node.domain()), node.op_type());
+        let Some(&opset) = opset else {
+            return malformed(format!("no opset of `{}` is imported", domain_name(domain)));
+        };
+        if let Some(row) = (self.lookup)(domain, name, opset) {
+            return Ok(row);
+        }
+        let mut message = format!("operator {name} of {} opset {opset}", domain_name(domain));
+        if let Some(newest) = (self.lookup)(domain, name, u32::MAX) {
+            message += &format!(" (known from version {} or earlier on)", newest.since);
+        }
+        if !node.overload().is_empty() {
+            message += &format!(", and no function with overload `{}`", node.overload());
+        }
+        Err(Error::unsupported(Stage::Import, message))
+    }
+
+    /// Lowers one node of an operator. With a poisoned input, only what needs no types is checked.
+    fn operator(
+        &mut self,
+        b: &mut Builder<'_>,
+        index: usize,
+        node: &NodeProto,
+        inputs: &[Binding],
+        scope: &Scope<'_>,
+    ) -> Result<Vec<Binding>> {
+        let opset = scope.env.opsets.get(normal_domain(node.domain()));
+        let row = self.row(node, opset).and_then(|row| check_signature(row, node).map(|()| row));
+        let row = match row {
+            Ok(row) => row,
+            Err(error) => {
+                self.check_bodies(node, &scope.env.opsets);
+                return Err(error);
+            }
+        };
+        let attributes = self.attributes(&node.attribute, scope)?;
+        attr::check_values(row, &attributes)?;
+        let poisoned = inputs.contains(&Binding::Poisoned)
+            || attributes.values().any(|value| matches!(value, Attr::Graph(body) if body.is_poisoned()));
+        if poisoned {
+            self.check_bodies(node, &scope.env.opsets);
+            return Ok(Vec::new());
+        }
+        let mut values: Vec<Option<ValueId>> = inputs
+            .iter()
+            .map(|input| match input {
+                Binding::Value(value) => Some(*value),
+                _ => None,
+            })
+            .collect();
+        while values.last() == Some(&None) {
+            values.pop();
+        }
+        check_inputs(row, &values, b)?;
+        let opset = opset.copied().unwrap_or(row.since);
+        // Problems inside a body count only if the row does not find another way.
+        let before = std::mem::take(&mut self.errors);
+        let lowered = self.lower(b, row, opset, node, &values, &attributes, scope);
+        let inside = std::mem::replace(&mut self.errors, before);
+        if lowered.is_err() {
+            let site = self.site(b, index, node, scope);
+            inside.into_iter().for_each(|error| self.report(error.at(site.clone())));
+            // The row gave up at the first body that failed.
+            self.check_bodies(node, &scope.env.opsets);
+        }
+        lowered
+    }
+
+    fn lower(
+        &mut self,
+        b: &mut Builder<'_>,
+        row: &'static OpDef,
+        opset: u32,
+        node: &NodeProto,
+        inputs: &[Option<ValueId>],
+        attributes: &HashMap<String, Attr>,
+        scope: &Scope<'_>,
+    ) -> Result<Vec<Binding>> {
+        let outputs = &node.output[..named(&node.output)];
+        let wanted: Vec<bool> = outputs.iter().map(|name| !name.is_empty()).collect();
+        let declared: Vec<_> = outputs
+            .iter()
+            .map(|name| match scope.declared_outputs.get(name) {
+                Some(ty) => Some(ty.clone()),
+                None => scope.declared.get(name.as_str()).and_then(|info| self.types.declared(info)),
+            })
+            .collect();
+        let mut cx = NodeCx {
+            b,
+            def: row,
+            opset,
+            inputs,
+            attributes,
+            outputs: outputs.len(),
+            wanted: &wanted,
+            declared: &declared,
+            bodies: self,
+        };
+        let values = (row.lower)(&mut cx)?;
+        if values.len() < outputs.len() {
+            let message = format!("{} lowers to {} results", row.name, values.len());
+            return Err(Error::internal(Stage::Import, message));
+        }
+        Ok(values.into_iter().map(Binding::Value).collect())
+    }
+
+    /// Decodes attributes; references to a function's attributes become their values, or nothing where the
+    /// call gives none.
+    pub(super) fn attributes(
+        &mut self,
+        attributes: &[AttributeProto],
+        scope: &Scope<'_>,
+    ) -> Result<HashMap<String, Attr>> {
+        let mut values = HashMap::with_capacity(attributes.len());
+        for attribute in attributes {
+            let name = attribute.name();
+            let reference = attribute.ref_attr_name();
+            let value = match (&scope.env.attributes, reference) {
+                (_, "") => Some(self.attribute(attribute, scope)?),
+                (Some(values), _) => values.get(reference).cloned(),
+                (None, _) => {
+                    return malformed(format!("attribute {name} refers to `{reference}` outside a function"));
+                }
+            };
+            if let Some(value) = value
+                && values.insert(name.to_string(), value).is_some()
+            {
+                return malformed(format!("attribute {name} is given twice"));
+            }
+        }
+        Ok(values)
+    }
+
+    fn attribute(&mut self, attribute: &AttributeProto, scope: &Scope<'_>) -> Result<Attr> {
+        let missing = || {
+            let message = format!("attribute {} has no value", attribute.name());
+            Error::malformed(Stage::Import, message)
+        };
+        let in_attribute = |error: Error| Error {
+            message: format!("attribute {}: {}", attribute.name(), error.message),
+            ..error
+        };
+        Ok(match attr::kind(attribute)? {
+            AttrKind::Int => Attr::Int(attribute.i()),
+            AttrKind::Float => Attr::Float(attribute.f()),
+            AttrKind::Str => Attr::Str(attr::text(attribute, attribute.s())?),
+            AttrKind::Ints => Attr::Ints(attribute.ints.clone()),
+            AttrKind::Floats => Attr::Floats(attribute.floats.clone()),
+            AttrKind::Strs => Attr::Strs(
+                attribute.strings.iter().map(|bytes| attr::text(attribute, bytes)).collect::<Result<_>>()?,
+            ),
+            AttrKind::Tensor => {
+                let tensor = attribute.t.as_ref().ok_or_else(missing)?;
+                Attr::Tensor(self.constants.dense(tensor).map_err(in_attribute)?)
+            }
+            AttrKind::SparseTensor => {
+                let tensor = attribute.sparse_tensor.as_ref().ok_or_else(missing)?;
+                Attr::Tensor(self.constants.sparse(tensor).map_err(in_attribute)?)
+            }
+            AttrKind::Graph => {
+                Attr::Graph(Arc::new(Subgraph::new(attribute.g.as_ref().ok_or_else(missing)?, scope)))
+            }
+            kind @ (AttrKind::Type | AttrKind::Tensors | AttrKind::Graphs) => Attr::Other(kind),
+        })
+    }
+}
+
+/// The node's name, or its operator and position where it has none.
+pub fn own_name(node: &NodeProto, index: usize) -> String {
+    match node.name() {
+        "" => format!("{}_{index}", node.op_type()),
+        name => name.to_string(),
+    }
+}
+
+fn label(node: &NodeProto, index: usize, scope: &Scope<'_>) -> String {
+    format!("{}{}", scope.prefix, own_name(node, index))
+}
+
+/// What an input name of node `index` stands for.
+fn resolve(name: &str, index: usize, scope: &Scope<'_>) -> Result<Binding> {
+    if name.is_empty() {
+        return Ok(Binding::Omitted);
+    }
+    match (scope.get(name), scope.definers.get(name)) {
+        (Some(binding), _) => Ok(binding),
+        (None, Some(&definer)) if definer > index => malformed(format!(
+            "input `{name}` is used before node {definer} defines it: nodes are not in topological order"
+        )),
+        (None, Some(_)) => malformed(format!("input `{name}` depends on the node itself")),
+        (None, None) => malformed(format!("input `{name}` is not defined")),
+    }
+}

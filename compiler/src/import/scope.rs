@@ -1,0 +1,115 @@
+//! Names: what they stand for inside one graph or function, and what a body sees of the graphs around it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use onnxc_proto::{AttributeProto, GraphProto, NodeProto, ValueInfoProto};
+
+use crate::graph::{TensorType, ValueId};
+use crate::op::Attr;
+
+/// What a name stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Binding {
+    Value(ValueId),
+    /// An optional input that the caller of a function left out.
+    Omitted,
+    /// The result of something that was reported already.
+    Poisoned,
+}
+
+/// What the nodes of a model, or of one call of a function, resolve against besides names.
+#[derive(Debug, Default)]
+pub struct Env {
+    /// Opset version by domain; `ai.onnx` is the empty domain.
+    pub opsets: HashMap<String, u32>,
+    /// Values of the function's attributes; `None` outside functions, where none may be referred to.
+    pub attributes: Option<HashMap<String, Attr>>,
+}
+
+/// The names of one graph or function body.
+pub struct Scope<'p> {
+    names: HashMap<String, Entry>,
+    pub env: Arc<Env>,
+    /// Calls that lead here, as `outer/inner/`.
+    pub prefix: String,
+    /// Declared types of values.
+    pub declared: HashMap<&'p str, &'p ValueInfoProto>,
+    /// Declared types of the model's outputs.
+    pub declared_outputs: HashMap<String, TensorType>,
+    /// Which node defines a name, for the message about a use before it.
+    pub definers: HashMap<&'p str, usize>,
+}
+
+struct Entry {
+    binding: Binding,
+    /// Bound by a graph around this one: a definition here may hide it.
+    outer: bool,
+}
+
+impl<'p> Scope<'p> {
+    pub fn new(env: Arc<Env>, prefix: String, nodes: &'p [NodeProto]) -> Scope<'p> {
+        let mut definers = HashMap::new();
+        for (index, node) in nodes.iter().enumerate() {
+            for output in &node.output {
+                definers.entry(output.as_str()).or_insert(index);
+            }
+        }
+        Scope {
+            names: HashMap::new(),
+            env,
+            prefix,
+            declared: HashMap::new(),
+            declared_outputs: HashMap::new(),
+            definers,
+        }
+    }
+
+    /// Adds the types that `graph` declares.
+    pub fn declare(&mut self, graph: &'p GraphProto) {
+        for info in graph.value_info.iter().chain(&graph.output) {
+            self.declared.insert(info.name(), info);
+        }
+    }
+
+    pub fn get(&self, name: &str) -> Option<Binding> {
+        self.names.get(name).map(|entry| entry.binding)
+    }
+
+    /// Binds a name here; false when this scope has bound it already.
+    pub fn define(&mut self, name: &str, binding: Binding) -> bool {
+        let previous = self.names.insert(name.to_string(), Entry { binding, outer: false });
+        previous.is_none_or(|entry| entry.outer)
+    }
+
+    /// Binds a name as something of the graph around.
+    pub fn capture(&mut self, name: &str, binding: Binding) {
+        self.names.insert(name.to_string(), Entry { binding, outer: true });
+    }
+}
+
+/// The bodies among a node's attributes.
+pub fn bodies(node: &NodeProto) -> impl Iterator<Item = &GraphProto> {
+    node.attribute.iter().flat_map(bodies_of)
+}
+
+fn bodies_of(attribute: &AttributeProto) -> impl Iterator<Item = &GraphProto> {
+    attribute.g.iter().chain(&attribute.graphs)
+}
+
+/// Every name that `body`, or a body inside it, refers to, sorted. Some of them it defines itself: a
+/// definition hides what is captured.
+pub fn referenced_names(body: &GraphProto) -> Vec<&str> {
+    let mut names = HashSet::new();
+    let mut open = vec![body];
+    while let Some(graph) = open.pop() {
+        names.extend(graph.output.iter().map(|info| info.name()));
+        for node in &graph.node {
+            names.extend(node.input.iter().map(String::as_str));
+            open.extend(bodies(node));
+        }
+    }
+    let mut names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
+    names.sort_unstable();
+    names
+}

@@ -1,0 +1,257 @@
+//! Constants of the model file: every storage form of a tensor to the one of [`Tensor`].
+
+use bytes::Bytes;
+use onnxc_proto::tensor_proto::{DataLocation, DataType};
+use onnxc_proto::{SparseTensorProto, TensorProto};
+
+use super::ExternalData;
+use crate::error::{Error, Kind, Result, Stage};
+use crate::graph::{DType, Tensor};
+
+fn malformed<T>(message: impl Into<String>) -> Result<T> {
+    Err(Error::malformed(Stage::Import, message))
+}
+
+fn unsupported<T>(message: impl Into<String>) -> Result<T> {
+    Err(Error::unsupported(Stage::Import, message))
+}
+
+/// Element type of a `TensorProto.DataType` number.
+pub fn dtype(number: i32) -> Result<DType> {
+    match DType::from_onnx(number) {
+        Some(dtype) => Ok(dtype),
+        None if number == 0 => malformed("the element type is missing"),
+        None => match DataType::try_from(number) {
+            Ok(known) => unsupported(format!("element type {}", known.as_str_name())),
+            Err(_) => malformed(format!("element type number {number} is not known")),
+        },
+    }
+}
+
+/// Reads tensors of the model file and of the files beside it.
+pub struct Constants<'m> {
+    external: &'m dyn ExternalData,
+    /// Bytes that tensors may still take beyond what the files hold.
+    left: u64,
+    limit: u64,
+}
+
+impl<'m> Constants<'m> {
+    pub fn new(external: &'m dyn ExternalData, expanded_bytes: u64) -> Constants<'m> {
+        Constants { external, left: expanded_bytes, limit: expanded_bytes }
+    }
+
+    /// A dense tensor; raw data of whole-byte types is shared, not copied.
+    pub fn dense(&mut self, proto: &TensorProto) -> Result<Tensor> {
+        self.read_dense(proto).map_err(|error| named("tensor", proto.name(), error))
+    }
+
+    /// A sparse tensor, made dense within the budget.
+    pub fn sparse(&mut self, proto: &SparseTensorProto) -> Result<Tensor> {
+        let name = proto.values.as_ref().map_or("", |values| values.name());
+        self.read_sparse(proto).map_err(|error| named("sparse tensor", name, error))
+    }
+
+    fn charge(&mut self, bytes: u64) -> Result<()> {
+        match self.left.checked_sub(bytes) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => Err(Error::new(
+                Stage::Import,
+                Kind::Budget,
+                format!("{bytes} more bytes exceed the budget of {} for unpacked constants", self.limit),
+            )),
+        }
+    }
+
+    fn read_dense(&mut self, proto: &TensorProto) -> Result<Tensor> {
+        if proto.segment.is_some() {
+            return unsupported("a tensor stored in segments");
+        }
+        let dtype = dtype(proto.data_type())?;
+        if dtype == DType::Str {
+            return unsupported("a tensor of strings");
+        }
+        let shape = shape(&proto.dims)?;
+        let (count, stored) = sizes(dtype, &shape)?;
+        let data = if proto.data_location() == DataLocation::External {
+            self.read_external(proto, stored)?
+        } else {
+            match &proto.raw_data {
+                Some(raw) if !raw.is_empty() || stored == 0 => raw.clone(),
+                _ => Bytes::from(typed_data(proto, dtype)?),
+            }
+        };
+        if data.len() as u64 != stored {
+            return malformed(format!(
+                "{} bytes of data for {dtype}{shape:?}, which takes {stored}",
+                data.len()
+            ));
+        }
+        let data = match dtype {
+            _ if dtype.is_packed() => {
+                self.charge(count as u64)?;
+                unpack(dtype, &data, count)
+            }
+            DType::Bool if data.iter().any(|&byte| byte > 1) => {
+                data.iter().map(|&byte| u8::from(byte != 0)).collect()
+            }
+            _ => data,
+        };
+        Ok(Tensor::new(dtype, shape, data))
+    }
+
+    fn read_external(&self, proto: &TensorProto, stored: u64) -> Result<Bytes> {
+        let entry = |key: &str| {
+            proto.external_data.iter().find(|entry| entry.key() == key).map(|entry| entry.value())
+        };
+        let number = |key: &str| match entry(key) {
+            None => Ok(None),
+            Some(text) => match text.parse::<u64>() {
+                Ok(value) => Ok(Some(value)),
+                Err(_) => malformed(format!("external data with {key} `{text}`")),
+            },
+        };
+        let Some(location) = entry("location") else { return malformed("external data without a location") };
+        let offset = number("offset")?.unwrap_or(0);
+        if let Some(length) = number("length")?
+            && length != stored
+        {
+            return malformed(format!("external data of {length} bytes where {stored} are needed"));
+        }
+        if stored == 0 {
+            return Ok(Bytes::new());
+        }
+        self.external.read(location, offset, Some(stored))
+    }
+
+    fn read_sparse(&mut self, proto: &SparseTensorProto) -> Result<Tensor> {
+        let (Some(values), Some(indices)) = (&proto.values, &proto.indices) else {
+            return malformed("values or indices are missing");
+        };
+        let shape = shape(&proto.dims)?;
+        let values = self.dense(values)?;
+        let (count, _) = sizes(values.dtype, &shape)?;
+        let indices = self.dense(indices)?;
+        let entries = values.len();
+        if values.shape != [entries] || indices.dtype != DType::I64 {
+            return malformed(format!(
+                "values are {}{:?} and indices {}{:?}",
+                values.dtype, values.shape, indices.dtype, indices.shape
+            ));
+        }
+        let positions = positions(&indices, entries, &shape)?;
+        let size = values.dtype.size();
+        self.charge(count as u64 * size as u64)?;
+        let mut data = vec![0; count * size];
+        let mut next = 0;
+        for (entry, position) in positions.into_iter().enumerate() {
+            if position < next || position >= count {
+                return malformed(format!(
+                    "index {position} of entry {entry} is out of order or outside {shape:?}"
+                ));
+            }
+            next = position + 1;
+            data[position * size..][..size].copy_from_slice(&values.data[entry * size..][..size]);
+        }
+        Ok(Tensor::new(values.dtype, shape, Bytes::from(data)))
+    }
+}
+
+fn named(what: &str, name: &str, error: Error) -> Error {
+    Error { message: format!("{what} `{name}`: {}", error.message), ..error }
+}
+
+fn shape(dims: &[i64]) -> Result<Vec<usize>> {
+    match dims.iter().map(|&dim| usize::try_from(dim).ok()).collect() {
+        Some(shape) => Ok(shape),
+        None => malformed(format!("shape {dims:?} has a negative dim")),
+    }
+}
+
+/// Elements of a tensor, and bytes they take in the file. The product of the dims other than zero
+/// stays in range too, so that strides do.
+fn sizes(dtype: DType, shape: &[usize]) -> Result<(usize, u64)> {
+    let too_large =
+        || Error::new(Stage::Import, Kind::Budget, format!("a tensor of {dtype}{shape:?} is too large"));
+    let extent = shape.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim.max(1)));
+    let extent = extent.filter(|&extent| extent <= isize::MAX as usize / 16).ok_or_else(too_large)?;
+    let count = if shape.contains(&0) { 0 } else { extent };
+    let bits = (count as u64).checked_mul(u64::from(dtype.bits())).ok_or_else(too_large)?;
+    Ok((count, bits.div_ceil(8)))
+}
+
+/// The bytes that raw data would have, from the typed list of the element type.
+fn typed_data(proto: &TensorProto, dtype: DType) -> Result<Vec<u8>> {
+    Ok(match dtype {
+        DType::F32 | DType::C64 => proto.float_data.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        DType::F64 | DType::C128 => proto.double_data.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        DType::I64 => proto.int64_data.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        DType::U64 => proto.uint64_data.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        DType::U32 => {
+            let mut data = Vec::with_capacity(proto.uint64_data.len() * 4);
+            for &value in &proto.uint64_data {
+                match u32::try_from(value) {
+                    Ok(value) => data.extend_from_slice(&value.to_le_bytes()),
+                    Err(_) => return malformed(format!("{value} is no u32")),
+                }
+            }
+            data
+        }
+        DType::Bool => proto.int32_data.iter().map(|&value| u8::from(value != 0)).collect(),
+        DType::I32 => proto.int32_data.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        _ => {
+            // One entry per element, or per byte of packed elements; either sign convention.
+            let width = dtype.size();
+            let bits = 8 * width as u32;
+            let mut data = Vec::with_capacity(proto.int32_data.len() * width);
+            for &value in &proto.int32_data {
+                if i64::from(value) >= 1 << bits || i64::from(value) < -(1 << (bits - 1)) {
+                    return malformed(format!("{value} does not fit {dtype}"));
+                }
+                data.extend_from_slice(&value.to_le_bytes()[..width]);
+            }
+            data
+        }
+    })
+}
+
+/// One element per byte, signed integers with their sign.
+fn unpack(dtype: DType, packed: &[u8], count: usize) -> Bytes {
+    let bits = dtype.bits();
+    let per_byte = (8 / bits) as usize;
+    let element = |at: usize| {
+        let raised = packed[at / per_byte] << (8 - bits - (at % per_byte) as u32 * bits);
+        match dtype.is_signed_int() {
+            true => (raised as i8 >> (8 - bits)) as u8,
+            false => raised >> (8 - bits),
+        }
+    };
+    (0..count).map(element).collect()
+}
+
+/// Row-major positions of a sparse tensor's entries.
+fn positions(indices: &Tensor, entries: usize, shape: &[usize]) -> Result<Vec<usize>> {
+    let values: Vec<i64> = indices.values();
+    let outside = |value: i64| {
+        Error::malformed(Stage::Import, format!("index {value} is outside a tensor of shape {shape:?}"))
+    };
+    if indices.shape == [entries] {
+        return values.iter().map(|&value| usize::try_from(value).map_err(|_| outside(value))).collect();
+    }
+    if indices.shape != [entries, shape.len()] {
+        return malformed(format!("indices of shape {:?} for {entries} values", indices.shape));
+    }
+    let position = |row: &[i64]| {
+        row.iter().zip(shape).try_fold(0usize, |position, (&value, &dim)| match usize::try_from(value) {
+            Ok(index) if index < dim => Ok(position * dim + index),
+            _ => Err(outside(value)),
+        })
+    };
+    match shape.len() {
+        0 => Ok(vec![0; entries]),
+        rank => values.chunks_exact(rank).map(position).collect(),
+    }
+}

@@ -1,0 +1,242 @@
+//! The model and its interface: versions, inputs, initializers, symbols, pins, outputs.
+
+use onnxc_proto::{DeviceConfigurationProto, StringStringEntryProto, TensorAnnotation, TrainingInfoProto};
+
+use super::*;
+
+fn pinned(model: &ModelProto, pins: &[&str]) -> Outcome {
+    let input_dims = pins.iter().map(|pin| pin.parse().unwrap()).collect();
+    run_with(model, &ImportOptions { input_dims, ..Default::default() })
+}
+
+fn pin_error(model: &ModelProto, pins: &[&str]) -> String {
+    let errors = pinned(model, pins).unwrap_err();
+    assert!(errors.len() == 1 && errors[0].kind == Kind::Usage, "{errors:#?}");
+    errors[0].message.clone()
+}
+
+#[test]
+fn imports_a_graph_with_names_origins_and_metadata() {
+    let mut model = model(vec![node("Neg", &["x"], &["t"]), node("Neg", &["t"], &["y"])]);
+    model.metadata_props =
+        vec![StringStringEntryProto { key: Some("author".into()), value: Some("me".into()) }];
+    model.graph.as_mut().unwrap().node[1].name = Some("second".into());
+    let graph = graph_of(&model);
+    assert_eq!(graph.name, "g");
+    assert_eq!(graph.metadata, [("author".to_string(), "me".to_string())]);
+    assert_eq!(input_types(&graph), ["x: f32[s0, 4]"]);
+    assert_eq!(ops(&graph), ["neg", "abs", "neg", "abs"]);
+    let origin = |at: usize| graph.origins[graph.nodes[graph.order[at]].origin].clone();
+    assert_eq!((origin(0).name.as_str(), origin(0).index), ("Neg_0", 0));
+    assert_eq!((origin(3).name.as_str(), origin(3).index), ("second", 1));
+    let (name, value) = &graph.outputs[0];
+    assert_eq!((name.as_str(), graph.values[*value].name.as_str()), ("y", "y"));
+    assert!(graph.values.values().any(|value| value.name == "t"));
+}
+
+#[test]
+fn dead_nodes_leave_the_order() {
+    let graph = graph_of(&model(vec![node("Neg", &["x"], &["dead"]), node("Same", &["x"], &["y"])]));
+    assert!(graph.order.is_empty());
+    assert_eq!(graph.outputs[0].1, graph.inputs[0].value);
+}
+
+#[test]
+fn versions_are_checked() {
+    let good = model(vec![node("Neg", &["x"], &["y"])]);
+    let future = ModelProto { ir_version: Some(15), ..good.clone() };
+    refuses(&future, Kind::Unsupported, "IR version 15; the newest known is 14");
+    let missing = ModelProto { opset_import: vec![], ..good.clone() };
+    refuses(&missing, Kind::Malformed, "no opset of `ai.onnx` is imported");
+    let old = ModelProto { opset_import: vec![], ir_version: Some(1), ..good.clone() };
+    assert_eq!(ops(&graph_of(&old)), ["neg"], "before IR version 3 the opset is 1");
+    let spelt = ModelProto { opset_import: vec![opset("ai.onnx", 13)], ..good.clone() };
+    assert_eq!(ops(&graph_of(&spelt)), ["neg", "abs"]);
+    let twice = ModelProto { opset_import: vec![opset("", 12), opset("ai.onnx", 13)], ..good.clone() };
+    refuses(&twice, Kind::Malformed, "versions 12 and 13");
+    let negative = ModelProto { opset_import: vec![opset("", 13), opset("a", -1)], ..good.clone() };
+    refuses(&negative, Kind::Malformed, "version -1 of `a`");
+    refuses(&ModelProto { graph: None, ..good }, Kind::Malformed, "no graph");
+}
+
+#[test]
+fn what_is_ignored_is_noted() {
+    let mut model = model(vec![node("Neg", &["x"], &["y"])]);
+    model.opset_import = vec![opset("", 99)];
+    model.training_info = vec![TrainingInfoProto::default()];
+    model.configuration = vec![DeviceConfigurationProto { name: Some("two".into()), ..Default::default() }];
+    model.graph.as_mut().unwrap().quantization_annotation =
+        vec![TensorAnnotation { tensor_name: Some("x".into()), ..Default::default() }];
+    let notes = run(&model).unwrap().notes;
+    for (note, text) in notes.iter().zip(["opset 99", "training_info", "`two`", "annotation of `x`"]) {
+        assert!(note.contains(text), "{note}");
+    }
+    assert_eq!(notes.len(), 4);
+}
+
+#[test]
+fn initializers_are_constants_or_defaults_by_ir_version() {
+    let mut model = with_initializers(
+        model(vec![node("Add", &["x", "w"], &["y"])]),
+        vec![f32s("w", &[4], &[1.0, 2.0, 3.0, 4.0])],
+    );
+    assert_eq!(input_types(&graph_of(&model)), ["x: f32[s0, 4]"]);
+    model.graph.as_mut().unwrap().input.push(f32v("w", &["4"]));
+    let overridable = graph_of(&model);
+    assert_eq!(input_types(&overridable), ["x: f32[s0, 4]", "w: f32[4]"]);
+    assert_eq!(overridable.inputs[1].default, Some(Tensor::from_slice(&[4], &[1.0f32, 2.0, 3.0, 4.0])));
+    let frozen = ImportOptions { freeze_defaults: true, ..Default::default() };
+    assert_eq!(run_with(&model, &frozen).unwrap().graph.inputs.len(), 1);
+    model.ir_version = Some(3);
+    let old = graph_of(&model);
+    assert_eq!(input_types(&old), ["x: f32[s0, 4]"]);
+    assert!(old.values.values().any(|value| value.name == "w" && value.ty.to_string() == "f32[4]"));
+    model.graph.as_mut().unwrap().input[1] = f32v("w", &["5"]);
+    refuses(&model, Kind::Malformed, "initializer `w` is declared f32[5] and is f32[4]");
+}
+
+#[test]
+fn symbols_are_shared_by_name_and_fresh_without_one() {
+    let inputs = vec![f32v("x", &["N", "?", "M"]), f32v("z", &["M", "N", "-1"])];
+    let graph = graph_of(&model_of(graph(
+        inputs,
+        vec![node("Same", &["x"], &["y"])],
+        vec![f32v("y", &["N", "?", "M"])],
+    )));
+    assert_eq!(input_types(&graph), ["x: f32[s0, s1, s2]", "z: f32[s2, s0, s3]"]);
+    let names: Vec<&str> = graph.symbols.values().take(4).map(|symbol| symbol.name.as_str()).collect();
+    assert_eq!(names, ["N", "?1", "M", "?3"]);
+}
+
+#[test]
+fn pins_fix_symbols_and_axes() {
+    let inputs = vec![f32v("x:0", &["N", "?", "4"]), f32v("z", &["N"])];
+    let model = model_of(graph(inputs, vec![node("Same", &["z"], &["y"])], vec![f32v("y", &["N"])]));
+    let types = |pins: &[&str]| input_types(&pinned(&model, pins).unwrap().graph);
+    assert_eq!(types(&["N=2"]), ["x:0: f32[2, s0, 4]", "z: f32[2]"]);
+    assert_eq!(types(&["x:0:1=7", "x:0:0=2"]), ["x:0: f32[2, 7, 4]", "z: f32[2]"]);
+    assert_eq!(types(&["x:0:2=4"]), ["x:0: f32[s0, s1, 4]", "z: f32[s0]"]);
+    assert!(pin_error(&model, &["x:0:2=5"]).contains("is 4 in the model, not 5"));
+    assert!(pin_error(&model, &["x:0:3=5"]).contains("no axis 3"));
+    assert!(pin_error(&model, &["Q=5"]).contains("neither a symbol (N)"));
+    assert!(pin_error(&model, &["N=5", "z:0=6"]).contains("both 5 and 6"));
+    for text in ["N", "N=", "=3", "N=-1", "N=x"] {
+        assert_eq!(text.parse::<DimPin>().unwrap_err().kind, Kind::Usage, "{text}");
+    }
+}
+
+#[test]
+fn values_that_are_no_tensors_are_named() {
+    let tensor = f32v("", &["2"]).r#type.map(Box::new);
+    let sequence =
+        type_proto::Value::SequenceType(Box::new(type_proto::Sequence { elem_type: tensor.clone() }));
+    let map = type_proto::Map { key_type: Some(7), value_type: tensor };
+    let sparse = type_proto::SparseTensor { elem_type: Some(1), shape: None };
+    let cases = [
+        (typed("v", sequence), "`v` of type seq(f32[2])"),
+        (typed("v", type_proto::Value::MapType(Box::new(map))), "`v` of type map(i64, f32[2])"),
+        (typed("v", type_proto::Value::SparseTensorType(sparse)), "`v` of type sparse(f32)"),
+        (value("v", DType::Str, &["N"]), "`v` of type str[N]: tensors of strings"),
+    ];
+    for (info, text) in cases {
+        let mut model = model(vec![node("Same", &["x"], &["y"])]);
+        model.graph.as_mut().unwrap().input.push(info.clone());
+        refuses(&model, Kind::Unsupported, text);
+        model.graph.as_mut().unwrap().input.pop();
+        model.graph.as_mut().unwrap().output.push(info);
+        refuses(&model, Kind::Unsupported, &format!("output {text}"));
+    }
+}
+
+#[test]
+fn inputs_need_a_type_a_rank_and_a_sane_size() {
+    let broken = |info: ValueInfoProto| {
+        let mut model = model(vec![node("Same", &["x"], &["y"])]);
+        model.graph.as_mut().unwrap().input.push(info);
+        error_of(&model)
+    };
+    let untyped = ValueInfoProto { name: Some("v".into()), ..Default::default() };
+    assert!(broken(untyped).message.contains("the type is missing"));
+    let no_rank = type_proto::Tensor { elem_type: Some(1), shape: None };
+    let error = broken(typed("v", type_proto::Value::TensorType(no_rank)));
+    assert!(error.kind == Kind::Unsupported && error.message.contains("rank is unknown"), "{error}");
+    let float6 = type_proto::Tensor { elem_type: Some(27), shape: Some(TensorShapeProto::default()) };
+    assert!(broken(typed("v", type_proto::Value::TensorType(float6))).message.contains("FLOAT6E2M3"));
+    assert_eq!(broken(f32v("v", &["9223372036854775807", "N"])).kind, Kind::Budget);
+    assert!(broken(f32v("x", &["2"])).message.contains("`x` is defined twice"));
+}
+
+#[test]
+fn outputs_are_checked_against_what_is_declared() {
+    let declared = |info: ValueInfoProto| {
+        model_of(graph(vec![f32v("x", &["N", "4"])], vec![node("Same", &["x"], &["y"])], vec![info]))
+    };
+    for info in [f32v("y", &["3", "4"]), f32v("y", &["M", "?"]), f32v("y", &["N", "4"])] {
+        graph_of(&declared(info));
+    }
+    refuses(
+        &declared(f32v("y", &["N", "5"])),
+        Kind::Malformed,
+        "`y` is declared f32[N, 5] and is f32[s0, 4]",
+    );
+    refuses(&declared(f32v("y", &["N"])), Kind::Malformed, "declared f32[N]");
+    refuses(&declared(value("y", DType::I64, &["N", "4"])), Kind::Malformed, "declared i64[N, 4]");
+    refuses(&declared(f32v("q", &["N"])), Kind::Malformed, "output `q` is not defined");
+    let untyped = ValueInfoProto { name: Some("y".into()), ..Default::default() };
+    graph_of(&declared(untyped));
+    refuses(&model_of(graph(vec![], vec![], vec![])), Kind::Malformed, "no outputs");
+    let mut twice = declared(f32v("y", &["N", "4"]));
+    twice.graph.as_mut().unwrap().output.push(f32v("y", &["N", "4"]));
+    refuses(&twice, Kind::Malformed, "listed twice");
+}
+
+#[test]
+fn declared_output_dims_reach_the_row_and_name_symbols() {
+    let model = model_of(graph(
+        vec![f32v("x", &["N", "4"])],
+        vec![node("Free", &["x"], &["y"])],
+        vec![f32v("y", &["N", "rows", "2"])],
+    ));
+    let graph = graph_of(&model);
+    let ty = graph.ty(graph.outputs[0].1);
+    assert_eq!(ty.shape[0], graph.ty(graph.inputs[0].value).shape[0]);
+    assert_eq!(graph.symbols[ty.shape[1].as_sym().unwrap()].name, "rows");
+}
+
+#[test]
+fn names_are_defined_once_and_before_use() {
+    let nodes = |nodes: Vec<NodeProto>| model(nodes);
+    refuses(
+        &nodes(vec![node("Same", &["x"], &["y"]), node("Same", &["x"], &["y"])]),
+        Kind::Malformed,
+        "value `y` is defined twice",
+    );
+    refuses(&nodes(vec![node("Same", &["x"], &["x"]), node("Same", &["x"], &["y"])]), Kind::Malformed, "`x`");
+    refuses(&nodes(vec![node("Same", &["q"], &["y"])]), Kind::Malformed, "input `q` is not defined");
+    refuses(
+        &nodes(vec![node("Same", &["t"], &["y"]), node("Same", &["x"], &["t"])]),
+        Kind::Malformed,
+        "not in topological order",
+    );
+    refuses(&nodes(vec![node("Same", &["y"], &["y"])]), Kind::Malformed, "depends on the node itself");
+    let twice = vec![f32s("w", &[], &[1.0]), f32s("w", &[], &[2.0])];
+    let model = with_initializers(nodes(vec![node("Same", &["x"], &["y"])]), twice);
+    refuses(&model, Kind::Malformed, "initializer `w` is defined twice");
+}
+
+/// Every problem of the real models is something that is not supported yet.
+#[test]
+fn real_models_fail_only_for_what_is_not_supported() {
+    let Some(folder) = std::env::var_os("ONNXC_MODELS") else { return };
+    let mut models = 0;
+    for entry in std::path::Path::new(&folder).read_dir().unwrap() {
+        let path = entry.unwrap().path().join("model.onnx");
+        let Ok(bytes) = std::fs::read(&path) else { continue };
+        let model = onnxc_proto::decode(Bytes::from(bytes), &Default::default()).unwrap();
+        for error in import(&model, &ImportOptions::default(), &NoExternalData).err().unwrap_or_default() {
+            assert_eq!(error.kind, Kind::Unsupported, "{}: {error}", path.display());
+        }
+        models += 1;
+    }
+    assert!(models > 0, "ONNXC_MODELS holds no model");
+}

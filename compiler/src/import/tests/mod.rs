@@ -1,0 +1,325 @@
+//! Tests of the importer, on models made here and a small table of operators.
+
+mod bodies;
+mod functions;
+mod graphs;
+mod nodes;
+mod tensors;
+
+use onnxc_proto::attribute_proto::AttributeType;
+use onnxc_proto::tensor_shape_proto::{Dimension, dimension};
+use onnxc_proto::{
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
+    TensorShapeProto, TypeProto, ValueInfoProto, type_proto,
+};
+
+use super::*;
+use crate::graph::{DType, Dim, Op, Tensor, TensorType, ValueId};
+use crate::op::AttrDefault::{Int, Optional, Required};
+use crate::op::types::NUMERIC;
+use crate::op::{AttrKind, NodeCx, attr, opt, req, var};
+use crate::scalar::{BinaryFn, UnaryFn};
+
+type Outcome = std::result::Result<Import, Vec<Error>>;
+
+const ANY: &[(&str, &[DType])] = &[("T", NUMERIC), ("V", NUMERIC), ("B", &[DType::Bool])];
+
+/// Rows enough to see every rule of the importer.
+static ROWS: &[OpDef] = &[
+    row("Neg", 1, &[req("X", "T")], &[req("Y", "T")], &[], |cx| {
+        let x = cx.input(0)?;
+        Ok(vec![cx.b.unary(UnaryFn::Neg, x)?])
+    }),
+    row("Neg", 13, &[req("X", "T")], &[req("Y", "T")], &[], |cx| {
+        let x = cx.input(0)?;
+        let once = cx.b.unary(UnaryFn::Neg, x)?;
+        Ok(vec![cx.b.unary(UnaryFn::Abs, once)?])
+    }),
+    row("Same", 1, &[req("X", "T")], &[req("Y", "T")], &[], |cx| Ok(vec![cx.input(0)?])),
+    row("Late", 18, &[req("X", "T")], &[req("Y", "T")], &[], |cx| Ok(vec![cx.input(0)?])),
+    row("Add", 1, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], |cx| {
+        let (a, b) = (cx.input(0)?, cx.input(1)?);
+        Ok(vec![cx.b.binary(BinaryFn::Add, a, b)?])
+    }),
+    row("AddN", 1, &[var("X", "T")], &[req("Y", "T")], &[], |cx| {
+        let inputs = cx.all_inputs()?;
+        let mut sum = inputs[0];
+        for &x in &inputs[1..] {
+            sum = cx.b.binary(BinaryFn::Add, sum, x)?;
+        }
+        Ok(vec![sum])
+    }),
+    // (x, lo?, hi?) -> (x, the given ones counted as x + x..)
+    row(
+        "Clamp",
+        1,
+        &[req("X", "T"), opt("lo", "T"), opt("hi", "T")],
+        &[req("Y", "T"), opt("Z", "T")],
+        &[],
+        |cx| {
+            let mut x = cx.input(0)?;
+            for (at, function) in [(1, BinaryFn::Max), (2, BinaryFn::Min)] {
+                if let Some(bound) = cx.optional(at) {
+                    x = cx.b.binary(function, x, bound)?;
+                }
+            }
+            Ok(vec![x, x])
+        },
+    ),
+    row(
+        "Transpose",
+        1,
+        &[req("X", "T")],
+        &[req("Y", "T")],
+        &[
+            attr("perm", Required(AttrKind::Ints)),
+            attr("times", Int(1)),
+            attr("scale", Optional(AttrKind::Float)),
+        ],
+        |cx| {
+            let perm: Vec<usize> =
+                cx.ints("perm")?.unwrap_or_default().iter().map(|&axis| axis as usize).collect();
+            let mut x = cx.input(0)?;
+            for _ in 0..cx.int("times")? {
+                x = cx.b.transpose(x, &perm)?;
+            }
+            Ok(vec![x])
+        },
+    ),
+    row(
+        "Const",
+        1,
+        &[],
+        &[req("Y", "T")],
+        &[attr("value", Optional(AttrKind::Tensor)), attr("sparse_value", Optional(AttrKind::SparseTensor))],
+        |cx| {
+            let tensor = cx.tensor("value")?.or(cx.tensor("sparse_value")?);
+            Ok(vec![cx.b.constant(tensor.ok_or_else(|| Error::malformed(Stage::Import, "no value"))?)])
+        },
+    ),
+    // Reshapes to what the model declares.
+    row("Free", 1, &[req("X", "T")], &[req("Y", "T")], &[], |cx| {
+        let x = cx.input(0)?;
+        let Some(Some(ty)) = cx.declared.first().cloned() else {
+            return Err(Error::unsupported(Stage::Infer, "nothing is declared"));
+        };
+        Ok(vec![cx.b.reshape(x, ty.shape)?])
+    }),
+    // Both branches in place.
+    row(
+        "Choose",
+        1,
+        &[req("condition", "B")],
+        &[var("Y", "V")],
+        &[attr("then", Required(AttrKind::Graph)), attr("else", Required(AttrKind::Graph))],
+        |cx| {
+            let condition = cx.input(0)?;
+            let (then, otherwise) = (cx.graph("then")?, cx.graph("else")?);
+            let (then, otherwise) = (cx.inline(&then, &[])?, cx.inline(&otherwise, &[])?);
+            let pairs = then.into_iter().zip(otherwise);
+            pairs.map(|(a, b)| cx.b.select(condition, a, b)).collect()
+        },
+    ),
+    // A body over states, run `times` times.
+    row(
+        "Repeat",
+        1,
+        &[var("states", "V")],
+        &[var("Y", "V")],
+        &[attr("body", Required(AttrKind::Graph)), attr("times", Int(3))],
+        |cx| {
+            let states = cx.all_inputs()?;
+            let types: Vec<TensorType> = states.iter().map(|&state| cx.b.ty(state).clone()).collect();
+            let body = cx.graph("body")?;
+            let body = cx.body(&body, &types)?;
+            let op = Op::Scan {
+                body: Box::new(body.graph),
+                trip: Dim::from(cx.int("times")?),
+                states: states.len(),
+                scans: 0,
+                reverse: vec![],
+            };
+            let inputs: Vec<ValueId> = states.into_iter().chain(body.captures).collect();
+            cx.b.emit(op, &inputs)
+        },
+    ),
+    // Imports the body, fails, and takes the input instead.
+    row("Try", 1, &[req("X", "T")], &[req("Y", "T")], &[attr("body", Required(AttrKind::Graph))], |cx| {
+        let x = cx.input(0)?;
+        let body = cx.graph("body")?;
+        assert!(cx.inline(&body, &[]).is_err());
+        Ok(vec![x])
+    }),
+];
+
+const fn row(
+    name: &'static str,
+    since: u32,
+    inputs: &'static [op::Param],
+    outputs: &'static [op::Param],
+    attributes: &'static [op::AttrDef],
+    lower: fn(&mut NodeCx<'_, '_>) -> Result<Vec<ValueId>>,
+) -> OpDef {
+    OpDef { domain: "", name, since, inputs, outputs, attributes, types: ANY, lower, doc: "" }
+}
+
+fn lookup(domain: &str, name: &str, opset: u32) -> Option<&'static OpDef> {
+    ROWS.iter().rev().find(|row| row.domain == domain && row.name == name && row.since <= opset)
+}
+
+fn run(model: &ModelProto) -> Outcome {
+    run_with(model, &ImportOptions::default())
+}
+
+fn run_with(model: &ModelProto, options: &ImportOptions) -> Outcome {
+    import_with(model, options, &NoExternalData, lookup)
+}
+
+fn graph_of(model: &ModelProto) -> Graph {
+    match run(model) {
+        Ok(import) => import.graph,
+        Err(errors) => panic!("{errors:#?}"),
+    }
+}
+
+fn errors_of(model: &ModelProto) -> Vec<Error> {
+    run(model).expect_err("the model should be refused")
+}
+
+/// The only problem of a model.
+fn error_of(model: &ModelProto) -> Error {
+    let mut errors = errors_of(model);
+    assert_eq!(errors.len(), 1, "{errors:#?}");
+    errors.remove(0)
+}
+
+/// Checks that the only problem says `text`.
+fn refuses(model: &ModelProto, kind: Kind, text: &str) {
+    let error = error_of(model);
+    assert!(error.kind == kind && error.to_string().contains(text), "{error:?} does not say `{text}`");
+}
+
+/// Primitives of a graph in order, by name.
+fn ops(graph: &Graph) -> Vec<&'static str> {
+    graph.order.iter().map(|&node| graph.nodes[node].op.name()).collect()
+}
+
+/// Types of a graph's inputs as text.
+fn input_types(graph: &Graph) -> Vec<String> {
+    graph.inputs.iter().map(|input| format!("{}: {}", input.name, graph.ty(input.value))).collect()
+}
+
+// Builders of protobuf structs.
+
+fn strings(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| name.to_string()).collect()
+}
+
+fn node(op_type: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
+    NodeProto {
+        op_type: Some(op_type.into()),
+        input: strings(inputs),
+        output: strings(outputs),
+        ..Default::default()
+    }
+}
+
+fn with(mut node: NodeProto, attributes: Vec<AttributeProto>) -> NodeProto {
+    node.attribute = attributes;
+    node
+}
+
+fn a_ints(name: &str, values: &[i64]) -> AttributeProto {
+    AttributeProto { ints: values.to_vec(), ..attribute(name, AttributeType::Ints) }
+}
+
+fn a_int(name: &str, value: i64) -> AttributeProto {
+    AttributeProto { i: Some(value), ..attribute(name, AttributeType::Int) }
+}
+
+fn a_graph(name: &str, graph: GraphProto) -> AttributeProto {
+    AttributeProto { g: Some(graph), ..attribute(name, AttributeType::Graph) }
+}
+
+fn a_tensor(name: &str, tensor: TensorProto) -> AttributeProto {
+    AttributeProto { t: Some(tensor), ..attribute(name, AttributeType::Tensor) }
+}
+
+fn a_ref(name: &str, of: &str, ty: AttributeType) -> AttributeProto {
+    AttributeProto { ref_attr_name: Some(of.into()), ..attribute(name, ty) }
+}
+
+fn attribute(name: &str, ty: AttributeType) -> AttributeProto {
+    AttributeProto { name: Some(name.into()), r#type: Some(ty as i32), ..Default::default() }
+}
+
+fn f32s(name: &str, dims: &[i64], values: &[f32]) -> TensorProto {
+    TensorProto {
+        name: Some(name.into()),
+        dims: dims.to_vec(),
+        data_type: Some(1),
+        float_data: values.to_vec(),
+        ..Default::default()
+    }
+}
+
+/// A value of a tensor type; a dim is a number, a symbol, or nothing for `?`.
+fn value(name: &str, dtype: DType, dims: &[&str]) -> ValueInfoProto {
+    let dim = |text: &&str| Dimension {
+        value: match (text.parse(), *text) {
+            (Ok(size), _) => Some(dimension::Value::DimValue(size)),
+            (_, "?") => None,
+            (_, name) => Some(dimension::Value::DimParam(name.into())),
+        },
+        denotation: None,
+    };
+    let shape = TensorShapeProto { dim: dims.iter().map(dim).collect() };
+    typed(
+        name,
+        type_proto::Value::TensorType(type_proto::Tensor {
+            elem_type: Some(dtype.to_onnx()),
+            shape: Some(shape),
+        }),
+    )
+}
+
+fn f32v(name: &str, dims: &[&str]) -> ValueInfoProto {
+    value(name, DType::F32, dims)
+}
+
+fn typed(name: &str, ty: type_proto::Value) -> ValueInfoProto {
+    ValueInfoProto {
+        name: Some(name.into()),
+        r#type: Some(TypeProto { value: Some(ty), denotation: None }),
+        ..Default::default()
+    }
+}
+
+fn graph(inputs: Vec<ValueInfoProto>, nodes: Vec<NodeProto>, outputs: Vec<ValueInfoProto>) -> GraphProto {
+    GraphProto { name: Some("g".into()), input: inputs, node: nodes, output: outputs, ..Default::default() }
+}
+
+fn opset(domain: &str, version: i64) -> OperatorSetIdProto {
+    OperatorSetIdProto { domain: Some(domain.into()), version: Some(version) }
+}
+
+fn model_of(graph: GraphProto) -> ModelProto {
+    ModelProto {
+        ir_version: Some(9),
+        opset_import: vec![opset("", 13)],
+        graph: Some(graph),
+        ..Default::default()
+    }
+}
+
+/// A model from `x: f32[N, 4]` to `y: f32[N, 4]`.
+fn model(nodes: Vec<NodeProto>) -> ModelProto {
+    model_of(graph(vec![f32v("x", &["N", "4"])], nodes, vec![f32v("y", &["N", "4"])]))
+}
+
+fn with_initializers(mut model: ModelProto, tensors: Vec<TensorProto>) -> ModelProto {
+    if let Some(graph) = &mut model.graph {
+        graph.initializer = tensors;
+    }
+    model
+}

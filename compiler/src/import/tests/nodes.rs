@@ -1,0 +1,145 @@
+//! Nodes: rows, arity, attributes, types, and how problems are collected.
+
+use super::*;
+
+#[test]
+fn the_row_is_the_greatest_version_up_to_the_opset() {
+    let mut model = model(vec![node("Neg", &["x"], &["y"])]);
+    assert_eq!(ops(&graph_of(&model)), ["neg", "abs"]);
+    model.opset_import = vec![opset("", 12)];
+    assert_eq!(ops(&graph_of(&model)), ["neg"]);
+}
+
+#[test]
+fn every_problem_is_reported_and_named() {
+    let model = model(vec![
+        NodeProto { name: Some("first".into()), ..node("Nope", &["x"], &["a"]) },
+        node("Same", &["a"], &["b"]),
+        node("Never", &["b"], &["c"]),
+        NodeProto { domain: Some("com.example".into()), ..node("Custom", &["x"], &["d"]) },
+        node("Late", &["x"], &["e"]),
+        node("Transpose", &["c"], &["f"]),
+        node("Neg", &["x"], &["y"]),
+    ]);
+    let text: Vec<String> = errors_of(&model).iter().map(ToString::to_string).collect();
+    assert_eq!(
+        text,
+        [
+            "node 0 `first` (ai.onnx.Nope) with x: f32[s0, 4]: not supported yet: operator Nope of ai.onnx opset 13",
+            "node 2 `Never_2` (ai.onnx.Never) with b: ?: not supported yet: operator Never of ai.onnx opset 13",
+            "node 3 `Custom_3` (com.example.Custom) with x: f32[s0, 4]: no opset of `com.example` is imported",
+            "node 4 `Late_4` (ai.onnx.Late) with x: f32[s0, 4]: not supported yet: operator Late of ai.onnx opset 13 \
+             (known from version 18 or earlier on)",
+            "node 5 `Transpose_5` (ai.onnx.Transpose since 1) with c: ?: the required attribute perm is missing",
+        ]
+    );
+}
+
+#[test]
+fn the_real_table_is_used() {
+    let mut model = model(vec![node("NoSuchOperator", &["x"], &["y"])]);
+    model.opset_import = vec![opset("", 20)];
+    let errors = import(&model, &ImportOptions::default(), &NoExternalData).unwrap_err();
+    assert!(errors[0].message.contains("operator NoSuchOperator of ai.onnx opset 20"), "{errors:?}");
+    model.graph.as_mut().unwrap().node[0].op_type = Some("Relu".into());
+    let graph = import(&model, &ImportOptions::default(), &NoExternalData).unwrap().graph;
+    assert_eq!(ops(&graph), ["max"]);
+}
+
+#[test]
+fn optional_inputs_may_be_left_out() {
+    let clamp = |inputs: &[&str], outputs: &[&str]| {
+        with_initializers(model(vec![node("Clamp", inputs, outputs)]), vec![f32s("c", &[], &[1.0])])
+    };
+    assert_eq!(ops(&graph_of(&clamp(&["x", "", "c"], &["y"]))), ["min"]);
+    assert_eq!(ops(&graph_of(&clamp(&["x", "c", ""], &["", "y"]))), ["max"]);
+    assert_eq!(ops(&graph_of(&clamp(&["x", "", ""], &["y"]))), [""; 0]);
+    refuses(&clamp(&["", "c"], &["y"]), Kind::Malformed, "input 0 (X) is missing");
+    refuses(&clamp(&["x", "c", "c", "c"], &["y"]), Kind::Malformed, "4 inputs where at most 3 are taken");
+    refuses(&clamp(&["x"], &["y", "z", "w"]), Kind::Malformed, "3 outputs where at most 2 are taken");
+    graph_of(&clamp(&["x", "", "", ""], &["y", "", ""]));
+}
+
+#[test]
+fn variadic_inputs_take_any_number_but_none() {
+    let sum = |inputs: &[&str]| model(vec![node("AddN", inputs, &["y"])]);
+    assert_eq!(ops(&graph_of(&sum(&["x", "x", "x"]))), ["add", "add"]);
+    refuses(&sum(&[]), Kind::Malformed, "input 0 (X) is missing");
+}
+
+#[test]
+fn input_types_must_fit_the_row() {
+    let typed = |a: DType, b: DType| {
+        model_of(graph(
+            vec![value("a", a, &["4"]), value("b", b, &["4"])],
+            vec![node("Add", &["a", "b"], &["y"])],
+            vec![value("y", a, &["4"])],
+        ))
+    };
+    graph_of(&typed(DType::I64, DType::I64));
+    refuses(
+        &typed(DType::F32, DType::F64),
+        Kind::Malformed,
+        "input 1 (B) is f64 and input 0 is f32; both are T",
+    );
+    refuses(&typed(DType::Bool, DType::Bool), Kind::Unsupported, "input 0 (A) is bool; T is one of u8");
+    let error = error_of(&typed(DType::F32, DType::F64));
+    let node = error.node.unwrap();
+    assert_eq!(
+        (node.version, node.inputs),
+        (Some(1), vec!["a: f32[4]".to_string(), "b: f64[4]".to_string()])
+    );
+}
+
+#[test]
+fn attributes_are_checked() {
+    let transpose = |attributes: Vec<AttributeProto>| {
+        model_of(graph(
+            vec![f32v("x", &["2", "3"])],
+            vec![with(node("Transpose", &["x"], &["y"]), attributes)],
+            vec![ValueInfoProto { name: Some("y".into()), ..Default::default() }],
+        ))
+    };
+    let perm = || a_ints("perm", &[1, 0]);
+    assert_eq!(ops(&graph_of(&transpose(vec![perm()]))), ["transpose"]);
+    assert_eq!(ops(&graph_of(&transpose(vec![perm(), a_int("times", 2)]))), ["transpose", "transpose"]);
+    refuses(&transpose(vec![]), Kind::Malformed, "required attribute perm is missing");
+    refuses(
+        &transpose(vec![perm(), a_int("axis", 1)]),
+        Kind::Malformed,
+        "attribute `axis` is not one of perm",
+    );
+    refuses(&transpose(vec![perm(), perm()]), Kind::Malformed, "attribute perm is given twice");
+    refuses(&transpose(vec![a_int("perm", 1)]), Kind::Malformed, "perm has kind Int where Ints is wanted");
+    let reference = a_ref("perm", "p", AttributeType::Ints);
+    refuses(&transpose(vec![reference]), Kind::Malformed, "outside a function");
+    let unknown = AttributeProto { r#type: Some(77), ..perm() };
+    refuses(&transpose(vec![unknown]), Kind::Malformed, "unknown kind 77");
+}
+
+#[test]
+fn old_attributes_without_a_kind_show_it_by_their_field() {
+    let untyped = AttributeProto { r#type: None, ..a_ints("perm", &[1, 0]) };
+    let model = |attribute: AttributeProto| {
+        model_of(graph(
+            vec![f32v("x", &["2", "3"])],
+            vec![with(node("Transpose", &["x"], &["y"]), vec![attribute])],
+            vec![f32v("y", &["3", "2"])],
+        ))
+    };
+    assert_eq!(ops(&graph_of(&model(untyped.clone()))), ["transpose"]);
+    let empty = AttributeProto { ints: vec![], ..untyped };
+    refuses(&model(empty), Kind::Malformed, "attribute perm has no value");
+}
+
+#[test]
+fn an_error_of_a_row_names_the_node() {
+    let model = model_of(graph(
+        vec![f32v("a", &["2"]), f32v("b", &["3"])],
+        vec![node("Add", &["a", "b"], &["y"])],
+        vec![f32v("y", &["3"])],
+    ));
+    let error = error_of(&model);
+    assert_eq!(error.stage, Stage::Infer);
+    assert_eq!(error.node.unwrap().op_type, "Add");
+}

@@ -1,0 +1,364 @@
+//! Declared types: to tensor types with symbolic dims, pinned where the user says so.
+
+use std::collections::{BTreeSet, HashMap};
+use std::str::FromStr;
+
+use onnxc_proto::tensor_shape_proto::Dimension;
+use onnxc_proto::tensor_shape_proto::dimension::Value as DimProto;
+use onnxc_proto::type_proto::Value as TypeValue;
+use onnxc_proto::{GraphProto, TypeProto, ValueInfoProto, type_proto};
+
+use super::tensor::dtype;
+use crate::error::{Error, Kind, Result, Stage};
+use crate::graph::{DType, Dim, Graph, Sym, Symbol, TensorType};
+
+/// Largest input or output buffer, in bytes: the address space of the targets.
+const MAX_BYTES: i64 = 1 << 47;
+
+/// A size that the user gives to an input's dim: `SYMBOL=N`, or `INPUT:AXIS=N`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DimPin {
+    /// Name of a symbol of the inputs, or of an input, a colon and an axis.
+    pub target: String,
+    pub size: i64,
+}
+
+impl FromStr for DimPin {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<DimPin> {
+        let parsed = text.rsplit_once('=').and_then(|(target, size)| {
+            let size = size.trim().parse::<i64>().ok().filter(|&size| size >= 0)?;
+            Some(DimPin { target: target.trim().to_string(), size })
+        });
+        parsed.filter(|pin| !pin.target.is_empty()).ok_or_else(|| {
+            usage(format!("`{text}` is no SYMBOL=N or INPUT:AXIS=N with a size N of zero or more"))
+        })
+    }
+}
+
+fn usage(message: String) -> Error {
+    Error::new(Stage::Import, Kind::Usage, message)
+}
+
+/// A dim as the model writes it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Declared<'p> {
+    Size(i64),
+    Symbol(&'p str),
+    /// No name and no size. Exporters also write negative sizes and question marks for it.
+    Unknown,
+}
+
+fn declared_dim(dim: &Dimension) -> Declared<'_> {
+    match &dim.value {
+        Some(DimProto::DimValue(size)) if *size >= 0 => Declared::Size(*size),
+        Some(DimProto::DimParam(name)) if !matches!(name.as_str(), "" | "?" | "-1" | "None") => {
+            Declared::Symbol(name)
+        }
+        _ => Declared::Unknown,
+    }
+}
+
+/// Symbols and pins of a model: one name is one symbol in all its graphs.
+#[derive(Default)]
+pub struct Types {
+    symbols: HashMap<String, Dim>,
+    symbol_pins: HashMap<String, i64>,
+    axis_pins: HashMap<(String, usize), i64>,
+    /// Symbols that only graph outputs name: unnamed until inference has not found what they are.
+    output_symbols: HashMap<String, Sym>,
+}
+
+impl Types {
+    /// Resolves pins against the inputs of `graph`.
+    pub fn pin(&mut self, graph: &GraphProto, pins: &[DimPin]) -> Vec<Error> {
+        let mut symbols = BTreeSet::new();
+        for info in &graph.input {
+            for dim in tensor_dims(info).unwrap_or_default() {
+                if let Declared::Symbol(name) = declared_dim(dim) {
+                    symbols.insert(name);
+                }
+            }
+        }
+        pins.iter().filter_map(|pin| self.pin_one(graph, &symbols, pin).err()).collect()
+    }
+
+    fn pin_one(&mut self, graph: &GraphProto, symbols: &BTreeSet<&str>, pin: &DimPin) -> Result<()> {
+        let conflict =
+            |size: i64| usage(format!("`{}` is pinned to both {size} and {}", pin.target, pin.size));
+        let mut pin_symbol = |name: &str| match self.symbol_pins.insert(name.to_string(), pin.size) {
+            Some(size) if size != pin.size => Err(conflict(size)),
+            _ => Ok(()),
+        };
+        if symbols.contains(pin.target.as_str()) {
+            return pin_symbol(&pin.target);
+        }
+        let axis = pin.target.rsplit_once(':').and_then(|(name, axis)| {
+            let info = graph.input.iter().find(|info| info.name() == name)?;
+            Some((info, axis.parse::<usize>().ok()?))
+        });
+        let Some((info, axis)) = axis else {
+            let inputs: Vec<&str> = graph.input.iter().map(|info| info.name()).collect();
+            let symbols: Vec<&str> = symbols.iter().copied().collect();
+            return Err(usage(format!(
+                "`{}` is neither a symbol ({}) nor INPUT:AXIS of an input ({})",
+                pin.target,
+                symbols.join(", "),
+                inputs.join(", ")
+            )));
+        };
+        let Some(dim) = tensor_dims(info).and_then(|dims| dims.get(axis)) else {
+            return Err(usage(format!("input `{}` has no axis {axis}", info.name())));
+        };
+        match declared_dim(dim) {
+            Declared::Size(size) if size == pin.size => Ok(()),
+            Declared::Size(size) => {
+                Err(usage(format!("`{}` is {size} in the model, not {}", pin.target, pin.size)))
+            }
+            Declared::Symbol(name) => pin_symbol(name),
+            Declared::Unknown => match self.axis_pins.insert((info.name().to_string(), axis), pin.size) {
+                Some(size) if size != pin.size => Err(conflict(size)),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// The type of a graph input. `default` is the shape of its initializer, which serves where the model
+    /// declares none.
+    pub fn input(
+        &mut self,
+        graph: &mut Graph,
+        info: &ValueInfoProto,
+        default: Option<&[usize]>,
+    ) -> Result<TensorType> {
+        let (dtype, dims) = tensor_type(info).map_err(|error| of_value("input", info, error))?;
+        let shape = match (dims, default) {
+            (Some(dims), _) => {
+                dims.iter().enumerate().map(|(axis, dim)| self.input_dim(graph, info, axis, dim)).collect()
+            }
+            (None, Some(shape)) => shape.iter().map(|&size| Dim::from(size)).collect(),
+            (None, None) => {
+                let error = Error::unsupported(Stage::Import, "its rank is unknown");
+                return Err(of_value("input", info, error));
+            }
+        };
+        let ty = TensorType::new(dtype, shape);
+        // Symbols may be anything from zero up; the constant part must fit memory on its own.
+        let sizes = ty.shape.iter().filter_map(Dim::as_const).map(|size| size.max(1));
+        let bytes = sizes.fold(dtype.size() as i64, i64::saturating_mul);
+        if bytes > MAX_BYTES {
+            let error =
+                Error::new(Stage::Import, Kind::Budget, format!("{ty} is larger than {MAX_BYTES} bytes"));
+            return Err(of_value("input", info, error));
+        }
+        Ok(ty)
+    }
+
+    fn input_dim(&mut self, graph: &mut Graph, info: &ValueInfoProto, axis: usize, dim: &Dimension) -> Dim {
+        match declared_dim(dim) {
+            Declared::Size(size) => Dim::from(size),
+            Declared::Symbol(name) => self.symbol(graph, name),
+            Declared::Unknown => match self.axis_pins.get(&(info.name().to_string(), axis)) {
+                Some(&size) => Dim::from(size),
+                None => Dim::sym(unnamed_symbol(graph)),
+            },
+        }
+    }
+
+    fn symbol(&mut self, graph: &mut Graph, name: &str) -> Dim {
+        if let Some(dim) = self.symbols.get(name) {
+            return dim.clone();
+        }
+        let dim = match self.symbol_pins.get(name) {
+            Some(&size) => Dim::from(size),
+            None => Dim::sym(graph.symbols.push(Symbol { name: name.to_string() })),
+        };
+        self.symbols.insert(name.to_string(), dim.clone());
+        dim
+    }
+
+    /// The declared type of an intermediate value, where the model's inputs give meaning to all its dims.
+    pub fn declared(&self, info: &ValueInfoProto) -> Option<TensorType> {
+        let (dtype, dims) = tensor_type(info).ok()?;
+        let dim = |dim| match declared_dim(dim) {
+            Declared::Size(size) => Some(Dim::from(size)),
+            Declared::Symbol(name) => self.symbols.get(name).cloned(),
+            Declared::Unknown => None,
+        };
+        Some(TensorType::new(dtype, dims?.iter().map(dim).collect::<Option<_>>()?))
+    }
+
+    /// The declared type of an output of the model; dims of its own become symbols.
+    pub fn declared_output(&mut self, graph: &mut Graph, info: &ValueInfoProto) -> Option<TensorType> {
+        let (dtype, dims) = tensor_type(info).ok()?;
+        let dim = |dim| match declared_dim(dim) {
+            Declared::Size(size) => Dim::from(size),
+            Declared::Unknown => Dim::sym(unnamed_symbol(graph)),
+            Declared::Symbol(name) => match self.symbols.get(name) {
+                Some(dim) => dim.clone(),
+                None => Dim::sym(
+                    *self.output_symbols.entry(name.to_string()).or_insert_with(|| unnamed_symbol(graph)),
+                ),
+            },
+        };
+        Some(TensorType::new(dtype, dims?.iter().map(dim).collect()))
+    }
+
+    /// Holds the declared type of a graph output against what inference found. A symbol without a name
+    /// takes the declared one.
+    pub fn unify_output(
+        &mut self,
+        graph: &mut Graph,
+        info: &ValueInfoProto,
+        found: &TensorType,
+    ) -> Result<()> {
+        if is_untyped(info) {
+            return Ok(());
+        }
+        let Some(dims) = check_declared("output", info, found)? else { return Ok(()) };
+        for (dim, found) in dims.iter().zip(&found.shape) {
+            if let (Declared::Symbol(name), Some(sym)) = (declared_dim(dim), found.as_sym())
+                && graph.symbols[sym].name.starts_with('?')
+                && !self.symbols.contains_key(name)
+            {
+                graph.symbols[sym].name = name.to_string();
+                self.symbols.insert(name.to_string(), Dim::sym(sym));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unnamed_symbol(graph: &mut Graph) -> Sym {
+    let name = format!("?{}", graph.symbols.len());
+    graph.symbols.push(Symbol { name })
+}
+
+/// Fails where a declared type contradicts `found`; gives the declared dims, where there are any.
+pub fn check_declared<'p>(
+    what: &str,
+    info: &'p ValueInfoProto,
+    found: &TensorType,
+) -> Result<Option<&'p [Dimension]>> {
+    let (dtype, dims) = tensor_type(info).map_err(|error| of_value(what, info, error))?;
+    let contradiction = || {
+        let declared = info.r#type.as_ref().map(describe).unwrap_or_default();
+        Error::malformed(
+            Stage::Import,
+            format!("{what} `{}` is declared {declared} and is {found}", info.name()),
+        )
+    };
+    if dtype != found.dtype {
+        return Err(contradiction());
+    }
+    let Some(dims) = dims else { return Ok(None) };
+    let differ = |(dim, found): (&Dimension, &Dim)| match (declared_dim(dim), found.as_const()) {
+        (Declared::Size(size), Some(found)) => size != found,
+        _ => false,
+    };
+    if dims.len() != found.rank() || dims.iter().zip(&found.shape).any(differ) {
+        return Err(contradiction());
+    }
+    Ok(Some(dims))
+}
+
+/// Fails for an output that is no dense tensor of numbers, whatever computes it.
+pub fn check_output(info: &ValueInfoProto) -> Result<()> {
+    match tensor_type(info) {
+        Err(error) if !is_untyped(info) => Err(of_value("output", info, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a value says nothing about its type. Tools that cut models apart leave outputs so.
+fn is_untyped(info: &ValueInfoProto) -> bool {
+    match info.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
+        None => true,
+        Some(TypeValue::TensorType(tensor)) => tensor.elem_type() == 0,
+        Some(_) => false,
+    }
+}
+
+fn of_value(what: &str, info: &ValueInfoProto, error: Error) -> Error {
+    let ty = info.r#type.as_ref().map(describe).unwrap_or_default();
+    Error { message: format!("{what} `{}` of type {ty}: {}", info.name(), error.message), ..error }
+}
+
+fn tensor_dims(info: &ValueInfoProto) -> Option<&[Dimension]> {
+    tensor_type(info).ok()?.1
+}
+
+/// Element type and dims (`None`: unknown rank) of a value that must be a dense tensor of numbers.
+fn tensor_type(info: &ValueInfoProto) -> Result<(DType, Option<&[Dimension]>)> {
+    let value = info.r#type.as_ref().and_then(|ty| ty.value.as_ref());
+    let tensor = match value {
+        Some(TypeValue::TensorType(tensor)) => tensor,
+        Some(_) => return Err(Error::unsupported(Stage::Import, "only dense tensors are")),
+        None => return Err(Error::malformed(Stage::Import, "the type is missing")),
+    };
+    let dtype = dtype(tensor.elem_type())?;
+    if dtype == DType::Str {
+        return Err(Error::unsupported(Stage::Import, "tensors of strings"));
+    }
+    Ok((dtype, tensor.shape.as_ref().map(|shape| shape.dim.as_slice())))
+}
+
+/// A type for messages: `seq(f32[N, 3])`.
+pub fn describe(ty: &TypeProto) -> String {
+    // Types nest as unary wrappers, so the text is a list of openings and as many closings.
+    let (mut text, mut closings, mut ty) = (String::new(), 0, Some(ty));
+    while let Some(value) = ty.and_then(|ty| ty.value.as_ref()) {
+        ty = match value {
+            TypeValue::TensorType(type_proto::Tensor { elem_type, shape }) => {
+                text += &describe_tensor(elem_type.unwrap_or(0), shape.as_ref());
+                break;
+            }
+            TypeValue::SparseTensorType(type_proto::SparseTensor { elem_type, shape }) => {
+                text += "sparse(";
+                closings += 1;
+                text += &describe_tensor(elem_type.unwrap_or(0), shape.as_ref());
+                break;
+            }
+            TypeValue::OpaqueType(opaque) => {
+                text += &format!("opaque({}.{})", opaque.domain(), opaque.name());
+                break;
+            }
+            TypeValue::SequenceType(sequence) => {
+                text += "seq(";
+                sequence.elem_type.as_deref()
+            }
+            TypeValue::OptionalType(optional) => {
+                text += "optional(";
+                optional.elem_type.as_deref()
+            }
+            TypeValue::MapType(map) => {
+                text += &format!("map({}, ", describe_tensor(map.key_type(), None));
+                map.value_type.as_deref()
+            }
+        };
+        closings += 1;
+    }
+    if text.is_empty() {
+        text.push_str("unknown");
+    }
+    text + &")".repeat(closings)
+}
+
+fn describe_tensor(elem_type: i32, shape: Option<&onnxc_proto::TensorShapeProto>) -> String {
+    let mut text = DType::from_onnx(elem_type)
+        .map_or_else(|| format!("type{elem_type}"), |dtype| dtype.name().to_string());
+    if let Some(shape) = shape {
+        let dims: Vec<String> = shape
+            .dim
+            .iter()
+            .map(|dim| match declared_dim(dim) {
+                Declared::Size(size) => size.to_string(),
+                Declared::Symbol(name) => name.to_string(),
+                Declared::Unknown => "?".to_string(),
+            })
+            .collect();
+        text += &format!("[{}]", dims.join(", "));
+    }
+    text
+}

@@ -1,0 +1,221 @@
+//! Arithmetic of [`Index`]: canonical affine forms, with division and remainder where a reshape needs them.
+
+use crate::graph::Dim;
+use crate::loops::{Index, Term, Var};
+
+impl Index {
+    pub fn zero() -> Index {
+        Index::dim(Dim::ZERO)
+    }
+
+    pub fn dim(constant: Dim) -> Index {
+        Index { terms: vec![], constant }
+    }
+
+    pub fn int(value: i64) -> Index {
+        Index::dim(Dim::from(value))
+    }
+
+    pub fn var(var: Var) -> Index {
+        Index::term(Term::Var(var))
+    }
+
+    fn term(term: Term) -> Index {
+        Index { terms: vec![(term, Dim::ONE)], constant: Dim::ZERO }
+    }
+
+    pub fn as_dim(&self) -> Option<&Dim> {
+        self.terms.is_empty().then_some(&self.constant)
+    }
+
+    pub fn as_int(&self) -> Option<i64> {
+        self.as_dim()?.as_const()
+    }
+
+    pub fn add(&self, other: &Index) -> Index {
+        let mut terms = self.terms.clone();
+        for (term, coefficient) in &other.terms {
+            match terms.iter_mut().find(|(mine, _)| mine == term) {
+                Some((_, mine)) => *mine = mine.clone() + coefficient.clone(),
+                None => terms.push((term.clone(), coefficient.clone())),
+            }
+        }
+        terms.retain(|(_, coefficient)| *coefficient != Dim::ZERO);
+        terms.sort();
+        Index { terms, constant: self.constant.clone() + other.constant.clone() }.rejoin()
+    }
+
+    /// Puts `floordiv(x, d) * (c*d) + mod(x, d) * c` back together as `x * c`.
+    fn rejoin(mut self) -> Index {
+        loop {
+            let pair = self.terms.iter().enumerate().find_map(|(at, (term, c))| {
+                let Term::Mod(x, d) = term else { return None };
+                let whole = Term::FloorDiv(x.clone(), d.clone());
+                let wanted = c.clone() * d.clone();
+                let other = self.terms.iter().position(|(term, c)| *term == whole && *c == wanted)?;
+                Some((at, other, x.scale(c)))
+            });
+            let Some((a, b, joined)) = pair else { return self };
+            self.terms.remove(a.max(b));
+            self.terms.remove(a.min(b));
+            // Joining leaves fewer divisions, so this recursion is as deep as divisions are nested.
+            self = self.add(&joined);
+        }
+    }
+
+    pub fn add_dim(&self, dim: &Dim) -> Index {
+        Index { terms: self.terms.clone(), constant: self.constant.clone() + dim.clone() }
+    }
+
+    pub fn scale(&self, by: &Dim) -> Index {
+        if *by == Dim::ZERO {
+            return Index::zero();
+        }
+        Index {
+            terms: self.terms.iter().map(|(term, c)| (term.clone(), c.clone() * by.clone())).collect(),
+            constant: self.constant.clone() * by.clone(),
+        }
+    }
+
+    /// `floor(self / by)` for a positive divisor and an index that is never negative; terms whose coefficient
+    /// the divisor divides leave the division when the rest cannot reach it (`rest_below`: the rest's
+    /// exclusive upper bound, where it is known).
+    pub fn floor_div(&self, by: &Dim, extents: &dyn Fn(Var) -> Option<Dim>) -> Index {
+        if *by == Dim::ONE {
+            return self.clone();
+        }
+        let (whole, rest) = self.split(by);
+        if rest.below(by, extents) {
+            return whole;
+        }
+        let quotient = match rest.as_dim().and_then(|dim| dim.floor_div(by)) {
+            Some(dim) => Index::dim(dim),
+            None => Index::term(Term::FloorDiv(Box::new(rest), by.clone())),
+        };
+        whole.add(&quotient)
+    }
+
+    /// Remainder of [`Index::floor_div`].
+    pub fn modulo(&self, by: &Dim, extents: &dyn Fn(Var) -> Option<Dim>) -> Index {
+        if *by == Dim::ONE {
+            return Index::zero();
+        }
+        let (_, rest) = self.split(by);
+        if rest.below(by, extents) {
+            return rest;
+        }
+        match rest.as_dim().and_then(|dim| dim.modulo(by)) {
+            Some(dim) => Index::dim(dim),
+            None => Index::term(Term::Mod(Box::new(rest), by.clone())),
+        }
+    }
+
+    /// `(q, r)` with `self = q * by + r`, taking every exactly divisible part into `q`.
+    fn split(&self, by: &Dim) -> (Index, Index) {
+        let (mut whole, mut rest) = (Index::zero(), Index::zero());
+        for (term, coefficient) in &self.terms {
+            match coefficient.exact_div(by) {
+                Some(quotient) => whole.terms.push((term.clone(), quotient)),
+                None => rest.terms.push((term.clone(), coefficient.clone())),
+            }
+        }
+        match self.constant.exact_div(by) {
+            Some(quotient) => whole.constant = quotient,
+            None => rest.constant = self.constant.clone(),
+        }
+        (whole, rest)
+    }
+
+    /// Whether `0 <= self < bound` follows from the extents of the variables (each in `0..extent`).
+    pub fn below(&self, bound: &Dim, extents: &dyn Fn(Var) -> Option<Dim>) -> bool {
+        // Largest value: every variable at its extent - 1 (coefficients must not be negative).
+        let mut largest = self.constant.clone();
+        if self.constant.bounds().0.is_none_or(|low| low < 0) {
+            return false;
+        }
+        for (term, coefficient) in &self.terms {
+            if coefficient.bounds().0.is_none_or(|low| low < 0) {
+                return false;
+            }
+            let extent = match term {
+                Term::Var(var) => match extents(*var) {
+                    Some(extent) => extent,
+                    None => return false,
+                },
+                Term::Mod(_, by) => by.clone(),
+                Term::FloorDiv(..) => return false,
+            };
+            largest = largest + coefficient.clone() * (extent - Dim::ONE);
+        }
+        // Symbols may be 0, but then the loops over them do not run: any extent here is at least 1.
+        (bound.clone() - Dim::ONE - largest).bounds().0.is_some_and(|low| low >= 0)
+    }
+
+    /// Replaces a variable by an index.
+    pub fn substitute(&self, var: Var, by: &Index) -> Index {
+        let mut out = Index::dim(self.constant.clone());
+        for (term, coefficient) in &self.terms {
+            let factor = match term {
+                Term::Var(own) if *own == var => by.clone(),
+                Term::Var(_) => Index::term(term.clone()),
+                Term::FloorDiv(x, d) => {
+                    Index::term(Term::FloorDiv(Box::new(x.substitute(var, by)), d.clone()))
+                }
+                Term::Mod(x, d) => Index::term(Term::Mod(Box::new(x.substitute(var, by)), d.clone())),
+            };
+            out = out.add(&factor.scale(coefficient));
+        }
+        out
+    }
+
+    /// Whether a variable occurs.
+    pub fn mentions(&self, var: Var) -> bool {
+        self.terms.iter().any(|(term, _)| match term {
+            Term::Var(own) => *own == var,
+            Term::FloorDiv(x, _) | Term::Mod(x, _) => x.mentions(var),
+        })
+    }
+
+    /// Coefficient of a variable where it occurs outside division only; `None` if it occurs inside one.
+    pub fn coefficient(&self, var: Var) -> Option<Dim> {
+        let mut found = Dim::ZERO;
+        for (term, coefficient) in &self.terms {
+            match term {
+                Term::Var(own) if *own == var => found = coefficient.clone(),
+                Term::Var(_) => {}
+                Term::FloorDiv(x, _) | Term::Mod(x, _) => {
+                    if x.mentions(var) {
+                        return None;
+                    }
+                }
+            }
+        }
+        Some(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cranelift_entity::EntityRef;
+
+    #[test]
+    fn delinearised_indices_rejoin() {
+        let extents = |_: Var| Some(Dim::from(56i64 * 56));
+        let p = Index::var(Var::new(0));
+        let width = Dim::from(56i64);
+        let (row, column) = (p.floor_div(&width, &extents), p.modulo(&width, &extents));
+        assert_eq!(row.terms.len(), 1);
+        assert_eq!(row.scale(&width).add(&column), p);
+        let strided = row.scale(&Dim::from(58i64)).add(&column);
+        assert_eq!(strided.terms.len(), 2);
+    }
+
+    #[test]
+    fn division_takes_out_what_divides() {
+        let extents = |var: Var| Some(Dim::from([12i64, 64][var.index()]));
+        let index = Index::var(Var::new(0)).scale(&Dim::from(64i64)).add(&Index::var(Var::new(1)));
+        assert_eq!(index.floor_div(&Dim::from(64i64), &extents), Index::var(Var::new(0)));
+        assert_eq!(index.modulo(&Dim::from(64i64), &extents), Index::var(Var::new(1)));
+    }
+}

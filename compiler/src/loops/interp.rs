@@ -1,0 +1,219 @@
+//! The loop IR interpreter: runs a kernel one element at a time, with every access checked. It is the oracle between
+//! lowering and code generation: a kernel that is right here and wrong in machine code is a code generation bug.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Result, Stage};
+use crate::graph::{Dim, MapFn, Op, Sym, Tensor};
+use crate::interp;
+use crate::loops::{Access, Expr, Index, Kernel, Local, Stmt, Term, Var};
+
+/// What a kernel call gives: 0, or the code of the check that failed.
+pub type Code = u32;
+
+/// Runs a kernel on its buffers, which are flat byte arrays of the declared lengths; `symbols` gives the run-time
+/// values of dims. An access outside its buffer is an internal error that names it.
+pub fn run(kernel: &Kernel, buffers: &mut [Vec<u8>], symbols: &dyn Fn(Sym) -> Option<i64>) -> Result<Code> {
+    let locals = kernel.locals.iter().map(|(local, decl)| {
+        let count: usize = decl.extents.iter().product();
+        (local, vec![scalar(&Expr::constant(decl.dtype, 0.0)); count])
+    });
+    let locals = locals.collect();
+    let mut machine = Machine { kernel, buffers, symbols, vars: HashMap::new(), locals };
+    for (at, (_, buffer)) in kernel.buffers.iter().enumerate() {
+        let bytes = machine.dim(&buffer.len)? as usize * buffer.dtype.size();
+        if machine.buffers.get(at).is_none_or(|data| data.len() < bytes) {
+            return fail(format!("buffer {} needs {bytes} bytes", buffer.name));
+        }
+    }
+    machine.block(&kernel.body)
+}
+
+fn fail<T>(message: String) -> Result<T> {
+    Err(Error::internal(Stage::Loops, message))
+}
+
+fn scalar(expr: &Expr) -> Tensor {
+    match expr {
+        Expr::Const { dtype, bits } => {
+            let data = bits.to_le_bytes()[..dtype.size()].to_vec();
+            Tensor::new(*dtype, vec![], data.into())
+        }
+        _ => unreachable!("constants only"),
+    }
+}
+
+struct Machine<'a> {
+    kernel: &'a Kernel,
+    buffers: &'a mut [Vec<u8>],
+    symbols: &'a dyn Fn(Sym) -> Option<i64>,
+    vars: HashMap<Var, Tensor>,
+    locals: HashMap<Local, Vec<Tensor>>,
+}
+
+impl Machine<'_> {
+    fn dim(&self, dim: &Dim) -> Result<i64> {
+        match dim.eval(self.symbols) {
+            Some(value) => Ok(value),
+            None => fail(format!("the dim {dim} has no value")),
+        }
+    }
+
+    fn index(&self, index: &Index) -> Result<i64> {
+        let mut sum = self.dim(&index.constant)?;
+        for (term, coefficient) in &index.terms {
+            let value = match term {
+                Term::Var(var) => match self.vars.get(var).and_then(Tensor::to_i64s) {
+                    Some(value) => value[0],
+                    None => return fail(format!("{var} is read before it is bound")),
+                },
+                Term::FloorDiv(x, by) => self.index(x)?.div_euclid(self.dim(by)?.max(1)),
+                Term::Mod(x, by) => self.index(x)?.rem_euclid(self.dim(by)?.max(1)),
+            };
+            sum += value * self.dim(coefficient)?;
+        }
+        Ok(sum)
+    }
+
+    fn block(&mut self, body: &[Stmt]) -> Result<Code> {
+        for stmt in body {
+            match self.stmt(stmt)? {
+                0 => {}
+                code => return Ok(code),
+            }
+        }
+        Ok(0)
+    }
+
+    fn stmt(&mut self, stmt: &Stmt) -> Result<Code> {
+        match stmt {
+            Stmt::For { var, lo, hi, step, body, .. } => {
+                let (mut at, end) = (self.index(lo)?, self.index(hi)?);
+                while at < end {
+                    self.vars.insert(*var, Tensor::scalar(at));
+                    match self.block(body)? {
+                        0 => at += step,
+                        code => return Ok(code),
+                    }
+                }
+            }
+            Stmt::Let { var, value } => {
+                let value = self.eval(value)?;
+                self.vars.insert(*var, value);
+            }
+            Stmt::Store { buf, index, value } => {
+                let value = self.eval(value)?;
+                let decl = &self.kernel.buffers[*buf];
+                if decl.access == Access::Read || decl.dtype != value.dtype {
+                    return fail(format!("store of {} to the buffer {} ({buf})", value.dtype, decl.name));
+                }
+                let at = self.element(*buf, index)?;
+                self.buffers[buf.as_u32() as usize][at..at + decl.dtype.size()].copy_from_slice(&value.data);
+            }
+            Stmt::Set { local, at, value } => {
+                let value = self.eval(value)?;
+                let at = self.register(*local, at)?;
+                self.locals.get_mut(local).expect("all locals exist")[at] = value;
+            }
+            Stmt::Accumulate { local, at, op, value } => {
+                let value = self.eval(value)?;
+                let at = self.register(*local, at)?;
+                let old = self.locals[local][at].clone();
+                let new = map(MapFn::Binary(*op), &[&old, &value])?;
+                self.locals.get_mut(local).expect("all locals exist")[at] = new;
+            }
+            Stmt::If { condition, then, otherwise } => {
+                let taken = if self.truth(condition)? { then } else { otherwise };
+                return self.block(taken);
+            }
+            Stmt::Check { condition, code } => {
+                if !self.truth(condition)? {
+                    return Ok(*code);
+                }
+            }
+        }
+        Ok(0)
+    }
+
+    fn truth(&mut self, condition: &Expr) -> Result<bool> {
+        Ok(self.eval(condition)?.data[0] != 0)
+    }
+
+    /// Byte offset of an element.
+    fn element(&self, buf: crate::loops::Buf, index: &Index) -> Result<usize> {
+        let decl = &self.kernel.buffers[buf];
+        let (at, len) = (self.index(index)?, self.dim(&decl.len)?);
+        if !(0..len).contains(&at) {
+            return fail(format!("element {at} of the buffer {} of {len} ({})", decl.name, self.kernel.name));
+        }
+        Ok(at as usize * decl.dtype.size())
+    }
+
+    fn register(&self, local: Local, at: &[Index]) -> Result<usize> {
+        let decl = &self.kernel.locals[local];
+        let mut offset = 0;
+        for (index, &extent) in at.iter().zip(&decl.extents) {
+            let index = self.index(index)?;
+            if !(0..extent as i64).contains(&index) {
+                return fail(format!("register {index} of {extent} of {}", decl.name));
+            }
+            offset = offset * extent + index as usize;
+        }
+        Ok(offset)
+    }
+
+    fn eval(&mut self, expr: &Expr) -> Result<Tensor> {
+        match expr {
+            Expr::Const { .. } => Ok(scalar(expr)),
+            Expr::Index(index) => Ok(Tensor::scalar(self.index(index)?)),
+            Expr::Var(var) => match self.vars.get(var) {
+                Some(value) => Ok(value.clone()),
+                None => fail(format!("{var} is read before it is bound")),
+            },
+            Expr::Load { buf, index } => {
+                let dtype = self.kernel.buffers[*buf].dtype;
+                let at = self.element(*buf, index)?;
+                let data = self.buffers[buf.as_u32() as usize][at..at + dtype.size()].to_vec();
+                Ok(Tensor::new(dtype, vec![], data.into()))
+            }
+            Expr::Get { local, at } => {
+                let at = self.register(*local, at)?;
+                Ok(self.locals[local][at].clone())
+            }
+            Expr::Unary { op, x } => self.apply(MapFn::Unary(*op), &[x]),
+            Expr::Binary { op, a, b } => self.apply(MapFn::Binary(*op), &[a, b]),
+            Expr::Fma { a, b, c } => {
+                let (a, b, c) = (self.eval(a)?, self.eval(b)?, self.eval(c)?);
+                let values: Option<Vec<f64>> = [&a, &b, &c].iter().map(|x| Some(x.to_f64s()?[0])).collect();
+                let Some(values) = values else { return fail("fma of integers".to_string()) };
+                match a.dtype {
+                    crate::graph::DType::F32 => {
+                        let (x, y, z) = (values[0] as f32, values[1] as f32, values[2] as f32);
+                        Ok(Tensor::scalar(x.mul_add(y, z)))
+                    }
+                    _ => Ok(interp::cast(
+                        &Tensor::scalar(values[0].mul_add(values[1], values[2])),
+                        a.dtype,
+                        true,
+                    )),
+                }
+            }
+            Expr::Compare { op, a, b } => self.apply(MapFn::Compare(*op), &[a, b]),
+            Expr::Select { condition, then, otherwise } => {
+                let taken = if self.truth(condition)? { then } else { otherwise };
+                self.eval(taken)
+            }
+            Expr::Cast { to, saturate, x } => self.apply(MapFn::Cast { to: *to, saturate: *saturate }, &[x]),
+            Expr::Bitcast { to, x } => self.apply(MapFn::Bitcast { to: *to }, &[x]),
+        }
+    }
+
+    fn apply(&mut self, function: MapFn, operands: &[&Expr]) -> Result<Tensor> {
+        let values = operands.iter().map(|operand| self.eval(operand)).collect::<Result<Vec<_>>>()?;
+        map(function, &values.iter().collect::<Vec<_>>())
+    }
+}
+
+fn map(function: MapFn, operands: &[&Tensor]) -> Result<Tensor> {
+    Ok(interp::eval(&Op::Map(function), operands)?.remove(0))
+}

@@ -1,0 +1,329 @@
+//! Values as expressions of the index at which they are read.
+
+use crate::error::Result;
+use crate::graph::dim::row_major_strides;
+use crate::graph::{DType, Dim, MapFn, Op, ValueId};
+use crate::loops::lower::{Lowering, Override, internal};
+use crate::loops::{Expr, Index, Stmt};
+use crate::scalar::{BinaryFn, CompareFn};
+
+/// Run-time checks of a kernel: the code that a failed [`Stmt::Check`] returns.
+pub const INDEX_OUT_OF_RANGE: u32 = 1;
+
+impl Lowering<'_> {
+    /// The element of `value` at `index` (one entry per axis).
+    pub(super) fn expr_at(&mut self, value: ValueId, index: &[Index]) -> Result<Expr> {
+        if let Some(known) = self.overrides.get(&value).cloned() {
+            return Ok(match known {
+                Override::Expr(expr) => expr,
+                Override::Buffer(buf) => Expr::Load { buf, index: self.address(value, index) },
+            });
+        }
+        if let Some(literal) = self.literal(value) {
+            return Ok(literal);
+        }
+        let stored = self.inputs.contains(&value);
+        if stored && !self.share_loads {
+            return Ok(Expr::Load { buf: self.buffers[&value], index: self.address(value, index) });
+        }
+        let key = (value, index.to_vec());
+        if let Some(found) = self.memo.iter().rev().find_map(|scope| scope.get(&key)) {
+            return Ok(found.clone());
+        }
+        let expr = match stored {
+            true => Expr::Load { buf: self.buffers[&value], index: self.address(value, index) },
+            false => self.compute(value, index)?,
+        };
+        let shared = self.uses.get(&value).is_some_and(|&uses| uses > 1);
+        if !stored && (!shared || matches!(expr, Expr::Load { .. } | Expr::Index(_))) {
+            return Ok(expr);
+        }
+        let expr = self.bind("t", expr);
+        self.memo.last_mut().expect("a scope is open").insert(key, expr.clone());
+        Ok(expr)
+    }
+
+    /// A constant of one element.
+    fn literal(&self, value: ValueId) -> Option<Expr> {
+        let tensor = self.graph.constant_data(value)?;
+        if tensor.len() != 1 || tensor.dtype.size() > 8 {
+            return None;
+        }
+        let mut bits = [0u8; 8];
+        bits[..tensor.data.len()].copy_from_slice(&tensor.data);
+        Some(Expr::Const { dtype: tensor.dtype, bits: u64::from_le_bytes(bits) })
+    }
+
+    fn compute(&mut self, value: ValueId, index: &[Index]) -> Result<Expr> {
+        let Some(node) = self.graph.producer(value) else {
+            return internal(format!("{value} is read but neither computed nor passed in"));
+        };
+        let node = &self.graph.nodes[node];
+        let source = |at: usize| node.inputs[at];
+        match &node.op {
+            Op::Map(function) => {
+                let mut arguments = Vec::with_capacity(node.inputs.len());
+                for &input in &node.inputs {
+                    let at = self.broadcast_index(input, index);
+                    arguments.push(self.expr_at(input, &at)?);
+                }
+                Ok(apply(*function, arguments))
+            }
+            Op::Reshape { .. } => {
+                let from = self.graph.ty(source(0)).shape.clone();
+                let to = self.graph.ty(value).shape.clone();
+                let at = self.reshape_index(&from, &to, index);
+                self.expr_at(source(0), &at)
+            }
+            Op::Transpose { perm } => {
+                let mut at = vec![Index::zero(); perm.len()];
+                perm.iter().enumerate().for_each(|(to, &from)| at[from] = index[to].clone());
+                self.expr_at(source(0), &at)
+            }
+            Op::Expand { .. } => {
+                let at = self.broadcast_index(source(0), index);
+                self.expr_at(source(0), &at)
+            }
+            Op::Slice { starts, steps, .. } => {
+                let at: Vec<Index> = index
+                    .iter()
+                    .zip(starts.iter().zip(steps))
+                    .map(|(i, (start, &step))| i.scale(&Dim::from(step)).add_dim(start))
+                    .collect();
+                self.expr_at(source(0), &at)
+            }
+            Op::Window { first, kernel, strides, dilations } => {
+                let rank = kernel.len();
+                let mut at = index[..*first].to_vec();
+                for axis in 0..rank {
+                    let position = index[first + axis].scale(&Dim::from(strides[axis]));
+                    at.push(position.add(&index[first + rank + axis].scale(&Dim::from(dilations[axis]))));
+                }
+                at.extend_from_slice(&index[first + 2 * rank..]);
+                self.expr_at(source(0), &at)
+            }
+            Op::Pad { lo, .. } => self.padded(source(0), source(1), lo, index),
+            Op::Iota { axis, .. } => Ok(Expr::Index(index[*axis].clone())),
+            Op::DimValues { dims } => Ok(pick(dims, &index[0])),
+            Op::Gather { axis } => {
+                let rank = self.graph.ty(source(1)).rank();
+                let pick = self.expr_at(source(1), &index[*axis..axis + rank])?;
+                let extent = self.graph.ty(source(0)).shape[*axis].clone();
+                let mut at = index[..*axis].to_vec();
+                at.push(self.checked_index(pick, &extent));
+                at.extend_from_slice(&index[axis + rank..]);
+                self.expr_at(source(0), &at)
+            }
+            Op::GatherElements { axis } => {
+                let pick = self.expr_at(source(1), index)?;
+                let extent = self.graph.ty(source(0)).shape[*axis].clone();
+                let mut at = index.to_vec();
+                at[*axis] = self.checked_index(pick, &extent);
+                self.expr_at(source(0), &at)
+            }
+            Op::GatherNd { batch } => {
+                let picks = self.graph.ty(source(1)).shape.clone();
+                let Some(depth) = picks.last().and_then(Dim::as_const) else {
+                    return internal("gather_nd with a symbolic index depth");
+                };
+                let lead = picks.len() - 1;
+                let mut at = index[..*batch].to_vec();
+                for axis in 0..depth as usize {
+                    let mut place = index[..lead].to_vec();
+                    place.push(Index::int(axis as i64));
+                    let pick = self.expr_at(source(1), &place)?;
+                    let extent = self.graph.ty(source(0)).shape[batch + axis].clone();
+                    at.push(self.checked_index(pick, &extent));
+                }
+                at.extend_from_slice(&index[lead..]);
+                self.expr_at(source(0), &at)
+            }
+            Op::Concat { axis } => self.concatenated(&node.inputs, *axis, index),
+            other => internal(format!("{} cannot be an expression ({value})", other.name())),
+        }
+    }
+
+    /// Index into a broadcast operand: trailing axes aligned, axes of size 1 read at 0.
+    pub(super) fn broadcast_index(&self, value: ValueId, index: &[Index]) -> Vec<Index> {
+        let shape = &self.graph.ty(value).shape;
+        let lead = index.len() - shape.len();
+        shape
+            .iter()
+            .zip(&index[lead..])
+            .map(|(dim, i)| if *dim == Dim::ONE { Index::zero() } else { i.clone() })
+            .collect()
+    }
+
+    /// The index in shape `from` of the element at `index` in shape `to`, both row-major. Runs of axes with equal
+    /// products are treated on their own, which keeps most reshapes free of divisions.
+    pub(super) fn reshape_index(&self, from: &[Dim], to: &[Dim], index: &[Index]) -> Vec<Index> {
+        let extents = self.extent_fn();
+        let mut out = Vec::with_capacity(from.len());
+        let (mut a, mut b) = (0, 0);
+        while a < from.len() {
+            let (a0, b0) = (a, b);
+            let mut left = from[a].clone();
+            a += 1;
+            let mut right = Dim::ONE;
+            if b < to.len() {
+                right = to[b].clone();
+                b += 1;
+            }
+            while left != right {
+                // Grow the side that is behind; symbolic dims that do not compare grow both to the end.
+                let behind = (right.clone() - left.clone()).bounds();
+                if behind.0.is_some_and(|low| low > 0) && a < from.len() {
+                    left = left * from[a].clone();
+                    a += 1;
+                } else if b < to.len() {
+                    right = right * to[b].clone();
+                    b += 1;
+                } else if a < from.len() {
+                    left = left * from[a].clone();
+                    a += 1;
+                } else {
+                    break;
+                }
+            }
+            let strides = row_major_strides(&to[b0..b]);
+            let mut flat = index[b0..b]
+                .iter()
+                .zip(&strides)
+                .fold(Index::zero(), |sum, (i, stride)| sum.add(&i.scale(stride)));
+            let strides = row_major_strides(&from[a0..a]);
+            for (at, (dim, stride)) in from[a0..a].iter().zip(&strides).enumerate() {
+                if *dim == Dim::ONE {
+                    out.push(Index::zero());
+                } else if at + 1 == a - a0 {
+                    out.push(flat.clone());
+                } else {
+                    out.push(flat.floor_div(stride, &extents));
+                    flat = flat.modulo(stride, &extents);
+                }
+            }
+        }
+        out
+    }
+
+    /// A data-dependent index: negative counts from the end, out of range ends the kernel.
+    pub(super) fn checked_index(&mut self, pick: Expr, extent: &Dim) -> Index {
+        let pick = if self.kernel.dtype(&pick) == DType::I64 { pick } else { Expr::cast(DType::I64, pick) };
+        if let Expr::Index(index) = &pick
+            && index.below(extent, &self.extent_fn())
+        {
+            return index.clone();
+        }
+        let pick = self.bind("pick", pick);
+        let size = Expr::Index(Index::dim(extent.clone()));
+        let zero = Expr::constant(DType::I64, 0.0);
+        let negative = Expr::compare(CompareFn::Lt, pick.clone(), zero.clone());
+        let wrapped = Expr::select(negative, Expr::binary(BinaryFn::Add, pick.clone(), size.clone()), pick);
+        let wrapped = self.bind("at", wrapped);
+        let inside = Expr::binary(
+            BinaryFn::And,
+            Expr::compare(CompareFn::Ge, wrapped.clone(), zero),
+            Expr::compare(CompareFn::Lt, wrapped.clone(), size),
+        );
+        self.push(Stmt::Check { condition: inside, code: INDEX_OUT_OF_RANGE });
+        self.as_index(wrapped)
+    }
+
+    /// `condition ? index : 0`, for a read that must stay inside the buffer whatever the condition.
+    fn guarded(&mut self, condition: &Expr, index: &Index) -> Index {
+        let zero = Expr::constant(DType::I64, 0.0);
+        let expr = Expr::select(condition.clone(), Expr::Index(index.clone()), zero);
+        self.as_index(expr)
+    }
+
+    /// Whether `0 <= index < extent`, leaving out what is always true; `None` where all is.
+    fn inside(&self, index: &Index, extent: &Dim, check_low: bool, check_high: bool) -> Option<Expr> {
+        let value = || Expr::Index(index.clone());
+        let low = check_low.then(|| Expr::compare(CompareFn::Ge, value(), Expr::constant(DType::I64, 0.0)));
+        let high = check_high
+            .then(|| Expr::compare(CompareFn::Lt, value(), Expr::Index(Index::dim(extent.clone()))));
+        match (low, high) {
+            (Some(low), Some(high)) => Some(Expr::binary(BinaryFn::And, low, high)),
+            (low, high) => low.or(high),
+        }
+    }
+
+    fn padded(&mut self, x: ValueId, fill: ValueId, lo: &[Dim], index: &[Index]) -> Result<Expr> {
+        let shape = self.graph.ty(x).shape.clone();
+        let mut condition: Option<Expr> = None;
+        let shifted: Vec<Index> = index.iter().zip(lo).map(|(i, lo)| i.add_dim(&-lo.clone())).collect();
+        for (axis, at) in shifted.iter().enumerate() {
+            if at.below(&shape[axis], &self.extent_fn()) {
+                continue;
+            }
+            let test = self.inside(at, &shape[axis], lo[axis] != Dim::ZERO, true);
+            condition = match (condition, test) {
+                (Some(a), Some(b)) => Some(Expr::binary(BinaryFn::And, a, b)),
+                (a, b) => a.or(b),
+            };
+        }
+        let Some(condition) = condition else { return self.expr_at(x, &shifted) };
+        let condition = self.bind("inside", condition);
+        let mut safe = Vec::with_capacity(shifted.len());
+        for (axis, at) in shifted.iter().enumerate() {
+            let inside = at.below(&shape[axis], &self.extent_fn());
+            safe.push(if inside { at.clone() } else { self.guarded(&condition, at) });
+        }
+        let inner = self.expr_at(x, &safe)?;
+        let outer = self.expr_at(fill, &[])?;
+        Ok(Expr::select(condition, inner, outer))
+    }
+
+    fn concatenated(&mut self, inputs: &[ValueId], axis: usize, index: &[Index]) -> Result<Expr> {
+        let mut start = Dim::ZERO;
+        let mut result: Option<Expr> = None;
+        for &input in inputs {
+            let size = self.graph.ty(input).shape[axis].clone();
+            if size == Dim::ZERO {
+                continue;
+            }
+            let mut at = index.to_vec();
+            at[axis] = at[axis].add_dim(&-start.clone());
+            let condition = self.inside(&at[axis], &size, true, true).expect("both bounds are tested");
+            let condition = self.bind("here", condition);
+            at[axis] = self.guarded(&condition, &at[axis].clone());
+            let element = self.expr_at(input, &at)?;
+            result = Some(match result {
+                None => element,
+                Some(rest) => Expr::select(condition, element, rest),
+            });
+            start = start + size;
+        }
+        result.map_or_else(|| internal("concatenation of nothing"), Ok)
+    }
+}
+
+/// `values[index]` for a small list.
+fn pick(values: &[Dim], index: &Index) -> Expr {
+    let at = |dim: &Dim| Expr::Index(Index::dim(dim.clone()));
+    if let Some(known) = index.as_int().and_then(|i| values.get(usize::try_from(i).ok()?)) {
+        return at(known);
+    }
+    let last = values.last().map_or_else(|| Expr::constant(DType::I64, 0.0), at);
+    values.iter().enumerate().rev().skip(1).fold(last, |rest, (position, dim)| {
+        let here = Expr::compare(
+            CompareFn::Eq,
+            Expr::Index(index.clone()),
+            Expr::constant(DType::I64, position as f64),
+        );
+        Expr::select(here, at(dim), rest)
+    })
+}
+
+/// One element of a map from its arguments.
+pub(super) fn apply(function: MapFn, arguments: Vec<Expr>) -> Expr {
+    let mut arguments = arguments.into_iter();
+    let mut next = || arguments.next().expect("inference checked the number of operands");
+    match function {
+        MapFn::Unary(op) => Expr::unary(op, next()),
+        MapFn::Binary(op) => Expr::binary(op, next(), next()),
+        MapFn::Compare(op) => Expr::compare(op, next(), next()),
+        MapFn::Select => Expr::select(next(), next(), next()),
+        MapFn::Cast { to, saturate } => Expr::Cast { to, saturate, x: Box::new(next()) },
+        MapFn::Bitcast { to } => Expr::Bitcast { to, x: Box::new(next()) },
+    }
+}

@@ -1,0 +1,213 @@
+//! Lowering: fusion groups become loop nests.
+//!
+//! Every value of a group that has no buffer is an expression of the index at which it is read; `expr.rs`
+//! builds these by walking back through maps and views. What remains for each kind of group is the shape of
+//! its loops: `map.rs`, `reduce.rs`, `rows.rs`, `contract.rs`, `single.rs`.
+
+mod contract;
+mod expr;
+mod map;
+mod reduce;
+mod rows;
+mod single;
+
+use std::collections::{HashMap, HashSet};
+
+use crate::error::{Error, Result, Stage};
+use crate::graph::dim::row_major_strides;
+use crate::graph::{Dim, Graph, NodeId, ValueId};
+use crate::loops::{Access, Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt, Var};
+use crate::schedule::{Group, GroupKind};
+use crate::target::Target;
+
+/// Lowers one group to a kernel. Its buffers are the group's inputs, then its outputs, in their order.
+pub fn lower(graph: &Graph, group: &Group, name: &str, target: &Target) -> Result<Kernel> {
+    let mut cx = Lowering::new(graph, group, name, target);
+    match group.kind {
+        GroupKind::Map => cx.map()?,
+        GroupKind::Reduce => cx.reduce()?,
+        GroupKind::Rows => cx.rows()?,
+        GroupKind::Contract => cx.contract()?,
+        GroupKind::Single => cx.single()?,
+    }
+    Ok(cx.kernel)
+}
+
+fn internal<T>(message: impl Into<String>) -> Result<T> {
+    Err(Error::internal(Stage::Loops, message))
+}
+
+/// State of the lowering of one group.
+struct Lowering<'a> {
+    graph: &'a Graph,
+    group: &'a Group,
+    target: &'a Target,
+    kernel: Kernel,
+    /// Buffers of materialised values.
+    buffers: HashMap<ValueId, Buf>,
+    inputs: HashSet<ValueId>,
+    /// Extents of loop variables, which let divisions simplify.
+    extents: HashMap<Var, Dim>,
+    /// Statements being collected; lets that an expression needs go to the innermost list.
+    out: Vec<Vec<Stmt>>,
+    /// Values already computed at an index in the open scopes.
+    memo: Vec<HashMap<(ValueId, Vec<Index>), Expr>>,
+    /// Values that are computed by the group's own loops: how to read them at an index.
+    overrides: HashMap<ValueId, Override>,
+    /// Whether loads are bound and shared too; worth it where several elements are computed side by side.
+    share_loads: bool,
+    /// How often each value is read inside the group.
+    uses: HashMap<ValueId, u32>,
+}
+
+/// How a value that the group's loops have computed is read.
+#[derive(Clone)]
+enum Override {
+    /// The same expression at every index: a register, or a let.
+    Expr(Expr),
+    /// From a buffer with the value's own row-major layout.
+    Buffer(Buf),
+}
+
+impl<'a> Lowering<'a> {
+    fn new(graph: &'a Graph, group: &'a Group, name: &str, target: &'a Target) -> Lowering<'a> {
+        let mut kernel = Kernel::new(name);
+        let mut buffers = HashMap::new();
+        let all = group.inputs.iter().map(|v| (v, Access::Read));
+        for (&value, access) in all.chain(group.outputs.iter().map(|v| (v, Access::Write))) {
+            let ty = graph.ty(value);
+            let buffer = Buffer { name: value.to_string(), dtype: ty.dtype, len: ty.elements(), access };
+            let buf = kernel.buffers.push(buffer);
+            buffers.insert(value, buf);
+        }
+        let mut uses = HashMap::new();
+        for &node in &group.nodes {
+            for &input in &graph.nodes[node].inputs {
+                *uses.entry(input).or_insert(0) += 1;
+            }
+        }
+        Lowering {
+            graph,
+            group,
+            target,
+            kernel,
+            buffers,
+            inputs: group.inputs.iter().copied().collect(),
+            extents: HashMap::new(),
+            out: vec![vec![]],
+            memo: vec![HashMap::new()],
+            overrides: HashMap::new(),
+            share_loads: false,
+            uses,
+        }
+    }
+
+    fn push(&mut self, stmt: Stmt) {
+        self.out.last_mut().expect("a scope is open").push(stmt);
+    }
+
+    /// Collects the statements that `fill` produces in a scope of its own.
+    fn scope(&mut self, fill: impl FnOnce(&mut Self) -> Result<()>) -> Result<Vec<Stmt>> {
+        self.out.push(vec![]);
+        self.memo.push(HashMap::new());
+        let result = fill(self);
+        self.memo.pop();
+        let stmts = self.out.pop().expect("the scope opened above");
+        result.map(|()| stmts)
+    }
+
+    /// A loop over `0..extent` whose body `fill` produces; nothing but the body for an extent of 1.
+    fn for_each(
+        &mut self,
+        name: &str,
+        extent: &Dim,
+        kind: LoopKind,
+        fill: impl FnOnce(&mut Self, Index) -> Result<()>,
+    ) -> Result<()> {
+        if *extent == Dim::ONE {
+            return fill(self, Index::zero());
+        }
+        let var = self.kernel.loop_var(name);
+        self.extents.insert(var, extent.clone());
+        let body = self.scope(|cx| fill(cx, Index::var(var)))?;
+        self.push(Stmt::For { var, lo: Index::zero(), hi: Index::dim(extent.clone()), step: 1, kind, body });
+        Ok(())
+    }
+
+    /// Nested loops over a shape; the first loop has kind `first`, the others are serial.
+    fn for_shape(
+        &mut self,
+        shape: &[Dim],
+        first: LoopKind,
+        fill: &mut dyn FnMut(&mut Self, Vec<Index>) -> Result<()>,
+    ) -> Result<()> {
+        self.for_rest(shape, first, vec![], fill)
+    }
+
+    fn for_rest(
+        &mut self,
+        shape: &[Dim],
+        kind: LoopKind,
+        index: Vec<Index>,
+        fill: &mut dyn FnMut(&mut Self, Vec<Index>) -> Result<()>,
+    ) -> Result<()> {
+        let at = index.len();
+        let Some(extent) = shape.get(at) else { return fill(self, index) };
+        let next = if *extent == Dim::ONE { kind } else { LoopKind::Serial };
+        self.for_each(&format!("x{at}"), extent, kind, |cx, var| {
+            let mut index = index;
+            index.push(var);
+            cx.for_rest(shape, next, index, fill)
+        })
+    }
+
+    /// Takes the statements collected at the outermost level as the kernel's body.
+    fn finish(&mut self) {
+        let body = std::mem::take(&mut self.out[0]);
+        self.kernel.body.extend(body);
+    }
+
+    /// Address of an element of a value in its row-major buffer.
+    fn address(&self, value: ValueId, index: &[Index]) -> Index {
+        let strides = row_major_strides(&self.graph.ty(value).shape);
+        index.iter().zip(&strides).fold(Index::zero(), |sum, (i, stride)| sum.add(&i.scale(stride)))
+    }
+
+    /// Stores an expression into a materialised value.
+    fn store(&mut self, value: ValueId, index: &[Index], expr: Expr) {
+        let index = self.address(value, index);
+        let buf = self.buffers[&value];
+        self.push(Stmt::Store { buf, index, value: expr });
+    }
+
+    /// Binds an expression to a name, unless it is one already.
+    fn bind(&mut self, name: &str, expr: Expr) -> Expr {
+        if matches!(expr, Expr::Const { .. } | Expr::Var(_)) {
+            return expr;
+        }
+        let dtype = self.kernel.dtype(&expr);
+        let var = self.kernel.let_var(name, dtype);
+        self.push(Stmt::Let { var, value: expr });
+        Expr::Var(var)
+    }
+
+    /// An i64 expression as an index.
+    fn as_index(&mut self, expr: Expr) -> Index {
+        match expr {
+            Expr::Index(index) => index,
+            other => match self.bind("ix", other) {
+                Expr::Var(var) => Index::var(var),
+                Expr::Const { bits, .. } => Index::int(bits as i64),
+                _ => unreachable!("bind gives a variable or a constant"),
+            },
+        }
+    }
+
+    fn extent_fn(&self) -> impl Fn(Var) -> Option<Dim> + '_ {
+        |var| self.extents.get(&var).cloned()
+    }
+
+    fn node_output(&self, node: NodeId) -> ValueId {
+        self.graph.nodes[node].outputs[0]
+    }
+}

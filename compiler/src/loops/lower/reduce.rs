@@ -1,0 +1,341 @@
+//! Reductions: a window or an axis combined into one element, then an elementwise epilogue.
+//!
+//! Where the last axis stays (channels-last pooling, depthwise convolution) it is the vector axis, and a few
+//! neighbouring positions of the axis before it are computed together, so that weights and overlapping
+//! windows are loaded once. Otherwise the reduced axes themselves are run in vectors.
+
+use crate::error::Result;
+use crate::graph::{DType, Dim, Op, Tensor, ValueId};
+use crate::interp;
+use crate::loops::lower::{Lowering, Override, internal};
+use crate::loops::nest::{Nest, hoist, split_vector, vector_lanes};
+use crate::loops::{Buf, Expr, Index, Local, LoopKind, Stmt, Var};
+use crate::scalar::ReduceFn;
+
+/// Reductions over at most this many elements are written out when they keep the last axis.
+const WRITE_OUT: i64 = 32;
+
+/// Independent partial results of a vectorised reduction, in vectors: enough to cover the latency of an add.
+const PARTIALS: usize = 4;
+
+/// The element that changes nothing: what the reference evaluator gives for no elements at all.
+pub(super) fn identity(op: ReduceFn, dtype: DType) -> Result<Expr> {
+    let nothing = Tensor::new(dtype, vec![0], Default::default());
+    let result = interp::eval(&Op::Reduce { op, axes: vec![0] }, &[&nothing])?.remove(0);
+    let mut bits = [0u8; 8];
+    bits[..result.data.len()].copy_from_slice(&result.data);
+    Ok(Expr::Const { dtype, bits: u64::from_le_bytes(bits) })
+}
+
+impl Lowering<'_> {
+    fn reduction_of(&self, value: ValueId) -> Result<(ReduceFn, Vec<usize>, ValueId)> {
+        let node = self.graph.producer(value).map(|node| &self.graph.nodes[node]);
+        match node.map(|node| (&node.op, node.inputs.as_slice())) {
+            Some((Op::Reduce { op, axes }, [x])) => Ok((*op, axes.clone(), *x)),
+            _ => internal(format!("{value} is not a reduction")),
+        }
+    }
+
+    pub(super) fn reduce(&mut self) -> Result<()> {
+        let anchor = self.node_output(self.group.anchor);
+        let (op, axes, x) = self.reduction_of(anchor)?;
+        let shape = self.graph.ty(x).shape.clone();
+        let last = shape.len().checked_sub(1);
+        match last {
+            Some(last) if !axes.contains(&last) && shape[last] != Dim::ONE => {
+                self.reduce_keeping_last(op, &axes, x, anchor)?;
+            }
+            _ => self.reduce_rows(op, &axes, x, anchor)?,
+        }
+        self.finish();
+        Ok(())
+    }
+
+    /// One output element at a time; the reduced axes are the inner loops.
+    fn reduce_rows(&mut self, op: ReduceFn, axes: &[usize], x: ValueId, anchor: ValueId) -> Result<()> {
+        let shape = self.graph.ty(x).shape.clone();
+        let kept = self.graph.ty(anchor).shape.clone();
+        let reduced: Vec<Dim> = axes.iter().map(|&axis| shape[axis].clone()).collect();
+        let axes = axes.to_vec();
+        self.for_shape(&kept, LoopKind::Parallel, &mut |cx, index| {
+            let result = cx.reduction(op, x, &reduced, None, &mut |_, inner| {
+                let mut full = index.clone();
+                axes.iter().zip(inner).for_each(|(&axis, i)| full[axis] = i.clone());
+                full
+            })?;
+            cx.overrides.insert(anchor, Override::Expr(result));
+            cx.store_outputs(&index)
+        })
+    }
+
+    /// Writes the group's outputs at an index, the anchor's value being known.
+    pub(super) fn store_outputs(&mut self, index: &[Index]) -> Result<()> {
+        for output in self.group.outputs.clone() {
+            let expr = self.expr_at(output, index)?;
+            self.store(output, index, expr);
+        }
+        Ok(())
+    }
+
+    /// Emits the combination of `x` over `reduced` axes into the open scope; `place` turns an index of these axes
+    /// into one of `x`. Runs in vectors where the accesses allow. The elements of `x` are also stored to `keep`,
+    /// a buffer of `x`'s type, if one is given.
+    pub(super) fn reduction(
+        &mut self,
+        op: ReduceFn,
+        x: ValueId,
+        reduced: &[Dim],
+        keep: Option<Buf>,
+        place: &mut dyn FnMut(&mut Self, &[Index]) -> Vec<Index>,
+    ) -> Result<Expr> {
+        let dtype = self.graph.ty(x).dtype;
+        let total = self.kernel.local("acc", dtype, &[1], 1);
+        let zero = vec![Index::zero()];
+        self.push(Stmt::Set { local: total, at: zero.clone(), value: identity(op, dtype)? });
+        let (mut nest, inner) = Nest::over(&mut self.kernel, reduced);
+        for axis in &nest.axes {
+            self.extents.insert(axis.var, axis.extent.clone());
+        }
+        nest.body = self.scope(|cx| {
+            let index = place(cx, &inner);
+            let mut value = cx.expr_at(x, &index)?;
+            if let Some(buf) = keep {
+                value = cx.bind("kept", value);
+                let index = cx.address(x, &index);
+                cx.push(Stmt::Store { buf, index, value: value.clone() });
+                cx.reread(buf);
+            }
+            cx.push(Stmt::Accumulate { local: total, at: zero.clone(), op: op.combine(), value });
+            Ok(())
+        })?;
+        nest.fuse_all(0);
+        let Some(axis) = nest.axes.pop() else {
+            nest.body.into_iter().for_each(|stmt| self.push(stmt));
+            return Ok(Expr::Get { local: total, at: zero });
+        };
+        let (mut outer, body) = hoist(&mut self.kernel, axis.var, std::mem::take(&mut nest.body));
+        let lanes = vector_lanes(&self.kernel, self.target, axis.var, &body);
+        let width = lanes * PARTIALS;
+        let wide = lanes > 1 && axis.extent.as_const().is_none_or(|extent| extent >= lanes as i64);
+        if !wide {
+            outer.extend(serial(axis.var, &axis.extent, body));
+            nest.body = outer;
+            nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
+            return Ok(Expr::Get { local: total, at: zero });
+        }
+        let partial = self.kernel.local("partial", dtype, &[width], lanes);
+        self.fill(partial, width, identity(op, dtype)?);
+        let mut loops = split_vector(&mut self.kernel, axis.var, &axis.extent, width, lanes, &body);
+        retarget(&mut loops, total, partial);
+        outer.extend(loops);
+        nest.body = outer;
+        nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
+        self.combine_partials(op, partial, total, width, lanes);
+        Ok(Expr::Get { local: total, at: zero })
+    }
+
+    /// Sets every element of a local of one axis.
+    fn fill(&mut self, local: Local, width: usize, value: Expr) {
+        let var = self.kernel.loop_var("v");
+        let body = vec![Stmt::Set { local, at: vec![Index::var(var)], value }];
+        let (lo, hi) = (Index::zero(), Index::int(width as i64));
+        self.push(Stmt::For { var, lo, hi, step: 1, kind: LoopKind::Vector, body });
+    }
+
+    /// Adds the vectors of `partial` to its first one, then that one's lanes to `total`: a tree, so that rounding
+    /// stays small and the order is the same on every target of one width.
+    fn combine_partials(&mut self, op: ReduceFn, partial: Local, total: Local, width: usize, lanes: usize) {
+        let mut half = width / lanes;
+        while half > 1 {
+            half /= 2;
+            for vector in 0..half {
+                let var = self.kernel.loop_var("v");
+                let at = |vector: usize| vec![Index::var(var).add(&Index::int((vector * lanes) as i64))];
+                let value = Expr::Get { local: partial, at: at(vector + half) };
+                let body = vec![Stmt::Accumulate { local: partial, at: at(vector), op: op.combine(), value }];
+                let (lo, hi) = (Index::zero(), Index::int(lanes as i64));
+                self.push(Stmt::For { var, lo, hi, step: 1, kind: LoopKind::Vector, body });
+            }
+        }
+        for lane in 0..lanes {
+            let value = Expr::Get { local: partial, at: vec![Index::int(lane as i64)] };
+            self.push(Stmt::Accumulate { local: total, at: vec![Index::zero()], op: op.combine(), value });
+        }
+    }
+
+    fn reduce_keeping_last(
+        &mut self,
+        op: ReduceFn,
+        axes: &[usize],
+        x: ValueId,
+        anchor: ValueId,
+    ) -> Result<()> {
+        let shape = self.graph.ty(x).shape.clone();
+        let kept = self.graph.ty(anchor).shape.clone();
+        let last = kept.len() - 1;
+        let dtype = self.graph.ty(x).dtype;
+        let reduced: Vec<Dim> = axes.iter().map(|&axis| shape[axis].clone()).collect();
+        let small = super::map::volume(&reduced).is_some_and(|count| count <= WRITE_OUT);
+        // The axis whose neighbours are computed together: the kept axis before the last.
+        let column = (0..last).rev().find(|axis| kept[*axis] != Dim::ONE);
+        let block = match column {
+            Some(axis) if small => block_of(&kept[axis]),
+            _ => 1,
+        };
+        let job = Job { op, axes: axes.to_vec(), x, anchor, dtype, reduced, small, block, column, last };
+        let mut outer = kept.clone();
+        outer[last] = Dim::ONE;
+        if let Some(axis) = column {
+            outer[axis] = outer[axis].exact_div(&Dim::from(block)).expect("block_of divides");
+        }
+        let lanes = match dtype {
+            DType::F32 | DType::I32 | DType::F64 => self.target.lanes(dtype.size()),
+            _ => 1,
+        };
+        let channels = kept[last].clone();
+        self.for_shape(&outer, LoopKind::Parallel, &mut |cx, index| {
+            let mut start = Dim::ZERO;
+            for width in if lanes > 1 { vec![lanes, 1] } else { vec![1] } {
+                let rest = channels.clone() - start.clone();
+                let count = rest.floor_div(&Dim::from(width)).expect("width is positive");
+                if count == Dim::ZERO {
+                    continue;
+                }
+                let from = start.clone();
+                cx.for_each("c", &count, LoopKind::Serial, |cx, chunk| {
+                    let base = chunk.scale(&Dim::from(width)).add_dim(&from);
+                    cx.reduce_block(&job, &index, &base, width)
+                })?;
+                start = start + count * Dim::from(width);
+            }
+            Ok(())
+        })
+    }
+
+    /// `block` neighbouring outputs of `width` channels from `base`, in registers.
+    fn reduce_block(&mut self, job: &Job, index: &[Index], base: &Index, width: usize) -> Result<()> {
+        let acc = self.kernel.local("acc", job.dtype, &[job.block, width], width);
+        let lane = self.kernel.loop_var("v");
+        self.extents.insert(lane, Dim::from(width));
+        let channel = if width == 1 { base.clone() } else { base.add(&Index::var(lane)) };
+        let at = |block: usize| {
+            vec![Index::int(block as i64), if width == 1 { Index::zero() } else { Index::var(lane) }]
+        };
+        let mut places = Vec::with_capacity(job.block);
+        for block in 0..job.block {
+            let mut place = index.to_vec();
+            place[job.last] = channel.clone();
+            if let Some(axis) = job.column {
+                place[axis] = place[axis].scale(&Dim::from(job.block)).add(&Index::int(block as i64));
+            }
+            places.push(place);
+        }
+        let lanes = self.scope(|cx| {
+            for block in 0..job.block {
+                cx.push(Stmt::Set { local: acc, at: at(block), value: identity(job.op, job.dtype)? });
+            }
+            Ok(())
+        })?;
+        self.push_lanes(lane, width, lanes);
+        let combine = |cx: &mut Self, inner: &[Index]| -> Result<()> {
+            for (block, place) in places.iter().enumerate() {
+                let mut full = place.clone();
+                job.axes.iter().zip(inner).for_each(|(&axis, i)| full[axis] = i.clone());
+                let value = cx.expr_at(job.x, &full)?;
+                cx.push(Stmt::Accumulate { local: acc, at: at(block), op: job.op.combine(), value });
+            }
+            Ok(())
+        };
+        if job.small {
+            let sizes: Vec<usize> =
+                job.reduced.iter().map(|dim| dim.as_const().unwrap_or(1) as usize).collect();
+            let before = std::mem::replace(&mut self.share_loads, true);
+            let stmts = self.scope(|cx| {
+                for inner in crate::infer::indices(&sizes) {
+                    let inner: Vec<Index> = inner.into_iter().map(|i| Index::int(i as i64)).collect();
+                    combine(cx, &inner)?;
+                }
+                Ok(())
+            });
+            self.share_loads = before;
+            self.push_lanes(lane, width, stmts?);
+        } else {
+            let reduced = job.reduced.clone();
+            self.for_shape(&reduced, LoopKind::Serial, &mut |cx, inner| {
+                let stmts = cx.scope(|cx| combine(cx, &inner))?;
+                cx.push_lanes(lane, width, stmts);
+                Ok(())
+            })?;
+        }
+        let stmts = self.scope(|cx| {
+            for (block, place) in places.iter().enumerate() {
+                let value = Expr::Get { local: acc, at: at(block) };
+                cx.overrides.insert(job.anchor, Override::Expr(value));
+                cx.memo.last_mut().expect("a scope is open").clear();
+                cx.store_outputs(place)?;
+            }
+            Ok(())
+        })?;
+        self.push_lanes(lane, width, stmts);
+        Ok(())
+    }
+
+    /// Statements as one vector loop over the lanes of a register.
+    pub(super) fn push_lanes(&mut self, lane: Var, width: usize, body: Vec<Stmt>) {
+        if width == 1 {
+            body.into_iter().for_each(|stmt| self.push(stmt));
+            return;
+        }
+        let (lo, hi) = (Index::zero(), Index::int(width as i64));
+        self.push(Stmt::For { var: lane, lo, hi, step: 1, kind: LoopKind::Vector, body });
+    }
+}
+
+/// What one block of a channels-last reduction needs to know.
+struct Job {
+    op: ReduceFn,
+    axes: Vec<usize>,
+    x: ValueId,
+    anchor: ValueId,
+    dtype: DType,
+    reduced: Vec<Dim>,
+    small: bool,
+    block: usize,
+    column: Option<usize>,
+    last: usize,
+}
+
+/// How many neighbours to compute together: a divisor of the extent that fits the registers.
+fn block_of(extent: &Dim) -> usize {
+    let Some(extent) = extent.as_const() else { return 1 };
+    [4, 7, 5, 6, 3, 2].into_iter().find(|&block| extent % block == 0).map_or(1, |block| block as usize)
+}
+
+fn serial(var: Var, extent: &Dim, body: Vec<Stmt>) -> Vec<Stmt> {
+    vec![Stmt::For {
+        var,
+        lo: Index::zero(),
+        hi: Index::dim(extent.clone()),
+        step: 1,
+        kind: LoopKind::Serial,
+        body,
+    }]
+}
+
+/// Inside vector loops, accumulation into the scalar `total` becomes accumulation into the lanes of `partial`.
+fn retarget(body: &mut [Stmt], total: Local, partial: Local) {
+    for stmt in body {
+        let Stmt::For { var, kind, body, .. } = stmt else { continue };
+        if *kind != LoopKind::Vector {
+            retarget(body, total, partial);
+            continue;
+        }
+        for stmt in body {
+            if let Stmt::Accumulate { local, at, .. } = stmt
+                && *local == total
+            {
+                (*local, *at) = (partial, vec![Index::var(*var)]);
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Row groups: reductions over the trailing axes and the elementwise work between them, one row at a time with
+//! the row hot in cache. Softmax and the normalisations are such groups.
+
+use crate::error::Result;
+use crate::graph::{Dim, MapFn, Op, ValueId};
+use crate::loops::lower::map::vector_loop;
+use crate::loops::lower::{Lowering, Override, internal};
+use crate::loops::nest::{Nest, hoist};
+use crate::loops::{Access, Buf, Index, LoopKind};
+use crate::scalar::BinaryFn;
+
+impl Lowering<'_> {
+    pub(super) fn rows(&mut self) -> Result<()> {
+        let Op::Reduce { axes, .. } = &self.graph.nodes[self.group.anchor].op else {
+            return internal("a row group without a reduction");
+        };
+        let axes = axes.clone();
+        let shape = self.graph.ty(self.graph.nodes[self.group.anchor].inputs[0]).shape.clone();
+        let mut lead = shape.clone();
+        axes.iter().for_each(|&axis| lead[axis] = Dim::ONE);
+        let row: Vec<Dim> = axes.iter().map(|&axis| shape[axis].clone()).collect();
+        self.for_shape(&lead, LoopKind::Parallel, &mut |cx, index| {
+            let place = |inner: &[Index]| {
+                let mut full = index.clone();
+                axes.iter().zip(inner).for_each(|(&axis, i)| full[axis] = i.clone());
+                full
+            };
+            cx.row_reductions(&row, &place)?;
+            cx.row_outputs(&row, &place, &index)
+        })?;
+        self.finish();
+        Ok(())
+    }
+
+    /// Every reduction of the group in turn; each result is then known by name.
+    fn row_reductions(&mut self, row: &[Dim], place: &dyn Fn(&[Index]) -> Vec<Index>) -> Result<()> {
+        for &node in &self.group.nodes {
+            let Op::Reduce { op, .. } = &self.graph.nodes[node].op else { continue };
+            let x = self.graph.nodes[node].inputs[0];
+            let keep = self.row_cache(x, row);
+            let result = self.reduction(*op, x, row, keep, &mut |_, inner| place(inner))?;
+            let result = self.bind("row", result);
+            self.overrides.insert(self.node_output(node), Override::Expr(result));
+            if let Some(buf) = keep {
+                self.overrides.insert(x, Override::Buffer(buf));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where to keep a row that is costly to compute and read again after its reduction: the output's own row, which
+    /// is overwritten last, element by element.
+    fn row_cache(&self, x: ValueId, row: &[Dim]) -> Option<Buf> {
+        let ty = self.graph.ty(x);
+        let reused = self.uses.get(&x).is_some_and(|&uses| uses > 1) && !self.overrides.contains_key(&x);
+        if !reused || self.inputs.contains(&x) || !self.is_costly(x) {
+            return None;
+        }
+        let taken = |buf: Buf| {
+            self.overrides.values().any(|known| matches!(known, Override::Buffer(other) if *other == buf))
+        };
+        let readers_are_elementwise = self.group.nodes.iter().all(|&node| {
+            let node = &self.graph.nodes[node];
+            !node.inputs.contains(&x) || matches!(node.op, Op::Map(_) | Op::Reduce { .. })
+        });
+        let full = ty.shape.len() >= row.len() && ty.shape[ty.shape.len() - row.len()..] == *row;
+        let mut outputs = self.group.outputs.iter().filter(|&&output| self.graph.ty(output) == ty);
+        let output = outputs.find(|&output| !taken(self.buffers[output]))?;
+        (readers_are_elementwise && full).then(|| self.buffers[output])
+    }
+
+    fn is_costly(&self, value: ValueId) -> bool {
+        let Some(node) = self.graph.producer(value) else { return false };
+        match self.graph.nodes[node].op {
+            Op::Map(MapFn::Unary(_)) => true,
+            Op::Map(MapFn::Binary(function)) => matches!(function, BinaryFn::Pow | BinaryFn::Div),
+            _ => false,
+        }
+    }
+
+    fn row_outputs(
+        &mut self,
+        row: &[Dim],
+        place: &dyn Fn(&[Index]) -> Vec<Index>,
+        index: &[Index],
+    ) -> Result<()> {
+        let (scalars, rows): (Vec<ValueId>, Vec<ValueId>) = self.group.outputs.iter().partition(|&&output| {
+            let shape = &self.graph.ty(output).shape;
+            shape.len() < row.len() || shape[shape.len() - row.len()..] != *row
+        });
+        for output in scalars {
+            let expr = self.expr_at(output, index)?;
+            self.store(output, index, expr);
+        }
+        let (mut nest, inner) = Nest::over(&mut self.kernel, row);
+        for axis in &nest.axes {
+            self.extents.insert(axis.var, axis.extent.clone());
+        }
+        let full = place(&inner);
+        nest.body = self.scope(|cx| {
+            for output in rows {
+                let expr = cx.expr_at(output, &full)?;
+                cx.store(output, &full, expr);
+            }
+            Ok(())
+        })?;
+        nest.fuse_all(0);
+        if let Some(axis) = nest.axes.pop() {
+            let (mut outer, body) = hoist(&mut self.kernel, axis.var, std::mem::take(&mut nest.body));
+            outer.extend(vector_loop(&mut self.kernel, self.target, axis.var, &axis.extent, body));
+            nest.body = outer;
+        }
+        nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
+        Ok(())
+    }
+
+    /// Marks an output buffer as read back by its own kernel.
+    pub(super) fn reread(&mut self, buf: Buf) {
+        self.kernel.buffers[buf].access = Access::ReadWrite;
+    }
+}

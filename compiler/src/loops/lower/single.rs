@@ -1,0 +1,282 @@
+//! Primitives with a loop nest of their own.
+
+use crate::error::Result;
+use crate::graph::{DType, Dim, Op, ValueId};
+
+use crate::loops::lower::map::vector_loop;
+use crate::loops::lower::reduce::identity;
+use crate::loops::lower::{Lowering, internal};
+use crate::loops::nest::{Nest, hoist};
+use crate::loops::{Access, Expr, Index, LoopKind, Stmt};
+use crate::scalar::{BinaryFn, CompareFn, ReduceFn};
+
+impl Lowering<'_> {
+    pub(super) fn single(&mut self) -> Result<()> {
+        let node = &self.graph.nodes[self.group.anchor];
+        let (inputs, out) = (node.inputs.clone(), node.outputs[0]);
+        match &node.op {
+            Op::Concat { axis } => self.concat(&inputs, *axis, out)?,
+            Op::Pad { lo, .. } => self.pad(inputs[0], inputs[1], lo, out)?,
+            Op::Pack { batch, k, nr } => self.pack(inputs[0], *batch, *k, *nr, out)?,
+            Op::ArgReduce { max, axis, last } => self.arg_reduce(inputs[0], *max, *axis, *last, out)?,
+            Op::Cumulate { op, axis, exclusive, reverse } => {
+                self.cumulate(inputs[0], *op, *axis, *exclusive, *reverse, out)?;
+            }
+            Op::ScatterElements { axis, combine } => self.scatter_elements(&inputs, *axis, *combine, out)?,
+            Op::ScatterNd { combine } => self.scatter_nd(&inputs, *combine, out)?,
+            other => return internal(format!("{} has no kernel of its own", other.name())),
+        }
+        self.finish();
+        Ok(())
+    }
+
+    /// `out[shift + i..] = element(i..)` over `shape`, innermost axis in vectors.
+    fn copy_nest(
+        &mut self,
+        shape: &[Dim],
+        out: ValueId,
+        shift: &[Dim],
+        element: &mut dyn FnMut(&mut Self, &[Index]) -> Result<Expr>,
+    ) -> Result<()> {
+        let (mut nest, index) = Nest::over(&mut self.kernel, shape);
+        for axis in &nest.axes {
+            self.extents.insert(axis.var, axis.extent.clone());
+        }
+        nest.body = self.scope(|cx| {
+            let expr = element(cx, &index)?;
+            let to: Vec<Index> = index.iter().zip(shift).map(|(i, shift)| i.add_dim(shift)).collect();
+            cx.store(out, &to, expr);
+            Ok(())
+        })?;
+        nest.fuse_all(0);
+        if let Some(axis) = nest.axes.pop() {
+            let (mut outer, body) = hoist(&mut self.kernel, axis.var, std::mem::take(&mut nest.body));
+            outer.extend(vector_loop(&mut self.kernel, self.target, axis.var, &axis.extent, body));
+            nest.body = outer;
+        }
+        nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
+        Ok(())
+    }
+
+    fn concat(&mut self, inputs: &[ValueId], axis: usize, out: ValueId) -> Result<()> {
+        let mut shift = vec![Dim::ZERO; self.graph.ty(out).rank()];
+        for &input in inputs {
+            let shape = self.graph.ty(input).shape.clone();
+            self.copy_nest(&shape, out, &shift, &mut |cx, index| cx.expr_at(input, index))?;
+            shift[axis] = shift[axis].clone() + shape[axis].clone();
+        }
+        Ok(())
+    }
+
+    /// Border and inside are written by loops of their own: axis by axis, the slabs before and after.
+    fn pad(&mut self, x: ValueId, fill: ValueId, lo: &[Dim], out: ValueId) -> Result<()> {
+        let inner = self.graph.ty(x).shape.clone();
+        let outer = self.graph.ty(out).shape.clone();
+        let rank = outer.len();
+        for axis in 0..rank {
+            let hi = outer[axis].clone() - lo[axis].clone() - inner[axis].clone();
+            let end = lo[axis].clone() + inner[axis].clone();
+            for (from, size) in [(Dim::ZERO, lo[axis].clone()), (end, hi)] {
+                if size == Dim::ZERO {
+                    continue;
+                }
+                // Axes before this one: inside only. Axes after it: their whole extent.
+                let mut shape = inner[..axis].to_vec();
+                shape.push(size);
+                shape.extend_from_slice(&outer[axis + 1..]);
+                let mut shift = lo[..axis].to_vec();
+                shift.push(from);
+                shift.resize(rank, Dim::ZERO);
+                self.copy_nest(&shape, out, &shift, &mut |cx, _| cx.expr_at(fill, &[]))?;
+            }
+        }
+        self.copy_nest(&inner, out, lo, &mut |cx, index| cx.expr_at(x, index))
+    }
+
+    /// Column panels of a right-hand side: the last panel's missing columns are zero.
+    fn pack(&mut self, x: ValueId, batch: usize, k: usize, nr: usize, out: ValueId) -> Result<()> {
+        let shape = self.graph.ty(x).shape.clone();
+        let n = shape[batch + k].clone();
+        let width = Dim::from(nr);
+        let whole = n.floor_div(&width).expect("nr is positive");
+        let rest = n.clone() - whole.clone() * width.clone();
+        let rank = batch + 1 + k + 1;
+        let read = |cx: &mut Self, index: &[Index], panel: &Index| {
+            let mut at = index[..batch].to_vec();
+            at.extend_from_slice(&index[batch + 1..batch + 1 + k]);
+            at.push(panel.scale(&Dim::from(nr)).add(&index[rank - 1]));
+            cx.expr_at(x, &at)
+        };
+        let panels = |count: &Dim, columns: &Dim| {
+            let mut region = shape[..batch].to_vec();
+            region.push(count.clone());
+            region.extend_from_slice(&shape[batch..batch + k]);
+            region.push(columns.clone());
+            region
+        };
+        let mut shift = vec![Dim::ZERO; rank];
+        if whole != Dim::ZERO {
+            self.copy_nest(&panels(&whole, &width), out, &shift, &mut |cx, index| {
+                let panel = index[batch].clone();
+                read(cx, index, &panel)
+            })?;
+        }
+        if rest == Dim::ZERO {
+            return Ok(());
+        }
+        // With an unknown number of columns there may be no last panel; then its loops must not run.
+        let last = Index::dim(whole.clone());
+        let count = match rest.as_const() {
+            Some(_) => Dim::ONE,
+            None => rest.min_dim(&Dim::ONE),
+        };
+        shift[batch] = whole;
+        self.copy_nest(&panels(&count, &rest), out, &shift, &mut |cx, index| read(cx, index, &last))?;
+        shift[rank - 1] = rest.clone();
+        let dtype = self.graph.ty(x).dtype;
+        self.copy_nest(&panels(&count, &(width - rest)), out, &shift, &mut |_, _| {
+            Ok(Expr::constant(dtype, 0.0))
+        })
+    }
+
+    fn arg_reduce(&mut self, x: ValueId, max: bool, axis: usize, last: bool, out: ValueId) -> Result<()> {
+        let kept = self.graph.ty(out).shape.clone();
+        let extent = self.graph.ty(x).shape[axis].clone();
+        let dtype = self.graph.ty(x).dtype;
+        self.for_shape(&kept, LoopKind::Parallel, &mut |cx, index| {
+            let best = cx.kernel.local("best", dtype, &[1], 1);
+            let place = cx.kernel.local("place", DType::I64, &[1], 1);
+            let at = || vec![Index::zero()];
+            let first = cx.expr_at(x, &index)?;
+            cx.push(Stmt::Set { local: best, at: at(), value: first });
+            cx.push(Stmt::Set { local: place, at: at(), value: Expr::constant(DType::I64, 0.0) });
+            cx.for_each("i", &extent, LoopKind::Serial, |cx, i| {
+                let mut full = index.clone();
+                full[axis] = i.clone();
+                let value = cx.expr_at(x, &full)?;
+                let value = cx.bind("x", value);
+                let known = Expr::Get { local: best, at: at() };
+                let op = match (max, last) {
+                    (true, false) => CompareFn::Gt,
+                    (true, true) => CompareFn::Ge,
+                    (false, false) => CompareFn::Lt,
+                    (false, true) => CompareFn::Le,
+                };
+                let better = Expr::compare(op, value.clone(), known);
+                let then = vec![
+                    Stmt::Set { local: best, at: at(), value },
+                    Stmt::Set { local: place, at: at(), value: Expr::Index(i) },
+                ];
+                cx.push(Stmt::If { condition: better, then, otherwise: vec![] });
+                Ok(())
+            })?;
+            cx.store(out, &index, Expr::Get { local: place, at: at() });
+            Ok(())
+        })
+    }
+
+    fn cumulate(
+        &mut self,
+        x: ValueId,
+        op: ReduceFn,
+        axis: usize,
+        exclusive: bool,
+        reverse: bool,
+        out: ValueId,
+    ) -> Result<()> {
+        let shape = self.graph.ty(x).shape.clone();
+        let dtype = self.graph.ty(x).dtype;
+        let mut lead = shape.clone();
+        lead[axis] = Dim::ONE;
+        self.for_shape(&lead, LoopKind::Parallel, &mut |cx, index| {
+            let total = cx.kernel.local("total", dtype, &[1], 1);
+            let at = || vec![Index::zero()];
+            cx.push(Stmt::Set { local: total, at: at(), value: identity(op, dtype)? });
+            cx.for_each("i", &shape[axis], LoopKind::Serial, |cx, i| {
+                let mut full = index.clone();
+                full[axis] = match reverse {
+                    true => i.scale(&Dim::from(-1i64)).add_dim(&(shape[axis].clone() - Dim::ONE)),
+                    false => i,
+                };
+                let value = cx.expr_at(x, &full)?;
+                let add = Stmt::Accumulate { local: total, at: at(), op: op.combine(), value };
+                let known = Expr::Get { local: total, at: at() };
+                if exclusive {
+                    cx.store(out, &full, known);
+                    cx.push(add);
+                } else {
+                    cx.push(add);
+                    cx.store(out, &full, known);
+                }
+                Ok(())
+            })
+        })
+    }
+
+    /// `out[at] = combine(out[at], update)`.
+    fn scatter_one(&mut self, out: ValueId, at: &[Index], update: Expr, combine: Option<BinaryFn>) {
+        let buf = self.buffers[&out];
+        self.kernel.buffers[buf].access = Access::ReadWrite;
+        let value = match combine {
+            None => update,
+            Some(op) => {
+                let index = self.address(out, at);
+                Expr::binary(op, Expr::Load { buf, index }, update)
+            }
+        };
+        self.store(out, at, value);
+    }
+
+    fn scatter_elements(
+        &mut self,
+        inputs: &[ValueId],
+        axis: usize,
+        combine: Option<BinaryFn>,
+        out: ValueId,
+    ) -> Result<()> {
+        let [data, indices, updates] = inputs else { return internal("a scatter takes three operands") };
+        let shape = self.graph.ty(*data).shape.clone();
+        let origin = vec![Dim::ZERO; shape.len()];
+        self.copy_nest(&shape, out, &origin, &mut |cx, index| cx.expr_at(*data, index))?;
+        let places = self.graph.ty(*indices).shape.clone();
+        let extent = shape[axis].clone();
+        self.for_shape(&places, LoopKind::Serial, &mut |cx, index| {
+            let pick = cx.expr_at(*indices, &index)?;
+            let mut at = index.clone();
+            at[axis] = cx.checked_index(pick, &extent);
+            let update = cx.expr_at(*updates, &index)?;
+            cx.scatter_one(out, &at, update, combine);
+            Ok(())
+        })
+    }
+
+    fn scatter_nd(&mut self, inputs: &[ValueId], combine: Option<BinaryFn>, out: ValueId) -> Result<()> {
+        let [data, indices, updates] = inputs else { return internal("a scatter takes three operands") };
+        let shape = self.graph.ty(*data).shape.clone();
+        let origin = vec![Dim::ZERO; shape.len()];
+        self.copy_nest(&shape, out, &origin, &mut |cx, index| cx.expr_at(*data, index))?;
+        let places = self.graph.ty(*indices).shape.clone();
+        let Some((depth, lead)) = places.split_last() else { return internal("scatter_nd by a scalar") };
+        let Some(depth) = depth.as_const() else { return internal("scatter_nd of symbolic depth") };
+        let depth = depth as usize;
+        let tail = shape[depth..].to_vec();
+        self.for_shape(lead, LoopKind::Serial, &mut |cx, index| {
+            let mut to = Vec::with_capacity(shape.len());
+            for (axis, extent) in shape[..depth].iter().enumerate() {
+                let mut place = index.clone();
+                place.push(Index::int(axis as i64));
+                let pick = cx.expr_at(*indices, &place)?;
+                to.push(cx.checked_index(pick, extent));
+            }
+            cx.for_shape(&tail, LoopKind::Serial, &mut |cx, inner| {
+                let mut from = index.clone();
+                from.extend_from_slice(&inner);
+                let update = cx.expr_at(*updates, &from)?;
+                let mut at = to.clone();
+                at.extend(inner);
+                cx.scatter_one(out, &at, update, combine);
+                Ok(())
+            })
+        })
+    }
+}

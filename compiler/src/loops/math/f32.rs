@@ -1,0 +1,141 @@
+//! Functions of f32 in f32 arithmetic, accurate to a few ULP.
+
+use super::*;
+
+const LOG2_E: f32 = std::f32::consts::LOG2_E;
+/// ln 2 in two parts; the first has few enough bits that its product with an exponent is exact.
+const LN2_HI: f32 = 0.693_359_4;
+const LN2_LO: f32 = -2.121_944_4e-4;
+
+impl Math<'_> {
+    /// `None` for functions that go through f64.
+    pub(super) fn unary32(&mut self, op: UnaryFn, x: &Expr) -> Option<Expr> {
+        let x = self.bind(x.clone());
+        Some(match op {
+            UnaryFn::Exp => self.exp32(x),
+            UnaryFn::Log => self.log32(x),
+            UnaryFn::Tanh => self.tanh32(x),
+            UnaryFn::Erf => self.erf32(x),
+            UnaryFn::Sigmoid => {
+                let e = self.exp32(neg(x));
+                div(c32(1.0), add(c32(1.0), e))
+            }
+            _ => return None,
+        })
+    }
+
+    /// `2^n p`, `n = round(x / ln 2)`, `p` a polynomial on `[-ln2/2, ln2/2]` (coefficients: Cephes `expf`). The power
+    /// of two is applied in two halves, so results run smoothly into infinity and the subnormals.
+    fn exp32(&mut self, x: Expr) -> Expr {
+        // Beyond these the result is 0 or infinity whatever x is. The comparisons keep a NaN.
+        let x = self.bind(x);
+        let x = self.bind(select(lt(x.clone(), c32(-104.0)), c32(-104.0), x));
+        let x = self.bind(select(gt(x.clone(), c32(89.0)), c32(89.0), x));
+        let n = self.bind(round(mul(x.clone(), c32(LOG2_E))));
+        let r = fma(neg(n.clone()), c32(LN2_HI), x);
+        let r = self.bind(fma(neg(n.clone()), c32(LN2_LO), r));
+        let p = poly(
+            &r,
+            [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1]
+                .map(c32),
+        );
+        let square = mul(r.clone(), r.clone());
+        let p = add(fma(p, square, r), c32(1.0));
+        let n = self.bind(Expr::cast(DType::I32, n));
+        let half = self.bind(Expr::binary(BinaryFn::Shr, n.clone(), i32c(1)));
+        let first = power_of_two32(half.clone());
+        let second = power_of_two32(sub(n, half));
+        mul(mul(p, first), second)
+    }
+
+    /// `e ln 2 + log m` with `m` in `[sqrt(1/2), sqrt 2)` (coefficients: Cephes `logf`).
+    fn log32(&mut self, x: Expr) -> Expr {
+        // Subnormals are scaled into the normal range first.
+        let tiny = self.bind(lt(x.clone(), c32(f32::MIN_POSITIVE)));
+        let scaled = select(tiny.clone(), mul(x.clone(), c32(8_388_608.0)), x.clone());
+        let pattern = self.bind(bits(DType::I32, scaled));
+        let offset = sub(pattern.clone(), i32c(0x3f35_04f3));
+        let e = self.bind(Expr::binary(BinaryFn::Shr, offset, i32c(23)));
+        let m = bits(DType::F32, sub(pattern, Expr::binary(BinaryFn::Shl, e.clone(), i32c(23))));
+        let f = self.bind(sub(m, c32(1.0)));
+        let e = sub(Expr::cast(DType::F32, e), select(tiny, c32(23.0), c32(0.0)));
+        let e = self.bind(e);
+        let z = self.bind(mul(f.clone(), f.clone()));
+        let p = poly(
+            &f,
+            [
+                7.037_683_6e-2,
+                -1.151_461_e-1,
+                1.167_699_9e-1,
+                -1.242_014_1e-1,
+                1.424_932_3e-1,
+                -1.666_805_8e-1,
+                2.000_071_5e-1,
+                -2.499_999_4e-1,
+                3.333_333e-1,
+            ]
+            .map(c32),
+        );
+        let y = mul(mul(p, f.clone()), z.clone());
+        let y = fma(e.clone(), c32(LN2_LO), y);
+        let y = fma(z, c32(-0.5), y);
+        let value = fma(e, c32(LN2_HI), add(f, y));
+        let value = select(eq(x.clone(), c32(0.0)), c32(f32::NEG_INFINITY), value);
+        let value = select(lt(x.clone(), c32(0.0)), c32(f32::NAN), value);
+        // Infinity and NaN give themselves.
+        select(lt(x.clone(), c32(f32::INFINITY)), value, x)
+    }
+
+    /// A rational approximation on `[-7.9, 7.9]`, beyond which the result is 1 in f32 (coefficients: Eigen).
+    fn tanh32(&mut self, x: Expr) -> Expr {
+        const LIMIT: f32 = 7.905_311;
+        let a = self.bind(select(gt(x.clone(), c32(LIMIT)), c32(LIMIT), x.clone()));
+        let a = self.bind(select(lt(a.clone(), c32(-LIMIT)), c32(-LIMIT), a));
+        let square = self.bind(mul(a.clone(), a.clone()));
+        let p = poly(
+            &square,
+            [
+                -2.760_768_5e-16,
+                2.000_188e-13,
+                -8.604_672e-11,
+                5.122_297e-8,
+                1.485_722_4e-5,
+                6.372_619e-4,
+                4.893_524_6e-3,
+            ]
+            .map(c32),
+        );
+        let q = poly(&square, [1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525_2e-3].map(c32));
+        let value = div(mul(p, a), q);
+        // tanh x = x to f32 precision near 0; this also keeps the sign of zero.
+        select(lt(abs(x.clone()), c32(4e-4)), x, value)
+    }
+
+    /// Two polynomials, one inside an exponential, joined at 0.921875 (N. Juffa's minimax `erff`).
+    fn erf32(&mut self, x: Expr) -> Expr {
+        let t = self.bind(abs(x.clone()));
+        let s = self.bind(mul(x.clone(), x.clone()));
+        let high = fma(c32(-1.728_534_7e-5), t.clone(), c32(3.831_971_3e-4));
+        let low = fma(c32(-3.883_964_4e-3), t.clone(), c32(2.425_462_2e-2));
+        let r = fma(high, s.clone(), low);
+        let r = fma(r, t.clone(), c32(-1.067_778_8e-1));
+        let r = fma(r, t.clone(), c32(-6.348_467e-1));
+        let r = fma(r, t.clone(), c32(-1.287_175_1e-1));
+        let r = fma(r, t.clone(), neg(t.clone()));
+        let e = self.exp32(r);
+        let outer = self.bind(sub(c32(1.0), e));
+        let outer = select(lt(x.clone(), c32(0.0)), neg(outer.clone()), outer);
+        let inner = poly(
+            &s,
+            [-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_3e-1, -3.761_253_3e-1, 1.283_791_7e-1]
+                .map(c32),
+        );
+        let inner = fma(inner, x.clone(), x);
+        select(gt(t, c32(0.921_875)), outer, inner)
+    }
+}
+
+/// `2^n` for `-126 <= n <= 127`.
+fn power_of_two32(n: Expr) -> Expr {
+    bits(DType::F32, Expr::binary(BinaryFn::Shl, add(n, i32c(127)), i32c(23)))
+}

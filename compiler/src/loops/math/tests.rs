@@ -1,0 +1,193 @@
+//! Every function against the standard library (or the reference evaluator), in ULP of the result.
+
+use crate::graph::{DType, Dim, MapFn, Op, Tensor};
+use crate::interp;
+use crate::loops::{Access, Buffer, Expr, Index, Kernel, Stmt, math};
+use crate::scalar::{BinaryFn, UnaryFn};
+
+/// Runs `function` over `inputs` through its expansion.
+fn expanded(function: MapFn, inputs: &[Tensor]) -> Tensor {
+    let (dtype, count) = (inputs[0].dtype, inputs[0].len());
+    let mut kernel = Kernel::new("math");
+    let mut buffers: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.data.to_vec()).collect();
+    buffers.push(vec![0; inputs[0].data.len()]);
+    let bufs: Vec<_> = (0..buffers.len())
+        .map(|at| {
+            let access = if at < inputs.len() { Access::Read } else { Access::Write };
+            kernel.buffers.push(Buffer { name: format!("x{at}"), dtype, len: Dim::from(count), access })
+        })
+        .collect();
+    let var = kernel.loop_var("i");
+    let load = |at: usize| Expr::Load { buf: bufs[at], index: Index::var(var) };
+    let value = match function {
+        MapFn::Unary(op) => Expr::unary(op, load(0)),
+        MapFn::Binary(op) => Expr::binary(op, load(0), load(1)),
+        _ => unreachable!("elementary functions only"),
+    };
+    let body = vec![Stmt::Store { buf: *bufs.last().unwrap(), index: Index::var(var), value }];
+    let (lo, hi) = (Index::zero(), Index::int(count as i64));
+    kernel.body = vec![Stmt::For { var, lo, hi, step: 1, kind: crate::loops::LoopKind::Serial, body }];
+    math::expand(&mut kernel);
+    assert_eq!(crate::loops::interp::run(&kernel, &mut buffers, &|_| None).unwrap(), 0);
+    Tensor::new(dtype, vec![count], buffers.pop().unwrap().into())
+}
+
+/// Distance in units in the last place of the precise result; exact agreement of NaN, infinity and far underflow.
+fn ulps(dtype: DType, got: f64, wanted: f64) -> f64 {
+    let rounded = if dtype == DType::F32 { f64::from(wanted as f32) } else { wanted };
+    if got == rounded || (got.is_nan() && rounded.is_nan()) {
+        return 0.0;
+    }
+    if !got.is_finite() || !rounded.is_finite() {
+        return f64::INFINITY;
+    }
+    let (digits, smallest) = if dtype == DType::F32 { (23, -149) } else { (52, -1074) };
+    let exponent = (wanted.abs().log2().floor() as i32 - digits).max(smallest);
+    // Scaled first: a power of two below the normal range does not survive `powi`.
+    (got - wanted).abs() * 2f64.powi(60) / 2f64.powi(exponent + 60)
+}
+
+fn samples(low: f64, high: f64) -> Vec<f64> {
+    let mut values: Vec<f64> = (0..=600).map(|i| low + (high - low) * f64::from(i) / 600.0).collect();
+    values.extend((1..200).map(|i| high * 0.5f64.powi(i / 5) * (1.0 + f64::from(i % 5) / 5.0)));
+    values.extend((1..200).map(|i| low * 0.5f64.powi(i / 5) * (1.0 + f64::from(i % 5) / 5.0)));
+    values.retain(|value| (low..=high).contains(value));
+    values
+}
+
+fn worst(op: UnaryFn, dtype: DType, values: &[f64]) -> (f64, f64) {
+    let x = interp::cast(&Tensor::from_slice(&[values.len()], values), dtype, true);
+    let got = expanded(MapFn::Unary(op), std::slice::from_ref(&x)).to_f64s().unwrap();
+    let exact = Tensor::from_slice(&[values.len()], &x.to_f64s().unwrap());
+    let wanted = interp::eval(&Op::Map(MapFn::Unary(op)), &[&exact]).unwrap()[0].to_f64s().unwrap();
+    let points = x.to_f64s().unwrap();
+    let mut worst = (0.0, 0.0);
+    for at in 0..points.len() {
+        let error = ulps(dtype, got[at], wanted[at]);
+        if error > worst.0 {
+            worst = (error, points[at]);
+        }
+    }
+    worst
+}
+
+#[test]
+fn f32_functions_are_accurate_to_a_few_ulp() {
+    use UnaryFn::*;
+    for (op, low, high, bound) in [
+        (Exp, -110.0, 95.0, 2.0),
+        (Log, 0.0, 1e30, 2.0),
+        (Tanh, -12.0, 12.0, 4.0),
+        (Erf, -6.0, 6.0, 2.0),
+        (Sigmoid, -80.0, 80.0, 4.0),
+        (Sin, -1e4, 1e4, 1.0),
+        (Cos, -1e4, 1e4, 1.0),
+        (Tan, -100.0, 100.0, 1.0),
+        (Asin, -1.0, 1.0, 1.0),
+        (Acos, -1.0, 1.0, 1.0),
+        (Atan, -1e3, 1e3, 1.0),
+        (Sinh, -85.0, 85.0, 1.0),
+        (Cosh, -85.0, 85.0, 1.0),
+        (Asinh, -1e6, 1e6, 1.0),
+        (Acosh, 1.0, 1e6, 1.0),
+        (Atanh, -0.999, 0.999, 1.0),
+        (Log1p, -0.999, 1e6, 1.0),
+        (Expm1, -20.0, 80.0, 1.0),
+    ] {
+        let (error, at) = worst(op, DType::F32, &samples(low, high));
+        assert!(error <= bound, "{op} of {at}: {error} ULP");
+    }
+}
+
+#[test]
+fn f64_functions_are_accurate() {
+    use UnaryFn::*;
+    for (op, low, high, bound) in [
+        (Exp, -740.0, 709.0, 2.0),
+        (Log, 0.0, 1e300, 3.0),
+        (Tanh, -25.0, 25.0, 8.0),
+        (Erf, -7.0, 7.0, 3.0),
+        (Sigmoid, -700.0, 700.0, 4.0),
+        (Sin, -1e3, 1e3, 64.0),
+        (Cos, -1e3, 1e3, 64.0),
+        (Asin, -1.0, 1.0, 4.0),
+        (Acos, -1.0, 1.0, 8.0),
+        (Atan, -1e3, 1e3, 3.0),
+        (Sinh, -700.0, 700.0, 8.0),
+        (Cosh, -700.0, 700.0, 8.0),
+        (Asinh, -1e12, 1e12, 8.0),
+        (Acosh, 1.0, 1e12, 8.0),
+        (Atanh, 0.0, 0.999, 8.0),
+        (Log1p, -0.999, 1e12, 8.0),
+        (Expm1, -30.0, 700.0, 8.0),
+    ] {
+        let (error, at) = worst(op, DType::F64, &samples(low, high));
+        assert!(error <= bound, "{op} of {at}: {error} ULP");
+    }
+}
+
+#[test]
+fn special_values() {
+    use UnaryFn::*;
+    let specials = [0.0, -0.0, f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 1.0, -1.0, 1e-40, -1e-40];
+    for dtype in [DType::F32, DType::F64] {
+        for op in [Exp, Log, Tanh, Erf, Sigmoid, Atan, Sinh, Cosh, Asinh, Log1p, Expm1] {
+            let (error, at) = worst(op, dtype, &specials);
+            assert!(error <= 2.0, "{op} of {at} in {dtype}: {error} ULP");
+        }
+    }
+}
+
+#[test]
+fn pow_follows_ieee() {
+    let cases: &[(f64, f64)] = &[
+        (2.0, 10.0),
+        (-2.0, 3.0),
+        (-2.0, 4.0),
+        (-8.0, 1.0 / 3.0),
+        (0.0, 2.0),
+        (0.0, -1.0),
+        (-0.0, 3.0),
+        (f64::INFINITY, 0.5),
+        (f64::NEG_INFINITY, 3.0),
+        (f64::NEG_INFINITY, 2.0),
+        (1.0, f64::NAN),
+        (f64::NAN, 0.0),
+        (f64::NAN, 1.0),
+        (9.0, 0.5),
+        (1.5, -7.25),
+        (10.0, 40.0),
+    ];
+    for dtype in [DType::F32, DType::F64] {
+        let column = |pick: fn(&(f64, f64)) -> f64| {
+            let values: Vec<f64> = cases.iter().map(pick).collect();
+            interp::cast(&Tensor::from_slice(&[values.len()], &values), dtype, true)
+        };
+        let (a, b) = (column(|case| case.0), column(|case| case.1));
+        let got = expanded(MapFn::Binary(BinaryFn::Pow), &[a.clone(), b.clone()]).to_f64s().unwrap();
+        let (a, b) = (a.to_f64s().unwrap(), b.to_f64s().unwrap());
+        for at in 0..cases.len() {
+            let wanted = a[at].powf(b[at]);
+            let error = ulps(dtype, got[at], wanted);
+            let bound = if dtype == DType::F32 { 1.0 } else { 512.0 };
+            assert!(error <= bound, "{} ^ {} = {}, not {wanted} ({error} ULP)", a[at], b[at], got[at]);
+        }
+    }
+}
+
+#[test]
+fn atan2_covers_every_quadrant() {
+    let (mut ys, mut xs) = (vec![], vec![]);
+    for y in [-2.0, -0.0, 0.0, 3.0, f64::INFINITY] {
+        for x in [-1.0, -0.0, 0.0, 2.5, f64::NEG_INFINITY] {
+            ys.push(y);
+            xs.push(x);
+        }
+    }
+    let tensors = [Tensor::from_slice(&[ys.len()], &ys), Tensor::from_slice(&[xs.len()], &xs)];
+    let got = expanded(MapFn::Binary(BinaryFn::Atan2), &tensors).to_f64s().unwrap();
+    for at in 0..ys.len() {
+        let error = ulps(DType::F64, got[at], ys[at].atan2(xs[at]));
+        assert!(error <= 4.0, "atan2({}, {}) = {}", ys[at], xs[at], got[at]);
+    }
+}

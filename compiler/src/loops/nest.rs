@@ -1,0 +1,336 @@
+//! Perfect loop nests and their transforms: fuse, split, vectorize, unroll. Lowering builds a nest over a
+//! shape with a naive body; these turn it into the loops that run.
+
+use std::collections::HashSet;
+
+use crate::graph::{DType, Dim};
+use crate::loops::{Expr, Index, Kernel, LoopKind, Stmt, Term, Var, visit};
+use crate::target::Target;
+
+/// One loop of a nest: `0..extent`.
+#[derive(Clone, Debug)]
+pub struct Axis {
+    pub var: Var,
+    pub extent: Dim,
+    pub kind: LoopKind,
+}
+
+/// A perfect nest, outermost axis first.
+#[derive(Clone, Debug)]
+pub struct Nest {
+    pub axes: Vec<Axis>,
+    pub body: Vec<Stmt>,
+}
+
+impl Nest {
+    /// Serial loops over axes of a shape; axes of extent 1 have no loop. `index` gives the nest's index of
+    /// each axis of the shape.
+    pub fn over(kernel: &mut Kernel, shape: &[Dim]) -> (Nest, Vec<Index>) {
+        let mut axes = Vec::new();
+        let mut index = Vec::with_capacity(shape.len());
+        for (at, extent) in shape.iter().enumerate() {
+            if *extent == Dim::ONE {
+                index.push(Index::zero());
+                continue;
+            }
+            let var = kernel.loop_var(&format!("x{at}"));
+            axes.push(Axis { var, extent: extent.clone(), kind: LoopKind::Serial });
+            index.push(Index::var(var));
+        }
+        (Nest { axes, body: vec![] }, index)
+    }
+
+    /// Extent of a variable of the nest.
+    pub fn extent(&self, var: Var) -> Option<Dim> {
+        self.axes.iter().find(|axis| axis.var == var).map(|axis| axis.extent.clone())
+    }
+
+    /// Whether axes `at` and `at + 1` count through every index of the body as one variable does.
+    fn can_fuse(&self, at: usize) -> bool {
+        let (outer, inner) = (&self.axes[at], &self.axes[at + 1]);
+        let mut fits = outer.kind == inner.kind;
+        let mut body = self.body.clone();
+        visit::indices_mut(&mut body, &mut |index| {
+            fits &= match (index.coefficient(outer.var), index.coefficient(inner.var)) {
+                (Some(a), Some(b)) => a == b * inner.extent.clone(),
+                _ => false,
+            };
+        });
+        fits
+    }
+
+    /// Fuses neighbouring axes wherever the body allows, leaving at least `keep` outermost axes alone.
+    pub fn fuse_all(&mut self, keep: usize) {
+        let mut at = self.axes.len().saturating_sub(1);
+        while at > keep {
+            at -= 1;
+            if self.can_fuse(at) {
+                let inner = self.axes.remove(at + 1);
+                let outer = &mut self.axes[at];
+                // outer*inner.extent + inner is the fused variable: the inner one vanishes.
+                outer.extent = outer.extent.clone() * inner.extent.clone();
+                let (outer, inner_var) = (outer.var, inner.var);
+                visit::indices_mut(&mut self.body, &mut |index| {
+                    if let Some(c) = index.coefficient(inner_var) {
+                        let mut kept = index.substitute(inner_var, &Index::zero());
+                        kept = kept.substitute(outer, &Index::zero());
+                        *index = kept.add(&Index::var(outer).scale(&c));
+                    }
+                });
+            }
+        }
+    }
+
+    /// The nest as statements.
+    pub fn into_stmts(self) -> Vec<Stmt> {
+        let mut body = self.body;
+        for axis in self.axes.into_iter().rev() {
+            body = vec![Stmt::For {
+                var: axis.var,
+                lo: Index::zero(),
+                hi: Index::dim(axis.extent),
+                step: 1,
+                kind: axis.kind,
+                body,
+            }];
+        }
+        body
+    }
+}
+
+/// `for var in 0..extent { body }` as a serial loop of vector chunks, then the rest: single vectors, then
+/// scalars.
+pub fn split_vector(
+    kernel: &mut Kernel,
+    var: Var,
+    extent: &Dim,
+    chunk: usize,
+    lanes: usize,
+    body: &[Stmt],
+) -> Vec<Stmt> {
+    let mut out = Vec::new();
+    let mut start = Dim::ZERO;
+    let mut widths = vec![chunk];
+    if chunk > lanes {
+        widths.push(lanes);
+    }
+    for width in widths {
+        let size = Dim::from(width);
+        let rest = extent.clone() - start.clone();
+        let count = rest.floor_div(&size).expect("a vector is not empty");
+        if count == Dim::ZERO {
+            continue;
+        }
+        let (block, lane) = (kernel.loop_var("vo"), kernel.loop_var("vi"));
+        let mut inner = body.to_vec();
+        let position = Index::var(block).scale(&size).add(&Index::var(lane)).add_dim(&start);
+        let position = if count == Dim::ONE { Index::var(lane).add_dim(&start) } else { position };
+        rename_lets(kernel, &mut inner);
+        visit::substitute(&mut inner, var, &position);
+        let vector = Stmt::For {
+            var: lane,
+            lo: Index::zero(),
+            hi: Index::int(width as i64),
+            step: 1,
+            kind: LoopKind::Vector,
+            body: inner,
+        };
+        if count == Dim::ONE {
+            out.push(vector);
+        } else {
+            out.push(Stmt::For {
+                var: block,
+                lo: Index::zero(),
+                hi: Index::dim(count.clone()),
+                step: 1,
+                kind: LoopKind::Serial,
+                body: vec![vector],
+            });
+        }
+        start = start + count * size;
+    }
+    if start != *extent {
+        let mut inner = body.to_vec();
+        rename_lets(kernel, &mut inner);
+        let tail = kernel.loop_var("tail");
+        visit::substitute(&mut inner, var, &Index::var(tail));
+        out.push(Stmt::For {
+            var: tail,
+            lo: Index::dim(start),
+            hi: Index::dim(extent.clone()),
+            step: 1,
+            kind: LoopKind::Serial,
+            body: inner,
+        });
+    }
+    out
+}
+
+/// Moves what does not depend on the loop variable `var` out of a loop body: whole lets and checks, and the largest
+/// invariant parts of other expressions. Gives (statements before the loop, body).
+pub fn hoist(kernel: &mut Kernel, var: Var, body: Vec<Stmt>) -> (Vec<Stmt>, Vec<Stmt>) {
+    let mut varying = HashSet::from([var]);
+    let (mut outer, mut inner) = (Vec::new(), Vec::new());
+    for mut stmt in body {
+        match &mut stmt {
+            Stmt::Let { var, value } => {
+                if !depends(value, &varying) {
+                    outer.push(stmt);
+                    continue;
+                }
+                varying.insert(*var);
+                hoist_parts(kernel, value, &varying, &mut outer);
+            }
+            Stmt::Check { condition, .. } => {
+                if !depends(condition, &varying) {
+                    outer.push(stmt);
+                    continue;
+                }
+            }
+            Stmt::Store { value, .. } | Stmt::Accumulate { value, .. } | Stmt::Set { value, .. } => {
+                hoist_parts(kernel, value, &varying, &mut outer);
+            }
+            Stmt::For { .. } | Stmt::If { .. } => {}
+        }
+        inner.push(stmt);
+    }
+    (outer, inner)
+}
+
+fn hoist_parts(kernel: &mut Kernel, expr: &mut Expr, varying: &HashSet<Var>, outer: &mut Vec<Stmt>) {
+    if matches!(expr, Expr::Const { .. } | Expr::Var(_) | Expr::Get { .. }) {
+        return;
+    }
+    if depends(expr, varying) {
+        for child in visit::children_mut(expr) {
+            hoist_parts(kernel, child, varying, outer);
+        }
+        return;
+    }
+    let dtype = kernel.dtype(expr);
+    let var = kernel.let_var("h", dtype);
+    let value = std::mem::replace(expr, Expr::Var(var));
+    outer.push(Stmt::Let { var, value });
+}
+
+fn index_depends(index: &Index, varying: &HashSet<Var>) -> bool {
+    visit::any_term(index, &|term| matches!(term, Term::Var(var) if varying.contains(var)))
+}
+
+/// Whether an expression's value can change with one of the variables (registers always can).
+fn depends(expr: &Expr, varying: &HashSet<Var>) -> bool {
+    match expr {
+        Expr::Const { .. } => false,
+        Expr::Var(var) => varying.contains(var),
+        Expr::Index(index) | Expr::Load { index, .. } => index_depends(index, varying),
+        Expr::Get { .. } => true,
+        _ => visit::children(expr).into_iter().any(|child| depends(child, varying)),
+    }
+}
+
+/// Lanes in which a loop over `var` can run: its statements are straight-line, every access moves by one element
+/// or none with `var`, and all values that change with it have one type that the target has vectors of.
+/// 1 where it cannot.
+pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -> usize {
+    let mut varying = HashSet::from([var]);
+    let mut dtype = None;
+    let mut fits = true;
+    let step = |index: &Index| match index.coefficient(var) {
+        Some(c) => c == Dim::ZERO || c == Dim::ONE,
+        None => false,
+    };
+    for stmt in body {
+        match stmt {
+            Stmt::Let { var, value } if depends(value, &varying) => {
+                varying.insert(*var);
+            }
+            Stmt::Let { .. } | Stmt::Set { .. } | Stmt::Accumulate { .. } => {}
+            Stmt::Store { buf, index, .. } => {
+                fits &= index.coefficient(var) == Some(Dim::ONE) && kernel.buffers[*buf].dtype != DType::Bool;
+            }
+            Stmt::For { .. } | Stmt::If { .. } | Stmt::Check { .. } => fits = false,
+        }
+    }
+    visit::exprs(body, &mut |expr| {
+        if !depends(expr, &varying) {
+            return;
+        }
+        match expr {
+            Expr::Index(_) => fits = false,
+            Expr::Load { buf, index } => {
+                fits &= step(index) && kernel.buffers[*buf].dtype != DType::Bool;
+                fits &= !visit::any_term(
+                    index,
+                    &|term| matches!(term, Term::Var(v) if *v != var && varying.contains(v)),
+                );
+            }
+            _ => {}
+        }
+        let own = kernel.dtype(expr);
+        if own != DType::Bool {
+            fits &= *dtype.get_or_insert(own) == own;
+        }
+    });
+    match dtype {
+        Some(own @ (DType::F32 | DType::I32 | DType::F64)) if fits => target.lanes(own.size()),
+        _ => 1,
+    }
+}
+
+/// Gives every let and loop variable bound in `body` a fresh name, so that a copy of a body is its own.
+pub fn rename_lets(kernel: &mut Kernel, body: &mut [Stmt]) {
+    let mut bound = Vec::new();
+    collect_bound(body, &mut bound);
+    for var in bound {
+        let fresh = kernel.vars[var].clone();
+        let fresh = kernel.vars.push(fresh);
+        rename(body, var, fresh);
+    }
+}
+
+fn collect_bound(body: &[Stmt], bound: &mut Vec<Var>) {
+    for stmt in body {
+        match stmt {
+            Stmt::For { var, body, .. } => {
+                bound.push(*var);
+                collect_bound(body, bound);
+            }
+            Stmt::Let { var, .. } => bound.push(*var),
+            Stmt::If { then, otherwise, .. } => {
+                collect_bound(then, bound);
+                collect_bound(otherwise, bound);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn rename(body: &mut [Stmt], from: Var, to: Var) {
+    visit::substitute(body, from, &Index::var(to));
+    visit::exprs_mut(body, &mut |expr| {
+        if let crate::loops::Expr::Var(var) = expr
+            && *var == from
+        {
+            *var = to;
+        }
+    });
+    fn binders(body: &mut [Stmt], from: Var, to: Var) {
+        for stmt in body {
+            match stmt {
+                Stmt::For { var, body, .. } => {
+                    if *var == from {
+                        *var = to;
+                    }
+                    binders(body, from, to);
+                }
+                Stmt::Let { var, .. } if *var == from => *var = to,
+                Stmt::If { then, otherwise, .. } => {
+                    binders(then, from, to);
+                    binders(otherwise, from, to);
+                }
+                _ => {}
+            }
+        }
+    }
+    binders(body, from, to);
+}

@@ -1,0 +1,128 @@
+//! Walks over statements and expressions: the one place that knows where each kind of child sits.
+
+use crate::loops::{Expr, Index, Stmt, Term, Var};
+
+/// Calls `visit` for every index of the statements: bounds, addresses, register indices and index values.
+pub fn indices_mut(body: &mut [Stmt], visit: &mut dyn FnMut(&mut Index)) {
+    for stmt in body {
+        match stmt {
+            Stmt::For { lo, hi, body, .. } => {
+                visit(lo);
+                visit(hi);
+                indices_mut(body, visit);
+            }
+            Stmt::Let { value, .. } => expr_indices_mut(value, visit),
+            Stmt::Store { index, value, .. } => {
+                visit(index);
+                expr_indices_mut(value, visit);
+            }
+            Stmt::Set { at, value, .. } | Stmt::Accumulate { at, value, .. } => {
+                at.iter_mut().for_each(&mut *visit);
+                expr_indices_mut(value, visit);
+            }
+            Stmt::If { condition, then, otherwise } => {
+                expr_indices_mut(condition, visit);
+                indices_mut(then, visit);
+                indices_mut(otherwise, visit);
+            }
+            Stmt::Check { condition, .. } => expr_indices_mut(condition, visit),
+        }
+    }
+}
+
+fn expr_indices_mut(expr: &mut Expr, visit: &mut dyn FnMut(&mut Index)) {
+    match expr {
+        Expr::Const { .. } | Expr::Var(_) => {}
+        Expr::Index(index) | Expr::Load { index, .. } => visit(index),
+        Expr::Get { at, .. } => at.iter_mut().for_each(visit),
+        _ => children_mut(expr).into_iter().for_each(|child| expr_indices_mut(child, visit)),
+    }
+}
+
+/// Direct operands of an expression.
+pub fn children_mut(expr: &mut Expr) -> Vec<&mut Expr> {
+    match expr {
+        Expr::Const { .. } | Expr::Index(_) | Expr::Var(_) | Expr::Load { .. } | Expr::Get { .. } => vec![],
+        Expr::Unary { x, .. } | Expr::Cast { x, .. } | Expr::Bitcast { x, .. } => vec![x],
+        Expr::Binary { a, b, .. } | Expr::Compare { a, b, .. } => vec![a, b],
+        Expr::Fma { a, b, c } => vec![a, b, c],
+        Expr::Select { condition, then, otherwise } => vec![condition, then, otherwise],
+    }
+}
+
+/// Direct operands of an expression.
+pub fn children(expr: &Expr) -> Vec<&Expr> {
+    match expr {
+        Expr::Const { .. } | Expr::Index(_) | Expr::Var(_) | Expr::Load { .. } | Expr::Get { .. } => vec![],
+        Expr::Unary { x, .. } | Expr::Cast { x, .. } | Expr::Bitcast { x, .. } => vec![x],
+        Expr::Binary { a, b, .. } | Expr::Compare { a, b, .. } => vec![a, b],
+        Expr::Fma { a, b, c } => vec![a, b, c],
+        Expr::Select { condition, then, otherwise } => vec![condition, then, otherwise],
+    }
+}
+
+/// Calls `visit` for every expression of the statements, operands first.
+pub fn exprs(body: &[Stmt], visit: &mut dyn FnMut(&Expr)) {
+    fn each(expr: &Expr, visit: &mut dyn FnMut(&Expr)) {
+        children(expr).into_iter().for_each(|child| each(child, visit));
+        visit(expr);
+    }
+    for stmt in body {
+        match stmt {
+            Stmt::For { body, .. } => exprs(body, visit),
+            Stmt::Let { value, .. }
+            | Stmt::Store { value, .. }
+            | Stmt::Set { value, .. }
+            | Stmt::Accumulate { value, .. } => each(value, visit),
+            Stmt::If { condition, then, otherwise } => {
+                each(condition, visit);
+                exprs(then, visit);
+                exprs(otherwise, visit);
+            }
+            Stmt::Check { condition, .. } => each(condition, visit),
+        }
+    }
+}
+
+/// Calls `visit` for every expression of the statements, operands first, to change it in place.
+pub fn exprs_mut(body: &mut [Stmt], visit: &mut dyn FnMut(&mut Expr)) {
+    fn each(expr: &mut Expr, visit: &mut dyn FnMut(&mut Expr)) {
+        children_mut(expr).into_iter().for_each(|child| each(child, visit));
+        visit(expr);
+    }
+    for stmt in body {
+        match stmt {
+            Stmt::For { body, .. } => exprs_mut(body, visit),
+            Stmt::Let { value, .. }
+            | Stmt::Store { value, .. }
+            | Stmt::Set { value, .. }
+            | Stmt::Accumulate { value, .. } => each(value, visit),
+            Stmt::If { condition, then, otherwise } => {
+                each(condition, visit);
+                exprs_mut(then, visit);
+                exprs_mut(otherwise, visit);
+            }
+            Stmt::Check { condition, .. } => each(condition, visit),
+        }
+    }
+}
+
+/// Replaces a loop variable by an index everywhere.
+pub fn substitute(body: &mut [Stmt], var: Var, by: &Index) {
+    indices_mut(body, &mut |index| {
+        if index.mentions(var) {
+            *index = index.substitute(var, by);
+        }
+    });
+}
+
+/// Whether an index or any division inside it satisfies `test` on a term.
+pub fn any_term(index: &Index, test: &dyn Fn(&Term) -> bool) -> bool {
+    index.terms.iter().any(|(term, _)| {
+        test(term)
+            || match term {
+                Term::Var(_) => false,
+                Term::FloorDiv(x, _) | Term::Mod(x, _) => any_term(x, test),
+            }
+    })
+}

@@ -1,0 +1,292 @@
+//! Folds constant scales and shifts behind a linear operation into its weights and bias.
+//!
+//! Patterns, for floats: a contraction with constant weights, or a depthwise one (a map multiplication by constant
+//! weights under a sum), then any chain of reshapes, transposes and additions of constants, then a
+//! multiplication, division, addition or subtraction by a constant. Scales must not vary along the rows. Batch
+//! normalisation, layer scale and the scale of attention queries are such constants. The product is
+//! distributed over the sum and rounds differently, within a few units in the last place of the weights.
+
+use crate::error::Result;
+use crate::graph::{Builder, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, ValueId};
+use crate::pass::rewrite::{
+    Uses, finite, fixpoint, inverse, is_one, producer, reshape_groups, rewrite, scan_bodies,
+};
+use crate::pass::{Options, dce};
+use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
+
+pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+    fixpoint(8, || {
+        let mut uses = graph.use_counts();
+        let changed = rewrite(graph, |b, id| fold(b, id, &mut uses))?;
+        dce::sweep(graph);
+        Ok(changed)
+    })?;
+    scan_bodies(graph, options, run)
+}
+
+/// Longest chain between the linear operation and the constant.
+const MAX_CHAIN: usize = 16;
+
+/// What a step of the chain does to the value, from the linear operation outwards.
+enum Step {
+    View(Op),
+    Add(ValueId),
+}
+
+/// The linear operation at the start of a chain.
+enum Root {
+    /// `contract(lhs, weights)`, and the number of its batch, row and inner axes.
+    Contract { lhs: ValueId, weights: ValueId, batch: usize, m: usize, k: usize },
+    /// `reduce sum over axes (x * weights)`.
+    Depthwise { x: ValueId, weights: ValueId, axes: Vec<usize> },
+}
+
+fn fold(b: &mut Builder, id: NodeId, uses: &mut Uses) -> Result<Option<ValueId>> {
+    let node = &b.graph.nodes[id];
+    let (Op::Map(MapFn::Binary(function)), output) = (&node.op, node.outputs[0]) else { return Ok(None) };
+    let (function, inputs) = (*function, node.inputs.clone());
+    if !b.dtype(output).is_float() {
+        return Ok(None);
+    }
+    let Some((x, constant)) = operands(b.graph, function, &inputs) else { return Ok(None) };
+    if b.ty(x) != b.ty(output) || !finite(b.graph, constant) || uses[x] > 1 {
+        return Ok(None);
+    }
+    let Some((root, steps, value)) = chain(b.graph, x, uses) else { return Ok(None) };
+    let folded = match function {
+        BinaryFn::Mul => scale(b, &root, &steps, value, constant)?,
+        BinaryFn::Div => {
+            let reciprocal = b.unary(UnaryFn::Recip, constant)?;
+            if finite(b.graph, reciprocal) { scale(b, &root, &steps, value, reciprocal)? } else { None }
+        }
+        BinaryFn::Add => shift(b, &steps, value, constant)?,
+        _ => {
+            let negative = b.unary(UnaryFn::Neg, constant)?;
+            match shift(b, &steps, value, negative)? {
+                Some(folded) => Some(folded),
+                // As an addition it merges with the next one.
+                None => Some(b.binary(BinaryFn::Add, x, negative)?),
+            }
+        }
+    };
+    if let Some(folded) = folded {
+        uses[folded] = uses[output];
+    }
+    Ok(folded)
+}
+
+/// The operand that is computed and the one that is constant.
+fn operands(graph: &Graph, function: BinaryFn, inputs: &[ValueId]) -> Option<(ValueId, ValueId)> {
+    let (x, y) = (inputs[0], inputs[1]);
+    match function {
+        BinaryFn::Mul | BinaryFn::Add if graph.is_constant(x) => Some((y, x)),
+        BinaryFn::Mul | BinaryFn::Add | BinaryFn::Div | BinaryFn::Sub if graph.is_constant(y) => Some((x, y)),
+        _ => None,
+    }
+}
+
+/// Walks from `x` back to a linear operation whose every later value is used once. Gives the root, the steps
+/// outwards and the root's result.
+fn chain(graph: &Graph, mut x: ValueId, uses: &Uses) -> Option<(Root, Vec<Step>, ValueId)> {
+    let mut steps = Vec::new();
+    for _ in 0..MAX_CHAIN {
+        if uses[x] > 1 {
+            return None;
+        }
+        let node = producer(graph, x)?;
+        match &node.op {
+            Op::Reshape { .. } | Op::Transpose { .. } => {
+                steps.push(Step::View(node.op.clone()));
+                x = node.inputs[0];
+            }
+            Op::Map(MapFn::Binary(BinaryFn::Add)) => {
+                let (inner, constant) = operands(graph, BinaryFn::Add, &node.inputs)?;
+                if graph.ty(inner) != graph.ty(x) {
+                    return None;
+                }
+                steps.push(Step::Add(constant));
+                x = inner;
+            }
+            _ => {
+                steps.reverse();
+                return Some((root(graph, node, uses)?, steps, x));
+            }
+        }
+    }
+    None
+}
+
+fn root(graph: &Graph, node: &Node, uses: &Uses) -> Option<Root> {
+    match &node.op {
+        Op::Contract { batch, m, k, rhs: RhsLayout::Plain } => {
+            let (lhs, weights) = (node.inputs[0], node.inputs[1]);
+            graph.is_constant(weights).then_some(Root::Contract { lhs, weights, batch: *batch, m: *m, k: *k })
+        }
+        Op::Reduce { op: ReduceFn::Sum, axes } if uses[node.inputs[0]] <= 1 => {
+            let product = producer(graph, node.inputs[0])?;
+            if product.op != Op::Map(MapFn::Binary(BinaryFn::Mul)) {
+                return None;
+            }
+            let (x, weights) = operands(graph, BinaryFn::Mul, &product.inputs)?;
+            Some(Root::Depthwise { x, weights, axes: axes.clone() })
+        }
+        _ => None,
+    }
+}
+
+/// The constant as it applies before a view, given how it applies to the view's result of type `after`.
+fn pull_back(
+    b: &mut Builder,
+    constant: ValueId,
+    view: &Op,
+    before: &[Dim],
+    after: &[Dim],
+) -> Result<Option<ValueId>> {
+    let constant = with_rank(b, constant, after.len())?;
+    match view {
+        Op::Transpose { perm } => b.transpose(constant, &inverse(perm)).map(Some),
+        _ => {
+            let Some(groups) = reshape_groups(before, after) else { return Ok(None) };
+            let shape = b.shape(constant);
+            let mut pulled = Vec::with_capacity(before.len());
+            for (from, to) in groups {
+                if shape[to.clone()] == after[to.clone()] {
+                    pulled.extend_from_slice(&before[from]);
+                } else if shape[to].iter().all(is_one) {
+                    pulled.extend(from.map(|_| Dim::ONE));
+                } else {
+                    return Ok(None);
+                }
+            }
+            b.reshape(constant, pulled).map(Some)
+        }
+    }
+}
+
+/// The constant with leading axes of size 1 up to `rank`.
+fn with_rank(b: &mut Builder, constant: ValueId, rank: usize) -> Result<ValueId> {
+    let mut shape = b.shape(constant);
+    let lead = rank.saturating_sub(shape.len());
+    shape.splice(0..0, std::iter::repeat_n(Dim::ONE, lead));
+    b.reshape(constant, shape)
+}
+
+/// The constant as it applies to the value before `steps`, and as it applies after each of them.
+fn pull_through(
+    b: &mut Builder,
+    steps: &[Step],
+    start: &[Dim],
+    constant: ValueId,
+) -> Result<Option<Vec<ValueId>>> {
+    let mut shapes = vec![start.to_vec()];
+    for step in steps {
+        let shape = shapes.last().expect("starts with one");
+        shapes.push(match step {
+            Step::View(Op::Reshape { shape }) => shape.clone(),
+            Step::View(Op::Transpose { perm }) => perm.iter().map(|&axis| shape[axis].clone()).collect(),
+            _ => shape.clone(),
+        });
+    }
+    let mut constants = vec![constant];
+    for (at, step) in steps.iter().enumerate().rev() {
+        let after = *constants.last().expect("starts with one");
+        constants.push(match step {
+            Step::View(view) => match pull_back(b, after, view, &shapes[at], &shapes[at + 1])? {
+                Some(before) => before,
+                None => return Ok(None),
+            },
+            Step::Add(_) => after,
+        });
+    }
+    constants.reverse();
+    Ok(Some(constants))
+}
+
+/// Rebuilds the chain with the scale in the weights and in each added constant.
+fn scale(
+    b: &mut Builder,
+    root: &Root,
+    steps: &[Step],
+    value: ValueId,
+    constant: ValueId,
+) -> Result<Option<ValueId>> {
+    let start = b.shape(value);
+    let Some(constants) = pull_through(b, steps, &start, constant)? else { return Ok(None) };
+    let Some(mut x) = scale_root(b, root, constants[0], start.len())? else { return Ok(None) };
+    for (step, &constant) in steps.iter().zip(&constants[1..]) {
+        x = match step {
+            Step::View(view) => b.emit1(view.clone(), &[x])?,
+            Step::Add(bias) => {
+                let bias = b.binary(BinaryFn::Mul, *bias, constant)?;
+                b.binary(BinaryFn::Add, x, bias)?
+            }
+        };
+    }
+    Ok(Some(x))
+}
+
+fn scale_root(b: &mut Builder, root: &Root, constant: ValueId, rank: usize) -> Result<Option<ValueId>> {
+    let constant = with_rank(b, constant, rank)?;
+    let shape = b.shape(constant);
+    match root {
+        Root::Contract { lhs, weights, batch, m, k } => {
+            let (lhs, weights, batch, m, k) = (*lhs, *weights, *batch, *m, *k);
+            if !shape[batch..batch + m].iter().all(is_one) {
+                return Ok(None);
+            }
+            let mut aligned = shape[..batch].to_vec();
+            aligned.extend(std::iter::repeat_n(Dim::ONE, k));
+            aligned.push(shape[batch + m].clone());
+            let Some(weights) = scale_weights(b, weights, constant, aligned)? else { return Ok(None) };
+            let op = Op::Contract { batch, m, k, rhs: RhsLayout::Plain };
+            b.emit1(op, &[lhs, weights]).map(Some)
+        }
+        Root::Depthwise { x, weights, axes } => {
+            let Some(weights) = scale_weights(b, *weights, constant, shape)? else { return Ok(None) };
+            let product = b.binary(BinaryFn::Mul, *x, weights)?;
+            b.reduce(ReduceFn::Sum, product, axes).map(Some)
+        }
+    }
+}
+
+/// `weights * constant` with the constant in shape `aligned`; `None` where that would need more weights.
+fn scale_weights(
+    b: &mut Builder,
+    weights: ValueId,
+    constant: ValueId,
+    aligned: Vec<Dim>,
+) -> Result<Option<ValueId>> {
+    let shape = b.shape(weights);
+    let lead = aligned.len().saturating_sub(shape.len());
+    let (extra, matching) = aligned.split_at(lead);
+    let own = &shape[shape.len() - matching.len()..];
+    let fits = matching.iter().zip(own).all(|(scale, own)| is_one(scale) || scale == own);
+    if !fits || !extra.iter().all(is_one) {
+        return Ok(None);
+    }
+    let constant = b.reshape(constant, matching.to_vec())?;
+    b.binary(BinaryFn::Mul, weights, constant).map(Some)
+}
+
+/// Adds the constant to the innermost bias of the chain that it reaches; `None` when there is none.
+fn shift(b: &mut Builder, steps: &[Step], value: ValueId, constant: ValueId) -> Result<Option<ValueId>> {
+    let Some(at) = steps.iter().rposition(|step| matches!(step, Step::Add(_))) else { return Ok(None) };
+    let start = b.shape(value);
+    // Steps before the bias stay as they are; only the constant's way down to it matters.
+    let Some(constants) = pull_through(b, steps, &start, constant)? else { return Ok(None) };
+    let mut x = value;
+    for (index, step) in steps.iter().enumerate() {
+        x = match step {
+            Step::View(view) => b.emit1(view.clone(), &[x])?,
+            Step::Add(bias) if index == at => {
+                let bias = b.binary(BinaryFn::Add, *bias, constants[at + 1])?;
+                if !b.graph.is_constant(bias) {
+                    return Ok(None);
+                }
+                b.binary(BinaryFn::Add, x, bias)?
+            }
+            Step::Add(bias) => b.binary(BinaryFn::Add, x, *bias)?,
+        };
+    }
+    Ok(Some(x))
+}

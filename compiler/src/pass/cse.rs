@@ -1,0 +1,111 @@
+//! Common subexpressions: nodes with equal operations and operands, and constants with equal data, become
+//! one. Operands of commutative functions compare in any order.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use crate::error::Result;
+use crate::graph::{Constant, Def, Graph, MapFn, NodeId, Op, Tensor, ValueId};
+use crate::pass::Options;
+use crate::pass::rewrite::{inherit, scan_bodies};
+use crate::scalar::{BinaryFn, CompareFn};
+
+pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+    let mut same = merge_constants(graph);
+    let mut seen: HashMap<(&'static str, Vec<ValueId>), Vec<NodeId>> = HashMap::new();
+    for id in std::mem::take(&mut graph.order) {
+        for input in &mut graph.nodes[id].inputs {
+            *input = *same.get(input).unwrap_or(input);
+        }
+        let node = &graph.nodes[id];
+        // Bodies of scans are rarely equal, and comparing them is dear.
+        if !matches!(node.op, Op::Scan { .. }) {
+            let mut inputs = node.inputs.clone();
+            if is_commutative(&node.op) {
+                inputs.sort_unstable();
+            }
+            let bucket = seen.entry((node.op.name(), inputs)).or_default();
+            if let Some(&twin) = bucket.iter().find(|&&twin| is_twin(graph, twin, id)) {
+                for at in 0..graph.nodes[id].outputs.len() {
+                    let (old, new) = (graph.nodes[id].outputs[at], graph.nodes[twin].outputs[at]);
+                    inherit(graph, old, new);
+                    same.insert(old, new);
+                }
+                continue;
+            }
+            bucket.push(id);
+        }
+        graph.order.push(id);
+    }
+    for (_, value) in &mut graph.outputs {
+        *value = *same.get(value).unwrap_or(value);
+    }
+    scan_bodies(graph, options, run)
+}
+
+fn is_twin(graph: &Graph, a: NodeId, b: NodeId) -> bool {
+    let (a, b) = (&graph.nodes[a], &graph.nodes[b]);
+    let types = |node: &crate::graph::Node| -> Vec<_> {
+        node.outputs.iter().map(|&output| graph.ty(output).clone()).collect()
+    };
+    a.op == b.op && types(a) == types(b)
+}
+
+fn is_commutative(op: &Op) -> bool {
+    use BinaryFn::*;
+    match op {
+        Op::Map(MapFn::Binary(function)) => {
+            matches!(function, Add | Mul | Max | Min | And | Or | Xor | BitAnd | BitOr | BitXor)
+        }
+        Op::Map(MapFn::Compare(function)) => matches!(function, CompareFn::Eq | CompareFn::Ne),
+        _ => false,
+    }
+}
+
+/// Maps each constant that live nodes use to the first one with the same data.
+fn merge_constants(graph: &Graph) -> HashMap<ValueId, ValueId> {
+    let mut used: Vec<ValueId> =
+        graph.order.iter().flat_map(|&id| graph.nodes[id].inputs.iter().copied()).collect();
+    used.extend(graph.outputs.iter().map(|output| output.1));
+    used.retain(|&value| graph.is_constant(value));
+    // A deferred constant comes after its operands: their ids are smaller.
+    used.sort_unstable();
+    used.dedup();
+    let mut seen: HashMap<u64, Vec<ValueId>> = HashMap::new();
+    let mut same = HashMap::new();
+    for value in used {
+        let Def::Const(constant) = &graph.values[value].def else { continue };
+        let bucket = seen.entry(fingerprint(constant)).or_default();
+        match bucket.iter().find(|&&twin| is_equal_constant(graph, twin, value)) {
+            Some(&twin) => {
+                same.insert(value, twin);
+            }
+            None => bucket.push(value),
+        }
+    }
+    same
+}
+
+fn is_equal_constant(graph: &Graph, a: ValueId, b: ValueId) -> bool {
+    graph.ty(a) == graph.ty(b) && graph.values[a].def == graph.values[b].def
+}
+
+/// A hash of a constant that reads a bounded part of its data.
+fn fingerprint(constant: &Constant) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    match constant {
+        Constant::Data(tensor) => sample(tensor, &mut hasher),
+        Constant::Deferred { op, inputs } => (op.name(), inputs).hash(&mut hasher),
+    }
+    hasher.finish()
+}
+
+fn sample(tensor: &Tensor, hasher: &mut impl Hasher) {
+    const CHUNK: usize = 64;
+    (tensor.dtype, &tensor.shape).hash(hasher);
+    let data = &tensor.data[..];
+    let stride = (data.len() / 64).max(CHUNK);
+    for start in (0..data.len()).step_by(stride) {
+        data[start..data.len().min(start + CHUNK)].hash(hasher);
+    }
+}

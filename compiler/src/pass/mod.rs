@@ -1,0 +1,98 @@
+//! Graph to graph rewrites. [`PASSES`] is the pipeline: its rows, in their order, drive execution, pass
+//! timing, printing after a pass and the names that file tests use. Passes see primitives only.
+//!
+//! A pass keeps what the graph computes, up to rounding where its own header says so; it never changes
+//! the type of an input or output. The graph is verified after each pass in debug builds.
+
+mod algebra;
+mod bn_fold;
+mod cse;
+mod dce;
+mod hoist;
+mod matmul;
+mod movement;
+mod pack;
+mod rewrite;
+#[cfg(test)]
+mod tests;
+
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Kind, Result, Stage};
+use crate::graph::Graph;
+
+pub use pack::{PackPolicy, PackRule};
+
+/// What the passes may know besides the graph. Nothing here names a target.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Optimisation level, 0 to 3.
+    pub level: u8,
+    pub pack: PackPolicy,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { level: 3, pack: PackPolicy::default() }
+    }
+}
+
+pub type Pass = fn(&mut Graph, &Options) -> Result<()>;
+
+/// A row of the pipeline.
+#[derive(Clone, Copy)]
+pub struct PassDef {
+    pub name: &'static str,
+    pub run: Pass,
+    /// The lowest optimisation level that runs it; 0 for what code generation requires.
+    pub min_level: u8,
+    /// One line, for `--help` and the documentation.
+    pub doc: &'static str,
+}
+
+const fn row(name: &'static str, run: Pass, min_level: u8, doc: &'static str) -> PassDef {
+    PassDef { name, run, min_level, doc }
+}
+
+/// The pipeline, in order. A pass may occur more than once.
+pub const PASSES: &[PassDef] = &[
+    row("dce", dce::run, 1, "drop nodes that no output needs"),
+    row("cse", cse::run, 1, "compute equal expressions once"),
+    row("algebra", algebra::run, 1, "identities of arithmetic"),
+    row("matmul", matmul::run, 1, "bring contractions to one form"),
+    row("movement", movement::run, 1, "compose views and cancel transposes"),
+    row("bn_fold", bn_fold::run, 1, "fold constant scales and shifts into weights"),
+    row("hoist", hoist::run, 1, "move loop invariants out of scans"),
+    row("cse", cse::run, 1, "compute equal expressions once"),
+    row("dce", dce::run, 1, "drop nodes that no output needs"),
+    row("pack", pack::run, 0, "lay out right-hand sides of contractions as column panels"),
+];
+
+/// The pass of a name.
+pub fn by_name(name: &str) -> Option<&'static PassDef> {
+    PASSES.iter().find(|pass| pass.name == name)
+}
+
+/// Runs the pipeline at `options.level`. `observer` hears of each pass once it is done: its name, the graph
+/// and the time it took.
+pub fn run_all(
+    graph: &mut Graph,
+    options: &Options,
+    observer: &mut dyn FnMut(&str, &Graph, Duration),
+) -> Result<()> {
+    for pass in PASSES.iter().filter(|pass| pass.min_level <= options.level) {
+        let start = Instant::now();
+        run_one(pass, graph, options)?;
+        observer(pass.name, graph, start.elapsed());
+    }
+    Ok(())
+}
+
+/// Runs one pass; in debug builds the result is verified.
+pub fn run_one(pass: &PassDef, graph: &mut Graph, options: &Options) -> Result<()> {
+    // A model that came this far is well-formed: what a pass cannot build is a bug of the pass.
+    (pass.run)(graph, options).map_err(|error| match error.kind {
+        Kind::Malformed => Error::internal(Stage::Pass, format!("pass {}: {}", pass.name, error.message)),
+        _ => error,
+    })
+}

@@ -1,0 +1,357 @@
+//! The whole pipeline on networks built the way operators lower: it keeps their meaning, and what should
+//! be gone is gone. The meaning is the reference evaluator's.
+
+use cranelift_entity::PrimaryMap;
+
+use crate::error::Result;
+use crate::graph::{
+    Builder, DType, Dim, Graph, MapFn, Op, Origin, OriginId, RhsLayout, Tensor, TensorType, ValueId,
+};
+use crate::interp;
+use crate::pass::{Options, run_all};
+use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
+
+/// Reproducible numbers in -1..1.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> f32 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        ((self.0 >> 40) as f32) / (1u64 << 23) as f32 - 1.0
+    }
+
+    fn tensor(&mut self, shape: &[usize]) -> Tensor {
+        let values: Vec<f32> = (0..shape.iter().product()).map(|_| self.next()).collect();
+        Tensor::from_slice(shape, &values)
+    }
+}
+
+/// Builds channels-first networks as the operator table lowers them.
+struct Net {
+    graph: Graph,
+    origin: OriginId,
+    noise: Noise,
+}
+
+fn dims(sizes: &[usize]) -> Vec<Dim> {
+    sizes.iter().map(|&size| Dim::from(size)).collect()
+}
+
+impl Net {
+    fn new() -> Net {
+        let mut origins = PrimaryMap::new();
+        let origin = origins.push(Origin { name: "net".into(), op_type: "Net".into(), index: 0 });
+        Net { graph: Graph { origins, ..Graph::default() }, origin, noise: Noise(7) }
+    }
+
+    fn b(&mut self) -> Builder<'_> {
+        Builder::new(&mut self.graph, self.origin)
+    }
+
+    fn input(&mut self, shape: &[usize]) -> ValueId {
+        self.b().input("x", TensorType::new(DType::F32, dims(shape)), None)
+    }
+
+    fn weights(&mut self, shape: &[usize]) -> ValueId {
+        let tensor = self.noise.tensor(shape);
+        self.b().constant(tensor)
+    }
+
+    fn windows(&mut self, x: ValueId, first: usize, kernel: usize, stride: usize) -> Result<ValueId> {
+        let pad = (kernel - 1) / 2;
+        let mut amounts = vec![Dim::ZERO; 4];
+        (first..first + 2).for_each(|axis| amounts[axis] = Dim::from(pad));
+        let fill = self.b().scalar(DType::F32, 0.0);
+        let x = self.b().pad(x, fill, amounts.clone(), amounts)?;
+        let op =
+            Op::Window { first, kernel: vec![kernel; 2], strides: vec![stride; 2], dilations: vec![1; 2] };
+        self.b().emit1(op, &[x])
+    }
+
+    fn conv(&mut self, x: ValueId, out: usize, kernel: usize, stride: usize) -> Result<ValueId> {
+        let channels = self.graph.ty(x).static_shape().unwrap()[1];
+        let (weights, bias) = (self.weights(&[kernel, kernel, channels, out]), self.weights(&[out]));
+        let x = self.b().transpose(x, &[0, 2, 3, 1])?;
+        let x = self.windows(x, 1, kernel, stride)?;
+        let op = Op::Contract { batch: 0, m: 3, k: 3, rhs: RhsLayout::Plain };
+        let y = self.b().emit1(op, &[x, weights])?;
+        let y = self.b().binary(BinaryFn::Add, y, bias)?;
+        self.b().transpose(y, &[0, 3, 1, 2])
+    }
+
+    fn depthwise(&mut self, x: ValueId, kernel: usize) -> Result<ValueId> {
+        let channels = self.graph.ty(x).static_shape().unwrap()[1];
+        let weights = self.weights(&[kernel, kernel, channels]);
+        let x = self.b().transpose(x, &[0, 2, 3, 1])?;
+        let x = self.windows(x, 1, kernel, 1)?;
+        let y = self.b().binary(BinaryFn::Mul, x, weights)?;
+        let y = self.b().reduce(ReduceFn::Sum, y, &[3, 4])?;
+        let y = self.b().squeeze(y, &[3, 4])?;
+        self.b().transpose(y, &[0, 3, 1, 2])
+    }
+
+    fn batch_norm(&mut self, x: ValueId) -> Result<ValueId> {
+        let channels = self.graph.ty(x).static_shape().unwrap()[1];
+        let (mean, scale, shift) = (
+            self.weights(&[channels, 1, 1]),
+            self.weights(&[channels, 1, 1]),
+            self.weights(&[channels, 1, 1]),
+        );
+        let y = self.b().binary(BinaryFn::Sub, x, mean)?;
+        let y = self.b().binary(BinaryFn::Mul, y, scale)?;
+        self.b().binary(BinaryFn::Add, y, shift)
+    }
+
+    fn relu(&mut self, x: ValueId) -> Result<ValueId> {
+        self.b().binary_scalar(BinaryFn::Max, x, 0.0)
+    }
+
+    fn hard_swish(&mut self, x: ValueId) -> Result<ValueId> {
+        let y = self.b().binary_scalar(BinaryFn::Add, x, 3.0)?;
+        let y = self.b().binary_scalar(BinaryFn::Max, y, 0.0)?;
+        let y = self.b().binary_scalar(BinaryFn::Min, y, 6.0)?;
+        let y = self.b().binary(BinaryFn::Mul, x, y)?;
+        self.b().binary_scalar(BinaryFn::Div, y, 6.0)
+    }
+
+    fn max_pool(&mut self, x: ValueId) -> Result<ValueId> {
+        let y = self.windows(x, 2, 3, 2)?;
+        let y = self.b().reduce(ReduceFn::Max, y, &[4, 5])?;
+        self.b().squeeze(y, &[4, 5])
+    }
+
+    fn dense(&mut self, x: ValueId, out: usize) -> Result<ValueId> {
+        let inner = *self.graph.ty(x).static_shape().unwrap().last().unwrap();
+        let (weights, bias) = (self.weights(&[inner, out]), self.weights(&[out]));
+        let rank = self.graph.ty(x).rank();
+        let op = Op::Contract { batch: 0, m: rank - 1, k: 1, rhs: RhsLayout::Plain };
+        let y = self.b().emit1(op, &[x, weights])?;
+        self.b().binary(BinaryFn::Add, y, bias)
+    }
+
+    fn squeeze_excite(&mut self, x: ValueId) -> Result<ValueId> {
+        let channels = self.graph.ty(x).static_shape().unwrap()[1];
+        let pooled = self.b().mean(x, &[2, 3])?;
+        let y = self.conv(pooled, channels / 2, 1, 1)?;
+        let y = self.relu(y)?;
+        let y = self.conv(y, channels, 1, 1)?;
+        let y = self.b().unary(UnaryFn::Sigmoid, y)?;
+        self.b().binary(BinaryFn::Mul, x, y)
+    }
+
+    fn classify(&mut self, x: ValueId, classes: usize) -> Result<ValueId> {
+        let shape = self.graph.ty(x).static_shape().unwrap();
+        let pooled = self.b().mean(x, &[2, 3])?;
+        let flat = self.b().reshape(pooled, dims(&shape[..2]))?;
+        self.dense(flat, classes)
+    }
+
+    /// Optimises; the outputs must stay the same on random inputs. Gives the optimised graph.
+    fn optimised(mut self, outputs: &[ValueId]) -> Graph {
+        for (at, &value) in outputs.iter().enumerate() {
+            self.graph.outputs.push((format!("y{at}"), value));
+        }
+        let inputs: Vec<Tensor> = (self.graph.inputs.iter())
+            .map(|input| self.noise.tensor(&self.graph.ty(input.value).static_shape().unwrap()))
+            .collect();
+        let expected = interp::run(&self.graph, &inputs).unwrap();
+        for level in [0, 3] {
+            let mut graph = self.graph.clone();
+            let options = Options { level, ..Options::default() };
+            run_all(&mut graph, &options, &mut |_, _, _| {}).unwrap();
+            let actual = interp::run(&graph, &inputs).unwrap();
+            for (expected, actual) in expected.iter().zip(&actual) {
+                assert_close(expected, actual);
+            }
+            if level == 3 {
+                self.graph = graph;
+            }
+        }
+        self.graph
+    }
+}
+
+fn assert_close(expected: &Tensor, actual: &Tensor) {
+    assert_eq!((expected.dtype, &expected.shape), (actual.dtype, &actual.shape));
+    let (expected, actual) = (expected.to_f64s().unwrap(), actual.to_f64s().unwrap());
+    let scale = expected.iter().fold(0f64, |scale, value| scale.max(value.abs()));
+    for (at, (e, a)) in expected.iter().zip(&actual).enumerate() {
+        assert!((e - a).abs() <= 1e-5 * (e.abs() + scale), "element {at}: {e} became {a}");
+    }
+}
+
+/// How many live nodes have the name.
+fn count(graph: &Graph, name: &str) -> usize {
+    graph.order.iter().filter(|&&id| graph.nodes[id].op.name() == name).count()
+}
+
+#[test]
+fn residual_network_runs_channels_last() -> Result<()> {
+    let mut net = Net::new();
+    let x = net.input(&[2, 3, 16, 16]);
+    let x = net.conv(x, 8, 7, 2)?;
+    let x = net.batch_norm(x)?;
+    let x = net.relu(x)?;
+    let mut x = net.max_pool(x)?;
+    for stride in [1, 2] {
+        let y = net.conv(x, 8, 3, stride)?;
+        let y = net.batch_norm(y)?;
+        let y = net.relu(y)?;
+        let y = net.conv(y, 8, 1, 1)?;
+        let y = net.batch_norm(y)?;
+        let skip = if stride == 1 { x } else { net.conv(x, 8, 1, 2)? };
+        let sum = net.b().binary(BinaryFn::Add, y, skip)?;
+        x = net.relu(sum)?;
+    }
+    let y = net.classify(x, 5)?;
+    let graph = net.optimised(&[y]);
+    assert_eq!(count(&graph, "transpose"), 1);
+    // The batch norms are in weights and biases; the pooled mean is a multiplication.
+    assert_eq!((count(&graph, "sub"), count(&graph, "mul")), (0, 1));
+    // One bias per convolution and dense layer, two residual sums.
+    assert_eq!(count(&graph, "add"), 7 + 2);
+    Ok(())
+}
+
+#[test]
+fn inverted_residual_with_attention_over_channels() -> Result<()> {
+    let mut net = Net::new();
+    let x = net.input(&[1, 3, 8, 8]);
+    let x = net.conv(x, 8, 3, 1)?;
+    let y = net.conv(x, 16, 1, 1)?;
+    let y = net.batch_norm(y)?;
+    let y = net.hard_swish(y)?;
+    let y = net.depthwise(y, 3)?;
+    let y = net.batch_norm(y)?;
+    let y = net.squeeze_excite(y)?;
+    let y = net.hard_swish(y)?;
+    let y = net.conv(y, 8, 1, 1)?;
+    let y = net.batch_norm(y)?;
+    let y = net.b().binary(BinaryFn::Add, x, y)?;
+    let y = net.classify(y, 4)?;
+    let graph = net.optimised(&[y]);
+    assert_eq!(count(&graph, "transpose"), 1);
+    assert_eq!(count(&graph, "sub"), 0);
+    Ok(())
+}
+
+#[test]
+fn flattened_feature_map_permutes_the_dense_weights() -> Result<()> {
+    let mut net = Net::new();
+    let x = net.input(&[2, 3, 8, 8]);
+    let x = net.conv(x, 4, 3, 2)?;
+    let x = net.relu(x)?;
+    let x = net.b().reshape(x, dims(&[2, 64]))?;
+    let y = net.dense(x, 5)?;
+    let graph = net.optimised(&[y]);
+    assert_eq!(count(&graph, "transpose"), 1);
+    Ok(())
+}
+
+#[test]
+fn concatenated_branches_and_shuffled_channels() -> Result<()> {
+    let mut net = Net::new();
+    let x = net.input(&[1, 4, 6, 6]);
+    let x = net.conv(x, 8, 3, 1)?;
+    let (left, right) = (net.conv(x, 4, 1, 1)?, net.conv(x, 8, 3, 1)?);
+    let x = net.b().concat(&[left, right], 1)?;
+    let x = net.relu(x)?;
+    let x = net.b().reshape(x, dims(&[1, 3, 4, 6, 6]))?;
+    let x = net.b().transpose(x, &[0, 2, 1, 3, 4])?;
+    let x = net.b().reshape(x, dims(&[1, 12, 6, 6]))?;
+    let x = net.depthwise(x, 3)?;
+    let graph = net.optimised(&[x]);
+    // Into channels-last, the shuffle, out again.
+    assert_eq!(count(&graph, "transpose"), 3);
+    Ok(())
+}
+
+#[test]
+fn attention_keeps_its_head_views() -> Result<()> {
+    let mut net = Net::new();
+    let (length, heads, depth) = (6, 2, 4);
+    let x = net.input(&[2, length, heads * depth]);
+    let mut split = Vec::new();
+    for _ in 0..3 {
+        let y = net.dense(x, heads * depth)?;
+        let y = net.b().reshape(y, dims(&[2, length, heads, depth]))?;
+        split.push(net.b().transpose(y, &[0, 2, 1, 3])?);
+    }
+    let query = net.b().binary_scalar(BinaryFn::Div, split[0], 2.0)?;
+    let keys = net.b().transpose(split[1], &[0, 1, 3, 2])?;
+    let scores = net.b().matmul(query, keys)?;
+    let max = net.b().reduce(ReduceFn::Max, scores, &[3])?;
+    let scores = net.b().binary(BinaryFn::Sub, scores, max)?;
+    let scores = net.b().unary(UnaryFn::Exp, scores)?;
+    let sum = net.b().reduce(ReduceFn::Sum, scores, &[3])?;
+    let scores = net.b().binary(BinaryFn::Div, scores, sum)?;
+    let y = net.b().matmul(scores, split[2])?;
+    let y = net.b().transpose(y, &[0, 2, 1, 3])?;
+    let y = net.b().reshape(y, dims(&[2, length, heads * depth]))?;
+    let y = net.dense(y, heads * depth)?;
+    let y = net.b().binary(BinaryFn::Add, x, y)?;
+    let graph = net.optimised(&[y]);
+    // Query, keys, values and the merge of heads; the scale is in the query's weights.
+    assert_eq!((count(&graph, "transpose"), count(&graph, "mul")), (4, 0));
+    Ok(())
+}
+
+/// A recurrence `h' = tanh(x_t W + h R)` whose weights are captured.
+#[test]
+fn recurrent_weights_are_packed_outside_the_loop() -> Result<()> {
+    let mut net = Net::new();
+    let (steps, inner, hidden) = (5, 3, 4);
+    let xs = net.input(&[steps, 2, inner]);
+    let recurrent = net.input(&[hidden, hidden]);
+    let initial = net.weights(&[2, hidden]);
+    let weights = net.weights(&[inner, hidden]);
+    let mut body = Net::new();
+    let (h, x) = (body.input(&[2, hidden]), body.input(&[2, inner]));
+    let (w, r) = (body.input(&[inner, hidden]), body.input(&[hidden, hidden]));
+    let unused = body.input(&[2, hidden]);
+    let a = body.b().matmul(x, w)?;
+    let doubled = body.b().binary(BinaryFn::Add, r, r)?;
+    let c = body.b().matmul(h, doubled)?;
+    let sum = body.b().binary(BinaryFn::Add, a, c)?;
+    let next = body.b().unary(UnaryFn::Tanh, sum)?;
+    let wasted = body.b().binary(BinaryFn::Mul, next, unused)?;
+    body.graph.outputs = vec![("h".into(), next), ("y".into(), next), ("z".into(), wasted)];
+    let op = Op::Scan {
+        body: Box::new(body.graph),
+        trip: Dim::from(steps),
+        states: 1,
+        scans: 1,
+        reverse: vec![false; 3],
+    };
+    let results = net.b().emit(op, &[initial, xs, weights, recurrent, initial])?;
+    let graph = net.optimised(&results[..2]);
+    let scan = graph.order.iter().find(|&&id| graph.nodes[id].op.name() == "scan").unwrap();
+    let Op::Scan { body, .. } = &graph.nodes[*scan].op else { panic!("not a scan") };
+    assert_eq!((count(body, "pack"), count(&graph, "pack")), (0, 1));
+    assert_eq!((body.order.len(), body.outputs.len(), body.inputs.len()), (4, 2, 4));
+    Ok(())
+}
+
+#[test]
+fn exact_identities_only() -> Result<()> {
+    let mut net = Net::new();
+    let x = net.input(&[3, 4]);
+    let plain = net.b().binary_scalar(BinaryFn::Pow, x, 0.5)?;
+    let squared = net.b().binary_scalar(BinaryFn::Pow, x, 2.0)?;
+    let shifted = net.b().binary_scalar(BinaryFn::Add, squared, 0.25)?;
+    let root = net.b().binary_scalar(BinaryFn::Pow, shifted, -0.5)?;
+    let halved = net.b().binary_scalar(BinaryFn::Div, root, 2.0)?;
+    let third = net.b().binary_scalar(BinaryFn::Div, halved, 3.0)?;
+    let zero = net.b().binary_scalar(BinaryFn::Mul, third, 0.0)?;
+    let wide = net.b().cast(zero, DType::F64)?;
+    let narrow = net.b().emit1(Op::Map(MapFn::Cast { to: DType::F32, saturate: true }), &[wide])?;
+    let graph = {
+        net.graph.outputs = vec![("plain".into(), plain), ("y".into(), narrow)];
+        let mut graph = net.graph;
+        run_all(&mut graph, &Options::default(), &mut |_, _, _| {})?;
+        graph
+    };
+    let names: Vec<&str> = graph.order.iter().map(|&id| graph.nodes[id].op.name()).collect();
+    assert_eq!(names, ["pow", "mul", "add", "sqrt", "recip", "mul", "div", "mul"]);
+    Ok(())
+}
