@@ -1,1 +1,3 @@
 //! Shared helpers of the test binaries.
+
+pub mod onnx_env;
