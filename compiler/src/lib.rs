@@ -1,6 +1,7 @@
 //! onnxc: an ahead-of-time compiler from ONNX models to native object files.
 
 pub mod cli;
+pub mod codegen;
 pub mod error;
 pub mod graph;
 pub mod import;
