@@ -7,6 +7,7 @@
 
 mod arith;
 mod convert;
+pub mod emit;
 mod expr;
 mod index;
 mod integer;
