@@ -77,6 +77,12 @@ const ATTENTION_24: OpDef = OpDef {
         opt("past_value", "T2"),
         opt("nonpad_kv_seqlen", "tensor(int64)"),
     ],
+    types: &[
+        ("T1", FLOATS),
+        ("T2", FLOATS),
+        ("U", &[F32, F64, F16, BF16, I8, I16, I32, I64, U8, U16, U32, U64, Bool]),
+        ("tensor(int64)", I64S),
+    ],
     ..ATTENTION
 };
 
@@ -106,7 +112,9 @@ fn heads(b: &mut Builder<'_>, x: ValueId, count: Option<i64>) -> Result<ValueId>
     match (shape.len(), count) {
         (4, _) => Ok(x),
         (3, Some(count)) if count > 0 => {
-            let Some(each) = shape[2].exact_div(&Dim::from(count)) else {
+            let exact = shape[2].exact_div(&Dim::from(count));
+            let each = if shape[2].is_const() { exact } else { shape[2].floor_div(&Dim::from(count)) };
+            let Some(each) = each else {
                 return malformed(format!("{} in {count} heads", b.ty(x)));
             };
             let split = vec![shape[0].clone(), shape[1].clone(), Dim::from(count), each];
@@ -173,8 +181,8 @@ fn merged_heads(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
     b.reshape(x, vec![shape[0].clone(), shape[1].clone(), shape[2].clone() * shape[3].clone()])
 }
 
-/// `x: [B, H, s, t]` as `[B, kv_heads, H / kv_heads * s, t]`: heads that share a key become rows of one product,
-/// so that no key or value is repeated.
+/// `x: [B, H, s, t]` as `[B, kv_heads, H / kv_heads * s, t]`: heads that share a key become rows of one
+/// product, so that no key or value is repeated.
 fn grouped_rows(b: &mut Builder<'_>, x: ValueId, kv_heads: &Dim) -> Result<ValueId> {
     let shape = b.shape(x);
     if shape[1] == *kv_heads {
@@ -191,12 +199,12 @@ fn scores(b: &mut Builder<'_>, q: ValueId, key: ValueId, scale: Option<f32>) -> 
     let (shape, key_shape) = (b.shape(q), b.shape(key));
     let q = match (scale, shape[3].as_const()) {
         (Some(scale), _) => b.binary_scalar(BinaryFn::Mul, q, f64::from(scale))?,
-        (None, Some(size)) if size > 0 => b.binary_scalar(BinaryFn::Mul, q, 1.0 / (size as f64).sqrt())?,
-        _ => {
-            return Err(Error::unsupported(
-                Stage::Infer,
-                format!("attention heads of symbolic size {}", shape[3]),
-            ));
+        (None, Some(size)) => b.binary_scalar(BinaryFn::Mul, q, 1.0 / (size.max(1) as f64).sqrt())?,
+        (None, None) => {
+            let size = b.dim_scalar(&shape[3])?;
+            let size = b.cast(size, b.dtype(q))?;
+            let root = b.unary(UnaryFn::Sqrt, size)?;
+            b.binary(BinaryFn::Div, q, root)?
         }
     };
     let rows = grouped_rows(b, q, &key_shape[1])?;
@@ -339,7 +347,9 @@ fn rotary_embedding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = heads(b, x, count)?;
     let size = b.shape(x)[3].clone();
     let extent = if rotated > 0 { Dim::from(rotated) } else { size.clone() };
-    let Some(half) = extent.exact_div(&Dim::from(2usize)) else {
+    let two = Dim::from(2usize);
+    let half = if extent.is_const() { extent.exact_div(&two) } else { extent.floor_div(&two) };
+    let Some(half) = half else {
         return malformed(format!("rotation of {extent} features"));
     };
     let (cos, sin) = (cache(b, cos, positions)?, cache(b, sin, positions)?);
@@ -391,4 +401,68 @@ fn pairs(b: &mut Builder<'_>, x: ValueId, half: &Dim, interleaved: bool) -> Resu
     let (first, second) =
         (b.slice_axis(split, 4, Dim::ZERO, Dim::ONE)?, b.slice_axis(split, 4, Dim::ONE, Dim::ONE)?);
     Ok((b.squeeze(first, &[4])?, b.squeeze(second, &[4])?))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::Case;
+
+    #[test]
+    fn grouped_heads_causal_and_masked() {
+        let case = Case::new("Attention", 23)
+            .ramp(&[1, 4, 2, 2], 1)
+            .ramp(&[1, 2, 3, 2], 2)
+            .ramp(&[1, 2, 3, 2], 3)
+            .int("is_causal", 1);
+        case.gives(
+            0,
+            &[1, 4, 2, 2],
+            &[
+                1.0, 0.0, 0.131811, 0.325571, 1.0, 0.0, 0.066194, 0.350177, 0.5, -0.5, 0.875, -0.125, 0.5,
+                -0.5, 0.899823, -0.100177,
+            ],
+        );
+        let case = Case::new("Attention", 23)
+            .ramp(&[1, 2, 4], 1)
+            .ramp(&[1, 3, 4], 2)
+            .ramp(&[1, 3, 4], 3)
+            .ramp(&[2, 3], 4)
+            .int("kv_num_heads", 2)
+            .int("q_num_heads", 2)
+            .float("scale", 0.5)
+            .float("softcap", 1.5);
+        case.gives(
+            0,
+            &[1, 2, 4],
+            &[-0.036125, -1.036125, 0.129616, -0.106639, 0.491332, -0.508669, 0.080365, -0.053095],
+        );
+    }
+
+    #[test]
+    fn rotation_of_halves_and_neighbours() {
+        let case = Case::new("RotaryEmbedding", 23)
+            .ramp(&[1, 1, 2, 4], 1)
+            .ramp(&[3, 2], 2)
+            .ramp(&[3, 2], 3)
+            .input::<i64>(&[1, 2], &[2, 0])
+            .int("interleaved", 0)
+            .int("rotary_embedding_dim", 0);
+        case.gives(0, &[1, 1, 2, 4], &[0.5625, 0.0, -0.125, -2.125, 1.25, -0.0, 0.75, -0.5625]);
+        let case = Case::new("RotaryEmbedding", 23)
+            .ramp(&[1, 1, 2, 4], 1)
+            .ramp(&[3, 2], 2)
+            .ramp(&[3, 2], 3)
+            .input::<i64>(&[1, 2], &[2, 0])
+            .int("interleaved", 1)
+            .int("rotary_embedding_dim", 0);
+        case.gives(0, &[1, 1, 2, 4], &[0.8125, -1.125, -0.75, -0.875, 0.25, 1.0, 0.75, -0.5625]);
+        let case = Case::new("RotaryEmbedding", 23)
+            .ramp(&[1, 1, 2, 4], 1)
+            .ramp(&[3, 1], 2)
+            .ramp(&[3, 1], 3)
+            .input::<i64>(&[1, 2], &[2, 0])
+            .int("interleaved", 0)
+            .int("rotary_embedding_dim", 2);
+        case.gives(0, &[1, 1, 2, 4], &[0.75, 1.75, 0.25, -0.75, 0.25, 1.0, -1.0, 0.75]);
+    }
 }

@@ -83,7 +83,8 @@ pub struct Plan {
     pub groups: usize,
 }
 
-/// Reads the attributes of a convolution of `x: [N, C, s..]` with `w: [M, C/group, k..]` and checks that they fit.
+/// Reads the attributes of a convolution of `x: [N, C, s..]` with `w: [M, C/group, k..]` and checks that
+/// they fit.
 pub fn plan(cx: &NodeCx<'_, '_>, x: ValueId, w: ValueId) -> Result<Plan> {
     let sizes = spatial_dims(cx.b, x)?;
     let kernel = kernel_extents(cx, w, sizes.len())?;
@@ -406,8 +407,8 @@ fn phase_filters(b: &mut Builder<'_>, w: ValueId, groups: usize, axes: &[Transpo
     let rhs = b.transpose(flipped, &perm)?;
     let mut shape = vec![Dim::from(groups)];
     shape.extend(axes.iter().map(|axis| Dim::from(axis.taps())));
-    let phases: usize = axes.iter().map(|axis| axis.stride).product();
-    shape.extend([each, Dim::from(phases) * outputs]);
+    let phases = axes.iter().fold(Dim::ONE, |product, axis| product * Dim::from(axis.stride));
+    shape.extend([each, phases * outputs]);
     b.reshape(rhs, shape)
 }
 
@@ -444,4 +445,153 @@ fn crop(b: &mut Builder<'_>, y: ValueId, axes: &[Transposed]) -> Result<ValueId>
         y = b.slice_axis(y, 1 + at, axis.lo.clone(), axis.out.clone())?;
     }
     Ok(y)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::{Case, ramp};
+
+    #[test]
+    fn asymmetric_pads_strides_dilations_and_bias() {
+        let case = Case::new("Conv", 11)
+            .ramp(&[1, 2, 4, 5], 1)
+            .constant_ramp(&[2, 2, 2, 2], 2)
+            .constant_ramp(&[2], 3)
+            .ints("dilations", &[1, 2])
+            .ints("pads", &[1, 0, 0, 2])
+            .ints("strides", &[2, 1]);
+        case.gives(
+            0,
+            &[1, 2, 2, 5],
+            &[
+                1.4375, 0.5625, 1.0625, -0.0625, 1.9375, 1.125, -0.375, 2.25, 2.3125, -1.125, -0.0625, 0.125,
+                0.3125, -0.9375, 1.25, 0.625, -2.1875, 1.875, 0.9375, -2.125,
+            ],
+        );
+    }
+
+    #[test]
+    fn groups_depthwise_and_with_multiplier() {
+        let case =
+            Case::new("Conv", 11).ramp(&[1, 4, 3, 3], 1).constant_ramp(&[4, 2, 2, 2], 2).int("group", 2);
+        case.gives(
+            0,
+            &[1, 4, 2, 2],
+            &[
+                -0.8125, 1.125, -3.25, 1.4375, -0.375, 1.625, -2.625, 1.4375, -0.625, 2.125, -2.6875, 2.125,
+                1.625, -0.375, 0.4375, 1.1875,
+            ],
+        );
+        let case = Case::new("Conv", 1)
+            .ramp(&[1, 3, 4, 4], 1)
+            .constant_ramp(&[3, 1, 3, 3], 2)
+            .int("group", 3)
+            .ints("pads", &[1, 1, 1, 1])
+            .ints("strides", &[2, 2]);
+        case.gives(
+            0,
+            &[1, 3, 2, 2],
+            &[0.1875, 0.8125, -2.875, 2.0, -1.0625, 0.3125, -2.125, 0.375, -0.5, 1.5, -1.75, 0.25],
+        );
+        let case =
+            Case::new("Conv", 1).ramp(&[1, 2, 3, 3], 4).constant_ramp(&[4, 1, 2, 2], 2).int("group", 2);
+        case.gives(
+            0,
+            &[1, 4, 2, 2],
+            &[
+                -2.0625, 0.875, 0.5625, 0.75, 1.25, -0.4375, 1.0, 0.0, 1.375, -0.125, 1.0, 0.1875, -0.5,
+                0.25, -0.3125, -2.3125,
+            ],
+        );
+    }
+
+    #[test]
+    fn pointwise_and_one_spatial_axis() {
+        let case = Case::new("Conv", 11).ramp(&[1, 3, 2, 2], 1).constant_ramp(&[2, 3, 1, 1], 2);
+        case.gives(0, &[1, 2, 2, 2], &[-1.125, -0.9375, 1.3125, -1.25, -1.1875, -0.9375, 1.375, -1.125]);
+        let case =
+            Case::new("Conv", 11).ramp(&[2, 2, 6], 1).constant_ramp(&[2, 2, 3], 2).ints("strides", &[2]);
+        case.gives(0, &[2, 2, 2], &[-1.75, 3.25, 0.0625, 0.0625, -1.3125, -1.8125, -2.0, 0.0625]);
+    }
+
+    #[test]
+    fn same_padding_with_symbolic_extents() {
+        let case = Case::new("Conv", 11)
+            .symbolic(&["n", "", "h", "w"], &[1, 1, 5, 4], &ramp(20, 1))
+            .constant_ramp(&[1, 1, 3, 2], 2)
+            .str("auto_pad", "SAME_UPPER")
+            .ints("strides", &[2, 2]);
+        case.gives(0, &[1, 1, 3, 2], &[-1.5, 1.8125, -1.0625, 1.1875, 0.125, -0.1875]);
+        let case = Case::new("Conv", 11)
+            .symbolic(&["n", "", "h", "w"], &[1, 1, 5, 4], &ramp(20, 1))
+            .constant_ramp(&[1, 1, 3, 2], 2)
+            .str("auto_pad", "SAME_LOWER")
+            .ints("strides", &[2, 2]);
+        case.gives(0, &[1, 1, 3, 2], &[-1.5, 1.8125, -1.0625, 1.1875, 0.125, -0.1875]);
+    }
+
+    #[test]
+    fn transposed_strides_pads_and_output_padding() {
+        let case = Case::new("ConvTranspose", 11)
+            .ramp(&[1, 2, 2, 3], 1)
+            .constant_ramp(&[2, 1, 3, 3], 2)
+            .constant_ramp(&[1], 3)
+            .ints("output_padding", &[1, 0])
+            .ints("pads", &[1, 0, 1, 1])
+            .ints("strides", &[2, 2]);
+        case.gives(
+            0,
+            &[1, 1, 4, 6],
+            &[
+                1.75, 0.5, 0.0625, 0.5, 2.125, 0.5, 2.5625, -0.125, -1.125, -0.125, 3.0, -0.125, 1.9375, 0.5,
+                0.0625, 0.5, 2.125, 0.5, 2.4375, 1.0, 0.1875, 0.125, 1.875, 0.625,
+            ],
+        );
+        let case = Case::new("ConvTranspose", 1)
+            .symbolic(&["n", "", "h", "w"], &[1, 1, 2, 2], &ramp(4, 1))
+            .constant_ramp(&[1, 2, 2, 2], 2)
+            .ints("strides", &[2, 2]);
+        case.gives(
+            0,
+            &[1, 2, 4, 4],
+            &[
+                -0.125, 0.375, 0.3125, -0.9375, -0.5, 0.0, 1.25, 0.0, 0.0625, -0.1875, -0.1875, 0.5625, 0.25,
+                0.0, -0.75, 0.0, 0.5, -0.375, -1.25, 0.9375, 0.125, 0.625, -0.3125, -1.5625, -0.25, 0.1875,
+                0.75, -0.5625, -0.0625, -0.3125, 0.1875, 0.9375,
+            ],
+        );
+    }
+
+    #[test]
+    fn transposed_groups_dilations_and_output_shape() {
+        let case = Case::new("ConvTranspose", 11)
+            .ramp(&[1, 2, 3], 1)
+            .constant_ramp(&[2, 2, 2], 2)
+            .ints("dilations", &[2])
+            .int("group", 2)
+            .ints("strides", &[1]);
+        case.gives(
+            0,
+            &[1, 4, 5],
+            &[
+                -0.125, 0.3125, 0.4375, -0.9375, -0.1875, -0.5, 1.25, 0.25, 0.0, 0.0, 0.75, -1.0, -0.5625,
+                0.75, 0.0, 0.1875, -0.25, 0.9375, -1.25, 0.0,
+            ],
+        );
+        let case = Case::new("ConvTranspose", 11)
+            .ramp(&[1, 1, 3, 3], 1)
+            .constant_ramp(&[1, 1, 3, 3], 2)
+            .str("auto_pad", "SAME_UPPER")
+            .ints("output_shape", &[6, 5])
+            .ints("strides", &[2, 2]);
+        case.gives(
+            0,
+            &[1, 1, 6, 5],
+            &[
+                0.375, -0.1875, -0.9375, 1.3125, -0.1875, 0.5, -0.375, -1.25, 0.9375, -0.25, 1.1875, -1.0625,
+                -2.3125, 1.5625, -0.3125, 0.75, -0.5625, -1.0, 0.75, 0.0, 1.6875, -1.4375, -1.8125, 1.1875,
+                0.1875, 1.0, -0.75, -0.75, 0.5625, 0.25,
+            ],
+        );
+    }
 }

@@ -104,3 +104,36 @@ fn space_to_depth(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let y = cx.b.transpose(y, &perm)?;
     Ok(vec![cx.b.reshape(y, vec![batch, channels * size.clone() * size, height, width])?])
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::{Case, ramp};
+
+    #[test]
+    fn both_modes_and_back() {
+        let case = Case::new("DepthToSpace", 11)
+            .symbolic(&["n", "", "h", "w"], &[1, 8, 1, 2], &ramp(16, 1))
+            .int("blocksize", 2)
+            .str("mode", "DCR");
+        case.gives(
+            0,
+            &[1, 2, 2, 4],
+            &[-0.5, 1.0, 1.25, 0.0, -0.25, 1.25, -1.25, 0.25, 0.25, -1.0, -0.75, 0.75, 0.5, -0.75, -0.5, 1.0],
+        );
+        let case = Case::new("DepthToSpace", 11)
+            .symbolic(&["n", "", "h", "w"], &[1, 8, 1, 2], &ramp(16, 1))
+            .int("blocksize", 2)
+            .str("mode", "CRD");
+        case.gives(
+            0,
+            &[1, 2, 2, 4],
+            &[-0.5, 0.25, 1.25, -0.75, 1.0, -1.0, 0.0, 0.75, -0.25, 0.5, -1.25, -0.5, 1.25, -0.75, 0.25, 1.0],
+        );
+        let case = Case::new("SpaceToDepth", 13).ramp(&[1, 2, 2, 4], 1).int("blocksize", 2);
+        case.gives(
+            0,
+            &[1, 8, 1, 2],
+            &[-0.5, 0.25, -0.25, 0.5, 1.25, -0.75, -1.25, -0.5, 1.0, -1.0, 1.25, -0.75, 0.0, 0.75, 0.25, 1.0],
+        );
+    }
+}

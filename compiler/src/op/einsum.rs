@@ -240,3 +240,46 @@ fn trailing_ones(b: &mut Builder<'_>, x: ValueId, count: usize) -> Result<ValueI
     shape.resize(shape.len() + count, Dim::ONE);
     b.reshape(x, shape)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::Case;
+
+    #[test]
+    fn products_traces_and_ellipsis() {
+        let case = Case::new("Einsum", 12).ramp(&[2, 3], 1).ramp(&[3, 2], 2).str("equation", "ij,jk->ik");
+        case.gives(0, &[2, 2], &[0.875, 0.5625, 0.8125, 0.5625]);
+        let case = Case::new("Einsum", 12).ramp(&[3, 2], 1).ramp(&[2, 3], 2).str("equation", "jk,ij");
+        case.gives(0, &[2, 2], &[0.6875, 0.875, 0.5, 0.75]);
+        let case = Case::new("Einsum", 12).ramp(&[3, 3], 1).str("equation", "ii->i");
+        case.gives(0, &[3], &[-0.5, 1.0, -0.25]);
+        let case = Case::new("Einsum", 12).ramp(&[3, 3], 1).str("equation", "ii");
+        case.gives(0, &[], &[0.25]);
+        let case = Case::new("Einsum", 12)
+            .ramp(&[2, 1, 2, 2], 1)
+            .ramp(&[2, 2, 2], 2)
+            .str("equation", "...ij,...jk->...ik");
+        case.gives(
+            0,
+            &[2, 2, 2, 2],
+            &[
+                1.125, 0.375, -0.6875, -0.1875, 0.1875, -1.9375, -0.0625, 1.125, 0.25, -0.75, 0.5, 0.75,
+                -1.0, 0.75, 0.8125, -1.6875,
+            ],
+        );
+        let case = Case::new("Einsum", 12).ramp(&[2], 1).ramp(&[3], 2).str("equation", "i,j->ij");
+        case.gives(0, &[2, 3], &[-0.125, 0.375, -0.5, 0.3125, -0.9375, 1.25]);
+        let case = Case::new("Einsum", 12)
+            .ramp(&[1, 2, 2], 1)
+            .ramp(&[2, 3], 2)
+            .ramp(&[3, 2], 3)
+            .str("equation", "abc,cd,de->abe");
+        case.gives(0, &[1, 2, 2], &[0.640625, -1.203125, -0.421875, 0.8125]);
+        let case = Case::new("Einsum", 12).ramp(&[2, 2, 2], 1).ramp(&[2, 2], 2).str("equation", "bij,bj->bi");
+        case.gives(0, &[2, 2], &[-1.0625, 0.625, 1.0, -1.0]);
+        let case = Case::new("Einsum", 12).ramp(&[2, 1], 1).ramp(&[2, 2], 2).str("equation", "ab,cd->dbca");
+        case.gives(0, &[2, 1, 2, 2], &[-0.125, 0.3125, -0.5, 1.25, 0.375, -0.9375, 0.0, 0.0]);
+        let case = Case::new("Einsum", 12).ramp(&[2, 2], 1).ramp(&[2, 2], 2).str("equation", "ij,ij->");
+        case.gives(0, &[], &[-0.8125]);
+    }
+}

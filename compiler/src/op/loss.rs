@@ -115,3 +115,37 @@ fn integer(b: &mut Builder<'_>, dtype: DType, value: i64) -> Result<ValueId> {
     let vector = b.cast(vector, dtype)?;
     b.reshape(vector, vec![])
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::Case;
+
+    #[test]
+    fn reductions_weights_and_ignored_classes() {
+        let case = Case::new("NegativeLogLikelihoodLoss", 13)
+            .ramp(&[2, 3, 2], 1)
+            .input::<i64>(&[2, 2], &[0, 2, 1, 1])
+            .constant_ramp(&[3], 2)
+            .int("ignore_index", 1)
+            .str("reduction", "none");
+        case.gives(0, &[2, 2], &[0.125, -0.0, 0.0, 0.0]);
+        let case = Case::new("NegativeLogLikelihoodLoss", 13)
+            .ramp(&[2, 3, 2], 1)
+            .input::<i64>(&[2, 2], &[0, 2, 1, 1])
+            .constant_ramp(&[3], 2)
+            .int("ignore_index", 1)
+            .str("reduction", "sum");
+        case.gives(0, &[], &[0.125]);
+        let case = Case::new("NegativeLogLikelihoodLoss", 13)
+            .ramp(&[2, 3, 2], 1)
+            .input::<i64>(&[2, 2], &[0, 2, 1, 1])
+            .constant_ramp(&[3], 2)
+            .int("ignore_index", 1)
+            .str("reduction", "mean");
+        case.gives(0, &[], &[0.1]);
+        let case =
+            Case::new("SoftmaxCrossEntropyLoss", 13).ramp(&[2, 3], 1).input::<i64>(&[2], &[0, 2]).outputs(2);
+        case.gives(0, &[], &[1.807855]);
+        case.gives(1, &[2, 3], &[-2.182855, -0.432856, -1.432856, -2.182855, -0.432856, -1.432856]);
+    }
+}

@@ -160,3 +160,52 @@ fn scaled(b: &mut Builder<'_>, x: ValueId, factor: f32) -> Result<ValueId> {
     }
     b.binary_scalar(BinaryFn::Mul, x, f64::from(factor))
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::Case;
+
+    #[test]
+    fn vectors_matrices_and_batches() {
+        let case = Case::new("MatMul", 13).ramp(&[3], 1).ramp(&[3], 2);
+        case.gives(0, &[], &[-0.8125]);
+        let case = Case::new("MatMul", 13).ramp(&[3], 1).ramp(&[3, 2], 2);
+        case.gives(0, &[2], &[0.875, 0.5625]);
+        let case = Case::new("MatMul", 13).ramp(&[2, 3], 1).ramp(&[3], 2);
+        case.gives(0, &[2], &[-0.8125, -0.9375]);
+        let case = Case::new("MatMul", 13).ramp(&[2, 2, 3], 1).ramp(&[3, 2], 2);
+        case.gives(0, &[2, 2, 2], &[0.875, 0.5625, 0.8125, 0.5625, 0.75, 0.5625, 0.6875, 0.5625]);
+        let case = Case::new("MatMul", 13).ramp(&[2, 1, 2, 3], 1).ramp(&[2, 3, 2], 2);
+        case.gives(
+            0,
+            &[2, 2, 2, 2],
+            &[
+                0.875, 0.5625, 0.8125, 0.5625, 1.0625, 0.0625, 0.6875, 0.4375, 0.75, 0.5625, 0.6875, 0.5625,
+                0.3125, 0.8125, -0.0625, 1.1875,
+            ],
+        );
+        let case = Case::new("MatMul", 13).ramp(&[2, 3], 1).ramp(&[2, 3, 2], 2);
+        case.gives(0, &[2, 2, 2], &[0.875, 0.5625, 0.8125, 0.5625, 1.0625, 0.0625, 0.6875, 0.4375]);
+        let case = Case::new("MatMul", 13).ramp(&[3], 1).ramp(&[2, 3, 2], 2);
+        case.gives(0, &[2, 2], &[0.875, 0.5625, 1.0625, 0.0625]);
+        let case = Case::new("MatMul", 13).ramp(&[2, 2, 3], 1).ramp(&[1, 3, 2], 2);
+        case.gives(0, &[2, 2, 2], &[0.875, 0.5625, 0.8125, 0.5625, 0.75, 0.5625, 0.6875, 0.5625]);
+    }
+
+    #[test]
+    fn gemm_factors_transposes_and_broadcast() {
+        let case = Case::new("Gemm", 13)
+            .ramp(&[3, 2], 1)
+            .constant_ramp(&[4, 3], 2)
+            .constant_ramp(&[4], 3)
+            .float("alpha", 0.5)
+            .float("beta", 2.0)
+            .int("transA", 1)
+            .int("transB", 1);
+        case.gives(0, &[2, 4], &[2.34375, 0.25, -1.84375, 1.90625, 2.4375, 0.375, -1.6875, 0.71875]);
+        let case = Case::new("Gemm", 11).ramp(&[2, 3], 1).ramp(&[3, 2], 2).float("alpha", 2.0);
+        case.gives(0, &[2, 2], &[1.75, 1.125, 1.625, 1.125]);
+        let case = Case::new("Gemm", 7).ramp(&[2, 3], 1).ramp(&[3, 2], 2).ramp(&[2, 1], 3).float("beta", 0.5);
+        case.gives(0, &[2, 2], &[1.375, 1.0625, 0.8125, 0.5625]);
+    }
+}

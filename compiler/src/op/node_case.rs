@@ -1,5 +1,5 @@
-//! One operator node as a test: lowered from its row, run by the reference evaluator, held against values that
-//! other implementations computed.
+//! One operator node as a test: lowered from its row, run by the reference evaluator, held against values
+//! that other implementations computed.
 
 use std::collections::HashMap;
 
@@ -141,6 +141,7 @@ impl Case {
             outputs: self.outputs,
             wanted: &wanted,
             declared: &declared,
+            bodies: &mut crate::op::NoBodies,
         })?;
         assert!(outputs.len() >= self.outputs, "{} gives {} outputs", self.name, outputs.len());
         graph.outputs =

@@ -522,3 +522,177 @@ fn lrn(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     };
     Ok(vec![b.binary(BinaryFn::Div, x, divisor)?])
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::{Case, ramp};
+
+    #[test]
+    fn batch_normalization_of_old_and_new_versions() {
+        let case = Case::new("BatchNormalization", 7)
+            .ramp(&[1, 2, 2, 2], 1)
+            .constant_ramp(&[2], 2)
+            .constant_ramp(&[2], 3)
+            .constant_ramp(&[2], 4)
+            .constant::<f32>(&[2], &[0.5, 2.0])
+            .float("epsilon", 0.01);
+        case.gives(
+            0,
+            &[1, 2, 2, 2],
+            &[1.175035, 1.787657, 1.437587, 1.087517, -0.132252, 0.396757, 0.925766, 0.0],
+        );
+        let case = Case::new("BatchNormalization", 9)
+            .ramp(&[1, 2, 2, 2], 1)
+            .constant_ramp(&[2], 2)
+            .constant_ramp(&[2], 3)
+            .constant_ramp(&[2], 4)
+            .constant::<f32>(&[2], &[0.5, 2.0])
+            .float("epsilon", 0.01);
+        case.gives(
+            0,
+            &[1, 2, 2, 2],
+            &[1.175035, 1.787657, 1.437587, 1.087517, -0.132252, 0.396757, 0.925766, 0.0],
+        );
+        let case = Case::new("BatchNormalization", 15)
+            .ramp(&[1, 2, 2, 2], 1)
+            .constant_ramp(&[2], 2)
+            .constant_ramp(&[2], 3)
+            .constant_ramp(&[2], 4)
+            .constant::<f32>(&[2], &[0.5, 2.0])
+            .float("epsilon", 0.01);
+        case.gives(
+            0,
+            &[1, 2, 2, 2],
+            &[1.175035, 1.787657, 1.437587, 1.087517, -0.132252, 0.396757, 0.925766, 0.0],
+        );
+        let case = Case::new("BatchNormalization", 7)
+            .ramp(&[2, 2, 2], 1)
+            .constant_ramp(&[2, 2], 2)
+            .constant_ramp(&[2, 2], 3)
+            .constant_ramp(&[2, 2], 4)
+            .constant::<f32>(&[2, 2], &[0.5, 1.0, 2.0, 3.0])
+            .int("spatial", 0);
+        case.gives(0, &[2, 2, 2], &[1.176775, -0.374998, -0.646448, 0.75, 1.7071, 0.562497, -1.530329, 0.75]);
+    }
+
+    #[test]
+    fn batch_normalization_that_trains() {
+        let case = Case::new("BatchNormalization", 15)
+            .ramp(&[2, 2, 3], 1)
+            .ramp(&[2], 2)
+            .ramp(&[2], 3)
+            .ramp(&[2], 4)
+            .constant::<f32>(&[2], &[0.5, 2.0])
+            .float("momentum", 0.75)
+            .int("training_mode", 1)
+            .outputs(3);
+        case.gives(
+            0,
+            &[2, 2, 3],
+            &[
+                0.807914, 1.384171, 1.054882, 0.576257, -1.152515, -0.164645, 0.643269, 1.219527, 0.890237,
+                1.070192, -0.65858, 0.32929,
+            ],
+        );
+        case.gives(1, &[2], &[-0.729167, 0.520833]);
+        case.gives(2, &[2], &[0.519097, 1.644097]);
+    }
+
+    #[test]
+    fn instance_and_group_normalization() {
+        let case = Case::new("InstanceNormalization", 6)
+            .symbolic(&["n", "", "h", "w"], &[1, 2, 2, 2], &ramp(8, 1))
+            .constant_ramp(&[2], 2)
+            .constant_ramp(&[2], 3)
+            .float("epsilon", 0.01);
+        case.gives(
+            0,
+            &[1, 2, 2, 2],
+            &[0.82075, 1.378417, 1.05975, 0.741083, -0.776751, 0.17925, 1.135251, -0.53775],
+        );
+        let case = Case::new("GroupNormalization", 18)
+            .ramp(&[1, 4, 2], 1)
+            .constant_ramp(&[2], 2)
+            .constant_ramp(&[2], 4)
+            .int("num_groups", 2);
+        case.gives(
+            0,
+            &[1, 4, 2],
+            &[-1.180723, -0.618474, -0.939759, -1.261044, -0.033132, 0.930723, 1.894578, 0.207831],
+        );
+        let case = Case::new("GroupNormalization", 21)
+            .ramp(&[1, 4, 2], 1)
+            .constant_ramp(&[4], 2)
+            .constant_ramp(&[4], 4)
+            .int("num_groups", 2);
+        case.gives(
+            0,
+            &[1, 4, 2],
+            &[-1.180723, -0.618474, 0.569277, 1.533132, 0.794176, -0.490964, -1.25, -1.25],
+        );
+    }
+
+    #[test]
+    fn layer_normalization_gives_its_moments() {
+        let case = Case::new("LayerNormalization", 17)
+            .ramp(&[2, 2, 3], 1)
+            .constant_ramp(&[2, 3], 2)
+            .constant_ramp(&[2, 3], 3)
+            .int("axis", 1)
+            .outputs(3);
+        case.gives(
+            0,
+            &[2, 2, 3],
+            &[
+                0.756648, -1.073612, -0.942741, 0.75, -1.337927, -1.464722, 0.756648, -1.073612, -0.942741,
+                0.75, -1.337926, -1.464722,
+            ],
+        );
+        case.gives(1, &[2, 1, 1], &[0.208333, -0.291667]);
+        case.gives(2, &[2, 1, 1], &[1.374223, 1.374223]);
+        let case = Case::new("LayerNormalization", 17).ramp(&[2, 4], 1).constant_ramp(&[4], 2);
+        case.gives(0, &[2, 4], &[-0.180723, -1.144578, 0.240964, -0.0, 0.261044, 0.180723, -1.526104, 0.0]);
+    }
+
+    #[test]
+    fn rms_mean_variance_and_lp_normalization() {
+        let case = Case::new("RMSNormalization", 23).ramp(&[2, 4], 1).constant_ramp(&[4], 2);
+        case.gives(0, &[2, 4], &[-0.160127, -1.200951, 0.320254, -0.0, 0.312345, -0.0, -1.24938, 0.0]);
+        let case = Case::new("MeanVarianceNormalization", 13).ramp(&[1, 2, 2, 2], 1);
+        case.gives(
+            0,
+            &[1, 2, 2, 2],
+            &[-0.722897, 1.526117, 0.240966, -1.044185, 1.044185, -0.240966, -1.526117, 0.722897],
+        );
+        let case = Case::new("LpNormalization", 1).ramp(&[2, 3], 1).int("axis", 0).int("p", 1);
+        case.gives(0, &[2, 3], &[-0.4, 0.555556, 1.0, -0.6, 0.444444, 0.0]);
+        let case = Case::new("LpNormalization", 1).ramp(&[2, 3], 1).int("p", 2);
+        case.gives(0, &[2, 3], &[-0.365148, 0.912871, 0.182574, -0.6, 0.8, 0.0]);
+    }
+
+    #[test]
+    fn local_response_normalization() {
+        let case = Case::new("LRN", 13)
+            .ramp(&[1, 4, 1, 2], 1)
+            .float("alpha", 0.5)
+            .float("beta", 0.75)
+            .float("bias", 2.0)
+            .int("size", 3);
+        case.gives(
+            0,
+            &[1, 4, 1, 2],
+            &[-0.291624, 0.657706, 0.137518, -0.394624, 0.527918, 0.0, -0.529685, 0.430891],
+        );
+        let case = Case::new("LRN", 13)
+            .ramp(&[1, 4, 1, 2], 1)
+            .float("alpha", 0.5)
+            .float("beta", 0.6)
+            .float("bias", 2.0)
+            .int("size", 3);
+        case.gives(
+            0,
+            &[1, 4, 1, 2],
+            &[-0.324828, 0.747838, 0.15498, -0.448703, 0.599865, 0.0, -0.60147, 0.4814],
+        );
+    }
+}

@@ -281,7 +281,7 @@ fn max_indices(b: &mut Builder<'_>, x: ValueId, geometry: &Geometry, column_majo
     let windows = geometry.windows(b, padded, 2)?;
     let mut shape = b.shape(windows)[..2 + spatial].to_vec();
     let out = shape.clone();
-    shape.push(Dim::from(geometry.kernel.iter().product::<usize>()));
+    shape.push(geometry.kernel.iter().fold(Dim::ONE, |product, &size| product * Dim::from(size)));
     let windows = b.reshape(windows, shape)?;
     let best = b.emit1(Op::ArgReduce { max: true, axis: 2 + spatial, last: false }, &[windows])?;
     let mut rest = b.squeeze(best, &[2 + spatial])?;
@@ -322,8 +322,8 @@ fn average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let is_zero = |pads: &[Dim]| pads.iter().all(|pad| *pad == Dim::ZERO);
     let full = is_zero(&geometry.extra) && (include || (is_zero(&geometry.lo) && is_zero(&geometry.hi)));
     let y = if full {
-        let count: usize = geometry.kernel.iter().product();
-        b.binary_scalar(BinaryFn::Div, sums, count as f64)?
+        let count: f64 = geometry.kernel.iter().map(|&size| size as f64).product();
+        b.binary_scalar(BinaryFn::Div, sums, count)?
     } else {
         let counts = window_counts(b, &geometry, &sizes, include)?;
         let counts = b.cast(counts, b.dtype(sums))?;
@@ -372,10 +372,9 @@ fn static_counts(geometry: &Geometry, sizes: &[Dim], include: bool) -> Option<Te
     product(&geometry.out).as_const().filter(|count| (0..=MAX_COUNTS).contains(count))?;
     let mut counts = vec![1f32];
     let mut shape = Vec::with_capacity(sizes.len() + 1);
-    for axis in 0..sizes.len() {
+    for (axis, size) in sizes.iter().enumerate() {
         let out = usize::try_from(geometry.out[axis].as_const()?).ok()?;
-        let (lo, hi, size) =
-            (geometry.lo[axis].as_const()?, geometry.hi[axis].as_const()?, sizes[axis].as_const()?);
+        let (lo, hi, size) = (geometry.lo[axis].as_const()?, geometry.hi[axis].as_const()?, size.as_const()?);
         let valid = if include { -lo..size + hi } else { 0..size };
         let along: Vec<f32> = (0..out)
             .map(|window| {
@@ -455,4 +454,155 @@ fn global_lp_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let powers = power(cx.b, x, p)?;
     let sums = cx.b.reduce(ReduceFn::Sum, powers, &axes)?;
     Ok(vec![root(cx.b, sums, p)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::{Case, ramp};
+
+    #[test]
+    fn max_pool_with_pads_dilations_and_ceil_mode() {
+        let case = Case::new("MaxPool", 12)
+            .ramp(&[1, 1, 5, 5], 1)
+            .ints("dilations", &[2, 1])
+            .ints("kernel_shape", &[2, 2])
+            .ints("pads", &[1, 0, 0, 1])
+            .ints("strides", &[2, 2]);
+        case.gives(0, &[1, 1, 2, 3], &[0.0, 0.75, -1.25, 1.0, 0.75, -0.25]);
+        let case = Case::new("MaxPool", 10)
+            .ramp(&[1, 1, 6, 6], 1)
+            .int("ceil_mode", 1)
+            .ints("kernel_shape", &[3, 3])
+            .ints("strides", &[2, 2]);
+        case.gives(0, &[1, 1, 3, 3], &[1.25, 1.0, 1.0, 1.25, 1.0, 1.25, 1.0, 1.25, 1.25]);
+        let case = Case::new("MaxPool", 10)
+            .symbolic(&["n", "", "h", "w"], &[1, 1, 6, 7], &ramp(42, 1))
+            .int("ceil_mode", 1)
+            .ints("kernel_shape", &[3, 2])
+            .ints("strides", &[2, 2]);
+        case.gives(0, &[1, 1, 3, 4], &[1.25, 0.5, 1.25, 0.25, 1.0, 1.25, 1.0, 1.25, 0.75, 1.0, 0.75, 1.25]);
+    }
+
+    #[test]
+    fn max_pool_indices_in_both_storage_orders() {
+        let case = Case::new("MaxPool", 12)
+            .ramp(&[1, 2, 3, 4], 1)
+            .ints("kernel_shape", &[2, 2])
+            .ints("pads", &[0, 1, 0, 0])
+            .int("storage_order", 0)
+            .outputs(2);
+        case.gives(
+            0,
+            &[1, 2, 2, 4],
+            &[1.0, 1.25, 1.25, 0.75, 1.0, 1.0, 0.5, 0.75, 1.25, 1.25, 0.75, 1.0, 0.0, 0.5, 0.75, 1.25],
+        );
+        case.gives(
+            1,
+            &[1, 2, 2, 4],
+            &[4.0, 1.0, 1.0, 7.0, 4.0, 4.0, 10.0, 7.0, 12.0, 12.0, 18.0, 15.0, 16.0, 21.0, 18.0, 23.0],
+        );
+        let case = Case::new("MaxPool", 12)
+            .ramp(&[1, 2, 3, 4], 1)
+            .ints("kernel_shape", &[2, 2])
+            .ints("pads", &[0, 1, 0, 0])
+            .int("storage_order", 1)
+            .outputs(2);
+        case.gives(
+            0,
+            &[1, 2, 2, 4],
+            &[1.0, 1.25, 1.25, 0.75, 1.0, 1.0, 0.5, 0.75, 1.25, 1.25, 0.75, 1.0, 0.0, 0.5, 0.75, 1.25],
+        );
+        case.gives(
+            1,
+            &[1, 2, 2, 4],
+            &[1.0, 3.0, 3.0, 10.0, 1.0, 1.0, 8.0, 10.0, 12.0, 12.0, 19.0, 21.0, 13.0, 17.0, 19.0, 23.0],
+        );
+    }
+
+    #[test]
+    fn max_pool_of_bytes() {
+        let case = Case::new("MaxPool", 12)
+            .input::<u8>(&[1, 1, 5], &[3, 200, 7, 9, 1])
+            .ints("kernel_shape", &[2])
+            .ints("pads", &[1, 0]);
+        case.gives(0, &[1, 1, 5], &[3.0, 200.0, 200.0, 9.0, 9.0]);
+        let case = Case::new("MaxPool", 12)
+            .input::<i8>(&[1, 1, 5], &[-3, -100, -7, -9, -1])
+            .ints("kernel_shape", &[2])
+            .ints("pads", &[1, 0]);
+        case.gives(0, &[1, 1, 5], &[-3.0, -3.0, -7.0, -7.0, -1.0]);
+    }
+
+    #[test]
+    fn average_pool_counts_pads_or_not() {
+        let case = Case::new("AveragePool", 11)
+            .ramp(&[1, 1, 3, 4], 1)
+            .int("count_include_pad", 0)
+            .ints("kernel_shape", &[2, 3])
+            .ints("pads", &[1, 1, 0, 1]);
+        case.gives(
+            0,
+            &[1, 1, 3, 4],
+            &[
+                0.375, 0.333333, 0.25, -0.25, 0.4375, 0.166667, 0.083333, -0.1875, -0.125, -0.166667, -0.25,
+                -0.0625,
+            ],
+        );
+        let case = Case::new("AveragePool", 11)
+            .ramp(&[1, 1, 3, 4], 1)
+            .int("count_include_pad", 1)
+            .ints("kernel_shape", &[2, 3])
+            .ints("pads", &[1, 1, 0, 1]);
+        case.gives(
+            0,
+            &[1, 1, 3, 4],
+            &[
+                0.125, 0.166667, 0.125, -0.083333, 0.291667, 0.166667, 0.083333, -0.125, -0.083333,
+                -0.166667, -0.25, -0.041667,
+            ],
+        );
+        let case = Case::new("AveragePool", 7)
+            .symbolic(&["n", "", "h", "w"], &[1, 1, 5, 5], &ramp(25, 1))
+            .str("auto_pad", "SAME_UPPER")
+            .ints("kernel_shape", &[3, 3])
+            .ints("strides", &[2, 2]);
+        case.gives(
+            0,
+            &[1, 1, 3, 3],
+            &[-0.0625, 0.041667, -0.3125, 0.0, 0.027778, -0.25, 0.0625, 0.166667, 0.5],
+        );
+    }
+
+    #[test]
+    fn average_pool_ceil_mode_never_counts_past_the_pads() {
+        let case = Case::new("AveragePool", 19)
+            .ramp(&[1, 1, 4, 4], 1)
+            .int("ceil_mode", 1)
+            .int("count_include_pad", 1)
+            .ints("kernel_shape", &[3, 3])
+            .ints("pads", &[1, 1, 0, 0])
+            .ints("strides", &[2, 2]);
+        case.gives(0, &[1, 1, 2, 2], &[0.194444, 0.055556, 0.111111, -0.111111]);
+    }
+
+    #[test]
+    fn lp_pool_of_order_one_two_and_three() {
+        let case = Case::new("LpPool", 11).ramp(&[1, 1, 3, 4], 1).ints("kernel_shape", &[2, 2]).int("p", 1);
+        case.gives(0, &[1, 1, 2, 3], &[2.75, 2.5, 2.75, 2.5, 2.75, 2.75]);
+        let case = Case::new("LpPool", 11).ramp(&[1, 1, 3, 4], 1).ints("kernel_shape", &[2, 2]).int("p", 2);
+        case.gives(0, &[1, 1, 2, 3], &[1.677051, 1.620185, 1.47902, 1.620185, 1.677051, 1.436141]);
+        let case = Case::new("LpPool", 11).ramp(&[1, 1, 3, 4], 1).ints("kernel_shape", &[2, 2]).int("p", 3);
+        case.gives(0, &[1, 1, 2, 3], &[1.454662, 1.437224, 1.229671, 1.437224, 1.454662, 1.186865]);
+    }
+
+    #[test]
+    fn global_pools() {
+        let case =
+            Case::new("GlobalAveragePool", 1).symbolic(&["n", "", "h", "w"], &[2, 2, 2, 3], &ramp(24, 1));
+        case.gives(0, &[2, 2, 1, 1], &[0.208333, -0.291667, 0.125, 0.083333]);
+        let case = Case::new("GlobalMaxPool", 1).symbolic(&["n", "", "h", "w"], &[2, 2, 2, 3], &ramp(24, 1));
+        case.gives(0, &[2, 2, 1, 1], &[1.25, 0.75, 1.25, 1.25]);
+        let case = Case::new("GlobalLpPool", 2).ramp(&[1, 2, 2, 2], 1).int("p", 2);
+        case.gives(0, &[1, 2, 1, 1], &[1.561249, 1.600781]);
+    }
 }

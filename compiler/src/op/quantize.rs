@@ -65,7 +65,7 @@ const DEQUANTIZE_LINEAR: OpDef = OpDef {
     inputs: &[req("x", "T"), req("x_scale", "tensor(float)"), opt("x_zero_point", "T")],
     outputs: &[req("y", "tensor(float)")],
     attributes: &[],
-    types: &[("T", &[I8, I32, U8])],
+    types: &[("T", &[I8, I32, U8]), ("tensor(float)", &[F32])],
     lower: dequantize_linear,
     doc: "(x - zero_point) * scale",
 };
@@ -130,7 +130,7 @@ const QUANTIZE_LINEAR: OpDef = OpDef {
     inputs: &[req("x", "T1"), req("y_scale", "tensor(float)"), opt("y_zero_point", "T2")],
     outputs: &[req("y", "T2")],
     attributes: &[],
-    types: &[("T1", &[F32, I32]), ("T2", &[I8, U8])],
+    types: &[("T1", &[F32, I32]), ("T2", &[I8, U8]), ("tensor(float)", &[F32])],
     lower: quantize_linear,
     doc: "saturate(round(x / scale) + zero_point)",
 };
@@ -206,7 +206,7 @@ const DYNAMIC_QUANTIZE_LINEAR: OpDef = OpDef {
     inputs: &[req("x", "T1")],
     outputs: &[req("y", "T2"), req("y_scale", "tensor(float)"), req("y_zero_point", "T2")],
     attributes: &[],
-    types: &[("T1", &[F32]), ("T2", &[U8])],
+    types: &[("T1", &[F32]), ("T2", &[U8]), ("tensor(float)", &[F32])],
     lower: dynamic_quantize_linear,
     doc: "8-bit quantization with scale and zero point from the data",
 };
@@ -258,7 +258,7 @@ const QLINEAR_MAT_MUL: OpDef = OpDef {
     ],
     outputs: &[req("y", "T3")],
     attributes: &[],
-    types: &[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I8, U8])],
+    types: &[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I8, U8]), ("tensor(float)", &[F32])],
     lower: qlinear_mat_mul,
     doc: "quantized matrix product",
 };
@@ -287,7 +287,13 @@ const QLINEAR_CONV: OpDef = OpDef {
         attr("pads", Optional(AttrKind::Ints)),
         attr("strides", Optional(AttrKind::Ints)),
     ],
-    types: &[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I8, U8]), ("T4", &[I32])],
+    types: &[
+        ("T1", &[I8, U8]),
+        ("T2", &[I8, U8]),
+        ("T3", &[I8, U8]),
+        ("T4", &[I32]),
+        ("tensor(float)", &[F32]),
+    ],
     lower: qlinear_conv,
     doc: "quantized convolution plus bias",
 };
@@ -539,8 +545,8 @@ fn qlinear_mat_mul(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![saturated(b, real, Some(out_zero), to, true)?])
 }
 
-/// The i32 convolution of quantized operands, channels-last. Pads are zeros of the reals: they are added after the
-/// zero point is gone.
+/// The i32 convolution of quantized operands, channels-last. Pads are zeros of the reals: they are added
+/// after the zero point is gone.
 fn integer_convolution(
     cx: &mut NodeCx<'_, '_>,
     x: ValueId,
@@ -595,4 +601,86 @@ fn qlinear_conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let out_zero = beside(b, out_zero, 1, Side::Columns)?;
     let y = saturated(b, real, Some(out_zero), to, true)?;
     Ok(vec![channels_first(b, y)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::Case;
+
+    #[test]
+    fn linear_both_ways_per_axis() {
+        let case = Case::new("QuantizeLinear", 13)
+            .ramp(&[2, 3], 1)
+            .constant::<f32>(&[3], &[0.1, 0.02, 0.5])
+            .constant::<u8>(&[3], &[3, 128, 250]);
+        case.gives(0, &[2, 3], &[0.0, 190.0, 250.0, 0.0, 178.0, 250.0]);
+        let case = Case::new("DequantizeLinear", 13)
+            .input::<i8>(&[2, 3], &[3, -128, 100, 7, 0, -5])
+            .constant::<f32>(&[2], &[0.1, 0.02])
+            .constant::<i8>(&[2], &[1, -3])
+            .int("axis", 0);
+        case.gives(0, &[2, 3], &[0.2, -12.900001, 9.900001, 0.2, 0.06, -0.04]);
+    }
+
+    #[test]
+    fn dynamic_range_holds_zero() {
+        let case = Case::new("DynamicQuantizeLinear", 11).input::<f32>(&[3], &[0.5, 1.0, 2.5]).outputs(3);
+        case.gives(0, &[3], &[51.0, 102.0, 255.0]);
+        case.gives(1, &[], &[0.009804]);
+        case.gives(2, &[], &[0.0]);
+        let case = Case::new("DynamicQuantizeLinear", 11).ramp(&[2, 3], 1).outputs(3);
+        case.gives(0, &[2, 3], &[32.0, 255.0, 128.0, 0.0, 223.0, 96.0]);
+        case.gives(1, &[], &[0.007843]);
+        case.gives(2, &[], &[96.0]);
+    }
+
+    #[test]
+    fn integer_products() {
+        let case = Case::new("MatMulInteger", 10)
+            .input::<u8>(&[2, 2], &[1, 200, 7, 9])
+            .constant::<i8>(&[2, 2], &[-3, 4, 5, -128])
+            .input::<u8>(&[], &[5])
+            .constant::<i8>(&[], &[2]);
+        case.gives(0, &[2, 2], &[605.0, -25358.0, 2.0, -516.0]);
+        let case = Case::new("QLinearMatMul", 10)
+            .input::<u8>(&[2, 2], &[1, 200, 7, 9])
+            .constant::<f32>(&[], &[0.1])
+            .constant::<u8>(&[], &[5])
+            .constant::<u8>(&[2, 2], &[3, 4, 5, 128])
+            .constant::<f32>(&[], &[0.2])
+            .constant::<u8>(&[], &[2])
+            .constant::<f32>(&[], &[1.5])
+            .constant::<u8>(&[], &[9]);
+        case.gives(0, &[2, 2], &[17.0, 255.0, 9.0, 16.0]);
+    }
+
+    #[test]
+    fn integer_convolutions_pad_with_the_zero_point() {
+        let case = Case::new("ConvInteger", 10)
+            .input::<u8>(&[1, 1, 3, 3], &[0, 20, 40, 60, 80, 100, 120, 140, 160])
+            .constant::<u8>(&[1, 1, 2, 2], &[1, 2, 3, 4])
+            .constant::<u8>(&[], &[60])
+            .constant::<u8>(&[], &[2])
+            .ints("pads", &[1, 0, 0, 1]);
+        case.gives(0, &[1, 1, 3, 3], &[-140.0, -80.0, -20.0, 100.0, 140.0, 60.0, 220.0, 260.0, 60.0]);
+        let case = Case::new("QLinearConv", 10)
+            .input::<u8>(&[1, 1, 3, 3], &[0, 20, 40, 60, 80, 100, 120, 140, 160])
+            .constant::<f32>(&[], &[0.1])
+            .constant::<u8>(&[], &[60])
+            .constant::<i8>(&[2, 1, 2, 2], &[1, 2, -3, 4, 5, 6, 7, -8])
+            .constant::<f32>(&[2], &[0.1, 0.3])
+            .constant::<i8>(&[2], &[0, 0])
+            .constant::<f32>(&[], &[0.6])
+            .constant::<u8>(&[], &[100])
+            .constant::<i32>(&[2], &[100, -200])
+            .ints("pads", &[1, 0, 0, 1]);
+        case.gives(
+            0,
+            &[1, 2, 3, 3],
+            &[
+                102.0, 102.0, 103.0, 101.0, 102.0, 99.0, 105.0, 106.0, 97.0, 85.0, 84.0, 83.0, 55.0, 65.0,
+                99.0, 85.0, 95.0, 135.0,
+            ],
+        );
+    }
 }

@@ -775,3 +775,138 @@ impl Step<'_> {
         Ok(vec![b.binary(BinaryFn::Mul, output, squashed)?, next])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::Case;
+
+    #[test]
+    fn lstm_both_directions_peepholes_lengths_and_states() {
+        let case = Case::new("LSTM", 14)
+            .ramp(&[3, 2, 2], 1)
+            .constant_ramp(&[2, 8, 2], 2)
+            .constant_ramp(&[2, 8, 2], 3)
+            .constant_ramp(&[2, 16], 4)
+            .input::<i32>(&[2], &[3, 2])
+            .ramp(&[2, 2, 2], 5)
+            .ramp(&[2, 2, 2], 6)
+            .constant_ramp(&[2, 6], 7)
+            .str("direction", "bidirectional")
+            .int("hidden_size", 2)
+            .outputs(3);
+        case.gives(
+            0,
+            &[3, 2, 2, 2],
+            &[
+                0.269897, -0.008644, 0.159506, 0.309005, -0.827848, 0.047339, -0.405058, 0.088072, 0.015829,
+                0.060163, 0.361036, 0.004898, -0.606752, 0.168867, -0.352383, -0.010067, -0.055443, 0.392759,
+                0.0, 0.0, -0.275162, 0.538686, 0.0, 0.0,
+            ],
+        );
+        case.gives(
+            1,
+            &[2, 2, 2],
+            &[-0.055443, 0.392759, 0.361036, 0.004898, -0.827848, 0.047339, -0.405058, 0.088072],
+        );
+        case.gives(
+            2,
+            &[2, 2, 2],
+            &[-0.190552, 0.876948, 0.718764, 0.095684, -1.240944, 0.766831, -0.755531, 0.298238],
+        );
+    }
+
+    #[test]
+    fn lstm_couples_gates_and_clips() {
+        let case = Case::new("LSTM", 7)
+            .ramp(&[2, 1, 2], 1)
+            .constant_ramp(&[1, 8, 2], 2)
+            .constant_ramp(&[1, 8, 2], 3)
+            .float("clip", 0.25)
+            .str("direction", "reverse")
+            .int("hidden_size", 2)
+            .int("input_forget", 1)
+            .outputs(3);
+        case.gives(0, &[2, 1, 1, 2], &[0.016763, -0.013055, -0.059905, 0.076919]);
+        case.gives(1, &[1, 1, 2], &[0.016763, -0.013055]);
+        case.gives(2, &[1, 1, 2], &[0.029826, -0.029826]);
+    }
+
+    #[test]
+    fn gru_with_both_places_of_the_reset_gate() {
+        let case = Case::new("GRU", 7)
+            .ramp(&[3, 2, 2], 1)
+            .constant_ramp(&[1, 6, 2], 2)
+            .constant_ramp(&[1, 6, 2], 3)
+            .constant_ramp(&[1, 12], 4)
+            .input::<i32>(&[2], &[1, 3])
+            .str("direction", "reverse")
+            .int("hidden_size", 2)
+            .int("linear_before_reset", 0)
+            .outputs(2);
+        case.gives(
+            0,
+            &[3, 1, 2, 2],
+            &[
+                -0.248213, -0.357941, 0.207178, -0.737123, 0.0, 0.0, -0.002315, -0.638765, 0.0, 0.0,
+                0.244336, -0.138934,
+            ],
+        );
+        case.gives(1, &[1, 2, 2], &[-0.248213, -0.357941, 0.207178, -0.737123]);
+        let case = Case::new("GRU", 7)
+            .ramp(&[3, 2, 2], 1)
+            .constant_ramp(&[1, 6, 2], 2)
+            .constant_ramp(&[1, 6, 2], 3)
+            .constant_ramp(&[1, 12], 4)
+            .input::<i32>(&[2], &[1, 3])
+            .str("direction", "reverse")
+            .int("hidden_size", 2)
+            .int("linear_before_reset", 1)
+            .outputs(2);
+        case.gives(
+            0,
+            &[3, 1, 2, 2],
+            &[
+                -0.248213, -0.282435, 0.215254, -0.691041, 0.0, 0.0, -0.006722, -0.594926, 0.0, 0.0,
+                0.244336, -0.092962,
+            ],
+        );
+        case.gives(1, &[1, 2, 2], &[-0.248213, -0.282435, 0.215254, -0.691041]);
+    }
+
+    #[test]
+    fn rnn_activations_take_their_constants_in_order() {
+        let case = Case::new("RNN", 14)
+            .ramp(&[2, 1, 2], 1)
+            .constant_ramp(&[2, 2, 2], 2)
+            .constant_ramp(&[2, 2, 2], 3)
+            .constant_ramp(&[2, 4], 4)
+            .floats("activation_alpha", &[0.3, 0.4])
+            .floats("activation_beta", &[0.6])
+            .strs("activations", &["LeakyRelu", "HardSigmoid"])
+            .str("direction", "bidirectional")
+            .int("hidden_size", 2)
+            .outputs(2);
+        case.gives(0, &[2, 2, 1, 2], &[-0.69375, -0.3, 1.0, 0.0, -0.395625, 0.21875, 0.975, 0.85]);
+        case.gives(1, &[2, 1, 2], &[-0.395625, 0.21875, 1.0, 0.0]);
+    }
+
+    #[test]
+    fn layout_puts_the_batch_first() {
+        let case = Case::new("RNN", 14)
+            .ramp(&[2, 3, 2], 1)
+            .constant_ramp(&[1, 2, 2], 2)
+            .constant_ramp(&[1, 2, 2], 3)
+            .int("hidden_size", 2)
+            .int("layout", 1)
+            .outputs(2);
+        case.gives(
+            0,
+            &[2, 3, 1, 2],
+            &[
+                -0.786619, -0.462117, -0.160226, 0.598002, 0.089533, 0.922972, -0.670967, -0.761594,
+                0.201248, -0.149108, 0.605159, 0.184774,
+            ],
+        );
+        case.gives(1, &[2, 1, 2], &[0.089533, 0.922972, 0.605159, 0.184774]);
+    }
+}

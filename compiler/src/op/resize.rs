@@ -1,5 +1,5 @@
-//! Resampling: Resize and Upsample. Each axis is resampled alone: coordinates, tap indices and tap weights are
-//! vectors over the output positions, which fold to constants where the sizes are static.
+//! Resampling: Resize and Upsample. Each axis is resampled alone: coordinates, tap indices and tap weights
+//! are vectors over the output positions, which fold to constants where the sizes are static.
 
 use super::AttrDefault::{Float, Int, Optional, Required, Str};
 use super::types::*;
@@ -28,7 +28,7 @@ const RESIZE: OpDef = OpDef {
     inputs: &[req("X", "T"), req("scales", "tensor(float)")],
     outputs: &[req("Y", "T")],
     attributes: &[attr("mode", Str("nearest"))],
-    types: &[("T", ALL)],
+    types: &[("T", ALL), ("tensor(float)", &[F32])],
     lower: resize,
     doc: "resampling by interpolation",
 };
@@ -50,7 +50,7 @@ const RESIZE_11: OpDef = OpDef {
         attr("mode", Str("nearest")),
         attr("nearest_mode", Str("round_prefer_floor")),
     ],
-    types: &[("T1", ALL), ("T2", FLOATS_F16)],
+    types: &[("T1", ALL), ("T2", FLOATS_F16), ("tensor(float)", &[F32]), ("tensor(int64)", I64S)],
     ..RESIZE
 };
 
@@ -62,7 +62,7 @@ const RESIZE_13: OpDef = OpDef {
         opt("scales", "tensor(float)"),
         opt("sizes", "tensor(int64)"),
     ],
-    types: &[("T1", ALL_BF16), ("T2", FLOATS_F16)],
+    types: &[("T1", ALL_BF16), ("T2", FLOATS_F16), ("tensor(float)", &[F32]), ("tensor(int64)", I64S)],
     ..RESIZE_11
 };
 
@@ -109,6 +109,7 @@ const UPSAMPLE_9: OpDef = OpDef {
     since: 9,
     inputs: &[req("X", "T"), req("scales", "tensor(float)")],
     attributes: &[attr("mode", Str("nearest"))],
+    types: &[("T", ALL), ("tensor(float)", &[F32])],
     ..UPSAMPLE_7
 };
 
@@ -514,7 +515,14 @@ fn coordinates(b: &mut Builder<'_>, axis: &Axis, method: &Method) -> Result<Valu
         }
         Coordinates::AlignCorners => {
             let last = float_dim(b, &(axis.size.clone() - Dim::ONE))?;
-            let steps = float_dim(b, &(axis.out.clone() - Dim::ONE))?;
+            let steps = if scales_exactly(axis) {
+                float_dim(b, &(axis.out.clone() - Dim::ONE))?
+            } else {
+                // The extent that the scale asks for, not rounded to whole elements: so ONNX's own tests.
+                let size = float_dim(b, &axis.size)?;
+                let extent = b.binary(BinaryFn::Mul, size, axis.scale_value)?;
+                b.binary_scalar(BinaryFn::Sub, extent, 1.0)?
+            };
             let scaled = b.binary(BinaryFn::Mul, at, last)?;
             let position = b.binary(BinaryFn::Div, scaled, steps)?;
             alone_at(b, axis, position, None)
@@ -534,6 +542,15 @@ fn coordinates(b: &mut Builder<'_>, axis: &Axis, method: &Method) -> Result<Valu
             let middle = b.binary(BinaryFn::Mul, middle, last)?;
             alone_at(b, axis, position, Some(middle))
         }
+    }
+}
+
+/// Whether `size * scale` is a whole number of elements.
+fn scales_exactly(axis: &Axis) -> bool {
+    match (axis.scale, axis.size.as_const(), axis.out.as_const()) {
+        (None, _, _) => true,
+        (Some(scale), Some(size), Some(out)) => (size as f32 * scale - out as f32).abs() < 1e-3,
+        (Some(scale), _, _) => scale.fract() == 0.0,
     }
 }
 
@@ -696,4 +713,248 @@ fn cubic_kernel(b: &mut Builder<'_>, d: ValueId, a: f64) -> Result<ValueId> {
     let is_far = b.compare(CompareFn::Lt, d, two)?;
     let far = b.select(is_far, far, zero)?;
     b.select(is_near, near, far)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::{Case, ramp};
+
+    #[test]
+    fn nearest_in_all_roundings() {
+        let case = Case::new("Resize", 13)
+            .ramp(&[1, 1, 1, 4], 1)
+            .missing()
+            .constant::<f32>(&[4], &[1.0, 1.0, 1.0, 1.6])
+            .str("coordinate_transformation_mode", "half_pixel")
+            .str("mode", "nearest")
+            .str("nearest_mode", "round_prefer_floor");
+        case.gives(0, &[1, 1, 1, 6], &[-0.5, -0.5, 1.25, 0.25, 0.25, -0.75]);
+        let case = Case::new("Resize", 13)
+            .ramp(&[1, 1, 1, 4], 1)
+            .missing()
+            .constant::<f32>(&[4], &[1.0, 1.0, 1.0, 1.6])
+            .str("coordinate_transformation_mode", "half_pixel")
+            .str("mode", "nearest")
+            .str("nearest_mode", "round_prefer_ceil");
+        case.gives(0, &[1, 1, 1, 6], &[-0.5, -0.5, 1.25, 0.25, 0.25, -0.75]);
+        let case = Case::new("Resize", 13)
+            .ramp(&[1, 1, 1, 4], 1)
+            .missing()
+            .constant::<f32>(&[4], &[1.0, 1.0, 1.0, 1.6])
+            .str("coordinate_transformation_mode", "half_pixel")
+            .str("mode", "nearest")
+            .str("nearest_mode", "floor");
+        case.gives(0, &[1, 1, 1, 6], &[-0.5, -0.5, 1.25, 1.25, 0.25, 0.25]);
+        let case = Case::new("Resize", 13)
+            .ramp(&[1, 1, 1, 4], 1)
+            .missing()
+            .constant::<f32>(&[4], &[1.0, 1.0, 1.0, 1.6])
+            .str("coordinate_transformation_mode", "half_pixel")
+            .str("mode", "nearest")
+            .str("nearest_mode", "ceil");
+        case.gives(0, &[1, 1, 1, 6], &[-0.5, 1.25, 0.25, 0.25, -0.75, -0.75]);
+    }
+
+    #[test]
+    fn nearest_by_an_integer_of_symbolic_extents() {
+        let case = Case::new("Resize", 11)
+            .symbolic(&["n", "", "h", "w"], &[1, 1, 2, 2], &ramp(4, 1))
+            .constant::<f32>(&[0], &[])
+            .constant::<f32>(&[4], &[1.0, 1.0, 2.0, 3.0])
+            .str("coordinate_transformation_mode", "asymmetric")
+            .str("mode", "nearest")
+            .str("nearest_mode", "floor");
+        case.gives(
+            0,
+            &[1, 1, 4, 6],
+            &[
+                -0.5, -0.5, -0.5, 1.25, 1.25, 1.25, -0.5, -0.5, -0.5, 1.25, 1.25, 1.25, 0.25, 0.25, 0.25,
+                -0.75, -0.75, -0.75, 0.25, 0.25, 0.25, -0.75, -0.75, -0.75,
+            ],
+        );
+        let case = Case::new("Upsample", 9)
+            .symbolic(&["n", "", "h", "w"], &[1, 1, 2, 2], &ramp(4, 1))
+            .constant::<f32>(&[4], &[1.0, 1.0, 2.0, 2.0])
+            .str("mode", "nearest");
+        case.gives(
+            0,
+            &[1, 1, 4, 4],
+            &[
+                -0.5, -0.5, 1.25, 1.25, -0.5, -0.5, 1.25, 1.25, 0.25, 0.25, -0.75, -0.75, 0.25, 0.25, -0.75,
+                -0.75,
+            ],
+        );
+    }
+
+    #[test]
+    fn linear_in_all_coordinate_modes() {
+        let case = Case::new("Resize", 19)
+            .ramp(&[1, 1, 2, 3], 1)
+            .missing()
+            .missing()
+            .constant::<i64>(&[4], &[1, 1, 3, 5])
+            .str("coordinate_transformation_mode", "half_pixel")
+            .str("mode", "linear");
+        case.gives(
+            0,
+            &[1, 1, 3, 5],
+            &[-0.5, 0.2, 1.25, 0.65, 0.25, -0.625, 0.075, 1.125, 0.525, 0.125, -0.75, -0.05, 1.0, 0.4, 0.0],
+        );
+        let case = Case::new("Resize", 19)
+            .ramp(&[1, 1, 2, 3], 1)
+            .missing()
+            .missing()
+            .constant::<i64>(&[4], &[1, 1, 3, 5])
+            .str("coordinate_transformation_mode", "half_pixel_symmetric")
+            .str("mode", "linear");
+        case.gives(
+            0,
+            &[1, 1, 3, 5],
+            &[-0.5, 0.2, 1.25, 0.65, 0.25, -0.625, 0.075, 1.125, 0.525, 0.125, -0.75, -0.05, 1.0, 0.4, 0.0],
+        );
+        let case = Case::new("Resize", 19)
+            .ramp(&[1, 1, 2, 3], 1)
+            .missing()
+            .missing()
+            .constant::<i64>(&[4], &[1, 1, 3, 5])
+            .str("coordinate_transformation_mode", "pytorch_half_pixel")
+            .str("mode", "linear");
+        case.gives(
+            0,
+            &[1, 1, 3, 5],
+            &[-0.5, 0.2, 1.25, 0.65, 0.25, -0.625, 0.075, 1.125, 0.525, 0.125, -0.75, -0.05, 1.0, 0.4, 0.0],
+        );
+        let case = Case::new("Resize", 19)
+            .ramp(&[1, 1, 2, 3], 1)
+            .missing()
+            .missing()
+            .constant::<i64>(&[4], &[1, 1, 3, 5])
+            .str("coordinate_transformation_mode", "align_corners")
+            .str("mode", "linear");
+        case.gives(
+            0,
+            &[1, 1, 3, 5],
+            &[-0.5, 0.375, 1.25, 0.75, 0.25, -0.625, 0.25, 1.125, 0.625, 0.125, -0.75, 0.125, 1.0, 0.5, 0.0],
+        );
+        let case = Case::new("Resize", 19)
+            .ramp(&[1, 1, 2, 3], 1)
+            .missing()
+            .missing()
+            .constant::<i64>(&[4], &[1, 1, 3, 5])
+            .str("coordinate_transformation_mode", "asymmetric")
+            .str("mode", "linear");
+        case.gives(
+            0,
+            &[1, 1, 3, 5],
+            &[
+                -0.5, 0.55, 1.05, 0.45, 0.25, -0.666667, 0.383333, 0.883333, 0.283333, 0.083333, -0.75, 0.3,
+                0.8, 0.2, 0.0,
+            ],
+        );
+        let case = Case::new("Resize", 11)
+            .symbolic(&["", "", "h", "w"], &[1, 1, 2, 3], &ramp(6, 1))
+            .constant::<f32>(&[0], &[])
+            .constant::<f32>(&[4], &[1.0, 1.0, 2.0, 2.0])
+            .str("mode", "linear");
+        case.gives(
+            0,
+            &[1, 1, 4, 6],
+            &[
+                -0.5, -0.0625, 0.8125, 1.0, 0.5, 0.25, -0.5625, -0.125, 0.75, 0.9375, 0.4375, 0.1875,
+                -0.6875, -0.25, 0.625, 0.8125, 0.3125, 0.0625, -0.75, -0.3125, 0.5625, 0.75, 0.25, 0.0,
+            ],
+        );
+    }
+
+    #[test]
+    fn cubic_with_and_without_the_outside() {
+        let case = Case::new("Resize", 13)
+            .ramp(&[1, 1, 3, 4], 1)
+            .missing()
+            .constant::<f32>(&[4], &[1.0, 1.0, 1.5, 0.5])
+            .float("cubic_coeff_a", -0.5)
+            .int("exclude_outside", 0)
+            .str("mode", "cubic");
+        case.gives(
+            0,
+            &[1, 1, 4, 2],
+            &[0.430266, -0.319734, 0.588867, -0.268555, 0.398583, -0.144531, -0.686777, 0.075087],
+        );
+        let case = Case::new("Resize", 13)
+            .ramp(&[1, 1, 3, 4], 1)
+            .missing()
+            .constant::<f32>(&[4], &[1.0, 1.0, 1.5, 0.5])
+            .float("cubic_coeff_a", -0.5)
+            .int("exclude_outside", 1)
+            .str("mode", "cubic");
+        case.gives(
+            0,
+            &[1, 1, 4, 2],
+            &[0.368808, -0.35178, 0.562284, -0.25346, 0.41587, -0.093721, -0.660639, 0.052356],
+        );
+    }
+
+    #[test]
+    fn crop_extrapolates() {
+        let case = Case::new("Resize", 13)
+            .ramp(&[1, 1, 4, 4], 1)
+            .constant::<f32>(&[8], &[0.0, 0.0, 0.2, -0.1, 1.0, 1.0, 0.8, 1.1])
+            .missing()
+            .constant::<i64>(&[4], &[1, 1, 3, 3])
+            .str("coordinate_transformation_mode", "tf_crop_and_resize")
+            .float("extrapolation_value", 7.0)
+            .str("mode", "linear");
+        case.gives(0, &[1, 1, 3, 3], &[7.0, -0.0, 7.0, 7.0, -0.4375, 7.0, 7.0, -0.325, 7.0]);
+    }
+
+    #[test]
+    fn antialias_and_axes_and_aspect_ratio() {
+        let case = Case::new("Resize", 18)
+            .ramp(&[1, 1, 4, 6], 1)
+            .missing()
+            .constant::<f32>(&[2], &[0.5, 0.5])
+            .int("antialias", 1)
+            .ints("axes", &[2, 3])
+            .str("mode", "linear");
+        case.gives(0, &[1, 1, 2, 3], &[0.109375, -0.089844, 0.011719, 0.265625, -0.191406, 0.082031]);
+        let case = Case::new("Resize", 18)
+            .ramp(&[1, 1, 2, 4], 1)
+            .missing()
+            .missing()
+            .constant::<i64>(&[2], &[5, 6])
+            .ints("axes", &[2, 3])
+            .str("keep_aspect_ratio_policy", "not_larger")
+            .str("mode", "nearest");
+        case.gives(
+            0,
+            &[1, 1, 3, 6],
+            &[
+                -0.5, -0.5, 1.25, 0.25, 0.25, -0.75, -0.5, -0.5, 1.25, 0.25, 0.25, -0.75, 1.0, 1.0, 0.0,
+                -1.0, -1.0, 0.75,
+            ],
+        );
+    }
+
+    #[test]
+    fn old_versions_are_asymmetric() {
+        let case = Case::new("Resize", 10)
+            .ramp(&[1, 1, 2, 4], 1)
+            .constant::<f32>(&[4], &[1.0, 1.0, 1.5, 0.6])
+            .str("mode", "nearest");
+        case.gives(0, &[1, 1, 3, 2], &[-0.5, 0.25, -0.5, 0.25, 1.0, -1.0]);
+        let case = Case::new("Resize", 10)
+            .ramp(&[1, 1, 2, 4], 1)
+            .constant::<f32>(&[4], &[1.0, 1.0, 1.5, 0.6])
+            .str("mode", "linear");
+        case.gives(0, &[1, 1, 3, 2], &[-0.5, 0.583333, 0.5, -0.25, 1.0, -0.666667]);
+        let case = Case::new("Upsample", 9)
+            .ramp(&[1, 1, 2, 2], 1)
+            .constant::<f32>(&[4], &[1.0, 1.0, 1.5, 2.0])
+            .str("mode", "linear");
+        case.gives(
+            0,
+            &[1, 1, 3, 4],
+            &[-0.5, 0.375, 1.25, 1.25, 0.0, -0.041667, -0.083333, -0.083333, 0.25, -0.25, -0.75, -0.75],
+        );
+    }
 }

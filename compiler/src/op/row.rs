@@ -10,8 +10,8 @@ pub use crate::error::{Error, Result, Stage};
 pub use crate::graph::{DType, Dim, ValueId};
 pub use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
-/// A row of the default domain. Where the schema names a type instead of a variable (`tensor(int64)`),
-/// that text is the variable's name.
+/// A row of the default domain. Where the schema names a type instead of a variable, the parameter does
+/// too, in ONNX's spelling: `tensor(int64)`.
 pub const fn row(
     name: &'static str,
     since: u32,

@@ -130,3 +130,54 @@ fn log_softmax(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 fn hardmax(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     on_rows(cx, hardmax_along)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::{Case, ramp};
+
+    #[test]
+    fn one_axis_since_13_and_rows_of_a_matrix_before() {
+        let case = Case::new("Softmax", 11).ramp(&[2, 2, 3], 1).int("axis", 1);
+        case.gives(
+            0,
+            &[2, 2, 3],
+            &[
+                0.063368, 0.364658, 0.13415, 0.049351, 0.283996, 0.104476, 0.063368, 0.364658, 0.13415,
+                0.049351, 0.283996, 0.104476,
+            ],
+        );
+        let case = Case::new("Softmax", 13).ramp(&[2, 2, 3], 1).int("axis", 1);
+        case.gives(
+            0,
+            &[2, 2, 3],
+            &[
+                0.562177, 0.562177, 0.562177, 0.437824, 0.437824, 0.437824, 0.562177, 0.562177, 0.562177,
+                0.437824, 0.437824, 0.437824,
+            ],
+        );
+        let case = Case::new("LogSoftmax", 11).ramp(&[2, 2, 3], 1).int("axis", 1);
+        case.gives(
+            0,
+            &[2, 2, 3],
+            &[
+                -2.758795, -1.008795, -2.008795, -3.008795, -1.258795, -2.258795, -2.758795, -1.008795,
+                -2.008795, -3.008795, -1.258795, -2.258795,
+            ],
+        );
+        let case = Case::new("LogSoftmax", 13).ramp(&[2, 2, 3], 1).int("axis", 1);
+        case.gives(
+            0,
+            &[2, 2, 3],
+            &[
+                -0.575939, -0.575939, -0.575939, -0.825939, -0.825939, -0.825939, -0.575939, -0.575939,
+                -0.575939, -0.825939, -0.825939, -0.825939,
+            ],
+        );
+        let case = Case::new("Hardmax", 11).ramp(&[2, 2, 3], 1).int("axis", 1);
+        case.gives(0, &[2, 2, 3], &[0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0]);
+        let case = Case::new("Hardmax", 13).ramp(&[2, 2, 3], 1).int("axis", 1);
+        case.gives(0, &[2, 2, 3], &[1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0]);
+        let case = Case::new("Softmax", 13).symbolic(&["n", "c"], &[1, 2], &ramp(2, 5));
+        case.gives(0, &[1, 2], &[0.731059, 0.268941]);
+    }
+}

@@ -1,0 +1,60 @@
+//! The ONNX Python package as an oracle: a virtual environment with pinned versions, made once beneath the
+//! build's target folder, and scripts of `tests/python` run in it.
+
+use std::fs::{self, File};
+use std::io::{self, Error};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const REQUIREMENTS: &str = include_str!("../python/requirements.txt");
+
+/// Runs a script of `tests/python` with `arguments`; gives its standard output.
+pub fn run_script(name: &str, arguments: &[&str]) -> io::Result<String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(name);
+    run(Command::new(interpreter()?).arg(script).args(arguments))
+}
+
+/// The environment's Python interpreter. The first caller of all processes installs the packages, others
+/// wait for it; the environment is made anew when the pinned versions change.
+pub fn interpreter() -> io::Result<PathBuf> {
+    let target = target_dir();
+    fs::create_dir_all(&target)?;
+    let lock = File::create(target.join("onnx-env.lock"))?;
+    lock.lock()?;
+    let root = target.join("onnx-env");
+    let python = root.join("bin").join("python");
+    // Written last: an installation that was cut short has none.
+    let installed = root.join("installed.txt");
+    if fs::read_to_string(&installed).is_ok_and(|versions| versions == REQUIREMENTS) {
+        return Ok(python);
+    }
+    if root.exists() {
+        fs::remove_dir_all(&root)?;
+    }
+    run(Command::new("python3").args(["-m", "venv"]).arg(&root))?;
+    let wanted = root.join("requirements.txt");
+    fs::write(&wanted, REQUIREMENTS)?;
+    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"];
+    run(Command::new(&python).args(pip).arg(&wanted))?;
+    fs::write(&installed, REQUIREMENTS)?;
+    Ok(python)
+}
+
+/// Cargo's target folder.
+fn target_dir() -> PathBuf {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    match std::env::var_os("CARGO_TARGET_DIR") {
+        // Cargo takes a relative one from where it was started, which for tests is not the current folder.
+        Some(folder) => workspace.join(folder),
+        None => workspace.join("target"),
+    }
+}
+
+fn run(command: &mut Command) -> io::Result<String> {
+    let output = command.output().map_err(|error| Error::other(format!("{command:?}: {error}")))?;
+    if !output.status.success() {
+        let message = String::from_utf8_lossy(&output.stderr);
+        return Err(Error::other(format!("{command:?}: {}\n{message}", output.status)));
+    }
+    String::from_utf8(output.stdout).map_err(Error::other)
+}

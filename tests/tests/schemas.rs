@@ -1,0 +1,145 @@
+//! The operator table against the schemas of the ONNX package: each row matches the schema of its exact
+//! version, and an operator that has any row has rows for all its versions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use onnxc::graph::DType;
+use onnxc::op::{self, Arity, AttrDefault, OpDef, Param};
+use onnxc_tests::onnx_env;
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Deserialize)]
+struct Schema {
+    domain: String,
+    name: String,
+    since: u32,
+    inputs: Vec<Parameter>,
+    outputs: Vec<Parameter>,
+    attributes: Vec<Attribute>,
+    types: BTreeMap<String, Vec<i32>>,
+}
+
+#[derive(Deserialize)]
+struct Parameter {
+    name: String,
+    #[serde(rename = "type")]
+    ty: String,
+    arity: String,
+}
+
+#[derive(Deserialize)]
+struct Attribute {
+    name: String,
+    kind: String,
+    required: bool,
+    default: Value,
+}
+
+/// One mismatch per element, each naming row and schema values.
+fn compare(row: &OpDef, schema: &Schema) -> Vec<String> {
+    let mut problems = Vec::new();
+    compare_params("inputs", row.inputs, &schema.inputs, &mut problems);
+    compare_params("outputs", row.outputs, &schema.outputs, &mut problems);
+    compare_types(row, schema, &mut problems);
+    compare_attributes(row, schema, &mut problems);
+    problems
+}
+
+fn compare_params(what: &str, row: &[Param], schema: &[Parameter], problems: &mut Vec<String>) {
+    let arity = |arity: Arity| match arity {
+        Arity::Required => "Single",
+        Arity::Optional => "Optional",
+        Arity::Variadic => "Variadic",
+    };
+    let ours: Vec<_> = row.iter().map(|param| (param.name, param.ty, arity(param.arity))).collect();
+    let theirs: Vec<_> =
+        schema.iter().map(|param| (param.name.as_str(), param.ty.as_str(), param.arity.as_str())).collect();
+    if ours != theirs {
+        problems.push(format!("{what} {ours:?}, not {theirs:?}"));
+    }
+}
+
+/// Element types that a tensor of the graph cannot have (newer than the IR) are left out of the schema.
+fn compare_types(row: &OpDef, schema: &Schema, problems: &mut Vec<String>) {
+    let ours: BTreeMap<&str, BTreeSet<DType>> =
+        row.types.iter().map(|(variable, types)| (*variable, types.iter().copied().collect())).collect();
+    let theirs: BTreeMap<&str, BTreeSet<DType>> = schema
+        .types
+        .iter()
+        .map(|(variable, types)| {
+            (variable.as_str(), types.iter().filter_map(|&number| DType::from_onnx(number)).collect())
+        })
+        .collect();
+    if ours != theirs {
+        problems.push(format!("types {ours:?}, not {theirs:?}"));
+    }
+}
+
+fn compare_attributes(row: &OpDef, schema: &Schema, problems: &mut Vec<String>) {
+    let ours: BTreeMap<&str, &AttrDefault> =
+        row.attributes.iter().map(|attribute| (attribute.name, &attribute.default)).collect();
+    let theirs: BTreeMap<&str, &Attribute> =
+        schema.attributes.iter().map(|attribute| (attribute.name.as_str(), attribute)).collect();
+    let names: BTreeSet<&str> = ours.keys().chain(theirs.keys()).copied().collect();
+    for name in names {
+        match (ours.get(name), theirs.get(name)) {
+            (Some(default), Some(attribute)) if agrees(default, attribute) => {}
+            (ours, theirs) => {
+                let theirs = theirs.map(|theirs| (&theirs.kind, theirs.required, &theirs.default));
+                problems.push(format!("attribute {name} {ours:?}, not {theirs:?}"));
+            }
+        }
+    }
+}
+
+fn agrees(ours: &AttrDefault, theirs: &Attribute) -> bool {
+    let default = &theirs.default;
+    let ints = || default.as_array().map(|items| items.iter().filter_map(Value::as_i64).collect::<Vec<_>>());
+    let strs = || default.as_array().map(|items| items.iter().filter_map(Value::as_str).collect::<Vec<_>>());
+    let kind = theirs.kind.as_str();
+    match *ours {
+        AttrDefault::Required(ours) => theirs.required && ours.name() == kind,
+        AttrDefault::Optional(ours) => !theirs.required && default.is_null() && ours.name() == kind,
+        AttrDefault::Int(value) => kind == "INT" && default.as_i64() == Some(value),
+        AttrDefault::Float(value) => {
+            kind == "FLOAT" && default.as_f64().map(|wide| wide as f32) == Some(value)
+        }
+        AttrDefault::Str(text) => kind == "STRING" && default.as_str() == Some(text),
+        AttrDefault::Ints(values) => kind == "INTS" && ints().as_deref() == Some(values),
+        AttrDefault::Strs(texts) => kind == "STRINGS" && strs().as_deref() == Some(texts),
+    }
+}
+
+#[test]
+fn rows_agree_with_the_schemas() {
+    let text = onnx_env::run_script("dump_schemas.py", &[]).expect("the ONNX package lists its schemas");
+    let schemas: Vec<Schema> = serde_json::from_str(&text).expect("the list parses");
+    let domains: BTreeSet<&str> = schemas.iter().map(|schema| schema.domain.as_str()).collect();
+    let of_schemas: BTreeMap<(&str, &str, u32), &Schema> = schemas
+        .iter()
+        .map(|schema| ((schema.domain.as_str(), schema.name.as_str(), schema.since), schema))
+        .collect();
+    // Rows of other domains, such as vendors' own, have no schema in the package.
+    let of_rows: BTreeMap<(&str, &str, u32), &OpDef> = op::rows()
+        .filter(|row| domains.contains(row.domain))
+        .map(|row| ((row.domain, row.name, row.since), row))
+        .collect();
+    let operators: BTreeSet<(&str, &str)> = of_rows.keys().map(|key| (key.0, key.1)).collect();
+    let mut problems = Vec::new();
+    for (key, row) in &of_rows {
+        match of_schemas.get(key) {
+            Some(schema) => {
+                problems.extend(compare(row, schema).into_iter().map(|problem| format!("{key:?}: {problem}")))
+            }
+            None => problems.push(format!("{key:?}: there is no such version")),
+        }
+    }
+    for key in of_schemas.keys() {
+        if operators.contains(&(key.0, key.1)) && !of_rows.contains_key(key) {
+            problems.push(format!("{key:?}: the version has no row"));
+        }
+    }
+    assert!(of_rows.len() > 400, "only {} rows were compared", of_rows.len());
+    assert!(problems.is_empty(), "{} disagreements:\n{}", problems.len(), problems.join("\n"));
+}
