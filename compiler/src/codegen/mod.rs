@@ -16,12 +16,12 @@ mod kernel;
 mod lane;
 mod memory;
 mod plan;
-mod program;
 mod remainder;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use cranelift_codegen::Context;
 use cranelift_codegen::control::ControlPlane;
@@ -33,7 +33,7 @@ use crate::loops::{Kernel, LoopKind, Stmt};
 use crate::target::Target;
 
 pub use kernel::function;
-pub use program::compile_program;
+pub use work::worth_threads;
 
 /// Machine code of one kernel. It has no relocations.
 #[derive(Clone, PartialEq, Eq, Debug)]
