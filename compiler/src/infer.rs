@@ -15,21 +15,69 @@ fn fail<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::malformed(Stage::Infer, message))
 }
 
-/// Broadcast of two dims. Symbolic dims that differ are taken to agree at run time only when one of
-/// them is a constant other than 1; then that constant is the result.
+/// Broadcast of two dims. Dims that may differ at run time are taken to agree, and the result is the plainer of
+/// the two; [`assumptions`] lists such pairs, which the compiled model checks before it runs.
 pub fn broadcast_dim(a: &Dim, b: &Dim) -> Result<Dim> {
     match (a.as_const(), b.as_const()) {
         _ if a == b => Ok(a.clone()),
         (Some(1), _) => Ok(b.clone()),
         (_, Some(1)) => Ok(a.clone()),
         (Some(x), Some(y)) => fail(format!("dims {x} and {y} do not broadcast")),
-        (Some(_), None) => Ok(a.clone()),
-        (None, Some(_)) => Ok(b.clone()),
-        (None, None) => Err(Error::unsupported(
-            Stage::Infer,
-            format!("broadcast of the unequal symbolic dims {a} and {b}"),
-        )),
+        _ => Ok(plainer(a, b).clone()),
     }
+}
+
+/// A constant before a symbol before an expression; the first of two of a kind.
+fn plainer<'a>(a: &'a Dim, b: &'a Dim) -> &'a Dim {
+    let rank = |dim: &Dim| match (dim.as_const(), dim.as_sym()) {
+        (Some(_), _) => 0,
+        (_, Some(_)) => 1,
+        _ => 2,
+    };
+    if rank(b) < rank(a) { b } else { a }
+}
+
+/// Pairs of dims that inference takes to be equal though their expressions differ. Where one turns out not to
+/// be, the operands do not fit together.
+pub fn assumptions(op: &Op, inputs: &[&TensorType]) -> Vec<(Dim, Dim)> {
+    let mut pairs = Vec::new();
+    let mut equal = |a: &Dim, b: &Dim| {
+        if a != b && !(a.is_const() && b.is_const()) {
+            pairs.push((a.clone(), b.clone()));
+        }
+    };
+    let is_one = |dim: &Dim| dim.as_const() == Some(1);
+    let mut broadcast = |a: &[Dim], b: &[Dim]| {
+        for (a, b) in a.iter().rev().zip(b.iter().rev()) {
+            if !is_one(a) && !is_one(b) {
+                equal(a, b);
+            }
+        }
+    };
+    match op {
+        Op::Map(_) => {
+            for (at, ty) in inputs.iter().enumerate() {
+                inputs[..at].iter().for_each(|other| broadcast(&other.shape, &ty.shape));
+            }
+        }
+        Op::Contract { batch, m, k, rhs } => {
+            let (a, b) = (inputs[0], inputs[1]);
+            broadcast(&a.shape[..*batch], &b.shape[..*batch]);
+            let skip = usize::from(*rhs != RhsLayout::Plain);
+            let inner = &b.shape[batch + skip..batch + skip + k];
+            a.shape[batch + m..].iter().zip(inner).for_each(|(a, b)| equal(a, b));
+        }
+        Op::Expand { shape } => broadcast(&inputs[0].shape, shape),
+        Op::Reshape { shape } => equal(&inputs[0].elements(), &product(shape)),
+        Op::Concat { axis } => {
+            for ty in &inputs[1..] {
+                let axes = inputs[0].shape.iter().zip(&ty.shape).enumerate();
+                axes.filter(|(at, _)| at != axis).for_each(|(_, (a, b))| equal(a, b));
+            }
+        }
+        _ => {}
+    }
+    pairs
 }
 
 /// NumPy broadcast of shapes.
@@ -108,7 +156,7 @@ pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
                 RhsLayout::Panels { n, .. } => (&b.shape[batch + 1..batch + 1 + k], n.clone()),
             };
             for (x, y) in a.shape[batch + m..].iter().zip(b_inner) {
-                if x != y && (x.is_const() == y.is_const()) {
+                if x != y && x.is_const() && y.is_const() {
                     return fail(format!("inner dims {x} and {y} of a product differ ({a} with {b})"));
                 }
             }

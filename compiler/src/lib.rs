@@ -1,6 +1,11 @@
 //! onnxc: an ahead-of-time compiler from ONNX models to native object files.
+//!
+//! [`compile`] is the whole pipeline. Data flows one way: bytes, protobuf structs, a graph of primitives, passes,
+//! a schedule of fusion groups, loop nests, machine code, an object. Everything but `cli` and `native` is pure: bytes in,
+//! bytes out, no global state, the same object bit for bit from the same input.
 
 pub mod cli;
+pub mod codegen;
 pub mod error;
 pub mod graph;
 pub mod import;
@@ -12,3 +17,166 @@ pub mod pass;
 pub mod scalar;
 pub mod schedule;
 pub mod target;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use rayon::prelude::*;
+
+use codegen::emit::{KernelCode, Kernels, MachineCode};
+use error::{Error, Kind, Result, Stage};
+use graph::{Graph, Op};
+use import::{ExternalData, ImportOptions};
+use loops::Kernel;
+use schedule::{GroupId, Program, Step};
+use target::{Opt, Target};
+
+/// How a model is compiled.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Prefix of every symbol; made a C identifier.
+    pub name: String,
+    pub target: Target,
+    /// 0 (required passes only) to 3.
+    pub opt_level: u8,
+    pub import: ImportOptions,
+    /// Compile in a call of `step_done` after every step.
+    pub profile: bool,
+}
+
+/// Hears of the pipeline's progress; every method may be left as it is.
+pub trait Observer {
+    /// A pass is done.
+    fn pass(&mut self, _name: &str, _graph: &Graph, _time: Duration) {}
+    /// A stage is done.
+    fn stage(&mut self, _name: &str, _time: Duration) {}
+}
+
+/// An observer that listens to nothing.
+pub struct Quiet;
+
+impl Observer for Quiet {}
+
+/// A model up to its schedule.
+#[derive(Debug)]
+pub struct Frontend {
+    pub graph: Graph,
+    pub program: Program,
+    /// What the model holds that has no influence on the result.
+    pub notes: Vec<String>,
+}
+
+/// A compiled model; [`Compiled::artifact`] gives the object and the header.
+pub struct Compiled {
+    pub graph: Arc<Graph>,
+    pub program: Program,
+    pub kernels: Kernels,
+    pub notes: Vec<String>,
+    target: Target,
+    options: codegen::emit::Options,
+}
+
+impl Compiled {
+    /// The object, to be written, and the header.
+    pub fn artifact(&self) -> Result<codegen::emit::Artifact> {
+        codegen::emit::emit(&self.graph, &self.program, &self.kernels, &self.target, &self.options)
+    }
+}
+
+/// Compiles the bytes of an ONNX file. On failure: every problem of the model that can be told apart.
+pub fn compile(
+    model: Bytes,
+    external: &dyn ExternalData,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> std::result::Result<Compiled, Vec<Error>> {
+    let Frontend { graph, program, notes } = frontend(model, external, options, observer)?;
+    let start = Instant::now();
+    let kernels = compile_kernels(&graph, &program, &options.target).map_err(|error| vec![error])?;
+    observer.stage("kernels", start.elapsed());
+    let emit = codegen::emit::Options { name: options.name.clone(), profile: options.profile };
+    Ok(Compiled { graph: Arc::new(graph), program, kernels, notes, target: options.target.clone(), options: emit })
+}
+
+/// Everything before loop nests: decode, import, passes, schedule.
+pub fn frontend(
+    model: Bytes,
+    external: &dyn ExternalData,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> std::result::Result<Frontend, Vec<Error>> {
+    let start = Instant::now();
+    let proto = decode(model).map_err(|error| vec![error])?;
+    let import::Import { graph, notes } = import::import(&proto, &options.import, external)?;
+    drop(proto);
+    observer.stage("import", start.elapsed());
+    let (graph, program) = optimize(graph, options, observer).map_err(|error| vec![error])?;
+    Ok(Frontend { graph, program, notes })
+}
+
+/// The model's protobuf structs.
+pub fn decode(model: Bytes) -> Result<onnxc_proto::ModelProto> {
+    onnxc_proto::decode(model, &onnxc_proto::Budget::default())
+        .map_err(|error| Error::new(Stage::Decode, Kind::Malformed, error.to_string()))
+}
+
+/// Passes and schedule.
+pub fn optimize(mut graph: Graph, options: &Options, observer: &mut dyn Observer) -> Result<(Graph, Program)> {
+    let passes = pass::Options { level: options.opt_level, ..Default::default() };
+    pass::run_all(&mut graph, &passes, &mut |name, graph, time| observer.pass(name, graph, time))?;
+    let start = Instant::now();
+    let fuse = options.opt_level > 0;
+    let program = schedule::schedule(&graph, schedule::Options { fuse, in_place: fuse })?;
+    observer.stage("schedule", start.elapsed());
+    Ok((graph, program))
+}
+
+/// Loop nests of a group, ready for a back end.
+pub fn lower(graph: &Graph, program: &Program, group: GroupId, target: &Target) -> Result<Kernel> {
+    let group_name = kernel_name(graph, program, group);
+    let mut kernel = loops::lower::lower(graph, &program.groups[group], &group_name, target)?;
+    loops::math::expand(&mut kernel);
+    Ok(kernel)
+}
+
+/// A group's kernel is named by its number and the ONNX node of its anchor.
+fn kernel_name(graph: &Graph, program: &Program, group: GroupId) -> String {
+    let node = program.groups[group].anchor;
+    let origin = &graph.origins[graph.nodes[node].origin];
+    format!("{group}_{}", origin.op_type)
+}
+
+/// Machine code of every kernel, bodies of scans included. Kernels are compiled in parallel.
+fn compile_kernels(graph: &Graph, program: &Program, target: &Target) -> Result<Kernels> {
+    let speed = target.isa(Opt::Speed)?;
+    let plain = target.isa(Opt::None)?;
+    let ids: Vec<GroupId> = program.groups.keys().collect();
+    let codes: Vec<Result<KernelCode>> = ids
+        .par_iter()
+        .map(|&group| {
+            let kernel = lower(graph, program, group, target)?;
+            let isa = if codegen::prefers_speed(&kernel) { &speed } else { &plain };
+            let code = codegen::compile(&kernel, isa.as_ref(), target)?;
+            let range = kernel.parallel_range().map(|(lo, hi)| (lo.clone(), hi.clone()));
+            Ok(KernelCode {
+                name: kernel.name,
+                code: MachineCode { bytes: code.bytes, alignment: u64::from(code.align) },
+                range,
+                worth_threads: true,
+            })
+        })
+        .collect();
+    let mut kernels = Kernels::default();
+    for code in codes {
+        kernels.groups.push(code?);
+    }
+    for step in &program.steps {
+        if let Step::Scan { node, body, .. } = step
+            && let Op::Scan { body: graph, .. } = &graph.nodes[*node].op
+        {
+            kernels.bodies.insert(*node, compile_kernels(graph, body, target)?);
+        }
+    }
+    Ok(kernels)
+}

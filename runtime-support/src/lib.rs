@@ -1,1 +1,10 @@
-//! The tiny runtime of models compiled by `onnxc`.
+//! The tiny runtime of models compiled by `onnxc`: a thread pool and an allocator behind the C ABI of
+//! `include/onnxc.h`, and that ABI's types for Rust programs. A model links without it; numerics are never here.
+
+pub mod abi;
+mod alloc;
+pub mod pool;
+
+pub use abi::{Model, Options, Status, Tensor, ValueInfo};
+pub use alloc::AlignedBytes;
+pub use pool::Pool;

@@ -10,7 +10,7 @@ use crate::graph::{
     ValueId,
 };
 use crate::graph::{DType, Input};
-use crate::infer::{infer, infer_known};
+use crate::infer::{assumptions, infer, infer_known};
 use crate::interp;
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
@@ -90,6 +90,11 @@ impl<'g> Builder<'g> {
     pub fn emit(&mut self, op: Op, inputs: &[ValueId]) -> Result<Vec<ValueId>> {
         let types: Vec<&TensorType> = inputs.iter().map(|&value| self.graph.ty(value)).collect();
         let results = infer(&op, &types)?;
+        let assumed = assumptions(&op, &types);
+        self.assume(assumed);
+        if let Op::Scan { body, .. } = &op {
+            self.assume(body.assumptions.clone());
+        }
         if results.len() == 1
             && let Some(folded) = self.fold(&op, inputs, &results[0])?
         {
@@ -124,6 +129,14 @@ impl<'g> Builder<'g> {
         });
         self.graph.order.push(node);
         Ok(outputs)
+    }
+
+    fn assume(&mut self, pairs: Vec<(Dim, Dim)>) {
+        for pair in pairs {
+            if !self.graph.assumptions.contains(&pair) {
+                self.graph.assumptions.push(pair);
+            }
+        }
     }
 
     /// [`Builder::emit`] for an operation with one result.

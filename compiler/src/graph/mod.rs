@@ -158,6 +158,8 @@ pub struct Graph {
     pub inputs: Vec<Input>,
     /// (ONNX name, value)
     pub outputs: Vec<(String, ValueId)>,
+    /// Pairs of dims that must be equal for the operands of some node to fit; checked at run time.
+    pub assumptions: Vec<(Dim, Dim)>,
     /// `metadata_props` of the model.
     pub metadata: Vec<(String, String)>,
 }

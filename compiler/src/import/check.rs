@@ -128,7 +128,9 @@ pub fn check_inputs(row: &OpDef, inputs: &[Option<ValueId>], b: &Builder<'_>) ->
     for (at, value) in inputs.iter().enumerate() {
         let (Some(value), Some(param)) = (value, param(row.inputs, at)) else { continue };
         let dtype = b.dtype(*value);
-        let Some((_, allowed)) = row.types.iter().find(|(name, _)| *name == param.ty) else {
+        let fixed = fixed_type(param.ty).map(|dtype| [dtype]);
+        let variable = row.types.iter().find(|(name, _)| *name == param.ty).map(|(_, allowed)| *allowed);
+        let Some(allowed) = variable.or(fixed.as_ref().map(<[DType; 1]>::as_slice)) else {
             let message = format!("{} has no type variable {}", row.name, param.ty);
             return Err(Error::internal(Stage::Import, message));
         };
@@ -156,4 +158,25 @@ pub fn check_inputs(row: &OpDef, inputs: &[Option<ValueId>], b: &Builder<'_>) ->
         }
     }
     Ok(())
+}
+
+/// The type that a signature may name in place of a variable, in ONNX's spelling: `tensor(float)`.
+fn fixed_type(text: &str) -> Option<DType> {
+    match text.strip_prefix("tensor(")?.strip_suffix(')')? {
+        "float" => Some(DType::F32),
+        "double" => Some(DType::F64),
+        "float16" => Some(DType::F16),
+        "bfloat16" => Some(DType::BF16),
+        "bool" => Some(DType::Bool),
+        "string" => Some(DType::Str),
+        "int8" => Some(DType::I8),
+        "int16" => Some(DType::I16),
+        "int32" => Some(DType::I32),
+        "int64" => Some(DType::I64),
+        "uint8" => Some(DType::U8),
+        "uint16" => Some(DType::U16),
+        "uint32" => Some(DType::U32),
+        "uint64" => Some(DType::U64),
+        _ => None,
+    }
 }

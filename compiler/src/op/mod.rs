@@ -131,20 +131,6 @@ pub enum AttrDefault {
     Strs(&'static [&'static str]),
 }
 
-impl AttrDefault {
-    /// Kind that a value of the attribute must have.
-    pub fn kind(self) -> AttrKind {
-        match self {
-            AttrDefault::Required(kind) | AttrDefault::Optional(kind) => kind,
-            AttrDefault::Int(_) => AttrKind::Int,
-            AttrDefault::Float(_) => AttrKind::Float,
-            AttrDefault::Str(_) => AttrKind::Str,
-            AttrDefault::Ints(_) => AttrKind::Ints,
-            AttrDefault::Strs(_) => AttrKind::Strs,
-        }
-    }
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AttrKind {
     Int,
@@ -169,6 +155,20 @@ pub struct AttrDef {
 
 pub const fn attr(name: &'static str, default: AttrDefault) -> AttrDef {
     AttrDef { name, default }
+}
+
+impl AttrDefault {
+    /// Kind that a value of the attribute must have.
+    pub fn kind(self) -> AttrKind {
+        match self {
+            AttrDefault::Required(kind) | AttrDefault::Optional(kind) => kind,
+            AttrDefault::Int(_) => AttrKind::Int,
+            AttrDefault::Float(_) => AttrKind::Float,
+            AttrDefault::Str(_) => AttrKind::Str,
+            AttrDefault::Ints(_) => AttrKind::Ints,
+            AttrDefault::Strs(_) => AttrKind::Strs,
+        }
+    }
 }
 
 /// An attribute's value on a node, decoded.

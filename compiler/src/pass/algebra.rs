@@ -14,6 +14,9 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
 }
 
 fn simplify(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+    if let Some(dims) = known_dims(b, id)? {
+        return Ok(Some(dims));
+    }
     let node = &b.graph.nodes[id];
     let inputs = node.inputs.clone();
     match &node.op {
@@ -33,6 +36,25 @@ fn simplify(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
         }
         _ => Ok(None),
     }
+}
+
+/// Shape arithmetic whose elements are known as dims is those dims, whatever computed them.
+fn known_dims(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+    let node = &b.graph.nodes[id];
+    let [result] = node.outputs[..] else { return Ok(None) };
+    let canonical = match &node.op {
+        Op::DimValues { .. } | Op::Iota { .. } => true,
+        Op::Reshape { .. } => {
+            producer(b.graph, node.inputs[0]).is_some_and(|source| matches!(source.op, Op::DimValues { .. }))
+        }
+        _ => false,
+    };
+    let Some(known) = b.known(result).filter(|_| !canonical && b.dtype(result) == DType::I64) else {
+        return Ok(None);
+    };
+    let shape = b.shape(result);
+    let dims = b.emit1(Op::DimValues { dims: known.to_vec() }, &[])?;
+    b.reshape(dims, shape).map(Some)
 }
 
 /// The operand of `value` when that is `function` of something.

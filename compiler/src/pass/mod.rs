@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::Graph;
+use crate::graph::verify::verify;
 
 pub use pack::{PackPolicy, PackRule};
 
@@ -94,5 +95,15 @@ pub fn run_one(pass: &PassDef, graph: &mut Graph, options: &Options) -> Result<(
     (pass.run)(graph, options).map_err(|error| match error.kind {
         Kind::Malformed => Error::internal(Stage::Pass, format!("pass {}: {}", pass.name, error.message)),
         _ => error,
-    })
+    })?;
+    if cfg!(debug_assertions)
+        && let Err(errors) = verify(graph)
+    {
+        let messages: Vec<&str> = errors.iter().map(|error| error.message.as_str()).collect();
+        return Err(Error::internal(
+            Stage::Pass,
+            format!("after pass {}: {}", pass.name, messages.join("; ")),
+        ));
+    }
+    Ok(())
 }

@@ -5,9 +5,28 @@
 //! as an expression inside the groups that read it). The result of this room, [`Program`], is all that
 //! lowering and code generation read.
 
+mod check;
+mod groups;
+mod inline;
+mod memory;
+mod offsets;
+mod order;
+mod print;
+mod regions;
+mod rows;
+mod view;
+
+#[cfg(test)]
+mod tests;
+
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 
-use crate::graph::{Dim, NodeId, ValueId};
+pub use check::check;
+pub use print::Stats;
+pub use view::{View, affine_view};
+
+use crate::error::Result;
+use crate::graph::{Dim, Graph, NodeId, Op, Sym, ValueId};
 
 /// A fusion group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -70,14 +89,15 @@ pub const ALIGN: i64 = 64;
 #[derive(Clone, PartialEq, Debug)]
 pub enum Step {
     Run(GroupId),
-    /// Copies a materialised value into another's place (an input or a constant that is also an output,
-    /// two outputs of one value, a scan's states).
+    /// Copies a materialised value into graph output number `output`: an input or a constant that is also an
+    /// output, or one value that is several outputs.
     Copy {
         from: ValueId,
-        to: ValueId,
+        output: usize,
     },
     /// Runs a body `trip` times; see `Op::Scan`. The body's values live in `body`'s own plan, whose arena is
-    /// placed at `arena` (bytes) inside this program's arena.
+    /// placed at `arena` (bytes) inside this program's arena, followed by a buffer for each next state: see
+    /// [`scan_scratch`].
     Scan {
         node: NodeId,
         body: Box<Program>,
@@ -93,6 +113,100 @@ pub struct Program {
     pub places: SecondaryMap<ValueId, Option<Place>>,
     /// Bytes of the arena.
     pub arena: Dim,
-    /// The liveness bound, bytes: the largest sum of the sizes of simultaneously live arena values.
+    /// The liveness bound, bytes: the largest sum of the sizes of simultaneously live arena values. With
+    /// symbolic sizes: that sum at the step where it is largest for the sizes an estimate takes.
     pub bound: Dim,
+}
+
+/// What to do without, for comparisons and for finding faults.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    /// Several nodes in one kernel; without it, only views are inlined.
+    pub fuse: bool,
+    /// Results that take the bytes of an operand that dies.
+    pub in_place: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { fuse: true, in_place: true }
+    }
+}
+
+/// Groups, orders and places a graph of primitives. Every right-hand side of a `Contract` must be a
+/// constant, or become one buffer: `Pack` made it or it is materialised for it.
+///
+/// The plan of bodies of scans is part of their step. In builds with debug assertions the result is rechecked by
+/// [`check`].
+pub fn schedule(graph: &Graph, options: Options) -> Result<Program> {
+    let program = schedule_unchecked(graph, options)?;
+    if cfg!(debug_assertions) {
+        check(graph, &program)?;
+    }
+    Ok(program)
+}
+
+fn schedule_unchecked(graph: &Graph, options: Options) -> Result<Program> {
+    let grouping = groups::group(graph, options)?;
+    let mut bodies = SecondaryMap::new();
+    for &node in &grouping.scans {
+        if let Op::Scan { body, .. } = &graph.nodes[node].op {
+            bodies[node] = Some(schedule_unchecked(body, options)?);
+        }
+    }
+    let steps = order::order(graph, &grouping, &bodies)?;
+    memory::plan(graph, grouping, bodies, &steps, options)
+}
+
+impl Program {
+    /// Where a value's bytes are, aliases resolved; `None` when it is not materialised.
+    pub fn place(&self, value: ValueId) -> Option<&Place> {
+        match self.places[self.storage(value)].as_ref()? {
+            Place::None => None,
+            place => Some(place),
+        }
+    }
+
+    /// The value whose place holds a value's bytes: itself unless it is an alias.
+    pub fn storage(&self, mut value: ValueId) -> ValueId {
+        while let Some(Place::Alias(of)) = self.places[value] {
+            value = of;
+        }
+        value
+    }
+
+    /// Whether a value has a buffer.
+    pub fn is_materialised(&self, value: ValueId) -> bool {
+        self.place(value).is_some()
+    }
+}
+
+/// What a [`Step::Scan`] uses inside the arena, in bytes from its `arena`: the body's own arena at 0, then one
+/// buffer for each next state (while the body reads a state, it writes the next one there), at the given
+/// offsets. The last item is the size of all of it.
+pub fn scan_scratch(body: &Graph, program: &Program, states: usize) -> (Vec<Dim>, Dim) {
+    let (mut offsets, mut end) = (Vec::with_capacity(states), program.arena.clone());
+    for (_, value) in &body.outputs[..states.min(body.outputs.len())] {
+        offsets.push(end.clone());
+        end = end + aligned(&body.ty(*value).bytes());
+    }
+    (offsets, end)
+}
+
+/// A size in bytes rounded up to [`ALIGN`].
+fn aligned(bytes: &Dim) -> Dim {
+    let align = Dim::from(ALIGN);
+    bytes.ceil_div(&align).expect("the alignment is not zero") * align
+}
+
+/// What each symbol is taken to be where sizes must be compared.
+const TYPICAL: i64 = 64;
+
+/// A dim with every symbol at [`TYPICAL`]; very large where that overflows.
+fn estimate(dim: &Dim) -> i64 {
+    estimate_at(dim, &|_| TYPICAL)
+}
+
+fn estimate_at(dim: &Dim, value: &dyn Fn(Sym) -> i64) -> i64 {
+    dim.eval(&|sym| Some(value(sym))).unwrap_or(i64::MAX / 4).clamp(0, i64::MAX / 4)
 }

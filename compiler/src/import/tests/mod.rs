@@ -49,7 +49,7 @@ static ROWS: &[OpDef] = &[
         }
         Ok(vec![sum])
     }),
-    // (x, lo?, hi?) -> (x, the given ones counted as x + x..)
+    // x between the bounds that are given, twice.
     row(
         "Clamp",
         1,
@@ -97,6 +97,10 @@ static ROWS: &[OpDef] = &[
             Ok(vec![cx.b.constant(tensor.ok_or_else(|| Error::malformed(Stage::Import, "no value"))?)])
         },
     ),
+    row("Pick", 1, &[req("X", "T"), req("at", "tensor(int64)")], &[req("Y", "T")], &[], |cx| {
+        let (x, at) = (cx.input(0)?, cx.input(1)?);
+        Ok(vec![cx.b.emit1(Op::Gather { axis: 0 }, &[x, at])?])
+    }),
     // Reshapes to what the model declares.
     row("Free", 1, &[req("X", "T")], &[req("Y", "T")], &[], |cx| {
         let x = cx.input(0)?;

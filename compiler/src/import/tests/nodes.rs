@@ -92,6 +92,19 @@ fn input_types_must_fit_the_row() {
 }
 
 #[test]
+fn a_row_may_fix_a_type() {
+    let pick = |dtype: DType| {
+        model_of(graph(
+            vec![f32v("x", &["4"]), value("at", dtype, &["2"])],
+            vec![node("Pick", &["x", "at"], &["y"])],
+            vec![f32v("y", &["2"])],
+        ))
+    };
+    assert_eq!(ops(&graph_of(&pick(DType::I64))), ["gather"]);
+    refuses(&pick(DType::I32), Kind::Unsupported, "input 1 (at) is i32; tensor(int64) is one of i64");
+}
+
+#[test]
 fn attributes_are_checked() {
     let transpose = |attributes: Vec<AttributeProto>| {
         model_of(graph(

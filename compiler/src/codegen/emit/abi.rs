@@ -1,0 +1,61 @@
+//! Numbers of the C ABI: they repeat `onnxc.h`, and the C ABI tests compare the two.
+
+/// `ONNXC_ABI_VERSION`.
+pub const ABI_VERSION: u32 = 1;
+
+/// `onnxc_status`.
+pub mod status {
+    pub const OK: i32 = 0;
+    pub const NULL_POINTER: i32 = 1;
+    pub const BAD_COUNT: i32 = 2;
+    pub const BAD_DTYPE: i32 = 3;
+    pub const BAD_RANK: i32 = 4;
+    pub const BAD_DIM: i32 = 5;
+    pub const BAD_BYTES: i32 = 6;
+    pub const MISALIGNED: i32 = 7;
+    pub const BAD_WORKSPACE: i32 = 8;
+    pub const BAD_OPTIONS: i32 = 9;
+    pub const SIZE_OVERFLOW: i32 = 10;
+    pub const OUT_OF_RANGE: i32 = 11;
+    pub const CANCELLED: i32 = 12;
+}
+
+/// Offsets in `onnxc_tensor`.
+pub mod tensor {
+    pub const DATA: i64 = 0;
+    pub const BYTES: i64 = 8;
+    pub const DTYPE: i64 = 16;
+    pub const RANK: i64 = 20;
+    pub const DIMS: i64 = 24;
+    pub const SIZE: i64 = 32;
+}
+
+/// Offsets in `onnxc_options`.
+pub mod options {
+    pub const STRUCT_SIZE: i64 = 0;
+    pub const PARALLEL_FOR: i64 = 8;
+    pub const POOL: i64 = 16;
+    pub const CANCEL: i64 = 56;
+    pub const MESSAGE: i64 = 64;
+    pub const MESSAGE_CAPACITY: i64 = 72;
+    pub const STEP_DONE: i64 = 80;
+    pub const STEP_CONTEXT: i64 = 88;
+    pub const SIZE: i64 = 96;
+}
+
+/// The frame that `run` hands to the functions of the steps: pointers that do not change during a run,
+/// then one pointer per input and one per output.
+pub(super) mod frame {
+    /// Start of the arena of the (body) program.
+    pub const ARENA: i64 = 0;
+    pub const WEIGHTS: i64 = 8;
+    /// The caller's options, or zeros; never null.
+    pub const OPTIONS: i64 = 16;
+    /// Run-time values of the symbols by number, followed by the table of sizes.
+    pub const DIMS: i64 = 24;
+    /// The caller's cancel flag, or a zero; never null.
+    pub const CANCEL: i64 = 32;
+    /// The caller's parallel-for function, or null.
+    pub const PARALLEL: i64 = 40;
+    pub const IO: i64 = 48;
+}

@@ -1,0 +1,133 @@
+//! The constant description of a model that `<name>_model` returns: one block of read-only data in which
+//! everything is found by its distance from the start, so that it needs no relocation when it is loaded. The
+//! layout is that of `struct onnxc_model` and `struct onnxc_value_record` in `onnxc.h`.
+
+use cranelift_module::FuncId;
+
+use crate::codegen::emit::abi::ABI_VERSION;
+use crate::codegen::emit::entry::{Entries, dim_text};
+use crate::codegen::emit::layout::{Plan, bound_symbols};
+use crate::graph::{Graph, TensorType};
+use crate::schedule::ALIGN;
+
+/// Offsets of the fields in `struct onnxc_model` that the linker fills.
+const RUN_FIELD: u32 = 40;
+const WORKSPACE_FIELD: u32 = 44;
+const MODEL_BYTES: usize = 64;
+const RECORD_BYTES: usize = 32;
+
+/// The block, and its fields that are to hold the distance to a function.
+pub(super) fn build(
+    graph: &Graph,
+    plan: &Plan,
+    name: &str,
+    entries: &Entries,
+) -> (Vec<u8>, Vec<(u32, FuncId)>) {
+    let mut block = Block { bytes: vec![0; MODEL_BYTES] };
+    let symbols = bound_symbols(graph);
+    let inputs: Vec<(&str, &TensorType, bool)> = graph
+        .inputs
+        .iter()
+        .map(|input| (input.name.as_str(), graph.ty(input.value), input.default.is_some()))
+        .collect();
+    let outputs: Vec<(&str, &TensorType, bool)> =
+        graph.outputs.iter().map(|(name, value)| (name.as_str(), graph.ty(*value), false)).collect();
+
+    let name = block.string(name);
+    let inputs_at = block.values(graph, &inputs);
+    let outputs_at = block.values(graph, &outputs);
+    let names: Vec<i32> = symbols.iter().map(|&sym| block.string(&graph.symbols[sym].name)).collect();
+    let symbols_at = block.ints(&names);
+    let mut metadata = vec![];
+    for (key, value) in &graph.metadata {
+        metadata.push(block.string(key));
+        metadata.push(block.string(value));
+    }
+    let metadata_at = block.ints(&metadata);
+
+    let fields = [
+        ABI_VERSION as i32,
+        name,
+        inputs.len() as i32,
+        outputs.len() as i32,
+        names.len() as i32,
+        graph.metadata.len() as i32,
+        inputs_at,
+        outputs_at,
+        symbols_at,
+        metadata_at,
+    ];
+    for (at, field) in fields.into_iter().enumerate() {
+        block.set(4 * at, field);
+    }
+    let workspace = plan.workspace.as_const().unwrap_or(-1);
+    block.bytes[48..56].copy_from_slice(&workspace.to_le_bytes());
+    block.bytes[56..64].copy_from_slice(&ALIGN.to_le_bytes());
+    (block.bytes, vec![(RUN_FIELD, entries.run), (WORKSPACE_FIELD, entries.workspace)])
+}
+
+struct Block {
+    bytes: Vec<u8>,
+}
+
+impl Block {
+    fn set(&mut self, at: usize, value: i32) {
+        self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+    }
+
+    /// Where the next item starts.
+    fn start(&mut self, align: usize) -> i32 {
+        self.bytes.resize(self.bytes.len().next_multiple_of(align), 0);
+        self.bytes.len() as i32
+    }
+
+    /// A zero-terminated string; it ends at its first zero.
+    fn string(&mut self, text: &str) -> i32 {
+        let at = self.start(1);
+        self.bytes.extend(text.bytes().take_while(|&byte| byte != 0));
+        self.bytes.push(0);
+        at
+    }
+
+    fn ints(&mut self, values: &[i32]) -> i32 {
+        let at = self.start(4);
+        values.iter().for_each(|value| self.bytes.extend_from_slice(&value.to_le_bytes()));
+        at
+    }
+
+    fn longs(&mut self, values: &[i64]) -> i32 {
+        let at = self.start(8);
+        values.iter().for_each(|value| self.bytes.extend_from_slice(&value.to_le_bytes()));
+        at
+    }
+
+    /// Records of inputs or outputs: name, type, whether there is a default.
+    fn values(&mut self, graph: &Graph, values: &[(&str, &TensorType, bool)]) -> i32 {
+        let at = self.start(8);
+        self.bytes.resize(self.bytes.len() + RECORD_BYTES * values.len(), 0);
+        let symbols = bound_symbols(graph);
+        for (number, (name, ty, has_default)) in values.iter().enumerate() {
+            let dims: Vec<i64> = ty.shape.iter().map(|dim| dim.as_const().unwrap_or(-1)).collect();
+            let mut texts = vec![];
+            let mut numbers = vec![];
+            for dim in &ty.shape {
+                texts.push(if dim.is_const() { 0 } else { self.string(&dim_text(graph, dim)) });
+                let number = dim.as_sym().and_then(|sym| symbols.iter().position(|&own| own == sym));
+                numbers.push(number.map_or(-1, |number| number as i32));
+            }
+            let record = [
+                self.string(name),
+                ty.dtype.to_onnx(),
+                ty.rank() as i32,
+                self.longs(&dims),
+                self.ints(&texts),
+                self.ints(&numbers),
+                i32::from(*has_default),
+                ty.dtype.size() as i32,
+            ];
+            let base = at as usize + RECORD_BYTES * number;
+            record.into_iter().enumerate().for_each(|(field, value)| self.set(base + 4 * field, value));
+        }
+        at
+    }
+}

@@ -1,0 +1,548 @@
+//! The public functions of a model: `<name>_model`, `<name>_workspace` and `<name>_run`.
+//!
+//! `run` trusts nothing it is given. All checks come before the first write, in an order that lets each
+//! rely on those before it: options, counts, then for every tensor its type, dims, bytes and address.
+
+use std::collections::HashMap;
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, Value, types};
+use cranelift_entity::EntityRef;
+use cranelift_module::FuncId;
+
+use crate::codegen::emit::abi::{frame, options, status, tensor};
+use crate::codegen::emit::func::Code;
+use crate::codegen::emit::layout::{Plan, Scope, bound_symbols};
+use crate::codegen::emit::message::{A, B, printable};
+use crate::codegen::emit::object::Unit;
+use crate::codegen::emit::size::Sizes;
+use crate::error::Result;
+use crate::graph::{Dim, Graph, Sym, TensorType};
+use crate::schedule::{ALIGN, Place, Step};
+
+/// The public functions, under their local names.
+pub(super) struct Entries {
+    pub model: FuncId,
+    pub workspace: FuncId,
+    pub run: FuncId,
+}
+
+pub(super) fn define(
+    unit: &mut Unit,
+    plan: &Plan,
+    scope: &Scope<'_>,
+    message: FuncId,
+    steps: &[FuncId],
+) -> Result<Entries> {
+    let (p, i) = (types::I64, types::I32);
+    let model = unit.declare("model", &unit.signature(&[], Some(p)))?;
+    let descriptor = unit.descriptor_symbol()?;
+    unit.build(model, |code| {
+        let address = code.data_addr(descriptor, true);
+        code.b.ins().return_(&[address]);
+        Ok(())
+    })?;
+    let workspace = unit.declare("workspace", &unit.signature(&[p, p], Some(p)))?;
+    unit.build(workspace, |code| workspace_body(code, plan, scope.graph))?;
+    let run = unit.declare("run", &unit.signature(&[p; 7], Some(i)))?;
+    unit.build(run, |code| {
+        let mut run = Run::new(code, plan, scope);
+        run.check_options();
+        run.check_counts();
+        run.bind_symbols();
+        run.check_inputs()?;
+        run.check_sizes()?;
+        run.check_outputs()?;
+        run.check_workspace()?;
+        run.execute(steps)?;
+        code.write_fail_block(message);
+        Ok(())
+    })?;
+    Ok(Entries { model, workspace, run })
+}
+
+/// `int64_t workspace(const int64_t *dims, size_t count)`: bytes, or minus a status.
+fn workspace_body(code: &mut Code<'_>, plan: &Plan, graph: &Graph) -> Result<()> {
+    if let Some(bytes) = plan.workspace.as_const() {
+        let bytes = code.int(bytes);
+        code.b.ins().return_(&[bytes]);
+        return Ok(());
+    }
+    let params = code.params();
+    let leave = code.cold_block();
+    code.b.append_block_param(leave, types::I64);
+    let leave_if = |code: &mut Code<'_>, bad: Value, status: i32| {
+        let next = code.block();
+        let status = code.int(-i64::from(status));
+        code.b.ins().brif(bad, leave, &[status.into()], next, &[]);
+        code.b.switch_to_block(next);
+    };
+    let symbols = bound_symbols(graph);
+    let miscounted = code.icmp_imm(IntCC::NotEqual, params[1], symbols.len() as i64);
+    leave_if(code, miscounted, status::BAD_COUNT);
+    let null = code.icmp_imm(IntCC::Equal, params[0], 0);
+    leave_if(code, null, status::NULL_POINTER);
+    let mut values = HashMap::new();
+    for (at, &symbol) in symbols.iter().enumerate() {
+        let value = code.load64(params[0], 8 * at as i64);
+        let negative = code.icmp_imm(IntCC::SignedLessThan, value, 0);
+        leave_if(code, negative, status::BAD_DIM);
+        values.insert(symbol, value);
+    }
+    let (bytes, overflow) = Sizes::new(values).checked(code, &plan.workspace)?;
+    if let Some(overflow) = overflow {
+        leave_if(code, overflow, status::SIZE_OVERFLOW);
+    }
+    let negative = code.icmp_imm(IntCC::SignedLessThan, bytes, 0);
+    leave_if(code, negative, status::SIZE_OVERFLOW);
+    code.b.ins().return_(&[bytes]);
+    code.b.switch_to_block(leave);
+    let status = code.b.block_params(leave)[0];
+    code.b.ins().return_(&[status]);
+    Ok(())
+}
+
+/// One tensor descriptor of the caller.
+#[derive(Clone)]
+struct Given {
+    /// `input 0 `x``, for messages.
+    what: String,
+    data: Value,
+    bytes: Value,
+    dtype: Value,
+    rank: Value,
+    dims: Value,
+}
+
+/// `run` while it is written.
+struct Run<'c, 'a, 'p> {
+    code: &'c mut Code<'a>,
+    plan: &'p Plan,
+    scope: &'p Scope<'p>,
+    params: Vec<Value>,
+    /// The caller's options, or zeros.
+    options: Value,
+    zeros: Value,
+    sizes: Sizes,
+    /// Who decided a symbol: `dimension 0 of input 0 `x``.
+    deciders: HashMap<Sym, String>,
+    inputs: Vec<Given>,
+    outputs: Vec<Given>,
+}
+
+impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
+    fn new(code: &'c mut Code<'a>, plan: &'p Plan, scope: &'p Scope<'p>) -> Run<'c, 'a, 'p> {
+        let params = code.params();
+        let text = code.unit.text_symbol();
+        let zeros = code.data_addr(text, true);
+        let options = code.b.ins().select(params[6], params[6], zeros);
+        Run {
+            code,
+            plan,
+            scope,
+            params,
+            options,
+            zeros,
+            sizes: Sizes::new(HashMap::new()),
+            deciders: HashMap::new(),
+            inputs: vec![],
+            outputs: vec![],
+        }
+    }
+
+    fn fail_if(&mut self, bad: Value, status: i32, template: &str, a: Value, b: Value) {
+        self.code.fail_if(bad, status, template, [a, b], self.options);
+    }
+
+    fn fail_unless_equal(&mut self, found: Value, wanted: i64, status: i32, template: &str) {
+        let wrong = self.code.icmp_imm(IntCC::NotEqual, found, wanted);
+        let (found, wanted) = (self.widen(found), self.code.int(wanted));
+        self.fail_if(wrong, status, template, found, wanted);
+    }
+
+    fn fail_if_zero(&mut self, pointer: Value, template: &str) {
+        let null = self.code.icmp_imm(IntCC::Equal, pointer, 0);
+        self.fail_if(null, status::NULL_POINTER, template, pointer, pointer);
+    }
+
+    fn widen(&mut self, value: Value) -> Value {
+        if self.code.b.func.dfg.value_type(value) == types::I64 {
+            return value;
+        }
+        self.code.b.ins().sextend(types::I64, value)
+    }
+
+    fn check_options(&mut self) {
+        let size = self.code.load64(self.options, options::STRUCT_SIZE);
+        let short = self.code.b.ins().icmp_imm_u(IntCC::UnsignedLessThan, size, options::SIZE);
+        let given = self.code.icmp_imm(IntCC::NotEqual, self.params[6], 0);
+        let bad = self.code.b.ins().band(short, given);
+        // The message buffer of such options cannot be trusted either.
+        let zeros = self.zeros;
+        self.code.fail_if(bad, status::BAD_OPTIONS, "", [size, size], zeros);
+    }
+
+    fn check_counts(&mut self) {
+        let graph = self.scope.graph;
+        for (what, at, count) in [("input", 0, graph.inputs.len()), ("output", 2, graph.outputs.len())] {
+            let template = format!("{A} {what}s given, the model has {B}");
+            self.fail_unless_equal(self.params[at + 1], count as i64, status::BAD_COUNT, &template);
+            if count > 0 {
+                self.fail_if_zero(self.params[at], &format!("the array of {what}s is null"));
+            }
+        }
+        for (at, input) in graph.inputs.iter().enumerate() {
+            let given = self.given(self.params[0], at, "input", &input.name);
+            self.inputs.push(given);
+        }
+        for (at, (name, _)) in graph.outputs.iter().enumerate() {
+            let given = self.given(self.params[2], at, "output", name);
+            self.outputs.push(given);
+        }
+    }
+
+    fn given(&mut self, array: Value, at: usize, kind: &str, name: &str) -> Given {
+        let base = at as i64 * tensor::SIZE;
+        Given {
+            what: format!("{kind} {at} `{}`", printable(name)),
+            data: self.code.load64(array, base + tensor::DATA),
+            bytes: self.code.load64(array, base + tensor::BYTES),
+            dtype: self.code.load(types::I32, array, base + tensor::DTYPE),
+            rank: self.code.load(types::I32, array, base + tensor::RANK),
+            dims: self.code.load64(array, base + tensor::DIMS),
+        }
+    }
+
+    /// Element type, rank, and that the dims can be read.
+    fn check_type(&mut self, given: &Given, ty: &TensorType) {
+        let what = &given.what;
+        let template = format!("{what}: element type {A}, must be {B} ({})", ty.dtype);
+        self.fail_unless_equal(given.dtype, i64::from(ty.dtype.to_onnx()), status::BAD_DTYPE, &template);
+        let template = format!("{what}: rank {A}, must be {B}");
+        self.fail_unless_equal(given.rank, ty.rank() as i64, status::BAD_RANK, &template);
+        if ty.rank() > 0 {
+            self.fail_if_zero(given.dims, &format!("{what}: dims is null"));
+        }
+    }
+
+    /// Types of all inputs without default; their lone symbolic dims give the symbols their values.
+    fn bind_symbols(&mut self) {
+        let graph = self.scope.graph;
+        for (at, input) in graph.inputs.iter().enumerate().filter(|(_, input)| input.default.is_none()) {
+            let (given, ty) = (self.inputs[at].clone(), graph.ty(input.value));
+            self.check_type(&given, ty);
+            for (axis, dim) in ty.shape.iter().enumerate() {
+                let Some(sym) = dim.as_sym().filter(|sym| !self.deciders.contains_key(sym)) else { continue };
+                let value = self.code.load64(given.dims, 8 * axis as i64);
+                let negative = self.code.icmp_imm(IntCC::SignedLessThan, value, 0);
+                let template = format!("{}: dimension {axis} is {A}, which is negative", given.what);
+                self.fail_if(negative, status::BAD_DIM, &template, value, value);
+                self.sizes.symbols.insert(sym, value);
+                self.deciders.insert(sym, format!("dimension {axis} of {}", given.what));
+            }
+        }
+    }
+
+    fn check_inputs(&mut self) -> Result<()> {
+        let graph = self.scope.graph;
+        for (at, input) in graph.inputs.iter().enumerate() {
+            let (given, ty) = (self.inputs[at].clone(), graph.ty(input.value));
+            // Evaluated here, where every later block may use them.
+            let dims = self.dims(ty)?;
+            let bytes = self.bytes(&given, ty)?;
+            match &input.default {
+                None => {
+                    self.check_dims(&given, ty, &dims, |_, _| true);
+                    self.check_data(&given, ty, bytes, true);
+                }
+                Some(default) => {
+                    let (present, absent, next) = (self.code.block(), self.code.block(), self.code.block());
+                    self.code.branch(given.data, present, absent);
+                    self.code.b.switch_to_block(present);
+                    self.check_type(&given, ty);
+                    self.check_dims(&given, ty, &dims, |_, _| true);
+                    self.check_data(&given, ty, bytes, true);
+                    self.code.jump(next, &[]);
+                    self.code.b.switch_to_block(absent);
+                    self.check_default(&given, &default.shape, ty, &dims);
+                    self.code.jump(next, &[]);
+                    self.code.b.switch_to_block(next);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn dims(&mut self, ty: &TensorType) -> Result<Vec<Value>> {
+        ty.shape.iter().map(|dim| self.sizes.value(self.code, dim)).collect()
+    }
+
+    /// Bytes of a tensor; leaves if they overflow.
+    fn bytes(&mut self, given: &Given, ty: &TensorType) -> Result<Value> {
+        let (bytes, overflow) = self.sizes.checked(self.code, &ty.bytes())?;
+        if let Some(overflow) = overflow {
+            let template = format!("{}: the number of bytes exceeds 64 bits", given.what);
+            self.fail_if(overflow, status::SIZE_OVERFLOW, &template, bytes, bytes);
+        }
+        Ok(bytes)
+    }
+
+    /// Dims that are `wanted`, where `checked(axis, dim)`.
+    fn check_dims(
+        &mut self,
+        given: &Given,
+        ty: &TensorType,
+        wanted: &[Value],
+        checked: impl Fn(usize, &Dim) -> bool,
+    ) {
+        for (axis, dim) in ty.shape.iter().enumerate().filter(|(axis, dim)| checked(*axis, dim)) {
+            let found = self.code.load64(given.dims, 8 * axis as i64);
+            let wrong = self.code.icmp(IntCC::NotEqual, found, wanted[axis]);
+            let template =
+                format!("{}: dimension {axis} is {A}, must be {B}{}", given.what, self.reason(dim));
+            self.fail_if(wrong, status::BAD_DIM, &template, found, wanted[axis]);
+        }
+    }
+
+    /// Why a symbolic dim has its value.
+    fn reason(&self, dim: &Dim) -> String {
+        if dim.is_const() {
+            return String::new();
+        }
+        let text = printable(&dim_text(self.scope.graph, dim));
+        match dim.as_sym().and_then(|sym| self.deciders.get(&sym)) {
+            Some(decider) => format!(" (`{text}`, as in {decider})"),
+            None => format!(" (`{text}`)"),
+        }
+    }
+
+    /// The default of an input must have the shape that the other inputs ask for.
+    fn check_default(&mut self, given: &Given, shape: &[usize], ty: &TensorType, dims: &[Value]) {
+        for (axis, dim) in ty.shape.iter().enumerate().filter(|(_, dim)| !dim.is_const()) {
+            let wrong = self.code.icmp_imm(IntCC::NotEqual, dims[axis], shape[axis] as i64);
+            let own = self.code.int(shape[axis] as i64);
+            let template = format!(
+                "{}: dimension {axis} of its default is {A}, must be {B}{}",
+                given.what,
+                self.reason(dim)
+            );
+            self.fail_if(wrong, status::BAD_DIM, &template, own, dims[axis]);
+        }
+    }
+
+    /// Length in bytes (exact, or enough), and a pointer that is not null and is aligned.
+    fn check_data(&mut self, given: &Given, ty: &TensorType, bytes: Value, exact: bool) {
+        let what = &given.what;
+        let (cc, must) = match exact {
+            true => (IntCC::NotEqual, "must be"),
+            false => (IntCC::UnsignedLessThan, "needs"),
+        };
+        let wrong = self.code.icmp(cc, given.bytes, bytes);
+        let template = format!("{what}: {A} bytes, {must} {B}");
+        self.fail_if(wrong, status::BAD_BYTES, &template, given.bytes, bytes);
+        let null = self.code.icmp_imm(IntCC::Equal, given.data, 0);
+        let some = self.code.icmp_imm(IntCC::NotEqual, bytes, 0);
+        let missing = self.code.b.ins().band(null, some);
+        self.fail_if(missing, status::NULL_POINTER, &format!("{what}: data is null"), bytes, bytes);
+        let align = alignment(ty);
+        if align > 1 {
+            let low = self.code.b.ins().band_imm_u(given.data, align - 1);
+            let align = self.code.int(align);
+            let template = format!("{what}: data is not aligned to {A} bytes");
+            self.fail_if(low, status::MISALIGNED, &template, align, align);
+        }
+    }
+
+    /// No dim of a value that has a buffer may become negative: inputs can be too small for the model.
+    fn check_sizes(&mut self) -> Result<()> {
+        let mut seen = std::collections::HashSet::new();
+        let mut scopes = vec![*self.scope];
+        while let Some(scope) = scopes.pop() {
+            for (value, data) in scope.graph.values.iter() {
+                if matches!(scope.place(value)?.1, Place::None) {
+                    continue;
+                }
+                for (axis, dim) in data.ty.shape.iter().enumerate() {
+                    let never_negative = dim.bounds().0.is_some_and(|low| low >= 0);
+                    if never_negative || !seen.insert(dim.clone()) {
+                        continue;
+                    }
+                    let size = self.sizes.value(self.code, dim)?;
+                    let negative = self.code.icmp_imm(IntCC::SignedLessThan, size, 0);
+                    let template = format!(
+                        "the inputs are too small: dimension {axis} of value `{}` ({}) would be {A}",
+                        printable(&data.name),
+                        printable(&dim_text(self.scope.graph, dim))
+                    );
+                    self.fail_if(negative, status::BAD_DIM, &template, size, size);
+                }
+            }
+            for step in &scope.program.steps {
+                if let Step::Scan { node, body, .. } = step {
+                    scopes.push(scope.body(*node, body, scope.index)?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_outputs(&mut self) -> Result<()> {
+        let graph = self.scope.graph;
+        for (at, (_, value)) in graph.outputs.iter().enumerate() {
+            let (given, ty) = (self.outputs[at].clone(), graph.ty(*value));
+            self.check_type(&given, ty);
+            let dims = self.dims(ty)?;
+            self.check_dims(&given, ty, &dims, |_, dim| dim.is_const());
+            let bytes = self.bytes(&given, ty)?;
+            self.check_data(&given, ty, bytes, false);
+        }
+        Ok(())
+    }
+
+    fn check_workspace(&mut self) -> Result<()> {
+        let (pointer, given) = (self.params[4], self.params[5]);
+        for dim in &self.plan.table {
+            self.sizes.value(self.code, dim)?;
+        }
+        let (bytes, overflow) = self.sizes.checked(self.code, &self.plan.workspace)?;
+        if let Some(overflow) = overflow {
+            let template = "the sizes of this run exceed 64 bits";
+            self.fail_if(overflow, status::SIZE_OVERFLOW, template, bytes, bytes);
+        }
+        let negative = self.code.icmp_imm(IntCC::SignedLessThan, bytes, 0);
+        self.fail_if(
+            negative,
+            status::SIZE_OVERFLOW,
+            &format!("the workspace would have {A} bytes"),
+            bytes,
+            bytes,
+        );
+        let short = self.code.icmp(IntCC::UnsignedLessThan, given, bytes);
+        let template = format!("workspace: {A} bytes, needs {B}");
+        self.fail_if(short, status::BAD_WORKSPACE, &template, given, bytes);
+        let null = self.code.icmp_imm(IntCC::Equal, pointer, 0);
+        let some = self.code.icmp_imm(IntCC::NotEqual, bytes, 0);
+        let missing = self.code.b.ins().band(null, some);
+        self.fail_if(missing, status::NULL_POINTER, "workspace is null", bytes, bytes);
+        let low = self.code.b.ins().band_imm_u(pointer, ALIGN - 1);
+        let misaligned = self.code.b.ins().select(some, low, bytes);
+        let align = self.code.int(ALIGN);
+        let template = format!("workspace is not aligned to {A} bytes");
+        self.fail_if(misaligned, status::MISALIGNED, &template, align, align);
+        Ok(())
+    }
+
+    fn execute(&mut self, steps: &[FuncId]) -> Result<()> {
+        self.store_sizes()?;
+        self.store_output_dims()?;
+        let frame = self.fill_frame()?;
+        let leave = self.code.cold_block();
+        self.code.b.append_block_param(leave, types::I32);
+        for &function in steps {
+            let result = self.code.call(function, &[frame]);
+            let next = self.code.block();
+            self.code.b.ins().brif(result, leave, &[result.into()], next, &[]);
+            self.code.b.switch_to_block(next);
+        }
+        let ok = self.code.int32(status::OK);
+        self.code.b.ins().return_(&[ok]);
+        self.code.b.switch_to_block(leave);
+        let result = self.code.b.block_params(leave)[0];
+        self.code.b.ins().return_(&[result]);
+        Ok(())
+    }
+
+    /// Symbol values and the table of sizes, at the start of the workspace.
+    fn store_sizes(&mut self) -> Result<()> {
+        let symbols = self.scope.graph.symbols.len();
+        for sym in self.scope.graph.symbols.keys() {
+            let value = match self.sizes.symbols.get(&sym) {
+                Some(&value) => value,
+                None => self.code.int(0),
+            };
+            self.code.store(value, self.params[4], 8 * sym.index() as i64);
+        }
+        for (at, dim) in self.plan.table.iter().enumerate() {
+            let value = self.sizes.value(self.code, dim)?;
+            self.code.store(value, self.params[4], 8 * (symbols + at) as i64);
+        }
+        Ok(())
+    }
+
+    fn store_output_dims(&mut self) -> Result<()> {
+        for (at, (_, value)) in self.scope.graph.outputs.iter().enumerate() {
+            let dims = self.outputs[at].dims;
+            for (axis, dim) in self.scope.graph.ty(*value).shape.iter().enumerate() {
+                if !dim.is_const() {
+                    let size = self.sizes.value(self.code, dim)?;
+                    self.code.store(size, dims, 8 * axis as i64);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn fill_frame(&mut self) -> Result<Value> {
+        let workspace = self.params[4];
+        let count = self.inputs.len() + self.outputs.len();
+        let slot = self.code.slot(frame::IO as usize + 8 * count);
+        let frame = self.code.slot_addr(slot);
+        let weights = self.code.weights_addr();
+        let cancel = self.code.load64(self.options, options::CANCEL);
+        let cancel = self.code.b.ins().select(cancel, cancel, self.zeros);
+        let fields = [
+            (frame::ARENA, self.code.add(workspace, self.plan.arena_at)),
+            (frame::WEIGHTS, weights),
+            (frame::OPTIONS, self.options),
+            (frame::DIMS, workspace),
+            (frame::CANCEL, cancel),
+            (frame::PARALLEL, self.code.load64(self.options, options::PARALLEL_FOR)),
+        ];
+        for (offset, value) in fields {
+            self.code.store(value, frame, offset);
+        }
+        for at in 0..self.inputs.len() {
+            let mut data = self.inputs[at].data;
+            if let Some(offset) = self.plan.defaults[at] {
+                let default = self.code.add(weights, offset as i64);
+                data = self.code.b.ins().select(data, data, default);
+            }
+            self.code.store(data, frame, frame::IO + 8 * at as i64);
+        }
+        for at in 0..self.outputs.len() {
+            let slot = self.inputs.len() + at;
+            self.code.store(self.outputs[at].data, frame, frame::IO + 8 * slot as i64);
+        }
+        Ok(frame)
+    }
+}
+
+/// Alignment that a tensor's data needs, bytes: that of its element, or of an element's parts.
+pub(super) fn alignment(ty: &TensorType) -> i64 {
+    (ty.dtype.size() as i64).min(8)
+}
+
+/// A dim with the names that the model gives its symbols.
+pub(super) fn dim_text(graph: &Graph, dim: &Dim) -> String {
+    let (text, mut out) = (dim.to_string(), String::new());
+    let mut rest = text.as_str();
+    while let Some(at) = rest.find(['s', 'm', 'f']) {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let digits = rest[1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - 1);
+        let number = rest[1..1 + digits].parse::<usize>().ok().filter(|_| rest.starts_with('s'));
+        match number.and_then(|number| graph.symbols.get(Sym::new(number))) {
+            Some(symbol) => {
+                out.push_str(&symbol.name);
+                rest = &rest[1 + digits..];
+            }
+            None => {
+                // `mod`, `min`, `max` or `floordiv`: up to its parenthesis.
+                let word = rest.find('(').unwrap_or(rest.len());
+                out.push_str(&rest[..word]);
+                rest = &rest[word..];
+            }
+        }
+    }
+    out + rest
+}

@@ -1,0 +1,323 @@
+//! `<name>.h`: prototypes, sizes as macros and, where all shapes are static, a function whose signature
+//! shows the C type of each tensor. C99 and C++.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+
+use crate::codegen::emit::entry::{alignment, dim_text};
+use crate::codegen::emit::identifier;
+use crate::codegen::emit::layout::{Plan, bound_symbols};
+use crate::codegen::emit::message::printable;
+use crate::graph::{DType, Graph, TensorType};
+use crate::schedule::ALIGN;
+
+/// One input or output.
+struct Port<'g> {
+    kind: &'static str,
+    name: &'g str,
+    ty: &'g TensorType,
+    has_default: bool,
+    /// Name in C, distinct among all parameters of the typed function.
+    ident: String,
+}
+
+/// The text of a model's header.
+pub(super) fn text(graph: &Graph, plan: &Plan, name: &str) -> String {
+    let ports = ports(graph);
+    let mut out = Out { text: String::new(), upper: name.to_ascii_uppercase() };
+    out.prologue(graph, name, &ports);
+    out.sizes(plan, &ports);
+    out.prototypes(name);
+    out.workspace_for(graph, name);
+    if ports.iter().all(|port| port.ty.static_shape().is_some()) && plan.workspace.is_const() {
+        out.predict(name, &ports);
+    }
+    out.line("#ifdef __cplusplus\n}\n#endif\n");
+    let upper = out.upper.clone();
+    out.line(&format!("#endif /* ONNXC_MODEL_{upper}_H */"));
+    out.text
+}
+
+/// Words that no parameter can be named: of C, of C++, and those that the generated function uses.
+const RESERVED: &[&str] = &[
+    "alignas",
+    "alignof",
+    "and",
+    "asm",
+    "auto",
+    "bool",
+    "break",
+    "case",
+    "catch",
+    "char",
+    "class",
+    "const",
+    "constexpr",
+    "continue",
+    "decltype",
+    "default",
+    "delete",
+    "do",
+    "double",
+    "else",
+    "enum",
+    "explicit",
+    "export",
+    "extern",
+    "false",
+    "float",
+    "for",
+    "friend",
+    "goto",
+    "if",
+    "inline",
+    "int",
+    "long",
+    "mutable",
+    "namespace",
+    "new",
+    "noexcept",
+    "not",
+    "nullptr",
+    "operator",
+    "or",
+    "private",
+    "protected",
+    "public",
+    "register",
+    "requires",
+    "restrict",
+    "return",
+    "short",
+    "signed",
+    "sizeof",
+    "static",
+    "struct",
+    "switch",
+    "template",
+    "this",
+    "throw",
+    "true",
+    "try",
+    "typedef",
+    "typename",
+    "union",
+    "unsigned",
+    "using",
+    "virtual",
+    "void",
+    "volatile",
+    "while",
+    "xor",
+    "workspace",
+    "options",
+    "NULL",
+];
+
+fn distinct(name: &str, taken: &mut HashSet<String>) -> String {
+    let base = identifier(name);
+    let mut ident = base.clone();
+    let mut number = 1;
+    while RESERVED.contains(&ident.as_str()) || !taken.insert(ident.to_ascii_uppercase()) {
+        number += 1;
+        ident = format!("{base}_{number}");
+    }
+    ident
+}
+
+fn ports(graph: &Graph) -> Vec<Port<'_>> {
+    let mut taken = HashSet::new();
+    let inputs =
+        graph.inputs.iter().map(|input| ("INPUT", input.name.as_str(), input.value, input.default.is_some()));
+    let outputs = graph.outputs.iter().map(|(name, value)| ("OUTPUT", name.as_str(), *value, false));
+    inputs
+        .chain(outputs)
+        .map(|(kind, name, value, has_default)| Port {
+            kind,
+            name,
+            ty: graph.ty(value),
+            has_default,
+            ident: distinct(name, &mut taken),
+        })
+        .collect()
+}
+
+/// C type of an element, and how many of them make one.
+fn c_type(dtype: DType) -> (&'static str, i64) {
+    match dtype {
+        DType::F32 => ("float", 1),
+        DType::F64 => ("double", 1),
+        DType::C64 => ("float", 2),
+        DType::C128 => ("double", 2),
+        DType::F16 | DType::BF16 | DType::U16 => ("uint16_t", 1),
+        DType::I2 | DType::I4 | DType::I8 => ("int8_t", 1),
+        DType::I16 => ("int16_t", 1),
+        DType::I32 => ("int32_t", 1),
+        DType::I64 => ("int64_t", 1),
+        DType::U32 => ("uint32_t", 1),
+        DType::U64 => ("uint64_t", 1),
+        _ => ("uint8_t", 1),
+    }
+}
+
+/// Text that can stand in a C comment.
+fn comment(text: &str) -> String {
+    printable(text).replace("*/", "* /").replace("/*", "/ *")
+}
+
+struct Out {
+    text: String,
+    upper: String,
+}
+
+impl Out {
+    fn line(&mut self, line: &str) {
+        self.text.push_str(line);
+        self.text.push('\n');
+    }
+
+    fn define(&mut self, name: &str, value: impl std::fmt::Display) {
+        let _ = writeln!(self.text, "#define {}_{name} {value}", self.upper);
+    }
+
+    fn prologue(&mut self, graph: &Graph, name: &str, ports: &[Port<'_>]) {
+        self.line(&format!(
+            "/* Model `{}`, compiled by onnxc. Link with {name}.o.\n *",
+            comment(&graph.name)
+        ));
+        for port in ports {
+            let dims: Vec<String> = port.ty.shape.iter().map(|dim| dim_text(graph, dim)).collect();
+            let default = if port.has_default { ", has a default: data may be NULL" } else { "" };
+            self.line(&format!(
+                " * {} `{}`: {}[{}]{default}",
+                port.kind.to_ascii_lowercase(),
+                comment(port.name),
+                port.ty.dtype,
+                comment(&dims.join(", "))
+            ));
+        }
+        let upper = self.upper.clone();
+        self.line(" */");
+        self.line(&format!("#ifndef ONNXC_MODEL_{upper}_H\n#define ONNXC_MODEL_{upper}_H\n"));
+        self.line("#include \"onnxc.h\"\n\n#ifdef __cplusplus\nextern \"C\" {\n#endif\n");
+    }
+
+    fn sizes(&mut self, plan: &Plan, ports: &[Port<'_>]) {
+        if let Some(bytes) = plan.workspace.as_const() {
+            self.line("/* Scratch memory of one run, bytes. */");
+            self.define("WORKSPACE_BYTES", bytes);
+        }
+        self.define("WORKSPACE_ALIGNMENT", ALIGN);
+        let mut counts = [("INPUT", 0), ("OUTPUT", 0)];
+        for port in ports {
+            let count = counts.iter_mut().find(|(kind, _)| *kind == port.kind).map(|(_, count)| count);
+            let number = count.map_or(0, |count| std::mem::replace(count, *count + 1));
+            let prefix = format!("{}_{}", port.kind, port.ident.to_ascii_uppercase());
+            self.line(&format!(
+                "\n/* {} {number}: `{}` */",
+                port.kind.to_ascii_lowercase(),
+                comment(port.name)
+            ));
+            self.define(&format!("{prefix}_INDEX"), number);
+            self.define(&format!("{prefix}_DTYPE"), port.ty.dtype.to_onnx());
+            self.define(&format!("{prefix}_RANK"), port.ty.rank());
+            self.define(&format!("{prefix}_ALIGNMENT"), alignment(port.ty));
+            for (axis, dim) in port.ty.shape.iter().enumerate() {
+                if let Some(size) = dim.as_const() {
+                    self.define(&format!("{prefix}_DIM{axis}"), size);
+                }
+            }
+            if let Some(bytes) = port.ty.bytes().as_const() {
+                self.define(&format!("{prefix}_BYTES"), bytes);
+            }
+        }
+        for (kind, count) in counts {
+            self.define(&format!("{kind}_COUNT"), count);
+        }
+        self.line("");
+    }
+
+    fn prototypes(&mut self, name: &str) {
+        self.line("/* The constant description of the model. Never NULL. */");
+        self.line(&format!("const onnxc_model *{name}_model(void);\n"));
+        self.line("/* Bytes of workspace for these values of the model's symbols, or minus a status. */");
+        self.line(&format!("int64_t {name}_workspace(const int64_t *symbols, size_t count);\n"));
+        self.line("/* Runs the model; see onnxc_run_fn. Re-entrant. */");
+        self.line(&format!(
+            "int32_t {name}_run(const onnxc_tensor *inputs, size_t input_count, onnxc_tensor *outputs,\n    \
+             size_t output_count, void *workspace, size_t workspace_bytes, const onnxc_options *options);\n"
+        ));
+    }
+
+    /// The workspace by named symbols.
+    fn workspace_for(&mut self, graph: &Graph, name: &str) {
+        let mut taken = HashSet::new();
+        let names: Vec<String> =
+            bound_symbols(graph).iter().map(|&sym| distinct(&graph.symbols[sym].name, &mut taken)).collect();
+        if names.is_empty() {
+            return;
+        }
+        let params: Vec<String> = names.iter().map(|name| format!("int64_t {name}")).collect();
+        self.line(&format!("static inline int64_t {name}_workspace_for({}) {{", params.join(", ")));
+        self.line(&format!("    int64_t onnxc_symbols[{}];", names.len()));
+        for (at, symbol) in names.iter().enumerate() {
+            self.line(&format!("    onnxc_symbols[{at}] = {symbol};"));
+        }
+        self.line(&format!("    return {name}_workspace(onnxc_symbols, {});\n}}\n", names.len()));
+    }
+
+    /// A run with one parameter per tensor.
+    fn predict(&mut self, name: &str, ports: &[Port<'_>]) {
+        let params: Vec<String> = ports.iter().map(parameter).collect();
+        let upper = self.upper.clone();
+        self.line(&format!(
+            "/* {name}_run on these tensors; `workspace` has {upper}_WORKSPACE_BYTES bytes. */"
+        ));
+        let params = params.iter().map(|param| format!("{param}, ")).collect::<String>();
+        self.line(&format!("static inline int32_t {name}_predict({params}void *workspace) {{"));
+        for (kind, array) in [("INPUT", "onnxc_inputs"), ("OUTPUT", "onnxc_outputs")] {
+            let ports: Vec<&Port<'_>> = ports.iter().filter(|port| port.kind == kind).collect();
+            for (at, port) in ports.iter().enumerate().filter(|(_, port)| port.ty.rank() > 0) {
+                let dims: Vec<String> = port.ty.shape.iter().map(ToString::to_string).collect();
+                self.line(&format!("    int64_t {array}_dims{at}[] = {{{}}};", dims.join(", ")));
+            }
+            self.line(&format!("    onnxc_tensor {array}[{}];", ports.len().max(1)));
+            for (at, port) in ports.iter().enumerate() {
+                let dims = if port.ty.rank() > 0 { format!("{array}_dims{at}") } else { "NULL".to_string() };
+                self.line(&format!(
+                    "    {array}[{at}] = onnxc_make_tensor({}, {}, {}, {}, {dims});",
+                    port.ident,
+                    port.ty.bytes(),
+                    port.ty.dtype.to_onnx(),
+                    port.ty.rank()
+                ));
+            }
+        }
+        let count = |kind: &str| ports.iter().filter(|port| port.kind == kind).count();
+        self.line(&format!(
+            "    return {name}_run({}, {}, {}, {}, workspace, {upper}_WORKSPACE_BYTES, NULL);\n}}\n",
+            if count("INPUT") > 0 { "onnxc_inputs" } else { "NULL" },
+            count("INPUT"),
+            if count("OUTPUT") > 0 { "onnxc_outputs" } else { "NULL" },
+            count("OUTPUT"),
+        ));
+    }
+}
+
+/// `const float x[1 * 3 * 224 * 224]`
+fn parameter(port: &Port<'_>) -> String {
+    let (element, per) = c_type(port.ty.dtype);
+    let qualifier = if port.kind == "INPUT" { "const " } else { "" };
+    let mut extents: Vec<String> = port.ty.shape.iter().map(ToString::to_string).collect();
+    if per > 1 {
+        extents.push(per.to_string());
+    }
+    if extents.is_empty() {
+        extents.push("1".to_string());
+    }
+    // C has no arrays of no elements.
+    if port.ty.elements().as_const() == Some(0) || port.has_default {
+        return format!("{qualifier}{element} *{}", port.ident);
+    }
+    format!("{qualifier}{element} {}[{}]", port.ident, extents.join(" * "))
+}

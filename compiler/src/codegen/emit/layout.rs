@@ -1,0 +1,291 @@
+//! What one object holds before any code is written: the layout of the weights, of the workspace and of the
+//! sizes that depend on the inputs.
+//!
+//! The workspace of a run is: the values of the symbols and of all sizes made of them (nothing in a static model),
+//! then the program's arena, at a multiple of 64.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cranelift_entity::EntityRef;
+
+use crate::codegen::emit::{KernelCode, Kernels};
+use crate::error::{Error, Result, Stage};
+use crate::graph::{Constant, Def, Dim, Graph, NodeId, Op, Sym, ValueId};
+use crate::schedule::{ALIGN, Group, GroupId, Place, Program, Step, scan_scratch};
+
+/// A program and what it refers to: the model's own, or the body of a scan.
+#[derive(Clone, Copy)]
+pub(super) struct Scope<'g> {
+    pub graph: &'g Graph,
+    pub program: &'g Program,
+    pub kernels: &'g Kernels,
+    /// Number of the scope: 0 for the model, then bodies in the order of the steps.
+    pub index: usize,
+}
+
+impl<'g> Scope<'g> {
+    pub fn group(&self, id: GroupId) -> Result<(&'g Group, &'g KernelCode)> {
+        match (self.program.groups.get(id), self.kernels.groups.get(id)) {
+            (Some(group), Some(kernel)) => Ok((group, kernel)),
+            _ => Err(internal(format!("a step runs {id}, which has no kernel"))),
+        }
+    }
+
+    /// The place of a value, behind aliases.
+    pub fn place(&self, value: ValueId) -> Result<(ValueId, &'g Place)> {
+        let mut at = value;
+        for _ in 0..=self.graph.values.len() {
+            match self.program.places.get(at).and_then(Option::as_ref) {
+                Some(Place::Alias(other)) => at = *other,
+                Some(place) => return Ok((at, place)),
+                // A constant needs no decision of the schedule.
+                None if self.graph.is_constant(at) => return Ok((at, &Place::Constant)),
+                None => return Ok((at, &Place::None)),
+            }
+        }
+        Err(internal(format!("{value} is an alias of itself")))
+    }
+
+    /// A scan of the graph behind a step.
+    pub fn scan(&self, node: NodeId) -> Result<Scan<'g>> {
+        let node_ref = self.graph.nodes.get(node).ok_or_else(|| internal(format!("no node {node}")))?;
+        match &node_ref.op {
+            Op::Scan { body, trip, states, scans, reverse } => Ok(Scan {
+                inputs: &node_ref.inputs,
+                outputs: &node_ref.outputs,
+                body,
+                trip,
+                states: *states,
+                scans: *scans,
+                reverse,
+            }),
+            other => Err(internal(format!("a scan step on {}", other.name()))),
+        }
+    }
+
+    pub fn body(&self, node: NodeId, program: &'g Program, index: usize) -> Result<Scope<'g>> {
+        let kernels =
+            self.kernels.bodies.get(&node).ok_or_else(|| internal(format!("no kernels of scan {node}")))?;
+        Ok(Scope { graph: self.scan(node)?.body, program, kernels, index })
+    }
+}
+
+/// The parts of an `Op::Scan` node.
+pub(super) struct Scan<'g> {
+    pub inputs: &'g [ValueId],
+    pub outputs: &'g [ValueId],
+    pub body: &'g Graph,
+    pub trip: &'g Dim,
+    pub states: usize,
+    pub scans: usize,
+    pub reverse: &'g [bool],
+}
+
+/// A scan step: the number of its body's scope, and offsets in the arena around it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ScanPlan {
+    pub body: usize,
+    /// Per state: where every second iteration writes.
+    pub states: Vec<Dim>,
+}
+
+/// Constant data, at `offset` of the weights.
+pub(super) struct Weight {
+    /// The scans whose bodies lead to the graph of the constant.
+    pub path: Arc<[NodeId]>,
+    pub source: WeightSource,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum WeightSource {
+    Value(ValueId),
+    /// The default of a graph input.
+    Default(usize),
+}
+
+#[derive(Default)]
+pub(super) struct Plan {
+    pub weights: Vec<Weight>,
+    pub weight_bytes: u64,
+    offsets: HashMap<(usize, ValueId), u64>,
+    /// Offset of the default of each graph input that has one.
+    pub defaults: Vec<Option<u64>>,
+    /// Distinct symbolic sizes that steps use.
+    pub table: Vec<Dim>,
+    table_index: HashMap<Dim, usize>,
+    symbols: usize,
+    /// Per scan step, by scope and step number.
+    pub scans: HashMap<(usize, usize), ScanPlan>,
+    scopes: usize,
+    /// Offset of the arena in the workspace, bytes.
+    pub arena_at: i64,
+    /// Bytes of a whole workspace.
+    pub workspace: Dim,
+}
+
+/// Nesting of scans that is accepted.
+const SCAN_DEPTH: usize = 64;
+
+impl Plan {
+    pub fn new(root: Scope<'_>) -> Result<Plan> {
+        let mut plan = Plan { symbols: root.graph.symbols.len(), scopes: 1, ..Plan::default() };
+        let path: Arc<[NodeId]> = Arc::new([]);
+        plan.scope(root, &path)?;
+        for (at, input) in root.graph.inputs.iter().enumerate() {
+            let offset = match &input.default {
+                Some(tensor) => {
+                    Some(plan.weight(&path, WeightSource::Default(at), tensor.data.len() as u64)?)
+                }
+                None => None,
+            };
+            plan.defaults.push(offset);
+        }
+        let entries = plan.symbols + plan.table.len();
+        plan.arena_at = round_up(8 * entries as i64);
+        plan.workspace = Dim::from(plan.arena_at) + root.program.arena.clone();
+        Ok(plan)
+    }
+
+    /// Offset of a constant in the weights.
+    pub fn constant(&self, scope: &Scope<'_>, value: ValueId) -> Result<u64> {
+        self.offsets
+            .get(&(scope.index, value))
+            .copied()
+            .ok_or_else(|| internal(format!("{value} is not among the constants")))
+    }
+
+    /// Where a symbolic size is found at run time: its number in the array of symbol values and table entries.
+    pub fn size_index(&self, dim: &Dim) -> Option<usize> {
+        match dim.as_sym() {
+            Some(sym) => Some(sym.index()),
+            None => Some(self.symbols + self.table_index.get(dim)?),
+        }
+    }
+
+    fn scope(&mut self, scope: Scope<'_>, path: &Arc<[NodeId]>) -> Result<()> {
+        if path.len() > SCAN_DEPTH {
+            return Err(Error::unsupported(Stage::Codegen, "loops nested more than 64 deep"));
+        }
+        for (number, step) in scope.program.steps.iter().enumerate() {
+            match step {
+                Step::Run(id) => {
+                    let (group, kernel) = scope.group(*id)?;
+                    for &value in group.inputs.iter().chain(&group.outputs) {
+                        self.value(&scope, path, value)?;
+                    }
+                    if let Some((lo, hi)) = &kernel.range {
+                        self.size(lo);
+                        self.size(hi);
+                    }
+                }
+                Step::Copy { from, .. } => {
+                    self.value(&scope, path, *from)?;
+                    self.size(&scope.graph.ty(*from).bytes());
+                }
+                Step::Scan { node, body, arena } => {
+                    self.scan(&scope, path, number, *node, body, arena)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn scan(
+        &mut self,
+        scope: &Scope<'_>,
+        path: &Arc<[NodeId]>,
+        step: usize,
+        node: NodeId,
+        program: &Program,
+        arena: &Dim,
+    ) -> Result<()> {
+        let scan = scope.scan(node)?;
+        if scan.outputs.len() != scan.body.outputs.len() || scan.states > scan.outputs.len() {
+            return Err(internal(format!("scan {node} and its body have different results")));
+        }
+        let (offsets, _) = scan_scratch(scan.body, program, scan.states);
+        let states = offsets.into_iter().map(|offset| arena.clone() + offset).collect();
+        let plan = ScanPlan { body: self.scopes, states };
+        self.scopes += 1;
+        self.size(arena);
+        self.size(scan.trip);
+        plan.states.iter().for_each(|offset| self.size(offset));
+        for &value in scan.inputs.iter().chain(scan.outputs) {
+            self.value(scope, path, value)?;
+        }
+        let inputs = scan.body.inputs.iter().map(|input| input.value);
+        for value in inputs.chain(scan.body.outputs.iter().map(|(_, value)| *value)) {
+            self.size(&scan.body.ty(value).bytes());
+        }
+        let kernels =
+            scope.kernels.bodies.get(&node).ok_or_else(|| internal(format!("no kernels of scan {node}")))?;
+        let body = Scope { graph: scan.body, program, kernels, index: plan.body };
+        self.scans.insert((scope.index, step), plan);
+        let path: Arc<[NodeId]> = path.iter().copied().chain([node]).collect();
+        self.scope(body, &path)
+    }
+
+    /// Notes what the address of a value needs: a place in the weights, a size.
+    fn value(&mut self, scope: &Scope<'_>, path: &Arc<[NodeId]>, value: ValueId) -> Result<()> {
+        let (value, place) = scope.place(value)?;
+        match place {
+            Place::Constant if !self.offsets.contains_key(&(scope.index, value)) => {
+                if !matches!(
+                    scope.graph.values[value].def,
+                    Def::Const(Constant::Data(_) | Constant::Deferred { .. })
+                ) {
+                    return Err(internal(format!("{value} has a constant's place and is none")));
+                }
+                let bytes = scope.graph.ty(value).bytes().as_const();
+                let bytes = bytes
+                    .and_then(|bytes| u64::try_from(bytes).ok())
+                    .ok_or_else(|| internal(format!("the constant {value} has no static size")))?;
+                let offset = self.weight(path, WeightSource::Value(value), bytes)?;
+                self.offsets.insert((scope.index, value), offset);
+            }
+            Place::Arena { offset, .. } => self.size(offset),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn weight(&mut self, path: &Arc<[NodeId]>, source: WeightSource, bytes: u64) -> Result<u64> {
+        let too_large = || Error::unsupported(Stage::Emit, "weights of more than 2^63 bytes");
+        let offset = self.weight_bytes.next_multiple_of(ALIGN as u64);
+        self.weight_bytes = offset.checked_add(bytes).filter(|&end| end < 1 << 62).ok_or_else(too_large)?;
+        self.weights.push(Weight { path: path.clone(), source, offset, bytes });
+        Ok(offset)
+    }
+
+    fn size(&mut self, dim: &Dim) {
+        if dim.is_const() || dim.as_sym().is_some() || self.table_index.contains_key(dim) {
+            return;
+        }
+        self.table_index.insert(dim.clone(), self.table.len());
+        self.table.push(dim.clone());
+    }
+}
+
+/// Symbols that a lone dim of some input without default decides, in the order of their numbers.
+pub(super) fn bound_symbols(graph: &Graph) -> Vec<Sym> {
+    let mut symbols: Vec<Sym> = graph
+        .inputs
+        .iter()
+        .filter(|input| input.default.is_none())
+        .flat_map(|input| graph.ty(input.value).shape.iter().filter_map(Dim::as_sym))
+        .collect();
+    symbols.sort();
+    symbols.dedup();
+    symbols
+}
+
+fn round_up(bytes: i64) -> i64 {
+    bytes.saturating_add(ALIGN - 1) / ALIGN * ALIGN
+}
+
+pub(super) fn internal(message: String) -> Error {
+    Error::internal(Stage::Codegen, message)
+}

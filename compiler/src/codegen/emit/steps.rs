@@ -1,0 +1,510 @@
+//! The functions that run a program's steps. They read everything from a frame (see `abi::frame`): the
+//! addresses they hand to kernels are a base plus an offset, constant or from the table of sizes.
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{Block, InstBuilder, Signature, StackSlot, Value, types};
+use cranelift_module::FuncId;
+
+use crate::codegen::emit::StepInfo;
+use crate::codegen::emit::abi::{frame, options, status};
+use crate::codegen::emit::func::Code;
+use crate::codegen::emit::layout::{Plan, Scan, ScanPlan, Scope, internal};
+use crate::codegen::emit::message::{A, printable};
+use crate::codegen::emit::object::Unit;
+use crate::error::Result;
+use crate::graph::{Dim, NodeId, ValueId};
+use crate::schedule::{GroupId, Place, Step};
+
+/// Steps per function: large programs become several functions, which compile in parallel.
+const STEPS_PER_FUNCTION: usize = 48;
+
+/// Functions and signatures that all steps share.
+pub(super) struct Shared {
+    pub message: FuncId,
+    trampoline: FuncId,
+    kernel: Signature,
+    parallel_for: Signature,
+    steps: Signature,
+    step_done: Signature,
+    /// Call the `step_done` callback of the options after each step.
+    profile: bool,
+    /// What each step is, in the order of their numbers.
+    pub infos: Vec<StepInfo>,
+    /// Bytes of kernels' code.
+    pub kernel_bytes: u64,
+}
+
+impl Shared {
+    pub fn new(unit: &mut Unit, message: FuncId, profile: bool) -> Result<Shared> {
+        let (p, i) = (types::I64, types::I32);
+        let kernel = unit.signature(&[p, p, p, p], Some(i));
+        let range = unit.signature(&[p, p, p], Some(i));
+        let trampoline = unit.declare("part", &range)?;
+        let kernel_signature = kernel.clone();
+        unit.build(trampoline, |code| {
+            trampoline_body(code, &kernel_signature);
+            Ok(())
+        })?;
+        Ok(Shared {
+            message,
+            trampoline,
+            kernel,
+            parallel_for: unit.signature(&[p, p, p, p, p], Some(i)),
+            steps: unit.signature(&[p], Some(i)),
+            step_done: unit.signature(&[p, p], None),
+            profile,
+            infos: vec![],
+            kernel_bytes: 0,
+        })
+    }
+}
+
+/// `int32_t part(void *job, int64_t begin, int64_t end)`: one part of a parallel kernel. A job is the kernel,
+/// its buffers and its dims.
+fn trampoline_body(code: &mut Code<'_>, kernel: &Signature) {
+    let params = code.params();
+    let function = code.load64(params[0], 0);
+    let buffers = code.load64(params[0], 8);
+    let dims = code.load64(params[0], 16);
+    let result = code
+        .call_pointer(kernel, function, &[buffers, dims, params[1], params[2]])
+        .expect("kernels have a result");
+    code.b.ins().return_(&[result]);
+}
+
+/// Emits the kernels and step functions of a scope and of the scopes inside it. The functions, each
+/// `int32_t steps(frame)`, are to be called in order while they return 0.
+pub(super) fn emit(
+    unit: &mut Unit,
+    plan: &Plan,
+    scope: &Scope<'_>,
+    shared: &mut Shared,
+) -> Result<Vec<FuncId>> {
+    let mut kernels = Vec::with_capacity(scope.kernels.groups.len());
+    for (number, kernel) in scope.kernels.groups.values().enumerate() {
+        let name = format!("{}.kernel{number}.{}", scope_name(scope), symbol_text(&kernel.name));
+        let id = unit.declare(&name, &shared.kernel.clone())?;
+        unit.place(id, &kernel.code)?;
+        shared.kernel_bytes += kernel.code.bytes.len() as u64;
+        kernels.push(id);
+    }
+    let mut functions = vec![];
+    for (part, steps) in scope.program.steps.chunks(STEPS_PER_FUNCTION).enumerate() {
+        let first = part * STEPS_PER_FUNCTION;
+        let mut work = Vec::with_capacity(steps.len());
+        for (at, step) in steps.iter().enumerate() {
+            work.push(prepare(unit, plan, scope, shared, step, first + at)?);
+        }
+        let id = unit.declare(&format!("{}.steps{part}", scope_name(scope)), &shared.steps.clone())?;
+        unit.build(id, |code| {
+            let mut writer = StepWriter::new(code, plan, scope, shared, &kernels);
+            for work in &work {
+                writer.step(work)?;
+            }
+            writer.finish();
+            Ok(())
+        })?;
+        functions.push(id);
+    }
+    Ok(functions)
+}
+
+/// A step with what had to be emitted before it.
+struct Work<'p> {
+    step: &'p Step,
+    /// Its number among all steps of the model.
+    number: usize,
+    /// Of a scan: its plan and the functions of its body.
+    scan: Option<&'p ScanPlan>,
+    body: Vec<FuncId>,
+}
+
+fn prepare<'p>(
+    unit: &mut Unit,
+    plan: &'p Plan,
+    scope: &Scope<'p>,
+    shared: &mut Shared,
+    step: &'p Step,
+    at: usize,
+) -> Result<Work<'p>> {
+    let number = shared.infos.len();
+    shared.infos.push(info(scope, step)?);
+    let (mut body, mut scan) = (vec![], None);
+    if let Step::Scan { node, body: program, .. } = step {
+        let found = plan.scans.get(&(scope.index, at)).ok_or_else(|| internal("an unplanned scan".into()))?;
+        let inner = scope.body(*node, program, found.body)?;
+        body = emit(unit, plan, &inner, shared)?;
+        scan = Some(found);
+    }
+    Ok(Work { step, number, scan, body })
+}
+
+/// What a step is, for profiles.
+fn info(scope: &Scope<'_>, step: &Step) -> Result<StepInfo> {
+    let origin = |node: &NodeId| {
+        let origin = &scope.graph.origins[scope.graph.nodes[*node].origin];
+        format!("{} ({})", origin.name, origin.op_type)
+    };
+    Ok(match step {
+        Step::Run(id) => {
+            let (group, kernel) = scope.group(*id)?;
+            let mut nodes: Vec<String> = group.nodes.iter().map(origin).collect();
+            nodes.dedup();
+            StepInfo { kernel: kernel.name.clone(), nodes, scope: scope.index }
+        }
+        Step::Copy { from, .. } => StepInfo {
+            kernel: "copy".into(),
+            nodes: scope.graph.producer(*from).iter().map(origin).collect(),
+            scope: scope.index,
+        },
+        Step::Scan { node, .. } => {
+            StepInfo { kernel: "scan".into(), nodes: vec![origin(node)], scope: scope.index }
+        }
+    })
+}
+
+fn scope_name(scope: &Scope<'_>) -> String {
+    if scope.index == 0 { "main".to_string() } else { format!("scan{}", scope.index) }
+}
+
+/// The part of a name that every assembler and debugger accepts, of bounded length.
+fn symbol_text(name: &str) -> String {
+    name.chars().take(64).map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect()
+}
+
+/// Writes the steps of one function.
+struct StepWriter<'c, 'a, 'p> {
+    code: &'c mut Code<'a>,
+    plan: &'p Plan,
+    scope: &'p Scope<'p>,
+    shared: &'p Shared,
+    kernels: &'p [FuncId],
+    frame: Value,
+    arena: Value,
+    weights: Value,
+    options: Value,
+    dims: Value,
+    cancel: Value,
+    /// Pointers for one kernel call; every call of the function reuses it.
+    buffers: StackSlot,
+    job: StackSlot,
+    /// Returns the status it is given; the message has been written.
+    leave: Block,
+}
+
+impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
+    fn new(
+        code: &'c mut Code<'a>,
+        plan: &'p Plan,
+        scope: &'p Scope<'p>,
+        shared: &'p Shared,
+        kernels: &'p [FuncId],
+    ) -> StepWriter<'c, 'a, 'p> {
+        let widest =
+            scope.program.groups.values().map(|group| group.inputs.len() + group.outputs.len()).max();
+        let frame = code.params()[0];
+        let buffers = code.slot(8 * widest.unwrap_or(0));
+        let job = code.slot(24);
+        let leave = code.cold_block();
+        code.b.append_block_param(leave, types::I32);
+        StepWriter {
+            arena: code.load64(frame, frame::ARENA),
+            weights: code.load64(frame, frame::WEIGHTS),
+            options: code.load64(frame, frame::OPTIONS),
+            dims: code.load64(frame, frame::DIMS),
+            cancel: code.load64(frame, frame::CANCEL),
+            code,
+            plan,
+            scope,
+            shared,
+            kernels,
+            frame,
+            buffers,
+            job,
+            leave,
+        }
+    }
+
+    fn finish(self) {
+        let ok = self.code.int32(status::OK);
+        self.code.b.ins().return_(&[ok]);
+        self.code.b.switch_to_block(self.leave);
+        let result = self.code.b.block_params(self.leave)[0];
+        self.code.b.ins().return_(&[result]);
+        self.code.write_fail_block(self.shared.message);
+    }
+
+    fn step(&mut self, work: &Work<'p>) -> Result<()> {
+        match work.step {
+            Step::Run(id) => {
+                self.poll();
+                self.run(*id)?;
+            }
+            Step::Copy { from, output } => {
+                let bytes = self.size(&self.scope.graph.ty(*from).bytes())?;
+                let slot = self.scope.graph.inputs.len() + output;
+                let to = self.code.load64(self.frame, frame::IO + 8 * slot as i64);
+                let from = self.address(*from)?;
+                self.code.memcpy(to, from, bytes)?;
+            }
+            Step::Scan { node, arena, .. } => {
+                let plan = work.scan.ok_or_else(|| internal("an unplanned scan".into()))?;
+                self.scan(*node, arena, plan, &work.body)?;
+            }
+        }
+        if self.shared.profile {
+            self.step_done(work.number);
+        }
+        Ok(())
+    }
+
+    /// Leaves with `CANCELLED` when the caller's flag is set.
+    fn poll(&mut self) {
+        let flag = self.code.load(types::I32, self.cancel, 0);
+        let zero = self.code.int(0);
+        self.code.fail_if(flag, status::CANCELLED, "cancelled by the caller", [zero, zero], self.options);
+    }
+
+    fn step_done(&mut self, number: usize) {
+        let callback = self.code.load64(self.options, options::STEP_DONE);
+        let (call, next) = (self.code.block(), self.code.block());
+        self.code.branch(callback, call, next);
+        self.code.b.switch_to_block(call);
+        let context = self.code.load64(self.options, options::STEP_CONTEXT);
+        let number = self.code.int(number as i64);
+        let signature = self.shared.step_done.clone();
+        self.code.call_pointer(&signature, callback, &[context, number]);
+        self.code.jump(next, &[]);
+        self.code.b.switch_to_block(next);
+    }
+
+    /// A size at run time.
+    fn size(&mut self, dim: &Dim) -> Result<Value> {
+        if let Some(value) = dim.as_const() {
+            return Ok(self.code.int(value));
+        }
+        let index = self
+            .plan
+            .size_index(dim)
+            .ok_or_else(|| internal(format!("the size {dim} is not in the table")))?;
+        Ok(self.code.load64(self.dims, 8 * index as i64))
+    }
+
+    fn offset(&mut self, base: Value, offset: &Dim) -> Result<Value> {
+        match offset.as_const() {
+            Some(offset) => Ok(self.code.add(base, offset)),
+            None => {
+                let offset = self.size(offset)?;
+                Ok(self.code.b.ins().iadd(base, offset))
+            }
+        }
+    }
+
+    fn address(&mut self, value: ValueId) -> Result<Value> {
+        let (value, place) = self.scope.place(value)?;
+        match place {
+            Place::Input(number) => Ok(self.code.load64(self.frame, frame::IO + 8 * *number as i64)),
+            Place::Output(number) => {
+                let slot = self.scope.graph.inputs.len() + number;
+                Ok(self.code.load64(self.frame, frame::IO + 8 * slot as i64))
+            }
+            Place::Constant => {
+                let offset = self.plan.constant(self.scope, value)?;
+                Ok(self.code.add(self.weights, offset as i64))
+            }
+            Place::Arena { offset, .. } => self.offset(self.arena, offset),
+            Place::None | Place::Alias(_) => Err(internal(format!("{value} is used and has no place"))),
+        }
+    }
+
+    fn run(&mut self, id: GroupId) -> Result<()> {
+        let (group, kernel) = self.scope.group(id)?;
+        let buffers = self.code.slot_addr(self.buffers);
+        for (at, &value) in group.inputs.iter().chain(&group.outputs).enumerate() {
+            let address = self.address(value)?;
+            self.code.store(address, buffers, 8 * at as i64);
+        }
+        use cranelift_entity::EntityRef;
+        let function = self.kernels[id.index()];
+        let (lo, hi) = match &kernel.range {
+            Some((lo, hi)) => (self.size(lo)?, self.size(hi)?),
+            None => (self.code.int(0), self.code.int(1)),
+        };
+        let single = |range: &(Dim, Dim)| {
+            (range.1.clone() - range.0.clone()).as_const().is_some_and(|extent| extent <= 1)
+        };
+        let result = match &kernel.range {
+            Some(range) if kernel.worth_threads && !single(range) => self.parallel(function, buffers, lo, hi),
+            _ => self.code.call(function, &[buffers, self.dims, lo, hi]),
+        };
+        let origin = &self.scope.graph.origins[self.scope.graph.nodes[group.anchor].origin];
+        let template = format!(
+            "node `{}` ({}): an index or a size is out of range (check {A})",
+            printable(&origin.name),
+            printable(&origin.op_type)
+        );
+        let zero = self.code.int(0);
+        let check = self.code.b.ins().sextend(types::I64, result);
+        self.code.fail_if(result, status::OUT_OF_RANGE, &template, [check, zero], self.options);
+        Ok(())
+    }
+
+    /// Runs a kernel through the caller's parallel-for, or here if there is none.
+    fn parallel(&mut self, function: FuncId, buffers: Value, lo: Value, hi: Value) -> Value {
+        let (threads, alone, join) = (self.code.block(), self.code.block(), self.code.block());
+        self.code.b.append_block_param(join, types::I32);
+        let parallel_for = self.code.load64(self.frame, frame::PARALLEL);
+        let extent = self.code.b.ins().isub(hi, lo);
+        let given = self.code.icmp_imm(IntCC::NotEqual, parallel_for, 0);
+        let several = self.code.icmp_imm(IntCC::SignedGreaterThan, extent, 1);
+        let both = self.code.b.ins().band(given, several);
+        self.code.branch(both, threads, alone);
+
+        self.code.b.switch_to_block(alone);
+        let result = self.code.call(function, &[buffers, self.dims, lo, hi]);
+        self.code.jump(join, &[result]);
+
+        self.code.b.switch_to_block(threads);
+        let job = self.code.slot_addr(self.job);
+        let kernel = self.code.function_addr(function);
+        for (offset, value) in [(0, kernel), (8, buffers), (16, self.dims)] {
+            self.code.store(value, job, offset);
+        }
+        let part = self.code.function_addr(self.shared.trampoline);
+        let pool = self.code.load64(self.options, options::POOL);
+        let signature = self.shared.parallel_for.clone();
+        let result = self
+            .code
+            .call_pointer(&signature, parallel_for, &[pool, lo, hi, part, job])
+            .expect("parallel_for has a result");
+        self.code.jump(join, &[result]);
+        self.code.b.switch_to_block(join);
+        self.code.b.block_params(join)[0]
+    }
+
+    /// A loop over a body program. States alternate between the result's own buffer and a spare one, so that the
+    /// last iteration writes the result and nothing is copied between iterations.
+    fn scan(&mut self, node: NodeId, arena: &Dim, plan: &ScanPlan, body: &[FuncId]) -> Result<()> {
+        let scan = self.scope.scan(node)?;
+        let inner = self.body_frame(&scan, arena)?;
+        let trip = self.size(scan.trip)?;
+        let mut lanes = self.lanes(&scan, plan)?;
+
+        let (head, turn, done) = (self.code.block(), self.code.block(), self.code.block());
+        self.code.b.append_block_param(head, types::I64);
+        let zero = self.code.int(0);
+        self.no_iterations(&scan, trip, &lanes, done)?;
+        self.code.jump(head, &[zero]);
+
+        self.code.b.switch_to_block(head);
+        let turn_number = self.code.b.block_params(head)[0];
+        let more = self.code.icmp(IntCC::SignedLessThan, turn_number, trip);
+        self.code.branch(more, turn, done);
+
+        self.code.b.switch_to_block(turn);
+        self.poll();
+        let last = self.code.add(trip, -1);
+        let from_end = self.code.b.ins().isub(last, turn_number);
+        for lane in &mut lanes {
+            self.lane(lane, inner, turn_number, from_end);
+        }
+        for &function in body {
+            let result = self.code.call(function, &[inner]);
+            let next = self.code.block();
+            self.code.b.ins().brif(result, self.leave, &[result.into()], next, &[]);
+            self.code.b.switch_to_block(next);
+        }
+        let following = self.code.add(turn_number, 1);
+        self.code.jump(head, &[following]);
+        self.code.b.switch_to_block(done);
+        Ok(())
+    }
+
+    /// The frame of a body, with all that does not change between iterations.
+    fn body_frame(&mut self, scan: &Scan<'_>, arena: &Dim) -> Result<Value> {
+        let count = scan.body.inputs.len() + scan.body.outputs.len();
+        let slot = self.code.slot(frame::IO as usize + 8 * count);
+        let inner = self.code.slot_addr(slot);
+        for offset in (frame::ARENA + 8..frame::IO).step_by(8) {
+            let value = self.code.load64(self.frame, offset);
+            self.code.store(value, inner, offset);
+        }
+        let arena = self.offset(self.arena, arena)?;
+        self.code.store(arena, inner, frame::ARENA);
+        for at in scan.states + scan.scans..scan.inputs.len() {
+            let address = self.address(scan.inputs[at])?;
+            self.code.store(address, inner, frame::IO + 8 * at as i64);
+        }
+        Ok(inner)
+    }
+
+    /// The pointers of a body that change from one iteration to the next.
+    fn lanes(&mut self, scan: &Scan<'_>, plan: &ScanPlan) -> Result<Vec<Lane>> {
+        let mut lanes = vec![];
+        let output_field = |number: usize| frame::IO + 8 * (scan.body.inputs.len() + number) as i64;
+        for (number, &value) in scan.outputs.iter().enumerate() {
+            let base = self.address(value)?;
+            if number < scan.states {
+                let initial = self.address(scan.inputs[number])?;
+                let spare = self.offset(self.arena, &plan.states[number])?;
+                let (read, write) = (frame::IO + 8 * number as i64, output_field(number));
+                lanes.push(Lane::State { initial, result: base, spare, read, write });
+                continue;
+            }
+            let bytes = self.size(&scan.body.ty(scan.body.outputs[number].1).bytes())?;
+            let reverse = scan.reverse[scan.scans + number - scan.states];
+            lanes.push(Lane::Slice { base, bytes, reverse, field: output_field(number) });
+        }
+        for at in scan.states..scan.states + scan.scans {
+            let base = self.address(scan.inputs[at])?;
+            let bytes = self.size(&scan.body.ty(scan.body.inputs[at].value).bytes())?;
+            let reverse = scan.reverse[at - scan.states];
+            lanes.push(Lane::Slice { base, bytes, reverse, field: frame::IO + 8 * at as i64 });
+        }
+        Ok(lanes)
+    }
+
+    /// Without iterations the results are the initial states; goes to `done` then.
+    fn no_iterations(&mut self, scan: &Scan<'_>, trip: Value, lanes: &[Lane], done: Block) -> Result<()> {
+        let (copy, start) = (self.code.cold_block(), self.code.block());
+        let some = self.code.icmp_imm(IntCC::SignedGreaterThan, trip, 0);
+        self.code.branch(some, start, copy);
+        self.code.b.switch_to_block(copy);
+        for (number, lane) in lanes.iter().enumerate() {
+            if let Lane::State { initial, result, .. } = lane {
+                let bytes = self.size(&scan.body.ty(scan.body.outputs[number].1).bytes())?;
+                self.code.memcpy(*result, *initial, bytes)?;
+            }
+        }
+        self.code.jump(done, &[]);
+        self.code.b.switch_to_block(start);
+        Ok(())
+    }
+
+    fn lane(&mut self, lane: &mut Lane, inner: Value, turn: Value, from_end: Value) {
+        match *lane {
+            Lane::State { initial, result, spare, read, write } => {
+                let odd = self.code.b.ins().band_imm_u(from_end, 1);
+                let target = self.code.b.ins().select(odd, spare, result);
+                let source = self.code.b.ins().select(odd, result, spare);
+                let source = self.code.b.ins().select(turn, source, initial);
+                self.code.store(source, inner, read);
+                self.code.store(target, inner, write);
+            }
+            Lane::Slice { base, bytes, reverse, field } => {
+                let index = if reverse { from_end } else { turn };
+                let offset = self.code.b.ins().imul(index, bytes);
+                let address = self.code.b.ins().iadd(base, offset);
+                self.code.store(address, inner, field);
+            }
+        }
+    }
+}
+
+/// A pointer of a body's frame.
+enum Lane {
+    /// A state: fields of the frame where the body reads it and writes its successor.
+    State { initial: Value, result: Value, spare: Value, read: i64, write: i64 },
+    /// One slice per iteration of a tensor at `base`.
+    Slice { base: Value, bytes: Value, reverse: bool, field: i64 },
+}

@@ -1,0 +1,579 @@
+//! Indices and addresses.
+//!
+//! Cranelift hoists nothing out of loops at the level vector loops are compiled at, so strength reduction
+//! happens here: the address of an access is a chain of pointers, each adding the terms that one loop depth
+//! brings. Before a loop's code, its body is scanned and every chain is extended by what is known so far;
+//! inside remain a scaled index, which x86-64 folds into the addressing mode, and a constant offset.
+//!
+//! Indices are first resolved: unrolled loop variables become constants, index lets what they stand for,
+//! and every other variable an *instance*, a number for one binding of it. Instances never change, so
+//! caches keyed by resolved indices never go stale.
+
+use std::collections::HashMap;
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
+use cranelift_entity::EntityRef;
+
+use super::kernel::Gen;
+use crate::error::Result;
+use crate::graph::dim::Atom;
+use crate::graph::{DType, Dim};
+use crate::loops::{Buf, Expr, Index, LoopKind, Stmt, Term, Var};
+
+/// What a variable of the loop IR stands for at this point.
+#[derive(Clone, Debug, Default)]
+pub enum Binding {
+    /// Its loop or let has not been entered.
+    #[default]
+    Unbound,
+    /// An index of instances.
+    Index(Index),
+    /// A let of another type than i64.
+    Value(super::expr::Val),
+}
+
+/// One binding of a loop variable or an i64 let.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    pub kind: InstanceKind,
+    /// Number of loops around it.
+    pub depth: usize,
+    /// Exclusive upper bound, where the lower one is 0.
+    pub extent: Option<Dim>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum InstanceKind {
+    Scalar(Value),
+    /// The variable of the current vector loop.
+    Lane,
+    /// A let inside a vector loop: one value per lane.
+    Lanes(Value),
+}
+
+/// Values that are available in the code that is being emitted and what it dominates.
+#[derive(Default)]
+pub struct Scope {
+    pointers: HashMap<(Buf, Index), Value>,
+    terms: HashMap<Term, Value>,
+    products: HashMap<(Term, Dim), Value>,
+    dims: HashMap<Dim, Value>,
+    sums: HashMap<Index, Value>,
+}
+
+/// Where the elements of a vector are.
+pub enum Place {
+    /// The same for all lanes.
+    Uniform(Index),
+    /// Lane 0 here, the others behind it.
+    Contiguous(Index),
+    Lanes(Vec<Index>),
+}
+
+impl Gen<'_, '_> {
+    /// Rebuilds an index with every variable replaced, in canonical form.
+    fn rewrite(&self, index: &Index, replace: &mut dyn FnMut(Var) -> Option<Index>) -> Option<Index> {
+        let mut out = Index::dim(index.constant.clone());
+        let extents = |var: Var| self.instances.get(var.index())?.extent.clone();
+        for (term, coefficient) in &index.terms {
+            let factor = match term {
+                Term::Var(var) => replace(*var)?,
+                Term::FloorDiv(x, by) => self.rewrite(x, replace)?.floor_div(by, &extents),
+                Term::Mod(x, by) => self.rewrite(x, replace)?.modulo(by, &extents),
+            };
+            out = out.add(&factor.scale(coefficient));
+        }
+        Some(out)
+    }
+
+    /// The index in terms of instances.
+    pub fn resolve(&self, index: &Index) -> Result<Index> {
+        self.try_resolve(index)
+            .ok_or_else(|| self.internal(format!("index {index:?} has a variable that is not in scope")))
+    }
+
+    fn try_resolve(&self, index: &Index) -> Option<Index> {
+        let mut replace = |var: Var| match &self.env[var] {
+            Binding::Index(index) => Some(index.clone()),
+            _ => None,
+        };
+        self.rewrite(index, &mut replace)
+    }
+
+    /// Binds a new instance.
+    pub fn instance(&mut self, kind: InstanceKind, extent: Option<Dim>) -> Var {
+        self.instances.push(Instance { kind, depth: self.depth, extent });
+        Var::new(self.instances.len() - 1)
+    }
+
+    fn kind(&self, instance: Var) -> InstanceKind {
+        self.instances[instance.index()].kind
+    }
+
+    fn any_instance(index: &Index, test: &dyn Fn(Var) -> bool) -> bool {
+        index.terms.iter().any(|(term, _)| match term {
+            Term::Var(var) => test(*var),
+            Term::FloorDiv(x, _) | Term::Mod(x, _) => Gen::any_instance(x, test),
+        })
+    }
+
+    /// How a resolved index differs between the lanes of the current vector loop.
+    pub fn place(&mut self, index: Index) -> Result<Place> {
+        let Some(group) = self.group.clone() else { return Ok(Place::Uniform(index)) };
+        if !Gen::any_instance(&index, &|var| !matches!(self.kind(var), InstanceKind::Scalar(_))) {
+            return Ok(Place::Uniform(index));
+        }
+        let lets = Gen::any_instance(&index, &|var| matches!(self.kind(var), InstanceKind::Lanes(_)));
+        if !lets && index.coefficient(group.lane) == Some(Dim::ONE) {
+            return Ok(Place::Contiguous(self.at_lane(&index, 0)?));
+        }
+        let places = (0..group.lanes).map(|lane| self.at_lane(&index, lane)).collect::<Result<_>>()?;
+        Ok(Place::Lanes(places))
+    }
+
+    /// A resolved index as one lane sees it.
+    fn at_lane(&mut self, index: &Index, lane: usize) -> Result<Index> {
+        let Some(group) = self.group.clone() else { return Ok(index.clone()) };
+        let mut lets = vec![];
+        Gen::collect_instances(index, &mut lets);
+        let mut scalars = HashMap::new();
+        for var in lets {
+            if let InstanceKind::Lanes(vector) = self.kind(var)
+                && !scalars.contains_key(&var)
+            {
+                let scalar = match self.lane_lets.get(&(var, lane)) {
+                    Some(&scalar) => scalar,
+                    None => {
+                        let value = self.extract(vector, DType::I64, lane);
+                        let scalar = self.instance(InstanceKind::Scalar(value), None);
+                        self.lane_lets.insert((var, lane), scalar);
+                        scalar
+                    }
+                };
+                scalars.insert(var, scalar);
+            }
+        }
+        let here = group.base.add_dim(&Dim::from(lane));
+        let mut replace = |var: Var| {
+            Some(if var == group.lane {
+                here.clone()
+            } else {
+                Index::var(scalars.get(&var).copied().unwrap_or(var))
+            })
+        };
+        self.rewrite(index, &mut replace).ok_or_else(|| self.internal(format!("lanes of {index:?}")))
+    }
+
+    fn collect_instances(index: &Index, into: &mut Vec<Var>) {
+        for (term, _) in &index.terms {
+            match term {
+                Term::Var(var) => into.push(*var),
+                Term::FloorDiv(x, _) | Term::Mod(x, _) => Gen::collect_instances(x, into),
+            }
+        }
+    }
+
+    fn find<T: Copy>(&self, get: impl Fn(&Scope) -> Option<T>) -> Option<T> {
+        self.scopes.iter().rev().find_map(get)
+    }
+
+    fn scope(&mut self) -> &mut Scope {
+        if self.scopes.is_empty() {
+            self.scopes.push(Scope::default());
+        }
+        let last = self.scopes.len() - 1;
+        &mut self.scopes[last]
+    }
+
+    /// Value of a symbolic dim.
+    pub fn dim(&mut self, dim: &Dim) -> Result<Value> {
+        if let Some(value) = dim.as_const() {
+            return Ok(self.b.ins().iconst(types::I64, value));
+        }
+        if let Some(value) = self.find(|scope| scope.dims.get(dim).copied()) {
+            return Ok(value);
+        }
+        let mut sum = None;
+        let mut constant = 0;
+        for (monomial, coefficient) in dim.terms() {
+            let mut product = None;
+            for atom in &monomial {
+                let factor = self.atom(atom)?;
+                product = Some(match product {
+                    Some(product) => self.b.ins().imul(product, factor),
+                    None => factor,
+                });
+            }
+            let Some(product) = product else {
+                constant = coefficient;
+                continue;
+            };
+            let product = self.times(product, coefficient);
+            sum = Some(match sum {
+                Some(sum) => self.b.ins().iadd(sum, product),
+                None => product,
+            });
+        }
+        let value = match sum {
+            Some(sum) => self.add_int(sum, constant),
+            None => self.b.ins().iconst(types::I64, constant),
+        };
+        self.scope().dims.insert(dim.clone(), value);
+        Ok(value)
+    }
+
+    fn atom(&mut self, atom: &Atom) -> Result<Value> {
+        Ok(match atom {
+            Atom::Sym(sym) => {
+                let offset = i32::try_from(sym.index() * 8)
+                    .map_err(|_| self.internal(format!("symbol number {} is too large", sym.index())))?;
+                let flags = MemFlagsData::new().with_notrap().with_aligned();
+                self.b.ins().load(types::I64, flags, self.dims, offset)
+            }
+            Atom::FloorDiv(a, b) => {
+                let (a, b) = (self.dim(a)?, self.dim(b)?);
+                let quotient = self.divide(a, b, true);
+                let rest = self.rest(a, b, quotient);
+                let adjust = self.off_floor(rest, b);
+                let adjust = self.b.ins().uextend(types::I64, adjust);
+                self.b.ins().isub(quotient, adjust)
+            }
+            Atom::Mod(a, b) => {
+                // With the sign of a positive divisor; a divisor of a dim is a size.
+                let (a, b) = (self.dim(a)?, self.dim(b)?);
+                let quotient = self.divide(a, b, true);
+                let rest = self.rest(a, b, quotient);
+                let adjust = self.off_floor(rest, b);
+                let other = self.b.ins().iadd(rest, b);
+                self.b.ins().select(adjust, other, rest)
+            }
+            Atom::Min(a, b) => {
+                let (a, b) = (self.dim(a)?, self.dim(b)?);
+                self.b.ins().smin(a, b)
+            }
+            Atom::Max(a, b) => {
+                let (a, b) = (self.dim(a)?, self.dim(b)?);
+                self.b.ins().smax(a, b)
+            }
+        })
+    }
+
+    /// `a - quotient * b`.
+    pub fn rest(&mut self, a: Value, b: Value, quotient: Value) -> Value {
+        let whole = self.b.ins().imul(quotient, b);
+        self.b.ins().isub(a, whole)
+    }
+
+    /// Whether a truncated quotient with this remainder is above the floor: the remainder is not zero and
+    /// has the other sign than the divisor.
+    pub fn off_floor(&mut self, rest: Value, divisor: Value) -> Value {
+        let signs = self.b.ins().bxor(rest, divisor);
+        let differ = self.icmp_int(IntCC::SignedLessThan, signs, 0);
+        let some = self.icmp_int(IntCC::NotEqual, rest, 0);
+        self.b.ins().band(differ, some)
+    }
+
+    fn times(&mut self, value: Value, by: i64) -> Value {
+        match by {
+            1 => value,
+            by if by > 0 && by.count_ones() == 1 => self.shl(value, by.trailing_zeros()),
+            _ => {
+                let by = self.b.ins().iconst(types::I64, by);
+                self.b.ins().imul(value, by)
+            }
+        }
+    }
+
+    /// Value of a term of a resolved index.
+    fn term(&mut self, term: &Term) -> Result<Value> {
+        if let Term::Var(var) = term {
+            return match self.kind(*var) {
+                InstanceKind::Scalar(value) => Ok(value),
+                _ => Err(self.internal("a vector index where lanes may not differ".to_string())),
+            };
+        }
+        if let Some(value) = self.find(|scope| scope.terms.get(term).copied()) {
+            return Ok(value);
+        }
+        let (Term::FloorDiv(x, by) | Term::Mod(x, by)) = term else {
+            return Err(self.internal("unknown index term".to_string()));
+        };
+        let is_mod = matches!(term, Term::Mod(..));
+        let dividend = self.sum(x)?;
+        let value = match by.as_const() {
+            Some(by) if by < 1 => return Err(self.internal(format!("index divided by {by}"))),
+            Some(by) if by.count_ones() == 1 && is_mod => self.band_int(dividend, by - 1),
+            Some(by) => {
+                let quotient = self.divide_by_constant(dividend, by);
+                if is_mod {
+                    let whole = self.times(quotient, by);
+                    self.b.ins().isub(dividend, whole)
+                } else {
+                    quotient
+                }
+            }
+            None => {
+                let by = self.dim(by)?;
+                let quotient = self.divide(dividend, by, false);
+                if is_mod { self.rest(dividend, by, quotient) } else { quotient }
+            }
+        };
+        self.scope().terms.insert(term.clone(), value);
+        Ok(value)
+    }
+
+    /// Quotient of a value in `0..2^63` by a constant of at least 1, by the high half of a product
+    /// (Granlund and Montgomery, "Division by invariant integers using multiplication").
+    fn divide_by_constant(&mut self, value: Value, by: i64) -> Value {
+        let log = by.trailing_zeros();
+        if by.count_ones() == 1 {
+            return self.ushr(value, log);
+        }
+        let log = 64 - (by as u64).leading_zeros();
+        let magic = ((1u128 << (63 + log)) / by as u128 + 1) as u64;
+        let magic = self.b.ins().iconst(types::I64, magic as i64);
+        let high = self.b.ins().umulhi(value, magic);
+        self.ushr(high, log - 1)
+    }
+
+    /// `term * by` for a number of bytes or elements `by`.
+    fn product(&mut self, term: &Term, by: &Dim) -> Result<Value> {
+        let key = (term.clone(), by.clone());
+        if let Some(value) = self.find(|scope| scope.products.get(&key).copied()) {
+            return Ok(value);
+        }
+        let value = self.term(term)?;
+        let value = match by.as_const() {
+            Some(by) => self.times(value, by),
+            None => {
+                let by = self.dim(by)?;
+                self.b.ins().imul(value, by)
+            }
+        };
+        self.scope().products.insert(key, value);
+        Ok(value)
+    }
+
+    /// Value of a resolved index.
+    pub fn sum(&mut self, index: &Index) -> Result<Value> {
+        let (index, constant) = split_constant(index);
+        if index.terms.is_empty() && index.constant == Dim::ZERO {
+            return Ok(self.b.ins().iconst(types::I64, constant));
+        }
+        let sum = match self.find(|scope| scope.sums.get(&index).copied()) {
+            Some(sum) => sum,
+            None => {
+                let mut sum = (index.constant != Dim::ZERO).then(|| self.dim(&index.constant)).transpose()?;
+                for (term, coefficient) in &index.terms {
+                    let product = self.product(term, coefficient)?;
+                    sum = Some(match sum {
+                        Some(sum) => self.b.ins().iadd(sum, product),
+                        None => product,
+                    });
+                }
+                let sum = match sum {
+                    Some(sum) => sum,
+                    None => self.b.ins().iconst(types::I64, 0),
+                };
+                self.scope().sums.insert(index, sum);
+                sum
+            }
+        };
+        Ok(self.add_int(sum, constant))
+    }
+
+    fn depth_of(&self, term: &Term) -> usize {
+        match term {
+            Term::Var(var) => self.instances[var.index()].depth,
+            Term::FloorDiv(x, _) | Term::Mod(x, _) => {
+                x.terms.iter().map(|(term, _)| self.depth_of(term)).max().unwrap_or(0)
+            }
+        }
+    }
+
+    /// Address of the element at a resolved index without integer constant.
+    fn pointer(&mut self, buf: Buf, index: Index) -> Result<Value> {
+        if index.terms.is_empty() && index.constant == Dim::ZERO {
+            return self.buffer(buf);
+        }
+        let key = (buf, index);
+        if let Some(value) = self.find(|scope| scope.pointers.get(&key).copied()) {
+            return Ok(value);
+        }
+        let (_, index) = &key;
+        let size = Dim::from(self.kernel.buffers[buf].dtype.size());
+        let deepest = index.terms.iter().map(|(term, _)| self.depth_of(term)).max().unwrap_or(0);
+        let (inner, outer): (Vec<_>, Vec<_>) =
+            index.terms.iter().cloned().partition(|(term, _)| self.depth_of(term) == deepest);
+        let mut pointer = if inner.is_empty() {
+            let base = self.buffer(buf)?;
+            let offset = self.dim(&(index.constant.clone() * size.clone()))?;
+            self.b.ins().iadd(base, offset)
+        } else {
+            self.pointer(buf, Index { terms: outer, constant: index.constant.clone() })?
+        };
+        for (term, coefficient) in &inner {
+            let offset = self.product(term, &(coefficient.clone() * size.clone()))?;
+            pointer = self.b.ins().iadd(pointer, offset);
+        }
+        self.scope().pointers.insert(key, pointer);
+        Ok(pointer)
+    }
+
+    /// Base and constant offset, in bytes, of the element at a resolved index.
+    pub fn address(&mut self, buf: Buf, index: &Index) -> Result<(Value, i32)> {
+        let (index, constant) = split_constant(index);
+        let pointer = self.pointer(buf, index)?;
+        let size = self.kernel.buffers[buf].dtype.size() as i64;
+        let offset = constant
+            .checked_mul(size)
+            .ok_or_else(|| self.internal(format!("offset of element {constant} overflows")))?;
+        Ok(match i32::try_from(offset) {
+            // Room for the other bytes of a vector.
+            Ok(offset) if offset < i32::MAX - 16 => (pointer, offset),
+            _ => (self.add_int(pointer, offset), 0),
+        })
+    }
+
+    /// Computes, before a loop over `body`, what its indices need and is known already.
+    pub fn hoist(&mut self, body: &[Stmt]) -> Result<()> {
+        for stmt in body {
+            match stmt {
+                Stmt::For { var, lo, hi, step, kind, body } => {
+                    self.hoist_index(None, lo)?;
+                    self.hoist_index(None, hi)?;
+                    let range = self.constant_range(lo, hi);
+                    match (kind, range) {
+                        (LoopKind::Unrolled, Some(range)) => {
+                            for value in range.step_by((*step).max(1) as usize) {
+                                self.env[*var] = Binding::Index(Index::int(value));
+                                self.hoist(body)?;
+                            }
+                        }
+                        (LoopKind::Vector, Some(range)) => {
+                            self.env[*var] = Binding::Index(Index::int(range.start));
+                            self.hoist(body)?;
+                        }
+                        _ => {
+                            self.env[*var] = Binding::Unbound;
+                            self.hoist(body)?;
+                        }
+                    }
+                    self.env[*var] = Binding::Unbound;
+                }
+                Stmt::Let { var, value } => {
+                    self.hoist_expr(value)?;
+                    self.env[*var] = match value {
+                        Expr::Index(index) => match self.partly_resolve(index) {
+                            (bound, loose) if loose.is_empty() => Binding::Index(bound),
+                            _ => Binding::Unbound,
+                        },
+                        _ => Binding::Unbound,
+                    };
+                }
+                Stmt::Store { buf, index, value } => {
+                    self.hoist_expr(value)?;
+                    self.hoist_index(Some(*buf), index)?;
+                }
+                Stmt::Set { value, .. } | Stmt::Accumulate { value, .. } => self.hoist_expr(value)?,
+                Stmt::If { condition, then, otherwise } => {
+                    self.hoist_expr(condition)?;
+                    self.hoist(then)?;
+                    self.hoist(otherwise)?;
+                }
+                Stmt::Check { condition, .. } => self.hoist_expr(condition)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Values of an unrolled loop's variable, where both bounds are constants.
+    pub fn constant_range(&self, lo: &Index, hi: &Index) -> Option<std::ops::Range<i64>> {
+        let value = |index: &Index| match self.partly_resolve(index) {
+            (bound, loose) if loose.is_empty() => bound.as_int(),
+            _ => None,
+        };
+        Some(value(lo)?..value(hi)?)
+    }
+
+    fn hoist_expr(&mut self, expr: &Expr) -> Result<()> {
+        match expr {
+            Expr::Const { .. } | Expr::Var(_) | Expr::Get { .. } => Ok(()),
+            Expr::Index(index) => self.hoist_index(None, index),
+            Expr::Load { buf, index } => self.hoist_index(Some(*buf), index),
+            Expr::Unary { x, .. } | Expr::Cast { x, .. } | Expr::Bitcast { x, .. } => self.hoist_expr(x),
+            Expr::Binary { a, b, .. } | Expr::Compare { a, b, .. } => {
+                self.hoist_expr(a)?;
+                self.hoist_expr(b)
+            }
+            Expr::Fma { a, b, c } => {
+                self.hoist_expr(a)?;
+                self.hoist_expr(b)?;
+                self.hoist_expr(c)
+            }
+            Expr::Select { condition, then, otherwise } => {
+                self.hoist_expr(condition)?;
+                self.hoist_expr(then)?;
+                self.hoist_expr(otherwise)
+            }
+        }
+    }
+
+    fn hoist_index(&mut self, buf: Option<Buf>, index: &Index) -> Result<()> {
+        let (bound, loose) = self.partly_resolve(index);
+        let size = buf.map_or(1, |buf| self.kernel.buffers[buf].dtype.size());
+        for coefficient in &loose {
+            if !coefficient.is_const() {
+                self.dim(&(coefficient.clone() * Dim::from(size)))?;
+            }
+        }
+        let (bound, _) = split_constant(&bound);
+        match buf {
+            Some(buf) => {
+                self.pointer(buf, bound)?;
+            }
+            None if loose.is_empty() => {
+                self.sum(&bound)?;
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// The part of an index whose variables are bound, and the coefficients of the other terms.
+    fn partly_resolve(&self, index: &Index) -> (Index, Vec<Dim>) {
+        let mut bound = Index::dim(index.constant.clone());
+        let mut loose = vec![];
+        for (term, coefficient) in &index.terms {
+            let one = Index { terms: vec![(term.clone(), coefficient.clone())], constant: Dim::ZERO };
+            match self.try_resolve(&one) {
+                Some(part) if !Gen::any_instance(&part, &|v| !self.is_scalar(v)) => bound = bound.add(&part),
+                _ => {
+                    loose.push(coefficient.clone());
+                    if let Term::FloorDiv(x, by) | Term::Mod(x, by) = term {
+                        loose.push(by.clone());
+                        loose.extend(x.terms.iter().map(|(_, coefficient)| coefficient.clone()));
+                    }
+                }
+            }
+        }
+        (bound, loose)
+    }
+
+    fn is_scalar(&self, instance: Var) -> bool {
+        matches!(self.kind(instance), InstanceKind::Scalar(_))
+    }
+}
+
+/// An index without its integer constant, and that constant.
+fn split_constant(index: &Index) -> (Index, i64) {
+    let constant = match index.constant.as_const() {
+        Some(value) => value,
+        None => {
+            let terms = index.constant.terms();
+            terms.iter().find(|(monomial, _)| monomial.is_empty()).map_or(0, |(_, value)| *value)
+        }
+    };
+    (index.add_dim(&Dim::from(-constant)), constant)
+}

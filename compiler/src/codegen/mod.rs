@@ -1,0 +1,100 @@
+//! Loop IR to machine code, by way of Cranelift: one self-contained function per kernel.
+//!
+//! A kernel's code calls nothing and refers to nothing outside itself, so kernels compile independently
+//! of each other, in parallel, and their bytes go into an object as they are. Rooms: [`kernel`] walks
+//! statements, `index` forms addresses, `memory` loads and stores, `expr` evaluates expressions in scalar or
+//! vector form, `arith` and `convert` hold the instruction sequences, `lane` what scalars and vectors share.
+
+mod arith;
+mod convert;
+pub mod emit;
+mod expr;
+mod index;
+mod integer;
+mod kernel;
+mod lane;
+mod memory;
+mod plan;
+mod remainder;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+
+use cranelift_codegen::Context;
+use cranelift_codegen::control::ControlPlane;
+use cranelift_codegen::ir::Function;
+use cranelift_codegen::isa::TargetIsa;
+
+use crate::error::{Error, Result, Stage};
+use crate::loops::{Kernel, LoopKind, Stmt};
+use crate::target::Target;
+
+pub use kernel::function;
+
+/// Machine code of one kernel. It has no relocations.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Code {
+    pub name: String,
+    /// Instructions, followed by the constants they refer to.
+    pub bytes: Vec<u8>,
+    /// Bytes, a power of two.
+    pub align: u32,
+}
+
+/// Compiles a kernel for `isa`, one of `target.isa(..)`; [`prefers_speed`] says which serves it best.
+///
+/// Errors are internal: a kernel that breaks the loop IR's rules, or a transcendental function that
+/// should have been expanded before.
+pub fn compile(kernel: &Kernel, isa: &dyn TargetIsa, target: &Target) -> Result<Code> {
+    let context = compile_context(kernel, isa, target)?;
+    let compiled = context.compiled_code().ok_or_else(|| fail(kernel, "no code was made"))?;
+    if let Some(relocation) = compiled.buffer.relocs().first() {
+        return Err(fail(kernel, &format!("refers to {:?}", relocation.target)));
+    }
+    Ok(Code {
+        name: kernel.name.clone(),
+        bytes: compiled.code_buffer().to_vec(),
+        align: compiled.buffer.alignment.max(16),
+    })
+}
+
+/// Assembly of a kernel with the offset of each instruction.
+pub fn disassemble(kernel: &Kernel, isa: &dyn TargetIsa, target: &Target) -> Result<String> {
+    let context = compile_context(kernel, isa, target)?;
+    let compiled = context.compiled_code().ok_or_else(|| fail(kernel, "no code was made"))?;
+    let capstone = isa.to_capstone().map_err(|e| fail(kernel, &e.to_string()))?;
+    compiled.disassemble(Some(&context.func.params), &capstone).map_err(|e| fail(kernel, &e.to_string()))
+}
+
+/// Cranelift IR of a kernel as text.
+pub fn clif(kernel: &Kernel, isa: &dyn TargetIsa, target: &Target) -> Result<String> {
+    Ok(function(kernel, isa, target)?.display().to_string())
+}
+
+/// Whether a kernel gains from Cranelift's optimizer. It does unless the kernel holds vector loops, whose
+/// order of instructions is chosen here: the optimizer moves pure instructions and spills accumulators.
+pub fn prefers_speed(kernel: &Kernel) -> bool {
+    fn has_vectors(body: &[Stmt]) -> bool {
+        body.iter().any(|stmt| match stmt {
+            Stmt::For { kind: LoopKind::Vector, .. } => true,
+            Stmt::For { body, .. } => has_vectors(body),
+            Stmt::If { then, otherwise, .. } => has_vectors(then) || has_vectors(otherwise),
+            _ => false,
+        })
+    }
+    !has_vectors(&kernel.body)
+}
+
+fn compile_context(kernel: &Kernel, isa: &dyn TargetIsa, target: &Target) -> Result<Context> {
+    let func: Function = function(kernel, isa, target)?;
+    let mut context = Context::for_function(func);
+    context
+        .compile(isa, &mut ControlPlane::default())
+        .map_err(|e| fail(kernel, &format!("{:?}", e.inner)))?;
+    Ok(context)
+}
+
+fn fail(kernel: &Kernel, message: &str) -> Error {
+    Error::internal(Stage::Codegen, format!("kernel `{}`: {message}", kernel.name))
+}

@@ -1,0 +1,81 @@
+//! Runs kernels in the test process: code bytes copied to an executable page.
+
+use memmap2::{Mmap, MmapMut};
+use target_lexicon::Triple;
+
+use super::{compile, disassemble, prefers_speed};
+use crate::graph::Tensor;
+use crate::loops::Kernel;
+use crate::target::{Opt, Target};
+
+type Entry = unsafe extern "C" fn(*const *mut u8, *const i64, i64, i64) -> i32;
+
+pub struct Runnable {
+    page: Mmap,
+    buffers: usize,
+}
+
+/// The target of the tests: the default of the host's architecture.
+pub fn target() -> Target {
+    Target::new(Triple::host(), None).expect("the tests run on a supported host")
+}
+
+fn opt(kernel: &Kernel) -> Opt {
+    if prefers_speed(kernel) { Opt::Speed } else { Opt::None }
+}
+
+pub fn assembly(kernel: &Kernel) -> String {
+    let target = target();
+    disassemble(kernel, &*target.isa(opt(kernel)).unwrap(), &target).unwrap()
+}
+
+/// Compiles a kernel at an optimization level, the preferred one by default.
+pub fn build_at(kernel: &Kernel, level: Option<Opt>, target: &Target) -> Runnable {
+    let isa = target.isa(level.unwrap_or(opt(kernel))).unwrap();
+    let code = compile(kernel, &*isa, target).unwrap();
+    let mut page = MmapMut::map_anon(code.bytes.len().max(1)).unwrap();
+    page[..code.bytes.len()].copy_from_slice(&code.bytes);
+    Runnable { page: page.make_exec().unwrap(), buffers: kernel.buffers.len() }
+}
+
+pub fn build(kernel: &Kernel) -> Runnable {
+    build_at(kernel, None, &target())
+}
+
+impl Runnable {
+    /// Runs with these buffers, in order, and gives the kernel's code.
+    pub fn run(&self, buffers: &mut [Vec<u8>], dims: &[i64], range: (i64, i64)) -> i32 {
+        assert_eq!(buffers.len(), self.buffers);
+        let pointers: Vec<*mut u8> = buffers.iter_mut().map(|buffer| buffer.as_mut_ptr()).collect();
+        // SAFETY: the page holds a function of this signature; the tests size the buffers to their kernels.
+        unsafe {
+            let entry: Entry = std::mem::transmute(self.page.as_ptr());
+            entry(pointers.as_ptr(), dims.as_ptr(), range.0, range.1)
+        }
+    }
+
+    /// Runs and asserts success.
+    pub fn run_ok(&self, buffers: &mut [Vec<u8>], dims: &[i64]) {
+        assert_eq!(self.run(buffers, dims, (0, 0)), 0);
+    }
+}
+
+pub fn bytes_of<T: Copy, const N: usize>(values: &[T], to: fn(T) -> [u8; N]) -> Vec<u8> {
+    values.iter().flat_map(|&value| to(value)).collect()
+}
+
+pub fn f32_bytes(values: &[f32]) -> Vec<u8> {
+    bytes_of(values, f32::to_le_bytes)
+}
+
+pub fn f32s(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
+}
+
+pub fn i64_bytes(values: &[i64]) -> Vec<u8> {
+    bytes_of(values, i64::to_le_bytes)
+}
+
+pub fn tensor_bytes(tensor: &Tensor) -> Vec<u8> {
+    tensor.data.to_vec()
+}

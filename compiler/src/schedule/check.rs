@@ -1,0 +1,426 @@
+//! An independent check of a program: it replays the steps over a model of the memory at several sizes
+//! and shares no code with the planner.
+//!
+//! Every range of bytes remembers which value it holds. A write makes its range hold the written value and
+//! nothing else; a read demands that the range holds exactly what is read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::error::{Error, Result, Stage};
+use crate::graph::{Def, Dim, Graph, NodeId, Op, ValueId};
+use crate::schedule::{ALIGN, Group, GroupId, GroupKind, Place, Program, Step, affine_view};
+
+/// Sizes at which symbolic plans are replayed.
+const SIZES: [i64; 4] = [1, 2, 7, 64];
+
+fn fault<T>(message: impl Into<String>) -> Result<T> {
+    Err(Error::internal(Stage::Schedule, message))
+}
+
+/// Fails when a program of the graph is not right: a group that misses an operand, a value that is
+/// overwritten while it is needed or read before it is there, an output written twice or never.
+pub fn check(graph: &Graph, program: &Program) -> Result<()> {
+    for (id, group) in program.groups.iter() {
+        check_group(graph, program, id, group)?;
+    }
+    check_steps(graph, program)?;
+    for (value, place) in program.places.iter() {
+        if let Some(Place::Alias(of)) = place {
+            check_alias(graph, program, value, *of)?;
+        }
+    }
+    for at in 0..SIZES.len() {
+        // Each symbol takes each size once, in different company.
+        let sizes = |sym: crate::graph::Sym| {
+            let offset = (at * 2 + 1) * sym.as_u32() as usize;
+            Some(SIZES[(at + offset) % SIZES.len()])
+        };
+        replay(graph, program, &sizes)?;
+        replay(graph, program, &|_| Some(SIZES[at]))?;
+    }
+    for step in &program.steps {
+        if let Step::Scan { node, body, .. } = step
+            && let Op::Scan { body: graph, .. } = &graph.nodes[*node].op
+        {
+            check(graph, body)?;
+        }
+    }
+    Ok(())
+}
+
+fn materialised(program: &Program, value: ValueId) -> bool {
+    !matches!(program.places[value], None | Some(Place::None))
+}
+
+/// A group computes each operand of its nodes or lists it as an input.
+fn check_group(graph: &Graph, program: &Program, id: GroupId, group: &Group) -> Result<()> {
+    let inputs: BTreeSet<ValueId> = group.inputs.iter().copied().collect();
+    let (mut computed, mut read) = (BTreeSet::new(), BTreeSet::new());
+    for &node in &group.nodes {
+        let data = &graph.nodes[node];
+        for &operand in &data.inputs {
+            if computed.contains(&operand) {
+                continue;
+            }
+            if !inputs.contains(&operand) {
+                return fault(format!("{node} of {id} reads {operand}, which is neither computed nor read"));
+            }
+            read.insert(operand);
+        }
+        computed.extend(data.outputs.iter().copied());
+    }
+    if read != inputs || inputs.len() != group.inputs.len() {
+        return fault(format!("{id} lists inputs {:?} and reads {read:?}", group.inputs));
+    }
+    for value in group.inputs.iter().chain(&group.outputs) {
+        if !materialised(program, *value) {
+            return fault(format!("{value} of {id} has no place"));
+        }
+    }
+    if group.outputs.is_empty() || !group.outputs.iter().all(|value| computed.contains(value)) {
+        return fault(format!("{id} does not compute its outputs {:?}", group.outputs));
+    }
+    if !group.nodes.contains(&group.anchor) {
+        return fault(format!("{id} does not hold its anchor {}", group.anchor));
+    }
+    check_kind(graph, program, id, group)
+}
+
+/// What the kind of a group promises to lowering.
+fn check_kind(graph: &Graph, program: &Program, id: GroupId, group: &Group) -> Result<()> {
+    let count =
+        |wanted: fn(&Op) -> bool| group.nodes.iter().filter(|&&node| wanted(&graph.nodes[node].op)).count();
+    let contracts = count(|op| matches!(op, Op::Contract { .. }));
+    let reductions = count(|op| matches!(op, Op::Reduce { .. }));
+    let wanted = match group.kind {
+        GroupKind::Contract => (1, 0),
+        GroupKind::Reduce => (0, 1),
+        GroupKind::Rows => (0, reductions.max(1)),
+        GroupKind::Map | GroupKind::Single => (0, 0),
+    };
+    if (contracts, reductions) != wanted || (group.kind != GroupKind::Rows && group.outputs.len() != 1) {
+        return fault(format!(
+            "{id} is {:?} with {contracts} contractions, {reductions} reductions",
+            group.kind
+        ));
+    }
+    if group.kind == GroupKind::Contract {
+        let lhs = graph.nodes[group.anchor].inputs[0];
+        if affine_view(graph, lhs, &|value| materialised(program, value)).is_none() {
+            return fault(format!("{lhs}, the left operand of {id}, is no affine view of a buffer"));
+        }
+    }
+    Ok(())
+}
+
+/// Every group and every scan runs once.
+fn check_steps(graph: &Graph, program: &Program) -> Result<()> {
+    let mut runs: BTreeMap<GroupId, usize> = program.groups.keys().map(|id| (id, 0)).collect();
+    let mut scans: BTreeSet<NodeId> = BTreeSet::new();
+    for step in &program.steps {
+        match step {
+            Step::Run(id) => *runs.entry(*id).or_insert(0) += 1,
+            Step::Copy { output, .. } if *output >= graph.outputs.len() => {
+                return fault(format!("a copy to output {output} of {}", graph.outputs.len()));
+            }
+            Step::Copy { .. } => {}
+            Step::Scan { node, .. } => {
+                if !scans.insert(*node) || !matches!(graph.nodes[*node].op, Op::Scan { .. }) {
+                    return fault(format!("{node} is run as a scan"));
+                }
+            }
+        }
+    }
+    match runs.iter().find(|(_, count)| **count != 1) {
+        Some((id, count)) => fault(format!("{id} runs {count} times")),
+        None => Ok(()),
+    }
+}
+
+/// An alias is a reshape of the same bytes, or the result of a group that reads its operand in step.
+fn check_alias(graph: &Graph, program: &Program, value: ValueId, of: ValueId) -> Result<()> {
+    if !materialised(program, of) || matches!(program.places[of], Some(Place::Alias(_))) {
+        return fault(format!("{value} is an alias of {of}, which has no place of its own"));
+    }
+    if content(graph, program, value) == content(graph, program, of) {
+        return Ok(());
+    }
+    let source = reshaped_from(graph, program, value);
+    let writer = program.groups.iter().find(|(_, group)| group.outputs.contains(&source));
+    let Some((id, group)) = writer else {
+        return fault(format!("{value} is an alias of {of} without reason"));
+    };
+    let sharing = group.inputs.iter().filter(|&&input| program.storage(input) == of);
+    for &input in sharing {
+        let (from, to) = (graph.ty(input), graph.ty(source));
+        if from.dtype.size() != to.dtype.size() || from.shape != to.shape {
+            return fault(format!("{id} writes {source}: {to} over its operand {input}: {from}"));
+        }
+        if group.outputs != [source]
+            || !matches!(group.kind, GroupKind::Map | GroupKind::Contract | GroupKind::Reduce)
+        {
+            return fault(format!("{id} ({:?}) writes {source} over its operand {input}", group.kind));
+        }
+        in_step(graph, id, group, input, source)?;
+    }
+    Ok(())
+}
+
+/// Every way from a read of `input` to the result goes through elementwise nodes of one shape.
+fn in_step(graph: &Graph, id: GroupId, group: &Group, input: ValueId, out: ValueId) -> Result<()> {
+    let mut pending = vec![input];
+    let mut seen = BTreeSet::new();
+    while let Some(value) = pending.pop() {
+        for &node in group.nodes.iter().filter(|&&node| graph.nodes[node].inputs.contains(&value)) {
+            let result = graph.nodes[node].outputs[0];
+            if !matches!(graph.nodes[node].op, Op::Map(_)) || graph.ty(result).shape != graph.ty(out).shape {
+                return fault(format!("{id} writes {out} over {input}, which {node} reads at another index"));
+            }
+            if seen.insert(result) {
+                pending.push(result);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The value that a chain of aliased reshapes starts from.
+fn reshaped_from(graph: &Graph, program: &Program, mut value: ValueId) -> ValueId {
+    let computed: BTreeSet<ValueId> =
+        program.groups.values().flat_map(|group| group.outputs.iter().copied()).collect();
+    while let Def::Node(node, _) = graph.values[value].def {
+        match graph.nodes[node].op {
+            Op::Reshape { .. } if !computed.contains(&value) => value = graph.nodes[node].inputs[0],
+            _ => break,
+        }
+    }
+    value
+}
+
+/// What bytes hold when they hold a value: aliased reshapes do not change it.
+fn content(graph: &Graph, program: &Program, value: ValueId) -> ValueId {
+    match program.places[value] {
+        Some(Place::Alias(_)) => reshaped_from(graph, program, value),
+        _ => value,
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Space {
+    Arena,
+    Output(usize),
+    /// Inputs and constants: nothing writes there.
+    Fixed,
+}
+
+/// Bytes `[start, end)` of a space.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    space: Space,
+    start: i64,
+    end: i64,
+}
+
+impl Range {
+    fn overlaps(&self, other: &Range) -> bool {
+        self.space == other.space && self.start < other.end && other.start < self.end
+    }
+}
+
+struct Replay<'a> {
+    graph: &'a Graph,
+    program: &'a Program,
+    sizes: &'a dyn Fn(crate::graph::Sym) -> Option<i64>,
+    /// What ranges hold; they do not overlap.
+    holds: Vec<(Range, ValueId)>,
+    /// How often each graph output was written.
+    written: Vec<usize>,
+}
+
+fn replay(graph: &Graph, program: &Program, sizes: &dyn Fn(crate::graph::Sym) -> Option<i64>) -> Result<()> {
+    if !consistent(graph, program, sizes) {
+        return Ok(());
+    }
+    let written = vec![0; graph.outputs.len()];
+    let mut replay = Replay { graph, program, sizes, holds: Vec::new(), written };
+    for step in &program.steps {
+        match step {
+            Step::Run(id) => {
+                let group = &program.groups[*id];
+                replay.reads(&group.inputs)?;
+                replay.check_overlaps(group)?;
+                replay.writes(&group.outputs)?;
+            }
+            Step::Copy { from, output } => {
+                replay.reads(&[*from])?;
+                replay.written[*output] += 1;
+                let end = replay.bytes(*from)?;
+                let held = content(graph, program, *from);
+                replay.put(Range { space: Space::Output(*output), start: 0, end }, held);
+            }
+            Step::Scan { node, body, arena } => replay.scan(*node, body, arena)?,
+        }
+    }
+    replay.finish()
+}
+
+/// Whether the sizes are some that the graph can have: no negative dims, reshapes that keep the number of
+/// elements, and no overflow.
+fn consistent(graph: &Graph, program: &Program, sizes: &dyn Fn(crate::graph::Sym) -> Option<i64>) -> bool {
+    let fits = |dim: &Dim| dim.eval(sizes).is_some_and(|value| value >= 0);
+    program.places.iter().filter(|(_, place)| place.is_some()).all(|(value, _)| {
+        let ty = graph.ty(value);
+        let storage = program.storage(value);
+        ty.shape.iter().all(fits) && fits(&ty.bytes()) && {
+            ty.bytes().eval(sizes) == graph.ty(storage).bytes().eval(sizes)
+        }
+    })
+}
+
+impl Replay<'_> {
+    fn eval(&self, dim: &Dim) -> Result<i64> {
+        match dim.eval(self.sizes) {
+            Some(value) => Ok(value),
+            None => fault(format!("the offset or size {dim} has no value")),
+        }
+    }
+
+    fn bytes(&self, value: ValueId) -> Result<i64> {
+        self.eval(&self.graph.ty(value).bytes())
+    }
+
+    fn range(&self, value: ValueId) -> Result<Range> {
+        let storage = self.program.storage(value);
+        let bytes = self.bytes(value)?;
+        let whole = |space| Ok(Range { space, start: 0, end: bytes });
+        match &self.program.places[storage] {
+            Some(Place::Arena { offset, size }) => {
+                let (start, size) = (self.eval(offset)?, self.eval(size)?);
+                let end = start + bytes;
+                if start < 0
+                    || start % ALIGN != 0
+                    || size < bytes
+                    || start + size > self.eval(&self.program.arena)?
+                {
+                    return fault(format!(
+                        "{value} ({bytes} bytes) at [{start}, {}) of the arena",
+                        start + size
+                    ));
+                }
+                Ok(Range { space: Space::Arena, start, end })
+            }
+            Some(Place::Output(at)) => whole(Space::Output(*at)),
+            Some(Place::Input(_) | Place::Constant) => whole(Space::Fixed),
+            _ => fault(format!("{value} is used and has no place")),
+        }
+    }
+
+    fn reads(&self, values: &[ValueId]) -> Result<()> {
+        for &value in values {
+            let range = self.range(value)?;
+            if range.space == Space::Fixed || range.start == range.end {
+                continue;
+            }
+            let wanted = content(self.graph, self.program, value);
+            let held = self.holds.iter().any(|(own, held)| {
+                *held == wanted
+                    && own.space == range.space
+                    && own.start == range.start
+                    && own.end == range.end
+            });
+            if !held {
+                return fault(format!("{value} is read from {range:?}, which does not hold {wanted}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A group may write over an operand only as its alias, and its outputs lie apart.
+    fn check_overlaps(&self, group: &Group) -> Result<()> {
+        for (at, &out) in group.outputs.iter().enumerate() {
+            let range = self.range(out)?;
+            for &other in &group.outputs[..at] {
+                if range.overlaps(&self.range(other)?) {
+                    return fault(format!("the outputs {out} and {other} overlap"));
+                }
+            }
+            for &input in &group.inputs {
+                let apart = !range.overlaps(&self.range(input)?);
+                if !apart && self.program.storage(out) != self.program.storage(input) {
+                    return fault(format!("{out} is written over the operand {input} of its group"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn writes(&mut self, values: &[ValueId]) -> Result<()> {
+        for &value in values {
+            let range = self.range(value)?;
+            match range.space {
+                Space::Fixed => return fault(format!("{value} is written over an input or a constant")),
+                Space::Output(at) => match self.written.get_mut(at) {
+                    Some(count) => *count += 1,
+                    None => return fault(format!("{value} is written to output {at}, which is none")),
+                },
+                Space::Arena => {}
+            }
+            self.put(range, content(self.graph, self.program, value));
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, range: Range, held: ValueId) {
+        self.holds.retain(|(own, _)| !own.overlaps(&range));
+        self.holds.push((range, held));
+    }
+
+    fn scan(&mut self, node: NodeId, body: &Program, arena: &Dim) -> Result<()> {
+        let data = &self.graph.nodes[node];
+        let Op::Scan { body: graph, states, .. } = &data.op else {
+            return fault(format!("{node} is no scan"));
+        };
+        self.reads(&data.inputs)?;
+        let start = self.eval(arena)?;
+        let mut end = start + self.eval(&body.arena)?;
+        for (_, value) in &graph.outputs[..*states] {
+            let bytes = self.eval(&graph.ty(*value).bytes())?;
+            end += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+        }
+        if start % ALIGN != 0 || end > self.eval(&self.program.arena)? {
+            return fault(format!("the scratch of {node} is [{start}, {end}) of the arena"));
+        }
+        let scratch = Range { space: Space::Arena, start, end };
+        for (at, &value) in data.outputs.iter().enumerate() {
+            let range = self.range(value)?;
+            for &other in data.inputs.iter().chain(&data.outputs[..at]) {
+                if range.overlaps(&self.range(other)?) {
+                    return fault(format!("{value} of {node} overlaps its {other}"));
+                }
+            }
+        }
+        for &value in data.inputs.iter().chain(&data.outputs) {
+            if scratch.overlaps(&self.range(value)?) {
+                return fault(format!("the scratch of {node} overlaps its {value}"));
+            }
+        }
+        self.holds.retain(|(own, _)| !own.overlaps(&scratch));
+        self.writes(&data.outputs)
+    }
+
+    /// Every output was written once and holds its value at the end.
+    fn finish(self) -> Result<()> {
+        for (at, (name, value)) in self.graph.outputs.iter().enumerate() {
+            if self.written[at] != 1 {
+                return fault(format!("output {at} `{name}` is written {} times", self.written[at]));
+            }
+            let wanted = content(self.graph, self.program, *value);
+            let range = Range { space: Space::Output(at), start: 0, end: self.bytes(*value)? };
+            let held = self.holds.iter().any(|(own, held)| own.space == range.space && *held == wanted);
+            if range.end > 0 && !held {
+                return fault(format!("output {at} `{name}` does not hold {value} at the end"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,371 @@
+//! Fusion: which values have buffers, and which nodes each kernel computes.
+//!
+//! Groups start from *anchors*: contractions, reductions, and the primitives with a loop nest of their own.
+//! Contractions and reductions claim the elementwise nodes after them (`regions`), normalisations claim
+//! theirs (`rows`). What no anchor claims is settled from the outputs backwards (`inline`): an expression inside
+//! the groups that read it, or the root of a `Map` group.
+//!
+//! Nearly all groups have one output, computed from everything they read, so they cannot form a cycle;
+//! `rows` checks reachability for the others.
+
+use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
+
+use crate::error::{Error, Result, Stage};
+use crate::graph::{Graph, MapFn, NodeId, Op, RhsLayout, ValueId};
+use crate::scalar::{BinaryFn, UnaryFn};
+use crate::schedule::{Group, GroupId, GroupKind, Options, estimate, view};
+
+/// Nodes in one kernel, and buffers it reads, beyond which no more is inlined.
+pub(super) const MAX_NODES: usize = 64;
+pub(super) const MAX_INPUTS: usize = 24;
+/// Elements of a concatenation up to which it is a chain of selects in its reader.
+const SMALL_CONCAT: i64 = 1024;
+
+/// The result of this room's first step.
+pub(super) struct Grouping {
+    pub groups: PrimaryMap<GroupId, Group>,
+    pub scans: Vec<NodeId>,
+    pub materialised: SecondaryMap<ValueId, bool>,
+    /// `alias[r] = s`: `r` is a reshape of the materialised `s`.
+    pub alias: SecondaryMap<ValueId, Option<ValueId>>,
+}
+
+impl Grouping {
+    /// The value that owns a value's bytes.
+    pub fn storage(&self, mut value: ValueId) -> ValueId {
+        while let Some(of) = self.alias[value] {
+            value = of;
+        }
+        value
+    }
+}
+
+/// Nodes that will be one kernel (or one scan): `claimed` are its own, in topological order; inlined ones join
+/// when groups are closed.
+pub(super) struct Unit {
+    /// `None`: a scan.
+    pub kind: Option<GroupKind>,
+    pub anchor: NodeId,
+    pub claimed: Vec<NodeId>,
+    /// Nodes so far, inlined ones included.
+    pub size: usize,
+    /// Operands that no node of the unit computes so far.
+    pub reads: EntitySet<ValueId>,
+    pub read_count: usize,
+}
+
+pub(super) type UnitId = usize;
+
+/// Facts about a graph, and the decisions made so far.
+pub(super) struct Grouper<'g> {
+    pub graph: &'g Graph,
+    /// Nodes that the outputs need, in topological order, and each one's place in it.
+    pub live: Vec<NodeId>,
+    pub position: SecondaryMap<NodeId, u32>,
+    /// Live nodes that read a value, each once, in topological order.
+    pub users: SecondaryMap<ValueId, Vec<NodeId>>,
+    pub is_output: SecondaryMap<ValueId, bool>,
+    /// Values that must have a buffer whatever reads them.
+    pub forced: SecondaryMap<ValueId, bool>,
+    pub unit_of: SecondaryMap<NodeId, Option<UnitId>>,
+    pub units: Vec<Unit>,
+}
+
+/// Groups of a graph.
+pub(super) fn group(graph: &Graph, options: Options) -> Result<Grouping> {
+    let mut grouper = Grouper::new(graph);
+    grouper.force_operands();
+    if options.fuse {
+        grouper.claim_contractions();
+        grouper.claim_rows();
+        grouper.claim_reductions();
+    } else {
+        grouper.force_everything();
+    }
+    grouper.claim_rest();
+    let alias = grouper.settle();
+    grouper.close(alias)
+}
+
+impl<'g> Grouper<'g> {
+    fn new(graph: &'g Graph) -> Grouper<'g> {
+        let mut needed: EntitySet<NodeId> = EntitySet::new();
+        let mut stack: Vec<ValueId> = graph.outputs.iter().map(|(_, value)| *value).collect();
+        while let Some(value) = stack.pop() {
+            if let Some(node) = graph.producer(value)
+                && needed.insert(node)
+            {
+                stack.extend(&graph.nodes[node].inputs);
+            }
+        }
+        let live: Vec<NodeId> = graph.order.iter().copied().filter(|&node| needed.contains(node)).collect();
+        let mut grouper = Grouper {
+            graph,
+            position: SecondaryMap::new(),
+            users: SecondaryMap::new(),
+            is_output: SecondaryMap::new(),
+            forced: SecondaryMap::new(),
+            unit_of: SecondaryMap::new(),
+            units: Vec::new(),
+            live,
+        };
+        for (at, &node) in grouper.live.iter().enumerate() {
+            grouper.position[node] = at as u32;
+            for &input in &graph.nodes[node].inputs {
+                if grouper.users[input].last() != Some(&node) {
+                    grouper.users[input].push(node);
+                }
+            }
+        }
+        for (_, value) in &graph.outputs {
+            grouper.is_output[*value] = true;
+            grouper.forced[*value] = true;
+        }
+        grouper
+    }
+
+    pub fn op(&self, node: NodeId) -> &'g Op {
+        &self.graph.nodes[node].op
+    }
+
+    pub fn inputs(&self, node: NodeId) -> &'g [ValueId] {
+        &self.graph.nodes[node].inputs
+    }
+
+    /// The first result of a node; all nodes but scans have one.
+    pub fn out(&self, node: NodeId) -> ValueId {
+        self.graph.nodes[node].outputs[0]
+    }
+
+    /// Elements of a value, symbols at their typical size.
+    pub fn elements(&self, value: ValueId) -> i64 {
+        estimate(&self.graph.ty(value).elements())
+    }
+
+    /// Whether a value has a buffer for certain, by what is decided so far.
+    pub fn has_buffer(&self, value: ValueId) -> bool {
+        self.forced[value] || self.graph.producer(value).is_none()
+    }
+
+    /// Buffers that operations demand of their operands.
+    fn force_operands(&mut self) {
+        for at in 0..self.live.len() {
+            let node = self.live[at];
+            let inputs = self.inputs(node);
+            match self.op(node) {
+                Op::Contract { rhs, .. } => {
+                    self.force_affine(inputs[0]);
+                    match rhs {
+                        RhsLayout::Panels { .. } => self.forced[inputs[1]] = true,
+                        RhsLayout::Plain => self.force_affine(inputs[1]),
+                    }
+                }
+                Op::Pack { .. } => self.force_affine(inputs[0]),
+                Op::Scan { .. } => {
+                    for &value in inputs.iter().chain(&self.graph.nodes[node].outputs) {
+                        self.forced[value] = true;
+                    }
+                }
+                Op::Window { kernel, .. } if kernel.iter().any(|&size| size > 1) => {
+                    self.force_pad(inputs[0]);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Materialises what makes `value` an affine view of a buffer.
+    fn force_affine(&mut self, value: ValueId) {
+        while let Err(needed) = view::compose(self.graph, value, &|v| self.has_buffer(v)) {
+            self.forced[needed] = true;
+        }
+    }
+
+    /// Materialises the padding under a window: the window would test the border for each of its taps.
+    fn force_pad(&mut self, mut value: ValueId) {
+        while let Some(node) = self.graph.producer(value) {
+            match self.op(node) {
+                Op::Pad { .. } => {
+                    self.forced[value] = true;
+                    return;
+                }
+                op if op.is_view() && !self.forced[value] => value = self.inputs(node)[0],
+                _ => return,
+            }
+        }
+    }
+
+    fn force_everything(&mut self) {
+        for &node in &self.live {
+            if !self.op(node).is_view() {
+                let value = self.graph.nodes[node].outputs[0];
+                self.forced[value] = true;
+            }
+        }
+    }
+
+    /// Makes a unit of nodes (in topological order).
+    pub fn claim(&mut self, kind: Option<GroupKind>, anchor: NodeId, claimed: Vec<NodeId>) -> UnitId {
+        let id = self.units.len();
+        let mut unit = Unit { kind, anchor, size: 0, claimed, reads: EntitySet::new(), read_count: 0 };
+        for &node in &unit.claimed {
+            self.unit_of[node] = Some(id);
+        }
+        for at in 0..unit.claimed.len() {
+            let node = unit.claimed[at];
+            for &input in &self.graph.nodes[node].inputs {
+                let inside = self.graph.producer(input).is_some_and(|from| self.unit_of[from] == Some(id));
+                if !inside && unit.reads.insert(input) {
+                    unit.read_count += 1;
+                }
+            }
+        }
+        unit.size = unit.claimed.len();
+        self.units.push(unit);
+        id
+    }
+
+    /// Units of the primitives that are alone.
+    fn claim_rest(&mut self) {
+        for at in 0..self.live.len() {
+            let node = self.live[at];
+            if self.unit_of[node].is_some() {
+                continue;
+            }
+            let kind = match self.op(node) {
+                Op::Scan { .. } => None,
+                Op::Contract { .. } => Some(GroupKind::Contract),
+                Op::Reduce { .. } => Some(GroupKind::Reduce),
+                Op::ArgReduce { .. }
+                | Op::Cumulate { .. }
+                | Op::Pack { .. }
+                | Op::ScatterElements { .. }
+                | Op::ScatterNd { .. } => Some(GroupKind::Single),
+                Op::Concat { .. } if !self.inlines_concat(node) => Some(GroupKind::Single),
+                _ => continue,
+            };
+            self.claim(kind, node, vec![node]);
+        }
+    }
+
+    fn inlines_concat(&self, node: NodeId) -> bool {
+        let out = self.out(node);
+        !self.forced[out]
+            && self.inputs(node).len() <= 4
+            && self.elements(out) <= SMALL_CONCAT
+            && self.users[out].len() == 1
+            && matches!(self.op(self.users[out][0]), Op::Map(_))
+    }
+
+    /// Whether a value leaves a set of nodes: something else reads it, or it must have a buffer.
+    pub fn escapes(&self, value: ValueId, inside: &dyn Fn(NodeId) -> bool) -> bool {
+        self.forced[value] || self.users[value].iter().any(|&user| !inside(user))
+    }
+
+    /// Adds to each unit the inlined nodes behind it.
+    fn close(self, alias: SecondaryMap<ValueId, Option<ValueId>>) -> Result<Grouping> {
+        let mut materialised: SecondaryMap<ValueId, bool> = SecondaryMap::new();
+        let graph = self.graph;
+        for (value, data) in graph.values.iter() {
+            materialised[value] = !matches!(data.def, crate::graph::Def::Node(..))
+                || (self.forced[value] && self.is_live(value));
+        }
+        for (id, unit) in self.units.iter().enumerate() {
+            for &value in unit.claimed.iter().flat_map(|&node| &graph.nodes[node].outputs) {
+                if self.escapes(value, &|node| self.unit_of[node] == Some(id)) {
+                    materialised[value] = true;
+                }
+            }
+        }
+        let mut groups = PrimaryMap::new();
+        let mut scans = Vec::new();
+        for unit in &self.units {
+            match unit.kind {
+                None => scans.push(unit.anchor),
+                Some(kind) => {
+                    groups.push(self.close_unit(unit, kind, &materialised)?);
+                }
+            }
+        }
+        Ok(Grouping { groups, scans, materialised, alias })
+    }
+
+    fn is_live(&self, value: ValueId) -> bool {
+        self.is_output[value] || !self.users[value].is_empty()
+    }
+
+    fn close_unit(
+        &self,
+        unit: &Unit,
+        kind: GroupKind,
+        materialised: &SecondaryMap<ValueId, bool>,
+    ) -> Result<Group> {
+        let graph = self.graph;
+        let mut seen: EntitySet<NodeId> = EntitySet::new();
+        for &node in &unit.claimed {
+            seen.insert(node);
+        }
+        let mut nodes = unit.claimed.clone();
+        let (mut read, mut inputs) = (EntitySet::new(), Vec::new());
+        let mut at = 0;
+        while at < nodes.len() {
+            for &input in &graph.nodes[nodes[at]].inputs {
+                match graph.producer(input) {
+                    Some(node) if seen.contains(node) => {}
+                    Some(node) if !materialised[input] => {
+                        if self.unit_of[node].is_some() {
+                            return Err(Error::internal(
+                                Stage::Schedule,
+                                format!("{input} is read by {} but has no buffer", unit.anchor),
+                            ));
+                        }
+                        seen.insert(node);
+                        nodes.push(node);
+                    }
+                    _ => {
+                        if read.insert(input) {
+                            inputs.push(input);
+                        }
+                    }
+                }
+            }
+            at += 1;
+        }
+        nodes.sort_by_key(|&node| self.position[node]);
+        inputs.sort();
+        let outputs = unit
+            .claimed
+            .iter()
+            .flat_map(|&node| &graph.nodes[node].outputs)
+            .copied()
+            .filter(|&value| materialised[value])
+            .collect();
+        Ok(Group { kind, nodes, anchor: unit.anchor, inputs, outputs })
+    }
+}
+
+/// Whether a function costs far more than the load and store of an element.
+pub(super) fn is_expensive(function: MapFn) -> bool {
+    match function {
+        MapFn::Unary(function) => !matches!(
+            function,
+            UnaryFn::Neg
+                | UnaryFn::Abs
+                | UnaryFn::Sign
+                | UnaryFn::Ceil
+                | UnaryFn::Floor
+                | UnaryFn::Round
+                | UnaryFn::Trunc
+                | UnaryFn::Not
+                | UnaryFn::BitNot
+                | UnaryFn::IsNan
+                | UnaryFn::IsPosInf
+                | UnaryFn::IsNegInf
+        ),
+        MapFn::Binary(function) => matches!(
+            function,
+            BinaryFn::Div | BinaryFn::Mod | BinaryFn::Rem | BinaryFn::Pow | BinaryFn::Atan2
+        ),
+        MapFn::Compare(_) | MapFn::Select | MapFn::Cast { .. } | MapFn::Bitcast { .. } => false,
+    }
+}

@@ -1,0 +1,254 @@
+//! The memory plan: which values share bytes, how long each buffer is live, and where in the arena it lies.
+
+use cranelift_entity::{EntitySet, SecondaryMap};
+
+use crate::error::{Error, Kind, Result, Stage};
+use crate::graph::{Def, Dim, Graph, NodeId, Op, ValueId};
+use crate::schedule::groups::Grouping;
+use crate::schedule::offsets::{Block, assign};
+use crate::schedule::order::Task;
+use crate::schedule::{Group, GroupKind, Options, Place, Program, Step, aligned, estimate, scan_scratch};
+
+/// Largest arena of constant size, bytes.
+const MAX_ARENA: i64 = 1 << 47;
+
+/// A program whose values all have places.
+pub(super) fn plan(
+    graph: &Graph,
+    grouping: Grouping,
+    mut bodies: SecondaryMap<NodeId, Option<Program>>,
+    tasks: &[Task],
+    options: Options,
+) -> Result<Program> {
+    let mut planner = Planner::new(graph, &grouping, tasks);
+    planner.take_outputs();
+    if options.in_place {
+        planner.share();
+    }
+    let (blocks, owners) = planner.blocks(&bodies);
+    let bound = bound(&blocks, tasks.len());
+    let (offsets, arena) = assign(&blocks);
+    if arena.as_const().is_some_and(|bytes| bytes > MAX_ARENA) {
+        return Err(Error::new(
+            Stage::Schedule,
+            Kind::Budget,
+            format!("intermediate values need {arena} bytes, more than {MAX_ARENA}"),
+        ));
+    }
+    let Planner { alias, output, copies, .. } = planner;
+    let mut program = Program { arena, bound, ..Program::default() };
+    let mut scan_at: SecondaryMap<NodeId, Dim> = SecondaryMap::new();
+    for (owner, (offset, size)) in owners.into_iter().zip(offsets) {
+        match owner {
+            Owner::Value(value) => program.places[value] = Some(Place::Arena { offset, size }),
+            Owner::Scan(node) => scan_at[node] = offset,
+        }
+    }
+    for (value, data) in graph.values.iter().filter(|&(value, _)| grouping.materialised[value]) {
+        let place = match (alias[value], output[value], &data.def) {
+            (Some(_), ..) => Some(Place::Alias(root(&alias, value))),
+            (_, Some(at), _) => Some(Place::Output(at)),
+            (_, _, Def::Input(at)) => Some(Place::Input(*at)),
+            _ => continue,
+        };
+        program.places[value] = place;
+    }
+    for &task in tasks {
+        program.steps.push(match task {
+            Task::Run(group) => Step::Run(group),
+            Task::Scan(node) => Step::Scan {
+                node,
+                body: Box::new(bodies[node].take().unwrap_or_default()),
+                arena: scan_at[node].clone(),
+            },
+        });
+    }
+    program.steps.extend(copies.into_iter().map(|(from, output)| Step::Copy { from, output }));
+    program.groups = grouping.groups;
+    place_constants(graph, &mut program);
+    Ok(program)
+}
+
+/// Constants that something reads.
+fn place_constants(graph: &Graph, program: &mut Program) {
+    let mut used: Vec<ValueId> = program.groups.values().flat_map(|group| group.inputs.clone()).collect();
+    for step in &program.steps {
+        match step {
+            Step::Run(_) => {}
+            Step::Copy { from, .. } => used.push(*from),
+            Step::Scan { node, .. } => used.extend(&graph.nodes[*node].inputs),
+        }
+    }
+    for value in used {
+        let value = program.storage(value);
+        if graph.is_constant(value) {
+            program.places[value] = Some(Place::Constant);
+        }
+    }
+}
+
+fn root(alias: &SecondaryMap<ValueId, Option<ValueId>>, mut value: ValueId) -> ValueId {
+    while let Some(of) = alias[value] {
+        value = of;
+    }
+    value
+}
+
+enum Owner {
+    Value(ValueId),
+    Scan(NodeId),
+}
+
+struct Planner<'a> {
+    graph: &'a Graph,
+    grouping: &'a Grouping,
+    tasks: &'a [Task],
+    alias: SecondaryMap<ValueId, Option<ValueId>>,
+    /// The graph output that a storage is.
+    output: SecondaryMap<ValueId, Option<usize>>,
+    copies: Vec<(ValueId, usize)>,
+    /// Last task that reads or writes a storage.
+    last: SecondaryMap<ValueId, usize>,
+}
+
+impl<'a> Planner<'a> {
+    fn new(graph: &'a Graph, grouping: &'a Grouping, tasks: &'a [Task]) -> Planner<'a> {
+        let mut planner = Planner {
+            graph,
+            grouping,
+            tasks,
+            alias: grouping.alias.clone(),
+            output: SecondaryMap::new(),
+            copies: Vec::new(),
+            last: SecondaryMap::new(),
+        };
+        for (at, &task) in tasks.iter().enumerate() {
+            let (inputs, outputs) = planner.ends(task);
+            for &value in inputs.iter().chain(outputs) {
+                let storage = planner.root(value);
+                planner.last[storage] = at;
+            }
+        }
+        planner
+    }
+
+    fn root(&self, value: ValueId) -> ValueId {
+        root(&self.alias, value)
+    }
+
+    fn ends(&self, task: Task) -> (&'a [ValueId], &'a [ValueId]) {
+        match task {
+            Task::Run(id) => (&self.grouping.groups[id].inputs, &self.grouping.groups[id].outputs),
+            Task::Scan(node) => (&self.graph.nodes[node].inputs, &self.graph.nodes[node].outputs),
+        }
+    }
+
+    /// Gives each graph output to the storage of its value; what cannot be computed there is copied.
+    fn take_outputs(&mut self) {
+        for (at, (_, value)) in self.graph.outputs.iter().enumerate() {
+            let storage = self.root(*value);
+            if self.graph.producer(storage).is_none() || self.output[storage].is_some() {
+                self.copies.push((*value, at));
+            } else {
+                self.output[storage] = Some(at);
+            }
+        }
+    }
+
+    /// Lets results take the bytes of an operand that dies.
+    fn share(&mut self) {
+        for (at, &task) in self.tasks.iter().enumerate() {
+            let Task::Run(id) = task else { continue };
+            let group = &self.grouping.groups[id];
+            let &[out] = group.outputs.as_slice() else { continue };
+            if matches!(group.kind, GroupKind::Rows | GroupKind::Single) || self.output[out].is_some() {
+                continue;
+            }
+            let candidate = group.inputs.iter().copied().find(|&input| self.dies_into(group, input, out, at));
+            if let Some(input) = candidate {
+                let storage = self.root(input);
+                self.last[storage] = self.last[out];
+                self.alias[out] = Some(storage);
+            }
+        }
+    }
+
+    fn dies_into(&self, group: &Group, input: ValueId, out: ValueId, at: usize) -> bool {
+        let storage = self.root(input);
+        let (from, to) = (self.graph.ty(input), self.graph.ty(out));
+        self.graph.producer(storage).is_some()
+            && self.output[storage].is_none()
+            && self.last[storage] == at
+            && from.shape == to.shape
+            && from.dtype.size() == to.dtype.size()
+            && group.inputs.iter().all(|&other| other == input || self.root(other) != storage)
+            && reads_in_step(self.graph, group, input, out)
+    }
+
+    /// The arena's blocks: storages with their lifetimes in tasks, and the scratch of scans.
+    fn blocks(&self, bodies: &SecondaryMap<NodeId, Option<Program>>) -> (Vec<Block>, Vec<Owner>) {
+        let (mut blocks, mut owners) = (Vec::new(), Vec::new());
+        for (at, &task) in self.tasks.iter().enumerate() {
+            for &value in self.ends(task).1 {
+                if self.alias[value].is_none() && self.output[value].is_none() {
+                    let bytes = self.graph.ty(value).bytes();
+                    blocks.push(Block { bytes, first: at, last: self.last[value] });
+                    owners.push(Owner::Value(value));
+                }
+            }
+            let Task::Scan(node) = task else { continue };
+            if let (Op::Scan { body, states, .. }, Some(program)) =
+                (&self.graph.nodes[node].op, &bodies[node])
+            {
+                let bytes = scan_scratch(body, program, *states).1;
+                blocks.push(Block { bytes, first: at, last: at });
+                owners.push(Owner::Scan(node));
+            }
+        }
+        (blocks, owners)
+    }
+}
+
+/// Whether the group reads `input` only at the index at which it writes `out`.
+fn reads_in_step(graph: &Graph, group: &Group, input: ValueId, out: ValueId) -> bool {
+    let shape = &graph.ty(out).shape;
+    let (mut here, mut elsewhere) = (EntitySet::new(), EntitySet::new());
+    here.insert(out);
+    for &node in group.nodes.iter().rev() {
+        let data = &graph.nodes[node];
+        let result = data.outputs[0];
+        let in_step = matches!(data.op, Op::Map(_)) && graph.ty(result).shape == *shape;
+        for &operand in &data.inputs {
+            if here.contains(result) && in_step && graph.ty(operand).shape == *shape {
+                here.insert(operand);
+            } else {
+                elsewhere.insert(operand);
+            }
+            if elsewhere.contains(result) {
+                elsewhere.insert(operand);
+            }
+        }
+    }
+    here.contains(input) && !elsewhere.contains(input)
+}
+
+/// The largest sum of sizes live at one task.
+fn bound(blocks: &[Block], tasks: usize) -> Dim {
+    let mut change = vec![0i128; tasks + 1];
+    for block in blocks {
+        let bytes = i128::from(estimate(&aligned(&block.bytes)));
+        change[block.first] += bytes;
+        change[block.last + 1] -= bytes;
+    }
+    let (mut live, mut best) = (0, (0, 0));
+    for (at, by) in change.iter().enumerate() {
+        live += by;
+        if live > best.0 {
+            best = (live, at);
+        }
+    }
+    blocks
+        .iter()
+        .filter(|block| (block.first..=block.last).contains(&best.1))
+        .fold(Dim::ZERO, |sum, block| sum + aligned(&block.bytes))
+}

@@ -1,0 +1,158 @@
+//! Text form and summary of a program, for people.
+
+use std::fmt::{self, Write};
+
+use crate::graph::{Dim, Graph, ValueId};
+use crate::schedule::{Group, GroupKind, Place, Program, Step};
+
+/// Numbers about a program; bodies of scans are counted in.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Stats {
+    /// Groups of each kind.
+    pub map: usize,
+    pub contract: usize,
+    pub reduce: usize,
+    pub rows: usize,
+    pub single: usize,
+    pub scans: usize,
+    pub copies: usize,
+    /// Values with bytes of the arena of their own, and values that share another's bytes.
+    pub buffers: usize,
+    pub aliases: usize,
+    /// Bytes, of the outermost program.
+    pub arena: Dim,
+    pub bound: Dim,
+}
+
+impl Stats {
+    /// Number of kernels.
+    pub fn groups(&self) -> usize {
+        self.map + self.contract + self.reduce + self.rows + self.single
+    }
+}
+
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Stats { map, contract, reduce, rows, single, scans, copies, .. } = self;
+        write!(f, "{} groups ({contract} contract, {rows} rows, {reduce} reduce, ", self.groups())?;
+        write!(f, "{map} map, {single} single), {scans} scans, {copies} copies, ")?;
+        write!(f, "{} buffers, {} aliases, ", self.buffers, self.aliases)?;
+        write!(f, "arena {} bytes, bound {}", self.arena, self.bound)
+    }
+}
+
+impl Program {
+    pub fn stats(&self) -> Stats {
+        let mut stats = Stats { arena: self.arena.clone(), bound: self.bound.clone(), ..Stats::default() };
+        let mut stack = vec![self];
+        while let Some(program) = stack.pop() {
+            for group in program.groups.values() {
+                *match group.kind {
+                    GroupKind::Map => &mut stats.map,
+                    GroupKind::Contract => &mut stats.contract,
+                    GroupKind::Reduce => &mut stats.reduce,
+                    GroupKind::Rows => &mut stats.rows,
+                    GroupKind::Single => &mut stats.single,
+                } += 1;
+            }
+            for (_, place) in program.places.iter() {
+                match place {
+                    Some(Place::Arena { .. }) => stats.buffers += 1,
+                    Some(Place::Alias(_)) => stats.aliases += 1,
+                    _ => {}
+                }
+            }
+            for step in &program.steps {
+                match step {
+                    Step::Run(_) => {}
+                    Step::Copy { .. } => stats.copies += 1,
+                    Step::Scan { body, .. } => {
+                        stats.scans += 1;
+                        stack.push(body);
+                    }
+                }
+            }
+        }
+        stats
+    }
+
+    /// The text form with the operations and types of the graph it was made from.
+    pub fn text(&self, graph: &Graph) -> String {
+        let mut out = String::new();
+        self.write(&mut out, Some(graph), 0).expect("writing to a string does not fail");
+        out
+    }
+
+    fn write(&self, out: &mut dyn Write, graph: Option<&Graph>, indent: usize) -> fmt::Result {
+        let pad = " ".repeat(indent * 2);
+        writeln!(out, "{pad}arena {} bytes, bound {}", self.arena, self.bound)?;
+        for step in &self.steps {
+            match step {
+                Step::Run(id) => {
+                    write!(out, "{pad}{id} ")?;
+                    self.write_group(out, &self.groups[*id], graph)?;
+                }
+                Step::Copy { from, output } => {
+                    writeln!(out, "{pad}copy {} to output {output}", self.placed(*from, graph))?;
+                }
+                Step::Scan { node, body, arena } => {
+                    writeln!(out, "{pad}scan {node} at {arena}")?;
+                    let inner = graph.and_then(|graph| match &graph.nodes[*node].op {
+                        crate::graph::Op::Scan { body, .. } => Some(body.as_ref()),
+                        _ => None,
+                    });
+                    body.write(out, inner, indent + 1)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_group(&self, out: &mut dyn Write, group: &Group, graph: Option<&Graph>) -> fmt::Result {
+        let kind = match group.kind {
+            GroupKind::Map => "map",
+            GroupKind::Contract => "contract",
+            GroupKind::Reduce => "reduce",
+            GroupKind::Rows => "rows",
+            GroupKind::Single => "single",
+        };
+        let list = |values: &[ValueId]| -> String {
+            let texts: Vec<String> = values.iter().map(|&value| self.placed(value, graph)).collect();
+            texts.join(", ")
+        };
+        let nodes: Vec<String> = group
+            .nodes
+            .iter()
+            .map(|&node| match graph {
+                Some(graph) => format!("{} {node}", graph.nodes[node].op.name()),
+                None => node.to_string(),
+            })
+            .collect();
+        let (outputs, inputs) = (list(&group.outputs), list(&group.inputs));
+        writeln!(out, "{kind} ({outputs}) = {{{}}}({inputs})", nodes.join(", "))
+    }
+
+    /// A value, where it lies, and its type.
+    fn placed(&self, value: ValueId, graph: Option<&Graph>) -> String {
+        let mut text = value.to_string();
+        match &self.places[value] {
+            None | Some(Place::None) => text.push_str(" nowhere"),
+            Some(Place::Input(at)) => text.push_str(&format!(" input {at}")),
+            Some(Place::Output(at)) => text.push_str(&format!(" output {at}")),
+            Some(Place::Constant) => text.push_str(" constant"),
+            Some(Place::Arena { offset, size }) => text.push_str(&format!(" [{offset} +{size}]")),
+            Some(Place::Alias(of)) => text.push_str(&format!(" in {of}")),
+        }
+        if let Some(graph) = graph {
+            text.push_str(&format!(": {}", graph.ty(value)));
+        }
+        text
+    }
+}
+
+/// One line per step: groups with their kind, outputs, nodes and inputs, each value with its place.
+impl fmt::Display for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write(f, None, 0)
+    }
+}

@@ -1,0 +1,80 @@
+//! Epilogues: the elementwise nodes that a contraction or a reduction computes on its result while the result
+//! is in registers.
+
+use crate::graph::{NodeId, Op};
+use crate::schedule::GroupKind;
+use crate::schedule::groups::Grouper;
+
+/// Elementwise nodes in an epilogue, operands they may read, and the size of their expression as a tree.
+const MAX_EPILOGUE: usize = 24;
+const MAX_OPERANDS: usize = 16;
+const MAX_TREE: u32 = 128;
+
+impl Grouper<'_> {
+    /// Contractions from the last to the first, so that a sum of two contractions is the epilogue of
+    /// the later one: the earlier result is there by then.
+    pub(super) fn claim_contractions(&mut self) {
+        for at in (0..self.live.len()).rev() {
+            let node = self.live[at];
+            if matches!(self.op(node), Op::Contract { .. }) {
+                let claimed = self.epilogue(node);
+                self.claim(Some(GroupKind::Contract), node, claimed);
+            }
+        }
+    }
+
+    pub(super) fn claim_reductions(&mut self) {
+        for at in (0..self.live.len()).rev() {
+            let node = self.live[at];
+            if matches!(self.op(node), Op::Reduce { .. }) && self.unit_of[node].is_none() {
+                let claimed = self.epilogue(node);
+                self.claim(Some(GroupKind::Reduce), node, claimed);
+            }
+        }
+    }
+
+    /// The anchor and the longest run of elementwise nodes of its shape after it, such that only the last
+    /// value is read elsewhere. Readers join in topological order, so no operand from outside can depend on a
+    /// node inside.
+    fn epilogue(&self, anchor: NodeId) -> Vec<NodeId> {
+        let shape = &self.graph.ty(self.out(anchor)).shape;
+        let mut nodes = vec![anchor];
+        let mut trees = vec![1u32];
+        let (mut kept, mut operands) = (1, 0);
+        while nodes.len() <= MAX_EPILOGUE {
+            let next = nodes
+                .iter()
+                .flat_map(|&node| &self.users[self.out(node)])
+                .filter(|user| !nodes.contains(user))
+                .min_by_key(|&&user| self.position[user]);
+            let Some(&next) = next else { break };
+            if self.unit_of[next].is_some()
+                || !matches!(self.op(next), Op::Map(_))
+                || self.graph.ty(self.out(next)).shape != *shape
+            {
+                break;
+            }
+            let mut tree = 1u32;
+            for &input in self.inputs(next) {
+                match nodes.iter().position(|&node| self.out(node) == input) {
+                    Some(at) => tree = tree.saturating_add(trees[at]),
+                    None => operands += 1,
+                }
+            }
+            if tree > MAX_TREE || operands > MAX_OPERANDS {
+                break;
+            }
+            nodes.push(next);
+            trees.push(tree);
+            let inner = &nodes[..nodes.len() - 1];
+            if !inner.iter().any(|&node| self.escapes(self.out(node), &|user| nodes.contains(&user))) {
+                kept = nodes.len();
+            }
+            if self.forced[self.out(next)] {
+                break;
+            }
+        }
+        nodes.truncate(kept);
+        nodes
+    }
+}

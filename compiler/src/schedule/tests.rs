@@ -1,0 +1,551 @@
+//! Each grouping rule on a small graph, the checker on broken plans, and random graphs.
+
+use cranelift_entity::EntityRef;
+use proptest::prelude::*;
+
+use super::*;
+use crate::graph::{Builder, DType, OriginId, RhsLayout, Symbol, TensorType};
+use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
+
+fn dims(sizes: &[i64]) -> Vec<Dim> {
+    sizes.iter().map(|&size| Dim::from(size)).collect()
+}
+
+/// Builds a graph, its outputs given by `build`.
+fn graph(build: impl FnOnce(&mut Builder) -> Vec<ValueId>) -> Graph {
+    let mut graph = Graph::default();
+    for name in ["s", "t"] {
+        graph.symbols.push(Symbol { name: name.into() });
+    }
+    let outputs = build(&mut Builder::new(&mut graph, OriginId::new(0)));
+    graph.outputs = outputs.into_iter().enumerate().map(|(at, value)| (format!("y{at}"), value)).collect();
+    graph
+}
+
+fn input(b: &mut Builder, shape: &[i64]) -> ValueId {
+    b.input("x", TensorType::new(DType::F32, dims(shape)), None)
+}
+
+fn planned(graph: &Graph) -> Program {
+    let options = [Options { fuse: false, in_place: false }, Options { fuse: false, in_place: true }];
+    for options in options {
+        schedule(graph, options).unwrap();
+    }
+    schedule(graph, Options::default()).unwrap()
+}
+
+/// Kinds of the groups in the order they run, with the names of their nodes.
+fn kinds(graph: &Graph) -> Vec<(GroupKind, String)> {
+    let program = planned(graph);
+    let group = |step: &Step| match step {
+        Step::Run(id) => {
+            let group = &program.groups[*id];
+            let names: Vec<&str> = group.nodes.iter().map(|&node| graph.nodes[node].op.name()).collect();
+            Some((group.kind, names.join(" ")))
+        }
+        _ => None,
+    };
+    program.steps.iter().filter_map(group).collect()
+}
+
+fn only(graph: &Graph) -> (GroupKind, String) {
+    let mut all = kinds(graph);
+    assert_eq!(all.len(), 1, "{all:?}");
+    all.remove(0)
+}
+
+fn relu(b: &mut Builder, x: ValueId) -> ValueId {
+    let zero = b.constant(crate::graph::Tensor::scalar(0f32));
+    b.binary(BinaryFn::Max, x, zero).unwrap()
+}
+
+/// `x * sigmoid(x)`: its argument has two readers.
+fn silu(b: &mut Builder, x: ValueId) -> ValueId {
+    let gate = b.unary(UnaryFn::Sigmoid, x).unwrap();
+    b.binary(BinaryFn::Mul, x, gate).unwrap()
+}
+
+/// Product with a packed right-hand side of 16 columns, an input.
+fn dense(b: &mut Builder, x: ValueId) -> ValueId {
+    let shape = b.shape(x);
+    let k = shape.last().unwrap().clone();
+    let n = Dim::from(16i64);
+    let rhs = b.input("w", TensorType::new(DType::F32, vec![Dim::from(2i64), k, Dim::from(8i64)]), None);
+    let m = shape.len() - 1;
+    b.emit1(Op::Contract { batch: 0, m, k: 1, rhs: RhsLayout::Panels { nr: 8, n } }, &[x, rhs]).unwrap()
+}
+
+fn softmax(b: &mut Builder, x: ValueId, axis: usize) -> ValueId {
+    let max = b.reduce(ReduceFn::Max, x, &[axis]).unwrap();
+    let shifted = b.binary(BinaryFn::Sub, x, max).unwrap();
+    let e = b.unary(UnaryFn::Exp, shifted).unwrap();
+    let sum = b.reduce(ReduceFn::Sum, e, &[axis]).unwrap();
+    b.binary(BinaryFn::Div, e, sum).unwrap()
+}
+
+fn layer_norm(b: &mut Builder, x: ValueId) -> ValueId {
+    let axis = b.rank(x) - 1;
+    let n = b.input("n", TensorType::new(DType::F32, vec![]), None);
+    let sum = b.reduce(ReduceFn::Sum, x, &[axis]).unwrap();
+    let mean = b.binary(BinaryFn::Div, sum, n).unwrap();
+    let d = b.binary(BinaryFn::Sub, x, mean).unwrap();
+    let squares = b.binary(BinaryFn::Mul, d, d).unwrap();
+    let sum = b.reduce(ReduceFn::Sum, squares, &[axis]).unwrap();
+    let variance = b.binary(BinaryFn::Div, sum, n).unwrap();
+    let deviation = b.unary(UnaryFn::Sqrt, variance).unwrap();
+    b.binary(BinaryFn::Div, d, deviation).unwrap()
+}
+
+#[test]
+fn a_chain_of_maps_and_views_is_one_kernel() {
+    let g = graph(|b| {
+        let x = input(b, &[4, 6]);
+        let y = silu(b, x);
+        let t = b.transpose(y, &[1, 0]).unwrap();
+        let e = b.unary(UnaryFn::Exp, t).unwrap();
+        vec![silu(b, e)]
+    });
+    assert_eq!(only(&g), (GroupKind::Map, "sigmoid mul transpose exp sigmoid mul".into()));
+}
+
+#[test]
+fn expensive_values_are_not_computed_twice_and_cheap_ones_are() {
+    let both = |f: UnaryFn| {
+        graph(|b| {
+            let x = input(b, &[64, 64]);
+            let e = b.unary(f, x).unwrap();
+            let t = b.transpose(e, &[1, 0]).unwrap();
+            vec![b.binary(BinaryFn::Add, e, t).unwrap()]
+        })
+    };
+    assert_eq!(kinds(&both(UnaryFn::Exp)).len(), 2);
+    assert_eq!(kinds(&both(UnaryFn::Abs)).len(), 1);
+    // A row computed once for every row of its reader.
+    let g = graph(|b| {
+        let (x, row) = (input(b, &[64, 64]), input(b, &[64]));
+        let e = b.unary(UnaryFn::Exp, row).unwrap();
+        vec![b.binary(BinaryFn::Mul, x, e).unwrap()]
+    });
+    assert_eq!(kinds(&g).len(), 2);
+}
+
+#[test]
+fn a_contraction_takes_its_epilogue_up_to_a_shared_value() {
+    let g = graph(|b| {
+        let (x, bias, residual) = (input(b, &[32, 24]), input(b, &[16]), input(b, &[32, 16]));
+        let y = dense(b, x);
+        let y = b.binary(BinaryFn::Add, y, bias).unwrap();
+        let y = silu(b, y);
+        let y = b.binary(BinaryFn::Add, y, residual).unwrap();
+        let (left, right) = (b.unary(UnaryFn::Exp, y).unwrap(), b.transpose(y, &[1, 0]).unwrap());
+        vec![left, b.unary(UnaryFn::Neg, right).unwrap()]
+    });
+    let all = kinds(&g);
+    assert_eq!(all.len(), 3);
+    assert_eq!(all[0], (GroupKind::Contract, "contract add sigmoid mul add".into()));
+}
+
+#[test]
+fn the_later_of_two_contractions_takes_their_sum_in_place() {
+    let g = graph(|b| {
+        let x = input(b, &[32, 24]);
+        let (left, right) = (dense(b, x), dense(b, x));
+        let sum = b.binary(BinaryFn::Add, left, right).unwrap();
+        let t = b.transpose(sum, &[1, 0]).unwrap();
+        vec![b.unary(UnaryFn::Exp, t).unwrap()]
+    });
+    let all = kinds(&g);
+    assert_eq!(all[0], (GroupKind::Contract, "contract".into()));
+    assert_eq!(all[1], (GroupKind::Contract, "contract add".into()));
+    assert_eq!(planned(&g).arena, Dim::from(32i64 * 16 * 4), "the sum overwrites the first product");
+}
+
+#[test]
+fn operands_of_epilogues_and_contractions_are_buffers() {
+    let g = graph(|b| {
+        let (x, other) = (input(b, &[32, 24]), input(b, &[32, 16]));
+        let lhs = silu(b, x);
+        let y = dense(b, lhs);
+        let other = b.unary(UnaryFn::Exp, other).unwrap();
+        vec![b.binary(BinaryFn::Mul, y, other).unwrap()]
+    });
+    let all = kinds(&g);
+    assert_eq!(all.last().unwrap(), &(GroupKind::Contract, "contract mul".into()));
+    assert_eq!(all.len(), 3);
+}
+
+#[test]
+fn heads_are_split_and_transposed_without_copies_and_merged_with_one() {
+    let g = graph(|b| {
+        let x = input(b, &[10, 32]);
+        let x = b.unary(UnaryFn::Exp, x).unwrap();
+        let heads = b.reshape(x, dims(&[10, 4, 8])).unwrap();
+        let heads = b.transpose(heads, &[1, 0, 2]).unwrap();
+        let y = dense(b, heads);
+        let back = b.transpose(y, &[1, 0, 2]).unwrap();
+        let merged = b.reshape(back, dims(&[10, 64])).unwrap();
+        vec![dense(b, merged)]
+    });
+    let all = kinds(&g);
+    let wanted = [
+        (GroupKind::Map, "exp"),
+        (GroupKind::Contract, "reshape transpose contract"),
+        (GroupKind::Map, "transpose"),
+        (GroupKind::Contract, "reshape contract"),
+    ];
+    assert_eq!(all, wanted.map(|(kind, names)| (kind, names.to_string())));
+}
+
+#[test]
+fn padding_under_a_window_is_a_kernel_and_elsewhere_it_is_not() {
+    let build = |window: bool| {
+        graph(|b| {
+            let (x, fill) = (input(b, &[1, 9, 9, 4]), b.constant(crate::graph::Tensor::scalar(0f32)));
+            let x = relu(b, x);
+            let pads = dims(&[0, 1, 1, 0]);
+            let mut y = b.pad(x, fill, pads.clone(), pads).unwrap();
+            if window {
+                let (kernel, ones) = (vec![3, 3], vec![1, 1]);
+                let op = Op::Window { first: 1, kernel, strides: ones.clone(), dilations: ones };
+                y = b.emit1(op, &[y]).unwrap();
+                y = b.reduce(ReduceFn::Max, y, &[3, 4]).unwrap();
+            }
+            vec![b.unary(UnaryFn::Exp, y).unwrap()]
+        })
+    };
+    assert_eq!(only(&build(false)), (GroupKind::Map, "max pad exp".into()));
+    let all = kinds(&build(true));
+    assert_eq!(all[0], (GroupKind::Single, "max pad".into()));
+    assert_eq!(all[1], (GroupKind::Reduce, "window reduce exp".into()));
+}
+
+#[test]
+fn softmax_and_layer_normalization_are_rows() {
+    let g = graph(|b| {
+        let x = input(b, &[8, 10, 64]);
+        let y = relu(b, x);
+        vec![softmax(b, y, 2)]
+    });
+    assert_eq!(only(&g), (GroupKind::Rows, "max reduce sub exp reduce div".into()));
+    let g = graph(|b| {
+        let x = input(b, &[8, 10, 64]);
+        vec![layer_norm(b, x)]
+    });
+    assert_eq!(only(&g).0, GroupKind::Rows);
+    // Over other axes it is two reductions and maps.
+    let g = graph(|b| {
+        let x = input(b, &[8, 10, 64]);
+        vec![softmax(b, x, 1)]
+    });
+    assert!(kinds(&g).iter().all(|(kind, _)| *kind != GroupKind::Rows));
+}
+
+#[test]
+fn a_residual_sum_is_a_second_output_of_its_normalization() {
+    let g = graph(|b| {
+        let (x, y) = (input(b, &[10, 16]), input(b, &[10, 16]));
+        let sum = b.binary(BinaryFn::Add, x, y).unwrap();
+        let normal = layer_norm(b, sum);
+        let up = dense(b, normal);
+        vec![b.binary(BinaryFn::Add, up, sum).unwrap()]
+    });
+    let program = planned(&g);
+    let rows = program.groups.values().find(|group| group.kind == GroupKind::Rows).unwrap();
+    assert_eq!(rows.outputs.len(), 2);
+    assert_eq!(program.groups.len(), 2);
+}
+
+#[test]
+fn a_lone_reduction_keeps_its_epilogue() {
+    let g = graph(|b| {
+        let x = input(b, &[2, 7, 7, 32]);
+        let e = b.unary(UnaryFn::Exp, x).unwrap();
+        let sum = b.reduce(ReduceFn::Sum, e, &[1, 2]).unwrap();
+        vec![b.unary(UnaryFn::Log, sum).unwrap()]
+    });
+    assert_eq!(only(&g), (GroupKind::Reduce, "exp reduce log".into()));
+    let g = graph(|b| {
+        let x = input(b, &[8, 32]);
+        let sum = b.reduce(ReduceFn::Sum, x, &[1]).unwrap();
+        vec![b.unary(UnaryFn::Log, sum).unwrap()]
+    });
+    assert_eq!(only(&g), (GroupKind::Reduce, "reduce log".into()));
+}
+
+#[test]
+fn outputs_are_computed_in_place_or_copied() {
+    let g = graph(|b| {
+        let x = input(b, &[4, 6]);
+        let e = b.unary(UnaryFn::Exp, x).unwrap();
+        let flat = b.reshape(e, dims(&[24])).unwrap();
+        let same = b.reshape(x, dims(&[24])).unwrap();
+        vec![flat, e, x, same]
+    });
+    let program = planned(&g);
+    assert_eq!(program.groups.len(), 1);
+    let copies: Vec<usize> = program
+        .steps
+        .iter()
+        .filter_map(|step| match step {
+            Step::Copy { output, .. } => Some(*output),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(copies, [1, 2, 3]);
+    assert_eq!(program.arena, Dim::ZERO);
+    let flat = g.outputs[0].1;
+    assert_eq!(program.places[program.storage(flat)], Some(Place::Output(0)));
+    assert_eq!(program.stats().copies, 3);
+    assert!(program.text(&g).contains("map (v1 output 0: f32[4, 6]) = {exp n0}"), "{}", program.text(&g));
+}
+
+#[test]
+fn joins_write_their_parts_and_small_ones_are_selects() {
+    let build = |rows: i64| {
+        graph(|b| {
+            let (x, y) = (input(b, &[rows, 8]), input(b, &[rows, 8]));
+            let (x, y) = (b.unary(UnaryFn::Exp, x).unwrap(), b.unary(UnaryFn::Exp, y).unwrap());
+            let joined = b.concat(&[x, y], 1).unwrap();
+            vec![b.unary(UnaryFn::Neg, joined).unwrap()]
+        })
+    };
+    assert_eq!(only(&build(4)), (GroupKind::Map, "exp exp concat neg".into()));
+    let all = kinds(&build(400));
+    assert_eq!(all[0], (GroupKind::Single, "exp exp concat".into()));
+}
+
+#[test]
+fn long_chains_are_cut() {
+    let g = graph(|b| {
+        let mut x = input(b, &[100]);
+        for _ in 0..200 {
+            x = silu(b, x);
+        }
+        vec![x]
+    });
+    let program = planned(&g);
+    assert!(program.groups.len() > 4);
+    assert!(program.groups.values().all(|group| group.nodes.len() <= 66));
+    // All but the last overwrite each other.
+    assert_eq!(program.arena, Dim::from(448i64));
+}
+
+#[test]
+fn scans_hold_a_plan_of_their_own() {
+    let mut body = graph(|b| {
+        let (state, item) = (input(b, &[16]), input(b, &[16]));
+        let sum = b.binary(BinaryFn::Add, state, item).unwrap();
+        let t = b.reshape(sum, dims(&[4, 4])).unwrap();
+        let e = softmax(b, t, 0);
+        let next = b.reshape(e, dims(&[16])).unwrap();
+        vec![next, sum]
+    });
+    body.name = "body".into();
+    let g = graph(|b| {
+        let (state, items) = (input(b, &[16]), input(b, &[5, 16]));
+        let state = b.unary(UnaryFn::Exp, state).unwrap();
+        let op = Op::Scan {
+            body: Box::new(body),
+            trip: Dim::from(5i64),
+            states: 1,
+            scans: 1,
+            reverse: vec![false, true],
+        };
+        let results = b.emit(op, &[state, items]).unwrap();
+        vec![b.unary(UnaryFn::Neg, results[0]).unwrap(), results[1]]
+    });
+    let program = planned(&g);
+    let Some(Step::Scan { node, body, .. }) =
+        program.steps.iter().find(|step| matches!(step, Step::Scan { .. }))
+    else {
+        panic!("no scan");
+    };
+    let Op::Scan { body: inner, .. } = &g.nodes[*node].op else { panic!("no scan") };
+    let (states, size) = scan_scratch(inner, body, 1);
+    assert_eq!(states, std::slice::from_ref(&body.arena));
+    assert!(estimate(&program.arena) >= estimate(&size) + 2 * 64);
+}
+
+#[test]
+fn symbolic_sizes_are_planned_as_formulas() {
+    let s = Dim::sym(crate::graph::Sym::new(0));
+    let g = graph(|b| {
+        let shape = vec![s.clone(), Dim::from(24i64)];
+        let mut x = b.input("x", TensorType::new(DType::F32, shape), None);
+        for _ in 0..6 {
+            x = dense(b, x);
+            x = b.unary(UnaryFn::Tanh, x).unwrap();
+        }
+        vec![x]
+    });
+    let program = planned(&g);
+    let at = |value: i64| program.arena.eval(&|_| Some(value)).unwrap();
+    assert_eq!((at(4), at(100)), (2 * 4 * 64, 2 * 100 * 64));
+    assert_eq!(program.bound.eval(&|_| Some(100)), Some(2 * 100 * 64));
+}
+
+#[test]
+fn the_checker_finds_broken_plans() {
+    let g = graph(|b| {
+        let x = input(b, &[32, 24]);
+        let (left, right) = (dense(b, x), dense(b, x));
+        let left = softmax(b, left, 1);
+        let right = softmax(b, right, 1);
+        vec![b.binary(BinaryFn::Add, left, right).unwrap()]
+    });
+    let good = planned(&g);
+    let broken = |change: &dyn Fn(&mut Program)| {
+        let mut program = good.clone();
+        change(&mut program);
+        check(&g, &program).unwrap_err().message
+    };
+    let arena: Vec<ValueId> =
+        good.places.keys().filter(|&v| matches!(good.places[v], Some(Place::Arena { .. }))).collect();
+    // All at offset 0: something is overwritten.
+    let message = broken(&|program| {
+        for &value in &arena {
+            if let Some(Place::Arena { offset, .. }) = &mut program.places[value] {
+                *offset = Dim::ZERO;
+            }
+        }
+    });
+    assert!(message.contains("over") || message.contains("hold"), "{message}");
+    assert!(broken(&|program| program.arena = Dim::from(64i64)).contains("of the arena"));
+    assert!(broken(&|program| program.steps.reverse()).contains("does not hold"));
+    assert!(broken(&|program| drop(program.steps.pop())).contains("runs 0 times"));
+    let misaligned = |program: &mut Program| {
+        if let Some(Place::Arena { offset, .. }) = &mut program.places[arena[0]] {
+            *offset = offset.clone() + Dim::from(4i64);
+        }
+        program.arena = program.arena.clone() + Dim::from(64i64);
+    };
+    assert!(broken(&misaligned).contains("of the arena"));
+    let missing = |program: &mut Program| {
+        let id = program.groups.keys().next().unwrap();
+        program.groups[id].inputs.pop();
+    };
+    assert!(broken(&missing).contains("neither computed nor read"));
+    // A softmax may not overwrite its operand: it reads whole rows.
+    let rows = good.groups.values().find(|group| group.kind == GroupKind::Rows).unwrap();
+    let alias = |program: &mut Program| {
+        program.places[rows.outputs[0]] = Some(Place::Alias(rows.inputs[0]));
+    };
+    assert!(broken(&alias).contains("over its operand"));
+}
+
+#[derive(Clone, Debug)]
+enum Pick {
+    Unary(u8, u8),
+    Binary(u8, u8, u8),
+    Reduce(u8, u8),
+    Softmax(u8),
+    Norm(u8),
+    Transpose(u8),
+    Dense(u8),
+    Slice(u8),
+    Concat(u8, u8),
+    Flatten(u8),
+    Pool(u8),
+    Cumulate(u8),
+    Spread(u8),
+}
+
+fn pick() -> impl Strategy<Value = Pick> {
+    prop_oneof![
+        4 => (any::<u8>(), any::<u8>()).prop_map(|(f, x)| Pick::Unary(f, x)),
+        6 => (any::<u8>(), any::<u8>(), any::<u8>()).prop_map(|(f, x, y)| Pick::Binary(f, x, y)),
+        2 => (any::<u8>(), any::<u8>()).prop_map(|(x, axis)| Pick::Reduce(x, axis)),
+        1 => any::<u8>().prop_map(Pick::Softmax),
+        1 => any::<u8>().prop_map(Pick::Norm),
+        2 => any::<u8>().prop_map(Pick::Transpose),
+        3 => any::<u8>().prop_map(Pick::Dense),
+        1 => any::<u8>().prop_map(Pick::Slice),
+        1 => (any::<u8>(), any::<u8>()).prop_map(|(x, y)| Pick::Concat(x, y)),
+        1 => any::<u8>().prop_map(Pick::Flatten),
+        1 => any::<u8>().prop_map(Pick::Pool),
+        1 => any::<u8>().prop_map(Pick::Cumulate),
+        1 => any::<u8>().prop_map(Pick::Spread),
+    ]
+}
+
+/// Applies a pick to earlier values; `None` where shapes do not fit.
+fn apply(b: &mut Builder, values: &[ValueId], pick: &Pick) -> Option<ValueId> {
+    let at = |index: u8| values[values.len() - 1 - usize::from(index) % values.len().min(8)];
+    let unary = [UnaryFn::Exp, UnaryFn::Abs, UnaryFn::Neg, UnaryFn::Tanh];
+    let binary = [BinaryFn::Add, BinaryFn::Mul, BinaryFn::Div, BinaryFn::Sub];
+    match *pick {
+        Pick::Unary(f, x) => b.unary(unary[usize::from(f) % 4], at(x)).ok(),
+        Pick::Binary(f, x, y) => b.binary(binary[usize::from(f) % 4], at(x), at(y)).ok(),
+        Pick::Reduce(x, axis) => {
+            let axis = usize::from(axis) % b.rank(at(x)).max(1);
+            b.emit1(Op::Reduce { op: ReduceFn::Sum, axes: vec![axis] }, &[at(x)]).ok()
+        }
+        Pick::Softmax(x) => (b.rank(at(x)) > 0).then(|| softmax(b, at(x), b.rank(at(x)) - 1)),
+        Pick::Norm(x) => (b.rank(at(x)) > 0).then(|| layer_norm(b, at(x))),
+        Pick::Transpose(x) => b.transpose(at(x), &(0..b.rank(at(x))).rev().collect::<Vec<_>>()).ok(),
+        Pick::Dense(x) => (b.rank(at(x)) > 0).then(|| dense(b, at(x))),
+        Pick::Slice(x) => {
+            let size = b.shape(at(x)).first()?.as_const().filter(|&size| size > 2)?;
+            b.slice_axis(at(x), 0, Dim::ONE, Dim::from(size - 2)).ok()
+        }
+        Pick::Concat(x, y) => (b.rank(at(x)) > 0 && b.shape(at(x)) == b.shape(at(y)))
+            .then(|| b.concat(&[at(x), at(y)], 0).ok())
+            .flatten(),
+        Pick::Flatten(x) => b.reshape(at(x), vec![b.ty(at(x)).elements()]).ok(),
+        Pick::Pool(x) => {
+            let (rank, last) = (b.rank(at(x)), b.shape(at(x)).last()?.as_const()?);
+            if last < 3 {
+                return None;
+            }
+            let zero = b.constant(crate::graph::Tensor::scalar(0f32));
+            let mut pads = vec![Dim::ZERO; rank];
+            pads[rank - 1] = Dim::ONE;
+            let x = b.pad(at(x), zero, pads.clone(), pads).ok()?;
+            let window =
+                Op::Window { first: rank - 1, kernel: vec![3], strides: vec![1], dilations: vec![1] };
+            let x = b.emit1(window, &[x]).ok()?;
+            let x = b.reduce(ReduceFn::Max, x, &[rank]).ok()?;
+            b.squeeze(x, &[rank]).ok()
+        }
+        Pick::Cumulate(x) => {
+            let op = Op::Cumulate { op: ReduceFn::Sum, axis: 0, exclusive: false, reverse: false };
+            b.emit1(op, &[at(x)]).ok()
+        }
+        Pick::Spread(x) => {
+            let shape = [vec![Dim::from(2i64)], b.shape(at(x))].concat();
+            (b.rank(at(x)) < 4).then(|| b.expand(at(x), shape).ok()).flatten()
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn random_graphs_pass_the_check(
+        picks in prop::collection::vec(pick(), 1..60),
+        outputs in prop::collection::vec(any::<u16>(), 1..4),
+        symbolic in any::<bool>(),
+    ) {
+        let g = graph(|b| {
+            let lead = if symbolic { Dim::sym(crate::graph::Sym::new(0)) } else { Dim::from(6i64) };
+            let shape = vec![lead, Dim::from(16i64)];
+            let mut values = vec![
+                b.input("x", TensorType::new(DType::F32, shape.clone()), None),
+                b.input("y", TensorType::new(DType::F32, shape), None),
+                input(b, &[16]),
+            ];
+            for pick in &picks {
+                if let Some(value) = apply(b, &values, pick) {
+                    values.push(value);
+                }
+            }
+            outputs.iter().map(|&at| values[values.len() - 1 - usize::from(at) % values.len()]).collect()
+        });
+        let program = planned(&g);
+        if !symbolic {
+            let (arena, bound) = (program.arena.as_const().unwrap(), program.bound.as_const().unwrap());
+            prop_assert!(arena >= bound && arena as f64 <= 1.25 * bound as f64, "{arena} for {bound}");
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Affine views: a value as a strided window onto the buffer of a materialised value.
+
+use crate::graph::{Dim, Graph, NodeId, Op, ValueId, dim::row_major_strides};
+
+/// `element(i0, i1, ..) = base[offset + i0*strides[0] + i1*strides[1] + ..]`, all in elements of `base`, which
+/// is contiguous in row-major order. One stride per axis of the viewed value; an axis whose size is the
+/// constant 1 may have any stride.
+#[derive(Clone, PartialEq, Debug)]
+pub struct View {
+    pub base: ValueId,
+    pub offset: Dim,
+    pub strides: Vec<Dim>,
+}
+
+/// The view that `value` is of a materialised value, when its chain of views ends at one and every
+/// address on the way is affine in the index.
+pub fn affine_view(graph: &Graph, value: ValueId, is_materialised: &dyn Fn(ValueId) -> bool) -> Option<View> {
+    compose(graph, value, is_materialised).ok()
+}
+
+/// [`affine_view`], or the value that has to be materialised to get nearer to one.
+pub(super) fn compose(
+    graph: &Graph,
+    value: ValueId,
+    is_materialised: &dyn Fn(ValueId) -> bool,
+) -> Result<View, ValueId> {
+    let mut chain: Vec<NodeId> = Vec::new();
+    let mut base = value;
+    while !is_materialised(base) {
+        match graph.producer(base) {
+            Some(node) if graph.nodes[node].op.is_view() => {
+                chain.push(node);
+                base = graph.nodes[node].inputs[0];
+            }
+            _ => return Err(base),
+        }
+    }
+    let mut view = View { base, offset: Dim::ZERO, strides: row_major_strides(&graph.ty(base).shape) };
+    for &node in chain.iter().rev() {
+        let operand = graph.nodes[node].inputs[0];
+        let shape = &graph.ty(operand).shape;
+        view = step(&graph.nodes[node].op, shape, view).ok_or(operand)?;
+    }
+    Ok(view)
+}
+
+/// The view after one more operation on a value of `shape`.
+fn step(op: &Op, shape: &[Dim], view: View) -> Option<View> {
+    let View { base, mut offset, strides } = view;
+    let strides = match op {
+        Op::Transpose { perm } => perm.iter().map(|&axis| strides[axis].clone()).collect(),
+        Op::Expand { shape: to } => expand(shape, to, &strides)?,
+        Op::Slice { starts, steps, .. } => {
+            for (start, stride) in starts.iter().zip(&strides) {
+                offset = offset + start.clone() * stride.clone();
+            }
+            strides.iter().zip(steps).map(|(stride, &by)| stride.clone() * Dim::from(by)).collect()
+        }
+        Op::Window { first, kernel, strides: by, dilations } => {
+            let axes = &strides[*first..first + kernel.len()];
+            let scaled = |factors: &[usize]| -> Vec<Dim> {
+                axes.iter().zip(factors).map(|(stride, &by)| stride.clone() * Dim::from(by)).collect()
+            };
+            let mut out = strides[..*first].to_vec();
+            out.extend(scaled(by));
+            out.extend(scaled(dilations));
+            out.extend_from_slice(&strides[first + kernel.len()..]);
+            out
+        }
+        Op::Reshape { shape: to } => reshape(shape, to, &strides)?,
+        _ => return None,
+    };
+    Some(View { base, offset, strides })
+}
+
+/// Strides of a broadcast; `None` where a symbolic size might or might not be 1.
+fn expand(from: &[Dim], to: &[Dim], strides: &[Dim]) -> Option<Vec<Dim>> {
+    let lead = to.len().checked_sub(from.len())?;
+    let mut out = vec![Dim::ZERO; lead];
+    for axis in 0..from.len() {
+        let target = &to[lead + axis];
+        out.push(if from[axis] == *target {
+            strides[axis].clone()
+        } else if from[axis].as_const() == Some(1) {
+            Dim::ZERO
+        } else if from[axis].is_const() || target.is_const() {
+            // A symbolic size against a constant: inference takes the two to agree at run time.
+            strides[axis].clone()
+        } else {
+            return None;
+        });
+    }
+    Some(out)
+}
+
+/// Strides of a reshape: maximal runs of axes that are contiguous among themselves are merged, then
+/// split again from the innermost axis.
+fn reshape(from: &[Dim], to: &[Dim], strides: &[Dim]) -> Option<Vec<Dim>> {
+    if from.iter().chain(to).any(|dim| *dim == Dim::ZERO) {
+        return Some(vec![Dim::ZERO; to.len()]);
+    }
+    let mut runs: Vec<(Dim, Dim)> = Vec::new();
+    for (size, stride) in from.iter().zip(strides).filter(|(size, _)| **size != Dim::ONE) {
+        match runs.last_mut() {
+            Some((total, inner)) if *inner == size.clone() * stride.clone() => {
+                *total = total.clone() * size.clone();
+                *inner = stride.clone();
+            }
+            _ => runs.push((size.clone(), stride.clone())),
+        }
+    }
+    let mut out = vec![Dim::ZERO; to.len()];
+    let Some(mut run) = runs.pop() else {
+        // One element: the symbolic axes have size 1.
+        return Some(out);
+    };
+    for axis in (0..to.len()).rev().filter(|&axis| to[axis] != Dim::ONE) {
+        let (rest, stride) = &run;
+        out[axis] = stride.clone();
+        let inner = stride.clone() * to[axis].clone();
+        // The outermost run holds all that is left, however the symbols of the two shapes relate.
+        let next = if runs.is_empty() { rest.clone() } else { rest.exact_div(&to[axis])? };
+        run = if next == Dim::ONE { runs.pop()? } else { (next, inner) };
+    }
+    runs.is_empty().then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Builder, DType, OriginId, Sym, Symbol, TensorType};
+    use cranelift_entity::EntityRef;
+
+    fn dims(sizes: &[i64]) -> Vec<Dim> {
+        sizes.iter().map(|&size| Dim::from(size)).collect()
+    }
+
+    fn view_of(shape: Vec<Dim>, ops: &[Op]) -> Option<View> {
+        let mut graph = Graph::default();
+        for name in ["a", "b"] {
+            graph.symbols.push(Symbol { name: name.into() });
+        }
+        let mut b = Builder::new(&mut graph, OriginId::new(0));
+        let input = b.input("x", TensorType::new(DType::F32, shape), None);
+        let value = ops.iter().fold(input, |x, op| b.emit1(op.clone(), &[x]).unwrap());
+        affine_view(&graph, value, &|v| v == input)
+    }
+
+    fn strides(shape: &[i64], ops: &[Op]) -> Option<(i64, Vec<i64>)> {
+        let view = view_of(dims(shape), ops)?;
+        Some((view.offset.as_const()?, view.strides.iter().map(|s| s.as_const().unwrap()).collect()))
+    }
+
+    #[test]
+    fn composes_transpose_slice_and_window() {
+        let transpose = Op::Transpose { perm: vec![0, 2, 1] };
+        let slice = Op::Slice { starts: dims(&[1, 4, 0]), steps: vec![1, -2, 1], sizes: dims(&[1, 3, 3]) };
+        assert_eq!(strides(&[2, 3, 5], &[transpose.clone(), slice]), Some((15 + 4, vec![15, -2, 5])));
+        let window = Op::Window { first: 1, kernel: vec![3], strides: vec![2], dilations: vec![2] };
+        assert_eq!(strides(&[2, 9, 4], &[window]), Some((0, vec![36, 8, 8, 1])));
+    }
+
+    #[test]
+    fn reshape_splits_and_merges_while_strides_stay_affine() {
+        let reshape = |shape: &[i64]| Op::Reshape { shape: dims(shape) };
+        // Split heads, then swap them in front; merging them back there is not affine.
+        let heads = [reshape(&[2, 7, 4, 16]), Op::Transpose { perm: vec![0, 2, 1, 3] }];
+        assert_eq!(strides(&[2, 7, 64], &heads), Some((0, vec![448, 16, 64, 1])));
+        let mut merged = heads.to_vec();
+        merged.push(reshape(&[2, 28, 16]));
+        assert_eq!(strides(&[2, 7, 64], &merged), None);
+        // Merging axes the transposition kept together is.
+        let ops = [Op::Transpose { perm: vec![2, 0, 1] }, reshape(&[4, 6, 1])];
+        assert_eq!(strides(&[2, 3, 4], &ops).unwrap().1[..2], [1, 4]);
+        // Axes of size 1 never break a run.
+        let ops = [reshape(&[2, 1, 12]), Op::Transpose { perm: vec![1, 0, 2] }, reshape(&[24])];
+        assert_eq!(strides(&[2, 3, 4], &ops), Some((0, vec![1])));
+    }
+
+    #[test]
+    fn broadcasts_have_stride_zero_and_do_not_merge_with_others() {
+        let expand = Op::Expand { shape: dims(&[5, 3, 4]) };
+        assert_eq!(strides(&[3, 1], std::slice::from_ref(&expand)), Some((0, vec![0, 1, 0])));
+        let merge = Op::Reshape { shape: dims(&[15, 4]) };
+        assert_eq!(strides(&[3, 4], &[expand, merge]), None);
+    }
+
+    #[test]
+    fn symbolic_sizes_split_exactly() {
+        let (a, b) = (Dim::sym(Sym::new(0)), Dim::sym(Sym::new(1)));
+        let c = Dim::from;
+        let split = Op::Reshape { shape: vec![a.clone(), b.clone(), c(12i64), c(64i64)] };
+        let swap = Op::Transpose { perm: vec![0, 2, 1, 3] };
+        let view = view_of(vec![a.clone() * b.clone(), c(768i64)], &[split, swap]).unwrap();
+        assert_eq!(view.strides, [b * c(768i64), c(64i64), c(768i64), c(1i64)]);
+        // The outermost axis takes what is left, whatever its symbol.
+        let split = Op::Reshape { shape: vec![Dim::sym(Sym::new(1)), c(2i64)] };
+        assert_eq!(view_of(vec![a], &[split]).unwrap().strides, [c(2i64), c(1i64)]);
+    }
+}

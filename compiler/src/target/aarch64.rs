@@ -1,0 +1,26 @@
+//! AArch64: Armv8-A with Advanced SIMD, which every processor of the architecture has.
+
+use target_lexicon::Triple;
+
+use super::{Target, is_host, unknown_cpu};
+use crate::error::Result;
+
+pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
+    let cpu = mcpu.unwrap_or("generic");
+    // What `native` could add, generated code has no use for: atomics, pointer authentication.
+    if cpu != "generic" && !(cpu == "native" && is_host(&triple)) {
+        return Err(unknown_cpu(cpu, &triple, &["generic"]));
+    }
+    Ok(Target {
+        triple,
+        cpu: cpu.to_string(),
+        features: vec![],
+        vector_bytes: 16,
+        vector_registers: 32,
+        has_fma: true,
+        has_nan_minmax: true,
+        has_truncating_convert: false,
+        l1_bytes: 64 << 10,
+        l2_bytes: 512 << 10,
+    })
+}

@@ -1,0 +1,337 @@
+/* onnxc.h: the C ABI of models compiled by onnxc. C99 and C++.
+ *
+ * A compiled model is an object file that exports three functions, all prefixed by the model's name:
+ *
+ *     const onnxc_model *<name>_model(void);
+ *     int64_t <name>_workspace(const int64_t *symbols, size_t count);
+ *     int32_t <name>_run(const onnxc_tensor *inputs, size_t input_count,
+ *                        onnxc_tensor *outputs, size_t output_count,
+ *                        void *workspace, size_t workspace_bytes, const onnxc_options *options);
+ *
+ * They have no writable globals and no thread-local state, and may be called from any number of threads at
+ * once, each call with outputs and a workspace of its own. They never allocate, abort or unwind.
+ */
+#ifndef ONNXC_H
+#define ONNXC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Version of everything in this file. A model carries the version it was compiled for. */
+#define ONNXC_ABI_VERSION 1
+
+/* Alignment of a workspace, bytes. */
+#define ONNXC_WORKSPACE_ALIGNMENT 64
+
+/* Results of a run. Those up to ONNXC_SIZE_OVERFLOW come before anything is written. */
+typedef enum onnxc_status {
+    ONNXC_OK = 0,
+    /* A pointer that is needed is NULL. */
+    ONNXC_NULL_POINTER = 1,
+    /* Not as many inputs, outputs or symbols as the model has. */
+    ONNXC_BAD_COUNT = 2,
+    ONNXC_BAD_DTYPE = 3,
+    ONNXC_BAD_RANK = 4,
+    /* A dimension is negative, is not the model's, or disagrees with another of the same symbol. */
+    ONNXC_BAD_DIM = 5,
+    /* An input's length in bytes is not what its shape needs, or an output's is less. */
+    ONNXC_BAD_BYTES = 6,
+    /* Data is not aligned to its element, or the workspace to ONNXC_WORKSPACE_ALIGNMENT. */
+    ONNXC_MISALIGNED = 7,
+    /* The workspace is too small. */
+    ONNXC_BAD_WORKSPACE = 8,
+    /* options->struct_size is smaller than this version's struct. */
+    ONNXC_BAD_OPTIONS = 9,
+    /* A size that these dimensions need does not fit 64 bits. */
+    ONNXC_SIZE_OVERFLOW = 10,
+    /* An index in the data (of Gather and its kin) is out of range. Outputs are unspecified. */
+    ONNXC_OUT_OF_RANGE = 11,
+    /* *options->cancel was not 0. Outputs are unspecified. */
+    ONNXC_CANCELLED = 12
+} onnxc_status;
+
+/* Element types: the numbers of ONNX's TensorProto.DataType. Elements smaller than a byte take one byte each,
+ * zero- or sign-extended; a bool is 0 or 1. */
+typedef enum onnxc_dtype {
+    ONNXC_FLOAT = 1,
+    ONNXC_UINT8 = 2,
+    ONNXC_INT8 = 3,
+    ONNXC_UINT16 = 4,
+    ONNXC_INT16 = 5,
+    ONNXC_INT32 = 6,
+    ONNXC_INT64 = 7,
+    ONNXC_STRING = 8,
+    ONNXC_BOOL = 9,
+    ONNXC_FLOAT16 = 10,
+    ONNXC_DOUBLE = 11,
+    ONNXC_UINT32 = 12,
+    ONNXC_UINT64 = 13,
+    ONNXC_COMPLEX64 = 14,
+    ONNXC_COMPLEX128 = 15,
+    ONNXC_BFLOAT16 = 16,
+    ONNXC_FLOAT8E4M3FN = 17,
+    ONNXC_FLOAT8E4M3FNUZ = 18,
+    ONNXC_FLOAT8E5M2 = 19,
+    ONNXC_FLOAT8E5M2FNUZ = 20,
+    ONNXC_UINT4 = 21,
+    ONNXC_INT4 = 22,
+    ONNXC_FLOAT4E2M1 = 23,
+    ONNXC_FLOAT8E8M0 = 24,
+    ONNXC_UINT2 = 25,
+    ONNXC_INT2 = 26
+} onnxc_dtype;
+
+/* A tensor of the caller: dense, row-major. */
+typedef struct onnxc_tensor {
+    /* Aligned to its element. May be NULL if there are no elements, or for an input that has a default. */
+    void *data;
+    /* Bytes at data: exactly the tensor's for an input, at least the tensor's for an output. */
+    size_t bytes;
+    int32_t dtype;
+    int32_t rank;
+    /* `rank` sizes; may be NULL for rank 0. An input's are only read. An output's static sizes are checked; for
+     * its symbolic ones, what is there is ignored and the actual size is written. */
+    int64_t *dims;
+} onnxc_tensor;
+
+/* Runs one part, begin <= i < end, of a parallel loop. Returns 0 or an error code. */
+typedef int32_t (*onnxc_range_fn)(void *job, int64_t begin, int64_t end);
+
+/* Runs `body` over disjoint parts that cover begin <= i < end, on any threads, and returns when all are done:
+ * 0, or an error code that some part returned. The split does not change a result. */
+typedef int32_t (*onnxc_parallel_for_fn)(void *pool, int64_t begin, int64_t end, onnxc_range_fn body, void *job);
+
+/* Optional services for a run. Set it up with ONNXC_OPTIONS_INIT, then fill what you have. */
+typedef struct onnxc_options {
+    /* sizeof(onnxc_options). */
+    size_t struct_size;
+    /* NULL: everything runs on the calling thread. */
+    onnxc_parallel_for_fn parallel_for;
+    /* First argument of parallel_for. */
+    void *pool;
+    /* Threads behind parallel_for, a hint; 0 if unknown. */
+    int64_t threads;
+    /* For sizes that only the data decides: `bytes` at a multiple of `alignment`, or NULL; and its inverse. */
+    void *(*allocate)(void *allocator, size_t bytes, size_t alignment);
+    void (*release)(void *allocator, void *memory, size_t bytes, size_t alignment);
+    void *allocator;
+    /* Polled between kernels and between iterations; not 0 ends the run with ONNXC_CANCELLED. */
+    const volatile int32_t *cancel;
+    /* Where a failure is described, zero-terminated and cut to message_capacity bytes. Not touched on success. */
+    char *message;
+    size_t message_capacity;
+    /* Called after every step by models compiled for profiling. */
+    void (*step_done)(void *step_context, int64_t step);
+    void *step_context;
+} onnxc_options;
+
+/* clang-format off */
+#define ONNXC_OPTIONS_INIT { sizeof(onnxc_options), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL }
+/* clang-format on */
+
+/* Checks all it is given, then runs the model. `inputs` and `outputs` are in the model's order. Outputs must
+ * not overlap inputs, each other or the workspace. `workspace` is aligned to ONNXC_WORKSPACE_ALIGNMENT and has at
+ * least the bytes that the model's workspace function tells; it needs no initialisation and holds nothing
+ * between runs. `options` may be NULL. Returns an onnxc_status. */
+typedef int32_t (*onnxc_run_fn)(const onnxc_tensor *inputs, size_t input_count, onnxc_tensor *outputs,
+                                size_t output_count, void *workspace, size_t workspace_bytes,
+                                const onnxc_options *options);
+
+/* Bytes of workspace of a run in which the model's symbols have these values (in the order of
+ * onnxc_model_symbol), or minus an onnxc_status. */
+typedef int64_t (*onnxc_workspace_fn)(const int64_t *symbols, size_t count);
+
+/* The constant description of a model. Every `_at` field is a distance in bytes from the start of this struct, so
+ * that a model needs no relocation when it is loaded; read them with the functions below. */
+typedef struct onnxc_model {
+    uint32_t abi_version;
+    int32_t name_at;
+    int32_t input_count;
+    int32_t output_count;
+    int32_t symbol_count;
+    int32_t metadata_count;
+    int32_t inputs_at;
+    int32_t outputs_at;
+    int32_t symbols_at;
+    int32_t metadata_at;
+    int32_t run_at;
+    int32_t workspace_at;
+    /* Bytes of workspace of every run, or -1 where it depends on the symbols. */
+    int64_t workspace_bytes;
+    int64_t workspace_alignment;
+} onnxc_model;
+
+/* An input or output as onnxc_model stores it. */
+typedef struct onnxc_value_record {
+    int32_t name_at;
+    int32_t dtype;
+    int32_t rank;
+    int32_t dims_at;
+    int32_t dim_texts_at;
+    int32_t dim_symbols_at;
+    int32_t has_default;
+    int32_t element_bytes;
+} onnxc_value_record;
+
+/* An input or output of a model. */
+typedef struct onnxc_value_info {
+    const char *name;
+    /* An onnxc_dtype. */
+    int32_t dtype;
+    int32_t rank;
+    /* `rank` sizes, -1 where symbolic. */
+    const int64_t *dims;
+    /* Per dimension: number of the model's symbol that it is, or -1. */
+    const int32_t *symbols;
+    /* Not 0: the input may be left out by giving NULL as data. */
+    int32_t has_default;
+    /* Bytes of one element. */
+    int32_t element_bytes;
+    const onnxc_model *model;
+    const onnxc_value_record *record;
+} onnxc_value_info;
+
+static inline const char *onnxc_model_at(const onnxc_model *model, int32_t distance) {
+    return (const char *)model + distance;
+}
+
+/* A string among several whose distances are stored at `array`. */
+static inline const char *onnxc_model_string(const onnxc_model *model, int32_t array, int32_t index) {
+    const int32_t *strings = (const int32_t *)(const void *)onnxc_model_at(model, array);
+    return onnxc_model_at(model, strings[index]);
+}
+
+static inline const char *onnxc_model_name(const onnxc_model *model) {
+    return onnxc_model_at(model, model->name_at);
+}
+
+/* Name of a symbol: a dimension that the inputs decide. */
+static inline const char *onnxc_model_symbol(const onnxc_model *model, int32_t index) {
+    return onnxc_model_string(model, model->symbols_at, index);
+}
+
+static inline const char *onnxc_model_metadata_key(const onnxc_model *model, int32_t index) {
+    return onnxc_model_string(model, model->metadata_at, 2 * index);
+}
+
+static inline const char *onnxc_model_metadata_value(const onnxc_model *model, int32_t index) {
+    return onnxc_model_string(model, model->metadata_at, 2 * index + 1);
+}
+
+static inline onnxc_value_info onnxc_model_value(const onnxc_model *model, int32_t array, int32_t index) {
+    onnxc_value_info info;
+    const onnxc_value_record *record =
+        (const onnxc_value_record *)(const void *)onnxc_model_at(model, array) + index;
+    info.name = onnxc_model_at(model, record->name_at);
+    info.dtype = record->dtype;
+    info.rank = record->rank;
+    info.dims = (const int64_t *)(const void *)onnxc_model_at(model, record->dims_at);
+    info.symbols = (const int32_t *)(const void *)onnxc_model_at(model, record->dim_symbols_at);
+    info.has_default = record->has_default;
+    info.element_bytes = record->element_bytes;
+    info.model = model;
+    info.record = record;
+    return info;
+}
+
+static inline onnxc_value_info onnxc_model_input(const onnxc_model *model, int32_t index) {
+    return onnxc_model_value(model, model->inputs_at, index);
+}
+
+static inline onnxc_value_info onnxc_model_output(const onnxc_model *model, int32_t index) {
+    return onnxc_model_value(model, model->outputs_at, index);
+}
+
+/* A symbolic dimension as text, such as `batch` or `length*2`; NULL for a static one. */
+static inline const char *onnxc_value_dim_text(const onnxc_value_info *info, int32_t axis) {
+    if (info->dims[axis] >= 0) {
+        return NULL;
+    }
+    return onnxc_model_string(info->model, info->record->dim_texts_at, axis);
+}
+
+static inline onnxc_run_fn onnxc_model_run(const onnxc_model *model) {
+    return (onnxc_run_fn)(uintptr_t)((intptr_t)model + model->run_at);
+}
+
+static inline onnxc_workspace_fn onnxc_model_workspace(const onnxc_model *model) {
+    return (onnxc_workspace_fn)(uintptr_t)((intptr_t)model + model->workspace_at);
+}
+
+/* Bytes of workspace of a run on inputs of these shapes (nothing but their rank and dims is read), or minus an
+ * onnxc_status. `symbols` is scratch for model->symbol_count values; NULL if there are none. */
+static inline int64_t onnxc_model_workspace_for(const onnxc_model *model, const onnxc_tensor *inputs,
+                                                size_t input_count, int64_t *symbols) {
+    int32_t at, axis;
+    if (input_count != (size_t)model->input_count) {
+        return -(int64_t)ONNXC_BAD_COUNT;
+    }
+    if ((inputs == NULL && input_count > 0) || (symbols == NULL && model->symbol_count > 0)) {
+        return -(int64_t)ONNXC_NULL_POINTER;
+    }
+    for (at = 0; at < model->symbol_count; at++) {
+        symbols[at] = -1;
+    }
+    for (at = 0; at < model->input_count; at++) {
+        onnxc_value_info info = onnxc_model_input(model, at);
+        if (info.has_default) {
+            continue;
+        }
+        if (inputs[at].rank != info.rank) {
+            return -(int64_t)ONNXC_BAD_RANK;
+        }
+        for (axis = 0; axis < info.rank; axis++) {
+            if (info.symbols[axis] >= 0 && symbols[info.symbols[axis]] < 0) {
+                symbols[info.symbols[axis]] = inputs[at].dims[axis];
+            }
+        }
+    }
+    return onnxc_model_workspace(model)(symbols, (size_t)model->symbol_count);
+}
+
+/* A tensor descriptor. `data` and `dims` of an input are only read. */
+static inline onnxc_tensor onnxc_make_tensor(const void *data, size_t bytes, int32_t dtype, int32_t rank,
+                                             const int64_t *dims) {
+    onnxc_tensor tensor;
+    tensor.data = (void *)(uintptr_t)data;
+    tensor.bytes = bytes;
+    tensor.dtype = dtype;
+    tensor.rank = rank;
+    tensor.dims = (int64_t *)(uintptr_t)dims;
+    return tensor;
+}
+
+/* ---- The runtime: libonnxc_runtime_support. A model links without it. ---- */
+
+/* A pool of threads for options.parallel_for. */
+typedef struct onnxc_pool onnxc_pool;
+
+/* A pool that runs loops on `threads` threads, the caller's included; 0 takes one per processor. NULL if the
+ * system refuses. */
+onnxc_pool *onnxc_pool_create(int64_t threads);
+
+/* Ends the pool's threads; no loop may be running. NULL is ignored. */
+void onnxc_pool_destroy(onnxc_pool *pool);
+
+/* Threads of a pool, the caller's included. */
+int64_t onnxc_pool_threads(const onnxc_pool *pool);
+
+/* An onnxc_parallel_for_fn; `pool` is an onnxc_pool. The range is cut into one part per thread. Loops of several
+ * callers run one after the other; a loop inside a loop runs on its own thread. */
+int32_t onnxc_pool_parallel_for(void *pool, int64_t begin, int64_t end, onnxc_range_fn body, void *job);
+
+/* Memory of `bytes` at a multiple of `alignment` (a power of two), or NULL; `allocator` is ignored. */
+void *onnxc_allocate(void *allocator, size_t bytes, size_t alignment);
+
+/* Gives back memory of onnxc_allocate, with the same sizes. NULL is ignored. */
+void onnxc_release(void *allocator, void *memory, size_t bytes, size_t alignment);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* ONNXC_H */

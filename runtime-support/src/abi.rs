@@ -1,0 +1,241 @@
+//! The types of `onnxc.h`. Documentation of the fields is there.
+
+use std::ffi::{CStr, c_char, c_void};
+
+/// `ONNXC_ABI_VERSION`
+pub const ABI_VERSION: u32 = 1;
+
+/// `onnxc_status`
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(transparent)]
+pub struct Status(pub i32);
+
+impl Status {
+    pub const OK: Status = Status(0);
+    pub const NULL_POINTER: Status = Status(1);
+    pub const BAD_COUNT: Status = Status(2);
+    pub const BAD_DTYPE: Status = Status(3);
+    pub const BAD_RANK: Status = Status(4);
+    pub const BAD_DIM: Status = Status(5);
+    pub const BAD_BYTES: Status = Status(6);
+    pub const MISALIGNED: Status = Status(7);
+    pub const BAD_WORKSPACE: Status = Status(8);
+    pub const BAD_OPTIONS: Status = Status(9);
+    pub const SIZE_OVERFLOW: Status = Status(10);
+    pub const OUT_OF_RANGE: Status = Status(11);
+    pub const CANCELLED: Status = Status(12);
+}
+
+/// `onnxc_tensor`
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Tensor {
+    pub data: *mut c_void,
+    pub bytes: usize,
+    pub dtype: i32,
+    pub rank: i32,
+    pub dims: *mut i64,
+}
+
+/// `onnxc_range_fn`
+pub type RangeFn = unsafe extern "C" fn(job: *mut c_void, begin: i64, end: i64) -> i32;
+
+/// `onnxc_parallel_for_fn`
+pub type ParallelForFn = unsafe extern "C" fn(
+    pool: *mut c_void,
+    begin: i64,
+    end: i64,
+    body: Option<RangeFn>,
+    job: *mut c_void,
+) -> i32;
+
+/// `onnxc_options`
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Options {
+    pub struct_size: usize,
+    pub parallel_for: Option<ParallelForFn>,
+    pub pool: *mut c_void,
+    pub threads: i64,
+    pub allocate: Option<unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void>,
+    pub release: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, usize, usize)>,
+    pub allocator: *mut c_void,
+    pub cancel: *const i32,
+    pub message: *mut c_char,
+    pub message_capacity: usize,
+    pub step_done: Option<unsafe extern "C" fn(*mut c_void, i64)>,
+    pub step_context: *mut c_void,
+}
+
+/// `ONNXC_OPTIONS_INIT`
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            struct_size: size_of::<Options>(),
+            parallel_for: None,
+            pool: std::ptr::null_mut(),
+            threads: 0,
+            allocate: None,
+            release: None,
+            allocator: std::ptr::null_mut(),
+            cancel: std::ptr::null(),
+            message: std::ptr::null_mut(),
+            message_capacity: 0,
+            step_done: None,
+            step_context: std::ptr::null_mut(),
+        }
+    }
+}
+
+/// `onnxc_run_fn`
+pub type RunFn = unsafe extern "C" fn(
+    inputs: *const Tensor,
+    input_count: usize,
+    outputs: *mut Tensor,
+    output_count: usize,
+    workspace: *mut c_void,
+    workspace_bytes: usize,
+    options: *const Options,
+) -> Status;
+
+/// `onnxc_workspace_fn`
+pub type WorkspaceFn = unsafe extern "C" fn(symbols: *const i64, count: usize) -> i64;
+
+/// The type of `<name>_model`.
+pub type ModelFn = unsafe extern "C" fn() -> *const Model;
+
+/// `onnxc_model`. Only a reference that `<name>_model` gave may be used: what it describes lies behind it.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Model {
+    pub abi_version: u32,
+    name_at: i32,
+    pub input_count: i32,
+    pub output_count: i32,
+    pub symbol_count: i32,
+    pub metadata_count: i32,
+    inputs_at: i32,
+    outputs_at: i32,
+    symbols_at: i32,
+    metadata_at: i32,
+    run_at: i32,
+    workspace_at: i32,
+    /// Bytes of workspace of every run, or -1 where it depends on the symbols.
+    pub workspace_bytes: i64,
+    pub workspace_alignment: i64,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct ValueRecord {
+    name_at: i32,
+    dtype: i32,
+    rank: i32,
+    dims_at: i32,
+    dim_texts_at: i32,
+    dim_symbols_at: i32,
+    has_default: i32,
+    element_bytes: i32,
+}
+
+/// An input or output of a model.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ValueInfo {
+    pub name: String,
+    /// Number of the element type in ONNX.
+    pub dtype: i32,
+    /// Sizes; `None` where symbolic.
+    pub dims: Vec<Option<i64>>,
+    /// Per dimension: number of the model's symbol that it is.
+    pub symbols: Vec<Option<usize>>,
+    /// Per dimension: a symbolic one as text.
+    pub texts: Vec<Option<String>>,
+    pub has_default: bool,
+    pub element_bytes: usize,
+}
+
+impl Model {
+    /// # Safety
+    /// `self` is a compiled model's descriptor and `distance` one of its fields.
+    unsafe fn at<T>(&self, distance: i32) -> *const T {
+        let start: *const Model = self;
+        start.cast::<u8>().wrapping_offset(distance as isize).cast()
+    }
+
+    /// # Safety
+    /// As [`Model::at`].
+    unsafe fn string(&self, distance: i32) -> String {
+        unsafe { CStr::from_ptr(self.at(distance)) }.to_string_lossy().into_owned()
+    }
+
+    /// # Safety
+    /// As [`Model::at`], for an array of strings.
+    unsafe fn string_of(&self, array: i32, index: usize) -> String {
+        unsafe { self.string(*self.at::<i32>(array).add(index)) }
+    }
+
+    /// # Safety
+    /// `self` is what a compiled model's `<name>_model` returned; likewise for the functions below.
+    pub unsafe fn name(&self) -> String {
+        unsafe { self.string(self.name_at) }
+    }
+
+    /// # Safety
+    /// See [`Model::name`].
+    pub unsafe fn inputs(&self) -> Vec<ValueInfo> {
+        unsafe { self.values(self.inputs_at, self.input_count) }
+    }
+
+    /// # Safety
+    /// See [`Model::name`].
+    pub unsafe fn outputs(&self) -> Vec<ValueInfo> {
+        unsafe { self.values(self.outputs_at, self.output_count) }
+    }
+
+    /// # Safety
+    /// See [`Model::name`].
+    pub unsafe fn symbols(&self) -> Vec<String> {
+        (0..self.symbol_count as usize).map(|at| unsafe { self.string_of(self.symbols_at, at) }).collect()
+    }
+
+    /// # Safety
+    /// See [`Model::name`].
+    pub unsafe fn metadata(&self) -> Vec<(String, String)> {
+        let text = |at| unsafe { self.string_of(self.metadata_at, at) };
+        (0..self.metadata_count as usize).map(|at| (text(2 * at), text(2 * at + 1))).collect()
+    }
+
+    /// # Safety
+    /// See [`Model::name`].
+    pub unsafe fn run(&self) -> RunFn {
+        unsafe { std::mem::transmute::<*const c_void, RunFn>(self.at(self.run_at)) }
+    }
+
+    /// # Safety
+    /// See [`Model::name`].
+    pub unsafe fn workspace(&self) -> WorkspaceFn {
+        unsafe { std::mem::transmute::<*const c_void, WorkspaceFn>(self.at(self.workspace_at)) }
+    }
+
+    unsafe fn values(&self, array: i32, count: i32) -> Vec<ValueInfo> {
+        let records: *const ValueRecord = unsafe { self.at(array) };
+        (0..count as usize).map(|at| unsafe { self.value(*records.add(at)) }).collect()
+    }
+
+    unsafe fn value(&self, record: ValueRecord) -> ValueInfo {
+        let rank = record.rank as usize;
+        let dims: *const i64 = unsafe { self.at(record.dims_at) };
+        let symbols: *const i32 = unsafe { self.at(record.dim_symbols_at) };
+        let dims: Vec<i64> = (0..rank).map(|axis| unsafe { *dims.add(axis) }).collect();
+        let text = |axis: usize| unsafe { self.string_of(record.dim_texts_at, axis) };
+        ValueInfo {
+            name: unsafe { self.string(record.name_at) },
+            dtype: record.dtype,
+            symbols: (0..rank).map(|axis| usize::try_from(unsafe { *symbols.add(axis) }).ok()).collect(),
+            texts: (0..rank).map(|axis| (dims[axis] < 0).then(|| text(axis))).collect(),
+            dims: dims.iter().map(|&dim| (dim >= 0).then_some(dim)).collect(),
+            has_default: record.has_default != 0,
+            element_bytes: record.element_bytes as usize,
+        }
+    }
+}

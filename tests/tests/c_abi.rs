@@ -1,0 +1,344 @@
+//! The C ABI of compiled models: what `run` computes, refuses and reports, seen from C programs. The kernels
+//! here come from a C compiler and the programs are written by hand, so that only entry points, descriptor,
+//! header and object are under test.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use onnxc::codegen::emit::{Kernels, Options, emit};
+use onnxc::graph::{
+    Builder, DType, Dim, Graph, MapFn, NodeId, Op, Origin, OriginId, Sym, Symbol, Tensor, TensorType, ValueId,
+};
+use onnxc::scalar::BinaryFn;
+use onnxc::schedule::{Group, GroupId, GroupKind, Place, Program, Step, scan_scratch};
+use onnxc::target::Target;
+use onnxc_tests::object::{c_kernel, host, include_dir, must, run_c, source, write};
+
+fn origin(graph: &mut Graph, name: &str, op_type: &str) -> OriginId {
+    let index = graph.origins.len();
+    graph.origins.push(Origin { name: name.into(), op_type: op_type.into(), index })
+}
+
+fn ty(dtype: DType, shape: &[i64]) -> TensorType {
+    TensorType::new(dtype, shape.iter().map(|&size| Dim::from(size)).collect())
+}
+
+fn add(graph: &mut Graph, node: &str, a: ValueId, b: ValueId) -> (ValueId, NodeId) {
+    let origin = origin(graph, node, "Add");
+    let value = Builder::new(graph, origin).emit1(Op::Map(MapFn::Binary(BinaryFn::Add)), &[a, b]).unwrap();
+    (value, graph.producer(value).unwrap())
+}
+
+fn group(node: NodeId, inputs: &[ValueId], outputs: &[ValueId]) -> Group {
+    Group {
+        kind: GroupKind::Map,
+        nodes: vec![node],
+        anchor: node,
+        inputs: inputs.to_vec(),
+        outputs: outputs.to_vec(),
+    }
+}
+
+/// A graph, its program and its kernels.
+struct Model {
+    graph: Arc<Graph>,
+    program: Program,
+    kernels: Kernels,
+}
+
+impl Model {
+    fn write(&self, name: &str, dir: &Path) -> std::path::PathBuf {
+        let options = Options { name: name.into(), profile: false };
+        write(emit(&self.graph, &self.program, &self.kernels, &host(), &options).unwrap(), dir)
+    }
+}
+
+/// `y[i] = x[i] + i` over i32[2, 3], with a constant.
+fn static_model(dir: &Path) -> Model {
+    let mut graph = Graph { name: "plus iota".into(), ..Graph::default() };
+    let o = origin(&mut graph, "start", "Constant");
+    let mut b = Builder::new(&mut graph, o);
+    let x = b.input("x", ty(DType::I32, &[2, 3]), None);
+    let w = b.constant(Tensor::from_slice(&[2, 3], &[0i32, 1, 2, 3, 4, 5]));
+    let (y, node) = add(&mut graph, "plus", x, w);
+    graph.outputs.push(("y".into(), y));
+    graph.metadata.push(("author".into(), "nobody".into()));
+    let mut program = Program::default();
+    let id = program.groups.push(group(node, &[x, w], &[y]));
+    program.steps.push(Step::Run(id));
+    program.places[x] = Some(Place::Input(0));
+    program.places[w] = Some(Place::Constant);
+    program.places[y] = Some(Place::Output(0));
+    let body = "const int32_t *x = b[0], *w = b[1]; int32_t *y = b[2];\n\
+                for (int64_t i = 3 * lo; i < 3 * hi; i++) y[i] = x[i] + w[i];";
+    let mut kernels = Kernels::default();
+    kernels.groups.push(c_kernel(dir, "add", Some((Dim::ZERO, Dim::from(2i64))), body));
+    Model { graph: Arc::new(graph), program, kernels }
+}
+
+/// `z = (x + y) + b` over i32[batch, 4] with `b` i32[4] defaulting to 100, 200, 300, 400; `x + y` is in the
+/// arena.
+fn dynamic_model(dir: &Path) -> Model {
+    let mut graph = Graph { name: "sum3".into(), ..Graph::default() };
+    let batch = Dim::sym(graph.symbols.push(Symbol { name: "batch".into() }));
+    let o = origin(&mut graph, "start", "Constant");
+    let mut b = Builder::new(&mut graph, o);
+    let wide = TensorType::new(DType::I32, vec![batch.clone(), Dim::from(4i64)]);
+    let x = b.input("x", wide.clone(), None);
+    let y = b.input("y", wide.clone(), None);
+    let bias = b.input("b", ty(DType::I32, &[4]), Some(Tensor::from_slice(&[4], &[100i32, 200, 300, 400])));
+    let (t, first) = add(&mut graph, "x plus y", x, y);
+    let (z, second) = add(&mut graph, "plus b", t, bias);
+    graph.outputs.push(("z".into(), z));
+    let mut program = Program { arena: wide.bytes(), ..Program::default() };
+    let one = program.groups.push(group(first, &[x, y], &[t]));
+    let two = program.groups.push(group(second, &[t, bias], &[z]));
+    program.steps.extend([Step::Run(one), Step::Run(two)]);
+    for (at, value) in [x, y, bias].into_iter().enumerate() {
+        program.places[value] = Some(Place::Input(at));
+    }
+    program.places[t] = Some(Place::Arena { offset: Dim::ZERO, size: wide.bytes() });
+    program.places[z] = Some(Place::Output(0));
+    let mut kernels = Kernels::default();
+    let rows = Some((Dim::ZERO, batch.clone()));
+    kernels.groups.push(c_kernel(
+        dir,
+        "first",
+        rows.clone(),
+        "const int32_t *x = b[0], *y = b[1]; int32_t *t = b[2]; if (hi > dims[0]) return 9;\n\
+         for (int64_t i = 4 * lo; i < 4 * hi; i++) t[i] = x[i] + y[i];",
+    ));
+    kernels.groups.push(c_kernel(
+        dir,
+        "second",
+        rows,
+        "const int32_t *t = b[0], *c = b[1]; int32_t *z = b[2];\n\
+         for (int64_t i = 4 * lo; i < 4 * hi; i++) { if (t[i] < 0) return 3; z[i] = t[i] + c[i % 4]; }",
+    ));
+    Model { graph: Arc::new(graph), program, kernels }
+}
+
+/// A running sum over time of i32[steps, 2] from an initial i32[2]: the last state, and all states in reverse
+/// order. The body is `next = state + x`, also its stacked output.
+fn scan_model(dir: &Path) -> Model {
+    let mut graph = Graph { name: "running".into(), ..Graph::default() };
+    let steps = Dim::sym(graph.symbols.push(Symbol { name: "steps".into() }));
+    let mut body = Graph { symbols: graph.symbols.clone(), ..Graph::default() };
+    let o = origin(&mut body, "inside", "Identity");
+    let mut b = Builder::new(&mut body, o);
+    let state = b.input("state", ty(DType::I32, &[2]), None);
+    let x = b.input("x", ty(DType::I32, &[2]), None);
+    let (next, inner) = add(&mut body, "accumulate", state, x);
+    let (copy, copier) = add(&mut body, "copied", next, next);
+    body.outputs = vec![("next".into(), next), ("all".into(), copy)];
+    let mut inside = Program::default();
+    let sum = inside.groups.push(group(inner, &[state, x], &[next]));
+    let double = inside.groups.push(group(copier, &[next], &[copy]));
+    inside.steps.extend([Step::Run(sum), Step::Run(double)]);
+    for (value, place) in
+        [(state, Place::Input(0)), (x, Place::Input(1)), (next, Place::Output(0)), (copy, Place::Output(1))]
+    {
+        inside.places[value] = Some(place);
+    }
+
+    let o = origin(&mut graph, "loop", "Scan");
+    let mut b = Builder::new(&mut graph, o);
+    let initial = b.input("initial", ty(DType::I32, &[2]), None);
+    let xs = b.input("xs", TensorType::new(DType::I32, vec![steps.clone(), Dim::from(2i64)]), None);
+    let op = Op::Scan {
+        body: Box::new(body),
+        trip: steps.clone(),
+        states: 1,
+        scans: 1,
+        reverse: vec![false, true],
+    };
+    let Op::Scan { body, .. } = &op else { unreachable!() };
+    let arena = scan_scratch(body, &inside, 1).1;
+    let results = b.emit(op, &[initial, xs]).unwrap();
+    let node = graph.producer(results[0]).unwrap();
+    graph.outputs = vec![("last".into(), results[0]), ("all".into(), results[1])];
+    let mut program = Program { arena, ..Program::default() };
+    program.steps.push(Step::Scan { node, body: Box::new(inside), arena: Dim::ZERO });
+    for (value, place) in [
+        (initial, Place::Input(0)),
+        (xs, Place::Input(1)),
+        (results[0], Place::Output(0)),
+        (results[1], Place::Output(1)),
+    ] {
+        program.places[value] = Some(place);
+    }
+    let mut inner = Kernels::default();
+    let sum = "const int32_t *s = b[0], *x = b[1]; int32_t *n = b[2];\n\
+               n[0] = s[0] + x[0]; n[1] = s[1] + x[1];";
+    inner.groups.push(c_kernel(dir, "sum", None, sum));
+    let double = "const int32_t *n = b[0]; int32_t *c = b[1]; c[0] = n[0] * 2; c[1] = n[1] * 2;";
+    inner.groups.push(c_kernel(dir, "double", None, double));
+    let mut kernels = Kernels::default();
+    kernels.bodies.insert(node, inner);
+    Model { graph: Arc::new(graph), program, kernels }
+}
+
+#[test]
+fn static_model_runs_from_c_and_describes_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let object = static_model(dir.path()).write("plus iota", dir.path());
+    assert!(object.ends_with("plus_iota.o"));
+    assert_eq!(run_c(dir.path(), &source("static.c"), &[object], &[]), "ok\n");
+}
+
+#[test]
+fn dynamic_model_checks_everything_before_it_writes() {
+    let dir = tempfile::tempdir().unwrap();
+    let object = dynamic_model(dir.path()).write("sum3", dir.path());
+    assert_eq!(run_c(dir.path(), &source("misuse.c"), &[object], &[]), "ok\n");
+}
+
+#[test]
+fn a_scan_threads_states_and_stacks_outputs() {
+    let dir = tempfile::tempdir().unwrap();
+    let object = scan_model(dir.path()).write("running", dir.path());
+    assert_eq!(run_c(dir.path(), &source("scan.c"), &[object], &[]), "ok\n");
+}
+
+#[test]
+fn models_and_copies_of_a_model_link_together_and_run_on_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let objects = [
+        dynamic_model(dir.path()).write("sum3", dir.path()),
+        dynamic_model(dir.path()).write("again", dir.path()),
+        static_model(dir.path()).write("plus_iota", dir.path()),
+    ];
+    assert_eq!(run_c(dir.path(), &source("threads.c"), &objects, &[]), "ok\n");
+}
+
+#[test]
+fn objects_have_no_writable_data_and_link_in_every_way() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, model) in [
+        ("plus_iota", static_model(dir.path())),
+        ("sum3", dynamic_model(dir.path())),
+        ("running", scan_model(dir.path())),
+    ] {
+        let object = model.write(name, dir.path());
+        let symbols = must(Command::new("nm").arg(&object)).stdout;
+        let mut globals = vec![];
+        for line in String::from_utf8(symbols).unwrap().lines() {
+            let mut fields = line.split_whitespace().rev();
+            let (symbol, kind) = (fields.next().unwrap(), fields.next().unwrap());
+            match kind {
+                "T" => globals.push(symbol.to_string()),
+                "U" => assert!(matches!(symbol, "memcpy" | "memset"), "{name}: undefined {symbol}"),
+                "t" | "r" => assert!(symbol.starts_with(&format!("{name}.")), "{name}: {symbol}"),
+                _ => panic!("{name}: {line}"),
+            }
+        }
+        globals.sort();
+        assert_eq!(globals, ["model", "run", "workspace"].map(|part| format!("{name}_{part}")));
+
+        let shared = dir.path().join("shared.so");
+        let link = |flags: &[&str]| {
+            let mut command = Command::new("cc");
+            must(command.args(flags).arg(&object).args(["-Wl,-z,text,--fatal-warnings", "-o"]).arg(&shared));
+        };
+        link(&["-shared"]);
+        let headers =
+            String::from_utf8(must(Command::new("readelf").arg("-dW").arg(&shared)).stdout).unwrap();
+        assert!(!headers.contains("TEXTREL"), "{headers}");
+        let main = dir.path().join("main.c");
+        std::fs::write(&main, format!("#include \"{name}.h\"\nint main(void) {{ return !{name}_model(); }}"))
+            .unwrap();
+        let program = dir.path().join("main");
+        for flags in [&["-fPIE", "-pie"], &["-fno-pie", "-no-pie"]] {
+            must(
+                Command::new("cc")
+                    .args(flags)
+                    .args(["-Wl,-z,text,--fatal-warnings", "-I"])
+                    .arg(include_dir())
+                    .args([&main, &object])
+                    .arg("-o")
+                    .arg(&program),
+            );
+            must(&mut Command::new(&program));
+        }
+    }
+}
+
+#[test]
+fn headers_compile_as_c99_and_cpp() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, model) in [
+        ("plus_iota", static_model(dir.path())),
+        ("sum3", dynamic_model(dir.path())),
+        ("running", scan_model(dir.path())),
+    ] {
+        model.write(name, dir.path());
+        let main = dir.path().join("main.c");
+        std::fs::write(&main, format!("#include \"{name}.h\"\nint main(void) {{ return 0; }}\n")).unwrap();
+        for language in [["-std=c99", "-xc"], ["-std=c++11", "-xc++"]] {
+            must(
+                Command::new("cc")
+                    .args(language)
+                    .args(["-Wall", "-Wextra", "-Werror", "-pedantic", "-fsyntax-only", "-I"])
+                    .arg(include_dir())
+                    .arg(&main),
+            );
+        }
+    }
+}
+
+#[test]
+fn the_same_model_gives_the_same_bytes() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = |model: Model| std::fs::read(model.write("same", dir.path())).unwrap();
+    assert_eq!(bytes(dynamic_model(dir.path())), bytes(dynamic_model(dir.path())));
+    assert_eq!(bytes(scan_model(dir.path())), bytes(scan_model(dir.path())));
+}
+
+#[test]
+fn other_targets_give_objects() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = dynamic_model(dir.path());
+    for (triple, magic) in [
+        ("aarch64-unknown-linux-gnu", &b"\x7fELF"[..]),
+        ("x86_64-apple-darwin", b"\xcf\xfa\xed\xfe"),
+        ("aarch64-apple-darwin", b"\xcf\xfa\xed\xfe"),
+        ("x86_64-pc-windows-msvc", b"\x64\x86"),
+    ] {
+        let target = Target::new(triple.parse().unwrap(), None).unwrap();
+        let mut bytes = vec![];
+        emit(&model.graph, &model.program, &model.kernels, &target, &Options::default())
+            .unwrap()
+            .write_object(&mut bytes)
+            .unwrap();
+        assert!(bytes.starts_with(magic), "{triple}");
+    }
+    let target = Target { triple: "i686-unknown-linux-gnu".parse().unwrap(), ..host() };
+    let Err(error) = emit(&model.graph, &model.program, &model.kernels, &target, &Options::default()) else {
+        panic!("a 32-bit target gave an object");
+    };
+    assert_eq!(error.kind, onnxc::error::Kind::Unsupported);
+}
+
+#[test]
+fn a_size_that_no_input_decides_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut model = dynamic_model(dir.path());
+    let stray: Sym = Arc::make_mut(&mut model.graph).symbols.push(Symbol { name: "?".into() });
+    model.program.arena = Dim::sym(stray) * Dim::from(64i64);
+    let Err(error) = emit(&model.graph, &model.program, &model.kernels, &host(), &Options::default()) else {
+        panic!("an undecided size was accepted");
+    };
+    assert_eq!(error.kind, onnxc::error::Kind::Unsupported, "{error}");
+}
+
+#[test]
+fn a_step_without_kernel_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut model = static_model(dir.path());
+    model.program.steps.push(Step::Run(GroupId::from_u32(7)));
+    let Err(error) = emit(&model.graph, &model.program, &model.kernels, &host(), &Options::default()) else {
+        panic!("a step without kernel was accepted");
+    };
+    assert_eq!(error.kind, onnxc::error::Kind::Internal, "{error}");
+}

@@ -1,0 +1,254 @@
+//! File tests: text in, text out. See `filetests/README.md` for the format.
+//!
+//! `UPDATE_EXPECT=1 cargo test -p onnxc-tests --test filetests` writes what the compiler gives into the files.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use onnxc::graph::dim::Sym;
+use onnxc::graph::parse::parse;
+use onnxc::graph::print::to_text;
+use onnxc::graph::verify::verify;
+use onnxc::graph::{DType, Graph, Tensor, TensorType};
+use onnxc::interp;
+use onnxc::pass::{self, Options};
+
+/// A file, taken apart.
+struct Case {
+    path: PathBuf,
+    /// What stands before the graph: directives.
+    header: String,
+    pass: String,
+    input: String,
+    expected: String,
+}
+
+/// Directive that runs all passes instead of one.
+const PIPELINE: &str = "pipeline";
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests/passes")
+}
+
+fn read_case(path: &Path) -> Result<Case, String> {
+    let text = std::fs::read_to_string(path).map_err(|error| error.to_string())?;
+    let header_lines = text.lines().take_while(|line| line.starts_with(';')).count();
+    let mut lines = text.lines();
+    let header: Vec<&str> = lines.by_ref().take(header_lines).collect();
+    let rest: Vec<&str> = lines.collect();
+    let mut pass = None;
+    for line in &header {
+        let directive = line.trim_start_matches(';').trim();
+        match directive.split_once(':') {
+            Some(("pass", name)) if pass.is_none() => pass = Some(name.trim().to_string()),
+            _ => return Err(format!("unknown or repeated directive `{directive}`")),
+        }
+    }
+    let pass = pass.ok_or("no directive `; pass: NAME`")?;
+    if pass != PIPELINE && pass::by_name(&pass).is_none() {
+        return Err(format!("there is no pass {pass}"));
+    }
+    let arrow = rest.iter().position(|line| *line == "=>");
+    let (input, expected) = match arrow {
+        Some(at) => (&rest[..at], &rest[at + 1..]),
+        None => (&rest[..], &[][..]),
+    };
+    Ok(Case {
+        path: path.to_path_buf(),
+        header: header.join("\n"),
+        pass,
+        input: input.join("\n"),
+        expected: expected.join("\n"),
+    })
+}
+
+fn checked(graph: &Graph, when: &str) -> Result<(), String> {
+    verify(graph).map_err(|errors| {
+        let messages: Vec<String> = errors.iter().map(|error| error.to_string()).collect();
+        format!("{when} the pass: {}\n{graph}", messages.join("; "))
+    })
+}
+
+fn run_pass(name: &str, graph: &mut Graph) -> Result<(), String> {
+    let options = Options::default();
+    let result = match pass::by_name(name) {
+        Some(row) => pass::run_one(row, graph, &options),
+        None => pass::run_all(graph, &options, &mut |_, _, _| {}),
+    };
+    result.map_err(|error| error.to_string())
+}
+
+/// Runs a case; gives the text of the result, with values numbered in order of appearance.
+fn run_case(case: &Case) -> Result<String, String> {
+    let before = parse(&case.input).map_err(|error| error.to_string())?;
+    checked(&before, "before")?;
+    let mut after = before.clone();
+    run_pass(&case.pass, &mut after)?;
+    checked(&after, "after")?;
+    for seed in 1..=2 {
+        same_meaning(&before, &after, seed)?;
+    }
+    Ok(renumbered(&to_text(&after)))
+}
+
+/// The text with each value number replaced by its order of appearance. Numbers of one graph stay distinct.
+fn renumbered(text: &str) -> String {
+    let mut numbers: Vec<&str> = Vec::new();
+    let mut out = String::with_capacity(text.len());
+    let mut quoted = false;
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let length = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+        if length == 0 {
+            quoted ^= first == '"';
+            out.push(first);
+            rest = &rest[first.len_utf8()..];
+            continue;
+        }
+        let (word, after) = rest.split_at(length);
+        rest = after;
+        let is_value =
+            word.strip_prefix('v').is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()));
+        if is_value && !quoted {
+            let at = numbers.iter().position(|known| *known == word).unwrap_or_else(|| {
+                numbers.push(word);
+                numbers.len() - 1
+            });
+            write!(out, "v{at}").expect("writing to a string cannot fail");
+        } else {
+            out.push_str(word);
+        }
+    }
+    out
+}
+
+/// Reproducible inputs: floats in -1..1, small whole numbers, bools.
+struct Noise(u64);
+
+impl Noise {
+    fn next(&mut self) -> f64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 40) as f64 / (1u64 << 24) as f64
+    }
+
+    fn tensor(&mut self, ty: &TensorType) -> Result<Tensor, String> {
+        let size = |sym: Sym| Some(2 + i64::from(sym.as_u32() % 3));
+        let shape: Option<Vec<usize>> = ty
+            .shape
+            .iter()
+            .map(|dim| dim.eval(&size).and_then(|value| usize::try_from(value).ok()))
+            .collect();
+        let shape = shape.ok_or_else(|| format!("no sizes for an input of type {ty}"))?;
+        let count = shape.iter().product();
+        let values: Vec<f64> = (0..count)
+            .map(|_| match ty.dtype {
+                dtype if dtype.is_float() => 2.0 * self.next() - 1.0,
+                _ => (self.next() * 2.0).floor(),
+            })
+            .collect();
+        Ok(interp::cast(&Tensor::from_slice(&shape, &values), ty.dtype, true))
+    }
+}
+
+fn same_meaning(before: &Graph, after: &Graph, seed: u64) -> Result<(), String> {
+    let mut noise = Noise(seed);
+    let inputs: Result<Vec<Tensor>, String> =
+        before.inputs.iter().map(|input| noise.tensor(before.ty(input.value))).collect();
+    let inputs = inputs?;
+    let run = |graph: &Graph| interp::run(graph, &inputs).map_err(|error| error.to_string());
+    let (expected, actual) = (run(before)?, run(after)?);
+    if expected.len() != actual.len() {
+        return Err(format!("{} outputs became {}", expected.len(), actual.len()));
+    }
+    for ((name, _), (expected, actual)) in before.outputs.iter().zip(expected.iter().zip(&actual)) {
+        close(expected, actual).map_err(|message| format!("output {name}: {message}"))?;
+    }
+    Ok(())
+}
+
+/// Equal type and data; floats within 1e-5 of the value or of the largest one.
+fn close(expected: &Tensor, actual: &Tensor) -> Result<(), String> {
+    if (expected.dtype, &expected.shape) != (actual.dtype, &actual.shape) {
+        return Err(format!("{expected:?} became {actual:?}"));
+    }
+    let floats = matches!(expected.dtype, DType::F32 | DType::F64 | DType::F16 | DType::BF16);
+    let (Some(expected), Some(actual), true) = (expected.to_f64s(), actual.to_f64s(), floats) else {
+        return if expected == actual { Ok(()) } else { Err(format!("{expected:?} became {actual:?}")) };
+    };
+    let scale = expected.iter().filter(|value| value.is_finite()).fold(0f64, |s, value| s.max(value.abs()));
+    for (at, (e, a)) in expected.iter().zip(&actual).enumerate() {
+        // A NaN or an infinity is close to its like only.
+        let same = e == a || (e.is_nan() && a.is_nan()) || (e - a).abs() <= 1e-5 * scale;
+        if !same {
+            return Err(format!("element {at}: {e} became {a}"));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn passes() {
+    let update = std::env::var_os("UPDATE_EXPECT").is_some_and(|value| value == "1");
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder())
+        .expect("the folder of file tests")
+        .map(|entry| entry.expect("a folder entry").path())
+        .collect();
+    paths.sort();
+    let mut failures = Vec::new();
+    let mut tested = BTreeSet::new();
+    for path in &paths {
+        let result = match path.extension().is_some_and(|extension| extension == "onnxir") {
+            true => read_case(path),
+            false => Err("not a file test: its name does not end in .onnxir".to_string()),
+        };
+        let outcome = result.and_then(|case| {
+            let actual = run_case(&case)?;
+            tested.insert(case.pass.clone());
+            if update {
+                let text = format!("{}\n{}\n=>\n{}", case.header, case.input.trim_end(), actual);
+                return std::fs::write(&case.path, text).map_err(|error| error.to_string());
+            }
+            match actual.trim_end() == case.expected.trim_end() {
+                true => Ok(()),
+                false => Err(format!("expected\n{}\ngot\n{actual}", case.expected)),
+            }
+        });
+        if let Err(message) = outcome {
+            failures.push(format!("{}: {message}", path.display()));
+        }
+    }
+    let missing: Vec<&str> =
+        pass::PASSES.iter().map(|pass| pass.name).filter(|name| !tested.contains(*name)).collect();
+    if failures.is_empty() && !missing.is_empty() {
+        failures.push(format!("no file test for {}", missing.join(", ")));
+    }
+    assert!(
+        failures.is_empty(),
+        "{} of {} files failed\n{}",
+        failures.len(),
+        paths.len(),
+        failures.join("\n\n")
+    );
+}
+
+#[test]
+fn malformed_files_are_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let refused = |text: &str, reason: &str| {
+        let path = folder.path().join("case.onnxir");
+        std::fs::write(&path, text).expect("a temporary file");
+        let message = read_case(&path).err().unwrap_or_default();
+        assert!(message.contains(reason), "{text:?} gave {message:?}");
+    };
+    refused("graph \"\" {\n  return\n}\n", "no directive");
+    refused("; pass: polish\n", "there is no pass polish");
+    refused("; pass: dce\n; level: 2\n", "unknown or repeated directive");
+    refused("; pass: dce\n; pass: cse\n", "unknown or repeated directive");
+}
+
+#[test]
+fn renumbering_follows_appearance() {
+    assert_eq!(renumbered("v7 = neg v3 \"v9 v3\" : v3, v12"), "v0 = neg v1 \"v9 v3\" : v1, v2");
+}
