@@ -11,7 +11,7 @@ use super::memory::bits_dtype;
 use crate::error::Result;
 use crate::graph::{DType, Tensor};
 use crate::interp;
-use crate::loops::{Expr, Index};
+use crate::loops::{Buf, Expr, Index};
 use crate::scalar::{BinaryFn, UnaryFn};
 
 /// A value of an expression.
@@ -101,7 +101,8 @@ impl Gen<'_, '_> {
                 self.binary(*op, a, b)
             }
             Expr::Fma { a, b, c } => {
-                let (a, b, c) = (self.eval(a)?, self.eval(b)?, self.eval(c)?);
+                let (a, b) = self.factors(a, b)?;
+                let c = self.eval(c)?;
                 self.fma(a, b, c)
             }
             Expr::Compare { op, a, b } => {
@@ -321,6 +322,50 @@ impl Gen<'_, '_> {
             };
             g.round_to(value, dtype).map(Some)
         })
+    }
+
+    /// Evaluates the factors of a fused multiply-add, in the order that spares a move.
+    ///
+    /// Where the instruction overwrites its first factor, a broadcast element serves best as one that is used
+    /// once: loading it again for each use is cheaper than keeping and copying it, and leaves its register
+    /// to the accumulators.
+    pub fn factors(&mut self, a: &Expr, b: &Expr) -> Result<(Val, Val)> {
+        if !self.target.fma_overwrites_factor || self.lanes() == 1 {
+            return Ok((self.eval(a)?, self.eval(b)?));
+        }
+        if let Some(uniform) = self.uniform_element(a)? {
+            let other = self.eval(b)?;
+            return Ok((self.broadcast_load(uniform, other)?, other));
+        }
+        if let Some(uniform) = self.uniform_element(b)? {
+            let other = self.eval(a)?;
+            return Ok((self.broadcast_load(uniform, other)?, other));
+        }
+        Ok((self.eval(a)?, self.eval(b)?))
+    }
+
+    /// Buffer and resolved index of a native float that is the same in all lanes and not loaded before for
+    /// another purpose.
+    fn uniform_element(&mut self, expr: &Expr) -> Result<Option<(Buf, Index)>> {
+        let Expr::Load { buf, index } = expr else { return Ok(None) };
+        if !matches!(self.kernel.buffers[*buf].dtype, DType::F32 | DType::F64) {
+            return Ok(None);
+        }
+        let index = self.resolve(index)?;
+        Ok(match self.place(index)? {
+            Place::Uniform(index) => Some((*buf, index)),
+            _ => None,
+        })
+    }
+
+    /// The element in all lanes if the other factor differs between lanes.
+    fn broadcast_load(&mut self, (buf, index): (Buf, Index), other: Val) -> Result<Val> {
+        let dtype = self.kernel.buffers[buf].dtype;
+        if !other.is_vector() {
+            return Ok(Val::scalar(dtype, self.load_scalar(buf, &index, false)?));
+        }
+        let scalar = self.load_element(buf, &index, false)?;
+        Ok(Val::vector(dtype, self.splat(scalar, dtype, self.lanes())))
     }
 
     fn select(&mut self, condition: Val, a: Val, b: Val) -> Result<Val> {
