@@ -171,7 +171,7 @@ impl Gen<'_, '_> {
     fn store_scalar(&mut self, buf: Buf, index: &Index, value: Value, dtype: DType) -> Result<()> {
         let (base, offset) = self.address(buf, index)?;
         if is_narrow_float(dtype) {
-            let bits = self.encode(value, dtype, true)?;
+            let bits = self.encode_exact(value, dtype)?;
             if dtype.size() == 2 {
                 self.b.ins().istore16(flags(), bits, base, offset);
             } else {
@@ -188,7 +188,7 @@ impl Gen<'_, '_> {
         let size = dtype.size();
         let mut value = value;
         if is_narrow_float(dtype) {
-            value = self.encode(value, dtype, true)?;
+            value = self.encode_exact(value, dtype)?;
         } else if dtype == DType::Bool {
             value = self.band_int(value, 1);
         }
