@@ -26,6 +26,11 @@ pub mod interp;
 pub mod lower;
 pub mod math;
 pub mod nest;
+pub mod parse;
+pub mod print;
+#[cfg(test)]
+mod tests;
+pub mod verify;
 pub mod visit;
 
 use cranelift_entity::{PrimaryMap, entity_impl};
