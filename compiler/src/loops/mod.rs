@@ -28,6 +28,7 @@ pub mod math;
 pub mod nest;
 pub mod parse;
 pub mod print;
+pub mod program;
 #[cfg(test)]
 mod tests;
 pub mod verify;
