@@ -9,7 +9,7 @@ use crate::graph::{DType, Dim, Op, Tensor, ValueId};
 use crate::interp;
 use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Nest, hoist, split_vector, vector_lanes};
-use crate::loops::{Buf, Expr, Index, Local, LoopKind, Stmt, Var};
+use crate::loops::{Buf, Expr, Index, Local, LoopKind, Stmt, Var, visit};
 use crate::scalar::ReduceFn;
 
 /// Reductions over at most this many elements are written out when they keep the last axis.
@@ -236,7 +236,7 @@ impl Lowering<'_> {
             }
             Ok(())
         })?;
-        self.push_lanes(lane, width, lanes);
+        self.push_own_lanes(lane, width, lanes);
         let combine = |cx: &mut Self, inner: &[Index]| -> Result<()> {
             for (block, place) in places.iter().enumerate() {
                 let mut full = place.clone();
@@ -258,12 +258,12 @@ impl Lowering<'_> {
                 Ok(())
             });
             self.share_loads = before;
-            self.push_lanes(lane, width, stmts?);
+            self.push_own_lanes(lane, width, stmts?);
         } else {
             let reduced = job.reduced.clone();
             self.for_shape(&reduced, LoopKind::Serial, &mut |cx, inner| {
                 let stmts = cx.scope(|cx| combine(cx, &inner))?;
-                cx.push_lanes(lane, width, stmts);
+                cx.push_own_lanes(lane, width, stmts);
                 Ok(())
             })?;
         }
@@ -276,8 +276,15 @@ impl Lowering<'_> {
             }
             Ok(())
         })?;
-        self.push_lanes(lane, width, stmts);
+        self.push_own_lanes(lane, width, stmts);
         Ok(())
+    }
+
+    /// As [`Self::push_lanes`], with a variable of its own in place of `lane`.
+    fn push_own_lanes(&mut self, lane: Var, width: usize, mut body: Vec<Stmt>) {
+        let own = self.kernel.loop_var("v");
+        visit::substitute(&mut body, lane, &Index::var(own));
+        self.push_lanes(own, width, body);
     }
 
     /// Statements as one vector loop over the lanes of a register.
