@@ -12,6 +12,7 @@ pub mod import;
 pub mod infer;
 pub mod interp;
 pub mod loops;
+pub mod native;
 pub mod op;
 pub mod pass;
 pub mod scalar;
@@ -96,7 +97,14 @@ pub fn compile(
     let kernels = compile_kernels(&graph, &program, &options.target).map_err(|error| vec![error])?;
     observer.stage("kernels", start.elapsed());
     let emit = codegen::emit::Options { name: options.name.clone(), profile: options.profile };
-    Ok(Compiled { graph: Arc::new(graph), program, kernels, notes, target: options.target.clone(), options: emit })
+    Ok(Compiled {
+        graph: Arc::new(graph),
+        program,
+        kernels,
+        notes,
+        target: options.target.clone(),
+        options: emit,
+    })
 }
 
 /// Everything before loop nests: decode, import, passes, schedule.
@@ -122,7 +130,11 @@ pub fn decode(model: Bytes) -> Result<onnxc_proto::ModelProto> {
 }
 
 /// Passes and schedule.
-pub fn optimize(mut graph: Graph, options: &Options, observer: &mut dyn Observer) -> Result<(Graph, Program)> {
+pub fn optimize(
+    mut graph: Graph,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<(Graph, Program)> {
     let passes = pass::Options { level: options.opt_level, ..Default::default() };
     pass::run_all(&mut graph, &passes, &mut |name, graph, time| observer.pass(name, graph, time))?;
     let start = Instant::now();
