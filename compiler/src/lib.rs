@@ -172,10 +172,10 @@ fn compile_kernels(graph: &Graph, program: &Program, target: &Target) -> Result<
             let code = codegen::compile(&kernel, isa.as_ref(), target)?;
             let range = kernel.parallel_range().map(|(lo, hi)| (lo.clone(), hi.clone()));
             Ok(KernelCode {
-                name: kernel.name,
+                name: kernel.name.clone(),
                 code: MachineCode { bytes: code.bytes, alignment: u64::from(code.align) },
                 range,
-                worth_threads: true,
+                worth_threads: codegen::worth_threads(&kernel),
             })
         })
         .collect();
