@@ -22,12 +22,12 @@ const GUARD: usize = 64;
 const POISON: u8 = 0xfb;
 
 /// Links objects into the shared library `library` with the system's C compiler (`$CC`, or `cc`). Models need no
-/// library, not even the C one: an object that refers to something outside itself is refused here.
+/// library but the C one (`memcpy` and its like): an object that refers to anything else is refused here.
 pub fn link(objects: &[PathBuf], library: &Path) -> Result<()> {
     let driver =
         std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| OsString::from("cc"));
     let mut command = Command::new(&driver);
-    command.args(["-shared", "-nostdlib"]);
+    command.arg("-shared");
     if cfg!(target_os = "linux") {
         command.arg("-Wl,-z,defs");
     }

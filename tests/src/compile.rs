@@ -29,13 +29,23 @@ impl Failure {
             return None;
         }
         let error = errors.first()?;
-        Some(match &error.node {
-            // Messages about an operator as such name it.
-            Some(node) if !error.message.starts_with("operator ") => {
-                format!("{}: {}", node.op_type, error.message)
+        let message = error.message.as_str();
+        let reason = if let Some((operator, _)) = message.split_once(" opset ")
+            && operator.starts_with("operator ")
+        {
+            operator.to_string()
+        } else if let Some((_, ty)) = message.split_once(" of type ")
+            && message.starts_with("input `")
+        {
+            let end = ty.find(['[', '(']).unwrap_or(ty.len());
+            format!("inputs of type {}", &ty[..end])
+        } else {
+            match &error.node {
+                Some(node) => format!("{}: {message}", node.op_type),
+                None => message.to_string(),
             }
-            _ => error.message.clone(),
-        })
+        };
+        Some(reason)
     }
 }
 
