@@ -96,7 +96,14 @@ pub fn compile(
     let kernels = compile_kernels(&graph, &program, &options.target).map_err(|error| vec![error])?;
     observer.stage("kernels", start.elapsed());
     let emit = codegen::emit::Options { name: options.name.clone(), profile: options.profile };
-    Ok(Compiled { graph: Arc::new(graph), program, kernels, notes, target: options.target.clone(), options: emit })
+    Ok(Compiled {
+        graph: Arc::new(graph),
+        program,
+        kernels,
+        notes,
+        target: options.target.clone(),
+        options: emit,
+    })
 }
 
 /// Everything before loop nests: decode, import, passes, schedule.
@@ -122,7 +129,11 @@ pub fn decode(model: Bytes) -> Result<onnxc_proto::ModelProto> {
 }
 
 /// Passes and schedule.
-pub fn optimize(mut graph: Graph, options: &Options, observer: &mut dyn Observer) -> Result<(Graph, Program)> {
+pub fn optimize(
+    mut graph: Graph,
+    options: &Options,
+    observer: &mut dyn Observer,
+) -> Result<(Graph, Program)> {
     let passes = pass::Options { level: options.opt_level, ..Default::default() };
     pass::run_all(&mut graph, &passes, &mut |name, graph, time| observer.pass(name, graph, time))?;
     let start = Instant::now();
@@ -160,10 +171,10 @@ fn compile_kernels(graph: &Graph, program: &Program, target: &Target) -> Result<
             let code = codegen::compile(&kernel, isa.as_ref(), target)?;
             let range = kernel.parallel_range().map(|(lo, hi)| (lo.clone(), hi.clone()));
             Ok(KernelCode {
-                name: kernel.name,
+                name: kernel.name.clone(),
                 code: MachineCode { bytes: code.bytes, alignment: u64::from(code.align) },
                 range,
-                worth_threads: true,
+                worth_threads: codegen::worth_threads(&kernel),
             })
         })
         .collect();

@@ -1,4 +1,4 @@
 //! Shared helpers of the test binaries.
 
-pub mod onnx_env;
 pub mod object;
+pub mod onnx_env;

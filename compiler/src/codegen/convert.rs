@@ -243,9 +243,20 @@ impl Gen<'_, '_> {
         Ok(Some(result))
     }
 
+    /// Bits, in 32-bit integers, of a narrow float whose value is exact.
+    pub fn encode_exact(&mut self, x: Value, dtype: DType) -> Result<Value> {
+        if dtype == DType::F8E8M0 {
+            // The least value is a subnormal f32, whose exponent field is its code, 0.
+            let bits = self.bitcast(self.type_of(x).as_int(), x);
+            let magnitude = self.band_int(bits, 0x7fff_ffff);
+            return Ok(self.ushr(magnitude, 23));
+        }
+        self.encode(x, dtype, false)
+    }
+
     /// Bits of a narrow float in 32-bit integers, rounded to nearest, ties to even. Formats of 8 bits and
     /// fewer give their largest value for what is out of range with `saturate`, else infinity or NaN.
-    pub fn encode(&mut self, x: Value, dtype: DType, saturate: bool) -> Result<Value> {
+    fn encode(&mut self, x: Value, dtype: DType, saturate: bool) -> Result<Value> {
         let ints = self.type_of(x).as_int();
         let bits = self.bitcast(ints, x);
         let magnitude = self.band_int(bits, 0x7fff_ffff);
@@ -353,6 +364,10 @@ impl Gen<'_, '_> {
         let field = self.ushr(magnitude, 23);
         let above = self.add_int(magnitude, 0x7f_ffff);
         let up = self.ushr(above, 23);
+        // Among the subnormals is the least value, 2^-127, whose code is 0.
+        let (zero, least) = (self.int(ints, 0), self.int(ints, QUIET));
+        let is_least = self.icmp(IntCC::SignedLessThanOrEqual, magnitude, least);
+        let up = self.choose(is_least, zero, up);
         let infinity = self.int(ints, INFINITY);
         let nan = self.int(ints, 0xff);
         if !saturate {

@@ -2,16 +2,17 @@
 //! spread where it meets vectors; what has no vector instructions is computed lane by lane.
 
 use bytes::Bytes;
-use cranelift_codegen::ir::{InstBuilder, Value};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{InstBuilder, Type, Value};
 
 use super::index::{Binding, Place};
 use super::kernel::Gen;
 use super::lane::{int_type, is_f32, is_narrow_float, rep_type, scalar_type, vector_type};
 use super::memory::bits_dtype;
 use crate::error::Result;
-use crate::graph::{DType, Tensor};
+use crate::graph::{DType, Dim, Tensor};
 use crate::interp;
-use crate::loops::{Expr, Index};
+use crate::loops::{Buf, Expr, Index};
 use crate::scalar::{BinaryFn, UnaryFn};
 
 /// A value of an expression.
@@ -101,7 +102,8 @@ impl Gen<'_, '_> {
                 self.binary(*op, a, b)
             }
             Expr::Fma { a, b, c } => {
-                let (a, b, c) = (self.eval(a)?, self.eval(b)?, self.eval(c)?);
+                let (a, b) = self.factors(a, b)?;
+                let c = self.eval(c)?;
                 self.fma(a, b, c)
             }
             Expr::Compare { op, a, b } => {
@@ -160,7 +162,7 @@ impl Gen<'_, '_> {
             Place::Uniform(index) => return Ok(Val::scalar(DType::I64, self.sum(&index)?)),
             Place::Contiguous(first) => {
                 let count = self.lanes();
-                (0..count).map(|lane| first.add_dim(&crate::graph::Dim::from(lane))).collect()
+                (0..count).map(|lane| first.add_dim(&Dim::from(lane))).collect()
             }
             Place::Lanes(lanes) => lanes,
         };
@@ -177,7 +179,7 @@ impl Gen<'_, '_> {
         }
     }
 
-    fn constant_of(&mut self, ty: cranelift_codegen::ir::Type, dtype: DType, bits: u64) -> Value {
+    fn constant_of(&mut self, ty: Type, dtype: DType, bits: u64) -> Value {
         if dtype.is_float() {
             // The bits of an f32 or f64 constant are kept, NaNs included.
             let (float, bits) = match dtype {
@@ -281,7 +283,8 @@ impl Gen<'_, '_> {
         self.apply(&[x], out, &|g, v, lanes| {
             if dtype.is_float() {
                 let value = g.float_unary(op, dtype, v[0], lanes)?;
-                let exact = is_test || matches!(op, UnaryFn::Neg | UnaryFn::Abs);
+                // Types of 8 bits and fewer may lack a sign, or saturate infinities.
+                let exact = is_test || matches!(op, UnaryFn::Neg | UnaryFn::Abs) && dtype.size() > 1;
                 return if exact { Ok(Some(value)) } else { g.round_to(value, dtype).map(Some) };
             }
             g.int_unary(op, dtype, v[0]).map(Some)
@@ -323,6 +326,50 @@ impl Gen<'_, '_> {
         })
     }
 
+    /// Evaluates the factors of a fused multiply-add, in the order that spares a move.
+    ///
+    /// Where the instruction overwrites its first factor, a broadcast element serves best as one that is used
+    /// once: loading it again for each use is cheaper than keeping and copying it, and leaves its register
+    /// to the accumulators.
+    pub fn factors(&mut self, a: &Expr, b: &Expr) -> Result<(Val, Val)> {
+        if !self.target.fma_overwrites_factor || self.lanes() == 1 {
+            return Ok((self.eval(a)?, self.eval(b)?));
+        }
+        if let Some(uniform) = self.uniform_element(a)? {
+            let other = self.eval(b)?;
+            return Ok((self.broadcast_load(uniform, other)?, other));
+        }
+        if let Some(uniform) = self.uniform_element(b)? {
+            let other = self.eval(a)?;
+            return Ok((self.broadcast_load(uniform, other)?, other));
+        }
+        Ok((self.eval(a)?, self.eval(b)?))
+    }
+
+    /// Buffer and resolved index of a native float that is the same in all lanes and not loaded before for
+    /// another purpose.
+    fn uniform_element(&mut self, expr: &Expr) -> Result<Option<(Buf, Index)>> {
+        let Expr::Load { buf, index } = expr else { return Ok(None) };
+        if !matches!(self.kernel.buffers[*buf].dtype, DType::F32 | DType::F64) {
+            return Ok(None);
+        }
+        let index = self.resolve(index)?;
+        Ok(match self.place(index)? {
+            Place::Uniform(index) => Some((*buf, index)),
+            _ => None,
+        })
+    }
+
+    /// The element in all lanes if the other factor differs between lanes.
+    fn broadcast_load(&mut self, (buf, index): (Buf, Index), other: Val) -> Result<Val> {
+        let dtype = self.kernel.buffers[buf].dtype;
+        if !other.is_vector() {
+            return Ok(Val::scalar(dtype, self.load_scalar(buf, &index, false)?));
+        }
+        let scalar = self.load_element(buf, &index, false)?;
+        Ok(Val::vector(dtype, self.splat(scalar, dtype, self.lanes())))
+    }
+
     fn select(&mut self, condition: Val, a: Val, b: Val) -> Result<Val> {
         let dtype = self.same_dtype(a, b, "select")?;
         if condition.dtype != DType::Bool {
@@ -347,7 +394,7 @@ impl Gen<'_, '_> {
             return Ok(value);
         }
         let integer = if is_narrow_float(from) {
-            let bits = self.encode(value, from, true)?;
+            let bits = self.encode_exact(value, from)?;
             self.bits_to_lanes(bits, from, to, lanes)
         } else if from.is_float() {
             let bits = self.bitcast(self.type_of(value).as_int(), value);
@@ -355,11 +402,15 @@ impl Gen<'_, '_> {
         } else {
             value
         };
+        if to == DType::Bool {
+            return Ok(self.icmp_int(IntCC::NotEqual, integer, 0));
+        }
+        if !to.is_float() && from == DType::Bool {
+            return Ok(self.band_int(integer, 1));
+        }
         if !to.is_float() {
-            if from == DType::Bool || to == DType::Bool {
-                return self.convert_bits_of_bool(integer, from, to);
-            }
-            return Ok(self.wrap_or_extend(integer, from, to));
+            // Lanes wider than the dtype hold its range, which its sign decides.
+            return Ok(self.wrap(integer, to));
         }
         if to == DType::F64 {
             return Ok(self.bitcast(rep_type(to, lanes), integer));
@@ -386,19 +437,5 @@ impl Gen<'_, '_> {
             2 => self.b.ins().uwiden_low(bits),
             _ => bits,
         }
-    }
-
-    fn convert_bits_of_bool(&mut self, value: Value, from: DType, to: DType) -> Result<Value> {
-        if to == DType::Bool {
-            use cranelift_codegen::ir::condcodes::IntCC;
-            return Ok(self.icmp_int(IntCC::NotEqual, value, 0));
-        }
-        debug_assert!(from == DType::Bool);
-        Ok(self.band_int(value, 1))
-    }
-
-    /// Integers of the same size: lanes wider than the dtype hold its range, which its sign decides.
-    fn wrap_or_extend(&mut self, value: Value, _from: DType, to: DType) -> Value {
-        self.wrap(value, to)
     }
 }

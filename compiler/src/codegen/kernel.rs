@@ -449,7 +449,7 @@ impl Gen<'_, '_> {
         let dtype = self.kernel.locals[local].dtype;
         let new = match value {
             Expr::Binary { op: BinaryFn::Mul, a, b } if op == BinaryFn::Add && dtype.is_float() => {
-                let (a, b) = (self.eval(a)?, self.eval(b)?);
+                let (a, b) = self.factors(a, b)?;
                 let old = self.get(local, at)?;
                 self.fma(a, b, old)?
             }

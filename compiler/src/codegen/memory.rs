@@ -57,14 +57,21 @@ impl Gen<'_, '_> {
         if raw { bits_dtype(dtype) } else { dtype }
     }
 
-    fn load_scalar(&mut self, buf: Buf, index: &Index, raw: bool) -> Result<Value> {
+    pub fn load_scalar(&mut self, buf: Buf, index: &Index, raw: bool) -> Result<Value> {
         let key = (buf, index.clone(), 1, raw);
         if let Some(&value) = self.loads.get(&key) {
             return Ok(value);
         }
+        let value = self.load_element(buf, index, raw)?;
+        self.loads.insert(key, value);
+        Ok(value)
+    }
+
+    /// Loads an element whether or not it was loaded before.
+    pub fn load_element(&mut self, buf: Buf, index: &Index, raw: bool) -> Result<Value> {
         let dtype = self.element_dtype(buf, raw);
         let (base, offset) = self.address(buf, index)?;
-        let value = match dtype {
+        Ok(match dtype {
             DType::F32 => self.b.ins().load(types::F32, flags(), base, offset),
             DType::F64 => self.b.ins().load(types::F64, flags(), base, offset),
             _ if is_f32(dtype) => {
@@ -80,9 +87,7 @@ impl Gen<'_, '_> {
                 let value = self.b.ins().load(ty, flags(), base, offset);
                 self.loaded(value, dtype)
             }
-        };
-        self.loads.insert(key, value);
-        Ok(value)
+        })
     }
 
     /// Brings an integer or bool from memory into its form in registers.
@@ -166,7 +171,7 @@ impl Gen<'_, '_> {
     fn store_scalar(&mut self, buf: Buf, index: &Index, value: Value, dtype: DType) -> Result<()> {
         let (base, offset) = self.address(buf, index)?;
         if is_narrow_float(dtype) {
-            let bits = self.encode(value, dtype, true)?;
+            let bits = self.encode_exact(value, dtype)?;
             if dtype.size() == 2 {
                 self.b.ins().istore16(flags(), bits, base, offset);
             } else {
@@ -183,7 +188,7 @@ impl Gen<'_, '_> {
         let size = dtype.size();
         let mut value = value;
         if is_narrow_float(dtype) {
-            value = self.encode(value, dtype, true)?;
+            value = self.encode_exact(value, dtype)?;
         } else if dtype == DType::Bool {
             value = self.band_int(value, 1);
         }

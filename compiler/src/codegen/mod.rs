@@ -3,7 +3,8 @@
 //! A kernel's code calls nothing and refers to nothing outside itself, so kernels compile independently
 //! of each other, in parallel, and their bytes go into an object as they are. Rooms: [`kernel`] walks
 //! statements, `index` forms addresses, `memory` loads and stores, `expr` evaluates expressions in scalar or
-//! vector form, `arith` and `convert` hold the instruction sequences, `lane` what scalars and vectors share.
+//! vector form, `arith` and `convert` hold the instruction sequences, `lane` what scalars and vectors share; [`emit`] makes the object file and
+//! the C header around the kernels.
 
 mod arith;
 mod convert;
@@ -20,6 +21,7 @@ mod remainder;
 mod testing;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use cranelift_codegen::Context;
 use cranelift_codegen::control::ControlPlane;
@@ -31,6 +33,7 @@ use crate::loops::{Kernel, LoopKind, Stmt};
 use crate::target::Target;
 
 pub use kernel::function;
+pub use work::worth_threads;
 
 /// Machine code of one kernel. It has no relocations.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -301,3 +301,65 @@ fn clip(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     Ok(vec![y])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::node_case::Case;
+
+    const X: [f32; 4] = [-2.0, -0.5, 0.0, 3.0];
+
+    fn of_x(name: &'static str, opset: u32) -> Case {
+        Case::new(name, opset).input(&[4], &X)
+    }
+
+    #[test]
+    fn piecewise_functions() {
+        of_x("Relu", 14).gives(0, &[4], &[0., 0., 0., 3.]);
+        Case::new("Relu", 14).input(&[2], &[-3i8, 4]).gives(0, &[2], &[0., 4.]);
+        of_x("LeakyRelu", 16).float("alpha", 0.1).gives(0, &[4], &[-0.2, -0.05, 0., 3.]);
+        of_x("ThresholdedRelu", 10).gives(0, &[4], &[0., 0., 0., 3.]);
+        of_x("HardSigmoid", 6).gives(0, &[4], &[0.1, 0.4, 0.5, 1.]);
+        of_x("HardSwish", 14).gives(0, &[4], &[-1. / 3., -5. / 24., 0., 3.]);
+        of_x("Softsign", 1).gives(0, &[4], &[-2. / 3., -1. / 3., 0., 0.75]);
+        of_x("Shrink", 9).float("bias", 1.0).float("lambd", 1.0).gives(0, &[4], &[-1., 0., 0., 2.]);
+        Case::new("Shrink", 9).float("bias", 1.5).input(&[2], &[-3i32, 1]).gives(0, &[2], &[-1., 0.]);
+    }
+
+    #[test]
+    fn smooth_functions() {
+        of_x("Elu", 6).float("alpha", 2.0).gives(0, &[4], &[-1.729329, -0.786939, 0., 3.]);
+        of_x("Celu", 12).float("alpha", 2.0).gives(0, &[4], &[-1.264241, -0.442398, 0., 3.]);
+        of_x("Selu", 6).gives(0, &[4], &[-1.520167, -0.691758, 0., 3.152103]);
+        of_x("Mish", 18).gives(0, &[4], &[-0.252501, -0.220740, 0., 2.986535]);
+        of_x("Gelu", 20).gives(0, &[4], &[-0.045500, -0.154269, 0., 2.995950]);
+        of_x("Gelu", 20).str("approximate", "tanh").gives(0, &[4], &[-0.045402, -0.154286, 0., 2.996363]);
+        of_x("Swish", 24).float("alpha", 2.0).gives(0, &[4], &[-0.035972, -0.134471, 0., 2.992582]);
+        let gated = of_x("SwiGLU", 28).input(&[4], &[2f32, 2., 2., 2.]);
+        gated.gives(0, &[4], &[-0.476812, -0.377541, 0., 5.715445]);
+    }
+
+    #[test]
+    fn softplus_overflows_nowhere() {
+        let x = [-200f32, 0., 200.];
+        Case::new("Softplus", 1).input(&[3], &x).gives(0, &[3], &[0., std::f64::consts::LN_2, 200.]);
+    }
+
+    #[test]
+    fn slopes_broadcast_by_version() {
+        let x = [-1f32, 1., -1., -1., -1., -1., -1., -1.];
+        let wanted = [-2., 1., -2., -2., -3., -3., -3., -3.];
+        let case = Case::new("PRelu", 6).input(&[1, 2, 2, 2], &x).input(&[2], &[2f32, 3.]);
+        case.gives(0, &[1, 2, 2, 2], &wanted);
+        let case = Case::new("PRelu", 16).input(&[1, 2, 2, 2], &x).input(&[2, 1, 1], &[2f32, 3.]);
+        case.gives(0, &[1, 2, 2, 2], &wanted);
+        let wider = Case::new("PRelu", 16).input(&[2], &[1f32, 2.]).input(&[1, 2], &[1f32, 2.]);
+        assert!(wider.run().unwrap_err().message.contains("does not broadcast"));
+    }
+
+    #[test]
+    fn limits_are_attributes_then_inputs() {
+        of_x("Clip", 6).float("min", -1.0).gives(0, &[4], &[-1., -0.5, 0., 3.]);
+        of_x("Clip", 13).missing().input(&[], &[1f32]).gives(0, &[4], &[-2., -0.5, 0., 1.]);
+        of_x("Clip", 13).input(&[], &[2f32]).input(&[], &[1f32]).gives(0, &[4], &[1.; 4]);
+    }
+}

@@ -183,3 +183,73 @@ fn bit_shift(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         _ => Ok(vec![shifted]),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::node_case::Case;
+
+    #[test]
+    fn integers_divide_towards_zero() {
+        let case = Case::new("Div", 14).input(&[4], &[7i32, -7, 7, -7]).input(&[4], &[2i32, 2, -2, -2]);
+        case.gives(0, &[4], &[3., -3., -3., 3.]);
+    }
+
+    #[test]
+    fn remainders_take_either_sign() {
+        let case = || Case::new("Mod", 13).input(&[3], &[-7i64, 7, -6]).input(&[3], &[3i64, -3, 3]);
+        case().gives(0, &[3], &[2., -2., 0.]);
+        case().int("fmod", 1).gives(0, &[3], &[-1., 1., 0.]);
+    }
+
+    #[test]
+    fn before_opset_7_broadcasting_is_asked_for() {
+        let a: Vec<f32> = (0..12).map(|at| at as f32).collect();
+        let case = || Case::new("Add", 6).input(&[2, 3, 2], &a).int("broadcast", 1);
+        let wanted = [0., 1., 12., 13., 24., 25., 6., 7., 18., 19., 30., 31.];
+        case().int("axis", 1).input(&[3], &[0f32, 10., 20.]).gives(0, &[2, 3, 2], &wanted);
+        let wanted = [0., 11., 2., 13., 4., 15., 6., 17., 8., 19., 10., 21.];
+        case().input(&[2], &[0f32, 10.]).gives(0, &[2, 3, 2], &wanted);
+        case().input(&[], &[1f32]).gives(
+            0,
+            &[2, 3, 2],
+            &a.iter().map(|x| f64::from(x + 1.)).collect::<Vec<_>>(),
+        );
+        let misfit = case().int("axis", 2).input(&[2, 1], &[1f32, 2.]);
+        assert!(misfit.run().unwrap_err().message.contains("outside"));
+        let silent = Case::new("Sub", 1).input(&[2, 1], &[1f32, 2.]).input(&[1], &[1f32]);
+        assert!(silent.run().unwrap_err().message.contains("broadcast is 0"));
+    }
+
+    #[test]
+    fn powers_have_the_type_of_the_base() {
+        let case = Case::new("Pow", 15).input(&[3], &[2i32, 9, 4]).input(&[3], &[3f32, 0.5, -1.]);
+        case.gives(0, &[3], &[8., 3., 0.]);
+        let case = Case::new("Pow", 15).input(&[2], &[2f32, 4.]).input(&[2], &[-1i64, 2]);
+        case.gives(0, &[2], &[0.5, 16.]);
+        Case::new("Pow", 13).input(&[2], &[-3f32, 4.]).constant(&[], &[2f32]).gives(0, &[2], &[9., 16.]);
+    }
+
+    #[test]
+    fn variadic_operators_fold() {
+        let three = |name| {
+            let case = Case::new(name, 13).input(&[2], &[1f32, 5.]).input(&[1], &[3f32]);
+            case.input(&[2, 1], &[2f32, 4.])
+        };
+        three("Max").gives(0, &[2, 2], &[3., 5., 4., 5.]);
+        three("Min").gives(0, &[2, 2], &[1., 2., 1., 3.]);
+        three("Sum").gives(0, &[2, 2], &[6., 10., 8., 12.]);
+        three("Mean").gives(0, &[2, 2], &[2., 10. / 3., 8. / 3., 4.]);
+        Case::new("Mean", 1).input(&[1], &[4f32]).gives(0, &[1], &[4.]);
+    }
+
+    #[test]
+    fn shifts_beyond_the_width_leave_the_sign() {
+        let x = [-8i8, 8, -8, 8];
+        let by = [1i8, 9, -1, 2];
+        let case = || Case::new("BitShift", 28).input(&[4], &x).input(&[4], &by);
+        case().str("direction", "RIGHT").gives(0, &[4], &[-4., 0., -1., 2.]);
+        case().str("direction", "LEFT").gives(0, &[4], &[-16., 0., 0., 32.]);
+        let unsigned = Case::new("BitShift", 11).input(&[2], &[255u8, 1]).input(&[2], &[4u8, 7]);
+        unsigned.str("direction", "LEFT").gives(0, &[2], &[240., 128.]);
+    }
+}

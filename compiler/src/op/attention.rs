@@ -81,7 +81,6 @@ const ATTENTION_24: OpDef = OpDef {
         ("T1", FLOATS),
         ("T2", FLOATS),
         ("U", &[F32, F64, F16, BF16, I8, I16, I32, I64, U8, U16, U32, U64, Bool]),
-        ("tensor(int64)", I64S),
     ],
     ..ATTENTION
 };

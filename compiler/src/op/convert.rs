@@ -190,3 +190,47 @@ fn dropped_nothing(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (one, shape) = (cx.b.scalar(dtype, 1.0), cx.b.shape(x));
     Ok(vec![x, cx.b.expand(one, shape)?])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::node_case::Case;
+    use super::*;
+
+    #[test]
+    fn casts_by_number_and_by_name() {
+        let case = Case::new("Cast", 13).int("to", 7).input(&[3], &[-1.7f32, 2.9, 0.]);
+        assert_eq!(case.run().unwrap()[0].dtype, DType::I64);
+        case.gives(0, &[3], &[-1., 2., 0.]);
+        let case = Case::new("Cast", 1).str("to", "BOOL").input(&[2], &[0.5f32, 0.]);
+        assert_eq!(case.run().unwrap()[0].dtype, DType::Bool);
+        case.gives(0, &[2], &[1., 0.]);
+        let unknown = Case::new("Cast", 1).str("to", "NUMBER").input(&[1], &[0f32]).run();
+        assert!(unknown.unwrap_err().message.contains("NUMBER"));
+        let future = Case::new("Cast", 13).int("to", 99).input(&[1], &[0f32]).run();
+        assert!(future.unwrap_err().message.contains("99"));
+        let like = Case::new("CastLike", 19).input(&[1], &[3.5f32]).input(&[2], &[1u8, 2]);
+        assert_eq!(like.run().unwrap()[0].dtype, DType::U8);
+    }
+
+    #[test]
+    fn bits_stay() {
+        let case = Case::new("BitCast", 26).int("to", 6).input(&[1], &[1f32]);
+        case.gives(0, &[1], &[f64::from(0x3f80_0000)]);
+        assert!(Case::new("BitCast", 26).int("to", 7).input(&[1], &[1f32]).run().is_err());
+    }
+
+    #[test]
+    fn dropout_passes_on() {
+        let old = || Case::new("Dropout", 6).input(&[2], &[1f32, 2.]);
+        old().int("is_test", 1).gives(0, &[2], &[1., 2.]);
+        assert!(old().run().unwrap_err().message.contains("training"));
+        let case = Case::new("Dropout", 10).symbolic(&["n"], &[2], &[1f32, 2.]).outputs(2);
+        case.gives(1, &[2], &[1., 1.]);
+        let new = || Case::new("Dropout", 13).input(&[2], &[1f32, 2.]);
+        new().gives(0, &[2], &[1., 2.]);
+        new().input(&[], &[0.5f32]).constant(&[], &[false]).gives(0, &[2], &[1., 2.]);
+        new().constant(&[], &[0f32]).constant(&[], &[true]).gives(0, &[2], &[1., 2.]);
+        assert!(new().input(&[], &[0.5f32]).constant(&[], &[true]).run().is_err());
+        assert!(new().input(&[], &[0.5f32]).input(&[], &[false]).run().is_err());
+    }
+}

@@ -260,3 +260,83 @@ fn window(cx: &mut NodeCx<'_, '_>, coefficients: &[f64]) -> Result<Vec<ValueId>>
     }
     Ok(vec![cx.b.cast(y, dtype)?])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Attr;
+    use super::super::node_case::Case;
+    use super::*;
+
+    #[test]
+    fn constants_of_every_form() {
+        let of = |name: &str, value: Attr| Case::new("Constant", 13).attr(name, value);
+        of("value", Attr::Tensor(Data::from_slice(&[2], &[1u8, 2]))).gives(0, &[2], &[1., 2.]);
+        of("value_int", Attr::Int(-3)).gives(0, &[], &[-3.]);
+        of("value_ints", Attr::Ints(vec![4, 5])).gives(0, &[2], &[4., 5.]);
+        of("value_float", Attr::Float(0.5)).gives(0, &[], &[0.5]);
+        of("value_floats", Attr::Floats(vec![0.5])).gives(0, &[1], &[0.5]);
+        let text = of("value_string", Attr::Str("a".into())).run();
+        assert!(text.unwrap_err().message.contains("value_string"));
+        assert!(Case::new("Constant", 1).run().unwrap_err().message.contains("value"));
+    }
+
+    #[test]
+    fn shapes_are_known() {
+        let case = |opset| Case::new("Shape", opset).symbolic(&["n", "", ""], &[2, 3, 1], &[0f32; 6]);
+        case(13).gives(0, &[3], &[2., 3., 1.]);
+        case(15).int("start", -2).gives(0, &[2], &[3., 1.]);
+        case(15).int("start", 2).int("end", 1).gives(0, &[0], &[]);
+        case(15).int("start", -9).int("end", 1).gives(0, &[1], &[2.]);
+        let (graph, _) = case(15).int("start", 1).lower().unwrap();
+        assert!(graph.is_constant(graph.outputs[0].1));
+        Case::new("Size", 13).symbolic(&["n", ""], &[2, 3], &[0f32; 6]).gives(0, &[], &[6.]);
+    }
+
+    #[test]
+    fn filled_shapes() {
+        Case::new("ConstantOfShape", 9).constant(&[2], &[2i64, 1]).gives(0, &[2, 1], &[0., 0.]);
+        let value = Attr::Tensor(Data::from_slice(&[1], &[7i64]));
+        Case::new("ConstantOfShape", 9).attr("value", value).constant::<i64>(&[0], &[]).gives(0, &[], &[7.]);
+        assert!(Case::new("ConstantOfShape", 9).constant(&[1], &[-1i64]).run().is_err());
+        let value = Attr::Tensor(Data::from_slice(&[2], &[7i64, 8]));
+        assert!(Case::new("ConstantOfShape", 9).attr("value", value).constant(&[1], &[1i64]).run().is_err());
+    }
+
+    #[test]
+    fn diagonals() {
+        let case = || Case::new("EyeLike", 9).symbolic(&["n", ""], &[2, 3], &[0f32; 6]);
+        case().gives(0, &[2, 3], &[1., 0., 0., 0., 1., 0.]);
+        let shifted = case().int("k", 1).int("dtype", 7);
+        shifted.gives(0, &[2, 3], &[0., 1., 0., 0., 0., 1.]);
+        assert_eq!(shifted.run().unwrap()[0].dtype, DType::I64);
+    }
+
+    #[test]
+    fn ranges_of_integers_and_floats() {
+        let of = |a: i64, b: i64, c: i64| {
+            Case::new("Range", 11).constant(&[], &[a]).constant(&[], &[b]).constant(&[], &[c])
+        };
+        of(3, 9, 3).gives(0, &[2], &[3., 6.]);
+        of(10, 4, -2).gives(0, &[3], &[10., 8., 6.]);
+        of(0, -5, 1).gives(0, &[0], &[]);
+        assert!(of(0, 1, 0).run().unwrap_err().message.contains("delta"));
+        let case =
+            Case::new("Range", 11).constant(&[], &[0f32]).constant(&[], &[1f32]).constant(&[], &[0.3f32]);
+        case.gives(0, &[4], &[0., 0.3, 0.6, 0.9]);
+        let endless = Case::new("Range", 11).constant(&[], &[0f32]).constant(&[], &[f32::INFINITY]);
+        assert!(endless.constant(&[], &[1f32]).run().is_err());
+        let late = Case::new("Range", 11).constant(&[], &[0i64]).input(&[], &[4i64]).constant(&[], &[1i64]);
+        assert!(late.run().is_err());
+    }
+
+    #[test]
+    fn windows() {
+        let of = |name, size: i64| Case::new(name, 17).constant(&[], &[size]);
+        of("HannWindow", 4).gives(0, &[4], &[0., 0.5, 1., 0.5]);
+        of("HannWindow", 3).int("periodic", 0).gives(0, &[3], &[0., 1., 0.]);
+        of("HammingWindow", 2).gives(0, &[2], &[4. / 46., 1.]);
+        of("BlackmanWindow", 4).int("output_datatype", 11).gives(0, &[4], &[0., 0.34, 1., 0.34]);
+        of("HannWindow", 1).int("periodic", 0).gives(0, &[1], &[0.]);
+        assert!(of("HannWindow", -1).run().unwrap_err().message.contains("size -1"));
+    }
+}

@@ -218,6 +218,9 @@ fn one_hot(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             _ => return Err(error),
         },
     };
+    if depth.as_const().is_some_and(|depth| depth < 0) {
+        return malformed(format!("depth is {depth}"));
+    }
     let axis = normalize_axis(cx.int("axis")?, cx.b.rank(indices) + 1)?;
     let index = cx.b.cast(indices, DType::I64)?;
     let index = cx.b.unsqueeze(index, &[axis])?;
@@ -283,4 +286,93 @@ fn trilu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let kept = cx.b.compare(function, diagonal, k)?;
     let zero = scalar(cx, cx.b.dtype(x), 0.0)?;
     Ok(vec![cx.b.select(kept, x, zero)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::node_case::Case;
+
+    fn matrix(name: &'static str, opset: u32) -> Case {
+        Case::new(name, opset).input(&[2, 3], &[1f32, 2., 3., 4., 5., 6.])
+    }
+
+    #[test]
+    fn picks() {
+        matrix("Gather", 13).int("axis", 1).input(&[2], &[-1i64, 0]).gives(0, &[2, 2], &[3., 1., 6., 4.]);
+        matrix("Gather", 1).constant(&[], &[-1i32]).gives(0, &[3], &[4., 5., 6.]);
+        matrix("Gather", 13).int("axis", 1).constant(&[1, 1], &[1i64]).gives(0, &[2, 1, 1], &[2., 5.]);
+        let outside = matrix("Gather", 13).constant(&[], &[2i64]).run();
+        assert!(outside.unwrap_err().message.contains("index 2"));
+        let case = matrix("GatherElements", 13).int("axis", 1).input(&[2, 1], &[2i64, 0]);
+        case.gives(0, &[2, 1], &[3., 4.]);
+        matrix("GatherND", 13).input(&[1, 2], &[1i64, 1]).gives(0, &[1], &[5.]);
+        let case = matrix("GatherND", 12).int("batch_dims", 1).input(&[2, 1], &[1i64, 2]);
+        case.gives(0, &[2], &[2., 6.]);
+        assert!(matrix("GatherND", 12).int("batch_dims", -1).input(&[2, 1], &[1i64, 2]).run().is_err());
+    }
+
+    #[test]
+    fn scatters() {
+        let case = |name, opset| {
+            matrix(name, opset).int("axis", 1).input(&[2, 1], &[0i64, -1]).input(&[2, 1], &[9f32, 2.])
+        };
+        case("Scatter", 9).gives(0, &[2, 3], &[9., 2., 3., 4., 5., 2.]);
+        case("ScatterElements", 16).str("reduction", "add").gives(0, &[2, 3], &[10., 2., 3., 4., 5., 8.]);
+        case("ScatterElements", 18).str("reduction", "max").gives(0, &[2, 3], &[9., 2., 3., 4., 5., 6.]);
+        let early = case("ScatterElements", 16).str("reduction", "max").run();
+        assert!(early.unwrap_err().message.contains("max"));
+        let case = matrix("ScatterND", 16).input(&[2, 1], &[1i64, 1]).input(&[2, 3], &[2f32; 6]);
+        case.str("reduction", "mul").gives(0, &[2, 3], &[1., 2., 3., 16., 20., 24.]);
+    }
+
+    #[test]
+    fn caches_take_updates_from_each_index() {
+        let cache = || {
+            Case::new("TensorScatter", 24)
+                .input(&[2, 3, 1], &[0f32; 6])
+                .input(&[2, 2, 1], &[1f32, 2., 3., 4.])
+        };
+        cache().gives(0, &[2, 3, 1], &[1., 2., 0., 3., 4., 0.]);
+        let circular = cache().str("mode", "circular").input(&[2], &[1i64, 2]);
+        circular.gives(0, &[2, 3, 1], &[0., 1., 2., 4., 0., 3.]);
+        assert!(cache().int("axis", 0).run().unwrap_err().message.contains("axis 0"));
+    }
+
+    #[test]
+    fn sequences_reverse_within_their_length() {
+        let case =
+            Case::new("ReverseSequence", 10).symbolic(&["b", "t"], &[2, 3], &[1f32, 2., 3., 4., 5., 6.]);
+        let case = case.int("batch_axis", 0).int("time_axis", 1).symbolic(&["b"], &[2], &[2i64, 3]);
+        case.gives(0, &[2, 3], &[2., 1., 3., 6., 5., 4.]);
+    }
+
+    #[test]
+    fn one_hot_by_version() {
+        let case = |opset| {
+            let indices = Case::new("OneHot", opset).symbolic(&["n"], &[3], &[1i64, -1, 5]);
+            indices.constant(&[], &[2f32]).input(&[2], &[7i32, 8])
+        };
+        case(9).gives(0, &[3, 2], &[7., 8., 7., 7., 7., 7.]);
+        case(11).gives(0, &[3, 2], &[7., 8., 7., 8., 7., 7.]);
+        case(11).int("axis", 0).gives(0, &[2, 3], &[7., 7., 7., 8., 8., 7.]);
+    }
+
+    #[test]
+    fn constant_conditions_compress() {
+        let case = matrix("Compress", 11).int("axis", 1).constant(&[2], &[false, true]);
+        case.gives(0, &[2, 1], &[2., 5.]);
+        matrix("Compress", 9).constant(&[4], &[true, false, false, true]).gives(0, &[2], &[1., 4.]);
+        assert!(matrix("Compress", 11).input(&[2], &[true, false]).run().is_err());
+        let long = matrix("Compress", 11).int("axis", 0).constant(&[3], &[false, false, true]).run();
+        assert!(long.unwrap_err().message.contains("element 2"));
+    }
+
+    #[test]
+    fn triangles() {
+        let square = || Case::new("Trilu", 14).symbolic(&["n", "n"], &[2, 2], &[1i64, 2, 3, 4]);
+        square().gives(0, &[2, 2], &[1., 2., 0., 4.]);
+        square().int("upper", 0).gives(0, &[2, 2], &[1., 0., 3., 4.]);
+        square().input(&[], &[1i64]).gives(0, &[2, 2], &[0., 2., 0., 0.]);
+        assert!(Case::new("Trilu", 14).input(&[2], &[1i64, 2]).run().is_err());
+    }
 }

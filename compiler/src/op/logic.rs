@@ -116,3 +116,52 @@ fn is_inf(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     };
     Ok(vec![result])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::node_case::Case;
+
+    #[test]
+    fn comparisons_are_false_on_nan() {
+        let pair =
+            |name, opset| Case::new(name, opset).input(&[3], &[1f32, f32::NAN, 3.]).input(&[1], &[1f32]);
+        pair("Equal", 13).gives(0, &[3], &[1., 0., 0.]);
+        pair("Less", 13).gives(0, &[3], &[0., 0., 0.]);
+        pair("GreaterOrEqual", 16).gives(0, &[3], &[1., 0., 1.]);
+        pair("LessOrEqual", 12).gives(0, &[3], &[1., 0., 0.]);
+        Case::new("IsNaN", 13).input(&[2], &[f32::NAN, 1.]).gives(0, &[2], &[1., 0.]);
+    }
+
+    #[test]
+    fn infinities_of_the_wanted_signs() {
+        let case = || Case::new("IsInf", 20).symbolic(&["n"], &[3], &[f32::INFINITY, f32::NEG_INFINITY, 1.]);
+        case().gives(0, &[3], &[1., 1., 0.]);
+        case().int("detect_negative", 0).gives(0, &[3], &[1., 0., 0.]);
+        case().int("detect_positive", 0).gives(0, &[3], &[0., 1., 0.]);
+        case().int("detect_positive", 0).int("detect_negative", 0).gives(0, &[3], &[0., 0., 0.]);
+    }
+
+    #[test]
+    fn logic_and_bits() {
+        let bools = |name, opset| Case::new(name, opset).input(&[2, 2], &[false, true, false, true]);
+        bools("Xor", 7).input(&[2], &[true, false]).gives(0, &[2, 2], &[1., 1., 1., 1.]);
+        let legacy = bools("And", 1).int("broadcast", 1).int("axis", 0);
+        legacy.input(&[2], &[true, false]).gives(0, &[2, 2], &[0., 1., 0., 0.]);
+        bools("Not", 1).gives(0, &[2, 2], &[1., 0., 1., 0.]);
+        let case = Case::new("BitwiseXor", 18).input(&[2], &[12u8, 10]).input(&[2], &[10u8, 10]);
+        case.gives(0, &[2], &[6., 0.]);
+        Case::new("BitwiseNot", 18).input(&[2], &[0i16, 5]).gives(0, &[2], &[-1., -6.]);
+    }
+
+    #[test]
+    fn legacy_comparison_broadcasts_from_an_axis() {
+        let case = Case::new("Greater", 1).input(&[2, 2], &[1f32, 2., 3., 4.]).input(&[2], &[1f32, 3.]);
+        case.int("broadcast", 1).int("axis", 0).gives(0, &[2, 2], &[0., 1., 0., 1.]);
+    }
+
+    #[test]
+    fn where_broadcasts_all_three() {
+        let case = Case::new("Where", 16).input(&[2, 1], &[true, false]).input(&[2], &[1i64, 2]);
+        case.input(&[], &[9i64]).gives(0, &[2, 2], &[1., 2., 9., 9.]);
+    }
+}

@@ -236,7 +236,8 @@ fn transpose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 fn concat(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let inputs = cx.all_inputs()?;
     let Some(&first) = inputs.first() else { return malformed("no input") };
-    let axis = normalize_axis(cx.int("axis")?, cx.b.rank(first))?;
+    // The first version has 1 for a missing axis; later ones require it.
+    let axis = normalize_axis(cx.optional_int("axis")?.unwrap_or(1), cx.b.rank(first))?;
     Ok(vec![cx.b.concat(&inputs, axis)?])
 }
 
@@ -272,10 +273,7 @@ fn split_sizes(cx: &NodeCx<'_, '_>, size: &Dim) -> Result<Vec<Dim>> {
 
 fn split(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
-    let axis = match cx.optional_int("axis")? {
-        Some(axis) => normalize_axis(axis, cx.b.rank(x))?,
-        None => normalize_axis(0, cx.b.rank(x))?,
-    };
+    let axis = normalize_axis(cx.optional_int("axis")?.unwrap_or(0), cx.b.rank(x))?;
     let size = cx.b.ty(x).shape[axis].clone();
     let sizes = split_sizes(cx, &size)?;
     let total = sizes.iter().fold(Dim::ZERO, |sum, size| sum + size.clone());
@@ -343,4 +341,100 @@ fn tile_by(cx: &mut NodeCx<'_, '_>, x: ValueId, repeats: &[Dim]) -> Result<Vec<V
     let y = cx.b.reshape(x, split)?;
     let y = cx.b.expand(y, wide)?;
     Ok(vec![cx.b.reshape(y, merged)?])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::node_case::Case;
+    use super::*;
+    use crate::graph::Sym;
+    use cranelift_entity::EntityRef;
+
+    fn dims(values: &[i64]) -> Vec<Dim> {
+        values.iter().map(|&value| Dim::from(value)).collect()
+    }
+
+    #[test]
+    fn shapes_copy_and_infer() {
+        assert_eq!(resolve_shape(&dims(&[2, 3, 4]), &dims(&[0, -1]), false).unwrap(), dims(&[2, 12]));
+        assert_eq!(resolve_shape(&dims(&[0, 3]), &dims(&[0, -1]), false).unwrap(), dims(&[0, 3]));
+        assert_eq!(resolve_shape(&dims(&[0, 3]), &dims(&[3, 0]), true).unwrap(), dims(&[3, 0]));
+        let (n, s) = (Dim::sym(Sym::new(0)), Dim::sym(Sym::new(1)));
+        let from = [n.clone(), s.clone(), Dim::from(64i64)];
+        let split = resolve_shape(&from, &dims(&[0, -1, 8, 8]), false).unwrap();
+        assert_eq!(split, [n.clone(), s.clone(), Dim::from(8i64), Dim::from(8i64)]);
+        let merged = resolve_shape(&from, &dims(&[-1, 64]), false).unwrap();
+        assert_eq!(merged, [n * s, Dim::from(64i64)]);
+        for wanted in [&[-1, -1][..], &[5, -1], &[-2], &[1, 1, 1, 0], &[0, 0, -1, 3]] {
+            assert!(resolve_shape(&dims(&[2, 3, 4]), &dims(wanted), false).is_err(), "{wanted:?}");
+        }
+    }
+
+    #[test]
+    fn reshape_by_attribute_and_by_input() {
+        let values: Vec<f32> = (0..6).map(|at| at as f32).collect();
+        let wanted: Vec<f64> = (0..6).map(f64::from).collect();
+        Case::new("Reshape", 1).ints("shape", &[3, -1]).input(&[2, 3], &values).gives(0, &[3, 2], &wanted);
+        let case = Case::new("Reshape", 14).symbolic(&["n", ""], &[2, 3], &values);
+        case.constant(&[2], &[-1i64, 1]).gives(0, &[6, 1], &wanted);
+        let late = Case::new("Reshape", 14).input(&[2, 3], &values).input(&[1], &[6i64]).run();
+        assert!(late.unwrap_err().message.contains("run-time data"));
+        Case::new("Flatten", 13).int("axis", -1).input(&[1, 2, 3], &values).gives(0, &[2, 3], &wanted);
+        Case::new("Flatten", 1).int("axis", 0).input(&[2, 3], &values).gives(0, &[1, 6], &wanted);
+        Case::new("Flatten", 9).int("axis", 2).input(&[2, 3], &values).gives(0, &[6, 1], &wanted);
+    }
+
+    #[test]
+    fn axes_of_size_one_come_and_go() {
+        let x = |name, opset| Case::new(name, opset).input(&[1, 2, 1], &[1i64, 2]);
+        x("Squeeze", 11).gives(0, &[2], &[1., 2.]);
+        x("Squeeze", 13).constant(&[1], &[-1i64]).gives(0, &[1, 2], &[1., 2.]);
+        assert!(x("Squeeze", 1).ints("axes", &[1]).run().unwrap_err().message.contains("axis 1"));
+        let symbolic = Case::new("Squeeze", 13).symbolic(&["", "n"], &[1, 2], &[1i64, 2]);
+        assert!(symbolic.run().unwrap_err().message.contains("may be 1"));
+        x("Unsqueeze", 11).ints("axes", &[0, -1]).gives(0, &[1, 1, 2, 1, 1], &[1., 2.]);
+        x("Unsqueeze", 13).constant(&[1], &[1i64]).gives(0, &[1, 1, 2, 1], &[1., 2.]);
+    }
+
+    #[test]
+    fn axes_permute_and_join() {
+        let x = |name, opset| Case::new(name, opset).input(&[2, 2], &[1f32, 2., 3., 4.]);
+        x("Transpose", 1).gives(0, &[2, 2], &[1., 3., 2., 4.]);
+        assert!(x("Transpose", 13).ints("perm", &[0]).run().is_err());
+        let joined = x("Concat", 1).input(&[2, 1], &[8f32, 9.]);
+        joined.gives(0, &[2, 3], &[1., 2., 8., 3., 4., 9.]);
+        let stacked = x("Concat", 13).int("axis", -2).input(&[1, 2], &[8f32, 9.]);
+        stacked.gives(0, &[3, 2], &[1., 2., 3., 4., 8., 9.]);
+    }
+
+    #[test]
+    fn parts_are_equal_given_or_nearly_equal() {
+        let x = |opset| Case::new("Split", opset).input(&[5], &[0f32, 1., 2., 3., 4.]);
+        let uneven = x(18).int("num_outputs", 2).outputs(2);
+        uneven.gives(0, &[3], &[0., 1., 2.]);
+        uneven.gives(1, &[2], &[3., 4.]);
+        x(2).ints("split", &[1, 4]).outputs(2).gives(1, &[4], &[1., 2., 3., 4.]);
+        x(13).constant(&[2], &[4i64, 1]).outputs(2).gives(1, &[1], &[4.]);
+        assert!(x(11).outputs(2).run().unwrap_err().message.contains("equal parts"));
+        assert!(x(13).constant(&[2], &[4i64, 2]).outputs(2).run().is_err());
+        assert!(x(18).outputs(2).run().is_err());
+        let case = Case::new("Split", 11).symbolic(&["n"], &[4], &[0f32, 1., 2., 3.]).outputs(2);
+        case.gives(1, &[2], &[2., 3.]);
+        let case = Case::new("Split", 18).symbolic(&["n"], &[5], &[0f32, 1., 2., 3., 4.]).outputs(2);
+        case.int("num_outputs", 2).gives(1, &[2], &[3., 4.]);
+    }
+
+    #[test]
+    fn expansion_and_repetition() {
+        let case = Case::new("Expand", 13).input(&[2, 1], &[1f32, 2.]).constant(&[3], &[2i64, 1, 2]);
+        case.gives(0, &[2, 2, 2], &[1., 1., 2., 2., 1., 1., 2., 2.]);
+        let case =
+            Case::new("Tile", 13).symbolic(&["n", ""], &[1, 2], &[1f32, 2.]).constant(&[2], &[2i64, 2]);
+        case.gives(0, &[2, 4], &[1., 2., 1., 2., 1., 2., 1., 2.]);
+        let case =
+            Case::new("Tile", 1).input(&[2], &[1f32, 2.]).constant(&[], &[2f32]).constant(&[], &[0f32]);
+        case.gives(0, &[4], &[1., 2., 1., 2.]);
+        let wrong = Case::new("Tile", 13).input(&[2], &[1f32, 2.]).constant(&[2], &[1i64, 1]);
+        assert!(wrong.run().unwrap_err().message.contains("repeats"));
+    }
 }

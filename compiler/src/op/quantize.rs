@@ -65,7 +65,7 @@ const DEQUANTIZE_LINEAR: OpDef = OpDef {
     inputs: &[req("x", "T"), req("x_scale", "tensor(float)"), opt("x_zero_point", "T")],
     outputs: &[req("y", "tensor(float)")],
     attributes: &[],
-    types: &[("T", &[I8, I32, U8]), ("tensor(float)", &[F32])],
+    types: &[("T", &[I8, I32, U8])],
     lower: dequantize_linear,
     doc: "(x - zero_point) * scale",
 };
@@ -130,7 +130,7 @@ const QUANTIZE_LINEAR: OpDef = OpDef {
     inputs: &[req("x", "T1"), req("y_scale", "tensor(float)"), opt("y_zero_point", "T2")],
     outputs: &[req("y", "T2")],
     attributes: &[],
-    types: &[("T1", &[F32, I32]), ("T2", &[I8, U8]), ("tensor(float)", &[F32])],
+    types: &[("T1", &[F32, I32]), ("T2", &[I8, U8])],
     lower: quantize_linear,
     doc: "saturate(round(x / scale) + zero_point)",
 };
@@ -206,7 +206,7 @@ const DYNAMIC_QUANTIZE_LINEAR: OpDef = OpDef {
     inputs: &[req("x", "T1")],
     outputs: &[req("y", "T2"), req("y_scale", "tensor(float)"), req("y_zero_point", "T2")],
     attributes: &[],
-    types: &[("T1", &[F32]), ("T2", &[U8]), ("tensor(float)", &[F32])],
+    types: &[("T1", &[F32]), ("T2", &[U8])],
     lower: dynamic_quantize_linear,
     doc: "8-bit quantization with scale and zero point from the data",
 };
@@ -258,7 +258,7 @@ const QLINEAR_MAT_MUL: OpDef = OpDef {
     ],
     outputs: &[req("y", "T3")],
     attributes: &[],
-    types: &[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I8, U8]), ("tensor(float)", &[F32])],
+    types: &[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I8, U8])],
     lower: qlinear_mat_mul,
     doc: "quantized matrix product",
 };
@@ -287,13 +287,7 @@ const QLINEAR_CONV: OpDef = OpDef {
         attr("pads", Optional(AttrKind::Ints)),
         attr("strides", Optional(AttrKind::Ints)),
     ],
-    types: &[
-        ("T1", &[I8, U8]),
-        ("T2", &[I8, U8]),
-        ("T3", &[I8, U8]),
-        ("T4", &[I32]),
-        ("tensor(float)", &[F32]),
-    ],
+    types: &[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I8, U8]), ("T4", &[I32])],
     lower: qlinear_conv,
     doc: "quantized convolution plus bias",
 };

@@ -292,3 +292,89 @@ fn cumulate(cx: &mut NodeCx<'_, '_>, op: ReduceFn) -> Result<Vec<ValueId>> {
     let (exclusive, reverse) = (cx.int("exclusive")? != 0, cx.int("reverse")? != 0);
     Ok(vec![cx.b.emit1(Op::Cumulate { op, axis, exclusive, reverse }, &[x])?])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::node_case::Case;
+    use super::*;
+
+    fn matrix(name: &'static str, opset: u32) -> Case {
+        Case::new(name, opset).symbolic(&["n", ""], &[2, 3], &[1f32, 2., 3., 4., 5., -6.])
+    }
+
+    #[test]
+    fn each_norm_along_an_axis_given_as_attribute_or_input() {
+        let table: [(&'static str, [f64; 2]); 8] = [
+            ("ReduceMean", [2., 1.]),
+            ("ReduceProd", [6., -120.]),
+            ("ReduceMax", [3., 5.]),
+            ("ReduceMin", [1., -6.]),
+            ("ReduceL1", [6., 15.]),
+            ("ReduceL2", [3.741657, 8.774964]),
+            ("ReduceSumSquare", [14., 77.]),
+            ("ReduceLogSumExp", [3.407606, 5.313278]),
+        ];
+        for (name, wanted) in table {
+            matrix(name, 13).ints("axes", &[-1]).gives(0, &[2, 1], &wanted);
+            matrix(name, 18).constant(&[1], &[1i64]).int("keepdims", 0).gives(0, &[2], &wanted);
+        }
+        matrix("ReduceLogSum", 11).ints("axes", &[1]).gives(0, &[2, 1], &[1.791759, 1.098612]);
+    }
+
+    #[test]
+    fn missing_axes_mean_all_or_none() {
+        matrix("ReduceSum", 11).gives(0, &[1, 1], &[9.]);
+        matrix("ReduceSum", 13).int("keepdims", 0).gives(0, &[], &[9.]);
+        let none = || matrix("ReduceSumSquare", 18).int("noop_with_empty_axes", 1);
+        none().gives(0, &[2, 3], &[1., 4., 9., 16., 25., 36.]);
+        none().constant::<i64>(&[0], &[]).gives(0, &[2, 3], &[1., 4., 9., 16., 25., 36.]);
+        let late = matrix("ReduceSum", 13).input(&[1], &[1i64]).run();
+        assert!(late.unwrap_err().message.contains("run-time data"));
+        assert!(matrix("ReduceSum", 11).ints("axes", &[0, -2]).run().unwrap_err().message.contains("repeat"));
+    }
+
+    #[test]
+    fn reductions_of_bools_integers_and_narrow_floats() {
+        let bools = || Case::new("ReduceMax", 20).input(&[2, 2], &[true, false, false, false]);
+        bools().constant(&[1], &[1i64]).int("keepdims", 0).gives(0, &[2], &[1., 0.]);
+        let bools = Case::new("ReduceMin", 20).input(&[2], &[true, false]);
+        bools.gives(0, &[1], &[0.]);
+        Case::new("ReduceMean", 13).input(&[2], &[1i32, 4]).gives(0, &[1], &[2.]);
+        Case::new("ReduceL2", 13).input(&[2], &[3i32, 4]).gives(0, &[1], &[5.]);
+        // The sum of squares overflows f16; its root does not.
+        let half = [half::f16::from_f32(300.), half::f16::from_f32(400.)];
+        Case::new("ReduceL2", 13).input(&[2], &half).gives(0, &[1], &[500.]);
+    }
+
+    #[test]
+    fn log_sum_exp_overflows_nowhere() {
+        let case = |values: &[f32]| Case::new("ReduceLogSumExp", 13).input(&[2], values);
+        case(&[1000., 1000.]).gives(0, &[1], &[1000.693147]);
+        case(&[f32::NEG_INFINITY; 2]).gives(0, &[1], &[f64::NEG_INFINITY]);
+        case(&[f32::INFINITY, 0.]).gives(0, &[1], &[f64::INFINITY]);
+    }
+
+    #[test]
+    fn extreme_indices() {
+        let case = |name, opset| Case::new(name, opset).input(&[2, 3], &[1f32, 3., 3., 5., 5., 6.]);
+        case("ArgMax", 13).int("axis", -1).int("keepdims", 0).gives(0, &[2], &[1., 2.]);
+        case("ArgMax", 12).int("axis", 1).int("select_last_index", 1).gives(0, &[2, 1], &[2., 2.]);
+        case("ArgMin", 1).gives(0, &[1, 3], &[0., 0., 0.]);
+        assert!(case("ArgMin", 1).int("axis", 2).run().unwrap_err().message.contains("axis 2"));
+    }
+
+    #[test]
+    fn running_combinations() {
+        let case = |name, opset| Case::new(name, opset).input(&[3], &[1f32, 2., 4.]).constant(&[], &[0i32]);
+        case("CumSum", 14).gives(0, &[3], &[1., 3., 7.]);
+        case("CumSum", 11).int("exclusive", 1).int("reverse", 1).gives(0, &[3], &[6., 4., 0.]);
+        case("CumProd", 26).int("exclusive", 1).gives(0, &[3], &[1., 1., 2.]);
+    }
+
+    #[test]
+    fn symbolic_extents_stay_symbolic() {
+        let (graph, _) = matrix("ReduceSum", 13).constant(&[1], &[1i64]).lower().unwrap();
+        let shape = &graph.ty(graph.outputs[0].1).shape;
+        assert!(!shape[0].is_const() && shape[1] == Dim::ONE);
+    }
+}

@@ -28,7 +28,7 @@ const RESIZE: OpDef = OpDef {
     inputs: &[req("X", "T"), req("scales", "tensor(float)")],
     outputs: &[req("Y", "T")],
     attributes: &[attr("mode", Str("nearest"))],
-    types: &[("T", ALL), ("tensor(float)", &[F32])],
+    types: &[("T", ALL)],
     lower: resize,
     doc: "resampling by interpolation",
 };
@@ -50,7 +50,7 @@ const RESIZE_11: OpDef = OpDef {
         attr("mode", Str("nearest")),
         attr("nearest_mode", Str("round_prefer_floor")),
     ],
-    types: &[("T1", ALL), ("T2", FLOATS_F16), ("tensor(float)", &[F32]), ("tensor(int64)", I64S)],
+    types: &[("T1", ALL), ("T2", FLOATS_F16)],
     ..RESIZE
 };
 
@@ -62,7 +62,7 @@ const RESIZE_13: OpDef = OpDef {
         opt("scales", "tensor(float)"),
         opt("sizes", "tensor(int64)"),
     ],
-    types: &[("T1", ALL_BF16), ("T2", FLOATS_F16), ("tensor(float)", &[F32]), ("tensor(int64)", I64S)],
+    types: &[("T1", ALL_BF16), ("T2", FLOATS_F16)],
     ..RESIZE_11
 };
 
@@ -109,7 +109,7 @@ const UPSAMPLE_9: OpDef = OpDef {
     since: 9,
     inputs: &[req("X", "T"), req("scales", "tensor(float)")],
     attributes: &[attr("mode", Str("nearest"))],
-    types: &[("T", ALL), ("tensor(float)", &[F32])],
+    types: &[("T", ALL)],
     ..UPSAMPLE_7
 };
 

@@ -323,3 +323,129 @@ fn center_crop_pad(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let fill = scalar(cx, cx.b.dtype(x), 0.0)?;
     Ok(vec![pad_constant(cx, y, fill, &pads)?])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::node_case::Case;
+    use super::*;
+    use crate::graph::Sym;
+    use cranelift_entity::EntityRef;
+
+    fn s0() -> Dim {
+        Dim::sym(Sym::new(0))
+    }
+
+    fn text(start: Dim, end: Dim, step: i64, size: &Dim) -> (String, String) {
+        let (start, count) = range_of(&start, &end, step, size).unwrap();
+        (start.to_string(), count.to_string())
+    }
+
+    /// What Python's `slice.indices` gives.
+    fn python(start: i64, end: i64, step: i64, size: i64) -> Vec<i64> {
+        let wrap = |index: i64| if index < 0 { index + size } else { index };
+        let (low, high) = if step > 0 { (0, size) } else { (-1, size - 1) };
+        let (mut at, end) = (wrap(start).clamp(low, high), wrap(end).clamp(low, high));
+        let mut indices = vec![];
+        while (step > 0 && at < end) || (step < 0 && at > end) {
+            indices.push(at);
+            at += step;
+        }
+        indices
+    }
+
+    #[test]
+    fn ranges_agree_with_python() {
+        for size in 0..5 {
+            for (start, end) in (-7..8).flat_map(|start| (-7..8).map(move |end| (start, end))) {
+                for step in [-3, -1, 1, 2] {
+                    let wanted = python(start, end, step, size);
+                    let dim = |value: i64| Dim::from(value);
+                    let constant = range_of(&dim(start), &dim(end), step, &dim(size)).unwrap();
+                    let (first, count) = range_of(&dim(start), &dim(end), step, &s0()).unwrap();
+                    let at = |dim: &Dim| dim.eval(&|_| Some(size)).unwrap();
+                    for (first, count) in [(at(&constant.0), at(&constant.1)), (at(&first), at(&count))] {
+                        let found: Vec<i64> = (0..count).map(|index| first + index * step).collect();
+                        assert_eq!(found, wanted, "{start}..{end} by {step} of {size}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn symbolic_bounds_wrap_as_constants_do() {
+        for size in 0..6 {
+            for (start, end) in (-6..7).flat_map(|start| (-6..7).map(move |end| (start, end))) {
+                let value = |sym: Sym| Some(if sym.index() == 0 { size } else { 6 });
+                // `s1 + c - 6` has the value of `c`, and no known sign.
+                let hidden = |value: i64| Dim::sym(Sym::new(1)) + Dim::from(value - 6);
+                let (first, count) = range_of(&hidden(start), &hidden(end), 1, &s0()).unwrap();
+                let (first, count) = (first.eval(&value).unwrap(), count.eval(&value).unwrap());
+                let found: Vec<i64> = (first..first + count).collect();
+                assert_eq!(found, python(start, end, 1, size), "{start}..{end} of {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn common_symbolic_ranges_are_neat() {
+        let dim = |value: i64| Dim::from(value);
+        let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
+        assert_eq!(text(dim(0), dim(i64::MAX), 1, &s0()), pair("0", "s0"));
+        assert_eq!(text(dim(0), dim(i64::from(i32::MAX)), 1, &s0()), pair("0", "s0"));
+        assert_eq!(text(dim(0), s0(), 1, &s0()), pair("0", "s0"));
+        assert_eq!(text(dim(-1), dim(i64::MAX), 1, &s0()).1, "min(s0, 1)");
+        assert_eq!(text(dim(-1), dim(i64::MIN), -1, &s0()), pair("-1 + s0", "s0"));
+        assert_eq!(text(dim(0), dim(i64::MAX), 2, &s0()).1, "floordiv(1 + s0, 2)");
+        assert_eq!(text(dim(0), s0(), 1, &dim(512)), pair("0", "min(s0, 512)"));
+    }
+
+    #[test]
+    fn slices_by_attribute_and_by_input() {
+        let values: Vec<f32> = (0..12).map(|at| at as f32).collect();
+        let old = Case::new("Slice", 1).input(&[3, 4], &values).ints("starts", &[1]).ints("ends", &[-1]);
+        old.gives(0, &[1, 4], &[4., 5., 6., 7.]);
+        let new = || Case::new("Slice", 13).symbolic(&["n", ""], &[3, 4], &values);
+        let case = new().constant(&[2], &[2i64, -1]).constant(&[2], &[-99i64, 0]);
+        let case = case.constant(&[2], &[0i64, 1]).constant(&[2], &[-1i64, -2]);
+        case.gives(0, &[3, 2], &[11., 9., 7., 5., 3., 1.]);
+        let zero = new().constant(&[1], &[0i64]).constant(&[1], &[1i64]).constant(&[1], &[0i64]);
+        assert!(zero.constant(&[1], &[0i64]).run().unwrap_err().message.contains("step 0"));
+        assert!(new().constant(&[1], &[0i64]).constant(&[2], &[1i64, 2]).run().is_err());
+    }
+
+    #[test]
+    fn padding_modes() {
+        let x = |opset| Case::new("Pad", opset).symbolic(&["n"], &[3], &[1f32, 2., 3.]);
+        let by = |opset, mode, low: i64, high: i64| x(opset).str("mode", mode).constant(&[2], &[low, high]);
+        by(13, "constant", 1, -1).gives(0, &[3], &[0., 1., 2.]);
+        by(13, "constant", 1, 1).input(&[], &[7f32]).gives(0, &[5], &[7., 1., 2., 3., 7.]);
+        by(13, "edge", 2, 1).gives(0, &[6], &[1., 1., 1., 2., 3., 3.]);
+        by(13, "reflect", 2, 3).gives(0, &[8], &[3., 2., 1., 2., 3., 2., 1., 2.]);
+        by(19, "wrap", 1, 4).gives(0, &[8], &[3., 1., 2., 3., 1., 2., 3., 1.]);
+        x(2).ints("pads", &[1, 0]).float("value", 5.0).gives(0, &[4], &[5., 1., 2., 3.]);
+        x(1).ints("paddings", &[0, 1]).gives(0, &[4], &[1., 2., 3., 0.]);
+        let single =
+            Case::new("Pad", 13).str("mode", "reflect").input(&[1], &[4f32]).constant(&[2], &[1i64, 2]);
+        single.gives(0, &[4], &[4.; 4]);
+        assert!(by(13, "mirror", 1, 1).run().unwrap_err().message.contains("mirror"));
+        let negative = Case::new("Pad", 13).input(&[2], &[1f32, 2.]).constant(&[2], &[-2i64, -1]).run();
+        assert!(negative.unwrap_err().message.contains("pads"));
+    }
+
+    #[test]
+    fn padding_of_some_axes() {
+        let case = Case::new("Pad", 18).input(&[1, 2], &[1i32, 2]).constant(&[2], &[1i64, 0]).missing();
+        case.constant(&[1], &[-1i64]).gives(0, &[1, 3], &[0., 1., 2.]);
+    }
+
+    #[test]
+    fn centred_crops_and_pads() {
+        let case = |wanted: &[i64]| {
+            let x = Case::new("CenterCropPad", 18).symbolic(&["n", ""], &[3, 2], &[1f32, 2., 3., 4., 5., 6.]);
+            x.constant(&[2], wanted)
+        };
+        case(&[2, 3]).gives(0, &[2, 3], &[1., 2., 0., 3., 4., 0.]);
+        case(&[4, 1]).gives(0, &[4, 1], &[1., 3., 5., 0.]);
+    }
+}

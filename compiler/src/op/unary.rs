@@ -121,3 +121,35 @@ pub const ROWS: &[OpDef] = &[
     row("Sigmoid", 13, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)],
         |cx| unary(cx, UnaryFn::Sigmoid), "1 / (1 + exp(-x))"),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::super::node_case::Case;
+    use super::*;
+
+    #[test]
+    fn values_of_floats_and_integers() {
+        Case::new("Round", 11).input(&[5], &[0.5f32, 1.5, 2.5, -0.5, -1.6]).gives(
+            0,
+            &[5],
+            &[0., 2., 2., 0., -2.],
+        );
+        Case::new("Sign", 13).input(&[3], &[-7i32, 0, 9]).gives(0, &[3], &[-1., 0., 1.]);
+        Case::new("Neg", 6).input(&[2], &[5i8, -128]).gives(0, &[2], &[-5., -128.]);
+        Case::new("Reciprocal", 1).input(&[2], &[4f32, -0.5]).gives(0, &[2], &[0.25, -2.]);
+        let wanted = [0.0, 0.842701, -0.995322];
+        Case::new("Erf", 13).input(&[3], &[0f32, 1., -2.]).gives(0, &[3], &wanted);
+    }
+
+    #[test]
+    fn every_function_lowers_on_a_symbolic_shape() {
+        let newest =
+            ROWS.iter().filter(|row| ROWS.iter().all(|r| r.name != row.name || r.since <= row.since));
+        for row in newest {
+            let case =
+                Case::new(row.name, row.since).symbolic(&["n", ""], &[2, 2], &[0.5f32, 1., 0.25, 0.75]);
+            let outputs = case.run().unwrap_or_else(|error| panic!("{}: {error}", row.name));
+            assert_eq!((outputs[0].dtype, outputs[0].shape.as_slice()), (DType::F32, [2, 2].as_slice()));
+        }
+    }
+}

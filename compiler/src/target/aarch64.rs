@@ -18,6 +18,7 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         vector_bytes: 16,
         vector_registers: 32,
         has_fma: true,
+        fma_overwrites_factor: false,
         has_nan_minmax: true,
         has_truncating_convert: false,
         l1_bytes: 64 << 10,

@@ -24,6 +24,8 @@ pub struct Target {
     pub vector_registers: usize,
     /// Whether `a * b + c` is one instruction.
     pub has_fma: bool,
+    /// Whether fused multiply-adds are encoded to overwrite a factor, not the accumulator.
+    pub fma_overwrites_factor: bool,
     /// Whether the float maximum and minimum instructions give NaN when either operand is NaN.
     pub has_nan_minmax: bool,
     /// Whether the float to i32 vector conversion that truncates is cheaper than the one that saturates.

@@ -57,6 +57,7 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         // 32 with AVX-512, of which VEX-encoded instructions reach 16.
         vector_registers: 16,
         has_fma,
+        fma_overwrites_factor: true,
         has_nan_minmax: false,
         has_truncating_convert: true,
         features,

@@ -229,7 +229,7 @@ impl Unit {
     fn compile_pending(&mut self) -> Result<()> {
         let pending = std::mem::take(&mut self.pending);
         let isa = &self.isa;
-        let compiled: Vec<(FuncId, Result<(MachineCode, Vec<ModuleReloc>)>)> =
+        let compiled: Vec<(FuncId, Result<Linked>)> =
             pending.into_par_iter().map(|(id, function)| (id, compile(isa, id, function))).collect();
         for (id, code) in compiled {
             let (code, relocations) = code?;
@@ -241,7 +241,7 @@ impl Unit {
     }
 }
 
-fn compile(isa: &OwnedTargetIsa, id: FuncId, function: Function) -> Result<(MachineCode, Vec<ModuleReloc>)> {
+fn compile(isa: &OwnedTargetIsa, id: FuncId, function: Function) -> Result<Linked> {
     let mut context = cranelift_codegen::Context::for_function(function);
     context
         .compile(&**isa, &mut ControlPlane::default())
@@ -259,6 +259,9 @@ fn compile(isa: &OwnedTargetIsa, id: FuncId, function: Function) -> Result<(Mach
     };
     Ok((code, relocations))
 }
+
+/// Machine code with its references to other symbols of the object.
+type Linked = (MachineCode, Vec<ModuleReloc>);
 
 /// Cranelift for entry points: scalar code at the triple's baseline, position independent.
 fn entry_isa(target: &Target) -> Result<OwnedTargetIsa> {

@@ -1,3 +1,6 @@
+mod arith;
+mod cast;
+mod control;
 mod gemm;
 
 use super::testing::*;

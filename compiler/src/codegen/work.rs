@@ -1,0 +1,87 @@
+//! How much work a kernel is: whether it pays to split it over threads.
+
+use crate::loops::{Expr, Index, Kernel, Stmt};
+
+/// Operations below which a kernel does not pay for waking threads: some ten microseconds of work.
+const WORTH_THREADS: u64 = 100_000;
+
+/// Whether a kernel has a parallel loop with enough work to split.
+pub fn worth_threads(kernel: &Kernel) -> bool {
+    kernel.parallel_range().is_some() && work(kernel) >= WORTH_THREADS
+}
+
+/// Operations of a kernel, roughly; loops of unknown extent count as long.
+fn work(kernel: &Kernel) -> u64 {
+    kernel.body.iter().map(stmt_work).fold(0, u64::saturating_add)
+}
+
+fn stmt_work(stmt: &Stmt) -> u64 {
+    let all = |body: &[Stmt]| body.iter().map(stmt_work).fold(0, u64::saturating_add);
+    match stmt {
+        Stmt::For { lo, hi, step, body, .. } => extent(lo, hi, *step).saturating_mul(all(body)),
+        Stmt::If { then, otherwise, .. } => all(then).max(all(otherwise)).saturating_add(1),
+        Stmt::Let { value, .. }
+        | Stmt::Store { value, .. }
+        | Stmt::Set { value, .. }
+        | Stmt::Accumulate { value, .. } => expr_work(value).saturating_add(1),
+        Stmt::Check { .. } => 1,
+    }
+}
+
+fn extent(lo: &Index, hi: &Index, step: i64) -> u64 {
+    /// What a loop of unknown extent is taken for.
+    const UNKNOWN: u64 = 1024;
+    match (hi.as_int(), lo.as_int()) {
+        (Some(hi), Some(lo)) => hi.saturating_sub(lo).max(0).unsigned_abs() / step.unsigned_abs().max(1),
+        _ => UNKNOWN,
+    }
+}
+
+fn expr_work(expr: &Expr) -> u64 {
+    match expr {
+        Expr::Const { .. } | Expr::Index(_) | Expr::Var(_) | Expr::Get { .. } => 0,
+        Expr::Load { .. } => 1,
+        Expr::Unary { x, .. } | Expr::Cast { x, .. } | Expr::Bitcast { x, .. } => 1 + expr_work(x),
+        Expr::Binary { a, b, .. } | Expr::Compare { a, b, .. } => 1 + expr_work(a) + expr_work(b),
+        Expr::Fma { a, b, c } => 1 + expr_work(a) + expr_work(b) + expr_work(c),
+        Expr::Select { condition, then, otherwise } => {
+            1 + expr_work(condition) + expr_work(then) + expr_work(otherwise)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{DType, Dim};
+    use crate::loops::{Access, Buffer, LoopKind};
+
+    fn fill(rows: i64) -> Kernel {
+        let mut kernel = Kernel::new("fill");
+        let len = Dim::from(rows * 100);
+        let buf =
+            kernel.buffers.push(Buffer { name: "y".into(), dtype: DType::F32, len, access: Access::Write });
+        let (row, column) = (kernel.loop_var("row"), kernel.loop_var("column"));
+        let index = Index::var(row).scale(&Dim::from(100i64)).add(&Index::var(column));
+        let value = Expr::Const { dtype: DType::F32, bits: 0 };
+        let inner = vec![Stmt::Store { buf, index, value }];
+        let nest = |var, hi, kind, body| Stmt::For {
+            var,
+            lo: Index::zero(),
+            hi: Index::int(hi),
+            step: 1,
+            kind,
+            body,
+        };
+        let inner = vec![nest(column, 100, LoopKind::Serial, inner)];
+        kernel.body = vec![nest(row, rows, LoopKind::Parallel, inner)];
+        kernel
+    }
+
+    #[test]
+    fn small_kernels_stay_on_one_thread() {
+        assert!(!worth_threads(&fill(10)));
+        assert!(worth_threads(&fill(10_000)));
+        assert!(!worth_threads(&Kernel::new("empty")));
+    }
+}
