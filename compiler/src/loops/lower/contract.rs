@@ -247,7 +247,7 @@ impl Lowering<'_> {
             for vector in 0..vectors {
                 let column = Index::int((vector * job.lanes) as i64);
                 let column = if job.lanes == 1 { column } else { column.add(&Index::var(lane)) };
-                let mut index = cx.rhs_batch(job, &tile.batch);
+                let mut index = cx.broadcast_batch(job.rhs, job, &tile.batch);
                 index.push(tile.panel.clone());
                 index.extend_from_slice(inner);
                 index.push(column.clone());
@@ -255,7 +255,7 @@ impl Lowering<'_> {
                 panel_row.push((column, cx.widened(job, "b", value)));
             }
             for (row, place) in tile.rows.iter().enumerate() {
-                let mut index = cx.broadcast_batch(job.lhs, job.batch, &tile.batch);
+                let mut index = cx.broadcast_batch(job.lhs, job, &tile.batch);
                 index.extend_from_slice(place);
                 index.extend_from_slice(inner);
                 let value = cx.expr_at(job.lhs, &index)?;
@@ -278,17 +278,17 @@ impl Lowering<'_> {
         self.bind(name, value)
     }
 
-    fn broadcast_batch(&self, value: ValueId, batch: usize, index: &[Index]) -> Vec<Index> {
-        let shape = &self.graph.ty(value).shape[..batch];
-        shape
-            .iter()
-            .zip(index)
-            .map(|(dim, i)| if *dim == Dim::ONE { Index::zero() } else { i.clone() })
+    fn broadcast_batch(&self, value: ValueId, job: &Job, index: &[Index]) -> Vec<Index> {
+        let own = &self.graph.ty(value).shape[..job.batch];
+        let wanted = &self.graph.ty(job.out).shape[..job.batch];
+        own.iter()
+            .zip(wanted.iter().zip(index))
+            .map(|(dim, (wanted, i))| match dim.as_const() {
+                Some(1) => Index::zero(),
+                _ if dim == wanted || dim.is_const() => i.clone(),
+                _ => i.scale(&(dim.clone() - Dim::ONE).min_dim(&Dim::ONE)),
+            })
             .collect()
-    }
-
-    fn rhs_batch(&self, job: &Job, index: &[Index]) -> Vec<Index> {
-        self.broadcast_batch(job.rhs, job.batch, index)
     }
 
     /// The innermost inner loop, a few steps written out per iteration.
