@@ -12,6 +12,7 @@ pub mod import;
 pub mod infer;
 pub mod interp;
 pub mod loops;
+pub mod native;
 pub mod op;
 pub mod pass;
 pub mod scalar;
