@@ -52,6 +52,8 @@ pub(super) fn define(
         run.bind_symbols();
         run.check_inputs()?;
         run.check_sizes()?;
+        run.check_assumptions()?;
+        run.check_assumptions()?;
         run.check_outputs()?;
         run.check_workspace()?;
         run.execute(steps)?;
@@ -382,6 +384,23 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
                     scopes.push(scope.body(*node, body, scope.index)?);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// What inference assumed of dims that only the inputs decide.
+    fn check_assumptions(&mut self) -> Result<()> {
+        let graph = self.scope.graph;
+        for (a, b) in &graph.assumptions {
+            let (left, right) = (self.sizes.value(self.code, a)?, self.sizes.value(self.code, b)?);
+            let wrong = self.code.icmp(IntCC::NotEqual, left, right);
+            let text = |dim: &Dim| printable(&dim_text(graph, dim));
+            let template = format!(
+                "the inputs' dimensions do not fit together: {} is {A}, must be {} = {B}",
+                text(a),
+                text(b)
+            );
+            self.fail_if(wrong, status::BAD_DIM, &template, left, right);
         }
         Ok(())
     }

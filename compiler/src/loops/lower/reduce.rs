@@ -68,11 +68,15 @@ impl Lowering<'_> {
         })
     }
 
-    /// Writes the group's outputs at an index, the anchor's value being known.
+    /// Writes the group's outputs at an index of the anchor's, the anchor's value being known. An output may lack
+    /// axes of size 1 that the anchor has, or have more of them.
     pub(super) fn store_outputs(&mut self, index: &[Index]) -> Result<()> {
+        let anchor = self.graph.ty(self.node_output(self.group.anchor)).shape.clone();
         for output in self.group.outputs.clone() {
-            let expr = self.expr_at(output, index)?;
-            self.store(output, index, expr);
+            let shape = self.graph.ty(output).shape.clone();
+            let at = self.reshape_index(&shape, &anchor, index);
+            let expr = self.expr_at(output, &at)?;
+            self.store(output, &at, expr);
         }
         Ok(())
     }
