@@ -148,7 +148,13 @@ pub fn optimize(
 pub fn lower(graph: &Graph, program: &Program, group: GroupId, target: &Target) -> Result<Kernel> {
     let group_name = kernel_name(graph, program, group);
     let mut kernel = loops::lower::lower(graph, &program.groups[group], &group_name, target)?;
+    if cfg!(debug_assertions) {
+        loops::verify::verify(&kernel)?;
+    }
     loops::math::expand(&mut kernel);
+    if cfg!(debug_assertions) {
+        loops::verify::verify(&kernel)?;
+    }
     Ok(kernel)
 }
 

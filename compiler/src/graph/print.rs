@@ -205,7 +205,7 @@ impl Printer<'_> {
 }
 
 /// Elements as numbers that read back to the same bits; `None` where a type or a NaN has no such form.
-fn numbers(tensor: &Tensor) -> Option<Vec<String>> {
+pub(crate) fn numbers(tensor: &Tensor) -> Option<Vec<String>> {
     /// Shortest form that reads back as the same number.
     fn float(value: impl fmt::Debug, nan: bool, canonical: bool) -> Option<String> {
         let text = format!("{value:?}").to_lowercase();
