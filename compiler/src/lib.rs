@@ -1,9 +1,10 @@
 //! onnxc: an ahead-of-time compiler from ONNX models to native object files.
 //!
 //! [`compile`] is the whole pipeline. Data flows one way: bytes, protobuf structs, a graph of primitives, passes,
-//! a schedule of fusion groups, loop nests, machine code, an object. Everything but `cli` and `native` is pure: bytes in,
-//! bytes out, no global state, the same object bit for bit from the same input.
+//! a schedule of fusion groups, loop nests, machine code, an object. Everything but `cli`, `native` and
+//! `build` is pure: bytes in, bytes out, no global state, the same object bit for bit from the same input.
 
+pub mod build;
 pub mod cli;
 pub mod codegen;
 pub mod error;
@@ -18,6 +19,8 @@ pub mod pass;
 pub mod scalar;
 pub mod schedule;
 pub mod target;
+
+pub use build::build;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
