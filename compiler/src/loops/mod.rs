@@ -26,6 +26,7 @@ pub mod interp;
 pub mod lower;
 pub mod math;
 pub mod nest;
+mod print;
 pub mod visit;
 
 use cranelift_entity::{PrimaryMap, entity_impl};
