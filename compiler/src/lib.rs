@@ -95,9 +95,14 @@ pub fn compile(
     options: &Options,
     observer: &mut dyn Observer,
 ) -> std::result::Result<Compiled, Vec<Error>> {
-    let Frontend { graph, program, notes } = frontend(model, external, options, observer)?;
+    backend(frontend(model, external, options, observer)?, options, observer).map_err(|error| vec![error])
+}
+
+/// Everything after the schedule: machine code of every kernel.
+pub fn backend(frontend: Frontend, options: &Options, observer: &mut dyn Observer) -> Result<Compiled> {
+    let Frontend { graph, program, notes } = frontend;
     let start = Instant::now();
-    let kernels = compile_kernels(&graph, &program, &options.target).map_err(|error| vec![error])?;
+    let kernels = compile_kernels(&graph, &program, &options.target)?;
     observer.stage("kernels", start.elapsed());
     let emit = codegen::emit::Options { name: options.name.clone(), profile: options.profile };
     Ok(Compiled {

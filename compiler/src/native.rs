@@ -41,7 +41,7 @@ pub fn link(objects: &[PathBuf], library: &Path) -> Result<()> {
     Err(io(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim_end())))
 }
 
-fn io(message: String) -> Error {
+pub(crate) fn io(message: String) -> Error {
     Error::new(Stage::Io, Kind::Io, message)
 }
 

@@ -11,7 +11,7 @@ use onnxc::cli::files::Mapped;
 use onnxc::error::{Error, Kind};
 use onnxc::import::ImportOptions;
 use onnxc::target::Target;
-use onnxc::{Options, Quiet};
+use onnxc::{Compiled, Options, Quiet};
 
 /// Why there is no object.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl std::fmt::Display for Failure {
 /// Compiles a model file for this machine and writes the object to `object`.
 pub fn compile_to(model: &Path, name: &str, object: &Path) -> Result<(), Failure> {
     record_panics();
-    let compiled = catch_unwind(AssertUnwindSafe(|| compile(model, name, object)));
+    let compiled = catch_unwind(AssertUnwindSafe(|| write_object(model, name, object)));
     match compiled {
         Ok(result) => result.map_err(Failure::Errors),
         Err(payload) => {
@@ -77,7 +77,14 @@ pub fn compile_to(model: &Path, name: &str, object: &Path) -> Result<(), Failure
     }
 }
 
-fn compile(model: &Path, name: &str, object: &Path) -> Result<(), Vec<Error>> {
+fn write_object(model: &Path, name: &str, object: &Path) -> Result<(), Vec<Error>> {
+    let compiled = compile(model, name)?;
+    let mut file = File::create(object).expect("the test's own folder is writable");
+    compiled.artifact().and_then(|artifact| artifact.write_object(&mut file)).map_err(|error| vec![error])
+}
+
+/// Compiles a model file for this machine.
+pub fn compile(model: &Path, name: &str) -> Result<Compiled, Vec<Error>> {
     let one = |error: Error| vec![error];
     let folder = model.parent().unwrap_or(Path::new("."));
     let external = ExternalFiles::new(folder, None).map_err(one)?;
@@ -89,9 +96,7 @@ fn compile(model: &Path, name: &str, object: &Path) -> Result<(), Vec<Error>> {
         profile: false,
     };
     let bytes = Mapped::open(model).map_err(one)?.bytes();
-    let compiled = onnxc::compile(bytes, &external, &options, &mut Quiet)?;
-    let mut file = File::create(object).expect("the test's own folder is writable");
-    compiled.artifact().and_then(|artifact| artifact.write_object(&mut file)).map_err(one)
+    onnxc::compile(bytes, &external, &options, &mut Quiet)
 }
 
 /// Where panics of a message happened; they may be on any thread.

@@ -88,7 +88,7 @@ fn compare_floats(
             }
         }
         let close = if both_finite { (a - b).abs() <= atol + rtol * b.abs() } else { a == b };
-        if !close && !(a.is_nan() && b.is_nan()) {
+        if !(close || a.is_nan() && b.is_nan()) {
             result.mismatches += 1;
             result.first.get_or_insert_with(|| (index_of(at / per_element, &wanted.shape), a, b));
         }
