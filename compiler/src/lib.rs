@@ -13,6 +13,7 @@ pub mod import;
 pub mod infer;
 pub mod interp;
 pub mod loops;
+pub mod native;
 pub mod op;
 pub mod pass;
 pub mod scalar;
@@ -150,7 +151,13 @@ pub fn optimize(
 pub fn lower(graph: &Graph, program: &Program, group: GroupId, target: &Target) -> Result<Kernel> {
     let group_name = kernel_name(graph, program, group);
     let mut kernel = loops::lower::lower(graph, &program.groups[group], &group_name, target)?;
+    if cfg!(debug_assertions) {
+        loops::verify::verify(&kernel)?;
+    }
     loops::math::expand(&mut kernel);
+    if cfg!(debug_assertions) {
+        loops::verify::verify(&kernel)?;
+    }
     Ok(kernel)
 }
 

@@ -1,0 +1,226 @@
+//! The text form of kernels, written. `loops::parse` documents the grammar and reads it.
+
+use std::fmt::{self, Display, Formatter, Write};
+
+use crate::graph::print::numbers;
+use crate::graph::{DType, Dim, Tensor};
+use crate::loops::{Access, Expr, Index, Kernel, LoopKind, Stmt, Term, Var};
+use crate::scalar::{BinaryFn, CompareFn};
+
+impl Display for Kernel {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        writeln!(f, "kernel {:?} {{", self.name)?;
+        for (buf, buffer) in self.buffers.iter() {
+            let (name, access, dtype, len) =
+                (&buffer.name, access_name(buffer.access), buffer.dtype, &buffer.len);
+            writeln!(f, "  buffer {buf} {name:?} : {access} {dtype}[{len}]")?;
+        }
+        for (local, decl) in self.locals.iter() {
+            write!(f, "  local {local} {:?} : {}{:?}", decl.name, decl.dtype, decl.extents)?;
+            match decl.lanes {
+                1 => writeln!(f)?,
+                lanes => writeln!(f, " lanes {lanes}")?,
+            }
+        }
+        Printer { kernel: self, f }.block(&self.body, 1)?;
+        writeln!(f, "}}")
+    }
+}
+
+pub(super) fn access_name(access: Access) -> &'static str {
+    match access {
+        Access::Read => "read",
+        Access::Write => "write",
+        Access::ReadWrite => "readwrite",
+    }
+}
+
+pub(super) fn kind_name(kind: LoopKind) -> &'static str {
+    match kind {
+        LoopKind::Serial => "serial",
+        LoopKind::Parallel => "parallel",
+        LoopKind::Vector => "vector",
+        LoopKind::Unrolled => "unrolled",
+    }
+}
+
+/// The mark between two operands, for the functions that are written that way.
+pub(super) fn infix(op: BinaryFn) -> Option<&'static str> {
+    match op {
+        BinaryFn::Add => Some("+"),
+        BinaryFn::Sub => Some("-"),
+        BinaryFn::Mul => Some("*"),
+        BinaryFn::Div => Some("/"),
+        _ => None,
+    }
+}
+
+pub(super) fn comparison(op: CompareFn) -> &'static str {
+    match op {
+        CompareFn::Eq => "==",
+        CompareFn::Ne => "!=",
+        CompareFn::Lt => "<",
+        CompareFn::Le => "<=",
+        CompareFn::Gt => ">",
+        CompareFn::Ge => ">=",
+    }
+}
+
+struct Printer<'a, 'f> {
+    kernel: &'a Kernel,
+    f: &'a mut Formatter<'f>,
+}
+
+impl Printer<'_, '_> {
+    fn block(&mut self, body: &[Stmt], depth: usize) -> fmt::Result {
+        body.iter().try_for_each(|stmt| self.stmt(stmt, depth))
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, depth: usize) -> fmt::Result {
+        let indent = "  ".repeat(depth);
+        self.f.write_str(&indent)?;
+        match stmt {
+            Stmt::For { var, lo, hi, step, kind, body } => {
+                self.f.write_str("for ")?;
+                self.bound(*var)?;
+                write!(self.f, " in {lo}..{hi}")?;
+                if *step != 1 {
+                    write!(self.f, " step {step}")?;
+                }
+                if *kind != LoopKind::Serial {
+                    write!(self.f, " {}", kind_name(*kind))?;
+                }
+                writeln!(self.f, " {{")?;
+                self.block(body, depth + 1)?;
+                write!(self.f, "{indent}}}")?;
+            }
+            Stmt::Let { var, value } => {
+                self.f.write_str("let ")?;
+                self.bound(*var)?;
+                let dtype = self.kernel.vars.get(*var).map_or(DType::I64, |decl| decl.dtype);
+                write!(self.f, " : {dtype} = {value}")?;
+            }
+            Stmt::Store { buf, index, value } => write!(self.f, "{buf}[{index}] = {value}")?,
+            Stmt::Set { local, at, value } => write!(self.f, "{local}{} = {value}", Position(at))?,
+            Stmt::Accumulate { local, at, op, value } => {
+                let at = Position(at);
+                match op {
+                    BinaryFn::Add => write!(self.f, "{local}{at} += {value}")?,
+                    BinaryFn::Mul => write!(self.f, "{local}{at} *= {value}")?,
+                    op => write!(self.f, "{local}{at} {op}= {value}")?,
+                }
+            }
+            Stmt::If { condition, then, otherwise } => {
+                writeln!(self.f, "if {condition} {{")?;
+                self.block(then, depth + 1)?;
+                write!(self.f, "{indent}}}")?;
+                if !otherwise.is_empty() {
+                    writeln!(self.f, " else {{")?;
+                    self.block(otherwise, depth + 1)?;
+                    write!(self.f, "{indent}}}")?;
+                }
+            }
+            Stmt::Check { condition, code } => write!(self.f, "fail {code} unless {condition}")?,
+        }
+        self.f.write_char('\n')
+    }
+
+    /// A variable where it is bound.
+    fn bound(&mut self, var: Var) -> fmt::Result {
+        match self.kernel.vars.get(var).map_or("", |decl| decl.name.as_str()) {
+            "" => write!(self.f, "{var}"),
+            name => write!(self.f, "{var} {name:?}"),
+        }
+    }
+}
+
+/// A list of indices in brackets.
+struct Position<'a>(&'a [Index]);
+
+impl Display for Position<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_char('[')?;
+        for (at, index) in self.0.iter().enumerate() {
+            write!(f, "{}{index}", if at == 0 { "" } else { ", " })?;
+        }
+        f.write_char(']')
+    }
+}
+
+impl Display for Expr {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Expr::Const { dtype, bits } => constant(f, *dtype, *bits),
+            Expr::Index(index) => write!(f, "index({index})"),
+            Expr::Var(var) => write!(f, "{var}"),
+            Expr::Load { buf, index } => write!(f, "{buf}[{index}]"),
+            Expr::Get { local, at } => write!(f, "{local}{}", Position(at)),
+            Expr::Unary { op, x } => write!(f, "{op}({x})"),
+            Expr::Binary { op, a, b } => match infix(*op) {
+                Some(mark) => write!(f, "({a} {mark} {b})"),
+                None => write!(f, "{op}({a}, {b})"),
+            },
+            Expr::Fma { a, b, c } => write!(f, "fma({a}, {b}, {c})"),
+            Expr::Compare { op, a, b } => write!(f, "({a} {} {b})", comparison(*op)),
+            Expr::Select { condition, then, otherwise } => {
+                write!(f, "select({condition}, {then}, {otherwise})")
+            }
+            Expr::Cast { to, saturate: true, x } => write!(f, "cast({x}, {to})"),
+            Expr::Cast { to, saturate: false, x } => write!(f, "cast({x}, {to}, unsaturated)"),
+            Expr::Bitcast { to, x } => write!(f, "bitcast({x}, {to})"),
+        }
+    }
+}
+
+/// A number, or the bits where no number has exactly these.
+fn constant(f: &mut Formatter<'_>, dtype: DType, bits: u64) -> fmt::Result {
+    let size = dtype.size();
+    let fits = size < 8 && bits >> (8 * size) == 0 || size == 8;
+    let number = fits
+        .then(|| numbers(&Tensor::new(dtype, vec![], bits.to_le_bytes()[..size].to_vec().into())))
+        .flatten();
+    match number.as_deref() {
+        Some([number]) => write!(f, "{number}:{dtype}"),
+        _ => write!(f, "{bits:#x}:{dtype}"),
+    }
+}
+
+impl Display for Index {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if self.terms.is_empty() {
+            return write!(f, "{}", self.constant);
+        }
+        for (at, (term, coefficient)) in self.terms.iter().enumerate() {
+            let known = coefficient.as_const();
+            match (at, known.is_some_and(|value| value < 0)) {
+                (0, false) => {}
+                (0, true) => f.write_char('-')?,
+                (_, false) => f.write_str(" + ")?,
+                (_, true) => f.write_str(" - ")?,
+            }
+            match term {
+                Term::Var(var) => write!(f, "{var}")?,
+                Term::FloorDiv(x, by) => write!(f, "floordiv({x}, {by})")?,
+                Term::Mod(x, by) => write!(f, "mod({x}, {by})")?,
+            }
+            match known.map(i64::unsigned_abs) {
+                Some(1) => {}
+                Some(value) => write!(f, "*{value}")?,
+                None if coefficient.as_sym().is_some() => write!(f, "*{coefficient}")?,
+                None => write!(f, "*({coefficient})")?,
+            }
+        }
+        match self.constant.as_const() {
+            Some(0) => Ok(()),
+            Some(value) if value < 0 => write!(f, " - {}", value.unsigned_abs()),
+            Some(value) => write!(f, " + {value}"),
+            None => summand(f, &self.constant),
+        }
+    }
+}
+
+/// A symbolic dim after other terms; a sign in front of it would not be read there.
+fn summand(f: &mut Formatter<'_>, dim: &Dim) -> fmt::Result {
+    let text = dim.to_string();
+    if text.starts_with('-') { write!(f, " + ({text})") } else { write!(f, " + {text}") }
+}
