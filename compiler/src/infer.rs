@@ -15,64 +15,59 @@ fn fail<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::malformed(Stage::Infer, message))
 }
 
-/// Broadcast of two dims. Dims that may differ at run time are taken to agree, and the result is the plainer of
-/// the two; [`assumptions`] lists such pairs, which the compiled model checks before it runs.
+/// Broadcast of two dims. Symbolic dims may turn out to be equal, or one of them 1: the result is the larger, or
+/// the constant where there is one. [`assumptions`] lists what must hold, which the compiled model checks before
+/// it runs.
 pub fn broadcast_dim(a: &Dim, b: &Dim) -> Result<Dim> {
     match (a.as_const(), b.as_const()) {
         _ if a == b => Ok(a.clone()),
         (Some(1), _) => Ok(b.clone()),
         (_, Some(1)) => Ok(a.clone()),
         (Some(x), Some(y)) => fail(format!("dims {x} and {y} do not broadcast")),
-        _ => Ok(plainer(a, b).clone()),
+        (Some(_), None) => Ok(a.clone()),
+        (None, Some(_)) => Ok(b.clone()),
+        (None, None) => Ok(a.max_dim(b)),
     }
 }
 
-/// A constant before a symbol before an expression; the first of two of a kind.
-fn plainer<'a>(a: &'a Dim, b: &'a Dim) -> &'a Dim {
-    let rank = |dim: &Dim| match (dim.as_const(), dim.as_sym()) {
-        (Some(_), _) => 0,
-        (_, Some(_)) => 1,
-        _ => 2,
-    };
-    if rank(b) < rank(a) { b } else { a }
-}
-
-/// Pairs of dims that inference takes to be equal though their expressions differ. Where one turns out not to
-/// be, the operands do not fit together.
+/// What inference takes to hold though it only shows at run time: pairs of dims that must be equal for the
+/// operands to fit together.
 pub fn assumptions(op: &Op, inputs: &[&TensorType]) -> Vec<(Dim, Dim)> {
     let mut pairs = Vec::new();
-    let mut equal = |a: &Dim, b: &Dim| {
+    let mut equal = |a: Dim, b: Dim| {
         if a != b && !(a.is_const() && b.is_const()) {
-            pairs.push((a.clone(), b.clone()));
+            pairs.push((a, b));
         }
     };
-    let is_one = |dim: &Dim| dim.as_const() == Some(1);
-    let mut broadcast = |a: &[Dim], b: &[Dim]| {
-        for (a, b) in a.iter().rev().zip(b.iter().rev()) {
-            if !is_one(a) && !is_one(b) {
-                equal(a, b);
-            }
+    // `from` is `to`, or 1: the product of both differences is 0.
+    let mut broadcast = |from: &[Dim], to: &[Dim]| {
+        for (from, to) in from.iter().rev().zip(to.iter().rev()) {
+            equal((to.clone() - from.clone()) * (from.clone() - Dim::ONE), Dim::ZERO);
         }
     };
     match op {
         Op::Map(_) => {
-            for (at, ty) in inputs.iter().enumerate() {
-                inputs[..at].iter().for_each(|other| broadcast(&other.shape, &ty.shape));
+            let shapes: Vec<&[Dim]> = inputs.iter().map(|ty| ty.shape.as_slice()).collect();
+            if let Ok(result) = broadcast_shapes(&shapes) {
+                shapes.iter().for_each(|shape| broadcast(shape, &result));
             }
         }
         Op::Contract { batch, m, k, rhs } => {
-            let (a, b) = (inputs[0], inputs[1]);
-            broadcast(&a.shape[..*batch], &b.shape[..*batch]);
+            let (a, b) = (&inputs[0].shape, &inputs[1].shape);
+            if let Ok(result) = broadcast_shapes(&[&a[..*batch], &b[..*batch]]) {
+                broadcast(&a[..*batch], &result);
+                broadcast(&b[..*batch], &result);
+            }
             let skip = usize::from(*rhs != RhsLayout::Plain);
-            let inner = &b.shape[batch + skip..batch + skip + k];
-            a.shape[batch + m..].iter().zip(inner).for_each(|(a, b)| equal(a, b));
+            let inner = &b[batch + skip..batch + skip + k];
+            a[batch + m..].iter().zip(inner).for_each(|(a, b)| equal(a.clone(), b.clone()));
         }
         Op::Expand { shape } => broadcast(&inputs[0].shape, shape),
-        Op::Reshape { shape } => equal(&inputs[0].elements(), &product(shape)),
+        Op::Reshape { shape } => equal(inputs[0].elements(), product(shape)),
         Op::Concat { axis } => {
             for ty in &inputs[1..] {
                 let axes = inputs[0].shape.iter().zip(&ty.shape).enumerate();
-                axes.filter(|(at, _)| at != axis).for_each(|(_, (a, b))| equal(a, b));
+                axes.filter(|(at, _)| at != axis).for_each(|(_, (a, b))| equal(a.clone(), b.clone()));
             }
         }
         _ => {}

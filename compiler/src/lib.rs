@@ -1,9 +1,10 @@
 //! onnxc: an ahead-of-time compiler from ONNX models to native object files.
 //!
 //! [`compile`] is the whole pipeline. Data flows one way: bytes, protobuf structs, a graph of primitives, passes,
-//! a schedule of fusion groups, loop nests, machine code, an object. Everything but `cli` and `native` is pure: bytes in,
-//! bytes out, no global state, the same object bit for bit from the same input.
+//! a schedule of fusion groups, loop nests, machine code, an object. Everything but `cli`, `native` and
+//! `build` is pure: bytes in, bytes out, no global state, the same object bit for bit from the same input.
 
+pub mod build;
 pub mod cli;
 pub mod codegen;
 pub mod error;
@@ -12,11 +13,14 @@ pub mod import;
 pub mod infer;
 pub mod interp;
 pub mod loops;
+pub mod native;
 pub mod op;
 pub mod pass;
 pub mod scalar;
 pub mod schedule;
 pub mod target;
+
+pub use build::build;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -91,9 +95,14 @@ pub fn compile(
     options: &Options,
     observer: &mut dyn Observer,
 ) -> std::result::Result<Compiled, Vec<Error>> {
-    let Frontend { graph, program, notes } = frontend(model, external, options, observer)?;
+    backend(frontend(model, external, options, observer)?, options, observer).map_err(|error| vec![error])
+}
+
+/// Everything after the schedule: machine code of every kernel.
+pub fn backend(frontend: Frontend, options: &Options, observer: &mut dyn Observer) -> Result<Compiled> {
+    let Frontend { graph, program, notes } = frontend;
     let start = Instant::now();
-    let kernels = compile_kernels(&graph, &program, &options.target).map_err(|error| vec![error])?;
+    let kernels = compile_kernels(&graph, &program, &options.target)?;
     observer.stage("kernels", start.elapsed());
     let emit = codegen::emit::Options { name: options.name.clone(), profile: options.profile };
     Ok(Compiled {

@@ -1,4 +1,7 @@
 //! Shared helpers of the test binaries.
 
+pub mod compile;
+pub mod expected;
 pub mod object;
 pub mod onnx_env;
+pub mod suite;

@@ -41,7 +41,7 @@ pub fn interpreter() -> io::Result<PathBuf> {
 }
 
 /// Cargo's target folder.
-fn target_dir() -> PathBuf {
+pub fn target_dir() -> PathBuf {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     match std::env::var_os("CARGO_TARGET_DIR") {
         // Cargo takes a relative one from where it was started, which for tests is not the current folder.

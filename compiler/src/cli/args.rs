@@ -1,22 +1,37 @@
 //! The command line: gcc-like for compiling, subcommands for everything else.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 
 #[derive(Parser, Debug)]
 #[command(
     name = "onnxc",
     version,
     about = "Ahead-of-time compiler from ONNX models to native object files",
-    args_conflicts_with_subcommands = true,
-    subcommand_negates_reqs = true
+    override_usage = "onnxc [OPTIONS] MODEL.onnx\n       onnxc COMMAND [OPTIONS] ...",
+    after_help = "Without a command, the model is compiled: `onnxc compile --help` lists the options.",
+    arg_required_else_help = true
 )]
 pub struct Cli {
     #[command(subcommand)]
-    pub command: Option<Command>,
-    #[command(flatten)]
-    pub compile: Option<CompileArgs>,
+    pub command: Command,
+}
+
+impl Cli {
+    /// Parses arguments, the program's name first. Where no command is named, `compile` is meant. Ends the program
+    /// on `--help`, `--version` and usage errors.
+    pub fn from_arguments(arguments: impl Iterator<Item = OsString>) -> Cli {
+        let mut arguments: Vec<OsString> = arguments.collect();
+        if let Some(first) = arguments.get(1).map(|first| first.to_string_lossy()) {
+            let is_command = Cli::command().get_subcommands().any(|command| command.get_name() == first);
+            if !is_command && !["help", "-h", "--help", "-V", "--version"].contains(&first.as_ref()) {
+                arguments.insert(1, "compile".into());
+            }
+        }
+        Cli::parse_from(arguments)
+    }
 }
 
 #[derive(Subcommand, Debug)]

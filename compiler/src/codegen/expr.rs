@@ -167,7 +167,7 @@ impl Gen<'_, '_> {
             Place::Lanes(lanes) => lanes,
         };
         let scalars = lanes.iter().map(|index| self.sum(index)).collect::<Result<Vec<_>>>()?;
-        Ok(Val::vector(DType::I64, self.from_lanes(&scalars, DType::I64)))
+        Ok(Val::vector(DType::I64, self.join_lanes(&scalars, DType::I64)))
     }
 
     /// A value that is the same in all lanes, as a scalar. Of a vector, its first lane.
@@ -273,7 +273,7 @@ impl Gen<'_, '_> {
                 .ok_or_else(|| self.internal(format!("a function to {out} has no scalar form")))?;
             results.push(value);
         }
-        Ok(self.from_lanes(&results, out))
+        Ok(self.join_lanes(&results, out))
     }
 
     pub fn unary(&mut self, op: UnaryFn, x: Val) -> Result<Val> {

@@ -2,7 +2,7 @@
 //!
 //! Cranelift hoists nothing out of loops at the level vector loops are compiled at, so strength reduction
 //! happens here: the address of an access is a chain of pointers, each adding the terms that one loop depth
-//! brings. Before a loop's code, its body is scanned and every chain is extended by what is known so far;
+//! brings. Before a loop's code, `hoist` scans its body and extends every chain by what is known so far;
 //! inside remain a scaled index, which x86-64 folds into the addressing mode, and a constant offset.
 //!
 //! Indices are first resolved: unrolled loop variables become constants, index lets what they stand for,
@@ -19,7 +19,7 @@ use super::kernel::Gen;
 use crate::error::Result;
 use crate::graph::dim::Atom;
 use crate::graph::{DType, Dim};
-use crate::loops::{Buf, Expr, Index, LoopKind, Stmt, Term, Var};
+use crate::loops::{Buf, Index, Term, Var};
 
 /// What a variable of the loop IR stands for at this point.
 #[derive(Clone, Debug, Default)]
@@ -93,7 +93,7 @@ impl Gen<'_, '_> {
             .ok_or_else(|| self.internal(format!("index {index:?} has a variable that is not in scope")))
     }
 
-    fn try_resolve(&self, index: &Index) -> Option<Index> {
+    pub fn try_resolve(&self, index: &Index) -> Option<Index> {
         let mut replace = |var: Var| match &self.env[var] {
             Binding::Index(index) => Some(index.clone()),
             _ => None,
@@ -111,7 +111,7 @@ impl Gen<'_, '_> {
         self.instances[instance.index()].kind
     }
 
-    fn any_instance(index: &Index, test: &dyn Fn(Var) -> bool) -> bool {
+    pub fn any_instance(index: &Index, test: &dyn Fn(Var) -> bool) -> bool {
         index.terms.iter().any(|(term, _)| match term {
             Term::Var(var) => test(*var),
             Term::FloorDiv(x, _) | Term::Mod(x, _) => Gen::any_instance(x, test),
@@ -393,7 +393,7 @@ impl Gen<'_, '_> {
     }
 
     /// Address of the element at a resolved index without integer constant.
-    fn pointer(&mut self, buf: Buf, index: Index) -> Result<Value> {
+    pub fn pointer(&mut self, buf: Buf, index: Index) -> Result<Value> {
         if index.terms.is_empty() && index.constant == Dim::ZERO {
             return self.buffer(buf);
         }
@@ -436,138 +436,13 @@ impl Gen<'_, '_> {
         })
     }
 
-    /// Computes, before a loop over `body`, what its indices need and is known already.
-    pub fn hoist(&mut self, body: &[Stmt]) -> Result<()> {
-        for stmt in body {
-            match stmt {
-                Stmt::For { var, lo, hi, step, kind, body } => {
-                    self.hoist_index(None, lo)?;
-                    self.hoist_index(None, hi)?;
-                    let range = self.constant_range(lo, hi);
-                    match (kind, range) {
-                        (LoopKind::Unrolled, Some(range)) => {
-                            for value in range.step_by((*step).max(1) as usize) {
-                                self.env[*var] = Binding::Index(Index::int(value));
-                                self.hoist(body)?;
-                            }
-                        }
-                        (LoopKind::Vector, Some(range)) => {
-                            self.env[*var] = Binding::Index(Index::int(range.start));
-                            self.hoist(body)?;
-                        }
-                        _ => {
-                            self.env[*var] = Binding::Unbound;
-                            self.hoist(body)?;
-                        }
-                    }
-                    self.env[*var] = Binding::Unbound;
-                }
-                Stmt::Let { var, value } => {
-                    self.hoist_expr(value)?;
-                    self.env[*var] = match value {
-                        Expr::Index(index) => match self.partly_resolve(index) {
-                            (bound, loose) if loose.is_empty() => Binding::Index(bound),
-                            _ => Binding::Unbound,
-                        },
-                        _ => Binding::Unbound,
-                    };
-                }
-                Stmt::Store { buf, index, value } => {
-                    self.hoist_expr(value)?;
-                    self.hoist_index(Some(*buf), index)?;
-                }
-                Stmt::Set { value, .. } | Stmt::Accumulate { value, .. } => self.hoist_expr(value)?,
-                Stmt::If { condition, then, otherwise } => {
-                    self.hoist_expr(condition)?;
-                    self.hoist(then)?;
-                    self.hoist(otherwise)?;
-                }
-                Stmt::Check { condition, .. } => self.hoist_expr(condition)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Values of an unrolled loop's variable, where both bounds are constants.
-    pub fn constant_range(&self, lo: &Index, hi: &Index) -> Option<std::ops::Range<i64>> {
-        let value = |index: &Index| match self.partly_resolve(index) {
-            (bound, loose) if loose.is_empty() => bound.as_int(),
-            _ => None,
-        };
-        Some(value(lo)?..value(hi)?)
-    }
-
-    fn hoist_expr(&mut self, expr: &Expr) -> Result<()> {
-        match expr {
-            Expr::Const { .. } | Expr::Var(_) | Expr::Get { .. } => Ok(()),
-            Expr::Index(index) => self.hoist_index(None, index),
-            Expr::Load { buf, index } => self.hoist_index(Some(*buf), index),
-            Expr::Unary { x, .. } | Expr::Cast { x, .. } | Expr::Bitcast { x, .. } => self.hoist_expr(x),
-            Expr::Binary { a, b, .. } | Expr::Compare { a, b, .. } => {
-                self.hoist_expr(a)?;
-                self.hoist_expr(b)
-            }
-            Expr::Fma { a, b, c } => {
-                self.hoist_expr(a)?;
-                self.hoist_expr(b)?;
-                self.hoist_expr(c)
-            }
-            Expr::Select { condition, then, otherwise } => {
-                self.hoist_expr(condition)?;
-                self.hoist_expr(then)?;
-                self.hoist_expr(otherwise)
-            }
-        }
-    }
-
-    fn hoist_index(&mut self, buf: Option<Buf>, index: &Index) -> Result<()> {
-        let (bound, loose) = self.partly_resolve(index);
-        let size = buf.map_or(1, |buf| self.kernel.buffers[buf].dtype.size());
-        for coefficient in &loose {
-            if !coefficient.is_const() {
-                self.dim(&(coefficient.clone() * Dim::from(size)))?;
-            }
-        }
-        let (bound, _) = split_constant(&bound);
-        match buf {
-            Some(buf) => {
-                self.pointer(buf, bound)?;
-            }
-            None if loose.is_empty() => {
-                self.sum(&bound)?;
-            }
-            None => {}
-        }
-        Ok(())
-    }
-
-    /// The part of an index whose variables are bound, and the coefficients of the other terms.
-    fn partly_resolve(&self, index: &Index) -> (Index, Vec<Dim>) {
-        let mut bound = Index::dim(index.constant.clone());
-        let mut loose = vec![];
-        for (term, coefficient) in &index.terms {
-            let one = Index { terms: vec![(term.clone(), coefficient.clone())], constant: Dim::ZERO };
-            match self.try_resolve(&one) {
-                Some(part) if !Gen::any_instance(&part, &|v| !self.is_scalar(v)) => bound = bound.add(&part),
-                _ => {
-                    loose.push(coefficient.clone());
-                    if let Term::FloorDiv(x, by) | Term::Mod(x, by) = term {
-                        loose.push(by.clone());
-                        loose.extend(x.terms.iter().map(|(_, coefficient)| coefficient.clone()));
-                    }
-                }
-            }
-        }
-        (bound, loose)
-    }
-
-    fn is_scalar(&self, instance: Var) -> bool {
+    pub fn is_scalar(&self, instance: Var) -> bool {
         matches!(self.kind(instance), InstanceKind::Scalar(_))
     }
 }
 
 /// An index without its integer constant, and that constant.
-fn split_constant(index: &Index) -> (Index, i64) {
+pub fn split_constant(index: &Index) -> (Index, i64) {
     let constant = match index.constant.as_const() {
         Some(value) => value,
         None => {

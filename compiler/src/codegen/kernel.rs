@@ -302,7 +302,7 @@ impl Gen<'_, '_> {
     }
 
     fn branch(&mut self, condition: &Expr, then: &[Stmt], otherwise: &[Stmt]) -> Result<()> {
-        let condition = self.eval(condition)?;
+        let condition = self.condition(condition)?;
         let outer = match condition.kind {
             Kind::Const(bits) => return self.body(if bits != 0 { then } else { otherwise }, None),
             Kind::Scalar(value) => value,
@@ -327,8 +327,24 @@ impl Gen<'_, '_> {
         Ok(())
     }
 
-    fn check(&mut self, condition: &Expr, code: u32) -> Result<()> {
+    fn condition(&mut self, condition: &Expr) -> Result<Val> {
         let value = self.eval(condition)?;
+        match value.dtype {
+            DType::Bool => Ok(value),
+            other => Err(self.internal(format!("a condition of type {other}"))),
+        }
+    }
+
+    /// Checks the element type of what is stored.
+    pub fn stores(&self, value: Val, to: DType) -> Result<()> {
+        if value.dtype == to {
+            return Ok(());
+        }
+        Err(self.internal(format!("a value of type {} stored to {to}", value.dtype)))
+    }
+
+    fn check(&mut self, condition: &Expr, code: u32) -> Result<()> {
+        let value = self.condition(condition)?;
         let holds = match value.kind {
             Kind::Vector(mask) => self.b.ins().vall_true(mask),
             _ => self.scalar(value),
@@ -395,7 +411,7 @@ impl Gen<'_, '_> {
         };
         let scalars =
             elements.iter().map(|flat| self.get_element(local, flat)).collect::<Result<Vec<_>>>()?;
-        Ok(Val::vector(dtype, self.from_lanes(&scalars, dtype)))
+        Ok(Val::vector(dtype, self.join_lanes(&scalars, dtype)))
     }
 
     fn get_element(&mut self, local: Local, flat: &Index) -> Result<Value> {
@@ -406,12 +422,12 @@ impl Gen<'_, '_> {
     }
 
     fn set(&mut self, local: Local, at: &[Index], value: Val) -> Result<()> {
+        self.stores(value, self.kernel.locals[local].dtype)?;
         let elements = match self.element(local, at)? {
             Place::Uniform(flat) => {
                 if matches!(value.kind, Kind::Vector(_)) {
                     return Err(self.internal("all lanes set one element of a local".to_string()));
                 }
-                // A register all of whose elements are the same needs no insertion when the loop is a vector's.
                 let value = self.scalar(value);
                 return self.set_element(local, &flat, value);
             }

@@ -249,7 +249,7 @@ impl Gen<'_, '_> {
     }
 
     /// The vector of these scalars.
-    pub fn from_lanes(&mut self, scalars: &[Value], dtype: DType) -> Value {
+    pub fn join_lanes(&mut self, scalars: &[Value], dtype: DType) -> Value {
         let lanes = scalars.len();
         let ty = vector_type(dtype, lanes);
         let first = self.widen_scalar(scalars[0], dtype, lanes);

@@ -47,7 +47,7 @@ impl Gen<'_, '_> {
                     .iter()
                     .map(|index| self.load_scalar(buf, index, raw))
                     .collect::<Result<Vec<_>>>()?;
-                Ok(Val::vector(dtype, self.from_lanes(&scalars, dtype)))
+                Ok(Val::vector(dtype, self.join_lanes(&scalars, dtype)))
             }
         }
     }
@@ -141,6 +141,7 @@ impl Gen<'_, '_> {
     /// Stores an element, or one for each lane; `raw` says that the value is the bits of a narrow float.
     pub fn store(&mut self, buf: Buf, index: &Index, value: Val, raw: bool) -> Result<()> {
         let dtype = self.element_dtype(buf, raw);
+        self.stores(value, dtype)?;
         let index = self.resolve(index)?;
         match self.place(index)? {
             Place::Uniform(index) => {

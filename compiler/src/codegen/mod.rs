@@ -2,14 +2,15 @@
 //!
 //! A kernel's code calls nothing and refers to nothing outside itself, so kernels compile independently
 //! of each other, in parallel, and their bytes go into an object as they are. Rooms: [`kernel`] walks
-//! statements, `index` forms addresses, `memory` loads and stores, `expr` evaluates expressions in scalar or
-//! vector form, `arith` and `convert` hold the instruction sequences, `lane` what scalars and vectors share; [`emit`] makes the object file and
-//! the C header around the kernels.
+//! statements, `index` forms addresses and `hoist` computes them ahead of loops, `memory` loads and stores, `expr`
+//! evaluates expressions in scalar or vector form, `arith` and `convert` hold the instruction sequences, `lane` what
+//! scalars and vectors share; [`emit`] makes the object file and the C header around the kernels.
 
 mod arith;
 mod convert;
 pub mod emit;
 mod expr;
+mod hoist;
 mod index;
 mod integer;
 mod kernel;

@@ -102,11 +102,7 @@ impl Plan<'_> {
                 self.moved(then);
                 self.moved(otherwise);
             }
-            Expr::Load { index, .. } => {
-                if self.index(index) {
-                    self.element(self.kernel.dtype(expr), true);
-                }
-            }
+            Expr::Load { index, .. } if self.index(index) => self.element(self.kernel.dtype(expr), true),
             _ => {}
         }
     }

@@ -42,6 +42,17 @@ pub fn build(kernel: &Kernel) -> Runnable {
     build_at(kernel, None, &target())
 }
 
+/// Compiles for AArch64 and for the least x86-64: nothing may need a call there either.
+pub fn compile_elsewhere(kernel: &Kernel) {
+    for (triple, cpu) in [("aarch64-unknown-linux-gnu", "generic"), ("x86_64-unknown-linux-gnu", "x86-64-v2")]
+    {
+        let target = Target::new(triple.parse().unwrap(), Some(cpu)).unwrap();
+        let code = compile(kernel, &*target.isa(Opt::None).unwrap(), &target);
+        let code = code.unwrap_or_else(|e| panic!("{triple}: {e} in {kernel:?}"));
+        assert!(!code.bytes.is_empty());
+    }
+}
+
 impl Runnable {
     /// Runs with these buffers, in order, and gives the kernel's code.
     pub fn run(&self, buffers: &mut [Vec<u8>], dims: &[i64], range: (i64, i64)) -> i32 {

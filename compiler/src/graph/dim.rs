@@ -165,7 +165,31 @@ impl Dim {
         Some(Dim::atom(Atom::Mod(self.clone(), by.clone())))
     }
 
+    /// The two operands, when the dim is exactly a minimum (`max` false) or a maximum.
+    fn extremes(&self, max: bool) -> Option<(&Dim, &Dim)> {
+        let Repr::Poly(terms) = &self.0 else { return None };
+        match terms.as_slice() {
+            [(monomial, 1)] => match (monomial.as_slice(), max) {
+                ([Atom::Min(a, b)], false) | ([Atom::Max(a, b)], true) => Some((a, b)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Whether `min(self, ..)` or `max(self, ..)` is `other`, with `self` among its operands.
+    fn is_among(&self, other: &Dim, max: bool) -> bool {
+        other.extremes(max).is_some_and(|(a, b)| a == self || b == self)
+    }
+
     pub fn min_dim(&self, other: &Dim) -> Dim {
+        // A minimum is below its operands; a maximum above.
+        if self.is_among(other, false) || other.is_among(self, true) {
+            return other.clone();
+        }
+        if other.is_among(self, false) || self.is_among(other, true) {
+            return self.clone();
+        }
         match (self.clone() - other.clone()).bounds() {
             (_, Some(high)) if high <= 0 => self.clone(),
             (Some(low), _) if low >= 0 => other.clone(),
@@ -174,6 +198,12 @@ impl Dim {
     }
 
     pub fn max_dim(&self, other: &Dim) -> Dim {
+        if self.is_among(other, true) || other.is_among(self, false) {
+            return other.clone();
+        }
+        if other.is_among(self, true) || self.is_among(other, false) {
+            return self.clone();
+        }
         match (self.clone() - other.clone()).bounds() {
             (Some(low), _) if low >= 0 => self.clone(),
             (_, Some(high)) if high <= 0 => other.clone(),
@@ -488,6 +518,9 @@ mod tests {
         assert_eq!(s(0).max_dim(&Dim::ZERO), s(0));
         assert_eq!((s(0) + Dim::from(3i64)).min_dim(&s(0)), s(0));
         assert_eq!(s(0).min_dim(&Dim::from(5i64)).to_string(), "min(s0, 5)");
+        let (low, high) = (s(0).min_dim(&s(1)), s(0).max_dim(&s(1)));
+        assert_eq!((s(0).max_dim(&low), s(1).min_dim(&low)), (s(0), low));
+        assert_eq!((high.max_dim(&s(1)), high.min_dim(&s(0))), (high, s(0)));
     }
 
     #[test]

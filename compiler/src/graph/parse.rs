@@ -1,9 +1,10 @@
 //! The text form of the tensor IR, read. `graph::print` writes it.
 //!
 //! ```text
-//! graph     = "graph" STRING "{" symbol* metadata* input* statement* return "}"
+//! graph     = "graph" STRING "{" symbol* metadata* assume* input* statement* return "}"
 //! symbol    = "symbol" SYM STRING                       s0, s1, ... in order
 //! metadata  = "metadata" STRING STRING                  key, value
+//! assume    = "assume" dim "=" dim                       holds in every run
 //! input     = "input" VALUE STRING ["named" STRING] ":" type [known] ["=" tensor]
 //! statement = results "=" op ":" type [known] ("," type [known])* ["@" origin]
 //!           | VALUE [STRING] "=" "const" tensor [known]
@@ -113,6 +114,11 @@ impl Parser<'_> {
         while self.lexer.eat_keyword("metadata")? {
             let key = self.lexer.string()?;
             draft.graph.metadata.push((key, self.lexer.string()?));
+        }
+        while self.lexer.eat_keyword("assume")? {
+            let left = self.dim()?;
+            self.lexer.punct("=")?;
+            draft.graph.assumptions.push((left, self.dim()?));
         }
         while self.lexer.eat_keyword("input")? {
             self.input(&mut draft)?;

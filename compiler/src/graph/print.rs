@@ -43,6 +43,9 @@ impl Printer<'_> {
         for (key, value) in &graph.metadata {
             writeln!(self.out, "{indent}  metadata {key:?} {value:?}")?;
         }
+        for (a, b) in &graph.assumptions {
+            writeln!(self.out, "{indent}  assume {a} = {b}")?;
+        }
         for input in &graph.inputs {
             let value = &graph.values[input.value];
             write!(self.out, "{indent}  input {} {:?}", input.value, input.name)?;

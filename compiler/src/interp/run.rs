@@ -25,6 +25,16 @@ pub fn run_with(
     observe: &mut dyn FnMut(NodeId, &[Tensor]),
 ) -> Result<Vec<Tensor>> {
     let mut symbols = bind(graph, inputs)?;
+    for (a, b) in &graph.assumptions {
+        let value = |dim: &Dim| dim.eval(&|sym| symbols[sym]);
+        if let (Some(left), Some(right)) = (value(a), value(b))
+            && left != right
+        {
+            return usage(format!(
+                "the inputs' dims do not fit together: {a} is {left}, must be {b} = {right}"
+            ));
+        }
+    }
     run_graph(graph, inputs.to_vec(), &mut symbols, None, 0, observe)
 }
 

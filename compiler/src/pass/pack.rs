@@ -33,7 +33,7 @@ impl Default for PackPolicy {
         const RULES: &[PackRule] = &[
             // One row: a wide panel keeps several accumulators busy.
             PackRule { dtypes: &[DType::F32], max_rows: Some(1), min_columns: Some(32), nr: 32 },
-            PackRule { dtypes: &[DType::F32], max_rows: None, min_columns: None, nr: 8 },
+            PackRule { dtypes: &[DType::F32], max_rows: None, min_columns: None, nr: 4 },
         ];
         PackPolicy { rules: RULES, nr: 4 }
     }
@@ -99,9 +99,9 @@ mod tests {
     #[test]
     fn panels_are_no_wider_than_the_columns() {
         let policy = PackPolicy::default();
-        assert_eq!(policy.nr(DType::F32, Some(64), Some(100)), 8);
+        assert_eq!(policy.nr(DType::F32, Some(64), Some(100)), 4);
         assert_eq!(policy.nr(DType::F32, Some(1), Some(100)), 32);
-        assert_eq!(policy.nr(DType::F32, None, Some(100)), 8);
+        assert_eq!(policy.nr(DType::F32, None, Some(100)), 4);
         assert_eq!(policy.nr(DType::F32, Some(64), Some(3)), 4);
         assert_eq!(policy.nr(DType::F32, Some(64), Some(1)), 1);
         assert_eq!(policy.nr(DType::I32, Some(64), None), 4);

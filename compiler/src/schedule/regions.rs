@@ -1,7 +1,7 @@
 //! Epilogues: the elementwise nodes that a contraction or a reduction computes on its result while the result
 //! is in registers.
 
-use crate::graph::{NodeId, Op};
+use crate::graph::{Dim, NodeId, Op, ValueId};
 use crate::schedule::GroupKind;
 use crate::schedule::groups::Grouper;
 
@@ -34,10 +34,10 @@ impl Grouper<'_> {
     }
 
     /// The anchor and the longest run of elementwise nodes of its shape after it, such that only the last
-    /// value is read elsewhere. Readers join in topological order, so no operand from outside can depend on a
+    /// value is read elsewhere. Reshapes between them may add and remove axes of size 1. Readers join in topological order, so no operand from outside can depend on a
     /// node inside.
     fn epilogue(&self, anchor: NodeId) -> Vec<NodeId> {
-        let shape = &self.graph.ty(self.out(anchor)).shape;
+        let shape = self.long_axes(self.out(anchor));
         let mut nodes = vec![anchor];
         let mut trees = vec![1u32];
         let (mut kept, mut operands) = (1, 0);
@@ -48,26 +48,34 @@ impl Grouper<'_> {
                 .filter(|user| !nodes.contains(user))
                 .min_by_key(|&&user| self.position[user]);
             let Some(&next) = next else { break };
+            let squeeze = matches!(self.op(next), Op::Reshape { .. });
             if self.unit_of[next].is_some()
-                || !matches!(self.op(next), Op::Map(_))
-                || self.graph.ty(self.out(next)).shape != *shape
+                || !(squeeze || matches!(self.op(next), Op::Map(_)))
+                || self.long_axes(self.out(next)) != shape
             {
                 break;
             }
-            let mut tree = 1u32;
+            let (mut tree, mut in_step) = (1u32, true);
             for &input in self.inputs(next) {
                 match nodes.iter().position(|&node| self.out(node) == input) {
-                    Some(at) => tree = tree.saturating_add(trees[at]),
+                    Some(at) => {
+                        tree = tree.saturating_add(trees[at]);
+                        in_step &=
+                            squeeze || self.graph.ty(input).shape == self.graph.ty(self.out(next)).shape;
+                    }
                     None => operands += 1,
                 }
             }
-            if tree > MAX_TREE || operands > MAX_OPERANDS {
+            if !in_step || tree > MAX_TREE || operands > MAX_OPERANDS {
                 break;
             }
             nodes.push(next);
             trees.push(tree);
             let inner = &nodes[..nodes.len() - 1];
-            if !inner.iter().any(|&node| self.escapes(self.out(node), &|user| nodes.contains(&user))) {
+            // A reshape at the end is better an alias of the result.
+            if !squeeze
+                && !inner.iter().any(|&node| self.escapes(self.out(node), &|user| nodes.contains(&user)))
+            {
                 kept = nodes.len();
             }
             if self.forced[self.out(next)] {
@@ -76,5 +84,10 @@ impl Grouper<'_> {
         }
         nodes.truncate(kept);
         nodes
+    }
+
+    /// The sizes of a value's axes but those of size 1.
+    fn long_axes(&self, value: ValueId) -> Vec<&Dim> {
+        self.graph.ty(value).shape.iter().filter(|size| **size != Dim::ONE).collect()
     }
 }

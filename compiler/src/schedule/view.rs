@@ -73,22 +73,14 @@ fn step(op: &Op, shape: &[Dim], view: View) -> Option<View> {
     Some(View { base, offset, strides })
 }
 
-/// Strides of a broadcast; `None` where a symbolic size might or might not be 1.
+/// Strides of a broadcast. Inference takes a symbolic size and the different one it meets to agree at run
+/// time, so only the constant 1 repeats.
 fn expand(from: &[Dim], to: &[Dim], strides: &[Dim]) -> Option<Vec<Dim>> {
     let lead = to.len().checked_sub(from.len())?;
     let mut out = vec![Dim::ZERO; lead];
-    for axis in 0..from.len() {
-        let target = &to[lead + axis];
-        out.push(if from[axis] == *target {
-            strides[axis].clone()
-        } else if from[axis].as_const() == Some(1) {
-            Dim::ZERO
-        } else if from[axis].is_const() || target.is_const() {
-            // A symbolic size against a constant: inference takes the two to agree at run time.
-            strides[axis].clone()
-        } else {
-            return None;
-        });
+    for (axis, stride) in strides.iter().enumerate() {
+        let repeats = from[axis] == Dim::ONE && to[lead + axis] != Dim::ONE;
+        out.push(if repeats { Dim::ZERO } else { stride.clone() });
     }
     Some(out)
 }

@@ -52,6 +52,8 @@ pub(super) fn define(
         run.bind_symbols();
         run.check_inputs()?;
         run.check_sizes()?;
+        run.check_assumptions()?;
+        run.check_assumptions()?;
         run.check_outputs()?;
         run.check_workspace()?;
         run.execute(steps)?;
@@ -386,6 +388,23 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
         Ok(())
     }
 
+    /// What inference assumed of dims that only the inputs decide.
+    fn check_assumptions(&mut self) -> Result<()> {
+        let graph = self.scope.graph;
+        for (a, b) in &graph.assumptions {
+            let (left, right) = (self.sizes.value(self.code, a)?, self.sizes.value(self.code, b)?);
+            let wrong = self.code.icmp(IntCC::NotEqual, left, right);
+            let text = |dim: &Dim| printable(&dim_text(graph, dim));
+            let template = format!(
+                "the inputs' dimensions do not fit together: {} is {A}, must be {} = {B}",
+                text(a),
+                text(b)
+            );
+            self.fail_if(wrong, status::BAD_DIM, &template, left, right);
+        }
+        Ok(())
+    }
+
     fn check_outputs(&mut self) -> Result<()> {
         let graph = self.scope.graph;
         for (at, (_, value)) in graph.outputs.iter().enumerate() {
@@ -523,7 +542,7 @@ pub(super) fn alignment(ty: &TensorType) -> i64 {
 }
 
 /// A dim with the names that the model gives its symbols.
-pub(super) fn dim_text(graph: &Graph, dim: &Dim) -> String {
+pub(crate) fn dim_text(graph: &Graph, dim: &Dim) -> String {
     let (text, mut out) = (dim.to_string(), String::new());
     let mut rest = text.as_str();
     while let Some(at) = rest.find(['s', 'm', 'f']) {

@@ -128,6 +128,7 @@ fn check(from: DType, to: DType, saturate: bool, width: i64, x: &Tensor) {
     let kernel = map(from, to, n, width, |x| Expr::Cast { to, saturate, x: Box::new(x) });
     let mut buffers = vec![tensor_bytes(x), vec![0xaa; n as usize * to.size()]];
     build(&kernel).run_ok(&mut buffers, &[]);
+    compile_elsewhere(&kernel);
     let want = expected(x, to, saturate);
     let size = from.size();
     assert_same(to, &buffers[1], &want, &|at| {

@@ -14,8 +14,15 @@ use crate::loops::nest::Nest;
 use crate::loops::{Expr, Index, Local, LoopKind, Stmt, Term, Var, visit};
 use crate::scalar::{BinaryFn, CompareFn};
 
-/// Steps of the innermost axis written out per iteration.
-const UNROLL: i64 = 4;
+/// Steps of the innermost axis written out per iteration, where the extent does not suggest another number.
+const UNROLL: i64 = 8;
+
+/// Rows of the left-hand side this many bytes apart, or a multiple of it, meet in the same few cache lines.
+const ALIAS_BYTES: i64 = 4096;
+
+/// Rows of a tile whose elements fall on the same cache lines: fewer than the ways of a first-level cache, which
+/// also holds the panel.
+const ALIASED_ROWS: usize = 7;
 
 /// From this extent on, the last row axis is tiled on its own when its rows do not continue each other.
 const LONG_AXIS: i64 = 12;
@@ -35,6 +42,8 @@ struct Job {
     lanes: usize,
     /// Leading row axes that have loops of their own; the others form one tiled axis.
     looped: usize,
+    /// Rows of a register tile.
+    height: usize,
 }
 
 /// Where a tile stands.
@@ -93,8 +102,15 @@ impl Lowering<'_> {
             sum,
             lanes,
             looped: 0,
+            height: 1,
         };
         job.looped = self.looped_axes(&job)?;
+        let vectors = job.nr / job.lanes;
+        let free = self.target.vector_registers.saturating_sub(vectors + 1);
+        job.height = (free / vectors).clamp(1, 10);
+        if self.rows_alias(&job)? {
+            job.height = job.height.min(ALIASED_ROWS);
+        }
         Ok(job)
     }
 
@@ -127,6 +143,27 @@ impl Lowering<'_> {
         Ok(if divides && long { job.rows - 1 } else { 0 })
     }
 
+    /// Whether neighbouring rows of the left-hand side are a multiple of [`ALIAS_BYTES`] apart.
+    fn rows_alias(&mut self, job: &Job) -> Result<bool> {
+        if job.rows == 0 {
+            return Ok(false);
+        }
+        let row = self.kernel.loop_var("probe");
+        let mut index = vec![Index::zero(); job.batch + job.rows - 1];
+        index.push(Index::var(row));
+        index.extend(job.inner.iter().map(|_| Index::zero()));
+        let mut alias = false;
+        self.scope(|cx| {
+            if let Expr::Load { index, .. } = cx.expr_at(job.lhs, &index)? {
+                let size = cx.graph.ty(job.lhs).dtype.size() as i64;
+                let step = index.coefficient(row).and_then(|step| step.as_const()).unwrap_or(0);
+                alias = step != 0 && step * size % ALIAS_BYTES == 0;
+            }
+            Ok(())
+        })?;
+        Ok(alias)
+    }
+
     /// Row number `row` of the flattened `axes` as an index per axis.
     fn split_rows(&self, row: &Index, axes: &[Dim]) -> Vec<Index> {
         let extents = self.extent_fn();
@@ -150,12 +187,9 @@ impl Lowering<'_> {
         let shape = self.graph.ty(job.out).shape.clone();
         let row_axes = shape[job.batch..job.batch + job.rows].to_vec();
         let tiled = row_axes[job.looped..].to_vec();
-        let vectors = job.nr / job.lanes;
-        let registers = self.target.vector_registers;
-        let height = (registers.saturating_sub(vectors + 1) / vectors).clamp(1, 8);
         let outer = row_axes[..job.looped].to_vec();
         self.for_shape(&outer, LoopKind::Serial, &mut |cx, lead| {
-            for run in runs(&product(&tiled), height) {
+            for run in runs(&product(&tiled), job.height) {
                 cx.for_each("tile", &run.count, LoopKind::Serial, |cx, tile| {
                     let first = tile.scale(&Dim::from(run.height)).add_dim(&run.start);
                     let mut rows = Vec::with_capacity(run.height);
@@ -247,7 +281,7 @@ impl Lowering<'_> {
             for vector in 0..vectors {
                 let column = Index::int((vector * job.lanes) as i64);
                 let column = if job.lanes == 1 { column } else { column.add(&Index::var(lane)) };
-                let mut index = cx.rhs_batch(job, &tile.batch);
+                let mut index = cx.broadcast_batch(job.rhs, job, &tile.batch);
                 index.push(tile.panel.clone());
                 index.extend_from_slice(inner);
                 index.push(column.clone());
@@ -255,7 +289,7 @@ impl Lowering<'_> {
                 panel_row.push((column, cx.widened(job, "b", value)));
             }
             for (row, place) in tile.rows.iter().enumerate() {
-                let mut index = cx.broadcast_batch(job.lhs, job.batch, &tile.batch);
+                let mut index = cx.broadcast_batch(job.lhs, job, &tile.batch);
                 index.extend_from_slice(place);
                 index.extend_from_slice(inner);
                 let value = cx.expr_at(job.lhs, &index)?;
@@ -278,22 +312,23 @@ impl Lowering<'_> {
         self.bind(name, value)
     }
 
-    fn broadcast_batch(&self, value: ValueId, batch: usize, index: &[Index]) -> Vec<Index> {
-        let shape = &self.graph.ty(value).shape[..batch];
-        shape
-            .iter()
-            .zip(index)
-            .map(|(dim, i)| if *dim == Dim::ONE { Index::zero() } else { i.clone() })
+    fn broadcast_batch(&self, value: ValueId, job: &Job, index: &[Index]) -> Vec<Index> {
+        let own = &self.graph.ty(value).shape[..job.batch];
+        let wanted = &self.graph.ty(job.out).shape[..job.batch];
+        own.iter()
+            .zip(wanted.iter().zip(index))
+            .map(|(dim, (wanted, i))| match dim.as_const() {
+                Some(1) => Index::zero(),
+                _ if dim == wanted || dim.is_const() => i.clone(),
+                _ => i.scale(&(dim.clone() - Dim::ONE).min_dim(&Dim::ONE)),
+            })
             .collect()
-    }
-
-    fn rhs_batch(&self, job: &Job, index: &[Index]) -> Vec<Index> {
-        self.broadcast_batch(job.rhs, job.batch, index)
     }
 
     /// The innermost inner loop, a few steps written out per iteration.
     fn unrolled(&mut self, var: Var, extent: &Dim, body: Vec<Stmt>) -> Vec<Stmt> {
-        let steps = Dim::from(UNROLL);
+        let count = unroll_factor(extent);
+        let steps = Dim::from(count);
         let whole = extent.floor_div(&steps).expect("the unroll factor is positive");
         let mut out = Vec::new();
         if whole != Dim::ZERO {
@@ -305,7 +340,7 @@ impl Lowering<'_> {
             let inner = Stmt::For {
                 var: step,
                 lo: Index::zero(),
-                hi: Index::int(UNROLL),
+                hi: Index::int(count),
                 step: 1,
                 kind: LoopKind::Unrolled,
                 body: copy,
@@ -385,6 +420,12 @@ impl Lowering<'_> {
         }
         Ok(())
     }
+}
+
+/// A divisor of the extent near [`UNROLL`], so that no steps are left over, or `UNROLL`.
+fn unroll_factor(extent: &Dim) -> i64 {
+    let Some(extent) = extent.as_const() else { return UNROLL };
+    [8, 9, 7, 10, 6, 12, 5].into_iter().find(|count| extent % count == 0).unwrap_or(UNROLL)
 }
 
 /// Splits `rows` rows into tiles of at most `height` rows that differ by one row at most; an unknown number into

@@ -63,8 +63,9 @@ impl Lowering<'_> {
         match &node.op {
             Op::Map(function) => {
                 let mut arguments = Vec::with_capacity(node.inputs.len());
+                let shape = self.graph.ty(value).shape.clone();
                 for &input in &node.inputs {
-                    let at = self.broadcast_index(input, index);
+                    let at = self.broadcast_index(input, &shape, index);
                     arguments.push(self.expr_at(input, &at)?);
                 }
                 Ok(apply(*function, arguments))
@@ -81,7 +82,8 @@ impl Lowering<'_> {
                 self.expr_at(source(0), &at)
             }
             Op::Expand { .. } => {
-                let at = self.broadcast_index(source(0), index);
+                let shape = self.graph.ty(value).shape.clone();
+                let at = self.broadcast_index(source(0), &shape, index);
                 self.expr_at(source(0), &at)
             }
             Op::Slice { starts, steps, .. } => {
@@ -143,14 +145,19 @@ impl Lowering<'_> {
         }
     }
 
-    /// Index into a broadcast operand: trailing axes aligned, axes of size 1 read at 0.
-    pub(super) fn broadcast_index(&self, value: ValueId, index: &[Index]) -> Vec<Index> {
-        let shape = &self.graph.ty(value).shape;
-        let lead = index.len() - shape.len();
-        shape
-            .iter()
-            .zip(&index[lead..])
-            .map(|(dim, i)| if *dim == Dim::ONE { Index::zero() } else { i.clone() })
+    /// Index into an operand broadcast to `shape`: trailing axes aligned, axes of size 1 read at 0. Where only the
+    /// run shows whether an axis has size 1, its index is scaled by `min(size - 1, 1)`.
+    pub(super) fn broadcast_index(&self, value: ValueId, shape: &[Dim], index: &[Index]) -> Vec<Index> {
+        let own = &self.graph.ty(value).shape;
+        let lead = index.len() - own.len();
+        own.iter()
+            .zip(shape[lead..].iter().zip(&index[lead..]))
+            .map(|(dim, (wanted, i))| match dim.as_const() {
+                Some(1) => Index::zero(),
+                Some(_) => i.clone(),
+                None if dim == wanted => i.clone(),
+                None => i.scale(&(dim.clone() - Dim::ONE).min_dim(&Dim::ONE)),
+            })
             .collect()
     }
 

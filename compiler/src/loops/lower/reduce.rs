@@ -68,11 +68,15 @@ impl Lowering<'_> {
         })
     }
 
-    /// Writes the group's outputs at an index, the anchor's value being known.
+    /// Writes the group's outputs at an index of the anchor's, the anchor's value being known. An output may lack
+    /// axes of size 1 that the anchor has, or have more of them.
     pub(super) fn store_outputs(&mut self, index: &[Index]) -> Result<()> {
+        let anchor = self.graph.ty(self.node_output(self.group.anchor)).shape.clone();
         for output in self.group.outputs.clone() {
-            let expr = self.expr_at(output, index)?;
-            self.store(output, index, expr);
+            let shape = self.graph.ty(output).shape.clone();
+            let at = self.reshape_index(&shape, &anchor, index);
+            let expr = self.expr_at(output, &at)?;
+            self.store(output, &at, expr);
         }
         Ok(())
     }
@@ -236,7 +240,7 @@ impl Lowering<'_> {
             }
             Ok(())
         })?;
-        self.push_own_lanes(lane, width, lanes);
+        self.push_lanes(lane, width, lanes);
         let combine = |cx: &mut Self, inner: &[Index]| -> Result<()> {
             for (block, place) in places.iter().enumerate() {
                 let mut full = place.clone();
@@ -258,12 +262,12 @@ impl Lowering<'_> {
                 Ok(())
             });
             self.share_loads = before;
-            self.push_own_lanes(lane, width, stmts?);
+            self.push_lanes(lane, width, stmts?);
         } else {
             let reduced = job.reduced.clone();
             self.for_shape(&reduced, LoopKind::Serial, &mut |cx, inner| {
                 let stmts = cx.scope(|cx| combine(cx, &inner))?;
-                cx.push_own_lanes(lane, width, stmts);
+                cx.push_lanes(lane, width, stmts);
                 Ok(())
             })?;
         }
@@ -276,25 +280,22 @@ impl Lowering<'_> {
             }
             Ok(())
         })?;
-        self.push_own_lanes(lane, width, stmts);
+        self.push_lanes(lane, width, stmts);
         Ok(())
     }
 
-    /// As [`Self::push_lanes`], with a variable of its own in place of `lane`.
-    fn push_own_lanes(&mut self, lane: Var, width: usize, mut body: Vec<Stmt>) {
-        let own = self.kernel.loop_var("v");
-        visit::substitute(&mut body, lane, &Index::var(own));
-        self.push_lanes(own, width, body);
-    }
-
-    /// Statements as one vector loop over the lanes of a register.
-    pub(super) fn push_lanes(&mut self, lane: Var, width: usize, body: Vec<Stmt>) {
+    /// Statements as one vector loop over the lanes of a register, which `lane` stands for in them.
+    pub(super) fn push_lanes(&mut self, lane: Var, width: usize, mut body: Vec<Stmt>) {
         if width == 1 {
             body.into_iter().for_each(|stmt| self.push(stmt));
             return;
         }
+        // Several loops may be over the same lanes, each with a variable of its own.
+        let var = self.kernel.loop_var("v");
+        self.extents.insert(var, Dim::from(width));
+        visit::substitute(&mut body, lane, &Index::var(var));
         let (lo, hi) = (Index::zero(), Index::int(width as i64));
-        self.push(Stmt::For { var: lane, lo, hi, step: 1, kind: LoopKind::Vector, body });
+        self.push(Stmt::For { var, lo, hi, step: 1, kind: LoopKind::Vector, body });
     }
 }
 

@@ -36,8 +36,7 @@ impl Math<'_> {
         let r = self.bind(fma(neg(n.clone()), c32(LN2_LO), r));
         let p = poly(
             &r,
-            [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1]
-                .map(c32),
+            [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1].map(c32),
         );
         let square = mul(r.clone(), r.clone());
         let p = add(fma(p, square, r), c32(1.0));

@@ -1,0 +1,69 @@
+//! `onnxc check`: every problem of a model. `onnxc ops`: the operator table.
+
+use serde::Serialize;
+
+use crate::cli::args::{CheckArgs, CodeArgs, OpsArgs};
+use crate::cli::session::{Problems, Progress, Session, one};
+use crate::error::Error;
+use crate::op;
+
+#[derive(Serialize)]
+struct Report {
+    problems: Vec<Problem>,
+    notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Problem {
+    /// The problem as a sentence.
+    text: String,
+    #[serde(flatten)]
+    error: Error,
+}
+
+/// Whether the model has no problem. It is compiled whole: what only a later stage can tell is a problem too.
+pub fn run(args: &CheckArgs) -> Result<bool, Problems> {
+    let session = Session::open(&args.model).map_err(one)?;
+    let code = CodeArgs { opt_level: 3, target: None, mcpu: None };
+    let options = session.options(&code, "model").map_err(one)?;
+    let mut progress = Progress::new(false, false, vec![]);
+    let compiled = session.compile(&options, &mut progress);
+    drop(progress);
+    let (errors, notes) = match compiled {
+        Ok(compiled) => (compiled.artifact().err().into_iter().collect(), compiled.notes),
+        Err(errors) => (errors, vec![]),
+    };
+    let good = errors.is_empty();
+    if args.json {
+        let problem = |error: Error| Problem { text: error.to_string(), error };
+        let report = Report { problems: errors.into_iter().map(problem).collect(), notes };
+        println!("{}", to_json(&report));
+    } else {
+        errors.iter().for_each(|error| println!("error: {error}"));
+        notes.iter().for_each(|note| println!("note: {note}"));
+        match errors.len() {
+            0 => println!("no problems"),
+            1 => println!("1 problem"),
+            count => println!("{count} problems"),
+        }
+    }
+    Ok(good)
+}
+
+pub fn ops(args: &OpsArgs) {
+    if args.json {
+        println!("{}", to_json(&op::json()));
+    } else if args.markdown {
+        print!("{}", op::markdown());
+    } else {
+        for row in op::rows() {
+            let domain = if row.domain.is_empty() { "ai.onnx" } else { row.domain };
+            println!("{domain}.{} since {}: {}", row.name, row.since, row.doc);
+        }
+    }
+}
+
+/// Pretty JSON of values that cannot fail to serialize: no maps with other keys than strings.
+pub fn to_json(value: &impl Serialize) -> String {
+    serde_json::to_string_pretty(value).expect("plain data serializes")
+}

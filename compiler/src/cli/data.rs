@@ -1,0 +1,159 @@
+//! Inputs and outputs of runs: files matched to a model's inputs, random tensors, values as text.
+
+use std::path::{Path, PathBuf};
+
+use crate::cli::files;
+use crate::cli::session::usage;
+use crate::error::Result;
+use crate::graph::{DType, Graph, Tensor, TensorType};
+use crate::interp;
+
+/// Tensors for the graph's inputs from arguments: `FILE` is for the next input without one, `NAME=FILE` for that of
+/// the name. What is missing stays `None`.
+pub fn inputs_from(graph: &Graph, arguments: &[String]) -> Result<Vec<Option<Tensor>>> {
+    let mut paths: Vec<Option<PathBuf>> = vec![None; graph.inputs.len()];
+    let mut rest = Vec::new();
+    for argument in arguments {
+        let named = argument.split_once('=').and_then(|(name, file)| {
+            let at = graph.inputs.iter().position(|input| input.name == name)?;
+            Some((at, file))
+        });
+        match named {
+            Some((at, file)) if paths[at].is_none() => paths[at] = Some(PathBuf::from(file)),
+            Some((at, _)) => return Err(usage(format!("input `{}` is given twice", graph.inputs[at].name))),
+            None => rest.push(PathBuf::from(argument)),
+        }
+    }
+    for path in rest {
+        let Some(slot) = paths.iter_mut().find(|path| path.is_none()) else {
+            let names: Vec<&str> = graph.inputs.iter().map(|input| input.name.as_str()).collect();
+            let message =
+                format!("no input is left for `{}`; there are {}", path.display(), names.join(", "));
+            return Err(usage(message));
+        };
+        *slot = Some(path);
+    }
+    let read = |(path, input): (&Option<PathBuf>, &crate::graph::Input)| {
+        let dtype = graph.ty(input.value).dtype;
+        path.as_ref().map(|path| files::read_tensor(path, Some(dtype))).transpose()
+    };
+    paths.iter().zip(&graph.inputs).map(read).collect()
+}
+
+/// Inputs and expected outputs of a folder of test data.
+pub fn test_set(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>, Vec<Tensor>)> {
+    let read = |prefix: &str| -> Result<Vec<Tensor>> {
+        files::numbered(folder, prefix).iter().map(|path| files::read_tensor(path, None)).collect()
+    };
+    let (given, wanted) = (read("input")?, read("output")?);
+    if wanted.len() != graph.outputs.len() {
+        let (found, outputs) = (wanted.len(), graph.outputs.len());
+        return Err(usage(format!("{}: {found} outputs, where the model has {outputs}", folder.display())));
+    }
+    // Test data gives all inputs, or those without a default.
+    let all = given.len() == graph.inputs.len();
+    let needed = graph.inputs.iter().filter(|input| all || input.default.is_none()).count();
+    if given.len() != needed {
+        return Err(usage(format!(
+            "{}: {} inputs, where the model takes {needed}",
+            folder.display(),
+            given.len()
+        )));
+    }
+    let mut given = given.into_iter();
+    let inputs =
+        graph.inputs.iter().map(|input| if all || input.default.is_none() { given.next() } else { None });
+    Ok((inputs.collect(), wanted))
+}
+
+/// Every `test_data_set_*` beneath a folder, in the order of their names.
+pub fn test_sets(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut folders: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .filter(|path| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("test_data_set_"))
+        })
+        .collect();
+    folders.sort();
+    folders
+}
+
+/// Fills what is missing with random values: floats in [-1, 1), integers 0 or 1. Symbolic dims are 1, unless an
+/// input that is given says otherwise. The same seed gives the same tensors on every machine.
+pub fn fill_randomly(graph: &Graph, inputs: &mut [Option<Tensor>], seed: u64) -> Result<()> {
+    let mut symbols = cranelift_entity::SecondaryMap::new();
+    for (input, tensor) in graph.inputs.iter().zip(inputs.iter()) {
+        let Some(tensor) = tensor else { continue };
+        for (dim, &size) in graph.ty(input.value).shape.iter().zip(&tensor.shape) {
+            if let Some(symbol) = dim.as_sym() {
+                symbols[symbol] = Some(size as i64);
+            }
+        }
+    }
+    let mut state = seed;
+    for (input, slot) in graph.inputs.iter().zip(inputs) {
+        if slot.is_some() || input.default.is_some() {
+            continue;
+        }
+        let ty = graph.ty(input.value);
+        let size = |dim: &crate::graph::Dim| dim.eval(&|symbol| Some(symbols[symbol].unwrap_or(1)));
+        let shape: Option<Vec<usize>> =
+            ty.shape.iter().map(|dim| size(dim).and_then(|size| usize::try_from(size).ok())).collect();
+        let shape = shape.ok_or_else(|| usage(format!("input `{}` of type {ty} has no size", input.name)))?;
+        *slot = Some(random(ty, &shape, &mut state)?);
+    }
+    Ok(())
+}
+
+fn random(ty: &TensorType, shape: &[usize], state: &mut u64) -> Result<Tensor> {
+    let count = shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
+    let count = count.filter(|count| count.checked_mul(16).is_some_and(|bytes| bytes < isize::MAX as usize));
+    let count = count.ok_or_else(|| usage(format!("an input of shape {shape:?} does not fit memory")))?;
+    let component = match ty.dtype {
+        DType::C64 => DType::F32,
+        DType::C128 => DType::F64,
+        dtype => dtype,
+    };
+    let mut next = || {
+        // SplitMix64 (Steele, Lea and Flood 2014).
+        *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = *state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    let parts = count * (ty.dtype.size() / component.size());
+    let values: Vec<f64> = (0..parts)
+        .map(|_| match component.is_float() {
+            true => (next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0,
+            false => (next() >> 63) as f64,
+        })
+        .collect();
+    let tensor = interp::cast(&Tensor::from_slice(&[parts], &values), component, true);
+    Ok(Tensor::new(ty.dtype, shape.to_vec(), tensor.data))
+}
+
+/// A tensor's type and elements; many elements are cut in the middle.
+pub fn text(name: &str, tensor: &Tensor) -> String {
+    const SHOWN: usize = 32;
+    let values: Vec<String> = match (tensor.to_i64s(), tensor.dtype) {
+        (_, DType::Bool) => tensor.data.iter().map(|&byte| (byte != 0).to_string()).collect(),
+        (_, DType::U64) => tensor.values::<u64>().iter().map(u64::to_string).collect(),
+        (Some(integers), _) => integers.iter().map(i64::to_string).collect(),
+        (None, DType::F32) => tensor.values::<f32>().iter().map(f32::to_string).collect(),
+        (None, dtype) if dtype.is_float() => {
+            let wide = interp::cast(tensor, DType::F64, true);
+            wide.values::<f64>().iter().map(f64::to_string).collect()
+        }
+        (None, dtype) => tensor.data.chunks(dtype.size()).map(|bytes| format!("{bytes:02x?}")).collect(),
+    };
+    let shown = if values.len() > SHOWN {
+        let (head, tail) = (&values[..SHOWN / 2], &values[values.len() - SHOWN / 2..]);
+        format!("{}, ..., {}", head.join(", "), tail.join(", "))
+    } else {
+        values.join(", ")
+    };
+    format!("{name}: {}{:?} = {shown}", tensor.dtype, tensor.shape)
+}

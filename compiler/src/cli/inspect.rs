@@ -1,0 +1,185 @@
+//! `onnxc inspect`: what a model is and what it will cost.
+
+use std::collections::BTreeMap;
+
+use onnxc_proto::{AttributeProto, GraphProto, ModelProto};
+use serde::Serialize;
+
+use crate::cli::args::InspectArgs;
+use crate::cli::check::to_json;
+use crate::cli::session::{Problems, Progress, Session, one};
+use crate::graph::{DType, Dim, Graph, MapFn, Op, TensorType, ValueId};
+
+#[derive(Serialize)]
+struct Report {
+    inputs: Vec<ValueReport>,
+    outputs: Vec<ValueReport>,
+    parameters: u64,
+    parameter_bytes: u64,
+    /// Nodes per operator, those of functions and bodies once each.
+    operators: BTreeMap<String, usize>,
+    /// Of one run, as an expression over the dims: two per multiply-add of a contraction, one per element of a
+    /// reduction's operand and of a float map's result.
+    flops: String,
+    arena_bytes: String,
+    /// The least any order-keeping plan could need.
+    arena_bound_bytes: String,
+    /// Arena by bound, where both are numbers.
+    arena_ratio: Option<f64>,
+    kernels: usize,
+    notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ValueReport {
+    name: String,
+    dtype: &'static str,
+    /// A number, or the name or formula of a symbolic dim.
+    dims: Vec<String>,
+    has_default: bool,
+}
+
+pub fn run(args: &InspectArgs) -> Result<(), Problems> {
+    let session = Session::open(&args.model).map_err(one)?;
+    let options = session.options(&args.code, "model").map_err(one)?;
+    let proto = session.decode().map_err(one)?;
+    let frontend = session.frontend(&options, &mut Progress::new(false, false, vec![]))?;
+    let (graph, program) = (&frontend.graph, &frontend.program);
+    let (parameters, parameter_bytes) = parameters(&proto);
+    let value = |name: &str, ty: &TensorType, has_default| ValueReport {
+        name: name.to_string(),
+        dtype: ty.dtype.name(),
+        dims: ty.shape.iter().map(|dim| dim_text(graph, dim)).collect(),
+        has_default,
+    };
+    let (arena, bound) = (&program.arena, &program.bound);
+    let ratio = match (arena.as_const(), bound.as_const()) {
+        (Some(arena), Some(bound)) if bound > 0 => Some(arena as f64 / bound as f64),
+        _ => None,
+    };
+    let report = Report {
+        inputs: graph
+            .inputs
+            .iter()
+            .map(|input| value(&input.name, graph.ty(input.value), input.default.is_some()))
+            .collect(),
+        outputs: graph.outputs.iter().map(|(name, id)| value(name, graph.ty(*id), false)).collect(),
+        parameters,
+        parameter_bytes,
+        operators: operators(&proto),
+        flops: dim_text(graph, &flops(graph)),
+        arena_bytes: dim_text(graph, arena),
+        arena_bound_bytes: dim_text(graph, bound),
+        arena_ratio: ratio,
+        kernels: program.stats().groups(),
+        notes: frontend.notes,
+    };
+    if args.json {
+        println!("{}", to_json(&report))
+    } else {
+        print(&report)
+    }
+    Ok(())
+}
+
+fn print(report: &Report) {
+    for (what, values) in [("input", &report.inputs), ("output", &report.outputs)] {
+        for value in values {
+            let default = if value.has_default { " (has a default)" } else { "" };
+            println!("{what} {}: {}[{}]{default}", value.name, value.dtype, value.dims.join(", "));
+        }
+    }
+    println!("parameters: {} ({} bytes)", report.parameters, report.parameter_bytes);
+    println!("FLOPs: {}", report.flops);
+    let ratio = report.arena_ratio.map_or(String::new(), |ratio| format!(" (ratio {ratio:.3})"));
+    println!("arena: {} bytes, liveness bound {}{ratio}", report.arena_bytes, report.arena_bound_bytes);
+    println!("kernels: {}", report.kernels);
+    println!("operators:");
+    for (operator, count) in &report.operators {
+        println!("  {count:>5} {operator}");
+    }
+    report.notes.iter().for_each(|note| println!("note: {note}"));
+}
+
+/// A dim with the names of its symbols.
+pub fn dim_text(graph: &Graph, dim: &Dim) -> String {
+    let mut text = dim.to_string();
+    let mut symbols = Vec::new();
+    dim.visit_symbols(&mut |symbol| symbols.push(symbol));
+    // Longer numbers first: s1 is a part of s10.
+    symbols.sort_unstable_by(|a, b| b.cmp(a));
+    symbols.dedup();
+    for symbol in symbols {
+        text = text.replace(&symbol.to_string(), &graph.symbols[symbol].name);
+    }
+    text
+}
+
+/// Elements and bytes of all initializers, those of bodies included.
+fn parameters(model: &ModelProto) -> (u64, u64) {
+    let (mut elements, mut bytes) = (0u64, 0u64);
+    each_graph(model, &mut |graph| {
+        for tensor in &graph.initializer {
+            let sizes = tensor.dims.iter().map(|&size| u64::try_from(size).unwrap_or(0));
+            let count = sizes.fold(1u64, u64::saturating_mul);
+            let bits = DType::from_onnx(tensor.data_type()).map_or(0, |dtype| u64::from(dtype.bits()));
+            elements = elements.saturating_add(count);
+            bytes = bytes.saturating_add(count.saturating_mul(bits).div_ceil(8));
+        }
+    });
+    (elements, bytes)
+}
+
+fn operators(model: &ModelProto) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    let mut count = |domain: &str, name: &str| {
+        let key = if domain.is_empty() { name.to_string() } else { format!("{domain}.{name}") };
+        *counts.entry(key).or_insert(0) += 1;
+    };
+    each_graph(model, &mut |graph| {
+        graph.node.iter().for_each(|node| count(node.domain(), node.op_type()));
+    });
+    for function in &model.functions {
+        function.node.iter().for_each(|node| count(node.domain(), node.op_type()));
+    }
+    counts
+}
+
+/// Visits the main graph and the bodies in it.
+fn each_graph<'m>(model: &'m ModelProto, visit: &mut dyn FnMut(&'m GraphProto)) {
+    let mut open: Vec<&GraphProto> = model.graph.iter().collect();
+    while let Some(graph) = open.pop() {
+        visit(graph);
+        let attributes = graph.node.iter().flat_map(|node| &node.attribute);
+        open.extend(attributes.flat_map(|AttributeProto { g, graphs, .. }| g.iter().chain(graphs)));
+    }
+}
+
+/// Floating-point operations of one run; see [`Report::flops`].
+fn flops(graph: &Graph) -> Dim {
+    let mut total = Dim::ZERO;
+    let mut open = vec![(graph, Dim::ONE)];
+    while let Some((graph, times)) = open.pop() {
+        for &id in &graph.order {
+            let node = &graph.nodes[id];
+            let elements = |value: ValueId| graph.ty(value).elements();
+            let (first, output) = (node.inputs.first(), node.outputs[0]);
+            let is_float = graph.ty(output).dtype.is_float();
+            let work = match (&node.op, first) {
+                (Op::Contract { batch, m, k, .. }, Some(&a)) => {
+                    let inner = &graph.ty(a).shape[batch + m..batch + m + k];
+                    elements(output) * crate::graph::dim::product(inner) * Dim::from(2usize)
+                }
+                (Op::Reduce { .. }, Some(&x)) if is_float => elements(x),
+                (Op::Map(MapFn::Unary(_) | MapFn::Binary(_)), _) if is_float => elements(output),
+                (Op::Scan { body, trip, .. }, _) => {
+                    open.push((body, times.clone() * trip.clone()));
+                    continue;
+                }
+                _ => continue,
+            };
+            total = total + work * times.clone();
+        }
+    }
+    total
+}

@@ -1,0 +1,273 @@
+//! What the subcommands share: the model file, the options, progress, and models made native in this process.
+
+use std::fs::File;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use target_lexicon::Triple;
+use tempfile::TempDir;
+
+use crate::cli::args::{CodeArgs, ModelArgs};
+use crate::cli::external::ExternalFiles;
+use crate::cli::files::Mapped;
+use crate::codegen::emit::{Stats, StepInfo};
+use crate::error::{Error, Kind, Result, Stage};
+use crate::graph::Graph;
+use crate::import::{DimPin, Import, ImportOptions};
+use crate::native::{self, Models};
+use crate::target::Target;
+use crate::{Compiled, Frontend, Observer, Options, import, pass};
+
+/// Every problem found.
+pub type Problems = Vec<Error>;
+
+/// A single problem as several.
+pub fn one(error: Error) -> Problems {
+    vec![error]
+}
+
+pub fn usage(message: String) -> Error {
+    Error::new(Stage::Io, Kind::Usage, message)
+}
+
+pub fn io_error(path: &Path, error: &std::io::Error) -> Error {
+    Error::new(Stage::Io, Kind::Io, format!("{}: {error}", path.display()))
+}
+
+/// A model file and how it is imported.
+pub struct Session {
+    file: Mapped,
+    external: ExternalFiles,
+    import: ImportOptions,
+    path: PathBuf,
+}
+
+impl Session {
+    pub fn open(args: &ModelArgs) -> Result<Session> {
+        let pins = args.input_dims.iter().map(|text| DimPin::from_str(text)).collect::<Result<_>>()?;
+        let path = args.model.clone();
+        let file = Mapped::open(&path)?;
+        // The folder of a plain file name is the empty path.
+        let folder = path.parent().unwrap_or(Path::new(""));
+        Ok(Session {
+            external: ExternalFiles::new(folder, args.external_data_root.as_deref())?,
+            import: ImportOptions {
+                input_dims: pins,
+                freeze_defaults: args.freeze_defaults,
+                ..ImportOptions::default()
+            },
+            file,
+            path,
+        })
+    }
+
+    /// The model's folder.
+    pub fn folder(&self) -> &Path {
+        match self.path.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => folder,
+            _ => Path::new("."),
+        }
+    }
+
+    /// The model's file name without extension.
+    pub fn stem(&self) -> String {
+        self.path.file_stem().map_or("model".into(), |stem| stem.to_string_lossy().into_owned())
+    }
+
+    pub fn options(&self, code: &CodeArgs, name: &str) -> Result<Options> {
+        Ok(Options {
+            name: name.to_string(),
+            target: target(code)?,
+            opt_level: code.opt_level,
+            import: self.import.clone(),
+            profile: false,
+        })
+    }
+
+    pub fn decode(&self) -> Result<onnxc_proto::ModelProto> {
+        crate::decode(self.file.bytes())
+    }
+
+    /// The graph as imported, without any pass.
+    pub fn import(&self) -> std::result::Result<Import, Problems> {
+        let proto = self.decode().map_err(one)?;
+        import::import(&proto, &self.import, &self.external)
+    }
+
+    pub fn frontend(
+        &self,
+        options: &Options,
+        observer: &mut dyn Observer,
+    ) -> std::result::Result<Frontend, Problems> {
+        crate::frontend(self.file.bytes(), &self.external, options, observer)
+    }
+
+    /// Compiles the model; afterwards the pages of its file need not stay in memory.
+    pub fn compile(
+        &self,
+        options: &Options,
+        observer: &mut dyn Observer,
+    ) -> std::result::Result<Compiled, Problems> {
+        let compiled = crate::compile(self.file.bytes(), &self.external, options, observer);
+        self.file.release();
+        compiled
+    }
+
+    /// Compiles the model for this machine and loads it.
+    pub fn load(&self, options: &Options) -> std::result::Result<Loaded, Problems> {
+        let start = Instant::now();
+        let compiled = self.compile(options, &mut Progress::new(false, false, vec![]))?;
+        Loaded::new(compiled, start).map_err(one)
+    }
+}
+
+/// The target that flags name.
+fn target(code: &CodeArgs) -> Result<Target> {
+    let triple = match &code.target {
+        Some(text) => Triple::from_str(text).map_err(|error| usage(format!("target `{text}`: {error}")))?,
+        None => Triple::host(),
+    };
+    Target::new(triple, code.mcpu.as_deref())
+}
+
+/// Name prefix of models that this process makes for itself.
+const NAME: &str = "model";
+
+/// Options for a model that runs in this process: its own machine's target, unless one is named.
+pub fn native_options(session: &Session, code: &CodeArgs) -> Result<Options> {
+    let mut code = code.clone();
+    if code.mcpu.is_none() && code.target.is_none() {
+        code.mcpu = Some("native".to_string());
+    }
+    session.options(&code, NAME)
+}
+
+/// A compiled model, linked and loaded.
+pub struct Loaded {
+    pub graph: std::sync::Arc<Graph>,
+    pub notes: Vec<String>,
+    pub steps: Vec<StepInfo>,
+    pub stats: Stats,
+    pub object_bytes: u64,
+    /// From the start of compiling to the object on disk.
+    pub compile_time: Duration,
+    pub load_time: Duration,
+    models: Models,
+    /// Holds the library's file.
+    _folder: TempDir,
+}
+
+impl Loaded {
+    /// `start` is when compiling began.
+    pub fn new(compiled: Compiled, start: Instant) -> Result<Loaded> {
+        let folder = tempfile::tempdir().map_err(|error| io_error(&std::env::temp_dir(), &error))?;
+        let (object, library) = (folder.path().join("model.o"), folder.path().join("model.so"));
+        let artifact = compiled.artifact()?;
+        let (steps, stats) = (artifact.steps.clone(), artifact.stats);
+        let mut file = File::create(&object).map_err(|error| io_error(&object, &error))?;
+        artifact.write_object(&mut file)?;
+        let object_bytes = file.metadata().map_err(|error| io_error(&object, &error))?.len();
+        let compile_time = start.elapsed();
+        native::link(std::slice::from_ref(&object), &library)?;
+        std::fs::remove_file(&object).map_err(|error| io_error(&object, &error))?;
+        let start = Instant::now();
+        let models = Models::load(&library)?;
+        models.get(NAME)?;
+        Ok(Loaded {
+            graph: compiled.graph,
+            notes: compiled.notes,
+            steps,
+            stats,
+            object_bytes,
+            compile_time,
+            load_time: start.elapsed(),
+            models,
+            _folder: folder,
+        })
+    }
+
+    pub fn model(&self) -> Result<native::Model<'_>> {
+        self.models.get(NAME)
+    }
+}
+
+/// Stages and passes on standard error, and a progress line once compiling takes long.
+pub struct Progress {
+    time_passes: bool,
+    verbose: bool,
+    /// Passes to print the graph after; `all` is each.
+    print_after: Vec<String>,
+    start: Instant,
+    line: Option<ProgressBar>,
+}
+
+impl Progress {
+    /// How long compiling may take before it shows.
+    const PATIENCE: Duration = Duration::from_millis(500);
+
+    pub fn new(time_passes: bool, verbose: bool, print_after: Vec<String>) -> Progress {
+        Progress { time_passes, verbose, print_after, start: Instant::now(), line: None }
+    }
+
+    /// A usage error for a pass that does not exist.
+    pub fn check_passes(names: &[String]) -> Result<()> {
+        let known = |name: &String| name == "all" || pass::by_name(name).is_some();
+        match names.iter().find(|name| !known(name)) {
+            None => Ok(()),
+            Some(name) => {
+                let mut passes: Vec<&str> = pass::PASSES.iter().map(|pass| pass.name).collect();
+                passes.sort_unstable();
+                passes.dedup();
+                Err(usage(format!("no pass is called `{name}`; there are {} and all", passes.join(", "))))
+            }
+        }
+    }
+
+    fn done(&mut self, what: &str, name: &str, time: Duration) {
+        if self.time_passes {
+            self.print(&format!("{:>10.3} ms  {what} {name}", time.as_secs_f64() * 1e3));
+        } else if self.verbose {
+            self.print(&format!("{what} {name}"));
+        }
+        if self.line.is_none() && self.start.elapsed() > Progress::PATIENCE && std::io::stderr().is_terminal()
+        {
+            let line = ProgressBar::new_spinner();
+            line.enable_steady_tick(Duration::from_millis(100));
+            self.line = Some(line);
+        }
+        if let Some(line) = &self.line {
+            line.set_message(format!("compiling; done: {what} {name}"));
+        }
+    }
+
+    fn print(&self, text: &str) {
+        match &self.line {
+            Some(line) => line.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        }
+    }
+}
+
+impl Observer for Progress {
+    fn pass(&mut self, name: &str, graph: &Graph, time: Duration) {
+        self.done("pass", name, time);
+        if self.print_after.iter().any(|wanted| wanted == name || wanted == "all") {
+            self.print(&format!("// after {name}\n{graph}"));
+        }
+    }
+
+    fn stage(&mut self, name: &str, time: Duration) {
+        self.done("stage", name, time);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(line) = &self.line {
+            line.finish_and_clear();
+        }
+    }
+}

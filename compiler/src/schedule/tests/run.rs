@@ -1,0 +1,94 @@
+//! Runs programs: every group lowered and interpreted on the bytes that the plan gives it. What the plan
+//! overwrites too early shows as a wrong result.
+
+use super::*;
+use crate::graph::{Sym, Tensor};
+use crate::loops::lower::lower;
+use crate::target::Target;
+
+/// Size of every symbol.
+const SIZE: i64 = 5;
+
+struct Memory<'a> {
+    graph: &'a Graph,
+    program: &'a Program,
+    inputs: &'a [Tensor],
+    outputs: Vec<Vec<u8>>,
+    arena: Vec<u8>,
+}
+
+fn size(dim: &Dim) -> usize {
+    usize::try_from(dim.eval(&|_: Sym| Some(SIZE)).unwrap()).unwrap()
+}
+
+impl Memory<'_> {
+    fn read(&self, value: ValueId) -> Vec<u8> {
+        let bytes = size(&self.graph.ty(value).bytes());
+        match self.program.place(value).unwrap() {
+            Place::Input(at) => self.inputs[*at].data.to_vec(),
+            Place::Output(at) => self.outputs[*at][..bytes].to_vec(),
+            Place::Constant => crate::interp::constant(self.graph, value).unwrap().data.to_vec(),
+            Place::Arena { offset, .. } => self.arena[size(offset)..size(offset) + bytes].to_vec(),
+            other => panic!("{value} is placed at {other:?}"),
+        }
+    }
+
+    fn write(&mut self, value: ValueId, data: &[u8]) {
+        match self.program.place(value).unwrap() {
+            Place::Output(at) => self.outputs[*at].copy_from_slice(data),
+            Place::Arena { offset, .. } => self.arena[size(offset)..][..data.len()].copy_from_slice(data),
+            other => panic!("{value} is written at {other:?}"),
+        }
+    }
+
+    fn run(&mut self, target: &Target) {
+        for step in &self.program.steps {
+            match step {
+                Step::Run(id) => {
+                    let group = &self.program.groups[*id];
+                    let kernel = lower(self.graph, group, "kernel", target).unwrap();
+                    let ends = group.inputs.iter().chain(&group.outputs);
+                    let mut buffers: Vec<Vec<u8>> = ends.map(|&value| self.read(value)).collect();
+                    let code = crate::loops::interp::run(&kernel, &mut buffers, &|_| Some(SIZE)).unwrap();
+                    assert_eq!(code, 0);
+                    for (&value, data) in group.outputs.iter().zip(&buffers[group.inputs.len()..]) {
+                        self.write(value, data);
+                    }
+                }
+                Step::Copy { from, output } => self.outputs[*output] = self.read(*from),
+                Step::Scan { .. } => panic!("scans are not run here"),
+            }
+        }
+    }
+}
+
+/// The program of a graph of integers gives what the reference evaluator gives, fused and not.
+pub fn assert_computes(graph: &Graph) {
+    let mut seed = 12345u32;
+    let mut inputs = Vec::new();
+    for input in &graph.inputs {
+        let shape: Vec<usize> = graph.ty(input.value).shape.iter().map(size).collect();
+        let mut next = || {
+            seed = seed.wrapping_mul(1664525).wrapping_add(1013904223);
+            (seed >> 16) as i32 % 200 - 100
+        };
+        let data: Vec<i32> = (0..shape.iter().product::<usize>()).map(|_| next()).collect();
+        inputs.push(Tensor::from_slice(&shape, &data));
+    }
+    let wanted = crate::interp::run(graph, &inputs).unwrap();
+    let target = Target::host().unwrap();
+    for fuse in [true, false] {
+        let program = schedule(graph, Options { fuse, in_place: true }).unwrap();
+        let outputs = graph.outputs.iter().map(|(_, value)| vec![0xAA; size(&graph.ty(*value).bytes())]);
+        let (outputs, arena) = (outputs.collect(), vec![0xAA; size(&program.arena)]);
+        let mut memory = Memory { graph, program: &program, inputs: &inputs, outputs, arena };
+        memory.run(&target);
+        for (at, tensor) in wanted.iter().enumerate() {
+            assert!(
+                memory.outputs[at] == tensor.data,
+                "output {at} differs (fuse {fuse})\n{}",
+                program.text(graph)
+            );
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The program's behaviour: files, messages and exit codes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use onnxc::cli::files;
+use onnxc::graph::Tensor;
+use tempfile::TempDir;
+
+struct Run {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+fn onnxc(folder: &Path, arguments: &[&str]) -> Run {
+    onnxc_with(folder, arguments, &[])
+}
+
+fn onnxc_with(folder: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Run {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_onnxc"));
+    command.args(arguments).current_dir(folder).envs(variables.iter().copied());
+    let Output { status, stdout, stderr } = command.output().unwrap();
+    Run {
+        code: status.code().expect("the compiler ends by itself"),
+        out: String::from_utf8(stdout).unwrap(),
+        err: String::from_utf8(stderr).unwrap(),
+    }
+}
+
+fn digits() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/digits/digits.onnx").canonicalize().unwrap()
+}
+
+/// A folder with the digits model in it.
+fn folder() -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(digits(), folder.path().join("digits.onnx")).unwrap();
+    folder
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let mut names: Vec<String> = fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn objects_come_with_their_header() {
+    let folder = folder();
+    let run = onnxc(folder.path(), &["digits.onnx"]);
+    assert_eq!((run.code, run.out.as_str()), (0, ""), "{}", run.err);
+    assert_eq!(names(folder.path()), ["digits.h", "digits.o", "digits.onnx"]);
+    assert!(fs::read(folder.path().join("digits.o")).unwrap().starts_with(b"\x7fELF"));
+    assert!(fs::read_to_string(folder.path().join("digits.h")).unwrap().contains("digits_run"));
+    let object = fs::read(folder.path().join("digits.o")).unwrap();
+    let again = onnxc(folder.path(), &["digits.onnx", "-o", "other/../digits.o"]);
+    assert_eq!(again.code, 1, "a folder that does not exist");
+    assert_eq!(onnxc(folder.path(), &["compile", "digits.onnx"]).code, 0);
+    assert_eq!(fs::read(folder.path().join("digits.o")).unwrap(), object, "the same bytes each time");
+}
+
+#[test]
+fn names_come_from_the_output_or_the_flag() {
+    let folder = folder();
+    let header = |arguments: &[&str], file: &str| {
+        let run = onnxc(folder.path(), arguments);
+        assert_eq!(run.code, 0, "{}", run.err);
+        fs::read_to_string(folder.path().join(file)).unwrap()
+    };
+    assert!(header(&["digits.onnx", "-o", "7-net.o"], "7-net.h").contains("m7_net_run"));
+    assert!(header(&["digits.onnx", "-o", "x.o", "--name", "mine"], "x.h").contains("mine_run"));
+}
+
+#[test]
+fn failures_leave_no_file() {
+    let folder = folder();
+    fs::write(folder.path().join("bad.onnx"), b"this is no model").unwrap();
+    let run = onnxc(folder.path(), &["bad.onnx"]);
+    assert_eq!(run.code, 1);
+    assert!(run.err.starts_with("error: "), "{}", run.err);
+    let run = onnxc(folder.path(), &["missing.onnx"]);
+    assert_eq!(run.code, 1);
+    assert!(run.err.starts_with("error: missing.onnx: "), "{}", run.err);
+    // The output's place cannot be taken.
+    fs::create_dir(folder.path().join("taken.o")).unwrap();
+    let run = onnxc(folder.path(), &["digits.onnx", "-o", "taken.o"]);
+    assert_eq!(run.code, 1, "{}", run.err);
+    assert_eq!(names(folder.path()), ["bad.onnx", "digits.onnx", "taken.o"]);
+    let run = onnxc_with(
+        folder.path(),
+        &["digits.onnx", "--emit", "so", "-o", "d.so"],
+        &[("CC", "no-such-compiler")],
+    );
+    assert_eq!(run.code, 1);
+    assert!(run.err.contains("cannot run the C compiler `no-such-compiler`"), "{}", run.err);
+    assert_eq!(names(folder.path()), ["bad.onnx", "digits.onnx", "taken.o"]);
+}
+
+#[test]
+fn wrong_usage_has_its_own_exit_code() {
+    let folder = folder();
+    for arguments in [
+        &["--no-such-flag", "digits.onnx"][..],
+        &[],
+        &["digits.onnx", "-O", "9"],
+        &["digits.onnx", "--input-dim", "batch"],
+        &["digits.onnx", "--target", "no-such-machine"],
+        &["digits.onnx", "--mcpu", "z80"],
+        &["digits.onnx", "-o", "-"],
+        &["digits.onnx", "--print-ir-after", "nothing"],
+        &["run", "digits.onnx", "--input", "no=such=input"],
+        &["verify", "digits.onnx"],
+    ] {
+        let run = onnxc(folder.path(), arguments);
+        let missing_file = arguments.contains(&"no=such=input");
+        assert_eq!(run.code, if missing_file { 1 } else { 2 }, "{arguments:?} {}", run.err);
+        assert!(!run.err.is_empty(), "{arguments:?}");
+    }
+    assert_eq!(names(folder.path()), ["digits.onnx"]);
+}
+
+#[test]
+fn libraries_and_texts() {
+    let folder = folder();
+    for (emit, file, start) in [("so", "digits.so", &b"\x7fELF"[..]), ("lib", "digits.a", b"!<arch>")] {
+        let run = onnxc(folder.path(), &["digits.onnx", "--emit", emit]);
+        assert_eq!(run.code, 0, "{emit} {}", run.err);
+        assert!(fs::read(folder.path().join(file)).unwrap().starts_with(start), "{emit}");
+    }
+    for (emit, part) in [
+        ("header", "digits_run"),
+        ("graph", "contract"),
+        ("loops", "kernel "),
+        ("clif", "function "),
+        ("asm", "ret"),
+    ] {
+        let run = onnxc(folder.path(), &["digits.onnx", "--emit", emit, "-o", "-", "--name", "digits"]);
+        assert_eq!(run.code, 0, "{emit} {}", run.err);
+        assert!(run.out.contains(part), "{emit}: {}", run.out);
+    }
+    let run =
+        onnxc(folder.path(), &["digits.onnx", "--emit", "graph", "--time-passes", "--print-ir-after", "cse"]);
+    assert!(run.err.contains("pass dce") && run.err.contains("// after cse"), "{}", run.err);
+}
+
+#[test]
+fn check_lists_problems() {
+    let folder = folder();
+    let run = onnxc(folder.path(), &["check", "digits.onnx"]);
+    assert_eq!((run.code, run.out.as_str()), (0, "no problems\n"), "{}", run.err);
+    fs::write(folder.path().join("bad.onnx"), b"\x3a\xff").unwrap();
+    let run = onnxc(folder.path(), &["check", "bad.onnx", "--json"]);
+    assert_eq!(run.code, 1);
+    let report: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(report["problems"][0]["stage"], "decode");
+    assert!(report["problems"][0]["text"].is_string());
+}
+
+#[test]
+fn inspect_and_ops_report() {
+    let folder = folder();
+    let run = onnxc(folder.path(), &["inspect", "digits.onnx", "--json"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let report: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    assert!(report["parameters"].as_u64().unwrap() > 0);
+    assert_eq!(report["inputs"].as_array().unwrap().len(), 1);
+    assert!(!report["operators"].as_object().unwrap().is_empty());
+    assert!(onnxc(folder.path(), &["inspect", "digits.onnx"]).out.contains("parameters: "));
+    let run = onnxc(folder.path(), &["ops", "--json"]);
+    assert!(serde_json::from_str::<serde_json::Value>(&run.out).is_ok());
+    assert!(onnxc(folder.path(), &["ops", "--markdown"]).out.contains("| "));
+    assert!(onnxc(folder.path(), &["ops"]).out.contains("ai.onnx.MatMul since "));
+}
+
+#[test]
+fn runs_read_and_write_npy() {
+    let folder = folder();
+    let run = onnxc(folder.path(), &["run", "digits.onnx", "--random", "7", "--output", "a"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let outputs = names(&folder.path().join("a"));
+    let first = files::read_tensor(&folder.path().join("a").join(&outputs[0]), None).unwrap();
+    onnxc(folder.path(), &["run", "digits.onnx", "--random", "7", "--output", "b"]);
+    let second = files::read_tensor(&folder.path().join("b").join(&outputs[0]), None).unwrap();
+    assert_eq!(first, second);
+    onnxc(folder.path(), &["run", "digits.onnx", "--random", "8", "--output", "c"]);
+    assert_ne!(first, files::read_tensor(&folder.path().join("c").join(&outputs[0]), None).unwrap());
+
+    let report = onnxc(folder.path(), &["inspect", "digits.onnx", "--json"]).out;
+    let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+    let size = |dim: &serde_json::Value| dim.as_str().unwrap().parse().unwrap_or(1);
+    let shape: Vec<usize> = report["inputs"][0]["dims"].as_array().unwrap().iter().map(size).collect();
+    let zeros = Tensor::from_slice(&shape, &vec![0f32; shape.iter().product()]);
+    files::write_npy(&folder.path().join("x.npy"), &zeros).unwrap();
+    let run = onnxc(folder.path(), &["run", "digits.onnx", "--input", "x.npy"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+    assert!(run.out.contains("f32["), "{}", run.out);
+    let named = format!("{}=x.npy", report["inputs"][0]["name"].as_str().unwrap());
+    assert_eq!(onnxc(folder.path(), &["run", "digits.onnx", "--input", &named]).out, run.out);
+
+    let wrong = Tensor::from_slice(&[1, 2], &[1i64, 2]);
+    files::write_npy(&folder.path().join("wrong.npy"), &wrong).unwrap();
+    let run = onnxc(folder.path(), &["run", "digits.onnx", "--input", "wrong.npy"]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.starts_with("error: "), "{}", run.err);
+    let run = onnxc(folder.path(), &["run", "digits.onnx"]);
+    assert_eq!(run.code, 2);
+    assert!(run.err.contains("is missing"), "{}", run.err);
+}
+
+#[test]
+fn bench_reports_json() {
+    let folder = folder();
+    let arguments = ["bench", "digits.onnx", "--json", "--seconds", "0.02", "--threads", "2", "--per-node"];
+    let run = onnxc(folder.path(), &arguments);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let report: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    for key in [
+        "load_ms",
+        "first_ms",
+        "min_ms",
+        "median_ms",
+        "runs",
+        "workspace_bytes",
+        "object_bytes",
+        "compile_ms",
+    ] {
+        assert!(report[key].is_number(), "{key}");
+    }
+    assert!(!report["nodes"].as_array().unwrap().is_empty());
+}

@@ -1,0 +1,119 @@
+//! Compiling in tests: models to object files, panics caught, and why a model does not compile.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::{LazyLock, Mutex, Once};
+
+use onnxc::cli::external::ExternalFiles;
+use onnxc::cli::files::Mapped;
+use onnxc::error::{Error, Kind};
+use onnxc::import::ImportOptions;
+use onnxc::target::Target;
+use onnxc::{Compiled, Options, Quiet};
+
+/// Why there is no object.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    Errors(Vec<Error>),
+    Panic(String),
+}
+
+impl Failure {
+    /// The one reason that an expected-failures list may give: the model needs what onnxc does not support yet.
+    /// `None` for everything that is a defect.
+    pub fn reason(&self) -> Option<String> {
+        let Failure::Errors(errors) = self else { return None };
+        if errors.iter().any(|error| error.kind != Kind::Unsupported) {
+            return None;
+        }
+        let error = errors.first()?;
+        let message = error.message.as_str();
+        let reason = if let Some((operator, _)) = message.split_once(" opset ")
+            && operator.starts_with("operator ")
+        {
+            operator.to_string()
+        } else if let Some((_, ty)) = message.split_once(" of type ")
+            && message.starts_with("input `")
+        {
+            let end = ty.find(['[', '(']).unwrap_or(ty.len());
+            format!("inputs of type {}", &ty[..end])
+        } else {
+            match &error.node {
+                Some(node) => format!("{}: {message}", node.op_type),
+                None => message.to_string(),
+            }
+        };
+        Some(reason)
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Errors(errors) => {
+                let texts: Vec<String> = errors.iter().map(Error::to_string).collect();
+                f.write_str(&texts.join("; "))
+            }
+            Failure::Panic(message) => write!(f, "panic: {message}"),
+        }
+    }
+}
+
+/// Compiles a model file for this machine and writes the object to `object`.
+pub fn compile_to(model: &Path, name: &str, object: &Path) -> Result<(), Failure> {
+    record_panics();
+    let compiled = catch_unwind(AssertUnwindSafe(|| write_object(model, name, object)));
+    match compiled {
+        Ok(result) => result.map_err(Failure::Errors),
+        Err(payload) => {
+            let text = payload.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+            let places = PANICS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            let place = places.get(text).map_or("", String::as_str);
+            Err(Failure::Panic(format!("{text} {place}")))
+        }
+    }
+}
+
+fn write_object(model: &Path, name: &str, object: &Path) -> Result<(), Vec<Error>> {
+    let compiled = compile(model, name)?;
+    let mut file = File::create(object).expect("the test's own folder is writable");
+    compiled.artifact().and_then(|artifact| artifact.write_object(&mut file)).map_err(|error| vec![error])
+}
+
+/// Compiles a model file for this machine.
+pub fn compile(model: &Path, name: &str) -> Result<Compiled, Vec<Error>> {
+    let one = |error: Error| vec![error];
+    let folder = model.parent().unwrap_or(Path::new("."));
+    let external = ExternalFiles::new(folder, None).map_err(one)?;
+    let options = Options {
+        name: name.to_string(),
+        target: Target::host().map_err(one)?,
+        opt_level: 3,
+        import: ImportOptions::default(),
+        profile: false,
+    };
+    let bytes = Mapped::open(model).map_err(one)?.bytes();
+    onnxc::compile(bytes, &external, &options, &mut Quiet)
+}
+
+/// Where panics of a message happened; they may be on any thread.
+static PANICS: LazyLock<Mutex<HashMap<String, String>>> = LazyLock::new(Mutex::default);
+
+/// Panics of the compiler are results of a test here: they are kept, not printed.
+fn record_panics() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let print = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            let place = info.location().map_or(String::new(), |location| format!("({location})"));
+            if !place.contains("compiler/src") && !place.contains("cranelift") {
+                print(info);
+            }
+            let text = info.payload_as_str().unwrap_or("no message").to_string();
+            PANICS.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(text, place);
+        }));
+    });
+}

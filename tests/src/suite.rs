@@ -1,0 +1,144 @@
+//! The official tests of the ONNX package as folders, and one such test run on a compiled model.
+
+use std::fs::{self, File};
+use std::io::{self, Error};
+use std::path::{Path, PathBuf};
+
+use onnxc::cli::{compare, files};
+use onnxc::graph::{DType, Tensor};
+use onnxc::native::Model;
+use serde::{Deserialize, Serialize};
+
+use crate::onnx_env;
+
+/// Folders of the suite, in the order they are reported.
+pub const KINDS: [&str; 5] = ["node", "simple", "pytorch-converted", "pytorch-operator", "light"];
+
+/// `meta.json` of a test; see `python/export_suite.py`.
+#[derive(Deserialize)]
+pub struct Meta {
+    pub rtol: f64,
+    pub atol: f64,
+    /// Per data set what the files of inputs and outputs hold.
+    data_sets: Vec<[Vec<String>; 2]>,
+}
+
+/// One test of the suite.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Case {
+    /// `kind/name`
+    pub id: String,
+    /// Prefix of the compiled model's symbols.
+    pub symbol: String,
+    pub folder: PathBuf,
+}
+
+/// What the process that runs compiled tests is told: a library and the tests in it.
+#[derive(Serialize, Deserialize)]
+pub struct Batch {
+    pub library: PathBuf,
+    pub cases: Vec<Case>,
+}
+
+/// What it reports, one JSON object per line.
+#[derive(Serialize, Deserialize)]
+pub enum Report {
+    Start(usize),
+    /// Number of the case, and how it failed.
+    Done(usize, Option<String>),
+}
+
+/// All tests, sorted by kind and name. The suite is written once beneath the target folder.
+pub fn cases() -> io::Result<Vec<Case>> {
+    let root = onnx_env::target_dir().join("onnx-suite");
+    provide(&root)?;
+    let mut cases = Vec::new();
+    for kind in KINDS {
+        let mut names: Vec<String> = fs::read_dir(root.join(kind))?
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<io::Result<_>>()?;
+        names.sort();
+        for name in names {
+            let (id, symbol) = (format!("{kind}/{name}"), format!("t{}", cases.len()));
+            cases.push(Case { id, symbol, folder: root.join(kind).join(name) });
+        }
+    }
+    Ok(cases)
+}
+
+fn provide(root: &Path) -> io::Result<()> {
+    let python = onnx_env::interpreter()?;
+    let lock = File::create(root.with_extension("lock"))?;
+    lock.lock()?;
+    // The stamp holds all that the suite depends on, and is written last.
+    let recipe =
+        concat!(include_str!("../python/requirements.txt"), include_str!("../python/export_suite.py"));
+    let stamp = root.join("stamp.txt");
+    if fs::read_to_string(&stamp).is_ok_and(|text| text == recipe) {
+        return Ok(());
+    }
+    if root.exists() {
+        fs::remove_dir_all(root)?;
+    }
+    fs::create_dir_all(root)?;
+    drop(python);
+    onnx_env::run_script("export_suite.py", &[&root.to_string_lossy()])?;
+    fs::write(stamp, recipe)
+}
+
+impl Case {
+    pub fn model(&self) -> PathBuf {
+        self.folder.join("model.onnx")
+    }
+
+    pub fn meta(&self) -> io::Result<Meta> {
+        serde_json::from_str(&fs::read_to_string(self.folder.join("meta.json"))?).map_err(Error::other)
+    }
+
+    /// Runs every data set of the test; fails with what is wrong.
+    pub fn run(&self, model: &Model<'_>) -> Result<(), String> {
+        let meta = self.meta().map_err(|error| error.to_string())?;
+        for (at, [inputs, outputs]) in meta.data_sets.iter().enumerate() {
+            if let Some(kind) = inputs.iter().chain(outputs).find(|kind| *kind != "tensor") {
+                return Err(format!("data set {at} holds a value of kind `{kind}`"));
+            }
+            let folder = self.folder.join(format!("test_data_set_{at}"));
+            let read = |prefix: &str| {
+                let tensors = files::numbered(&folder, prefix);
+                tensors
+                    .iter()
+                    .map(|path| files::read_tensor(path, None))
+                    .collect::<onnxc::error::Result<Vec<_>>>()
+            };
+            let inputs = read("input").map_err(|error| error.to_string())?;
+            let wanted = read("output").map_err(|error| error.to_string())?;
+            run_set(model, inputs, &wanted, &meta).map_err(|what| format!("data set {at}: {what}"))?;
+        }
+        Ok(())
+    }
+}
+
+fn run_set(model: &Model<'_>, inputs: Vec<Tensor>, wanted: &[Tensor], meta: &Meta) -> Result<(), String> {
+    let infos = model.inputs();
+    // Test data leaves out the inputs that have defaults, or gives them all.
+    let all = inputs.len() == infos.len();
+    let mut given = inputs.into_iter();
+    let inputs: Vec<Option<Tensor>> =
+        infos.iter().map(|info| if all || !info.has_default { given.next() } else { None }).collect();
+    if given.next().is_some() {
+        return Err(format!("more inputs than the model's {}", infos.len()));
+    }
+    // The outputs' sizes are those expected; a model that makes others says so.
+    let shapes: Vec<Vec<usize>> = wanted.iter().map(|tensor| tensor.shape.clone()).collect();
+    let got = model.run(&inputs, &shapes).map_err(|error| error.to_string())?;
+    for (at, (got, wanted)) in got.iter().zip(wanted).enumerate() {
+        // As the package's own runner does: two units in the last place of a bf16.
+        let rtol = if wanted.dtype == DType::BF16 { meta.rtol.max(1.0 / 64.0) } else { meta.rtol };
+        let difference = compare::compare(got, wanted, rtol, meta.atol);
+        let difference = difference.map_err(|what| format!("output {at}: {what}"))?;
+        if !difference.matches() {
+            return Err(format!("output {at}: {difference}"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,105 @@
+//! Real models, where the folder with them exists beside the repository: each verifies with its dynamic dims left
+//! dynamic, or is on the list of what is not supported yet.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use onnxc_tests::expected::{self, Outcome};
+use rayon::prelude::*;
+
+/// Models that must verify: they may not be on the list.
+const REQUIRED: &[&str] = &[
+    "acasxu_1_1",
+    "cct2_cifar_fp32_op20",
+    "dtln_model_1",
+    "dtln_model_2",
+    "fastestdet",
+    "go1_policy",
+    "kws_m_static_fp32",
+    "magika_fast_v2_1",
+    "mnist_cntk",
+    "mnist_pytorch",
+    "point_history_lstm",
+    "ppocr_cls",
+    "super_resolution_pytorch",
+    "t5_random_decoder_vespa",
+    "t5_random_encoder_vespa",
+    "tfl_helloworld_sine",
+    "tinybert_tribuo",
+    "ultraface_rfb320",
+    "ultraface_slim320_simplified",
+    "yolox_nano",
+];
+
+#[test]
+fn zoo() {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = models_folder(manifest);
+    let Some(root) = root else {
+        println!("skipped: there is no ../shared/models beside the repository");
+        return;
+    };
+    let mut models: Vec<PathBuf> = std::fs::read_dir(&root)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.join("model.onnx").exists())
+        .collect();
+    models.sort();
+    let outcomes: BTreeMap<String, Outcome> = models
+        .par_iter()
+        .map(|folder| {
+            let name = folder.file_name().unwrap().to_string_lossy().into_owned();
+            let outcome = verify(folder, &name);
+            (name, outcome)
+        })
+        .collect();
+    let passed = outcomes.values().filter(|outcome| matches!(outcome, Outcome::Passed)).count();
+    println!("zoo {passed}/{}", outcomes.len());
+    let missing: Vec<String> = REQUIRED
+        .iter()
+        .filter(|name| !matches!(outcomes.get(**name), Some(Outcome::Passed)))
+        .map(|name| format!("{name}: {:?}", outcomes.get(*name)))
+        .collect();
+    let list = expected::check(&manifest.join("zoo/expected_failures.txt"), &outcomes);
+    assert!(missing.is_empty(), "required models fail:\n{}\n{list:?}", missing.join("\n"));
+    if let Err(problems) = list {
+        panic!("{problems}");
+    }
+}
+
+/// `../shared/models` relative to the repository, also when this is one of its work trees.
+fn models_folder(manifest: &Path) -> Option<PathBuf> {
+    let repository = manifest.parent()?;
+    let common = Command::new("git")
+        .args(["rev-parse", "--path-format=absolute", "--git-common-dir"])
+        .current_dir(repository)
+        .output()
+        .ok()
+        .and_then(|output| String::from_utf8(output.stdout).ok())
+        .and_then(|text| Path::new(text.trim()).parent().map(Path::to_path_buf));
+    let roots = [Some(repository.to_path_buf()), common];
+    let folders = roots.into_iter().flatten().map(|root| root.join("../shared/models"));
+    folders.into_iter().find(|folder| folder.is_dir())
+}
+
+/// Runs the `verify_model` program: a crash of generated code ends only that.
+fn verify(folder: &Path, name: &str) -> Outcome {
+    // A half-precision model is as exact as its activations.
+    let rtol = if name.ends_with("fp16") { "1e-2" } else { "1e-3" };
+    let atol = if name.ends_with("fp16") { "1e-2" } else { "1e-4" };
+    let output = Command::new(env!("CARGO_BIN_EXE_verify_model"))
+        .arg(folder.join("model.onnx"))
+        .args([rtol, atol])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_string();
+    match (output.status.code(), text.strip_prefix("unsupported: ")) {
+        (Some(0), _) => Outcome::Passed,
+        (Some(1), Some(reason)) => Outcome::Unsupported(reason.to_string()),
+        (Some(1), None) => Outcome::Failed(text),
+        _ => {
+            Outcome::Failed(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
+        }
+    }
+}
