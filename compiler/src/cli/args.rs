@@ -61,9 +61,9 @@ pub struct ModelArgs {
     /// Pin a symbolic dim (`batch=1`) or an axis of an input (`images:0=1`)
     #[arg(long = "input-dim", value_name = "NAME=N|INPUT:AXIS=N")]
     pub input_dims: Vec<String>,
-    /// Treat initializers that are also inputs as constants
+    /// Leave initializers that are also inputs to the caller, who may override them (else they are constants)
     #[arg(long)]
-    pub freeze_defaults: bool,
+    pub overridable_defaults: bool,
     /// Folder that external tensor data may be anywhere beneath (default: the model's folder)
     #[arg(long, value_name = "DIR")]
     pub external_data_root: Option<PathBuf>,
