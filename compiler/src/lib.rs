@@ -1,9 +1,10 @@
 //! onnxc: an ahead-of-time compiler from ONNX models to native object files.
 //!
 //! [`compile`] is the whole pipeline. Data flows one way: bytes, protobuf structs, a graph of primitives, passes,
-//! a schedule of fusion groups, loop nests, machine code, an object. Everything but `cli` and `native` is pure: bytes in,
-//! bytes out, no global state, the same object bit for bit from the same input.
+//! a schedule of fusion groups, loop nests, machine code, an object. Everything but `cli`, `native` and
+//! `build` is pure: bytes in, bytes out, no global state, the same object bit for bit from the same input.
 
+pub mod build;
 pub mod cli;
 pub mod codegen;
 pub mod error;
@@ -18,6 +19,8 @@ pub mod pass;
 pub mod scalar;
 pub mod schedule;
 pub mod target;
+
+pub use build::build;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -153,7 +156,13 @@ pub fn optimize(
 pub fn lower(graph: &Graph, program: &Program, group: GroupId, target: &Target) -> Result<Kernel> {
     let group_name = kernel_name(graph, program, group);
     let mut kernel = loops::lower::lower(graph, &program.groups[group], &group_name, target)?;
+    if cfg!(debug_assertions) {
+        loops::verify::verify(&kernel)?;
+    }
     loops::math::expand(&mut kernel);
+    if cfg!(debug_assertions) {
+        loops::verify::verify(&kernel)?;
+    }
     Ok(kernel)
 }
 

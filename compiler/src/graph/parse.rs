@@ -1,9 +1,10 @@
 //! The text form of the tensor IR, read. `graph::print` writes it.
 //!
 //! ```text
-//! graph     = "graph" STRING "{" symbol* metadata* input* statement* return "}"
+//! graph     = "graph" STRING "{" symbol* metadata* assume* input* statement* return "}"
 //! symbol    = "symbol" SYM STRING                       s0, s1, ... in order
 //! metadata  = "metadata" STRING STRING                  key, value
+//! assume    = "assume" dim "=" dim                       holds in every run
 //! input     = "input" VALUE STRING ["named" STRING] ":" type [known] ["=" tensor]
 //! statement = results "=" op ":" type [known] ("," type [known])* ["@" origin]
 //!           | VALUE [STRING] "=" "const" tensor [known]
@@ -27,8 +28,9 @@
 //! it. `#` and a hash stands for data that was left out, which cannot be read back. The parser checks the
 //! form; `graph::verify` checks the types.
 
-mod lexer;
+pub(crate) mod lexer;
 mod operation;
+mod parts;
 
 use std::sync::Arc;
 
@@ -38,29 +40,21 @@ use cranelift_entity::EntityRef;
 use crate::error::Result;
 use crate::graph::build::known_elements;
 use crate::graph::dim::Sym;
-use crate::graph::verify::MAX_NESTING;
 use crate::graph::{
     Constant, DType, Def, Dim, Graph, Input, Node, NodeId, Origin, OriginId, Symbol, Tensor, TensorType,
     Value, ValueId,
 };
-use lexer::{Lexer, Token};
+use lexer::Token;
+pub(crate) use parts::Parser;
 
 /// Reads a graph; an error gives line, column and what was expected.
 pub fn parse(text: &str) -> Result<Graph> {
-    let mut parser = Parser { lexer: Lexer::new(text)?, symbols: 0, depth: 0 };
+    let mut parser = Parser::new(text, 0)?;
     let graph = parser.graph()?;
     match parser.lexer.token() {
         Token::End => Ok(graph),
         _ => parser.lexer.expected("the end of the text"),
     }
-}
-
-struct Parser<'t> {
-    lexer: Lexer<'t>,
-    /// Symbols that may be used: those of the graph being read or of any around it.
-    symbols: usize,
-    /// How many graphs, and how many parentheses of dims, are open.
-    depth: usize,
 }
 
 /// A graph while it is read; values have gaps until all are known.
@@ -121,6 +115,11 @@ impl Parser<'_> {
             let key = self.lexer.string()?;
             draft.graph.metadata.push((key, self.lexer.string()?));
         }
+        while self.lexer.eat_keyword("assume")? {
+            let left = self.dim()?;
+            self.lexer.punct("=")?;
+            draft.graph.assumptions.push((left, self.dim()?));
+        }
         while self.lexer.eat_keyword("input")? {
             self.input(&mut draft)?;
         }
@@ -142,14 +141,6 @@ impl Parser<'_> {
         Ok(draft.finish())
     }
 
-    fn enter(&mut self, what: &str) -> Result<()> {
-        self.depth += 1;
-        if self.depth > MAX_NESTING {
-            return self.lexer.fail(format!("{what} nest deeper than {MAX_NESTING}"));
-        }
-        Ok(())
-    }
-
     fn symbol(&mut self, graph: &mut Graph) -> Result<()> {
         let wanted = Sym::new(graph.symbols.len());
         match self.lexer.token() {
@@ -159,22 +150,6 @@ impl Parser<'_> {
         graph.symbols.push(Symbol { name: self.lexer.string()? });
         self.symbols = self.symbols.max(graph.symbols.len());
         Ok(())
-    }
-
-    /// A word of a letter and a number.
-    fn numbered(&mut self, letter: char, what: &str) -> Result<usize> {
-        if let Token::Word(word) = self.lexer.token()
-            && let Some(digits) = word.strip_prefix(letter)
-            && let Some(number) = canonical_number(digits)
-        {
-            // Numbers may have gaps, which cost memory: no more than in proportion to the text.
-            if number > self.lexer.text_len().max(1 << 16) {
-                return self.lexer.fail(format!("{word} is too large a number"));
-            }
-            self.lexer.advance()?;
-            return Ok(number);
-        }
-        self.lexer.expected(what)
     }
 
     /// A value that is defined here for the first time.
@@ -301,20 +276,6 @@ impl Parser<'_> {
         Ok(OriginId::new(number))
     }
 
-    /// A number of a size that indexes and counts have.
-    fn index(&mut self) -> Result<usize> {
-        match self.lexer.token() {
-            Token::Number(text) => match canonical_number(text) {
-                Some(number) => {
-                    self.lexer.advance()?;
-                    Ok(number)
-                }
-                None => self.lexer.expected("a number below 2^31"),
-            },
-            _ => self.lexer.expected("a number"),
-        }
-    }
-
     fn ty(&mut self) -> Result<TensorType> {
         let dtype = match self.lexer.token() {
             Token::Word(word) => DType::from_name(word),
@@ -323,106 +284,6 @@ impl Parser<'_> {
         let Some(dtype) = dtype else { return self.lexer.expected("an element type such as f32") };
         self.lexer.advance()?;
         Ok(TensorType::new(dtype, self.dims()?))
-    }
-
-    fn dims(&mut self) -> Result<Vec<Dim>> {
-        self.list(|parser| parser.dim())
-    }
-
-    /// `[item, item]`
-    fn list<T>(&mut self, item: impl Fn(&mut Self) -> Result<T>) -> Result<Vec<T>> {
-        self.lexer.punct("[")?;
-        let mut items = Vec::new();
-        if self.lexer.eat_punct("]")? {
-            return Ok(items);
-        }
-        loop {
-            items.push(item(self)?);
-            if !self.lexer.eat_punct(",")? {
-                self.lexer.punct("]")?;
-                return Ok(items);
-            }
-        }
-    }
-
-    fn dim(&mut self) -> Result<Dim> {
-        self.enter("dims")?;
-        let mut sum = Dim::ZERO;
-        let mut negative = self.lexer.eat_punct("-")?;
-        loop {
-            sum = sum + self.product(negative)?;
-            negative = match self.lexer.token() {
-                Token::Punct("+") => false,
-                Token::Punct("-") => true,
-                _ => break,
-            };
-            self.lexer.advance()?;
-        }
-        self.depth -= 1;
-        Ok(sum)
-    }
-
-    fn product(&mut self, negative: bool) -> Result<Dim> {
-        let mut coefficient = if negative { -1i128 } else { 1 };
-        let mut product = Dim::ONE;
-        let at = self.lexer.position();
-        loop {
-            if let Token::Number(text) = self.lexer.token() {
-                let number = text.parse::<u64>().ok().and_then(|value| coefficient.checked_mul(value.into()));
-                match number {
-                    Some(number) => coefficient = number,
-                    None => return self.lexer.expected("an integer below 2^63"),
-                }
-                self.lexer.advance()?;
-            } else {
-                product = product * self.factor()?;
-            }
-            if !self.lexer.eat_punct("*")? {
-                break;
-            }
-        }
-        match i64::try_from(coefficient) {
-            Ok(coefficient) => Ok(product * Dim::from(coefficient)),
-            Err(_) => self.lexer.fail_at(at, format!("{coefficient} exceeds 64 bits")),
-        }
-    }
-
-    fn factor(&mut self) -> Result<Dim> {
-        if self.lexer.eat_punct("(")? {
-            let dim = self.dim()?;
-            self.lexer.punct(")")?;
-            return Ok(dim);
-        }
-        let Token::Word(word) = *self.lexer.token() else {
-            return self.lexer.expected("a dim such as 3 or s0");
-        };
-        let at = self.lexer.position();
-        if let Some(number) = word.strip_prefix('s').and_then(canonical_number) {
-            if number >= self.symbols {
-                return self.lexer.fail(format!("the symbol {word} is not declared"));
-            }
-            self.lexer.advance()?;
-            return Ok(Dim::sym(Sym::new(number)));
-        }
-        if !["floordiv", "mod", "min", "max"].contains(&word) {
-            return self.lexer.expected("a dim such as 3, s0 or min(s0, 3)");
-        }
-        self.lexer.advance()?;
-        self.lexer.punct("(")?;
-        let a = self.dim()?;
-        self.lexer.punct(",")?;
-        let b = self.dim()?;
-        self.lexer.punct(")")?;
-        let result = match word {
-            "floordiv" => a.floor_div(&b),
-            "mod" => a.modulo(&b),
-            "min" => Some(a.min_dim(&b)),
-            _ => Some(a.max_dim(&b)),
-        };
-        match result {
-            Some(dim) => Ok(dim),
-            None => self.lexer.fail_at(at, format!("{word} by zero")),
-        }
     }
 
     /// A type without symbols, then elements.
@@ -480,15 +341,8 @@ impl Parser<'_> {
     }
 }
 
-/// Decimal digits without leading zeros, below 2^31.
-fn canonical_number(digits: &str) -> Option<usize> {
-    let plain = digits == "0" || !digits.starts_with('0');
-    let number = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok())??;
-    (plain && number < 1 << 31).then_some(number)
-}
-
 /// The bytes of one element; `None` where the text is none of the type.
-fn element_bytes(dtype: DType, text: &str, negative: bool) -> Option<Vec<u8>> {
+pub(crate) fn element_bytes(dtype: DType, text: &str, negative: bool) -> Option<Vec<u8>> {
     macro_rules! float {
         ($float:ty, $nan:expr, $convert:expr) => {{
             let magnitude: $float = text.parse().ok()?;

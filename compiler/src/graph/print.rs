@@ -43,6 +43,9 @@ impl Printer<'_> {
         for (key, value) in &graph.metadata {
             writeln!(self.out, "{indent}  metadata {key:?} {value:?}")?;
         }
+        for (a, b) in &graph.assumptions {
+            writeln!(self.out, "{indent}  assume {a} = {b}")?;
+        }
         for input in &graph.inputs {
             let value = &graph.values[input.value];
             write!(self.out, "{indent}  input {} {:?}", input.value, input.name)?;
@@ -205,7 +208,7 @@ impl Printer<'_> {
 }
 
 /// Elements as numbers that read back to the same bits; `None` where a type or a NaN has no such form.
-fn numbers(tensor: &Tensor) -> Option<Vec<String>> {
+pub(crate) fn numbers(tensor: &Tensor) -> Option<Vec<String>> {
     /// Shortest form that reads back as the same number.
     fn float(value: impl fmt::Debug, nan: bool, canonical: bool) -> Option<String> {
         let text = format!("{value:?}").to_lowercase();

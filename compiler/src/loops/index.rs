@@ -20,8 +20,17 @@ impl Index {
         Index::term(Term::Var(var))
     }
 
-    fn term(term: Term) -> Index {
-        Index { terms: vec![(term, Dim::ONE)], constant: Dim::ZERO }
+    /// One term; a division of a constant, where it is known, is a constant.
+    pub fn term(term: Term) -> Index {
+        let known = match &term {
+            Term::Var(_) => None,
+            Term::FloorDiv(x, by) => x.as_dim().and_then(|x| x.floor_div(by)),
+            Term::Mod(x, by) => x.as_dim().and_then(|x| x.modulo(by)),
+        };
+        match known {
+            Some(dim) => Index::dim(dim),
+            None => Index { terms: vec![(term, Dim::ONE)], constant: Dim::ZERO },
+        }
     }
 
     pub fn as_dim(&self) -> Option<&Dim> {
@@ -32,7 +41,13 @@ impl Index {
         self.as_dim()?.as_const()
     }
 
+    /// The sum; divisions and remainders of one index by one divisor are put back together.
     pub fn add(&self, other: &Index) -> Index {
+        self.plus(other).rejoin()
+    }
+
+    /// The sum, term by term.
+    pub fn plus(&self, other: &Index) -> Index {
         let mut terms = self.terms.clone();
         for (term, coefficient) in &other.terms {
             match terms.iter_mut().find(|(mine, _)| mine == term) {
@@ -42,7 +57,7 @@ impl Index {
         }
         terms.retain(|(_, coefficient)| *coefficient != Dim::ZERO);
         terms.sort();
-        Index { terms, constant: self.constant.clone() + other.constant.clone() }.rejoin()
+        Index { terms, constant: self.constant.clone() + other.constant.clone() }
     }
 
     /// Puts `floordiv(x, d) * (c*d) + mod(x, d) * c` back together as `x * c`.
@@ -88,11 +103,7 @@ impl Index {
         if rest.below(by, extents) {
             return whole;
         }
-        let quotient = match rest.as_dim().and_then(|dim| dim.floor_div(by)) {
-            Some(dim) => Index::dim(dim),
-            None => Index::term(Term::FloorDiv(Box::new(rest), by.clone())),
-        };
-        whole.add(&quotient)
+        whole.add(&Index::term(Term::FloorDiv(Box::new(rest), by.clone())))
     }
 
     /// Remainder of [`Index::floor_div`].
@@ -104,10 +115,7 @@ impl Index {
         if rest.below(by, extents) {
             return rest;
         }
-        match rest.as_dim().and_then(|dim| dim.modulo(by)) {
-            Some(dim) => Index::dim(dim),
-            None => Index::term(Term::Mod(Box::new(rest), by.clone())),
-        }
+        Index::term(Term::Mod(Box::new(rest), by.clone()))
     }
 
     /// `(q, r)` with `self = q * by + r`, taking every exactly divisible part into `q`.

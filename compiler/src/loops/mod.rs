@@ -26,7 +26,12 @@ pub mod interp;
 pub mod lower;
 pub mod math;
 pub mod nest;
-mod print;
+pub mod parse;
+pub mod print;
+pub mod program;
+#[cfg(test)]
+mod tests;
+pub mod verify;
 pub mod visit;
 
 use cranelift_entity::{PrimaryMap, entity_impl};

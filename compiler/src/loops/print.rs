@@ -1,85 +1,149 @@
-//! Loop IR as text, for people.
+//! The text form of kernels, written. `loops::parse` documents the grammar and reads it.
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use crate::graph::{DType, Dim};
-use crate::interp;
-use crate::loops::{Access, Expr, Index, Kernel, LoopKind, Stmt, Term};
-use crate::scalar::BinaryFn;
+use crate::graph::print::numbers;
+use crate::graph::{DType, Dim, Tensor};
+use crate::loops::{Access, Expr, Index, Kernel, LoopKind, Stmt, Term, Var};
+use crate::scalar::{BinaryFn, CompareFn};
 
 impl Display for Kernel {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        writeln!(f, "kernel {} {{", self.name)?;
+        writeln!(f, "kernel {:?} {{", self.name)?;
         for (buf, buffer) in self.buffers.iter() {
-            let access = match buffer.access {
-                Access::Read => "read",
-                Access::Write => "write",
-                Access::ReadWrite => "readwrite",
-            };
-            writeln!(f, "  {access} {buf}: {}[{}]  // {}", buffer.dtype, buffer.len, buffer.name)?;
+            let (name, access, dtype, len) =
+                (&buffer.name, access_name(buffer.access), buffer.dtype, &buffer.len);
+            writeln!(f, "  buffer {buf} {name:?} : {access} {dtype}[{len}]")?;
         }
         for (local, decl) in self.locals.iter() {
-            write!(f, "  local {local}: {}{:?}", decl.dtype, decl.extents)?;
-            if decl.lanes > 1 {
-                write!(f, " x{}", decl.lanes)?;
+            write!(f, "  local {local} {:?} : {}{:?}", decl.name, decl.dtype, decl.extents)?;
+            match decl.lanes {
+                1 => writeln!(f)?,
+                lanes => writeln!(f, " lanes {lanes}")?,
             }
-            writeln!(f, "  // {}", decl.name)?;
         }
-        statements(self, f, &self.body, 1)?;
+        Printer { kernel: self, f }.block(&self.body, 1)?;
         writeln!(f, "}}")
     }
 }
 
-fn statements(kernel: &Kernel, f: &mut Formatter<'_>, body: &[Stmt], depth: usize) -> fmt::Result {
-    body.iter().try_for_each(|stmt| statement(kernel, f, stmt, depth))
-}
-
-fn statement(kernel: &Kernel, f: &mut Formatter<'_>, stmt: &Stmt, depth: usize) -> fmt::Result {
-    let pad = "  ".repeat(depth);
-    match stmt {
-        Stmt::For { var, lo, hi, step, kind, body } => {
-            let kind = match kind {
-                LoopKind::Serial => "for",
-                LoopKind::Parallel => "parallel",
-                LoopKind::Vector => "vector",
-                LoopKind::Unrolled => "unrolled",
-            };
-            write!(f, "{pad}{kind} {var} in {lo}..{hi}")?;
-            if *step != 1 {
-                write!(f, " step {step}")?;
-            }
-            writeln!(f, " {{")?;
-            statements(kernel, f, body, depth + 1)?;
-            writeln!(f, "{pad}}}")
-        }
-        Stmt::Let { var, value } => writeln!(f, "{pad}let {var}: {} = {value}", kernel.vars[*var].dtype),
-        Stmt::Store { buf, index, value } => writeln!(f, "{pad}{buf}[{index}] = {value}"),
-        Stmt::Set { local, at, value } => writeln!(f, "{pad}{local}{} = {value}", Subscript(at)),
-        Stmt::Accumulate { local, at, op, value } => match symbol(*op) {
-            Some(symbol) => writeln!(f, "{pad}{local}{} {symbol}= {value}", Subscript(at)),
-            None => writeln!(f, "{pad}{local}{} = {op}({local}{}, {value})", Subscript(at), Subscript(at)),
-        },
-        Stmt::If { condition, then, otherwise } => {
-            writeln!(f, "{pad}if {condition} {{")?;
-            statements(kernel, f, then, depth + 1)?;
-            if !otherwise.is_empty() {
-                writeln!(f, "{pad}}} else {{")?;
-                statements(kernel, f, otherwise, depth + 1)?;
-            }
-            writeln!(f, "{pad}}}")
-        }
-        Stmt::Check { condition, code } => writeln!(f, "{pad}check {condition} else {code}"),
+pub(super) fn access_name(access: Access) -> &'static str {
+    match access {
+        Access::Read => "read",
+        Access::Write => "write",
+        Access::ReadWrite => "readwrite",
     }
 }
 
-/// Operators that have a sign.
-fn symbol(op: BinaryFn) -> Option<char> {
+pub(super) fn kind_name(kind: LoopKind) -> &'static str {
+    match kind {
+        LoopKind::Serial => "serial",
+        LoopKind::Parallel => "parallel",
+        LoopKind::Vector => "vector",
+        LoopKind::Unrolled => "unrolled",
+    }
+}
+
+/// The mark between two operands, for the functions that are written that way.
+pub(super) fn infix(op: BinaryFn) -> Option<&'static str> {
     match op {
-        BinaryFn::Add => Some('+'),
-        BinaryFn::Sub => Some('-'),
-        BinaryFn::Mul => Some('*'),
-        BinaryFn::Div => Some('/'),
+        BinaryFn::Add => Some("+"),
+        BinaryFn::Sub => Some("-"),
+        BinaryFn::Mul => Some("*"),
+        BinaryFn::Div => Some("/"),
         _ => None,
+    }
+}
+
+pub(super) fn comparison(op: CompareFn) -> &'static str {
+    match op {
+        CompareFn::Eq => "==",
+        CompareFn::Ne => "!=",
+        CompareFn::Lt => "<",
+        CompareFn::Le => "<=",
+        CompareFn::Gt => ">",
+        CompareFn::Ge => ">=",
+    }
+}
+
+struct Printer<'a, 'f> {
+    kernel: &'a Kernel,
+    f: &'a mut Formatter<'f>,
+}
+
+impl Printer<'_, '_> {
+    fn block(&mut self, body: &[Stmt], depth: usize) -> fmt::Result {
+        body.iter().try_for_each(|stmt| self.stmt(stmt, depth))
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, depth: usize) -> fmt::Result {
+        let indent = "  ".repeat(depth);
+        self.f.write_str(&indent)?;
+        match stmt {
+            Stmt::For { var, lo, hi, step, kind, body } => {
+                self.f.write_str("for ")?;
+                self.bound(*var)?;
+                write!(self.f, " in {lo}..{hi}")?;
+                if *step != 1 {
+                    write!(self.f, " step {step}")?;
+                }
+                if *kind != LoopKind::Serial {
+                    write!(self.f, " {}", kind_name(*kind))?;
+                }
+                writeln!(self.f, " {{")?;
+                self.block(body, depth + 1)?;
+                write!(self.f, "{indent}}}")?;
+            }
+            Stmt::Let { var, value } => {
+                self.f.write_str("let ")?;
+                self.bound(*var)?;
+                let dtype = self.kernel.vars.get(*var).map_or(DType::I64, |decl| decl.dtype);
+                write!(self.f, " : {dtype} = {value}")?;
+            }
+            Stmt::Store { buf, index, value } => write!(self.f, "{buf}[{index}] = {value}")?,
+            Stmt::Set { local, at, value } => write!(self.f, "{local}{} = {value}", Position(at))?,
+            Stmt::Accumulate { local, at, op, value } => {
+                let at = Position(at);
+                match op {
+                    BinaryFn::Add => write!(self.f, "{local}{at} += {value}")?,
+                    BinaryFn::Mul => write!(self.f, "{local}{at} *= {value}")?,
+                    op => write!(self.f, "{local}{at} {op}= {value}")?,
+                }
+            }
+            Stmt::If { condition, then, otherwise } => {
+                writeln!(self.f, "if {condition} {{")?;
+                self.block(then, depth + 1)?;
+                write!(self.f, "{indent}}}")?;
+                if !otherwise.is_empty() {
+                    writeln!(self.f, " else {{")?;
+                    self.block(otherwise, depth + 1)?;
+                    write!(self.f, "{indent}}}")?;
+                }
+            }
+            Stmt::Check { condition, code } => write!(self.f, "fail {code} unless {condition}")?,
+        }
+        self.f.write_char('\n')
+    }
+
+    /// A variable where it is bound.
+    fn bound(&mut self, var: Var) -> fmt::Result {
+        match self.kernel.vars.get(var).map_or("", |decl| decl.name.as_str()) {
+            "" => write!(self.f, "{var}"),
+            name => write!(self.f, "{var} {name:?}"),
+        }
+    }
+}
+
+/// A list of indices in brackets.
+struct Position<'a>(&'a [Index]);
+
+impl Display for Position<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_char('[')?;
+        for (at, index) in self.0.iter().enumerate() {
+            write!(f, "{}{index}", if at == 0 { "" } else { ", " })?;
+        }
+        f.write_char(']')
     }
 }
 
@@ -90,119 +154,73 @@ impl Display for Expr {
             Expr::Index(index) => write!(f, "index({index})"),
             Expr::Var(var) => write!(f, "{var}"),
             Expr::Load { buf, index } => write!(f, "{buf}[{index}]"),
-            Expr::Get { local, at } => write!(f, "{local}{}", Subscript(at)),
+            Expr::Get { local, at } => write!(f, "{local}{}", Position(at)),
             Expr::Unary { op, x } => write!(f, "{op}({x})"),
-            Expr::Binary { op, a, b } => match symbol(*op) {
-                Some(symbol) => write!(f, "({a} {symbol} {b})"),
+            Expr::Binary { op, a, b } => match infix(*op) {
+                Some(mark) => write!(f, "({a} {mark} {b})"),
                 None => write!(f, "{op}({a}, {b})"),
             },
             Expr::Fma { a, b, c } => write!(f, "fma({a}, {b}, {c})"),
-            Expr::Compare { op, a, b } => write!(f, "{op}({a}, {b})"),
+            Expr::Compare { op, a, b } => write!(f, "({a} {} {b})", comparison(*op)),
             Expr::Select { condition, then, otherwise } => {
                 write!(f, "select({condition}, {then}, {otherwise})")
             }
-            Expr::Cast { to, saturate, x } => {
-                write!(f, "{}.{to}({x})", if *saturate { "cast" } else { "wrap" })
-            }
-            Expr::Bitcast { to, x } => write!(f, "bitcast.{to}({x})"),
+            Expr::Cast { to, saturate: true, x } => write!(f, "cast({x}, {to})"),
+            Expr::Cast { to, saturate: false, x } => write!(f, "cast({x}, {to}, unsaturated)"),
+            Expr::Bitcast { to, x } => write!(f, "bitcast({x}, {to})"),
         }
     }
 }
 
-/// Numbers in decimal; other types by their bits.
+/// A number, or the bits where no number has exactly these.
 fn constant(f: &mut Formatter<'_>, dtype: DType, bits: u64) -> fmt::Result {
-    match dtype {
-        DType::F32 => write!(f, "{:?}{dtype}", f32::from_bits(bits as u32)),
-        DType::F64 => write!(f, "{:?}{dtype}", f64::from_bits(bits)),
-        DType::Bool => write!(f, "{}", bits != 0),
-        dtype if dtype.is_int() => {
-            let data = bits.to_le_bytes()[..dtype.size()].to_vec();
-            let tensor = crate::graph::Tensor::new(dtype, vec![], data.into());
-            write!(f, "{}{dtype}", interp::cast(&tensor, DType::I64, true).values::<i64>()[0])
-        }
-        _ => write!(f, "{bits:#x}{dtype}"),
-    }
-}
-
-struct Subscript<'a>(&'a [Index]);
-
-impl Display for Subscript<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        if self.0.is_empty() {
-            return Ok(());
-        }
-        let texts: Vec<String> = self.0.iter().map(Index::to_string).collect();
-        write!(f, "[{}]", texts.join(", "))
+    let size = dtype.size();
+    let fits = size < 8 && bits >> (8 * size) == 0 || size == 8;
+    let number = fits
+        .then(|| numbers(&Tensor::new(dtype, vec![], bits.to_le_bytes()[..size].to_vec().into())))
+        .flatten();
+    match number.as_deref() {
+        Some([number]) => write!(f, "{number}:{dtype}"),
+        _ => write!(f, "{bits:#x}:{dtype}"),
     }
 }
 
 impl Display for Index {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        for (at, (term, coefficient)) in self.terms.iter().enumerate() {
-            if at > 0 {
-                f.write_str(" + ")?;
-            }
-            write!(f, "{term}")?;
-            if *coefficient != Dim::ONE {
-                f.write_char('*')?;
-                dim(f, coefficient)?;
-            }
-        }
         if self.terms.is_empty() {
             return write!(f, "{}", self.constant);
         }
-        if self.constant != Dim::ZERO {
-            f.write_str(" + ")?;
-            dim(f, &self.constant)?;
+        for (at, (term, coefficient)) in self.terms.iter().enumerate() {
+            let known = coefficient.as_const();
+            match (at, known.is_some_and(|value| value < 0)) {
+                (0, false) => {}
+                (0, true) => f.write_char('-')?,
+                (_, false) => f.write_str(" + ")?,
+                (_, true) => f.write_str(" - ")?,
+            }
+            match term {
+                Term::Var(var) => write!(f, "{var}")?,
+                Term::FloorDiv(x, by) => write!(f, "floordiv({x}, {by})")?,
+                Term::Mod(x, by) => write!(f, "mod({x}, {by})")?,
+            }
+            match known.map(i64::unsigned_abs) {
+                Some(1) => {}
+                Some(value) => write!(f, "*{value}")?,
+                None if coefficient.as_sym().is_some() => write!(f, "*{coefficient}")?,
+                None => write!(f, "*({coefficient})")?,
+            }
         }
-        Ok(())
-    }
-}
-
-/// A dim inside a sum or product.
-fn dim(f: &mut Formatter<'_>, dim: &Dim) -> fmt::Result {
-    if dim.is_const() || dim.as_sym().is_some() { write!(f, "{dim}") } else { write!(f, "({dim})") }
-}
-
-impl Display for Term {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Term::Var(var) => write!(f, "{var}"),
-            Term::FloorDiv(index, by) => write!(f, "({index} floordiv {by})"),
-            Term::Mod(index, by) => write!(f, "({index} mod {by})"),
+        match self.constant.as_const() {
+            Some(0) => Ok(()),
+            Some(value) if value < 0 => write!(f, " - {}", value.unsigned_abs()),
+            Some(value) => write!(f, " + {value}"),
+            None => summand(f, &self.constant),
         }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use crate::graph::{DType, Dim};
-    use crate::loops::{Access, Buffer, Expr, Index, Kernel, LoopKind, Stmt};
-    use crate::scalar::BinaryFn;
-
-    #[test]
-    fn kernels_print() {
-        let mut kernel = Kernel::new("double");
-        let len = Dim::from(8usize);
-        let buffer =
-            |name: &str, access| Buffer { name: name.into(), dtype: DType::F32, len: len.clone(), access };
-        let x = kernel.buffers.push(buffer("v0", Access::Read));
-        let y = kernel.buffers.push(buffer("v1", Access::Write));
-        let sum = kernel.local("sum", DType::F32, &[2, 8], 4);
-        let i = kernel.loop_var("i");
-        let load =
-            Expr::Load { buf: x, index: Index::var(i).scale(&Dim::from(2usize)).add_dim(&Dim::from(1usize)) };
-        let value = Expr::binary(BinaryFn::Max, load.clone(), Expr::constant(DType::F32, 0.5));
-        let at = vec![Index::int(1), Index::var(i)];
-        let body = vec![
-            Stmt::Accumulate { local: sum, at, op: BinaryFn::Add, value: load },
-            Stmt::Store { buf: y, index: Index::var(i), value },
-        ];
-        let (lo, hi, kind) = (Index::zero(), Index::int(8), LoopKind::Vector);
-        kernel.body.push(Stmt::For { var: i, lo, hi, step: 1, kind, body });
-        let wanted = "kernel double {\n  read b0: f32[8]  // v0\n  write b1: f32[8]  // v1\n  \
-                      local r0: f32[2, 8] x4  // sum\n  vector i0 in 0..8 {\n    \
-                      r0[1, i0] += b0[i0*2 + 1]\n    b1[i0] = max(b0[i0*2 + 1], 0.5f32)\n  }\n}\n";
-        assert_eq!(kernel.to_string(), wanted);
-    }
+/// A symbolic dim after other terms; a sign in front of it would not be read there.
+fn summand(f: &mut Formatter<'_>, dim: &Dim) -> fmt::Result {
+    let text = dim.to_string();
+    if text.starts_with('-') { write!(f, " + ({text})") } else { write!(f, " + {text}") }
 }

@@ -61,6 +61,21 @@ pub fn children(expr: &Expr) -> Vec<&Expr> {
     }
 }
 
+/// Calls `visit` for every statement, the ones inside after the one around them.
+pub fn stmts(body: &[Stmt], visit: &mut dyn FnMut(&Stmt)) {
+    for stmt in body {
+        visit(stmt);
+        match stmt {
+            Stmt::For { body, .. } => stmts(body, visit),
+            Stmt::If { then, otherwise, .. } => {
+                stmts(then, visit);
+                stmts(otherwise, visit);
+            }
+            _ => {}
+        }
+    }
+}
+
 /// Calls `visit` for every expression of the statements, operands first.
 pub fn exprs(body: &[Stmt], visit: &mut dyn FnMut(&Expr)) {
     fn each(expr: &Expr, visit: &mut dyn FnMut(&Expr)) {

@@ -542,7 +542,7 @@ pub(super) fn alignment(ty: &TensorType) -> i64 {
 }
 
 /// A dim with the names that the model gives its symbols.
-pub(super) fn dim_text(graph: &Graph, dim: &Dim) -> String {
+pub(crate) fn dim_text(graph: &Graph, dim: &Dim) -> String {
     let (text, mut out) = (dim.to_string(), String::new());
     let mut rest = text.as_str();
     while let Some(at) = rest.find(['s', 'm', 'f']) {

@@ -270,7 +270,7 @@ impl Plan {
 }
 
 /// Symbols that a lone dim of some input without default decides, in the order of their numbers.
-pub(super) fn bound_symbols(graph: &Graph) -> Vec<Sym> {
+pub(crate) fn bound_symbols(graph: &Graph) -> Vec<Sym> {
     let mut symbols: Vec<Sym> = graph
         .inputs
         .iter()

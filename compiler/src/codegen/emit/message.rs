@@ -20,7 +20,7 @@ pub(super) const B: char = '\u{2}';
 const DIGITS: i64 = 24;
 
 /// A name of the model as it may stand in a template and in a C comment: control characters replaced.
-pub(super) fn printable(name: &str) -> String {
+pub(crate) fn printable(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

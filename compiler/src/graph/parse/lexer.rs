@@ -25,7 +25,11 @@ pub struct Lexer<'t> {
     next: usize,
 }
 
-const PUNCTUATION: &[&str] = &["{", "}", "[", "]", "(", ")", ",", ":", "=", "@", "#", "+", "-", "*"];
+/// A mark that begins with another stands before it.
+const PUNCTUATION: &[&str] = &[
+    "..", "+=", "*=", "==", "!=", "<=", ">=", "{", "}", "[", "]", "(", ")", ",", ":", "=", "@", "#", "+",
+    "-", "*", "/", "<", ">",
+];
 
 impl<'t> Lexer<'t> {
     pub fn new(text: &'t str) -> Result<Lexer<'t>> {
@@ -97,7 +101,7 @@ impl<'t> Lexer<'t> {
             return self.fail("a string without end".to_string());
         }
         match PUNCTUATION.iter().find(|punct| rest.starts_with(**punct)) {
-            Some(punct) => Ok((Token::Punct(punct), 1)),
+            Some(punct) => Ok((Token::Punct(punct), punct.len())),
             None => {
                 let character = rest.chars().next().unwrap_or_default();
                 self.fail(format!("unexpected character {character:?}"))
@@ -110,7 +114,8 @@ impl<'t> Lexer<'t> {
         let digits = |from: usize| self.run(from, |byte| byte.is_ascii_digit());
         let bytes = self.text.as_bytes();
         let mut end = self.start + digits(self.start);
-        if bytes.get(end) == Some(&b'.') {
+        // Two dots are the mark of a range.
+        if bytes.get(end) == Some(&b'.') && bytes.get(end + 1) != Some(&b'.') {
             end += 1 + digits(end + 1);
         }
         if bytes.get(end) == Some(&b'e') {

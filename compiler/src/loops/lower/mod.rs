@@ -10,6 +10,8 @@ mod map;
 mod reduce;
 mod rows;
 mod single;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{HashMap, HashSet};
 

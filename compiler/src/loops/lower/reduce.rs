@@ -9,7 +9,7 @@ use crate::graph::{DType, Dim, Op, Tensor, ValueId};
 use crate::interp;
 use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Nest, hoist, split_vector, vector_lanes};
-use crate::loops::{Buf, Expr, Index, Local, LoopKind, Stmt, Var};
+use crate::loops::{Buf, Expr, Index, Local, LoopKind, Stmt, Var, visit};
 use crate::scalar::ReduceFn;
 
 /// Reductions over at most this many elements are written out when they keep the last axis.
@@ -284,14 +284,18 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Statements as one vector loop over the lanes of a register.
-    pub(super) fn push_lanes(&mut self, lane: Var, width: usize, body: Vec<Stmt>) {
+    /// Statements as one vector loop over the lanes of a register, which `lane` stands for in them.
+    pub(super) fn push_lanes(&mut self, lane: Var, width: usize, mut body: Vec<Stmt>) {
         if width == 1 {
             body.into_iter().for_each(|stmt| self.push(stmt));
             return;
         }
+        // Several loops may be over the same lanes, each with a variable of its own.
+        let var = self.kernel.loop_var("v");
+        self.extents.insert(var, Dim::from(width));
+        visit::substitute(&mut body, lane, &Index::var(var));
         let (lo, hi) = (Index::zero(), Index::int(width as i64));
-        self.push(Stmt::For { var: lane, lo, hi, step: 1, kind: LoopKind::Vector, body });
+        self.push(Stmt::For { var, lo, hi, step: 1, kind: LoopKind::Vector, body });
     }
 }
 

@@ -36,8 +36,7 @@ impl Math<'_> {
         let r = self.bind(fma(neg(n.clone()), c32(LN2_LO), r));
         let p = poly(
             &r,
-            [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1]
-                .map(c32),
+            [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1].map(c32),
         );
         let square = mul(r.clone(), r.clone());
         let p = add(fma(p, square, r), c32(1.0));
@@ -105,7 +104,7 @@ impl Math<'_> {
             ]
             .map(c32),
         );
-        let q = poly(&square, [1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525_2e-3].map(c32));
+        let q = poly(&square, [1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525e-3].map(c32));
         let value = div(mul(p, a), q);
         // tanh x = x to f32 precision near 0; this also keeps the sign of zero.
         select(lt(abs(x.clone()), c32(4e-4)), x, value)

@@ -309,12 +309,33 @@ impl Math<'_> {
         self.with_sign(value, &x)
     }
 
-    /// `exp(b log |a|)` with the sign and special cases of IEEE 754 `pow`.
+    /// `|a|^b` for a whole `b` below 128, by squaring: exact where the result is, which `exp` and `log` are not.
+    fn power_by_squaring(&mut self, a: Expr, b: Expr) -> Expr {
+        let inside = select(lt(b.clone(), c64(128.0)), b.clone(), c64(0.0));
+        let count = self.bind(Expr::cast(DType::I64, inside));
+        let mut square = self.bind(a);
+        let mut power = c64(1.0);
+        for bit in 0..7 {
+            let taken = Expr::binary(BinaryFn::BitAnd, count.clone(), i64c(1 << bit));
+            let step = select(eq(taken, i64c(0)), c64(1.0), square.clone());
+            power = self.bind(mul(power, step));
+            square = self.bind(mul(square.clone(), square));
+        }
+        power
+    }
+
+    /// `exp(b log |a|)`, or a power by squaring, with the sign and special cases of IEEE 754 `pow`.
     fn pow64(&mut self, a: Expr, b: Expr) -> Expr {
-        let log = self.log64(abs(a.clone()));
-        let magnitude = self.exp64(mul(b.clone(), log));
-        let magnitude = self.bind(magnitude);
         let whole = self.bind(eq(round(b.clone()), b.clone()));
+        let base = self.bind(abs(a.clone()));
+        let size = self.bind(abs(b.clone()));
+        let squared = self.power_by_squaring(base.clone(), size.clone());
+        let squared = self.bind(squared);
+        let squared = select(lt(b.clone(), c64(0.0)), div(c64(1.0), squared.clone()), squared);
+        let log = self.log64(base);
+        let general = self.exp64(mul(b.clone(), log));
+        let small = Expr::binary(BinaryFn::And, whole.clone(), lt(size, c64(128.0)));
+        let magnitude = self.bind(select(small, squared, general));
         let half = self.bind(mul(b.clone(), c64(0.5)));
         // Every f64 beyond 2^53 is even; there the rounded half equals the half.
         let odd = Expr::compare(CompareFn::Ne, round(half.clone()), half);

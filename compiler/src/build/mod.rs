@@ -1,0 +1,344 @@
+//! Models in Rust programs: called from a build script, compiles a model, archives the object for the linker
+//! and writes a typed safe wrapper to be included.
+//!
+//! ```no_run
+//! // build.rs
+//! fn main() -> Result<(), onnxc::build::Failure> {
+//!     onnxc::build("model.onnx")?;
+//!     Ok(())
+//! }
+//! ```
+//!
+//! ```ignore
+//! // main.rs
+//! include!(concat!(env!("OUT_DIR"), "/model.rs"));
+//! let outputs = model::Model::new().run(&image)?;
+//! ```
+
+mod wrapper;
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::str::FromStr;
+use std::sync::Mutex;
+use std::{env, fmt};
+
+use bytes::Bytes;
+use memmap2::Mmap;
+use target_lexicon::Triple;
+
+use crate::cli::external::ExternalFiles;
+use crate::codegen::emit::identifier;
+use crate::error::{Error, Kind, Result, Stage};
+use crate::import::{ExternalData, ImportOptions};
+use crate::target::Target;
+use crate::{Options, Quiet};
+
+/// Compiles a model with the default options; see [`Builder::compile`].
+pub fn build(model: impl AsRef<Path>) -> std::result::Result<Files, Failure> {
+    Builder::new(model).compile()
+}
+
+/// A model to compile, and how.
+#[derive(Clone, Debug)]
+pub struct Builder {
+    model: PathBuf,
+    name: Option<String>,
+    input_dims: Vec<String>,
+    freeze_defaults: bool,
+    external_data_root: Option<PathBuf>,
+    opt_level: u8,
+    cpu: Option<String>,
+    target: Option<String>,
+    out_dir: Option<PathBuf>,
+}
+
+/// What [`Builder::generate`] wrote.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Files {
+    /// Prefix of the symbols, name of the library and of the wrapper's module.
+    pub name: String,
+    pub object: PathBuf,
+    pub archive: PathBuf,
+    /// The wrapper, to be included.
+    pub wrapper: PathBuf,
+    /// What was read: the model and its external data, sorted.
+    pub read: Vec<PathBuf>,
+}
+
+/// Every problem of the model or the options; its `Debug` is for people too, as a failing `main` prints it.
+pub struct Failure {
+    pub model: PathBuf,
+    pub problems: Vec<Error>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: cannot be compiled", self.model.display())?;
+        self.problems.iter().try_for_each(|problem| write!(f, "\n  {problem}"))
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+impl Builder {
+    /// A model file; a relative path starts at the folder of the package's `Cargo.toml`, where Cargo runs
+    /// build scripts.
+    pub fn new(model: impl AsRef<Path>) -> Builder {
+        Builder {
+            model: model.as_ref().to_path_buf(),
+            name: None,
+            input_dims: vec![],
+            freeze_defaults: false,
+            external_data_root: None,
+            opt_level: 3,
+            cpu: None,
+            target: None,
+            out_dir: None,
+        }
+    }
+
+    /// Symbol prefix, module and file name; the model file's name if not set. Made an identifier.
+    pub fn name(mut self, name: impl Into<String>) -> Builder {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// Pins a symbolic dim (`batch=1`) or an axis of an input (`image:0=1`). May be called many times.
+    pub fn input_dim(mut self, pin: impl Into<String>) -> Builder {
+        self.input_dims.push(pin.into());
+        self
+    }
+
+    /// Treats initializers that are also inputs as constants.
+    pub fn freeze_defaults(mut self, freeze: bool) -> Builder {
+        self.freeze_defaults = freeze;
+        self
+    }
+
+    /// Folder that external tensor data may be anywhere beneath; the model's folder if not set.
+    pub fn external_data_root(mut self, root: impl AsRef<Path>) -> Builder {
+        self.external_data_root = Some(root.as_ref().to_path_buf());
+        self
+    }
+
+    /// 0 (required passes only) to 3, the default.
+    pub fn opt_level(mut self, level: u8) -> Builder {
+        self.opt_level = level;
+        self
+    }
+
+    /// Processor to generate code for, such as `x86-64-v3` or `native`; the architecture's default if not set.
+    pub fn cpu(mut self, cpu: impl Into<String>) -> Builder {
+        self.cpu = Some(cpu.into());
+        self
+    }
+
+    /// Target triple; Cargo's `TARGET` if not set.
+    pub fn target(mut self, triple: impl Into<String>) -> Builder {
+        self.target = Some(triple.into());
+        self
+    }
+
+    /// Folder to write to; Cargo's `OUT_DIR` if not set.
+    pub fn out_dir(mut self, folder: impl AsRef<Path>) -> Builder {
+        self.out_dir = Some(folder.as_ref().to_path_buf());
+        self
+    }
+
+    /// Compiles, archives, writes the wrapper and prints Cargo's directives: to link the archive, and to run
+    /// the build script again when a file that was read changes.
+    pub fn compile(&self) -> std::result::Result<Files, Failure> {
+        let files = self.generate()?;
+        for path in &files.read {
+            println!("cargo:rerun-if-changed={}", path.display());
+        }
+        println!("cargo:rerun-if-env-changed=AR");
+        if let Some(folder) = files.archive.parent() {
+            println!("cargo:rustc-link-search=native={}", folder.display());
+        }
+        println!("cargo:rustc-link-lib=static={}", files.name);
+        Ok(files)
+    }
+
+    /// Compiles and writes the files, and prints nothing: for other build systems than Cargo.
+    pub fn generate(&self) -> std::result::Result<Files, Failure> {
+        self.files().map_err(|problems| Failure { model: self.model.clone(), problems })
+    }
+
+    fn files(&self) -> std::result::Result<Files, Vec<Error>> {
+        let one = |error: Error| vec![error];
+        let folder = match &self.out_dir {
+            Some(folder) => folder.clone(),
+            None => PathBuf::from(variable("OUT_DIR").map_err(one)?),
+        };
+        let options = self.options().map_err(one)?;
+        let external = Recorder {
+            files: ExternalFiles::new(self.model_folder(), self.external_data_root.as_deref())
+                .map_err(one)?,
+            read: Mutex::default(),
+        };
+        let model = map(&self.model).map_err(one)?;
+        let compiled = crate::compile(model, &external, &options, &mut Quiet)?;
+        let artifact = compiled.artifact().map_err(one)?;
+        let name = artifact.name.clone();
+        let text = wrapper::text(&compiled.graph, &name, artifact.stats.workspace_bytes).map_err(one)?;
+        let wrapper = folder.join(format!("{name}.rs"));
+        fs::write(&wrapper, text).map_err(|error| io(&wrapper, &error)).map_err(one)?;
+        let object = folder.join(format!("{name}.o"));
+        let mut file = File::create(&object).map_err(|error| io(&object, &error)).map_err(one)?;
+        artifact.write_object(&mut file).map_err(one)?;
+        drop(file);
+        let archive = folder.join(format!("lib{name}.a"));
+        archive_object(&object, &archive, &options.target.triple).map_err(one)?;
+        Ok(Files { name, object, archive, wrapper, read: self.read(&external) })
+    }
+
+    fn options(&self) -> Result<Options> {
+        if self.opt_level > 3 {
+            return Err(usage(format!("optimization level {} is not in 0 to 3", self.opt_level)));
+        }
+        let triple = match &self.target {
+            Some(triple) => triple.clone(),
+            None => variable("TARGET")?,
+        };
+        let triple =
+            Triple::from_str(&triple).map_err(|error| usage(format!("target `{triple}`: {error}")))?;
+        let stem = self.model.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        let name = self.name.clone().or(stem).unwrap_or_default();
+        let pins = self.input_dims.iter().map(|pin| pin.parse()).collect::<Result<Vec<_>>>()?;
+        Ok(Options {
+            name: identifier(&name),
+            target: Target::new(triple, self.cpu.as_deref())?,
+            opt_level: self.opt_level,
+            import: ImportOptions {
+                input_dims: pins,
+                freeze_defaults: self.freeze_defaults,
+                ..ImportOptions::default()
+            },
+            profile: false,
+        })
+    }
+
+    fn model_folder(&self) -> &Path {
+        self.model.parent().unwrap_or(Path::new(""))
+    }
+
+    /// The model and those of the recorded locations that are files where they were looked up.
+    fn read(&self, external: &Recorder) -> Vec<PathBuf> {
+        let locations = external.read.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut read = BTreeSet::from([self.model.clone()]);
+        for location in locations.iter() {
+            let near = self.model_folder().join(location);
+            match &self.external_data_root {
+                Some(root) if !near.exists() => read.insert(root.join(location)),
+                _ => read.insert(near),
+            };
+        }
+        read.into_iter().collect()
+    }
+}
+
+/// External data that remembers what was asked for.
+struct Recorder {
+    files: ExternalFiles,
+    read: Mutex<BTreeSet<String>>,
+}
+
+impl ExternalData for Recorder {
+    fn read(&self, location: &str, offset: u64, length: Option<u64>) -> Result<Bytes> {
+        let bytes = self.files.read(location, offset, length)?;
+        self.read.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).insert(location.to_string());
+        Ok(bytes)
+    }
+}
+
+fn map(path: &Path) -> Result<Bytes> {
+    let file = File::open(path).map_err(|error| io(path, &error))?;
+    // SAFETY: the mapping is private and read-only, and lives as long as the `Bytes` that own it. Whoever
+    // changes a model while it is compiled gets what they ask for, as with any mapped file.
+    let map = unsafe { Mmap::map(&file) }.map_err(|error| io(path, &error))?;
+    Ok(Bytes::from_owner(map))
+}
+
+/// An archive of one object, with no time and no owner in it: the same bytes for the same object.
+fn archive_object(object: &Path, archive: &Path, triple: &Triple) -> Result<()> {
+    if archive.exists() {
+        fs::remove_file(archive).map_err(|error| io(archive, &error))?;
+    }
+    let program = env::var_os("AR").unwrap_or_else(|| "ar".into());
+    // Apple's has no flag for it and takes the variable.
+    let apple = triple.operating_system.to_string().starts_with("darwin")
+        || triple.operating_system.to_string().starts_with("macos");
+    let mut command = Command::new(&program);
+    command.arg(if apple { "crs" } else { "crsD" }).env("ZERO_AR_DATE", "1").arg(archive).arg(object);
+    let output = command.output().map_err(|error| io(Path::new(&program), &error))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(Error::new(Stage::Io, Kind::Io, format!("{command:?}: {}: {}", output.status, message.trim())))
+}
+
+fn variable(name: &str) -> Result<String> {
+    env::var(name).map_err(|_| usage(format!("`{name}` is not set: this is no build script of Cargo")))
+}
+
+fn usage(message: String) -> Error {
+    Error::new(Stage::Emit, Kind::Usage, message)
+}
+
+fn io(path: &Path, error: &std::io::Error) -> Error {
+    Error::new(Stage::Io, Kind::Io, format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digits() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/digits/digits.onnx")
+    }
+
+    fn builder(dir: &Path) -> Builder {
+        Builder::new(digits()).target("x86_64-unknown-linux-gnu").out_dir(dir)
+    }
+
+    #[test]
+    fn the_same_model_gives_the_same_files_in_any_folder() {
+        let (a, b) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let one = builder(a.path()).generate().unwrap();
+        let two = builder(b.path()).generate().unwrap();
+        assert_eq!(one.name, "digits");
+        assert_eq!(one.read, [digits()]);
+        for (one, two) in
+            [(&one.object, &two.object), (&one.archive, &two.archive), (&one.wrapper, &two.wrapper)]
+        {
+            assert!(one.starts_with(a.path()));
+            assert_eq!(fs::read(one).unwrap(), fs::read(two).unwrap(), "{}", one.display());
+        }
+        assert!(fs::read(&one.archive).unwrap().starts_with(b"!<arch>\n"));
+    }
+
+    #[test]
+    fn failures_say_what_is_wrong() {
+        let dir = tempfile::tempdir().unwrap();
+        let failure = |builder: Builder| format!("{:?}", builder.generate().unwrap_err());
+        assert!(failure(builder(dir.path()).opt_level(9)).contains("level 9"));
+        assert!(failure(builder(dir.path()).input_dim("batch")).contains("`batch`"));
+        assert!(failure(builder(dir.path()).cpu("z80")).contains("z80"));
+        assert!(failure(builder(dir.path()).target("pdp11")).contains("pdp11"));
+        let missing =
+            failure(Builder::new("/nowhere/m.onnx").target("x86_64-unknown-linux-gnu").out_dir(dir.path()));
+        assert!(missing.starts_with("/nowhere/m.onnx: cannot be compiled\n"), "{missing}");
+        assert!(failure(builder(&dir.path().join("missing"))).contains("missing"));
+    }
+}

@@ -1,0 +1,397 @@
+//! Random small graphs, scheduled and lowered: their loop nests, interpreted, against the reference evaluator.
+
+use crate::graph::op::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
+use crate::graph::{
+    Builder, DType, Dim, Graph, Op, Origin, OriginId, RhsLayout, Tensor, TensorType, ValueId,
+};
+use crate::interp;
+use crate::loops::{math, parse, program, verify};
+use crate::pass;
+use crate::schedule::{self, schedule};
+use crate::target::Target;
+use target_lexicon::Triple;
+
+/// A reproducible source of choices.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 >> 33
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.next() as usize % bound
+    }
+
+    fn chance(&mut self, percent: usize) -> bool {
+        self.below(100) < percent
+    }
+
+    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+        from[self.below(from.len())]
+    }
+
+    /// Floats in -1..1; small integers; bools.
+    fn tensor(&mut self, dtype: DType, shape: &[usize]) -> Tensor {
+        let values: Vec<f64> = (0..shape.iter().product())
+            .map(|_| match dtype {
+                _ if dtype.is_float() => self.below(2001) as f64 / 1000.0 - 1.0,
+                DType::Bool => self.below(2) as f64,
+                _ => self.below(13) as f64 - 6.0,
+            })
+            .collect();
+        interp::cast(&Tensor::from_slice(shape, &values), dtype, true)
+    }
+}
+
+/// A graph while it is made, and what it will run on.
+struct Draft {
+    dice: Dice,
+    graph: Graph,
+    inputs: Vec<Tensor>,
+    /// Values to compute with. Inputs come first.
+    pool: Vec<ValueId>,
+    /// Run-time value of each symbol.
+    symbols: Vec<usize>,
+}
+
+impl Draft {
+    fn new(seed: u64) -> Draft {
+        let mut graph = Graph { name: format!("seed {seed}"), ..Graph::default() };
+        graph.origins.push(Origin { name: "random".into(), op_type: "Random".into(), index: 0 });
+        let mut draft = Draft { dice: Dice(seed), graph, inputs: vec![], pool: vec![], symbols: vec![] };
+        // The first numbers of neighbouring seeds are alike.
+        for _ in 0..5 {
+            draft.dice.next();
+        }
+        let dtype =
+            draft.dice.pick(&[DType::F32, DType::F32, DType::F32, DType::F64, DType::I32, DType::I64]);
+        for _ in 0..1 + draft.dice.below(3) {
+            draft.input(dtype);
+        }
+        for _ in 0..1 + draft.dice.below(7) {
+            // An operation that does not fit the values at hand is left out.
+            if let Some(value) = draft.operation() {
+                draft.pool.push(value);
+            }
+        }
+        let used: Vec<ValueId> =
+            draft.graph.order.iter().flat_map(|&node| draft.graph.nodes[node].inputs.clone()).collect();
+        for (at, &value) in draft.pool.clone().iter().enumerate() {
+            let last = at + 1 == draft.pool.len();
+            if last || (!used.contains(&value) || draft.dice.chance(15)) && at >= draft.inputs.len() {
+                draft.graph.outputs.push((format!("y{at}"), value));
+            }
+        }
+        draft
+    }
+
+    fn build(&mut self) -> Builder<'_> {
+        Builder::new(&mut self.graph, OriginId::from_u32(0))
+    }
+
+    fn input(&mut self, dtype: DType) {
+        // A shape of its own, or one that broadcasts against an earlier input.
+        let mut sizes: Vec<(Dim, usize)> = Vec::new();
+        if !self.pool.is_empty() && self.dice.chance(80) {
+            let of = self.pool[self.dice.below(self.pool.len())];
+            for dim in self.graph.ty(of).shape.clone() {
+                let one = self.dice.chance(25);
+                let size = self.size(&dim);
+                sizes.push(if one { (Dim::ONE, 1) } else { (dim, size) });
+            }
+            let keep = self.dice.below(sizes.len() + 1);
+            sizes.drain(..sizes.len() - keep.max(1).min(sizes.len()));
+        } else {
+            for _ in 0..1 + self.dice.below(4) {
+                let size = 1 + self.dice.below(9);
+                let dim = match self.dice.chance(15) {
+                    true => {
+                        self.symbols.push(size);
+                        Dim::sym(self.build().fresh_symbol())
+                    }
+                    false => Dim::from(size),
+                };
+                sizes.push((dim, size));
+            }
+        }
+        let ty = TensorType::new(dtype, sizes.iter().map(|(dim, _)| dim.clone()).collect());
+        let shape: Vec<usize> = sizes.iter().map(|(_, size)| *size).collect();
+        let tensor = self.dice.tensor(dtype, &shape);
+        self.inputs.push(tensor);
+        let name = format!("x{}", self.inputs.len());
+        let value = self.build().input(&name, ty, None);
+        self.pool.push(value);
+    }
+
+    fn size(&self, dim: &Dim) -> usize {
+        let value = dim.eval(&|sym| self.symbols.get(sym.as_u32() as usize).map(|&size| size as i64));
+        value.unwrap_or(0) as usize
+    }
+
+    fn operand(&mut self) -> ValueId {
+        // Recent values more often: chains, with side branches.
+        let count = self.pool.len();
+        let back = self.dice.below(count).min(self.dice.below(count));
+        self.pool[count - 1 - back]
+    }
+
+    fn operation(&mut self) -> Option<ValueId> {
+        let x = self.operand();
+        let shape = self.graph.ty(x).shape.clone();
+        let dtype = self.graph.ty(x).dtype;
+        let rank = shape.len();
+        let axis = if rank == 0 { 0 } else { self.dice.below(rank) };
+        let kind = self.dice.below(19);
+        if rank == 0 && kind > 5 {
+            return None;
+        }
+        match kind {
+            0 | 1 => self.unary(x, dtype),
+            2..=4 => {
+                let y = self.operand();
+                let function = self.dice.pick(&[
+                    BinaryFn::Add,
+                    BinaryFn::Sub,
+                    BinaryFn::Mul,
+                    BinaryFn::Max,
+                    BinaryFn::Min,
+                ]);
+                self.build().binary(function, x, y).ok()
+            }
+            5 => {
+                let (a, b) = (self.operand(), self.operand());
+                // Of inputs, whose bits no rounding changes.
+                let first = self.pool[0];
+                let dtype = self.graph.ty(first).dtype;
+                let limit = self.build().scalar(dtype, 0.0);
+                let condition = self.build().compare(CompareFn::Lt, first, limit).ok()?;
+                self.build().select(condition, a, b).ok()
+            }
+            6..=8 => {
+                let axes: Vec<usize> = (0..rank).filter(|_| self.dice.chance(50)).collect();
+                let axes = if axes.is_empty() { vec![axis] } else { axes };
+                let op = self.dice.pick(&[ReduceFn::Sum, ReduceFn::Max, ReduceFn::Min]);
+                self.build().reduce(op, x, &axes).ok()
+            }
+            9 => {
+                let mut perm: Vec<usize> = (0..rank).collect();
+                (0..rank).for_each(|at| perm.swap(at, self.dice.below(rank)));
+                self.build().transpose(x, &perm).ok()
+            }
+            10 => self.reshape(x, &shape),
+            11 => self.slice(x, &shape),
+            12 => {
+                let fill = self.build().scalar(dtype, 2.0);
+                let mut border = || (0..rank).map(|_| Dim::from(self.dice.below(3))).collect::<Vec<Dim>>();
+                let (lo, hi) = (border(), border());
+                self.build().pad(x, fill, lo, hi).ok()
+            }
+            13 => {
+                let y = self.operand();
+                self.build().concat(&[x, y, x], axis).ok()
+            }
+            14 => self.contract(x, &shape, dtype),
+            15 => self.window(x, &shape),
+            16 => {
+                let op = self.dice.pick(&[ReduceFn::Sum, ReduceFn::Max]);
+                let (exclusive, reverse) = (self.dice.chance(50), self.dice.chance(50));
+                self.build().emit1(Op::Cumulate { op, axis, exclusive, reverse }, &[x]).ok()
+            }
+            17 => {
+                let extent = shape[axis].as_const()?;
+                let picks: Vec<i64> = (0..1 + self.dice.below(3))
+                    .map(|_| self.dice.below(2 * extent as usize) as i64 - extent)
+                    .collect();
+                let indices = self.build().i64s(&picks);
+                self.build().emit1(Op::Gather { axis }, &[x, indices]).ok()
+            }
+            _ => {
+                // Of an input: the place of the best of computed values may change with rounding.
+                let x = self.pool[0];
+                let axis = self.dice.below(self.graph.ty(x).rank().max(1));
+                let (max, last) = (self.dice.chance(50), self.dice.chance(50));
+                let place = self.build().emit1(Op::ArgReduce { max, axis, last }, &[x]).ok()?;
+                self.build().cast(place, dtype).ok()
+            }
+        }
+    }
+
+    fn unary(&mut self, x: ValueId, dtype: DType) -> Option<ValueId> {
+        let function = match dtype.is_float() {
+            true => {
+                self.dice.pick(&[UnaryFn::Neg, UnaryFn::Abs, UnaryFn::Tanh, UnaryFn::Sigmoid, UnaryFn::Erf])
+            }
+            false => self.dice.pick(&[UnaryFn::Neg, UnaryFn::Abs]),
+        };
+        self.build().unary(function, x).ok()
+    }
+
+    /// Neighbouring axes merged, or an axis split.
+    fn reshape(&mut self, x: ValueId, shape: &[Dim]) -> Option<ValueId> {
+        let mut shape = shape.to_vec();
+        if self.dice.chance(30) {
+            let count = shape.iter().try_fold(1i64, |count, dim| Some(count * dim.as_const()?))?;
+            let parts: Vec<i64> = (1..=count).filter(|part| count % part == 0).collect();
+            let part = self.dice.pick(&parts);
+            return self.build().reshape(x, vec![Dim::from(part), Dim::from(count / part)]).ok();
+        }
+        let at = self.dice.below(shape.len());
+        if self.dice.chance(50) && at + 1 < shape.len() {
+            let next = shape.remove(at + 1);
+            shape[at] = shape[at].clone() * next;
+        } else {
+            let extent = shape[at].as_const()?;
+            let parts: Vec<i64> = (1..=extent).filter(|part| extent % part == 0).collect();
+            let part = self.dice.pick(&parts);
+            shape[at] = Dim::from(part);
+            shape.insert(at + 1, Dim::from(extent / part));
+        }
+        self.build().reshape(x, shape).ok()
+    }
+
+    fn slice(&mut self, x: ValueId, shape: &[Dim]) -> Option<ValueId> {
+        let (mut starts, mut steps, mut sizes) = (vec![], vec![], vec![]);
+        for dim in shape {
+            let (start, step, size) = match dim.as_const() {
+                Some(extent) if extent > 0 => {
+                    let extent = extent as usize;
+                    let step = 1 + self.dice.below(2);
+                    let start = self.dice.below(extent);
+                    let size = 1 + self.dice.below((extent - start).div_ceil(step));
+                    match self.dice.chance(30) {
+                        true => (start + (size - 1) * step, -(step as i64), Dim::from(size)),
+                        false => (start, step as i64, Dim::from(size)),
+                    }
+                }
+                _ => (0, 1, dim.clone()),
+            };
+            starts.push(Dim::from(start));
+            steps.push(step);
+            sizes.push(size);
+        }
+        self.build().emit1(Op::Slice { starts, steps, sizes }, &[x]).ok()
+    }
+
+    /// Some leading axes as batch, some trailing ones as inner axes, against a constant or a computed right side.
+    fn contract(&mut self, x: ValueId, shape: &[Dim], dtype: DType) -> Option<ValueId> {
+        let rank = shape.len();
+        let k = 1 + self.dice.below(rank.min(2));
+        let batch = self.dice.below(rank - k + 1);
+        let m = rank - k - batch;
+        let n = 1 + self.dice.below(20);
+        let mut rhs: Vec<Dim> = shape[..batch].to_vec();
+        let narrow = self.dice.chance(20);
+        if narrow {
+            rhs.iter_mut().for_each(|dim| *dim = Dim::ONE);
+        }
+        rhs.extend_from_slice(&shape[batch + m..]);
+        rhs.push(Dim::from(n));
+        let sizes: Vec<usize> = rhs.iter().map(|dim| self.size(dim)).collect();
+        let tensor = self.dice.tensor(dtype, &sizes);
+        let fixed = rhs.iter().all(Dim::is_const) && self.dice.chance(50);
+        let y = if fixed {
+            self.build().constant(tensor)
+        } else {
+            self.inputs.push(tensor);
+            let name = format!("x{}", self.inputs.len());
+            self.build().input(&name, TensorType::new(dtype, rhs), None)
+        };
+        let nr = self.dice.pick(&[4, 8, 16]);
+        let packed = self.build().emit1(Op::Pack { batch, k, nr }, &[y]).ok()?;
+        let rhs = RhsLayout::Panels { nr, n: Dim::from(n) };
+        let result = self.build().emit1(Op::Contract { batch, m, k, rhs }, &[x, packed]).ok()?;
+        // Keeps values small.
+        self.build().binary_scalar(BinaryFn::Max, result, -2.0).ok()
+    }
+
+    fn window(&mut self, x: ValueId, shape: &[Dim]) -> Option<ValueId> {
+        let rank = shape.len();
+        let first = self.dice.below(rank);
+        let axes = 1 + self.dice.below((rank - first).min(2));
+        let mut draw = |most: usize| (0..axes).map(|_| 1 + self.dice.below(most)).collect::<Vec<usize>>();
+        let (kernel, strides, dilations) = (draw(3), draw(2), draw(2));
+        let window = self.build().emit1(Op::Window { first, kernel, strides, dilations }, &[x]).ok()?;
+        let reduced: Vec<usize> = (first + axes..first + 2 * axes).collect();
+        let op = self.dice.pick(&[ReduceFn::Sum, ReduceFn::Max]);
+        self.build().reduce(op, window, &reduced).ok()
+    }
+}
+
+/// Equal type and shape; floats within 1e-4 of the largest one.
+fn same(expected: &Tensor, actual: &Tensor) -> bool {
+    if (expected.dtype, &expected.shape) != (actual.dtype, &actual.shape) {
+        return false;
+    }
+    if !expected.dtype.is_float() {
+        return expected.data == actual.data;
+    }
+    let (Some(a), Some(b)) = (expected.to_f64s(), actual.to_f64s()) else { return false };
+    let scale = a.iter().filter(|value| value.is_finite()).fold(1f64, |scale, value| scale.max(value.abs()));
+    a.iter().zip(&b).all(|(a, b)| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-4 * scale)
+}
+
+/// Lowers a graph and runs it; the message says what went wrong.
+fn check(graph: &Graph, inputs: &[Tensor], fuse: bool, target: &Target) -> Result<(), String> {
+    let text = |error: crate::error::Error| error.to_string();
+    let expected = interp::run(graph, inputs).map_err(text)?;
+    let program = schedule(graph, schedule::Options { fuse, in_place: false }).map_err(text)?;
+    let mut kernels = Vec::new();
+    for (id, group) in program.groups.iter() {
+        let mut kernel = super::lower(graph, group, &id.to_string(), target).map_err(text)?;
+        verify::verify(&kernel).map_err(|error| format!("{error}\n{kernel}"))?;
+        let printed = kernel.to_string();
+        let read = parse::parse(&printed).map_err(|error| format!("{error}\n{printed}"))?;
+        if read.to_string() != printed {
+            return Err(format!("{read}\nwas printed as\n{printed}"));
+        }
+        math::expand(&mut kernel);
+        verify::verify(&kernel).map_err(|error| format!("{error}\n{kernel}"))?;
+        kernels.push(kernel);
+    }
+    let actual = program::run(graph, &program, &kernels, inputs).map_err(text)?;
+    for ((name, _), (expected, actual)) in graph.outputs.iter().zip(expected.iter().zip(&actual)) {
+        if !same(expected, actual) {
+            let kernels: String = kernels.iter().map(|kernel| kernel.to_string()).collect();
+            return Err(format!("{name} is {actual:?}, not {expected:?}\n{kernels}"));
+        }
+    }
+    Ok(())
+}
+
+fn fixed_target() -> Target {
+    let triple: Triple = "x86_64-unknown-linux-gnu".parse().unwrap();
+    Target::new(triple, Some("x86-64-v3")).unwrap()
+}
+
+#[test]
+fn random_graphs_compute_what_the_evaluator_computes() {
+    let target = fixed_target();
+    let count: u64 = std::env::var("LOWER_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
+    let first: u64 = std::env::var("LOWER_FIRST").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let mut failures = Vec::new();
+    for seed in first..first + count {
+        let draft = Draft::new(seed);
+        for (fuse, optimize) in [(true, false), (false, false), (true, true)] {
+            let mut graph = draft.graph.clone();
+            let result = match optimize {
+                true => pass::run_all(&mut graph, &pass::Options::default(), &mut |_, _, _| {})
+                    .map_err(|error| error.to_string())
+                    .and_then(|()| check(&graph, &draft.inputs, fuse, &target)),
+                false => check(&graph, &draft.inputs, fuse, &target),
+            };
+            if let Err(message) = result {
+                let message: String = message.chars().take(4000).collect();
+                failures.push(format!("seed {seed}, fuse {fuse}, passes {optimize}\n{graph}\n{message}"));
+                break;
+            }
+        }
+    }
+    assert!(
+        failures.is_empty(),
+        "{} of {count} graphs failed\n{}",
+        failures.len(),
+        failures[..failures.len().min(6)].join("\n\n")
+    );
+}

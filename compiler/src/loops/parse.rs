@@ -1,0 +1,511 @@
+//! The text form of kernels, read. `loops::print` writes it.
+//!
+//! ```text
+//! kernel  = "kernel" STRING "{" buffer* local* stmt* "}"
+//! buffer  = "buffer" BUF STRING ":" ("read" | "write" | "readwrite") DTYPE "[" dim "]"     elements
+//! local   = "local" LOCAL STRING ":" DTYPE "[" [NUMBER ("," NUMBER)*] "]" ["lanes" NUMBER]
+//! stmt    = "for" VAR [STRING] "in" index ".." index ["step" NUMBER] [kind] block
+//!         | "let" VAR [STRING] ":" DTYPE "=" expr
+//!         | BUF "[" index "]" "=" expr                       store
+//!         | position "=" expr                                set
+//!         | position ("+=" | "*=" | NAME "=") expr           accumulate, such as `r0[1] max= i3`
+//!         | "if" expr block ["else" block]
+//!         | "fail" NUMBER "unless" expr
+//! kind    = "serial" | "parallel" | "vector" | "unrolled"    serial where none is given
+//! block   = "{" stmt* "}"
+//! expr    = ["-"] NUMBER ":" DTYPE | ("nan" | ["-"] "inf" | "true" | "false") ":" DTYPE
+//!         | "0x" HEX ":" DTYPE                               bits
+//!         | "index" "(" index ")"
+//!         | VAR
+//!         | BUF "[" index "]" | position
+//!         | "(" expr ("+" | "-" | "*" | "/" | "==" | "!=" | "<" | "<=" | ">" | ">=") expr ")"
+//!         | NAME "(" expr ["," expr] ")"                     unary and other binary functions
+//!         | ("fma" | "select") "(" expr "," expr "," expr ")"
+//!         | "cast" "(" expr "," DTYPE ["," "unsaturated"] ")" | "bitcast" "(" expr "," DTYPE ")"
+//! position = LOCAL "[" [index ("," index)*] "]"
+//! index   = ["-"] product (("+" | "-") product)*             at most one factor of a product has variables
+//! product = factor ("*" factor)*
+//! factor  = VAR | DIGITS | SYM | "(" index ")" | ("floordiv" | "mod") "(" index "," dim ")"
+//!         | ("min" | "max") "(" dim "," dim ")"
+//! ```
+//!
+//! `BUF` is `b`, `LOCAL` is `r`, `VAR` is `i` and digits; buffers and locals come in order from 0. Dims, names and
+//! comments are those of the tensor IR's text. Numbers of variables are kept; numbers that the text skips
+//! become variables that nothing uses. A variable is bound before it is used, once. What the text says is checked
+//! by `loops::verify`, not here.
+
+use cranelift_entity::EntityRef;
+
+use crate::error::Result;
+use crate::graph::parse::lexer::Token;
+use crate::graph::parse::{Parser, element_bytes};
+use crate::graph::{DType, Dim};
+use crate::loops::print::{access_name, comparison, infix, kind_name};
+use crate::loops::{
+    Access, Buf, Buffer, Expr, Index, Kernel, Local, LocalDecl, LoopKind, Stmt, Term, Var, VarDecl,
+};
+use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
+
+/// How deep loops, expressions and parentheses may nest, together.
+const MAX_DEPTH: usize = 256;
+
+/// Reads a kernel; an error gives line, column and what was expected.
+pub fn parse(text: &str) -> Result<Kernel> {
+    // A kernel's text does not declare the symbols of its graph.
+    let mut text = Parser::new(text, usize::MAX)?;
+    text.most = MAX_DEPTH;
+    let mut parser = KernelParser { text, kernel: Kernel::default(), vars: vec![] };
+    parser.kernel()?;
+    if *parser.text.lexer.token() != Token::End {
+        return parser.text.lexer.expected("the end of the text");
+    }
+    let mut kernel = parser.kernel;
+    for var in parser.vars {
+        kernel.vars.push(var.unwrap_or(VarDecl { name: String::new(), dtype: DType::I64 }));
+    }
+    Ok(kernel)
+}
+
+struct KernelParser<'t> {
+    text: Parser<'t>,
+    kernel: Kernel,
+    /// Variables by number, as far as they are bound.
+    vars: Vec<Option<VarDecl>>,
+}
+
+impl KernelParser<'_> {
+    fn kernel(&mut self) -> Result<()> {
+        self.text.lexer.keyword("kernel")?;
+        self.kernel.name = self.text.lexer.string()?;
+        self.text.lexer.punct("{")?;
+        while self.text.lexer.eat_keyword("buffer")? {
+            self.buffer()?;
+        }
+        while self.text.lexer.eat_keyword("local")? {
+            self.local()?;
+        }
+        self.kernel.body = self.stmts()?;
+        Ok(())
+    }
+
+    fn buffer(&mut self) -> Result<()> {
+        let at = self.text.lexer.position();
+        let number = self.text.numbered('b', "a buffer such as b0")?;
+        if number != self.kernel.buffers.len() {
+            return self.text.lexer.fail_at(at, format!("buffer {} comes next", self.kernel.buffers.len()));
+        }
+        let name = self.text.lexer.string()?;
+        self.text.lexer.punct(":")?;
+        let accesses = [Access::Read, Access::Write, Access::ReadWrite];
+        let access = accesses.into_iter().find(|a| *self.text.lexer.token() == Token::Word(access_name(*a)));
+        let Some(access) = access else {
+            return self.text.lexer.expected("`read`, `write` or `readwrite`");
+        };
+        self.text.lexer.advance()?;
+        let dtype = self.dtype()?;
+        self.text.lexer.punct("[")?;
+        let len = self.text.dim()?;
+        self.text.lexer.punct("]")?;
+        self.kernel.buffers.push(Buffer { name, dtype, len, access });
+        Ok(())
+    }
+
+    fn local(&mut self) -> Result<()> {
+        let at = self.text.lexer.position();
+        let number = self.text.numbered('r', "a local such as r0")?;
+        if number != self.kernel.locals.len() {
+            return self.text.lexer.fail_at(at, format!("local {} comes next", self.kernel.locals.len()));
+        }
+        let name = self.text.lexer.string()?;
+        self.text.lexer.punct(":")?;
+        let dtype = self.dtype()?;
+        let extents = self.text.list(|text| text.index())?;
+        let lanes = if self.text.lexer.eat_keyword("lanes")? { self.text.index()? } else { 1 };
+        self.kernel.locals.push(LocalDecl { name, dtype, extents, lanes });
+        Ok(())
+    }
+
+    fn dtype(&mut self) -> Result<DType> {
+        let dtype = match self.text.lexer.token() {
+            Token::Word(word) => DType::from_name(word),
+            _ => None,
+        };
+        match dtype {
+            Some(dtype) => self.text.lexer.advance().map(|()| dtype),
+            None => self.text.lexer.expected("an element type such as f32"),
+        }
+    }
+
+    /// Statements up to a closing brace, which is read.
+    fn stmts(&mut self) -> Result<Vec<Stmt>> {
+        self.text.enter("blocks")?;
+        let mut stmts = Vec::new();
+        while !self.text.lexer.eat_punct("}")? {
+            stmts.push(self.stmt()?);
+        }
+        self.text.depth -= 1;
+        Ok(stmts)
+    }
+
+    fn block(&mut self) -> Result<Vec<Stmt>> {
+        self.text.lexer.punct("{")?;
+        self.stmts()
+    }
+
+    fn stmt(&mut self) -> Result<Stmt> {
+        let Token::Word(word) = *self.text.lexer.token() else {
+            return self.text.lexer.expected("a statement or `}`");
+        };
+        match word {
+            "for" => self.loop_stmt(),
+            "let" => self.let_stmt(),
+            "if" => {
+                self.text.lexer.advance()?;
+                let condition = self.expr()?;
+                let then = self.block()?;
+                let otherwise = if self.text.lexer.eat_keyword("else")? { self.block()? } else { vec![] };
+                Ok(Stmt::If { condition, then, otherwise })
+            }
+            "fail" => {
+                self.text.lexer.advance()?;
+                let code = u32::try_from(self.text.index()?).unwrap_or(u32::MAX);
+                self.text.lexer.keyword("unless")?;
+                Ok(Stmt::Check { condition: self.expr()?, code })
+            }
+            _ if word.starts_with('b') => {
+                let buf = self.buf()?;
+                let index = self.address()?;
+                self.text.lexer.punct("=")?;
+                Ok(Stmt::Store { buf, index, value: self.expr()? })
+            }
+            _ if word.starts_with('r') => self.register_stmt(),
+            _ => self.text.lexer.expected("a statement or `}`"),
+        }
+    }
+
+    fn loop_stmt(&mut self) -> Result<Stmt> {
+        self.text.lexer.advance()?;
+        let at = self.text.lexer.position();
+        let (var, name) = self.binder()?;
+        self.text.lexer.keyword("in")?;
+        let lo = self.index()?;
+        self.text.lexer.punct("..")?;
+        let hi = self.index()?;
+        let step = match self.text.lexer.eat_keyword("step")? {
+            true => self.text.index()? as i64,
+            false => 1,
+        };
+        let kinds = [LoopKind::Serial, LoopKind::Parallel, LoopKind::Vector, LoopKind::Unrolled];
+        let kind = kinds.into_iter().find(|kind| *self.text.lexer.token() == Token::Word(kind_name(*kind)));
+        if kind.is_some() {
+            self.text.lexer.advance()?;
+        }
+        self.bind(at, var, VarDecl { name, dtype: DType::I64 })?;
+        let body = self.block()?;
+        Ok(Stmt::For { var, lo, hi, step, kind: kind.unwrap_or(LoopKind::Serial), body })
+    }
+
+    fn let_stmt(&mut self) -> Result<Stmt> {
+        self.text.lexer.advance()?;
+        let at = self.text.lexer.position();
+        let (var, name) = self.binder()?;
+        self.text.lexer.punct(":")?;
+        let dtype = self.dtype()?;
+        self.text.lexer.punct("=")?;
+        let value = self.expr()?;
+        self.bind(at, var, VarDecl { name, dtype })?;
+        Ok(Stmt::Let { var, value })
+    }
+
+    /// `local[at] = value`, or an accumulation.
+    fn register_stmt(&mut self) -> Result<Stmt> {
+        let local = self.local_name()?;
+        let at = self.position()?;
+        let op = match *self.text.lexer.token() {
+            Token::Punct("=") => {
+                self.text.lexer.advance()?;
+                return Ok(Stmt::Set { local, at, value: self.expr()? });
+            }
+            Token::Punct("+=") => BinaryFn::Add,
+            Token::Punct("*=") => BinaryFn::Mul,
+            Token::Word(word) => match BinaryFn::from_name(word) {
+                Some(op) => {
+                    self.text.lexer.advance()?;
+                    if !self.text.lexer.is_punct("=") {
+                        return self.text.lexer.expected("`=`");
+                    }
+                    op
+                }
+                None => return self.text.lexer.expected("a binary function"),
+            },
+            _ => return self.text.lexer.expected("`=`, `+=` or a function and `=`"),
+        };
+        self.text.lexer.advance()?;
+        Ok(Stmt::Accumulate { local, at, op, value: self.expr()? })
+    }
+
+    fn binder(&mut self) -> Result<(Var, String)> {
+        let var = Var::new(self.text.numbered('i', "a variable such as i0")?);
+        let name = if self.text.lexer.is_string() { self.text.lexer.string()? } else { String::new() };
+        Ok((var, name))
+    }
+
+    fn bind(&mut self, position: usize, var: Var, decl: VarDecl) -> Result<()> {
+        if self.vars.len() <= var.index() {
+            self.vars.resize(var.index() + 1, None);
+        }
+        match self.vars[var.index()].replace(decl) {
+            None => Ok(()),
+            Some(_) => self.text.lexer.fail_at(position, format!("{var} is bound twice")),
+        }
+    }
+
+    fn var(&mut self) -> Result<Var> {
+        let at = self.text.lexer.position();
+        let var = Var::new(self.text.numbered('i', "a variable such as i0")?);
+        match self.vars.get(var.index()) {
+            Some(Some(_)) => Ok(var),
+            _ => self.text.lexer.fail_at(at, format!("{var} is not bound before its use")),
+        }
+    }
+
+    fn buf(&mut self) -> Result<Buf> {
+        let at = self.text.lexer.position();
+        let buf = Buf::new(self.text.numbered('b', "a buffer such as b0")?);
+        match self.kernel.buffers.is_valid(buf) {
+            true => Ok(buf),
+            false => self.text.lexer.fail_at(at, format!("{buf} is not declared")),
+        }
+    }
+
+    fn local_name(&mut self) -> Result<Local> {
+        let at = self.text.lexer.position();
+        let local = Local::new(self.text.numbered('r', "a local such as r0")?);
+        match self.kernel.locals.is_valid(local) {
+            true => Ok(local),
+            false => self.text.lexer.fail_at(at, format!("{local} is not declared")),
+        }
+    }
+
+    fn address(&mut self) -> Result<Index> {
+        self.text.lexer.punct("[")?;
+        let index = self.index()?;
+        self.text.lexer.punct("]")?;
+        Ok(index)
+    }
+
+    fn position(&mut self) -> Result<Vec<Index>> {
+        self.text.lexer.punct("[")?;
+        let mut at = Vec::new();
+        while !self.text.lexer.eat_punct("]")? {
+            if !at.is_empty() {
+                self.text.lexer.punct(",")?;
+            }
+            at.push(self.index()?);
+        }
+        Ok(at)
+    }
+
+    fn expr(&mut self) -> Result<Expr> {
+        self.text.enter("expressions")?;
+        let expr = match *self.text.lexer.token() {
+            Token::Number(_) | Token::Hex(_) | Token::Punct("-") => self.constant(),
+            Token::Word("nan" | "inf" | "true" | "false") => self.constant(),
+            Token::Punct("(") => self.infix(),
+            Token::Word(_) if self.text.lexer.call_follows() => self.call(),
+            Token::Word(word) if word.starts_with('b') => {
+                let buf = self.buf()?;
+                Ok(Expr::Load { buf, index: self.address()? })
+            }
+            Token::Word(word) if word.starts_with('r') => {
+                let local = self.local_name()?;
+                Ok(Expr::Get { local, at: self.position()? })
+            }
+            Token::Word(_) => Ok(Expr::Var(self.var()?)),
+            _ => self.text.lexer.expected("an expression"),
+        }?;
+        self.text.depth -= 1;
+        Ok(expr)
+    }
+
+    /// A number and its type, or bits and their type.
+    fn constant(&mut self) -> Result<Expr> {
+        let at = self.text.lexer.position();
+        let negative = self.text.lexer.eat_punct("-")?;
+        let token = *self.text.lexer.token();
+        self.text.lexer.advance()?;
+        self.text.lexer.punct(":")?;
+        let dtype = self.dtype()?;
+        let bits = match token {
+            Token::Hex(digits) if !negative => u64::from_str_radix(digits, 16).ok(),
+            Token::Number(text) | Token::Word(text) => element_bytes(dtype, text, negative).map(|bytes| {
+                let mut bits = [0; 8];
+                bits[..bytes.len()].copy_from_slice(&bytes);
+                u64::from_le_bytes(bits)
+            }),
+            _ => None,
+        };
+        match bits {
+            Some(bits) => Ok(Expr::Const { dtype, bits }),
+            None => self.text.lexer.fail_at(at, format!("not a constant of {dtype}")),
+        }
+    }
+
+    fn infix(&mut self) -> Result<Expr> {
+        self.text.lexer.punct("(")?;
+        let a = self.expr()?;
+        let Token::Punct(mark) = *self.text.lexer.token() else {
+            return self.text.lexer.expected("an operator such as + or <");
+        };
+        let binary = BinaryFn::ALL.iter().find(|op| infix(**op) == Some(mark));
+        let compare = CompareFn::ALL.iter().find(|op| comparison(**op) == mark);
+        if binary.is_none() && compare.is_none() {
+            return self.text.lexer.expected("an operator such as + or <");
+        }
+        self.text.lexer.advance()?;
+        let b = self.expr()?;
+        self.text.lexer.punct(")")?;
+        Ok(match (binary, compare) {
+            (Some(op), _) => Expr::binary(*op, a, b),
+            (None, Some(op)) => Expr::compare(*op, a, b),
+            (None, None) => unreachable!("the mark is one of the two"),
+        })
+    }
+
+    /// A name, and operands in parentheses.
+    fn call(&mut self) -> Result<Expr> {
+        let Token::Word(name) = *self.text.lexer.token() else {
+            return self.text.lexer.expected("a function");
+        };
+        let known = ["index", "fma", "select", "cast", "bitcast"].contains(&name);
+        let (unary, binary) = (UnaryFn::from_name(name), BinaryFn::from_name(name));
+        let binary = binary.filter(|op| infix(*op).is_none());
+        if !known && unary.is_none() && binary.is_none() {
+            return self.text.lexer.expected("a function");
+        }
+        self.text.lexer.advance()?;
+        self.text.lexer.punct("(")?;
+        if name == "index" {
+            let index = self.index()?;
+            self.text.lexer.punct(")")?;
+            return Ok(Expr::Index(index));
+        }
+        let first = self.expr()?;
+        let expr = match name {
+            "fma" | "select" => {
+                self.text.lexer.punct(",")?;
+                let second = self.expr()?;
+                self.text.lexer.punct(",")?;
+                let third = self.expr()?;
+                match name {
+                    "fma" => Expr::Fma { a: Box::new(first), b: Box::new(second), c: Box::new(third) },
+                    _ => Expr::select(first, second, third),
+                }
+            }
+            "cast" | "bitcast" => {
+                self.text.lexer.punct(",")?;
+                let to = self.dtype()?;
+                let x = Box::new(first);
+                match name {
+                    "bitcast" => Expr::Bitcast { to, x },
+                    _ => {
+                        let saturate = !self.text.lexer.eat_punct(",")?;
+                        if !saturate {
+                            self.text.lexer.keyword("unsaturated")?;
+                        }
+                        Expr::Cast { to, saturate, x }
+                    }
+                }
+            }
+            _ => match (unary, binary) {
+                (Some(op), _) => Expr::unary(op, first),
+                (None, Some(op)) => {
+                    self.text.lexer.punct(",")?;
+                    Expr::binary(op, first, self.expr()?)
+                }
+                (None, None) => return self.text.lexer.expected("a function"),
+            },
+        };
+        self.text.lexer.punct(")")?;
+        Ok(expr)
+    }
+
+    fn index(&mut self) -> Result<Index> {
+        self.text.enter("indices")?;
+        let mut sum = Index::zero();
+        let mut negative = self.text.lexer.eat_punct("-")?;
+        loop {
+            sum = sum.plus(&self.product(negative)?);
+            negative = match self.text.lexer.token() {
+                Token::Punct("+") => false,
+                Token::Punct("-") => true,
+                _ => break,
+            };
+            self.text.lexer.advance()?;
+        }
+        self.text.depth -= 1;
+        Ok(sum)
+    }
+
+    fn product(&mut self, negative: bool) -> Result<Index> {
+        let at = self.text.lexer.position();
+        let mut coefficient = if negative { -1i128 } else { 1 };
+        let (mut scale, mut varying) = (Dim::ONE, None);
+        loop {
+            if let Token::Number(text) = *self.text.lexer.token() {
+                let number = text.parse::<u64>().ok().and_then(|value| coefficient.checked_mul(value.into()));
+                match number {
+                    Some(number) => coefficient = number,
+                    None => return self.text.lexer.expected("an integer below 2^63"),
+                }
+                self.text.lexer.advance()?;
+            } else {
+                let position = self.text.lexer.position();
+                let factor = self.factor()?;
+                match (factor.as_dim(), &varying) {
+                    (Some(dim), _) => scale = scale * dim.clone(),
+                    (None, None) => varying = Some(factor),
+                    (None, Some(_)) => {
+                        return self.text.lexer.fail_at(position, "a product of variables".to_string());
+                    }
+                }
+            }
+            if !self.text.lexer.eat_punct("*")? {
+                break;
+            }
+        }
+        let Ok(coefficient) = i64::try_from(coefficient) else {
+            return self.text.lexer.fail_at(at, format!("{coefficient} exceeds 64 bits"));
+        };
+        let scale = scale * Dim::from(coefficient);
+        Ok(varying.map_or_else(|| Index::dim(scale.clone()), |index| index.scale(&scale)))
+    }
+
+    fn factor(&mut self) -> Result<Index> {
+        if self.text.lexer.eat_punct("(")? {
+            let index = self.index()?;
+            self.text.lexer.punct(")")?;
+            return Ok(index);
+        }
+        match *self.text.lexer.token() {
+            Token::Word(word @ ("floordiv" | "mod")) => {
+                self.text.lexer.advance()?;
+                self.text.lexer.punct("(")?;
+                let x = self.index()?;
+                self.text.lexer.punct(",")?;
+                let at = self.text.lexer.position();
+                let by = self.text.dim()?;
+                self.text.lexer.punct(")")?;
+                if by == Dim::ZERO {
+                    return self.text.lexer.fail_at(at, "division by zero".to_string());
+                }
+                Ok(Index::term(match word {
+                    "floordiv" => Term::FloorDiv(Box::new(x), by),
+                    _ => Term::Mod(Box::new(x), by),
+                }))
+            }
+            Token::Word(word) if word.starts_with('i') => Ok(Index::var(self.var()?)),
+            _ => Ok(Index::dim(self.text.factor()?)),
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! The rules of the loop IR, checked. Lowering and the expansion of elementary functions keep them; back ends rely
+//! on them.
+//!
+//! - Every buffer, local and variable that is named is declared; constants fit their type.
+//! - A variable is bound once in the whole kernel, and used only after that, in the same block or inside it.
+//! - Loop variables and variables in indices are i64. Steps are positive.
+//! - Indices are canonical: terms sorted and distinct, no zero coefficients, no division of a constant by a
+//!   constant, no divisor below 1.
+//! - Operands have the types that `infer` asks of a map; `fma` and the elementary functions are of floats, logic is of
+//!   bools. A value has the type of what it is stored to or bound to.
+//! - Conditions of `if` and `fail` are bools; the code of a failure is not 0.
+//! - Buffers are loaded and stored as their access allows.
+//! - A local has one index per axis, made of constants, variables of unrolled loops and the lane of the vector loop
+//!   around it, and never outside the axis. Its last axis is a multiple of its lanes. It is set before it is read.
+//! - A parallel loop is an outermost statement with step 1 and bounds without variables. Its iterations are independent:
+//!   what they store, and what they load from buffers that they store to, lies at indices that depend on the
+//!   loop's variable, and locals that they read are set in the same iteration.
+//! - A vector loop has step 1 and a constant number of lanes. Its body has neither loops nor branches, and what it
+//!   writes lies at an index that depends on the lane.
+//! - An unrolled loop has constant bounds.
+//!
+//! Inside a loop that is known to run no iteration, nothing needs to depend on anything: strides vanish there.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::error::{Error, Result, Stage};
+use crate::graph::{DType, Dim, MapFn, Op, TensorType};
+use crate::infer::infer;
+use crate::loops::{Access, Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, visit};
+use crate::scalar::{BinaryFn, UnaryFn};
+
+/// The first rule that a kernel breaks, as an internal error.
+pub fn verify(kernel: &Kernel) -> Result<()> {
+    let mut verifier = Verifier { kernel, scope: HashMap::new(), bound: HashSet::new(), set: HashSet::new() };
+    verifier
+        .locals()
+        .and_then(|()| verifier.block(&kernel.body, &Place { top: true, ..Place::default() }))
+        .map_err(|message| Error::internal(Stage::Loops, format!("kernel `{}`: {message}", kernel.name)))
+}
+
+/// What broke a rule, in words.
+type Checked<T = ()> = std::result::Result<T, String>;
+
+/// A variable in scope.
+#[derive(Clone, Default)]
+struct Bound {
+    /// Smallest and largest value of a variable that code generation makes constant or a lane.
+    range: Option<(i64, i64)>,
+    /// Whether it differs between the lanes of the vector loop.
+    lanes: bool,
+    /// Whether it differs between the iterations of the parallel loop.
+    threads: bool,
+}
+
+/// Where a statement stands.
+#[derive(Clone, Default)]
+struct Place {
+    top: bool,
+    vector: bool,
+    /// Buffers that the parallel loop around it stores to.
+    parallel: Option<HashSet<Buf>>,
+    /// Inside a loop without iterations.
+    dead: bool,
+}
+
+struct Verifier<'k> {
+    kernel: &'k Kernel,
+    scope: HashMap<Var, Bound>,
+    /// Every variable bound so far, in scope or not.
+    bound: HashSet<Var>,
+    /// Locals that hold a value.
+    set: HashSet<Local>,
+}
+
+impl Verifier<'_> {
+    fn locals(&self) -> Checked {
+        for (local, decl) in self.kernel.locals.iter() {
+            let last = decl.extents.last().copied().unwrap_or(1);
+            if decl.lanes == 0 || last % decl.lanes != 0 {
+                return Err(format!("local {local} of {:?} in vectors of {}", decl.extents, decl.lanes));
+            }
+        }
+        Ok(())
+    }
+
+    /// A block; what it binds goes out of scope after it.
+    fn block(&mut self, body: &[Stmt], place: &Place) -> Checked {
+        let mut bound = Vec::new();
+        for stmt in body {
+            self.stmt(stmt, place, &mut bound)?;
+        }
+        for var in bound {
+            self.scope.remove(&var);
+        }
+        Ok(())
+    }
+
+    fn bind(&mut self, var: Var, bound: Bound) -> Checked {
+        if !self.kernel.vars.is_valid(var) {
+            return Err(format!("{var} is not declared"));
+        }
+        if !self.bound.insert(var) {
+            return Err(format!("{var} is bound twice"));
+        }
+        self.scope.insert(var, bound);
+        Ok(())
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, place: &Place, bound: &mut Vec<Var>) -> Checked {
+        match stmt {
+            Stmt::For { var, lo, hi, step, kind, body } => {
+                if self.kernel.vars.get(*var).is_some_and(|decl| decl.dtype != DType::I64) {
+                    return Err(format!("loop variable {var} is no i64"));
+                }
+                if *step < 1 {
+                    return Err(format!("the loop over {var} has step {step}"));
+                }
+                let range = self.loop_range(*var, lo, hi, *step, *kind, place)?;
+                self.loop_stmt(*var, lo, hi, *kind, body, place, range)
+            }
+            Stmt::Let { var, value } => {
+                let dtype = self.expr(value, place)?;
+                let state = Bound {
+                    range: None,
+                    lanes: self.expr_depends(value, &|bound| bound.lanes),
+                    threads: self.expr_depends(value, &|bound| bound.threads),
+                };
+                self.bind(*var, state)?;
+                bound.push(*var);
+                self.same_type(dtype, self.kernel.vars[*var].dtype, &format!("let {var}"))
+            }
+            Stmt::Store { buf, index, value } => {
+                let dtype = self.expr(value, place)?;
+                self.index(index)?;
+                let wanted = self.access(*buf, Access::Read)?;
+                self.same_type(dtype, wanted, &format!("store to {buf}"))?;
+                let what = format!("{buf}[{index}]");
+                self.spread(std::slice::from_ref(index), place, &what)?;
+                let apart = self.index_depends(index, &|bound| bound.threads);
+                if place.parallel.is_some() && !place.dead && !apart {
+                    return Err(format!("all iterations of a parallel loop store to {what}"));
+                }
+                Ok(())
+            }
+            Stmt::Set { local, at, value } => {
+                let dtype = self.expr(value, place)?;
+                let wanted = self.position(*local, at, place)?;
+                self.set.insert(*local);
+                self.same_type(dtype, wanted, &format!("set of {local}"))?;
+                self.spread(at, place, &local.to_string())
+            }
+            Stmt::Accumulate { local, at, op, value } => {
+                let dtype = self.expr(value, place)?;
+                let wanted = self.read(*local, at, place)?;
+                let result = self.map(MapFn::Binary(*op), &[wanted, dtype])?;
+                self.same_type(result, wanted, &format!("accumulation in {local}"))?;
+                self.spread(at, place, &local.to_string())
+            }
+            Stmt::If { condition, then, otherwise } => {
+                if place.vector {
+                    return Err(format!("a branch on {condition} in a vector loop"));
+                }
+                self.condition(condition, place)?;
+                let inside = Place { top: false, ..place.clone() };
+                self.block(then, &inside)?;
+                self.block(otherwise, &inside)
+            }
+            Stmt::Check { condition, code } => {
+                if *code == 0 {
+                    return Err(format!("the failure of {condition} has code 0"));
+                }
+                self.condition(condition, place)
+            }
+        }
+    }
+
+    /// Bounds of a loop, checked; the values of its variable if these are constants.
+    fn loop_range(
+        &self,
+        var: Var,
+        lo: &Index,
+        hi: &Index,
+        step: i64,
+        kind: LoopKind,
+        place: &Place,
+    ) -> Checked<Option<(i64, i64)>> {
+        self.index(lo)?;
+        self.index(hi)?;
+        if place.vector {
+            return Err(format!("the loop over {var} is inside a vector loop"));
+        }
+        let what = || format!("the {} loop over {var} in {lo}..{hi}", super::print::kind_name(kind));
+        let fits = match kind {
+            LoopKind::Serial => true,
+            LoopKind::Parallel => place.top && step == 1 && lo.as_dim().is_some() && hi.as_dim().is_some(),
+            LoopKind::Vector => step == 1 && extent(lo, hi).is_some_and(|count| count >= 0),
+            LoopKind::Unrolled => self.range(lo).is_some() && self.range(hi).is_some(),
+        };
+        if !fits {
+            return Err(match kind {
+                LoopKind::Parallel => format!("{} is inside another, or has a step", what()),
+                _ => format!("{} has no constant extent", what()),
+            });
+        }
+        if !matches!(kind, LoopKind::Vector | LoopKind::Unrolled) {
+            return Ok(None);
+        }
+        let (low, high) = (self.range(lo), self.range(hi));
+        Ok(low.zip(high).map(|(low, high)| (low.0, high.1.saturating_sub(1))))
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn loop_stmt(
+        &mut self,
+        var: Var,
+        lo: &Index,
+        hi: &Index,
+        kind: LoopKind,
+        body: &[Stmt],
+        place: &Place,
+        range: Option<(i64, i64)>,
+    ) -> Checked {
+        let known = extent(lo, hi);
+        let several = known != Some(1);
+        let mut inside = Place { top: false, ..place.clone() };
+        inside.dead |= known.is_some_and(|count| count <= 0);
+        // One lane, or one iteration, is alone: nothing it does needs to depend on it.
+        inside.vector |= kind == LoopKind::Vector && several;
+        let threads = kind == LoopKind::Parallel && several;
+        if threads {
+            inside.parallel = Some(stored(body));
+        }
+        let depends =
+            |test: &dyn Fn(&Bound) -> bool| self.index_depends(lo, test) || self.index_depends(hi, test);
+        let state = Bound {
+            range,
+            lanes: kind == LoopKind::Vector,
+            // A loop inside covers the same elements in each iteration, unless its bounds depend on the iteration.
+            threads: threads || depends(&|bound| bound.threads),
+        };
+        self.bind(var, state)?;
+        if threads {
+            let before = std::mem::take(&mut self.set);
+            self.block(body, &inside)?;
+            self.set = before;
+        } else {
+            self.block(body, &inside)?;
+        }
+        self.scope.remove(&var);
+        Ok(())
+    }
+
+    fn condition(&self, condition: &Expr, place: &Place) -> Checked {
+        match self.expr(condition, place)? {
+            DType::Bool => Ok(()),
+            other => Err(format!("the condition {condition} is {other}")),
+        }
+    }
+
+    /// What a vector loop writes differs from lane to lane.
+    fn spread(&self, at: &[Index], place: &Place, what: &str) -> Checked {
+        let apart = at.iter().any(|index| self.index_depends(index, &|bound| bound.lanes));
+        match place.vector && !place.dead && !apart {
+            true => Err(format!("all lanes write to {what}")),
+            false => Ok(()),
+        }
+    }
+
+    fn same_type(&self, found: DType, wanted: DType, what: &str) -> Checked {
+        match found == wanted {
+            true => Ok(()),
+            false => Err(format!("{what}: {found} where {wanted} belongs")),
+        }
+    }
+
+    /// Element type of a buffer whose access is not `other`.
+    fn access(&self, buf: Buf, other: Access) -> Checked<DType> {
+        let Some(buffer) = self.kernel.buffers.get(buf) else { return Err(format!("{buf} is not declared")) };
+        if buffer.access == other {
+            let what = if other == Access::Read { "stored to" } else { "loaded from" };
+            return Err(format!("{buf} `{}` is {what}, which its access does not allow", buffer.name));
+        }
+        Ok(buffer.dtype)
+    }
+
+    /// An element of a local.
+    fn position(&self, local: Local, at: &[Index], place: &Place) -> Checked<DType> {
+        let Some(decl) = self.kernel.locals.get(local) else {
+            return Err(format!("{local} is not declared"));
+        };
+        if at.len() != decl.extents.len() {
+            return Err(format!("{local} has {} axes and {} indices", decl.extents.len(), at.len()));
+        }
+        for (index, &extent) in at.iter().zip(&decl.extents) {
+            self.index(index)?;
+            let Some((low, high)) = self.range(index) else {
+                return Err(format!("{local} is indexed by {index}, which is neither constant nor a lane"));
+            };
+            if !place.dead && (low < 0 || high >= extent as i64) {
+                return Err(format!("{local} of {:?} is indexed by {index} in {low}..={high}", decl.extents));
+            }
+        }
+        Ok(decl.dtype)
+    }
+
+    /// An element of a local that holds a value.
+    fn read(&self, local: Local, at: &[Index], place: &Place) -> Checked<DType> {
+        let dtype = self.position(local, at, place)?;
+        match self.set.contains(&local) {
+            true => Ok(dtype),
+            false => Err(format!("{local} is read before it is set")),
+        }
+    }
+
+    fn index(&self, index: &Index) -> Checked {
+        let sorted = index.terms.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        if !sorted || index.terms.iter().any(|(_, coefficient)| *coefficient == Dim::ZERO) {
+            return Err(format!("the index {index} is not canonical"));
+        }
+        for (term, _) in &index.terms {
+            let (x, by) = match term {
+                Term::Var(var) => {
+                    self.var(*var, Some(DType::I64))?;
+                    continue;
+                }
+                Term::FloorDiv(x, by) | Term::Mod(x, by) => (x, by),
+            };
+            let constants = x.as_int().is_some() && by.is_const();
+            if constants || by.as_const().is_some_and(|by| by < 1) {
+                return Err(format!("the index {index} divides {x} by {by}"));
+            }
+            self.index(x)?;
+        }
+        Ok(())
+    }
+
+    fn var(&self, var: Var, wanted: Option<DType>) -> Checked<DType> {
+        if !self.scope.contains_key(&var) {
+            return Err(format!("{var} is used where it is not bound"));
+        }
+        let dtype = self.kernel.vars[var].dtype;
+        match wanted {
+            Some(wanted) => self.same_type(dtype, wanted, &var.to_string()).map(|()| dtype),
+            None => Ok(dtype),
+        }
+    }
+
+    /// Smallest and largest value of an index whose variables have such.
+    fn range(&self, index: &Index) -> Option<(i64, i64)> {
+        let constant = index.constant.as_const()?;
+        let mut sum = (constant, constant);
+        for (term, coefficient) in &index.terms {
+            let by = coefficient.as_const()?;
+            let (low, high) = match term {
+                Term::Var(var) => self.scope.get(var)?.range?,
+                Term::FloorDiv(x, by) => {
+                    let (range, by) = (self.range(x)?, by.as_const().filter(|by| *by > 0)?);
+                    (range.0.div_euclid(by), range.1.div_euclid(by))
+                }
+                Term::Mod(x, by) => {
+                    let (range, by) = (self.range(x)?, by.as_const().filter(|by| *by > 0)?);
+                    if range.0 >= 0 && range.1 < by { range } else { (0, by - 1) }
+                }
+            };
+            let (a, b) = (low.checked_mul(by)?, high.checked_mul(by)?);
+            sum = (sum.0.checked_add(a.min(b))?, sum.1.checked_add(a.max(b))?);
+        }
+        Some(sum)
+    }
+
+    /// Element type of an expression, all of it checked.
+    fn expr(&self, expr: &Expr, place: &Place) -> Checked<DType> {
+        let operands =
+            || visit::children(expr).into_iter().map(|x| self.expr(x, place)).collect::<Checked<Vec<_>>>();
+        match expr {
+            Expr::Const { dtype, bits } => match dtype.size() {
+                8 => Ok(*dtype),
+                size if size < 8 && bits >> (8 * size) == 0 => Ok(*dtype),
+                _ => Err(format!("the constant {expr} does not fit its type")),
+            },
+            Expr::Index(index) => self.index(index).map(|()| DType::I64),
+            Expr::Var(var) => self.var(*var, None),
+            Expr::Load { buf, index } => {
+                self.index(index)?;
+                let dtype = self.access(*buf, Access::Write)?;
+                let shared = place.parallel.as_ref().is_some_and(|stored| stored.contains(buf));
+                if shared && !place.dead && !self.index_depends(index, &|bound| bound.threads) {
+                    return Err(format!(
+                        "{expr} is loaded in all iterations of a parallel loop that stores to it"
+                    ));
+                }
+                Ok(dtype)
+            }
+            Expr::Get { local, at } => self.read(*local, at, place),
+            Expr::Unary { op, .. } => self.map(MapFn::Unary(*op), &operands()?),
+            Expr::Binary { op, .. } => self.map(MapFn::Binary(*op), &operands()?),
+            Expr::Compare { op, .. } => self.map(MapFn::Compare(*op), &operands()?),
+            Expr::Select { .. } => self.map(MapFn::Select, &operands()?),
+            Expr::Cast { to, saturate, .. } => {
+                self.map(MapFn::Cast { to: *to, saturate: *saturate }, &operands()?)
+            }
+            Expr::Bitcast { to, .. } => self.map(MapFn::Bitcast { to: *to }, &operands()?),
+            Expr::Fma { .. } => {
+                let types = operands()?;
+                match types[0].is_float() && types.iter().all(|dtype| *dtype == types[0]) {
+                    true => Ok(types[0]),
+                    false => Err(format!("fma of {types:?} in {expr}")),
+                }
+            }
+        }
+    }
+
+    fn map(&self, function: MapFn, operands: &[DType]) -> Checked<DType> {
+        let first = operands[0];
+        let fits = match function {
+            MapFn::Unary(op) => unary_fits(op, first),
+            MapFn::Binary(BinaryFn::And | BinaryFn::Or | BinaryFn::Xor) => first == DType::Bool,
+            MapFn::Binary(
+                BinaryFn::BitAnd | BinaryFn::BitOr | BinaryFn::BitXor | BinaryFn::Shl | BinaryFn::Shr,
+            ) => first.is_int(),
+            MapFn::Binary(BinaryFn::Atan2) => first.is_float(),
+            _ => true,
+        };
+        let op = Op::Map(function);
+        if !fits {
+            return Err(format!("{} of {first}", op.name()));
+        }
+        let types: Vec<TensorType> = operands.iter().map(|dtype| TensorType::new(*dtype, vec![])).collect();
+        let types: Vec<&TensorType> = types.iter().collect();
+        infer(&op, &types).map(|results| results[0].dtype).map_err(|error| error.message)
+    }
+
+    fn index_depends(&self, index: &Index, test: &dyn Fn(&Bound) -> bool) -> bool {
+        visit::any_term(
+            index,
+            &|term| matches!(term, Term::Var(var) if self.scope.get(var).is_some_and(test)),
+        )
+    }
+
+    fn expr_depends(&self, expr: &Expr, test: &dyn Fn(&Bound) -> bool) -> bool {
+        match expr {
+            Expr::Const { .. } => false,
+            Expr::Var(var) => self.scope.get(var).is_some_and(test),
+            Expr::Index(index) | Expr::Load { index, .. } => self.index_depends(index, test),
+            // What a register holds depends on whatever it was computed from.
+            Expr::Get { .. } => true,
+            _ => visit::children(expr).into_iter().any(|child| self.expr_depends(child, test)),
+        }
+    }
+}
+
+fn unary_fits(op: UnaryFn, dtype: DType) -> bool {
+    use UnaryFn::*;
+    match op {
+        Not => dtype == DType::Bool,
+        BitNot => dtype.is_int(),
+        Neg | Abs | Sign => dtype.is_float() || dtype.is_int(),
+        Ceil | Floor | Round | Trunc => dtype.is_float() || dtype.is_int(),
+        _ => dtype.is_float(),
+    }
+}
+
+/// Number of values from `lo` to `hi`, where it is known.
+fn extent(lo: &Index, hi: &Index) -> Option<i64> {
+    hi.add(&lo.scale(&Dim::from(-1i64))).as_int()
+}
+
+/// Buffers that statements store to.
+fn stored(body: &[Stmt]) -> HashSet<Buf> {
+    let mut found = HashSet::new();
+    visit::stmts(body, &mut |stmt| {
+        if let Stmt::Store { buf, .. } = stmt {
+            found.insert(*buf);
+        }
+    });
+    found
+}

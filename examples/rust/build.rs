@@ -1,0 +1,4 @@
+fn main() -> Result<(), onnxc::build::Failure> {
+    onnxc::build("../digits/digits.onnx")?;
+    Ok(())
+}

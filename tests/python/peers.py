@@ -1,0 +1,85 @@
+"""Times onnxc and ONNX Runtime on the same models in turn, one thread each, and prints a table of minima and ratios.
+
+    python tests/python/peers.py --onnxc target/release/onnxc [--rounds 3] [--seconds 2] MODEL.onnx ...
+
+Needs the packages onnx, onnxruntime and numpy. The two run as processes of their own, A B A B, so that a drift of the
+machine's speed meets both; each figure is the least over all rounds. Inputs are seeded: ones for masks, small
+non-negative integers for ids, normal values else; a symbolic dim is 1 on the first axis and 128 elsewhere.
+"""
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+
+
+def peer(path, seconds):
+    """Runs ONNX Runtime on one model; prints its minimum in ms."""
+    import numpy as np
+    import onnxruntime as ort
+
+    settings = ort.SessionOptions()
+    settings.intra_op_num_threads = settings.inter_op_num_threads = 1
+    session = ort.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(0)
+    feeds = {}
+    for value in session.get_inputs():
+        shape = [d if isinstance(d, int) else (1 if axis == 0 else 128) for axis, d in enumerate(value.shape)]
+        if "int" in value.type:
+            kind = np.int32 if "int32" in value.type else np.int64
+            ids = rng.integers(0, 60, size=shape).astype(kind)
+            feeds[value.name] = np.ones(shape, kind) if "mask" in value.name else ids
+        else:
+            feeds[value.name] = rng.standard_normal(shape).astype(np.float32)
+    session.run(None, feeds)
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        session.run(None, feeds)
+        best = min(best, time.perf_counter() - start)
+    print(json.dumps({"min_ms": best * 1e3}))
+
+
+def dims(path):
+    """Pins of symbolic dims, as the peer's inputs have them."""
+    import onnx
+
+    graph = onnx.load(path, load_external_data=False).graph
+    constants = {tensor.name for tensor in graph.initializer}
+    pins = []
+    for value in graph.input:
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if value.name not in constants and not dim.HasField("dim_value"):
+                pins += ["--input-dim", f"{value.name}:{axis}={1 if axis == 0 else 128}"]
+    return pins
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--onnxc", default="target/release/onnxc")
+    parser.add_argument("--mcpu", default="native")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.peer:
+        return peer(options.models[0], options.seconds)
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    print("| model | onnxc ms | ONNX Runtime ms | onnxc / ONNX Runtime |\n|---|---|---|---|")
+    for path in options.models:
+        ours = [options.onnxc, "bench", path, "--mcpu", options.mcpu, "--threads", "1", "--json", "--seconds",
+                str(options.seconds), *dims(path)]
+        theirs = [sys.executable, __file__, "--peer", "--seconds", str(options.seconds), path]
+        least = [float("inf"), float("inf")]
+        for _ in range(options.rounds):
+            for side, command in enumerate([ours, theirs]):
+                output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+                least[side] = min(least[side], json.loads(output)["min_ms"])
+        name = os.path.basename(path).removesuffix(".onnx")
+        print(f"| {name} | {least[0]:.4f} | {least[1]:.4f} | {least[0] / least[1]:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+//! The programs of `examples/`, built and run as their users do, and Rust wrappers compiled by `rustc`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use onnxc::build::Builder;
+use onnxc_proto::tensor_shape_proto::{Dimension, dimension};
+use onnxc_proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, TypeProto,
+    ValueInfoProto, attribute_proto, type_proto,
+};
+use onnxc_tests::object::{host, must};
+use prost::Message;
+
+const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
+}
+
+fn stdout(command: &mut Command) -> String {
+    String::from_utf8(must(command).stdout).unwrap()
+}
+
+fn assert_predicted(output: &str) {
+    let line = output.lines().last().unwrap_or_default();
+    assert!(line.starts_with("predicted 9 (probability ") && line.ends_with("), label 9"), "{output}");
+}
+
+#[test]
+fn c_program_by_make() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut make = Command::new("make");
+    make.arg("-C").arg(examples().join("c")).arg(format!("ONNXC={ONNXC}"));
+    make.arg(format!("BUILD={}", dir.path().display())).arg("CFLAGS=-O1 -pedantic -Werror").arg("--silent");
+    assert_predicted(&stdout(make.arg("--no-print-directory").arg("run")));
+}
+
+#[test]
+fn c_program_by_cmake() {
+    if Command::new("cmake").arg("--version").output().is_err() {
+        eprintln!("cmake is not installed: its example is not tried");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let mut configure = Command::new("cmake");
+    configure.arg("-S").arg(examples().join("c")).arg("-B").arg(dir.path()).arg(format!("-DONNXC={ONNXC}"));
+    must(&mut configure);
+    must(Command::new("cmake").arg("--build").arg(dir.path()));
+    assert_predicted(&stdout(&mut Command::new(dir.path().join("digits"))));
+}
+
+/// The output of `main.rs` with the wrapper of a model in `OUT_DIR`.
+fn run_rust(model: &Path, main: &Path, dir: &Path) -> String {
+    let files =
+        Builder::new(model).target(host().triple.to_string()).cpu("native").out_dir(dir).generate().unwrap();
+    let program = dir.join("program");
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let mut command = Command::new(rustc);
+    command.env("OUT_DIR", dir).args(["--edition", "2021", "--deny", "warnings"]);
+    command.arg("-L").arg(format!("native={}", dir.display()));
+    command.arg("-l").arg(format!("static={}", files.name));
+    must(command.arg(main).arg("-o").arg(&program));
+    stdout(&mut Command::new(&program))
+}
+
+#[test]
+fn rust_program_with_a_static_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let main = examples().join("rust/src/main.rs");
+    assert_predicted(&run_rust(&examples().join("digits/digits.onnx"), &main, dir.path()));
+}
+
+fn value(name: &str, dims: &[&str]) -> ValueInfoProto {
+    let dim = |text: &&str| {
+        let value = match text.parse() {
+            Ok(size) => dimension::Value::DimValue(size),
+            Err(_) => dimension::Value::DimParam(text.to_string()),
+        };
+        Dimension { value: Some(value), ..Default::default() }
+    };
+    let shape = TensorShapeProto { dim: dims.iter().map(dim).collect() };
+    let tensor = type_proto::Tensor { elem_type: Some(1), shape: Some(shape) };
+    let ty = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..Default::default() };
+    ValueInfoProto { name: Some(name.into()), r#type: Some(ty), ..Default::default() }
+}
+
+/// `twice = concat(x, -x)` along the first axis, `x` f32[batch, 3].
+fn symbolic_model() -> Vec<u8> {
+    let axis = AttributeProto {
+        name: Some("axis".into()),
+        r#type: Some(attribute_proto::AttributeType::Int as i32),
+        i: Some(0),
+        ..Default::default()
+    };
+    let node = |op_type: &str, input: &[&str], output: &str, attribute: Vec<AttributeProto>| NodeProto {
+        op_type: Some(op_type.into()),
+        input: input.iter().map(|name| name.to_string()).collect(),
+        output: vec![output.into()],
+        attribute,
+        ..Default::default()
+    };
+    let graph = GraphProto {
+        name: Some("pairs".into()),
+        node: vec![
+            node("Neg", &["x"], "minus", vec![]),
+            node("Concat", &["x", "minus"], "twice", vec![axis]),
+        ],
+        input: vec![value("x", &["batch", "3"])],
+        output: vec![value("twice", &["rows", "3"])],
+        ..Default::default()
+    };
+    let opset = OperatorSetIdProto { domain: Some(String::new()), version: Some(17) };
+    ModelProto { ir_version: Some(8), opset_import: vec![opset], graph: Some(graph), ..Default::default() }
+        .encode_to_vec()
+}
+
+const SYMBOLIC_MAIN: &str = r#"
+include!(concat!(env!("OUT_DIR"), "/pairs.rs"));
+
+fn main() -> Result<(), pairs::Error> {
+    let mut model = pairs::Pairs::new();
+    for batch in [2usize, 0, 5, 1] {
+        let x: Vec<f32> = (0..3 * batch).map(|i| i as f32).collect();
+        let outputs = model.run(batch, &x)?;
+        assert_eq!(outputs.twice_dims, [2 * batch, 3]);
+        let want: Vec<f32> = x.iter().copied().chain(x.iter().map(|v| -v)).collect();
+        assert_eq!(outputs.twice, want);
+    }
+    let mut small = [0.0; 3];
+    for error in [
+        model.run(2, &[1.0; 5]).err(),
+        model.run(usize::MAX, &[]).err(),
+        model.run(usize::MAX / 4, &[]).err(),
+        model.run_into(1, &[1.0; 3], &mut small).err(),
+    ] {
+        println!("{}", error.unwrap());
+    }
+    Ok(())
+}
+"#;
+
+#[test]
+fn rust_program_with_a_symbolic_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, main) = (dir.path().join("pairs.onnx"), dir.path().join("main.rs"));
+    std::fs::write(&model, symbolic_model()).unwrap();
+    std::fs::write(&main, SYMBOLIC_MAIN).unwrap();
+    let output = run_rust(&model, &main, dir.path());
+    let lines: Vec<&str> = output.lines().collect();
+    assert_eq!(lines.len(), 4, "{output}");
+    assert_eq!(lines[0], "`x` has 5 elements, not those of [2, 3]");
+    assert_eq!(lines[1], format!("the size `batch` of {} does not fit", usize::MAX));
+    assert!(lines[2].contains("4611686018427387903") || lines[2].contains("64 bits"), "{output}");
+    assert_eq!(lines[3], "`twice` has 3 elements, not those of [2, 3]");
+}
