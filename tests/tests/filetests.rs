@@ -2,7 +2,6 @@
 //!
 //! `UPDATE_EXPECT=1 cargo test -p onnxc-tests --test filetests` writes what the compiler gives into the files.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
@@ -12,23 +11,35 @@ use onnxc::graph::print::to_text;
 use onnxc::graph::verify::verify;
 use onnxc::graph::{DType, Graph, Tensor, TensorType};
 use onnxc::interp;
+use onnxc::loops;
 use onnxc::pass::{self, Options};
+use onnxc::schedule;
+use onnxc::target::Target;
 
 /// A file, taken apart.
 struct Case {
     path: PathBuf,
     /// What stands before the graph: directives.
     header: String,
-    pass: String,
+    action: Action,
     input: String,
     expected: String,
+}
+
+/// What a case does with its graph.
+#[derive(Clone, PartialEq, Debug)]
+enum Action {
+    /// Runs a pass, or the pipeline.
+    Pass(String),
+    /// Schedules the graph and lowers its groups.
+    Lower,
 }
 
 /// Directive that runs all passes instead of one.
 const PIPELINE: &str = "pipeline";
 
-fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests/passes")
+fn folder(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests").join(name)
 }
 
 fn read_case(path: &Path) -> Result<Case, String> {
@@ -37,16 +48,23 @@ fn read_case(path: &Path) -> Result<Case, String> {
     let mut lines = text.lines();
     let header: Vec<&str> = lines.by_ref().take(header_lines).collect();
     let rest: Vec<&str> = lines.collect();
-    let mut pass = None;
+    let mut action = None;
     for line in &header {
         let directive = line.trim_start_matches(';').trim();
-        match directive.split_once(':') {
-            Some(("pass", name)) if pass.is_none() => pass = Some(name.trim().to_string()),
+        let found = match directive.split_once(':') {
+            Some(("pass", name)) => Action::Pass(name.trim().to_string()),
+            None if directive == "lower" => Action::Lower,
             _ => return Err(format!("unknown or repeated directive `{directive}`")),
+        };
+        if action.replace(found).is_some() {
+            return Err(format!("unknown or repeated directive `{directive}`"));
         }
     }
-    let pass = pass.ok_or("no directive `; pass: NAME`")?;
-    if pass != PIPELINE && pass::by_name(&pass).is_none() {
+    let action = action.ok_or("no directive `; pass: NAME` or `; lower`")?;
+    if let Action::Pass(pass) = &action
+        && pass != PIPELINE
+        && pass::by_name(pass).is_none()
+    {
         return Err(format!("there is no pass {pass}"));
     }
     let arrow = rest.iter().position(|line| *line == "=>");
@@ -57,7 +75,7 @@ fn read_case(path: &Path) -> Result<Case, String> {
     Ok(Case {
         path: path.to_path_buf(),
         header: header.join("\n"),
-        pass,
+        action,
         input: input.join("\n"),
         expected: expected.join("\n"),
     })
@@ -79,17 +97,50 @@ fn run_pass(name: &str, graph: &mut Graph) -> Result<(), String> {
     result.map_err(|error| error.to_string())
 }
 
-/// Runs a case; gives the text of the result, with values numbered in order of appearance.
+/// Runs a case; gives the text of the result.
 fn run_case(case: &Case) -> Result<String, String> {
     let before = parse(&case.input).map_err(|error| error.to_string())?;
     checked(&before, "before")?;
+    match &case.action {
+        Action::Pass(pass) => run_pass_case(pass, &before),
+        Action::Lower => run_lower_case(&before),
+    }
+}
+
+/// The graph after a pass, with values numbered in order of appearance.
+fn run_pass_case(pass: &str, before: &Graph) -> Result<String, String> {
     let mut after = before.clone();
-    run_pass(&case.pass, &mut after)?;
+    run_pass(pass, &mut after)?;
     checked(&after, "after")?;
     for seed in 1..=2 {
-        same_meaning(&before, &after, seed)?;
+        same_meaning(before, &|inputs| interp::run(&after, inputs), seed)?;
     }
     Ok(renumbered(&to_text(&after)))
+}
+
+/// The kernels of a graph, one after the other.
+fn run_lower_case(graph: &Graph) -> Result<String, String> {
+    let text = |error: onnxc::error::Error| error.to_string();
+    let triple = "x86_64-unknown-linux-gnu".parse().map_err(|error| format!("{error}"))?;
+    let target = Target::new(triple, Some("x86-64-v3")).map_err(text)?;
+    let program = schedule::schedule(graph, schedule::Options::default()).map_err(text)?;
+    let mut kernels = Vec::new();
+    let mut printed = String::new();
+    for (id, group) in program.groups.iter() {
+        let kernel = loops::lower::lower(graph, group, &id.to_string(), &target).map_err(text)?;
+        loops::verify::verify(&kernel).map_err(|error| format!("{error}\n{kernel}"))?;
+        let once = kernel.to_string();
+        let again = loops::parse::parse(&once).map_err(text)?.to_string();
+        if again != once {
+            return Err(format!("{once}was read as\n{again}"));
+        }
+        printed.push_str(&once);
+        kernels.push(kernel);
+    }
+    for seed in 1..=2 {
+        same_meaning(graph, &|inputs| loops::program::run(graph, &program, &kernels, inputs), seed)?;
+    }
+    Ok(printed)
 }
 
 /// The text with each value number replaced by its order of appearance. Numbers of one graph stay distinct.
@@ -152,13 +203,18 @@ impl Noise {
     }
 }
 
-fn same_meaning(before: &Graph, after: &Graph, seed: u64) -> Result<(), String> {
+/// Whether `after` gives what the graph gives, on random inputs.
+fn same_meaning(
+    before: &Graph,
+    after: &dyn Fn(&[Tensor]) -> onnxc::error::Result<Vec<Tensor>>,
+    seed: u64,
+) -> Result<(), String> {
     let mut noise = Noise(seed);
     let inputs: Result<Vec<Tensor>, String> =
         before.inputs.iter().map(|input| noise.tensor(before.ty(input.value))).collect();
     let inputs = inputs?;
-    let run = |graph: &Graph| interp::run(graph, &inputs).map_err(|error| error.to_string());
-    let (expected, actual) = (run(before)?, run(after)?);
+    let expected = interp::run(before, &inputs).map_err(|error| error.to_string())?;
+    let actual = after(&inputs).map_err(|error| error.to_string())?;
     if expected.len() != actual.len() {
         return Err(format!("{} outputs became {}", expected.len(), actual.len()));
     }
@@ -188,16 +244,16 @@ fn close(expected: &Tensor, actual: &Tensor) -> Result<(), String> {
     Ok(())
 }
 
-#[test]
-fn passes() {
+/// Runs the cases of a folder; gives what they did.
+fn run_folder(name: &str) -> Vec<Action> {
     let update = std::env::var_os("UPDATE_EXPECT").is_some_and(|value| value == "1");
-    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder())
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(folder(name))
         .expect("the folder of file tests")
         .map(|entry| entry.expect("a folder entry").path())
         .collect();
     paths.sort();
     let mut failures = Vec::new();
-    let mut tested = BTreeSet::new();
+    let mut tested = Vec::new();
     for path in &paths {
         let result = match path.extension().is_some_and(|extension| extension == "onnxir") {
             true => read_case(path),
@@ -205,7 +261,7 @@ fn passes() {
         };
         let outcome = result.and_then(|case| {
             let actual = run_case(&case)?;
-            tested.insert(case.pass.clone());
+            tested.push(case.action.clone());
             if update {
                 let text = format!("{}\n{}\n=>\n{}", case.header, case.input.trim_end(), actual);
                 return std::fs::write(&case.path, text).map_err(|error| error.to_string());
@@ -219,11 +275,6 @@ fn passes() {
             failures.push(format!("{}: {message}", path.display()));
         }
     }
-    let missing: Vec<&str> =
-        pass::PASSES.iter().map(|pass| pass.name).filter(|name| !tested.contains(*name)).collect();
-    if failures.is_empty() && !missing.is_empty() {
-        failures.push(format!("no file test for {}", missing.join(", ")));
-    }
     assert!(
         failures.is_empty(),
         "{} of {} files failed\n{}",
@@ -231,6 +282,24 @@ fn passes() {
         paths.len(),
         failures.join("\n\n")
     );
+    tested
+}
+
+#[test]
+fn passes() {
+    let tested = run_folder("passes");
+    let missing: Vec<&str> = pass::PASSES
+        .iter()
+        .map(|pass| pass.name)
+        .filter(|name| !tested.contains(&Action::Pass(name.to_string())))
+        .collect();
+    assert!(missing.is_empty(), "no file test for {}", missing.join(", "));
+}
+
+#[test]
+fn loops_of_every_kind_of_group() {
+    let tested = run_folder("loops");
+    assert!(tested.iter().all(|action| *action == Action::Lower));
 }
 
 #[test]

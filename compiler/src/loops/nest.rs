@@ -1,10 +1,14 @@
-//! Perfect loop nests and their transforms: fuse, split, vectorize, unroll. Lowering builds a nest over a
-//! shape with a naive body; these turn it into the loops that run.
+//! Perfect loop nests and their transforms: fuse, split, reorder, unroll, hoist, vectorize. Lowering builds a nest
+//! over a shape with a naive body; these turn it into the loops that run. A transform that would change what the
+//! nest computes, bit for bit, gives `None` and changes nothing.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 
 use crate::graph::{DType, Dim};
-use crate::loops::{Expr, Index, Kernel, LoopKind, Stmt, Term, Var, visit};
+use crate::loops::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, visit};
 use crate::target::Target;
 
 /// One loop of a nest: `0..extent`.
@@ -40,9 +44,67 @@ impl Nest {
         (Nest { axes, body: vec![] }, index)
     }
 
-    /// Extent of a variable of the nest.
-    pub fn extent(&self, var: Var) -> Option<Dim> {
-        self.axes.iter().find(|axis| axis.var == var).map(|axis| axis.extent.clone())
+    /// The perfect nest that a loop is the outside of: loops from 0 with step 1.
+    pub fn of(stmt: Stmt) -> Nest {
+        let mut nest = Nest { axes: vec![], body: vec![stmt] };
+        while let [Stmt::For { var, lo, hi, step: 1, kind, .. }] = nest.body.as_slice()
+            && let (Some(0), Some(extent)) = (lo.as_int(), hi.as_dim())
+        {
+            nest.axes.push(Axis { var: *var, extent: extent.clone(), kind: *kind });
+            let Some(Stmt::For { body, .. }) = nest.body.pop() else { unreachable!("matched above") };
+            nest.body = body;
+        }
+        nest
+    }
+
+    /// Splits an axis in two: blocks of `factor`, and the steps of a block. The factor must divide the extent.
+    pub fn split(&mut self, kernel: &mut Kernel, at: usize, factor: usize) -> Option<()> {
+        let size = Dim::from(factor);
+        let axis = self.axes.get_mut(at).filter(|_| factor > 0)?;
+        let blocks = axis.extent.exact_div(&size)?;
+        let (old, block, step) = (axis.var, kernel.loop_var("block"), kernel.loop_var("step"));
+        let inner = Axis { var: step, extent: size.clone(), kind: axis.kind };
+        (axis.var, axis.extent) = (block, blocks);
+        if axis.kind == LoopKind::Vector {
+            // The lanes are the steps of a block.
+            axis.kind = LoopKind::Serial;
+        }
+        self.axes.insert(at + 1, inner);
+        let position = Index::var(block).scale(&size).add(&Index::var(step));
+        visit::substitute(&mut self.body, old, &position);
+        Some(())
+    }
+
+    /// Swaps axes `at` and `at + 1`, where no element or register is reached in another order by that.
+    pub fn reorder(&mut self, at: usize) -> Option<()> {
+        let (outer, inner) = (self.axes.get(at)?, self.axes.get(at + 1)?);
+        let free = |axis: &Axis| matches!(axis.kind, LoopKind::Serial | LoopKind::Unrolled);
+        // The outermost loop alone may be parallel, and vectors are the innermost.
+        let fits = free(outer) && free(inner) && keeps_order(&self.body, outer, inner);
+        fits.then(|| self.axes.swap(at, at + 1))
+    }
+
+    /// Has an axis of constant extent written out when code is generated.
+    pub fn unroll(&mut self, at: usize) -> Option<()> {
+        let axis = self.axes.get_mut(at)?;
+        let fits = axis.kind == LoopKind::Serial && axis.extent.is_const();
+        fits.then(|| axis.kind = LoopKind::Unrolled)
+    }
+
+    /// The nest as statements, the innermost axis in vectors where its accesses are contiguous and its types have
+    /// vectors, after what does not depend on it.
+    pub fn vectorize(mut self, kernel: &mut Kernel, target: &Target) -> Vec<Stmt> {
+        let Some(inner) = self.axes.pop() else { return self.body };
+        let (mut outer, body) = hoist(kernel, inner.var, std::mem::take(&mut self.body));
+        let lanes = vector_lanes(kernel, target, inner.var, &body);
+        let wide = inner.extent.as_const().is_none_or(|extent| extent >= lanes as i64);
+        if lanes > 1 && wide {
+            outer.extend(split_vector(kernel, inner.var, &inner.extent, lanes, lanes, &body));
+        } else {
+            outer.extend(Nest { axes: vec![inner], body }.into_stmts());
+        }
+        self.body = outer;
+        self.into_stmts()
     }
 
     /// Whether axes `at` and `at + 1` count through every index of the body as one variable does.
@@ -166,6 +228,82 @@ pub fn split_vector(
     out
 }
 
+/// One element or register that a body reaches.
+#[derive(PartialEq)]
+enum Cell<'a> {
+    Buffer(Buf, &'a Index),
+    Register(Local, &'a [Index]),
+}
+
+/// Whether two loops around `body` can swap: wherever two iterations reach one cell and one of them writes it, the one
+/// that comes first still does. Cells of one buffer or local must be reached at one index, affine in the two
+/// variables, that either moves with at most one of them or takes every value once.
+fn keeps_order(body: &[Stmt], outer: &Axis, inner: &Axis) -> bool {
+    let (mut reads, mut writes, mut plain) = (Vec::new(), Vec::new(), true);
+    for stmt in body {
+        match stmt {
+            Stmt::Let { .. } => {}
+            Stmt::Store { buf, index, .. } => writes.push(Cell::Buffer(*buf, index)),
+            Stmt::Set { local, at, .. } | Stmt::Accumulate { local, at, .. } => {
+                writes.push(Cell::Register(*local, at));
+            }
+            // A failure may leave out what comes after it.
+            Stmt::For { .. } | Stmt::If { .. } | Stmt::Check { .. } => plain = false,
+        }
+    }
+    let mut loads = Vec::new();
+    visit::exprs(body, &mut |expr| {
+        if matches!(expr, Expr::Load { .. } | Expr::Get { .. }) {
+            loads.push(expr.clone());
+        }
+    });
+    reads.extend(loads.iter().filter_map(|expr| match expr {
+        Expr::Load { buf, index } => Some(Cell::Buffer(*buf, index)),
+        Expr::Get { local, at } => Some(Cell::Register(*local, at)),
+        _ => None,
+    }));
+    let same_array = |a: &Cell, b: &Cell| match (a, b) {
+        (Cell::Buffer(a, _), Cell::Buffer(b, _)) => a == b,
+        (Cell::Register(a, _), Cell::Register(b, _)) => a == b,
+        _ => false,
+    };
+    let mut bound = Vec::new();
+    collect_bound(body, &mut bound);
+    let fixed = |index: &Index| {
+        !visit::any_term(index, &|term| matches!(term, Term::Var(var) if bound.contains(var)))
+    };
+    plain
+        && writes.iter().all(|write| {
+            let alike = reads.iter().chain(&writes).all(|other| !same_array(write, other) || write == other);
+            let indices: &[Index] = match write {
+                Cell::Buffer(_, index) => std::slice::from_ref(*index),
+                Cell::Register(_, at) => at,
+            };
+            alike && indices.iter().all(fixed) && orderly(indices, outer, inner)
+        })
+}
+
+/// Whether an element's index says which of two iterations that reach it comes first, in both orders of the loops.
+fn orderly(indices: &[Index], outer: &Axis, inner: &Axis) -> bool {
+    let (mut by_outer, mut by_inner) = (false, false);
+    for index in indices {
+        let (Some(a), Some(b)) = (index.coefficient(outer.var), index.coefficient(inner.var)) else {
+            return false;
+        };
+        let covers = |large: &Dim, small: &Dim, extent: &Dim| {
+            let low = |dim: Dim| dim.bounds().0;
+            low(small.clone()).is_some_and(|value| value > 0)
+                && low(large.clone() - small.clone() * extent.clone()).is_some_and(|value| value >= 0)
+        };
+        if covers(&a, &b, &inner.extent) || covers(&b, &a, &outer.extent) {
+            return true;
+        }
+        by_outer |= a != Dim::ZERO && b == Dim::ZERO;
+        by_inner |= b != Dim::ZERO && a == Dim::ZERO;
+    }
+    by_outer || by_inner
+}
+
 /// Moves what does not depend on the loop variable `var` out of a loop body: whole lets and checks, and the largest
 /// invariant parts of other expressions. Gives (statements before the loop, body).
 pub fn hoist(kernel: &mut Kernel, var: Var, body: Vec<Stmt>) -> (Vec<Stmt>, Vec<Stmt>) {
@@ -235,6 +373,13 @@ pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -
     let mut varying = HashSet::from([var]);
     let mut dtype = None;
     let mut fits = true;
+    let stores: Vec<(Buf, &Index)> = body
+        .iter()
+        .filter_map(|stmt| match stmt {
+            Stmt::Store { buf, index, .. } => Some((*buf, index)),
+            _ => None,
+        })
+        .collect();
     let step = |index: &Index| match index.coefficient(var) {
         Some(c) => c == Dim::ZERO || c == Dim::ONE,
         None => false,
@@ -259,6 +404,8 @@ pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -
             Expr::Index(_) => fits = false,
             Expr::Load { buf, index } => {
                 fits &= step(index) && kernel.buffers[*buf].dtype != DType::Bool;
+                // What another lane stores would be seen by a scalar loop only.
+                fits &= stores.iter().all(|(stored, at)| stored != buf || *at == index);
                 fits &= !visit::any_term(
                     index,
                     &|term| matches!(term, Term::Var(v) if *v != var && varying.contains(v)),

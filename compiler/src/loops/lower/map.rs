@@ -2,10 +2,9 @@
 
 use crate::error::Result;
 use crate::graph::Dim;
+use crate::loops::LoopKind;
 use crate::loops::lower::{Lowering, internal};
-use crate::loops::nest::{Axis, Nest, hoist, split_vector, vector_lanes};
-use crate::loops::{Kernel, LoopKind, Stmt, Var};
-use crate::target::Target;
+use crate::loops::nest::Nest;
 
 /// Below this many elements a nest is fused into one loop; above, the outermost loop stays apart so that
 /// threads can share it.
@@ -39,33 +38,7 @@ impl Lowering<'_> {
         if nest.axes.len() > 1 {
             nest.axes[0].kind = LoopKind::Parallel;
         }
-        let Some(inner) = nest.axes.pop() else {
-            self.kernel.body = nest.body;
-            return;
-        };
-        let (mut outer, body) = hoist(&mut self.kernel, inner.var, std::mem::take(&mut nest.body));
-        let kernel = &mut self.kernel;
-        outer.extend(vector_loop(kernel, self.target, inner.var, &inner.extent, body));
-        nest.body = outer;
-        self.kernel.body = nest.into_stmts();
-    }
-}
-
-/// A loop over `0..extent` in vectors where its accesses are contiguous and its types have vectors.
-pub(super) fn vector_loop(
-    kernel: &mut Kernel,
-    target: &Target,
-    var: Var,
-    extent: &Dim,
-    body: Vec<Stmt>,
-) -> Vec<Stmt> {
-    let lanes = vector_lanes(kernel, target, var, &body);
-    let wide = extent.as_const().is_none_or(|extent| extent >= lanes as i64);
-    if lanes > 1 && wide {
-        split_vector(kernel, var, extent, lanes, lanes, &body)
-    } else {
-        let nest = Nest { axes: vec![Axis { var, extent: extent.clone(), kind: LoopKind::Serial }], body };
-        nest.into_stmts()
+        self.kernel.body = nest.vectorize(&mut self.kernel, self.target);
     }
 }
 

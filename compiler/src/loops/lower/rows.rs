@@ -3,9 +3,8 @@
 
 use crate::error::Result;
 use crate::graph::{Dim, MapFn, Op, ValueId};
-use crate::loops::lower::map::vector_loop;
 use crate::loops::lower::{Lowering, Override, internal};
-use crate::loops::nest::{Nest, hoist};
+use crate::loops::nest::Nest;
 use crate::loops::{Access, Buf, Index, LoopKind};
 use crate::scalar::BinaryFn;
 
@@ -105,12 +104,8 @@ impl Lowering<'_> {
             Ok(())
         })?;
         nest.fuse_all(0);
-        if let Some(axis) = nest.axes.pop() {
-            let (mut outer, body) = hoist(&mut self.kernel, axis.var, std::mem::take(&mut nest.body));
-            outer.extend(vector_loop(&mut self.kernel, self.target, axis.var, &axis.extent, body));
-            nest.body = outer;
-        }
-        nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
+        let stmts = nest.vectorize(&mut self.kernel, self.target);
+        stmts.into_iter().for_each(|stmt| self.push(stmt));
         Ok(())
     }
 

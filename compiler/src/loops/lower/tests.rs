@@ -365,14 +365,20 @@ fn fixed_target() -> Target {
     Target::new(triple, Some("x86-64-v3")).unwrap()
 }
 
+/// `LOWER_CASES` and `LOWER_FIRST` choose other seeds, to look for trouble at length.
 #[test]
 fn random_graphs_compute_what_the_evaluator_computes() {
     let target = fixed_target();
     let count: u64 = std::env::var("LOWER_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
     let first: u64 = std::env::var("LOWER_FIRST").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-    let mut failures = Vec::new();
+    let (mut failures, mut refused) = (Vec::new(), 0);
     for seed in first..first + count {
         let draft = Draft::new(seed);
+        // Symbolic dims that were taken to agree may have other sizes here.
+        if interp::run(&draft.graph, &draft.inputs).is_err() {
+            refused += 1;
+            continue;
+        }
         for (fuse, optimize) in [(true, false), (false, false), (true, true)] {
             let mut graph = draft.graph.clone();
             let result = match optimize {
@@ -388,6 +394,7 @@ fn random_graphs_compute_what_the_evaluator_computes() {
             }
         }
     }
+    assert!(refused * 20 <= count, "{refused} of {count} graphs do not fit their inputs");
     assert!(
         failures.is_empty(),
         "{} of {count} graphs failed\n{}",

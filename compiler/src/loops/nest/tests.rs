@@ -1,0 +1,126 @@
+//! Every transform on kernels in text form: the same bits before and after.
+
+use crate::graph::DType;
+use crate::loops::nest::Nest;
+use crate::loops::parse::parse;
+use crate::loops::verify::verify;
+use crate::loops::{Kernel, LoopKind, interp};
+use crate::target::Target;
+
+fn kernel(body: &str) -> Kernel {
+    let head = "kernel \"k\" {\n  buffer b0 \"x\" : read f32[96]\n  buffer b1 \"y\" : readwrite f32[96]\n  \
+                local r0 \"acc\" : f32[4]\n";
+    parse(&format!("{head}{body}}}\n")).unwrap()
+}
+
+fn run(kernel: &Kernel) -> Vec<u8> {
+    verify(kernel).unwrap_or_else(|error| panic!("{error}\n{kernel}"));
+    let data = |seed: u32| -> Vec<u8> {
+        (0..96u32).flat_map(|i| ((i * 37 + seed) as f32 / 7.0).sin().to_le_bytes()).collect()
+    };
+    let mut buffers = vec![data(1), data(2)];
+    assert_eq!(kernel.buffers.values().map(|buffer| buffer.dtype).collect::<Vec<_>>(), [DType::F32; 2]);
+    assert_eq!(interp::run(kernel, &mut buffers, &|_| None).unwrap(), 0);
+    buffers.remove(1)
+}
+
+/// Applies a transform to the last statement of a body. `None` where it refuses; else whether the bits agree.
+fn agrees(body: &str, change: impl FnOnce(&mut Kernel, &mut Nest) -> Option<()>) -> Option<bool> {
+    let before = kernel(body);
+    let mut after = before.clone();
+    let mut nest = Nest::of(after.body.pop().unwrap());
+    change(&mut after, &mut nest)?;
+    after.body.extend(nest.into_stmts());
+    Some(run(&before) == run(&after))
+}
+
+/// Two loops around a statement.
+fn two(body: &str) -> String {
+    format!("  for i0 in 0..8 {{\n    for i1 in 0..12 {{\n{body}    }}\n  }}\n")
+}
+
+#[test]
+fn split_takes_divisors_only() {
+    let body = two("      b1[i0*12 + i1] = (b0[i0*12 + i1] + b0[mod(i1*7 + i0, 96)])\n");
+    for (at, factor) in [(0, 2), (0, 8), (1, 3), (1, 12), (1, 1)] {
+        assert_eq!(agrees(&body, |kernel, nest| nest.split(kernel, at, factor)), Some(true));
+    }
+    for (at, factor) in [(0, 3), (1, 5), (1, 0), (2, 1)] {
+        assert_eq!(agrees(&body, |kernel, nest| nest.split(kernel, at, factor)), None);
+    }
+}
+
+#[test]
+fn reorder_keeps_the_order_of_writes() {
+    for stmt in [
+        "      b1[i0*12 + i1] = b0[i1*8 + i0]\n",
+        "      b1[i1*8 + i0] = (b1[i1*8 + i0] * b0[i0])\n",
+        // Every element is written once per outer step, the last step last.
+        "      b1[i1] = b0[i0*12 + i1]\n",
+        "      b1[i0] = (b1[i0] + b0[i0*12 + i1])\n",
+    ] {
+        assert_eq!(agrees(&two(stmt), |_, nest| nest.reorder(0)), Some(true), "{stmt}");
+    }
+    for stmt in [
+        "      b1[i0 + i1] = b0[i0*12 + i1]\n",
+        "      b1[0] = b0[i0*12 + i1]\n",
+        "      b1[i0*12 + i1] = b1[i1]\n",
+        "      b1[floordiv(i0*12 + i1, 2)] = b0[i0*12 + i1]\n",
+        "      fail 1 unless (b0[i0] < 2:f32)\n      b1[i0*12 + i1] = b0[i0]\n",
+        "      let i2 : i64 = cast(b0[i1], i64)\n      b1[i0*12 + i1 + i2] = b0[i0]\n",
+    ] {
+        assert_eq!(agrees(&two(stmt), |_, nest| nest.reorder(0)), None, "{stmt}");
+    }
+    let sum = format!("  r0[0] = 0:f32\n{}", two("      r0[0] += b0[i0*12 + i1]\n"));
+    assert_eq!(agrees(&sum, |_, nest| nest.reorder(0)), None);
+}
+
+#[test]
+fn unroll_takes_constant_extents() {
+    let body = two("      b1[i0*12 + i1] = neg(b0[i1])\n");
+    assert_eq!(agrees(&body, |_, nest| nest.unroll(1)), Some(true));
+    let symbolic = "  for i0 in 0..s0 {\n    b1[i0] = b0[i0]\n  }\n";
+    assert_eq!(agrees(symbolic, |_, nest| nest.unroll(0)), None);
+}
+
+#[test]
+fn fuse_joins_what_counts_as_one() {
+    let joined = |body: &str| {
+        let mut axes = 0;
+        let same = agrees(body, |_, nest| {
+            nest.fuse_all(0);
+            axes = nest.axes.len();
+            Some(())
+        });
+        assert_eq!(same, Some(true));
+        axes
+    };
+    assert_eq!(joined(&two("      b1[i0*12 + i1] = b0[i0*12 + i1]\n")), 1);
+    assert_eq!(joined(&two("      b1[i0*12 + i1] = b0[i1*8 + i0]\n")), 2);
+    assert_eq!(joined(&two("      b1[i0*12 + i1] = b0[i1]\n")), 2);
+}
+
+#[test]
+fn vectorize_leaves_a_tail_and_hoists() {
+    let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), Some("x86-64-v3")).unwrap();
+    for (extent, stmt, vectors) in [
+        (11, "b1[i0*11 + i1] = (b0[i0*11 + i1] * exp(b0[i0]))", true),
+        (12, "b1[i0*12 + i1] = b0[i0*12 + i1]", true),
+        (3, "b1[i0*3 + i1] = b0[i0*3 + i1]", false),
+        (8, "b1[i0*8 + i1] = b0[i1*8 + i0]", false),
+        (8, "b1[i1 + 1] = b1[i1]", false),
+    ] {
+        let before = kernel(&format!(
+            "  for i0 in 0..8 {{\n    for i1 in 0..{extent} {{\n      {stmt}\n    }}\n  }}\n"
+        ));
+        let mut after = before.clone();
+        let nest = Nest::of(after.body.pop().unwrap());
+        after.body = nest.vectorize(&mut after, &target);
+        assert_eq!(run(&before), run(&after), "{after}");
+        let mut found = false;
+        crate::loops::visit::stmts(&after.body, &mut |stmt| {
+            found |= matches!(stmt, crate::loops::Stmt::For { kind: LoopKind::Vector, .. });
+        });
+        assert_eq!(found, vectors, "{after}");
+    }
+}
