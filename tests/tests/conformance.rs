@@ -136,7 +136,11 @@ fn run_cases(batch: &Batch, folder: &Path) -> Vec<(String, Outcome)> {
         for line in fs::read_to_string(&report).unwrap().lines() {
             if let Report::Done(at, failure) = serde_json::from_str(line).unwrap() {
                 assert_eq!(at, outcomes.len());
-                let outcome = failure.map_or(Outcome::Passed, Outcome::Differs);
+                let outcome = match failure {
+                    None => Outcome::Passed,
+                    Some(miss) if miss.rounding => Outcome::Differs(miss.text),
+                    Some(miss) => Outcome::Failed(miss.text),
+                };
                 outcomes.push((batch.cases[at].id.clone(), outcome));
             }
         }
