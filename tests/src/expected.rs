@@ -12,7 +12,7 @@ pub enum Outcome {
     Passed,
     /// Needs what is not supported yet; the reason.
     Unsupported(String),
-    /// A result beyond the tolerance; how far.
+    /// A result beyond the tolerance by no more than rounding explains; how far.
     Differs(String),
     /// A defect.
     Failed(String),

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use onnxc::native;
 use onnxc_tests::compile::compile_to;
 use onnxc_tests::expected::{self, Outcome};
+use onnxc_tests::object::must;
 use onnxc_tests::suite::{self, Batch, Case, KINDS, Report};
 use rayon::prelude::*;
 
@@ -43,6 +44,27 @@ fn official_tests() {
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/expected_failures.txt");
     if let Err(problems) = expected::check(&list, &outcomes) {
         panic!("{problems}");
+    }
+}
+
+/// A model that crashes is that test's failure, and the tests after it run.
+#[test]
+fn crashes_are_failures_of_one_test() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, object) = (folder.path().join("models.c"), folder.path().join("models.o"));
+    let text = "const void *t0_model(void) { return 0; }\n\
+                const void *t1_model(void) { *(volatile int *)0 = 1; return 0; }\n\
+                const void *t2_model(void) { return 0; }\n";
+    fs::write(&source, text).unwrap();
+    must(Command::new("cc").args(["-c", "-fPIC", "-o"]).args([&object, &source]));
+    let library = folder.path().join("models.so");
+    native::link(&[object], &library).unwrap();
+    let case = |at: usize| Case { id: at.to_string(), symbol: format!("t{at}"), folder: PathBuf::new() };
+    let outcomes = run_cases(&Batch { library, cases: (0..3).map(case).collect() }, folder.path());
+    let texts: Vec<String> = outcomes.iter().map(|outcome| format!("{outcome:?}")).collect();
+    assert_eq!(texts.len(), 3);
+    for (text, part) in texts.iter().zip(["no descriptor", "the run ended with signal", "no descriptor"]) {
+        assert!(text.contains(part), "{text}");
     }
 }
 
@@ -114,7 +136,11 @@ fn run_cases(batch: &Batch, folder: &Path) -> Vec<(String, Outcome)> {
         for line in fs::read_to_string(&report).unwrap().lines() {
             if let Report::Done(at, failure) = serde_json::from_str(line).unwrap() {
                 assert_eq!(at, outcomes.len());
-                let outcome = failure.map_or(Outcome::Passed, Outcome::Differs);
+                let outcome = match failure {
+                    None => Outcome::Passed,
+                    Some(miss) if miss.rounding => Outcome::Differs(miss.text),
+                    Some(miss) => Outcome::Failed(miss.text),
+                };
                 outcomes.push((batch.cases[at].id.clone(), outcome));
             }
         }

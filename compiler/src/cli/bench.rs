@@ -55,7 +55,7 @@ pub fn run(args: &BenchArgs) -> std::result::Result<(), Problems> {
         report.nodes = profile(&session.load(&options)?, &inputs, args).map_err(one)?;
     }
     if args.json {
-        println!("{}", to_json(&report))
+        say!("{}", to_json(&report))
     } else {
         print(&report)
     }
@@ -63,14 +63,14 @@ pub fn run(args: &BenchArgs) -> std::result::Result<(), Problems> {
 }
 
 fn print(report: &Report) {
-    println!("compile {:.1} ms, load {:.3} ms", report.compile_ms, report.load_ms);
+    say!("compile {:.1} ms, load {:.3} ms", report.compile_ms, report.load_ms);
     let Report { first_ms, min_ms, median_ms, runs, threads, .. } = report;
-    println!("first {first_ms:.3} ms, min {min_ms:.3} ms, median {median_ms:.3} ms");
-    println!("{runs} runs on {threads} threads");
-    println!("workspace {} bytes, object {} bytes", report.workspace_bytes, report.object_bytes);
+    say!("first {first_ms:.3} ms, min {min_ms:.3} ms, median {median_ms:.3} ms");
+    say!("{runs} runs on {threads} threads");
+    say!("workspace {} bytes, object {} bytes", report.workspace_bytes, report.object_bytes);
     for share in &report.nodes {
         let nodes = share.nodes.join(", ");
-        println!("{:>6.2}% {:>9.4} ms  {} {nodes}", share.share * 100.0, share.ms, share.kernel);
+        say!("{:>6.2}% {:>9.4} ms  {} {nodes}", share.share * 100.0, share.ms, share.kernel);
     }
 }
 

@@ -37,14 +37,14 @@ pub fn run(args: &CheckArgs) -> Result<bool, Problems> {
     if args.json {
         let problem = |error: Error| Problem { text: error.to_string(), error };
         let report = Report { problems: errors.into_iter().map(problem).collect(), notes };
-        println!("{}", to_json(&report));
+        say!("{}", to_json(&report));
     } else {
-        errors.iter().for_each(|error| println!("error: {error}"));
-        notes.iter().for_each(|note| println!("note: {note}"));
+        errors.iter().for_each(|error| say!("error: {error}"));
+        notes.iter().for_each(|note| say!("note: {note}"));
         match errors.len() {
-            0 => println!("no problems"),
-            1 => println!("1 problem"),
-            count => println!("{count} problems"),
+            0 => say!("no problems"),
+            1 => say!("1 problem"),
+            count => say!("{count} problems"),
         }
     }
     Ok(good)
@@ -52,13 +52,13 @@ pub fn run(args: &CheckArgs) -> Result<bool, Problems> {
 
 pub fn ops(args: &OpsArgs) {
     if args.json {
-        println!("{}", to_json(&op::json()));
+        say!("{}", to_json(&op::json()));
     } else if args.markdown {
-        print!("{}", op::markdown());
+        say!("{}", op::markdown().trim_end());
     } else {
         for row in op::rows() {
             let domain = if row.domain.is_empty() { "ai.onnx" } else { row.domain };
-            println!("{domain}.{} since {}: {}", row.name, row.since, row.doc);
+            say!("{domain}.{} since {}: {}", row.name, row.since, row.doc);
         }
     }
 }

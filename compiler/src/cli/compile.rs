@@ -1,7 +1,6 @@
 //! `onnxc MODEL`: objects, libraries and headers, and the compiler's intermediate forms as text.
 
 use std::ffi::OsStr;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -36,7 +35,7 @@ pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
         Emit::Obj | Emit::Lib | Emit::So | Emit::Header => {
             let compiled = session.compile(&options, &mut progress)?;
             drop(progress);
-            say(args, &compiled);
+            report(args, &compiled);
             let artifact = compiled.artifact().map_err(one)?;
             if binary {
                 return write_binary(artifact, args.emit, &output).map_err(one);
@@ -52,7 +51,7 @@ pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
     write_text(&output, &text).map_err(one)
 }
 
-fn say(args: &CompileArgs, compiled: &Compiled) {
+fn report(args: &CompileArgs, compiled: &Compiled) {
     for note in &compiled.notes {
         eprintln!("note: {note}");
     }
@@ -79,7 +78,8 @@ fn write_text(output: &Path, text: &str) -> Result<()> {
     if output != Path::new("-") {
         return files::write_bytes(output, text.as_bytes());
     }
-    std::io::stdout().write_all(text.as_bytes()).map_err(|error| io_error(output, &error))
+    say!("{}", text.trim_end());
+    Ok(())
 }
 
 /// Writes the object or library, then the header beside it.

@@ -75,7 +75,7 @@ pub fn run(args: &InspectArgs) -> Result<(), Problems> {
         notes: frontend.notes,
     };
     if args.json {
-        println!("{}", to_json(&report))
+        say!("{}", to_json(&report))
     } else {
         print(&report)
     }
@@ -86,19 +86,19 @@ fn print(report: &Report) {
     for (what, values) in [("input", &report.inputs), ("output", &report.outputs)] {
         for value in values {
             let default = if value.has_default { " (has a default)" } else { "" };
-            println!("{what} {}: {}[{}]{default}", value.name, value.dtype, value.dims.join(", "));
+            say!("{what} {}: {}[{}]{default}", value.name, value.dtype, value.dims.join(", "));
         }
     }
-    println!("parameters: {} ({} bytes)", report.parameters, report.parameter_bytes);
-    println!("FLOPs: {}", report.flops);
+    say!("parameters: {} ({} bytes)", report.parameters, report.parameter_bytes);
+    say!("FLOPs: {}", report.flops);
     let ratio = report.arena_ratio.map_or(String::new(), |ratio| format!(" (ratio {ratio:.3})"));
-    println!("arena: {} bytes, liveness bound {}{ratio}", report.arena_bytes, report.arena_bound_bytes);
-    println!("kernels: {}", report.kernels);
-    println!("operators:");
+    say!("arena: {} bytes, liveness bound {}{ratio}", report.arena_bytes, report.arena_bound_bytes);
+    say!("kernels: {}", report.kernels);
+    say!("operators:");
     for (operator, count) in &report.operators {
-        println!("  {count:>5} {operator}");
+        say!("  {count:>5} {operator}");
     }
-    report.notes.iter().for_each(|note| println!("note: {note}"));
+    report.notes.iter().for_each(|note| say!("note: {note}"));
 }
 
 /// A dim with the names of its symbols.

@@ -1,5 +1,10 @@
 //! The command line: the only code that touches the file system.
 
+/// A line on standard output. A reader that has gone away is no fault of the program's, which then ends quietly.
+macro_rules! say {
+    ($($argument:tt)*) => { $crate::cli::say(format_args!($($argument)*)) };
+}
+
 pub mod args;
 mod bench;
 mod check;
@@ -13,6 +18,7 @@ mod run;
 pub mod session;
 pub mod verify;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use crate::error::Kind;
@@ -49,4 +55,15 @@ fn fail(problems: &Problems) -> ExitCode {
     }
     let usage = problems.iter().all(|problem| problem.kind == Kind::Usage);
     if usage { ExitCode::from(2) } else { ExitCode::FAILURE }
+}
+
+/// See the macro.
+fn say(text: std::fmt::Arguments<'_>) {
+    if let Err(error) = writeln!(std::io::stdout(), "{text}") {
+        let gone = error.kind() == std::io::ErrorKind::BrokenPipe;
+        if !gone {
+            eprintln!("error: standard output: {error}");
+        }
+        std::process::exit(i32::from(!gone));
+    }
 }

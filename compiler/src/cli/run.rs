@@ -23,11 +23,11 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
         }
         for ((name, _), tensor) in graph.outputs.iter().zip(&outputs) {
             match &args.output {
-                None => println!("{}", data::text(name, tensor)),
+                None => say!("{}", data::text(name, tensor)),
                 Some(folder) => {
                     let path = folder.join(format!("{}.npy", file_name(name)));
                     files::write_npy(&path, tensor)?;
-                    println!("{name}: {}{:?} in {}", tensor.dtype, tensor.shape, path.display());
+                    say!("{name}: {}{:?} in {}", tensor.dtype, tensor.shape, path.display());
                 }
             }
         }

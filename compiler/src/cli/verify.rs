@@ -39,7 +39,7 @@ pub fn run(args: &VerifyArgs) -> std::result::Result<bool, Problems> {
             };
             good &= passed;
             let verdict = if passed { "ok" } else { "WRONG" };
-            println!("{} {name}: {verdict}, {text}", set.file_name().unwrap_or(set.as_os_str()).display());
+            say!("{} {name}: {verdict}, {text}", set.file_name().unwrap_or(set.as_os_str()).display());
         }
     }
     Ok(good)
@@ -132,10 +132,10 @@ fn per_node_set(
             Ok(difference) => difference.to_string(),
             Err(text) => text,
         };
-        println!("{}: first difference at {}: {text}", set.display(), place(graph, *value));
+        say!("{}: first difference at {}: {text}", set.display(), place(graph, *value));
         return Ok(false);
     }
-    println!("{}: all {} named values agree, {worst}", set.display(), named.len());
+    say!("{}: all {} named values agree, {worst}", set.display(), named.len());
     Ok(true)
 }
 

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::Write;
 
 use onnxc::native::Models;
-use onnxc_tests::suite::{Batch, Report};
+use onnxc_tests::suite::{Batch, Miss, Report};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -20,8 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let models = Models::load(&batch.library)?;
     for (at, case) in batch.cases.iter().enumerate().skip(first.parse()?) {
         write(&mut report, &Report::Start(at))?;
-        let result = models.get(&case.symbol).map_err(|error| error.to_string());
-        let result = result.and_then(|model| case.run(&model));
+        let result = models.get(&case.symbol).map_err(Miss::from).and_then(|model| case.run(&model));
         write(&mut report, &Report::Done(at, result.err()))?;
     }
     Ok(())

@@ -96,6 +96,33 @@ fn initializers_are_constants_or_defaults_by_ir_version() {
 }
 
 #[test]
+fn defaults_that_decide_shapes_are_constants() {
+    let shape = TensorProto {
+        name: Some("shape".into()),
+        dims: vec![2],
+        data_type: Some(DType::I64.to_onnx()),
+        int64_data: vec![2, 2],
+        ..Default::default()
+    };
+    let nodes = vec![node("Reshape", &["x", "shape"], &["z"]), node("Add", &["z", "w"], &["y"])];
+    let mut model = with_initializers(model(nodes), vec![shape, f32s("w", &[2], &[1.0, 2.0])]);
+    let graph = model.graph.as_mut().unwrap();
+    graph.input = vec![f32v("x", &["4"]), f32v("w", &["2"])];
+    graph.output = vec![f32v("y", &["2", "2"])];
+    let overridable = import(&model, &ImportOptions::default(), &NoExternalData).unwrap();
+    assert_eq!(input_types(&overridable.graph), ["x: f32[4]", "w: f32[2]"]);
+    assert!(overridable.notes.is_empty());
+    let mut info = f32v("shape", &["2"]);
+    if let Some(type_proto::Value::TensorType(ty)) = &mut info.r#type.as_mut().unwrap().value {
+        ty.elem_type = Some(DType::I64.to_onnx());
+    }
+    model.graph.as_mut().unwrap().input.push(info);
+    let frozen = import(&model, &ImportOptions::default(), &NoExternalData).unwrap();
+    assert_eq!(input_types(&frozen.graph), ["x: f32[4]"]);
+    assert!(frozen.notes[0].starts_with("inputs with defaults are constants: node 0 "), "{:?}", frozen.notes);
+}
+
+#[test]
 fn symbols_are_shared_by_name_and_fresh_without_one() {
     let inputs = vec![f32v("x", &["N", "?", "M"]), f32v("z", &["M", "N", "-1"])];
     let graph = graph_of(&model_of(graph(
