@@ -47,7 +47,7 @@ pub struct Builder {
     model: PathBuf,
     name: Option<String>,
     input_dims: Vec<String>,
-    freeze_defaults: bool,
+    overridable_defaults: bool,
     external_data_root: Option<PathBuf>,
     opt_level: u8,
     cpu: Option<String>,
@@ -97,7 +97,7 @@ impl Builder {
             model: model.as_ref().to_path_buf(),
             name: None,
             input_dims: vec![],
-            freeze_defaults: false,
+            overridable_defaults: false,
             external_data_root: None,
             opt_level: 3,
             cpu: None,
@@ -118,9 +118,9 @@ impl Builder {
         self
     }
 
-    /// Treats initializers that are also inputs as constants.
-    pub fn freeze_defaults(mut self, freeze: bool) -> Builder {
-        self.freeze_defaults = freeze;
+    /// Leaves initializers that are also inputs to the caller, who may override them.
+    pub fn overridable_defaults(mut self, overridable: bool) -> Builder {
+        self.overridable_defaults = overridable;
         self
     }
 
@@ -221,7 +221,7 @@ impl Builder {
             opt_level: self.opt_level,
             import: ImportOptions {
                 input_dims: pins,
-                freeze_defaults: self.freeze_defaults,
+                overridable_defaults: self.overridable_defaults,
                 ..ImportOptions::default()
             },
             profile: false,

@@ -56,7 +56,7 @@ impl Session {
             external: ExternalFiles::new(folder, args.external_data_root.as_deref())?,
             import: ImportOptions {
                 input_dims: pins,
-                freeze_defaults: !args.overridable_defaults,
+                overridable_defaults: args.overridable_defaults,
                 ..ImportOptions::default()
             },
             file,

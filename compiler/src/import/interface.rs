@@ -41,7 +41,7 @@ impl Importer<'_> {
     fn interface(&mut self, graph: &mut Graph, proto: &GraphProto, ir_version: i64, scope: &mut Scope<'_>) {
         let mut defaults: HashMap<String, Tensor> = HashMap::new();
         let declared: HashSet<&str> = proto.input.iter().map(|info| info.name()).collect();
-        let constant = ir_version < 4 || self.options.freeze_defaults;
+        let constant = ir_version < 4 || !self.options.overridable_defaults;
         for (name, tensor) in self.initializers(proto) {
             match tensor {
                 Some(tensor) if declared.contains(name) => {
@@ -51,6 +51,11 @@ impl Importer<'_> {
                 }
                 tensor => self.define_constant(graph, scope, name, tensor),
             }
+        }
+        if constant && ir_version >= 4 && !defaults.is_empty() {
+            let mut names: Vec<&str> = defaults.keys().map(String::as_str).collect();
+            names.sort_unstable();
+            self.notes.push(format!("initializers that are also inputs are constants: {}", names.join(", ")));
         }
         for info in &proto.input {
             let name = info.name();

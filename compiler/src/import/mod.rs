@@ -62,8 +62,9 @@ impl Default for Limits {
 pub struct ImportOptions {
     /// Sizes given to dims of the inputs.
     pub input_dims: Vec<DimPin>,
-    /// Treat initializers that a caller could override as constants.
-    pub freeze_defaults: bool,
+    /// Leave initializers that are also inputs to the caller, who may override them. Else they are constants, which is how
+    /// exporters that list every initializer as an input mean them.
+    pub overridable_defaults: bool,
     pub limits: Limits,
 }
 
@@ -99,33 +100,12 @@ pub struct Import {
 
 /// Imports a model; on failure, all the problems it has.
 ///
-/// Where the model needs an input's default to be a constant (it decides a shape, say), all defaults are constants, as
-/// with [`ImportOptions::freeze_defaults`], and a note says so.
 pub fn import(
     model: &ModelProto,
     options: &ImportOptions,
     external: &dyn ExternalData,
 ) -> std::result::Result<Import, Vec<Error>> {
-    let errors = match import_with(model, options, external, op::lookup) {
-        Err(errors) if !options.freeze_defaults && has_defaults(model) => errors,
-        result => return result,
-    };
-    let frozen = ImportOptions { freeze_defaults: true, ..options.clone() };
-    match import_with(model, &frozen, external, op::lookup) {
-        Ok(mut import) => {
-            let reason = errors.first().map_or(String::new(), |error| format!(": {error}"));
-            import.notes.push(format!("inputs with defaults are constants{reason}"));
-            Ok(import)
-        }
-        Err(_) => Err(errors),
-    }
-}
-
-/// Whether some initializer is an input as well.
-fn has_defaults(model: &ModelProto) -> bool {
-    let Some(graph) = &model.graph else { return false };
-    let inputs: HashSet<&str> = graph.input.iter().map(|info| info.name()).collect();
-    graph.initializer.iter().any(|tensor| inputs.contains(tensor.name()))
+    import_with(model, options, external, op::lookup)
 }
 
 /// Finds the row of an operator: (domain, name, opset).

@@ -82,44 +82,19 @@ fn initializers_are_constants_or_defaults_by_ir_version() {
     );
     assert_eq!(input_types(&graph_of(&model)), ["x: f32[s0, 4]"]);
     model.graph.as_mut().unwrap().input.push(f32v("w", &["4"]));
-    let overridable = graph_of(&model);
+    let options = ImportOptions { overridable_defaults: true, ..Default::default() };
+    let overridable = run_with(&model, &options).unwrap().graph;
     assert_eq!(input_types(&overridable), ["x: f32[s0, 4]", "w: f32[4]"]);
     assert_eq!(overridable.inputs[1].default, Some(Tensor::from_slice(&[4], &[1.0f32, 2.0, 3.0, 4.0])));
-    let frozen = ImportOptions { freeze_defaults: true, ..Default::default() };
-    assert_eq!(run_with(&model, &frozen).unwrap().graph.inputs.len(), 1);
+    let frozen = run_with(&model, &ImportOptions::default()).unwrap();
+    assert_eq!(frozen.graph.inputs.len(), 1);
+    assert_eq!(frozen.notes, ["initializers that are also inputs are constants: w"]);
     model.ir_version = Some(3);
     let old = graph_of(&model);
     assert_eq!(input_types(&old), ["x: f32[s0, 4]"]);
     assert!(old.values.values().any(|value| value.name == "w" && value.ty.to_string() == "f32[4]"));
     model.graph.as_mut().unwrap().input[1] = f32v("w", &["5"]);
     refuses(&model, Kind::Malformed, "initializer `w` is declared f32[5] and is f32[4]");
-}
-
-#[test]
-fn defaults_that_decide_shapes_are_constants() {
-    let shape = TensorProto {
-        name: Some("shape".into()),
-        dims: vec![2],
-        data_type: Some(DType::I64.to_onnx()),
-        int64_data: vec![2, 2],
-        ..Default::default()
-    };
-    let nodes = vec![node("Reshape", &["x", "shape"], &["z"]), node("Add", &["z", "w"], &["y"])];
-    let mut model = with_initializers(model(nodes), vec![shape, f32s("w", &[2], &[1.0, 2.0])]);
-    let graph = model.graph.as_mut().unwrap();
-    graph.input = vec![f32v("x", &["4"]), f32v("w", &["2"])];
-    graph.output = vec![f32v("y", &["2", "2"])];
-    let overridable = import(&model, &ImportOptions::default(), &NoExternalData).unwrap();
-    assert_eq!(input_types(&overridable.graph), ["x: f32[4]", "w: f32[2]"]);
-    assert!(overridable.notes.is_empty());
-    let mut info = f32v("shape", &["2"]);
-    if let Some(type_proto::Value::TensorType(ty)) = &mut info.r#type.as_mut().unwrap().value {
-        ty.elem_type = Some(DType::I64.to_onnx());
-    }
-    model.graph.as_mut().unwrap().input.push(info);
-    let frozen = import(&model, &ImportOptions::default(), &NoExternalData).unwrap();
-    assert_eq!(input_types(&frozen.graph), ["x: f32[4]"]);
-    assert!(frozen.notes[0].starts_with("inputs with defaults are constants: node 0 "), "{:?}", frozen.notes);
 }
 
 #[test]
