@@ -353,6 +353,8 @@ pub fn output_shapes(graph: &Graph, inputs: &[Option<Tensor>]) -> Result<Vec<Vec
         for (dim, &size) in graph.ty(input.value).shape.iter().zip(&tensor.shape) {
             if let Some(symbol) = dim.as_sym() {
                 symbols[symbol].get_or_insert(size as i64);
+            } else if dim.as_const().is_some_and(|wanted| wanted != size as i64) {
+                return Err(usage(format!("input `{}`: a dim is {size}, must be {dim}", input.name)));
             }
         }
     }

@@ -213,6 +213,29 @@ fn runs_read_and_write_npy() {
 }
 
 #[test]
+fn bench_leaves_data_of_other_sizes_aside() {
+    let folder = folder();
+    let set = folder.path().join("test_data_set_0");
+    fs::create_dir(&set).unwrap();
+    // A batch of two, where the model takes one.
+    write_tensor(&set.join("input_0.pb"), &[2, 64]);
+    write_tensor(&set.join("output_0.pb"), &[2, 10]);
+    let run = onnxc(folder.path(), &["bench", "digits.onnx", "--seconds", "0.01"]);
+    assert_eq!(run.code, 0, "{}", run.err);
+}
+
+/// A file of test data: zeros of type f32.
+fn write_tensor(path: &Path, dims: &[i64]) {
+    let tensor = onnxc_proto::TensorProto {
+        dims: dims.to_vec(),
+        data_type: Some(1),
+        raw_data: Some(vec![0; 4 * dims.iter().product::<i64>() as usize].into()),
+        ..Default::default()
+    };
+    fs::write(path, prost::Message::encode_to_vec(&tensor)).unwrap();
+}
+
+#[test]
 fn bench_reports_json() {
     let folder = folder();
     let arguments = ["bench", "digits.onnx", "--json", "--seconds", "0.02", "--threads", "2", "--per-node"];

@@ -3,10 +3,12 @@
     python tests/python/peers.py --onnxc target/release/onnxc [--rounds 3] [--seconds 2] MODEL.onnx ...
 
 Needs the packages onnx, onnxruntime and numpy. The two run as processes of their own, A B A B, so that a drift of the
-machine's speed meets both; each figure is the least over all rounds. Inputs are seeded: ones for masks, small
-non-negative integers for ids, normal values else; a symbolic dim is 1 on the first axis and 128 elsewhere.
+machine's speed meets both; each figure is the least over all rounds. Both take the inputs of a `test_data_set_0` beside
+the model. Where there is none inputs are seeded: ones for masks, small non-negative integers for ids, normal values
+else; a symbolic dim is 1 on the first axis and 128 elsewhere.
 """
 import argparse
+import glob
 import json
 import os
 import subprocess
@@ -16,12 +18,43 @@ import time
 
 def peer(path, seconds):
     """Runs ONNX Runtime on one model; prints its minimum in ms."""
-    import numpy as np
     import onnxruntime as ort
 
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = settings.inter_op_num_threads = 1
     session = ort.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
+    feeds = data_set(path, session) or seeded(session)
+    session.run(None, feeds)
+    best, end = float("inf"), time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        start = time.perf_counter()
+        session.run(None, feeds)
+        best = min(best, time.perf_counter() - start)
+    print(json.dumps({"min_ms": best * 1e3}))
+
+
+def first_data_set(path):
+    """Files of the first data set beside a model, one per input."""
+    folder = os.path.join(os.path.dirname(path), "test_data_set_0")
+    files = glob.glob(os.path.join(folder, "input_*.pb"))
+    return sorted(files, key=lambda file: int(os.path.basename(file)[6:-3]))
+
+
+def data_set(path, session):
+    """The inputs of the first data set beside a model, or nothing."""
+    import onnx
+    from onnx import numpy_helper
+
+    feeds = {}
+    for value, file in zip(session.get_inputs(), first_data_set(path)):
+        feeds[value.name] = numpy_helper.to_array(onnx.load_tensor(file))
+    return feeds
+
+
+def seeded(session):
+    """Inputs that are the same in every run."""
+    import numpy as np
+
     rng = np.random.default_rng(0)
     feeds = {}
     for value in session.get_inputs():
@@ -32,19 +65,15 @@ def peer(path, seconds):
             feeds[value.name] = np.ones(shape, kind) if "mask" in value.name else ids
         else:
             feeds[value.name] = rng.standard_normal(shape).astype(np.float32)
-    session.run(None, feeds)
-    best, end = float("inf"), time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        start = time.perf_counter()
-        session.run(None, feeds)
-        best = min(best, time.perf_counter() - start)
-    print(json.dumps({"min_ms": best * 1e3}))
+    return feeds
 
 
 def dims(path):
     """Pins of symbolic dims, as the peer's inputs have them."""
     import onnx
 
+    if first_data_set(path):
+        return []
     graph = onnx.load(path, load_external_data=False).graph
     constants = {tensor.name for tensor in graph.initializer}
     pins = []
@@ -78,6 +107,8 @@ def main():
                 output = subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
                 least[side] = min(least[side], json.loads(output)["min_ms"])
         name = os.path.basename(path).removesuffix(".onnx")
+        if name == "model":
+            name = os.path.basename(os.path.dirname(path))
         print(f"| {name} | {least[0]:.4f} | {least[1]:.4f} | {least[0] / least[1]:.2f} |", flush=True)
 
 

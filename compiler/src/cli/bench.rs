@@ -74,7 +74,7 @@ fn print(report: &Report) {
     }
 }
 
-/// The first data set beside the model, or random values.
+/// The first data set beside the model if it has the sizes that the model is compiled for, else random values.
 fn inputs(session: &Session, loaded: &Loaded) -> Result<Vec<Option<Tensor>>> {
     let graph = &loaded.graph;
     if let Some(folder) = data::test_sets(session.folder()).first()
