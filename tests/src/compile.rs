@@ -63,18 +63,19 @@ impl std::fmt::Display for Failure {
 
 /// Compiles a model file for this machine and writes the object to `object`.
 pub fn compile_to(model: &Path, name: &str, object: &Path) -> Result<(), Failure> {
+    catch_panic(|| write_object(model, name, object)).map_err(Failure::Panic)?.map_err(Failure::Errors)
+}
+
+/// Runs part of the compiler; a panic, wherever it happens, is a result with its message and place.
+pub fn catch_panic<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     record_panics();
-    let compiled = catch_unwind(AssertUnwindSafe(|| write_object(model, name, object)));
-    match compiled {
-        Ok(result) => result.map_err(Failure::Errors),
-        Err(payload) => {
-            let text = payload.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            let places = PANICS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-            let place = places.get(text).map_or("", String::as_str);
-            Err(Failure::Panic(format!("{text} {place}")))
-        }
-    }
+    catch_unwind(AssertUnwindSafe(body)).map_err(|payload| {
+        let text = payload.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message");
+        let places = PANICS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let place = places.get(text).map_or("", String::as_str);
+        format!("{text} {place}")
+    })
 }
 
 fn write_object(model: &Path, name: &str, object: &Path) -> Result<(), Vec<Error>> {

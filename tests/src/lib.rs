@@ -2,6 +2,7 @@
 
 pub mod compile;
 pub mod expected;
+pub mod fuzz;
 pub mod object;
 pub mod onnx_env;
 pub mod suite;

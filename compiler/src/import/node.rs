@@ -11,7 +11,7 @@ use super::scope::{Binding, Scope};
 use super::{Importer, attr, normal_domain};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::{Builder, Origin, ValueId};
-use crate::op::{Attr, AttrKind, NodeCx, OpDef};
+use crate::op::{Arity, Attr, AttrKind, NodeCx, OpDef};
 
 fn malformed<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::malformed(Stage::Import, message))
@@ -195,8 +195,17 @@ impl<'m> Importer<'m> {
         };
         let values = (row.lower)(&mut cx)?;
         if values.len() < outputs.len() {
-            let message = format!("{} lowers to {} results", row.name, values.len());
-            return Err(Error::internal(Stage::Import, message));
+            let at = values.len();
+            return match row.outputs.get(at) {
+                Some(param) if matches!(param.arity, Arity::Optional) => malformed(format!(
+                    "output {at} ({}) is named, and is not given with these attributes",
+                    param.name
+                )),
+                _ => {
+                    let message = format!("{} lowers to {at} results", row.name);
+                    Err(Error::internal(Stage::Import, message))
+                }
+            };
         }
         Ok(values.into_iter().map(Binding::Value).collect())
     }

@@ -105,6 +105,19 @@ fn malformed<T>(message: String) -> Result<T> {
     Err(Error::malformed(Stage::Infer, message))
 }
 
+/// Keys and values of earlier calls, `[B, heads, S, d]`.
+fn past(cx: &NodeCx<'_, '_>) -> Result<Option<(ValueId, ValueId)>> {
+    let (key, value) = match (cx.optional(4), cx.optional(5)) {
+        (Some(key), Some(value)) => (key, value),
+        (None, None) => return Ok(None),
+        _ => return malformed("past_key and past_value come together".to_string()),
+    };
+    match [key, value].into_iter().find(|&past| cx.b.rank(past) != 4) {
+        Some(past) => malformed(format!("a cache of type {}, which has not four axes", cx.b.ty(past))),
+        None => Ok(Some((key, value))),
+    }
+}
+
 /// `[B, S, heads * d] -> [B, heads, S, d]`; four axes are taken as they are.
 fn heads(b: &mut Builder<'_>, x: ValueId, count: Option<i64>) -> Result<ValueId> {
     let shape = b.shape(x);
@@ -126,7 +139,7 @@ fn heads(b: &mut Builder<'_>, x: ValueId, count: Option<i64>) -> Result<ValueId>
 
 fn attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (q, k, v) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
-    let (past_key, past_value) = (cx.optional(4), cx.optional(5));
+    let past = past(cx)?;
     let (q_heads, kv_heads) = (cx.optional_int("q_num_heads")?, cx.optional_int("kv_num_heads")?);
     let scale = cx.optional_float("scale")?;
     let softcap = f64::from(cx.float("softcap")?);
@@ -136,7 +149,7 @@ fn attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let b = &mut *cx.b;
     let (q, k, v) = (heads(b, q, q_heads)?, heads(b, k, kv_heads)?, heads(b, v, kv_heads)?);
     let (mut key, mut value) = (k, v);
-    if let (Some(past_key), Some(past_value)) = (past_key, past_value) {
+    if let Some((past_key, past_value)) = past {
         key = b.concat(&[past_key, k], 2)?;
         value = b.concat(&[past_value, v], 2)?;
     }
@@ -232,7 +245,7 @@ struct Bias {
 /// The sum of mask, causal mask, sliding window and padding of keys.
 fn bias(cx: &mut NodeCx<'_, '_>, scores: ValueId, dtype: DType) -> Result<Option<Bias>> {
     let mask = cx.optional(3);
-    let past = cx.optional(4);
+    let past = past(cx)?.map(|(key, _)| key);
     let lengths = cx.optional(6);
     let causal = cx.int("is_causal")? != 0;
     let mut window = [-1; 2];
@@ -435,6 +448,18 @@ mod tests {
             &[1, 2, 4],
             &[-0.036125, -1.036125, 0.129616, -0.106639, 0.491332, -0.508669, 0.080365, -0.053095],
         );
+    }
+
+    #[test]
+    fn caches_come_in_pairs() {
+        let case = || {
+            Case::new("Attention", 23).ramp(&[1, 1, 2, 2], 1).ramp(&[1, 1, 3, 2], 2).ramp(&[1, 1, 3, 2], 3)
+        };
+        let refusal = |case: Case| case.int("is_causal", 1).lower().unwrap_err().message;
+        let alone = case().missing().ramp(&[1, 1, 2, 2], 4);
+        assert_eq!(refusal(alone), "past_key and past_value come together");
+        let flat = case().missing().ramp(&[1, 2], 4).ramp(&[1, 2], 5);
+        assert_eq!(refusal(flat), "a cache of type f32[1, 2], which has not four axes");
     }
 
     #[test]

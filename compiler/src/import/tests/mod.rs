@@ -35,7 +35,8 @@ static ROWS: &[OpDef] = &[
         let once = cx.b.unary(UnaryFn::Neg, x)?;
         Ok(vec![cx.b.unary(UnaryFn::Abs, once)?])
     }),
-    row("Same", 1, &[req("X", "T")], &[req("Y", "T")], &[], |cx| Ok(vec![cx.input(0)?])),
+    // Z is an output that this version's attributes never bring about.
+    row("Same", 1, &[req("X", "T")], &[req("Y", "T"), opt("Z", "T")], &[], |cx| Ok(vec![cx.input(0)?])),
     row("Late", 18, &[req("X", "T")], &[req("Y", "T")], &[], |cx| Ok(vec![cx.input(0)?])),
     row("Add", 1, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], |cx| {
         let (a, b) = (cx.input(0)?, cx.input(1)?);

@@ -61,6 +61,17 @@ fn optional_inputs_may_be_left_out() {
 }
 
 #[test]
+fn outputs_that_the_attributes_do_not_give_may_not_be_named() {
+    let same = |outputs: &[&str]| model(vec![node("Same", &["x"], outputs)]);
+    graph_of(&same(&["y", ""]));
+    refuses(
+        &same(&["y", "z"]),
+        Kind::Malformed,
+        "output 1 (Z) is named, and is not given with these attributes",
+    );
+}
+
+#[test]
 fn variadic_inputs_take_any_number_but_none() {
     let sum = |inputs: &[&str]| model(vec![node("AddN", inputs, &["y"])]);
     assert_eq!(ops(&graph_of(&sum(&["x", "x", "x"]))), ["add", "add"]);
