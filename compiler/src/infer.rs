@@ -103,8 +103,15 @@ fn arity(op: &Op, inputs: &[&TensorType], wanted: usize) -> Result<()> {
     }
 }
 
-/// Types of an operation's results.
+/// Types of an operation's results. Errors: operands that do not fit the operation or each other, and results that no
+/// memory holds.
 pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
+    let results = result_types(op, inputs)?;
+    results.iter().try_for_each(|ty| ty.check_size(Stage::Infer))?;
+    Ok(results)
+}
+
+fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
     let one = |dtype: DType, shape: Vec<Dim>| Ok(vec![TensorType { dtype, shape }]);
     match op {
         Op::Map(function) => {

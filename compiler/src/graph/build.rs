@@ -110,6 +110,12 @@ impl<'g> Builder<'g> {
             let tensor = interp::cast(&Tensor::from_slice(&shape, &values), results[0].dtype, true);
             return Ok(vec![self.constant(tensor)]);
         }
+        // What is folded may be anything that the evaluator knows; what is left has to be compiled.
+        let uncompiled = |ty: &&TensorType| matches!(ty.dtype, DType::Str | DType::C64 | DType::C128);
+        if let Some(ty) = types.iter().copied().chain(&results).find(uncompiled) {
+            let message = format!("elements of type {} outside of constants", ty.dtype);
+            return Err(Error::unsupported(Stage::Infer, message));
+        }
         let node = self.graph.nodes.next_key();
         let mut outputs = Vec::with_capacity(results.len());
         for (at, ty) in results.into_iter().enumerate() {

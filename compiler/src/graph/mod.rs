@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 use cranelift_entity::{PrimaryMap, entity_impl};
 
+use crate::error::{Error, Kind, Result, Stage};
+
 pub use build::Builder;
 pub use dim::{Dim, Sym};
 pub use dtype::DType;
@@ -39,6 +41,9 @@ entity_impl!(NodeId, "n");
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct OriginId(u32);
 entity_impl!(OriginId, "o");
+
+/// Bytes of an address space of today's processors.
+const MAX_BYTES: i64 = 1 << 47;
 
 /// Element type and symbolic shape of a value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -64,6 +69,17 @@ impl TensorType {
     /// Bytes of a contiguous buffer of this type.
     pub fn bytes(&self) -> Dim {
         self.elements() * Dim::from(self.dtype.size())
+    }
+
+    /// Fails with a budget error for a tensor that no address space holds. Symbols may be anything from zero up;
+    /// the constant part must fit on its own.
+    pub fn check_size(&self, stage: Stage) -> Result<()> {
+        let sizes = self.shape.iter().filter_map(Dim::as_const).map(|size| size.max(1));
+        let bytes = sizes.fold(self.dtype.size() as i64, i64::saturating_mul);
+        if bytes <= MAX_BYTES {
+            return Ok(());
+        }
+        Err(Error::new(stage, Kind::Budget, format!("{self} is larger than {MAX_BYTES} bytes")))
     }
 
     /// The shape, when no dim is symbolic.

@@ -128,22 +128,7 @@ pub fn check_inputs(row: &OpDef, inputs: &[Option<ValueId>], b: &Builder<'_>) ->
     for (at, value) in inputs.iter().enumerate() {
         let (Some(value), Some(param)) = (value, param(row.inputs, at)) else { continue };
         let dtype = b.dtype(*value);
-        let fixed = fixed_type(param.ty).map(|dtype| [dtype]);
-        let variable = row.types.iter().find(|(name, _)| *name == param.ty).map(|(_, allowed)| *allowed);
-        let Some(allowed) = variable.or(fixed.as_ref().map(<[DType; 1]>::as_slice)) else {
-            let message = format!("{} has no type variable {}", row.name, param.ty);
-            return Err(Error::internal(Stage::Import, message));
-        };
-        if !allowed.contains(&dtype) {
-            let names: Vec<&str> = allowed.iter().map(|dtype| dtype.name()).collect();
-            let message = format!(
-                "input {at} ({}) is {dtype}; {} is one of {}",
-                param.name,
-                param.ty,
-                names.join(", ")
-            );
-            return Err(Error::unsupported(Stage::Import, message));
-        }
+        check_type(row, ("input", at), param, dtype)?;
         if param.arity == Arity::Variadic && is_control_flow(row) {
             continue;
         }
@@ -158,6 +143,31 @@ pub fn check_inputs(row: &OpDef, inputs: &[Option<ValueId>], b: &Builder<'_>) ->
         }
     }
     Ok(())
+}
+
+/// Checks the types that a lowering gave its results: attributes may ask for one that the row does not have.
+pub fn check_outputs(row: &OpDef, outputs: &[ValueId], b: &Builder<'_>) -> Result<()> {
+    for (at, &value) in outputs.iter().enumerate() {
+        let Some(param) = param(row.outputs, at) else { continue };
+        check_type(row, ("output", at), param, b.dtype(value))?;
+    }
+    Ok(())
+}
+
+fn check_type(row: &OpDef, (what, at): (&str, usize), param: &Param, dtype: DType) -> Result<()> {
+    let fixed = fixed_type(param.ty).map(|dtype| [dtype]);
+    let variable = row.types.iter().find(|(name, _)| *name == param.ty).map(|(_, allowed)| *allowed);
+    let Some(allowed) = variable.or(fixed.as_ref().map(<[DType; 1]>::as_slice)) else {
+        let message = format!("{} has no type variable {}", row.name, param.ty);
+        return Err(Error::internal(Stage::Import, message));
+    };
+    if allowed.contains(&dtype) {
+        return Ok(());
+    }
+    let names: Vec<&str> = allowed.iter().map(|dtype| dtype.name()).collect();
+    let (name, ty, names) = (param.name, param.ty, names.join(", "));
+    let message = format!("{what} {at} ({name}) is {dtype}; {ty} is one of {names}");
+    Err(Error::unsupported(Stage::Import, message))
 }
 
 /// The type that a signature may name in place of a variable, in ONNX's spelling: `tensor(float)`.

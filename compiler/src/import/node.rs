@@ -6,7 +6,7 @@ use std::sync::Arc;
 use onnxc_proto::{AttributeProto, NodeProto};
 
 use super::body::Subgraph;
-use super::check::{check_inputs, check_signature, named};
+use super::check::{check_inputs, check_outputs, check_signature, named};
 use super::scope::{Binding, Scope};
 use super::{Importer, attr, normal_domain};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
@@ -207,6 +207,7 @@ impl<'m> Importer<'m> {
                 }
             };
         }
+        check_outputs(row, &values[..outputs.len()], cx.b)?;
         Ok(values.into_iter().map(Binding::Value).collect())
     }
 

@@ -12,9 +12,6 @@ use super::tensor::dtype;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{DType, Dim, Graph, Sym, Symbol, TensorType};
 
-/// Largest input or output buffer, in bytes: the address space of the targets.
-const MAX_BYTES: i64 = 1 << 47;
-
 /// A size that the user gives to an input's dim: `SYMBOL=N`, or `INPUT:AXIS=N`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DimPin {
@@ -144,14 +141,7 @@ impl Types {
             }
         };
         let ty = TensorType::new(dtype, shape);
-        // Symbols may be anything from zero up; the constant part must fit memory on its own.
-        let sizes = ty.shape.iter().filter_map(Dim::as_const).map(|size| size.max(1));
-        let bytes = sizes.fold(dtype.size() as i64, i64::saturating_mul);
-        if bytes > MAX_BYTES {
-            let error =
-                Error::new(Stage::Import, Kind::Budget, format!("{ty} is larger than {MAX_BYTES} bytes"));
-            return Err(of_value("input", info, error));
-        }
+        ty.check_size(Stage::Import).map_err(|error| of_value("input", info, error))?;
         Ok(ty)
     }
 

@@ -169,7 +169,8 @@ fn attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let mut weights = softmax_along(b, biased, 3)?;
     if let Some(bias) = bias.filter(|bias| bias.can_mask_rows) {
         // A query that may attend to nothing gets zeros, not NaN.
-        let most = b.reduce(ReduceFn::Max, bias.value, &[b.rank(bias.value) - 1])?;
+        let keys: Vec<usize> = b.rank(bias.value).checked_sub(1).into_iter().collect();
+        let most = b.reduce(ReduceFn::Max, bias.value, &keys)?;
         let masked = b.unary(UnaryFn::IsNegInf, most)?;
         let zero = b.scalar(dtype, 0.0);
         weights = b.select(masked, zero, weights)?;
@@ -417,7 +418,7 @@ fn pairs(b: &mut Builder<'_>, x: ValueId, half: &Dim, interleaved: bool) -> Resu
 
 #[cfg(test)]
 mod tests {
-    use crate::op::node_case::Case;
+    use crate::op::node_case::{Case, elements};
 
     #[test]
     fn grouped_heads_causal_and_masked() {
@@ -448,6 +449,16 @@ mod tests {
             &[1, 2, 4],
             &[-0.036125, -1.036125, 0.129616, -0.106639, 0.491332, -0.508669, 0.080365, -0.053095],
         );
+    }
+
+    #[test]
+    fn a_mask_may_be_a_scalar() {
+        let case = || {
+            Case::new("Attention", 23).ramp(&[1, 1, 1, 2], 1).ramp(&[1, 1, 3, 2], 2).ramp(&[1, 1, 3, 2], 3)
+        };
+        let plain = elements(&case().run().unwrap()[0]);
+        case().input::<f32>(&[], &[2.5]).gives(0, &[1, 1, 1, 2], &plain);
+        case().input::<bool>(&[], &[false]).gives(0, &[1, 1, 1, 2], &[0.0, 0.0]);
     }
 
     #[test]

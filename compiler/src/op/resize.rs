@@ -629,7 +629,7 @@ fn interpolate(
 }
 
 /// Most taps of an antialiasing filter.
-const MAX_TAPS: i64 = 4096;
+const MAX_TAPS: f64 = 4096.0;
 
 /// Indices (i64) and weights (f32) of the elements around each position, both `[out]`.
 fn taps(
@@ -653,11 +653,12 @@ fn taps(
         }
     };
     let support = if cubic { 2.0 } else { 1.0 };
-    let first = (-support / filter_scale).floor() as i64 + 1;
-    let last = 1 - first;
-    if last - first >= MAX_TAPS {
-        return Err(Error::unsupported(Stage::Infer, format!("a filter of {} taps", last - first + 1)));
+    // Infinite for an axis that shrinks to nothing.
+    let reach = (support / filter_scale).ceil();
+    if 2.0 * reach > MAX_TAPS {
+        return Err(Error::unsupported(Stage::Infer, format!("a filter of {} taps", 2.0 * reach)));
     }
+    let (first, last) = (1 - reach as i64, reach as i64);
     let floor = b.unary(UnaryFn::Floor, position)?;
     let ratio = b.binary(BinaryFn::Sub, position, floor)?;
     let mut found = Vec::new();
@@ -933,6 +934,18 @@ mod tests {
                 -1.0, -1.0, 0.75,
             ],
         );
+    }
+
+    #[test]
+    fn antialias_down_to_nothing_is_refused() {
+        let case = Case::new("Resize", 19)
+            .ramp(&[1, 4], 1)
+            .missing()
+            .missing()
+            .constant::<i64>(&[2], &[1, 0])
+            .int("antialias", 1)
+            .str("mode", "cubic");
+        assert_eq!(case.lower().unwrap_err().message, "a filter of inf taps");
     }
 
     #[test]

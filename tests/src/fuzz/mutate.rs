@@ -50,12 +50,63 @@ pub fn mutate(corpus: &[Bytes], at: usize, names: &[(&'static str, &'static str)
     let Ok(mut model) = decode(seed.clone(), &Budget::default()) else {
         return damage(seed, seed, rng);
     };
+    if rng.bool()
+        && let Ok(other) = decode(corpus[rng.usize(..corpus.len())].clone(), &Budget::default())
+    {
+        graft(&mut model, other, rng);
+    }
     // Few changes leave most of a model right, so that the stages behind the importer see it.
     for _ in 0..1 + rng.usize(..2) * rng.usize(..3) {
         change_model(&mut model, names, rng);
     }
     let bytes = model.encode_to_vec();
     if rng.u8(..16) == 0 { damage(&bytes, seed, rng) } else { bytes }
+}
+
+/// Another model's nodes behind those of this one, fed with values of this one. Models of one node become models of a
+/// few, with something for passes and schedule to do.
+fn graft(model: &mut ModelProto, other: ModelProto, rng: &mut Rng) {
+    let (Some(graph), Some(mut other)) = (&mut model.graph, other.graph) else { return };
+    let rename = |name: &mut String| {
+        if !name.is_empty() {
+            name.insert_str(0, "g_");
+        }
+    };
+    other.input.iter_mut().filter_map(|value| value.name.as_mut()).for_each(rename);
+    other.output.iter_mut().filter_map(|value| value.name.as_mut()).for_each(rename);
+    other.initializer.iter_mut().filter_map(|tensor| tensor.name.as_mut()).for_each(rename);
+    for node in &mut other.node {
+        node.input.iter_mut().chain(&mut node.output).for_each(rename);
+    }
+    let ours: Vec<_> =
+        graph.node.iter().flat_map(|node| node.output.clone()).filter(|name| !name.is_empty()).collect();
+    if !ours.is_empty() {
+        for input in std::mem::take(&mut other.input) {
+            let fed = ours[rng.usize(..ours.len())].clone();
+            if rng.u8(..4) == 0 {
+                other.input.push(input);
+                continue;
+            }
+            let name = input.name();
+            for end in other.node.iter_mut().flat_map(|node| &mut node.input) {
+                if end == name {
+                    end.clone_from(&fed);
+                }
+            }
+        }
+    }
+    graph.node.append(&mut other.node);
+    graph.input.append(&mut other.input);
+    graph.initializer.append(&mut other.initializer);
+    // What the outputs are declared to be is no longer true.
+    for mut output in other.output {
+        output.r#type = None;
+        graph.output.push(output);
+    }
+    let newest = model.opset_import.iter_mut().find(|opset| opset.domain().is_empty());
+    if let Some(opset) = newest {
+        opset.version = Some(opset.version().max(rng.i64(13..27)));
+    }
 }
 
 /// One to four wounds to the bytes of a file.

@@ -116,6 +116,32 @@ fn a_row_may_fix_a_type() {
 }
 
 #[test]
+fn output_types_must_fit_the_row() {
+    let mut cast = model(vec![node("Cast", &["x"], &["y"])]);
+    cast.opset_import = vec![opset("", 13)];
+    cast.graph.as_mut().unwrap().node[0].attribute =
+        vec![AttributeProto { i: Some(24), ..attribute("to", AttributeType::Int) }];
+    let errors = import(&cast, &ImportOptions::default(), &NoExternalData).unwrap_err();
+    assert!(errors[0].message.starts_with("output 0 (output) is f8e8m0; T2 is one of "), "{errors:?}");
+}
+
+#[test]
+fn results_must_have_elements_and_sizes_that_a_machine_computes_with() {
+    let transpose = |dtype: DType, dims: &[&str]| {
+        let perm = AttributeProto { ints: vec![1, 0], ..attribute("perm", AttributeType::Ints) };
+        let node = NodeProto { attribute: vec![perm], ..node("Transpose", &["x"], &["y"]) };
+        model_of(graph(vec![value("x", dtype, dims)], vec![node], vec![value("y", dtype, &[])]))
+    };
+    refuses(&transpose(DType::C64, &["2", "3"]), Kind::Unsupported, "c64");
+    let outer = model_of(graph(
+        vec![f32v("x", &["8388608", "1"]), f32v("z", &["1", "8388608"])],
+        vec![node("Add", &["x", "z"], &["y"])],
+        vec![f32v("y", &[])],
+    ));
+    refuses(&outer, Kind::Budget, "f32[8388608, 8388608] is larger than 140737488355328 bytes");
+}
+
+#[test]
 fn attributes_are_checked() {
     let transpose = |attributes: Vec<AttributeProto>| {
         model_of(graph(
