@@ -8,7 +8,6 @@ use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
 use crate::error::{Error, Result, Stage};
 use crate::graph::DType::{BF16, F16, F32, F64, I8, U8};
-use crate::graph::dim::product;
 use crate::graph::{Builder, Dim, Op, Tensor, ValueId};
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
@@ -369,7 +368,10 @@ fn window_counts(b: &mut Builder<'_>, geometry: &Geometry, sizes: &[Dim], includ
 const MAX_COUNTS: i64 = 1 << 20;
 
 fn static_counts(geometry: &Geometry, sizes: &[Dim], include: bool) -> Option<Tensor> {
-    product(&geometry.out).as_const().filter(|count| (0..=MAX_COUNTS).contains(count))?;
+    let outs = geometry.out.iter().map(|out| out.as_const().map(|out| out.max(1)));
+    outs.collect::<Option<Vec<i64>>>()?
+        .into_iter()
+        .try_fold(1i64, |count, out| count.checked_mul(out).filter(|&count| count <= MAX_COUNTS))?;
     let mut counts = vec![1f32];
     let mut shape = Vec::with_capacity(sizes.len() + 1);
     for (axis, size) in sizes.iter().enumerate() {
@@ -379,9 +381,10 @@ fn static_counts(geometry: &Geometry, sizes: &[Dim], include: bool) -> Option<Te
         let along: Vec<f32> = (0..out)
             .map(|window| {
                 let start = (window * geometry.strides[axis]) as i64 - lo;
-                let step = geometry.dilations[axis] as i64;
-                (0..geometry.kernel[axis] as i64).filter(|tap| valid.contains(&(start + tap * step))).count()
-                    as f32
+                let (taps, step) = (geometry.kernel[axis] as i64, geometry.dilations[axis] as i64);
+                // Taps before a position.
+                let before = |position: i64| (position - start + step - 1).div_euclid(step).clamp(0, taps);
+                (before(valid.end) - before(valid.start)).max(0) as f32
             })
             .collect();
         counts = counts.iter().flat_map(|&outer| along.iter().map(move |&inner| outer * inner)).collect();
