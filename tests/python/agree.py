@@ -1,0 +1,101 @@
+"""Holds compiled models against ONNX Runtime on seeded inputs, with `onnxc verify`.
+
+    python tests/python/agree.py --onnxc target/release/onnxc [--sizes 1,128 [--sizes 2,33 ..]] MODEL.onnx ...
+
+Needs the packages onnx, onnxruntime and numpy. Symbolic dims take the sizes in the order in which the inputs name them; a
+model is compiled once, and verified with all sizes. Beside the model's own outputs the data that its last product (Gemm,
+MatMul or Conv) takes is compared, and the absolute tolerance is at most the relative one times the largest element of
+each output: a classifier with untrained weights may give next to nothing, and then any result would be within the
+tolerance. Exit status 1 if a model disagrees.
+"""
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnx import numpy_helper
+
+PRODUCTS = ("Gemm", "MatMul", "Conv")
+
+
+def with_last_product(model):
+    """Adds the data operand of the model's last product to its outputs."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    shown = {value.name for value in [*model.graph.input, *model.graph.output]}
+    for node in reversed(model.graph.node):
+        if node.op_type in PRODUCTS and node.input[0] not in constants:
+            if node.input[0] not in shown:
+                model.graph.output.append(onnx.helper.make_empty_tensor_value_info(node.input[0]))
+            break
+    return model
+
+
+def seeded(session, sizes, seed):
+    """Inputs of a session: ones for masks, small non-negative integers for ids, normal values else."""
+    rng = np.random.default_rng(seed)
+    named, feeds = {}, {}
+    for value in session.get_inputs():
+        shape = []
+        for axis, dim in enumerate(value.shape):
+            if not isinstance(dim, int):
+                dim = named.setdefault(dim or (value.name, axis), sizes[min(len(named), len(sizes) - 1)])
+            shape.append(dim)
+        if "int" in value.type:
+            kind = np.int32 if "int32" in value.type else np.int64
+            ids = rng.integers(0, 60, size=shape).astype(kind)
+            feeds[value.name] = np.ones(shape, kind) if "mask" in value.name else ids
+        else:
+            feeds[value.name] = rng.standard_normal(shape).astype(np.float32)
+    return feeds
+
+
+def write(folder, kind, arrays):
+    for at, array in enumerate(arrays):
+        with open(os.path.join(folder, f"{kind}_{at}.pb"), "wb") as file:
+            file.write(numpy_helper.from_array(array).SerializeToString())
+
+
+def agrees(path, options):
+    with tempfile.TemporaryDirectory() as folder:
+        model = os.path.join(folder, "model.onnx")
+        onnx.save(with_last_product(onnx.load(path)), model)
+        session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+        symbolic = any(not isinstance(dim, int) for value in session.get_inputs() for dim in value.shape)
+        atol = options.atol
+        all_sizes = [[int(size) for size in text.split(",")] for text in options.sizes or ["1,128"]]
+        for at, sizes in enumerate(all_sizes if symbolic else all_sizes[:1]):
+            data = os.path.join(folder, f"test_data_set_{at}")
+            os.mkdir(data)
+            feeds = seeded(session, sizes, at)
+            outputs = session.run(None, feeds)
+            write(data, "input", feeds.values())
+            write(data, "output", outputs)
+            # An output of zeros has to be met exactly: nothing is relative to it.
+            largest = [float(np.abs(output).max()) for output in outputs]
+            atol = min([atol, *(options.rtol * size for size in largest if size > 0)])
+            print(f"{path}: {f'sizes {sizes}' if symbolic else 'static'}, absolute tolerance {atol:.1e}", flush=True)
+        tolerances = ["--rtol", str(options.rtol), "--atol", str(atol)]
+        verify = [options.onnxc, "verify", model, "--mcpu", options.mcpu, *tolerances]
+        return subprocess.run(verify).returncode == 0
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("models", nargs="+")
+    parser.add_argument("--onnxc", default="target/release/onnxc")
+    parser.add_argument("--mcpu", default="native")
+    parser.add_argument("--sizes", action="append")
+    parser.add_argument("--rtol", type=float, default=1e-3)
+    parser.add_argument("--atol", type=float, default=1e-4)
+    options = parser.parse_args()
+    wrong = [path for path in options.models if not agrees(path, options)]
+    print(f"{len(options.models) - len(wrong)} of {len(options.models)} models agree")
+    sys.exit(f"disagree: {', '.join(wrong)}" if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
