@@ -11,6 +11,7 @@ use crate::op::{Attr, NodeCx, lookup};
 
 /// A node with its operands.
 pub struct Case {
+    domain: &'static str,
     name: &'static str,
     opset: u32,
     attributes: HashMap<String, Attr>,
@@ -27,7 +28,12 @@ struct Operand {
 
 impl Case {
     pub fn new(name: &'static str, opset: u32) -> Case {
-        Case { name, opset, attributes: HashMap::new(), inputs: Vec::new(), outputs: 1 }
+        Case::of("", name, opset)
+    }
+
+    /// A node of another domain than `ai.onnx`.
+    pub fn of(domain: &'static str, name: &'static str, opset: u32) -> Case {
+        Case { domain, name, opset, attributes: HashMap::new(), inputs: Vec::new(), outputs: 1 }
     }
 
     pub fn attr(mut self, name: &str, value: Attr) -> Case {
@@ -105,7 +111,7 @@ impl Case {
 
     /// The lowered graph, with the run-time operands.
     pub fn lower(&self) -> Result<(Graph, Vec<Tensor>)> {
-        let def = lookup("", self.name, self.opset).expect("the operator has a row");
+        let def = lookup(self.domain, self.name, self.opset).expect("the operator has a row");
         let mut graph = Graph::default();
         let origin = graph.origins.push(Origin { name: "test".into(), op_type: self.name.into(), index: 0 });
         let mut symbols: HashMap<&str, Dim> = HashMap::new();
