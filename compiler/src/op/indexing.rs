@@ -89,6 +89,12 @@ pub const ROWS: &[OpDef] = &[
     row("Compress", 28, &[req("input", "T"), req("condition", "T1")], &[req("output", "T")],
         &[optional("axis", Int)], &[("T", ALL_BF16), ("T1", BOOL)], compress,
         "Slices along an axis where a constant condition holds"),
+    OpDef {
+        domain: "ai.onnx.ml",
+        ..row("ArrayFeatureExtractor", 1, &[req("X", "T"), req("Y", "tensor(int64)")], &[req("Z", "T")], &[],
+            &[("T", &[DType::F32, DType::F64, DType::I64, DType::I32, DType::Str])], array_feature_extractor,
+            "Elements of the last axis, picked by index")
+    },
     row("Trilu", 14, &[req("input", "T"), opt("k", "tensor(int64)")], &[req("output", "T")],
         &[int("upper", 1)], &[("T", ALL_BF16)], trilu,
         "Upper or lower triangle of matrices"),
@@ -114,6 +120,18 @@ fn gather(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         return Ok(vec![cx.b.reshape(slice, shape)?]);
     }
     Ok(vec![cx.b.emit1(Op::Gather { axis }, &[x, indices])?])
+}
+
+/// `X: [.., n]`, indices of any shape taken in order: `[.., count]`, two axes at least.
+fn array_feature_extractor(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, indices) = (cx.input(0)?, cx.input(1)?);
+    let Some(axis) = cx.b.rank(x).checked_sub(1) else {
+        return malformed("features of a scalar".to_string());
+    };
+    let count = cx.b.ty(indices).elements();
+    let flat = cx.b.reshape(indices, vec![count])?;
+    let picked = cx.b.emit1(Op::Gather { axis }, &[x, flat])?;
+    Ok(vec![if axis == 0 { cx.b.unsqueeze(picked, &[0])? } else { picked }])
 }
 
 fn gather_elements(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
@@ -309,6 +327,22 @@ mod tests {
         let case = matrix("GatherND", 12).int("batch_dims", 1).input(&[2, 1], &[1i64, 2]);
         case.gives(0, &[2], &[2., 6.]);
         assert!(matrix("GatherND", 12).int("batch_dims", -1).input(&[2, 1], &[1i64, 2]).run().is_err());
+    }
+
+    #[test]
+    fn features_of_the_last_axis() {
+        let case = |shape: &[usize]| {
+            Case::of("ai.onnx.ml", "ArrayFeatureExtractor", 1).input(shape, &[1f32, 2., 3., 4.])
+        };
+        case(&[2, 2]).input(&[1, 3], &[1i64, 0, 1]).gives(0, &[2, 3], &[2., 1., 2., 4., 3., 4.]);
+        case(&[4]).input(&[2, 1], &[3i64, 0]).gives(0, &[1, 2], &[4., 1.]);
+        assert!(
+            Case::of("ai.onnx.ml", "ArrayFeatureExtractor", 1)
+                .input(&[], &[1f32])
+                .input(&[1], &[0i64])
+                .run()
+                .is_err()
+        );
     }
 
     #[test]
