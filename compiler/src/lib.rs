@@ -4,6 +4,7 @@
 //! a schedule of fusion groups, loop nests, machine code, an object. Everything but `cli`, `native` and
 //! `build` is pure: bytes in, bytes out, no global state, the same object bit for bit from the same input.
 
+pub mod backend;
 pub mod build;
 pub mod cli;
 pub mod codegen;
@@ -12,6 +13,7 @@ pub mod graph;
 pub mod import;
 pub mod infer;
 pub mod interp;
+mod leaf;
 pub mod loops;
 pub mod native;
 pub mod op;
@@ -26,15 +28,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use rayon::prelude::*;
 
-use codegen::emit::{KernelCode, Kernels, MachineCode};
+use codegen::emit::Kernels;
 use error::{Error, Kind, Result, Stage};
-use graph::{Graph, Op};
+use graph::Graph;
 use import::{ExternalData, ImportOptions};
-use loops::Kernel;
-use schedule::{GroupId, Program, Step};
-use target::{Opt, Target};
+use schedule::Program;
+use target::Target;
 
 /// How a model is compiled.
 #[derive(Clone, Debug)]
@@ -102,7 +102,7 @@ pub fn compile(
 pub fn backend(frontend: Frontend, options: &Options, observer: &mut dyn Observer) -> Result<Compiled> {
     let Frontend { graph, program, notes } = frontend;
     let start = Instant::now();
-    let kernels = compile_kernels(&graph, &program, &options.target)?;
+    let kernels = backend::compile_kernels(&graph, &program, &options.target)?;
     observer.stage("kernels", start.elapsed());
     let emit = codegen::emit::Options { name: options.name.clone(), profile: options.profile };
     Ok(Compiled {
@@ -143,66 +143,13 @@ pub fn optimize(
     options: &Options,
     observer: &mut dyn Observer,
 ) -> Result<(Graph, Program)> {
-    let passes = pass::Options { level: options.opt_level, ..Default::default() };
+    let wide = options.target.leaf_bytes.is_some();
+    let pack = if wide { pass::PackPolicy::WIDE } else { pass::PackPolicy::NARROW };
+    let passes = pass::Options { level: options.opt_level, pack };
     pass::run_all(&mut graph, &passes, &mut |name, graph, time| observer.pass(name, graph, time))?;
     let start = Instant::now();
     let fuse = options.opt_level > 0;
     let program = schedule::schedule(&graph, schedule::Options { fuse, in_place: fuse })?;
     observer.stage("schedule", start.elapsed());
     Ok((graph, program))
-}
-
-/// Loop nests of a group, ready for a back end.
-pub fn lower(graph: &Graph, program: &Program, group: GroupId, target: &Target) -> Result<Kernel> {
-    let group_name = kernel_name(graph, program, group);
-    let mut kernel = loops::lower::lower(graph, &program.groups[group], &group_name, target)?;
-    if cfg!(debug_assertions) {
-        loops::verify::verify(&kernel)?;
-    }
-    loops::math::expand(&mut kernel);
-    if cfg!(debug_assertions) {
-        loops::verify::verify(&kernel)?;
-    }
-    Ok(kernel)
-}
-
-/// A group's kernel is named by its number and the ONNX node of its anchor.
-fn kernel_name(graph: &Graph, program: &Program, group: GroupId) -> String {
-    let node = program.groups[group].anchor;
-    let origin = &graph.origins[graph.nodes[node].origin];
-    format!("{group}_{}", origin.op_type)
-}
-
-/// Machine code of every kernel, bodies of scans included. Kernels are compiled in parallel.
-fn compile_kernels(graph: &Graph, program: &Program, target: &Target) -> Result<Kernels> {
-    let speed = target.isa(Opt::Speed)?;
-    let plain = target.isa(Opt::None)?;
-    let ids: Vec<GroupId> = program.groups.keys().collect();
-    let codes: Vec<Result<KernelCode>> = ids
-        .par_iter()
-        .map(|&group| {
-            let kernel = lower(graph, program, group, target)?;
-            let isa = if codegen::prefers_speed(&kernel) { &speed } else { &plain };
-            let code = codegen::compile(&kernel, isa.as_ref(), target)?;
-            let range = kernel.parallel_range().map(|(lo, hi)| (lo.clone(), hi.clone()));
-            Ok(KernelCode {
-                name: kernel.name.clone(),
-                code: MachineCode { bytes: code.bytes, alignment: u64::from(code.align) },
-                range,
-                worth_threads: codegen::worth_threads(&kernel),
-            })
-        })
-        .collect();
-    let mut kernels = Kernels::default();
-    for code in codes {
-        kernels.groups.push(code?);
-    }
-    for step in &program.steps {
-        if let Step::Scan { node, body, .. } = step
-            && let Op::Scan { body: graph, .. } = &graph.nodes[*node].op
-        {
-            kernels.bodies.insert(*node, compile_kernels(graph, body, target)?);
-        }
-    }
-    Ok(kernels)
 }

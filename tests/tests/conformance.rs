@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use onnxc::native;
+use onnxc::target::Target;
 use onnxc_tests::compile::compile_to;
 use onnxc_tests::expected::{self, Outcome};
 use onnxc_tests::object::must;
@@ -24,6 +25,16 @@ const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn official_tests() {
+    run_suite(&Target::host().unwrap());
+}
+
+/// Where leaf kernels serve, the suite would hardly see Cranelift's vector code.
+#[test]
+fn official_tests_without_leaf_kernels() {
+    run_suite(&Target::host().unwrap().with_vector_width(128).unwrap());
+}
+
+fn run_suite(target: &Target) {
     let cases = suite::cases().unwrap();
     let wanted = std::env::var("ONNXC_CASES").unwrap_or_default();
     let partial = !wanted.is_empty();
@@ -33,7 +44,7 @@ fn official_tests() {
         .chunks(BATCH)
         .enumerate()
         .par_bridge()
-        .flat_map_iter(|(at, batch)| run_batch(batch, &folder.path().join(at.to_string())))
+        .flat_map_iter(|(at, batch)| run_batch(batch, target, &folder.path().join(at.to_string())))
         .collect();
     report(&outcomes);
     if partial {
@@ -77,13 +88,13 @@ fn report(outcomes: &BTreeMap<String, Outcome>) {
     }
 }
 
-fn run_batch(cases: &[Case], folder: &Path) -> Vec<(String, Outcome)> {
+fn run_batch(cases: &[Case], target: &Target, folder: &Path) -> Vec<(String, Outcome)> {
     fs::create_dir(folder).unwrap();
     let mut outcomes = Vec::new();
     let mut linked: Vec<(Case, PathBuf)> = Vec::new();
     for case in cases {
         let object = folder.join(format!("{}.o", case.symbol));
-        match compile_to(&case.model(), &case.symbol, &object) {
+        match compile_to(&case.model(), &case.symbol, target, &object) {
             Ok(()) => linked.push((case.clone(), object)),
             Err(failure) => outcomes.push((
                 case.id.clone(),

@@ -138,7 +138,11 @@ fn run_lower_case(graph: &Graph) -> Result<String, String> {
         kernels.push(kernel);
     }
     for seed in 1..=2 {
-        same_meaning(graph, &|inputs| loops::program::run(graph, &program, &kernels, inputs), seed)?;
+        same_meaning(
+            graph,
+            &|inputs| loops::program::run(graph, &program, &kernels, inputs, &loops::interp::run),
+            seed,
+        )?;
     }
     Ok(printed)
 }

@@ -81,6 +81,9 @@ pub struct CodeArgs {
     /// Processor: a name such as x86-64-v3, znver3, or `native`
     #[arg(long, value_name = "NAME")]
     pub mcpu: Option<String>,
+    /// Widest vectors to use, in bits (default: the widest that the processor has)
+    #[arg(long, value_name = "BITS")]
+    pub vector_width: Option<usize>,
 }
 
 #[derive(Args, Debug)]

@@ -4,16 +4,15 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::backend::Backends;
 use crate::cli::args::{CompileArgs, Emit};
 use crate::cli::files;
 use crate::cli::session::{Problems, Progress, Session, io_error, one, usage};
-use crate::codegen;
 use crate::codegen::emit::{Artifact, identifier};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::graph::{Graph, Op};
 use crate::schedule::{Program, Step};
-use crate::target::{Opt, Target};
-use crate::{Compiled, Frontend, Options, lower, native};
+use crate::{Compiled, Frontend, Options, native};
 
 pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
     Progress::check_passes(&args.print_ir_after).map_err(one)?;
@@ -131,15 +130,15 @@ fn archive(object: &Path, library: &Path) -> Result<()> {
 
 /// Loop IR, Cranelift IR or assembly of every kernel, bodies of scans included.
 fn kernels_text(frontend: &Frontend, options: &Options, emit: Emit) -> Result<String> {
-    let target = &options.target;
+    let backends = Backends::new(&options.target)?;
     let mut text = String::new();
     let mut open: Vec<(&Graph, &Program)> = vec![(&frontend.graph, &frontend.program)];
     while let Some((graph, program)) = open.pop() {
         for group in program.groups.keys() {
-            let kernel = lower(graph, program, group, target)?;
             text += &match emit {
-                Emit::Loops => kernel.to_string(),
-                _ => machine_text(&kernel, target, emit)?,
+                Emit::Loops => backends.build(graph, program, group)?.kernel.to_string(),
+                Emit::Clif => backends.clif(graph, program, group)?,
+                _ => backends.assembly(graph, program, group)?,
             };
             text.push('\n');
         }
@@ -152,17 +151,4 @@ fn kernels_text(frontend: &Frontend, options: &Options, emit: Emit) -> Result<St
         }
     }
     Ok(text)
-}
-
-fn machine_text(
-    kernel: &crate::loops::Kernel,
-    target: &Target,
-    emit: Emit,
-) -> std::result::Result<String, Error> {
-    let opt = if codegen::prefers_speed(kernel) { Opt::Speed } else { Opt::None };
-    let isa = target.isa(opt)?;
-    match emit {
-        Emit::Clif => codegen::clif(kernel, isa.as_ref(), target),
-        _ => Ok(format!("{}:\n{}", kernel.name, codegen::disassemble(kernel, isa.as_ref(), target)?)),
-    }
 }

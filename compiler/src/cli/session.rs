@@ -130,7 +130,11 @@ fn target(code: &CodeArgs) -> Result<Target> {
         Some(text) => Triple::from_str(text).map_err(|error| usage(format!("target `{text}`: {error}")))?,
         None => Triple::host(),
     };
-    Target::new(triple, code.mcpu.as_deref())
+    let target = Target::new(triple, code.mcpu.as_deref())?;
+    match code.vector_width {
+        Some(bits) => target.with_vector_width(bits),
+        None => Ok(target),
+    }
 }
 
 /// Name prefix of models that this process makes for itself.

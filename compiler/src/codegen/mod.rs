@@ -19,7 +19,7 @@ mod memory;
 mod plan;
 mod remainder;
 #[cfg(test)]
-mod testing;
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -42,6 +42,8 @@ pub struct Code {
     pub name: String,
     /// Instructions, followed by the constants they refer to.
     pub bytes: Vec<u8>,
+    /// Bytes of the instructions.
+    pub instructions: usize,
     /// Bytes, a power of two.
     pub align: u32,
 }
@@ -56,19 +58,23 @@ pub fn compile(kernel: &Kernel, isa: &dyn TargetIsa, target: &Target) -> Result<
     if let Some(relocation) = compiled.buffer.relocs().first() {
         return Err(fail(kernel, &format!("refers to {:?}", relocation.target)));
     }
+    let bytes = compiled.code_buffer().to_vec();
     Ok(Code {
         name: kernel.name.clone(),
-        bytes: compiled.code_buffer().to_vec(),
+        // Cranelift does not tell where its constants begin.
+        instructions: bytes.len(),
+        bytes,
         align: compiled.buffer.alignment.max(16),
     })
 }
 
-/// Assembly of a kernel with the offset of each instruction.
-pub fn disassemble(kernel: &Kernel, isa: &dyn TargetIsa, target: &Target) -> Result<String> {
-    let context = compile_context(kernel, isa, target)?;
-    let compiled = context.compiled_code().ok_or_else(|| fail(kernel, "no code was made"))?;
-    let capstone = isa.to_capstone().map_err(|e| fail(kernel, &e.to_string()))?;
-    compiled.disassemble(Some(&context.func.params), &capstone).map_err(|e| fail(kernel, &e.to_string()))
+/// Assembly of a kernel's code with the offset of each instruction.
+pub fn disassemble(code: &Code, isa: &dyn TargetIsa) -> Result<String> {
+    let failed = |error: String| Error::internal(Stage::Codegen, format!("kernel `{}`: {error}", code.name));
+    let capstone = isa.to_capstone().map_err(|error| failed(error.to_string()))?;
+    let bytes = &code.bytes[..code.instructions];
+    let listing = capstone.disasm_all(bytes, 0).map_err(|error| failed(error.to_string()))?;
+    Ok(listing.iter().map(|instruction| format!("{instruction}\n")).collect())
 }
 
 /// Cranelift IR of a kernel as text.

@@ -3,7 +3,7 @@
 use memmap2::{Mmap, MmapMut};
 use target_lexicon::Triple;
 
-use super::{compile, disassemble, prefers_speed};
+use super::{Code, compile, disassemble, prefers_speed};
 use crate::graph::Tensor;
 use crate::loops::Kernel;
 use crate::target::{Opt, Target};
@@ -26,16 +26,14 @@ fn opt(kernel: &Kernel) -> Opt {
 
 pub fn assembly(kernel: &Kernel) -> String {
     let target = target();
-    disassemble(kernel, &*target.isa(opt(kernel)).unwrap(), &target).unwrap()
+    let isa = target.isa(opt(kernel)).unwrap();
+    disassemble(&compile(kernel, &*isa, &target).unwrap(), &*isa).unwrap()
 }
 
 /// Compiles a kernel at an optimization level, the preferred one by default.
 pub fn build_at(kernel: &Kernel, level: Option<Opt>, target: &Target) -> Runnable {
     let isa = target.isa(level.unwrap_or(opt(kernel))).unwrap();
-    let code = compile(kernel, &*isa, target).unwrap();
-    let mut page = MmapMut::map_anon(code.bytes.len().max(1)).unwrap();
-    page[..code.bytes.len()].copy_from_slice(&code.bytes);
-    Runnable { page: page.make_exec().unwrap(), buffers: kernel.buffers.len() }
+    Runnable::new(&compile(kernel, &*isa, target).unwrap(), kernel.buffers.len())
 }
 
 pub fn build(kernel: &Kernel) -> Runnable {
@@ -54,6 +52,12 @@ pub fn compile_elsewhere(kernel: &Kernel) {
 }
 
 impl Runnable {
+    pub fn new(code: &Code, buffers: usize) -> Runnable {
+        let mut page = MmapMut::map_anon(code.bytes.len().max(1)).unwrap();
+        page[..code.bytes.len()].copy_from_slice(&code.bytes);
+        Runnable { page: page.make_exec().unwrap(), buffers }
+    }
+
     /// Runs with these buffers, in order, and gives the kernel's code.
     pub fn run(&self, buffers: &mut [Vec<u8>], dims: &[i64], range: (i64, i64)) -> i32 {
         assert_eq!(buffers.len(), self.buffers);

@@ -8,16 +8,25 @@ use cranelift_entity::SecondaryMap;
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Def, Dim, Graph, Sym, Tensor, ValueId};
 use crate::interp::constant;
-use crate::loops::{Kernel, interp};
+use crate::loops::Kernel;
 use crate::schedule::{GroupId, Program, Step};
 
 fn fail<T>(message: String) -> Result<T> {
     Err(Error::internal(Stage::Loops, message))
 }
 
+/// Runs one kernel on its buffers, given the values of the graph's symbols; gives the kernel's code.
+pub type Execute<'e> = &'e dyn Fn(&Kernel, &mut [Vec<u8>], &dyn Fn(Sym) -> Option<i64>) -> Result<u32>;
+
 /// Runs `kernels`, one per group of `program`, on concrete inputs; gives the graph's outputs. A failed check is an
 /// error with its code. Scans are unsupported: their bodies are programs of their own.
-pub fn run(graph: &Graph, program: &Program, kernels: &[Kernel], inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+pub fn run(
+    graph: &Graph,
+    program: &Program,
+    kernels: &[Kernel],
+    inputs: &[Tensor],
+    execute: Execute<'_>,
+) -> Result<Vec<Tensor>> {
     let mut symbols = SecondaryMap::new();
     for (input, tensor) in graph.inputs.iter().zip(inputs) {
         for (dim, &size) in graph.ty(input.value).shape.iter().zip(&tensor.shape) {
@@ -26,7 +35,7 @@ pub fn run(graph: &Graph, program: &Program, kernels: &[Kernel], inputs: &[Tenso
             }
         }
     }
-    let mut machine = Machine { graph, program, inputs, symbols, buffers: HashMap::new() };
+    let mut machine = Machine { graph, program, inputs, symbols, buffers: HashMap::new(), execute };
     for step in &program.steps {
         match step {
             Step::Run(group) => machine.group(*group, kernels)?,
@@ -49,6 +58,7 @@ struct Machine<'a> {
     symbols: SecondaryMap<Sym, Option<i64>>,
     /// Bytes of computed values.
     buffers: HashMap<ValueId, Vec<u8>>,
+    execute: Execute<'a>,
 }
 
 impl Machine<'_> {
@@ -89,7 +99,7 @@ impl Machine<'_> {
             // Bytes that no kernel may count on.
             buffers.push(vec![0xa5; self.size(&self.graph.ty(output).bytes())?]);
         }
-        let code = interp::run(kernel, &mut buffers, &|sym| self.symbols[sym])?;
+        let code = (self.execute)(kernel, &mut buffers, &|sym| self.symbols[sym])?;
         if code != 0 {
             return fail(format!("kernel `{}` failed with code {code}", kernel.name));
         }

@@ -22,7 +22,7 @@ use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::Graph;
 use crate::graph::verify::verify;
 
-pub use pack::{PackPolicy, PackRule};
+pub use pack::PackPolicy;
 
 /// What the passes may know besides the graph. Nothing here names a target.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { level: 3, pack: PackPolicy::default() }
+        Options { level: 3, pack: PackPolicy::NARROW }
     }
 }
 

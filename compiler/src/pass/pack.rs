@@ -8,17 +8,36 @@ use crate::graph::{Builder, DType, Dim, Graph, Node, Op, RhsLayout, ValueId};
 use crate::pass::rewrite::{rewrite, scan_bodies};
 use crate::pass::{Options, hoist};
 
-/// A row of the panel policy: it holds for contractions of `dtypes` with at most `max_rows` rows and at least
-/// `min_columns` columns. A symbolic count meets neither limit.
+/// What a panel's width is chosen by; `None` for symbolic counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Product {
+    pub dtype: DType,
+    pub rows: Option<i64>,
+    pub columns: Option<i64>,
+    /// Whether every size is known, those of batch and inner axes too.
+    pub fixed: bool,
+}
+
+/// A row of the panel policy: it holds for products of `dtypes` with at most `max_rows` rows, at least `min_columns`
+/// columns, and a multiple of `columns_of`. A symbolic count meets no limit.
 #[derive(Clone, Copy, Debug)]
 pub struct PackRule {
     /// Empty: any.
     pub dtypes: &'static [DType],
+    /// Only products of which every size is known.
+    pub fixed: bool,
     pub max_rows: Option<i64>,
     pub min_columns: Option<i64>,
+    pub columns_of: i64,
     /// Columns per panel.
     pub nr: usize,
 }
+
+const ANY: PackRule =
+    PackRule { dtypes: &[DType::F32], fixed: false, max_rows: None, min_columns: None, columns_of: 1, nr: 4 };
+
+/// One row: a wide panel keeps several accumulators busy.
+const ONE_ROW: PackRule = PackRule { max_rows: Some(1), min_columns: Some(32), nr: 32, ..ANY };
 
 /// Panel widths as data: the first rule that holds decides.
 #[derive(Clone, Copy, Debug)]
@@ -28,29 +47,36 @@ pub struct PackPolicy {
     pub nr: usize,
 }
 
-impl Default for PackPolicy {
-    fn default() -> PackPolicy {
-        const RULES: &[PackRule] = &[
-            // One row: a wide panel keeps several accumulators busy.
-            PackRule { dtypes: &[DType::F32], max_rows: Some(1), min_columns: Some(32), nr: 32 },
-            PackRule { dtypes: &[DType::F32], max_rows: None, min_columns: None, nr: 4 },
-        ];
-        PackPolicy { rules: RULES, nr: 4 }
-    }
-}
-
 impl PackPolicy {
-    /// Columns per panel for a contraction of `m` rows and `n` columns, `None` for symbolic counts. Never
-    /// more than twice the columns there are, so that padding stays below the size of the data.
-    pub fn nr(&self, dtype: DType, m: Option<i64>, n: Option<i64>) -> usize {
+    /// For vectors of 128 bits: one vector per row, and as many rows as registers.
+    pub const NARROW: PackPolicy = PackPolicy { rules: &[ONE_ROW, ANY], nr: 4 };
+
+    /// For leaf kernels of 256 bits, which need every size: two vectors per row, three where that wastes fewer columns.
+    pub const WIDE: PackPolicy = PackPolicy {
+        rules: &[
+            ONE_ROW,
+            PackRule { fixed: true, columns_of: 16, nr: 16, ..ANY },
+            PackRule { fixed: true, columns_of: 24, nr: 24, ..ANY },
+            PackRule { fixed: true, nr: 16, ..ANY },
+            ANY,
+        ],
+        nr: 4,
+    };
+
+    /// Columns per panel. Never more than twice the columns there are, so that padding stays below the size of the
+    /// data.
+    pub fn nr(&self, product: Product) -> usize {
+        let Product { dtype, rows, columns, fixed } = product;
         let holds = |rule: &&PackRule| {
             (rule.dtypes.is_empty() || rule.dtypes.contains(&dtype))
-                && rule.max_rows.is_none_or(|limit| m.is_some_and(|m| m <= limit))
-                && rule.min_columns.is_none_or(|limit| n.is_some_and(|n| n >= limit))
+                && (fixed || !rule.fixed)
+                && rule.max_rows.is_none_or(|limit| rows.is_some_and(|rows| rows <= limit))
+                && rule.min_columns.is_none_or(|limit| columns.is_some_and(|columns| columns >= limit))
+                && (rule.columns_of == 1 || columns.is_some_and(|columns| columns % rule.columns_of == 0))
         };
         let nr = self.rules.iter().find(holds).map_or(self.nr, |rule| rule.nr).max(1);
-        match n.and_then(|n| usize::try_from(n).ok()) {
-            Some(n) => nr.min(n.max(1).checked_next_power_of_two().unwrap_or(nr)),
+        match columns.and_then(|columns| usize::try_from(columns).ok()) {
+            Some(columns) => nr.min(columns.max(1).checked_next_power_of_two().unwrap_or(nr)),
             None => nr,
         }
     }
@@ -66,7 +92,13 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         let (batch, m, k, lhs, rhs) = (*batch, *m, *k, inputs[0], inputs[1]);
         let n = b.ty(rhs).shape[batch + k].clone();
         let rows = crate::graph::dim::product(&b.ty(lhs).shape[batch..batch + m]);
-        let nr = options.pack.nr(b.dtype(rhs), rows.as_const(), n.as_const());
+        let sizes = [lhs, rhs].map(|side| b.ty(side).static_shape().is_some());
+        let nr = options.pack.nr(Product {
+            dtype: b.dtype(rhs),
+            rows: rows.as_const(),
+            columns: n.as_const(),
+            fixed: sizes == [true; 2],
+        });
         let panels = match packed.get(&(rhs, batch, k, nr)) {
             Some(&panels) => panels,
             None => pack(b, rhs, batch, k, nr)?,
@@ -98,12 +130,17 @@ mod tests {
 
     #[test]
     fn panels_are_no_wider_than_the_columns() {
-        let policy = PackPolicy::default();
-        assert_eq!(policy.nr(DType::F32, Some(64), Some(100)), 4);
-        assert_eq!(policy.nr(DType::F32, Some(1), Some(100)), 32);
-        assert_eq!(policy.nr(DType::F32, None, Some(100)), 4);
-        assert_eq!(policy.nr(DType::F32, Some(64), Some(3)), 4);
-        assert_eq!(policy.nr(DType::F32, Some(64), Some(1)), 1);
-        assert_eq!(policy.nr(DType::I32, Some(64), None), 4);
+        let product = |dtype, rows, columns| Product { dtype, rows, columns, fixed: true };
+        let narrow = |dtype, rows, columns| PackPolicy::NARROW.nr(product(dtype, rows, columns));
+        assert_eq!(narrow(DType::F32, Some(64), Some(100)), 4);
+        assert_eq!(narrow(DType::F32, Some(1), Some(100)), 32);
+        assert_eq!(narrow(DType::F32, None, Some(100)), 4);
+        assert_eq!(narrow(DType::F32, Some(64), Some(3)), 4);
+        assert_eq!(narrow(DType::F32, Some(64), Some(1)), 1);
+        assert_eq!(narrow(DType::I32, Some(64), None), 4);
+        let wide = |columns| PackPolicy::WIDE.nr(product(DType::F32, Some(64), Some(columns)));
+        assert_eq!([1, 5, 16, 24, 48, 72, 100].map(wide), [1, 8, 16, 24, 16, 24, 16]);
+        let open = Product { fixed: false, ..product(DType::F32, Some(64), Some(64)) };
+        assert_eq!(PackPolicy::WIDE.nr(open), 4);
     }
 }

@@ -16,6 +16,7 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         cpu: cpu.to_string(),
         features: vec![],
         vector_bytes: 16,
+        leaf_bytes: None,
         vector_registers: 32,
         has_fma: true,
         fma_overwrites_factor: false,

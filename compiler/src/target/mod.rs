@@ -18,8 +18,10 @@ pub struct Target {
     pub cpu: String,
     /// Cranelift settings to enable, beyond the triple's baseline.
     pub features: Vec<&'static str>,
-    /// Bytes of the vectors that Cranelift code uses.
+    /// Bytes of the vectors that code is lowered for: at first those of Cranelift.
     pub vector_bytes: usize,
+    /// Bytes of the vectors of leaf kernels, where the target has them.
+    pub leaf_bytes: Option<usize>,
     /// Vector registers.
     pub vector_registers: usize,
     /// Whether `a * b + c` is one instruction.
@@ -67,6 +69,27 @@ impl Target {
     /// Lanes of a vector of elements of `size` bytes.
     pub fn lanes(&self, size: usize) -> usize {
         self.vector_bytes / size
+    }
+
+    /// The same machine with vectors of at most `bits` bits. Errors of kind `Usage`: a width that it does not have.
+    pub fn with_vector_width(self, bits: usize) -> Result<Target> {
+        let (narrow, wide) = (8 * self.vector_bytes, self.leaf_bytes.map(|bytes| 8 * bytes));
+        if bits == narrow {
+            return Ok(Target { leaf_bytes: None, ..self });
+        }
+        if Some(bits) == wide {
+            return Ok(self);
+        }
+        let widths: Vec<String> =
+            [Some(narrow), wide].into_iter().flatten().map(|bits| bits.to_string()).collect();
+        let (cpu, widths) = (&self.cpu, widths.join(" and "));
+        Err(usage(format!("`{cpu}` has vectors of {widths} bits, not of {bits}")))
+    }
+
+    /// The same machine as leaf kernels see it.
+    pub fn leaf(&self) -> Option<Target> {
+        let vector_bytes = self.leaf_bytes?;
+        Some(Target { vector_bytes, ..self.clone() })
     }
 
     /// Cranelift's description of the target. Code is position independent and calls nothing.
@@ -156,6 +179,19 @@ mod tests {
             assert!(target.features.contains(&feature), "{feature}");
         }
         assert_eq!(target.lanes(4), 4);
+    }
+
+    #[test]
+    fn vectors_are_as_wide_as_asked_for() {
+        let target = |cpu| Target::new(triple("x86_64-unknown-linux-gnu"), Some(cpu)).unwrap();
+        assert_eq!(target("x86-64-v3").leaf().unwrap().lanes(4), 8);
+        assert!(target("x86-64-v3").with_vector_width(128).unwrap().leaf().is_none());
+        assert_eq!(target("x86-64-v3").with_vector_width(256).unwrap().leaf_bytes, Some(32));
+        assert!(target("x86-64-v2").leaf().is_none());
+        let error = target("x86-64-v2").with_vector_width(256).unwrap_err();
+        assert_eq!(error.message, "`x86-64-v2` has vectors of 128 bits, not of 256");
+        let windows = Target::new(triple("x86_64-pc-windows-msvc"), Some("x86-64-v3")).unwrap();
+        assert!(windows.leaf().is_none());
     }
 
     #[test]

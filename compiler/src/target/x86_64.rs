@@ -1,7 +1,7 @@
 //! x86-64: the levels of the psABI, and processors by name. The least is `x86-64-v2`: without SSE4.1,
 //! rounding would need a libm.
 
-use target_lexicon::Triple;
+use target_lexicon::{CallingConvention, Triple};
 
 use super::{Target, is_host, unknown_cpu};
 use crate::error::Result;
@@ -50,10 +50,15 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         (row.1.concat(), row.2, row.3)
     };
     let has_fma = features.contains(&"has_fma");
+    // Leaf kernels follow the System V calling convention.
+    let has_leaves = has_fma
+        && features.contains(&"has_avx2")
+        && triple.default_calling_convention() == Ok(CallingConvention::SystemV);
     Ok(Target {
         triple,
         cpu: cpu.to_string(),
         vector_bytes: 16,
+        leaf_bytes: has_leaves.then_some(32),
         // 32 with AVX-512, of which VEX-encoded instructions reach 16.
         vector_registers: 16,
         has_fma,

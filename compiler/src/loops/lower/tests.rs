@@ -5,11 +5,18 @@ use crate::graph::{
     Builder, DType, Dim, Graph, Op, Origin, OriginId, RhsLayout, Tensor, TensorType, ValueId,
 };
 use crate::interp;
-use crate::loops::{math, parse, program, verify};
+use crate::loops::program::Execute;
+use crate::loops::{self, math, parse, program, verify};
 use crate::pass;
 use crate::schedule::{self, schedule};
 use crate::target::Target;
 use target_lexicon::Triple;
+#[cfg(all(target_arch = "x86_64", unix))]
+use {
+    crate::{codegen::testing::Runnable, leaf},
+    std::cell::{Cell, RefCell},
+    std::collections::BTreeMap,
+};
 
 /// A reproducible source of choices.
 struct Dice(u64);
@@ -339,7 +346,13 @@ fn same(expected: &Tensor, actual: &Tensor) -> bool {
 }
 
 /// Lowers a graph and runs it; the message says what went wrong.
-fn check(graph: &Graph, inputs: &[Tensor], fuse: bool, target: &Target) -> Result<(), String> {
+fn check(
+    graph: &Graph,
+    inputs: &[Tensor],
+    fuse: bool,
+    target: &Target,
+    execute: Execute<'_>,
+) -> Result<(), String> {
     let text = |error: crate::error::Error| error.to_string();
     let expected = interp::run(graph, inputs).map_err(text)?;
     let program = schedule(graph, schedule::Options { fuse, in_place: false }).map_err(text)?;
@@ -356,7 +369,7 @@ fn check(graph: &Graph, inputs: &[Tensor], fuse: bool, target: &Target) -> Resul
         verify::verify(&kernel).map_err(|error| format!("{error}\n{kernel}"))?;
         kernels.push(kernel);
     }
-    let actual = program::run(graph, &program, &kernels, inputs).map_err(text)?;
+    let actual = program::run(graph, &program, &kernels, inputs, execute).map_err(text)?;
     for ((name, _), (expected, actual)) in graph.outputs.iter().zip(expected.iter().zip(&actual)) {
         if !same(expected, actual) {
             let kernels: String = kernels.iter().map(|kernel| kernel.to_string()).collect();
@@ -371,10 +384,9 @@ fn fixed_target() -> Target {
     Target::new(triple, Some("x86-64-v3")).unwrap()
 }
 
-/// `LOWER_CASES` and `LOWER_FIRST` choose other seeds, to look for trouble at length.
-#[test]
-fn random_graphs_compute_what_the_evaluator_computes() {
-    let target = fixed_target();
+/// Holds random graphs against the evaluator. `LOWER_CASES` and `LOWER_FIRST` choose other seeds, to look for trouble at
+/// length.
+fn check_random_graphs(target: &Target, execute: Execute<'_>) {
     let count: u64 = std::env::var("LOWER_CASES").ok().and_then(|text| text.parse().ok()).unwrap_or(400);
     let first: u64 = std::env::var("LOWER_FIRST").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let (mut failures, mut refused) = (Vec::new(), 0);
@@ -389,8 +401,8 @@ fn random_graphs_compute_what_the_evaluator_computes() {
             let result = match optimize {
                 true => pass::run_all(&mut graph, &pass::Options::default(), &mut |_, _, _| {})
                     .map_err(|error| error.to_string())
-                    .and_then(|()| check(&graph, &draft.inputs, fuse, &target)),
-                false => check(&graph, &draft.inputs, fuse, &target),
+                    .and_then(|()| check(&graph, &draft.inputs, fuse, target, execute)),
+                false => check(&graph, &draft.inputs, fuse, target, execute),
             };
             if let Err(message) = result {
                 let message: String = message.chars().take(4000).collect();
@@ -406,4 +418,41 @@ fn random_graphs_compute_what_the_evaluator_computes() {
         failures.len(),
         failures[..failures.len().min(6)].join("\n\n")
     );
+}
+
+#[test]
+fn random_graphs_compute_what_the_evaluator_computes() {
+    check_random_graphs(&fixed_target(), &loops::interp::run);
+}
+
+#[test]
+fn random_graphs_in_wide_vectors() {
+    check_random_graphs(&fixed_target().leaf().unwrap(), &loops::interp::run);
+}
+
+/// What leaf kernels refuse is interpreted.
+#[test]
+#[cfg(all(target_arch = "x86_64", unix))]
+fn random_graphs_as_leaf_kernels() {
+    let target = Target::host().unwrap();
+    let Some(target) = target.leaf() else { return };
+    let (taken, refused) = (Cell::new(0), RefCell::new(BTreeMap::new()));
+    check_random_graphs(&target, &|kernel, buffers, symbols| match leaf::compile(kernel)? {
+        Ok(code) => {
+            taken.set(taken.get() + 1);
+            let (lo, hi) = kernel.parallel_range().map_or((0, 0), |(lo, hi)| {
+                let value = |dim: &Dim| dim.eval(&|sym| symbols(sym)).unwrap();
+                (value(lo), value(hi))
+            });
+            Ok(Runnable::new(&code, buffers.len()).run(buffers, &[], (lo, hi)) as u32)
+        }
+        Err(reason) => {
+            *refused.borrow_mut().entry(reason).or_insert(0) += 1;
+            loops::interp::run(kernel, buffers, symbols)
+        }
+    });
+    let refused = refused.into_inner();
+    let count: i32 = refused.values().sum();
+    println!("{} kernels taken, {count} refused: {refused:?}", taken.get());
+    assert!(taken.get() > 500, "{} kernels taken, {count} refused: {refused:?}", taken.get());
 }

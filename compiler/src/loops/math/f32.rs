@@ -40,7 +40,7 @@ impl Math<'_> {
         );
         let square = mul(r.clone(), r.clone());
         let p = add(fma(p, square, r), c32(1.0));
-        let n = self.bind(Expr::cast(DType::I32, n));
+        let n = self.bind(small_int(n));
         let half = self.bind(Expr::binary(BinaryFn::Shr, n.clone(), i32c(1)));
         let first = power_of_two32(half.clone());
         let second = power_of_two32(sub(n, half));
@@ -137,4 +137,9 @@ impl Math<'_> {
 /// `2^n` for `-126 <= n <= 127`.
 fn power_of_two32(n: Expr) -> Expr {
     bits(DType::F32, Expr::binary(BinaryFn::Shl, add(n, i32c(127)), i32c(23)))
+}
+
+/// A whole number within the range of i32; a NaN may become any number.
+fn small_int(x: Expr) -> Expr {
+    Expr::Cast { to: DType::I32, saturate: false, x: Box::new(x) }
 }

@@ -1,0 +1,129 @@
+//! A fusion group's road to machine code, and who takes it there.
+//!
+//! Where the target has leaf kernels, a group is lowered for their wide vectors and tried there first. What they refuse,
+//! and everything on other targets, is lowered for Cranelift, which takes every kernel.
+
+use cranelift_codegen::isa::OwnedTargetIsa;
+use rayon::prelude::*;
+
+use crate::codegen::emit::{KernelCode, Kernels, MachineCode};
+use crate::codegen::{self, Code};
+use crate::error::Result;
+use crate::graph::{Graph, Op};
+use crate::leaf;
+use crate::loops::{self, Kernel};
+use crate::schedule::{GroupId, Program, Step};
+use crate::target::{Opt, Target};
+
+/// The back ends of one target.
+pub struct Backends<'t> {
+    target: &'t Target,
+    /// The target as leaf kernels see it.
+    leaf: Option<Target>,
+    /// Cranelift with its optimizer, and without.
+    speed: OwnedTargetIsa,
+    plain: OwnedTargetIsa,
+}
+
+/// A group's kernel as it was lowered for the back end that took it, and its machine code.
+pub struct Built {
+    pub kernel: Kernel,
+    pub code: Code,
+    /// Why it is no leaf kernel, where the target has those.
+    pub refusal: Option<String>,
+}
+
+impl Backends<'_> {
+    pub fn new(target: &Target) -> Result<Backends<'_>> {
+        let (speed, plain) = (target.isa(Opt::Speed)?, target.isa(Opt::None)?);
+        Ok(Backends { target, leaf: target.leaf(), speed, plain })
+    }
+
+    /// Compiles a group.
+    pub fn build(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<Built> {
+        let mut refusal = None;
+        if let Some(target) = &self.leaf {
+            let kernel = lower(graph, program, group, target)?;
+            match leaf::compile(&kernel)? {
+                Ok(code) => return Ok(Built { kernel, code, refusal: None }),
+                Err(reason) => refusal = Some(reason),
+            }
+        }
+        let kernel = lower(graph, program, group, self.target)?;
+        let code = codegen::compile(&kernel, self.isa(&kernel), self.target)?;
+        Ok(Built { kernel, code, refusal })
+    }
+
+    /// Cranelift IR of a group as text, also of one that is a leaf kernel.
+    pub fn clif(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<String> {
+        let kernel = lower(graph, program, group, self.target)?;
+        codegen::clif(&kernel, self.isa(&kernel), self.target)
+    }
+
+    /// Assembly of a group's machine code.
+    pub fn assembly(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<String> {
+        let Built { kernel, code, refusal } = self.build(graph, program, group)?;
+        let maker = match (&self.leaf, refusal) {
+            (None, _) => String::new(),
+            (Some(_), None) => " // leaf kernel".to_string(),
+            (Some(_), Some(reason)) => format!(" // no leaf kernel: {reason}"),
+        };
+        Ok(format!("{}:{maker}\n{}", kernel.name, codegen::disassemble(&code, self.plain.as_ref())?))
+    }
+
+    fn isa(&self, kernel: &Kernel) -> &dyn cranelift_codegen::isa::TargetIsa {
+        if codegen::prefers_speed(kernel) { self.speed.as_ref() } else { self.plain.as_ref() }
+    }
+}
+
+/// Loop nests of a group for a target's vectors, ready for a back end.
+fn lower(graph: &Graph, program: &Program, group: GroupId, target: &Target) -> Result<Kernel> {
+    let group_name = kernel_name(graph, program, group);
+    let mut kernel = loops::lower::lower(graph, &program.groups[group], &group_name, target)?;
+    if cfg!(debug_assertions) {
+        loops::verify::verify(&kernel)?;
+    }
+    loops::math::expand(&mut kernel);
+    if cfg!(debug_assertions) {
+        loops::verify::verify(&kernel)?;
+    }
+    Ok(kernel)
+}
+
+/// A group's kernel is named by its number and the ONNX node of its anchor.
+fn kernel_name(graph: &Graph, program: &Program, group: GroupId) -> String {
+    let node = program.groups[group].anchor;
+    let origin = &graph.origins[graph.nodes[node].origin];
+    format!("{group}_{}", origin.op_type)
+}
+
+/// Machine code of every kernel, bodies of scans included. Kernels are compiled in parallel.
+pub fn compile_kernels(graph: &Graph, program: &Program, target: &Target) -> Result<Kernels> {
+    let backends = Backends::new(target)?;
+    let ids: Vec<GroupId> = program.groups.keys().collect();
+    let codes: Vec<Result<KernelCode>> = ids
+        .par_iter()
+        .map(|&group| {
+            let Built { kernel, code, .. } = backends.build(graph, program, group)?;
+            let range = kernel.parallel_range().map(|(lo, hi)| (lo.clone(), hi.clone()));
+            Ok(KernelCode {
+                worth_threads: codegen::worth_threads(&kernel),
+                name: kernel.name,
+                code: MachineCode { bytes: code.bytes, alignment: u64::from(code.align) },
+                range,
+            })
+        })
+        .collect();
+    let mut kernels = Kernels::default();
+    for code in codes {
+        kernels.groups.push(code?);
+    }
+    for step in &program.steps {
+        if let Step::Scan { node, body, .. } = step
+            && let Op::Scan { body: graph, .. } = &graph.nodes[*node].op
+        {
+            kernels.bodies.insert(*node, compile_kernels(graph, body, target)?);
+        }
+    }
+    Ok(kernels)
+}

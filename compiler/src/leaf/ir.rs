@@ -1,0 +1,187 @@
+//! The vector IR: what a leaf kernel is before it has registers.
+//!
+//! A function is a list of blocks in SSA form: every register is defined once, and values meet in the parameters of
+//! blocks. Instructions are those of a machine with 256-bit vectors and three operands, but no register has a name
+//! yet. Vectors hold elements of 32 bits, floats or integers as the operation has it; scalars are the first lane of a
+//! vector register, with whatever in the lanes above. Edges are never critical: the successors of a branch have no other
+//! predecessor and take no arguments.
+
+use cranelift_entity::{PrimaryMap, entity_impl};
+
+/// A virtual register.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Reg(u32);
+entity_impl!(Reg, "%");
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockId(u32);
+entity_impl!(BlockId, "block");
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Class {
+    /// 64 bits: addresses, counters.
+    Int,
+    /// Up to 256 bits.
+    Vec,
+}
+
+/// A function `int32_t f(void *const *buffers, const int64_t *dims, int64_t lo, int64_t hi)`; its four arguments are the
+/// parameters of the first block.
+#[derive(Clone, Debug, Default)]
+pub struct Func {
+    pub regs: PrimaryMap<Reg, Class>,
+    /// The first one is the entry. In the order in which they are laid out.
+    pub blocks: PrimaryMap<BlockId, Block>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Block {
+    pub params: Vec<Reg>,
+    pub insts: Vec<Inst>,
+    pub end: End,
+}
+
+/// An operation with its operands: `uses` are the registers that the operation names, in its order, then those of `mem`.
+#[derive(Clone, Debug)]
+pub struct Inst {
+    pub op: Op,
+    pub dst: Option<Reg>,
+    pub uses: Vec<Reg>,
+    pub mem: Option<Mem>,
+}
+
+/// An operand in memory, `disp` bytes from a base register. It stands for the last register operand of an operation that
+/// allows it, or is what a load or store reaches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mem {
+    pub base: Reg,
+    pub disp: i32,
+}
+
+/// How many lanes an operation works on. A scalar operation leaves the other lanes of its result unspecified.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Lanes {
+    X1,
+    X4,
+    X8,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Op {
+    // Vectors.
+    /// These bits in every lane.
+    Splat(Lanes, u32),
+    /// Elements from `mem`, which need no alignment.
+    Load(Lanes),
+    /// One element from `mem` in every lane.
+    Broadcast(Lanes),
+    /// `uses[0]` to `mem`.
+    Store(Lanes),
+    /// `uses = [a, b]`, or `[a]` and `mem`.
+    Binary(Binary, Lanes),
+    /// `uses = [a]`, or `mem`.
+    Unary(Unary, Lanes),
+    /// `a * b + acc` with one rounding; `uses = [acc, a, b]`, or `[acc, a]` and `mem`. The result replaces `acc`.
+    Fma(Lanes),
+    /// `acc - a * b`, likewise.
+    FmaNeg(Lanes),
+    /// Per lane `then` where the highest bit of `mask` is set; `uses = [mask, then, otherwise]`.
+    Blend(Lanes),
+    /// The first lane of `uses[0]` in every lane.
+    SplatLane(Lanes),
+    /// Lane number `.0` of `uses[0]` as a scalar.
+    Extract(u8),
+
+    // Integers of 64 bits.
+    Int(i64),
+    /// 64 bits from `mem`.
+    LoadInt,
+    /// `uses = [a, b]`
+    Add,
+    Sub,
+    Mul,
+    /// `uses[0] + .0`
+    AddInt(i32),
+    /// `uses[0] * .0`
+    MulInt(i32),
+    /// `uses[0] << .0`
+    ShlInt(u8),
+    /// `uses[0] >> .0`, zeros shifted in.
+    ShrInt(u8),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Binary {
+    Add,
+    Sub,
+    Mul,
+    Div,
+    /// `a < b ? a : b`: `b` if either is NaN or both are zeros.
+    Min,
+    /// `a > b ? a : b`, likewise.
+    Max,
+    And,
+    Or,
+    Xor,
+    /// All bits of a lane set where the comparison of floats holds, else none. Only `Ne` holds for NaN.
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    /// Integers, wrapping.
+    IntAdd,
+    IntSub,
+    IntMul,
+    /// Signed integers.
+    IntMin,
+    IntMax,
+    IntEq,
+    IntGt,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Unary {
+    Sqrt,
+    Floor,
+    Ceil,
+    Trunc,
+    /// To the nearest, ties to even.
+    Nearest,
+    /// Float to i32, toward zero; `i32::MIN` for what does not fit.
+    ToInt,
+    /// i32 to float.
+    FromInt,
+    /// Shifts of each lane by a constant.
+    Shl(u8),
+    ShrArith(u8),
+}
+
+/// A comparison of signed integers.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Cond {
+    Lt,
+    Ge,
+    Eq,
+    Ne,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Operand {
+    Reg(Reg),
+    Imm(i32),
+}
+
+/// How a block ends.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum End {
+    Jump(BlockId, Vec<Reg>),
+    Branch {
+        cond: Cond,
+        a: Reg,
+        b: Operand,
+        then: BlockId,
+        otherwise: BlockId,
+    },
+    /// Ends the function with a code.
+    Return(i32),
+}

@@ -1,0 +1,447 @@
+//! Loop IR to vector IR: statements, loops and registers. `address.rs` forms addresses, `value.rs` evaluates
+//! expressions.
+//!
+//! A kernel is taken whole or not at all: what has no form here is left to the other back end, which has one for
+//! everything. The loop IR's locals and lets become SSA values; a loop passes on the locals that it changes as
+//! parameters of its header.
+
+use std::collections::{HashMap, HashSet};
+
+use cranelift_entity::{EntityRef, PrimaryMap};
+
+use super::address::Scope;
+use super::ir::{Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
+use super::value::Val;
+use crate::graph::{DType, Dim};
+use crate::loops::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, visit};
+use crate::scalar::{BinaryFn, CompareFn};
+
+/// Why a kernel is left to the other back end.
+pub struct Refusal(pub String);
+
+pub type Selected<T> = Result<T, Refusal>;
+
+pub fn refuse<T>(reason: impl Into<String>) -> Selected<T> {
+    Err(Refusal(reason.into()))
+}
+
+/// Selects instructions for a whole kernel.
+pub fn select(kernel: &Kernel) -> Selected<Func> {
+    let mut func = Func::default();
+    let params: Vec<Reg> = (0..4).map(|_| func.regs.push(Class::Int)).collect();
+    let entry = func.blocks.push(Block { params: params.clone(), insts: vec![], end: End::Return(0) });
+    let mut cx = Select {
+        kernel,
+        func,
+        block: entry,
+        env: HashMap::new(),
+        instances: PrimaryMap::new(),
+        lets: HashMap::new(),
+        registers: HashMap::new(),
+        bases: HashMap::new(),
+        scopes: vec![Scope::default()],
+        group: None,
+    };
+    // Variables bound here are numbered after the kernel's own, so that one may stand in place of the other.
+    for _ in 0..kernel.vars.len() {
+        cx.instances.push(Instance { reg: None, depth: 0, most: None });
+    }
+    let pointers = params[0];
+    for (buf, buffer) in kernel.buffers.iter() {
+        if !matches!(buffer.dtype, DType::F32 | DType::I32 | DType::I64) {
+            return refuse(format!("a buffer of {}", buffer.dtype));
+        }
+        let mem = Mem { base: pointers, disp: 8 * buf.index() as i32 };
+        let base = cx.inst(Op::LoadInt, Class::Int, vec![], Some(mem));
+        cx.bases.insert(buf, base);
+    }
+    let range = kernel.parallel_range().is_some().then_some((params[2], params[3]));
+    cx.body(&kernel.body, range)?;
+    Ok(cx.func)
+}
+
+/// A variable of the addresses: a loop's counter or an index that a let computes.
+#[derive(Clone)]
+pub struct Instance {
+    /// `None` for the lane of a vector loop.
+    pub reg: Option<Reg>,
+    /// Loops around its definition.
+    pub depth: usize,
+    /// Its greatest value, where it is known.
+    pub most: Option<i64>,
+}
+
+/// The lanes of a vector loop that are being selected: `lanes` of them from `base` on.
+#[derive(Clone, Copy)]
+pub struct Group {
+    pub lane: Var,
+    pub base: i64,
+    pub lanes: Lanes,
+}
+
+pub struct Select<'k> {
+    pub kernel: &'k Kernel,
+    pub func: Func,
+    block: BlockId,
+    /// What the kernel's index variables stand for, in terms of instances.
+    pub env: HashMap<Var, Index>,
+    pub instances: PrimaryMap<Var, Instance>,
+    pub lets: HashMap<Var, Val>,
+    /// Current value of each register of a local.
+    registers: HashMap<Local, Vec<Option<Reg>>>,
+    pub bases: HashMap<Buf, Reg>,
+    /// What has been computed in the open loops and branches, outermost first.
+    pub scopes: Vec<Scope>,
+    pub group: Option<Group>,
+}
+
+pub fn lane_count(lanes: Lanes) -> usize {
+    match lanes {
+        Lanes::X1 => 1,
+        Lanes::X4 => 4,
+        Lanes::X8 => 8,
+    }
+}
+
+fn lanes_of(count: usize) -> Selected<Lanes> {
+    match count {
+        1 => Ok(Lanes::X1),
+        4 => Ok(Lanes::X4),
+        8 => Ok(Lanes::X8),
+        _ => refuse(format!("vectors of {count}")),
+    }
+}
+
+impl Select<'_> {
+    pub fn reg(&mut self, class: Class) -> Reg {
+        self.func.regs.push(class)
+    }
+
+    /// Appends an instruction with a result.
+    pub fn inst(&mut self, op: Op, class: Class, uses: Vec<Reg>, mem: Option<Mem>) -> Reg {
+        let dst = self.reg(class);
+        let block = &mut self.func.blocks[self.block];
+        block.insts.push(Inst { op, dst: Some(dst), uses, mem });
+        dst
+    }
+
+    pub fn vec(&mut self, op: Op, uses: Vec<Reg>) -> Reg {
+        self.inst(op, Class::Vec, uses, None)
+    }
+
+    pub fn int(&mut self, op: Op, uses: Vec<Reg>) -> Reg {
+        self.inst(op, Class::Int, uses, None)
+    }
+
+    pub fn store(&mut self, lanes: Lanes, value: Reg, mem: Mem) {
+        let inst = Inst { op: Op::Store(lanes), dst: None, uses: vec![value], mem: Some(mem) };
+        self.func.blocks[self.block].insts.push(inst);
+    }
+
+    /// Lanes of the code that is being selected.
+    pub fn lanes(&self) -> Lanes {
+        self.group.map_or(Lanes::X1, |group| group.lanes)
+    }
+
+    fn new_block(&mut self, params: Vec<Reg>) -> BlockId {
+        self.func.blocks.push(Block { params, insts: vec![], end: End::Return(0) })
+    }
+
+    /// Ends the current block; what follows goes to `next`.
+    fn end(&mut self, end: End, next: BlockId) {
+        self.func.blocks[self.block].end = end;
+        self.block = next;
+    }
+
+    fn body(&mut self, body: &[Stmt], range: Option<(Reg, Reg)>) -> Selected<()> {
+        body.iter().try_for_each(|stmt| self.stmt(stmt, range))
+    }
+
+    fn stmt(&mut self, stmt: &Stmt, range: Option<(Reg, Reg)>) -> Selected<()> {
+        match stmt {
+            Stmt::For { var, lo, hi, step, kind, body } => match kind {
+                LoopKind::Serial | LoopKind::Parallel => self.serial(*var, lo, hi, *step, body, range),
+                LoopKind::Unrolled => {
+                    let (Some(lo), Some(hi)) = (lo.as_int(), hi.as_int()) else {
+                        return refuse("an unrolled loop without constant bounds");
+                    };
+                    for value in (lo..hi).step_by((*step).max(1) as usize) {
+                        self.env.insert(*var, Index::int(value));
+                        self.body(body, None)?;
+                    }
+                    Ok(())
+                }
+                LoopKind::Vector => self.vector(*var, lo, hi, body),
+            },
+            Stmt::Let { var, value } => self.bind(*var, value),
+            Stmt::Store { buf, index, value } => self.store_element(*buf, index, value),
+            Stmt::Set { local, at, value } => {
+                let value = self.eval(value)?;
+                self.set(*local, at, value)
+            }
+            Stmt::Accumulate { local, at, op, value } => self.accumulate(*local, at, *op, value),
+            Stmt::If { condition, then, otherwise } => self.branch(condition, then, otherwise),
+            Stmt::Check { .. } => refuse("a check"),
+        }
+    }
+
+    /// Binds an index to a new instance of a variable.
+    pub fn instance(&mut self, reg: Option<Reg>, most: Option<i64>) -> Var {
+        let depth = self.scopes.len();
+        self.instances.push(Instance { reg, depth, most })
+    }
+
+    fn bind(&mut self, var: Var, value: &Expr) -> Selected<()> {
+        if let Expr::Index(index) = value {
+            let index = self.resolve(index)?;
+            let divides = visit::any_term(&index, &|term| !matches!(term, Term::Var(_)));
+            let index = if divides {
+                let most = self.most(&index);
+                let reg = self.sum(&index)?;
+                Index::var(self.instance(Some(reg), most))
+            } else {
+                index
+            };
+            self.env.insert(var, index);
+            return Ok(());
+        }
+        let value = self.eval(value)?;
+        self.lets.insert(var, value);
+        Ok(())
+    }
+
+    fn serial(
+        &mut self,
+        var: Var,
+        lo: &Index,
+        hi: &Index,
+        step: i64,
+        body: &[Stmt],
+        range: Option<(Reg, Reg)>,
+    ) -> Selected<()> {
+        let Ok(step) = i32::try_from(step) else { return refuse("a loop with a large step") };
+        let (lo, hi) = (self.resolve(lo)?, self.resolve(hi)?);
+        let most = self.most(&hi).map(|hi| hi - 1);
+        let (first, last) = match range {
+            Some((lo, hi)) => (lo, Operand::Reg(hi)),
+            None => (self.sum(&lo)?, self.operand(&hi)?),
+        };
+        self.env.remove(&var);
+        self.hoist(body)?;
+        let carried = self.carried(&[body]);
+
+        let counter = self.reg(Class::Int);
+        let mut params = vec![counter];
+        params.extend(carried.iter().map(|_| self.func.regs.push(Class::Vec)));
+        let mut start = vec![first];
+        start.extend(carried.iter().map(|place| self.current(place).expect("carried registers have values")));
+        let header = self.new_block(params.clone());
+        self.end(End::Jump(header, start), header);
+        self.take(&carried, &params[1..]);
+        let (inside, after) = (self.new_block(vec![]), self.new_block(vec![]));
+        let test = End::Branch { cond: Cond::Lt, a: counter, b: last, then: inside, otherwise: after };
+        self.end(test, inside);
+
+        self.scopes.push(Scope::default());
+        let instance = self.instance(Some(counter), most);
+        self.env.insert(var, Index::var(instance));
+        self.body(body, None)?;
+        let next = self.int(Op::AddInt(step), vec![counter]);
+        let mut back = vec![next];
+        for place in &carried {
+            let Some(reg) = self.current(place) else { return refuse("a local that loses its value") };
+            back.push(reg);
+        }
+        self.end(End::Jump(header, back), after);
+        self.env.remove(&var);
+        self.scopes.pop();
+
+        self.forget(&[body]);
+        self.take(&carried, &params[1..]);
+        Ok(())
+    }
+
+    fn vector(&mut self, var: Var, lo: &Index, hi: &Index, body: &[Stmt]) -> Selected<()> {
+        let (lo, hi) = (self.resolve(lo)?, self.resolve(hi)?);
+        let (Some(lo), Some(hi)) = (lo.as_int(), hi.as_int()) else {
+            return refuse("a vector loop without constant bounds");
+        };
+        let extent = usize::try_from(hi - lo).unwrap_or(0);
+        let lanes = if extent.is_multiple_of(8) { 8 } else { extent & extent.wrapping_neg() };
+        let lanes = lanes_of(lanes)?;
+        for base in (lo..hi).step_by(lane_count(lanes)) {
+            let lane = self.instance(None, None);
+            self.group = Some(Group { lane, base, lanes });
+            self.env.insert(var, Index::var(lane));
+            let result = self.body(body, None);
+            self.group = None;
+            result?;
+        }
+        self.env.remove(&var);
+        Ok(())
+    }
+
+    /// A branch on a comparison of indices.
+    fn branch(&mut self, condition: &Expr, then: &[Stmt], otherwise: &[Stmt]) -> Selected<()> {
+        let Expr::Compare { op, a, b } = condition else { return refuse("a branch on data") };
+        let (Expr::Index(a), Expr::Index(b)) = (&**a, &**b) else { return refuse("a branch on data") };
+        let (a, b, cond) = match op {
+            CompareFn::Lt => (a, b, Cond::Lt),
+            CompareFn::Ge => (a, b, Cond::Ge),
+            CompareFn::Gt => (b, a, Cond::Lt),
+            CompareFn::Le => (b, a, Cond::Ge),
+            CompareFn::Eq => (a, b, Cond::Eq),
+            CompareFn::Ne => (a, b, Cond::Ne),
+        };
+        let (a, b) = (self.resolve(a)?, self.resolve(b)?);
+        let (a, b) = (self.sum(&a)?, self.operand(&b)?);
+        let changed = self.carried(&[then, otherwise]);
+        let before: Vec<Option<Reg>> = changed.iter().map(|place| self.current(place)).collect();
+        let (left, right) = (self.new_block(vec![]), self.new_block(vec![]));
+        let params: Vec<Reg> = changed.iter().map(|_| self.func.regs.push(Class::Vec)).collect();
+        let join = self.new_block(params.clone());
+        self.end(End::Branch { cond, a, b, then: left, otherwise: right }, left);
+        for (body, next) in [(then, right), (otherwise, join)] {
+            self.scopes.push(Scope::default());
+            self.body(body, None)?;
+            self.scopes.pop();
+            let mut values = Vec::with_capacity(changed.len());
+            for place in &changed {
+                let Some(reg) = self.current(place) else { return refuse("a local that loses its value") };
+                values.push(reg);
+            }
+            self.end(End::Jump(join, values), next);
+            self.restore(&changed, &before);
+        }
+        self.forget(&[then, otherwise]);
+        self.take(&changed, &params);
+        Ok(())
+    }
+
+    /// Registers with a value that the statements give another one.
+    fn carried(&self, bodies: &[&[Stmt]]) -> Vec<(Local, usize)> {
+        let mut places = Vec::new();
+        for local in assigned(bodies) {
+            let registers = self.registers.get(&local).map_or(&[][..], Vec::as_slice);
+            places.extend((0..registers.len()).filter(|&at| registers[at].is_some()).map(|at| (local, at)));
+        }
+        places
+    }
+
+    /// After statements that may not have run, the locals that they set have no value.
+    fn forget(&mut self, bodies: &[&[Stmt]]) {
+        for local in assigned(bodies) {
+            self.registers.remove(&local);
+        }
+    }
+
+    fn current(&self, &(local, at): &(Local, usize)) -> Option<Reg> {
+        *self.registers.get(&local)?.get(at)?
+    }
+
+    fn take(&mut self, places: &[(Local, usize)], regs: &[Reg]) {
+        for (&(local, at), &reg) in places.iter().zip(regs) {
+            self.put(local, at, Some(reg));
+        }
+    }
+
+    fn restore(&mut self, places: &[(Local, usize)], regs: &[Option<Reg>]) {
+        for (&(local, at), &reg) in places.iter().zip(regs) {
+            self.put(local, at, reg);
+        }
+    }
+
+    fn put(&mut self, local: Local, at: usize, reg: Option<Reg>) {
+        let registers = self.registers.entry(local).or_default();
+        if registers.len() <= at {
+            registers.resize(at + 1, None);
+        }
+        registers[at] = reg;
+    }
+
+    /// Which register of a local an index means, and the lane in it; no lane where the lanes of the vector loop are
+    /// those of the register.
+    fn place(&self, local: Local, at: &[Index]) -> Selected<(usize, Option<usize>)> {
+        let decl = &self.kernel.locals[local];
+        if !matches!(decl.dtype, DType::F32 | DType::I32) {
+            return refuse(format!("a local of {}", decl.dtype));
+        }
+        let mut flat = Index::zero();
+        for (index, &extent) in at.iter().zip(&decl.extents) {
+            flat = flat.scale(&Dim::from(extent)).add(&self.resolve(index)?);
+        }
+        let (element, whole) = match self.group {
+            Some(group) if flat.mentions(group.lane) => {
+                let alone = flat.coefficient(group.lane) == Some(Dim::ONE);
+                let fits = alone && decl.lanes == lane_count(group.lanes);
+                (flat.substitute(group.lane, &Index::int(group.base)), fits.then_some(()))
+            }
+            _ => (flat, None),
+        };
+        let Some(element) = element.as_int().and_then(|element| usize::try_from(element).ok()) else {
+            return refuse("a local at an index that varies");
+        };
+        let lanes = decl.lanes.max(1);
+        let (register, lane) = (element / lanes, element % lanes);
+        match whole {
+            Some(()) if lane == 0 => Ok((register, None)),
+            Some(()) => refuse("lanes across the registers of a local"),
+            None if self.group.is_some() && lanes > 1 => refuse("one lane of a local in a vector loop"),
+            None => Ok((register, Some(lane))),
+        }
+    }
+
+    pub fn get(&mut self, local: Local, at: &[Index]) -> Selected<Val> {
+        let (register, lane) = self.place(local, at)?;
+        let Some(reg) = self.current(&(local, register)) else { return refuse("a local without a value") };
+        Ok(match lane {
+            None => Val::vector(reg),
+            Some(_) if self.kernel.locals[local].lanes <= 1 => Val::scalar(reg),
+            Some(lane) => Val::scalar(self.vec(Op::Extract(lane as u8), vec![reg])),
+        })
+    }
+
+    fn set(&mut self, local: Local, at: &[Index], value: Val) -> Selected<()> {
+        let (register, lane) = self.place(local, at)?;
+        let reg = match lane {
+            None => self.spread(value, self.lanes()),
+            Some(_) if self.kernel.locals[local].lanes <= 1 => self.scalar(value)?,
+            Some(_) => return refuse("setting one lane of a local"),
+        };
+        self.put(local, register, Some(reg));
+        Ok(())
+    }
+
+    /// A sum of a product is one instruction.
+    fn accumulate(&mut self, local: Local, at: &[Index], op: BinaryFn, value: &Expr) -> Selected<()> {
+        let float = self.kernel.locals[local].dtype == DType::F32;
+        let result = match (op, value) {
+            (BinaryFn::Add, Expr::Binary { op: BinaryFn::Mul, a, b }) if float => {
+                let (a, b) = (self.eval(a)?, self.eval(b)?);
+                let sum = self.get(local, at)?;
+                self.fma(a, b, sum)?
+            }
+            _ => {
+                let value = self.eval(value)?;
+                let sum = self.get(local, at)?;
+                self.binary(op, self.kernel.locals[local].dtype, sum, value)?
+            }
+        };
+        self.set(local, at, result)
+    }
+}
+
+fn assigned(bodies: &[&[Stmt]]) -> Vec<Local> {
+    let mut locals = HashSet::new();
+    for body in bodies {
+        visit::stmts(body, &mut |stmt| {
+            if let Stmt::Set { local, .. } | Stmt::Accumulate { local, .. } = stmt {
+                locals.insert(*local);
+            }
+        });
+    }
+    let mut locals: Vec<Local> = locals.into_iter().collect();
+    // In one order: the same kernel gives the same code.
+    locals.sort();
+    locals
+}

@@ -1,0 +1,307 @@
+//! Expressions: floats and integers of 32 bits, scalars or vectors. A bool is a mask: all bits of its lane, or none.
+
+use super::address::Place;
+use super::ir::{Binary, Class, Lanes, Op, Reg, Unary};
+use super::select::{Select, Selected, refuse};
+use crate::graph::DType;
+use crate::loops::{Buf, Expr, Index};
+use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
+
+#[derive(Clone, Copy, Debug)]
+pub struct Val {
+    kind: Kind,
+    /// Known to be no NaN.
+    not_nan: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    /// Bits of the element, or of a mask.
+    Const(u32),
+    /// The same in all lanes.
+    Scalar(Reg),
+    Vector(Reg),
+}
+
+/// What a vector with equal lanes is made of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Key {
+    Const(u32),
+    Scalar(Reg),
+}
+
+const SIGN: u32 = 1 << 31;
+
+impl Val {
+    pub fn scalar(reg: Reg) -> Val {
+        Val { kind: Kind::Scalar(reg), not_nan: false }
+    }
+
+    pub fn vector(reg: Reg) -> Val {
+        Val { kind: Kind::Vector(reg), not_nan: false }
+    }
+
+    fn constant(bits: u32) -> Val {
+        Val { kind: Kind::Const(bits), not_nan: !f32::from_bits(bits).is_nan() }
+    }
+
+    fn float(value: f32) -> Val {
+        Val::constant(value.to_bits())
+    }
+
+    fn is_vector(&self) -> bool {
+        matches!(self.kind, Kind::Vector(_))
+    }
+}
+
+impl Select<'_> {
+    pub fn eval(&mut self, expr: &Expr) -> Selected<Val> {
+        match expr {
+            Expr::Const { dtype: DType::F32 | DType::I32, bits } => Ok(Val::constant(*bits as u32)),
+            Expr::Const { dtype: DType::Bool, bits } => {
+                Ok(Val::constant(if *bits == 0 { 0 } else { u32::MAX }))
+            }
+            Expr::Const { dtype, .. } => refuse(format!("a constant of {dtype}")),
+            Expr::Index(_) => refuse("an index as a value"),
+            Expr::Var(var) => match self.lets.get(var) {
+                Some(&value) => Ok(value),
+                None => refuse("an index as a value"),
+            },
+            Expr::Load { buf, index } => self.load(*buf, index),
+            Expr::Get { local, at } => self.get(*local, at),
+            Expr::Unary { op, x } => {
+                let dtype = self.kernel.dtype(x);
+                let x = self.eval(x)?;
+                self.unary(*op, dtype, x)
+            }
+            Expr::Binary { op, a, b } => {
+                let dtype = self.kernel.dtype(a);
+                let (a, b) = (self.eval(a)?, self.eval(b)?);
+                self.binary(*op, dtype, a, b)
+            }
+            Expr::Fma { a, b, c } => {
+                if self.kernel.dtype(a) != DType::F32 {
+                    return refuse("a fused multiply-add of integers");
+                }
+                if let Expr::Unary { op: UnaryFn::Neg, x } = &**a {
+                    let (x, b, c) = (self.eval(x)?, self.eval(b)?, self.eval(c)?);
+                    return self.apply(Op::FmaNeg, &[c, x, b]);
+                }
+                let (a, b, c) = (self.eval(a)?, self.eval(b)?, self.eval(c)?);
+                self.fma(a, b, c)
+            }
+            Expr::Compare { op, a, b } => {
+                let dtype = self.kernel.dtype(a);
+                let (a, b) = (self.eval(a)?, self.eval(b)?);
+                self.compare(*op, dtype, a, b)
+            }
+            Expr::Select { condition, then, otherwise } => {
+                let condition = self.eval(condition)?;
+                let (then, otherwise) = (self.eval(then)?, self.eval(otherwise)?);
+                if let Kind::Const(mask) = condition.kind {
+                    return Ok(if mask == 0 { otherwise } else { then });
+                }
+                let mut value = self.apply(Op::Blend, &[condition, then, otherwise])?;
+                value.not_nan = then.not_nan && otherwise.not_nan;
+                Ok(value)
+            }
+            Expr::Cast { to, saturate, x } => {
+                let from = self.kernel.dtype(x);
+                let x = self.eval(x)?;
+                match (from, *to, *saturate) {
+                    (DType::I32, DType::F32, _) => self.apply(|l| Op::Unary(Unary::FromInt, l), &[x]),
+                    (DType::F32, DType::I32, false) => self.apply(|l| Op::Unary(Unary::ToInt, l), &[x]),
+                    _ => refuse(format!("a cast of {from} to {to}")),
+                }
+            }
+            Expr::Bitcast { to: DType::F32 | DType::I32, x } => {
+                let dtype = self.kernel.dtype(x);
+                let value = self.eval(x)?;
+                match dtype {
+                    DType::F32 | DType::I32 => Ok(Val { not_nan: false, ..value }),
+                    _ => refuse(format!("the bits of {dtype}")),
+                }
+            }
+            Expr::Bitcast { to, .. } => refuse(format!("bits as {to}")),
+        }
+    }
+
+    fn load(&mut self, buf: Buf, index: &Index) -> Selected<Val> {
+        if !matches!(self.kernel.buffers[buf].dtype, DType::F32 | DType::I32) {
+            return refuse(format!("a load of {}", self.kernel.buffers[buf].dtype));
+        }
+        let lanes = self.lanes();
+        Ok(match self.place_of(index)? {
+            Place::Contiguous(index) => {
+                let mem = self.mem(buf, &index)?;
+                Val::vector(self.inst(Op::Load(lanes), Class::Vec, vec![], Some(mem)))
+            }
+            Place::Uniform(index) => {
+                let mem = self.mem(buf, &index)?;
+                match lanes {
+                    Lanes::X1 => Val::scalar(self.inst(Op::Load(lanes), Class::Vec, vec![], Some(mem))),
+                    _ => Val::vector(self.inst(Op::Broadcast(lanes), Class::Vec, vec![], Some(mem))),
+                }
+            }
+        })
+    }
+
+    pub fn store_element(&mut self, buf: Buf, index: &Index, value: &Expr) -> Selected<()> {
+        if !matches!(self.kernel.buffers[buf].dtype, DType::F32 | DType::I32) {
+            return refuse(format!("a store of {}", self.kernel.buffers[buf].dtype));
+        }
+        let value = self.eval(value)?;
+        let (lanes, index) = match self.place_of(index)? {
+            Place::Contiguous(index) => (self.lanes(), index),
+            Place::Uniform(index) if self.group.is_none() => (Lanes::X1, index),
+            Place::Uniform(_) => return refuse("all lanes to one element"),
+        };
+        let value = match lanes {
+            Lanes::X1 => self.scalar(value)?,
+            _ => self.spread(value, lanes),
+        };
+        let mem = self.mem(buf, &index)?;
+        self.store(lanes, value, mem);
+        Ok(())
+    }
+
+    /// A value that is the same in all lanes, in the first one.
+    pub fn scalar(&mut self, value: Val) -> Selected<Reg> {
+        match value.kind {
+            Kind::Const(bits) => Ok(self.splat(Key::Const(bits), Lanes::X1)),
+            Kind::Scalar(reg) => Ok(reg),
+            Kind::Vector(_) => refuse("a vector where a scalar is wanted"),
+        }
+    }
+
+    /// A value in all lanes.
+    pub fn spread(&mut self, value: Val, lanes: Lanes) -> Reg {
+        match value.kind {
+            Kind::Vector(reg) => reg,
+            Kind::Scalar(reg) if lanes == Lanes::X1 => reg,
+            Kind::Scalar(reg) => self.splat(Key::Scalar(reg), lanes),
+            Kind::Const(bits) => self.splat(Key::Const(bits), lanes),
+        }
+    }
+
+    fn splat(&mut self, key: Key, lanes: Lanes) -> Reg {
+        let known = self.scopes.iter().rev().find_map(|scope| scope.splats.get(&(key, lanes)));
+        if let Some(&reg) = known {
+            return reg;
+        }
+        let reg = match key {
+            Key::Const(bits) => self.vec(Op::Splat(lanes, bits), vec![]),
+            Key::Scalar(reg) => self.vec(Op::SplatLane(lanes), vec![reg]),
+        };
+        self.scope().splats.insert((key, lanes), reg);
+        reg
+    }
+
+    /// An operation on vectors if an operand is one, else on scalars.
+    fn apply(&mut self, op: impl Fn(Lanes) -> Op, operands: &[Val]) -> Selected<Val> {
+        let lanes = if operands.iter().any(Val::is_vector) { self.lanes() } else { Lanes::X1 };
+        let uses = operands.iter().map(|&operand| self.spread(operand, lanes)).collect();
+        let reg = self.vec(op(lanes), uses);
+        Ok(if lanes == Lanes::X1 { Val::scalar(reg) } else { Val::vector(reg) })
+    }
+
+    fn pair(&mut self, op: Binary, a: Val, b: Val) -> Selected<Val> {
+        self.apply(|lanes| Op::Binary(op, lanes), &[a, b])
+    }
+
+    pub fn fma(&mut self, a: Val, b: Val, c: Val) -> Selected<Val> {
+        self.apply(Op::Fma, &[c, a, b])
+    }
+
+    fn unary(&mut self, op: UnaryFn, dtype: DType, x: Val) -> Selected<Val> {
+        let simple = |op: Unary| move |lanes: Lanes| Op::Unary(op, lanes);
+        match (op, dtype) {
+            (UnaryFn::Neg, DType::F32) => self.pair(Binary::Xor, x, Val::constant(SIGN)),
+            (UnaryFn::Abs, DType::F32) => self.pair(Binary::And, x, Val::constant(!SIGN)),
+            (UnaryFn::Sqrt, DType::F32) => self.apply(simple(Unary::Sqrt), &[x]),
+            (UnaryFn::Floor, DType::F32) => self.apply(simple(Unary::Floor), &[x]),
+            (UnaryFn::Ceil, DType::F32) => self.apply(simple(Unary::Ceil), &[x]),
+            (UnaryFn::Trunc, DType::F32) => self.apply(simple(Unary::Trunc), &[x]),
+            (UnaryFn::Round, DType::F32) => self.apply(simple(Unary::Nearest), &[x]),
+            (UnaryFn::Recip, DType::F32) => self.pair(Binary::Div, Val::float(1.0), x),
+            (UnaryFn::IsNan, DType::F32) => self.pair(Binary::Ne, x, x),
+            (UnaryFn::IsPosInf, DType::F32) => self.pair(Binary::Eq, x, Val::float(f32::INFINITY)),
+            (UnaryFn::IsNegInf, DType::F32) => self.pair(Binary::Eq, x, Val::float(f32::NEG_INFINITY)),
+            (UnaryFn::Neg, DType::I32) => self.pair(Binary::IntSub, Val::constant(0), x),
+            (UnaryFn::Not, DType::Bool) => self.pair(Binary::Xor, x, Val::constant(u32::MAX)),
+            _ => refuse(format!("{op} of {dtype}")),
+        }
+    }
+
+    pub fn binary(&mut self, op: BinaryFn, dtype: DType, a: Val, b: Val) -> Selected<Val> {
+        match (op, dtype) {
+            (BinaryFn::Add, DType::F32) => self.pair(Binary::Add, a, b),
+            (BinaryFn::Sub, DType::F32) => self.pair(Binary::Sub, a, b),
+            (BinaryFn::Mul, DType::F32) => self.pair(Binary::Mul, a, b),
+            (BinaryFn::Div, DType::F32) => self.pair(Binary::Div, a, b),
+            (BinaryFn::Max, DType::F32) => self.extreme(Binary::Max, a, b),
+            (BinaryFn::Min, DType::F32) => self.extreme(Binary::Min, a, b),
+            (BinaryFn::Add, DType::I32) => self.pair(Binary::IntAdd, a, b),
+            (BinaryFn::Sub, DType::I32) => self.pair(Binary::IntSub, a, b),
+            (BinaryFn::Mul, DType::I32) => self.pair(Binary::IntMul, a, b),
+            (BinaryFn::Max, DType::I32) => self.pair(Binary::IntMax, a, b),
+            (BinaryFn::Min, DType::I32) => self.pair(Binary::IntMin, a, b),
+            (BinaryFn::BitAnd, DType::I32) | (BinaryFn::And, DType::Bool) => self.pair(Binary::And, a, b),
+            (BinaryFn::BitOr, DType::I32) | (BinaryFn::Or, DType::Bool) => self.pair(Binary::Or, a, b),
+            (BinaryFn::BitXor, DType::I32) | (BinaryFn::Xor, DType::Bool) => self.pair(Binary::Xor, a, b),
+            (BinaryFn::Shl | BinaryFn::Shr, DType::I32) => match b.kind {
+                Kind::Const(count @ 0..32) => {
+                    let count = count as u8;
+                    let shift = if op == BinaryFn::Shl { Unary::Shl(count) } else { Unary::ShrArith(count) };
+                    self.apply(|lanes| Op::Unary(shift, lanes), &[a])
+                }
+                _ => refuse("a shift by a variable count"),
+            },
+            _ => refuse(format!("{op} of {dtype}")),
+        }
+    }
+
+    /// NaN if an operand is NaN. The instruction gives its second operand then, so that one which is never NaN
+    /// comes first.
+    fn extreme(&mut self, op: Binary, a: Val, b: Val) -> Selected<Val> {
+        let (first, second) = if b.not_nan { (b, a) } else { (a, b) };
+        let value = self.pair(op, first, second)?;
+        if a.not_nan || b.not_nan {
+            return Ok(Val { not_nan: a.not_nan && b.not_nan, ..value });
+        }
+        let nan = self.pair(Binary::Ne, a, a)?;
+        self.apply(Op::Blend, &[nan, a, value])
+    }
+
+    fn compare(&mut self, op: CompareFn, dtype: DType, a: Val, b: Val) -> Selected<Val> {
+        let float = match dtype {
+            DType::F32 => true,
+            DType::I32 => false,
+            _ => return refuse(format!("a comparison of {dtype}")),
+        };
+        let not = |cx: &mut Self, mask: Val| cx.pair(Binary::Xor, mask, Val::constant(u32::MAX));
+        match (op, float) {
+            (CompareFn::Eq, true) => self.pair(Binary::Eq, a, b),
+            (CompareFn::Ne, true) => self.pair(Binary::Ne, a, b),
+            (CompareFn::Lt, true) => self.pair(Binary::Lt, a, b),
+            (CompareFn::Le, true) => self.pair(Binary::Le, a, b),
+            (CompareFn::Gt, true) => self.pair(Binary::Lt, b, a),
+            (CompareFn::Ge, true) => self.pair(Binary::Le, b, a),
+            (CompareFn::Eq, false) => self.pair(Binary::IntEq, a, b),
+            (CompareFn::Gt, false) => self.pair(Binary::IntGt, a, b),
+            (CompareFn::Lt, false) => self.pair(Binary::IntGt, b, a),
+            (CompareFn::Ne, false) => {
+                let equal = self.pair(Binary::IntEq, a, b)?;
+                not(self, equal)
+            }
+            (CompareFn::Le, false) => {
+                let greater = self.pair(Binary::IntGt, a, b)?;
+                not(self, greater)
+            }
+            (CompareFn::Ge, false) => {
+                let less = self.pair(Binary::IntGt, b, a)?;
+                not(self, less)
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Checks that a function is well formed, so that the register allocator and the encoder need not.
+//!
+//! What is checked here is the shape of instructions, the classes of registers and the edges between blocks.
+//! That definitions are single and dominate their uses is left to the allocator, which has the dominator
+//! tree.
+
+use super::ir::{Binary, Block, BlockId, Class, End, Func, Inst, Lanes, Op, Operand, Reg, Unary};
+use cranelift_entity::EntityRef;
+
+/// The integer arguments of a function that come in registers and that the encoder knows.
+pub const MAX_ARGS: usize = 4;
+
+/// Where an operation can have an operand in memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MemUse {
+    Never,
+    Always,
+    /// In place of the last register operand.
+    Last,
+}
+
+struct Shape {
+    uses: &'static [Class],
+    dst: Option<Class>,
+    mem: MemUse,
+}
+
+pub fn verify(func: &Func) -> Result<(), String> {
+    let entry = func.blocks.values().next().ok_or("the function has no blocks")?;
+    if entry.params.len() > MAX_ARGS {
+        return Err(format!("{} arguments, at most {MAX_ARGS} are possible", entry.params.len()));
+    }
+    for &param in &entry.params {
+        expect_class(func, param, Class::Int)?;
+    }
+    for (id, block) in &func.blocks {
+        verify_block(func, block).map_err(|e| format!("{id}: {e}"))?;
+    }
+    verify_edges(func)
+}
+
+/// The blocks that may run after this one.
+pub fn successors(block: &Block) -> Vec<BlockId> {
+    match &block.end {
+        End::Jump(to, _) => vec![*to],
+        End::Branch { then, otherwise, .. } => vec![*then, *otherwise],
+        End::Return(_) => vec![],
+    }
+}
+
+fn verify_block(func: &Func, block: &Block) -> Result<(), String> {
+    for &param in &block.params {
+        class_of(func, param)?;
+    }
+    for inst in &block.insts {
+        verify_inst(func, inst).map_err(|e| format!("{:?}: {e}", inst.op))?;
+    }
+    for to in successors(block) {
+        func.blocks.get(to).ok_or_else(|| format!("{to} does not exist"))?;
+    }
+    match &block.end {
+        End::Jump(to, args) => verify_args(func, &func.blocks[*to].params, args),
+        End::Branch { a, b, then, otherwise, .. } => {
+            expect_class(func, *a, Class::Int)?;
+            if let Operand::Reg(b) = b {
+                expect_class(func, *b, Class::Int)?;
+            }
+            verify_args(func, &func.blocks[*then].params, &[])?;
+            verify_args(func, &func.blocks[*otherwise].params, &[])
+        }
+        End::Return(_) => Ok(()),
+    }
+}
+
+fn verify_args(func: &Func, params: &[Reg], args: &[Reg]) -> Result<(), String> {
+    if params.len() != args.len() {
+        return Err(format!("{} arguments for {} parameters", args.len(), params.len()));
+    }
+    for (&param, &arg) in params.iter().zip(args) {
+        expect_class(func, arg, class_of(func, param)?)?;
+    }
+    Ok(())
+}
+
+fn verify_inst(func: &Func, inst: &Inst) -> Result<(), String> {
+    verify_immediate(inst.op)?;
+    if let Some(mem) = inst.mem {
+        expect_class(func, mem.base, Class::Int)?;
+    }
+    let shape = shape(inst.op);
+    let uses = match (shape.mem, inst.mem) {
+        (MemUse::Never, Some(_)) => return Err("an operand in memory is not possible".into()),
+        (MemUse::Always, None) => return Err("the operand in memory is missing".into()),
+        (MemUse::Last, Some(_)) => &shape.uses[..shape.uses.len() - 1],
+        _ => shape.uses,
+    };
+    if inst.uses.len() != uses.len() {
+        return Err(format!("{} register operands, expected {}", inst.uses.len(), uses.len()));
+    }
+    for (&reg, &class) in inst.uses.iter().zip(uses) {
+        expect_class(func, reg, class)?;
+    }
+    match (inst.dst, shape.dst) {
+        (Some(dst), Some(class)) => expect_class(func, dst, class),
+        (None, None) => Ok(()),
+        (Some(_), None) => Err("has no result".into()),
+        (None, Some(_)) => Err("the result is missing".into()),
+    }
+}
+
+fn verify_immediate(op: Op) -> Result<(), String> {
+    match op {
+        Op::Extract(lane) if lane >= 8 => Err(format!("there is no lane {lane}")),
+        Op::ShlInt(count) | Op::ShrInt(count) if count >= 64 => Err(format!("a shift by {count}")),
+        _ => Ok(()),
+    }
+}
+
+/// The operands of an operation.
+fn shape(op: Op) -> Shape {
+    use Class::{Int, Vec};
+    use MemUse::{Always, Last, Never};
+    let (uses, dst, mem): (&'static [Class], _, _) = match op {
+        Op::Splat(..) => (&[], Some(Vec), Never),
+        Op::Load(_) | Op::Broadcast(_) => (&[], Some(Vec), Always),
+        Op::Store(_) => (&[Vec], None, Always),
+        Op::Binary(op, lanes) => (&[Vec, Vec], Some(Vec), last_if(binary_reads_mem(op, lanes))),
+        Op::Unary(op, lanes) => (&[Vec], Some(Vec), last_if(unary_reads_mem(op, lanes))),
+        Op::Fma(_) | Op::FmaNeg(_) => (&[Vec, Vec, Vec], Some(Vec), Last),
+        Op::Blend(_) => (&[Vec, Vec, Vec], Some(Vec), Never),
+        Op::SplatLane(_) | Op::Extract(_) => (&[Vec], Some(Vec), Never),
+        Op::Int(_) => (&[], Some(Int), Never),
+        Op::LoadInt => (&[], Some(Int), Always),
+        Op::Add | Op::Sub | Op::Mul => (&[Int, Int], Some(Int), Never),
+        Op::AddInt(_) | Op::MulInt(_) | Op::ShlInt(_) | Op::ShrInt(_) => (&[Int], Some(Int), Never),
+    };
+    Shape { uses, dst, mem }
+}
+
+fn last_if(possible: bool) -> MemUse {
+    if possible { MemUse::Last } else { MemUse::Never }
+}
+
+/// An operation without a scalar form works on 128 bits, and would read past a scalar in memory.
+fn binary_reads_mem(op: Binary, lanes: Lanes) -> bool {
+    lanes != Lanes::X1 || binary_has_scalar_form(op)
+}
+
+pub fn binary_has_scalar_form(op: Binary) -> bool {
+    use Binary::*;
+    matches!(op, Add | Sub | Mul | Div | Min | Max | Eq | Ne | Lt | Le)
+}
+
+fn unary_reads_mem(op: Unary, lanes: Lanes) -> bool {
+    match op {
+        Unary::Sqrt | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest => true,
+        Unary::ToInt | Unary::FromInt => lanes != Lanes::X1,
+        // AVX2 shifts by a constant only what is in a register.
+        Unary::Shl(_) | Unary::ShrArith(_) => false,
+    }
+}
+
+/// No edge goes back to the entry, none is critical, and every block is reached.
+fn verify_edges(func: &Func) -> Result<(), String> {
+    let mut predecessors = vec![0; func.blocks.len()];
+    for to in func.blocks.values().flat_map(successors) {
+        predecessors[to.index()] += 1;
+    }
+    if predecessors[0] > 0 {
+        return Err("a jump to the entry".into());
+    }
+    for (id, block) in &func.blocks {
+        let successors = successors(block);
+        if let Some(to) = successors.iter().find(|to| successors.len() > 1 && predecessors[to.index()] > 1) {
+            return Err(format!("the edge from {id} to {to} is critical"));
+        }
+    }
+    let mut reached = vec![false; func.blocks.len()];
+    let mut pending = vec![BlockId::new(0)];
+    while let Some(id) = pending.pop() {
+        if !std::mem::replace(&mut reached[id.index()], true) {
+            pending.extend(successors(&func.blocks[id]));
+        }
+    }
+    match reached.iter().position(|reached| !reached) {
+        Some(block) => Err(format!("{} is never reached", BlockId::new(block))),
+        None => Ok(()),
+    }
+}
+
+fn class_of(func: &Func, reg: Reg) -> Result<Class, String> {
+    func.regs.get(reg).copied().ok_or_else(|| format!("{reg} does not exist"))
+}
+
+fn expect_class(func: &Func, reg: Reg, class: Class) -> Result<(), String> {
+    match class_of(func, reg)? {
+        found if found == class => Ok(()),
+        found => Err(format!("{reg} is {found:?}, expected {class:?}")),
+    }
+}
