@@ -1,6 +1,6 @@
 //! What a loop's indices need and is known before it, computed before it.
 
-use super::index::{Binding, split_constant};
+use super::index::Binding;
 use super::kernel::Gen;
 use crate::error::Result;
 use crate::graph::Dim;
@@ -99,7 +99,7 @@ impl Gen<'_, '_> {
                 self.dim(&(coefficient.clone() * Dim::from(size)))?;
             }
         }
-        let (bound, _) = split_constant(&bound);
+        let (bound, _) = bound.split_constant();
         match buf {
             Some(buf) => {
                 self.pointer(buf, bound)?;

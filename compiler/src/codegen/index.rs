@@ -357,7 +357,7 @@ impl Gen<'_, '_> {
 
     /// Value of a resolved index.
     pub fn sum(&mut self, index: &Index) -> Result<Value> {
-        let (index, constant) = split_constant(index);
+        let (index, constant) = index.split_constant();
         if index.terms.is_empty() && index.constant == Dim::ZERO {
             return Ok(self.b.ins().iconst(types::I64, constant));
         }
@@ -423,7 +423,7 @@ impl Gen<'_, '_> {
 
     /// Base and constant offset, in bytes, of the element at a resolved index.
     pub fn address(&mut self, buf: Buf, index: &Index) -> Result<(Value, i32)> {
-        let (index, constant) = split_constant(index);
+        let (index, constant) = index.split_constant();
         let pointer = self.pointer(buf, index)?;
         let size = self.kernel.buffers[buf].dtype.size() as i64;
         let offset = constant
@@ -439,16 +439,4 @@ impl Gen<'_, '_> {
     pub fn is_scalar(&self, instance: Var) -> bool {
         matches!(self.kind(instance), InstanceKind::Scalar(_))
     }
-}
-
-/// An index without its integer constant, and that constant.
-pub fn split_constant(index: &Index) -> (Index, i64) {
-    let constant = match index.constant.as_const() {
-        Some(value) => value,
-        None => {
-            let terms = index.constant.terms();
-            terms.iter().find(|(monomial, _)| monomial.is_empty()).map_or(0, |(_, value)| *value)
-        }
-    };
-    (index.add_dim(&Dim::from(-constant)), constant)
 }

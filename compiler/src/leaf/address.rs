@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::ir::{Class, Mem, Op, Operand, Reg};
+use cranelift_entity::EntityRef;
+
+use super::ir::{Mem, Op, Operand, Reg};
 use super::select::{Select, Selected, refuse};
 use crate::graph::Dim;
+use crate::graph::dim::Atom;
 use crate::loops::{Buf, Expr, Index, Stmt, Term, Var, visit};
 
 /// Values computed in a loop's body or a branch, which hold until its end.
@@ -14,7 +17,7 @@ pub struct Scope {
     pointers: HashMap<(Buf, Index), Reg>,
     sums: HashMap<Index, Reg>,
     terms: HashMap<Term, Reg>,
-    products: HashMap<(Term, i64), Reg>,
+    products: HashMap<(Term, Dim), Reg>,
     /// Constants and scalars in all lanes.
     pub splats: HashMap<(super::value::Key, super::ir::Lanes), Reg>,
 }
@@ -26,8 +29,16 @@ pub enum Place {
     Contiguous(Index),
 }
 
-/// Indices below this are divided by way of a product of 64 bits.
-const MAX_DIVIDEND: i64 = 1 << 31;
+/// Appends an instruction somewhere.
+type Emit<'e> = &'e mut dyn FnMut(&mut Select<'_>, Op, Vec<Reg>) -> Reg;
+
+/// The operation that multiplies by a constant, if one instruction does.
+fn times(by: i64) -> Option<Op> {
+    match by > 0 && by.count_ones() == 1 {
+        true => Some(Op::ShlInt(by.trailing_zeros() as u8)),
+        false => i32::try_from(by).ok().map(Op::MulInt),
+    }
+}
 
 impl Select<'_> {
     /// The index in terms of instances.
@@ -38,7 +49,7 @@ impl Select<'_> {
 
     fn rewrite(&self, index: &Index, replace: &dyn Fn(Var) -> Selected<Index>) -> Selected<Index> {
         let mut out = Index::dim(index.constant.clone());
-        let extents = |var: Var| self.instances.get(var)?.most.map(|most| Dim::from(most + 1));
+        let extents = |var: Var| self.instances.get(var)?.extent.clone();
         for (term, coefficient) in &index.terms {
             let factor = match term {
                 Term::Var(var) => replace(*var)?,
@@ -59,28 +70,6 @@ impl Select<'_> {
             return refuse("lanes that are not neighbours in memory");
         }
         Ok(Place::Contiguous(index.substitute(group.lane, &Index::int(group.base))))
-    }
-
-    /// Upper bound of a resolved index whose terms are never negative.
-    pub fn most(&self, index: &Index) -> Option<i64> {
-        let mut most = index.constant.as_const()?;
-        for (term, coefficient) in &index.terms {
-            let coefficient = coefficient.as_const()?;
-            if coefficient > 0 {
-                most = most.checked_add(self.most_of_term(term)?.checked_mul(coefficient)?)?;
-            }
-        }
-        Some(most)
-    }
-
-    fn most_of_term(&self, term: &Term) -> Option<i64> {
-        match term {
-            Term::Var(var) => self.instances.get(*var)?.most,
-            Term::FloorDiv(x, by) => {
-                by.as_const().filter(|by| *by > 0).and_then(|by| Some(self.most(x)? / by))
-            }
-            Term::Mod(_, by) => by.as_const().filter(|by| *by > 0).map(|by| by - 1),
-        }
     }
 
     fn find<T: Copy>(&self, get: impl Fn(&Scope) -> Option<&T>) -> Option<T> {
@@ -104,10 +93,12 @@ impl Select<'_> {
         if let Some(sum) = self.find(|scope| scope.sums.get(index)) {
             return Ok(sum);
         }
-        let Some(constant) = index.constant.as_const() else { return refuse("a symbolic dim") };
-        let mut sum = None;
-        for (term, coefficient) in &index.terms {
-            let Some(coefficient) = coefficient.as_const() else { return refuse("a symbolic dim") };
+        let (varying, constant) = index.split_constant();
+        let mut sum = match varying.constant == Dim::ZERO {
+            true => None,
+            false => Some(self.dim(&varying.constant)?),
+        };
+        for (term, coefficient) in &varying.terms {
             let product = self.product(term, coefficient)?;
             sum = Some(match sum {
                 Some(sum) => self.int(Op::Add, vec![sum, product]),
@@ -128,21 +119,25 @@ impl Select<'_> {
     }
 
     /// `term * by`.
-    fn product(&mut self, term: &Term, by: i64) -> Selected<Reg> {
-        let key = (term.clone(), by);
+    fn product(&mut self, term: &Term, by: &Dim) -> Selected<Reg> {
+        let key = (term.clone(), by.clone());
         if let Some(product) = self.find(|scope| scope.products.get(&key)) {
             return Ok(product);
         }
         let value = self.term(term)?;
-        let product = match by {
-            1 => value,
-            _ if by > 0 && by.count_ones() == 1 => {
-                self.int(Op::ShlInt(by.trailing_zeros() as u8), vec![value])
-            }
-            _ => match i32::try_from(by) {
-                Ok(by) => self.int(Op::MulInt(by), vec![value]),
-                Err(_) => return refuse("a stride beyond 32 bits"),
+        let product = match by.as_const() {
+            Some(1) => value,
+            Some(by) => match times(by) {
+                Some(op) => self.int(op, vec![value]),
+                None => {
+                    let by = self.int(Op::Int(by), vec![]);
+                    self.int(Op::Mul, vec![value, by])
+                }
             },
+            None => {
+                let by = self.dim(by)?;
+                self.int(Op::Mul, vec![value, by])
+            }
         };
         self.scope().products.insert(key, product);
         Ok(product)
@@ -157,12 +152,23 @@ impl Select<'_> {
                 let reg = self.instances.get(*var).and_then(|instance| instance.reg);
                 return reg.map_or_else(|| refuse("a lane where lanes may not differ"), Ok);
             }
-            Term::FloorDiv(x, by) => self.quotient(x, by)?,
+            Term::FloorDiv(x, by) => {
+                let dividend = self.sum(x)?;
+                match by.as_const() {
+                    Some(by) => self.quotient(dividend, by, &mut |cx, op, uses| cx.int(op, uses))?,
+                    None => {
+                        let by = self.divisor(by)?;
+                        self.int(Op::DivInt, vec![dividend, by])
+                    }
+                }
+            }
             Term::Mod(x, by) => {
-                let by_value = by.as_const().and_then(|by| i32::try_from(by).ok());
-                let Some(by_value) = by_value else { return refuse("a symbolic dim") };
                 let quotient = self.term(&Term::FloorDiv(x.clone(), by.clone()))?;
-                let whole = self.int(Op::MulInt(by_value), vec![quotient]);
+                let by = self.operand(&Index::dim(by.clone()))?;
+                let whole = match by {
+                    Operand::Imm(by) => self.int(Op::MulInt(by), vec![quotient]),
+                    Operand::Reg(by) => self.int(Op::Mul, vec![quotient, by]),
+                };
                 let dividend = self.sum(x)?;
                 self.int(Op::Sub, vec![dividend, whole])
             }
@@ -171,24 +177,102 @@ impl Select<'_> {
         Ok(value)
     }
 
-    /// Quotient by a constant: with `x < 2^31` and `l = ceil(log2 d)`, `x / d` is `x * ceil(2^(31+l) / d) >> 31+l`, whose
-    /// product has less than 64 bits (Granlund and Montgomery, "Division by invariant integers using multiplication").
-    fn quotient(&mut self, x: &Index, by: &Dim) -> Selected<Reg> {
-        let Some(by) = by.as_const().filter(|by| (1..MAX_DIVIDEND).contains(by)) else {
-            return refuse("a symbolic dim");
-        };
-        if self.most(x).is_none_or(|most| most >= MAX_DIVIDEND) {
-            return refuse("a division of an index beyond 32 bits");
+    /// Quotient of a value in `0..2^63` by a constant, by the high half of a product (Granlund and Montgomery,
+    /// "Division by invariant integers using multiplication").
+    fn quotient(&mut self, value: Reg, by: i64, emit: Emit<'_>) -> Selected<Reg> {
+        if by < 1 {
+            return refuse(format!("a division by {by}"));
         }
-        let dividend = self.sum(x)?;
         if by.count_ones() == 1 {
-            return Ok(self.int(Op::ShrInt(by.trailing_zeros() as u8), vec![dividend]));
+            return Ok(emit(self, Op::ShrInt(by.trailing_zeros() as u8), vec![value]));
         }
-        let shift = 31 + (64 - (by as u64 - 1).leading_zeros());
-        let magic = (1i64 << shift) / by + 1;
-        let magic = self.int(Op::Int(magic), vec![]);
-        let product = self.int(Op::Mul, vec![dividend, magic]);
-        Ok(self.int(Op::ShrInt(shift as u8), vec![product]))
+        let log = 64 - (by as u64).leading_zeros();
+        let magic = ((1u128 << (63 + log)) / by as u128 + 1) as u64;
+        let magic = emit(self, Op::Int(magic as i64), vec![]);
+        let high = emit(self, Op::MulHigh, vec![value, magic]);
+        Ok(emit(self, Op::ShrInt(log as u8 - 1), vec![high]))
+    }
+
+    /// Value of a symbolic dim, computed in the first block.
+    fn dim(&mut self, dim: &Dim) -> Selected<Reg> {
+        if let Some(&value) = self.dims.get(dim) {
+            return Ok(value);
+        }
+        let mut sum = None;
+        for (monomial, coefficient) in dim.terms() {
+            let mut product = None;
+            for atom in &monomial {
+                let factor = self.atom(atom)?;
+                product = Some(match product {
+                    Some(product) => self.first(Op::Mul, vec![product, factor], None),
+                    None => factor,
+                });
+            }
+            let product = match product {
+                Some(product) if coefficient == 1 => product,
+                Some(product) => {
+                    let coefficient = self.first(Op::Int(coefficient), vec![], None);
+                    self.first(Op::Mul, vec![product, coefficient], None)
+                }
+                None => self.first(Op::Int(coefficient), vec![], None),
+            };
+            sum = Some(match sum {
+                Some(sum) => self.first(Op::Add, vec![sum, product], None),
+                None => product,
+            });
+        }
+        let value = sum.unwrap_or_else(|| self.first(Op::Int(0), vec![], None));
+        self.dims.insert(dim.clone(), value);
+        Ok(value)
+    }
+
+    fn atom(&mut self, atom: &Atom) -> Selected<Reg> {
+        Ok(match atom {
+            Atom::Sym(sym) => {
+                let Some(disp) = i32::try_from(sym.index()).ok().and_then(|at| at.checked_mul(8)) else {
+                    return refuse("a symbol with a large number");
+                };
+                self.first(Op::LoadInt, vec![], Some(Mem { base: self.symbols, disp }))
+            }
+            Atom::FloorDiv(a, b) => self.floor_div(a, b)?,
+            Atom::Mod(a, b) => {
+                let quotient = self.floor_div(a, b)?;
+                let (a, b) = (self.dim(a)?, self.dim(b)?);
+                let whole = self.first(Op::Mul, vec![quotient, b], None);
+                self.first(Op::Sub, vec![a, whole], None)
+            }
+            Atom::Min(a, b) | Atom::Max(a, b) => {
+                let op = if matches!(atom, Atom::Min(..)) { Op::MinInt } else { Op::MaxInt };
+                let (a, b) = (self.dim(a)?, self.dim(b)?);
+                self.first(op, vec![a, b], None)
+            }
+        })
+    }
+
+    /// Quotient of dims, rounded down; a divisor is positive.
+    fn floor_div(&mut self, a: &Dim, by: &Dim) -> Selected<Reg> {
+        let dividend = self.dim(a)?;
+        if let (Some(by), (Some(0..), _)) = (by.as_const(), a.bounds()) {
+            return self.quotient(dividend, by, &mut |cx, op, uses| cx.first(op, uses, None));
+        }
+        let by = self.divisor(by)?;
+        let quotient = self.first(Op::DivInt, vec![dividend, by], None);
+        // One less where a negative dividend leaves a rest.
+        let whole = self.first(Op::Mul, vec![quotient, by], None);
+        let rest = self.first(Op::Sub, vec![dividend, whole], None);
+        let bounds = [(Op::MinInt, 0), (Op::MaxInt, -1)];
+        let less = bounds.into_iter().fold(rest, |value, (op, bound)| {
+            let bound = self.first(Op::Int(bound), vec![], None);
+            self.first(op, vec![value, bound], None)
+        });
+        Ok(self.first(Op::Add, vec![quotient, less], None))
+    }
+
+    /// A dim to divide by. Where it is 0 there are no elements, and the quotient does not matter.
+    fn divisor(&mut self, by: &Dim) -> Selected<Reg> {
+        let by = self.dim(by)?;
+        let one = self.first(Op::Int(1), vec![], None);
+        Ok(self.first(Op::MaxInt, vec![by, one], None))
     }
 
     fn depth_of(&self, term: &Term) -> usize {
@@ -200,10 +284,10 @@ impl Select<'_> {
         }
     }
 
-    /// Address of a resolved index without constant: what the innermost loop adds is added to the address of the
-    /// rest, which the outer loops have computed.
+    /// Address of a resolved index without integer constant: what the innermost loop adds is added to the address of
+    /// the rest, which the outer loops have computed.
     fn pointer(&mut self, buf: Buf, index: Index) -> Selected<Reg> {
-        if index.terms.is_empty() {
+        if index.terms.is_empty() && index.constant == Dim::ZERO {
             return Ok(self.bases[&buf]);
         }
         let key = (buf, index);
@@ -211,15 +295,19 @@ impl Select<'_> {
             return Ok(pointer);
         }
         let (_, index) = &key;
-        let size = self.kernel.buffers[buf].dtype.size() as i64;
+        let size = Dim::from(self.kernel.buffers[buf].dtype.size());
         let deepest = index.terms.iter().map(|(term, _)| self.depth_of(term)).max().unwrap_or(0);
         let (inner, outer): (Vec<_>, Vec<_>) =
             index.terms.iter().cloned().partition(|(term, _)| self.depth_of(term) == deepest);
-        let mut pointer = self.pointer(buf, Index { terms: outer, constant: Dim::ZERO })?;
+        let mut pointer = match inner.is_empty() {
+            true => {
+                let offset = self.dim(&(index.constant.clone() * size.clone()))?;
+                self.int(Op::Add, vec![self.bases[&buf], offset])
+            }
+            false => self.pointer(buf, Index { terms: outer, constant: index.constant.clone() })?,
+        };
         for (term, coefficient) in &inner {
-            let bytes = coefficient.as_const().and_then(|coefficient| coefficient.checked_mul(size));
-            let Some(bytes) = bytes else { return refuse("a symbolic dim") };
-            let offset = self.product(term, bytes)?;
+            let offset = self.product(term, &(coefficient.clone() * size.clone()))?;
             pointer = self.int(Op::Add, vec![pointer, offset]);
         }
         self.scope().pointers.insert(key, pointer);
@@ -229,19 +317,16 @@ impl Select<'_> {
     /// The element at a resolved index.
     pub fn mem(&mut self, buf: Buf, index: &Index) -> Selected<Mem> {
         let size = self.kernel.buffers[buf].dtype.size() as i64;
-        let Some(constant) = index.constant.as_const() else { return refuse("a symbolic dim") };
-        let base = self.pointer(buf, Index { terms: index.terms.clone(), constant: Dim::ZERO })?;
-        match constant.checked_mul(size).and_then(|bytes| i32::try_from(bytes).ok()) {
+        let (index, constant) = index.split_constant();
+        let base = self.pointer(buf, index)?;
+        let Some(bytes) = constant.checked_mul(size) else { return refuse("an offset beyond 64 bits") };
+        match i32::try_from(bytes) {
             // Room for the other bytes of a vector.
-            Some(disp) if disp < i32::MAX - 32 => Ok(Mem { base, disp }),
-            _ => match constant.checked_mul(size) {
-                Some(bytes) => {
-                    let bytes = self.int(Op::Int(bytes), vec![]);
-                    let base = self.inst(Op::Add, Class::Int, vec![base, bytes], None);
-                    Ok(Mem { base, disp: 0 })
-                }
-                None => refuse("an offset beyond 64 bits"),
-            },
+            Ok(disp) if disp < i32::MAX - 32 => Ok(Mem { base, disp }),
+            _ => {
+                let bytes = self.int(Op::Int(bytes), vec![]);
+                Ok(Mem { base: self.int(Op::Add, vec![base, bytes]), disp: 0 })
+            }
         }
     }
 
@@ -264,8 +349,9 @@ impl Select<'_> {
                 self.resolve(&alone).is_ok()
             };
             let terms: Vec<_> = index.terms.iter().filter(bound).cloned().collect();
-            let outer = self.resolve(&Index { terms, constant: Dim::ZERO })?;
-            self.pointer(buf, Index { terms: outer.terms, constant: Dim::ZERO })?;
+            let (outer, _) =
+                self.resolve(&Index { terms, constant: index.constant.clone() })?.split_constant();
+            self.pointer(buf, outer)?;
         }
         Ok(())
     }

@@ -8,8 +8,8 @@ use super::ir::{Block, BlockId, Class, End, Func, Inst, Lanes, Op, Operand, Reg}
 use super::verify::{MAX_ARGS, successors, verify};
 use cranelift_entity::EntityRef;
 use regalloc2::{
-    Allocation, AllocationKind, Edit, Function, InstOrEdit, InstRange, MachineEnv, Output, PReg, PRegSet,
-    RegClass, RegallocOptions, VReg,
+    Allocation, AllocationKind, Edit, Function, InstOrEdit, InstRange, MachineEnv, OperandConstraint,
+    OperandKind, OperandPos, Output, PReg, PRegSet, RegClass, RegallocOptions, VReg,
 };
 
 /// Bytes of a spill slot.
@@ -17,11 +17,12 @@ pub const SLOT_BYTES: usize = 8;
 
 const RDI: usize = 7;
 const RSI: usize = 6;
+const RAX: usize = 0;
 const RDX: usize = 2;
 const RCX: usize = 1;
 const ARGS: [usize; MAX_ARGS] = [RDI, RSI, RDX, RCX];
 /// rax, rcx, rdx, rsi, rdi, r8 to r11: those a function may overwrite.
-const CALLER_SAVED: [usize; 9] = [0, RCX, RDX, RSI, RDI, 8, 9, 10, 11];
+const CALLER_SAVED: [usize; 9] = [RAX, RCX, RDX, RSI, RDI, 8, 9, 10, 11];
 /// rbx, rbp, r12 to r15: those a function has to restore.
 const CALLEE_SAVED: [usize; 6] = [3, 5, 12, 13, 14, 15];
 
@@ -221,6 +222,21 @@ fn vreg(func: &Func, reg: Reg) -> VReg {
 fn operands(func: &Func, inst: &Inst) -> Vec<regalloc2::Operand> {
     let uses = inst.uses.iter().copied().chain(inst.mem.map(|mem| mem.base));
     let mut operands: Vec<_> = uses.map(|r| regalloc2::Operand::reg_use(vreg(func, r))).collect();
+    match (inst.op, inst.uses.as_slice(), inst.dst) {
+        (Op::MulHigh, &[a, _], _) => {
+            operands[0] = regalloc2::Operand::reg_fixed_use(vreg(func, a), int(RDX));
+        }
+        (Op::DivInt, &[a, b], Some(dst)) => {
+            // The divisor is read after rdx, the dividend's upper half, is overwritten.
+            let (kind, late) = (OperandKind::Use, OperandPos::Late);
+            return vec![
+                regalloc2::Operand::reg_fixed_use(vreg(func, a), int(RAX)),
+                regalloc2::Operand::new(vreg(func, b), OperandConstraint::Reg, kind, late),
+                regalloc2::Operand::reg_fixed_def(vreg(func, dst), int(RAX)),
+            ];
+        }
+        _ => {}
+    }
     operands.extend(inst.dst.map(|dst| match replaces_first_use(inst.op) {
         true => regalloc2::Operand::reg_reuse_def(vreg(func, dst), 0),
         false => regalloc2::Operand::reg_def(vreg(func, dst)),
@@ -232,7 +248,8 @@ fn operands(func: &Func, inst: &Inst) -> Vec<regalloc2::Operand> {
 /// for copies, which are then no instruction unless the original lives on.
 fn replaces_first_use(op: Op) -> bool {
     match op {
-        Op::Fma(_) | Op::FmaNeg(_) | Op::Sub | Op::Mul | Op::ShrInt(_) | Op::Extract(0) => true,
+        Op::Fma(_) | Op::FmaNeg(_) | Op::Sub | Op::Mul | Op::MinInt | Op::MaxInt => true,
+        Op::ShrInt(_) | Op::Extract(0) => true,
         Op::SplatLane(Lanes::X1) => true,
         // For the small ones there is `lea`.
         Op::ShlInt(count) => !(1..=3).contains(&count),
@@ -295,8 +312,11 @@ impl Function for Program<'_> {
         &self.insts[inst.index()].operands
     }
 
-    fn inst_clobbers(&self, _: regalloc2::Inst) -> PRegSet {
-        PRegSet::empty()
+    fn inst_clobbers(&self, inst: regalloc2::Inst) -> PRegSet {
+        match self.insts[inst.index()].source {
+            Source::Inst(Inst { op: Op::DivInt, .. }) => PRegSet::empty().with(int(RDX)),
+            _ => PRegSet::empty(),
+        }
     }
 
     fn num_vregs(&self) -> usize {

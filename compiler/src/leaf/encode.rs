@@ -394,6 +394,10 @@ impl Emitter<'_> {
             | Op::Add
             | Op::Sub
             | Op::Mul
+            | Op::MulHigh
+            | Op::DivInt
+            | Op::MinInt
+            | Op::MaxInt
             | Op::AddInt(_)
             | Op::MulInt(_)
             | Op::ShlInt(_)
@@ -513,6 +517,19 @@ impl Emitter<'_> {
             }
             Op::Sub => self.push(Instruction::with2(Sub_r64_rm64, dst, operands.general(1)?)),
             Op::Mul => self.push(Instruction::with2(Imul_r64_rm64, dst, operands.general(1)?)),
+            Op::MulHigh => {
+                self.push(Instruction::with3(VEX_Mulx_r64_r64_rm64, dst, dst, operands.general(1)?))
+            }
+            Op::DivInt => {
+                self.push(Ok(Instruction::with(Cqo)))?;
+                self.push(Instruction::with1(Idiv_rm64, operands.general(1)?))
+            }
+            Op::MinInt | Op::MaxInt => {
+                let b = operands.general(1)?;
+                let replace = if op == Op::MinInt { Cmovg_r64_rm64 } else { Cmovl_r64_rm64 };
+                self.push(Instruction::with2(Cmp_r64_rm64, dst, b))?;
+                self.push(Instruction::with2(replace, dst, b))
+            }
             Op::AddInt(value) => {
                 let a = operands.general(0)?;
                 match dst == a {

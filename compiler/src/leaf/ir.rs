@@ -100,6 +100,13 @@ pub enum Op {
     Add,
     Sub,
     Mul,
+    /// The higher 64 of the 128 bits of a product, unsigned.
+    MulHigh,
+    /// The quotient of signed numbers, toward zero. The divisor is neither 0 nor -1.
+    DivInt,
+    /// Signed.
+    MinInt,
+    MaxInt,
     /// `uses[0] + .0`
     AddInt(i32),
     /// `uses[0] * .0`

@@ -39,12 +39,14 @@ pub fn select(kernel: &Kernel) -> Selected<Func> {
         lets: HashMap::new(),
         registers: HashMap::new(),
         bases: HashMap::new(),
+        symbols: params[1],
+        dims: HashMap::new(),
         scopes: vec![Scope::default()],
         group: None,
     };
     // Variables bound here are numbered after the kernel's own, so that one may stand in place of the other.
     for _ in 0..kernel.vars.len() {
-        cx.instances.push(Instance { reg: None, depth: 0, most: None });
+        cx.instances.push(Instance { reg: None, depth: 0, extent: None });
     }
     let pointers = params[0];
     for (buf, buffer) in kernel.buffers.iter() {
@@ -67,8 +69,8 @@ pub struct Instance {
     pub reg: Option<Reg>,
     /// Loops around its definition.
     pub depth: usize,
-    /// Its greatest value, where it is known.
-    pub most: Option<i64>,
+    /// It is below this, where that is known, and never negative.
+    pub extent: Option<Dim>,
 }
 
 /// The lanes of a vector loop that are being selected: `lanes` of them from `base` on.
@@ -90,6 +92,9 @@ pub struct Select<'k> {
     /// Current value of each register of a local.
     registers: HashMap<Local, Vec<Option<Reg>>>,
     pub bases: HashMap<Buf, Reg>,
+    /// Address of the values of the graph's symbols, and the dims computed from them, in the first block.
+    pub symbols: Reg,
+    pub dims: HashMap<Dim, Reg>,
     /// What has been computed in the open loops and branches, outermost first.
     pub scopes: Vec<Scope>,
     pub group: Option<Group>,
@@ -131,6 +136,14 @@ impl Select<'_> {
 
     pub fn int(&mut self, op: Op, uses: Vec<Reg>) -> Reg {
         self.inst(op, Class::Int, uses, None)
+    }
+
+    /// Appends an instruction to the first block, where all blocks see its result.
+    pub fn first(&mut self, op: Op, uses: Vec<Reg>, mem: Option<Mem>) -> Reg {
+        let block = std::mem::replace(&mut self.block, BlockId::new(0));
+        let dst = self.inst(op, Class::Int, uses, mem);
+        self.block = block;
+        dst
     }
 
     pub fn store(&mut self, lanes: Lanes, value: Reg, mem: Mem) {
@@ -186,9 +199,9 @@ impl Select<'_> {
     }
 
     /// Binds an index to a new instance of a variable.
-    pub fn instance(&mut self, reg: Option<Reg>, most: Option<i64>) -> Var {
+    pub fn instance(&mut self, reg: Option<Reg>, extent: Option<Dim>) -> Var {
         let depth = self.scopes.len();
-        self.instances.push(Instance { reg, depth, most })
+        self.instances.push(Instance { reg, depth, extent })
     }
 
     fn bind(&mut self, var: Var, value: &Expr) -> Selected<()> {
@@ -196,9 +209,8 @@ impl Select<'_> {
             let index = self.resolve(index)?;
             let divides = visit::any_term(&index, &|term| !matches!(term, Term::Var(_)));
             let index = if divides {
-                let most = self.most(&index);
                 let reg = self.sum(&index)?;
-                Index::var(self.instance(Some(reg), most))
+                Index::var(self.instance(Some(reg), None))
             } else {
                 index
             };
@@ -221,7 +233,7 @@ impl Select<'_> {
     ) -> Selected<()> {
         let Ok(step) = i32::try_from(step) else { return refuse("a loop with a large step") };
         let (lo, hi) = (self.resolve(lo)?, self.resolve(hi)?);
-        let most = self.most(&hi).map(|hi| hi - 1);
+        let extent = hi.as_dim().cloned();
         let (first, last) = match range {
             Some((lo, hi)) => (lo, Operand::Reg(hi)),
             None => (self.sum(&lo)?, self.operand(&hi)?),
@@ -243,7 +255,7 @@ impl Select<'_> {
         self.end(test, inside);
 
         self.scopes.push(Scope::default());
-        let instance = self.instance(Some(counter), most);
+        let instance = self.instance(Some(counter), extent);
         self.env.insert(var, Index::var(instance));
         self.body(body, None)?;
         let next = self.int(Op::AddInt(step), vec![counter]);

@@ -476,6 +476,10 @@ fn integer_operations() {
         (Op::Add, |a, b| a.wrapping_add(b)),
         (Op::Sub, |a, b| a.wrapping_sub(b)),
         (Op::Mul, |a, b| a.wrapping_mul(b)),
+        (Op::MulHigh, |a, b| ((a as u64 as u128 * b as u64 as u128) >> 64) as i64),
+        (Op::DivInt, |a, b| a.wrapping_div(b)),
+        (Op::MinInt, |a, b| a.min(b)),
+        (Op::MaxInt, |a, b| a.max(b)),
         (Op::AddInt(0), |a, _| a),
         (Op::AddInt(5), |a, _| a.wrapping_add(5)),
         (Op::AddInt(-1000), |a, _| a.wrapping_sub(1000)),
@@ -497,7 +501,7 @@ fn integer_operations() {
         for live in [[false, false], [true, false], [false, true], [true, true]] {
             let (mut b, [buffers, _, lo, hi]) = Build::new();
             let uses: &[Reg] = match op {
-                Op::Add | Op::Sub | Op::Mul => &[lo, hi],
+                Op::Add | Op::Sub | Op::Mul | Op::MulHigh | Op::DivInt | Op::MinInt | Op::MaxInt => &[lo, hi],
                 Op::Int(_) => &[],
                 _ => &[lo],
             };
@@ -520,6 +524,9 @@ fn integer_operations() {
             }
             let code = Code::new(&b.func);
             for (x, y) in [(0, 0), (3, -4), (-1, i64::MAX), (i64::MIN, 9), (0x1234_5678_9abc, -77)] {
+                if op == Op::DivInt && y == 0 {
+                    continue;
+                }
                 let mut bits = [0u32; 64];
                 code.call(&[bits.as_mut_ptr()], &[], x, y);
                 let found = bits.iter().enumerate().fold(0, |sum, (n, &bit)| sum | i64::from(bit) << n);

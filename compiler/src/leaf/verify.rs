@@ -131,7 +131,9 @@ fn shape(op: Op) -> Shape {
         Op::SplatLane(_) | Op::Extract(_) => (&[Vec], Some(Vec), Never),
         Op::Int(_) => (&[], Some(Int), Never),
         Op::LoadInt => (&[], Some(Int), Always),
-        Op::Add | Op::Sub | Op::Mul => (&[Int, Int], Some(Int), Never),
+        Op::Add | Op::Sub | Op::Mul | Op::MulHigh | Op::DivInt | Op::MinInt | Op::MaxInt => {
+            (&[Int, Int], Some(Int), Never)
+        }
         Op::AddInt(_) | Op::MulInt(_) | Op::ShlInt(_) | Op::ShrInt(_) => (&[Int], Some(Int), Never),
     };
     Shape { uses, dst, mem }

@@ -41,6 +41,18 @@ impl Index {
         self.as_dim()?.as_const()
     }
 
+    /// The index without its integer constant, and that constant.
+    pub fn split_constant(&self) -> (Index, i64) {
+        let constant = match self.constant.as_const() {
+            Some(value) => value,
+            None => {
+                let terms = self.constant.terms();
+                terms.iter().find(|(monomial, _)| monomial.is_empty()).map_or(0, |(_, value)| *value)
+            }
+        };
+        (self.add_dim(&Dim::from(-constant)), constant)
+    }
+
     /// The sum; divisions and remainders of one index by one divisor are put back together.
     pub fn add(&self, other: &Index) -> Index {
         self.plus(other).rejoin()

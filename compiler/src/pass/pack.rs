@@ -14,8 +14,6 @@ pub struct Product {
     pub dtype: DType,
     pub rows: Option<i64>,
     pub columns: Option<i64>,
-    /// Whether every size is known, those of batch and inner axes too.
-    pub fixed: bool,
 }
 
 /// A row of the panel policy: it holds for products of `dtypes` with at most `max_rows` rows, at least `min_columns`
@@ -24,8 +22,6 @@ pub struct Product {
 pub struct PackRule {
     /// Empty: any.
     pub dtypes: &'static [DType],
-    /// Only products of which every size is known.
-    pub fixed: bool,
     pub max_rows: Option<i64>,
     pub min_columns: Option<i64>,
     pub columns_of: i64,
@@ -34,7 +30,7 @@ pub struct PackRule {
 }
 
 const ANY: PackRule =
-    PackRule { dtypes: &[DType::F32], fixed: false, max_rows: None, min_columns: None, columns_of: 1, nr: 4 };
+    PackRule { dtypes: &[DType::F32], max_rows: None, min_columns: None, columns_of: 1, nr: 4 };
 
 /// One row: a wide panel keeps several accumulators busy.
 const ONE_ROW: PackRule = PackRule { max_rows: Some(1), min_columns: Some(32), nr: 32, ..ANY };
@@ -51,14 +47,13 @@ impl PackPolicy {
     /// For vectors of 128 bits: one vector per row, and as many rows as registers.
     pub const NARROW: PackPolicy = PackPolicy { rules: &[ONE_ROW, ANY], nr: 4 };
 
-    /// For leaf kernels of 256 bits, which need every size: two vectors per row, three where that wastes fewer columns.
+    /// For leaf kernels of 256 bits: two vectors per row, three where that wastes fewer columns.
     pub const WIDE: PackPolicy = PackPolicy {
         rules: &[
             ONE_ROW,
-            PackRule { fixed: true, columns_of: 16, nr: 16, ..ANY },
-            PackRule { fixed: true, columns_of: 24, nr: 24, ..ANY },
-            PackRule { fixed: true, nr: 16, ..ANY },
-            ANY,
+            PackRule { columns_of: 16, nr: 16, ..ANY },
+            PackRule { columns_of: 24, nr: 24, ..ANY },
+            PackRule { nr: 16, ..ANY },
         ],
         nr: 4,
     };
@@ -66,10 +61,9 @@ impl PackPolicy {
     /// Columns per panel. Never more than twice the columns there are, so that padding stays below the size of the
     /// data.
     pub fn nr(&self, product: Product) -> usize {
-        let Product { dtype, rows, columns, fixed } = product;
+        let Product { dtype, rows, columns } = product;
         let holds = |rule: &&PackRule| {
             (rule.dtypes.is_empty() || rule.dtypes.contains(&dtype))
-                && (fixed || !rule.fixed)
                 && rule.max_rows.is_none_or(|limit| rows.is_some_and(|rows| rows <= limit))
                 && rule.min_columns.is_none_or(|limit| columns.is_some_and(|columns| columns >= limit))
                 && (rule.columns_of == 1 || columns.is_some_and(|columns| columns % rule.columns_of == 0))
@@ -92,13 +86,8 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         let (batch, m, k, lhs, rhs) = (*batch, *m, *k, inputs[0], inputs[1]);
         let n = b.ty(rhs).shape[batch + k].clone();
         let rows = crate::graph::dim::product(&b.ty(lhs).shape[batch..batch + m]);
-        let sizes = [lhs, rhs].map(|side| b.ty(side).static_shape().is_some());
-        let nr = options.pack.nr(Product {
-            dtype: b.dtype(rhs),
-            rows: rows.as_const(),
-            columns: n.as_const(),
-            fixed: sizes == [true; 2],
-        });
+        let nr =
+            options.pack.nr(Product { dtype: b.dtype(rhs), rows: rows.as_const(), columns: n.as_const() });
         let panels = match packed.get(&(rhs, batch, k, nr)) {
             Some(&panels) => panels,
             None => pack(b, rhs, batch, k, nr)?,
@@ -130,7 +119,7 @@ mod tests {
 
     #[test]
     fn panels_are_no_wider_than_the_columns() {
-        let product = |dtype, rows, columns| Product { dtype, rows, columns, fixed: true };
+        let product = |dtype, rows, columns| Product { dtype, rows, columns };
         let narrow = |dtype, rows, columns| PackPolicy::NARROW.nr(product(dtype, rows, columns));
         assert_eq!(narrow(DType::F32, Some(64), Some(100)), 4);
         assert_eq!(narrow(DType::F32, Some(1), Some(100)), 32);
@@ -140,7 +129,5 @@ mod tests {
         assert_eq!(narrow(DType::I32, Some(64), None), 4);
         let wide = |columns| PackPolicy::WIDE.nr(product(DType::F32, Some(64), Some(columns)));
         assert_eq!([1, 5, 16, 24, 48, 72, 100].map(wide), [1, 8, 16, 24, 16, 24, 16]);
-        let open = Product { fixed: false, ..product(DType::F32, Some(64), Some(64)) };
-        assert_eq!(PackPolicy::WIDE.nr(open), 4);
     }
 }

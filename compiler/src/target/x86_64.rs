@@ -52,7 +52,7 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
     let has_fma = features.contains(&"has_fma");
     // Leaf kernels follow the System V calling convention.
     let has_leaves = has_fma
-        && features.contains(&"has_avx2")
+        && ["has_avx2", "has_bmi2"].iter().all(|feature| features.contains(feature))
         && triple.default_calling_convention() == Ok(CallingConvention::SystemV);
     Ok(Target {
         triple,

@@ -2,7 +2,7 @@
 
 use crate::graph::op::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use crate::graph::{
-    Builder, DType, Dim, Graph, Op, Origin, OriginId, RhsLayout, Tensor, TensorType, ValueId,
+    Builder, DType, Dim, Graph, Op, Origin, OriginId, RhsLayout, Sym, Tensor, TensorType, ValueId,
 };
 use crate::interp;
 use crate::loops::program::Execute;
@@ -444,7 +444,8 @@ fn random_graphs_as_leaf_kernels() {
                 let value = |dim: &Dim| dim.eval(&|sym| symbols(sym)).unwrap();
                 (value(lo), value(hi))
             });
-            Ok(Runnable::new(&code, buffers.len()).run(buffers, &[], (lo, hi)) as u32)
+            let dims: Vec<i64> = (0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect();
+            Ok(Runnable::new(&code, buffers.len()).run(buffers, &dims, (lo, hi)) as u32)
         }
         Err(reason) => {
             *refused.borrow_mut().entry(reason).or_insert(0) += 1;
