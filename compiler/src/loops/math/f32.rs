@@ -27,10 +27,8 @@ impl Math<'_> {
     /// `2^n p`, `n = round(x / ln 2)`, `p` a polynomial on `[-ln2/2, ln2/2]` (coefficients: Cephes `expf`). The power
     /// of two is applied in two halves, so results run smoothly into infinity and the subnormals.
     fn exp32(&mut self, x: Expr) -> Expr {
-        // Beyond these the result is 0 or infinity whatever x is. The comparisons keep a NaN.
-        let x = self.bind(x);
-        let x = self.bind(select(lt(x.clone(), c32(-104.0)), c32(-104.0), x));
-        let x = self.bind(select(gt(x.clone(), c32(89.0)), c32(89.0), x));
+        // Beyond these the result is 0 or infinity whatever x is.
+        let x = self.bind(clamp(x, -104.0, 89.0));
         let n = self.bind(round(mul(x.clone(), c32(LOG2_E))));
         let r = fma(neg(n.clone()), c32(LN2_HI), x);
         let r = self.bind(fma(neg(n.clone()), c32(LN2_LO), r));
@@ -88,8 +86,7 @@ impl Math<'_> {
     /// A rational approximation on `[-7.9, 7.9]`, beyond which the result is 1 in f32 (coefficients: Eigen).
     fn tanh32(&mut self, x: Expr) -> Expr {
         const LIMIT: f32 = 7.905_311;
-        let a = self.bind(select(gt(x.clone(), c32(LIMIT)), c32(LIMIT), x.clone()));
-        let a = self.bind(select(lt(a.clone(), c32(-LIMIT)), c32(-LIMIT), a));
+        let a = self.bind(clamp(x.clone(), -LIMIT, LIMIT));
         let square = self.bind(mul(a.clone(), a.clone()));
         let p = poly(
             &square,
@@ -132,6 +129,11 @@ impl Math<'_> {
         let inner = fma(inner, x.clone(), x);
         select(gt(t, c32(0.921_875)), outer, inner)
     }
+}
+
+/// `x` within bounds; NaN stays.
+fn clamp(x: Expr, low: f32, high: f32) -> Expr {
+    Expr::binary(BinaryFn::Min, Expr::binary(BinaryFn::Max, x, c32(low)), c32(high))
 }
 
 /// `2^n` for `-126 <= n <= 127`.
