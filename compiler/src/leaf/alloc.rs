@@ -4,7 +4,7 @@
 //! registers each of them reads and writes, and where. Its answer is read back as the steps of a block: the
 //! instructions of the IR with the places of their operands, and the moves between them.
 
-use super::ir::{Block, BlockId, Class, End, Func, Inst, Lanes, Op, Operand, Reg};
+use super::ir::{Block, BlockId, Class, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
 use super::verify::{MAX_ARGS, successors, verify};
 use cranelift_entity::EntityRef;
 use regalloc2::{
@@ -220,7 +220,7 @@ fn vreg(func: &Func, reg: Reg) -> VReg {
 }
 
 fn operands(func: &Func, inst: &Inst) -> Vec<regalloc2::Operand> {
-    let uses = inst.uses.iter().copied().chain(inst.mem.map(|mem| mem.base));
+    let uses = inst.uses.iter().copied().chain(inst.mem.and_then(Mem::base));
     let mut operands: Vec<_> = uses.map(|r| regalloc2::Operand::reg_use(vreg(func, r))).collect();
     match (inst.op, inst.uses.as_slice(), inst.dst) {
         (Op::MulHigh, &[a, _], _) => {
@@ -248,7 +248,7 @@ fn operands(func: &Func, inst: &Inst) -> Vec<regalloc2::Operand> {
 /// for copies, which are then no instruction unless the original lives on.
 fn replaces_first_use(op: Op) -> bool {
     match op {
-        Op::Fma(_) | Op::FmaNeg(_) | Op::Sub | Op::Mul | Op::MinInt | Op::MaxInt => true,
+        Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) | Op::Sub | Op::Mul | Op::MinInt | Op::MaxInt => true,
         Op::ShrInt(_) | Op::Extract(0) => true,
         Op::SplatLane(Lanes::X1) => true,
         // For the small ones there is `lea`.

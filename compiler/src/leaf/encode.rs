@@ -6,7 +6,7 @@
 
 use super::alloc::{Allocated, Place, SLOT_BYTES, Step, allocate};
 use super::forms::{self, Form, UnaryForm};
-use super::ir::{BlockId, Cond, End, Func, Inst, Lanes, Op};
+use super::ir::{BlockId, Cond, End, Func, Inst, Lanes, Mem, Op};
 use cranelift_entity::EntityRef;
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, IcedError, Instruction, InstructionBlock, MemoryOperand,
@@ -20,6 +20,10 @@ const POOL_ADDRESS: u64 = 1 << 33;
 /// Vectors in the frame do not cross cache lines.
 const FRAME_ALIGN: i32 = 32;
 const PAGE: i32 = 4096;
+
+/// Of a function and of its constants, in bytes: that of the widest vector.
+pub const ALIGN: u32 = 32;
+const INT3: u8 = 0xcc;
 const MAX_FRAME: usize = 1 << 20;
 
 /// Machine code of a function.
@@ -43,13 +47,26 @@ pub fn compile(func: &Func) -> Result<Machine, String> {
     });
     let blocks = blocks.collect::<Result<Vec<_>, String>>()?;
     let mut insts = lay_out(&blocks, &Frame::new(&allocated, &blocks)?)?;
-    let constants = pool.insts();
-    let pool_bytes: usize = constants.iter().map(Instruction::len).sum();
+    let constants = pool.insts()?;
+    let pool_bytes = pool.bytes();
+    let code = insts.len();
     insts.extend(constants);
-    let block = InstructionBlock::new(&insts, 0);
+    let unaligned = encode(&insts)?;
+    let instructions = unaligned.len().saturating_sub(pool_bytes);
+    let padding = instructions.next_multiple_of(ALIGN as usize) - instructions;
+    if pool_bytes == 0 || padding == 0 {
+        return Ok(Machine { bytes: unaligned, instructions });
+    }
+    // Padding moves the constants, and with them what refers to them; jumps keep their lengths.
+    let fill = (0..padding).map(|_| Instruction::with_declare_byte_1(INT3));
+    insts.splice(code..code, fill);
+    Ok(Machine { bytes: encode(&insts)?, instructions })
+}
+
+fn encode(insts: &[Instruction]) -> Result<Vec<u8>, String> {
+    let block = InstructionBlock::new(insts, 0);
     let encoded = BlockEncoder::encode(64, block, BlockEncoderOptions::NONE).map_err(text)?;
-    let instructions = encoded.code_buffer.len().saturating_sub(pool_bytes);
-    Ok(Machine { bytes: encoded.code_buffer, instructions })
+    Ok(encoded.code_buffer)
 }
 
 fn text(error: IcedError) -> String {
@@ -207,26 +224,51 @@ fn writes_wide(inst: &Instruction) -> bool {
 /// Constants, in the order of their first use.
 #[derive(Default)]
 struct Pool {
-    constants: Vec<u32>,
+    /// Bits, and how many times they follow each other.
+    constants: Vec<(u32, Lanes)>,
 }
 
 impl Pool {
-    fn operand(&mut self, bits: u32) -> MemoryOperand {
-        let known = self.constants.iter().position(|&c| c == bits);
+    /// A constant in this many lanes.
+    fn operand(&mut self, bits: u32, lanes: Lanes) -> MemoryOperand {
+        let known = self.constants.iter().position(|&c| c == (bits, lanes));
         let index = known.unwrap_or_else(|| {
-            self.constants.push(bits);
+            self.constants.push((bits, lanes));
             self.constants.len() - 1
         });
         MemoryOperand::with_base_displ(Register::RIP, (POOL_ADDRESS + index as u64) as i64)
     }
 
-    fn insts(&self) -> Vec<Instruction> {
-        let mut insts: Vec<_> =
-            self.constants.iter().map(|&c| Instruction::with_declare_dword_1(c)).collect();
-        for (index, inst) in insts.iter_mut().enumerate() {
-            inst.set_ip(POOL_ADDRESS + index as u64);
+    fn bytes(&self) -> usize {
+        self.constants.iter().map(|&(_, lanes)| 4 * lane_count(lanes)).sum()
+    }
+
+    /// The constants, widest first: with the pool, each is then aligned to its own size.
+    fn insts(&self) -> Result<Vec<Instruction>, String> {
+        let mut order: Vec<usize> = (0..self.constants.len()).collect();
+        order.sort_by_key(|&index| std::cmp::Reverse(lane_count(self.constants[index].1)));
+        let mut insts = Vec::new();
+        for index in order {
+            let (bits, lanes) = self.constants[index];
+            // One declaration holds four.
+            for part in 0..lane_count(lanes).div_ceil(4) {
+                let declared = vec![bits; lane_count(lanes).min(4)];
+                let mut inst = Instruction::with_declare_dword(&declared).map_err(text)?;
+                if part == 0 {
+                    inst.set_ip(POOL_ADDRESS + index as u64);
+                }
+                insts.push(inst);
+            }
         }
-        insts
+        Ok(insts)
+    }
+}
+
+fn lane_count(lanes: Lanes) -> usize {
+    match lanes {
+        Lanes::X1 => 1,
+        Lanes::X4 => 4,
+        Lanes::X8 => 8,
     }
 }
 
@@ -245,10 +287,11 @@ struct Operands<'a> {
 }
 
 impl<'a> Operands<'a> {
-    fn new(inst: &Inst, places: &'a [Place]) -> Result<Operands<'a>, String> {
+    fn new(inst: &Inst, places: &'a [Place], pool: &mut Pool) -> Result<Operands<'a>, String> {
         let (uses, rest) = places.split_at_checked(inst.uses.len()).ok_or("operands without places")?;
         let mem = match (inst.mem, rest.first()) {
-            (Some(mem), Some(&base)) => Some(address(general(base)?, mem.disp)),
+            (Some(Mem::At { disp, .. }), Some(&base)) => Some(address(general(base)?, disp)),
+            (Some(Mem::Constant(bits)), _) => Some(pool.operand(bits, lanes_of(inst.op))),
             _ => None,
         };
         Ok(Operands { uses, mem, dst: inst.dst.and(rest.last().copied()) })
@@ -280,6 +323,15 @@ impl<'a> Operands<'a> {
 
     fn result(&self) -> Result<Place, String> {
         self.dst.ok_or_else(|| "the result is missing".into())
+    }
+}
+
+/// Lanes of an operation that can have a constant as operand.
+fn lanes_of(op: Op) -> Lanes {
+    match op {
+        Op::Binary(_, lanes) | Op::Unary(_, lanes) => lanes,
+        Op::Fma(lanes) | Op::FmaNeg(lanes) | Op::MulAdd(lanes) => lanes,
+        _ => Lanes::X1,
     }
 }
 
@@ -327,7 +379,7 @@ impl Emitter<'_> {
         match step {
             Step::Move { from, to } => self.transfer(from, to),
             Step::Inst { inst, places } => {
-                let operands = Operands::new(inst, &places)?;
+                let operands = Operands::new(inst, &places, self.pool)?;
                 self.inst(inst.op, &operands).map_err(|e| format!("{:?}: {e}", inst.op))
             }
             Step::End { end, places } => self.compare(end, &places),
@@ -427,6 +479,10 @@ impl Emitter<'_> {
                 let (a, b) = (operands.vector(1, lanes)?, operands.source(2, lanes)?);
                 self.three((code, None), vector(result, lanes)?, a, b)
             }
+            Op::MulAdd(lanes) => {
+                let (b, c) = (operands.vector(1, lanes)?, operands.source(2, lanes)?);
+                self.three((forms::mul_add(lanes), None), vector(result, lanes)?, b, c)
+            }
             Op::Blend(lanes) => {
                 let [mask, then, otherwise] = [0, 1, 2].map(|n| operands.vector(n, lanes));
                 self.push(Instruction::with4(
@@ -471,7 +527,7 @@ impl Emitter<'_> {
             let dst = vector(result, Lanes::X4)?;
             return self.three((Code::VEX_Vxorps_xmm_xmm_xmmm128, None), dst, dst, Source::Reg(dst));
         }
-        let constant = Source::Mem(self.pool.operand(bits));
+        let constant = Source::Mem(self.pool.operand(bits, Lanes::X1));
         self.two((forms::broadcast(lanes), None), vector(result, lanes)?, constant)
     }
 

@@ -56,6 +56,15 @@ pub fn fma(lanes: Lanes) -> Code {
     )
 }
 
+pub fn mul_add(lanes: Lanes) -> Code {
+    pick(
+        lanes,
+        VEX_Vfmadd213ps_ymm_ymm_ymmm256,
+        VEX_Vfmadd213ps_xmm_xmm_xmmm128,
+        VEX_Vfmadd213ss_xmm_xmm_xmmm32,
+    )
+}
+
 pub fn fma_neg(lanes: Lanes) -> Code {
     pick(
         lanes,

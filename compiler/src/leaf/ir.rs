@@ -50,12 +50,23 @@ pub struct Inst {
     pub mem: Option<Mem>,
 }
 
-/// An operand in memory, `disp` bytes from a base register. It stands for the last register operand of an operation that
-/// allows it, or is what a load or store reaches.
+/// An operand in memory. It stands for the last register operand of an operation that allows it, or is what a load or
+/// store reaches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Mem {
-    pub base: Reg,
-    pub disp: i32,
+pub enum Mem {
+    /// `disp` bytes from a base register.
+    At { base: Reg, disp: i32 },
+    /// These bits in every lane: a constant that takes no register.
+    Constant(u32),
+}
+
+impl Mem {
+    pub fn base(self) -> Option<Reg> {
+        match self {
+            Mem::At { base, .. } => Some(base),
+            Mem::Constant(_) => None,
+        }
+    }
 }
 
 /// How many lanes an operation works on. A scalar operation leaves the other lanes of its result unspecified.
@@ -85,6 +96,8 @@ pub enum Op {
     Fma(Lanes),
     /// `acc - a * b`, likewise.
     FmaNeg(Lanes),
+    /// `a * b + c` with one rounding; `uses = [a, b, c]`, or `[a, b]` and `mem`. The result replaces `a`.
+    MulAdd(Lanes),
     /// Per lane `then` where the highest bit of `mask` is set; `uses = [mask, then, otherwise]`.
     Blend(Lanes),
     /// The first lane of `uses[0]` in every lane.

@@ -27,5 +27,5 @@ pub fn compile(kernel: &Kernel) -> Result<std::result::Result<Code, String>> {
     };
     let encode::Machine { bytes, instructions } = encode::compile(&func)
         .map_err(|text| Error::internal(Stage::Codegen, format!("kernel `{}`: {text}", kernel.name)))?;
-    Ok(Ok(Code { name: kernel.name.clone(), bytes, instructions, align: 32 }))
+    Ok(Ok(Code { name: kernel.name.clone(), bytes, instructions, align: encode::ALIGN }))
 }

@@ -53,7 +53,7 @@ pub fn select(kernel: &Kernel) -> Selected<Func> {
         if !matches!(buffer.dtype, DType::F32 | DType::I32 | DType::I64) {
             return refuse(format!("a buffer of {}", buffer.dtype));
         }
-        let mem = Mem { base: pointers, disp: 8 * buf.index() as i32 };
+        let mem = Mem::At { base: pointers, disp: 8 * buf.index() as i32 };
         let base = cx.inst(Op::LoadInt, Class::Int, vec![], Some(mem));
         cx.bases.insert(buf, base);
     }

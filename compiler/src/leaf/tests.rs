@@ -56,7 +56,7 @@ impl Build {
     }
 
     fn vec_mem(&mut self, op: Op, uses: &[Reg], base: Reg, disp: i32) -> Reg {
-        self.push(op, Some(Class::Vec), uses, Some(Mem { base, disp })).unwrap()
+        self.push(op, Some(Class::Vec), uses, Some(Mem::At { base, disp })).unwrap()
     }
 
     fn int(&mut self, op: Op, uses: &[Reg]) -> Reg {
@@ -64,11 +64,11 @@ impl Build {
     }
 
     fn load_int(&mut self, base: Reg, disp: i32) -> Reg {
-        self.push(Op::LoadInt, Some(Class::Int), &[], Some(Mem { base, disp })).unwrap()
+        self.push(Op::LoadInt, Some(Class::Int), &[], Some(Mem::At { base, disp })).unwrap()
     }
 
     fn store(&mut self, lanes: Lanes, value: Reg, base: Reg, disp: i32) {
-        self.push(Op::Store(lanes), None, &[value], Some(Mem { base, disp }));
+        self.push(Op::Store(lanes), None, &[value], Some(Mem::At { base, disp }));
     }
 }
 
@@ -411,6 +411,31 @@ fn binary_operations() {
 }
 
 #[test]
+fn constants_take_no_register() {
+    for lanes in [Lanes::X4, Lanes::X8] {
+        let (mut b, [buffers, ..]) = Build::new();
+        let [from, out] = [0, 8].map(|disp| b.load_int(buffers, disp));
+        let x = b.vec_mem(Op::Load(lanes), &[], from, 0);
+        let constant = |value: f32| Some(Mem::Constant(value.to_bits()));
+        let vec = Some(Class::Vec);
+        let sum = b.push(Op::Binary(Binary::Add, lanes), vec, &[x], constant(0.5)).unwrap();
+        let product = b.push(Op::MulAdd(lanes), vec, &[sum, x], constant(-3.0)).unwrap();
+        let result = b.push(Op::Binary(Binary::Mul, lanes), vec, &[product], constant(0.5)).unwrap();
+        b.store(lanes, result, out, 0);
+        let data: Vec<u32> = (0..8).map(|n| (n as f32 - 2.25).to_bits()).collect();
+        let mut out = [0u32; 8];
+        let code = Code::new(&b.func);
+        code.call(&[data.as_ptr() as *mut u32, out.as_mut_ptr()], &[], 0, 0);
+        for lane in 0..count(lanes) {
+            let x = lane as f32 - 2.25;
+            assert_eq!(f32::from_bits(out[lane]), ((x + 0.5) * x - 3.0) * 0.5, "{lanes:?}");
+        }
+        let machine = encode::compile(&b.func).unwrap();
+        assert_eq!(machine.bytes.len() - machine.instructions.next_multiple_of(32), 2 * 4 * count(lanes));
+    }
+}
+
+#[test]
 fn unary_operations() {
     for lanes in WIDTHS {
         for (n, op) in UNARY.into_iter().enumerate() {
@@ -425,6 +450,7 @@ fn fused_operations_and_blends() {
     let f = f32::from_bits;
     for lanes in WIDTHS {
         compare(Op::Fma(lanes), lanes, 3, true, |a| f(a[1]).mul_add(f(a[2]), f(a[0])).to_bits());
+        compare(Op::MulAdd(lanes), lanes, 3, true, |a| f(a[0]).mul_add(f(a[1]), f(a[2])).to_bits());
         compare(Op::FmaNeg(lanes), lanes, 3, true, |a| (-f(a[1])).mul_add(f(a[2]), f(a[0])).to_bits());
         compare(Op::Blend(lanes), lanes, 3, false, |a| if a[0] >> 31 == 1 { a[1] } else { a[2] });
     }
@@ -783,7 +809,7 @@ fn bad_functions_are_errors() {
         compile(&b.func).expect_err("a bad function");
     }
     assert!(compile(&Func::default()).is_err());
-    let mem = |base| Some(Mem { base, disp: 0 });
+    let mem = |base| Some(Mem::At { base, disp: 0 });
     let vec = Some(Class::Vec);
     let int = Some(Class::Int);
     // Operands that are missing, too many, or of the wrong kind.

@@ -1,7 +1,7 @@
 //! Expressions: floats and integers of 32 bits, scalars or vectors. A bool is a mask: all bits of its lane, or none.
 
 use super::address::Place;
-use super::ir::{Binary, Class, Lanes, Op, Reg, Unary};
+use super::ir::{Binary, Class, Lanes, Mem, Op, Reg, Unary};
 use super::select::{Select, Selected, refuse};
 use crate::graph::DType;
 use crate::loops::{Buf, Expr, Index};
@@ -49,6 +49,10 @@ impl Val {
         Val::constant(value.to_bits())
     }
 
+    fn is_constant(&self) -> bool {
+        matches!(self.kind, Kind::Const(_))
+    }
+
     fn is_vector(&self) -> bool {
         matches!(self.kind, Kind::Vector(_))
     }
@@ -85,7 +89,7 @@ impl Select<'_> {
                 }
                 if let Expr::Unary { op: UnaryFn::Neg, x } = &**a {
                     let (x, b, c) = (self.eval(x)?, self.eval(b)?, self.eval(c)?);
-                    return self.apply(Op::FmaNeg, &[c, x, b]);
+                    return self.apply_constant(Op::FmaNeg, &[c, x, b]);
                 }
                 let (a, b, c) = (self.eval(a)?, self.eval(b)?, self.eval(c)?);
                 self.fma(a, b, c)
@@ -205,12 +209,41 @@ impl Select<'_> {
         Ok(if lanes == Lanes::X1 { Val::scalar(reg) } else { Val::vector(reg) })
     }
 
-    fn pair(&mut self, op: Binary, a: Val, b: Val) -> Selected<Val> {
-        self.apply(|lanes| Op::Binary(op, lanes), &[a, b])
+    /// The same for an operation whose last operand may be in memory, which is where a constant is best: it takes no
+    /// register there.
+    fn apply_constant(&mut self, op: impl Fn(Lanes) -> Op, operands: &[Val]) -> Selected<Val> {
+        if let [others @ .., Val { kind: Kind::Const(bits @ 1..), .. }] = operands
+            && others.iter().any(Val::is_vector)
+        {
+            let lanes = self.lanes();
+            let uses = others.iter().map(|&operand| self.spread(operand, lanes)).collect();
+            return Ok(Val::vector(self.inst(op(lanes), Class::Vec, uses, Some(Mem::Constant(*bits)))));
+        }
+        self.apply(op, operands)
     }
 
+    fn pair(&mut self, op: Binary, a: Val, b: Val) -> Selected<Val> {
+        let commutes = matches!(
+            op,
+            Binary::Add
+                | Binary::Mul
+                | Binary::And
+                | Binary::Or
+                | Binary::Xor
+                | Binary::IntAdd
+                | Binary::IntMul
+        );
+        let (a, b) = if commutes && a.is_constant() { (b, a) } else { (a, b) };
+        self.apply_constant(|lanes| Op::Binary(op, lanes), &[a, b])
+    }
+
+    /// `a * b + c`. A constant is an operand in memory, which decides what the result replaces.
     pub fn fma(&mut self, a: Val, b: Val, c: Val) -> Selected<Val> {
-        self.apply(Op::Fma, &[c, a, b])
+        let (a, b) = if a.is_constant() { (b, a) } else { (a, b) };
+        match c.is_constant() {
+            true => self.apply_constant(Op::MulAdd, &[a, b, c]),
+            false => self.apply_constant(Op::Fma, &[c, a, b]),
+        }
     }
 
     fn unary(&mut self, op: UnaryFn, dtype: DType, x: Val) -> Selected<Val> {

@@ -4,7 +4,7 @@
 //! That definitions are single and dominate their uses is left to the allocator, which has the dominator
 //! tree.
 
-use super::ir::{Binary, Block, BlockId, Class, End, Func, Inst, Lanes, Op, Operand, Reg, Unary};
+use super::ir::{Binary, Block, BlockId, Class, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, Unary};
 use cranelift_entity::EntityRef;
 
 /// The integer arguments of a function that come in registers and that the encoder knows.
@@ -84,12 +84,13 @@ fn verify_args(func: &Func, params: &[Reg], args: &[Reg]) -> Result<(), String> 
 
 fn verify_inst(func: &Func, inst: &Inst) -> Result<(), String> {
     verify_immediate(inst.op)?;
-    if let Some(mem) = inst.mem {
-        expect_class(func, mem.base, Class::Int)?;
+    if let Some(base) = inst.mem.and_then(Mem::base) {
+        expect_class(func, base, Class::Int)?;
     }
     let shape = shape(inst.op);
     let uses = match (shape.mem, inst.mem) {
         (MemUse::Never, Some(_)) => return Err("an operand in memory is not possible".into()),
+        (MemUse::Always, Some(Mem::Constant(_))) => return Err("a constant is no place in memory".into()),
         (MemUse::Always, None) => return Err("the operand in memory is missing".into()),
         (MemUse::Last, Some(_)) => &shape.uses[..shape.uses.len() - 1],
         _ => shape.uses,
@@ -126,7 +127,7 @@ fn shape(op: Op) -> Shape {
         Op::Store(_) => (&[Vec], None, Always),
         Op::Binary(op, lanes) => (&[Vec, Vec], Some(Vec), last_if(binary_reads_mem(op, lanes))),
         Op::Unary(op, lanes) => (&[Vec], Some(Vec), last_if(unary_reads_mem(op, lanes))),
-        Op::Fma(_) | Op::FmaNeg(_) => (&[Vec, Vec, Vec], Some(Vec), Last),
+        Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) => (&[Vec, Vec, Vec], Some(Vec), Last),
         Op::Blend(_) => (&[Vec, Vec, Vec], Some(Vec), Never),
         Op::SplatLane(_) | Op::Extract(_) => (&[Vec], Some(Vec), Never),
         Op::Int(_) => (&[], Some(Int), Never),
