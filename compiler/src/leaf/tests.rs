@@ -426,9 +426,9 @@ fn constants_take_no_register() {
         let mut out = [0u32; 8];
         let code = Code::new(&b.func);
         code.call(&[data.as_ptr() as *mut u32, out.as_mut_ptr()], &[], 0, 0);
-        for lane in 0..count(lanes) {
+        for (lane, bits) in out[..count(lanes)].iter().enumerate() {
             let x = lane as f32 - 2.25;
-            assert_eq!(f32::from_bits(out[lane]), ((x + 0.5) * x - 3.0) * 0.5, "{lanes:?}");
+            assert_eq!(f32::from_bits(*bits), ((x + 0.5) * x - 3.0) * 0.5, "{lanes:?}");
         }
         let machine = encode::compile(&b.func).unwrap();
         assert_eq!(machine.bytes.len() - machine.instructions.next_multiple_of(32), 2 * 4 * count(lanes));
