@@ -89,6 +89,7 @@ def main():
     parser.add_argument("models", nargs="+")
     parser.add_argument("--onnxc", default="target/release/onnxc")
     parser.add_argument("--mcpu", default="native")
+    parser.add_argument("--vector-width", help="as of onnxc")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--peer", action="store_true", help=argparse.SUPPRESS)
@@ -100,6 +101,8 @@ def main():
     for path in options.models:
         ours = [options.onnxc, "bench", path, "--mcpu", options.mcpu, "--threads", "1", "--json", "--seconds",
                 str(options.seconds), *dims(path)]
+        if options.vector_width:
+            ours += ["--vector-width", options.vector_width]
         theirs = [sys.executable, __file__, "--peer", "--seconds", str(options.seconds), path]
         least = [float("inf"), float("inf")]
         for _ in range(options.rounds):

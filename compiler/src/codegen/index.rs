@@ -74,17 +74,7 @@ pub enum Place {
 impl Gen<'_, '_> {
     /// Rebuilds an index with every variable replaced, in canonical form.
     fn rewrite(&self, index: &Index, replace: &mut dyn FnMut(Var) -> Option<Index>) -> Option<Index> {
-        let mut out = Index::dim(index.constant.clone());
-        let extents = |var: Var| self.instances.get(var.index())?.extent.clone();
-        for (term, coefficient) in &index.terms {
-            let factor = match term {
-                Term::Var(var) => replace(*var)?,
-                Term::FloorDiv(x, by) => self.rewrite(x, replace)?.floor_div(by, &extents),
-                Term::Mod(x, by) => self.rewrite(x, replace)?.modulo(by, &extents),
-            };
-            out = out.add(&factor.scale(coefficient));
-        }
-        Some(out)
+        index.rewrite(replace, &|var| self.instances.get(var.index())?.extent.clone())
     }
 
     /// The index in terms of instances.

@@ -43,22 +43,11 @@ fn times(by: i64) -> Option<Op> {
 impl Select<'_> {
     /// The index in terms of instances.
     pub fn resolve(&self, index: &Index) -> Selected<Index> {
-        let unknown = |var: Var| refuse(format!("an index by {var:?}, which is computed from data"));
-        self.rewrite(index, &|var| self.env.get(&var).cloned().map_or_else(|| unknown(var), Ok))
-    }
-
-    fn rewrite(&self, index: &Index, replace: &dyn Fn(Var) -> Selected<Index>) -> Selected<Index> {
-        let mut out = Index::dim(index.constant.clone());
         let extents = |var: Var| self.instances.get(var)?.extent.clone();
-        for (term, coefficient) in &index.terms {
-            let factor = match term {
-                Term::Var(var) => replace(*var)?,
-                Term::FloorDiv(x, by) => self.rewrite(x, replace)?.floor_div(by, &extents),
-                Term::Mod(x, by) => self.rewrite(x, replace)?.modulo(by, &extents),
-            };
-            out = out.add(&factor.scale(coefficient));
+        match index.rewrite(&mut |var| self.env.get(&var).cloned(), &extents) {
+            Some(index) => Ok(index),
+            None => refuse("an index computed from data"),
         }
-        Ok(out)
     }
 
     pub fn place_of(&self, index: &Index) -> Selected<Place> {

@@ -240,19 +240,19 @@ impl Pool {
     }
 
     fn bytes(&self) -> usize {
-        self.constants.iter().map(|&(_, lanes)| 4 * lane_count(lanes)).sum()
+        self.constants.iter().map(|&(_, lanes)| 4 * lanes.count()).sum()
     }
 
     /// The constants, widest first: with the pool, each is then aligned to its own size.
     fn insts(&self) -> Result<Vec<Instruction>, String> {
         let mut order: Vec<usize> = (0..self.constants.len()).collect();
-        order.sort_by_key(|&index| std::cmp::Reverse(lane_count(self.constants[index].1)));
+        order.sort_by_key(|&index| std::cmp::Reverse(self.constants[index].1.count()));
         let mut insts = Vec::new();
         for index in order {
             let (bits, lanes) = self.constants[index];
             // One declaration holds four.
-            for part in 0..lane_count(lanes).div_ceil(4) {
-                let declared = vec![bits; lane_count(lanes).min(4)];
+            for part in 0..lanes.count().div_ceil(4) {
+                let declared = vec![bits; lanes.count().min(4)];
                 let mut inst = Instruction::with_declare_dword(&declared).map_err(text)?;
                 if part == 0 {
                     inst.set_ip(POOL_ADDRESS + index as u64);
@@ -261,14 +261,6 @@ impl Pool {
             }
         }
         Ok(insts)
-    }
-}
-
-fn lane_count(lanes: Lanes) -> usize {
-    match lanes {
-        Lanes::X1 => 1,
-        Lanes::X4 => 4,
-        Lanes::X8 => 8,
     }
 }
 

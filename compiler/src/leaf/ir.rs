@@ -77,6 +77,16 @@ pub enum Lanes {
     X8,
 }
 
+impl Lanes {
+    pub fn count(self) -> usize {
+        match self {
+            Lanes::X1 => 1,
+            Lanes::X4 => 4,
+            Lanes::X8 => 8,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Op {
     // Vectors.

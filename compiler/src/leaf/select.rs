@@ -100,14 +100,6 @@ pub struct Select<'k> {
     pub group: Option<Group>,
 }
 
-pub fn lane_count(lanes: Lanes) -> usize {
-    match lanes {
-        Lanes::X1 => 1,
-        Lanes::X4 => 4,
-        Lanes::X8 => 8,
-    }
-}
-
 fn lanes_of(count: usize) -> Selected<Lanes> {
     match count {
         1 => Ok(Lanes::X1),
@@ -281,7 +273,7 @@ impl Select<'_> {
         let extent = usize::try_from(hi - lo).unwrap_or(0);
         let lanes = if extent.is_multiple_of(8) { 8 } else { extent & extent.wrapping_neg() };
         let lanes = lanes_of(lanes)?;
-        for base in (lo..hi).step_by(lane_count(lanes)) {
+        for base in (lo..hi).step_by(lanes.count()) {
             let lane = self.instance(None, None);
             self.group = Some(Group { lane, base, lanes });
             self.env.insert(var, Index::var(lane));
@@ -385,7 +377,7 @@ impl Select<'_> {
         let (element, whole) = match self.group {
             Some(group) if flat.mentions(group.lane) => {
                 let alone = flat.coefficient(group.lane) == Some(Dim::ONE);
-                let fits = alone && decl.lanes == lane_count(group.lanes);
+                let fits = alone && decl.lanes == group.lanes.count();
                 (flat.substitute(group.lane, &Index::int(group.base)), fits.then_some(()))
             }
             _ => (flat, None),

@@ -12,14 +12,6 @@ fn compile(func: &Func) -> Result<Vec<u8>, String> {
 
 const WIDTHS: [Lanes; 3] = [Lanes::X1, Lanes::X4, Lanes::X8];
 
-fn count(lanes: Lanes) -> usize {
-    match lanes {
-        Lanes::X1 => 1,
-        Lanes::X4 => 4,
-        Lanes::X8 => 8,
-    }
-}
-
 /// Builds a function block by block.
 struct Build {
     func: Func,
@@ -377,7 +369,7 @@ fn compare(op: Op, lanes: Lanes, arity: usize, in_memory: bool, model: impl Fn(&
             continue;
         }
         let code = Code::new(&func);
-        let n = count(lanes);
+        let n = lanes.count();
         for start in 0..edges.len().pow(2) {
             let value = |operand: usize, lane: usize| {
                 let index =
@@ -426,12 +418,12 @@ fn constants_take_no_register() {
         let mut out = [0u32; 8];
         let code = Code::new(&b.func);
         code.call(&[data.as_ptr() as *mut u32, out.as_mut_ptr()], &[], 0, 0);
-        for (lane, bits) in out[..count(lanes)].iter().enumerate() {
+        for (lane, bits) in out[..lanes.count()].iter().enumerate() {
             let x = lane as f32 - 2.25;
             assert_eq!(f32::from_bits(*bits), ((x + 0.5) * x - 3.0) * 0.5, "{lanes:?}");
         }
         let machine = encode::compile(&b.func).unwrap();
-        assert_eq!(machine.bytes.len() - machine.instructions.next_multiple_of(32), 2 * 4 * count(lanes));
+        assert_eq!(machine.bytes.len() - machine.instructions.next_multiple_of(32), 2 * 4 * lanes.count());
     }
 }
 
@@ -465,7 +457,7 @@ fn splats_broadcasts_and_lanes() {
         out
     };
     for lanes in WIDTHS {
-        let n = count(lanes);
+        let n = lanes.count();
         for bits in [0, 0x3f80_0000, u32::MAX] {
             let (mut b, [buffers, ..]) = Build::new();
             let out = b.load_int(buffers, 8);

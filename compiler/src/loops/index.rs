@@ -188,6 +188,25 @@ impl Index {
         out
     }
 
+    /// The index with other indices in place of its variables; divisions simplify by the `extents` of theirs. `None` where
+    /// a variable has none.
+    pub fn rewrite(
+        &self,
+        replace: &mut dyn FnMut(Var) -> Option<Index>,
+        extents: &dyn Fn(Var) -> Option<Dim>,
+    ) -> Option<Index> {
+        let mut out = Index::dim(self.constant.clone());
+        for (term, coefficient) in &self.terms {
+            let factor = match term {
+                Term::Var(var) => replace(*var)?,
+                Term::FloorDiv(x, by) => x.rewrite(replace, extents)?.floor_div(by, extents),
+                Term::Mod(x, by) => x.rewrite(replace, extents)?.modulo(by, extents),
+            };
+            out = out.add(&factor.scale(coefficient));
+        }
+        Some(out)
+    }
+
     /// Whether a variable occurs.
     pub fn mentions(&self, var: Var) -> bool {
         self.terms.iter().any(|(term, _)| match term {
