@@ -17,6 +17,7 @@ import tempfile
 import numpy as np
 import onnx
 import onnxruntime as ort
+from inputs import seeded
 from onnx import numpy_helper
 
 PRODUCTS = ("Gemm", "MatMul", "Conv")
@@ -34,23 +35,11 @@ def with_last_product(model):
     return model
 
 
-def seeded(session, sizes, seed):
-    """Inputs of a session: ones for masks, small non-negative integers for ids, normal values else."""
-    rng = np.random.default_rng(seed)
-    named, feeds = {}, {}
-    for value in session.get_inputs():
-        shape = []
-        for axis, dim in enumerate(value.shape):
-            if not isinstance(dim, int):
-                dim = named.setdefault(dim or (value.name, axis), sizes[min(len(named), len(sizes) - 1)])
-            shape.append(dim)
-        if "int" in value.type:
-            kind = np.int32 if "int32" in value.type else np.int64
-            ids = rng.integers(0, 60, size=shape).astype(kind)
-            feeds[value.name] = np.ones(shape, kind) if "mask" in value.name else ids
-        else:
-            feeds[value.name] = rng.standard_normal(shape).astype(np.float32)
-    return feeds
+def in_order(sizes):
+    """Sizes of symbolic dims: each name, or each dim without one, takes the next; the last one serves all others."""
+    named = {}
+    return lambda value, axis, dim: named.setdefault(
+        dim or (value.name, axis), sizes[min(len(named), len(sizes) - 1)])
 
 
 def write(folder, kind, arrays):
@@ -70,7 +59,7 @@ def agrees(path, options):
         for at, sizes in enumerate(all_sizes if symbolic else all_sizes[:1]):
             data = os.path.join(folder, f"test_data_set_{at}")
             os.mkdir(data)
-            feeds = seeded(session, sizes, at)
+            feeds = seeded(session, at, in_order(sizes))
             outputs = session.run(None, feeds)
             write(data, "input", feeds.values())
             write(data, "output", outputs)

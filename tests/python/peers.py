@@ -19,11 +19,12 @@ import time
 def peer(path, seconds):
     """Runs ONNX Runtime on one model; prints its minimum in ms."""
     import onnxruntime as ort
+    from inputs import seeded
 
     settings = ort.SessionOptions()
     settings.intra_op_num_threads = settings.inter_op_num_threads = 1
     session = ort.InferenceSession(path, settings, providers=["CPUExecutionProvider"])
-    feeds = data_set(path, session) or seeded(session)
+    feeds = data_set(path, session) or seeded(session, 0, lambda _, axis, __: size(axis))
     session.run(None, feeds)
     best, end = float("inf"), time.perf_counter() + seconds
     while time.perf_counter() < end:
@@ -51,21 +52,9 @@ def data_set(path, session):
     return feeds
 
 
-def seeded(session):
-    """Inputs that are the same in every run."""
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    feeds = {}
-    for value in session.get_inputs():
-        shape = [d if isinstance(d, int) else (1 if axis == 0 else 128) for axis, d in enumerate(value.shape)]
-        if "int" in value.type:
-            kind = np.int32 if "int32" in value.type else np.int64
-            ids = rng.integers(0, 60, size=shape).astype(kind)
-            feeds[value.name] = np.ones(shape, kind) if "mask" in value.name else ids
-        else:
-            feeds[value.name] = rng.standard_normal(shape).astype(np.float32)
-    return feeds
+def size(axis):
+    """Of a symbolic dim."""
+    return 1 if axis == 0 else 128
 
 
 def dims(path):
@@ -80,7 +69,7 @@ def dims(path):
     for value in graph.input:
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if value.name not in constants and not dim.HasField("dim_value"):
-                pins += ["--input-dim", f"{value.name}:{axis}={1 if axis == 0 else 128}"]
+                pins += ["--input-dim", f"{value.name}:{axis}={size(axis)}"]
     return pins
 
 

@@ -61,7 +61,8 @@ impl Select<'_> {
         Ok(Place::Contiguous(index.substitute(group.lane, &Index::int(group.base))))
     }
 
-    fn find<T: Copy>(&self, get: impl Fn(&Scope) -> Option<&T>) -> Option<T> {
+    /// What an open scope holds, the innermost first.
+    pub fn find<T: Copy>(&self, get: impl Fn(&Scope) -> Option<&T>) -> Option<T> {
         self.scopes.iter().rev().find_map(get).copied()
     }
 

@@ -238,7 +238,7 @@ impl Select<'_> {
         let mut params = vec![counter];
         params.extend(carried.iter().map(|_| self.func.regs.push(Class::Vec)));
         let mut start = vec![first];
-        start.extend(carried.iter().map(|place| self.current(place).expect("carried registers have values")));
+        start.extend(self.values(&carried)?);
         let header = self.new_block(params.clone());
         self.end(End::Jump(header, start), header);
         self.take(&carried, &params[1..]);
@@ -252,10 +252,7 @@ impl Select<'_> {
         self.body(body, None)?;
         let next = self.int(Op::AddInt(step), vec![counter]);
         let mut back = vec![next];
-        for place in &carried {
-            let Some(reg) = self.current(place) else { return refuse("a local that loses its value") };
-            back.push(reg);
-        }
+        back.extend(self.values(&carried)?);
         self.end(End::Jump(header, back), after);
         self.env.remove(&var);
         self.scopes.pop();
@@ -300,7 +297,7 @@ impl Select<'_> {
         let (a, b) = (self.resolve(a)?, self.resolve(b)?);
         let (a, b) = (self.sum(&a)?, self.operand(&b)?);
         let changed = self.carried(&[then, otherwise]);
-        let before: Vec<Option<Reg>> = changed.iter().map(|place| self.current(place)).collect();
+        let before = self.values(&changed)?;
         let (left, right) = (self.new_block(vec![]), self.new_block(vec![]));
         let params: Vec<Reg> = changed.iter().map(|_| self.func.regs.push(Class::Vec)).collect();
         let join = self.new_block(params.clone());
@@ -309,13 +306,9 @@ impl Select<'_> {
             self.scopes.push(Scope::default());
             self.body(body, None)?;
             self.scopes.pop();
-            let mut values = Vec::with_capacity(changed.len());
-            for place in &changed {
-                let Some(reg) = self.current(place) else { return refuse("a local that loses its value") };
-                values.push(reg);
-            }
+            let values = self.values(&changed)?;
             self.end(End::Jump(join, values), next);
-            self.restore(&changed, &before);
+            self.take(&changed, &before);
         }
         self.forget(&[then, otherwise]);
         self.take(&changed, &params);
@@ -343,24 +336,23 @@ impl Select<'_> {
         *self.registers.get(&local)?.get(at)?
     }
 
-    fn take(&mut self, places: &[(Local, usize)], regs: &[Reg]) {
-        for (&(local, at), &reg) in places.iter().zip(regs) {
-            self.put(local, at, Some(reg));
-        }
+    fn values(&self, places: &[(Local, usize)]) -> Selected<Vec<Reg>> {
+        let value = |place| self.current(place).map_or_else(|| refuse("a local that loses its value"), Ok);
+        places.iter().map(value).collect()
     }
 
-    fn restore(&mut self, places: &[(Local, usize)], regs: &[Option<Reg>]) {
+    fn take(&mut self, places: &[(Local, usize)], regs: &[Reg]) {
         for (&(local, at), &reg) in places.iter().zip(regs) {
             self.put(local, at, reg);
         }
     }
 
-    fn put(&mut self, local: Local, at: usize, reg: Option<Reg>) {
+    fn put(&mut self, local: Local, at: usize, reg: Reg) {
         let registers = self.registers.entry(local).or_default();
         if registers.len() <= at {
             registers.resize(at + 1, None);
         }
-        registers[at] = reg;
+        registers[at] = Some(reg);
     }
 
     /// Which register of a local an index means, and the lane in it; no lane where the lanes of the vector loop are
@@ -412,7 +404,7 @@ impl Select<'_> {
             Some(_) if self.kernel.locals[local].lanes <= 1 => self.scalar(value)?,
             Some(_) => return refuse("setting one lane of a local"),
         };
-        self.put(local, register, Some(reg));
+        self.put(local, register, reg);
         Ok(())
     }
 

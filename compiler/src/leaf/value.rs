@@ -189,8 +189,7 @@ impl Select<'_> {
     }
 
     fn splat(&mut self, key: Key, lanes: Lanes) -> Reg {
-        let known = self.scopes.iter().rev().find_map(|scope| scope.splats.get(&(key, lanes)));
-        if let Some(&reg) = known {
+        if let Some(reg) = self.find(|scope| scope.splats.get(&(key, lanes))) {
             return reg;
         }
         let reg = match key {

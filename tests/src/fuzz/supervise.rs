@@ -103,7 +103,6 @@ pub fn supervise(plan: &Plan, worker: &(dyn Fn(Range<u64>) -> Command + Sync)) -
     let work = || -> std::io::Result<()> {
         let mut piece = take();
         while !piece.is_empty() && !over() {
-            // Small runs are shared out too.
             let mut child = worker(piece.clone())
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
