@@ -1,5 +1,6 @@
 //! Shared helpers of the test binaries.
 
+pub mod bench;
 pub mod compile;
 pub mod expected;
 pub mod fuzz;

@@ -90,7 +90,7 @@ pub fn cases() -> io::Result<Vec<Case>> {
 }
 
 fn provide(root: &Path) -> io::Result<()> {
-    let python = onnx_env::interpreter()?;
+    let python = onnx_env::ONNX.interpreter()?;
     let lock = File::create(root.with_extension("lock"))?;
     lock.lock()?;
     // The stamp holds all that the suite depends on, and is written last.
