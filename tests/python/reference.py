@@ -220,7 +220,32 @@ class Resize(StockResize):
         return StockResize._run(self, x, roi, scales, sizes, **how)
 
 
-OVERRIDES = [Conv, MaxPool, AveragePool, BatchNormalization, Erf, Gelu, HardSwish, Resize]
+class GatherElements(OpRun):
+    """The package's fails on data of one row."""
+
+    op_domain = ""
+
+    def _run(self, data, indices, axis=None):
+        axis = (axis or 0) % data.ndim
+        spans = tuple(slice(None) if at == axis else slice(size) for at, size in enumerate(indices.shape))
+        return (np.take_along_axis(data[spans], indices, axis),)
+
+
+class OneHot(OpRun):
+    """The package's takes no depth of one element."""
+
+    op_domain = ""
+
+    def _run(self, indices, depth, values, axis=None):
+        axis = -1 if axis is None else axis
+        depth, values = int(np.asarray(depth).reshape(())), np.asarray(values)
+        places = np.arange(depth)
+        hot = np.expand_dims(np.asarray(indices), -1).astype(np.int64)
+        hot = (hot == places) | (hot + depth == places)
+        return (np.moveaxis(np.where(hot, values[1], values[0]), -1, axis),)
+
+
+OVERRIDES = [Conv, MaxPool, AveragePool, BatchNormalization, Erf, Gelu, HardSwish, Resize, GatherElements, OneHot]
 
 
 def evaluate(model, feeds):

@@ -6,7 +6,8 @@ from reference import OVERRIDES, evaluate
 
 
 def model_of(nodes, inputs, initializers=(), opset=20):
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape) for name, array in inputs.items()]
+    values = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+              for name, array in inputs.items()]
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph(nodes, "case", values, [output], list(initializers))
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
@@ -38,6 +39,12 @@ def cases(rng):
     yield "Gelu", {"x": data(40)}, {}
     yield "Gelu", {"x": data(40)}, {"approximate": "tanh"}
     yield "HardSwish", {"x": 4 * data(40)}, {}
+    for axis, shape in [(0, (2, 5)), (1, (4, 7))]:
+        indices = rng.integers(-4, 4, size=shape)
+        yield "GatherElements", {"x": data(4, 5), "i": indices}, {"axis": axis}
+    for axis in (0, 1, -1):
+        hot = {"i": rng.integers(-6, 6, size=(3, 4)), "d": np.array(5), "v": np.array([0.25, 3], np.float32)}
+        yield "OneHot", hot, {"axis": axis}
     yield "Resize", {"x": data(1, 2, 3, 4), "": None, "s": np.array([1, 1, 2, 3], np.float32)}, {
         "mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 

@@ -25,6 +25,9 @@ pub struct Errors {
     pub rms: f64,
 }
 
+/// One of the errors.
+type Measure = fn(&Errors) -> f64;
+
 /// How much more than ONNX Runtime's error is too much, and the error that even a correctly rounded f32 may have.
 const FACTOR: f64 = 4.0;
 const ROUNDING: f64 = 1.0 / (1 << 24) as f64;
@@ -42,7 +45,7 @@ pub struct Line {
 
 impl Line {
     /// By how much onnxc's error exceeds ONNX Runtime's.
-    fn ratio(&self, of: fn(&Errors) -> f64) -> Option<f64> {
+    fn ratio(&self, of: Measure) -> Option<f64> {
         Some(of(self.errors.get(COLUMNS[0])?) / of(self.errors.get(COLUMNS[2])?))
             .filter(|ratio| !ratio.is_nan())
     }
@@ -195,7 +198,7 @@ fn make(folder: &Path) -> Result<PathBuf> {
 /// The worst errors of a range of the outputs.
 fn line(what: String, columns: &BTreeMap<&'static str, Vec<Errors>>, range: std::ops::Range<usize>) -> Line {
     let worst = |errors: &[Errors]| {
-        let worst = |of: fn(&Errors) -> f64| errors.iter().map(of).fold(0.0, f64::max);
+        let worst = |of: Measure| errors.iter().map(of).fold(0.0, f64::max);
         Errors { max: worst(|errors| errors.max), rms: worst(|errors| errors.rms) }
     };
     let errors = columns.iter().map(|(column, errors)| (*column, worst(&errors[range.clone()])));
@@ -299,10 +302,14 @@ fn all_errors(names: &[String], found: &[Tensor], wanted: &[Tensor]) -> Result<V
 
 /// The table, and what is worse than it may be.
 pub fn table(accuracy: &Accuracy) -> String {
-    let shown = |errors: Option<f64>| errors.map_or(NONE.to_string(), |error| format!("{error:.1e}"));
+    let shown = |errors: Option<f64>| match errors {
+        None => NONE.to_string(),
+        Some(0.0) => "0".to_string(),
+        Some(error) => format!("{error:.1e}"),
+    };
     let used = |column: &&&str| accuracy.lines.iter().any(|line| line.errors.contains_key(**column));
     let columns: Vec<&str> = COLUMNS.iter().filter(used).copied().collect();
-    let kinds: [(&str, fn(&Errors) -> f64); 2] = [("max", |errors| errors.max), ("RMS", |errors| errors.rms)];
+    let kinds: [(&str, Measure); 2] = [("max", |errors| errors.max), ("RMS", |errors| errors.rms)];
     let mut head = vec!["model".to_string()];
     for (kind, _) in kinds {
         head.extend(columns.iter().map(|column| format!("{column} {kind}")));

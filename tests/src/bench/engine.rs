@@ -289,9 +289,10 @@ impl Starter {
         if status.success() {
             return fs::read_to_string(&out).map_err(|error| format!("{}: {error}", out.display()));
         }
-        // The last lines say what is wrong, in Python as well as here.
+        // The last lines say what is wrong, in Python as well as here; some there only point at the line above.
         let text = String::from_utf8_lossy(&fs::read(&err).unwrap_or_default()).into_owned();
-        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        let tells = |line: &&str| line.contains(|letter| !matches!(letter, '^' | '~'));
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(tells).collect();
         let last = lines[lines.len().saturating_sub(3)..].join(" / ");
         Err(if last.is_empty() { status.to_string() } else { last })
     }

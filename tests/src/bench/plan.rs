@@ -96,9 +96,10 @@ pub fn arguments(model: &Path, flags: &[String]) -> Result<BenchArgs> {
     }
 }
 
-/// All problems in one line.
+/// The first problem, and how many more there are.
 pub fn problems(errors: &[Error]) -> String {
-    errors.iter().map(Error::to_string).collect::<Vec<_>>().join("; ")
+    let first = errors.first().map_or(String::new(), Error::to_string);
+    if errors.len() > 1 { format!("{first}; and {} more", errors.len() - 1) } else { first }
 }
 
 fn one(error: Error) -> String {

@@ -10,6 +10,7 @@ use super::Result;
 use super::engine::{Compiled, Engine, RunTask, Starter, Timing, compile_plan};
 use super::machine::Machine;
 use super::plan::{Case, Plan, Sizes, plan};
+use crate::onnx_env;
 
 /// What is measured, and how long.
 #[derive(Clone, Debug)]
@@ -167,8 +168,9 @@ fn versions(starter: &Starter, settings: &Settings) -> Result<Vec<(String, Strin
     if settings.peers.is_empty() {
         return Ok(versions);
     }
-    let script = crate::onnx_env::script("bench_peer.py");
-    let text = starter.finish(starter.python()?.arg(script).arg("--versions"))?;
+    let script = onnx_env::script("bench_peer.py");
+    let mut command = starter.python()?;
+    let text = onnx_env::run(command.arg(script).arg("--versions")).map_err(|error| error.to_string())?;
     let found: serde_json::Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
     for peer in &settings.peers {
         let version = found.get(peer.key()).and_then(serde_json::Value::as_str);
@@ -248,7 +250,8 @@ fn take_rounds(
     failures: &mut Vec<Failure>,
     progress: &dyn Fn(&str),
 ) -> Row {
-    let what = format!("{}, {} threads", row.label(), row.threads);
+    let plural = if row.threads == 1 { "" } else { "s" };
+    let what = format!("{}, {} thread{plural}", row.label(), row.threads);
     row.engines = tasks.iter().map(|(engine, _)| Measured { engine: *engine, rounds: vec![] }).collect();
     for round in 0..rounds {
         progress(&format!("{what}: round {} of {rounds}", round + 1));

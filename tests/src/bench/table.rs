@@ -194,7 +194,7 @@ Times of one inference. Each engine runs in a fresh process every round, the eng
 the least of all rounds, a median the median of the rounds' medians. The ratio is the better peer's time divided by
 onnxc's: above 1 onnxc is faster. onnxc's object is called from native code with the runtime library's thread pool; peers are
 called from Python, which costs them some microseconds. ONNX Runtime has one inter-op thread; OpenVINO runs in f32 with
-the latency hint. Symbolic dims without a data set are pinned for all engines; rows that name sizes run one compiled
+the latency hint. Symbolic dims without a data set are pinned (in ONNX Runtime those with a name); rows that name sizes run one compiled
 object of onnxc and ONNX Runtime's session of the dynamic model, OpenVINO a model reshaped to them.";
 
 const START_NOTE: &str = "\
