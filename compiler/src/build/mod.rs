@@ -50,6 +50,7 @@ pub struct Builder {
     overridable_defaults: bool,
     external_data_root: Option<PathBuf>,
     opt_level: u8,
+    exact: bool,
     cpu: Option<String>,
     target: Option<String>,
     out_dir: Option<PathBuf>,
@@ -100,6 +101,7 @@ impl Builder {
             overridable_defaults: false,
             external_data_root: None,
             opt_level: 3,
+            exact: false,
             cpu: None,
             target: None,
             out_dir: None,
@@ -133,6 +135,12 @@ impl Builder {
     /// 0 (required passes only) to 3, the default.
     pub fn opt_level(mut self, level: u8) -> Builder {
         self.opt_level = level;
+        self
+    }
+
+    /// Does without algorithms that trade accuracy for speed.
+    pub fn exact(mut self, exact: bool) -> Builder {
+        self.exact = exact;
         self
     }
 
@@ -219,6 +227,7 @@ impl Builder {
             name: identifier(&name),
             target: Target::new(triple, self.cpu.as_deref())?,
             opt_level: self.opt_level,
+            exact: self.exact,
             import: ImportOptions {
                 input_dims: pins,
                 overridable_defaults: self.overridable_defaults,

@@ -75,6 +75,9 @@ pub struct CodeArgs {
     /// Optimization level: 0 (required passes only) to 3
     #[arg(short = 'O', value_name = "LEVEL", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=3))]
     pub opt_level: u8,
+    /// Do without algorithms that trade accuracy for speed (minimal filtering of convolutions)
+    #[arg(long)]
+    pub exact: bool,
     /// Target triple (default: this machine's)
     #[arg(long, value_name = "TRIPLE")]
     pub target: Option<String>,

@@ -25,6 +25,7 @@ fn stmt_work(stmt: &Stmt) -> u64 {
         | Stmt::Set { value, .. }
         | Stmt::Accumulate { value, .. } => expr_work(value).saturating_add(1),
         Stmt::Check { .. } => 1,
+        Stmt::Prefetch { .. } => 0,
     }
 }
 

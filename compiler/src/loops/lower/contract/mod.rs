@@ -4,14 +4,17 @@
 //! keep their results in registers while the inner axes run: per step one panel row is loaded, and each row
 //! of the tile multiplies it by one broadcast element of the left-hand side. The left-hand side is read in
 //! place, through whatever view it is (for a convolution, a window of the padded image). The epilogue runs on the
-//! tile before it is stored.
+//! tile before it is stored. `walk.rs` orders the tiles.
 
+mod walk;
+
+use self::walk::Ahead;
 use crate::error::Result;
 use crate::graph::dim::{product, row_major_strides};
 use crate::graph::{DType, Dim, Op, RhsLayout, ValueId};
 use crate::loops::lower::{Lowering, Override, internal};
-use crate::loops::nest::Nest;
-use crate::loops::{Expr, Index, Local, LoopKind, Stmt, Term, Var, visit};
+use crate::loops::nest::{Axis, Nest};
+use crate::loops::{Expr, Index, Local, LoopKind, Stmt, Term, visit};
 use crate::scalar::{BinaryFn, CompareFn};
 
 /// Steps of the innermost axis written out per iteration, where the extent does not suggest another number.
@@ -52,26 +55,13 @@ struct Tile {
     /// Per row of the tile: its index along every row axis.
     rows: Vec<Vec<Index>>,
     panel: Index,
-}
-
-/// A run of tiles of one height: `count` tiles of `height` rows from row `start`.
-struct Run {
-    start: Dim,
-    count: Dim,
-    height: usize,
+    ahead: Option<Ahead>,
 }
 
 impl Lowering<'_> {
     pub(super) fn contract(&mut self) -> Result<()> {
         let job = self.contract_job()?;
-        let shape = self.graph.ty(job.out).shape.clone();
-        let panels = job.columns.ceil_div(&Dim::from(job.nr)).expect("nr is positive");
-        let batch = shape[..job.batch].to_vec();
-        let batched = batch.iter().any(|dim| *dim != Dim::ONE);
-        let kind = if batched { LoopKind::Serial } else { LoopKind::Parallel };
-        self.for_shape(&batch, LoopKind::Parallel, &mut |cx, batch| {
-            cx.for_each("panel", &panels, kind, |cx, panel| cx.panel(&job, batch, panel))
-        })?;
+        self.walk(&job)?;
         self.finish();
         Ok(())
     }
@@ -182,31 +172,6 @@ impl Lowering<'_> {
             .collect()
     }
 
-    /// All rows of one panel.
-    fn panel(&mut self, job: &Job, batch: Vec<Index>, panel: Index) -> Result<()> {
-        let shape = self.graph.ty(job.out).shape.clone();
-        let row_axes = shape[job.batch..job.batch + job.rows].to_vec();
-        let tiled = row_axes[job.looped..].to_vec();
-        let outer = row_axes[..job.looped].to_vec();
-        self.for_shape(&outer, LoopKind::Serial, &mut |cx, lead| {
-            for run in runs(&product(&tiled), job.height) {
-                cx.for_each("tile", &run.count, LoopKind::Serial, |cx, tile| {
-                    let first = tile.scale(&Dim::from(run.height)).add_dim(&run.start);
-                    let mut rows = Vec::with_capacity(run.height);
-                    for row in 0..run.height {
-                        let mut index = lead.clone();
-                        for at in cx.split_rows(&first.add(&Index::int(row as i64)), &tiled) {
-                            index.push(cx.named(at));
-                        }
-                        rows.push(index);
-                    }
-                    cx.tile(job, &Tile { batch: batch.clone(), rows, panel: panel.clone() })
-                })?;
-            }
-            Ok(())
-        })
-    }
-
     /// An index that needs a division gets a name, so that it is computed once.
     fn named(&mut self, index: Index) -> Index {
         if !visit::any_term(&index, &|term| !matches!(term, Term::Var(_))) {
@@ -267,7 +232,8 @@ impl Lowering<'_> {
             nest.body.into_iter().for_each(|stmt| self.push(stmt));
             return Ok(());
         };
-        nest.body = self.unrolled(axis.var, &axis.extent, std::mem::take(&mut nest.body));
+        let body = std::mem::take(&mut nest.body);
+        nest.body = self.unrolled(&axis, body, &nest.axes, tile.ahead.as_ref());
         nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
         Ok(())
     }
@@ -326,7 +292,8 @@ impl Lowering<'_> {
     }
 
     /// The innermost inner loop, a few steps written out per iteration.
-    fn unrolled(&mut self, var: Var, extent: &Dim, body: Vec<Stmt>) -> Vec<Stmt> {
+    fn unrolled(&mut self, axis: &Axis, body: Vec<Stmt>, outer: &[Axis], ahead: Option<&Ahead>) -> Vec<Stmt> {
+        let Axis { var, extent, .. } = axis;
         let count = unroll_factor(extent);
         let steps = Dim::from(count);
         let whole = extent.floor_div(&steps).expect("the unroll factor is positive");
@@ -336,7 +303,7 @@ impl Lowering<'_> {
             let mut copy = body.clone();
             crate::loops::nest::rename_lets(&mut self.kernel, &mut copy);
             let at = Index::var(block).scale(&steps).add(&Index::var(step));
-            visit::substitute(&mut copy, var, &at);
+            visit::substitute(&mut copy, *var, &at);
             let inner = Stmt::For {
                 var: step,
                 lo: Index::zero(),
@@ -346,12 +313,22 @@ impl Lowering<'_> {
                 body: copy,
             };
             let (lo, hi) = (Index::zero(), Index::dim(whole.clone()));
-            out.push(Stmt::For { var: block, lo, hi, step: 1, kind: LoopKind::Serial, body: vec![inner] });
+            let mut body = vec![inner];
+            if let (Some(ahead), Some(each)) = (ahead, whole.as_const()) {
+                let extents: Vec<Dim> = outer.iter().map(|axis| axis.extent.clone()).collect();
+                let turns = outer.iter().zip(row_major_strides(&extents));
+                let turn =
+                    turns.fold(Index::zero(), |sum, (axis, by)| sum.add(&Index::var(axis.var).scale(&by)));
+                let iterations = product(&extents).as_const().and_then(|turns| turns.checked_mul(each));
+                let iteration = turn.scale(&whole).add(&Index::var(block));
+                body.extend(self.prefetches(ahead, iterations.unwrap_or(0), &iteration));
+            }
+            out.push(Stmt::For { var: block, lo, hi, step: 1, kind: LoopKind::Serial, body });
         }
         let done = whole * steps;
         if done != *extent {
             let (lo, hi) = (Index::dim(done), Index::dim(extent.clone()));
-            out.push(Stmt::For { var, lo, hi, step: 1, kind: LoopKind::Serial, body });
+            out.push(Stmt::For { var: *var, lo, hi, step: 1, kind: LoopKind::Serial, body });
         }
         out
     }
@@ -426,52 +403,4 @@ impl Lowering<'_> {
 fn unroll_factor(extent: &Dim) -> i64 {
     let Some(extent) = extent.as_const() else { return UNROLL };
     [8, 9, 7, 10, 6, 12, 5].into_iter().find(|count| extent % count == 0).unwrap_or(UNROLL)
-}
-
-/// Splits `rows` rows into tiles of at most `height` rows that differ by one row at most; an unknown number into
-/// full tiles and single rows.
-fn runs(rows: &Dim, height: usize) -> Vec<Run> {
-    let Some(count) = rows.as_const() else {
-        let size = Dim::from(height);
-        let whole = rows.floor_div(&size).expect("tiles are not empty");
-        let start = whole.clone() * size;
-        let rest = rows.clone() - start.clone();
-        let mut runs = vec![Run { start: Dim::ZERO, count: whole, height }];
-        if height > 1 && rest != Dim::ZERO {
-            runs.push(Run { start, count: rest, height: 1 });
-        }
-        return runs;
-    };
-    let count = count.max(0) as usize;
-    let tiles = count.div_ceil(height).max(1);
-    let (small, tall) = (count / tiles, count % tiles);
-    let run = |start: usize, count: usize, height: usize| Run {
-        start: Dim::from(start),
-        count: Dim::from(count),
-        height,
-    };
-    [run(0, tall, small + 1), run(tall * (small + 1), tiles - tall, small)]
-        .into_iter()
-        .filter(|run| run.count != Dim::ZERO && run.height > 0)
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_are_balanced() {
-        let split = |rows: i64| {
-            let list: Vec<_> = runs(&Dim::from(rows), 6)
-                .into_iter()
-                .map(|run| (run.start.as_const().unwrap(), run.count.as_const().unwrap(), run.height))
-                .collect();
-            list
-        };
-        assert_eq!(split(49), [(0, 4, 6), (24, 5, 5)]);
-        assert_eq!(split(12), [(0, 2, 6)]);
-        assert_eq!(split(1), [(0, 1, 1)]);
-        assert_eq!(split(0), []);
-    }
 }
