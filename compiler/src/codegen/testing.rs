@@ -15,9 +15,14 @@ pub struct Runnable {
     buffers: usize,
 }
 
-/// The target of the tests: the default of the host's architecture.
+/// The target of the tests: the host.
 pub fn target() -> Target {
-    Target::new(Triple::host(), None).expect("the tests run on a supported host")
+    Target::host().expect("the tests run on a supported host")
+}
+
+/// The least target of the host's architecture.
+pub fn baseline() -> Target {
+    Target { upgrades: vec![], ..Target::new(Triple::host(), None).expect("the tests run on a supported host") }
 }
 
 fn opt(kernel: &Kernel) -> Opt {
@@ -42,7 +47,7 @@ pub fn build(kernel: &Kernel) -> Runnable {
 
 /// Compiles for AArch64 and for the least x86-64: nothing may need a call there either.
 pub fn compile_elsewhere(kernel: &Kernel) {
-    for (triple, cpu) in [("aarch64-unknown-linux-gnu", "generic"), ("x86_64-unknown-linux-gnu", "x86-64-v2")]
+    for (triple, cpu) in [("aarch64-unknown-linux-gnu", "generic"), ("x86_64-unknown-linux-gnu", "x86-64"), ("x86_64-unknown-linux-gnu", "x86-64-v2")]
     {
         let target = Target::new(triple.parse().unwrap(), Some(cpu)).unwrap();
         let code = compile(kernel, &*target.isa(Opt::None).unwrap(), &target);
