@@ -98,8 +98,7 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
     if let Some(cpu) = mcpu {
         return single(triple, cpu);
     }
-    let upgrades =
-        UPGRADES.iter().map(|(cpu, _)| single(triple.clone(), cpu)).collect::<Result<Vec<_>>>()?;
+    let upgrades = UPGRADES.iter().map(|(cpu, _)| single(triple.clone(), cpu)).collect::<Result<Vec<_>>>()?;
     Ok(Target { upgrades, ..single(triple, BASELINE)? })
 }
 

@@ -135,7 +135,9 @@ fn check(from: DType, to: DType, saturate: bool, width: i64, x: &Tensor) {
         assert_same(to, &buffers[1], &want, &|at| {
             let element = &x.data[at * size..(at + 1) * size];
             let cpu = &target.cpu;
-            format!("{from} to {to} on {cpu}, saturate {saturate}, width {width}, element {at} = {element:x?}")
+            format!(
+                "{from} to {to} on {cpu}, saturate {saturate}, width {width}, element {at} = {element:x?}"
+            )
         });
     }
 }
