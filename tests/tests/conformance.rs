@@ -30,6 +30,13 @@ fn official_tests_without_leaf_kernels() {
     run_suite(&Target::host().unwrap().with_vector_width(128).unwrap());
 }
 
+/// On x86-64 the least processor lacks instructions for rounding, for picking bytes and for fused multiply-adds.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn official_tests_on_the_least_processor() {
+    run_suite(&Target::new(Target::host().unwrap().triple, Some("x86-64")).unwrap());
+}
+
 fn run_suite(target: &Target) {
     let cases = suite::cases().unwrap();
     let wanted = std::env::var("ONNXC_CASES").unwrap_or_default();

@@ -103,6 +103,47 @@ fn official_tests_on_every_processor() {
     assert!(passed > 300, "{passed}");
 }
 
+/// Code for a named processor runs on it: what Cranelift and the leaf kernels emit is what the name promises.
+#[test]
+fn code_for_a_processor_runs_on_it() {
+    let Some(qemu) = emulator::qemu() else { return };
+    let wanted = [
+        "softmax_axis_1",
+        "test_round",
+        "test_floor",
+        "test_ceil",
+        "conv_with_strides",
+        "test_lstm",
+        "qlinear",
+    ];
+    let cases: Vec<Case> = suite::cases()
+        .unwrap()
+        .into_iter()
+        .filter(|case| case.id.starts_with("node/") && wanted.iter().any(|part| case.id.contains(part)))
+        .collect();
+    assert!(cases.len() > 10, "{}", cases.len());
+    let dir = tempfile::tempdir().unwrap();
+    let pairs = [
+        ("x86-64", "qemu64,-sse3"),
+        ("amdfam10", "phenom"),
+        ("x86-64-v2", "Nehalem"),
+        ("sandybridge", "SandyBridge"),
+        ("bdver2", "Opteron_G5"),
+        ("haswell", "Haswell"),
+        ("znver1", "EPYC"),
+    ];
+    pairs.par_iter().for_each(|(name, cpu)| {
+        let target = Target::new(Target::host().unwrap().triple, Some(name)).unwrap();
+        let folder = dir.path().join(name);
+        fs::create_dir(&folder).unwrap();
+        let (batch, failed) = link_batch(&cases, &target, &folder);
+        assert!(failed.is_empty(), "{name}: {failed:?}");
+        for (id, outcome) in runner(qemu, cpu).run(&batch, &folder) {
+            assert!(matches!(outcome, Outcome::Passed), "{id} for {name} on {cpu}: {outcome:?}");
+        }
+    });
+}
+
 /// As the zoo: where the folder with real models exists.
 #[test]
 fn real_models_on_every_processor() {

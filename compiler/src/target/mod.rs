@@ -82,9 +82,10 @@ impl Target {
         std::iter::once(self).chain(&self.upgrades)
     }
 
-    /// Bytes of the widest vectors that leaf kernels of any level have.
-    pub fn widest_leaf_bytes(&self) -> Option<usize> {
-        self.levels().filter_map(|level| level.leaf_bytes).max()
+    /// Bytes of the vectors that panels of weights are made for; all levels read the same panels. Those of the least
+    /// level with leaf kernels: the level that most processors have.
+    pub fn panel_bytes(&self) -> Option<usize> {
+        self.levels().find_map(|level| level.leaf_bytes)
     }
 
     /// Machine code of `int32_t level(void)` in the target's C calling convention: how many of the upgrades, one after
@@ -235,7 +236,7 @@ mod tests {
         assert_eq!(error.message, "`x86-64-v2` has vectors of 128 bits, not of 256");
         let several = || Target::new(triple("x86_64-unknown-linux-gnu"), None).unwrap();
         assert!(several().with_vector_width(128).unwrap().upgrades.is_empty());
-        assert_eq!(several().with_vector_width(256).unwrap().widest_leaf_bytes(), Some(32));
+        assert_eq!(several().with_vector_width(256).unwrap().panel_bytes(), Some(32));
         let error = several().with_vector_width(192).unwrap_err();
         assert_eq!(error.message, "`x86-64` has vectors of 128 and 256 bits, not of 192");
         let windows = Target::new(triple("x86_64-pc-windows-msvc"), Some("x86-64-v3")).unwrap();
