@@ -2,8 +2,10 @@
 
 pub mod bench;
 pub mod compile;
+pub mod emulator;
 pub mod expected;
 pub mod fuzz;
+pub mod harness;
 pub mod object;
 pub mod onnx_env;
 pub mod suite;

@@ -144,7 +144,8 @@ impl Builder {
         self
     }
 
-    /// Processor to generate code for, such as `x86-64-v3` or `native`; the architecture's default if not set.
+    /// Processor to generate code for, such as `x86-64-v3` or `native`; if not set, any of the architecture, with
+    /// versions of hot code for better ones.
     pub fn cpu(mut self, cpu: impl Into<String>) -> Builder {
         self.cpu = Some(cpu.into());
         self

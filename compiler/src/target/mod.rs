@@ -16,6 +16,8 @@ pub struct Target {
     pub triple: Triple,
     /// Name given with `--mcpu`, the default of the architecture when none was.
     pub cpu: String,
+    /// Better processors, from the least up, that hot code is made for as well; an object chooses when it runs.
+    pub upgrades: Vec<Target>,
     /// Cranelift settings to enable, beyond the triple's baseline.
     pub features: Vec<&'static str>,
     /// Bytes of the vectors that code is lowered for: at first those of Cranelift.
@@ -28,6 +30,10 @@ pub struct Target {
     pub has_fma: bool,
     /// Whether fused multiply-adds are encoded to overwrite a factor, not the accumulator.
     pub fma_overwrites_factor: bool,
+    /// Whether rounding floats to integral values is one instruction.
+    pub has_rounding: bool,
+    /// Whether one instruction picks any bytes of a vector.
+    pub has_byte_shuffle: bool,
     /// Whether the float maximum and minimum instructions give NaN when either operand is NaN.
     pub has_nan_minmax: bool,
     /// Whether the float to i32 vector conversion that truncates is cheaper than the one that saturates.
@@ -48,8 +54,8 @@ pub enum Opt {
 impl Target {
     /// A target by triple and processor name.
     ///
-    /// Without a name, x86-64 means `x86-64-v3` (AVX2 and FMA: every server and desktop processor since about
-    /// 2015), other architectures `generic`. `native` asks the machine the compiler runs on.
+    /// Without a name, code for x86-64 runs on every processor of the architecture, and is made for better ones as
+    /// well (see `upgrades`); other architectures mean `generic`. `native` asks the machine the compiler runs on.
     ///
     /// Errors of kind `Usage`: an architecture without back end, a processor that it does not know, `native`
     /// for another architecture than the host's.
@@ -71,17 +77,45 @@ impl Target {
         self.vector_bytes / size
     }
 
-    /// The same machine with vectors of at most `bits` bits. Errors of kind `Usage`: a width that it does not have.
-    pub fn with_vector_width(self, bits: usize) -> Result<Target> {
+    /// This target and its upgrades, from the least up.
+    pub fn levels(&self) -> impl Iterator<Item = &Target> {
+        std::iter::once(self).chain(&self.upgrades)
+    }
+
+    /// Bytes of the vectors that panels of weights are made for; all levels read the same panels. Those of the least
+    /// level with leaf kernels: the level that most processors have.
+    pub fn panel_bytes(&self) -> Option<usize> {
+        self.levels().find_map(|level| level.leaf_bytes)
+    }
+
+    /// Machine code of `int32_t level(void)` in the target's C calling convention: how many of the upgrades, one after
+    /// the other, the processor it runs on is good for. It refers to nothing outside itself.
+    pub fn level_code(&self) -> Result<Vec<u8>> {
+        match self.triple.architecture {
+            Architecture::X86_64 => x86_64::level_code(&self.upgrades),
+            other => Err(internal(format!("no processor of architecture `{other}` is tested for upgrades"))),
+        }
+    }
+
+    /// The same machine with vectors of at most `bits` bits, without the upgrades that have wider ones. Errors of
+    /// kind `Usage`: a width that no level has.
+    pub fn with_vector_width(mut self, bits: usize) -> Result<Target> {
+        let widest = |level: &Target| 8 * level.leaf_bytes.unwrap_or(level.vector_bytes);
+        if !self.upgrades.is_empty() && self.levels().any(|level| widest(level) == bits) {
+            self.upgrades.retain(|level| widest(level) <= bits);
+            return Ok(self);
+        }
         let (narrow, wide) = (8 * self.vector_bytes, self.leaf_bytes.map(|bytes| 8 * bytes));
-        if bits == narrow {
+        if bits == narrow && self.upgrades.is_empty() {
             return Ok(Target { leaf_bytes: None, ..self });
         }
         if Some(bits) == wide {
             return Ok(self);
         }
-        let widths: Vec<String> =
-            [Some(narrow), wide].into_iter().flatten().map(|bits| bits.to_string()).collect();
+        let mut widths: Vec<usize> = [Some(narrow), wide].into_iter().flatten().collect();
+        widths.extend(self.upgrades.iter().map(widest));
+        widths.dedup();
+        let widths: Vec<String> = widths.iter().map(usize::to_string).collect();
         let (cpu, widths) = (&self.cpu, widths.join(" and "));
         Err(usage(format!("`{cpu}` has vectors of {widths} bits, not of {bits}")))
     }
@@ -89,7 +123,7 @@ impl Target {
     /// The same machine as leaf kernels see it.
     pub fn leaf(&self) -> Option<Target> {
         let vector_bytes = self.leaf_bytes?;
-        Some(Target { vector_bytes, ..self.clone() })
+        Some(Target { vector_bytes, upgrades: vec![], ..self.clone() })
     }
 
     /// Cranelift's description of the target. Code is position independent and calls nothing.
@@ -171,14 +205,24 @@ mod tests {
     }
 
     #[test]
-    fn default_has_avx2_and_fma() {
-        let target = Target::new(triple("x86_64-unknown-linux-gnu"), None).unwrap();
-        assert_eq!(target.cpu, "x86-64-v3");
-        assert!(target.has_fma);
-        for feature in ["has_avx", "has_avx2", "has_fma", "has_bmi2"] {
-            assert!(target.features.contains(&feature), "{feature}");
+    fn default_runs_everywhere_and_is_made_for_better_processors_too() {
+        for text in ["x86_64-unknown-linux-gnu", "x86_64-apple-darwin", "x86_64-pc-windows-msvc"] {
+            let target = Target::new(triple(text), None).unwrap();
+            assert_eq!(target.cpu, "x86-64");
+            assert!(target.features.is_empty() && !target.has_fma);
+            assert_eq!(target.lanes(4), 4);
+            let v3 = &target.upgrades[0];
+            assert_eq!(v3.cpu, "x86-64-v3");
+            assert!(v3.has_fma && v3.upgrades.is_empty());
+            for feature in ["has_avx", "has_avx2", "has_fma", "has_bmi2"] {
+                assert!(v3.features.contains(&feature), "{feature}");
+            }
+            assert!(!target.level_code().unwrap().is_empty());
         }
-        assert_eq!(target.lanes(4), 4);
+        let named = Target::new(triple("x86_64-unknown-linux-gnu"), Some("x86-64-v3")).unwrap();
+        assert!(named.upgrades.is_empty());
+        let arm = Target::new(triple("aarch64-unknown-linux-gnu"), None).unwrap();
+        assert!(arm.upgrades.is_empty() && arm.level_code().is_err());
     }
 
     #[test]
@@ -190,6 +234,11 @@ mod tests {
         assert!(target("x86-64-v2").leaf().is_none());
         let error = target("x86-64-v2").with_vector_width(256).unwrap_err();
         assert_eq!(error.message, "`x86-64-v2` has vectors of 128 bits, not of 256");
+        let several = || Target::new(triple("x86_64-unknown-linux-gnu"), None).unwrap();
+        assert!(several().with_vector_width(128).unwrap().upgrades.is_empty());
+        assert_eq!(several().with_vector_width(256).unwrap().panel_bytes(), Some(32));
+        let error = several().with_vector_width(192).unwrap_err();
+        assert_eq!(error.message, "`x86-64` has vectors of 128 and 256 bits, not of 192");
         let windows = Target::new(triple("x86_64-pc-windows-msvc"), Some("x86-64-v3")).unwrap();
         assert!(windows.leaf().is_none());
     }
