@@ -241,10 +241,11 @@ impl Select<'_> {
     pub fn fma(&mut self, a: Val, b: Val, c: Val) -> Selected<Val> {
         let (a, b) = if a.is_constant() { (b, a) } else { (a, b) };
         match c.is_constant() {
-            true => {
+            true if b.is_constant() => {
                 let b = self.fresh(b, a);
                 self.apply_constant(Op::MulAdd, &[b, a, c])
             }
+            true => self.apply_constant(Op::MulAdd, &[a, b, c]),
             false => self.apply_constant(Op::Fma, &[c, a, b]),
         }
     }

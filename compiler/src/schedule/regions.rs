@@ -21,7 +21,10 @@ impl Grouper<'_> {
                 Op::WinogradOutput { .. } => GroupKind::Winograd,
                 _ => continue,
             };
-            let claimed = self.epilogue(node);
+            let mut claimed = self.epilogue(node);
+            if kind == GroupKind::Contract {
+                claimed.extend(self.border(&claimed));
+            }
             self.claim(Some(kind), node, claimed);
         }
     }
@@ -87,6 +90,27 @@ impl Grouper<'_> {
         }
         nodes.truncate(kept);
         nodes
+    }
+
+    /// The padding that is the only use of what a contraction's nodes compute: its result then goes into the middle of
+    /// a buffer, around which the contraction fills the border. Channels are not padded.
+    fn border(&self, nodes: &[NodeId]) -> Option<NodeId> {
+        let value = self.out(*nodes.last()?);
+        let &[pad] = self.users[value].as_slice() else { return None };
+        let (Op::Pad { lo, hi }, &[x, fill]) = (self.op(pad), self.inputs(pad)) else { return None };
+        let rank = lo.len();
+        let same_axes = self.graph.ty(value).shape == self.graph.ty(self.out(nodes[0])).shape;
+        let channels = rank > 1 && lo[rank - 1] == Dim::ZERO && hi[rank - 1] == Dim::ZERO;
+        let fits = x == value
+            && fill != value
+            && same_axes
+            && channels
+            && self.forced[self.out(pad)]
+            && !self.forced[value]
+            && self.unit_of[pad].is_none()
+            && self.has_buffer(fill)
+            && matches!(self.op(nodes[0]), Op::Contract { batch: 0, .. });
+        fits.then_some(pad)
     }
 
     /// The sizes of a value's axes but those of size 1.

@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::row_major_strides;
-use crate::graph::{Dim, Graph, NodeId, ValueId};
+use crate::graph::{Dim, Graph, Node, NodeId, ValueId};
 use crate::loops::{Access, Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt, Var};
 use crate::schedule::{Group, GroupKind};
 use crate::target::Target;
@@ -209,6 +209,12 @@ impl<'a> Lowering<'a> {
 
     fn extent_fn(&self) -> impl Fn(Var) -> Option<Dim> + '_ {
         |var| self.extents.get(&var).cloned()
+    }
+
+    /// The group's node that computes a value.
+    fn group_producer(&self, value: ValueId) -> Option<&'a Node> {
+        let node = self.graph.producer(value).filter(|node| self.group.nodes.contains(node))?;
+        Some(&self.graph.nodes[node])
     }
 
     fn node_output(&self, node: NodeId) -> ValueId {

@@ -5,7 +5,7 @@
 //! windows are loaded once. Otherwise the reduced axes themselves are run in vectors.
 
 use crate::error::Result;
-use crate::graph::{DType, Dim, Op, Tensor, ValueId};
+use crate::graph::{DType, Dim, Node, Op, Tensor, ValueId};
 use crate::interp;
 use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Nest, hoist, split_vector, vector_lanes};
@@ -69,13 +69,18 @@ impl Lowering<'_> {
     }
 
     /// Writes the group's outputs at an index of the anchor's, the anchor's value being known. An output may lack
-    /// axes of size 1 that the anchor has, or have more of them.
+    /// axes of size 1 that the anchor has, or have more of them; it may be the anchor's value inside a border.
     pub(super) fn store_outputs(&mut self, index: &[Index]) -> Result<()> {
         let anchor = self.graph.ty(self.node_output(self.group.anchor)).shape.clone();
         for output in self.group.outputs.clone() {
-            let shape = self.graph.ty(output).shape.clone();
-            let at = self.reshape_index(&shape, &anchor, index);
-            let expr = self.expr_at(output, &at)?;
+            let (value, shift) = match self.group_producer(output) {
+                Some(Node { op: Op::Pad { lo, .. }, inputs, .. }) => (inputs[0], lo.clone()),
+                _ => (output, vec![]),
+            };
+            let shape = self.graph.ty(value).shape.clone();
+            let mut at = self.reshape_index(&shape, &anchor, index);
+            let expr = self.expr_at(value, &at)?;
+            at.iter_mut().zip(&shift).for_each(|(i, shift)| *i = i.add_dim(shift));
             self.store(output, &at, expr);
         }
         Ok(())

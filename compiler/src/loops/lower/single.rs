@@ -68,23 +68,8 @@ impl Lowering<'_> {
     fn pad(&mut self, x: ValueId, fill: ValueId, lo: &[Dim], out: ValueId) -> Result<()> {
         let inner = self.graph.ty(x).shape.clone();
         let outer = self.graph.ty(out).shape.clone();
-        let rank = outer.len();
-        for axis in 0..rank {
-            let hi = outer[axis].clone() - lo[axis].clone() - inner[axis].clone();
-            let end = lo[axis].clone() + inner[axis].clone();
-            for (from, size) in [(Dim::ZERO, lo[axis].clone()), (end, hi)] {
-                if size == Dim::ZERO {
-                    continue;
-                }
-                // Axes before this one: inside only. Axes after it: their whole extent.
-                let mut shape = inner[..axis].to_vec();
-                shape.push(size);
-                shape.extend_from_slice(&outer[axis + 1..]);
-                let mut shift = lo[..axis].to_vec();
-                shift.push(from);
-                shift.resize(rank, Dim::ZERO);
-                self.copy_nest(&shape, out, &shift, &mut |cx, _| cx.expr_at(fill, &[]))?;
-            }
+        for (slab, at) in slabs(&inner, &outer, lo) {
+            self.copy_nest(&slab, out, &at, &mut |cx, _| cx.expr_at(fill, &[]))?;
         }
         self.copy_nest(&inner, out, lo, &mut |cx, index| cx.expr_at(x, index))
     }
@@ -275,4 +260,28 @@ impl Lowering<'_> {
             })
         })
     }
+}
+
+/// What lies around `inner` in `outer`, which begins `lo` before it: for each axis the slab before and the slab after, each
+/// as its shape and where it begins.
+pub(super) fn slabs(inner: &[Dim], outer: &[Dim], lo: &[Dim]) -> Vec<(Vec<Dim>, Vec<Dim>)> {
+    let mut slabs = Vec::new();
+    for axis in 0..outer.len() {
+        let hi = outer[axis].clone() - lo[axis].clone() - inner[axis].clone();
+        let end = lo[axis].clone() + inner[axis].clone();
+        for (from, size) in [(Dim::ZERO, lo[axis].clone()), (end, hi)] {
+            if size == Dim::ZERO {
+                continue;
+            }
+            // Axes before this one: inside only. Axes after it: their whole extent.
+            let mut shape = inner[..axis].to_vec();
+            shape.push(size);
+            shape.extend_from_slice(&outer[axis + 1..]);
+            let mut at = lo[..axis].to_vec();
+            at.push(from);
+            at.resize(outer.len(), Dim::ZERO);
+            slabs.push((shape, at));
+        }
+    }
+    slabs
 }

@@ -341,7 +341,31 @@ impl Draft {
         let rhs = RhsLayout::Panels { nr, n: Dim::from(n) };
         let result = self.build().emit1(Op::Contract { batch, m, k, rhs }, &[x, packed]).ok()?;
         // Keeps values small.
-        self.build().binary_scalar(BinaryFn::Max, result, -2.0).ok()
+        let result = self.build().binary_scalar(BinaryFn::Max, result, -2.0).ok()?;
+        match self.dice.chance(30) && m > 0 {
+            true => self.in_border(result, m),
+            false => Some(result),
+        }
+    }
+
+    /// The rows of a contraction's result inside a border, under a window.
+    fn in_border(&mut self, x: ValueId, rows: usize) -> Option<ValueId> {
+        let rank = self.graph.ty(x).rank();
+        let first = rank - 1 - rows;
+        let mut border = || {
+            (0..rank)
+                .map(|axis| Dim::from(if axis < rank - 1 { self.dice.below(3) } else { 0 }))
+                .collect::<Vec<Dim>>()
+        };
+        let (lo, hi) = (border(), border());
+        let dtype = self.graph.ty(x).dtype;
+        let fill = self.build().scalar(dtype, 1.0);
+        let x = self.build().pad(x, fill, lo, hi).ok()?;
+        let ones = || vec![1; rows];
+        let op = Op::Window { first, kernel: vec![2; rows], strides: ones(), dilations: ones() };
+        let window = self.build().emit1(op, &[x]).ok()?;
+        let axes: Vec<usize> = (first + rows..first + 2 * rows).collect();
+        self.build().reduce(ReduceFn::Max, window, &axes).ok()
     }
 
     fn window(&mut self, x: ValueId, shape: &[Dim]) -> Option<ValueId> {

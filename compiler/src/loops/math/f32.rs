@@ -17,38 +17,57 @@ impl Math<'_> {
             UnaryFn::Tanh => self.tanh32(x),
             UnaryFn::Erf => self.erf32(x),
             UnaryFn::Sigmoid => {
-                let e = self.exp32(neg(x));
-                div(c32(1.0), add(c32(1.0), e))
+                // Results that would be subnormal are 0.
+                let (scale, p) = self.power32(clamp(x, -89.0, 87.0), -1.0);
+                div(c32(1.0), fma(p, scale, c32(1.0)))
             }
             _ => return None,
         })
     }
 
-    /// `2^n p`, see [`Math::power32`]. The power of two is applied in two halves, so results run smoothly into
-    /// infinity and the subnormals.
+    /// `2^n p`, `n = round(x / ln 2)`. The power of two is applied in two halves, so results run smoothly into infinity
+    /// and the subnormals.
     fn exp32(&mut self, x: Expr) -> Expr {
         // Beyond these the result is 0 or infinity whatever x is.
-        let (n, p) = self.power32(clamp(x, -104.0, 89.0));
-        let n = self.bind(n);
+        let x = self.bind(clamp(x, -104.0, 89.0));
+        let n = self.bind(round(mul(x.clone(), c32(LOG2_E))));
+        let p = self.fraction32(x, n.clone(), 1.0);
+        let n = self.bind(small_int(n));
         let half = self.bind(Expr::binary(BinaryFn::Shr, n.clone(), i32c(1)));
         let first = power_of_two32(half.clone());
         let second = power_of_two32(sub(n, half));
         mul(mul(p, first), second)
     }
 
-    /// `(n, p)` with `e^x = 2^n p`: `n = round(x / ln 2)`, `p` a polynomial on `[-ln2/2, ln2/2]` (coefficients: Cephes
-    /// `expf`).
-    fn power32(&mut self, x: Expr) -> (Expr, Expr) {
+    /// `(2^n, p)` with `e^(sign x) = 2^n p` for `sign x` from -87 to 89; where that overflows, the power of two is infinite.
+    fn power32(&mut self, x: Expr, sign: f32) -> (Expr, Expr) {
+        /// Of numbers this large the last bit is worth 1: adding it rounds. Its lower bits are the bias of exponents.
+        const ROUND: f32 = 12_582_912.0 + 127.0;
         let x = self.bind(x);
-        let n = self.bind(round(mul(x.clone(), c32(LOG2_E))));
-        let r = fma(neg(n.clone()), c32(LN2_HI), x);
-        let r = self.bind(fma(neg(n.clone()), c32(LN2_LO), r));
-        let p = poly(
-            &r,
-            [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1].map(c32),
-        );
-        let square = mul(r.clone(), r.clone());
-        (small_int(n), add(fma(p, square, r), c32(1.0)))
+        let t = self.bind(fma(x.clone(), c32(sign * LOG2_E), c32(ROUND)));
+        let n = self.bind(sub(t.clone(), c32(ROUND)));
+        let p = self.fraction32(x, n, sign);
+        let power = Expr::binary(BinaryFn::Shl, bits(DType::I32, t), i32c(23));
+        (bits(DType::F32, power), p)
+    }
+
+    /// `e^r` for `r = sign x - n ln 2` within `[-ln2/2, ln2/2]`: a polynomial (coefficients: Cephes `expf`).
+    fn fraction32(&mut self, x: Expr, n: Expr, sign: f32) -> Expr {
+        // sign r, whose odd powers have the sign.
+        let r = fma(n.clone(), c32(-sign * LN2_HI), x);
+        let r = self.bind(fma(n, c32(-sign * LN2_LO), r));
+        let odd = |value: f32| c32(sign * value);
+        let coefficients = [
+            odd(1.987_569_1e-4),
+            c32(1.398_2e-3),
+            odd(8.333_452e-3),
+            c32(4.166_579_6e-2),
+            odd(1.666_666_5e-1),
+            c32(5e-1),
+            odd(1.0),
+            c32(1.0),
+        ];
+        poly(&r, coefficients)
     }
 
     /// `e ln 2 + log m` with `m` in `[sqrt(1/2), sqrt 2)` (coefficients: Cephes `logf`).
@@ -125,8 +144,8 @@ impl Math<'_> {
         let r = fma(r, t.clone(), c32(-1.128_717_5));
         let r = mul(r, t.clone());
         // Far from 0 nothing is left of the exponential: e^-20 is 2e-9.
-        let (n, p) = self.power32(Expr::binary(BinaryFn::Max, r, c32(-20.0)));
-        let outer = fma(neg(p), power_of_two32(n), c32(1.0));
+        let (scale, p) = self.power32(Expr::binary(BinaryFn::Max, r, c32(-20.0)), 1.0);
+        let outer = fma(neg(p), scale, c32(1.0));
         let inner = poly(
             &s,
             [-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_3e-1, -3.761_253_3e-1, 1.283_791_7e-1]

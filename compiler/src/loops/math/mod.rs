@@ -97,6 +97,12 @@ impl Math<'_> {
                     (*op, std::mem::replace(a.as_mut(), zero()), std::mem::replace(b.as_mut(), zero()));
                 self.binary(op, a, b, dtype)
             }
+            // x * (1 / y), as x * sigmoid(x) is: one step less, and one rounding.
+            Expr::Binary { op: BinaryFn::Mul, a, b } => match (is_reciprocal(a), is_reciprocal(b)) {
+                (_, true) => over(std::mem::replace(b, c32(0.0)), std::mem::replace(a, c32(0.0))),
+                (true, false) => over(std::mem::replace(a, c32(0.0)), std::mem::replace(b, c32(0.0))),
+                _ => return,
+            },
             _ => return,
         };
         *expr = replaced;
@@ -211,6 +217,19 @@ fn eq(a: Expr, b: Expr) -> Expr {
 
 fn select(condition: Expr, then: Expr, otherwise: Expr) -> Expr {
     Expr::select(condition, then, otherwise)
+}
+
+/// Whether this is `1 / y` in f32.
+fn is_reciprocal(expr: &Expr) -> bool {
+    matches!(expr, Expr::Binary { op: BinaryFn::Div, a, .. } if **a == c32(1.0))
+}
+
+/// `x / y` for the reciprocal of `y`.
+fn over(reciprocal: Expr, x: Expr) -> Expr {
+    match reciprocal {
+        Expr::Binary { op: BinaryFn::Div, b: y, .. } => div(x, *y),
+        other => mul(x, other),
+    }
 }
 
 /// Horner's rule, highest coefficient first.

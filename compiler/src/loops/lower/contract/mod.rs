@@ -13,7 +13,7 @@ mod walk;
 use self::walk::Ahead;
 use crate::error::Result;
 use crate::graph::dim::{product, row_major_strides};
-use crate::graph::{DType, Dim, Op, RhsLayout, ValueId};
+use crate::graph::{DType, Dim, Node, Op, RhsLayout, ValueId};
 use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Axis, Nest};
 use crate::loops::{Expr, Index, Local, LoopKind, Stmt, Term, visit};
@@ -109,8 +109,8 @@ impl Lowering<'_> {
         Ok(job)
     }
 
-    /// How many leading row axes to loop over: none if all rows follow each other at one stride, all but the
-    /// last if that one is long enough to tile well, else none (and rows are found by division).
+    /// How many leading row axes to loop over: none if all rows follow each other at one stride, in the operand and in the
+    /// result; all but the last if that one is long enough to tile well, else none (and rows are found by division).
     fn looped_axes(&mut self, job: &Job) -> Result<usize> {
         if job.rows < 2 {
             return Ok(0);
@@ -133,6 +133,9 @@ impl Lowering<'_> {
             };
             Ok(())
         })?;
+        let padded =
+            |&output: &ValueId| matches!(self.group_producer(output), Some(Node { op: Op::Pad { .. }, .. }));
+        divides |= self.group.outputs.iter().any(padded);
         let last = &row_axes[job.rows - 1];
         let long = last.as_const().is_none_or(|extent| extent >= LONG_AXIS);
         Ok(if divides && long { job.rows - 1 } else { 0 })
@@ -367,60 +370,64 @@ impl Lowering<'_> {
         out
     }
 
-    /// Stores the tile: whole panels in vectors, the last panel's missing columns left out.
-    fn epilogue(&mut self, job: &Job, tile: &Tile, acc: Local) -> Result<()> {
+    /// Stores the tile.
+    fn epilogue(&mut self, job: &Job, tile: &Tile, sums: Local) -> Result<()> {
+        self.panel_columns(job, &tile.panel, &mut |cx, column| cx.store_rows(job, tile, sums, column))
+    }
+
+    /// Statements for the columns of a panel: whole panels in vectors, the last panel's missing columns left out.
+    /// `fill` gets the column's place in the panel.
+    fn panel_columns(
+        &mut self,
+        job: &Job,
+        panel: &Index,
+        fill: &mut dyn FnMut(&mut Self, &Index) -> Result<()>,
+    ) -> Result<()> {
         let width = Dim::from(job.nr);
         let whole = job.columns.floor_div(&width).expect("nr is positive");
         let rest = job.columns.clone() - whole.clone() * width;
         if rest == Dim::ZERO {
-            return self.store_columns(job, tile, acc, 0..job.nr);
+            return self.for_columns(job, 0..job.nr, fill);
         }
-        let last = |cx: &mut Self| match rest.as_const() {
-            Some(rest) => {
-                let vectors = rest as usize / job.lanes * job.lanes;
-                cx.store_columns(job, tile, acc, 0..vectors)?;
-                (vectors..rest as usize).try_for_each(|column| cx.store_column(job, tile, acc, column))
-            }
-            None => (0..job.nr).try_for_each(|column| {
-                let condition = Expr::compare(
-                    CompareFn::Lt,
-                    Expr::Index(Index::int(column as i64)),
-                    Expr::Index(Index::dim(rest.clone())),
-                );
-                let then = cx.scope(|cx| cx.store_column(job, tile, acc, column))?;
-                cx.push(Stmt::If { condition, then, otherwise: vec![] });
-                Ok(())
-            }),
-        };
         if whole == Dim::ZERO {
-            return last(self);
+            return self.last_columns(job, &rest, fill);
         }
         let condition =
-            Expr::compare(CompareFn::Lt, Expr::Index(tile.panel.clone()), Expr::Index(Index::dim(whole)));
-        let then = self.scope(|cx| cx.store_columns(job, tile, acc, 0..job.nr))?;
-        let otherwise = self.scope(last)?;
+            Expr::compare(CompareFn::Lt, Expr::Index(panel.clone()), Expr::Index(Index::dim(whole)));
+        let then = self.scope(|cx| cx.for_columns(job, 0..job.nr, fill))?;
+        let otherwise = self.scope(|cx| cx.last_columns(job, &rest, fill))?;
         self.push(Stmt::If { condition, then, otherwise });
         Ok(())
     }
 
-    /// The columns of every row, in vectors.
-    fn store_columns(
+    /// The first `rest` columns of a panel.
+    fn last_columns(
         &mut self,
         job: &Job,
-        tile: &Tile,
-        acc: Local,
-        columns: std::ops::Range<usize>,
+        rest: &Dim,
+        fill: &mut dyn FnMut(&mut Self, &Index) -> Result<()>,
     ) -> Result<()> {
-        self.for_columns(job, columns, &mut |cx, column| cx.store_rows(job, tile, acc, column))
+        if let Some(rest) = rest.as_const() {
+            let vectors = rest as usize / job.lanes * job.lanes;
+            self.for_columns(job, 0..vectors, fill)?;
+            return (vectors..rest as usize).try_for_each(|column| fill(self, &Index::int(column as i64)));
+        }
+        (0..job.nr).try_for_each(|column| {
+            let column = Index::int(column as i64);
+            let condition = Expr::compare(
+                CompareFn::Lt,
+                Expr::Index(column.clone()),
+                Expr::Index(Index::dim(rest.clone())),
+            );
+            let then = self.scope(|cx| fill(cx, &column))?;
+            self.push(Stmt::If { condition, then, otherwise: vec![] });
+            Ok(())
+        })
     }
 
-    fn store_column(&mut self, job: &Job, tile: &Tile, acc: Local, column: usize) -> Result<()> {
-        self.store_rows(job, tile, acc, &Index::int(column as i64))
-    }
-
-    fn store_rows(&mut self, job: &Job, tile: &Tile, acc: Local, column: &Index) -> Result<()> {
+    fn store_rows(&mut self, job: &Job, tile: &Tile, sums: Local, column: &Index) -> Result<()> {
         for (row, place) in tile.rows.iter().enumerate() {
-            let sum = Expr::Get { local: acc, at: vec![Index::int(row as i64), column.clone()] };
+            let sum = Expr::Get { local: sums, at: vec![Index::int(row as i64), column.clone()] };
             let dtype = self.graph.ty(job.out).dtype;
             let sum = if dtype == job.sum { sum } else { Expr::cast(dtype, sum) };
             self.overrides.insert(job.out, Override::Expr(sum));

@@ -95,7 +95,7 @@ fn long_sums_are_made_of_short_ones() {
         let graph = product(&shape, 1, 16, 16, &large);
         let ones = Tensor::from_slice(&shape, &vec![1f32; 6 * terms]);
         for target in targets() {
-            for sum in run(&graph, &[ones.clone()], &target).to_f64s().unwrap() {
+            for sum in run(&graph, std::slice::from_ref(&ones), &target).to_f64s().unwrap() {
                 // What shares a part with the large term is lost.
                 assert!(sum >= 16_777_216.0 + (terms - 256) as f64, "{shape:?}: {sum}");
             }

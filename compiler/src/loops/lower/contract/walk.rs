@@ -6,10 +6,12 @@
 
 use super::{Job, Tile};
 use crate::error::Result;
-use crate::graph::Dim;
 use crate::graph::dim::{product, row_major_strides};
+use crate::graph::{Dim, Node, Op};
 use crate::loops::lower::Lowering;
+use crate::loops::lower::single::slabs;
 use crate::loops::{Buf, Expr, Index, LoopKind, Stmt};
+use crate::scalar::CompareFn;
 
 const CACHE_LINE: i64 = 64;
 
@@ -50,6 +52,7 @@ impl Lowering<'_> {
         self.for_shape(&batch, LoopKind::Parallel, &mut |cx, batch| {
             let Some(block) = block else {
                 return cx.for_each("panel", &panels, kind, |cx, panel| {
+                    cx.border(job, &panel)?;
                     cx.panel(job, &batch, &panel, &Index::zero(), &rows)
                 });
             };
@@ -59,9 +62,39 @@ impl Lowering<'_> {
                 let at = part.floor_div(&panels, &cx.extent_fn());
                 let panel = part.modulo(&panels, &cx.extent_fn());
                 let (at, panel) = (cx.named(at), cx.named(panel));
+                let border = cx.scope(|cx| cx.border(job, &panel))?;
+                if !border.is_empty() {
+                    let (first, zero) = (Expr::Index(at.clone()), Expr::Index(Index::zero()));
+                    let condition = Expr::compare(CompareFn::Eq, first, zero);
+                    cx.push(Stmt::If { condition, then: border, otherwise: vec![] });
+                }
                 cx.panel(job, &batch, &panel, &at.scale(&size), &size)
             })
         })
+    }
+
+    /// The columns of one panel of the border, where the result goes into the middle of a padded one.
+    fn border(&mut self, job: &Job, panel: &Index) -> Result<()> {
+        let &[output] = self.group.outputs.as_slice() else { return Ok(()) };
+        let Some(Node { op: Op::Pad { lo, .. }, inputs, .. }) = self.group_producer(output) else {
+            return Ok(());
+        };
+        let (lo, x, fill) = (lo.clone(), inputs[0], inputs[1]);
+        let (inside, whole) = (self.graph.ty(x).shape.clone(), self.graph.ty(output).shape.clone());
+        let last = whole.len() - 1;
+        for (slab, at) in slabs(&inside[..last], &whole[..last], &lo[..last]) {
+            self.for_shape(&slab, LoopKind::Serial, &mut |cx, index| {
+                let index: Vec<Index> = index.iter().zip(&at).map(|(i, at)| i.add_dim(at)).collect();
+                cx.panel_columns(job, panel, &mut |cx, column| {
+                    let value = cx.expr_at(fill, &[])?;
+                    let mut index = index.clone();
+                    index.push(panel.scale(&Dim::from(job.nr)).add(column));
+                    cx.store(output, &index, value);
+                    Ok(())
+                })
+            })?;
+        }
+        Ok(())
     }
 
     /// Rows of a block, where blocks pay: the left-hand side is larger than the second-level cache holds beside
