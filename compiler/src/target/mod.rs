@@ -22,8 +22,10 @@ pub struct Target {
     pub vector_bytes: usize,
     /// Bytes of the vectors of leaf kernels, where the target has them.
     pub leaf_bytes: Option<usize>,
-    /// Vector registers.
+    /// Registers of those vectors.
     pub vector_registers: usize,
+    /// Vector registers that leaf kernels reach.
+    pub leaf_registers: usize,
     /// Whether `a * b + c` is one instruction.
     pub has_fma: bool,
     /// Whether fused multiply-adds are encoded to overwrite a factor, not the accumulator.
@@ -73,15 +75,18 @@ impl Target {
 
     /// The same machine with vectors of at most `bits` bits. Errors of kind `Usage`: a width that it does not have.
     pub fn with_vector_width(self, bits: usize) -> Result<Target> {
-        let (narrow, wide) = (8 * self.vector_bytes, self.leaf_bytes.map(|bytes| 8 * bytes));
+        let narrow = 8 * self.vector_bytes;
         if bits == narrow {
             return Ok(Target { leaf_bytes: None, ..self });
         }
-        if Some(bits) == wide {
-            return Ok(self);
+        let widths = [narrow, 256, 512].into_iter();
+        let widths =
+            widths.filter(|&bits| bits == narrow || self.leaf_bytes.is_some_and(|max| bits <= 8 * max));
+        let widths: Vec<usize> = widths.collect();
+        if widths.contains(&bits) {
+            return Ok(Target { leaf_bytes: Some(bits / 8), ..self });
         }
-        let widths: Vec<String> =
-            [Some(narrow), wide].into_iter().flatten().map(|bits| bits.to_string()).collect();
+        let widths: Vec<String> = widths.iter().map(|bits| bits.to_string()).collect();
         let (cpu, widths) = (&self.cpu, widths.join(" and "));
         Err(usage(format!("`{cpu}` has vectors of {widths} bits, not of {bits}")))
     }
@@ -89,7 +94,7 @@ impl Target {
     /// The same machine as leaf kernels see it.
     pub fn leaf(&self) -> Option<Target> {
         let vector_bytes = self.leaf_bytes?;
-        Some(Target { vector_bytes, ..self.clone() })
+        Some(Target { vector_bytes, vector_registers: self.leaf_registers, ..self.clone() })
     }
 
     /// Cranelift's description of the target. Code is position independent and calls nothing.
@@ -188,6 +193,14 @@ mod tests {
         assert!(target("x86-64-v3").with_vector_width(128).unwrap().leaf().is_none());
         assert_eq!(target("x86-64-v3").with_vector_width(256).unwrap().leaf_bytes, Some(32));
         assert!(target("x86-64-v2").leaf().is_none());
+        for cpu in ["x86-64-v4", "skylake-avx512", "icelake-server", "sapphirerapids", "znver4", "znver5"] {
+            let leaf = target(cpu).leaf().unwrap();
+            assert_eq!((leaf.lanes(4), leaf.vector_registers), (16, 32), "{cpu}");
+            let leaf = target(cpu).with_vector_width(256).unwrap().leaf().unwrap();
+            assert_eq!((leaf.lanes(4), leaf.vector_registers), (8, 32), "{cpu}");
+            assert!(target(cpu).with_vector_width(512).is_ok() && target(cpu).with_vector_width(64).is_err());
+            assert_eq!(target(cpu).vector_registers, 16, "Cranelift's have a VEX prefix");
+        }
         let error = target("x86-64-v2").with_vector_width(256).unwrap_err();
         assert_eq!(error.message, "`x86-64-v2` has vectors of 128 bits, not of 256");
         let windows = Target::new(triple("x86_64-pc-windows-msvc"), Some("x86-64-v3")).unwrap();

@@ -33,6 +33,7 @@ const CPUS: &[Row] = &[
     ("znver2", &[V2, V3], 32 << 10, 512 << 10),
     ("znver3", &[V2, V3], 32 << 10, 512 << 10),
     ("znver4", &[V2, V3, V4, ICELAKE], 32 << 10, 1 << 20),
+    ("znver5", &[V2, V3, V4, ICELAKE, &["has_avx_vnni"]], 48 << 10, 1 << 20),
 ];
 
 pub(super) const DEFAULT: &str = "x86-64-v3";
@@ -50,17 +51,20 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         (row.1.concat(), row.2, row.3)
     };
     let has_fma = features.contains(&"has_fma");
+    let has_all = |wanted: &[&str]| wanted.iter().all(|feature| features.contains(feature));
     // Leaf kernels follow the System V calling convention.
     let has_leaves = has_fma
-        && ["has_avx2", "has_bmi2"].iter().all(|feature| features.contains(feature))
+        && has_all(&["has_avx2", "has_bmi2"])
         && triple.default_calling_convention() == Ok(CallingConvention::SystemV);
+    // With AVX-512 there are twice as many registers, of which only its own instructions reach the upper half.
+    let (leaf_bytes, leaf_registers) = if has_all(V4) { (64, 32) } else { (32, 16) };
     Ok(Target {
         triple,
         cpu: cpu.to_string(),
         vector_bytes: 16,
-        leaf_bytes: has_leaves.then_some(32),
-        // 32 with AVX-512, of which VEX-encoded instructions reach 16.
+        leaf_bytes: has_leaves.then_some(leaf_bytes),
         vector_registers: 16,
+        leaf_registers,
         has_fma,
         fma_overwrites_factor: true,
         has_nan_minmax: false,

@@ -107,7 +107,10 @@ impl Lowering<'_> {
         job.looped = self.looped_axes(&job)?;
         let vectors = job.nr / job.lanes;
         let free = self.target.vector_registers.saturating_sub(vectors + 1);
-        job.height = (free / vectors).clamp(1, 10);
+        // One vector of columns needs no more rows to hide the latency of its sums; wider panels are read less often
+        // for more rows.
+        let most = if vectors == 1 { 10 } else { 14 };
+        job.height = (free / vectors).clamp(1, most);
         if self.rows_alias(&job)? {
             job.height = job.height.min(ALIASED_ROWS);
         }
