@@ -82,7 +82,7 @@ impl Emulator {
         });
         // After a call the stack is 8 bytes off a multiple of 16.
         let base = stack.as_ptr() as u64;
-        let word = STACK_WORDS - 2 - usize::from(base % 16 == 0);
+        let word = STACK_WORDS - 2 - usize::from(base.is_multiple_of(16));
         stack[word] = RETURN;
         let mut machine = Machine {
             code: &self.code,
@@ -276,7 +276,7 @@ impl Machine<'_> {
             Imul => a(self).wrapping_mul(b(self)),
             Mulx => {
                 assert_eq!(inst.op0_register(), inst.op1_register());
-                (u128::from(self.general[RDX]) * u128::from(self.int(inst, 2)) >> 64) as u64
+                ((u128::from(self.general[RDX]) * u128::from(self.int(inst, 2))) >> 64) as u64
             }
             Cmovg | Cmovl => {
                 let (x, y) = self.compared.expect("a move on flags that a comparison has set");

@@ -58,7 +58,7 @@ fn gemm_kernel_is_right_and_tight() {
         assert_eq!(Code::new(&func, platform).call(&buffers, &[k as i64], 0, 0), 0);
         assert_eq!(c, expected);
 
-        let insts = decode(&compile(&func, platform.isa).unwrap());
+        let insts = disassemble(&func, platform.isa);
         let body = last_loop(&insts);
         // 2 loads, a broadcast and 2 multiplications per row, 3 additions, and the jump with its test.
         assert_eq!(body.len(), 2 + 3 * mr + 5, "{}", text(body));
@@ -115,7 +115,7 @@ fn spilled_values_survive() {
         let (lanes, count) = (widest(platform.isa), if platform.isa.evex { 40 } else { 24 });
         let (n, size) = (lanes.count(), lanes.count() * count as usize);
         let func = pressure(count, lanes);
-        let insts = decode(&compile(&func, platform.isa).unwrap());
+        let insts = disassemble(&func, platform.isa);
         assert!(insts.iter().any(uses_stack) && insts.iter().any(|i| i.mnemonic() == Mnemonic::Push));
         let code = Code::new(&func, platform);
         for times in [1, 5] {
@@ -157,7 +157,7 @@ fn spilled_masks_survive() {
             let value = b.vec(Op::Blend(lanes), &[mask, yes, no]);
             b.store(lanes, value, out, at as i32 * bytes);
         }
-        let insts = decode(&compile(&b.func, platform.isa).unwrap());
+        let insts = disassemble(&b.func, platform.isa);
         assert!(insts.iter().any(uses_stack), "{}", text(&insts));
         let from: Vec<f32> = (0..n).map(|lane| lane as f32 * 1.25).collect();
         let mut out = vec![0u32; 20 * n];
@@ -179,12 +179,58 @@ fn large_frames_touch_every_page() {
         for (n, &v) in vecs.iter().enumerate().rev() {
             b.store(lanes, v, out, n as i32 * bytes);
         }
-        let insts = decode(&compile(&b.func, platform.isa).unwrap());
+        let insts = disassemble(&b.func, platform.isa);
         assert!(insts.iter().filter(|i| i.mnemonic() == Mnemonic::Test && uses_stack(i)).count() >= 4);
         let from: Vec<u32> = (0..150 * bytes as u32).collect();
         let mut out = vec![0u32; from.len()];
         Code::new(&b.func, platform).call(&[from.as_ptr() as *mut u32, out.as_mut_ptr()], &[], 0, 0);
         assert_eq!(out, from);
+    }
+}
+
+/// A load is part of the operation that reads it, unless something is stored in between, or the operation has other lanes.
+#[test]
+fn loads_become_operands() {
+    let vec = Some(Class::Vec);
+    for (stores, other_width, folded) in [(false, false, 3), (true, false, 0), (false, true, 2)] {
+        let (mut b, [buffers, ..]) = Build::new();
+        let [p, q, out] = [0, 8, 16].map(|disp| b.load_int(buffers, disp));
+        let v = b.vec_mem(Op::Load(Lanes::X16), &[], q, 0);
+        let [x, y] = [0, 64].map(|disp| b.vec_mem(Op::Load(Lanes::X16), &[], p, disp));
+        let each = b.vec_mem(Op::Broadcast(Lanes::X16), &[], p, 4);
+        if stores {
+            b.store(Lanes::X16, v, p, 0);
+        }
+        // The loaded value comes first in a sum, where it can change places, and in a difference, where it cannot.
+        let sum = b.push(Op::Binary(Binary::Add, Lanes::X16), vec, &[x, v], None).unwrap();
+        let fused = b.vec(Op::Fma(Lanes::X16), &[sum, each, v]);
+        let lanes = if other_width { Lanes::X8 } else { Lanes::X16 };
+        let less = b.vec(Op::Binary(Binary::Sub, lanes), &[v, y]);
+        b.store(Lanes::X16, fused, out, 0);
+        b.store(lanes, less, out, 64);
+        crate::leaf::fold::run(&mut b.func);
+        let insts = disassemble(&b.func, AVX512);
+        let arithmetic = |i: &&Instruction| {
+            matches!(i.mnemonic(), Mnemonic::Vaddps | Mnemonic::Vsubps | Mnemonic::Vfmadd231ps)
+        };
+        let in_memory = |i: &Instruction| (0..i.op_count()).any(|n| i.op_kind(n) == OpKind::Memory);
+        assert_eq!(
+            insts.iter().filter(arithmetic).filter(|i| in_memory(i)).count(),
+            folded,
+            "{}",
+            text(&insts)
+        );
+        let mut p: Vec<f32> = (0..32).map(|n| n as f32 * 0.5).collect();
+        let q: Vec<f32> = (0..16).map(|n| 100.0 - n as f32).collect();
+        let mut out = vec![0f32; 32];
+        let pointers = [p.as_mut_ptr(), q.as_ptr() as *mut f32, out.as_mut_ptr()].map(|p| p.cast());
+        Code::new(&b.func, Platform { isa: AVX512, emulated: true }).call(&pointers, &[], 0, 0);
+        for n in 0..16 {
+            assert_eq!(out[n], n as f32 * 0.5 + q[n] + 0.5 * q[n]);
+        }
+        for n in 0..lanes.count() {
+            assert_eq!(out[16 + n], q[n] - p[16 + n]);
+        }
     }
 }
 

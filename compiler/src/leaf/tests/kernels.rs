@@ -13,7 +13,7 @@ use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use crate::schedule::{self, Program, schedule};
 use crate::target::Target;
 use crate::{error, interp, leaf};
-use iced_x86::{Instruction, Mnemonic, Register};
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 /// AVX2, and AVX-512 at both widths.
 fn targets() -> [Target; 3] {
@@ -51,8 +51,11 @@ enum Close {
 }
 
 fn assert_close(found: &Tensor, expected: &Tensor, close: Close, what: &str) {
-    let (a, b) = (found.to_f64s().unwrap(), expected.to_f64s().unwrap());
-    assert_eq!(found.shape, expected.shape);
+    assert_eq!((found.dtype, &found.shape), (expected.dtype, &expected.shape));
+    let (Some(a), Some(b)) = (found.to_f64s(), expected.to_f64s()) else {
+        assert_eq!(found.data, expected.data, "{what}");
+        return;
+    };
     let scale = b.iter().filter(|x| x.is_finite()).fold(1f64, |scale, x| scale.max(x.abs()));
     for (at, (a, b)) in a.iter().zip(&b).enumerate() {
         let near = match close {
@@ -72,13 +75,9 @@ fn lower(graph: &Graph, program: &Program, target: &Target) -> Vec<Kernel> {
     program.groups.iter().map(lower).collect()
 }
 
-/// The kernels' code, of which `taken` are leaf kernels at least.
-struct Checked {
-    code: Vec<Vec<Instruction>>,
-}
-
-/// Runs a graph on one input for a target, in every way there is.
-fn check(graph: &Graph, x: &Tensor, target: &Target, close: Close) -> Checked {
+/// Runs a graph on one input for a target, in every way there is. Gives the instructions of its kernels, which are leaf
+/// kernels all.
+fn check(graph: &Graph, x: &Tensor, target: &Target, close: Close) -> Vec<Vec<Instruction>> {
     let expected = interp::run(graph, std::slice::from_ref(x)).unwrap().remove(0);
     let mut graph = graph.clone();
     let options = pass::Options { level: 3, pack: PackPolicy::for_leaf(target.leaf_bytes) };
@@ -98,7 +97,7 @@ fn check(graph: &Graph, x: &Tensor, target: &Target, close: Close) -> Checked {
     let mut code = Vec::new();
     let codes = kernels.iter().map(|kernel| {
         let compiled = leaf::compile(kernel, &leaf).unwrap().unwrap_or_else(|why| panic!("{why}: {kernel}"));
-        code.push(decode(&compiled.bytes));
+        code.push(decode(&compiled.bytes[..compiled.instructions]));
         (kernel.name.clone(), compiled)
     });
     let codes: std::collections::HashMap<_, _> = codes.collect();
@@ -128,7 +127,7 @@ fn check(graph: &Graph, x: &Tensor, target: &Target, close: Close) -> Checked {
         Ok(build_at(kernel, None, &targets()[0]).run(buffers, &[0; 8], range(kernel, symbols)) as u32)
     });
     assert_close(&emulated, &cranelift, tolerance, "emulated and Cranelift's");
-    Checked { code }
+    code
 }
 
 /// Floats at the edges and between them.
@@ -293,19 +292,38 @@ fn convolutions() {
 #[test]
 fn large_product_keeps_its_sums_in_registers() {
     let [_, _, v4] = targets();
-    let checked = check(&product(28, 64, 96), &tensor(&[28, 64]), &v4, Close::Within(1e-5));
-    let insts = checked.code.iter().max_by_key(|insts| insts.len()).unwrap();
+    let kernels = check(&product(28, 64, 96), &tensor(&[28, 64]), &v4, Close::Within(1e-5));
+    let insts = kernels.iter().max_by_key(|insts| insts.len()).unwrap();
     let fused = |i: &&Instruction| i.mnemonic() == Mnemonic::Vfmadd231ps;
     let sums: std::collections::BTreeSet<Register> =
         insts.iter().filter(fused).map(|i| i.op0_register()).collect();
-    assert_eq!(sums.len(), 28, "14 rows of two vectors");
+    assert_eq!(sums.len(), 28, "14 rows of two vectors: {}", super::text(insts));
     assert!(sums.iter().all(|reg| (Register::ZMM0..=Register::ZMM31).contains(reg)));
-    let body = super::last_loop(insts);
-    let count = |mnemonic| body.iter().filter(|i| i.mnemonic() == mnemonic).count();
-    let products = count(Mnemonic::Vfmadd231ps);
-    assert_eq!(
-        (products % 28, count(Mnemonic::Vmovups) * 14, count(Mnemonic::Vbroadcastss) * 2),
-        (0, products, products)
+    // The jumps back to somewhere around a product span loops; the innermost is the shortest.
+    let loops = insts.iter().enumerate().filter(|(_, i)| i.op0_kind() == OpKind::NearBranch64).filter_map(
+        |(end, i)| {
+            let start = insts.iter().position(|to| to.ip() == i.near_branch_target())?;
+            insts.get(start..=end).filter(|body| body.iter().any(|i| fused(&i)))
+        },
     );
+    let body = loops.min_by_key(|body| body.len()).unwrap();
+    let count = |mnemonic| body.iter().filter(|i| i.mnemonic() == mnemonic).count();
+    let steps = count(Mnemonic::Vfmadd231ps) / 28;
+    assert!(steps >= 5, "{}", super::text(body));
+    assert_eq!(count(Mnemonic::Vfmadd231ps), 28 * steps);
+    assert_eq!((count(Mnemonic::Vmovups), count(Mnemonic::Vbroadcastss)), (2 * steps, 14 * steps));
+    // The rest moves the pointers, counts and jumps.
+    assert!(body.len() < 44 * steps + 12, "{}", super::text(body));
     assert!(!body.iter().any(super::uses_stack), "{}", super::text(body));
+}
+
+/// One vector of columns: each element of the left-hand side is used once, as an operand of the product.
+#[test]
+fn narrow_product_has_its_factors_in_memory() {
+    let [_, _, v4] = targets();
+    let kernels = check(&product(10, 64, 16), &tensor(&[10, 64]), &v4, Close::Within(1e-5));
+    let products = kernels.iter().flatten().filter(|i| i.mnemonic() == Mnemonic::Vfmadd231ps);
+    let (count, folded) =
+        products.fold((0, 0), |(n, folded), i| (n + 1, folded + usize::from(i.is_broadcast())));
+    assert!(count >= 50 && folded == count, "{folded} of {count}");
 }

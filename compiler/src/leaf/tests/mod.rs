@@ -158,22 +158,14 @@ impl Code {
 }
 
 fn decode(bytes: &[u8]) -> Vec<Instruction> {
-    let mut insts = vec![];
-    let mut decoder = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE);
-    let mut end = 0;
-    // The constants come after the last return.
-    for inst in &mut decoder {
-        if inst.is_invalid() {
-            break;
-        }
-        insts.push(inst);
-        if inst.mnemonic() == Mnemonic::Ret {
-            end = insts.len();
-        }
-    }
-    insts.truncate(end);
-    assert!(end > 0);
+    let insts: Vec<Instruction> = Decoder::with_ip(64, bytes, 0, DecoderOptions::NONE).iter().collect();
+    assert!(!insts.is_empty() && insts.iter().all(|inst| !inst.is_invalid()));
     insts
+}
+
+fn disassemble(func: &Func, isa: Isa) -> Vec<Instruction> {
+    let machine = encode::compile(func, isa).unwrap();
+    decode(&machine.bytes[..machine.instructions])
 }
 
 fn text(insts: &[Instruction]) -> String {

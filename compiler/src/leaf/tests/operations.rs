@@ -435,7 +435,7 @@ fn integer_operations() {
 
 /// The one instruction of vectors between loads and stores, or the last of several.
 fn mnemonic(op: Op, lanes: Lanes, arity: usize, last: Last, isa: Isa) -> Mnemonic {
-    let insts = decode(&compile(&lanewise(op, lanes, arity, last), isa).unwrap());
+    let insts = disassemble(&lanewise(op, lanes, arity, last), isa);
     let is_vector = |reg: Register| (Register::XMM0..=Register::ZMM31).contains(&reg);
     let wide = match lanes {
         Lanes::X16 => Register::ZMM0,
