@@ -201,7 +201,7 @@ fn loads_become_operands() {
         if stores {
             b.store(Lanes::X16, v, p, 0);
         }
-        // The loaded value comes first in a sum, where it can change places, and in a difference, where it cannot.
+        // First in a sum, a loaded value changes places; in a difference it is last already.
         let sum = b.push(Op::Binary(Binary::Add, Lanes::X16), vec, &[x, v], None).unwrap();
         let fused = b.vec(Op::Fma(Lanes::X16), &[sum, each, v]);
         let lanes = if other_width { Lanes::X8 } else { Lanes::X16 };
