@@ -1,12 +1,13 @@
 //! A fusion group's road to machine code, and who takes it there.
 //!
 //! Where the target has leaf kernels, a group is lowered for their wide vectors and tried there first. What they refuse,
-//! and everything on other targets, is lowered for Cranelift, which takes every kernel.
+//! and everything on other targets, is lowered for Cranelift, which takes every kernel. A target of several levels has
+//! all this once a level: same graph, same schedule, other machine code.
 
 use cranelift_codegen::isa::OwnedTargetIsa;
 use rayon::prelude::*;
 
-use crate::codegen::emit::{KernelCode, Kernels, MachineCode};
+use crate::codegen::emit::{KernelCode, KernelVersion, Kernels, MachineCode};
 use crate::codegen::{self, Code};
 use crate::error::Result;
 use crate::graph::{Graph, Op};
@@ -15,7 +16,7 @@ use crate::loops::{self, Kernel};
 use crate::schedule::{GroupId, Program, Step};
 use crate::target::{Opt, Target};
 
-/// The back ends of one target.
+/// The back ends of one level of a target.
 pub struct Backends<'t> {
     target: &'t Target,
     /// The target as leaf kernels see it.
@@ -37,6 +38,11 @@ impl Backends<'_> {
     pub fn new(target: &Target) -> Result<Backends<'_>> {
         let (speed, plain) = (target.isa(Opt::Speed)?, target.isa(Opt::None)?);
         Ok(Backends { target, leaf: target.leaf(), speed, plain })
+    }
+
+    /// Name of the level.
+    pub fn cpu(&self) -> &str {
+        &self.target.cpu
     }
 
     /// Compiles a group.
@@ -61,14 +67,14 @@ impl Backends<'_> {
     }
 
     /// Assembly of a group's machine code.
-    pub fn assembly(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<String> {
-        let Built { kernel, code, refusal } = self.build(graph, program, group)?;
+    pub fn assembly(&self, built: &Built) -> Result<String> {
+        let Built { kernel, code, refusal } = built;
         let maker = match (&self.leaf, refusal) {
             (None, _) => String::new(),
             (Some(_), None) => " // leaf kernel".to_string(),
             (Some(_), Some(reason)) => format!(" // no leaf kernel: {reason}"),
         };
-        Ok(format!("{}:{maker}\n{}", kernel.name, codegen::disassemble(&code, self.plain.as_ref())?))
+        Ok(format!("{}:{maker}\n{}", kernel.name, codegen::disassemble(code, self.plain.as_ref())?))
     }
 
     fn isa(&self, kernel: &Kernel) -> &dyn cranelift_codegen::isa::TargetIsa {
@@ -97,21 +103,57 @@ fn kernel_name(graph: &Graph, program: &Program, group: GroupId) -> String {
     format!("{group}_{}", origin.op_type)
 }
 
-/// Machine code of every kernel, bodies of scans included. Kernels are compiled in parallel.
+/// The back ends of every level of a target.
+pub struct Levels<'t>(Vec<Backends<'t>>);
+
+impl<'t> Levels<'t> {
+    pub fn new(target: &'t Target) -> Result<Levels<'t>> {
+        target.levels().map(Backends::new).collect::<Result<_>>().map(Levels)
+    }
+
+    pub fn get(&self, level: usize) -> &Backends<'t> {
+        &self.0[level]
+    }
+
+    /// Whether there is more than one.
+    pub fn are_several(&self) -> bool {
+        self.0.len() > 1
+    }
+
+    /// A group at the least level, and at those above it where it is worth it and the code is not that of the version
+    /// before; each with its level.
+    pub fn build(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<Vec<(usize, Built)>> {
+        let mut versions: Vec<(usize, Built)> = vec![];
+        for (level, backends) in self.0.iter().enumerate() {
+            let built = backends.build(graph, program, group)?;
+            let worth_more = codegen::worth_upgrades(&built.kernel);
+            let same = |(_, last): &(usize, Built)| {
+                last.code == built.code && last.kernel.parallel_range() == built.kernel.parallel_range()
+            };
+            if !versions.last().is_some_and(same) {
+                versions.push((level, built));
+            }
+            if !worth_more {
+                break;
+            }
+        }
+        Ok(versions)
+    }
+}
+
+/// Machine code of every kernel for every level of the target, bodies of scans included. Kernels are compiled in
+/// parallel.
 pub fn compile_kernels(graph: &Graph, program: &Program, target: &Target) -> Result<Kernels> {
-    let backends = Backends::new(target)?;
+    compile_program(graph, program, &Levels::new(target)?)
+}
+
+fn compile_program(graph: &Graph, program: &Program, levels: &Levels<'_>) -> Result<Kernels> {
     let ids: Vec<GroupId> = program.groups.keys().collect();
     let codes: Vec<Result<KernelCode>> = ids
         .par_iter()
         .map(|&group| {
-            let Built { kernel, code, .. } = backends.build(graph, program, group)?;
-            let range = kernel.parallel_range().map(|(lo, hi)| (lo.clone(), hi.clone()));
-            Ok(KernelCode {
-                worth_threads: codegen::worth_threads(&kernel),
-                name: kernel.name,
-                code: MachineCode { bytes: code.bytes, alignment: u64::from(code.align) },
-                range,
-            })
+            let versions = levels.build(graph, program, group)?.into_iter().map(version).collect();
+            Ok(KernelCode { name: kernel_name(graph, program, group), versions })
         })
         .collect();
     let mut kernels = Kernels::default();
@@ -122,8 +164,18 @@ pub fn compile_kernels(graph: &Graph, program: &Program, target: &Target) -> Res
         if let Step::Scan { node, body, .. } = step
             && let Op::Scan { body: graph, .. } = &graph.nodes[*node].op
         {
-            kernels.bodies.insert(*node, compile_kernels(graph, body, target)?);
+            kernels.bodies.insert(*node, compile_program(graph, body, levels)?);
         }
     }
     Ok(kernels)
+}
+
+fn version((level, built): (usize, Built)) -> KernelVersion {
+    let Built { kernel, code, .. } = built;
+    KernelVersion {
+        level,
+        worth_threads: codegen::worth_threads(&kernel),
+        range: kernel.parallel_range().map(|(lo, hi)| (lo.clone(), hi.clone())),
+        code: MachineCode { bytes: code.bytes, alignment: u64::from(code.align) },
+    }
 }

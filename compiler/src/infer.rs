@@ -10,6 +10,7 @@ use crate::error::{Error, Result, Stage};
 use crate::graph::dim::product;
 use crate::graph::{DType, Dim, MapFn, Op, RhsLayout, TensorType};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
+use crate::winograd;
 
 fn fail<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::malformed(Stage::Infer, message))
@@ -295,6 +296,39 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             shape.extend(kernel.iter().map(|&size| Dim::from(size)));
             shape.extend_from_slice(&ty.shape[first + rank..]);
             one(ty.dtype, shape)
+        }
+        Op::WinogradInput { tile } => {
+            arity(op, inputs, 1)?;
+            let ty = inputs[0];
+            let size = Dim::from(winograd_size(*tile)?);
+            let (DType::F32 | DType::F64, [n, h, w, c]) = (ty.dtype, &ty.shape[..]) else {
+                return fail(format!("winograd_input of {ty}"));
+            };
+            let tiles = |extent: &Dim| {
+                (extent.clone() - Dim::from(winograd::KERNEL - 1)).exact_div(&Dim::from(*tile))
+            };
+            let (Some(th), Some(tw)) = (tiles(h), tiles(w)) else {
+                return fail(format!("tiles of {tile} do not fill {ty}"));
+            };
+            one(ty.dtype, vec![n.clone(), th, tw, size.clone() * size, c.clone()])
+        }
+        Op::WinogradOutput { tile, height, width } => {
+            arity(op, inputs, 1)?;
+            let ty = inputs[0];
+            let size = winograd_size(*tile)?;
+            let (DType::F32 | DType::F64, [squares, n, th, tw, c]) = (ty.dtype, &ty.shape[..]) else {
+                return fail(format!("winograd_output of {ty}"));
+            };
+            let counts = [
+                (squares, size.saturating_mul(size)),
+                (th, height.div_ceil(*tile)),
+                (tw, width.div_ceil(*tile)),
+            ];
+            if counts.iter().any(|(dim, wanted)| dim.as_const().is_some_and(|count| count != *wanted as i64))
+            {
+                return fail(format!("{height}x{width} from tiles of {tile} in {ty}"));
+            }
+            one(ty.dtype, vec![n.clone(), Dim::from(*height), Dim::from(*width), c.clone()])
         }
         Op::Gather { axis } => {
             arity(op, inputs, 2)?;
@@ -695,6 +729,14 @@ fn known_scalar(function: MapFn, arguments: &[Dim], dtype: DType) -> Option<Dim>
             _ => second.cloned(),
         },
         _ => None,
+    }
+}
+
+/// Rows of the squares that tiles of this size come from.
+fn winograd_size(tile: usize) -> Result<usize> {
+    match winograd::tiles().any(|known| known == tile) {
+        true => Ok(tile + winograd::KERNEL - 1),
+        false => fail(format!("Winograd tiles of {tile}")),
     }
 }
 

@@ -21,6 +21,7 @@ pub mod pass;
 pub mod scalar;
 pub mod schedule;
 pub mod target;
+mod winograd;
 
 pub use build::build;
 
@@ -44,6 +45,8 @@ pub struct Options {
     pub target: Target,
     /// 0 (required passes only) to 3.
     pub opt_level: u8,
+    /// Without the algorithms that trade accuracy for speed: minimal filtering of convolutions.
+    pub exact: bool,
     pub import: ImportOptions,
     /// Compile in a call of `step_done` after every step.
     pub profile: bool,
@@ -143,8 +146,8 @@ pub fn optimize(
     options: &Options,
     observer: &mut dyn Observer,
 ) -> Result<(Graph, Program)> {
-    let pack = pass::PackPolicy::for_leaf(options.target.leaf_bytes);
-    let passes = pass::Options { level: options.opt_level, pack };
+    let pack = pass::PackPolicy::for_leaf(options.target.panel_bytes());
+    let passes = pass::Options { level: options.opt_level, pack, exact: options.exact };
     pass::run_all(&mut graph, &passes, &mut |name, graph, time| observer.pass(name, graph, time))?;
     let start = Instant::now();
     let fuse = options.opt_level > 0;

@@ -8,8 +8,9 @@
  *                        onnxc_tensor *outputs, size_t output_count,
  *                        void *workspace, size_t workspace_bytes, const onnxc_options *options);
  *
- * They have no writable globals and no thread-local state, and may be called from any number of threads at
- * once, each call with outputs and a workspace of its own. They never allocate, abort or unwind.
+ * They have no thread-local state, and no writable globals but for a word that keeps which of several versions of the
+ * code the processor can run. They may be called from any number of threads at once, each call with outputs and a
+ * workspace of its own. They never allocate, abort or unwind.
  */
 #ifndef ONNXC_H
 #define ONNXC_H

@@ -99,6 +99,7 @@ fn compile_for(model: &Path, name: &str, target: &Target) -> Result<Compiled, Ve
         name: name.to_string(),
         target: target.clone(),
         opt_level: 3,
+        exact: false,
         import: ImportOptions::default(),
         profile: false,
     };

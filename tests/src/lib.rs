@@ -1,8 +1,11 @@
 //! Shared helpers of the test binaries.
 
+pub mod bench;
 pub mod compile;
+pub mod emulator;
 pub mod expected;
 pub mod fuzz;
+pub mod harness;
 pub mod object;
 pub mod onnx_env;
 pub mod suite;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use onnxc::codegen::emit::{Artifact, KernelCode, MachineCode};
+use onnxc::codegen::emit::{Artifact, KernelCode, KernelVersion, MachineCode};
 use onnxc::graph::Dim;
 use onnxc::target::Target;
 
@@ -57,11 +57,10 @@ pub fn c_kernel(dir: &Path, name: &str, range: Option<(Dim, Dim)>, body: &str) -
     must(Command::new("objcopy").args(["-O", "binary", "-j", ".text"]).arg(&object).arg(&binary));
     let bytes = std::fs::read(&binary).unwrap();
     assert!(!bytes.is_empty(), "{name}: no code");
+    let code = MachineCode { bytes, alignment: 16 };
     KernelCode {
         name: name.to_string(),
-        code: MachineCode { bytes, alignment: 16 },
-        range,
-        worth_threads: true,
+        versions: vec![KernelVersion { level: 0, code, range, worth_threads: true }],
     }
 }
 

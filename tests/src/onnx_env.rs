@@ -1,43 +1,63 @@
-//! The ONNX Python package as an oracle: a virtual environment with pinned versions, made once beneath the
-//! build's target folder, and scripts of `tests/python` run in it.
+//! Python packages as oracles and as peers: virtual environments with pinned versions, made once beneath the
+//! build's target folder, and scripts of `tests/python` run in them.
 
 use std::fs::{self, File};
 use std::io::{self, Error};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const REQUIREMENTS: &str = include_str!("../python/requirements.txt");
-
-/// Runs a script of `tests/python` with `arguments`; gives its standard output.
-pub fn run_script(name: &str, arguments: &[&str]) -> io::Result<String> {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(name);
-    run(Command::new(interpreter()?).arg(script).args(arguments))
+/// A virtual environment.
+pub struct Environment {
+    /// Its folder beneath the target folder.
+    name: &'static str,
+    /// Pinned versions, as of pip's requirements files.
+    requirements: &'static str,
 }
 
-/// The environment's Python interpreter. The first caller of all processes installs the packages, others
-/// wait for it; the environment is made anew when the pinned versions change.
-pub fn interpreter() -> io::Result<PathBuf> {
-    let target = target_dir();
-    fs::create_dir_all(&target)?;
-    let lock = File::create(target.join("onnx-env.lock"))?;
-    lock.lock()?;
-    let root = target.join("onnx-env");
-    let python = root.join("bin").join("python");
-    // Written last: an installation that was cut short has none.
-    let installed = root.join("installed.txt");
-    if fs::read_to_string(&installed).is_ok_and(|versions| versions == REQUIREMENTS) {
-        return Ok(python);
+/// The ONNX package: schemas, reference evaluator, conformance tests.
+pub const ONNX: Environment =
+    Environment { name: "onnx-env", requirements: include_str!("../python/requirements.txt") };
+
+/// The peers that the benchmark measures, and ONNX.
+pub const PEERS: Environment =
+    Environment { name: "bench-env", requirements: include_str!("../python/requirements-bench.txt") };
+
+/// Runs a script of `tests/python` with `arguments` in the environment of the ONNX package; gives its standard output.
+pub fn run_script(name: &str, arguments: &[&str]) -> io::Result<String> {
+    run(Command::new(ONNX.interpreter()?).arg(script(name)).args(arguments))
+}
+
+/// Path of a script of `tests/python`.
+pub fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("python").join(name)
+}
+
+impl Environment {
+    /// The environment's Python interpreter. The first caller of all processes installs the packages, others
+    /// wait for it; the environment is made anew when the pinned versions change.
+    pub fn interpreter(&self) -> io::Result<PathBuf> {
+        let target = target_dir();
+        fs::create_dir_all(&target)?;
+        let lock = File::create(target.join(format!("{}.lock", self.name)))?;
+        lock.lock()?;
+        let root = target.join(self.name);
+        let python = root.join("bin").join("python");
+        // Written last: an installation that was cut short has none.
+        let installed = root.join("installed.txt");
+        if fs::read_to_string(&installed).is_ok_and(|versions| versions == self.requirements) {
+            return Ok(python);
+        }
+        if root.exists() {
+            fs::remove_dir_all(&root)?;
+        }
+        run(Command::new("python3").args(["-m", "venv"]).arg(&root))?;
+        let wanted = root.join("requirements.txt");
+        fs::write(&wanted, self.requirements)?;
+        let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"];
+        run(Command::new(&python).args(pip).arg(&wanted))?;
+        fs::write(&installed, self.requirements)?;
+        Ok(python)
     }
-    if root.exists() {
-        fs::remove_dir_all(&root)?;
-    }
-    run(Command::new("python3").args(["-m", "venv"]).arg(&root))?;
-    let wanted = root.join("requirements.txt");
-    fs::write(&wanted, REQUIREMENTS)?;
-    let pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--requirement"];
-    run(Command::new(&python).args(pip).arg(&wanted))?;
-    fs::write(&installed, REQUIREMENTS)?;
-    Ok(python)
 }
 
 /// Cargo's target folder.
@@ -50,7 +70,8 @@ pub fn target_dir() -> PathBuf {
     }
 }
 
-fn run(command: &mut Command) -> io::Result<String> {
+/// Standard output of a command that must succeed.
+pub fn run(command: &mut Command) -> io::Result<String> {
     let output = command.output().map_err(|error| Error::other(format!("{command:?}: {error}")))?;
     if !output.status.success() {
         let message = String::from_utf8_lossy(&output.stderr);

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Error};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use onnxc::cli::{compare, files};
 use onnxc::graph::{DType, Tensor};
@@ -90,7 +91,7 @@ pub fn cases() -> io::Result<Vec<Case>> {
 }
 
 fn provide(root: &Path) -> io::Result<()> {
-    let python = onnx_env::interpreter()?;
+    let python = onnx_env::ONNX.interpreter()?;
     let lock = File::create(root.with_extension("lock"))?;
     lock.lock()?;
     // The stamp holds all that the suite depends on, and is written last.
@@ -107,6 +108,21 @@ fn provide(root: &Path) -> io::Result<()> {
     drop(python);
     onnx_env::run_script("export_suite.py", &[&root.to_string_lossy()])?;
     fs::write(stamp, recipe)
+}
+
+/// `../shared/models` relative to the repository, also when this is one of its work trees.
+pub fn models_folder() -> Option<PathBuf> {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
+    let common = Command::new("git")
+        .args(["rev-parse", "--path-format=absolute", "--git-common-dir"])
+        .current_dir(repository)
+        .output()
+        .ok()
+        .and_then(|output| String::from_utf8(output.stdout).ok())
+        .and_then(|text| Path::new(text.trim()).parent().map(Path::to_path_buf));
+    let roots = [Some(repository.to_path_buf()), common];
+    let folders = roots.into_iter().flatten().map(|root| root.join("../shared/models"));
+    folders.into_iter().find(|folder| folder.is_dir())
 }
 
 impl Case {

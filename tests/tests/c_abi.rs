@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
-use onnxc::codegen::emit::{Kernels, Options, emit};
+use onnxc::codegen::emit::{KernelVersion, Kernels, Options, emit};
 use onnxc::graph::{
     Builder, DType, Dim, Graph, MapFn, NodeId, Op, Origin, OriginId, Sym, Symbol, Tensor, TensorType, ValueId,
 };
@@ -50,7 +50,7 @@ struct Model {
 impl Model {
     fn write(&self, name: &str, dir: &Path) -> std::path::PathBuf {
         let options = Options { name: name.into(), profile: false };
-        write(emit(&self.graph, &self.program, &self.kernels, &host(), &options).unwrap(), dir)
+        write(emit(&self.graph, &self.program, &self.kernels, &portable(), &options).unwrap(), dir)
     }
 }
 
@@ -75,6 +75,23 @@ fn static_model(dir: &Path) -> Model {
     let mut kernels = Kernels::default();
     kernels.groups.push(c_kernel(dir, "add", Some((Dim::ZERO, Dim::from(2i64))), body));
     Model { graph: Arc::new(graph), program, kernels }
+}
+
+/// What an object is compiled for when no processor is named.
+fn portable() -> Target {
+    Target::new(host().triple, None).unwrap()
+}
+
+/// [`static_model`] with a kernel for the level above the baseline that adds 1000 more.
+fn two_level_model(dir: &Path) -> Model {
+    let mut model = static_model(dir);
+    let body = "const int32_t *x = b[0], *w = b[1]; int32_t *y = b[2];\n\
+                for (int64_t i = 6 * lo; i < 6 * hi; i++) y[i] = x[i] + w[i] + 1000;";
+    let better = c_kernel(dir, "add", None, body).versions.remove(0);
+    for kernel in model.kernels.groups.values_mut() {
+        kernel.versions.push(KernelVersion { level: 1, ..better.clone() });
+    }
+    model
 }
 
 /// `z = (x + y) + b` over i32[batch, 4] with `b` i32[4] defaulting to 100, 200, 300, 400; `x + y` is in the
@@ -212,6 +229,40 @@ fn models_and_copies_of_a_model_link_together_and_run_on_threads() {
     assert_eq!(run_c(dir.path(), &source("threads.c"), &objects, &[]), "ok\n");
 }
 
+/// On this machine, and on emulated ones where there is an emulator.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn the_processor_decides_which_version_runs() {
+    use onnxc_tests::emulator::{self, INCOMPLETE, WITH_AVX2, WITHOUT_AVX2};
+    let dir = tempfile::tempdir().unwrap();
+    let object = two_level_model(dir.path()).write("levels", dir.path());
+    let text = run_c(dir.path(), &source("levels.c"), &[object], &[]);
+    let has_v3 = std::arch::is_x86_feature_detected!("avx2")
+        && std::arch::is_x86_feature_detected!("fma")
+        && std::arch::is_x86_feature_detected!("bmi2");
+    assert_eq!(text, if has_v3 { "upgrade\n" } else { "baseline\n" });
+    let Some(qemu) = emulator::qemu() else { return };
+    let baseline = WITHOUT_AVX2.iter().chain(&INCOMPLETE).map(|cpu| (cpu, "baseline\n"));
+    for (cpu, wanted) in baseline.chain(WITH_AVX2.iter().map(|cpu| (cpu, "upgrade\n"))) {
+        let run = must(&mut emulator::command(qemu, cpu, &dir.path().join("levels")));
+        assert_eq!(String::from_utf8(run.stdout).unwrap(), wanted, "{cpu}");
+    }
+}
+
+#[test]
+fn a_level_that_the_target_lacks_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut model = two_level_model(dir.path());
+    let error = |model: &Model, target: &Target| {
+        emit(&model.graph, &model.program, &model.kernels, target, &Options::default()).err().unwrap()
+    };
+    let single = Target { upgrades: vec![], ..portable() };
+    assert_eq!(error(&model, &single).kind, onnxc::error::Kind::Internal);
+    model.kernels.groups.values_mut().for_each(|kernel| drop(kernel.versions.remove(0)));
+    assert_eq!(error(&model, &portable()).kind, onnxc::error::Kind::Internal);
+}
+
+/// One word is the exception: what the test of the processor found, in objects that choose by it.
 #[test]
 fn objects_have_no_writable_data_and_link_in_every_way() {
     let dir = tempfile::tempdir().unwrap();
@@ -219,20 +270,25 @@ fn objects_have_no_writable_data_and_link_in_every_way() {
         ("plus_iota", static_model(dir.path())),
         ("sum3", dynamic_model(dir.path())),
         ("running", scan_model(dir.path())),
+        #[cfg(target_arch = "x86_64")]
+        ("levels", two_level_model(dir.path())),
     ] {
         let object = model.write(name, dir.path());
-        let symbols = must(Command::new("nm").arg(&object)).stdout;
-        let mut globals = vec![];
+        let symbols = must(Command::new("nm").arg("-S").arg(&object)).stdout;
+        let (mut globals, mut written) = (vec![], vec![]);
         for line in String::from_utf8(symbols).unwrap().lines() {
             let mut fields = line.split_whitespace().rev();
             let (symbol, kind) = (fields.next().unwrap(), fields.next().unwrap());
             match kind {
                 "T" => globals.push(symbol.to_string()),
                 "U" => assert!(matches!(symbol, "memcpy" | "memset"), "{name}: undefined {symbol}"),
+                "b" => written.push((symbol.to_string(), fields.next().unwrap().to_string())),
                 "t" | "r" => assert!(symbol.starts_with(&format!("{name}.")), "{name}: {symbol}"),
                 _ => panic!("{name}: {line}"),
             }
         }
+        let word = (format!("{name}.known_level"), format!("{:016x}", 4));
+        assert_eq!(written, if name == "levels" { vec![word] } else { vec![] });
         globals.sort();
         assert_eq!(globals, ["model", "run", "workspace"].map(|part| format!("{name}_{part}")));
 
@@ -298,7 +354,7 @@ fn the_same_model_gives_the_same_bytes() {
 #[test]
 fn other_targets_give_objects() {
     let dir = tempfile::tempdir().unwrap();
-    let model = dynamic_model(dir.path());
+    let (model, levels) = (dynamic_model(dir.path()), two_level_model(dir.path()));
     for (triple, magic) in [
         ("aarch64-unknown-linux-gnu", &b"\x7fELF"[..]),
         ("x86_64-apple-darwin", b"\xcf\xfa\xed\xfe"),
@@ -306,12 +362,17 @@ fn other_targets_give_objects() {
         ("x86_64-pc-windows-msvc", b"\x64\x86"),
     ] {
         let target = Target::new(triple.parse().unwrap(), None).unwrap();
-        let mut bytes = vec![];
-        emit(&model.graph, &model.program, &model.kernels, &target, &Options::default())
-            .unwrap()
-            .write_object(&mut bytes)
-            .unwrap();
-        assert!(bytes.starts_with(magic), "{triple}");
+        for model in [&model, &levels] {
+            if model.kernels.has_upgrades() && target.upgrades.is_empty() {
+                continue;
+            }
+            let mut bytes = vec![];
+            emit(&model.graph, &model.program, &model.kernels, &target, &Options::default())
+                .unwrap()
+                .write_object(&mut bytes)
+                .unwrap();
+            assert!(bytes.starts_with(magic), "{triple}");
+        }
     }
     let target = Target { triple: "i686-unknown-linux-gnu".parse().unwrap(), ..host() };
     let Err(error) = emit(&model.graph, &model.program, &model.kernels, &target, &Options::default()) else {

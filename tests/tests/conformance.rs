@@ -7,21 +7,17 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use onnxc::native;
 use onnxc::target::Target;
-use onnxc_tests::compile::compile_to;
 use onnxc_tests::expected::{self, Outcome};
+use onnxc_tests::harness::{Runner, link_batch};
 use onnxc_tests::object::must;
-use onnxc_tests::suite::{self, Batch, Case, KINDS, Report};
+use onnxc_tests::suite::{self, Batch, Case, KINDS};
 use rayon::prelude::*;
 
 const BATCH: usize = 64;
-
-/// Longest run of one test.
-const TIME_LIMIT: Duration = Duration::from_secs(60);
 
 #[test]
 fn official_tests() {
@@ -32,6 +28,13 @@ fn official_tests() {
 #[test]
 fn official_tests_without_leaf_kernels() {
     run_suite(&Target::host().unwrap().with_vector_width(128).unwrap());
+}
+
+/// On x86-64 the least processor lacks instructions for rounding, for picking bytes and for fused multiply-adds.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn official_tests_on_the_least_processor() {
+    run_suite(&Target::new(Target::host().unwrap().triple, Some("x86-64")).unwrap());
 }
 
 fn run_suite(target: &Target) {
@@ -71,7 +74,7 @@ fn crashes_are_failures_of_one_test() {
     let library = folder.path().join("models.so");
     native::link(&[object], &library).unwrap();
     let case = |at: usize| Case { id: at.to_string(), symbol: format!("t{at}"), folder: PathBuf::new() };
-    let outcomes = run_cases(&Batch { library, cases: (0..3).map(case).collect() }, folder.path());
+    let outcomes = runner().run(&Batch { library, cases: (0..3).map(case).collect() }, folder.path());
     let texts: Vec<String> = outcomes.iter().map(|outcome| format!("{outcome:?}")).collect();
     assert_eq!(texts.len(), 3);
     for (text, part) in texts.iter().zip(["no descriptor", "the run ended with signal", "no descriptor"]) {
@@ -90,98 +93,14 @@ fn report(outcomes: &BTreeMap<String, Outcome>) {
 
 fn run_batch(cases: &[Case], target: &Target, folder: &Path) -> Vec<(String, Outcome)> {
     fs::create_dir(folder).unwrap();
-    let mut outcomes = Vec::new();
-    let mut linked: Vec<(Case, PathBuf)> = Vec::new();
-    for case in cases {
-        let object = folder.join(format!("{}.o", case.symbol));
-        match compile_to(&case.model(), &case.symbol, target, &object) {
-            Ok(()) => linked.push((case.clone(), object)),
-            Err(failure) => outcomes.push((
-                case.id.clone(),
-                match failure.reason() {
-                    Some(reason) => Outcome::Unsupported(reason),
-                    None => Outcome::Failed(failure.to_string()),
-                },
-            )),
-        }
-    }
-    let library = folder.join("batch.so");
-    let objects: Vec<PathBuf> = linked.iter().map(|(_, object)| object.clone()).collect();
-    if objects.is_empty() {
-        return outcomes;
-    }
-    if native::link(&objects, &library).is_err() {
-        // Whose fault it is shows one by one.
-        linked.retain(|(case, object)| match native::link(std::slice::from_ref(object), &library) {
-            Ok(()) => true,
-            Err(error) => {
-                outcomes.push((case.id.clone(), Outcome::Failed(error.to_string())));
-                false
-            }
-        });
-        let objects: Vec<PathBuf> = linked.iter().map(|(_, object)| object.clone()).collect();
-        native::link(&objects, &library).unwrap();
-    }
-    objects.iter().for_each(|object| fs::remove_file(object).unwrap());
-    let batch = Batch { library, cases: linked.into_iter().map(|(case, _)| case).collect() };
-    outcomes.extend(run_cases(&batch, folder));
-    fs::remove_file(&batch.library).unwrap();
-    outcomes
-}
-
-/// Runs a batch in as many processes as it has crashes, and one.
-fn run_cases(batch: &Batch, folder: &Path) -> Vec<(String, Outcome)> {
-    let (input, report) = (folder.join("batch.json"), folder.join("report.txt"));
-    fs::write(&input, serde_json::to_vec(batch).unwrap()).unwrap();
-    let mut outcomes: Vec<(String, Outcome)> = Vec::new();
-    while outcomes.len() < batch.cases.len() {
-        let first = outcomes.len();
-        fs::write(&report, "").unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_run_cases"))
-            .args([&input, &report])
-            .arg(first.to_string())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let end = wait(child, &report);
-        for line in fs::read_to_string(&report).unwrap().lines() {
-            if let Report::Done(at, failure) = serde_json::from_str(line).unwrap() {
-                assert_eq!(at, outcomes.len());
-                let outcome = match failure {
-                    None => Outcome::Passed,
-                    Some(miss) if miss.rounding => Outcome::Differs(miss.text),
-                    Some(miss) => Outcome::Failed(miss.text),
-                };
-                outcomes.push((batch.cases[at].id.clone(), outcome));
-            }
-        }
-        if outcomes.len() < batch.cases.len() {
-            let case = &batch.cases[outcomes.len()];
-            outcomes.push((case.id.clone(), Outcome::Failed(end)));
-        }
+    let (batch, mut outcomes) = link_batch(cases, target, folder);
+    if !batch.cases.is_empty() {
+        outcomes.extend(runner().run(&batch, folder));
+        fs::remove_file(&batch.library).unwrap();
     }
     outcomes
 }
 
-/// Waits for the end of a process, as long as it keeps reporting; tells how it ended.
-fn wait(mut child: Child, report: &Path) -> String {
-    let mut reported = 0;
-    let mut since = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            let output = child.wait_with_output().unwrap();
-            let text = String::from_utf8_lossy(&output.stderr);
-            return format!("the run ended with {status} {}", text.trim());
-        }
-        let length = fs::metadata(report).unwrap().len();
-        if length != reported {
-            (reported, since) = (length, Instant::now());
-        }
-        if since.elapsed() > TIME_LIMIT {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            return format!("the run took more than {TIME_LIMIT:?}");
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+fn runner() -> Runner {
+    Runner::native(env!("CARGO_BIN_EXE_run_cases"))
 }

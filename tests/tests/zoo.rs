@@ -9,6 +9,7 @@ use onnxc::op;
 use onnxc_proto::NodeProto;
 use onnxc_tests::compile::compile;
 use onnxc_tests::expected::{self, Outcome};
+use onnxc_tests::suite;
 use rayon::prelude::*;
 
 /// Models that must verify: they may not be on the list.
@@ -37,9 +38,7 @@ const REQUIRED: &[&str] = &[
 
 #[test]
 fn zoo() {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let root = models_folder(manifest);
-    let Some(root) = root else {
+    let Some(root) = suite::models_folder() else {
         println!("skipped: there is no ../shared/models beside the repository");
         return;
     };
@@ -66,7 +65,7 @@ fn zoo() {
     println!("zoo {passed}/{}", outcomes.len());
     let missing: Vec<&&str> = REQUIRED.iter().filter(|name| !outcomes.contains_key(**name)).collect();
     assert!(missing.is_empty(), "required models that are not there: {missing:?}");
-    let list = manifest.join("zoo/expected_failures.txt");
+    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("zoo/expected_failures.txt");
     if let Err(problems) = expected::check(&list, &outcomes) {
         panic!("{problems}");
     }
@@ -74,7 +73,7 @@ fn zoo() {
 
 #[test]
 fn check_lists_every_missing_operator() {
-    let Some(root) = models_folder(Path::new(env!("CARGO_MANIFEST_DIR"))) else {
+    let Some(root) = suite::models_folder() else {
         println!("skipped: there is no ../shared/models beside the repository");
         return;
     };
@@ -114,21 +113,6 @@ fn missing_operators(model: &[u8]) -> BTreeSet<(String, String)> {
         open.extend(bodies.flat_map(|body| &body.node));
     }
     missing
-}
-
-/// `../shared/models` relative to the repository, also when this is one of its work trees.
-fn models_folder(manifest: &Path) -> Option<PathBuf> {
-    let repository = manifest.parent()?;
-    let common = Command::new("git")
-        .args(["rev-parse", "--path-format=absolute", "--git-common-dir"])
-        .current_dir(repository)
-        .output()
-        .ok()
-        .and_then(|output| String::from_utf8(output.stdout).ok())
-        .and_then(|text| Path::new(text.trim()).parent().map(Path::to_path_buf));
-    let roots = [Some(repository.to_path_buf()), common];
-    let folders = roots.into_iter().flatten().map(|root| root.join("../shared/models"));
-    folders.into_iter().find(|folder| folder.is_dir())
 }
 
 /// Runs the `verify_model` program: a crash of generated code ends only that.

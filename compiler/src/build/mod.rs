@@ -50,6 +50,7 @@ pub struct Builder {
     overridable_defaults: bool,
     external_data_root: Option<PathBuf>,
     opt_level: u8,
+    exact: bool,
     cpu: Option<String>,
     target: Option<String>,
     out_dir: Option<PathBuf>,
@@ -100,6 +101,7 @@ impl Builder {
             overridable_defaults: false,
             external_data_root: None,
             opt_level: 3,
+            exact: false,
             cpu: None,
             target: None,
             out_dir: None,
@@ -136,7 +138,14 @@ impl Builder {
         self
     }
 
-    /// Processor to generate code for, such as `x86-64-v3` or `native`; the architecture's default if not set.
+    /// Does without algorithms that trade accuracy for speed.
+    pub fn exact(mut self, exact: bool) -> Builder {
+        self.exact = exact;
+        self
+    }
+
+    /// Processor to generate code for, such as `x86-64-v3` or `native`; if not set, any of the architecture, with
+    /// versions of hot code for better ones.
     pub fn cpu(mut self, cpu: impl Into<String>) -> Builder {
         self.cpu = Some(cpu.into());
         self
@@ -219,6 +228,7 @@ impl Builder {
             name: identifier(&name),
             target: Target::new(triple, self.cpu.as_deref())?,
             opt_level: self.opt_level,
+            exact: self.exact,
             import: ImportOptions {
                 input_dims: pins,
                 overridable_defaults: self.overridable_defaults,

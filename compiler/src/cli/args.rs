@@ -75,10 +75,15 @@ pub struct CodeArgs {
     /// Optimization level: 0 (required passes only) to 3
     #[arg(short = 'O', value_name = "LEVEL", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=3))]
     pub opt_level: u8,
+    /// Do without algorithms that trade accuracy for speed (minimal filtering of convolutions)
+    #[arg(long)]
+    pub exact: bool,
     /// Target triple (default: this machine's)
     #[arg(long, value_name = "TRIPLE")]
     pub target: Option<String>,
-    /// Processor: a name such as x86-64-v3, znver3, or `native`
+    /// Processor: a name such as x86-64-v3 or znver3, or `native`. By default compiled objects run on every processor of
+    /// the architecture; on x86-64 they hold hot code also for x86-64-v3 and choose in the first run. Commands that run
+    /// the model mean `native`
     #[arg(long, value_name = "NAME")]
     pub mcpu: Option<String>,
     /// Widest vectors to use, in bits (default: the widest that the processor has)

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::backend::Backends;
+use crate::backend::Levels;
 use crate::cli::args::{CompileArgs, Emit};
 use crate::cli::files;
 use crate::cli::session::{Problems, Progress, Session, io_error, one, usage};
@@ -130,17 +130,23 @@ fn archive(object: &Path, library: &Path) -> Result<()> {
 
 /// Loop IR, Cranelift IR or assembly of every kernel, bodies of scans included.
 fn kernels_text(frontend: &Frontend, options: &Options, emit: Emit) -> Result<String> {
-    let backends = Backends::new(&options.target)?;
+    let levels = Levels::new(&options.target)?;
     let mut text = String::new();
     let mut open: Vec<(&Graph, &Program)> = vec![(&frontend.graph, &frontend.program)];
     while let Some((graph, program)) = open.pop() {
         for group in program.groups.keys() {
-            text += &match emit {
-                Emit::Loops => backends.build(graph, program, group)?.kernel.to_string(),
-                Emit::Clif => backends.clif(graph, program, group)?,
-                _ => backends.assembly(graph, program, group)?,
-            };
-            text.push('\n');
+            for (level, built) in levels.build(graph, program, group)? {
+                let backends = levels.get(level);
+                if levels.are_several() {
+                    text += &format!("// {}\n", backends.cpu());
+                }
+                text += &match emit {
+                    Emit::Loops => built.kernel.to_string(),
+                    Emit::Clif => backends.clif(graph, program, group)?,
+                    _ => backends.assembly(&built)?,
+                };
+                text.push('\n');
+            }
         }
         for step in &program.steps {
             if let Step::Scan { node, body, .. } = step

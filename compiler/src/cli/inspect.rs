@@ -27,6 +27,8 @@ struct Report {
     /// Arena by bound, where both are numbers.
     arena_ratio: Option<f64>,
     kernels: usize,
+    /// Processors that there is code for, from the least up; an object chooses among them when it runs.
+    levels: Vec<String>,
     notes: Vec<String>,
 }
 
@@ -72,6 +74,7 @@ pub fn run(args: &InspectArgs) -> Result<(), Problems> {
         arena_bound_bytes: dim_text(graph, bound),
         arena_ratio: ratio,
         kernels: program.stats().groups(),
+        levels: options.target.levels().map(|level| level.cpu.clone()).collect(),
         notes: frontend.notes,
     };
     if args.json {
@@ -93,7 +96,7 @@ fn print(report: &Report) {
     say!("FLOPs: {}", report.flops);
     let ratio = report.arena_ratio.map_or(String::new(), |ratio| format!(" (ratio {ratio:.3})"));
     say!("arena: {} bytes, liveness bound {}{ratio}", report.arena_bytes, report.arena_bound_bytes);
-    say!("kernels: {}", report.kernels);
+    say!("kernels: {}, for {}", report.kernels, report.levels.join(" and "));
     say!("operators:");
     for (operator, count) in &report.operators {
         say!("  {count:>5} {operator}");

@@ -82,6 +82,7 @@ impl Session {
             name: name.to_string(),
             target: target(code)?,
             opt_level: code.opt_level,
+            exact: code.exact,
             import: self.import.clone(),
             profile: false,
         })

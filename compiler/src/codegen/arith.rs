@@ -12,6 +12,10 @@ use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
 impl Gen<'_, '_> {
     pub fn float_unary(&mut self, op: UnaryFn, dtype: DType, x: Value, lanes: usize) -> Result<Value> {
         let ty = self.type_of(x);
+        let rounds = matches!(op, UnaryFn::Ceil | UnaryFn::Floor | UnaryFn::Round | UnaryFn::Trunc);
+        if rounds && !self.target.has_rounding {
+            return Ok(self.round_by_addition(op, x));
+        }
         Ok(match op {
             UnaryFn::Neg => self.b.ins().fneg(x),
             UnaryFn::Abs => self.b.ins().fabs(x),
@@ -44,6 +48,47 @@ impl Gen<'_, '_> {
             }
             _ => return Err(self.no_instructions(op.name(), dtype)),
         })
+    }
+
+    /// Rounding to an integral value where no instruction does it. A magnitude that has a fraction is less than 2^23
+    /// (2^52 for f64); added to that number, it is rounded to the nearest integer, ties to even. The other functions
+    /// correct that result by one where it is on the wrong side.
+    fn round_by_addition(&mut self, op: UnaryFn, x: Value) -> Value {
+        let ty = self.type_of(x);
+        let limit = self.float(ty, if ty.lane_bits() == 64 { (1u64 << 52) as f64 } else { (1 << 23) as f64 });
+        let magnitude = self.b.ins().fabs(x);
+        let shifted = self.b.ins().fadd(magnitude, limit);
+        let nearest = self.b.ins().fsub(shifted, limit);
+        let one = self.float(ty, 1.0);
+        let rounded = match op {
+            UnaryFn::Round => nearest,
+            UnaryFn::Trunc => {
+                let beyond = self.b.ins().fcmp(FloatCC::GreaterThan, nearest, magnitude);
+                let less = self.b.ins().fsub(nearest, one);
+                self.choose(beyond, less, nearest)
+            }
+            _ => {
+                let (nearest, down) = (self.with_sign_of(nearest, x), op == UnaryFn::Floor);
+                let cc = if down { FloatCC::GreaterThan } else { FloatCC::LessThan };
+                let beyond = self.b.ins().fcmp(cc, nearest, x);
+                let next =
+                    if down { self.b.ins().fsub(nearest, one) } else { self.b.ins().fadd(nearest, one) };
+                self.choose(beyond, next, nearest)
+            }
+        };
+        // Zeros keep the sign of what they were rounded from.
+        let rounded = self.with_sign_of(rounded, x);
+        let has_fraction = self.b.ins().fcmp(FloatCC::LessThan, magnitude, limit);
+        self.choose(has_fraction, rounded, x)
+    }
+
+    fn with_sign_of(&mut self, magnitude: Value, sign: Value) -> Value {
+        let ty = self.type_of(sign);
+        if !ty.is_vector() {
+            return self.b.ins().fcopysign(magnitude, sign);
+        }
+        let mask = self.float(ty, -0.0);
+        self.b.ins().bitselect(mask, sign, magnitude)
     }
 
     pub fn no_instructions(&self, function: &str, dtype: DType) -> crate::error::Error {

@@ -202,6 +202,8 @@ impl Gen<'_, '_> {
             Stmt::Accumulate { local, at, op, value } => self.accumulate(*local, at, *op, value),
             Stmt::If { condition, then, otherwise } => self.branch(condition, then, otherwise),
             Stmt::Check { condition, code } => self.check(condition, *code),
+            // Cranelift has no instruction for it.
+            Stmt::Prefetch { .. } => Ok(()),
         }
     }
 

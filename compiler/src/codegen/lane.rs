@@ -204,12 +204,37 @@ impl Gen<'_, '_> {
 
     /// Packs the low `to` bytes of every `from`-byte lane into the low end of the register.
     pub fn pick_bytes(&mut self, value: Value, from: usize, to: usize, ty: Type) -> Value {
+        // Doublewords are picked by an instruction that all have.
+        if !self.target.has_byte_shuffle && to < 4 {
+            return self.pick_by_halving(value, from, to, ty);
+        }
         let lanes = 16 / from;
         let mask: Vec<u8> = (0..16).map(|at| ((at / to % lanes) * from + at % to) as u8).collect();
         let value = self.bitcast(types::I8X16, value);
         let mask = self.b.func.dfg.immediates.push(ConstantData::from(mask.as_slice()));
         let packed = self.b.ins().shuffle(value, value, mask);
         self.bitcast(ty, packed)
+    }
+
+    /// [`Gen::pick_bytes`] by instructions that halve lanes with saturation: lanes are first brought into the range
+    /// that they keep.
+    fn pick_by_halving(&mut self, value: Value, from: usize, to: usize, ty: Type) -> Value {
+        let (mut value, mut width) = (value, from);
+        if width == 8 {
+            (value, width) = (self.pick_bytes(value, 8, 4, types::I32X4), 4);
+        }
+        if width == 4 {
+            let lanes = self.bitcast(types::I32X4, value);
+            let high = self.shl(lanes, 16);
+            let lanes = self.sshr(high, 16);
+            (value, width) = (self.b.ins().snarrow(lanes, lanes), 2);
+        }
+        if width > to {
+            let lanes = self.bitcast(types::I16X8, value);
+            let low = self.band_int(lanes, 0xff);
+            value = self.b.ins().unarrow(low, low);
+        }
+        self.bitcast(ty, value)
     }
 
     /// Comparison of floats: a bool, or a mask of `lanes` lanes.

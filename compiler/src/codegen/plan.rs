@@ -82,6 +82,7 @@ impl Plan<'_> {
                 Stmt::Check { condition, .. } => {
                     self.expr(condition);
                 }
+                Stmt::Prefetch { .. } => {}
             }
         }
     }

@@ -15,9 +15,16 @@ pub struct Runnable {
     buffers: usize,
 }
 
-/// The target of the tests: the default of the host's architecture.
+/// The least target of the host's architecture.
+pub fn baseline() -> Target {
+    let target = Target::new(Triple::host(), None).expect("the tests run on a supported host");
+    Target { upgrades: vec![], ..target }
+}
+
+/// The target of the tests: one level above the least, where there are levels.
 pub fn target() -> Target {
-    Target::new(Triple::host(), None).expect("the tests run on a supported host")
+    let levels = Target::new(Triple::host(), None).expect("the tests run on a supported host");
+    levels.upgrades.first().cloned().unwrap_or_else(baseline)
 }
 
 fn opt(kernel: &Kernel) -> Opt {
@@ -42,8 +49,11 @@ pub fn build(kernel: &Kernel) -> Runnable {
 
 /// Compiles for AArch64 and for the least x86-64: nothing may need a call there either.
 pub fn compile_elsewhere(kernel: &Kernel) {
-    for (triple, cpu) in [("aarch64-unknown-linux-gnu", "generic"), ("x86_64-unknown-linux-gnu", "x86-64-v2")]
-    {
+    for (triple, cpu) in [
+        ("aarch64-unknown-linux-gnu", "generic"),
+        ("x86_64-unknown-linux-gnu", "x86-64"),
+        ("x86_64-unknown-linux-gnu", "x86-64-v2"),
+    ] {
         let target = Target::new(triple.parse().unwrap(), Some(cpu)).unwrap();
         let code = compile(kernel, &*target.isa(Opt::None).unwrap(), &target);
         let code = code.unwrap_or_else(|e| panic!("{triple}: {e} in {kernel:?}"));

@@ -5,6 +5,15 @@ use crate::loops::{Expr, Index, Kernel, Stmt};
 /// Operations below which a kernel does not pay for waking threads: some ten microseconds of work.
 const WORTH_THREADS: u64 = 100_000;
 
+/// Operations below which a kernel is not made for better processors too: it would gain less than the tens of
+/// nanoseconds that its call takes.
+const WORTH_UPGRADES: u64 = 256;
+
+/// Whether a kernel does enough for versions of its own for better processors.
+pub fn worth_upgrades(kernel: &Kernel) -> bool {
+    work(kernel) >= WORTH_UPGRADES
+}
+
 /// Whether a kernel has a parallel loop with enough work to split.
 pub fn worth_threads(kernel: &Kernel) -> bool {
     kernel.parallel_range().is_some() && work(kernel) >= WORTH_THREADS
@@ -25,6 +34,7 @@ fn stmt_work(stmt: &Stmt) -> u64 {
         | Stmt::Set { value, .. }
         | Stmt::Accumulate { value, .. } => expr_work(value).saturating_add(1),
         Stmt::Check { .. } => 1,
+        Stmt::Prefetch { .. } => 0,
     }
 }
 
@@ -83,5 +93,7 @@ mod tests {
         assert!(!worth_threads(&fill(10)));
         assert!(worth_threads(&fill(10_000)));
         assert!(!worth_threads(&Kernel::new("empty")));
+        assert!(worth_upgrades(&fill(10)));
+        assert!(!worth_upgrades(&fill(1)));
     }
 }

@@ -166,8 +166,9 @@ impl<'g> Builder<'g> {
             let tensor = interp::eval(op, &data)?.remove(0);
             return Ok(Some(self.constant(tensor)));
         }
-        // A constant that grows (a broadcast, a window) is cheaper to read through its view.
-        if elements > largest.saturating_mul(2) {
+        // A constant that grows (a broadcast, a window) is cheaper to read through its view. Sums have none.
+        let growth = if matches!(op, Op::Contract { .. }) { 4 } else { 2 };
+        if elements > largest.saturating_mul(growth) {
             return Ok(None);
         }
         let def = Def::Const(Constant::Deferred { op: Arc::new(op.clone()), inputs: inputs.to_vec() });

@@ -72,6 +72,12 @@ pub enum Op {
     /// `out = (s - (kernel-1)*dilation - 1) / stride + 1`, and
     /// `result[l.., o.., k.., t..] = in[l.., o*stride + k*dilation .., t..]`. A view: it copies nothing.
     Window { first: usize, kernel: Vec<usize>, strides: Vec<usize>, dilations: Vec<usize> },
+    /// `x: [n, h, w, c]` in overlapping squares of `tile + 2`, each `B^T d B` (see `winograd.rs`):
+    /// `[n, th, tw, (tile+2)^2, c]`, where `h = th*tile + 2` and `w = tw*tile + 2`.
+    WinogradInput { tile: usize },
+    /// Products `[(tile+2)^2, n, th, tw, c]` in squares, each `A^T m A`, joined and cut to `height` and `width`:
+    /// `[n, height, width, c]`.
+    WinogradOutput { tile: usize, height: usize, width: usize },
     /// Inputs `(data, indices)`, ONNX `Gather`: `data.shape[..axis] ++ indices.shape ++ data.shape[axis+1..]`.
     /// Indices are i32 or i64, negative ones count from the end; out of range is a run-time error.
     Gather { axis: usize },
@@ -120,6 +126,8 @@ impl Op {
             Op::Pad { .. } => "pad",
             Op::Concat { .. } => "concat",
             Op::Window { .. } => "window",
+            Op::WinogradInput { .. } => "winograd_input",
+            Op::WinogradOutput { .. } => "winograd_output",
             Op::Gather { .. } => "gather",
             Op::GatherElements { .. } => "gather_elements",
             Op::GatherNd { .. } => "gather_nd",

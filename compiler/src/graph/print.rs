@@ -280,6 +280,8 @@ fn attributes(op: &Op) -> String {
         Op::Window { first, kernel, strides, dilations } => {
             format!("first={first}, kernel={kernel:?}, strides={strides:?}, dilations={dilations:?}")
         }
+        Op::WinogradInput { tile } => format!("tile={tile}"),
+        Op::WinogradOutput { tile, height, width } => format!("tile={tile}, height={height}, width={width}"),
         Op::GatherNd { batch } => format!("batch={batch}"),
         Op::ScatterElements { axis, combine: None } => format!("axis={axis}"),
         Op::ScatterElements { axis, combine: function } => format!("axis={axis}, {}", combine(function)),

@@ -16,6 +16,7 @@ mod run;
 mod scalar;
 #[cfg(test)]
 mod tests;
+mod winograd;
 
 pub use elementwise::cast;
 pub use erf::erf;
@@ -90,6 +91,8 @@ fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
         Op::Window { first, strides, dilations, .. } => {
             movement::window(inputs[0], *first, strides, dilations, shape)
         }
+        Op::WinogradInput { tile } => winograd::input(inputs[0], *tile, shape),
+        Op::WinogradOutput { tile, .. } => winograd::output(inputs[0], *tile, shape),
         Op::Gather { axis } => index::gather(inputs[0], inputs[1], *axis, shape),
         Op::GatherElements { axis } => index::gather_elements(inputs[0], inputs[1], *axis),
         Op::GatherNd { batch } => index::gather_nd(inputs[0], inputs[1], *batch, shape),

@@ -329,7 +329,7 @@ impl Select<'_> {
             }
         });
         visit::stmts(body, &mut |stmt| {
-            if let Stmt::Store { buf, index, .. } = stmt {
+            if let Stmt::Store { buf, index, .. } | Stmt::Prefetch { buf, index } = stmt {
                 places.push((*buf, index.clone()));
             }
         });

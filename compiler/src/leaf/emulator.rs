@@ -260,6 +260,11 @@ impl Machine<'_> {
 
     fn integer(&mut self, inst: &Instruction) -> bool {
         use Mnemonic::*;
+        // A hint: it reads nothing, and its address may be none.
+        if inst.mnemonic() == Prefetcht1 {
+            assert_eq!(inst.op0_kind(), OpKind::Memory);
+            return true;
+        }
         let keeps_flags = matches!(inst.mnemonic(), Mov | Lea | Mulx | Cqo | Push | Pop | Cmovg | Cmovl);
         let a = |cx: &Self| cx.int(inst, 0);
         let b = |cx: &Self| cx.int(inst, 1);

@@ -460,6 +460,7 @@ impl Emitter<'_> {
                 let value = operands.vector(0, lanes)?;
                 self.push(Instruction::with2(codes::STORE.pick(self.isa, lanes), operands.memory()?, value))
             }
+            Op::Prefetch => self.push(Instruction::with1(Code::Prefetcht1_m8, operands.memory()?)),
             Op::Int(_)
             | Op::LoadInt
             | Op::Add

@@ -109,6 +109,8 @@ pub enum Op {
     Broadcast(Lanes),
     /// `uses[0]` to `mem`.
     Store(Lanes),
+    /// Brings the cache line of `mem` to the second level, if that address is one.
+    Prefetch,
     /// `uses = [a, b]`, or `[a]` and `mem`.
     Binary(Binary, Lanes),
     /// `uses = [a]`, or `mem`.

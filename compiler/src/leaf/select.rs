@@ -181,6 +181,13 @@ impl Select<'_> {
             Stmt::Accumulate { local, at, op, value } => self.accumulate(*local, at, *op, value),
             Stmt::If { condition, then, otherwise } => self.branch(condition, then, otherwise),
             Stmt::Check { .. } => refuse("a check"),
+            Stmt::Prefetch { buf, index } => {
+                let index = self.resolve(index)?;
+                let mem = self.mem(*buf, &index)?;
+                let inst = Inst { op: Op::Prefetch, dst: None, uses: vec![], mem: Some(mem) };
+                self.func.blocks[self.block].insts.push(inst);
+                Ok(())
+            }
         }
     }
 

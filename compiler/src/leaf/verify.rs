@@ -140,6 +140,7 @@ pub fn lanes(op: Op) -> Option<Lanes> {
         Op::Fma(lanes) | Op::FmaNeg(lanes) | Op::MulAdd(lanes) | Op::Blend(lanes) => Some(lanes),
         Op::SplatLane(lanes) | Op::MaskNot(lanes) | Op::MaskBits(lanes) | Op::MaskOf(lanes) => Some(lanes),
         Op::Extract(_)
+        | Op::Prefetch
         | Op::Int(_)
         | Op::LoadInt
         | Op::Add
@@ -169,6 +170,7 @@ fn shape(op: Op) -> Shape {
         Op::Splat(..) => (&[], Some(Vec), Never),
         Op::Load(_) | Op::Broadcast(_) => (&[], Some(Vec), Always),
         Op::Store(_) => (&[Vec], None, Always),
+        Op::Prefetch => (&[], None, Always),
         Op::Binary(op, lanes) => (&[Vec, Vec], Some(Vec), last_if(binary_reads_mem(op, lanes))),
         Op::Unary(op, lanes) => (&[Vec], Some(Vec), last_if(unary_reads_mem(op, lanes))),
         Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) => (&[Vec, Vec, Vec], Some(Vec), Last),

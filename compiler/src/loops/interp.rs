@@ -126,6 +126,7 @@ impl Machine<'_> {
                 let taken = if self.truth(condition)? { then } else { otherwise };
                 return self.block(taken);
             }
+            Stmt::Prefetch { .. } => {}
             Stmt::Check { condition, code } => {
                 if !self.truth(condition)? {
                     return Ok(*code);

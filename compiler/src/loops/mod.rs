@@ -9,6 +9,7 @@
 //!         | local[index, ..] op= expr                  accumulate
 //!         | if expr { stmt* } else { stmt* }
 //!         | fail unless expr                           run-time check, ends the kernel with an error
+//!         | prefetch buf[index]                        a hint: that element will be read soon
 //! expr    = const | index | var | buf[index] | local[index, ..] | unary | binary | compare | select | cast | fma
 //! index   = sum of dim * term + dim                    term = var | floordiv(index, dim) | mod(index, dim)
 //! ```
@@ -159,6 +160,12 @@ pub enum Stmt {
     Check {
         condition: Expr,
         code: u32,
+    },
+    /// A hint that changes no value: the cache line of this element will be read soon. The index may lie outside of
+    /// the buffer.
+    Prefetch {
+        buf: Buf,
+        index: Index,
     },
 }
 

@@ -245,7 +245,7 @@ fn keeps_order(body: &[Stmt], outer: &Axis, inner: &Axis) -> bool {
     let (mut reads, mut writes, mut plain) = (Vec::new(), Vec::new(), true);
     for stmt in body {
         match stmt {
-            Stmt::Let { .. } => {}
+            Stmt::Let { .. } | Stmt::Prefetch { .. } => {}
             Stmt::Store { buf, index, .. } => writes.push(Cell::Buffer(*buf, index)),
             Stmt::Set { local, at, .. } | Stmt::Accumulate { local, at, .. } => {
                 writes.push(Cell::Register(*local, at));
@@ -331,7 +331,7 @@ pub fn hoist(kernel: &mut Kernel, var: Var, body: Vec<Stmt>) -> (Vec<Stmt>, Vec<
             Stmt::Store { value, .. } | Stmt::Accumulate { value, .. } | Stmt::Set { value, .. } => {
                 hoist_parts(kernel, value, &varying, &mut outer);
             }
-            Stmt::For { .. } | Stmt::If { .. } => {}
+            Stmt::For { .. } | Stmt::If { .. } | Stmt::Prefetch { .. } => {}
         }
         inner.push(stmt);
     }
@@ -392,9 +392,10 @@ pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -
             Stmt::Let { var, value } if depends(value, &varying) => {
                 varying.insert(*var);
             }
-            Stmt::Let { .. } | Stmt::Set { .. } | Stmt::Accumulate { .. } => {}
+            Stmt::Let { .. } | Stmt::Set { .. } | Stmt::Accumulate { .. } | Stmt::Prefetch { .. } => {}
             Stmt::Store { buf, index, .. } => {
-                fits &= index.coefficient(var) == Some(Dim::ONE) && kernel.buffers[*buf].dtype != DType::Bool;
+                let own = kernel.buffers[*buf].dtype;
+                fits &= index.coefficient(var) == Some(Dim::ONE) && *dtype.get_or_insert(own) == own;
             }
             Stmt::For { .. } | Stmt::If { .. } | Stmt::Check { .. } => fits = false,
         }

@@ -172,6 +172,10 @@ impl KernelParser<'_> {
                 self.text.lexer.keyword("unless")?;
                 Ok(Stmt::Check { condition: self.expr()?, code })
             }
+            "prefetch" => {
+                self.text.lexer.advance()?;
+                Ok(Stmt::Prefetch { buf: self.buf()?, index: self.address()? })
+            }
             _ if word.starts_with('b') => {
                 let buf = self.buf()?;
                 let index = self.address()?;

@@ -120,6 +120,7 @@ impl Printer<'_, '_> {
                     write!(self.f, "{indent}}}")?;
                 }
             }
+            Stmt::Prefetch { buf, index } => write!(self.f, "prefetch {buf}[{index}]")?,
             Stmt::Check { condition, code } => write!(self.f, "fail {code} unless {condition}")?,
         }
         self.f.write_char('\n')

@@ -171,6 +171,13 @@ impl Verifier<'_> {
                 }
                 self.condition(condition, place)
             }
+            Stmt::Prefetch { buf, index } => {
+                if place.vector {
+                    return Err(format!("prefetch of {buf}[{index}] in a vector loop"));
+                }
+                self.access(*buf, Access::Write)?;
+                self.index(index)
+            }
         }
     }
 

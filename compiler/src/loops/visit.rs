@@ -26,6 +26,7 @@ pub fn indices_mut(body: &mut [Stmt], visit: &mut dyn FnMut(&mut Index)) {
                 indices_mut(otherwise, visit);
             }
             Stmt::Check { condition, .. } => expr_indices_mut(condition, visit),
+            Stmt::Prefetch { index, .. } => visit(index),
         }
     }
 }
@@ -95,6 +96,7 @@ pub fn exprs(body: &[Stmt], visit: &mut dyn FnMut(&Expr)) {
                 exprs(otherwise, visit);
             }
             Stmt::Check { condition, .. } => each(condition, visit),
+            Stmt::Prefetch { .. } => {}
         }
     }
 }
@@ -118,6 +120,7 @@ pub fn exprs_mut(body: &mut [Stmt], visit: &mut dyn FnMut(&mut Expr)) {
                 exprs_mut(otherwise, visit);
             }
             Stmt::Check { condition, .. } => each(condition, visit),
+            Stmt::Prefetch { .. } => {}
         }
     }
 }

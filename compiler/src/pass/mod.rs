@@ -15,6 +15,7 @@ mod pack;
 mod rewrite;
 #[cfg(test)]
 mod tests;
+mod winograd;
 
 use std::time::{Duration, Instant};
 
@@ -30,11 +31,13 @@ pub struct Options {
     /// Optimisation level, 0 to 3.
     pub level: u8,
     pub pack: PackPolicy,
+    /// Nothing that trades accuracy for speed.
+    pub exact: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { level: 3, pack: PackPolicy::NARROW }
+        Options { level: 3, pack: PackPolicy::NARROW, exact: false }
     }
 }
 
@@ -66,6 +69,7 @@ pub const PASSES: &[PassDef] = &[
     row("hoist", hoist::run, 1, "move loop invariants out of scans"),
     row("cse", cse::run, 1, "compute equal expressions once"),
     row("dce", dce::run, 1, "drop nodes that no output needs"),
+    row("winograd", winograd::run, 2, "3x3 convolutions by minimal filtering, where that is faster"),
     row("pack", pack::run, 0, "lay out right-hand sides of contractions as column panels"),
 ];
 

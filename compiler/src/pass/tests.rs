@@ -355,3 +355,24 @@ fn exact_identities_only() -> Result<()> {
     assert_eq!(names, ["pow", "mul", "add", "sqrt", "recip", "mul", "div", "mul"]);
     Ok(())
 }
+
+#[test]
+fn convolutions_by_minimal_filtering() -> Result<()> {
+    for (extents, channels, tile) in [([16, 16], 16, 4), ([14, 9], 24, 4), ([7, 7], 128, 2)] {
+        let mut net = Net::new();
+        let x = net.input(&[1, channels, extents[0], extents[1]]);
+        let y = net.conv(x, channels, 3, 1)?;
+        let y = net.relu(y)?;
+        // No padding, and a stride.
+        let y = net.conv(y, channels, 3, 2)?;
+        let mut exact = net.graph.clone();
+        let graph = net.optimised(&[y]);
+        let of_tile = |id: &&crate::graph::NodeId| matches!(graph.nodes[**id].op, Op::WinogradOutput { tile: size, .. } if size == tile);
+        assert_eq!(graph.order.iter().filter(of_tile).count(), 1, "{extents:?}");
+        assert_eq!((count(&graph, "winograd_input"), count(&graph, "window")), (1, 1));
+        exact.outputs = vec![("y".into(), y)];
+        run_all(&mut exact, &Options { exact: true, ..Options::default() }, &mut |_, _, _| {})?;
+        assert_eq!((count(&exact, "winograd_input"), count(&exact, "window")), (0, 2));
+    }
+    Ok(())
+}

@@ -96,7 +96,7 @@ fn check_kind(graph: &Graph, program: &Program, id: GroupId, group: &Group) -> R
         GroupKind::Contract => (1, 0),
         GroupKind::Reduce => (0, 1),
         GroupKind::Rows => (0, reductions.max(1)),
-        GroupKind::Map | GroupKind::Single => (0, 0),
+        GroupKind::Map | GroupKind::Single | GroupKind::Winograd => (0, 0),
     };
     if (contracts, reductions) != wanted || (group.kind != GroupKind::Rows && group.outputs.len() != 1) {
         return fault(format!(
@@ -156,9 +156,7 @@ fn check_alias(graph: &Graph, program: &Program, value: ValueId, of: ValueId) ->
         if from.dtype.size() != to.dtype.size() || from.shape != to.shape {
             return fault(format!("{id} writes {source}: {to} over its operand {input}: {from}"));
         }
-        if group.outputs != [source]
-            || !matches!(group.kind, GroupKind::Map | GroupKind::Contract | GroupKind::Reduce)
-        {
+        if group.outputs != [source] || matches!(group.kind, GroupKind::Rows | GroupKind::Single) {
             return fault(format!("{id} ({:?}) writes {source} over its operand {input}", group.kind));
         }
         in_step(graph, id, group, input, source)?;

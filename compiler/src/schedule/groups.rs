@@ -161,6 +161,10 @@ impl<'g> Grouper<'g> {
                     }
                 }
                 Op::Pack { .. } => self.force_affine(inputs[0]),
+                Op::WinogradInput { .. } | Op::WinogradOutput { .. } => {
+                    self.force_pad(inputs[0]);
+                    self.force_affine(inputs[0]);
+                }
                 Op::Scan { .. } => {
                     for &value in inputs.iter().chain(&self.graph.nodes[node].outputs) {
                         self.forced[value] = true;
@@ -235,10 +239,12 @@ impl<'g> Grouper<'g> {
             let kind = match self.op(node) {
                 Op::Scan { .. } => None,
                 Op::Contract { .. } => Some(GroupKind::Contract),
+                Op::WinogradOutput { .. } => Some(GroupKind::Winograd),
                 Op::Reduce { .. } => Some(GroupKind::Reduce),
                 Op::ArgReduce { .. }
                 | Op::Cumulate { .. }
                 | Op::Pack { .. }
+                | Op::WinogradInput { .. }
                 | Op::ScatterElements { .. }
                 | Op::ScatterNd { .. } => Some(GroupKind::Single),
                 Op::Concat { .. } if !self.inlines_concat(node) => Some(GroupKind::Single),

@@ -40,12 +40,15 @@ pub enum GroupKind {
     Map,
     /// A `Contract` over packed panels, then the elementwise nodes after it as epilogue on the register tile.
     Contract,
+    /// The output transform of a Winograd convolution, then an elementwise epilogue on the results.
+    Winograd,
     /// A reduction whose operand is inlined, then an elementwise epilogue on the result.
     Reduce,
     /// Elementwise nodes and reductions over the last axis that share their leading axes: one pass per row, the
     /// row hot in cache (softmax, layer normalization and their kin).
     Rows,
-    /// One of the primitives with a loop nest of its own: scatter, cumulate, argreduce, concat, pad, pack.
+    /// One of the primitives with a loop nest of its own: scatter, cumulate, argreduce, concat, pad, pack,
+    /// the input transform of a Winograd convolution.
     Single,
 }
 

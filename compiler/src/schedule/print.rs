@@ -11,6 +11,7 @@ pub struct Stats {
     /// Groups of each kind.
     pub map: usize,
     pub contract: usize,
+    pub winograd: usize,
     pub reduce: usize,
     pub rows: usize,
     pub single: usize,
@@ -27,14 +28,18 @@ pub struct Stats {
 impl Stats {
     /// Number of kernels.
     pub fn groups(&self) -> usize {
-        self.map + self.contract + self.reduce + self.rows + self.single
+        self.map + self.contract + self.winograd + self.reduce + self.rows + self.single
     }
 }
 
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Stats { map, contract, reduce, rows, single, scans, copies, .. } = self;
-        write!(f, "{} groups ({contract} contract, {rows} rows, {reduce} reduce, ", self.groups())?;
+        let Stats { map, contract, winograd, reduce, rows, single, scans, copies, .. } = self;
+        write!(
+            f,
+            "{} groups ({contract} contract, {winograd} winograd, {rows} rows, {reduce} reduce, ",
+            self.groups()
+        )?;
         write!(f, "{map} map, {single} single), {scans} scans, {copies} copies, ")?;
         write!(f, "{} buffers, {} aliases, ", self.buffers, self.aliases)?;
         write!(f, "arena {} bytes, bound {}", self.arena, self.bound)
@@ -50,6 +55,7 @@ impl Program {
                 *match group.kind {
                     GroupKind::Map => &mut stats.map,
                     GroupKind::Contract => &mut stats.contract,
+                    GroupKind::Winograd => &mut stats.winograd,
                     GroupKind::Reduce => &mut stats.reduce,
                     GroupKind::Rows => &mut stats.rows,
                     GroupKind::Single => &mut stats.single,
@@ -112,6 +118,7 @@ impl Program {
         let kind = match group.kind {
             GroupKind::Map => "map",
             GroupKind::Contract => "contract",
+            GroupKind::Winograd => "winograd",
             GroupKind::Reduce => "reduce",
             GroupKind::Rows => "rows",
             GroupKind::Single => "single",

@@ -16,10 +16,13 @@ impl Grouper<'_> {
     pub(super) fn claim_contractions(&mut self) {
         for at in (0..self.live.len()).rev() {
             let node = self.live[at];
-            if matches!(self.op(node), Op::Contract { .. }) {
-                let claimed = self.epilogue(node);
-                self.claim(Some(GroupKind::Contract), node, claimed);
-            }
+            let kind = match self.op(node) {
+                Op::Contract { .. } => GroupKind::Contract,
+                Op::WinogradOutput { .. } => GroupKind::Winograd,
+                _ => continue,
+            };
+            let claimed = self.epilogue(node);
+            self.claim(Some(kind), node, claimed);
         }
     }
 

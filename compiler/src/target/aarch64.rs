@@ -14,6 +14,7 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
     Ok(Target {
         triple,
         cpu: cpu.to_string(),
+        upgrades: vec![],
         features: vec![],
         vector_bytes: 16,
         leaf_bytes: None,
@@ -21,6 +22,8 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         leaf_registers: 0,
         has_fma: true,
         fma_overwrites_factor: false,
+        has_rounding: true,
+        has_byte_shuffle: true,
         has_nan_minmax: true,
         has_truncating_convert: false,
         l1_bytes: 64 << 10,

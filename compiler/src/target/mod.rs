@@ -16,6 +16,8 @@ pub struct Target {
     pub triple: Triple,
     /// Name given with `--mcpu`, the default of the architecture when none was.
     pub cpu: String,
+    /// Better processors, from the least up, that hot code is made for as well; an object chooses when it runs.
+    pub upgrades: Vec<Target>,
     /// Cranelift settings to enable, beyond the triple's baseline.
     pub features: Vec<&'static str>,
     /// Bytes of the vectors that code is lowered for: at first those of Cranelift.
@@ -30,6 +32,10 @@ pub struct Target {
     pub has_fma: bool,
     /// Whether fused multiply-adds are encoded to overwrite a factor, not the accumulator.
     pub fma_overwrites_factor: bool,
+    /// Whether rounding floats to integral values is one instruction.
+    pub has_rounding: bool,
+    /// Whether one instruction picks any bytes of a vector.
+    pub has_byte_shuffle: bool,
     /// Whether the float maximum and minimum instructions give NaN when either operand is NaN.
     pub has_nan_minmax: bool,
     /// Whether the float to i32 vector conversion that truncates is cheaper than the one that saturates.
@@ -50,8 +56,8 @@ pub enum Opt {
 impl Target {
     /// A target by triple and processor name.
     ///
-    /// Without a name, x86-64 means `x86-64-v3` (AVX2 and FMA: every server and desktop processor since about
-    /// 2015), other architectures `generic`. `native` asks the machine the compiler runs on.
+    /// Without a name, code for x86-64 runs on every processor of the architecture, and is made for better ones as
+    /// well (see `upgrades`); other architectures mean `generic`. `native` asks the machine the compiler runs on.
     ///
     /// Errors of kind `Usage`: an architecture without back end, a processor that it does not know, `native`
     /// for another architecture than the host's.
@@ -73,28 +79,59 @@ impl Target {
         self.vector_bytes / size
     }
 
-    /// The same machine with vectors of at most `bits` bits. Errors of kind `Usage`: a width that it does not have.
-    pub fn with_vector_width(self, bits: usize) -> Result<Target> {
+    /// This target and its upgrades, from the least up.
+    pub fn levels(&self) -> impl Iterator<Item = &Target> {
+        std::iter::once(self).chain(&self.upgrades)
+    }
+
+    /// Bytes of the vectors that panels of weights are made for; all levels read the same panels. Those of the least
+    /// level with leaf kernels: the level that most processors have.
+    pub fn panel_bytes(&self) -> Option<usize> {
+        self.levels().find_map(|level| level.leaf_bytes)
+    }
+
+    /// Machine code of `int32_t level(void)` in the target's C calling convention: how many of the upgrades, one after
+    /// the other, the processor it runs on is good for. It refers to nothing outside itself.
+    pub fn level_code(&self) -> Result<Vec<u8>> {
+        match self.triple.architecture {
+            Architecture::X86_64 => x86_64::level_code(&self.upgrades),
+            other => Err(internal(format!("no processor of architecture `{other}` is tested for upgrades"))),
+        }
+    }
+
+    /// Bits of the widest vectors, of leaf kernels where there are any.
+    fn widest_bits(&self) -> usize {
+        8 * self.leaf_bytes.unwrap_or(self.vector_bytes)
+    }
+
+    /// The same machine with vectors of at most `bits` bits, without the upgrades that have wider ones. Errors of
+    /// kind `Usage`: a width that no level has.
+    pub fn with_vector_width(mut self, bits: usize) -> Result<Target> {
         let narrow = 8 * self.vector_bytes;
-        if bits == narrow {
-            return Ok(Target { leaf_bytes: None, ..self });
+        let several = !self.upgrades.is_empty();
+        let mut widths: Vec<usize> = match several {
+            true => self.levels().map(Target::widest_bits).collect(),
+            false => vec![narrow, 256, 512],
+        };
+        widths.retain(|&width| several || width <= self.widest_bits());
+        widths.dedup();
+        if !widths.contains(&bits) {
+            let widths: Vec<String> = widths.iter().map(usize::to_string).collect();
+            let (cpu, widths) = (&self.cpu, widths.join(" and "));
+            return Err(usage(format!("`{cpu}` has vectors of {widths} bits, not of {bits}")));
         }
-        let widths = [narrow, 256, 512].into_iter();
-        let widths =
-            widths.filter(|&bits| bits == narrow || self.leaf_bytes.is_some_and(|max| bits <= 8 * max));
-        let widths: Vec<usize> = widths.collect();
-        if widths.contains(&bits) {
-            return Ok(Target { leaf_bytes: Some(bits / 8), ..self });
+        if several {
+            self.upgrades.retain(|level| level.widest_bits() <= bits);
+        } else {
+            self.leaf_bytes = (bits > narrow).then_some(bits / 8);
         }
-        let widths: Vec<String> = widths.iter().map(|bits| bits.to_string()).collect();
-        let (cpu, widths) = (&self.cpu, widths.join(" and "));
-        Err(usage(format!("`{cpu}` has vectors of {widths} bits, not of {bits}")))
+        Ok(self)
     }
 
     /// The same machine as leaf kernels see it.
     pub fn leaf(&self) -> Option<Target> {
         let vector_bytes = self.leaf_bytes?;
-        Some(Target { vector_bytes, vector_registers: self.leaf_registers, ..self.clone() })
+        Some(Target { vector_bytes, vector_registers: self.leaf_registers, upgrades: vec![], ..self.clone() })
     }
 
     /// Cranelift's description of the target. Code is position independent and calls nothing.
@@ -176,14 +213,28 @@ mod tests {
     }
 
     #[test]
-    fn default_has_avx2_and_fma() {
-        let target = Target::new(triple("x86_64-unknown-linux-gnu"), None).unwrap();
-        assert_eq!(target.cpu, "x86-64-v3");
-        assert!(target.has_fma);
-        for feature in ["has_avx", "has_avx2", "has_fma", "has_bmi2"] {
-            assert!(target.features.contains(&feature), "{feature}");
+    fn default_runs_everywhere_and_is_made_for_better_processors_too() {
+        for text in ["x86_64-unknown-linux-gnu", "x86_64-apple-darwin", "x86_64-pc-windows-msvc"] {
+            let target = Target::new(triple(text), None).unwrap();
+            assert_eq!(target.cpu, "x86-64");
+            assert!(target.features.is_empty() && !target.has_fma);
+            assert_eq!(target.lanes(4), 4);
+            let v3 = &target.upgrades[0];
+            assert_eq!(v3.cpu, "x86-64-v3");
+            assert!(v3.has_fma && v3.upgrades.is_empty());
+            for feature in ["has_avx", "has_avx2", "has_fma", "has_bmi2"] {
+                assert!(v3.features.contains(&feature), "{feature}");
+            }
+            // Only leaf kernels gain from the last level, and they follow the System V calling convention.
+            let levels: Vec<&str> = target.levels().map(|level| level.cpu.as_str()).collect();
+            let wanted = if text.contains("windows") { 2 } else { 3 };
+            assert_eq!(levels, ["x86-64", "x86-64-v3", "x86-64-v4"][..wanted]);
+            assert!(!target.level_code().unwrap().is_empty());
         }
-        assert_eq!(target.lanes(4), 4);
+        let named = Target::new(triple("x86_64-unknown-linux-gnu"), Some("x86-64-v3")).unwrap();
+        assert!(named.upgrades.is_empty());
+        let arm = Target::new(triple("aarch64-unknown-linux-gnu"), None).unwrap();
+        assert!(arm.upgrades.is_empty() && arm.level_code().is_err());
     }
 
     #[test]
@@ -203,6 +254,14 @@ mod tests {
         }
         let error = target("x86-64-v2").with_vector_width(256).unwrap_err();
         assert_eq!(error.message, "`x86-64-v2` has vectors of 128 bits, not of 256");
+        let several = || Target::new(triple("x86_64-unknown-linux-gnu"), None).unwrap();
+        assert!(several().with_vector_width(128).unwrap().upgrades.is_empty());
+        let names = |target: Target| target.levels().map(|level| level.cpu.clone()).collect::<Vec<_>>();
+        assert_eq!(names(several().with_vector_width(256).unwrap()), ["x86-64", "x86-64-v3"]);
+        assert_eq!(names(several().with_vector_width(512).unwrap()), ["x86-64", "x86-64-v3", "x86-64-v4"]);
+        assert_eq!(several().panel_bytes(), Some(32));
+        let error = several().with_vector_width(192).unwrap_err();
+        assert_eq!(error.message, "`x86-64` has vectors of 128 and 256 and 512 bits, not of 192");
         let windows = Target::new(triple("x86_64-pc-windows-msvc"), Some("x86-64-v3")).unwrap();
         assert!(windows.leaf().is_none());
     }

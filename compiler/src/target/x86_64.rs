@@ -1,10 +1,55 @@
-//! x86-64: the levels of the psABI, and processors by name. The least is `x86-64-v2`: without SSE4.1,
-//! rounding would need a libm.
+//! x86-64: the levels of the psABI, and processors by name. An object for no processor in particular holds its hot
+//! code for several levels, [`UPGRADES`] above the baseline; [`Requirement`] is what the processor must report for
+//! one of them, and [`cpuid`] the code that asks it.
+
+mod cpuid;
 
 use target_lexicon::{CallingConvention, Triple};
 
-use super::{Target, is_host, unknown_cpu};
+use super::{Target, internal, is_host, unknown_cpu};
 use crate::error::Result;
+
+/// What `cpuid` must report: bits of its registers by leaf, and the register states that the operating system must
+/// save, as XCR0 tells.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Requirement {
+    leaf1_ecx: u32,
+    leaf7_ebx: u32,
+    extended_ecx: u32,
+    xcr0: u32,
+}
+
+/// The psABI's x86-64-v3, with all of v2: SSE3, SSSE3, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT and LAHF; FMA, MOVBE,
+/// OSXSAVE, AVX, F16C, BMI1, AVX2, BMI2 and LZCNT; XMM and YMM registers saved.
+const REQUIRES_V3: Requirement = Requirement {
+    leaf1_ecx: 1 | 1 << 9 | 1 << 12 | 1 << 13 | 1 << 19 | 1 << 20 | 1 << 22 | 1 << 23 | 7 << 27,
+    leaf7_ebx: 1 << 3 | 1 << 5 | 1 << 8,
+    extended_ecx: 1 | 1 << 5,
+    xcr0: 0b110,
+};
+
+/// The psABI's x86-64-v4: AVX-512 F, DQ, CD, BW and VL besides, with their masks, the upper halves of 16 registers and the
+/// 16 other registers saved.
+const REQUIRES_V4: Requirement = Requirement {
+    leaf7_ebx: REQUIRES_V3.leaf7_ebx | 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30 | 1 << 31,
+    xcr0: REQUIRES_V3.xcr0 | 0b1110_0000,
+    ..REQUIRES_V3
+};
+
+/// A level above the baseline.
+struct Upgrade {
+    cpu: &'static str,
+    requires: Requirement,
+    /// Whether it is better for leaf kernels only: Cranelift has the same vectors at the level before.
+    leaves_only: bool,
+}
+
+/// The levels that an object for no processor in particular has code for, besides the baseline, from the least up. Each
+/// includes what the one before it requires.
+const UPGRADES: &[Upgrade] = &[
+    Upgrade { cpu: "x86-64-v3", requires: REQUIRES_V3, leaves_only: false },
+    Upgrade { cpu: "x86-64-v4", requires: REQUIRES_V4, leaves_only: true },
+];
 
 // Features are enabled one by one: Cranelift's own presets leave `has_avx` and others out, and then every
 // vector FMA becomes four calls.
@@ -17,7 +62,12 @@ const ICELAKE: &[&str] = &["has_avx512bitalg", "has_avx512vbmi", "has_avx512vnni
 type Row = (&'static str, &'static [&'static [&'static str]], usize, usize);
 
 const CPUS: &[Row] = &[
-    ("generic", &[V2], 32 << 10, 256 << 10),
+    ("x86-64", &[], 32 << 10, 256 << 10),
+    ("generic", &[], 32 << 10, 256 << 10),
+    ("nehalem", &[V2], 32 << 10, 256 << 10),
+    ("westmere", &[V2], 32 << 10, 256 << 10),
+    ("sandybridge", &[V2, &["has_avx"]], 32 << 10, 256 << 10),
+    ("ivybridge", &[V2, &["has_avx"]], 32 << 10, 256 << 10),
     ("x86-64-v2", &[V2], 32 << 10, 256 << 10),
     ("x86-64-v3", &[V2, V3], 32 << 10, 256 << 10),
     ("x86-64-v4", &[V2, V3, V4], 32 << 10, 1 << 20),
@@ -25,10 +75,30 @@ const CPUS: &[Row] = &[
     ("broadwell", &[V2, V3], 32 << 10, 256 << 10),
     ("skylake", &[V2, V3], 32 << 10, 256 << 10),
     ("skylake-avx512", &[V2, V3, V4], 32 << 10, 1 << 20),
+    ("cannonlake", &[V2, V3, V4, &["has_avx512vbmi"]], 32 << 10, 256 << 10),
     ("cascadelake", &[V2, V3, V4, &["has_avx512vnni"]], 32 << 10, 1 << 20),
+    ("cooperlake", &[V2, V3, V4, &["has_avx512vnni"]], 32 << 10, 1 << 20),
+    ("icelake-client", &[V2, V3, V4, ICELAKE], 48 << 10, 512 << 10),
     ("icelake-server", &[V2, V3, V4, ICELAKE], 48 << 10, 1280 << 10),
     ("sapphirerapids", &[V2, V3, V4, ICELAKE, &["has_avx_vnni"]], 48 << 10, 2 << 20),
+    ("emeraldrapids", &[V2, V3, V4, ICELAKE, &["has_avx_vnni"]], 48 << 10, 2 << 20),
+    ("graniterapids", &[V2, V3, V4, ICELAKE, &["has_avx_vnni"]], 48 << 10, 2 << 20),
+    ("tigerlake", &[V2, V3, V4, ICELAKE], 48 << 10, 1280 << 10),
+    ("rocketlake", &[V2, V3, V4, ICELAKE], 48 << 10, 512 << 10),
     ("alderlake", &[V2, V3, &["has_avx_vnni"]], 48 << 10, 1280 << 10),
+    ("raptorlake", &[V2, V3, &["has_avx_vnni"]], 48 << 10, 2 << 20),
+    ("meteorlake", &[V2, V3, &["has_avx_vnni"]], 48 << 10, 2 << 20),
+    ("arrowlake", &[V2, V3, &["has_avx_vnni"]], 48 << 10, 3 << 20),
+    ("lunarlake", &[V2, V3, &["has_avx_vnni"]], 48 << 10, 2560 << 10),
+    ("sierraforest", &[V2, V3, &["has_avx_vnni"]], 32 << 10, 1 << 20),
+    ("silvermont", &[V2], 24 << 10, 512 << 10),
+    ("goldmont", &[V2], 24 << 10, 512 << 10),
+    ("tremont", &[V2], 32 << 10, 1 << 20),
+    ("gracemont", &[V2, V3, &["has_avx_vnni"]], 32 << 10, 1 << 20),
+    ("k8", &[], 64 << 10, 512 << 10),
+    ("amdfam10", &[&["has_sse3", "has_popcnt", "has_cmpxchg16b", "has_lzcnt"]], 64 << 10, 512 << 10),
+    ("btver2", &[V2, &["has_avx", "has_bmi1", "has_lzcnt"]], 32 << 10, 512 << 10),
+    ("bdver2", &[V2, &["has_avx", "has_fma", "has_bmi1", "has_lzcnt"]], 16 << 10, 1 << 20),
     ("znver1", &[V2, V3], 32 << 10, 512 << 10),
     ("znver2", &[V2, V3], 32 << 10, 512 << 10),
     ("znver3", &[V2, V3], 32 << 10, 512 << 10),
@@ -36,39 +106,65 @@ const CPUS: &[Row] = &[
     ("znver5", &[V2, V3, V4, ICELAKE, &["has_avx_vnni"]], 48 << 10, 1 << 20),
 ];
 
-pub(super) const DEFAULT: &str = "x86-64-v3";
+const BASELINE: &str = "x86-64";
 
 pub(super) fn names() -> Vec<&'static str> {
     CPUS.iter().map(|row| row.0).collect()
 }
 
+/// Without a name, the baseline and its upgrades.
 pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
-    let cpu = mcpu.unwrap_or(DEFAULT);
+    if let Some(cpu) = mcpu {
+        return single(triple, cpu);
+    }
+    let mut upgrades = vec![];
+    for row in UPGRADES {
+        let level = single(triple.clone(), row.cpu)?;
+        if level.leaf_bytes.is_some() || !row.leaves_only {
+            upgrades.push(level);
+        }
+    }
+    Ok(Target { upgrades, ..single(triple, BASELINE)? })
+}
+
+/// Machine code of `int32_t level(void)`: how many of these upgrades, one after the other, the processor it runs on is
+/// good for.
+pub(super) fn level_code(upgrades: &[Target]) -> Result<Vec<u8>> {
+    let requirement = |target: &Target| {
+        let row = UPGRADES.iter().find(|row| row.cpu == target.cpu);
+        row.map(|row| row.requires).ok_or_else(|| internal(format!("nothing tests for `{}`", target.cpu)))
+    };
+    cpuid::code(&upgrades.iter().map(requirement).collect::<Result<Vec<_>>>()?)
+}
+
+fn single(triple: Triple, cpu: &str) -> Result<Target> {
     let (features, l1_bytes, l2_bytes) = if cpu == "native" && is_host(&triple) {
         (host_features(), 32 << 10, 512 << 10)
     } else {
         let row = CPUS.iter().find(|row| row.0 == cpu).ok_or_else(|| unknown_cpu(cpu, &triple, &names()))?;
         (row.1.concat(), row.2, row.3)
     };
-    let has_fma = features.contains(&"has_fma");
-    let has_all = |wanted: &[&str]| wanted.iter().all(|feature| features.contains(feature));
+    let has = |feature: &str| features.contains(&feature);
+    let has_all = |wanted: &[&str]| wanted.iter().copied().all(has);
     // Leaf kernels follow the System V calling convention.
-    let has_leaves = has_fma
-        && has_all(&["has_avx2", "has_bmi2"])
+    let has_leaves = has_all(&["has_fma", "has_avx2", "has_bmi2"])
         && triple.default_calling_convention() == Ok(CallingConvention::SystemV);
     // With AVX-512 there are twice as many registers, of which only its own instructions reach the upper half.
     let (leaf_bytes, leaf_registers) = if has_all(V4) { (64, 32) } else { (32, 16) };
     Ok(Target {
-        triple,
         cpu: cpu.to_string(),
+        upgrades: vec![],
         vector_bytes: 16,
         leaf_bytes: has_leaves.then_some(leaf_bytes),
         vector_registers: 16,
         leaf_registers,
-        has_fma,
+        has_fma: has("has_fma"),
         fma_overwrites_factor: true,
+        has_rounding: has("has_sse41"),
+        has_byte_shuffle: has("has_ssse3"),
         has_nan_minmax: false,
         has_truncating_convert: true,
+        triple,
         features,
         l1_bytes,
         l2_bytes,
@@ -108,5 +204,5 @@ fn host_features() -> Vec<&'static str> {
 
 #[cfg(not(target_arch = "x86_64"))]
 fn host_features() -> Vec<&'static str> {
-    V2.to_vec()
+    vec![]
 }

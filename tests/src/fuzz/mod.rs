@@ -97,6 +97,7 @@ impl Fuzzer {
             name: "model".to_string(),
             target: self.target.clone(),
             opt_level: if case.is_multiple_of(4) { 0 } else { 3 },
+            exact: false,
             import: ImportOptions {
                 overridable_defaults: case.is_multiple_of(8),
                 ..ImportOptions::default()

@@ -57,5 +57,7 @@ pub(super) mod frame {
     pub const CANCEL: i64 = 32;
     /// The caller's parallel-for function, or null.
     pub const PARALLEL: i64 = 40;
-    pub const IO: i64 = 48;
+    /// One more than the level of the target that the processor is good for; 1 in an object without upgrades.
+    pub const LEVEL: i64 = 48;
+    pub const IO: i64 = 56;
 }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, Value, types};
+use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
 use cranelift_entity::EntityRef;
 use cranelift_module::FuncId;
 
@@ -501,12 +501,32 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
         Ok(())
     }
 
+    /// See [`frame::LEVEL`]. The processor is tested in the first run, or in those that several threads begin before
+    /// the first has stored the result.
+    fn level(&mut self) -> Value {
+        let Some(test) = self.code.unit.level() else { return self.code.int(1) };
+        let word = self.code.data_addr(test.known, true);
+        let (unknown, next) = (self.code.cold_block(), self.code.block());
+        self.code.b.append_block_param(next, types::I32);
+        let known = self.code.b.ins().atomic_load(types::I32, MemFlagsData::trusted(), word);
+        self.code.b.ins().brif(known, next, &[known.into()], unknown, &[]);
+        self.code.b.switch_to_block(unknown);
+        let level = self.code.call(test.function, &[]);
+        let level = self.code.add(level, 1);
+        self.code.b.ins().atomic_store(MemFlagsData::trusted(), level, word);
+        self.code.jump(next, &[level]);
+        self.code.b.switch_to_block(next);
+        let level = self.code.b.block_params(next)[0];
+        self.widen(level)
+    }
+
     fn fill_frame(&mut self) -> Result<Value> {
         let workspace = self.params[4];
         let count = self.inputs.len() + self.outputs.len();
         let slot = self.code.slot(frame::IO as usize + 8 * count);
         let frame = self.code.slot_addr(slot);
         let weights = self.code.weights_addr();
+        let level = self.level();
         let cancel = self.code.load64(self.options, options::CANCEL);
         let cancel = self.code.b.ins().select(cancel, cancel, self.zeros);
         let fields = [
@@ -515,6 +535,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
             (frame::OPTIONS, self.options),
             (frame::DIMS, workspace),
             (frame::CANCEL, cancel),
+            (frame::LEVEL, level),
             (frame::PARALLEL, self.code.load64(self.options, options::PARALLEL_FOR)),
         ];
         for (offset, value) in fields {

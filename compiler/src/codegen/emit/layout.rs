@@ -176,7 +176,7 @@ impl Plan {
                     for &value in group.inputs.iter().chain(&group.outputs) {
                         self.value(&scope, path, value)?;
                     }
-                    if let Some((lo, hi)) = &kernel.range {
+                    for (lo, hi) in kernel.versions.iter().filter_map(|version| version.range.as_ref()) {
                         self.size(lo);
                         self.size(hi);
                     }

@@ -37,6 +37,16 @@ pub use object::MachineCode;
 pub struct KernelCode {
     /// For profiles and debuggers; need not be unique.
     pub name: String,
+    /// From the least level up. The first is of level 0: it runs wherever the object does.
+    pub versions: Vec<KernelVersion>,
+}
+
+/// A kernel's machine code for one level of the target. All versions of a kernel compute the same from the same
+/// buffers, up to rounding.
+#[derive(Clone)]
+pub struct KernelVersion {
+    /// The least of the target's levels, as [`Target::levels`] numbers them, that this runs on.
+    pub level: usize,
     pub code: MachineCode,
     /// Range of the parallel loop, whose parts may run on several threads.
     pub range: Option<(Dim, Dim)>,
@@ -44,11 +54,35 @@ pub struct KernelCode {
     pub worth_threads: bool,
 }
 
+impl KernelCode {
+    /// The version of level 0.
+    pub fn baseline(&self) -> Result<&KernelVersion> {
+        match self.versions.first() {
+            Some(version) if version.level == 0 => Ok(version),
+            _ => Err(Error::internal(Stage::Emit, format!("kernel `{}` has no baseline", self.name))),
+        }
+    }
+}
+
 /// The kernels of a program: one per group, and those of the bodies of its scans.
 #[derive(Clone, Default)]
 pub struct Kernels {
     pub groups: PrimaryMap<GroupId, KernelCode>,
     pub bodies: HashMap<NodeId, Kernels>,
+}
+
+impl Kernels {
+    /// Whether there is anything to choose when the object runs.
+    pub fn has_upgrades(&self) -> bool {
+        let mut open = vec![self];
+        while let Some(kernels) = open.pop() {
+            if kernels.groups.values().any(|kernel| kernel.versions.len() > 1) {
+                return true;
+            }
+            open.extend(kernels.bodies.values());
+        }
+        false
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -121,8 +155,12 @@ pub fn emit(
     let plan = layout::Plan::new(scope)?;
     let mut unit = object::Unit::new(&name, target)?;
     unit.declare_weights(plan.weight_bytes)?;
+    if kernels.has_upgrades() {
+        unit.define_level(target)?;
+    }
     let message = message::define(&mut unit)?;
-    let mut shared = steps::Shared::new(&mut unit, message, options.profile)?;
+    let levels = target.levels().map(|level| level.cpu.clone()).collect();
+    let mut shared = steps::Shared::new(&mut unit, message, levels, options.profile)?;
     let functions = steps::emit(&mut unit, &plan, &scope, &mut shared)?;
     let entries = entry::define(&mut unit, &plan, &scope, message, &functions)?;
     let (descriptor, links) = descriptor::build(graph, &plan, &name, &entries);

@@ -1,5 +1,9 @@
 //! One object file under construction: symbols, compiled functions and read-only data.
 //!
+//! All data is read-only, but for one word in objects that hold code for several levels of processors: it keeps what
+//! the test of the processor found. The test takes microseconds in a virtual machine, where `cpuid` traps, too long
+//! for every run. Threads that meet the word unset all find the same, so it needs no lock.
+//!
 //! Every function is local to the object; the public entry points are global names added beside the local
 //! ones, so that no reference inside the object can be pre-empted and none needs a dynamic relocation.
 
@@ -57,6 +61,16 @@ pub(super) struct Unit {
     weights: Option<(DataId, u64)>,
     descriptor: Option<DataId>,
     memcpy: Option<FuncId>,
+    level: Option<LevelTest>,
+}
+
+/// How the object learns what processor it runs on.
+#[derive(Clone, Copy)]
+pub(super) struct LevelTest {
+    /// `int32_t level(void)`.
+    pub function: FuncId,
+    /// One more than what the function returned, 0 before its first call: an i32.
+    pub known: DataId,
 }
 
 /// The finished object, but for the contents of its weights.
@@ -87,6 +101,7 @@ impl Unit {
             weights: None,
             descriptor: None,
             memcpy: None,
+            level: None,
         })
     }
 
@@ -123,6 +138,25 @@ impl Unit {
     /// Places machine code made elsewhere.
     pub fn place(&mut self, id: FuncId, code: &MachineCode) -> Result<()> {
         self.module.define_function_bytes(id, code.alignment, &code.bytes, &[]).map_err(emit_error)
+    }
+
+    /// Adds the test of the processor, and the word that keeps its result.
+    pub fn define_level(&mut self, target: &Target) -> Result<()> {
+        let function = self.declare("level", &self.signature(&[], Some(types::I32)))?;
+        self.place(function, &MachineCode { bytes: target.level_code()?, alignment: 16 })?;
+        let name = format!("{}.known_level", self.name);
+        let known = self.module.declare_data(&name, Linkage::Local, true, false).map_err(emit_error)?;
+        let mut data = DataDescription::new();
+        data.define_zeroinit(4);
+        data.set_align(4);
+        self.module.define_data(known, &data).map_err(emit_error)?;
+        self.level = Some(LevelTest { function, known });
+        Ok(())
+    }
+
+    /// The test of the processor, in an object that needs one.
+    pub fn level(&self) -> Option<LevelTest> {
+        self.level
     }
 
     /// Offset of a message template in the text data.

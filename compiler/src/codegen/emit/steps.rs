@@ -3,14 +3,15 @@
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{Block, InstBuilder, Signature, StackSlot, Value, types};
+use cranelift_entity::EntityRef;
 use cranelift_module::FuncId;
 
-use crate::codegen::emit::StepInfo;
 use crate::codegen::emit::abi::{frame, options, status};
 use crate::codegen::emit::func::Code;
 use crate::codegen::emit::layout::{Plan, Scan, ScanPlan, Scope, internal};
 use crate::codegen::emit::message::{A, printable};
 use crate::codegen::emit::object::Unit;
+use crate::codegen::emit::{KernelCode, KernelVersion, StepInfo};
 use crate::error::Result;
 use crate::graph::{Dim, NodeId, ValueId};
 use crate::schedule::{GroupId, Place, Step};
@@ -26,6 +27,8 @@ pub(super) struct Shared {
     parallel_for: Signature,
     steps: Signature,
     step_done: Signature,
+    /// Names of the target's levels.
+    levels: Vec<String>,
     /// Call the `step_done` callback of the options after each step.
     profile: bool,
     /// What each step is, in the order of their numbers.
@@ -35,7 +38,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub fn new(unit: &mut Unit, message: FuncId, profile: bool) -> Result<Shared> {
+    pub fn new(unit: &mut Unit, message: FuncId, levels: Vec<String>, profile: bool) -> Result<Shared> {
         let (p, i) = (types::I64, types::I32);
         let kernel = unit.signature(&[p, p, p, p], Some(i));
         let range = unit.signature(&[p, p, p], Some(i));
@@ -52,6 +55,7 @@ impl Shared {
             parallel_for: unit.signature(&[p, p, p, p, p], Some(i)),
             steps: unit.signature(&[p], Some(i)),
             step_done: unit.signature(&[p, p], None),
+            levels,
             profile,
             infos: vec![],
             kernel_bytes: 0,
@@ -80,14 +84,7 @@ pub(super) fn emit(
     scope: &Scope<'_>,
     shared: &mut Shared,
 ) -> Result<Vec<FuncId>> {
-    let mut kernels = Vec::with_capacity(scope.kernels.groups.len());
-    for (number, kernel) in scope.kernels.groups.values().enumerate() {
-        let name = format!("{}.kernel{number}.{}", scope_name(scope), symbol_text(&kernel.name));
-        let id = unit.declare(&name, &shared.kernel.clone())?;
-        unit.place(id, &kernel.code)?;
-        shared.kernel_bytes += kernel.code.bytes.len() as u64;
-        kernels.push(id);
-    }
+    let kernels = place_kernels(unit, scope, shared)?;
     let mut functions = vec![];
     for (part, steps) in scope.program.steps.chunks(STEPS_PER_FUNCTION).enumerate() {
         let first = part * STEPS_PER_FUNCTION;
@@ -107,6 +104,29 @@ pub(super) fn emit(
         functions.push(id);
     }
     Ok(functions)
+}
+
+/// Places the versions of every kernel; gives their functions, by number of the kernel.
+fn place_kernels(unit: &mut Unit, scope: &Scope<'_>, shared: &mut Shared) -> Result<Vec<Vec<FuncId>>> {
+    let mut kernels = Vec::with_capacity(scope.kernels.groups.len());
+    for (number, kernel) in scope.kernels.groups.values().enumerate() {
+        kernel.baseline()?;
+        let mut functions = Vec::with_capacity(kernel.versions.len());
+        for version in &kernel.versions {
+            let level = match shared.levels.get(version.level) {
+                _ if version.level == 0 => String::new(),
+                Some(level) => format!(".{}", symbol_text(level)),
+                None => return Err(internal(format!("kernel `{}` has an unknown level", kernel.name))),
+            };
+            let name = format!("{}.kernel{number}.{}{level}", scope_name(scope), symbol_text(&kernel.name));
+            let id = unit.declare(&name, &shared.kernel.clone())?;
+            unit.place(id, &version.code)?;
+            shared.kernel_bytes += version.code.bytes.len() as u64;
+            functions.push(id);
+        }
+        kernels.push(functions);
+    }
+    Ok(kernels)
 }
 
 /// A step with what had to be emitted before it.
@@ -178,13 +198,15 @@ struct StepWriter<'c, 'a, 'p> {
     plan: &'p Plan,
     scope: &'p Scope<'p>,
     shared: &'p Shared,
-    kernels: &'p [FuncId],
+    kernels: &'p [Vec<FuncId>],
     frame: Value,
     arena: Value,
     weights: Value,
     options: Value,
     dims: Value,
     cancel: Value,
+    /// See [`frame::LEVEL`].
+    level: Value,
     /// Pointers for one kernel call; every call of the function reuses it.
     buffers: StackSlot,
     job: StackSlot,
@@ -198,7 +220,7 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
         plan: &'p Plan,
         scope: &'p Scope<'p>,
         shared: &'p Shared,
-        kernels: &'p [FuncId],
+        kernels: &'p [Vec<FuncId>],
     ) -> StepWriter<'c, 'a, 'p> {
         let widest =
             scope.program.groups.values().map(|group| group.inputs.len() + group.outputs.len()).max();
@@ -213,6 +235,7 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
             options: code.load64(frame, frame::OPTIONS),
             dims: code.load64(frame, frame::DIMS),
             cancel: code.load64(frame, frame::CANCEL),
+            level: code.load64(frame, frame::LEVEL),
             code,
             plan,
             scope,
@@ -324,19 +347,7 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
             let address = self.address(value)?;
             self.code.store(address, buffers, 8 * at as i64);
         }
-        use cranelift_entity::EntityRef;
-        let function = self.kernels[id.index()];
-        let (lo, hi) = match &kernel.range {
-            Some((lo, hi)) => (self.size(lo)?, self.size(hi)?),
-            None => (self.code.int(0), self.code.int(1)),
-        };
-        let single = |range: &(Dim, Dim)| {
-            (range.1.clone() - range.0.clone()).as_const().is_some_and(|extent| extent <= 1)
-        };
-        let result = match &kernel.range {
-            Some(range) if kernel.worth_threads && !single(range) => self.parallel(function, buffers, lo, hi),
-            _ => self.code.call(function, &[buffers, self.dims, lo, hi]),
-        };
+        let result = self.best_version(id, kernel, buffers)?;
         let origin = &self.scope.graph.origins[self.scope.graph.nodes[group.anchor].origin];
         let template = format!(
             "node `{}` ({}): an index or a size is out of range (check {A})",
@@ -347,6 +358,46 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
         let check = self.code.b.ins().sextend(types::I64, result);
         self.code.fail_if(result, status::OUT_OF_RANGE, &template, [check, zero], self.options);
         Ok(())
+    }
+
+    /// Runs the best version that the processor is good for; gives its result.
+    fn best_version(&mut self, id: GroupId, kernel: &'p KernelCode, buffers: Value) -> Result<Value> {
+        let functions = &self.kernels[id.index()];
+        let (baseline, function) = (kernel.baseline()?, functions[0]);
+        if functions.len() == 1 {
+            return self.version(baseline, function, buffers);
+        }
+        let join = self.code.block();
+        self.code.b.append_block_param(join, types::I32);
+        for (version, &function) in kernel.versions.iter().zip(functions).skip(1).rev() {
+            let (this, lesser) = (self.code.block(), self.code.block());
+            let good = self.code.icmp_imm(IntCC::SignedGreaterThan, self.level, version.level as i64);
+            self.code.branch(good, this, lesser);
+            self.code.b.switch_to_block(this);
+            let result = self.version(version, function, buffers)?;
+            self.code.jump(join, &[result]);
+            self.code.b.switch_to_block(lesser);
+        }
+        let result = self.version(baseline, function, buffers)?;
+        self.code.jump(join, &[result]);
+        self.code.b.switch_to_block(join);
+        Ok(self.code.b.block_params(join)[0])
+    }
+
+    fn version(&mut self, version: &KernelVersion, function: FuncId, buffers: Value) -> Result<Value> {
+        let (lo, hi) = match &version.range {
+            Some((lo, hi)) => (self.size(lo)?, self.size(hi)?),
+            None => (self.code.int(0), self.code.int(1)),
+        };
+        let single = |range: &(Dim, Dim)| {
+            (range.1.clone() - range.0.clone()).as_const().is_some_and(|extent| extent <= 1)
+        };
+        Ok(match &version.range {
+            Some(range) if version.worth_threads && !single(range) => {
+                self.parallel(function, buffers, lo, hi)
+            }
+            _ => self.code.call(function, &[buffers, self.dims, lo, hi]),
+        })
     }
 
     /// Runs a kernel through the caller's parallel-for, or here if there is none.

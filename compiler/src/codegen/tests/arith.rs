@@ -55,15 +55,18 @@ fn check(map: MapFn, inputs: &[&Tensor], f: impl Fn(Vec<Expr>) -> Expr) {
     let dtypes: Vec<DType> = inputs.iter().map(|x| x.dtype).collect();
     for width in [0, 4, 16] {
         let kernel = zip(&dtypes, want.dtype, want.len() as i64, width, &f);
-        let mut buffers: Vec<Vec<u8>> = inputs.iter().map(|x| tensor_bytes(x)).collect();
-        buffers.push(vec![0xaa; want.data.len()]);
-        build(&kernel).run_ok(&mut buffers, &[]);
         compile_elsewhere(&kernel);
-        assert_same(want.dtype, &buffers[inputs.len()], &want.data, &|at| {
-            let elements: Vec<&[u8]> =
-                inputs.iter().map(|x| &x.data[at * x.dtype.size()..(at + 1) * x.dtype.size()]).collect();
-            format!("{map:?} of {dtypes:?}, width {width}, element {at} = {elements:x?}")
-        });
+        for target in [target(), baseline()] {
+            let mut buffers: Vec<Vec<u8>> = inputs.iter().map(|x| tensor_bytes(x)).collect();
+            buffers.push(vec![0xaa; want.data.len()]);
+            build_at(&kernel, None, &target).run_ok(&mut buffers, &[]);
+            assert_same(want.dtype, &buffers[inputs.len()], &want.data, &|at| {
+                let elements: Vec<&[u8]> =
+                    inputs.iter().map(|x| &x.data[at * x.dtype.size()..(at + 1) * x.dtype.size()]).collect();
+                let cpu = &target.cpu;
+                format!("{map:?} of {dtypes:?} on {cpu}, width {width}, element {at} = {elements:x?}")
+            });
+        }
     }
 }
 

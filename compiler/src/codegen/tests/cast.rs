@@ -126,15 +126,20 @@ fn expected(x: &Tensor, to: DType, saturate: bool) -> Vec<u8> {
 fn check(from: DType, to: DType, saturate: bool, width: i64, x: &Tensor) {
     let n = x.len() as i64;
     let kernel = map(from, to, n, width, |x| Expr::Cast { to, saturate, x: Box::new(x) });
-    let mut buffers = vec![tensor_bytes(x), vec![0xaa; n as usize * to.size()]];
-    build(&kernel).run_ok(&mut buffers, &[]);
     compile_elsewhere(&kernel);
     let want = expected(x, to, saturate);
     let size = from.size();
-    assert_same(to, &buffers[1], &want, &|at| {
-        let element = &x.data[at * size..(at + 1) * size];
-        format!("{from} to {to}, saturate {saturate}, width {width}, element {at} = {element:x?}")
-    });
+    for target in [target(), baseline()] {
+        let mut buffers = vec![tensor_bytes(x), vec![0xaa; n as usize * to.size()]];
+        build_at(&kernel, None, &target).run_ok(&mut buffers, &[]);
+        assert_same(to, &buffers[1], &want, &|at| {
+            let element = &x.data[at * size..(at + 1) * size];
+            let cpu = &target.cpu;
+            format!(
+                "{from} to {to} on {cpu}, saturate {saturate}, width {width}, element {at} = {element:x?}"
+            )
+        });
+    }
 }
 
 #[test]

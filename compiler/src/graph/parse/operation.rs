@@ -212,6 +212,12 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
             strides: attrs.indices("strides")?,
             dilations: attrs.indices("dilations")?,
         },
+        "winograd_input" => Op::WinogradInput { tile: attrs.index("tile")? },
+        "winograd_output" => Op::WinogradOutput {
+            tile: attrs.index("tile")?,
+            height: attrs.index("height")?,
+            width: attrs.index("width")?,
+        },
         "gather" => Op::Gather { axis: attrs.index("axis")? },
         "gather_elements" => Op::GatherElements { axis: attrs.index("axis")? },
         "gather_nd" => Op::GatherNd { batch: attrs.index("batch")? },

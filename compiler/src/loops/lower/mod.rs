@@ -12,6 +12,7 @@ mod rows;
 mod single;
 #[cfg(test)]
 mod tests;
+mod winograd;
 
 use std::collections::{HashMap, HashSet};
 
@@ -30,6 +31,7 @@ pub fn lower(graph: &Graph, group: &Group, name: &str, target: &Target) -> Resul
         GroupKind::Reduce => cx.reduce()?,
         GroupKind::Rows => cx.rows()?,
         GroupKind::Contract => cx.contract()?,
+        GroupKind::Winograd => cx.winograd_output()?,
         GroupKind::Single => cx.single()?,
     }
     Ok(cx.kernel)

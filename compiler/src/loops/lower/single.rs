@@ -15,6 +15,7 @@ impl Lowering<'_> {
         let (inputs, out) = (node.inputs.clone(), node.outputs[0]);
         match &node.op {
             Op::Concat { axis } => self.concat(&inputs, *axis, out)?,
+            Op::WinogradInput { tile } => self.winograd_input(inputs[0], *tile, out)?,
             Op::Pad { lo, .. } => self.pad(inputs[0], inputs[1], lo, out)?,
             Op::Pack { batch, k, nr } => self.pack(inputs[0], *batch, *k, *nr, out)?,
             Op::ArgReduce { max, axis, last } => self.arg_reduce(inputs[0], *max, *axis, *last, out)?,

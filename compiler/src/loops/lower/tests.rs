@@ -159,7 +159,7 @@ impl Draft {
         let dtype = self.graph.ty(x).dtype;
         let rank = shape.len();
         let axis = if rank == 0 { 0 } else { self.dice.below(rank) };
-        let kind = self.dice.below(19);
+        let kind = self.dice.below(20);
         if rank == 0 && kind > 5 {
             return None;
         }
@@ -216,6 +216,12 @@ impl Draft {
                 self.build().emit1(Op::Cumulate { op, axis, exclusive, reverse }, &[x]).ok()
             }
             17 => {
+                // Of an input: what is not finite spreads otherwise in another order of sums.
+                let x = self.pool[0];
+                let (shape, dtype) = (self.graph.ty(x).shape.clone(), self.graph.ty(x).dtype);
+                self.winograd(x, &shape, dtype)
+            }
+            18 => {
                 let extent = shape[axis].as_const()?;
                 let picks: Vec<i64> = (0..1 + self.dice.below(3))
                     .map(|_| self.dice.below(2 * extent as usize) as i64 - extent)
@@ -232,6 +238,25 @@ impl Draft {
                 self.build().cast(place, dtype).ok()
             }
         }
+    }
+
+    /// Both transforms of a Winograd convolution, without the products between them.
+    fn winograd(&mut self, x: ValueId, shape: &[Dim], dtype: DType) -> Option<ValueId> {
+        let mut shape = shape.to_vec();
+        while shape.len() < 4 {
+            shape.insert(0, Dim::ONE);
+        }
+        let (h, w) = (shape[1].as_const()? as usize, shape[2].as_const()? as usize);
+        let tile = self.dice.pick(&[2, 4]);
+        let counts = [h, w].map(|extent| extent.saturating_sub(2).div_ceil(tile).max(1));
+        let x = self.build().reshape(x, shape).ok()?;
+        let fill = self.build().scalar(dtype, 0.0);
+        let hi = [0, counts[0] * tile + 2 - h, counts[1] * tile + 2 - w, 0].map(Dim::from).to_vec();
+        let x = self.build().pad(x, fill, vec![Dim::ZERO; 4], hi).ok()?;
+        let squares = self.build().emit1(Op::WinogradInput { tile }, &[x]).ok()?;
+        let squares = self.build().transpose(squares, &[3, 0, 1, 2, 4]).ok()?;
+        let [height, width] = counts.map(|count| count * tile - self.dice.below(tile));
+        self.build().emit1(Op::WinogradOutput { tile, height, width }, &[squares]).ok()
     }
 
     fn unary(&mut self, x: ValueId, dtype: DType) -> Option<ValueId> {

@@ -4,14 +4,17 @@
 //! keep their results in registers while the inner axes run: per step one panel row is loaded, and each row
 //! of the tile multiplies it by one broadcast element of the left-hand side. The left-hand side is read in
 //! place, through whatever view it is (for a convolution, a window of the padded image). The epilogue runs on the
-//! tile before it is stored.
+//! tile before it is stored. `walk.rs` orders the tiles.
 
+mod walk;
+
+use self::walk::Ahead;
 use crate::error::Result;
 use crate::graph::dim::{product, row_major_strides};
 use crate::graph::{DType, Dim, Op, RhsLayout, ValueId};
 use crate::loops::lower::{Lowering, Override, internal};
-use crate::loops::nest::Nest;
-use crate::loops::{Expr, Index, Local, LoopKind, Stmt, Term, Var, visit};
+use crate::loops::nest::{Axis, Nest};
+use crate::loops::{Expr, Index, Local, LoopKind, Stmt, Term, visit};
 use crate::scalar::{BinaryFn, CompareFn};
 
 /// Steps of the innermost axis written out per iteration, where the extent does not suggest another number.
@@ -24,12 +27,11 @@ const ALIAS_BYTES: i64 = 4096;
 /// also holds the panel.
 const ALIASED_ROWS: usize = 7;
 
+/// From so many bytes in a row of a panel on, tall tiles pay.
+const WIDE_PANEL: usize = 64;
+
 /// From this extent on, the last row axis is tiled on its own when its rows do not continue each other.
 const LONG_AXIS: i64 = 12;
-
-/// Rows of a tile of which an unknown number of rows leaves too many for single rows, and of the tiles for those.
-const TALL_TILE: usize = 10;
-const SHORT_TILE: usize = 4;
 
 /// A contraction's parts.
 struct Job {
@@ -56,26 +58,13 @@ struct Tile {
     /// Per row of the tile: its index along every row axis.
     rows: Vec<Vec<Index>>,
     panel: Index,
-}
-
-/// A run of tiles of one height: `count` tiles of `height` rows from row `start`.
-struct Run {
-    start: Dim,
-    count: Dim,
-    height: usize,
+    ahead: Option<Ahead>,
 }
 
 impl Lowering<'_> {
     pub(super) fn contract(&mut self) -> Result<()> {
         let job = self.contract_job()?;
-        let shape = self.graph.ty(job.out).shape.clone();
-        let panels = job.columns.ceil_div(&Dim::from(job.nr)).expect("nr is positive");
-        let batch = shape[..job.batch].to_vec();
-        let batched = batch.iter().any(|dim| *dim != Dim::ONE);
-        let kind = if batched { LoopKind::Serial } else { LoopKind::Parallel };
-        self.for_shape(&batch, LoopKind::Parallel, &mut |cx, batch| {
-            cx.for_each("panel", &panels, kind, |cx, panel| cx.panel(&job, batch, panel))
-        })?;
+        self.walk(&job)?;
         self.finish();
         Ok(())
     }
@@ -88,11 +77,14 @@ impl Lowering<'_> {
         let (lhs, rhs, out) = (node.inputs[0], node.inputs[1], node.outputs[0]);
         let dtype = self.graph.ty(out).dtype;
         let sum = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
-        let lanes = match dtype {
+        // The widest vectors that panels are a multiple of: panels may be made for narrower ones.
+        let mut lanes = match dtype {
             DType::F32 | DType::I32 | DType::F64 => self.target.lanes(dtype.size()).min(*nr),
             _ => 1,
         };
-        let lanes = if nr % lanes == 0 { lanes } else { 1 };
+        while nr % lanes != 0 {
+            lanes /= 2;
+        }
         let inner = self.graph.ty(lhs).shape[batch + m..].to_vec();
         let mut job = Job {
             out,
@@ -111,9 +103,8 @@ impl Lowering<'_> {
         job.looped = self.looped_axes(&job)?;
         let vectors = job.nr / job.lanes;
         let free = self.target.vector_registers.saturating_sub(vectors + 1);
-        // One vector of columns needs no more rows to hide the latency of its sums; wider panels are read less often
-        // for more rows.
-        let most = if vectors == 1 { 10 } else { 14 };
+        // More rows are not needed to hide the latency of sums, but wide panels are read less often for more rows.
+        let most = if job.nr * job.sum.size() < WIDE_PANEL { 10 } else { 14 };
         job.height = (free / vectors).clamp(1, most);
         if self.rows_alias(&job)? {
             job.height = job.height.min(ALIASED_ROWS);
@@ -189,31 +180,6 @@ impl Lowering<'_> {
             .collect()
     }
 
-    /// All rows of one panel.
-    fn panel(&mut self, job: &Job, batch: Vec<Index>, panel: Index) -> Result<()> {
-        let shape = self.graph.ty(job.out).shape.clone();
-        let row_axes = shape[job.batch..job.batch + job.rows].to_vec();
-        let tiled = row_axes[job.looped..].to_vec();
-        let outer = row_axes[..job.looped].to_vec();
-        self.for_shape(&outer, LoopKind::Serial, &mut |cx, lead| {
-            for run in runs(&product(&tiled), job.height) {
-                cx.for_each("tile", &run.count, LoopKind::Serial, |cx, tile| {
-                    let first = tile.scale(&Dim::from(run.height)).add_dim(&run.start);
-                    let mut rows = Vec::with_capacity(run.height);
-                    for row in 0..run.height {
-                        let mut index = lead.clone();
-                        for at in cx.split_rows(&first.add(&Index::int(row as i64)), &tiled) {
-                            index.push(cx.named(at));
-                        }
-                        rows.push(index);
-                    }
-                    cx.tile(job, &Tile { batch: batch.clone(), rows, panel: panel.clone() })
-                })?;
-            }
-            Ok(())
-        })
-    }
-
     /// An index that needs a division gets a name, so that it is computed once.
     fn named(&mut self, index: Index) -> Index {
         if !visit::any_term(&index, &|term| !matches!(term, Term::Var(_))) {
@@ -274,7 +240,8 @@ impl Lowering<'_> {
             nest.body.into_iter().for_each(|stmt| self.push(stmt));
             return Ok(());
         };
-        nest.body = self.unrolled(axis.var, &axis.extent, std::mem::take(&mut nest.body));
+        let body = std::mem::take(&mut nest.body);
+        nest.body = self.unrolled(&axis, body, &nest.axes, tile.ahead.as_ref());
         nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
         Ok(())
     }
@@ -333,7 +300,8 @@ impl Lowering<'_> {
     }
 
     /// The innermost inner loop, a few steps written out per iteration.
-    fn unrolled(&mut self, var: Var, extent: &Dim, body: Vec<Stmt>) -> Vec<Stmt> {
+    fn unrolled(&mut self, axis: &Axis, body: Vec<Stmt>, outer: &[Axis], ahead: Option<&Ahead>) -> Vec<Stmt> {
+        let Axis { var, extent, .. } = axis;
         let count = unroll_factor(extent);
         let steps = Dim::from(count);
         let whole = extent.floor_div(&steps).expect("the unroll factor is positive");
@@ -343,7 +311,7 @@ impl Lowering<'_> {
             let mut copy = body.clone();
             crate::loops::nest::rename_lets(&mut self.kernel, &mut copy);
             let at = Index::var(block).scale(&steps).add(&Index::var(step));
-            visit::substitute(&mut copy, var, &at);
+            visit::substitute(&mut copy, *var, &at);
             let inner = Stmt::For {
                 var: step,
                 lo: Index::zero(),
@@ -353,12 +321,22 @@ impl Lowering<'_> {
                 body: copy,
             };
             let (lo, hi) = (Index::zero(), Index::dim(whole.clone()));
-            out.push(Stmt::For { var: block, lo, hi, step: 1, kind: LoopKind::Serial, body: vec![inner] });
+            let mut body = vec![inner];
+            if let (Some(ahead), Some(each)) = (ahead, whole.as_const()) {
+                let extents: Vec<Dim> = outer.iter().map(|axis| axis.extent.clone()).collect();
+                let turns = outer.iter().zip(row_major_strides(&extents));
+                let turn =
+                    turns.fold(Index::zero(), |sum, (axis, by)| sum.add(&Index::var(axis.var).scale(&by)));
+                let iterations = product(&extents).as_const().and_then(|turns| turns.checked_mul(each));
+                let iteration = turn.scale(&whole).add(&Index::var(block));
+                body.extend(self.prefetches(ahead, iterations.unwrap_or(0), &iteration));
+            }
+            out.push(Stmt::For { var: block, lo, hi, step: 1, kind: LoopKind::Serial, body });
         }
         let done = whole * steps;
         if done != *extent {
             let (lo, hi) = (Index::dim(done), Index::dim(extent.clone()));
-            out.push(Stmt::For { var, lo, hi, step: 1, kind: LoopKind::Serial, body });
+            out.push(Stmt::For { var: *var, lo, hi, step: 1, kind: LoopKind::Serial, body });
         }
         out
     }
@@ -433,80 +411,4 @@ impl Lowering<'_> {
 fn unroll_factor(extent: &Dim) -> i64 {
     let Some(extent) = extent.as_const() else { return UNROLL };
     [8, 9, 7, 10, 6, 12, 5].into_iter().find(|count| extent % count == 0).unwrap_or(UNROLL)
-}
-
-/// Splits `rows` rows into tiles of at most `height` rows that differ by one row at most; an unknown number into
-/// full tiles, short ones where the full ones are tall, and single rows.
-fn runs(rows: &Dim, height: usize) -> Vec<Run> {
-    let Some(count) = rows.as_const() else {
-        let size = Dim::from(height);
-        let whole = rows.floor_div(&size).expect("tiles are not empty");
-        let start = whole.clone() * size;
-        let rest = rows.clone() - start.clone();
-        let mut runs = vec![Run { start: Dim::ZERO, count: whole, height }];
-        if height > 1 && rest != Dim::ZERO {
-            let (mut start, mut rest) = (start, rest);
-            // One by one, what a tall tile leaves would take longer than a tile.
-            if height > TALL_TILE {
-                let size = Dim::from(SHORT_TILE);
-                let whole = rest.floor_div(&size).expect("tiles are not empty");
-                let rows = whole.clone() * size;
-                runs.push(Run { start: start.clone(), count: whole, height: SHORT_TILE });
-                start = start + rows.clone();
-                rest = rest - rows;
-            }
-            runs.push(Run { start, count: rest, height: 1 });
-        }
-        return runs;
-    };
-    let count = count.max(0) as usize;
-    let tiles = count.div_ceil(height).max(1);
-    let (small, tall) = (count / tiles, count % tiles);
-    let run = |start: usize, count: usize, height: usize| Run {
-        start: Dim::from(start),
-        count: Dim::from(count),
-        height,
-    };
-    [run(0, tall, small + 1), run(tall * (small + 1), tiles - tall, small)]
-        .into_iter()
-        .filter(|run| run.count != Dim::ZERO && run.height > 0)
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_are_balanced() {
-        let split = |rows: i64| {
-            let list: Vec<_> = runs(&Dim::from(rows), 6)
-                .into_iter()
-                .map(|run| (run.start.as_const().unwrap(), run.count.as_const().unwrap(), run.height))
-                .collect();
-            list
-        };
-        assert_eq!(split(49), [(0, 4, 6), (24, 5, 5)]);
-        assert_eq!(split(12), [(0, 2, 6)]);
-        assert_eq!(split(1), [(0, 1, 1)]);
-        assert_eq!(split(0), []);
-    }
-
-    #[test]
-    fn runs_of_unknown_rows_cover_them() {
-        let rows = Dim::sym(crate::graph::Sym::from_u32(0));
-        for height in [1, 6, 14] {
-            for count in 0..60 {
-                let value = |dim: &Dim| dim.eval(&|_| Some(count)).unwrap();
-                let mut next = 0;
-                let runs = runs(&rows, height);
-                for run in &runs {
-                    assert_eq!(value(&run.start), next);
-                    next += value(&run.count) * run.height as i64;
-                }
-                assert_eq!(next, count);
-                assert!(value(&runs.last().unwrap().count) < 10 || height == 1);
-            }
-        }
-    }
 }

@@ -1,0 +1,63 @@
+//! The transforms of Winograd's convolutions, square by square in f64.
+
+use super::lane::Lane;
+use super::movement::zeroed;
+use super::{Tensor, internal};
+use crate::error::Result;
+use crate::winograd::{KERNEL, Matrix, matrices};
+use bytes::Bytes;
+
+/// `M x M^T` of the square `x`, both row-major.
+fn both_sides(matrix: &Matrix, x: &[f64]) -> Vec<f64> {
+    let size = matrix[0].len();
+    let rows: Vec<f64> = matrix
+        .iter()
+        .flat_map(|row| (0..size).map(move |j| (0..size).map(|i| row[i] * x[i * size + j]).sum::<f64>()))
+        .collect();
+    let mut out = Vec::with_capacity(matrix.len() * matrix.len());
+    for left in rows.chunks(size) {
+        out.extend(matrix.iter().map(|right| left.iter().zip(right).map(|(a, b)| a * b).sum::<f64>()));
+    }
+    out
+}
+
+/// `[n, h, w, c] -> [n, th, tw, (tile+2)^2, c]`, see `Op::WinogradInput`.
+pub fn input(x: &Tensor, tile: usize, shape: &[usize]) -> Result<Tensor> {
+    let (Some(lane), Some(matrices)) = (Lane::f64(x.dtype), matrices(tile)) else {
+        return internal(format!("a Winograd transform of {} in tiles of {tile}", x.dtype));
+    };
+    let size = tile + KERNEL - 1;
+    let (h, w, c) = (x.shape[1], x.shape[2], x.shape[3]);
+    let mut data = zeroed(x.dtype, shape)?;
+    for (at, index) in crate::infer::indices(&[shape[0], shape[1], shape[2], c]).enumerate() {
+        let (n, y, x0, channel) = (index[0], index[1] * tile, index[2] * tile, index[3]);
+        let square: Vec<f64> = (0..size * size)
+            .map(|k| lane.get(&x.data, ((n * h + y + k / size) * w + x0 + k % size) * c + channel))
+            .collect();
+        for (k, value) in both_sides(&matrices.input, &square).into_iter().enumerate() {
+            lane.put(&mut data, (at / c * size * size + k) * c + channel, value);
+        }
+    }
+    Ok(Tensor::new(x.dtype, shape.to_vec(), Bytes::from(data)))
+}
+
+/// `[(tile+2)^2, n, th, tw, c] -> [n, height, width, c]`, see `Op::WinogradOutput`.
+pub fn output(m: &Tensor, tile: usize, shape: &[usize]) -> Result<Tensor> {
+    let (Some(lane), Some(matrices)) = (Lane::f64(m.dtype), matrices(tile)) else {
+        return internal(format!("a Winograd transform of {} in tiles of {tile}", m.dtype));
+    };
+    let (height, width, c) = (shape[1], shape[2], shape[3]);
+    let per_square: usize = m.shape[1..].iter().product();
+    let mut data = zeroed(m.dtype, shape)?;
+    for (at, index) in crate::infer::indices(&m.shape[1..]).enumerate() {
+        let (n, y, x, channel) = (index[0], index[1] * tile, index[2] * tile, index[3]);
+        let square: Vec<f64> = (0..m.shape[0]).map(|k| lane.get(&m.data, k * per_square + at)).collect();
+        for (k, value) in both_sides(&matrices.output, &square).into_iter().enumerate() {
+            let (y, x) = (y + k / tile, x + k % tile);
+            if y < height && x < width {
+                lane.put(&mut data, ((n * height + y) * width + x) * c + channel, value);
+            }
+        }
+    }
+    Ok(Tensor::new(m.dtype, shape.to_vec(), Bytes::from(data)))
+}

@@ -1,0 +1,241 @@
+//! The order of a contraction's tiles.
+//!
+//! A panel of the right-hand side is read once for every tile of rows, and the left-hand side once for every panel. Where
+//! the left-hand side does not stay in the caches, rows come in blocks that do, and all panels are taken for one block
+//! before the next. Where the right-hand side comes from memory, the tiles of a panel bring the next one nearer.
+
+use super::{Job, Tile};
+use crate::error::Result;
+use crate::graph::Dim;
+use crate::graph::dim::{product, row_major_strides};
+use crate::loops::lower::Lowering;
+use crate::loops::{Buf, Expr, Index, LoopKind, Stmt};
+
+const CACHE_LINE: i64 = 64;
+
+/// Lines asked for per iteration of the inner loop.
+const MAX_PREFETCHES: i64 = 4;
+
+/// Rows of a tile of which an unknown number of rows leaves too many for single rows, and of the tiles for those.
+const TALL_TILE: usize = 10;
+const SHORT_TILE: usize = 4;
+
+/// A run of tiles of one height: `count` tiles of `height` rows from row `start`.
+struct Run {
+    start: Dim,
+    count: Dim,
+    height: usize,
+}
+
+/// The panel after a tile's own, which the tiles of a panel bring nearer together.
+#[derive(Clone)]
+pub(super) struct Ahead {
+    buf: Buf,
+    /// Its first element.
+    start: Index,
+    /// Number of the tile in its panel, and of tiles.
+    number: Index,
+    tiles: i64,
+    /// Cache lines of a panel, and elements of a line.
+    lines: i64,
+    line: i64,
+}
+
+impl Lowering<'_> {
+    /// All tiles of a contraction.
+    pub(super) fn walk(&mut self, job: &Job) -> Result<()> {
+        let shape = self.graph.ty(job.out).shape.clone();
+        let panels = job.columns.ceil_div(&Dim::from(job.nr)).expect("nr is positive");
+        let batch = shape[..job.batch].to_vec();
+        let batched = batch.iter().any(|dim| *dim != Dim::ONE);
+        let kind = if batched { LoopKind::Serial } else { LoopKind::Parallel };
+        let rows = product(&shape[job.batch..job.batch + job.rows]);
+        let block = self.block_rows(job, &rows);
+        self.for_shape(&batch, LoopKind::Parallel, &mut |cx, batch| {
+            let Some(block) = block else {
+                return cx.for_each("panel", &panels, kind, |cx, panel| {
+                    cx.panel(job, &batch, &panel, &Index::zero(), &rows)
+                });
+            };
+            let size = Dim::from(block);
+            let blocks = rows.floor_div(&size).expect("blocks are not empty");
+            cx.for_each("part", &(blocks * panels.clone()), kind, |cx, part| {
+                let at = part.floor_div(&panels, &cx.extent_fn());
+                let panel = part.modulo(&panels, &cx.extent_fn());
+                let (at, panel) = (cx.named(at), cx.named(panel));
+                cx.panel(job, &batch, &panel, &at.scale(&size), &size)
+            })
+        })
+    }
+
+    /// Rows of a block, where blocks pay: the left-hand side is larger than the second-level cache holds beside
+    /// the panels, all of which stay there.
+    fn block_rows(&self, job: &Job, rows: &Dim) -> Option<i64> {
+        let size = self.graph.ty(job.lhs).dtype.size() as i64;
+        let inner = product(&job.inner).as_const()?;
+        let (rows, columns) = (rows.as_const()?, job.columns.as_const()?);
+        let room = self.target.l2_bytes as i64 / 2;
+        let row_bytes = inner.checked_mul(size)?;
+        let (left, right) = (rows.checked_mul(row_bytes)?, columns.checked_mul(row_bytes)?);
+        if job.looped > 0 || columns <= job.nr as i64 || left <= room || (right > room && left <= 4 * room) {
+            return None;
+        }
+        let most = (room / row_bytes.max(1)).min(rows);
+        let least = (most / 2).max(4 * job.height as i64);
+        (least..=most).rev().find(|block| rows % block == 0)
+    }
+
+    /// The tiles of `count` rows from row `first` on of one panel.
+    fn panel(&mut self, job: &Job, batch: &[Index], panel: &Index, first: &Index, count: &Dim) -> Result<()> {
+        let shape = self.graph.ty(job.out).shape.clone();
+        let row_axes = shape[job.batch..job.batch + job.rows].to_vec();
+        let (outer, tiled) = row_axes.split_at(job.looped);
+        let tiled_rows = if job.looped > 0 { product(tiled) } else { count.clone() };
+        let runs = runs(&tiled_rows, job.height);
+        let tiles = runs.iter().fold(Dim::ZERO, |sum, run| sum + run.count.clone());
+        let ahead = self.ahead(job, batch, panel, &(product(outer) * tiles.clone()))?;
+        let strides = row_major_strides(outer);
+        self.for_shape(outer, LoopKind::Serial, &mut |cx, lead| {
+            let turn = lead.iter().zip(&strides).fold(Index::zero(), |sum, (i, by)| sum.add(&i.scale(by)));
+            let mut before = turn.scale(&tiles);
+            for run in &runs {
+                cx.for_each("tile", &run.count, LoopKind::Serial, |cx, tile| {
+                    let start = first.add(&tile.scale(&Dim::from(run.height))).add_dim(&run.start);
+                    let mut rows = Vec::with_capacity(run.height);
+                    for row in 0..run.height {
+                        let mut index = lead.clone();
+                        for at in cx.split_rows(&start.add(&Index::int(row as i64)), tiled) {
+                            index.push(cx.named(at));
+                        }
+                        rows.push(index);
+                    }
+                    let ahead = ahead.clone().map(|ahead| Ahead { number: before.add(&tile), ..ahead });
+                    cx.tile(job, &Tile { batch: batch.to_vec(), rows, panel: panel.clone(), ahead })
+                })?;
+                before = before.add_dim(&run.count);
+            }
+            Ok(())
+        })
+    }
+
+    /// The panel after `panel`, where the panels are more than the second-level cache keeps.
+    fn ahead(&mut self, job: &Job, batch: &[Index], panel: &Index, tiles: &Dim) -> Result<Option<Ahead>> {
+        let ty = self.graph.ty(job.rhs);
+        let size = ty.dtype.size() as i64;
+        let bytes = ty.elements().as_const().and_then(|len| len.checked_mul(size));
+        let far = bytes.is_some_and(|bytes| bytes > self.target.l2_bytes as i64 / 2);
+        let (true, Some(inner)) = (far && self.graph.is_constant(job.rhs), product(&job.inner).as_const())
+        else {
+            return Ok(None);
+        };
+        let mut index = self.broadcast_batch(job.rhs, job, batch);
+        index.push(panel.add(&Index::int(1)));
+        index.extend(job.inner.iter().map(|_| Index::zero()));
+        index.push(Index::zero());
+        let mut ahead = None;
+        self.scope(|cx| {
+            if let Expr::Load { buf, index: start } = cx.expr_at(job.rhs, &index)? {
+                let line = CACHE_LINE / size;
+                let lines = inner.saturating_mul(job.nr as i64) / line;
+                let tiles = tiles.as_const().unwrap_or(i64::MAX);
+                ahead = Some(Ahead { buf, start, number: Index::zero(), tiles, lines, line });
+            }
+            Ok(())
+        })?;
+        Ok(ahead)
+    }
+
+    /// Prefetches for each of `iterations` iterations of a tile's inner loops; `iteration` is their number.
+    pub(super) fn prefetches(&mut self, ahead: &Ahead, iterations: i64, iteration: &Index) -> Vec<Stmt> {
+        if iterations < 1 || ahead.tiles < 2 {
+            return vec![];
+        }
+        // Each tile takes a part of the panel. When there are more tiles than parts, they start again.
+        let turns = ahead.tiles.saturating_mul(iterations);
+        let each = (ahead.lines as u64).div_ceil(turns as u64).clamp(1, MAX_PREFETCHES as u64) as i64;
+        let parts = (ahead.lines as u64).div_ceil((each * iterations) as u64) as i64;
+        let part = ahead.number.modulo(&Dim::from(parts), &self.extent_fn());
+        let part = self.named(part);
+        let first = part.scale(&Dim::from(iterations)).add(iteration).scale(&Dim::from(each));
+        let place = |line: i64| first.add(&Index::int(line)).scale(&Dim::from(ahead.line));
+        (0..each)
+            .map(|line| Stmt::Prefetch { buf: ahead.buf, index: ahead.start.add(&place(line)) })
+            .collect()
+    }
+}
+
+/// Splits `rows` rows into tiles of at most `height` rows that differ by one row at most; an unknown number into
+/// full tiles, short ones where the full ones are tall, and single rows.
+fn runs(rows: &Dim, height: usize) -> Vec<Run> {
+    let Some(count) = rows.as_const() else {
+        let size = Dim::from(height);
+        let whole = rows.floor_div(&size).expect("tiles are not empty");
+        let start = whole.clone() * size;
+        let rest = rows.clone() - start.clone();
+        let mut runs = vec![Run { start: Dim::ZERO, count: whole, height }];
+        if height > 1 && rest != Dim::ZERO {
+            let (mut start, mut rest) = (start, rest);
+            // One by one, what a tall tile leaves would take longer than a tile.
+            if height > TALL_TILE {
+                let size = Dim::from(SHORT_TILE);
+                let whole = rest.floor_div(&size).expect("tiles are not empty");
+                let rows = whole.clone() * size;
+                runs.push(Run { start: start.clone(), count: whole, height: SHORT_TILE });
+                start = start + rows.clone();
+                rest = rest - rows;
+            }
+            runs.push(Run { start, count: rest, height: 1 });
+        }
+        return runs;
+    };
+    let count = count.max(0) as usize;
+    let tiles = count.div_ceil(height).max(1);
+    let (small, tall) = (count / tiles, count % tiles);
+    let run = |start: usize, count: usize, height: usize| Run {
+        start: Dim::from(start),
+        count: Dim::from(count),
+        height,
+    };
+    [run(0, tall, small + 1), run(tall * (small + 1), tiles - tall, small)]
+        .into_iter()
+        .filter(|run| run.count != Dim::ZERO && run.height > 0)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_balanced() {
+        let split = |rows: i64| {
+            let list: Vec<_> = runs(&Dim::from(rows), 6)
+                .into_iter()
+                .map(|run| (run.start.as_const().unwrap(), run.count.as_const().unwrap(), run.height))
+                .collect();
+            list
+        };
+        assert_eq!(split(49), [(0, 4, 6), (24, 5, 5)]);
+        assert_eq!(split(12), [(0, 2, 6)]);
+        assert_eq!(split(1), [(0, 1, 1)]);
+        assert_eq!(split(0), []);
+    }
+
+    #[test]
+    fn runs_of_unknown_rows_cover_them() {
+        let rows = Dim::sym(crate::graph::Sym::from_u32(0));
+        for height in [1, 6, 14] {
+            for count in 0..60 {
+                let value = |dim: &Dim| dim.eval(&|_| Some(count)).unwrap();
+                let mut next = 0;
+                let runs = runs(&rows, height);
+                for run in &runs {
+                    assert_eq!(value(&run.start), next);
+                    next += value(&run.count) * run.height as i64;
+                }
+                assert_eq!(next, count);
+                assert!(value(&runs.last().unwrap().count) < 10 || height == 1);
+            }
+        }
+    }
+}

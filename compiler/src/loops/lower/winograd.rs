@@ -1,0 +1,225 @@
+//! The transforms of Winograd's convolutions: a square of vectors, channels side by side, through a small matrix from
+//! the left and from the right. The results of the output transform have an epilogue, as those of a contraction.
+
+use std::collections::HashMap;
+
+use crate::error::Result;
+use crate::graph::{DType, Dim, Op, ValueId};
+use crate::loops::lower::{Lowering, Override, internal};
+use crate::loops::nest::Nest;
+use crate::loops::{Expr, Index, LoopKind, Stmt};
+use crate::scalar::{BinaryFn, CompareFn};
+use crate::winograd::{KERNEL, Matrix, matrices};
+
+impl Lowering<'_> {
+    pub(super) fn winograd_input(&mut self, x: ValueId, tile: usize, out: ValueId) -> Result<()> {
+        let Some(matrices) = matrices(tile) else { return internal(format!("tiles of {tile}")) };
+        let size = tile + KERNEL - 1;
+        let shape = self.graph.ty(out).shape.clone();
+        let each = [shape[0].clone(), shape[1].clone()];
+        self.for_shape(&each, LoopKind::Parallel, &mut |cx, outer| {
+            let inner = [shape[2].clone(), shape[4].clone()];
+            cx.squares(&inner, &mut |cx, inner| {
+                let mut square = Vec::with_capacity(size * size);
+                for at in 0..size * size {
+                    let y = outer[1].scale(&Dim::from(tile)).add(&Index::int((at / size) as i64));
+                    let x_at = inner[0].scale(&Dim::from(tile)).add(&Index::int((at % size) as i64));
+                    let value = cx.expr_at(x, &[outer[0].clone(), y, x_at, inner[1].clone()])?;
+                    square.push(cx.bind("d", value));
+                }
+                for (at, value) in cx.both_sides(&matrices.input, square).into_iter().enumerate() {
+                    let (row, place) = (Index::int(at as i64), inner[1].clone());
+                    let index = [outer[0].clone(), outer[1].clone(), inner[0].clone(), row, place];
+                    cx.store(out, &index, value);
+                }
+                Ok(())
+            })
+        })
+    }
+
+    pub(super) fn winograd_output(&mut self) -> Result<()> {
+        let node = &self.graph.nodes[self.group.anchor];
+        let (Op::WinogradOutput { tile, height, width }, m) = (&node.op, node.inputs[0]) else {
+            return internal("an output transform without squares");
+        };
+        let (tile, height, width) = (*tile, *height, *width);
+        let shape = self.graph.ty(m).shape.clone();
+        let each = [shape[1].clone(), shape[2].clone()];
+        self.share_loads = true;
+        self.for_shape(&each, LoopKind::Parallel, &mut |cx, outer| {
+            let (whole, rest) = (height / tile, height % tile);
+            if rest == 0 {
+                return cx.output_row(m, tile, tile, width, outer);
+            }
+            let last = cx.scope(|cx| cx.output_row(m, tile, rest, width, outer.clone()))?;
+            if whole == 0 {
+                last.into_iter().for_each(|stmt| cx.push(stmt));
+                return Ok(());
+            }
+            let condition = Expr::compare(
+                CompareFn::Lt,
+                Expr::Index(outer[1].clone()),
+                Expr::Index(Index::int(whole as i64)),
+            );
+            let then = cx.scope(|cx| cx.output_row(m, tile, tile, width, outer))?;
+            cx.push(Stmt::If { condition, then, otherwise: last });
+            Ok(())
+        })?;
+        self.finish();
+        Ok(())
+    }
+
+    /// A row of squares, of which the first `rows` rows of results count.
+    fn output_row(
+        &mut self,
+        m: ValueId,
+        tile: usize,
+        rows: usize,
+        width: usize,
+        outer: Vec<Index>,
+    ) -> Result<()> {
+        let (whole, rest) = (width / tile, width % tile);
+        for (first, count, columns) in [(0, whole, tile), (whole, usize::from(rest > 0), rest)] {
+            if count > 0 {
+                self.output_squares(m, tile, [rows, columns], [first, count], &outer)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `[first, count]` squares of a row, of which `kept` rows and columns of results count.
+    fn output_squares(
+        &mut self,
+        m: ValueId,
+        tile: usize,
+        kept: [usize; 2],
+        [first, count]: [usize; 2],
+        outer: &[Index],
+    ) -> Result<()> {
+        let Some(matrices) = matrices(tile) else { return internal(format!("tiles of {tile}")) };
+        let out = self.node_output(self.group.anchor);
+        let shape = self.graph.ty(m).shape.clone();
+        let inner = [Dim::from(count), shape[4].clone()];
+        let size = tile + KERNEL - 1;
+        self.squares(&inner, &mut |cx, inner| {
+            let column = inner[0].add(&Index::int(first as i64));
+            let mut square = Vec::with_capacity(size * size);
+            for at in 0..size * size {
+                let row = Index::int(at as i64);
+                let index = [row, outer[0].clone(), outer[1].clone(), column.clone(), inner[1].clone()];
+                let value = cx.expr_at(m, &index)?;
+                square.push(cx.bind("m", value));
+            }
+            for (at, value) in cx.both_sides(&matrices.output, square).into_iter().enumerate() {
+                let (row, place) = (at / tile, at % tile);
+                if row >= kept[0] || place >= kept[1] {
+                    continue;
+                }
+                let y = outer[1].scale(&Dim::from(tile)).add(&Index::int(row as i64));
+                let x = column.scale(&Dim::from(tile)).add(&Index::int(place as i64));
+                cx.overrides.insert(out, Override::Expr(value));
+                cx.store_outputs(&[outer[0].clone(), y, x, inner[1].clone()])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Loops over `[squares of a row, channels]`, channels in vectors.
+    fn squares(
+        &mut self,
+        shape: &[Dim],
+        fill: &mut dyn FnMut(&mut Self, &[Index]) -> Result<()>,
+    ) -> Result<()> {
+        let (mut nest, index) = Nest::over(&mut self.kernel, shape);
+        for axis in &nest.axes {
+            self.extents.insert(axis.var, axis.extent.clone());
+        }
+        nest.body = self.scope(|cx| fill(cx, &index))?;
+        let stmts = nest.vectorize(&mut self.kernel, self.target);
+        stmts.into_iter().for_each(|stmt| self.push(stmt));
+        Ok(())
+    }
+
+    /// `M x M^T` of the square `x`: columns first.
+    fn both_sides(&mut self, matrix: &Matrix, x: Vec<Expr>) -> Vec<Expr> {
+        let size = matrix[0].len();
+        let mut rows = vec![Vec::with_capacity(size); matrix.len()];
+        for column in 0..size {
+            let values: Vec<Expr> = (0..size).map(|row| x[row * size + column].clone()).collect();
+            for (row, value) in rows.iter_mut().zip(self.times(matrix, &values)) {
+                row.push(value);
+            }
+        }
+        rows.iter().flat_map(|row| self.times(matrix, row)).collect()
+    }
+
+    /// A matrix times a vector. The interpolation points come in pairs `a, -a`: two rows of the input's matrix, or two
+    /// columns of the output's, that differ in some signs only, and share their parts.
+    fn times(&mut self, matrix: &Matrix, x: &[Expr]) -> Vec<Expr> {
+        let mut values = x.to_vec();
+        let mut matrix = matrix.clone();
+        let mut column = 1;
+        while column < x.len() {
+            let pair = matrix.iter().all(|row| row[column - 1].abs() == row[column].abs());
+            if !pair || matrix.iter().all(|row| row[column - 1] == row[column]) {
+                column += 1;
+                continue;
+            }
+            // f*a + f*b is f times the sum, f*a - f*b is f times the difference.
+            let (a, b) = (values[column - 1].clone(), values[column].clone());
+            values[column - 1] = self.part(Expr::binary(BinaryFn::Add, a.clone(), b.clone()));
+            values[column] = self.part(Expr::binary(BinaryFn::Sub, a, b));
+            for row in &mut matrix {
+                let factor = row[column - 1];
+                let same = factor == row[column];
+                (row[column - 1], row[column]) = if same { (factor, 0.0) } else { (0.0, factor) };
+            }
+            column += 2;
+        }
+        let mut known: HashMap<usize, Expr> = HashMap::new();
+        for at in 1..matrix.len() {
+            let (upper, lower) = (&matrix[at - 1], &matrix[at]);
+            let pair = upper.iter().zip(lower).all(|(a, b)| a.abs() == b.abs());
+            if known.contains_key(&(at - 1)) || !pair || upper == lower {
+                continue;
+            }
+            let same: Vec<f64> =
+                upper.iter().zip(lower).map(|(a, b)| if a == b { *a } else { 0.0 }).collect();
+            let other: Vec<f64> =
+                upper.iter().zip(lower).map(|(a, b)| if a == b { 0.0 } else { *a }).collect();
+            let (same, other) = (self.dot(&same, &values), self.dot(&other, &values));
+            let sum = Expr::binary(BinaryFn::Add, same.clone(), other.clone());
+            known.insert(at - 1, self.part(sum));
+            known.insert(at, self.part(Expr::binary(BinaryFn::Sub, same, other)));
+        }
+        (0..matrix.len())
+            .map(|at| known.remove(&at).unwrap_or_else(|| self.dot(&matrix[at], &values)))
+            .collect()
+    }
+
+    fn part(&mut self, value: Expr) -> Expr {
+        self.bind("t", value)
+    }
+
+    /// The sum of `row[i] * x[i]`, terms without a factor first.
+    fn dot(&mut self, row: &[f64], x: &[Expr]) -> Expr {
+        let mut terms: Vec<(f64, &Expr)> =
+            row.iter().copied().zip(x).filter(|(factor, _)| *factor != 0.0).collect();
+        terms.sort_by_key(|(factor, _)| (*factor != 1.0, factor.abs() != 1.0));
+        let dtype = x.first().map_or(DType::F32, |x| self.kernel.dtype(x));
+        let mut sum: Option<Expr> = None;
+        for (factor, x) in terms {
+            let by = Expr::constant(dtype, factor);
+            let next = match (sum, factor) {
+                (None, 1.0) => x.clone(),
+                (None, _) => Expr::binary(BinaryFn::Mul, x.clone(), by),
+                (Some(sum), 1.0) => Expr::binary(BinaryFn::Add, sum, x.clone()),
+                (Some(sum), -1.0) => Expr::binary(BinaryFn::Sub, sum, x.clone()),
+                (Some(sum), _) => Expr::Fma { a: Box::new(x.clone()), b: Box::new(by), c: Box::new(sum) },
+            };
+            sum = Some(next);
+        }
+        let sum = sum.unwrap_or_else(|| Expr::constant(dtype, 0.0));
+        self.part(sum)
+    }
+}

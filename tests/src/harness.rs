@@ -1,0 +1,127 @@
+//! Runs of compiled tests: objects of a batch linked into one shared library, which other processes load and run, so that
+//! a crash or a hang of generated code is one test's failure.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use onnxc::native;
+use onnxc::target::Target;
+
+use crate::compile::compile_to;
+use crate::expected::Outcome;
+use crate::suite::{Batch, Case, Report};
+
+/// Longest run of one test.
+const TIME_LIMIT: Duration = Duration::from_secs(60);
+
+/// The program `run_cases`, perhaps behind an emulator and its arguments.
+#[derive(Clone)]
+pub struct Runner {
+    pub command: Vec<String>,
+}
+
+impl Runner {
+    /// Runs on this very machine; `program` is the path of `run_cases`.
+    pub fn native(program: &str) -> Runner {
+        Runner { command: vec![program.to_string()] }
+    }
+
+    /// Runs a batch in as many processes as it has crashes, and one.
+    pub fn run(&self, batch: &Batch, folder: &Path) -> Vec<(String, Outcome)> {
+        let (input, report) = (folder.join("batch.json"), folder.join("report.txt"));
+        fs::write(&input, serde_json::to_vec(batch).unwrap()).unwrap();
+        let mut outcomes: Vec<(String, Outcome)> = Vec::new();
+        while outcomes.len() < batch.cases.len() {
+            let first = outcomes.len();
+            fs::write(&report, "").unwrap();
+            let child = Command::new(&self.command[0])
+                .args(&self.command[1..])
+                .args([&input, &report])
+                .arg(first.to_string())
+                .stderr(Stdio::piped())
+                .spawn()
+                .unwrap();
+            let end = wait(child, &report);
+            for line in fs::read_to_string(&report).unwrap().lines() {
+                if let Report::Done(at, failure) = serde_json::from_str(line).unwrap() {
+                    assert_eq!(at, outcomes.len());
+                    let outcome = match failure {
+                        None => Outcome::Passed,
+                        Some(miss) if miss.rounding => Outcome::Differs(miss.text),
+                        Some(miss) => Outcome::Failed(miss.text),
+                    };
+                    outcomes.push((batch.cases[at].id.clone(), outcome));
+                }
+            }
+            if outcomes.len() < batch.cases.len() {
+                let case = &batch.cases[outcomes.len()];
+                outcomes.push((case.id.clone(), Outcome::Failed(end)));
+            }
+        }
+        outcomes
+    }
+}
+
+/// Compiles cases and links them into a library in the empty folder; gives the outcomes of those that do not get so far.
+pub fn link_batch(cases: &[Case], target: &Target, folder: &Path) -> (Batch, Vec<(String, Outcome)>) {
+    let mut outcomes = Vec::new();
+    let mut linked: Vec<(Case, PathBuf)> = Vec::new();
+    for case in cases {
+        let object = folder.join(format!("{}.o", case.symbol));
+        match compile_to(&case.model(), &case.symbol, target, &object) {
+            Ok(()) => linked.push((case.clone(), object)),
+            Err(failure) => outcomes.push((
+                case.id.clone(),
+                match failure.reason() {
+                    Some(reason) => Outcome::Unsupported(reason),
+                    None => Outcome::Failed(failure.to_string()),
+                },
+            )),
+        }
+    }
+    let library = folder.join("batch.so");
+    let objects: Vec<PathBuf> = linked.iter().map(|(_, object)| object.clone()).collect();
+    if objects.is_empty() {
+        return (Batch { library, cases: vec![] }, outcomes);
+    }
+    if native::link(&objects, &library).is_err() {
+        // Whose fault it is shows one by one.
+        linked.retain(|(case, object)| match native::link(std::slice::from_ref(object), &library) {
+            Ok(()) => true,
+            Err(error) => {
+                outcomes.push((case.id.clone(), Outcome::Failed(error.to_string())));
+                false
+            }
+        });
+        let objects: Vec<PathBuf> = linked.iter().map(|(_, object)| object.clone()).collect();
+        native::link(&objects, &library).unwrap();
+    }
+    objects.iter().for_each(|object| fs::remove_file(object).unwrap());
+    let batch = Batch { library, cases: linked.into_iter().map(|(case, _)| case).collect() };
+    (batch, outcomes)
+}
+
+/// Waits for the end of a process, as long as it keeps reporting; tells how it ended.
+fn wait(mut child: Child, report: &Path) -> String {
+    let mut reported = 0;
+    let mut since = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            let output = child.wait_with_output().unwrap();
+            let text = String::from_utf8_lossy(&output.stderr);
+            return format!("the run ended with {status} {}", text.trim());
+        }
+        let length = fs::metadata(report).unwrap().len();
+        if length != reported {
+            (reported, since) = (length, Instant::now());
+        }
+        if since.elapsed() > TIME_LIMIT {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            return format!("the run took more than {TIME_LIMIT:?}");
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
