@@ -117,7 +117,7 @@ impl Target {
         widths.dedup();
         if !widths.contains(&bits) {
             let widths: Vec<String> = widths.iter().map(usize::to_string).collect();
-            let (cpu, widths) = (&self.cpu, widths.join(" and "));
+            let (cpu, widths) = (&self.cpu, widths.join(", "));
             return Err(usage(format!("`{cpu}` has vectors of {widths} bits, not of {bits}")));
         }
         if several {
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(names(several().with_vector_width(512).unwrap()), ["x86-64", "x86-64-v3", "x86-64-v4"]);
         assert_eq!(several().panel_bytes(), Some(32));
         let error = several().with_vector_width(192).unwrap_err();
-        assert_eq!(error.message, "`x86-64` has vectors of 128 and 256 and 512 bits, not of 192");
+        assert_eq!(error.message, "`x86-64` has vectors of 128, 256, 512 bits, not of 192");
         let windows = Target::new(triple("x86_64-pc-windows-msvc"), Some("x86-64-v3")).unwrap();
         assert!(windows.leaf().is_none());
     }

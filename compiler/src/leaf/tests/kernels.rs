@@ -78,9 +78,20 @@ fn lower(graph: &Graph, program: &Program, target: &Target) -> Vec<Kernel> {
 /// Runs a graph on one input for a target, in every way there is. Gives the instructions of its kernels, which are leaf
 /// kernels all.
 fn check(graph: &Graph, x: &Tensor, target: &Target, close: Close) -> Vec<Vec<Instruction>> {
+    check_packed(graph, x, target, target.leaf_bytes, close)
+}
+
+/// The same with panels for vectors of `panel_bytes`.
+fn check_packed(
+    graph: &Graph,
+    x: &Tensor,
+    target: &Target,
+    panel_bytes: Option<usize>,
+    close: Close,
+) -> Vec<Vec<Instruction>> {
     let expected = interp::run(graph, std::slice::from_ref(x)).unwrap().remove(0);
     let mut graph = graph.clone();
-    let options = pass::Options { level: 3, pack: PackPolicy::for_leaf(target.leaf_bytes), exact: false };
+    let options = pass::Options { level: 3, pack: PackPolicy::for_leaf(panel_bytes), exact: false };
     pass::run_all(&mut graph, &options, &mut |_, _, _| {}).unwrap();
     let program = schedule(&graph, schedule::Options { fuse: true, in_place: false }).unwrap();
     let leaf = target.leaf().unwrap();
@@ -326,4 +337,73 @@ fn narrow_product_has_its_factors_in_memory() {
     let (count, folded) =
         products.fold((0, 0), |(n, folded), i| (n + 1, folded + usize::from(i.is_broadcast())));
     assert!(count >= 50 && folded == count, "{folded} of {count}");
+}
+
+/// The sums of the tile that most instructions are about.
+fn sums(kernels: &[Vec<Instruction>]) -> std::collections::BTreeSet<Register> {
+    let insts = kernels.iter().max_by_key(|insts| insts.len()).unwrap();
+    let fused = insts.iter().filter(|i| i.mnemonic() == Mnemonic::Vfmadd231ps);
+    fused.map(|i| i.op0_register()).collect()
+}
+
+/// Panels that were made for vectors of 256 bits are read in the widest vectors that they are a multiple of, and tiles
+/// are as tall as 32 registers let them be.
+#[test]
+fn panels_for_narrower_vectors() {
+    let [_, _, v4] = targets();
+    let close = Close::Within(1e-5);
+    for (n, count, first) in
+        [(48, 14, Register::ZMM0), (72, 27, Register::YMM0), (8, 10, Register::YMM0), (4, 10, Register::XMM0)]
+    {
+        let m = if n == 72 { 27 } else { 140 };
+        let kernels = check_packed(&product(m, 64, n), &tensor(&[m, 64]), &v4, Some(32), close);
+        let sums = sums(&kernels);
+        assert_eq!(sums.len(), count, "{n} columns: {sums:?}");
+        let registers = first as usize..first as usize + 32;
+        assert!(sums.iter().all(|&reg| registers.contains(&(reg as usize))), "{n} columns: {sums:?}");
+    }
+    // Rests of rows and of columns, and a row alone.
+    for (m, k, n) in [(33, 70, 77), (15, 17, 24), (28, 9, 33), (1, 100, 130), (1, 33, 1000), (1, 64, 72)] {
+        check_packed(&product(m, k, n), &tensor(&[m, k]), &v4, Some(32), close);
+    }
+}
+
+/// Targets, and bytes of the vectors that their panels are made for: AVX-512 also reads those of AVX2.
+fn targets_and_panels() -> [(Target, Option<usize>); 3] {
+    let [v3, _, v4] = targets();
+    [(v3, Some(32)), (v4.clone(), Some(64)), (v4, Some(32))]
+}
+
+/// More weights than the second-level cache keeps: each tile asks for a part of the panel that comes next.
+#[test]
+fn large_weights_are_prefetched() {
+    for (target, panel_bytes) in targets_and_panels() {
+        let graph = product(15, 257, 512);
+        let kernels = check_packed(&graph, &tensor(&[15, 257]), &target, panel_bytes, Close::Within(1e-5));
+        let asks = kernels.iter().flatten().filter(|i| i.mnemonic() == Mnemonic::Prefetcht1).count();
+        assert!(asks > 0, "{} with panels for {panel_bytes:?}", target.cpu);
+    }
+}
+
+#[test]
+fn convolutions_by_minimal_filtering() {
+    let (channels, filters) = (24, 40);
+    let convolution = graph(|b| {
+        let x = input(b, DType::F32, &[1, 14, 14, channels]);
+        let (weights, bias) =
+            (b.constant(tensor(&[3, 3, channels, filters])), b.constant(tensor(&[filters])));
+        let fill = b.scalar(DType::F32, 0.0);
+        let amounts: Vec<Dim> = [0i64, 1, 1, 0].map(Dim::from).to_vec();
+        let x = b.pad(x, fill, amounts.clone(), amounts)?;
+        let op = Op::Window { first: 1, kernel: vec![3; 2], strides: vec![1; 2], dilations: vec![1; 2] };
+        let x = b.emit1(op, &[x])?;
+        let y = b.emit1(Op::Contract { batch: 0, m: 3, k: 3, rhs: RhsLayout::Plain }, &[x, weights])?;
+        let y = b.binary(BinaryFn::Add, y, bias)?;
+        b.binary_scalar(BinaryFn::Max, y, 0.0)
+    });
+    for (target, panel_bytes) in targets_and_panels() {
+        let x = tensor(&[1, 14, 14, channels]);
+        let kernels = check_packed(&convolution, &x, &target, panel_bytes, Close::Within(1e-5));
+        assert!(kernels.len() > 2, "the transforms are kernels of their own: {}", kernels.len());
+    }
 }

@@ -359,6 +359,47 @@ fn splats_broadcasts_and_lanes() {
     }
 }
 
+/// A prefetch changes nothing and reads nothing: addresses that are none do no harm. Loads cross it when they become
+/// operands.
+#[test]
+fn prefetches() {
+    for platform in platforms() {
+        let (mut b, [buffers, _, lo, _]) = Build::new();
+        let [from, out] = [0, 8].map(|disp| b.load_int(buffers, disp));
+        let vec = Some(Class::Vec);
+        let lanes = widest(platform.isa);
+        let x = b.vec_mem(Op::Load(lanes), &[], from, 0);
+        let y = b.vec_mem(Op::Load(lanes), &[], from, 64);
+        for (base, disp) in [(from, 0), (from, 1 << 20), (lo, 0), (lo, -192)] {
+            assert!(b.push(Op::Prefetch, None, &[], Some(Mem::At { base, disp })).is_none());
+        }
+        let sum = b.push(Op::Binary(Binary::Add, lanes), vec, &[x, y], None).unwrap();
+        b.store(lanes, sum, out, 0);
+        let data: Vec<f32> = (0..32).map(|n| n as f32).collect();
+        let mut sums = [0f32; 16];
+        let buffers = [data.as_ptr() as *mut u32, sums.as_mut_ptr().cast()];
+        for address in [0, i64::MAX, i64::MIN, -1] {
+            Code::new(&b.func, platform).call(&buffers, &[], address, 0);
+            for (lane, sum) in sums[..lanes.count()].iter_mut().enumerate() {
+                assert_eq!(std::mem::take(sum), (2 * lane + 16) as f32, "{platform:?}");
+            }
+        }
+        let places: Vec<(Register, u64)> = disassemble(&b.func, platform.isa)
+            .iter()
+            .filter(|inst| inst.mnemonic() == Mnemonic::Prefetcht1)
+            .map(|inst| (inst.memory_base(), inst.memory_displacement64()))
+            .collect();
+        assert_eq!(places.iter().map(|place| place.1 as i64).collect::<Vec<_>>(), [0, 1 << 20, 0, -192]);
+        assert!(places[0].0 == places[1].0 && places[2].0 == Register::RDX, "{places:?}");
+        for mem in [None, Some(Mem::Constant(0)), Some(Mem::Each { base: from, disp: 0 })] {
+            let mut wrong = b.func.clone();
+            let entry = wrong.blocks.keys().next().unwrap();
+            wrong.blocks[entry].insts.push(Inst { op: Op::Prefetch, dst: None, uses: vec![], mem });
+            assert!(compile(&wrong, platform.isa).is_err(), "{mem:?}");
+        }
+    }
+}
+
 #[test]
 fn integer_operations() {
     type Case = (Op, fn(i64, i64) -> i64);
