@@ -166,9 +166,14 @@ impl<'g> Builder<'g> {
             let tensor = interp::eval(op, &data)?.remove(0);
             return Ok(Some(self.constant(tensor)));
         }
-        // A constant that grows (a broadcast, a window) is cheaper to read through its view. Sums have none.
-        let growth = if matches!(op, Op::Contract { .. }) { 4 } else { 2 };
-        if elements > largest.saturating_mul(growth) {
+        // A constant that grows (a broadcast, a window) is cheaper to read through its view. Parts that are joined do
+        // not grow, and sums have no view.
+        let limit = match op {
+            Op::Concat { .. } => i64::MAX,
+            Op::Contract { .. } => largest.saturating_mul(4),
+            _ => largest.saturating_mul(2),
+        };
+        if elements > limit {
             return Ok(None);
         }
         let def = Def::Const(Constant::Deferred { op: Arc::new(op.clone()), inputs: inputs.to_vec() });

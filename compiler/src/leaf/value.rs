@@ -87,6 +87,7 @@ impl Select<'_> {
                 }
                 if let Expr::Unary { op: UnaryFn::Neg, x } = &**a {
                     let (x, b, c) = (self.eval(x)?, self.eval(b)?, self.eval(c)?);
+                    let c = self.fresh(c, x);
                     return self.apply_constant(Op::FmaNeg, &[c, x, b]);
                 }
                 let (a, b, c) = (self.eval(a)?, self.eval(b)?, self.eval(c)?);
@@ -268,8 +269,22 @@ impl Select<'_> {
     pub fn fma(&mut self, a: Val, b: Val, c: Val) -> Selected<Val> {
         let (a, b) = if a.is_constant() { (b, a) } else { (a, b) };
         match c.is_constant() {
-            true => self.apply_constant(Op::MulAdd, &[a, b, c]),
+            true => {
+                let b = self.fresh(b, a);
+                self.apply_constant(Op::MulAdd, &[b, a, c])
+            }
             false => self.apply_constant(Op::Fma, &[c, a, b]),
+        }
+    }
+
+    /// A constant operand that an operation replaces: a load of its own, where a shared one would have to be copied
+    /// first. `beside` is another operand.
+    fn fresh(&mut self, value: Val, beside: Val) -> Val {
+        match value.kind {
+            Kind::Const(bits) if beside.is_vector() => {
+                Val { kind: Kind::Vector(self.vec(Op::Splat(self.lanes(), bits), vec![])), ..value }
+            }
+            _ => value,
         }
     }
 

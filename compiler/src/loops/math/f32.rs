@@ -24,11 +24,22 @@ impl Math<'_> {
         })
     }
 
-    /// `2^n p`, `n = round(x / ln 2)`, `p` a polynomial on `[-ln2/2, ln2/2]` (coefficients: Cephes `expf`). The power
-    /// of two is applied in two halves, so results run smoothly into infinity and the subnormals.
+    /// `2^n p`, see [`Math::power32`]. The power of two is applied in two halves, so results run smoothly into
+    /// infinity and the subnormals.
     fn exp32(&mut self, x: Expr) -> Expr {
         // Beyond these the result is 0 or infinity whatever x is.
-        let x = self.bind(clamp(x, -104.0, 89.0));
+        let (n, p) = self.power32(clamp(x, -104.0, 89.0));
+        let n = self.bind(n);
+        let half = self.bind(Expr::binary(BinaryFn::Shr, n.clone(), i32c(1)));
+        let first = power_of_two32(half.clone());
+        let second = power_of_two32(sub(n, half));
+        mul(mul(p, first), second)
+    }
+
+    /// `(n, p)` with `e^x = 2^n p`: `n = round(x / ln 2)`, `p` a polynomial on `[-ln2/2, ln2/2]` (coefficients: Cephes
+    /// `expf`).
+    fn power32(&mut self, x: Expr) -> (Expr, Expr) {
+        let x = self.bind(x);
         let n = self.bind(round(mul(x.clone(), c32(LOG2_E))));
         let r = fma(neg(n.clone()), c32(LN2_HI), x);
         let r = self.bind(fma(neg(n.clone()), c32(LN2_LO), r));
@@ -37,12 +48,7 @@ impl Math<'_> {
             [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1].map(c32),
         );
         let square = mul(r.clone(), r.clone());
-        let p = add(fma(p, square, r), c32(1.0));
-        let n = self.bind(small_int(n));
-        let half = self.bind(Expr::binary(BinaryFn::Shr, n.clone(), i32c(1)));
-        let first = power_of_two32(half.clone());
-        let second = power_of_two32(sub(n, half));
-        mul(mul(p, first), second)
+        (small_int(n), add(fma(p, square, r), c32(1.0)))
     }
 
     /// `e ln 2 + log m` with `m` in `[sqrt(1/2), sqrt 2)` (coefficients: Cephes `logf`).
@@ -116,18 +122,20 @@ impl Math<'_> {
         let r = fma(high, s.clone(), low);
         let r = fma(r, t.clone(), c32(-1.067_778_8e-1));
         let r = fma(r, t.clone(), c32(-6.348_467e-1));
-        let r = fma(r, t.clone(), c32(-1.287_175_1e-1));
-        let r = fma(r, t.clone(), neg(t.clone()));
-        let e = self.exp32(r);
-        let outer = self.bind(sub(c32(1.0), e));
-        let outer = select(lt(x.clone(), c32(0.0)), neg(outer.clone()), outer);
+        let r = fma(r, t.clone(), c32(-1.128_717_5));
+        let r = mul(r, t.clone());
+        // Far from 0 nothing is left of the exponential: e^-20 is 2e-9.
+        let (n, p) = self.power32(Expr::binary(BinaryFn::Max, r, c32(-20.0)));
+        let outer = fma(neg(p), power_of_two32(n), c32(1.0));
         let inner = poly(
             &s,
             [-5.967_617e-4, 4.991_194_2e-3, -2.676_813_5e-2, 1.128_199_3e-1, -3.761_253_3e-1, 1.283_791_7e-1]
                 .map(c32),
         );
-        let inner = fma(inner, x.clone(), x);
-        select(gt(t, c32(0.921_875)), outer, inner)
+        let inner = fma(inner, t.clone(), t.clone());
+        let size = select(lt(t, c32(0.921_875)), inner, outer);
+        let sign = Expr::binary(BinaryFn::BitAnd, bits(DType::I32, x), i32c(i32::MIN));
+        bits(DType::F32, Expr::binary(BinaryFn::BitOr, bits(DType::I32, size), sign))
     }
 }
 

@@ -6,6 +6,8 @@
 //! place, through whatever view it is (for a convolution, a window of the padded image). The epilogue runs on the
 //! tile before it is stored. `walk.rs` orders the tiles.
 
+#[cfg(all(test, unix))]
+mod tests;
 mod walk;
 
 use self::walk::Ahead;
@@ -19,6 +21,9 @@ use crate::scalar::{BinaryFn, CompareFn};
 
 /// Steps of the innermost axis written out per iteration, where the extent does not suggest another number.
 const UNROLL: i64 = 8;
+
+/// Terms of a sum of floats beyond which it is made of parts.
+const LONG_SUM: i64 = 256;
 
 /// Rows of the left-hand side this many bytes apart, or a multiple of it, meet in the same few cache lines.
 const ALIAS_BYTES: i64 = 4096;
@@ -192,9 +197,8 @@ impl Lowering<'_> {
 
     fn tile(&mut self, job: &Job, tile: &Tile) -> Result<()> {
         let acc = self.kernel.local("acc", job.sum, &[tile.rows.len(), job.nr], job.lanes);
-        self.clear(job, acc, tile.rows.len());
-        self.accumulate(job, tile, acc)?;
-        self.epilogue(job, tile, acc)
+        let sums = self.accumulate(job, tile, acc)?;
+        self.epilogue(job, tile, sums)
     }
 
     /// Statements for every column of a panel: `fill` gets the column as an index of a register's last axis.
@@ -216,34 +220,64 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn clear(&mut self, job: &Job, acc: Local, rows: usize) {
-        let zero = Expr::constant(job.sum, 0.0);
-        let stmts = |cx: &mut Self, column: &Index| {
-            for row in 0..rows {
-                let at = vec![Index::int(row as i64), column.clone()];
-                cx.push(Stmt::Set { local: acc, at, value: zero.clone() });
-            }
+    /// A statement for every register of a tile.
+    fn for_registers(&mut self, job: &Job, rows: usize, stmt: &dyn Fn(Vec<Index>) -> Stmt) -> Result<()> {
+        self.for_columns(job, 0..job.nr, &mut |cx, column| {
+            (0..rows).for_each(|row| cx.push(stmt(vec![Index::int(row as i64), column.clone()])));
             Ok(())
-        };
-        self.for_columns(job, 0..job.nr, &mut { stmts }).expect("setting registers cannot fail");
+        })
     }
 
-    /// The inner axes: panel row times one element of each row of the tile.
-    fn accumulate(&mut self, job: &Job, tile: &Tile, acc: Local) -> Result<()> {
+    fn clear(&mut self, job: &Job, local: Local, rows: usize) -> Result<()> {
+        let zero = Expr::constant(job.sum, 0.0);
+        self.for_registers(job, rows, &|at| Stmt::Set { local, at, value: zero.clone() })
+    }
+
+    /// The inner axes: panel row times one element of each row of the tile. Gives the registers with the sums.
+    ///
+    /// Long sums of floats are made of shorter ones, so that the rounding error grows with their number and not with that
+    /// of all terms.
+    fn accumulate(&mut self, job: &Job, tile: &Tile, acc: Local) -> Result<Local> {
+        let rows = tile.rows.len();
         let (mut nest, index) = Nest::over(&mut self.kernel, &job.inner);
         for axis in &nest.axes {
             self.extents.insert(axis.var, axis.extent.clone());
         }
         nest.body = self.scope(|cx| cx.step(job, tile, acc, &index))?;
         nest.fuse_all(0);
+        if let Some(last) = nest.axes.len().checked_sub(1)
+            && let Some(part) = nest.axes[last].extent.as_const().and_then(part_of)
+            && job.sum.is_float()
+        {
+            nest.split(&mut self.kernel, last, part);
+        }
         let Some(axis) = nest.axes.pop() else {
+            self.clear(job, acc, rows)?;
             nest.body.into_iter().for_each(|stmt| self.push(stmt));
-            return Ok(());
+            return Ok(acc);
         };
         let body = std::mem::take(&mut nest.body);
-        nest.body = self.unrolled(&axis, body, &nest.axes, tile.ahead.as_ref());
+        let body = self.unrolled(&axis, body, &nest.axes, tile.ahead.as_ref());
+        let parts = nest.axes.len() - short_axes(&nest.axes, &axis.extent);
+        let inner = Nest { axes: nest.axes.split_off(parts), body };
+        if nest.axes.is_empty() || !job.sum.is_float() {
+            self.clear(job, acc, rows)?;
+            nest.body = inner.into_stmts();
+            nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
+            return Ok(acc);
+        }
+        let sums = self.kernel.local("sums", job.sum, &[rows, job.nr], job.lanes);
+        self.clear(job, sums, rows)?;
+        nest.body = self.scope(|cx| {
+            cx.clear(job, acc, rows)?;
+            inner.into_stmts().into_iter().for_each(|stmt| cx.push(stmt));
+            cx.for_registers(job, rows, &|at| {
+                let value = Expr::Get { local: acc, at: at.clone() };
+                Stmt::Accumulate { local: sums, at, op: BinaryFn::Add, value }
+            })
+        })?;
         nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
-        Ok(())
+        Ok(sums)
     }
 
     /// One step of the inner axes, all lanes of all rows.
@@ -405,6 +439,25 @@ impl Lowering<'_> {
         }
         Ok(())
     }
+}
+
+/// The extent of the parts that a sum over a long axis is made of, where it divides into such.
+fn part_of(extent: i64) -> Option<usize> {
+    if extent <= LONG_SUM {
+        return None;
+    }
+    (LONG_SUM / 4..=LONG_SUM).rev().find(|part| extent % part == 0).map(|part| part as usize)
+}
+
+/// How many of the innermost axes, around one of `extent`, make a sum that is not long. An axis of unknown extent
+/// counts as short.
+fn short_axes(axes: &[Axis], extent: &Dim) -> usize {
+    let mut terms = extent.as_const().unwrap_or(1);
+    let short = |axis: &&Axis| {
+        terms = terms.saturating_mul(axis.extent.as_const().unwrap_or(1));
+        terms <= LONG_SUM
+    };
+    axes.iter().rev().take_while(short).count()
 }
 
 /// A divisor of the extent near [`UNROLL`], so that no steps are left over, or `UNROLL`.
