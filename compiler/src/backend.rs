@@ -50,7 +50,7 @@ impl Backends<'_> {
         let mut refusal = None;
         if let Some(target) = &self.leaf {
             let kernel = lower(graph, program, group, target)?;
-            match leaf::compile(&kernel)? {
+            match leaf::compile(&kernel, target)? {
                 Ok(code) => return Ok(Built { kernel, code, refusal: None }),
                 Err(reason) => refusal = Some(reason),
             }

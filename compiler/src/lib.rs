@@ -146,8 +146,7 @@ pub fn optimize(
     options: &Options,
     observer: &mut dyn Observer,
 ) -> Result<(Graph, Program)> {
-    let wide = options.target.panel_bytes().is_some();
-    let pack = if wide { pass::PackPolicy::WIDE } else { pass::PackPolicy::NARROW };
+    let pack = pass::PackPolicy::for_leaf(options.target.panel_bytes());
     let passes = pass::Options { level: options.opt_level, pack, exact: options.exact };
     pass::run_all(&mut graph, &passes, &mut |name, graph, time| observer.pass(name, graph, time))?;
     let start = Instant::now();

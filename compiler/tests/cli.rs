@@ -173,26 +173,30 @@ fn objects_hold_versions_for_several_processors() {
         run.out
     };
     let text = on(&["--emit", "asm", "-o", "-"]);
-    assert!(text.contains("// x86-64\n") && text.contains("// x86-64-v3\n"), "{text}");
-    assert!(text.contains("mulps") && text.contains("vfmadd231ps"), "{text}");
+    assert!(["", "-v3", "-v4"].iter().all(|level| text.contains(&format!("// x86-64{level}\n"))), "{text}");
+    assert!(text.contains("mulps") && text.contains("vfmadd231ps") && text.contains("%zmm"), "{text}");
+    let text = on(&["--emit", "asm", "-o", "-", "--vector-width", "256"]);
+    assert!(text.contains("// x86-64-v3\n") && !text.contains("%zmm"), "{text}");
     for single in [&["--mcpu", "x86-64"], &["--vector-width", "128"]] {
         let text = on(&[&["--emit", "asm", "-o", "-"][..], single].concat());
         assert!(text.contains("mulps") && !text.contains("\tv") && !text.contains("// x86-64"), "{text}");
     }
     let loops = on(&["--emit", "loops", "-o", "-"]);
-    assert!(loops.contains("// x86-64-v3\n"), "{loops}");
+    assert!(loops.contains("// x86-64-v3\n") && loops.contains("// x86-64-v4\n"), "{loops}");
     let inspect = |arguments: &[&str]| {
         let all = [&["inspect", "digits.onnx", "--target", "x86_64-unknown-linux-gnu"], arguments].concat();
         onnxc(folder.path(), &all).out
     };
-    assert!(inspect(&[]).contains(", for x86-64 and x86-64-v3\n"), "{}", inspect(&[]));
+    assert!(inspect(&[]).contains(", for x86-64, x86-64-v3, x86-64-v4\n"), "{}", inspect(&[]));
     assert!(inspect(&["--mcpu", "znver3"]).contains(", for znver3\n"));
     let bytes = |arguments: &[&str]| {
         on(&[&["-o", "digits.o"], arguments].concat());
         fs::read(folder.path().join("digits.o")).unwrap()
     };
     let holds = |bytes: &[u8], text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
-    assert!(holds(&bytes(&[]), ".x86_64_v3") && holds(&bytes(&[]), "digits.known_level"));
+    for wanted in [".x86_64_v3", ".x86_64_v4", "digits.known_level"] {
+        assert!(holds(&bytes(&[]), wanted), "{wanted}");
+    }
     let single = bytes(&["--mcpu", "x86-64-v3"]);
     assert!(!holds(&single, ".x86_64_v3") && !holds(&single, "digits.known_level"));
 }

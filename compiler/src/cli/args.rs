@@ -82,7 +82,7 @@ pub struct CodeArgs {
     #[arg(long, value_name = "TRIPLE")]
     pub target: Option<String>,
     /// Processor: a name such as x86-64-v3 or znver3, or `native`. By default compiled objects run on every processor of
-    /// the architecture; on x86-64 they hold hot code also for x86-64-v3 and choose in the first run. Commands that run
+    /// the architecture; on x86-64 they hold hot code also for x86-64-v3 and x86-64-v4, and choose in the first run. Commands that run
     /// the model mean `native`
     #[arg(long, value_name = "NAME")]
     pub mcpu: Option<String>,

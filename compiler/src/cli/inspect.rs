@@ -96,7 +96,7 @@ fn print(report: &Report) {
     say!("FLOPs: {}", report.flops);
     let ratio = report.arena_ratio.map_or(String::new(), |ratio| format!(" (ratio {ratio:.3})"));
     say!("arena: {} bytes, liveness bound {}{ratio}", report.arena_bytes, report.arena_bound_bytes);
-    say!("kernels: {}, for {}", report.kernels, report.levels.join(" and "));
+    say!("kernels: {}, for {}", report.kernels, report.levels.join(", "));
     say!("operators:");
     for (operator, count) in &report.operators {
         say!("  {count:>5} {operator}");

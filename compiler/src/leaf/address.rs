@@ -312,7 +312,7 @@ impl Select<'_> {
         let Some(bytes) = constant.checked_mul(size) else { return refuse("an offset beyond 64 bits") };
         match i32::try_from(bytes) {
             // Room for the other bytes of a vector.
-            Ok(disp) if disp < i32::MAX - 32 => Ok(Mem::At { base, disp }),
+            Ok(disp) if disp < i32::MAX - 64 => Ok(Mem::At { base, disp }),
             _ => {
                 let bytes = self.int(Op::Int(bytes), vec![]);
                 Ok(Mem::At { base: self.int(Op::Add, vec![base, bytes]), disp: 0 })

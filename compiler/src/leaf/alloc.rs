@@ -5,6 +5,7 @@
 //! instructions of the IR with the places of their operands, and the moves between them.
 
 use super::ir::{Block, BlockId, Class, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
+use super::isa::Isa;
 use super::verify::{MAX_ARGS, successors, verify};
 use cranelift_entity::EntityRef;
 use regalloc2::{
@@ -31,6 +32,7 @@ const CALLEE_SAVED: [usize; 6] = [3, 5, 12, 13, 14, 15];
 pub enum Place {
     Int(u8),
     Vec(u8),
+    Mask(u8),
     /// The first of its slots in the frame.
     Spill(u32),
 }
@@ -58,13 +60,13 @@ pub struct Allocated<'a> {
     output: Output,
 }
 
-pub fn allocate(func: &Func) -> Result<Allocated<'_>, String> {
-    verify(func)?;
-    let program = Program::new(func);
+pub fn allocate(func: &Func, isa: Isa) -> Result<Allocated<'_>, String> {
+    verify(func, isa)?;
+    let program = Program::new(func, isa);
     // The check for SSA form is cheap, and without it the allocator may panic.
     let options = RegallocOptions { validate_ssa: true, ..Default::default() };
     let output =
-        regalloc2::run(&program, &machine(), &options).map_err(|e| format!("register allocation: {e}"))?;
+        regalloc2::run(&program, &machine(isa), &options).map_err(|e| format!("register allocation: {e}"))?;
     Ok(Allocated { program, output })
 }
 
@@ -93,7 +95,7 @@ impl<'a> Allocated<'a> {
         Ok(steps)
     }
 
-    /// How many slots the frame has. Vectors are in multiples of four.
+    /// How many slots the frame has. Vectors start at multiples of their size.
     pub fn slots(&self) -> usize {
         self.output.num_spillslots
     }
@@ -108,7 +110,7 @@ impl<'a> Allocated<'a> {
     /// Follows the values through the allocated function, and tells where a wrong one is read.
     #[cfg(test)]
     pub fn check(&self) -> Result<(), String> {
-        let machine = machine();
+        let machine = machine(self.program.isa);
         let mut checker = regalloc2::checker::Checker::new(&self.program, &machine);
         checker.prepare(&self.output);
         checker.run().map_err(|e| format!("{e:?}"))
@@ -117,10 +119,11 @@ impl<'a> Allocated<'a> {
 
 fn place(allocation: Allocation) -> Result<Place, String> {
     match (allocation.kind(), allocation.as_reg(), allocation.as_stack()) {
-        (AllocationKind::Reg, Some(reg), _) if reg.class() == RegClass::Int => {
-            Ok(Place::Int(reg.hw_enc() as u8))
-        }
-        (AllocationKind::Reg, Some(reg), _) => Ok(Place::Vec(reg.hw_enc() as u8)),
+        (AllocationKind::Reg, Some(reg), _) => Ok(match (reg.class(), reg.hw_enc() as u8) {
+            (RegClass::Int, number) => Place::Int(number),
+            (RegClass::Float, number) => Place::Vec(number),
+            (RegClass::Vector, number) => Place::Mask(number),
+        }),
         (AllocationKind::Stack, _, Some(slot)) => Ok(Place::Spill(slot.index() as u32)),
         _ => Err("an operand without a place".into()),
     }
@@ -131,12 +134,14 @@ fn int(number: usize) -> PReg {
 }
 
 /// The registers there are. None is set aside for moves in a cycle: the allocator finds one when it needs it.
-fn machine() -> MachineEnv {
+fn machine(isa: Isa) -> MachineEnv {
     let caller_saved = CALLER_SAVED.into_iter().map(int).collect();
     let callee_saved = CALLEE_SAVED.into_iter().map(int).collect();
-    let vectors = (0..16).map(|n| PReg::new(n, RegClass::Float)).collect();
+    let vectors = (0..isa.vector_registers).map(|n| PReg::new(n, RegClass::Float)).collect();
+    // In place of k0, instructions that obey a mask obey none.
+    let masks = (1..8).filter(|_| isa.evex).map(|n| PReg::new(n, RegClass::Vector)).collect();
     MachineEnv {
-        preferred_regs_by_class: [caller_saved, vectors, PRegSet::empty()],
+        preferred_regs_by_class: [caller_saved, vectors, masks],
         non_preferred_regs_by_class: [callee_saved, PRegSet::empty(), PRegSet::empty()],
         scratch_by_class: [None; 3],
         fixed_stack_slots: vec![],
@@ -170,14 +175,15 @@ struct ProgramBlock {
 
 /// A function as the allocator sees it.
 struct Program<'a> {
+    isa: Isa,
     regs: usize,
     insts: Vec<ProgramInst<'a>>,
     blocks: Vec<ProgramBlock>,
 }
 
 impl<'a> Program<'a> {
-    fn new(func: &'a Func) -> Program<'a> {
-        let mut program = Program { regs: func.regs.len(), insts: vec![], blocks: vec![] };
+    fn new(func: &'a Func, isa: Isa) -> Program<'a> {
+        let mut program = Program { isa, regs: func.regs.len(), insts: vec![], blocks: vec![] };
         for block in func.blocks.values() {
             program.add_block(func, block);
         }
@@ -191,19 +197,20 @@ impl<'a> Program<'a> {
 
     fn add_block(&mut self, func: &'a Func, block: &'a Block) {
         let first = self.insts.len();
-        let mut params: Vec<VReg> = block.params.iter().map(|&r| vreg(func, r)).collect();
+        let mut params: Vec<VReg> = block.params.iter().map(|&r| vreg(func, self.isa, r)).collect();
         if self.blocks.is_empty() {
             let args = params.drain(..).zip(ARGS);
             let operands = args.map(|(r, n)| regalloc2::Operand::reg_fixed_def(r, int(n))).collect();
             self.insts.push(ProgramInst { source: Source::Entry, operands });
         }
         for inst in &block.insts {
-            self.insts.push(ProgramInst { source: Source::Inst(inst), operands: operands(func, inst) });
+            let operands = operands(func, self.isa, inst);
+            self.insts.push(ProgramInst { source: Source::Inst(inst), operands });
         }
-        self.insts
-            .push(ProgramInst { source: Source::End(&block.end), operands: end_operands(func, &block.end) });
+        let operands = end_operands(func, self.isa, &block.end);
+        self.insts.push(ProgramInst { source: Source::End(&block.end), operands });
         let args = match &block.end {
-            End::Jump(_, args) => args.iter().map(|&r| vreg(func, r)).collect(),
+            End::Jump(_, args) => args.iter().map(|&r| vreg(func, self.isa, r)).collect(),
             _ => vec![],
         };
         let succs = successors(block).into_iter().map(|to| regalloc2::Block::new(to.index())).collect();
@@ -211,59 +218,62 @@ impl<'a> Program<'a> {
     }
 }
 
-fn vreg(func: &Func, reg: Reg) -> VReg {
+fn vreg(func: &Func, isa: Isa, reg: Reg) -> VReg {
     let class = match func.regs[reg] {
         Class::Int => RegClass::Int,
-        Class::Vec => RegClass::Float,
+        Class::Mask if isa.evex => RegClass::Vector,
+        Class::Vec | Class::Mask => RegClass::Float,
     };
     VReg::new(reg.index(), class)
 }
 
-fn operands(func: &Func, inst: &Inst) -> Vec<regalloc2::Operand> {
+fn operands(func: &Func, isa: Isa, inst: &Inst) -> Vec<regalloc2::Operand> {
+    let vreg = |reg: Reg| vreg(func, isa, reg);
     let uses = inst.uses.iter().copied().chain(inst.mem.and_then(Mem::base));
-    let mut operands: Vec<_> = uses.map(|r| regalloc2::Operand::reg_use(vreg(func, r))).collect();
+    let mut operands: Vec<_> = uses.map(|r| regalloc2::Operand::reg_use(vreg(r))).collect();
     match (inst.op, inst.uses.as_slice(), inst.dst) {
         (Op::MulHigh, &[a, _], _) => {
-            operands[0] = regalloc2::Operand::reg_fixed_use(vreg(func, a), int(RDX));
+            operands[0] = regalloc2::Operand::reg_fixed_use(vreg(a), int(RDX));
         }
         (Op::DivInt, &[a, b], Some(dst)) => {
             // The divisor is read after rdx, the dividend's upper half, is overwritten.
             let (kind, late) = (OperandKind::Use, OperandPos::Late);
             return vec![
-                regalloc2::Operand::reg_fixed_use(vreg(func, a), int(RAX)),
-                regalloc2::Operand::new(vreg(func, b), OperandConstraint::Reg, kind, late),
-                regalloc2::Operand::reg_fixed_def(vreg(func, dst), int(RAX)),
+                regalloc2::Operand::reg_fixed_use(vreg(a), int(RAX)),
+                regalloc2::Operand::new(vreg(b), OperandConstraint::Reg, kind, late),
+                regalloc2::Operand::reg_fixed_def(vreg(dst), int(RAX)),
             ];
         }
         _ => {}
     }
-    operands.extend(inst.dst.map(|dst| match replaces_first_use(inst.op) {
-        true => regalloc2::Operand::reg_reuse_def(vreg(func, dst), 0),
-        false => regalloc2::Operand::reg_def(vreg(func, dst)),
+    operands.extend(inst.dst.map(|dst| match replaces_first_use(inst.op, isa) {
+        true => regalloc2::Operand::reg_reuse_def(vreg(dst), 0),
+        false => regalloc2::Operand::reg_def(vreg(dst)),
     }));
     operands
 }
 
 /// Whether the result is in the register of the first operand: where the machine has two operands only, and
 /// for copies, which are then no instruction unless the original lives on.
-fn replaces_first_use(op: Op) -> bool {
+fn replaces_first_use(op: Op, isa: Isa) -> bool {
     match op {
         Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) | Op::Sub | Op::Mul | Op::MinInt | Op::MaxInt => true,
         Op::ShrInt(_) | Op::Extract(0) => true,
         Op::SplatLane(Lanes::X1) => true,
+        Op::MaskBits(_) | Op::MaskOf(_) => !isa.evex,
         // For the small ones there is `lea`.
         Op::ShlInt(count) => !(1..=3).contains(&count),
         _ => false,
     }
 }
 
-fn end_operands(func: &Func, end: &End) -> Vec<regalloc2::Operand> {
+fn end_operands(func: &Func, isa: Isa, end: &End) -> Vec<regalloc2::Operand> {
     let uses = match *end {
         End::Branch { a, b: Operand::Reg(b), .. } => vec![a, b],
         End::Branch { a, .. } => vec![a],
         End::Jump(..) | End::Return(_) => vec![],
     };
-    uses.into_iter().map(|r| regalloc2::Operand::reg_use(vreg(func, r))).collect()
+    uses.into_iter().map(|r| regalloc2::Operand::reg_use(vreg(func, isa, r))).collect()
 }
 
 impl Function for Program<'_> {
@@ -325,8 +335,8 @@ impl Function for Program<'_> {
 
     fn spillslot_size(&self, class: RegClass) -> usize {
         match class {
-            RegClass::Int => 1,
-            _ => 32 / SLOT_BYTES,
+            RegClass::Int | RegClass::Vector => 1,
+            RegClass::Float => self.isa.vector_bytes / SLOT_BYTES,
         }
     }
 }

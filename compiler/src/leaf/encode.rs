@@ -5,8 +5,11 @@
 //! the buffers are constants, which follow the code and are reached relative to it.
 
 use super::alloc::{Allocated, Place, SLOT_BYTES, Step, allocate};
+use super::codes;
 use super::forms::{self, Form, UnaryForm};
 use super::ir::{BlockId, Cond, End, Func, Inst, Lanes, Mem, Op};
+use super::isa::Isa;
+use super::verify::lanes;
 use cranelift_entity::EntityRef;
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, IcedError, Instruction, InstructionBlock, MemoryOperand,
@@ -17,11 +20,9 @@ use iced_x86::{
 const BLOCK_ADDRESS: u64 = 1 << 32;
 const POOL_ADDRESS: u64 = 1 << 33;
 
-/// Vectors in the frame do not cross cache lines.
-const FRAME_ALIGN: i32 = 32;
 const PAGE: i32 = 4096;
 
-/// Of a function and of its constants, in bytes: that of the widest vector.
+/// Of a function and of its constants, in bytes: that of the widest constant.
 pub const ALIGN: u32 = 32;
 const INT3: u8 = 0xcc;
 const MAX_FRAME: usize = 1 << 20;
@@ -35,18 +36,18 @@ pub struct Machine {
 }
 
 /// Machine code for a function.
-pub fn compile(func: &Func) -> Result<Machine, String> {
-    let allocated = allocate(func)?;
+pub fn compile(func: &Func, isa: Isa) -> Result<Machine, String> {
+    let allocated = allocate(func, isa)?;
     let mut pool = Pool::default();
     let blocks = func.blocks.iter().map(|(id, block)| {
-        let mut code = Emitter { insts: vec![], pool: &mut pool };
+        let mut code = Emitter { isa, insts: vec![], pool: &mut pool };
         for step in allocated.steps(id)? {
             code.step(step).map_err(|e| format!("{id}: {e}"))?;
         }
         Ok(BlockCode { insts: code.insts, end: &block.end })
     });
     let blocks = blocks.collect::<Result<Vec<_>, String>>()?;
-    let mut insts = lay_out(&blocks, &Frame::new(&allocated, &blocks)?)?;
+    let mut insts = lay_out(&blocks, &Frame::new(isa, &allocated, &blocks)?)?;
     let constants = pool.insts()?;
     let pool_bytes = pool.bytes();
     let code = insts.len();
@@ -157,19 +158,21 @@ struct Frame {
     saved: Vec<Register>,
     /// Bytes of spill slots; above them is the stack pointer as it was before.
     slots: i32,
+    /// Of the slots, so that vectors do not cross cache lines.
+    align: i32,
     /// Whether the upper halves of vector registers were written, which slows down code without VEX after it.
     wide: bool,
 }
 
 impl Frame {
-    fn new(allocated: &Allocated, blocks: &[BlockCode]) -> Result<Frame, String> {
+    fn new(isa: Isa, allocated: &Allocated, blocks: &[BlockCode]) -> Result<Frame, String> {
         let slots = allocated.slots() * SLOT_BYTES;
         if slots > MAX_FRAME {
             return Err(format!("{slots} bytes of spilled values"));
         }
         let wide = blocks.iter().flat_map(|block| &block.insts).any(writes_wide);
         let saved = allocated.callee_saved().into_iter().map(|n| Register::RAX + u32::from(n)).collect();
-        Ok(Frame { saved, slots: slots as i32, wide })
+        Ok(Frame { saved, slots: slots as i32, align: isa.vector_bytes as i32, wide })
     }
 
     fn prologue(&self) -> Result<Vec<Instruction>, String> {
@@ -181,13 +184,13 @@ impl Frame {
             let size = self.slots + SLOT_BYTES as i32;
             // No argument is in rax. Every page is touched, so that none is jumped over that guards the
             // stack.
-            for page in 1..=(size + FRAME_ALIGN) / PAGE {
+            for page in 1..=(size + self.align) / PAGE {
                 let touched = MemoryOperand::with_base_displ(Register::RSP, (-page * PAGE).into());
                 insts.push(Instruction::with2(Code::Test_rm64_r64, touched, Register::RAX));
             }
             insts.push(Instruction::with2(Code::Mov_r64_rm64, Register::RAX, Register::RSP));
             insts.push(Instruction::with2(Code::Sub_rm64_imm32, Register::RSP, size));
-            insts.push(Instruction::with2(Code::And_rm64_imm8, Register::RSP, -FRAME_ALIGN));
+            insts.push(Instruction::with2(Code::And_rm64_imm8, Register::RSP, -self.align));
             insts.push(Instruction::with2(Code::Mov_rm64_r64, self.saved_stack_pointer(), Register::RAX));
         }
         insts.into_iter().map(|inst| inst.map_err(text)).collect()
@@ -218,7 +221,7 @@ impl Frame {
 }
 
 fn writes_wide(inst: &Instruction) -> bool {
-    (0..inst.op_count()).any(|n| (Register::YMM0..=Register::YMM15).contains(&inst.op_register(n)))
+    (0..inst.op_count()).any(|n| (Register::YMM0..=Register::ZMM31).contains(&inst.op_register(n)))
 }
 
 /// Constants, in the order of their first use.
@@ -229,14 +232,21 @@ struct Pool {
 }
 
 impl Pool {
-    /// A constant in this many lanes.
-    fn operand(&mut self, bits: u32, lanes: Lanes) -> MemoryOperand {
+    /// A constant as an operand of so many lanes.
+    fn operand(&mut self, bits: u32, isa: Isa, lanes: Lanes) -> MemoryOperand {
+        let each = isa.evex && lanes != Lanes::X1;
+        let address = self.address(bits, if each { Lanes::X1 } else { lanes });
+        MemoryOperand::new(Register::RIP, Register::None, 1, address, 1, each, Register::None)
+    }
+
+    /// Where a constant is, so many times in a row.
+    fn address(&mut self, bits: u32, lanes: Lanes) -> i64 {
         let known = self.constants.iter().position(|&c| c == (bits, lanes));
         let index = known.unwrap_or_else(|| {
             self.constants.push((bits, lanes));
             self.constants.len() - 1
         });
-        MemoryOperand::with_base_displ(Register::RIP, (POOL_ADDRESS + index as u64) as i64)
+        (POOL_ADDRESS + index as u64) as i64
     }
 
     fn bytes(&self) -> usize {
@@ -279,11 +289,17 @@ struct Operands<'a> {
 }
 
 impl<'a> Operands<'a> {
-    fn new(inst: &Inst, places: &'a [Place], pool: &mut Pool) -> Result<Operands<'a>, String> {
+    fn new(inst: &Inst, places: &'a [Place], isa: Isa, pool: &mut Pool) -> Result<Operands<'a>, String> {
         let (uses, rest) = places.split_at_checked(inst.uses.len()).ok_or("operands without places")?;
         let mem = match (inst.mem, rest.first()) {
             (Some(Mem::At { disp, .. }), Some(&base)) => Some(address(general(base)?, disp)),
-            (Some(Mem::Constant(bits)), _) => Some(pool.operand(bits, lanes_of(inst.op))),
+            (Some(Mem::Each { disp, .. }), Some(&base)) => {
+                let base = general(base)?;
+                Some(MemoryOperand::new(base, Register::None, 1, disp.into(), 1, true, Register::None))
+            }
+            (Some(Mem::Constant(bits)), _) => {
+                Some(pool.operand(bits, isa, lanes(inst.op).unwrap_or(Lanes::X1)))
+            }
             _ => None,
         };
         Ok(Operands { uses, mem, dst: inst.dst.and(rest.last().copied()) })
@@ -318,15 +334,6 @@ impl<'a> Operands<'a> {
     }
 }
 
-/// Lanes of an operation that can have a constant as operand.
-fn lanes_of(op: Op) -> Lanes {
-    match op {
-        Op::Binary(_, lanes) | Op::Unary(_, lanes) => lanes,
-        Op::Fma(lanes) | Op::FmaNeg(lanes) | Op::MulAdd(lanes) => lanes,
-        _ => Lanes::X1,
-    }
-}
-
 fn address(base: Register, disp: i32) -> MemoryOperand {
     match disp {
         0 => MemoryOperand::with_base(base),
@@ -345,16 +352,21 @@ fn general(place: Place) -> Result<Register, String> {
     }
 }
 
+/// The register of a vector or a mask.
 fn vector(place: Place, lanes: Lanes) -> Result<Register, String> {
-    match (place, lanes) {
-        (Place::Vec(n), Lanes::X8) if n < 16 => Ok(Register::YMM0 + u32::from(n)),
-        (Place::Vec(n), _) if n < 16 => Ok(Register::XMM0 + u32::from(n)),
-        _ => Err(format!("{place:?} is not a vector register")),
-    }
+    let (first, n) = match (place, lanes) {
+        (Place::Vec(n), Lanes::X16) if n < 32 => (Register::ZMM0, n),
+        (Place::Vec(n), Lanes::X8) if n < 32 => (Register::YMM0, n),
+        (Place::Vec(n), Lanes::X4 | Lanes::X1) if n < 32 => (Register::XMM0, n),
+        (Place::Mask(n), _) if n < 8 => (Register::K0, n),
+        _ => return Err(format!("{place:?} is not a vector register")),
+    };
+    Ok(first + u32::from(n))
 }
 
 /// Collects the instructions of a block.
 struct Emitter<'a> {
+    isa: Isa,
     insts: Vec<Instruction>,
     pool: &'a mut Pool,
 }
@@ -371,7 +383,7 @@ impl Emitter<'_> {
         match step {
             Step::Move { from, to } => self.transfer(from, to),
             Step::Inst { inst, places } => {
-                let operands = Operands::new(inst, &places, self.pool)?;
+                let operands = Operands::new(inst, &places, self.isa, self.pool)?;
                 self.inst(inst.op, &operands).map_err(|e| format!("{:?}: {e}", inst.op))
             }
             Step::End { end, places } => self.compare(end, &places),
@@ -382,6 +394,7 @@ impl Emitter<'_> {
     /// matters.
     fn transfer(&mut self, from: Place, to: Place) -> Emitted {
         use Code::*;
+        let whole = if self.isa.lanes() > 8 { Lanes::X16 } else { Lanes::X8 };
         match (from, to) {
             _ if from == to => Ok(()),
             (Place::Int(_), Place::Int(_)) => {
@@ -394,14 +407,25 @@ impl Emitter<'_> {
                 self.push(Instruction::with2(Mov_r64_rm64, general(to)?, slot(n)))
             }
             (Place::Vec(_), Place::Vec(_)) => {
-                let (to, from) = (vector(to, Lanes::X8)?, vector(from, Lanes::X8)?);
-                self.push(Instruction::with2(VEX_Vmovaps_ymm_ymmm256, to, from))
+                let code = codes::MOVE.pick(self.isa, whole);
+                self.push(Instruction::with2(code, vector(to, whole)?, vector(from, whole)?))
             }
             (Place::Vec(_), Place::Spill(n)) => {
-                self.push(Instruction::with2(VEX_Vmovups_ymmm256_ymm, slot(n), vector(from, Lanes::X8)?))
+                let code = codes::STORE.pick(self.isa, whole);
+                self.push(Instruction::with2(code, slot(n), vector(from, whole)?))
             }
             (Place::Spill(n), Place::Vec(_)) => {
-                self.push(Instruction::with2(VEX_Vmovups_ymm_ymmm256, vector(to, Lanes::X8)?, slot(n)))
+                let code = codes::LOAD.pick(self.isa, whole);
+                self.push(Instruction::with2(code, vector(to, whole)?, slot(n)))
+            }
+            (Place::Mask(_), Place::Mask(_)) => {
+                self.push(Instruction::with2(VEX_Kmovw_kr_km16, vector(to, whole)?, vector(from, whole)?))
+            }
+            (Place::Mask(_), Place::Spill(n)) => {
+                self.push(Instruction::with2(VEX_Kmovw_m16_kr, slot(n), vector(from, whole)?))
+            }
+            (Place::Spill(n), Place::Mask(_)) => {
+                self.push(Instruction::with2(VEX_Kmovw_kr_km16, vector(to, whole)?, slot(n)))
             }
             _ => Err(format!("a move from {from:?} to {to:?}")),
         }
@@ -429,9 +453,12 @@ impl Emitter<'_> {
         match op {
             // The allocator has put the result where the operand is, or has copied it there.
             Op::Extract(0) | Op::SplatLane(Lanes::X1) => self.transfer(operands.used(0)?, operands.result()?),
+            Op::MaskBits(_) | Op::MaskOf(_) if !self.isa.evex => {
+                self.transfer(operands.used(0)?, operands.result()?)
+            }
             Op::Store(lanes) => {
                 let value = operands.vector(0, lanes)?;
-                self.push(Instruction::with2(forms::store(lanes), operands.memory()?, value))
+                self.push(Instruction::with2(codes::STORE.pick(self.isa, lanes), operands.memory()?, value))
             }
             Op::Prefetch => self.push(Instruction::with1(Code::Prefetcht1_m8, operands.memory()?)),
             Op::Int(_)
@@ -452,43 +479,60 @@ impl Emitter<'_> {
     }
 
     fn vector(&mut self, op: Op, operands: &Operands, result: Place) -> Emitted {
+        let isa = self.isa;
         match op {
             Op::Splat(lanes, bits) => self.splat(lanes, bits, result),
             Op::Load(lanes) => {
-                self.two((forms::load(lanes), None), vector(result, lanes)?, operands.source(0, lanes)?)
+                let code = codes::LOAD.pick(isa, lanes);
+                self.two((code, None), vector(result, lanes)?, operands.source(0, lanes)?)
             }
             Op::Broadcast(lanes) => {
-                self.two((forms::broadcast(lanes), None), vector(result, lanes)?, operands.source(0, lanes)?)
+                let code = codes::BROADCAST.pick(isa, lanes);
+                self.two((code, None), vector(result, lanes)?, operands.source(0, lanes)?)
             }
             Op::Binary(op, lanes) => {
                 let (a, b) = (operands.vector(0, lanes)?, operands.source(1, lanes)?);
-                self.three(forms::binary(op, lanes), vector(result, lanes)?, a, b)
+                self.three(forms::binary(op, isa, lanes), vector(result, lanes)?, a, b)
+            }
+            Op::Compare(op, lanes) => {
+                let (a, b) = (operands.vector(0, lanes)?, operands.source(1, lanes)?);
+                self.three(forms::compare(op, isa, lanes), vector(result, lanes)?, a, b)
+            }
+            Op::Mask(op, lanes) => {
+                let (a, b) = (operands.vector(0, lanes)?, operands.source(1, lanes)?);
+                self.three(forms::logic(op, isa, lanes), vector(result, lanes)?, a, b)
+            }
+            Op::MaskNot(lanes) => self.mask_not(lanes, vector(result, lanes)?, operands.vector(0, lanes)?),
+            Op::MaskBits(lanes) => {
+                self.two((forms::mask_bits(lanes), None), vector(result, lanes)?, operands.source(0, lanes)?)
+            }
+            Op::MaskOf(lanes) => {
+                self.two((forms::mask_of(lanes), None), vector(result, lanes)?, operands.source(0, lanes)?)
             }
             Op::Unary(op, lanes) => {
-                self.unary(forms::unary(op, lanes), vector(result, lanes)?, operands.source(0, lanes)?)
+                self.unary(forms::unary(op, isa, lanes), vector(result, lanes)?, operands.source(0, lanes)?)
             }
             Op::Fma(lanes) | Op::FmaNeg(lanes) => {
-                let code = if op == Op::Fma(lanes) { forms::fma(lanes) } else { forms::fma_neg(lanes) };
+                let codes = if op == Op::Fma(lanes) { codes::FMA } else { codes::FMA_NEG };
                 let (a, b) = (operands.vector(1, lanes)?, operands.source(2, lanes)?);
-                self.three((code, None), vector(result, lanes)?, a, b)
+                self.three((codes.pick(isa, lanes), None), vector(result, lanes)?, a, b)
             }
             Op::MulAdd(lanes) => {
                 let (b, c) = (operands.vector(1, lanes)?, operands.source(2, lanes)?);
-                self.three((forms::mul_add(lanes), None), vector(result, lanes)?, b, c)
+                self.three((codes::MUL_ADD.pick(isa, lanes), None), vector(result, lanes)?, b, c)
             }
             Op::Blend(lanes) => {
                 let [mask, then, otherwise] = [0, 1, 2].map(|n| operands.vector(n, lanes));
-                self.push(Instruction::with4(
-                    forms::blend(lanes),
-                    vector(result, lanes)?,
-                    otherwise?,
-                    then?,
-                    mask?,
-                ))
+                let (code, dst) = (codes::BLEND.pick(isa, lanes), vector(result, lanes)?);
+                if !isa.evex {
+                    return self.push(Instruction::with4(code, dst, otherwise?, then?, mask?));
+                }
+                let mut inst = Instruction::with3(code, dst, otherwise?, then?).map_err(text)?;
+                inst.set_op_mask(mask?);
+                self.push(Ok(inst))
             }
             Op::SplatLane(lanes) => {
-                let wide = lanes == Lanes::X8;
-                let code = if wide { Code::VEX_Vbroadcastss_ymm_xmm } else { Code::VEX_Vbroadcastss_xmm_xmm };
+                let code = codes::SPLAT_LANE.pick(isa, lanes);
                 self.two((code, None), vector(result, lanes)?, operands.source(0, Lanes::X1)?)
             }
             Op::Extract(lane) => self.extract(lane.into(), vector(result, Lanes::X1)?, operands.used(0)?),
@@ -517,11 +561,21 @@ impl Emitter<'_> {
     fn splat(&mut self, lanes: Lanes, bits: u32, result: Place) -> Emitted {
         if bits == 0 {
             // Clears the upper half, too.
-            let dst = vector(result, Lanes::X4)?;
-            return self.three((Code::VEX_Vxorps_xmm_xmm_xmmm128, None), dst, dst, Source::Reg(dst));
+            let (code, dst) = (codes::XOR.pick(self.isa, Lanes::X4), vector(result, Lanes::X4)?);
+            return self.three((code, None), dst, dst, Source::Reg(dst));
         }
-        let constant = Source::Mem(self.pool.operand(bits, Lanes::X1));
-        self.two((forms::broadcast(lanes), None), vector(result, lanes)?, constant)
+        let constant = Source::Mem(self.pool.operand(bits, self.isa, Lanes::X1));
+        self.two((codes::BROADCAST.pick(self.isa, lanes), None), vector(result, lanes)?, constant)
+    }
+
+    fn mask_not(&mut self, lanes: Lanes, dst: Register, a: Register) -> Emitted {
+        if self.isa.evex {
+            return self.push(Instruction::with2(Code::VEX_Knotw_kr_kr, dst, a));
+        }
+        // Without a scalar form, 128 bits are read.
+        let lanes = if lanes == Lanes::X1 { Lanes::X4 } else { lanes };
+        let ones = Source::Mem(self.pool.operand(u32::MAX, self.isa, lanes));
+        self.three((codes::XOR.pick(self.isa, lanes), None), dst, a, ones)
     }
 
     fn unary(&mut self, form: UnaryForm, dst: Register, a: Source) -> Emitted {
@@ -530,7 +584,7 @@ impl Emitter<'_> {
             // With the operand in both places the result depends on nothing else.
             (UnaryForm::Scalar(form), Source::Reg(a)) => self.three(form, dst, a, Source::Reg(a)),
             (UnaryForm::Scalar(form), Source::Mem(_)) => {
-                self.two((forms::load(Lanes::X1), None), dst, a)?;
+                self.two((codes::LOAD.pick(self.isa, Lanes::X1), None), dst, a)?;
                 self.three(form, dst, dst, Source::Reg(dst))
             }
             (UnaryForm::Shift(code, count), a) => self.two((code, Some(count)), dst, a),
@@ -539,15 +593,24 @@ impl Emitter<'_> {
 
     /// A lane other than the first, which is where it is already.
     fn extract(&mut self, lane: u32, dst: Register, from: Place) -> Emitted {
-        let mut half = vector(from, Lanes::X4)?;
+        use Code::*;
+        let mut quarter = vector(from, Lanes::X4)?;
         if lane >= 4 {
-            let whole = vector(from, Lanes::X8)?;
-            self.push(Instruction::with3(Code::VEX_Vextractf128_xmmm128_ymm_imm8, dst, whole, 1))?;
-            half = dst;
+            let (code, whole) = match (self.isa.evex, self.isa.lanes()) {
+                (false, _) => (VEX_Vextractf128_xmmm128_ymm_imm8, Lanes::X8),
+                (true, 16) => (EVEX_Vextractf32x4_xmmm128_k1z_zmm_imm8, Lanes::X16),
+                (true, _) => (EVEX_Vextractf32x4_xmmm128_k1z_ymm_imm8, Lanes::X8),
+            };
+            self.push(Instruction::with3(code, dst, vector(from, whole)?, lane / 4))?;
+            quarter = dst;
         }
+        let permute = match self.isa.evex {
+            true => EVEX_Vpermilps_xmm_k1z_xmmm128b32_imm8,
+            false => VEX_Vpermilps_xmm_xmmm128_imm8,
+        };
         match lane % 4 {
             0 => Ok(()),
-            lane => self.two((Code::VEX_Vpermilps_xmm_xmmm128_imm8, Some(lane)), dst, Source::Reg(half)),
+            lane => self.two((permute, Some(lane)), dst, Source::Reg(quarter)),
         }
     }
 

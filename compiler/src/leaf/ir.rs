@@ -1,10 +1,10 @@
 //! The vector IR: what a leaf kernel is before it has registers.
 //!
 //! A function is a list of blocks in SSA form: every register is defined once, and values meet in the parameters of
-//! blocks. Instructions are those of a machine with 256-bit vectors and three operands, but no register has a name
-//! yet. Vectors hold elements of 32 bits, floats or integers as the operation has it; scalars are the first lane of a
-//! vector register, with whatever in the lanes above. Edges are never critical: the successors of a branch have no other
-//! predecessor and take no arguments.
+//! blocks. Instructions are those of a machine with vectors of up to 512 bits and three operands, but no register has a
+//! name yet. Vectors hold elements of 32 bits, floats or integers as the operation has it; scalars are the first lane of a
+//! vector register, with whatever in the lanes above. Masks say yes or no for each lane. Edges are never critical: the
+//! successors of a branch have no other predecessor and take no arguments.
 
 use cranelift_entity::{PrimaryMap, entity_impl};
 
@@ -21,8 +21,11 @@ entity_impl!(BlockId, "block");
 pub enum Class {
     /// 64 bits: addresses, counters.
     Int,
-    /// Up to 256 bits.
+    /// Up to 512 bits.
     Vec,
+    /// One bit for each lane of a vector. Where the machine has no registers for these, they are vectors in which all
+    /// bits of a lane are the same.
+    Mask,
 }
 
 /// A function `int32_t f(void *const *buffers, const int64_t *dims, int64_t lo, int64_t hi)`; its four arguments are the
@@ -56,6 +59,8 @@ pub struct Inst {
 pub enum Mem {
     /// `disp` bytes from a base register.
     At { base: Reg, disp: i32 },
+    /// The one element there, in every lane; where the machine has such operands.
+    Each { base: Reg, disp: i32 },
     /// These bits in every lane: a constant that takes no register.
     Constant(u32),
 }
@@ -63,7 +68,7 @@ pub enum Mem {
 impl Mem {
     pub fn base(self) -> Option<Reg> {
         match self {
-            Mem::At { base, .. } => Some(base),
+            Mem::At { base, .. } | Mem::Each { base, .. } => Some(base),
             Mem::Constant(_) => None,
         }
     }
@@ -75,6 +80,7 @@ pub enum Lanes {
     X1,
     X4,
     X8,
+    X16,
 }
 
 impl Lanes {
@@ -83,7 +89,12 @@ impl Lanes {
             Lanes::X1 => 1,
             Lanes::X4 => 4,
             Lanes::X8 => 8,
+            Lanes::X16 => 16,
         }
+    }
+
+    pub fn of(count: usize) -> Option<Lanes> {
+        [Lanes::X1, Lanes::X4, Lanes::X8, Lanes::X16].into_iter().find(|lanes| lanes.count() == count)
     }
 }
 
@@ -110,12 +121,24 @@ pub enum Op {
     FmaNeg(Lanes),
     /// `a * b + c` with one rounding; `uses = [a, b, c]`, or `[a, b]` and `mem`. The result replaces `a`.
     MulAdd(Lanes),
-    /// Per lane `then` where the highest bit of `mask` is set; `uses = [mask, then, otherwise]`.
+    /// Per lane `then` where the mask says yes; `uses = [mask, then, otherwise]`.
     Blend(Lanes),
     /// The first lane of `uses[0]` in every lane.
     SplatLane(Lanes),
     /// Lane number `.0` of `uses[0]` as a scalar.
     Extract(u8),
+
+    // Masks.
+    /// `uses = [a, b]`, or `[a]` and `mem`.
+    Compare(Compare, Lanes),
+    /// `uses = [a, b]`
+    Mask(Logic, Lanes),
+    /// `uses = [a]`
+    MaskNot(Lanes),
+    /// A mask as a vector: all bits of a lane, or none.
+    MaskBits(Lanes),
+    /// The mask of a vector of such lanes.
+    MaskOf(Lanes),
 
     // Integers of 64 bits.
     Int(i64),
@@ -155,11 +178,6 @@ pub enum Binary {
     And,
     Or,
     Xor,
-    /// All bits of a lane set where the comparison of floats holds, else none. Only `Ne` holds for NaN.
-    Eq,
-    Ne,
-    Lt,
-    Le,
     /// Integers, wrapping.
     IntAdd,
     IntSub,
@@ -167,8 +185,25 @@ pub enum Binary {
     /// Signed integers.
     IntMin,
     IntMax,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Compare {
+    /// Of floats. Only `Ne` holds for NaN.
+    Eq,
+    Ne,
+    Lt,
+    Le,
+    /// Of signed integers.
     IntEq,
     IntGt,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Logic {
+    And,
+    Or,
+    Xor,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -1,14 +1,21 @@
 //! Wide-vector kernels for x86-64, beside Cranelift, whose vectors there have 128 bits.
 //!
-//! [`compile`] takes a kernel of the loop IR that was lowered for vectors of 256 bits: `select` turns it into the
-//! vector IR of [`ir`], `alloc` gives that registers, `encode` makes machine code of it. A kernel that holds anything
-//! the vector IR has no form for is refused, and is compiled by Cranelift at its own width.
+//! [`compile`] takes a kernel of the loop IR that was lowered for vectors of 256 or 512 bits: `select` turns it into the
+//! vector IR of [`ir`], `fold` moves loads into the operations that read them, `alloc` gives registers, `encode` makes
+//! machine code. What the processor has is an `Isa` value: either AVX2, whose 16 registers also serve as masks, or
+//! AVX-512, with 32 registers and masks apart. A kernel that holds anything the vector IR has no form for is refused,
+//! and is compiled by Cranelift at its own width.
 
 mod address;
 mod alloc;
+mod codes;
+#[cfg(all(test, target_arch = "x86_64", unix))]
+pub mod emulator;
 mod encode;
+mod fold;
 mod forms;
 pub mod ir;
+mod isa;
 mod select;
 #[cfg(all(test, target_arch = "x86_64", unix))]
 mod tests;
@@ -18,14 +25,20 @@ mod verify;
 use crate::codegen::Code;
 use crate::error::{Error, Result, Stage};
 use crate::loops::Kernel;
+use crate::target::Target;
 
-/// Machine code of a kernel, or why it is left to Cranelift. Errors are internal.
-pub fn compile(kernel: &Kernel) -> Result<std::result::Result<Code, String>> {
-    let func = match select::select(kernel) {
+/// Machine code of a kernel that was lowered for `target` as leaf kernels see it ([`Target::leaf`]), or why it is left
+/// to Cranelift. Errors are internal.
+pub fn compile(kernel: &Kernel, target: &Target) -> Result<std::result::Result<Code, String>> {
+    let isa = isa::Isa::new(target);
+    let mut func = match select::select(kernel, isa) {
         Ok(func) => func,
         Err(select::Refusal(reason)) => return Ok(Err(reason)),
     };
-    let encode::Machine { bytes, instructions } = encode::compile(&func)
+    if isa.evex {
+        fold::run(&mut func);
+    }
+    let encode::Machine { bytes, instructions } = encode::compile(&func, isa)
         .map_err(|text| Error::internal(Stage::Codegen, format!("kernel `{}`: {text}", kernel.name)))?;
     Ok(Ok(Code { name: kernel.name.clone(), bytes, instructions, align: encode::ALIGN }))
 }

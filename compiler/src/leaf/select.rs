@@ -11,6 +11,7 @@ use cranelift_entity::{EntityRef, PrimaryMap};
 
 use super::address::Scope;
 use super::ir::{Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
+use super::isa::Isa;
 use super::value::Val;
 use crate::graph::{DType, Dim};
 use crate::loops::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, visit};
@@ -26,12 +27,13 @@ pub fn refuse<T>(reason: impl Into<String>) -> Selected<T> {
 }
 
 /// Selects instructions for a whole kernel.
-pub fn select(kernel: &Kernel) -> Selected<Func> {
+pub fn select(kernel: &Kernel, isa: Isa) -> Selected<Func> {
     let mut func = Func::default();
     let params: Vec<Reg> = (0..4).map(|_| func.regs.push(Class::Int)).collect();
     let entry = func.blocks.push(Block { params: params.clone(), insts: vec![], end: End::Return(0) });
     let mut cx = Select {
         kernel,
+        isa,
         func,
         block: entry,
         env: HashMap::new(),
@@ -83,6 +85,7 @@ pub struct Group {
 
 pub struct Select<'k> {
     pub kernel: &'k Kernel,
+    isa: Isa,
     pub func: Func,
     block: BlockId,
     /// What the kernel's index variables stand for, in terms of instances.
@@ -98,15 +101,6 @@ pub struct Select<'k> {
     /// What has been computed in the open loops and branches, outermost first.
     pub scopes: Vec<Scope>,
     pub group: Option<Group>,
-}
-
-fn lanes_of(count: usize) -> Selected<Lanes> {
-    match count {
-        1 => Ok(Lanes::X1),
-        4 => Ok(Lanes::X4),
-        8 => Ok(Lanes::X8),
-        _ => refuse(format!("vectors of {count}")),
-    }
 }
 
 impl Select<'_> {
@@ -275,8 +269,9 @@ impl Select<'_> {
             return refuse("a vector loop without constant bounds");
         };
         let extent = usize::try_from(hi - lo).unwrap_or(0);
-        let lanes = if extent.is_multiple_of(8) { 8 } else { extent & extent.wrapping_neg() };
-        let lanes = lanes_of(lanes)?;
+        let widest = self.isa.lanes();
+        let lanes = if extent.is_multiple_of(widest) { widest } else { extent & extent.wrapping_neg() };
+        let Some(lanes) = Lanes::of(lanes) else { return refuse(format!("vectors of {lanes}")) };
         for base in (lo..hi).step_by(lanes.count()) {
             let lane = self.instance(None, None);
             self.group = Some(Group { lane, base, lanes });

@@ -1,7 +1,7 @@
-//! Expressions: floats and integers of 32 bits, scalars or vectors. A bool is a mask: all bits of its lane, or none.
+//! Expressions: floats and integers of 32 bits, scalars or vectors. Bools are masks.
 
 use super::address::Place;
-use super::ir::{Binary, Class, Lanes, Mem, Op, Reg, Unary};
+use super::ir::{Binary, Class, Compare, Lanes, Logic, Mem, Op, Reg, Unary};
 use super::select::{Select, Selected, refuse};
 use crate::graph::DType;
 use crate::loops::{Buf, Expr, Index};
@@ -16,7 +16,7 @@ pub struct Val {
 
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// Bits of the element, or of a mask.
+    /// Bits of the element; of a bool 0 or 1.
     Const(u32),
     /// The same in all lanes.
     Scalar(Reg),
@@ -62,9 +62,7 @@ impl Select<'_> {
     pub fn eval(&mut self, expr: &Expr) -> Selected<Val> {
         match expr {
             Expr::Const { dtype: DType::F32 | DType::I32, bits } => Ok(Val::constant(*bits as u32)),
-            Expr::Const { dtype: DType::Bool, bits } => {
-                Ok(Val::constant(if *bits == 0 { 0 } else { u32::MAX }))
-            }
+            Expr::Const { dtype: DType::Bool, bits } => Ok(Val::constant(u32::from(*bits != 0))),
             Expr::Const { dtype, .. } => refuse(format!("a constant of {dtype}")),
             Expr::Index(_) => refuse("an index as a value"),
             Expr::Var(var) => match self.lets.get(var) {
@@ -195,6 +193,11 @@ impl Select<'_> {
         }
         let reg = match key {
             Key::Const(bits) => self.vec(Op::Splat(lanes, bits), vec![]),
+            Key::Scalar(reg) if self.func.regs[reg] == Class::Mask => {
+                let bits = self.vec(Op::MaskBits(Lanes::X1), vec![reg]);
+                let all = self.vec(Op::SplatLane(lanes), vec![bits]);
+                self.inst(Op::MaskOf(lanes), Class::Mask, vec![all], None)
+            }
             Key::Scalar(reg) => self.vec(Op::SplatLane(lanes), vec![reg]),
         };
         self.scope().splats.insert((key, lanes), reg);
@@ -205,7 +208,8 @@ impl Select<'_> {
     fn apply(&mut self, op: impl Fn(Lanes) -> Op, operands: &[Val]) -> Selected<Val> {
         let lanes = if operands.iter().any(Val::is_vector) { self.lanes() } else { Lanes::X1 };
         let uses = operands.iter().map(|&operand| self.spread(operand, lanes)).collect();
-        let reg = self.vec(op(lanes), uses);
+        let op = op(lanes);
+        let reg = self.inst(op, result_class(op), uses, None);
         Ok(if lanes == Lanes::X1 { Val::scalar(reg) } else { Val::vector(reg) })
     }
 
@@ -217,7 +221,8 @@ impl Select<'_> {
         {
             let lanes = self.lanes();
             let uses = others.iter().map(|&operand| self.spread(operand, lanes)).collect();
-            return Ok(Val::vector(self.inst(op(lanes), Class::Vec, uses, Some(Mem::Constant(*bits)))));
+            let op = op(lanes);
+            return Ok(Val::vector(self.inst(op, result_class(op), uses, Some(Mem::Constant(*bits)))));
         }
         self.apply(op, operands)
     }
@@ -235,6 +240,29 @@ impl Select<'_> {
         );
         let (a, b) = if commutes && a.is_constant() { (b, a) } else { (a, b) };
         self.apply_constant(|lanes| Op::Binary(op, lanes), &[a, b])
+    }
+
+    fn test(&mut self, op: Compare, a: Val, b: Val) -> Selected<Val> {
+        let commutes = matches!(op, Compare::Eq | Compare::Ne | Compare::IntEq);
+        let (a, b) = if commutes && a.is_constant() { (b, a) } else { (a, b) };
+        self.apply_constant(|lanes| Op::Compare(op, lanes), &[a, b])
+    }
+
+    fn not(&mut self, mask: Val) -> Selected<Val> {
+        match mask.kind {
+            Kind::Const(bits) => Ok(Val::constant(bits ^ 1)),
+            _ => self.apply(Op::MaskNot, &[mask]),
+        }
+    }
+
+    fn logic(&mut self, op: Logic, a: Val, b: Val) -> Selected<Val> {
+        let (a, b) = if a.is_constant() { (b, a) } else { (a, b) };
+        match (op, b.kind) {
+            (Logic::And, Kind::Const(0)) | (Logic::Or, Kind::Const(1)) => Ok(b),
+            (Logic::And, Kind::Const(_)) | (Logic::Or | Logic::Xor, Kind::Const(0)) => Ok(a),
+            (Logic::Xor, Kind::Const(_)) => self.not(a),
+            _ => self.apply(|lanes| Op::Mask(op, lanes), &[a, b]),
+        }
     }
 
     /// `a * b + c`. A constant is an operand in memory, which decides what the result replaces.
@@ -272,11 +300,11 @@ impl Select<'_> {
             (UnaryFn::Trunc, DType::F32) => self.apply(simple(Unary::Trunc), &[x]),
             (UnaryFn::Round, DType::F32) => self.apply(simple(Unary::Nearest), &[x]),
             (UnaryFn::Recip, DType::F32) => self.pair(Binary::Div, Val::float(1.0), x),
-            (UnaryFn::IsNan, DType::F32) => self.pair(Binary::Ne, x, x),
-            (UnaryFn::IsPosInf, DType::F32) => self.pair(Binary::Eq, x, Val::float(f32::INFINITY)),
-            (UnaryFn::IsNegInf, DType::F32) => self.pair(Binary::Eq, x, Val::float(f32::NEG_INFINITY)),
+            (UnaryFn::IsNan, DType::F32) => self.test(Compare::Ne, x, x),
+            (UnaryFn::IsPosInf, DType::F32) => self.test(Compare::Eq, x, Val::float(f32::INFINITY)),
+            (UnaryFn::IsNegInf, DType::F32) => self.test(Compare::Eq, x, Val::float(f32::NEG_INFINITY)),
             (UnaryFn::Neg, DType::I32) => self.pair(Binary::IntSub, Val::constant(0), x),
-            (UnaryFn::Not, DType::Bool) => self.pair(Binary::Xor, x, Val::constant(u32::MAX)),
+            (UnaryFn::Not, DType::Bool) => self.not(x),
             _ => refuse(format!("{op} of {dtype}")),
         }
     }
@@ -294,9 +322,12 @@ impl Select<'_> {
             (BinaryFn::Mul, DType::I32) => self.pair(Binary::IntMul, a, b),
             (BinaryFn::Max, DType::I32) => self.pair(Binary::IntMax, a, b),
             (BinaryFn::Min, DType::I32) => self.pair(Binary::IntMin, a, b),
-            (BinaryFn::BitAnd, DType::I32) | (BinaryFn::And, DType::Bool) => self.pair(Binary::And, a, b),
-            (BinaryFn::BitOr, DType::I32) | (BinaryFn::Or, DType::Bool) => self.pair(Binary::Or, a, b),
-            (BinaryFn::BitXor, DType::I32) | (BinaryFn::Xor, DType::Bool) => self.pair(Binary::Xor, a, b),
+            (BinaryFn::BitAnd, DType::I32) => self.pair(Binary::And, a, b),
+            (BinaryFn::And, DType::Bool) => self.logic(Logic::And, a, b),
+            (BinaryFn::BitOr, DType::I32) => self.pair(Binary::Or, a, b),
+            (BinaryFn::Or, DType::Bool) => self.logic(Logic::Or, a, b),
+            (BinaryFn::BitXor, DType::I32) => self.pair(Binary::Xor, a, b),
+            (BinaryFn::Xor, DType::Bool) => self.logic(Logic::Xor, a, b),
             (BinaryFn::Shl | BinaryFn::Shr, DType::I32) => match b.kind {
                 Kind::Const(count @ 0..32) => {
                     let count = count as u8;
@@ -317,7 +348,7 @@ impl Select<'_> {
         if a.not_nan || b.not_nan {
             return Ok(Val { not_nan: a.not_nan && b.not_nan, ..value });
         }
-        let nan = self.pair(Binary::Ne, a, a)?;
+        let nan = self.test(Compare::Ne, a, a)?;
         self.apply(Op::Blend, &[nan, a, value])
     }
 
@@ -327,29 +358,35 @@ impl Select<'_> {
             DType::I32 => false,
             _ => return refuse(format!("a comparison of {dtype}")),
         };
-        let not = |cx: &mut Self, mask: Val| cx.pair(Binary::Xor, mask, Val::constant(u32::MAX));
         match (op, float) {
-            (CompareFn::Eq, true) => self.pair(Binary::Eq, a, b),
-            (CompareFn::Ne, true) => self.pair(Binary::Ne, a, b),
-            (CompareFn::Lt, true) => self.pair(Binary::Lt, a, b),
-            (CompareFn::Le, true) => self.pair(Binary::Le, a, b),
-            (CompareFn::Gt, true) => self.pair(Binary::Lt, b, a),
-            (CompareFn::Ge, true) => self.pair(Binary::Le, b, a),
-            (CompareFn::Eq, false) => self.pair(Binary::IntEq, a, b),
-            (CompareFn::Gt, false) => self.pair(Binary::IntGt, a, b),
-            (CompareFn::Lt, false) => self.pair(Binary::IntGt, b, a),
+            (CompareFn::Eq, true) => self.test(Compare::Eq, a, b),
+            (CompareFn::Ne, true) => self.test(Compare::Ne, a, b),
+            (CompareFn::Lt, true) => self.test(Compare::Lt, a, b),
+            (CompareFn::Le, true) => self.test(Compare::Le, a, b),
+            (CompareFn::Gt, true) => self.test(Compare::Lt, b, a),
+            (CompareFn::Ge, true) => self.test(Compare::Le, b, a),
+            (CompareFn::Eq, false) => self.test(Compare::IntEq, a, b),
+            (CompareFn::Gt, false) => self.test(Compare::IntGt, a, b),
+            (CompareFn::Lt, false) => self.test(Compare::IntGt, b, a),
             (CompareFn::Ne, false) => {
-                let equal = self.pair(Binary::IntEq, a, b)?;
-                not(self, equal)
+                let equal = self.test(Compare::IntEq, a, b)?;
+                self.not(equal)
             }
             (CompareFn::Le, false) => {
-                let greater = self.pair(Binary::IntGt, a, b)?;
-                not(self, greater)
+                let greater = self.test(Compare::IntGt, a, b)?;
+                self.not(greater)
             }
             (CompareFn::Ge, false) => {
-                let less = self.pair(Binary::IntGt, b, a)?;
-                not(self, less)
+                let less = self.test(Compare::IntGt, b, a)?;
+                self.not(less)
             }
         }
+    }
+}
+
+fn result_class(op: Op) -> Class {
+    match op {
+        Op::Compare(..) | Op::Mask(..) | Op::MaskNot(_) => Class::Mask,
+        _ => Class::Vec,
     }
 }

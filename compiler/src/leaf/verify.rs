@@ -4,7 +4,10 @@
 //! That definitions are single and dominate their uses is left to the allocator, which has the dominator
 //! tree.
 
-use super::ir::{Binary, Block, BlockId, Class, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, Unary};
+use super::ir::{
+    Binary, Block, BlockId, Class, Compare, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, Unary,
+};
+use super::isa::Isa;
 use cranelift_entity::EntityRef;
 
 /// The integer arguments of a function that come in registers and that the encoder knows.
@@ -25,7 +28,7 @@ struct Shape {
     mem: MemUse,
 }
 
-pub fn verify(func: &Func) -> Result<(), String> {
+pub fn verify(func: &Func, isa: Isa) -> Result<(), String> {
     let entry = func.blocks.values().next().ok_or("the function has no blocks")?;
     if entry.params.len() > MAX_ARGS {
         return Err(format!("{} arguments, at most {MAX_ARGS} are possible", entry.params.len()));
@@ -34,7 +37,7 @@ pub fn verify(func: &Func) -> Result<(), String> {
         expect_class(func, param, Class::Int)?;
     }
     for (id, block) in &func.blocks {
-        verify_block(func, block).map_err(|e| format!("{id}: {e}"))?;
+        verify_block(func, block, isa).map_err(|e| format!("{id}: {e}"))?;
     }
     verify_edges(func)
 }
@@ -48,12 +51,12 @@ pub fn successors(block: &Block) -> Vec<BlockId> {
     }
 }
 
-fn verify_block(func: &Func, block: &Block) -> Result<(), String> {
+fn verify_block(func: &Func, block: &Block, isa: Isa) -> Result<(), String> {
     for &param in &block.params {
         class_of(func, param)?;
     }
     for inst in &block.insts {
-        verify_inst(func, inst).map_err(|e| format!("{:?}: {e}", inst.op))?;
+        verify_inst(func, inst, isa).map_err(|e| format!("{:?}: {e}", inst.op))?;
     }
     for to in successors(block) {
         func.blocks.get(to).ok_or_else(|| format!("{to} does not exist"))?;
@@ -82,15 +85,25 @@ fn verify_args(func: &Func, params: &[Reg], args: &[Reg]) -> Result<(), String> 
     Ok(())
 }
 
-fn verify_inst(func: &Func, inst: &Inst) -> Result<(), String> {
-    verify_immediate(inst.op)?;
+fn verify_inst(func: &Func, inst: &Inst, isa: Isa) -> Result<(), String> {
+    verify_immediate(inst.op, isa)?;
+    if let Some(lanes) = lanes(inst.op)
+        && lanes.count() > isa.lanes()
+    {
+        return Err(format!("{} lanes of {}", lanes.count(), isa.lanes()));
+    }
     if let Some(base) = inst.mem.and_then(Mem::base) {
         expect_class(func, base, Class::Int)?;
     }
     let shape = shape(inst.op);
     let uses = match (shape.mem, inst.mem) {
         (MemUse::Never, Some(_)) => return Err("an operand in memory is not possible".into()),
-        (MemUse::Always, Some(Mem::Constant(_))) => return Err("a constant is no place in memory".into()),
+        (MemUse::Always, Some(Mem::Constant(_) | Mem::Each { .. })) => {
+            return Err("the operand is no place for a vector".into());
+        }
+        (_, Some(Mem::Each { .. })) if !isa.evex || lanes(inst.op) == Some(Lanes::X1) => {
+            return Err("an element for every lane is not possible".into());
+        }
         (MemUse::Always, None) => return Err("the operand in memory is missing".into()),
         (MemUse::Last, Some(_)) => &shape.uses[..shape.uses.len() - 1],
         _ => shape.uses,
@@ -109,17 +122,49 @@ fn verify_inst(func: &Func, inst: &Inst) -> Result<(), String> {
     }
 }
 
-fn verify_immediate(op: Op) -> Result<(), String> {
+fn verify_immediate(op: Op, isa: Isa) -> Result<(), String> {
     match op {
-        Op::Extract(lane) if lane >= 8 => Err(format!("there is no lane {lane}")),
+        Op::Extract(lane) if usize::from(lane) >= isa.lanes() => Err(format!("there is no lane {lane}")),
         Op::ShlInt(count) | Op::ShrInt(count) if count >= 64 => Err(format!("a shift by {count}")),
         _ => Ok(()),
     }
 }
 
+/// How many lanes an operation on vectors works on.
+pub fn lanes(op: Op) -> Option<Lanes> {
+    match op {
+        Op::Splat(lanes, _) | Op::Load(lanes) | Op::Broadcast(lanes) | Op::Store(lanes) => Some(lanes),
+        Op::Binary(_, lanes) | Op::Unary(_, lanes) | Op::Compare(_, lanes) | Op::Mask(_, lanes) => {
+            Some(lanes)
+        }
+        Op::Fma(lanes) | Op::FmaNeg(lanes) | Op::MulAdd(lanes) | Op::Blend(lanes) => Some(lanes),
+        Op::SplatLane(lanes) | Op::MaskNot(lanes) | Op::MaskBits(lanes) | Op::MaskOf(lanes) => Some(lanes),
+        Op::Extract(_)
+        | Op::Prefetch
+        | Op::Int(_)
+        | Op::LoadInt
+        | Op::Add
+        | Op::Sub
+        | Op::Mul
+        | Op::MulHigh
+        | Op::DivInt
+        | Op::MinInt
+        | Op::MaxInt
+        | Op::AddInt(_)
+        | Op::MulInt(_)
+        | Op::ShlInt(_)
+        | Op::ShrInt(_) => None,
+    }
+}
+
+/// Whether the last register operand of an operation can be in memory instead.
+pub fn reads_mem(op: Op) -> bool {
+    shape(op).mem == MemUse::Last
+}
+
 /// The operands of an operation.
 fn shape(op: Op) -> Shape {
-    use Class::{Int, Vec};
+    use Class::{Int, Mask, Vec};
     use MemUse::{Always, Last, Never};
     let (uses, dst, mem): (&'static [Class], _, _) = match op {
         Op::Splat(..) => (&[], Some(Vec), Never),
@@ -129,7 +174,12 @@ fn shape(op: Op) -> Shape {
         Op::Binary(op, lanes) => (&[Vec, Vec], Some(Vec), last_if(binary_reads_mem(op, lanes))),
         Op::Unary(op, lanes) => (&[Vec], Some(Vec), last_if(unary_reads_mem(op, lanes))),
         Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) => (&[Vec, Vec, Vec], Some(Vec), Last),
-        Op::Blend(_) => (&[Vec, Vec, Vec], Some(Vec), Never),
+        Op::Blend(_) => (&[Mask, Vec, Vec], Some(Vec), Never),
+        Op::Compare(op, lanes) => (&[Vec, Vec], Some(Mask), last_if(compare_reads_mem(op, lanes))),
+        Op::Mask(..) => (&[Mask, Mask], Some(Mask), Never),
+        Op::MaskNot(_) => (&[Mask], Some(Mask), Never),
+        Op::MaskBits(_) => (&[Mask], Some(Vec), Never),
+        Op::MaskOf(_) => (&[Vec], Some(Mask), Never),
         Op::SplatLane(_) | Op::Extract(_) => (&[Vec], Some(Vec), Never),
         Op::Int(_) => (&[], Some(Int), Never),
         Op::LoadInt => (&[], Some(Int), Always),
@@ -147,12 +197,12 @@ fn last_if(possible: bool) -> MemUse {
 
 /// An operation without a scalar form works on 128 bits, and would read past a scalar in memory.
 fn binary_reads_mem(op: Binary, lanes: Lanes) -> bool {
-    lanes != Lanes::X1 || binary_has_scalar_form(op)
+    use Binary::*;
+    lanes != Lanes::X1 || matches!(op, Add | Sub | Mul | Div | Min | Max)
 }
 
-pub fn binary_has_scalar_form(op: Binary) -> bool {
-    use Binary::*;
-    matches!(op, Add | Sub | Mul | Div | Min | Max | Eq | Ne | Lt | Le)
+fn compare_reads_mem(op: Compare, lanes: Lanes) -> bool {
+    lanes != Lanes::X1 || !matches!(op, Compare::IntEq | Compare::IntGt)
 }
 
 fn unary_reads_mem(op: Unary, lanes: Lanes) -> bool {

@@ -160,8 +160,8 @@ impl Nest {
     }
 }
 
-/// `for var in 0..extent { body }` as a serial loop of vector chunks, then the rest: single vectors, then
-/// scalars.
+/// `for var in 0..extent { body }` as a serial loop of vector chunks, then the rest: single vectors or narrower ones,
+/// then scalars.
 pub fn split_vector(
     kernel: &mut Kernel,
     var: Var,
@@ -175,6 +175,9 @@ pub fn split_vector(
     let mut widths = vec![chunk];
     if chunk > lanes {
         widths.push(lanes);
+    } else if lanes > 8 {
+        // Wide vectors leave long rests, for which there are narrower ones.
+        widths.extend([lanes / 2, lanes / 4]);
     }
     for width in widths {
         let size = Dim::from(width);

@@ -58,6 +58,27 @@ impl PackPolicy {
         nr: 4,
     };
 
+    /// For leaf kernels of 512 bits: the same with vectors of twice the length.
+    pub const WIDEST: PackPolicy = PackPolicy {
+        rules: &[
+            PackRule { min_columns: Some(64), nr: 64, ..ONE_ROW },
+            ONE_ROW,
+            PackRule { columns_of: 32, nr: 32, ..ANY },
+            PackRule { columns_of: 48, nr: 48, ..ANY },
+            PackRule { nr: 32, ..ANY },
+        ],
+        nr: 4,
+    };
+
+    /// For vectors of so many bytes in leaf kernels, if there are any.
+    pub fn for_leaf(leaf_bytes: Option<usize>) -> PackPolicy {
+        match leaf_bytes {
+            None => PackPolicy::NARROW,
+            Some(..64) => PackPolicy::WIDE,
+            Some(_) => PackPolicy::WIDEST,
+        }
+    }
+
     /// Columns per panel. Never more than twice the columns there are, so that padding stays below the size of the
     /// data.
     pub fn nr(&self, product: Product) -> usize {
@@ -129,5 +150,8 @@ mod tests {
         assert_eq!(narrow(DType::I32, Some(64), None), 4);
         let wide = |columns| PackPolicy::WIDE.nr(product(DType::F32, Some(64), Some(columns)));
         assert_eq!([1, 5, 16, 24, 48, 72, 100].map(wide), [1, 8, 16, 24, 16, 24, 16]);
+        let widest = |rows, columns| PackPolicy::WIDEST.nr(product(DType::F32, Some(rows), Some(columns)));
+        assert_eq!([1, 5, 16, 24, 48, 96, 144, 100].map(|n| widest(64, n)), [1, 8, 16, 32, 48, 32, 48, 32]);
+        assert_eq!([20, 40, 1000].map(|n| widest(1, n)), [32, 32, 64]);
     }
 }

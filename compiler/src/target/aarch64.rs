@@ -19,6 +19,7 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         vector_bytes: 16,
         leaf_bytes: None,
         vector_registers: 32,
+        leaf_registers: 0,
         has_fma: true,
         fma_overwrites_factor: false,
         has_rounding: true,

@@ -24,8 +24,10 @@ pub struct Target {
     pub vector_bytes: usize,
     /// Bytes of the vectors of leaf kernels, where the target has them.
     pub leaf_bytes: Option<usize>,
-    /// Vector registers.
+    /// Registers of those vectors.
     pub vector_registers: usize,
+    /// Vector registers that leaf kernels reach.
+    pub leaf_registers: usize,
     /// Whether `a * b + c` is one instruction.
     pub has_fma: bool,
     /// Whether fused multiply-adds are encoded to overwrite a factor, not the accumulator.
@@ -97,33 +99,39 @@ impl Target {
         }
     }
 
+    /// Bits of the widest vectors, of leaf kernels where there are any.
+    fn widest_bits(&self) -> usize {
+        8 * self.leaf_bytes.unwrap_or(self.vector_bytes)
+    }
+
     /// The same machine with vectors of at most `bits` bits, without the upgrades that have wider ones. Errors of
     /// kind `Usage`: a width that no level has.
     pub fn with_vector_width(mut self, bits: usize) -> Result<Target> {
-        let widest = |level: &Target| 8 * level.leaf_bytes.unwrap_or(level.vector_bytes);
-        if !self.upgrades.is_empty() && self.levels().any(|level| widest(level) == bits) {
-            self.upgrades.retain(|level| widest(level) <= bits);
-            return Ok(self);
-        }
-        let (narrow, wide) = (8 * self.vector_bytes, self.leaf_bytes.map(|bytes| 8 * bytes));
-        if bits == narrow && self.upgrades.is_empty() {
-            return Ok(Target { leaf_bytes: None, ..self });
-        }
-        if Some(bits) == wide {
-            return Ok(self);
-        }
-        let mut widths: Vec<usize> = [Some(narrow), wide].into_iter().flatten().collect();
-        widths.extend(self.upgrades.iter().map(widest));
+        let narrow = 8 * self.vector_bytes;
+        let several = !self.upgrades.is_empty();
+        let mut widths: Vec<usize> = match several {
+            true => self.levels().map(Target::widest_bits).collect(),
+            false => vec![narrow, 256, 512],
+        };
+        widths.retain(|&width| several || width <= self.widest_bits());
         widths.dedup();
-        let widths: Vec<String> = widths.iter().map(usize::to_string).collect();
-        let (cpu, widths) = (&self.cpu, widths.join(" and "));
-        Err(usage(format!("`{cpu}` has vectors of {widths} bits, not of {bits}")))
+        if !widths.contains(&bits) {
+            let widths: Vec<String> = widths.iter().map(usize::to_string).collect();
+            let (cpu, widths) = (&self.cpu, widths.join(", "));
+            return Err(usage(format!("`{cpu}` has vectors of {widths} bits, not of {bits}")));
+        }
+        if several {
+            self.upgrades.retain(|level| level.widest_bits() <= bits);
+        } else {
+            self.leaf_bytes = (bits > narrow).then_some(bits / 8);
+        }
+        Ok(self)
     }
 
     /// The same machine as leaf kernels see it.
     pub fn leaf(&self) -> Option<Target> {
         let vector_bytes = self.leaf_bytes?;
-        Some(Target { vector_bytes, upgrades: vec![], ..self.clone() })
+        Some(Target { vector_bytes, vector_registers: self.leaf_registers, upgrades: vec![], ..self.clone() })
     }
 
     /// Cranelift's description of the target. Code is position independent and calls nothing.
@@ -217,6 +225,10 @@ mod tests {
             for feature in ["has_avx", "has_avx2", "has_fma", "has_bmi2"] {
                 assert!(v3.features.contains(&feature), "{feature}");
             }
+            // Only leaf kernels gain from the last level, and they follow the System V calling convention.
+            let levels: Vec<&str> = target.levels().map(|level| level.cpu.as_str()).collect();
+            let wanted = if text.contains("windows") { 2 } else { 3 };
+            assert_eq!(levels, ["x86-64", "x86-64-v3", "x86-64-v4"][..wanted]);
             assert!(!target.level_code().unwrap().is_empty());
         }
         let named = Target::new(triple("x86_64-unknown-linux-gnu"), Some("x86-64-v3")).unwrap();
@@ -232,13 +244,24 @@ mod tests {
         assert!(target("x86-64-v3").with_vector_width(128).unwrap().leaf().is_none());
         assert_eq!(target("x86-64-v3").with_vector_width(256).unwrap().leaf_bytes, Some(32));
         assert!(target("x86-64-v2").leaf().is_none());
+        for cpu in ["x86-64-v4", "skylake-avx512", "icelake-server", "sapphirerapids", "znver4", "znver5"] {
+            let leaf = target(cpu).leaf().unwrap();
+            assert_eq!((leaf.lanes(4), leaf.vector_registers), (16, 32), "{cpu}");
+            let leaf = target(cpu).with_vector_width(256).unwrap().leaf().unwrap();
+            assert_eq!((leaf.lanes(4), leaf.vector_registers), (8, 32), "{cpu}");
+            assert!(target(cpu).with_vector_width(512).is_ok() && target(cpu).with_vector_width(64).is_err());
+            assert_eq!(target(cpu).vector_registers, 16, "Cranelift's have a VEX prefix");
+        }
         let error = target("x86-64-v2").with_vector_width(256).unwrap_err();
         assert_eq!(error.message, "`x86-64-v2` has vectors of 128 bits, not of 256");
         let several = || Target::new(triple("x86_64-unknown-linux-gnu"), None).unwrap();
         assert!(several().with_vector_width(128).unwrap().upgrades.is_empty());
-        assert_eq!(several().with_vector_width(256).unwrap().panel_bytes(), Some(32));
+        let names = |target: Target| target.levels().map(|level| level.cpu.clone()).collect::<Vec<_>>();
+        assert_eq!(names(several().with_vector_width(256).unwrap()), ["x86-64", "x86-64-v3"]);
+        assert_eq!(names(several().with_vector_width(512).unwrap()), ["x86-64", "x86-64-v3", "x86-64-v4"]);
+        assert_eq!(several().panel_bytes(), Some(32));
         let error = several().with_vector_width(192).unwrap_err();
-        assert_eq!(error.message, "`x86-64` has vectors of 128 and 256 bits, not of 192");
+        assert_eq!(error.message, "`x86-64` has vectors of 128, 256, 512 bits, not of 192");
         let windows = Target::new(triple("x86_64-pc-windows-msvc"), Some("x86-64-v3")).unwrap();
         assert!(windows.leaf().is_none());
     }

@@ -28,9 +28,28 @@ const REQUIRES_V3: Requirement = Requirement {
     xcr0: 0b110,
 };
 
+/// The psABI's x86-64-v4: AVX-512 F, DQ, CD, BW and VL besides, with their masks, the upper halves of 16 registers and the
+/// 16 other registers saved.
+const REQUIRES_V4: Requirement = Requirement {
+    leaf7_ebx: REQUIRES_V3.leaf7_ebx | 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30 | 1 << 31,
+    xcr0: REQUIRES_V3.xcr0 | 0b1110_0000,
+    ..REQUIRES_V3
+};
+
+/// A level above the baseline.
+struct Upgrade {
+    cpu: &'static str,
+    requires: Requirement,
+    /// Whether it is better for leaf kernels only: Cranelift has the same vectors at the level before.
+    leaves_only: bool,
+}
+
 /// The levels that an object for no processor in particular has code for, besides the baseline, from the least up. Each
 /// includes what the one before it requires.
-const UPGRADES: &[(&str, Requirement)] = &[("x86-64-v3", REQUIRES_V3)];
+const UPGRADES: &[Upgrade] = &[
+    Upgrade { cpu: "x86-64-v3", requires: REQUIRES_V3, leaves_only: false },
+    Upgrade { cpu: "x86-64-v4", requires: REQUIRES_V4, leaves_only: true },
+];
 
 // Features are enabled one by one: Cranelift's own presets leave `has_avx` and others out, and then every
 // vector FMA becomes four calls.
@@ -98,7 +117,13 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
     if let Some(cpu) = mcpu {
         return single(triple, cpu);
     }
-    let upgrades = UPGRADES.iter().map(|(cpu, _)| single(triple.clone(), cpu)).collect::<Result<Vec<_>>>()?;
+    let mut upgrades = vec![];
+    for row in UPGRADES {
+        let level = single(triple.clone(), row.cpu)?;
+        if level.leaf_bytes.is_some() || !row.leaves_only {
+            upgrades.push(level);
+        }
+    }
     Ok(Target { upgrades, ..single(triple, BASELINE)? })
 }
 
@@ -106,8 +131,8 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
 /// good for.
 pub(super) fn level_code(upgrades: &[Target]) -> Result<Vec<u8>> {
     let requirement = |target: &Target| {
-        let row = UPGRADES.iter().find(|(cpu, _)| *cpu == target.cpu);
-        row.map(|row| row.1).ok_or_else(|| internal(format!("nothing tests for `{}`", target.cpu)))
+        let row = UPGRADES.iter().find(|row| row.cpu == target.cpu);
+        row.map(|row| row.requires).ok_or_else(|| internal(format!("nothing tests for `{}`", target.cpu)))
     };
     cpuid::code(&upgrades.iter().map(requirement).collect::<Result<Vec<_>>>()?)
 }
@@ -120,16 +145,19 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         (row.1.concat(), row.2, row.3)
     };
     let has = |feature: &str| features.contains(&feature);
+    let has_all = |wanted: &[&str]| wanted.iter().copied().all(has);
     // Leaf kernels follow the System V calling convention.
-    let has_leaves = ["has_fma", "has_avx2", "has_bmi2"].into_iter().all(has)
+    let has_leaves = has_all(&["has_fma", "has_avx2", "has_bmi2"])
         && triple.default_calling_convention() == Ok(CallingConvention::SystemV);
+    // With AVX-512 there are twice as many registers, of which only its own instructions reach the upper half.
+    let (leaf_bytes, leaf_registers) = if has_all(V4) { (64, 32) } else { (32, 16) };
     Ok(Target {
         cpu: cpu.to_string(),
         upgrades: vec![],
         vector_bytes: 16,
-        leaf_bytes: has_leaves.then_some(32),
-        // 32 with AVX-512, of which VEX-encoded instructions reach 16.
+        leaf_bytes: has_leaves.then_some(leaf_bytes),
         vector_registers: 16,
+        leaf_registers,
         has_fma: has("has_fma"),
         fma_overwrites_factor: true,
         has_rounding: has("has_sse41"),

@@ -13,7 +13,10 @@ use crate::target::Target;
 use target_lexicon::Triple;
 #[cfg(all(target_arch = "x86_64", unix))]
 use {
-    crate::{codegen::testing::Runnable, leaf},
+    crate::{
+        codegen::{Code, testing::Runnable},
+        leaf,
+    },
     std::cell::{Cell, RefCell},
     std::collections::BTreeMap,
 };
@@ -479,22 +482,19 @@ fn random_graphs_in_wide_vectors() {
     check_random_graphs(&fixed_target().leaf().unwrap(), &loops::interp::run);
 }
 
-/// What leaf kernels refuse is interpreted.
-#[test]
+/// Holds leaf kernels of a target against the evaluator. What they refuse is interpreted.
 #[cfg(all(target_arch = "x86_64", unix))]
-fn random_graphs_as_leaf_kernels() {
-    let target = Target::host().unwrap();
-    let Some(target) = target.leaf() else { return };
+fn check_leaf_kernels(target: &Target, call: LeafCall<'_>) {
     let (taken, refused) = (Cell::new(0), RefCell::new(BTreeMap::new()));
-    check_random_graphs(&target, &|kernel, buffers, symbols| match leaf::compile(kernel)? {
+    check_random_graphs(target, &|kernel, buffers, symbols| match leaf::compile(kernel, target)? {
         Ok(code) => {
             taken.set(taken.get() + 1);
-            let (lo, hi) = kernel.parallel_range().map_or((0, 0), |(lo, hi)| {
+            let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| {
                 let value = |dim: &Dim| dim.eval(&|sym| symbols(sym)).unwrap();
                 (value(lo), value(hi))
             });
             let dims: Vec<i64> = (0..64).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect();
-            Ok(Runnable::new(&code, buffers.len()).run(buffers, &dims, (lo, hi)) as u32)
+            Ok(call(&code, buffers, &dims, range) as u32)
         }
         Err(reason) => {
             *refused.borrow_mut().entry(reason).or_insert(0) += 1;
@@ -505,4 +505,37 @@ fn random_graphs_as_leaf_kernels() {
     let count: i32 = refused.values().sum();
     println!("{} kernels taken, {count} refused: {refused:?}", taken.get());
     assert!(taken.get() > 500, "{} kernels taken, {count} refused: {refused:?}", taken.get());
+}
+
+/// Runs code on buffers.
+#[cfg(all(target_arch = "x86_64", unix))]
+type LeafCall<'c> = &'c dyn Fn(&Code, &mut [Vec<u8>], &[i64], (i64, i64)) -> i32;
+
+#[cfg(all(target_arch = "x86_64", unix))]
+fn emulate(code: &Code, buffers: &mut [Vec<u8>], dims: &[i64], range: (i64, i64)) -> i32 {
+    let lengths: Vec<usize> = buffers.iter().map(Vec::len).collect();
+    let pointers: Vec<*mut u8> = buffers.iter_mut().map(|buffer| buffer.as_mut_ptr()).collect();
+    leaf::emulator::Emulator::new(&code.bytes).call(&pointers, Some(&lengths), dims, range)
+}
+
+/// On this processor and on the emulator, which agree on every bit.
+#[test]
+#[cfg(all(target_arch = "x86_64", unix))]
+fn random_graphs_as_leaf_kernels() {
+    check_leaf_kernels(&fixed_target().leaf().unwrap(), &|code, buffers, dims, range| {
+        let mut others = buffers.to_vec();
+        let result = Runnable::new(code, buffers.len()).run(buffers, dims, range);
+        assert_eq!(emulate(code, &mut others, dims, range), result);
+        assert!(others == buffers, "the emulator computes other bits");
+        result
+    });
+}
+
+#[test]
+#[cfg(all(target_arch = "x86_64", unix))]
+fn random_graphs_as_leaf_kernels_of_512_bits() {
+    let target = Target::new(fixed_target().triple, Some("x86-64-v4")).unwrap();
+    check_leaf_kernels(&target.leaf().unwrap(), &emulate);
+    let target = target.with_vector_width(256).unwrap();
+    check_leaf_kernels(&target.leaf().unwrap(), &emulate);
 }

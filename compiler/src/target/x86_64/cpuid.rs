@@ -76,7 +76,7 @@ fn assemble(requirements: &[Requirement]) -> std::result::Result<Vec<u8>, IcedEr
 mod tests {
     use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
 
-    use super::super::{REQUIRES_V3, UPGRADES};
+    use super::super::{REQUIRES_V3, REQUIRES_V4, UPGRADES};
     use super::*;
 
     fn listing(bytes: &[u8]) -> Vec<String> {
@@ -160,12 +160,42 @@ mod tests {
     #[test]
     fn every_level_requires_what_the_one_before_it_does() {
         for pair in UPGRADES.windows(2) {
-            let (low, high) = (pair[0].1, pair[1].1);
+            let (low, high) = (pair[0].requires, pair[1].requires);
             assert_eq!(low.leaf1_ecx & high.leaf1_ecx, low.leaf1_ecx);
             assert_eq!(low.leaf7_ebx & high.leaf7_ebx, low.leaf7_ebx);
             assert_eq!(low.extended_ecx & high.extended_ecx, low.extended_ecx);
             assert_eq!(low.xcr0 & high.xcr0, low.xcr0);
         }
+    }
+
+    /// The processor's bits alone are not enough: the system must save the masks and all of the vector registers.
+    #[test]
+    fn the_code_asks_for_the_registers_of_512_bits() {
+        let lines = listing(&code(&[REQUIRES_V3, REQUIRES_V4]).unwrap());
+        let first = lines.iter().position(|line| line == "inc %r8d").unwrap();
+        let wanted = [
+            "inc %r8d",
+            "mov %r10d,%eax",
+            "and $0x38D83201,%eax",
+            "cmp $0x38D83201,%eax",
+            "jne",
+            "mov %r11d,%eax",
+            "and $0xD0030128,%eax",
+            "cmp $0xD0030128,%eax",
+            "jne",
+            "mov %r9d,%eax",
+            "and $0x21,%eax",
+            "cmp $0x21,%eax",
+            "jne",
+            "mov %edx,%eax",
+            "and $0xE6,%eax",
+            "cmp $0xE6,%eax",
+            "jne",
+            "inc %r8d",
+            "mov %r8d,%eax",
+        ];
+        let found: Vec<&str> = lines[first..].iter().map(|line| line.split(" 0").next().unwrap()).collect();
+        assert_eq!(found[..wanted.len()], wanted, "{lines:#?}");
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -186,6 +216,10 @@ mod tests {
         let v3 = has!("avx2") && has!("fma") && has!("bmi1") && has!("bmi2");
         let v3 = v3 && has!("f16c") && has!("lzcnt") && has!("movbe") && has!("popcnt");
         assert_eq!(run(&[REQUIRES_V3]), i32::from(v3));
+        // The standard library asks the system for the registers of 512 bits, too.
+        let v4 = v3 && has!("avx512f") && has!("avx512dq") && has!("avx512cd");
+        let v4 = v4 && has!("avx512bw") && has!("avx512vl");
+        assert_eq!(run(&[REQUIRES_V3, REQUIRES_V4]), i32::from(v3) + i32::from(v4));
         assert_eq!(run(&[]), 0);
         // Bits that no processor sets: reserved, or of a register state that does not exist.
         let nothing = Requirement { leaf1_ecx: 0, leaf7_ebx: 0, extended_ecx: 0, xcr0: 0 };

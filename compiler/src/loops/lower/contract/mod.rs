@@ -32,6 +32,9 @@ const ALIAS_BYTES: i64 = 4096;
 /// also holds the panel.
 const ALIASED_ROWS: usize = 7;
 
+/// From so many bytes in a row of a panel on, tall tiles pay.
+const WIDE_PANEL: usize = 64;
+
 /// From this extent on, the last row axis is tiled on its own when its rows do not continue each other.
 const LONG_AXIS: i64 = 12;
 
@@ -79,11 +82,14 @@ impl Lowering<'_> {
         let (lhs, rhs, out) = (node.inputs[0], node.inputs[1], node.outputs[0]);
         let dtype = self.graph.ty(out).dtype;
         let sum = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
-        let lanes = match dtype {
+        // The widest vectors that panels are a multiple of: panels may be made for narrower ones.
+        let mut lanes = match dtype {
             DType::F32 | DType::I32 | DType::F64 => self.target.lanes(dtype.size()).min(*nr),
             _ => 1,
         };
-        let lanes = if nr % lanes == 0 { lanes } else { 1 };
+        while nr % lanes != 0 {
+            lanes /= 2;
+        }
         let inner = self.graph.ty(lhs).shape[batch + m..].to_vec();
         let mut job = Job {
             out,
@@ -102,7 +108,9 @@ impl Lowering<'_> {
         job.looped = self.looped_axes(&job)?;
         let vectors = job.nr / job.lanes;
         let free = self.target.vector_registers.saturating_sub(vectors + 1);
-        job.height = (free / vectors).clamp(1, 10);
+        // More rows are not needed to hide the latency of sums, but wide panels are read less often for more rows.
+        let most = if job.nr * job.sum.size() < WIDE_PANEL { 10 } else { 14 };
+        job.height = (free / vectors).clamp(1, most);
         if self.rows_alias(&job)? {
             job.height = job.height.min(ALIASED_ROWS);
         }

@@ -18,6 +18,10 @@ const CACHE_LINE: i64 = 64;
 /// Lines asked for per iteration of the inner loop.
 const MAX_PREFETCHES: i64 = 4;
 
+/// Rows of a tile of which an unknown number of rows leaves too many for single rows, and of the tiles for those.
+const TALL_TILE: usize = 10;
+const SHORT_TILE: usize = 4;
+
 /// A run of tiles of one height: `count` tiles of `height` rows from row `start`.
 struct Run {
     start: Dim,
@@ -194,7 +198,7 @@ impl Lowering<'_> {
 }
 
 /// Splits `rows` rows into tiles of at most `height` rows that differ by one row at most; an unknown number into
-/// full tiles and single rows.
+/// full tiles, short ones where the full ones are tall, and single rows.
 fn runs(rows: &Dim, height: usize) -> Vec<Run> {
     let Some(count) = rows.as_const() else {
         let size = Dim::from(height);
@@ -203,6 +207,16 @@ fn runs(rows: &Dim, height: usize) -> Vec<Run> {
         let rest = rows.clone() - start.clone();
         let mut runs = vec![Run { start: Dim::ZERO, count: whole, height }];
         if height > 1 && rest != Dim::ZERO {
+            let (mut start, mut rest) = (start, rest);
+            // One by one, what a tall tile leaves would take longer than a tile.
+            if height > TALL_TILE {
+                let size = Dim::from(SHORT_TILE);
+                let whole = rest.floor_div(&size).expect("tiles are not empty");
+                let rows = whole.clone() * size;
+                runs.push(Run { start: start.clone(), count: whole, height: SHORT_TILE });
+                start = start + rows.clone();
+                rest = rest - rows;
+            }
             runs.push(Run { start, count: rest, height: 1 });
         }
         return runs;
@@ -238,5 +252,23 @@ mod tests {
         assert_eq!(split(12), [(0, 2, 6)]);
         assert_eq!(split(1), [(0, 1, 1)]);
         assert_eq!(split(0), []);
+    }
+
+    #[test]
+    fn runs_of_unknown_rows_cover_them() {
+        let rows = Dim::sym(crate::graph::Sym::from_u32(0));
+        for height in [1, 6, 14] {
+            for count in 0..60 {
+                let value = |dim: &Dim| dim.eval(&|_| Some(count)).unwrap();
+                let mut next = 0;
+                let runs = runs(&rows, height);
+                for run in &runs {
+                    assert_eq!(value(&run.start), next);
+                    next += value(&run.count) * run.height as i64;
+                }
+                assert_eq!(next, count);
+                assert!(value(&runs.last().unwrap().count) < 10 || height == 1);
+            }
+        }
     }
 }
