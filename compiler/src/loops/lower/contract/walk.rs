@@ -3,6 +3,9 @@
 //! A panel of the right-hand side is read once for every tile of rows, and the left-hand side once for every panel. Where
 //! the left-hand side does not stay in the caches, rows come in blocks that do, and all panels are taken for one block
 //! before the next. Where the right-hand side comes from memory, the tiles of a panel bring the next one nearer.
+//!
+//! Threads share the panels, or the blocks of rows of all panels. Where there are few panels, the tiles of each are cut
+//! into parts that threads can share.
 
 use super::{Job, Tile};
 use crate::error::Result;
@@ -15,6 +18,22 @@ const CACHE_LINE: i64 = 64;
 
 /// Lines asked for per iteration of the inner loop.
 const MAX_PREFETCHES: i64 = 4;
+
+/// Parts that a contraction has for threads to share, at least, where it is large enough: so many that threads that are
+/// not many have about as much to do each.
+const PARTS: i64 = 12;
+
+/// Tiles of a part, at least: its panel is loaded anew.
+const LEAST_TILES: i64 = 3;
+
+/// Multiplications below which a contraction does not need parts.
+const SMALL: i64 = 1 << 16;
+
+/// A part of the rows of a panel: number `number` of `count`.
+struct Part {
+    number: Index,
+    count: i64,
+}
 
 /// A run of tiles of one height: `count` tiles of `height` rows from row `start`.
 struct Run {
@@ -47,10 +66,21 @@ impl Lowering<'_> {
         let kind = if batched { LoopKind::Serial } else { LoopKind::Parallel };
         let rows = product(&shape[job.batch..job.batch + job.rows]);
         let block = self.block_rows(job, &rows);
+        let parts = self.row_parts(job, &batch, &panels);
         self.for_shape(&batch, LoopKind::Parallel, &mut |cx, batch| {
             let Some(block) = block else {
-                return cx.for_each("panel", &panels, kind, |cx, panel| {
-                    cx.panel(job, &batch, &panel, &Index::zero(), &rows)
+                let count = Dim::from(parts) * panels.clone();
+                return cx.for_each("part", &count, kind, |cx, part| {
+                    let (mut number, mut panel) = (Index::zero(), part.clone());
+                    if parts > 1 {
+                        (number, panel) = {
+                            let extents = cx.extent_fn();
+                            (part.floor_div(&panels, &extents), part.modulo(&panels, &extents))
+                        };
+                        (number, panel) = (cx.named(number), cx.named(panel));
+                    }
+                    let part = Part { number, count: parts };
+                    cx.panel(job, &batch, &panel, &Index::zero(), &rows, &part)
                 });
             };
             let size = Dim::from(block);
@@ -59,9 +89,29 @@ impl Lowering<'_> {
                 let at = part.floor_div(&panels, &cx.extent_fn());
                 let panel = part.modulo(&panels, &cx.extent_fn());
                 let (at, panel) = (cx.named(at), cx.named(panel));
-                cx.panel(job, &batch, &panel, &at.scale(&size), &size)
+                let all = Part { number: Index::zero(), count: 1 };
+                cx.panel(job, &batch, &panel, &at.scale(&size), &size, &all)
             })
         })
+    }
+
+    /// Parts of the rows of a panel.
+    fn row_parts(&self, job: &Job, batch: &[Dim], panels: &Dim) -> i64 {
+        let (Some(batch), Some(panels)) = (product(batch).as_const(), panels.as_const()) else { return 1 };
+        let row_axes = &self.graph.ty(job.out).shape[job.batch..job.batch + job.rows];
+        let (outer, tiled) = row_axes.split_at(job.looped);
+        // What is cut: the outermost loop over rows.
+        let most = match outer.iter().find(|dim| **dim != Dim::ONE) {
+            Some(dim) => dim.as_const(),
+            None => product(tiled).as_const().map(|rows| rows / job.height as i64 / LEAST_TILES),
+        };
+        let work = [row_axes, &job.inner, &[job.columns.clone()]].concat();
+        if batch != 1 || panels < 1 || super::super::map::volume(&work).is_some_and(|work| work < SMALL) {
+            return 1;
+        }
+        // Two thirds of the parts are enough not to cut at all.
+        let wanted = if panels * 3 < PARTS * 2 { (PARTS + panels - 1) / panels } else { 1 };
+        wanted.min(most.unwrap_or(i64::MAX)).max(1)
     }
 
     /// Rows of a block, where blocks pay: the left-hand side is larger than the second-level cache holds beside
@@ -81,21 +131,35 @@ impl Lowering<'_> {
         (least..=most).rev().find(|block| rows % block == 0)
     }
 
-    /// The tiles of `count` rows from row `first` on of one panel.
-    fn panel(&mut self, job: &Job, batch: &[Index], panel: &Index, first: &Index, count: &Dim) -> Result<()> {
+    /// A part of the tiles of `count` rows from row `first` on of one panel.
+    fn panel(
+        &mut self,
+        job: &Job,
+        batch: &[Index],
+        panel: &Index,
+        first: &Index,
+        count: &Dim,
+        part: &Part,
+    ) -> Result<()> {
         let shape = self.graph.ty(job.out).shape.clone();
         let row_axes = shape[job.batch..job.batch + job.rows].to_vec();
         let (outer, tiled) = row_axes.split_at(job.looped);
         let tiled_rows = if job.looped > 0 { product(tiled) } else { count.clone() };
         let runs = runs(&tiled_rows, job.height);
         let tiles = runs.iter().fold(Dim::ZERO, |sum, run| sum + run.count.clone());
-        let ahead = self.ahead(job, batch, panel, &(product(outer) * tiles.clone()))?;
+        let all = product(outer) * tiles.clone();
+        let own = all.floor_div(&Dim::from(part.count)).expect("there are parts");
+        let ahead = self.ahead(job, batch, panel, &own)?;
         let strides = row_major_strides(outer);
-        self.for_shape(outer, LoopKind::Serial, &mut |cx, lead| {
+        let whole = Part { number: Index::zero(), count: 1 };
+        let looped = outer.iter().any(|dim| *dim != Dim::ONE);
+        let (by_loop, by_tile) = if looped { (part, &whole) } else { (&whole, part) };
+        self.for_part(outer, by_loop, &mut |cx, lead| {
             let turn = lead.iter().zip(&strides).fold(Index::zero(), |sum, (i, by)| sum.add(&i.scale(by)));
             let mut before = turn.scale(&tiles);
             for run in &runs {
-                cx.for_each("tile", &run.count, LoopKind::Serial, |cx, tile| {
+                cx.for_part(std::slice::from_ref(&run.count), by_tile, &mut |cx, tile| {
+                    let tile = &tile[0];
                     let start = first.add(&tile.scale(&Dim::from(run.height))).add_dim(&run.start);
                     let mut rows = Vec::with_capacity(run.height);
                     for row in 0..run.height {
@@ -105,13 +169,43 @@ impl Lowering<'_> {
                         }
                         rows.push(index);
                     }
-                    let ahead = ahead.clone().map(|ahead| Ahead { number: before.add(&tile), ..ahead });
+                    let ahead = ahead.clone().map(|ahead| Ahead { number: before.add(tile), ..ahead });
                     cx.tile(job, &Tile { batch: batch.to_vec(), rows, panel: panel.clone(), ahead })
                 })?;
                 before = before.add_dim(&run.count);
             }
             Ok(())
         })
+    }
+
+    /// Nested serial loops over a shape, or a part of the outermost one.
+    fn for_part(
+        &mut self,
+        shape: &[Dim],
+        part: &Part,
+        fill: &mut dyn FnMut(&mut Self, Vec<Index>) -> Result<()>,
+    ) -> Result<()> {
+        if part.count == 1 {
+            return self.for_shape(shape, LoopKind::Serial, fill);
+        }
+        // A single iteration too is only one part's.
+        let first = shape.iter().position(|dim| *dim != Dim::ONE).unwrap_or(0);
+        let (var, extent) = (self.kernel.loop_var("t"), shape[first].clone());
+        let end = |number: &Index, cx: &Self| {
+            number.scale(&extent).floor_div(&Dim::from(part.count), &cx.extent_fn())
+        };
+        let (lo, hi) = (end(&part.number, self), end(&part.number.add(&Index::int(1)), self));
+        self.extents.insert(var, extent);
+        let body = self.scope(|cx| {
+            cx.for_shape(&shape[first + 1..], LoopKind::Serial, &mut |cx, rest| {
+                let mut index = vec![Index::zero(); first];
+                index.push(Index::var(var));
+                index.extend(rest);
+                fill(cx, index)
+            })
+        })?;
+        self.push(Stmt::For { var, lo, hi, step: 1, kind: LoopKind::Serial, body });
+        Ok(())
     }
 
     /// The panel after `panel`, where the panels are more than the second-level cache keeps.
