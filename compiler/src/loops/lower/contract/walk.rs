@@ -23,6 +23,9 @@ const MAX_PREFETCHES: i64 = 4;
 /// not many have about as much to do each.
 const PARTS: i64 = 12;
 
+/// The rows of a panel are cut into a multiple of this many parts, so that a few threads begin with whole blocks of rows.
+const BLOCKS: i64 = 4;
+
 /// Tiles of a part, at least: its panel is loaded anew.
 const LEAST_TILES: i64 = 3;
 
@@ -109,9 +112,24 @@ impl Lowering<'_> {
         if batch != 1 || panels < 1 || super::super::map::volume(&work).is_some_and(|work| work < SMALL) {
             return 1;
         }
-        // Two thirds of the parts are enough not to cut at all.
-        let wanted = if panels * 3 < PARTS * 2 { (PARTS + panels - 1) / panels } else { 1 };
+        // Two thirds of the parts are enough. Blocks of rows are best for convolutions too: the neighbours that read them
+        // are split by rows, and what a thread wrote is in its own cache.
+        let few = if panels * 3 < PARTS * 2 { (PARTS + panels - 1) / panels } else { 1 };
+        let wanted =
+            if few > 1 || self.rows_outweigh(job) { (few + BLOCKS - 1) / BLOCKS * BLOCKS } else { 1 };
         wanted.min(most.unwrap_or(i64::MAX)).max(1)
+    }
+
+    /// Whether the left-hand side is larger than the right-hand side, which stays in the second-level cache.
+    fn rows_outweigh(&self, job: &Job) -> bool {
+        let bytes = |value| {
+            let ty = self.graph.ty(value);
+            ty.elements().as_const().and_then(|len| len.checked_mul(ty.dtype.size() as i64))
+        };
+        match (bytes(job.lhs), bytes(job.rhs)) {
+            (Some(left), Some(right)) => right <= self.target.l2_bytes as i64 / 2 && left >= right,
+            _ => false,
+        }
     }
 
     /// Rows of a block, where blocks pay: the left-hand side is larger than the second-level cache holds beside
