@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::graph::Dim;
 use crate::graph::dim::{product, row_major_strides};
 use crate::loops::lower::Lowering;
+use crate::loops::lower::map::volume;
 use crate::loops::{Buf, Expr, Index, LoopKind, Stmt};
 
 const CACHE_LINE: i64 = 64;
@@ -108,8 +109,8 @@ impl Lowering<'_> {
             Some(dim) => dim.as_const(),
             None => product(tiled).as_const().map(|rows| rows / job.height as i64 / LEAST_TILES),
         };
-        let work = [row_axes, &job.inner, &[job.columns.clone()]].concat();
-        if batch != 1 || panels < 1 || super::super::map::volume(&work).is_some_and(|work| work < SMALL) {
+        let work = [row_axes, &job.inner, std::slice::from_ref(&job.columns)].concat();
+        if batch != 1 || panels < 1 || volume(&work).is_some_and(|work| work < SMALL) {
             return 1;
         }
         // Two thirds of the parts are enough. Blocks of rows are best for convolutions too: the neighbours that read them
