@@ -103,7 +103,8 @@ typedef struct onnxc_tensor {
 typedef int32_t (*onnxc_range_fn)(void *job, int64_t begin, int64_t end);
 
 /* Runs `body` over disjoint parts that cover begin <= i < end, on any threads, and returns when all are done:
- * 0, or an error code that some part returned. The split does not change a result. */
+ * 0, or an error code that some part returned. Only loops that are worth several threads come here, one after the
+ * other, each with begin < end. Neither the split nor which thread runs what changes a bit of a result. */
 typedef int32_t (*onnxc_parallel_for_fn)(void *pool, int64_t begin, int64_t end, onnxc_range_fn body, void *job);
 
 /* Optional services for a run. Set it up with ONNXC_OPTIONS_INIT, then fill what you have. */
@@ -312,7 +313,7 @@ static inline onnxc_tensor onnxc_make_tensor(const void *data, size_t bytes, int
 typedef struct onnxc_pool onnxc_pool;
 
 /* A pool that runs loops on `threads` threads, the caller's included; 0 takes one per processor. NULL if the
- * system refuses. */
+ * system refuses. Its threads look for work for about 50 microseconds after a loop, then sleep. */
 onnxc_pool *onnxc_pool_create(int64_t threads);
 
 /* Ends the pool's threads; no loop may be running. NULL is ignored. */
@@ -321,8 +322,10 @@ void onnxc_pool_destroy(onnxc_pool *pool);
 /* Threads of a pool, the caller's included. */
 int64_t onnxc_pool_threads(const onnxc_pool *pool);
 
-/* An onnxc_parallel_for_fn; `pool` is an onnxc_pool. The range is cut into one part per thread. Loops of several
- * callers run one after the other; a loop inside a loop runs on its own thread. */
+/* An onnxc_parallel_for_fn; `pool` is an onnxc_pool, or NULL to run all here. The range is cut into one share per
+ * thread and each share into a few parts; a thread that is done with its own share takes parts that others have not
+ * begun. Several threads may call it: their loops run one after the other. A loop inside a loop runs on its own
+ * thread. */
 int32_t onnxc_pool_parallel_for(void *pool, int64_t begin, int64_t end, onnxc_range_fn body, void *job);
 
 /* Memory of `bytes` at a multiple of `alignment` (a power of two), or NULL; `allocator` is ignored. */

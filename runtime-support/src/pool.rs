@@ -1,46 +1,62 @@
-//! The default thread pool. A loop is cut into one part per thread; the caller runs the first part itself and
-//! waits for the others. Workers look for the next loop for some microseconds, then sleep: kernels of one
-//! run follow each other closely, and an idle pool costs nothing.
+//! The default thread pool. A loop is cut into one share per thread, and a share into a few parts, by its range and
+//! the number of threads alone. Every thread runs the parts of its own share first, then parts that others have not
+//! begun: a thread that wakes late, or that the system runs elsewhere for a while, holds nobody up, and the caller
+//! never waits for a thread that still sleeps.
+//!
+//! Workers look for the next loop for some microseconds, then sleep: kernels of one run follow each other closely, and
+//! an idle pool costs nothing.
 
 use std::cell::Cell;
 use std::ffi::c_void;
-use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{
+    AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence,
+};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
 use crate::abi::RangeFn;
 
-/// Looks for new work before a thread sleeps; some 20 microseconds.
-const SPINS: u32 = 2000;
+/// How long a thread looks for something before it sleeps: longer than what a model does between two loops.
+const PATIENCE: Duration = Duration::from_micros(50);
 
-/// A loop, given to all threads at once.
-#[derive(Clone, Copy)]
-struct Loop {
-    begin: i64,
-    end: i64,
-    body: RangeFn,
-    job: *mut c_void,
-}
+/// Looks between two looks at the clock.
+const LOOKS: u32 = 32;
 
-unsafe impl Send for Loop {}
+/// Parts of a thread's share, at most.
+const PARTS: u8 = 4;
+
+/// How many parts of a share nobody has begun, below the number of the loop (see [`Shared::epoch`]). Alone on its cache
+/// lines, as every part taken writes it.
+#[repr(align(128))]
+struct Ticket(AtomicU64);
+
+/// Bits of a ticket for the parts.
+const PART_BITS: u32 = 8;
 
 struct Shared {
-    threads: usize,
-    /// Changes with every loop, and when the pool ends.
+    tickets: Vec<Ticket>,
+    /// The number of the loop that runs or ran last.
     epoch: AtomicU64,
-    /// Workers that have not finished the current loop.
-    running: AtomicUsize,
+    /// That loop. Only who holds one of its parts reads this: it does not change before all parts are done.
+    begin: AtomicI64,
+    end: AtomicI64,
+    body: AtomicPtr<c_void>,
+    job: AtomicPtr<c_void>,
+    /// Parts that are not done.
+    open: AtomicUsize,
     result: AtomicI32,
-    state: Mutex<State>,
+    /// Workers that sleep, or are about to.
+    sleepers: AtomicUsize,
+    /// Whether the caller sleeps, or is about to.
+    caller_sleeps: AtomicBool,
+    ending: AtomicBool,
+    /// Held between the last look before a sleep and the sleep.
+    door: Mutex<()>,
     /// A loop has come, or the end.
     work: Condvar,
-    /// The last worker has finished.
+    /// The last part is done.
     done: Condvar,
-}
-
-struct State {
-    current: Option<Loop>,
-    ending: bool,
 }
 
 /// A pool of threads.
@@ -60,6 +76,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// Looks whether `ready` for a while.
+fn look(ready: impl Fn() -> bool) -> bool {
+    let mut start = None;
+    loop {
+        for _ in 0..LOOKS {
+            if ready() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        let now = Instant::now();
+        if now.duration_since(*start.get_or_insert(now)) > PATIENCE {
+            return false;
+        }
+    }
+}
+
 impl Pool {
     /// A pool of `threads` threads, the caller's included; 0 takes one per processor.
     pub fn new(threads: usize) -> std::io::Result<Pool> {
@@ -67,12 +100,23 @@ impl Pool {
             0 => thread::available_parallelism().map_or(1, |count| count.get()),
             count => count,
         };
+        // More would be refused one by one, after much work.
+        if threads > 1 << 16 {
+            return Err(std::io::Error::other(format!("a pool of {threads} threads")));
+        }
         let shared = Arc::new(Shared {
-            threads,
+            tickets: (0..threads).map(|_| Ticket(AtomicU64::new(0))).collect(),
             epoch: AtomicU64::new(0),
-            running: AtomicUsize::new(0),
+            begin: AtomicI64::new(0),
+            end: AtomicI64::new(0),
+            body: AtomicPtr::new(std::ptr::null_mut()),
+            job: AtomicPtr::new(std::ptr::null_mut()),
+            open: AtomicUsize::new(0),
             result: AtomicI32::new(0),
-            state: Mutex::new(State { current: None, ending: false }),
+            sleepers: AtomicUsize::new(0),
+            caller_sleeps: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
+            door: Mutex::new(()),
             work: Condvar::new(),
             done: Condvar::new(),
         });
@@ -88,10 +132,11 @@ impl Pool {
 
     /// Threads, the caller's included.
     pub fn threads(&self) -> usize {
-        self.shared.threads
+        self.shared.threads()
     }
 
-    /// Runs `body` over `begin..end`, one part per thread; 0, or the result of the first part that failed.
+    /// Runs `body` over disjoint parts of `begin..end`; 0, or the result of a part that failed. Loops of several callers
+    /// take turns; a loop inside a part of another runs on that part's thread.
     ///
     /// # Safety
     /// `body` may be called with `job` from any thread, for disjoint parts at once, until this returns.
@@ -99,23 +144,27 @@ impl Pool {
         if begin >= end {
             return 0;
         }
-        let whole = Loop { begin, end, body, job };
         let small = end.saturating_sub(begin) == 1 || self.workers.is_empty();
         if small || INSIDE.get() {
             return unsafe { body(job, begin, end) };
         }
         let _turn = lock(&self.turn);
         let shared = &*self.shared;
+        shared.begin.store(begin, Ordering::Relaxed);
+        shared.end.store(end, Ordering::Relaxed);
+        shared.body.store(body as *mut c_void, Ordering::Relaxed);
+        shared.job.store(job, Ordering::Relaxed);
         shared.result.store(0, Ordering::Relaxed);
-        shared.running.store(self.workers.len(), Ordering::Relaxed);
-        {
-            // The epoch changes under the lock, or a worker about to sleep could miss it.
-            let mut state = lock(&shared.state);
-            state.current = Some(whole);
-            shared.epoch.fetch_add(1, Ordering::Release);
+        let open: usize = (0..shared.threads()).map(|share| shared.parts(share)).sum();
+        shared.open.store(open, Ordering::Relaxed);
+        let epoch = shared.epoch.load(Ordering::Relaxed) + 1;
+        for (share, ticket) in shared.tickets.iter().enumerate() {
+            // Whoever takes a part of this loop sees the stores above.
+            ticket.0.store(epoch << PART_BITS | shared.parts(share) as u64, Ordering::Release);
         }
-        shared.work.notify_all();
-        shared.part(whole, 0);
+        shared.epoch.store(epoch, Ordering::Release);
+        shared.wake(open - 1);
+        shared.work_on(epoch, 0);
         shared.wait();
         shared.result.load(Ordering::Relaxed)
     }
@@ -124,8 +173,8 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         {
-            let mut state = lock(&self.shared.state);
-            state.ending = true;
+            let _door = lock(&self.shared.door);
+            self.shared.ending.store(true, Ordering::Release);
             self.shared.epoch.fetch_add(1, Ordering::Release);
         }
         self.shared.work.notify_all();
@@ -136,18 +185,88 @@ impl Drop for Pool {
     }
 }
 
+/// Where piece `number` of `count` begins in a range.
+fn cut((begin, end): (i128, i128), number: usize, count: usize) -> i128 {
+    begin + (end - begin) * number as i128 / count as i128
+}
+
 impl Shared {
-    /// Runs part `number` of a loop.
-    fn part(&self, whole: Loop, number: usize) {
-        let (extent, threads) = (i128::from(whole.end) - i128::from(whole.begin), self.threads as i128);
-        let cut = |at: i128| whole.begin + (extent * at / threads) as i64;
-        let (begin, end) = (cut(number as i128), cut(number as i128 + 1));
-        if begin < end {
-            INSIDE.set(true);
-            let result = unsafe { (whole.body)(whole.job, begin, end) };
-            INSIDE.set(false);
-            if result != 0 {
-                let _ = self.result.compare_exchange(0, result, Ordering::Relaxed, Ordering::Relaxed);
+    fn threads(&self) -> usize {
+        self.tickets.len()
+    }
+
+    /// Wakes as many sleeping workers as there is work for.
+    fn wake(&self, most: usize) {
+        // Either a worker about to sleep sees the loop, or it is seen here.
+        fence(Ordering::SeqCst);
+        let sleepers = self.sleepers.load(Ordering::Relaxed).min(most);
+        if sleepers > 0 {
+            drop(lock(&self.door));
+            (0..sleepers).for_each(|_| self.work.notify_one());
+        }
+    }
+
+    /// Runs parts of loop `epoch` while there are any that nobody has begun, of share `own` first.
+    fn work_on(&self, epoch: u64, own: usize) {
+        INSIDE.set(true);
+        for share in (own..self.threads()).chain(0..own) {
+            while let Some(part) = self.take(epoch, share) {
+                self.part(share, part);
+            }
+        }
+        INSIDE.set(false);
+    }
+
+    /// The next part of a share of loop `epoch`, which is then the caller's to run.
+    fn take(&self, epoch: u64, share: usize) -> Option<usize> {
+        let ticket = &self.tickets[share].0;
+        let mut seen = ticket.load(Ordering::Acquire);
+        loop {
+            let left = (seen & ((1 << PART_BITS) - 1)) as usize;
+            if seen >> PART_BITS != epoch || left == 0 {
+                return None;
+            }
+            match ticket.compare_exchange_weak(seen, seen - 1, Ordering::Acquire, Ordering::Acquire) {
+                // From here on the loop cannot end, and its range may be read.
+                Ok(_) => return Some(self.parts(share) - left),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    fn range(&self) -> (i128, i128) {
+        let at = |end: &AtomicI64| i128::from(end.load(Ordering::Relaxed));
+        (at(&self.begin), at(&self.end))
+    }
+
+    /// Parts of a share.
+    fn parts(&self, share: usize) -> usize {
+        let (begin, end) = self.share(share);
+        (end - begin).min(i128::from(PARTS)) as usize
+    }
+
+    fn share(&self, share: usize) -> (i128, i128) {
+        let (range, threads) = (self.range(), self.threads());
+        (cut(range, share, threads), cut(range, share + 1, threads))
+    }
+
+    /// Runs a part that was taken.
+    fn part(&self, share: usize, part: usize) {
+        let parts = self.parts(share);
+        let at = |part| cut(self.share(share), part, parts) as i64;
+        // SAFETY: `parallel_for` stored a function of this type.
+        let body = unsafe { std::mem::transmute::<*mut c_void, RangeFn>(self.body.load(Ordering::Relaxed)) };
+        // SAFETY: the caller of `parallel_for` vouches for it, and does not return before this part is done.
+        let result = unsafe { body(self.job.load(Ordering::Relaxed), at(part), at(part + 1)) };
+        if result != 0 {
+            let _ = self.result.compare_exchange(0, result, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        if self.open.fetch_sub(1, Ordering::AcqRel) == 1 {
+            // Either the caller about to sleep sees that all is done, or it is seen here.
+            fence(Ordering::SeqCst);
+            if self.caller_sleeps.load(Ordering::Relaxed) {
+                drop(lock(&self.door));
+                self.done.notify_all();
             }
         }
     }
@@ -155,45 +274,37 @@ impl Shared {
     fn worker(&self, number: usize) {
         let mut seen = 0;
         loop {
-            for _ in 0..SPINS {
-                if self.epoch.load(Ordering::Acquire) != seen {
-                    break;
+            let news = || self.epoch.load(Ordering::Acquire) != seen;
+            if !look(news) {
+                let mut door = lock(&self.door);
+                self.sleepers.fetch_add(1, Ordering::Relaxed);
+                fence(Ordering::SeqCst);
+                while !news() {
+                    door = self.work.wait(door).unwrap_or_else(|poisoned| poisoned.into_inner());
                 }
-                std::hint::spin_loop();
-            }
-            let mut state = lock(&self.state);
-            while self.epoch.load(Ordering::Acquire) == seen {
-                state = self.work.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+                self.sleepers.fetch_sub(1, Ordering::Relaxed);
             }
             seen = self.epoch.load(Ordering::Acquire);
-            if state.ending {
+            if self.ending.load(Ordering::Acquire) {
                 return;
             }
-            let current = state.current;
-            drop(state);
-            if let Some(whole) = current {
-                self.part(whole, number);
-            }
-            if self.running.fetch_sub(1, Ordering::AcqRel) == 1 {
-                // Under the lock, or the caller could miss it between its look and its sleep.
-                let _state = lock(&self.state);
-                self.done.notify_all();
-            }
+            self.work_on(seen, number);
         }
     }
 
-    /// Waits until all workers have finished the current loop.
+    /// Waits until all parts are done.
     fn wait(&self) {
-        for _ in 0..SPINS {
-            if self.running.load(Ordering::Acquire) == 0 {
-                return;
-            }
-            std::hint::spin_loop();
+        let done = || self.open.load(Ordering::Acquire) == 0;
+        if look(done) {
+            return;
         }
-        let mut state = lock(&self.state);
-        while self.running.load(Ordering::Acquire) != 0 {
-            state = self.done.wait(state).unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut door = lock(&self.door);
+        self.caller_sleeps.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        while !done() {
+            door = self.done.wait(door).unwrap_or_else(|poisoned| poisoned.into_inner());
         }
+        self.caller_sleeps.store(false, Ordering::Relaxed);
     }
 }
 
@@ -278,6 +389,64 @@ mod tests {
             assert_eq!(cells[6].load(Ordering::Relaxed), rounds_of(&[0, 3]));
             assert_eq!(cells[0].load(Ordering::Relaxed), 199);
         }
+    }
+
+    #[test]
+    fn shares_and_parts_cover_any_range_in_order() {
+        let pool = Pool::new(3).unwrap();
+        let seen = Mutex::new(vec![]);
+        unsafe extern "C" fn note(job: *mut c_void, begin: i64, end: i64) -> i32 {
+            let seen = unsafe { &*job.cast::<Mutex<Vec<(i64, i64)>>>() };
+            lock(seen).push((begin, end));
+            0
+        }
+        let most = i64::MAX;
+        for (begin, end) in [(0, 2), (0, 3), (5, 9), (-7, 100), (0, 1_000_003), (-most, most)] {
+            let job = (&raw const seen).cast_mut().cast();
+            assert_eq!(unsafe { pool.parallel_for(begin, end, note, job) }, 0);
+            let mut parts = std::mem::take(&mut *lock(&seen));
+            parts.sort();
+            assert!(parts.len() <= 3 * PARTS as usize && parts.iter().all(|(begin, end)| begin < end));
+            assert_eq!((parts[0].0, parts[parts.len() - 1].1), (begin, end));
+            assert!(parts.windows(2).all(|pair| pair[0].1 == pair[1].0), "{parts:?}");
+        }
+        assert_eq!(unsafe { pool.parallel_for(4, 4, note, std::ptr::null_mut()) }, 0);
+        assert_eq!(unsafe { pool.parallel_for(4, -4, note, std::ptr::null_mut()) }, 0);
+    }
+
+    #[test]
+    fn a_loop_inside_a_loop_runs_on_its_own_thread() {
+        struct Both {
+            pool: Pool,
+            turns: AtomicU32,
+        }
+        unsafe extern "C" fn inner(job: *mut c_void, begin: i64, end: i64) -> i32 {
+            let both = unsafe { &*job.cast::<Both>() };
+            both.turns.fetch_add((end - begin) as u32, Ordering::Relaxed);
+            i32::from((begin, end) != (0, 10))
+        }
+        unsafe extern "C" fn outer(job: *mut c_void, begin: i64, end: i64) -> i32 {
+            let both = unsafe { &*job.cast::<Both>() };
+            (begin..end).map(|_| unsafe { both.pool.parallel_for(0, 10, inner, job) }).sum()
+        }
+        let both = Both { pool: Pool::new(3).unwrap(), turns: AtomicU32::new(0) };
+        for _ in 0..100 {
+            let job = (&raw const both).cast_mut().cast();
+            assert_eq!(unsafe { both.pool.parallel_for(0, 30, outer, job) }, 0);
+        }
+        assert_eq!(both.turns.load(Ordering::Relaxed), 30_000);
+    }
+
+    #[test]
+    fn sleeping_workers_are_woken_and_late_ones_hold_nobody_up() {
+        let pool = Pool::new(5).unwrap();
+        let cells: Vec<AtomicU32> = (0..1000).map(|_| AtomicU32::new(0)).collect();
+        for round in 0..60 {
+            // From "all awake" to "all asleep".
+            thread::sleep(Duration::from_micros(5 * round));
+            assert_eq!(unsafe { pool.parallel_for(0, 1000, count, cells.as_ptr() as *mut c_void) }, 0);
+        }
+        assert!(cells.iter().all(|cell| cell.load(Ordering::Relaxed) == 60));
     }
 
     #[test]

@@ -72,7 +72,14 @@ fn rules_are_enforced() {
                  r0[i1, i2] = b0[i0*8 + i2]\n        r0[i1, i2] max= b0[i0*8 + i2]\n        \
                  b1[i0*8 + i2] = r0[i1, i2]\n      }\n    }\n  }\n";
     verify(&read(sound)).unwrap();
+    let first =
+        "  for i0 in 0..s0 parallel {\n    if (index(i0) == index(0)) {\n      b1[0] = 1:f32\n    }\n  }\n";
+    verify(&read(first)).unwrap();
     for (body, message) in [
+        (
+            "  for i0 in 0..s0 parallel {\n    if (index(i0) < index(2)) {\n      b1[0] = 1:f32\n    }\n  }\n",
+            "iterations of a parallel loop store",
+        ),
         ("  if (b0[0] < 0:f32) {\n    let i0 : f32 = b0[0]\n  }\n  b1[0] = i0\n", "not bound"),
         ("  let i0 : f32 = b0[0]\n  b1[0] = b0[i0]\n", "i0: f32 where i64"),
         ("  b1[0] = (b0[0] + 1:f64)\n", "add of f32"),

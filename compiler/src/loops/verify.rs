@@ -27,7 +27,7 @@ use crate::error::{Error, Result, Stage};
 use crate::graph::{DType, Dim, MapFn, Op, TensorType};
 use crate::infer::infer;
 use crate::loops::{Access, Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, visit};
-use crate::scalar::{BinaryFn, UnaryFn};
+use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
 
 /// The first rule that a kernel breaks, as an internal error.
 pub fn verify(kernel: &Kernel) -> Result<()> {
@@ -59,8 +59,22 @@ struct Place {
     vector: bool,
     /// Buffers that the parallel loop around it stores to.
     parallel: Option<HashSet<Buf>>,
+    /// The variable of that loop, and whether only one of its iterations comes here.
+    iteration: Option<Var>,
+    alone: bool,
     /// Inside a loop without iterations.
     dead: bool,
+}
+
+impl Place {
+    /// Whether a condition holds in one iteration of the parallel loop at most: its variable is a constant.
+    fn is_one_iteration(&self, condition: &Expr) -> bool {
+        let Expr::Compare { op: CompareFn::Eq, a, b } = condition else { return false };
+        let (Expr::Index(a), Expr::Index(b)) = (&**a, &**b) else { return false };
+        let variable = |index: &Index| self.iteration.is_some_and(|var| *index == Index::var(var));
+        let fixed = |index: &Index| index.as_dim().is_some();
+        variable(a) && fixed(b) || variable(b) && fixed(a)
+    }
 }
 
 struct Verifier<'k> {
@@ -137,7 +151,7 @@ impl Verifier<'_> {
                 let what = format!("{buf}[{index}]");
                 self.spread(std::slice::from_ref(index), place, &what)?;
                 let apart = self.index_depends(index, &|bound| bound.threads);
-                if place.parallel.is_some() && !place.dead && !apart {
+                if place.parallel.is_some() && !place.dead && !place.alone && !apart {
                     return Err(format!("all iterations of a parallel loop store to {what}"));
                 }
                 Ok(())
@@ -162,7 +176,8 @@ impl Verifier<'_> {
                 }
                 self.condition(condition, place)?;
                 let inside = Place { top: false, ..place.clone() };
-                self.block(then, &inside)?;
+                let alone = place.alone || place.is_one_iteration(condition);
+                self.block(then, &Place { alone, ..inside.clone() })?;
                 self.block(otherwise, &inside)
             }
             Stmt::Check { condition, code } => {
@@ -236,6 +251,7 @@ impl Verifier<'_> {
         let threads = kind == LoopKind::Parallel && several;
         if threads {
             inside.parallel = Some(stored(body));
+            inside.iteration = Some(var);
         }
         let depends =
             |test: &dyn Fn(&Bound) -> bool| self.index_depends(lo, test) || self.index_depends(hi, test);

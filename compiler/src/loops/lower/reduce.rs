@@ -202,6 +202,10 @@ impl Lowering<'_> {
             _ => 1,
         };
         let channels = kept[last].clone();
+        // Where the channels are all that is left, threads share them.
+        let alone =
+            outer.iter().all(|dim| *dim == Dim::ONE) && channels.exact_div(&Dim::from(lanes)).is_some();
+        let kind = if alone { LoopKind::Parallel } else { LoopKind::Serial };
         self.for_shape(&outer, LoopKind::Parallel, &mut |cx, index| {
             let mut start = Dim::ZERO;
             for width in if lanes > 1 { vec![lanes, 1] } else { vec![1] } {
@@ -211,7 +215,7 @@ impl Lowering<'_> {
                     continue;
                 }
                 let from = start.clone();
-                cx.for_each("c", &count, LoopKind::Serial, |cx, chunk| {
+                cx.for_each("c", &count, kind, |cx, chunk| {
                     let base = chunk.scale(&Dim::from(width)).add_dim(&from);
                     cx.reduce_block(&job, &index, &base, width)
                 })?;

@@ -3,11 +3,22 @@
 use crate::error::Result;
 use crate::graph::{DType, Dim, Op, ValueId};
 
+use crate::loops::lower::map::{PARALLEL_ELEMENTS, volume};
 use crate::loops::lower::reduce::identity;
 use crate::loops::lower::{Lowering, internal};
 use crate::loops::nest::Nest;
 use crate::loops::{Access, Expr, Index, LoopKind, Stmt};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn};
+
+/// What the loops of a padding need to know.
+struct Padding<'a> {
+    x: ValueId,
+    fill: ValueId,
+    lo: &'a [Dim],
+    out: ValueId,
+    /// Index along the axes that have loops already.
+    lead: &'a [Index],
+}
 
 impl Lowering<'_> {
     pub(super) fn single(&mut self) -> Result<()> {
@@ -30,18 +41,23 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// `out[shift + i..] = element(i..)` over `shape`, innermost axis in vectors.
+    /// `out[shift + i..] = element(i..)` over `shape`, innermost axis in vectors. The first axes, whose index is `lead`
+    /// (of `out`), have loops already.
     fn copy_nest(
         &mut self,
+        lead: &[Index],
         shape: &[Dim],
         out: ValueId,
         shift: &[Dim],
         element: &mut dyn FnMut(&mut Self, &[Index]) -> Result<Expr>,
     ) -> Result<()> {
-        let (mut nest, index) = Nest::over(&mut self.kernel, shape);
+        let (mut nest, inner) = Nest::over(&mut self.kernel, &shape[lead.len()..]);
         for axis in &nest.axes {
             self.extents.insert(axis.var, axis.extent.clone());
         }
+        let own = |i: &Index, shift: &Dim| i.add_dim(&(Dim::ZERO - shift.clone()));
+        let mut index: Vec<Index> = lead.iter().zip(shift).map(|(i, shift)| own(i, shift)).collect();
+        index.extend(inner);
         nest.body = self.scope(|cx| {
             let expr = element(cx, &index)?;
             let to: Vec<Index> = index.iter().zip(shift).map(|(i, shift)| i.add_dim(shift)).collect();
@@ -54,24 +70,91 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn concat(&mut self, inputs: &[ValueId], axis: usize, out: ValueId) -> Result<()> {
-        let mut shift = vec![Dim::ZERO; self.graph.ty(out).rank()];
-        for &input in inputs {
-            let shape = self.graph.ty(input).shape.clone();
-            self.copy_nest(&shape, out, &shift, &mut |cx, index| cx.expr_at(input, index))?;
-            shift[axis] = shift[axis].clone() + shape[axis].clone();
+    /// The outermost loops over a result that several nests write: up to its first axis with more than one element,
+    /// which threads share, if the result is large; `fill` is given their index.
+    fn leading_loop(
+        &mut self,
+        out: ValueId,
+        fill: &mut dyn FnMut(&mut Self, Vec<Index>) -> Result<()>,
+    ) -> Result<()> {
+        let shape = self.graph.ty(out).shape.clone();
+        let first = shape.iter().position(|dim| *dim != Dim::ONE);
+        let large = volume(&shape).is_none_or(|count| count >= PARALLEL_ELEMENTS);
+        match first {
+            Some(first) if large && first + 1 < shape.len() => {
+                self.for_shape(&shape[..=first], LoopKind::Parallel, fill)
+            }
+            _ => fill(self, vec![]),
         }
+    }
+
+    /// What `fill` produces, where `lo <= index < hi` along an axis of extent `extent`; without an index, always.
+    fn within(
+        &mut self,
+        index: Option<&Index>,
+        [lo, hi]: [&Dim; 2],
+        extent: &Dim,
+        fill: impl FnOnce(&mut Self) -> Result<()>,
+    ) -> Result<()> {
+        let Some(index) = index else { return fill(self) };
+        let mut then = self.scope(fill)?;
+        let limits = [(CompareFn::Ge, lo, &Dim::ZERO), (CompareFn::Lt, hi, extent)];
+        for (op, limit, trivial) in limits {
+            if limit != trivial {
+                let limit = Expr::Index(Index::dim(limit.clone()));
+                let condition = Expr::compare(op, Expr::Index(index.clone()), limit);
+                then = vec![Stmt::If { condition, then, otherwise: vec![] }];
+            }
+        }
+        then.into_iter().for_each(|stmt| self.push(stmt));
         Ok(())
     }
 
-    /// Border and inside are written by loops of their own: axis by axis, the slabs before and after.
+    fn concat(&mut self, inputs: &[ValueId], axis: usize, out: ValueId) -> Result<()> {
+        let extent = self.graph.ty(out).shape[axis].clone();
+        self.leading_loop(out, &mut |cx, lead| {
+            let mut shift = vec![Dim::ZERO; cx.graph.ty(out).rank()];
+            for &input in inputs {
+                let shape = cx.graph.ty(input).shape.clone();
+                let end = shift[axis].clone() + shape[axis].clone();
+                cx.within(lead.get(axis), [&shift[axis], &end], &extent, |cx| {
+                    cx.copy_nest(&lead, &shape, out, &shift, &mut |cx, index| cx.expr_at(input, index))
+                })?;
+                shift[axis] = end;
+            }
+            Ok(())
+        })
+    }
+
+    /// Border and inside are written by loops of their own.
     fn pad(&mut self, x: ValueId, fill: ValueId, lo: &[Dim], out: ValueId) -> Result<()> {
+        self.leading_loop(out, &mut |cx, lead| cx.pad_axis(&Padding { x, fill, lo, out, lead: &lead }, 0))
+    }
+
+    /// Axis by axis, the slabs before and after: inside along the axes before this one, all along those after it.
+    fn pad_axis(&mut self, job: &Padding<'_>, axis: usize) -> Result<()> {
+        let &Padding { x, fill, lo, out, lead } = job;
         let inner = self.graph.ty(x).shape.clone();
         let outer = self.graph.ty(out).shape.clone();
-        for (slab, at) in slabs(&inner, &outer, lo) {
-            self.copy_nest(&slab, out, &at, &mut |cx, _| cx.expr_at(fill, &[]))?;
+        if axis == outer.len() {
+            return self.copy_nest(lead, &inner, out, lo, &mut |cx, index| cx.expr_at(x, index));
         }
-        self.copy_nest(&inner, out, lo, &mut |cx, index| cx.expr_at(x, index))
+        let end = lo[axis].clone() + inner[axis].clone();
+        for (from, to) in [(Dim::ZERO, lo[axis].clone()), (end.clone(), outer[axis].clone())] {
+            if from == to {
+                continue;
+            }
+            let mut shape = inner[..axis].to_vec();
+            shape.push(to.clone() - from.clone());
+            shape.extend_from_slice(&outer[axis + 1..]);
+            let mut shift = lo[..axis].to_vec();
+            shift.push(from.clone());
+            shift.resize(outer.len(), Dim::ZERO);
+            self.within(lead.get(axis), [&from, &to], &outer[axis], |cx| {
+                cx.copy_nest(lead, &shape, out, &shift, &mut |cx, _| cx.expr_at(fill, &[]))
+            })?;
+        }
+        self.within(lead.get(axis), [&lo[axis], &end], &outer[axis], |cx| cx.pad_axis(job, axis + 1))
     }
 
     /// Column panels of a right-hand side: the last panel's missing columns are zero.
@@ -82,6 +165,7 @@ impl Lowering<'_> {
         let whole = n.floor_div(&width).expect("nr is positive");
         let rest = n.clone() - whole.clone() * width.clone();
         let rank = batch + 1 + k + 1;
+        let all = self.graph.ty(out).shape[batch].clone();
         let read = |cx: &mut Self, index: &[Index], panel: &Index| {
             let mut at = index[..batch].to_vec();
             at.extend_from_slice(&index[batch + 1..batch + 1 + k]);
@@ -95,28 +179,38 @@ impl Lowering<'_> {
             region.push(columns.clone());
             region
         };
-        let mut shift = vec![Dim::ZERO; rank];
-        if whole != Dim::ZERO {
-            self.copy_nest(&panels(&whole, &width), out, &shift, &mut |cx, index| {
-                let panel = index[batch].clone();
-                read(cx, index, &panel)
-            })?;
-        }
-        if rest == Dim::ZERO {
-            return Ok(());
-        }
-        // With an unknown number of columns there may be no last panel; then its loops must not run.
-        let last = Index::dim(whole.clone());
-        let count = match rest.as_const() {
-            Some(_) => Dim::ONE,
-            None => rest.min_dim(&Dim::ONE),
-        };
-        shift[batch] = whole;
-        self.copy_nest(&panels(&count, &rest), out, &shift, &mut |cx, index| read(cx, index, &last))?;
-        shift[rank - 1] = rest.clone();
-        let dtype = self.graph.ty(x).dtype;
-        self.copy_nest(&panels(&count, &(width - rest)), out, &shift, &mut |_, _| {
-            Ok(Expr::constant(dtype, 0.0))
+        self.leading_loop(out, &mut |cx, lead| {
+            let mut shift = vec![Dim::ZERO; rank];
+            if whole != Dim::ZERO {
+                cx.within(lead.get(batch), [&Dim::ZERO, &whole], &all, |cx| {
+                    cx.copy_nest(&lead, &panels(&whole, &width), out, &shift, &mut |cx, index| {
+                        let panel = index[batch].clone();
+                        read(cx, index, &panel)
+                    })
+                })?;
+            }
+            if rest == Dim::ZERO {
+                return Ok(());
+            }
+            // With an unknown number of columns there may be no last panel; then its loops must not run.
+            let last = Index::dim(whole.clone());
+            let count = match rest.as_const() {
+                Some(_) => Dim::ONE,
+                None => rest.min_dim(&Dim::ONE),
+            };
+            shift[batch] = whole.clone();
+            let end = whole.clone() + count.clone();
+            cx.within(lead.get(batch), [&whole, &end], &all, |cx| {
+                cx.copy_nest(&lead, &panels(&count, &rest), out, &shift, &mut |cx, index| {
+                    read(cx, index, &last)
+                })?;
+                shift[rank - 1] = rest.clone();
+                let dtype = cx.graph.ty(x).dtype;
+                let missing = width.clone() - rest.clone();
+                cx.copy_nest(&lead, &panels(&count, &missing), out, &shift, &mut |_, _| {
+                    Ok(Expr::constant(dtype, 0.0))
+                })
+            })
         })
     }
 
@@ -218,7 +312,7 @@ impl Lowering<'_> {
         let [data, indices, updates] = inputs else { return internal("a scatter takes three operands") };
         let shape = self.graph.ty(*data).shape.clone();
         let origin = vec![Dim::ZERO; shape.len()];
-        self.copy_nest(&shape, out, &origin, &mut |cx, index| cx.expr_at(*data, index))?;
+        self.copy_nest(&[], &shape, out, &origin, &mut |cx, index| cx.expr_at(*data, index))?;
         let places = self.graph.ty(*indices).shape.clone();
         let extent = shape[axis].clone();
         self.for_shape(&places, LoopKind::Serial, &mut |cx, index| {
@@ -235,7 +329,7 @@ impl Lowering<'_> {
         let [data, indices, updates] = inputs else { return internal("a scatter takes three operands") };
         let shape = self.graph.ty(*data).shape.clone();
         let origin = vec![Dim::ZERO; shape.len()];
-        self.copy_nest(&shape, out, &origin, &mut |cx, index| cx.expr_at(*data, index))?;
+        self.copy_nest(&[], &shape, out, &origin, &mut |cx, index| cx.expr_at(*data, index))?;
         let places = self.graph.ty(*indices).shape.clone();
         let Some((depth, lead)) = places.split_last() else { return internal("scatter_nd by a scalar") };
         let Some(depth) = depth.as_const() else { return internal("scatter_nd of symbolic depth") };
@@ -260,28 +354,4 @@ impl Lowering<'_> {
             })
         })
     }
-}
-
-/// What lies around `inner` in `outer`, which begins `lo` before it: for each axis the slab before and the slab after, each
-/// as its shape and where it begins.
-pub(super) fn slabs(inner: &[Dim], outer: &[Dim], lo: &[Dim]) -> Vec<(Vec<Dim>, Vec<Dim>)> {
-    let mut slabs = Vec::new();
-    for axis in 0..outer.len() {
-        let hi = outer[axis].clone() - lo[axis].clone() - inner[axis].clone();
-        let end = lo[axis].clone() + inner[axis].clone();
-        for (from, size) in [(Dim::ZERO, lo[axis].clone()), (end, hi)] {
-            if size == Dim::ZERO {
-                continue;
-            }
-            // Axes before this one: inside only. Axes after it: their whole extent.
-            let mut shape = inner[..axis].to_vec();
-            shape.push(size);
-            shape.extend_from_slice(&outer[axis + 1..]);
-            let mut at = lo[..axis].to_vec();
-            at.push(from);
-            at.resize(outer.len(), Dim::ZERO);
-            slabs.push((shape, at));
-        }
-    }
-    slabs
 }

@@ -3,13 +3,16 @@
 //! A panel of the right-hand side is read once for every tile of rows, and the left-hand side once for every panel. Where
 //! the left-hand side does not stay in the caches, rows come in blocks that do, and all panels are taken for one block
 //! before the next. Where the right-hand side comes from memory, the tiles of a panel bring the next one nearer.
+//!
+//! Threads share the panels, or the blocks of rows of all panels. Where there are few panels, the tiles of each are cut
+//! into parts that threads can share.
 
 use super::{Job, Tile};
 use crate::error::Result;
 use crate::graph::dim::{product, row_major_strides};
 use crate::graph::{Dim, Node, Op};
 use crate::loops::lower::Lowering;
-use crate::loops::lower::single::slabs;
+use crate::loops::lower::map::volume;
 use crate::loops::{Buf, Expr, Index, LoopKind, Stmt};
 use crate::scalar::CompareFn;
 
@@ -21,6 +24,24 @@ const MAX_PREFETCHES: i64 = 4;
 /// Rows of a tile of which an unknown number of rows leaves too many for single rows, and of the tiles for those.
 const TALL_TILE: usize = 10;
 const SHORT_TILE: usize = 4;
+/// Parts that a contraction has for threads to share, at least, where it is large enough: so many that threads that are
+/// not many have about as much to do each.
+const PARTS: i64 = 12;
+
+/// The rows of a panel are cut into a multiple of this many parts, so that a few threads begin with whole blocks of rows.
+const BLOCKS: i64 = 4;
+
+/// Tiles of a part, at least: its panel is loaded anew.
+const LEAST_TILES: i64 = 3;
+
+/// Multiplications below which a contraction does not need parts.
+const SMALL: i64 = 1 << 16;
+
+/// A part of the rows of a panel: number `number` of `count`.
+struct Part {
+    number: Index,
+    count: i64,
+}
 
 /// A run of tiles of one height: `count` tiles of `height` rows from row `start`.
 struct Run {
@@ -53,11 +74,22 @@ impl Lowering<'_> {
         let kind = if batched { LoopKind::Serial } else { LoopKind::Parallel };
         let rows = product(&shape[job.batch..job.batch + job.rows]);
         let block = self.block_rows(job, &rows);
+        let parts = self.row_parts(job, &batch, &panels);
         self.for_shape(&batch, LoopKind::Parallel, &mut |cx, batch| {
             let Some(block) = block else {
-                return cx.for_each("panel", &panels, kind, |cx, panel| {
-                    cx.border(job, &panel)?;
-                    cx.panel(job, &batch, &panel, &Index::zero(), &rows)
+                let count = Dim::from(parts) * panels.clone();
+                return cx.for_each("part", &count, kind, |cx, part| {
+                    let (mut number, mut panel) = (Index::zero(), part.clone());
+                    if parts > 1 {
+                        (number, panel) = {
+                            let extents = cx.extent_fn();
+                            (part.floor_div(&panels, &extents), part.modulo(&panels, &extents))
+                        };
+                        (number, panel) = (cx.named(number), cx.named(panel));
+                    }
+                    cx.border(job, &number, &panel)?;
+                    let part = Part { number, count: parts };
+                    cx.panel(job, &batch, &panel, &Index::zero(), &rows, &part)
                 });
             };
             let size = Dim::from(block);
@@ -66,19 +98,16 @@ impl Lowering<'_> {
                 let at = part.floor_div(&panels, &cx.extent_fn());
                 let panel = part.modulo(&panels, &cx.extent_fn());
                 let (at, panel) = (cx.named(at), cx.named(panel));
-                let border = cx.scope(|cx| cx.border(job, &panel))?;
-                if !border.is_empty() {
-                    let (first, zero) = (Expr::Index(at.clone()), Expr::Index(Index::zero()));
-                    let condition = Expr::compare(CompareFn::Eq, first, zero);
-                    cx.push(Stmt::If { condition, then: border, otherwise: vec![] });
-                }
-                cx.panel(job, &batch, &panel, &at.scale(&size), &size)
+                cx.border(job, &at, &panel)?;
+                let all = Part { number: Index::zero(), count: 1 };
+                cx.panel(job, &batch, &panel, &at.scale(&size), &size, &all)
             })
         })
     }
 
-    /// The columns of one panel of the border, where the result goes into the middle of a padded one.
-    fn border(&mut self, job: &Job, panel: &Index) -> Result<()> {
+    /// The columns of one panel of the border, where the result goes into the middle of a padded one: the task of the
+    /// first part of the panel's rows.
+    fn border(&mut self, job: &Job, part: &Index, panel: &Index) -> Result<()> {
         let &[output] = self.group.outputs.as_slice() else { return Ok(()) };
         let Some(Node { op: Op::Pad { lo, .. }, inputs, .. }) = self.group_producer(output) else {
             return Ok(());
@@ -86,19 +115,63 @@ impl Lowering<'_> {
         let (lo, x, fill) = (lo.clone(), inputs[0], inputs[1]);
         let (inside, whole) = (self.graph.ty(x).shape.clone(), self.graph.ty(output).shape.clone());
         let last = whole.len() - 1;
-        for (slab, at) in slabs(&inside[..last], &whole[..last], &lo[..last]) {
-            self.for_shape(&slab, LoopKind::Serial, &mut |cx, index| {
-                let index: Vec<Index> = index.iter().zip(&at).map(|(i, at)| i.add_dim(at)).collect();
-                cx.panel_columns(job, panel, &mut |cx, column| {
-                    let value = cx.expr_at(fill, &[])?;
-                    let mut index = index.clone();
-                    index.push(panel.scale(&Dim::from(job.nr)).add(column));
-                    cx.store(output, &index, value);
-                    Ok(())
-                })
-            })?;
+        let fills = self.scope(|cx| {
+            for (slab, at) in slabs(&inside[..last], &whole[..last], &lo[..last]) {
+                cx.for_shape(&slab, LoopKind::Serial, &mut |cx, index| {
+                    let index: Vec<Index> = index.iter().zip(&at).map(|(i, at)| i.add_dim(at)).collect();
+                    cx.panel_columns(job, panel, &mut |cx, column| {
+                        let value = cx.expr_at(fill, &[])?;
+                        let mut index = index.clone();
+                        index.push(panel.scale(&Dim::from(job.nr)).add(column));
+                        cx.store(output, &index, value);
+                        Ok(())
+                    })
+                })?;
+            }
+            Ok(())
+        })?;
+        if part.as_int() == Some(0) {
+            fills.into_iter().for_each(|stmt| self.push(stmt));
+        } else if !fills.is_empty() {
+            let condition =
+                Expr::compare(CompareFn::Eq, Expr::Index(part.clone()), Expr::Index(Index::zero()));
+            self.push(Stmt::If { condition, then: fills, otherwise: vec![] });
         }
         Ok(())
+    }
+
+    /// Parts of the rows of a panel.
+    fn row_parts(&self, job: &Job, batch: &[Dim], panels: &Dim) -> i64 {
+        let (Some(batch), Some(panels)) = (product(batch).as_const(), panels.as_const()) else { return 1 };
+        let row_axes = &self.graph.ty(job.out).shape[job.batch..job.batch + job.rows];
+        let (outer, tiled) = row_axes.split_at(job.looped);
+        // What is cut: the outermost loop over rows.
+        let most = match outer.iter().find(|dim| **dim != Dim::ONE) {
+            Some(dim) => dim.as_const(),
+            None => product(tiled).as_const().map(|rows| rows / job.height as i64 / LEAST_TILES),
+        };
+        let work = [row_axes, &job.inner, std::slice::from_ref(&job.columns)].concat();
+        if batch != 1 || panels < 1 || volume(&work).is_some_and(|work| work < SMALL) {
+            return 1;
+        }
+        // Two thirds of the parts are enough. Blocks of rows are best for convolutions too: the neighbours that read them
+        // are split by rows, and what a thread wrote is in its own cache.
+        let few = if panels * 3 < PARTS * 2 { (PARTS + panels - 1) / panels } else { 1 };
+        let wanted =
+            if few > 1 || self.rows_outweigh(job) { (few + BLOCKS - 1) / BLOCKS * BLOCKS } else { 1 };
+        wanted.min(most.unwrap_or(i64::MAX)).max(1)
+    }
+
+    /// Whether the left-hand side is larger than the right-hand side, which stays in the second-level cache.
+    fn rows_outweigh(&self, job: &Job) -> bool {
+        let bytes = |value| {
+            let ty = self.graph.ty(value);
+            ty.elements().as_const().and_then(|len| len.checked_mul(ty.dtype.size() as i64))
+        };
+        match (bytes(job.lhs), bytes(job.rhs)) {
+            (Some(left), Some(right)) => right <= self.target.l2_bytes as i64 / 2 && left >= right,
+            _ => false,
+        }
     }
 
     /// Rows of a block, where blocks pay: the left-hand side is larger than the second-level cache holds beside
@@ -118,21 +191,35 @@ impl Lowering<'_> {
         (least..=most).rev().find(|block| rows % block == 0)
     }
 
-    /// The tiles of `count` rows from row `first` on of one panel.
-    fn panel(&mut self, job: &Job, batch: &[Index], panel: &Index, first: &Index, count: &Dim) -> Result<()> {
+    /// A part of the tiles of `count` rows from row `first` on of one panel.
+    fn panel(
+        &mut self,
+        job: &Job,
+        batch: &[Index],
+        panel: &Index,
+        first: &Index,
+        count: &Dim,
+        part: &Part,
+    ) -> Result<()> {
         let shape = self.graph.ty(job.out).shape.clone();
         let row_axes = shape[job.batch..job.batch + job.rows].to_vec();
         let (outer, tiled) = row_axes.split_at(job.looped);
         let tiled_rows = if job.looped > 0 { product(tiled) } else { count.clone() };
         let runs = runs(&tiled_rows, job.height);
         let tiles = runs.iter().fold(Dim::ZERO, |sum, run| sum + run.count.clone());
-        let ahead = self.ahead(job, batch, panel, &(product(outer) * tiles.clone()))?;
+        let all = product(outer) * tiles.clone();
+        let own = all.floor_div(&Dim::from(part.count)).expect("there are parts");
+        let ahead = self.ahead(job, batch, panel, &own)?;
         let strides = row_major_strides(outer);
-        self.for_shape(outer, LoopKind::Serial, &mut |cx, lead| {
+        let whole = Part { number: Index::zero(), count: 1 };
+        let looped = outer.iter().any(|dim| *dim != Dim::ONE);
+        let (by_loop, by_tile) = if looped { (part, &whole) } else { (&whole, part) };
+        self.for_part(outer, by_loop, &mut |cx, lead| {
             let turn = lead.iter().zip(&strides).fold(Index::zero(), |sum, (i, by)| sum.add(&i.scale(by)));
             let mut before = turn.scale(&tiles);
             for run in &runs {
-                cx.for_each("tile", &run.count, LoopKind::Serial, |cx, tile| {
+                cx.for_part(std::slice::from_ref(&run.count), by_tile, &mut |cx, tile| {
+                    let tile = &tile[0];
                     let start = first.add(&tile.scale(&Dim::from(run.height))).add_dim(&run.start);
                     let mut rows = Vec::with_capacity(run.height);
                     for row in 0..run.height {
@@ -142,13 +229,43 @@ impl Lowering<'_> {
                         }
                         rows.push(index);
                     }
-                    let ahead = ahead.clone().map(|ahead| Ahead { number: before.add(&tile), ..ahead });
+                    let ahead = ahead.clone().map(|ahead| Ahead { number: before.add(tile), ..ahead });
                     cx.tile(job, &Tile { batch: batch.to_vec(), rows, panel: panel.clone(), ahead })
                 })?;
                 before = before.add_dim(&run.count);
             }
             Ok(())
         })
+    }
+
+    /// Nested serial loops over a shape, or a part of the outermost one.
+    fn for_part(
+        &mut self,
+        shape: &[Dim],
+        part: &Part,
+        fill: &mut dyn FnMut(&mut Self, Vec<Index>) -> Result<()>,
+    ) -> Result<()> {
+        if part.count == 1 {
+            return self.for_shape(shape, LoopKind::Serial, fill);
+        }
+        // A single iteration too is only one part's.
+        let first = shape.iter().position(|dim| *dim != Dim::ONE).unwrap_or(0);
+        let (var, extent) = (self.kernel.loop_var("t"), shape[first].clone());
+        let end = |number: &Index, cx: &Self| {
+            number.scale(&extent).floor_div(&Dim::from(part.count), &cx.extent_fn())
+        };
+        let (lo, hi) = (end(&part.number, self), end(&part.number.add(&Index::int(1)), self));
+        self.extents.insert(var, extent);
+        let body = self.scope(|cx| {
+            cx.for_shape(&shape[first + 1..], LoopKind::Serial, &mut |cx, rest| {
+                let mut index = vec![Index::zero(); first];
+                index.push(Index::var(var));
+                index.extend(rest);
+                fill(cx, index)
+            })
+        })?;
+        self.push(Stmt::For { var, lo, hi, step: 1, kind: LoopKind::Serial, body });
+        Ok(())
     }
 
     /// The panel after `panel`, where the panels are more than the second-level cache keeps.
@@ -195,6 +312,30 @@ impl Lowering<'_> {
             .map(|line| Stmt::Prefetch { buf: ahead.buf, index: ahead.start.add(&place(line)) })
             .collect()
     }
+}
+
+/// What lies around `inner` in `outer`, which begins `lo` before it: for each axis the slab before and the slab after, each
+/// as its shape and where it begins.
+fn slabs(inner: &[Dim], outer: &[Dim], lo: &[Dim]) -> Vec<(Vec<Dim>, Vec<Dim>)> {
+    let mut slabs = Vec::new();
+    for axis in 0..outer.len() {
+        let hi = outer[axis].clone() - lo[axis].clone() - inner[axis].clone();
+        let end = lo[axis].clone() + inner[axis].clone();
+        for (from, size) in [(Dim::ZERO, lo[axis].clone()), (end, hi)] {
+            if size == Dim::ZERO {
+                continue;
+            }
+            // Axes before this one: inside only. Axes after it: their whole extent.
+            let mut shape = inner[..axis].to_vec();
+            shape.push(size);
+            shape.extend_from_slice(&outer[axis + 1..]);
+            let mut at = lo[..axis].to_vec();
+            at.push(from);
+            at.resize(outer.len(), Dim::ZERO);
+            slabs.push((shape, at));
+        }
+    }
+    slabs
 }
 
 /// Splits `rows` rows into tiles of at most `height` rows that differ by one row at most; an unknown number into

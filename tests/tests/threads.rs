@@ -1,0 +1,144 @@
+//! Models give the same bits whatever the number of threads: the digits example, random products and convolutions, and
+//! the real models where the folder with them exists beside the repository.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use onnxc::cli::data;
+use onnxc::cli::session::Loaded;
+use onnxc::graph::Tensor;
+use onnxc::native::{self, Call};
+use onnxc_proto::tensor_shape_proto::{Dimension, dimension};
+use onnxc_proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto,
+    TypeProto, ValueInfoProto, type_proto,
+};
+use onnxc_runtime_support::Pool;
+use onnxc_tests::compile::compile;
+use onnxc_tests::suite;
+use prost::Message;
+
+/// Threads beside the caller's alone: as many as parts of small loops, more, and a number that divides nothing.
+const THREADS: [usize; 3] = [2, 3, 7];
+
+/// Runs a model on pools of several sizes; `None` if it does not compile.
+fn same_bits(model: &Path) -> Option<()> {
+    let start = Instant::now();
+    let loaded = Loaded::new(compile(model, "model").ok()?, start).unwrap();
+    let graph = &loaded.graph;
+    let folder = model.parent().unwrap();
+    let from_set = data::test_sets(folder).first().and_then(|set| data::test_set(graph, set).ok());
+    let inputs = from_set.map(|(inputs, _)| inputs).unwrap_or_else(|| {
+        let mut inputs = vec![None; graph.inputs.len()];
+        data::fill_randomly(graph, &mut inputs, 7).unwrap();
+        inputs
+    });
+    let shapes = native::output_shapes(graph, &inputs).unwrap();
+    let run = |pool: Option<&Pool>| -> Vec<Tensor> {
+        // Fresh buffers each time: what a thread left out would show.
+        let mut prepared = loaded.model().unwrap().prepare(&inputs, &shapes).unwrap();
+        prepared.run(&Call { pool, ..Call::default() }).unwrap();
+        prepared.check_guards().unwrap();
+        prepared.outputs().unwrap()
+    };
+    let alone = run(None);
+    for threads in THREADS {
+        let pool = Pool::new(threads).unwrap();
+        for _ in 0..3 {
+            assert!(run(Some(&pool)) == alone, "{}: {threads} threads", model.display());
+        }
+    }
+    Some(())
+}
+
+#[test]
+fn the_example() {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/digits/digits.onnx");
+    same_bits(&model).unwrap();
+}
+
+#[test]
+fn real_models() {
+    let Some(root) = suite::models_folder() else {
+        println!("skipped: there is no ../shared/models beside the repository");
+        return;
+    };
+    let mut models: Vec<PathBuf> =
+        std::fs::read_dir(&root).unwrap().map(|entry| entry.unwrap().path().join("model.onnx")).collect();
+    models.retain(|model| model.exists());
+    let same = models.iter().filter_map(|model| same_bits(model)).count();
+    assert!(same >= 20, "{same} models ran");
+}
+
+fn value(name: &str, sizes: &[i64]) -> ValueInfoProto {
+    let dim = |&size: &i64| Dimension { value: Some(dimension::Value::DimValue(size)), ..Default::default() };
+    let shape = TensorShapeProto { dim: sizes.iter().map(dim).collect() };
+    let tensor = type_proto::Tensor { elem_type: Some(1), shape: Some(shape) };
+    let ty = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..Default::default() };
+    ValueInfoProto { name: Some(name.into()), r#type: Some(ty), ..Default::default() }
+}
+
+fn ints(name: &str, ints: &[i64]) -> AttributeProto {
+    AttributeProto { name: Some(name.into()), r#type: Some(7), ints: ints.to_vec(), ..Default::default() }
+}
+
+fn node(op: &str, inputs: &[&str], output: &str, attribute: Vec<AttributeProto>) -> NodeProto {
+    NodeProto {
+        op_type: Some(op.into()),
+        input: inputs.iter().map(|name| name.to_string()).collect(),
+        output: vec![output.into()],
+        attribute,
+        ..Default::default()
+    }
+}
+
+/// A convolution of few or many channels, a pooling and a padding joined with its like, a product with a softmax.
+fn random_model(random: &mut fastrand::Rng) -> ModelProto {
+    let (channels, filters) = (random.i64(1..9), random.i64(1..70));
+    let (height, width) = (random.i64(20..60), random.i64(20..60));
+    let columns = random.i64(1..90);
+    let weight = |name: &str, dims: &[i64], random: &mut fastrand::Rng| TensorProto {
+        name: Some(name.into()),
+        dims: dims.to_vec(),
+        data_type: Some(1),
+        float_data: (0..dims.iter().product::<i64>()).map(|_| random.f32() - 0.5).collect(),
+        ..Default::default()
+    };
+    let size = random.i64(0..2) * 2 + 1;
+    let kernel = weight("w", &[filters, channels, size, size], random);
+    let product = weight("m", &[width, columns], random);
+    let pads = ints("pads", &[size / 2; 4]);
+    let axis =
+        AttributeProto { name: Some("axis".into()), r#type: Some(2), i: Some(1), ..Default::default() };
+    let graph = GraphProto {
+        name: Some("random".into()),
+        node: vec![
+            node("Conv", &["x", "w"], "c", vec![pads]),
+            node("MaxPool", &["c"], "p", vec![ints("kernel_shape", &[3, 3]), ints("pads", &[1; 4])]),
+            node("Concat", &["p", "c"], "j", vec![axis]),
+            node("MatMul", &["j", "m"], "t", vec![]),
+            node("Softmax", &["t"], "y", vec![]),
+        ],
+        initializer: vec![kernel, product],
+        input: vec![value("x", &[1, channels, height, width])],
+        output: vec![value("y", &[1, 2 * filters, height, columns])],
+        ..Default::default()
+    };
+    ModelProto {
+        ir_version: Some(8),
+        opset_import: vec![OperatorSetIdProto { domain: Some(String::new()), version: Some(17) }],
+        graph: Some(graph),
+        ..Default::default()
+    }
+}
+
+#[test]
+fn random_models() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.onnx");
+    for seed in 0..12 {
+        let model = random_model(&mut fastrand::Rng::with_seed(seed));
+        std::fs::write(&path, model.encode_to_vec()).unwrap();
+        assert!(same_bits(&path).is_some(), "seed {seed}: {:?}", compile(&path, "model").err());
+    }
+}
