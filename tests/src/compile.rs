@@ -61,11 +61,23 @@ impl std::fmt::Display for Failure {
     }
 }
 
-/// Compiles a model file for a target and writes the object to `object`.
-pub fn compile_to(model: &Path, name: &str, target: &Target, object: &Path) -> Result<(), Failure> {
-    catch_panic(|| write_object(model, name, target, object))
-        .map_err(Failure::Panic)?
-        .map_err(Failure::Errors)
+/// How code is generated.
+#[derive(Clone, Debug)]
+pub struct Code {
+    pub target: Target,
+    pub opt_level: u8,
+}
+
+impl From<Target> for Code {
+    /// At the default level.
+    fn from(target: Target) -> Code {
+        Code { target, opt_level: 3 }
+    }
+}
+
+/// Compiles a model file and writes the object to `object`.
+pub fn compile_to(model: &Path, name: &str, code: &Code, object: &Path) -> Result<(), Failure> {
+    catch_panic(|| write_object(model, name, code, object)).map_err(Failure::Panic)?.map_err(Failure::Errors)
 }
 
 /// Runs part of the compiler; a panic, wherever it happens, is a result with its message and place.
@@ -80,25 +92,25 @@ pub fn catch_panic<T>(body: impl FnOnce() -> T) -> Result<T, String> {
     })
 }
 
-fn write_object(model: &Path, name: &str, target: &Target, object: &Path) -> Result<(), Vec<Error>> {
-    let compiled = compile_for(model, name, target)?;
+fn write_object(model: &Path, name: &str, code: &Code, object: &Path) -> Result<(), Vec<Error>> {
+    let compiled = compile_for(model, name, code)?;
     let mut file = File::create(object).expect("the test's own folder is writable");
     compiled.artifact().and_then(|artifact| artifact.write_object(&mut file)).map_err(|error| vec![error])
 }
 
 /// Compiles a model file for this machine.
 pub fn compile(model: &Path, name: &str) -> Result<Compiled, Vec<Error>> {
-    compile_for(model, name, &Target::host().map_err(|error| vec![error])?)
+    compile_for(model, name, &Target::host().map_err(|error| vec![error])?.into())
 }
 
-fn compile_for(model: &Path, name: &str, target: &Target) -> Result<Compiled, Vec<Error>> {
+fn compile_for(model: &Path, name: &str, code: &Code) -> Result<Compiled, Vec<Error>> {
     let one = |error: Error| vec![error];
     let folder = model.parent().unwrap_or(Path::new("."));
     let external = ExternalFiles::new(folder, None).map_err(one)?;
     let options = Options {
         name: name.to_string(),
-        target: target.clone(),
-        opt_level: 3,
+        target: code.target.clone(),
+        opt_level: code.opt_level,
         exact: false,
         import: ImportOptions::default(),
         profile: false,

@@ -7,9 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use onnxc::native;
-use onnxc::target::Target;
 
-use crate::compile::compile_to;
+use crate::compile::{Code, compile_to};
 use crate::expected::Outcome;
 use crate::suite::{Batch, Case, Report};
 
@@ -65,12 +64,12 @@ impl Runner {
 }
 
 /// Compiles cases and links them into a library in the empty folder; gives the outcomes of those that do not get so far.
-pub fn link_batch(cases: &[Case], target: &Target, folder: &Path) -> (Batch, Vec<(String, Outcome)>) {
+pub fn link_batch(cases: &[Case], code: &Code, folder: &Path) -> (Batch, Vec<(String, Outcome)>) {
     let mut outcomes = Vec::new();
     let mut linked: Vec<(Case, PathBuf)> = Vec::new();
     for case in cases {
         let object = folder.join(format!("{}.o", case.symbol));
-        match compile_to(&case.model(), &case.symbol, target, &object) {
+        match compile_to(&case.model(), &case.symbol, code, &object) {
             Ok(()) => linked.push((case.clone(), object)),
             Err(failure) => outcomes.push((
                 case.id.clone(),

@@ -11,6 +11,7 @@ use std::process::Command;
 
 use onnxc::native;
 use onnxc::target::Target;
+use onnxc_tests::compile::Code;
 use onnxc_tests::expected::{self, Outcome};
 use onnxc_tests::harness::{Runner, link_batch};
 use onnxc_tests::object::must;
@@ -21,23 +22,30 @@ const BATCH: usize = 64;
 
 #[test]
 fn official_tests() {
-    run_suite(&Target::host().unwrap());
+    run_suite(Target::host().unwrap());
+}
+
+/// Without optimization every operator runs as it is lowered, in kernels of its own.
+#[test]
+fn official_tests_without_optimization() {
+    run_suite(Code { target: Target::host().unwrap(), opt_level: 0 });
 }
 
 /// Where leaf kernels serve, the suite would hardly see Cranelift's vector code.
 #[test]
 fn official_tests_without_leaf_kernels() {
-    run_suite(&Target::host().unwrap().with_vector_width(128).unwrap());
+    run_suite(Target::host().unwrap().with_vector_width(128).unwrap());
 }
 
 /// On x86-64 the least processor lacks instructions for rounding, for picking bytes and for fused multiply-adds.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn official_tests_on_the_least_processor() {
-    run_suite(&Target::new(Target::host().unwrap().triple, Some("x86-64")).unwrap());
+    run_suite(Target::new(Target::host().unwrap().triple, Some("x86-64")).unwrap());
 }
 
-fn run_suite(target: &Target) {
+fn run_suite(code: impl Into<Code>) {
+    let code = code.into();
     let cases = suite::cases().unwrap();
     let wanted = std::env::var("ONNXC_CASES").unwrap_or_default();
     let partial = !wanted.is_empty();
@@ -47,7 +55,7 @@ fn run_suite(target: &Target) {
         .chunks(BATCH)
         .enumerate()
         .par_bridge()
-        .flat_map_iter(|(at, batch)| run_batch(batch, target, &folder.path().join(at.to_string())))
+        .flat_map_iter(|(at, batch)| run_batch(batch, &code, &folder.path().join(at.to_string())))
         .collect();
     report(&outcomes);
     if partial {
@@ -91,9 +99,9 @@ fn report(outcomes: &BTreeMap<String, Outcome>) {
     }
 }
 
-fn run_batch(cases: &[Case], target: &Target, folder: &Path) -> Vec<(String, Outcome)> {
+fn run_batch(cases: &[Case], code: &Code, folder: &Path) -> Vec<(String, Outcome)> {
     fs::create_dir(folder).unwrap();
-    let (batch, mut outcomes) = link_batch(cases, target, folder);
+    let (batch, mut outcomes) = link_batch(cases, code, folder);
     if !batch.cases.is_empty() {
         outcomes.extend(runner().run(&batch, folder));
         fs::remove_file(&batch.library).unwrap();

@@ -73,7 +73,7 @@ fn a_processor_without_avx2_refuses_its_instructions() {
     let cases: Vec<Case> =
         suite::cases().unwrap().into_iter().filter(|case| case.id == "node/test_softmax_axis_1").collect();
     assert_eq!(cases.len(), 1);
-    let (batch, failed) = link_batch(&cases, &target, dir.path());
+    let (batch, failed) = link_batch(&cases, &target.into(), dir.path());
     assert!(failed.is_empty(), "{failed:?}");
     let run = |cpu| runner(qemu, cpu).run(&batch, dir.path()).remove(0).1;
     assert!(matches!(run("Haswell"), Outcome::Passed), "{:?}", run("Haswell"));
@@ -136,7 +136,7 @@ fn code_for_a_processor_runs_on_it() {
         let target = Target::new(Target::host().unwrap().triple, Some(name)).unwrap();
         let folder = dir.path().join(name);
         fs::create_dir(&folder).unwrap();
-        let (batch, failed) = link_batch(&cases, &target, &folder);
+        let (batch, failed) = link_batch(&cases, &target.into(), &folder);
         assert!(failed.is_empty(), "{name}: {failed:?}");
         for (id, outcome) in runner(qemu, cpu).run(&batch, &folder) {
             assert!(matches!(outcome, Outcome::Passed), "{id} for {name} on {cpu}: {outcome:?}");
@@ -182,7 +182,7 @@ fn runner(qemu: &str, cpu: &str) -> Runner {
 /// Compiles cases once and runs them on a processor without AVX2 and on one with it; gives how many runs passed.
 fn run_everywhere(qemu: &str, cases: &[Case], folder: &PathBuf) -> usize {
     fs::create_dir(folder).unwrap();
-    let (batch, failed) = link_batch(cases, &portable(), folder);
+    let (batch, failed) = link_batch(cases, &portable().into(), folder);
     let mut outcomes: BTreeMap<String, Outcome> = failed.into_iter().collect();
     let mut passed = 0;
     if !batch.cases.is_empty() {
