@@ -461,20 +461,10 @@ impl Emitter<'_> {
                 self.push(Instruction::with2(codes::STORE.pick(self.isa, lanes), operands.memory()?, value))
             }
             Op::Prefetch => self.push(Instruction::with1(Code::Prefetcht1_m8, operands.memory()?)),
-            Op::Int(_)
-            | Op::LoadInt
-            | Op::Add
-            | Op::Sub
-            | Op::Mul
-            | Op::MulHigh
-            | Op::DivInt
-            | Op::MinInt
-            | Op::MaxInt
-            | Op::AddInt(_)
-            | Op::MulInt(_)
-            | Op::ShlInt(_)
-            | Op::ShrInt(_) => self.integer(op, operands, general(operands.result()?)?),
-            _ => self.vector(op, operands, operands.result()?),
+            _ => match operands.result()? {
+                result @ Place::Int(_) => self.integer(op, operands, general(result)?),
+                result => self.vector(op, operands, result),
+            },
         }
     }
 

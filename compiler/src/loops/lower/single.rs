@@ -139,21 +139,13 @@ impl Lowering<'_> {
         if axis == outer.len() {
             return self.copy_nest(lead, &inner, out, lo, &mut |cx, index| cx.expr_at(x, index));
         }
-        let end = lo[axis].clone() + inner[axis].clone();
-        for (from, to) in [(Dim::ZERO, lo[axis].clone()), (end.clone(), outer[axis].clone())] {
-            if from == to {
-                continue;
-            }
-            let mut shape = inner[..axis].to_vec();
-            shape.push(to.clone() - from.clone());
-            shape.extend_from_slice(&outer[axis + 1..]);
-            let mut shift = lo[..axis].to_vec();
-            shift.push(from.clone());
-            shift.resize(outer.len(), Dim::ZERO);
-            self.within(lead.get(axis), [&from, &to], &outer[axis], |cx| {
+        for (shape, shift) in slabs(&inner, &outer, lo, axis) {
+            let to = shift[axis].clone() + shape[axis].clone();
+            self.within(lead.get(axis), [&shift[axis], &to], &outer[axis], |cx| {
                 cx.copy_nest(lead, &shape, out, &shift, &mut |cx, _| cx.expr_at(fill, &[]))
             })?;
         }
+        let end = lo[axis].clone() + inner[axis].clone();
         self.within(lead.get(axis), [&lo[axis], &end], &outer[axis], |cx| cx.pad_axis(job, axis + 1))
     }
 
@@ -354,4 +346,24 @@ impl Lowering<'_> {
             })
         })
     }
+}
+
+/// What lies before and after `inner` along an axis of `outer`, which begins `lo` before it, each as its shape and where it
+/// begins: the inside along the axes before this one, all along those after it.
+pub(super) fn slabs(inner: &[Dim], outer: &[Dim], lo: &[Dim], axis: usize) -> Vec<(Vec<Dim>, Vec<Dim>)> {
+    let end = lo[axis].clone() + inner[axis].clone();
+    let ranges = [(Dim::ZERO, lo[axis].clone()), (end, outer[axis].clone())];
+    ranges
+        .into_iter()
+        .filter(|(from, to)| from != to)
+        .map(|(from, to)| {
+            let mut shape = inner[..axis].to_vec();
+            shape.push(to - from.clone());
+            shape.extend_from_slice(&outer[axis + 1..]);
+            let mut at = lo[..axis].to_vec();
+            at.push(from);
+            at.resize(outer.len(), Dim::ZERO);
+            (shape, at)
+        })
+        .collect()
 }

@@ -13,6 +13,7 @@ use crate::graph::dim::{product, row_major_strides};
 use crate::graph::{Dim, Node, Op};
 use crate::loops::lower::Lowering;
 use crate::loops::lower::map::volume;
+use crate::loops::lower::single::slabs;
 use crate::loops::{Buf, Expr, Index, LoopKind, Stmt};
 use crate::scalar::CompareFn;
 
@@ -24,6 +25,7 @@ const MAX_PREFETCHES: i64 = 4;
 /// Rows of a tile of which an unknown number of rows leaves too many for single rows, and of the tiles for those.
 const TALL_TILE: usize = 10;
 const SHORT_TILE: usize = 4;
+
 /// Parts that a contraction has for threads to share, at least, where it is large enough: so many that threads that are
 /// not many have about as much to do each.
 const PARTS: i64 = 12;
@@ -76,31 +78,29 @@ impl Lowering<'_> {
         let block = self.block_rows(job, &rows);
         let parts = self.row_parts(job, &batch, &panels);
         self.for_shape(&batch, LoopKind::Parallel, &mut |cx, batch| {
-            let Some(block) = block else {
-                let count = Dim::from(parts) * panels.clone();
-                return cx.for_each("part", &count, kind, |cx, part| {
-                    let (mut number, mut panel) = (Index::zero(), part.clone());
-                    if parts > 1 {
-                        (number, panel) = {
-                            let extents = cx.extent_fn();
-                            (part.floor_div(&panels, &extents), part.modulo(&panels, &extents))
-                        };
-                        (number, panel) = (cx.named(number), cx.named(panel));
-                    }
-                    cx.border(job, &number, &panel)?;
-                    let part = Part { number, count: parts };
-                    cx.panel(job, &batch, &panel, &Index::zero(), &rows, &part)
-                });
+            let size = block.map(Dim::from);
+            let pieces = match &size {
+                Some(size) => rows.floor_div(size).expect("blocks are not empty"),
+                None => Dim::from(parts),
             };
-            let size = Dim::from(block);
-            let blocks = rows.floor_div(&size).expect("blocks are not empty");
-            cx.for_each("part", &(blocks * panels.clone()), kind, |cx, part| {
-                let at = part.floor_div(&panels, &cx.extent_fn());
-                let panel = part.modulo(&panels, &cx.extent_fn());
-                let (at, panel) = (cx.named(at), cx.named(panel));
-                cx.border(job, &at, &panel)?;
-                let all = Part { number: Index::zero(), count: 1 };
-                cx.panel(job, &batch, &panel, &at.scale(&size), &size, &all)
+            cx.for_each("part", &(pieces.clone() * panels.clone()), kind, |cx, part| {
+                let (mut number, mut panel) = (Index::zero(), part.clone());
+                if pieces != Dim::ONE {
+                    number = part.floor_div(&panels, &cx.extent_fn());
+                    panel = part.modulo(&panels, &cx.extent_fn());
+                    (number, panel) = (cx.named(number), cx.named(panel));
+                }
+                cx.border(job, &number, &panel)?;
+                match &size {
+                    Some(size) => {
+                        let all = Part { number: Index::zero(), count: 1 };
+                        cx.panel(job, &batch, &panel, &number.scale(size), size, &all)
+                    }
+                    None => {
+                        let part = Part { number, count: parts };
+                        cx.panel(job, &batch, &panel, &Index::zero(), &rows, &part)
+                    }
+                }
             })
         })
     }
@@ -116,7 +116,9 @@ impl Lowering<'_> {
         let (inside, whole) = (self.graph.ty(x).shape.clone(), self.graph.ty(output).shape.clone());
         let last = whole.len() - 1;
         let fills = self.scope(|cx| {
-            for (slab, at) in slabs(&inside[..last], &whole[..last], &lo[..last]) {
+            for (slab, at) in
+                (0..last).flat_map(|axis| slabs(&inside[..last], &whole[..last], &lo[..last], axis))
+            {
                 cx.for_shape(&slab, LoopKind::Serial, &mut |cx, index| {
                     let index: Vec<Index> = index.iter().zip(&at).map(|(i, at)| i.add_dim(at)).collect();
                     cx.panel_columns(job, panel, &mut |cx, column| {
@@ -162,14 +164,16 @@ impl Lowering<'_> {
         wanted.min(most.unwrap_or(i64::MAX)).max(1)
     }
 
+    /// Bytes of one operand that stay in the second-level cache beside the other.
+    fn room(&self) -> i64 {
+        self.target.l2_bytes as i64 / 2
+    }
+
     /// Whether the left-hand side is larger than the right-hand side, which stays in the second-level cache.
     fn rows_outweigh(&self, job: &Job) -> bool {
-        let bytes = |value| {
-            let ty = self.graph.ty(value);
-            ty.elements().as_const().and_then(|len| len.checked_mul(ty.dtype.size() as i64))
-        };
+        let bytes = |value| self.graph.ty(value).bytes().as_const();
         match (bytes(job.lhs), bytes(job.rhs)) {
-            (Some(left), Some(right)) => right <= self.target.l2_bytes as i64 / 2 && left >= right,
+            (Some(left), Some(right)) => right <= self.room() && left >= right,
             _ => false,
         }
     }
@@ -180,7 +184,7 @@ impl Lowering<'_> {
         let size = self.graph.ty(job.lhs).dtype.size() as i64;
         let inner = product(&job.inner).as_const()?;
         let (rows, columns) = (rows.as_const()?, job.columns.as_const()?);
-        let room = self.target.l2_bytes as i64 / 2;
+        let room = self.room();
         let row_bytes = inner.checked_mul(size)?;
         let (left, right) = (rows.checked_mul(row_bytes)?, columns.checked_mul(row_bytes)?);
         if job.looped > 0 || columns <= job.nr as i64 || left <= room || (right > room && left <= 4 * room) {
@@ -272,8 +276,7 @@ impl Lowering<'_> {
     fn ahead(&mut self, job: &Job, batch: &[Index], panel: &Index, tiles: &Dim) -> Result<Option<Ahead>> {
         let ty = self.graph.ty(job.rhs);
         let size = ty.dtype.size() as i64;
-        let bytes = ty.elements().as_const().and_then(|len| len.checked_mul(size));
-        let far = bytes.is_some_and(|bytes| bytes > self.target.l2_bytes as i64 / 2);
+        let far = ty.bytes().as_const().is_some_and(|bytes| bytes > self.room());
         let (true, Some(inner)) = (far && self.graph.is_constant(job.rhs), product(&job.inner).as_const())
         else {
             return Ok(None);
@@ -312,30 +315,6 @@ impl Lowering<'_> {
             .map(|line| Stmt::Prefetch { buf: ahead.buf, index: ahead.start.add(&place(line)) })
             .collect()
     }
-}
-
-/// What lies around `inner` in `outer`, which begins `lo` before it: for each axis the slab before and the slab after, each
-/// as its shape and where it begins.
-fn slabs(inner: &[Dim], outer: &[Dim], lo: &[Dim]) -> Vec<(Vec<Dim>, Vec<Dim>)> {
-    let mut slabs = Vec::new();
-    for axis in 0..outer.len() {
-        let hi = outer[axis].clone() - lo[axis].clone() - inner[axis].clone();
-        let end = lo[axis].clone() + inner[axis].clone();
-        for (from, size) in [(Dim::ZERO, lo[axis].clone()), (end, hi)] {
-            if size == Dim::ZERO {
-                continue;
-            }
-            // Axes before this one: inside only. Axes after it: their whole extent.
-            let mut shape = inner[..axis].to_vec();
-            shape.push(size);
-            shape.extend_from_slice(&outer[axis + 1..]);
-            let mut at = lo[..axis].to_vec();
-            at.push(from);
-            at.resize(outer.len(), Dim::ZERO);
-            slabs.push((shape, at));
-        }
-    }
-    slabs
 }
 
 /// Splits `rows` rows into tiles of at most `height` rows that differ by one row at most; an unknown number into
