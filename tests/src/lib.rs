@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod compile;
+pub mod differential;
 pub mod emulator;
 pub mod expected;
 pub mod fuzz;

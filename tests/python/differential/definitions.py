@@ -1,0 +1,3 @@
+"""Results by the words of the specification, where the reference does something else. Each quotes what it goes by."""
+
+DEFINITIONS = {}
