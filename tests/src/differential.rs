@@ -100,8 +100,7 @@ fn run_batch(
         let inside = drawn.folder.as_ref()?;
         Some(Case { id: drawn.number.to_string(), symbol: format!("t{at}"), folder: folder.join(inside) })
     };
-    let cases: Vec<Case> =
-        drawn.iter().enumerate().filter_map(|(at, drawn)| case(at, drawn)).collect();
+    let cases: Vec<Case> = drawn.iter().enumerate().filter_map(|(at, drawn)| case(at, drawn)).collect();
     let (batch, mut outcomes) = link_batch(&cases, code, folder);
     if !batch.cases.is_empty() {
         outcomes.extend(runner.run(&batch, folder));
@@ -187,9 +186,11 @@ impl Summary {
 
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        for (title, lines) in
-            [("ONNX Runtime differs", &self.peers), ("rounding", &self.rounding), ("disagreements", &self.disagreements)]
-        {
+        for (title, lines) in [
+            ("ONNX Runtime differs", &self.peers),
+            ("rounding", &self.rounding),
+            ("disagreements", &self.disagreements),
+        ] {
             if !lines.is_empty() {
                 writeln!(f, "{title}:\n  {}", lines.join("\n  "))?;
             }

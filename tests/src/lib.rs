@@ -10,3 +10,4 @@ pub mod harness;
 pub mod object;
 pub mod onnx_env;
 pub mod suite;
+pub mod variant;

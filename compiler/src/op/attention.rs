@@ -1,6 +1,7 @@
 //! Attention and rotary position embedding.
 
 use super::AttrDefault::{Float, Int, Optional};
+use super::row::unsupported;
 use super::softmax::softmax_along;
 use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
@@ -202,7 +203,9 @@ fn grouped_rows(b: &mut Builder<'_>, x: ValueId, kv_heads: &Dim) -> Result<Value
         return Ok(x);
     }
     let Some(group) = shape[1].exact_div(kv_heads) else {
-        return malformed(format!("{} with {kv_heads} heads of keys", b.ty(x)));
+        let message = format!("{} with {kv_heads} heads of keys", b.ty(x));
+        let known = shape[1].is_const() && kv_heads.is_const();
+        return if known { malformed(message) } else { unsupported(message) };
     };
     b.reshape(x, vec![shape[0].clone(), kv_heads.clone(), group * shape[2].clone(), shape[3].clone()])
 }

@@ -268,7 +268,8 @@ fn batch_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let training = trains(cx)?;
     let momentum = cx.float("momentum")?;
     let b = &mut *cx.b;
-    let dtype = wide(b.dtype(given[3]));
+    // Narrower statistics of an f64 sample lose nothing more.
+    let dtype = if b.dtype(x) == DType::F64 { DType::F64 } else { wide(b.dtype(given[3])) };
     let mut flat = [x; 4];
     for (slot, value) in flat.iter_mut().zip(given) {
         *slot = b.cast(value, dtype)?;

@@ -27,6 +27,8 @@ class Node:
         self.ulps = 4
         #: Absolute tolerance, as a share of the greatest magnitude in the results.
         self.scale_ulps = 0
+        #: Greatest magnitude of intermediate values, where results may be smaller.
+        self.magnitude = 0.0
         #: Share of special values.
         self.edge = 0.12 if given is None and rng.random() < 0.5 else 0.0
 

@@ -45,7 +45,8 @@ def is_inf(n):
 
 @recipe("Celu", "Elu", "Selu", "LeakyRelu", "ThresholdedRelu", "HardSigmoid", "Shrink", "Swish", "Gelu")
 def activation(n):
-    n.main()
+    # Integers that overflow by the bias have no defined result.
+    n.main(edge=n.edge if n.type() in values.FLOATS else 0)
     for name in ("alpha", "beta", "gamma", "lambd", "bias"):
         n.maybe(name, float(np.float32(n.rng.uniform(0.1, 2.0))))
     n.maybe("approximate", n.pick("none", "tanh"))
@@ -119,7 +120,8 @@ def power(n):
     n.ulps = 8
     if n.type() in values.INTEGERS or n.type(1) in values.INTEGERS:
         # A negative exponent of an integer has no defined result.
-        operands_of_power(n, -4, 4, 0, 3)
+        # Nor has a root of a negative one.
+        operands_of_power(n, -4 if n.type(1) in values.INTEGERS else 0, 4, 0, 3)
     else:
         operands_of_power(n, 0.1, 4, -2, 3)
 
@@ -203,6 +205,10 @@ def cast(n):
         # Out of range is undefined, which NaN and infinity are too.
         least, most = values.integer_range(to)
         low, high, edge = max(low, least), min(high, most), 0
+    if to == "float8e8m0":
+        # "x < 0: Unspecified", and so is 0 but for one way of rounding. The reference makes NaN of infinity, which is
+        # "E8M0_MAX" where it saturates.
+        low, edge = 1, 0
     n.main(low=low, high=high, edge=edge)
     if n.op == "Cast":
         number = getattr(TensorProto, to.upper())
@@ -240,4 +246,5 @@ def dropout(n):
         n.add(np.array(0.3).astype(n.dtype(1)))
         if n.chance(0.5):
             n.add(np.array(False), 1.0)
-    n.outputs = n.integer(1, 2)
+    # What an older version's mask is without training, the specification leaves open.
+    n.outputs = n.integer(1, 2) if n.since >= 12 else 1

@@ -83,6 +83,7 @@ def dynamic_quantize(n):
 
 @recipe("QLinearMatMul")
 def quantized_matmul(n):
+    n.edge, n.ulps = 0.0, 1
     rows, depth, columns = n.integer(1, 5), n.integer(1, 20), n.integer(1, 9)
     lead = n.shape(0, 1, zeros=False)
     scale = lambda at, most: n.add(np.asarray(n.rng.uniform(0.01, most)).astype(n.dtype(at)))
@@ -94,4 +95,3 @@ def quantized_matmul(n):
     zero_point(n, 5, ())
     scale(6, 1.0)
     zero_point(n, 7, ())
-    n.edge, n.ulps = 0.0, 0

@@ -429,7 +429,9 @@ def cumulate(n):
 
 @recipe("HannWindow", "HammingWindow", "BlackmanWindow")
 def window(n):
-    n.decides(np.array(n.integer(2, 20)).astype(n.dtype()))
-    n.maybe("periodic", n.integer(0, 1))
+    periodic = n.maybe("periodic", n.integer(0, 1))
+    # As integers, windows without the place where they are 1 but for rounding.
+    size = 2 * n.integer(1, 10) + (0 if periodic == 0 else 1)
+    n.decides(np.array(size).astype(n.dtype()))
     n.attr("output_datatype", number(n.out_type()))
-    n.ulps, n.scale_ulps = 8, 8
+    n.ulps, n.scale_ulps, n.magnitude = 8, 8, 1.0

@@ -46,6 +46,11 @@ def resize(n):
         n.maybe("antialias", 1, 0.3)
     pick = lambda items: [items[axis] for axis in axes] if axes else list(items)
     if n.since == 10 or n.chance(0.6):
+        resized = [size * factor for size, factor in zip(dims, factors)]
+        if n.attributes.get("coordinate_transformation_mode") == "pytorch_half_pixel":
+            # "length_resized > 1 ? [...] : 0": the reference takes the length before it is rounded down.
+            if any(1 < size < 2 for size in resized):
+                raise Skip("half a pixel of one")
         n.decides(np.array(pick(factors), np.float32))
         return
     if n.since >= 13:
