@@ -75,7 +75,8 @@ pub fn run(plan: &Plan, code: &Code, runner: &Runner) -> io::Result<Vec<Result>>
         .map(|&start| {
             let count = BATCH.min(plan.first + plan.count - start);
             let folder = root.join(start.to_string());
-            let results = run_batch(plan, &python, start, count, code, runner, &folder)?;
+            let numbers: Vec<u64> = (start..start + count).collect();
+            let results = run_batch(plan, &python, &numbers, code, runner, &folder)?;
             if plan.keep.is_none() {
                 fs::remove_dir_all(&folder)?;
             }
@@ -85,17 +86,31 @@ pub fn run(plan: &Plan, code: &Code, runner: &Runner) -> io::Result<Vec<Result>>
     Ok(batches.into_iter().collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
+/// Runs cases of these numbers; those of a plan do not matter.
+pub fn run_numbers(plan: &Plan, numbers: &[u64], code: &Code, runner: &Runner) -> io::Result<Vec<Result>> {
+    let python = onnx_env::ONNX.interpreter()?;
+    let root = tempfile::tempdir()?;
+    let batches: Vec<io::Result<Vec<Result>>> = numbers
+        .chunks(BATCH as usize)
+        .enumerate()
+        .par_bridge()
+        .map(|(at, numbers)| {
+            run_batch(plan, &python, numbers, code, runner, &root.path().join(at.to_string()))
+        })
+        .collect();
+    Ok(batches.into_iter().collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
 fn run_batch(
     plan: &Plan,
     python: &Path,
-    first: u64,
-    count: u64,
+    numbers: &[u64],
     code: &Code,
     runner: &Runner,
     folder: &Path,
 ) -> io::Result<Vec<Result>> {
     fs::create_dir_all(folder)?;
-    let drawn = draw(plan, python, first, count, folder)?;
+    let drawn = draw(plan, python, numbers, folder)?;
     let case = |at: usize, drawn: &Drawn| {
         let inside = drawn.folder.as_ref()?;
         Some(Case { id: drawn.number.to_string(), symbol: format!("t{at}"), folder: folder.join(inside) })
@@ -117,11 +132,11 @@ fn run_batch(
 }
 
 /// Has cases written beneath `folder`.
-fn draw(plan: &Plan, python: &Path, first: u64, count: u64, folder: &Path) -> io::Result<Vec<Drawn>> {
+fn draw(plan: &Plan, python: &Path, numbers: &[u64], folder: &Path) -> io::Result<Vec<Drawn>> {
     let mut command = Command::new(python);
     command.arg(onnx_env::script("differential/generate.py")).arg(folder);
-    command.args(["--seed", &plan.seed.to_string(), "--first", &first.to_string()]);
-    command.args(["--count", &count.to_string()]);
+    let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
+    command.args(["--seed", &plan.seed.to_string(), "--numbers", &numbers.join(",")]);
     if let Some(operator) = &plan.operator {
         command.args(["--operator", operator]);
     }

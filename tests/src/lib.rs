@@ -9,5 +9,6 @@ pub mod fuzz;
 pub mod harness;
 pub mod object;
 pub mod onnx_env;
+pub mod proof;
 pub mod suite;
 pub mod variant;

@@ -74,18 +74,29 @@ const ROUNDING_ULP: u64 = 4;
 
 /// All tests, sorted by kind and name. The suite is written once beneath the target folder.
 pub fn cases() -> io::Result<Vec<Case>> {
-    cases_of(&onnx_env::ONNX, "onnx-suite")
+    cases_of(&root()?)
 }
 
 /// The tests of release 1.22.
 pub fn cases_1_22() -> io::Result<Vec<Case>> {
-    cases_of(&onnx_env::ONNX_1_22, "onnx-1.22-suite")
+    cases_of(&root_1_22()?)
 }
 
-/// The tests of a release, in `folder` of the target folder.
-fn cases_of(environment: &Environment, folder: &str) -> io::Result<Vec<Case>> {
-    let root = onnx_env::target_dir().join(folder);
-    provide(environment, &root)?;
+/// Folder of the suite, written if need be.
+pub fn root() -> io::Result<PathBuf> {
+    let root = onnx_env::target_dir().join("onnx-suite");
+    provide(&onnx_env::ONNX, &root)?;
+    Ok(root)
+}
+
+/// Folder of the suite of release 1.22.
+pub fn root_1_22() -> io::Result<PathBuf> {
+    let root = onnx_env::target_dir().join("onnx-1.22-suite");
+    provide(&onnx_env::ONNX_1_22, &root)?;
+    Ok(root)
+}
+
+fn cases_of(root: &Path) -> io::Result<Vec<Case>> {
     let mut cases = Vec::new();
     for kind in KINDS {
         let mut names: Vec<String> = fs::read_dir(root.join(kind))?

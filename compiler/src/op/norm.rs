@@ -432,7 +432,11 @@ fn group_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let shape = b.shape(x);
     let each = if rank >= 2 && groups > 0 { shape[1].exact_div(&Dim::from(groups)) } else { None };
     let Some(each) = each else {
-        return malformed(format!("{} in {groups} groups of channels", b.ty(x)));
+        let message = format!("{} in {groups} groups of channels", b.ty(x));
+        return match shape.get(1).is_some_and(Dim::is_const) || groups <= 0 {
+            true => malformed(message),
+            false => Err(Error::unsupported(Stage::Infer, message)),
+        };
     };
     let mut grouped = shape.clone();
     grouped[1] = each;

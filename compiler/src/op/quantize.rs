@@ -315,6 +315,10 @@ impl Granularity {
         if own.is_empty() || (self.block == 0 && own == [Dim::ONE]) {
             return b.reshape(parameter, vec![]);
         }
+        if self.block == 0 && own.len() == 1 && !own[0].is_const() && self.axis >= shape.len() as i64 {
+            // One of the default axis, which the tensor does not have, has one element.
+            return b.reshape(parameter, vec![]);
+        }
         let axis = normalize_axis(self.axis, shape.len())?;
         if self.block == 0 {
             if own.len() != 1 {

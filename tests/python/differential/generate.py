@@ -1,12 +1,11 @@
 """Draws models from the ONNX schemas, with the results they should have.
 
-generate.py FOLDER --seed S --first I --count N [--operator NAME]: writes cases I to I+N-1 of seed S as
+generate.py FOLDER --seed S (--first I --count N | --numbers I,J,..) [--operator NAME]: writes these cases of seed S as
 FOLDER/c<number>/{model.onnx, meta.json, test_data_set_0/{input,output}_K.pb} and FOLDER/index.json, which describes
 each. A case depends on the seed and its number only. Most are one node; of eight cases one is a chain of nodes.
 
 Single nodes go through all pairs of an operator version of ai.onnx and a type that a variable of its signature allows,
-in an order that the seed decides. Strings, sequences, optionals, random values, ImageDecoder and control flow are not
-drawn.
+in an order that the seed decides. Strings, sequences, optionals, random values and ImageDecoder are not drawn.
 """
 
 import argparse
@@ -21,6 +20,7 @@ import onnx
 from onnx import defs, helper, numpy_helper
 
 import attention  # noqa: F401 (recipes register themselves)
+import control  # noqa: F401
 import elementwise
 import oracle
 import quantized  # noqa: F401
@@ -289,12 +289,16 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--numbers", help="these cases, separated by commas")
     parser.add_argument("--operator")
     arguments = parser.parse_args()
     pairs = all_pairs(arguments.operator)
     random.Random(arguments.seed).shuffle(pairs)
     index = []
-    for number in range(arguments.first, arguments.first + arguments.count):
+    numbers = range(arguments.first, arguments.first + arguments.count)
+    if arguments.numbers:
+        numbers = [int(number) for number in arguments.numbers.split(",")]
+    for number in numbers:
         case, subject, reason = draw_case(pairs, arguments.seed, number)
         entry = {"number": number, "folder": None, "subject": subject, "pairs": [], "reason": reason}
         if case is not None:

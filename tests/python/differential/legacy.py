@@ -179,3 +179,13 @@ def clip(node):
     (x,) = arrays(node)
     limits = (np.array(node.attributes.get(name, bound)).astype(x.dtype) for name, bound in (("min", -np.inf), ("max", np.inf)))
     return modern("Clip", [x, *limits])
+
+
+@version("Scan", 8)
+def scan(node):
+    """Per element of the batch; "directions" of 1 scan an input from its end. The body is that of `control.scan`."""
+    _, state, x = arrays(node)
+    if node.attributes.get("directions", [0])[0]:
+        x = x[:, ::-1]
+    before = np.concatenate([state[:, None], x[:, :-1]], axis=1)
+    return [x[:, -1], np.concatenate([before, x], axis=2)]
