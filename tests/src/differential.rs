@@ -86,6 +86,28 @@ pub fn run(plan: &Plan, code: &Code, runner: &Runner) -> io::Result<Vec<Result>>
     Ok(batches.into_iter().collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
+/// Numbers of cases, from `first` on, that are about each of these pairs; `each` per pair.
+pub fn numbers_for(plan: &Plan, pairs: &[String], first: u64, each: usize) -> io::Result<Vec<u64>> {
+    #[derive(Deserialize)]
+    struct Order {
+        pairs: Vec<String>,
+        chain_every: u64,
+    }
+    let mut command = Command::new(onnx_env::ONNX.interpreter()?);
+    command.arg(onnx_env::script("differential/generate.py")).arg(".");
+    let text = onnx_env::run(command.args(["--order", "--seed", &plan.seed.to_string()]))?;
+    let order: Order = serde_json::from_str(&text).map_err(Error::other)?;
+    let singles = order.chain_every - 1;
+    let mut numbers = BTreeSet::new();
+    for at in (0..order.pairs.len()).filter(|&at| pairs.contains(&order.pairs[at])) {
+        // Single node number k is case number k / singles * chain_every + k % singles.
+        let cases = (0..).map(|round| at as u64 + round * order.pairs.len() as u64);
+        let cases = cases.map(|k| k / singles * order.chain_every + k % singles);
+        numbers.extend(cases.filter(|&number| number >= first).take(each));
+    }
+    Ok(numbers.into_iter().collect())
+}
+
 /// Runs cases of these numbers; those of a plan do not matter.
 pub fn run_numbers(plan: &Plan, numbers: &[u64], code: &Code, runner: &Runner) -> io::Result<Vec<Result>> {
     let python = onnx_env::ONNX.interpreter()?;

@@ -7,7 +7,10 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::expected;
+use crate::compile::Code;
+use crate::differential::{self, Plan};
+use crate::expected::{self, Outcome};
+use crate::harness::Runner;
 use crate::{onnx_env, suite};
 
 /// What `python/proof.py` tells.
@@ -88,10 +91,37 @@ impl Table {
     }
 
     /// Notes that a drawn case proves its pairs.
-    pub fn prove(&mut self, pairs: &[String], case: &str) -> io::Result<()> {
+    fn prove(&mut self, pairs: &[String], case: &str) -> io::Result<()> {
         for pair in pairs {
             if let Some(row) = self.rows.get_mut(&key(pair)?) {
                 row.drawn.get_or_insert_with(|| case.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes what a run proves, and draws `each` more cases, numbered from the run's end on, for each pair that nothing
+    /// proves yet.
+    pub fn prove_by(
+        &mut self,
+        results: &[differential::Result],
+        plan: &Plan,
+        each: usize,
+        code: &Code,
+        runner: &Runner,
+    ) -> io::Result<()> {
+        self.note(results, plan.seed)?;
+        let missing: Vec<String> =
+            self.rows.iter().filter(|(_, row)| !row.proven()).map(|(key, _)| pair_text(key)).collect();
+        let numbers = differential::numbers_for(plan, &missing, plan.first + plan.count, each)?;
+        let more = differential::run_numbers(plan, &numbers, code, runner)?;
+        self.note(&more, plan.seed)
+    }
+
+    fn note(&mut self, results: &[differential::Result], seed: u64) -> io::Result<()> {
+        for (drawn, outcome) in results {
+            if matches!(outcome, Some(Outcome::Passed)) {
+                self.prove(&drawn.pairs, &format!("{seed}/{}", drawn.number))?;
             }
         }
         Ok(())

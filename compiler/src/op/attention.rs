@@ -1,7 +1,6 @@
 //! Attention and rotary position embedding.
 
 use super::AttrDefault::{Float, Int, Optional};
-use super::row::unsupported;
 use super::softmax::softmax_along;
 use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
@@ -202,10 +201,11 @@ fn grouped_rows(b: &mut Builder<'_>, x: ValueId, kv_heads: &Dim) -> Result<Value
     if shape[1] == *kv_heads {
         return Ok(x);
     }
-    let Some(group) = shape[1].exact_div(kv_heads) else {
-        let message = format!("{} with {kv_heads} heads of keys", b.ty(x));
-        let known = shape[1].is_const() && kv_heads.is_const();
-        return if known { malformed(message) } else { unsupported(message) };
+    // Whether symbolic counts divide shows when the model runs: the reshape has it checked.
+    let known = shape[1].is_const() && kv_heads.is_const();
+    let group = if known { shape[1].exact_div(kv_heads) } else { shape[1].floor_div(kv_heads) };
+    let Some(group) = group else {
+        return malformed(format!("{} with {kv_heads} heads of keys", b.ty(x)));
     };
     b.reshape(x, vec![shape[0].clone(), kv_heads.clone(), group * shape[2].clone(), shape[3].clone()])
 }

@@ -430,13 +430,15 @@ fn group_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let stash_dtype = stash(cx, dtype)?;
     let b = &mut *cx.b;
     let shape = b.shape(x);
-    let each = if rank >= 2 && groups > 0 { shape[1].exact_div(&Dim::from(groups)) } else { None };
+    let count = Dim::from(usize::try_from(groups).unwrap_or(0));
+    // Whether a symbolic number of channels divides shows when the model runs: the reshape has it checked.
+    let each = match shape.get(1) {
+        Some(channels) if channels.is_const() && groups > 0 => channels.exact_div(&count),
+        Some(channels) if groups > 0 => channels.floor_div(&count),
+        _ => None,
+    };
     let Some(each) = each else {
-        let message = format!("{} in {groups} groups of channels", b.ty(x));
-        return match shape.get(1).is_some_and(Dim::is_const) || groups <= 0 {
-            true => malformed(message),
-            false => Err(Error::unsupported(Stage::Infer, message)),
-        };
+        return malformed(format!("{} in {groups} groups of channels", b.ty(x)));
     };
     let mut grouped = shape.clone();
     grouped[1] = each;

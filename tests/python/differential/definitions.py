@@ -133,7 +133,7 @@ def resize(node):
 @definition("ReduceSumSquare")
 def reduce_sum_square(node):
     """"T" is the type of the result, too: the reference widens small unsigned integers."""
-    if node.type() not in values.UNSIGNED:
+    if node.type() not in values.INTEGERS:
         return None
     x, *axes = arrays(node)
     axes = axes[0].tolist() if axes else node.attributes.get("axes")

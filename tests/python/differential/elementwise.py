@@ -225,13 +225,16 @@ def cast(n):
 @recipe("BitCast")
 def bit_cast(n):
     to = n.out_type()
-    if values.DTYPES[to].itemsize != n.dtype().itemsize or "bool" in (to, n.type()):
+    if values.DTYPES[to].itemsize != n.dtype().itemsize:
         raise Skip("size")
+    if to == "bool" and n.type() not in ("uint8", "int8", "bool"):
+        raise Skip("more than 0 and 1")
     small = {"int2": 2, "uint2": 2, "int4": 4, "uint4": 4, "float4e2m1": 4}
     if small.get(to) != small.get(n.type()):
         raise Skip("size")
     n.attr("to", getattr(TensorProto, to.upper()))
-    n.main(edge=0)
+    # A bool is 0 or 1.
+    n.main(edge=0, low=0 if to == "bool" else -20, high=1 if to == "bool" else 20)
     n.ulps = 0
 
 

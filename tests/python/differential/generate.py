@@ -2,7 +2,7 @@
 
 generate.py FOLDER --seed S (--first I --count N | --numbers I,J,..) [--operator NAME]: writes these cases of seed S as
 FOLDER/c<number>/{model.onnx, meta.json, test_data_set_0/{input,output}_K.pb} and FOLDER/index.json, which describes
-each. A case depends on the seed and its number only. Most are one node; of eight cases one is a chain of nodes.
+each. A case depends on the seed and its number only. Most are one node; of eight cases one is a chain of nodes. `--order` prints the order of the pairs that single nodes go through.
 
 Single nodes go through all pairs of an operator version of ai.onnx and a type that a variable of its signature allows,
 in an order that the seed decides. Strings, sequences, optionals, random values and ImageDecoder are not drawn.
@@ -291,9 +291,13 @@ def main():
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--numbers", help="these cases, separated by commas")
     parser.add_argument("--operator")
+    parser.add_argument("--order", action="store_true", help="print the order of the pairs, and draw nothing")
     arguments = parser.parse_args()
     pairs = all_pairs(arguments.operator)
     random.Random(arguments.seed).shuffle(pairs)
+    if arguments.order:
+        names = [f"{schema.name}-{schema.since_version} {variable}={name}" for schema, variable, name in pairs]
+        return print(json.dumps({"pairs": names, "chain_every": CHAIN_EVERY}))
     index = []
     numbers = range(arguments.first, arguments.first + arguments.count)
     if arguments.numbers:

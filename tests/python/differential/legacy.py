@@ -189,3 +189,9 @@ def scan(node):
         x = x[:, ::-1]
     before = np.concatenate([state[:, None], x[:, :-1]], axis=1)
     return [x[:, -1], np.concatenate([before, x], axis=2)]
+
+
+@version("DequantizeLinear", 10, 13)
+def dequantize(node):
+    """"y = (x - x_zero_point) * x_scale", as in later versions."""
+    return modern("DequantizeLinear", arrays(node), opset=19, **node.attributes)

@@ -2,7 +2,7 @@
 //! reference computes. Exit code 0 if there is none.
 
 use std::error::Error;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -10,6 +10,7 @@ use onnxc::target::Target;
 use onnxc_tests::compile::Code;
 use onnxc_tests::differential::{Plan, Summary, run};
 use onnxc_tests::harness::Runner;
+use onnxc_tests::proof::Table;
 
 #[derive(Parser)]
 struct Arguments {
@@ -33,6 +34,9 @@ struct Arguments {
     /// 0 to 3
     #[arg(short = 'O', default_value_t = 3)]
     opt_level: u8,
+    /// Write the proof table, with this run's cases and more where they leave pairs without proof
+    #[arg(long)]
+    proof: Option<PathBuf>,
     /// File for all results as JSON lines
     #[arg(long)]
     results: Option<PathBuf>,
@@ -58,6 +62,12 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
             .map(|(drawn, outcome)| format!("{}\t{:?}\n", serde_json::json!(drawn), outcome))
             .collect();
         std::fs::write(path, lines.concat())?;
+    }
+    if let Some(path) = arguments.proof {
+        let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance");
+        let mut table = Table::of_suites(&lists)?;
+        table.prove_by(&results, &plan, 8, &code, &runner)?;
+        std::fs::write(path, table.markdown())?;
     }
     let summary = Summary::new(&results);
     println!("{summary}");
