@@ -14,7 +14,7 @@ use libloading::Library;
 use onnxc_runtime_support::{AlignedBytes, Model as Descriptor, Options as RunOptions, Pool, Status, abi};
 
 use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::{DType, Dim, Graph, Sym, Tensor};
+use crate::graph::{DType, Dim, Graph, Sym, Tensor, borders};
 
 /// Bytes behind every buffer that a model may not touch, and what they hold. Outputs and the workspace are filled
 /// with the same before the first run: as a float it is a large negative number, not one that hides a mistake.
@@ -192,8 +192,9 @@ impl Buffer {
         let mut buffer = Buffer { name: info.name.clone(), dtype: dtype(info)?, dims: vec![], data: None };
         match tensor {
             Some(tensor) => {
-                let mut data = Guarded::new(tensor.data.len());
-                data.memory[..tensor.data.len()].copy_from_slice(&tensor.data);
+                let stored = borders::stored(tensor).data;
+                let mut data = Guarded::new(stored.len());
+                data.memory[..stored.len()].copy_from_slice(&stored);
                 buffer.dtype = tensor.dtype;
                 buffer.dims = tensor.shape.iter().map(|&size| size as i64).collect();
                 buffer.data = Some(data);
@@ -206,13 +207,15 @@ impl Buffer {
 
     fn output(shape: &[usize], info: &abi::ValueInfo) -> Result<Buffer> {
         let elements = shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
-        let bytes = elements.and_then(|elements| elements.checked_mul(info.element_bytes));
+        let dtype = dtype(info)?;
+        let bits = elements.and_then(|elements| elements.checked_mul(dtype.bits() as usize));
+        let bytes = bits.map(|bits| bits.div_ceil(8));
         let Some(bytes) = bytes.filter(|&bytes| bytes <= isize::MAX as usize - 2 * GUARD) else {
             return Err(usage(format!("output `{}` of shape {shape:?} does not fit memory", info.name)));
         };
         Ok(Buffer {
             name: info.name.clone(),
-            dtype: dtype(info)?,
+            dtype,
             dims: shape.iter().map(|&size| size as i64).collect(),
             data: Some(Guarded::new(bytes)),
         })
@@ -321,12 +324,17 @@ impl Prepared<'_> {
                 let sizes: Option<Vec<usize>> =
                     buffer.dims.iter().map(|&size| usize::try_from(size).ok()).collect();
                 let data = buffer.data.as_ref().map_or(&[][..], |data| &data.memory[..data.bytes]);
-                let bytes = sizes.as_ref().and_then(|sizes| {
-                    sizes.iter().try_fold(buffer.dtype.size(), |product, &size| product.checked_mul(size))
+                let bits = sizes.as_ref().and_then(|sizes| {
+                    let bits = buffer.dtype.bits() as usize;
+                    sizes.iter().try_fold(bits, |product, &size| product.checked_mul(size))
                 });
-                match (sizes, bytes) {
+                match (sizes, bits.map(|bits| bits.div_ceil(8))) {
                     (Some(shape), Some(bytes)) if bytes <= data.len() => {
-                        Ok(Tensor::new(buffer.dtype, shape, Bytes::copy_from_slice(&data[..bytes])))
+                        let data = match buffer.dtype.is_packed() {
+                            true => borders::unpack_bits(buffer.dtype, data, shape.iter().product()),
+                            false => Bytes::copy_from_slice(&data[..bytes]),
+                        };
+                        Ok(Tensor::new(buffer.dtype, shape, data))
                     }
                     _ => {
                         let message = format!("`{}` came back with the sizes {:?}", buffer.name, buffer.dims);
@@ -348,9 +356,9 @@ unsafe extern "C" fn step_done(context: *mut c_void, step: i64) {
 /// Shapes of a graph's outputs for inputs of these shapes (`None`: the input's default).
 pub fn output_shapes(graph: &Graph, inputs: &[Option<Tensor>]) -> Result<Vec<Vec<usize>>> {
     let mut symbols: SecondaryMap<Sym, Option<i64>> = SecondaryMap::new();
-    for (input, tensor) in graph.inputs.iter().zip(inputs) {
+    for (at, (input, tensor)) in graph.inputs.iter().zip(inputs).enumerate() {
         let Some(tensor) = tensor.as_ref().or(input.default.as_ref()) else { continue };
-        for (dim, &size) in graph.ty(input.value).shape.iter().zip(&tensor.shape) {
+        for (dim, &size) in graph.input_ty(at).shape.iter().zip(&tensor.shape) {
             if let Some(symbol) = dim.as_sym() {
                 symbols[symbol].get_or_insert(size as i64);
             } else if dim.as_const().is_some_and(|wanted| wanted != size as i64) {
@@ -363,8 +371,8 @@ pub fn output_shapes(graph: &Graph, inputs: &[Option<Tensor>]) -> Result<Vec<Vec
             .and_then(|size| usize::try_from(size).ok())
             .ok_or_else(|| usage(format!("output `{name}`: the inputs do not give its dim {dim} a size")))
     };
-    let shape = |(name, value): &(String, _)| {
-        graph.ty(*value).shape.iter().map(|dim| size(name, dim)).collect::<Result<Vec<usize>>>()
+    let shape = |(at, (name, _)): (usize, &(String, _))| {
+        graph.output_ty(at).shape.iter().map(|dim| size(name, dim)).collect::<Result<Vec<usize>>>()
     };
-    graph.outputs.iter().map(shape).collect()
+    graph.outputs.iter().enumerate().map(shape).collect()
 }

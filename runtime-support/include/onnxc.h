@@ -55,8 +55,9 @@ typedef enum onnxc_status {
     ONNXC_CANCELLED = 12
 } onnxc_status;
 
-/* Element types: the numbers of ONNX's TensorProto.DataType. Elements smaller than a byte take one byte each,
- * zero- or sign-extended; a bool is 0 or 1. */
+/* Element types: the numbers of ONNX's TensorProto.DataType. Elements smaller than a byte are packed as ONNX stores
+ * them, two or four to a byte, the first in the lowest bits; bits behind the last one are ignored in inputs and 0 in
+ * outputs. A bool is 0 or 1. A complex number is its real and its imaginary part. */
 typedef enum onnxc_dtype {
     ONNXC_FLOAT = 1,
     ONNXC_UINT8 = 2,
@@ -90,7 +91,8 @@ typedef enum onnxc_dtype {
 typedef struct onnxc_tensor {
     /* Aligned to its element. May be NULL if there are no elements, or for an input that has a default. */
     void *data;
-    /* Bytes at data: exactly the tensor's for an input, at least the tensor's for an output. */
+    /* Bytes at data: exactly the tensor's for an input, at least the tensor's for an output. Packed elements take
+     * bytes as a whole, not row by row: five of 4 bits take 3. */
     size_t bytes;
     int32_t dtype;
     int32_t rank;
@@ -191,7 +193,7 @@ typedef struct onnxc_value_info {
     const int32_t *symbols;
     /* Not 0: the input may be left out by giving NULL as data. */
     int32_t has_default;
-    /* Bytes of one element. */
+    /* Bytes of one element, 1 where several share a byte. */
     int32_t element_bytes;
     const onnxc_model *model;
     const onnxc_value_record *record;

@@ -4,6 +4,7 @@
 //! the live nodes. Passes change nodes in place and rebuild `order`; dead nodes simply leave it. This room
 //! holds the data structure, its text form and its verifier. It knows no ONNX operator.
 
+pub mod borders;
 pub mod build;
 pub mod dim;
 pub mod dtype;
@@ -15,6 +16,7 @@ pub mod tensor;
 mod tests;
 pub mod verify;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cranelift_entity::{PrimaryMap, entity_impl};
@@ -69,6 +71,15 @@ impl TensorType {
     /// Bytes of a contiguous buffer of this type.
     pub fn bytes(&self) -> Dim {
         self.elements() * Dim::from(self.dtype.size())
+    }
+
+    /// Bytes of a tensor of this type where callers keep it: elements smaller than a byte share bytes.
+    pub fn stored_bytes(&self) -> Dim {
+        let per_byte = Dim::from((8 / self.dtype.bits().min(8)) as usize);
+        match self.dtype.is_packed() {
+            true => self.elements().ceil_div(&per_byte).unwrap_or(Dim::ZERO),
+            false => self.bytes(),
+        }
     }
 
     /// Fails with a budget error for a tensor that no address space holds. Symbols may be anything from zero up;
@@ -178,11 +189,25 @@ pub struct Graph {
     pub assumptions: Vec<(Dim, Dim)>,
     /// `metadata_props` of the model.
     pub metadata: Vec<(String, String)>,
+    /// Types that callers know of inputs, by number, whose elements are packed; see [`borders`].
+    pub packed_inputs: BTreeMap<usize, TensorType>,
+    /// The same of outputs.
+    pub packed_outputs: BTreeMap<usize, TensorType>,
 }
 
 impl Graph {
     pub fn ty(&self, value: ValueId) -> &TensorType {
         &self.values[value].ty
+    }
+
+    /// Type of input number `at` as callers know it.
+    pub fn input_ty(&self, at: usize) -> &TensorType {
+        self.packed_inputs.get(&at).unwrap_or_else(|| self.ty(self.inputs[at].value))
+    }
+
+    /// Type of output number `at` as callers know it.
+    pub fn output_ty(&self, at: usize) -> &TensorType {
+        self.packed_outputs.get(&at).unwrap_or_else(|| self.ty(self.outputs[at].1))
     }
 
     /// The node that computes a value; `None` for inputs and constants.

@@ -106,6 +106,21 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether elements of the results are computed from those of the operands, rather than chosen or moved.
+    pub fn computes(&self) -> bool {
+        match self {
+            Op::Map(function) => !matches!(function, MapFn::Select | MapFn::Bitcast { .. }),
+            Op::Reduce { .. }
+            | Op::ArgReduce { .. }
+            | Op::Contract { .. }
+            | Op::WinogradInput { .. }
+            | Op::WinogradOutput { .. }
+            | Op::Cumulate { .. } => true,
+            Op::ScatterElements { combine, .. } | Op::ScatterNd { combine } => combine.is_some(),
+            _ => false,
+        }
+    }
+
     /// Name in the text form, in `inspect` and in profiles.
     pub fn name(&self) -> &'static str {
         match self {

@@ -8,7 +8,7 @@ use super::{constant, eval, movement, type_of};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::dim::Sym;
 use crate::graph::verify::MAX_NESTING;
-use crate::graph::{Dim, Graph, NodeId, Op, RhsLayout, Tensor, TensorType, ValueId};
+use crate::graph::{Dim, Graph, NodeId, Op, RhsLayout, Tensor, TensorType, ValueId, borders};
 
 /// Sizes of the symbols, as far as they are known.
 type Symbols = SecondaryMap<Sym, Option<i64>>;
@@ -35,7 +35,26 @@ pub fn run_with(
             ));
         }
     }
-    run_graph(graph, inputs.to_vec(), &mut symbols, None, 0, observe)
+    let stored = inputs.iter().enumerate().map(|(at, tensor)| match graph.packed_inputs.contains_key(&at) {
+        true => borders::stored(tensor),
+        false => tensor.clone(),
+    });
+    let results = run_graph(graph, stored.collect(), &mut symbols, None, 0, observe)?;
+    let unpacked = results.into_iter().enumerate().map(|(at, tensor)| match graph.packed_outputs.get(&at) {
+        Some(ty) => unpacked(tensor, ty, &symbols),
+        None => Ok(tensor),
+    });
+    unpacked.collect()
+}
+
+/// A packed result as the tensor that it is.
+fn unpacked(tensor: Tensor, ty: &TensorType, symbols: &Symbols) -> Result<Tensor> {
+    let size = |dim: &Dim| dim.eval(&|sym| symbols[sym]).and_then(|size| usize::try_from(size).ok());
+    let Some(shape) = ty.shape.iter().map(size).collect::<Option<Vec<usize>>>() else {
+        return usage(format!("the inputs do not give the dims of {ty} a size"));
+    };
+    let count = shape.iter().product();
+    Ok(Tensor::new(ty.dtype, shape, borders::unpack_bits(ty.dtype, &tensor.data, count)))
 }
 
 fn usage<T>(message: String) -> Result<T> {
@@ -48,8 +67,8 @@ fn bind(graph: &Graph, inputs: &[Tensor]) -> Result<Symbols> {
         return usage(format!("{} inputs, where the graph takes {}", inputs.len(), graph.inputs.len()));
     }
     let mut symbols = Symbols::new();
-    for (input, tensor) in graph.inputs.iter().zip(inputs) {
-        let ty = graph.ty(input.value);
+    for (at, (input, tensor)) in graph.inputs.iter().zip(inputs).enumerate() {
+        let ty = graph.input_ty(at);
         if ty.dtype != tensor.dtype || ty.rank() != tensor.shape.len() {
             return usage(format!("input {} is {}, not {ty}", input.name, type_of(tensor)));
         }
@@ -59,8 +78,8 @@ fn bind(graph: &Graph, inputs: &[Tensor]) -> Result<Symbols> {
             }
         }
     }
-    for (input, tensor) in graph.inputs.iter().zip(inputs) {
-        let ty = graph.ty(input.value);
+    for (at, (input, tensor)) in graph.inputs.iter().zip(inputs).enumerate() {
+        let ty = graph.input_ty(at);
         for (axis, (dim, &size)) in ty.shape.iter().zip(&tensor.shape).enumerate() {
             let wanted = dim.eval(&|sym| symbols[sym]);
             if wanted.is_some_and(|wanted| wanted != size as i64) {

@@ -105,18 +105,46 @@ pub fn dtype_of(number: i64) -> Result<DType> {
 }
 
 fn convert(cx: &mut NodeCx<'_, '_>, to: DType) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let mut x = cx.input(0)?;
     let saturate = !cx.has("saturate") || cx.int("saturate")? != 0;
-    if to == DType::F8E8M0 && cx.has("round_mode") {
+    if to == DType::F8E8M0 && cx.b.dtype(x) != to && cx.has("round_mode") {
         let mode = cx.str("round_mode")?;
-        if mode != "up" {
-            return unsupported(format!("round_mode `{mode}` for {to}"));
-        }
+        x = match mode.as_str() {
+            "up" => x,
+            "down" | "nearest" => power_of_two(cx, x, mode == "nearest")?,
+            _ => return malformed(format!("round_mode `{mode}`")),
+        };
     }
     if cx.b.dtype(x) == to {
         return Ok(vec![x]);
     }
     Ok(vec![cx.b.emit1(Op::Map(MapFn::Cast { to, saturate }), &[x])?])
+}
+
+/// `x` as an f32 that is a power of two: the one below it or, if `nearest`, the nearest one, the upper of two as near.
+/// What is less than the least value of `f8e8m0`, 2^-127, becomes 0, which the cast makes that value.
+fn power_of_two(cx: &mut NodeCx<'_, '_>, x: ValueId, nearest: bool) -> Result<ValueId> {
+    let b = &mut *cx.b;
+    let x = b.cast(x, DType::F32)?;
+    let bits = b.emit1(Op::Map(MapFn::Bitcast { to: DType::U32 }), &[x])?;
+    let bits = b.binary_scalar(BinaryFn::BitAnd, bits, f64::from(i32::MAX))?;
+    let raised = match nearest {
+        true => b.binary_scalar(BinaryFn::Add, bits, f64::from(1 << 22))?,
+        false => bits,
+    };
+    let mut power = b.binary_scalar(BinaryFn::BitAnd, raised, f64::from(0xffu32 << 23))?;
+    if nearest {
+        // Among subnormals the middle between the least value and the next one is 1.5 times the former.
+        let (least_normal, middle) = (b.scalar(DType::U32, f64::from(1 << 23)), f64::from(3 << 21));
+        let middle = b.scalar(DType::U32, middle);
+        let (zero, small) = (b.scalar(DType::U32, 0.0), b.compare(CompareFn::Lt, bits, least_normal)?);
+        let low = b.compare(CompareFn::Lt, bits, middle)?;
+        let of_small = b.select(low, zero, least_normal)?;
+        power = b.select(small, of_small, power)?;
+    }
+    let power = b.emit1(Op::Map(MapFn::Bitcast { to: DType::F32 }), &[power])?;
+    let is_nan = b.unary(UnaryFn::IsNan, x)?;
+    b.select(is_nan, x, power)
 }
 
 fn cast(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

@@ -100,10 +100,10 @@ pub fn legacy_operands(cx: &mut NodeCx<'_, '_>) -> Result<(ValueId, ValueId)> {
     Ok((a, cx.b.reshape(b, shape)?))
 }
 
-/// A scalar of `dtype`; an error for strings and complex numbers, which have no scalars in the IR.
+/// A scalar of `dtype`, real where it is complex; an error for strings, which have no scalars in the IR.
 pub fn scalar(cx: &mut NodeCx<'_, '_>, dtype: DType, value: f64) -> Result<ValueId> {
     match dtype {
-        DType::Str | DType::C64 | DType::C128 => unsupported(format!("a fill value of type {dtype}")),
+        DType::Str => unsupported(format!("a fill value of type {dtype}")),
         _ => Ok(cx.b.scalar(dtype, value)),
     }
 }

@@ -230,8 +230,8 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
     /// Types of all inputs without default; their lone symbolic dims give the symbols their values.
     fn bind_symbols(&mut self) {
         let graph = self.scope.graph;
-        for (at, input) in graph.inputs.iter().enumerate().filter(|(_, input)| input.default.is_none()) {
-            let (given, ty) = (self.inputs[at].clone(), graph.ty(input.value));
+        for at in (0..graph.inputs.len()).filter(|&at| graph.inputs[at].default.is_none()) {
+            let (given, ty) = (self.inputs[at].clone(), graph.input_ty(at));
             self.check_type(&given, ty);
             for (axis, dim) in ty.shape.iter().enumerate() {
                 let Some(sym) = dim.as_sym().filter(|sym| !self.deciders.contains_key(sym)) else { continue };
@@ -248,7 +248,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
     fn check_inputs(&mut self) -> Result<()> {
         let graph = self.scope.graph;
         for (at, input) in graph.inputs.iter().enumerate() {
-            let (given, ty) = (self.inputs[at].clone(), graph.ty(input.value));
+            let (given, ty) = (self.inputs[at].clone(), graph.input_ty(at));
             // Evaluated here, where every later block may use them.
             let dims = self.dims(ty)?;
             let bytes = self.bytes(&given, ty)?;
@@ -281,7 +281,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
 
     /// Bytes of a tensor; leaves if they overflow.
     fn bytes(&mut self, given: &Given, ty: &TensorType) -> Result<Value> {
-        let (bytes, overflow) = self.sizes.checked(self.code, &ty.bytes())?;
+        let (bytes, overflow) = self.sizes.checked(self.code, &ty.stored_bytes())?;
         if let Some(overflow) = overflow {
             let template = format!("{}: the number of bytes exceeds 64 bits", given.what);
             self.fail_if(overflow, status::SIZE_OVERFLOW, &template, bytes, bytes);
@@ -407,8 +407,8 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
 
     fn check_outputs(&mut self) -> Result<()> {
         let graph = self.scope.graph;
-        for (at, (_, value)) in graph.outputs.iter().enumerate() {
-            let (given, ty) = (self.outputs[at].clone(), graph.ty(*value));
+        for at in 0..graph.outputs.len() {
+            let (given, ty) = (self.outputs[at].clone(), graph.output_ty(at));
             self.check_type(&given, ty);
             let dims = self.dims(ty)?;
             self.check_dims(&given, ty, &dims, |_, dim| dim.is_const());
@@ -489,9 +489,9 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
     }
 
     fn store_output_dims(&mut self) -> Result<()> {
-        for (at, (_, value)) in self.scope.graph.outputs.iter().enumerate() {
+        for at in 0..self.outputs.len() {
             let dims = self.outputs[at].dims;
-            for (axis, dim) in self.scope.graph.ty(*value).shape.iter().enumerate() {
+            for (axis, dim) in self.scope.graph.output_ty(at).shape.iter().enumerate() {
                 if !dim.is_const() {
                     let size = self.sizes.value(self.code, dim)?;
                     self.code.store(size, dims, 8 * axis as i64);

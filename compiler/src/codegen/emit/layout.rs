@@ -11,6 +11,7 @@ use cranelift_entity::EntityRef;
 
 use crate::codegen::emit::{KernelCode, Kernels};
 use crate::error::{Error, Result, Stage};
+use crate::graph::borders::stored;
 use crate::graph::{Constant, Def, Dim, Graph, NodeId, Op, Sym, ValueId};
 use crate::schedule::{ALIGN, Group, GroupId, Place, Program, Step, scan_scratch};
 
@@ -137,7 +138,8 @@ impl Plan {
         for (at, input) in root.graph.inputs.iter().enumerate() {
             let offset = match &input.default {
                 Some(tensor) => {
-                    Some(plan.weight(&path, WeightSource::Default(at), tensor.data.len() as u64)?)
+                    let bytes = stored(tensor).data.len() as u64;
+                    Some(plan.weight(&path, WeightSource::Default(at), bytes)?)
                 }
                 None => None,
             };
@@ -271,11 +273,9 @@ impl Plan {
 
 /// Symbols that a lone dim of some input without default decides, in the order of their numbers.
 pub(crate) fn bound_symbols(graph: &Graph) -> Vec<Sym> {
-    let mut symbols: Vec<Sym> = graph
-        .inputs
-        .iter()
-        .filter(|input| input.default.is_none())
-        .flat_map(|input| graph.ty(input.value).shape.iter().filter_map(Dim::as_sym))
+    let mut symbols: Vec<Sym> = (0..graph.inputs.len())
+        .filter(|&at| graph.inputs[at].default.is_none())
+        .flat_map(|at| graph.input_ty(at).shape.iter().filter_map(Dim::as_sym))
         .collect();
     symbols.sort();
     symbols.dedup();
