@@ -11,7 +11,7 @@ use onnxc::graph::{
     Builder, DType, Dim, Graph, MapFn, NodeId, Op, Origin, OriginId, Sym, Symbol, Tensor, TensorType, ValueId,
 };
 use onnxc::scalar::BinaryFn;
-use onnxc::schedule::{Group, GroupId, GroupKind, Place, Program, Step, scan_scratch};
+use onnxc::schedule::{Group, GroupId, GroupKind, Place, Program, Scratch, Step, scan_scratch};
 use onnxc::target::Target;
 use onnxc_tests::object::{c_kernel, host, include_dir, must, run_c, source, write};
 
@@ -176,7 +176,7 @@ fn scan_model(dir: &Path) -> Model {
     let node = graph.producer(results[0]).unwrap();
     graph.outputs = vec![("last".into(), results[0]), ("all".into(), results[1])];
     let mut program = Program { arena, ..Program::default() };
-    program.steps.push(Step::Scan { node, body: Box::new(inside), arena: Dim::ZERO });
+    program.steps.push(Step::Scan { node, body: Box::new(inside), scratch: Scratch::Arena(Dim::ZERO) });
     for (value, place) in [
         (initial, Place::Input(0)),
         (xs, Place::Input(1)),
