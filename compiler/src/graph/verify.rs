@@ -170,9 +170,12 @@ impl Verifier<'_> {
         let Some(value) = self.graph.values.get(symbol.value) else {
             return self.report(format!("{sym} is defined by {}, which does not exist", symbol.value));
         };
-        let elements = value.ty.static_shape().map(|shape| shape.iter().product::<usize>());
-        let fits = value.ty.dtype == DType::I64 && value.ty.rank() <= 1;
-        if !fits || elements.is_none_or(|elements| symbol.element >= elements) {
+        let elements = match &value.ty.shape[..] {
+            [] => Some(1),
+            [only] => only.as_const(),
+            _ => None,
+        };
+        if value.ty.dtype != DType::I64 || elements.is_none_or(|elements| symbol.element as i64 >= elements) {
             let (element, ty) = (symbol.element, &value.ty);
             self.report(format!("{sym} is element {element} of {}: {ty}", symbol.value));
         }

@@ -394,6 +394,7 @@ impl<'g> NodeCx<'_, 'g> {
         let value = self.input(at)?;
         match self.b.known(value) {
             Some(elements) => Ok(elements.to_vec()),
+            None if self.b.ty(value).elements() == Dim::ZERO => Ok(vec![]),
             None => {
                 let name = self.def.inputs.get(at).map_or("?", |param| param.name);
                 Err(Error::unsupported(
@@ -438,7 +439,8 @@ impl<'g> NodeCx<'_, 'g> {
     /// Number of elements of an input, which decides the rank of the result.
     pub fn input_count(&self, at: usize) -> Result<usize> {
         let ty = self.b.ty(self.input(at)?);
-        match ty.elements().as_const().and_then(|count| usize::try_from(count).ok()) {
+        let count = ty.elements().as_const().and_then(|count| usize::try_from(count).ok());
+        match count.filter(|&count| count <= crate::infer::MAX_KNOWN) {
             Some(count) => Ok(count),
             None => {
                 let message = format!("{ty}: only run-time data tells the rank of the result");

@@ -6,8 +6,8 @@ use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, normalize_axis, opt, req};
 use crate::error::{Error, Result, Stage};
 use crate::graph::DType::{Bool, F16, F32, F64, I32, I64};
-use crate::graph::{Builder, Dim, Op, Tensor, ValueId};
-use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
+use crate::graph::{Builder, Dim, Op, RhsLayout, Tensor, ValueId};
+use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 pub const ROWS: &[OpDef] = &[
     RESIZE,
@@ -493,6 +493,7 @@ fn resample(b: &mut Builder<'_>, x: ValueId, axes: Vec<Axis>, method: &Method) -
                 let index = nearest(b, axis, method, position)?;
                 b.emit1(Op::Gather { axis: axis.axis }, &[y, index])?
             }
+            true if method.antialias && axis.scale.is_none() => filtered(b, y, axis, method, position)?,
             true => interpolate(b, y, axis, method, position)?,
         };
     }
@@ -713,6 +714,57 @@ fn interpolate(
     sum.ok_or_else(|| Error::internal(Stage::Infer, "interpolation without taps"))
 }
 
+/// Antialiasing along an axis whose scale only the run shows, and with it the number of taps: a product with a matrix
+/// of weights over the axis and what the filter reaches beyond its ends.
+fn filtered(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    axis: &Axis,
+    method: &Method,
+    position: ValueId,
+) -> Result<ValueId> {
+    let (dtype, rank, at) = (b.dtype(x), b.rank(x), axis.axis);
+    let cubic = method.mode == Mode::Cubic;
+    let filter_scale = b.binary_scalar(BinaryFn::Min, axis.scale_value, 1.0)?;
+    let support = b.scalar(F32, if cubic { 2.0 } else { 1.0 });
+    let reach = b.binary(BinaryFn::Div, support, filter_scale)?;
+    let reach = b.unary(UnaryFn::Ceil, reach)?;
+    // An axis that shrinks to nothing has no taps to speak of.
+    let reach = b.binary_scalar(BinaryFn::Min, reach, MAX_TAPS)?;
+    let reach = b.cast(reach, I64)?;
+    let reach = b.scalar_sizes(&[reach], &|_| None)?.remove(0);
+    let extent = axis.size.clone() + reach.clone() * Dim::from(2i64);
+    let (index, before) = (b.iota(vec![extent.clone()], 0)?, b.dim_scalar(&reach)?);
+    let index = b.binary(BinaryFn::Sub, index, before)?;
+    let place = b.cast(index, F32)?;
+    let place = b.reshape(place, vec![extent, Dim::ONE])?;
+    let position = b.reshape(position, vec![Dim::ONE, axis.out.clone()])?;
+    let distance = b.binary(BinaryFn::Sub, place, position)?;
+    let distance = b.unary(UnaryFn::Abs, distance)?;
+    let distance = b.binary(BinaryFn::Mul, distance, filter_scale)?;
+    let mut weight = if cubic { cubic_kernel(b, distance, method.cubic)? } else { tent(b, distance)? };
+    if method.exclude_outside {
+        let outside = beyond(b, axis, place)?;
+        let zero = b.scalar(F32, 0.0);
+        weight = b.select(outside, zero, weight)?;
+    }
+    let total = b.reduce(ReduceFn::Sum, weight, &[0])?;
+    let weight = b.binary(BinaryFn::Div, weight, total)?;
+    let weight = b.cast(weight, dtype)?;
+    let last = b.dim_scalar(&(axis.size.clone() - Dim::ONE))?;
+    let inside = b.binary_scalar(BinaryFn::Max, index, 0.0)?;
+    let inside = b.binary(BinaryFn::Min, inside, last)?;
+    let wide = b.emit1(Op::Gather { axis: at }, &[x, inside])?;
+    let mut perm: Vec<usize> = (0..rank).filter(|&axis| axis != at).collect();
+    perm.push(at);
+    let rows = b.transpose(wide, &perm)?;
+    let op = Op::Contract { batch: 0, m: rank - 1, k: 1, rhs: RhsLayout::Plain };
+    let product = b.emit1(op, &[rows, weight])?;
+    let back: Vec<usize> =
+        (0..rank).map(|axis| perm.iter().position(|&own| own == axis).unwrap_or(0)).collect();
+    b.transpose(product, &back)
+}
+
 /// Most taps of an antialiasing filter.
 const MAX_TAPS: f64 = 4096.0;
 
@@ -724,18 +776,9 @@ fn taps(
     position: ValueId,
 ) -> Result<Vec<(ValueId, ValueId)>> {
     let cubic = method.mode == Mode::Cubic;
-    let filter_scale = match (method.antialias, axis.scale) {
-        (false, _) => 1.0,
-        (true, Some(scale)) => f64::from(scale).min(1.0),
-        (true, None) => {
-            return Err(Error::unsupported(
-                Stage::Infer,
-                format!(
-                    "antialias with a scale that only run-time sizes tell ({} to {})",
-                    axis.size, axis.out
-                ),
-            ));
-        }
+    let filter_scale = match axis.scale.filter(|_| method.antialias) {
+        Some(scale) => f64::from(scale).min(1.0),
+        None => 1.0,
     };
     let support = if cubic { 2.0 } else { 1.0 };
     // Infinite for an axis that shrinks to nothing.
@@ -1036,6 +1079,56 @@ mod tests {
         let (graph, _) = case.lower().unwrap();
         assert_eq!(graph.ty(graph.outputs[0].1).shape, [Dim::from(1i64 << 40), Dim::ZERO]);
         assert!(start.elapsed().as_secs() < 10);
+    }
+
+    /// What data decide gives what constants do.
+    #[test]
+    fn scales_and_sizes_that_data_decide() {
+        let run = |build: &dyn Fn(Case) -> Case, late: bool, at: usize, values: &[f32]| {
+            let mut case = build(Case::new("Resize", 19).ramp(&[1, 2, 4, 5], 3));
+            for missing in 1..4 {
+                case = match (missing == at, at, late) {
+                    (false, ..) => case.missing(),
+                    (_, 2, true) => case.input(&[4], values),
+                    (_, 2, false) => case.constant(&[4], values),
+                    (_, _, true) => case.input(&[4], &values.iter().map(|&v| v as i64).collect::<Vec<_>>()),
+                    _ => case.constant(&[4], &values.iter().map(|&v| v as i64).collect::<Vec<_>>()),
+                };
+            }
+            case.run().unwrap().remove(0)
+        };
+        let builds: &[&dyn Fn(Case) -> Case] = &[
+            &|case| case.str("mode", "nearest"),
+            &|case| case.str("mode", "linear"),
+            &|case| case.str("mode", "cubic").int("exclude_outside", 1),
+            &|case| case.str("mode", "linear").str("coordinate_transformation_mode", "align_corners"),
+            &|case| case.str("mode", "linear").str("coordinate_transformation_mode", "half_pixel_symmetric"),
+            &|case| case.str("mode", "linear").int("antialias", 1),
+            &|case| case.str("mode", "cubic").int("antialias", 1),
+            &|case| case.str("mode", "cubic").int("antialias", 1).int("exclude_outside", 1),
+        ];
+        for (number, build) in builds.iter().enumerate() {
+            for (at, values) in [(2, [1., 1., 0.6, 1.5]), (2, [1., 1., 2., 0.5]), (3, [1., 2., 3., 8.])] {
+                let (wanted, found) = (run(build, false, at, &values), run(build, true, at, &values));
+                assert_eq!(found.shape, wanted.shape, "{number}: {values:?}");
+                let pairs = crate::op::node_case::elements(&found);
+                let wanted = crate::op::node_case::elements(&wanted);
+                for (found, wanted) in pairs.iter().zip(&wanted) {
+                    assert!(
+                        crate::op::node_case::close(*found, *wanted, 1e-4),
+                        "{number}, {values:?}: {found} is not {wanted}"
+                    );
+                }
+            }
+        }
+        for policy in ["not_larger", "not_smaller"] {
+            let build = |case: Case| {
+                let case = case.str("mode", "nearest").str("keep_aspect_ratio_policy", policy);
+                case.ints("axes", &[0, 1, 2, 3])
+            };
+            let shape = |late| run(&build, late, 3, &[1., 2., 3., 8.]).shape;
+            assert_eq!(shape(true), shape(false), "{policy}");
+        }
     }
 
     #[test]

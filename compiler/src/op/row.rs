@@ -169,7 +169,7 @@ pub fn late_axes(cx: &NodeCx<'_, '_>, at: usize) -> Option<ValueId> {
     if cx.has("axes") {
         return None;
     }
-    cx.optional(at).filter(|&axes| cx.b.known(axes).is_none())
+    cx.optional(at).filter(|&axes| cx.b.known(axes).is_none() && cx.b.ty(axes).elements() != Dim::ZERO)
 }
 
 /// `axes`, from the attribute in versions that have it, else from input `at`; `None` when not given.

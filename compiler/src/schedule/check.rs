@@ -291,9 +291,14 @@ fn replay(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i64>) 
 }
 
 /// Whether the sizes are some that the graph can have: no negative dims, reshapes that keep the number of
-/// elements, and no overflow.
+/// elements, what else is assumed of sizes that data decide, and no overflow.
 fn consistent(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i64>) -> bool {
     let fits = |dim: &Dim| dim.eval(sizes).is_some_and(|value| value >= 0);
+    // What inference assumes of sizes that data decide also bounds them.
+    let late = |(a, b): &&(Dim, Dim)| graph.is_data_dim(a) || graph.is_data_dim(b);
+    if graph.assumptions.iter().filter(late).any(|(a, b)| a.eval(sizes) != b.eval(sizes)) {
+        return false;
+    }
     program.places.iter().filter(|(_, place)| place.is_some()).all(|(value, _)| {
         let ty = graph.ty(value);
         let storage = program.storage(value);

@@ -46,7 +46,7 @@ pub(super) fn plan(
             Owner::Scan(node) => scan_at[node] = Some(Scratch::Arena(offset)),
         }
     }
-    let (mut first, mut last) = (vec![vec![]; tasks.len()], vec![vec![]; tasks.len()]);
+    let (mut first, mut last) = (vec![vec![]; tasks.len()], vec![vec![]; tasks.len() + 1]);
     for HeapUse { owner, block, writer } in heap {
         let id = program.heap.push(HeapBlock { bytes: block.bytes, writer });
         match owner {
@@ -79,6 +79,7 @@ pub(super) fn plan(
         program.steps.append(&mut last[at]);
     }
     program.steps.extend(copies.into_iter().map(|(from, output)| Step::Copy { from, output }));
+    program.steps.extend(last.pop().unwrap_or_default());
     program.groups = grouping.groups;
     place_constants(graph, &mut program);
     Ok(program)
@@ -185,6 +186,8 @@ impl<'a> Planner<'a> {
             let late = ty.shape != own.shape && ty.shape.iter().any(|dim| self.graph.is_data_dim(dim));
             if late || self.graph.producer(storage).is_none() || self.output[storage].is_some() {
                 self.copies.push((*value, at));
+                // Copies come after all tasks.
+                self.last[storage] = self.tasks.len();
             } else {
                 self.output[storage] = Some(at);
             }
@@ -279,7 +282,8 @@ fn reads_in_step(graph: &Graph, group: &Group, input: ValueId, out: ValueId) -> 
 
 /// The largest sum of sizes live at one task.
 fn bound(blocks: &[Block], tasks: usize) -> Dim {
-    let mut change = vec![0i128; tasks + 1];
+    // Copies at the end are one task more.
+    let mut change = vec![0i128; tasks + 2];
     for block in blocks {
         let bytes = i128::from(estimate(&aligned(&block.bytes)));
         change[block.first] += bytes;

@@ -379,10 +379,12 @@ impl Context<'_> {
         let (some, done) = (code.block(), code.block());
         code.branch(bytes, some, done);
         code.b.switch_to_block(some);
-        let allocate = code.load64(self.options, options::ALLOCATE);
-        let none = code.icmp_imm(IntCC::Equal, allocate, 0);
         let template = format!("{what}: data is null, it needs {A} bytes, and there is no allocator");
-        code.fail_if(none, status::NEEDS_ALLOCATOR, &template, [bytes, bytes], self.options);
+        for offset in [options::ALLOCATE, options::RELEASE] {
+            let function = code.load64(self.options, offset);
+            let none = code.icmp_imm(IntCC::Equal, function, 0);
+            code.fail_if(none, status::NEEDS_ALLOCATOR, &template, [bytes, bytes], self.options);
+        }
         let data = self.allocated(code, self.plan.dynamic.slot_at(slot), bytes, what)?;
         code.store(data, given, tensor::DATA);
         code.store(bytes, given, tensor::BYTES);
