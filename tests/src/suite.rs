@@ -187,7 +187,7 @@ fn run_set(model: &Model<'_>, inputs: Vec<Tensor>, wanted: &[Tensor], meta: &Met
         return Err(format!("more inputs than the model's {}", infos.len()).into());
     }
     // The outputs' sizes are those expected; a model that makes others says so.
-    let shapes: Vec<Vec<usize>> = wanted.iter().map(|tensor| tensor.shape.clone()).collect();
+    let shapes: Vec<Option<Vec<usize>>> = wanted.iter().map(|tensor| Some(tensor.shape.clone())).collect();
     let got = model.run(&inputs, &shapes)?;
     let mut misses: Vec<Miss> = Vec::new();
     for (at, (got, wanted)) in got.iter().zip(wanted).enumerate() {

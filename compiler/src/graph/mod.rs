@@ -6,11 +6,13 @@
 
 pub mod borders;
 pub mod build;
+pub mod data;
 pub mod dim;
 pub mod dtype;
 pub mod op;
 pub mod parse;
 pub mod print;
+mod sizes;
 pub mod tensor;
 #[cfg(test)]
 mod tests;
@@ -24,6 +26,7 @@ use cranelift_entity::{PrimaryMap, entity_impl};
 use crate::error::{Error, Kind, Result, Stage};
 
 pub use build::Builder;
+pub use data::{Bounds, DataSymbol};
 pub use dim::{Dim, Sym};
 pub use dtype::DType;
 pub use op::{MapFn, Op, RhsLayout};
@@ -177,6 +180,8 @@ pub struct Input {
 pub struct Graph {
     pub name: String,
     pub symbols: PrimaryMap<Sym, Symbol>,
+    /// Those symbols that data of this graph define; the others are told by the dims of inputs, or by a graph around.
+    pub data: BTreeMap<Sym, DataSymbol>,
     pub values: PrimaryMap<ValueId, Value>,
     pub nodes: PrimaryMap<NodeId, Node>,
     pub origins: PrimaryMap<OriginId, Origin>,
@@ -230,7 +235,7 @@ impl Graph {
         }
     }
 
-    /// For every value, how often live nodes and graph outputs use it.
+    /// For every value, how often live nodes, graph outputs and data symbols use it.
     pub fn use_counts(&self) -> cranelift_entity::SecondaryMap<ValueId, u32> {
         let mut counts = cranelift_entity::SecondaryMap::new();
         for &node in &self.order {
@@ -240,6 +245,9 @@ impl Graph {
         }
         for (_, value) in &self.outputs {
             counts[*value] += 1;
+        }
+        for value in self.data_sources() {
+            counts[value] += 1;
         }
         counts
     }

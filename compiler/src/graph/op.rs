@@ -155,6 +155,27 @@ impl Op {
         }
     }
 
+    /// Dims among the operation's attributes.
+    pub fn dims(&self) -> Vec<&Dim> {
+        match self {
+            Op::Reshape { shape } | Op::Expand { shape } | Op::Iota { shape, .. } => shape.iter().collect(),
+            Op::Slice { starts, sizes, .. } => starts.iter().chain(sizes).collect(),
+            Op::Pad { lo, hi } => lo.iter().chain(hi).collect(),
+            Op::DimValues { dims } => dims.iter().collect(),
+            Op::Contract { rhs: RhsLayout::Panels { n, .. }, .. } => vec![n],
+            Op::Scan { trip, .. } => vec![trip],
+            _ => vec![],
+        }
+    }
+
+    /// The graph inside the operation.
+    pub fn body(&self) -> Option<&Graph> {
+        match self {
+            Op::Scan { body, .. } => Some(body),
+            _ => None,
+        }
+    }
+
     /// Whether the result only rearranges elements of the input, with addresses affine in the index.
     pub fn is_view(&self) -> bool {
         matches!(

@@ -1,6 +1,7 @@
 //! Runs whole graphs: binds symbols from the inputs' shapes, then evaluates node after node.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use cranelift_entity::{EntityRef, SecondaryMap};
 
@@ -25,16 +26,7 @@ pub fn run_with(
     observe: &mut dyn FnMut(NodeId, &[Tensor]),
 ) -> Result<Vec<Tensor>> {
     let mut symbols = bind(graph, inputs)?;
-    for (a, b) in &graph.assumptions {
-        let value = |dim: &Dim| dim.eval(&|sym| symbols[sym]);
-        if let (Some(left), Some(right)) = (value(a), value(b))
-            && left != right
-        {
-            return usage(format!(
-                "the inputs' dims do not fit together: {a} is {left}, must be {b} = {right}"
-            ));
-        }
-    }
+    check_assumptions(graph, &symbols, &|_| true)?;
     let stored = inputs.iter().enumerate().map(|(at, tensor)| match graph.packed_inputs.contains_key(&at) {
         true => borders::stored(tensor),
         false => tensor.clone(),
@@ -55,6 +47,62 @@ fn unpacked(tensor: Tensor, ty: &TensorType, symbols: &Symbols) -> Result<Tensor
     };
     let count = shape.iter().product();
     Ok(Tensor::new(ty.dtype, shape, borders::unpack_bits(ty.dtype, &tensor.data, count)))
+}
+
+/// What inference took to hold, where it mentions a symbol that `concerns` and all its symbols have values.
+fn check_assumptions(graph: &Graph, symbols: &Symbols, concerns: &dyn Fn(Sym) -> bool) -> Result<()> {
+    for (a, b) in &graph.assumptions {
+        let mut concerned = false;
+        [a, b].into_iter().for_each(|dim| dim.visit_symbols(&mut |sym| concerned |= concerns(sym)));
+        let value = |dim: &Dim| dim.eval(&|sym| symbols[sym]);
+        if concerned
+            && let (Some(left), Some(right)) = (value(a), value(b))
+            && left != right
+        {
+            return usage(format!("the sizes do not fit together: {a} is {left}, must be {b} = {right}"));
+        }
+    }
+    Ok(())
+}
+
+/// Live data symbols by the value that defines them.
+type Sources = HashMap<ValueId, Vec<Sym>>;
+
+fn sources(graph: &Graph) -> Sources {
+    let mut sources = Sources::new();
+    for sym in graph.live_data_symbols() {
+        sources.entry(graph.data[&sym].value).or_default().push(sym);
+    }
+    sources
+}
+
+/// Gives the symbols that `value` defines their values.
+fn bind_data(
+    graph: &Graph,
+    sources: &Sources,
+    value: ValueId,
+    tensor: &Tensor,
+    symbols: &mut Symbols,
+) -> Result<()> {
+    let Some(defined) = sources.get(&value) else { return Ok(()) };
+    let elements = tensor.to_i64s().unwrap_or_default();
+    for &sym in defined {
+        let data = &graph.data[&sym];
+        let Some(&size) = elements.get(data.element) else {
+            let message = format!("{sym} is element {} of {}", data.element, type_of(tensor));
+            return Err(Error::internal(Stage::Run, message));
+        };
+        let bound = data.bound.as_ref().and_then(|bound| bound.eval(&|sym| symbols[sym]));
+        if size < 0 || bound.is_some_and(|bound| size > bound) {
+            let most = bound.map(|bound| format!(" to {bound}")).unwrap_or_default();
+            return usage(format!(
+                "{value} gives a size of {size}, outside of 0{most}{}",
+                describe(graph, &Dim::sym(sym), symbols)
+            ));
+        }
+        symbols[sym] = Some(size);
+    }
+    check_assumptions(graph, symbols, &|sym| defined.contains(&sym))
 }
 
 fn usage<T>(message: String) -> Result<T> {
@@ -123,8 +171,14 @@ fn run_graph(
 ) -> Result<Vec<Tensor>> {
     let mut uses = graph.use_counts();
     let mut live: SecondaryMap<ValueId, Option<Tensor>> = SecondaryMap::new();
+    let sources = sources(graph);
     for (input, tensor) in graph.inputs.iter().zip(inputs) {
+        bind_data(graph, &sources, input.value, &tensor, symbols)?;
         live[input.value] = Some(tensor);
+    }
+    for &value in sources.keys().filter(|&&value| graph.is_constant(value)) {
+        let tensor = read(graph, value, &mut live, constants)?;
+        bind_data(graph, &sources, value, &tensor, symbols)?;
     }
     for &id in &graph.order {
         let Some(node) = graph.nodes.get(id) else {
@@ -143,6 +197,12 @@ fn run_graph(
                 }
             })
             .and_then(|results| check_results(graph, &node.outputs, results, symbols))
+            .and_then(|results| {
+                for (&output, result) in node.outputs.iter().zip(&results) {
+                    bind_data(graph, &sources, output, result, symbols)?;
+                }
+                Ok(results)
+            })
             .map_err(|error| error.at(node_ref(graph, id, &operands)))?;
         observe(id, &results);
         for (&output, result) in node.outputs.iter().zip(results) {

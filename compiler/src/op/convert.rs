@@ -196,16 +196,37 @@ fn dropout_legacy(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 fn dropout(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if !cx.has("ratio") && cx.optional(2).is_some() {
-        let training = known_scalar(cx, 2)?;
         let keeps_all = match cx.optional(1) {
             Some(ratio) => cx.b.known(ratio).is_some_and(|ratio| *ratio == [Dim::ZERO]),
             None => false,
         };
-        if training != Dim::ZERO && !keeps_all {
-            return unsupported("dropout in training mode");
+        let training = cx.input(2)?;
+        match cx.b.known(training).as_deref() {
+            Some([training]) if *training == Dim::ZERO => {}
+            _ if keeps_all => {}
+            Some(_) => return unsupported("dropout in training mode"),
+            None => return dropped_late(cx, training),
         }
     }
     dropped_nothing(cx)
+}
+
+/// Only the run shows whether anything is dropped, which fails it: the input is read at index 1 of 1 then.
+fn dropped_late(cx: &mut NodeCx<'_, '_>, training: ValueId) -> Result<Vec<ValueId>> {
+    let drops = match cx.optional(1) {
+        Some(ratio) => {
+            let zero = cx.b.scalar(cx.b.dtype(ratio), 0.0);
+            let some = cx.b.compare(CompareFn::Ne, ratio, zero)?;
+            cx.b.binary(BinaryFn::And, training, some)?
+        }
+        None => training,
+    };
+    let drops = to_scalar(cx, drops)?;
+    let index = cx.b.cast(drops, DType::I64)?;
+    let mut outputs = dropped_nothing(cx)?;
+    let wide = cx.b.unsqueeze(outputs[0], &[0])?;
+    outputs[0] = cx.b.emit1(Op::Gather { axis: 0 }, &[wide, index])?;
+    Ok(outputs)
 }
 
 /// The input, and a mask that keeps every element; its type is bool from opset 10 on.
@@ -259,6 +280,9 @@ mod tests {
         new().input(&[], &[0.5f32]).constant(&[], &[false]).gives(0, &[2], &[1., 2.]);
         new().constant(&[], &[0f32]).constant(&[], &[true]).gives(0, &[2], &[1., 2.]);
         assert!(new().input(&[], &[0.5f32]).constant(&[], &[true]).run().is_err());
-        assert!(new().input(&[], &[0.5f32]).input(&[], &[false]).run().is_err());
+        let late = |ratio: f32, training: bool| new().input(&[], &[ratio]).input(&[], &[training]);
+        late(0.5, false).gives(0, &[2], &[1., 2.]);
+        late(0., true).gives(0, &[2], &[1., 2.]);
+        assert!(late(0.5, true).run().is_err());
     }
 }

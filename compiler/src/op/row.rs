@@ -154,6 +154,24 @@ pub fn known_scalar(cx: &NodeCx<'_, '_>, at: usize) -> Result<Dim> {
     }
 }
 
+/// The only element of an integer input that is a size: known, or decided by data.
+pub fn size_scalar(cx: &mut NodeCx<'_, '_>, at: usize) -> Result<Dim> {
+    match cx.sizes_input(at)?.as_slice() {
+        [only] => Ok(only.clone()),
+        many => {
+            malformed(format!("input {at} ({}) has {} elements, not 1", cx.def.inputs[at].name, many.len()))
+        }
+    }
+}
+
+/// The input that holds `axes`, where it is given and only run-time data tells its elements.
+pub fn late_axes(cx: &NodeCx<'_, '_>, at: usize) -> Option<ValueId> {
+    if cx.has("axes") {
+        return None;
+    }
+    cx.optional(at).filter(|&axes| cx.b.known(axes).is_none() && cx.b.ty(axes).elements() != Dim::ZERO)
+}
+
 /// `axes`, from the attribute in versions that have it, else from input `at`; `None` when not given.
 pub fn axes(cx: &NodeCx<'_, '_>, at: usize) -> Result<Option<Vec<i64>>> {
     if cx.has("axes") {

@@ -6,6 +6,7 @@
 
 pub mod abi;
 mod descriptor;
+mod dynamic;
 mod entry;
 mod func;
 mod header;
