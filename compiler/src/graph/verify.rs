@@ -350,6 +350,7 @@ fn op_dims(op: &Op) -> Vec<&Dim> {
         Op::Pad { lo, hi } => lo.iter().chain(hi).collect(),
         Op::DimValues { dims } => dims.iter().collect(),
         Op::Contract { rhs: crate::graph::RhsLayout::Panels { n, .. }, .. } => vec![n],
+        Op::Sort { take, .. } => vec![take],
         Op::Scan { trip, .. } => vec![trip],
         _ => vec![],
     }

@@ -10,6 +10,7 @@ mod map;
 mod reduce;
 mod rows;
 mod single;
+mod sort;
 #[cfg(test)]
 mod tests;
 mod winograd;
