@@ -414,6 +414,19 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             check_axis(*axis, inputs[0])?;
             one(inputs[0].dtype, inputs[0].shape.clone())
         }
+        Op::Sort { axis, take, .. } => {
+            arity(op, inputs, 1)?;
+            let ty = inputs[0];
+            check_axis(*axis, ty)?;
+            let room = ty.shape[*axis].clone() - take.clone();
+            if take.as_const().is_some_and(|count| count < 0) || room.as_const().is_some_and(|room| room < 0)
+            {
+                return fail(format!("the first {take} elements along axis {axis} of {ty}"));
+            }
+            let mut shape = ty.shape.clone();
+            shape[*axis] = take.clone();
+            Ok(vec![TensorType::new(ty.dtype, shape.clone()), TensorType::new(DType::I64, shape)])
+        }
         Op::Scan { body, trip, states, scans, reverse } => {
             let fed = states.saturating_add(*scans);
             if inputs.len() != body.inputs.len() || inputs.len() < fed || body.outputs.len() < *states {

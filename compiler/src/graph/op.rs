@@ -95,6 +95,10 @@ pub enum Op {
     DimValues { dims: Vec<Dim> },
     /// Running combination along `axis`: `cumsum`, `cumprod` and their kin.
     Cumulate { op: ReduceFn, axis: usize, exclusive: bool, reverse: bool },
+    /// The first `take` elements along `axis` in ascending (`descending`: descending) order, and their indices
+    /// along it as i64. Stable: of equal elements the one with the lower index comes first. NaNs are equal to each
+    /// other and above all numbers, as NumPy sorts them.
+    Sort { axis: usize, descending: bool, take: Dim },
     /// A loop over time: `body` runs `trip` times.
     ///
     /// Inputs: `states` initial states, `scans` scanned tensors `[trip, ..]`, then captures (passed
@@ -151,6 +155,7 @@ impl Op {
             Op::Iota { .. } => "iota",
             Op::DimValues { .. } => "dim_values",
             Op::Cumulate { .. } => "cumulate",
+            Op::Sort { .. } => "sort",
             Op::Scan { .. } => "scan",
         }
     }
@@ -163,6 +168,7 @@ impl Op {
             Op::Pad { lo, hi } => lo.iter().chain(hi).collect(),
             Op::DimValues { dims } => dims.iter().collect(),
             Op::Contract { rhs: RhsLayout::Panels { n, .. }, .. } => vec![n],
+            Op::Sort { take, .. } => vec![take],
             Op::Scan { trip, .. } => vec![trip],
             _ => vec![],
         }

@@ -299,6 +299,7 @@ fn attributes(op: &Op) -> String {
         Op::Cumulate { op, axis, exclusive, reverse } => {
             format!("op={op}, axis={axis}, exclusive={exclusive}, reverse={reverse}")
         }
+        Op::Sort { axis, descending, take } => format!("axis={axis}, descending={descending}, take={take}"),
         Op::Scan { trip, states, scans, reverse, .. } => {
             format!("trip={trip}, states={states}, scans={scans}, reverse={reverse:?}")
         }

@@ -79,6 +79,7 @@ const ALL_OPERATIONS: &str = r#"graph "all \"ops\"\n" {
     v3 = contract v1, v2 {batch=0, m=0, k=1} : f32[2] @o0(0 "MatMul" "")
     return v0 "h", v3 "out"
   }} : f32[], f32[s0, 2] @o1(9 "RNN" "cell")
+  v37, v38 = sort v6 {axis=1, descending=true, take=2} : f32[s0, 2], i64[s0, 2] @o0
   v35 = const f32[17] 0x0000803f000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000cdcc4c3e
   v36 = const u4[2] 0x0f01
   return v33 "h", v35 "table", v36 "nibbles"
@@ -90,7 +91,7 @@ fn every_operation_prints_and_parses() {
     let graph = good(ALL_OPERATIONS);
     assert_eq!(to_text(&graph), ALL_OPERATIONS);
     assert_round_trip(&graph);
-    assert_eq!(graph.nodes.len(), 28);
+    assert_eq!(graph.nodes.len(), 29);
     assert!(graph.inputs[1].default.as_ref().unwrap().values::<f32>()[2].is_nan());
 }
 

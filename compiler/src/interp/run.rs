@@ -314,6 +314,9 @@ fn substitute<'a>(op: &'a Op, symbols: &Symbols) -> Result<Cow<'a, Op>> {
             k: *k,
             rhs: RhsLayout::Panels { nr: *nr, n: one(n)? },
         }),
+        Op::Sort { axis, descending, take } => {
+            Cow::Owned(Op::Sort { axis: *axis, descending: *descending, take: one(take)? })
+        }
         // The body stays symbolic: each of its nodes is substituted as it runs. Its trip count is
         // evaluated by `scan_in`.
         _ => Cow::Borrowed(op),

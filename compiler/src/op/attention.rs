@@ -211,7 +211,7 @@ fn grouped_rows(b: &mut Builder<'_>, x: ValueId, kv_heads: &Dim) -> Result<Value
 }
 
 /// `Q * K^T * scale`, `[B, H, q, k]`.
-fn scores(b: &mut Builder<'_>, q: ValueId, key: ValueId, scale: Option<f32>) -> Result<ValueId> {
+pub fn scores(b: &mut Builder<'_>, q: ValueId, key: ValueId, scale: Option<f32>) -> Result<ValueId> {
     let (shape, key_shape) = (b.shape(q), b.shape(key));
     let q = match (scale, shape[3].as_const()) {
         (Some(scale), _) => b.binary_scalar(BinaryFn::Mul, q, f64::from(scale))?,
@@ -230,7 +230,7 @@ fn scores(b: &mut Builder<'_>, q: ValueId, key: ValueId, scale: Option<f32>) -> 
 }
 
 /// `weights * V`, `[B, H, q, d]`.
-fn weighted(b: &mut Builder<'_>, weights: ValueId, value: ValueId, dtype: DType) -> Result<ValueId> {
+pub fn weighted(b: &mut Builder<'_>, weights: ValueId, value: ValueId, dtype: DType) -> Result<ValueId> {
     let (shape, value_shape) = (b.shape(weights), b.shape(value));
     let value = b.cast(value, dtype)?;
     let rows = grouped_rows(b, weights, &value_shape[1])?;

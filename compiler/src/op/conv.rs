@@ -110,7 +110,7 @@ fn groups(cx: &NodeCx<'_, '_>) -> Result<usize> {
 }
 
 /// Kernel extents: those of the weights, which `kernel_shape` must repeat.
-fn kernel_extents(cx: &NodeCx<'_, '_>, w: ValueId, rank: usize) -> Result<Vec<usize>> {
+pub fn kernel_extents(cx: &NodeCx<'_, '_>, w: ValueId, rank: usize) -> Result<Vec<usize>> {
     let ty = cx.b.ty(w);
     if ty.rank() != rank + 2 {
         return malformed(format!("weights {ty} for {rank} spatial axes"));

@@ -16,11 +16,18 @@ pub mod arithmetic;
 pub mod attention;
 pub mod conv;
 pub mod convert;
+pub mod deform_conv;
 pub mod depth_space;
+pub mod det;
 mod dynamic;
 pub mod einsum;
+pub mod flex_attention;
+pub mod fold;
+pub mod fourier;
 pub mod generate;
+pub mod grid;
 pub mod indexing;
+pub mod linear_attention;
 pub mod logic;
 pub mod loss;
 pub mod matmul;
@@ -33,12 +40,15 @@ pub mod quantize;
 pub mod recurrent;
 pub mod reduction;
 pub mod resize;
+pub mod roi;
 mod row;
+mod sample;
 mod sets;
 pub mod slicing;
 pub mod softmax;
 mod spatial;
 mod table;
+pub mod topk;
 pub mod unary;
 
 pub use table::{json, markdown};
@@ -67,6 +77,15 @@ const FAMILIES: &[&[OpDef]] = &[
     attention::ROWS,
     quantize::ROWS,
     loss::ROWS,
+    topk::ROWS,
+    grid::ROWS,
+    roi::ROWS,
+    deform_conv::ROWS,
+    fold::ROWS,
+    fourier::ROWS,
+    det::ROWS,
+    linear_attention::ROWS,
+    flex_attention::ROWS,
 ];
 
 /// Lowers one node: reads its inputs and attributes from the context, gives one value per output.

@@ -111,7 +111,12 @@ fn check_kind(graph: &Graph, program: &Program, id: GroupId, group: &Group) -> R
         GroupKind::Rows => (0, reductions.max(1)),
         GroupKind::Map | GroupKind::Single | GroupKind::Winograd => (0, 0),
     };
-    if (contracts, reductions) != wanted || (group.kind != GroupKind::Rows && group.outputs.len() != 1) {
+    let outputs_fit = match (group.kind, &graph.nodes[group.anchor].op) {
+        (GroupKind::Rows, _) => true,
+        (GroupKind::Single, Op::Sort { .. }) => group.outputs == graph.nodes[group.anchor].outputs,
+        _ => group.outputs.len() == 1,
+    };
+    if (contracts, reductions) != wanted || !outputs_fit {
         return fault(format!(
             "{id} is {:?} with {contracts} contractions, {reductions} reductions",
             group.kind

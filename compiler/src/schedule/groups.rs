@@ -147,7 +147,7 @@ impl<'g> Grouper<'g> {
         &self.graph.nodes[node].inputs
     }
 
-    /// The first result of a node; all nodes but scans have one.
+    /// The first result of a node; all nodes but scans and sorts have one.
     pub fn out(&self, node: NodeId) -> ValueId {
         self.graph.nodes[node].outputs[0]
     }
@@ -185,6 +185,15 @@ impl<'g> Grouper<'g> {
                         self.forced[value] = true;
                     }
                 }
+                // Both results are where the elements taken so far are kept.
+                Op::Sort { .. } => {
+                    for &value in &self.graph.nodes[node].outputs {
+                        self.forced[value] = true;
+                    }
+                }
+                Op::Gather { .. } | Op::GatherElements { .. } | Op::GatherNd { .. } => {
+                    self.force_pad(inputs[0]);
+                }
                 Op::Window { kernel, .. } if kernel.iter().any(|&size| size > 1) => {
                     self.force_pad(inputs[0]);
                 }
@@ -200,7 +209,7 @@ impl<'g> Grouper<'g> {
         }
     }
 
-    /// Materialises the padding under a window: the window would test the border for each of its taps.
+    /// Materialises the padding under a window or a gather: it would test the border for each element it reads.
     fn force_pad(&mut self, mut value: ValueId) {
         while let Some(node) = self.graph.producer(value) {
             match self.op(node) {
@@ -260,6 +269,7 @@ impl<'g> Grouper<'g> {
                 | Op::Cumulate { .. }
                 | Op::Pack { .. }
                 | Op::WinogradInput { .. }
+                | Op::Sort { .. }
                 | Op::ScatterElements { .. }
                 | Op::ScatterNd { .. } => Some(GroupKind::Single),
                 Op::Concat { .. } if !self.inlines_concat(node) => Some(GroupKind::Single),
@@ -293,7 +303,8 @@ impl<'g> Grouper<'g> {
         }
         for (id, unit) in self.units.iter().enumerate() {
             for &value in unit.claimed.iter().flat_map(|&node| &graph.nodes[node].outputs) {
-                if self.escapes(value, &|node| self.unit_of[node] == Some(id)) {
+                let works_in_it = matches!(self.op(unit.anchor), Op::Sort { .. });
+                if works_in_it || self.escapes(value, &|node| self.unit_of[node] == Some(id)) {
                     materialised[value] = true;
                 }
             }

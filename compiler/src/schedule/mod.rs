@@ -60,8 +60,8 @@ pub enum GroupKind {
     /// Elementwise nodes and reductions over the last axis that share their leading axes: one pass per row, the
     /// row hot in cache (softmax, layer normalization and their kin).
     Rows,
-    /// One of the primitives with a loop nest of its own: scatter, cumulate, argreduce, concat, pad, pack,
-    /// the input transform of a Winograd convolution.
+    /// One of the primitives with a loop nest of its own: scatter, cumulate, argreduce, sort, concat, pad,
+    /// pack, the input transform of a Winograd convolution.
     Single,
 }
 

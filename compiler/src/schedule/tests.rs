@@ -532,6 +532,7 @@ enum Pick {
     Pool(u8),
     Cumulate(u8),
     Spread(u8),
+    Sort(u8, bool),
 }
 
 fn pick() -> impl Strategy<Value = Pick> {
@@ -549,6 +550,7 @@ fn pick() -> impl Strategy<Value = Pick> {
         1 => any::<u8>().prop_map(Pick::Pool),
         1 => any::<u8>().prop_map(Pick::Cumulate),
         1 => any::<u8>().prop_map(Pick::Spread),
+        1 => (any::<u8>(), any::<bool>()).prop_map(|(x, keys)| Pick::Sort(x, keys)),
     ]
 }
 
@@ -602,6 +604,13 @@ fn apply(b: &mut Builder, values: &[ValueId], pick: &Pick) -> Option<ValueId> {
         Pick::Cumulate(x) => {
             let op = Op::Cumulate { op: ReduceFn::Sum, axis: 0, exclusive: false, reverse: false };
             b.emit1(op, &[at(x)]).ok()
+        }
+        Pick::Sort(x, keys) => {
+            let axis = b.rank(at(x)).checked_sub(1)?;
+            let extent = b.shape(at(x))[axis].clone();
+            let take = Dim::from(extent.as_const()?.min(5));
+            let (sorted, places) = b.sort(at(x), axis, keys, take).ok()?;
+            if keys { Some(sorted) } else { b.cast(places, b.dtype(at(x))).ok() }
         }
         Pick::Spread(x) => {
             let shape = [vec![Dim::from(2i64)], b.shape(at(x))].concat();
