@@ -218,7 +218,7 @@ impl Open {
 }
 
 /// Takes a symbol from all that waits for it; gives those that waited for nothing else.
-fn complete<T: Clone>(open: &mut Vec<(T, BTreeSet<Sym>)>, sym: Sym) -> Vec<T> {
+fn complete<T: Clone>(open: &mut [(T, BTreeSet<Sym>)], sym: Sym) -> Vec<T> {
     let mut done = vec![];
     for (item, symbols) in open.iter_mut() {
         if symbols.remove(&sym) && symbols.is_empty() {
