@@ -100,25 +100,30 @@ impl Table {
         Ok(())
     }
 
-    /// Notes what a run proves, and draws `each` more cases, numbered from the run's end on, for each pair that nothing
-    /// proves yet.
-    pub fn prove_by(
+    /// Draws a case of the plan's seed for each pair that nothing proves yet, and again for those that it leaves so, up to
+    /// `rounds` times. Gives the results.
+    pub fn draw_missing(
         &mut self,
-        results: &[differential::Result],
         plan: &Plan,
-        each: usize,
+        rounds: usize,
         code: &Code,
         runner: &Runner,
-    ) -> io::Result<()> {
-        self.note(results, plan.seed)?;
-        let missing: Vec<String> =
-            self.rows.iter().filter(|(_, row)| !row.proven()).map(|(key, _)| pair_text(key)).collect();
-        let numbers = differential::numbers_for(plan, &missing, plan.first + plan.count, each)?;
-        let more = differential::run_numbers(plan, &numbers, code, runner)?;
-        self.note(&more, plan.seed)
+    ) -> io::Result<Vec<differential::Result>> {
+        let (mut all, mut done) = (Vec::new(), BTreeSet::new());
+        for round in 1..=rounds {
+            let missing: Vec<String> =
+                self.rows.iter().filter(|(_, row)| !row.proven()).map(|(key, _)| pair_text(key)).collect();
+            let numbers = differential::numbers_for(plan, &missing, plan.first, round)?;
+            let numbers: Vec<u64> = numbers.into_iter().filter(|&number| done.insert(number)).collect();
+            let results = differential::run_numbers(plan, &numbers, code, runner)?;
+            self.note(&results, plan.seed)?;
+            all.extend(results);
+        }
+        Ok(all)
     }
 
-    fn note(&mut self, results: &[differential::Result], seed: u64) -> io::Result<()> {
+    /// Notes what a run of this seed proves.
+    pub fn note(&mut self, results: &[differential::Result], seed: u64) -> io::Result<()> {
         for (drawn, outcome) in results {
             if matches!(outcome, Some(Outcome::Passed)) {
                 self.prove(&drawn.pairs, &format!("{seed}/{}", drawn.number))?;

@@ -65,8 +65,8 @@ def one_hot(node):
 
 @definition("Shape")
 def shape(node):
-    """"If the ending axis [...] is negative, r is added"; "axes are clamped to [0, r]". The reference hands what is still
-    negative to a slice, which counts it from the end."""
+    """"If the ending axis [...] is negative, r is added"; "axes are clamped to [0, r]". The reference hands what is
+    still negative to a slice, which counts it from the end."""
     rank = arrays(node)[0].ndim
     clamp = lambda axis: min(max(axis + rank if axis < 0 else axis, 0), rank)
     start, end = clamp(node.attributes.get("start", 0)), clamp(node.attributes.get("end", rank))
@@ -114,7 +114,8 @@ def truncated(wide, dtype):
 
 @definition("Resize")
 def resize(node):
-    """Of bools, which the reference refuses, by way of u8; of complex numbers, whose imaginary part it drops, by parts."""
+    """Of bools, which the reference refuses, by way of u8; of complex numbers, whose imaginary part it drops,
+    by parts."""
     x, *rest = arrays(node)
     opset = {11: 11, 13: 13, 18: 18}.get(node.since, 19)
     if x.dtype == bool:
@@ -194,8 +195,8 @@ def selu(node):
 
 @definition("QuantizeLinear")
 def quantize(node):
-    """"precision: The precision of the division operation between x and y_scale. If not provided, it will be the same as
-    the type of y_scale." The reference divides in the wider of both types."""
+    """"precision: The precision of the division operation between x and y_scale. If not provided, it will be the same
+    as the type of y_scale." The reference divides in the wider of both types."""
     x, scale, *rest = arrays(node)
     if scale.dtype == x.dtype or values.NAMES[scale.dtype] not in values.HALVES or node.attributes.get("precision"):
         return None
@@ -219,7 +220,8 @@ def quantized_matmul(node):
 
 @definition("QLinearConv")
 def quantized_convolution(node):
-    """As ConvInteger, with an i32 bias of scale x_scale * w_scale, then scaled; the reference adds an axis to 1-D ones."""
+    """As ConvInteger, with an i32 bias of scale x_scale * w_scale, then scaled; the reference adds an axis to
+    1-D ones."""
     x, x_scale, x_zero, w, w_scale, w_zero, scale, zero, *bias = (array.astype(np.float64) for array in arrays(node))
     aligned = lambda parameter, rank: parameter.reshape((-1,) + (1,) * rank) if parameter.ndim else parameter
     total = modern("Conv", [x - x_zero, w - aligned(w_zero, w.ndim - 1), *bias], **node.attributes)[0]
@@ -276,7 +278,8 @@ def pool(node):
               for (count, before, _, stride, dilation), k in zip(axes, tap)]
         grid = np.meshgrid(*at, indexing="ij")
         real = np.all([(g >= 0) & (g < size) for g, size in zip(grid, x.shape[2:])], axis=0)
-        near = np.all([(g >= -axis[1]) & (g < size + axis[2]) for g, size, axis in zip(grid, x.shape[2:], axes)], axis=0)
+        edges = zip(grid, x.shape[2:], axes)
+        near = np.all([(g >= -axis[1]) & (g < size + axis[2]) for g, size, axis in edges], axis=0)
         inside, padded = inside + real, padded + near
         picked = wide[(slice(None), slice(None), *[np.clip(g, 0, s - 1) for g, s in zip(grid, x.shape[2:])])]
         better = real & ((picked > best) | ((place < 0) & (picked >= best)))
@@ -309,8 +312,8 @@ def sigmoid(x):
 
 @definition("RNN", "GRU", "LSTM")
 def recurrent(node):
-    """"sequence_lens: Optional tensor specifying lengths of the sequences in a batch"; "clip: [...] applied to the input
-    of activations"; "input_forget: Couple the input and forget gates if 1"; peepholes per direction. The reference
+    """"sequence_lens: Optional tensor specifying lengths of the sequences in a batch"; "clip: [...] applied to the
+    input of activations"; "input_forget: Couple the input and forget gates if 1"; peepholes per direction. The reference
     ignores the first three."""
     inputs = arrays(node) + [None] * (8 - len(node.inputs))
     attributes, kind, gates = node.attributes, node.dtype(), GATES[node.op]
@@ -389,8 +392,8 @@ def mean_variance(node):
 
 @definition("MaxRoiPool")
 def max_roi_pool(node):
-    """"Rois [...] given as [[batch_id, x1, y1, x2, y2], ...]", both ends included; each is cut into `pooled_shape` bins of
-    floor and ceiling edges, as in Fast R-CNN, which the operator is named after. An empty bin gives 0."""
+    """"Rois [...] given as [[batch_id, x1, y1, x2, y2], ...]", both ends included; each is cut into `pooled_shape` bins
+    of floor and ceiling edges, as in Fast R-CNN, which the operator is named after. An empty bin gives 0."""
     x, rois = arrays(node)
     rows, columns = node.attributes["pooled_shape"]
     scale = np.float64(np.float32(node.attributes.get("spatial_scale", 1.0)))
@@ -413,7 +416,8 @@ def max_roi_pool(node):
 
 @definition("Unsqueeze")
 def unsqueeze(node):
-    """"The order of values in axes does not matter and can come in any order." To the reference of version 11 it does."""
+    """"The order of values in axes does not matter and can come in any order." To the reference of version 11 it
+    does."""
     x, *axes = arrays(node)
     axes = axes[0].tolist() if axes else node.attributes["axes"]
     rank = x.ndim + len(axes)
@@ -422,8 +426,8 @@ def unsqueeze(node):
 
 @definition("NegativeLogLikelihoodLoss")
 def negative_log_likelihood(node):
-    """"If ignore_index given in input, it doesn't contribute to input gradient", and "for reduction = mean, [...] the loss is
-    divided by the sum of the applied weights"; the reference divides by the count of all where there are no weights."""
+    """"If ignore_index given in input, it doesn't contribute to input gradient", and "for reduction = mean, [...] the
+    loss is divided by the sum of the applied weights"; the reference divides by the count of all where there are no weights."""
     x, target, *weights = arrays(node)
     ignore = node.attributes.get("ignore_index")
     wide = x.astype(np.float64)

@@ -2,7 +2,8 @@
 
 generate.py FOLDER --seed S (--first I --count N | --numbers I,J,..) [--operator NAME]: writes these cases of seed S as
 FOLDER/c<number>/{model.onnx, meta.json, test_data_set_0/{input,output}_K.pb} and FOLDER/index.json, which describes
-each. A case depends on the seed and its number only. Most are one node; of eight cases one is a chain of nodes. `--order` prints the order of the pairs that single nodes go through.
+each. A case depends on the seed and its number only. Most are one node; of eight cases one is a chain of nodes.
+`--order` prints the order of the pairs that single nodes go through.
 
 Single nodes go through all pairs of an operator version of ai.onnx and a type that a variable of its signature allows,
 in an order that the seed decides. Strings, sequences, optionals, random values and ImageDecoder are not drawn.
@@ -11,7 +12,6 @@ in an order that the seed decides. Strings, sequences, optionals, random values 
 import argparse
 import json
 import random
-import sys
 import warnings
 from pathlib import Path
 
@@ -187,7 +187,8 @@ def chain(rng):
     opset = int(rng.integers(7, defs.onnx_opset_version() + 1))
     case, value = Case(opset, rng), None
     length = int(rng.integers(2, 7))
-    name = ["float", "float", "float", "float16", "double", "bfloat16", "int32", "int64", "bool"][int(rng.integers(0, 9))]
+    kinds = ["float", "float", "float", "float16", "double", "bfloat16", "int32", "int64", "bool"]
+    name = kinds[int(rng.integers(0, 9))]
     for _ in range(60):
         op = LINKS[int(rng.integers(0, len(LINKS)))]
         try:
@@ -223,13 +224,12 @@ def chain(rng):
 
 
 def chain_tolerance(case, result):
-    epsilon = max(values.epsilon(values.NAMES[array.dtype]) for _, array in case.inputs + case.initializers + [value_of(result)])
-    largest = float(np.abs(result.astype(np.float64)).max(initial=0.0)) if values.NAMES[result.dtype] in values.FLOATS else 0.0
+    arrays = [result] + [array for _, array in case.inputs + case.initializers]
+    epsilon = max(values.epsilon(values.NAMES[array.dtype]) for array in arrays)
+    largest = 0.0
+    if values.NAMES[result.dtype] in values.FLOATS:
+        largest = float(np.abs(result.astype(np.float64)).max(initial=0.0))
     return 64 * epsilon, 64 * epsilon * max(1.0, largest)
-
-
-def value_of(result):
-    return ("", result)
 
 
 def usable(array):

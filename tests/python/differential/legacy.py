@@ -1,5 +1,5 @@
-"""Versions of operators that the reference does not implement, by the words of their schemas: most as a newer version of
-the same operator on inputs and attributes rewritten to it."""
+"""Versions of operators that the reference does not implement, by the words of their schemas: most as a newer version
+of the same operator on inputs and attributes rewritten to it."""
 
 import numpy as np
 
@@ -177,7 +177,8 @@ def gemm(node):
 def clip(node):
     """"min: Minimum value, under which element is replaced by min", both optional."""
     (x,) = arrays(node)
-    limits = (np.array(node.attributes.get(name, bound)).astype(x.dtype) for name, bound in (("min", -np.inf), ("max", np.inf)))
+    bounds = (("min", -np.inf), ("max", np.inf))
+    limits = (np.array(node.attributes.get(name, bound)).astype(x.dtype) for name, bound in bounds)
     return modern("Clip", [x, *limits])
 
 

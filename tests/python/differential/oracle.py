@@ -1,4 +1,5 @@
-"""What a drawn node should give: by its definition written here, by the reference of the ONNX package, or by ONNX Runtime.
+"""What a drawn node should give: by its definition written here, by the reference of the ONNX package, or by ONNX
+Runtime.
 
 The reference implements the newest versions. Older ones, and what it gets wrong, have definitions in `legacy` and
 `definitions`.
@@ -63,7 +64,8 @@ def reference(node, opset):
     results = [values.DTYPES[node.out_type(at)] for at in range(node.outputs)]
     widened = node.op in WIDE and any(a is not None and values.NAMES[a.dtype] in values.HALVES for a in inputs)
     if widened:
-        inputs = [a.astype(np.float32) if a is not None and values.NAMES[a.dtype] in values.HALVES else a for a in inputs]
+        half = lambda a: a is not None and values.NAMES[a.dtype] in values.HALVES
+        inputs = [a.astype(np.float32) if half(a) else a for a in inputs]
     found = run(node, opset, inputs)
     if widened:
         found = [f.astype(dtype) if f.dtype == np.float32 else f for f, dtype in zip(found, results)]
@@ -128,8 +130,11 @@ def peer(model, case):
             return f"output {at}: {result.dtype}{result.shape} for {wanted.dtype}{wanted.shape}"
         exact = values.epsilon(values.NAMES[wanted.dtype]) == 0
         wide = (lambda a: a) if exact or np.iscomplexobj(wanted) else (lambda a: a.astype(np.float64))
-        same = np.isclose(wide(result), wide(wanted), case.rtol * 4, case.atol * 4, equal_nan=True) if not exact else result == wanted
+        same = result == wanted
+        if not exact:
+            same = np.isclose(wide(result), wide(wanted), case.rtol * 4, case.atol * 4, equal_nan=True)
         if not np.all(same):
             where = np.argwhere(~np.atleast_1d(same))[0]
-            return f"output {at}: {np.atleast_1d(result)[tuple(where)]} for {np.atleast_1d(wanted)[tuple(where)]} at {where.tolist()}"
+            got_one, wanted_one = (np.atleast_1d(array)[tuple(where)] for array in (result, wanted))
+            return f"output {at}: {got_one} for {wanted_one} at {where.tolist()}"
     return "agrees"
