@@ -56,7 +56,7 @@ fn linear_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     else {
         return malformed(format!("queries {}, keys {}, values {}", b.ty(query), b.ty(key), b.ty(value)));
     };
-    let sizes = (q_width.exact_div(&Dim::from(queries)), v_width.exact_div(&Dim::from(keys)));
+    let sizes = (share(q_width, queries), share(v_width, keys));
     let (Some(key_size), Some(value_size), 0) = (sizes.0, sizes.1, queries % keys) else {
         return malformed(format!("{queries} heads of {q_width} and {keys} of {v_width} features"));
     };
