@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! graph     = "graph" STRING "{" symbol* metadata* assume* input* statement* return "}"
-//! symbol    = "symbol" SYM STRING ["=" VALUE "[" INDEX "]" ["<" "=" dim]]   s0, s1, ... in order; defined by data
+//! symbol    = "symbol" SYM STRING ["=" VALUE "[" INDEX "]" ["<=" dim]]   s0, s1, ... in order; defined by data
 //! metadata  = "metadata" STRING STRING                  key, value
 //! assume    = "assume" dim "=" dim                       holds in every run
 //! input     = "input" VALUE STRING ["named" STRING] ":" type [known] ["=" tensor]
@@ -158,13 +158,7 @@ impl Parser<'_> {
             self.lexer.punct("[")?;
             let element = self.index()?;
             self.lexer.punct("]")?;
-            let bound = match self.lexer.eat_punct("<")? {
-                true => {
-                    self.lexer.punct("=")?;
-                    Some(self.dim()?)
-                }
-                false => None,
-            };
+            let bound = if self.lexer.eat_punct("<=")? { Some(self.dim()?) } else { None };
             graph.data.insert(sym, DataSymbol { value, element, bound });
         }
         Ok(())

@@ -79,7 +79,9 @@ impl Shape {
             && w_shape[0].exact_div(&Dim::from(groups)).is_some()
             && shape.channels.exact_div(&Dim::from(offset_groups)).is_some();
         if !fits {
-            return malformed(format!(
+            let known = w_shape[0].is_const() && shape.channels.is_const();
+            let refuse = if known { malformed } else { unsupported };
+            return refuse(format!(
                 "deformable convolution of {} with weights {} and offsets {} in {groups} groups, {offset_groups} of \
                  offsets",
                 cx.b.ty(x),

@@ -105,6 +105,7 @@ fn dft(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 fn complex_parts(b: &Builder<'_>, x: ValueId) -> Result<i64> {
     match (b.rank(x), b.ty(x).shape.last().and_then(Dim::as_const)) {
         (2.., Some(parts @ 1..=2)) => Ok(parts),
+        (2.., None) => unsupported(format!("whether {} is complex shows only when the model runs", b.ty(x))),
         _ => malformed(format!("{} has no last axis of one or two parts", b.ty(x))),
     }
 }

@@ -56,7 +56,7 @@ fn linear_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     else {
         return malformed(format!("queries {}, keys {}, values {}", b.ty(query), b.ty(key), b.ty(value)));
     };
-    let sizes = (q_width.exact_div(&Dim::from(queries)), v_width.exact_div(&Dim::from(keys)));
+    let sizes = (share(q_width, queries), share(v_width, keys));
     let (Some(key_size), Some(value_size), 0) = (sizes.0, sizes.1, queries % keys) else {
         return malformed(format!("{queries} heads of {q_width} and {keys} of {v_width} features"));
     };
@@ -80,18 +80,32 @@ fn linear_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let group = queries / keys;
     // Time first: [T, B, H_kv, rows, size]
     let mut scans = vec![
-        by_time(b, scaled, &heads, keys, group)?,
-        by_time(b, key, &heads, keys, 1)?,
-        by_time(b, value, &heads, keys, 1)?,
+        by_time(b, scaled, &heads, [keys, group], &heads.key_size)?,
+        by_time(b, key, &heads, [keys, 1], &heads.key_size)?,
+        by_time(b, value, &heads, [keys, 1], &heads.value_size)?,
     ];
     if let Some(decay) = decay {
         // [T, B, H_kv, d_k or 1, 1]
-        let decay = by_time(b, decay, &heads, keys, 1)?;
+        let shape = b.shape(decay);
+        let Some(size) = shape.last().and_then(|width| share(width, keys)) else {
+            return malformed(format!("decay {} in {keys} heads", b.ty(decay)));
+        };
+        let mut decay = by_time(b, decay, &heads, [keys, 1], &size)?;
+        if !size.is_const() {
+            // One for each key's element or one for all shows when the model runs.
+            let whole =
+                [heads.time.clone(), heads.batch.clone(), Dim::from(keys), Dim::ONE, heads.key_size.clone()];
+            decay = b.expand(decay, whole.to_vec())?;
+        }
         scans.push(b.transpose(decay, &[0, 1, 2, 4, 3])?);
     }
     if let Some(beta) = beta {
         let shared = b.ty(beta).shape.last() == Some(&Dim::ONE);
-        scans.push(by_time(b, beta, &heads, if shared { 1 } else { keys }, 1)?);
+        let mut beta = beta;
+        if b.ty(beta).shape.last().is_some_and(|width| !width.is_const()) {
+            beta = b.expand(beta, vec![heads.batch.clone(), heads.time.clone(), Dim::from(keys)])?;
+        }
+        scans.push(by_time(b, beta, &heads, [if shared { 1 } else { keys }, 1], &Dim::ONE)?);
     }
     let body = recurrence(b, state, &scans, gated, corrected)?;
     let op = Op::Scan {
@@ -125,14 +139,21 @@ fn scaled_queries(b: &mut Builder<'_>, query: ValueId, heads: &Heads, scale: f32
 }
 
 /// `[B, T, heads * rows * size]` in f32 as `[T, B, heads, rows, size]`.
-fn by_time(b: &mut Builder<'_>, x: ValueId, heads: &Heads, count: usize, rows: usize) -> Result<ValueId> {
+fn by_time(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    heads: &Heads,
+    [count, rows]: [usize; 2],
+    size: &Dim,
+) -> Result<ValueId> {
     let x = b.cast(x, DType::F32)?;
-    let width = match b.shape(x).as_slice() {
-        [_, _, width] => width.exact_div(&Dim::from(count * rows)),
-        _ => None,
-    };
-    let Some(size) = width else { return malformed(format!("{} in {count} heads", b.ty(x))) };
-    let split = vec![heads.batch.clone(), heads.time.clone(), Dim::from(count), Dim::from(rows), size];
+    let width = Dim::from(count * rows) * size.clone();
+    let known = b.shape(x).last().filter(|own| own.is_const() && width.is_const()).cloned();
+    if known.is_some_and(|own| own != width) {
+        return malformed(format!("{} in {count} heads", b.ty(x)));
+    }
+    let split =
+        vec![heads.batch.clone(), heads.time.clone(), Dim::from(count), Dim::from(rows), size.clone()];
     let x = b.reshape(x, split)?;
     b.transpose(x, &[1, 0, 2, 3, 4])
 }

@@ -281,7 +281,14 @@ fn scaled_by_input(cx: &mut NodeCx<'_, '_>, x: ValueId, axes: &[usize], at: usiz
 
 /// As [`scaled_axes`], computed when the model runs.
 fn late_scaled_axes(b: &mut Builder<'_>, x: ValueId, axes: &[usize], scales: ValueId) -> Result<Vec<Axis>> {
-    if b.ty(scales).shape != [Dim::from(axes.len())] {
+    let length = b.shape(scales);
+    if let [length] = length.as_slice()
+        && !length.is_const()
+    {
+        let message = format!("scales whose number, {length}, shows only when the model runs");
+        return Err(Error::unsupported(Stage::Infer, message));
+    }
+    if length != [Dim::from(axes.len())] {
         return malformed(format!("scales {} of axes {axes:?} of {}", b.ty(scales), b.ty(x)));
     }
     let (shape, scales) = (b.shape(x), b.cast(scales, F32)?);
