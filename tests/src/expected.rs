@@ -2,7 +2,7 @@
 //! under the compiler's own words. A reason that begins with `rounding:` is written by hand and excuses results that
 //! miss the suite's tolerance; a crash, a hang or a panic fails the run whether listed or not.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
@@ -43,6 +43,11 @@ fn print(list: &List) -> String {
     }
     let group = |(reason, names): (&&str, &Vec<&str>)| format!("# {reason}\n{}\n", names.join("\n"));
     by_reason.iter().map(group).collect::<Vec<_>>().join("\n")
+}
+
+/// The names on the list at `path`.
+pub fn names(path: &Path) -> std::io::Result<BTreeSet<String>> {
+    Ok(parse(&fs::read_to_string(path)?).into_keys().collect())
 }
 
 /// Holds outcomes against the list at `path`; fails with every difference. With `UPDATE_EXPECT=1` the list is written

@@ -10,7 +10,7 @@ use onnxc::graph::{DType, Tensor};
 use onnxc::native::Model;
 use serde::{Deserialize, Serialize};
 
-use crate::onnx_env;
+use crate::onnx_env::{self, Environment};
 
 /// Folders of the suite, in the order they are reported.
 pub const KINDS: [&str; 5] = ["node", "simple", "pytorch-converted", "pytorch-operator", "light"];
@@ -74,8 +74,29 @@ const ROUNDING_ULP: u64 = 4;
 
 /// All tests, sorted by kind and name. The suite is written once beneath the target folder.
 pub fn cases() -> io::Result<Vec<Case>> {
+    cases_of(&root()?)
+}
+
+/// The tests of release 1.22.
+pub fn cases_1_22() -> io::Result<Vec<Case>> {
+    cases_of(&root_1_22()?)
+}
+
+/// Folder of the suite, written if need be.
+pub fn root() -> io::Result<PathBuf> {
     let root = onnx_env::target_dir().join("onnx-suite");
-    provide(&root)?;
+    provide(&onnx_env::ONNX, &root)?;
+    Ok(root)
+}
+
+/// Folder of the suite of release 1.22.
+pub fn root_1_22() -> io::Result<PathBuf> {
+    let root = onnx_env::target_dir().join("onnx-1.22-suite");
+    provide(&onnx_env::ONNX_1_22, &root)?;
+    Ok(root)
+}
+
+fn cases_of(root: &Path) -> io::Result<Vec<Case>> {
     let mut cases = Vec::new();
     for kind in KINDS {
         let mut names: Vec<String> = fs::read_dir(root.join(kind))?
@@ -90,13 +111,12 @@ pub fn cases() -> io::Result<Vec<Case>> {
     Ok(cases)
 }
 
-fn provide(root: &Path) -> io::Result<()> {
-    let python = onnx_env::ONNX.interpreter()?;
+fn provide(environment: &Environment, root: &Path) -> io::Result<()> {
+    environment.interpreter()?;
     let lock = File::create(root.with_extension("lock"))?;
     lock.lock()?;
     // The stamp holds all that the suite depends on, and is written last.
-    let recipe =
-        concat!(include_str!("../python/requirements.txt"), include_str!("../python/export_suite.py"));
+    let recipe = format!("{}{}", environment.requirements(), include_str!("../python/export_suite.py"));
     let stamp = root.join("stamp.txt");
     if fs::read_to_string(&stamp).is_ok_and(|text| text == recipe) {
         return Ok(());
@@ -105,8 +125,7 @@ fn provide(root: &Path) -> io::Result<()> {
         fs::remove_dir_all(root)?;
     }
     fs::create_dir_all(root)?;
-    drop(python);
-    onnx_env::run_script("export_suite.py", &[&root.to_string_lossy()])?;
+    environment.run_script("export_suite.py", &[&root.to_string_lossy()])?;
     fs::write(stamp, recipe)
 }
 
@@ -180,7 +199,7 @@ fn run_set(model: &Model<'_>, inputs: Vec<Tensor>, wanted: &[Tensor], meta: &Met
         return Err(format!("more inputs than the model's {}", infos.len()).into());
     }
     // The outputs' sizes are those expected; a model that makes others says so.
-    let shapes: Vec<Vec<usize>> = wanted.iter().map(|tensor| tensor.shape.clone()).collect();
+    let shapes: Vec<Option<Vec<usize>>> = wanted.iter().map(|tensor| Some(tensor.shape.clone())).collect();
     let got = model.run(&inputs, &shapes)?;
     let mut misses: Vec<Miss> = Vec::new();
     for (at, (got, wanted)) in got.iter().zip(wanted).enumerate() {

@@ -114,9 +114,18 @@ impl<'g> Builder<'g> {
             return Ok(vec![self.constant(tensor)]);
         }
         // What is folded may be anything that the evaluator knows; what is left has to be compiled.
-        let uncompiled = |ty: &&TensorType| matches!(ty.dtype, DType::Str | DType::C64 | DType::C128);
+        // Complex numbers are moved, compared with nothing and computed with never.
+        let computes = op.computes();
+        let uncompiled = |ty: &&TensorType| match ty.dtype {
+            DType::Str => true,
+            DType::C64 | DType::C128 => computes,
+            _ => false,
+        };
         if let Some(ty) = types.iter().copied().chain(&results).find(uncompiled) {
-            let message = format!("elements of type {} outside of constants", ty.dtype);
+            let message = match ty.dtype {
+                DType::Str => format!("elements of type {} outside of constants", ty.dtype),
+                _ => format!("{} of {} elements outside of constants", op.name(), ty.dtype),
+            };
             return Err(Error::unsupported(Stage::Infer, message));
         }
         let node = self.graph.nodes.next_key();

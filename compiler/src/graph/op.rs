@@ -110,6 +110,21 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether elements of the results are computed from those of the operands, rather than chosen or moved.
+    pub fn computes(&self) -> bool {
+        match self {
+            Op::Map(function) => !matches!(function, MapFn::Select | MapFn::Bitcast { .. }),
+            Op::Reduce { .. }
+            | Op::ArgReduce { .. }
+            | Op::Contract { .. }
+            | Op::WinogradInput { .. }
+            | Op::WinogradOutput { .. }
+            | Op::Cumulate { .. } => true,
+            Op::ScatterElements { combine, .. } | Op::ScatterNd { combine } => combine.is_some(),
+            _ => false,
+        }
+    }
+
     /// Name in the text form, in `inspect` and in profiles.
     pub fn name(&self) -> &'static str {
         match self {
@@ -142,6 +157,28 @@ impl Op {
             Op::Cumulate { .. } => "cumulate",
             Op::Sort { .. } => "sort",
             Op::Scan { .. } => "scan",
+        }
+    }
+
+    /// Dims among the operation's attributes.
+    pub fn dims(&self) -> Vec<&Dim> {
+        match self {
+            Op::Reshape { shape } | Op::Expand { shape } | Op::Iota { shape, .. } => shape.iter().collect(),
+            Op::Slice { starts, sizes, .. } => starts.iter().chain(sizes).collect(),
+            Op::Pad { lo, hi } => lo.iter().chain(hi).collect(),
+            Op::DimValues { dims } => dims.iter().collect(),
+            Op::Contract { rhs: RhsLayout::Panels { n, .. }, .. } => vec![n],
+            Op::Sort { take, .. } => vec![take],
+            Op::Scan { trip, .. } => vec![trip],
+            _ => vec![],
+        }
+    }
+
+    /// The graph inside the operation.
+    pub fn body(&self) -> Option<&Graph> {
+        match self {
+            Op::Scan { body, .. } => Some(body),
+            _ => None,
         }
     }
 

@@ -19,6 +19,7 @@ pub mod convert;
 pub mod deform_conv;
 pub mod depth_space;
 pub mod det;
+mod dynamic;
 pub mod einsum;
 pub mod flex_attention;
 pub mod fold;
@@ -412,6 +413,7 @@ impl<'g> NodeCx<'_, 'g> {
         let value = self.input(at)?;
         match self.b.known(value) {
             Some(elements) => Ok(elements.to_vec()),
+            None if self.b.ty(value).elements() == Dim::ZERO => Ok(vec![]),
             None => {
                 let name = self.def.inputs.get(at).map_or("?", |param| param.name);
                 Err(Error::unsupported(
@@ -420,6 +422,48 @@ impl<'g> NodeCx<'_, 'g> {
                         "input {at} ({name}) decides the result's shape, and only run-time data tells its value"
                     ),
                 ))
+            }
+        }
+    }
+
+    /// Elements of an integer input as sizes: known, or else decided by data. A run in which one is negative, or more
+    /// than `bound` of its number, fails.
+    pub fn sizes_within(&mut self, at: usize, bound: &dyn Fn(usize) -> Option<Dim>) -> Result<Vec<Dim>> {
+        let value = self.input(at)?;
+        match self.b.known(value) {
+            Some(elements) => Ok(elements.to_vec()),
+            None => self.b.sizes(value, bound).map_err(|error| self.of_input(at, error)),
+        }
+    }
+
+    /// [`NodeCx::sizes_within`] without bounds.
+    pub fn sizes_input(&mut self, at: usize) -> Result<Vec<Dim>> {
+        self.sizes_within(at, &|_| None)
+    }
+
+    /// Elements of an integer input, of either sign: known, or else decided by data.
+    pub fn integers_input(&mut self, at: usize) -> Result<Vec<Dim>> {
+        let value = self.input(at)?;
+        match self.b.known(value) {
+            Some(elements) => Ok(elements.to_vec()),
+            None => self.b.integers(value).map_err(|error| self.of_input(at, error)),
+        }
+    }
+
+    fn of_input(&self, at: usize, error: Error) -> Error {
+        let name = self.def.inputs.get(at).map_or("?", |param| param.name);
+        Error { message: format!("input {at} ({name}): {}", error.message), ..error }
+    }
+
+    /// Number of elements of an input, which decides the rank of the result.
+    pub fn input_count(&self, at: usize) -> Result<usize> {
+        let ty = self.b.ty(self.input(at)?);
+        let count = ty.elements().as_const().and_then(|count| usize::try_from(count).ok());
+        match count.filter(|&count| count <= crate::infer::MAX_KNOWN) {
+            Some(count) => Ok(count),
+            None => {
+                let message = format!("{ty}: only run-time data tells the rank of the result");
+                Err(self.of_input(at, Error::unsupported(Stage::Infer, message)))
             }
         }
     }

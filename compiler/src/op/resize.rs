@@ -6,8 +6,8 @@ use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, normalize_axis, opt, req};
 use crate::error::{Error, Result, Stage};
 use crate::graph::DType::{Bool, F16, F32, F64, I32, I64};
-use crate::graph::{Builder, Dim, Op, Tensor, ValueId};
-use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
+use crate::graph::{Builder, Dim, Op, RhsLayout, Tensor, ValueId};
+use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 pub const ROWS: &[OpDef] = &[
     RESIZE,
@@ -176,6 +176,8 @@ struct Axis {
     out: Dim,
     /// The scale, where it is known.
     scale: Option<f32>,
+    /// Data give the scale, which need not make a whole number of elements.
+    late: bool,
     /// The scale as an f32 scalar.
     scale_value: ValueId,
     /// Start and end of the region of interest, f32 scalars.
@@ -193,12 +195,15 @@ fn upsample(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     } else if cx.has("scales") {
         cx.floats("scales")?.unwrap_or_default()
     } else {
-        constant_floats(cx, 1)?
+        vec![]
     };
     let mode = Mode::parse(&cx.str("mode")?)?;
     let method = Method { nearest: Some(Nearest::Floor), ..legacy(mode) };
     let axes: Vec<usize> = (0..rank).collect();
-    let axes = scaled_axes(cx.b, x, &axes, &scales)?;
+    let axes = match cx.has("height_scale") || cx.has("scales") {
+        true => scaled_axes(cx.b, x, &axes, &scales)?,
+        false => scaled_by_input(cx, x, &axes, 1)?,
+    };
     Ok(vec![resample(cx.b, x, axes, &method)?])
 }
 
@@ -220,9 +225,8 @@ fn resize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let rank = cx.b.rank(x);
     let mode = Mode::parse(&cx.str("mode")?)?;
     if cx.def.since < 11 {
-        let scales = constant_floats(cx, 1)?;
         let axes: Vec<usize> = (0..rank).collect();
-        let axes = scaled_axes(cx.b, x, &axes, &scales)?;
+        let axes = scaled_by_input(cx, x, &axes, 1)?;
         return Ok(vec![resample(cx.b, x, axes, &legacy(mode))?]);
     }
     let method = Method {
@@ -242,12 +246,9 @@ fn resize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let is_given = |at: usize| cx.optional(at).filter(|&value| cx.b.ty(value).shape != [Dim::ZERO]);
     let (scales, sizes, roi) = (is_given(2), is_given(3), is_given(1));
     let mut resampled = match (scales, sizes) {
-        (Some(_), None) => {
-            let scales = constant_floats(cx, 2)?;
-            scaled_axes(cx.b, x, &axes, &scales)?
-        }
+        (Some(_), None) => scaled_by_input(cx, x, &axes, 2)?,
         (_, Some(_)) => {
-            let sizes = cx.known_input(3)?;
+            let sizes = cx.sizes_input(3)?;
             let policy = if cx.has("keep_aspect_ratio_policy") {
                 cx.str("keep_aspect_ratio_policy")?
             } else {
@@ -264,13 +265,41 @@ fn resize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![resample(cx.b, x, resampled, &method)?])
 }
 
-/// The elements of a float input that must be constant.
-fn constant_floats(cx: &NodeCx<'_, '_>, at: usize) -> Result<Vec<f32>> {
+/// Axes of `axes` resampled by the scales of input `at`, which are constant, or else decided by data.
+fn scaled_by_input(cx: &mut NodeCx<'_, '_>, x: ValueId, axes: &[usize], at: usize) -> Result<Vec<Axis>> {
     let value = cx.input(at)?;
     if let Some(values) = cx.b.graph.constant_data(value).and_then(Tensor::to_f64s) {
-        return Ok(values.into_iter().map(|value| value as f32).collect());
+        let scales: Vec<f32> = values.into_iter().map(|value| value as f32).collect();
+        return scaled_axes(cx.b, x, axes, &scales);
     }
-    Ok(cx.const_input(at)?.into_iter().map(|value| value as f32).collect())
+    if cx.b.known(value).is_some() {
+        let scales: Vec<f32> = cx.const_input(at)?.into_iter().map(|value| value as f32).collect();
+        return scaled_axes(cx.b, x, axes, &scales);
+    }
+    late_scaled_axes(cx.b, x, axes, value)
+}
+
+/// As [`scaled_axes`], computed when the model runs.
+fn late_scaled_axes(b: &mut Builder<'_>, x: ValueId, axes: &[usize], scales: ValueId) -> Result<Vec<Axis>> {
+    if b.ty(scales).shape != [Dim::from(axes.len())] {
+        return malformed(format!("scales {} of axes {axes:?} of {}", b.ty(scales), b.ty(x)));
+    }
+    let (shape, scales) = (b.shape(x), b.cast(scales, F32)?);
+    let (mut resampled, mut sizes) = (Vec::with_capacity(axes.len()), Vec::with_capacity(axes.len()));
+    for (at, &axis) in axes.iter().enumerate() {
+        let size = shape[axis].clone();
+        let scale = b.slice_axis(scales, 0, Dim::from(at), Dim::ONE)?;
+        let scale_value = b.reshape(scale, vec![])?;
+        let from = float_dim(b, &size)?;
+        let scaled = b.binary(BinaryFn::Mul, from, scale_value)?;
+        let scaled = b.unary(UnaryFn::Floor, scaled)?;
+        sizes.push(b.cast(scaled, I64)?);
+        resampled.push(Axis { axis, size, out: Dim::ZERO, scale: None, late: true, scale_value, roi: None });
+    }
+    for (axis, out) in resampled.iter_mut().zip(b.scalar_sizes(&sizes, &|_| None)?) {
+        axis.out = out;
+    }
+    Ok(resampled)
 }
 
 /// Axes of `axes` resampled by `scales`: `out = floor(size * scale)`.
@@ -284,7 +313,7 @@ fn scaled_axes(b: &mut Builder<'_>, x: ValueId, axes: &[usize], scales: &[f32]) 
         let size = shape[axis].clone();
         let out = scaled_size(&size, scale)?;
         let scale_value = b.constant(Tensor::scalar(scale));
-        resampled.push(Axis { axis, size, out, scale: Some(scale), scale_value, roi: None });
+        resampled.push(Axis { axis, size, out, scale: Some(scale), late: false, scale_value, roi: None });
     }
     Ok(resampled)
 }
@@ -315,8 +344,12 @@ fn sized_axes(
     if axes.len() != sizes.len() || sizes.iter().any(|size| size.as_const().is_some_and(|size| size < 0)) {
         return malformed(format!("sizes {sizes:?} of axes {axes:?} of {}", b.ty(x)));
     }
+    let known = axes.iter().all(|&axis| shape[axis].is_const()) && sizes.iter().all(Dim::is_const);
     let common = match policy {
         "stretch" => None,
+        "not_larger" | "not_smaller" if !known => {
+            return late_common_axes(b, &shape, axes, sizes, policy == "not_larger");
+        }
         "not_larger" | "not_smaller" => Some(common_scale(&shape, axes, sizes, policy == "not_larger")?),
         other => return malformed(format!("keep_aspect_ratio_policy `{other}`")),
     };
@@ -340,7 +373,7 @@ fn sized_axes(
                 b.binary(BinaryFn::Div, to, from)?
             }
         };
-        resampled.push(Axis { axis, size: from, out, scale, scale_value, roi: None });
+        resampled.push(Axis { axis, size: from, out, scale, late: false, scale_value, roi: None });
     }
     Ok(resampled)
 }
@@ -363,6 +396,48 @@ fn common_scale(shape: &[Dim], axes: &[usize], sizes: &[Dim], least: bool) -> Re
         });
     }
     Ok(found.unwrap_or(1.0))
+}
+
+/// As [`common_scale`], computed when the model runs, and the axes of that scale.
+fn late_common_axes(
+    b: &mut Builder<'_>,
+    shape: &[Dim],
+    axes: &[usize],
+    sizes: &[Dim],
+    least: bool,
+) -> Result<Vec<Axis>> {
+    let number = |b: &mut Builder<'_>, dim: &Dim| -> Result<ValueId> {
+        let value = b.dim_scalar(dim)?;
+        b.cast(value, F64)
+    };
+    let mut common = b.scalar(F64, 1.0);
+    for (at, (&axis, size)) in axes.iter().zip(sizes).enumerate() {
+        let (to, from) = (number(b, size)?, number(b, &shape[axis])?);
+        let scale = b.binary(BinaryFn::Div, to, from)?;
+        common = match at {
+            0 => scale,
+            _ => b.binary(if least { BinaryFn::Min } else { BinaryFn::Max }, common, scale)?,
+        };
+    }
+    let scale_value = b.cast(common, F32)?;
+    let mut outs = Vec::with_capacity(axes.len());
+    for &axis in axes {
+        let from = number(b, &shape[axis])?;
+        let scaled = b.binary(BinaryFn::Mul, common, from)?;
+        let rounded = b.binary_scalar(BinaryFn::Add, scaled, 0.5)?;
+        outs.push(b.cast(rounded, I64)?);
+    }
+    let outs = b.scalar_sizes(&outs, &|_| None)?;
+    let axis = |(&axis, out): (&usize, Dim)| Axis {
+        axis,
+        size: shape[axis].clone(),
+        out,
+        scale: None,
+        late: true,
+        scale_value,
+        roi: None,
+    };
+    Ok(axes.iter().zip(outs).map(axis).collect())
 }
 
 fn float_dim(b: &mut Builder<'_>, dim: &Dim) -> Result<ValueId> {
@@ -418,6 +493,7 @@ fn resample(b: &mut Builder<'_>, x: ValueId, axes: Vec<Axis>, method: &Method) -
                 let index = nearest(b, axis, method, position)?;
                 b.emit1(Op::Gather { axis: axis.axis }, &[y, index])?
             }
+            true if method.antialias && axis.scale.is_none() => filtered(b, y, axis, method, position)?,
             true => interpolate(b, y, axis, method, position)?,
         };
     }
@@ -549,7 +625,7 @@ fn coordinates(b: &mut Builder<'_>, axis: &Axis, method: &Method) -> Result<Valu
 /// Whether `size * scale` is a whole number of elements.
 fn scales_exactly(axis: &Axis) -> bool {
     match (axis.scale, axis.size.as_const(), axis.out.as_const()) {
-        (None, _, _) => true,
+        (None, _, _) => !axis.late,
         (Some(scale), Some(size), Some(out)) => (size as f32 * scale - out as f32).abs() < 1e-3,
         (Some(scale), _, _) => scale.fract() == 0.0,
     }
@@ -586,6 +662,15 @@ fn clamped(b: &mut Builder<'_>, axis: &Axis, x: ValueId) -> Result<ValueId> {
 }
 
 fn nearest(b: &mut Builder<'_>, axis: &Axis, method: &Method, position: ValueId) -> Result<ValueId> {
+    if method.nearest.is_none() && axis.late {
+        // Only the run shows which of the two it is.
+        let one = b.scalar(F32, 1.0);
+        let shrinks = b.compare(CompareFn::Lt, axis.scale_value, one)?;
+        let (up, down) = (b.unary(UnaryFn::Ceil, position)?, b.unary(UnaryFn::Floor, position)?);
+        let rounded = b.select(shrinks, up, down)?;
+        let inside = clamped(b, axis, rounded)?;
+        return b.cast(inside, I64);
+    }
     let shrinks = axis.scale.is_some_and(|scale| scale < 1.0);
     let rounding = method.nearest.unwrap_or(if shrinks { Nearest::Ceil } else { Nearest::Floor });
     let rounded = match rounding {
@@ -629,6 +714,57 @@ fn interpolate(
     sum.ok_or_else(|| Error::internal(Stage::Infer, "interpolation without taps"))
 }
 
+/// Antialiasing along an axis whose scale only the run shows, and with it the number of taps: a product with a matrix
+/// of weights over the axis and what the filter reaches beyond its ends.
+fn filtered(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    axis: &Axis,
+    method: &Method,
+    position: ValueId,
+) -> Result<ValueId> {
+    let (dtype, rank, at) = (b.dtype(x), b.rank(x), axis.axis);
+    let cubic = method.mode == Mode::Cubic;
+    let filter_scale = b.binary_scalar(BinaryFn::Min, axis.scale_value, 1.0)?;
+    let support = b.scalar(F32, if cubic { 2.0 } else { 1.0 });
+    let reach = b.binary(BinaryFn::Div, support, filter_scale)?;
+    let reach = b.unary(UnaryFn::Ceil, reach)?;
+    // An axis that shrinks to nothing has no taps to speak of.
+    let reach = b.binary_scalar(BinaryFn::Min, reach, MAX_TAPS)?;
+    let reach = b.cast(reach, I64)?;
+    let reach = b.scalar_sizes(&[reach], &|_| None)?.remove(0);
+    let extent = axis.size.clone() + reach.clone() * Dim::from(2i64);
+    let (index, before) = (b.iota(vec![extent.clone()], 0)?, b.dim_scalar(&reach)?);
+    let index = b.binary(BinaryFn::Sub, index, before)?;
+    let place = b.cast(index, F32)?;
+    let place = b.reshape(place, vec![extent, Dim::ONE])?;
+    let position = b.reshape(position, vec![Dim::ONE, axis.out.clone()])?;
+    let distance = b.binary(BinaryFn::Sub, place, position)?;
+    let distance = b.unary(UnaryFn::Abs, distance)?;
+    let distance = b.binary(BinaryFn::Mul, distance, filter_scale)?;
+    let mut weight = if cubic { cubic_kernel(b, distance, method.cubic)? } else { tent(b, distance)? };
+    if method.exclude_outside {
+        let outside = beyond(b, axis, place)?;
+        let zero = b.scalar(F32, 0.0);
+        weight = b.select(outside, zero, weight)?;
+    }
+    let total = b.reduce(ReduceFn::Sum, weight, &[0])?;
+    let weight = b.binary(BinaryFn::Div, weight, total)?;
+    let weight = b.cast(weight, dtype)?;
+    let last = b.dim_scalar(&(axis.size.clone() - Dim::ONE))?;
+    let inside = b.binary_scalar(BinaryFn::Max, index, 0.0)?;
+    let inside = b.binary(BinaryFn::Min, inside, last)?;
+    let wide = b.emit1(Op::Gather { axis: at }, &[x, inside])?;
+    let mut perm: Vec<usize> = (0..rank).filter(|&axis| axis != at).collect();
+    perm.push(at);
+    let rows = b.transpose(wide, &perm)?;
+    let op = Op::Contract { batch: 0, m: rank - 1, k: 1, rhs: RhsLayout::Plain };
+    let product = b.emit1(op, &[rows, weight])?;
+    let back: Vec<usize> =
+        (0..rank).map(|axis| perm.iter().position(|&own| own == axis).unwrap_or(0)).collect();
+    b.transpose(product, &back)
+}
+
 /// Most taps of an antialiasing filter.
 const MAX_TAPS: f64 = 4096.0;
 
@@ -640,18 +776,9 @@ fn taps(
     position: ValueId,
 ) -> Result<Vec<(ValueId, ValueId)>> {
     let cubic = method.mode == Mode::Cubic;
-    let filter_scale = match (method.antialias, axis.scale) {
-        (false, _) => 1.0,
-        (true, Some(scale)) => f64::from(scale).min(1.0),
-        (true, None) => {
-            return Err(Error::unsupported(
-                Stage::Infer,
-                format!(
-                    "antialias with a scale that only run-time sizes tell ({} to {})",
-                    axis.size, axis.out
-                ),
-            ));
-        }
+    let filter_scale = match axis.scale.filter(|_| method.antialias) {
+        Some(scale) => f64::from(scale).min(1.0),
+        None => 1.0,
     };
     let support = if cubic { 2.0 } else { 1.0 };
     // Infinite for an axis that shrinks to nothing.
@@ -952,6 +1079,56 @@ mod tests {
         let (graph, _) = case.lower().unwrap();
         assert_eq!(graph.ty(graph.outputs[0].1).shape, [Dim::from(1i64 << 40), Dim::ZERO]);
         assert!(start.elapsed().as_secs() < 10);
+    }
+
+    /// What data decide gives what constants do.
+    #[test]
+    fn scales_and_sizes_that_data_decide() {
+        let run = |build: &dyn Fn(Case) -> Case, late: bool, at: usize, values: &[f32]| {
+            let mut case = build(Case::new("Resize", 19).ramp(&[1, 2, 4, 5], 3));
+            for missing in 1..4 {
+                case = match (missing == at, at, late) {
+                    (false, ..) => case.missing(),
+                    (_, 2, true) => case.input(&[4], values),
+                    (_, 2, false) => case.constant(&[4], values),
+                    (_, _, true) => case.input(&[4], &values.iter().map(|&v| v as i64).collect::<Vec<_>>()),
+                    _ => case.constant(&[4], &values.iter().map(|&v| v as i64).collect::<Vec<_>>()),
+                };
+            }
+            case.run().unwrap().remove(0)
+        };
+        let builds: &[&dyn Fn(Case) -> Case] = &[
+            &|case| case.str("mode", "nearest"),
+            &|case| case.str("mode", "linear"),
+            &|case| case.str("mode", "cubic").int("exclude_outside", 1),
+            &|case| case.str("mode", "linear").str("coordinate_transformation_mode", "align_corners"),
+            &|case| case.str("mode", "linear").str("coordinate_transformation_mode", "half_pixel_symmetric"),
+            &|case| case.str("mode", "linear").int("antialias", 1),
+            &|case| case.str("mode", "cubic").int("antialias", 1),
+            &|case| case.str("mode", "cubic").int("antialias", 1).int("exclude_outside", 1),
+        ];
+        for (number, build) in builds.iter().enumerate() {
+            for (at, values) in [(2, [1., 1., 0.6, 1.5]), (2, [1., 1., 2., 0.5]), (3, [1., 2., 3., 8.])] {
+                let (wanted, found) = (run(build, false, at, &values), run(build, true, at, &values));
+                assert_eq!(found.shape, wanted.shape, "{number}: {values:?}");
+                let pairs = crate::op::node_case::elements(&found);
+                let wanted = crate::op::node_case::elements(&wanted);
+                for (found, wanted) in pairs.iter().zip(&wanted) {
+                    assert!(
+                        crate::op::node_case::close(*found, *wanted, 1e-4),
+                        "{number}, {values:?}: {found} is not {wanted}"
+                    );
+                }
+            }
+        }
+        for policy in ["not_larger", "not_smaller"] {
+            let build = |case: Case| {
+                let case = case.str("mode", "nearest").str("keep_aspect_ratio_policy", policy);
+                case.ints("axes", &[0, 1, 2, 3])
+            };
+            let shape = |late| run(&build, late, 3, &[1., 2., 3., 8.]).shape;
+            assert_eq!(shape(true), shape(false), "{policy}");
+        }
     }
 
     #[test]

@@ -8,10 +8,12 @@
 //! Nearly all groups have one output, computed from everything they read, so they cannot form a cycle;
 //! `rows` checks reachability for the others.
 
+use std::collections::BTreeSet;
+
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Graph, MapFn, NodeId, Op, RhsLayout, ValueId};
+use crate::graph::{Graph, MapFn, NodeId, Op, RhsLayout, Sym, ValueId};
 use crate::scalar::{BinaryFn, UnaryFn};
 use crate::schedule::{Group, GroupId, GroupKind, Options, estimate, view};
 
@@ -25,6 +27,8 @@ const SMALL_CONCAT: i64 = 1024;
 pub(super) struct Grouping {
     pub groups: PrimaryMap<GroupId, Group>,
     pub scans: Vec<NodeId>,
+    /// Data symbols that live nodes mention.
+    pub symbols: Vec<Sym>,
     pub materialised: SecondaryMap<ValueId, bool>,
     /// `alias[r] = s`: `r` is a reshape of the materialised `s`.
     pub alias: SecondaryMap<ValueId, Option<ValueId>>,
@@ -64,6 +68,9 @@ pub(super) struct Grouper<'g> {
     pub position: SecondaryMap<NodeId, u32>,
     /// Live nodes that read a value, each once, in topological order.
     pub users: SecondaryMap<ValueId, Vec<NodeId>>,
+    /// Values that define the data symbols of a node: they must be there before its kernel starts.
+    pub needs: SecondaryMap<NodeId, Vec<ValueId>>,
+    pub defines_sizes: SecondaryMap<ValueId, bool>,
     pub is_output: SecondaryMap<ValueId, bool>,
     /// Values that must have a buffer whatever reads them.
     pub forced: SecondaryMap<ValueId, bool>,
@@ -96,6 +103,7 @@ impl<'g> Grouper<'g> {
                 && needed.insert(node)
             {
                 stack.extend(&graph.nodes[node].inputs);
+                stack.extend(graph.needs(node));
             }
         }
         let live: Vec<NodeId> = graph.order.iter().copied().filter(|&node| needed.contains(node)).collect();
@@ -103,6 +111,8 @@ impl<'g> Grouper<'g> {
             graph,
             position: SecondaryMap::new(),
             users: SecondaryMap::new(),
+            needs: SecondaryMap::new(),
+            defines_sizes: SecondaryMap::new(),
             is_output: SecondaryMap::new(),
             forced: SecondaryMap::new(),
             unit_of: SecondaryMap::new(),
@@ -115,6 +125,11 @@ impl<'g> Grouper<'g> {
                 if grouper.users[input].last() != Some(&node) {
                     grouper.users[input].push(node);
                 }
+            }
+            grouper.needs[node] = graph.needs(node);
+            for &value in &grouper.needs[node] {
+                grouper.defines_sizes[value] = true;
+                grouper.forced[value] = true;
             }
         }
         for (_, value) in &graph.outputs {
@@ -304,11 +319,12 @@ impl<'g> Grouper<'g> {
                 }
             }
         }
-        Ok(Grouping { groups, scans, materialised, alias })
+        let symbols = self.live.iter().flat_map(|&node| graph.data_symbols(node)).collect::<BTreeSet<Sym>>();
+        Ok(Grouping { groups, scans, symbols: symbols.into_iter().collect(), materialised, alias })
     }
 
     fn is_live(&self, value: ValueId) -> bool {
-        self.is_output[value] || !self.users[value].is_empty()
+        self.is_output[value] || self.defines_sizes[value] || !self.users[value].is_empty()
     }
 
     fn close_unit(

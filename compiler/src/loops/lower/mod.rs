@@ -9,6 +9,7 @@ mod expr;
 mod map;
 mod reduce;
 mod rows;
+mod runs;
 mod single;
 mod sort;
 #[cfg(test)]

@@ -7,6 +7,7 @@
 use crate::error::Result;
 use crate::graph::{DType, Dim, Node, Op, Tensor, ValueId};
 use crate::interp;
+use crate::loops::lower::runs::{self, Run};
 use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Nest, hoist, split_vector, vector_lanes};
 use crate::loops::{Buf, Expr, Index, Local, LoopKind, Stmt, Var, visit};
@@ -185,66 +186,62 @@ impl Lowering<'_> {
         let dtype = self.graph.ty(x).dtype;
         let reduced: Vec<Dim> = axes.iter().map(|&axis| shape[axis].clone()).collect();
         let small = super::map::volume(&reduced).is_some_and(|count| count <= WRITE_OUT);
-        // The axis whose neighbours are computed together: the kept axis before the last.
-        let column = (0..last).rev().find(|axis| kept[*axis] != Dim::ONE);
-        let block = match column {
-            Some(axis) if small => block_of(&kept[axis]),
-            _ => 1,
-        };
-        let job = Job { op, axes: axes.to_vec(), x, anchor, dtype, reduced, small, block, column, last };
-        let mut outer = kept.clone();
-        outer[last] = Dim::ONE;
-        if let Some(axis) = column {
-            outer[axis] = outer[axis].exact_div(&Dim::from(block)).expect("block_of divides");
-        }
         let lanes = match dtype {
             DType::F32 | DType::I32 | DType::F64 => self.target.lanes(dtype.size()),
             _ => 1,
         };
-        let channels = kept[last].clone();
-        // Where the channels are all that is left, threads share them.
-        let alone =
-            outer.iter().all(|dim| *dim == Dim::ONE) && channels.exact_div(&Dim::from(lanes)).is_some();
-        let kind = if alone { LoopKind::Parallel } else { LoopKind::Serial };
+        let job = Job { op, axes: axes.to_vec(), x, anchor, dtype, reduced, small };
+        // The axis whose neighbours are computed together: the kept axis before the last.
+        let column = (0..last).rev().find(|axis| kept[*axis] != Dim::ONE);
+        let mut outer = kept.clone();
+        outer[last] = Dim::ONE;
+        let columns = column.map_or(Dim::ONE, |axis| std::mem::replace(&mut outer[axis], Dim::ONE));
+        let only = outer.iter().all(|dim| *dim == Dim::ONE);
+        let columns = if small { column_runs(&columns, only) } else { runs::greedy(&columns, &[1]) };
+        let channels = channel_runs(&kept[last], lanes, small);
+        // Where the columns, or the channels, are all there is, threads share them.
+        let share = |alone: bool| if alone { LoopKind::Parallel } else { LoopKind::Serial };
+        let column_kind = share(only && columns.len() == 1);
+        let channel_kind = share(only && columns[0].count == Dim::ONE && channels.len() == 1);
         self.for_shape(&outer, LoopKind::Parallel, &mut |cx, index| {
-            let mut start = Dim::ZERO;
-            for width in if lanes > 1 { vec![lanes, 1] } else { vec![1] } {
-                let rest = channels.clone() - start.clone();
-                let count = rest.floor_div(&Dim::from(width)).expect("width is positive");
-                if count == Dim::ZERO {
-                    continue;
-                }
-                let from = start.clone();
-                cx.for_each("c", &count, kind, |cx, chunk| {
-                    let base = chunk.scale(&Dim::from(width)).add_dim(&from);
-                    cx.reduce_block(&job, &index, &base, width)
+            for run in &columns {
+                cx.for_each("x", &run.count, column_kind, |cx, piece| {
+                    for part in &channels {
+                        cx.for_each("c", &part.count, channel_kind, |cx, chunk| {
+                            let width = part.size.min(lanes);
+                            let mut places = Vec::with_capacity(run.size * part.size / width);
+                            for channel in (0..part.size).step_by(width) {
+                                for at in 0..run.size {
+                                    let mut place = index.clone();
+                                    if let Some(axis) = column {
+                                        place[axis] = run.at(&piece, at);
+                                    }
+                                    place[last] = part.at(&chunk, channel);
+                                    places.push(place);
+                                }
+                            }
+                            cx.reduce_block(&job, places, width)
+                        })?;
+                    }
+                    Ok(())
                 })?;
-                start = start + count * Dim::from(width);
             }
             Ok(())
         })
     }
 
-    /// `block` neighbouring outputs of `width` channels from `base`, in registers.
-    fn reduce_block(&mut self, job: &Job, index: &[Index], base: &Index, width: usize) -> Result<()> {
-        let acc = self.kernel.local("acc", job.dtype, &[job.block, width], width);
+    /// The outputs from each of `places`, `width` channels each, side by side in registers.
+    fn reduce_block(&mut self, job: &Job, mut places: Vec<Vec<Index>>, width: usize) -> Result<()> {
+        let acc = self.kernel.local("acc", job.dtype, &[places.len(), width], width);
         let lane = self.kernel.loop_var("v");
         self.extents.insert(lane, Dim::from(width));
-        let channel = if width == 1 { base.clone() } else { base.add(&Index::var(lane)) };
-        let at = |block: usize| {
-            vec![Index::int(block as i64), if width == 1 { Index::zero() } else { Index::var(lane) }]
-        };
-        let mut places = Vec::with_capacity(job.block);
-        for block in 0..job.block {
-            let mut place = index.to_vec();
-            place[job.last] = channel.clone();
-            if let Some(axis) = job.column {
-                place[axis] = place[axis].scale(&Dim::from(job.block)).add(&Index::int(block as i64));
-            }
-            places.push(place);
+        let lane_index = if width == 1 { Index::zero() } else { Index::var(lane) };
+        for channel in places.iter_mut().filter_map(|place| place.last_mut()) {
+            *channel = channel.add(&lane_index);
         }
+        let at = |block: usize| vec![Index::int(block as i64), lane_index.clone()];
         let lanes = self.scope(|cx| {
-            for block in 0..job.block {
+            for block in 0..places.len() {
                 cx.push(Stmt::Set { local: acc, at: at(block), value: identity(job.op, job.dtype)? });
             }
             Ok(())
@@ -316,16 +313,30 @@ struct Job {
     anchor: ValueId,
     dtype: DType,
     reduced: Vec<Dim>,
+    /// The reduced elements are written out.
     small: bool,
-    block: usize,
-    column: Option<usize>,
-    last: usize,
 }
 
-/// How many neighbours to compute together: a divisor of the extent that fits the registers.
-fn block_of(extent: &Dim) -> usize {
-    let Some(extent) = extent.as_const() else { return 1 };
-    [4, 7, 5, 6, 3, 2].into_iter().find(|&block| extent % block == 0).map_or(1, |block| block as usize)
+/// How many neighbouring columns are computed together: as many as fit the registers; all alike if there may be but
+/// one run.
+fn column_runs(extent: &Dim, one: bool) -> Vec<Run> {
+    let even =
+        extent.as_const().and_then(|extent| [4, 7, 5, 6, 3, 2].into_iter().find(|size| extent % size == 0));
+    match even {
+        Some(size) => runs::greedy(extent, &[size as usize]),
+        None if one => runs::greedy(extent, &[1]),
+        None if extent.is_const() => runs::greedy(extent, &[4, 3, 2, 1]),
+        None => runs::greedy(extent, &[4, 1]),
+    }
+}
+
+/// How many channels are computed together: a vector; several where each result is a long chain of operations.
+fn channel_runs(extent: &Dim, lanes: usize, small: bool) -> Vec<Run> {
+    match (lanes, small) {
+        (1, _) => runs::greedy(extent, &[1]),
+        (_, true) => runs::greedy(extent, &[lanes, 1]),
+        (_, false) => runs::greedy(extent, &[PARTIALS * lanes, lanes, 1]),
+    }
 }
 
 fn serial(var: Var, extent: &Dim, body: Vec<Stmt>) -> Vec<Stmt> {

@@ -553,6 +553,37 @@ fn random_graphs_as_leaf_kernels_of_512_bits() {
     check_leaf_kernels(&target.leaf().unwrap(), &emulate);
 }
 
+/// Columns of every number around the blocks that are computed together, and channels around several vectors; sizes that
+/// are constants and sizes that are not.
+#[test]
+fn reductions_that_keep_the_last_axis_at_every_size() {
+    let target = fixed_target().leaf().unwrap();
+    let mut dice = Dice(5);
+    for (columns, channels) in (1..=13).flat_map(|columns| [1, 8, 37, 72].map(|channels| (columns, channels)))
+    {
+        for (symbolic, batch, kernel) in
+            [(false, 2, 2), (true, 2, 2), (true, 1, 3), (false, 1, 40), (true, 2, 40)]
+        {
+            let sizes = [batch, columns + kernel - 1, channels];
+            let mut graph = Graph::default();
+            graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+            let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
+            let mut shape: Vec<Dim> = sizes.iter().map(|&size| Dim::from(size)).collect();
+            if symbolic {
+                shape[1] = Dim::sym(b.fresh_symbol());
+            }
+            let x = b.input("x", TensorType::new(DType::F32, shape), None);
+            let op = Op::Window { first: 1, kernel: vec![kernel], strides: vec![1], dilations: vec![1] };
+            let window = b.emit1(op, &[x]).unwrap();
+            let sum = b.reduce(ReduceFn::Sum, window, &[2]).unwrap();
+            graph.outputs.push(("sum".into(), sum));
+            let input = dice.tensor(DType::F32, &sizes);
+            let result = check(&graph, &[input], true, &target, &loops::interp::run);
+            assert!(result.is_ok(), "{sizes:?}, window {kernel}: {}", result.unwrap_err());
+        }
+    }
+}
+
 /// Long rows are looked at in blocks, which NaN must not hide from.
 #[test]
 fn the_first_of_long_rows() {
