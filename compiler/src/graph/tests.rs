@@ -72,6 +72,7 @@ const ALL_OPERATIONS: &str = r#"graph "all \"ops\"\n" {
   v30 = iota {shape=[s0, 2], axis=0} : i64[s0, 2] @o0
   v31 = dim_values {dims=[min(s0, 3), max(s0, s1), mod(s0, 2)]} : i64[3] known [min(s0, 3), max(s0, s1), mod(s0, 2)] @o0
   v32 = cumulate v6 {op=sum, axis=0, exclusive=true, reverse=false} : f32[s0, 4] @o0
+  v37, v38 = sort v6 {axis=1, descending=true, take=2} : f32[s0, 2], i64[s0, 2] @o0
   v33, v34 "stacked" = scan v25, v6, v11 {trip=s0, states=1, scans=1, reverse=[false, true], body=graph "step" {
     input v0 "h" : f32[]
     input v1 "x" : f32[4]
@@ -79,7 +80,6 @@ const ALL_OPERATIONS: &str = r#"graph "all \"ops\"\n" {
     v3 = contract v1, v2 {batch=0, m=0, k=1} : f32[2] @o0(0 "MatMul" "")
     return v0 "h", v3 "out"
   }} : f32[], f32[s0, 2] @o1(9 "RNN" "cell")
-  v37, v38 = sort v6 {axis=1, descending=true, take=2} : f32[s0, 2], i64[s0, 2] @o0
   v35 = const f32[17] 0x0000803f000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000cdcc4c3e
   v36 = const u4[2] 0x0f01
   return v33 "h", v35 "table", v36 "nibbles"
