@@ -1,6 +1,7 @@
 //! Inverses of windows and pools: Col2Im sums overlapping blocks into an image, MaxUnpool puts maxima back.
 
 use super::row::*;
+use super::sample::constant_dim;
 use super::spatial::{checked_extents, explicit_pads, extents, reach};
 use crate::graph::dim::product;
 use crate::graph::{Builder, Op};
@@ -36,8 +37,12 @@ struct Axis {
 /// `[N, C * blocks.., L]` gives `[N, C, image..]`.
 fn col_to_im(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
-    let image = cx.known_input(1)?;
+    let image = cx.sizes_input(1)?;
     let rank = image.len();
+    let block = cx.input(2)?;
+    if cx.b.known(block).is_none_or(|block| block.iter().any(|extent| !extent.is_const())) {
+        return scattered_blocks(cx, x, &image);
+    }
     let block = checked_extents("block_shape", &cx.const_input(2)?, rank)?;
     let (strides, dilations) = (extents(cx, "strides", rank, 1)?, extents(cx, "dilations", rank, 1)?);
     let (lo, hi) = explicit_pads(cx, rank)?;
@@ -79,6 +84,69 @@ fn col_to_im(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         y = fold(b, y, axis, rank - at)?;
     }
     Ok(vec![y])
+}
+
+/// As [`col_to_im`], with blocks of sizes that the run tells: every element is added where it belongs, or to one more
+/// point if that lies in the padding.
+fn scattered_blocks(cx: &mut NodeCx<'_, '_>, x: ValueId, image: &[Dim]) -> Result<Vec<ValueId>> {
+    let rank = image.len();
+    let block = cx.sizes_input(2)?;
+    let (strides, dilations) = (extents(cx, "strides", rank, 1)?, extents(cx, "dilations", rank, 1)?);
+    let (lo, hi) = explicit_pads(cx, rank)?;
+    let b = &mut *cx.b;
+    let shape = b.shape(x);
+    if shape.len() != 3 || block.len() != rank {
+        return malformed(format!("columns {} of blocks {block:?}", b.ty(x)));
+    }
+    let mut counts = Vec::with_capacity(rank);
+    for axis in 0..rank {
+        let reach = (block[axis].clone() - Dim::ONE) * Dim::from(dilations[axis]) + Dim::ONE;
+        let room = image[axis].clone() + Dim::from(lo[axis] + hi[axis]) - reach;
+        counts.push(room.floor_div(&Dim::from(strides[axis])).unwrap_or(Dim::ZERO) + Dim::ONE);
+    }
+    // [blocks.., counts..]: the point of the image, or the one more.
+    let points = product(image);
+    let spare = constant_dim(b, &points)?;
+    let grid: Vec<Dim> = block.iter().chain(&counts).cloned().collect();
+    let image_strides = crate::graph::dim::row_major_strides(image);
+    let (mut place, mut inside): (Option<ValueId>, Option<ValueId>) = (None, None);
+    for axis in 0..rank {
+        let (tap, step) = (b.iota(grid.clone(), axis)?, b.iota(grid.clone(), rank + axis)?);
+        let tap = b.binary_scalar(BinaryFn::Mul, tap, dilations[axis] as f64)?;
+        let step = b.binary_scalar(BinaryFn::Mul, step, strides[axis] as f64)?;
+        let at = b.binary(BinaryFn::Add, tap, step)?;
+        let at = b.binary_scalar(BinaryFn::Sub, at, lo[axis] as f64)?;
+        let (zero, extent) = (b.scalar(DType::I64, 0.0), constant_dim(b, &image[axis])?);
+        let (low, high) = (b.compare(CompareFn::Ge, at, zero)?, b.compare(CompareFn::Lt, at, extent)?);
+        let here = b.binary(BinaryFn::And, low, high)?;
+        let stride = constant_dim(b, &image_strides[axis])?;
+        let part = b.binary(BinaryFn::Mul, at, stride)?;
+        place = Some(match place {
+            None => part,
+            Some(place) => b.binary(BinaryFn::Add, place, part)?,
+        });
+        inside = Some(match inside {
+            None => here,
+            Some(inside) => b.binary(BinaryFn::And, inside, here)?,
+        });
+    }
+    let (Some(place), Some(inside)) = (place, inside) else { return malformed("an image without axes") };
+    let place = b.select(inside, place, spare)?;
+    let taps = product(&block);
+    let Some(channels) = shape[1].floor_div(&taps) else { return malformed("blocks of no elements") };
+    let rows = shape[0].clone() * channels.clone();
+    let columns = taps * product(&counts);
+    let place = b.reshape(place, vec![Dim::ONE, columns.clone()])?;
+    let place = b.expand(place, vec![rows.clone(), columns.clone()])?;
+    let updates = b.reshape(x, vec![rows.clone(), columns])?;
+    let zero = zero(b, x)?;
+    let empty = b.expand(zero, vec![rows, points.clone() + Dim::ONE])?;
+    let combine = Some(if b.dtype(x) == DType::Bool { BinaryFn::Or } else { BinaryFn::Add });
+    let y = b.emit1(Op::ScatterElements { axis: 1, combine }, &[empty, place, updates])?;
+    let y = b.slice_axis(y, 1, Dim::ZERO, points)?;
+    let mut result = vec![shape[0].clone(), channels];
+    result.extend_from_slice(image);
+    Ok(vec![b.reshape(y, result)?])
 }
 
 /// Folds the first of `left` axes of blocks with the first of as many axes of positions, into an axis of the image:
@@ -163,7 +231,7 @@ fn max_unpool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         image.push(extent);
     }
     let wanted = match cx.optional(2) {
-        Some(_) => Some(cx.known_input(2)?),
+        Some(_) => Some(cx.sizes_input(2)?),
         None => None,
     };
     let b = &mut *cx.b;
@@ -177,9 +245,16 @@ fn max_unpool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         if wanted.len() != image.len() {
             return malformed(format!("output_shape {wanted:?} of {image:?}"));
         }
-        let missing: Vec<Dim> =
-            wanted.iter().zip(&image).map(|(to, from)| to.clone() - from.clone()).collect();
+        // A smaller one is an error that constants show; data only cut the image.
+        let missing = |(to, from): (&Dim, &Dim)| match to.clone() - from.clone() {
+            missing if missing.is_const() => missing,
+            missing => missing.max_dim(&Dim::ZERO),
+        };
+        let missing: Vec<Dim> = wanted.iter().zip(&image).map(missing).collect();
         y = b.pad(y, zero, vec![Dim::ZERO; image.len()], missing)?;
+        for (axis, size) in wanted.into_iter().enumerate() {
+            y = b.slice_axis(y, axis, Dim::ZERO, size)?;
+        }
     }
     Ok(vec![y])
 }

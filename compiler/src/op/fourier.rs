@@ -8,6 +8,7 @@
 
 use std::f64::consts::TAU;
 
+use super::dynamic::{about_axis, dims_vector, valid_or_negative};
 use super::row::*;
 use super::sample::{arithmetic, constant_dim, dim_as};
 use crate::graph::{Builder, Op, RhsLayout, Tensor};
@@ -50,6 +51,12 @@ struct Transform {
 fn dft(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let rank = cx.b.rank(x);
+    if let Some(axis) = cx.optional(2)
+        && !cx.has("axis")
+        && cx.b.known(axis).is_none()
+    {
+        return dft_along(cx, x, axis);
+    }
     let axis = match (cx.has("axis"), cx.optional(2)) {
         (true, _) => Dim::from(cx.int("axis")?),
         (false, Some(_)) => known_scalar(cx, 2)?,
@@ -60,10 +67,62 @@ fn dft(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if axis + 1 == rank {
         return malformed(format!("axis {axis} of {} holds the parts of complex numbers", cx.b.ty(x)));
     }
+    // The axis goes next to the parts.
+    let mut perm: Vec<usize> = (0..rank).filter(|&at| at != axis).collect();
+    perm.insert(rank - 2, axis);
+    let x = cx.b.transpose(x, &perm)?;
+    let y = dft_of_last(cx, x)?;
+    let mut back: Vec<usize> = (0..rank - 2).collect();
+    back.insert(axis, rank - 2);
+    back.push(rank - 1);
+    Ok(vec![cx.b.transpose(y, &back)?])
+}
+
+/// The transform along an axis that data decide, `x` being `[before, n, after]` about it.
+fn dft_along(cx: &mut NodeCx<'_, '_>, x: ValueId, axis: ValueId) -> Result<Vec<ValueId>> {
+    let shape = cx.b.shape(x);
+    let Some((parts, signal)) = shape.split_last() else { return malformed("a transform of a scalar") };
+    let (rank, parts) = (shape.len(), complex_parts(cx.b, x)?.min(parts.as_const().unwrap_or(2)));
+    let axis = to_scalar(cx, axis)?;
+    let axis = cx.b.cast(axis, DType::I64)?;
+    let zero = cx.b.scalar(DType::I64, 0.0);
+    let negative = cx.b.compare(CompareFn::Lt, axis, zero)?;
+    let wrapped = cx.b.binary_scalar(BinaryFn::Add, axis, rank as f64)?;
+    let axis = cx.b.select(negative, wrapped, axis)?;
+    // An axis that is the last one lies outside of what is about the signal's axes, and fails there.
+    let mut each = Vec::with_capacity(2);
+    let mut about: Option<Vec<Dim>> = None;
+    for part in 0..parts {
+        let part = cx.b.slice_axis(x, rank - 1, Dim::from(part), Dim::ONE)?;
+        let part = cx.b.squeeze(part, &[rank - 1])?;
+        let part = match &about {
+            None => about_axis(cx, part, axis)?,
+            Some(dims) => cx.b.reshape(part, dims.clone())?,
+        };
+        about = Some(cx.b.shape(part));
+        let last = cx.b.transpose(part, &[0, 2, 1])?;
+        each.push(cx.b.unsqueeze(last, &[3])?);
+    }
+    let x = cx.b.concat(&each, 3)?;
+    let y = dft_of_last(cx, x)?;
+    let y = cx.b.transpose(y, &[0, 2, 1, 3])?;
+    let (extent, results) = (cx.b.shape(y)[1].clone(), cx.b.shape(y)[3].clone());
+    let (place, sizes) = (cx.b.iota(vec![Dim::from(rank - 1)], 0)?, dims_vector(cx, signal)?);
+    let extent = dim(cx, &extent)?;
+    let here = cx.b.compare(CompareFn::Eq, place, axis)?;
+    let dims = cx.b.select(here, extent, sizes)?;
+    let mut dims = cx.b.sizes(dims, &|_| None)?;
+    dims.push(results);
+    Ok(vec![cx.b.reshape(y, dims)?])
+}
+
+/// The node's transform of `[.., n, parts]` along the axis before the parts.
+fn dft_of_last(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
+    let rank = cx.b.rank(x);
     let (inverse, onesided) = (cx.int("inverse")? != 0, cx.int("onesided")? != 0);
-    let extent = cx.b.ty(x).shape[axis].clone();
+    let extent = cx.b.ty(x).shape[rank - 2].clone();
     let length = match cx.optional(1) {
-        Some(_) => known_scalar(cx, 1)?,
+        Some(_) => size_scalar(cx, 1)?,
         None if inverse && onesided => (extent - Dim::ONE) * Dim::from(2usize),
         None => extent,
     };
@@ -78,10 +137,6 @@ fn dft(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         return malformed(format!("onesided: {kind} numbers, not {}", b.ty(x)));
     }
     let x = b.cast(x, arithmetic(dtype))?;
-    // The axis goes next to the parts.
-    let mut perm: Vec<usize> = (0..rank).filter(|&at| at != axis).collect();
-    perm.insert(rank - 2, axis);
-    let x = b.transpose(x, &perm)?;
     let half = length.floor_div(&Dim::from(2usize)).unwrap_or(Dim::ZERO) + Dim::ONE;
     let y = match (inverse, onesided) {
         (true, true) => {
@@ -94,11 +149,7 @@ fn dft(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             transform(b, x, &length, &Transform { inverse, keep, real: false })?
         }
     };
-    let y = b.cast(y, dtype)?;
-    let mut back: Vec<usize> = (0..rank - 2).collect();
-    back.insert(axis, rank - 2);
-    back.push(rank - 1);
-    Ok(vec![b.transpose(y, &back)?])
+    b.cast(y, dtype)
 }
 
 /// 1 for real numbers, 2 for complex ones: the extent of the last axis.
@@ -376,43 +427,68 @@ fn real_inverse(b: &mut Builder<'_>, x: ValueId, n: &Dim) -> Result<ValueId> {
 fn stft(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (signal, window) = (cx.input(0)?, cx.optional(2));
     let onesided = cx.int("onesided")? != 0;
-    let step = known_scalar(cx, 1)?;
     let length = match (cx.optional(3), window) {
-        (Some(_), _) => known_scalar(cx, 3)?,
+        (Some(_), _) => size_scalar(cx, 3)?,
         (None, Some(window)) if cx.b.rank(window) == 1 => cx.b.shape(window)[0].clone(),
         (None, Some(window)) => return malformed(format!("window {}", cx.b.ty(window))),
         (None, None) if cx.b.rank(signal) == 3 => cx.b.shape(signal)[1].clone(),
         (None, None) => return malformed(format!("signal {}", cx.b.ty(signal))),
     };
-    let (Some(step), Some(extent)) = (step.as_const(), length.as_const()) else {
-        return unsupported(format!("frames of {length} points every {step}"));
-    };
-    let (Ok(stride @ 1..), Ok(kernel @ 1..)) = (usize::try_from(step), usize::try_from(extent)) else {
-        return malformed(format!("frames of {extent} points every {step}"));
-    };
-    let b = &mut *cx.b;
-    let parts = complex_parts(b, signal)?;
-    if b.rank(signal) != 3 || (onesided && parts == 2) {
-        return malformed(format!("signal {}, onesided {onesided}", b.ty(signal)));
+    let parts = complex_parts(cx.b, signal)?;
+    if cx.b.rank(signal) != 3 || (onesided && parts == 2) {
+        return malformed(format!("signal {}, onesided {onesided}", cx.b.ty(signal)));
     }
-    let dtype = b.dtype(signal);
-    let x = b.cast(signal, arithmetic(dtype))?;
-    let op = Op::Window { first: 1, kernel: vec![kernel], strides: vec![stride], dilations: vec![1] };
-    let mut frames = b.emit1(op, &[x])?;
+    let dtype = cx.b.dtype(signal);
+    let x = cx.b.cast(signal, arithmetic(dtype))?;
+    let mut frames = frames(cx, x, &length)?;
+    let b = &mut *cx.b;
     if let Some(window) = window {
         let window = b.cast(window, arithmetic(dtype))?;
         let window = b.reshape(window, vec![length.clone(), Dim::ONE])?;
         frames = b.binary(BinaryFn::Mul, frames, window)?;
     }
-    let keep = if onesided { Dim::from(kernel / 2 + 1) } else { length.clone() };
+    let half = length.floor_div(&Dim::from(2usize)).unwrap_or(Dim::ZERO) + Dim::ONE;
+    let keep = if onesided { half } else { length.clone() };
     let y = transform(b, frames, &length, &Transform { inverse: false, keep, real: false })?;
     Ok(vec![b.cast(y, dtype)?])
+}
+
+/// `signal: [B, t, parts]` in frames of `length` points: `[B, frames, length, parts]`. They are a view where the distance
+/// of two is known.
+fn frames(cx: &mut NodeCx<'_, '_>, signal: ValueId, length: &Dim) -> Result<ValueId> {
+    let known = |dim: Option<&Dim>| dim.and_then(Dim::as_const);
+    let step = cx.input(1)?;
+    let step_known = known(cx.b.known(step).as_deref().and_then(<[Dim]>::first));
+    if let (Some(step), Some(extent)) = (step_known, length.as_const()) {
+        let (Ok(stride @ 1..), Ok(kernel @ 1..)) = (usize::try_from(step), usize::try_from(extent)) else {
+            return malformed(format!("frames of {extent} points every {step}"));
+        };
+        let op = Op::Window { first: 1, kernel: vec![kernel], strides: vec![stride], dilations: vec![1] };
+        return cx.b.emit1(op, &[signal]);
+    }
+    let step = to_scalar(cx, step)?;
+    let step = cx.b.cast(step, DType::I64)?;
+    let room = cx.b.shape(signal)[1].clone() - length.clone();
+    let room = dim(cx, &room)?;
+    let (zero, one) = (cx.b.scalar(DType::I64, 0.0), cx.b.scalar(DType::I64, 1.0));
+    let count = cx.b.binary(BinaryFn::Div, room, step)?;
+    let count = cx.b.binary(BinaryFn::Add, count, one)?;
+    // As a size, -1 fails the run.
+    let (fits, moves) = (cx.b.compare(CompareFn::Ge, room, zero)?, cx.b.compare(CompareFn::Gt, step, zero)?);
+    let valid = cx.b.binary(BinaryFn::And, fits, moves)?;
+    let count = valid_or_negative(cx, valid, count)?;
+    let count = cx.b.sizes(count, &|_| None)?.remove(0);
+    let frame = cx.b.iota(vec![count, Dim::ONE], 0)?;
+    let start = cx.b.binary(BinaryFn::Mul, frame, step)?;
+    let point = cx.b.iota(vec![length.clone()], 0)?;
+    let place = cx.b.binary(BinaryFn::Add, start, point)?;
+    cx.b.emit1(Op::Gather { axis: 1 }, &[signal, place])
 }
 
 /// `[dft_length / 2 + 1, num_mel_bins]`: a triangle over frequencies per band, from the peak of the band before it to
 /// that of the one after.
 fn mel_weight_matrix(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (bins, length) = (known_scalar(cx, 0)?, known_scalar(cx, 1)?);
+    let (bins, length) = (size_scalar(cx, 0)?, size_scalar(cx, 1)?);
     let number = cx.int("output_datatype")?;
     let dtype = i32::try_from(number).ok().and_then(DType::from_onnx).filter(|dtype| NUMERIC.contains(dtype));
     let Some(dtype) = dtype else { return malformed(format!("output_datatype {number}")) };

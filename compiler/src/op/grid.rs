@@ -202,7 +202,7 @@ fn tap_inside(b: &mut Builder<'_>, index: ValueId, size: &Dim, rule: &Rule) -> R
 /// `theta: [N, r, r + 1]` applied to the positions of a grid of `size` between -1 and 1: `[N, d.., r]`.
 fn affine_grid(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let theta = cx.input(0)?;
-    let size = cx.known_input(1)?;
+    let size = cx.sizes_input(1)?;
     let align = cx.int("align_corners")? != 0;
     let b = &mut *cx.b;
     let Some(rank) = size.len().checked_sub(2).filter(|rank| (2..=3).contains(rank)) else {

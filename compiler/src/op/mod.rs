@@ -34,6 +34,7 @@ pub mod matmul;
 pub mod movement;
 #[cfg(test)]
 mod node_case;
+pub mod nms;
 pub mod norm;
 pub mod pool;
 pub mod quantize;
@@ -50,6 +51,7 @@ mod spatial;
 mod table;
 pub mod topk;
 pub mod unary;
+pub mod unique;
 
 pub use table::{json, markdown};
 
@@ -86,6 +88,8 @@ const FAMILIES: &[&[OpDef]] = &[
     det::ROWS,
     linear_attention::ROWS,
     flex_attention::ROWS,
+    nms::ROWS,
+    unique::ROWS,
 ];
 
 /// Lowers one node: reads its inputs and attributes from the context, gives one value per output.

@@ -23,7 +23,16 @@ pub const ROWS: &[OpDef] = &[
 fn top_k(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let axis = normalize_axis(cx.int("axis")?, cx.b.rank(x))?;
-    let take = if cx.has("k") { Dim::from(cx.int("k")?) } else { known_scalar(cx, 1)? };
+    let take = match cx.has("k") {
+        true => Dim::from(cx.int("k")?),
+        false => {
+            let extent = cx.b.ty(x).shape[axis].clone();
+            match cx.sizes_within(1, &|_| Some(extent.clone()))?.as_slice() {
+                [take] => take.clone(),
+                many => return malformed(format!("K has {} elements, not 1", many.len())),
+            }
+        }
+    };
     let largest = !cx.has("largest") || cx.int("largest")? != 0;
     let (values, indices) = cx.b.sort(x, axis, largest, take)?;
     Ok(vec![values, indices])
