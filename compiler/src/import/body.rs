@@ -38,6 +38,15 @@ impl Subgraph {
         self.proto.input.len()
     }
 
+    /// Rank that it declares an input to have.
+    pub fn input_rank(&self, at: usize) -> Option<usize> {
+        use onnxc_proto::type_proto::Value;
+        match self.proto.input.get(at)?.r#type.as_ref()?.value.as_ref()? {
+            Value::TensorType(tensor) => Some(tensor.shape.as_ref()?.dim.len()),
+            _ => None,
+        }
+    }
+
     /// Number of outputs it gives.
     pub fn outputs(&self) -> usize {
         self.proto.output.len()

@@ -14,6 +14,7 @@ use crate::import::Subgraph;
 pub mod activation;
 pub mod arithmetic;
 pub mod attention;
+pub mod control;
 pub mod conv;
 pub mod convert;
 pub mod deform_conv;
@@ -90,6 +91,7 @@ const FAMILIES: &[&[OpDef]] = &[
     flex_attention::ROWS,
     nms::ROWS,
     unique::ROWS,
+    control::ROWS,
 ];
 
 /// Lowers one node: reads its inputs and attributes from the context, gives one value per output.

@@ -61,8 +61,7 @@ fn non_max_suppression(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let mut captures = corners.to_vec();
     captures.push(overlap);
     let body = selection(cx.b, alive, &captures)?;
-    let op =
-        Op::Scan { body: Box::new(body), trip: turns.clone(), states: 1, scans: 0, reverse: vec![false] };
+    let op = Op::scan(body, turns.clone(), 1, 0, vec![false]);
     let results = cx.b.emit(op, &[vec![alive], captures].concat())?;
     // [T, B, C] to [B, C, T]
     let picks = cx.b.transpose(results[1], &[1, 2, 0])?;

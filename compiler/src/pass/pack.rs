@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::error::Result;
 use crate::graph::{Builder, DType, Dim, Graph, Node, Op, RhsLayout, ValueId};
-use crate::pass::rewrite::{rewrite, scan_bodies};
+use crate::pass::rewrite::{bodies, rewrite};
 use crate::pass::{Options, hoist};
 
 /// What a panel's width is chosen by; `None` for symbolic counts.
@@ -116,7 +116,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         packed.insert((rhs, batch, k, nr), panels);
         b.emit1(Op::Contract { batch, m, k, rhs: RhsLayout::Panels { nr, n } }, &[lhs, panels]).map(Some)
     })?;
-    scan_bodies(graph, options, run)?;
+    bodies(graph, options, run)?;
     // Weights that a scan captures are packed once, not in every iteration.
     hoist::run(graph, options)
 }
