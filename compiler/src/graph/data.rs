@@ -22,7 +22,7 @@ pub struct DataSymbol {
 
 impl Graph {
     /// The data symbols that a node mentions in its operation, in the types of its operands and results or in a body, and
-    /// those that their bounds mention; those that its own results define are not among them.
+    /// those that their bounds mention; those that other results of control flow define are not among them.
     pub fn data_symbols(&self, node: NodeId) -> BTreeSet<Sym> {
         let mut found = BTreeSet::new();
         if self.data.is_empty() {
@@ -53,7 +53,7 @@ impl Graph {
             }
             body.data.values().filter_map(|symbol| symbol.bound.as_ref()).for_each(&mut note);
         }
-        found.retain(|sym| !node.outputs.contains(&self.data[sym].value));
+        found.retain(|sym| !node.op.is_control() || !node.outputs.contains(&self.data[sym].value));
         self.close(found)
     }
 

@@ -386,7 +386,6 @@ fn scans_hold_a_plan_of_their_own() {
     else {
         panic!("no scan");
     };
-    let Op::Scan { body: inner, .. } = &g.nodes[*node].op else { panic!("no scan") };
     let (states, size) = control_scratch(&g, *node, bodies);
     assert_eq!(states, [Some(bodies[0].arena.clone())]);
     assert!(estimate(&program.arena) >= estimate(&size) + 2 * 64);
