@@ -4,8 +4,6 @@
 mod functions;
 mod kernels;
 mod operations;
-mod types;
-mod wide;
 
 use super::alloc::allocate;
 use super::emulator::Emulator;
