@@ -103,7 +103,8 @@ pub fn compile(model: &Path, name: &str) -> Result<Compiled, Vec<Error>> {
     compile_for(model, name, &Target::host().map_err(|error| vec![error])?.into())
 }
 
-fn compile_for(model: &Path, name: &str, code: &Code) -> Result<Compiled, Vec<Error>> {
+/// Compiles a model file.
+pub fn compile_for(model: &Path, name: &str, code: &Code) -> Result<Compiled, Vec<Error>> {
     let one = |error: Error| vec![error];
     let folder = model.parent().unwrap_or(Path::new("."));
     let external = ExternalFiles::new(folder, None).map_err(one)?;

@@ -38,6 +38,21 @@ const REQUIRED: &[&str] = &[
 
 #[test]
 fn zoo() {
+    run_zoo(&[]);
+}
+
+#[test]
+fn zoo_without_leaf_kernels() {
+    run_zoo(&["--vector-width", "128"]);
+}
+
+#[test]
+fn zoo_without_optimization() {
+    run_zoo(&["-O", "0"]);
+}
+
+/// Holds every model against its data, compiled with these flags of `verify_model`.
+fn run_zoo(flags: &[&str]) {
     let Some(root) = suite::models_folder() else {
         println!("skipped: there is no ../shared/models beside the repository");
         return;
@@ -52,7 +67,7 @@ fn zoo() {
         .par_iter()
         .map(|folder| {
             let name = folder.file_name().unwrap().to_string_lossy().into_owned();
-            let outcome = match verify(folder, &name) {
+            let outcome = match verify(folder, &name, flags) {
                 Outcome::Unsupported(reason) if REQUIRED.contains(&name.as_str()) => {
                     Outcome::Failed(format!("is required, and not supported: {reason}"))
                 }
@@ -116,13 +131,14 @@ fn missing_operators(model: &[u8]) -> BTreeSet<(String, String)> {
 }
 
 /// Runs the `verify_model` program: a crash of generated code ends only that.
-fn verify(folder: &Path, name: &str) -> Outcome {
+fn verify(folder: &Path, name: &str, flags: &[&str]) -> Outcome {
     // A half-precision model is as exact as its activations.
     let rtol = if name.ends_with("fp16") { "1e-2" } else { "1e-3" };
     let atol = if name.ends_with("fp16") { "1e-2" } else { "1e-4" };
     let output = Command::new(env!("CARGO_BIN_EXE_verify_model"))
         .arg(folder.join("model.onnx"))
         .args([rtol, atol])
+        .args(flags)
         .output()
         .unwrap();
     let text = String::from_utf8_lossy(&output.stdout).trim().to_string();

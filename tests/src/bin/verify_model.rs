@@ -1,35 +1,49 @@
-//! verify_model MODEL RTOL ATOL: compiles a model and holds it against every data set beside it. Exit code 0 if all
-//! outputs are as expected; 1 with a line that tells why not, which begins with `unsupported: ` if the model needs what
-//! onnxc does not support yet.
+//! Compiles a model and holds it against every data set beside it. Exit code 0 if all outputs are as expected; 1 with a
+//! line that tells why not, which begins with `unsupported: ` if the model needs what onnxc does not support yet.
 
-use std::error::Error;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
+use clap::Parser;
 use onnxc::cli::data;
 use onnxc::cli::session::Loaded;
 use onnxc::cli::verify::verify_set;
-use onnxc_tests::compile::{Failure, compile};
+use onnxc::target::Target;
+use onnxc_tests::compile::{Code, Failure, compile_for};
 
-fn main() -> Result<ExitCode, Box<dyn Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [model, rtol, atol] = arguments.as_slice() else {
-        return Err("usage: verify_model MODEL RTOL ATOL".into());
-    };
-    let (model, rtol, atol) = (Path::new(model), rtol.parse()?, atol.parse()?);
-    match verify(model, rtol, atol) {
-        Ok(()) => Ok(ExitCode::SUCCESS),
+#[derive(Parser)]
+struct Arguments {
+    model: PathBuf,
+    /// Largest error relative to an expected value, and in absolute terms.
+    rtol: f64,
+    atol: f64,
+    /// Widest vectors to use, in bits.
+    #[arg(long)]
+    vector_width: Option<usize>,
+    #[arg(short = 'O', default_value_t = 3)]
+    opt_level: u8,
+}
+
+fn main() -> ExitCode {
+    match verify(&Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(text) => {
             println!("{text}");
-            Ok(ExitCode::FAILURE)
+            ExitCode::FAILURE
         }
     }
 }
 
-fn verify(model: &Path, rtol: f64, atol: f64) -> Result<(), String> {
+fn verify(arguments: &Arguments) -> Result<(), String> {
+    let Arguments { model, rtol, atol, vector_width, opt_level } = arguments;
     let start = Instant::now();
-    let compiled = compile(model, "model").map_err(|errors| {
+    let mut target = Target::host().map_err(|error| error.to_string())?;
+    if let Some(bits) = vector_width {
+        target = target.with_vector_width(*bits).map_err(|error| error.to_string())?;
+    }
+    let code = Code { target, opt_level: *opt_level };
+    let compiled = compile_for(model, "model", &code).map_err(|errors| {
         let failure = Failure::Errors(errors);
         failure.reason().map_or(failure.to_string(), |reason| format!("unsupported: {reason}"))
     })?;
@@ -39,7 +53,7 @@ fn verify(model: &Path, rtol: f64, atol: f64) -> Result<(), String> {
         return Err("no test data".to_string());
     }
     for set in sets {
-        for (name, verdict) in verify_set(&loaded, &set, rtol, atol).map_err(|error| error.to_string())? {
+        for (name, verdict) in verify_set(&loaded, &set, *rtol, *atol).map_err(|error| error.to_string())? {
             let difference = verdict.map_err(|text| format!("{name}: {text}"))?;
             if !difference.matches() {
                 return Err(format!("{name}: {difference}"));

@@ -9,7 +9,9 @@ mod expr;
 mod map;
 mod reduce;
 mod rows;
+mod runs;
 mod single;
+mod sort;
 #[cfg(test)]
 mod tests;
 mod winograd;

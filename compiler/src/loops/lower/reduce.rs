@@ -7,6 +7,7 @@
 use crate::error::Result;
 use crate::graph::{DType, Dim, Node, Op, Tensor, ValueId};
 use crate::interp;
+use crate::loops::lower::runs::{self, Run};
 use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Nest, hoist, split_vector, vector_lanes};
 use crate::loops::{Buf, Expr, Index, Local, LoopKind, Stmt, Var, visit};
@@ -193,7 +194,7 @@ impl Lowering<'_> {
         outer[last] = Dim::ONE;
         let columns = column.map_or(Dim::ONE, |axis| std::mem::replace(&mut outer[axis], Dim::ONE));
         let only = outer.iter().all(|dim| *dim == Dim::ONE);
-        let columns = if small { column_runs(&columns, only) } else { vec![Run::singles(columns)] };
+        let columns = if small { column_runs(&columns, only) } else { runs::greedy(&columns, &[1]) };
         let channels = channel_runs(&kept[last], lanes, small);
         // Where the columns, or the channels, are all there is, threads share them.
         let share = |alone: bool| if alone { LoopKind::Parallel } else { LoopKind::Serial };
@@ -204,16 +205,19 @@ impl Lowering<'_> {
                 cx.for_each("x", &run.count, column_kind, |cx, piece| {
                     for part in &channels {
                         cx.for_each("c", &part.count, channel_kind, |cx, chunk| {
-                            let mut places = Vec::with_capacity(run.block * part.block);
-                            for at in 0..run.block * part.block {
-                                let mut place = index.clone();
-                                if let Some(axis) = column {
-                                    place[axis] = run.at(&piece, at % run.block);
+                            let width = part.size.min(lanes);
+                            let mut places = Vec::with_capacity(run.size * part.size / width);
+                            for channel in (0..part.size).step_by(width) {
+                                for at in 0..run.size {
+                                    let mut place = index.clone();
+                                    if let Some(axis) = column {
+                                        place[axis] = run.at(&piece, at);
+                                    }
+                                    place[last] = part.at(&chunk, channel);
+                                    places.push(place);
                                 }
-                                place[last] = part.at(&chunk, at / run.block);
-                                places.push(place);
                             }
-                            cx.reduce_block(&job, places, part.width)
+                            cx.reduce_block(&job, places, width)
                         })?;
                     }
                     Ok(())
@@ -310,63 +314,25 @@ struct Job {
     small: bool,
 }
 
-/// `count` pieces of an axis from `from`, each of `block` parts that are computed together, each `width` wide.
-struct Run {
-    from: Dim,
-    count: Dim,
-    block: usize,
-    width: usize,
-}
-
-impl Run {
-    fn singles(count: Dim) -> Run {
-        Run { from: Dim::ZERO, count, block: 1, width: 1 }
-    }
-
-    /// Where a part of a piece begins.
-    fn at(&self, piece: &Index, part: usize) -> Index {
-        let from = self.from.clone() + Dim::from(part * self.width);
-        piece.scale(&Dim::from(self.block * self.width)).add_dim(&from)
-    }
-}
-
-/// Splits an axis into runs of `sizes` in turn, (block, width) each, each as long as can be.
-fn runs(extent: &Dim, sizes: &[(usize, usize)]) -> Vec<Run> {
-    let mut from = Dim::ZERO;
-    let mut runs = Vec::new();
-    for &(block, width) in sizes {
-        let size = Dim::from(block * width);
-        let count = (extent.clone() - from.clone()).floor_div(&size).expect("sizes are positive");
-        if count != Dim::ZERO {
-            runs.push(Run { from: from.clone(), count: count.clone(), block, width });
-            from = from + count * size;
-        }
-    }
-    runs
-}
-
 /// How many neighbouring columns are computed together: as many as fit the registers; all alike if there may be but
 /// one run.
 fn column_runs(extent: &Dim, one: bool) -> Vec<Run> {
-    match extent.as_const() {
-        Some(extent) => {
-            let even = [4, 7, 5, 6, 3, 2].into_iter().find(|block| extent % block == 0);
-            match even {
-                None if !one => runs(&Dim::from(extent), &[(4, 1), (3, 1), (2, 1), (1, 1)]),
-                even => runs(&Dim::from(extent), &[(even.unwrap_or(1) as usize, 1)]),
-            }
-        }
-        None if one => vec![Run::singles(extent.clone())],
-        None => runs(extent, &[(4, 1), (1, 1)]),
+    let even =
+        extent.as_const().and_then(|extent| [4, 7, 5, 6, 3, 2].into_iter().find(|size| extent % size == 0));
+    match even {
+        Some(size) => runs::greedy(extent, &[size as usize]),
+        None if one => runs::greedy(extent, &[1]),
+        None if extent.is_const() => runs::greedy(extent, &[4, 3, 2, 1]),
+        None => runs::greedy(extent, &[4, 1]),
     }
 }
 
 /// How many channels are computed together: a vector; several where each result is a long chain of operations.
 fn channel_runs(extent: &Dim, lanes: usize, small: bool) -> Vec<Run> {
     match (lanes, small) {
-        (1, _) => runs(extent, &[(1, 1)]),
-        (_, true) => runs(extent, &[(1, lanes), (1, 1)]),
-        (_, false) => runs(extent, &[(PARTIALS, lanes), (1, lanes), (1, 1)]),
+        (1, _) => runs::greedy(extent, &[1]),
+        (_, true) => runs::greedy(extent, &[lanes, 1]),
+        (_, false) => runs::greedy(extent, &[PARTIALS * lanes, lanes, 1]),
     }
 }
 

@@ -56,7 +56,9 @@ impl Memory<'_> {
                     }
                 }
                 Step::Copy { from, output } => self.outputs[*output] = self.read(*from),
-                Step::Scan { .. } => panic!("scans are not run here"),
+                Step::Scan { .. } | Step::Bind(_) | Step::Allocate(_) | Step::Release(_) => {
+                    panic!("{step:?} is not run here")
+                }
             }
         }
     }

@@ -13,6 +13,7 @@ use crate::graph::dim::{product, row_major_strides};
 use crate::graph::{Dim, Node, Op};
 use crate::loops::lower::Lowering;
 use crate::loops::lower::map::volume;
+use crate::loops::lower::runs;
 use crate::loops::lower::single::slabs;
 use crate::loops::{Buf, Expr, Index, LoopKind, Stmt};
 use crate::scalar::CompareFn;
@@ -21,10 +22,6 @@ const CACHE_LINE: i64 = 64;
 
 /// Lines asked for per iteration of the inner loop.
 const MAX_PREFETCHES: i64 = 4;
-
-/// Rows of a tile of which an unknown number of rows leaves too many for single rows, and of the tiles for those.
-const TALL_TILE: usize = 10;
-const SHORT_TILE: usize = 4;
 
 /// Parts that a contraction has for threads to share, at least, where it is large enough: so many that threads that are
 /// not many have about as much to do each.
@@ -36,20 +33,16 @@ const BLOCKS: i64 = 4;
 /// Tiles of a part, at least: its panel is loaded anew.
 const LEAST_TILES: i64 = 3;
 
+/// Tiles of a block of rows that stays in a cache, at least.
+const BLOCK_TILES: i64 = 4;
+
 /// Multiplications below which a contraction does not need parts.
 const SMALL: i64 = 1 << 16;
 
 /// A part of the rows of a panel: number `number` of `count`.
 struct Part {
     number: Index,
-    count: i64,
-}
-
-/// A run of tiles of one height: `count` tiles of `height` rows from row `start`.
-struct Run {
-    start: Dim,
     count: Dim,
-    height: usize,
 }
 
 /// The panel after a tile's own, which the tiles of a panel bring nearer together.
@@ -75,32 +68,18 @@ impl Lowering<'_> {
         let batched = batch.iter().any(|dim| *dim != Dim::ONE);
         let kind = if batched { LoopKind::Serial } else { LoopKind::Parallel };
         let rows = product(&shape[job.batch..job.batch + job.rows]);
-        let block = self.block_rows(job, &rows);
-        let parts = self.row_parts(job, &batch, &panels);
+        let threads = self.row_parts(job, &batch, &panels);
+        let parts = self.row_blocks(job, &rows).max_dim(&Dim::from(threads));
         self.for_shape(&batch, LoopKind::Parallel, &mut |cx, batch| {
-            let size = block.map(Dim::from);
-            let pieces = match &size {
-                Some(size) => rows.floor_div(size).expect("blocks are not empty"),
-                None => Dim::from(parts),
-            };
-            cx.for_each("part", &(pieces.clone() * panels.clone()), kind, |cx, part| {
+            cx.for_each("part", &(parts.clone() * panels.clone()), kind, |cx, part| {
                 let (mut number, mut panel) = (Index::zero(), part.clone());
-                if pieces != Dim::ONE {
+                if parts != Dim::ONE {
                     number = part.floor_div(&panels, &cx.extent_fn());
                     panel = part.modulo(&panels, &cx.extent_fn());
                     (number, panel) = (cx.named(number), cx.named(panel));
                 }
                 cx.border(job, &number, &panel)?;
-                match &size {
-                    Some(size) => {
-                        let all = Part { number: Index::zero(), count: 1 };
-                        cx.panel(job, &batch, &panel, &number.scale(size), size, &all)
-                    }
-                    None => {
-                        let part = Part { number, count: parts };
-                        cx.panel(job, &batch, &panel, &Index::zero(), &rows, &part)
-                    }
-                }
+                cx.panel(job, &batch, &panel, &Part { number, count: parts.clone() })
             })
         })
     }
@@ -178,44 +157,39 @@ impl Lowering<'_> {
         }
     }
 
-    /// Rows of a block, where blocks pay: the left-hand side is larger than the second-level cache holds beside
-    /// the panels, all of which stay there.
-    fn block_rows(&self, job: &Job, rows: &Dim) -> Option<i64> {
+    /// Parts of the rows such that the rows of each stay in the second-level cache beside a panel or, where they fit, beside
+    /// all panels.
+    fn row_blocks(&self, job: &Job, rows: &Dim) -> Dim {
         let size = self.graph.ty(job.lhs).dtype.size() as i64;
-        let inner = product(&job.inner).as_const()?;
-        let (rows, columns) = (rows.as_const()?, job.columns.as_const()?);
-        let room = self.room();
-        let row_bytes = inner.checked_mul(size)?;
-        let (left, right) = (rows.checked_mul(row_bytes)?, columns.checked_mul(row_bytes)?);
-        if job.looped > 0 || columns <= job.nr as i64 || left <= room || (right > room && left <= 4 * room) {
-            return None;
+        let row_bytes = product(&job.inner).as_const().and_then(|inner| inner.checked_mul(size));
+        let Some(row_bytes) = row_bytes.filter(|_| job.looped == 0) else { return Dim::ONE };
+        let Some(columns) = job.columns.as_const().filter(|columns| *columns > job.nr as i64) else {
+            return Dim::ONE;
+        };
+        let l2 = self.target.l2_bytes as i64;
+        let panels = row_bytes.saturating_mul(columns);
+        let beside = if panels <= self.room() { panels } else { row_bytes.saturating_mul(2 * job.nr as i64) };
+        let fit = (l2 - beside) / row_bytes.max(1);
+        // Rows so long that few of them fit would have the panels loaded too often.
+        if fit < BLOCK_TILES * job.height as i64 {
+            return Dim::ONE;
         }
-        let most = (room / row_bytes.max(1)).min(rows);
-        let least = (most / 2).max(4 * job.height as i64);
-        (least..=most).rev().find(|block| rows % block == 0)
+        let block = Dim::from(fit);
+        rows.ceil_div(&block).expect("blocks are not empty").max_dim(&Dim::ONE)
     }
 
-    /// A part of the tiles of `count` rows from row `first` on of one panel.
-    fn panel(
-        &mut self,
-        job: &Job,
-        batch: &[Index],
-        panel: &Index,
-        first: &Index,
-        count: &Dim,
-        part: &Part,
-    ) -> Result<()> {
+    /// A part of the tiles of one panel.
+    fn panel(&mut self, job: &Job, batch: &[Index], panel: &Index, part: &Part) -> Result<()> {
         let shape = self.graph.ty(job.out).shape.clone();
         let row_axes = shape[job.batch..job.batch + job.rows].to_vec();
         let (outer, tiled) = row_axes.split_at(job.looped);
-        let tiled_rows = if job.looped > 0 { product(tiled) } else { count.clone() };
-        let runs = runs(&tiled_rows, job.height);
+        let runs = runs::balanced(&product(tiled), job.height);
         let tiles = runs.iter().fold(Dim::ZERO, |sum, run| sum + run.count.clone());
         let all = product(outer) * tiles.clone();
-        let own = all.floor_div(&Dim::from(part.count)).expect("there are parts");
+        let own = all.floor_div(&part.count).expect("there are parts");
         let ahead = self.ahead(job, batch, panel, &own)?;
         let strides = row_major_strides(outer);
-        let whole = Part { number: Index::zero(), count: 1 };
+        let whole = Part { number: Index::zero(), count: Dim::ONE };
         let looped = outer.iter().any(|dim| *dim != Dim::ONE);
         let (by_loop, by_tile) = if looped { (part, &whole) } else { (&whole, part) };
         self.for_part(outer, by_loop, &mut |cx, lead| {
@@ -224,11 +198,10 @@ impl Lowering<'_> {
             for run in &runs {
                 cx.for_part(std::slice::from_ref(&run.count), by_tile, &mut |cx, tile| {
                     let tile = &tile[0];
-                    let start = first.add(&tile.scale(&Dim::from(run.height))).add_dim(&run.start);
-                    let mut rows = Vec::with_capacity(run.height);
-                    for row in 0..run.height {
+                    let mut rows = Vec::with_capacity(run.size);
+                    for row in 0..run.size {
                         let mut index = lead.clone();
-                        for at in cx.split_rows(&start.add(&Index::int(row as i64)), tiled) {
+                        for at in cx.split_rows(&run.at(tile, row), tiled) {
                             index.push(cx.named(at));
                         }
                         rows.push(index);
@@ -249,15 +222,13 @@ impl Lowering<'_> {
         part: &Part,
         fill: &mut dyn FnMut(&mut Self, Vec<Index>) -> Result<()>,
     ) -> Result<()> {
-        if part.count == 1 {
+        if part.count == Dim::ONE {
             return self.for_shape(shape, LoopKind::Serial, fill);
         }
         // A single iteration too is only one part's.
         let first = shape.iter().position(|dim| *dim != Dim::ONE).unwrap_or(0);
         let (var, extent) = (self.kernel.loop_var("t"), shape[first].clone());
-        let end = |number: &Index, cx: &Self| {
-            number.scale(&extent).floor_div(&Dim::from(part.count), &cx.extent_fn())
-        };
+        let end = |number: &Index, cx: &Self| number.scale(&extent).floor_div(&part.count, &cx.extent_fn());
         let (lo, hi) = (end(&part.number, self), end(&part.number.add(&Index::int(1)), self));
         self.extents.insert(var, extent);
         let body = self.scope(|cx| {
@@ -314,81 +285,5 @@ impl Lowering<'_> {
         (0..each)
             .map(|line| Stmt::Prefetch { buf: ahead.buf, index: ahead.start.add(&place(line)) })
             .collect()
-    }
-}
-
-/// Splits `rows` rows into tiles of at most `height` rows that differ by one row at most; an unknown number into
-/// full tiles, short ones where the full ones are tall, and single rows.
-fn runs(rows: &Dim, height: usize) -> Vec<Run> {
-    let Some(count) = rows.as_const() else {
-        let size = Dim::from(height);
-        let whole = rows.floor_div(&size).expect("tiles are not empty");
-        let start = whole.clone() * size;
-        let rest = rows.clone() - start.clone();
-        let mut runs = vec![Run { start: Dim::ZERO, count: whole, height }];
-        if height > 1 && rest != Dim::ZERO {
-            let (mut start, mut rest) = (start, rest);
-            // One by one, what a tall tile leaves would take longer than a tile.
-            if height > TALL_TILE {
-                let size = Dim::from(SHORT_TILE);
-                let whole = rest.floor_div(&size).expect("tiles are not empty");
-                let rows = whole.clone() * size;
-                runs.push(Run { start: start.clone(), count: whole, height: SHORT_TILE });
-                start = start + rows.clone();
-                rest = rest - rows;
-            }
-            runs.push(Run { start, count: rest, height: 1 });
-        }
-        return runs;
-    };
-    let count = count.max(0) as usize;
-    let tiles = count.div_ceil(height).max(1);
-    let (small, tall) = (count / tiles, count % tiles);
-    let run = |start: usize, count: usize, height: usize| Run {
-        start: Dim::from(start),
-        count: Dim::from(count),
-        height,
-    };
-    [run(0, tall, small + 1), run(tall * (small + 1), tiles - tall, small)]
-        .into_iter()
-        .filter(|run| run.count != Dim::ZERO && run.height > 0)
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn runs_are_balanced() {
-        let split = |rows: i64| {
-            let list: Vec<_> = runs(&Dim::from(rows), 6)
-                .into_iter()
-                .map(|run| (run.start.as_const().unwrap(), run.count.as_const().unwrap(), run.height))
-                .collect();
-            list
-        };
-        assert_eq!(split(49), [(0, 4, 6), (24, 5, 5)]);
-        assert_eq!(split(12), [(0, 2, 6)]);
-        assert_eq!(split(1), [(0, 1, 1)]);
-        assert_eq!(split(0), []);
-    }
-
-    #[test]
-    fn runs_of_unknown_rows_cover_them() {
-        let rows = Dim::sym(crate::graph::Sym::from_u32(0));
-        for height in [1, 6, 14] {
-            for count in 0..60 {
-                let value = |dim: &Dim| dim.eval(&|_| Some(count)).unwrap();
-                let mut next = 0;
-                let runs = runs(&rows, height);
-                for run in &runs {
-                    assert_eq!(value(&run.start), next);
-                    next += value(&run.count) * run.height as i64;
-                }
-                assert_eq!(next, count);
-                assert!(value(&runs.last().unwrap().count) < 10 || height == 1);
-            }
-        }
     }
 }
