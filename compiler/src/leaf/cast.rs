@@ -15,6 +15,7 @@ const OFFSET: u64 = 0x4530_0000_8010_0000;
 const TWO_31: f32 = 2_147_483_648.0;
 const TWO_32: f64 = 4_294_967_296.0;
 const TWO_63: f64 = 9_223_372_036_854_775_808.0;
+const TWO_64: f64 = 18_446_744_073_709_551_616.0;
 
 impl Select<'_> {
     /// The result of arithmetic in lanes that are wider than the type, as a value of the type.
@@ -98,10 +99,11 @@ impl Select<'_> {
                 self.round(Val { not_nan: x.not_nan, ..value }, to)
             }
             (Single, Int) => {
-                let value = if saturate { self.single_to_int(x)? } else { self.simple(Unary::ToInt, x)? };
+                let value = if saturate { self.single_to_int(x, to)? } else { self.simple(Unary::ToInt, x)? };
                 self.round(value, to)
             }
             (Double, Int) if saturate => {
+                let x = if to.is_signed_int() { x } else { self.unsigned_as_signed(x)? };
                 let value = self.double_to_long(x, true)?;
                 let value = self.convert(Convert::Truncate, value)?;
                 self.round(value, to)
@@ -118,8 +120,9 @@ impl Select<'_> {
         }
     }
 
-    /// As f32 to i64, of which the lower half is kept: what does not fit saturates there. NaN is 0.
-    fn single_to_int(&mut self, x: Val) -> Selected<Val> {
+    /// As f32 to i64, or to u64 for what is positive and goes to an unsigned type, of which the lower half is kept: what
+    /// does not fit saturates there. NaN is 0.
+    fn single_to_int(&mut self, x: Val, to: DType) -> Selected<Val> {
         let fast = self.simple(Unary::ToInt, x)?;
         if x.above && x.below {
             if x.not_nan {
@@ -138,11 +141,21 @@ impl Select<'_> {
         let sign = self.simple(Unary::ShrArith(31), x)?;
         let large = self.pair(Binary::Xor, large, sign)?;
         let large = self.pair(Binary::IntSub, large, sign)?;
-        let huge = self.test(Compare::Le, Val::single(TWO_63 as f32), x)?;
+        let limit = if to.is_signed_int() { TWO_63 } else { TWO_64 };
+        let huge = self.test(Compare::Le, Val::single(limit as f32), x)?;
         let large = self.choose(Form::Int, huge, Val::int(-1), large)?;
         let magnitude = self.pair(Binary::And, x, Val::int(i32::MAX))?;
         let inside = self.test(Compare::Lt, magnitude, Val::single(TWO_31))?;
         self.choose(Form::Int, inside, fast, large)
+    }
+
+    /// What u64 holds but i64 does not, as the negative number with the same lower 64 bits.
+    fn unsigned_as_signed(&mut self, x: Val) -> Selected<Val> {
+        let above = self.test(Compare::Le, Val::double(TWO_63), x)?;
+        let below = self.test(Compare::Lt, x, Val::double(TWO_64))?;
+        let both = self.logic(Logic::And, above, below)?;
+        let negative = self.pair(Binary::Sub, x, Val::double(TWO_64))?;
+        self.choose(Form::Double, both, negative, x)
     }
 
     /// Toward zero. Beyond i64 the nearest, and 0 for NaN, if that is asked for.

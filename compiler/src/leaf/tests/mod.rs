@@ -4,6 +4,8 @@
 mod functions;
 mod kernels;
 mod operations;
+mod types;
+mod wide;
 
 use super::alloc::allocate;
 use super::emulator::Emulator;

@@ -48,6 +48,10 @@ fn edges(dtype: DType, count: usize) -> Tensor {
         9.1e18,
         9223372036854775808.0,
         -9223372036854775808.0,
+        9223372036854777856.0,
+        18446744073709549568.0,
+        18446744073709551616.0,
+        18446744073709555712.0,
         1e30,
         -1e30,
         1e-7,
@@ -99,7 +103,7 @@ fn edges(dtype: DType, count: usize) -> Tensor {
 fn casts_between_all_types() {
     for from in TYPES {
         for to in TYPES.into_iter().filter(|&to| to != from) {
-            for count in [1, 45] {
+            for count in [1, 49] {
                 let cast = graph(|b| {
                     let x = input(b, from, &[count]);
                     b.cast(x, to)
