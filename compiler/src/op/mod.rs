@@ -32,9 +32,9 @@ pub mod logic;
 pub mod loss;
 pub mod matmul;
 pub mod movement;
+pub mod nms;
 #[cfg(test)]
 mod node_case;
-pub mod nms;
 pub mod norm;
 pub mod pool;
 pub mod quantize;
