@@ -32,6 +32,9 @@ pub struct PackRule {
 const ANY: PackRule =
     PackRule { dtypes: &[DType::F32], max_rows: None, min_columns: None, columns_of: 1, nr: 4 };
 
+/// They compute in f32, and have as many lanes.
+const HALVES: &[DType] = &[DType::F16, DType::BF16];
+
 /// One row: a wide panel keeps several accumulators busy.
 const ONE_ROW: PackRule = PackRule { max_rows: Some(1), min_columns: Some(32), nr: 32, ..ANY };
 
@@ -50,6 +53,8 @@ impl PackPolicy {
     /// For leaf kernels of 256 bits: two vectors per row, three where that wastes fewer columns.
     pub const WIDE: PackPolicy = PackPolicy {
         rules: &[
+            PackRule { dtypes: HALVES, nr: 16, ..ANY },
+            PackRule { dtypes: &[DType::F64], nr: 8, ..ANY },
             ONE_ROW,
             PackRule { columns_of: 16, nr: 16, ..ANY },
             PackRule { columns_of: 24, nr: 24, ..ANY },
@@ -61,6 +66,8 @@ impl PackPolicy {
     /// For leaf kernels of 512 bits: the same with vectors of twice the length.
     pub const WIDEST: PackPolicy = PackPolicy {
         rules: &[
+            PackRule { dtypes: HALVES, nr: 32, ..ANY },
+            PackRule { dtypes: &[DType::F64], nr: 16, ..ANY },
             PackRule { min_columns: Some(64), nr: 64, ..ONE_ROW },
             ONE_ROW,
             PackRule { columns_of: 32, nr: 32, ..ANY },
