@@ -105,7 +105,13 @@ fn choose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         return cx.inline(&taken, &[]);
     }
     let outer = cx.b.graph.symbols.len();
-    let bodies = [cx.body(&then, &[])?, cx.body(&otherwise, &[])?];
+    let bodies = match (cx.body(&then, &[]), cx.body(&otherwise, &[])) {
+        (Ok(then), Ok(otherwise)) => [then, otherwise],
+        // What follows may have a meaning for the rank of one body only: then that is the body to run.
+        (Ok(_), Err(_)) if otherwise.continues() => return only(cx, condition, &then, true),
+        (Err(_), Ok(_)) if then.continues() => return only(cx, condition, &otherwise, false),
+        (Err(error), _) | (_, Err(error)) => return Err(error),
+    };
     let (mut bodies, captures) = same_captures(bodies);
     let merged = merge(cx, condition, &mut bodies, outer)?;
     let Merged { shapes, late } = merged;
@@ -117,6 +123,26 @@ fn choose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             cx.b.graph.data.insert(sym, DataSymbol { value, element, bound });
         }
     }
+    Ok(results)
+}
+
+/// The results of one body; a run in which the condition is not `wanted` fails.
+fn only(cx: &mut NodeCx<'_, '_>, condition: ValueId, body: &Subgraph, wanted: bool) -> Result<Vec<ValueId>> {
+    let mut results = cx.inline(body, &[])?;
+    let Some(first) = results.first_mut() else { return Ok(results) };
+    // 0 where all is well, and else -1, which is no size.
+    let (zero, wrong) = (cx.b.scalar(DType::I64, 0.0), cx.b.scalar(DType::I64, -1.0));
+    let start = match wanted {
+        true => cx.b.select(condition, zero, wrong)?,
+        false => cx.b.select(condition, wrong, zero)?,
+    };
+    let start = cx.b.sizes(start, &|_| Some(Dim::ZERO))?;
+    let shape = cx.b.shape(*first);
+    let whole = cx.b.unsqueeze(*first, &[0])?;
+    let sizes: Vec<Dim> = std::iter::once(Dim::ONE).chain(shape.iter().cloned()).collect();
+    let starts = start.into_iter().chain(shape.iter().map(|_| Dim::ZERO)).collect();
+    let checked = cx.b.emit1(Op::Slice { starts, steps: vec![1; sizes.len()], sizes }, &[whole])?;
+    *first = cx.b.reshape(checked, shape)?;
     Ok(results)
 }
 
@@ -182,6 +208,7 @@ fn merge(
             return malformed(format!("output {at} is {a} in one branch and {b} in the other"));
         }
         if a.rank() != b.rank() {
+            cx.bodies.fork();
             return unsupported(format!("output {at} is {a} in one branch and {b} in the other"));
         }
         for (axis, (one, other)) in a.shape.iter().zip(&b.shape).enumerate() {

@@ -242,6 +242,10 @@ pub struct Body {
 /// What the importer does for the rows of control flow. Names that a body takes from the graphs around it
 /// are resolved already. A row may try again with other types when one import of a body fails.
 pub trait BodyImporter {
+    /// What a row asks for before it fails: that the node is imported again with all that follows it as part of its
+    /// bodies.
+    fn fork(&mut self);
+
     /// Emits the nodes of `body` into the builder's graph; gives the values of its outputs.
     fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ValueId]) -> Result<Vec<ValueId>>;
 
@@ -253,6 +257,8 @@ pub trait BodyImporter {
 pub struct NoBodies;
 
 impl BodyImporter for NoBodies {
+    fn fork(&mut self) {}
+
     fn inline(&mut self, _: &mut Builder<'_>, _: &Subgraph, _: &[ValueId]) -> Result<Vec<ValueId>> {
         Err(Error::internal(Stage::Import, "a body outside a model"))
     }

@@ -112,7 +112,7 @@ impl<'a> Emitter<'a> {
                 self.push(Instruction::with2(code!(STORE, self.isa, lanes), operands.memory()?, value))
             }
             Op::StorePart(small) => self.store_part(small, operands),
-            Op::ToGeneral => self.to_general(operands),
+            Op::ToGeneral => self.move_to_general(operands),
             Op::Unpack(_) | Op::Pack(..) | Op::Convert(..) | Op::MaskWiden(_) | Op::MaskNarrow(_) => {
                 self.change_width(op, operands)
             }

@@ -47,7 +47,7 @@ impl Emitter<'_> {
         self.push(Instruction::with2(code, operands.memory()?, part))
     }
 
-    pub fn to_general(&mut self, operands: &Operands) -> Emitted {
+    pub fn move_to_general(&mut self, operands: &Operands) -> Emitted {
         let code = if self.isa.evex { Code::EVEX_Vmovd_rm32_xmm } else { Code::VEX_Vmovd_rm32_xmm };
         let (dst, from) = (lower(general(operands.result()?)?), operands.vector(0, Lanes::X1)?);
         self.push(Instruction::with2(code, dst, from))

@@ -130,7 +130,8 @@ fn same(found: u64, expected: u64) -> bool {
 fn compare(op: impl Fn(Lanes) -> Op, arity: usize, evex_only: bool, model: impl Fn(&[u64]) -> u64) {
     let edges = edges();
     let mut known: std::collections::HashMap<(Lanes, usize, usize), [u64; 8]> = Default::default();
-    let lasts: [Option<fn(Reg) -> Mem>; 3] =
+    type Address = fn(Reg) -> Mem;
+    let lasts: [Option<Address>; 3] =
         [None, Some(|base| Mem::At { base, disp: 0 }), Some(|base| Mem::Each { base, disp: 0 })];
     for platform in platforms() {
         for lanes in wide_lanes(platform.isa) {
@@ -233,7 +234,7 @@ fn comparisons_and_functions_of_64_bits() {
     let convert = |op| move |lanes| Op::Convert(op, lanes);
     compare(convert(Convert::LongToDouble), 1, true, |a| (a[0] as i64 as f64).to_bits());
     compare(convert(Convert::DoubleToLong), 1, true, |a| match f(a[0]) {
-        x if (-9.223372036854775808e18..9.223372036854775808e18).contains(&x) => x as i64 as u64,
+        x if (-9.223_372_036_854_776e18..9.223_372_036_854_776e18).contains(&x) => x as i64 as u64,
         _ => 1 << 63,
     });
 }

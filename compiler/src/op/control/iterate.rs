@@ -169,7 +169,7 @@ impl Iteration {
 
         if !self.changing.is_empty() {
             let (sizes, input, output) = self.changing_sizes(cx, &next)?;
-            for (&(state, axis), _) in &self.changing {
+            for &(state, axis) in self.changing.keys() {
                 let number = before + state;
                 let sym = cx.b.fresh_symbol();
                 let shape = shapes.entry(number).or_insert_with(|| cx.b.shape(self.states[state]));
