@@ -4,6 +4,7 @@
  * .. `count` - 1 summed up twice; `cut` is the first `cut_at` elements of `x`, negated; `stepped` is a loop's state of
  * `count` elements. */
 #include "check.h"
+#include "heap.h"
 #include "late.h"
 
 enum { N = 6, MOST = 64, OUTPUTS = 4 };
@@ -15,40 +16,6 @@ static onnxc_options options;
 static char message[300];
 static int64_t workspace_memory[1024];
 static char *workspace;
-static int32_t cancel;
-
-/* An allocator that counts, and may fail or cancel at its n-th call. */
-static struct { int live, calls, fail_at, cancel_at; size_t bytes; } heap;
-
-static void *take(void *allocator, size_t bytes, size_t alignment) {
-    char *memory;
-    CHECK(allocator == &heap && bytes > 0 && alignment == 64);
-    heap.calls++;
-    if (heap.calls == heap.fail_at) {
-        return NULL;
-    }
-    if (heap.calls == heap.cancel_at) {
-        cancel = 1;
-    }
-    memory = (char *)malloc(bytes + 128);
-    CHECK(memory != NULL);
-    heap.live++;
-    heap.bytes += bytes;
-    {
-        char *aligned = memory + 64 + (64 - (uintptr_t)memory % 64) % 64;
-        memcpy(aligned - sizeof memory, &memory, sizeof memory);
-        return aligned;
-    }
-}
-
-static void give(void *allocator, void *aligned, size_t bytes, size_t alignment) {
-    char *memory;
-    CHECK(allocator == &heap && aligned != NULL && alignment == 64);
-    memcpy(&memory, (char *)aligned - sizeof memory, sizeof memory);
-    heap.live--;
-    heap.bytes -= bytes;
-    free(memory);
-}
 
 static void reset(void) {
     static const int64_t values[N] = {3, -1, 4, 0, -5, 9};

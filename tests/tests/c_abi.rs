@@ -250,14 +250,27 @@ const LATE: &str = r#"graph "late" {
   return v15 "chosen", v18 "counted", v20 "cut", v22 "stepped"
 }"#;
 
+/// Loops and choices whose results have sizes that only they tell; see `control.c`.
+const CONTROL: &str = include_str!("../c/control.onnxir");
+
 #[test]
 fn sizes_that_data_decide_are_checked_and_nothing_leaks() {
-    let graph = onnxc::graph::parse::parse(LATE).unwrap();
+    run_text("late", LATE);
+}
+
+#[test]
+fn values_of_loops_and_choices_grow_and_nothing_leaks() {
+    run_text("control", CONTROL);
+}
+
+/// Compiles a graph and runs the C program of its name with it.
+fn run_text(name: &str, text: &str) {
+    let graph = onnxc::graph::parse::parse(text).unwrap();
     assert_eq!(onnxc::graph::verify::verify(&graph), Ok(()));
     let dir = tempfile::tempdir().unwrap();
     for opt_level in [0, 3] {
         let options = onnxc::Options {
-            name: "late".into(),
+            name: name.into(),
             target: host(),
             opt_level,
             exact: false,
@@ -268,7 +281,10 @@ fn sizes_that_data_decide_are_checked_and_nothing_leaks() {
         let frontend = onnxc::Frontend { graph, program, notes: vec![] };
         let compiled = onnxc::backend(frontend, &options, &mut onnxc::Quiet).unwrap();
         let object = write(compiled.artifact().unwrap(), dir.path());
-        assert_eq!(run_c(dir.path(), &source("late.c"), &[object], &[]), "ok\n");
+        assert_eq!(
+            run_c(dir.path(), &source(&format!("{name}.c")), &[object], &["-fsanitize=address,undefined"]),
+            "ok\n"
+        );
     }
 }
 

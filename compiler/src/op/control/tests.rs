@@ -1,1 +1,344 @@
-//! Control flow by its rows.
+//! Control flow in whole models, by the reference evaluator.
+
+use onnxc_proto::attribute_proto::AttributeType;
+use onnxc_proto::tensor_shape_proto::{Dimension, dimension};
+use onnxc_proto::{
+    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto,
+    TypeProto, ValueInfoProto, type_proto,
+};
+
+use crate::error::{Error, Result};
+use crate::graph::{DType, Graph, Op, Tensor};
+use crate::import::{ImportOptions, NoExternalData, import};
+use crate::interp;
+
+/// `y z = Op(a, b)` as a node.
+fn node(text: &str) -> NodeProto {
+    let (outputs, call) = text.split_once(" = ").unwrap();
+    let (op, inputs) = call.strip_suffix(')').unwrap().split_once('(').unwrap();
+    let names = |text: &str, separator| -> Vec<String> {
+        text.split(separator).map(|name: &str| name.trim().to_string()).collect()
+    };
+    NodeProto {
+        op_type: Some(op.to_string()),
+        input: if inputs.is_empty() { vec![] } else { names(inputs, ',') },
+        output: names(outputs, ' '),
+        ..Default::default()
+    }
+}
+
+fn nodes(texts: &[&str]) -> Vec<NodeProto> {
+    texts.iter().map(|text| node(text)).collect()
+}
+
+fn attribute(name: &str, kind: AttributeType) -> AttributeProto {
+    AttributeProto { name: Some(name.to_string()), r#type: Some(kind as i32), ..Default::default() }
+}
+
+fn with_graph(mut node: NodeProto, name: &str, graph: GraphProto) -> NodeProto {
+    node.attribute.push(AttributeProto { g: Some(graph), ..attribute(name, AttributeType::Graph) });
+    node
+}
+
+fn with_int(mut node: NodeProto, name: &str, value: i64) -> NodeProto {
+    node.attribute.push(AttributeProto { i: Some(value), ..attribute(name, AttributeType::Int) });
+    node
+}
+
+fn with_ints(mut node: NodeProto, name: &str, values: &[i64]) -> NodeProto {
+    node.attribute.push(AttributeProto { ints: values.to_vec(), ..attribute(name, AttributeType::Ints) });
+    node
+}
+
+/// A name without type, or `name: bool[] | i64[n, 2] | ..`.
+fn info(text: &str) -> ValueInfoProto {
+    let Some((name, ty)) = text.split_once(": ") else {
+        return ValueInfoProto { name: Some(text.to_string()), ..Default::default() };
+    };
+    let (dtype, dims) = ty.strip_suffix(']').unwrap().split_once('[').unwrap();
+    let dim = |text: &str| Dimension {
+        value: Some(match text.parse() {
+            Ok(size) => dimension::Value::DimValue(size),
+            Err(_) => dimension::Value::DimParam(text.to_string()),
+        }),
+        denotation: None,
+    };
+    let dims = dims.split(", ").filter(|text| !text.is_empty()).map(dim).collect();
+    let tensor = type_proto::Tensor {
+        elem_type: Some(DType::from_name(dtype).unwrap().to_onnx()),
+        shape: Some(TensorShapeProto { dim: dims }),
+    };
+    let ty = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), denotation: None };
+    ValueInfoProto { name: Some(name.to_string()), r#type: Some(ty), ..Default::default() }
+}
+
+fn graph(inputs: &[&str], nodes: Vec<NodeProto>, outputs: &[&str]) -> GraphProto {
+    let infos = |texts: &[&str]| texts.iter().map(|text| info(text)).collect();
+    GraphProto {
+        name: Some("g".into()),
+        input: infos(inputs),
+        node: nodes,
+        output: infos(outputs),
+        ..Default::default()
+    }
+}
+
+/// i64 constants of a graph: a scalar, or a vector.
+fn with_constants(mut graph: GraphProto, constants: &[(&str, &[i64], bool)]) -> GraphProto {
+    for &(name, values, scalar) in constants {
+        graph.initializer.push(TensorProto {
+            name: Some(name.to_string()),
+            dims: if scalar { vec![] } else { vec![values.len() as i64] },
+            data_type: Some(7),
+            int64_data: values.to_vec(),
+            ..Default::default()
+        });
+    }
+    graph
+}
+
+fn imported_at(version: i64, graph: GraphProto) -> std::result::Result<Graph, Vec<Error>> {
+    let opset_import = vec![OperatorSetIdProto { domain: Some(String::new()), version: Some(version) }];
+    let model = ModelProto { ir_version: Some(8), opset_import, graph: Some(graph), ..Default::default() };
+    import(&model, &ImportOptions::default(), &NoExternalData).map(|import| {
+        assert_eq!(crate::graph::verify::verify(&import.graph), Ok(()));
+        let text = crate::graph::print::to_text(&import.graph);
+        assert_eq!(crate::graph::print::to_text(&crate::graph::parse::parse(&text).unwrap()), text);
+        import.graph
+    })
+}
+
+fn imported(graph: GraphProto) -> Graph {
+    imported_at(17, graph).unwrap()
+}
+
+fn refused(graph: GraphProto, text: &str) {
+    let errors = imported_at(17, graph).unwrap_err();
+    assert!(errors.iter().any(|error| error.to_string().contains(text)), "{errors:?}");
+}
+
+fn vector(values: &[i64]) -> Tensor {
+    Tensor::from_slice(&[values.len()], values)
+}
+
+/// Shape and elements of each result.
+fn run(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<(Vec<usize>, Vec<i64>)>> {
+    let results = interp::run(graph, inputs)?;
+    // What is rewritten computes the same.
+    let mut optimised = graph.clone();
+    crate::pass::run_all(&mut optimised, &crate::pass::Options::default(), &mut |_, _, _| {})?;
+    crate::schedule::schedule(&optimised, crate::schedule::Options::default())?;
+    assert_eq!(interp::run(&optimised, inputs)?, results);
+    Ok(results.into_iter().map(|tensor| (tensor.shape.clone(), tensor.to_i64s().unwrap())).collect())
+}
+
+fn count(graph: &Graph, name: &str) -> usize {
+    graph.order.iter().filter(|&&node| graph.nodes[node].op.name() == name).count()
+}
+
+fn choose(then: GraphProto, otherwise: GraphProto) -> NodeProto {
+    with_graph(with_graph(node("y = If(c)"), "then_branch", then), "else_branch", otherwise)
+}
+
+#[test]
+fn sizes_of_choices_are_known_before_or_after() {
+    // The sum of two vectors and one vector of another size: both are known before.
+    let then = graph(&[], nodes(&["t = Add(a, a)"]), &["t"]);
+    let otherwise = graph(&[], nodes(&["e = Neg(b)"]), &["e"]);
+    let inputs = ["c: bool[]", "a: i64[n]", "b: i64[m]"];
+    let early = imported(graph(&inputs, vec![choose(then, otherwise)], &["y: i64[k]"]));
+    let operands = |c: bool| [Tensor::scalar(c), vector(&[1, 0, 3]), vector(&[4, 5])];
+    assert_eq!(run(&early, &operands(true)).unwrap(), [(vec![3], vec![2, 0, 6])]);
+    assert_eq!(run(&early, &operands(false)).unwrap(), [(vec![2], vec![-4, -5])]);
+    let outputs = |graph: &Graph| {
+        let node =
+            graph.order.iter().map(|&node| &graph.nodes[node]).find(|node| node.op.is_control()).unwrap();
+        node.outputs.len()
+    };
+    assert_eq!(outputs(&early), 1);
+    // Places of what is not zero: one more result tells their number.
+    let then = graph(&[], nodes(&["w = NonZero(a)", "t = Squeeze(w, z)"]), &["t"]);
+    let then = with_constants(then, &[("z", &[0], false)]);
+    let otherwise = graph(&[], nodes(&["e = Identity(b)"]), &["e"]);
+    let late = imported(graph(&inputs, vec![choose(then, otherwise)], &["y: i64[k]"]));
+    assert_eq!(run(&late, &operands(true)).unwrap(), [(vec![2], vec![0, 2])]);
+    assert_eq!(run(&late, &operands(false)).unwrap(), [(vec![2], vec![4, 5])]);
+    assert_eq!(outputs(&late), 2);
+}
+
+#[test]
+fn a_known_condition_leaves_one_body() {
+    let branches = || {
+        let then = graph(&[], nodes(&["t = Neg(a)"]), &["t"]);
+        choose(then, graph(&[], nodes(&["e = Abs(a)"]), &["e"]))
+    };
+    let before = nodes(&["c = Equal(one, one)"]);
+    let whole = graph(&["a: i64[n]"], [before, vec![branches()]].concat(), &["y: i64[n]"]);
+    let known = imported(with_constants(whole, &[("one", &[1], true)]));
+    assert_eq!((count(&known, "if"), count(&known, "neg"), count(&known, "abs")), (0, 1, 0));
+    refused(
+        graph(&["c: bool[]", "a: i64[n]"], vec![with_int(branches(), "x", 1)], &["y: i64[n]"]),
+        "attribute",
+    );
+    let other = choose(graph(&[], vec![], &["a"]), graph(&[], nodes(&["e = Cast(a)"]), &["a", "a"]));
+    refused(graph(&["c: bool[]", "a: i64[n]"], vec![other], &["y: i64[n]"]), "2 outputs");
+}
+
+#[test]
+fn branches_of_unlike_ranks_go_on_apart() {
+    // An axis of size 1 is removed; the sum over what is left is of one rank again.
+    let then = with_constants(graph(&[], nodes(&["t = Squeeze(a, zero)"]), &["t"]), &[("zero", &[0], false)]);
+    let body = choose(then, graph(&[], nodes(&["e = Identity(a)"]), &["e"]));
+    let after = with_int(node("z = ReduceSum(y)"), "keepdims", 0);
+    let model = imported(graph(&["c: bool[]", "a: i64[n, 2]"], vec![body.clone(), after], &["z: i64[]"]));
+    let operands = |c: bool, rows: usize| {
+        [Tensor::scalar(c), Tensor::from_slice(&[rows, 2], &(0..2 * rows as i64).collect::<Vec<_>>())]
+    };
+    assert_eq!(run(&model, &operands(true, 1)).unwrap(), [(vec![], vec![1])]);
+    assert_eq!(run(&model, &operands(false, 3)).unwrap(), [(vec![], vec![15])]);
+    // What follows takes one of the ranks only: the condition must be that one's.
+    let after = node("z = Add(y, matrix)");
+    let last = with_ints(node("w = Transpose(z)"), "perm", &[1, 0]);
+    let inputs = ["c: bool[]", "a: i64[n, 2]", "matrix: i64[2]"];
+    let model = imported(graph(&inputs, vec![body, after, last], &["w: i64[2, n]"]));
+    let operands = |c: bool| {
+        let [c, a] = operands(c, 1);
+        [c, a, vector(&[10, 20])]
+    };
+    assert_eq!(run(&model, &operands(false)).unwrap(), [(vec![2, 1], vec![10, 21])]);
+    assert!(run(&model, &operands(true)).unwrap_err().message.contains("-1"));
+}
+
+fn repeat(inputs: &str, outputs: &str, body: GraphProto) -> NodeProto {
+    with_graph(node(&format!("{outputs} = Loop({inputs})")), "body", body)
+}
+
+/// `next = v + i`, gathered; goes on while `next < 10`.
+fn adding(more: &str) -> GraphProto {
+    let steps =
+        ["next = Add(v, i)", "less = Less(next, ten)", "same = Identity(next)", "go = Identity(keep)"];
+    let body = graph(&["i: i64[]", "keep: bool[]", "v: i64[]"], nodes(&steps), &[more, "next", "same"]);
+    with_constants(body, &[("ten", &[10], true)])
+}
+
+#[test]
+fn loops_end_by_count_or_condition() {
+    let inputs = ["m: i64[]", "c: bool[]", "v0: i64[]"];
+    let model = |wires: &str, more: &str| {
+        let outputs = ["last: i64[]", "all: i64[k]"];
+        imported(graph(&inputs, vec![repeat(wires, "last all", adding(more))], &outputs))
+    };
+    let operands = |m: i64, c: bool| [Tensor::scalar(m), Tensor::scalar(c), Tensor::scalar(0i64)];
+    let sums = |count: usize| -> Vec<i64> { (0..count as i64).map(|i| i * (i + 1) / 2).collect() };
+    let result =
+        |count: usize| [(vec![], vec![*sums(count).last().unwrap_or(&0)]), (vec![count], sums(count))];
+    let both = model("m, c, v0", "less");
+    for (m, c, turns) in [(3, true, 3), (100, true, 5), (i64::MAX, true, 5), (3, false, 0), (-2, true, 0)] {
+        assert_eq!(run(&both, &operands(m, c)).unwrap(), result(turns), "{m} {c}");
+    }
+    let condition_only = model(", c, v0", "less");
+    assert_eq!(run(&condition_only, &operands(1, true)).unwrap(), result(5));
+    // Without a condition the specification has the body's answer ignored.
+    let count_only = model("m, , v0", "less");
+    assert_eq!(run(&count_only, &operands(7, false)).unwrap(), result(7));
+    // A condition that is handed on says whether there are iterations, and then the count how many.
+    let handed_on = model("m, c, v0", "go");
+    assert_eq!(run(&handed_on, &operands(7, false)).unwrap(), result(0));
+    assert_eq!(run(&handed_on, &operands(7, true)).unwrap(), result(7));
+    let conditional = |graph: &Graph| {
+        graph.nodes.values().any(|node| matches!(node.op, Op::Scan { conditional: true, .. }))
+    };
+    assert_eq!(
+        [&both, &condition_only, &count_only, &handed_on].map(conditional),
+        [true, true, false, false]
+    );
+}
+
+#[test]
+fn states_change_their_sizes_and_swap() {
+    // a, b = b, a ++ b
+    let body = graph(
+        &["i", "keep", "a", "b"],
+        vec![
+            with_int(node("joined = Concat(a, b)"), "axis", 0),
+            node("go = Identity(keep)"),
+            node("next = Identity(b)"),
+        ],
+        &["go", "next", "joined"],
+    );
+    let outer = graph(
+        &["m: i64[]", "a0: i64[p]", "b0: i64[q]"],
+        vec![repeat("m, , a0, b0", "x y", body)],
+        &["x: i64[j]", "y: i64[k]"],
+    );
+    let model = imported(outer);
+    let operands = |m: i64| [Tensor::scalar(m), vector(&[1]), vector(&[2, 3])];
+    assert_eq!(run(&model, &operands(0)).unwrap(), [(vec![1], vec![1]), (vec![2], vec![2, 3])]);
+    assert_eq!(run(&model, &operands(1)).unwrap(), [(vec![2], vec![2, 3]), (vec![3], vec![1, 2, 3])]);
+    let third = [(vec![5], vec![2, 3, 1, 2, 3]), (vec![8], vec![1, 2, 3, 2, 3, 1, 2, 3])];
+    assert_eq!(run(&model, &operands(3)).unwrap(), third);
+    let ranks =
+        graph(&["i", "keep", "a"], nodes(&["go = Identity(keep)", "b = Unsqueeze(a, i1)"]), &["go", "b"]);
+    let ranks = with_constants(ranks, &[("i1", &[0], false)]);
+    refused(
+        graph(&["m: i64[]", "a0: i64[p]"], vec![repeat("m, , a0", "x", ranks)], &["x"]),
+        "changes its rank",
+    );
+}
+
+#[test]
+fn bodies_inside_bodies_see_everything_around() {
+    // v + (i is 1 ? outer : i) in each of three turns
+    let then = graph(&[], nodes(&["t = Identity(outer)"]), &["t"]);
+    let inner = choose(then, graph(&[], nodes(&["e = Identity(i)"]), &["e"]));
+    let mut steps = nodes(&["c = Equal(i, one)"]);
+    steps.push(inner);
+    steps.extend(nodes(&["next = Add(v, y)", "go = Identity(keep)"]));
+    let body = graph(&["i: i64[]", "keep: bool[]", "v: i64[]"], steps, &["go", "next"]);
+    let body = with_constants(body, &[("one", &[1], true)]);
+    let outer =
+        graph(&["v0: i64[]", "outer: i64[]"], vec![repeat("three, , v0", "last", body)], &["last: i64[]"]);
+    let model = imported(with_constants(outer, &[("three", &[3], true)]));
+    let results = run(&model, &[Tensor::scalar(10i64), Tensor::scalar(100i64)]).unwrap();
+    assert_eq!(results, [(vec![], vec![112])]);
+}
+
+#[test]
+fn scans_by_axis_and_direction() {
+    let body = || graph(&["s: i64[]", "x: i64[]"], nodes(&["t = Add(s, x)", "p = Identity(t)"]), &["t", "p"]);
+    let scan = |axes: &[i64], reverse: &[i64], out: &[i64]| {
+        let scan =
+            with_int(with_graph(node("last all = Scan(s0, x0)"), "body", body()), "num_scan_inputs", 1);
+        let scan = with_ints(scan, "scan_input_axes", axes);
+        let scan = with_ints(scan, "scan_input_directions", reverse);
+        let scan = with_ints(scan, "scan_output_directions", out);
+        imported(graph(&["s0: i64[]", "x0: i64[n]"], vec![scan], &["last: i64[]", "all: i64[n]"]))
+    };
+    let operands = [Tensor::scalar(0i64), vector(&[1, 2, 4])];
+    assert_eq!(run(&scan(&[0], &[0], &[0]), &operands).unwrap()[1].1, [1, 3, 7]);
+    assert_eq!(run(&scan(&[-1], &[1], &[0]), &operands).unwrap()[1].1, [4, 6, 7]);
+    assert_eq!(run(&scan(&[0], &[1], &[1]), &operands).unwrap()[1].1, [7, 6, 4]);
+    // Parts whose number only the body tells, gathered from the back.
+    let found = graph(&["x: i64[2]"], nodes(&["w = NonZero(x)"]), &["w"]);
+    let scan = with_int(with_graph(node("all = Scan(x0)"), "body", found), "num_scan_inputs", 1);
+    let scan = with_ints(scan, "scan_output_directions", &[1]);
+    let model = imported(graph(&["x0: i64[n, 2]"], vec![scan], &["all: i64[n, 1, k]"]));
+    let rows = |values: &[i64]| [Tensor::from_slice(&[values.len() / 2, 2], values)];
+    assert_eq!(run(&model, &rows(&[5, 0, 0, 7])).unwrap(), [(vec![2, 1, 1], vec![1, 0])]);
+    assert!(run(&model, &rows(&[5, 0, 6, 7])).is_err(), "parts of two sizes");
+}
+
+#[test]
+fn sequences_of_a_batch_have_lengths_of_their_own() {
+    let body = graph(&["s: i64[]", "x: i64[]"], nodes(&["t = Add(s, x)", "p = Identity(t)"]), &["t", "p"]);
+    let scan =
+        with_int(with_graph(node("last all = Scan(lens, s0, x0)"), "body", body), "num_scan_inputs", 1);
+    let scan = with_ints(scan, "directions", &[1]);
+    let inputs = ["lens: i64[b]", "s0: i64[b]", "x0: i64[b, n]"];
+    let model = imported_at(8, graph(&inputs, vec![scan], &["last: i64[b]", "all: i64[b, n]"])).unwrap();
+    let operands =
+        |lens: &[i64]| [vector(lens), vector(&[0, 100]), Tensor::from_slice(&[2, 3], &[1i64, 2, 4, 1, 2, 4])];
+    let expected = [(vec![2], vec![7, 103]), (vec![2, 3], vec![4, 6, 7, 102, 103, 0])];
+    assert_eq!(run(&model, &operands(&[3, 2])).unwrap(), expected);
+    assert!(run(&model, &operands(&[3, 4])).is_err(), "longer than the sequence");
+}
