@@ -143,3 +143,15 @@ fn rows_agree_with_the_schemas() {
     assert!(of_rows.len() > 400, "only {} rows were compared", of_rows.len());
     assert!(problems.is_empty(), "{} disagreements:\n{}", problems.len(), problems.join("\n"));
 }
+
+/// The page that the README links is what the table prints. `UPDATE_EXPECT=1` writes it.
+#[test]
+fn the_page_of_operators_is_up_to_date() {
+    let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../OPERATORS.md");
+    let text = op::markdown();
+    if std::env::var_os("UPDATE_EXPECT").is_some_and(|value| value == "1") {
+        std::fs::write(&page, &text).unwrap();
+    }
+    let found = std::fs::read_to_string(&page).unwrap_or_default();
+    assert!(found == text, "OPERATORS.md is not up to date: run with UPDATE_EXPECT=1");
+}

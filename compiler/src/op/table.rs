@@ -28,7 +28,7 @@ fn type_lists(row: &OpDef) -> impl Iterator<Item = (&'static str, Vec<&'static s
 /// A Markdown document: per domain a table of operators with their versions, the types of the newest one,
 /// and what it computes.
 pub fn markdown() -> String {
-    let mut text = String::new();
+    let mut text = "# Operators\n\nWhat onnxc compiles: `onnxc ops --markdown` prints this page.\n\n".to_string();
     for (domain, operators) in grouped() {
         let versions: usize = operators.values().map(Vec::len).sum();
         let _ = writeln!(text, "## {domain}\n\n{} operators in {versions} versions.\n", operators.len());
@@ -46,6 +46,8 @@ pub fn markdown() -> String {
         }
         text.push('\n');
     }
+    text.truncate(text.trim_end().len());
+    text.push('\n');
     text
 }
 
