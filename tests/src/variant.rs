@@ -61,12 +61,13 @@ impl Variant {
     }
 }
 
-/// Results have the type they had, and what shape they come out with.
+/// Results have the type and rank they had, and what sizes they come out with.
 fn forget_shapes(graph: &mut GraphProto) {
     graph.value_info.clear();
     for output in &mut graph.output {
         if let Some(TypeValue::TensorType(tensor)) = output.r#type.as_mut().and_then(|ty| ty.value.as_mut()) {
-            tensor.shape = None;
+            let dims = tensor.shape.iter_mut().flat_map(|shape| shape.dim.iter_mut());
+            dims.for_each(|dim| dim.value = None);
         }
     }
 }

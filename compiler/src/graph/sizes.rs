@@ -161,7 +161,8 @@ impl Builder<'_> {
                     .get(at)
                     .map_or(Element::Data(last.0, last.1), |dim| Element::Known(dim.clone()));
             }
-            if self.dtype(value) == DType::I64 && self.rank(value) <= 1 {
+            let is_vector = self.rank(value) <= 1 && self.ty(value).elements().is_const();
+            if self.dtype(value) == DType::I64 && is_vector {
                 last = (value, at);
             }
             match self.moved_from(value, at) {

@@ -205,7 +205,7 @@ impl<'m> Importer<'m> {
             b,
             def: row,
             opset,
-            inputs,
+            inputs: inputs.to_vec(),
             attributes,
             outputs: outputs.len(),
             wanted: &wanted,

@@ -37,6 +37,11 @@ struct Axis {
 /// `[N, C * blocks.., L]` gives `[N, C, image..]`.
 fn col_to_im(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
+    let block = cx.input(2)?;
+    let points = cx.b.ty(block).elements().as_const().map(|points| points as usize);
+    let points = points.or(cx.declared_rank(0).and_then(|rank| rank.checked_sub(2)));
+    cx.with_count(1, points)?;
+    cx.with_count(2, points)?;
     let image = cx.sizes_input(1)?;
     let rank = image.len();
     let block = cx.input(2)?;
@@ -231,7 +236,10 @@ fn max_unpool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         image.push(extent);
     }
     let wanted = match cx.optional(2) {
-        Some(_) => Some(cx.sizes_input(2)?),
+        Some(_) => {
+            cx.with_count(2, Some(shape.len()))?;
+            Some(cx.sizes_input(2)?)
+        }
         None => None,
     };
     let b = &mut *cx.b;

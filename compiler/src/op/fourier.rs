@@ -50,6 +50,8 @@ struct Transform {
 
 fn dft(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
+    let (inverse, onesided) = (cx.int("inverse")? != 0, cx.int("onesided")? != 0);
+    let x = with_parts(cx.b, x, onesided.then_some(if inverse { 2 } else { 1 }))?;
     let rank = cx.b.rank(x);
     if let Some(axis) = cx.optional(2)
         && !cx.has("axis")
@@ -82,7 +84,7 @@ fn dft(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 fn dft_along(cx: &mut NodeCx<'_, '_>, x: ValueId, axis: ValueId) -> Result<Vec<ValueId>> {
     let shape = cx.b.shape(x);
     let Some((parts, signal)) = shape.split_last() else { return malformed("a transform of a scalar") };
-    let (rank, parts) = (shape.len(), complex_parts(cx.b, x)?.min(parts.as_const().unwrap_or(2)));
+    let (rank, parts) = (shape.len(), parts.as_const().unwrap_or(complex_parts(cx.b, x)?));
     let axis = to_scalar(cx, axis)?;
     let axis = cx.b.cast(axis, DType::I64)?;
     let zero = cx.b.scalar(DType::I64, 0.0);
@@ -152,11 +154,33 @@ fn dft_of_last(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
     b.cast(y, dtype)
 }
 
+/// Numbers of a known number of parts: one or two as the last axis tells; `wanted` where it is a symbol and the
+/// transform takes only that; else two, the second of which is zero where the run has one.
+fn with_parts(b: &mut Builder<'_>, x: ValueId, wanted: Option<usize>) -> Result<ValueId> {
+    let mut shape = b.shape(x);
+    let rank = shape.len();
+    let Some(last) = shape.last_mut().filter(|last| !last.is_const()) else { return Ok(x) };
+    let two = Dim::from(2usize);
+    match wanted {
+        Some(parts) => {
+            b.assume_equal(last, &Dim::from(parts));
+            *last = Dim::from(parts);
+            b.reshape(x, shape)
+        }
+        None => {
+            let (lo, mut hi) = (vec![Dim::ZERO; rank], vec![Dim::ZERO; rank]);
+            b.assume_at_most(last, &two);
+            hi[rank - 1] = two - last.clone();
+            let zero = b.scalar(b.dtype(x), 0.0);
+            b.pad(x, zero, lo, hi)
+        }
+    }
+}
+
 /// 1 for real numbers, 2 for complex ones: the extent of the last axis.
 fn complex_parts(b: &Builder<'_>, x: ValueId) -> Result<i64> {
     match (b.rank(x), b.ty(x).shape.last().and_then(Dim::as_const)) {
         (2.., Some(parts @ 1..=2)) => Ok(parts),
-        (2.., None) => unsupported(format!("whether {} is complex shows only when the model runs", b.ty(x))),
         _ => malformed(format!("{} has no last axis of one or two parts", b.ty(x))),
     }
 }
@@ -436,6 +460,7 @@ fn stft(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         (None, None) if cx.b.rank(signal) == 3 => cx.b.shape(signal)[1].clone(),
         (None, None) => return malformed(format!("signal {}", cx.b.ty(signal))),
     };
+    let signal = with_parts(cx.b, signal, onesided.then_some(1))?;
     let parts = complex_parts(cx.b, signal)?;
     if cx.b.rank(signal) != 3 || (onesided && parts == 2) {
         return malformed(format!("signal {}, onesided {onesided}", cx.b.ty(signal)));

@@ -135,6 +135,7 @@ fn constant(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn constant_of_shape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    cx.with_count(0, cx.declared_rank(0))?;
     let shape = cx.sizes_input(0)?;
     if shape.iter().any(|dim| dim.as_const().is_some_and(|size| size < 0)) {
         return malformed(format!("shape {shape:?} has a negative size"));

@@ -146,10 +146,28 @@ fn gather_elements(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.b.emit1(Op::GatherElements { axis }, &[x, indices])?])
 }
 
+/// Indices whose last axis, the number of axes that they index, is `depth` long where its size is a symbol.
+fn with_depth(cx: &mut NodeCx<'_, '_>, indices: ValueId, depth: Option<usize>) -> Result<ValueId> {
+    let mut shape = cx.b.shape(indices);
+    match (shape.last_mut(), depth) {
+        (Some(last), Some(depth)) if !last.is_const() => {
+            let depth = Dim::from(depth);
+            cx.b.assume_equal(last, &depth);
+            *last = depth;
+            cx.b.reshape(indices, shape)
+        }
+        _ => Ok(indices),
+    }
+}
+
 fn gather_nd(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, indices) = (cx.input(0)?, cx.input(1)?);
     let batch = if cx.has("batch_dims") { cx.int("batch_dims")? } else { 0 };
     let Ok(batch) = usize::try_from(batch) else { return malformed(format!("batch_dims is {batch}")) };
+    // The ranks: result + depth = data + indices - 1 - batch.
+    let ranks = cx.b.rank(x) + cx.b.rank(indices);
+    let depth = cx.declared_rank(0).and_then(|rank| ranks.checked_sub(1 + batch + rank));
+    let indices = with_depth(cx, indices, depth)?;
     Ok(vec![cx.b.emit1(Op::GatherNd { batch }, &[x, indices])?])
 }
 
@@ -178,6 +196,9 @@ fn scatter_elements(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 fn scatter_nd(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, indices, updates) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
     let combine = combination(cx)?;
+    // The ranks: updates + depth = data + indices - 1.
+    let ranks = cx.b.rank(x) + cx.b.rank(indices);
+    let indices = with_depth(cx, indices, ranks.checked_sub(1 + cx.b.rank(updates)))?;
     Ok(vec![cx.b.emit1(Op::ScatterNd { combine }, &[x, indices, updates])?])
 }
 

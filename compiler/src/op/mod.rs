@@ -275,7 +275,7 @@ pub struct NodeCx<'a, 'g> {
     /// Opset version of the operator's domain that the model (or function) imports.
     pub opset: u32,
     /// One entry per given input; `None` for an omitted optional one.
-    pub inputs: &'a [Option<ValueId>],
+    pub inputs: Vec<Option<ValueId>>,
     pub attributes: &'a HashMap<String, Attr>,
     /// Number of outputs the node names; trailing optional ones may be missing.
     pub outputs: usize,
@@ -418,6 +418,23 @@ impl<'g> NodeCx<'_, 'g> {
     /// Imports a body as a graph of its own, with inputs of these types.
     pub fn body(&mut self, body: &Subgraph, inputs: &[TensorType]) -> Result<Body> {
         self.bodies.graph(self.b, body, inputs)
+    }
+
+    /// Takes an input that is a vector of unknown length to have `count` elements, where that is told: a run in which it
+    /// has another number fails.
+    pub fn with_count(&mut self, at: usize, count: Option<usize>) -> Result<()> {
+        let (Some(value), Some(count)) = (self.optional(at), count) else { return Ok(()) };
+        if let [length] = self.b.shape(value).as_slice()
+            && !length.is_const()
+        {
+            self.inputs[at] = Some(self.b.reshape(value, vec![Dim::from(count)])?);
+        }
+        Ok(())
+    }
+
+    /// The rank that the model declares an output to have.
+    pub fn declared_rank(&self, at: usize) -> Option<usize> {
+        self.declared.get(at)?.as_ref().map(TensorType::rank)
     }
 
     /// Elements of an integer input that must be known at compile time (axes, shapes, pads...).

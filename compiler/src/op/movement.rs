@@ -178,6 +178,7 @@ fn reshape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             }
             _ => {
                 let allow_zero = cx.has("allowzero") && cx.int("allowzero")? != 0;
+                cx.with_count(1, cx.declared_rank(0))?;
                 let wanted = cx.input(1)?;
                 resolved_shape(cx, &from, wanted, allow_zero)?
             }
@@ -202,6 +203,8 @@ fn flatten(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 fn squeeze(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let shape = cx.b.shape(x);
+    let count = cx.declared_rank(0).and_then(|rank| shape.len().checked_sub(rank));
+    cx.with_count(1, count)?;
     if let Some(axes) = late_axes(cx, 1) {
         let count = cx.input_count(1)?;
         let mask = axis_mask(cx, axes, shape.len())?;
@@ -226,6 +229,8 @@ fn squeeze(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 fn unsqueeze(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
+    let count = cx.declared_rank(0).and_then(|rank| rank.checked_sub(cx.b.rank(x)));
+    cx.with_count(1, count)?;
     if let Some(axes) = late_axes(cx, 1) {
         let (shape, count) = (cx.b.shape(x), cx.input_count(1)?);
         let dims = unsqueezed_dims(cx, &shape, axes, count)?;
@@ -266,6 +271,7 @@ fn split_sizes(cx: &mut NodeCx<'_, '_>, size: &Dim) -> Result<Vec<Dim>> {
         return Ok(sizes.into_iter().map(Dim::from).collect());
     }
     if cx.optional(1).is_some() {
+        cx.with_count(1, Some(cx.outputs))?;
         return cx.sizes_within(1, &|_| Some(size.clone()));
     }
     let uneven = cx.has("num_outputs");
@@ -314,9 +320,25 @@ fn split(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(parts)
 }
 
+/// A shape of unknown length gets as many ones at its front as the declared rank of the result has more sizes.
+fn shape_of_declared_rank(cx: &mut NodeCx<'_, '_>) -> Result<()> {
+    let (wanted, Some(rank)) = (cx.input(1)?, cx.declared_rank(0)) else { return Ok(()) };
+    let rank = Dim::from(rank);
+    if let [length] = cx.b.shape(wanted).as_slice()
+        && !length.is_const()
+    {
+        cx.b.assume_at_most(length, &rank);
+        let wanted = cx.b.cast(wanted, DType::I64)?;
+        let one = cx.b.scalar(DType::I64, 1.0);
+        cx.inputs[1] = Some(cx.b.pad(wanted, one, vec![rank - length.clone()], vec![Dim::ZERO])?);
+    }
+    Ok(())
+}
+
 /// Both the input and the wanted shape broadcast.
 fn expand(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
+    shape_of_declared_rank(cx)?;
     let wanted = cx.sizes_input(1)?;
     if wanted.iter().any(|dim| dim.as_const().is_some_and(|size| size < 0)) {
         return malformed(format!("shape {wanted:?} has a negative size"));
@@ -350,6 +372,7 @@ fn expanded_shape(cx: &mut NodeCx<'_, '_>, x: ValueId, wanted: &[Dim]) -> Result
 
 fn tile(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
+    cx.with_count(1, Some(cx.b.rank(x)))?;
     let repeats = cx.sizes_input(1)?;
     tile_by(cx, x, &repeats)
 }

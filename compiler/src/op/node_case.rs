@@ -142,7 +142,7 @@ impl Case {
             b: &mut b,
             def,
             opset: self.opset,
-            inputs: &inputs,
+            inputs: inputs.clone(),
             attributes: &self.attributes,
             outputs: self.outputs,
             wanted: &wanted,

@@ -230,6 +230,8 @@ fn reduce_late(
     let y = reduce_wide(cx, norm, late.split, &late.reduced)?;
     let dims = match cx.int("keepdims")? {
         0 => {
+            let count = cx.declared_rank(0).and_then(|rank| shape.len().checked_sub(rank));
+            cx.with_count(1, count)?;
             let count = cx.input_count(1)?;
             late.squeezed(cx, &shape, count)?
         }

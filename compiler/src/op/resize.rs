@@ -253,6 +253,7 @@ fn resize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let mut resampled = match (scales, sizes) {
         (Some(_), None) => scaled_by_input(cx, x, &axes, 2)?,
         (_, Some(_)) => {
+            cx.with_count(3, Some(axes.len()))?;
             let sizes = cx.sizes_input(3)?;
             let policy = if cx.has("keep_aspect_ratio_policy") {
                 cx.str("keep_aspect_ratio_policy")?
@@ -264,7 +265,11 @@ fn resize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         (None, None) => return malformed("neither scales nor sizes are given".to_string()),
     };
     if method.coordinates == Coordinates::TfCropAndResize {
-        let Some(roi) = roi else { return malformed("tf_crop_and_resize without roi".to_string()) };
+        if roi.is_none() {
+            return malformed("tf_crop_and_resize without roi".to_string());
+        }
+        cx.with_count(1, Some(2 * axes.len()))?;
+        let roi = cx.input(1)?;
         regions(cx.b, &mut resampled, &axes, roi)?;
     }
     Ok(vec![resample(cx.b, x, resampled, &method)?])
@@ -272,6 +277,7 @@ fn resize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// Axes of `axes` resampled by the scales of input `at`, which are constant, or else decided by data.
 fn scaled_by_input(cx: &mut NodeCx<'_, '_>, x: ValueId, axes: &[usize], at: usize) -> Result<Vec<Axis>> {
+    cx.with_count(at, Some(axes.len()))?;
     let value = cx.input(at)?;
     if let Some(values) = cx.b.graph.constant_data(value).and_then(Tensor::to_f64s) {
         let scales: Vec<f32> = values.into_iter().map(|value| value as f32).collect();
@@ -286,14 +292,7 @@ fn scaled_by_input(cx: &mut NodeCx<'_, '_>, x: ValueId, axes: &[usize], at: usiz
 
 /// As [`scaled_axes`], computed when the model runs.
 fn late_scaled_axes(b: &mut Builder<'_>, x: ValueId, axes: &[usize], scales: ValueId) -> Result<Vec<Axis>> {
-    let length = b.shape(scales);
-    if let [length] = length.as_slice()
-        && !length.is_const()
-    {
-        let message = format!("scales whose number, {length}, shows only when the model runs");
-        return Err(Error::unsupported(Stage::Infer, message));
-    }
-    if length != [Dim::from(axes.len())] {
+    if b.shape(scales) != [Dim::from(axes.len())] {
         return malformed(format!("scales {} of axes {axes:?} of {}", b.ty(scales), b.ty(x)));
     }
     let (shape, scales) = (b.shape(x), b.cast(scales, F32)?);

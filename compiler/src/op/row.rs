@@ -163,6 +163,7 @@ pub fn known_scalar(cx: &NodeCx<'_, '_>, at: usize) -> Result<Dim> {
 
 /// The only element of an integer input that is a size: known, or decided by data.
 pub fn size_scalar(cx: &mut NodeCx<'_, '_>, at: usize) -> Result<Dim> {
+    cx.with_count(at, Some(1))?;
     match cx.sizes_input(at)?.as_slice() {
         [only] => Ok(only.clone()),
         many => {

@@ -259,6 +259,10 @@ fn pads(cx: &mut NodeCx<'_, '_>, rank: usize) -> Result<Vec<(Dim, Dim)>> {
     if attribute.is_none() && late_axes(cx, 3).is_some() {
         return late_pads(cx, rank);
     }
+    if attribute.is_none() {
+        let axes = cx.optional(3).and_then(|axes| cx.b.ty(axes).elements().as_const());
+        cx.with_count(1, Some(2 * axes.map_or(rank, |axes| axes as usize)))?;
+    }
     let pads: Vec<Dim> = match attribute {
         Some(name) => cx.ints(name)?.unwrap_or_default().into_iter().map(Dim::from).collect(),
         None => cx.integers_input(1)?,
@@ -393,8 +397,9 @@ fn pad_by_index(
 fn center_crop_pad(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let rank = cx.b.rank(x);
-    let sizes = cx.sizes_input(1)?;
     let axes = cx.ints("axes")?.unwrap_or_else(|| (0..rank as i64).collect());
+    cx.with_count(1, Some(axes.len()))?;
+    let sizes = cx.sizes_input(1)?;
     normalize_axes(&axes, rank)?;
     if sizes.len() != axes.len() {
         return malformed(format!("shape {sizes:?} for {} axes", axes.len()));

@@ -28,7 +28,8 @@ fn type_lists(row: &OpDef) -> impl Iterator<Item = (&'static str, Vec<&'static s
 /// A Markdown document: per domain a table of operators with their versions, the types of the newest one,
 /// and what it computes.
 pub fn markdown() -> String {
-    let mut text = "# Operators\n\nWhat onnxc compiles: `onnxc ops --markdown` prints this page.\n\n".to_string();
+    let mut text =
+        "# Operators\n\nWhat onnxc compiles: `onnxc ops --markdown` prints this page.\n\n".to_string();
     for (domain, operators) in grouped() {
         let versions: usize = operators.values().map(Vec::len).sum();
         let _ = writeln!(text, "## {domain}\n\n{} operators in {versions} versions.\n", operators.len());

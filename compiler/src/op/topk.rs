@@ -27,6 +27,7 @@ fn top_k(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         true => Dim::from(cx.int("k")?),
         false => {
             let extent = cx.b.ty(x).shape[axis].clone();
+            cx.with_count(1, Some(1))?;
             match cx.sizes_within(1, &|_| Some(extent.clone()))?.as_slice() {
                 [take] => take.clone(),
                 many => return malformed(format!("K has {} elements, not 1", many.len())),
