@@ -197,8 +197,30 @@ impl Lowering<'_> {
 
     fn tile(&mut self, job: &Job, tile: &Tile) -> Result<()> {
         let acc = self.kernel.local("acc", job.sum, &[tile.rows.len(), job.nr], job.lanes);
+        self.prefetch_results(job, tile);
         let sums = self.accumulate(job, tile, acc)?;
         self.epilogue(job, tile, sums)
+    }
+
+    /// Brings the lines that a tile writes near while it is computed, where they come from memory.
+    fn prefetch_results(&mut self, job: &Job, tile: &Tile) {
+        let outputs = self.group.outputs.iter().copied();
+        for out in outputs
+            .filter(|&out| self.graph.ty(out).shape == self.graph.ty(job.out).shape)
+            .collect::<Vec<_>>()
+        {
+            let far = self.graph.ty(out).bytes().as_const().is_some_and(|bytes| bytes > self.room());
+            if !far {
+                continue;
+            }
+            for place in &tile.rows {
+                let mut index = tile.batch.clone();
+                index.extend_from_slice(place);
+                index.push(tile.panel.scale(&Dim::from(job.nr)));
+                let index = self.address(out, &index);
+                self.push(Stmt::Prefetch { buf: self.buffers[&out], index });
+            }
+        }
     }
 
     /// Statements for every column of a panel: `fill` gets the column as an index of a register's last axis.

@@ -144,7 +144,7 @@ impl Lowering<'_> {
     }
 
     /// Bytes of one operand that stay in the second-level cache beside the other.
-    fn room(&self) -> i64 {
+    pub(super) fn room(&self) -> i64 {
         self.target.l2_bytes as i64 / 2
     }
 
