@@ -2,7 +2,7 @@
 //! between two transposes that later passes cancel.
 
 use super::AttrDefault::{Int, Optional, Str};
-use super::row::unsupported;
+use super::row::{share, unsupported};
 use super::spatial::{
     Geometry, channels_first, channels_last, checked_extents, explicit_pads, extents, geometry, reach,
     spatial_dims,
@@ -88,7 +88,7 @@ pub struct Plan {
 /// they fit.
 pub fn plan(cx: &NodeCx<'_, '_>, x: ValueId, w: ValueId) -> Result<Plan> {
     let sizes = spatial_dims(cx.b, x)?;
-    let kernel = kernel_extents(cx, w, sizes.len())?;
+    let kernel = kernel_dims(cx, w, sizes.len())?;
     let groups = groups(cx)?;
     let (x_ty, w_ty) = (cx.b.ty(x), cx.b.ty(w));
     if let (Some(channels), Some(per_group)) = (x_ty.shape[1].as_const(), w_ty.shape[1].as_const())
@@ -111,6 +111,16 @@ fn groups(cx: &NodeCx<'_, '_>) -> Result<usize> {
 
 /// Kernel extents: those of the weights, which `kernel_shape` must repeat.
 pub fn kernel_extents(cx: &NodeCx<'_, '_>, w: ValueId, rank: usize) -> Result<Vec<usize>> {
+    let kernel = kernel_dims(cx, w, rank)?;
+    let known: Option<Vec<i64>> = kernel.iter().map(Dim::as_const).collect();
+    match known {
+        Some(known) => checked_extents("kernel", &known, rank),
+        None => unsupported(format!("a kernel of symbolic extents: weights {}", cx.b.ty(w))),
+    }
+}
+
+/// [`kernel_extents`], symbols where neither the weights nor the attribute tell them.
+fn kernel_dims(cx: &NodeCx<'_, '_>, w: ValueId, rank: usize) -> Result<Vec<Dim>> {
     let ty = cx.b.ty(w);
     if ty.rank() != rank + 2 {
         return malformed(format!("weights {ty} for {rank} spatial axes"));
@@ -121,10 +131,10 @@ pub fn kernel_extents(cx: &NodeCx<'_, '_>, w: ValueId, rank: usize) -> Result<Ve
         (Some(stated), Some(actual)) if stated != actual => {
             malformed(format!("kernel_shape {stated:?} with weights {ty}"))
         }
-        (_, Some(kernel)) | (Some(kernel), None) => checked_extents("kernel", &kernel, rank),
-        (None, None) => {
-            Err(Error::unsupported(Stage::Infer, format!("a kernel of symbolic extents: weights {ty}")))
+        (_, Some(kernel)) | (Some(kernel), None) => {
+            Ok(checked_extents("kernel", &kernel, rank)?.into_iter().map(Dim::from).collect())
         }
+        (None, None) => Ok(ty.shape[2..].to_vec()),
     }
 }
 
@@ -226,16 +236,15 @@ fn grouped(b: &mut Builder<'_>, x: ValueId, w: ValueId, plan: &Plan) -> Result<V
     join_groups(b, y)
 }
 
-/// The error for weights whose first axis does not divide, or is not known to.
+/// The error for weights whose first axis does not divide.
 fn undivided<T>(b: &Builder<'_>, w: ValueId, groups: usize) -> Result<T> {
-    let message = format!("weights {} do not divide into {groups} groups", b.ty(w));
-    if b.ty(w).shape[0].is_const() { malformed(message) } else { unsupported(message) }
+    malformed(format!("weights {} do not divide into {groups} groups", b.ty(w)))
 }
 
 /// The first axis of `w` split into `[G, each]`.
 fn grouped_filters(b: &mut Builder<'_>, w: ValueId, groups: usize) -> Result<ValueId> {
     let mut shape = b.shape(w);
-    let Some(each) = shape[0].exact_div(&Dim::from(groups)) else {
+    let Some(each) = share(&shape[0], groups) else {
         return undivided(b, w, groups);
     };
     shape[0] = each;
@@ -270,7 +279,7 @@ fn conv_transpose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if x_ty.shape[1].is_const() && channels.is_const() && x_ty.shape[1] != channels {
         return malformed(format!("transposed convolution of {x_ty} with weights {w_ty}"));
     }
-    let Some(per_group) = channels.exact_div(&Dim::from(groups)) else {
+    let Some(per_group) = share(&channels, groups) else {
         return undivided(cx.b, w, groups);
     };
     let axes = transposed_axes(cx, &sizes, &kernel)?;
@@ -389,7 +398,7 @@ fn phase_filters(b: &mut Builder<'_>, w: ValueId, groups: usize, axes: &[Transpo
     }
     // [G, C/G, m, taps0, stride0, taps1, stride1, ..]
     let mut shape = b.shape(w)[..2].to_vec();
-    let Some(each) = shape[0].exact_div(&Dim::from(groups)) else {
+    let Some(each) = share(&shape[0], groups) else {
         return undivided(b, w, groups);
     };
     shape[0] = each.clone();

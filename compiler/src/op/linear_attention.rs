@@ -1,6 +1,7 @@
 //! LinearAttention and CausalConvWithState: the parts of recurrent language models that carry a state of fixed size.
 
 use super::row::*;
+use super::spatial::windows;
 use crate::graph::{Builder, Graph, Op, Origin, RhsLayout, TensorType};
 
 #[rustfmt::skip]
@@ -215,10 +216,10 @@ fn causal_conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if channels.is_const() && filters.is_const() && channels != filters {
         return malformed(format!("convolution of {} with {}", b.ty(x), b.ty(weight)));
     }
-    let Some(kernel @ 1..) = kernel.as_const() else {
-        return unsupported(format!("a kernel of {kernel} points"));
-    };
-    let before = Dim::from(kernel - 1);
+    if kernel.as_const().is_some_and(|kernel| kernel < 1) {
+        return malformed(format!("a kernel of {kernel} points"));
+    }
+    let before = kernel.clone() - Dim::ONE;
     let seen = match past {
         Some(past) => b.concat(&[past, x], 2)?,
         None => {
@@ -227,11 +228,10 @@ fn causal_conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         }
     };
     let present = b.slice_axis(seen, 2, length.clone(), before)?;
-    let op = Op::Window { first: 2, kernel: vec![kernel as usize], strides: vec![1], dilations: vec![1] };
-    let windows = b.emit1(op, &[seen])?;
+    let windows = windows(b, seen, 2, std::slice::from_ref(kernel), &[1], &[1])?;
     let windows = b.cast(windows, DType::F32)?;
     let weight = b.cast(weight, DType::F32)?;
-    let weight = b.reshape(weight, vec![channels.clone(), Dim::ONE, Dim::from(kernel)])?;
+    let weight = b.reshape(weight, vec![channels.clone(), Dim::ONE, kernel.clone()])?;
     let products = b.binary(BinaryFn::Mul, windows, weight)?;
     let sum = b.reduce(ReduceFn::Sum, products, &[3])?;
     let mut y = b.squeeze(sum, &[3])?;

@@ -8,6 +8,7 @@ use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
 use crate::error::{Error, Result, Stage};
 use crate::graph::DType::{BF16, F16, F32, F64, I8, U8};
+use crate::graph::dim::product;
 use crate::graph::{Builder, Dim, Op, Tensor, ValueId};
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
@@ -234,7 +235,7 @@ fn pool_geometry(cx: &NodeCx<'_, '_>, x: ValueId) -> Result<Geometry> {
         return malformed("kernel_shape is missing".to_string());
     };
     let kernel = checked_extents("kernel_shape", &kernel, sizes.len())?;
-    geometry(cx, &sizes, kernel)
+    geometry(cx, &sizes, kernel.into_iter().map(Dim::from).collect())
 }
 
 /// `[N, C, s..] -> [N, out.., kernel.., C]`, reduced over the kernel: `[N, out.., C]`.
@@ -280,13 +281,14 @@ fn max_indices(b: &mut Builder<'_>, x: ValueId, geometry: &Geometry, column_majo
     let windows = geometry.windows(b, padded, 2)?;
     let mut shape = b.shape(windows)[..2 + spatial].to_vec();
     let out = shape.clone();
-    shape.push(geometry.kernel.iter().fold(Dim::ONE, |product, &size| product * Dim::from(size)));
+    shape.push(product(&geometry.kernel));
     let windows = b.reshape(windows, shape)?;
     let best = b.emit1(Op::ArgReduce { max: true, axis: 2 + spatial, last: false }, &[windows])?;
     let mut rest = b.squeeze(best, &[2 + spatial])?;
     let mut offsets = vec![rest; spatial];
+    let extents = geometry.known_kernel()?;
     for axis in (0..spatial).rev() {
-        let kernel = geometry.kernel[axis] as f64;
+        let kernel = extents[axis] as f64;
         offsets[axis] = b.binary_scalar(BinaryFn::Mod, rest, kernel)?;
         rest = b.binary_scalar(BinaryFn::Div, rest, kernel)?;
     }
@@ -321,7 +323,7 @@ fn average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let is_zero = |pads: &[Dim]| pads.iter().all(|pad| *pad == Dim::ZERO);
     let full = is_zero(&geometry.extra) && (include || (is_zero(&geometry.lo) && is_zero(&geometry.hi)));
     let y = if full {
-        let count: f64 = geometry.kernel.iter().map(|&size| size as f64).product();
+        let count: f64 = geometry.known_kernel()?.into_iter().map(|size| size as f64).product();
         b.binary_scalar(BinaryFn::Div, sums, count)?
     } else {
         let counts = window_counts(b, &geometry, &sizes, include)?;
@@ -346,7 +348,7 @@ fn window_counts(b: &mut Builder<'_>, geometry: &Geometry, sizes: &[Dim], includ
         let padded = b.pad(ones, border, vec![geometry.lo[axis].clone()], vec![geometry.hi[axis].clone()])?;
         let padded = b.pad(padded, zero, vec![Dim::ZERO], vec![geometry.extra[axis].clone()])?;
         let alone = Geometry {
-            kernel: vec![geometry.kernel[axis]],
+            kernel: vec![geometry.kernel[axis].clone()],
             strides: vec![geometry.strides[axis]],
             dilations: vec![geometry.dilations[axis]],
             lo: vec![Dim::ZERO],
@@ -372,6 +374,7 @@ fn static_counts(geometry: &Geometry, sizes: &[Dim], include: bool) -> Option<Te
     outs.collect::<Option<Vec<i64>>>()?
         .into_iter()
         .try_fold(1i64, |count, out| count.checked_mul(out).filter(|&count| count <= MAX_COUNTS))?;
+    let kernel = geometry.known_kernel().ok()?;
     let mut counts = vec![1f32];
     let mut shape = Vec::with_capacity(sizes.len() + 1);
     for (axis, size) in sizes.iter().enumerate() {
@@ -381,7 +384,7 @@ fn static_counts(geometry: &Geometry, sizes: &[Dim], include: bool) -> Option<Te
         let along: Vec<f32> = (0..out)
             .map(|window| {
                 let start = (window * geometry.strides[axis]) as i64 - lo;
-                let (taps, step) = (geometry.kernel[axis] as i64, geometry.dilations[axis] as i64);
+                let (taps, step) = (kernel[axis] as i64, geometry.dilations[axis] as i64);
                 // Taps before a position.
                 let before = |position: i64| (position - start + step - 1).div_euclid(step).clamp(0, taps);
                 (before(valid.end) - before(valid.start)).max(0) as f32

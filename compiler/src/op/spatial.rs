@@ -4,6 +4,7 @@
 use super::NodeCx;
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Builder, DType, Dim, Op, ValueId};
+use crate::scalar::BinaryFn;
 
 /// Largest kernel extent, stride, dilation or pad that is taken for real: products of two stay in range.
 const MAX_EXTENT: i64 = 1 << 24;
@@ -11,7 +12,8 @@ const MAX_EXTENT: i64 = 1 << 24;
 /// A sliding window over the spatial axes, one entry per axis.
 #[derive(Clone, Debug)]
 pub struct Geometry {
-    pub kernel: Vec<usize>,
+    /// Its extents; of weights that the run gives, they may be symbols.
+    pub kernel: Vec<Dim>,
     pub strides: Vec<usize>,
     pub dilations: Vec<usize>,
     /// Padding before each axis.
@@ -70,7 +72,7 @@ pub fn spatial_dims(b: &Builder<'_>, x: ValueId) -> Result<Vec<Dim>> {
 }
 
 /// Reads strides, dilations, pads, `auto_pad` and `ceil_mode` for windows of `kernel` over `sizes`.
-pub fn geometry(cx: &NodeCx<'_, '_>, sizes: &[Dim], kernel: Vec<usize>) -> Result<Geometry> {
+pub fn geometry(cx: &NodeCx<'_, '_>, sizes: &[Dim], kernel: Vec<Dim>) -> Result<Geometry> {
     let rank = sizes.len();
     let strides = extents(cx, "strides", rank, 1)?;
     let dilations = extents(cx, "dilations", rank, 1)?;
@@ -86,7 +88,7 @@ pub fn geometry(cx: &NodeCx<'_, '_>, sizes: &[Dim], kernel: Vec<usize>) -> Resul
         "VALID" => {}
         "SAME_UPPER" | "SAME_LOWER" => {
             for axis in 0..rank {
-                let total = same_padding(&sizes[axis], kernel[axis], strides[axis], dilations[axis]);
+                let total = same_padding(&sizes[axis], &kernel[axis], strides[axis], dilations[axis]);
                 let half = total.floor_div(&Dim::from(2usize)).unwrap_or(Dim::ZERO);
                 let rest = total - half.clone();
                 (lo[axis], hi[axis]) = if auto_pad == "SAME_UPPER" { (half, rest) } else { (rest, half) };
@@ -97,9 +99,9 @@ pub fn geometry(cx: &NodeCx<'_, '_>, sizes: &[Dim], kernel: Vec<usize>) -> Resul
     let (mut extra, mut out) = (vec![Dim::ZERO; rank], Vec::with_capacity(rank));
     for axis in 0..rank {
         let stride = Dim::from(strides[axis]);
-        let reach = reach(kernel[axis], dilations[axis]);
+        let reach = reach_of(&kernel[axis], dilations[axis]);
         let padded = sizes[axis].clone() + lo[axis].clone() + hi[axis].clone();
-        let room = padded.clone() - Dim::from(reach);
+        let room = padded.clone() - reach.clone();
         if room.as_const().is_some_and(|room| room < 0) {
             return malformed(format!(
                 "a window of {reach} does not fit spatial axis {axis} of size {} with pads {} and {}",
@@ -114,12 +116,13 @@ pub fn geometry(cx: &NodeCx<'_, '_>, sizes: &[Dim], kernel: Vec<usize>) -> Resul
         let ceiled = room.ceil_div(&stride).unwrap_or(Dim::ZERO) + Dim::ONE;
         // A window that starts past the data and the leading pads is dropped.
         let starts = sizes[axis].clone() + lo[axis].clone() - Dim::ONE;
-        let fits = hi[axis].as_const().is_some_and(|hi| hi + strides[axis] as i64 <= reach as i64);
+        let spare = reach.clone() - hi[axis].clone() - stride.clone();
+        let fits = spare.as_const().is_some_and(|spare| spare >= 0);
         let count = match fits {
             true => ceiled,
             false => ceiled.min_dim(&(starts.floor_div(&stride).unwrap_or(Dim::ZERO) + Dim::ONE)),
         };
-        let end = (count.clone() - Dim::ONE) * stride + Dim::from(reach);
+        let end = (count.clone() - Dim::ONE) * stride + reach;
         extra[axis] = (end - padded).max_dim(&Dim::ZERO);
         out.push(count);
     }
@@ -131,18 +134,23 @@ pub fn reach(kernel: usize, dilation: usize) -> usize {
     (kernel - 1) * dilation + 1
 }
 
+/// [`reach`] of a kernel whose extent may be a symbol.
+fn reach_of(kernel: &Dim, dilation: usize) -> Dim {
+    (kernel.clone() - Dim::ONE) * Dim::from(dilation) + Dim::ONE
+}
+
 /// Total padding for `ceil(size / stride)` windows.
-fn same_padding(size: &Dim, kernel: usize, stride: usize, dilation: usize) -> Dim {
+fn same_padding(size: &Dim, kernel: &Dim, stride: usize, dilation: usize) -> Dim {
     let stride = Dim::from(stride);
     let count = size.ceil_div(&stride).unwrap_or(Dim::ZERO);
-    let end = (count - Dim::ONE) * stride + Dim::from(reach(kernel, dilation));
+    let end = (count - Dim::ONE) * stride + reach_of(kernel, dilation);
     (end - size.clone()).max_dim(&Dim::ZERO)
 }
 
 impl Geometry {
     /// Whether every window is one element and every element one window.
     pub fn is_pointwise(&self) -> bool {
-        self.kernel.iter().chain(&self.strides).all(|&extent| extent == 1)
+        self.kernel.iter().all(|extent| *extent == Dim::ONE) && self.strides.iter().all(|&stride| stride == 1)
     }
 
     /// `x` with `fill` around the axes `first..`.
@@ -156,15 +164,17 @@ impl Geometry {
         b.pad(x, fill, lo, hi)
     }
 
+    /// The extents of a kernel that is known.
+    pub fn known_kernel(&self) -> Result<Vec<usize>> {
+        let known = |extent: &Dim| extent.as_const().and_then(|extent| usize::try_from(extent).ok());
+        self.kernel.iter().map(known).collect::<Option<_>>().ok_or_else(|| {
+            Error::unsupported(Stage::Infer, format!("a kernel of the symbolic extents {:?}", self.kernel))
+        })
+    }
+
     /// The windows of an already padded `x` over the axes `first..`.
     pub fn windows(&self, b: &mut Builder<'_>, x: ValueId, first: usize) -> Result<ValueId> {
-        let op = Op::Window {
-            first,
-            kernel: self.kernel.clone(),
-            strides: self.strides.clone(),
-            dilations: self.dilations.clone(),
-        };
-        let mut windows = b.emit1(op, &[x])?;
+        let mut windows = windows(b, x, first, &self.kernel, &self.strides, &self.dilations)?;
         for axis in 0..self.kernel.len() {
             let same = b.ty(windows).shape[first + axis] == self.out[axis];
             if !same {
@@ -173,6 +183,42 @@ impl Geometry {
         }
         Ok(windows)
     }
+}
+
+/// Windows of `x` over the axes `first..`, as [`Op::Window`] gives them. Where the run tells their extents they are
+/// gathered.
+pub fn windows(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    first: usize,
+    kernel: &[Dim],
+    strides: &[usize],
+    dilations: &[usize],
+) -> Result<ValueId> {
+    let known = |extent: &Dim| extent.as_const().and_then(|extent| usize::try_from(extent).ok());
+    if let Some(kernel) = kernel.iter().map(known).collect::<Option<Vec<usize>>>() {
+        let op = Op::Window { first, kernel, strides: strides.to_vec(), dilations: dilations.to_vec() };
+        return b.emit1(op, &[x]);
+    }
+    let mut windows = x;
+    for (axis, extent) in kernel.iter().enumerate() {
+        let at = first + 2 * axis;
+        let room = b.ty(windows).shape[at].clone() - reach_of(extent, dilations[axis]);
+        let count = room.floor_div(&Dim::from(strides[axis])).unwrap_or(Dim::ZERO) + Dim::ONE;
+        let start = b.iota(vec![count, Dim::ONE], 0)?;
+        let start = b.binary_scalar(BinaryFn::Mul, start, strides[axis] as f64)?;
+        let tap = b.iota(vec![extent.clone()], 0)?;
+        let tap = b.binary_scalar(BinaryFn::Mul, tap, dilations[axis] as f64)?;
+        let place = b.binary(BinaryFn::Add, start, tap)?;
+        windows = b.emit1(Op::Gather { axis: at }, &[windows, place])?;
+    }
+    // Counts first, then extents.
+    let (rank, spatial) = (b.rank(windows), kernel.len());
+    let mut perm: Vec<usize> = (0..first).collect();
+    perm.extend((0..spatial).map(|axis| first + 2 * axis));
+    perm.extend((0..spatial).map(|axis| first + 2 * axis + 1));
+    perm.extend(first + 2 * spatial..rank);
+    b.transpose(windows, &perm)
 }
 
 /// `[N, C, s..] -> [N, s.., C]`
