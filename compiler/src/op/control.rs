@@ -449,7 +449,14 @@ fn scan_of_batches(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let mut inner = Builder::new(&mut graph, origin);
     let inputs: Vec<ValueId> = types.iter().map(|ty| inner.input("", ty.clone(), None)).collect();
     let state_types = &types[..states.len()];
+    let outer = cx.b.graph.symbols.len();
     let imported = iterate::import(cx, &body, &[], state_types, &elements)?;
+    for (_, value) in imported.graph.outputs.iter().skip(states.len()) {
+        let ty = imported.graph.ty(*value);
+        if !ty.shape.iter().all(|dim| is_outer(dim, outer)) {
+            return unsupported(format!("a scan output {ty} of each sequence, whose size the body decides"));
+        }
+    }
     let captured: Vec<TensorType> = imported.captures.iter().map(|&value| cx.b.ty(value).clone()).collect();
     for (_, symbol) in cx.b.graph.symbols.iter().skip(graph.symbols.len()) {
         graph.symbols.push(symbol.clone());

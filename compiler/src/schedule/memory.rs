@@ -202,6 +202,7 @@ impl<'a> Planner<'a> {
     /// Gives each graph output to the storage of its value; what cannot be computed there is copied. Those of `leaves`
     /// become blocks.
     fn take_outputs(&mut self, leaves: &BTreeSet<usize>) {
+        let bounds = Bounds::new(self.graph);
         for (at, (_, value)) in self.graph.outputs.iter().enumerate() {
             let storage = self.root(*value);
             let (ty, own) = (self.graph.ty(*value), self.graph.ty(storage));
@@ -211,7 +212,10 @@ impl<'a> Planner<'a> {
             let taken = self.graph.producer(storage).is_none()
                 || self.output[storage].is_some()
                 || self.leaves[storage].is_some();
-            if taken || late && !leaves.contains(&at) {
+            // A block of its own is of its very size, which control flow tells only afterwards: until then what is
+            // bounded is where there is room for the most.
+            let early = self.graph.is_late(storage) && bounds.bytes(own).is_some();
+            if taken || late && !leaves.contains(&at) || early {
                 self.copies.push((*value, at));
                 // Copies come after all tasks.
                 self.last[storage] = self.tasks.len();

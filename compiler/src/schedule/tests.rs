@@ -665,3 +665,45 @@ proptest! {
         run::assert_computes(&random_graph(&picks, &outputs, lead(symbolic), DType::I32));
     }
 }
+
+/// A loop that stacks what an inner loop of unknown length stacked, of which there is at most a known amount.
+const BOUNDED: &str = r#"graph "bounded" {
+  symbol s0 "n" = v4[0]
+  input v0 "go" : bool[]
+  v1 = const i64[1] [0]
+  v2 = const i64[1] [0]
+  v3, v4, v5 = scan v1, v2, v0 {trip=3, states=2, scans=0, reverse=[false], at=[2], shapes=[[3, s0]], body=graph "body" {
+    symbol s0 "n"
+    symbol s1 "?1" = v4[0] <= 4
+    input v0 "sizes" : i64[1]
+    input v1 "before" : i64[1]
+    input v2 "go" : bool[]
+    v3, v4, v5 = scan v2, v1 {trip=4, conditional=true, states=2, scans=0, reverse=[false], at=[2], shapes=[[s1]], body=graph "body" {
+      symbol s0 "n"
+      symbol s1 "?1"
+      input v0 "go" : bool[]
+      input v1 "count" : i64[1]
+      v2 = const i64[] [1]
+      v3 = add v1, v2 : i64[1] @o0
+      v4 = reshape v1 {shape=[]} : i64[] @o0
+      return v0 "", v3 "", v4 ""
+    }} : bool[], i64[1], i64[s1] @o0
+    v6 = dim_values {dims=[s1]} : i64[1] known [s1] @o0
+    return v6 "", v6 "", v5 ""
+  }} : i64[1], i64[1], i64[3, s0] @o0
+  return v5 "y"
+}"#;
+
+#[test]
+fn what_is_handed_over_and_bounded_is_copied_into_its_block() {
+    let g = crate::graph::parse::parse(BOUNDED).unwrap();
+    let program = planned(&g);
+    let bodies = program.steps.iter().find_map(|step| match step {
+        Step::Control { bodies, .. } => Some(bodies),
+        _ => None,
+    });
+    let body = &bodies.unwrap()[0];
+    let place = body.places[ValueId::from_u32(5)].clone();
+    assert!(matches!(place, Some(Place::Arena { .. })), "{}", program.text(&g));
+    assert!(body.handed.contains_key(&2), "{}", program.text(&g));
+}

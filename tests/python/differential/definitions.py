@@ -4,7 +4,9 @@ by. A definition that gives None leaves the node to the reference."""
 import math
 
 import numpy as np
+from onnx import helper
 
+import flow
 import values
 from case import Skip
 from recurrent import GATES
@@ -25,6 +27,17 @@ def arrays(node):
     return [array for array, _ in node.inputs]
 
 
+@definition("If", "Loop", "Scan")
+def control_flow(node):
+    """As `flow` has it."""
+    names = [f"x{at}" if array is not None else "" for at, (array, _) in enumerate(node.inputs)]
+    results = [f"y{at}" for at in range(node.outputs)]
+    outputs = [helper.make_empty_tensor_value_info(name) for name in results]
+    graph = helper.make_graph([node.proto(names, results)], "one", [], outputs)
+    runner = flow.Flow(8 if node.since == 8 else max(node.since, 9))
+    return runner.graph(graph, dict(zip(names, arrays(node))))
+
+
 def erf(x):
     return np.vectorize(math.erf, otypes=["d"])(x.astype(np.float64)) if x.size else x.astype(np.float64)
 
@@ -40,11 +53,13 @@ def erf_(node):
 
 @definition("Gelu")
 def gelu(node):
-    """"y = 0.5 * x * (1 + Erf(x / Sqrt(2)))". The reference takes its own Erf, in f32."""
-    if node.attributes.get("approximate") == "tanh":
-        return None
+    """"y = 0.5 * x * (1 + Erf(x / Sqrt(2)))" and "y = 0.5 * x * (1 + Tanh(math.Sqrt(2 / math.Pi) * (x + 0.044715 * x * x
+    * x)))". The reference has f32 constants, and an Erf in f32."""
     (x,) = arrays(node)
     wide = x.astype(np.float64)
+    if node.attributes.get("approximate") == "tanh":
+        inner = np.tanh(math.sqrt(2 / math.pi) * (wide + 0.044715 * wide**3))
+        return [(0.5 * wide * (1 + inner)).astype(x.dtype)]
     return [(0.5 * wide * (1 + erf(wide / math.sqrt(2)))).astype(x.dtype)]
 
 
@@ -438,3 +453,33 @@ def negative_log_likelihood(node):
     reduction = node.attributes.get("reduction", "mean")
     result = {"none": lambda: loss, "sum": loss.sum, "mean": lambda: loss.sum() / applied.sum()}[reduction]()
     return [np.asarray(result).astype(x.dtype)]
+
+
+@definition("Unique")
+def unique(node):
+    """"If 'axis' is not specified, the input tensor is flattened and unique values of the flattened tensor are
+    returned"; not sorted ones are "in the same order as they occur in X". The reference takes those along axis 0."""
+    (x,) = arrays(node)
+    axis = node.attributes.get("axis")
+    slices = x.reshape(-1, 1) if axis is None else np.moveaxis(x, axis, 0).reshape(x.shape[axis], -1)
+    wide = slices.astype(np.float64) if values.NAMES[x.dtype] in values.HALVES else slices
+    part = lambda value: (value.real, value.imag) if np.iscomplexobj(value) else (value,)
+    keys = [tuple(number for value in row.tolist() for number in part(value)) for row in wide]
+    first = {}
+    for at, key in enumerate(keys):
+        first.setdefault(key, at)
+    order = list(first) if node.attributes.get("sorted") == 0 else sorted(first)
+    indices = np.array([first[key] for key in order], np.int64)
+    rank = {key: at for at, key in enumerate(order)}
+    inverse = np.array([rank[key] for key in keys], np.int64)
+    counts = np.bincount(inverse, minlength=len(order)).astype(np.int64)
+    picked = x.reshape(-1)[indices] if axis is None else np.take(x, indices, axis)
+    return [picked, indices, inverse, counts]
+
+
+@definition("Expand")
+def expand(node):
+    """"Broadcast the input tensor following the given shape and the broadcast rule". The reference multiplies by ones,
+    which makes NaN of complex infinities."""
+    x, shape = arrays(node)
+    return [np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(int(size) for size in shape))).copy()]

@@ -3,6 +3,7 @@
 generate.py FOLDER --seed S (--first I --count N | --numbers I,J,..) [--operator NAME]: writes these cases of seed S as
 FOLDER/c<number>/{model.onnx, meta.json, test_data_set_0/{input,output}_K.pb} and FOLDER/index.json, which describes
 each. A case depends on the seed and its number only. Most are one node; of eight cases one is a chain of nodes.
+Of these, every other is a program: nested If, Loop and Scan, see `program`; `--operator program` draws nothing else.
 `--order` prints the order of the pairs that single nodes go through.
 
 Single nodes go through all pairs of an operator version of ai.onnx and a type that a variable of its signature allows,
@@ -23,6 +24,7 @@ import attention  # noqa: F401 (recipes register themselves)
 import control  # noqa: F401
 import elementwise
 import oracle
+import program
 import quantized  # noqa: F401
 import recurrent  # noqa: F401
 import shapes  # noqa: F401
@@ -85,10 +87,11 @@ def opset_of(schema, rng):
     return int(rng.integers(schema.since_version, last + 1))
 
 
-#: Operators whose attributes or coordinates are f32 whatever the type is.
+#: Operators whose attributes, coordinates or, in the reference, results are f32 whatever the type is.
 SINGLE = set(
     "Resize Attention LayerNormalization RMSNormalization GroupNormalization Shrink Celu Elu ThresholdedRelu Swish "
-    "LeakyRelu HardSigmoid DFT STFT HannWindow HammingWindow BlackmanWindow MelWeightMatrix RoiAlign GridSample".split()
+    "LeakyRelu HardSigmoid DFT STFT HannWindow HammingWindow BlackmanWindow MelWeightMatrix RoiAlign GridSample "
+    "DeformConv".split()
 )
 
 
@@ -99,6 +102,8 @@ class Case:
         self.opset, self.rng = opset, rng
         self.nodes, self.inputs, self.initializers, self.outputs = [], [], [], []
         self.pairs, self.oracles, self.rtol, self.atol = [], set(), 0.0, 0.0
+        #: Whether data decide sizes of results, which then are not always declared.
+        self.late = False
 
     def append(self, node, first=None):
         """Adds a drawn node, whose first input is the value `first` if given; gives its results."""
@@ -137,7 +142,7 @@ class Case:
                 self.atol = max(self.atol, node.scale_ulps * epsilon * float(finite.max(initial=node.magnitude)))
 
     def model(self):
-        sized = {}
+        sized, declared = {}, self.rng.random() < 0.5
 
         def info(name, array):
             dims = [self.dim(size, sized) for size in array.shape]
@@ -149,7 +154,7 @@ class Case:
         for name, array in self.outputs:
             outputs.append(onnx.ValueInfoProto(name=name))
             outputs[-1].type.tensor_type.elem_type = element_type(array)
-            if not self.symbolic:
+            if not self.symbolic and (declared or not self.late):
                 outputs[-1].CopyFrom(helper.make_tensor_value_info(name, element_type(array), array.shape))
         initializers = [numpy_helper.from_array(array, name) for name, array in self.initializers]
         if self.opset < 4:
@@ -158,6 +163,8 @@ class Case:
         graph = helper.make_graph(self.nodes, "drawn", inputs, outputs, initializers)
         imports = [helper.make_opsetid("", self.opset)]
         version = 3 if self.opset < 4 else helper.find_min_ir_version_for(imports, ignore_unknown=True)
+        if self.late:
+            version = max(version, 4)
         return helper.make_model(graph, opset_imports=imports, ir_version=version)
 
     def dim(self, size, sized):
@@ -223,6 +230,20 @@ def chain(rng):
     return case
 
 
+def drawn_program(rng):
+    newest = defs.onnx_opset_version() + 1
+    opset = 8 if rng.random() < 0.06 else int(rng.integers(9, 25 if rng.random() < 0.8 else newest))
+    case = Case(opset, rng)
+    case.symbolic, case.late = rng.random() < 0.4, True
+    drawn = program.Program(opset, rng, case.symbolic)
+    case.outputs = drawn.run()
+    case.nodes, case.inputs, case.oracles = drawn.scope.nodes, drawn.inputs, {"definition"}
+    names = program.used(case.nodes)
+    case.initializers = [
+        (tensor.name, numpy_helper.to_array(tensor)) for tensor in drawn.scope.constants if tensor.name in names]
+    return case
+
+
 def chain_tolerance(case, result):
     arrays = [result] + [array for _, array in case.inputs + case.initializers]
     epsilon = max(values.epsilon(values.NAMES[array.dtype]) for array in arrays)
@@ -247,7 +268,10 @@ def draw_case(pairs, seed, number):
     """The case and what it is about, or the reason why there is none."""
     rng = number_of(seed, number)
     round_, place = divmod(number, CHAIN_EVERY)
-    of_chain = place == CHAIN_EVERY - 1 and len(pairs) > 1000
+    of_program = not pairs or place == CHAIN_EVERY - 1 and len(pairs) > 1000 and round_ % 2 == 1
+    of_chain = place == CHAIN_EVERY - 1 and len(pairs) > 1000 and not of_program
+    if of_program:
+        return draw_program(rng)
     pair = pairs[(round_ * (CHAIN_EVERY - 1) + place) % len(pairs)]
     subject = "chain" if of_chain else f"{pair[0].name}-{pair[0].since_version} {pair[1]}={pair[2]}"
     reason = ""
@@ -265,6 +289,18 @@ def draw_case(pairs, seed, number):
             subject = "chain " + " ".join(node.op_type for node in case.nodes) + f" opset {case.opset}"
         return case, subject, ""
     return None, subject, reason
+
+
+def draw_program(rng):
+    reason = ""
+    for _ in range(ATTEMPTS):
+        try:
+            case = drawn_program(rng)
+        except Skip as skip:
+            reason = f"program: {skip}"
+            continue
+        return case, "program " + " ".join(node.op_type for node in case.nodes) + f" opset {case.opset}", ""
+    return None, "program", reason
 
 
 def write(case, folder):
@@ -293,7 +329,7 @@ def main():
     parser.add_argument("--operator")
     parser.add_argument("--order", action="store_true", help="print the order of the pairs, and draw nothing")
     arguments = parser.parse_args()
-    pairs = all_pairs(arguments.operator)
+    pairs = [] if arguments.operator == "program" else all_pairs(arguments.operator)
     random.Random(arguments.seed).shuffle(pairs)
     if arguments.order:
         names = [f"{schema.name}-{schema.since_version} {variable}={name}" for schema, variable, name in pairs]

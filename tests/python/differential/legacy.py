@@ -182,16 +182,6 @@ def clip(node):
     return modern("Clip", [x, *limits])
 
 
-@version("Scan", 8)
-def scan(node):
-    """Per element of the batch; "directions" of 1 scan an input from its end. The body is that of `control.scan`."""
-    _, state, x = arrays(node)
-    if node.attributes.get("directions", [0])[0]:
-        x = x[:, ::-1]
-    before = np.concatenate([state[:, None], x[:, :-1]], axis=1)
-    return [x[:, -1], np.concatenate([before, x], axis=2)]
-
-
 @version("DequantizeLinear", 10, 13)
 def dequantize(node):
     """"y = (x - x_zero_point) * x_scale", as in later versions."""

@@ -294,6 +294,13 @@ def non_zero(n):
 @recipe("Unique")
 def unique(n):
     x = n.main(low_rank=1, zeros=False, low=-2, high=2, edge=0)
+    if n.given is None and n.chance(0.7):
+        # Mostly with something that is there twice.
+        x = x.astype(np.float64).round().astype(x.dtype) if n.type() in values.FLOATS else x
+        if n.chance(0.5):
+            axis = n.integer(0, x.ndim - 1)
+            x = np.take(x, n.rng.integers(0, x.shape[axis], n.integer(1, 7)), axis)
+        n.inputs[0] = (x, n.inputs[0][1])
     if n.chance(0.5):
         n.attr("axis", n.axis(x.ndim))
     n.maybe("sorted", n.integer(0, 1))
@@ -309,7 +316,7 @@ def top_k(n):
     if n.has("k"):
         n.attr("k", k)
     else:
-        n.decides_ints([k])
+        n.decides_ints([k], probability=0.5)
     n.maybe("largest", n.integer(0, 1))
     n.outputs = 2
 

@@ -8,6 +8,10 @@ from shapes import number
 from sums import sums
 
 
+#: Probability that what decides sizes is a constant: else kernels that find sizes when they run are tried.
+KNOWN = 0.4
+
+
 def image(n, low=1, high=7):
     return (n.integer(1, 2), n.integer(1, 3), n.integer(low, high), n.integer(low, high))
 
@@ -103,7 +107,7 @@ def affine_grid(n):
     rank = n.pick(2, 3)
     batch = n.integer(1, 2)
     n.shaped((batch, rank, rank + 1))
-    n.decides_ints([batch, n.integer(1, 3)] + [n.integer(2, 5) for _ in range(rank)])
+    n.decides_ints([batch, n.integer(1, 3)] + [n.integer(2, 5) for _ in range(rank)], probability=KNOWN)
     n.maybe("align_corners", n.integer(0, 1))
 
 
@@ -158,11 +162,23 @@ def deform_conv(n):
 @recipe("Col2Im")
 def col2im(n):
     sums(n, 16)
-    height, width, rows, columns = n.integer(3, 6), n.integer(3, 6), n.integer(1, 3), n.integer(1, 3)
-    blocks = (height - rows + 1) * (width - columns + 1)
-    n.shaped((n.integer(1, 2), n.integer(1, 2) * rows * columns, blocks))
-    n.decides_ints([height, width])
-    n.decides_ints([rows, columns])
+    rank = n.pick(1, 2, 2, 2, 3)
+    sizes, block = [n.integer(3, 6) for _ in range(rank)], [n.integer(1, 3) for _ in range(rank)]
+    pads, strides = [n.integer(0, 2) for _ in range(2 * rank)], [n.integer(1, 2) for _ in range(rank)]
+    dilations = [n.integer(1, 2) for _ in range(rank)]
+    pads = n.maybe("pads", pads, 0.4) or [0] * (2 * rank)
+    strides = n.maybe("strides", strides, 0.4) or [1] * rank
+    dilations = n.maybe("dilations", dilations, 0.3) or [1] * rank
+    spans = [
+        size + pads[at] + pads[at + rank] - (block[at] - 1) * dilations[at] - 1 for at, size in enumerate(sizes)]
+    if min(spans) < 0:
+        raise Skip("blocks")
+    blocks = int(np.prod([span // stride + 1 for span, stride in zip(spans, strides)]))
+    if blocks > 200:
+        raise Skip("many")
+    n.shaped((n.integer(1, 2), n.integer(1, 2) * int(np.prod(block)), blocks))
+    n.decides_ints(sizes, probability=KNOWN)
+    n.decides_ints(block, probability=KNOWN)
 
 
 @recipe("Det")
@@ -180,14 +196,19 @@ def dft(n):
     onesided = 0 if inverse else (n.maybe("onesided", n.integer(0, 1)) or 0)
     dims = (n.integer(1, 2), length, n.integer(1, 3), 1 if onesided or n.chance(0.4) else 2)
     n.shaped(dims)
+    axis = n.pick(1, 1, 2)
+    transformed = n.chance(0.5)
     if n.has("axis"):
-        n.maybe("axis", 1)
+        if axis == 2 or n.chance(0.5):
+            n.attr("axis", axis)
+        if transformed:
+            n.decides(np.array(n.pick(dims[axis], n.integer(1, 14))).astype(n.dtype(1)), KNOWN)
         return
-    if n.chance(0.4):
-        n.decides(np.array(length).astype(n.dtype(1)))
+    if transformed:
+        n.decides(np.array(n.pick(dims[axis], n.integer(1, 14))).astype(n.dtype(1)), KNOWN)
     else:
         n.omit()
-    n.decides(np.array(n.pick(1, 2), np.int64))
+    n.decides(np.array(n.pick(axis, axis, axis - 4), np.int64), KNOWN)
 
 
 @recipe("STFT")
@@ -196,14 +217,14 @@ def stft(n):
     length, step = n.integer(2, 8), n.integer(1, 4)
     onesided = n.maybe("onesided", n.integer(0, 1))
     n.shaped((n.integer(1, 2), length + n.integer(0, 9), 1 if onesided in (None, 1) or n.chance(0.5) else 2))
-    n.decides(np.array(step).astype(n.dtype(1)))
+    n.decides(np.array(step).astype(n.dtype(1)), KNOWN)
     if n.chance(0.5):
         n.data((length,), 0, 1, at=2)
         if n.chance(0.5):
-            n.decides(np.array(length).astype(n.dtype(3)))
+            n.decides(np.array(length).astype(n.dtype(3)), KNOWN)
     else:
         n.omit()
-        n.decides(np.array(length).astype(n.dtype(3)))
+        n.decides(np.array(length).astype(n.dtype(3)), KNOWN)
 
 
 @recipe("MelWeightMatrix")
@@ -212,21 +233,33 @@ def mel(n):
     for at, value in enumerate((bins, length, rate)):
         if value > np.iinfo(n.dtype(at)).max:
             raise Skip("range")
-        n.decides(np.array(value).astype(n.dtype(at)))
-    n.decides(np.array(20.0).astype(n.dtype(3)))
-    n.decides(np.array(2048.0 if n.type(3) == "bfloat16" else 3000.0).astype(n.dtype(4)))
+        n.decides(np.array(value).astype(n.dtype(at)), KNOWN)
+    n.decides(np.array(20.0).astype(n.dtype(3)), KNOWN)
+    n.decides(np.array(2048.0 if n.type(3) == "bfloat16" else 3000.0).astype(n.dtype(4)), KNOWN)
     n.attr("output_datatype", number(n.out_type()))
 
 
 @recipe("NonMaxSuppression")
 def non_max_suppression(n):
-    batch, boxes, classes = n.integer(1, 2), n.integer(1, 6), n.integer(1, 2)
+    batch, boxes, classes = n.integer(1, 2), n.integer(0 if n.chance(0.1) else 1, 12), n.integer(1, 3)
     corners = n.rng.uniform(0, 1, (batch, boxes, 2))
-    n.add(np.concatenate([corners, corners + n.rng.uniform(0.1, 1, (batch, boxes, 2))], 2).astype(np.float32))
-    n.add(n.rng.permutation(batch * classes * boxes).reshape(batch, classes, boxes).astype(np.float32) / 20)
-    n.decides_ints([n.integer(1, 4)])
-    n.decides(np.array([n.rng.uniform(0.1, 0.9)], np.float32))
-    n.decides(np.array([0.1], np.float32))
+    sizes = n.rng.uniform(0.1, 1, (batch, boxes, 2))
+    centres = n.maybe("center_point_box", n.integer(0, 1), 0.3)
+    pair = [corners, sizes] if centres else [corners, corners + sizes]
+    if not centres and n.chance(0.3):
+        # "(y1, x1) and (y2, x2) are the coordinates of any diagonal pair of box corners".
+        pair = pair[::-1]
+    n.add(np.concatenate(pair, 2).astype(np.float32))
+    scores = n.rng.permutation(batch * classes * boxes).reshape(batch, classes, boxes) / 20
+    if n.chance(0.2):
+        # Of equal scores the first box is the first.
+        scores = np.floor(scores * 2) / 2
+    n.add(scores.astype(np.float32))
+    shape = (1,) * n.integer(0, 1)
+    rest = [np.full(shape, n.integer(0, 4), np.int64), np.full(shape, n.rng.uniform(0, 0.9), np.float32),
+            np.full(shape, n.pick(0.1, 0.5), np.float32)]
+    for array in rest[: n.pick(0, 1, 2, 3, 3, 3)]:
+        n.decides(array, KNOWN)
 
 
 @recipe("TfIdfVectorizer")

@@ -242,18 +242,21 @@ def global_pool(n):
 
 @recipe("MaxUnpool")
 def max_unpool(n):
-    size = n.integer(1, 3)
-    dims = (1, n.integer(1, 2), size, size)
+    rank, size, kernel, channels = n.pick(1, 2, 2, 3), n.integer(1, 3), 2, n.integer(1, 2)
+    dims = (n.integer(1, 2), channels) + (size,) * rank
     n.shaped(dims)
-    n.attr("kernel_shape", [2, 2])
-    n.attr("strides", [2, 2])
+    n.attr("kernel_shape", [kernel] * rank)
+    n.attr("strides", [kernel] * rank)
     place = np.zeros(dims, np.int64)
-    for channel in range(dims[1]):
-        for row in range(size):
-            for column in range(size):
-                inside = (2 * row + n.integer(0, 1)) * 2 * size + 2 * column + n.integer(0, 1)
-                place[0, channel, row, column] = channel * 4 * size * size + inside
+    for at in np.ndindex(*dims):
+        inside = [kernel * place + n.integer(0, kernel - 1) for place in at[2:]]
+        flat = int(np.ravel_multi_index(inside, (kernel * size,) * rank))
+        place[at] = (at[0] * channels + at[1]) * (kernel * size) ** rank + flat
     n.add(place)
+    if n.chance(0.4):
+        # Indices count in a tensor without pads; an output of the same number of places is another shape of it.
+        whole = [dims[0], channels] + [kernel * size] * rank
+        n.decides_ints(whole, probability=0.4)
 
 
 @recipe("LRN")

@@ -304,7 +304,9 @@ impl Lowering<'_> {
             });
             start = start + size;
         }
-        result.map_or_else(|| internal("concatenation of nothing"), Ok)
+        // Of nothing there is no element to read; what this stands in is never taken.
+        let dtype = self.graph.ty(inputs[0]).dtype;
+        Ok(result.unwrap_or(Expr::Const { dtype, bits: 0 }))
     }
 }
 

@@ -199,7 +199,8 @@ impl Lowering<'_> {
         // Where the columns, or the channels, are all there is, threads share them.
         let share = |alone: bool| if alone { LoopKind::Parallel } else { LoopKind::Serial };
         let column_kind = share(only && columns.len() == 1);
-        let channel_kind = share(only && columns[0].count == Dim::ONE && channels.len() == 1);
+        let channel_kind =
+            share(only && columns.iter().all(|run| run.count == Dim::ONE) && channels.len() == 1);
         self.for_shape(&outer, LoopKind::Parallel, &mut |cx, index| {
             for run in &columns {
                 cx.for_each("x", &run.count, column_kind, |cx, piece| {

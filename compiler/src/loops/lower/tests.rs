@@ -609,3 +609,41 @@ fn the_first_of_long_rows() {
         }
     }
 }
+
+/// Sums whose results are none, as an axis that is kept is empty.
+#[test]
+fn sums_over_rows_of_which_there_are_none() {
+    let target = fixed_target().leaf().unwrap();
+    for (sizes, axes) in
+        [([0, 4, 8], vec![1]), ([2, 4, 0], vec![1]), ([4, 0, 8], vec![0]), ([0, 8, 8], vec![1, 2])]
+    {
+        let mut graph = Graph::default();
+        graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+        let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
+        let shape = sizes.iter().map(|&size| Dim::from(size)).collect();
+        let x = b.input("x", TensorType::new(DType::F32, shape), None);
+        let sum = b.reduce(ReduceFn::Sum, x, &axes).unwrap();
+        graph.outputs.push(("sum".into(), sum));
+        let input = Tensor::from_slice::<f32>(&sizes.map(|size| size as usize), &[]);
+        for target in [&target, &fixed_target()] {
+            let result = check(&graph, std::slice::from_ref(&input), true, target, &loops::interp::run);
+            assert!(result.is_ok(), "{sizes:?}: {}", result.unwrap_err());
+        }
+    }
+}
+
+/// A concatenation of empty tensors, which what follows pads.
+#[test]
+fn concatenation_of_nothing() {
+    let mut graph = Graph::default();
+    graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+    let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
+    let empty = || TensorType::new(DType::F32, vec![Dim::ZERO, Dim::from(3i64)]);
+    let (x, y) = (b.input("x", empty(), None), b.input("y", empty(), None));
+    let joined = b.emit1(Op::Concat { axis: 0 }, &[x, y]).unwrap();
+    let fill = b.scalar(DType::F32, 2.0);
+    let padded = b.pad(joined, fill, vec![Dim::ONE, Dim::ZERO], vec![Dim::ONE, Dim::ZERO]).unwrap();
+    graph.outputs = vec![("joined".into(), joined), ("padded".into(), padded)];
+    let inputs = [0, 1].map(|_| Tensor::from_slice::<f32>(&[0, 3], &[]));
+    check(&graph, &inputs, true, &fixed_target(), &loops::interp::run).unwrap();
+}
