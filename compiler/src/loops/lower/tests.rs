@@ -620,7 +620,7 @@ fn sums_over_rows_of_which_there_are_none() {
         let mut graph = Graph::default();
         graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
         let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
-        let shape = sizes.iter().map(|&size| Dim::from(size)).collect();
+        let shape = sizes.iter().map(|&size| Dim::from(i64::from(size))).collect();
         let x = b.input("x", TensorType::new(DType::F32, shape), None);
         let sum = b.reduce(ReduceFn::Sum, x, &axes).unwrap();
         graph.outputs.push(("sum".into(), sum));
