@@ -4,6 +4,8 @@
 //! Every range of bytes remembers which value it holds. A write makes its range hold the written value and
 //! nothing else; a read demands that the range holds exactly what is read.
 
+mod chain;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Result, Stage};
@@ -83,7 +85,8 @@ fn check_group(graph: &Graph, program: &Program, id: GroupId, group: &Group) -> 
     if !group.nodes.contains(&group.anchor) {
         return fault(format!("{id} does not hold its anchor {}", group.anchor));
     }
-    check_kind(graph, program, id, group)
+    check_kind(graph, program, id, group)?;
+    chain::check(graph, program, id, group)
 }
 
 /// What the kind of a group promises to lowering.
@@ -96,6 +99,7 @@ fn check_kind(graph: &Graph, program: &Program, id: GroupId, group: &Group) -> R
         GroupKind::Contract => (1, 0),
         GroupKind::Reduce => (0, 1),
         GroupKind::Rows => (0, reductions.max(1)),
+        GroupKind::Chain => (2, reductions.max(1)),
         GroupKind::Map | GroupKind::Single | GroupKind::Winograd => (0, 0),
     };
     if (contracts, reductions) != wanted || (group.kind != GroupKind::Rows && group.outputs.len() != 1) {
@@ -247,6 +251,7 @@ fn replay(graph: &Graph, program: &Program, sizes: &dyn Fn(crate::graph::Sym) ->
                 let group = &program.groups[*id];
                 replay.reads(&group.inputs)?;
                 replay.check_overlaps(group)?;
+                replay.scratch(*id, group)?;
                 replay.writes(&group.outputs)?;
             }
             Step::Copy { from, output } => {
@@ -349,6 +354,26 @@ impl Replay<'_> {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// What a kernel has to itself is apart from what it reads and writes, and holds nothing afterwards.
+    fn scratch(&mut self, id: GroupId, group: &Group) -> Result<()> {
+        let Some(offset) = &self.program.scratch[id] else {
+            return if group.has_scratch() { fault(format!("{id} has no scratch")) } else { Ok(()) };
+        };
+        let start = self.eval(offset)?;
+        let end = start + self.eval(&group.scratch)?;
+        if start < 0 || start % ALIGN != 0 || end > self.eval(&self.program.arena)? {
+            return fault(format!("the scratch of {id} is [{start}, {end}) of the arena"));
+        }
+        let range = Range { space: Space::Arena, start, end };
+        for &value in group.inputs.iter().chain(&group.outputs) {
+            if range.overlaps(&self.range(value)?) {
+                return fault(format!("the scratch of {id} overlaps its {value}"));
+            }
+        }
+        self.holds.retain(|(own, _)| !own.overlaps(&range));
         Ok(())
     }
 

@@ -7,7 +7,9 @@ use crate::graph::{Def, Dim, Graph, NodeId, Op, ValueId};
 use crate::schedule::groups::Grouping;
 use crate::schedule::offsets::{Block, assign};
 use crate::schedule::order::Task;
-use crate::schedule::{Group, GroupKind, Options, Place, Program, Step, aligned, estimate, scan_scratch};
+use crate::schedule::{
+    Group, GroupId, GroupKind, Options, Place, Program, Step, aligned, estimate, scan_scratch,
+};
 
 /// Largest arena of constant size, bytes.
 const MAX_ARENA: i64 = 1 << 47;
@@ -41,6 +43,7 @@ pub(super) fn plan(
     for (owner, (offset, size)) in owners.into_iter().zip(offsets) {
         match owner {
             Owner::Value(value) => program.places[value] = Some(Place::Arena { offset, size }),
+            Owner::Scratch(group) => program.scratch[group] = Some(offset),
             Owner::Scan(node) => scan_at[node] = offset,
         }
     }
@@ -96,6 +99,7 @@ fn root(alias: &SecondaryMap<ValueId, Option<ValueId>>, mut value: ValueId) -> V
 
 enum Owner {
     Value(ValueId),
+    Scratch(GroupId),
     Scan(NodeId),
 }
 
@@ -185,7 +189,7 @@ impl<'a> Planner<'a> {
             && reads_in_step(self.graph, group, input, out)
     }
 
-    /// The arena's blocks: storages with their lifetimes in tasks, and the scratch of scans.
+    /// The arena's blocks: storages with their lifetimes in tasks, and the scratch of groups and scans.
     fn blocks(&self, bodies: &SecondaryMap<NodeId, Option<Program>>) -> (Vec<Block>, Vec<Owner>) {
         let (mut blocks, mut owners) = (Vec::new(), Vec::new());
         for (at, &task) in self.tasks.iter().enumerate() {
@@ -196,7 +200,17 @@ impl<'a> Planner<'a> {
                     owners.push(Owner::Value(value));
                 }
             }
-            let Task::Scan(node) = task else { continue };
+            let node = match task {
+                Task::Run(id) => {
+                    let group = &self.grouping.groups[id];
+                    if group.has_scratch() {
+                        blocks.push(Block { bytes: group.scratch.clone(), first: at, last: at });
+                        owners.push(Owner::Scratch(id));
+                    }
+                    continue;
+                }
+                Task::Scan(node) => node,
+            };
             if let (Op::Scan { body, states, .. }, Some(program)) =
                 (&self.graph.nodes[node].op, &bodies[node])
             {

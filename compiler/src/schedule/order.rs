@@ -63,7 +63,8 @@ impl Tasks {
         }
         for (id, group) in grouping.groups.iter() {
             let last = group.nodes.iter().map(|&node| position[node]).max().unwrap_or(0);
-            tasks.add(grouping, Task::Run(id), &group.inputs, &group.outputs, 0, last);
+            let scratch = estimate(&group.scratch);
+            tasks.add(grouping, Task::Run(id), &group.inputs, &group.outputs, scratch, last);
         }
         for &node in &grouping.scans {
             let scratch = match (&graph.nodes[node].op, &bodies[node]) {

@@ -223,7 +223,7 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
         kernels: &'p [Vec<FuncId>],
     ) -> StepWriter<'c, 'a, 'p> {
         let widest =
-            scope.program.groups.values().map(|group| group.inputs.len() + group.outputs.len()).max();
+            scope.program.groups.values().map(|group| group.inputs.len() + group.outputs.len() + 1).max();
         let frame = code.params()[0];
         let buffers = code.slot(8 * widest.unwrap_or(0));
         let job = code.slot(24);
@@ -345,6 +345,11 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
         let buffers = self.code.slot_addr(self.buffers);
         for (at, &value) in group.inputs.iter().chain(&group.outputs).enumerate() {
             let address = self.address(value)?;
+            self.code.store(address, buffers, 8 * at as i64);
+        }
+        if let Some(offset) = &self.scope.program.scratch[id] {
+            let address = self.offset(self.arena, offset)?;
+            let at = group.inputs.len() + group.outputs.len();
             self.code.store(address, buffers, 8 * at as i64);
         }
         let result = self.best_version(id, kernel, buffers)?;
