@@ -63,6 +63,10 @@ pub fn assumptions(op: &Op, inputs: &[&TensorType]) -> Vec<(Dim, Dim)> {
             let inner = &b[batch + skip..batch + skip + k];
             a[batch + m..].iter().zip(inner).for_each(|(a, b)| equal(a.clone(), b.clone()));
         }
+        Op::ScatterElements { .. } => {
+            let (indices, updates) = (&inputs[1].shape, &inputs[2].shape);
+            indices.iter().zip(updates).for_each(|(a, b)| equal(a.clone(), b.clone()));
+        }
         Op::Expand { shape } => broadcast(&inputs[0].shape, shape),
         Op::Reshape { shape } => equal(inputs[0].elements(), product(shape)),
         Op::Concat { axis } => {
@@ -367,7 +371,12 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             arity(op, inputs, 3)?;
             check_axis(*axis, inputs[0])?;
             check_indices(inputs[1])?;
-            if inputs[1].shape.len() != inputs[0].rank() || inputs[1].shape != inputs[2].shape {
+            let (indices, updates) = (&inputs[1].shape, &inputs[2].shape);
+            let differ = |(a, b): (&Dim, &Dim)| a.is_const() && b.is_const() && a != b;
+            if indices.len() != inputs[0].rank()
+                || indices.len() != updates.len()
+                || indices.iter().zip(updates).any(differ)
+            {
                 return fail(format!(
                     "scatter_elements of {} into {} at {}",
                     inputs[2], inputs[0], inputs[1]
@@ -381,6 +390,10 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             let depth = inputs[1].shape.last().and_then(Dim::as_const);
             match depth {
                 Some(depth) if depth as usize <= inputs[0].rank() => {}
+                None if inputs[1].rank() > 0 => {
+                    let message = format!("scatter_nd with indices {}", inputs[1]);
+                    return Err(Error::unsupported(Stage::Infer, message));
+                }
                 _ => return fail(format!("scatter_nd into {} at {}", inputs[0], inputs[1])),
             }
             one(inputs[0].dtype, inputs[0].shape.clone())
@@ -400,6 +413,19 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             arity(op, inputs, 1)?;
             check_axis(*axis, inputs[0])?;
             one(inputs[0].dtype, inputs[0].shape.clone())
+        }
+        Op::Sort { axis, take, .. } => {
+            arity(op, inputs, 1)?;
+            let ty = inputs[0];
+            check_axis(*axis, ty)?;
+            let room = ty.shape[*axis].clone() - take.clone();
+            if take.as_const().is_some_and(|count| count < 0) || room.as_const().is_some_and(|room| room < 0)
+            {
+                return fail(format!("the first {take} elements along axis {axis} of {ty}"));
+            }
+            let mut shape = ty.shape.clone();
+            shape[*axis] = take.clone();
+            Ok(vec![TensorType::new(ty.dtype, shape.clone()), TensorType::new(DType::I64, shape)])
         }
         Op::Scan { body, trip, states, scans, reverse } => {
             let fed = states.saturating_add(*scans);

@@ -146,6 +146,7 @@ pub fn optimize(
     options: &Options,
     observer: &mut dyn Observer,
 ) -> Result<(Graph, Program)> {
+    graph::borders::pack_borders(&mut graph)?;
     let pack = pass::PackPolicy::for_leaf(options.target.panel_bytes());
     let passes = pass::Options { level: options.opt_level, pack, exact: options.exact };
     pass::run_all(&mut graph, &passes, &mut |name, graph, time| observer.pass(name, graph, time))?;

@@ -3,6 +3,7 @@
 //! The command line and the tests run models here, in the way any caller does. Everything a model is given is
 //! allocated with guard bytes behind it, and what it left there is checked after every run.
 
+use std::collections::HashMap;
 use std::ffi::{CStr, OsString, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +15,7 @@ use libloading::Library;
 use onnxc_runtime_support::{AlignedBytes, Model as Descriptor, Options as RunOptions, Pool, Status, abi};
 
 use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::{DType, Dim, Graph, Sym, Tensor};
+use crate::graph::{DType, Dim, Graph, Sym, Tensor, borders};
 
 /// Bytes behind every buffer that a model may not touch, and what they hold. Outputs and the workspace are filled
 /// with the same before the first run: as a float it is a large negative number, not one that hides a mistake.
@@ -100,8 +101,12 @@ impl<'l> Model<'l> {
     }
 
     /// Buffers for runs on these inputs (`None`: the input's default) with outputs of these shapes. Where an output's
-    /// size is symbolic, a larger shape than the actual one will do.
-    pub fn prepare(&self, inputs: &[Option<Tensor>], output_shapes: &[Vec<usize>]) -> Result<Prepared<'l>> {
+    /// size is symbolic, a larger shape than the actual one will do; without a shape each run allocates the output.
+    pub fn prepare(
+        &self,
+        inputs: &[Option<Tensor>],
+        output_shapes: &[Option<Vec<usize>>],
+    ) -> Result<Prepared<'l>> {
         let (input_infos, output_infos) = (self.inputs(), self.outputs());
         if inputs.len() != input_infos.len() || output_shapes.len() != output_infos.len() {
             return Err(usage(format!(
@@ -115,20 +120,27 @@ impl<'l> Model<'l> {
         let workspace = self.workspace_bytes(&input_infos, inputs)?;
         let inputs =
             inputs.iter().zip(&input_infos).map(|(tensor, info)| Buffer::input(tensor.as_ref(), info));
-        let outputs =
-            output_shapes.iter().zip(&output_infos).map(|(shape, info)| Buffer::output(shape, info));
+        let outputs = output_shapes
+            .iter()
+            .zip(&output_infos)
+            .map(|(shape, info)| Buffer::output(shape.as_deref(), info));
         Ok(Prepared {
             // SAFETY: as above.
             run: unsafe { self.descriptor.run() },
             inputs: inputs.collect::<Result<_>>()?,
             outputs: outputs.collect::<Result<_>>()?,
             workspace: Guarded::new(workspace),
+            heap: Heap::default(),
             model: *self,
         })
     }
 
     /// One run on these inputs.
-    pub fn run(&self, inputs: &[Option<Tensor>], output_shapes: &[Vec<usize>]) -> Result<Vec<Tensor>> {
+    pub fn run(
+        &self,
+        inputs: &[Option<Tensor>],
+        output_shapes: &[Option<Vec<usize>>],
+    ) -> Result<Vec<Tensor>> {
         let mut prepared = self.prepare(inputs, output_shapes)?;
         prepared.run(&Call::default())?;
         prepared.check_guards()?;
@@ -178,22 +190,78 @@ impl Guarded {
     }
 }
 
+/// What runs have allocated: blocks by their addresses.
+#[derive(Default)]
+struct Heap {
+    blocks: Mutex<HashMap<usize, Guarded>>,
+    /// The first fault of a caller.
+    fault: Mutex<Option<String>>,
+}
+
+impl Heap {
+    fn blocks(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Guarded>> {
+        self.blocks.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn blame(&self, message: String) {
+        let mut fault = self.fault.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        fault.get_or_insert(message);
+    }
+
+    /// An internal error if a run wrote behind a block, or kept one.
+    fn check(&self) -> Result<()> {
+        let mut fault = self.fault.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let kept: usize = self.blocks().drain().map(|(_, block)| block.bytes).sum();
+        match fault.take() {
+            Some(message) => Err(Error::internal(Stage::Run, message)),
+            None if kept > 0 => Err(Error::internal(Stage::Run, format!("a run kept {kept} bytes"))),
+            None => Ok(()),
+        }
+    }
+}
+
+unsafe extern "C" fn allocate(heap: *mut c_void, bytes: usize, alignment: usize) -> *mut c_void {
+    // SAFETY: `Prepared::run` passes a reference that outlives the run.
+    let heap = unsafe { &*heap.cast::<Heap>() };
+    if alignment > 64 || bytes > isize::MAX as usize - 2 * GUARD {
+        return std::ptr::null_mut();
+    }
+    let mut block = Guarded::new(bytes);
+    let address = block.memory.as_mut_ptr();
+    heap.blocks().insert(address.addr(), block);
+    address.cast()
+}
+
+unsafe extern "C" fn release(heap: *mut c_void, memory: *mut c_void, bytes: usize, _alignment: usize) {
+    // SAFETY: as above.
+    let heap = unsafe { &*heap.cast::<Heap>() };
+    match heap.blocks().remove(&memory.addr()) {
+        Some(block) if block.bytes == bytes && block.intact() => {}
+        Some(block) => heap.blame(format!("a run wrote behind {} bytes, given back as {bytes}", block.bytes)),
+        None => heap.blame(format!("a run gave back {bytes} bytes that it did not have")),
+    }
+}
+
 /// The data of one input or output.
 struct Buffer {
     name: String,
     dtype: DType,
     dims: Vec<i64>,
-    /// `None` for an input that is left to its default.
+    /// `None` for an input that is left to its default, and for an output that no run has allocated yet.
     data: Option<Guarded>,
+    /// An output that every run allocates.
+    late: bool,
 }
 
 impl Buffer {
     fn input(tensor: Option<&Tensor>, info: &abi::ValueInfo) -> Result<Buffer> {
-        let mut buffer = Buffer { name: info.name.clone(), dtype: dtype(info)?, dims: vec![], data: None };
+        let mut buffer =
+            Buffer { name: info.name.clone(), dtype: dtype(info)?, dims: vec![], data: None, late: false };
         match tensor {
             Some(tensor) => {
-                let mut data = Guarded::new(tensor.data.len());
-                data.memory[..tensor.data.len()].copy_from_slice(&tensor.data);
+                let stored = borders::stored(tensor).data;
+                let mut data = Guarded::new(stored.len());
+                data.memory[..stored.len()].copy_from_slice(&stored);
                 buffer.dtype = tensor.dtype;
                 buffer.dims = tensor.shape.iter().map(|&size| size as i64).collect();
                 buffer.data = Some(data);
@@ -204,17 +272,24 @@ impl Buffer {
         Ok(buffer)
     }
 
-    fn output(shape: &[usize], info: &abi::ValueInfo) -> Result<Buffer> {
+    fn output(shape: Option<&[usize]>, info: &abi::ValueInfo) -> Result<Buffer> {
+        let Some(shape) = shape else {
+            let dims = info.dims.iter().map(|dim| dim.unwrap_or(0)).collect();
+            return Ok(Buffer { name: info.name.clone(), dtype: dtype(info)?, dims, data: None, late: true });
+        };
         let elements = shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
-        let bytes = elements.and_then(|elements| elements.checked_mul(info.element_bytes));
+        let dtype = dtype(info)?;
+        let bits = elements.and_then(|elements| elements.checked_mul(dtype.bits() as usize));
+        let bytes = bits.map(|bits| bits.div_ceil(8));
         let Some(bytes) = bytes.filter(|&bytes| bytes <= isize::MAX as usize - 2 * GUARD) else {
             return Err(usage(format!("output `{}` of shape {shape:?} does not fit memory", info.name)));
         };
         Ok(Buffer {
             name: info.name.clone(),
-            dtype: dtype(info)?,
+            dtype,
             dims: shape.iter().map(|&size| size as i64).collect(),
             data: Some(Guarded::new(bytes)),
+            late: false,
         })
     }
 
@@ -252,6 +327,7 @@ pub struct Prepared<'l> {
     inputs: Vec<Buffer>,
     outputs: Vec<Buffer>,
     workspace: Guarded,
+    heap: Heap,
     #[expect(dead_code, reason = "ties the code that `run` points to to its library")]
     model: Model<'l>,
 }
@@ -267,8 +343,12 @@ impl Prepared<'_> {
         let mut options = RunOptions {
             message: message.as_mut_ptr().cast(),
             message_capacity: message.len(),
+            allocate: Some(allocate),
+            release: Some(release),
+            allocator: std::ptr::from_ref(&self.heap).cast_mut().cast(),
             ..RunOptions::default()
         };
+        self.outputs.iter_mut().filter(|buffer| buffer.late).for_each(|buffer| buffer.data = None);
         if let Some(pool) = call.pool {
             options.parallel_for = Some(onnxc_runtime_support::pool::onnxc_pool_parallel_for);
             options.pool = std::ptr::from_ref(pool).cast_mut().cast();
@@ -292,6 +372,10 @@ impl Prepared<'_> {
                 &options,
             )
         };
+        for (buffer, tensor) in self.outputs.iter_mut().zip(&outputs).filter(|(buffer, _)| buffer.late) {
+            buffer.data = self.heap.blocks().remove(&tensor.data.addr());
+        }
+        self.heap.check()?;
         if status == Status::OK {
             return Ok(());
         }
@@ -321,12 +405,17 @@ impl Prepared<'_> {
                 let sizes: Option<Vec<usize>> =
                     buffer.dims.iter().map(|&size| usize::try_from(size).ok()).collect();
                 let data = buffer.data.as_ref().map_or(&[][..], |data| &data.memory[..data.bytes]);
-                let bytes = sizes.as_ref().and_then(|sizes| {
-                    sizes.iter().try_fold(buffer.dtype.size(), |product, &size| product.checked_mul(size))
+                let bits = sizes.as_ref().and_then(|sizes| {
+                    let bits = buffer.dtype.bits() as usize;
+                    sizes.iter().try_fold(bits, |product, &size| product.checked_mul(size))
                 });
-                match (sizes, bytes) {
+                match (sizes, bits.map(|bits| bits.div_ceil(8))) {
                     (Some(shape), Some(bytes)) if bytes <= data.len() => {
-                        Ok(Tensor::new(buffer.dtype, shape, Bytes::copy_from_slice(&data[..bytes])))
+                        let data = match buffer.dtype.is_packed() {
+                            true => borders::unpack_bits(buffer.dtype, data, shape.iter().product()),
+                            false => Bytes::copy_from_slice(&data[..bytes]),
+                        };
+                        Ok(Tensor::new(buffer.dtype, shape, data))
                     }
                     _ => {
                         let message = format!("`{}` came back with the sizes {:?}", buffer.name, buffer.dims);
@@ -345,12 +434,13 @@ unsafe extern "C" fn step_done(context: *mut c_void, step: i64) {
     (*observer)(step as usize);
 }
 
-/// Shapes of a graph's outputs for inputs of these shapes (`None`: the input's default).
-pub fn output_shapes(graph: &Graph, inputs: &[Option<Tensor>]) -> Result<Vec<Vec<usize>>> {
+/// Shapes of a graph's outputs for inputs of these shapes (`None`: the input's default); `None` for one that data
+/// decide.
+pub fn output_shapes(graph: &Graph, inputs: &[Option<Tensor>]) -> Result<Vec<Option<Vec<usize>>>> {
     let mut symbols: SecondaryMap<Sym, Option<i64>> = SecondaryMap::new();
-    for (input, tensor) in graph.inputs.iter().zip(inputs) {
+    for (at, (input, tensor)) in graph.inputs.iter().zip(inputs).enumerate() {
         let Some(tensor) = tensor.as_ref().or(input.default.as_ref()) else { continue };
-        for (dim, &size) in graph.ty(input.value).shape.iter().zip(&tensor.shape) {
+        for (dim, &size) in graph.input_ty(at).shape.iter().zip(&tensor.shape) {
             if let Some(symbol) = dim.as_sym() {
                 symbols[symbol].get_or_insert(size as i64);
             } else if dim.as_const().is_some_and(|wanted| wanted != size as i64) {
@@ -363,8 +453,12 @@ pub fn output_shapes(graph: &Graph, inputs: &[Option<Tensor>]) -> Result<Vec<Vec
             .and_then(|size| usize::try_from(size).ok())
             .ok_or_else(|| usage(format!("output `{name}`: the inputs do not give its dim {dim} a size")))
     };
-    let shape = |(name, value): &(String, _)| {
-        graph.ty(*value).shape.iter().map(|dim| size(name, dim)).collect::<Result<Vec<usize>>>()
+    let shape = |(at, (name, _)): (usize, &(String, _))| {
+        let shape = &graph.output_ty(at).shape;
+        match shape.iter().any(|dim| graph.is_data_dim(dim)) {
+            true => Ok(None),
+            false => shape.iter().map(|dim| size(name, dim)).collect::<Result<Vec<usize>>>().map(Some),
+        }
     };
-    graph.outputs.iter().map(shape).collect()
+    graph.outputs.iter().enumerate().map(shape).collect()
 }

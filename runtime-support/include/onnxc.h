@@ -10,7 +10,8 @@
  *
  * They have no thread-local state, and no writable globals but for a word that keeps which of several versions of the
  * code the processor can run. They may be called from any number of threads at once, each call with outputs and a
- * workspace of its own. They never allocate, abort or unwind.
+ * workspace of its own. They never abort or unwind, and allocate nothing but by the caller's own function, for values
+ * whose size only the data decides.
  */
 #ifndef ONNXC_H
 #define ONNXC_H
@@ -28,7 +29,8 @@ extern "C" {
 /* Alignment of a workspace, bytes. */
 #define ONNXC_WORKSPACE_ALIGNMENT 64
 
-/* Results of a run. Those up to ONNXC_SIZE_OVERFLOW come before anything is written. */
+/* Results of a run. Those up to ONNXC_SIZE_OVERFLOW come before anything is written, unless they concern sizes that
+ * the data decides. */
 typedef enum onnxc_status {
     ONNXC_OK = 0,
     /* A pointer that is needed is NULL. */
@@ -52,11 +54,20 @@ typedef enum onnxc_status {
     /* An index in the data (of Gather and its kin) is out of range. Outputs are unspecified. */
     ONNXC_OUT_OF_RANGE = 11,
     /* *options->cancel was not 0. Outputs are unspecified. */
-    ONNXC_CANCELLED = 12
+    ONNXC_CANCELLED = 12,
+    /* A size that the data decides is negative, more than it may be, or does not fit the others. Outputs are
+     * unspecified, also after the two below. */
+    ONNXC_BAD_SIZE = 13,
+    /* Only the data decides the size of some value, and options->allocate or options->release is NULL; or an output's
+     * data is. */
+    ONNXC_NEEDS_ALLOCATOR = 14,
+    /* options->allocate gave NULL. */
+    ONNXC_OUT_OF_MEMORY = 15
 } onnxc_status;
 
-/* Element types: the numbers of ONNX's TensorProto.DataType. Elements smaller than a byte take one byte each,
- * zero- or sign-extended; a bool is 0 or 1. */
+/* Element types: the numbers of ONNX's TensorProto.DataType. Elements smaller than a byte are packed as ONNX stores
+ * them, two or four to a byte, the first in the lowest bits; bits behind the last one are ignored in inputs and 0 in
+ * outputs. A bool is 0 or 1. A complex number is its real and its imaginary part. */
 typedef enum onnxc_dtype {
     ONNXC_FLOAT = 1,
     ONNXC_UINT8 = 2,
@@ -86,11 +97,20 @@ typedef enum onnxc_dtype {
     ONNXC_INT2 = 26
 } onnxc_dtype;
 
-/* A tensor of the caller: dense, row-major. */
+/* A tensor of the caller: dense, row-major.
+ *
+ * Some outputs have dims that only the data decides (those of NonZero, for one): symbolic dims that are none of the
+ * model's symbols. The run writes their actual dims when it knows them. If their data is NULL it takes them from
+ * options->allocate, and sets data and bytes: the caller gives them back by
+ * options->release(options->allocator, data, bytes, ONNXC_WORKSPACE_ALIGNMENT). Otherwise `bytes` is what there is room
+ * for; where it is too little the run fails with ONNXC_BAD_BYTES, and the message tells how many it takes. A run that
+ * fails has given back what it allocated, and left NULL and 0. */
 typedef struct onnxc_tensor {
-    /* Aligned to its element. May be NULL if there are no elements, or for an input that has a default. */
+    /* Aligned to its element. May be NULL if there are no elements, for an input that has a default, and as told
+     * above. */
     void *data;
-    /* Bytes at data: exactly the tensor's for an input, at least the tensor's for an output. */
+    /* Bytes at data: exactly the tensor's for an input, at least the tensor's for an output. Packed elements take
+     * bytes as a whole, not row by row: five of 4 bits take 3. */
     size_t bytes;
     int32_t dtype;
     int32_t rank;
@@ -117,7 +137,9 @@ typedef struct onnxc_options {
     void *pool;
     /* Threads behind parallel_for, a hint; 0 if unknown. */
     int64_t threads;
-    /* For sizes that only the data decides: `bytes` at a multiple of `alignment`, or NULL; and its inverse. */
+    /* For sizes that only the data decides and nothing bounds: `bytes` (never 0) at a multiple of `alignment`, or NULL;
+     * and its inverse. Called on the thread that runs the model. What a run allocates it gives back before it returns,
+     * but for outputs. */
     void *(*allocate)(void *allocator, size_t bytes, size_t alignment);
     void (*release)(void *allocator, void *memory, size_t bytes, size_t alignment);
     void *allocator;
@@ -191,7 +213,7 @@ typedef struct onnxc_value_info {
     const int32_t *symbols;
     /* Not 0: the input may be left out by giving NULL as data. */
     int32_t has_default;
-    /* Bytes of one element. */
+    /* Bytes of one element, 1 where several share a byte. */
     int32_t element_bytes;
     const onnxc_model *model;
     const onnxc_value_record *record;

@@ -24,6 +24,9 @@ impl Status {
     pub const SIZE_OVERFLOW: Status = Status(10);
     pub const OUT_OF_RANGE: Status = Status(11);
     pub const CANCELLED: Status = Status(12);
+    pub const BAD_SIZE: Status = Status(13);
+    pub const NEEDS_ALLOCATOR: Status = Status(14);
+    pub const OUT_OF_MEMORY: Status = Status(15);
 }
 
 /// `onnxc_tensor`

@@ -2,10 +2,13 @@
 
 pub mod bench;
 pub mod compile;
+pub mod differential;
 pub mod emulator;
 pub mod expected;
 pub mod fuzz;
 pub mod harness;
 pub mod object;
 pub mod onnx_env;
+pub mod proof;
 pub mod suite;
+pub mod variant;

@@ -18,13 +18,17 @@ pub struct Environment {
 pub const ONNX: Environment =
     Environment { name: "onnx-env", requirements: include_str!("../python/requirements.txt") };
 
+/// The ONNX package before, whose release holds node tests that later ones dropped.
+pub const ONNX_1_22: Environment =
+    Environment { name: "onnx-1.22-env", requirements: include_str!("../python/requirements-1.22.txt") };
+
 /// The peers that the benchmark measures, and ONNX.
 pub const PEERS: Environment =
     Environment { name: "bench-env", requirements: include_str!("../python/requirements-bench.txt") };
 
 /// Runs a script of `tests/python` with `arguments` in the environment of the ONNX package; gives its standard output.
 pub fn run_script(name: &str, arguments: &[&str]) -> io::Result<String> {
-    run(Command::new(ONNX.interpreter()?).arg(script(name)).args(arguments))
+    ONNX.run_script(name, arguments)
 }
 
 /// Path of a script of `tests/python`.
@@ -33,6 +37,16 @@ pub fn script(name: &str) -> PathBuf {
 }
 
 impl Environment {
+    /// Its pinned versions.
+    pub fn requirements(&self) -> &'static str {
+        self.requirements
+    }
+
+    /// Runs a script of `tests/python` with `arguments`; gives its standard output.
+    pub fn run_script(&self, name: &str, arguments: &[&str]) -> io::Result<String> {
+        run(Command::new(self.interpreter()?).arg(script(name)).args(arguments))
+    }
+
     /// The environment's Python interpreter. The first caller of all processes installs the packages, others
     /// wait for it; the environment is made anew when the pinned versions change.
     pub fn interpreter(&self) -> io::Result<PathBuf> {

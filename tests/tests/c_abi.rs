@@ -11,7 +11,7 @@ use onnxc::graph::{
     Builder, DType, Dim, Graph, MapFn, NodeId, Op, Origin, OriginId, Sym, Symbol, Tensor, TensorType, ValueId,
 };
 use onnxc::scalar::BinaryFn;
-use onnxc::schedule::{Group, GroupId, GroupKind, Place, Program, Step, scan_scratch};
+use onnxc::schedule::{Group, GroupId, GroupKind, Place, Program, Scratch, Step, scan_scratch};
 use onnxc::target::Target;
 use onnxc_tests::object::{c_kernel, host, include_dir, must, run_c, source, write};
 
@@ -176,7 +176,7 @@ fn scan_model(dir: &Path) -> Model {
     let node = graph.producer(results[0]).unwrap();
     graph.outputs = vec![("last".into(), results[0]), ("all".into(), results[1])];
     let mut program = Program { arena, ..Program::default() };
-    program.steps.push(Step::Scan { node, body: Box::new(inside), arena: Dim::ZERO });
+    program.steps.push(Step::Scan { node, body: Box::new(inside), scratch: Scratch::Arena(Dim::ZERO) });
     for (value, place) in [
         (initial, Place::Input(0)),
         (xs, Place::Input(1)),
@@ -216,6 +216,66 @@ fn a_scan_threads_states_and_stacks_outputs() {
     let dir = tempfile::tempdir().unwrap();
     let object = scan_model(dir.path()).write("running", dir.path());
     assert_eq!(run_c(dir.path(), &source("scan.c"), &[object], &[]), "ok\n");
+}
+
+/// Sizes that data decide, in the text form; see `late.c`.
+const LATE: &str = r#"graph "late" {
+  symbol s0 "n"
+  symbol s1 "count" = v1[0]
+  symbol s2 "?" = v8[0] <= s0
+  symbol s3 "cut" = v2[0] <= s0
+  input v0 "x" : i64[s0]
+  input v1 "count" : i64[1]
+  input v2 "cut_at" : i64[1]
+  v3 = const i64[] [0]
+  v4 = gt v0, v3 : bool[s0] @o0(0 "Net" "net")
+  v6 = cast v4 {to=i64, saturate=true} : i64[s0] @o0
+  v7 = cumulate v6 {op=sum, axis=0, exclusive=true, reverse=false} : i64[s0] @o0
+  v8 = reduce v6 {op=sum, axes=[0]} : i64[1] @o0
+  v9 = dim_values {dims=[s0]} : i64[1] known [s0] @o0
+  v10 = select v4, v7, v9 : i64[s0] @o0
+  v11 = expand v3 {shape=[1 + s0]} : i64[1 + s0] @o0
+  v12 = scatter_elements v11, v10, v0 {axis=0} : i64[1 + s0] @o0
+  v13 = slice v12 {starts=[0], steps=[1], sizes=[s2]} : i64[s2] @o0
+  v14 = cumulate v13 {op=sum, axis=0, exclusive=false, reverse=false} : i64[s2] @o0
+  v15 = cumulate v14 {op=sum, axis=0, exclusive=false, reverse=false} : i64[s2] @o0
+  v16 = iota {shape=[s1], axis=0} : i64[s1] @o0
+  v17 = cumulate v16 {op=sum, axis=0, exclusive=false, reverse=false} : i64[s1] @o0
+  v18 = cumulate v17 {op=sum, axis=0, exclusive=false, reverse=false} : i64[s1] @o0
+  v19 = slice v0 {starts=[0], steps=[1], sizes=[s3]} : i64[s3] @o0
+  v20 = neg v19 : i64[s3] @o0
+  v21 = expand v3 {shape=[s1]} : i64[s1] @o0
+  v22 = scan v21, v16 {trip=3, states=1, scans=0, reverse=[], body=graph "step" {
+    input v0 "state" : i64[s1]
+    input v1 "index" : i64[s1]
+    v2 = cumulate v0 {op=sum, axis=0, exclusive=false, reverse=false} : i64[s1] @o0(0 "Add" "inner")
+    v3 = cumulate v2 {op=max, axis=0, exclusive=false, reverse=false} : i64[s1] @o0
+    v4 = add v3, v1 : i64[s1] @o0
+    return v4 "next"
+  }} : i64[s1] @o0
+  return v15 "chosen", v18 "counted", v20 "cut", v22 "stepped"
+}"#;
+
+#[test]
+fn sizes_that_data_decide_are_checked_and_nothing_leaks() {
+    let graph = onnxc::graph::parse::parse(LATE).unwrap();
+    assert_eq!(onnxc::graph::verify::verify(&graph), Ok(()));
+    let dir = tempfile::tempdir().unwrap();
+    for opt_level in [0, 3] {
+        let options = onnxc::Options {
+            name: "late".into(),
+            target: host(),
+            opt_level,
+            exact: false,
+            import: Default::default(),
+            profile: false,
+        };
+        let (graph, program) = onnxc::optimize(graph.clone(), &options, &mut onnxc::Quiet).unwrap();
+        let frontend = onnxc::Frontend { graph, program, notes: vec![] };
+        let compiled = onnxc::backend(frontend, &options, &mut onnxc::Quiet).unwrap();
+        let object = write(compiled.artifact().unwrap(), dir.path());
+        assert_eq!(run_c(dir.path(), &source("late.c"), &[object], &[]), "ok\n");
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ use onnxc_tests::expected::{self, Outcome};
 use onnxc_tests::harness::{Runner, link_batch};
 use onnxc_tests::object::must;
 use onnxc_tests::suite::{self, Batch, Case, KINDS};
+use onnxc_tests::variant::Variant;
 use rayon::prelude::*;
 
 const BATCH: usize = 64;
@@ -44,9 +45,39 @@ fn official_tests_on_the_least_processor() {
     run_suite(Target::new(Target::host().unwrap().triple, Some("x86-64")).unwrap());
 }
 
-fn run_suite(code: impl Into<Code>) {
-    let code = code.into();
+/// The node tests of the release before.
+#[test]
+fn node_tests_of_1_22() {
+    let cases = suite::cases_1_22().unwrap().into_iter().filter(|case| case.id.starts_with("node/"));
+    run_cases(cases.collect(), &Target::host().unwrap().into(), "expected_failures_1.22.txt");
+}
+
+/// Every input dim is a symbol of its own.
+#[test]
+fn official_tests_with_symbolic_dims() {
+    run_variant(Variant::Symbolic, "expected_failures_symbolic.txt");
+}
+
+/// Constant folding agrees with generated code: inputs are constants of the model.
+#[test]
+fn official_tests_with_constant_inputs() {
+    run_variant(Variant::Constant, "expected_failures_constant.txt");
+}
+
+/// The real architectures are left out: folding one takes the reference evaluator minutes.
+fn run_variant(variant: Variant, list: &str) {
+    let folder = tempfile::tempdir().unwrap();
     let cases = suite::cases().unwrap();
+    let cases = cases.iter().filter(|case| !case.id.starts_with("light/"));
+    let cases: Vec<Case> = cases.filter_map(|case| variant.apply(case, folder.path()).unwrap()).collect();
+    run_cases(cases, &Target::host().unwrap().into(), list);
+}
+
+fn run_suite(code: impl Into<Code>) {
+    run_cases(suite::cases().unwrap(), &code.into(), "expected_failures.txt");
+}
+
+fn run_cases(cases: Vec<Case>, code: &Code, list: &str) {
     let wanted = std::env::var("ONNXC_CASES").unwrap_or_default();
     let partial = !wanted.is_empty();
     let cases: Vec<Case> = cases.into_iter().filter(|case| case.id.contains(&wanted)).collect();
@@ -55,7 +86,7 @@ fn run_suite(code: impl Into<Code>) {
         .chunks(BATCH)
         .enumerate()
         .par_bridge()
-        .flat_map_iter(|(at, batch)| run_batch(batch, &code, &folder.path().join(at.to_string())))
+        .flat_map_iter(|(at, batch)| run_batch(batch, code, &folder.path().join(at.to_string())))
         .collect();
     report(&outcomes);
     if partial {
@@ -63,7 +94,7 @@ fn run_suite(code: impl Into<Code>) {
         outcomes.iter().for_each(|(id, outcome)| println!("{id}: {outcome:?}"));
         return;
     }
-    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance/expected_failures.txt");
+    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance").join(list);
     if let Err(problems) = expected::check(&list, &outcomes) {
         panic!("{problems}");
     }

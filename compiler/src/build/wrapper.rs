@@ -135,7 +135,7 @@ fn element(name: &str, dtype: DType) -> Result<&'static str> {
         DType::F32 => "f32",
         DType::F64 => "f64",
         DType::F16 | DType::BF16 | DType::U16 => "u16",
-        DType::I2 | DType::I4 | DType::I8 => "i8",
+        DType::I8 => "i8",
         DType::I16 => "i16",
         DType::I32 => "i32",
         DType::I64 => "i64",
@@ -150,6 +150,16 @@ fn element(name: &str, dtype: DType) -> Result<&'static str> {
     })
 }
 
+/// Array elements of a tensor, if its shape is static. Packed elements are bytes here.
+fn count(name: &str, ty: &TensorType) -> Result<Option<i64>> {
+    let count = if ty.dtype.is_packed() { ty.stored_bytes() } else { ty.elements() }.as_const();
+    if ty.dtype.is_packed() && count.is_none() {
+        let message = format!("`{name}`: packed elements of symbolic number in a Rust wrapper");
+        return Err(Error::unsupported(Stage::Emit, message));
+    }
+    Ok(count)
+}
+
 /// An input or output.
 struct Port<'g> {
     name: &'g str,
@@ -157,7 +167,7 @@ struct Port<'g> {
     has_default: bool,
     ident: String,
     element: &'static str,
-    /// Elements, if the shape is static.
+    /// Array elements, if the shape is static.
     count: Option<i64>,
     /// Per dim its value in the function `shapes`: an `Option<i64>`.
     sizes: Vec<String>,
@@ -214,7 +224,7 @@ impl<'g> Model<'g> {
                 ty,
                 has_default,
                 element: element(name, ty.dtype)?,
-                count: ty.elements().as_const(),
+                count: count(name, ty)?,
                 sizes: sizes.collect::<Result<Vec<_>>>()?,
                 ident: distinct(name, &mut taken),
             })
@@ -222,12 +232,14 @@ impl<'g> Model<'g> {
         let inputs = graph
             .inputs
             .iter()
-            .map(|input| port(&input.name, graph.ty(input.value), input.default.is_some()))
+            .enumerate()
+            .map(|(at, input)| port(&input.name, graph.input_ty(at), input.default.is_some()))
             .collect::<Result<Vec<_>>>()?;
         let outputs = graph
             .outputs
             .iter()
-            .map(|(name, value)| port(name, graph.ty(*value), false))
+            .enumerate()
+            .map(|(at, (name, _))| port(name, graph.output_ty(at), false))
             .collect::<Result<Vec<_>>>()?;
         let dims_fields =
             outputs.iter().map(|port| distinct(&format!("{}_dims", port.ident), &mut taken)).collect();

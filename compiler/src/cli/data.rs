@@ -84,20 +84,20 @@ pub fn test_sets(folder: &Path) -> Vec<PathBuf> {
 /// input that is given says otherwise. The same seed gives the same tensors on every machine.
 pub fn fill_randomly(graph: &Graph, inputs: &mut [Option<Tensor>], seed: u64) -> Result<()> {
     let mut symbols = cranelift_entity::SecondaryMap::new();
-    for (input, tensor) in graph.inputs.iter().zip(inputs.iter()) {
+    for (at, tensor) in inputs.iter().enumerate() {
         let Some(tensor) = tensor else { continue };
-        for (dim, &size) in graph.ty(input.value).shape.iter().zip(&tensor.shape) {
+        for (dim, &size) in graph.input_ty(at).shape.iter().zip(&tensor.shape) {
             if let Some(symbol) = dim.as_sym() {
                 symbols[symbol] = Some(size as i64);
             }
         }
     }
     let mut state = seed;
-    for (input, slot) in graph.inputs.iter().zip(inputs) {
+    for (at, (input, slot)) in graph.inputs.iter().zip(inputs).enumerate() {
         if slot.is_some() || input.default.is_some() {
             continue;
         }
-        let ty = graph.ty(input.value);
+        let ty = graph.input_ty(at);
         let size = |dim: &crate::graph::Dim| dim.eval(&|symbol| Some(symbols[symbol].unwrap_or(1)));
         let shape: Option<Vec<usize>> =
             ty.shape.iter().map(|dim| size(dim).and_then(|size| usize::try_from(size).ok())).collect();

@@ -63,9 +63,15 @@ pub fn run(args: &InspectArgs) -> Result<(), Problems> {
         inputs: graph
             .inputs
             .iter()
-            .map(|input| value(&input.name, graph.ty(input.value), input.default.is_some()))
+            .enumerate()
+            .map(|(at, input)| value(&input.name, graph.input_ty(at), input.default.is_some()))
             .collect(),
-        outputs: graph.outputs.iter().map(|(name, id)| value(name, graph.ty(*id), false)).collect(),
+        outputs: graph
+            .outputs
+            .iter()
+            .enumerate()
+            .map(|(at, (name, _))| value(name, graph.output_ty(at), false))
+            .collect(),
         parameters,
         parameter_bytes,
         operators: operators(&proto),

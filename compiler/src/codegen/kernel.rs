@@ -112,9 +112,7 @@ impl Gen<'_, '_> {
 
     pub fn supported(&self, dtype: DType) -> Result<DType> {
         match dtype {
-            DType::C64 | DType::C128 | DType::Str => {
-                Err(self.internal(format!("element type {dtype} has no register form")))
-            }
+            DType::Str => Err(self.internal(format!("element type {dtype} has no register form"))),
             _ => Ok(dtype),
         }
     }

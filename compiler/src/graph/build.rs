@@ -100,6 +100,9 @@ impl<'g> Builder<'g> {
         {
             return Ok(vec![folded]);
         }
+        if let Some(folded) = self.fold_sort(&op, inputs)? {
+            return Ok(folded);
+        }
         let types: Vec<&TensorType> = inputs.iter().map(|&value| self.graph.ty(value)).collect();
         let known: Vec<_> = inputs.iter().map(|&value| self.known(value)).collect();
         let known = if results.len() == 1 { infer_known(&op, &types, &known, &results[0]) } else { None };
@@ -111,9 +114,18 @@ impl<'g> Builder<'g> {
             return Ok(vec![self.constant(tensor)]);
         }
         // What is folded may be anything that the evaluator knows; what is left has to be compiled.
-        let uncompiled = |ty: &&TensorType| matches!(ty.dtype, DType::Str | DType::C64 | DType::C128);
+        // Complex numbers are moved, compared with nothing and computed with never.
+        let computes = op.computes();
+        let uncompiled = |ty: &&TensorType| match ty.dtype {
+            DType::Str => true,
+            DType::C64 | DType::C128 => computes,
+            _ => false,
+        };
         if let Some(ty) = types.iter().copied().chain(&results).find(uncompiled) {
-            let message = format!("elements of type {} outside of constants", ty.dtype);
+            let message = match ty.dtype {
+                DType::Str => format!("elements of type {} outside of constants", ty.dtype),
+                _ => format!("{} of {} elements outside of constants", op.name(), ty.dtype),
+            };
             return Err(Error::unsupported(Stage::Infer, message));
         }
         let node = self.graph.nodes.next_key();
@@ -178,6 +190,17 @@ impl<'g> Builder<'g> {
         }
         let def = Def::Const(Constant::Deferred { op: Arc::new(op.clone()), inputs: inputs.to_vec() });
         Ok(Some(self.graph.values.push(Value { name: String::new(), ty: ty.clone(), def, known: None })))
+    }
+
+    /// Both results of the sort of a constant that is small enough to be sorted now.
+    fn fold_sort(&mut self, op: &Op, inputs: &[ValueId]) -> Result<Option<Vec<ValueId>>> {
+        let (Op::Sort { take, .. }, [x]) = (op, inputs) else { return Ok(None) };
+        let Some(data) = self.graph.constant_data(*x) else { return Ok(None) };
+        if !take.is_const() || data.len() > FOLD_NOW as usize {
+            return Ok(None);
+        }
+        let results = interp::eval(op, &[data])?;
+        Ok(Some(results.into_iter().map(|tensor| self.constant(tensor)).collect()))
     }
 
     // Shorthands. Each checks nothing itself: `emit` infers and refuses.
@@ -335,6 +358,18 @@ impl<'g> Builder<'g> {
     pub fn matmul(&mut self, a: ValueId, b: ValueId) -> Result<ValueId> {
         let batch = self.rank(a).saturating_sub(2);
         self.emit1(Op::Contract { batch, m: 1, k: 1, rhs: RhsLayout::Plain }, &[a, b])
+    }
+
+    /// The first `take` elements along an axis in order, and their indices; see [`Op::Sort`].
+    pub fn sort(
+        &mut self,
+        x: ValueId,
+        axis: usize,
+        descending: bool,
+        take: Dim,
+    ) -> Result<(ValueId, ValueId)> {
+        let results = self.emit(Op::Sort { axis, descending, take }, &[x])?;
+        Ok((results[0], results[1]))
     }
 
     pub fn iota(&mut self, shape: Vec<Dim>, axis: usize) -> Result<ValueId> {

@@ -62,6 +62,11 @@ impl Dim {
         }
     }
 
+    /// A single term of a polynomial.
+    pub(in crate::graph) fn term(monomial: Monomial, coefficient: i64) -> Dim {
+        Dim::from_terms(BTreeMap::from([(monomial, coefficient)]))
+    }
+
     /// The terms of the polynomial: (product of atoms, coefficient).
     pub fn terms(&self) -> Vec<(Monomial, i64)> {
         match &self.0 {
@@ -243,6 +248,42 @@ impl Dim {
         (low, high)
     }
 
+    /// What the dim is at most, with symbols replaced by their bounds: `bound(symbol)` is `None` for a symbol that
+    /// stays, and `Some(None)` for one that nothing bounds.
+    pub fn upper(&self, bound: &dyn Fn(Sym) -> Option<Option<Dim>>) -> Option<Dim> {
+        let stays = |dim: &Dim| {
+            let mut stays = true;
+            dim.visit_symbols(&mut |sym| stays &= bound(sym).is_none());
+            stays
+        };
+        if stays(self) {
+            return Some(self.clone());
+        }
+        let mut sum = Dim::ZERO;
+        for (monomial, coefficient) in self.terms() {
+            let term = Dim::term(monomial.clone(), coefficient);
+            let lows: Option<Vec<i64>> = monomial.iter().map(|atom| atom.bounds().0).collect();
+            let non_negative = lows.as_ref().is_some_and(|lows| lows.iter().all(|&low| low >= 0));
+            sum = sum
+                + match monomial.as_slice() {
+                    _ if stays(&term) => term,
+                    [atom] if coefficient > 0 => atom.upper(bound)? * Dim::from(coefficient),
+                    [_] => Dim::from(lows?[0].saturating_mul(coefficient)),
+                    // A product of factors that are not negative is at least 0.
+                    _ if non_negative && coefficient < 0 => Dim::ZERO,
+                    atoms if non_negative => {
+                        let mut product = Dim::from(coefficient);
+                        for atom in atoms {
+                            product = product * atom.upper(bound)?;
+                        }
+                        product
+                    }
+                    _ => return None,
+                };
+        }
+        Some(sum)
+    }
+
     /// Value under an assignment of the symbols; `None` on overflow, a zero divisor, or where `value`
     /// knows no value.
     pub fn eval(&self, value: &dyn Fn(Sym) -> Option<i64>) -> Option<i64> {
@@ -329,6 +370,25 @@ impl Atom {
                 let (a, b) = (a.bounds(), b.bounds());
                 ([a.0, b.0].into_iter().flatten().max(), a.1.zip(b.1).map(|(x, y)| x.max(y)))
             }
+        }
+    }
+
+    /// See [`Dim::upper`].
+    fn upper(&self, bound: &dyn Fn(Sym) -> Option<Option<Dim>>) -> Option<Dim> {
+        match self {
+            Atom::Sym(sym) => bound(*sym).unwrap_or_else(|| Some(Dim::sym(*sym))),
+            Atom::FloorDiv(a, b) => match b.as_const() {
+                Some(by) if by > 0 => a.upper(bound)?.floor_div(b),
+                // Divisors are positive.
+                _ if a.bounds().0.is_some_and(|low| low >= 0) => a.upper(bound),
+                _ => None,
+            },
+            Atom::Mod(_, b) => b.upper(bound),
+            Atom::Min(a, b) => match (a.upper(bound), b.upper(bound)) {
+                (Some(a), Some(b)) => Some(a.min_dim(&b)),
+                (a, b) => a.or(b),
+            },
+            Atom::Max(a, b) => Some(a.upper(bound)?.max_dim(&b.upper(bound)?)),
         }
     }
 

@@ -4,17 +4,21 @@
 //! the live nodes. Passes change nodes in place and rebuild `order`; dead nodes simply leave it. This room
 //! holds the data structure, its text form and its verifier. It knows no ONNX operator.
 
+pub mod borders;
 pub mod build;
+pub mod data;
 pub mod dim;
 pub mod dtype;
 pub mod op;
 pub mod parse;
 pub mod print;
+mod sizes;
 pub mod tensor;
 #[cfg(test)]
 mod tests;
 pub mod verify;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use cranelift_entity::{PrimaryMap, entity_impl};
@@ -22,6 +26,7 @@ use cranelift_entity::{PrimaryMap, entity_impl};
 use crate::error::{Error, Kind, Result, Stage};
 
 pub use build::Builder;
+pub use data::{Bounds, DataSymbol};
 pub use dim::{Dim, Sym};
 pub use dtype::DType;
 pub use op::{MapFn, Op, RhsLayout};
@@ -69,6 +74,15 @@ impl TensorType {
     /// Bytes of a contiguous buffer of this type.
     pub fn bytes(&self) -> Dim {
         self.elements() * Dim::from(self.dtype.size())
+    }
+
+    /// Bytes of a tensor of this type where callers keep it: elements smaller than a byte share bytes.
+    pub fn stored_bytes(&self) -> Dim {
+        let per_byte = Dim::from((8 / self.dtype.bits().min(8)) as usize);
+        match self.dtype.is_packed() {
+            true => self.elements().ceil_div(&per_byte).unwrap_or(Dim::ZERO),
+            false => self.bytes(),
+        }
     }
 
     /// Fails with a budget error for a tensor that no address space holds. Symbols may be anything from zero up;
@@ -166,6 +180,8 @@ pub struct Input {
 pub struct Graph {
     pub name: String,
     pub symbols: PrimaryMap<Sym, Symbol>,
+    /// Those symbols that data of this graph define; the others are told by the dims of inputs, or by a graph around.
+    pub data: BTreeMap<Sym, DataSymbol>,
     pub values: PrimaryMap<ValueId, Value>,
     pub nodes: PrimaryMap<NodeId, Node>,
     pub origins: PrimaryMap<OriginId, Origin>,
@@ -178,11 +194,25 @@ pub struct Graph {
     pub assumptions: Vec<(Dim, Dim)>,
     /// `metadata_props` of the model.
     pub metadata: Vec<(String, String)>,
+    /// Types that callers know of inputs, by number, whose elements are packed; see [`borders`].
+    pub packed_inputs: BTreeMap<usize, TensorType>,
+    /// The same of outputs.
+    pub packed_outputs: BTreeMap<usize, TensorType>,
 }
 
 impl Graph {
     pub fn ty(&self, value: ValueId) -> &TensorType {
         &self.values[value].ty
+    }
+
+    /// Type of input number `at` as callers know it.
+    pub fn input_ty(&self, at: usize) -> &TensorType {
+        self.packed_inputs.get(&at).unwrap_or_else(|| self.ty(self.inputs[at].value))
+    }
+
+    /// Type of output number `at` as callers know it.
+    pub fn output_ty(&self, at: usize) -> &TensorType {
+        self.packed_outputs.get(&at).unwrap_or_else(|| self.ty(self.outputs[at].1))
     }
 
     /// The node that computes a value; `None` for inputs and constants.
@@ -205,7 +235,7 @@ impl Graph {
         }
     }
 
-    /// For every value, how often live nodes and graph outputs use it.
+    /// For every value, how often live nodes, graph outputs and data symbols use it.
     pub fn use_counts(&self) -> cranelift_entity::SecondaryMap<ValueId, u32> {
         let mut counts = cranelift_entity::SecondaryMap::new();
         for &node in &self.order {
@@ -215,6 +245,9 @@ impl Graph {
         }
         for (_, value) in &self.outputs {
             counts[*value] += 1;
+        }
+        for value in self.data_sources() {
+            counts[value] += 1;
         }
         counts
     }

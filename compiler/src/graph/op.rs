@@ -95,6 +95,10 @@ pub enum Op {
     DimValues { dims: Vec<Dim> },
     /// Running combination along `axis`: `cumsum`, `cumprod` and their kin.
     Cumulate { op: ReduceFn, axis: usize, exclusive: bool, reverse: bool },
+    /// The first `take` elements along `axis` in ascending (`descending`: descending) order, and their indices
+    /// along it as i64. Stable: of equal elements the one with the lower index comes first. NaNs are equal to each
+    /// other and above all numbers, as NumPy sorts them.
+    Sort { axis: usize, descending: bool, take: Dim },
     /// A loop over time: `body` runs `trip` times.
     ///
     /// Inputs: `states` initial states, `scans` scanned tensors `[trip, ..]`, then captures (passed
@@ -106,6 +110,21 @@ pub enum Op {
 }
 
 impl Op {
+    /// Whether elements of the results are computed from those of the operands, rather than chosen or moved.
+    pub fn computes(&self) -> bool {
+        match self {
+            Op::Map(function) => !matches!(function, MapFn::Select | MapFn::Bitcast { .. }),
+            Op::Reduce { .. }
+            | Op::ArgReduce { .. }
+            | Op::Contract { .. }
+            | Op::WinogradInput { .. }
+            | Op::WinogradOutput { .. }
+            | Op::Cumulate { .. } => true,
+            Op::ScatterElements { combine, .. } | Op::ScatterNd { combine } => combine.is_some(),
+            _ => false,
+        }
+    }
+
     /// Name in the text form, in `inspect` and in profiles.
     pub fn name(&self) -> &'static str {
         match self {
@@ -136,7 +155,30 @@ impl Op {
             Op::Iota { .. } => "iota",
             Op::DimValues { .. } => "dim_values",
             Op::Cumulate { .. } => "cumulate",
+            Op::Sort { .. } => "sort",
             Op::Scan { .. } => "scan",
+        }
+    }
+
+    /// Dims among the operation's attributes.
+    pub fn dims(&self) -> Vec<&Dim> {
+        match self {
+            Op::Reshape { shape } | Op::Expand { shape } | Op::Iota { shape, .. } => shape.iter().collect(),
+            Op::Slice { starts, sizes, .. } => starts.iter().chain(sizes).collect(),
+            Op::Pad { lo, hi } => lo.iter().chain(hi).collect(),
+            Op::DimValues { dims } => dims.iter().collect(),
+            Op::Contract { rhs: RhsLayout::Panels { n, .. }, .. } => vec![n],
+            Op::Sort { take, .. } => vec![take],
+            Op::Scan { trip, .. } => vec![trip],
+            _ => vec![],
+        }
+    }
+
+    /// The graph inside the operation.
+    pub fn body(&self) -> Option<&Graph> {
+        match self {
+            Op::Scan { body, .. } => Some(body),
+            _ => None,
         }
     }
 

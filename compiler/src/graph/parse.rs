@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! graph     = "graph" STRING "{" symbol* metadata* assume* input* statement* return "}"
-//! symbol    = "symbol" SYM STRING                       s0, s1, ... in order
+//! symbol    = "symbol" SYM STRING ["=" VALUE "[" INDEX "]" ["<=" dim]]   s0, s1, ... in order; defined by data
 //! metadata  = "metadata" STRING STRING                  key, value
 //! assume    = "assume" dim "=" dim                       holds in every run
 //! input     = "input" VALUE STRING ["named" STRING] ":" type [known] ["=" tensor]
@@ -41,8 +41,8 @@ use crate::error::Result;
 use crate::graph::build::known_elements;
 use crate::graph::dim::Sym;
 use crate::graph::{
-    Constant, DType, Def, Dim, Graph, Input, Node, NodeId, Origin, OriginId, Symbol, Tensor, TensorType,
-    Value, ValueId,
+    Constant, DType, DataSymbol, Def, Dim, Graph, Input, Node, NodeId, Origin, OriginId, Symbol, Tensor,
+    TensorType, Value, ValueId,
 };
 use lexer::Token;
 pub(crate) use parts::Parser;
@@ -135,6 +135,10 @@ impl Parser<'_> {
                 }
             }
         }
+        if let Some((sym, data)) = draft.graph.data.iter().find(|(_, data)| !draft.is_defined(data.value)) {
+            let message = format!("{sym} is defined by {}, which is not defined", data.value);
+            return self.lexer.fail(message);
+        }
         self.lexer.punct("}")?;
         self.symbols = outer;
         self.depth -= 1;
@@ -147,8 +151,16 @@ impl Parser<'_> {
             Token::Word(word) if *word == wanted.to_string() => self.lexer.advance()?,
             _ => return self.lexer.expected(&format!("the symbol {wanted}")),
         }
-        graph.symbols.push(Symbol { name: self.lexer.string()? });
+        let sym = graph.symbols.push(Symbol { name: self.lexer.string()? });
         self.symbols = self.symbols.max(graph.symbols.len());
+        if self.lexer.eat_punct("=")? {
+            let value = ValueId::new(self.numbered('v', "a value such as v0")?);
+            self.lexer.punct("[")?;
+            let element = self.index()?;
+            self.lexer.punct("]")?;
+            let bound = if self.lexer.eat_punct("<=")? { Some(self.dim()?) } else { None };
+            graph.data.insert(sym, DataSymbol { value, element, bound });
+        }
         Ok(())
     }
 

@@ -37,8 +37,16 @@ impl Printer<'_> {
     fn graph(&mut self, graph: &Graph, depth: usize) -> fmt::Result {
         let indent = "  ".repeat(depth);
         writeln!(self.out, "graph {:?} {{", graph.name)?;
+        let live = graph.live_data_symbols();
         for (sym, symbol) in graph.symbols.iter() {
-            writeln!(self.out, "{indent}  symbol {sym} {:?}", symbol.name)?;
+            write!(self.out, "{indent}  symbol {sym} {:?}", symbol.name)?;
+            if let Some(data) = graph.data.get(&sym).filter(|_| live.contains(&sym)) {
+                write!(self.out, " = {}[{}]", data.value, data.element)?;
+                if let Some(bound) = &data.bound {
+                    write!(self.out, " <= {bound}")?;
+                }
+            }
+            writeln!(self.out)?;
         }
         for (key, value) in &graph.metadata {
             writeln!(self.out, "{indent}  metadata {key:?} {value:?}")?;
@@ -75,7 +83,7 @@ impl Printer<'_> {
         let mut origins = cranelift_entity::EntitySet::new();
         for &id in &graph.order {
             let node = &graph.nodes[id];
-            for &input in &node.inputs {
+            for &input in node.inputs.iter().chain(&graph.needs(id)) {
                 self.constants(graph, input, &mut done, depth, indent)?;
             }
             write!(self.out, "{indent}  ")?;
@@ -291,6 +299,7 @@ fn attributes(op: &Op) -> String {
         Op::Cumulate { op, axis, exclusive, reverse } => {
             format!("op={op}, axis={axis}, exclusive={exclusive}, reverse={reverse}")
         }
+        Op::Sort { axis, descending, take } => format!("axis={axis}, descending={descending}, take={take}"),
         Op::Scan { trip, states, scans, reverse, .. } => {
             format!("trip={trip}, states={states}, scans={scans}, reverse={reverse:?}")
         }

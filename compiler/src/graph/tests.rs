@@ -72,6 +72,7 @@ const ALL_OPERATIONS: &str = r#"graph "all \"ops\"\n" {
   v30 = iota {shape=[s0, 2], axis=0} : i64[s0, 2] @o0
   v31 = dim_values {dims=[min(s0, 3), max(s0, s1), mod(s0, 2)]} : i64[3] known [min(s0, 3), max(s0, s1), mod(s0, 2)] @o0
   v32 = cumulate v6 {op=sum, axis=0, exclusive=true, reverse=false} : f32[s0, 4] @o0
+  v37, v38 = sort v6 {axis=1, descending=true, take=2} : f32[s0, 2], i64[s0, 2] @o0
   v33, v34 "stacked" = scan v25, v6, v11 {trip=s0, states=1, scans=1, reverse=[false, true], body=graph "step" {
     input v0 "h" : f32[]
     input v1 "x" : f32[4]
@@ -90,7 +91,7 @@ fn every_operation_prints_and_parses() {
     let graph = good(ALL_OPERATIONS);
     assert_eq!(to_text(&graph), ALL_OPERATIONS);
     assert_round_trip(&graph);
-    assert_eq!(graph.nodes.len(), 28);
+    assert_eq!(graph.nodes.len(), 29);
     assert!(graph.inputs[1].default.as_ref().unwrap().values::<f32>()[2].is_nan());
 }
 
@@ -315,6 +316,53 @@ fn nesting_is_finite() {
 }
 
 const MAX: usize = verify::MAX_NESTING;
+
+/// `y = iota(k[0])`, and `z` the first elements of `x`, as many as there are positive ones.
+const LATE: &str = r#"graph "late" {
+  symbol s0 "n"
+  symbol s1 "?1" = v1[0]
+  symbol s2 "?2" = v5[0] <= s0
+  input v0 "x" : i64[s0]
+  input v1 "k" : i64[1]
+  v2 = const i64[] [0]
+  v3 = gt v0, v2 : bool[s0] @o0(0 "Net" "net")
+  v4 = cast v3 {to=i64, saturate=true} : i64[s0] @o0
+  v5 = reduce v4 {op=sum, axes=[0]} : i64[1] @o0
+  v6 = iota {shape=[s1], axis=0} : i64[s1] @o0
+  v7 = slice v0 {starts=[0], steps=[1], sizes=[s2]} : i64[s2] @o0
+  return v6 "y", v7 "z"
+}
+"#;
+
+#[test]
+fn symbols_that_data_define() {
+    let graph = parse(LATE).unwrap();
+    assert_eq!(verify(&graph), Ok(()));
+    assert_eq!(to_text(&graph), LATE);
+    let x = Tensor::from_slice(&[3], &[5i64, -1, 7]);
+    let results = |count: i64| crate::interp::run(&graph, &[x.clone(), Tensor::from_slice(&[1], &[count])]);
+    let found: Vec<_> = results(2).unwrap().iter().map(|tensor| tensor.to_i64s().unwrap()).collect();
+    assert_eq!(found, [vec![0, 1], vec![5, -1]]);
+    assert!(results(-1).unwrap_err().message.contains("-1"));
+    let broken = |from: &str, to: &str| problems(&parse(&LATE.replace(from, to)).unwrap());
+    assert!(broken("v5[0] <= s0", "v5[1] <= s0").contains("s2 is element 1 of v5"));
+    assert!(broken("v5[0] <= s0", "v5[0] <= s2").contains("the bound of s2 mentions s2"));
+    assert!(broken("= v5[0]", "= v7[0]").contains("v7"));
+    assert!(parse(&LATE.replace("v5[0]", "v9[0]")).unwrap_err().message.contains("v9"));
+}
+
+#[test]
+fn bounds_come_from_definitions_and_assumptions() {
+    let mut graph = parse(LATE).unwrap();
+    let [n, free, bound] = [0, 1, 2].map(|number| Dim::sym(Sym::from_u32(number)));
+    let upper = |graph: &Graph, dim: &Dim| Bounds::new(graph).upper(dim);
+    assert_eq!(upper(&graph, &(bound.clone() * n.clone())), Some(n.clone() * n.clone()));
+    assert_eq!(upper(&graph, &free), None);
+    assert_eq!(upper(&graph, &free.min_dim(&n)), Some(n.clone()));
+    assert_eq!(upper(&graph, &(n.clone() - bound.clone())), Some(n.clone()));
+    graph.assumptions.push((n.clone() * Dim::from(8i64), free.clone() * Dim::from(2i64)));
+    assert_eq!(upper(&graph, &(free.clone() * Dim::from(3i64))), Some(n * Dim::from(12i64)));
+}
 
 /// One step of a random graph: which operation, and which values it reads.
 type Step = (u8, prop::sample::Index, prop::sample::Index);

@@ -17,7 +17,9 @@
 //! 9. a deferred constant has a static type, the one `infer` gives; its operands are constants, and it does
 //!    not depend on itself;
 //! 10. the default of an input fits the input's type;
-//! 11. bodies nest at most [`MAX_NESTING`] deep.
+//! 11. bodies nest at most [`MAX_NESTING`] deep;
+//! 12. a data symbol that a live node mentions is an element of an i64 scalar or vector that is there before the
+//!     node, and its bound mentions symbols of lower numbers only.
 //!
 //! What no live node uses is not checked: dead nodes and values stay in their tables.
 
@@ -25,7 +27,7 @@ use cranelift_entity::{EntityRef, EntitySet};
 
 use crate::error::{Error, Stage};
 use crate::graph::build::known_elements;
-use crate::graph::{Constant, DType, Def, Dim, Graph, NodeId, Op, Tensor, TensorType, ValueId};
+use crate::graph::{Constant, DType, Def, Dim, Graph, NodeId, Op, Sym, Tensor, TensorType, ValueId};
 use crate::infer::infer;
 
 /// Deepest nesting of graphs, the outermost one counted.
@@ -147,6 +149,9 @@ impl Verifier<'_> {
             for &input in &node.inputs {
                 self.operand(input, || format!("{id} ({})", node.op.name()));
             }
+            for sym in self.graph.data_symbols(id) {
+                self.data_symbol(sym, id);
+            }
             for (at, &output) in node.outputs.iter().enumerate() {
                 self.define(output, Def::Node(id, at));
                 self.value(output);
@@ -156,6 +161,35 @@ impl Verifier<'_> {
             if self.errors.len() == before {
                 self.results(id);
             }
+        }
+    }
+
+    /// The definition of a symbol that `user` mentions.
+    fn data_symbol(&mut self, sym: Sym, user: NodeId) {
+        let symbol = &self.graph.data[&sym];
+        let Some(value) = self.graph.values.get(symbol.value) else {
+            return self.report(format!("{sym} is defined by {}, which does not exist", symbol.value));
+        };
+        let elements = match &value.ty.shape[..] {
+            [] => Some(1),
+            [only] => only.as_const(),
+            _ => None,
+        };
+        if value.ty.dtype != DType::I64 || elements.is_none_or(|elements| symbol.element as i64 >= elements) {
+            let (element, ty) = (symbol.element, &value.ty);
+            self.report(format!("{sym} is element {element} of {}: {ty}", symbol.value));
+        }
+        self.operand(symbol.value, || format!("{user}, which mentions {sym},"));
+        let mut late = None;
+        if let Some(bound) = &symbol.bound {
+            bound.visit_symbols(&mut |other| {
+                if other >= sym {
+                    late = Some(other);
+                }
+            });
+        }
+        if let Some(other) = late {
+            self.report(format!("the bound of {sym} mentions {other}"));
         }
     }
 
@@ -188,7 +222,7 @@ impl Verifier<'_> {
             }
             _ => {}
         }
-        for dim in op_dims(op) {
+        for dim in op.dims() {
             self.dim_symbols(dim, place);
         }
     }
@@ -339,18 +373,5 @@ impl Verifier<'_> {
         if let Some(byte) = tensor.data.iter().find(|&&byte| !valid(byte)) {
             self.report(format!("{what} has the byte {byte:#04x}, which is no {}", tensor.dtype));
         }
-    }
-}
-
-/// Dims among an operation's attributes.
-fn op_dims(op: &Op) -> Vec<&Dim> {
-    match op {
-        Op::Reshape { shape } | Op::Expand { shape } | Op::Iota { shape, .. } => shape.iter().collect(),
-        Op::Slice { starts, sizes, .. } => starts.iter().chain(sizes).collect(),
-        Op::Pad { lo, hi } => lo.iter().chain(hi).collect(),
-        Op::DimValues { dims } => dims.iter().collect(),
-        Op::Contract { rhs: crate::graph::RhsLayout::Panels { n, .. }, .. } => vec![n],
-        Op::Scan { trip, .. } => vec![trip],
-        _ => vec![],
     }
 }

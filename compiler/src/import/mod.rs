@@ -278,6 +278,7 @@ fn keep_reachable(graph: &mut Graph) {
             && live.insert(node)
         {
             open.extend_from_slice(&graph.nodes[node].inputs);
+            open.extend(graph.needs(node));
         }
     }
     graph.order.retain(|node| live.contains(node));

@@ -6,6 +6,7 @@ use onnxc_proto::{SparseTensorProto, TensorProto};
 
 use super::ExternalData;
 use crate::error::{Error, Kind, Result, Stage};
+use crate::graph::borders::unpack_bits;
 use crate::graph::{DType, Tensor};
 
 fn malformed<T>(message: impl Into<String>) -> Result<T> {
@@ -93,7 +94,7 @@ impl<'m> Constants<'m> {
         let data = match dtype {
             _ if dtype.is_packed() => {
                 self.charge(count as u64)?;
-                unpack(dtype, &data, count)
+                unpack_bits(dtype, &data, count)
             }
             DType::Bool if data.iter().any(|&byte| byte > 1) => {
                 data.iter().map(|&byte| u8::from(byte != 0)).collect()
@@ -216,20 +217,6 @@ fn typed_data(proto: &TensorProto, dtype: DType) -> Result<Vec<u8>> {
             data
         }
     })
-}
-
-/// One element per byte, signed integers with their sign.
-fn unpack(dtype: DType, packed: &[u8], count: usize) -> Bytes {
-    let bits = dtype.bits();
-    let per_byte = (8 / bits) as usize;
-    let element = |at: usize| {
-        let raised = packed[at / per_byte] << (8 - bits - (at % per_byte) as u32 * bits);
-        match dtype.is_signed_int() {
-            true => (raised as i8 >> (8 - bits)) as u8,
-            false => raised >> (8 - bits),
-        }
-    };
-    (0..count).map(element).collect()
 }
 
 /// Row-major positions of a sparse tensor's entries.

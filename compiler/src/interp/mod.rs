@@ -14,6 +14,7 @@ mod movement;
 mod reduce;
 mod run;
 mod scalar;
+mod sort;
 #[cfg(test)]
 mod tests;
 mod winograd;
@@ -62,6 +63,9 @@ pub fn eval(op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     if let Op::Scan { .. } = op {
         return run::scan(op, inputs);
     }
+    if let Op::Sort { axis, descending, take } = op {
+        return sort::sort(inputs[0], *axis, *descending, numbers(std::slice::from_ref(take), "sort")?[0]);
+    }
     let Some(shape) = results[0].static_shape() else {
         return internal(format!("{} with the unknown result shape {:?}", op.name(), results[0].shape));
     };
@@ -103,7 +107,7 @@ fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
         Op::Cumulate { op: function, axis, exclusive, reverse } => {
             reduce::cumulate(*function, inputs[0], *axis, *exclusive, *reverse)
         }
-        Op::Scan { .. } => internal("a scan has more than one result".to_string()),
+        Op::Sort { .. } | Op::Scan { .. } => internal(format!("{} has more than one result", op.name())),
     }
 }
 

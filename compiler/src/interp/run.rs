@@ -1,6 +1,7 @@
 //! Runs whole graphs: binds symbols from the inputs' shapes, then evaluates node after node.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 
 use cranelift_entity::{EntityRef, SecondaryMap};
 
@@ -8,7 +9,7 @@ use super::{constant, eval, movement, type_of};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::dim::Sym;
 use crate::graph::verify::MAX_NESTING;
-use crate::graph::{Dim, Graph, NodeId, Op, RhsLayout, Tensor, TensorType, ValueId};
+use crate::graph::{Dim, Graph, NodeId, Op, RhsLayout, Tensor, TensorType, ValueId, borders};
 
 /// Sizes of the symbols, as far as they are known.
 type Symbols = SecondaryMap<Sym, Option<i64>>;
@@ -25,17 +26,83 @@ pub fn run_with(
     observe: &mut dyn FnMut(NodeId, &[Tensor]),
 ) -> Result<Vec<Tensor>> {
     let mut symbols = bind(graph, inputs)?;
+    check_assumptions(graph, &symbols, &|_| true)?;
+    let stored = inputs.iter().enumerate().map(|(at, tensor)| match graph.packed_inputs.contains_key(&at) {
+        true => borders::stored(tensor),
+        false => tensor.clone(),
+    });
+    let results = run_graph(graph, stored.collect(), &mut symbols, None, 0, observe)?;
+    let unpacked = results.into_iter().enumerate().map(|(at, tensor)| match graph.packed_outputs.get(&at) {
+        Some(ty) => unpacked(tensor, ty, &symbols),
+        None => Ok(tensor),
+    });
+    unpacked.collect()
+}
+
+/// A packed result as the tensor that it is.
+fn unpacked(tensor: Tensor, ty: &TensorType, symbols: &Symbols) -> Result<Tensor> {
+    let size = |dim: &Dim| dim.eval(&|sym| symbols[sym]).and_then(|size| usize::try_from(size).ok());
+    let Some(shape) = ty.shape.iter().map(size).collect::<Option<Vec<usize>>>() else {
+        return usage(format!("the inputs do not give the dims of {ty} a size"));
+    };
+    let count = shape.iter().product();
+    Ok(Tensor::new(ty.dtype, shape, borders::unpack_bits(ty.dtype, &tensor.data, count)))
+}
+
+/// What inference took to hold, where it mentions a symbol that `concerns` and all its symbols have values.
+fn check_assumptions(graph: &Graph, symbols: &Symbols, concerns: &dyn Fn(Sym) -> bool) -> Result<()> {
     for (a, b) in &graph.assumptions {
+        let mut concerned = false;
+        [a, b].into_iter().for_each(|dim| dim.visit_symbols(&mut |sym| concerned |= concerns(sym)));
         let value = |dim: &Dim| dim.eval(&|sym| symbols[sym]);
-        if let (Some(left), Some(right)) = (value(a), value(b))
+        if concerned
+            && let (Some(left), Some(right)) = (value(a), value(b))
             && left != right
         {
-            return usage(format!(
-                "the inputs' dims do not fit together: {a} is {left}, must be {b} = {right}"
-            ));
+            return usage(format!("the sizes do not fit together: {a} is {left}, must be {b} = {right}"));
         }
     }
-    run_graph(graph, inputs.to_vec(), &mut symbols, None, 0, observe)
+    Ok(())
+}
+
+/// Live data symbols by the value that defines them.
+type Sources = HashMap<ValueId, Vec<Sym>>;
+
+fn sources(graph: &Graph) -> Sources {
+    let mut sources = Sources::new();
+    for sym in graph.live_data_symbols() {
+        sources.entry(graph.data[&sym].value).or_default().push(sym);
+    }
+    sources
+}
+
+/// Gives the symbols that `value` defines their values.
+fn bind_data(
+    graph: &Graph,
+    sources: &Sources,
+    value: ValueId,
+    tensor: &Tensor,
+    symbols: &mut Symbols,
+) -> Result<()> {
+    let Some(defined) = sources.get(&value) else { return Ok(()) };
+    let elements = tensor.to_i64s().unwrap_or_default();
+    for &sym in defined {
+        let data = &graph.data[&sym];
+        let Some(&size) = elements.get(data.element) else {
+            let message = format!("{sym} is element {} of {}", data.element, type_of(tensor));
+            return Err(Error::internal(Stage::Run, message));
+        };
+        let bound = data.bound.as_ref().and_then(|bound| bound.eval(&|sym| symbols[sym]));
+        if size < 0 || bound.is_some_and(|bound| size > bound) {
+            let most = bound.map(|bound| format!(" to {bound}")).unwrap_or_default();
+            return usage(format!(
+                "{value} gives a size of {size}, outside of 0{most}{}",
+                describe(graph, &Dim::sym(sym), symbols)
+            ));
+        }
+        symbols[sym] = Some(size);
+    }
+    check_assumptions(graph, symbols, &|sym| defined.contains(&sym))
 }
 
 fn usage<T>(message: String) -> Result<T> {
@@ -48,8 +115,8 @@ fn bind(graph: &Graph, inputs: &[Tensor]) -> Result<Symbols> {
         return usage(format!("{} inputs, where the graph takes {}", inputs.len(), graph.inputs.len()));
     }
     let mut symbols = Symbols::new();
-    for (input, tensor) in graph.inputs.iter().zip(inputs) {
-        let ty = graph.ty(input.value);
+    for (at, (input, tensor)) in graph.inputs.iter().zip(inputs).enumerate() {
+        let ty = graph.input_ty(at);
         if ty.dtype != tensor.dtype || ty.rank() != tensor.shape.len() {
             return usage(format!("input {} is {}, not {ty}", input.name, type_of(tensor)));
         }
@@ -59,8 +126,8 @@ fn bind(graph: &Graph, inputs: &[Tensor]) -> Result<Symbols> {
             }
         }
     }
-    for (input, tensor) in graph.inputs.iter().zip(inputs) {
-        let ty = graph.ty(input.value);
+    for (at, (input, tensor)) in graph.inputs.iter().zip(inputs).enumerate() {
+        let ty = graph.input_ty(at);
         for (axis, (dim, &size)) in ty.shape.iter().zip(&tensor.shape).enumerate() {
             let wanted = dim.eval(&|sym| symbols[sym]);
             if wanted.is_some_and(|wanted| wanted != size as i64) {
@@ -104,8 +171,14 @@ fn run_graph(
 ) -> Result<Vec<Tensor>> {
     let mut uses = graph.use_counts();
     let mut live: SecondaryMap<ValueId, Option<Tensor>> = SecondaryMap::new();
+    let sources = sources(graph);
     for (input, tensor) in graph.inputs.iter().zip(inputs) {
+        bind_data(graph, &sources, input.value, &tensor, symbols)?;
         live[input.value] = Some(tensor);
+    }
+    for &value in sources.keys().filter(|&&value| graph.is_constant(value)) {
+        let tensor = read(graph, value, &mut live, constants)?;
+        bind_data(graph, &sources, value, &tensor, symbols)?;
     }
     for &id in &graph.order {
         let Some(node) = graph.nodes.get(id) else {
@@ -124,6 +197,12 @@ fn run_graph(
                 }
             })
             .and_then(|results| check_results(graph, &node.outputs, results, symbols))
+            .and_then(|results| {
+                for (&output, result) in node.outputs.iter().zip(&results) {
+                    bind_data(graph, &sources, output, result, symbols)?;
+                }
+                Ok(results)
+            })
             .map_err(|error| error.at(node_ref(graph, id, &operands)))?;
         observe(id, &results);
         for (&output, result) in node.outputs.iter().zip(results) {
@@ -235,6 +314,9 @@ fn substitute<'a>(op: &'a Op, symbols: &Symbols) -> Result<Cow<'a, Op>> {
             k: *k,
             rhs: RhsLayout::Panels { nr: *nr, n: one(n)? },
         }),
+        Op::Sort { axis, descending, take } => {
+            Cow::Owned(Op::Sort { axis: *axis, descending: *descending, take: one(take)? })
+        }
         // The body stays symbolic: each of its nodes is substituted as it runs. Its trip count is
         // evaluated by `scan_in`.
         _ => Cow::Borrowed(op),

@@ -324,6 +324,26 @@ fn extreme_indices() {
 }
 
 #[test]
+fn sorts_are_stable_and_cut() {
+    let sort = |x: &Tensor, axis, descending, take: i64| {
+        let results = eval(&Op::Sort { axis, descending, take: Dim::from(take) }, &[x]).unwrap();
+        (results[0].clone(), results[1].values::<i64>())
+    };
+    let x = t(&[2, 3], &[3u64, u64::MAX, 3, 7, 1, 7]);
+    let (keys, places) = sort(&x, 1, true, 2);
+    assert_eq!((keys.values::<u64>(), places), (vec![u64::MAX, 3, 7, 7], vec![1, 0, 0, 2]));
+    let (keys, places) = sort(&x, 0, false, 1);
+    assert_eq!((keys.values::<u64>(), places), (vec![3, 1, 3], vec![0, 1, 0]));
+    let odd = t(&[5], &[f32::NAN, -0.0, f32::INFINITY, 0.0, f32::NAN]);
+    assert_eq!(sort(&odd, 0, false, 5).1, [1, 3, 2, 0, 4]);
+    assert_eq!(sort(&odd, 0, true, 5).1, [0, 4, 2, 1, 3]);
+    assert_eq!(sort(&t(&[2], &[true, false]), 0, false, 2).1, [1, 0]);
+    assert!(sort(&t::<i8>(&[0], &[]), 0, false, 0).1.is_empty());
+    let op = Op::Sort { axis: 0, descending: false, take: Dim::from(6i64) };
+    assert_eq!(eval(&op, &[&odd]).unwrap_err().kind, Kind::Malformed);
+}
+
+#[test]
 fn contractions_in_both_layouts() {
     let (a, b) = (iota_f32(&[2, 1, 2, 3]), iota_f32(&[1, 2, 3, 5]));
     let plain = Op::Contract { batch: 2, m: 1, k: 1, rhs: RhsLayout::Plain };

@@ -1,5 +1,6 @@
 //! Runs a scheduled graph through its kernels, one buffer per materialised value: what the loop nests of a whole graph
-//! compute, to be held against the reference evaluator. Nothing here places values in an arena.
+//! compute, to be held against the reference evaluator. Nothing here places values in an arena or checks what
+//! inference assumed of sizes.
 
 use std::collections::HashMap;
 
@@ -39,7 +40,8 @@ pub fn run(
     for step in &program.steps {
         match step {
             Step::Run(group) => machine.group(*group, kernels)?,
-            Step::Copy { .. } => {}
+            Step::Copy { .. } | Step::Allocate(_) | Step::Release(_) => {}
+            Step::Bind(sym) => machine.bind(*sym)?,
             Step::Scan { node, .. } => {
                 return Err(Error::unsupported(
                     Stage::Loops,
@@ -89,6 +91,22 @@ impl Machine<'_> {
         let ty = self.graph.ty(value);
         let shape = ty.shape.iter().map(|dim| self.size(dim)).collect::<Result<Vec<_>>>()?;
         Ok(Tensor::new(ty.dtype, shape, self.bytes(value)?.into()))
+    }
+
+    /// Reads a data symbol.
+    fn bind(&mut self, sym: Sym) -> Result<()> {
+        let data = &self.graph.data[&sym];
+        let bytes = self.bytes(data.value)?;
+        let element = bytes.get(8 * data.element..).and_then(|rest| rest.first_chunk::<8>());
+        let size = element.map(|bytes| i64::from_le_bytes(*bytes));
+        let bound = data.bound.as_ref().and_then(|bound| bound.eval(&|sym| self.symbols[sym]));
+        match size {
+            Some(size) if size >= 0 && bound.is_none_or(|bound| size <= bound) => {
+                self.symbols[sym] = Some(size);
+                Ok(())
+            }
+            _ => fail(format!("{sym} is {size:?}, at most {bound:?}")),
+        }
     }
 
     fn group(&mut self, id: GroupId, kernels: &[Kernel]) -> Result<()> {

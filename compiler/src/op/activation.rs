@@ -278,13 +278,18 @@ fn shrink(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.b.cast(y, dtype)?])
 }
 
-/// Before opset 11 the limits are attributes; one that is missing limits nothing.
+/// Before opset 11 the limits are attributes. In version 1 one that is missing limits nothing; in version 6 it is the
+/// least or the greatest f32, which infinities exceed.
 fn clip_attributes(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let mut y = cx.input(0)?;
-    if let Some(low) = cx.optional_float("min")? {
+    let limit = |cx: &NodeCx<'_, '_>, name: &str| match cx.def.since {
+        1 => cx.optional_float(name),
+        _ => cx.float(name).map(Some),
+    };
+    if let Some(low) = limit(cx, "min")? {
         y = cx.b.binary_scalar(BinaryFn::Max, y, f64::from(low))?;
     }
-    if let Some(high) = cx.optional_float("max")? {
+    if let Some(high) = limit(cx, "max")? {
         y = cx.b.binary_scalar(BinaryFn::Min, y, f64::from(high))?;
     }
     Ok(vec![y])

@@ -201,14 +201,17 @@ fn grouped_rows(b: &mut Builder<'_>, x: ValueId, kv_heads: &Dim) -> Result<Value
     if shape[1] == *kv_heads {
         return Ok(x);
     }
-    let Some(group) = shape[1].exact_div(kv_heads) else {
+    // Whether symbolic counts divide shows when the model runs: the reshape has it checked.
+    let known = shape[1].is_const() && kv_heads.is_const();
+    let group = if known { shape[1].exact_div(kv_heads) } else { shape[1].floor_div(kv_heads) };
+    let Some(group) = group else {
         return malformed(format!("{} with {kv_heads} heads of keys", b.ty(x)));
     };
     b.reshape(x, vec![shape[0].clone(), kv_heads.clone(), group * shape[2].clone(), shape[3].clone()])
 }
 
 /// `Q * K^T * scale`, `[B, H, q, k]`.
-fn scores(b: &mut Builder<'_>, q: ValueId, key: ValueId, scale: Option<f32>) -> Result<ValueId> {
+pub fn scores(b: &mut Builder<'_>, q: ValueId, key: ValueId, scale: Option<f32>) -> Result<ValueId> {
     let (shape, key_shape) = (b.shape(q), b.shape(key));
     let q = match (scale, shape[3].as_const()) {
         (Some(scale), _) => b.binary_scalar(BinaryFn::Mul, q, f64::from(scale))?,
@@ -227,7 +230,7 @@ fn scores(b: &mut Builder<'_>, q: ValueId, key: ValueId, scale: Option<f32>) -> 
 }
 
 /// `weights * V`, `[B, H, q, d]`.
-fn weighted(b: &mut Builder<'_>, weights: ValueId, value: ValueId, dtype: DType) -> Result<ValueId> {
+pub fn weighted(b: &mut Builder<'_>, weights: ValueId, value: ValueId, dtype: DType) -> Result<ValueId> {
     let (shape, value_shape) = (b.shape(weights), b.shape(value));
     let value = b.cast(value, dtype)?;
     let rows = grouped_rows(b, weights, &value_shape[1])?;

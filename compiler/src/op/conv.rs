@@ -2,6 +2,7 @@
 //! between two transposes that later passes cancel.
 
 use super::AttrDefault::{Int, Optional, Str};
+use super::row::unsupported;
 use super::spatial::{
     Geometry, channels_first, channels_last, checked_extents, explicit_pads, extents, geometry, reach,
     spatial_dims,
@@ -109,7 +110,7 @@ fn groups(cx: &NodeCx<'_, '_>) -> Result<usize> {
 }
 
 /// Kernel extents: those of the weights, which `kernel_shape` must repeat.
-fn kernel_extents(cx: &NodeCx<'_, '_>, w: ValueId, rank: usize) -> Result<Vec<usize>> {
+pub fn kernel_extents(cx: &NodeCx<'_, '_>, w: ValueId, rank: usize) -> Result<Vec<usize>> {
     let ty = cx.b.ty(w);
     if ty.rank() != rank + 2 {
         return malformed(format!("weights {ty} for {rank} spatial axes"));
@@ -225,11 +226,17 @@ fn grouped(b: &mut Builder<'_>, x: ValueId, w: ValueId, plan: &Plan) -> Result<V
     join_groups(b, y)
 }
 
+/// The error for weights whose first axis does not divide, or is not known to.
+fn undivided<T>(b: &Builder<'_>, w: ValueId, groups: usize) -> Result<T> {
+    let message = format!("weights {} do not divide into {groups} groups", b.ty(w));
+    if b.ty(w).shape[0].is_const() { malformed(message) } else { unsupported(message) }
+}
+
 /// The first axis of `w` split into `[G, each]`.
 fn grouped_filters(b: &mut Builder<'_>, w: ValueId, groups: usize) -> Result<ValueId> {
     let mut shape = b.shape(w);
     let Some(each) = shape[0].exact_div(&Dim::from(groups)) else {
-        return malformed(format!("weights {} do not divide into {groups} groups", b.ty(w)));
+        return undivided(b, w, groups);
     };
     shape[0] = each;
     shape.insert(0, Dim::from(groups));
@@ -264,7 +271,7 @@ fn conv_transpose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         return malformed(format!("transposed convolution of {x_ty} with weights {w_ty}"));
     }
     let Some(per_group) = channels.exact_div(&Dim::from(groups)) else {
-        return malformed(format!("weights {w_ty} do not divide into {groups} groups"));
+        return undivided(cx.b, w, groups);
     };
     let axes = transposed_axes(cx, &sizes, &kernel)?;
     let b = &mut *cx.b;
@@ -383,7 +390,7 @@ fn phase_filters(b: &mut Builder<'_>, w: ValueId, groups: usize, axes: &[Transpo
     // [G, C/G, m, taps0, stride0, taps1, stride1, ..]
     let mut shape = b.shape(w)[..2].to_vec();
     let Some(each) = shape[0].exact_div(&Dim::from(groups)) else {
-        return malformed(format!("weights {} do not divide into {groups} groups", b.ty(w)));
+        return undivided(b, w, groups);
     };
     shape[0] = each.clone();
     shape.insert(0, Dim::from(groups));

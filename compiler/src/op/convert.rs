@@ -105,18 +105,46 @@ pub fn dtype_of(number: i64) -> Result<DType> {
 }
 
 fn convert(cx: &mut NodeCx<'_, '_>, to: DType) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let mut x = cx.input(0)?;
     let saturate = !cx.has("saturate") || cx.int("saturate")? != 0;
-    if to == DType::F8E8M0 && cx.has("round_mode") {
+    if to == DType::F8E8M0 && cx.b.dtype(x) != to && cx.has("round_mode") {
         let mode = cx.str("round_mode")?;
-        if mode != "up" {
-            return unsupported(format!("round_mode `{mode}` for {to}"));
-        }
+        x = match mode.as_str() {
+            "up" => x,
+            "down" | "nearest" => power_of_two(cx, x, mode == "nearest")?,
+            _ => return malformed(format!("round_mode `{mode}`")),
+        };
     }
     if cx.b.dtype(x) == to {
         return Ok(vec![x]);
     }
     Ok(vec![cx.b.emit1(Op::Map(MapFn::Cast { to, saturate }), &[x])?])
+}
+
+/// `x` as an f32 that is a power of two: the one below it or, if `nearest`, the nearest one, the upper of two as near.
+/// What is less than the least value of `f8e8m0`, 2^-127, becomes 0, which the cast makes that value.
+fn power_of_two(cx: &mut NodeCx<'_, '_>, x: ValueId, nearest: bool) -> Result<ValueId> {
+    let b = &mut *cx.b;
+    let x = b.cast(x, DType::F32)?;
+    let bits = b.emit1(Op::Map(MapFn::Bitcast { to: DType::U32 }), &[x])?;
+    let bits = b.binary_scalar(BinaryFn::BitAnd, bits, f64::from(i32::MAX))?;
+    let raised = match nearest {
+        true => b.binary_scalar(BinaryFn::Add, bits, f64::from(1 << 22))?,
+        false => bits,
+    };
+    let mut power = b.binary_scalar(BinaryFn::BitAnd, raised, f64::from(0xffu32 << 23))?;
+    if nearest {
+        // Among subnormals the middle between the least value and the next one is 1.5 times the former.
+        let (least_normal, middle) = (b.scalar(DType::U32, f64::from(1 << 23)), f64::from(3 << 21));
+        let middle = b.scalar(DType::U32, middle);
+        let (zero, small) = (b.scalar(DType::U32, 0.0), b.compare(CompareFn::Lt, bits, least_normal)?);
+        let low = b.compare(CompareFn::Lt, bits, middle)?;
+        let of_small = b.select(low, zero, least_normal)?;
+        power = b.select(small, of_small, power)?;
+    }
+    let power = b.emit1(Op::Map(MapFn::Bitcast { to: DType::F32 }), &[power])?;
+    let is_nan = b.unary(UnaryFn::IsNan, x)?;
+    b.select(is_nan, x, power)
 }
 
 fn cast(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
@@ -168,16 +196,37 @@ fn dropout_legacy(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 fn dropout(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if !cx.has("ratio") && cx.optional(2).is_some() {
-        let training = known_scalar(cx, 2)?;
         let keeps_all = match cx.optional(1) {
             Some(ratio) => cx.b.known(ratio).is_some_and(|ratio| *ratio == [Dim::ZERO]),
             None => false,
         };
-        if training != Dim::ZERO && !keeps_all {
-            return unsupported("dropout in training mode");
+        let training = cx.input(2)?;
+        match cx.b.known(training).as_deref() {
+            Some([training]) if *training == Dim::ZERO => {}
+            _ if keeps_all => {}
+            Some(_) => return unsupported("dropout in training mode"),
+            None => return dropped_late(cx, training),
         }
     }
     dropped_nothing(cx)
+}
+
+/// Only the run shows whether anything is dropped, which fails it: the input is read at index 1 of 1 then.
+fn dropped_late(cx: &mut NodeCx<'_, '_>, training: ValueId) -> Result<Vec<ValueId>> {
+    let drops = match cx.optional(1) {
+        Some(ratio) => {
+            let zero = cx.b.scalar(cx.b.dtype(ratio), 0.0);
+            let some = cx.b.compare(CompareFn::Ne, ratio, zero)?;
+            cx.b.binary(BinaryFn::And, training, some)?
+        }
+        None => training,
+    };
+    let drops = to_scalar(cx, drops)?;
+    let index = cx.b.cast(drops, DType::I64)?;
+    let mut outputs = dropped_nothing(cx)?;
+    let wide = cx.b.unsqueeze(outputs[0], &[0])?;
+    outputs[0] = cx.b.emit1(Op::Gather { axis: 0 }, &[wide, index])?;
+    Ok(outputs)
 }
 
 /// The input, and a mask that keeps every element; its type is bool from opset 10 on.
@@ -231,6 +280,9 @@ mod tests {
         new().input(&[], &[0.5f32]).constant(&[], &[false]).gives(0, &[2], &[1., 2.]);
         new().constant(&[], &[0f32]).constant(&[], &[true]).gives(0, &[2], &[1., 2.]);
         assert!(new().input(&[], &[0.5f32]).constant(&[], &[true]).run().is_err());
-        assert!(new().input(&[], &[0.5f32]).input(&[], &[false]).run().is_err());
+        let late = |ratio: f32, training: bool| new().input(&[], &[ratio]).input(&[], &[training]);
+        late(0.5, false).gives(0, &[2], &[1., 2.]);
+        late(0., true).gives(0, &[2], &[1., 2.]);
+        assert!(late(0.5, true).run().is_err());
     }
 }

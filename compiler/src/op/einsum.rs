@@ -130,7 +130,12 @@ fn diagonal(b: &mut Builder<'_>, value: ValueId, axes: Vec<Index>) -> Result<Ter
     while let Some(second) = (1..axes.len()).find(|&at| axes[..at].contains(&axes[at])) {
         let first = axes.iter().position(|index| *index == axes[second]).unwrap_or(0);
         let shape = b.shape(value);
-        if shape[first] != shape[second] {
+        if shape[first] != shape[second] && !(shape[first].is_const() && shape[second].is_const()) {
+            // Equal when the model runs, as the reshape has it checked.
+            let mut equal = shape.clone();
+            equal[second] = shape[first].clone();
+            value = b.reshape(value, equal)?;
+        } else if shape[first] != shape[second] {
             return malformed(format!("axes {first} and {second} of {} share an index", b.ty(value)));
         }
         let mut picks = shape;

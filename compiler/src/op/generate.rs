@@ -1,6 +1,7 @@
 //! Operators that make tensors: constants, shapes, ranges, windows.
 
 use super::convert::dtype_of;
+use super::dynamic::valid_or_negative;
 use super::row::*;
 use crate::graph::{Op, Tensor as Data};
 
@@ -134,7 +135,7 @@ fn constant(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn constant_of_shape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let shape = cx.known_input(0)?;
+    let shape = cx.sizes_input(0)?;
     if shape.iter().any(|dim| dim.as_const().is_some_and(|size| size < 0)) {
         return malformed(format!("shape {shape:?} has a negative size"));
     }
@@ -209,9 +210,55 @@ fn range_size(cx: &NodeCx<'_, '_>) -> Result<Dim> {
     }
 }
 
+/// The same, computed when the model runs. A delta of 0 gives a negative size, which fails.
+fn late_range_size(cx: &mut NodeCx<'_, '_>) -> Result<Dim> {
+    let dtype = cx.b.dtype(cx.input(0)?);
+    let work = if dtype.is_int() { DType::I64 } else { DType::F64 };
+    let mut ends = Vec::new();
+    for at in 0..3 {
+        let end = cx.input(at)?;
+        let end = to_scalar(cx, end)?;
+        ends.push(cx.b.cast(end, work)?);
+    }
+    let [start, limit, delta] = ends[..] else { return malformed("a range has three inputs") };
+    let span = cx.b.binary(BinaryFn::Sub, limit, start)?;
+    let zero = cx.b.scalar(work, 0.0);
+    let count = match work {
+        DType::I64 => {
+            // Rounded up: the quotient towards zero, and one more where it has a rest and is positive.
+            let quotient = cx.b.binary(BinaryFn::Div, span, delta)?;
+            let rest = cx.b.binary(BinaryFn::Rem, span, delta)?;
+            let inexact = cx.b.compare(CompareFn::Ne, rest, zero)?;
+            let down = cx.b.compare(CompareFn::Lt, delta, zero)?;
+            let back = cx.b.compare(CompareFn::Lt, span, zero)?;
+            let (down, back) = (cx.b.cast(down, DType::I64)?, cx.b.cast(back, DType::I64)?);
+            let same = cx.b.compare(CompareFn::Eq, down, back)?;
+            let more = cx.b.binary(BinaryFn::And, inexact, same)?;
+            let more = cx.b.cast(more, DType::I64)?;
+            cx.b.binary(BinaryFn::Add, quotient, more)?
+        }
+        _ => {
+            let steps = cx.b.binary(BinaryFn::Div, span, delta)?;
+            let steps = cx.b.unary(UnaryFn::Ceil, steps)?;
+            // Far beyond what memory holds, and within i64.
+            let steps = cx.b.binary_scalar(BinaryFn::Min, steps, (1i64 << 60) as f64)?;
+            let steps = cx.b.binary_scalar(BinaryFn::Max, steps, 0.0)?;
+            cx.b.cast(steps, DType::I64)?
+        }
+    };
+    let count = cx.b.binary_scalar(BinaryFn::Max, count, 0.0)?;
+    let moves = cx.b.compare(CompareFn::Ne, delta, zero)?;
+    let count = valid_or_negative(cx, moves, count)?;
+    Ok(cx.b.scalar_sizes(&[count], &|_| None)?.remove(0))
+}
+
 /// `start + i * delta`; 16-bit floats are computed as f32.
 fn range(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let size = range_size(cx)?;
+    let size = match range_size(cx) {
+        Ok(size) => size,
+        Err(error) if error.kind == crate::error::Kind::Unsupported => late_range_size(cx)?,
+        Err(error) => return Err(error),
+    };
     let dtype = cx.b.dtype(cx.input(0)?);
     let work = match dtype {
         DType::F16 | DType::BF16 => DType::F32,
@@ -235,7 +282,7 @@ fn range(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 /// The cosine series `c[0] - c[1] cos(2 pi i / n) + c[2] cos(4 pi i / n) - ...`, where a symmetric window
 /// has `n = size - 1` (1 for a single element) and a periodic one `n = size`.
 fn window(cx: &mut NodeCx<'_, '_>, coefficients: &[f64]) -> Result<Vec<ValueId>> {
-    let size = known_scalar(cx, 0)?;
+    let size = size_scalar(cx, 0)?;
     if size.as_const().is_some_and(|size| size < 0) {
         return malformed(format!("a window of size {size}"));
     }
@@ -325,8 +372,32 @@ mod tests {
         case.gives(0, &[4], &[0., 0.3, 0.6, 0.9]);
         let endless = Case::new("Range", 11).constant(&[], &[0f32]).constant(&[], &[f32::INFINITY]);
         assert!(endless.constant(&[], &[1f32]).run().is_err());
-        let late = Case::new("Range", 11).constant(&[], &[0i64]).input(&[], &[4i64]).constant(&[], &[1i64]);
-        assert!(late.run().is_err());
+    }
+
+    #[test]
+    fn ranges_that_data_decide() {
+        let of = |a: i64, b: i64, c: i64| {
+            Case::new("Range", 11).input(&[], &[a]).input(&[], &[b]).input(&[], &[c])
+        };
+        of(3, 9, 3).gives(0, &[2], &[3., 6.]);
+        of(3, 10, 3).gives(0, &[3], &[3., 6., 9.]);
+        of(10, 4, -2).gives(0, &[3], &[10., 8., 6.]);
+        of(10, 3, -2).gives(0, &[4], &[10., 8., 6., 4.]);
+        of(0, -5, 1).gives(0, &[0], &[]);
+        assert!(of(0, 1, 0).run().unwrap_err().message.contains("-1"));
+        let floats = |limit: f32| {
+            Case::new("Range", 11).constant(&[], &[0f32]).input(&[], &[limit]).constant(&[], &[0.3f32])
+        };
+        floats(1.).gives(0, &[4], &[0., 0.3, 0.6, 0.9]);
+        floats(-1.).gives(0, &[0], &[]);
+    }
+
+    #[test]
+    fn sizes_that_data_decide() {
+        Case::new("ConstantOfShape", 9).input(&[2], &[2i64, 1]).gives(0, &[2, 1], &[0., 0.]);
+        assert!(Case::new("ConstantOfShape", 9).input(&[1], &[-1i64]).run().is_err());
+        Case::new("HannWindow", 17).input(&[], &[4i32]).gives(0, &[4], &[0., 0.5, 1., 0.5]);
+        Case::new("HannWindow", 17).input(&[], &[1i64]).int("periodic", 0).gives(0, &[1], &[0.]);
     }
 
     #[test]

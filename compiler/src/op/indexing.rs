@@ -1,7 +1,9 @@
 //! Operators that pick or replace elements by index.
 
+use super::dynamic::true_positions;
 use super::row::*;
 use crate::graph::Op;
+use crate::graph::dim::{product, row_major_strides};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
@@ -82,13 +84,17 @@ pub const ROWS: &[OpDef] = &[
         "on where the index is the position along a new axis, else off"),
     row("Compress", 9, &[req("input", "T"), req("condition", "T1")], &[req("output", "T")],
         &[optional("axis", Int)], &[("T", ALL), ("T1", BOOL)], compress,
-        "Slices along an axis where a constant condition holds"),
+        "Slices along an axis where a condition holds"),
     row("Compress", 11, &[req("input", "T"), req("condition", "T1")], &[req("output", "T")],
         &[optional("axis", Int)], &[("T", ALL), ("T1", BOOL)], compress,
-        "Slices along an axis where a constant condition holds"),
+        "Slices along an axis where a condition holds"),
     row("Compress", 28, &[req("input", "T"), req("condition", "T1")], &[req("output", "T")],
         &[optional("axis", Int)], &[("T", ALL_BF16), ("T1", BOOL)], compress,
-        "Slices along an axis where a constant condition holds"),
+        "Slices along an axis where a condition holds"),
+    row("NonZero", 9, &[req("X", "T")], &[req("Y", "tensor(int64)")], &[], &[("T", ALL)], non_zero,
+        "Indices of the elements that are not 0"),
+    row("NonZero", 13, &[req("X", "T")], &[req("Y", "tensor(int64)")], &[], &[("T", ALL_BF16)], non_zero,
+        "Indices of the elements that are not 0"),
     OpDef {
         domain: "ai.onnx.ml",
         ..row("ArrayFeatureExtractor", 1, &[req("X", "T"), req("Y", "tensor(int64)")], &[req("Z", "T")], &[],
@@ -231,9 +237,9 @@ fn one_hot(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let depth = match cx.known_input(1) {
         Ok(known) if known.len() == 1 => known[0].clone(),
         Ok(known) => return malformed(format!("depth has {} elements, not 1", known.len())),
-        Err(error) => match const_floats(cx, 1) {
+        Err(_) => match const_floats(cx, 1) {
             Ok(depth) if depth.len() == 1 => Dim::from(depth[0] as i64),
-            _ => return Err(error),
+            _ => size_scalar(cx, 1)?,
         },
     };
     if depth.as_const().is_some_and(|depth| depth < 0) {
@@ -261,14 +267,10 @@ fn one_hot(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.b.select(hot, ends[1], ends[0])?])
 }
 
-/// The number of elements kept is that of true conditions, so these must be constant.
+/// The number of elements kept is that of true conditions: where these are not constant, data decide it.
 fn compress(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let mut x = cx.input(0)?;
-    let condition = cx.b.graph.constant_data(cx.input(1)?).and_then(|tensor| tensor.to_i64s());
-    let Some(condition) = condition else {
-        return unsupported("the condition decides the result's size and is not constant");
-    };
-    let kept: Vec<i64> = (0..condition.len()).filter(|&at| condition[at] != 0).map(|at| at as i64).collect();
+    let condition = cx.input(1)?;
     let axis = match cx.optional_int("axis")? {
         Some(axis) => normalize_axis(axis, cx.b.rank(x))?,
         None => {
@@ -277,6 +279,13 @@ fn compress(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             0
         }
     };
+    let Some(constant) = cx.b.graph.constant_data(condition).and_then(|tensor| tensor.to_i64s()) else {
+        let flat = cx.b.ty(condition).elements();
+        let condition = cx.b.reshape(condition, vec![flat])?;
+        let kept = true_positions(cx, condition)?;
+        return Ok(vec![cx.b.emit1(Op::Gather { axis }, &[x, kept])?]);
+    };
+    let kept: Vec<i64> = (0..constant.len()).filter(|&at| constant[at] != 0).map(|at| at as i64).collect();
     if let (Some(size), Some(&last)) = (cx.b.ty(x).shape[axis].as_const(), kept.last())
         && last >= size
     {
@@ -284,6 +293,42 @@ fn compress(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let kept = cx.b.i64s(&kept);
     Ok(vec![cx.b.emit1(Op::Gather { axis }, &[x, kept])?])
+}
+
+/// Indices of the elements that are not 0, in row-major order: i64 `[rank, count]`.
+fn non_zero(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let shape = cx.b.shape(x);
+    let flat = cx.b.reshape(x, vec![product(&shape)])?;
+    let flags = match cx.b.dtype(flat) {
+        DType::Bool => flat,
+        dtype => {
+            let zero = cx.b.scalar(dtype, 0.0);
+            cx.b.compare(CompareFn::Ne, flat, zero)?
+        }
+    };
+    let places = true_positions(cx, flags)?;
+    let count = cx.b.shape(places)[0].clone();
+    let row = vec![Dim::ONE, count.clone()];
+    let mut rows = Vec::with_capacity(shape.len());
+    for (axis, stride) in row_major_strides(&shape).into_iter().enumerate() {
+        let mut index = places;
+        if stride != Dim::ONE {
+            let stride = dim(cx, &stride)?;
+            index = cx.b.binary(BinaryFn::Div, index, stride)?;
+        }
+        if axis > 0 {
+            let size = dim(cx, &shape[axis])?;
+            index = cx.b.binary(BinaryFn::Mod, index, size)?;
+        }
+        rows.push(cx.b.reshape(index, row.clone())?);
+    }
+    if rows.is_empty() {
+        // A scalar has no axes to index.
+        let zero = cx.b.scalar(DType::I64, 0.0);
+        return Ok(vec![cx.b.expand(zero, vec![Dim::ZERO, count])?]);
+    }
+    Ok(vec![cx.b.concat(&rows, 0)?])
 }
 
 /// Keeps `column - row >= k` (upper) or `<= k`; the rest is 0.
@@ -396,7 +441,17 @@ mod tests {
         let case = matrix("Compress", 11).int("axis", 1).constant(&[2], &[false, true]);
         case.gives(0, &[2, 1], &[2., 5.]);
         matrix("Compress", 9).constant(&[4], &[true, false, false, true]).gives(0, &[2], &[1., 4.]);
-        assert!(matrix("Compress", 11).input(&[2], &[true, false]).run().is_err());
+        matrix("Compress", 11).input(&[2], &[false, true]).int("axis", 0).gives(0, &[1, 3], &[4., 5., 6.]);
+        matrix("Compress", 11).input(&[5], &[false, true, false, false, true]).gives(0, &[2], &[2., 5.]);
+        matrix("Compress", 11).input(&[2], &[false, false]).int("axis", 1).gives(0, &[2, 0], &[]);
+    }
+
+    #[test]
+    fn indices_of_what_is_not_zero() {
+        let case = Case::new("NonZero", 13).symbolic(&["n", ""], &[2, 3], &[0f32, 1., 0., f32::NAN, 0., -2.]);
+        case.gives(0, &[2, 3], &[0., 1., 1., 1., 0., 2.]);
+        Case::new("NonZero", 9).input(&[2], &[false, false]).gives(0, &[1, 0], &[]);
+        Case::new("NonZero", 9).input(&[], &[3i32]).gives(0, &[0, 1], &[]);
         let long = matrix("Compress", 11).int("axis", 0).constant(&[3], &[false, false, true]).run();
         assert!(long.unwrap_err().message.contains("element 2"));
     }

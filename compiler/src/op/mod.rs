@@ -16,29 +16,42 @@ pub mod arithmetic;
 pub mod attention;
 pub mod conv;
 pub mod convert;
+pub mod deform_conv;
 pub mod depth_space;
+pub mod det;
+mod dynamic;
 pub mod einsum;
+pub mod flex_attention;
+pub mod fold;
+pub mod fourier;
 pub mod generate;
+pub mod grid;
 pub mod indexing;
+pub mod linear_attention;
 pub mod logic;
 pub mod loss;
 pub mod matmul;
 pub mod movement;
 #[cfg(test)]
 mod node_case;
+pub mod nms;
 pub mod norm;
 pub mod pool;
 pub mod quantize;
 pub mod recurrent;
 pub mod reduction;
 pub mod resize;
+pub mod roi;
 mod row;
+mod sample;
 mod sets;
 pub mod slicing;
 pub mod softmax;
 mod spatial;
 mod table;
+pub mod topk;
 pub mod unary;
+pub mod unique;
 
 pub use table::{json, markdown};
 
@@ -66,6 +79,17 @@ const FAMILIES: &[&[OpDef]] = &[
     attention::ROWS,
     quantize::ROWS,
     loss::ROWS,
+    topk::ROWS,
+    grid::ROWS,
+    roi::ROWS,
+    deform_conv::ROWS,
+    fold::ROWS,
+    fourier::ROWS,
+    det::ROWS,
+    linear_attention::ROWS,
+    flex_attention::ROWS,
+    nms::ROWS,
+    unique::ROWS,
 ];
 
 /// Lowers one node: reads its inputs and attributes from the context, gives one value per output.
@@ -393,6 +417,7 @@ impl<'g> NodeCx<'_, 'g> {
         let value = self.input(at)?;
         match self.b.known(value) {
             Some(elements) => Ok(elements.to_vec()),
+            None if self.b.ty(value).elements() == Dim::ZERO => Ok(vec![]),
             None => {
                 let name = self.def.inputs.get(at).map_or("?", |param| param.name);
                 Err(Error::unsupported(
@@ -401,6 +426,48 @@ impl<'g> NodeCx<'_, 'g> {
                         "input {at} ({name}) decides the result's shape, and only run-time data tells its value"
                     ),
                 ))
+            }
+        }
+    }
+
+    /// Elements of an integer input as sizes: known, or else decided by data. A run in which one is negative, or more
+    /// than `bound` of its number, fails.
+    pub fn sizes_within(&mut self, at: usize, bound: &dyn Fn(usize) -> Option<Dim>) -> Result<Vec<Dim>> {
+        let value = self.input(at)?;
+        match self.b.known(value) {
+            Some(elements) => Ok(elements.to_vec()),
+            None => self.b.sizes(value, bound).map_err(|error| self.of_input(at, error)),
+        }
+    }
+
+    /// [`NodeCx::sizes_within`] without bounds.
+    pub fn sizes_input(&mut self, at: usize) -> Result<Vec<Dim>> {
+        self.sizes_within(at, &|_| None)
+    }
+
+    /// Elements of an integer input, of either sign: known, or else decided by data.
+    pub fn integers_input(&mut self, at: usize) -> Result<Vec<Dim>> {
+        let value = self.input(at)?;
+        match self.b.known(value) {
+            Some(elements) => Ok(elements.to_vec()),
+            None => self.b.integers(value).map_err(|error| self.of_input(at, error)),
+        }
+    }
+
+    fn of_input(&self, at: usize, error: Error) -> Error {
+        let name = self.def.inputs.get(at).map_or("?", |param| param.name);
+        Error { message: format!("input {at} ({name}): {}", error.message), ..error }
+    }
+
+    /// Number of elements of an input, which decides the rank of the result.
+    pub fn input_count(&self, at: usize) -> Result<usize> {
+        let ty = self.b.ty(self.input(at)?);
+        let count = ty.elements().as_const().and_then(|count| usize::try_from(count).ok());
+        match count.filter(|&count| count <= crate::infer::MAX_KNOWN) {
+            Some(count) => Ok(count),
+            None => {
+                let message = format!("{ty}: only run-time data tells the rank of the result");
+                Err(self.of_input(at, Error::unsupported(Stage::Infer, message)))
             }
         }
     }

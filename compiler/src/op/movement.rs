@@ -1,5 +1,6 @@
 //! Operators that give the same elements another shape or order.
 
+use super::dynamic::{axis_mask, resolved_shape, squeezed_dims, unsqueezed_dims};
 use super::row::*;
 use crate::graph::dim::product;
 use crate::infer::broadcast_shapes;
@@ -157,7 +158,7 @@ fn resolve_shape(from: &[Dim], wanted: &[Dim], allow_zero: bool) -> Result<Vec<D
 }
 
 /// Where only run-time data tells the shape, a constant shape that the model declares for the output
-/// serves, if it has as many elements as the input.
+/// serves, if it has as many elements as the input; else data decide.
 fn reshape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let from = cx.b.shape(x);
@@ -171,11 +172,15 @@ fn reshape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             let allow_zero = cx.has("allowzero") && cx.int("allowzero")? != 0;
             resolve_shape(&from, &wanted, allow_zero)?
         }
-        Err(error) => match cx.declared.first().and_then(Option::as_ref) {
+        Err(_) => match cx.declared.first().and_then(Option::as_ref) {
             Some(ty) if ty.static_shape().is_some() && product(&ty.shape) == product(&from) => {
                 ty.shape.clone()
             }
-            _ => return Err(error),
+            _ => {
+                let allow_zero = cx.has("allowzero") && cx.int("allowzero")? != 0;
+                let wanted = cx.input(1)?;
+                resolved_shape(cx, &from, wanted, allow_zero)?
+            }
         },
     };
     Ok(vec![cx.b.reshape(x, shape)?])
@@ -197,6 +202,12 @@ fn flatten(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 fn squeeze(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let shape = cx.b.shape(x);
+    if let Some(axes) = late_axes(cx, 1) {
+        let count = cx.input_count(1)?;
+        let mask = axis_mask(cx, axes, shape.len())?;
+        let dims = squeezed_dims(cx, &shape, &mask, count)?;
+        return Ok(vec![cx.b.reshape(x, dims)?]);
+    }
     let axes = match axes(cx, 1)? {
         Some(axes) => normalize_axes(&axes, shape.len())?,
         None => {
@@ -215,6 +226,11 @@ fn squeeze(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 fn unsqueeze(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
+    if let Some(axes) = late_axes(cx, 1) {
+        let (shape, count) = (cx.b.shape(x), cx.input_count(1)?);
+        let dims = unsqueezed_dims(cx, &shape, axes, count)?;
+        return Ok(vec![cx.b.reshape(x, dims)?]);
+    }
     let Some(axes) = axes(cx, 1)? else { return malformed("axes are missing") };
     let axes = normalize_axes(&axes, cx.b.rank(x) + axes.len())?;
     Ok(vec![cx.b.unsqueeze(x, &axes)?])
@@ -243,14 +259,14 @@ fn concat(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// Sizes of the parts: given as attribute or input, or equal. From opset 18 on `num_outputs` allows a
 /// smaller last part; before, as many parts as the node names must divide the axis.
-fn split_sizes(cx: &NodeCx<'_, '_>, size: &Dim) -> Result<Vec<Dim>> {
+fn split_sizes(cx: &mut NodeCx<'_, '_>, size: &Dim) -> Result<Vec<Dim>> {
     if cx.has("split")
         && let Some(sizes) = cx.ints("split")?
     {
         return Ok(sizes.into_iter().map(Dim::from).collect());
     }
     if cx.optional(1).is_some() {
-        return cx.known_input(1);
+        return cx.sizes_within(1, &|_| Some(size.clone()));
     }
     let uneven = cx.has("num_outputs");
     let count = if uneven { cx.optional_int("num_outputs")? } else { Some(cx.outputs as i64) };
@@ -283,6 +299,9 @@ fn split(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             cx.outputs
         ));
     }
+    if cx.b.graph.is_data_dim(&total) {
+        cx.b.assume_equal(&total, &size);
+    }
     let mut start = Dim::ZERO;
     let mut parts = Vec::with_capacity(sizes.len());
     for size in sizes {
@@ -298,24 +317,47 @@ fn split(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 /// Both the input and the wanted shape broadcast.
 fn expand(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
-    let wanted = cx.known_input(1)?;
+    let wanted = cx.sizes_input(1)?;
     if wanted.iter().any(|dim| dim.as_const().is_some_and(|size| size < 0)) {
         return malformed(format!("shape {wanted:?} has a negative size"));
     }
-    let shape = broadcast_shapes(&[&cx.b.shape(x), &wanted])?;
+    let shape = expanded_shape(cx, x, &wanted)?;
     Ok(vec![cx.b.expand(x, shape)?])
+}
+
+/// The broadcast of a value's shape and a wanted one. A size that data decide is no operand of the broadcast, so that
+/// it fits is an assumption of its own.
+fn expanded_shape(cx: &mut NodeCx<'_, '_>, x: ValueId, wanted: &[Dim]) -> Result<Vec<Dim>> {
+    let from = cx.b.shape(x);
+    let mut shape = broadcast_shapes(&[&from, wanted])?;
+    let (lead, skip) = (shape.len() - wanted.len(), shape.len() - from.len());
+    for (at, size) in wanted.iter().enumerate() {
+        if !cx.b.graph.is_data_dim(size) {
+            continue;
+        }
+        let axis = lead + at;
+        let own = axis.checked_sub(skip).map_or(Dim::ONE, |at| from[at].clone());
+        if !own.is_const() && own != *size {
+            // One of both is 1, or they are equal; a size of 0 wins over 1.
+            let some = own.min_dim(size).min_dim(&Dim::ONE);
+            shape[axis] = cx.b.named(&[own.max_dim(size) * some], &|_| None)?.remove(0);
+        }
+        let both = (shape[axis].clone() - size.clone()) * (size.clone() - Dim::ONE);
+        cx.b.assume_equal(&both, &Dim::ZERO);
+    }
+    Ok(shape)
 }
 
 fn tile(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
-    let repeats = cx.known_input(1)?;
+    let repeats = cx.sizes_input(1)?;
     tile_by(cx, x, &repeats)
 }
 
 /// Opset 1: `tiles` copies along one `axis`.
 fn tile_axis(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
-    let count = known_scalar(cx, 1)?;
+    let count = size_scalar(cx, 1)?;
     let Some(axis) = known_scalar(cx, 2)?.as_const() else { return unsupported("a symbolic axis") };
     let mut repeats = vec![Dim::ONE; cx.b.rank(x)];
     repeats[normalize_axis(axis, cx.b.rank(x))?] = count;
@@ -377,11 +419,63 @@ mod tests {
         Case::new("Reshape", 1).ints("shape", &[3, -1]).input(&[2, 3], &values).gives(0, &[3, 2], &wanted);
         let case = Case::new("Reshape", 14).symbolic(&["n", ""], &[2, 3], &values);
         case.constant(&[2], &[-1i64, 1]).gives(0, &[6, 1], &wanted);
-        let late = Case::new("Reshape", 14).input(&[2, 3], &values).input(&[1], &[6i64]).run();
-        assert!(late.unwrap_err().message.contains("run-time data"));
         Case::new("Flatten", 13).int("axis", -1).input(&[1, 2, 3], &values).gives(0, &[2, 3], &wanted);
         Case::new("Flatten", 1).int("axis", 0).input(&[2, 3], &values).gives(0, &[1, 6], &wanted);
         Case::new("Flatten", 9).int("axis", 2).input(&[2, 3], &values).gives(0, &[6, 1], &wanted);
+    }
+
+    #[test]
+    fn shapes_that_data_decide() {
+        let values: Vec<f32> = (0..6).map(|at| at as f32).collect();
+        let wanted: Vec<f64> = (0..6).map(f64::from).collect();
+        let late = |shape: &[i64]| {
+            let case = Case::new("Reshape", 14).symbolic(&["n", ""], &[2, 3], &values);
+            case.input(&[shape.len()], shape)
+        };
+        late(&[6]).gives(0, &[6], &wanted);
+        late(&[0, -1]).gives(0, &[2, 3], &wanted);
+        late(&[-1, 1, 2]).gives(0, &[3, 1, 2], &wanted);
+        for wrong in [&[4][..], &[-1, -1], &[-2, 3], &[2, 3, 0], &[4, -1]] {
+            assert!(late(wrong).run().is_err(), "{wrong:?}");
+        }
+        let empty = |shape: &[i64]| {
+            Case::new("Reshape", 14).int("allowzero", 1).input(&[0, 3], &[0f32; 0]).input(&[2], shape)
+        };
+        empty(&[3, 0]).gives(0, &[3, 0], &[]);
+        let expand = |shape: &[i64]| {
+            let case = Case::new("Expand", 13).symbolic(&["n", ""], &[2, 1], &[1f32, 2.]);
+            case.input(&[shape.len()], shape)
+        };
+        expand(&[2, 2]).gives(0, &[2, 2], &[1., 1., 2., 2.]);
+        expand(&[2, 1, 1]).gives(0, &[2, 2, 1], &[1., 2., 1., 2.]);
+        expand(&[1, 0]).gives(0, &[2, 0], &[]);
+        assert!(expand(&[3, 1]).run().is_err());
+        let tile = Case::new("Tile", 13).input(&[1, 2], &[1f32, 2.]).input(&[2], &[2i64, 2]);
+        tile.gives(0, &[2, 4], &[1., 2., 1., 2., 1., 2., 1., 2.]);
+        let split = |sizes: &[i64]| {
+            Case::new("Split", 13).input(&[5], &[0f32, 1., 2., 3., 4.]).input(&[2], sizes).outputs(2)
+        };
+        split(&[4, 1]).gives(1, &[1], &[4.]);
+        split(&[0, 5]).gives(0, &[0], &[]);
+        for wrong in [[4, 2], [-1, 6], [2, 2]] {
+            assert!(split(&wrong).run().is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn axes_that_data_decide() {
+        let x = |name| Case::new(name, 13).symbolic(&["", "n", ""], &[1, 2, 1], &[1i64, 2]);
+        x("Squeeze").input(&[1], &[-1i64]).gives(0, &[1, 2], &[1., 2.]);
+        x("Squeeze").input(&[2], &[2i64, 0]).gives(0, &[2], &[1., 2.]);
+        x("Unsqueeze").input(&[2], &[-1i64, 0]).gives(0, &[1, 1, 2, 1, 1], &[1., 2.]);
+        x("Unsqueeze").input(&[1], &[1i64]).gives(0, &[1, 1, 2, 1], &[1., 2.]);
+        for wrong in [1, 3, -4] {
+            assert!(x("Squeeze").input(&[1], &[wrong]).run().is_err(), "{wrong}");
+        }
+        assert!(x("Squeeze").input(&[2], &[0i64, 0]).run().is_err());
+        assert!(x("Unsqueeze").input(&[1], &[4i64]).run().is_err());
+        let ranks = x("Squeeze").symbolic(&["k"], &[1], &[0i64]).run();
+        assert!(ranks.unwrap_err().message.contains("rank"));
     }
 
     #[test]

@@ -268,7 +268,8 @@ fn batch_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let training = trains(cx)?;
     let momentum = cx.float("momentum")?;
     let b = &mut *cx.b;
-    let dtype = wide(b.dtype(given[3]));
+    // Narrower statistics of an f64 sample lose nothing more.
+    let dtype = if b.dtype(x) == DType::F64 { DType::F64 } else { wide(b.dtype(given[3])) };
     let mut flat = [x; 4];
     for (slot, value) in flat.iter_mut().zip(given) {
         *slot = b.cast(value, dtype)?;
@@ -429,7 +430,13 @@ fn group_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let stash_dtype = stash(cx, dtype)?;
     let b = &mut *cx.b;
     let shape = b.shape(x);
-    let each = if rank >= 2 && groups > 0 { shape[1].exact_div(&Dim::from(groups)) } else { None };
+    let count = Dim::from(usize::try_from(groups).unwrap_or(0));
+    // Whether a symbolic number of channels divides shows when the model runs: the reshape has it checked.
+    let each = match shape.get(1) {
+        Some(channels) if channels.is_const() && groups > 0 => channels.exact_div(&count),
+        Some(channels) if groups > 0 => channels.floor_div(&count),
+        _ => None,
+    };
     let Some(each) = each else {
         return malformed(format!("{} in {groups} groups of channels", b.ty(x)));
     };

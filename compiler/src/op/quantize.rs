@@ -315,6 +315,10 @@ impl Granularity {
         if own.is_empty() || (self.block == 0 && own == [Dim::ONE]) {
             return b.reshape(parameter, vec![]);
         }
+        if self.block == 0 && own.len() == 1 && !own[0].is_const() && self.axis >= shape.len() as i64 {
+            // One of the default axis, which the tensor does not have, has one element.
+            return b.reshape(parameter, vec![]);
+        }
         let axis = normalize_axis(self.axis, shape.len())?;
         if self.block == 0 {
             if own.len() != 1 {
@@ -488,9 +492,14 @@ fn beside(b: &mut Builder<'_>, parameter: ValueId, rank: usize, side: Side) -> R
     }
 }
 
-/// A matrix operand minus its zero point, as i32, or f32 for 8-bit floats.
-fn centred(b: &mut Builder<'_>, x: ValueId, zero_point: Option<ValueId>, side: Side) -> Result<ValueId> {
-    let dtype = if b.dtype(x).is_float() { F32 } else { I32 };
+/// A matrix operand minus its zero point, as `dtype`.
+fn centred(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    zero_point: Option<ValueId>,
+    side: Side,
+    dtype: DType,
+) -> Result<ValueId> {
     let rank = b.rank(x);
     let x = b.cast(x, dtype)?;
     match zero_point.filter(|&value| !is_zero(b, value)) {
@@ -507,8 +516,8 @@ fn mat_mul_integer(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, y) = (cx.input(0)?, cx.input(1)?);
     let (x_zero, y_zero) = (cx.optional(2), cx.optional(3));
     let b = &mut *cx.b;
-    let x = centred(b, x, x_zero, Side::Rows)?;
-    let y = centred(b, y, y_zero, Side::Columns)?;
+    let x = centred(b, x, x_zero, Side::Rows, I32)?;
+    let y = centred(b, y, y_zero, Side::Columns, I32)?;
     Ok(vec![product(b, x, y)?])
 }
 
@@ -519,8 +528,10 @@ fn qlinear_mat_mul(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let [x, x_scale, x_zero, y, y_scale, y_zero, out_scale, out_zero] = inputs;
     let b = &mut *cx.b;
-    let lhs = centred(b, x, Some(x_zero), Side::Rows)?;
-    let rhs = centred(b, y, Some(y_zero), Side::Columns)?;
+    // Products of 8-bit floats, and of those and integers, are reals.
+    let inner = if b.dtype(x).is_float() || b.dtype(y).is_float() { F32 } else { I32 };
+    let lhs = centred(b, x, Some(x_zero), Side::Rows, inner)?;
+    let rhs = centred(b, y, Some(y_zero), Side::Columns, inner)?;
     let sum = product(b, lhs, rhs)?;
     let sum = b.cast(sum, F32)?;
     let rank = b.rank(sum);

@@ -502,6 +502,9 @@ fn projections(
     let (w, bias) = (cx.input(1)?, cx.optional(3));
     let b = &mut *cx.b;
     let w = part(b, w, 0, direction)?;
+    // A symbolic number of rows is this one, which is checked when the model runs.
+    let columns = b.shape(w)[1].clone();
+    let w = b.reshape(w, vec![Dim::from(layer.cell.gates() * layer.hidden), columns])?;
     let w = b.transpose(w, &[1, 0])?;
     let op = Op::Contract { batch: 0, m: 2, k: 1, rhs: RhsLayout::Plain };
     let product = b.emit1(op, &[layer.x, w])?;
@@ -567,6 +570,7 @@ fn one_direction(
         scans.push(b.iota(vec![layer.steps.clone()], 0)?);
     }
     let r = part(b, r, 0, direction)?;
+    let r = b.reshape(r, vec![Dim::from(layer.cell.gates() * layer.hidden), Dim::from(layer.hidden)])?;
     let r = b.transpose(r, &[1, 0])?;
     let mut captures = recurrences(b, layer, r)?;
     let weights = captures.len();

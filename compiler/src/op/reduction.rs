@@ -1,5 +1,6 @@
 //! Reductions over axes, extreme indices, and running combinations.
 
+use super::dynamic::{about_axis, split_axes};
 use super::row::*;
 use crate::graph::Op;
 
@@ -199,13 +200,46 @@ enum Norm {
 fn reduce(cx: &mut NodeCx<'_, '_>, norm: Norm) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let rank = cx.b.rank(x);
-    let given = axes(cx, 1)?.unwrap_or_default();
     let keeps_all = cx.has("noop_with_empty_axes") && cx.int("noop_with_empty_axes")? != 0;
+    if let Some(axes) = late_axes(cx, 1) {
+        return reduce_late(cx, norm, x, axes, !keeps_all);
+    }
+    let given = axes(cx, 1)?.unwrap_or_default();
     let axes = match (given.is_empty(), keeps_all) {
         (false, _) => normalize_axes(&given, rank)?,
         (true, true) => vec![],
         (true, false) => (0..rank).collect(),
     };
+    let y = reduce_wide(cx, norm, x, &axes)?;
+    match cx.int("keepdims")? {
+        0 => Ok(vec![cx.b.squeeze(y, &axes)?]),
+        _ => Ok(vec![y]),
+    }
+}
+
+/// Reduction over axes that data decide: every axis is split into one that is kept and one that is reduced.
+fn reduce_late(
+    cx: &mut NodeCx<'_, '_>,
+    norm: Norm,
+    x: ValueId,
+    axes: ValueId,
+    all_by_default: bool,
+) -> Result<Vec<ValueId>> {
+    let shape = cx.b.shape(x);
+    let late = split_axes(cx, x, axes, all_by_default)?;
+    let y = reduce_wide(cx, norm, late.split, &late.reduced)?;
+    let dims = match cx.int("keepdims")? {
+        0 => {
+            let count = cx.input_count(1)?;
+            late.squeezed(cx, &shape, count)?
+        }
+        _ => late.kept,
+    };
+    Ok(vec![cx.b.reshape(y, dims)?])
+}
+
+/// A reduction in the type it is computed in; the axes stay with size 1.
+fn reduce_wide(cx: &mut NodeCx<'_, '_>, norm: Norm, x: ValueId, axes: &[usize]) -> Result<ValueId> {
     let dtype = cx.b.dtype(x);
     // Sums of 16-bit floats would overflow or lose the small terms before the last step; logarithms and
     // roots of integers are taken of floats.
@@ -220,12 +254,8 @@ fn reduce(cx: &mut NodeCx<'_, '_>, norm: Norm) -> Result<Vec<ValueId>> {
         _ => dtype,
     };
     let wide = cx.b.cast(x, work)?;
-    let y = reduce_axes(cx, norm, wide, &axes)?;
-    let y = cx.b.cast(y, dtype)?;
-    match cx.int("keepdims")? {
-        0 => Ok(vec![cx.b.squeeze(y, &axes)?]),
-        _ => Ok(vec![y]),
-    }
+    let y = reduce_axes(cx, norm, wide, axes)?;
+    cx.b.cast(y, dtype)
 }
 
 fn reduce_axes(cx: &mut NodeCx<'_, '_>, norm: Norm, x: ValueId, axes: &[usize]) -> Result<ValueId> {
@@ -285,11 +315,18 @@ fn arg_reduce(cx: &mut NodeCx<'_, '_>, max: bool) -> Result<Vec<ValueId>> {
 
 fn cumulate(cx: &mut NodeCx<'_, '_>, op: ReduceFn) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
+    let (exclusive, reverse) = (cx.int("exclusive")? != 0, cx.int("reverse")? != 0);
+    let late = cx.input(1)?;
+    if cx.b.known(late).is_none() {
+        let shape = cx.b.shape(x);
+        let about = about_axis(cx, x, late)?;
+        let y = cx.b.emit1(Op::Cumulate { op, axis: 1, exclusive, reverse }, &[about])?;
+        return Ok(vec![cx.b.reshape(y, shape)?]);
+    }
     let axis = match cx.const_input(1)?.as_slice() {
         [axis] => normalize_axis(*axis, cx.b.rank(x))?,
         many => return malformed(format!("axis has {} elements, not 1", many.len())),
     };
-    let (exclusive, reverse) = (cx.int("exclusive")? != 0, cx.int("reverse")? != 0);
     Ok(vec![cx.b.emit1(Op::Cumulate { op, axis, exclusive, reverse }, &[x])?])
 }
 
@@ -328,9 +365,32 @@ mod tests {
         let none = || matrix("ReduceSumSquare", 18).int("noop_with_empty_axes", 1);
         none().gives(0, &[2, 3], &[1., 4., 9., 16., 25., 36.]);
         none().constant::<i64>(&[0], &[]).gives(0, &[2, 3], &[1., 4., 9., 16., 25., 36.]);
-        let late = matrix("ReduceSum", 13).input(&[1], &[1i64]).run();
-        assert!(late.unwrap_err().message.contains("run-time data"));
         assert!(matrix("ReduceSum", 11).ints("axes", &[0, -2]).run().unwrap_err().message.contains("repeat"));
+    }
+
+    #[test]
+    fn axes_that_data_decide() {
+        let late = |axes: &[i64]| matrix("ReduceSum", 13).input(&[axes.len()], axes);
+        late(&[1]).gives(0, &[2, 1], &[6., 3.]);
+        late(&[-2]).gives(0, &[1, 3], &[5., 7., -3.]);
+        late(&[1, 0]).gives(0, &[1, 1], &[9.]);
+        late(&[-2]).int("keepdims", 0).gives(0, &[3], &[5., 7., -3.]);
+        late(&[0, 1]).int("keepdims", 0).gives(0, &[], &[9.]);
+        for wrong in [&[2][..], &[-3], &[1, 1]] {
+            assert!(late(wrong).run().is_err(), "{wrong:?}");
+            assert!(late(wrong).int("keepdims", 0).run().is_err(), "{wrong:?}");
+        }
+        let some = |axes: &[i64]| matrix("ReduceMean", 18).symbolic(&["k"], &[axes.len()], axes);
+        some(&[1]).gives(0, &[2, 1], &[2., 1.]);
+        some(&[]).gives(0, &[1, 1], &[1.5]);
+        some(&[]).int("noop_with_empty_axes", 1).gives(0, &[2, 3], &[1., 2., 3., 4., 5., -6.]);
+        assert!(some(&[1]).int("keepdims", 0).run().unwrap_err().message.contains("rank"));
+        let running = |axis: i32| {
+            Case::new("CumSum", 14).symbolic(&["", "n"], &[2, 2], &[1f32, 2., 3., 4.]).input(&[], &[axis])
+        };
+        running(0).gives(0, &[2, 2], &[1., 2., 4., 6.]);
+        running(-1).int("exclusive", 1).gives(0, &[2, 2], &[0., 1., 0., 3.]);
+        assert!(running(2).run().is_err());
     }
 
     #[test]

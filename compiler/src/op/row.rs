@@ -56,6 +56,13 @@ pub fn unsupported<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::unsupported(Stage::Infer, message))
 }
 
+/// One of `parts` equal parts of a dim; `None` if it has no such. Whether a symbolic one has shows when the model runs: a reshape
+/// into parts has it checked.
+pub fn share(whole: &Dim, parts: usize) -> Option<Dim> {
+    let parts = Dim::from(parts);
+    if whole.is_const() { whole.exact_div(&parts) } else { whole.floor_div(&parts) }
+}
+
 /// `function` of the first input.
 pub fn unary(cx: &mut NodeCx<'_, '_>, function: UnaryFn) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
@@ -100,10 +107,10 @@ pub fn legacy_operands(cx: &mut NodeCx<'_, '_>) -> Result<(ValueId, ValueId)> {
     Ok((a, cx.b.reshape(b, shape)?))
 }
 
-/// A scalar of `dtype`; an error for strings and complex numbers, which have no scalars in the IR.
+/// A scalar of `dtype`, real where it is complex; an error for strings, which have no scalars in the IR.
 pub fn scalar(cx: &mut NodeCx<'_, '_>, dtype: DType, value: f64) -> Result<ValueId> {
     match dtype {
-        DType::Str | DType::C64 | DType::C128 => unsupported(format!("a fill value of type {dtype}")),
+        DType::Str => unsupported(format!("a fill value of type {dtype}")),
         _ => Ok(cx.b.scalar(dtype, value)),
     }
 }
@@ -152,6 +159,24 @@ pub fn known_scalar(cx: &NodeCx<'_, '_>, at: usize) -> Result<Dim> {
             malformed(format!("input {at} ({}) has {} elements, not 1", cx.def.inputs[at].name, many.len()))
         }
     }
+}
+
+/// The only element of an integer input that is a size: known, or decided by data.
+pub fn size_scalar(cx: &mut NodeCx<'_, '_>, at: usize) -> Result<Dim> {
+    match cx.sizes_input(at)?.as_slice() {
+        [only] => Ok(only.clone()),
+        many => {
+            malformed(format!("input {at} ({}) has {} elements, not 1", cx.def.inputs[at].name, many.len()))
+        }
+    }
+}
+
+/// The input that holds `axes`, where it is given and only run-time data tells its elements.
+pub fn late_axes(cx: &NodeCx<'_, '_>, at: usize) -> Option<ValueId> {
+    if cx.has("axes") {
+        return None;
+    }
+    cx.optional(at).filter(|&axes| cx.b.known(axes).is_none() && cx.b.ty(axes).elements() != Dim::ZERO)
 }
 
 /// `axes`, from the attribute in versions that have it, else from input `at`; `None` when not given.

@@ -1,5 +1,6 @@
 //! Operators that cut and extend: strided ranges, padding, centring.
 
+use super::dynamic::spread;
 use super::row::*;
 use crate::graph::Op;
 
@@ -143,10 +144,13 @@ fn range_of(start: &Dim, end: &Dim, step: i64, size: &Dim) -> Result<(Dim, Dim)>
 fn slice(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let shape = cx.b.shape(x);
+    if !cx.has("starts") && (late_axes(cx, 3).is_some() || is_late(cx, 4)) {
+        return slice_late(cx);
+    }
     let dims = |values: Option<Vec<i64>>| values.unwrap_or_default().into_iter().map(Dim::from).collect();
     let (starts, ends): (Vec<Dim>, Vec<Dim>) = match cx.has("starts") {
         true => (dims(cx.ints("starts")?), dims(cx.ints("ends")?)),
-        false => (cx.known_input(1)?, cx.known_input(2)?),
+        false => (cx.integers_input(1)?, cx.integers_input(2)?),
     };
     let axes = axes(cx, 3)?.unwrap_or_else(|| (0..starts.len() as i64).collect());
     let given = if cx.has("starts") { None } else { cx.optional(4) };
@@ -171,6 +175,14 @@ fn slice(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         (firsts[axis], sizes[axis]) = range_of(&starts[at], &ends[at], steps[at], &shape[axis])?;
         strides[axis] = steps[at];
     }
+    // What data decide lies within the axis by construction, which the symbols then say.
+    let bound = |at: usize| Some(shape[at].clone());
+    for (first, size) in firsts.iter_mut().zip(&shape).filter(|(first, _)| cx.b.graph.is_data_dim(first)) {
+        // Where no element remains, the start may be anywhere.
+        *first = first.max_dim(&Dim::ZERO).min_dim(size);
+    }
+    firsts = cx.b.named(&firsts, &bound)?;
+    sizes = cx.b.named(&sizes, &bound)?;
     if firsts.iter().all(|first| *first == Dim::ZERO)
         && strides.iter().all(|&step| step == 1)
         && sizes == shape
@@ -180,12 +192,76 @@ fn slice(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.b.emit1(Op::Slice { starts: firsts, steps: strides, sizes }, &[x])?])
 }
 
+/// Whether only run-time data tells an optional input.
+fn is_late(cx: &NodeCx<'_, '_>, at: usize) -> bool {
+    cx.optional(at).is_some_and(|value| cx.b.known(value).is_none())
+}
+
+/// A slice whose axes or steps data decide: ranges of all axes, each read by computed index.
+fn slice_late(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let mut y = cx.input(0)?;
+    let shape = cx.b.shape(y);
+    let rank = shape.len();
+    let count = cx.b.ty(cx.input(1)?).elements();
+    let axes = match cx.optional(3) {
+        Some(axes) => axes,
+        None => cx.b.iota(vec![count.clone()], 0)?,
+    };
+    let steps = match cx.optional(4) {
+        Some(steps) => steps,
+        None => {
+            let one = cx.b.scalar(DType::I64, 1.0);
+            cx.b.expand(one, vec![count])?
+        }
+    };
+    let mut ranges = Vec::new();
+    for (values, default) in [(cx.input(1)?, 0), (cx.input(2)?, FAR), (steps, 1)] {
+        let default = cx.b.i64s(&vec![default; rank]);
+        let all = spread(cx, axes, values, default, rank)?;
+        ranges.push(cx.b.integers(all)?);
+    }
+    for (axis, size) in shape.iter().enumerate() {
+        let (start, end, step) = (&ranges[0][axis], &ranges[1][axis], &ranges[2][axis]);
+        let (first, count) = late_range(start, end, step, size);
+        // Without a direction there is no size.
+        let still = step.max_dim(&-step.clone()).min_dim(&Dim::ONE) - Dim::ONE;
+        let count = cx.b.named(&[count + still], &|_| Some(size.clone()))?.remove(0);
+        let place = cx.b.iota(vec![count], 0)?;
+        let (first, step) = (dim(cx, &first)?, dim(cx, step)?);
+        let walked = cx.b.binary(BinaryFn::Mul, place, step)?;
+        let index = cx.b.binary(BinaryFn::Add, walked, first)?;
+        y = cx.b.emit1(Op::Gather { axis }, &[y, index])?;
+    }
+    Ok(vec![y])
+}
+
+/// As [`range_of`], for a step of unknown sign: both directions, of which one counts.
+fn late_range(start: &Dim, end: &Dim, step: &Dim, size: &Dim) -> (Dim, Dim) {
+    let (up, down) = (step.max_dim(&Dim::ZERO), (-step.clone()).max_dim(&Dim::ZERO));
+    let last = size.clone() - Dim::ONE;
+    let (start, end) = (wrap_index(start, size), wrap_index(end, size));
+    let steps = |span: Dim, by: &Dim| {
+        let by = by.max_dim(&Dim::ONE);
+        let span = span.max_dim(&Dim::ZERO) + by.clone() - Dim::ONE;
+        span.floor_div(&by).unwrap_or(Dim::ZERO)
+    };
+    let low = start.max_dim(&Dim::ZERO);
+    let forward = steps(end.min_dim(size).max_dim(&Dim::ZERO) - low.clone(), &up);
+    let high = start.min_dim(&last);
+    let backward = steps(high.clone() - end.max_dim(&Dim::from(-1i64)), &down);
+    let (is_up, is_down) = (up.min_dim(&Dim::ONE), down.min_dim(&Dim::ONE));
+    (low * is_up.clone() + high * is_down.clone(), forward * is_up + backward * is_down)
+}
+
 /// Pads per axis, (before, after), negative where elements are removed.
-fn pads(cx: &NodeCx<'_, '_>, rank: usize) -> Result<Vec<(Dim, Dim)>> {
+fn pads(cx: &mut NodeCx<'_, '_>, rank: usize) -> Result<Vec<(Dim, Dim)>> {
     let attribute = ["paddings", "pads"].into_iter().find(|name| cx.has(name));
+    if attribute.is_none() && late_axes(cx, 3).is_some() {
+        return late_pads(cx, rank);
+    }
     let pads: Vec<Dim> = match attribute {
         Some(name) => cx.ints(name)?.unwrap_or_default().into_iter().map(Dim::from).collect(),
-        None => cx.known_input(1)?,
+        None => cx.integers_input(1)?,
     };
     let axes = match cx.optional(3) {
         Some(_) => cx.const_input(3)?,
@@ -200,6 +276,21 @@ fn pads(cx: &NodeCx<'_, '_>, rank: usize) -> Result<Vec<(Dim, Dim)>> {
         result[normalize_axis(axis, rank)?] = (pads[at].clone(), pads[axes.len() + at].clone());
     }
     Ok(result)
+}
+
+/// Pads of axes that data decide.
+fn late_pads(cx: &mut NodeCx<'_, '_>, rank: usize) -> Result<Vec<(Dim, Dim)>> {
+    let (pads, axes) = (cx.input(1)?, cx.input(3)?);
+    let count = cx.b.ty(axes).elements();
+    let none = cx.b.i64s(&vec![0; rank]);
+    let mut sides = Vec::new();
+    for start in [Dim::ZERO, count.clone()] {
+        let side = cx.b.slice_axis(pads, 0, start, count.clone())?;
+        let all = spread(cx, axes, side, none, rank)?;
+        sides.push(cx.b.integers(all)?);
+    }
+    let [low, high] = &sides[..] else { return malformed("pads have two sides") };
+    Ok(low.iter().cloned().zip(high.iter().cloned()).collect())
 }
 
 fn pad(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
@@ -237,14 +328,20 @@ fn pad_constant(cx: &mut NodeCx<'_, '_>, x: ValueId, fill: ValueId, pads: &[(Dim
     let removed = |pad: &Dim| (-pad.clone()).max_dim(&Dim::ZERO);
     let added = |pad: &Dim| pad.max_dim(&Dim::ZERO);
     let mut y = x;
+    let mut added_pads = Vec::with_capacity(pads.len());
     for (axis, (low, high)) in pads.iter().enumerate() {
-        let size = cx.b.ty(y).shape[axis].clone() - removed(low) - removed(high);
+        let own = cx.b.ty(y).shape[axis].clone();
+        let cut = own.clone() - removed(low) - removed(high);
+        let dims = [removed(low), cut, added(low), added(high)];
+        let dims = cx.b.named(&dims, &|at| (at < 2).then(|| own.clone()))?;
+        let [first, size, low_added, high_added] = &dims[..] else { return malformed("four dims") };
+        added_pads.push((low_added.clone(), high_added.clone()));
         if size.as_const().is_some_and(|size| size < 0) {
             return malformed(format!("pads {low} and {high} of axis {axis} of {}", cx.b.ty(x)));
         }
-        y = cx.b.slice_axis(y, axis, removed(low), size)?;
+        y = cx.b.slice_axis(y, axis, first.clone(), size.clone())?;
     }
-    let (low, high) = pads.iter().map(|(low, high)| (added(low), added(high))).unzip();
+    let (low, high) = added_pads.into_iter().unzip();
     cx.b.pad(y, fill, low, high)
 }
 
@@ -263,6 +360,7 @@ fn pad_by_index(
     }
     let size = cx.b.ty(x).shape[axis].clone();
     let extent = size.clone() + low.clone() + high.clone();
+    let extent = cx.b.named(&[extent], &|_| None)?.remove(0);
     if size == Dim::ZERO || extent.as_const().is_some_and(|extent| extent < 0) {
         return malformed(format!("pads {low} and {high} of axis {axis} of {}", cx.b.ty(x)));
     }
@@ -295,7 +393,7 @@ fn pad_by_index(
 fn center_crop_pad(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let rank = cx.b.rank(x);
-    let sizes = cx.known_input(1)?;
+    let sizes = cx.sizes_input(1)?;
     let axes = cx.ints("axes")?.unwrap_or_else(|| (0..rank as i64).collect());
     normalize_axes(&axes, rank)?;
     if sizes.len() != axes.len() {
@@ -431,6 +529,44 @@ mod tests {
         assert!(by(13, "mirror", 1, 1).run().unwrap_err().message.contains("mirror"));
         let negative = Case::new("Pad", 13).input(&[2], &[1f32, 2.]).constant(&[2], &[-2i64, -1]).run();
         assert!(negative.unwrap_err().message.contains("pads"));
+    }
+
+    #[test]
+    fn slices_that_data_decide() {
+        let values: Vec<f32> = (0..5).map(|at| at as f32).collect();
+        for (start, end) in (-6..7).flat_map(|start| (-6..7).map(move |end| (start, end))) {
+            for step in [-3, -1, 1, 2] {
+                let wanted: Vec<f64> = python(start, end, step, 5).iter().map(|&at| at as f64).collect();
+                let case = || {
+                    let x = Case::new("Slice", 13).symbolic(&["n"], &[5], &values);
+                    x.input(&[1], &[start]).input(&[1], &[end])
+                };
+                case().constant(&[1], &[0i64]).constant(&[1], &[step]).gives(0, &[wanted.len()], &wanted);
+                case().input(&[1], &[0i64]).input(&[1], &[step]).gives(0, &[wanted.len()], &wanted);
+            }
+        }
+        let matrix = || Case::new("Slice", 13).input(&[2, 2], &[1f32, 2., 3., 4.]);
+        let far = || matrix().input(&[1], &[-1i64]).input(&[1], &[i64::MIN]);
+        far().input(&[1], &[-1i64]).input(&[1], &[-1i64]).gives(0, &[2, 2], &[2., 1., 4., 3.]);
+        matrix().input(&[1], &[1i64]).input(&[1], &[i64::MAX]).gives(0, &[1, 2], &[3., 4.]);
+        assert!(far().missing().input(&[1], &[0i64]).run().is_err());
+    }
+
+    #[test]
+    fn pads_that_data_decide() {
+        let by = |mode, low: i64, high: i64| {
+            let x = Case::new("Pad", 18).symbolic(&["n"], &[3], &[1f32, 2., 3.]).str("mode", mode);
+            x.input(&[2], &[low, high])
+        };
+        by("constant", 1, -1).gives(0, &[3], &[0., 1., 2.]);
+        by("constant", -2, -1).gives(0, &[0], &[]);
+        by("edge", 2, 1).gives(0, &[6], &[1., 1., 1., 2., 3., 3.]);
+        by("reflect", 2, 0).gives(0, &[5], &[3., 2., 1., 2., 3.]);
+        assert!(by("constant", -2, -2).run().is_err());
+        let axes = Case::new("Pad", 18).input(&[1, 2], &[1i32, 2]).input(&[2], &[1i64, 0]).missing();
+        axes.input(&[1], &[-1i64]).gives(0, &[1, 3], &[0., 1., 2.]);
+        let crop = Case::new("CenterCropPad", 18).input(&[3, 2], &[1f32, 2., 3., 4., 5., 6.]);
+        crop.input(&[2], &[2i64, 3]).gives(0, &[2, 3], &[1., 2., 0., 3., 4., 0.]);
     }
 
     #[test]

@@ -111,9 +111,9 @@ pub const ROWS: &[OpDef] = &[
     row("Atanh", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
         |cx| unary(cx, UnaryFn::Atanh), "Inverse hyperbolic tangent"),
     row("Erf", 9, &[req("input", "T")], &[req("output", "T")], &[], &[("T", NUMERIC_NO_BF16)],
-        |cx| unary(cx, UnaryFn::Erf), "Gauss error function"),
+        erf, "Gauss error function"),
     row("Erf", 13, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        |cx| unary(cx, UnaryFn::Erf), "Gauss error function"),
+        erf, "Gauss error function"),
     row("Sigmoid", 1, &[req("X", "T")], &[req("Y", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
         |cx| unary(cx, UnaryFn::Sigmoid), "1 / (1 + exp(-x))"),
     row("Sigmoid", 6, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)],
@@ -121,6 +121,20 @@ pub const ROWS: &[OpDef] = &[
     row("Sigmoid", 13, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)],
         |cx| unary(cx, UnaryFn::Sigmoid), "1 / (1 + exp(-x))"),
 ];
+
+/// Integers are cast to floats and the results back, which truncates.
+fn erf(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let dtype = cx.b.dtype(x);
+    if !dtype.is_int() {
+        return unary(cx, UnaryFn::Erf);
+    }
+    // By way of f64 the f32 is the nearest one, so that results above 1 - 2^-25 are 1.
+    let wide = cx.b.cast(x, DType::F64)?;
+    let y = cx.b.unary(UnaryFn::Erf, wide)?;
+    let y = cx.b.cast(y, DType::F32)?;
+    Ok(vec![cx.b.cast(y, dtype)?])
+}
 
 #[cfg(test)]
 mod tests {
@@ -139,6 +153,7 @@ mod tests {
         Case::new("Reciprocal", 1).input(&[2], &[4f32, -0.5]).gives(0, &[2], &[0.25, -2.]);
         let wanted = [0.0, 0.842701, -0.995322];
         Case::new("Erf", 13).input(&[3], &[0f32, 1., -2.]).gives(0, &[3], &wanted);
+        Case::new("Erf", 9).input(&[4], &[0i32, 1, -3, 4]).gives(0, &[4], &[0., 0., 0., 1.]);
     }
 
     #[test]

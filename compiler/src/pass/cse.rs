@@ -40,6 +40,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     for (_, value) in &mut graph.outputs {
         *value = *same.get(value).unwrap_or(value);
     }
+    graph.replace_data_sources(|value| same.get(&value).copied());
     scan_bodies(graph, options, run)
 }
 

@@ -32,6 +32,7 @@ pub fn sweep(graph: &mut Graph) {
         let needed = node.outputs.iter().any(|output| live.contains(output));
         if needed {
             live.extend(node.inputs.iter().copied());
+            live.extend(graph.needs(id));
         }
         needed
     });

@@ -68,7 +68,7 @@ fn lift(
     if matches!(node.op, Op::Scan { .. } | Op::Expand { .. } | Op::Window { .. }) {
         return Ok(false);
     }
-    if node.inputs.is_empty() || !node.inputs.iter().all(known) {
+    if node.inputs.is_empty() || !node.inputs.iter().all(known) || !body.data_symbols(at).is_empty() {
         return Ok(false);
     }
     let mut inputs = Vec::with_capacity(node.inputs.len());

@@ -47,6 +47,7 @@ pub fn rewrite(
             *value = new;
         }
     }
+    graph.replace_data_sources(|value| replaced.get(&value).copied());
     Ok(!replaced.is_empty())
 }
 

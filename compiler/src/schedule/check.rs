@@ -9,8 +9,10 @@ mod chain;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Def, Dim, Graph, NodeId, Op, ValueId};
-use crate::schedule::{ALIGN, Group, GroupId, GroupKind, Place, Program, Step, affine_view};
+use crate::graph::{Def, Dim, Graph, NodeId, Op, Sym, ValueId};
+use crate::schedule::{
+    ALIGN, BlockId, Group, GroupId, GroupKind, Place, Program, Scratch, Step, affine_view,
+};
 
 /// Sizes at which symbolic plans are replayed.
 const SIZES: [i64; 4] = [1, 2, 7, 64];
@@ -33,12 +35,12 @@ pub fn check(graph: &Graph, program: &Program) -> Result<()> {
     }
     for at in 0..SIZES.len() {
         // Each symbol takes each size once, in different company.
-        let sizes = |sym: crate::graph::Sym| {
+        let sizes = |sym: Sym| {
             let offset = (at * 2 + 1) * sym.as_u32() as usize;
-            Some(SIZES[(at + offset) % SIZES.len()])
+            SIZES[(at + offset) % SIZES.len()]
         };
-        replay(graph, program, &sizes)?;
-        replay(graph, program, &|_| Some(SIZES[at]))?;
+        replay(graph, program, &within_bounds(graph, &sizes))?;
+        replay(graph, program, &within_bounds(graph, &|_| SIZES[at]))?;
     }
     for step in &program.steps {
         if let Step::Scan { node, body, .. } = step
@@ -48,6 +50,17 @@ pub fn check(graph: &Graph, program: &Program) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Sizes of which those that data decide are at most their bounds.
+fn within_bounds<'a>(graph: &Graph, sizes: &'a dyn Fn(Sym) -> i64) -> impl Fn(Sym) -> Option<i64> + 'a {
+    let mut bounded: BTreeMap<Sym, i64> = BTreeMap::new();
+    for (&sym, data) in &graph.data {
+        let size = |sym: Sym| bounded.get(&sym).copied().unwrap_or_else(|| sizes(sym));
+        let most = data.bound.as_ref().and_then(|bound| bound.eval(&|sym| Some(size(sym))));
+        bounded.insert(sym, most.map_or(sizes(sym), |most| sizes(sym).min(most)));
+    }
+    move |sym| Some(bounded.get(&sym).copied().unwrap_or_else(|| sizes(sym)))
 }
 
 fn materialised(program: &Program, value: ValueId) -> bool {
@@ -102,7 +115,12 @@ fn check_kind(graph: &Graph, program: &Program, id: GroupId, group: &Group) -> R
         GroupKind::Chain => (2, reductions.max(1)),
         GroupKind::Map | GroupKind::Single | GroupKind::Winograd => (0, 0),
     };
-    if (contracts, reductions) != wanted || (group.kind != GroupKind::Rows && group.outputs.len() != 1) {
+    let outputs_fit = match (group.kind, &graph.nodes[group.anchor].op) {
+        (GroupKind::Rows, _) => true,
+        (GroupKind::Single, Op::Sort { .. }) => group.outputs == graph.nodes[group.anchor].outputs,
+        _ => group.outputs.len() == 1,
+    };
+    if (contracts, reductions) != wanted || !outputs_fit {
         return fault(format!(
             "{id} is {:?} with {contracts} contractions, {reductions} reductions",
             group.kind
@@ -127,7 +145,7 @@ fn check_steps(graph: &Graph, program: &Program) -> Result<()> {
             Step::Copy { output, .. } if *output >= graph.outputs.len() => {
                 return fault(format!("a copy to output {output} of {}", graph.outputs.len()));
             }
-            Step::Copy { .. } => {}
+            Step::Copy { .. } | Step::Bind(_) | Step::Allocate(_) | Step::Release(_) => {}
             Step::Scan { node, .. } => {
                 if !scans.insert(*node) || !matches!(graph.nodes[*node].op, Op::Scan { .. }) {
                     return fault(format!("{node} is run as a scan"));
@@ -210,6 +228,7 @@ fn content(graph: &Graph, program: &Program, value: ValueId) -> ValueId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Space {
     Arena,
+    Heap(BlockId),
     Output(usize),
     /// Inputs and constants: nothing writes there.
     Fixed,
@@ -232,23 +251,29 @@ impl Range {
 struct Replay<'a> {
     graph: &'a Graph,
     program: &'a Program,
-    sizes: &'a dyn Fn(crate::graph::Sym) -> Option<i64>,
+    sizes: &'a dyn Fn(Sym) -> Option<i64>,
     /// What ranges hold; they do not overlap.
     holds: Vec<(Range, ValueId)>,
     /// How often each graph output was written.
     written: Vec<usize>,
+    /// Data symbols that have been read.
+    bound: BTreeSet<Sym>,
+    /// Blocks that are allocated, and their bytes.
+    blocks: BTreeMap<BlockId, i64>,
 }
 
-fn replay(graph: &Graph, program: &Program, sizes: &dyn Fn(crate::graph::Sym) -> Option<i64>) -> Result<()> {
+fn replay(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i64>) -> Result<()> {
     if !consistent(graph, program, sizes) {
         return Ok(());
     }
     let written = vec![0; graph.outputs.len()];
-    let mut replay = Replay { graph, program, sizes, holds: Vec::new(), written };
+    let (bound, blocks) = (BTreeSet::new(), BTreeMap::new());
+    let mut replay = Replay { graph, program, sizes, holds: Vec::new(), written, bound, blocks };
     for step in &program.steps {
         match step {
             Step::Run(id) => {
                 let group = &program.groups[*id];
+                group.nodes.iter().try_for_each(|&node| replay.knows_sizes(node))?;
                 replay.reads(&group.inputs)?;
                 replay.check_overlaps(group)?;
                 replay.scratch(*id, group)?;
@@ -261,16 +286,29 @@ fn replay(graph: &Graph, program: &Program, sizes: &dyn Fn(crate::graph::Sym) ->
                 let held = content(graph, program, *from);
                 replay.put(Range { space: Space::Output(*output), start: 0, end }, held);
             }
-            Step::Scan { node, body, arena } => replay.scan(*node, body, arena)?,
+            Step::Scan { node, body, scratch } => replay.scan(*node, body, scratch)?,
+            Step::Bind(sym) => replay.bind(*sym)?,
+            Step::Allocate(block) => replay.allocate(*block)?,
+            Step::Release(block) => {
+                if replay.blocks.remove(block).is_none() {
+                    return fault(format!("{block} is given back and not allocated"));
+                }
+                replay.holds.retain(|(own, _)| own.space != Space::Heap(*block));
+            }
         }
     }
     replay.finish()
 }
 
 /// Whether the sizes are some that the graph can have: no negative dims, reshapes that keep the number of
-/// elements, and no overflow.
-fn consistent(graph: &Graph, program: &Program, sizes: &dyn Fn(crate::graph::Sym) -> Option<i64>) -> bool {
+/// elements, what else is assumed of sizes that data decide, and no overflow.
+fn consistent(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i64>) -> bool {
     let fits = |dim: &Dim| dim.eval(sizes).is_some_and(|value| value >= 0);
+    // What inference assumes of sizes that data decide also bounds them.
+    let late = |(a, b): &&(Dim, Dim)| graph.is_data_dim(a) || graph.is_data_dim(b);
+    if graph.assumptions.iter().filter(late).any(|(a, b)| a.eval(sizes) != b.eval(sizes)) {
+        return false;
+    }
     program.places.iter().filter(|(_, place)| place.is_some()).all(|(value, _)| {
         let ty = graph.ty(value);
         let storage = program.storage(value);
@@ -285,6 +323,42 @@ impl Replay<'_> {
         match dim.eval(self.sizes) {
             Some(value) => Ok(value),
             None => fault(format!("the offset or size {dim} has no value")),
+        }
+    }
+
+    /// Whether every data symbol of some was read before.
+    fn knows(&self, symbols: BTreeSet<Sym>, what: impl Fn() -> String) -> Result<()> {
+        match symbols.into_iter().find(|sym| !self.bound.contains(sym)) {
+            Some(sym) => fault(format!("{} needs {sym} before it is read", what())),
+            None => Ok(()),
+        }
+    }
+
+    fn knows_sizes(&self, node: NodeId) -> Result<()> {
+        self.knows(self.graph.data_symbols(node), || node.to_string())
+    }
+
+    fn bind(&mut self, sym: Sym) -> Result<()> {
+        let Some(data) = self.graph.data.get(&sym) else {
+            return fault(format!("{sym} is read and has no definition"));
+        };
+        self.reads(&[data.value])?;
+        if let Some(bound) = &data.bound {
+            self.knows(self.graph.data_symbols_of(bound), || format!("the bound of {sym}"))?;
+        }
+        match self.bound.insert(sym) {
+            true => Ok(()),
+            false => fault(format!("{sym} is read twice")),
+        }
+    }
+
+    fn allocate(&mut self, block: BlockId) -> Result<()> {
+        let Some(data) = self.program.heap.get(block) else { return fault(format!("there is no {block}")) };
+        self.knows(self.graph.data_symbols_of(&data.bytes), || format!("the size of {block}"))?;
+        let bytes = self.eval(&data.bytes)?;
+        match self.blocks.insert(block, bytes) {
+            None => Ok(()),
+            Some(_) => fault(format!("{block} is allocated twice")),
         }
     }
 
@@ -313,6 +387,10 @@ impl Replay<'_> {
                 Ok(Range { space: Space::Arena, start, end })
             }
             Some(Place::Output(at)) => whole(Space::Output(*at)),
+            Some(Place::Heap(block)) => match self.blocks.get(block) {
+                Some(&size) if size >= bytes => whole(Space::Heap(*block)),
+                size => fault(format!("{value} ({bytes} bytes) is in {block}, which has {size:?}")),
+            },
             Some(Place::Input(_) | Place::Constant) => whole(Space::Fixed),
             _ => fault(format!("{value} is used and has no place")),
         }
@@ -357,17 +435,27 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// Where scratch is and starts, and the bytes of the whole space.
+    fn scratch_in(&self, place: &Scratch) -> Result<(Space, i64, i64)> {
+        Ok(match place {
+            Scratch::Arena(offset) => (Space::Arena, self.eval(offset)?, self.eval(&self.program.arena)?),
+            Scratch::Heap(block) => {
+                (Space::Heap(*block), 0, self.blocks.get(block).copied().unwrap_or_default())
+            }
+        })
+    }
+
     /// What a kernel has to itself is apart from what it reads and writes, and holds nothing afterwards.
     fn scratch(&mut self, id: GroupId, group: &Group) -> Result<()> {
-        let Some(offset) = &self.program.scratch[id] else {
+        let Some(place) = &self.program.scratch[id] else {
             return if group.has_scratch() { fault(format!("{id} has no scratch")) } else { Ok(()) };
         };
-        let start = self.eval(offset)?;
+        let (space, start, whole) = self.scratch_in(place)?;
         let end = start + self.eval(&group.scratch)?;
-        if start < 0 || start % ALIGN != 0 || end > self.eval(&self.program.arena)? {
-            return fault(format!("the scratch of {id} is [{start}, {end}) of the arena"));
+        if start < 0 || start % ALIGN != 0 || end > whole {
+            return fault(format!("the scratch of {id} is [{start}, {end}) of {whole} bytes"));
         }
-        let range = Range { space: Space::Arena, start, end };
+        let range = Range { space, start, end };
         for &value in group.inputs.iter().chain(&group.outputs) {
             if range.overlaps(&self.range(value)?) {
                 return fault(format!("the scratch of {id} overlaps its {value}"));
@@ -382,11 +470,16 @@ impl Replay<'_> {
             let range = self.range(value)?;
             match range.space {
                 Space::Fixed => return fault(format!("{value} is written over an input or a constant")),
-                Space::Output(at) => match self.written.get_mut(at) {
-                    Some(count) => *count += 1,
-                    None => return fault(format!("{value} is written to output {at}, which is none")),
-                },
-                Space::Arena => {}
+                Space::Output(at) => {
+                    match self.written.get_mut(at) {
+                        Some(count) => *count += 1,
+                        None => return fault(format!("{value} is written to output {at}, which is none")),
+                    }
+                    for dim in &self.graph.ty(self.graph.outputs[at].1).shape {
+                        self.knows(self.graph.data_symbols_of(dim), || format!("output {at}"))?;
+                    }
+                }
+                Space::Arena | Space::Heap(_) => {}
             }
             self.put(range, content(self.graph, self.program, value));
         }
@@ -398,22 +491,23 @@ impl Replay<'_> {
         self.holds.push((range, held));
     }
 
-    fn scan(&mut self, node: NodeId, body: &Program, arena: &Dim) -> Result<()> {
+    fn scan(&mut self, node: NodeId, body: &Program, place: &Scratch) -> Result<()> {
         let data = &self.graph.nodes[node];
         let Op::Scan { body: graph, states, .. } = &data.op else {
             return fault(format!("{node} is no scan"));
         };
+        self.knows_sizes(node)?;
         self.reads(&data.inputs)?;
-        let start = self.eval(arena)?;
+        let (space, start, whole) = self.scratch_in(place)?;
         let mut end = start + self.eval(&body.arena)?;
         for (_, value) in &graph.outputs[..*states] {
             let bytes = self.eval(&graph.ty(*value).bytes())?;
             end += (bytes + ALIGN - 1) / ALIGN * ALIGN;
         }
-        if start % ALIGN != 0 || end > self.eval(&self.program.arena)? {
-            return fault(format!("the scratch of {node} is [{start}, {end}) of the arena"));
+        if start % ALIGN != 0 || end > whole {
+            return fault(format!("the scratch of {node} is [{start}, {end}) of {whole} bytes"));
         }
-        let scratch = Range { space: Space::Arena, start, end };
+        let scratch = Range { space, start, end };
         for (at, &value) in data.outputs.iter().enumerate() {
             let range = self.range(value)?;
             for &other in data.inputs.iter().chain(&data.outputs[..at]) {
@@ -433,6 +527,9 @@ impl Replay<'_> {
 
     /// Every output was written once and holds its value at the end.
     fn finish(self) -> Result<()> {
+        if let Some(block) = self.blocks.keys().next() {
+            return fault(format!("{block} is never given back"));
+        }
         for (at, (name, value)) in self.graph.outputs.iter().enumerate() {
             if self.written[at] != 1 {
                 return fault(format!("output {at} `{name}` is written {} times", self.written[at]));

@@ -8,10 +8,12 @@
 //! Nearly all groups have one output, computed from everything they read, so they cannot form a cycle;
 //! `rows` checks reachability for the others. At the end, `chain` makes one group of the three of an attention.
 
+use std::collections::BTreeSet;
+
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Dim, Graph, MapFn, NodeId, Op, RhsLayout, ValueId};
+use crate::graph::{Dim, Graph, MapFn, NodeId, Op, RhsLayout, Sym, ValueId};
 use crate::scalar::{BinaryFn, UnaryFn};
 use crate::schedule::{Group, GroupId, GroupKind, Options, chain, estimate, view};
 
@@ -25,6 +27,8 @@ const SMALL_CONCAT: i64 = 1024;
 pub(super) struct Grouping {
     pub groups: PrimaryMap<GroupId, Group>,
     pub scans: Vec<NodeId>,
+    /// Data symbols that live nodes mention.
+    pub symbols: Vec<Sym>,
     pub materialised: SecondaryMap<ValueId, bool>,
     /// `alias[r] = s`: `r` is a reshape of the materialised `s`.
     pub alias: SecondaryMap<ValueId, Option<ValueId>>,
@@ -64,6 +68,9 @@ pub(super) struct Grouper<'g> {
     pub position: SecondaryMap<NodeId, u32>,
     /// Live nodes that read a value, each once, in topological order.
     pub users: SecondaryMap<ValueId, Vec<NodeId>>,
+    /// Values that define the data symbols of a node: they must be there before its kernel starts.
+    pub needs: SecondaryMap<NodeId, Vec<ValueId>>,
+    pub defines_sizes: SecondaryMap<ValueId, bool>,
     pub is_output: SecondaryMap<ValueId, bool>,
     /// Values that must have a buffer whatever reads them.
     pub forced: SecondaryMap<ValueId, bool>,
@@ -100,6 +107,7 @@ impl<'g> Grouper<'g> {
                 && needed.insert(node)
             {
                 stack.extend(&graph.nodes[node].inputs);
+                stack.extend(graph.needs(node));
             }
         }
         let live: Vec<NodeId> = graph.order.iter().copied().filter(|&node| needed.contains(node)).collect();
@@ -107,6 +115,8 @@ impl<'g> Grouper<'g> {
             graph,
             position: SecondaryMap::new(),
             users: SecondaryMap::new(),
+            needs: SecondaryMap::new(),
+            defines_sizes: SecondaryMap::new(),
             is_output: SecondaryMap::new(),
             forced: SecondaryMap::new(),
             unit_of: SecondaryMap::new(),
@@ -119,6 +129,11 @@ impl<'g> Grouper<'g> {
                 if grouper.users[input].last() != Some(&node) {
                     grouper.users[input].push(node);
                 }
+            }
+            grouper.needs[node] = graph.needs(node);
+            for &value in &grouper.needs[node] {
+                grouper.defines_sizes[value] = true;
+                grouper.forced[value] = true;
             }
         }
         for (_, value) in &graph.outputs {
@@ -136,7 +151,7 @@ impl<'g> Grouper<'g> {
         &self.graph.nodes[node].inputs
     }
 
-    /// The first result of a node; all nodes but scans have one.
+    /// The first result of a node; all nodes but scans and sorts have one.
     pub fn out(&self, node: NodeId) -> ValueId {
         self.graph.nodes[node].outputs[0]
     }
@@ -174,6 +189,15 @@ impl<'g> Grouper<'g> {
                         self.forced[value] = true;
                     }
                 }
+                // Both results are where the elements taken so far are kept.
+                Op::Sort { .. } => {
+                    for &value in &self.graph.nodes[node].outputs {
+                        self.forced[value] = true;
+                    }
+                }
+                Op::Gather { .. } | Op::GatherElements { .. } | Op::GatherNd { .. } => {
+                    self.force_pad(inputs[0]);
+                }
                 Op::Window { kernel, .. } if kernel.iter().any(|&size| size > 1) => {
                     self.force_pad(inputs[0]);
                 }
@@ -189,7 +213,7 @@ impl<'g> Grouper<'g> {
         }
     }
 
-    /// Materialises the padding under a window: the window would test the border for each of its taps.
+    /// Materialises the padding under a window or a gather: it would test the border for each element it reads.
     fn force_pad(&mut self, mut value: ValueId) {
         while let Some(node) = self.graph.producer(value) {
             match self.op(node) {
@@ -249,6 +273,7 @@ impl<'g> Grouper<'g> {
                 | Op::Cumulate { .. }
                 | Op::Pack { .. }
                 | Op::WinogradInput { .. }
+                | Op::Sort { .. }
                 | Op::ScatterElements { .. }
                 | Op::ScatterNd { .. } => Some(GroupKind::Single),
                 Op::Concat { .. } if !self.inlines_concat(node) => Some(GroupKind::Single),
@@ -282,7 +307,8 @@ impl<'g> Grouper<'g> {
         }
         for (id, unit) in self.units.iter().enumerate() {
             for &value in unit.claimed.iter().flat_map(|&node| &graph.nodes[node].outputs) {
-                if self.escapes(value, &|node| self.unit_of[node] == Some(id)) {
+                let works_in_it = matches!(self.op(unit.anchor), Op::Sort { .. });
+                if works_in_it || self.escapes(value, &|node| self.unit_of[node] == Some(id)) {
                     materialised[value] = true;
                 }
             }
@@ -297,11 +323,12 @@ impl<'g> Grouper<'g> {
                 }
             }
         }
-        Ok(Grouping { groups, scans, materialised, alias })
+        let symbols = self.live.iter().flat_map(|&node| graph.data_symbols(node)).collect::<BTreeSet<Sym>>();
+        Ok(Grouping { groups, scans, symbols: symbols.into_iter().collect(), materialised, alias })
     }
 
     fn is_live(&self, value: ValueId) -> bool {
-        self.is_output[value] || !self.users[value].is_empty()
+        self.is_output[value] || self.defines_sizes[value] || !self.users[value].is_empty()
     }
 
     fn close_unit(

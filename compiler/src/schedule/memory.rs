@@ -3,12 +3,13 @@
 use cranelift_entity::{EntitySet, SecondaryMap};
 
 use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::{Def, Dim, Graph, NodeId, Op, ValueId};
+use crate::graph::{Bounds, Def, Dim, Graph, NodeId, Op, ValueId};
 use crate::schedule::groups::Grouping;
 use crate::schedule::offsets::{Block, assign};
 use crate::schedule::order::Task;
 use crate::schedule::{
-    Group, GroupId, GroupKind, Options, Place, Program, Step, aligned, estimate, scan_scratch,
+    Group, GroupId, GroupKind, HeapBlock, Options, Place, Program, Scratch, Step, aligned, estimate,
+    scan_scratch,
 };
 
 /// Largest arena of constant size, bytes.
@@ -27,7 +28,7 @@ pub(super) fn plan(
     if options.in_place {
         planner.share();
     }
-    let (blocks, owners) = planner.blocks(&bodies);
+    let Blocks { blocks, owners, heap } = planner.blocks(&bodies);
     let bound = bound(&blocks, tasks.len());
     let (offsets, arena) = assign(&blocks);
     if arena.as_const().is_some_and(|bytes| bytes > MAX_ARENA) {
@@ -39,13 +40,24 @@ pub(super) fn plan(
     }
     let Planner { alias, output, copies, .. } = planner;
     let mut program = Program { arena, bound, ..Program::default() };
-    let mut scan_at: SecondaryMap<NodeId, Dim> = SecondaryMap::new();
+    let mut scan_at: SecondaryMap<NodeId, Option<Scratch>> = SecondaryMap::new();
     for (owner, (offset, size)) in owners.into_iter().zip(offsets) {
         match owner {
             Owner::Value(value) => program.places[value] = Some(Place::Arena { offset, size }),
-            Owner::Scratch(group) => program.scratch[group] = Some(offset),
-            Owner::Scan(node) => scan_at[node] = offset,
+            Owner::Scratch(group) => program.scratch[group] = Some(Scratch::Arena(offset)),
+            Owner::Scan(node) => scan_at[node] = Some(Scratch::Arena(offset)),
         }
+    }
+    let (mut first, mut last) = (vec![vec![]; tasks.len()], vec![vec![]; tasks.len() + 1]);
+    for HeapUse { owner, block, writer } in heap {
+        let id = program.heap.push(HeapBlock { bytes: block.bytes, writer });
+        match owner {
+            Owner::Value(value) => program.places[value] = Some(Place::Heap(id)),
+            Owner::Scratch(group) => program.scratch[group] = Some(Scratch::Heap(id)),
+            Owner::Scan(node) => scan_at[node] = Some(Scratch::Heap(id)),
+        }
+        first[block.first].push(Step::Allocate(id));
+        last[block.last].push(Step::Release(id));
     }
     for (value, data) in graph.values.iter().filter(|&(value, _)| grouping.materialised[value]) {
         let place = match (alias[value], output[value], &data.def) {
@@ -56,17 +68,21 @@ pub(super) fn plan(
         };
         program.places[value] = place;
     }
-    for &task in tasks {
+    for (at, &task) in tasks.iter().enumerate() {
+        program.steps.append(&mut first[at]);
         program.steps.push(match task {
             Task::Run(group) => Step::Run(group),
+            Task::Bind(sym) => Step::Bind(sym),
             Task::Scan(node) => Step::Scan {
                 node,
                 body: Box::new(bodies[node].take().unwrap_or_default()),
-                arena: scan_at[node].clone(),
+                scratch: scan_at[node].take().unwrap_or(Scratch::Arena(Dim::ZERO)),
             },
         });
+        program.steps.append(&mut last[at]);
     }
     program.steps.extend(copies.into_iter().map(|(from, output)| Step::Copy { from, output }));
+    program.steps.extend(last.pop().unwrap_or_default());
     program.groups = grouping.groups;
     place_constants(graph, &mut program);
     Ok(program)
@@ -77,8 +93,9 @@ fn place_constants(graph: &Graph, program: &mut Program) {
     let mut used: Vec<ValueId> = program.groups.values().flat_map(|group| group.inputs.clone()).collect();
     for step in &program.steps {
         match step {
-            Step::Run(_) => {}
+            Step::Run(_) | Step::Allocate(_) | Step::Release(_) => {}
             Step::Copy { from, .. } => used.push(*from),
+            Step::Bind(sym) => used.push(graph.data[sym].value),
             Step::Scan { node, .. } => used.extend(&graph.nodes[*node].inputs),
         }
     }
@@ -101,6 +118,22 @@ enum Owner {
     Value(ValueId),
     Scratch(GroupId),
     Scan(NodeId),
+}
+
+/// What needs memory, and for how long.
+#[derive(Default)]
+struct Blocks {
+    /// In the arena.
+    blocks: Vec<Block>,
+    owners: Vec<Owner>,
+    heap: Vec<HeapUse>,
+}
+
+/// A block that the run allocates.
+struct HeapUse {
+    owner: Owner,
+    block: Block,
+    writer: NodeId,
 }
 
 struct Planner<'a> {
@@ -144,6 +177,7 @@ impl<'a> Planner<'a> {
         match task {
             Task::Run(id) => (&self.grouping.groups[id].inputs, &self.grouping.groups[id].outputs),
             Task::Scan(node) => (&self.graph.nodes[node].inputs, &self.graph.nodes[node].outputs),
+            Task::Bind(sym) => (std::slice::from_ref(&self.graph.data[&sym].value), &[]),
         }
     }
 
@@ -151,8 +185,13 @@ impl<'a> Planner<'a> {
     fn take_outputs(&mut self) {
         for (at, (_, value)) in self.graph.outputs.iter().enumerate() {
             let storage = self.root(*value);
-            if self.graph.producer(storage).is_none() || self.output[storage].is_some() {
+            let (ty, own) = (self.graph.ty(*value), self.graph.ty(storage));
+            // The caller's buffer is checked once the output's dims are known, perhaps after its bytes are computed.
+            let late = ty.shape != own.shape && ty.shape.iter().any(|dim| self.graph.is_data_dim(dim));
+            if late || self.graph.producer(storage).is_none() || self.output[storage].is_some() {
                 self.copies.push((*value, at));
+                // Copies come after all tasks.
+                self.last[storage] = self.tasks.len();
             } else {
                 self.output[storage] = Some(at);
             }
@@ -189,37 +228,48 @@ impl<'a> Planner<'a> {
             && reads_in_step(self.graph, group, input, out)
     }
 
-    /// The arena's blocks: storages with their lifetimes in tasks, and the scratch of groups and scans.
-    fn blocks(&self, bodies: &SecondaryMap<NodeId, Option<Program>>) -> (Vec<Block>, Vec<Owner>) {
-        let (mut blocks, mut owners) = (Vec::new(), Vec::new());
+    /// Storages with their lifetimes in tasks, and the scratch of groups and scans. What the inputs' dims bound is in
+    /// the arena.
+    fn blocks(&self, bodies: &SecondaryMap<NodeId, Option<Program>>) -> Blocks {
+        let bounds = Bounds::new(self.graph);
+        let mut all = Blocks::default();
+        let mut add =
+            |owner: Owner, bytes: Dim, upper: Option<Dim>, first: usize, last: usize, writer| match upper {
+                Some(bytes) => {
+                    all.blocks.push(Block { bytes, first, last });
+                    all.owners.push(owner);
+                }
+                None => all.heap.push(HeapUse { owner, block: Block { bytes, first, last }, writer }),
+            };
         for (at, &task) in self.tasks.iter().enumerate() {
             for &value in self.ends(task).1 {
                 if self.alias[value].is_none() && self.output[value].is_none() {
-                    let bytes = self.graph.ty(value).bytes();
-                    blocks.push(Block { bytes, first: at, last: self.last[value] });
-                    owners.push(Owner::Value(value));
+                    let ty = self.graph.ty(value);
+                    let Some(writer) = self.graph.producer(value) else { continue };
+                    add(Owner::Value(value), ty.bytes(), bounds.bytes(ty), at, self.last[value], writer);
                 }
             }
             let node = match task {
                 Task::Run(id) => {
                     let group = &self.grouping.groups[id];
                     if group.has_scratch() {
-                        blocks.push(Block { bytes: group.scratch.clone(), first: at, last: at });
-                        owners.push(Owner::Scratch(id));
+                        let (bytes, upper) = (group.scratch.clone(), bounds.upper(&group.scratch));
+                        add(Owner::Scratch(id), bytes, upper, at, at, group.anchor);
                     }
                     continue;
                 }
                 Task::Scan(node) => node,
+                Task::Bind(_) => continue,
             };
             if let (Op::Scan { body, states, .. }, Some(program)) =
                 (&self.graph.nodes[node].op, &bodies[node])
             {
                 let bytes = scan_scratch(body, program, *states).1;
-                blocks.push(Block { bytes, first: at, last: at });
-                owners.push(Owner::Scan(node));
+                let upper = bounds.upper(&bytes);
+                add(Owner::Scan(node), bytes, upper, at, at, node);
             }
         }
-        (blocks, owners)
+        all
     }
 }
 
@@ -248,7 +298,8 @@ fn reads_in_step(graph: &Graph, group: &Group, input: ValueId, out: ValueId) -> 
 
 /// The largest sum of sizes live at one task.
 fn bound(blocks: &[Block], tasks: usize) -> Dim {
-    let mut change = vec![0i128; tasks + 1];
+    // Copies at the end are one task more.
+    let mut change = vec![0i128; tasks + 2];
     for block in blocks {
         let bytes = i128::from(estimate(&aligned(&block.bytes)));
         change[block.first] += bytes;

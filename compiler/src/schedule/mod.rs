@@ -35,6 +35,19 @@ use crate::graph::{Dim, Graph, NodeId, Op, Sym, ValueId};
 pub struct GroupId(u32);
 entity_impl!(GroupId, "g");
 
+/// A block of memory that a run allocates.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BlockId(u32);
+entity_impl!(BlockId, "h");
+
+/// See [`BlockId`].
+#[derive(Clone, PartialEq, Debug)]
+pub struct HeapBlock {
+    pub bytes: Dim,
+    /// The node that writes to it.
+    pub writer: NodeId,
+}
+
 /// How a group is lowered.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum GroupKind {
@@ -52,8 +65,8 @@ pub enum GroupKind {
     /// A contraction, a rows group on its result and a contraction of what that gives, in blocks of rows: attention.
     /// What the stages hand on stays in the group's scratch, a block at a time.
     Chain,
-    /// One of the primitives with a loop nest of its own: scatter, cumulate, argreduce, concat, pad, pack,
-    /// the input transform of a Winograd convolution.
+    /// One of the primitives with a loop nest of its own: scatter, cumulate, argreduce, sort, concat, pad,
+    /// pack, the input transform of a Winograd convolution.
     Single,
 }
 
@@ -73,8 +86,8 @@ pub struct Group {
     pub outputs: Vec<ValueId>,
     /// Of a chain: the three groups it was made of. Between them, values have no buffers.
     pub stages: Vec<Group>,
-    /// Bytes of the arena that the kernel has to itself while it runs: one more buffer, after inputs and outputs, where
-    /// this is not 0.
+    /// Bytes that the kernel has to itself while it runs: one more buffer, after inputs and outputs, where this is not
+    /// 0.
     pub scratch: Dim,
 }
 
@@ -97,6 +110,8 @@ pub enum Place {
     Constant,
     /// Bytes `[offset, offset + size)` of the arena; offsets are multiples of [`ALIGN`].
     Arena { offset: Dim, size: Dim },
+    /// A block of its own: only data decides its size, and nothing bounds it.
+    Heap(BlockId),
     /// The same bytes as another value, from its start: a reshape, or a map computed in place.
     Alias(ValueId),
 }
@@ -115,13 +130,26 @@ pub enum Step {
         output: usize,
     },
     /// Runs a body `trip` times; see `Op::Scan`. The body's values live in `body`'s own plan, whose arena is
-    /// placed at `arena` (bytes) inside this program's arena, followed by a buffer for each next state: see
-    /// [`scan_scratch`].
+    /// placed in `scratch`, followed by a buffer for each next state: see [`scan_scratch`].
     Scan {
         node: NodeId,
         body: Box<Program>,
-        arena: Dim,
+        scratch: Scratch,
     },
+    /// Reads a data symbol from the value that defines it, checks it, and computes the sizes that depend on it.
+    Bind(Sym),
+    /// Gets a block, whose size is known by now.
+    Allocate(BlockId),
+    /// Gives a block back.
+    Release(BlockId),
+}
+
+/// Memory of a step, beside that of its values.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Scratch {
+    /// Offset in the program's arena, bytes.
+    Arena(Dim),
+    Heap(BlockId),
 }
 
 /// A scheduled graph.
@@ -130,8 +158,10 @@ pub struct Program {
     pub groups: PrimaryMap<GroupId, Group>,
     pub steps: Vec<Step>,
     pub places: SecondaryMap<ValueId, Option<Place>>,
-    /// Where in the arena the scratch of a group is, bytes; a multiple of [`ALIGN`].
-    pub scratch: SecondaryMap<GroupId, Option<Dim>>,
+    /// Where the scratch of a group is, for those that have some; offsets are multiples of [`ALIGN`].
+    pub scratch: SecondaryMap<GroupId, Option<Scratch>>,
+    /// Blocks that a run allocates.
+    pub heap: PrimaryMap<BlockId, HeapBlock>,
     /// Bytes of the arena.
     pub arena: Dim,
     /// The liveness bound, bytes: the largest sum of the sizes of simultaneously live arena values. With
@@ -207,7 +237,7 @@ impl Program {
     }
 }
 
-/// What a [`Step::Scan`] uses inside the arena, in bytes from its `arena`: the body's own arena at 0, then one
+/// What a [`Step::Scan`] uses of its scratch memory, in bytes from its start: the body's own arena at 0, then one
 /// buffer for each next state (while the body reads a state, it writes the next one there), at the given
 /// offsets. The last item is the size of all of it.
 pub fn scan_scratch(body: &Graph, program: &Program, states: usize) -> (Vec<Dim>, Dim) {

@@ -1,13 +1,13 @@
 //! The order of kernels: topological, and such that little is live at once.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cranelift_entity::SecondaryMap;
 use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Graph, NodeId, Op, ValueId};
+use crate::graph::{Graph, NodeId, Op, Sym, ValueId};
 use crate::schedule::groups::Grouping;
 use crate::schedule::{GroupId, Program, estimate, scan_scratch};
 
@@ -16,6 +16,8 @@ use crate::schedule::{GroupId, Program, estimate, scan_scratch};
 pub(super) enum Task {
     Run(GroupId),
     Scan(NodeId),
+    /// Reads a data symbol.
+    Bind(Sym),
 }
 
 struct Item {
@@ -27,6 +29,8 @@ struct Item {
     scratch: i64,
     /// Where its last node stands in the graph's order.
     position: usize,
+    /// Data symbols that must be bound before.
+    symbols: BTreeSet<Sym>,
 }
 
 struct Tasks {
@@ -64,7 +68,8 @@ impl Tasks {
         for (id, group) in grouping.groups.iter() {
             let last = group.nodes.iter().map(|&node| position[node]).max().unwrap_or(0);
             let scratch = estimate(&group.scratch);
-            tasks.add(grouping, Task::Run(id), &group.inputs, &group.outputs, scratch, last);
+            let at = tasks.add(grouping, Task::Run(id), &group.inputs, &group.outputs, scratch, last);
+            tasks.items[at].symbols = group.nodes.iter().flat_map(|&node| graph.data_symbols(node)).collect();
         }
         for &node in &grouping.scans {
             let scratch = match (&graph.nodes[node].op, &bodies[node]) {
@@ -75,7 +80,15 @@ impl Tasks {
             };
             let data = &graph.nodes[node];
             let at = position[node];
-            tasks.add(grouping, Task::Scan(node), &data.inputs, &data.outputs, scratch, at);
+            let item = tasks.add(grouping, Task::Scan(node), &data.inputs, &data.outputs, scratch, at);
+            tasks.items[item].symbols = graph.data_symbols(node);
+        }
+        for &sym in &grouping.symbols {
+            let data = &graph.data[&sym];
+            let at = graph.producer(data.value).map_or(0, |node| position[node]);
+            let item = tasks.add(grouping, Task::Bind(sym), &[data.value], &[], 0, at);
+            tasks.items[item].symbols =
+                data.bound.iter().flat_map(|bound| graph.data_symbols_of(bound)).collect();
         }
         tasks.connect();
         // Outputs have buffers of the caller and free nothing.
@@ -99,7 +112,7 @@ impl Tasks {
         outputs: &[ValueId],
         scratch: i64,
         position: usize,
-    ) {
+    ) -> NodeIndex {
         let storages = |values: &[ValueId]| -> Vec<ValueId> {
             let set: BTreeSet<ValueId> = values.iter().map(|&value| grouping.storage(value)).collect();
             set.into_iter().collect()
@@ -108,11 +121,11 @@ impl Tasks {
         for &value in &reads {
             self.readers[value] += 1;
         }
-        self.items.add_node(Item { task, reads, writes, scratch, position });
+        self.items.add_node(Item { task, reads, writes, scratch, position, symbols: BTreeSet::new() })
     }
 
-    /// Edges from the writer of each storage to its readers; what nothing writes is an input or a
-    /// constant, and free.
+    /// Edges from the writer of each storage to its readers, and from what binds a symbol to what mentions it. What
+    /// nothing writes is an input or a constant, and free.
     fn connect(&mut self) {
         let mut writer: SecondaryMap<ValueId, Option<NodeIndex>> = SecondaryMap::new();
         for at in self.items.node_indices() {
@@ -120,7 +133,17 @@ impl Tasks {
                 writer[value] = Some(at);
             }
         }
+        let mut binders: BTreeMap<Sym, NodeIndex> = BTreeMap::new();
         for at in self.items.node_indices() {
+            if let Task::Bind(sym) = self.items[at].task {
+                binders.insert(sym, at);
+            }
+        }
+        for at in self.items.node_indices() {
+            let symbols = std::mem::take(&mut self.items[at].symbols);
+            for from in symbols.iter().filter_map(|sym| binders.get(sym)) {
+                self.items.update_edge(*from, at, ());
+            }
             let mut reads = std::mem::take(&mut self.items[at].reads);
             reads.retain(|&value| writer[value].is_some());
             for from in reads.iter().filter_map(|&value| writer[value]) {

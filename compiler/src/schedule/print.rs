@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use crate::graph::{Dim, Graph, ValueId};
-use crate::schedule::{GroupId, GroupKind, Place, Program, Step};
+use crate::schedule::{GroupId, GroupKind, Place, Program, Scratch, Step};
 
 /// Numbers about a program; bodies of scans are counted in.
 #[derive(Clone, PartialEq, Default, Debug)]
@@ -21,6 +21,8 @@ pub struct Stats {
     /// Values with bytes of the arena of their own, and values that share another's bytes.
     pub buffers: usize,
     pub aliases: usize,
+    /// Blocks that a run allocates.
+    pub heap: usize,
     /// Bytes, of the outermost program.
     pub arena: Dim,
     pub bound: Dim,
@@ -43,6 +45,9 @@ impl fmt::Display for Stats {
         )?;
         write!(f, "{reduce} reduce, {map} map, {single} single), {scans} scans, {copies} copies, ")?;
         write!(f, "{} buffers, {} aliases, ", self.buffers, self.aliases)?;
+        if self.heap > 0 {
+            write!(f, "{} allocated, ", self.heap)?;
+        }
         write!(f, "arena {} bytes, bound {}", self.arena, self.bound)
     }
 }
@@ -72,7 +77,8 @@ impl Program {
             }
             for step in &program.steps {
                 match step {
-                    Step::Run(_) => {}
+                    Step::Run(_) | Step::Bind(_) | Step::Release(_) => {}
+                    Step::Allocate(_) => stats.heap += 1,
                     Step::Copy { .. } => stats.copies += 1,
                     Step::Scan { body, .. } => {
                         stats.scans += 1;
@@ -103,8 +109,19 @@ impl Program {
                 Step::Copy { from, output } => {
                     writeln!(out, "{pad}copy {} to output {output}", self.placed(*from, graph))?;
                 }
-                Step::Scan { node, body, arena } => {
-                    writeln!(out, "{pad}scan {node} at {arena}")?;
+                Step::Bind(sym) => match graph.map(|graph| &graph.data[sym]) {
+                    Some(data) => writeln!(out, "{pad}bind {sym} = {}[{}]", data.value, data.element)?,
+                    None => writeln!(out, "{pad}bind {sym}")?,
+                },
+                Step::Allocate(block) => {
+                    writeln!(out, "{pad}allocate {block}: {} bytes", self.heap[*block].bytes)?;
+                }
+                Step::Release(block) => writeln!(out, "{pad}release {block}")?,
+                Step::Scan { node, body, scratch } => {
+                    match scratch {
+                        Scratch::Arena(offset) => writeln!(out, "{pad}scan {node} at {offset}")?,
+                        Scratch::Heap(block) => writeln!(out, "{pad}scan {node} in {block}")?,
+                    }
                     let inner = graph.and_then(|graph| match &graph.nodes[*node].op {
                         crate::graph::Op::Scan { body, .. } => Some(body.as_ref()),
                         _ => None,
@@ -141,8 +158,10 @@ impl Program {
             .collect();
         let (outputs, inputs) = (list(&group.outputs), list(&group.inputs));
         write!(out, "{kind} ({outputs}) = {{{}}}({inputs})", nodes.join(", "))?;
-        if let Some(offset) = &self.scratch[id] {
-            write!(out, " scratch [{offset} +{}]", group.scratch)?;
+        match &self.scratch[id] {
+            Some(Scratch::Arena(offset)) => write!(out, " scratch [{offset} +{}]", group.scratch)?,
+            Some(Scratch::Heap(block)) => write!(out, " scratch in {block}")?,
+            None => {}
         }
         writeln!(out)
     }
@@ -156,6 +175,7 @@ impl Program {
             Some(Place::Output(at)) => text.push_str(&format!(" output {at}")),
             Some(Place::Constant) => text.push_str(" constant"),
             Some(Place::Arena { offset, size }) => text.push_str(&format!(" [{offset} +{size}]")),
+            Some(Place::Heap(block)) => text.push_str(&format!(" in {block}")),
             Some(Place::Alias(of)) => text.push_str(&format!(" in {of}")),
         }
         if let Some(graph) = graph {

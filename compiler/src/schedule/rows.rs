@@ -145,7 +145,7 @@ impl Grouper<'_> {
         })
     }
 
-    /// Values that the nodes read and do not compute.
+    /// Values that the nodes read, or take sizes from, and do not compute.
     fn external(&self, nodes: &[NodeId]) -> Vec<ValueId> {
         let mut values: Vec<ValueId> =
             nodes.iter().flat_map(|&node| self.operands_outside(nodes, node)).collect();
@@ -156,7 +156,9 @@ impl Grouper<'_> {
 
     fn operands_outside(&self, nodes: &[NodeId], node: NodeId) -> Vec<ValueId> {
         let inside = |value: &ValueId| self.graph.producer(*value).is_some_and(|from| nodes.contains(&from));
-        self.inputs(node).iter().copied().filter(|value| !inside(value)).collect()
+        let operands = self.inputs(node).iter().copied().filter(|value| !inside(value));
+        // A size is needed before the kernel starts, also one that it would compute itself.
+        operands.chain(self.needs[node].iter().copied()).collect()
     }
 
     /// Number of values that others read.
@@ -196,7 +198,8 @@ impl Grouper<'_> {
             if (by_position && self.position[node] < first) || !seen.insert(node) {
                 continue;
             }
-            stack.extend(self.inputs(node).iter().filter_map(|&value| self.graph.producer(value)));
+            let before = self.inputs(node).iter().chain(&self.needs[node]);
+            stack.extend(before.filter_map(|&value| self.graph.producer(value)));
             if let Some(unit) = self.unit_of[node] {
                 stack.extend(self.units[unit].claimed.iter().filter(|&&member| !seen.contains(member)));
             }

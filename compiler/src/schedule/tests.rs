@@ -417,6 +417,58 @@ fn symbolic_sizes_are_planned_as_formulas() {
     assert_eq!(program.bound.eval(&|_| Some(100)), Some(2 * 100 * 64));
 }
 
+/// `k` sizes a sum that nothing bounds, and the positive elements of `x` one that `x` bounds.
+const LATE: &str = r#"graph "late" {
+  symbol s0 "n"
+  symbol s1 "?1" = v1[0]
+  symbol s2 "?2" = v5[0] <= s0
+  input v0 "x" : i64[s0]
+  input v1 "k" : i64[1]
+  v2 = const i64[] [0]
+  v3 = gt v0, v2 : bool[s0] @o0
+  v4 = cast v3 {to=i64, saturate=true} : i64[s0] @o0
+  v5 = reduce v4 {op=sum, axes=[0]} : i64[1] @o0
+  v6 = iota {shape=[s1], axis=0} : i64[s1] @o0
+  v7 = cumulate v6 {op=sum, axis=0, exclusive=false, reverse=false} : i64[s1] @o0
+  v8 = cumulate v7 {op=sum, axis=0, exclusive=false, reverse=false} : i64[s1] @o0
+  v9 = slice v0 {starts=[0], steps=[1], sizes=[s2]} : i64[s2] @o0
+  v10 = cumulate v9 {op=sum, axis=0, exclusive=false, reverse=false} : i64[s2] @o0
+  v11 = cumulate v10 {op=sum, axis=0, exclusive=false, reverse=false} : i64[s2] @o0
+  return v8 "y", v11 "z"
+}"#;
+
+#[test]
+fn what_data_size_is_placed_by_its_bound_or_allocated() {
+    let g = crate::graph::parse::parse(LATE).unwrap();
+    let program = planned(&g);
+    let place = |value: u32| program.places[ValueId::from_u32(value)].clone();
+    assert!(matches!(place(7), Some(Place::Heap(_))), "{}", program.text(&g));
+    assert!(matches!(place(10), Some(Place::Arena { .. })), "{}", program.text(&g));
+    assert_eq!(program.heap.values().map(|block| block.bytes.to_string()).collect::<Vec<_>>(), ["s1*8"]);
+    program.arena.visit_symbols(&mut |sym| assert_eq!(sym.as_u32(), 0, "{}", program.arena));
+    let broken = |change: &dyn Fn(&mut Program)| {
+        let mut program = program.clone();
+        change(&mut program);
+        check(&g, &program).unwrap_err().message
+    };
+    let first = |wanted: &dyn Fn(&Step) -> bool| program.steps.iter().position(wanted).unwrap();
+    let bind = first(&|step| matches!(step, Step::Bind(sym) if sym.as_u32() == 2));
+    let allocate = first(&|step| matches!(step, Step::Allocate(_)));
+    let release = first(&|step| matches!(step, Step::Release(_)));
+    let without = |at: usize| broken(&|program| drop(program.steps.remove(at)));
+    assert!(without(bind).contains("needs s2 before it is read"));
+    assert!(without(allocate).contains("h0"));
+    assert!(without(release).contains("h0 is never given back"));
+    assert!(broken(&|program| program.steps.rotate_right(1)).len() > 1);
+    assert!(broken(&|program| program.steps.swap(allocate, release)).contains("h0"));
+    let small = |program: &mut Program| {
+        if let Some(Place::Arena { size, .. }) = &mut program.places[ValueId::from_u32(10)] {
+            *size = Dim::from(64i64);
+        }
+    };
+    assert!(broken(&small).contains("v10"));
+}
+
 #[test]
 fn the_checker_finds_broken_plans() {
     let g = graph(|b| {
@@ -481,6 +533,7 @@ enum Pick {
     Pool(u8),
     Cumulate(u8),
     Spread(u8),
+    Sort(u8, bool),
 }
 
 fn pick() -> impl Strategy<Value = Pick> {
@@ -498,6 +551,7 @@ fn pick() -> impl Strategy<Value = Pick> {
         1 => any::<u8>().prop_map(Pick::Pool),
         1 => any::<u8>().prop_map(Pick::Cumulate),
         1 => any::<u8>().prop_map(Pick::Spread),
+        1 => (any::<u8>(), any::<bool>()).prop_map(|(x, keys)| Pick::Sort(x, keys)),
     ]
 }
 
@@ -551,6 +605,13 @@ fn apply(b: &mut Builder, values: &[ValueId], pick: &Pick) -> Option<ValueId> {
         Pick::Cumulate(x) => {
             let op = Op::Cumulate { op: ReduceFn::Sum, axis: 0, exclusive: false, reverse: false };
             b.emit1(op, &[at(x)]).ok()
+        }
+        Pick::Sort(x, keys) => {
+            let axis = b.rank(at(x)).checked_sub(1)?;
+            let extent = b.shape(at(x))[axis].clone();
+            let take = Dim::from(extent.as_const()?.min(5));
+            let (sorted, places) = b.sort(at(x), axis, keys, take).ok()?;
+            if keys { Some(sorted) } else { b.cast(places, b.dtype(at(x))).ok() }
         }
         Pick::Spread(x) => {
             let shape = [vec![Dim::from(2i64)], b.shape(at(x))].concat();

@@ -37,9 +37,11 @@ pub(super) fn compose(
     }
     let mut view = View { base, offset: Dim::ZERO, strides: row_major_strides(&graph.ty(base).shape) };
     for &node in chain.iter().rev() {
-        let operand = graph.nodes[node].inputs[0];
-        let shape = &graph.ty(operand).shape;
-        view = step(&graph.nodes[node].op, shape, view).ok_or(operand)?;
+        let data = &graph.nodes[node];
+        let operand = data.inputs[0];
+        // A broadcast that is no view of a buffer has to become one itself.
+        let needed = if matches!(data.op, Op::Expand { .. }) { data.outputs[0] } else { operand };
+        view = step(&data.op, &graph.ty(operand).shape, view).ok_or(needed)?;
     }
     Ok(view)
 }
@@ -73,12 +75,14 @@ fn step(op: &Op, shape: &[Dim], view: View) -> Option<View> {
     Some(View { base, offset, strides })
 }
 
-/// Strides of a broadcast. Inference takes a symbolic size and the different one it meets to agree at run
-/// time, so only the constant 1 repeats.
+/// Strides of a broadcast. Where only the run shows whether a size is 1, and so repeats, there is no view.
 fn expand(from: &[Dim], to: &[Dim], strides: &[Dim]) -> Option<Vec<Dim>> {
     let lead = to.len().checked_sub(from.len())?;
     let mut out = vec![Dim::ZERO; lead];
     for (axis, stride) in strides.iter().enumerate() {
+        if !from[axis].is_const() && from[axis] != to[lead + axis] {
+            return None;
+        }
         let repeats = from[axis] == Dim::ONE && to[lead + axis] != Dim::ONE;
         out.push(if repeats { Dim::ZERO } else { stride.clone() });
     }

@@ -81,7 +81,7 @@ pub struct Compiled {
     pub object_bytes: u64,
     /// Peak of resident memory, less that of the program before it opened the model.
     pub bytes: Option<u64>,
-    pub output_shapes: Vec<Vec<Vec<usize>>>,
+    pub output_shapes: Vec<Vec<Option<Vec<usize>>>>,
 }
 
 /// A model to run.
@@ -91,8 +91,8 @@ pub struct RunTask {
     /// The model's file, or the library of a compiled one.
     pub model: PathBuf,
     pub inputs: Vec<InputFile>,
-    /// For onnxc: shapes of the outputs.
-    pub output_shapes: Vec<Vec<usize>>,
+    /// For onnxc: shapes of the outputs; none where data decide it.
+    pub output_shapes: Vec<Option<Vec<usize>>>,
     /// For peers: sizes of named dims.
     pub dims: BTreeMap<String, usize>,
     pub threads: usize,

@@ -18,6 +18,9 @@ pub mod status {
     pub const SIZE_OVERFLOW: i32 = 10;
     pub const OUT_OF_RANGE: i32 = 11;
     pub const CANCELLED: i32 = 12;
+    pub const BAD_SIZE: i32 = 13;
+    pub const NEEDS_ALLOCATOR: i32 = 14;
+    pub const OUT_OF_MEMORY: i32 = 15;
 }
 
 /// Offsets in `onnxc_tensor`.
@@ -35,6 +38,9 @@ pub mod options {
     pub const STRUCT_SIZE: i64 = 0;
     pub const PARALLEL_FOR: i64 = 8;
     pub const POOL: i64 = 16;
+    pub const ALLOCATE: i64 = 32;
+    pub const RELEASE: i64 = 40;
+    pub const ALLOCATOR: i64 = 48;
     pub const CANCEL: i64 = 56;
     pub const MESSAGE: i64 = 64;
     pub const MESSAGE_CAPACITY: i64 = 72;
@@ -51,7 +57,8 @@ pub(super) mod frame {
     pub const WEIGHTS: i64 = 8;
     /// The caller's options, or zeros; never null.
     pub const OPTIONS: i64 = 16;
-    /// Run-time values of the symbols by number, followed by the table of sizes.
+    /// Start of the workspace: run-time values of the symbols by number, followed by the table of sizes and by what
+    /// [`super::dynamic`] keeps.
     pub const DIMS: i64 = 24;
     /// The caller's cancel flag, or a zero; never null.
     pub const CANCEL: i64 = 32;

@@ -28,10 +28,15 @@ pub(super) fn build(
     let inputs: Vec<(&str, &TensorType, bool)> = graph
         .inputs
         .iter()
-        .map(|input| (input.name.as_str(), graph.ty(input.value), input.default.is_some()))
+        .enumerate()
+        .map(|(at, input)| (input.name.as_str(), graph.input_ty(at), input.default.is_some()))
         .collect();
-    let outputs: Vec<(&str, &TensorType, bool)> =
-        graph.outputs.iter().map(|(name, value)| (name.as_str(), graph.ty(*value), false)).collect();
+    let outputs: Vec<(&str, &TensorType, bool)> = graph
+        .outputs
+        .iter()
+        .enumerate()
+        .map(|(at, (name, _))| (name.as_str(), graph.output_ty(at), false))
+        .collect();
 
     let name = block.string(name);
     let inputs_at = block.values(graph, &inputs);

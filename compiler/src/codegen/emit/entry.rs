@@ -11,6 +11,7 @@ use cranelift_entity::EntityRef;
 use cranelift_module::FuncId;
 
 use crate::codegen::emit::abi::{frame, options, status, tensor};
+use crate::codegen::emit::dynamic::{abandon, begin};
 use crate::codegen::emit::func::Code;
 use crate::codegen::emit::layout::{Plan, Scope, bound_symbols};
 use crate::codegen::emit::message::{A, B, printable};
@@ -49,6 +50,7 @@ pub(super) fn define(
         let mut run = Run::new(code, plan, scope);
         run.check_options();
         run.check_counts();
+        run.check_allocator();
         run.bind_symbols();
         run.check_inputs()?;
         run.check_sizes()?;
@@ -184,6 +186,17 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
         self.code.fail_if(bad, status::BAD_OPTIONS, "", [size, size], zeros);
     }
 
+    /// A model with values that only data size needs an allocator.
+    fn check_allocator(&mut self) {
+        let Some(node) = &self.plan.dynamic.needs_allocator else { return };
+        let template = format!("{node}: only data decides the size of its result, and there is no allocator");
+        for offset in [options::ALLOCATE, options::RELEASE] {
+            let function = self.code.load64(self.options, offset);
+            let none = self.code.icmp_imm(IntCC::Equal, function, 0);
+            self.fail_if(none, status::NEEDS_ALLOCATOR, &template, function, function);
+        }
+    }
+
     fn check_counts(&mut self) {
         let graph = self.scope.graph;
         for (what, at, count) in [("input", 0, graph.inputs.len()), ("output", 2, graph.outputs.len())] {
@@ -230,8 +243,8 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
     /// Types of all inputs without default; their lone symbolic dims give the symbols their values.
     fn bind_symbols(&mut self) {
         let graph = self.scope.graph;
-        for (at, input) in graph.inputs.iter().enumerate().filter(|(_, input)| input.default.is_none()) {
-            let (given, ty) = (self.inputs[at].clone(), graph.ty(input.value));
+        for at in (0..graph.inputs.len()).filter(|&at| graph.inputs[at].default.is_none()) {
+            let (given, ty) = (self.inputs[at].clone(), graph.input_ty(at));
             self.check_type(&given, ty);
             for (axis, dim) in ty.shape.iter().enumerate() {
                 let Some(sym) = dim.as_sym().filter(|sym| !self.deciders.contains_key(sym)) else { continue };
@@ -248,7 +261,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
     fn check_inputs(&mut self) -> Result<()> {
         let graph = self.scope.graph;
         for (at, input) in graph.inputs.iter().enumerate() {
-            let (given, ty) = (self.inputs[at].clone(), graph.ty(input.value));
+            let (given, ty) = (self.inputs[at].clone(), graph.input_ty(at));
             // Evaluated here, where every later block may use them.
             let dims = self.dims(ty)?;
             let bytes = self.bytes(&given, ty)?;
@@ -281,7 +294,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
 
     /// Bytes of a tensor; leaves if they overflow.
     fn bytes(&mut self, given: &Given, ty: &TensorType) -> Result<Value> {
-        let (bytes, overflow) = self.sizes.checked(self.code, &ty.bytes())?;
+        let (bytes, overflow) = self.sizes.checked(self.code, &ty.stored_bytes())?;
         if let Some(overflow) = overflow {
             let template = format!("{}: the number of bytes exceeds 64 bits", given.what);
             self.fail_if(overflow, status::SIZE_OVERFLOW, &template, bytes, bytes);
@@ -346,11 +359,15 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
         let some = self.code.icmp_imm(IntCC::NotEqual, bytes, 0);
         let missing = self.code.b.ins().band(null, some);
         self.fail_if(missing, status::NULL_POINTER, &format!("{what}: data is null"), bytes, bytes);
+        self.check_alignment(given, ty);
+    }
+
+    fn check_alignment(&mut self, given: &Given, ty: &TensorType) {
         let align = alignment(ty);
         if align > 1 {
             let low = self.code.b.ins().band_imm_u(given.data, align - 1);
             let align = self.code.int(align);
-            let template = format!("{what}: data is not aligned to {A} bytes");
+            let template = format!("{}: data is not aligned to {A} bytes", given.what);
             self.fail_if(low, status::MISALIGNED, &template, align, align);
         }
     }
@@ -366,7 +383,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
                 }
                 for (axis, dim) in data.ty.shape.iter().enumerate() {
                     let never_negative = dim.bounds().0.is_some_and(|low| low >= 0);
-                    if never_negative || !seen.insert(dim.clone()) {
+                    if never_negative || self.plan.dynamic.decides(dim) || !seen.insert(dim.clone()) {
                         continue;
                     }
                     let size = self.sizes.value(self.code, dim)?;
@@ -391,7 +408,8 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
     /// What inference assumed of dims that only the inputs decide.
     fn check_assumptions(&mut self) -> Result<()> {
         let graph = self.scope.graph;
-        for (a, b) in &graph.assumptions {
+        let dynamic = &self.plan.dynamic;
+        for (a, b) in graph.assumptions.iter().filter(|(a, b)| !dynamic.decides(a) && !dynamic.decides(b)) {
             let (left, right) = (self.sizes.value(self.code, a)?, self.sizes.value(self.code, b)?);
             let wrong = self.code.icmp(IntCC::NotEqual, left, right);
             let text = |dim: &Dim| printable(&dim_text(graph, dim));
@@ -407,9 +425,13 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
 
     fn check_outputs(&mut self) -> Result<()> {
         let graph = self.scope.graph;
-        for (at, (_, value)) in graph.outputs.iter().enumerate() {
-            let (given, ty) = (self.outputs[at].clone(), graph.ty(*value));
+        for at in 0..graph.outputs.len() {
+            let (given, ty) = (self.outputs[at].clone(), graph.output_ty(at));
             self.check_type(&given, ty);
+            if self.plan.dynamic.outputs.iter().any(|(output, _)| *output == at) {
+                self.check_late_output(&given, ty)?;
+                continue;
+            }
             let dims = self.dims(ty)?;
             self.check_dims(&given, ty, &dims, |_, dim| dim.is_const());
             let bytes = self.bytes(&given, ty)?;
@@ -418,9 +440,22 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
         Ok(())
     }
 
+    /// What can be told of an output before data decide its dims.
+    fn check_late_output(&mut self, given: &Given, ty: &TensorType) -> Result<()> {
+        for (axis, dim) in ty.shape.iter().enumerate().filter(|(_, dim)| dim.is_const()) {
+            let (found, wanted) =
+                (self.code.load64(given.dims, 8 * axis as i64), self.sizes.value(self.code, dim)?);
+            let wrong = self.code.icmp(IntCC::NotEqual, found, wanted);
+            let template = format!("{}: dimension {axis} is {A}, must be {B}", given.what);
+            self.fail_if(wrong, status::BAD_DIM, &template, found, wanted);
+        }
+        self.check_alignment(given, ty);
+        Ok(())
+    }
+
     fn check_workspace(&mut self) -> Result<()> {
         let (pointer, given) = (self.params[4], self.params[5]);
-        for dim in &self.plan.table {
+        for dim in self.plan.table.iter().filter(|dim| !self.plan.dynamic.decides(dim)) {
             self.sizes.value(self.code, dim)?;
         }
         let (bytes, overflow) = self.sizes.checked(self.code, &self.plan.workspace)?;
@@ -454,6 +489,8 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
     fn execute(&mut self, steps: &[FuncId]) -> Result<()> {
         self.store_sizes()?;
         self.store_output_dims()?;
+        let (workspace, outputs) = (self.params[4], self.params[2]);
+        begin(self.code, &self.plan.dynamic, workspace, outputs);
         let frame = self.fill_frame()?;
         let leave = self.code.cold_block();
         self.code.b.append_block_param(leave, types::I32);
@@ -467,6 +504,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
         self.code.b.ins().return_(&[ok]);
         self.code.b.switch_to_block(leave);
         let result = self.code.b.block_params(leave)[0];
+        abandon(self.code, &self.plan.dynamic, self.options, workspace, outputs);
         self.code.b.ins().return_(&[result]);
         Ok(())
     }
@@ -481,7 +519,8 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
             };
             self.code.store(value, self.params[4], 8 * sym.index() as i64);
         }
-        for (at, dim) in self.plan.table.iter().enumerate() {
+        let early = |dim: &Dim| !self.plan.dynamic.decides(dim);
+        for (at, dim) in self.plan.table.iter().enumerate().filter(|(_, dim)| early(dim)) {
             let value = self.sizes.value(self.code, dim)?;
             self.code.store(value, self.params[4], 8 * (symbols + at) as i64);
         }
@@ -489,10 +528,10 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
     }
 
     fn store_output_dims(&mut self) -> Result<()> {
-        for (at, (_, value)) in self.scope.graph.outputs.iter().enumerate() {
+        for at in 0..self.outputs.len() {
             let dims = self.outputs[at].dims;
-            for (axis, dim) in self.scope.graph.ty(*value).shape.iter().enumerate() {
-                if !dim.is_const() {
+            for (axis, dim) in self.scope.graph.output_ty(at).shape.iter().enumerate() {
+                if !dim.is_const() && !self.plan.dynamic.decides(dim) {
                     let size = self.sizes.value(self.code, dim)?;
                     self.code.store(size, dims, 8 * axis as i64);
                 }

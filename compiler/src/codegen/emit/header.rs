@@ -127,22 +127,29 @@ fn distinct(name: &str, taken: &mut HashSet<String>) -> String {
 
 fn ports(graph: &Graph) -> Vec<Port<'_>> {
     let mut taken = HashSet::new();
-    let inputs =
-        graph.inputs.iter().map(|input| ("INPUT", input.name.as_str(), input.value, input.default.is_some()));
-    let outputs = graph.outputs.iter().map(|(name, value)| ("OUTPUT", name.as_str(), *value, false));
+    let inputs = graph
+        .inputs
+        .iter()
+        .enumerate()
+        .map(|(at, input)| ("INPUT", input.name.as_str(), graph.input_ty(at), input.default.is_some()));
+    let outputs = graph
+        .outputs
+        .iter()
+        .enumerate()
+        .map(|(at, (name, _))| ("OUTPUT", name.as_str(), graph.output_ty(at), false));
     inputs
         .chain(outputs)
-        .map(|(kind, name, value, has_default)| Port {
+        .map(|(kind, name, ty, has_default)| Port {
             kind,
             name,
-            ty: graph.ty(value),
+            ty,
             has_default,
             ident: distinct(name, &mut taken),
         })
         .collect()
 }
 
-/// C type of an element, and how many of them make one.
+/// C type of an element, or of the byte that several share, and how many of them make one.
 fn c_type(dtype: DType) -> (&'static str, i64) {
     match dtype {
         DType::F32 => ("float", 1),
@@ -150,7 +157,7 @@ fn c_type(dtype: DType) -> (&'static str, i64) {
         DType::C64 => ("float", 2),
         DType::C128 => ("double", 2),
         DType::F16 | DType::BF16 | DType::U16 => ("uint16_t", 1),
-        DType::I2 | DType::I4 | DType::I8 => ("int8_t", 1),
+        DType::I8 => ("int8_t", 1),
         DType::I16 => ("int16_t", 1),
         DType::I32 => ("int32_t", 1),
         DType::I64 => ("int64_t", 1),
@@ -227,7 +234,7 @@ impl Out {
                     self.define(&format!("{prefix}_DIM{axis}"), size);
                 }
             }
-            if let Some(bytes) = port.ty.bytes().as_const() {
+            if let Some(bytes) = port.ty.stored_bytes().as_const() {
                 self.define(&format!("{prefix}_BYTES"), bytes);
             }
         }
@@ -287,7 +294,7 @@ impl Out {
                 self.line(&format!(
                     "    {array}[{at}] = onnxc_make_tensor({}, {}, {}, {}, {dims});",
                     port.ident,
-                    port.ty.bytes(),
+                    port.ty.stored_bytes(),
                     port.ty.dtype.to_onnx(),
                     port.ty.rank()
                 ));
@@ -311,6 +318,9 @@ fn parameter(port: &Port<'_>) -> String {
     let mut extents: Vec<String> = port.ty.shape.iter().map(ToString::to_string).collect();
     if per > 1 {
         extents.push(per.to_string());
+    }
+    if port.ty.dtype.is_packed() {
+        extents = vec![port.ty.stored_bytes().to_string()];
     }
     if extents.is_empty() {
         extents.push("1".to_string());

@@ -2,17 +2,19 @@
 //! sizes that depend on the inputs.
 //!
 //! The workspace of a run is: the values of the symbols and of all sizes made of them (nothing in a static model),
-//! then the program's arena, at a multiple of 64.
+//! what a run with sizes that data decide keeps of its allocations, then the program's arena, at a multiple of 64.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use cranelift_entity::EntityRef;
 
+use crate::codegen::emit::dynamic::Dynamic;
 use crate::codegen::emit::{KernelCode, Kernels};
 use crate::error::{Error, Result, Stage};
+use crate::graph::borders::stored;
 use crate::graph::{Constant, Def, Dim, Graph, NodeId, Op, Sym, ValueId};
-use crate::schedule::{ALIGN, Group, GroupId, Place, Program, Step, scan_scratch};
+use crate::schedule::{ALIGN, Group, GroupId, Place, Program, Scratch, Step, scan_scratch};
 
 /// A program and what it refers to: the model's own, or the body of a scan.
 #[derive(Clone, Copy)]
@@ -82,7 +84,7 @@ pub(super) struct Scan<'g> {
     pub reverse: &'g [bool],
 }
 
-/// A scan step: the number of its body's scope, and offsets in the arena around it.
+/// A scan step: the number of its body's scope, and offsets in the arena or block that its scratch is in.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ScanPlan {
     pub body: usize,
@@ -120,6 +122,8 @@ pub(super) struct Plan {
     /// Per scan step, by scope and step number.
     pub scans: HashMap<(usize, usize), ScanPlan>,
     scopes: usize,
+    /// What data decide.
+    pub dynamic: Dynamic,
     /// Offset of the arena in the workspace, bytes.
     pub arena_at: i64,
     /// Bytes of a whole workspace.
@@ -137,13 +141,16 @@ impl Plan {
         for (at, input) in root.graph.inputs.iter().enumerate() {
             let offset = match &input.default {
                 Some(tensor) => {
-                    Some(plan.weight(&path, WeightSource::Default(at), tensor.data.len() as u64)?)
+                    let bytes = stored(tensor).data.len() as u64;
+                    Some(plan.weight(&path, WeightSource::Default(at), bytes)?)
                 }
                 None => None,
             };
             plan.defaults.push(offset);
         }
         let entries = plan.symbols + plan.table.len();
+        plan.dynamic = Dynamic::new(root, &plan, entries)?;
+        let entries = entries + plan.dynamic.words();
         plan.arena_at = round_up(8 * entries as i64);
         plan.workspace = Dim::from(plan.arena_at) + root.program.arena.clone();
         Ok(plan)
@@ -165,6 +172,17 @@ impl Plan {
         }
     }
 
+    /// Number of a table entry in the array of symbol values and table entries.
+    pub fn table_entry(&self, at: usize) -> usize {
+        self.symbols + at
+    }
+
+    /// Number of the scope of the body that a scan step runs.
+    pub fn body_scope(&self, scope: &Scope<'_>, step: usize) -> Result<usize> {
+        let scan = self.scans.get(&(scope.index, step));
+        scan.map(|scan| scan.body).ok_or_else(|| internal("an unplanned scan".into()))
+    }
+
     fn scope(&mut self, scope: Scope<'_>, path: &Arc<[NodeId]>) -> Result<()> {
         if path.len() > SCAN_DEPTH {
             return Err(Error::unsupported(Stage::Codegen, "loops nested more than 64 deep"));
@@ -176,7 +194,7 @@ impl Plan {
                     for &value in group.inputs.iter().chain(&group.outputs) {
                         self.value(&scope, path, value)?;
                     }
-                    if let Some(offset) = &scope.program.scratch[*id] {
+                    if let Some(Scratch::Arena(offset)) = &scope.program.scratch[*id] {
                         self.size(offset);
                     }
                     for (lo, hi) in kernel.versions.iter().filter_map(|version| version.range.as_ref()) {
@@ -188,9 +206,15 @@ impl Plan {
                     self.value(&scope, path, *from)?;
                     self.size(&scope.graph.ty(*from).bytes());
                 }
-                Step::Scan { node, body, arena } => {
-                    self.scan(&scope, path, number, *node, body, arena)?;
+                Step::Scan { node, body, scratch } => {
+                    self.scan(&scope, path, number, *node, body, scratch)?;
                 }
+                Step::Bind(sym) => match scope.graph.data.get(sym) {
+                    Some(data) => self.value(&scope, path, data.value)?,
+                    None => return Err(internal(format!("{sym} is not defined by data"))),
+                },
+                Step::Allocate(block) => self.size(&scope.program.heap[*block].bytes),
+                Step::Release(_) => {}
             }
         }
         Ok(())
@@ -203,17 +227,21 @@ impl Plan {
         step: usize,
         node: NodeId,
         program: &Program,
-        arena: &Dim,
+        scratch: &Scratch,
     ) -> Result<()> {
         let scan = scope.scan(node)?;
         if scan.outputs.len() != scan.body.outputs.len() || scan.states > scan.outputs.len() {
             return Err(internal(format!("scan {node} and its body have different results")));
         }
         let (offsets, _) = scan_scratch(scan.body, program, scan.states);
-        let states = offsets.into_iter().map(|offset| arena.clone() + offset).collect();
+        let base = match scratch {
+            Scratch::Arena(offset) => offset.clone(),
+            Scratch::Heap(_) => Dim::ZERO,
+        };
+        let states = offsets.into_iter().map(|offset| base.clone() + offset).collect();
         let plan = ScanPlan { body: self.scopes, states };
         self.scopes += 1;
-        self.size(arena);
+        self.size(&base);
         self.size(scan.trip);
         plan.states.iter().for_each(|offset| self.size(offset));
         for &value in scan.inputs.iter().chain(scan.outputs) {
@@ -272,13 +300,12 @@ impl Plan {
     }
 }
 
-/// Symbols that a lone dim of some input without default decides, in the order of their numbers.
+/// Symbols that a lone dim of some input without default decides, in the order of their numbers. Those that data
+/// define are not among them.
 pub(crate) fn bound_symbols(graph: &Graph) -> Vec<Sym> {
-    let mut symbols: Vec<Sym> = graph
-        .inputs
-        .iter()
-        .filter(|input| input.default.is_none())
-        .flat_map(|input| graph.ty(input.value).shape.iter().filter_map(Dim::as_sym))
+    let mut symbols: Vec<Sym> = (0..graph.inputs.len())
+        .filter(|&at| graph.inputs[at].default.is_none())
+        .flat_map(|at| graph.input_ty(at).shape.iter().filter_map(Dim::as_sym))
         .collect();
     symbols.sort();
     symbols.dedup();

@@ -6,6 +6,7 @@
 
 pub mod abi;
 mod descriptor;
+mod dynamic;
 mod entry;
 mod func;
 mod header;
@@ -144,11 +145,11 @@ pub fn emit(
     options: &Options,
 ) -> Result<Artifact> {
     let graph: &Graph = model;
-    for input in &graph.inputs {
-        carried(&input.name, graph.ty(input.value).dtype)?;
+    for (at, input) in graph.inputs.iter().enumerate() {
+        carried(&input.name, graph.input_ty(at).dtype, graph.packed_inputs.contains_key(&at))?;
     }
-    for (name, value) in &graph.outputs {
-        carried(name, graph.ty(*value).dtype)?;
+    for (at, (name, _)) in graph.outputs.iter().enumerate() {
+        carried(name, graph.output_ty(at).dtype, graph.packed_outputs.contains_key(&at))?;
     }
     let name = identifier(if options.name.is_empty() { &graph.name } else { &options.name });
     let scope = layout::Scope { graph, program, kernels, index: 0 };
@@ -188,9 +189,12 @@ pub fn emit(
     })
 }
 
-fn carried(name: &str, dtype: DType) -> Result<()> {
+fn carried(name: &str, dtype: DType, packed: bool) -> Result<()> {
     match dtype {
         DType::Str => Err(Error::unsupported(Stage::Emit, format!("`{name}`: strings in the C ABI"))),
+        _ if dtype.is_packed() && !packed => {
+            Err(Error::internal(Stage::Emit, format!("`{name}`: elements of {dtype} that are not packed")))
+        }
         _ => Ok(()),
     }
 }

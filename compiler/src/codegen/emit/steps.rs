@@ -7,6 +7,7 @@ use cranelift_entity::EntityRef;
 use cranelift_module::FuncId;
 
 use crate::codegen::emit::abi::{frame, options, status};
+use crate::codegen::emit::dynamic::Context;
 use crate::codegen::emit::func::Code;
 use crate::codegen::emit::layout::{Plan, Scan, ScanPlan, Scope, internal};
 use crate::codegen::emit::message::{A, printable};
@@ -14,7 +15,7 @@ use crate::codegen::emit::object::Unit;
 use crate::codegen::emit::{KernelCode, KernelVersion, StepInfo};
 use crate::error::Result;
 use crate::graph::{Dim, NodeId, ValueId};
-use crate::schedule::{GroupId, Place, Step};
+use crate::schedule::{BlockId, GroupId, Place, Scratch, Step};
 
 /// Steps per function: large programs become several functions, which compile in parallel.
 const STEPS_PER_FUNCTION: usize = 48;
@@ -132,6 +133,8 @@ fn place_kernels(unit: &mut Unit, scope: &Scope<'_>, shared: &mut Shared) -> Res
 /// A step with what had to be emitted before it.
 struct Work<'p> {
     step: &'p Step,
+    /// Its number in its program.
+    at: usize,
     /// Its number among all steps of the model.
     number: usize,
     /// Of a scan: its plan and the functions of its body.
@@ -156,7 +159,7 @@ fn prepare<'p>(
         body = emit(unit, plan, &inner, shared)?;
         scan = Some(found);
     }
-    Ok(Work { step, number, scan, body })
+    Ok(Work { step, at, number, scan, body })
 }
 
 /// What a step is, for profiles.
@@ -180,6 +183,16 @@ fn info(scope: &Scope<'_>, step: &Step) -> Result<StepInfo> {
         Step::Scan { node, .. } => {
             StepInfo { kernel: "scan".into(), nodes: vec![origin(node)], scope: scope.index }
         }
+        Step::Bind(sym) => StepInfo {
+            kernel: "bind".into(),
+            nodes: scope.graph.producer(scope.graph.data[sym].value).iter().map(origin).collect(),
+            scope: scope.index,
+        },
+        Step::Allocate(block) | Step::Release(block) => StepInfo {
+            kernel: if matches!(step, Step::Release(_)) { "release" } else { "allocate" }.into(),
+            nodes: vec![origin(&scope.program.heap[*block].writer)],
+            scope: scope.index,
+        },
     })
 }
 
@@ -270,15 +283,29 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
                 let from = self.address(*from)?;
                 self.code.memcpy(to, from, bytes)?;
             }
-            Step::Scan { node, arena, .. } => {
+            Step::Scan { node, scratch, .. } => {
                 let plan = work.scan.ok_or_else(|| internal("an unplanned scan".into()))?;
-                self.scan(*node, arena, plan, &work.body)?;
+                self.scan(*node, scratch, plan, &work.body)?;
             }
+            Step::Bind(sym) => {
+                let source = self.address(self.scope.graph.data[sym].value)?;
+                self.context().bind(self.code, work.at, *sym, source)?;
+            }
+            Step::Allocate(block) => {
+                let bytes = self.size(&self.scope.program.heap[*block].bytes)?;
+                self.context().allocate(self.code, *block, bytes)?;
+            }
+            Step::Release(block) => self.context().release(self.code, *block)?,
         }
         if self.shared.profile {
             self.step_done(work.number);
         }
         Ok(())
+    }
+
+    fn context(&self) -> Context<'p> {
+        let StepWriter { plan, scope, frame, options, dims, .. } = *self;
+        Context { plan, scope, frame, options, dims }
     }
 
     /// Leaves with `CANCELLED` when the caller's flag is set.
@@ -336,7 +363,22 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
                 Ok(self.code.add(self.weights, offset as i64))
             }
             Place::Arena { offset, .. } => self.offset(self.arena, offset),
+            Place::Heap(block) => self.block(*block),
             Place::None | Place::Alias(_) => Err(internal(format!("{value} is used and has no place"))),
+        }
+    }
+
+    /// Address of a block.
+    fn block(&mut self, block: BlockId) -> Result<Value> {
+        let slot = self.plan.dynamic.block_at(self.scope.index, block)?;
+        Ok(self.code.load64(self.dims, slot))
+    }
+
+    /// Address of a step's scratch.
+    fn scratch(&mut self, scratch: &Scratch) -> Result<Value> {
+        match scratch {
+            Scratch::Arena(offset) => self.offset(self.arena, offset),
+            Scratch::Heap(block) => self.block(*block),
         }
     }
 
@@ -347,8 +389,8 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
             let address = self.address(value)?;
             self.code.store(address, buffers, 8 * at as i64);
         }
-        if let Some(offset) = &self.scope.program.scratch[id] {
-            let address = self.offset(self.arena, offset)?;
+        if let Some(scratch) = &self.scope.program.scratch[id] {
+            let address = self.scratch(scratch)?;
             let at = group.inputs.len() + group.outputs.len();
             self.code.store(address, buffers, 8 * at as i64);
         }
@@ -440,11 +482,11 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
 
     /// A loop over a body program. States alternate between the result's own buffer and a spare one, so that the
     /// last iteration writes the result and nothing is copied between iterations.
-    fn scan(&mut self, node: NodeId, arena: &Dim, plan: &ScanPlan, body: &[FuncId]) -> Result<()> {
+    fn scan(&mut self, node: NodeId, scratch: &Scratch, plan: &ScanPlan, body: &[FuncId]) -> Result<()> {
         let scan = self.scope.scan(node)?;
-        let inner = self.body_frame(&scan, arena)?;
+        let inner = self.body_frame(&scan, scratch)?;
         let trip = self.size(scan.trip)?;
-        let mut lanes = self.lanes(&scan, plan)?;
+        let mut lanes = self.lanes(&scan, scratch, plan)?;
 
         let (head, turn, done) = (self.code.block(), self.code.block(), self.code.block());
         self.code.b.append_block_param(head, types::I64);
@@ -477,7 +519,7 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
     }
 
     /// The frame of a body, with all that does not change between iterations.
-    fn body_frame(&mut self, scan: &Scan<'_>, arena: &Dim) -> Result<Value> {
+    fn body_frame(&mut self, scan: &Scan<'_>, scratch: &Scratch) -> Result<Value> {
         let count = scan.body.inputs.len() + scan.body.outputs.len();
         let slot = self.code.slot(frame::IO as usize + 8 * count);
         let inner = self.code.slot_addr(slot);
@@ -485,7 +527,7 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
             let value = self.code.load64(self.frame, offset);
             self.code.store(value, inner, offset);
         }
-        let arena = self.offset(self.arena, arena)?;
+        let arena = self.scratch(scratch)?;
         self.code.store(arena, inner, frame::ARENA);
         for at in scan.states + scan.scans..scan.inputs.len() {
             let address = self.address(scan.inputs[at])?;
@@ -495,14 +537,18 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
     }
 
     /// The pointers of a body that change from one iteration to the next.
-    fn lanes(&mut self, scan: &Scan<'_>, plan: &ScanPlan) -> Result<Vec<Lane>> {
+    fn lanes(&mut self, scan: &Scan<'_>, scratch: &Scratch, plan: &ScanPlan) -> Result<Vec<Lane>> {
         let mut lanes = vec![];
+        let arena = match scratch {
+            Scratch::Arena(_) => self.arena,
+            Scratch::Heap(block) => self.block(*block)?,
+        };
         let output_field = |number: usize| frame::IO + 8 * (scan.body.inputs.len() + number) as i64;
         for (number, &value) in scan.outputs.iter().enumerate() {
             let base = self.address(value)?;
             if number < scan.states {
                 let initial = self.address(scan.inputs[number])?;
-                let spare = self.offset(self.arena, &plan.states[number])?;
+                let spare = self.offset(arena, &plan.states[number])?;
                 let (read, write) = (frame::IO + 8 * number as i64, output_field(number));
                 lanes.push(Lane::State { initial, result: base, spare, read, write });
                 continue;

@@ -11,6 +11,7 @@ use memmap2::MmapMut;
 use crate::codegen::emit::layout::{Weight, WeightSource, internal};
 use crate::codegen::emit::object::Finished;
 use crate::error::{Error, Kind, Result, Stage};
+use crate::graph::borders::stored;
 use crate::graph::{Graph, NodeId, Op};
 use crate::interp;
 
@@ -86,7 +87,7 @@ impl<W: Write> Substitute<'_, W> {
                 WeightSource::Default(input) => {
                     let default = self.graph.inputs[input].default.as_ref();
                     let tensor = default.ok_or_else(|| internal("a default has gone".into()))?;
-                    write(&mut self.out, &tensor.data)?;
+                    write(&mut self.out, &stored(tensor).data)?;
                 }
                 WeightSource::Value(value) => {
                     let tensor = interp::constant(body(self.graph, &weight.path)?, value)?;

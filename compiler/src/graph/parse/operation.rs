@@ -231,6 +231,11 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
             exclusive: attrs.flag("exclusive")?,
             reverse: attrs.flag("reverse")?,
         },
+        "sort" => Op::Sort {
+            axis: attrs.index("axis")?,
+            descending: attrs.flag("descending")?,
+            take: attrs.dim("take")?,
+        },
         "scan" => Op::Scan {
             trip: attrs.dim("trip")?,
             states: attrs.index("states")?,

@@ -164,6 +164,10 @@ impl Lowering<'_> {
     /// The index in shape `from` of the element at `index` in shape `to`, both row-major. Runs of axes with equal
     /// products are treated on their own, which keeps most reshapes free of divisions.
     pub(super) fn reshape_index(&self, from: &[Dim], to: &[Dim], index: &[Index]) -> Vec<Index> {
+        if from.contains(&Dim::ZERO) {
+            // There is no element to find.
+            return vec![Index::zero(); from.len()];
+        }
         let extents = self.extent_fn();
         let mut out = Vec::with_capacity(from.len());
         let (mut a, mut b) = (0, 0);

@@ -12,6 +12,7 @@ mod reduce;
 mod rows;
 mod runs;
 mod single;
+mod sort;
 #[cfg(test)]
 mod tests;
 mod winograd;

@@ -30,6 +30,10 @@ impl Lowering<'_> {
             Op::Pad { lo, .. } => self.pad(inputs[0], inputs[1], lo, out)?,
             Op::Pack { batch, k, nr } => self.pack(inputs[0], *batch, *k, *nr, out)?,
             Op::ArgReduce { max, axis, last } => self.arg_reduce(inputs[0], *max, *axis, *last, out)?,
+            Op::Sort { axis, descending, take } => {
+                let results = [out, node.outputs[1]];
+                self.sort(inputs[0], results, *axis, *descending, take)?;
+            }
             Op::Cumulate { op, axis, exclusive, reverse } => {
                 self.cumulate(inputs[0], *op, *axis, *exclusive, *reverse, out)?;
             }

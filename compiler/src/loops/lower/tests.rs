@@ -159,7 +159,7 @@ impl Draft {
         let dtype = self.graph.ty(x).dtype;
         let rank = shape.len();
         let axis = if rank == 0 { 0 } else { self.dice.below(rank) };
-        let kind = self.dice.below(20);
+        let kind = self.dice.below(21);
         if rank == 0 && kind > 5 {
             return None;
         }
@@ -228,6 +228,19 @@ impl Draft {
                     .collect();
                 let indices = self.build().i64s(&picks);
                 self.build().emit1(Op::Gather { axis }, &[x, indices]).ok()
+            }
+            19 => {
+                // Of an input: rounding may change an order.
+                let x = self.pool[0];
+                let shape = self.graph.ty(x).shape.clone();
+                let axis = self.dice.below(shape.len());
+                let take = match shape[axis].as_const() {
+                    Some(extent) => Dim::from(1 + self.dice.below(extent as usize)),
+                    None => shape[axis].clone(),
+                };
+                let descending = self.dice.chance(50);
+                let (keys, places) = self.build().sort(x, axis, descending, take).ok()?;
+                if self.dice.chance(50) { Some(keys) } else { self.build().cast(places, dtype).ok() }
             }
             _ => {
                 // Of an input: the place of the best of computed values may change with rounding.
@@ -568,6 +581,32 @@ fn reductions_that_keep_the_last_axis_at_every_size() {
             let input = dice.tensor(DType::F32, &sizes);
             let result = check(&graph, &[input], true, &target, &loops::interp::run);
             assert!(result.is_ok(), "{sizes:?}, window {kernel}: {}", result.unwrap_err());
+        }
+    }
+}
+
+/// Long rows are looked at in blocks, which NaN must not hide from.
+#[test]
+fn the_first_of_long_rows() {
+    let mut dice = Dice(7);
+    let (rows, extent) = (2, 3000);
+    for descending in [false, true] {
+        for (dtype, with_nan) in
+            [(DType::F32, false), (DType::F32, true), (DType::I64, false), (DType::U8, false)]
+        {
+            let mut values: Vec<f64> = (0..rows * extent).map(|_| dice.below(251) as f64).collect();
+            if with_nan {
+                (0..12).for_each(|_| values[dice.below(rows * extent)] = f64::NAN);
+            }
+            let x = interp::cast(&Tensor::from_slice(&[rows, extent], &values), dtype, true);
+            let mut graph = Graph::default();
+            graph.origins.push(Origin { name: "sort".into(), op_type: "TopK".into(), index: 0 });
+            let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
+            let ty = TensorType::new(dtype, vec![Dim::from(rows), Dim::from(extent)]);
+            let input = b.input("x", ty, None);
+            let (keys, places) = b.sort(input, 1, descending, Dim::from(9usize)).unwrap();
+            graph.outputs = vec![("keys".into(), keys), ("places".into(), places)];
+            check(&graph, &[x], true, &fixed_target(), &loops::interp::run).unwrap();
         }
     }
 }

@@ -67,8 +67,9 @@ impl Math<'_> {
             }
             UnaryFn::Acosh => {
                 let t = self.bind(sub(x.clone(), c64(1.0)));
-                let inner = add(t.clone(), sqrt(mul(t.clone(), add(t, c64(2.0)))));
-                let inner = self.bind(inner);
+                // Two roots, so that both are NaN below 1, whatever the square of x would be.
+                let root = mul(sqrt(t.clone()), sqrt(add(t.clone(), c64(2.0))));
+                let inner = self.bind(add(t, root));
                 let small = self.log1p64(inner);
                 let log = self.log64(x.clone());
                 select(gt(x, c64(1e10)), add(log, c64(LN_2)), small)

@@ -137,10 +137,11 @@ fn the_checker_finds_broken_chains() {
     let chain = &good.groups[id];
     let packed = chain.inputs.iter().find(|&&v| matches!(good.places[v], Some(Place::Arena { .. }))).unwrap();
     let Some(Place::Arena { offset, .. }) = &good.places[*packed] else { panic!("not in the arena") };
-    assert!(broken(&|program| program.scratch[id] = Some(offset.clone())).contains("overlaps its"));
+    let at = |program: &mut Program, offset: &Dim| program.scratch[id] = Some(Scratch::Arena(offset.clone()));
+    assert!(broken(&|program| at(program, offset)).contains("overlaps its"));
     assert!(broken(&|program| program.scratch[id] = None).contains("has no scratch"));
-    assert!(broken(&|program| program.scratch[id] = Some(program.arena.clone())).contains("of the arena"));
-    assert!(broken(&|program| program.scratch[id] = Some(Dim::from(4i64))).contains("of the arena"));
+    assert!(broken(&|program| at(program, &program.arena.clone())).contains("the scratch of"));
+    assert!(broken(&|program| at(program, &Dim::from(4i64))).contains("the scratch of"));
     assert!(broken(&|program| program.groups[id].scratch = Dim::from(64i64)).contains("has scratch of 64"));
     assert!(broken(&|program| program.groups[id].stages.reverse()).contains("hands on"));
     assert!(broken(&|program| drop(program.groups[id].stages.pop())).contains("stages of the chain"));
@@ -174,6 +175,6 @@ fn the_checker_finds_broken_chains() {
     program.places[live] = Some(Place::Arena { offset: end.clone(), size: Dim::from(64 * 64 * 4i64) });
     program.arena = end.clone() + program.groups[id].scratch.clone();
     check(&other, &program).unwrap();
-    program.scratch[id] = Some(end);
+    program.scratch[id] = Some(Scratch::Arena(end));
     assert!(check(&other, &program).unwrap_err().message.contains("does not hold"));
 }

@@ -42,7 +42,8 @@ impl Memory<'_> {
     }
 
     fn scratch(&self, id: GroupId) -> Vec<u8> {
-        let start = size(self.program.scratch[id].as_ref().unwrap());
+        let Some(Scratch::Arena(offset)) = &self.program.scratch[id] else { panic!("{id} has no scratch") };
+        let start = size(offset);
         self.arena[start..][..size(&self.program.groups[id].scratch)].to_vec()
     }
 
@@ -64,7 +65,9 @@ impl Memory<'_> {
                     }
                 }
                 Step::Copy { from, output } => self.outputs[*output] = self.read(*from),
-                Step::Scan { .. } => panic!("scans are not run here"),
+                Step::Scan { .. } | Step::Bind(_) | Step::Allocate(_) | Step::Release(_) => {
+                    panic!("{step:?} is not run here")
+                }
             }
         }
     }

@@ -1,0 +1,181 @@
+//! Symbols that data define: a size that no dim of an input tells is an element of an i64 vector, read once the
+//! vector has been computed.
+//!
+//! Such a symbol is used in types and operations as any other. What mentions it can only run after the vector:
+//! [`Graph::needs`] lists the vectors behind a node, and whatever orders, drops or moves nodes asks it. A body
+//! shares the symbols of the graphs around it but not their definitions: theirs have values when the body runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::graph::dim::{Sym, product};
+use crate::graph::{Dim, Graph, NodeId, TensorType, ValueId};
+
+/// Definition of a symbol by data.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DataSymbol {
+    /// An i64 scalar or vector.
+    pub value: ValueId,
+    pub element: usize,
+    /// What the element may be at most, in symbols of lower numbers; a run in which it is more, or negative, fails.
+    pub bound: Option<Dim>,
+}
+
+impl Graph {
+    /// The data symbols that a node mentions in its operation, in its results' types or in a body, and those that
+    /// their bounds mention.
+    pub fn data_symbols(&self, node: NodeId) -> BTreeSet<Sym> {
+        let mut found = BTreeSet::new();
+        if self.data.is_empty() {
+            return found;
+        }
+        let mut note = |dim: &Dim| {
+            dim.visit_symbols(&mut |sym| {
+                if self.data.contains_key(&sym) {
+                    found.insert(sym);
+                }
+            })
+        };
+        let node = &self.nodes[node];
+        node.outputs.iter().flat_map(|&output| &self.ty(output).shape).for_each(&mut note);
+        node.op.dims().into_iter().for_each(&mut note);
+        let mut bodies: Vec<&Graph> = node.op.body().into_iter().collect();
+        while let Some(body) = bodies.pop() {
+            body.inputs.iter().flat_map(|input| &body.ty(input.value).shape).for_each(&mut note);
+            for &inner in &body.order {
+                let inner = &body.nodes[inner];
+                inner.outputs.iter().flat_map(|&output| &body.ty(output).shape).for_each(&mut note);
+                inner.op.dims().into_iter().for_each(&mut note);
+                bodies.extend(inner.op.body());
+            }
+            body.data.values().filter_map(|symbol| symbol.bound.as_ref()).for_each(&mut note);
+        }
+        self.close(found)
+    }
+
+    /// The data symbols of a dim, and those that their bounds mention.
+    pub fn data_symbols_of(&self, dim: &Dim) -> BTreeSet<Sym> {
+        let mut found = BTreeSet::new();
+        if !self.data.is_empty() {
+            dim.visit_symbols(&mut |sym| {
+                if self.data.contains_key(&sym) {
+                    found.insert(sym);
+                }
+            });
+        }
+        self.close(found)
+    }
+
+    fn close(&self, mut found: BTreeSet<Sym>) -> BTreeSet<Sym> {
+        let mut open: Vec<Sym> = found.iter().copied().collect();
+        while let Some(bound) = open.pop().and_then(|sym| self.data[&sym].bound.as_ref()) {
+            bound.visit_symbols(&mut |sym| {
+                if self.data.contains_key(&sym) && found.insert(sym) {
+                    open.push(sym);
+                }
+            });
+        }
+        found
+    }
+
+    /// Whether a dim mentions a data symbol.
+    pub fn is_data_dim(&self, dim: &Dim) -> bool {
+        let mut found = false;
+        dim.visit_symbols(&mut |sym| found |= self.data.contains_key(&sym));
+        found
+    }
+
+    /// Values that must have been computed before a node runs, besides its operands: those that define its data
+    /// symbols.
+    pub fn needs(&self, node: NodeId) -> Vec<ValueId> {
+        let mut values: Vec<ValueId> =
+            self.data_symbols(node).iter().map(|sym| self.data[sym].value).collect();
+        values.sort_unstable();
+        values.dedup();
+        values
+    }
+
+    /// The data symbols that live nodes mention.
+    pub fn live_data_symbols(&self) -> BTreeSet<Sym> {
+        match self.data.is_empty() {
+            true => BTreeSet::new(),
+            false => self.order.iter().flat_map(|&node| self.data_symbols(node)).collect(),
+        }
+    }
+
+    /// Values that define live data symbols, each once, by number.
+    pub fn data_sources(&self) -> Vec<ValueId> {
+        let sources: BTreeSet<ValueId> =
+            self.live_data_symbols().iter().map(|sym| self.data[sym].value).collect();
+        sources.into_iter().collect()
+    }
+
+    /// Lets the symbols of replaced values be defined by what replaced them.
+    pub fn replace_data_sources(&mut self, with: impl Fn(ValueId) -> Option<ValueId>) {
+        for symbol in self.data.values_mut() {
+            if let Some(new) = with(symbol.value) {
+                symbol.value = new;
+            }
+        }
+    }
+}
+
+/// Terms of a bound beyond which it is no longer worth having.
+const MAX_TERMS: usize = 64;
+
+/// Upper bounds of dims in symbols that the inputs tell.
+pub struct Bounds {
+    symbols: BTreeMap<Sym, Option<Dim>>,
+    /// Products of symbols that an assumption equates with a size that the inputs tell, as in the result of a reshape.
+    products: Vec<(Dim, Dim)>,
+}
+
+impl Bounds {
+    pub fn new(graph: &Graph) -> Bounds {
+        let mut bounds = Bounds { symbols: BTreeMap::new(), products: Vec::new() };
+        // A bound mentions symbols of lower numbers only.
+        for (&sym, symbol) in &graph.data {
+            let bound = symbol.bound.as_ref().and_then(|bound| bounds.upper(bound));
+            bounds.symbols.insert(sym, bound.filter(|bound| bound.terms().len() <= MAX_TERMS));
+        }
+        for (a, b) in graph.assumptions.iter().filter(|_| !graph.data.is_empty()) {
+            for (from, to) in [(a, b), (b, a)] {
+                if graph.is_data_dim(from) && !graph.is_data_dim(to) {
+                    bounds.products.extend(single_term(from, to));
+                }
+            }
+        }
+        bounds
+    }
+
+    /// What a dim is at most; `None` where nothing bounds it.
+    pub fn upper(&self, dim: &Dim) -> Option<Dim> {
+        if self.symbols.is_empty() {
+            return Some(dim.clone());
+        }
+        let bound = |sym: Sym| self.symbols.get(&sym).cloned();
+        let mut sum = Dim::ZERO;
+        for (monomial, coefficient) in dim.terms() {
+            let term = Dim::term(monomial, coefficient);
+            // The whole of a product is tighter than the bounds of its factors.
+            let product = |(part, whole): &(Dim, Dim)| {
+                let rest = term.exact_div(part)?.upper(&bound)?;
+                (coefficient > 0).then(|| rest * whole.clone())
+            };
+            sum = sum + self.products.iter().find_map(product).or_else(|| term.upper(&bound))?;
+        }
+        Some(sum)
+    }
+
+    /// Most bytes of a tensor, where something bounds them.
+    pub fn bytes(&self, ty: &TensorType) -> Option<Dim> {
+        self.upper(&(product(&ty.shape) * Dim::from(ty.dtype.size())))
+    }
+}
+
+/// `from = c * product` gives the product and what it is at most: `to / c`.
+fn single_term(from: &Dim, to: &Dim) -> Option<(Dim, Dim)> {
+    let [(monomial, coefficient)] = <[_; 1]>::try_from(from.terms()).ok()?;
+    let whole = to.floor_div(&Dim::from(coefficient)).filter(|_| coefficient > 0)?;
+    let non_negative = Dim::term(monomial.clone(), 1).bounds().0.is_some_and(|low| low >= 0);
+    non_negative.then(|| (Dim::term(monomial, 1), whole))
+}

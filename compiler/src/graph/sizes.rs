@@ -1,0 +1,238 @@
+//! Elements of integer tensors as dims: constants and dims where they are known when the graph is built, else
+//! symbols that data define.
+
+use crate::error::{Error, Result, Stage};
+use crate::graph::build::Builder;
+use crate::graph::{DType, DataSymbol, Dim, MapFn, Op, Tensor, ValueId};
+use crate::scalar::{BinaryFn, UnaryFn};
+
+/// Operations of movement that an element is followed through.
+const MAX_TRACE: usize = 256;
+
+/// Elements that decide sizes are read clamped to this magnitude, so that sums of a few never overflow. No size comes
+/// near it.
+const FAR: i64 = 1 << 61;
+
+/// What an element of an integer tensor is.
+enum Element {
+    Known(Dim),
+    /// Element of an i64 value.
+    Data(ValueId, usize),
+}
+
+impl Builder<'_> {
+    /// Elements of an integer tensor as sizes. One that only run-time data tell becomes a symbol, the same for the same
+    /// element; a run in which it is negative, or more than `bound` of its number, fails. What is known here is given
+    /// as it is. Errors: the number of elements is not known.
+    pub fn sizes(&mut self, value: ValueId, bound: &dyn Fn(usize) -> Option<Dim>) -> Result<Vec<Dim>> {
+        let (value, count) = self.integer_elements(value)?;
+        (0..count)
+            .map(|at| match self.element(value, at) {
+                Element::Known(dim) => Ok(dim),
+                Element::Data(source, element) => self.bind(source, element, bound(at)),
+            })
+            .collect()
+    }
+
+    /// Elements of an integer tensor, as far as they are known now.
+    pub fn known_elements(&mut self, value: ValueId) -> Result<Vec<Option<Dim>>> {
+        let (value, count) = self.integer_elements(value)?;
+        let known = |at: usize| match self.element(value, at) {
+            Element::Known(dim) => Some(dim),
+            Element::Data(..) => None,
+        };
+        Ok((0..count).map(known).collect())
+    }
+
+    /// Elements of an integer tensor, of either sign: one that only run-time data tell is the difference of two
+    /// symbols, one of which is 0.
+    pub fn integers(&mut self, value: ValueId) -> Result<Vec<Dim>> {
+        let (value, count) = self.integer_elements(value)?;
+        let mut parts = None;
+        let mut dims = Vec::with_capacity(count);
+        for at in 0..count {
+            let dim = match self.element(value, at) {
+                Element::Known(dim) => dim,
+                Element::Data(source, element) => match self.bound_symbol(source, element) {
+                    Some(dim) => dim,
+                    None => {
+                        let (positive, negative) = match parts {
+                            Some(parts) => parts,
+                            None => *parts.insert(self.signed_parts(value)?),
+                        };
+                        self.bind(positive, at, None)? - self.bind(negative, at, None)?
+                    }
+                },
+            };
+            dims.push(dim);
+        }
+        Ok(dims)
+    }
+
+    /// Dims as symbols of their own where they mention several symbols of data: later arithmetic stays short. Dim `at`
+    /// must not be negative, and at most `bound(at)`; a run in which it is not so fails.
+    pub fn named(&mut self, dims: &[Dim], bound: &dyn Fn(usize) -> Option<Dim>) -> Result<Vec<Dim>> {
+        let is_formula = |dim: &Dim| dim.as_sym().is_none() && self.graph.is_data_dim(dim);
+        let formulas: Vec<Dim> = dims.iter().filter(|dim| is_formula(dim)).cloned().collect();
+        if formulas.is_empty() {
+            return Ok(dims.to_vec());
+        }
+        let keep: Vec<bool> = dims.iter().map(|dim| !is_formula(dim)).collect();
+        let vector = self.emit1(Op::DimValues { dims: formulas }, &[])?;
+        let mut next = 0..;
+        let mut name = |at: usize, dim: &Dim| match keep[at] {
+            true => Ok(dim.clone()),
+            false => self.bind(vector, next.next().unwrap_or_default(), bound(at)),
+        };
+        dims.iter().enumerate().map(|(at, dim)| name(at, dim)).collect()
+    }
+
+    /// An element of an integer tensor as an i64 scalar.
+    pub fn element_scalar(&mut self, value: ValueId, at: usize) -> Result<ValueId> {
+        let (value, _) = self.integer_elements(value)?;
+        match self.element(value, at) {
+            Element::Known(dim) => match dim.as_const() {
+                Some(number) => Ok(self.constant(Tensor::scalar(number))),
+                None => self.dim_scalar(&dim),
+            },
+            Element::Data(source, element) => {
+                let one = match self.rank(source) {
+                    0 => return Ok(source),
+                    _ => self.slice_axis(source, 0, Dim::from(element), Dim::ONE)?,
+                };
+                self.reshape(one, vec![])
+            }
+        }
+    }
+
+    /// i64 scalars as sizes; see [`Builder::sizes`].
+    pub fn scalar_sizes(
+        &mut self,
+        scalars: &[ValueId],
+        bound: &dyn Fn(usize) -> Option<Dim>,
+    ) -> Result<Vec<Dim>> {
+        let rows = scalars.iter().map(|&scalar| self.reshape(scalar, vec![Dim::ONE]));
+        let rows = rows.collect::<Result<Vec<_>>>()?;
+        match rows.is_empty() {
+            true => Ok(vec![]),
+            false => {
+                let vector = self.concat(&rows, 0)?;
+                self.sizes(vector, bound)
+            }
+        }
+    }
+
+    /// Takes `a <= b` to hold; a run in which it does not fails.
+    pub fn assume_at_most(&mut self, a: &Dim, b: &Dim) {
+        self.assume_equal(&a.max_dim(b), b);
+    }
+
+    /// Takes `a = b` to hold; a run in which it does not fails.
+    pub fn assume_equal(&mut self, a: &Dim, b: &Dim) {
+        let pair = (a.clone(), b.clone());
+        if a != b && !self.graph.assumptions.contains(&pair) {
+            self.graph.assumptions.push(pair);
+        }
+    }
+
+    /// A tensor as an i64 scalar or vector, and the number of its elements.
+    fn integer_elements(&mut self, value: ValueId) -> Result<(ValueId, usize)> {
+        let ty = self.ty(value).clone();
+        let count = ty.static_shape().map(|shape| shape.iter().product::<usize>());
+        let Some(count) = count.filter(|&count| count <= crate::infer::MAX_KNOWN) else {
+            let message = format!("{ty} decides a shape: its number of elements must be known");
+            return Err(Error::unsupported(Stage::Infer, message));
+        };
+        let value = self.cast(value, DType::I64)?;
+        let value = match self.rank(value) {
+            0 | 1 => value,
+            _ => self.reshape(value, vec![Dim::from(count)])?,
+        };
+        Ok((value, count))
+    }
+
+    /// Follows an element through movement to something known, or as far as it is an element of an i64 scalar or
+    /// vector.
+    fn element(&self, mut value: ValueId, mut at: usize) -> Element {
+        let mut last = (value, at);
+        for _ in 0..MAX_TRACE {
+            if let Some(known) = self.known(value) {
+                return known
+                    .get(at)
+                    .map_or(Element::Data(last.0, last.1), |dim| Element::Known(dim.clone()));
+            }
+            if self.dtype(value) == DType::I64 && self.rank(value) <= 1 {
+                last = (value, at);
+            }
+            match self.moved_from(value, at) {
+                Some(source) => (value, at) = source,
+                None => break,
+            }
+        }
+        Element::Data(last.0, last.1)
+    }
+
+    /// The operand's element that an element of a moved value is, by flat position.
+    fn moved_from(&self, value: ValueId, at: usize) -> Option<(ValueId, usize)> {
+        let node = &self.graph.nodes[self.graph.producer(value)?];
+        let shape = self.ty(value).static_shape()?;
+        let source = *node.inputs.first()?;
+        match &node.op {
+            Op::Reshape { .. } => Some((source, at)),
+            Op::Map(MapFn::Cast { .. }) => {
+                let from = self.dtype(source);
+                let widens = from.is_int() && from != DType::U64 && self.dtype(value) == DType::I64;
+                widens.then_some((source, at))
+            }
+            Op::Concat { axis: 0 } if shape.len() == 1 => {
+                let mut left = at;
+                for &input in &node.inputs {
+                    let length = self.ty(input).shape[0].as_const()? as usize;
+                    match left.checked_sub(length) {
+                        Some(rest) => left = rest,
+                        None => return Some((input, left)),
+                    }
+                }
+                None
+            }
+            Op::Slice { starts, steps, .. } if shape.len() == 1 => {
+                let position = starts[0].as_const()?.checked_add((at as i64).checked_mul(steps[0])?)?;
+                Some((source, usize::try_from(position).ok()?))
+            }
+            Op::Gather { axis: 0 } if self.rank(source) == 1 => {
+                let size = self.ty(source).shape[0].as_const()?;
+                let pick = self.known(node.inputs[1])?.get(at)?.as_const()?;
+                let pick = if pick < 0 { pick + size } else { pick };
+                usize::try_from(pick).ok().filter(|&pick| (pick as i64) < size).map(|pick| (source, pick))
+            }
+            _ => None,
+        }
+    }
+
+    fn bound_symbol(&self, value: ValueId, element: usize) -> Option<Dim> {
+        let same = |symbol: &DataSymbol| symbol.value == value && symbol.element == element;
+        self.graph.data.iter().find(|(_, symbol)| same(symbol)).map(|(&sym, _)| Dim::sym(sym))
+    }
+
+    /// The symbol of an element of an i64 scalar or vector.
+    fn bind(&mut self, value: ValueId, element: usize, bound: Option<Dim>) -> Result<Dim> {
+        if let Some(dim) = self.bound_symbol(value, element) {
+            if let Some(bound) = bound {
+                self.assume_at_most(&dim, &bound);
+            }
+            return Ok(dim);
+        }
+        let sym = self.fresh_symbol();
+        self.graph.data.insert(sym, DataSymbol { value, element, bound });
+        Ok(Dim::sym(sym))
+    }
+
+    /// `max(x, 0)` and `max(-x, 0)`.
+    fn signed_parts(&mut self, x: ValueId) -> Result<(ValueId, ValueId)> {
+        let near = self.binary_scalar(BinaryFn::Min, x, FAR as f64)?;
+        let near = self.binary_scalar(BinaryFn::Max, near, -FAR as f64)?;
+        let positive = self.binary_scalar(BinaryFn::Max, near, 0.0)?;
+        let negated = self.unary(UnaryFn::Neg, near)?;
+        Ok((positive, self.binary_scalar(BinaryFn::Max, negated, 0.0)?))
+    }
+}

@@ -1,0 +1,110 @@
+//! Det: the determinant of square matrices, by elimination with pivots from the whole column.
+
+use super::row::*;
+use crate::graph::{Builder, Graph, Op, Origin, TensorType};
+
+#[rustfmt::skip]
+pub const ROWS: &[OpDef] = &[
+    row("Det", 11, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], det,
+        "Determinants of square matrices"),
+    row("Det", 22, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], det,
+        "Determinants of square matrices"),
+];
+
+/// `[.., n, n] -> [..]`. One step of a loop eliminates one column; half types compute in f32.
+fn det(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let b = &mut *cx.b;
+    let (shape, dtype) = (b.shape(x), b.dtype(x));
+    let (Some(rank), [.., rows, columns]) = (shape.len().checked_sub(2), shape.as_slice()) else {
+        return malformed(format!("determinant of {}", b.ty(x)));
+    };
+    if rows != columns && rows.is_const() && columns.is_const() {
+        return malformed(format!("determinant of {}, whose matrices are not square", b.ty(x)));
+    }
+    let lead = shape[..rank].to_vec();
+    let batch = crate::graph::dim::product(&lead);
+    let work = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+    let x = b.cast(x, work)?;
+    let x = b.reshape(x, vec![batch.clone(), rows.clone(), rows.clone()])?;
+    let one = b.scalar(work, 1.0);
+    let start = b.expand(one, vec![batch.clone()])?;
+    let step = b.iota(vec![rows.clone()], 0)?;
+    let body = elimination(b, &batch, rows, work)?;
+    let op = Op::Scan { body: Box::new(body), trip: rows.clone(), states: 2, scans: 1, reverse: vec![false] };
+    let results = b.emit(op, &[x, start, step])?;
+    let y = b.cast(results[1], dtype)?;
+    Ok(vec![b.reshape(y, lead)?])
+}
+
+/// States: matrices `[B, n, n]` and determinants so far `[B]`; scanned: the number of the column.
+fn elimination(outer: &Builder<'_>, batch: &Dim, n: &Dim, dtype: DType) -> Result<Graph> {
+    let mut body = Graph { symbols: outer.graph.symbols.clone(), ..Graph::default() };
+    let origin = outer.graph.origins.get(outer.origin).cloned();
+    let unnamed = || Origin { name: String::new(), op_type: String::new(), index: 0 };
+    let origin = body.origins.push(origin.unwrap_or_else(unnamed));
+    let mut builder = Builder::new(&mut body, origin);
+    let b = &mut builder;
+    let square = vec![batch.clone(), n.clone(), n.clone()];
+    let a = b.input("matrix", TensorType::new(dtype, square), None);
+    let det = b.input("det", TensorType::new(dtype, vec![batch.clone()]), None);
+    let step = b.input("step", TensorType::new(DType::I64, vec![]), None);
+
+    let row = b.iota(vec![n.clone(), Dim::ONE], 0)?;
+    let below = b.compare(CompareFn::Ge, row, step)?;
+    let column = b.reshape(step, vec![Dim::ONE])?;
+    let column = b.emit1(Op::Gather { axis: 2 }, &[a, column])?;
+    let size = b.unary(UnaryFn::Abs, column)?;
+    let never = b.scalar(dtype, -1.0);
+    let candidates = b.select(below, size, never)?;
+    // [B, 1, 1]
+    let best = b.emit1(Op::ArgReduce { max: true, axis: 1, last: false }, &[candidates])?;
+    let whole = vec![batch.clone(), Dim::ONE, n.clone()];
+    let wide = b.expand(best, whole.clone())?;
+    let pivot_row = b.emit1(Op::GatherElements { axis: 1 }, &[a, wide])?;
+    let here = b.expand(step, whole)?;
+    let this_row = b.emit1(Op::GatherElements { axis: 1 }, &[a, here])?;
+    let pivot = b.emit1(Op::GatherElements { axis: 1 }, &[column, best])?;
+
+    // The pivot's row is done with; this row takes its place.
+    let moved = b.compare(CompareFn::Eq, row, best)?;
+    let swapped = b.select(moved, this_row, a)?;
+    let single = b.expand(step, vec![batch.clone(), Dim::ONE, Dim::ONE])?;
+    let head = b.emit1(Op::GatherElements { axis: 1 }, &[column, single])?;
+    let column = b.select(moved, head, column)?;
+    let zero = b.scalar(dtype, 0.0);
+    let singular = b.compare(CompareFn::Eq, pivot, zero)?;
+    let factor = b.binary(BinaryFn::Div, column, pivot)?;
+    let factor = b.select(singular, zero, factor)?;
+    let product = b.binary(BinaryFn::Mul, factor, pivot_row)?;
+    let next = b.binary(BinaryFn::Sub, swapped, product)?;
+
+    let pivot = b.reshape(pivot, vec![batch.clone()])?;
+    let best = b.reshape(best, vec![batch.clone()])?;
+    let stays = b.compare(CompareFn::Eq, best, step)?;
+    let negative = b.unary(UnaryFn::Neg, pivot)?;
+    let factor = b.select(stays, pivot, negative)?;
+    let det = b.binary(BinaryFn::Mul, det, factor)?;
+    body.outputs = vec![(String::new(), next), (String::new(), det)];
+    Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::Case;
+
+    #[test]
+    fn pivots_signs_and_singular_matrices() {
+        let matrices =
+            [0.0, 2.0, 1.0, 3.0, 0.0, 0.0, 1.0, 1.0, 4.0, 1.0, 2.0, 3.0, 2.0, 4.0, 6.0, 1.0, 0.0, 1.0];
+        let case = Case::new("Det", 11).input::<f32>(&[2, 3, 3], &matrices);
+        case.gives(0, &[2], &[-21.0, 0.0]);
+        Case::new("Det", 22).input::<f64>(&[2, 2], &[1.0, 2.0, 3.0, 4.0]).gives(0, &[], &[-2.0]);
+        Case::new("Det", 22).symbolic::<f32>(&["b", "n", "n"], &[1, 2, 2], &[2.0, 0.0, 0.0, 3.0]).gives(
+            0,
+            &[1],
+            &[6.0],
+        );
+        Case::new("Det", 22).input::<f32>(&[1, 0, 0], &[]).gives(0, &[1], &[1.0]);
+    }
+}

@@ -1,0 +1,316 @@
+use crate::graph::Dim;
+use crate::op::node_case::{Case, ramp};
+
+#[test]
+fn nearest_in_all_roundings() {
+    let case = Case::new("Resize", 13)
+        .ramp(&[1, 1, 1, 4], 1)
+        .missing()
+        .constant::<f32>(&[4], &[1.0, 1.0, 1.0, 1.6])
+        .str("coordinate_transformation_mode", "half_pixel")
+        .str("mode", "nearest")
+        .str("nearest_mode", "round_prefer_floor");
+    case.gives(0, &[1, 1, 1, 6], &[-0.5, -0.5, 1.25, 0.25, 0.25, -0.75]);
+    let case = Case::new("Resize", 13)
+        .ramp(&[1, 1, 1, 4], 1)
+        .missing()
+        .constant::<f32>(&[4], &[1.0, 1.0, 1.0, 1.6])
+        .str("coordinate_transformation_mode", "half_pixel")
+        .str("mode", "nearest")
+        .str("nearest_mode", "round_prefer_ceil");
+    case.gives(0, &[1, 1, 1, 6], &[-0.5, -0.5, 1.25, 0.25, 0.25, -0.75]);
+    let case = Case::new("Resize", 13)
+        .ramp(&[1, 1, 1, 4], 1)
+        .missing()
+        .constant::<f32>(&[4], &[1.0, 1.0, 1.0, 1.6])
+        .str("coordinate_transformation_mode", "half_pixel")
+        .str("mode", "nearest")
+        .str("nearest_mode", "floor");
+    case.gives(0, &[1, 1, 1, 6], &[-0.5, -0.5, 1.25, 1.25, 0.25, 0.25]);
+    let case = Case::new("Resize", 13)
+        .ramp(&[1, 1, 1, 4], 1)
+        .missing()
+        .constant::<f32>(&[4], &[1.0, 1.0, 1.0, 1.6])
+        .str("coordinate_transformation_mode", "half_pixel")
+        .str("mode", "nearest")
+        .str("nearest_mode", "ceil");
+    case.gives(0, &[1, 1, 1, 6], &[-0.5, 1.25, 0.25, 0.25, -0.75, -0.75]);
+}
+
+#[test]
+fn nearest_by_an_integer_of_symbolic_extents() {
+    let case = Case::new("Resize", 11)
+        .symbolic(&["n", "", "h", "w"], &[1, 1, 2, 2], &ramp(4, 1))
+        .constant::<f32>(&[0], &[])
+        .constant::<f32>(&[4], &[1.0, 1.0, 2.0, 3.0])
+        .str("coordinate_transformation_mode", "asymmetric")
+        .str("mode", "nearest")
+        .str("nearest_mode", "floor");
+    case.gives(
+        0,
+        &[1, 1, 4, 6],
+        &[
+            -0.5, -0.5, -0.5, 1.25, 1.25, 1.25, -0.5, -0.5, -0.5, 1.25, 1.25, 1.25, 0.25, 0.25, 0.25, -0.75,
+            -0.75, -0.75, 0.25, 0.25, 0.25, -0.75, -0.75, -0.75,
+        ],
+    );
+    let case = Case::new("Upsample", 9)
+        .symbolic(&["n", "", "h", "w"], &[1, 1, 2, 2], &ramp(4, 1))
+        .constant::<f32>(&[4], &[1.0, 1.0, 2.0, 2.0])
+        .str("mode", "nearest");
+    case.gives(
+        0,
+        &[1, 1, 4, 4],
+        &[-0.5, -0.5, 1.25, 1.25, -0.5, -0.5, 1.25, 1.25, 0.25, 0.25, -0.75, -0.75, 0.25, 0.25, -0.75, -0.75],
+    );
+}
+
+#[test]
+fn linear_in_all_coordinate_modes() {
+    let case = Case::new("Resize", 19)
+        .ramp(&[1, 1, 2, 3], 1)
+        .missing()
+        .missing()
+        .constant::<i64>(&[4], &[1, 1, 3, 5])
+        .str("coordinate_transformation_mode", "half_pixel")
+        .str("mode", "linear");
+    case.gives(
+        0,
+        &[1, 1, 3, 5],
+        &[-0.5, 0.2, 1.25, 0.65, 0.25, -0.625, 0.075, 1.125, 0.525, 0.125, -0.75, -0.05, 1.0, 0.4, 0.0],
+    );
+    let case = Case::new("Resize", 19)
+        .ramp(&[1, 1, 2, 3], 1)
+        .missing()
+        .missing()
+        .constant::<i64>(&[4], &[1, 1, 3, 5])
+        .str("coordinate_transformation_mode", "half_pixel_symmetric")
+        .str("mode", "linear");
+    case.gives(
+        0,
+        &[1, 1, 3, 5],
+        &[-0.5, 0.2, 1.25, 0.65, 0.25, -0.625, 0.075, 1.125, 0.525, 0.125, -0.75, -0.05, 1.0, 0.4, 0.0],
+    );
+    let case = Case::new("Resize", 19)
+        .ramp(&[1, 1, 2, 3], 1)
+        .missing()
+        .missing()
+        .constant::<i64>(&[4], &[1, 1, 3, 5])
+        .str("coordinate_transformation_mode", "pytorch_half_pixel")
+        .str("mode", "linear");
+    case.gives(
+        0,
+        &[1, 1, 3, 5],
+        &[-0.5, 0.2, 1.25, 0.65, 0.25, -0.625, 0.075, 1.125, 0.525, 0.125, -0.75, -0.05, 1.0, 0.4, 0.0],
+    );
+    let case = Case::new("Resize", 19)
+        .ramp(&[1, 1, 2, 3], 1)
+        .missing()
+        .missing()
+        .constant::<i64>(&[4], &[1, 1, 3, 5])
+        .str("coordinate_transformation_mode", "align_corners")
+        .str("mode", "linear");
+    case.gives(
+        0,
+        &[1, 1, 3, 5],
+        &[-0.5, 0.375, 1.25, 0.75, 0.25, -0.625, 0.25, 1.125, 0.625, 0.125, -0.75, 0.125, 1.0, 0.5, 0.0],
+    );
+    let case = Case::new("Resize", 19)
+        .ramp(&[1, 1, 2, 3], 1)
+        .missing()
+        .missing()
+        .constant::<i64>(&[4], &[1, 1, 3, 5])
+        .str("coordinate_transformation_mode", "asymmetric")
+        .str("mode", "linear");
+    case.gives(
+        0,
+        &[1, 1, 3, 5],
+        &[
+            -0.5, 0.55, 1.05, 0.45, 0.25, -0.666667, 0.383333, 0.883333, 0.283333, 0.083333, -0.75, 0.3, 0.8,
+            0.2, 0.0,
+        ],
+    );
+    let case = Case::new("Resize", 11)
+        .symbolic(&["", "", "h", "w"], &[1, 1, 2, 3], &ramp(6, 1))
+        .constant::<f32>(&[0], &[])
+        .constant::<f32>(&[4], &[1.0, 1.0, 2.0, 2.0])
+        .str("mode", "linear");
+    case.gives(
+        0,
+        &[1, 1, 4, 6],
+        &[
+            -0.5, -0.0625, 0.8125, 1.0, 0.5, 0.25, -0.5625, -0.125, 0.75, 0.9375, 0.4375, 0.1875, -0.6875,
+            -0.25, 0.625, 0.8125, 0.3125, 0.0625, -0.75, -0.3125, 0.5625, 0.75, 0.25, 0.0,
+        ],
+    );
+}
+
+#[test]
+fn cubic_with_and_without_the_outside() {
+    let case = Case::new("Resize", 13)
+        .ramp(&[1, 1, 3, 4], 1)
+        .missing()
+        .constant::<f32>(&[4], &[1.0, 1.0, 1.5, 0.5])
+        .float("cubic_coeff_a", -0.5)
+        .int("exclude_outside", 0)
+        .str("mode", "cubic");
+    case.gives(
+        0,
+        &[1, 1, 4, 2],
+        &[0.430266, -0.319734, 0.588867, -0.268555, 0.398583, -0.144531, -0.686777, 0.075087],
+    );
+    let case = Case::new("Resize", 13)
+        .ramp(&[1, 1, 3, 4], 1)
+        .missing()
+        .constant::<f32>(&[4], &[1.0, 1.0, 1.5, 0.5])
+        .float("cubic_coeff_a", -0.5)
+        .int("exclude_outside", 1)
+        .str("mode", "cubic");
+    case.gives(
+        0,
+        &[1, 1, 4, 2],
+        &[0.368808, -0.35178, 0.562284, -0.25346, 0.41587, -0.093721, -0.660639, 0.052356],
+    );
+}
+
+#[test]
+fn crop_extrapolates() {
+    let case = Case::new("Resize", 13)
+        .ramp(&[1, 1, 4, 4], 1)
+        .constant::<f32>(&[8], &[0.0, 0.0, 0.2, -0.1, 1.0, 1.0, 0.8, 1.1])
+        .missing()
+        .constant::<i64>(&[4], &[1, 1, 3, 3])
+        .str("coordinate_transformation_mode", "tf_crop_and_resize")
+        .float("extrapolation_value", 7.0)
+        .str("mode", "linear");
+    case.gives(0, &[1, 1, 3, 3], &[7.0, -0.0, 7.0, 7.0, -0.4375, 7.0, 7.0, -0.325, 7.0]);
+}
+
+#[test]
+fn antialias_and_axes_and_aspect_ratio() {
+    let case = Case::new("Resize", 18)
+        .ramp(&[1, 1, 4, 6], 1)
+        .missing()
+        .constant::<f32>(&[2], &[0.5, 0.5])
+        .int("antialias", 1)
+        .ints("axes", &[2, 3])
+        .str("mode", "linear");
+    case.gives(0, &[1, 1, 2, 3], &[0.109375, -0.089844, 0.011719, 0.265625, -0.191406, 0.082031]);
+    let case = Case::new("Resize", 18)
+        .ramp(&[1, 1, 2, 4], 1)
+        .missing()
+        .missing()
+        .constant::<i64>(&[2], &[5, 6])
+        .ints("axes", &[2, 3])
+        .str("keep_aspect_ratio_policy", "not_larger")
+        .str("mode", "nearest");
+    case.gives(
+        0,
+        &[1, 1, 3, 6],
+        &[
+            -0.5, -0.5, 1.25, 0.25, 0.25, -0.75, -0.5, -0.5, 1.25, 0.25, 0.25, -0.75, 1.0, 1.0, 0.0, -1.0,
+            -1.0, 0.75,
+        ],
+    );
+}
+
+#[test]
+fn enormous_factors_take_no_time() {
+    let case = Case::new("Resize", 19)
+        .ramp(&[1, 4], 1)
+        .missing()
+        .missing()
+        .constant::<i64>(&[2], &[1 << 40, 0])
+        .str("coordinate_transformation_mode", "asymmetric")
+        .str("mode", "nearest")
+        .str("nearest_mode", "round_prefer_ceil");
+    let start = std::time::Instant::now();
+    let (graph, _) = case.lower().unwrap();
+    assert_eq!(graph.ty(graph.outputs[0].1).shape, [Dim::from(1i64 << 40), Dim::ZERO]);
+    assert!(start.elapsed().as_secs() < 10);
+}
+
+/// What data decide gives what constants do.
+#[test]
+fn scales_and_sizes_that_data_decide() {
+    let run = |build: &dyn Fn(Case) -> Case, late: bool, at: usize, values: &[f32]| {
+        let mut case = build(Case::new("Resize", 19).ramp(&[1, 2, 4, 5], 3));
+        for missing in 1..4 {
+            case = match (missing == at, at, late) {
+                (false, ..) => case.missing(),
+                (_, 2, true) => case.input(&[4], values),
+                (_, 2, false) => case.constant(&[4], values),
+                (_, _, true) => case.input(&[4], &values.iter().map(|&v| v as i64).collect::<Vec<_>>()),
+                _ => case.constant(&[4], &values.iter().map(|&v| v as i64).collect::<Vec<_>>()),
+            };
+        }
+        case.run().unwrap().remove(0)
+    };
+    let builds: &[&dyn Fn(Case) -> Case] = &[
+        &|case| case.str("mode", "nearest"),
+        &|case| case.str("mode", "linear"),
+        &|case| case.str("mode", "cubic").int("exclude_outside", 1),
+        &|case| case.str("mode", "linear").str("coordinate_transformation_mode", "align_corners"),
+        &|case| case.str("mode", "linear").str("coordinate_transformation_mode", "half_pixel_symmetric"),
+        &|case| case.str("mode", "linear").int("antialias", 1),
+        &|case| case.str("mode", "cubic").int("antialias", 1),
+        &|case| case.str("mode", "cubic").int("antialias", 1).int("exclude_outside", 1),
+    ];
+    for (number, build) in builds.iter().enumerate() {
+        for (at, values) in [(2, [1., 1., 0.6, 1.5]), (2, [1., 1., 2., 0.5]), (3, [1., 2., 3., 8.])] {
+            let (wanted, found) = (run(build, false, at, &values), run(build, true, at, &values));
+            assert_eq!(found.shape, wanted.shape, "{number}: {values:?}");
+            let pairs = crate::op::node_case::elements(&found);
+            let wanted = crate::op::node_case::elements(&wanted);
+            for (found, wanted) in pairs.iter().zip(&wanted) {
+                assert!(
+                    crate::op::node_case::close(*found, *wanted, 1e-4),
+                    "{number}, {values:?}: {found} is not {wanted}"
+                );
+            }
+        }
+    }
+    for policy in ["not_larger", "not_smaller"] {
+        let build = |case: Case| {
+            let case = case.str("mode", "nearest").str("keep_aspect_ratio_policy", policy);
+            case.ints("axes", &[0, 1, 2, 3])
+        };
+        let shape = |late| run(&build, late, 3, &[1., 2., 3., 8.]).shape;
+        assert_eq!(shape(true), shape(false), "{policy}");
+    }
+}
+
+#[test]
+fn antialias_down_to_nothing_is_refused() {
+    let case = Case::new("Resize", 19)
+        .ramp(&[1, 4], 1)
+        .missing()
+        .missing()
+        .constant::<i64>(&[2], &[1, 0])
+        .int("antialias", 1)
+        .str("mode", "cubic");
+    assert_eq!(case.lower().unwrap_err().message, "a filter of inf taps");
+}
+
+#[test]
+fn old_versions_are_asymmetric() {
+    let case = Case::new("Resize", 10)
+        .ramp(&[1, 1, 2, 4], 1)
+        .constant::<f32>(&[4], &[1.0, 1.0, 1.5, 0.6])
+        .str("mode", "nearest");
+    case.gives(0, &[1, 1, 3, 2], &[-0.5, 0.25, -0.5, 0.25, 1.0, -1.0]);
+    let case = Case::new("Resize", 10)
+        .ramp(&[1, 1, 2, 4], 1)
+        .constant::<f32>(&[4], &[1.0, 1.0, 1.5, 0.6])
+        .str("mode", "linear");
+    case.gives(0, &[1, 1, 3, 2], &[-0.5, 0.583333, 0.5, -0.25, 1.0, -0.666667]);
+    let case = Case::new("Upsample", 9)
+        .ramp(&[1, 1, 2, 2], 1)
+        .constant::<f32>(&[4], &[1.0, 1.0, 1.5, 2.0])
+        .str("mode", "linear");
+    case.gives(
+        0,
+        &[1, 1, 3, 4],
+        &[-0.5, 0.375, 1.25, 1.25, 0.0, -0.041667, -0.083333, -0.083333, 0.25, -0.25, -0.75, -0.75],
+    );
+}

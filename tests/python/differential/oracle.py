@@ -1,0 +1,140 @@
+"""What a drawn node should give: by its definition written here, by the reference of the ONNX package, or by ONNX
+Runtime.
+
+The reference implements the newest versions. Older ones, and what it gets wrong, have definitions in `legacy` and
+`definitions`.
+"""
+
+import numpy as np
+import onnx
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+import definitions
+import legacy
+import values
+from case import element_type
+
+try:
+    import onnxruntime
+    onnxruntime.set_default_logger_severity(4)
+except ImportError:
+    onnxruntime = None
+
+
+class NoOracle(Exception):
+    """Nobody tells what the node gives."""
+
+
+#: Operators whose halves are computed in f32 and rounded once: what they sum up or pass through several functions.
+#: NumPy, which the reference computes halves in, rounds after each step.
+WIDE = set(
+    "Softmax LogSoftmax ReduceSum ReduceMean ReduceProd ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceSumSquare "
+    "MatMul Gemm Conv ConvTranspose AveragePool GlobalAveragePool LpPool GlobalLpPool LRN LpNormalization "
+    "BatchNormalization InstanceNormalization GroupNormalization LayerNormalization RMSNormalization Mean Sum Einsum "
+    "MeanVarianceNormalization RNN GRU LSTM Attention LinearAttention RotaryEmbedding Gelu Mish Celu Elu Selu Swish "
+    "SwiGLU HardSigmoid HardSwish Softplus Softsign Shrink CumSum CumProd GridSample RoiAlign DeformConv Resize Upsample "
+    "SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss DFT STFT Det Col2Im AffineGrid CausalConvWithState MaxRoiPool "
+    "Sigmoid Erf Tanh Pow ScatterElements ScatterND ThresholdedRelu LeakyRelu PRelu MelWeightMatrix".split()
+)
+
+
+def evaluate(node, opset):
+    """Expected results and who says so."""
+    key = (node.op, node.since)
+    try:
+        define = legacy.DEFINITIONS.get(key) or definitions.DEFINITIONS.get(node.op)
+        if define:
+            results = define(node)
+            if results is not None:
+                return [np.asarray(result) for result in results][: node.outputs], "definition"
+        return reference(node, opset), "reference"
+    except Exception as error:  # The reference fails in many ways; each is told.
+        if type(error).__name__ == "Skip":
+            raise
+        return runtime_only(node, opset, error), "runtime"
+
+
+def arrays(node):
+    return [array for array, _ in node.inputs]
+
+
+def reference(node, opset):
+    inputs = arrays(node)
+    results = [values.DTYPES[node.out_type(at)] for at in range(node.outputs)]
+    widened = node.op in WIDE and any(a is not None and values.NAMES[a.dtype] in values.HALVES for a in inputs)
+    if widened:
+        half = lambda a: a is not None and values.NAMES[a.dtype] in values.HALVES
+        inputs = [a.astype(np.float32) if half(a) else a for a in inputs]
+    found = run(node, opset, inputs)
+    if widened:
+        found = [f.astype(dtype) if f.dtype == np.float32 else f for f, dtype in zip(found, results)]
+    for value, dtype in zip(found, results):
+        if value.dtype != dtype:
+            raise TypeError(f"the reference gives {value.dtype} for {dtype}")
+    return found
+
+
+def graph_of(node, opset, inputs):
+    names = [f"x{at}" if array is not None else "" for at, array in enumerate(inputs)]
+    infos = [
+        helper.make_tensor_value_info(name, element_type(array), array.shape)
+        for name, array in zip(names, inputs) if name
+    ]
+    outputs = []
+    for at in range(node.outputs):
+        outputs.append(onnx.ValueInfoProto(name=f"y{at}"))
+        outputs[-1].type.tensor_type.elem_type = getattr(onnx.TensorProto, node.out_type(at).upper())
+    graph = helper.make_graph([node.proto(names, [f"y{at}" for at in range(node.outputs)])], "one", infos, outputs)
+    imports = [helper.make_opsetid("", opset)]
+    version = helper.find_min_ir_version_for(imports, ignore_unknown=True)
+    model = helper.make_model(graph, opset_imports=imports, ir_version=max(version, 3))
+    return model, {name: array for name, array in zip(names, inputs) if name}
+
+
+def run(node, opset, inputs):
+    model, feeds = graph_of(node, opset, inputs)
+    results = ReferenceEvaluator(model).run(None, feeds)
+    return [np.ascontiguousarray(result).reshape(np.shape(result)) for result in results]
+
+
+def runtime_only(node, opset, error):
+    if onnxruntime is None:
+        raise NoOracle(f"{type(error).__name__}: {str(error)[:100]}")
+    model, feeds = graph_of(node, opset, arrays(node))
+    try:
+        return session(model).run(None, feeds)
+    except Exception:
+        raise NoOracle(f"{type(error).__name__}: {str(error)[:100]}") from None
+
+
+def session(model):
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def peer(model, case):
+    """What ONNX Runtime says of the expected results, if it is installed."""
+    if onnxruntime is None:
+        return ""
+    try:
+        got = session(model).run(None, dict(case.inputs))
+    except Exception:
+        return "refuses"
+    for at, (result, (_, wanted)) in enumerate(zip(got, case.outputs)):
+        if result.dtype == np.uint8 and wanted.dtype.itemsize == 1:
+            result = result.view(wanted.dtype)
+        if result.dtype != wanted.dtype or result.shape != wanted.shape:
+            return f"output {at}: {result.dtype}{result.shape} for {wanted.dtype}{wanted.shape}"
+        exact = values.epsilon(values.NAMES[wanted.dtype]) == 0
+        wide = (lambda a: a) if exact or np.iscomplexobj(wanted) else (lambda a: a.astype(np.float64))
+        same = result == wanted
+        if not exact:
+            same = np.isclose(wide(result), wide(wanted), case.rtol * 4, case.atol * 4, equal_nan=True)
+        if not np.all(same):
+            where = np.argwhere(~np.atleast_1d(same))[0]
+            got_one, wanted_one = (np.atleast_1d(array)[tuple(where)] for array in (result, wanted))
+            return f"output {at}: {got_one} for {wanted_one} at {where.tolist()}"
+    return "agrees"

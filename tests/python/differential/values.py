@@ -1,0 +1,116 @@
+"""Random shapes and element values for generated models."""
+
+import numpy as np
+from onnx import TensorProto, helper
+
+#: Names of element types as schemas spell them, with their NumPy types.
+DTYPES = {
+    name: np.dtype(helper.tensor_dtype_to_np_dtype(getattr(TensorProto, name.upper())))
+    for name in (
+        "float double float16 bfloat16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz float8e8m0 float4e2m1 "
+        "int2 int4 int8 int16 int32 int64 uint2 uint4 uint8 uint16 uint32 uint64 bool complex64 complex128"
+    ).split()
+}
+NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+FLOATS = {"float", "double", "float16", "bfloat16"}
+HALVES = {"float16", "bfloat16"}
+SMALL_FLOATS = {"float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0", "float4e2m1"}
+COMPLEX = {"complex64", "complex128"}
+SIGNED = {"int2", "int4", "int8", "int16", "int32", "int64"}
+UNSIGNED = {"uint2", "uint4", "uint8", "uint16", "uint32", "uint64"}
+INTEGERS = SIGNED | UNSIGNED
+
+
+def integer_range(name):
+    """Least and greatest value of an integer type."""
+    bits = int(name.lstrip("uint"))
+    return (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if name in SIGNED else (0, (1 << bits) - 1)
+
+
+def epsilon(name):
+    """Distance of 1 and the next number of a float type, or that of a complex number's parts."""
+    return {
+        "float": 2.0**-23, "complex64": 2.0**-23, "double": 2.0**-52, "complex128": 2.0**-52, "float16": 2.0**-10,
+        "bfloat16": 2.0**-7, "float8e4m3fn": 2.0**-3, "float8e4m3fnuz": 2.0**-3, "float8e5m2": 2.0**-2,
+        "float8e5m2fnuz": 2.0**-2, "float8e8m0": 1.0, "float4e2m1": 0.5,
+    }.get(name, 0.0)
+
+
+def dim(rng, zeros=True):
+    kind = rng.random()
+    if zeros and kind < 0.03:
+        return 0
+    if kind < 0.15:
+        return 1
+    if kind > 0.93:
+        return int(rng.integers(8, 40))
+    return int(rng.integers(2, 6))
+
+
+def shape(rng, low=0, high=5, zeros=True):
+    """A shape of `low` to `high` axes and not many elements."""
+    rank = int(rng.integers(low, high + 1))
+    while True:
+        dims = [dim(rng, zeros) for _ in range(rank)]
+        if int(np.prod(dims)) <= 4096:
+            return tuple(dims)
+
+
+def broadcastable(rng, to):
+    """A shape that broadcasts to `to`: leading axes left out, others of size 1."""
+    dims = [1 if rng.random() < 0.3 else size for size in to]
+    return tuple(dims[int(rng.integers(0, len(dims) + 1)):]) if rng.random() < 0.4 else tuple(dims)
+
+
+def broadcast_shapes(rng, count, low=0, high=4):
+    """Shapes that broadcast against each other."""
+    common = shape(rng, low, high)
+    return [broadcastable(rng, common) for _ in range(count)]
+
+
+def float_edges(name):
+    wide = DTYPES[name]
+    values = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 1e-3, 100.0, -100.0, 1e5, -1e5]
+    if name in FLOATS:
+        largest = {"float": 3.4028234e38, "double": 1.7976931348623157e308, "float16": 65504.0, "bfloat16": 3.3895e38}
+        tiny = {"float": 1e-40, "double": 5e-310, "float16": 1e-7, "bfloat16": 1e-40}
+        values += [np.nan, np.inf, -np.inf, largest[name], -largest[name], tiny[name], -tiny[name]]
+    elif name.startswith("float8e4m3") or name.startswith("float8e5m2"):
+        values += [np.nan, 240.0, -240.0, 2.0**-9]
+    with np.errstate(all="ignore"):
+        return np.array(values, np.float64).astype(wide)
+
+
+def draw(rng, name, dims, low=-3.0, high=3.0, edge=0.0):
+    """An array of type `name`; `edge` is the share of elements that are special values."""
+    dtype, count = DTYPES[name], int(np.prod(dims, dtype=np.int64))
+    if name == "bool":
+        return (rng.random(dims) < 0.5).astype(bool) if dims else np.array(rng.random() < 0.5)
+    if name in INTEGERS:
+        least, most = integer_range(name)
+        low, high = max(least, int(np.ceil(low))), min(most, int(np.floor(high)))
+        flat = [int(rng.integers(low, high + 1)) if low <= high else max(least, min(most, low)) for _ in range(count)]
+        if edge:
+            edges = [least, most, max(least, -1), 0, 1, most // 2 + 1]
+            flat = [edges[int(rng.integers(0, 6))] if rng.random() < edge else value for value in flat]
+        wide = np.uint64 if name == "uint64" else np.int64
+        return np.array(flat, wide).astype(dtype).reshape(dims)
+    if name in COMPLEX:
+        part = "float" if name == "complex64" else "double"
+        real, imaginary = (draw(rng, part, dims, low, high, edge) for _ in range(2))
+        # Put together part by part: multiplying by 1j makes NaN of infinities.
+        value = np.empty(dims, dtype)
+        value.real, value.imag = real, imaginary
+        return value
+    flat = rng.uniform(low, high, count)
+    if name == "float8e8m0":
+        flat = np.exp2(np.round(rng.uniform(-6, 6, count)))
+    flat = flat.astype(dtype)
+    if edge:
+        edges = float_edges(name)
+        with np.errstate(all="ignore"):
+            for at in range(count):
+                if rng.random() < edge:
+                    flat[at] = edges[int(rng.integers(0, len(edges)))]
+    return flat.reshape(dims)
