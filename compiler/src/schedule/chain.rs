@@ -6,9 +6,9 @@
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 
 use crate::graph::dim::product;
-use crate::graph::{Dim, Graph, NodeId, Op, TensorType, ValueId};
+use crate::graph::{DType, Dim, Graph, NodeId, Op, TensorType, ValueId};
 use crate::schedule::groups::Grouping;
-use crate::schedule::{ALIGN, Group, GroupId, GroupKind};
+use crate::schedule::{ALIGN, Group, GroupId, GroupKind, estimate_at};
 
 /// Rows of a block. The tiles of registers are 6 rows high where vectors have 256 bits: a whole number of them.
 pub const BLOCK_ROWS: i64 = 24;
@@ -59,12 +59,15 @@ impl Blocks {
     }
 }
 
-/// Makes one group of the three of each attention whose scores are more than `above` bytes.
+/// What each symbol is taken to be where it decides whether a chain pays: a sequence worth one.
+const LONG: i64 = 1024;
+
+/// Makes one group of the three of each attention whose scores are more than `above` bytes larger than its keys.
 pub(super) fn merge(graph: &Graph, grouping: &mut Grouping, above: i64) {
     let chains: Vec<Chain> = {
         let finder = Finder::new(graph, grouping);
         let ids = grouping.groups.keys();
-        ids.filter_map(|id| finder.chain(id)).filter(|chain| pays(graph, chain, above)).collect()
+        ids.filter_map(|id| finder.chain(id)).filter(|chain| pays(graph, grouping, chain, above)).collect()
     };
     let mut taken: EntitySet<GroupId> = EntitySet::new();
     let mut merged: SecondaryMap<GroupId, Option<Group>> = SecondaryMap::new();
@@ -91,9 +94,12 @@ pub(super) fn merge(graph: &Graph, grouping: &mut Grouping, above: i64) {
     grouping.groups = kept.collect::<PrimaryMap<GroupId, Group>>();
 }
 
-/// Whether the scores are too large to stay in the caches, or may be.
-fn pays(graph: &Graph, chain: &Chain, above: i64) -> bool {
-    graph.ty(chain.scores).bytes().as_const().is_none_or(|bytes| bytes > above)
+/// Whether the scores outgrow the caches, and what it takes to do without them: keys and values are needed at once, where
+/// three kernels have them one after the other.
+fn pays(graph: &Graph, grouping: &Grouping, chain: &Chain, above: i64) -> bool {
+    let first = grouping.groups[chain.groups[0]].anchor;
+    let bytes = |value: ValueId| estimate_at(&graph.ty(value).bytes(), &|_| LONG);
+    bytes(chain.scores).saturating_sub(bytes(graph.nodes[first].inputs[1])) > above
 }
 
 /// Three groups that follow each other, and what they hand on.
@@ -217,8 +223,18 @@ impl<'a> Finder<'a> {
                 && self.readers[self.grouping.storage(scores)] == 1
                 && self.stays_in_row(read, rows);
             let groups = [first, rows_id, last];
+            let fits = fits && groups.iter().all(|&id| self.is_of(given.dtype, &self.grouping.groups[id]));
             fits.then_some(Chain { groups, scores, read, weights, lhs, reshapes })
         })
+    }
+
+    /// Whether a group reads and computes values of one type only, and conditions. A kernel is compiled as a whole: a stage
+    /// that does more, with integers, might keep the contractions from the widest vectors.
+    fn is_of(&self, dtype: DType, group: &Group) -> bool {
+        let is = |value: &ValueId| self.graph.ty(*value).dtype == dtype;
+        let computes = |value: &ValueId| is(value) || self.graph.ty(*value).dtype == DType::Bool;
+        group.inputs.iter().all(is)
+            && group.nodes.iter().all(|&node| self.graph.nodes[node].outputs.iter().all(computes))
     }
 
     /// The left operand of a contraction with one row axis whose result has the batch axes of that operand, and no

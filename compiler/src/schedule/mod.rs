@@ -176,12 +176,12 @@ pub struct Options {
     pub fuse: bool,
     /// Results that take the bytes of an operand that dies.
     pub in_place: bool,
-    /// Attention whose scores are more bytes than this, or of a symbolic size, is one kernel that stores no scores.
+    /// Attention whose scores outweigh its keys by more bytes than this is one kernel that stores no scores.
     pub chain_above: Option<i64>,
 }
 
-/// Scores of so many bytes stay in the caches between three kernels.
-const CHAIN_ABOVE: i64 = 1 << 16;
+/// Bytes that stay in a second-level cache between kernels.
+const CHAIN_ABOVE: i64 = 1 << 18;
 
 impl Default for Options {
     fn default() -> Options {

@@ -21,6 +21,9 @@ pub(super) fn check(graph: &Graph, program: &Program, id: GroupId, group: &Group
         return fault(format!("the stages of the chain {id} are {kinds:?}"));
     }
     let (first, rows, last) = (&group.stages[0], &group.stages[1], &group.stages[2]);
+    if (last.anchor, &last.outputs) != (group.anchor, &group.outputs) {
+        return fault(format!("the last stage of {id} hands on {:?}", last.outputs));
+    }
     let (&[scores], &[weights]) = (first.outputs.as_slice(), rows.outputs.as_slice()) else {
         return fault(format!("the stages of {id} hand on {:?} and {:?}", first.outputs, rows.outputs));
     };
