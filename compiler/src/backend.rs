@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use crate::codegen::emit::{KernelCode, KernelVersion, Kernels, MachineCode};
 use crate::codegen::{self, Code};
 use crate::error::Result;
-use crate::graph::{Graph, Op};
+use crate::graph::Graph;
 use crate::leaf;
 use crate::loops::{self, Kernel};
 use crate::schedule::{GroupId, Program, Step};
@@ -141,7 +141,7 @@ impl<'t> Levels<'t> {
     }
 }
 
-/// Machine code of every kernel for every level of the target, bodies of scans included. Kernels are compiled in
+/// Machine code of every kernel for every level of the target, bodies included. Kernels are compiled in
 /// parallel.
 pub fn compile_kernels(graph: &Graph, program: &Program, target: &Target) -> Result<Kernels> {
     compile_program(graph, program, &Levels::new(target)?)
@@ -161,10 +161,10 @@ fn compile_program(graph: &Graph, program: &Program, levels: &Levels<'_>) -> Res
         kernels.groups.push(code?);
     }
     for step in &program.steps {
-        if let Step::Scan { node, body, .. } = step
-            && let Op::Scan { body: graph, .. } = &graph.nodes[*node].op
-        {
-            kernels.bodies.insert(*node, compile_program(graph, body, levels)?);
+        if let Step::Control { node, bodies, .. } = step {
+            let bodies = graph.nodes[*node].op.bodies().iter().zip(bodies);
+            let bodies = bodies.map(|(graph, program)| compile_program(graph, program, levels));
+            kernels.bodies.insert(*node, bodies.collect::<Result<Vec<_>>>()?);
         }
     }
     Ok(kernels)

@@ -4,6 +4,8 @@
 //! This is the only place that states a primitive's shape rule in code. Operator rows need no rule of their
 //! own: their lowering emits primitives, and each is inferred as it is emitted.
 
+mod control;
+
 use std::sync::Arc;
 
 use crate::error::{Error, Result, Stage};
@@ -427,37 +429,8 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             shape[*axis] = take.clone();
             Ok(vec![TensorType::new(ty.dtype, shape.clone()), TensorType::new(DType::I64, shape)])
         }
-        Op::Scan { body, trip, states, scans, reverse } => {
-            let fed = states.saturating_add(*scans);
-            if inputs.len() != body.inputs.len() || inputs.len() < fed || body.outputs.len() < *states {
-                return fail(format!("scan of {} inputs over a body of {}", inputs.len(), body.inputs.len()));
-            }
-            if reverse.len() != scans + body.outputs.len() - states {
-                return fail("scan: one direction per scanned input and stacked output");
-            }
-            for (at, input) in body.inputs.iter().enumerate() {
-                let mut wanted = body.ty(input.value).clone();
-                if (*states..states + scans).contains(&at) {
-                    wanted.shape.insert(0, trip.clone());
-                }
-                if *inputs[at] != wanted {
-                    return fail(format!("scan input {at} is {}, its body takes {wanted}", inputs[at]));
-                }
-            }
-            let mut results = Vec::new();
-            for (at, (_, value)) in body.outputs.iter().enumerate() {
-                let mut ty = body.ty(*value).clone();
-                if at < *states {
-                    if ty != *inputs[at] {
-                        return fail(format!("scan state {at} changes from {} to {ty}", inputs[at]));
-                    }
-                } else {
-                    ty.shape.insert(0, trip.clone());
-                }
-                results.push(ty);
-            }
-            Ok(results)
-        }
+        Op::Scan { .. } => control::scan(op, inputs),
+        Op::If { bodies, shapes } => control::choice(bodies, inputs, shapes),
     }
 }
 

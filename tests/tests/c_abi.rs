@@ -11,7 +11,7 @@ use onnxc::graph::{
     Builder, DType, Dim, Graph, MapFn, NodeId, Op, Origin, OriginId, Sym, Symbol, Tensor, TensorType, ValueId,
 };
 use onnxc::scalar::BinaryFn;
-use onnxc::schedule::{Group, GroupId, GroupKind, Place, Program, Scratch, Step, scan_scratch};
+use onnxc::schedule::{Group, GroupId, GroupKind, Place, Program, Scratch, Step, control_scratch};
 use onnxc::target::Target;
 use onnxc_tests::object::{c_kernel, host, include_dir, must, run_c, source, write};
 
@@ -163,20 +163,14 @@ fn scan_model(dir: &Path) -> Model {
     let mut b = Builder::new(&mut graph, o);
     let initial = b.input("initial", ty(DType::I32, &[2]), None);
     let xs = b.input("xs", TensorType::new(DType::I32, vec![steps.clone(), Dim::from(2i64)]), None);
-    let op = Op::Scan {
-        body: Box::new(body),
-        trip: steps.clone(),
-        states: 1,
-        scans: 1,
-        reverse: vec![false, true],
-    };
-    let Op::Scan { body, .. } = &op else { unreachable!() };
-    let arena = scan_scratch(body, &inside, 1).1;
+    let op = Op::scan(body, steps.clone(), 1, 1, vec![false, true]);
     let results = b.emit(op, &[initial, xs]).unwrap();
     let node = graph.producer(results[0]).unwrap();
     graph.outputs = vec![("last".into(), results[0]), ("all".into(), results[1])];
+    let bodies = vec![inside];
+    let arena = control_scratch(&graph, node, &bodies).1;
     let mut program = Program { arena, ..Program::default() };
-    program.steps.push(Step::Scan { node, body: Box::new(inside), scratch: Scratch::Arena(Dim::ZERO) });
+    program.steps.push(Step::Control { node, bodies, scratch: Scratch::Arena(Dim::ZERO) });
     for (value, place) in [
         (initial, Place::Input(0)),
         (xs, Place::Input(1)),
@@ -192,7 +186,7 @@ fn scan_model(dir: &Path) -> Model {
     let double = "const int32_t *n = b[0]; int32_t *c = b[1]; c[0] = n[0] * 2; c[1] = n[1] * 2;";
     inner.groups.push(c_kernel(dir, "double", None, double));
     let mut kernels = Kernels::default();
-    kernels.bodies.insert(node, inner);
+    kernels.bodies.insert(node, vec![inner]);
     Model { graph: Arc::new(graph), program, kernels }
 }
 

@@ -10,7 +10,7 @@ use crate::cli::files;
 use crate::cli::session::{Problems, Progress, Session, io_error, one, usage};
 use crate::codegen::emit::{Artifact, identifier};
 use crate::error::Result;
-use crate::graph::{Graph, Op};
+use crate::graph::Graph;
 use crate::schedule::{Program, Step};
 use crate::{Compiled, Frontend, Options, native};
 
@@ -128,7 +128,7 @@ fn archive(object: &Path, library: &Path) -> Result<()> {
     Err(native::io(format!("{}: {} {}", program.to_string_lossy(), output.status, text.trim_end())))
 }
 
-/// Loop IR, Cranelift IR or assembly of every kernel, bodies of scans included.
+/// Loop IR, Cranelift IR or assembly of every kernel, bodies included.
 fn kernels_text(frontend: &Frontend, options: &Options, emit: Emit) -> Result<String> {
     let levels = Levels::new(&options.target)?;
     let mut text = String::new();
@@ -149,10 +149,8 @@ fn kernels_text(frontend: &Frontend, options: &Options, emit: Emit) -> Result<St
             }
         }
         for step in &program.steps {
-            if let Step::Scan { node, body, .. } = step
-                && let Op::Scan { body: graph, .. } = &graph.nodes[*node].op
-            {
-                open.push((graph, body));
+            if let Step::Control { node, bodies, .. } = step {
+                open.extend(graph.nodes[*node].op.bodies().iter().zip(bodies));
             }
         }
     }

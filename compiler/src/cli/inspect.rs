@@ -181,8 +181,13 @@ fn flops(graph: &Graph) -> Dim {
                 }
                 (Op::Reduce { .. }, Some(&x)) if is_float => elements(x),
                 (Op::Map(MapFn::Unary(_) | MapFn::Binary(_)), _) if is_float => elements(output),
-                (Op::Scan { body, trip, .. }, _) => {
-                    open.push((body, times.clone() * trip.clone()));
+                // Both bodies of a choice; a condition may end a loop before.
+                (op, _) if op.is_control() => {
+                    let turns = match op {
+                        Op::Scan { trip, .. } => times.clone() * trip.clone(),
+                        _ => times.clone(),
+                    };
+                    open.extend(op.bodies().iter().map(|body| (body, turns.clone())));
                     continue;
                 }
                 _ => continue,

@@ -166,7 +166,7 @@ impl<'g> Builder<'g> {
         if inputs.is_empty() || !inputs.iter().all(|&value| self.graph.is_constant(value)) {
             return Ok(None);
         }
-        if matches!(op, Op::Scan { .. }) || ty.static_shape().is_none() {
+        if op.is_control() || ty.static_shape().is_none() {
             return Ok(None);
         }
         let Some(elements) = ty.elements().as_const() else { return Ok(None) };

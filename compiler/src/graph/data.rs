@@ -21,8 +21,8 @@ pub struct DataSymbol {
 }
 
 impl Graph {
-    /// The data symbols that a node mentions in its operation, in its results' types or in a body, and those that
-    /// their bounds mention.
+    /// The data symbols that a node mentions in its operation, in the types of its operands and results or in a body, and
+    /// those that their bounds mention; those that other results of control flow define are not among them.
     pub fn data_symbols(&self, node: NodeId) -> BTreeSet<Sym> {
         let mut found = BTreeSet::new();
         if self.data.is_empty() {
@@ -36,19 +36,24 @@ impl Graph {
             })
         };
         let node = &self.nodes[node];
-        node.outputs.iter().flat_map(|&output| &self.ty(output).shape).for_each(&mut note);
+        node.inputs
+            .iter()
+            .chain(&node.outputs)
+            .flat_map(|&output| &self.ty(output).shape)
+            .for_each(&mut note);
         node.op.dims().into_iter().for_each(&mut note);
-        let mut bodies: Vec<&Graph> = node.op.body().into_iter().collect();
+        let mut bodies: Vec<&Graph> = node.op.bodies().iter().collect();
         while let Some(body) = bodies.pop() {
             body.inputs.iter().flat_map(|input| &body.ty(input.value).shape).for_each(&mut note);
             for &inner in &body.order {
                 let inner = &body.nodes[inner];
                 inner.outputs.iter().flat_map(|&output| &body.ty(output).shape).for_each(&mut note);
                 inner.op.dims().into_iter().for_each(&mut note);
-                bodies.extend(inner.op.body());
+                bodies.extend(inner.op.bodies());
             }
             body.data.values().filter_map(|symbol| symbol.bound.as_ref()).for_each(&mut note);
         }
+        found.retain(|sym| !node.op.is_control() || !node.outputs.contains(&self.data[sym].value));
         self.close(found)
     }
 
@@ -94,12 +99,34 @@ impl Graph {
         values
     }
 
-    /// The data symbols that live nodes mention.
+    /// Values that must have been computed before the outputs have shapes.
+    pub fn output_needs(&self) -> Vec<ValueId> {
+        let dims = self.outputs.iter().flat_map(|(_, value)| &self.ty(*value).shape);
+        let symbols: BTreeSet<Sym> = dims.flat_map(|dim| self.data_symbols_of(dim)).collect();
+        symbols.iter().map(|sym| self.data[sym].value).collect()
+    }
+
+    /// The data symbols that live nodes and the types of outputs mention.
     pub fn live_data_symbols(&self) -> BTreeSet<Sym> {
-        match self.data.is_empty() {
-            true => BTreeSet::new(),
-            false => self.order.iter().flat_map(|&node| self.data_symbols(node)).collect(),
+        if self.data.is_empty() {
+            return BTreeSet::new();
         }
+        let outputs = self.outputs.iter().flat_map(|(_, value)| &self.ty(*value).shape);
+        let nodes = self.order.iter().flat_map(|&node| self.data_symbols(node));
+        nodes.chain(outputs.flat_map(|dim| self.data_symbols_of(dim))).collect()
+    }
+
+    /// Whether a value's shape is known only once it is computed: other results of its node define it.
+    pub fn is_late(&self, value: ValueId) -> bool {
+        let Some(node) = self.producer(value).map(|node| &self.nodes[node]) else { return false };
+        let mut found = false;
+        let mut note = |sym: Sym| {
+            found |= self.data.get(&sym).is_some_and(|symbol| node.outputs.contains(&symbol.value));
+        };
+        if node.op.is_control() && !self.data.is_empty() {
+            self.ty(value).shape.iter().for_each(|dim| dim.visit_symbols(&mut note));
+        }
+        found
     }
 
     /// Values that define live data symbols, each once, by number.

@@ -3,6 +3,8 @@
 //!
 //! Every primitive states its shape rule here; `graph::build` enforces it and `graph::verify` rechecks.
 
+use std::collections::BTreeMap;
+
 use crate::graph::{DType, Dim, Graph};
 pub use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
@@ -35,6 +37,10 @@ pub enum RhsLayout {
 
 /// How [`Op::ScatterElements`] and [`Op::ScatterNd`] combine an update with what is there.
 pub type ScatterFn = Option<BinaryFn>;
+
+/// Shapes of results that the bodies do not tell, by number of the result: symbols of the graph around stand for sizes
+/// that are not the same in every body or iteration. Element type and rank are those that the bodies say.
+pub type Shapes = BTreeMap<usize, Vec<Dim>>;
 
 /// A primitive operation of the tensor IR.
 #[derive(Clone, PartialEq, Debug)]
@@ -106,10 +112,31 @@ pub enum Op {
     /// Body outputs: next states, then one element per stacked output. Results: final states, then
     /// stacked outputs `[trip, ..]`. `reverse[i]` runs scanned input or stacked output `i` (scans first)
     /// from its end.
-    Scan { body: Box<Graph>, trip: Dim, states: usize, scans: usize, reverse: Vec<bool> },
+    ///
+    /// With `conditional` the first state is one bool, and the loop ends before an iteration in which it is false;
+    /// stacked outputs are then as long as there were iterations, nothing is scanned, and nothing runs from its end. A
+    /// state whose result has a shape of its own in `shapes` may change its sizes from one iteration to the next.
+    Scan {
+        body: Box<Graph>,
+        trip: Dim,
+        conditional: bool,
+        states: usize,
+        scans: usize,
+        reverse: Vec<bool>,
+        shapes: Shapes,
+    },
+    /// Inputs `(condition, captures..)`, the condition one bool: the results of the first body where it is true,
+    /// of the second where it is not. Both bodies take all captures.
+    If { bodies: Box<[Graph; 2]>, shapes: Shapes },
 }
 
 impl Op {
+    /// A loop over time that runs `trip` times, every state of one shape.
+    pub fn scan(body: Graph, trip: Dim, states: usize, scans: usize, reverse: Vec<bool>) -> Op {
+        let (body, shapes) = (Box::new(body), Shapes::new());
+        Op::Scan { body, trip, conditional: false, states, scans, reverse, shapes }
+    }
+
     /// Whether elements of the results are computed from those of the operands, rather than chosen or moved.
     pub fn computes(&self) -> bool {
         match self {
@@ -157,6 +184,7 @@ impl Op {
             Op::Cumulate { .. } => "cumulate",
             Op::Sort { .. } => "sort",
             Op::Scan { .. } => "scan",
+            Op::If { .. } => "if",
         }
     }
 
@@ -169,17 +197,33 @@ impl Op {
             Op::DimValues { dims } => dims.iter().collect(),
             Op::Contract { rhs: RhsLayout::Panels { n, .. }, .. } => vec![n],
             Op::Sort { take, .. } => vec![take],
-            Op::Scan { trip, .. } => vec![trip],
+            Op::Scan { trip, shapes, .. } => shapes.values().flatten().chain([trip]).collect(),
+            Op::If { shapes, .. } => shapes.values().flatten().collect(),
             _ => vec![],
         }
     }
 
-    /// The graph inside the operation.
-    pub fn body(&self) -> Option<&Graph> {
+    /// The graphs inside the operation.
+    pub fn bodies(&self) -> &[Graph] {
         match self {
-            Op::Scan { body, .. } => Some(body),
-            _ => None,
+            Op::Scan { body, .. } => std::slice::from_ref(body),
+            Op::If { bodies, .. } => &**bodies,
+            _ => &[],
         }
+    }
+
+    /// See [`Op::bodies`].
+    pub fn bodies_mut(&mut self) -> &mut [Graph] {
+        match self {
+            Op::Scan { body, .. } => std::slice::from_mut(body),
+            Op::If { bodies, .. } => &mut **bodies,
+            _ => &mut [],
+        }
+    }
+
+    /// Whether graphs are inside the operation.
+    pub fn is_control(&self) -> bool {
+        !self.bodies().is_empty()
     }
 
     /// Whether the result only rearranges elements of the input, with addresses affine in the index.

@@ -6,6 +6,7 @@
 use std::fmt::{self, Write};
 
 use crate::graph::build::known_elements;
+use crate::graph::op::Shapes;
 use crate::graph::{
     Constant, DType, Def, Dim, Graph, MapFn, Node, Op, RhsLayout, Tensor, TensorType, Value, ValueId,
 };
@@ -188,14 +189,16 @@ impl Printer<'_> {
             write!(self.out, "{} {input}", if at == 0 { "" } else { "," })?;
         }
         let attributes = attributes(op);
-        let Op::Scan { body, .. } = op else {
-            return match attributes.is_empty() {
-                true => Ok(()),
-                false => write!(self.out, " {{{attributes}}}"),
-            };
-        };
-        write!(self.out, " {{{attributes}, body=")?;
-        self.graph(body, depth + 1)?;
+        let names: &[&str] = if matches!(op, Op::If { .. }) { &["then", "else"] } else { &["body"] };
+        if attributes.is_empty() && !op.is_control() {
+            return Ok(());
+        }
+        write!(self.out, " {{{attributes}")?;
+        for (at, (name, body)) in names.iter().zip(op.bodies()).enumerate() {
+            let separator = if at == 0 && attributes.is_empty() { "" } else { ", " };
+            write!(self.out, "{separator}{name}=")?;
+            self.graph(body, depth + 1)?;
+        }
         write!(self.out, "}}")
     }
 
@@ -300,8 +303,22 @@ fn attributes(op: &Op) -> String {
             format!("op={op}, axis={axis}, exclusive={exclusive}, reverse={reverse}")
         }
         Op::Sort { axis, descending, take } => format!("axis={axis}, descending={descending}, take={take}"),
-        Op::Scan { trip, states, scans, reverse, .. } => {
-            format!("trip={trip}, states={states}, scans={scans}, reverse={reverse:?}")
+        Op::Scan { trip, conditional, states, scans, reverse, shapes, .. } => {
+            let end = if *conditional { ", conditional=true" } else { "" };
+            let shapes = if shapes.is_empty() { String::new() } else { format!(", {}", shapes_text(shapes)) };
+            format!("trip={trip}{end}, states={states}, scans={scans}, reverse={reverse:?}{shapes}")
+        }
+        Op::If { shapes, .. } => {
+            if shapes.is_empty() {
+                String::new()
+            } else {
+                shapes_text(shapes)
+            }
         }
     }
+}
+
+/// `at=[1, 2], shapes=[[s0], [2, s1]]`: the numbers of results and their shapes.
+fn shapes_text(shapes: &Shapes) -> String {
+    format!("at={:?}, shapes={:?}", shapes.keys().collect::<Vec<_>>(), shapes.values().collect::<Vec<_>>())
 }

@@ -306,7 +306,7 @@ fn the_verifier_enters_bodies() {
 fn nesting_is_finite() {
     let mut graph = Graph::default();
     for _ in 0..MAX {
-        let op = Op::Scan { body: Box::new(graph), trip: Dim::ONE, states: 0, scans: 0, reverse: vec![] };
+        let op = Op::scan(graph, Dim::ONE, 0, 0, vec![]);
         graph = Graph::default();
         let node = Node { op, inputs: vec![], outputs: vec![], origin: cranelift_entity::EntityRef::new(0) };
         graph.order.push(graph.nodes.next_key());

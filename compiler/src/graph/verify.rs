@@ -1,6 +1,6 @@
 //! The verifier of the tensor IR. It runs after every pass in debug builds and tests.
 //!
-//! Of a graph and, recursively, of every scan's body it checks that
+//! Of a graph and, recursively, of the bodies of its nodes it checks that
 //!
 //! 1. every id that a live part names (`order`, inputs, outputs, operands) exists;
 //! 2. every value is defined once: input `i` names a value whose definition is input `i`, result `k` of a
@@ -217,10 +217,10 @@ impl Verifier<'_> {
             Op::Reduce { axes, .. } if axes.windows(2).any(|pair| pair[0] >= pair[1]) => {
                 self.report(format!("{place}: axes {axes:?} are not sorted and distinct"));
             }
-            Op::Scan { body, .. } => {
-                self.errors.extend(verify_nested(body, self.symbols, self.depth + 1));
-            }
             _ => {}
+        }
+        for body in op.bodies() {
+            self.errors.extend(verify_nested(body, self.symbols, self.depth + 1));
         }
         for dim in op.dims() {
             self.dim_symbols(dim, place);

@@ -33,9 +33,23 @@ impl Subgraph {
         Subgraph { proto: proto.clone(), env: scope.env.clone(), prefix: scope.prefix.clone(), captures }
     }
 
+    /// Whether it holds, beside a body, what follows the body's node.
+    pub fn continues(&self) -> bool {
+        self.proto.metadata_props.iter().any(|entry| entry.key() == super::fork::MARK)
+    }
+
     /// Number of inputs it declares.
     pub fn inputs(&self) -> usize {
         self.proto.input.len()
+    }
+
+    /// Rank that it declares an input to have.
+    pub fn input_rank(&self, at: usize) -> Option<usize> {
+        use onnxc_proto::type_proto::Value;
+        match self.proto.input.get(at)?.r#type.as_ref()?.value.as_ref()? {
+            Value::TensorType(tensor) => Some(tensor.shape.as_ref()?.dim.len()),
+            _ => None,
+        }
     }
 
     /// Number of outputs it gives.
@@ -97,7 +111,8 @@ impl Importer<'_> {
         }
         let origin = b.origin;
         self.depth += 1;
-        self.nodes(b, &proto.node, scope);
+        let names: Vec<&str> = proto.output.iter().map(|info| info.name()).collect();
+        self.nodes(b, &proto.node, &names, scope);
         self.depth -= 1;
         b.origin = origin;
         let mut outputs = Vec::with_capacity(proto.output.len());
@@ -138,6 +153,10 @@ impl Importer<'_> {
 }
 
 impl BodyImporter for Importer<'_> {
+    fn fork(&mut self) {
+        self.wants_fork = true;
+    }
+
     fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ValueId]) -> Result<Vec<ValueId>> {
         body.check_inputs(inputs.len())?;
         self.check_depth()?;

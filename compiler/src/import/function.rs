@@ -44,7 +44,8 @@ impl<'m> Importer<'m> {
         }
         self.enter()?;
         self.calls.push(key);
-        self.nodes(b, &function.node, &mut inner);
+        let names: Vec<&str> = function.output.iter().map(String::as_str).collect();
+        self.nodes(b, &function.node, &names, &mut inner);
         self.calls.pop();
         self.depth -= 1;
         let outputs = function.output.iter().take(node.output.len());

@@ -30,7 +30,8 @@ impl Importer<'_> {
         scope.declared.retain(|name, _| !outputs.contains(name));
         scope.declared_outputs = declared_outputs;
         let origin = graph.origins.next_key();
-        self.nodes(&mut Builder::new(&mut graph, origin), &proto.node, &mut scope);
+        let names: Vec<&str> = proto.output.iter().map(|info| info.name()).collect();
+        self.nodes(&mut Builder::new(&mut graph, origin), &proto.node, &names, &mut scope);
         self.outputs(&mut graph, proto, &scope);
         keep_reachable(&mut graph);
         graph

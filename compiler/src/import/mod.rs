@@ -11,6 +11,7 @@
 mod attr;
 mod body;
 mod check;
+mod fork;
 mod function;
 mod interface;
 mod node;
@@ -207,6 +208,10 @@ struct Importer<'m> {
     /// Functions being inlined.
     calls: Vec<FunctionKey<'m>>,
     notes: Vec<String>,
+    /// A row asks for what follows its node to become part of its bodies.
+    wants_fork: bool,
+    /// Bodies taken apart so far.
+    forks: u64,
 }
 
 impl<'m> Importer<'m> {
@@ -224,6 +229,8 @@ impl<'m> Importer<'m> {
             depth: 0,
             calls: Vec::new(),
             notes: Vec::new(),
+            wants_fork: false,
+            forks: 0,
         }
     }
 
@@ -272,6 +279,7 @@ impl<'m> Importer<'m> {
 /// Drops the nodes that no output needs from `order`.
 fn keep_reachable(graph: &mut Graph) {
     let mut open: Vec<_> = graph.outputs.iter().map(|output| output.1).collect();
+    open.extend(graph.output_needs());
     let mut live = HashSet::new();
     while let Some(value) = open.pop() {
         if let Some(node) = graph.producer(value)

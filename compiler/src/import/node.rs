@@ -22,8 +22,14 @@ fn domain_name(domain: &str) -> &str {
 }
 
 impl<'m> Importer<'m> {
-    /// Walks the nodes of a graph, a body or a function.
-    pub(super) fn nodes(&mut self, b: &mut Builder<'_>, nodes: &[NodeProto], scope: &mut Scope<'_>) {
+    /// Walks the nodes of a graph, a body or a function, which has these outputs.
+    pub(super) fn nodes(
+        &mut self,
+        b: &mut Builder<'_>,
+        nodes: &[NodeProto],
+        outputs: &[&str],
+        scope: &mut Scope<'_>,
+    ) {
         for (index, node) in nodes.iter().enumerate() {
             match self.nodes_left.checked_sub(1) {
                 Some(left) => self.nodes_left = left,
@@ -37,12 +43,22 @@ impl<'m> Importer<'m> {
             if self.stopped {
                 return;
             }
+            let problems = (self.errors.len(), self.reports);
             self.node(b, index, node, scope);
+            if self.wants_fork && self.fork(b, (index, node), &nodes[index + 1..], outputs, scope, problems) {
+                return;
+            }
         }
     }
 
     /// Imports one node and binds its outputs.
-    fn node(&mut self, b: &mut Builder<'_>, index: usize, node: &NodeProto, scope: &mut Scope<'_>) {
+    pub(super) fn node(
+        &mut self,
+        b: &mut Builder<'_>,
+        index: usize,
+        node: &NodeProto,
+        scope: &mut Scope<'_>,
+    ) {
         let label = label(node, index, scope);
         let op_type = node.op_type().to_string();
         b.origin = b.graph.origins.push(Origin { name: label.clone(), op_type, index });
@@ -151,9 +167,12 @@ impl<'m> Importer<'m> {
         check_inputs(row, &values, b)?;
         let opset = opset.copied().unwrap_or(row.since);
         // Problems inside a body count only if the row does not find another way.
-        let before = std::mem::take(&mut self.errors);
+        let (before, reports) = (std::mem::take(&mut self.errors), self.reports);
         let lowered = self.lower(b, row, opset, node, &values, &attributes, scope);
         let inside = std::mem::replace(&mut self.errors, before);
+        if lowered.is_ok() {
+            (self.wants_fork, self.reports) = (false, reports);
+        }
         if lowered.is_err() {
             let site = self.site(b, index, node, scope);
             inside.into_iter().for_each(|error| self.report(error.at(site.clone())));

@@ -82,6 +82,11 @@ impl<'p> Scope<'p> {
         previous.is_none_or(|entry| entry.outer)
     }
 
+    /// Takes a definition back.
+    pub fn undefine(&mut self, name: &str) {
+        self.names.remove(name);
+    }
+
     /// Binds a name as something of the graph around.
     pub fn capture(&mut self, name: &str, binding: Binding) {
         self.names.insert(name.to_string(), Entry { binding, outer: true });

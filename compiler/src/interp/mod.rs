@@ -5,6 +5,7 @@
 //! f16, bf16 and smaller floats compute in f32; results of 8-bit and smaller floats saturate. Arithmetic on
 //! complex numbers and strings is unsupported; movement of them is not.
 
+mod control;
 mod elementwise;
 mod erf;
 mod float;
@@ -60,8 +61,8 @@ pub fn eval(op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     }
     let types: Vec<TensorType> = inputs.iter().map(|tensor| type_of(tensor)).collect();
     let results = infer(op, &types.iter().collect::<Vec<_>>())?;
-    if let Op::Scan { .. } = op {
-        return run::scan(op, inputs);
+    if op.is_control() {
+        return control::control(op, inputs);
     }
     if let Op::Sort { axis, descending, take } = op {
         return sort::sort(inputs[0], *axis, *descending, numbers(std::slice::from_ref(take), "sort")?[0]);
@@ -107,7 +108,9 @@ fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
         Op::Cumulate { op: function, axis, exclusive, reverse } => {
             reduce::cumulate(*function, inputs[0], *axis, *exclusive, *reverse)
         }
-        Op::Sort { .. } | Op::Scan { .. } => internal(format!("{} has more than one result", op.name())),
+        Op::Sort { .. } | Op::Scan { .. } | Op::If { .. } => {
+            internal(format!("{} has more than one result", op.name()))
+        }
     }
 }
 

@@ -5,14 +5,13 @@ use std::collections::HashMap;
 
 use cranelift_entity::{EntityRef, SecondaryMap};
 
-use super::{constant, eval, movement, type_of};
+use super::{constant, control, eval, type_of};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::dim::Sym;
-use crate::graph::verify::MAX_NESTING;
 use crate::graph::{Dim, Graph, NodeId, Op, RhsLayout, Tensor, TensorType, ValueId, borders};
 
 /// Sizes of the symbols, as far as they are known.
-type Symbols = SecondaryMap<Sym, Option<i64>>;
+pub(super) type Symbols = SecondaryMap<Sym, Option<i64>>;
 
 /// Runs a graph on concrete inputs (one per graph input, defaults filled in by the caller); gives its outputs.
 pub fn run(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
@@ -50,7 +49,11 @@ fn unpacked(tensor: Tensor, ty: &TensorType, symbols: &Symbols) -> Result<Tensor
 }
 
 /// What inference took to hold, where it mentions a symbol that `concerns` and all its symbols have values.
-fn check_assumptions(graph: &Graph, symbols: &Symbols, concerns: &dyn Fn(Sym) -> bool) -> Result<()> {
+pub(super) fn check_assumptions(
+    graph: &Graph,
+    symbols: &Symbols,
+    concerns: &dyn Fn(Sym) -> bool,
+) -> Result<()> {
     for (a, b) in &graph.assumptions {
         let mut concerned = false;
         [a, b].into_iter().for_each(|dim| dim.visit_symbols(&mut |sym| concerned |= concerns(sym)));
@@ -105,7 +108,7 @@ fn bind_data(
     check_assumptions(graph, symbols, &|sym| defined.contains(&sym))
 }
 
-fn usage<T>(message: String) -> Result<T> {
+pub(super) fn usage<T>(message: String) -> Result<T> {
     Err(Error::new(Stage::Run, Kind::Usage, message))
 }
 
@@ -158,10 +161,10 @@ fn describe(graph: &Graph, dim: &Dim, symbols: &Symbols) -> String {
 }
 
 /// Constants of a graph that runs many times, computed once.
-type Constants = SecondaryMap<ValueId, Option<Tensor>>;
+pub(super) type Constants = SecondaryMap<ValueId, Option<Tensor>>;
 
 /// Runs one graph (the outermost, or a body). Values leave memory after their last use.
-fn run_graph(
+pub(super) fn run_graph(
     graph: &Graph,
     inputs: Vec<Tensor>,
     symbols: &mut Symbols,
@@ -191,17 +194,17 @@ fn run_graph(
         let results = substitute(&node.op, symbols)
             .and_then(|op| {
                 let operands: Vec<&Tensor> = operands.iter().collect();
-                match op.as_ref() {
-                    Op::Scan { .. } => scan_in(op.as_ref(), &operands, symbols, depth),
-                    op => eval(op, &operands),
+                match op.is_control() {
+                    true => control::run_in(op.as_ref(), &operands, symbols, depth),
+                    false => eval(op.as_ref(), &operands),
                 }
             })
-            .and_then(|results| check_results(graph, &node.outputs, results, symbols))
             .and_then(|results| {
+                // First, since a result may have sizes that another one defines.
                 for (&output, result) in node.outputs.iter().zip(&results) {
                     bind_data(graph, &sources, output, result, symbols)?;
                 }
-                Ok(results)
+                check_results(graph, &node.outputs, results, symbols)
             })
             .map_err(|error| error.at(node_ref(graph, id, &operands)))?;
         observe(id, &results);
@@ -317,131 +320,7 @@ fn substitute<'a>(op: &'a Op, symbols: &Symbols) -> Result<Cow<'a, Op>> {
         Op::Sort { axis, descending, take } => {
             Cow::Owned(Op::Sort { axis: *axis, descending: *descending, take: one(take)? })
         }
-        // The body stays symbolic: each of its nodes is substituted as it runs. Its trip count is
-        // evaluated by `scan_in`.
+        // Bodies stay symbolic: each of their nodes is substituted as it runs.
         _ => Cow::Borrowed(op),
     })
-}
-
-/// A scan outside of any graph: its symbols, if any, come from the operands.
-pub fn scan(op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-    scan_in(op, inputs, &Symbols::new(), 0)
-}
-
-fn scan_in(op: &Op, inputs: &[&Tensor], symbols: &Symbols, depth: usize) -> Result<Vec<Tensor>> {
-    let Op::Scan { body, trip, states, scans, reverse } = op else {
-        return Err(Error::internal(Stage::Run, format!("{} is not a scan", op.name())));
-    };
-    if depth >= MAX_NESTING {
-        let message = format!("scans nest deeper than {MAX_NESTING}");
-        return Err(Error::new(Stage::Run, Kind::Budget, message));
-    }
-    let trips = match trip.eval(&|sym| symbols[sym]).map(usize::try_from) {
-        Some(Ok(trips)) => trips,
-        _ => return usage(format!("a scan's trip count {trip} has no value")),
-    };
-    check_scan(body, inputs, trips, *states, *scans, reverse.len(), symbols)?;
-    let mut carried: Vec<Tensor> = inputs[..*states].iter().map(|&tensor| tensor.clone()).collect();
-    let captures = &inputs[states + scans..];
-    let mut constants = Constants::new();
-    for value in body.order.iter().flat_map(|&id| &body.nodes[id].inputs) {
-        if body.is_constant(*value) && constants[*value].is_none() {
-            constants[*value] = Some(constant(body, *value)?);
-        }
-    }
-    let mut stacked: Vec<Vec<Option<Tensor>>> = vec![vec![None; trips]; body.outputs.len() - states];
-    let step_of = |turn: usize, at: usize| if reverse[at] { trips - 1 - turn } else { turn };
-    for turn in 0..trips {
-        let mut arguments = carried;
-        for at in 0..*scans {
-            arguments.push(element(inputs[states + at], step_of(turn, at)));
-        }
-        arguments.extend(captures.iter().map(|&tensor| tensor.clone()));
-        let mut inner = symbols.clone();
-        let mut results =
-            run_graph(body, arguments, &mut inner, Some(&constants), depth + 1, &mut |_, _| {})?;
-        for (at, result) in results.drain(*states..).enumerate() {
-            stacked[at][step_of(turn, scans + at)] = Some(result);
-        }
-        carried = results;
-    }
-    for (at, parts) in stacked.into_iter().enumerate() {
-        let ty = body.ty(body.outputs[states + at].1);
-        carried.push(stack(parts.into_iter().flatten().collect(), ty, symbols)?);
-    }
-    Ok(carried)
-}
-
-/// Rechecks what `infer` says of a scan, now that sizes are known.
-fn check_scan(
-    body: &Graph,
-    inputs: &[&Tensor],
-    trips: usize,
-    states: usize,
-    scans: usize,
-    directions: usize,
-    symbols: &Symbols,
-) -> Result<()> {
-    let counts_fit = inputs.len() == body.inputs.len()
-        && states.checked_add(scans).is_some_and(|count| count <= inputs.len())
-        && states <= body.outputs.len()
-        && directions == scans + body.outputs.len() - states;
-    if !counts_fit {
-        return Err(Error::internal(Stage::Run, "a scan and its body disagree on inputs or outputs"));
-    }
-    for (at, (tensor, input)) in inputs.iter().zip(&body.inputs).enumerate() {
-        let ty = body.ty(input.value);
-        let scanned = (states..states + scans).contains(&at);
-        let shape = match tensor.shape.split_first() {
-            Some((&first, rest)) if scanned && first == trips => rest,
-            _ if scanned => {
-                return usage(format!("scan input {at} is {}, not {trips} long", type_of(tensor)));
-            }
-            _ => &tensor.shape[..],
-        };
-        let fits =
-            ty.dtype == tensor.dtype
-                && ty.rank() == shape.len()
-                && ty.shape.iter().zip(shape).all(|(dim, &size)| {
-                    dim.eval(&|sym| symbols[sym]).is_none_or(|wanted| wanted == size as i64)
-                });
-        if !fits {
-            return usage(format!("scan input {at} is {}, its body takes {ty}", type_of(tensor)));
-        }
-    }
-    Ok(())
-}
-
-/// Element number `at` along the first axis, which `at` does not exceed. Shares the data.
-fn element(tensor: &Tensor, at: usize) -> Tensor {
-    let shape = tensor.shape[1..].to_vec();
-    let bytes = shape.iter().product::<usize>() * tensor.dtype.size();
-    Tensor { dtype: tensor.dtype, shape, data: tensor.data.slice(at * bytes..(at + 1) * bytes) }
-}
-
-/// Tensors of one shape under a new first axis; `ty` is their type, for when there are none.
-fn stack(parts: Vec<Tensor>, ty: &TensorType, symbols: &Symbols) -> Result<Tensor> {
-    let Some(first) = parts.first() else {
-        let sizes = ty.shape.iter().map(|dim| {
-            dim.eval(&|sym| symbols[sym]).and_then(|size| usize::try_from(size).ok()).ok_or_else(|| {
-                Error::new(Stage::Run, Kind::Usage, format!("a scan of no steps cannot tell the size {dim}"))
-            })
-        });
-        let shape = std::iter::once(Ok(0)).chain(sizes).collect::<Result<Vec<usize>>>()?;
-        return Ok(Tensor { dtype: ty.dtype, shape, data: Default::default() });
-    };
-    let expanded: Vec<Tensor> = parts
-        .iter()
-        .map(|part| {
-            let mut shape = vec![1];
-            shape.extend_from_slice(&part.shape);
-            Tensor { dtype: part.dtype, shape, data: part.data.clone() }
-        })
-        .collect();
-    if let Some(other) = parts.iter().find(|part| type_of(part) != type_of(first)) {
-        return usage(format!("a scan's steps give {} and {}", type_of(first), type_of(other)));
-    }
-    let mut shape = vec![parts.len()];
-    shape.extend_from_slice(&first.shape);
-    movement::concat(&expanded.iter().collect::<Vec<_>>(), 0, &shape)
 }

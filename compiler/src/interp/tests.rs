@@ -493,7 +493,7 @@ fn scan_op(trip: Dim, reverse: Vec<bool>) -> Op {
     let sum = b.binary(BinaryFn::Add, state, x).unwrap();
     let next = b.binary(BinaryFn::Add, sum, captured).unwrap();
     body.outputs = vec![("next".to_string(), next), ("y".to_string(), next)];
-    Op::Scan { body: Box::new(body), trip, states: 1, scans: 1, reverse }
+    Op::scan(body, trip, 1, 1, reverse)
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! registers each of them reads and writes, and where. Its answer is read back as the steps of a block: the
 //! instructions of the IR with the places of their operands, and the moves between them.
 
-use super::ir::{Block, BlockId, Class, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
+use super::ir::{Block, BlockId, Class, Convert, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
 use super::isa::Isa;
 use super::verify::{MAX_ARGS, successors, verify};
 use cranelift_entity::EntityRef;
@@ -258,9 +258,12 @@ fn operands(func: &Func, isa: Isa, inst: &Inst) -> Vec<regalloc2::Operand> {
 fn replaces_first_use(op: Op, isa: Isa) -> bool {
     match op {
         Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) | Op::Sub | Op::Mul | Op::MinInt | Op::MaxInt => true,
-        Op::ShrInt(_) | Op::Extract(0) => true,
-        Op::SplatLane(Lanes::X1) => true,
+        Op::ShrInt(_) | Op::Extract(0, _) => true,
+        Op::SplatLane(lanes) => lanes.is_scalar(),
+        Op::Convert(Convert::Truncate, Lanes::D1) => true,
         Op::MaskBits(_) | Op::MaskOf(_) => !isa.evex,
+        Op::MaskWiden(_) => isa.evex,
+        Op::MaskNarrow(lanes) => isa.evex || lanes.is_scalar(),
         // For the small ones there is `lea`.
         Op::ShlInt(count) => !(1..=3).contains(&count),
         _ => false,

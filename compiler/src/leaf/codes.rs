@@ -1,4 +1,4 @@
-//! Which machine instruction an operation is, at each width and in each encoding: the table.
+//! Which machine instruction an operation on lanes of 32 bits is, at each width and in each encoding: the table.
 //!
 //! Where an operation on one lane has no scalar form, it is the one on 128 bits.
 
@@ -22,6 +22,7 @@ impl Codes {
             (false, Lanes::X8) => vex[0],
             (false, Lanes::X4) => vex[1],
             (false, Lanes::X1) => vex[2],
+            (_, Lanes::D1 | Lanes::D4 | Lanes::D8) => INVALID,
         }
     }
 }
@@ -312,5 +313,23 @@ pub const SHR_ARITH: Codes = Codes(
         EVEX_Vpsrad_ymm_k1z_ymmm256b32_imm8,
         EVEX_Vpsrad_xmm_k1z_xmmm128b32_imm8,
         EVEX_Vpsrad_xmm_k1z_xmmm128b32_imm8,
+    ],
+);
+pub const SHR: Codes = Codes(
+    [VEX_Vpsrld_ymm_ymm_imm8, VEX_Vpsrld_xmm_xmm_imm8, VEX_Vpsrld_xmm_xmm_imm8],
+    [
+        EVEX_Vpsrld_zmm_k1z_zmmm512b32_imm8,
+        EVEX_Vpsrld_ymm_k1z_ymmm256b32_imm8,
+        EVEX_Vpsrld_xmm_k1z_xmmm128b32_imm8,
+        EVEX_Vpsrld_xmm_k1z_xmmm128b32_imm8,
+    ],
+);
+pub const SHL_BY: Codes = Codes(
+    [VEX_Vpsllvd_ymm_ymm_ymmm256, VEX_Vpsllvd_xmm_xmm_xmmm128, VEX_Vpsllvd_xmm_xmm_xmmm128],
+    [
+        EVEX_Vpsllvd_zmm_k1z_zmm_zmmm512b32,
+        EVEX_Vpsllvd_ymm_k1z_ymm_ymmm256b32,
+        EVEX_Vpsllvd_xmm_k1z_xmm_xmmm128b32,
+        EVEX_Vpsllvd_xmm_k1z_xmm_xmmm128b32,
     ],
 );

@@ -6,6 +6,8 @@
 //! caller's, leave upper halves of vector registers dirty, or reach memory outside of its buffers where their lengths
 //! are told.
 
+mod wide;
+
 use std::cell::RefCell;
 use std::ops::Range;
 
@@ -113,6 +115,14 @@ impl Emulator {
 fn general(reg: Register) -> Option<(usize, bool)> {
     let number = |first: Register| (reg as usize).checked_sub(first as usize).filter(|&n| n < 16);
     number(Register::RAX).map(|n| (n, true)).or(number(Register::EAX).map(|n| (n, false)))
+}
+
+/// Number of the general register that this is the low end of, and the bytes of that.
+fn part(reg: Register) -> Option<(usize, usize)> {
+    let number =
+        |first: Register, count: usize| (reg as usize).checked_sub(first as usize).filter(|&n| n < count);
+    let byte = number(Register::AL, 4).or(number(Register::SPL, 12).map(|n| n + 4));
+    byte.map(|n| (n, 1)).or(number(Register::AX, 16).map(|n| (n, 2)))
 }
 
 /// Number of a vector register, and its lanes.
@@ -225,12 +235,17 @@ impl Machine<'_> {
 
     fn step(&mut self, inst: &Instruction) -> Next {
         assert!(!inst.zeroing_masking() && !inst.is_invalid(), "{:?} at {:x}", inst.code(), inst.ip());
-        let blends = inst.mnemonic() == Mnemonic::Vblendmps;
+        let blends = matches!(inst.mnemonic(), Mnemonic::Vblendmps | Mnemonic::Vblendmpd);
         assert_eq!(inst.op_mask() != Register::None, blends, "{:?}", inst.code());
         if let Some(next) = self.control(inst) {
             return next;
         }
-        if !(self.integer(inst) || self.masks(inst) || self.moves(inst)) {
+        if !(self.parts(inst)
+            || self.integer(inst)
+            || self.masks(inst)
+            || self.moves(inst)
+            || self.widths(inst))
+        {
             self.arithmetic(inst);
         }
         Next::Following
@@ -256,6 +271,38 @@ impl Machine<'_> {
             _ => return None,
         };
         Some(if taken { Next::Offset(inst.near_branch_target()) } else { Next::Following })
+    }
+
+    /// Moves of less than 64 bits.
+    fn parts(&mut self, inst: &Instruction) -> bool {
+        use Mnemonic::*;
+        let value = match inst.mnemonic() {
+            Movzx | Movsx => match (inst.memory_size().size(), inst.mnemonic()) {
+                (1, Movzx) => u32::from(u8::from_le_bytes(self.read(inst))),
+                (1, _) => i32::from(i8::from_le_bytes(self.read(inst))) as u32,
+                (_, Movzx) => u32::from(u16::from_le_bytes(self.read(inst))),
+                _ => i32::from(i16::from_le_bytes(self.read(inst))) as u32,
+            },
+            Vmovd => match (general(inst.op0_register()), vector(inst.op0_register())) {
+                (Some(_), _) => self.lanes(inst, 1, 4)[0],
+                (_, Some(_)) => {
+                    let mut value = [0; 16];
+                    value[0] = self.int(inst, 1) as u32;
+                    self.set_lanes(inst.op0_register(), 4, &value);
+                    return true;
+                }
+                _ => panic!("{:?}: no register", inst.code()),
+            },
+            Mov if part(inst.op1_register()).is_some() => {
+                let (n, bytes) = part(inst.op1_register()).expect("it was just there");
+                let value = self.general[n].to_le_bytes();
+                self.write(inst, &value[..bytes]);
+                return true;
+            }
+            _ => return false,
+        };
+        self.set_int(inst, value.into());
+        true
     }
 
     fn integer(&mut self, inst: &Instruction) -> bool {
@@ -350,6 +397,17 @@ impl Machine<'_> {
                 let (n, lanes) = vector(inst.op1_register()).expect("a vector register");
                 bits(lanes, |lane| self.vectors[n][lane] >> 31 == 1)
             }
+            Vpmovq2m => {
+                let (n, lanes) = vector(inst.op1_register()).expect("a vector register");
+                bits(lanes / 2, |lane| self.vectors[n][2 * lane + 1] >> 31 == 1)
+            }
+            Vpmovm2q => {
+                let (_, lanes) = vector(inst.op0_register()).expect("a vector register");
+                let mask = of(self, 1);
+                let value = std::array::from_fn(|lane| all(mask >> (lane / 2) & 1 == 1));
+                self.set_lanes(inst.op0_register(), lanes, &value);
+                return true;
+            }
             Vpmovm2d => {
                 let (_, lanes) = vector(inst.op0_register()).expect("a vector register");
                 let mask = of(self, 1);
@@ -374,14 +432,14 @@ impl Machine<'_> {
         let width = |operand: u32| vector(inst.op_register(operand)).map_or(0, |(_, lanes)| lanes);
         let stores = inst.op0_kind() == OpKind::Memory;
         let value: Vector = match inst.mnemonic() {
-            Vmovups | Vmovaps | Vmovss if stores => {
+            Vmovups | Vmovupd | Vmovaps | Vmovss if stores => {
                 let lanes = if inst.mnemonic() == Vmovss { 1 } else { width(1) };
                 let bytes: Vec<u8> =
                     self.lanes(inst, 1, lanes)[..lanes].iter().flat_map(|lane| lane.to_le_bytes()).collect();
                 self.write(inst, &bytes);
                 return true;
             }
-            Vmovups | Vmovaps => self.lanes(inst, 1, width(0)),
+            Vmovups | Vmovupd | Vmovaps => self.lanes(inst, 1, width(0)),
             Vmovss => {
                 assert_eq!(inst.op_count(), 2);
                 self.lanes(inst, 1, 1)
@@ -520,6 +578,7 @@ fn unary(mnemonic: Mnemonic, imm: u8) -> Option<Box<dyn Fn(u32) -> u32>> {
         }),
         Vcvtdq2ps => Box::new(|a| (a as i32 as f32).to_bits()),
         Vpslld => Box::new(move |a| a.checked_shl(imm.into()).unwrap_or(0)),
+        Vpsrld => Box::new(move |a| a.checked_shr(imm.into()).unwrap_or(0)),
         Vpsrad => Box::new(move |a| ((a as i32) >> imm.min(31)) as u32),
         _ => return None,
     })
@@ -541,6 +600,7 @@ fn function(mnemonic: Mnemonic, imm: u8) -> Box<dyn Fn([u32; 3]) -> u32> {
         Vpaddd => |[_, a, b]| a.wrapping_add(b),
         Vpsubd => |[_, a, b]| a.wrapping_sub(b),
         Vpmulld => |[_, a, b]| a.wrapping_mul(b),
+        Vpsllvd => |[_, a, b]| a.checked_shl(b).unwrap_or(0),
         Vpminsd => |[_, a, b]| (a as i32).min(b as i32) as u32,
         Vpmaxsd => |[_, a, b]| (a as i32).max(b as i32) as u32,
         Vpcmpeqd => |[_, a, b]| all(a == b),

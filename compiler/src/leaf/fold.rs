@@ -22,11 +22,11 @@ pub fn run(func: &mut Func) {
                     loads.insert(dst, (at, lanes, mem));
                 }
                 (Op::Broadcast(lanes), Some(Mem::At { base, disp }), Some(dst))
-                    if lanes != Lanes::X1 && readers[&dst] == 1 =>
+                    if !lanes.is_scalar() && readers[&dst] == 1 =>
                 {
                     loads.insert(dst, (at, lanes, Mem::Each { base, disp }));
                 }
-                (Op::Store(_), ..) => loads.clear(),
+                (Op::Store(_) | Op::StorePart(_), ..) => loads.clear(),
                 _ => folded.extend(fold(inst, &loads)),
             }
         }
@@ -83,7 +83,9 @@ fn fold(inst: &mut Inst, loads: &HashMap<Reg, (usize, Lanes, Mem)>) -> Option<us
 fn swappable(op: Op) -> Option<usize> {
     match op {
         Op::Binary(Binary::Add | Binary::Mul | Binary::And | Binary::Or | Binary::Xor, _) => Some(0),
-        Op::Binary(Binary::IntAdd | Binary::IntMul | Binary::IntMin | Binary::IntMax, _) => Some(0),
+        Op::Binary(Binary::IntAdd | Binary::IntMul | Binary::IntMin | Binary::IntMax | Binary::LowMul, _) => {
+            Some(0)
+        }
         Op::Compare(Compare::Eq | Compare::Ne | Compare::IntEq, _) => Some(0),
         Op::Fma(_) | Op::FmaNeg(_) => Some(1),
         _ => None,

@@ -1,13 +1,25 @@
 //! How an operation is written for the machine: its instruction, what is in its immediate byte, and how its operands are
 //! arranged.
 
-use super::codes::{self, Codes};
-use super::ir::{Binary, Compare, Lanes, Logic, Unary};
+use super::codes;
+use super::codes64::{self, Codes64};
+use super::ir::{Binary, Compare, Convert, Lanes, Logic, Unary};
 use super::isa::Isa;
 use iced_x86::Code;
 
 /// An instruction and what is in its immediate byte, if it has one.
 pub type Form = (Code, Option<u32>);
+
+/// The instruction of a name, from the table for lanes of this width.
+macro_rules! code {
+    ($name:ident, $isa:expr, $lanes:expr) => {
+        match $lanes.width() {
+            8 => $crate::leaf::codes64::$name.pick($isa, $lanes),
+            _ => $crate::leaf::codes::$name.pick($isa, $lanes),
+        }
+    };
+}
+pub(super) use code;
 
 /// Predicates of `vcmpps`. Ordered ones are false for NaN; those named quiet raise no exception for it.
 const EQUAL_ORDERED_QUIET: u32 = 0;
@@ -23,35 +35,37 @@ const ROUND_UP: u32 = 10;
 const ROUND_TRUNCATE: u32 = 11;
 
 pub fn binary(op: Binary, isa: Isa, lanes: Lanes) -> Form {
-    let codes = match op {
-        Binary::Add => codes::ADD,
-        Binary::Sub => codes::SUB,
-        Binary::Mul => codes::MUL,
-        Binary::Div => codes::DIV,
-        Binary::Min => codes::MIN,
-        Binary::Max => codes::MAX,
-        Binary::And => codes::AND,
-        Binary::Or => codes::OR,
-        Binary::Xor => codes::XOR,
-        Binary::IntAdd => codes::INT_ADD,
-        Binary::IntSub => codes::INT_SUB,
-        Binary::IntMul => codes::INT_MUL,
-        Binary::IntMin => codes::INT_MIN,
-        Binary::IntMax => codes::INT_MAX,
+    let code = match op {
+        Binary::Add => code!(ADD, isa, lanes),
+        Binary::Sub => code!(SUB, isa, lanes),
+        Binary::Mul => code!(MUL, isa, lanes),
+        Binary::Div => code!(DIV, isa, lanes),
+        Binary::Min => code!(MIN, isa, lanes),
+        Binary::Max => code!(MAX, isa, lanes),
+        Binary::And => code!(AND, isa, lanes),
+        Binary::Or => code!(OR, isa, lanes),
+        Binary::Xor => code!(XOR, isa, lanes),
+        Binary::IntAdd => code!(INT_ADD, isa, lanes),
+        Binary::IntSub => code!(INT_SUB, isa, lanes),
+        Binary::IntMul => code!(INT_MUL, isa, lanes),
+        Binary::IntMin => code!(INT_MIN, isa, lanes),
+        Binary::IntMax => code!(INT_MAX, isa, lanes),
+        Binary::LowMul => codes64::LOW_MUL.pick(isa, lanes),
+        Binary::ShlBy => codes::SHL_BY.pick(isa, lanes),
     };
-    (codes.pick(isa, lanes), None)
+    (code, None)
 }
 
 pub fn compare(op: Compare, isa: Isa, lanes: Lanes) -> Form {
-    let (codes, predicate) = match op {
-        Compare::Eq => (codes::COMPARE, Some(EQUAL_ORDERED_QUIET)),
-        Compare::Ne => (codes::COMPARE, Some(NOT_EQUAL_UNORDERED_QUIET)),
-        Compare::Lt => (codes::COMPARE, Some(LESS_ORDERED_QUIET)),
-        Compare::Le => (codes::COMPARE, Some(LESS_EQUAL_ORDERED_QUIET)),
-        Compare::IntEq => (codes::INT_EQ, None),
-        Compare::IntGt => (codes::INT_GT, None),
+    let predicate = match op {
+        Compare::Eq => EQUAL_ORDERED_QUIET,
+        Compare::Ne => NOT_EQUAL_UNORDERED_QUIET,
+        Compare::Lt => LESS_ORDERED_QUIET,
+        Compare::Le => LESS_EQUAL_ORDERED_QUIET,
+        Compare::IntEq => return (code!(INT_EQ, isa, lanes), None),
+        Compare::IntGt => return (code!(INT_GT, isa, lanes), None),
     };
-    (codes.pick(isa, lanes), predicate)
+    (code!(COMPARE, isa, lanes), Some(predicate))
 }
 
 /// Of mask registers, or of vectors where masks are those.
@@ -60,9 +74,9 @@ pub fn logic(op: Logic, isa: Isa, lanes: Lanes) -> Form {
         (Logic::And, true) => Code::VEX_Kandw_kr_kr_kr,
         (Logic::Or, true) => Code::VEX_Korw_kr_kr_kr,
         (Logic::Xor, true) => Code::VEX_Kxorw_kr_kr_kr,
-        (Logic::And, false) => codes::AND.pick(isa, lanes),
-        (Logic::Or, false) => codes::OR.pick(isa, lanes),
-        (Logic::Xor, false) => codes::XOR.pick(isa, lanes),
+        (Logic::And, false) => code!(AND, isa, lanes),
+        (Logic::Or, false) => code!(OR, isa, lanes),
+        (Logic::Xor, false) => code!(XOR, isa, lanes),
     };
     (code, None)
 }
@@ -70,6 +84,9 @@ pub fn logic(op: Logic, isa: Isa, lanes: Lanes) -> Form {
 /// A mask register as a vector.
 pub fn mask_bits(lanes: Lanes) -> Code {
     match lanes {
+        Lanes::D8 => Code::EVEX_Vpmovm2q_zmm_kr,
+        Lanes::D4 => Code::EVEX_Vpmovm2q_ymm_kr,
+        Lanes::D1 => Code::EVEX_Vpmovm2q_xmm_kr,
         Lanes::X16 => Code::EVEX_Vpmovm2d_zmm_kr,
         Lanes::X8 => Code::EVEX_Vpmovm2d_ymm_kr,
         Lanes::X4 | Lanes::X1 => Code::EVEX_Vpmovm2d_xmm_kr,
@@ -79,6 +96,9 @@ pub fn mask_bits(lanes: Lanes) -> Code {
 /// The mask register of a vector.
 pub fn mask_of(lanes: Lanes) -> Code {
     match lanes {
+        Lanes::D8 => Code::EVEX_Vpmovq2m_kr_zmm,
+        Lanes::D4 => Code::EVEX_Vpmovq2m_kr_ymm,
+        Lanes::D1 => Code::EVEX_Vpmovq2m_kr_xmm,
         Lanes::X16 => Code::EVEX_Vpmovd2m_kr_zmm,
         Lanes::X8 => Code::EVEX_Vpmovd2m_kr_ymm,
         Lanes::X4 | Lanes::X1 => Code::EVEX_Vpmovd2m_kr_xmm,
@@ -97,19 +117,35 @@ pub enum UnaryForm {
 
 pub fn unary(op: Unary, isa: Isa, lanes: Lanes) -> UnaryForm {
     // With a form of their own for scalars.
-    let float = |codes: Codes, imm| match lanes {
-        Lanes::X1 => UnaryForm::Scalar((codes.pick(isa, lanes), imm)),
-        _ => UnaryForm::Two((codes.pick(isa, lanes), imm)),
+    let float = |code: Code, imm| match lanes.is_scalar() {
+        true => UnaryForm::Scalar((code, imm)),
+        false => UnaryForm::Two((code, imm)),
     };
     match op {
-        Unary::Sqrt => float(codes::SQRT, None),
-        Unary::Floor => float(codes::ROUND, Some(ROUND_DOWN)),
-        Unary::Ceil => float(codes::ROUND, Some(ROUND_UP)),
-        Unary::Trunc => float(codes::ROUND, Some(ROUND_TRUNCATE)),
-        Unary::Nearest => float(codes::ROUND, Some(ROUND_NEAREST)),
+        Unary::Sqrt => float(code!(SQRT, isa, lanes), None),
+        Unary::Floor => float(code!(ROUND, isa, lanes), Some(ROUND_DOWN)),
+        Unary::Ceil => float(code!(ROUND, isa, lanes), Some(ROUND_UP)),
+        Unary::Trunc => float(code!(ROUND, isa, lanes), Some(ROUND_TRUNCATE)),
+        Unary::Nearest => float(code!(ROUND, isa, lanes), Some(ROUND_NEAREST)),
         Unary::ToInt => UnaryForm::Two((codes::TO_INT.pick(isa, lanes), None)),
         Unary::FromInt => UnaryForm::Two((codes::FROM_INT.pick(isa, lanes), None)),
-        Unary::Shl(count) => UnaryForm::Shift(codes::SHL.pick(isa, lanes), count.into()),
-        Unary::ShrArith(count) => UnaryForm::Shift(codes::SHR_ARITH.pick(isa, lanes), count.into()),
+        Unary::Shl(count) => UnaryForm::Shift(code!(SHL, isa, lanes), count.into()),
+        Unary::ShrArith(count) => UnaryForm::Shift(code!(SHR_ARITH, isa, lanes), count.into()),
+        Unary::Shr(count) => UnaryForm::Shift(code!(SHR, isa, lanes), count.into()),
     }
+}
+
+/// What changes the width of lanes in one instruction, and the lanes of its operand and of its result.
+pub fn convert(op: Convert, isa: Isa, lanes: Lanes) -> (Code, Lanes, Lanes) {
+    let (codes, from, to): (Codes64, _, _) = match op {
+        Convert::Widen => (codes64::WIDEN, lanes.narrow(), lanes),
+        Convert::Narrow => (codes64::NARROW, lanes, lanes.narrow()),
+        Convert::IntToDouble => (codes64::INT_TO_DOUBLE, lanes.narrow(), lanes),
+        Convert::DoubleToInt => (codes64::DOUBLE_TO_INT, lanes, lanes.narrow()),
+        Convert::Extend => (codes64::EXTEND, lanes.narrow(), lanes),
+        Convert::Truncate => (codes64::TRUNCATE, lanes, lanes.narrow()),
+        Convert::LongToDouble => (codes64::LONG_TO_DOUBLE, lanes, lanes),
+        Convert::DoubleToLong => (codes64::DOUBLE_TO_LONG, lanes, lanes),
+    };
+    (codes.pick(isa, lanes), from, to)
 }

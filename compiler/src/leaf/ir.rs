@@ -2,9 +2,10 @@
 //!
 //! A function is a list of blocks in SSA form: every register is defined once, and values meet in the parameters of
 //! blocks. Instructions are those of a machine with vectors of up to 512 bits and three operands, but no register has a
-//! name yet. Vectors hold elements of 32 bits, floats or integers as the operation has it; scalars are the first lane of a
-//! vector register, with whatever in the lanes above. Masks say yes or no for each lane. Edges are never critical: the
-//! successors of a branch have no other predecessor and take no arguments.
+//! name yet. Vectors hold elements of 32 or 64 bits, floats or integers as the operation has it; scalars are the first lane of
+//! a vector register, with whatever in the lanes above. Smaller elements exist in memory only: loads widen them to 32
+//! bits, and they are packed before stores. Masks say yes or no for each lane. Edges are never critical: the successors of
+//! a branch have no other predecessor and take no arguments.
 
 use cranelift_entity::{PrimaryMap, entity_impl};
 
@@ -62,7 +63,7 @@ pub enum Mem {
     /// The one element there, in every lane; where the machine has such operands.
     Each { base: Reg, disp: i32 },
     /// These bits in every lane: a constant that takes no register.
-    Constant(u32),
+    Constant(u64),
 }
 
 impl Mem {
@@ -74,41 +75,130 @@ impl Mem {
     }
 }
 
-/// How many lanes an operation works on. A scalar operation leaves the other lanes of its result unspecified.
+/// How many lanes an operation works on, and how wide they are: `X` of 32 bits, `D` of 64. A scalar operation leaves the
+/// other lanes of its result unspecified.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lanes {
     X1,
     X4,
     X8,
     X16,
+    D1,
+    D4,
+    D8,
 }
 
 impl Lanes {
+    pub const ALL: [Lanes; 7] =
+        [Lanes::X1, Lanes::X4, Lanes::X8, Lanes::X16, Lanes::D1, Lanes::D4, Lanes::D8];
+
     pub fn count(self) -> usize {
         match self {
-            Lanes::X1 => 1,
-            Lanes::X4 => 4,
-            Lanes::X8 => 8,
+            Lanes::X1 | Lanes::D1 => 1,
+            Lanes::X4 | Lanes::D4 => 4,
+            Lanes::X8 | Lanes::D8 => 8,
             Lanes::X16 => 16,
         }
     }
 
-    pub fn of(count: usize) -> Option<Lanes> {
-        [Lanes::X1, Lanes::X4, Lanes::X8, Lanes::X16].into_iter().find(|lanes| lanes.count() == count)
+    /// Bytes of an element.
+    pub fn width(self) -> usize {
+        match self {
+            Lanes::X1 | Lanes::X4 | Lanes::X8 | Lanes::X16 => 4,
+            Lanes::D1 | Lanes::D4 | Lanes::D8 => 8,
+        }
     }
+
+    /// Bytes of all elements.
+    pub fn bytes(self) -> usize {
+        self.count() * self.width()
+    }
+
+    pub fn is_scalar(self) -> bool {
+        self.count() == 1
+    }
+
+    /// So many elements of `width` bytes.
+    pub fn of(count: usize, width: usize) -> Option<Lanes> {
+        Lanes::ALL.into_iter().find(|lanes| (lanes.count(), lanes.width()) == (count, width))
+    }
+
+    /// One element of this width.
+    pub fn one(self) -> Lanes {
+        if self.width() == 8 { Lanes::D1 } else { Lanes::X1 }
+    }
+
+    /// As many elements of 32 bits.
+    pub fn narrow(self) -> Lanes {
+        match self {
+            Lanes::D1 => Lanes::X1,
+            Lanes::D4 => Lanes::X4,
+            Lanes::D8 => Lanes::X8,
+            lanes => lanes,
+        }
+    }
+}
+
+/// An element of less than 32 bits in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Small {
+    I8,
+    U8,
+    I16,
+    U16,
+    /// A float of 16 bits, of which f32 is made.
+    F16,
+}
+
+impl Small {
+    pub fn bytes(self) -> usize {
+        match self {
+            Small::I8 | Small::U8 => 1,
+            Small::I16 | Small::U16 | Small::F16 => 2,
+        }
+    }
+}
+
+/// Changes the width of elements, between lanes of 32 bits and as many of 64.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Convert {
+    /// f32 to f64.
+    Widen,
+    /// f64 to f32, to nearest.
+    Narrow,
+    /// i32 to f64.
+    IntToDouble,
+    /// f64 to i32, toward zero; `i32::MIN` for what does not fit.
+    DoubleToInt,
+    /// i32 to i64.
+    Extend,
+    /// The lower halves of 64 bits.
+    Truncate,
+    /// i64 to f64, to nearest; needs EVEX.
+    LongToDouble,
+    /// f64 to i64, toward zero, `i64::MIN` for what does not fit; needs EVEX.
+    DoubleToLong,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Op {
     // Vectors.
     /// These bits in every lane.
-    Splat(Lanes, u32),
+    Splat(Lanes, u64),
     /// Elements from `mem`, which need no alignment.
     Load(Lanes),
     /// One element from `mem` in every lane.
     Broadcast(Lanes),
     /// `uses[0]` to `mem`.
     Store(Lanes),
+    /// Small elements from `mem`, widened to lanes of 32 bits. Not of one lane.
+    LoadSmall(Small, Lanes),
+    /// An f16 from `mem` in as many lanes of 16 bits as 128 bits hold; needs VEX.
+    BroadcastHalf,
+    /// Floats of the f16 in the lower part of `uses[0]`.
+    Unpack(Lanes),
+    /// The lanes of `uses[0]` as small elements in the lower part of the result. Integers fit.
+    Pack(Small, Lanes),
     /// Brings the cache line of `mem` to the second level, if that address is one.
     Prefetch,
     /// `uses = [a, b]`, or `[a]` and `mem`.
@@ -125,8 +215,12 @@ pub enum Op {
     Blend(Lanes),
     /// The first lane of `uses[0]` in every lane.
     SplatLane(Lanes),
-    /// Lane number `.0` of `uses[0]` as a scalar.
-    Extract(u8),
+    /// Lane number `.0` of `uses[0]` as a scalar; `.1` is one lane of its width.
+    Extract(u8, Lanes),
+    /// The lanes are those of 64 bits.
+    Convert(Convert, Lanes),
+    /// Lower 32 bits of `uses[0]`, an integer, as a scalar.
+    FromGeneral,
 
     // Masks.
     /// `uses = [a, b]`, or `[a]` and `mem`.
@@ -139,11 +233,21 @@ pub enum Op {
     MaskBits(Lanes),
     /// The mask of a vector of such lanes.
     MaskOf(Lanes),
+    /// A mask of 32-bit lanes as one of so many 64-bit lanes.
+    MaskWiden(Lanes),
+    /// A mask of so many 64-bit lanes as one of 32-bit lanes.
+    MaskNarrow(Lanes),
 
     // Integers of 64 bits.
     Int(i64),
     /// 64 bits from `mem`.
     LoadInt,
+    /// A small element from `mem`, extended by its sign if it has one.
+    LoadPart(Small),
+    /// The low bytes of `uses[0]`, as many as a small element has, to `mem`.
+    StorePart(Small),
+    /// The first 32-bit lane of `uses[0]`, a vector, in the lower half.
+    ToGeneral,
     /// `uses = [a, b]`
     Add,
     Sub,
@@ -182,9 +286,13 @@ pub enum Binary {
     IntAdd,
     IntSub,
     IntMul,
-    /// Signed integers.
+    /// Signed integers. Of 64 bits they need EVEX, as the product does.
     IntMin,
     IntMax,
+    /// Products of the lower halves of 64-bit lanes, unsigned.
+    LowMul,
+    /// Shifts of each lane by a lane; a count of the width or more gives 0.
+    ShlBy,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -214,13 +322,16 @@ pub enum Unary {
     Trunc,
     /// To the nearest, ties to even.
     Nearest,
-    /// Float to i32, toward zero; `i32::MIN` for what does not fit.
+    /// f32 to i32, toward zero; `i32::MIN` for what does not fit.
     ToInt,
-    /// i32 to float.
+    /// i32 to f32.
     FromInt,
     /// Shifts of each lane by a constant.
     Shl(u8),
+    /// Of 64 bits it needs EVEX.
     ShrArith(u8),
+    /// Zeros shifted in.
+    Shr(u8),
 }
 
 /// A comparison of signed integers.

@@ -10,18 +10,20 @@ pub struct Isa {
     /// Whether vector instructions have an EVEX prefix, for all widths (AVX-512 F, DQ and VL). Masks then have
     /// registers of their own, and operands in memory can be one element for every lane.
     pub evex: bool,
+    /// Whether f16 is converted to and from f32.
+    pub has_f16c: bool,
 }
 
 impl Isa {
     /// Of a target as leaf kernels see it ([`Target::leaf`]).
     pub fn new(target: &Target) -> Isa {
-        let Target { vector_bytes, vector_registers, .. } = *target;
+        let Target { vector_bytes, vector_registers, has_f16c, .. } = *target;
         // A VEX prefix has no room for the numbers of more registers.
-        Isa { vector_bytes, vector_registers, evex: vector_registers > 16 }
+        Isa { vector_bytes, vector_registers, evex: vector_registers > 16, has_f16c }
     }
 
-    /// Lanes of the widest vector.
-    pub fn lanes(self) -> usize {
-        self.vector_bytes / 4
+    /// Lanes of the widest vector of elements of `width` bytes.
+    pub fn lanes(self, width: usize) -> usize {
+        self.vector_bytes / width
     }
 }

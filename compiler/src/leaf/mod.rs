@@ -3,12 +3,16 @@
 //! [`compile`] takes a kernel of the loop IR that was lowered for vectors of 256 or 512 bits: `select` turns it into the
 //! vector IR of [`ir`], `fold` moves loads into the operations that read them, `alloc` gives registers, `encode` makes
 //! machine code. What the processor has is an `Isa` value: either AVX2, whose 16 registers also serve as masks, or
-//! AVX-512, with 32 registers and masks apart. A kernel that holds anything the vector IR has no form for is refused,
-//! and is compiled by Cranelift at its own width.
+//! AVX-512, with 32 registers and masks apart. Lanes have 32 or 64 bits; smaller elements are widened when they are loaded
+//! and packed before they are stored, so that a kernel of mixed types has as many lanes as a vector holds of the widest.
+//! A kernel that holds anything the vector IR has no form for is refused, and is compiled by Cranelift at its own width.
 
 mod address;
 mod alloc;
+mod arith;
+mod cast;
 mod codes;
+mod codes64;
 #[cfg(all(test, target_arch = "x86_64", unix))]
 pub mod emulator;
 mod encode;
@@ -16,7 +20,9 @@ mod fold;
 mod forms;
 pub mod ir;
 mod isa;
+mod memory;
 mod select;
+mod small;
 #[cfg(all(test, target_arch = "x86_64", unix))]
 mod tests;
 mod value;

@@ -12,7 +12,7 @@ use cranelift_entity::{EntityRef, PrimaryMap};
 use super::address::Scope;
 use super::ir::{Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
 use super::isa::Isa;
-use super::value::Val;
+use super::value::{Form, Val};
 use crate::graph::{DType, Dim};
 use crate::loops::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, visit};
 use crate::scalar::{BinaryFn, CompareFn};
@@ -52,8 +52,11 @@ pub fn select(kernel: &Kernel, isa: Isa) -> Selected<Func> {
     }
     let pointers = params[0];
     for (buf, buffer) in kernel.buffers.iter() {
-        if !matches!(buffer.dtype, DType::F32 | DType::I32 | DType::I64) {
+        if Form::of(buffer.dtype).is_err() {
             return refuse(format!("a buffer of {}", buffer.dtype));
+        }
+        if buffer.dtype == DType::F16 && !isa.has_f16c {
+            return refuse("f16 without conversions");
         }
         let mem = Mem::At { base: pointers, disp: 8 * buf.index() as i32 };
         let base = cx.inst(Op::LoadInt, Class::Int, vec![], Some(mem));
@@ -80,12 +83,12 @@ pub struct Instance {
 pub struct Group {
     pub lane: Var,
     pub base: i64,
-    pub lanes: Lanes,
+    pub lanes: usize,
 }
 
 pub struct Select<'k> {
     pub kernel: &'k Kernel,
-    isa: Isa,
+    pub isa: Isa,
     pub func: Func,
     block: BlockId,
     /// What the kernel's index variables stand for, in terms of instances.
@@ -133,13 +136,20 @@ impl Select<'_> {
     }
 
     pub fn store(&mut self, lanes: Lanes, value: Reg, mem: Mem) {
-        let inst = Inst { op: Op::Store(lanes), dst: None, uses: vec![value], mem: Some(mem) };
+        self.push(Inst { op: Op::Store(lanes), dst: None, uses: vec![value], mem: Some(mem) });
+    }
+
+    pub fn push(&mut self, inst: Inst) {
         self.func.blocks[self.block].insts.push(inst);
     }
 
-    /// Lanes of the code that is being selected.
-    pub fn lanes(&self) -> Lanes {
-        self.group.map_or(Lanes::X1, |group| group.lanes)
+    /// Lanes of the code that is being selected, for elements of `width` bytes.
+    pub fn lanes(&self, width: usize) -> Selected<Lanes> {
+        let count = self.group.map_or(1, |group| group.lanes);
+        match Lanes::of(count, width).filter(|lanes| lanes.bytes() <= self.isa.vector_bytes) {
+            Some(lanes) => Ok(lanes),
+            None => refuse(format!("{count} lanes of {width} bytes")),
+        }
     }
 
     fn new_block(&mut self, params: Vec<Reg>) -> BlockId {
@@ -184,8 +194,7 @@ impl Select<'_> {
             Stmt::Prefetch { buf, index } => {
                 let index = self.resolve(index)?;
                 let mem = self.mem(*buf, &index)?;
-                let inst = Inst { op: Op::Prefetch, dst: None, uses: vec![], mem: Some(mem) };
-                self.func.blocks[self.block].insts.push(inst);
+                self.push(Inst { op: Op::Prefetch, dst: None, uses: vec![], mem: Some(mem) });
                 Ok(())
             }
         }
@@ -269,10 +278,12 @@ impl Select<'_> {
             return refuse("a vector loop without constant bounds");
         };
         let extent = usize::try_from(hi - lo).unwrap_or(0);
-        let widest = self.isa.lanes();
+        let widest = self.widest(body);
         let lanes = if extent.is_multiple_of(widest) { widest } else { extent & extent.wrapping_neg() };
-        let Some(lanes) = Lanes::of(lanes) else { return refuse(format!("vectors of {lanes}")) };
-        for base in (lo..hi).step_by(lanes.count()) {
+        if Lanes::of(lanes, 4).is_none() {
+            return refuse(format!("vectors of {lanes}"));
+        }
+        for base in (lo..hi).step_by(lanes) {
             let lane = self.instance(None, None);
             self.group = Some(Group { lane, base, lanes });
             self.env.insert(var, Index::var(lane));
@@ -282,6 +293,29 @@ impl Select<'_> {
         }
         self.env.remove(&var);
         Ok(())
+    }
+
+    /// Most lanes that a body can run in: its widest elements fill vectors, and its locals have no more.
+    fn widest(&self, body: &[Stmt]) -> usize {
+        let mut lanes = self.isa.lanes(4);
+        let mut registers = |local: Local| match self.kernel.locals[local].lanes {
+            0 | 1 => {}
+            most => lanes = lanes.min(most),
+        };
+        visit::stmts(body, &mut |stmt| {
+            if let Stmt::Set { local, .. } | Stmt::Accumulate { local, .. } = stmt {
+                registers(*local);
+            }
+        });
+        let mut wide = false;
+        visit::exprs(body, &mut |expr| {
+            if let Expr::Get { local, .. } = expr {
+                registers(*local);
+            }
+            let dtype = self.kernel.dtype(expr);
+            wide |= matches!(dtype, DType::F64 | DType::I64) && !matches!(expr, Expr::Index(_));
+        });
+        if wide { lanes.min(self.isa.lanes(8)) } else { lanes }
     }
 
     /// A branch on a comparison of indices.
@@ -361,7 +395,7 @@ impl Select<'_> {
     /// those of the register.
     fn place(&self, local: Local, at: &[Index]) -> Selected<(usize, Option<usize>)> {
         let decl = &self.kernel.locals[local];
-        if !matches!(decl.dtype, DType::F32 | DType::I32) {
+        if Form::of(decl.dtype)? == Form::Mask {
             return refuse(format!("a local of {}", decl.dtype));
         }
         let mut flat = Index::zero();
@@ -371,7 +405,7 @@ impl Select<'_> {
         let (element, whole) = match self.group {
             Some(group) if flat.mentions(group.lane) => {
                 let alone = flat.coefficient(group.lane) == Some(Dim::ONE);
-                let fits = alone && decl.lanes == group.lanes.count();
+                let fits = alone && decl.lanes == group.lanes;
                 (flat.substitute(group.lane, &Index::int(group.base)), fits.then_some(()))
             }
             _ => (flat, None),
@@ -392,17 +426,23 @@ impl Select<'_> {
     pub fn get(&mut self, local: Local, at: &[Index]) -> Selected<Val> {
         let (register, lane) = self.place(local, at)?;
         let Some(reg) = self.current(&(local, register)) else { return refuse("a local without a value") };
+        let decl = &self.kernel.locals[local];
+        let width = Form::of(decl.dtype)?.width();
+        let one = if width == 8 { Lanes::D1 } else { Lanes::X1 };
         Ok(match lane {
-            None => Val::vector(reg),
-            Some(_) if self.kernel.locals[local].lanes <= 1 => Val::scalar(reg),
-            Some(lane) => Val::scalar(self.vec(Op::Extract(lane as u8), vec![reg])),
+            None => Val::vector(reg, width),
+            Some(_) if decl.lanes <= 1 => Val::scalar(reg, width),
+            Some(lane) => Val::scalar(self.vec(Op::Extract(lane as u8, one), vec![reg]), width),
         })
     }
 
     fn set(&mut self, local: Local, at: &[Index], value: Val) -> Selected<()> {
         let (register, lane) = self.place(local, at)?;
         let reg = match lane {
-            None => self.spread(value, self.lanes()),
+            None => {
+                let lanes = self.lanes(value.width)?;
+                self.spread(value, lanes)
+            }
             Some(_) if self.kernel.locals[local].lanes <= 1 => self.scalar(value)?,
             Some(_) => return refuse("setting one lane of a local"),
         };
@@ -412,17 +452,19 @@ impl Select<'_> {
 
     /// A sum of a product is one instruction.
     fn accumulate(&mut self, local: Local, at: &[Index], op: BinaryFn, value: &Expr) -> Selected<()> {
-        let float = self.kernel.locals[local].dtype == DType::F32;
+        let dtype = self.kernel.locals[local].dtype;
+        let float = Form::of(dtype)?.is_float();
         let result = match (op, value) {
             (BinaryFn::Add, Expr::Binary { op: BinaryFn::Mul, a, b }) if float => {
                 let (a, b) = (self.eval(a)?, self.eval(b)?);
                 let sum = self.get(local, at)?;
-                self.fma(a, b, sum)?
+                let value = self.fma(a, b, sum)?;
+                self.round(value, dtype)?
             }
             _ => {
                 let value = self.eval(value)?;
                 let sum = self.get(local, at)?;
-                self.binary(op, self.kernel.locals[local].dtype, sum, value)?
+                self.binary(op, dtype, sum, value)?
             }
         };
         self.set(local, at, result)

@@ -1,23 +1,66 @@
-//! Expressions: floats and integers of 32 bits, scalars or vectors. Bools are masks.
+//! Expressions: scalars or vectors, of lanes as wide as the element type asks for. `arith.rs` has the functions, `cast.rs`
+//! conversions, `memory.rs` loads and stores.
 
-use super::address::Place;
-use super::ir::{Binary, Class, Compare, Lanes, Logic, Mem, Op, Reg, Unary};
+use super::ir::{Binary, Class, Compare, Convert, Lanes, Logic, Mem, Op, Reg};
 use super::select::{Select, Selected, refuse};
 use crate::graph::DType;
-use crate::loops::{Buf, Expr, Index};
-use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
+use crate::loops::Expr;
+use crate::scalar::UnaryFn;
 
-#[derive(Clone, Copy, Debug)]
-pub struct Val {
-    kind: Kind,
-    /// Known to be no NaN.
-    not_nan: bool,
+/// How values of an element type are held in lanes: integers of less than 32 bits as i32, floats of 16 bits as f32, bools
+/// as masks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    Single,
+    Double,
+    Int,
+    Long,
+    Mask,
+}
+
+impl Form {
+    pub fn of(dtype: DType) -> Selected<Form> {
+        Ok(match dtype {
+            DType::F32 | DType::F16 | DType::BF16 => Form::Single,
+            DType::F64 => Form::Double,
+            DType::I32 | DType::I8 | DType::U8 | DType::I16 | DType::U16 => Form::Int,
+            DType::I64 => Form::Long,
+            DType::Bool => Form::Mask,
+            _ => return refuse(format!("values of {dtype}")),
+        })
+    }
+
+    /// Bytes of a lane. A mask may have either width.
+    pub fn width(self) -> usize {
+        match self {
+            Form::Single | Form::Int | Form::Mask => 4,
+            Form::Double | Form::Long => 8,
+        }
+    }
+
+    pub fn is_float(self) -> bool {
+        matches!(self, Form::Single | Form::Double)
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Kind {
-    /// Bits of the element; of a bool 0 or 1.
-    Const(u32),
+pub struct Val {
+    pub kind: Kind,
+    /// Bytes of a lane.
+    pub width: usize,
+    /// Known to be no NaN.
+    pub not_nan: bool,
+    /// What is known of the range, of a float that is no NaN: not below the least i32, not above the greatest.
+    pub above: bool,
+    pub below: bool,
+    /// The same as f16 in the lower part of a vector.
+    pub packed: Option<Reg>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Kind {
+    /// Bits of the lane; of a bool 0 or 1.
+    Const(u64),
     /// The same in all lanes.
     Scalar(Reg),
     Vector(Reg),
@@ -26,34 +69,95 @@ enum Kind {
 /// What a vector with equal lanes is made of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Key {
-    Const(u32),
+    Const(u64),
     Scalar(Reg),
 }
 
-const SIGN: u32 = 1 << 31;
-
 impl Val {
-    pub fn scalar(reg: Reg) -> Val {
-        Val { kind: Kind::Scalar(reg), not_nan: false }
+    fn new(kind: Kind, width: usize) -> Val {
+        Val { kind, width, not_nan: false, above: false, below: false, packed: None }
     }
 
-    pub fn vector(reg: Reg) -> Val {
-        Val { kind: Kind::Vector(reg), not_nan: false }
+    pub fn scalar(reg: Reg, width: usize) -> Val {
+        Val::new(Kind::Scalar(reg), width)
     }
 
-    fn constant(bits: u32) -> Val {
-        Val { kind: Kind::Const(bits), not_nan: !f32::from_bits(bits).is_nan() }
+    pub fn vector(reg: Reg, width: usize) -> Val {
+        Val::new(Kind::Vector(reg), width)
     }
 
-    fn float(value: f32) -> Val {
-        Val::constant(value.to_bits())
+    pub fn of(reg: Reg, lanes: Lanes) -> Val {
+        if lanes.is_scalar() { Val::scalar(reg, lanes.width()) } else { Val::vector(reg, lanes.width()) }
     }
 
-    fn is_constant(&self) -> bool {
+    /// The bits of an integer or a float in a lane.
+    pub fn bits(bits: u64, form: Form) -> Val {
+        let value = match form {
+            Form::Single => f64::from(f32::from_bits(bits as u32)),
+            Form::Double => f64::from_bits(bits),
+            Form::Int | Form::Long | Form::Mask => 0.0,
+        };
+        let mut constant = Val::new(Kind::Const(bits), form.width());
+        constant.not_nan = !value.is_nan();
+        // The greatest f32 that is an i32.
+        (constant.above, constant.below) = (value >= -2_147_483_648.0, value <= 2_147_483_520.0);
+        constant
+    }
+
+    pub fn int(value: i32) -> Val {
+        Val::bits(u64::from(value as u32), Form::Int)
+    }
+
+    pub fn long(value: i64) -> Val {
+        Val::bits(value as u64, Form::Long)
+    }
+
+    pub fn single(value: f32) -> Val {
+        Val::bits(u64::from(value.to_bits()), Form::Single)
+    }
+
+    pub fn double(value: f64) -> Val {
+        Val::bits(value.to_bits(), Form::Double)
+    }
+
+    /// A small number in lanes of this form.
+    pub fn number(value: i8, form: Form) -> Val {
+        match form {
+            Form::Single => Val::single(value.into()),
+            Form::Double => Val::double(value.into()),
+            Form::Long => Val::long(value.into()),
+            Form::Int | Form::Mask => Val::int(value.into()),
+        }
+    }
+
+    /// A constant of the loop IR.
+    fn constant(dtype: DType, bits: u64) -> Selected<Val> {
+        let lane = match dtype {
+            DType::F16 => u64::from(half::f16::from_bits(bits as u16).to_f32().to_bits()),
+            DType::BF16 => bits << 16 & 0xffff_0000,
+            DType::I8 => u64::from(i32::from(bits as i8) as u32),
+            DType::U8 => bits & 0xff,
+            DType::I16 => u64::from(i32::from(bits as i16) as u32),
+            DType::U16 => bits & 0xffff,
+            DType::F32 | DType::I32 => bits & 0xffff_ffff,
+            DType::Bool => u64::from(bits != 0),
+            _ => bits,
+        };
+        Ok(Val::bits(lane, Form::of(dtype)?))
+    }
+
+    pub fn is_constant(&self) -> bool {
         matches!(self.kind, Kind::Const(_))
     }
 
-    fn is_vector(&self) -> bool {
+    pub fn register(&self) -> Option<Reg> {
+        match self.kind {
+            Kind::Const(_) => None,
+            Kind::Scalar(reg) | Kind::Vector(reg) => Some(reg),
+        }
+    }
+
+    pub fn is_vector(&self) -> bool {
         matches!(self.kind, Kind::Vector(_))
     }
 }
@@ -61,9 +165,7 @@ impl Val {
 impl Select<'_> {
     pub fn eval(&mut self, expr: &Expr) -> Selected<Val> {
         match expr {
-            Expr::Const { dtype: DType::F32 | DType::I32, bits } => Ok(Val::constant(*bits as u32)),
-            Expr::Const { dtype: DType::Bool, bits } => Ok(Val::constant(u32::from(*bits != 0))),
-            Expr::Const { dtype, .. } => refuse(format!("a constant of {dtype}")),
+            Expr::Const { dtype, bits } => Val::constant(*dtype, *bits),
             Expr::Index(_) => refuse("an index as a value"),
             Expr::Var(var) => match self.lets.get(var) {
                 Some(&value) => Ok(value),
@@ -82,16 +184,19 @@ impl Select<'_> {
                 self.binary(*op, dtype, a, b)
             }
             Expr::Fma { a, b, c } => {
-                if self.kernel.dtype(a) != DType::F32 {
+                let dtype = self.kernel.dtype(a);
+                if !Form::of(dtype)?.is_float() {
                     return refuse("a fused multiply-add of integers");
                 }
-                if let Expr::Unary { op: UnaryFn::Neg, x } = &**a {
+                let value = if let Expr::Unary { op: UnaryFn::Neg, x } = &**a {
                     let (x, b, c) = (self.eval(x)?, self.eval(b)?, self.eval(c)?);
-                    let c = self.fresh(c, x);
-                    return self.apply_constant(Op::FmaNeg, &[c, x, b]);
-                }
-                let (a, b, c) = (self.eval(a)?, self.eval(b)?, self.eval(c)?);
-                self.fma(a, b, c)
+                    let c = self.fresh(c, x)?;
+                    self.apply_constant(Op::FmaNeg, &[c, x, b])?
+                } else {
+                    let (a, b, c) = (self.eval(a)?, self.eval(b)?, self.eval(c)?);
+                    self.fma(a, b, c)?
+                };
+                self.round(value, dtype)
             }
             Expr::Compare { op, a, b } => {
                 let dtype = self.kernel.dtype(a);
@@ -99,91 +204,64 @@ impl Select<'_> {
                 self.compare(*op, dtype, a, b)
             }
             Expr::Select { condition, then, otherwise } => {
+                let form = Form::of(self.kernel.dtype(then))?;
                 let condition = self.eval(condition)?;
                 let (then, otherwise) = (self.eval(then)?, self.eval(otherwise)?);
-                if let Kind::Const(mask) = condition.kind {
-                    return Ok(if mask == 0 { otherwise } else { then });
-                }
-                let mut value = self.apply(Op::Blend, &[condition, then, otherwise])?;
-                value.not_nan = then.not_nan && otherwise.not_nan;
-                Ok(value)
+                self.choose(form, condition, then, otherwise)
             }
             Expr::Cast { to, saturate, x } => {
                 let from = self.kernel.dtype(x);
                 let x = self.eval(x)?;
-                match (from, *to, *saturate) {
-                    (DType::I32, DType::F32, _) => self.apply(|l| Op::Unary(Unary::FromInt, l), &[x]),
-                    (DType::F32, DType::I32, false) => self.apply(|l| Op::Unary(Unary::ToInt, l), &[x]),
-                    _ => refuse(format!("a cast of {from} to {to}")),
-                }
+                self.cast(from, *to, *saturate, x)
             }
-            Expr::Bitcast { to: DType::F32 | DType::I32, x } => {
-                let dtype = self.kernel.dtype(x);
+            Expr::Bitcast { to, x } => {
+                let from = self.kernel.dtype(x);
                 let value = self.eval(x)?;
-                match dtype {
-                    DType::F32 | DType::I32 => Ok(Val { not_nan: false, ..value }),
-                    _ => refuse(format!("the bits of {dtype}")),
+                match (from, *to) {
+                    (DType::F32 | DType::I32, DType::F32 | DType::I32)
+                    | (DType::F64 | DType::I64, DType::F64 | DType::I64) => {
+                        Ok(Val::new(value.kind, value.width))
+                    }
+                    (from, to) => refuse(format!("the bits of {from} as {to}")),
                 }
             }
-            Expr::Bitcast { to, .. } => refuse(format!("bits as {to}")),
         }
-    }
-
-    fn load(&mut self, buf: Buf, index: &Index) -> Selected<Val> {
-        if !matches!(self.kernel.buffers[buf].dtype, DType::F32 | DType::I32) {
-            return refuse(format!("a load of {}", self.kernel.buffers[buf].dtype));
-        }
-        let lanes = self.lanes();
-        Ok(match self.place_of(index)? {
-            Place::Contiguous(index) => {
-                let mem = self.mem(buf, &index)?;
-                Val::vector(self.inst(Op::Load(lanes), Class::Vec, vec![], Some(mem)))
-            }
-            Place::Uniform(index) => {
-                let mem = self.mem(buf, &index)?;
-                match lanes {
-                    Lanes::X1 => Val::scalar(self.inst(Op::Load(lanes), Class::Vec, vec![], Some(mem))),
-                    _ => Val::vector(self.inst(Op::Broadcast(lanes), Class::Vec, vec![], Some(mem))),
-                }
-            }
-        })
-    }
-
-    pub fn store_element(&mut self, buf: Buf, index: &Index, value: &Expr) -> Selected<()> {
-        if !matches!(self.kernel.buffers[buf].dtype, DType::F32 | DType::I32) {
-            return refuse(format!("a store of {}", self.kernel.buffers[buf].dtype));
-        }
-        let value = self.eval(value)?;
-        let (lanes, index) = match self.place_of(index)? {
-            Place::Contiguous(index) => (self.lanes(), index),
-            Place::Uniform(index) if self.group.is_none() => (Lanes::X1, index),
-            Place::Uniform(_) => return refuse("all lanes to one element"),
-        };
-        let value = match lanes {
-            Lanes::X1 => self.scalar(value)?,
-            _ => self.spread(value, lanes),
-        };
-        let mem = self.mem(buf, &index)?;
-        self.store(lanes, value, mem);
-        Ok(())
     }
 
     /// A value that is the same in all lanes, in the first one.
     pub fn scalar(&mut self, value: Val) -> Selected<Reg> {
         match value.kind {
-            Kind::Const(bits) => Ok(self.splat(Key::Const(bits), Lanes::X1)),
-            Kind::Scalar(reg) => Ok(reg),
             Kind::Vector(_) => refuse("a vector where a scalar is wanted"),
+            _ => {
+                let lanes = if value.width == 8 { Lanes::D1 } else { Lanes::X1 };
+                Ok(self.spread(value, lanes))
+            }
         }
     }
 
-    /// A value in all lanes.
+    /// A value in all lanes. Masks take the width of the lanes.
     pub fn spread(&mut self, value: Val, lanes: Lanes) -> Reg {
         match value.kind {
-            Kind::Vector(reg) => reg,
-            Kind::Scalar(reg) if lanes == Lanes::X1 => reg,
-            Kind::Scalar(reg) => self.splat(Key::Scalar(reg), lanes),
+            Kind::Vector(reg) => self.fit(reg, value.width, lanes),
+            Kind::Scalar(reg) => {
+                let reg = self.fit(reg, value.width, lanes.one());
+                if lanes.is_scalar() { reg } else { self.splat(Key::Scalar(reg), lanes) }
+            }
             Kind::Const(bits) => self.splat(Key::Const(bits), lanes),
+        }
+    }
+
+    /// A mask for lanes of another width.
+    fn fit(&mut self, reg: Reg, width: usize, lanes: Lanes) -> Reg {
+        if width == lanes.width() || self.isa.evex || self.func.regs[reg] != Class::Mask {
+            return reg;
+        }
+        match lanes.width() {
+            8 => self.inst(Op::MaskWiden(lanes), Class::Mask, vec![reg], None),
+            _ => {
+                let wide = Lanes::of(lanes.count(), 8).unwrap_or(lanes);
+                self.inst(Op::MaskNarrow(wide), Class::Mask, vec![reg], None)
+            }
         }
     }
 
@@ -194,7 +272,7 @@ impl Select<'_> {
         let reg = match key {
             Key::Const(bits) => self.vec(Op::Splat(lanes, bits), vec![]),
             Key::Scalar(reg) if self.func.regs[reg] == Class::Mask => {
-                let bits = self.vec(Op::MaskBits(Lanes::X1), vec![reg]);
+                let bits = self.vec(Op::MaskBits(lanes.one()), vec![reg]);
                 let all = self.vec(Op::SplatLane(lanes), vec![bits]);
                 self.inst(Op::MaskOf(lanes), Class::Mask, vec![all], None)
             }
@@ -204,30 +282,67 @@ impl Select<'_> {
         reg
     }
 
+    fn is_mask(&self, value: &Val) -> bool {
+        match value.kind {
+            Kind::Const(_) => false,
+            Kind::Scalar(reg) | Kind::Vector(reg) => self.func.regs[reg] == Class::Mask,
+        }
+    }
+
+    /// The lanes of an operation: vectors if an operand is one, as wide as operands that are no masks.
+    fn lanes_of(&self, operands: &[Val]) -> Selected<Lanes> {
+        let width = |masks: bool| {
+            operands.iter().filter(|value| self.is_mask(value) == masks).map(|value| value.width).max()
+        };
+        let width = width(false).or(width(true)).unwrap_or(4);
+        match operands.iter().any(Val::is_vector) {
+            true => self.lanes(width),
+            false => Ok(if width == 8 { Lanes::D1 } else { Lanes::X1 }),
+        }
+    }
+
     /// An operation on vectors if an operand is one, else on scalars.
-    fn apply(&mut self, op: impl Fn(Lanes) -> Op, operands: &[Val]) -> Selected<Val> {
-        let lanes = if operands.iter().any(Val::is_vector) { self.lanes() } else { Lanes::X1 };
+    pub fn apply(&mut self, op: impl Fn(Lanes) -> Op, operands: &[Val]) -> Selected<Val> {
+        let lanes = self.lanes_of(operands)?;
         let uses = operands.iter().map(|&operand| self.spread(operand, lanes)).collect();
         let op = op(lanes);
-        let reg = self.inst(op, result_class(op), uses, None);
-        Ok(if lanes == Lanes::X1 { Val::scalar(reg) } else { Val::vector(reg) })
+        Ok(Val::of(self.inst(op, result_class(op), uses, None), lanes))
+    }
+
+    /// A value whose lanes change their width.
+    pub fn convert(&mut self, op: Convert, x: Val) -> Selected<Val> {
+        let wide = match x.is_vector() {
+            true => self.lanes(8)?,
+            false => Lanes::D1,
+        };
+        let from = match op {
+            Convert::Widen | Convert::IntToDouble | Convert::Extend => wide.narrow(),
+            _ => wide,
+        };
+        let to = match op {
+            Convert::Narrow | Convert::DoubleToInt | Convert::Truncate => wide.narrow(),
+            _ => wide,
+        };
+        let x = self.spread(x, from);
+        Ok(Val::of(self.vec(Op::Convert(op, wide), vec![x]), to))
     }
 
     /// The same for an operation whose last operand may be in memory, which is where a constant is best: it takes no
     /// register there.
-    fn apply_constant(&mut self, op: impl Fn(Lanes) -> Op, operands: &[Val]) -> Selected<Val> {
+    pub fn apply_constant(&mut self, op: impl Fn(Lanes) -> Op, operands: &[Val]) -> Selected<Val> {
         if let [others @ .., Val { kind: Kind::Const(bits @ 1..), .. }] = operands
             && others.iter().any(Val::is_vector)
         {
-            let lanes = self.lanes();
+            let lanes = self.lanes_of(operands)?;
             let uses = others.iter().map(|&operand| self.spread(operand, lanes)).collect();
             let op = op(lanes);
-            return Ok(Val::vector(self.inst(op, result_class(op), uses, Some(Mem::Constant(*bits)))));
+            let reg = self.inst(op, result_class(op), uses, Some(Mem::Constant(*bits)));
+            return Ok(Val::of(reg, lanes));
         }
         self.apply(op, operands)
     }
 
-    fn pair(&mut self, op: Binary, a: Val, b: Val) -> Selected<Val> {
+    pub fn pair(&mut self, op: Binary, a: Val, b: Val) -> Selected<Val> {
         let commutes = matches!(
             op,
             Binary::Add
@@ -237,25 +352,26 @@ impl Select<'_> {
                 | Binary::Xor
                 | Binary::IntAdd
                 | Binary::IntMul
+                | Binary::LowMul
         );
         let (a, b) = if commutes && a.is_constant() { (b, a) } else { (a, b) };
         self.apply_constant(|lanes| Op::Binary(op, lanes), &[a, b])
     }
 
-    fn test(&mut self, op: Compare, a: Val, b: Val) -> Selected<Val> {
+    pub fn test(&mut self, op: Compare, a: Val, b: Val) -> Selected<Val> {
         let commutes = matches!(op, Compare::Eq | Compare::Ne | Compare::IntEq);
         let (a, b) = if commutes && a.is_constant() { (b, a) } else { (a, b) };
         self.apply_constant(|lanes| Op::Compare(op, lanes), &[a, b])
     }
 
-    fn not(&mut self, mask: Val) -> Selected<Val> {
+    pub fn not(&mut self, mask: Val) -> Selected<Val> {
         match mask.kind {
-            Kind::Const(bits) => Ok(Val::constant(bits ^ 1)),
+            Kind::Const(bits) => Ok(Val::bits(bits ^ 1, Form::Mask)),
             _ => self.apply(Op::MaskNot, &[mask]),
         }
     }
 
-    fn logic(&mut self, op: Logic, a: Val, b: Val) -> Selected<Val> {
+    pub fn logic(&mut self, op: Logic, a: Val, b: Val) -> Selected<Val> {
         let (a, b) = if a.is_constant() { (b, a) } else { (a, b) };
         match (op, b.kind) {
             (Logic::And, Kind::Const(0)) | (Logic::Or, Kind::Const(1)) => Ok(b),
@@ -270,7 +386,7 @@ impl Select<'_> {
         let (a, b) = if a.is_constant() { (b, a) } else { (a, b) };
         match c.is_constant() {
             true if b.is_constant() => {
-                let b = self.fresh(b, a);
+                let b = self.fresh(b, a)?;
                 self.apply_constant(Op::MulAdd, &[b, a, c])
             }
             true => self.apply_constant(Op::MulAdd, &[a, b, c]),
@@ -280,107 +396,32 @@ impl Select<'_> {
 
     /// A constant operand that an operation replaces: a load of its own, where a shared one would have to be copied
     /// first. `beside` is another operand.
-    fn fresh(&mut self, value: Val, beside: Val) -> Val {
-        match value.kind {
+    fn fresh(&mut self, value: Val, beside: Val) -> Selected<Val> {
+        Ok(match value.kind {
             Kind::Const(bits) if beside.is_vector() => {
-                Val { kind: Kind::Vector(self.vec(Op::Splat(self.lanes(), bits), vec![])), ..value }
+                let lanes = self.lanes(value.width)?;
+                Val { kind: Kind::Vector(self.vec(Op::Splat(lanes, bits), vec![])), ..value }
             }
             _ => value,
-        }
+        })
     }
 
-    fn unary(&mut self, op: UnaryFn, dtype: DType, x: Val) -> Selected<Val> {
-        let simple = |op: Unary| move |lanes: Lanes| Op::Unary(op, lanes);
-        match (op, dtype) {
-            (UnaryFn::Neg, DType::F32) => self.pair(Binary::Xor, x, Val::constant(SIGN)),
-            (UnaryFn::Abs, DType::F32) => self.pair(Binary::And, x, Val::constant(!SIGN)),
-            (UnaryFn::Sqrt, DType::F32) => self.apply(simple(Unary::Sqrt), &[x]),
-            (UnaryFn::Floor, DType::F32) => self.apply(simple(Unary::Floor), &[x]),
-            (UnaryFn::Ceil, DType::F32) => self.apply(simple(Unary::Ceil), &[x]),
-            (UnaryFn::Trunc, DType::F32) => self.apply(simple(Unary::Trunc), &[x]),
-            (UnaryFn::Round, DType::F32) => self.apply(simple(Unary::Nearest), &[x]),
-            (UnaryFn::Recip, DType::F32) => self.pair(Binary::Div, Val::float(1.0), x),
-            (UnaryFn::IsNan, DType::F32) => self.test(Compare::Ne, x, x),
-            (UnaryFn::IsPosInf, DType::F32) => self.test(Compare::Eq, x, Val::float(f32::INFINITY)),
-            (UnaryFn::IsNegInf, DType::F32) => self.test(Compare::Eq, x, Val::float(f32::NEG_INFINITY)),
-            (UnaryFn::Neg, DType::I32) => self.pair(Binary::IntSub, Val::constant(0), x),
-            (UnaryFn::Not, DType::Bool) => self.not(x),
-            _ => refuse(format!("{op} of {dtype}")),
+    /// `then` where the condition holds.
+    pub fn choose(&mut self, form: Form, condition: Val, then: Val, otherwise: Val) -> Selected<Val> {
+        if let Kind::Const(mask) = condition.kind {
+            return Ok(if mask == 0 { otherwise } else { then });
         }
-    }
-
-    pub fn binary(&mut self, op: BinaryFn, dtype: DType, a: Val, b: Val) -> Selected<Val> {
-        match (op, dtype) {
-            (BinaryFn::Add, DType::F32) => self.pair(Binary::Add, a, b),
-            (BinaryFn::Sub, DType::F32) => self.pair(Binary::Sub, a, b),
-            (BinaryFn::Mul, DType::F32) => self.pair(Binary::Mul, a, b),
-            (BinaryFn::Div, DType::F32) => self.pair(Binary::Div, a, b),
-            (BinaryFn::Max, DType::F32) => self.extreme(Binary::Max, a, b),
-            (BinaryFn::Min, DType::F32) => self.extreme(Binary::Min, a, b),
-            (BinaryFn::Add, DType::I32) => self.pair(Binary::IntAdd, a, b),
-            (BinaryFn::Sub, DType::I32) => self.pair(Binary::IntSub, a, b),
-            (BinaryFn::Mul, DType::I32) => self.pair(Binary::IntMul, a, b),
-            (BinaryFn::Max, DType::I32) => self.pair(Binary::IntMax, a, b),
-            (BinaryFn::Min, DType::I32) => self.pair(Binary::IntMin, a, b),
-            (BinaryFn::BitAnd, DType::I32) => self.pair(Binary::And, a, b),
-            (BinaryFn::And, DType::Bool) => self.logic(Logic::And, a, b),
-            (BinaryFn::BitOr, DType::I32) => self.pair(Binary::Or, a, b),
-            (BinaryFn::Or, DType::Bool) => self.logic(Logic::Or, a, b),
-            (BinaryFn::BitXor, DType::I32) => self.pair(Binary::Xor, a, b),
-            (BinaryFn::Xor, DType::Bool) => self.logic(Logic::Xor, a, b),
-            (BinaryFn::Shl | BinaryFn::Shr, DType::I32) => match b.kind {
-                Kind::Const(count @ 0..32) => {
-                    let count = count as u8;
-                    let shift = if op == BinaryFn::Shl { Unary::Shl(count) } else { Unary::ShrArith(count) };
-                    self.apply(|lanes| Op::Unary(shift, lanes), &[a])
-                }
-                _ => refuse("a shift by a variable count"),
-            },
-            _ => refuse(format!("{op} of {dtype}")),
+        if form == Form::Mask {
+            let then = self.logic(Logic::And, condition, then)?;
+            let condition = self.not(condition)?;
+            let otherwise = self.logic(Logic::And, condition, otherwise)?;
+            return self.logic(Logic::Or, then, otherwise);
         }
-    }
-
-    /// NaN if an operand is NaN. The instruction gives its second operand then, so that one which is never NaN
-    /// comes first.
-    fn extreme(&mut self, op: Binary, a: Val, b: Val) -> Selected<Val> {
-        let (first, second) = if b.not_nan { (b, a) } else { (a, b) };
-        let value = self.pair(op, first, second)?;
-        if a.not_nan || b.not_nan {
-            return Ok(Val { not_nan: a.not_nan && b.not_nan, ..value });
-        }
-        let nan = self.test(Compare::Ne, a, a)?;
-        self.apply(Op::Blend, &[nan, a, value])
-    }
-
-    fn compare(&mut self, op: CompareFn, dtype: DType, a: Val, b: Val) -> Selected<Val> {
-        let float = match dtype {
-            DType::F32 => true,
-            DType::I32 => false,
-            _ => return refuse(format!("a comparison of {dtype}")),
-        };
-        match (op, float) {
-            (CompareFn::Eq, true) => self.test(Compare::Eq, a, b),
-            (CompareFn::Ne, true) => self.test(Compare::Ne, a, b),
-            (CompareFn::Lt, true) => self.test(Compare::Lt, a, b),
-            (CompareFn::Le, true) => self.test(Compare::Le, a, b),
-            (CompareFn::Gt, true) => self.test(Compare::Lt, b, a),
-            (CompareFn::Ge, true) => self.test(Compare::Le, b, a),
-            (CompareFn::Eq, false) => self.test(Compare::IntEq, a, b),
-            (CompareFn::Gt, false) => self.test(Compare::IntGt, a, b),
-            (CompareFn::Lt, false) => self.test(Compare::IntGt, b, a),
-            (CompareFn::Ne, false) => {
-                let equal = self.test(Compare::IntEq, a, b)?;
-                self.not(equal)
-            }
-            (CompareFn::Le, false) => {
-                let greater = self.test(Compare::IntGt, a, b)?;
-                self.not(greater)
-            }
-            (CompareFn::Ge, false) => {
-                let less = self.test(Compare::IntGt, b, a)?;
-                self.not(less)
-            }
-        }
+        let mut value = self.apply(Op::Blend, &[condition, then, otherwise])?;
+        value.not_nan = then.not_nan && otherwise.not_nan;
+        value.above = then.above && otherwise.above;
+        value.below = then.below && otherwise.below;
+        Ok(value)
     }
 }
 

@@ -5,7 +5,8 @@
 //! tree.
 
 use super::ir::{
-    Binary, Block, BlockId, Class, Compare, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, Unary,
+    Binary, Block, BlockId, Class, Compare, Convert, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, Small,
+    Unary,
 };
 use super::isa::Isa;
 use cranelift_entity::EntityRef;
@@ -88,9 +89,12 @@ fn verify_args(func: &Func, params: &[Reg], args: &[Reg]) -> Result<(), String> 
 fn verify_inst(func: &Func, inst: &Inst, isa: Isa) -> Result<(), String> {
     verify_immediate(inst.op, isa)?;
     if let Some(lanes) = lanes(inst.op)
-        && lanes.count() > isa.lanes()
+        && lanes.bytes() > isa.vector_bytes
     {
-        return Err(format!("{} lanes of {}", lanes.count(), isa.lanes()));
+        return Err(format!("{} bytes of {}", lanes.bytes(), isa.vector_bytes));
+    }
+    if !exists(inst.op, isa) {
+        return Err("there is no such instruction".into());
     }
     if let Some(base) = inst.mem.and_then(Mem::base) {
         expect_class(func, base, Class::Int)?;
@@ -101,7 +105,7 @@ fn verify_inst(func: &Func, inst: &Inst, isa: Isa) -> Result<(), String> {
         (MemUse::Always, Some(Mem::Constant(_) | Mem::Each { .. })) => {
             return Err("the operand is no place for a vector".into());
         }
-        (_, Some(Mem::Each { .. })) if !isa.evex || lanes(inst.op) == Some(Lanes::X1) => {
+        (_, Some(Mem::Each { .. })) if !isa.evex || lanes(inst.op).is_some_and(Lanes::is_scalar) => {
             return Err("an element for every lane is not possible".into());
         }
         (MemUse::Always, None) => return Err("the operand in memory is missing".into()),
@@ -124,9 +128,32 @@ fn verify_inst(func: &Func, inst: &Inst, isa: Isa) -> Result<(), String> {
 
 fn verify_immediate(op: Op, isa: Isa) -> Result<(), String> {
     match op {
-        Op::Extract(lane) if usize::from(lane) >= isa.lanes() => Err(format!("there is no lane {lane}")),
+        Op::Extract(_, one) if !one.is_scalar() => Err(format!("{} lanes at once", one.count())),
+        Op::Extract(lane, one) if usize::from(lane) >= isa.lanes(one.width()) => {
+            Err(format!("there is no lane {lane}"))
+        }
         Op::ShlInt(count) | Op::ShrInt(count) if count >= 64 => Err(format!("a shift by {count}")),
         _ => Ok(()),
+    }
+}
+
+/// Whether the machine has an operation at its width.
+pub fn exists(op: Op, isa: Isa) -> bool {
+    let Some(lanes) = lanes(op) else { return op != Op::BroadcastHalf || !isa.evex && isa.has_f16c };
+    let double = lanes.width() == 8;
+    match op {
+        Op::Binary(Binary::IntMul | Binary::IntMin | Binary::IntMax, _) => !double || isa.evex,
+        Op::Binary(Binary::LowMul, _) => double,
+        Op::Binary(Binary::ShlBy, _) | Op::Unary(Unary::ToInt | Unary::FromInt, _) => !double,
+        Op::Unary(Unary::ShrArith(_), _) => !double || isa.evex,
+        Op::Convert(Convert::LongToDouble | Convert::DoubleToLong, _) => double && isa.evex,
+        Op::Convert(..) | Op::MaskWiden(_) | Op::MaskNarrow(_) => double,
+        Op::LoadSmall(Small::F16, _) | Op::Pack(Small::F16, _) | Op::Unpack(_) if !isa.has_f16c => false,
+        Op::LoadSmall(..) => !double && !lanes.is_scalar(),
+        // One integer is packed as it is.
+        Op::Pack(small, _) => !double && (small == Small::F16 || !lanes.is_scalar()),
+        Op::Unpack(_) => !double,
+        _ => true,
     }
 }
 
@@ -139,7 +166,14 @@ pub fn lanes(op: Op) -> Option<Lanes> {
         }
         Op::Fma(lanes) | Op::FmaNeg(lanes) | Op::MulAdd(lanes) | Op::Blend(lanes) => Some(lanes),
         Op::SplatLane(lanes) | Op::MaskNot(lanes) | Op::MaskBits(lanes) | Op::MaskOf(lanes) => Some(lanes),
-        Op::Extract(_)
+        Op::MaskWiden(lanes) | Op::MaskNarrow(lanes) | Op::Convert(_, lanes) => Some(lanes),
+        Op::LoadSmall(_, lanes) | Op::Pack(_, lanes) | Op::Unpack(lanes) => Some(lanes),
+        Op::Extract(..)
+        | Op::BroadcastHalf
+        | Op::FromGeneral
+        | Op::ToGeneral
+        | Op::LoadPart(_)
+        | Op::StorePart(_)
         | Op::Prefetch
         | Op::Int(_)
         | Op::LoadInt
@@ -168,7 +202,13 @@ fn shape(op: Op) -> Shape {
     use MemUse::{Always, Last, Never};
     let (uses, dst, mem): (&'static [Class], _, _) = match op {
         Op::Splat(..) => (&[], Some(Vec), Never),
-        Op::Load(_) | Op::Broadcast(_) => (&[], Some(Vec), Always),
+        Op::Load(_) | Op::Broadcast(_) | Op::LoadSmall(..) | Op::BroadcastHalf => (&[], Some(Vec), Always),
+        Op::Unpack(_) | Op::Pack(..) | Op::Convert(..) => (&[Vec], Some(Vec), Never),
+        Op::MaskWiden(_) | Op::MaskNarrow(_) => (&[Mask], Some(Mask), Never),
+        Op::FromGeneral => (&[Int], Some(Vec), Never),
+        Op::ToGeneral => (&[Vec], Some(Int), Never),
+        Op::LoadPart(_) => (&[], Some(Int), Always),
+        Op::StorePart(_) => (&[Int], None, Always),
         Op::Store(_) => (&[Vec], None, Always),
         Op::Prefetch => (&[], None, Always),
         Op::Binary(op, lanes) => (&[Vec, Vec], Some(Vec), last_if(binary_reads_mem(op, lanes))),
@@ -180,7 +220,7 @@ fn shape(op: Op) -> Shape {
         Op::MaskNot(_) => (&[Mask], Some(Mask), Never),
         Op::MaskBits(_) => (&[Mask], Some(Vec), Never),
         Op::MaskOf(_) => (&[Vec], Some(Mask), Never),
-        Op::SplatLane(_) | Op::Extract(_) => (&[Vec], Some(Vec), Never),
+        Op::SplatLane(_) | Op::Extract(..) => (&[Vec], Some(Vec), Never),
         Op::Int(_) => (&[], Some(Int), Never),
         Op::LoadInt => (&[], Some(Int), Always),
         Op::Add | Op::Sub | Op::Mul | Op::MulHigh | Op::DivInt | Op::MinInt | Op::MaxInt => {
@@ -198,19 +238,19 @@ fn last_if(possible: bool) -> MemUse {
 /// An operation without a scalar form works on 128 bits, and would read past a scalar in memory.
 fn binary_reads_mem(op: Binary, lanes: Lanes) -> bool {
     use Binary::*;
-    lanes != Lanes::X1 || matches!(op, Add | Sub | Mul | Div | Min | Max)
+    !lanes.is_scalar() || matches!(op, Add | Sub | Mul | Div | Min | Max)
 }
 
 fn compare_reads_mem(op: Compare, lanes: Lanes) -> bool {
-    lanes != Lanes::X1 || !matches!(op, Compare::IntEq | Compare::IntGt)
+    !lanes.is_scalar() || !matches!(op, Compare::IntEq | Compare::IntGt)
 }
 
 fn unary_reads_mem(op: Unary, lanes: Lanes) -> bool {
     match op {
         Unary::Sqrt | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest => true,
-        Unary::ToInt | Unary::FromInt => lanes != Lanes::X1,
+        Unary::ToInt | Unary::FromInt => !lanes.is_scalar(),
         // AVX2 shifts by a constant only what is in a register.
-        Unary::Shl(_) | Unary::ShrArith(_) => false,
+        Unary::Shl(_) | Unary::ShrArith(_) | Unary::Shr(_) => false,
     }
 }
 

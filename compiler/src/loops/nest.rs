@@ -8,7 +8,7 @@ mod tests;
 use std::collections::HashSet;
 
 use crate::graph::{DType, Dim};
-use crate::loops::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, visit};
+use crate::loops::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, math, visit};
 use crate::target::Target;
 
 /// One loop of a nest: `0..extent`.
@@ -370,11 +370,13 @@ fn depends(expr: &Expr, varying: &HashSet<Var>) -> bool {
 }
 
 /// Lanes in which a loop over `var` can run: its statements are straight-line, every access moves by one element
-/// or none with `var`, and all values that change with it have one type that the target has vectors of.
-/// 1 where it cannot.
+/// or none with `var`, and all values that change with it have types that the target has vectors of. 1 where it cannot.
+///
+/// For leaf kernels types may be mixed; there are as many lanes as a vector holds of the widest, so that no value takes
+/// more than one register. Others have vectors of one type at a time.
 pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -> usize {
     let mut varying = HashSet::from([var]);
-    let mut dtype = None;
+    let mut types = Types::new(target);
     let mut fits = true;
     let stores: Vec<(Buf, &Index)> = body
         .iter()
@@ -394,8 +396,8 @@ pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -
             }
             Stmt::Let { .. } | Stmt::Set { .. } | Stmt::Accumulate { .. } | Stmt::Prefetch { .. } => {}
             Stmt::Store { buf, index, .. } => {
-                let own = kernel.buffers[*buf].dtype;
-                fits &= index.coefficient(var) == Some(Dim::ONE) && *dtype.get_or_insert(own) == own;
+                types.add(kernel.buffers[*buf].dtype);
+                fits &= index.coefficient(var) == Some(Dim::ONE);
             }
             Stmt::For { .. } | Stmt::If { .. } | Stmt::Check { .. } => fits = false,
         }
@@ -407,7 +409,7 @@ pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -
         match expr {
             Expr::Index(_) => fits = false,
             Expr::Load { buf, index } => {
-                fits &= step(index) && kernel.buffers[*buf].dtype != DType::Bool;
+                fits &= step(index) && (target.is_leaf() || kernel.buffers[*buf].dtype != DType::Bool);
                 // What another lane stores would be seen by a scalar loop only.
                 fits &= stores.iter().all(|(stored, at)| stored != buf || *at == index);
                 fits &= !visit::any_term(
@@ -419,12 +421,44 @@ pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -
         }
         let own = kernel.dtype(expr);
         if own != DType::Bool {
-            fits &= *dtype.get_or_insert(own) == own;
+            types.add(own);
+        }
+        if target.is_leaf() && math::needs_f64(expr, own) {
+            types.add(DType::F64);
         }
     });
-    match dtype {
-        Some(own @ (DType::F32 | DType::I32 | DType::F64)) if fits => target.lanes(own.size()),
-        _ => 1,
+    if fits { types.lanes() } else { 1 }
+}
+
+/// The types of the values in a vector loop.
+struct Types<'t> {
+    target: &'t Target,
+    first: Option<DType>,
+    /// Of the type that has fewest.
+    lanes: usize,
+    mixed: bool,
+}
+
+impl Types<'_> {
+    fn new(target: &Target) -> Types<'_> {
+        Types { target, first: None, lanes: usize::MAX, mixed: false }
+    }
+
+    fn add(&mut self, dtype: DType) {
+        // Bools are masks of any lanes, or bytes.
+        let lanes = match dtype {
+            DType::Bool if self.target.is_leaf() => self.target.lanes(4),
+            _ => self.target.lanes_of(dtype),
+        };
+        self.lanes = self.lanes.min(lanes);
+        self.mixed |= *self.first.get_or_insert(dtype) != dtype;
+    }
+
+    fn lanes(&self) -> usize {
+        match self.first {
+            Some(_) if self.target.is_leaf() || !self.mixed => self.lanes,
+            _ => 1,
+        }
     }
 }
 

@@ -20,7 +20,7 @@ fn fail<T>(message: String) -> Result<T> {
 pub type Execute<'e> = &'e dyn Fn(&Kernel, &mut [Vec<u8>], &dyn Fn(Sym) -> Option<i64>) -> Result<u32>;
 
 /// Runs `kernels`, one per group of `program`, on concrete inputs; gives the graph's outputs. A failed check is an
-/// error with its code. Scans are unsupported: their bodies are programs of their own.
+/// error with its code. Control flow is unsupported: bodies are programs of their own.
 pub fn run(
     graph: &Graph,
     program: &Program,
@@ -42,10 +42,10 @@ pub fn run(
             Step::Run(group) => machine.group(*group, kernels)?,
             Step::Copy { .. } | Step::Allocate(_) | Step::Release(_) => {}
             Step::Bind(sym) => machine.bind(*sym)?,
-            Step::Scan { node, .. } => {
+            Step::Control { node, .. } => {
                 return Err(Error::unsupported(
                     Stage::Loops,
-                    format!("the scan {node} in a program of kernels"),
+                    format!("the control flow {node} in a program of kernels"),
                 ));
             }
         }

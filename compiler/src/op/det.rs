@@ -31,7 +31,7 @@ fn det(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let start = b.expand(one, vec![batch.clone()])?;
     let step = b.iota(vec![rows.clone()], 0)?;
     let body = elimination(b, &batch, rows, work)?;
-    let op = Op::Scan { body: Box::new(body), trip: rows.clone(), states: 2, scans: 1, reverse: vec![false] };
+    let op = Op::scan(body, rows.clone(), 2, 1, vec![false]);
     let results = b.emit(op, &[x, start, step])?;
     let y = b.cast(results[1], dtype)?;
     Ok(vec![b.reshape(y, lead)?])

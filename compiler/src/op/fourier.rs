@@ -290,7 +290,8 @@ fn symbolic_matrix(
     parts: usize,
     to: &Transform,
 ) -> Result<ValueId> {
-    let dtype = b.dtype(x);
+    // In f64, as constants are: an angle of f32 leaves what should cancel.
+    let dtype = DType::F64;
     let (point, frequency) = (b.iota(vec![n.clone(), Dim::ONE], 0)?, b.iota(vec![to.keep.clone()], 0)?);
     let turns = b.binary(BinaryFn::Mul, point, frequency)?;
     let size = constant_dim(b, n)?;
@@ -316,6 +317,7 @@ fn symbolic_matrix(
         rows.push(b.concat(&columns, 3)?);
     }
     let matrix = b.concat(&rows, 1)?;
+    let matrix = b.cast(matrix, b.dtype(x))?;
     b.reshape(matrix, vec![n.clone(), Dim::from(parts), to.keep.clone() * Dim::from(results)])
 }
 

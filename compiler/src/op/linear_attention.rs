@@ -108,13 +108,7 @@ fn linear_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         scans.push(by_time(b, beta, &heads, [if shared { 1 } else { keys }, 1], &Dim::ONE)?);
     }
     let body = recurrence(b, state, &scans, gated, corrected)?;
-    let op = Op::Scan {
-        body: Box::new(body),
-        trip: heads.time.clone(),
-        states: 1,
-        scans: scans.len(),
-        reverse: vec![false; scans.len() + 1],
-    };
+    let op = Op::scan(body, heads.time.clone(), 1, scans.len(), vec![false; scans.len() + 1]);
     let results = b.emit(op, &[vec![state], scans].concat())?;
     // [T, B, H_kv, group, d_v] to [B, T, H_q * d_v]
     let y = b.transpose(results[1], &[1, 0, 2, 3, 4])?;

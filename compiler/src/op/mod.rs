@@ -14,6 +14,7 @@ use crate::import::Subgraph;
 pub mod activation;
 pub mod arithmetic;
 pub mod attention;
+pub mod control;
 pub mod conv;
 pub mod convert;
 pub mod deform_conv;
@@ -32,9 +33,9 @@ pub mod logic;
 pub mod loss;
 pub mod matmul;
 pub mod movement;
+pub mod nms;
 #[cfg(test)]
 mod node_case;
-pub mod nms;
 pub mod norm;
 pub mod pool;
 pub mod quantize;
@@ -90,6 +91,7 @@ const FAMILIES: &[&[OpDef]] = &[
     flex_attention::ROWS,
     nms::ROWS,
     unique::ROWS,
+    control::ROWS,
 ];
 
 /// Lowers one node: reads its inputs and attributes from the context, gives one value per output.
@@ -240,6 +242,10 @@ pub struct Body {
 /// What the importer does for the rows of control flow. Names that a body takes from the graphs around it
 /// are resolved already. A row may try again with other types when one import of a body fails.
 pub trait BodyImporter {
+    /// What a row asks for before it fails: that the node is imported again with all that follows it as part of its
+    /// bodies.
+    fn fork(&mut self);
+
     /// Emits the nodes of `body` into the builder's graph; gives the values of its outputs.
     fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ValueId]) -> Result<Vec<ValueId>>;
 
@@ -251,6 +257,8 @@ pub trait BodyImporter {
 pub struct NoBodies;
 
 impl BodyImporter for NoBodies {
+    fn fork(&mut self) {}
+
     fn inline(&mut self, _: &mut Builder<'_>, _: &Subgraph, _: &[ValueId]) -> Result<Vec<ValueId>> {
         Err(Error::internal(Stage::Import, "a body outside a model"))
     }

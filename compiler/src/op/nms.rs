@@ -29,7 +29,8 @@ fn non_max_suppression(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (boxes, scores) = (cx.input(0)?, cx.input(1)?);
     let centered = cx.int("center_point_box")? != 0;
     let (shape, boxes_ty) = (cx.b.shape(scores), cx.b.ty(boxes).clone());
-    if shape.len() != 3 || boxes_ty.rank() != 3 || boxes_ty.shape[2].as_const().is_some_and(|four| four != 4) {
+    if shape.len() != 3 || boxes_ty.rank() != 3 || boxes_ty.shape[2].as_const().is_some_and(|four| four != 4)
+    {
         return malformed(format!("boxes {boxes_ty} with scores {}", cx.b.ty(scores)));
     }
     let [batch, classes, count] = [&shape[0], &shape[1], &shape[2]].map(Dim::clone);
@@ -60,7 +61,7 @@ fn non_max_suppression(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let mut captures = corners.to_vec();
     captures.push(overlap);
     let body = selection(cx.b, alive, &captures)?;
-    let op = Op::Scan { body: Box::new(body), trip: turns.clone(), states: 1, scans: 0, reverse: vec![false] };
+    let op = Op::scan(body, turns.clone(), 1, 0, vec![false]);
     let results = cx.b.emit(op, &[vec![alive], captures].concat())?;
     // [T, B, C] to [B, C, T]
     let picks = cx.b.transpose(results[1], &[1, 2, 0])?;
@@ -206,8 +207,8 @@ mod tests {
     use crate::op::node_case::Case;
 
     const BOXES: [f32; 24] = [
-        0.0, 0.0, 1.0, 1.0, 0.0, 0.1, 1.0, 1.1, 0.0, -0.1, 1.0, 0.9, 0.0, 10.0, 1.0, 11.0, 0.0, 10.1, 1.0, 11.1, 0.0,
-        100.0, 1.0, 101.0,
+        0.0, 0.0, 1.0, 1.0, 0.0, 0.1, 1.0, 1.1, 0.0, -0.1, 1.0, 0.9, 0.0, 10.0, 1.0, 11.0, 0.0, 10.1, 1.0,
+        11.1, 0.0, 100.0, 1.0, 101.0,
     ];
     const SCORES: [f32; 6] = [0.9, 0.75, 0.6, 0.95, 0.5, 0.3];
 
@@ -232,7 +233,9 @@ mod tests {
 
     #[test]
     fn without_limit_there_are_none() {
-        let case = Case::new("NonMaxSuppression", 10).input::<f32>(&[1, 6, 4], &BOXES).input::<f32>(&[1, 1, 6], &SCORES);
+        let case = Case::new("NonMaxSuppression", 10)
+            .input::<f32>(&[1, 6, 4], &BOXES)
+            .input::<f32>(&[1, 1, 6], &SCORES);
         case.gives(0, &[0, 3], &[]);
     }
 
@@ -245,11 +248,7 @@ mod tests {
             .symbolic::<f32>(&["b", "c", "s"], &[2, 2, 6], &scores)
             .constant::<i64>(&[], &[2])
             .input::<f32>(&[], &[0.5]);
-        case.gives(
-            0,
-            &[6, 3],
-            &[0., 0., 3., 0., 0., 0., 0., 1., 0., 0., 1., 3., 1., 0., 5., 1., 0., 0.],
-        );
+        case.gives(0, &[6, 3], &[0., 0., 3., 0., 0., 0., 0., 1., 0., 0., 1., 3., 1., 0., 5., 1., 0., 0.]);
         let centers = [0.5f32, 0.5, 1.0, 1.0, 0.5, 0.6, 1.0, 1.0, 0.5, 10.0, 1.0, -1.0];
         let case = Case::new("NonMaxSuppression", 11)
             .input::<f32>(&[1, 3, 4], &centers)

@@ -593,13 +593,7 @@ fn one_direction(
     };
     let body = step.body(b, &states, &scans, &captures)?;
     let reverse = vec![reverse; scans.len() + usize::from(layer.stacked)];
-    let op = Op::Scan {
-        body: Box::new(body),
-        trip: layer.steps.clone(),
-        states: states.len(),
-        scans: scans.len(),
-        reverse,
-    };
+    let op = Op::scan(body, layer.steps.clone(), states.len(), scans.len(), reverse);
     let inputs = [states, scans, captures].concat();
     b.emit(op, &inputs)
 }

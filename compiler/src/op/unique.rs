@@ -152,7 +152,7 @@ fn sorted_slices(b: &mut Builder<'_>, x: ValueId, axis: usize) -> Result<Sorted>
     let columns = b.reshape(columns, vec![size.clone(), count.clone()])?;
     let start = b.iota(vec![count.clone()], 0)?;
     let body = sort_by_column(b, columns, &count)?;
-    let op = Op::Scan { body: Box::new(body), trip: size, states: 1, scans: 1, reverse: vec![true] };
+    let op = Op::scan(body, size, 1, 1, vec![true]);
     let from = b.emit(op, &[start, columns])?[0];
     let sorted = b.emit1(Op::Gather { axis: 1 }, &[columns, from])?;
     let sorted = b.transpose(sorted, &[1, 0])?;

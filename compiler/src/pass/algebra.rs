@@ -5,12 +5,12 @@
 use crate::error::Result;
 use crate::graph::{Builder, DType, Graph, MapFn, NodeId, Op, ValueId};
 use crate::pass::Options;
-use crate::pass::rewrite::{fixpoint, is_one, producer, rewrite, scan_bodies, splat};
+use crate::pass::rewrite::{bodies, fixpoint, is_one, producer, rewrite, splat};
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     fixpoint(4, || rewrite(graph, simplify))?;
-    scan_bodies(graph, options, run)
+    bodies(graph, options, run)
 }
 
 fn simplify(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {

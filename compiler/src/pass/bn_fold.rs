@@ -9,7 +9,7 @@
 use crate::error::Result;
 use crate::graph::{Builder, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, ValueId};
 use crate::pass::rewrite::{
-    Uses, finite, fixpoint, inverse, is_one, producer, reshape_groups, rewrite, scan_bodies,
+    Uses, bodies, finite, fixpoint, inverse, is_one, producer, reshape_groups, rewrite,
 };
 use crate::pass::{Options, dce};
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
@@ -21,7 +21,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         dce::sweep(graph);
         Ok(changed)
     })?;
-    scan_bodies(graph, options, run)
+    bodies(graph, options, run)
 }
 
 /// Longest chain between the linear operation and the constant.

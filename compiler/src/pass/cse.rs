@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use crate::error::Result;
 use crate::graph::{Constant, Def, Graph, MapFn, NodeId, Op, Tensor, ValueId};
 use crate::pass::Options;
-use crate::pass::rewrite::{inherit, scan_bodies};
+use crate::pass::rewrite::{bodies, inherit};
 use crate::scalar::{BinaryFn, CompareFn};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
@@ -18,8 +18,8 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
             *input = *same.get(input).unwrap_or(input);
         }
         let node = &graph.nodes[id];
-        // Bodies of scans are rarely equal, and comparing them is dear.
-        if !matches!(node.op, Op::Scan { .. }) {
+        // Bodies are rarely equal, and comparing them is dear.
+        if !node.op.is_control() {
             let mut inputs = node.inputs.clone();
             if is_commutative(&node.op) {
                 inputs.sort_unstable();
@@ -41,7 +41,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         *value = *same.get(value).unwrap_or(value);
     }
     graph.replace_data_sources(|value| same.get(&value).copied());
-    scan_bodies(graph, options, run)
+    bodies(graph, options, run)
 }
 
 fn is_twin(graph: &Graph, a: NodeId, b: NodeId) -> bool {

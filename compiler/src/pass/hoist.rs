@@ -10,11 +10,11 @@ use crate::pass::{Options, dce};
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     let mut changed = false;
     for id in std::mem::take(&mut graph.order) {
-        if let Op::Scan { body, .. } = &mut graph.nodes[id].op {
-            // Inner scans first: what leaves them may leave this one too.
+        // Inner scans first: what leaves them may leave this one too.
+        for body in graph.nodes[id].op.bodies_mut() {
             run(body, options)?;
-            changed |= hoist(graph, id)?;
         }
+        changed |= hoist(graph, id)?;
         graph.order.push(id);
     }
     if changed {
@@ -64,8 +64,19 @@ fn lift(
 ) -> Result<bool> {
     let node = &body.nodes[at];
     let known = |value: &ValueId| outside.contains_key(value) || body.is_constant(*value);
-    // A broadcast or a window would take memory outside; inside it is only a way to read its operand.
-    if matches!(node.op, Op::Scan { .. } | Op::Expand { .. } | Op::Window { .. }) {
+    // A broadcast or a window would take memory outside; inside it is only a way to read its operand. What can fail must
+    // not do so before a loop that never runs.
+    let stays = matches!(
+        node.op,
+        Op::Expand { .. }
+            | Op::Window { .. }
+            | Op::Gather { .. }
+            | Op::GatherElements { .. }
+            | Op::GatherNd { .. }
+            | Op::ScatterElements { .. }
+            | Op::ScatterNd { .. }
+    );
+    if stays || node.op.is_control() {
         return Ok(false);
     }
     if node.inputs.is_empty() || !node.inputs.iter().all(known) || !body.data_symbols(at).is_empty() {

@@ -8,11 +8,11 @@ use crate::error::Result;
 use crate::graph::{Builder, Dim, Graph, Node, NodeId, Op, RhsLayout, ValueId};
 use crate::infer::broadcast_shapes;
 use crate::pass::Options;
-use crate::pass::rewrite::{fixpoint, is_one, producer, rewrite, scan_bodies};
+use crate::pass::rewrite::{bodies, fixpoint, is_one, producer, rewrite};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     fixpoint(4, || rewrite(graph, canonicalise))?;
-    scan_bodies(graph, options, run)
+    bodies(graph, options, run)
 }
 
 /// A contraction with a plain right-hand side.

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::error::Result;
 use crate::graph::{Builder, DType, Dim, Graph, Node, Op, RhsLayout, ValueId};
-use crate::pass::rewrite::{rewrite, scan_bodies};
+use crate::pass::rewrite::{bodies, rewrite};
 use crate::pass::{Options, hoist};
 
 /// What a panel's width is chosen by; `None` for symbolic counts.
@@ -32,6 +32,9 @@ pub struct PackRule {
 const ANY: PackRule =
     PackRule { dtypes: &[DType::F32], max_rows: None, min_columns: None, columns_of: 1, nr: 4 };
 
+/// They compute in f32, and have as many lanes.
+const HALVES: &[DType] = &[DType::F16, DType::BF16];
+
 /// One row: a wide panel keeps several accumulators busy.
 const ONE_ROW: PackRule = PackRule { max_rows: Some(1), min_columns: Some(32), nr: 32, ..ANY };
 
@@ -50,6 +53,8 @@ impl PackPolicy {
     /// For leaf kernels of 256 bits: two vectors per row, three where that wastes fewer columns.
     pub const WIDE: PackPolicy = PackPolicy {
         rules: &[
+            PackRule { dtypes: HALVES, nr: 16, ..ANY },
+            PackRule { dtypes: &[DType::F64], nr: 8, ..ANY },
             ONE_ROW,
             PackRule { columns_of: 16, nr: 16, ..ANY },
             PackRule { columns_of: 24, nr: 24, ..ANY },
@@ -61,6 +66,8 @@ impl PackPolicy {
     /// For leaf kernels of 512 bits: the same with vectors of twice the length.
     pub const WIDEST: PackPolicy = PackPolicy {
         rules: &[
+            PackRule { dtypes: HALVES, nr: 32, ..ANY },
+            PackRule { dtypes: &[DType::F64], nr: 16, ..ANY },
             PackRule { min_columns: Some(64), nr: 64, ..ONE_ROW },
             ONE_ROW,
             PackRule { columns_of: 32, nr: 32, ..ANY },
@@ -116,7 +123,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         packed.insert((rhs, batch, k, nr), panels);
         b.emit1(Op::Contract { batch, m, k, rhs: RhsLayout::Panels { nr, n } }, &[lhs, panels]).map(Some)
     })?;
-    scan_bodies(graph, options, run)?;
+    bodies(graph, options, run)?;
     // Weights that a scan captures are packed once, not in every iteration.
     hoist::run(graph, options)
 }

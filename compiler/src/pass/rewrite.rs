@@ -6,7 +6,7 @@ use std::ops::Range;
 use cranelift_entity::SecondaryMap;
 
 use crate::error::Result;
-use crate::graph::{Builder, Dim, Graph, Node, NodeId, Op, ValueId};
+use crate::graph::{Builder, Dim, Graph, Node, NodeId, ValueId};
 use crate::pass::{Options, Pass};
 
 /// Uses of each value by live nodes and outputs.
@@ -73,20 +73,20 @@ pub fn inherit(graph: &mut Graph, old: ValueId, new: ValueId) {
     }
 }
 
-/// Runs a pass on the body of every live scan.
-pub fn scan_bodies(graph: &mut Graph, options: &Options, pass: Pass) -> Result<()> {
+/// Runs a pass on the bodies of every live node.
+pub fn bodies(graph: &mut Graph, options: &Options, pass: Pass) -> Result<()> {
     for id in graph.order.clone() {
-        if let Op::Scan { body, .. } = &mut graph.nodes[id].op {
+        for body in graph.nodes[id].op.bodies_mut() {
             pass(body, options)?;
         }
     }
     Ok(())
 }
 
-/// The node that computes `value`, unless it is a scan.
+/// The node that computes `value`, unless it has bodies.
 pub fn producer(graph: &Graph, value: ValueId) -> Option<&Node> {
     let node = &graph.nodes[graph.producer(value)?];
-    (!matches!(node.op, Op::Scan { .. })).then_some(node)
+    (!node.op.is_control()).then_some(node)
 }
 
 /// Constants with at most this many elements are looked at.

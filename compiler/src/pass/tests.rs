@@ -316,13 +316,7 @@ fn recurrent_weights_are_packed_outside_the_loop() -> Result<()> {
     let next = body.b().unary(UnaryFn::Tanh, sum)?;
     let wasted = body.b().binary(BinaryFn::Mul, next, unused)?;
     body.graph.outputs = vec![("h".into(), next), ("y".into(), next), ("z".into(), wasted)];
-    let op = Op::Scan {
-        body: Box::new(body.graph),
-        trip: Dim::from(steps),
-        states: 1,
-        scans: 1,
-        reverse: vec![false; 3],
-    };
+    let op = Op::scan(body.graph, Dim::from(steps), 1, 1, vec![false; 3]);
     let results = net.b().emit(op, &[initial, xs, weights, recurrent, initial])?;
     let graph = net.optimised(&results[..2]);
     let scan = graph.order.iter().find(|&&id| graph.nodes[id].op.name() == "scan").unwrap();

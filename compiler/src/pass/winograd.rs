@@ -8,7 +8,7 @@
 use crate::error::Result;
 use crate::graph::dim::product;
 use crate::graph::{Builder, DType, Dim, Graph, Node, NodeId, Op, RhsLayout, Tensor, ValueId};
-use crate::pass::rewrite::{producer, rewrite, scan_bodies};
+use crate::pass::rewrite::{bodies, producer, rewrite};
 use crate::pass::{Options, dce};
 use crate::winograd::{KERNEL, matrices, tiles};
 
@@ -25,7 +25,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         }
     })?;
     dce::sweep(graph);
-    scan_bodies(graph, options, run)
+    bodies(graph, options, run)
 }
 
 /// What the transformed form may cost of the direct one: the estimate is not that good.

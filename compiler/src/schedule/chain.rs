@@ -172,8 +172,8 @@ impl<'a> Finder<'a> {
             }
         }
         let outputs = graph.outputs.iter().map(|(_, value)| value);
-        let scanned = grouping.scans.iter().flat_map(|&node| &graph.nodes[node].inputs);
-        for &value in outputs.chain(scanned) {
+        let controlled = grouping.controls.iter().flat_map(|&node| &graph.nodes[node].inputs);
+        for &value in outputs.chain(controlled) {
             readers[grouping.storage(value)] += 2;
         }
         Finder { graph, grouping, writer, readers }

@@ -11,7 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Def, Dim, Graph, NodeId, Op, Sym, ValueId};
 use crate::schedule::{
-    ALIGN, BlockId, Group, GroupId, GroupKind, Place, Program, Scratch, Step, affine_view,
+    ALIGN, BlockId, Group, GroupId, GroupKind, Place, Program, Scratch, Step, affine_view, handed,
+    handed_by_bodies,
 };
 
 /// Sizes at which symbolic plans are replayed.
@@ -43,10 +44,13 @@ pub fn check(graph: &Graph, program: &Program) -> Result<()> {
         replay(graph, program, &within_bounds(graph, &|_| SIZES[at]))?;
     }
     for step in &program.steps {
-        if let Step::Scan { node, body, .. } = step
-            && let Op::Scan { body: graph, .. } = &graph.nodes[*node].op
-        {
-            check(graph, body)?;
+        if let Step::Control { node, bodies, .. } = step {
+            graph.nodes[*node]
+                .op
+                .bodies()
+                .iter()
+                .zip(bodies)
+                .try_for_each(|(graph, body)| check(graph, body))?;
         }
     }
     Ok(())
@@ -135,10 +139,10 @@ fn check_kind(graph: &Graph, program: &Program, id: GroupId, group: &Group) -> R
     Ok(())
 }
 
-/// Every group and every scan runs once.
+/// Every group, loop and choice runs once.
 fn check_steps(graph: &Graph, program: &Program) -> Result<()> {
     let mut runs: BTreeMap<GroupId, usize> = program.groups.keys().map(|id| (id, 0)).collect();
-    let mut scans: BTreeSet<NodeId> = BTreeSet::new();
+    let mut controls: BTreeSet<NodeId> = BTreeSet::new();
     for step in &program.steps {
         match step {
             Step::Run(id) => *runs.entry(*id).or_insert(0) += 1,
@@ -146,9 +150,10 @@ fn check_steps(graph: &Graph, program: &Program) -> Result<()> {
                 return fault(format!("a copy to output {output} of {}", graph.outputs.len()));
             }
             Step::Copy { .. } | Step::Bind(_) | Step::Allocate(_) | Step::Release(_) => {}
-            Step::Scan { node, .. } => {
-                if !scans.insert(*node) || !matches!(graph.nodes[*node].op, Op::Scan { .. }) {
-                    return fault(format!("{node} is run as a scan"));
+            Step::Control { node, bodies, .. } => {
+                let op = &graph.nodes[*node].op;
+                if !controls.insert(*node) || !op.is_control() || op.bodies().len() != bodies.len() {
+                    return fault(format!("{node} is run as control flow"));
                 }
             }
         }
@@ -284,9 +289,13 @@ fn replay(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i64>) 
                 replay.written[*output] += 1;
                 let end = replay.bytes(*from)?;
                 let held = content(graph, program, *from);
-                replay.put(Range { space: Space::Output(*output), start: 0, end }, held);
+                let space = match program.handed.get(output) {
+                    Some(block) => Space::Heap(*block),
+                    None => Space::Output(*output),
+                };
+                replay.put(Range { space, start: 0, end }, held);
             }
-            Step::Scan { node, body, scratch } => replay.scan(*node, body, scratch)?,
+            Step::Control { node, bodies, scratch } => replay.control(*node, bodies, scratch)?,
             Step::Bind(sym) => replay.bind(*sym)?,
             Step::Allocate(block) => replay.allocate(*block)?,
             Step::Release(block) => {
@@ -491,23 +500,46 @@ impl Replay<'_> {
         self.holds.push((range, held));
     }
 
-    fn scan(&mut self, node: NodeId, body: &Program, place: &Scratch) -> Result<()> {
-        let data = &self.graph.nodes[node];
-        let Op::Scan { body: graph, states, .. } = &data.op else {
-            return fault(format!("{node} is no scan"));
-        };
+    fn control(&mut self, node: NodeId, bodies: &[Program], place: &Scratch) -> Result<()> {
+        let (graph, data) = (self.graph, &self.graph.nodes[node]);
         self.knows_sizes(node)?;
         self.reads(&data.inputs)?;
         let (space, start, whole) = self.scratch_in(place)?;
-        let mut end = start + self.eval(&body.arena)?;
-        for (_, value) in &graph.outputs[..*states] {
-            let bytes = self.eval(&graph.ty(*value).bytes())?;
-            end += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+        let mut end = start;
+        for body in bodies {
+            end = end.max(start + self.eval(&body.arena)?);
+        }
+        let mut comes = BTreeSet::new();
+        for (at, &value) in data.outputs.iter().enumerate() {
+            match (&self.program.places[value], handed(graph, node).contains(&at)) {
+                (Some(Place::Heap(block)), true) => drop(comes.insert(*block)),
+                (_, true) => return fault(format!("{value} of {node} is handed over and is in no block")),
+                (_, false) => {}
+            }
+        }
+        let left = handed_by_bodies(graph, node);
+        for (body, program) in data.op.bodies().iter().zip(bodies) {
+            if !left.iter().eq(program.handed.keys()) {
+                return fault(format!(
+                    "a body of {node} leaves {:?} in blocks, not {left:?}",
+                    program.handed
+                ));
+            }
+            let Op::Scan { states, .. } = &data.op else { continue };
+            for at in (0..*states).filter(|at| !left.contains(at)) {
+                let bytes = self.eval(&body.ty(body.outputs[at].1).bytes())?;
+                end += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+            }
         }
         if start % ALIGN != 0 || end > whole {
             return fault(format!("the scratch of {node} is [{start}, {end}) of {whole} bytes"));
         }
         let scratch = Range { space, start, end };
+        for &block in &comes {
+            if self.blocks.insert(block, i64::MAX).is_some() {
+                return fault(format!("{block} comes from {node} and is allocated"));
+            }
+        }
         for (at, &value) in data.outputs.iter().enumerate() {
             let range = self.range(value)?;
             for &other in data.inputs.iter().chain(&data.outputs[..at]) {
@@ -527,15 +559,18 @@ impl Replay<'_> {
 
     /// Every output was written once and holds its value at the end.
     fn finish(self) -> Result<()> {
-        if let Some(block) = self.blocks.keys().next() {
+        let goes: BTreeSet<BlockId> = self.program.handed.values().copied().collect();
+        if let Some(block) = self.blocks.keys().find(|block| !goes.contains(block)) {
             return fault(format!("{block} is never given back"));
         }
         for (at, (name, value)) in self.graph.outputs.iter().enumerate() {
-            if self.written[at] != 1 {
+            let block = self.program.handed.get(&at);
+            if block.is_none() && self.written[at] != 1 {
                 return fault(format!("output {at} `{name}` is written {} times", self.written[at]));
             }
             let wanted = content(self.graph, self.program, *value);
-            let range = Range { space: Space::Output(at), start: 0, end: self.bytes(*value)? };
+            let space = block.map_or(Space::Output(at), |&block| Space::Heap(block));
+            let range = Range { space, start: 0, end: self.bytes(*value)? };
             let held = self.holds.iter().any(|(own, held)| own.space == range.space && *held == wanted);
             if range.end > 0 && !held {
                 return fault(format!("output {at} `{name}` does not hold {value} at the end"));

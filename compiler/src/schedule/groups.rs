@@ -8,8 +8,6 @@
 //! Nearly all groups have one output, computed from everything they read, so they cannot form a cycle;
 //! `rows` checks reachability for the others. At the end, `chain` makes one group of the three of an attention.
 
-use std::collections::BTreeSet;
-
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 
 use crate::error::{Error, Result, Stage};
@@ -26,8 +24,8 @@ const SMALL_CONCAT: i64 = 1024;
 /// The result of this room's first step.
 pub(super) struct Grouping {
     pub groups: PrimaryMap<GroupId, Group>,
-    pub scans: Vec<NodeId>,
-    /// Data symbols that live nodes mention.
+    pub controls: Vec<NodeId>,
+    /// Data symbols that live nodes and outputs mention.
     pub symbols: Vec<Sym>,
     pub materialised: SecondaryMap<ValueId, bool>,
     /// `alias[r] = s`: `r` is a reshape of the materialised `s`.
@@ -151,7 +149,7 @@ impl<'g> Grouper<'g> {
         &self.graph.nodes[node].inputs
     }
 
-    /// The first result of a node; all nodes but scans and sorts have one.
+    /// The first result of a node; all nodes but controls and sorts have one.
     pub fn out(&self, node: NodeId) -> ValueId {
         self.graph.nodes[node].outputs[0]
     }
@@ -184,7 +182,7 @@ impl<'g> Grouper<'g> {
                     self.force_pad(inputs[0]);
                     self.force_affine(inputs[0]);
                 }
-                Op::Scan { .. } => {
+                Op::Scan { .. } | Op::If { .. } => {
                     for &value in inputs.iter().chain(&self.graph.nodes[node].outputs) {
                         self.forced[value] = true;
                     }
@@ -265,7 +263,7 @@ impl<'g> Grouper<'g> {
                 continue;
             }
             let kind = match self.op(node) {
-                Op::Scan { .. } => None,
+                Op::Scan { .. } | Op::If { .. } => None,
                 Op::Contract { .. } => Some(GroupKind::Contract),
                 Op::WinogradOutput { .. } => Some(GroupKind::Winograd),
                 Op::Reduce { .. } => Some(GroupKind::Reduce),
@@ -314,17 +312,17 @@ impl<'g> Grouper<'g> {
             }
         }
         let mut groups = PrimaryMap::new();
-        let mut scans = Vec::new();
+        let mut controls = Vec::new();
         for unit in &self.units {
             match unit.kind {
-                None => scans.push(unit.anchor),
+                None => controls.push(unit.anchor),
                 Some(kind) => {
                     groups.push(self.close_unit(unit, kind, &materialised)?);
                 }
             }
         }
-        let symbols = self.live.iter().flat_map(|&node| graph.data_symbols(node)).collect::<BTreeSet<Sym>>();
-        Ok(Grouping { groups, scans, symbols: symbols.into_iter().collect(), materialised, alias })
+        let symbols = graph.live_data_symbols().into_iter().collect();
+        Ok(Grouping { groups, controls, symbols, materialised, alias })
     }
 
     fn is_live(&self, value: ValueId) -> bool {

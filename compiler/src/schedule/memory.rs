@@ -1,5 +1,7 @@
 //! The memory plan: which values share bytes, how long each buffer is live, and where in the arena it lies.
 
+use std::collections::BTreeSet;
+
 use cranelift_entity::{EntitySet, SecondaryMap};
 
 use crate::error::{Error, Kind, Result, Stage};
@@ -8,8 +10,8 @@ use crate::schedule::groups::Grouping;
 use crate::schedule::offsets::{Block, assign};
 use crate::schedule::order::Task;
 use crate::schedule::{
-    Group, GroupId, GroupKind, HeapBlock, Options, Place, Program, Scratch, Step, aligned, estimate,
-    scan_scratch,
+    Bodies, Group, GroupId, GroupKind, HeapBlock, Options, Place, Program, Scratch, Step, aligned,
+    control_scratch, estimate, handed,
 };
 
 /// Largest arena of constant size, bytes.
@@ -19,16 +21,17 @@ const MAX_ARENA: i64 = 1 << 47;
 pub(super) fn plan(
     graph: &Graph,
     grouping: Grouping,
-    mut bodies: SecondaryMap<NodeId, Option<Program>>,
+    mut bodies: Bodies,
     tasks: &[Task],
     options: Options,
+    leaves: &BTreeSet<usize>,
 ) -> Result<Program> {
     let mut planner = Planner::new(graph, &grouping, tasks);
-    planner.take_outputs();
+    planner.take_outputs(leaves);
     if options.in_place {
         planner.share();
     }
-    let Blocks { blocks, owners, heap } = planner.blocks(&bodies);
+    let Blocks { blocks, owners, heap } = planner.blocks(&bodies, leaves);
     let bound = bound(&blocks, tasks.len());
     let (offsets, arena) = assign(&blocks);
     if arena.as_const().is_some_and(|bytes| bytes > MAX_ARENA) {
@@ -40,24 +43,32 @@ pub(super) fn plan(
     }
     let Planner { alias, output, copies, .. } = planner;
     let mut program = Program { arena, bound, ..Program::default() };
-    let mut scan_at: SecondaryMap<NodeId, Option<Scratch>> = SecondaryMap::new();
+    let mut scratch_at: SecondaryMap<NodeId, Option<Scratch>> = SecondaryMap::new();
     for (owner, (offset, size)) in owners.into_iter().zip(offsets) {
         match owner {
             Owner::Value(value) => program.places[value] = Some(Place::Arena { offset, size }),
             Owner::Scratch(group) => program.scratch[group] = Some(Scratch::Arena(offset)),
-            Owner::Scan(node) => scan_at[node] = Some(Scratch::Arena(offset)),
+            Owner::Control(node) => scratch_at[node] = Some(Scratch::Arena(offset)),
+            // These are in blocks.
+            Owner::Output => {}
         }
     }
-    let (mut first, mut last) = (vec![vec![]; tasks.len()], vec![vec![]; tasks.len() + 1]);
-    for HeapUse { owner, block, writer } in heap {
+    let (mut first, mut last) = (vec![vec![]; tasks.len() + 1], vec![vec![]; tasks.len() + 1]);
+    for HeapUse { owner, block, writer, comes, goes } in heap {
         let id = program.heap.push(HeapBlock { bytes: block.bytes, writer });
         match owner {
             Owner::Value(value) => program.places[value] = Some(Place::Heap(id)),
             Owner::Scratch(group) => program.scratch[group] = Some(Scratch::Heap(id)),
-            Owner::Scan(node) => scan_at[node] = Some(Scratch::Heap(id)),
+            Owner::Control(node) => scratch_at[node] = Some(Scratch::Heap(id)),
+            Owner::Output => {}
         }
-        first[block.first].push(Step::Allocate(id));
-        last[block.last].push(Step::Release(id));
+        if !comes {
+            first[block.first].push(Step::Allocate(id));
+        }
+        match goes {
+            Some(output) => drop(program.handed.insert(output, id)),
+            None => last[block.last].push(Step::Release(id)),
+        }
     }
     for (value, data) in graph.values.iter().filter(|&(value, _)| grouping.materialised[value]) {
         let place = match (alias[value], output[value], &data.def) {
@@ -73,14 +84,15 @@ pub(super) fn plan(
         program.steps.push(match task {
             Task::Run(group) => Step::Run(group),
             Task::Bind(sym) => Step::Bind(sym),
-            Task::Scan(node) => Step::Scan {
+            Task::Control(node) => Step::Control {
                 node,
-                body: Box::new(bodies[node].take().unwrap_or_default()),
-                scratch: scan_at[node].take().unwrap_or(Scratch::Arena(Dim::ZERO)),
+                bodies: std::mem::take(&mut bodies[node]),
+                scratch: scratch_at[node].take().unwrap_or(Scratch::Arena(Dim::ZERO)),
             },
         });
         program.steps.append(&mut last[at]);
     }
+    program.steps.extend(first.pop().unwrap_or_default());
     program.steps.extend(copies.into_iter().map(|(from, output)| Step::Copy { from, output }));
     program.steps.extend(last.pop().unwrap_or_default());
     program.groups = grouping.groups;
@@ -96,7 +108,7 @@ fn place_constants(graph: &Graph, program: &mut Program) {
             Step::Run(_) | Step::Allocate(_) | Step::Release(_) => {}
             Step::Copy { from, .. } => used.push(*from),
             Step::Bind(sym) => used.push(graph.data[sym].value),
-            Step::Scan { node, .. } => used.extend(&graph.nodes[*node].inputs),
+            Step::Control { node, .. } => used.extend(&graph.nodes[*node].inputs),
         }
     }
     for value in used {
@@ -117,7 +129,9 @@ fn root(alias: &SecondaryMap<ValueId, Option<ValueId>>, mut value: ValueId) -> V
 enum Owner {
     Value(ValueId),
     Scratch(GroupId),
-    Scan(NodeId),
+    Control(NodeId),
+    /// Of a body: an output that is copied into a block.
+    Output,
 }
 
 /// What needs memory, and for how long.
@@ -133,7 +147,11 @@ struct Blocks {
 struct HeapUse {
     owner: Owner,
     block: Block,
-    writer: NodeId,
+    writer: Option<NodeId>,
+    /// It comes from the bodies of control flow, which have written to it.
+    comes: bool,
+    /// It goes to the program around, as this output.
+    goes: Option<usize>,
 }
 
 struct Planner<'a> {
@@ -144,6 +162,8 @@ struct Planner<'a> {
     /// The graph output that a storage is.
     output: SecondaryMap<ValueId, Option<usize>>,
     copies: Vec<(ValueId, usize)>,
+    /// The output as which a storage is left in a block.
+    leaves: SecondaryMap<ValueId, Option<usize>>,
     /// Last task that reads or writes a storage.
     last: SecondaryMap<ValueId, usize>,
 }
@@ -157,6 +177,7 @@ impl<'a> Planner<'a> {
             alias: grouping.alias.clone(),
             output: SecondaryMap::new(),
             copies: Vec::new(),
+            leaves: SecondaryMap::new(),
             last: SecondaryMap::new(),
         };
         for (at, &task) in tasks.iter().enumerate() {
@@ -176,21 +197,29 @@ impl<'a> Planner<'a> {
     fn ends(&self, task: Task) -> (&'a [ValueId], &'a [ValueId]) {
         match task {
             Task::Run(id) => (&self.grouping.groups[id].inputs, &self.grouping.groups[id].outputs),
-            Task::Scan(node) => (&self.graph.nodes[node].inputs, &self.graph.nodes[node].outputs),
+            Task::Control(node) => (&self.graph.nodes[node].inputs, &self.graph.nodes[node].outputs),
             Task::Bind(sym) => (std::slice::from_ref(&self.graph.data[&sym].value), &[]),
         }
     }
 
-    /// Gives each graph output to the storage of its value; what cannot be computed there is copied.
-    fn take_outputs(&mut self) {
+    /// Gives each graph output to the storage of its value; what cannot be computed there is copied. Those of `leaves`
+    /// become blocks.
+    fn take_outputs(&mut self, leaves: &BTreeSet<usize>) {
         for (at, (_, value)) in self.graph.outputs.iter().enumerate() {
             let storage = self.root(*value);
             let (ty, own) = (self.graph.ty(*value), self.graph.ty(storage));
             // The caller's buffer is checked once the output's dims are known, perhaps after its bytes are computed.
-            let late = ty.shape != own.shape && ty.shape.iter().any(|dim| self.graph.is_data_dim(dim));
-            if late || self.graph.producer(storage).is_none() || self.output[storage].is_some() {
+            let late = ty.shape != own.shape && ty.shape.iter().any(|dim| self.graph.is_data_dim(dim))
+                || self.graph.is_late(storage);
+            let taken = self.graph.producer(storage).is_none()
+                || self.output[storage].is_some()
+                || self.leaves[storage].is_some();
+            if taken || late && !leaves.contains(&at) {
                 self.copies.push((*value, at));
                 // Copies come after all tasks.
+                self.last[storage] = self.tasks.len();
+            } else if leaves.contains(&at) {
+                self.leaves[storage] = Some(at);
                 self.last[storage] = self.tasks.len();
             } else {
                 self.output[storage] = Some(at);
@@ -204,7 +233,10 @@ impl<'a> Planner<'a> {
             let Task::Run(id) = task else { continue };
             let group = &self.grouping.groups[id];
             let &[out] = group.outputs.as_slice() else { continue };
-            if matches!(group.kind, GroupKind::Rows | GroupKind::Single) || self.output[out].is_some() {
+            if matches!(group.kind, GroupKind::Rows | GroupKind::Single)
+                || self.output[out].is_some()
+                || self.leaves[out].is_some()
+            {
                 continue;
             }
             let candidate = group.inputs.iter().copied().find(|&input| self.dies_into(group, input, out, at));
@@ -228,46 +260,63 @@ impl<'a> Planner<'a> {
             && reads_in_step(self.graph, group, input, out)
     }
 
-    /// Storages with their lifetimes in tasks, and the scratch of groups and scans. What the inputs' dims bound is in
-    /// the arena.
-    fn blocks(&self, bodies: &SecondaryMap<NodeId, Option<Program>>) -> Blocks {
+    /// The bytes that a task has to itself, and the node that errors about them name.
+    fn scratch(&self, task: Task, bodies: &Bodies) -> Option<(Owner, Dim, NodeId)> {
+        match task {
+            Task::Run(id) => {
+                let group = &self.grouping.groups[id];
+                group.has_scratch().then(|| (Owner::Scratch(id), group.scratch.clone(), group.anchor))
+            }
+            Task::Control(node) => {
+                Some((Owner::Control(node), control_scratch(self.graph, node, &bodies[node]).1, node))
+            }
+            Task::Bind(_) => None,
+        }
+    }
+
+    /// Storages with their lifetimes in tasks, and the scratch of groups and control flow. What the inputs' dims bound
+    /// is in the arena.
+    fn blocks(&self, bodies: &Bodies, leaves: &BTreeSet<usize>) -> Blocks {
         let bounds = Bounds::new(self.graph);
         let mut all = Blocks::default();
-        let mut add =
-            |owner: Owner, bytes: Dim, upper: Option<Dim>, first: usize, last: usize, writer| match upper {
-                Some(bytes) => {
-                    all.blocks.push(Block { bytes, first, last });
-                    all.owners.push(owner);
-                }
-                None => all.heap.push(HeapUse { owner, block: Block { bytes, first, last }, writer }),
-            };
+        let mut arena = |owner: Owner, bytes: Dim, first: usize, last: usize| {
+            all.blocks.push(Block { bytes, first, last });
+            all.owners.push(owner);
+        };
         for (at, &task) in self.tasks.iter().enumerate() {
-            for &value in self.ends(task).1 {
-                if self.alias[value].is_none() && self.output[value].is_none() {
-                    let ty = self.graph.ty(value);
-                    let Some(writer) = self.graph.producer(value) else { continue };
-                    add(Owner::Value(value), ty.bytes(), bounds.bytes(ty), at, self.last[value], writer);
-                }
-            }
-            let node = match task {
-                Task::Run(id) => {
-                    let group = &self.grouping.groups[id];
-                    if group.has_scratch() {
-                        let (bytes, upper) = (group.scratch.clone(), bounds.upper(&group.scratch));
-                        add(Owner::Scratch(id), bytes, upper, at, at, group.anchor);
-                    }
+            let come = match task {
+                Task::Control(node) => handed(self.graph, node),
+                _ => BTreeSet::new(),
+            };
+            for (number, &value) in self.ends(task).1.iter().enumerate() {
+                let Some(writer) = self.graph.producer(value) else { continue };
+                if self.alias[value].is_some() || self.output[value].is_some() {
                     continue;
                 }
-                Task::Scan(node) => node,
-                Task::Bind(_) => continue,
-            };
-            if let (Op::Scan { body, states, .. }, Some(program)) =
-                (&self.graph.nodes[node].op, &bodies[node])
-            {
-                let bytes = scan_scratch(body, program, *states).1;
-                let upper = bounds.upper(&bytes);
-                add(Owner::Scan(node), bytes, upper, at, at, node);
+                let (ty, goes) = (self.graph.ty(value), self.leaves[value]);
+                let (owner, last, comes) = (Owner::Value(value), self.last[value], come.contains(&number));
+                match bounds.bytes(ty).filter(|_| goes.is_none()) {
+                    Some(upper) => arena(owner, upper, at, last),
+                    None => {
+                        let block = Block { bytes: ty.bytes(), first: at, last };
+                        all.heap.push(HeapUse { owner, block, writer: Some(writer), comes, goes });
+                    }
+                }
             }
+            let Some((owner, bytes, node)) = self.scratch(task, bodies) else { continue };
+            match bounds.upper(&bytes) {
+                Some(upper) => arena(owner, upper, at, at),
+                None => {
+                    let block = Block { bytes, first: at, last: at };
+                    all.heap.push(HeapUse { owner, block, writer: Some(node), comes: false, goes: None });
+                }
+            }
+        }
+        let end = self.tasks.len();
+        for &(value, output) in self.copies.iter().filter(|(_, output)| leaves.contains(output)) {
+            let block = Block { bytes: self.graph.ty(value).bytes(), first: end, last: end };
+            let (owner, writer) = (Owner::Output, self.graph.producer(value));
+            all.heap.push(HeapUse { owner, block, writer, comes: false, goes: Some(output) });
         }
         all
     }

@@ -20,6 +20,8 @@ mod view;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 
 pub use chain::{BLOCK_ROWS, Blocks};
@@ -28,7 +30,7 @@ pub use print::Stats;
 pub use view::{View, affine_view};
 
 use crate::error::Result;
-use crate::graph::{Dim, Graph, NodeId, Op, Sym, ValueId};
+use crate::graph::{Bounds, Dim, Graph, NodeId, Op, Sym, ValueId};
 
 /// A fusion group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,8 +46,8 @@ entity_impl!(BlockId, "h");
 #[derive(Clone, PartialEq, Debug)]
 pub struct HeapBlock {
     pub bytes: Dim,
-    /// The node that writes to it.
-    pub writer: NodeId,
+    /// The node that writes to it; `None` for a copy of what no node computes.
+    pub writer: Option<NodeId>,
 }
 
 /// How a group is lowered.
@@ -129,11 +131,11 @@ pub enum Step {
         from: ValueId,
         output: usize,
     },
-    /// Runs a body `trip` times; see `Op::Scan`. The body's values live in `body`'s own plan, whose arena is
-    /// placed in `scratch`, followed by a buffer for each next state: see [`scan_scratch`].
-    Scan {
+    /// A loop or a choice: see `Op::Scan` and `Op::If`. The bodies' values live in plans of their own, whose arenas are
+    /// placed in `scratch`: see [`control_scratch`].
+    Control {
         node: NodeId,
-        body: Box<Program>,
+        bodies: Vec<Program>,
         scratch: Scratch,
     },
     /// Reads a data symbol from the value that defines it, checks it, and computes the sizes that depend on it.
@@ -162,6 +164,8 @@ pub struct Program {
     pub scratch: SecondaryMap<GroupId, Option<Scratch>>,
     /// Blocks that a run allocates.
     pub heap: PrimaryMap<BlockId, HeapBlock>,
+    /// Of a body: the outputs that it leaves in blocks, which the program around takes over; see [`handed`].
+    pub handed: BTreeMap<usize, BlockId>,
     /// Bytes of the arena.
     pub arena: Dim,
     /// The liveness bound, bytes: the largest sum of the sizes of simultaneously live arena values. With
@@ -192,26 +196,55 @@ impl Default for Options {
 /// Groups, orders and places a graph of primitives. Every right-hand side of a `Contract` must be a
 /// constant, or become one buffer: `Pack` made it or it is materialised for it.
 ///
-/// The plan of bodies of scans is part of their step. In builds with debug assertions the result is rechecked by
+/// The plans of bodies are part of their step. In builds with debug assertions the result is rechecked by
 /// [`check`].
 pub fn schedule(graph: &Graph, options: Options) -> Result<Program> {
-    let program = schedule_unchecked(graph, options)?;
+    let program = schedule_unchecked(graph, options, &BTreeSet::new())?;
     if cfg!(debug_assertions) {
         check(graph, &program)?;
     }
     Ok(program)
 }
 
-fn schedule_unchecked(graph: &Graph, options: Options) -> Result<Program> {
+/// `leaves`: outputs that the program leaves in blocks of their own.
+fn schedule_unchecked(graph: &Graph, options: Options, leaves: &BTreeSet<usize>) -> Result<Program> {
     let grouping = groups::group(graph, options)?;
-    let mut bodies = SecondaryMap::new();
-    for &node in &grouping.scans {
-        if let Op::Scan { body, .. } = &graph.nodes[node].op {
-            bodies[node] = Some(schedule_unchecked(body, options)?);
+    let mut bodies: Bodies = SecondaryMap::new();
+    for &node in &grouping.controls {
+        let leaves = handed_by_bodies(graph, node);
+        for body in graph.nodes[node].op.bodies() {
+            bodies[node].push(schedule_unchecked(body, options, &leaves)?);
         }
     }
     let steps = order::order(graph, &grouping, &bodies)?;
-    memory::plan(graph, grouping, bodies, &steps, options)
+    memory::plan(graph, grouping, bodies, &steps, options, leaves)
+}
+
+/// The programs of the bodies of control flow.
+type Bodies = SecondaryMap<NodeId, Vec<Program>>;
+
+/// Results of control flow that are known to need memory only when they are there: they get no buffer before the step,
+/// but what the step leaves in a block. Of a loop these are states that change their sizes and stacked outputs of
+/// unknown length; of a choice, results whose size is not the same in both bodies.
+pub fn handed(graph: &Graph, node: NodeId) -> BTreeSet<usize> {
+    if graph.data.is_empty() {
+        return BTreeSet::new();
+    }
+    let bounds = Bounds::new(graph);
+    let unbounded = |value: ValueId| graph.is_late(value) && bounds.bytes(graph.ty(value)).is_none();
+    let outputs = graph.nodes[node].outputs.iter().enumerate();
+    outputs.filter(|&(_, &value)| unbounded(value)).map(|(at, _)| at).collect()
+}
+
+/// The outputs that bodies of control flow leave in blocks of their own: of the results that are [`handed`], all but
+/// parts of stacked outputs whose size is known before the loop.
+pub fn handed_by_bodies(graph: &Graph, node: NodeId) -> BTreeSet<usize> {
+    let mut numbers = handed(graph, node);
+    if let Op::Scan { body, states, .. } = &graph.nodes[node].op {
+        let own = |at: usize| body.ty(body.outputs[at].1).shape.iter().any(|dim| body.is_data_dim(dim));
+        numbers.retain(|&at| at < *states || own(at));
+    }
+    numbers
 }
 
 impl Program {
@@ -237,14 +270,22 @@ impl Program {
     }
 }
 
-/// What a [`Step::Scan`] uses of its scratch memory, in bytes from its start: the body's own arena at 0, then one
-/// buffer for each next state (while the body reads a state, it writes the next one there), at the given
-/// offsets. The last item is the size of all of it.
-pub fn scan_scratch(body: &Graph, program: &Program, states: usize) -> (Vec<Dim>, Dim) {
-    let (mut offsets, mut end) = (Vec::with_capacity(states), program.arena.clone());
-    for (_, value) in &body.outputs[..states.min(body.outputs.len())] {
-        offsets.push(end.clone());
-        end = end + aligned(&body.ty(*value).bytes());
+/// What a [`Step::Control`] uses of its scratch memory, in bytes from its start: the arena of the body that runs at 0,
+/// then, of a loop, one buffer for each next state (while the body reads a state, it writes the next one there) at the
+/// given offsets; a state that is handed over has none. The last item is the size of all of it.
+pub fn control_scratch(graph: &Graph, node: NodeId, bodies: &[Program]) -> (Vec<Option<Dim>>, Dim) {
+    let arenas = bodies.iter().map(|program| program.arena.clone());
+    let mut end = arenas.fold(Dim::ZERO, |most, arena| most.max_dim(&arena));
+    let mut offsets = vec![];
+    if let Op::Scan { body, states, .. } = &graph.nodes[node].op {
+        let handed = handed_by_bodies(graph, node);
+        for (at, (_, value)) in body.outputs.iter().enumerate().take(*states) {
+            let own = !handed.contains(&at);
+            offsets.push(own.then(|| end.clone()));
+            if own {
+                end = end + aligned(&body.ty(*value).bytes());
+            }
+        }
     }
     (offsets, end)
 }

@@ -7,15 +7,15 @@ use petgraph::Direction;
 use petgraph::graph::{DiGraph, NodeIndex};
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Graph, NodeId, Op, Sym, ValueId};
+use crate::graph::{Graph, NodeId, Sym, ValueId};
 use crate::schedule::groups::Grouping;
-use crate::schedule::{GroupId, Program, estimate, scan_scratch};
+use crate::schedule::{Bodies, GroupId, control_scratch, estimate};
 
 /// What runs, in order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Task {
     Run(GroupId),
-    Scan(NodeId),
+    Control(NodeId),
     /// Reads a data symbol.
     Bind(Sym),
 }
@@ -42,11 +42,7 @@ struct Tasks {
 
 /// The better of two orders: nearest to the graph's own, and the greedy one that always runs what frees
 /// most.
-pub(super) fn order(
-    graph: &Graph,
-    grouping: &Grouping,
-    bodies: &SecondaryMap<NodeId, Option<Program>>,
-) -> Result<Vec<Task>> {
+pub(super) fn order(graph: &Graph, grouping: &Grouping, bodies: &Bodies) -> Result<Vec<Task>> {
     let tasks = Tasks::new(graph, grouping, bodies);
     let own = tasks.sorted(false);
     if own.len() != tasks.items.node_count() {
@@ -58,7 +54,7 @@ pub(super) fn order(
 }
 
 impl Tasks {
-    fn new(graph: &Graph, grouping: &Grouping, bodies: &SecondaryMap<NodeId, Option<Program>>) -> Tasks {
+    fn new(graph: &Graph, grouping: &Grouping, bodies: &Bodies) -> Tasks {
         let mut tasks =
             Tasks { items: DiGraph::new(), bytes: SecondaryMap::new(), readers: SecondaryMap::new() };
         let mut position: SecondaryMap<NodeId, usize> = SecondaryMap::new();
@@ -71,16 +67,11 @@ impl Tasks {
             let at = tasks.add(grouping, Task::Run(id), &group.inputs, &group.outputs, scratch, last);
             tasks.items[at].symbols = group.nodes.iter().flat_map(|&node| graph.data_symbols(node)).collect();
         }
-        for &node in &grouping.scans {
-            let scratch = match (&graph.nodes[node].op, &bodies[node]) {
-                (Op::Scan { body, states, .. }, Some(program)) => {
-                    estimate(&scan_scratch(body, program, *states).1)
-                }
-                _ => 0,
-            };
+        for &node in &grouping.controls {
+            let scratch = estimate(&control_scratch(graph, node, &bodies[node]).1);
             let data = &graph.nodes[node];
             let at = position[node];
-            let item = tasks.add(grouping, Task::Scan(node), &data.inputs, &data.outputs, scratch, at);
+            let item = tasks.add(grouping, Task::Control(node), &data.inputs, &data.outputs, scratch, at);
             tasks.items[item].symbols = graph.data_symbols(node);
         }
         for &sym in &grouping.symbols {

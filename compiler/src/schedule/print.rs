@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 use crate::graph::{Dim, Graph, ValueId};
 use crate::schedule::{GroupId, GroupKind, Place, Program, Scratch, Step};
 
-/// Numbers about a program; bodies of scans are counted in.
+/// Numbers about a program; bodies are counted in.
 #[derive(Clone, PartialEq, Default, Debug)]
 pub struct Stats {
     /// Groups of each kind.
@@ -16,7 +16,7 @@ pub struct Stats {
     pub rows: usize,
     pub chain: usize,
     pub single: usize,
-    pub scans: usize,
+    pub controls: usize,
     pub copies: usize,
     /// Values with bytes of the arena of their own, and values that share another's bytes.
     pub buffers: usize,
@@ -37,13 +37,14 @@ impl Stats {
 
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Stats { map, contract, winograd, reduce, rows, chain, single, scans, copies, .. } = self;
+        let Stats { map, contract, winograd, reduce, rows, chain, single, controls, copies, .. } = self;
         write!(
             f,
             "{} groups ({contract} contract, {winograd} winograd, {rows} rows, {chain} chain, ",
             self.groups()
         )?;
-        write!(f, "{reduce} reduce, {map} map, {single} single), {scans} scans, {copies} copies, ")?;
+        write!(f, "{reduce} reduce, {map} map, {single} single), {controls} loops and choices, ")?;
+        write!(f, "{copies} copies, ")?;
         write!(f, "{} buffers, {} aliases, ", self.buffers, self.aliases)?;
         if self.heap > 0 {
             write!(f, "{} allocated, ", self.heap)?;
@@ -80,9 +81,9 @@ impl Program {
                     Step::Run(_) | Step::Bind(_) | Step::Release(_) => {}
                     Step::Allocate(_) => stats.heap += 1,
                     Step::Copy { .. } => stats.copies += 1,
-                    Step::Scan { body, .. } => {
-                        stats.scans += 1;
-                        stack.push(body);
+                    Step::Control { bodies, .. } => {
+                        stats.controls += 1;
+                        stack.extend(bodies);
                     }
                 }
             }
@@ -117,16 +118,17 @@ impl Program {
                     writeln!(out, "{pad}allocate {block}: {} bytes", self.heap[*block].bytes)?;
                 }
                 Step::Release(block) => writeln!(out, "{pad}release {block}")?,
-                Step::Scan { node, body, scratch } => {
+                Step::Control { node, bodies, scratch } => {
+                    let op = graph.map(|graph| &graph.nodes[*node].op);
+                    let name = op.map_or("control", |op| op.name());
                     match scratch {
-                        Scratch::Arena(offset) => writeln!(out, "{pad}scan {node} at {offset}")?,
-                        Scratch::Heap(block) => writeln!(out, "{pad}scan {node} in {block}")?,
+                        Scratch::Arena(offset) => writeln!(out, "{pad}{name} {node} at {offset}")?,
+                        Scratch::Heap(block) => writeln!(out, "{pad}{name} {node} in {block}")?,
                     }
-                    let inner = graph.and_then(|graph| match &graph.nodes[*node].op {
-                        crate::graph::Op::Scan { body, .. } => Some(body.as_ref()),
-                        _ => None,
-                    });
-                    body.write(out, inner, indent + 1)?;
+                    for (at, body) in bodies.iter().enumerate() {
+                        let inner = op.and_then(|op| op.bodies().get(at));
+                        body.write(out, inner, indent + 1)?;
+                    }
                 }
             }
         }

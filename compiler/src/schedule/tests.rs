@@ -377,25 +377,18 @@ fn scans_hold_a_plan_of_their_own() {
     let g = graph(|b| {
         let (state, items) = (input(b, &[16]), input(b, &[5, 16]));
         let state = b.unary(UnaryFn::Exp, state).unwrap();
-        let op = Op::Scan {
-            body: Box::new(body),
-            trip: Dim::from(5i64),
-            states: 1,
-            scans: 1,
-            reverse: vec![false, true],
-        };
+        let op = Op::scan(body, Dim::from(5i64), 1, 1, vec![false, true]);
         let results = b.emit(op, &[state, items]).unwrap();
         vec![b.unary(UnaryFn::Neg, results[0]).unwrap(), results[1]]
     });
     let program = planned(&g);
-    let Some(Step::Scan { node, body, .. }) =
-        program.steps.iter().find(|step| matches!(step, Step::Scan { .. }))
+    let Some(Step::Control { node, bodies, .. }) =
+        program.steps.iter().find(|step| matches!(step, Step::Control { .. }))
     else {
         panic!("no scan");
     };
-    let Op::Scan { body: inner, .. } = &g.nodes[*node].op else { panic!("no scan") };
-    let (states, size) = scan_scratch(inner, body, 1);
-    assert_eq!(states, std::slice::from_ref(&body.arena));
+    let (states, size) = control_scratch(&g, *node, bodies);
+    assert_eq!(states, [Some(bodies[0].arena.clone())]);
     assert!(estimate(&program.arena) >= estimate(&size) + 2 * 64);
 }
 

@@ -21,6 +21,7 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         vector_registers: 32,
         leaf_registers: 0,
         has_fma: true,
+        has_f16c: false,
         fma_overwrites_factor: false,
         has_rounding: true,
         has_byte_shuffle: true,

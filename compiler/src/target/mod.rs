@@ -9,6 +9,7 @@ use cranelift_codegen::settings::{self, Configurable};
 use target_lexicon::{Architecture, Triple};
 
 use crate::error::{Error, Kind, Result, Stage};
+use crate::graph::DType;
 
 /// Everything that lowering and code generation may know about a machine.
 #[derive(Clone, Debug)]
@@ -30,6 +31,8 @@ pub struct Target {
     pub leaf_registers: usize,
     /// Whether `a * b + c` is one instruction.
     pub has_fma: bool,
+    /// Whether vectors of f16 are converted to and from f32 by one instruction, in leaf kernels.
+    pub has_f16c: bool,
     /// Whether fused multiply-adds are encoded to overwrite a factor, not the accumulator.
     pub fma_overwrites_factor: bool,
     /// Whether rounding floats to integral values is one instruction.
@@ -77,6 +80,23 @@ impl Target {
     /// Lanes of a vector of elements of `size` bytes.
     pub fn lanes(&self, size: usize) -> usize {
         self.vector_bytes / size
+    }
+
+    /// Whether this is the machine as leaf kernels see it ([`Target::leaf`]).
+    pub fn is_leaf(&self) -> bool {
+        self.leaf_bytes == Some(self.vector_bytes)
+    }
+
+    /// Lanes of a vector of elements of a type, 1 where vectors of it are not worth it. Leaf kernels hold elements of less
+    /// than 32 bits in lanes of 32.
+    pub fn lanes_of(&self, dtype: DType) -> usize {
+        use DType::*;
+        match dtype {
+            F32 | I32 | F64 => self.lanes(dtype.size()),
+            I64 if self.is_leaf() => self.lanes(8),
+            F16 | BF16 | I8 | U8 | I16 | U16 if self.is_leaf() => self.lanes(4),
+            _ => 1,
+        }
     }
 
     /// This target and its upgrades, from the least up.

@@ -159,6 +159,7 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         vector_registers: 16,
         leaf_registers,
         has_fma: has("has_fma"),
+        has_f16c: has_f16c(cpu, &triple, has("has_avx2")),
         fma_overwrites_factor: true,
         has_rounding: has("has_sse41"),
         has_byte_shuffle: has("has_ssse3"),
@@ -169,6 +170,16 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         l1_bytes,
         l2_bytes,
     })
+}
+
+/// Cranelift has no setting for F16C. Processors with AVX2 have it, and x86-64-v3 requires both.
+fn has_f16c(cpu: &str, triple: &Triple, has_avx2: bool) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if cpu == "native" && is_host(triple) {
+        return std::arch::is_x86_feature_detected!("f16c");
+    }
+    let _ = (cpu, triple);
+    has_avx2
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -17,7 +17,7 @@ use crate::codegen::emit::layout::{Plan, Scope, internal};
 use crate::codegen::emit::message::{A, B, printable};
 use crate::codegen::emit::size::Sizes;
 use crate::error::Result;
-use crate::graph::{DataSymbol, Dim, Graph, NodeId, Sym, ValueId};
+use crate::graph::{DataSymbol, Dim, Graph, NodeId, Op, Sym, ValueId};
 use crate::schedule::{ALIGN, BlockId, Place, Step};
 
 /// What data decide in a model and its bodies.
@@ -27,6 +27,8 @@ pub(super) struct Dynamic {
     symbols: BTreeSet<Sym>,
     /// What a step reads and completes, by scope and step number.
     binds: HashMap<(usize, usize), Bind>,
+    /// What must hold before a body of a choice runs, by its scope.
+    conditions: HashMap<usize, Bind>,
     /// Slot of each block, by scope and number; a slot has a pointer and a number of bytes.
     blocks: HashMap<(usize, BlockId), usize>,
     /// Slots of the blocks, then one for each output that the run may allocate.
@@ -55,12 +57,12 @@ impl Dynamic {
     pub fn new(root: Scope<'_>, plan: &Plan, entries: usize) -> Result<Dynamic> {
         let mut dynamic = Dynamic { at: 8 * entries as i64, ..Dynamic::default() };
         let scopes = scopes(root, plan)?;
-        for scope in &scopes {
+        for Region { scope, .. } in &scopes {
             dynamic.symbols.extend(scope.graph.data.keys());
             for (id, block) in scope.program.heap.iter() {
                 dynamic.blocks.insert((scope.index, id), dynamic.slots);
                 dynamic.slots += 1;
-                dynamic.needs_allocator.get_or_insert_with(|| node_text(scope.graph, block.writer));
+                dynamic.needs_allocator.get_or_insert_with(|| writer_text(scope.graph, block.writer));
             }
         }
         for at in 0..root.graph.outputs.len() {
@@ -69,7 +71,7 @@ impl Dynamic {
                 dynamic.slots += 1;
             }
         }
-        let mut open = Open::new(root, plan, &scopes, &dynamic)?;
+        let mut open = Open::new(root, plan, &scopes, &mut dynamic)?;
         let mut bound = BTreeSet::new();
         open.walk(root, plan, &mut bound, &mut dynamic)?;
         match open.table.iter().find(|(_, symbols)| !symbols.is_empty()) {
@@ -126,14 +128,23 @@ impl Dynamic {
     }
 }
 
+/// A scope, and the bodies of choices that it is in, outermost first.
+struct Region<'g> {
+    scope: Scope<'g>,
+    choices: Vec<usize>,
+}
+
 /// A scope and all inside it.
-fn scopes<'g>(root: Scope<'g>, plan: &Plan) -> Result<Vec<Scope<'g>>> {
-    let (mut all, mut next) = (vec![root], 0);
-    while let Some(&scope) = all.get(next) {
+fn scopes<'g>(root: Scope<'g>, plan: &Plan) -> Result<Vec<Region<'g>>> {
+    let (mut all, mut next) = (vec![Region { scope: root, choices: vec![] }], 0);
+    while let Some(Region { scope, choices }) = all.get(next) {
+        let (scope, choices) = (*scope, choices.clone());
         next += 1;
         for (number, step) in scope.program.steps.iter().enumerate() {
-            if let Step::Scan { node, body, .. } = step {
-                all.push(scope.body(*node, body, plan.body_scope(&scope, number)?)?);
+            let Step::Control { node, bodies, .. } = step else { continue };
+            for body in scope.bodies(*node, bodies, &plan.control(&scope, number)?.bodies)? {
+                let own = matches!(scope.graph.nodes[*node].op, Op::If { .. }).then_some(body.index);
+                all.push(Region { scope: body, choices: choices.iter().copied().chain(own).collect() });
             }
         }
     }
@@ -149,7 +160,7 @@ struct Open {
 }
 
 impl Open {
-    fn new(root: Scope<'_>, plan: &Plan, scopes: &[Scope<'_>], dynamic: &Dynamic) -> Result<Open> {
+    fn new(root: Scope<'_>, plan: &Plan, scopes: &[Region<'_>], dynamic: &mut Dynamic) -> Result<Open> {
         let table = plan.table.iter().map(|dim| dynamic.symbols_of(dim)).enumerate();
         let mut open = Open {
             table: table.filter(|(_, symbols)| !symbols.is_empty()).collect(),
@@ -157,24 +168,52 @@ impl Open {
             dims: vec![],
             outputs: vec![],
         };
+        // What the bodies of choices, and all in them, define: the rest is known when they start.
+        let mut inside: HashMap<usize, BTreeSet<Sym>> = HashMap::new();
+        for Region { scope, choices } in scopes {
+            for &choice in choices {
+                inside.entry(choice).or_default().extend(scope.graph.data.keys());
+            }
+        }
         let (mut pairs, mut seen) = (HashSet::new(), HashSet::new());
-        for scope in scopes {
+        for Region { scope, choices } in scopes {
+            let choice = choices.last().copied();
+            let known = |symbols: &BTreeSet<Sym>| match choice {
+                Some(choice) => symbols.is_disjoint(&inside[&choice]),
+                // The inputs tell it: checked when the run starts.
+                None => symbols.is_empty(),
+            };
             for (a, b) in &scope.graph.assumptions {
                 let mut symbols = dynamic.symbols_of(a);
                 symbols.append(&mut dynamic.symbols_of(b));
-                if !symbols.is_empty() && pairs.insert((a.clone(), b.clone())) {
-                    open.assumptions.push(((a.clone(), b.clone()), symbols));
+                if !pairs.insert((choice, a.clone(), b.clone())) {
+                    continue;
+                }
+                let pair = (a.clone(), b.clone());
+                match choice.filter(|_| known(&symbols)) {
+                    Some(choice) => dynamic.conditions.entry(choice).or_default().assumptions.push(pair),
+                    None if known(&symbols) => {}
+                    None => open.assumptions.push((pair, symbols)),
                 }
             }
+            if dynamic.symbols.is_empty() && choice.is_none() {
+                continue;
+            }
             for (value, data) in scope.graph.values.iter() {
-                if dynamic.symbols.is_empty() || matches!(scope.place(value)?.1, Place::None) {
+                if matches!(scope.place(value)?.1, Place::None) {
                     continue;
                 }
                 for (axis, dim) in data.ty.shape.iter().enumerate() {
                     let never_negative = dim.bounds().0.is_some_and(|low| low >= 0);
-                    if !never_negative && dynamic.decides(dim) && seen.insert(dim.clone()) {
-                        let symbols = dynamic.symbols_of(dim);
-                        open.dims.push(((data.name.clone(), axis, dim.clone()), symbols));
+                    if never_negative || dim.is_const() || !seen.insert((choice, dim.clone())) {
+                        continue;
+                    }
+                    let symbols = dynamic.symbols_of(dim);
+                    let item = (data.name.clone(), axis, dim.clone());
+                    match choice.filter(|_| known(&symbols)) {
+                        Some(choice) => dynamic.conditions.entry(choice).or_default().dims.push(item),
+                        None if known(&symbols) => {}
+                        None => open.dims.push((item, symbols)),
                     }
                 }
             }
@@ -206,9 +245,10 @@ impl Open {
                     };
                     dynamic.binds.insert((scope.index, number), bind);
                 }
-                Step::Scan { node, body, .. } => {
-                    let index = plan.body_scope(&scope, number)?;
-                    self.walk(scope.body(*node, body, index)?, plan, bound, dynamic)?;
+                Step::Control { node, bodies, .. } => {
+                    for body in scope.bodies(*node, bodies, &plan.control(&scope, number)?.bodies)? {
+                        self.walk(body, plan, bound, dynamic)?;
+                    }
                 }
                 _ => {}
             }
@@ -234,6 +274,10 @@ pub(super) fn node_text(graph: &Graph, node: NodeId) -> String {
         Some(origin) => format!("node `{}` ({})", printable(&origin.name), printable(&origin.op_type)),
         None => format!("node {node}"),
     }
+}
+
+fn writer_text(graph: &Graph, writer: Option<NodeId>) -> String {
+    writer.map_or_else(|| "the output of a body".to_string(), |node| node_text(graph, node))
 }
 
 fn source_text(graph: &Graph, value: ValueId) -> String {
@@ -278,6 +322,13 @@ impl Context<'_> {
         self.table(code, bind, &mut sizes, &place)?;
         self.checks(code, bind, &mut sizes)?;
         bind.outputs.iter().try_for_each(|&output| self.output(code, output, &mut sizes))
+    }
+
+    /// Checks what must hold before this scope, a body of a choice, runs.
+    pub fn enter(&self, code: &mut Code<'_>) -> Result<()> {
+        let Some(conditions) = self.plan.dynamic.conditions.get(&self.scope.index) else { return Ok(()) };
+        let mut sizes = self.sizes(code, conditions, None)?;
+        self.checks(code, conditions, &mut sizes)
     }
 
     /// The values of all symbols that are needed, as they are in the workspace.
@@ -399,7 +450,7 @@ impl Context<'_> {
     /// Gets the memory of a block.
     pub fn allocate(&self, code: &mut Code<'_>, block: BlockId, bytes: Value) -> Result<()> {
         let slot = self.plan.dynamic.block_at(self.scope.index, block)?;
-        let what = node_text(self.scope.graph, self.scope.program.heap[block].writer);
+        let what = writer_text(self.scope.graph, self.scope.program.heap[block].writer);
         // No allocation is empty.
         let least = code.int(ALIGN);
         let bytes = code.b.ins().umax(bytes, least);
@@ -430,18 +481,77 @@ impl Context<'_> {
         release(code, self.options, self.dims, slot);
         Ok(())
     }
+
+    /// Gives back what a slot holds, if it holds something.
+    pub fn empty(&self, code: &mut Code<'_>, slot: i64) {
+        let (some, next) = (code.block(), code.block());
+        let data = code.load64(self.dims, slot);
+        code.branch(data, some, next);
+        code.b.switch_to_block(some);
+        release(code, self.options, self.dims, slot);
+        code.jump(next, &[]);
+        code.b.switch_to_block(next);
+    }
+
+    /// Moves what slot `from` holds to slot `to`, which holds nothing.
+    pub fn transfer(&self, code: &mut Code<'_>, from: i64, to: i64) {
+        for word in [0, 8] {
+            let value = code.load64(self.dims, from + word);
+            code.store(value, self.dims, to + word);
+        }
+        let zero = code.int(0);
+        code.store(zero, self.dims, from);
+    }
+
+    /// Lets a slot hold at least `bytes`, of which the first `used` stay; at least twice what it held where that is
+    /// too little, so that growing by small steps costs little.
+    pub fn grow(&self, code: &mut Code<'_>, slot: i64, used: Value, bytes: Value, what: &str) -> Result<()> {
+        let (none, some) = (code.block(), code.block());
+        let (more, next) = (code.block(), code.block());
+        code.b.append_block_param(some, types::I64);
+        let (old, zero) = (code.load64(self.dims, slot), code.int(0));
+        let held = code.load64(self.dims, slot + 8);
+        code.b.ins().brif(old, some, &[held.into()], none, &[]);
+        code.b.switch_to_block(none);
+        code.jump(some, &[zero]);
+        code.b.switch_to_block(some);
+        let held = code.b.block_params(some)[0];
+        let empty = code.icmp_imm(IntCC::Equal, held, 0);
+        let short = code.b.ins().icmp(IntCC::UnsignedLessThan, held, bytes);
+        let grows = code.b.ins().bor(empty, short);
+        code.branch(grows, more, next);
+        code.b.switch_to_block(more);
+        let (twice, least) = (code.b.ins().iadd(held, held), code.int(ALIGN));
+        let wanted = code.b.ins().umax(twice, bytes);
+        let wanted = code.b.ins().umax(wanted, least);
+        let new = self.allocated(code, slot, wanted, what)?;
+        let (copy, done) = (code.block(), code.block());
+        code.branch(held, copy, done);
+        code.b.switch_to_block(copy);
+        code.memcpy(new, old, used)?;
+        give_back(code, self.options, old, held);
+        code.jump(done, &[]);
+        code.b.switch_to_block(done);
+        code.jump(next, &[]);
+        code.b.switch_to_block(next);
+        Ok(())
+    }
 }
 
 /// Gives back what a slot holds, which is something.
 fn release(code: &mut Code<'_>, options: Value, workspace: Value, slot: i64) {
+    let (data, bytes) = (code.load64(workspace, slot), code.load64(workspace, slot + 8));
+    give_back(code, options, data, bytes);
+    let zero = code.int(0);
+    code.store(zero, workspace, slot);
+}
+
+fn give_back(code: &mut Code<'_>, options: Value, data: Value, bytes: Value) {
     let signature = code.unit.signature(&[types::I64; 4], None);
     let (release, allocator) =
         (code.load64(options, options::RELEASE), code.load64(options, options::ALLOCATOR));
-    let (data, bytes) = (code.load64(workspace, slot), code.load64(workspace, slot + 8));
     let align = code.int(ALIGN);
     code.call_pointer(&signature, release, &[allocator, data, bytes, align]);
-    let zero = code.int(0);
-    code.store(zero, workspace, slot);
 }
 
 /// The code before the first step: empties the slots and notes where the outputs are.

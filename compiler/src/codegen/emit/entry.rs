@@ -18,7 +18,7 @@ use crate::codegen::emit::message::{A, B, printable};
 use crate::codegen::emit::object::Unit;
 use crate::codegen::emit::size::Sizes;
 use crate::error::Result;
-use crate::graph::{Dim, Graph, Sym, TensorType};
+use crate::graph::{Dim, Graph, Op, Sym, TensorType};
 use crate::schedule::{ALIGN, Place, Step};
 
 /// The public functions, under their local names.
@@ -397,8 +397,11 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
                 }
             }
             for step in &scope.program.steps {
-                if let Step::Scan { node, body, .. } = step {
-                    scopes.push(scope.body(*node, body, scope.index)?);
+                // What runs only under a condition is checked there.
+                if let Step::Control { node, bodies, .. } = step
+                    && matches!(scope.graph.nodes[*node].op, Op::Scan { .. })
+                {
+                    scopes.extend(scope.bodies(*node, bodies, &[scope.index])?);
                 }
             }
         }

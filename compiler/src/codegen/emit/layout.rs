@@ -14,9 +14,11 @@ use crate::codegen::emit::{KernelCode, Kernels};
 use crate::error::{Error, Result, Stage};
 use crate::graph::borders::stored;
 use crate::graph::{Constant, Def, Dim, Graph, NodeId, Op, Sym, ValueId};
-use crate::schedule::{ALIGN, Group, GroupId, Place, Program, Scratch, Step, scan_scratch};
+use crate::schedule::{
+    ALIGN, Group, GroupId, Place, Program, Scratch, Step, control_scratch, handed_by_bodies,
+};
 
-/// A program and what it refers to: the model's own, or the body of a scan.
+/// A program and what it refers to: the model's own, or a body.
 #[derive(Clone, Copy)]
 pub(super) struct Scope<'g> {
     pub graph: &'g Graph,
@@ -49,57 +51,40 @@ impl<'g> Scope<'g> {
         Err(internal(format!("{value} is an alias of itself")))
     }
 
-    /// A scan of the graph behind a step.
-    pub fn scan(&self, node: NodeId) -> Result<Scan<'g>> {
-        let node_ref = self.graph.nodes.get(node).ok_or_else(|| internal(format!("no node {node}")))?;
-        match &node_ref.op {
-            Op::Scan { body, trip, states, scans, reverse } => Ok(Scan {
-                inputs: &node_ref.inputs,
-                outputs: &node_ref.outputs,
-                body,
-                trip,
-                states: *states,
-                scans: *scans,
-                reverse,
-            }),
-            other => Err(internal(format!("a scan step on {}", other.name()))),
+    /// The bodies of a step of control flow, with the numbers of their scopes.
+    pub fn bodies(&self, node: NodeId, programs: &'g [Program], numbers: &[usize]) -> Result<Vec<Scope<'g>>> {
+        let graphs = self.graph.nodes[node].op.bodies();
+        let kernels = self.kernels.bodies.get(&node).map_or(&[][..], Vec::as_slice);
+        let count = graphs.len();
+        if [programs.len(), numbers.len(), kernels.len()] != [count; 3] {
+            return Err(internal(format!("{node} has {count} bodies, and {} programs", programs.len())));
         }
-    }
-
-    pub fn body(&self, node: NodeId, program: &'g Program, index: usize) -> Result<Scope<'g>> {
-        let kernels =
-            self.kernels.bodies.get(&node).ok_or_else(|| internal(format!("no kernels of scan {node}")))?;
-        Ok(Scope { graph: self.scan(node)?.body, program, kernels, index })
+        let parts = graphs.iter().zip(programs).zip(kernels).zip(numbers);
+        Ok(parts
+            .map(|(((graph, program), kernels), &index)| Scope { graph, program, kernels, index })
+            .collect())
     }
 }
 
-/// The parts of an `Op::Scan` node.
-pub(super) struct Scan<'g> {
-    pub inputs: &'g [ValueId],
-    pub outputs: &'g [ValueId],
-    pub body: &'g Graph,
-    pub trip: &'g Dim,
-    pub states: usize,
-    pub scans: usize,
-    pub reverse: &'g [bool],
-}
-
-/// A scan step: the number of its body's scope, and offsets in the arena or block that its scratch is in.
+/// A step of control flow: the numbers of its bodies' scopes, and offsets in the arena or block that its scratch is in.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ScanPlan {
-    pub body: usize,
-    /// Per state: where every second iteration writes.
-    pub states: Vec<Dim>,
+pub(super) struct ControlPlan {
+    pub bodies: Vec<usize>,
+    /// Per state of a loop: where every second iteration writes, unless it leaves a block.
+    pub states: Vec<Option<Dim>>,
 }
 
 /// Constant data, at `offset` of the weights.
 pub(super) struct Weight {
-    /// The scans whose bodies lead to the graph of the constant.
-    pub path: Arc<[NodeId]>,
+    /// The nodes, and which of their bodies, that lead to the graph of the constant.
+    pub path: Path,
     pub source: WeightSource,
     pub offset: u64,
     pub bytes: u64,
 }
+
+/// See [`Weight::path`].
+pub(super) type Path = Arc<[(NodeId, usize)]>;
 
 #[derive(Clone, Copy)]
 pub(super) enum WeightSource {
@@ -119,8 +104,8 @@ pub(super) struct Plan {
     pub table: Vec<Dim>,
     table_index: HashMap<Dim, usize>,
     symbols: usize,
-    /// Per scan step, by scope and step number.
-    pub scans: HashMap<(usize, usize), ScanPlan>,
+    /// Per step of control flow, by scope and step number.
+    pub controls: HashMap<(usize, usize), ControlPlan>,
     scopes: usize,
     /// What data decide.
     pub dynamic: Dynamic,
@@ -130,13 +115,13 @@ pub(super) struct Plan {
     pub workspace: Dim,
 }
 
-/// Nesting of scans that is accepted.
-const SCAN_DEPTH: usize = 64;
+/// Nesting of bodies that is accepted.
+const DEPTH: usize = 64;
 
 impl Plan {
     pub fn new(root: Scope<'_>) -> Result<Plan> {
         let mut plan = Plan { symbols: root.graph.symbols.len(), scopes: 1, ..Plan::default() };
-        let path: Arc<[NodeId]> = Arc::new([]);
+        let path: Path = Arc::new([]);
         plan.scope(root, &path)?;
         for (at, input) in root.graph.inputs.iter().enumerate() {
             let offset = match &input.default {
@@ -177,15 +162,15 @@ impl Plan {
         self.symbols + at
     }
 
-    /// Number of the scope of the body that a scan step runs.
-    pub fn body_scope(&self, scope: &Scope<'_>, step: usize) -> Result<usize> {
-        let scan = self.scans.get(&(scope.index, step));
-        scan.map(|scan| scan.body).ok_or_else(|| internal("an unplanned scan".into()))
+    /// The plan of a step of control flow.
+    pub fn control(&self, scope: &Scope<'_>, step: usize) -> Result<&ControlPlan> {
+        let control = self.controls.get(&(scope.index, step));
+        control.ok_or_else(|| internal("unplanned control flow".into()))
     }
 
-    fn scope(&mut self, scope: Scope<'_>, path: &Arc<[NodeId]>) -> Result<()> {
-        if path.len() > SCAN_DEPTH {
-            return Err(Error::unsupported(Stage::Codegen, "loops nested more than 64 deep"));
+    fn scope(&mut self, scope: Scope<'_>, path: &Path) -> Result<()> {
+        if path.len() > DEPTH {
+            return Err(Error::unsupported(Stage::Codegen, "bodies nested more than 64 deep"));
         }
         for (number, step) in scope.program.steps.iter().enumerate() {
             match step {
@@ -206,8 +191,8 @@ impl Plan {
                     self.value(&scope, path, *from)?;
                     self.size(&scope.graph.ty(*from).bytes());
                 }
-                Step::Scan { node, body, scratch } => {
-                    self.scan(&scope, path, number, *node, body, scratch)?;
+                Step::Control { node, bodies, scratch } => {
+                    self.add_control(scope, path, (number, *node), bodies, scratch)?;
                 }
                 Step::Bind(sym) => match scope.graph.data.get(sym) {
                     Some(data) => self.value(&scope, path, data.value)?,
@@ -220,47 +205,52 @@ impl Plan {
         Ok(())
     }
 
-    fn scan(
+    fn add_control(
         &mut self,
-        scope: &Scope<'_>,
-        path: &Arc<[NodeId]>,
-        step: usize,
-        node: NodeId,
-        program: &Program,
+        scope: Scope<'_>,
+        path: &Path,
+        (step, node): (usize, NodeId),
+        programs: &[Program],
         scratch: &Scratch,
     ) -> Result<()> {
-        let scan = scope.scan(node)?;
-        if scan.outputs.len() != scan.body.outputs.len() || scan.states > scan.outputs.len() {
-            return Err(internal(format!("scan {node} and its body have different results")));
-        }
-        let (offsets, _) = scan_scratch(scan.body, program, scan.states);
+        let data = &scope.graph.nodes[node];
+        let (offsets, _) = control_scratch(scope.graph, node, programs);
         let base = match scratch {
             Scratch::Arena(offset) => offset.clone(),
             Scratch::Heap(_) => Dim::ZERO,
         };
-        let states = offsets.into_iter().map(|offset| base.clone() + offset).collect();
-        let plan = ScanPlan { body: self.scopes, states };
-        self.scopes += 1;
+        let states = offsets.into_iter().map(|offset| offset.map(|offset| base.clone() + offset)).collect();
+        let bodies: Vec<usize> = (self.scopes..self.scopes + programs.len()).collect();
+        let plan = ControlPlan { bodies, states };
+        self.scopes += programs.len();
         self.size(&base);
-        self.size(scan.trip);
-        plan.states.iter().for_each(|offset| self.size(offset));
-        for &value in scan.inputs.iter().chain(scan.outputs) {
-            self.value(scope, path, value)?;
+        plan.states.iter().flatten().for_each(|offset| self.size(offset));
+        for &value in data.inputs.iter().chain(&data.outputs) {
+            self.value(&scope, path, value)?;
         }
-        let inputs = scan.body.inputs.iter().map(|input| input.value);
-        for value in inputs.chain(scan.body.outputs.iter().map(|(_, value)| *value)) {
-            self.size(&scan.body.ty(value).bytes());
+        if let Op::Scan { body, trip, states, scans, .. } = &data.op {
+            if data.outputs.len() != body.outputs.len() || *states > data.outputs.len() {
+                return Err(internal(format!("{node} and its body have different results")));
+            }
+            self.size(trip);
+            body.outputs.iter().for_each(|(_, value)| self.size(&body.ty(*value).bytes()));
+            let scanned = body.inputs.iter().skip(*states).take(*scans);
+            scanned.for_each(|input| self.size(&body.ty(input.value).bytes()));
+            for at in handed_by_bodies(scope.graph, node).into_iter().filter(|at| at < states) {
+                self.size(&scope.graph.ty(data.inputs[at]).bytes());
+            }
         }
-        let kernels =
-            scope.kernels.bodies.get(&node).ok_or_else(|| internal(format!("no kernels of scan {node}")))?;
-        let body = Scope { graph: scan.body, program, kernels, index: plan.body };
-        self.scans.insert((scope.index, step), plan);
-        let path: Arc<[NodeId]> = path.iter().copied().chain([node]).collect();
-        self.scope(body, &path)
+        let scopes = scope.bodies(node, programs, &plan.bodies)?;
+        self.controls.insert((scope.index, step), plan);
+        for (which, body) in scopes.into_iter().enumerate() {
+            let path: Path = path.iter().copied().chain([(node, which)]).collect();
+            self.scope(body, &path)?;
+        }
+        Ok(())
     }
 
     /// Notes what the address of a value needs: a place in the weights, a size.
-    fn value(&mut self, scope: &Scope<'_>, path: &Arc<[NodeId]>, value: ValueId) -> Result<()> {
+    fn value(&mut self, scope: &Scope<'_>, path: &Path, value: ValueId) -> Result<()> {
         let (value, place) = scope.place(value)?;
         match place {
             Place::Constant if !self.offsets.contains_key(&(scope.index, value)) => {
@@ -283,7 +273,7 @@ impl Plan {
         Ok(())
     }
 
-    fn weight(&mut self, path: &Arc<[NodeId]>, source: WeightSource, bytes: u64) -> Result<u64> {
+    fn weight(&mut self, path: &Path, source: WeightSource, bytes: u64) -> Result<u64> {
         let too_large = || Error::unsupported(Stage::Emit, "weights of more than 2^63 bytes");
         let offset = self.weight_bytes.next_multiple_of(ALIGN as u64);
         self.weight_bytes = offset.checked_add(bytes).filter(|&end| end < 1 << 62).ok_or_else(too_large)?;

@@ -5,6 +5,7 @@
 //! file under construction, `layout` decides what lies where. Nothing here knows an operator; kernels come as bytes.
 
 pub mod abi;
+mod control;
 mod descriptor;
 mod dynamic;
 mod entry;
@@ -65,11 +66,11 @@ impl KernelCode {
     }
 }
 
-/// The kernels of a program: one per group, and those of the bodies of its scans.
+/// The kernels of a program: one per group, and those of the bodies of its control flow.
 #[derive(Clone, Default)]
 pub struct Kernels {
     pub groups: PrimaryMap<GroupId, KernelCode>,
-    pub bodies: HashMap<NodeId, Kernels>,
+    pub bodies: HashMap<NodeId, Vec<Kernels>>,
 }
 
 impl Kernels {
@@ -80,7 +81,7 @@ impl Kernels {
             if kernels.groups.values().any(|kernel| kernel.versions.len() > 1) {
                 return true;
             }
-            open.extend(kernels.bodies.values());
+            open.extend(kernels.bodies.values().flatten());
         }
         false
     }

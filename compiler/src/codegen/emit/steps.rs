@@ -7,14 +7,15 @@ use cranelift_entity::EntityRef;
 use cranelift_module::FuncId;
 
 use crate::codegen::emit::abi::{frame, options, status};
+use crate::codegen::emit::control::Control;
 use crate::codegen::emit::dynamic::Context;
 use crate::codegen::emit::func::Code;
-use crate::codegen::emit::layout::{Plan, Scan, ScanPlan, Scope, internal};
+use crate::codegen::emit::layout::{ControlPlan, Plan, Scope, internal};
 use crate::codegen::emit::message::{A, printable};
 use crate::codegen::emit::object::Unit;
 use crate::codegen::emit::{KernelCode, KernelVersion, StepInfo};
 use crate::error::Result;
-use crate::graph::{Dim, NodeId, ValueId};
+use crate::graph::{Dim, NodeId, Op, ValueId};
 use crate::schedule::{BlockId, GroupId, Place, Scratch, Step};
 
 /// Steps per function: large programs become several functions, which compile in parallel.
@@ -137,9 +138,9 @@ struct Work<'p> {
     at: usize,
     /// Its number among all steps of the model.
     number: usize,
-    /// Of a scan: its plan and the functions of its body.
-    scan: Option<&'p ScanPlan>,
-    body: Vec<FuncId>,
+    /// Of control flow: its plan, and its bodies with their functions.
+    control: Option<&'p ControlPlan>,
+    bodies: Vec<(Scope<'p>, Vec<FuncId>)>,
 }
 
 fn prepare<'p>(
@@ -152,14 +153,16 @@ fn prepare<'p>(
 ) -> Result<Work<'p>> {
     let number = shared.infos.len();
     shared.infos.push(info(scope, step)?);
-    let (mut body, mut scan) = (vec![], None);
-    if let Step::Scan { node, body: program, .. } = step {
-        let found = plan.scans.get(&(scope.index, at)).ok_or_else(|| internal("an unplanned scan".into()))?;
-        let inner = scope.body(*node, program, found.body)?;
-        body = emit(unit, plan, &inner, shared)?;
-        scan = Some(found);
+    let (mut bodies, mut control) = (vec![], None);
+    if let Step::Control { node, bodies: programs, .. } = step {
+        let found = plan.control(scope, at)?;
+        for inner in scope.bodies(*node, programs, &found.bodies)? {
+            let functions = emit(unit, plan, &inner, shared)?;
+            bodies.push((inner, functions));
+        }
+        control = Some(found);
     }
-    Ok(Work { step, at, number, scan, body })
+    Ok(Work { step, at, number, control, bodies })
 }
 
 /// What a step is, for profiles.
@@ -180,9 +183,11 @@ fn info(scope: &Scope<'_>, step: &Step) -> Result<StepInfo> {
             nodes: scope.graph.producer(*from).iter().map(origin).collect(),
             scope: scope.index,
         },
-        Step::Scan { node, .. } => {
-            StepInfo { kernel: "scan".into(), nodes: vec![origin(node)], scope: scope.index }
-        }
+        Step::Control { node, .. } => StepInfo {
+            kernel: scope.graph.nodes[*node].op.name().into(),
+            nodes: vec![origin(node)],
+            scope: scope.index,
+        },
         Step::Bind(sym) => StepInfo {
             kernel: "bind".into(),
             nodes: scope.graph.producer(scope.graph.data[sym].value).iter().map(origin).collect(),
@@ -190,14 +195,14 @@ fn info(scope: &Scope<'_>, step: &Step) -> Result<StepInfo> {
         },
         Step::Allocate(block) | Step::Release(block) => StepInfo {
             kernel: if matches!(step, Step::Release(_)) { "release" } else { "allocate" }.into(),
-            nodes: vec![origin(&scope.program.heap[*block].writer)],
+            nodes: scope.program.heap[*block].writer.iter().map(origin).collect(),
             scope: scope.index,
         },
     })
 }
 
 fn scope_name(scope: &Scope<'_>) -> String {
-    if scope.index == 0 { "main".to_string() } else { format!("scan{}", scope.index) }
+    if scope.index == 0 { "main".to_string() } else { format!("body{}", scope.index) }
 }
 
 /// The part of a name that every assembler and debugger accepts, of bounded length.
@@ -206,17 +211,17 @@ fn symbol_text(name: &str) -> String {
 }
 
 /// Writes the steps of one function.
-struct StepWriter<'c, 'a, 'p> {
-    code: &'c mut Code<'a>,
-    plan: &'p Plan,
-    scope: &'p Scope<'p>,
-    shared: &'p Shared,
+pub(super) struct StepWriter<'c, 'a, 'p> {
+    pub(super) code: &'c mut Code<'a>,
+    pub(super) plan: &'p Plan,
+    pub(super) scope: &'p Scope<'p>,
+    pub(super) shared: &'p Shared,
     kernels: &'p [Vec<FuncId>],
-    frame: Value,
-    arena: Value,
+    pub(super) frame: Value,
+    pub(super) arena: Value,
     weights: Value,
-    options: Value,
-    dims: Value,
+    pub(super) options: Value,
+    pub(super) dims: Value,
     cancel: Value,
     /// See [`frame::LEVEL`].
     level: Value,
@@ -224,7 +229,7 @@ struct StepWriter<'c, 'a, 'p> {
     buffers: StackSlot,
     job: StackSlot,
     /// Returns the status it is given; the message has been written.
-    leave: Block,
+    pub(super) leave: Block,
 }
 
 impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
@@ -279,13 +284,20 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
             Step::Copy { from, output } => {
                 let bytes = self.size(&self.scope.graph.ty(*from).bytes())?;
                 let slot = self.scope.graph.inputs.len() + output;
-                let to = self.code.load64(self.frame, frame::IO + 8 * slot as i64);
+                let to = match self.scope.program.handed.get(output) {
+                    Some(block) => self.block(*block)?,
+                    None => self.code.load64(self.frame, frame::IO + 8 * slot as i64),
+                };
                 let from = self.address(*from)?;
                 self.code.memcpy(to, from, bytes)?;
             }
-            Step::Scan { node, scratch, .. } => {
-                let plan = work.scan.ok_or_else(|| internal("an unplanned scan".into()))?;
-                self.scan(*node, scratch, plan, &work.body)?;
+            Step::Control { node, scratch, .. } => {
+                let plan = work.control.ok_or_else(|| internal("unplanned control flow".into()))?;
+                let work = Control { node: *node, scratch, plan, bodies: &work.bodies };
+                match &self.scope.graph.nodes[*node].op {
+                    Op::If { .. } => self.choice(&work)?,
+                    _ => self.scan(&work)?,
+                }
             }
             Step::Bind(sym) => {
                 let source = self.address(self.scope.graph.data[sym].value)?;
@@ -303,13 +315,13 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
         Ok(())
     }
 
-    fn context(&self) -> Context<'p> {
+    pub(super) fn context(&self) -> Context<'p> {
         let StepWriter { plan, scope, frame, options, dims, .. } = *self;
         Context { plan, scope, frame, options, dims }
     }
 
     /// Leaves with `CANCELLED` when the caller's flag is set.
-    fn poll(&mut self) {
+    pub(super) fn poll(&mut self) {
         let flag = self.code.load(types::I32, self.cancel, 0);
         let zero = self.code.int(0);
         self.code.fail_if(flag, status::CANCELLED, "cancelled by the caller", [zero, zero], self.options);
@@ -329,7 +341,7 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
     }
 
     /// A size at run time.
-    fn size(&mut self, dim: &Dim) -> Result<Value> {
+    pub(super) fn size(&mut self, dim: &Dim) -> Result<Value> {
         if let Some(value) = dim.as_const() {
             return Ok(self.code.int(value));
         }
@@ -340,7 +352,7 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
         Ok(self.code.load64(self.dims, 8 * index as i64))
     }
 
-    fn offset(&mut self, base: Value, offset: &Dim) -> Result<Value> {
+    pub(super) fn offset(&mut self, base: Value, offset: &Dim) -> Result<Value> {
         match offset.as_const() {
             Some(offset) => Ok(self.code.add(base, offset)),
             None => {
@@ -350,7 +362,7 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
         }
     }
 
-    fn address(&mut self, value: ValueId) -> Result<Value> {
+    pub(super) fn address(&mut self, value: ValueId) -> Result<Value> {
         let (value, place) = self.scope.place(value)?;
         match place {
             Place::Input(number) => Ok(self.code.load64(self.frame, frame::IO + 8 * *number as i64)),
@@ -369,13 +381,13 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
     }
 
     /// Address of a block.
-    fn block(&mut self, block: BlockId) -> Result<Value> {
+    pub(super) fn block(&mut self, block: BlockId) -> Result<Value> {
         let slot = self.plan.dynamic.block_at(self.scope.index, block)?;
         Ok(self.code.load64(self.dims, slot))
     }
 
     /// Address of a step's scratch.
-    fn scratch(&mut self, scratch: &Scratch) -> Result<Value> {
+    pub(super) fn scratch(&mut self, scratch: &Scratch) -> Result<Value> {
         match scratch {
             Scratch::Arena(offset) => self.offset(self.arena, offset),
             Scratch::Heap(block) => self.block(*block),
@@ -479,134 +491,4 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
         self.code.b.switch_to_block(join);
         self.code.b.block_params(join)[0]
     }
-
-    /// A loop over a body program. States alternate between the result's own buffer and a spare one, so that the
-    /// last iteration writes the result and nothing is copied between iterations.
-    fn scan(&mut self, node: NodeId, scratch: &Scratch, plan: &ScanPlan, body: &[FuncId]) -> Result<()> {
-        let scan = self.scope.scan(node)?;
-        let inner = self.body_frame(&scan, scratch)?;
-        let trip = self.size(scan.trip)?;
-        let mut lanes = self.lanes(&scan, scratch, plan)?;
-
-        let (head, turn, done) = (self.code.block(), self.code.block(), self.code.block());
-        self.code.b.append_block_param(head, types::I64);
-        let zero = self.code.int(0);
-        self.no_iterations(&scan, trip, &lanes, done)?;
-        self.code.jump(head, &[zero]);
-
-        self.code.b.switch_to_block(head);
-        let turn_number = self.code.b.block_params(head)[0];
-        let more = self.code.icmp(IntCC::SignedLessThan, turn_number, trip);
-        self.code.branch(more, turn, done);
-
-        self.code.b.switch_to_block(turn);
-        self.poll();
-        let last = self.code.add(trip, -1);
-        let from_end = self.code.b.ins().isub(last, turn_number);
-        for lane in &mut lanes {
-            self.lane(lane, inner, turn_number, from_end);
-        }
-        for &function in body {
-            let result = self.code.call(function, &[inner]);
-            let next = self.code.block();
-            self.code.b.ins().brif(result, self.leave, &[result.into()], next, &[]);
-            self.code.b.switch_to_block(next);
-        }
-        let following = self.code.add(turn_number, 1);
-        self.code.jump(head, &[following]);
-        self.code.b.switch_to_block(done);
-        Ok(())
-    }
-
-    /// The frame of a body, with all that does not change between iterations.
-    fn body_frame(&mut self, scan: &Scan<'_>, scratch: &Scratch) -> Result<Value> {
-        let count = scan.body.inputs.len() + scan.body.outputs.len();
-        let slot = self.code.slot(frame::IO as usize + 8 * count);
-        let inner = self.code.slot_addr(slot);
-        for offset in (frame::ARENA + 8..frame::IO).step_by(8) {
-            let value = self.code.load64(self.frame, offset);
-            self.code.store(value, inner, offset);
-        }
-        let arena = self.scratch(scratch)?;
-        self.code.store(arena, inner, frame::ARENA);
-        for at in scan.states + scan.scans..scan.inputs.len() {
-            let address = self.address(scan.inputs[at])?;
-            self.code.store(address, inner, frame::IO + 8 * at as i64);
-        }
-        Ok(inner)
-    }
-
-    /// The pointers of a body that change from one iteration to the next.
-    fn lanes(&mut self, scan: &Scan<'_>, scratch: &Scratch, plan: &ScanPlan) -> Result<Vec<Lane>> {
-        let mut lanes = vec![];
-        let arena = match scratch {
-            Scratch::Arena(_) => self.arena,
-            Scratch::Heap(block) => self.block(*block)?,
-        };
-        let output_field = |number: usize| frame::IO + 8 * (scan.body.inputs.len() + number) as i64;
-        for (number, &value) in scan.outputs.iter().enumerate() {
-            let base = self.address(value)?;
-            if number < scan.states {
-                let initial = self.address(scan.inputs[number])?;
-                let spare = self.offset(arena, &plan.states[number])?;
-                let (read, write) = (frame::IO + 8 * number as i64, output_field(number));
-                lanes.push(Lane::State { initial, result: base, spare, read, write });
-                continue;
-            }
-            let bytes = self.size(&scan.body.ty(scan.body.outputs[number].1).bytes())?;
-            let reverse = scan.reverse[scan.scans + number - scan.states];
-            lanes.push(Lane::Slice { base, bytes, reverse, field: output_field(number) });
-        }
-        for at in scan.states..scan.states + scan.scans {
-            let base = self.address(scan.inputs[at])?;
-            let bytes = self.size(&scan.body.ty(scan.body.inputs[at].value).bytes())?;
-            let reverse = scan.reverse[at - scan.states];
-            lanes.push(Lane::Slice { base, bytes, reverse, field: frame::IO + 8 * at as i64 });
-        }
-        Ok(lanes)
-    }
-
-    /// Without iterations the results are the initial states; goes to `done` then.
-    fn no_iterations(&mut self, scan: &Scan<'_>, trip: Value, lanes: &[Lane], done: Block) -> Result<()> {
-        let (copy, start) = (self.code.cold_block(), self.code.block());
-        let some = self.code.icmp_imm(IntCC::SignedGreaterThan, trip, 0);
-        self.code.branch(some, start, copy);
-        self.code.b.switch_to_block(copy);
-        for (number, lane) in lanes.iter().enumerate() {
-            if let Lane::State { initial, result, .. } = lane {
-                let bytes = self.size(&scan.body.ty(scan.body.outputs[number].1).bytes())?;
-                self.code.memcpy(*result, *initial, bytes)?;
-            }
-        }
-        self.code.jump(done, &[]);
-        self.code.b.switch_to_block(start);
-        Ok(())
-    }
-
-    fn lane(&mut self, lane: &mut Lane, inner: Value, turn: Value, from_end: Value) {
-        match *lane {
-            Lane::State { initial, result, spare, read, write } => {
-                let odd = self.code.b.ins().band_imm_u(from_end, 1);
-                let target = self.code.b.ins().select(odd, spare, result);
-                let source = self.code.b.ins().select(odd, result, spare);
-                let source = self.code.b.ins().select(turn, source, initial);
-                self.code.store(source, inner, read);
-                self.code.store(target, inner, write);
-            }
-            Lane::Slice { base, bytes, reverse, field } => {
-                let index = if reverse { from_end } else { turn };
-                let offset = self.code.b.ins().imul(index, bytes);
-                let address = self.code.b.ins().iadd(base, offset);
-                self.code.store(address, inner, field);
-            }
-        }
-    }
-}
-
-/// A pointer of a body's frame.
-enum Lane {
-    /// A state: fields of the frame where the body reads it and writes its successor.
-    State { initial: Value, result: Value, spare: Value, read: i64, write: i64 },
-    /// One slice per iteration of a tensor at `base`.
-    Slice { base: Value, bytes: Value, reverse: bool, field: i64 },
 }

@@ -12,7 +12,7 @@ use crate::codegen::emit::layout::{Weight, WeightSource, internal};
 use crate::codegen::emit::object::Finished;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::borders::stored;
-use crate::graph::{Graph, NodeId, Op};
+use crate::graph::{Graph, NodeId};
 use crate::interp;
 
 pub(super) fn write(
@@ -101,13 +101,11 @@ impl<W: Write> Substitute<'_, W> {
     }
 }
 
-/// The graph that a path of scans leads to.
-fn body<'g>(mut graph: &'g Graph, path: &[NodeId]) -> Result<&'g Graph> {
-    for &node in path {
-        match graph.nodes.get(node).map(|node| &node.op) {
-            Some(Op::Scan { body, .. }) => graph = body,
-            _ => return Err(internal(format!("{node} is no scan"))),
-        }
+/// The graph that a path of bodies leads to.
+fn body<'g>(mut graph: &'g Graph, path: &[(NodeId, usize)]) -> Result<&'g Graph> {
+    for &(node, which) in path {
+        let body = graph.nodes.get(node).and_then(|node| node.op.bodies().get(which));
+        graph = body.ok_or_else(|| internal(format!("{node} has no body {which}")))?;
     }
     Ok(graph)
 }

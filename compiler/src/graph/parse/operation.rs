@@ -2,6 +2,7 @@
 
 use super::{Draft, Parser};
 use crate::error::Result;
+use crate::graph::op::Shapes;
 use crate::graph::parse::lexer::Token;
 use crate::graph::{DType, Dim, Graph, MapFn, Op, RhsLayout, ValueId};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
@@ -143,11 +144,19 @@ impl Parser<'_> {
         self.lexer.advance()?;
         self.lexer.punct("=")?;
         let value = match self.lexer.token() {
-            Token::Punct("[") => Attr::List(self.list(|parser| parser.scalar())?),
+            Token::Punct("[") => Attr::List(self.list(|parser| parser.item())?),
             Token::Word("graph") => Attr::Graph(Box::new(self.graph()?)),
             _ => self.scalar()?,
         };
         Ok((name.to_string(), value))
+    }
+
+    /// An item of a list, itself perhaps a list of dims.
+    fn item(&mut self) -> Result<Attr> {
+        match self.lexer.token() {
+            Token::Punct("[") => Ok(Attr::List(self.list(|parser| parser.scalar())?)),
+            _ => self.scalar(),
+        }
     }
 
     /// A dim, or a name that is none.
@@ -236,16 +245,49 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
             descending: attrs.flag("descending")?,
             take: attrs.dim("take")?,
         },
+        "if" => {
+            let bodies = [body(attrs, "then")?, body(attrs, "else")?];
+            Op::If { bodies: Box::new(bodies), shapes: shapes(attrs)? }
+        }
         "scan" => Op::Scan {
             trip: attrs.dim("trip")?,
+            conditional: match attrs.find("conditional") {
+                Some(attr) => flag(attr).ok_or("expected true or false as attribute conditional of scan")?,
+                None => false,
+            },
             states: attrs.index("states")?,
             scans: attrs.index("scans")?,
             reverse: attrs.list("reverse", "a list of true and false", flag)?,
-            body: attrs.take("body", "a graph", |attr| match attr {
-                Attr::Graph(graph) => Some(graph),
-                _ => None,
-            })?,
+            body: Box::new(body(attrs, "body")?),
+            shapes: shapes(attrs)?,
         },
         _ => return Err(format!("there is no operation {name}")),
     })
+}
+
+fn body(attrs: &mut Attrs, name: &str) -> Outcome<Graph> {
+    attrs.take(name, "a graph", |attr| match attr {
+        Attr::Graph(graph) => Some(*graph),
+        _ => None,
+    })
+}
+
+/// The shapes of some results, which are numbered in a list beside them; without the lists there are none.
+fn shapes(attrs: &mut Attrs) -> Outcome<Shapes> {
+    if !attrs.entries.iter().any(|entry| entry.0 == "shapes") {
+        return Ok(Shapes::new());
+    }
+    let dim = |attr: Attr| match attr {
+        Attr::Dim(dim) => Some(dim),
+        _ => None,
+    };
+    let numbers = attrs.indices("at")?;
+    let shapes: Vec<Vec<Dim>> = attrs.list("shapes", "a list of shapes", |attr| match attr {
+        Attr::List(dims) => dims.into_iter().map(dim).collect(),
+        _ => None,
+    })?;
+    match numbers.len() == shapes.len() {
+        true => Ok(numbers.into_iter().zip(shapes).collect()),
+        false => Err(format!("{} shapes of {} results of {}", shapes.len(), numbers.len(), attrs.op)),
+    }
 }

@@ -137,13 +137,7 @@ static ROWS: &[OpDef] = &[
             let types: Vec<TensorType> = states.iter().map(|&state| cx.b.ty(state).clone()).collect();
             let body = cx.graph("body")?;
             let body = cx.body(&body, &types)?;
-            let op = Op::Scan {
-                body: Box::new(body.graph),
-                trip: Dim::from(cx.int("times")?),
-                states: states.len(),
-                scans: 0,
-                reverse: vec![],
-            };
+            let op = Op::scan(body.graph, Dim::from(cx.int("times")?), states.len(), 0, vec![]);
             let inputs: Vec<ValueId> = states.into_iter().chain(body.captures).collect();
             cx.b.emit(op, &inputs)
         },

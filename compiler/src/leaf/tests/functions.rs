@@ -147,7 +147,7 @@ fn spilled_masks_survive() {
         let x = b.vec_mem(Op::Load(lanes), &[], from, 0);
         let masks: Vec<Reg> = (0..20u32)
             .map(|bound| {
-                let bound = b.vec(Op::Splat(lanes, (bound as f32).to_bits()), &[]);
+                let bound = b.vec(Op::Splat(lanes, (bound as f32).to_bits().into()), &[]);
                 b.push(Op::Compare(Compare::Lt, lanes), Some(Class::Mask), &[x, bound], None).unwrap()
             })
             .collect();
@@ -360,7 +360,7 @@ fn bad_functions_are_errors() {
     error(|b, [p, ..]| b.push(Op::ShlInt(64), int, &[p], None));
     error(|b, _| {
         let v = b.vec(Op::Splat(Lanes::X8, 1), &[]);
-        b.vec(Op::Extract(16), &[v]);
+        b.vec(Op::Extract(16, Lanes::X1), &[v]);
     });
     error(|b, _| {
         let v = b.vec(Op::Splat(Lanes::X8, 1), &[]);

@@ -16,13 +16,13 @@ use crate::{error, interp, leaf};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 
 /// AVX2, and AVX-512 at both widths.
-fn targets() -> [Target; 3] {
+pub(super) fn targets() -> [Target; 3] {
     let target = |cpu| Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), Some(cpu)).unwrap();
     let v4 = target("x86-64-v4");
     [target("x86-64-v3"), v4.clone().with_vector_width(256).unwrap(), v4]
 }
 
-fn graph(fill: impl FnOnce(&mut Builder<'_>) -> error::Result<ValueId>) -> Graph {
+pub(super) fn graph(fill: impl FnOnce(&mut Builder<'_>) -> error::Result<ValueId>) -> Graph {
     let mut graph = Graph::default();
     graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
     let out = fill(&mut Builder::new(&mut graph, OriginId::from_u32(0))).unwrap();
@@ -30,7 +30,7 @@ fn graph(fill: impl FnOnce(&mut Builder<'_>) -> error::Result<ValueId>) -> Graph
     graph
 }
 
-fn input(b: &mut Builder<'_>, dtype: DType, sizes: &[usize]) -> ValueId {
+pub(super) fn input(b: &mut Builder<'_>, dtype: DType, sizes: &[usize]) -> ValueId {
     b.input("x", TensorType::new(dtype, sizes.iter().map(|&size| Dim::from(size)).collect()), None)
 }
 
@@ -43,7 +43,7 @@ fn tensor(sizes: &[usize]) -> Tensor {
 
 /// How close results are.
 #[derive(Clone, Copy)]
-enum Close {
+pub(super) enum Close {
     /// Every bit but for those of NaNs and the sign of zero.
     Exactly,
     /// Within this part of the largest one.
@@ -77,7 +77,7 @@ fn lower(graph: &Graph, program: &Program, target: &Target) -> Vec<Kernel> {
 
 /// Runs a graph on one input for a target, in every way there is. Gives the instructions of its kernels, which are leaf
 /// kernels all.
-fn check(graph: &Graph, x: &Tensor, target: &Target, close: Close) -> Vec<Vec<Instruction>> {
+pub(super) fn check(graph: &Graph, x: &Tensor, target: &Target, close: Close) -> Vec<Vec<Instruction>> {
     check_packed(graph, x, target, target.leaf_bytes, close)
 }
 

@@ -4,6 +4,8 @@
 mod functions;
 mod kernels;
 mod operations;
+mod types;
+mod wide;
 
 use super::alloc::allocate;
 use super::emulator::Emulator;
@@ -13,8 +15,8 @@ use super::isa::Isa;
 use cranelift_entity::PrimaryMap;
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, Instruction, Mnemonic, OpKind, Register};
 
-const AVX2: Isa = Isa { vector_bytes: 32, vector_registers: 16, evex: false };
-const AVX512: Isa = Isa { vector_bytes: 64, vector_registers: 32, evex: true };
+const AVX2: Isa = Isa { vector_bytes: 32, vector_registers: 16, evex: false, has_f16c: true };
+const AVX512: Isa = Isa { vector_bytes: 64, vector_registers: 32, evex: true, has_f16c: true };
 /// As `--vector-width 256` has it.
 const AVX512_256: Isa = Isa { vector_bytes: 32, ..AVX512 };
 
@@ -41,11 +43,11 @@ fn platforms() -> Vec<Platform> {
 }
 
 fn widths(isa: Isa) -> impl Iterator<Item = Lanes> {
-    [Lanes::X1, Lanes::X4, Lanes::X8, Lanes::X16].into_iter().filter(move |l| l.count() <= isa.lanes())
+    [Lanes::X1, Lanes::X4, Lanes::X8, Lanes::X16].into_iter().filter(move |l| l.bytes() <= isa.vector_bytes)
 }
 
 fn widest(isa: Isa) -> Lanes {
-    if isa.lanes() == 16 { Lanes::X16 } else { Lanes::X8 }
+    if isa.lanes(4) == 16 { Lanes::X16 } else { Lanes::X8 }
 }
 
 fn compile(func: &Func, isa: Isa) -> Result<Vec<u8>, String> {

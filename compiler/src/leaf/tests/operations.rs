@@ -68,6 +68,8 @@ fn binary_model(op: Binary, a: u32, b: u32) -> u32 {
         Binary::IntMul => a.wrapping_mul(b),
         Binary::IntMin => i.min(j) as u32,
         Binary::IntMax => i.max(j) as u32,
+        Binary::ShlBy => a.checked_shl(b).unwrap_or(0),
+        Binary::LowMul => panic!("{op:?} has no 32-bit form"),
     }
 }
 
@@ -96,10 +98,11 @@ fn unary_model(op: Unary, a: u32) -> u32 {
         Unary::FromInt => (a as i32 as f32).to_bits(),
         Unary::Shl(count) => a.checked_shl(count.into()).unwrap_or(0),
         Unary::ShrArith(count) => ((a as i32) >> count.min(31)) as u32,
+        Unary::Shr(count) => a.checked_shr(count.into()).unwrap_or(0),
     }
 }
 
-const BINARY: [Binary; 14] = [
+const BINARY: [Binary; 15] = [
     Binary::Add,
     Binary::Sub,
     Binary::Mul,
@@ -114,12 +117,13 @@ const BINARY: [Binary; 14] = [
     Binary::IntMul,
     Binary::IntMin,
     Binary::IntMax,
+    Binary::ShlBy,
 ];
 
 const COMPARE: [Compare; 6] =
     [Compare::Eq, Compare::Ne, Compare::Lt, Compare::Le, Compare::IntEq, Compare::IntGt];
 
-const UNARY: [Unary; 12] = [
+const UNARY: [Unary; 14] = [
     Unary::Sqrt,
     Unary::Floor,
     Unary::Ceil,
@@ -132,6 +136,8 @@ const UNARY: [Unary; 12] = [
     Unary::ShrArith(1),
     Unary::ShrArith(31),
     Unary::ShrArith(77),
+    Unary::Shr(16),
+    Unary::Shr(40),
 ];
 
 /// Bits that mean a result; which NaN it is does not matter, unless bits are what the operation is about.
@@ -297,7 +303,7 @@ fn constants_take_no_register() {
         let (mut b, [buffers, ..]) = Build::new();
         let [from, out] = [0, 8].map(|disp| b.load_int(buffers, disp));
         let x = b.vec_mem(Op::Load(lanes), &[], from, 0);
-        let constant = |value: f32| Some(Mem::Constant(value.to_bits()));
+        let constant = |value: f32| Some(Mem::Constant(value.to_bits().into()));
         let vec = Some(Class::Vec);
         let sum = b.push(Op::Binary(Binary::Add, lanes), vec, &[x], constant(0.5)).unwrap();
         let product = b.push(Op::MulAdd(lanes), vec, &[sum, x], constant(-3.0)).unwrap();
@@ -328,13 +334,14 @@ fn splats_broadcasts_and_lanes() {
             Code::new(func, platform).call(&[data.as_ptr() as *mut u32, out.as_mut_ptr()], &[], 0, 0);
             out
         };
-        let (all, count) = (widest(platform.isa), platform.isa.lanes());
+        let (all, count) = (widest(platform.isa), platform.isa.lanes(4));
         let n = lanes.count();
         for bits in [0, 0x3f80_0000, u32::MAX] {
+            let constant = u64::from(bits);
             let (mut b, [buffers, ..]) = Build::new();
             let out = b.load_int(buffers, 8);
             // Twice, as constants are shared.
-            let [one, two] = [0, 0].map(|_| b.vec(Op::Splat(lanes, bits), &[]));
+            let [one, two] = [0, 0].map(|_| b.vec(Op::Splat(lanes, constant), &[]));
             let both = b.vec(Op::Binary(Binary::And, lanes), &[one, two]);
             b.store(lanes, both, out, 0);
             assert_eq!(run(&b.func)[..n], vec![bits; n]);
@@ -348,7 +355,7 @@ fn splats_broadcasts_and_lanes() {
             let (mut b, [buffers, ..]) = Build::new();
             let [from, out] = [0, 8].map(|disp| b.load_int(buffers, disp));
             let value = b.vec_mem(Op::Load(all), &[], from, 0);
-            let scalar = b.vec(Op::Extract(lane), &[value]);
+            let scalar = b.vec(Op::Extract(lane, Lanes::X1), &[value]);
             let splat = b.vec(Op::SplatLane(lanes), &[scalar]);
             b.store(all, value, out, 0);
             b.store(lanes, splat, out, 0);
@@ -479,9 +486,9 @@ fn mnemonic(op: Op, lanes: Lanes, arity: usize, last: Last, isa: Isa) -> Mnemoni
     let insts = disassemble(&lanewise(op, lanes, arity, last), isa);
     let is_vector = |reg: Register| (Register::XMM0..=Register::ZMM31).contains(&reg);
     let wide = match lanes {
-        Lanes::X16 => Register::ZMM0,
-        Lanes::X8 => Register::YMM0,
-        Lanes::X4 | Lanes::X1 => Register::XMM0,
+        Lanes::X16 | Lanes::D8 => Register::ZMM0,
+        Lanes::X8 | Lanes::D4 => Register::YMM0,
+        Lanes::X4 | Lanes::X1 | Lanes::D1 => Register::XMM0,
     };
     for inst in &insts {
         let prefix = if isa.evex { "EVEX_" } else { "VEX_" };
@@ -524,12 +531,13 @@ fn operations_are_the_expected_instructions() {
         (Vpmulld, Vpmulld),
         (Vpminsd, Vpminsd),
         (Vpmaxsd, Vpmaxsd),
+        (Vpsllvd, Vpsllvd),
     ];
     let compare = [(Vcmpps, Vcmpss); 4].into_iter().chain([(Vpcmpeqd, Vpcmpeqd), (Vpcmpgtd, Vpcmpgtd)]);
     let compare: Vec<_> = compare.collect();
     let unary = |isa: Isa| {
         let round = if isa.evex { (Vrndscaleps, Vrndscaless) } else { (Vroundps, Vroundss) };
-        let shifts = [Vpslld, Vpslld, Vpsrad, Vpsrad, Vpsrad].map(|shift| (shift, shift));
+        let shifts = [Vpslld, Vpslld, Vpsrad, Vpsrad, Vpsrad, Vpsrld, Vpsrld].map(|shift| (shift, shift));
         let convert = [(Vcvttps2dq, Vcvttps2dq), (Vcvtdq2ps, Vcvtdq2ps)];
         [(Vsqrtps, Vsqrtss), round, round, round, round].into_iter().chain(convert).chain(shifts)
     };

@@ -186,10 +186,7 @@ impl Lowering<'_> {
         let dtype = self.graph.ty(x).dtype;
         let reduced: Vec<Dim> = axes.iter().map(|&axis| shape[axis].clone()).collect();
         let small = super::map::volume(&reduced).is_some_and(|count| count <= WRITE_OUT);
-        let lanes = match dtype {
-            DType::F32 | DType::I32 | DType::F64 => self.target.lanes(dtype.size()),
-            _ => 1,
-        };
+        let lanes = self.target.lanes_of(dtype);
         let job = Job { op, axes: axes.to_vec(), x, anchor, dtype, reduced, small };
         // The axis whose neighbours are computed together: the kept axis before the last.
         let column = (0..last).rev().find(|axis| kept[*axis] != Dim::ONE);

@@ -7,6 +7,11 @@ const LOG2_E: f32 = std::f32::consts::LOG2_E;
 const LN2_HI: f32 = 0.693_359_4;
 const LN2_LO: f32 = -2.121_944_4e-4;
 
+/// Functions with an expansion in f32.
+pub(super) fn has(op: UnaryFn) -> bool {
+    matches!(op, UnaryFn::Exp | UnaryFn::Log | UnaryFn::Tanh | UnaryFn::Erf | UnaryFn::Sigmoid)
+}
+
 impl Math<'_> {
     /// `None` for functions that go through f64.
     pub(super) fn unary32(&mut self, op: UnaryFn, x: &Expr) -> Option<Expr> {

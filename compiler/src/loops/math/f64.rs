@@ -120,6 +120,8 @@ impl Math<'_> {
             [3.001_985_051_386_644_6e-6, 2.524_483_403_496_841e-3, 2.272_655_482_081_550_3e-1, 2.0].map(c64),
         );
         let value = fma(div(p.clone(), sub(q, p)), c64(2.0), c64(1.0));
+        // A small number; more processors convert vectors of f64 to i32 than to i64.
+        let n = Expr::Cast { to: DType::I32, saturate: false, x: Box::new(n) };
         let n = self.bind(Expr::cast(DType::I64, n));
         let half = self.bind(Expr::binary(BinaryFn::Shr, n.clone(), i64c(1)));
         mul(mul(value, power_of_two64(half.clone())), power_of_two64(sub(n, half)))
@@ -313,7 +315,8 @@ impl Math<'_> {
     /// `|a|^b` for a whole `b` below 128, by squaring: exact where the result is, which `exp` and `log` are not.
     fn power_by_squaring(&mut self, a: Expr, b: Expr) -> Expr {
         let inside = select(lt(b.clone(), c64(128.0)), b.clone(), c64(0.0));
-        let count = self.bind(Expr::cast(DType::I64, inside));
+        let count = Expr::Cast { to: DType::I32, saturate: false, x: Box::new(inside) };
+        let count = self.bind(Expr::cast(DType::I64, count));
         let mut square = self.bind(a);
         let mut power = c64(1.0);
         for bit in 0..7 {

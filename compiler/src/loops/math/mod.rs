@@ -71,6 +71,18 @@ fn is_elementary(op: UnaryFn) -> bool {
     )
 }
 
+/// Whether the expansion of an expression whose operands have this type has f64 in it.
+pub fn needs_f64(expr: &Expr, dtype: DType) -> bool {
+    if !dtype.is_float() {
+        return false;
+    }
+    match expr {
+        Expr::Unary { op, .. } if is_elementary(*op) => dtype == DType::F64 || !f32::has(*op),
+        Expr::Binary { op: BinaryFn::Pow | BinaryFn::Atan2, .. } => true,
+        _ => false,
+    }
+}
+
 /// Builds expressions; what is used twice becomes a let in front of the statement being expanded.
 struct Math<'k> {
     kernel: &'k mut Kernel,

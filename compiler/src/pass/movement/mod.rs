@@ -11,7 +11,7 @@ mod simplify;
 
 use crate::error::Result;
 use crate::graph::Graph;
-use crate::pass::rewrite::{fixpoint, rewrite, scan_bodies};
+use crate::pass::rewrite::{bodies, fixpoint, rewrite};
 use crate::pass::{Options, dce};
 
 /// Rounds of both steps; one is enough for most models.
@@ -36,7 +36,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     if rewrite(graph, simplify::unit_transpose)? {
         simplify_all(graph)?;
     }
-    scan_bodies(graph, options, run)
+    bodies(graph, options, run)
 }
 
 fn simplify_all(graph: &mut Graph) -> Result<()> {

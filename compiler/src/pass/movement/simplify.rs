@@ -10,7 +10,7 @@ use crate::pass::rewrite::{
 
 /// What the node should be, if something simpler.
 pub fn node(b: &mut Builder, id: NodeId, uses: &Uses) -> Result<Option<ValueId>> {
-    if matches!(b.graph.nodes[id].op, Op::Scan { .. }) {
+    if b.graph.nodes[id].op.is_control() {
         return Ok(None);
     }
     let node = b.graph.nodes[id].clone();

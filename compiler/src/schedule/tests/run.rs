@@ -65,7 +65,7 @@ impl Memory<'_> {
                     }
                 }
                 Step::Copy { from, output } => self.outputs[*output] = self.read(*from),
-                Step::Scan { .. } | Step::Bind(_) | Step::Allocate(_) | Step::Release(_) => {
+                Step::Control { .. } | Step::Bind(_) | Step::Allocate(_) | Step::Release(_) => {
                     panic!("{step:?} is not run here")
                 }
             }

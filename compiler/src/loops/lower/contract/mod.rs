@@ -105,10 +105,7 @@ impl Lowering<'_> {
         let dtype = self.graph.ty(out).dtype;
         let sum = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
         // The widest vectors that panels are a multiple of: panels may be made for narrower ones.
-        let mut lanes = match dtype {
-            DType::F32 | DType::I32 | DType::F64 => self.target.lanes(dtype.size()).min(*nr),
-            _ => 1,
-        };
+        let mut lanes = self.target.lanes_of(sum).min(*nr);
         while nr % lanes != 0 {
             lanes /= 2;
         }

@@ -1,0 +1,113 @@
+//! Instructions that change the width of elements: between lanes of 32 and of 64 bits, and between lanes and small
+//! elements in memory.
+
+use super::super::alloc::Place;
+use super::super::forms;
+use super::super::ir::{Convert, Lanes, Op, Small};
+use super::super::small;
+use super::emitter::{Emitted, Emitter};
+use super::operand::{Operands, Source, general, lower, vector};
+use iced_x86::{Code, Instruction, Register};
+
+/// Rounding of `vcvtps2ph`: to nearest, whatever the control register says.
+const NEAREST: u32 = 0;
+/// Of a shuffle of 32-bit lanes: the even ones, twice.
+const EVEN: u32 = 0b10_00_10_00;
+/// Of a permutation of 64-bit lanes: the first of each half of 256 bits, in the lower half.
+const FIRST_OF_HALVES: u32 = 0b10_00;
+
+impl Emitter<'_> {
+    pub fn load_small(&mut self, op: Op, operands: &Operands, result: Place) -> Emitted {
+        let (code, lanes) = match op {
+            Op::LoadSmall(small, lanes) => (small::load(small, self.isa, lanes), lanes),
+            _ => (Code::VEX_Vpbroadcastw_xmm_xmmm16, Lanes::X4),
+        };
+        self.push(Instruction::with2(code, vector(result, lanes)?, operands.memory()?))
+    }
+
+    pub fn load_part(&mut self, small: Small, dst: Register, operands: &Operands) -> Emitted {
+        let code = match small {
+            Small::I8 => Code::Movsx_r32_rm8,
+            Small::U8 => Code::Movzx_r32_rm8,
+            Small::I16 => Code::Movsx_r32_rm16,
+            Small::U16 | Small::F16 => Code::Movzx_r32_rm16,
+        };
+        self.push(Instruction::with2(code, lower(dst), operands.memory()?))
+    }
+
+    pub fn store_part(&mut self, small: Small, operands: &Operands) -> Emitted {
+        let value = operands.general(0)?;
+        let number = value as u32 - Register::RAX as u32;
+        let (code, part) = match (small.bytes(), number) {
+            (1, 0..4) => (Code::Mov_rm8_r8, Register::AL + number),
+            // Past the higher bytes of the first four.
+            (1, _) => (Code::Mov_rm8_r8, Register::SPL + (number - 4)),
+            _ => (Code::Mov_rm16_r16, Register::AX + number),
+        };
+        self.push(Instruction::with2(code, operands.memory()?, part))
+    }
+
+    pub fn move_to_general(&mut self, operands: &Operands) -> Emitted {
+        let code = if self.isa.evex { Code::EVEX_Vmovd_rm32_xmm } else { Code::VEX_Vmovd_rm32_xmm };
+        let (dst, from) = (lower(general(operands.result()?)?), operands.vector(0, Lanes::X1)?);
+        self.push(Instruction::with2(code, dst, from))
+    }
+
+    pub fn change_width(&mut self, op: Op, operands: &Operands) -> Emitted {
+        let (isa, result) = (self.isa, operands.result()?);
+        match op {
+            Op::Unpack(lanes) => {
+                let (code, from) = (small::half_to_single(isa, lanes), packed(Small::F16, lanes));
+                self.two((code, None), vector(result, lanes)?, operands.source(0, from)?)
+            }
+            Op::Pack(small, lanes) => self.pack(small, lanes, result, operands),
+            // The allocator has put the result where the operand is, or has copied it there.
+            Op::MaskWiden(_) | Op::MaskNarrow(_) if isa.evex => self.transfer(operands.used(0)?, result),
+            Op::Convert(Convert::Truncate, Lanes::D1) | Op::MaskNarrow(Lanes::D1) => {
+                self.transfer(operands.used(0)?, result)
+            }
+            Op::Convert(Convert::Truncate, lanes) | Op::MaskNarrow(lanes) if !isa.evex => {
+                let (dst, from) = (vector(result, lanes)?, operands.vector(0, lanes)?);
+                let code = Code::VEX_Vshufps_ymm_ymm_ymmm256_imm8;
+                self.three((code, Some(EVEN)), dst, from, Source::Reg(from))?;
+                self.two((Code::VEX_Vpermq_ymm_ymmm256_imm8, Some(FIRST_OF_HALVES)), dst, Source::Reg(dst))
+            }
+            Op::MaskWiden(lanes) => self.convert(Convert::Extend, lanes, result, operands),
+            Op::Convert(convert, lanes) => self.convert(convert, lanes, result, operands),
+            _ => Err("not a change of width".into()),
+        }
+    }
+
+    fn convert(&mut self, convert: Convert, lanes: Lanes, result: Place, operands: &Operands) -> Emitted {
+        let (code, from, to) = forms::convert(convert, self.isa, lanes);
+        self.two((code, None), vector(result, to)?, operands.source(0, from)?)
+    }
+
+    fn pack(&mut self, small: Small, lanes: Lanes, result: Place, operands: &Operands) -> Emitted {
+        let from = operands.vector(0, lanes)?;
+        if small == Small::F16 {
+            let dst = vector(result, packed(small, lanes))?;
+            return self.two((small::single_to_half(self.isa, lanes), Some(NEAREST)), dst, Source::Reg(from));
+        }
+        if self.isa.evex {
+            let dst = vector(result, packed(small, lanes))?;
+            return self.two((small::truncate(small, lanes), None), dst, Source::Reg(from));
+        }
+        let dst = vector(result, lanes)?;
+        self.three((small::to_words(small, lanes), None), dst, from, Source::Reg(from))?;
+        if lanes == Lanes::X8 {
+            let code = Code::VEX_Vpermq_ymm_ymmm256_imm8;
+            self.two((code, Some(FIRST_OF_HALVES)), dst, Source::Reg(dst))?;
+        }
+        if small.bytes() == 1 {
+            let low = vector(result, Lanes::X4)?;
+            self.three((small::to_bytes(small), None), low, low, Source::Reg(low))?;
+        }
+        Ok(())
+    }
+}
+
+/// Lanes of the register that packed elements are in.
+fn packed(small: Small, lanes: Lanes) -> Lanes {
+    if lanes == Lanes::X16 && small.bytes() == 2 { Lanes::X8 } else { Lanes::X4 }
+}

@@ -1,0 +1,1 @@
+//! Control flow by its rows.
