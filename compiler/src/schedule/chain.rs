@@ -229,12 +229,11 @@ impl<'a> Finder<'a> {
     }
 
     /// Whether a group reads and computes values of one type only, and conditions. A kernel is compiled as a whole: a stage
-    /// that does more, with integers, might keep the contractions from the widest vectors.
+    /// that computes conditions from indices would keep the contractions from the widest vectors.
     fn is_of(&self, dtype: DType, group: &Group) -> bool {
-        let is = |value: &ValueId| self.graph.ty(*value).dtype == dtype;
-        let computes = |value: &ValueId| is(value) || self.graph.ty(*value).dtype == DType::Bool;
+        let is = |value: &ValueId| [dtype, DType::Bool].contains(&self.graph.ty(*value).dtype);
         group.inputs.iter().all(is)
-            && group.nodes.iter().all(|&node| self.graph.nodes[node].outputs.iter().all(computes))
+            && group.nodes.iter().all(|&node| self.graph.nodes[node].outputs.iter().all(is))
     }
 
     /// The left operand of a contraction with one row axis whose result has the batch axes of that operand, and no

@@ -117,14 +117,18 @@ impl<'a> Lowering<'a> {
         axes.push(count.clone());
         let (all, base) = (product(&axes), part.scale(&chain.blocks.slot));
         let part = Part { number: part.clone(), count: chain.blocks.parts.clone() };
-        self.for_part(&[all], &part, &mut |cx, turn| {
+        self.for_part(std::slice::from_ref(&all), &part, &mut |cx, turn| {
             let mut batch: Vec<Index> = cx
                 .split_rows(&turn[0], &axes)
                 .into_iter()
                 .zip(&axes)
                 .map(|(at, size)| cx.axis(at, size))
                 .collect();
-            let block = batch.pop().unwrap_or_else(Index::zero);
+            let mut block = batch.pop().unwrap_or_else(Index::zero);
+            if all == Dim::ONE {
+                // One part's: the others have no iteration, which shows where all that it stores depends on the loop.
+                block = turn[0].clone();
+            }
             let first = block.scale(rows).add_dim(first);
             let block = RowBlock { first, rows: rows.clone() };
             cx.chain_block(chain, &Place { batch, block, base: base.clone() })

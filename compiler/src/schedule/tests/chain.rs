@@ -81,12 +81,24 @@ fn integers_between_are_apart() {
         let never = b.scalar(DType::F32, f64::NEG_INFINITY);
         b.select(allowed, x, never).unwrap()
     };
-    assert_eq!(chains(&graph(|b| vec![attention(b, 2, &s, &s, &causal, &same)])), 0);
+    // The heads share the mask, which is a buffer of conditions then.
+    assert_eq!(chains(&graph(|b| vec![attention(b, 2, &s, &s, &causal, &same)])), 1);
+    let rounded = |b: &mut Builder, x: ValueId| {
+        let whole = b.cast(x, DType::I64).unwrap();
+        b.cast(whole, DType::F32).unwrap()
+    };
+    assert_eq!(chains(&graph(|b| vec![attention(b, 2, &s, &s, &rounded, &same)])), 0);
     let masked = |b: &mut Builder, x: ValueId| {
         let mask = b.input("mask", TensorType::new(DType::F32, vec![s.clone(), s.clone()]), None);
         b.binary(BinaryFn::Add, x, mask).unwrap()
     };
     assert_eq!(chains(&graph(|b| vec![attention(b, 2, &s, &s, &masked, &same)])), 1);
+    let allowed = |b: &mut Builder, x: ValueId| {
+        let allowed = b.input("allowed", TensorType::new(DType::Bool, vec![s.clone(), s.clone()]), None);
+        let never = b.scalar(DType::F32, f64::NEG_INFINITY);
+        b.select(allowed, x, never).unwrap()
+    };
+    assert_eq!(chains(&graph(|b| vec![attention(b, 2, &s, &s, &allowed, &same)])), 1);
 }
 
 #[test]

@@ -22,6 +22,8 @@ enum Mask {
     Full,
     /// Minus infinity in place of the scores above a bound.
     Chosen,
+    /// Minus infinity in place of the scores that a condition for each excludes.
+    Flags,
 }
 
 /// What is made of a row.
@@ -80,6 +82,15 @@ impl Draft {
         let name = format!("x{}", self.inputs.len());
         let dims = sizes.iter().map(|(dim, _)| dim.clone()).collect();
         self.build().input(&name, TensorType::new(dtype, dims), None)
+    }
+
+    /// Conditions, of which two thirds hold.
+    fn flags(&mut self, sizes: &[(Dim, usize)]) -> ValueId {
+        let shape: Vec<usize> = sizes.iter().map(|(_, size)| *size).collect();
+        let values: Vec<bool> = (0..shape.iter().product()).map(|_| self.noise() > -0.33).collect();
+        self.inputs.push(Tensor::from_slice(&shape, &values));
+        let name = format!("x{}", self.inputs.len());
+        self.build().input(&name, TensorType::new(DType::Bool, dims(sizes)), None)
     }
 
     fn contract(&mut self, lhs: ValueId, rhs: ValueId, case: &Case) -> ValueId {
@@ -155,6 +166,12 @@ fn masked(draft: &mut Draft, case: &Case, scores: ValueId, q: &(Dim, usize), k: 
             let mut b = draft.build();
             let most = b.scalar(case.dtype, 0.8);
             let allowed = b.compare(CompareFn::Le, scores, most).unwrap();
+            let never = b.scalar(case.dtype, f64::NEG_INFINITY);
+            return b.select(allowed, scores, never).unwrap();
+        }
+        Mask::Flags => {
+            let allowed = draft.flags(&[q.clone(), k.clone()]);
+            let mut b = draft.build();
             let never = b.scalar(case.dtype, f64::NEG_INFINITY);
             return b.select(allowed, scores, never).unwrap();
         }
@@ -308,7 +325,7 @@ fn all_kinds_of_attention() {
             depth: 1 + pick(20),
             columns: 1 + pick(40),
             symbolic,
-            mask: [Mask::None, Mask::Keys, Mask::Full, Mask::Chosen][pick(4)],
+            mask: [Mask::None, Mask::Keys, Mask::Full, Mask::Chosen, Mask::Flags][pick(5)],
             rows: [Rows::Softmax, Rows::Softmax, Rows::Gated, Rows::Twice][pick(4)],
             nr: [8, 16, 32][pick(3)],
         };
@@ -321,6 +338,7 @@ fn long_rows() {
     // Sums in parts, and rows a power of two apart.
     check(&Case { depth: 512, columns: 20, ..plain(30, 1024) }, 1);
     check(&Case { columns: 33, symbolic: true, mask: Mask::Chosen, ..plain(61, 700) }, 2);
+    check(&Case { mask: Mask::Flags, ..plain(40, 300) }, 3);
 }
 
 /// Every access of the loop nests is checked by the interpreter.
