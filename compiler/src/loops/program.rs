@@ -117,11 +117,15 @@ impl Machine<'_> {
             // Bytes that no kernel may count on.
             buffers.push(vec![0xa5; self.size(&self.graph.ty(output).bytes())?]);
         }
+        if group.has_scratch() {
+            buffers.push(vec![0xa5; self.size(&group.scratch)?]);
+        }
         let code = (self.execute)(kernel, &mut buffers, &|sym| self.symbols[sym])?;
         if code != 0 {
             return fail(format!("kernel `{}` failed with code {code}", kernel.name));
         }
-        for (&output, bytes) in group.outputs.iter().zip(buffers.drain(group.inputs.len()..)) {
+        let outputs = buffers.drain(group.inputs.len()..);
+        for (&output, bytes) in group.outputs.iter().zip(outputs) {
             self.buffers.insert(self.program.storage(output), bytes);
         }
         Ok(())

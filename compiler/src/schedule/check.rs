@@ -4,6 +4,8 @@
 //! Every range of bytes remembers which value it holds. A write makes its range hold the written value and
 //! nothing else; a read demands that the range holds exactly what is read.
 
+mod chain;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Result, Stage};
@@ -100,7 +102,8 @@ fn check_group(graph: &Graph, program: &Program, id: GroupId, group: &Group) -> 
     if !group.nodes.contains(&group.anchor) {
         return fault(format!("{id} does not hold its anchor {}", group.anchor));
     }
-    check_kind(graph, program, id, group)
+    check_kind(graph, program, id, group)?;
+    chain::check(graph, program, id, group)
 }
 
 /// What the kind of a group promises to lowering.
@@ -113,6 +116,7 @@ fn check_kind(graph: &Graph, program: &Program, id: GroupId, group: &Group) -> R
         GroupKind::Contract => (1, 0),
         GroupKind::Reduce => (0, 1),
         GroupKind::Rows => (0, reductions.max(1)),
+        GroupKind::Chain => (2, reductions.max(1)),
         GroupKind::Map | GroupKind::Single | GroupKind::Winograd => (0, 0),
     };
     let outputs_fit = match (group.kind, &graph.nodes[group.anchor].op) {
@@ -277,6 +281,7 @@ fn replay(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i64>) 
                 group.nodes.iter().try_for_each(|&node| replay.knows_sizes(node))?;
                 replay.reads(&group.inputs)?;
                 replay.check_overlaps(group)?;
+                replay.scratch(*id, group)?;
                 replay.writes(&group.outputs)?;
             }
             Step::Copy { from, output } => {
@@ -439,6 +444,36 @@ impl Replay<'_> {
         Ok(())
     }
 
+    /// Where scratch is and starts, and the bytes of the whole space.
+    fn scratch_in(&self, place: &Scratch) -> Result<(Space, i64, i64)> {
+        Ok(match place {
+            Scratch::Arena(offset) => (Space::Arena, self.eval(offset)?, self.eval(&self.program.arena)?),
+            Scratch::Heap(block) => {
+                (Space::Heap(*block), 0, self.blocks.get(block).copied().unwrap_or_default())
+            }
+        })
+    }
+
+    /// What a kernel has to itself is apart from what it reads and writes, and holds nothing afterwards.
+    fn scratch(&mut self, id: GroupId, group: &Group) -> Result<()> {
+        let Some(place) = &self.program.scratch[id] else {
+            return if group.has_scratch() { fault(format!("{id} has no scratch")) } else { Ok(()) };
+        };
+        let (space, start, whole) = self.scratch_in(place)?;
+        let end = start + self.eval(&group.scratch)?;
+        if start < 0 || start % ALIGN != 0 || end > whole {
+            return fault(format!("the scratch of {id} is [{start}, {end}) of {whole} bytes"));
+        }
+        let range = Range { space, start, end };
+        for &value in group.inputs.iter().chain(&group.outputs) {
+            if range.overlaps(&self.range(value)?) {
+                return fault(format!("the scratch of {id} overlaps its {value}"));
+            }
+        }
+        self.holds.retain(|(own, _)| !own.overlaps(&range));
+        Ok(())
+    }
+
     fn writes(&mut self, values: &[ValueId]) -> Result<()> {
         for &value in values {
             let range = self.range(value)?;
@@ -469,12 +504,7 @@ impl Replay<'_> {
         let (graph, data) = (self.graph, &self.graph.nodes[node]);
         self.knows_sizes(node)?;
         self.reads(&data.inputs)?;
-        let (space, start, whole) = match place {
-            Scratch::Arena(offset) => (Space::Arena, self.eval(offset)?, self.eval(&self.program.arena)?),
-            Scratch::Heap(block) => {
-                (Space::Heap(*block), 0, self.blocks.get(block).copied().unwrap_or_default())
-            }
-        };
+        let (space, start, whole) = self.scratch_in(place)?;
         let mut end = start;
         for body in bodies {
             end = end.max(start + self.eval(&body.arena)?);

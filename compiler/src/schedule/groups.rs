@@ -6,14 +6,14 @@
 //! the groups that read it, or the root of a `Map` group.
 //!
 //! Nearly all groups have one output, computed from everything they read, so they cannot form a cycle;
-//! `rows` checks reachability for the others.
+//! `rows` checks reachability for the others. At the end, `chain` makes one group of the three of an attention.
 
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Graph, MapFn, NodeId, Op, RhsLayout, Sym, ValueId};
+use crate::graph::{Dim, Graph, MapFn, NodeId, Op, RhsLayout, Sym, ValueId};
 use crate::scalar::{BinaryFn, UnaryFn};
-use crate::schedule::{Group, GroupId, GroupKind, Options, estimate, view};
+use crate::schedule::{Group, GroupId, GroupKind, Options, chain, estimate, view};
 
 /// Nodes in one kernel, and buffers it reads, beyond which no more is inlined.
 pub(super) const MAX_NODES: usize = 64;
@@ -89,7 +89,11 @@ pub(super) fn group(graph: &Graph, options: Options) -> Result<Grouping> {
     }
     grouper.claim_rest();
     let alias = grouper.settle();
-    grouper.close(alias)
+    let mut grouping = grouper.close(alias)?;
+    if let Some(above) = options.chain_above {
+        chain::merge(graph, &mut grouping, above);
+    }
+    Ok(grouping)
 }
 
 impl<'g> Grouper<'g> {
@@ -371,7 +375,8 @@ impl<'g> Grouper<'g> {
             .copied()
             .filter(|&value| materialised[value])
             .collect();
-        Ok(Group { kind, nodes, anchor: unit.anchor, inputs, outputs })
+        let (stages, scratch) = (vec![], Dim::ZERO);
+        Ok(Group { kind, nodes, anchor: unit.anchor, inputs, outputs, stages, scratch })
     }
 }
 

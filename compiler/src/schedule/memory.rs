@@ -10,8 +10,8 @@ use crate::schedule::groups::Grouping;
 use crate::schedule::offsets::{Block, assign};
 use crate::schedule::order::Task;
 use crate::schedule::{
-    Bodies, Group, GroupKind, HeapBlock, Options, Place, Program, Scratch, Step, aligned, control_scratch,
-    estimate, handed,
+    Bodies, Group, GroupId, GroupKind, HeapBlock, Options, Place, Program, Scratch, Step, aligned,
+    control_scratch, estimate, handed,
 };
 
 /// Largest arena of constant size, bytes.
@@ -47,6 +47,7 @@ pub(super) fn plan(
     for (owner, (offset, size)) in owners.into_iter().zip(offsets) {
         match owner {
             Owner::Value(value) => program.places[value] = Some(Place::Arena { offset, size }),
+            Owner::Scratch(group) => program.scratch[group] = Some(Scratch::Arena(offset)),
             Owner::Control(node) => scratch_at[node] = Some(Scratch::Arena(offset)),
             // These are in blocks.
             Owner::Output => {}
@@ -57,6 +58,7 @@ pub(super) fn plan(
         let id = program.heap.push(HeapBlock { bytes: block.bytes, writer });
         match owner {
             Owner::Value(value) => program.places[value] = Some(Place::Heap(id)),
+            Owner::Scratch(group) => program.scratch[group] = Some(Scratch::Heap(id)),
             Owner::Control(node) => scratch_at[node] = Some(Scratch::Heap(id)),
             Owner::Output => {}
         }
@@ -126,6 +128,7 @@ fn root(alias: &SecondaryMap<ValueId, Option<ValueId>>, mut value: ValueId) -> V
 
 enum Owner {
     Value(ValueId),
+    Scratch(GroupId),
     Control(NodeId),
     /// Of a body: an output that is copied into a block.
     Output,
@@ -261,7 +264,22 @@ impl<'a> Planner<'a> {
             && reads_in_step(self.graph, group, input, out)
     }
 
-    /// Storages with their lifetimes in tasks, and the scratch of control flow. What the inputs' dims bound is in the arena.
+    /// The bytes that a task has to itself, and the node that errors about them name.
+    fn scratch(&self, task: Task, bodies: &Bodies) -> Option<(Owner, Dim, NodeId)> {
+        match task {
+            Task::Run(id) => {
+                let group = &self.grouping.groups[id];
+                group.has_scratch().then(|| (Owner::Scratch(id), group.scratch.clone(), group.anchor))
+            }
+            Task::Control(node) => {
+                Some((Owner::Control(node), control_scratch(self.graph, node, &bodies[node]).1, node))
+            }
+            Task::Bind(_) => None,
+        }
+    }
+
+    /// Storages with their lifetimes in tasks, and the scratch of groups and control flow. What the inputs' dims bound
+    /// is in the arena.
     fn blocks(&self, bodies: &Bodies, leaves: &BTreeSet<usize>) -> Blocks {
         let bounds = Bounds::new(self.graph);
         let mut all = Blocks::default();
@@ -289,9 +307,7 @@ impl<'a> Planner<'a> {
                     }
                 }
             }
-            let Task::Control(node) = task else { continue };
-            let bytes = control_scratch(self.graph, node, &bodies[node]).1;
-            let owner = Owner::Control(node);
+            let Some((owner, bytes, node)) = self.scratch(task, bodies) else { continue };
             match bounds.upper(&bytes) {
                 Some(upper) => arena(owner, upper, at, at),
                 None => {

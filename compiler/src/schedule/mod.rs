@@ -5,6 +5,7 @@
 //! as an expression inside the groups that read it). The result of this room, [`Program`], is all that
 //! lowering and code generation read.
 
+mod chain;
 mod check;
 mod groups;
 mod inline;
@@ -23,6 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 
+pub use chain::{BLOCK_ROWS, Blocks};
 pub use check::check;
 pub use print::Stats;
 pub use view::{View, affine_view};
@@ -62,6 +64,9 @@ pub enum GroupKind {
     /// Elementwise nodes and reductions over the last axis that share their leading axes: one pass per row, the
     /// row hot in cache (softmax, layer normalization and their kin).
     Rows,
+    /// A contraction, a rows group on its result and a contraction of what that gives, in blocks of rows: attention.
+    /// What the stages hand on stays in the group's scratch, a block at a time.
+    Chain,
     /// One of the primitives with a loop nest of its own: scatter, cumulate, argreduce, sort, concat, pad,
     /// pack, the input transform of a Winograd convolution.
     Single,
@@ -81,6 +86,17 @@ pub struct Group {
     pub inputs: Vec<ValueId>,
     /// Materialised values it writes.
     pub outputs: Vec<ValueId>,
+    /// Of a chain: the three groups it was made of. Between them, values have no buffers.
+    pub stages: Vec<Group>,
+    /// Bytes that the kernel has to itself while it runs: one more buffer, after inputs and outputs, where this is not
+    /// 0.
+    pub scratch: Dim,
+}
+
+impl Group {
+    pub fn has_scratch(&self) -> bool {
+        self.scratch != Dim::ZERO
+    }
 }
 
 /// Where a materialised value lives.
@@ -144,6 +160,8 @@ pub struct Program {
     pub groups: PrimaryMap<GroupId, Group>,
     pub steps: Vec<Step>,
     pub places: SecondaryMap<ValueId, Option<Place>>,
+    /// Where the scratch of a group is, for those that have some; offsets are multiples of [`ALIGN`].
+    pub scratch: SecondaryMap<GroupId, Option<Scratch>>,
     /// Blocks that a run allocates.
     pub heap: PrimaryMap<BlockId, HeapBlock>,
     /// Of a body: the outputs that it leaves in blocks, which the program around takes over; see [`handed`].
@@ -162,11 +180,16 @@ pub struct Options {
     pub fuse: bool,
     /// Results that take the bytes of an operand that dies.
     pub in_place: bool,
+    /// Attention whose scores outweigh its keys by more bytes than this is one kernel that stores no scores.
+    pub chain_above: Option<i64>,
 }
+
+/// Bytes that stay in a second-level cache between kernels.
+const CHAIN_ABOVE: i64 = 1 << 18;
 
 impl Default for Options {
     fn default() -> Options {
-        Options { fuse: true, in_place: true }
+        Options { fuse: true, in_place: true, chain_above: Some(CHAIN_ABOVE) }
     }
 }
 

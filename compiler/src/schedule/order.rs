@@ -63,7 +63,8 @@ impl Tasks {
         }
         for (id, group) in grouping.groups.iter() {
             let last = group.nodes.iter().map(|&node| position[node]).max().unwrap_or(0);
-            let at = tasks.add(grouping, Task::Run(id), &group.inputs, &group.outputs, 0, last);
+            let scratch = estimate(&group.scratch);
+            let at = tasks.add(grouping, Task::Run(id), &group.inputs, &group.outputs, scratch, last);
             tasks.items[at].symbols = group.nodes.iter().flat_map(|&node| graph.data_symbols(node)).collect();
         }
         for &node in &grouping.controls {

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write};
 
 use crate::graph::{Dim, Graph, ValueId};
-use crate::schedule::{Group, GroupKind, Place, Program, Scratch, Step};
+use crate::schedule::{GroupId, GroupKind, Place, Program, Scratch, Step};
 
 /// Numbers about a program; bodies are counted in.
 #[derive(Clone, PartialEq, Default, Debug)]
@@ -14,6 +14,7 @@ pub struct Stats {
     pub winograd: usize,
     pub reduce: usize,
     pub rows: usize,
+    pub chain: usize,
     pub single: usize,
     pub controls: usize,
     pub copies: usize,
@@ -30,19 +31,20 @@ pub struct Stats {
 impl Stats {
     /// Number of kernels.
     pub fn groups(&self) -> usize {
-        self.map + self.contract + self.winograd + self.reduce + self.rows + self.single
+        self.map + self.contract + self.winograd + self.reduce + self.rows + self.chain + self.single
     }
 }
 
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Stats { map, contract, winograd, reduce, rows, single, controls, copies, .. } = self;
+        let Stats { map, contract, winograd, reduce, rows, chain, single, controls, copies, .. } = self;
         write!(
             f,
-            "{} groups ({contract} contract, {winograd} winograd, {rows} rows, {reduce} reduce, ",
+            "{} groups ({contract} contract, {winograd} winograd, {rows} rows, {chain} chain, ",
             self.groups()
         )?;
-        write!(f, "{map} map, {single} single), {controls} loops and choices, {copies} copies, ")?;
+        write!(f, "{reduce} reduce, {map} map, {single} single), {controls} loops and choices, ")?;
+        write!(f, "{copies} copies, ")?;
         write!(f, "{} buffers, {} aliases, ", self.buffers, self.aliases)?;
         if self.heap > 0 {
             write!(f, "{} allocated, ", self.heap)?;
@@ -63,6 +65,7 @@ impl Program {
                     GroupKind::Winograd => &mut stats.winograd,
                     GroupKind::Reduce => &mut stats.reduce,
                     GroupKind::Rows => &mut stats.rows,
+                    GroupKind::Chain => &mut stats.chain,
                     GroupKind::Single => &mut stats.single,
                 } += 1;
             }
@@ -102,7 +105,7 @@ impl Program {
             match step {
                 Step::Run(id) => {
                     write!(out, "{pad}{id} ")?;
-                    self.write_group(out, &self.groups[*id], graph)?;
+                    self.write_group(out, *id, graph)?;
                 }
                 Step::Copy { from, output } => {
                     writeln!(out, "{pad}copy {} to output {output}", self.placed(*from, graph))?;
@@ -132,13 +135,15 @@ impl Program {
         Ok(())
     }
 
-    fn write_group(&self, out: &mut dyn Write, group: &Group, graph: Option<&Graph>) -> fmt::Result {
+    fn write_group(&self, out: &mut dyn Write, id: GroupId, graph: Option<&Graph>) -> fmt::Result {
+        let group = &self.groups[id];
         let kind = match group.kind {
             GroupKind::Map => "map",
             GroupKind::Contract => "contract",
             GroupKind::Winograd => "winograd",
             GroupKind::Reduce => "reduce",
             GroupKind::Rows => "rows",
+            GroupKind::Chain => "chain",
             GroupKind::Single => "single",
         };
         let list = |values: &[ValueId]| -> String {
@@ -154,7 +159,13 @@ impl Program {
             })
             .collect();
         let (outputs, inputs) = (list(&group.outputs), list(&group.inputs));
-        writeln!(out, "{kind} ({outputs}) = {{{}}}({inputs})", nodes.join(", "))
+        write!(out, "{kind} ({outputs}) = {{{}}}({inputs})", nodes.join(", "))?;
+        match &self.scratch[id] {
+            Some(Scratch::Arena(offset)) => write!(out, " scratch [{offset} +{}]", group.scratch)?,
+            Some(Scratch::Heap(block)) => write!(out, " scratch in {block}")?,
+            None => {}
+        }
+        writeln!(out)
     }
 
     /// A value, where it lies, and its type.

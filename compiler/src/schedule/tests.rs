@@ -4,6 +4,7 @@ use cranelift_entity::EntityRef;
 use proptest::prelude::*;
 
 use super::*;
+mod chain;
 mod run;
 
 use crate::graph::{Builder, DType, OriginId, RhsLayout, Symbol, TensorType};
@@ -29,7 +30,7 @@ fn input(b: &mut Builder, shape: &[i64]) -> ValueId {
 }
 
 fn planned(graph: &Graph) -> Program {
-    let options = [Options { fuse: false, in_place: false }, Options { fuse: false, in_place: true }];
+    let options = [false, true].map(|in_place| Options { fuse: false, in_place, ..Options::default() });
     for options in options {
         schedule(graph, options).unwrap();
     }

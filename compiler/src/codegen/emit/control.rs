@@ -128,10 +128,7 @@ impl<'p> StepWriter<'_, '_, 'p> {
             let value = self.code.load64(self.frame, offset);
             self.code.store(value, inner, offset);
         }
-        let arena = match scratch {
-            Scratch::Arena(offset) => self.offset(self.arena, offset)?,
-            Scratch::Heap(block) => self.block(*block)?,
-        };
+        let arena = self.scratch(scratch)?;
         self.code.store(arena, inner, frame::ARENA);
         Ok(inner)
     }

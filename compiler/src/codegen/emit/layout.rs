@@ -179,6 +179,9 @@ impl Plan {
                     for &value in group.inputs.iter().chain(&group.outputs) {
                         self.value(&scope, path, value)?;
                     }
+                    if let Some(Scratch::Arena(offset)) = &scope.program.scratch[*id] {
+                        self.size(offset);
+                    }
                     for (lo, hi) in kernel.versions.iter().filter_map(|version| version.range.as_ref()) {
                         self.size(lo);
                         self.size(hi);

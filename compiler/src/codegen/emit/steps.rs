@@ -16,7 +16,7 @@ use crate::codegen::emit::object::Unit;
 use crate::codegen::emit::{KernelCode, KernelVersion, StepInfo};
 use crate::error::Result;
 use crate::graph::{Dim, NodeId, Op, ValueId};
-use crate::schedule::{BlockId, GroupId, Place, Step};
+use crate::schedule::{BlockId, GroupId, Place, Scratch, Step};
 
 /// Steps per function: large programs become several functions, which compile in parallel.
 const STEPS_PER_FUNCTION: usize = 48;
@@ -241,7 +241,7 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
         kernels: &'p [Vec<FuncId>],
     ) -> StepWriter<'c, 'a, 'p> {
         let widest =
-            scope.program.groups.values().map(|group| group.inputs.len() + group.outputs.len()).max();
+            scope.program.groups.values().map(|group| group.inputs.len() + group.outputs.len() + 1).max();
         let frame = code.params()[0];
         let buffers = code.slot(8 * widest.unwrap_or(0));
         let job = code.slot(24);
@@ -386,11 +386,24 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
         Ok(self.code.load64(self.dims, slot))
     }
 
+    /// Address of a step's scratch.
+    pub(super) fn scratch(&mut self, scratch: &Scratch) -> Result<Value> {
+        match scratch {
+            Scratch::Arena(offset) => self.offset(self.arena, offset),
+            Scratch::Heap(block) => self.block(*block),
+        }
+    }
+
     fn run(&mut self, id: GroupId) -> Result<()> {
         let (group, kernel) = self.scope.group(id)?;
         let buffers = self.code.slot_addr(self.buffers);
         for (at, &value) in group.inputs.iter().chain(&group.outputs).enumerate() {
             let address = self.address(value)?;
+            self.code.store(address, buffers, 8 * at as i64);
+        }
+        if let Some(scratch) = &self.scope.program.scratch[id] {
+            let address = self.scratch(scratch)?;
+            let at = group.inputs.len() + group.outputs.len();
             self.code.store(address, buffers, 8 * at as i64);
         }
         let result = self.best_version(id, kernel, buffers)?;

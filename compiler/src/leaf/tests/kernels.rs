@@ -93,7 +93,7 @@ fn check_packed(
     let mut graph = graph.clone();
     let options = pass::Options { level: 3, pack: PackPolicy::for_leaf(panel_bytes), exact: false };
     pass::run_all(&mut graph, &options, &mut |_, _, _| {}).unwrap();
-    let program = schedule(&graph, schedule::Options { fuse: true, in_place: false }).unwrap();
+    let program = schedule(&graph, schedule::Options { in_place: false, ..Default::default() }).unwrap();
     let leaf = target.leaf().unwrap();
     let inputs = std::slice::from_ref(x);
     let run = |kernels: &[Kernel], execute: program::Execute<'_>| {

@@ -2,8 +2,9 @@
 //!
 //! Every value of a group that has no buffer is an expression of the index at which it is read; `expr.rs`
 //! builds these by walking back through maps and views. What remains for each kind of group is the shape of
-//! its loops: `map.rs`, `reduce.rs`, `rows.rs`, `contract.rs`, `single.rs`.
+//! its loops: `map.rs`, `reduce.rs`, `rows.rs`, `contract.rs`, `single.rs`, and `chain.rs` for groups made of groups.
 
+mod chain;
 mod contract;
 mod expr;
 mod map;
@@ -18,6 +19,7 @@ mod winograd;
 
 use std::collections::{HashMap, HashSet};
 
+use self::chain::Slot;
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::row_major_strides;
 use crate::graph::{Dim, Graph, Node, NodeId, ValueId};
@@ -25,18 +27,28 @@ use crate::loops::{Access, Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt, Var
 use crate::schedule::{Group, GroupKind};
 use crate::target::Target;
 
-/// Lowers one group to a kernel. Its buffers are the group's inputs, then its outputs, in their order.
+/// Lowers one group to a kernel. Its buffers are the group's inputs, then its outputs, in their order, then its scratch.
 pub fn lower(graph: &Graph, group: &Group, name: &str, target: &Target) -> Result<Kernel> {
     let mut cx = Lowering::new(graph, group, name, target);
     match group.kind {
         GroupKind::Map => cx.map()?,
         GroupKind::Reduce => cx.reduce()?,
         GroupKind::Rows => cx.rows()?,
+        GroupKind::Chain => cx.chain()?,
         GroupKind::Contract => cx.contract()?,
         GroupKind::Winograd => cx.winograd_output()?,
         GroupKind::Single => cx.single()?,
     }
     Ok(cx.kernel)
+}
+
+/// How often each value is read by the nodes of a group.
+fn uses(graph: &Graph, group: &Group) -> HashMap<ValueId, u32> {
+    let mut uses = HashMap::new();
+    for &input in group.nodes.iter().flat_map(|&node| &graph.nodes[node].inputs) {
+        *uses.entry(input).or_insert(0) += 1;
+    }
+    uses
 }
 
 fn internal<T>(message: impl Into<String>) -> Result<T> {
@@ -46,6 +58,7 @@ fn internal<T>(message: impl Into<String>) -> Result<T> {
 /// State of the lowering of one group.
 struct Lowering<'a> {
     graph: &'a Graph,
+    /// The group, or the stage of a chain, that is being lowered.
     group: &'a Group,
     target: &'a Target,
     kernel: Kernel,
@@ -64,6 +77,8 @@ struct Lowering<'a> {
     share_loads: bool,
     /// How often each value is read inside the group.
     uses: HashMap<ValueId, u32>,
+    /// Where a stage of a chain keeps the rows of its block.
+    slot: Option<Slot>,
 }
 
 /// How a value that the group's loops have computed is read.
@@ -86,12 +101,6 @@ impl<'a> Lowering<'a> {
             let buf = kernel.buffers.push(buffer);
             buffers.insert(value, buf);
         }
-        let mut uses = HashMap::new();
-        for &node in &group.nodes {
-            for &input in &graph.nodes[node].inputs {
-                *uses.entry(input).or_insert(0) += 1;
-            }
-        }
         Lowering {
             graph,
             group,
@@ -104,7 +113,8 @@ impl<'a> Lowering<'a> {
             memo: vec![HashMap::new()],
             overrides: HashMap::new(),
             share_loads: false,
-            uses,
+            uses: uses(graph, group),
+            slot: None,
         }
     }
 
@@ -173,8 +183,11 @@ impl<'a> Lowering<'a> {
         self.kernel.body.extend(body);
     }
 
-    /// Address of an element of a value in its row-major buffer.
+    /// Address of an element of a value in its buffer: row-major, but for the rows of a chain's block.
     fn address(&self, value: ValueId, index: &[Index]) -> Index {
+        if let Some(slot) = self.slot.as_ref().filter(|slot| slot.values.contains(&value)) {
+            return slot.address(index);
+        }
         let strides = row_major_strides(&self.graph.ty(value).shape);
         index.iter().zip(&strides).fold(Index::zero(), |sum, (i, stride)| sum.add(&i.scale(stride)))
     }

@@ -18,17 +18,20 @@ impl Lowering<'_> {
         let mut lead = shape.clone();
         axes.iter().for_each(|&axis| lead[axis] = Dim::ONE);
         let row: Vec<Dim> = axes.iter().map(|&axis| shape[axis].clone()).collect();
-        self.for_shape(&lead, LoopKind::Parallel, &mut |cx, index| {
-            let place = |inner: &[Index]| {
-                let mut full = index.clone();
-                axes.iter().zip(inner).for_each(|(&axis, i)| full[axis] = i.clone());
-                full
-            };
-            cx.row_reductions(&row, &place)?;
-            cx.row_outputs(&row, &place, &index)
-        })?;
+        self.for_shape(&lead, LoopKind::Parallel, &mut |cx, index| cx.row(&axes, &row, &index))?;
         self.finish();
         Ok(())
+    }
+
+    /// The row over `axes`, of sizes `row`, at an index that is 0 along them.
+    pub(super) fn row(&mut self, axes: &[usize], row: &[Dim], index: &[Index]) -> Result<()> {
+        let place = |inner: &[Index]| {
+            let mut full = index.to_vec();
+            axes.iter().zip(inner).for_each(|(&axis, i)| full[axis] = i.clone());
+            full
+        };
+        self.row_reductions(row, &place)?;
+        self.row_outputs(row, &place, index)
     }
 
     /// Every reduction of the group in turn; each result is then known by name.
@@ -37,6 +40,9 @@ impl Lowering<'_> {
             let Op::Reduce { op, .. } = &self.graph.nodes[node].op else { continue };
             let x = self.graph.nodes[node].inputs[0];
             let keep = self.row_cache(x, row);
+            if let Some(slot) = self.slot.as_mut().filter(|_| keep.is_some()) {
+                slot.values.push(x);
+            }
             let result = self.reduction(*op, x, row, keep, &mut |_, inner| place(inner))?;
             let result = self.bind("row", result);
             self.overrides.insert(self.node_output(node), Override::Expr(result));
@@ -65,7 +71,7 @@ impl Lowering<'_> {
         let full = ty.shape.len() >= row.len() && ty.shape[ty.shape.len() - row.len()..] == *row;
         let mut outputs = self.group.outputs.iter().filter(|&&output| self.graph.ty(output) == ty);
         let output = outputs.find(|&output| !taken(self.buffers[output]))?;
-        (readers_are_elementwise && full).then(|| self.buffers[output])
+        (readers_are_elementwise && full && self.may_keep(x)).then(|| self.buffers[output])
     }
 
     fn is_costly(&self, value: ValueId) -> bool {

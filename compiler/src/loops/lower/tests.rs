@@ -420,7 +420,8 @@ fn check(
 ) -> Result<(), String> {
     let text = |error: crate::error::Error| error.to_string();
     let expected = interp::run(graph, inputs).map_err(text)?;
-    let program = schedule(graph, schedule::Options { fuse, in_place: false }).map_err(text)?;
+    let program =
+        schedule(graph, schedule::Options { fuse, in_place: false, ..Default::default() }).map_err(text)?;
     let mut kernels = Vec::new();
     for (id, group) in program.groups.iter() {
         let mut kernel = super::lower(graph, group, &id.to_string(), target).map_err(text)?;

@@ -41,6 +41,12 @@ impl Memory<'_> {
         }
     }
 
+    fn scratch(&self, id: GroupId) -> Vec<u8> {
+        let Some(Scratch::Arena(offset)) = &self.program.scratch[id] else { panic!("{id} has no scratch") };
+        let start = size(offset);
+        self.arena[start..][..size(&self.program.groups[id].scratch)].to_vec()
+    }
+
     fn run(&mut self, target: &Target) {
         for step in &self.program.steps {
             match step {
@@ -49,6 +55,9 @@ impl Memory<'_> {
                     let kernel = lower(self.graph, group, "kernel", target).unwrap();
                     let ends = group.inputs.iter().chain(&group.outputs);
                     let mut buffers: Vec<Vec<u8>> = ends.map(|&value| self.read(value)).collect();
+                    if group.has_scratch() {
+                        buffers.push(self.scratch(*id));
+                    }
                     let code = crate::loops::interp::run(&kernel, &mut buffers, &|_| Some(SIZE)).unwrap();
                     assert_eq!(code, 0);
                     for (&value, data) in group.outputs.iter().zip(&buffers[group.inputs.len()..]) {
@@ -80,7 +89,8 @@ pub fn assert_computes(graph: &Graph) {
     let wanted = crate::interp::run(graph, &inputs).unwrap();
     let target = Target::host().unwrap();
     for fuse in [true, false] {
-        let program = schedule(graph, Options { fuse, in_place: true }).unwrap();
+        let program =
+            schedule(graph, Options { fuse, chain_above: Some(i64::MIN), ..Options::default() }).unwrap();
         let outputs = graph.outputs.iter().map(|(_, value)| vec![0xAA; size(&graph.ty(*value).bytes())]);
         let (outputs, arena) = (outputs.collect(), vec![0xAA; size(&program.arena)]);
         let mut memory = Memory { graph, program: &program, inputs: &inputs, outputs, arena };

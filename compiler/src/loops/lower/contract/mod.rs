@@ -8,9 +8,9 @@
 
 #[cfg(all(test, unix))]
 mod tests;
-mod walk;
+pub(super) mod walk;
 
-use self::walk::Ahead;
+use self::walk::{Ahead, Part};
 use crate::error::Result;
 use crate::graph::dim::{product, row_major_strides};
 use crate::graph::{DType, Dim, Node, Op, RhsLayout, ValueId};
@@ -55,6 +55,15 @@ struct Job {
     looped: usize,
     /// Rows of a register tile.
     height: usize,
+    /// The only row axis' part that is computed, where it is not all rows.
+    block: Option<RowBlock>,
+}
+
+/// `rows` rows from `first` on.
+#[derive(Clone)]
+pub(super) struct RowBlock {
+    pub first: Index,
+    pub rows: Dim,
 }
 
 /// Where a tile stands.
@@ -72,6 +81,19 @@ impl Lowering<'_> {
         self.walk(&job)?;
         self.finish();
         Ok(())
+    }
+
+    /// The contraction for a block of its rows and one element of its batch.
+    pub(super) fn contract_block(&mut self, batch: &[Index], block: RowBlock) -> Result<()> {
+        let mut job = self.contract_job()?;
+        if (job.rows, job.batch) != (1, batch.len()) {
+            return internal("a block of rows of several axes");
+        }
+        job.block = Some(block);
+        let panels = job.columns.ceil_div(&Dim::from(job.nr)).expect("nr is positive");
+        self.for_each("panel", &panels, LoopKind::Serial, |cx, panel| {
+            cx.panel(&job, batch, &panel, &Part::whole())
+        })
     }
 
     fn contract_job(&mut self) -> Result<Job> {
@@ -101,6 +123,7 @@ impl Lowering<'_> {
             lanes,
             looped: 0,
             height: 1,
+            block: None,
         };
         job.looped = self.looped_axes(&job)?;
         let vectors = job.nr / job.lanes;
@@ -168,7 +191,7 @@ impl Lowering<'_> {
     }
 
     /// Row number `row` of the flattened `axes` as an index per axis.
-    fn split_rows(&self, row: &Index, axes: &[Dim]) -> Vec<Index> {
+    pub(super) fn split_rows(&self, row: &Index, axes: &[Dim]) -> Vec<Index> {
         let extents = self.extent_fn();
         let mut rest = row.clone();
         row_major_strides(axes)
@@ -186,7 +209,7 @@ impl Lowering<'_> {
     }
 
     /// An index that needs a division gets a name, so that it is computed once.
-    fn named(&mut self, index: Index) -> Index {
+    pub(super) fn named(&mut self, index: Index) -> Index {
         if !visit::any_term(&index, &|term| !matches!(term, Term::Var(_))) {
             return index;
         }

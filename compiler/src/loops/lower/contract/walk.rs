@@ -39,10 +39,26 @@ const BLOCK_TILES: i64 = 4;
 /// Multiplications below which a contraction does not need parts.
 const SMALL: i64 = 1 << 16;
 
-/// A part of the rows of a panel: number `number` of `count`.
-struct Part {
-    number: Index,
-    count: Dim,
+/// A part of a range: number `number` of `count`.
+pub(in crate::loops::lower) struct Part {
+    pub number: Index,
+    pub count: Dim,
+}
+
+impl Part {
+    pub fn whole() -> Part {
+        Part { number: Index::zero(), count: Dim::ONE }
+    }
+}
+
+impl Job {
+    /// Sizes of the row axes, of what is computed of them.
+    fn row_axes(&self, shape: &[Dim]) -> Vec<Dim> {
+        match &self.block {
+            Some(block) => vec![block.rows.clone()],
+            None => shape[self.batch..self.batch + self.rows].to_vec(),
+        }
+    }
 }
 
 /// The panel after a tile's own, which the tiles of a panel bring nearer together.
@@ -179,9 +195,9 @@ impl Lowering<'_> {
     }
 
     /// A part of the tiles of one panel.
-    fn panel(&mut self, job: &Job, batch: &[Index], panel: &Index, part: &Part) -> Result<()> {
-        let shape = self.graph.ty(job.out).shape.clone();
-        let row_axes = shape[job.batch..job.batch + job.rows].to_vec();
+    pub(super) fn panel(&mut self, job: &Job, batch: &[Index], panel: &Index, part: &Part) -> Result<()> {
+        let row_axes = job.row_axes(&self.graph.ty(job.out).shape);
+        let first = job.block.as_ref().map_or(Index::zero(), |block| block.first.clone());
         let (outer, tiled) = row_axes.split_at(job.looped);
         let runs = runs::balanced(&product(tiled), job.height);
         let tiles = runs.iter().fold(Dim::ZERO, |sum, run| sum + run.count.clone());
@@ -189,7 +205,7 @@ impl Lowering<'_> {
         let own = all.floor_div(&part.count).expect("there are parts");
         let ahead = self.ahead(job, batch, panel, &own)?;
         let strides = row_major_strides(outer);
-        let whole = Part { number: Index::zero(), count: Dim::ONE };
+        let whole = Part::whole();
         let looped = outer.iter().any(|dim| *dim != Dim::ONE);
         let (by_loop, by_tile) = if looped { (part, &whole) } else { (&whole, part) };
         self.for_part(outer, by_loop, &mut |cx, lead| {
@@ -202,7 +218,9 @@ impl Lowering<'_> {
                     for row in 0..run.size {
                         let mut index = lead.clone();
                         for at in cx.split_rows(&run.at(tile, row), tiled) {
-                            index.push(cx.named(at));
+                            let at = cx.named(at);
+                            // Of a single axis, where there is a block.
+                            index.push(first.add(&at));
                         }
                         rows.push(index);
                     }
@@ -216,7 +234,7 @@ impl Lowering<'_> {
     }
 
     /// Nested serial loops over a shape, or a part of the outermost one.
-    fn for_part(
+    pub(in crate::loops::lower) fn for_part(
         &mut self,
         shape: &[Dim],
         part: &Part,
