@@ -152,7 +152,7 @@ pub fn optimize(
     pass::run_all(&mut graph, &passes, &mut |name, graph, time| observer.pass(name, graph, time))?;
     let start = Instant::now();
     let fuse = options.opt_level > 0;
-    let options = schedule::Options { fuse, in_place: fuse, chain_above: None };
+    let options = schedule::Options { fuse, in_place: fuse, ..Default::default() };
     let program = schedule::schedule(&graph, options)?;
     observer.stage("schedule", start.elapsed());
     Ok((graph, program))

@@ -37,6 +37,8 @@ fn group(node: NodeId, inputs: &[ValueId], outputs: &[ValueId]) -> Group {
         anchor: node,
         inputs: inputs.to_vec(),
         outputs: outputs.to_vec(),
+        stages: vec![],
+        scratch: Dim::ZERO,
     }
 }
 
