@@ -165,8 +165,10 @@ fn check_type(row: &OpDef, (what, at): (&str, usize), param: &Param, dtype: DTyp
         return Ok(());
     }
     let names: Vec<&str> = allowed.iter().map(|dtype| dtype.name()).collect();
-    let (name, ty, names) = (param.name, param.ty, names.join(", "));
-    let message = format!("{what} {at} ({name}) is {dtype}; {ty} is one of {names}");
+    let (name, ty) = (param.name, param.ty);
+    let names =
+        if names.is_empty() { "no tensor".to_string() } else { format!("one of {}", names.join(", ")) };
+    let message = format!("{what} {at} ({name}) is {dtype}; {ty} is {names}");
     Err(Error::unsupported(Stage::Import, message))
 }
 

@@ -190,7 +190,10 @@ impl Verifier<'_> {
                 if place.vector {
                     return Err(format!("prefetch of {buf}[{index}] in a vector loop"));
                 }
-                self.access(*buf, Access::Write)?;
+                // A hint may be of what will be read and of what will be written.
+                if self.kernel.buffers.get(*buf).is_none() {
+                    return Err(format!("{buf} is not declared"));
+                }
                 self.index(index)
             }
         }

@@ -32,11 +32,13 @@ pub mod linear_attention;
 pub mod logic;
 pub mod loss;
 pub mod matmul;
+pub mod ml;
 pub mod movement;
 pub mod nms;
 #[cfg(test)]
 mod node_case;
 pub mod norm;
+pub mod optional;
 pub mod pool;
 pub mod quantize;
 pub mod recurrent;
@@ -50,6 +52,7 @@ pub mod slicing;
 pub mod softmax;
 mod spatial;
 mod table;
+pub mod tfidf;
 pub mod topk;
 pub mod unary;
 pub mod unique;
@@ -92,6 +95,9 @@ const FAMILIES: &[&[OpDef]] = &[
     nms::ROWS,
     unique::ROWS,
     control::ROWS,
+    optional::ROWS,
+    tfidf::ROWS,
+    ml::ROWS,
 ];
 
 /// Lowers one node: reads its inputs and attributes from the context, gives one value per output.
