@@ -182,8 +182,9 @@ pub struct VerifyArgs {
     /// Folder with input_K.pb and output_K.pb (default: every test_data_set_* beside the model)
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
-    #[arg(long, default_value_t = 1e-3)]
-    pub rtol: f64,
+    /// Relative tolerance (default: 1e-3, or four units in the last place of a type where that is more)
+    #[arg(long)]
+    pub rtol: Option<f64>,
     #[arg(long, default_value_t = 1e-4)]
     pub atol: f64,
     /// Name the first node that diverges from the reference evaluator

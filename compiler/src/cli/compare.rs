@@ -40,6 +40,20 @@ impl std::fmt::Display for Difference {
     }
 }
 
+/// Relative tolerance of results of a type: 1e-3, or four units in the last place where that is more.
+///
+/// Expected values of f16 models come from runtimes that compute in f32 between operators (ONNX Runtime on a CPU).
+/// Rounding every operator's result to f16, as the types of the model say, moves logits between 8 and 16 by a unit of
+/// 2^-7 or less, and a softmax of them by as much, relatively: up to four units of its own.
+pub fn default_rtol(dtype: DType) -> f64 {
+    let epsilon = match dtype {
+        DType::F16 => half::f16::EPSILON.to_f64(),
+        DType::BF16 => half::bf16::EPSILON.to_f64(),
+        _ => 0.0,
+    };
+    (4.0 * epsilon).max(1e-3)
+}
+
 /// Compares as NumPy's `assert_allclose` does: floats within `atol + rtol * |expected|`, NaN equal to NaN, infinities
 /// equal to themselves only; every other type exactly. Type and shape must be the same; an error says how they differ.
 pub fn compare(got: &Tensor, wanted: &Tensor, rtol: f64, atol: f64) -> Result<Difference, String> {
@@ -173,6 +187,14 @@ mod tests {
             assert_eq!(far.mismatches, 1, "{at} {value}");
             assert_eq!(far.first.unwrap().0, [at]);
         }
+    }
+
+    #[test]
+    fn half_precision_has_four_units() {
+        assert_eq!(default_rtol(DType::F32), 1e-3);
+        assert_eq!(default_rtol(DType::I64), 1e-3);
+        assert_eq!(default_rtol(DType::F16), 0.00390625);
+        assert_eq!(default_rtol(DType::BF16), 0.03125);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::cli::args::VerifyArgs;
-use crate::cli::compare::{Difference, compare};
+use crate::cli::compare::{Difference, compare, default_rtol};
 use crate::cli::data;
 use crate::cli::session::{Loaded, Problems, Progress, Session, native_options, one, usage};
 use crate::error::Result;
@@ -48,13 +48,22 @@ pub fn run(args: &VerifyArgs) -> std::result::Result<bool, Problems> {
 /// How an output differs from what is expected; an error where type or shape do.
 pub type Verdict = std::result::Result<Difference, String>;
 
-/// Runs a model on one folder of test data; a verdict per output, with its name.
-pub fn verify_set(loaded: &Loaded, folder: &Path, rtol: f64, atol: f64) -> Result<Vec<(String, Verdict)>> {
+/// Runs a model on one folder of test data; a verdict per output, with its name. Without `rtol`, that of the
+/// output's type serves.
+pub fn verify_set(
+    loaded: &Loaded,
+    folder: &Path,
+    rtol: Option<f64>,
+    atol: f64,
+) -> Result<Vec<(String, Verdict)>> {
     let (inputs, wanted) = data::test_set(&loaded.graph, folder)?;
     let shapes = native::output_shapes(&loaded.graph, &inputs)?;
     let got = loaded.model()?.run(&inputs, &shapes)?;
     let names = loaded.graph.outputs.iter().map(|(name, _)| name.clone());
-    let verdicts = got.iter().zip(&wanted).map(|(got, wanted)| compare(got, wanted, rtol, atol));
+    let verdicts = got
+        .iter()
+        .zip(&wanted)
+        .map(|(got, wanted)| compare(got, wanted, rtol.unwrap_or_else(|| default_rtol(wanted.dtype)), atol));
     Ok(names.zip(verdicts).collect())
 }
 
@@ -123,7 +132,8 @@ fn per_node_set(
     let mut worst = Difference::default();
     for (value, got) in named.iter().zip(&got) {
         let Some(wanted) = reference.get(value) else { continue };
-        let text = match compare(got, wanted, args.rtol, args.atol) {
+        let rtol = args.rtol.unwrap_or_else(|| default_rtol(wanted.dtype));
+        let text = match compare(got, wanted, rtol, args.atol) {
             Ok(difference) if difference.matches() => {
                 worst.max_abs = worst.max_abs.max(difference.max_abs);
                 worst.max_rel = worst.max_rel.max(difference.max_rel);

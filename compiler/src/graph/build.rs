@@ -235,6 +235,8 @@ impl<'g> Builder<'g> {
         self.binary(function, x, scalar)
     }
 
+    /// Reduction over `axes`, which stay with size 1. Sums and products of f16 and bf16 are rounded once, at their end:
+    /// a sum of ones would not get past 2048 in f16.
     pub fn reduce(&mut self, op: ReduceFn, x: ValueId, axes: &[usize]) -> Result<ValueId> {
         let mut axes = axes.to_vec();
         axes.sort_unstable();
@@ -242,22 +244,39 @@ impl<'g> Builder<'g> {
         if axes.is_empty() {
             return Ok(x);
         }
-        self.emit1(Op::Reduce { op, axes }, &[x])
+        let dtype = self.dtype(x);
+        let x = match op {
+            ReduceFn::Sum | ReduceFn::Prod => self.widened(x)?,
+            _ => x,
+        };
+        let result = self.emit1(Op::Reduce { op, axes }, &[x])?;
+        self.cast(result, dtype)
     }
 
-    /// Mean over `axes`, which stay with size 1: the sum times the reciprocal count, or divided by it for
-    /// integers.
+    /// The value itself, f16 and bf16 as f32, for steps whose results are not rounded one by one.
+    pub fn widened(&mut self, x: ValueId) -> Result<ValueId> {
+        match self.dtype(x) {
+            DType::F16 | DType::BF16 => self.cast(x, DType::F32),
+            _ => Ok(x),
+        }
+    }
+
+    /// Mean over `axes`, which stay with size 1: the sum divided by the count, rounded once where it is f16 or bf16,
+    /// whose sum may be out of range.
     pub fn mean(&mut self, x: ValueId, axes: &[usize]) -> Result<ValueId> {
         let count = product(&axes.iter().map(|&axis| self.ty(x).shape[axis].clone()).collect::<Vec<_>>());
+        let dtype = self.dtype(x);
+        let x = self.widened(x)?;
         let sum = self.reduce(ReduceFn::Sum, x, axes)?;
-        match count.as_const() {
-            Some(count) => self.binary_scalar(BinaryFn::Div, sum, count as f64),
+        let mean = match count.as_const() {
+            Some(count) => self.binary_scalar(BinaryFn::Div, sum, count as f64)?,
             None => {
                 let count = self.dim_scalar(&count)?;
                 let count = self.cast(count, self.dtype(x))?;
-                self.binary(BinaryFn::Div, sum, count)
+                self.binary(BinaryFn::Div, sum, count)?
             }
-        }
+        };
+        self.cast(mean, dtype)
     }
 
     /// A dim's value as an i64 scalar.

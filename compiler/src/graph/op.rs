@@ -47,7 +47,8 @@ pub type Shapes = BTreeMap<usize, Vec<Dim>>;
 pub enum Op {
     /// Elementwise function of 1 to 3 inputs, broadcast against each other as in NumPy.
     Map(MapFn),
-    /// `x` reduced over `axes` (sorted, distinct), which stay with size 1. An empty axis gives the identity.
+    /// `x` reduced over `axes` (sorted, distinct), which stay with size 1. An empty axis gives the identity. Sums and
+    /// products are computed in their own type; [`super::Builder::reduce`] widens f16 and bf16.
     Reduce { op: ReduceFn, axes: Vec<usize> },
     /// Index along `axis` of the first (`last`: last) extreme element, i64; the axis stays with size 1.
     ArgReduce { max: bool, axis: usize, last: bool },

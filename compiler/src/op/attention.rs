@@ -212,7 +212,9 @@ fn grouped_rows(b: &mut Builder<'_>, x: ValueId, kv_heads: &Dim) -> Result<Value
 
 /// `Q * K^T * scale`, `[B, H, q, k]`.
 pub fn scores(b: &mut Builder<'_>, q: ValueId, key: ValueId, scale: Option<f32>) -> Result<ValueId> {
-    let (shape, key_shape) = (b.shape(q), b.shape(key));
+    let (shape, key_shape, dtype) = (b.shape(q), b.shape(key), b.dtype(q));
+    // The scale is f32: queries of half precision are rounded once they are scaled.
+    let q = b.widened(q)?;
     let q = match (scale, shape[3].as_const()) {
         (Some(scale), _) => b.binary_scalar(BinaryFn::Mul, q, f64::from(scale))?,
         (None, Some(size)) => b.binary_scalar(BinaryFn::Mul, q, 1.0 / (size.max(1) as f64).sqrt())?,
@@ -223,6 +225,7 @@ pub fn scores(b: &mut Builder<'_>, q: ValueId, key: ValueId, scale: Option<f32>)
             b.binary(BinaryFn::Div, q, root)?
         }
     };
+    let q = b.cast(q, dtype)?;
     let rows = grouped_rows(b, q, &key_shape[1])?;
     let columns = b.transpose(key, &[0, 1, 3, 2])?;
     let product = b.matmul(rows, columns)?;

@@ -178,7 +178,8 @@ fn kernel_major(b: &mut Builder<'_>, w: ValueId) -> Result<ValueId> {
     b.transpose(w, &perm)
 }
 
-/// One filter per channel: a product and a sum over the kernel, vectors along the channels.
+/// One filter per channel: a product and a sum over the kernel, vectors along the channels. Rounded once, as a
+/// contraction is.
 fn depthwise(b: &mut Builder<'_>, x: ValueId, w: ValueId, geometry: &Geometry) -> Result<ValueId> {
     let spatial = geometry.kernel.len();
     let fill = zero(b, x);
@@ -186,9 +187,11 @@ fn depthwise(b: &mut Builder<'_>, x: ValueId, w: ValueId, geometry: &Geometry) -
     let windows = geometry.windows(b, padded, 1)?;
     let rhs = kernel_major(b, w)?;
     let rhs = b.squeeze(rhs, &[spatial])?;
+    let (dtype, windows, rhs) = (b.dtype(x), b.widened(windows)?, b.widened(rhs)?);
     let products = b.binary(BinaryFn::Mul, windows, rhs)?;
     let axes: Vec<usize> = (1 + spatial..1 + 2 * spatial).collect();
     let sums = b.reduce(ReduceFn::Sum, products, &axes)?;
+    let sums = b.cast(sums, dtype)?;
     b.squeeze(sums, &axes)
 }
 

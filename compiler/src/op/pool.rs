@@ -319,7 +319,8 @@ fn average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let b = &mut *cx.b;
     let sizes = spatial_dims(b, x)?;
     let last = channels_last(b, x)?;
-    let sums = pooled(b, last, &geometry, 0.0, ReduceFn::Sum)?;
+    let wide = b.widened(last)?;
+    let sums = pooled(b, wide, &geometry, 0.0, ReduceFn::Sum)?;
     let is_zero = |pads: &[Dim]| pads.iter().all(|pad| *pad == Dim::ZERO);
     let full = is_zero(&geometry.extra) && (include || (is_zero(&geometry.lo) && is_zero(&geometry.hi)));
     let y = if full {
@@ -330,6 +331,7 @@ fn average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let counts = b.cast(counts, b.dtype(sums))?;
         b.binary(BinaryFn::Div, sums, counts)?
     };
+    let y = b.cast(y, b.dtype(x))?;
     Ok(vec![channels_first(b, y)?])
 }
 
@@ -599,6 +601,14 @@ mod tests {
         case.gives(0, &[1, 1, 2, 3], &[1.677051, 1.620185, 1.47902, 1.620185, 1.677051, 1.436141]);
         let case = Case::new("LpPool", 11).ramp(&[1, 1, 3, 4], 1).ints("kernel_shape", &[2, 2]).int("p", 3);
         case.gives(0, &[1, 1, 2, 3], &[1.454662, 1.437224, 1.229671, 1.437224, 1.454662, 1.186865]);
+    }
+
+    #[test]
+    fn averages_of_half_precision_are_rounded_once() {
+        let x = vec![half::f16::from_f32(30.0); 64 * 64];
+        Case::new("GlobalAveragePool", 22).input(&[1, 1, 64, 64], &x).gives(0, &[1, 1, 1, 1], &[30.0]);
+        let pool = Case::new("AveragePool", 22).ints("kernel_shape", &[64, 64]);
+        pool.input(&[1, 1, 64, 64], &x).gives(0, &[1, 1, 1, 1], &[30.0]);
     }
 
     #[test]

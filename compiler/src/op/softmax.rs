@@ -5,7 +5,7 @@ use super::types::*;
 use super::{NodeCx, OpDef, attr, normalize_axis, req};
 use crate::error::Result;
 use crate::graph::dim::product;
-use crate::graph::{Builder, DType, Op, ValueId};
+use crate::graph::{Builder, Op, ValueId};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 pub const ROWS: &[OpDef] = &[
@@ -76,17 +76,9 @@ fn on_rows(
     Ok(vec![b.reshape(y, shape)?])
 }
 
-/// Half-precision operands are summed in f32.
-fn widened(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
-    match b.dtype(x) {
-        DType::F16 | DType::BF16 => b.cast(x, DType::F32),
-        _ => Ok(x),
-    }
-}
-
-/// `x - max(x)` along `axis`, so that exponentials do not overflow.
+/// `x - max(x)` along `axis`, so that exponentials do not overflow; half-precision operands as f32.
 fn shifted(b: &mut Builder<'_>, x: ValueId, axis: usize) -> Result<ValueId> {
-    let x = widened(b, x)?;
+    let x = b.widened(x)?;
     let max = b.reduce(ReduceFn::Max, x, &[axis])?;
     b.binary(BinaryFn::Sub, x, max)
 }
