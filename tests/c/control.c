@@ -13,15 +13,12 @@ static int64_t x[N] = {2, 0, -1}, limit, x_dims[1] = {N};
 static unsigned char flag;
 static int64_t buffers[OUTPUTS][MOST], dims[OUTPUTS][2];
 static onnxc_tensor in[3], out[OUTPUTS];
-static onnxc_options options;
-static char message[300];
 static int64_t workspace_memory[4096];
 static char *workspace;
 
 static void reset(void) {
     static const int ranks[OUTPUTS] = {1, 2, 2, 1};
     int at;
-    onnxc_options init = ONNXC_OPTIONS_INIT;
     in[0] = onnxc_make_tensor(x, sizeof x, ONNXC_INT64, 1, x_dims);
     in[1] = onnxc_make_tensor(&limit, sizeof limit, ONNXC_INT64, 0, NULL);
     in[2] = onnxc_make_tensor(&flag, sizeof flag, ONNXC_BOOL, 0, NULL);
@@ -30,18 +27,8 @@ static void reset(void) {
     }
     memset(buffers, 0, sizeof buffers);
     dims[1][1] = 1;
-    memset(&heap, 0, sizeof heap);
-    memset(message, 0, sizeof message);
-    cancel = 0;
-    options = init;
-    options.message = message;
-    options.message_capacity = sizeof message;
-    options.cancel = &cancel;
-    options.allocate = take;
-    options.release = give;
-    options.allocator = &heap;
-    workspace = (char *)workspace_memory;
-    workspace += (64 - (uintptr_t)workspace % 64) % 64;
+    fresh_options();
+    workspace = workspace_in(workspace_memory);
 }
 
 static int32_t run(void) {
@@ -106,52 +93,18 @@ static void any_number_of_iterations(void) {
     }
 }
 
-static void without_data(void) {
-    int at;
-    for (at = 0; at < OUTPUTS; at++) {
-        out[at].data = NULL;
-    }
-}
-
-static void give_outputs(void) {
-    int at;
-    for (at = 0; at < OUTPUTS; at++) {
-        give(&heap, out[at].data, out[at].bytes, 64);
-    }
-}
-
-/* Every allocation, each in turn: it fails, or the run is cancelled with blocks live. */
 static void allocations_that_fail(void) {
-    int at, calls;
+    int calls;
     limit = 20;
     for (flag = 0; flag < 2; flag++) {
-        without_data();
+        without_data(out, OUTPUTS);
         runs();
         results_are(3);
         calls = heap.calls;
         CHECK(calls > 8 && heap.live == OUTPUTS);
-        give_outputs();
+        give_outputs(out, OUTPUTS);
         reset();
-        for (at = 1; at <= calls; at++) {
-            without_data();
-            heap.fail_at = at;
-            CHECK(run() == ONNXC_OUT_OF_MEMORY && strstr(message, "the allocator has no") != NULL);
-            CHECK(heap.live == 0 && heap.bytes == 0 && out[0].data == NULL && out[3].data == NULL);
-            reset();
-        }
-        for (at = 1; at <= calls; at++) {
-            int32_t status;
-            without_data();
-            heap.cancel_at = at;
-            status = run();
-            CHECK(status == ONNXC_CANCELLED || status == ONNXC_OK);
-            if (status == ONNXC_OK) {
-                CHECK(at > calls - OUTPUTS);
-                give_outputs();
-            }
-            CHECK(heap.live == 0 && heap.bytes == 0);
-            reset();
-        }
+        fail_each_allocation(calls, OUTPUTS, out, OUTPUTS, run, reset);
     }
     options.allocate = NULL;
     CHECK(run() == ONNXC_NEEDS_ALLOCATOR && heap.live == 0);

@@ -12,15 +12,12 @@ enum { N = 6, MOST = 64, OUTPUTS = 4 };
 static int64_t x[N], count[1], cut_at[1], chosen[MOST], counted[MOST], cut[MOST], stepped[MOST];
 static int64_t x_dims[1], one[1], chosen_dims[1], counted_dims[1], cut_dims[1], stepped_dims[1];
 static onnxc_tensor in[3], out[OUTPUTS];
-static onnxc_options options;
-static char message[300];
 static int64_t workspace_memory[1024];
 static char *workspace;
 
 static void reset(void) {
     static const int64_t values[N] = {3, -1, 4, 0, -5, 9};
     int at;
-    onnxc_options init = ONNXC_OPTIONS_INIT;
     memcpy(x, values, sizeof x);
     for (at = 0; at < MOST; at++) {
         chosen[at] = counted[at] = cut[at] = stepped[at] = -7;
@@ -37,18 +34,8 @@ static void reset(void) {
     out[1] = onnxc_make_tensor(counted, sizeof counted, ONNXC_INT64, 1, counted_dims);
     out[2] = onnxc_make_tensor(cut, sizeof cut, ONNXC_INT64, 1, cut_dims);
     out[3] = onnxc_make_tensor(stepped, sizeof stepped, ONNXC_INT64, 1, stepped_dims);
-    memset(&heap, 0, sizeof heap);
-    memset(message, 0, sizeof message);
-    cancel = 0;
-    options = init;
-    options.message = message;
-    options.message_capacity = sizeof message;
-    options.cancel = &cancel;
-    options.allocate = take;
-    options.release = give;
-    options.allocator = &heap;
-    workspace = (char *)workspace_memory;
-    workspace += (64 - (uintptr_t)workspace % 64) % 64;
+    fresh_options();
+    workspace = workspace_in(workspace_memory);
 }
 
 static int32_t run(void) {
@@ -128,53 +115,19 @@ static void sizes_out_of_range(void) {
     REFUSED(ONNXC_SIZE_OVERFLOW, "exceeds 64 bits");
 }
 
-static void without_data(void) {
-    int at;
-    for (at = 0; at < OUTPUTS; at++) {
-        out[at].data = NULL;
-    }
-}
-
-static void give_outputs(void) {
-    int at;
-    for (at = 0; at < OUTPUTS; at++) {
-        give(&heap, out[at].data, out[at].bytes, 64);
-    }
-}
-
 static void allocators_that_fail(void) {
-    int at, calls;
+    int calls;
     options.allocate = NULL;
     REFUSED(ONNXC_NEEDS_ALLOCATOR, "only data decides the size");
     options.release = NULL;
     REFUSED(ONNXC_NEEDS_ALLOCATOR, "only data decides the size");
     CHECK(late_run(in, 3, out, OUTPUTS, workspace, (size_t)late_workspace_for(N), NULL) == ONNXC_NEEDS_ALLOCATOR);
-    without_data();
+    without_data(out, OUTPUTS);
     CHECK(run() == ONNXC_OK);
     calls = heap.calls;
-    give_outputs();
+    give_outputs(out, OUTPUTS);
     reset();
-    /* Every allocation, each in turn: it fails, or the run is cancelled with blocks live. */
-    for (at = 1; at <= calls; at++) {
-        without_data();
-        heap.fail_at = at;
-        CHECK(run() == ONNXC_OUT_OF_MEMORY && strstr(message, "the allocator has no") != NULL);
-        CHECK(heap.live == 0 && heap.bytes == 0);
-        CHECK(out[0].data == NULL && out[1].data == NULL && out[2].data == NULL && out[3].data == NULL);
-        reset();
-    }
-    for (at = 1; at <= calls; at++) {
-        int32_t status;
-        without_data();
-        heap.cancel_at = at;
-        status = run();
-        CHECK(status == ONNXC_CANCELLED || (at == calls && status == ONNXC_OK));
-        if (status == ONNXC_OK) {
-            give_outputs();
-        }
-        CHECK(heap.live == 0 && heap.bytes == 0);
-        reset();
-    }
+    fail_each_allocation(calls, 1, out, OUTPUTS, run, reset);
 }
 
 int main(void) {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::product;
 use crate::graph::{
-    Constant, Def, Dim, Graph, MapFn, Node, Op, OriginId, RhsLayout, Sym, Symbol, Tensor, TensorType, Value,
-    ValueId,
+    Constant, Def, Dim, Graph, MapFn, Node, Op, Origin, OriginId, RhsLayout, Sym, Symbol, Tensor, TensorType,
+    Value, ValueId,
 };
 use crate::graph::{DType, Input};
 use crate::infer::{assumptions, infer, infer_known};
@@ -53,6 +53,20 @@ impl<'g> Builder<'g> {
     pub fn fresh_symbol(&mut self) -> Sym {
         let name = format!("?{}", self.graph.symbols.len());
         self.graph.symbols.push(Symbol { name })
+    }
+
+    /// What the nodes of this builder come from.
+    pub fn source(&self) -> Origin {
+        let unnamed = || Origin { name: String::new(), op_type: String::new(), index: 0 };
+        self.graph.origins.get(self.origin).cloned().unwrap_or_else(unnamed)
+    }
+
+    /// The start of a body of a node: a graph with the same symbols, and the origin of its nodes, which is that of this
+    /// builder.
+    pub fn body(&self) -> (Graph, OriginId) {
+        let mut graph = Graph { symbols: self.graph.symbols.clone(), ..Graph::default() };
+        let origin = graph.origins.push(self.source());
+        (graph, origin)
     }
 
     /// Declares the next graph input.

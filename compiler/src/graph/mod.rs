@@ -201,6 +201,14 @@ pub struct Graph {
 }
 
 impl Graph {
+    /// Takes over what `other`, a body or the graph around this one, has of symbols beyond those of both.
+    pub fn adopt_symbols(&mut self, other: &Graph) {
+        for (sym, symbol) in other.symbols.iter().skip(self.symbols.len()) {
+            let copied = self.symbols.push(symbol.clone());
+            debug_assert_eq!(copied, sym);
+        }
+    }
+
     pub fn ty(&self, value: ValueId) -> &TensorType {
         &self.values[value].ty
     }

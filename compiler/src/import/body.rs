@@ -172,13 +172,9 @@ impl BodyImporter for Importer<'_> {
         self.check_depth()?;
         // A symbol means the same inside and outside: the body starts with the symbols there are, and what
         // it adds is kept.
-        let mut graph = Graph {
-            name: body.proto.name().to_string(),
-            symbols: b.graph.symbols.clone(),
-            ..Graph::default()
-        };
+        let (mut graph, origin) = b.body();
+        graph.name = body.proto.name().to_string();
         let mut scope = body.scope();
-        let origin = graph.origins.push(b.graph.origins[b.origin].clone());
         let mut inner = Builder::new(&mut graph, origin);
         let given: Vec<ValueId> = body
             .proto
@@ -201,10 +197,7 @@ impl BodyImporter for Importer<'_> {
             scope.capture(name, binding);
         }
         let outputs = self.body_content(&mut inner, body, &given, &mut scope);
-        for (sym, symbol) in graph.symbols.iter().skip(b.graph.symbols.len()) {
-            let copied = b.graph.symbols.push(symbol.clone());
-            debug_assert_eq!(copied, sym);
-        }
+        b.graph.adopt_symbols(&graph);
         graph.outputs = body.proto.output.iter().map(|info| info.name().to_string()).zip(outputs?).collect();
         keep_reachable(&mut graph);
         drop_unused_captures(&mut graph, inputs.len(), &mut captures);

@@ -7,12 +7,11 @@ mod tests;
 use std::collections::HashMap;
 
 use self::iterate::{Iteration, Stack, as_type, set_inputs};
+use super::dynamic::{dims_vector, valid_or_negative};
 use super::row::*;
 use super::{AttrKind, Body};
 use crate::graph::op::Shapes;
-use crate::graph::{
-    Bounds, Builder, DataSymbol, Def, Graph, Op, Origin, OriginId, Sym, Tensor, TensorType, Value,
-};
+use crate::graph::{Bounds, Builder, DataSymbol, Def, Graph, Op, Sym, Tensor, TensorType, Value};
 use crate::import::Subgraph;
 
 const CONDITION: Param = req("cond", "B");
@@ -112,9 +111,8 @@ fn choose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         (Err(_), Ok(_)) if then.continues() => return only(cx, condition, &otherwise, false),
         (Err(error), _) | (_, Err(error)) => return Err(error),
     };
-    let (mut bodies, captures) = same_captures(bodies);
-    let merged = merge(cx, condition, &mut bodies, outer)?;
-    let Merged { shapes, late } = merged;
+    let (mut bodies, captures) = same_captures(cx.b.graph, bodies);
+    let Merged { shapes, late } = merge(cx, condition, &mut bodies, outer)?;
     let inputs: Vec<ValueId> = std::iter::once(condition).chain(captures).collect();
     let mut results = cx.b.emit(Op::If { bodies: Box::new(bodies), shapes }, &inputs)?;
     if !late.is_empty() {
@@ -131,11 +129,9 @@ fn only(cx: &mut NodeCx<'_, '_>, condition: ValueId, body: &Subgraph, wanted: bo
     let mut results = cx.inline(body, &[])?;
     let Some(first) = results.first_mut() else { return Ok(results) };
     // 0 where all is well, and else -1, which is no size.
-    let (zero, wrong) = (cx.b.scalar(DType::I64, 0.0), cx.b.scalar(DType::I64, -1.0));
-    let start = match wanted {
-        true => cx.b.select(condition, zero, wrong)?,
-        false => cx.b.select(condition, wrong, zero)?,
-    };
+    let zero = cx.b.scalar(DType::I64, 0.0);
+    let valid = if wanted { condition } else { cx.b.unary(UnaryFn::Not, condition)? };
+    let start = valid_or_negative(cx, valid, zero)?;
     let start = cx.b.sizes(start, &|_| Some(Dim::ZERO))?;
     let shape = cx.b.shape(*first);
     let whole = cx.b.unsqueeze(*first, &[0])?;
@@ -146,23 +142,14 @@ fn only(cx: &mut NodeCx<'_, '_>, condition: ValueId, body: &Subgraph, wanted: bo
     Ok(results)
 }
 
-/// Lets bodies take the same captures, in one order.
-fn same_captures(bodies: [Body; 2]) -> ([Graph; 2], Vec<ValueId>) {
+/// Lets bodies take the same captures of the graph around them, in one order.
+fn same_captures(outer: &Graph, bodies: [Body; 2]) -> ([Graph; 2], Vec<ValueId>) {
     let mut captures: Vec<ValueId> = vec![];
     for &capture in bodies.iter().flat_map(|body| &body.captures) {
         if !captures.contains(&capture) {
             captures.push(capture);
         }
     }
-    let types: HashMap<ValueId, TensorType> = bodies
-        .iter()
-        .flat_map(|body| {
-            body.captures
-                .iter()
-                .zip(&body.graph.inputs)
-                .map(|(&of, input)| (of, body.graph.ty(input.value).clone()))
-        })
-        .collect();
     let graphs = bodies.map(|Body { mut graph, captures: own }| {
         let inside: HashMap<ValueId, ValueId> =
             own.into_iter().zip(graph.inputs.iter().map(|input| input.value)).collect();
@@ -171,7 +158,7 @@ fn same_captures(bodies: [Body; 2]) -> ([Graph; 2], Vec<ValueId>) {
             .map(|capture| match inside.get(capture) {
                 Some(&value) => value,
                 None => {
-                    let (ty, def) = (types[capture].clone(), Def::Input(0));
+                    let (ty, def) = (outer.ty(*capture).clone(), Def::Input(0));
                     graph.values.push(Value { name: String::new(), ty, def, known: None })
                 }
             })
@@ -180,6 +167,18 @@ fn same_captures(bodies: [Body; 2]) -> ([Graph; 2], Vec<ValueId>) {
         graph
     });
     (graphs, captures)
+}
+
+/// A size that two bodies give output `at` along `axis`.
+struct Sizes {
+    at: usize,
+    axis: usize,
+    dims: [Dim; 2],
+}
+
+/// What one of the bodies gives.
+fn of_body(sizes: &[Sizes], which: usize) -> Vec<Dim> {
+    sizes.iter().map(|size| size.dims[which].clone()).collect()
 }
 
 /// Shapes of the results of two bodies.
@@ -211,37 +210,37 @@ fn merge(
             cx.bodies.fork();
             return unsupported(format!("output {at} is {a} in one branch and {b} in the other"));
         }
+        let mut differs = false;
         for (axis, (one, other)) in a.shape.iter().zip(&b.shape).enumerate() {
+            let sizes = Sizes { at, axis, dims: [one.clone(), other.clone()] };
             match is_outer(one, outer) && is_outer(other, outer) {
                 true if one == other => continue,
-                true => early.push((at, axis, one.clone(), other.clone())),
-                false => late.push((at, axis, one.clone(), other.clone())),
+                true => early.push(sizes),
+                false => late.push(sizes),
             }
+            differs = true;
         }
-        let differs = |pairs: &[(usize, usize, Dim, Dim)]| pairs.iter().any(|pair| pair.0 == at);
-        if differs(&early) || differs(&late) {
+        if differs {
             merged.shapes.insert(at, a.shape);
         }
     }
     if !early.is_empty() {
-        let dims = |which: usize| -> Vec<Dim> {
-            early.iter().map(|pair| if which == 0 { pair.2.clone() } else { pair.3.clone() }).collect()
-        };
-        let [then, otherwise] = [dims(0), dims(1)];
-        let then = super::dynamic::dims_vector(cx, &then)?;
-        let otherwise = super::dynamic::dims_vector(cx, &otherwise)?;
+        let then = dims_vector(cx, &of_body(&early, 0))?;
+        let otherwise = dims_vector(cx, &of_body(&early, 1))?;
         let sizes = cx.b.select(condition, then, otherwise)?;
-        let sizes = cx.b.sizes(sizes, &|at| Some(early[at].2.max_dim(&early[at].3)))?;
-        for ((at, axis, ..), size) in early.into_iter().zip(sizes) {
+        let sizes = cx.b.sizes(sizes, &|at| Some(early[at].dims[0].max_dim(&early[at].dims[1])))?;
+        for (Sizes { at, axis, .. }, size) in early.into_iter().zip(sizes) {
             merged.shapes.entry(at).and_modify(|shape| shape[axis] = size);
         }
     }
     if late.is_empty() {
         return Ok(merged);
     }
-    for (at, axis, one, other) in &late {
-        let bounds = [(&bodies[0], one), (&bodies[1], other)]
-            .map(|(body, dim)| Bounds::new(body).upper(dim).filter(|most| is_outer(most, outer)));
+    for Sizes { at, axis, dims } in &late {
+        let bounds = [0, 1].map(|which| {
+            let most = Bounds::new(&bodies[which]).upper(&dims[which]);
+            most.filter(|most| is_outer(most, outer))
+        });
         let bound = match bounds {
             [Some(a), Some(b)] => Some(a.max_dim(&b)),
             _ => None,
@@ -251,8 +250,7 @@ fn merge(
         merged.shapes.entry(*at).and_modify(|shape| shape[*axis] = Dim::sym(sym));
     }
     for (which, body) in bodies.iter_mut().enumerate() {
-        let dims = late.iter().map(|pair| if which == 0 { pair.2.clone() } else { pair.3.clone() });
-        let dims = dims.collect();
+        let dims = of_body(&late, which);
         let value = inside(cx, body, |b| b.emit1(Op::DimValues { dims }, &[]))?;
         body.outputs.push((String::new(), value));
     }
@@ -272,20 +270,11 @@ fn inside<T>(
     body: &mut Graph,
     emit: impl FnOnce(&mut Builder<'_>) -> Result<T>,
 ) -> Result<T> {
-    let origin = own_origin(cx.b, body);
-    for (_, symbol) in cx.b.graph.symbols.iter().skip(body.symbols.len()) {
-        body.symbols.push(symbol.clone());
-    }
+    let origin = body.origins.push(cx.b.source());
+    body.adopt_symbols(cx.b.graph);
     let result = emit(&mut Builder::new(body, origin))?;
-    for (_, symbol) in body.symbols.iter().skip(cx.b.graph.symbols.len()) {
-        cx.b.graph.symbols.push(symbol.clone());
-    }
+    cx.b.graph.adopt_symbols(body);
     Ok(result)
-}
-
-fn own_origin(outer: &Builder<'_>, body: &mut Graph) -> OriginId {
-    let unnamed = || Origin { name: String::new(), op_type: String::new(), index: 0 };
-    body.origins.push(outer.graph.origins.get(outer.origin).cloned().unwrap_or_else(unnamed))
 }
 
 /// A Loop. Without a condition among its inputs, and with a number of iterations, what its body says of going on is
@@ -444,8 +433,7 @@ fn scan_of_batches(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         types[states.len()..states.len() + scanned.len()].iter().map(|ty| element_type(ty, 1)).collect();
 
     // One sequence, in a graph of its own.
-    let mut graph = Graph { symbols: cx.b.graph.symbols.clone(), ..Graph::default() };
-    let origin = own_origin(cx.b, &mut graph);
+    let (mut graph, origin) = cx.b.body();
     let mut inner = Builder::new(&mut graph, origin);
     let inputs: Vec<ValueId> = types.iter().map(|ty| inner.input("", ty.clone(), None)).collect();
     let state_types = &types[..states.len()];
@@ -458,9 +446,7 @@ fn scan_of_batches(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         }
     }
     let captured: Vec<TensorType> = imported.captures.iter().map(|&value| cx.b.ty(value).clone()).collect();
-    for (_, symbol) in cx.b.graph.symbols.iter().skip(graph.symbols.len()) {
-        graph.symbols.push(symbol.clone());
-    }
+    graph.adopt_symbols(cx.b.graph);
     let captures = imported.captures;
     let mut b = Builder::new(&mut graph, origin);
     let inside: Vec<ValueId> = captured.iter().map(|ty| b.input("", ty.clone(), None)).collect();
@@ -495,9 +481,7 @@ fn scan_of_batches(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         *result = as_type(&mut b, padded, &shape)?;
     }
     graph.outputs = results.into_iter().map(|value| (String::new(), value)).collect();
-    for (_, symbol) in graph.symbols.iter().skip(cx.b.graph.symbols.len()) {
-        cx.b.graph.symbols.push(symbol.clone());
-    }
+    cx.b.graph.adopt_symbols(&graph);
     let directions = vec![false; operands.len() + graph.outputs.len()];
     let count = operands.len();
     let op = Op::scan(graph, batch, 0, count, directions);

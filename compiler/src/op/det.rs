@@ -1,7 +1,7 @@
 //! Det: the determinant of square matrices, by elimination with pivots from the whole column.
 
 use super::row::*;
-use crate::graph::{Builder, Graph, Op, Origin, TensorType};
+use crate::graph::{Builder, Graph, Op, TensorType};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
@@ -39,10 +39,7 @@ fn det(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// States: matrices `[B, n, n]` and determinants so far `[B]`; scanned: the number of the column.
 fn elimination(outer: &Builder<'_>, batch: &Dim, n: &Dim, dtype: DType) -> Result<Graph> {
-    let mut body = Graph { symbols: outer.graph.symbols.clone(), ..Graph::default() };
-    let origin = outer.graph.origins.get(outer.origin).cloned();
-    let unnamed = || Origin { name: String::new(), op_type: String::new(), index: 0 };
-    let origin = body.origins.push(origin.unwrap_or_else(unnamed));
+    let (mut body, origin) = outer.body();
     let mut builder = Builder::new(&mut body, origin);
     let b = &mut builder;
     let square = vec![batch.clone(), n.clone(), n.clone()];

@@ -158,9 +158,7 @@ fn dft_of_last(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
 /// transform takes only that; else two, the second of which is zero where the run has one.
 fn with_parts(b: &mut Builder<'_>, x: ValueId, wanted: Option<usize>) -> Result<ValueId> {
     let mut shape = b.shape(x);
-    let rank = shape.len();
     let Some(last) = shape.last_mut().filter(|last| !last.is_const()) else { return Ok(x) };
-    let two = Dim::from(2usize);
     match wanted {
         Some(parts) => {
             b.assume_equal(last, &Dim::from(parts));
@@ -168,11 +166,9 @@ fn with_parts(b: &mut Builder<'_>, x: ValueId, wanted: Option<usize>) -> Result<
             b.reshape(x, shape)
         }
         None => {
-            let (lo, mut hi) = (vec![Dim::ZERO; rank], vec![Dim::ZERO; rank]);
+            let two = Dim::from(2usize);
             b.assume_at_most(last, &two);
-            hi[rank - 1] = two - last.clone();
-            let zero = b.scalar(b.dtype(x), 0.0);
-            b.pad(x, zero, lo, hi)
+            resized(b, x, shape.len() - 1, &two)
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::row::*;
 use super::spatial::windows;
-use crate::graph::{Builder, Graph, Op, Origin, RhsLayout, TensorType};
+use crate::graph::{Builder, Graph, Op, RhsLayout, TensorType};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
@@ -163,10 +163,7 @@ fn recurrence(
     gated: bool,
     corrected: bool,
 ) -> Result<Graph> {
-    let mut body = Graph { symbols: outer.graph.symbols.clone(), ..Graph::default() };
-    let origin = outer.graph.origins.get(outer.origin).cloned();
-    let unnamed = || Origin { name: String::new(), op_type: String::new(), index: 0 };
-    let origin = body.origins.push(origin.unwrap_or_else(unnamed));
+    let (mut body, origin) = outer.body();
     let mut builder = Builder::new(&mut body, origin);
     let b = &mut builder;
     let mut state = b.input("state", outer.ty(state).clone(), None);

@@ -5,7 +5,7 @@
 
 use super::dynamic::true_positions;
 use super::row::*;
-use crate::graph::{Builder, Graph, Op, Origin};
+use crate::graph::{Builder, Graph, Op};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
@@ -124,10 +124,7 @@ fn corners(
 /// One turn. State: which boxes are left, bool `[B, C, M]`. Captures: [`corners`], and the overlap beyond which a box
 /// is dropped. Gives what is left then, and which box was taken: `[B, C]`, -1 where none was left.
 fn selection(outer: &Builder<'_>, alive: ValueId, captures: &[ValueId]) -> Result<Graph> {
-    let mut body = Graph { symbols: outer.graph.symbols.clone(), ..Graph::default() };
-    let origin = outer.graph.origins.get(outer.origin).cloned();
-    let unnamed = || Origin { name: String::new(), op_type: String::new(), index: 0 };
-    let origin = body.origins.push(origin.unwrap_or_else(unnamed));
+    let (mut body, origin) = outer.body();
     let mut builder = Builder::new(&mut body, origin);
     let b = &mut builder;
     let alive = b.input("left", outer.ty(alive).clone(), None);

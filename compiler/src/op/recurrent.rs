@@ -6,7 +6,7 @@ use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
 use crate::error::{Error, Result, Stage};
 use crate::graph::DType::I32;
-use crate::graph::{Builder, DType, Dim, Graph, Op, Origin, RhsLayout, TensorType, ValueId};
+use crate::graph::{Builder, DType, Dim, Graph, Op, RhsLayout, TensorType, ValueId};
 use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
 
 pub const ROWS: &[OpDef] = &[
@@ -636,13 +636,7 @@ impl Step<'_> {
         scans: &[ValueId],
         captures: &[ValueId],
     ) -> Result<Graph> {
-        let mut body = Graph { symbols: outer.graph.symbols.clone(), ..Graph::default() };
-        let origin = outer.graph.origins.get(outer.origin).cloned().unwrap_or(Origin {
-            name: String::new(),
-            op_type: String::new(),
-            index: 0,
-        });
-        let origin = body.origins.push(origin);
+        let (mut body, origin) = outer.body();
         let mut b = Builder::new(&mut body, origin);
         let states: Vec<ValueId> =
             states.iter().map(|&state| b.input("state", outer.ty(state).clone(), None)).collect();

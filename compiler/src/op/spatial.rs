@@ -166,8 +166,7 @@ impl Geometry {
 
     /// The extents of a kernel that is known.
     pub fn known_kernel(&self) -> Result<Vec<usize>> {
-        let known = |extent: &Dim| extent.as_const().and_then(|extent| usize::try_from(extent).ok());
-        self.kernel.iter().map(known).collect::<Option<_>>().ok_or_else(|| {
+        known_extents(&self.kernel).ok_or_else(|| {
             Error::unsupported(Stage::Infer, format!("a kernel of the symbolic extents {:?}", self.kernel))
         })
     }
@@ -185,6 +184,10 @@ impl Geometry {
     }
 }
 
+fn known_extents(kernel: &[Dim]) -> Option<Vec<usize>> {
+    kernel.iter().map(|extent| usize::try_from(extent.as_const()?).ok()).collect()
+}
+
 /// Windows of `x` over the axes `first..`, as [`Op::Window`] gives them. Where the run tells their extents they are
 /// gathered.
 pub fn windows(
@@ -195,8 +198,7 @@ pub fn windows(
     strides: &[usize],
     dilations: &[usize],
 ) -> Result<ValueId> {
-    let known = |extent: &Dim| extent.as_const().and_then(|extent| usize::try_from(extent).ok());
-    if let Some(kernel) = kernel.iter().map(known).collect::<Option<Vec<usize>>>() {
+    if let Some(kernel) = known_extents(kernel) {
         let op = Op::Window { first, kernel, strides: strides.to_vec(), dilations: dilations.to_vec() };
         return b.emit1(op, &[x]);
     }

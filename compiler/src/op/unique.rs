@@ -5,7 +5,7 @@
 
 use super::dynamic::true_positions;
 use super::row::*;
-use crate::graph::{Builder, Graph, Op, Origin, TensorType};
+use crate::graph::{Builder, Graph, Op, TensorType};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
@@ -165,10 +165,7 @@ fn sorted_slices(b: &mut Builder<'_>, x: ValueId, axis: usize) -> Result<Sorted>
 
 /// State: an order of the slices; scanned: one element of each. Gives the order sorted by it, stably.
 fn sort_by_column(outer: &Builder<'_>, columns: ValueId, count: &Dim) -> Result<Graph> {
-    let mut body = Graph { symbols: outer.graph.symbols.clone(), ..Graph::default() };
-    let origin = outer.graph.origins.get(outer.origin).cloned();
-    let unnamed = || Origin { name: String::new(), op_type: String::new(), index: 0 };
-    let origin = body.origins.push(origin.unwrap_or_else(unnamed));
+    let (mut body, origin) = outer.body();
     let mut b = Builder::new(&mut body, origin);
     let vector = |dtype: DType| TensorType::new(dtype, vec![count.clone()]);
     let order = b.input("order", vector(DType::I64), None);

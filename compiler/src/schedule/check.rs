@@ -509,9 +509,9 @@ impl Replay<'_> {
         for body in bodies {
             end = end.max(start + self.eval(&body.arena)?);
         }
-        let mut comes = BTreeSet::new();
+        let (handed, mut comes) = (handed(graph, node), BTreeSet::new());
         for (at, &value) in data.outputs.iter().enumerate() {
-            match (&self.program.places[value], handed(graph, node).contains(&at)) {
+            match (&self.program.places[value], handed.contains(&at)) {
                 (Some(Place::Heap(block)), true) => drop(comes.insert(*block)),
                 (_, true) => return fault(format!("{value} of {node} is handed over and is in no block")),
                 (_, false) => {}

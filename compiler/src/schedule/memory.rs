@@ -283,9 +283,12 @@ impl<'a> Planner<'a> {
     fn blocks(&self, bodies: &Bodies, leaves: &BTreeSet<usize>) -> Blocks {
         let bounds = Bounds::new(self.graph);
         let mut all = Blocks::default();
-        let mut arena = |owner: Owner, bytes: Dim, first: usize, last: usize| {
-            all.blocks.push(Block { bytes, first, last });
-            all.owners.push(owner);
+        let mut place = |wanted: HeapUse, most: Option<Dim>| match most {
+            Some(bytes) => {
+                all.blocks.push(Block { bytes, ..wanted.block });
+                all.owners.push(wanted.owner);
+            }
+            None => all.heap.push(wanted),
         };
         for (at, &task) in self.tasks.iter().enumerate() {
             let come = match task {
@@ -298,23 +301,15 @@ impl<'a> Planner<'a> {
                     continue;
                 }
                 let (ty, goes) = (self.graph.ty(value), self.leaves[value]);
-                let (owner, last, comes) = (Owner::Value(value), self.last[value], come.contains(&number));
-                match bounds.bytes(ty).filter(|_| goes.is_none()) {
-                    Some(upper) => arena(owner, upper, at, last),
-                    None => {
-                        let block = Block { bytes: ty.bytes(), first: at, last };
-                        all.heap.push(HeapUse { owner, block, writer: Some(writer), comes, goes });
-                    }
-                }
+                let block = Block { bytes: ty.bytes(), first: at, last: self.last[value] };
+                let (owner, comes) = (Owner::Value(value), come.contains(&number));
+                let wanted = HeapUse { owner, block, writer: Some(writer), comes, goes };
+                place(wanted, bounds.bytes(ty).filter(|_| goes.is_none()));
             }
             let Some((owner, bytes, node)) = self.scratch(task, bodies) else { continue };
-            match bounds.upper(&bytes) {
-                Some(upper) => arena(owner, upper, at, at),
-                None => {
-                    let block = Block { bytes, first: at, last: at };
-                    all.heap.push(HeapUse { owner, block, writer: Some(node), comes: false, goes: None });
-                }
-            }
+            let most = bounds.upper(&bytes);
+            let block = Block { bytes, first: at, last: at };
+            place(HeapUse { owner, block, writer: Some(node), comes: false, goes: None }, most);
         }
         let end = self.tasks.len();
         for &(value, output) in self.copies.iter().filter(|(_, output)| leaves.contains(output)) {

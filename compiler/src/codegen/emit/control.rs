@@ -13,7 +13,7 @@ use crate::codegen::emit::layout::{ControlPlan, Scope, internal};
 use crate::codegen::emit::steps::StepWriter;
 use crate::error::Result;
 use crate::graph::{Dim, Graph, NodeId, Op, ValueId};
-use crate::schedule::{Scratch, handed_by_bodies};
+use crate::schedule::{Place, Scratch, handed, handed_by_bodies};
 
 /// A step of control flow.
 pub(super) struct Control<'w, 'p> {
@@ -153,7 +153,7 @@ impl<'p> StepWriter<'_, '_, 'p> {
     /// Slot of the block that a result of control flow comes in.
     fn result_slot(&self, value: ValueId) -> Result<i64> {
         match self.scope.place(value)?.1 {
-            crate::schedule::Place::Heap(block) => self.plan.dynamic.block_at(self.scope.index, *block),
+            Place::Heap(block) => self.plan.dynamic.block_at(self.scope.index, *block),
             _ => Err(internal(format!("{value} is handed over and is in no block"))),
         }
     }
@@ -173,7 +173,7 @@ impl<'p> StepWriter<'_, '_, 'p> {
             Scratch::Arena(_) => self.arena,
             Scratch::Heap(block) => self.block(*block)?,
         };
-        let (left, handed) = (handed_by_bodies(graph, work.node), crate::schedule::handed(graph, work.node));
+        let (left, handed) = (handed_by_bodies(graph, work.node), handed(graph, work.node));
         let odd = self.code.b.ins().band_imm_u(trip, 1);
         let mut lanes = vec![];
         for (at, &value) in node.outputs.iter().enumerate() {
@@ -228,8 +228,13 @@ impl<'p> StepWriter<'_, '_, 'p> {
     fn before(&mut self, lane: &Lane, inner: Value, number: Value, trip: Value, what: &str) -> Result<()> {
         match *lane {
             Lane::Slice { base, bytes, reverse, field } => {
-                let last = self.code.add(trip, -1);
-                let index = if reverse { self.code.b.ins().isub(last, number) } else { number };
+                let index = match reverse {
+                    true => {
+                        let last = self.code.add(trip, -1);
+                        self.code.b.ins().isub(last, number)
+                    }
+                    false => number,
+                };
                 let offset = self.code.b.ins().imul(index, bytes);
                 let address = self.code.b.ins().iadd(base, offset);
                 self.code.store(address, inner, field);
@@ -280,6 +285,9 @@ impl<'p> StepWriter<'_, '_, 'p> {
 
     /// What is left to do after the last iteration, or after none.
     fn finish_lane(&mut self, lane: &Lane, inner: Value, what: &str) -> Result<()> {
+        if let Lane::Slice { .. } = lane {
+            return Ok(());
+        }
         let (copy, next) = (self.code.cold_block(), self.code.block());
         match lane {
             // Without iterations the result is the initial state; a condition may end the loop in the spare buffer.
@@ -307,10 +315,7 @@ impl<'p> StepWriter<'_, '_, 'p> {
                 let zero = self.code.int(0);
                 self.context().grow(self.code, *outer, zero, zero, what)?;
             }
-            Lane::Slice { .. } => {
-                self.code.jump(next, &[]);
-                self.code.b.switch_to_block(copy);
-            }
+            Lane::Slice { .. } => {}
         }
         self.code.jump(next, &[]);
         self.code.b.switch_to_block(next);

@@ -190,10 +190,10 @@ impl Open {
                     continue;
                 }
                 let pair = (a.clone(), b.clone());
-                match choice.filter(|_| known(&symbols)) {
-                    Some(choice) => dynamic.conditions.entry(choice).or_default().assumptions.push(pair),
-                    None if known(&symbols) => {}
-                    None => open.assumptions.push((pair, symbols)),
+                match (known(&symbols), choice) {
+                    (true, Some(body)) => dynamic.conditions.entry(body).or_default().assumptions.push(pair),
+                    (true, None) => {}
+                    (false, _) => open.assumptions.push((pair, symbols)),
                 }
             }
             if dynamic.symbols.is_empty() && choice.is_none() {
@@ -210,10 +210,10 @@ impl Open {
                     }
                     let symbols = dynamic.symbols_of(dim);
                     let item = (data.name.clone(), axis, dim.clone());
-                    match choice.filter(|_| known(&symbols)) {
-                        Some(choice) => dynamic.conditions.entry(choice).or_default().dims.push(item),
-                        None if known(&symbols) => {}
-                        None => open.dims.push((item, symbols)),
+                    match (known(&symbols), choice) {
+                        (true, Some(body)) => dynamic.conditions.entry(body).or_default().dims.push(item),
+                        (true, None) => {}
+                        (false, _) => open.dims.push((item, symbols)),
                     }
                 }
             }
@@ -506,16 +506,11 @@ impl Context<'_> {
     /// Lets a slot hold at least `bytes`, of which the first `used` stay; at least twice what it held where that is
     /// too little, so that growing by small steps costs little.
     pub fn grow(&self, code: &mut Code<'_>, slot: i64, used: Value, bytes: Value, what: &str) -> Result<()> {
-        let (none, some) = (code.block(), code.block());
         let (more, next) = (code.block(), code.block());
-        code.b.append_block_param(some, types::I64);
         let (old, zero) = (code.load64(self.dims, slot), code.int(0));
+        // The number of bytes means nothing in an empty slot.
         let held = code.load64(self.dims, slot + 8);
-        code.b.ins().brif(old, some, &[held.into()], none, &[]);
-        code.b.switch_to_block(none);
-        code.jump(some, &[zero]);
-        code.b.switch_to_block(some);
-        let held = code.b.block_params(some)[0];
+        let held = code.b.ins().select(old, held, zero);
         let empty = code.icmp_imm(IntCC::Equal, held, 0);
         let short = code.b.ins().icmp(IntCC::UnsignedLessThan, held, bytes);
         let grows = code.b.ins().bor(empty, short);

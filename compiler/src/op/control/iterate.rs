@@ -181,9 +181,10 @@ impl Iteration {
             given.push(output);
         }
         let counter = leading.last().map(|state| state.1);
+        let part_shapes: Vec<Vec<Dim>> =
+            parts.iter().map(|(_, value)| self.body.graph.ty(*value).shape.clone()).collect();
         let mut own = vec![];
-        for (at, (_, value)) in parts.iter().enumerate() {
-            let shape = &self.body.graph.ty(*value).shape;
+        for (at, shape) in part_shapes.iter().enumerate() {
             let axes = shape.iter().enumerate().filter(|(_, dim)| !is_outer(dim, self.outer));
             own.extend(axes.map(|(axis, dim)| (at, axis, dim.clone())));
         }
@@ -196,32 +197,25 @@ impl Iteration {
             }
             None => trip.clone(),
         };
+        let stacked = |part: usize| -> Vec<Dim> {
+            std::iter::once(&length).chain(&part_shapes[part]).cloned().collect()
+        };
         if let (false, Some(counter)) = (own.is_empty(), counter) {
             let dims: Vec<Dim> = own.iter().map(|part| part.2.clone()).collect();
             let (input, output) = inside(cx, &mut self.body.graph, |b| same_sizes(b, counter, dims))?;
-            let mut named = BTreeMap::new();
             for (element, (part, axis, _)) in own.iter().enumerate() {
                 let sym = cx.b.fresh_symbol();
-                named.insert((*part, *axis), sym);
-                symbols.push(DataSymbolOf { sym, state: initial.len(), element, bound: None });
-            }
-            for (&(part, axis), &sym) in &named {
-                let ty = self.body.graph.ty(parts[part].1);
-                let shape = shapes.entry(first_part + part).or_insert_with(|| {
-                    std::iter::once(length.clone()).chain(ty.shape.iter().cloned()).collect()
-                });
+                let shape = shapes.entry(first_part + part).or_insert_with(|| stacked(*part));
                 shape[1 + axis] = Dim::sym(sym);
+                symbols.push(DataSymbolOf { sym, state: initial.len(), element, bound: None });
             }
             initial.push(cx.b.i64s(&vec![0; own.len()]));
             taken.push(input);
             given.push(output);
         }
         if stack.count.is_some() {
-            for (at, (_, value)) in parts.iter().enumerate() {
-                let ty = self.body.graph.ty(*value);
-                shapes.entry(first_part + at).or_insert_with(|| {
-                    std::iter::once(length.clone()).chain(ty.shape.iter().cloned()).collect()
-                });
+            for part in 0..parts.len() {
+                shapes.entry(first_part + part).or_insert_with(|| stacked(part));
             }
         }
 

@@ -266,10 +266,9 @@ fn filtered(
     position: ValueId,
 ) -> Result<ValueId> {
     let (dtype, rank, at) = (b.dtype(x), b.rank(x), axis.axis);
-    let cubic = method.mode == Mode::Cubic;
     let filter_scale = b.binary_scalar(BinaryFn::Min, axis.scale_value, 1.0)?;
-    let support = b.scalar(F32, if cubic { 2.0 } else { 1.0 });
-    let reach = b.binary(BinaryFn::Div, support, filter_scale)?;
+    let most = b.scalar(F32, support(method));
+    let reach = b.binary(BinaryFn::Div, most, filter_scale)?;
     let reach = b.unary(UnaryFn::Ceil, reach)?;
     // An axis that shrinks to nothing has no taps to speak of.
     let reach = b.binary_scalar(BinaryFn::Min, reach, MAX_TAPS)?;
@@ -284,12 +283,7 @@ fn filtered(
     let distance = b.binary(BinaryFn::Sub, place, position)?;
     let distance = b.unary(UnaryFn::Abs, distance)?;
     let distance = b.binary(BinaryFn::Mul, distance, filter_scale)?;
-    let mut weight = if cubic { cubic_kernel(b, distance, method.cubic)? } else { tent(b, distance)? };
-    if method.exclude_outside {
-        let outside = beyond(b, axis, place)?;
-        let zero = b.scalar(F32, 0.0);
-        weight = b.select(outside, zero, weight)?;
-    }
+    let weight = weight_of(b, axis, method, distance, place)?;
     let total = b.reduce(ReduceFn::Sum, weight, &[0])?;
     let weight = b.binary(BinaryFn::Div, weight, total)?;
     let weight = b.cast(weight, dtype)?;
@@ -317,14 +311,12 @@ fn taps(
     method: &Method,
     position: ValueId,
 ) -> Result<Vec<(ValueId, ValueId)>> {
-    let cubic = method.mode == Mode::Cubic;
     let filter_scale = match axis.scale.filter(|_| method.antialias) {
         Some(scale) => f64::from(scale).min(1.0),
         None => 1.0,
     };
-    let support = if cubic { 2.0 } else { 1.0 };
     // Infinite for an axis that shrinks to nothing.
-    let reach = (support / filter_scale).ceil();
+    let reach = (support(method) / filter_scale).ceil();
     if 2.0 * reach > MAX_TAPS {
         return Err(Error::unsupported(Stage::Infer, format!("a filter of {} taps", 2.0 * reach)));
     }
@@ -338,12 +330,7 @@ fn taps(
         let distance = b.binary_scalar(BinaryFn::Sub, ratio, offset as f64)?;
         let distance = b.unary(UnaryFn::Abs, distance)?;
         let distance = b.binary_scalar(BinaryFn::Mul, distance, filter_scale)?;
-        let mut weight = if cubic { cubic_kernel(b, distance, method.cubic)? } else { tent(b, distance)? };
-        if method.exclude_outside {
-            let outside = beyond(b, axis, index)?;
-            let zero = b.scalar(F32, 0.0);
-            weight = b.select(outside, zero, weight)?;
-        }
+        let weight = weight_of(b, axis, method, distance, index)?;
         total = Some(match total {
             None => weight,
             Some(total) => b.binary(BinaryFn::Add, total, weight)?,
@@ -357,6 +344,31 @@ fn taps(
         }
     }
     Ok(found)
+}
+
+/// The distance from which on weights are zero.
+fn support(method: &Method) -> f64 {
+    if method.mode == Mode::Cubic { 2.0 } else { 1.0 }
+}
+
+/// Weight of the element at `place`, by its distance from a position.
+fn weight_of(
+    b: &mut Builder<'_>,
+    axis: &Axis,
+    method: &Method,
+    distance: ValueId,
+    place: ValueId,
+) -> Result<ValueId> {
+    let weight = match method.mode {
+        Mode::Cubic => cubic_kernel(b, distance, method.cubic)?,
+        _ => tent(b, distance)?,
+    };
+    if !method.exclude_outside {
+        return Ok(weight);
+    }
+    let outside = beyond(b, axis, place)?;
+    let zero = b.scalar(F32, 0.0);
+    b.select(outside, zero, weight)
 }
 
 /// `max(1 - d, 0)`
