@@ -159,7 +159,8 @@ impl Lowering<'_> {
         wanted.min(most.unwrap_or(i64::MAX)).max(1)
     }
 
-    /// Bytes of one operand that stay in the second-level cache beside the other.
+    /// Bytes that stay in the second-level cache while others pass through it. A cache is never used in full: which of its
+    /// sets a page meets is chance.
     pub(super) fn room(&self) -> i64 {
         self.target.l2_bytes as i64 / 2
     }
@@ -182,10 +183,9 @@ impl Lowering<'_> {
         let Some(columns) = job.columns.as_const().filter(|columns| *columns > job.nr as i64) else {
             return Dim::ONE;
         };
-        let l2 = self.target.l2_bytes as i64;
         let panels = row_bytes.saturating_mul(columns);
         let beside = if panels <= self.room() { panels } else { row_bytes.saturating_mul(2 * job.nr as i64) };
-        let fit = (l2 - beside) / row_bytes.max(1);
+        let fit = (self.room() - beside) / row_bytes.max(1);
         // Rows so long that few of them fit would have the panels loaded too often.
         if fit < BLOCK_TILES * job.height as i64 {
             return Dim::ONE;
