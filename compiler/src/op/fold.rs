@@ -72,10 +72,15 @@ fn col_to_im(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let shape = b.shape(x);
     let blocks = Dim::from(block.iter().product::<usize>());
     let counts: Vec<Dim> = axes.iter().map(|axis| axis.count.clone()).collect();
-    let channels = shape.get(1).and_then(|rows| rows.exact_div(&blocks));
+    // Whether symbolic rows divide into blocks shows when the model runs.
+    let channels = shape.get(1).and_then(|rows| match rows.is_const() {
+        true => rows.exact_div(&blocks),
+        false => rows.floor_div(&blocks),
+    });
     let (Some(channels), 3) = (channels, shape.len()) else {
         return malformed(format!("columns {} of blocks {block:?}", b.ty(x)));
     };
+    b.assume_equal(&shape[1], &(channels.clone() * blocks));
     if let (Some(given), Some(wanted)) = (shape[2].as_const(), product(&counts).as_const())
         && given != wanted
     {
@@ -287,6 +292,20 @@ mod tests {
             .ints("dilations", &[2])
             .ints("pads", &[1, 1]);
         case.gives(0, &[1, 1, 5], &[0.0, 6.0, 0.0, 8.0, 0.0]);
+    }
+
+    #[test]
+    fn columns_of_symbolic_sizes() {
+        let columns = |rows: usize| {
+            let ramp: Vec<i32> = (1..=2 * rows as i32).collect();
+            Case::new("Col2Im", 18)
+                .symbolic(&["n", "rows", "blocks"], &[1, rows, 2], &ramp)
+                .constant::<i64>(&[1], &[4])
+                .constant::<i64>(&[1], &[2])
+                .ints("strides", &[2])
+        };
+        columns(4).gives(0, &[1, 2, 4], &[1.0, 3.0, 2.0, 4.0, 5.0, 7.0, 6.0, 8.0]);
+        assert!(columns(3).run().is_err());
     }
 
     #[test]
