@@ -116,7 +116,11 @@ fn convert(cx: &mut NodeCx<'_, '_>, to: DType) -> Result<Vec<ValueId>> {
         };
     }
     if cx.b.dtype(x) == to {
-        return Ok(vec![x]);
+        if to != DType::F8E5M2 || !saturate {
+            return Ok(vec![x]);
+        }
+        // The one type in which saturation has something to do: its infinities become the greatest numbers.
+        x = cx.b.cast(x, DType::F32)?;
     }
     Ok(vec![cx.b.emit1(Op::Map(MapFn::Cast { to, saturate }), &[x])?])
 }
@@ -244,6 +248,8 @@ fn dropped_nothing(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 mod tests {
     use super::super::node_case::Case;
     use super::*;
+    use crate::graph::Tensor;
+    use crate::interp;
 
     #[test]
     fn casts_by_number_and_by_name() {
@@ -259,6 +265,17 @@ mod tests {
         assert!(future.unwrap_err().message.contains("99"));
         let like = Case::new("CastLike", 19).input(&[1], &[3.5f32]).input(&[2], &[1u8, 2]);
         assert_eq!(like.run().unwrap()[0].dtype, DType::U8);
+    }
+
+    #[test]
+    fn infinities_saturate_in_their_own_type() {
+        let infinite = interp::cast(&Tensor::from_slice(&[2], &[f32::INFINITY, 2.0]), DType::F8E5M2, false);
+        let case = |saturate| {
+            let case = Case::new("CastLike", 24).int("saturate", saturate);
+            case.operand(infinite.clone(), false, &[]).operand(infinite.clone(), false, &[])
+        };
+        case(1).gives(0, &[2], &[57344.0, 2.0]);
+        case(0).gives(0, &[2], &[f64::INFINITY, 2.0]);
     }
 
     #[test]

@@ -317,19 +317,23 @@ fn arg_reduce(cx: &mut NodeCx<'_, '_>, max: bool) -> Result<Vec<ValueId>> {
 
 fn cumulate(cx: &mut NodeCx<'_, '_>, op: ReduceFn) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
+    let dtype = cx.b.dtype(x);
+    let x = cx.b.widened(x)?;
     let (exclusive, reverse) = (cx.int("exclusive")? != 0, cx.int("reverse")? != 0);
     let late = cx.input(1)?;
     if cx.b.known(late).is_none() {
         let shape = cx.b.shape(x);
         let about = about_axis(cx, x, late)?;
         let y = cx.b.emit1(Op::Cumulate { op, axis: 1, exclusive, reverse }, &[about])?;
-        return Ok(vec![cx.b.reshape(y, shape)?]);
+        let y = cx.b.reshape(y, shape)?;
+        return Ok(vec![cx.b.cast(y, dtype)?]);
     }
     let axis = match cx.const_input(1)?.as_slice() {
         [axis] => normalize_axis(*axis, cx.b.rank(x))?,
         many => return malformed(format!("axis has {} elements, not 1", many.len())),
     };
-    Ok(vec![cx.b.emit1(Op::Cumulate { op, axis, exclusive, reverse }, &[x])?])
+    let y = cx.b.emit1(Op::Cumulate { op, axis, exclusive, reverse }, &[x])?;
+    Ok(vec![cx.b.cast(y, dtype)?])
 }
 
 #[cfg(test)]
@@ -429,6 +433,9 @@ mod tests {
     fn running_combinations() {
         let case = |name, opset| Case::new(name, opset).input(&[3], &[1f32, 2., 4.]).constant(&[], &[0i32]);
         case("CumSum", 14).gives(0, &[3], &[1., 3., 7.]);
+        // Halves are rounded when they are stored, and not what goes on: 2048 + 1 is 2048 in f16.
+        let half = [2048., 1., 1.].map(half::f16::from_f32);
+        Case::new("CumSum", 14).input(&[3], &half).constant(&[], &[0i32]).gives(0, &[3], &[2048., 2048., 2050.]);
         case("CumSum", 11).int("exclusive", 1).int("reverse", 1).gives(0, &[3], &[6., 4., 0.]);
         case("CumProd", 26).int("exclusive", 1).gives(0, &[3], &[1., 1., 2.]);
     }

@@ -78,6 +78,24 @@ def one_hot(node):
     return [np.where(hot, on, off).astype(node.dtype(2))]
 
 
+@definition("Slice")
+def slice_(node):
+    """Since 13: "start[axes[i]] is adjusted into the range [0, dims[axes[i]]] for positive stepping and [0,
+    dims[axes[i]]-1] for negative stepping"; ends are "[0, dims[axes[i]]]" and "[-1, dims[axes[i]]-1]". Shape inference
+    has it so for every version with steps. NumPy, in which the reference slices, has no element where a negative step
+    starts before the first one."""
+    if len(node.inputs) < 5:
+        return None
+    x, starts, ends, axes, steps = arrays(node)
+    for start, end, axis, step in zip(*(array.tolist() for array in (starts, ends, axes, steps)), strict=True):
+        size = x.shape[axis]
+        low, high = (0, size) if step > 0 else (-1, size - 1)
+        start, end = (bound + size if bound < 0 else bound for bound in (start, end))
+        start, end = min(max(start, 0), high), min(max(end, low), high)
+        x = np.take(x, np.arange(start, end, step), axis)
+    return [x]
+
+
 @definition("Shape")
 def shape(node):
     """"If the ending axis [...] is negative, r is added"; "axes are clamped to [0, r]". The reference hands what is

@@ -31,7 +31,8 @@ def scales(n, at, dims):
     if n.type(at) == "int32":
         return n.add(n.rng.integers(1, 4, dims).astype(np.int32))
     if n.type(at) == "float8e8m0":
-        return n.data(dims, at=at)
+        # What NaN becomes as an integer is open.
+        return n.data(dims, 0.1, 3.0, at=at, edge=0)
     return n.add(np.asarray(n.rng.uniform(0.05, 0.7, dims)).astype(n.dtype(at)))
 
 
