@@ -49,7 +49,8 @@ pub struct Drawn {
     /// Whose results are expected: `reference`, `runtime`, `definition`.
     #[serde(default)]
     pub oracle: String,
-    /// What ONNX Runtime says where it is installed: `agrees`, `refuses`, or how it differs.
+    /// What ONNX Runtime says where it is installed: `agrees`, `refuses`, or how it differs, and after a semicolon why,
+    /// where that is known.
     #[serde(default)]
     pub peer: String,
     /// Why there is no case.
@@ -178,8 +179,10 @@ pub struct Summary {
     pub unsupported: BTreeMap<String, usize>,
     /// Cases by why nothing was drawn.
     pub empty: BTreeMap<String, usize>,
-    /// Where ONNX Runtime differs from what is expected.
+    /// Where ONNX Runtime differs from what is expected and nothing is known that explains it.
     pub peers: Vec<String>,
+    /// Cases in which it differs by what explains them.
+    pub explained: BTreeMap<String, usize>,
     pub by_oracle: BTreeMap<String, usize>,
     pub peer_agrees: usize,
     /// Pairs of operator version and type of which a case passed.
@@ -209,7 +212,10 @@ impl Summary {
             match drawn.peer.as_str() {
                 "agrees" => summary.peer_agrees += 1,
                 "" | "refuses" => {}
-                what => summary.peers.push(line(what)),
+                what => match what.split_once("; ") {
+                    Some((_, cause)) => *summary.explained.entry(cause.to_string()).or_default() += 1,
+                    None => summary.peers.push(line(what)),
+                },
             }
         }
         summary
@@ -224,7 +230,7 @@ impl Summary {
 impl std::fmt::Display for Summary {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         for (title, lines) in [
-            ("ONNX Runtime differs", &self.peers),
+            ("ONNX Runtime differs, unexplained", &self.peers),
             ("rounding", &self.rounding),
             ("disagreements", &self.disagreements),
         ] {
@@ -232,14 +238,18 @@ impl std::fmt::Display for Summary {
                 writeln!(f, "{title}:\n  {}", lines.join("\n  "))?;
             }
         }
-        for (title, counts) in [("not drawn", &self.empty), ("not supported yet", &self.unsupported)] {
+        for (title, counts) in [
+            ("ONNX Runtime differs", &self.explained),
+            ("not drawn", &self.empty),
+            ("not supported yet", &self.unsupported),
+        ] {
             if !counts.is_empty() {
                 writeln!(f, "{title}:")?;
                 counts.iter().try_for_each(|(reason, count)| writeln!(f, "  {count:5}  {reason}"))?;
             }
         }
-        let (unsupported, empty): (usize, usize) =
-            (self.unsupported.values().sum(), self.empty.values().sum());
+        let sum = |counts: &BTreeMap<String, usize>| counts.values().sum::<usize>();
+        let (unsupported, empty) = (sum(&self.unsupported), sum(&self.empty));
         write!(
             f,
             "{} agree, {} disagree, {} differ by rounding, {unsupported} not supported yet, {empty} not drawn; \
@@ -248,7 +258,7 @@ impl std::fmt::Display for Summary {
             self.disagreements.len(),
             self.rounding.len(),
             self.peer_agrees,
-            self.peers.len(),
+            self.peers.len() + sum(&self.explained),
             self.by_oracle,
             self.covered.len()
         )

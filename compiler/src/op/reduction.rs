@@ -435,7 +435,11 @@ mod tests {
         case("CumSum", 14).gives(0, &[3], &[1., 3., 7.]);
         // Halves are rounded when they are stored, and not what goes on: 2048 + 1 is 2048 in f16.
         let half = [2048., 1., 1.].map(half::f16::from_f32);
-        Case::new("CumSum", 14).input(&[3], &half).constant(&[], &[0i32]).gives(0, &[3], &[2048., 2048., 2050.]);
+        Case::new("CumSum", 14).input(&[3], &half).constant(&[], &[0i32]).gives(
+            0,
+            &[3],
+            &[2048., 2048., 2050.],
+        );
         case("CumSum", 11).int("exclusive", 1).int("reverse", 1).gives(0, &[3], &[6., 4., 0.]);
         case("CumProd", 26).int("exclusive", 1).gives(0, &[3], &[1., 1., 2.]);
     }

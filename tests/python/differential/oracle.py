@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 import definitions
 import legacy
+import peers
 import values
 from case import element_type
 
@@ -122,13 +123,18 @@ def peer(model, case):
     """What ONNX Runtime says of the expected results, if it is installed."""
     if onnxruntime is None:
         return ""
-    if any(node.op_type in ("If", "Loop", "Scan") for node in model.graph.node):
-        return apart(lambda: opinion(model, case))
-    return opinion(model, case)
+    # Models of control flow in a process of their own: ONNX Runtime does not survive each Scan of nothing.
+    flows = any(node.op_type in ("If", "Loop", "Scan") for node in model.graph.node)
+    ask = (lambda model, case: apart(lambda: opinion(model, case))) if flows else opinion
+    text = ask(model, case)
+    if text in ("agrees", "refuses"):
+        return text
+    because = peers.cause(model, case, text, ask)
+    return f"{text}; {because}" if because else text
 
 
 def apart(compute):
-    """A text from a process of its own: ONNX Runtime does not survive each Scan of nothing, nor end each Loop."""
+    """A text from a process of its own, which may crash, and does not end where a Loop does not."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

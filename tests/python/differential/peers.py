@@ -1,0 +1,83 @@
+"""Why ONNX Runtime gives something else than what is expected.
+
+Where a defect of its own is suspected in control flow, the model is written so that it does not meet it, and means the
+same: if ONNX Runtime then gives what is expected, that is the cause. Other causes are told by operator.
+"""
+
+import copy
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+#: Causes by operator, of models of one node.
+BY_OPERATOR = {
+    "QLinearMatMul": "u8 by i8: sums of two products saturate at 16 bits on processors without VNNI",
+    "MatMulInteger": "u8 by i8: sums of two products saturate at 16 bits on processors without VNNI",
+    "ReduceProd": "integers are multiplied as floats and saturate",
+    "ReduceLogSumExp": "of integers: computed in f32, and cut off just below a whole number",
+    "Mod": "fmod of i64 is computed in f64",
+    "OneHot": "fractional indices match nothing: \"the values will be casted to int64 before use\"",
+    "Constant": "float4e2m1 of an odd number of elements is unpacked from the wrong half",
+    "Resize": "align_corners: the resized length is rounded, where the official tests take length times scale",
+    "QuantizeLinear": "halves are divided as f32, where the type of the scale is that of the division",
+    "Clip": "a bound that is absent is the greatest number, where the function's body has none",
+    "Sin": "less precise than the type",
+    "Cos": "less precise than the type",
+    "Tan": "less precise than the type",
+    "Sigmoid": "less precise than the type: an approximation that is 0 for large negative numbers",
+}
+
+#: Of outputs of other sizes.
+SIZES = {
+    "MaxPool": "auto_pad does not count dilations, or ceil_mode leaves a window out that version 11 and 12 do not",
+    "LpPool": "auto_pad does not count dilations",
+    "AveragePool": "auto_pad does not count dilations, or ceil_mode leaves a window out",
+}
+
+
+def bodies(graph):
+    """Nodes of control flow with a body, from the inside out."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from bodies(attribute.g)
+                yield node, attribute.g
+
+
+def runs_on(node, body):
+    """Whether it is a Loop with a number of iterations and no condition: what its body says of going on is ignored."""
+    return node.op_type == "Loop" and len(node.input) > 1 and node.input[0] and not node.input[1]
+
+
+def plainer(model):
+    """The model without what ONNX Runtime is known to mistake: loops that run on have a condition that says so, and a
+    body's outputs are values of their own, not inputs, constants, values from around or each other."""
+    model = copy.deepcopy(model)
+    for number, (node, body) in enumerate(bodies(model.graph)):
+        always, nothing = f"always{number}", f"nothing{number}"
+        body.initializer.append(numpy_helper.from_array(np.array(True), always))
+        body.initializer.append(numpy_helper.from_array(np.zeros(0, np.int64), nothing))
+        if runs_on(node, body):
+            body.output[0].CopyFrom(helper.make_tensor_value_info(always, TensorProto.BOOL, []))
+        for at, output in enumerate(body.output):
+            body.node.append(helper.make_node("Expand", [output.name, nothing], [f"copied{number}_{at}"]))
+            output.name = f"copied{number}_{at}"
+    return model
+
+
+def cause(model, case, difference, opinion):
+    """A cause that is known, or an empty text. `opinion` is how ONNX Runtime differs from a model's results."""
+    sizes = "(" in difference
+    operators = {node.op_type for node in model.graph.node}
+    if operators & {"If", "Loop", "Scan"}:
+        if difference.startswith("ends with") and any(node.op_type == "Scan" for node, _ in bodies(model.graph)):
+            return "Scan of no elements divides by zero"
+        if opinion(plainer(model), case) == "agrees":
+            return "a condition that is to be ignored is not, or what a body passes on is not copied"
+        if sizes and any(array.size == 0 for _, array in case.outputs):
+            return "scan outputs of no iteration have sizes 0 where its inference knows none"
+        return ""
+    if len(model.graph.node) != 1:
+        return ""
+    (operator,) = operators
+    return (SIZES if sizes else BY_OPERATOR).get(operator, "")
