@@ -10,7 +10,7 @@ use super::scope::{Binding, Env, Scope, referenced_names};
 use super::{Importer, keep_reachable};
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Builder, Constant, Def, Dim, Graph, TensorType, ValueId};
-use crate::op::{Body, BodyImporter};
+use crate::op::{Body, BodyImporter, Fork};
 
 /// A graph attribute, with the values around it that its names stand for.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Subgraph {
 
     /// Whether it holds, beside a body, what follows the body's node.
     pub fn continues(&self) -> bool {
-        self.proto.metadata_props.iter().any(|entry| entry.key() == super::fork::MARK)
+        super::fork::mark(&self.proto).is_some()
     }
 
     /// Number of inputs it declares.
@@ -111,8 +111,12 @@ impl Importer<'_> {
         }
         let origin = b.origin;
         self.depth += 1;
+        let units = self.open_units.len();
+        let unit = super::fork::mark(proto).and_then(|unit| unit.parse::<usize>().ok());
+        self.open_units.extend(unit.filter(|&unit| unit < self.units.len()));
         let names: Vec<&str> = proto.output.iter().map(|info| info.name()).collect();
         self.nodes(b, &proto.node, &names, scope);
+        self.open_units.truncate(units);
         self.depth -= 1;
         b.origin = origin;
         let mut outputs = Vec::with_capacity(proto.output.len());
@@ -153,8 +157,13 @@ impl Importer<'_> {
 }
 
 impl BodyImporter for Importer<'_> {
-    fn fork(&mut self) {
-        self.wants_fork = true;
+    fn fork(&mut self, by: Fork) {
+        self.wants_fork = Some(by);
+    }
+
+    fn is_unit(&self, dim: &Dim) -> Option<bool> {
+        let open = self.open_units.iter().map(|&unit| &self.units[unit]);
+        open.rev().find(|(known, _)| known == dim).map(|(_, is_one)| *is_one)
     }
 
     fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ValueId]) -> Result<Vec<ValueId>> {

@@ -1,23 +1,37 @@
 //! Choices between values of unlike ranks, such as an axis that is removed where its size is 1: what follows must be
 //! imported once for each rank. It becomes part of the bodies: `y = If(c){a} else {b}; rest` is the same as
-//! `If(c){y = a; rest} else {y = b; rest}`.
+//! `If(c){y = a; rest} else {y = b; rest}`. A node whose rank depends on whether a dim is 1 is part of both bodies
+//! itself: `If(dim == 1){y = f(x); rest} else {y = f(x); rest}`, each of which knows the answer.
 
 use std::collections::HashMap;
 
-use onnxc_proto::{GraphProto, NodeProto, StringStringEntryProto, ValueInfoProto};
+use onnxc_proto::attribute_proto::AttributeType;
+use onnxc_proto::{AttributeProto, GraphProto, NodeProto, StringStringEntryProto, ValueInfoProto};
 
 use super::scope::{Binding, Scope};
 use super::{Importer, normal_domain};
-use crate::graph::Builder;
+use crate::error::Result;
+use crate::graph::{Builder, DType, Dim, ValueId};
+use crate::op::Fork;
+use crate::scalar::CompareFn;
 
-/// Marks a body that holds what follows its node; see [`super::Subgraph::continues`].
-pub const MARK: &str = "onnxc.continues";
+/// Marks a body that holds what follows its node; the value is the number of what it knows of a dim, in
+/// `Importer::units`, or empty.
+const MARK: &str = "onnxc.continues";
+
+/// Dims of which bodies inside each other may know whether they are 1: each doubles what is imported, at least.
+const MAX_UNITS: usize = 4;
+
+/// The value of the mark of a body that holds what follows its node.
+pub fn mark(body: &GraphProto) -> Option<&str> {
+    body.metadata_props.iter().find(|entry| entry.key() == MARK).map(|entry| entry.value())
+}
 
 impl<'m> Importer<'m> {
-    /// Imports the node at `index`, which has failed, again: with `rest`, all that follows it on the way to `outputs`, in
-    /// its bodies; or, where it is known which body that is, the nodes of one body and then the rest. False where that
-    /// would change nothing: the graph around may have more that follows. `problems` are the numbers of errors and reports
-    /// before the node.
+    /// Imports the node at `index`, which has failed, again, as it asked for: with `rest`, all that follows it on the way
+    /// to `outputs`, in bodies; or, where it is known which body that is, the nodes of one body and then the rest. False
+    /// where that would change nothing: the graph around may have more that follows. `problems` are the numbers of errors
+    /// and reports before the node.
     pub(super) fn fork(
         &mut self,
         b: &mut Builder<'_>,
@@ -27,20 +41,52 @@ impl<'m> Importer<'m> {
         scope: &mut Scope<'_>,
         problems: (usize, u64),
     ) -> bool {
+        let Some(by) = self.wants_fork.take() else { return false };
         let branch = |name: &str| -> Option<&GraphProto> {
             node.attribute.iter().find(|attribute| attribute.name() == name)?.g.as_ref()
         };
-        let (Some(then), Some(otherwise)) = (branch("then_branch"), branch("else_branch")) else {
-            self.wants_fork = false;
-            return false;
+        let branches = branch("then_branch").zip(branch("else_branch"));
+        let possible = match by {
+            Fork::Bodies => branches.is_some() && normal_domain(node.domain()).is_empty(),
+            Fork::Unit(_) => self.open_units.len() < MAX_UNITS,
         };
-        if rest.is_empty() || !normal_domain(node.domain()).is_empty() {
+        if !possible {
             return false;
         }
-        self.wants_fork = false;
-        self.errors.truncate(problems.0);
+        if rest.is_empty() {
+            self.wants_fork = Some(Fork::Bodies);
+            return false;
+        }
+        let failures = self.errors.split_off(problems.0.min(self.errors.len()));
         self.reports = problems.1;
         node.output.iter().for_each(|name| scope.undefine(name));
+        match (by, branches) {
+            (Fork::Unit(dim), _) => {
+                self.fork_by_unit(b, (index, node), &dim, rest, outputs, scope);
+                if self.reports > problems.1 {
+                    let at = problems.0.min(self.errors.len());
+                    let more = self.errors.split_off(at);
+                    self.errors.extend(failures);
+                    more.into_iter().for_each(|error| self.report(error));
+                }
+            }
+            (Fork::Bodies, Some((then, otherwise))) => {
+                self.fork_bodies(b, (index, node), [then, otherwise], rest, outputs, scope)
+            }
+            (Fork::Bodies, None) => return false,
+        }
+        true
+    }
+
+    fn fork_bodies(
+        &mut self,
+        b: &mut Builder<'_>,
+        (index, node): (usize, &NodeProto),
+        [then, otherwise]: [&GraphProto; 2],
+        rest: &[NodeProto],
+        outputs: &[&str],
+        scope: &mut Scope<'_>,
+    ) {
         let condition = match node.input.first().and_then(|name| scope.get(name)) {
             Some(Binding::Value(value)) => {
                 b.graph.constant_data(value).and_then(|data| data.data.first().copied())
@@ -53,31 +99,62 @@ impl<'m> Importer<'m> {
                 self.define_constant(b.graph, scope, name, tensor);
             }
             self.nodes(b, &body.node, outputs, scope);
-            return true;
-        }
-        let mut left: Vec<String> = vec![];
-        for &name in outputs.iter().filter(|name| scope.get(name).is_none()) {
-            if !left.iter().any(|other| other == name) {
-                left.push(name.to_string());
-            }
+            return;
         }
         let mut fork = node.clone();
-        fork.output = left.clone();
+        fork.output = undefined(outputs, scope);
         for attribute in &mut fork.attribute {
             let body = match attribute.name() {
                 "then_branch" => then,
                 "else_branch" => otherwise,
                 _ => continue,
             };
-            let mut body = self.spliced(body, node, rest);
-            let info = |name: &String| ValueInfoProto { name: Some(name.clone()), ..Default::default() };
-            body.output = left.iter().map(info).collect();
-            let mark = StringStringEntryProto { key: Some(MARK.to_string()), ..Default::default() };
-            body.metadata_props.push(mark);
-            attribute.g = Some(body);
+            let body = self.spliced(body, node, rest);
+            attribute.g = Some(continuation(body, &fork.output, String::new()));
         }
         self.node(b, index, &fork, scope);
-        true
+    }
+
+    /// Two bodies of the node and the rest, for a dim that is 1 and for one that is not.
+    fn fork_by_unit(
+        &mut self,
+        b: &mut Builder<'_>,
+        (index, node): (usize, &NodeProto),
+        dim: &Dim,
+        rest: &[NodeProto],
+        outputs: &[&str],
+        scope: &mut Scope<'_>,
+    ) {
+        let condition = match is_one(b, dim) {
+            Ok(condition) => condition,
+            Err(error) => return self.report(error),
+        };
+        self.forks += 1;
+        let name = format!("{}/{}/is_one", node.name(), self.forks);
+        scope.define(&name, Binding::Value(condition));
+        let output = undefined(outputs, scope);
+        let mut body = GraphProto { node: vec![node.clone()], ..Default::default() };
+        body.node.extend(rest.iter().cloned());
+        let branches = [("then_branch", true), ("else_branch", false)];
+        let attribute = branches.map(|(name, is_one)| {
+            self.units.push((dim.clone(), is_one));
+            let unit = (self.units.len() - 1).to_string();
+            AttributeProto {
+                name: Some(name.to_string()),
+                r#type: Some(AttributeType::Graph as i32),
+                g: Some(continuation(body.clone(), &output, unit)),
+                ..Default::default()
+            }
+        });
+        let fork = NodeProto {
+            name: node.name.clone(),
+            op_type: Some("If".to_string()),
+            input: vec![name],
+            output,
+            attribute: attribute.into(),
+            ..Default::default()
+        };
+        self.node(b, index, &fork, scope);
     }
 
     /// The nodes of a body under names of their own, what the outputs of its node are, and the nodes that follow.
@@ -97,6 +174,31 @@ impl<'m> Importer<'m> {
         spliced.output.clear();
         spliced
     }
+}
+
+/// The `outputs` that nothing in the scope has defined, each once.
+fn undefined(outputs: &[&str], scope: &Scope<'_>) -> Vec<String> {
+    let mut left: Vec<String> = vec![];
+    for &name in outputs.iter().filter(|name| scope.get(name).is_none()) {
+        if !left.iter().any(|other| other == name) {
+            left.push(name.to_string());
+        }
+    }
+    left
+}
+
+/// `body`, which ends with what follows its node, as a body that gives `outputs`.
+fn continuation(mut body: GraphProto, outputs: &[String], unit: String) -> GraphProto {
+    let info = |name: &String| ValueInfoProto { name: Some(name.clone()), ..Default::default() };
+    body.output = outputs.iter().map(info).collect();
+    body.metadata_props.push(StringStringEntryProto { key: Some(MARK.to_string()), value: Some(unit) });
+    body
+}
+
+/// Whether a dim is 1: a bool scalar.
+fn is_one(b: &mut Builder<'_>, dim: &Dim) -> Result<ValueId> {
+    let (size, one) = (b.dim_scalar(dim)?, b.scalar(DType::I64, 1.0));
+    b.compare(CompareFn::Eq, size, one)
 }
 
 /// Puts `prefix` before every name that a graph defines, in the bodies inside it, too.

@@ -42,6 +42,11 @@ impl<'m> Importer<'m> {
                 self.malformed(format!("function {} has two inputs `{name}`", key.1));
             }
         }
+        for (name, output) in function.output.iter().zip(&node.output) {
+            if let Some(&rank) = scope.ranks.get(output) {
+                inner.ranks.insert(name.clone(), rank);
+            }
+        }
         self.enter()?;
         self.calls.push(key);
         let names: Vec<&str> = function.output.iter().map(String::as_str).collect();

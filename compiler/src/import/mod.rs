@@ -29,8 +29,8 @@ pub use body::Subgraph;
 pub use types::DimPin;
 
 use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::Graph;
-use crate::op::{self, OpDef};
+use crate::graph::{Dim, Graph};
+use crate::op::{self, Fork, OpDef};
 use scope::Env;
 use tensor::Constants;
 use types::Types;
@@ -208,8 +208,12 @@ struct Importer<'m> {
     /// Functions being inlined.
     calls: Vec<FunctionKey<'m>>,
     notes: Vec<String>,
-    /// A row asks for what follows its node to become part of its bodies.
-    wants_fork: bool,
+    /// What a row asks for before it fails.
+    wants_fork: Option<Fork>,
+    /// Dims by which nodes are forked, and whether they are 1.
+    units: Vec<(Dim, bool)>,
+    /// Those of the bodies around the current node.
+    open_units: Vec<usize>,
     /// Bodies taken apart so far.
     forks: u64,
 }
@@ -229,7 +233,9 @@ impl<'m> Importer<'m> {
             depth: 0,
             calls: Vec::new(),
             notes: Vec::new(),
-            wants_fork: false,
+            wants_fork: None,
+            units: Vec::new(),
+            open_units: Vec::new(),
             forks: 0,
         }
     }

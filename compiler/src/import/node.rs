@@ -30,6 +30,7 @@ impl<'m> Importer<'m> {
         outputs: &[&str],
         scope: &mut Scope<'_>,
     ) {
+        scope.find_ranks(nodes);
         for (index, node) in nodes.iter().enumerate() {
             match self.nodes_left.checked_sub(1) {
                 Some(left) => self.nodes_left = left,
@@ -45,7 +46,9 @@ impl<'m> Importer<'m> {
             }
             let problems = (self.errors.len(), self.reports);
             self.node(b, index, node, scope);
-            if self.wants_fork && self.fork(b, (index, node), &nodes[index + 1..], outputs, scope, problems) {
+            if self.wants_fork.is_some()
+                && self.fork(b, (index, node), &nodes[index + 1..], outputs, scope, problems)
+            {
                 return;
             }
         }
@@ -171,7 +174,7 @@ impl<'m> Importer<'m> {
         let lowered = self.lower(b, row, opset, node, &values, &attributes, scope);
         let inside = std::mem::replace(&mut self.errors, before);
         if lowered.is_ok() {
-            (self.wants_fork, self.reports) = (false, reports);
+            (self.wants_fork, self.reports) = (None, reports);
         }
         if lowered.is_err() {
             let site = self.site(b, index, node, scope);
@@ -201,6 +204,7 @@ impl<'m> Importer<'m> {
                 None => scope.declared.get(name.as_str()).and_then(|info| self.types.declared(info)),
             })
             .collect();
+        let ranks: Vec<_> = outputs.iter().map(|name| scope.ranks.get(name).copied()).collect();
         let mut cx = NodeCx {
             b,
             def: row,
@@ -210,6 +214,7 @@ impl<'m> Importer<'m> {
             outputs: outputs.len(),
             wanted: &wanted,
             declared: &declared,
+            ranks: &ranks,
             bodies: self,
         };
         let values = (row.lower)(&mut cx)?;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use onnxc_proto::{AttributeProto, GraphProto, NodeProto, ValueInfoProto};
 
+use super::{normal_domain, types};
 use crate::graph::{TensorType, ValueId};
-use crate::op::Attr;
+use crate::op::{Attr, keeps_shape};
 
 /// What a name stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +38,8 @@ pub struct Scope<'p> {
     pub declared: HashMap<&'p str, &'p ValueInfoProto>,
     /// Declared types of the model's outputs.
     pub declared_outputs: HashMap<String, TensorType>,
+    /// Ranks of values, as far as declared ones tell them.
+    pub ranks: HashMap<String, usize>,
     /// Which node defines a name, for the message about a use before it.
     pub definers: HashMap<&'p str, usize>,
 }
@@ -61,6 +64,7 @@ impl<'p> Scope<'p> {
             prefix,
             declared: HashMap::new(),
             declared_outputs: HashMap::new(),
+            ranks: HashMap::new(),
             definers,
         }
     }
@@ -69,6 +73,22 @@ impl<'p> Scope<'p> {
     pub fn declare(&mut self, graph: &'p GraphProto) {
         for info in graph.value_info.iter().chain(&graph.output) {
             self.declared.insert(info.name(), info);
+        }
+    }
+
+    /// Finds the ranks that are declared, and from them those of operands of `nodes` that keep their shape.
+    pub fn find_ranks(&mut self, nodes: &[NodeProto]) {
+        let declared = self.declared.iter().filter_map(|(name, info)| Some((*name, types::rank(info)?)));
+        let outputs = self.declared_outputs.iter().map(|(name, ty)| (name.as_str(), ty.rank()));
+        for (name, rank) in declared.chain(outputs) {
+            self.ranks.insert(name.to_string(), rank);
+        }
+        for node in nodes.iter().rev() {
+            let (Some(input), Some(output)) = (node.input.first(), node.output.first()) else { continue };
+            let rank = self.ranks.get(output).copied();
+            if let Some(rank) = rank.filter(|_| keeps_shape(normal_domain(node.domain()), node.op_type())) {
+                self.ranks.entry(input.clone()).or_insert(rank);
+            }
         }
     }
 

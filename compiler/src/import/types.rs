@@ -275,6 +275,11 @@ fn of_value(what: &str, info: &ValueInfoProto, error: Error) -> Error {
     Error { message: format!("{what} `{}` of type {ty}: {}", info.name(), error.message), ..error }
 }
 
+/// The rank that a value is declared to have.
+pub fn rank(info: &ValueInfoProto) -> Option<usize> {
+    tensor_dims(info).map(<[Dimension]>::len)
+}
+
 fn tensor_dims(info: &ValueInfoProto) -> Option<&[Dimension]> {
     tensor_type(info).ok()?.1
 }

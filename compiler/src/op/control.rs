@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use self::iterate::{Iteration, Stack, as_type, set_inputs};
 use super::dynamic::{dims_vector, valid_or_negative};
 use super::row::*;
-use super::{AttrKind, Body};
+use super::{AttrKind, Body, Fork};
 use crate::graph::op::Shapes;
 use crate::graph::{Bounds, Builder, DataSymbol, Def, Graph, Op, Sym, Tensor, TensorType, Value};
 use crate::import::Subgraph;
@@ -111,6 +111,14 @@ fn choose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         (Err(_), Ok(_)) if then.continues() => return only(cx, condition, &otherwise, false),
         (Err(error), _) | (_, Err(error)) => return Err(error),
     };
+    if then.continues() {
+        // Ranks that the model declares tell the body as well.
+        match [0, 1].map(|which: usize| has_declared_ranks(cx, &bodies[which])) {
+            [true, false] => return only(cx, condition, &then, true),
+            [false, true] => return only(cx, condition, &otherwise, false),
+            _ => {}
+        }
+    }
     let (mut bodies, captures) = same_captures(cx.b.graph, bodies);
     let Merged { shapes, late } = merge(cx, condition, &mut bodies, outer)?;
     let inputs: Vec<ValueId> = std::iter::once(condition).chain(captures).collect();
@@ -122,6 +130,11 @@ fn choose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         }
     }
     Ok(results)
+}
+
+fn has_declared_ranks(cx: &NodeCx<'_, '_>, body: &Body) -> bool {
+    let ranks = body.graph.outputs.iter().map(|(_, value)| body.graph.ty(*value).rank());
+    ranks.enumerate().all(|(at, rank)| cx.declared_rank(at).is_none_or(|declared| declared == rank))
 }
 
 /// The results of one body; a run in which the condition is not `wanted` fails.
@@ -207,7 +220,7 @@ fn merge(
             return malformed(format!("output {at} is {a} in one branch and {b} in the other"));
         }
         if a.rank() != b.rank() {
-            cx.bodies.fork();
+            cx.bodies.fork(Fork::Bodies);
             return unsupported(format!("output {at} is {a} in one branch and {b} in the other"));
         }
         let mut differs = false;

@@ -3,7 +3,7 @@
 use super::conv;
 use super::row::*;
 use super::sample::{Table, Taps, arithmetic, combine, constant_dim, linear_taps, split_coordinate};
-use super::spatial::{channels_last, checked_extents, explicit_pads, extents, spatial_dims};
+use super::spatial::{channels_last, explicit_pads, extents, spatial_dims};
 use crate::graph::dim::product;
 use crate::graph::{Builder, Op, RhsLayout};
 
@@ -32,7 +32,7 @@ struct Shape {
     channels: Dim,
     /// Input extents, kernel extents and output extents per spatial axis.
     sizes: Vec<Dim>,
-    kernel: Vec<usize>,
+    kernel: Vec<Dim>,
     out: Vec<Dim>,
     strides: Vec<usize>,
     dilations: Vec<usize>,
@@ -42,16 +42,15 @@ struct Shape {
 }
 
 impl Shape {
-    fn taps(&self) -> usize {
-        self.kernel.iter().product()
+    fn taps(&self) -> Dim {
+        product(&self.kernel)
     }
 
     fn of(cx: &NodeCx<'_, '_>) -> Result<Shape> {
         let (x, w, offset) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
         let sizes = spatial_dims(cx.b, x)?;
         let rank = sizes.len();
-        let kernel = conv::kernel_extents(cx, w, rank)?;
-        checked_extents("kernel", &kernel.iter().map(|&extent| extent as i64).collect::<Vec<_>>(), rank)?;
+        let kernel = conv::kernel_dims(cx, w, rank)?;
         let positive = |name: &str| match cx.int(name)? {
             count @ 1..=0x7fff_ffff => Ok(count as usize),
             other => malformed(format!("{name} {other}")),
@@ -71,17 +70,16 @@ impl Shape {
             groups,
             offset_groups,
         };
-        let taps =
-            (offset_groups as i64).checked_mul(shape.taps() as i64).and_then(|n| n.checked_mul(rank as i64));
+        // What symbols leave open shows when the model runs: reshapes into groups have it checked.
+        let agree = |a: &Dim, b: &Dim| a == b || !a.is_const() || !b.is_const();
+        let offsets = shape.taps() * Dim::from(offset_groups) * Dim::from(rank);
         let fits = offset_shape.len() == rank + 2
-            && offset_shape[1].as_const().is_none_or(|count| Some(count) == taps)
-            && (!x_shape[1].is_const() || !filtered.is_const() || filtered == x_shape[1])
-            && w_shape[0].exact_div(&Dim::from(groups)).is_some()
-            && shape.channels.exact_div(&Dim::from(offset_groups)).is_some();
+            && agree(&offset_shape[1], &offsets)
+            && agree(&x_shape[1], &filtered)
+            && share(&w_shape[0], groups).is_some()
+            && share(&shape.channels, offset_groups).is_some();
         if !fits {
-            let known = w_shape[0].is_const() && shape.channels.is_const();
-            let refuse = if known { malformed } else { unsupported };
-            return refuse(format!(
+            return malformed(format!(
                 "deformable convolution of {} with weights {} and offsets {} in {groups} groups, {offset_groups} of \
                  offsets",
                 cx.b.ty(x),
@@ -128,8 +126,7 @@ fn columns(
 ) -> Result<ValueId> {
     let work = b.dtype(offset);
     let rank = shape.sizes.len();
-    let (groups, taps, points) =
-        (Dim::from(shape.offset_groups), Dim::from(shape.taps()), product(&shape.out));
+    let (groups, taps, points) = (Dim::from(shape.offset_groups), shape.taps(), product(&shape.out));
     let lead = vec![shape.batch.clone(), groups.clone(), taps.clone()];
     let mut split = lead.clone();
     split.extend([Dim::from(rank), points.clone()]);
@@ -172,9 +169,8 @@ fn columns(
 
 /// Where the taps of an ordinary convolution lie along an axis: i64 `[taps, out points]`.
 fn regular_places(b: &mut Builder<'_>, axis: usize, shape: &Shape) -> Result<ValueId> {
-    let kernel: Vec<Dim> = shape.kernel.iter().map(|&extent| Dim::from(extent)).collect();
-    let tap = b.iota(kernel, axis)?;
-    let tap = b.reshape(tap, vec![Dim::from(shape.taps()), Dim::ONE])?;
+    let tap = b.iota(shape.kernel.clone(), axis)?;
+    let tap = b.reshape(tap, vec![shape.taps(), Dim::ONE])?;
     let tap = b.binary_scalar(BinaryFn::Mul, tap, shape.dilations[axis] as f64)?;
     let out = b.iota(shape.out.clone(), axis)?;
     let out = b.reshape(out, vec![product(&shape.out)])?;
@@ -185,7 +181,7 @@ fn regular_places(b: &mut Builder<'_>, axis: usize, shape: &Shape) -> Result<Val
 
 /// `[N, offset groups, taps, points, c]` times `W: [M, C / groups, k..]`: `[N, M, out..]`.
 fn products(b: &mut Builder<'_>, columns: ValueId, w: ValueId, shape: &Shape) -> Result<ValueId> {
-    let (groups, taps, points) = (Dim::from(shape.groups), Dim::from(shape.taps()), product(&shape.out));
+    let (groups, taps, points) = (Dim::from(shape.groups), shape.taps(), product(&shape.out));
     let w_shape = b.shape(w);
     let (each, filters) = (w_shape[1].clone(), w_shape[0].floor_div(&groups).unwrap_or(Dim::ONE));
     // [N, points, taps, C], then [G, N, points, taps, C / G]
@@ -206,7 +202,7 @@ fn products(b: &mut Builder<'_>, columns: ValueId, w: ValueId, shape: &Shape) ->
 
 #[cfg(test)]
 mod tests {
-    use crate::op::node_case::Case;
+    use crate::op::node_case::{Case, elements, ramp};
 
     #[test]
     fn groups_of_filters_and_of_offsets() {
@@ -242,6 +238,26 @@ mod tests {
             .ints("pads", &[1, 0, 2, 1])
             .ints("strides", &[2, 1])
             .ints("dilations", &[1, 2]);
-        case.gives(0, &wanted.shape, &crate::op::node_case::elements(wanted));
+        case.gives(0, &wanted.shape, &elements(wanted));
+    }
+
+    #[test]
+    fn extents_and_channels_that_the_run_tells() {
+        let attributes = |case: Case| {
+            case.int("group", 2).int("offset_group", 2).ints("dilations", &[2, 1]).ints("pads", &[1, 1, 1, 0])
+        };
+        let known = Case::new("DeformConv", 19).ramp(&[2, 4, 5, 4], 1).ramp(&[6, 2, 2, 3], 2);
+        let wanted =
+            attributes(known.ramp(&[2, 24, 5, 3], 3).ramp(&[6], 4).ramp(&[2, 12, 5, 3], 5)).run().unwrap();
+        let symbolic = |offsets: usize| {
+            let case = Case::new("DeformConv", 19)
+                .symbolic(&["n", "c", "h", "w"], &[2, 4, 5, 4], &ramp(160, 1))
+                .symbolic(&["m", "i", "y", "x"], &[6, 2, 2, 3], &ramp(72, 2))
+                .symbolic(&["n", "o", "p", "q"], &[2, offsets, 5, 3], &ramp(30 * offsets, 3));
+            let case = case.symbolic(&["m"], &[6], &ramp(6, 4));
+            attributes(case.symbolic(&["n", "k", "p", "q"], &[2, 12, 5, 3], &ramp(360, 5)))
+        };
+        symbolic(24).gives(0, &wanted[0].shape, &elements(&wanted[0]));
+        assert!(symbolic(22).run().is_err());
     }
 }

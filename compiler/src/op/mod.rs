@@ -245,12 +245,24 @@ pub struct Body {
     pub captures: Vec<ValueId>,
 }
 
+/// By what a node is imported several times, with all that follows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fork {
+    /// The bodies of the node.
+    Bodies,
+    /// Whether a dim is 1.
+    Unit(Dim),
+}
+
 /// What the importer does for the rows of control flow. Names that a body takes from the graphs around it
 /// are resolved already. A row may try again with other types when one import of a body fails.
 pub trait BodyImporter {
-    /// What a row asks for before it fails: that the node is imported again with all that follows it as part of its
-    /// bodies.
-    fn fork(&mut self);
+    /// What a row asks for before it fails: that the node is imported again with all that follows it, as part of bodies
+    /// of which the run picks one.
+    fn fork(&mut self, by: Fork);
+
+    /// Whether a symbolic dim is 1 in the body that is imported now, where the choice of the body tells it.
+    fn is_unit(&self, dim: &Dim) -> Option<bool>;
 
     /// Emits the nodes of `body` into the builder's graph; gives the values of its outputs.
     fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ValueId]) -> Result<Vec<ValueId>>;
@@ -263,7 +275,11 @@ pub trait BodyImporter {
 pub struct NoBodies;
 
 impl BodyImporter for NoBodies {
-    fn fork(&mut self) {}
+    fn fork(&mut self, _: Fork) {}
+
+    fn is_unit(&self, _: &Dim) -> Option<bool> {
+        None
+    }
 
     fn inline(&mut self, _: &mut Builder<'_>, _: &Subgraph, _: &[ValueId]) -> Result<Vec<ValueId>> {
         Err(Error::internal(Stage::Import, "a body outside a model"))
@@ -290,6 +306,8 @@ pub struct NodeCx<'a, 'g> {
     /// Types that the model declares for the outputs, where it does: the last resort for a shape that
     /// only run-time data decides.
     pub declared: &'a [Option<TensorType>],
+    /// Ranks of the outputs, where the model declares them or those of values of the same shape.
+    pub ranks: &'a [Option<usize>],
     /// Imports the bodies of control flow.
     pub bodies: &'a mut dyn BodyImporter,
 }
@@ -440,7 +458,7 @@ impl<'g> NodeCx<'_, 'g> {
 
     /// The rank that the model declares an output to have.
     pub fn declared_rank(&self, at: usize) -> Option<usize> {
-        self.declared.get(at)?.as_ref().map(TensorType::rank)
+        self.ranks.get(at).copied().flatten()
     }
 
     /// Elements of an integer input that must be known at compile time (axes, shapes, pads...).
@@ -533,6 +551,14 @@ pub fn normalize_axes(axes: &[i64], rank: usize) -> Result<Vec<usize>> {
         return Err(Error::malformed(Stage::Infer, format!("axes {axes:?} repeat an axis")));
     }
     Ok(normal)
+}
+
+/// Whether an operator's first output always has the shape of its first input.
+pub fn keeps_shape(domain: &str, name: &str) -> bool {
+    let single = |row: &&OpDef| row.inputs.iter().filter(|input| input.arity == Arity::Required).count() == 1;
+    let elementwise = || unary::ROWS.iter().chain(activation::ROWS).filter(single);
+    domain.is_empty()
+        && (matches!(name, "Identity" | "Cast" | "CastLike") || elementwise().any(|row| row.name == name))
 }
 
 /// All rows.

@@ -1,5 +1,6 @@
 //! Operators that give the same elements another shape or order.
 
+use super::Fork;
 use super::dynamic::{axis_mask, resolved_shape, squeezed_dims, unsqueezed_dims};
 use super::row::*;
 use crate::graph::dim::product;
@@ -198,8 +199,36 @@ fn flatten(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.b.reshape(x, matrix)?])
 }
 
-/// Without axes, those of size 1 go. A symbolic dim might be 1 at run time, which would change the rank:
-/// it stays only where the model declares a result of that rank.
+/// The axes of size 1. A symbolic dim may be 1 when the model runs, which changes the rank: where the model declares no
+/// rank that tells whether it is, what follows is asked for once for each.
+fn unit_axes(cx: &mut NodeCx<'_, '_>, shape: &[Dim]) -> Result<Vec<usize>> {
+    let (mut ones, mut open) = (vec![], vec![]);
+    for (axis, dim) in shape.iter().enumerate() {
+        let may_be = match dim.bounds() {
+            _ if dim.is_const() => Some(*dim == Dim::ONE),
+            (Some(2..), _) => Some(false),
+            _ => cx.bodies.is_unit(dim),
+        };
+        match may_be {
+            Some(true) => ones.push(axis),
+            Some(false) => {}
+            None => open.push(axis),
+        }
+    }
+    let removed = cx.declared_rank(0).and_then(|rank| shape.len().checked_sub(rank));
+    match open.first() {
+        Some(_) if removed == Some(ones.len()) => {}
+        Some(_) if removed == Some(ones.len() + open.len()) => ones.append(&mut open),
+        Some(&axis) => {
+            cx.bodies.fork(Fork::Unit(shape[axis].clone()));
+            return unsupported(format!("squeeze of shape {shape:?} without axes: a symbolic dim may be 1"));
+        }
+        None => {}
+    }
+    Ok(ones)
+}
+
+/// Without axes, those of size 1 go.
 fn squeeze(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let shape = cx.b.shape(x);
@@ -213,16 +242,7 @@ fn squeeze(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let axes = match axes(cx, 1)? {
         Some(axes) => normalize_axes(&axes, shape.len())?,
-        None => {
-            let ones: Vec<usize> = (0..shape.len()).filter(|&axis| shape[axis] == Dim::ONE).collect();
-            let declared = cx.declared.first().and_then(Option::as_ref).map(|ty| ty.rank());
-            if shape.iter().any(|dim| !dim.is_const()) && declared != Some(shape.len() - ones.len()) {
-                return unsupported(format!(
-                    "squeeze of shape {shape:?} without axes: a symbolic dim may be 1"
-                ));
-            }
-            ones
-        }
+        None => unit_axes(cx, &shape)?,
     };
     Ok(vec![cx.b.squeeze(x, &axes)?])
 }
@@ -509,6 +529,14 @@ mod tests {
         assert!(x("Squeeze", 1).ints("axes", &[1]).run().unwrap_err().message.contains("axis 1"));
         let symbolic = Case::new("Squeeze", 13).symbolic(&["", "n"], &[1, 2], &[1i64, 2]);
         assert!(symbolic.run().unwrap_err().message.contains("may be 1"));
+        symbolic.of_rank(1).gives(0, &[2], &[1., 2.]);
+        let both = |sizes: &[usize]| {
+            let case =
+                Case::new("Squeeze", 13).symbolic(&["m", "n"], sizes, &[1i64, 2][..sizes[0] * sizes[1]]);
+            case.of_rank(0)
+        };
+        both(&[1, 1]).gives(0, &[], &[1.]);
+        assert!(both(&[1, 2]).run().is_err());
         x("Unsqueeze", 11).ints("axes", &[0, -1]).gives(0, &[1, 1, 2, 1, 1], &[1., 2.]);
         x("Unsqueeze", 13).constant(&[1], &[1i64]).gives(0, &[1, 1, 2, 1], &[1., 2.]);
     }

@@ -17,6 +17,7 @@ pub struct Case {
     attributes: HashMap<String, Attr>,
     inputs: Vec<Option<Operand>>,
     outputs: usize,
+    rank: Option<usize>,
 }
 
 struct Operand {
@@ -33,7 +34,7 @@ impl Case {
 
     /// A node of another domain than `ai.onnx`.
     pub fn of(domain: &'static str, name: &'static str, opset: u32) -> Case {
-        Case { domain, name, opset, attributes: HashMap::new(), inputs: Vec::new(), outputs: 1 }
+        Case { domain, name, opset, attributes: HashMap::new(), inputs: Vec::new(), outputs: 1, rank: None }
     }
 
     pub fn attr(mut self, name: &str, value: Attr) -> Case {
@@ -109,6 +110,12 @@ impl Case {
         self
     }
 
+    /// Outputs that are declared to have this rank.
+    pub fn of_rank(mut self, rank: usize) -> Case {
+        self.rank = Some(rank);
+        self
+    }
+
     /// The lowered graph, with the run-time operands.
     pub fn lower(&self) -> Result<(Graph, Vec<Tensor>)> {
         let def = lookup(self.domain, self.name, self.opset).expect("the operator has a row");
@@ -138,6 +145,7 @@ impl Case {
         }
         let wanted = vec![true; self.outputs];
         let declared = vec![None; self.outputs];
+        let ranks = vec![self.rank; self.outputs];
         let outputs = (def.lower)(&mut NodeCx {
             b: &mut b,
             def,
@@ -147,6 +155,7 @@ impl Case {
             outputs: self.outputs,
             wanted: &wanted,
             declared: &declared,
+            ranks: &ranks,
             bodies: &mut crate::op::NoBodies,
         })?;
         assert!(outputs.len() >= self.outputs, "{} gives {} outputs", self.name, outputs.len());

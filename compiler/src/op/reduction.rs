@@ -391,6 +391,8 @@ mod tests {
         some(&[]).gives(0, &[1, 1], &[1.5]);
         some(&[]).int("noop_with_empty_axes", 1).gives(0, &[2, 3], &[1., 2., 3., 4., 5., -6.]);
         assert!(some(&[1]).int("keepdims", 0).run().unwrap_err().message.contains("rank"));
+        some(&[1]).int("keepdims", 0).of_rank(1).gives(0, &[2], &[2., 1.]);
+        assert!(some(&[1, 0]).int("keepdims", 0).of_rank(1).run().is_err());
         let running = |axis: i32| {
             Case::new("CumSum", 14).symbolic(&["", "n"], &[2, 2], &[1f32, 2., 3., 4.]).input(&[], &[axis])
         };

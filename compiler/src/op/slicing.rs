@@ -1,8 +1,8 @@
 //! Operators that cut and extend: strided ranges, padding, centring.
 
-use super::dynamic::spread;
+use super::dynamic::{axis_mask, spread};
 use super::row::*;
-use crate::graph::Op;
+use crate::graph::{Op, Tensor};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
@@ -146,8 +146,11 @@ fn range_of(start: &Dim, end: &Dim, step: i64, size: &Dim) -> Result<(Dim, Dim)>
 fn slice(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let shape = cx.b.shape(x);
-    if !cx.has("starts") && (late_axes(cx, 3).is_some() || is_late(cx, 4)) {
-        return slice_late(cx);
+    if !cx.has("starts") {
+        if late_axes(cx, 3).is_some() || is_late(cx, 4) {
+            return slice_late(cx);
+        }
+        equal_counts(cx, shape.len())?;
     }
     let dims = |values: Option<Vec<i64>>| values.unwrap_or_default().into_iter().map(Dim::from).collect();
     let (starts, ends): (Vec<Dim>, Vec<Dim>) = match cx.has("starts") {
@@ -194,6 +197,31 @@ fn slice(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.b.emit1(Op::Slice { starts: firsts, steps: strides, sizes }, &[x])?])
 }
 
+/// Lets starts and ends have known numbers of elements: that of the axes or steps, or else the rank, with the whole of
+/// each axis that they do not reach.
+fn equal_counts(cx: &mut NodeCx<'_, '_>, rank: usize) -> Result<()> {
+    let counts: Vec<Dim> = [1, 2, 3, 4]
+        .into_iter()
+        .filter_map(|at| cx.optional(at).map(|value| cx.b.ty(value).elements()))
+        .collect();
+    if let Some(count) = counts.iter().find_map(Dim::as_const) {
+        let count = usize::try_from(count).ok();
+        return [1, 2].into_iter().try_for_each(|at| cx.with_count(at, count));
+    }
+    for (at, default) in [(1, 0), (2, i64::MAX)] {
+        let value = cx.input(at)?;
+        let [length] = &cx.b.shape(value)[..] else {
+            return malformed(format!("{} is no vector", cx.b.ty(value)));
+        };
+        cx.b.assume_equal(length, &counts[0]);
+        cx.b.assume_at_most(length, &Dim::from(rank));
+        let (value, fill) = (cx.b.cast(value, DType::I64)?, cx.b.constant(Tensor::scalar(default)));
+        let rest = Dim::from(rank) - length.clone();
+        cx.inputs[at] = Some(cx.b.pad(value, fill, vec![Dim::ZERO], vec![rest])?);
+    }
+    Ok(())
+}
+
 /// Whether only run-time data tells an optional input.
 fn is_late(cx: &NodeCx<'_, '_>, at: usize) -> bool {
     cx.optional(at).is_some_and(|value| cx.b.known(value).is_none())
@@ -216,10 +244,14 @@ fn slice_late(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             cx.b.expand(one, vec![count])?
         }
     };
+    let valid = axis_mask(cx, axes, rank)?.valid;
+    let none = cx.b.scalar(DType::I64, 0.0);
     let mut ranges = Vec::new();
-    for (values, default) in [(cx.input(1)?, 0), (cx.input(2)?, FAR), (steps, 1)] {
+    for (values, default) in [(cx.input(1)?, 0), (cx.input(2)?, i64::MAX), (steps, 1)] {
         let default = cx.b.i64s(&vec![default; rank]);
         let all = spread(cx, axes, values, default, rank)?;
+        // Axes that are none, or that repeat, leave no direction.
+        let all = cx.b.select(valid, all, none)?;
         ranges.push(cx.b.integers(all)?);
     }
     for (axis, size) in shape.iter().enumerate() {
@@ -557,6 +589,31 @@ mod tests {
         far().input(&[1], &[-1i64]).input(&[1], &[-1i64]).gives(0, &[2, 2], &[2., 1., 4., 3.]);
         matrix().input(&[1], &[1i64]).input(&[1], &[i64::MAX]).gives(0, &[1, 2], &[3., 4.]);
         assert!(far().missing().input(&[1], &[0i64]).run().is_err());
+        for axes in [&[2][..], &[-3]] {
+            assert!(far().input(&[1], axes).input(&[1], &[-1i64]).run().is_err(), "{axes:?}");
+        }
+        let twice = matrix().input(&[2], &[0i64, 0]).input(&[2], &[1i64, 1]);
+        assert!(twice.input(&[2], &[1i64, -1]).run().is_err());
+    }
+
+    #[test]
+    fn bounds_whose_number_the_run_tells() {
+        let case = |starts: &[i64], ends: &[i64]| {
+            Case::new("Slice", 13)
+                .symbolic(&["n", ""], &[2, 3], &[0f32, 1., 2., 3., 4., 5.])
+                .symbolic(&["s"], &[starts.len()], starts)
+                .symbolic(&["e"], &[ends.len()], ends)
+        };
+        case(&[], &[]).gives(0, &[2, 3], &[0., 1., 2., 3., 4., 5.]);
+        case(&[-1], &[9]).gives(0, &[1, 3], &[3., 4., 5.]);
+        case(&[0, 1], &[1, i64::MAX]).gives(0, &[1, 2], &[1., 2.]);
+        case(&[0, 1], &[-1, -1]).gives(0, &[1, 1], &[1.]);
+        for (starts, ends) in [(&[0][..], &[1, 1][..]), (&[0, 0, 0], &[1, 1, 1])] {
+            assert!(case(starts, ends).run().is_err(), "{starts:?} {ends:?}");
+        }
+        let axes = |starts: &[i64]| case(starts, &vec![1; starts.len()]).constant(&[1], &[1i64]);
+        axes(&[0]).gives(0, &[2, 1], &[0., 3.]);
+        assert!(axes(&[0, 0]).run().is_err());
     }
 
     #[test]

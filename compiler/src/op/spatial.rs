@@ -135,7 +135,7 @@ pub fn reach(kernel: usize, dilation: usize) -> usize {
 }
 
 /// [`reach`] of a kernel whose extent may be a symbol.
-fn reach_of(kernel: &Dim, dilation: usize) -> Dim {
+pub fn reach_of(kernel: &Dim, dilation: usize) -> Dim {
     (kernel.clone() - Dim::ONE) * Dim::from(dilation) + Dim::ONE
 }
 
@@ -184,7 +184,8 @@ impl Geometry {
     }
 }
 
-fn known_extents(kernel: &[Dim]) -> Option<Vec<usize>> {
+/// Extents that are all known.
+pub fn known_extents(kernel: &[Dim]) -> Option<Vec<usize>> {
     kernel.iter().map(|extent| usize::try_from(extent.as_const()?).ok()).collect()
 }
 

@@ -209,6 +209,39 @@ fn branches_of_unlike_ranks_go_on_apart() {
     assert!(run(&model, &operands(true)).unwrap_err().message.contains("-1"));
 }
 
+#[test]
+fn axes_that_may_be_one_go_on_apart() {
+    // Both ranks have a meaning, and the sum is of one rank again.
+    let after = with_int(node("z = ReduceSum(y)"), "keepdims", 0);
+    let squeezed = |rest: Vec<NodeProto>| [nodes(&["y = Squeeze(a)"]), rest].concat();
+    let inputs = ["a: i64[n, 1, 3]"];
+    let rows = |count: usize| Tensor::from_slice(&[count, 1, 3], &(0..3 * count as i64).collect::<Vec<_>>());
+    let model = imported(graph(&inputs, squeezed(vec![after]), &["z: i64[]"]));
+    assert_eq!(run(&model, &[rows(1)]).unwrap(), [(vec![], vec![3])]);
+    assert_eq!(run(&model, &[rows(2)]).unwrap(), [(vec![], vec![15])]);
+    // What follows takes one rank only, and a second such axis is the same dim.
+    let rest = nodes(&["u = Squeeze(a)", "v = Concat(y, u)", "z = Neg(v)"]);
+    let mut rest: Vec<NodeProto> = rest;
+    rest[1] = with_int(rest[1].clone(), "axis", 1);
+    let model = imported(graph(&inputs, squeezed(rest), &["z: i64[n, 6]"]));
+    assert_eq!(
+        run(&model, &[rows(2)]).unwrap(),
+        [(vec![2, 6], vec![0, -1, -2, 0, -1, -2, -3, -4, -5, -3, -4, -5])]
+    );
+    assert!(run(&model, &[rows(1)]).is_err());
+    // The declared rank of what has the shape of the result tells it, too.
+    let model = imported(graph(&inputs, squeezed(nodes(&["z = Neg(y)"])), &["z: i64[m]"]));
+    assert_eq!(run(&model, &[rows(1)]).unwrap(), [(vec![3], vec![0, -1, -2])]);
+    assert!(run(&model, &[rows(2)]).is_err());
+    // Neither rank is the one that follows.
+    let last = with_ints(node("z = Transpose(y)"), "perm", &[0, 2, 1]);
+    refused(graph(&inputs, squeezed(vec![last]), &["z: i64[k]"]), "may be 1");
+    // Each of many dims doubles what follows.
+    let many = ["a: i64[p, q, r, s, t, u]"];
+    let last = with_int(node("z = ReduceSum(y)"), "keepdims", 0);
+    refused(graph(&many, squeezed(vec![last]), &["z: i64[]"]), "may be 1");
+}
+
 fn repeat(inputs: &str, outputs: &str, body: GraphProto) -> NodeProto {
     with_graph(node(&format!("{outputs} = Loop({inputs})")), "body", body)
 }
