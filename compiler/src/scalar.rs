@@ -65,6 +65,8 @@ named_enum! {
         Not = "not",
         /// Bitwise not of an integer.
         BitNot = "bitnot",
+        /// A complex number whose real part is the operand's imaginary part, and the other way around.
+        Swap = "swap",
         /// Float to bool.
         IsNan = "isnan",
         /// Float to bool: plus infinity.
@@ -96,6 +98,7 @@ named_enum! {
         Or = "or",
         Xor = "xor",
         BitAnd = "bitand",
+        /// Also of the bits of complex numbers, which joins one that is real and one that is imaginary.
         BitOr = "bitor",
         BitXor = "bitxor",
         /// Shift left; a count of the width or more gives 0.

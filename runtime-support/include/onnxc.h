@@ -66,8 +66,8 @@ typedef enum onnxc_status {
 } onnxc_status;
 
 /* Element types: the numbers of ONNX's TensorProto.DataType. Elements smaller than a byte are packed as ONNX stores
- * them, two or four to a byte, the first in the lowest bits; bits behind the last one are ignored in inputs and 0 in
- * outputs. A bool is 0 or 1. A complex number is its real and its imaginary part. */
+ * them, two or four to a byte, or four to three bytes, the first in the lowest bits; bits behind the last one are ignored
+ * in inputs and 0 in outputs. A bool is 0 or 1. A complex number is its real and its imaginary part. */
 typedef enum onnxc_dtype {
     ONNXC_FLOAT = 1,
     ONNXC_UINT8 = 2,
@@ -94,7 +94,9 @@ typedef enum onnxc_dtype {
     ONNXC_FLOAT4E2M1 = 23,
     ONNXC_FLOAT8E8M0 = 24,
     ONNXC_UINT2 = 25,
-    ONNXC_INT2 = 26
+    ONNXC_INT2 = 26,
+    ONNXC_FLOAT6E2M3 = 27,
+    ONNXC_FLOAT6E3M2 = 28
 } onnxc_dtype;
 
 /* A tensor of the caller: dense, row-major.

@@ -44,6 +44,8 @@ fn format(dtype: DType) -> Option<Format> {
         DType::F8E4M3FNUZ => row(3, 8, 7, 0x7f, None, Nan::NegativeZero),
         DType::F8E5M2 => row(2, 15, 7, 0x7b, Some(0x7c), Nan::Code(0x7e)),
         DType::F8E5M2FNUZ => row(2, 16, 7, 0x7f, None, Nan::NegativeZero),
+        DType::F6E2M3 => row(3, 1, 5, 0x1f, None, Nan::Absent),
+        DType::F6E3M2 => row(2, 3, 5, 0x1f, None, Nan::Absent),
         DType::F4E2M1 => row(1, 1, 3, 0x07, None, Nan::Absent),
         _ => None,
     }
@@ -73,6 +75,9 @@ impl Gen<'_, '_> {
         lanes: usize,
     ) -> Result<Option<Value>> {
         let ty = rep_type(to, lanes);
+        if from.part().is_some() || to.part().is_some() {
+            return Ok(if lanes > 1 { None } else { Some(self.real_part(x, from, to)) });
+        }
         if to == DType::Bool {
             return Ok(Some(if from.is_float() {
                 let zero = self.float(self.type_of(x), 0.0);
@@ -99,6 +104,26 @@ impl Gen<'_, '_> {
             (true, false) if lanes > 1 => self.vector_to_int(x, from, to, saturate, lanes),
             (true, false) => Ok(Some(self.float_to_int(x, to, saturate))),
             (true, true) => self.float_to_float(x, from, to, saturate, lanes).map(Some),
+        }
+    }
+
+    /// A complex number's real part, or the complex number with this real part. Its bits are the lower ones.
+    fn real_part(&mut self, x: Value, from: DType, to: DType) -> Value {
+        let ty = scalar_type(to);
+        if from.part().is_some() {
+            let bits = match self.type_of(x) {
+                types::I128 => self.b.ins().isplit(x).0,
+                _ => self.b.ins().ireduce(types::I32, x),
+            };
+            return self.bitcast(ty, bits);
+        }
+        let bits = self.bitcast(self.type_of(x).as_int(), x);
+        match ty {
+            types::I128 => {
+                let zero = self.int(types::I64, 0);
+                self.b.ins().iconcat(bits, zero)
+            }
+            _ => self.b.ins().uextend(ty, bits),
         }
     }
 

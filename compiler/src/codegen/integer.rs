@@ -23,6 +23,12 @@ impl Gen<'_, '_> {
                 _ => Err(self.no_instructions(op.name(), dtype)),
             };
         }
+        if dtype.part().is_some() {
+            return match op {
+                UnaryFn::Swap => Ok(self.swapped(x)),
+                _ => Err(self.no_instructions(op.name(), dtype)),
+            };
+        }
         let value = match op {
             UnaryFn::Neg => self.b.ins().ineg(x),
             UnaryFn::Abs if dtype.is_signed_int() => self.b.ins().iabs(x),
@@ -43,6 +49,16 @@ impl Gen<'_, '_> {
             _ => return Err(self.no_instructions(op.name(), dtype)),
         };
         Ok(self.wrap(value, dtype))
+    }
+
+    /// The two halves of an integer exchanged.
+    fn swapped(&mut self, x: Value) -> Value {
+        if self.type_of(x) == types::I128 {
+            let (low, high) = self.b.ins().isplit(x);
+            return self.b.ins().iconcat(high, low);
+        }
+        let half = i64::from(self.type_of(x).bits() / 2);
+        self.b.ins().rotl_imm_u(x, half)
     }
 
     pub fn int_binary(&mut self, op: BinaryFn, dtype: DType, a: Val, b: Val) -> Result<Val> {

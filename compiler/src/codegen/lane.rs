@@ -4,7 +4,7 @@
 //! A vector of `lanes` elements fills one 128-bit register, each lane `128 / lanes` bits wide: integers are
 //! extended to that width and kept in the range of their dtype, bools are masks of it. f32 is the
 //! exception: two lanes of it are the low half of an `f32x4`. Floats narrower than 32 bits are held as the
-//! f32 of the same value. Complex numbers are only moved, as the integers that have their bits.
+//! f32 of the same value. Complex numbers are moved, taken apart and put together, as the integers that have their bits.
 
 use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
 use cranelift_codegen::ir::immediates::{Ieee32, Ieee64};

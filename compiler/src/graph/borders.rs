@@ -1,32 +1,49 @@
 //! Packed elements at the borders of a graph.
 //!
-//! Callers keep elements smaller than a byte as ONNX stores them: several to a byte, the first in the lowest bits. Inside
+//! Callers keep elements smaller than a byte as ONNX stores them: side by side, the first in the lowest bits. Inside
 //! a graph each has a byte of its own. This step makes inputs and outputs of such types what the caller has, `u8[bytes]`,
 //! with the primitives that unpack and pack them, which fuse with what reads and computes the elements.
 //! [`Graph::input_ty`] and [`Graph::output_ty`] tell the types that the caller knows.
 
 use bytes::Bytes;
 
-use crate::error::{Error, Result, Stage};
+use crate::error::Result;
 use crate::graph::{Builder, DType, Dim, Graph, MapFn, Op, Origin, OriginId, Tensor, TensorType, ValueId};
 use crate::scalar::BinaryFn;
 
+/// Elements and bytes of the least group of packed elements that fills whole bytes: 4 elements of 6 bits in 3 bytes,
+/// elements of 4 or 2 bits in one.
+fn group(dtype: DType) -> (usize, usize) {
+    let bits = dtype.bits() as usize;
+    let mut bytes = 1usize;
+    while !(8 * bytes).is_multiple_of(bits) {
+        bytes += 1;
+    }
+    (8 * bytes / bits, bytes)
+}
+
 /// Elements of `dtype`, one to a byte, packed as ONNX stores them; bits left over are 0.
 pub fn pack_bits(dtype: DType, elements: &[u8]) -> Vec<u8> {
-    let bits = dtype.bits();
-    let mask = ((1u16 << bits) - 1) as u8;
-    let byte = |group: &[u8]| {
-        group.iter().enumerate().fold(0, |byte, (at, element)| byte | (element & mask) << (at as u32 * bits))
-    };
-    elements.chunks((8 / bits) as usize).map(byte).collect()
+    let bits = dtype.bits() as usize;
+    let (count, bytes) = group(dtype);
+    let mut packed = Vec::with_capacity(elements.len().div_ceil(count) * bytes);
+    for elements in elements.chunks(count) {
+        let masked = elements.iter().map(|&element| u32::from(element) & ((1 << bits) - 1));
+        let word = masked.enumerate().fold(0, |word, (at, element)| word | element << (at * bits));
+        packed.extend_from_slice(&word.to_le_bytes()[..(elements.len() * bits).div_ceil(8)]);
+    }
+    packed
 }
 
 /// The first `count` of packed elements, one to a byte, signed integers with their sign.
 pub fn unpack_bits(dtype: DType, packed: &[u8], count: usize) -> Bytes {
-    let bits = dtype.bits();
-    let per_byte = (8 / bits) as usize;
+    let bits = dtype.bits() as usize;
     let element = |at: usize| {
-        let raised = packed[at / per_byte] << (8 - bits - (at % per_byte) as u32 * bits);
+        let (first, shift) = (at * bits / 8, at * bits % 8);
+        // An element of 6 bits may end in the next byte.
+        let next = packed.get(first + 1).copied().unwrap_or(0);
+        let raised = (u16::from_le_bytes([packed[first], next]) >> shift) as u8;
+        let raised = raised << (8 - bits);
         match dtype.is_signed_int() {
             true => (raised as i8 >> (8 - bits)) as u8,
             false => raised >> (8 - bits),
@@ -54,11 +71,6 @@ fn origin(graph: &mut Graph, name: &str, what: &str) -> OriginId {
     graph.origins.push(Origin { name: name.to_string(), op_type: what.to_string(), index: 0 })
 }
 
-/// Elements of `dtype` in a byte.
-fn per_byte(dtype: DType) -> usize {
-    (8 / dtype.bits()) as usize
-}
-
 fn unpack_input(graph: &mut Graph, at: usize) -> Result<()> {
     let value = graph.inputs[at].value;
     let ty = graph.ty(value).clone();
@@ -82,24 +94,70 @@ fn unpack_input(graph: &mut Graph, at: usize) -> Result<()> {
     Ok(())
 }
 
+/// The type in which a group of packed elements is shifted.
+fn word_type(dtype: DType) -> DType {
+    if group(dtype).1 == 1 { DType::U8 } else { DType::U32 }
+}
+
+/// The positions of a group's elements, or bytes, of this many bits in its word.
+fn positions(b: &mut Builder<'_>, word: DType, count: usize, bits: usize) -> Result<ValueId> {
+    let places: Vec<u8> = (0..count).map(|at| (at * bits) as u8).collect();
+    let places = b.constant(Tensor::from_slice(&[1, count], &places));
+    b.cast(places, word)
+}
+
 /// `u8[bytes]` to `ty`.
 fn unpack(b: &mut Builder<'_>, packed: ValueId, ty: &TensorType) -> Result<ValueId> {
-    let (dtype, per) = (ty.dtype, per_byte(ty.dtype));
-    let bytes = ty.stored_bytes();
-    let counts: Vec<u8> = (0..per).map(|at| (at as u32 * dtype.bits()) as u8).collect();
-    let counts = b.constant(Tensor::from_slice(&[1, per], &counts));
-    let column = b.reshape(packed, vec![bytes.clone(), Dim::ONE])?;
-    let shifted = b.binary(BinaryFn::Shr, column, counts)?;
-    let flat = b.reshape(shifted, vec![bytes * Dim::from(per)])?;
+    let dtype = ty.dtype;
+    let word = word_type(dtype);
+    let words = words(b, packed, ty)?;
+    let (per, _) = group(dtype);
+    let places = positions(b, word, per, dtype.bits() as usize)?;
+    let shifted = b.binary(BinaryFn::Shr, words, places)?;
+    let all = b.ty(shifted).elements();
+    let flat = b.reshape(shifted, vec![all])?;
     let flat = b.slice_axis(flat, 0, Dim::ZERO, ty.elements())?;
     let whole = b.reshape(flat, ty.shape.clone())?;
-    // The low bits, signed ones with their sign.
-    let bits = if dtype.is_int() { dtype } else { DType::U4 };
-    let elements = b.cast(whole, bits)?;
-    match dtype.is_int() {
-        true => Ok(elements),
-        false => b.emit1(Op::Map(MapFn::Bitcast { to: dtype }), &[elements]),
+    if dtype.is_int() {
+        // The low bits, signed ones with their sign.
+        return b.cast(whole, dtype);
     }
+    let code = b.binary_scalar(BinaryFn::BitAnd, whole, f64::from((1u32 << dtype.bits()) - 1))?;
+    let code = b.cast(code, code_type(dtype))?;
+    b.emit1(Op::Map(MapFn::Bitcast { to: dtype }), &[code])
+}
+
+/// `u8[bytes]`, packed elements of `ty`, as `[groups, 1]`: a word for each group.
+fn words(b: &mut Builder<'_>, packed: ValueId, ty: &TensorType) -> Result<ValueId> {
+    let (per, bytes) = group(ty.dtype);
+    let stored = ty.stored_bytes();
+    if bytes == 1 {
+        return b.reshape(packed, vec![stored, Dim::ONE]);
+    }
+    let groups = ty.elements().ceil_div(&Dim::from(per)).unwrap_or(Dim::ZERO);
+    let zero = b.scalar(DType::U8, 0.0);
+    let missing = groups.clone() * Dim::from(bytes) - stored;
+    let filled = b.pad(packed, zero, vec![Dim::ZERO], vec![missing])?;
+    let rows = b.reshape(filled, vec![groups, Dim::from(bytes)])?;
+    let word = word_type(ty.dtype);
+    let rows = b.cast(rows, word)?;
+    joined(b, rows, bytes, 8)
+}
+
+/// `[n, count]` to `[n, 1]`: the numbers of a row of `bits` bits each side by side, the first in the lowest bits.
+fn joined(b: &mut Builder<'_>, rows: ValueId, count: usize, bits: usize) -> Result<ValueId> {
+    let mut joined = b.slice_axis(rows, 1, Dim::ZERO, Dim::ONE)?;
+    for lane in 1..count {
+        let column = b.slice_axis(rows, 1, Dim::from(lane), Dim::ONE)?;
+        let column = b.binary_scalar(BinaryFn::Shl, column, (lane * bits) as f64)?;
+        joined = b.binary(BinaryFn::BitOr, joined, column)?;
+    }
+    Ok(joined)
+}
+
+/// The integers that a packed float's bits are.
+fn code_type(dtype: DType) -> DType {
+    if dtype.bits() == 4 { DType::U4 } else { DType::U8 }
 }
 
 fn pack_output(graph: &mut Graph, at: usize) -> Result<()> {
@@ -114,33 +172,32 @@ fn pack_output(graph: &mut Graph, at: usize) -> Result<()> {
 
 /// `ty` to `u8[bytes]`.
 fn pack(b: &mut Builder<'_>, value: ValueId, ty: &TensorType) -> Result<ValueId> {
-    let (dtype, per) = (ty.dtype, per_byte(ty.dtype));
-    let bytes = ty.stored_bytes();
+    let dtype = ty.dtype;
+    let (word, (per, bytes)) = (word_type(dtype), group(dtype));
     let bits = match dtype.is_int() {
         true => value,
-        false => b.emit1(Op::Map(MapFn::Bitcast { to: DType::U4 }), &[value])?,
+        false => b.emit1(Op::Map(MapFn::Bitcast { to: code_type(dtype) }), &[value])?,
     };
     let raw = b.cast(bits, DType::U8)?;
     let raw = b.binary_scalar(BinaryFn::BitAnd, raw, f64::from((1u32 << dtype.bits()) - 1))?;
     let flat = b.reshape(raw, vec![ty.elements()])?;
+    let groups = ty.elements().ceil_div(&Dim::from(per)).unwrap_or(Dim::ZERO);
     let zero = b.scalar(DType::U8, 0.0);
-    let missing = bytes.clone() * Dim::from(per) - ty.elements();
+    let missing = groups.clone() * Dim::from(per) - ty.elements();
     let flat = b.pad(flat, zero, vec![Dim::ZERO], vec![missing])?;
-    let rows = b.reshape(flat, vec![bytes.clone(), Dim::from(per)])?;
-    let mut joined = None;
-    for lane in 0..per {
-        let column = b.slice_axis(rows, 1, Dim::from(lane), Dim::ONE)?;
-        let shift = f64::from(lane as u32 * dtype.bits());
-        let column = b.binary_scalar(BinaryFn::Shl, column, shift)?;
-        joined = Some(match joined {
-            None => column,
-            Some(others) => b.binary(BinaryFn::BitOr, others, column)?,
-        });
+    let rows = b.reshape(flat, vec![groups.clone(), Dim::from(per)])?;
+    let rows = b.cast(rows, word)?;
+    let words = joined(b, rows, per, dtype.bits() as usize)?;
+    if bytes == 1 {
+        return b.reshape(words, vec![groups]);
     }
-    match joined {
-        Some(joined) => b.reshape(joined, vec![bytes]),
-        None => Err(Error::internal(Stage::Import, format!("{dtype} has no elements in a byte"))),
-    }
+    let places = positions(b, word, bytes, 8)?;
+    let shifted = b.binary(BinaryFn::Shr, words, places)?;
+    let split = b.binary_scalar(BinaryFn::BitAnd, shifted, 255.0)?;
+    let split = b.cast(split, DType::U8)?;
+    let flat = b.reshape(split, vec![groups * Dim::from(bytes)])?;
+    // The last group has no bytes that only its missing elements would have.
+    b.slice_axis(flat, 0, Dim::ZERO, ty.stored_bytes())
 }
 
 /// A tensor as the caller keeps it: packed elements as `u8[bytes]`, others as they are.
@@ -164,7 +221,7 @@ mod tests {
     fn bits_round_trip() {
         for dtype in [DType::I2, DType::U2, DType::I4, DType::U4, DType::F4E2M1] {
             let packed = [0b1101_0010u8, 0b0000_0111];
-            let count = 2 * per_byte(dtype) - 1;
+            let count = 2 * group(dtype).0 - 1;
             let elements = unpack_bits(dtype, &packed, count);
             let last = 8 - dtype.bits();
             assert_eq!(pack_bits(dtype, &elements), [packed[0], packed[1] << (8 - last) >> (8 - last)]);
@@ -175,11 +232,30 @@ mod tests {
         assert_eq!(pack_bits(DType::I2, &[1, 0xff, 0xfe, 0, 1]), [0b0010_1101, 1]);
     }
 
+    #[test]
+    fn four_elements_of_six_bits_fill_three_bytes() {
+        let elements: Vec<u8> = (0..9).map(|at| at * 29 % 64).collect();
+        // As `onnx.numpy_helper` packs them.
+        let packed = [64, 167, 95, 116, 228, 46, 40];
+        for dtype in [DType::F6E2M3, DType::F6E3M2] {
+            for count in 0..=9usize {
+                let bytes = (count * 6).div_ceil(8);
+                let found = pack_bits(dtype, &elements[..count]);
+                assert_eq!(found.len(), bytes, "{count} elements");
+                assert_eq!(unpack_bits(dtype, &found, count)[..], elements[..count]);
+                let ty = TensorType::new(dtype, vec![Dim::from(count)]);
+                assert_eq!(ty.stored_bytes().as_const(), Some(bytes as i64));
+            }
+            assert_eq!(pack_bits(dtype, &elements), packed);
+        }
+    }
+
     /// What the graph computes on packed tensors is what it computed on those inside.
     #[test]
     fn packed_graphs_compute_the_same() {
-        for dtype in [DType::I2, DType::U2, DType::I4, DType::U4, DType::F4E2M1] {
-            for count in [0usize, 1, 4, 7] {
+        for dtype in [DType::I2, DType::U2, DType::I4, DType::U4, DType::F4E2M1, DType::F6E2M3, DType::F6E3M2]
+        {
+            for count in [0usize, 1, 2, 3, 4, 7] {
                 let mut graph = Graph::default();
                 let sym = graph.symbols.push(Symbol { name: "n".into() });
                 let origin = origin(&mut graph, "test", "Test");

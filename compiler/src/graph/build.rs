@@ -128,8 +128,17 @@ impl<'g> Builder<'g> {
             return Ok(vec![self.constant(tensor)]);
         }
         // What is folded may be anything that the evaluator knows; what is left has to be compiled.
-        // Complex numbers are moved, compared with nothing and computed with never.
-        let computes = op.computes();
+        // Complex numbers are moved, compared with nothing and computed with never, but for what takes them apart and
+        // puts them together.
+        let parts = |function: &MapFn| match function {
+            MapFn::Cast { to, .. } => {
+                let from = types[0].dtype;
+                from.part() == Some(*to) || to.part() == Some(from)
+            }
+            MapFn::Unary(UnaryFn::Swap) | MapFn::Binary(BinaryFn::BitOr) => types[0].dtype.part().is_some(),
+            _ => false,
+        };
+        let computes = op.computes() && !matches!(&op, Op::Map(function) if parts(function));
         let uncompiled = |ty: &&TensorType| match ty.dtype {
             DType::Str => true,
             DType::C64 | DType::C128 => computes,
@@ -241,6 +250,20 @@ impl<'g> Builder<'g> {
             return Ok(x);
         }
         self.emit1(Op::Map(MapFn::Cast { to, saturate: true }), &[x])
+    }
+
+    /// The real and the imaginary part of complex numbers; `None` for other elements.
+    pub fn parts(&mut self, x: ValueId) -> Result<Option<(ValueId, ValueId)>> {
+        let Some(part) = self.dtype(x).part() else { return Ok(None) };
+        let swapped = self.unary(UnaryFn::Swap, x)?;
+        Ok(Some((self.cast(x, part)?, self.cast(swapped, part)?)))
+    }
+
+    /// The complex numbers, of type `dtype`, with these parts.
+    pub fn complex(&mut self, dtype: DType, real: ValueId, imaginary: ValueId) -> Result<ValueId> {
+        let (real, imaginary) = (self.cast(real, dtype)?, self.cast(imaginary, dtype)?);
+        let imaginary = self.unary(UnaryFn::Swap, imaginary)?;
+        self.binary(BinaryFn::BitOr, real, imaginary)
     }
 
     /// `function(x, value)` with a scalar constant of `x`'s dtype.

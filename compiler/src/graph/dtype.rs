@@ -14,6 +14,8 @@ pub enum DType {
     F8E5M2,
     F8E5M2FNUZ,
     F8E8M0,
+    F6E2M3,
+    F6E3M2,
     F4E2M1,
     I2,
     I4,
@@ -63,6 +65,8 @@ const TABLE: &[(DType, &str, i32, u32)] = &[
     (F8E8M0, "f8e8m0", 24, 8),
     (U2, "u2", 25, 2),
     (I2, "i2", 26, 2),
+    (F6E2M3, "f6e2m3", 27, 6),
+    (F6E3M2, "f6e3m2", 28, 6),
 ];
 
 impl DType {
@@ -112,7 +116,18 @@ impl DType {
     }
 
     pub fn is_float(self) -> bool {
-        matches!(self, F32 | F64 | F16 | BF16 | F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 | F4E2M1)
+        let small =
+            matches!(self, F8E4M3FN | F8E4M3FNUZ | F8E5M2 | F8E5M2FNUZ | F8E8M0 | F6E2M3 | F6E3M2 | F4E2M1);
+        small || matches!(self, F32 | F64 | F16 | BF16)
+    }
+
+    /// The type of a complex number's parts.
+    pub fn part(self) -> Option<DType> {
+        match self {
+            C64 => Some(F32),
+            C128 => Some(F64),
+            _ => None,
+        }
     }
 
     pub fn is_signed_int(self) -> bool {

@@ -78,9 +78,13 @@ impl TensorType {
 
     /// Bytes of a tensor of this type where callers keep it: elements smaller than a byte share bytes.
     pub fn stored_bytes(&self) -> Dim {
-        let per_byte = Dim::from((8 / self.dtype.bits().min(8)) as usize);
+        // In units of two bits, so that elements of 4 and 2 bits are counted by the byte.
+        let (pairs, unit) = match self.dtype.bits() {
+            6 => (Dim::from(3usize), Dim::from(4usize)),
+            bits => (Dim::ONE, Dim::from((8 / bits.min(8)) as usize)),
+        };
         match self.dtype.is_packed() {
-            true => self.elements().ceil_div(&per_byte).unwrap_or(Dim::ZERO),
+            true => (self.elements() * pairs).ceil_div(&unit).unwrap_or(Dim::ZERO),
             false => self.bytes(),
         }
     }

@@ -20,9 +20,10 @@ pub enum MapFn {
     /// `(condition: bool, then: T, otherwise: T) -> T`
     Select,
     /// `(x: T) -> to`. Floats to integers truncate and, like C on x86-64 out of range, are unspecified;
-    /// to bool: `x != 0`. `saturate` applies to the 8-bit and smaller floats (ONNX `Cast.saturate`).
+    /// to bool: `x != 0`. `saturate` applies to the 8-bit and smaller floats (ONNX `Cast.saturate`). A complex number
+    /// becomes its real part, in that part's type, which becomes one without imaginary part.
     Cast { to: DType, saturate: bool },
-    /// `(x: T) -> to`: the same bits; both types have one size.
+    /// `(x: T) -> to`: the same bits; both types have one size, or one is u8 and holds a code of the other, of 6 bits.
     Bitcast { to: DType },
 }
 

@@ -364,6 +364,7 @@ impl Verifier<'_> {
         }
         let valid: fn(u8) -> bool = match tensor.dtype {
             DType::Bool => |byte| byte <= 1,
+            DType::F6E2M3 | DType::F6E3M2 => |byte| byte < 64,
             DType::U4 | DType::F4E2M1 => |byte| byte < 16,
             DType::U2 => |byte| byte < 4,
             DType::I4 => |byte| (-8..8).contains(&(byte as i8)),

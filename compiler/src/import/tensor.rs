@@ -1,12 +1,12 @@
 //! Constants of the model file: every storage form of a tensor to the one of [`Tensor`].
 
 use bytes::Bytes;
-use onnxc_proto::tensor_proto::{DataLocation, DataType};
+use onnxc_proto::tensor_proto::DataLocation;
 use onnxc_proto::{SparseTensorProto, TensorProto};
 
 use super::ExternalData;
 use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::borders::unpack_bits;
+use crate::graph::borders::{pack_bits, unpack_bits};
 use crate::graph::{DType, Tensor};
 
 fn malformed<T>(message: impl Into<String>) -> Result<T> {
@@ -22,10 +22,7 @@ pub fn dtype(number: i32) -> Result<DType> {
     match DType::from_onnx(number) {
         Some(dtype) => Ok(dtype),
         None if number == 0 => malformed("the element type is missing"),
-        None => match DataType::try_from(number) {
-            Ok(known) => unsupported(format!("element type {}", known.as_str_name())),
-            Err(_) => malformed(format!("element type number {number} is not known")),
-        },
+        None => malformed(format!("element type number {number} is not known")),
     }
 }
 
@@ -203,6 +200,14 @@ fn typed_data(proto: &TensorProto, dtype: DType) -> Result<Vec<u8>> {
         }
         DType::Bool => proto.int32_data.iter().map(|&value| u8::from(value != 0)).collect(),
         DType::I32 => proto.int32_data.iter().flat_map(|value| value.to_le_bytes()).collect(),
+        DType::F6E2M3 | DType::F6E3M2 => {
+            // One entry per element, which are packed in raw data only.
+            let code = |&value: &i32| u8::try_from(value).ok().filter(|&code| code < 64).ok_or(value);
+            match proto.int32_data.iter().map(code).collect::<std::result::Result<Vec<u8>, i32>>() {
+                Ok(codes) => pack_bits(dtype, &codes),
+                Err(value) => return malformed(format!("{value} is no code of {dtype}")),
+            }
+        }
         _ => {
             // One entry per element, or per byte of packed elements; either sign convention.
             let width = dtype.size();

@@ -40,17 +40,22 @@ pub(super) use with_lane;
 pub fn map(function: MapFn, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
     let operands = inputs.iter().map(|x| expand(x, shape)).collect::<Result<Vec<_>>>()?;
     match (function, operands.as_slice()) {
-        (MapFn::Unary(function), [x]) => unary(function, x),
+        (MapFn::Unary(UnaryFn::Swap), [x]) if x.dtype.part().is_some() => Ok(swap(x)),
+        (MapFn::Binary(BinaryFn::BitOr), [a, b]) if a.dtype.part().is_some() => {
+            let data = a.data.iter().zip(&b.data[..]).map(|(a, b)| a | b).collect();
+            Ok(Tensor::new(a.dtype, a.shape.clone(), data))
+        }
         (MapFn::Binary(function), [a, b]) => {
             with_lane!(a.dtype, function.name(), lane => binary_in(lane, function, a, b))
         }
+        (MapFn::Unary(function), [x]) => unary(function, x),
         (MapFn::Compare(function), [a, b]) => {
             with_lane!(a.dtype, function.name(), lane => compare_in(lane, function, a, b))
         }
         (MapFn::Select, [condition, then, otherwise]) => select(condition, then, otherwise),
         (MapFn::Cast { to, saturate }, [x]) => match (x.dtype, to) {
             (DType::Str | DType::C64 | DType::C128, _) | (_, DType::Str | DType::C64 | DType::C128)
-                if x.dtype != to =>
+                if x.dtype != to && x.dtype.part() != Some(to) && to.part() != Some(x.dtype) =>
             {
                 undefined(&format!("cast to {to}"), x.dtype)
             }
@@ -61,6 +66,14 @@ pub fn map(function: MapFn, inputs: &[&Tensor], shape: &[usize]) -> Result<Tenso
         }
         _ => Err(Error::internal(Stage::Run, format!("{function:?} of {} inputs", inputs.len()))),
     }
+}
+
+/// The parts of complex numbers exchanged.
+fn swap(x: &Tensor) -> Tensor {
+    let size = x.dtype.size();
+    let swapped = |at: usize| x.data[at / size * size + (at + size / 2) % size];
+    let data = (0..x.data.len()).map(swapped).collect();
+    Tensor::new(x.dtype, x.shape.clone(), data)
 }
 
 fn unary(function: UnaryFn, x: &Tensor) -> Result<Tensor> {
@@ -112,7 +125,7 @@ fn select(condition: &Tensor, then: &Tensor, otherwise: &Tensor) -> Result<Tenso
 /// Converts elements as `MapFn::Cast` does, by the rules of ONNX `Cast`:
 ///
 /// - to floats: round to nearest, ties to even; bf16 and 8-bit and smaller floats by way of f32. Out of
-///   range gives infinity, except that 8-bit floats follow `saturate` and `f4e2m1` always saturates;
+///   range gives infinity, except that 8-bit floats follow `saturate`, and those of 6 and 4 bits always saturate;
 ///   `f8e8m0` rounds up;
 /// - integers to integers: the low bits;
 /// - floats to integers: truncated to 64 bits (NaN gives 0, out of range the nearest), then the low bits.

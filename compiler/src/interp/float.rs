@@ -1,6 +1,6 @@
 //! Conversions of the floats that Rust has no type for: 8 bits and fewer.
 //!
-//! Encodings are those of the ONNX specification ("Float stored in 8 bits", "4 bit floating point") and of
+//! Encodings are those of the ONNX specification ("Float stored in 8 bits", "6 bit floating point", "4 bit floating point") and of
 //! the OCP Microscaling formats: a sign, a biased exponent and a mantissa, with subnormals; `f8e8m0` is a
 //! biased exponent only.
 
@@ -38,12 +38,14 @@ fn format(dtype: DType) -> Option<Format> {
         DType::F8E4M3FNUZ => row(3, 8, 0x80, 0x7f, None, Nan::NegativeZero),
         DType::F8E5M2 => row(2, 15, 0x80, 0x7b, Some(0x7c), Nan::Code(0x7e)),
         DType::F8E5M2FNUZ => row(2, 16, 0x80, 0x7f, None, Nan::NegativeZero),
+        DType::F6E2M3 => row(3, 1, 0x20, 0x1f, None, Nan::None),
+        DType::F6E3M2 => row(2, 3, 0x20, 0x1f, None, Nan::None),
         DType::F4E2M1 => row(1, 1, 0x08, 0x07, None, Nan::None),
         _ => None,
     }
 }
 
-/// Value of a code of an 8-bit or 4-bit float type (NaN for other types).
+/// Value of a code of a float type of 8, 6 or 4 bits (NaN for other types).
 pub fn decode(dtype: DType, code: u8) -> f32 {
     if dtype == DType::F8E8M0 {
         return if code == 0xff { f32::NAN } else { exp2(i32::from(code) - 127) };
@@ -68,7 +70,7 @@ pub fn decode(dtype: DType, code: u8) -> f32 {
 }
 
 /// Code of `value` rounded to nearest, ties to even. Out of range, and infinities, give the largest finite
-/// value with `saturate`, else infinity or NaN (`f4e2m1` always saturates). `f8e8m0` ignores the sign and
+/// value with `saturate`, else infinity or NaN (those of 6 and 4 bits always saturate). `f8e8m0` ignores the sign and
 /// rounds up, the default `round_mode` of ONNX `Cast`.
 pub fn encode(dtype: DType, value: f32, saturate: bool) -> u8 {
     if dtype == DType::F8E8M0 {

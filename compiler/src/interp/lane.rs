@@ -73,7 +73,9 @@ impl Lane<f32> {
             DType::F32 => Some(native!(f32, f32)),
             DType::F16 => Some(halves!(f32, f16, from_f32, to_f32)),
             DType::BF16 => Some(halves!(f32, bf16, from_f32, to_f32)),
-            _ => small_floats!(f32, dtype, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, F4E2M1),
+            _ => small_floats!(
+                f32, dtype, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, F6E2M3, F6E3M2, F4E2M1
+            ),
         }
     }
 }
@@ -91,7 +93,9 @@ impl Lane<f64> {
                 load: |element| bf16::from_le_bytes(bytes(element)).to_f64(),
                 store: |value, element| element.copy_from_slice(&bf16::from_f32(value as f32).to_le_bytes()),
             }),
-            _ => small_floats!(f64, dtype, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, F4E2M1),
+            _ => small_floats!(
+                f64, dtype, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, F6E2M3, F6E3M2, F4E2M1
+            ),
         }
     }
 }

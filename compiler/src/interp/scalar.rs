@@ -71,6 +71,7 @@ macro_rules! float_work {
                     UnaryFn::Sigmoid => |x| (1.0 / (1.0 + (-(x as $wide)).exp())) as $float,
                     UnaryFn::Not
                     | UnaryFn::BitNot
+                    | UnaryFn::Swap
                     | UnaryFn::IsNan
                     | UnaryFn::IsPosInf
                     | UnaryFn::IsNegInf => return None,

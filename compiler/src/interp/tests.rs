@@ -206,6 +206,9 @@ fn small_floats_follow_the_onnx_tables() {
     assert_eq!(codes(DType::F8E5M2FNUZ, false), [0, 0, 0x80, 0x80, 0x80, 0x80, 0x40, 0xe3, 0x63]);
     let x = t(&[7], &[6.9f32, 8.0, f32::NEG_INFINITY, 0.25, 0.75, -0.1, 5.0]);
     assert_eq!(&cast(&x, DType::F4E2M1, true).data[..], &[7, 7, 15, 0, 2, 8, 6]);
+    let x = t(&[9], &[f32::NAN, -f32::NAN, f32::INFINITY, -1e9, 0.1, -0.1, 7.4, 29.0, 0.03]);
+    assert_eq!(&cast(&x, DType::F6E2M3, false).data[..], &[32, 0, 31, 63, 1, 33, 31, 31, 0]);
+    assert_eq!(&cast(&x, DType::F6E3M2, false).data[..], &[32, 0, 31, 63, 2, 34, 23, 31, 0]);
     let x = t(&[8], &[0.0f32, 1.0, 1.1, 2.0, 3.0, f32::NAN, 3.4e38, 1e-45]);
     assert_eq!(&cast(&x, DType::F8E8M0, true).data[..], &[0, 127, 128, 128, 129, 255, 254, 0]);
     assert_eq!(cast(&x, DType::F8E8M0, false).data[6], 255);
@@ -238,6 +241,15 @@ fn every_code_of_a_small_float_survives_a_round_trip() {
     let values = cast(&x, DType::F32, true);
     assert_eq!(values.values::<f32>()[..8], [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]);
     assert_eq!(cast(&values, DType::F4E2M1, true).data, x.data);
+    for (dtype, some) in [
+        (DType::F6E2M3, [0.0, 0.125, 0.875, 1.0, 1.875, 2.0, 3.75, 4.0, 7.5]),
+        (DType::F6E3M2, [0.0, 0.0625, 0.4375, 0.5, 1.75, 2.0, 7.0, 8.0, 28.0]),
+    ] {
+        let x = Tensor::new(dtype, vec![64], (0..64).collect());
+        let values = cast(&x, DType::F32, true);
+        assert_eq!([0, 1, 7, 8, 15, 16, 23, 24, 31].map(|at: usize| values.values::<f32>()[at]), some);
+        assert_eq!(cast(&values, dtype, true).data, x.data);
+    }
 }
 
 #[test]
@@ -275,8 +287,9 @@ proptest! {
 
     #[test]
     fn small_float_rounding_is_to_the_nearest_even_code(value in -500.0f32..500.0) {
-        for dtype in [DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ, DType::F4E2M1] {
-            let codes = if dtype == DType::F4E2M1 { 16u16 } else { 256 };
+        for dtype in [DType::F8E4M3FN, DType::F8E4M3FNUZ, DType::F8E5M2, DType::F8E5M2FNUZ,
+            DType::F6E2M3, DType::F6E3M2, DType::F4E2M1] {
+            let codes = 1u16 << dtype.bits();
             let chosen = float::encode(dtype, value, true);
             let distance = |code: u8| (f64::from(float::decode(dtype, code)) - f64::from(value)).abs();
             for code in (0..codes).map(|code| code as u8) {

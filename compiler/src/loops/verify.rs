@@ -441,6 +441,7 @@ impl Verifier<'_> {
         let fits = match function {
             MapFn::Unary(op) => unary_fits(op, first),
             MapFn::Binary(BinaryFn::And | BinaryFn::Or | BinaryFn::Xor) => first == DType::Bool,
+            MapFn::Binary(BinaryFn::BitOr) if first.part().is_some() => true,
             MapFn::Binary(
                 BinaryFn::BitAnd | BinaryFn::BitOr | BinaryFn::BitXor | BinaryFn::Shl | BinaryFn::Shr,
             ) => first.is_int(),
@@ -480,6 +481,7 @@ fn unary_fits(op: UnaryFn, dtype: DType) -> bool {
     match op {
         Not => dtype == DType::Bool,
         BitNot => dtype.is_int(),
+        Swap => dtype.part().is_some(),
         Neg | Abs | Sign => dtype.is_float() || dtype.is_int(),
         Ceil | Floor | Round | Trunc => dtype.is_float() || dtype.is_int(),
         _ => dtype.is_float(),

@@ -32,7 +32,7 @@ pub const ROWS: &[OpDef] = &[
         &[("T1", CAST_25), ("T2", CAST_25)], cast, "Conversion to another element type"),
     row("Cast", 28, &[req("input", "T1")], &[req("output", "T2")],
         &[string("round_mode", "up"), int("saturate", 1), required("to", Int)],
-        &[("T1", CAST_25), ("T2", CAST_25)], cast, "Conversion to another element type"),
+        &[("T1", CAST_28), ("T2", CAST_28)], cast, "Conversion to another element type"),
     row("CastLike", 15, &[req("input", "T1"), req("target_type", "T2")], &[req("output", "T2")], &[],
         &[("T1", CAST_13), ("T2", CAST_13)], cast_like, "Conversion to the element type of another tensor"),
     row("CastLike", 19, &[req("input", "T1"), req("target_type", "T2")], &[req("output", "T2")],

@@ -34,9 +34,15 @@ struct Axis {
     count: Dim,
 }
 
-/// `[N, C * blocks.., L]` gives `[N, C, image..]`.
+/// `[N, C * blocks.., L]` gives `[N, C, image..]`; the parts of complex numbers are summed on their own.
 fn col_to_im(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
+    let Some((real, imaginary)) = cx.b.parts(x)? else { return Ok(vec![summed_blocks(cx, x)?]) };
+    let (real, imaginary) = (summed_blocks(cx, real)?, summed_blocks(cx, imaginary)?);
+    Ok(vec![cx.b.complex(cx.b.dtype(x), real, imaginary)?])
+}
+
+fn summed_blocks(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
     let block = cx.input(2)?;
     let points = cx.b.ty(block).elements().as_const().map(|points| points as usize);
     let points = points.or(cx.declared_rank(0).and_then(|rank| rank.checked_sub(2)));
@@ -93,12 +99,12 @@ fn col_to_im(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     for (at, axis) in axes.iter().enumerate() {
         y = fold(b, y, axis, rank - at)?;
     }
-    Ok(vec![y])
+    Ok(y)
 }
 
-/// As [`col_to_im`], with blocks of sizes that the run tells: every element is added where it belongs, or to one more
+/// As [`summed_blocks`], with blocks of sizes that the run tells: every element is added where it belongs, or to one more
 /// point if that lies in the padding.
-fn scattered_blocks(cx: &mut NodeCx<'_, '_>, x: ValueId, image: &[Dim]) -> Result<Vec<ValueId>> {
+fn scattered_blocks(cx: &mut NodeCx<'_, '_>, x: ValueId, image: &[Dim]) -> Result<ValueId> {
     let rank = image.len();
     let block = cx.sizes_input(2)?;
     let (strides, dilations) = (extents(cx, "strides", rank, 1)?, extents(cx, "dilations", rank, 1)?);
@@ -156,7 +162,7 @@ fn scattered_blocks(cx: &mut NodeCx<'_, '_>, x: ValueId, image: &[Dim]) -> Resul
     let y = b.slice_axis(y, 1, Dim::ZERO, points)?;
     let mut result = vec![shape[0].clone(), channels];
     result.extend_from_slice(image);
-    Ok(vec![b.reshape(y, result)?])
+    b.reshape(y, result)
 }
 
 /// Folds the first of `left` axes of blocks with the first of as many axes of positions, into an axis of the image:
@@ -306,6 +312,19 @@ mod tests {
         };
         columns(4).gives(0, &[1, 2, 4], &[1.0, 3.0, 2.0, 4.0, 5.0, 7.0, 6.0, 8.0]);
         assert!(columns(3).run().is_err());
+    }
+
+    #[test]
+    fn complex_blocks() {
+        let columns: Vec<f32> = (0..6).flat_map(|value| [value as f32, -10.0 * value as f32]).collect();
+        let case = Case::new("Col2Im", 18)
+            .complex(&[1, 2, 3], &columns)
+            .constant::<i64>(&[1], &[4])
+            .constant::<i64>(&[1], &[2]);
+        let found = case.run().unwrap().remove(0);
+        let parts = found.data.chunks_exact(4).map(|part| f32::from_le_bytes(part.try_into().unwrap()));
+        assert_eq!(found.shape, [1, 1, 4]);
+        assert_eq!(parts.collect::<Vec<f32>>(), [0.0, 0.0, 4.0, -40.0, 6.0, -60.0, 5.0, -50.0]);
     }
 
     #[test]

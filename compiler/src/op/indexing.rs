@@ -323,6 +323,13 @@ fn non_zero(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let flat = cx.b.reshape(x, vec![product(&shape)])?;
     let flags = match cx.b.dtype(flat) {
         DType::Bool => flat,
+        DType::C64 | DType::C128 => {
+            let Some((real, imaginary)) = cx.b.parts(flat)? else { return malformed("parts of no number") };
+            let zero = cx.b.scalar(cx.b.dtype(real), 0.0);
+            let real = cx.b.compare(CompareFn::Ne, real, zero)?;
+            let imaginary = cx.b.compare(CompareFn::Ne, imaginary, zero)?;
+            cx.b.binary(BinaryFn::Or, real, imaginary)?
+        }
         dtype => {
             let zero = cx.b.scalar(dtype, 0.0);
             cx.b.compare(CompareFn::Ne, flat, zero)?
@@ -472,6 +479,8 @@ mod tests {
         let case = Case::new("NonZero", 13).symbolic(&["n", ""], &[2, 3], &[0f32, 1., 0., f32::NAN, 0., -2.]);
         case.gives(0, &[2, 3], &[0., 1., 1., 1., 0., 2.]);
         Case::new("NonZero", 9).input(&[2], &[false, false]).gives(0, &[1, 0], &[]);
+        let complex = Case::new("NonZero", 9).complex(&[4], &[0., 1., 0., -0., f32::NAN, 0., 2., 0.]);
+        complex.gives(0, &[1, 3], &[0., 2., 3.]);
         Case::new("NonZero", 9).input(&[], &[3i32]).gives(0, &[0, 1], &[]);
         let long = matrix("Compress", 11).int("axis", 0).constant(&[3], &[false, false, true]).run();
         assert!(long.unwrap_err().message.contains("element 2"));

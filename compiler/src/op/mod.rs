@@ -14,6 +14,7 @@ use crate::import::Subgraph;
 pub mod activation;
 pub mod arithmetic;
 pub mod attention;
+mod circular;
 pub mod control;
 pub mod conv;
 pub mod convert;

@@ -1,7 +1,7 @@
 //! Operators that give the same elements another shape or order.
 
 use super::Fork;
-use super::dynamic::{axis_mask, resolved_shape, squeezed_dims, unsqueezed_dims};
+use super::dynamic::{axis_mask, resolved_shape, squeezed_dims, unsqueezed_dims, valid_or_negative};
 use super::row::*;
 use crate::graph::dim::product;
 use crate::infer::broadcast_shapes;
@@ -399,12 +399,36 @@ fn tile(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// Opset 1: `tiles` copies along one `axis`.
 fn tile_axis(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
-    let count = size_scalar(cx, 1)?;
-    let Some(axis) = known_scalar(cx, 2)?.as_const() else { return unsupported("a symbolic axis") };
-    let mut repeats = vec![Dim::ONE; cx.b.rank(x)];
-    repeats[normalize_axis(axis, cx.b.rank(x))?] = count;
+    let (x, axis) = (cx.input(0)?, cx.input(2)?);
+    let rank = cx.b.rank(x);
+    let axis = cx.b.cast(axis, DType::I64)?;
+    let known = cx.b.known(axis).and_then(|known| known.first().and_then(Dim::as_const));
+    let repeats = match known {
+        Some(axis) => {
+            let mut repeats = vec![Dim::ONE; rank];
+            repeats[normalize_axis(axis, rank)?] = size_scalar(cx, 1)?;
+            repeats
+        }
+        None => repeats_along(cx, axis, rank)?,
+    };
     tile_by(cx, x, &repeats)
+}
+
+/// One copy along all axes but the one that data tell; a run in which there is none such fails.
+fn repeats_along(cx: &mut NodeCx<'_, '_>, axis: ValueId, rank: usize) -> Result<Vec<Dim>> {
+    let count = cx.input(1)?;
+    let count = cx.b.cast(count, DType::I64)?;
+    let (axis, count) = (to_scalar(cx, axis)?, to_scalar(cx, count)?);
+    let (zero, one) = (cx.b.scalar(DType::I64, 0.0), cx.b.scalar(DType::I64, 1.0));
+    let from_end = cx.b.compare(CompareFn::Lt, axis, zero)?;
+    let wrapped = cx.b.binary_scalar(BinaryFn::Add, axis, rank as f64)?;
+    let axis = cx.b.select(from_end, wrapped, axis)?;
+    let place = cx.b.iota(vec![Dim::from(rank)], 0)?;
+    let here = cx.b.compare(CompareFn::Eq, place, axis)?;
+    let repeats = cx.b.select(here, count, one)?;
+    let some = cx.b.reduce(ReduceFn::Or, here, &[0])?;
+    let repeats = valid_or_negative(cx, some, repeats)?;
+    cx.b.sizes(repeats, &|_| None)
 }
 
 /// Each repeated axis gains an axis before it, which broadcasts and is merged into it.
@@ -579,6 +603,15 @@ mod tests {
         let case =
             Case::new("Tile", 1).input(&[2], &[1f32, 2.]).constant(&[], &[2f32]).constant(&[], &[0f32]);
         case.gives(0, &[4], &[1., 2., 1., 2.]);
+        let halves = [1.0, 2.0].map(half::f16::from_f32);
+        let half = |value: f32| [half::f16::from_f32(value)];
+        let case = Case::new("Tile", 1).input(&[1, 2], &halves);
+        case.constant(&[1], &half(2.)).constant(&[1], &half(0.)).gives(0, &[2, 2], &[1., 2., 1., 2.]);
+        let case = |axis: f32| {
+            Case::new("Tile", 1).input(&[1, 2], &halves).input(&[1], &half(2.)).input(&[1], &half(axis))
+        };
+        case(-1.).gives(0, &[1, 4], &[1., 2., 1., 2.]);
+        assert!(case(2.).run().is_err());
         let wrong = Case::new("Tile", 13).input(&[2], &[1f32, 2.]).constant(&[2], &[1i64, 1]);
         assert!(wrong.run().unwrap_err().message.contains("repeats"));
     }

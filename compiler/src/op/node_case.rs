@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::error::Result;
 use crate::graph::tensor::Element;
-use crate::graph::{Builder, Dim, Graph, Origin, Symbol, Tensor, TensorType};
+use crate::graph::{Builder, DType, Dim, Graph, Origin, Symbol, Tensor, TensorType};
 use crate::interp;
 use crate::op::{Attr, NodeCx, lookup};
 
@@ -69,6 +69,12 @@ impl Case {
     /// An operand that only run-time data tells.
     pub fn input<T: Element>(self, shape: &[usize], values: &[T]) -> Case {
         self.operand(Tensor::from_slice(shape, values), false, &[])
+    }
+
+    /// Run-time complex numbers of type c64, given by real and imaginary parts.
+    pub fn complex(self, shape: &[usize], parts: &[f32]) -> Case {
+        let data = parts.iter().flat_map(|part| part.to_le_bytes()).collect();
+        self.operand(Tensor::new(DType::C64, shape.to_vec(), data), false, &[])
     }
 
     /// A run-time operand of [`ramp`] values.

@@ -483,13 +483,17 @@ fn lp_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         return malformed(format!("norm of order {p}"));
     }
     let b = &mut *cx.b;
+    let dtype = b.dtype(x);
+    // Powers of half precision would overflow where their root does not.
+    let x = b.widened(x)?;
     let powers = power(b, x, p as f64)?;
     let sum = b.reduce(ReduceFn::Sum, powers, &[axis])?;
     let norm = root(b, sum, p as f64)?;
     let (zero, one) = (b.scalar(b.dtype(x), 0.0), b.scalar(b.dtype(x), 1.0));
     let vanishes = b.compare(CompareFn::Eq, norm, zero)?;
     let norm = b.select(vanishes, one, norm)?;
-    Ok(vec![b.binary(BinaryFn::Div, x, norm)?])
+    let y = b.binary(BinaryFn::Div, x, norm)?;
+    Ok(vec![b.cast(y, dtype)?])
 }
 
 /// `y = x / (bias + alpha / size * sum of squares of the neighbouring channels)^beta`
@@ -505,6 +509,8 @@ fn lrn(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if rank < 2 {
         return malformed(format!("{} has no channels", b.ty(x)));
     }
+    let dtype = b.dtype(x);
+    let x = b.widened(x)?;
     let squares = b.binary(BinaryFn::Mul, x, x)?;
     let (mut lo, mut hi) = (vec![Dim::ZERO; rank], vec![Dim::ZERO; rank]);
     lo[1] = Dim::from((size - 1) / 2);
@@ -527,7 +533,8 @@ fn lrn(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     } else {
         b.binary_scalar(BinaryFn::Pow, base, f64::from(beta))?
     };
-    Ok(vec![b.binary(BinaryFn::Div, x, divisor)?])
+    let y = b.binary(BinaryFn::Div, x, divisor)?;
+    Ok(vec![b.cast(y, dtype)?])
 }
 
 #[cfg(test)]
@@ -580,6 +587,21 @@ mod tests {
             .constant::<f32>(&[2, 2], &[0.5, 1.0, 2.0, 3.0])
             .int("spatial", 0);
         case.gives(0, &[2, 2, 2], &[1.176775, -0.374998, -0.646448, 0.75, 1.7071, 0.562497, -1.530329, 0.75]);
+    }
+
+    /// Squares of 300 and 400 are beyond f16.
+    #[test]
+    fn squares_of_half_precision_are_those_of_single_precision() {
+        let x = [300.0, -400.0].map(half::f16::from_f32);
+        let norm = Case::new("LpNormalization", 22).input(&[2], &x).run().unwrap();
+        assert_eq!(norm[0].to_f64s().unwrap(), [0.6, -0.8].map(|y| half::f16::from_f64(y).to_f64()));
+        let lrn = Case::new("LRN", 13).input(&[1, 2, 1, 1], &x).int("size", 1).float("alpha", 1.0);
+        let exact = [300.0f64, -400.0].map(|x| half::f16::from_f64(x / (1.0 + x * x).powf(0.75)).to_f64());
+        let found = lrn.run().unwrap()[0].to_f64s().unwrap();
+        assert!(
+            found.iter().zip(exact).all(|(found, exact)| (found - exact).abs() < 1e-3 * exact.abs()),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -26,10 +26,10 @@ pub const ROWS: &[OpDef] = &[
     // Optionals only, at first.
     has_row(15, REQUIRED, &[("O", &[]), ("B", BOOL)]),
     has_row(18, OPTIONAL, &[("O", ALL), ("B", BOOL)]),
-    has_row(28, OPTIONAL, &[("O", ALL_25), ("B", BOOL)]),
+    has_row(28, OPTIONAL, &[("O", ALL_28), ("B", BOOL)]),
     get_row(15, &[("O", &[]), ("V", ALL)]),
     get_row(18, &[("O", ALL), ("V", ALL)]),
-    get_row(28, &[("O", ALL_25), ("V", ALL_25)]),
+    get_row(28, &[("O", ALL_28), ("V", ALL_28)]),
 ];
 
 fn has_element(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

@@ -430,9 +430,12 @@ fn lp_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let p = exponent(cx)?;
     let b = &mut *cx.b;
     let last = channels_last(b, x)?;
+    // Powers of half precision would overflow where their root does not.
+    let last = b.widened(last)?;
     let powers = power(b, last, p)?;
     let sums = pooled(b, powers, &geometry, 0.0, ReduceFn::Sum)?;
     let y = root(b, sums, p)?;
+    let y = b.cast(y, b.dtype(x))?;
     Ok(vec![channels_first(b, y)?])
 }
 
@@ -459,9 +462,11 @@ fn global_lp_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let p = exponent(cx)?;
     let axes = spatial_axes(cx.b, x)?;
-    let powers = power(cx.b, x, p)?;
+    let wide = cx.b.widened(x)?;
+    let powers = power(cx.b, wide, p)?;
     let sums = cx.b.reduce(ReduceFn::Sum, powers, &axes)?;
-    Ok(vec![root(cx.b, sums, p)?])
+    let y = root(cx.b, sums, p)?;
+    Ok(vec![cx.b.cast(y, cx.b.dtype(x))?])
 }
 
 #[cfg(test)]
@@ -609,6 +614,20 @@ mod tests {
         Case::new("GlobalAveragePool", 22).input(&[1, 1, 64, 64], &x).gives(0, &[1, 1, 1, 1], &[30.0]);
         let pool = Case::new("AveragePool", 22).ints("kernel_shape", &[64, 64]);
         pool.input(&[1, 1, 64, 64], &x).gives(0, &[1, 1, 1, 1], &[30.0]);
+    }
+
+    /// Squares of 300 are beyond f16, and those of 2^-13 below it.
+    #[test]
+    fn powers_of_half_precision_are_those_of_single_precision() {
+        let x = [300.0, -300.0, 300.0, 300.0].map(half::f16::from_f32);
+        let tiny = [2f32.powi(-13); 4].map(half::f16::from_f32);
+        for (x, wanted) in [(x, 600.0), (tiny, 2f64.powi(-12))] {
+            let input = |case: Case| case.input(&[1, 1, 2, 2], &x);
+            let pool = input(Case::new("LpPool", 22)).ints("kernel_shape", &[2, 2]).int("p", 2);
+            assert_eq!(pool.run().unwrap()[0].to_f64s().unwrap(), [wanted]);
+            let pool = input(Case::new("GlobalLpPool", 22)).int("p", 2);
+            assert_eq!(pool.run().unwrap()[0].to_f64s().unwrap(), [wanted]);
+        }
     }
 
     #[test]

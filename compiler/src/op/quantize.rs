@@ -8,8 +8,8 @@ use super::spatial::channels_first;
 use super::{AttrKind, NodeCx, OpDef, attr, normalize_axis, opt, req};
 use crate::error::{Error, Result, Stage};
 use crate::graph::DType::{
-    BF16, F4E2M1, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, F16, F32, I2, I4, I8, I16, I32, U2, U4,
-    U8, U16,
+    BF16, F4E2M1, F6E2M3, F6E3M2, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F8E8M0, F16, F32, I2, I4, I8,
+    I16, I32, U2, U4, U8, U16,
 };
 use crate::graph::{Builder, DType, Dim, MapFn, Op, ValueId};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
@@ -22,7 +22,7 @@ pub const ROWS: &[OpDef] = &[
     DEQUANTIZE_LINEAR_23,
     DEQUANTIZE_LINEAR_24,
     DEQUANTIZE_LINEAR_25,
-    OpDef { since: 28, ..DEQUANTIZE_LINEAR_25 },
+    DEQUANTIZE_LINEAR_28,
     QUANTIZE_LINEAR,
     QUANTIZE_LINEAR_13,
     QUANTIZE_LINEAR_19,
@@ -30,7 +30,7 @@ pub const ROWS: &[OpDef] = &[
     QUANTIZE_LINEAR_23,
     QUANTIZE_LINEAR_24,
     QUANTIZE_LINEAR_25,
-    OpDef { since: 28, ..QUANTIZE_LINEAR_25 },
+    QUANTIZE_LINEAR_28,
     DYNAMIC_QUANTIZE_LINEAR,
     MAT_MUL_INTEGER,
     CONV_INTEGER,
@@ -123,6 +123,22 @@ const DEQUANTIZE_LINEAR_25: OpDef = OpDef {
     ..DEQUANTIZE_LINEAR_24
 };
 
+const DEQUANTIZE_LINEAR_28: OpDef = OpDef {
+    since: 28,
+    types: &[
+        (
+            "T1",
+            &[
+                I8, I16, I32, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1, I4, U4, I2, U2,
+                F6E2M3, F6E3M2,
+            ],
+        ),
+        ("T2", &[F32, F16, BF16, F8E8M0]),
+        ("T3", &[F32, F16, BF16]),
+    ],
+    ..DEQUANTIZE_LINEAR_25
+};
+
 const QUANTIZE_LINEAR: OpDef = OpDef {
     domain: "",
     name: "QuantizeLinear",
@@ -197,6 +213,22 @@ const QUANTIZE_LINEAR_25: OpDef = OpDef {
         ("T3", &[I8, I16, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1, I4, U4, I2, U2]),
     ],
     ..QUANTIZE_LINEAR_24
+};
+
+const QUANTIZE_LINEAR_28: OpDef = OpDef {
+    since: 28,
+    types: &[
+        ("T1", &[F32, F16, BF16, I32]),
+        ("T2", &[F32, F16, BF16, I32, F8E8M0]),
+        (
+            "T3",
+            &[
+                I8, I16, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, F4E2M1, I4, U4, I2, U2, F6E2M3,
+                F6E3M2,
+            ],
+        ),
+    ],
+    ..QUANTIZE_LINEAR_25
 };
 
 const DYNAMIC_QUANTIZE_LINEAR: OpDef = OpDef {

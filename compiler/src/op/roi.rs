@@ -1,9 +1,9 @@
 //! Pools of regions of interest: RoiAlign and MaxRoiPool.
 
 use super::row::*;
-use super::sample::{Table, Taps, arithmetic, combine, constant_dim, dim_as};
+use super::sample::{Product, Table, Taps, arithmetic, combine, constant_dim, dim_as};
 use super::spatial::channels_last;
-use crate::graph::{Builder, Op};
+use crate::graph::{Builder, Graph, Op, TensorType};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
@@ -43,12 +43,22 @@ fn edge(b: &mut Builder<'_>, rois: ValueId, at: usize, scale: f32) -> Result<Val
     b.binary_scalar(BinaryFn::Mul, edge, f64::from(scale))
 }
 
-/// What the samples of all regions have in common.
-struct Samples {
+/// What the bins of all regions have in common.
+struct Bins {
+    /// Height and width of a region in bins.
+    counts: [usize; 2],
     half_pixel: bool,
     scale: f32,
-    /// Samples of a bin along an axis.
-    ratio: usize,
+    average: bool,
+}
+
+/// Points that samples are read from.
+struct Image {
+    table: Table,
+    /// Height and width.
+    sizes: [Dim; 2],
+    /// Row of the table where each region's image starts, i64 `[R, 1, 1, 1]`.
+    first: ValueId,
 }
 
 /// `X: [N, C, H, W]`, `rois: [R, 4]` gives `[R, C, output_height, output_width]`.
@@ -70,10 +80,10 @@ fn roi_align(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let bins =
         [count("output_height", cx.int("output_height")?)?, count("output_width", cx.int("output_width")?)?];
     let ratio = match cx.int("sampling_ratio")? {
-        0 => return unsupported("sampling_ratio 0: only run-time data tells how many samples a bin has"),
-        ratio => count("sampling_ratio", ratio)?,
+        0 => None,
+        ratio => Some(count("sampling_ratio", ratio)?),
     };
-    let samples = Samples { half_pixel, scale: cx.float("spatial_scale")?, ratio };
+    let bins = Bins { counts: bins, half_pixel, scale: cx.float("spatial_scale")?, average };
     let b = &mut *cx.b;
     let (shape, dtype) = (b.shape(x), b.dtype(x));
     if shape.len() != 4 || b.rank(rois) != 2 || b.rank(images) != 1 {
@@ -82,75 +92,228 @@ fn roi_align(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let regions = b.shape(rois)[0].clone();
     let work = arithmetic(dtype);
     let rois = b.cast(rois, work)?;
-    let mut taps = Vec::with_capacity(2);
-    for axis in 0..2 {
-        let place = sample_places(b, rois, 1 - axis, bins[axis], &samples)?;
-        let own = border_taps(b, place, &shape[2 + axis])?;
-        // [R, y, 1, 2] and [R, 1, x, 2]
-        taps.push(Taps {
-            index: b.unsqueeze(own.index, &[2 - axis])?,
-            weight: own.weight.map(|weight| b.unsqueeze(weight, &[2 - axis])).transpose()?,
-        });
-    }
     let values = channels_last(b, x)?;
     let values = b.cast(values, work)?;
     let table = Table::new(b, values)?;
     let points = constant_dim(b, &(shape[2].clone() * shape[3].clone()))?;
-    let base = b.binary(BinaryFn::Mul, images, points)?;
-    let base = b.reshape(base, vec![regions.clone(), Dim::ONE, Dim::ONE, Dim::ONE])?;
-    let mut product = combine(b, &table, &taps, &shape[2..], Some(base), false)?;
-    product.row = by_bin(b, product.row, bins, ratio)?;
-    product.weight = match product.weight {
-        Some(weight) if average => {
-            let share = b.binary_scalar(BinaryFn::Mul, weight, 1.0 / (ratio * ratio) as f64)?;
-            Some(by_bin(b, share, bins, ratio)?)
-        }
-        Some(weight) => Some(by_bin(b, weight, bins, ratio)?),
-        None => None,
+    let first = b.binary(BinaryFn::Mul, images, points)?;
+    let first = b.reshape(first, vec![regions.clone(), Dim::ONE, Dim::ONE, Dim::ONE])?;
+    let image = Image { table, sizes: [shape[2].clone(), shape[3].clone()], first };
+    let y = match ratio {
+        Some(ratio) => samples_at_once(b, rois, &image, &bins, ratio)?,
+        None => samples_in_turn(b, rois, &image, &bins)?,
     };
-    // The maximum is that of the weighted taps, as in the reference and in the official tests; the document can be
-    // read as one of the samples.
-    let y = table.reduce(b, &product, if average { ReduceFn::Sum } else { ReduceFn::Max })?;
     let y = b.cast(y, dtype)?;
-    let y = b.reshape(y, vec![regions, Dim::from(bins[0]), Dim::from(bins[1]), shape[1].clone()])?;
+    let y =
+        b.reshape(y, vec![regions, Dim::from(bins.counts[0]), Dim::from(bins.counts[1]), shape[1].clone()])?;
     Ok(vec![b.transpose(y, &[0, 3, 1, 2])?])
 }
 
-/// Where the samples of every bin lie along an axis: `[R, bins * ratio]`. `first` is the number of the region's
-/// coordinate where it starts.
-fn sample_places(
+/// Every bin has `ratio` samples along an axis: `[R, h * w, C]`.
+fn samples_at_once(
     b: &mut Builder<'_>,
     rois: ValueId,
-    first: usize,
-    bins: usize,
-    samples: &Samples,
+    image: &Image,
+    bins: &Bins,
+    ratio: usize,
 ) -> Result<ValueId> {
-    let dtype = b.dtype(rois);
-    let (mut start, end) = (edge(b, rois, first, samples.scale)?, edge(b, rois, first + 2, samples.scale)?);
+    let mut places = [rois; 2];
+    for (axis, place) in places.iter_mut().enumerate() {
+        let Span { start, extent } = span(b, rois, 1 - axis, bins)?;
+        let count = bins.counts[axis] * ratio;
+        let step = b.binary_scalar(BinaryFn::Div, extent, count as f64)?;
+        let index = b.iota(vec![Dim::from(count)], 0)?;
+        let index = b.cast(index, b.dtype(rois))?;
+        let center = b.binary_scalar(BinaryFn::Add, index, 0.5)?;
+        let offset = b.binary(BinaryFn::Mul, center, step)?;
+        *place = b.binary(BinaryFn::Add, start, offset)?;
+    }
+    let mut product = taps(b, image, places, None)?;
+    product.row = by_bin(b, product.row, bins.counts, ratio)?;
+    product.weight = match product.weight {
+        Some(weight) if bins.average => {
+            let share = b.binary_scalar(BinaryFn::Mul, weight, 1.0 / (ratio * ratio) as f64)?;
+            Some(by_bin(b, share, bins.counts, ratio)?)
+        }
+        Some(weight) => Some(by_bin(b, weight, bins.counts, ratio)?),
+        None => None,
+    };
+    image.table.reduce(b, &product, combination(bins))
+}
+
+/// How the taps of samples, and samples, are combined. The maximum is that of the weighted taps, as in the reference and
+/// in the official tests; the document can be read as one of the samples.
+fn combination(bins: &Bins) -> ReduceFn {
+    if bins.average { ReduceFn::Sum } else { ReduceFn::Max }
+}
+
+/// The taps of samples at `[R, y]` and `[R, x]`: `[R, y, x, 4]`. Where a place is not `used`, it has none.
+fn taps(
+    b: &mut Builder<'_>,
+    image: &Image,
+    places: [ValueId; 2],
+    used: Option<[ValueId; 2]>,
+) -> Result<Product> {
+    let mut both = Vec::with_capacity(2);
+    for axis in 0..2 {
+        let own = border_taps(b, places[axis], &image.sizes[axis], used.map(|used| used[axis]))?;
+        // [R, y, 1, 2] and [R, 1, x, 2]
+        both.push(Taps {
+            index: b.unsqueeze(own.index, &[2 - axis])?,
+            weight: own.weight.map(|weight| b.unsqueeze(weight, &[2 - axis])).transpose()?,
+        });
+    }
+    combine(b, &image.table, &both, &image.sizes, Some(image.first), false)
+}
+
+/// Where the regions start along an axis and how far they reach, each `[R, 1]`.
+struct Span {
+    start: ValueId,
+    extent: ValueId,
+}
+
+/// `first` is the number of the region's coordinate where it starts.
+fn span(b: &mut Builder<'_>, rois: ValueId, first: usize, bins: &Bins) -> Result<Span> {
+    let (mut start, end) = (edge(b, rois, first, bins.scale)?, edge(b, rois, first + 2, bins.scale)?);
     let mut extent = b.binary(BinaryFn::Sub, end, start)?;
-    if samples.half_pixel {
+    if bins.half_pixel {
         start = b.binary_scalar(BinaryFn::Sub, start, 0.5)?;
     } else {
         extent = b.binary_scalar(BinaryFn::Max, extent, 1.0)?;
     }
-    let count = bins * samples.ratio;
-    let step = b.binary_scalar(BinaryFn::Div, extent, count as f64)?;
-    let index = b.iota(vec![Dim::from(count)], 0)?;
-    let index = b.cast(index, dtype)?;
-    let center = b.binary_scalar(BinaryFn::Add, index, 0.5)?;
-    let offset = b.binary(BinaryFn::Mul, center, step)?;
-    b.binary(BinaryFn::Add, start, offset)
+    Ok(Span { start, extent })
+}
+
+/// The bins of each region along an axis.
+struct Grid {
+    start: ValueId,
+    /// Extent of a bin, `[R, 1]`.
+    size: ValueId,
+    /// Samples of a bin, i64 `[R, 1]`.
+    samples: ValueId,
+    /// The most of them, an i64 scalar.
+    most: ValueId,
+}
+
+/// A bin has as many samples as points of the image, rounded up. What is more than an i32 has none.
+fn grid(b: &mut Builder<'_>, rois: ValueId, axis: usize, bins: &Bins) -> Result<Grid> {
+    let Span { start, extent } = span(b, rois, 1 - axis, bins)?;
+    let dtype = b.dtype(rois);
+    let size = b.binary_scalar(BinaryFn::Div, extent, bins.counts[axis] as f64)?;
+    let whole = b.unary(UnaryFn::Ceil, size)?;
+    let (zero, limit) = (b.scalar(dtype, 0.0), b.scalar(dtype, f64::from(i32::MAX)));
+    let (some, few) = (b.compare(CompareFn::Gt, whole, zero)?, b.compare(CompareFn::Lt, whole, limit)?);
+    let valid = b.binary(BinaryFn::And, some, few)?;
+    let whole = b.select(valid, whole, zero)?;
+    let samples = b.cast(whole, DType::I64)?;
+    let most = b.reduce(ReduceFn::Max, samples, &[0, 1])?;
+    let most = b.reshape(most, vec![])?;
+    let most = b.binary_scalar(BinaryFn::Max, most, 0.0)?;
+    Ok(Grid { start, size, samples, most })
+}
+
+/// Every region has samples of its own number: one sample of each bin after the other, `[R, h, w, C]`.
+fn samples_in_turn(b: &mut Builder<'_>, rois: ValueId, image: &Image, bins: &Bins) -> Result<ValueId> {
+    let work = b.dtype(rois);
+    let grids = [grid(b, rois, 0, bins)?, grid(b, rois, 1, bins)?];
+    let trip = b.binary(BinaryFn::Mul, grids[0].most, grids[1].most)?;
+    let trip = b.sizes(trip, &|_| None)?.remove(0);
+    let [h, w] = bins.counts.map(Dim::from);
+    let shape = vec![b.shape(rois)[0].clone(), h, w, b.shape(image.table.rows)[1].clone()];
+    let before = b.scalar(work, if bins.average { 0.0 } else { f64::NEG_INFINITY });
+    let before = b.expand(before, shape)?;
+    let number = b.scalar(DType::I64, 0.0);
+    let body = one_sample(b, before, image, &grids, bins)?;
+    let inputs = [&[number, before, image.table.rows, image.first][..], &captures(&grids)[..]].concat();
+    let y = b.emit(Op::scan(body, trip, 2, 0, vec![]), &inputs)?[1];
+    let samples = b.binary(BinaryFn::Mul, grids[0].samples, grids[1].samples)?;
+    let samples = b.unsqueeze(samples, &[2, 3])?;
+    if bins.average {
+        let samples = b.binary_scalar(BinaryFn::Max, samples, 1.0)?;
+        let samples = b.cast(samples, work)?;
+        return b.binary(BinaryFn::Div, y, samples);
+    }
+    let (none, zero) = (b.scalar(DType::I64, 0.0), b.scalar(work, 0.0));
+    let some = b.compare(CompareFn::Gt, samples, none)?;
+    b.select(some, y, zero)
+}
+
+/// What the body of the loop over samples reads of each axis.
+fn captures(grids: &[Grid; 2]) -> Vec<ValueId> {
+    grids.iter().flat_map(|grid| [grid.start, grid.size, grid.samples, grid.most]).collect()
+}
+
+/// States: the number of the sample, and what the samples before it make of the bins, `[R, h, w, C]`.
+fn one_sample(
+    outer: &Builder<'_>,
+    before: ValueId,
+    image: &Image,
+    grids: &[Grid; 2],
+    bins: &Bins,
+) -> Result<Graph> {
+    let (mut body, origin) = outer.body();
+    let mut b = Builder::new(&mut body, origin);
+    let number = b.input("number", TensorType::new(DType::I64, vec![]), None);
+    let mut taken = |value: ValueId| b.input("", outer.ty(value).clone(), None);
+    let before = taken(before);
+    let rows = taken(image.table.rows);
+    let first = taken(image.first);
+    let grids = grids.each_ref().map(|grid| {
+        let [start, size, samples, most] = [grid.start, grid.size, grid.samples, grid.most].map(&mut taken);
+        Grid { start, size, samples, most }
+    });
+    let table = Table { rows, zero: image.table.zero.clone() };
+    let image = Image { table, sizes: image.sizes.clone(), first };
+    let row = b.binary(BinaryFn::Div, number, grids[1].most)?;
+    let column = b.binary(BinaryFn::Mod, number, grids[1].most)?;
+    let (mut places, mut used) = ([number; 2], [number; 2]);
+    for (axis, at) in [row, column].into_iter().enumerate() {
+        places[axis] = places_of(&mut b, &grids[axis], at, bins.counts[axis])?;
+        used[axis] = b.compare(CompareFn::Lt, at, grids[axis].samples)?;
+    }
+    let product = taps(&mut b, &image, places, Some(used))?;
+    let sample = image.table.reduce(&mut b, &product, combination(bins))?;
+    let after = if bins.average {
+        b.binary(BinaryFn::Add, before, sample)?
+    } else {
+        let most = b.binary(BinaryFn::Max, before, sample)?;
+        let here = b.binary(BinaryFn::And, used[0], used[1])?;
+        let here = b.unsqueeze(here, &[2, 3])?;
+        b.select(here, most, before)?
+    };
+    let next = b.binary_scalar(BinaryFn::Add, number, 1.0)?;
+    body.outputs = vec![(String::new(), next), (String::new(), after)];
+    Ok(body)
+}
+
+/// Where sample number `at` of each of `count` bins lies along an axis: `[R, count]`.
+fn places_of(b: &mut Builder<'_>, grid: &Grid, at: ValueId, count: usize) -> Result<ValueId> {
+    let dtype = b.dtype(grid.start);
+    let bin = b.iota(vec![Dim::from(count)], 0)?;
+    let bin = b.cast(bin, dtype)?;
+    let bin = b.binary(BinaryFn::Mul, bin, grid.size)?;
+    let at = b.cast(at, dtype)?;
+    let center = b.binary_scalar(BinaryFn::Add, at, 0.5)?;
+    let offset = b.binary(BinaryFn::Mul, center, grid.size)?;
+    let samples = b.cast(grid.samples, dtype)?;
+    let offset = b.binary(BinaryFn::Div, offset, samples)?;
+    let place = b.binary(BinaryFn::Add, grid.start, bin)?;
+    b.binary(BinaryFn::Add, place, offset)
 }
 
 /// Two taps for each place, `[.., 2]`: the outermost points reach one step further out, beyond which a place has no
-/// taps (index -1).
-fn border_taps(b: &mut Builder<'_>, place: ValueId, size: &Dim) -> Result<Taps> {
+/// taps (index -1), as one that is not `used`, `[R, 1]`.
+fn border_taps(b: &mut Builder<'_>, place: ValueId, size: &Dim, used: Option<ValueId>) -> Result<Taps> {
     let dtype = b.dtype(place);
     let rank = b.rank(place);
     let place = b.unsqueeze(place, &[rank])?;
     let (minus, extent) = (b.scalar(dtype, -1.0), dim_as(b, size, dtype)?);
     let (low, high) = (b.compare(CompareFn::Ge, place, minus)?, b.compare(CompareFn::Le, place, extent)?);
-    let near = b.binary(BinaryFn::And, low, high)?;
+    let mut near = b.binary(BinaryFn::And, low, high)?;
+    if let Some(used) = used {
+        let used = b.unsqueeze(used, &[rank])?;
+        near = b.binary(BinaryFn::And, near, used)?;
+    }
     let (zero, last) = (b.scalar(dtype, 0.0), dim_as(b, &(size.clone() - Dim::ONE), dtype)?);
     // What is not near, NaN included, becomes a number first.
     let inside = b.select(near, place, zero)?;
@@ -300,6 +463,43 @@ mod tests {
         aligned(16).str("mode", "max").gives(0, &[2, 1, 2, 2], &most);
         let coarse = aligned(10).int("sampling_ratio", 1).int("output_height", 1).float("spatial_scale", 0.5);
         coarse.gives(0, &[2, 1, 1, 2], &[0.34375, 0.625, 0.375, 0.0]);
+    }
+
+    const AVERAGES: [f64; 24] = [
+        0.4375, -0.203125, 0.275391, -0.365234, -0.140625, 0.765625, 0.126953, 0.066406, 0.0, 0.050878, 0.0,
+        0.092593, 0.0, -0.249132, 0.0, -0.019676, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0,
+    ];
+
+    const MAXIMA: [f64; 24] = [
+        0.683594, 0.546875, 0.410156, 0.234375, 0.273438, 0.957031, 0.390625, 0.410156, 0.0, 1.145833, 0.0,
+        1.0, 0.0, 0.649306, 0.0, 0.25, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0,
+    ];
+
+    /// Before opset 16 there is no mode of coordinates: regions are not shifted by half a pixel, and have at least one
+    /// point. Values of ONNX Runtime.
+    #[test]
+    fn version_10_has_no_half_pixels() {
+        let first = aligned(10).run().unwrap();
+        let second = aligned(16).str("coordinate_transformation_mode", "output_half_pixel").run().unwrap();
+        assert_eq!(first[0].data, second[0].data);
+        assert_ne!(first[0].data, aligned(16).run().unwrap()[0].data);
+    }
+
+    /// Regions of sizes of their own: of two bins of 1.5 by 0.75 points, of 2.5 by 5.5, and of none.
+    #[test]
+    fn samples_of_each_region_by_its_size() {
+        let rois = [0.5, 1.0, 3.5, 2.5, -3.0, -2.0, 2.0, 9.0, 3.0, 3.0, 1.0, 1.0];
+        let case = |mode: &str| {
+            Case::new("RoiAlign", 22)
+                .ramp(&[2, 2, 4, 5], 1)
+                .symbolic::<f32>(&["r"], &[3, 4], &rois)
+                .symbolic::<i64>(&["r"], &[3], &[1, 0, 1])
+                .str("mode", mode)
+                .int("output_height", 2)
+                .int("output_width", 2)
+        };
+        case("avg").gives(0, &[3, 2, 2, 2], &AVERAGES);
+        case("max").gives(0, &[3, 2, 2, 2], &MAXIMA);
     }
 
     #[test]

@@ -118,8 +118,9 @@ fn polynomial<const N: usize>(b: &mut Builder<'_>, t: ValueId, coefficients: &[[
 /// Rows that taps are read from.
 pub struct Table {
     /// `[rows + 1, channels]`, the last row all zero.
-    rows: ValueId,
-    zero: Dim,
+    pub rows: ValueId,
+    /// Its number.
+    pub zero: Dim,
 }
 
 impl Table {

@@ -47,6 +47,10 @@ pub const CAST_25: &[DType] = &[
     F32, U8, I8, U16, I16, I32, I64, Str, Bool, F16, F64, U32, U64, BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2,
     F8E5M2FNUZ, U4, I4, F4E2M1, F8E8M0, U2, I2,
 ];
+pub const CAST_28: &[DType] = &[
+    F32, U8, I8, U16, I16, I32, I64, Str, Bool, F16, F64, U32, U64, BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2,
+    F8E5M2FNUZ, U4, I4, F4E2M1, F8E8M0, U2, I2, F6E2M3, F6E3M2,
+];
 /// What ConstantOfShape fills with: all but strings and complex numbers.
 pub const FILL_20: &[DType] = &[
     F32, U8, I8, U16, I16, I32, I64, Bool, F16, F64, U32, U64, BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ,
@@ -87,6 +91,10 @@ pub const ALL_24: &[DType] = &[
 pub const ALL_25: &[DType] = &[
     F32, U8, I8, U16, I16, I32, I64, Str, Bool, F16, F64, U32, U64, C64, C128, BF16, F8E4M3FN, F8E4M3FNUZ,
     F8E5M2, F8E5M2FNUZ, U4, I4, F4E2M1, F8E8M0, U2, I2,
+];
+pub const ALL_28: &[DType] = &[
+    F32, U8, I8, U16, I16, I32, I64, Str, Bool, F16, F64, U32, U64, C64, C128, BF16, F8E4M3FN, F8E4M3FNUZ,
+    F8E5M2, F8E5M2FNUZ, U4, I4, F4E2M1, F8E8M0, U2, I2, F6E2M3, F6E3M2,
 ];
 pub const BITCAST_26: &[DType] = &[
     F32, U8, I8, U16, I16, I32, I64, Bool, F16, F64, U32, U64, C64, C128, BF16, F8E4M3FN, F8E4M3FNUZ, F8E5M2,

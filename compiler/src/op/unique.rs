@@ -47,7 +47,8 @@ fn unique(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         }
     };
     let axis = axis.unwrap_or(0);
-    let sorted = if b.rank(items) == 1 { sorted_elements(b, items)? } else { sorted_slices(b, items, axis)? };
+    let keys = comparable(b, items)?;
+    let sorted = if b.rank(keys) == 1 { sorted_elements(b, keys)? } else { sorted_slices(b, keys, axis)? };
 
     // Each distinct item, in sorted order: its first occurrence, and how often there is one.
     let starts = true_positions(cx, sorted.first)?;
@@ -91,10 +92,15 @@ fn inverse(b: &mut Builder<'_>, permutation: ValueId) -> Result<ValueId> {
     b.emit1(Op::ScatterElements { axis: 0, combine: None }, &[empty, permutation, index])
 }
 
-/// What can be compared; bools as bytes.
+/// What can be compared: bools as bytes, and complex numbers as their parts, `[.., 2]`, of which the real one comes first.
 fn comparable(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
+    if let Some((real, imaginary)) = b.parts(x)? {
+        let last = b.rank(x);
+        let (real, imaginary) = (b.unsqueeze(real, &[last])?, b.unsqueeze(imaginary, &[last])?);
+        return b.concat(&[real, imaginary], last);
+    }
     match b.dtype(x) {
-        dtype @ (DType::Str | DType::C64 | DType::C128) => unsupported(format!("an order of {dtype}")),
+        dtype @ DType::Str => unsupported(format!("an order of {dtype}")),
         DType::Bool => b.cast(x, DType::U8),
         _ => Ok(x),
     }
@@ -131,7 +137,6 @@ fn or_first(b: &mut Builder<'_>, changed: ValueId) -> Result<ValueId> {
 }
 
 fn sorted_elements(b: &mut Builder<'_>, x: ValueId) -> Result<Sorted> {
-    let x = comparable(b, x)?;
     let count = b.shape(x)[0].clone();
     let (keys, from) = b.sort(x, 0, false, count)?;
     let before = with_previous(b, keys)?;
@@ -141,7 +146,6 @@ fn sorted_elements(b: &mut Builder<'_>, x: ValueId) -> Result<Sorted> {
 
 /// Slices along `axis` in the order of their elements.
 fn sorted_slices(b: &mut Builder<'_>, x: ValueId, axis: usize) -> Result<Sorted> {
-    let x = comparable(b, x)?;
     let count = b.shape(x)[axis].clone();
     let mut perm: Vec<usize> = (0..b.rank(x)).filter(|&at| at != axis).collect();
     perm.push(axis);
@@ -179,6 +183,7 @@ fn sort_by_column(outer: &Builder<'_>, columns: ValueId, count: &Dim) -> Result<
 
 #[cfg(test)]
 mod tests {
+    use crate::graph::{DType, Tensor};
     use crate::op::node_case::Case;
 
     #[test]
@@ -215,6 +220,25 @@ mod tests {
             .outputs(3);
         planes.gives(0, &[2, 3, 2], &[0., 1., 1., 1., 2., 1., 0., 1., 1., 1., 2., 1.]);
         planes.gives(2, &[4], &[1.0, 0.0, 2.0, 0.0]);
+    }
+
+    #[test]
+    fn complex_numbers_by_real_and_then_imaginary_part() {
+        let values = [2.0, 1.0, 1.0, 5.0, 2.0, -1.0, 1.0, 5.0, -0.0, 3.0];
+        let case = Case::new("Unique", 11).complex(&[5], &values).outputs(4);
+        let found = case.run().unwrap();
+        assert_eq!(parts(&found[0]), [-0.0, 3.0, 1.0, 5.0, 2.0, -1.0, 2.0, 1.0]);
+        case.gives(1, &[4], &[4.0, 1.0, 2.0, 0.0]);
+        case.gives(2, &[5], &[3.0, 1.0, 2.0, 1.0, 0.0]);
+        case.gives(3, &[4], &[1.0, 2.0, 1.0, 1.0]);
+        let rows = Case::new("Unique", 11).complex(&[3, 1], &[1.0, 2.0, 1.0, -2.0, 1.0, 2.0]).int("axis", 0);
+        assert_eq!(parts(&rows.run().unwrap()[0]), [1.0, -2.0, 1.0, 2.0]);
+    }
+
+    /// Real and imaginary parts of a tensor of c64.
+    fn parts(tensor: &Tensor) -> Vec<f32> {
+        assert_eq!(tensor.dtype, DType::C64);
+        tensor.data.chunks_exact(4).map(|part| f32::from_le_bytes(part.try_into().unwrap())).collect()
     }
 
     #[test]

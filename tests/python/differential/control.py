@@ -113,9 +113,12 @@ def loop(n):
 def scan(n):
     name = plain(n, "V")
     kind, length, dims = number(name), n.integer(0 if n.chance(0.1) else 1, 4), n.shape(1, 2, zeros=False)
+    # Concat takes no floats of 8 bits and fewer, and no integers of 4 and 2.
+    small = name in values.SMALL_FLOATS | {"int2", "int4", "uint2", "uint4"}
+    join = helper.make_node("Concat", ["state", "x"], ["joined"], axis=0)
     nodes = [
         helper.make_node("Identity", ["x"], ["next"]),
-        helper.make_node("Concat", ["state", "x"], ["joined"], axis=0),
+        helper.make_node("Identity", ["x"], ["joined"]) if small else join,
         helper.make_node("Identity", ["state"], ["before"]),
     ]
     inputs = [info("state", kind, len(dims)), info("x", kind, len(dims))]

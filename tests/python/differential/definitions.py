@@ -38,6 +38,22 @@ def control_flow(node):
     return runner.graph(graph, dict(zip(names, arrays(node))))
 
 
+@definition("AffineGrid")
+def affine_grid(node):
+    """"theta" times "the original grid", whose points are between -1 and 1, in the type of f64. The reference makes f32."""
+    theta, size = arrays(node)
+    if node.type() != "double":
+        return None
+    aligned = node.attributes.get("align_corners", 0)
+    axes = []
+    for count in (int(count) for count in size[2:]):
+        step = 2.0 / (count - 1 if aligned else count)
+        axes.append((-1.0 if aligned else -1.0 + step / 2) + step * np.arange(count))
+    points = np.meshgrid(*axes, indexing="ij")
+    points = np.stack([*points[::-1], np.ones_like(points[0])], -1)
+    return [np.einsum("nij,...j->n...i", theta, points)]
+
+
 def erf(x):
     return np.vectorize(math.erf, otypes=["d"])(x.astype(np.float64)) if x.size else x.astype(np.float64)
 

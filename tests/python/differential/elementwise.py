@@ -215,7 +215,7 @@ def cast(n):
         n.attr("to", to.upper() if n.since == 1 else number)
     else:
         n.data(n.shape(0, 2), edge=0)
-    if to.startswith("float8") or n.chance(0.2):
+    if to.startswith(("float8", "float6")) or n.chance(0.2):
         n.maybe("saturate", n.integer(0, 1))
         if to == "float8e8m0":
             n.maybe("round_mode", n.pick("up", "down", "nearest"))

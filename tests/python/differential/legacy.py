@@ -35,6 +35,17 @@ for name, versions in {
     version(name, *versions)(broadcasting)
 
 
+@version("RoiAlign", 10)
+def roi_align(node):
+    """"Use the value 'output_half_pixel' to omit the pixel shift for the input (use this for a backward-compatible
+    behavior)", as version 16 has it. The reference shifts."""
+    x, rois, images = arrays(node)
+    wide = [array.astype(np.float32) if values.NAMES[array.dtype] in values.HALVES else array for array in (x, rois)]
+    shift = {"coordinate_transformation_mode": "output_half_pixel"}
+    results = modern("RoiAlign", wide + [images], **(node.attributes | shift))
+    return [result.astype(x.dtype) for result in results]
+
+
 @version("PRelu", 1, 6)
 def prelu(node):
     """"slope: If Slope is of size 1, the value is shared across different channels"."""

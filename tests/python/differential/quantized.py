@@ -51,7 +51,7 @@ def quantize(n):
         n.attr("output_dtype", number(target))
     else:
         zero_point(n, 2, dims)
-    if target.startswith("float8"):
+    if target.startswith(("float8", "float6")):
         n.maybe("saturate", n.integer(0, 1))
     n.ulps = 0
 

@@ -7,15 +7,17 @@ from onnx import TensorProto, helper
 DTYPES = {
     name: np.dtype(helper.tensor_dtype_to_np_dtype(getattr(TensorProto, name.upper())))
     for name in (
-        "float double float16 bfloat16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz float8e8m0 float4e2m1 "
-        "int2 int4 int8 int16 int32 int64 uint2 uint4 uint8 uint16 uint32 uint64 bool complex64 complex128"
+        "float double float16 bfloat16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz float8e8m0 float6e2m3 "
+        "float6e3m2 float4e2m1 int2 int4 int8 int16 int32 int64 uint2 uint4 uint8 uint16 uint32 uint64 bool complex64 complex128"
     ).split()
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 FLOATS = {"float", "double", "float16", "bfloat16"}
 HALVES = {"float16", "bfloat16"}
-SMALL_FLOATS = {"float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0", "float4e2m1"}
+#: Types that came after the cases of the seeds before them had been named.
+NEW = {"float6e2m3", "float6e3m2"}
+SMALL_FLOATS = {"float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0", "float4e2m1"} | NEW
 COMPLEX = {"complex64", "complex128"}
 SIGNED = {"int2", "int4", "int8", "int16", "int32", "int64"}
 UNSIGNED = {"uint2", "uint4", "uint8", "uint16", "uint32", "uint64"}
@@ -34,6 +36,7 @@ def epsilon(name):
         "float": 2.0**-23, "complex64": 2.0**-23, "double": 2.0**-52, "complex128": 2.0**-52, "float16": 2.0**-10,
         "bfloat16": 2.0**-7, "float8e4m3fn": 2.0**-3, "float8e4m3fnuz": 2.0**-3, "float8e5m2": 2.0**-2,
         "float8e5m2fnuz": 2.0**-2, "float8e8m0": 1.0, "float4e2m1": 0.5,
+        "float6e2m3": 2.0**-3, "float6e3m2": 2.0**-2,
     }.get(name, 0.0)
 
 

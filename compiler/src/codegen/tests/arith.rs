@@ -50,10 +50,15 @@ fn zip(inputs: &[DType], out: DType, n: i64, width: i64, f: impl FnOnce(Vec<Expr
 
 /// Runs the kernel and the evaluator on the same elements.
 fn check(map: MapFn, inputs: &[&Tensor], f: impl Fn(Vec<Expr>) -> Expr) {
+    check_in(&[0, 4, 16], map, inputs, f);
+}
+
+/// As [`check`], in loops of these widths.
+fn check_in(widths: &[i64], map: MapFn, inputs: &[&Tensor], f: impl Fn(Vec<Expr>) -> Expr) {
     let want = interp::eval(&Op::Map(map), inputs).unwrap_or_else(|e| panic!("{map:?}: {e}"));
     let want = &want[0];
     let dtypes: Vec<DType> = inputs.iter().map(|x| x.dtype).collect();
-    for width in [0, 4, 16] {
+    for &width in widths {
         let kernel = zip(&dtypes, want.dtype, want.len() as i64, width, &f);
         compile_elsewhere(&kernel);
         for target in [target(), baseline()] {
@@ -99,6 +104,31 @@ fn unary_functions() {
                 check(MapFn::Unary(op), &[&x], |mut v| Expr::unary(op, v.remove(0)));
             }
         }
+    }
+}
+
+/// Complex numbers are in scalar loops only.
+#[test]
+fn complex_numbers_are_taken_apart_and_put_together() {
+    for (complex, part) in [(DType::C64, DType::F32), (DType::C128, DType::F64)] {
+        let values: Vec<f64> = (0..32).map(|at| f64::from(at) * 0.75 - 5.0).collect();
+        let parts = interp::cast(&Tensor::from_slice(&[32], &values), part, true);
+        let x = Tensor::new(complex, vec![16], parts.data.clone());
+        let swapped = interp::eval(&Op::Map(MapFn::Unary(UnaryFn::Swap)), &[&x]).unwrap().remove(0);
+        assert_eq!(swapped.data[..part.size()], x.data[part.size()..2 * part.size()]);
+        let scalar = |map, inputs: &[&Tensor], f: &dyn Fn(Vec<Expr>) -> Expr| check_in(&[0], map, inputs, f);
+        let cast = |to| MapFn::Cast { to, saturate: true };
+        scalar(MapFn::Unary(UnaryFn::Swap), &[&x], &|mut v| Expr::unary(UnaryFn::Swap, v.remove(0)));
+        scalar(cast(part), &[&x], &|mut v| Expr::cast(part, v.remove(0)));
+        scalar(cast(complex), &[&parts], &|mut v| Expr::cast(complex, v.remove(0)));
+        let (real, imaginary) = (interp::cast(&parts, complex, true), interp::cast(&swapped, part, true));
+        let imaginary = interp::cast(&imaginary, complex, true);
+        let imaginary = interp::eval(&Op::Map(MapFn::Unary(UnaryFn::Swap)), &[&imaginary]).unwrap().remove(0);
+        let real = Tensor::new(complex, vec![16], real.data.slice(..16 * complex.size()));
+        scalar(MapFn::Binary(BinaryFn::BitOr), &[&real, &imaginary], &|mut v| {
+            let (a, b) = (v.remove(0), v.remove(0));
+            Expr::binary(BinaryFn::BitOr, a, b)
+        });
     }
 }
 

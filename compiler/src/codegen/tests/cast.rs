@@ -55,7 +55,9 @@ pub fn samples(dtype: DType) -> Tensor {
         DType::F16 | DType::BF16 => (0..=u16::MAX).step_by(7).flat_map(u16::to_le_bytes).collect(),
         DType::Bool => vec![0, 1],
         DType::I2 => vec![0, 1, 0xfe, 0xff],
-        DType::U2 | DType::U4 | DType::F4E2M1 => (0..1 << dtype.bits()).collect(),
+        DType::U2 | DType::U4 | DType::F4E2M1 | DType::F6E2M3 | DType::F6E3M2 => {
+            (0..1 << dtype.bits()).collect()
+        }
         DType::I4 => (0..16u8).map(|code| ((code << 4) as i8 >> 4) as u8).collect(),
         _ if dtype.size() == 1 => (0..=255).collect(),
         _ => {

@@ -80,6 +80,12 @@ fn packed_types_become_one_element_per_byte() {
     }
     assert_eq!(read(&raw(DType::I4, &[3], &[0xa1, 0x0f])).unwrap().to_i64s().unwrap(), [1, -6, -1]);
     assert_eq!(bytes(&raw(DType::F4E2M1, &[2], &[0xe3])), [3, 14]);
+    for dtype in [DType::F6E2M3, DType::F6E3M2] {
+        let codes = [1, 2, 63, 32, 5];
+        assert_eq!(bytes(&raw(dtype, &[5], &[129, 240, 131, 5])), codes);
+        assert_eq!(bytes(&ints(dtype, &[5], &codes.map(i32::from))), codes);
+        assert_eq!(read(&ints(dtype, &[1], &[64])).unwrap_err().kind, Kind::Malformed);
+    }
     assert_eq!(bytes(&raw(DType::U2, &[5], &[0b11_10_01_00, 0b10])), [0, 1, 2, 3, 2]);
     assert_eq!(read(&raw(DType::I2, &[4], &[0b11_10_01_00])).unwrap().to_i64s().unwrap(), [0, 1, -2, -1]);
     let error = Constants::new(&NoExternalData, 2).dense(&raw(DType::U4, &[3], &[0, 0])).unwrap_err();
@@ -103,7 +109,6 @@ fn malformed_tensors_are_refused() {
     let wide = TensorProto { uint64_data: vec![1 << 32], ..tensor(DType::U32, &[1]) };
     fails(&wide, Kind::Malformed, "is no u32");
     fails(&tensor(DType::Str, &[1]), Kind::Unsupported, "strings");
-    fails(&TensorProto { data_type: Some(28), ..tensor(DType::F32, &[]) }, Kind::Unsupported, "FLOAT6E3M2");
     fails(&TensorProto { data_type: Some(99), ..tensor(DType::F32, &[]) }, Kind::Malformed, "99");
     fails(&TensorProto { data_type: None, ..tensor(DType::F32, &[]) }, Kind::Malformed, "missing");
     let segment = TensorProto { segment: Some(Default::default()), ..raw(DType::U8, &[1], &[0]) };

@@ -196,7 +196,10 @@ impl Math<'_> {
     /// sin (`quarter` 0) or cos (1): the argument less a multiple of pi/2 in three parts, exact enough for
     /// |x| < 2^30, then the polynomial of the quadrant.
     fn sin_or_cos64(&mut self, x: Expr, quarter: i64) -> Expr {
-        let n = self.bind(round(mul(x.clone(), c64(2.0 / PI))));
+        const ROUND: f64 = 6_755_399_441_055_744.0;
+        // Adding a number whose last bit is worth 1 rounds, and leaves the quadrant in the lowest bits.
+        let shifted = self.bind(fma(x.clone(), c64(2.0 / PI), c64(ROUND)));
+        let n = self.bind(sub(shifted.clone(), c64(ROUND)));
         let r = fma(neg(n.clone()), c64(2.0 * 7.853_981_256_484_985e-1), x);
         let r = fma(neg(n.clone()), c64(2.0 * 3.774_894_707_930_798e-8), r);
         let r = self.bind(fma(neg(n.clone()), c64(2.0 * 2.695_151_429_079_059_5e-15), r));
@@ -227,7 +230,7 @@ impl Math<'_> {
             .map(c64),
         );
         let cosine = fma(mul(cosine, z.clone()), z.clone(), fma(z, c64(-0.5), c64(1.0)));
-        let quadrant = self.bind(add(Expr::cast(DType::I64, n), i64c(quarter)));
+        let quadrant = self.bind(add(bits(DType::I64, shifted), i64c(quarter)));
         let flag = |bit: i64| eq(Expr::binary(BinaryFn::BitAnd, quadrant.clone(), i64c(bit)), i64c(0));
         let value = self.bind(select(flag(1), sine, cosine));
         select(flag(2), value.clone(), neg(value))
