@@ -1,4 +1,4 @@
-//! Sine, cosine and tangent. The functions of the back ends are accurate to about 2^30; beyond, for f64, the argument is
+//! Sine, cosine and tangent. The functions of the back ends are accurate to about 2^30; beyond, the argument, as an f64, is
 //! reduced by the bits of 2/pi that its exponent asks for (M. H. Payne and R. N. Hanek, 1983), in integers. That is many
 //! steps: they run only where some element needs them.
 
@@ -13,7 +13,8 @@ const NEAR: f64 = (1u64 << 30) as f64;
 pub fn circular(cx: &mut NodeCx<'_, '_>, function: UnaryFn) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let b = &mut *cx.b;
-    if b.dtype(x) != DType::F64 || b.graph.is_constant(x) {
+    // All of f16 is near.
+    if b.dtype(x) == DType::F16 || b.graph.is_constant(x) {
         return Ok(vec![b.unary(function, x)?]);
     }
     let far = any_far(b, x)?;
@@ -24,8 +25,9 @@ pub fn circular(cx: &mut NodeCx<'_, '_>, function: UnaryFn) -> Result<Vec<ValueI
 /// Whether an element is not below [`NEAR`], as a scalar.
 fn any_far(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
     let near = is_near(b, x)?;
-    let (zero, one) = (b.scalar(DType::F64, 0.0), b.scalar(DType::F64, 1.0));
     // Numbers, as their greatest is found in vectors.
+    let dtype = if b.dtype(x) == DType::F64 { DType::F64 } else { DType::F32 };
+    let (zero, one) = (b.scalar(dtype, 0.0), b.scalar(dtype, 1.0));
     let far = b.select(near, zero, one)?;
     let axes: Vec<usize> = (0..b.rank(x)).collect();
     let most = b.reduce(ReduceFn::Max, far, &axes)?;
@@ -34,7 +36,7 @@ fn any_far(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
 }
 
 fn is_near(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
-    let (size, limit) = (b.unary(UnaryFn::Abs, x)?, b.scalar(DType::F64, NEAR));
+    let (size, limit) = (b.unary(UnaryFn::Abs, x)?, b.scalar(b.dtype(x), NEAR));
     b.compare(CompareFn::Lt, size, limit)
 }
 
@@ -52,8 +54,10 @@ fn of_any(outer: &Builder<'_>, x: ValueId, function: UnaryFn) -> Result<Graph> {
     let mut b = Builder::new(&mut body, origin);
     let x = b.input("x", outer.ty(x).clone(), None);
     let near = is_near(&mut b, x)?;
-    let far = of_far(&mut b, x, function)?;
-    let zero = b.scalar(DType::F64, 0.0);
+    let wide = b.cast(x, DType::F64)?;
+    let far = of_far(&mut b, wide, function)?;
+    let far = b.cast(far, b.dtype(x))?;
+    let zero = b.scalar(b.dtype(x), 0.0);
     let inside = b.select(near, x, zero)?;
     let plain = b.unary(function, inside)?;
     let y = b.select(near, plain, far)?;
@@ -262,6 +266,21 @@ mod tests {
             let x = [f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
             let found = Case::new(name, 22).input(&[3], &x).run().unwrap();
             assert!(found[0].to_f64s().unwrap().iter().all(|value| value.is_nan()), "{name}");
+        }
+    }
+
+    #[test]
+    fn far_magnitudes_of_f32() {
+        let x = [3e38f32, -2e9, 1.5, 1e30];
+        for (name, function) in [("Sin", f64::sin as fn(f64) -> f64), ("Cos", f64::cos), ("Tan", f64::tan)] {
+            let exact = x.map(|x| function(f64::from(x)));
+            Case::new(name, 22).symbolic(&["n"], &[4], &x).gives(0, &[4], &exact);
+            let half = x.map(half::bf16::from_f32);
+            let found = Case::new(name, 22).input(&[4], &half).run().unwrap();
+            for (x, found) in half.iter().zip(found[0].to_f64s().unwrap()) {
+                let exact = function(x.to_f64());
+                assert!((found - exact).abs() <= exact.abs() / 256.0, "{name} of {x}: {found}, not {exact}");
+            }
         }
     }
 
