@@ -321,19 +321,18 @@ fn non_zero(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let shape = cx.b.shape(x);
     let flat = cx.b.reshape(x, vec![product(&shape)])?;
-    let flags = match cx.b.dtype(flat) {
-        DType::Bool => flat,
-        DType::C64 | DType::C128 => {
-            let Some((real, imaginary)) = cx.b.parts(flat)? else { return malformed("parts of no number") };
-            let zero = cx.b.scalar(cx.b.dtype(real), 0.0);
-            let real = cx.b.compare(CompareFn::Ne, real, zero)?;
-            let imaginary = cx.b.compare(CompareFn::Ne, imaginary, zero)?;
+    let (parts, is_bool) = (cx.b.parts(flat)?, cx.b.dtype(flat) == DType::Bool);
+    let mut not_zero = |x: ValueId| {
+        let zero = cx.b.scalar(cx.b.dtype(x), 0.0);
+        cx.b.compare(CompareFn::Ne, x, zero)
+    };
+    let flags = match parts {
+        Some((real, imaginary)) => {
+            let (real, imaginary) = (not_zero(real)?, not_zero(imaginary)?);
             cx.b.binary(BinaryFn::Or, real, imaginary)?
         }
-        dtype => {
-            let zero = cx.b.scalar(dtype, 0.0);
-            cx.b.compare(CompareFn::Ne, flat, zero)?
-        }
+        None if is_bool => flat,
+        None => not_zero(flat)?,
     };
     let places = true_positions(cx, flags)?;
     let count = cx.b.shape(places)[0].clone();

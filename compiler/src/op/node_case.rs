@@ -207,6 +207,12 @@ pub fn elements(tensor: &Tensor) -> Vec<f64> {
         })
 }
 
+/// Real and imaginary parts of a tensor of c64.
+pub fn parts(tensor: &Tensor) -> Vec<f32> {
+    assert_eq!(tensor.dtype, DType::C64);
+    tensor.data.chunks_exact(4).map(|part| f32::from_le_bytes(part.try_into().unwrap())).collect()
+}
+
 /// Equality up to `tolerance`, relative and absolute; NaN equals NaN.
 pub fn close(a: f64, b: f64, tolerance: f64) -> bool {
     a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= tolerance * (1.0 + b.abs())

@@ -281,7 +281,7 @@ fn late_range(start: &Dim, end: &Dim, step: &Dim, size: &Dim) -> (Dim, Dim) {
     };
     let low = start.max_dim(&Dim::ZERO);
     let forward = steps(end.min_dim(size).max_dim(&Dim::ZERO) - low.clone(), &up);
-    let high = start.max_dim(&Dim::ZERO).min_dim(&last);
+    let high = low.min_dim(&last);
     let backward = steps(high.clone() - end.max_dim(&Dim::from(-1i64)), &down);
     let (is_up, is_down) = (up.min_dim(&Dim::ONE), down.min_dim(&Dim::ONE));
     (low * is_up.clone() + high * is_down.clone(), forward * is_up + backward * is_down)

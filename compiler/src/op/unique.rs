@@ -183,8 +183,7 @@ fn sort_by_column(outer: &Builder<'_>, columns: ValueId, count: &Dim) -> Result<
 
 #[cfg(test)]
 mod tests {
-    use crate::graph::{DType, Tensor};
-    use crate::op::node_case::Case;
+    use crate::op::node_case::{Case, parts};
 
     #[test]
     fn elements_in_order_or_as_they_come() {
@@ -233,12 +232,6 @@ mod tests {
         case.gives(3, &[4], &[1.0, 2.0, 1.0, 1.0]);
         let rows = Case::new("Unique", 11).complex(&[3, 1], &[1.0, 2.0, 1.0, -2.0, 1.0, 2.0]).int("axis", 0);
         assert_eq!(parts(&rows.run().unwrap()[0]), [1.0, -2.0, 1.0, 2.0]);
-    }
-
-    /// Real and imaginary parts of a tensor of c64.
-    fn parts(tensor: &Tensor) -> Vec<f32> {
-        assert_eq!(tensor.dtype, DType::C64);
-        tensor.data.chunks_exact(4).map(|part| f32::from_le_bytes(part.try_into().unwrap())).collect()
     }
 
     #[test]

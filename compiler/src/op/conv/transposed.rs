@@ -209,13 +209,7 @@ fn phase_filters(b: &mut Builder<'_>, w: ValueId, groups: usize, axes: &[Filter]
 fn spread(b: &mut Builder<'_>, w: ValueId, at: usize, axis: &Filter, fill: ValueId) -> Result<ValueId> {
     let mut w = w;
     if axis.dilation > 1 && axis.kernel > 1 {
-        let mut shape = b.shape(w);
-        w = b.unsqueeze(w, &[at + 1])?;
-        let mut hi = vec![Dim::ZERO; shape.len() + 1];
-        hi[at + 1] = Dim::from(axis.dilation - 1);
-        w = b.pad(w, fill, vec![Dim::ZERO; shape.len() + 1], hi)?;
-        shape[at] = Dim::from(axis.kernel * axis.dilation);
-        w = b.reshape(w, shape)?;
+        w = space(b, w, at, axis.dilation, fill)?;
         w = b.slice_axis(w, at, Dim::ZERO, Dim::from(reach(axis.kernel, axis.dilation)))?;
     }
     let rank = b.rank(w);
