@@ -1,5 +1,5 @@
-//! The default thread pool. A loop is cut into one share per thread, and a share into a few parts, by its range and
-//! the number of threads alone. Every thread runs the parts of its own share first, then parts that others have not
+//! The default thread pool. A loop is cut into one share per thread, and a share into a few parts, each half as long as
+//! the one before, by its range and the number of threads alone. Every thread runs the parts of its own share first, then parts that others have not
 //! begun: a thread that wakes late, or that the system runs elsewhere for a while, holds nobody up, and the caller
 //! never waits for a thread that still sleeps.
 //!
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_micros(50);
 const LOOKS: u32 = 32;
 
 /// Parts of a thread's share, at most.
-const PARTS: u8 = 4;
+const PARTS: u32 = 8;
 
 /// How many parts of a share nobody has begun, below the number of the loop (see [`Shared::epoch`]). Alone on its cache
 /// lines, as every part taken writes it.
@@ -185,10 +185,6 @@ impl Drop for Pool {
     }
 }
 
-/// Where piece `number` of `count` begins in a range.
-fn cut((begin, end): (i128, i128), number: usize, count: usize) -> i128 {
-    begin + (end - begin) * number as i128 / count as i128
-}
 
 impl Shared {
     fn threads(&self) -> usize {
@@ -239,21 +235,28 @@ impl Shared {
         (at(&self.begin), at(&self.end))
     }
 
+    fn share(&self, share: usize) -> (i128, i128) {
+        let ((begin, end), threads) = (self.range(), self.threads() as i128);
+        let at = |share: usize| begin + (end - begin) * share as i128 / threads;
+        (at(share), at(share + 1))
+    }
+
     /// Parts of a share.
     fn parts(&self, share: usize) -> usize {
         let (begin, end) = self.share(share);
-        (end - begin).min(i128::from(PARTS)) as usize
+        (i128::BITS - (end - begin).leading_zeros()).min(PARTS) as usize
     }
 
-    fn share(&self, share: usize) -> (i128, i128) {
-        let (range, threads) = (self.range(), self.threads());
-        (cut(range, share, threads), cut(range, share + 1, threads))
+    /// Where a part of a share begins. Each but the last is half of what is left: few calls in all, and the last ones so
+    /// short that all threads are done at about the same time, even if one is slower or held up.
+    fn part_begin(&self, share: usize, part: usize) -> i128 {
+        let (begin, end) = self.share(share);
+        if part == self.parts(share) { end } else { end - ((end - begin) >> part) }
     }
 
     /// Runs a part that was taken.
     fn part(&self, share: usize, part: usize) {
-        let parts = self.parts(share);
-        let at = |part| cut(self.share(share), part, parts) as i64;
+        let at = |part| self.part_begin(share, part) as i64;
         // SAFETY: `parallel_for` stored a function of this type.
         let body = unsafe { std::mem::transmute::<*mut c_void, RangeFn>(self.body.load(Ordering::Relaxed)) };
         // SAFETY: the caller of `parallel_for` vouches for it, and does not return before this part is done.
@@ -409,6 +412,10 @@ mod tests {
             assert!(parts.len() <= 3 * PARTS as usize && parts.iter().all(|(begin, end)| begin < end));
             assert_eq!((parts[0].0, parts[parts.len() - 1].1), (begin, end));
             assert!(parts.windows(2).all(|pair| pair[0].1 == pair[1].0), "{parts:?}");
+            if (begin, end) == (-7, 100) {
+                let lengths: Vec<i64> = parts.iter().map(|(begin, end)| end - begin).collect();
+                assert_eq!(lengths[..6], [18, 9, 4, 2, 1, 1], "each part but the last is half of what is left");
+            }
         }
         assert_eq!(unsafe { pool.parallel_for(4, 4, note, std::ptr::null_mut()) }, 0);
         assert_eq!(unsafe { pool.parallel_for(4, -4, note, std::ptr::null_mut()) }, 0);
