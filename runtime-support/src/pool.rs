@@ -185,7 +185,6 @@ impl Drop for Pool {
     }
 }
 
-
 impl Shared {
     fn threads(&self) -> usize {
         self.tickets.len()
@@ -414,7 +413,11 @@ mod tests {
             assert!(parts.windows(2).all(|pair| pair[0].1 == pair[1].0), "{parts:?}");
             if (begin, end) == (-7, 100) {
                 let lengths: Vec<i64> = parts.iter().map(|(begin, end)| end - begin).collect();
-                assert_eq!(lengths[..6], [18, 9, 4, 2, 1, 1], "each part but the last is half of what is left");
+                assert_eq!(
+                    lengths[..6],
+                    [18, 9, 4, 2, 1, 1],
+                    "each part but the last is half of what is left"
+                );
             }
         }
         assert_eq!(unsafe { pool.parallel_for(4, 4, note, std::ptr::null_mut()) }, 0);

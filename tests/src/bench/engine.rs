@@ -17,8 +17,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::machine::Meter;
+use super::peak::PeakTask;
 use super::plan::{arguments, problems};
-use super::{Result, plan};
+use super::{Result, peak, plan};
 use crate::onnx_env;
 
 /// Which engine.
@@ -117,14 +118,16 @@ pub struct Timing {
 /// A process's words that make it an engine.
 pub const COMPILE: &str = "engine-compile";
 pub const RUN: &str = "engine-run";
+pub const PEAK: &str = "engine-peak";
 
-/// Does what a process was started for: `engine-compile` or `engine-run`, then the request and the reply.
+/// Does what a process was started for: one of the words above, then the request and the reply.
 pub fn serve(arguments: &[String]) -> Option<Result<()>> {
     let [what, request, reply] = arguments else { return None };
     let (request, reply) = (Path::new(request), Path::new(reply));
     match what.as_str() {
         COMPILE => Some(read(request).and_then(|task| write(reply, &compile(&task)?))),
         RUN => Some(read(request).and_then(|task| write(reply, &run(&task)?))),
+        PEAK => Some(read(request).and_then(|task| write(reply, &peak::measure(&task)?))),
         _ => None,
     }
 }
@@ -231,6 +234,10 @@ pub struct Starter {
 impl Starter {
     pub fn compile(&self, task: &CompileTask) -> Result<Compiled> {
         self.exchange(self.own(COMPILE)?, task)
+    }
+
+    pub fn peak(&self, task: &PeakTask) -> Result<f64> {
+        self.exchange(self.own(PEAK)?, task)
     }
 
     pub fn run(&self, engine: Engine, task: &RunTask) -> Result<Timing> {

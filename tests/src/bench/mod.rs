@@ -1,11 +1,13 @@
 //! The benchmark against peers: `plan` says what is run on which inputs, `engine` runs one engine in a process of its
 //! own, `running` takes the rounds, `table` and `chart` show the figures; `accuracy` holds outputs against an f64
-//! reference.
+//! reference, `gemm` matrix products against the `peak` of the processor.
 
 pub mod accuracy;
 pub mod chart;
 pub mod engine;
+pub mod gemm;
 pub mod machine;
+pub mod peak;
 pub mod plan;
 pub mod running;
 pub mod table;

@@ -120,6 +120,12 @@ impl Row {
         }
     }
 
+    /// The label with the number of threads.
+    fn title(&self) -> String {
+        let plural = if self.threads == 1 { "" } else { "s" };
+        format!("{}, {} thread{plural}", self.label(), self.threads)
+    }
+
     /// The better peer's minimum divided by ours: above 1 onnxc is faster.
     pub fn ratio(&self) -> Option<f64> {
         let peers = self.engines.iter().filter(|measured| measured.engine != Engine::Onnxc);
@@ -187,16 +193,39 @@ fn measure_model(
     report: &mut Report,
     progress: &dyn Fn(&str),
 ) -> Result<()> {
+    for (mut row, mut tasks) in prepare(starter, settings, model, folder, &mut report.failures, progress)? {
+        for round in 0..settings.rounds {
+            progress(&format!("{}: round {} of {}", row.title(), round + 1, settings.rounds));
+            take_round(starter, &mut row, &mut tasks, &mut report.failures);
+        }
+        report.rows.push(row);
+    }
+    Ok(())
+}
+
+/// What the engines of a row are asked.
+pub type Tasks = Vec<(Engine, RunTask)>;
+
+/// Compiles a model into `folder`: its rows, without figures, and what is asked for them.
+pub fn prepare(
+    starter: &Starter,
+    settings: &Settings,
+    model: &Path,
+    folder: &Path,
+    failures: &mut Vec<Failure>,
+    progress: &dyn Fn(&str),
+) -> Result<Vec<(Row, Tasks)>> {
     let plan = plan(model, &settings.flags, &settings.sizes, folder)?;
     progress(&format!("{}: compiling", plan.name));
     let compiled = match compile_plan(starter, &plan, folder) {
         Ok(compiled) => Some(compiled),
         Err(message) => {
             let what = plan.name.clone();
-            report.failures.push(Failure { what, engine: Some(Engine::Onnxc), message });
+            failures.push(Failure { what, engine: Some(Engine::Onnxc), message });
             None
         }
     };
+    let mut prepared = Vec::new();
     for (at, case) in plan.cases.iter().enumerate() {
         for &threads in &settings.threads {
             let tasks = tasks(settings, &plan, case, compiled.as_ref(), at, threads);
@@ -205,13 +234,15 @@ fn measure_model(
                 sizes: case.sizes.clone(),
                 threads,
                 compiled: compiled.as_ref().map(|(_, compiled)| compiled.clone()),
-                engines: vec![],
+                engines: tasks
+                    .iter()
+                    .map(|(engine, _)| Measured { engine: *engine, rounds: vec![] })
+                    .collect(),
             };
-            let row = take_rounds(starter, settings.rounds, row, tasks, &mut report.failures, progress);
-            report.rows.push(row);
+            prepared.push((row, tasks));
         }
     }
-    Ok(())
+    Ok(prepared)
 }
 
 /// What each engine is asked for a row.
@@ -222,7 +253,7 @@ fn tasks(
     compiled: Option<&(PathBuf, Compiled)>,
     at: usize,
     threads: usize,
-) -> Vec<(Engine, RunTask)> {
+) -> Tasks {
     let task = |engine: Engine| RunTask {
         engine: engine.key().to_string(),
         model: plan.model.clone(),
@@ -241,35 +272,21 @@ fn tasks(
     ours.into_iter().chain(settings.peers.iter().map(|&peer| (peer, task(peer)))).collect()
 }
 
-/// Rounds A B C A B C. An engine that failed once is not tried again, and has no figures.
-fn take_rounds(
-    starter: &Starter,
-    rounds: usize,
-    mut row: Row,
-    mut tasks: Vec<(Engine, RunTask)>,
-    failures: &mut Vec<Failure>,
-    progress: &dyn Fn(&str),
-) -> Row {
-    let plural = if row.threads == 1 { "" } else { "s" };
-    let what = format!("{}, {} thread{plural}", row.label(), row.threads);
-    row.engines = tasks.iter().map(|(engine, _)| Measured { engine: *engine, rounds: vec![] }).collect();
-    for round in 0..rounds {
-        progress(&format!("{what}: round {} of {rounds}", round + 1));
-        tasks.retain(|(engine, task)| match starter.run(*engine, task) {
-            Ok(timing) => {
-                if let Some(measured) = row.engines.iter_mut().find(|known| known.engine == *engine) {
-                    measured.rounds.push(timing);
-                }
-                true
+/// All engines of a row in turn. One that failed once is not tried again, and has no figures.
+pub fn take_round(starter: &Starter, row: &mut Row, tasks: &mut Tasks, failures: &mut Vec<Failure>) {
+    tasks.retain(|(engine, task)| match starter.run(*engine, task) {
+        Ok(timing) => {
+            if let Some(measured) = row.engines.iter_mut().find(|known| known.engine == *engine) {
+                measured.rounds.push(timing);
             }
-            Err(message) => {
-                failures.push(Failure { what: what.clone(), engine: Some(*engine), message });
-                row.engines.retain(|known| known.engine != *engine);
-                false
-            }
-        });
-    }
-    row
+            true
+        }
+        Err(message) => {
+            failures.push(Failure { what: row.title(), engine: Some(*engine), message });
+            row.engines.retain(|known| known.engine != *engine);
+            false
+        }
+    });
 }
 
 #[cfg(test)]

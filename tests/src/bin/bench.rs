@@ -11,19 +11,23 @@ use std::time::Duration;
 use clap::Parser;
 use onnxc::cli::files;
 use onnxc_tests::bench::engine::{self, Engine};
+use onnxc_tests::bench::gemm::Product;
 use onnxc_tests::bench::plan::{self, Sizes};
 use onnxc_tests::bench::running::{self, Failure, Report, Settings};
-use onnxc_tests::bench::{Result, accuracy, chart, table};
+use onnxc_tests::bench::{Result, accuracy, chart, gemm, table};
 use onnxc_tests::onnx_env;
 use serde::Serialize;
 
-/// Time models with onnxc, ONNX Runtime and OpenVINO in turn, or compare their accuracy
+/// Time models or matrix products with onnxc, ONNX Runtime and OpenVINO in turn, or compare their accuracy
 #[derive(Parser)]
 #[command(name = "bench")]
 struct Args {
     /// Models, or folders with models
-    #[arg(required = true, value_name = "MODEL.onnx|DIR")]
+    #[arg(required_unless_present = "gemm", conflicts_with = "gemm", value_name = "MODEL.onnx|DIR")]
     models: Vec<PathBuf>,
+    /// Matrix products of f32, such as 512x512x512: ROWSxINNERxCOLUMNS, as shares of the peak of one thread
+    #[arg(long, value_delimiter = ',', value_name = "SIZES")]
+    gemm: Vec<Product>,
     /// Numbers of threads, a row for each
     #[arg(long, value_delimiter = ',', default_value = "1", value_parser = positive)]
     threads: Vec<usize>,
@@ -33,7 +37,7 @@ struct Args {
     /// Seconds of an engine in a round
     #[arg(long, default_value_t = 2.0, value_parser = seconds)]
     seconds: f64,
-    /// Folder for benchmarks.md, benchmarks.svg and benchmarks.json, or accuracy.md and accuracy.json (default: target/bench)
+    /// Folder for benchmarks.md, benchmarks.svg and benchmarks.json, for accuracy.md and accuracy.json, or for gemm.md and gemm.json (default: target/bench)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Engines to compare with: onnxruntime, openvino, both or none
@@ -108,6 +112,11 @@ fn bench(args: &Args) -> Result<bool> {
         let document = accuracy::document(&accuracy);
         write(&out, &[("accuracy.md", document), ("accuracy.json", json(&accuracy)?)])?;
         accuracy.failures
+    } else if !args.gemm.is_empty() {
+        let report = gemm::run(&settings, &args.gemm, &progress)?;
+        println!("{}", gemm::table(&report));
+        write(&out, &[("gemm.md", gemm::document(&report)), ("gemm.json", json(&report)?)])?;
+        report.failures
     } else {
         let report = running::run(&settings, &models, &progress)?;
         show(&report);
