@@ -13,10 +13,14 @@ use onnxc_tests::onnx_env;
 use prost::Message;
 use serde_json::Value;
 
-fn bench(model: &Path, out: &Path, arguments: &[&str]) -> Output {
+fn command(out: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bench"));
-    command.args(["--peers", "none", "--rounds", "2", "--seconds", "0.02"]).args(arguments);
-    command.arg("--out").arg(out).arg(model).output().unwrap()
+    command.args(["--peers", "none", "--rounds", "2", "--seconds", "0.02", "--out"]).arg(out);
+    command
+}
+
+fn bench(model: &Path, out: &Path, arguments: &[&str]) -> Output {
+    command(out).args(arguments).arg(model).output().unwrap()
 }
 
 fn rows(out: &Path) -> Vec<Value> {
@@ -104,6 +108,27 @@ fn symbolic_dims_are_pinned_or_swept() {
     assert_eq!(sizes, ["2x3", "5"]);
     assert_eq!(swept[0]["compiled"]["output_shapes"], serde_json::json!([[[2, 3]], [[5, 5]]]));
     swept.iter().for_each(assert_figures);
+}
+
+#[test]
+fn products_are_shares_of_the_peak() {
+    let out = tempfile::tempdir().unwrap();
+    let run = command(out.path()).args(["--gemm", "16x64x32,5x7x3"]).output().unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let text = fs::read_to_string(out.path().join("gemm.json")).unwrap();
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let lines = report["lines"].as_array().unwrap();
+    assert_eq!((lines.len(), &report["failures"]), (2, &serde_json::json!([])));
+    for (line, shape) in lines.iter().zip([[16, 32], [5, 3]]) {
+        assert_figures(&line["row"]);
+        assert_eq!(line["row"]["compiled"]["output_shapes"], serde_json::json!([[shape]]));
+        // A core without FMA has no such peak.
+        assert!(line["peak"].is_null() || line["peak"].as_f64().unwrap() > 0.0, "{line}");
+    }
+    let document = fs::read_to_string(out.path().join("gemm.md")).unwrap();
+    assert!(document.contains("| 16x64x32 ") && document.contains("| 5x7x3 "), "{document}");
+    let refused = command(out.path()).args(["--gemm", "16x64"]).output().unwrap();
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("ROWSxINNERxCOLUMNS"), "{refused:?}");
 }
 
 #[test]
