@@ -348,8 +348,8 @@ int64_t onnxc_pool_threads(const onnxc_pool *pool);
 
 /* An onnxc_parallel_for_fn; `pool` is an onnxc_pool, or NULL to run all here. The range is cut into one share per
  * thread and each share into a few parts, the later the shorter; a thread that is done with its own share takes parts
- * that others have not begun. Several threads may call it: their loops run one after the other. A loop inside a loop runs on its own
- * thread. */
+ * that others have not begun. Several threads may call it: their loops run one after the other. A loop inside a loop
+ * runs on its own thread. */
 int32_t onnxc_pool_parallel_for(void *pool, int64_t begin, int64_t end, onnxc_range_fn body, void *job);
 
 /* Memory of `bytes` at a multiple of `alignment` (a power of two), or NULL; `allocator` is ignored. */

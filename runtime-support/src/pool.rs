@@ -1,7 +1,7 @@
 //! The default thread pool. A loop is cut into one share per thread, and a share into a few parts, each half as long as
-//! the one before, by its range and the number of threads alone. Every thread runs the parts of its own share first, then parts that others have not
-//! begun: a thread that wakes late, or that the system runs elsewhere for a while, holds nobody up, and the caller
-//! never waits for a thread that still sleeps.
+//! the one before, by its range and the number of threads alone. Every thread runs the parts of its own share first, then
+//! parts that others have not begun: a thread that wakes late, or that the system runs elsewhere for a while, holds nobody
+//! up, and the caller never waits for a thread that still sleeps.
 //!
 //! Workers look for the next loop for some microseconds, then sleep: kernels of one run follow each other closely, and
 //! an idle pool costs nothing.

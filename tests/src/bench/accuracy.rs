@@ -120,11 +120,7 @@ fn has_exact() -> bool {
 /// Holds every model against its reference.
 pub fn run(settings: &Settings, models: &[PathBuf], progress: &dyn Fn(&str)) -> Result<Accuracy> {
     let folder = tempfile::tempdir().map_err(|error| format!("temporary folder: {error}"))?;
-    let starter = Starter {
-        python: settings.python.clone(),
-        timeout: settings.timeout,
-        folder: folder.path().to_path_buf(),
-    };
+    let starter = settings.starter(folder.path());
     let mut accuracy = Accuracy::default();
     for (at, model) in models.iter().enumerate() {
         let place = folder.path().join(at.to_string());

@@ -131,11 +131,7 @@ pub struct Report {
 /// Measures every product: in each round onnxc, the peers and the peak in turn.
 pub fn run(settings: &Settings, products: &[Product], progress: &dyn Fn(&str)) -> Result<Report> {
     let folder = tempfile::tempdir().map_err(|error| format!("temporary folder: {error}"))?;
-    let starter = Starter {
-        python: settings.python.clone(),
-        timeout: settings.timeout,
-        folder: folder.path().to_path_buf(),
-    };
+    let starter = settings.starter(folder.path());
     let settings = Settings { threads: vec![1], ..settings.clone() };
     let mut report = Report {
         machine: Machine::this(),

@@ -28,6 +28,13 @@ pub struct Settings {
     pub timeout: Duration,
 }
 
+impl Settings {
+    /// What starts the processes of engines, with a folder for what they are asked.
+    pub fn starter(&self, folder: &Path) -> Starter {
+        Starter { python: self.python.clone(), timeout: self.timeout, folder: folder.to_path_buf() }
+    }
+}
+
 /// A benchmark's figures.
 #[derive(Debug, Serialize)]
 pub struct Report {
@@ -143,11 +150,7 @@ pub fn geometric_mean(values: &[f64]) -> Option<f64> {
 /// Measures every model. What cannot be measured has no figures, and a line in `failures`.
 pub fn run(settings: &Settings, models: &[PathBuf], progress: &dyn Fn(&str)) -> Result<Report> {
     let folder = tempfile::tempdir().map_err(|error| format!("temporary folder: {error}"))?;
-    let starter = Starter {
-        python: settings.python.clone(),
-        timeout: settings.timeout,
-        folder: folder.path().to_path_buf(),
-    };
+    let starter = settings.starter(folder.path());
     let mut report = Report {
         machine: Machine::this(),
         versions: versions(&starter, settings)?,
