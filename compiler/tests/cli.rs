@@ -6,6 +6,11 @@ use std::process::{Command, Output};
 
 use onnxc::cli::files;
 use onnxc::graph::Tensor;
+use onnxc_proto::tensor_shape_proto::{Dimension, dimension};
+use onnxc_proto::{
+    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, TypeProto, ValueInfoProto,
+    type_proto,
+};
 use tempfile::TempDir;
 
 struct Run {
@@ -250,6 +255,71 @@ fn runs_read_and_write_npy() {
     let run = onnxc(folder.path(), &["run", "digits.onnx"]);
     assert_eq!(run.code, 2);
     assert!(run.err.contains("is missing"), "{}", run.err);
+}
+
+#[test]
+fn random_inputs_have_the_sizes_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    write_open_model(&folder.path().join("open.onnx"));
+    let run = |sizes: &[&str]| {
+        let mut arguments = vec!["run", "open.onnx", "--random", "1"];
+        sizes.iter().for_each(|size| arguments.extend(["--size", size]));
+        onnxc(folder.path(), &arguments)
+    };
+    for (sizes, shape) in [
+        (&[][..], "f32[1, 4]"),
+        (&["rows=3"], "f32[3, 4]"),
+        (&["x:0=2"], "f32[2, 4]"),
+        (&["rows=3", "x:0=5"], "f32[5, 4]"),
+    ] {
+        let run = run(sizes);
+        assert!(run.code == 0 && run.out.contains(shape), "{sizes:?}: {}{}", run.out, run.err);
+    }
+    for size in ["columns=3", "x:1=3", "x:7=3", "y:0=3"] {
+        let run = run(&[size]);
+        let target = size.split_once('=').unwrap().0;
+        let named = format!("size of `{target}`: the inputs have these open dims: rows");
+        assert!(run.code == 2 && run.err.contains(&named), "{size}: {}", run.err);
+    }
+    assert_eq!(run(&["rows"]).code, 2);
+    let run = onnxc(folder.path(), &["run", "open.onnx", "--size", "rows=3"]);
+    assert!(run.code == 2 && run.err.contains("--random"), "{}", run.err);
+    let arguments = ["bench", "open.onnx", "--json", "--seconds", "0.01", "--size", "rows=4096"];
+    let run = onnxc(folder.path(), &arguments);
+    assert_eq!(run.code, 0, "{}", run.err);
+    let run = onnxc(folder.path(), &["bench", "open.onnx", "--seconds", "0.01", "--size", "columns=1"]);
+    assert!(run.code == 2 && run.err.contains("open dims: rows"), "{}", run.err);
+}
+
+/// A model `y = Relu(x)` where `x` has any number of `rows` of four.
+fn write_open_model(path: &Path) {
+    let value = |name: &str| {
+        let sizes = [dimension::Value::DimParam("rows".into()), dimension::Value::DimValue(4)];
+        let dim = sizes.map(|size| Dimension { value: Some(size), ..Default::default() }).to_vec();
+        let tensor = type_proto::Tensor { elem_type: Some(1), shape: Some(TensorShapeProto { dim }) };
+        let ty = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..Default::default() };
+        ValueInfoProto { name: Some(name.into()), r#type: Some(ty), ..Default::default() }
+    };
+    let node = NodeProto {
+        op_type: Some("Relu".into()),
+        input: vec!["x".into()],
+        output: vec!["y".into()],
+        ..Default::default()
+    };
+    let graph = GraphProto {
+        name: Some("open".into()),
+        node: vec![node],
+        input: vec![value("x")],
+        output: vec![value("y")],
+        ..Default::default()
+    };
+    let model = ModelProto {
+        ir_version: Some(8),
+        opset_import: vec![OperatorSetIdProto { domain: Some(String::new()), version: Some(17) }],
+        graph: Some(graph),
+        ..Default::default()
+    };
+    fs::write(path, prost::Message::encode_to_vec(&model)).unwrap();
 }
 
 #[test]

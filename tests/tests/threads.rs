@@ -30,7 +30,7 @@ fn same_bits(model: &Path) -> Option<()> {
     let from_set = data::test_sets(folder).first().and_then(|set| data::test_set(graph, set).ok());
     let inputs = from_set.map(|(inputs, _)| inputs).unwrap_or_else(|| {
         let mut inputs = vec![None; graph.inputs.len()];
-        data::fill_randomly(graph, &mut inputs, 7).unwrap();
+        data::fill_randomly(graph, &mut inputs, &[], 7).unwrap();
         inputs
     });
     let shapes = native::output_shapes(graph, &inputs).unwrap();

@@ -156,6 +156,15 @@ pub struct InspectArgs {
     pub json: bool,
 }
 
+/// Sizes of what the model leaves open, in a run on random inputs.
+#[derive(Args, Debug)]
+pub struct SizeArgs {
+    /// Size of a symbolic dim (`batch=8`) or of an axis of an input (`images:0=8`) in random inputs; the model is compiled for
+    /// any (default: 1)
+    #[arg(long = "size", value_name = "NAME=N|INPUT:AXIS=N")]
+    pub sizes: Vec<String>,
+}
+
 #[derive(Args, Debug)]
 pub struct RunArgs {
     #[command(flatten)]
@@ -168,6 +177,8 @@ pub struct RunArgs {
     /// Fill missing inputs with seeded random values
     #[arg(long, value_name = "SEED")]
     pub random: Option<u64>,
+    #[command(flatten)]
+    pub sizes: SizeArgs,
     /// Write outputs as .npy files into this folder
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
@@ -198,6 +209,8 @@ pub struct BenchArgs {
     pub model: ModelArgs,
     #[command(flatten)]
     pub code: CodeArgs,
+    #[command(flatten)]
+    pub sizes: SizeArgs,
     #[arg(long, default_value_t = 1)]
     pub threads: usize,
     /// How long to repeat the inference

@@ -47,7 +47,7 @@ pub fn run(args: &BenchArgs) -> std::result::Result<(), Problems> {
     let session = Session::open(&args.model).map_err(one)?;
     let options = native_options(&session, &args.code).map_err(one)?;
     let loaded = session.load(&options)?;
-    let inputs = inputs(&session, &loaded).map_err(one)?;
+    let inputs = inputs(&session, &loaded, &args.sizes.sizes).map_err(one)?;
     let mut report = measure(&loaded, &inputs, args).map_err(one)?;
     if args.per_node {
         let mut options = options;
@@ -74,17 +74,19 @@ fn print(report: &Report) {
     }
 }
 
-/// The first data set beside the model if it has the sizes that the model is compiled for, else random values.
-fn inputs(session: &Session, loaded: &Loaded) -> Result<Vec<Option<Tensor>>> {
+/// The first data set beside the model if it has the sizes that the model is compiled for and no others are asked for, else
+/// random values.
+fn inputs(session: &Session, loaded: &Loaded, sizes: &[String]) -> Result<Vec<Option<Tensor>>> {
     let graph = &loaded.graph;
-    if let Some(folder) = data::test_sets(session.folder()).first()
+    if sizes.is_empty()
+        && let Some(folder) = data::test_sets(session.folder()).first()
         && let Ok((inputs, _)) = data::test_set(graph, folder)
         && native::output_shapes(graph, &inputs).is_ok()
     {
         return Ok(inputs);
     }
     let mut inputs = vec![None; graph.inputs.len()];
-    data::fill_randomly(graph, &mut inputs, 0)?;
+    data::fill_randomly(graph, &mut inputs, sizes, 0)?;
     Ok(inputs)
 }
 

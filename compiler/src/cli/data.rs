@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use crate::cli::files;
 use crate::cli::session::usage;
 use crate::error::Result;
-use crate::graph::{DType, Graph, Tensor, TensorType};
+use crate::graph::{DType, Dim, Graph, Sym, Tensor, TensorType};
+use crate::import::DimPin;
 use crate::interp;
 
 /// Tensors for the graph's inputs from arguments: `FILE` is for the next input without one, `NAME=FILE` for that of
@@ -80,10 +81,19 @@ pub fn test_sets(folder: &Path) -> Vec<PathBuf> {
     folders
 }
 
-/// Fills what is missing with random values: floats in [-1, 1), integers 0 or 1. Symbolic dims are 1, unless an
-/// input that is given says otherwise. The same seed gives the same tensors on every machine.
-pub fn fill_randomly(graph: &Graph, inputs: &mut [Option<Tensor>], seed: u64) -> Result<()> {
+/// Fills what is missing with random values: floats in [-1, 1), integers 0 or 1. Symbolic dims have the size that `sizes` or
+/// an input that is given tells, else 1. The same seed gives the same tensors on every machine.
+pub fn fill_randomly(
+    graph: &Graph,
+    inputs: &mut [Option<Tensor>],
+    sizes: &[String],
+    seed: u64,
+) -> Result<()> {
     let mut symbols = cranelift_entity::SecondaryMap::new();
+    for text in sizes {
+        let size: DimPin = text.parse()?;
+        symbols[open_dim(graph, &size)?] = Some(size.size);
+    }
     for (at, tensor) in inputs.iter().enumerate() {
         let Some(tensor) = tensor else { continue };
         for (dim, &size) in graph.input_ty(at).shape.iter().zip(&tensor.shape) {
@@ -105,6 +115,30 @@ pub fn fill_randomly(graph: &Graph, inputs: &mut [Option<Tensor>], seed: u64) ->
         *slot = Some(random(ty, &shape, &mut state)?);
     }
     Ok(())
+}
+
+/// The symbol that a size is of: named, or that of an input's axis.
+fn open_dim(graph: &Graph, size: &DimPin) -> Result<Sym> {
+    let dims =
+        || (0..graph.inputs.len()).flat_map(|at| graph.input_ty(at).shape.iter().filter_map(Dim::as_sym));
+    if let Some(symbol) = dims().find(|&symbol| graph.symbols[symbol].name == size.target) {
+        return Ok(symbol);
+    }
+    let axis = size.target.rsplit_once(':').and_then(|(input, axis)| {
+        let at = graph.inputs.iter().position(|known| known.name == input)?;
+        graph.input_ty(at).shape.get(axis.parse::<usize>().ok()?)
+    });
+    axis.and_then(Dim::as_sym).ok_or_else(|| {
+        let mut open: Vec<&str> = dims().map(|symbol| graph.symbols[symbol].name.as_str()).collect();
+        open.sort_unstable();
+        open.dedup();
+        let open = if open.is_empty() {
+            "no open dims".into()
+        } else {
+            format!("these open dims: {}", open.join(", "))
+        };
+        usage(format!("size of `{}`: the inputs have {open}", size.target))
+    })
 }
 
 fn random(ty: &TensorType, shape: &[usize], state: &mut u64) -> Result<Tensor> {

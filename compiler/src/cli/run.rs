@@ -1,12 +1,15 @@
 //! `onnxc run`: compile, run once, show or write the outputs.
 
 use crate::cli::args::RunArgs;
-use crate::cli::session::{Problems, Session, io_error, native_options, one};
+use crate::cli::session::{Problems, Session, io_error, native_options, one, usage};
 use crate::cli::{data, files};
 use crate::error::Result;
 use crate::native;
 
 pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
+    if args.random.is_none() && !args.sizes.sizes.is_empty() {
+        return Err(one(usage("--size is for random inputs, which --random SEED asks for".to_string())));
+    }
     let session = Session::open(&args.model).map_err(one)?;
     let options = native_options(&session, &args.code).map_err(one)?;
     let loaded = session.load(&options)?;
@@ -15,7 +18,7 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
         let graph = &loaded.graph;
         let mut inputs = data::inputs_from(graph, &args.inputs)?;
         if let Some(seed) = args.random {
-            data::fill_randomly(graph, &mut inputs, seed)?;
+            data::fill_randomly(graph, &mut inputs, &args.sizes.sizes, seed)?;
         }
         let outputs = loaded.model()?.run(&inputs, &native::output_shapes(graph, &inputs)?)?;
         if let Some(folder) = &args.output {

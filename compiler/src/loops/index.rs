@@ -207,6 +207,11 @@ impl Index {
         Some(out)
     }
 
+    /// Whether it takes a division.
+    pub fn divides(&self) -> bool {
+        self.terms.iter().any(|(term, _)| !matches!(term, Term::Var(_)))
+    }
+
     /// Whether a variable occurs.
     pub fn mentions(&self, var: Var) -> bool {
         self.terms.iter().any(|(term, _)| match term {

@@ -1,8 +1,8 @@
 //! The text form and the rules of kernels.
 
-use crate::loops::Kernel;
 use crate::loops::parse::parse;
 use crate::loops::verify::verify;
+use crate::loops::{Kernel, visit};
 
 /// A kernel around a body, with a buffer of each access and two locals.
 fn with(body: &str) -> String {
@@ -40,6 +40,20 @@ fn text_prints_as_it_was_read() {
             assert_eq!(text, with(body));
         }
     }
+}
+
+#[test]
+fn names_that_nothing_reads_go() {
+    let mut kernel = read(
+        "  let i0 : f32 = b0[0]\n  let i1 : f32 = (i0 + b0[1])\n  let i2 : i64 = index(3)\n  \
+         for i3 in 0..8 {\n    let i4 : i64 = index(i3*2)\n    let i5 : i64 = index(i4 + 1)\n    \
+         let i6 : i64 = index(i4 + 2)\n    if (i6 < 4:i64) {\n      let i7 : f32 = b0[1]\n    }\n    \
+         b1[mod(i2 + i3, 8)] = 1:f32\n  }\n",
+    );
+    visit::drop_unused_lets(&mut kernel.body);
+    let left = "  let i2 : i64 = index(3)\n  for i3 in 0..8 {\n    let i4 : i64 = index(i3*2)\n    \
+                let i6 : i64 = index(i4 + 2)\n    if (i6 < 4:i64) {\n    }\n    b1[mod(i2 + i3, 8)] = 1:f32\n  }\n";
+    assert_eq!(kernel.to_string(), with(left));
 }
 
 #[test]

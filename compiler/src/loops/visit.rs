@@ -1,5 +1,7 @@
 //! Walks over statements and expressions: the one place that knows where each kind of child sits.
 
+use std::collections::HashSet;
+
 use crate::loops::{Expr, Index, Stmt, Term, Var};
 
 /// Calls `visit` for every index of the statements: bounds, addresses, register indices and index values.
@@ -132,6 +134,71 @@ pub fn substitute(body: &mut [Stmt], var: Var, by: &Index) {
             *index = index.substitute(var, by);
         }
     });
+}
+
+/// Removes names that nothing reads. Computing a value has no effect but the value.
+pub fn drop_unused_lets(body: &mut Vec<Stmt>) {
+    drop_unused(body, &mut HashSet::new());
+}
+
+/// Removes the names that neither the statements nor what follows them reads; `used` is what that reads, and then what
+/// all of them read.
+fn drop_unused(body: &mut Vec<Stmt>, used: &mut HashSet<Var>) {
+    let mut kept = Vec::with_capacity(body.len());
+    while let Some(mut stmt) = body.pop() {
+        match &mut stmt {
+            Stmt::Let { var, .. } if !used.contains(var) => continue,
+            Stmt::For { lo, hi, body, .. } => {
+                drop_unused(body, used);
+                index_variables(lo, used);
+                index_variables(hi, used);
+            }
+            Stmt::If { condition, then, otherwise } => {
+                drop_unused(then, used);
+                drop_unused(otherwise, used);
+                variables(condition, used);
+            }
+            Stmt::Store { index, .. } | Stmt::Prefetch { index, .. } => index_variables(index, used),
+            Stmt::Set { at, .. } | Stmt::Accumulate { at, .. } => {
+                at.iter().for_each(|index| index_variables(index, used));
+            }
+            Stmt::Let { .. } | Stmt::Check { .. } => {}
+        }
+        match &stmt {
+            Stmt::Let { value, .. }
+            | Stmt::Store { value, .. }
+            | Stmt::Set { value, .. }
+            | Stmt::Accumulate { value, .. }
+            | Stmt::Check { condition: value, .. } => variables(value, used),
+            Stmt::For { .. } | Stmt::If { .. } | Stmt::Prefetch { .. } => {}
+        }
+        kept.push(stmt);
+    }
+    kept.reverse();
+    *body = kept;
+}
+
+/// Adds the variables of an expression.
+fn variables(expr: &Expr, found: &mut HashSet<Var>) {
+    match expr {
+        Expr::Var(var) => {
+            found.insert(*var);
+        }
+        Expr::Index(index) | Expr::Load { index, .. } => index_variables(index, found),
+        Expr::Get { at, .. } => at.iter().for_each(|index| index_variables(index, found)),
+        _ => children(expr).into_iter().for_each(|child| variables(child, found)),
+    }
+}
+
+fn index_variables(index: &Index, found: &mut HashSet<Var>) {
+    for (term, _) in &index.terms {
+        match term {
+            Term::Var(var) => {
+                found.insert(*var);
+            }
+            Term::FloorDiv(x, _) | Term::Mod(x, _) => index_variables(x, found),
+        }
+    }
 }
 
 /// Whether an index or any division inside it satisfies `test` on a term.

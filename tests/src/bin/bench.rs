@@ -50,7 +50,7 @@ struct Args {
     #[arg(long, value_delimiter = ',', value_parser = size_list)]
     sizes: Vec<SizeList>,
     /// Compare the outputs with the model evaluated in f64, instead of the time
-    #[arg(long)]
+    #[arg(long, conflicts_with = "gemm")]
     accuracy: bool,
     /// Python interpreter that has the packages (default: an environment with pinned versions, made under target/)
     #[arg(long, value_name = "PATH")]

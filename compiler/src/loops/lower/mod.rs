@@ -22,8 +22,8 @@ use std::collections::{HashMap, HashSet};
 use self::chain::Slot;
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::row_major_strides;
-use crate::graph::{Dim, Graph, Node, NodeId, ValueId};
-use crate::loops::{Access, Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt, Var};
+use crate::graph::{DType, Dim, Graph, Node, NodeId, ValueId};
+use crate::loops::{Access, Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt, Term, Var, visit};
 use crate::schedule::{Group, GroupKind};
 use crate::target::Target;
 
@@ -67,6 +67,8 @@ struct Lowering<'a> {
     inputs: HashSet<ValueId>,
     /// Extents of loop variables, which let divisions simplify.
     extents: HashMap<Var, Dim>,
+    /// Names of a row's indices along its axes, and what they stand for: in an address they may make one stride again.
+    row_names: HashMap<Var, Index>,
     /// Statements being collected; lets that an expression needs go to the innermost list.
     out: Vec<Vec<Stmt>>,
     /// Values already computed at an index in the open scopes.
@@ -109,6 +111,7 @@ impl<'a> Lowering<'a> {
             buffers,
             inputs: group.inputs.iter().copied().collect(),
             extents: HashMap::new(),
+            row_names: HashMap::new(),
             out: vec![vec![]],
             memo: vec![HashMap::new()],
             overrides: HashMap::new(),
@@ -181,6 +184,7 @@ impl<'a> Lowering<'a> {
     fn finish(&mut self) {
         let body = std::mem::take(&mut self.out[0]);
         self.kernel.body.extend(body);
+        visit::drop_unused_lets(&mut self.kernel.body);
     }
 
     /// Address of an element of a value in its buffer: row-major, but for the rows of a chain's block.
@@ -189,7 +193,41 @@ impl<'a> Lowering<'a> {
             return slot.address(index);
         }
         let strides = row_major_strides(&self.graph.ty(value).shape);
-        index.iter().zip(&strides).fold(Index::zero(), |sum, (i, stride)| sum.add(&i.scale(stride)))
+        let address =
+            index.iter().zip(&strides).fold(Index::zero(), |sum, (i, stride)| sum.add(&i.scale(stride)));
+        self.at_one_stride(&address).unwrap_or(address)
+    }
+
+    /// An index that needs a division gets a name, so that it is computed once.
+    fn named(&mut self, index: Index) -> Index {
+        if !index.divides() {
+            return index;
+        }
+        let var = self.kernel.let_var("row", DType::I64);
+        self.push(Stmt::Let { var, value: Expr::Index(index) });
+        Index::var(var)
+    }
+
+    /// A row's index along an axis, named where it takes a division.
+    fn row_name(&mut self, index: Index) -> Index {
+        let named = self.named(index.clone());
+        if let [(Term::Var(var), _)] = named.terms.as_slice()
+            && named != index
+        {
+            self.row_names.insert(*var, index);
+        }
+        named
+    }
+
+    /// An address whose named rows follow each other at one stride, without dividing their number.
+    fn at_one_stride(&self, address: &Index) -> Option<Index> {
+        let divided =
+            |(term, _): &(Term, Dim)| matches!(term, Term::Var(var) if self.row_names.contains_key(var));
+        if !address.terms.iter().any(divided) {
+            return None;
+        }
+        let mut meaning = |var| Some(self.row_names.get(&var).cloned().unwrap_or_else(|| Index::var(var)));
+        address.rewrite(&mut meaning, &self.extent_fn()).filter(|address| !address.divides())
     }
 
     /// Stores an expression into a materialised value.

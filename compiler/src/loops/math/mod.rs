@@ -91,6 +91,12 @@ struct Math<'k> {
 
 impl Math<'_> {
     fn expand(&mut self, expr: &mut Expr) {
+        if let Some(x) = erf_beside_one(expr) {
+            let mut x = std::mem::replace(x, c32(0.0));
+            self.expand(&mut x);
+            *expr = self.one_plus_erf32(x);
+            return;
+        }
         for child in visit::children_mut(expr) {
             self.expand(child);
         }
@@ -229,6 +235,19 @@ fn eq(a: Expr, b: Expr) -> Expr {
 
 fn select(condition: Expr, then: Expr, otherwise: Expr) -> Expr {
     Expr::select(condition, then, otherwise)
+}
+
+/// The `x` of `1 + erf(x)` in f32, either way round.
+fn erf_beside_one(expr: &mut Expr) -> Option<&mut Expr> {
+    let Expr::Binary { op: BinaryFn::Add, a, b } = expr else { return None };
+    let erf = match (a.as_mut(), b.as_mut()) {
+        (one, erf) | (erf, one) if *one == c32(1.0) => erf,
+        _ => return None,
+    };
+    match erf {
+        Expr::Unary { op: UnaryFn::Erf, x } => Some(x.as_mut()),
+        _ => None,
+    }
 }
 
 /// Whether this is `1 / y` in f32.

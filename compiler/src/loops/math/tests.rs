@@ -7,6 +7,15 @@ use crate::scalar::{BinaryFn, UnaryFn};
 
 /// Runs `function` over `inputs` through its expansion.
 fn expanded(function: MapFn, inputs: &[Tensor]) -> Tensor {
+    expanded_as(inputs, |load| match function {
+        MapFn::Unary(op) => Expr::unary(op, load(0)),
+        MapFn::Binary(op) => Expr::binary(op, load(0), load(1)),
+        _ => unreachable!("elementary functions only"),
+    })
+}
+
+/// Runs an expression of an element of each input through its expansion.
+fn expanded_as(inputs: &[Tensor], function: impl FnOnce(&dyn Fn(usize) -> Expr) -> Expr) -> Tensor {
     let (dtype, count) = (inputs[0].dtype, inputs[0].len());
     let mut kernel = Kernel::new("math");
     let mut buffers: Vec<Vec<u8>> = inputs.iter().map(|tensor| tensor.data.to_vec()).collect();
@@ -19,11 +28,7 @@ fn expanded(function: MapFn, inputs: &[Tensor]) -> Tensor {
         .collect();
     let var = kernel.loop_var("i");
     let load = |at: usize| Expr::Load { buf: bufs[at], index: Index::var(var) };
-    let value = match function {
-        MapFn::Unary(op) => Expr::unary(op, load(0)),
-        MapFn::Binary(op) => Expr::binary(op, load(0), load(1)),
-        _ => unreachable!("elementary functions only"),
-    };
+    let value = function(&load);
     let body = vec![Stmt::Store { buf: *bufs.last().unwrap(), index: Index::var(var), value }];
     let (lo, hi) = (Index::zero(), Index::int(count as i64));
     kernel.body = vec![Stmt::For { var, lo, hi, step: 1, kind: crate::loops::LoopKind::Serial, body }];
@@ -96,6 +101,35 @@ fn f32_functions_are_accurate_to_a_few_ulp() {
     ] {
         let (error, at) = worst(op, DType::F32, &samples(low, high));
         assert!(error <= bound, "{op} of {at}: {error} ULP");
+    }
+}
+
+#[test]
+fn one_plus_erf_is_accurate() {
+    let mut points = samples(-12.0, 12.0);
+    points.extend([0.0, -0.0, 1e-40, -1e-40, -1e30, 1e30, f64::INFINITY, f64::NEG_INFINITY, f64::NAN]);
+    let x = Tensor::from_slice(&[points.len()], &points.iter().map(|&x| x as f32).collect::<Vec<_>>());
+    let one = || Expr::constant(DType::F32, 1.0);
+    for turned in [false, true] {
+        let got = expanded_as(&[x.clone()], |load| {
+            let erf = Expr::unary(UnaryFn::Erf, load(0));
+            let (a, b) = if turned { (erf, one()) } else { (one(), erf) };
+            Expr::binary(BinaryFn::Add, a, b)
+        });
+        let points = x.to_f64s().unwrap();
+        let wide = Tensor::from_slice(&[points.len()], &points);
+        let erf = interp::eval(&Op::Map(MapFn::Unary(UnaryFn::Erf)), &[&wide]).unwrap()[0].to_f64s().unwrap();
+        for ((x, got), erf) in points.into_iter().zip(got.to_f64s().unwrap()).zip(erf) {
+            let wanted = 1.0 + erf;
+            // Below zero the relative error grows, but stays far below that of adding 1 to a rounded -1.
+            let bound = if x < 0.0 { 4.0 + 60.0 * x * x } else { 1.5 };
+            if x < -4.5 {
+                assert!((0.0..1e-9).contains(&got), "{x}: {got} for {wanted}");
+            } else {
+                let error = ulps(DType::F32, got, wanted);
+                assert!(error <= bound, "{x}: {got} for {wanted}, {error} ULP");
+            }
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use crate::graph::dim::{product, row_major_strides};
 use crate::graph::{DType, Dim, Node, Op, RhsLayout, ValueId};
 use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Axis, Nest};
-use crate::loops::{Expr, Index, Local, LoopKind, Stmt, Term, visit};
+use crate::loops::{Expr, Index, Local, LoopKind, Stmt, visit};
 use crate::scalar::{BinaryFn, CompareFn};
 
 /// Steps of the innermost axis written out per iteration, where the extent does not suggest another number.
@@ -154,9 +154,8 @@ impl Lowering<'_> {
         let mut divides = false;
         self.scope(|cx| {
             let expr = cx.expr_at(job.lhs, &index)?;
-            let is_division = |term: &Term| !matches!(term, Term::Var(_));
             divides = match expr {
-                Expr::Load { index, .. } => visit::any_term(&index, &is_division),
+                Expr::Load { index, .. } => index.divides(),
                 _ => true,
             };
             Ok(())
@@ -208,16 +207,6 @@ impl Lowering<'_> {
             .collect()
     }
 
-    /// An index that needs a division gets a name, so that it is computed once.
-    pub(super) fn named(&mut self, index: Index) -> Index {
-        if !visit::any_term(&index, &|term| !matches!(term, Term::Var(_))) {
-            return index;
-        }
-        let var = self.kernel.let_var("row", DType::I64);
-        self.push(Stmt::Let { var, value: Expr::Index(index) });
-        Index::var(var)
-    }
-
     fn tile(&mut self, job: &Job, tile: &Tile) -> Result<()> {
         let acc = self.kernel.local("acc", job.sum, &[tile.rows.len(), job.nr], job.lanes);
         self.prefetch_results(job, tile);
@@ -232,8 +221,8 @@ impl Lowering<'_> {
             .filter(|&out| self.graph.ty(out).shape == self.graph.ty(job.out).shape)
             .collect::<Vec<_>>()
         {
-            let far = self.graph.ty(out).bytes().as_const().is_some_and(|bytes| bytes > self.room());
-            if !far {
+            let near = self.graph.ty(out).bytes().as_const().is_some_and(|bytes| bytes <= self.room());
+            if near {
                 continue;
             }
             for place in &tile.rows {

@@ -7,25 +7,40 @@ use crate::codegen::testing::Runnable;
 use crate::graph::dim::Sym;
 use crate::graph::{Builder, DType, Dim, Graph, Op, Origin, RhsLayout, Tensor, TensorType};
 use crate::interp;
-use crate::loops::program;
+use crate::loops::lower::lower;
+use crate::loops::{Expr, Stmt, program, visit};
 use crate::schedule::{Options, schedule};
 use crate::target::Target;
 
 /// `x`, contracted over all axes but the first `rows` with constant weights in panels of `nr`.
 fn product(x: &[usize], rows: usize, columns: usize, nr: usize, weights: &dyn Fn(usize) -> f32) -> Graph {
+    let lead = x[..rows].iter().map(|&size| Dim::from(size)).collect();
+    product_of(lead, &x[rows..], columns, nr, weights)
+}
+
+/// The same for rows of any dims.
+fn product_of(
+    rows: Vec<Dim>,
+    inner: &[usize],
+    columns: usize,
+    nr: usize,
+    weights: &dyn Fn(usize) -> f32,
+) -> Graph {
     let mut graph = Graph { name: "product".into(), ..Graph::default() };
     let origin = graph.origins.push(Origin { name: "product".into(), op_type: "Product".into(), index: 0 });
     let mut b = Builder::new(&mut graph, origin);
-    let dims = |sizes: &[usize]| sizes.iter().map(|&size| Dim::from(size)).collect::<Vec<Dim>>();
-    let lhs = b.input("x", TensorType::new(DType::F32, dims(x)), None);
-    let mut shape = x[rows..].to_vec();
+    let m = rows.len();
+    let mut dims = rows;
+    dims.extend(inner.iter().map(|&size| Dim::from(size)));
+    let lhs = b.input("x", TensorType::new(DType::F32, dims), None);
+    let mut shape = inner.to_vec();
     shape.push(columns);
     let data: Vec<f32> = (0..shape.iter().product()).map(weights).collect();
     let rhs = b.constant(Tensor::from_slice(&shape, &data));
-    let k = x.len() - rows;
+    let k = inner.len();
     let packed = b.emit1(Op::Pack { batch: 0, k, nr }, &[rhs]).unwrap();
     let rhs = RhsLayout::Panels { nr, n: Dim::from(columns) };
-    let y = b.emit1(Op::Contract { batch: 0, m: rows, k, rhs }, &[lhs, packed]).unwrap();
+    let y = b.emit1(Op::Contract { batch: 0, m, k, rhs }, &[lhs, packed]).unwrap();
     graph.outputs.push(("y".into(), y));
     graph
 }
@@ -82,6 +97,37 @@ fn large_products() {
             for (at, (wanted, got)) in wanted.iter().zip(&got).enumerate() {
                 assert!((wanted - got).abs() < 1e-4, "{shape:?}, element {at}: {got}, not {wanted}");
             }
+        }
+    }
+}
+
+/// Rows of two axes are tiled as one; where they follow each other at one stride, nothing is divided to find them.
+#[test]
+fn rows_at_one_stride_take_no_division() {
+    let symbol = |at: u32| Dim::sym(Sym::from_u32(at));
+    for (rows, columns) in [
+        (vec![symbol(0), symbol(1)], 48),
+        (vec![symbol(0), Dim::from(7usize), symbol(1)], 40),
+        (vec![Dim::from(8usize), Dim::from(9usize)], 16),
+    ] {
+        let graph = product_of(rows, &[32], columns, 16, &noise);
+        let program = schedule(&graph, Options::default()).unwrap();
+        let target = Target::host().unwrap();
+        for group in program.groups.values() {
+            let kernel = lower(&graph, group, "product", &target).unwrap();
+            let (mut names, mut divisions) = (0, 0);
+            visit::stmts(&kernel.body, &mut |stmt| match stmt {
+                Stmt::Let { value: Expr::Index(index), .. } => names += usize::from(index.divides()),
+                Stmt::Store { index, .. } => divisions += usize::from(index.divides()),
+                _ => {}
+            });
+            visit::exprs(&kernel.body, &mut |expr| {
+                if let Expr::Load { index, .. } = expr {
+                    divisions += usize::from(index.divides());
+                }
+            });
+            // The panel and the part of its rows are found by division, once for all tiles of a part.
+            assert!(names <= 2 && divisions == 0, "{kernel}");
         }
     }
 }
