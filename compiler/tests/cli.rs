@@ -6,11 +6,8 @@ use std::process::{Command, Output};
 
 use onnxc::cli::files;
 use onnxc::graph::Tensor;
-use onnxc_proto::tensor_shape_proto::{Dimension, dimension};
-use onnxc_proto::{
-    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, TypeProto, ValueInfoProto,
-    type_proto,
-};
+use onnxc_proto::build;
+use prost::Message;
 use tempfile::TempDir;
 
 struct Run {
@@ -293,33 +290,9 @@ fn random_inputs_have_the_sizes_asked_for() {
 
 /// A model `y = Relu(x)` where `x` has any number of `rows` of four.
 fn write_open_model(path: &Path) {
-    let value = |name: &str| {
-        let sizes = [dimension::Value::DimParam("rows".into()), dimension::Value::DimValue(4)];
-        let dim = sizes.map(|size| Dimension { value: Some(size), ..Default::default() }).to_vec();
-        let tensor = type_proto::Tensor { elem_type: Some(1), shape: Some(TensorShapeProto { dim }) };
-        let ty = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..Default::default() };
-        ValueInfoProto { name: Some(name.into()), r#type: Some(ty), ..Default::default() }
-    };
-    let node = NodeProto {
-        op_type: Some("Relu".into()),
-        input: vec!["x".into()],
-        output: vec!["y".into()],
-        ..Default::default()
-    };
-    let graph = GraphProto {
-        name: Some("open".into()),
-        node: vec![node],
-        input: vec![value("x")],
-        output: vec![value("y")],
-        ..Default::default()
-    };
-    let model = ModelProto {
-        ir_version: Some(8),
-        opset_import: vec![OperatorSetIdProto { domain: Some(String::new()), version: Some(17) }],
-        graph: Some(graph),
-        ..Default::default()
-    };
-    fs::write(path, prost::Message::encode_to_vec(&model)).unwrap();
+    let value = |name| build::f32_value(name, &["rows", "4"]);
+    let graph = build::graph(vec![value("x")], vec![build::node("Relu", &["x"], &["y"])], vec![value("y")]);
+    fs::write(path, build::model(17, graph).encode_to_vec()).unwrap();
 }
 
 #[test]
@@ -342,7 +315,7 @@ fn write_tensor(path: &Path, dims: &[i64]) {
         raw_data: Some(vec![0; 4 * dims.iter().product::<i64>() as usize].into()),
         ..Default::default()
     };
-    fs::write(path, prost::Message::encode_to_vec(&tensor)).unwrap();
+    fs::write(path, tensor.encode_to_vec()).unwrap();
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! the given [`Bytes`], which may be a mapped file. This crate knows no semantics: what a well-formed
 //! message means is the importer's business.
 
+pub mod build;
 mod walk;
 
 /// The structs of `proto/onnx.proto`.

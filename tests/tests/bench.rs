@@ -4,11 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use onnxc_proto::tensor_shape_proto::{Dimension, dimension};
-use onnxc_proto::{
-    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, TypeProto, ValueInfoProto,
-    type_proto,
-};
+use onnxc_proto::build;
 use onnxc_tests::onnx_env;
 use prost::Message;
 use serde_json::Value;
@@ -65,32 +61,10 @@ fn digits_with_one_and_two_threads() {
 
 /// `y = x * x`, `x` f32[batch, seq].
 fn symbolic_model() -> Vec<u8> {
-    let value = |name: &str| {
-        let dim = |text: &str| Dimension {
-            value: Some(dimension::Value::DimParam(text.to_string())),
-            ..Default::default()
-        };
-        let shape = TensorShapeProto { dim: vec![dim("batch"), dim("seq")] };
-        let tensor = type_proto::Tensor { elem_type: Some(1), shape: Some(shape) };
-        let ty = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..Default::default() };
-        ValueInfoProto { name: Some(name.into()), r#type: Some(ty), ..Default::default() }
-    };
-    let node = NodeProto {
-        op_type: Some("Mul".into()),
-        input: vec!["x".into(), "x".into()],
-        output: vec!["y".into()],
-        ..Default::default()
-    };
-    let graph = GraphProto {
-        name: Some("square".into()),
-        node: vec![node],
-        input: vec![value("x")],
-        output: vec![value("y")],
-        ..Default::default()
-    };
-    let opset = OperatorSetIdProto { domain: Some(String::new()), version: Some(17) };
-    ModelProto { ir_version: Some(8), opset_import: vec![opset], graph: Some(graph), ..Default::default() }
-        .encode_to_vec()
+    let value = |name| build::f32_value(name, &["batch", "seq"]);
+    let graph =
+        build::graph(vec![value("x")], vec![build::node("Mul", &["x", "x"], &["y"])], vec![value("y")]);
+    build::model(17, graph).encode_to_vec()
 }
 
 #[test]

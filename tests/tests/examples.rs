@@ -4,11 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use onnxc::build::Builder;
-use onnxc_proto::tensor_shape_proto::{Dimension, dimension};
-use onnxc_proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorShapeProto, TypeProto,
-    ValueInfoProto, attribute_proto, type_proto,
-};
+use onnxc_proto::build;
 use onnxc_tests::object::{host, must};
 use prost::Message;
 
@@ -71,48 +67,15 @@ fn rust_program_with_a_static_model() {
     assert_predicted(&run_rust(&examples().join("digits/digits.onnx"), &main, dir.path()));
 }
 
-fn value(name: &str, dims: &[&str]) -> ValueInfoProto {
-    let dim = |text: &&str| {
-        let value = match text.parse() {
-            Ok(size) => dimension::Value::DimValue(size),
-            Err(_) => dimension::Value::DimParam(text.to_string()),
-        };
-        Dimension { value: Some(value), ..Default::default() }
-    };
-    let shape = TensorShapeProto { dim: dims.iter().map(dim).collect() };
-    let tensor = type_proto::Tensor { elem_type: Some(1), shape: Some(shape) };
-    let ty = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..Default::default() };
-    ValueInfoProto { name: Some(name.into()), r#type: Some(ty), ..Default::default() }
-}
-
 /// `twice = concat(x, -x)` along the first axis, `x` f32[batch, 3].
 fn symbolic_model() -> Vec<u8> {
-    let axis = AttributeProto {
-        name: Some("axis".into()),
-        r#type: Some(attribute_proto::AttributeType::Int as i32),
-        i: Some(0),
-        ..Default::default()
-    };
-    let node = |op_type: &str, input: &[&str], output: &str, attribute: Vec<AttributeProto>| NodeProto {
-        op_type: Some(op_type.into()),
-        input: input.iter().map(|name| name.to_string()).collect(),
-        output: vec![output.into()],
-        attribute,
-        ..Default::default()
-    };
-    let graph = GraphProto {
-        name: Some("pairs".into()),
-        node: vec![
-            node("Neg", &["x"], "minus", vec![]),
-            node("Concat", &["x", "minus"], "twice", vec![axis]),
-        ],
-        input: vec![value("x", &["batch", "3"])],
-        output: vec![value("twice", &["rows", "3"])],
-        ..Default::default()
-    };
-    let opset = OperatorSetIdProto { domain: Some(String::new()), version: Some(17) };
-    ModelProto { ir_version: Some(8), opset_import: vec![opset], graph: Some(graph), ..Default::default() }
-        .encode_to_vec()
+    let nodes = vec![
+        build::node("Neg", &["x"], &["minus"]),
+        build::node("Concat", &["x", "minus"], &["twice"]).with(build::int("axis", 0)),
+    ];
+    let value = build::f32_value;
+    let graph = build::graph(vec![value("x", &["batch", "3"])], nodes, vec![value("twice", &["rows", "3"])]);
+    build::model(17, graph).encode_to_vec()
 }
 
 const SYMBOLIC_MAIN: &str = r#"

@@ -8,11 +8,8 @@ use onnxc::cli::data;
 use onnxc::cli::session::Loaded;
 use onnxc::graph::Tensor;
 use onnxc::native::{self, Call};
-use onnxc_proto::tensor_shape_proto::{Dimension, dimension};
-use onnxc_proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto,
-    TypeProto, ValueInfoProto, type_proto,
-};
+use onnxc_proto::ModelProto;
+use onnxc_proto::build::{self, ints, node};
 use onnxc_runtime_support::Pool;
 use onnxc_tests::compile::compile;
 use onnxc_tests::suite;
@@ -70,66 +67,32 @@ fn real_models() {
     assert!(same >= 20, "{same} models ran");
 }
 
-fn value(name: &str, sizes: &[i64]) -> ValueInfoProto {
-    let dim = |&size: &i64| Dimension { value: Some(dimension::Value::DimValue(size)), ..Default::default() };
-    let shape = TensorShapeProto { dim: sizes.iter().map(dim).collect() };
-    let tensor = type_proto::Tensor { elem_type: Some(1), shape: Some(shape) };
-    let ty = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..Default::default() };
-    ValueInfoProto { name: Some(name.into()), r#type: Some(ty), ..Default::default() }
-}
-
-fn ints(name: &str, ints: &[i64]) -> AttributeProto {
-    AttributeProto { name: Some(name.into()), r#type: Some(7), ints: ints.to_vec(), ..Default::default() }
-}
-
-fn node(op: &str, inputs: &[&str], output: &str, attribute: Vec<AttributeProto>) -> NodeProto {
-    NodeProto {
-        op_type: Some(op.into()),
-        input: inputs.iter().map(|name| name.to_string()).collect(),
-        output: vec![output.into()],
-        attribute,
-        ..Default::default()
-    }
-}
-
 /// A convolution of few or many channels, a pooling and a padding joined with its like, a product with a softmax.
 fn random_model(random: &mut fastrand::Rng) -> ModelProto {
     let (channels, filters) = (random.i64(1..9), random.i64(1..70));
     let (height, width) = (random.i64(20..60), random.i64(20..60));
     let columns = random.i64(1..90);
-    let weight = |name: &str, dims: &[i64], random: &mut fastrand::Rng| TensorProto {
-        name: Some(name.into()),
-        dims: dims.to_vec(),
-        data_type: Some(1),
-        float_data: (0..dims.iter().product::<i64>()).map(|_| random.f32() - 0.5).collect(),
-        ..Default::default()
+    let weight = |name: &str, dims: &[i64], random: &mut fastrand::Rng| {
+        build::f32_tensor(name, dims, (0..dims.iter().product()).map(|_| random.f32() - 0.5).collect())
     };
     let size = random.i64(0..2) * 2 + 1;
     let kernel = weight("w", &[filters, channels, size, size], random);
     let product = weight("m", &[width, columns], random);
-    let pads = ints("pads", &[size / 2; 4]);
-    let axis =
-        AttributeProto { name: Some("axis".into()), r#type: Some(2), i: Some(1), ..Default::default() };
-    let graph = GraphProto {
-        name: Some("random".into()),
-        node: vec![
-            node("Conv", &["x", "w"], "c", vec![pads]),
-            node("MaxPool", &["c"], "p", vec![ints("kernel_shape", &[3, 3]), ints("pads", &[1; 4])]),
-            node("Concat", &["p", "c"], "j", vec![axis]),
-            node("MatMul", &["j", "m"], "t", vec![]),
-            node("Softmax", &["t"], "y", vec![]),
-        ],
-        initializer: vec![kernel, product],
-        input: vec![value("x", &[1, channels, height, width])],
-        output: vec![value("y", &[1, 2 * filters, height, columns])],
-        ..Default::default()
+    let value = |name: &str, sizes: [i64; 4]| {
+        let dims = sizes.map(|size| size.to_string());
+        build::f32_value(name, &dims.each_ref().map(String::as_str))
     };
-    ModelProto {
-        ir_version: Some(8),
-        opset_import: vec![OperatorSetIdProto { domain: Some(String::new()), version: Some(17) }],
-        graph: Some(graph),
-        ..Default::default()
-    }
+    let nodes = vec![
+        node("Conv", &["x", "w"], &["c"]).with(ints("pads", &[size / 2; 4])),
+        node("MaxPool", &["c"], &["p"]).with(ints("kernel_shape", &[3, 3])).with(ints("pads", &[1; 4])),
+        node("Concat", &["p", "c"], &["j"]).with(build::int("axis", 1)),
+        node("MatMul", &["j", "m"], &["t"]),
+        node("Softmax", &["t"], &["y"]),
+    ];
+    let x = value("x", [1, channels, height, width]);
+    let mut graph = build::graph(vec![x], nodes, vec![value("y", [1, 2 * filters, height, columns])]);
+    graph.initializer = vec![kernel, product];
+    build::model(17, graph)
 }
 
 #[test]

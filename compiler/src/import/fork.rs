@@ -5,8 +5,7 @@
 
 use std::collections::HashMap;
 
-use onnxc_proto::attribute_proto::AttributeType;
-use onnxc_proto::{AttributeProto, GraphProto, NodeProto, StringStringEntryProto, ValueInfoProto};
+use onnxc_proto::{GraphProto, NodeProto, StringStringEntryProto, build};
 
 use super::scope::{Binding, Scope};
 use super::{Importer, normal_domain};
@@ -139,12 +138,7 @@ impl<'m> Importer<'m> {
         let attribute = branches.map(|(name, is_one)| {
             self.units.push((dim.clone(), is_one));
             let unit = (self.units.len() - 1).to_string();
-            AttributeProto {
-                name: Some(name.to_string()),
-                r#type: Some(AttributeType::Graph as i32),
-                g: Some(continuation(body.clone(), &output, unit)),
-                ..Default::default()
-            }
+            build::subgraph(name, continuation(body.clone(), &output, unit))
         });
         let fork = NodeProto {
             name: node.name.clone(),
@@ -163,12 +157,7 @@ impl<'m> Importer<'m> {
         let mut spliced = body.clone();
         rename(&mut spliced, &format!("{}/{}/", node.name(), self.forks));
         for (from, to) in spliced.output.iter().zip(&node.output).filter(|(_, to)| !to.is_empty()) {
-            spliced.node.push(NodeProto {
-                input: vec![from.name().to_string()],
-                output: vec![to.clone()],
-                op_type: Some("Identity".to_string()),
-                ..Default::default()
-            });
+            spliced.node.push(build::node("Identity", &[from.name()], &[to]));
         }
         spliced.node.extend(rest.iter().cloned());
         spliced.output.clear();
@@ -189,8 +178,7 @@ fn undefined(outputs: &[&str], scope: &Scope<'_>) -> Vec<String> {
 
 /// `body`, which ends with what follows its node, as a body that gives `outputs`.
 fn continuation(mut body: GraphProto, outputs: &[String], unit: String) -> GraphProto {
-    let info = |name: &String| ValueInfoProto { name: Some(name.clone()), ..Default::default() };
-    body.output = outputs.iter().map(info).collect();
+    body.output = outputs.iter().map(|name| build::untyped(name)).collect();
     body.metadata_props.push(StringStringEntryProto { key: Some(MARK.to_string()), value: Some(unit) });
     body
 }

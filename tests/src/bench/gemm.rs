@@ -4,11 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use onnxc_proto::tensor_shape_proto::{Dimension, dimension};
-use onnxc_proto::{
-    GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto, TypeProto,
-    ValueInfoProto, type_proto,
-};
+use onnxc_proto::build;
 use prost::Message;
 use serde::Serialize;
 
@@ -59,46 +55,17 @@ impl Product {
 
     /// `y = x B` with `x` f32[rows, inner] and a constant B of seeded values.
     fn model(self) -> Vec<u8> {
-        let value = |name: &str, sizes: [usize; 2]| {
-            let dim = |size: usize| Dimension {
-                value: Some(dimension::Value::DimValue(size as i64)),
-                ..Default::default()
-            };
-            let shape = TensorShapeProto { dim: sizes.map(dim).to_vec() };
-            let tensor = type_proto::Tensor { elem_type: Some(1), shape: Some(shape) };
-            let ty = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), ..Default::default() };
-            ValueInfoProto { name: Some(name.into()), r#type: Some(ty), ..Default::default() }
+        let value = |name, sizes: [usize; 2]| {
+            let dims = sizes.map(|size| size.to_string());
+            build::f32_value(name, &dims.each_ref().map(String::as_str))
         };
         let mut random = fastrand::Rng::with_seed(0);
-        let constant = TensorProto {
-            name: Some("B".into()),
-            dims: vec![self.inner as i64, self.columns as i64],
-            data_type: Some(1),
-            float_data: (0..self.inner * self.columns).map(|_| random.f32() - 0.5).collect(),
-            ..Default::default()
-        };
-        let node = NodeProto {
-            op_type: Some("MatMul".into()),
-            input: vec!["x".into(), "B".into()],
-            output: vec!["y".into()],
-            ..Default::default()
-        };
-        let graph = GraphProto {
-            name: Some("product".into()),
-            node: vec![node],
-            input: vec![value("x", [self.rows, self.inner])],
-            output: vec![value("y", [self.rows, self.columns])],
-            initializer: vec![constant],
-            ..Default::default()
-        };
-        let opset = OperatorSetIdProto { domain: Some(String::new()), version: Some(17) };
-        let model = ModelProto {
-            ir_version: Some(8),
-            opset_import: vec![opset],
-            graph: Some(graph),
-            ..Default::default()
-        };
-        model.encode_to_vec()
+        let constant = (0..self.inner * self.columns).map(|_| random.f32() - 0.5).collect();
+        let x = value("x", [self.rows, self.inner]);
+        let node = build::node("MatMul", &["x", "B"], &["y"]);
+        let mut graph = build::graph(vec![x], vec![node], vec![value("y", [self.rows, self.columns])]);
+        graph.initializer = vec![build::f32_tensor("B", &[self.inner as i64, self.columns as i64], constant)];
+        build::model(17, graph).encode_to_vec()
     }
 }
 

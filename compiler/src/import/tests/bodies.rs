@@ -4,16 +4,12 @@ use super::*;
 use crate::graph::Def;
 
 fn body(nodes: Vec<NodeProto>, outputs: &[&str]) -> GraphProto {
-    let outputs =
-        outputs.iter().map(|name| ValueInfoProto { name: Some(name.to_string()), ..Default::default() });
+    let outputs = outputs.iter().map(|name| untyped(name));
     graph(vec![], nodes, outputs.collect())
 }
 
 fn with_inputs(mut graph: GraphProto, inputs: &[&str]) -> GraphProto {
-    graph.input = inputs
-        .iter()
-        .map(|name| ValueInfoProto { name: Some(name.to_string()), ..Default::default() })
-        .collect();
+    graph.input = inputs.iter().map(|name| untyped(name)).collect();
     graph
 }
 

@@ -157,7 +157,7 @@ fn inputs_need_a_type_a_rank_and_a_sane_size() {
         model.graph.as_mut().unwrap().input.push(info);
         error_of(&model)
     };
-    let untyped = ValueInfoProto { name: Some("v".into()), ..Default::default() };
+    let untyped = untyped("v");
     assert!(broken(untyped).message.contains("the type is missing"));
     let no_rank = type_proto::Tensor { elem_type: Some(1), shape: None };
     let error = broken(typed("v", type_proto::Value::TensorType(no_rank)));
@@ -184,7 +184,7 @@ fn outputs_are_checked_against_what_is_declared() {
     refuses(&declared(f32v("y", &["N"])), Kind::Malformed, "declared f32[N]");
     refuses(&declared(value("y", DType::I64, &["N", "4"])), Kind::Malformed, "declared i64[N, 4]");
     refuses(&declared(f32v("q", &["N"])), Kind::Malformed, "output `q` is not defined");
-    let untyped = ValueInfoProto { name: Some("y".into()), ..Default::default() };
+    let untyped = untyped("y");
     graph_of(&declared(untyped));
     refuses(&model_of(graph(vec![], vec![], vec![])), Kind::Malformed, "no outputs");
     let mut twice = declared(f32v("y", &["N", "4"]));

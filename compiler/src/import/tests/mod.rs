@@ -7,10 +7,13 @@ mod nodes;
 mod tensors;
 
 use onnxc_proto::attribute_proto::AttributeType;
-use onnxc_proto::tensor_shape_proto::{Dimension, dimension};
+use onnxc_proto::build::{
+    self, attribute, f32_value as f32v, graph, int as a_int, ints as a_ints, node, opset,
+    subgraph as a_graph, typed, untyped,
+};
 use onnxc_proto::{
-    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto,
-    TensorShapeProto, TypeProto, ValueInfoProto, type_proto,
+    AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto,
+    ValueInfoProto, type_proto,
 };
 
 use super::*;
@@ -214,30 +217,9 @@ fn strings(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| name.to_string()).collect()
 }
 
-fn node(op_type: &str, inputs: &[&str], outputs: &[&str]) -> NodeProto {
-    NodeProto {
-        op_type: Some(op_type.into()),
-        input: strings(inputs),
-        output: strings(outputs),
-        ..Default::default()
-    }
-}
-
 fn with(mut node: NodeProto, attributes: Vec<AttributeProto>) -> NodeProto {
     node.attribute = attributes;
     node
-}
-
-fn a_ints(name: &str, values: &[i64]) -> AttributeProto {
-    AttributeProto { ints: values.to_vec(), ..attribute(name, AttributeType::Ints) }
-}
-
-fn a_int(name: &str, value: i64) -> AttributeProto {
-    AttributeProto { i: Some(value), ..attribute(name, AttributeType::Int) }
-}
-
-fn a_graph(name: &str, graph: GraphProto) -> AttributeProto {
-    AttributeProto { g: Some(graph), ..attribute(name, AttributeType::Graph) }
 }
 
 fn a_tensor(name: &str, tensor: TensorProto) -> AttributeProto {
@@ -248,67 +230,16 @@ fn a_ref(name: &str, of: &str, ty: AttributeType) -> AttributeProto {
     AttributeProto { ref_attr_name: Some(of.into()), ..attribute(name, ty) }
 }
 
-fn attribute(name: &str, ty: AttributeType) -> AttributeProto {
-    AttributeProto { name: Some(name.into()), r#type: Some(ty as i32), ..Default::default() }
-}
-
 fn f32s(name: &str, dims: &[i64], values: &[f32]) -> TensorProto {
-    TensorProto {
-        name: Some(name.into()),
-        dims: dims.to_vec(),
-        data_type: Some(1),
-        float_data: values.to_vec(),
-        ..Default::default()
-    }
+    build::f32_tensor(name, dims, values.to_vec())
 }
 
-/// A value of a tensor type; a dim is a number, a symbol, or nothing for `?`.
 fn value(name: &str, dtype: DType, dims: &[&str]) -> ValueInfoProto {
-    let dim = |text: &&str| Dimension {
-        value: match (text.parse(), *text) {
-            (Ok(size), _) => Some(dimension::Value::DimValue(size)),
-            (_, "?") => None,
-            (_, name) => Some(dimension::Value::DimParam(name.into())),
-        },
-        denotation: None,
-    };
-    let shape = TensorShapeProto { dim: dims.iter().map(dim).collect() };
-    typed(
-        name,
-        type_proto::Value::TensorType(type_proto::Tensor {
-            elem_type: Some(dtype.to_onnx()),
-            shape: Some(shape),
-        }),
-    )
-}
-
-fn f32v(name: &str, dims: &[&str]) -> ValueInfoProto {
-    value(name, DType::F32, dims)
-}
-
-fn typed(name: &str, ty: type_proto::Value) -> ValueInfoProto {
-    ValueInfoProto {
-        name: Some(name.into()),
-        r#type: Some(TypeProto { value: Some(ty), denotation: None }),
-        ..Default::default()
-    }
-}
-
-fn graph(inputs: Vec<ValueInfoProto>, nodes: Vec<NodeProto>, outputs: Vec<ValueInfoProto>) -> GraphProto {
-    GraphProto { name: Some("g".into()), input: inputs, node: nodes, output: outputs, ..Default::default() }
-}
-
-fn opset(domain: &str, version: i64) -> OperatorSetIdProto {
-    OperatorSetIdProto { domain: Some(domain.into()), version: Some(version) }
+    build::value(name, dtype.to_onnx(), dims)
 }
 
 fn model_of(graph: GraphProto) -> ModelProto {
-    ModelProto {
-        ir_version: Some(9),
-        opset_import: vec![opset("", 13)],
-        graph: Some(graph),
-        ..Default::default()
-    }
+    build::model(13, graph)
 }
 
 /// A model from `x: f32[N, 4]` to `y: f32[N, 4]`.

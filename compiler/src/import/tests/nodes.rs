@@ -147,7 +147,7 @@ fn attributes_are_checked() {
         model_of(graph(
             vec![f32v("x", &["2", "3"])],
             vec![with(node("Transpose", &["x"], &["y"]), attributes)],
-            vec![ValueInfoProto { name: Some("y".into()), ..Default::default() }],
+            vec![untyped("y")],
         ))
     };
     let perm = || a_ints("perm", &[1, 0]);

@@ -111,7 +111,7 @@ fn one_plus_erf_is_accurate() {
     let x = Tensor::from_slice(&[points.len()], &points.iter().map(|&x| x as f32).collect::<Vec<_>>());
     let one = || Expr::constant(DType::F32, 1.0);
     for turned in [false, true] {
-        let got = expanded_as(&[x.clone()], |load| {
+        let got = expanded_as(std::slice::from_ref(&x), |load| {
             let erf = Expr::unary(UnaryFn::Erf, load(0));
             let (a, b) = if turned { (erf, one()) } else { (one(), erf) };
             Expr::binary(BinaryFn::Add, a, b)

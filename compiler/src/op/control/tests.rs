@@ -1,11 +1,6 @@
 //! Control flow in whole models, by the reference evaluator.
 
-use onnxc_proto::attribute_proto::AttributeType;
-use onnxc_proto::tensor_shape_proto::{Dimension, dimension};
-use onnxc_proto::{
-    AttributeProto, GraphProto, ModelProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto,
-    TypeProto, ValueInfoProto, type_proto,
-};
+use onnxc_proto::{GraphProto, NodeProto, ValueInfoProto, build};
 
 use crate::error::{Error, Result};
 use crate::graph::{DType, Graph, Op, Tensor};
@@ -16,91 +11,51 @@ use crate::interp;
 fn node(text: &str) -> NodeProto {
     let (outputs, call) = text.split_once(" = ").unwrap();
     let (op, inputs) = call.strip_suffix(')').unwrap().split_once('(').unwrap();
-    let names = |text: &str, separator| -> Vec<String> {
-        text.split(separator).map(|name: &str| name.trim().to_string()).collect()
-    };
-    NodeProto {
-        op_type: Some(op.to_string()),
-        input: if inputs.is_empty() { vec![] } else { names(inputs, ',') },
-        output: names(outputs, ' '),
-        ..Default::default()
-    }
+    let names = |text, separator| -> Vec<&str> { str::split(text, separator).map(str::trim).collect() };
+    let inputs = if inputs.is_empty() { vec![] } else { names(inputs, ',') };
+    build::node(op, &inputs, &names(outputs, ' '))
 }
 
 fn nodes(texts: &[&str]) -> Vec<NodeProto> {
     texts.iter().map(|text| node(text)).collect()
 }
 
-fn attribute(name: &str, kind: AttributeType) -> AttributeProto {
-    AttributeProto { name: Some(name.to_string()), r#type: Some(kind as i32), ..Default::default() }
+fn with_graph(node: NodeProto, name: &str, graph: GraphProto) -> NodeProto {
+    node.with(build::subgraph(name, graph))
 }
 
-fn with_graph(mut node: NodeProto, name: &str, graph: GraphProto) -> NodeProto {
-    node.attribute.push(AttributeProto { g: Some(graph), ..attribute(name, AttributeType::Graph) });
-    node
+fn with_int(node: NodeProto, name: &str, value: i64) -> NodeProto {
+    node.with(build::int(name, value))
 }
 
-fn with_int(mut node: NodeProto, name: &str, value: i64) -> NodeProto {
-    node.attribute.push(AttributeProto { i: Some(value), ..attribute(name, AttributeType::Int) });
-    node
-}
-
-fn with_ints(mut node: NodeProto, name: &str, values: &[i64]) -> NodeProto {
-    node.attribute.push(AttributeProto { ints: values.to_vec(), ..attribute(name, AttributeType::Ints) });
-    node
+fn with_ints(node: NodeProto, name: &str, values: &[i64]) -> NodeProto {
+    node.with(build::ints(name, values))
 }
 
 /// A name without type, or `name: bool[] | i64[n, 2] | ..`.
 fn info(text: &str) -> ValueInfoProto {
-    let Some((name, ty)) = text.split_once(": ") else {
-        return ValueInfoProto { name: Some(text.to_string()), ..Default::default() };
-    };
+    let Some((name, ty)) = text.split_once(": ") else { return build::untyped(text) };
     let (dtype, dims) = ty.strip_suffix(']').unwrap().split_once('[').unwrap();
-    let dim = |text: &str| Dimension {
-        value: Some(match text.parse() {
-            Ok(size) => dimension::Value::DimValue(size),
-            Err(_) => dimension::Value::DimParam(text.to_string()),
-        }),
-        denotation: None,
-    };
-    let dims = dims.split(", ").filter(|text| !text.is_empty()).map(dim).collect();
-    let tensor = type_proto::Tensor {
-        elem_type: Some(DType::from_name(dtype).unwrap().to_onnx()),
-        shape: Some(TensorShapeProto { dim: dims }),
-    };
-    let ty = TypeProto { value: Some(type_proto::Value::TensorType(tensor)), denotation: None };
-    ValueInfoProto { name: Some(name.to_string()), r#type: Some(ty), ..Default::default() }
+    let dims: Vec<&str> = dims.split(", ").filter(|text| !text.is_empty()).collect();
+    build::value(name, DType::from_name(dtype).unwrap().to_onnx(), &dims)
 }
 
 fn graph(inputs: &[&str], nodes: Vec<NodeProto>, outputs: &[&str]) -> GraphProto {
     let infos = |texts: &[&str]| texts.iter().map(|text| info(text)).collect();
-    GraphProto {
-        name: Some("g".into()),
-        input: infos(inputs),
-        node: nodes,
-        output: infos(outputs),
-        ..Default::default()
-    }
+    build::graph(infos(inputs), nodes, infos(outputs))
 }
 
 /// i64 constants of a graph: a scalar, or a vector.
 fn with_constants(mut graph: GraphProto, constants: &[(&str, &[i64], bool)]) -> GraphProto {
     for &(name, values, scalar) in constants {
-        graph.initializer.push(TensorProto {
-            name: Some(name.to_string()),
-            dims: if scalar { vec![] } else { vec![values.len() as i64] },
-            data_type: Some(7),
-            int64_data: values.to_vec(),
-            ..Default::default()
-        });
+        let dims = if scalar { vec![] } else { vec![values.len() as i64] };
+        graph.initializer.push(build::i64_tensor(name, &dims, values.to_vec()));
     }
     graph
 }
 
 fn imported_at(version: i64, graph: GraphProto) -> std::result::Result<Graph, Vec<Error>> {
-    let opset_import = vec![OperatorSetIdProto { domain: Some(String::new()), version: Some(version) }];
-    let model = ModelProto { ir_version: Some(8), opset_import, graph: Some(graph), ..Default::default() };
-    import(&model, &ImportOptions::default(), &NoExternalData).map(|import| {
+    import(&build::model(version, graph), &ImportOptions::default(), &NoExternalData).map(|import| {
         assert_eq!(crate::graph::verify::verify(&import.graph), Ok(()));
         let text = crate::graph::print::to_text(&import.graph);
         assert_eq!(crate::graph::print::to_text(&crate::graph::parse::parse(&text).unwrap()), text);
