@@ -284,6 +284,10 @@ fn random_inputs_have_the_sizes_asked_for() {
     let arguments = ["bench", "open.onnx", "--json", "--seconds", "0.01", "--size", "rows=4096"];
     let run = onnxc(folder.path(), &arguments);
     assert_eq!(run.code, 0, "{}", run.err);
+    let report: serde_json::Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(report["sizes"], serde_json::json!({ "rows": 4096 }));
+    let run = onnxc(folder.path(), &["bench", "open.onnx", "--seconds", "0.01"]);
+    assert!(run.out.contains("sizes rows=1 (--size"), "{}", run.out);
     let run = onnxc(folder.path(), &["bench", "open.onnx", "--seconds", "0.01", "--size", "columns=1"]);
     assert!(run.code == 2 && run.err.contains("open dims: rows"), "{}", run.err);
 }

@@ -1,6 +1,6 @@
 //! `onnxc bench`: how long a model takes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,9 @@ struct Report {
     median_ms: f64,
     runs: usize,
     threads: usize,
+    /// Sizes of the dims that the model leaves open.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    sizes: BTreeMap<String, usize>,
     workspace_bytes: usize,
     object_bytes: u64,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -67,6 +70,10 @@ fn print(report: &Report) {
     let Report { first_ms, min_ms, median_ms, runs, threads, .. } = report;
     say!("first {first_ms:.3} ms, min {min_ms:.3} ms, median {median_ms:.3} ms");
     say!("{runs} runs on {threads} threads");
+    if !report.sizes.is_empty() {
+        let sizes: Vec<String> = report.sizes.iter().map(|(name, size)| format!("{name}={size}")).collect();
+        say!("sizes {} (--size for others)", sizes.join(" "));
+    }
     say!("workspace {} bytes, object {} bytes", report.workspace_bytes, report.object_bytes);
     for share in &report.nodes {
         let nodes = share.nodes.join(", ");
@@ -123,6 +130,7 @@ fn measure(loaded: &Loaded, inputs: &[Option<Tensor>], args: &BenchArgs) -> Resu
         median_ms: times[times.len() / 2],
         runs: times.len(),
         threads: pool.as_ref().map_or(1, Pool::threads),
+        sizes: data::open_sizes(&loaded.graph, inputs),
         workspace_bytes: prepared.workspace_bytes(),
         object_bytes: loaded.object_bytes,
         nodes: vec![],

@@ -1,5 +1,6 @@
 //! Inputs and outputs of runs: files matched to a model's inputs, random tensors, values as text.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::cli::files;
@@ -115,6 +116,15 @@ pub fn fill_randomly(
         *slot = Some(random(ty, &shape, &mut state)?);
     }
     Ok(())
+}
+
+/// Sizes of the open dims that inputs have, by the names of their symbols.
+pub fn open_sizes(graph: &Graph, inputs: &[Option<Tensor>]) -> BTreeMap<String, usize> {
+    let given = inputs.iter().enumerate().filter_map(|(at, tensor)| Some((at, tensor.as_ref()?)));
+    given
+        .flat_map(|(at, tensor)| graph.input_ty(at).shape.iter().zip(&tensor.shape))
+        .filter_map(|(dim, &size)| Some((graph.symbols[dim.as_sym()?].name.clone(), size)))
+        .collect()
 }
 
 /// The symbol that a size is of: named, or that of an input's axis.
