@@ -8,7 +8,7 @@ use crate::{
     TypeProto, ValueInfoProto, type_proto,
 };
 
-fn strings(names: &[&str]) -> Vec<String> {
+pub fn strings(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| name.to_string()).collect()
 }
 
@@ -35,10 +35,12 @@ pub fn attribute(name: &str, kind: AttributeType) -> AttributeProto {
     AttributeProto { name: Some(name.into()), r#type: Some(kind as i32), ..Default::default() }
 }
 
+/// An attribute of one integer.
 pub fn int(name: &str, value: i64) -> AttributeProto {
     AttributeProto { i: Some(value), ..attribute(name, AttributeType::Int) }
 }
 
+/// An attribute of a list of integers.
 pub fn ints(name: &str, values: &[i64]) -> AttributeProto {
     AttributeProto { ints: values.to_vec(), ..attribute(name, AttributeType::Ints) }
 }
@@ -67,16 +69,17 @@ fn tensor(name: &str, data_type: DataType, dims: &[i64]) -> TensorProto {
     }
 }
 
-/// A value of a tensor type, whose elements are of ONNX's data type number `data_type`. A dim is a size, or the name of a
-/// symbol, or `?` for nothing known.
-pub fn value(name: &str, data_type: i32, dims: &[&str]) -> ValueInfoProto {
-    let dim = |text: &&str| Dimension {
-        value: match (text.parse(), *text) {
+/// A value of a tensor type, whose elements are of ONNX's data type number `data_type`. A dim is a size, as a number or as
+/// text, or the name of a symbol, or `?` for nothing known.
+pub fn value(name: &str, data_type: i32, dims: &[impl ToString]) -> ValueInfoProto {
+    let dim = |dim: &_| {
+        let text = ToString::to_string(dim);
+        let value = match (text.parse(), text.as_str()) {
             (Ok(size), _) => Some(dimension::Value::DimValue(size)),
             (_, "?") => None,
-            (_, name) => Some(dimension::Value::DimParam(name.into())),
-        },
-        denotation: None,
+            _ => Some(dimension::Value::DimParam(text)),
+        };
+        Dimension { value, denotation: None }
     };
     let shape = TensorShapeProto { dim: dims.iter().map(dim).collect() };
     let tensor = type_proto::Tensor { elem_type: Some(data_type), shape: Some(shape) };
@@ -84,7 +87,7 @@ pub fn value(name: &str, data_type: i32, dims: &[&str]) -> ValueInfoProto {
 }
 
 /// A value of f32, its dims as in [`value`].
-pub fn f32_value(name: &str, dims: &[&str]) -> ValueInfoProto {
+pub fn f32_value(name: &str, dims: &[impl ToString]) -> ValueInfoProto {
     value(name, DataType::Float as i32, dims)
 }
 
@@ -104,6 +107,7 @@ pub fn graph(inputs: Vec<ValueInfoProto>, nodes: Vec<NodeProto>, outputs: Vec<Va
     GraphProto { name: Some("g".into()), input: inputs, node: nodes, output: outputs, ..Default::default() }
 }
 
+/// The import of a version of a domain's operators; `ai.onnx` is the empty domain.
 pub fn opset(domain: &str, version: i64) -> OperatorSetIdProto {
     OperatorSetIdProto { domain: Some(domain.into()), version: Some(version) }
 }

@@ -9,7 +9,7 @@ use onnxc::cli::session::Loaded;
 use onnxc::graph::Tensor;
 use onnxc::native::{self, Call};
 use onnxc_proto::ModelProto;
-use onnxc_proto::build::{self, ints, node};
+use onnxc_proto::build::{self, f32_value, ints, node};
 use onnxc_runtime_support::Pool;
 use onnxc_tests::compile::compile;
 use onnxc_tests::suite;
@@ -78,10 +78,6 @@ fn random_model(random: &mut fastrand::Rng) -> ModelProto {
     let size = random.i64(0..2) * 2 + 1;
     let kernel = weight("w", &[filters, channels, size, size], random);
     let product = weight("m", &[width, columns], random);
-    let value = |name: &str, sizes: [i64; 4]| {
-        let dims = sizes.map(|size| size.to_string());
-        build::f32_value(name, &dims.each_ref().map(String::as_str))
-    };
     let nodes = vec![
         node("Conv", &["x", "w"], &["c"]).with(ints("pads", &[size / 2; 4])),
         node("MaxPool", &["c"], &["p"]).with(ints("kernel_shape", &[3, 3])).with(ints("pads", &[1; 4])),
@@ -89,8 +85,9 @@ fn random_model(random: &mut fastrand::Rng) -> ModelProto {
         node("MatMul", &["j", "m"], &["t"]),
         node("Softmax", &["t"], &["y"]),
     ];
-    let x = value("x", [1, channels, height, width]);
-    let mut graph = build::graph(vec![x], nodes, vec![value("y", [1, 2 * filters, height, columns])]);
+    let x = f32_value("x", &[1, channels, height, width]);
+    let y = f32_value("y", &[1, 2 * filters, height, columns]);
+    let mut graph = build::graph(vec![x], nodes, vec![y]);
     graph.initializer = vec![kernel, product];
     build::model(17, graph)
 }

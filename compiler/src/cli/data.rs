@@ -95,13 +95,8 @@ pub fn fill_randomly(
         let size: DimPin = text.parse()?;
         symbols[open_dim(graph, &size)?] = Some(size.size);
     }
-    for (at, tensor) in inputs.iter().enumerate() {
-        let Some(tensor) = tensor else { continue };
-        for (dim, &size) in graph.input_ty(at).shape.iter().zip(&tensor.shape) {
-            if let Some(symbol) = dim.as_sym() {
-                symbols[symbol] = Some(size as i64);
-            }
-        }
+    for (symbol, size) in given_sizes(graph, inputs) {
+        symbols[symbol] = Some(size as i64);
     }
     let mut state = seed;
     for (at, (input, slot)) in graph.inputs.iter().zip(inputs).enumerate() {
@@ -120,11 +115,15 @@ pub fn fill_randomly(
 
 /// Sizes of the open dims that inputs have, by the names of their symbols.
 pub fn open_sizes(graph: &Graph, inputs: &[Option<Tensor>]) -> BTreeMap<String, usize> {
+    given_sizes(graph, inputs).map(|(symbol, size)| (graph.symbols[symbol].name.clone(), size)).collect()
+}
+
+/// The symbols of the inputs that are given, each with the size that it has there.
+fn given_sizes(graph: &Graph, inputs: &[Option<Tensor>]) -> impl Iterator<Item = (Sym, usize)> {
     let given = inputs.iter().enumerate().filter_map(|(at, tensor)| Some((at, tensor.as_ref()?)));
     given
         .flat_map(|(at, tensor)| graph.input_ty(at).shape.iter().zip(&tensor.shape))
-        .filter_map(|(dim, &size)| Some((graph.symbols[dim.as_sym()?].name.clone(), size)))
-        .collect()
+        .filter_map(|(dim, &size)| Some((dim.as_sym()?, size)))
 }
 
 /// The symbol that a size is of: named, or that of an input's axis.
@@ -134,9 +133,9 @@ fn open_dim(graph: &Graph, size: &DimPin) -> Result<Sym> {
     if let Some(symbol) = dims().find(|&symbol| graph.symbols[symbol].name == size.target) {
         return Ok(symbol);
     }
-    let axis = size.target.rsplit_once(':').and_then(|(input, axis)| {
+    let axis = size.input_axis().and_then(|(input, axis)| {
         let at = graph.inputs.iter().position(|known| known.name == input)?;
-        graph.input_ty(at).shape.get(axis.parse::<usize>().ok()?)
+        graph.input_ty(at).shape.get(axis)
     });
     axis.and_then(Dim::as_sym).ok_or_else(|| {
         let mut open: Vec<&str> = dims().map(|symbol| graph.symbols[symbol].name.as_str()).collect();

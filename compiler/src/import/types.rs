@@ -20,6 +20,14 @@ pub struct DimPin {
     pub size: i64,
 }
 
+impl DimPin {
+    /// The input and the axis that the target names if it is no symbol.
+    pub fn input_axis(&self) -> Option<(&str, usize)> {
+        let (input, axis) = self.target.rsplit_once(':')?;
+        Some((input, axis.parse().ok()?))
+    }
+}
+
 impl FromStr for DimPin {
     type Err = Error;
 
@@ -91,10 +99,9 @@ impl Types {
         if symbols.contains(pin.target.as_str()) {
             return pin_symbol(&pin.target);
         }
-        let axis = pin.target.rsplit_once(':').and_then(|(name, axis)| {
-            let info = graph.input.iter().find(|info| info.name() == name)?;
-            Some((info, axis.parse::<usize>().ok()?))
-        });
+        let axis = pin
+            .input_axis()
+            .and_then(|(name, axis)| Some((graph.input.iter().find(|info| info.name() == name)?, axis)));
         let Some((info, axis)) = axis else {
             let inputs: Vec<&str> = graph.input.iter().map(|info| info.name()).collect();
             let symbols: Vec<&str> = symbols.iter().copied().collect();

@@ -14,7 +14,7 @@ use super::ir::{Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Op
 use super::isa::Isa;
 use super::value::{Form, Val};
 use crate::graph::{DType, Dim};
-use crate::loops::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, visit};
+use crate::loops::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Var, visit};
 use crate::scalar::{BinaryFn, CompareFn};
 
 /// Why a kernel is left to the other back end.
@@ -209,8 +209,7 @@ impl Select<'_> {
     fn bind(&mut self, var: Var, value: &Expr) -> Selected<()> {
         if let Expr::Index(index) = value {
             let index = self.resolve(index)?;
-            let divides = visit::any_term(&index, &|term| !matches!(term, Term::Var(_)));
-            let index = if divides {
+            let index = if index.divides() {
                 let reg = self.sum(&index)?;
                 Index::var(self.instance(Some(reg), None))
             } else {

@@ -64,6 +64,18 @@ pub fn children(expr: &Expr) -> Vec<&Expr> {
     }
 }
 
+/// The expression that a statement computes or decides by; those of statements inside it are theirs.
+fn own_expr(stmt: &Stmt) -> Option<&Expr> {
+    match stmt {
+        Stmt::Let { value, .. }
+        | Stmt::Store { value, .. }
+        | Stmt::Set { value, .. }
+        | Stmt::Accumulate { value, .. } => Some(value),
+        Stmt::If { condition, .. } | Stmt::Check { condition, .. } => Some(condition),
+        Stmt::For { .. } | Stmt::Prefetch { .. } => None,
+    }
+}
+
 /// Calls `visit` for every statement, the ones inside after the one around them.
 pub fn stmts(body: &[Stmt], visit: &mut dyn FnMut(&Stmt)) {
     for stmt in body {
@@ -85,22 +97,11 @@ pub fn exprs(body: &[Stmt], visit: &mut dyn FnMut(&Expr)) {
         children(expr).into_iter().for_each(|child| each(child, visit));
         visit(expr);
     }
-    for stmt in body {
-        match stmt {
-            Stmt::For { body, .. } => exprs(body, visit),
-            Stmt::Let { value, .. }
-            | Stmt::Store { value, .. }
-            | Stmt::Set { value, .. }
-            | Stmt::Accumulate { value, .. } => each(value, visit),
-            Stmt::If { condition, then, otherwise } => {
-                each(condition, visit);
-                exprs(then, visit);
-                exprs(otherwise, visit);
-            }
-            Stmt::Check { condition, .. } => each(condition, visit),
-            Stmt::Prefetch { .. } => {}
+    stmts(body, &mut |stmt| {
+        if let Some(expr) = own_expr(stmt) {
+            each(expr, visit);
         }
-    }
+    });
 }
 
 /// Calls `visit` for every expression of the statements, operands first, to change it in place.
@@ -153,10 +154,9 @@ fn drop_unused(body: &mut Vec<Stmt>, used: &mut HashSet<Var>) {
                 index_variables(lo, used);
                 index_variables(hi, used);
             }
-            Stmt::If { condition, then, otherwise } => {
+            Stmt::If { then, otherwise, .. } => {
                 drop_unused(then, used);
                 drop_unused(otherwise, used);
-                variables(condition, used);
             }
             Stmt::Store { index, .. } | Stmt::Prefetch { index, .. } => index_variables(index, used),
             Stmt::Set { at, .. } | Stmt::Accumulate { at, .. } => {
@@ -164,13 +164,8 @@ fn drop_unused(body: &mut Vec<Stmt>, used: &mut HashSet<Var>) {
             }
             Stmt::Let { .. } | Stmt::Check { .. } => {}
         }
-        match &stmt {
-            Stmt::Let { value, .. }
-            | Stmt::Store { value, .. }
-            | Stmt::Set { value, .. }
-            | Stmt::Accumulate { value, .. }
-            | Stmt::Check { condition: value, .. } => variables(value, used),
-            Stmt::For { .. } | Stmt::If { .. } | Stmt::Prefetch { .. } => {}
+        if let Some(expr) = own_expr(&stmt) {
+            variables(expr, used);
         }
         kept.push(stmt);
     }

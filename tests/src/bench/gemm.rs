@@ -55,15 +55,12 @@ impl Product {
 
     /// `y = x B` with `x` f32[rows, inner] and a constant B of seeded values.
     fn model(self) -> Vec<u8> {
-        let value = |name, sizes: [usize; 2]| {
-            let dims = sizes.map(|size| size.to_string());
-            build::f32_value(name, &dims.each_ref().map(String::as_str))
-        };
         let mut random = fastrand::Rng::with_seed(0);
         let constant = (0..self.inner * self.columns).map(|_| random.f32() - 0.5).collect();
-        let x = value("x", [self.rows, self.inner]);
+        let x = build::f32_value("x", &[self.rows, self.inner]);
+        let y = build::f32_value("y", &[self.rows, self.columns]);
         let node = build::node("MatMul", &["x", "B"], &["y"]);
-        let mut graph = build::graph(vec![x], vec![node], vec![value("y", [self.rows, self.columns])]);
+        let mut graph = build::graph(vec![x], vec![node], vec![y]);
         graph.initializer = vec![build::f32_tensor("B", &[self.inner as i64, self.columns as i64], constant)];
         build::model(17, graph).encode_to_vec()
     }

@@ -8,8 +8,8 @@ mod tensors;
 
 use onnxc_proto::attribute_proto::AttributeType;
 use onnxc_proto::build::{
-    self, attribute, f32_value as f32v, graph, int as a_int, ints as a_ints, node, opset,
-    subgraph as a_graph, typed, untyped,
+    self, attribute, graph, int as a_int, ints as a_ints, node, opset, strings, subgraph as a_graph, typed,
+    untyped,
 };
 use onnxc_proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto,
@@ -213,10 +213,6 @@ fn input_types(graph: &Graph) -> Vec<String> {
 
 // Builders of protobuf structs.
 
-fn strings(names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| name.to_string()).collect()
-}
-
 fn with(mut node: NodeProto, attributes: Vec<AttributeProto>) -> NodeProto {
     node.attribute = attributes;
     node
@@ -236,6 +232,10 @@ fn f32s(name: &str, dims: &[i64], values: &[f32]) -> TensorProto {
 
 fn value(name: &str, dtype: DType, dims: &[&str]) -> ValueInfoProto {
     build::value(name, dtype.to_onnx(), dims)
+}
+
+fn f32v(name: &str, dims: &[&str]) -> ValueInfoProto {
+    build::f32_value(name, dims)
 }
 
 fn model_of(graph: GraphProto) -> ModelProto {

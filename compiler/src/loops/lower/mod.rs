@@ -39,6 +39,7 @@ pub fn lower(graph: &Graph, group: &Group, name: &str, target: &Target) -> Resul
         GroupKind::Winograd => cx.winograd_output()?,
         GroupKind::Single => cx.single()?,
     }
+    visit::drop_unused_lets(&mut cx.kernel.body);
     Ok(cx.kernel)
 }
 
@@ -184,7 +185,6 @@ impl<'a> Lowering<'a> {
     fn finish(&mut self) {
         let body = std::mem::take(&mut self.out[0]);
         self.kernel.body.extend(body);
-        visit::drop_unused_lets(&mut self.kernel.body);
     }
 
     /// Address of an element of a value in its buffer: row-major, but for the rows of a chain's block.
@@ -200,23 +200,23 @@ impl<'a> Lowering<'a> {
 
     /// An index that needs a division gets a name, so that it is computed once.
     fn named(&mut self, index: Index) -> Index {
+        if index.divides() { Index::var(self.name(index)) } else { index }
+    }
+
+    /// The same for a row's index along an axis.
+    fn named_row(&mut self, index: Index) -> Index {
         if !index.divides() {
             return index;
         }
-        let var = self.kernel.let_var("row", DType::I64);
-        self.push(Stmt::Let { var, value: Expr::Index(index) });
+        let var = self.name(index.clone());
+        self.row_names.insert(var, index);
         Index::var(var)
     }
 
-    /// A row's index along an axis, named where it takes a division.
-    fn row_name(&mut self, index: Index) -> Index {
-        let named = self.named(index.clone());
-        if let [(Term::Var(var), _)] = named.terms.as_slice()
-            && named != index
-        {
-            self.row_names.insert(*var, index);
-        }
-        named
+    fn name(&mut self, index: Index) -> Var {
+        let var = self.kernel.let_var("row", DType::I64);
+        self.push(Stmt::Let { var, value: Expr::Index(index) });
+        var
     }
 
     /// An address whose named rows follow each other at one stride, without dividing their number.

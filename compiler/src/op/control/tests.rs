@@ -1,6 +1,7 @@
 //! Control flow in whole models, by the reference evaluator.
 
-use onnxc_proto::{GraphProto, NodeProto, ValueInfoProto, build};
+use onnxc_proto::build::{self, int, ints, subgraph};
+use onnxc_proto::{GraphProto, NodeProto, ValueInfoProto};
 
 use crate::error::{Error, Result};
 use crate::graph::{DType, Graph, Op, Tensor};
@@ -18,18 +19,6 @@ fn node(text: &str) -> NodeProto {
 
 fn nodes(texts: &[&str]) -> Vec<NodeProto> {
     texts.iter().map(|text| node(text)).collect()
-}
-
-fn with_graph(node: NodeProto, name: &str, graph: GraphProto) -> NodeProto {
-    node.with(build::subgraph(name, graph))
-}
-
-fn with_int(node: NodeProto, name: &str, value: i64) -> NodeProto {
-    node.with(build::int(name, value))
-}
-
-fn with_ints(node: NodeProto, name: &str, values: &[i64]) -> NodeProto {
-    node.with(build::ints(name, values))
 }
 
 /// A name without type, or `name: bool[] | i64[n, 2] | ..`.
@@ -92,7 +81,7 @@ fn count(graph: &Graph, name: &str) -> usize {
 }
 
 fn choose(then: GraphProto, otherwise: GraphProto) -> NodeProto {
-    with_graph(with_graph(node("y = If(c)"), "then_branch", then), "else_branch", otherwise)
+    node("y = If(c)").with(subgraph("then_branch", then)).with(subgraph("else_branch", otherwise))
 }
 
 #[test]
@@ -132,7 +121,7 @@ fn a_known_condition_leaves_one_body() {
     let known = imported(with_constants(whole, &[("one", &[1], true)]));
     assert_eq!((count(&known, "if"), count(&known, "neg"), count(&known, "abs")), (0, 1, 0));
     refused(
-        graph(&["c: bool[]", "a: i64[n]"], vec![with_int(branches(), "x", 1)], &["y: i64[n]"]),
+        graph(&["c: bool[]", "a: i64[n]"], vec![branches().with(int("x", 1))], &["y: i64[n]"]),
         "attribute",
     );
     let other = choose(graph(&[], vec![], &["a"]), graph(&[], nodes(&["e = Cast(a)"]), &["a", "a"]));
@@ -144,7 +133,7 @@ fn branches_of_unlike_ranks_go_on_apart() {
     // An axis of size 1 is removed; the sum over what is left is of one rank again.
     let then = with_constants(graph(&[], nodes(&["t = Squeeze(a, zero)"]), &["t"]), &[("zero", &[0], false)]);
     let body = choose(then, graph(&[], nodes(&["e = Identity(a)"]), &["e"]));
-    let after = with_int(node("z = ReduceSum(y)"), "keepdims", 0);
+    let after = node("z = ReduceSum(y)").with(int("keepdims", 0));
     let model = imported(graph(&["c: bool[]", "a: i64[n, 2]"], vec![body.clone(), after], &["z: i64[]"]));
     let operands = |c: bool, rows: usize| {
         [Tensor::scalar(c), Tensor::from_slice(&[rows, 2], &(0..2 * rows as i64).collect::<Vec<_>>())]
@@ -153,7 +142,7 @@ fn branches_of_unlike_ranks_go_on_apart() {
     assert_eq!(run(&model, &operands(false, 3)).unwrap(), [(vec![], vec![15])]);
     // What follows takes one of the ranks only: the condition must be that one's.
     let after = node("z = Add(y, matrix)");
-    let last = with_ints(node("w = Transpose(z)"), "perm", &[1, 0]);
+    let last = node("w = Transpose(z)").with(ints("perm", &[1, 0]));
     let inputs = ["c: bool[]", "a: i64[n, 2]", "matrix: i64[2]"];
     let model = imported(graph(&inputs, vec![body, after, last], &["w: i64[2, n]"]));
     let operands = |c: bool| {
@@ -167,7 +156,7 @@ fn branches_of_unlike_ranks_go_on_apart() {
 #[test]
 fn axes_that_may_be_one_go_on_apart() {
     // Both ranks have a meaning, and the sum is of one rank again.
-    let after = with_int(node("z = ReduceSum(y)"), "keepdims", 0);
+    let after = node("z = ReduceSum(y)").with(int("keepdims", 0));
     let squeezed = |rest: Vec<NodeProto>| [nodes(&["y = Squeeze(a)"]), rest].concat();
     let inputs = ["a: i64[n, 1, 3]"];
     let rows = |count: usize| Tensor::from_slice(&[count, 1, 3], &(0..3 * count as i64).collect::<Vec<_>>());
@@ -177,7 +166,7 @@ fn axes_that_may_be_one_go_on_apart() {
     // What follows takes one rank only, and a second such axis is the same dim.
     let rest = nodes(&["u = Squeeze(a)", "v = Concat(y, u)", "z = Neg(v)"]);
     let mut rest: Vec<NodeProto> = rest;
-    rest[1] = with_int(rest[1].clone(), "axis", 1);
+    rest[1] = rest[1].clone().with(int("axis", 1));
     let model = imported(graph(&inputs, squeezed(rest), &["z: i64[n, 6]"]));
     assert_eq!(
         run(&model, &[rows(2)]).unwrap(),
@@ -189,16 +178,16 @@ fn axes_that_may_be_one_go_on_apart() {
     assert_eq!(run(&model, &[rows(1)]).unwrap(), [(vec![3], vec![0, -1, -2])]);
     assert!(run(&model, &[rows(2)]).is_err());
     // Neither rank is the one that follows.
-    let last = with_ints(node("z = Transpose(y)"), "perm", &[0, 2, 1]);
+    let last = node("z = Transpose(y)").with(ints("perm", &[0, 2, 1]));
     refused(graph(&inputs, squeezed(vec![last]), &["z: i64[k]"]), "may be 1");
     // Each of many dims doubles what follows.
     let many = ["a: i64[p, q, r, s, t, u]"];
-    let last = with_int(node("z = ReduceSum(y)"), "keepdims", 0);
+    let last = node("z = ReduceSum(y)").with(int("keepdims", 0));
     refused(graph(&many, squeezed(vec![last]), &["z: i64[]"]), "may be 1");
 }
 
 fn repeat(inputs: &str, outputs: &str, body: GraphProto) -> NodeProto {
-    with_graph(node(&format!("{outputs} = Loop({inputs})")), "body", body)
+    node(&format!("{outputs} = Loop({inputs})")).with(subgraph("body", body))
 }
 
 /// `next = v + i`, gathered; goes on while `next < 10`.
@@ -248,7 +237,7 @@ fn states_change_their_sizes_and_swap() {
     let body = graph(
         &["i", "keep", "a", "b"],
         vec![
-            with_int(node("joined = Concat(a, b)"), "axis", 0),
+            node("joined = Concat(a, b)").with(int("axis", 0)),
             node("go = Identity(keep)"),
             node("next = Identity(b)"),
         ],
@@ -296,10 +285,10 @@ fn scans_by_axis_and_direction() {
     let body = || graph(&["s: i64[]", "x: i64[]"], nodes(&["t = Add(s, x)", "p = Identity(t)"]), &["t", "p"]);
     let scan = |axes: &[i64], reverse: &[i64], out: &[i64]| {
         let scan =
-            with_int(with_graph(node("last all = Scan(s0, x0)"), "body", body()), "num_scan_inputs", 1);
-        let scan = with_ints(scan, "scan_input_axes", axes);
-        let scan = with_ints(scan, "scan_input_directions", reverse);
-        let scan = with_ints(scan, "scan_output_directions", out);
+            node("last all = Scan(s0, x0)").with(subgraph("body", body())).with(int("num_scan_inputs", 1));
+        let scan = scan.with(ints("scan_input_axes", axes));
+        let scan = scan.with(ints("scan_input_directions", reverse));
+        let scan = scan.with(ints("scan_output_directions", out));
         imported(graph(&["s0: i64[]", "x0: i64[n]"], vec![scan], &["last: i64[]", "all: i64[n]"]))
     };
     let operands = [Tensor::scalar(0i64), vector(&[1, 2, 4])];
@@ -308,8 +297,8 @@ fn scans_by_axis_and_direction() {
     assert_eq!(run(&scan(&[0], &[1], &[1]), &operands).unwrap()[1].1, [7, 6, 4]);
     // Parts whose number only the body tells, gathered from the back.
     let found = graph(&["x: i64[2]"], nodes(&["w = NonZero(x)"]), &["w"]);
-    let scan = with_int(with_graph(node("all = Scan(x0)"), "body", found), "num_scan_inputs", 1);
-    let scan = with_ints(scan, "scan_output_directions", &[1]);
+    let scan = node("all = Scan(x0)").with(subgraph("body", found)).with(int("num_scan_inputs", 1));
+    let scan = scan.with(ints("scan_output_directions", &[1]));
     let model = imported(graph(&["x0: i64[n, 2]"], vec![scan], &["all: i64[n, 1, k]"]));
     let rows = |values: &[i64]| [Tensor::from_slice(&[values.len() / 2, 2], values)];
     assert_eq!(run(&model, &rows(&[5, 0, 0, 7])).unwrap(), [(vec![2, 1, 1], vec![1, 0])]);
@@ -320,8 +309,8 @@ fn scans_by_axis_and_direction() {
 fn sequences_of_a_batch_have_lengths_of_their_own() {
     let body = graph(&["s: i64[]", "x: i64[]"], nodes(&["t = Add(s, x)", "p = Identity(t)"]), &["t", "p"]);
     let scan =
-        with_int(with_graph(node("last all = Scan(lens, s0, x0)"), "body", body), "num_scan_inputs", 1);
-    let scan = with_ints(scan, "directions", &[1]);
+        node("last all = Scan(lens, s0, x0)").with(subgraph("body", body)).with(int("num_scan_inputs", 1));
+    let scan = scan.with(ints("directions", &[1]));
     let inputs = ["lens: i64[b]", "s0: i64[b]", "x0: i64[b, n]"];
     let model = imported_at(8, graph(&inputs, vec![scan], &["last: i64[b]", "all: i64[b, n]"])).unwrap();
     let operands =

@@ -218,7 +218,7 @@ impl Lowering<'_> {
                     for row in 0..run.size {
                         let mut index = lead.clone();
                         for at in cx.split_rows(&run.at(tile, row), tiled) {
-                            let at = cx.row_name(at);
+                            let at = cx.named_row(at);
                             // Of a single axis, where there is a block.
                             index.push(first.add(&at));
                         }
