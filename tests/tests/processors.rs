@@ -148,10 +148,7 @@ fn code_for_a_processor_runs_on_it() {
 #[test]
 fn real_models_on_every_processor() {
     let Some(qemu) = emulator::qemu() else { return };
-    let Some(root) = suite::models_folder() else {
-        println!("skipped: there is no ../shared/models beside the repository");
-        return;
-    };
+    let Some(root) = suite::models_folder() else { return };
     let dir = tempfile::tempdir().unwrap();
     let case = |(at, name): (usize, &&str)| {
         let folder = dir.path().join(name);
