@@ -240,8 +240,20 @@ impl Gen<'_, '_> {
 
     /// Comparison of floats: a bool, or a mask of `lanes` lanes.
     pub fn fcmp(&mut self, cc: FloatCC, a: Value, b: Value, lanes: usize) -> Value {
+        let (a, b) = (self.in_register(a), self.in_register(b));
         let mask = self.b.ins().fcmp(cc, a, b);
         self.widen_mask(mask, lanes)
+    }
+
+    /// The same vector, with nothing that Cranelift takes for a load that it may make an operand in memory: without AVX
+    /// it does so in `cmpps` and `cmppd` at any address, and they fault at one that is no multiple of 16.
+    fn in_register(&mut self, value: Value) -> Value {
+        let ty = self.type_of(value);
+        if !ty.is_vector() || !ty.lane_type().is_float() {
+            return value;
+        }
+        let bits = self.bitcast(ty.as_int(), value);
+        self.bitcast(ty, bits)
     }
 
     /// One lane as a scalar.
