@@ -1,16 +1,19 @@
 //! Type inference of the primitives: result types from operand types, and the elements of small integer
 //! tensors as symbolic dims ("known values"), so that exported shape arithmetic disappears.
 //!
-//! This is the only place that states a primitive's shape rule in code. Operator rows need no rule of their
+//! This is the only place that states a primitive's shape rule in code, and what it needs of sizes that only show at run
+//! time, so that no lowering can make it read or write what is not there. Operator rows need no rule of their
 //! own: their lowering emits primitives, and each is inferred as it is emitted.
 
 mod control;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::product;
-use crate::graph::{DType, Dim, MapFn, Op, RhsLayout, TensorType};
+use crate::graph::{DType, Dim, MapFn, Op, Requirement, RhsLayout, TensorType};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use crate::winograd;
 
@@ -19,8 +22,8 @@ fn fail<T>(message: impl Into<String>) -> Result<T> {
 }
 
 /// Broadcast of two dims. Symbolic dims may turn out to be equal, or one of them 1: the result is the larger, or
-/// the constant where there is one. [`assumptions`] lists what must hold, which the compiled model checks before
-/// it runs.
+/// the constant where there is one. [`Inferred::requirements`] lists what must hold, which the compiled model checks
+/// before it runs.
 pub fn broadcast_dim(a: &Dim, b: &Dim) -> Result<Dim> {
     match (a.as_const(), b.as_const()) {
         _ if a == b => Ok(a.clone()),
@@ -33,53 +36,96 @@ pub fn broadcast_dim(a: &Dim, b: &Dim) -> Result<Dim> {
     }
 }
 
-/// What inference takes to hold though it only shows at run time: pairs of dims that must be equal for the
-/// operands to fit together.
-pub fn assumptions(op: &Op, inputs: &[&TensorType]) -> Vec<(Dim, Dim)> {
-    let mut pairs = Vec::new();
-    let mut equal = |a: Dim, b: Dim| {
-        if a != b && !(a.is_const() && b.is_const()) {
-            pairs.push((a, b));
-        }
-    };
-    // `from` is `to`, or 1: the product of both differences is 0.
-    let mut broadcast = |from: &[Dim], to: &[Dim]| {
-        for (from, to) in from.iter().rev().zip(to.iter().rev()) {
-            equal((to.clone() - from.clone()) * (from.clone() - Dim::ONE), Dim::ZERO);
-        }
-    };
+/// What an operation needs of the sizes of its operands and results so that every element it reads and writes exists.
+/// The ranks are those that inference has checked.
+fn requirements(op: &Op, inputs: &[&TensorType], results: &[TensorType]) -> Vec<Requirement> {
+    let mut list = Vec::new();
     match op {
-        Op::Map(_) => {
-            let shapes: Vec<&[Dim]> = inputs.iter().map(|ty| ty.shape.as_slice()).collect();
-            if let Ok(result) = broadcast_shapes(&shapes) {
-                shapes.iter().for_each(|shape| broadcast(shape, &result));
-            }
-        }
+        Op::Map(_) => inputs.iter().for_each(|ty| broadcasts(&mut list, &ty.shape, &results[0].shape)),
         Op::Contract { batch, m, k, rhs } => {
             let (a, b) = (&inputs[0].shape, &inputs[1].shape);
-            if let Ok(result) = broadcast_shapes(&[&a[..*batch], &b[..*batch]]) {
-                broadcast(&a[..*batch], &result);
-                broadcast(&b[..*batch], &result);
-            }
+            broadcasts(&mut list, &a[..*batch], &results[0].shape[..*batch]);
+            broadcasts(&mut list, &b[..*batch], &results[0].shape[..*batch]);
             let skip = usize::from(*rhs != RhsLayout::Plain);
-            let inner = &b[batch + skip..batch + skip + k];
-            a[batch + m..].iter().zip(inner).for_each(|(a, b)| equal(a.clone(), b.clone()));
+            all_equal(&mut list, &a[batch + m..], &b[batch + skip..batch + skip + k]);
+            if let RhsLayout::Panels { nr, n } = rhs {
+                let panels = n.ceil_div(&Dim::from((*nr).max(1))).unwrap_or(Dim::ZERO);
+                all_equal(&mut list, &b[*batch..=*batch], &[panels]);
+                all_equal(&mut list, &b[b.len() - 1..], &[Dim::from(*nr)]);
+            }
         }
-        Op::ScatterElements { .. } => {
-            let (indices, updates) = (&inputs[1].shape, &inputs[2].shape);
-            indices.iter().zip(updates).for_each(|(a, b)| equal(a.clone(), b.clone()));
+        Op::Expand { shape } => broadcasts(&mut list, &inputs[0].shape, shape),
+        Op::Reshape { shape } => all_equal(&mut list, &[inputs[0].elements()], &[product(shape)]),
+        Op::Slice { starts, steps, sizes } => {
+            for (axis, extent) in inputs[0].shape.iter().enumerate() {
+                inside(&mut list, [&starts[axis], &sizes[axis], extent], steps[axis]);
+            }
         }
-        Op::Expand { shape } => broadcast(&inputs[0].shape, shape),
-        Op::Reshape { shape } => equal(inputs[0].elements(), product(shape)),
+        Op::Pad { lo, hi } => lo.iter().chain(hi).for_each(|pad| list.push(not_negative(pad))),
         Op::Concat { axis } => {
             for ty in &inputs[1..] {
-                let axes = inputs[0].shape.iter().zip(&ty.shape).enumerate();
-                axes.filter(|(at, _)| at != axis).for_each(|(_, (a, b))| equal(a.clone(), b.clone()));
+                all_equal(&mut list, &inputs[0].shape[..*axis], &ty.shape[..*axis]);
+                all_equal(&mut list, &inputs[0].shape[axis + 1..], &ty.shape[axis + 1..]);
             }
         }
+        // Fewer elements than a window reaches over make no window.
+        Op::Window { .. } => list.extend(results[0].shape.iter().map(not_negative)),
+        Op::GatherElements { axis } => all_at_most(&mut list, &inputs[1].shape, &inputs[0].shape, *axis),
+        Op::GatherNd { batch } => {
+            all_equal(&mut list, &inputs[1].shape[..*batch], &inputs[0].shape[..*batch]);
+        }
+        Op::ScatterElements { axis, .. } => {
+            all_equal(&mut list, &inputs[2].shape, &inputs[1].shape);
+            all_at_most(&mut list, &inputs[1].shape, &inputs[0].shape, *axis);
+        }
+        Op::ScatterNd { .. } => {
+            let (data, indices, updates) = (&inputs[0].shape, &inputs[1].shape, &inputs[2].shape);
+            let lead = indices.len() - 1;
+            all_equal(&mut list, &updates[..lead], &indices[..lead]);
+            all_equal(&mut list, &updates[lead..], &data[data.len() + lead - updates.len()..]);
+        }
+        Op::Sort { axis, take, .. } => {
+            list.push(not_negative(take));
+            list.push(Requirement::at_most(take.clone(), inputs[0].shape[*axis].clone()));
+        }
+        Op::Scan { trip, .. } => list.push(not_negative(trip)),
         _ => {}
     }
-    pairs
+    list.retain(|requirement| requirement.verdict() != Some(true));
+    list
+}
+
+fn not_negative(dim: &Dim) -> Requirement {
+    Requirement::at_most(Dim::ZERO, dim.clone())
+}
+
+/// Each dim of `from` is that of `to`, or 1, from their ends on.
+fn broadcasts(list: &mut Vec<Requirement>, from: &[Dim], to: &[Dim]) {
+    let pairs = from.iter().rev().zip(to.iter().rev()).filter(|(from, to)| from != to);
+    list.extend(pairs.map(|(from, to)| Requirement::broadcasts(from.clone(), to.clone())));
+}
+
+fn all_equal(list: &mut Vec<Requirement>, a: &[Dim], b: &[Dim]) {
+    let pairs = a.iter().zip(b).filter(|(a, b)| a != b);
+    list.extend(pairs.map(|(a, b)| Requirement::equal(a.clone(), b.clone())));
+}
+
+/// Each dim of `few` is at most that of `many`, but for one axis.
+fn all_at_most(list: &mut Vec<Requirement>, few: &[Dim], many: &[Dim], but: usize) {
+    let axes = few.iter().zip(many).enumerate().filter(|(axis, _)| *axis != but);
+    list.extend(axes.map(|(_, (few, many))| Requirement::at_most(few.clone(), many.clone())));
+}
+
+/// `size` elements from `start` on, each `step` further, lie in `extent`. No elements lie anywhere.
+fn inside(list: &mut Vec<Requirement>, [start, size, extent]: [&Dim; 3], step: i64) {
+    list.push(not_negative(size));
+    if size.as_const() == Some(0) {
+        return;
+    }
+    let last = start.clone() + (size.clone() - Dim::ONE) * Dim::from(step);
+    let (lowest, highest) = if step < 0 { (last, start.clone()) } else { (start.clone(), last) };
+    list.push(not_negative(&lowest));
+    list.push(Requirement::at_most(highest + Dim::ONE, extent.clone()));
 }
 
 /// NumPy broadcast of shapes.
@@ -110,12 +156,26 @@ fn arity(op: &Op, inputs: &[&TensorType], wanted: usize) -> Result<()> {
     }
 }
 
-/// Types of an operation's results. Errors: operands that do not fit the operation or each other, and results that no
-/// memory holds.
-pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
+/// What inference finds of an operation.
+pub struct Inferred {
+    /// Types of the results.
+    pub results: Vec<TensorType>,
+    /// What must hold for every element that the operation reads to exist, as far as it only shows at run time.
+    pub requirements: Vec<Requirement>,
+}
+
+/// Errors: operands that do not fit the operation or each other, and results that no memory holds.
+pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Inferred> {
     let results = result_types(op, inputs)?;
     results.iter().try_for_each(|ty| ty.check_size(Stage::Infer))?;
-    Ok(results)
+    let requirements = requirements(op, inputs, &results);
+    let broken = |own: &&Requirement| own.verdict() == Some(false);
+    if let Some(Requirement { left, relation, right }) = requirements.iter().find(broken) {
+        let operands: Vec<String> = inputs.iter().map(|ty| ty.to_string()).collect();
+        let (name, not) = (op.name(), relation.negated());
+        return fail(format!("{name} of {}: {left} {not} {right}", operands.join(", ")));
+    }
+    Ok(Inferred { results, requirements })
 }
 
 fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
@@ -390,13 +450,20 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             arity(op, inputs, 3)?;
             check_indices(inputs[1])?;
             let depth = inputs[1].shape.last().and_then(Dim::as_const);
+            let fits = |depth: i64| {
+                depth as usize <= inputs[0].rank()
+                    && inputs[2].rank() + 1 + depth as usize == inputs[1].rank() + inputs[0].rank()
+            };
             match depth {
-                Some(depth) if depth as usize <= inputs[0].rank() => {}
+                Some(depth) if fits(depth) => {}
                 None if inputs[1].rank() > 0 => {
                     let message = format!("scatter_nd with indices {}", inputs[1]);
                     return Err(Error::unsupported(Stage::Infer, message));
                 }
-                _ => return fail(format!("scatter_nd into {} at {}", inputs[0], inputs[1])),
+                _ => {
+                    let (data, indices, updates) = (inputs[0], inputs[1], inputs[2]);
+                    return fail(format!("scatter_nd of {updates} into {data} at {indices}"));
+                }
             }
             one(inputs[0].dtype, inputs[0].shape.clone())
         }

@@ -7,7 +7,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use crate::codegen::emit::{bound_symbols, dim_text, identifier, printable};
+use crate::codegen::emit::{bound_symbols, identifier, printable};
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::Atom;
 use crate::graph::{DType, Dim, Graph, Sym, TensorType};
@@ -212,7 +212,7 @@ impl<'g> Model<'g> {
         let mut port = |name: &'g str, ty: &'g TensorType, has_default: bool| -> Result<Port<'g>> {
             let sizes = ty.shape.iter().map(|dim| {
                 expression(dim, &value).ok_or_else(|| {
-                    let dim = dim_text(graph, dim);
+                    let dim = graph.dim_text(dim);
                     Error::unsupported(
                         Stage::Emit,
                         format!("`{name}`: the size {dim} in a Rust wrapper, as no input's dim decides it"),
@@ -252,7 +252,7 @@ impl<'g> Model<'g> {
 
     /// `f32[batch, 4]`
     fn type_text(&self, port: &Port<'_>) -> String {
-        let dims: Vec<String> = port.ty.shape.iter().map(|dim| dim_text(self.graph, dim)).collect();
+        let dims: Vec<String> = port.ty.shape.iter().map(|dim| self.graph.dim_text(dim)).collect();
         line(&format!("{}[{}]", port.ty.dtype, dims.join(", ")))
     }
 

@@ -51,7 +51,7 @@ pub fn run(args: &InspectArgs) -> Result<(), Problems> {
     let value = |name: &str, ty: &TensorType, has_default| ValueReport {
         name: name.to_string(),
         dtype: ty.dtype.name(),
-        dims: ty.shape.iter().map(|dim| dim_text(graph, dim)).collect(),
+        dims: ty.shape.iter().map(|dim| graph.dim_text(dim)).collect(),
         has_default,
     };
     let (arena, bound) = (&program.arena, &program.bound);
@@ -75,9 +75,9 @@ pub fn run(args: &InspectArgs) -> Result<(), Problems> {
         parameters,
         parameter_bytes,
         operators: operators(&proto),
-        flops: dim_text(graph, &flops(graph)),
-        arena_bytes: dim_text(graph, arena),
-        arena_bound_bytes: dim_text(graph, bound),
+        flops: graph.dim_text(&flops(graph)),
+        arena_bytes: graph.dim_text(arena),
+        arena_bound_bytes: graph.dim_text(bound),
         arena_ratio: ratio,
         kernels: program.stats().groups(),
         levels: options.target.levels().map(|level| level.cpu.clone()).collect(),
@@ -108,20 +108,6 @@ fn print(report: &Report) {
         say!("  {count:>5} {operator}");
     }
     report.notes.iter().for_each(|note| say!("note: {note}"));
-}
-
-/// A dim with the names of its symbols.
-pub fn dim_text(graph: &Graph, dim: &Dim) -> String {
-    let mut text = dim.to_string();
-    let mut symbols = Vec::new();
-    dim.visit_symbols(&mut |symbol| symbols.push(symbol));
-    // Longer numbers first: s1 is a part of s10.
-    symbols.sort_unstable_by(|a, b| b.cmp(a));
-    symbols.dedup();
-    for symbol in symbols {
-        text = text.replace(&symbol.to_string(), &graph.symbols[symbol].name);
-    }
-    text
 }
 
 /// Elements and bytes of all initializers, those of bodies included.

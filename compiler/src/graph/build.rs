@@ -6,11 +6,11 @@ use std::sync::Arc;
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::product;
 use crate::graph::{
-    Constant, Def, Dim, Graph, MapFn, Node, Op, Origin, OriginId, RhsLayout, Sym, Symbol, Tensor, TensorType,
-    Value, ValueId,
+    Assumption, Constant, Def, Dim, Graph, MapFn, Node, Op, Origin, OriginId, Requirement, RhsLayout, Sym,
+    Symbol, Tensor, TensorType, Value, ValueId,
 };
 use crate::graph::{DType, Input};
-use crate::infer::{assumptions, infer, infer_known};
+use crate::infer::{Inferred, infer, infer_known};
 use crate::interp;
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
@@ -103,11 +103,12 @@ impl<'g> Builder<'g> {
     /// Adds `op` over `inputs`; gives its results.
     pub fn emit(&mut self, op: Op, inputs: &[ValueId]) -> Result<Vec<ValueId>> {
         let types: Vec<&TensorType> = inputs.iter().map(|&value| self.graph.ty(value)).collect();
-        let results = infer(&op, &types)?;
-        let assumed = assumptions(&op, &types);
-        self.assume(assumed);
+        let Inferred { results, requirements } = infer(&op, &types)?;
+        for requirement in requirements {
+            self.assume(requirement, "");
+        }
         if let Op::Scan { body, .. } = &op {
-            self.assume(body.assumptions.clone());
+            body.assumptions.iter().for_each(|own| self.graph.assumptions.insert(own.clone()));
         }
         if results.len() == 1
             && let Some(folded) = self.fold(&op, inputs, &results[0])?
@@ -172,12 +173,28 @@ impl<'g> Builder<'g> {
         Ok(outputs)
     }
 
-    fn assume(&mut self, pairs: Vec<(Dim, Dim)>) {
-        for pair in pairs {
-            if !self.graph.assumptions.contains(&pair) {
-                self.graph.assumptions.push(pair);
-            }
+    /// Takes a requirement to hold; a run in which it does not fails. `claim` says it in terms of the operands of the
+    /// ONNX node, if it is not empty.
+    pub fn assume(&mut self, requirement: Requirement, claim: &str) {
+        if requirement.verdict() == Some(true) || self.graph.assumptions.contains(&requirement) {
+            return;
         }
+        let node = match self.graph.origins.get(self.origin) {
+            Some(origin) => format!("node `{}` ({})", origin.name, origin.op_type),
+            None => String::new(),
+        };
+        self.graph.assumptions.insert(Assumption { requirement, node: node.into(), claim: claim.into() });
+    }
+
+    /// As [`Builder::assume`]; an error where constants tell that it does not hold.
+    pub fn require(&mut self, requirement: Requirement, claim: &str) -> Result<()> {
+        let Requirement { left, relation, right } = &requirement;
+        if requirement.verdict() == Some(false) {
+            let message = format!("{claim}: {left} {} {right}", relation.negated());
+            return Err(Error::malformed(Stage::Infer, message));
+        }
+        self.assume(requirement, claim);
+        Ok(())
     }
 
     /// [`Builder::emit`] for an operation with one result.

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::graph::dim::{Sym, product};
-use crate::graph::{Dim, Graph, NodeId, TensorType, ValueId};
+use crate::graph::{Dim, Graph, NodeId, Relation, Requirement, TensorType, ValueId};
 
 /// Definition of a symbol by data.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -99,21 +99,29 @@ impl Graph {
         values
     }
 
-    /// Values that must have been computed before the outputs have shapes.
+    /// Values that must have been computed before the outputs have shapes and all assumptions are checked.
     pub fn output_needs(&self) -> Vec<ValueId> {
-        let dims = self.outputs.iter().flat_map(|(_, value)| &self.ty(*value).shape);
-        let symbols: BTreeSet<Sym> = dims.flat_map(|dim| self.data_symbols_of(dim)).collect();
-        symbols.iter().map(|sym| self.data[sym].value).collect()
+        self.result_symbols().map(|sym| self.data[&sym].value).collect()
     }
 
-    /// The data symbols that live nodes and the types of outputs mention.
+    /// The data symbols that the types of outputs and the assumptions mention.
+    fn result_symbols(&self) -> impl Iterator<Item = Sym> {
+        let outputs = self.outputs.iter().flat_map(|(_, value)| &self.ty(*value).shape);
+        let assumed = self.assumptions.requirements().flat_map(|own| [&own.left, &own.right]);
+        let symbols: BTreeSet<Sym> = match self.data.is_empty() {
+            true => BTreeSet::new(),
+            false => outputs.chain(assumed).flat_map(|dim| self.data_symbols_of(dim)).collect(),
+        };
+        symbols.into_iter()
+    }
+
+    /// The data symbols that live nodes, the types of outputs and the assumptions mention.
     pub fn live_data_symbols(&self) -> BTreeSet<Sym> {
         if self.data.is_empty() {
             return BTreeSet::new();
         }
-        let outputs = self.outputs.iter().flat_map(|(_, value)| &self.ty(*value).shape);
         let nodes = self.order.iter().flat_map(|&node| self.data_symbols(node));
-        nodes.chain(outputs.flat_map(|dim| self.data_symbols_of(dim))).collect()
+        nodes.chain(self.result_symbols()).collect()
     }
 
     /// Whether a value's shape is known only once it is computed: other results of its node define it.
@@ -152,7 +160,7 @@ const MAX_TERMS: usize = 64;
 /// Upper bounds of dims in symbols that the inputs tell.
 pub struct Bounds {
     symbols: BTreeMap<Sym, Option<Dim>>,
-    /// Products of symbols that an assumption equates with a size that the inputs tell, as in the result of a reshape.
+    /// Products of symbols that an assumption limits by a size that the inputs tell, as in the result of a reshape.
     products: Vec<(Dim, Dim)>,
 }
 
@@ -164,8 +172,10 @@ impl Bounds {
             let bound = symbol.bound.as_ref().and_then(|bound| bounds.upper(bound));
             bounds.symbols.insert(sym, bound.filter(|bound| bound.terms().len() <= MAX_TERMS));
         }
-        for (a, b) in graph.assumptions.iter().filter(|_| !graph.data.is_empty()) {
-            for (from, to) in [(a, b), (b, a)] {
+        let limits = |own: &&Requirement| own.relation != Relation::Broadcasts && !graph.data.is_empty();
+        for Requirement { left, relation, right } in graph.assumptions.requirements().filter(limits) {
+            let back = (*relation == Relation::Equal).then_some((right, left));
+            for (from, to) in [(left, right)].into_iter().chain(back) {
                 if graph.is_data_dim(from) && !graph.is_data_dim(to) {
                     bounds.products.extend(single_term(from, to));
                 }

@@ -497,44 +497,45 @@ pub fn row_major_strides(shape: &[Dim]) -> Vec<Dim> {
 }
 
 /// Text form: `s0*64 + 3`, atoms as `floordiv(a, b)`, `mod(a, b)`, `min(a, b)`, `max(a, b)`.
-impl fmt::Display for Dim {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let terms = self.terms();
-        if terms.is_empty() {
-            return f.write_str("0");
-        }
-        for (at, (monomial, coefficient)) in terms.iter().enumerate() {
-            match (at, *coefficient < 0) {
-                (0, false) => {}
-                (0, true) => f.write_str("-")?,
-                (_, false) => f.write_str(" + ")?,
-                (_, true) => f.write_str(" - ")?,
-            }
+impl Dim {
+    /// The text of the dim, with symbols as `name` writes them.
+    pub fn text(&self, name: &dyn Fn(Sym) -> String) -> String {
+        let mut out = String::new();
+        for (at, (monomial, coefficient)) in self.terms().iter().enumerate() {
+            out += match (at, *coefficient < 0) {
+                (0, false) => "",
+                (0, true) => "-",
+                (_, false) => " + ",
+                (_, true) => " - ",
+            };
+            let mut factors: Vec<String> = monomial.iter().map(|atom| atom.text(name)).collect();
             let magnitude = coefficient.unsigned_abs();
-            if monomial.is_empty() {
-                write!(f, "{magnitude}")?;
-            } else {
-                for (at, atom) in monomial.iter().enumerate() {
-                    write!(f, "{}{atom}", if at == 0 { "" } else { "*" })?;
-                }
-                if magnitude != 1 {
-                    write!(f, "*{magnitude}")?;
-                }
+            if monomial.is_empty() || magnitude != 1 {
+                factors.push(magnitude.to_string());
             }
+            out += &factors.join("*");
         }
-        Ok(())
+        if out.is_empty() { "0".to_string() } else { out }
     }
 }
 
-impl fmt::Display for Atom {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Atom {
+    fn text(&self, name: &dyn Fn(Sym) -> String) -> String {
+        let call =
+            |function: &str, a: &Dim, b: &Dim| format!("{function}({}, {})", a.text(name), b.text(name));
         match self {
-            Atom::Sym(sym) => write!(f, "{sym}"),
-            Atom::FloorDiv(a, b) => write!(f, "floordiv({a}, {b})"),
-            Atom::Mod(a, b) => write!(f, "mod({a}, {b})"),
-            Atom::Min(a, b) => write!(f, "min({a}, {b})"),
-            Atom::Max(a, b) => write!(f, "max({a}, {b})"),
+            Atom::Sym(sym) => name(*sym),
+            Atom::FloorDiv(a, b) => call("floordiv", a, b),
+            Atom::Mod(a, b) => call("mod", a, b),
+            Atom::Min(a, b) => call("min", a, b),
+            Atom::Max(a, b) => call("max", a, b),
         }
+    }
+}
+
+impl fmt::Display for Dim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text(&|sym| sym.to_string()))
     }
 }
 

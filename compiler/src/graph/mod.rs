@@ -4,6 +4,7 @@
 //! the live nodes. Passes change nodes in place and rebuild `order`; dead nodes simply leave it. This room
 //! holds the data structure, its text form and its verifier. It knows no ONNX operator.
 
+mod assumption;
 pub mod borders;
 pub mod build;
 pub mod data;
@@ -25,6 +26,7 @@ use cranelift_entity::{PrimaryMap, entity_impl};
 
 use crate::error::{Error, Kind, Result, Stage};
 
+pub use assumption::{Assumption, Assumptions, Relation, Requirement};
 pub use build::Builder;
 pub use data::{Bounds, DataSymbol};
 pub use dim::{Dim, Sym};
@@ -194,8 +196,8 @@ pub struct Graph {
     pub inputs: Vec<Input>,
     /// (ONNX name, value)
     pub outputs: Vec<(String, ValueId)>,
-    /// Pairs of dims that must be equal for the operands of some node to fit; checked at run time.
-    pub assumptions: Vec<(Dim, Dim)>,
+    /// What must hold of dims for the operands of nodes to fit; checked at run time.
+    pub assumptions: Assumptions,
     /// `metadata_props` of the model.
     pub metadata: Vec<(String, String)>,
     /// Types that callers know of inputs, by number, whose elements are packed; see [`borders`].
@@ -211,6 +213,11 @@ impl Graph {
             let copied = self.symbols.push(symbol.clone());
             debug_assert_eq!(copied, sym);
         }
+    }
+
+    /// A dim with the names that the model gives its symbols.
+    pub fn dim_text(&self, dim: &Dim) -> String {
+        dim.text(&|sym| self.symbols.get(sym).map_or_else(|| sym.to_string(), |symbol| symbol.name.clone()))
     }
 
     pub fn ty(&self, value: ValueId) -> &TensorType {

@@ -4,7 +4,7 @@
 //! graph     = "graph" STRING "{" symbol* metadata* assume* input* statement* return "}"
 //! symbol    = "symbol" SYM STRING ["=" VALUE "[" INDEX "]" ["<=" dim]]   s0, s1, ... in order; defined by data
 //! metadata  = "metadata" STRING STRING                  key, value
-//! assume    = "assume" dim "=" dim                       holds in every run
+//! assume    = "assume" dim ("=" | "<=" | "->") dim [STRING STRING]   checked in every run; node and claim, for messages
 //! input     = "input" VALUE STRING ["named" STRING] ":" type [known] ["=" tensor]
 //! statement = results "=" op ":" type [known] ("," type [known])* ["@" origin]
 //!           | VALUE [STRING] "=" "const" tensor [known]
@@ -41,8 +41,8 @@ use crate::error::Result;
 use crate::graph::build::known_elements;
 use crate::graph::dim::Sym;
 use crate::graph::{
-    Constant, DType, DataSymbol, Def, Dim, Graph, Input, Node, NodeId, Origin, OriginId, Symbol, Tensor,
-    TensorType, Value, ValueId,
+    Assumption, Constant, DType, DataSymbol, Def, Dim, Graph, Input, Node, NodeId, Origin, OriginId,
+    Relation, Requirement, Symbol, Tensor, TensorType, Value, ValueId,
 };
 use lexer::Token;
 pub(crate) use parts::Parser;
@@ -116,9 +116,8 @@ impl Parser<'_> {
             draft.graph.metadata.push((key, self.lexer.string()?));
         }
         while self.lexer.eat_keyword("assume")? {
-            let left = self.dim()?;
-            self.lexer.punct("=")?;
-            draft.graph.assumptions.push((left, self.dim()?));
+            let assumption = self.assumption()?;
+            draft.graph.assumptions.insert(assumption);
         }
         while self.lexer.eat_keyword("input")? {
             self.input(&mut draft)?;
@@ -181,6 +180,22 @@ impl Parser<'_> {
             true => Ok(id),
             false => self.lexer.fail_at(at, format!("{id} is not defined before its use")),
         }
+    }
+
+    fn assumption(&mut self) -> Result<Assumption> {
+        let left = self.dim()?;
+        let relation = if self.lexer.eat_punct("<=")? {
+            Relation::AtMost
+        } else if self.lexer.eat_punct("->")? {
+            Relation::Broadcasts
+        } else {
+            self.lexer.punct("=")?;
+            Relation::Equal
+        };
+        let requirement = Requirement { left, relation, right: self.dim()? };
+        let named = matches!(self.lexer.token(), Token::Str(_));
+        let mut text = || if named { self.lexer.string() } else { Ok(String::new()) };
+        Ok(Assumption { requirement, node: text()?.into(), claim: text()?.into() })
     }
 
     fn input(&mut self, draft: &mut Draft) -> Result<()> {

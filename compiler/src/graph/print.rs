@@ -8,7 +8,8 @@ use std::fmt::{self, Write};
 use crate::graph::build::known_elements;
 use crate::graph::op::Shapes;
 use crate::graph::{
-    Constant, DType, Def, Dim, Graph, MapFn, Node, Op, RhsLayout, Tensor, TensorType, Value, ValueId,
+    Assumption, Constant, DType, Def, Dim, Graph, MapFn, Node, Op, Requirement, RhsLayout, Tensor,
+    TensorType, Value, ValueId,
 };
 
 /// Constants of up to this many elements are written as numbers.
@@ -52,8 +53,14 @@ impl Printer<'_> {
         for (key, value) in &graph.metadata {
             writeln!(self.out, "{indent}  metadata {key:?} {value:?}")?;
         }
-        for (a, b) in &graph.assumptions {
-            writeln!(self.out, "{indent}  assume {a} = {b}")?;
+        for Assumption { requirement: Requirement { left, relation, right }, node, claim } in
+            graph.assumptions.iter()
+        {
+            write!(self.out, "{indent}  assume {left} {relation} {right}")?;
+            if !(node.is_empty() && claim.is_empty()) {
+                write!(self.out, " {node:?} {claim:?}")?;
+            }
+            writeln!(self.out)?;
         }
         for input in &graph.inputs {
             let value = &graph.values[input.value];

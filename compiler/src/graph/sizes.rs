@@ -3,7 +3,7 @@
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::build::Builder;
-use crate::graph::{DType, DataSymbol, Dim, MapFn, Op, Tensor, ValueId};
+use crate::graph::{DType, DataSymbol, Dim, MapFn, Op, Requirement, Tensor, ValueId};
 use crate::scalar::{BinaryFn, UnaryFn};
 
 /// Operations of movement that an element is followed through.
@@ -124,15 +124,12 @@ impl Builder<'_> {
 
     /// Takes `a <= b` to hold; a run in which it does not fails.
     pub fn assume_at_most(&mut self, a: &Dim, b: &Dim) {
-        self.assume_equal(&a.max_dim(b), b);
+        self.assume(Requirement::at_most(a.clone(), b.clone()), "");
     }
 
     /// Takes `a = b` to hold; a run in which it does not fails.
     pub fn assume_equal(&mut self, a: &Dim, b: &Dim) {
-        let pair = (a.clone(), b.clone());
-        if a != b && !self.graph.assumptions.contains(&pair) {
-            self.graph.assumptions.push(pair);
-        }
+        self.assume(Requirement::equal(a.clone(), b.clone()), "");
     }
 
     /// A tensor as an i64 scalar or vector, and the number of its elements.

@@ -360,7 +360,11 @@ fn bounds_come_from_definitions_and_assumptions() {
     assert_eq!(upper(&graph, &free), None);
     assert_eq!(upper(&graph, &free.min_dim(&n)), Some(n.clone()));
     assert_eq!(upper(&graph, &(n.clone() - bound.clone())), Some(n.clone()));
-    graph.assumptions.push((n.clone() * Dim::from(8i64), free.clone() * Dim::from(2i64)));
+    graph.assumptions.insert(Assumption {
+        requirement: Requirement::equal(n.clone() * Dim::from(8i64), free.clone() * Dim::from(2i64)),
+        node: "".into(),
+        claim: "".into(),
+    });
     assert_eq!(upper(&graph, &(free.clone() * Dim::from(3i64))), Some(n * Dim::from(12i64)));
 }
 

@@ -197,7 +197,7 @@ impl Verifier<'_> {
         let node = &self.graph.nodes[id];
         let types: Vec<&TensorType> = node.inputs.iter().map(|&value| self.graph.ty(value)).collect();
         let found: Vec<&TensorType> = node.outputs.iter().map(|&value| self.graph.ty(value)).collect();
-        match infer(&node.op, &types) {
+        match infer(&node.op, &types).map(|inferred| inferred.results) {
             Ok(wanted) if wanted.iter().eq(found.iter().copied()) => {}
             Ok(wanted) => {
                 let list = |types: Vec<String>| types.join(", ");
@@ -326,7 +326,7 @@ impl Verifier<'_> {
         let types: Option<Vec<&TensorType>> =
             inputs.iter().map(|&input| self.graph.values.get(input).map(|value| &value.ty)).collect();
         let Some(types) = types.filter(|_| self.errors.is_empty()) else { return };
-        match infer(op, &types) {
+        match infer(op, &types).map(|inferred| inferred.results) {
             Ok(wanted) if wanted == [ty.clone()] => {}
             Ok(wanted) => {
                 let wanted: Vec<String> = wanted.iter().map(|ty| ty.to_string()).collect();

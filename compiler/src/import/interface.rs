@@ -10,6 +10,9 @@ use super::{Importer, keep_reachable, types};
 use crate::error::Result;
 use crate::graph::{Builder, Dim, Graph, Tensor, TensorType};
 
+/// Declared shapes that a note lists at most.
+const MAX_STALE: usize = 4;
+
 impl Importer<'_> {
     /// The model's own graph.
     pub(super) fn main_graph(&mut self, proto: &GraphProto, env: Arc<Env>, ir_version: i64) -> Graph {
@@ -145,6 +148,15 @@ impl Importer<'_> {
         }
     }
 
+    /// Remembers a declared shape that is not the one of the value.
+    pub(super) fn note_stale(&mut self, info: &ValueInfoProto, found: &TensorType) {
+        if self.stale.len() < MAX_STALE
+            && let Some(text) = types::stale(info, found)
+        {
+            self.stale.insert(text);
+        }
+    }
+
     fn outputs(&mut self, graph: &mut Graph, proto: &GraphProto, scope: &Scope<'_>) {
         if proto.output.is_empty() {
             self.malformed("the graph has no outputs".to_string());
@@ -171,6 +183,7 @@ impl Importer<'_> {
             if let Err(error) = self.types.unify_output(graph, info, &found) {
                 self.report(error);
             }
+            self.note_stale(info, &found);
             graph.outputs.push((name.to_string(), value));
         }
     }

@@ -19,7 +19,7 @@ mod scope;
 mod tensor;
 mod types;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -146,6 +146,13 @@ fn import_with(
         graph.metadata.push((entry.key().to_string(), entry.value().to_string()));
     }
     notes.append(&mut importer.notes);
+    if !importer.stale.is_empty() {
+        let list: Vec<String> = importer.stale.into_iter().collect();
+        notes.push(format!(
+            "declared shapes that differ from those of the data are ignored: {}",
+            list.join("; ")
+        ));
+    }
     if importer.errors.is_empty() { Ok(Import { graph, notes }) } else { Err(importer.errors) }
 }
 
@@ -208,6 +215,8 @@ struct Importer<'m> {
     /// Functions being inlined.
     calls: Vec<FunctionKey<'m>>,
     notes: Vec<String>,
+    /// Declared shapes that values do not have, described.
+    stale: BTreeSet<String>,
     /// What a row asks for before it fails.
     wants_fork: Option<Fork>,
     /// Dims by which nodes are forked, and whether they are 1.
@@ -233,6 +242,7 @@ impl<'m> Importer<'m> {
             depth: 0,
             calls: Vec::new(),
             notes: Vec::new(),
+            stale: BTreeSet::new(),
             wants_fork: None,
             units: Vec::new(),
             open_units: Vec::new(),

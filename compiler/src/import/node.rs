@@ -83,6 +83,9 @@ impl<'m> Importer<'m> {
             {
                 b.graph.values[value].name = format!("{}{name}", scope.prefix);
             }
+            if let (Binding::Value(value), Some(info)) = (binding, scope.declared.get(name.as_str())) {
+                self.note_stale(info, b.ty(value));
+            }
             if !scope.define(name, binding) {
                 let site = self.site(b, index, node, scope);
                 let message = format!("value `{name}` is defined twice");
@@ -217,7 +220,7 @@ impl<'m> Importer<'m> {
             ranks: &ranks,
             bodies: self,
         };
-        let values = (row.lower)(&mut cx)?;
+        let values = cx.lower()?;
         if values.len() < outputs.len() {
             let at = values.len();
             return match row.outputs.get(at) {

@@ -202,8 +202,8 @@ impl Types {
         Some(TensorType::new(dtype, dims?.iter().map(dim).collect()))
     }
 
-    /// Holds the declared type of a graph output against what inference found. A symbol without a name
-    /// takes the declared one.
+    /// Holds the declared element type of a graph output against what inference found. A symbol without a name
+    /// takes the declared one; dims that differ are those that inference found, see [`stale`].
     pub fn unify_output(
         &mut self,
         graph: &mut Graph,
@@ -213,7 +213,11 @@ impl Types {
         if is_untyped(info) {
             return Ok(());
         }
-        let Some(dims) = check_declared("output", info, found)? else { return Ok(()) };
+        let (dtype, dims) = tensor_type(info).map_err(|error| of_value("output", info, error))?;
+        if dtype != found.dtype {
+            return Err(contradiction("output", info, found));
+        }
+        let Some(dims) = dims.filter(|dims| dims.len() == found.rank()) else { return Ok(()) };
         for (dim, found) in dims.iter().zip(&found.shape) {
             if let (Declared::Symbol(name), Some(sym)) = (declared_dim(dim), found.as_sym())
                 && graph.symbols[sym].name.starts_with('?')
@@ -239,25 +243,33 @@ pub fn check_declared<'p>(
     found: &TensorType,
 ) -> Result<Option<&'p [Dimension]>> {
     let (dtype, dims) = tensor_type(info).map_err(|error| of_value(what, info, error))?;
-    let contradiction = || {
-        let declared = info.r#type.as_ref().map(describe).unwrap_or_default();
-        Error::malformed(
-            Stage::Import,
-            format!("{what} `{}` is declared {declared} and is {found}", info.name()),
-        )
-    };
-    if dtype != found.dtype {
-        return Err(contradiction());
+    if dtype != found.dtype || dims.is_some_and(|dims| differ(dims, found)) {
+        return Err(contradiction(what, info, found));
     }
-    let Some(dims) = dims else { return Ok(None) };
+    Ok(dims)
+}
+
+fn contradiction(what: &str, info: &ValueInfoProto, found: &TensorType) -> Error {
+    let declared = info.r#type.as_ref().map(describe).unwrap_or_default();
+    Error::malformed(Stage::Import, format!("{what} `{}` is declared {declared} and is {found}", info.name()))
+}
+
+/// Whether declared dims contradict what was found.
+fn differ(dims: &[Dimension], found: &TensorType) -> bool {
     let differ = |(dim, found): (&Dimension, &Dim)| match (declared_dim(dim), found.as_const()) {
         (Declared::Size(size), Some(found)) => size != found,
         _ => false,
     };
-    if dims.len() != found.rank() || dims.iter().zip(&found.shape).any(differ) {
-        return Err(contradiction());
-    }
-    Ok(Some(dims))
+    dims.len() != found.rank() || dims.iter().zip(&found.shape).any(differ)
+}
+
+/// Describes a declared shape that contradicts what the data give. Tools that edit models leave such behind; nothing
+/// is computed from them.
+pub fn stale(info: &ValueInfoProto, found: &TensorType) -> Option<String> {
+    differ(tensor_dims(info)?, found).then(|| {
+        let declared = info.r#type.as_ref().map(describe).unwrap_or_default();
+        format!("`{}` is declared {declared} and is {found}", info.name())
+    })
 }
 
 /// Fails for an output that is no dense tensor of numbers, whatever computes it.

@@ -60,7 +60,7 @@ pub fn eval(op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         }
     }
     let types: Vec<TensorType> = inputs.iter().map(|tensor| type_of(tensor)).collect();
-    let results = infer(op, &types.iter().collect::<Vec<_>>())?;
+    let results = infer(op, &types.iter().collect::<Vec<_>>())?.results;
     if op.is_control() {
         return control::control(op, inputs);
     }

@@ -54,15 +54,17 @@ pub(super) fn check_assumptions(
     symbols: &Symbols,
     concerns: &dyn Fn(Sym) -> bool,
 ) -> Result<()> {
-    for (a, b) in &graph.assumptions {
+    for assumption in graph.assumptions.iter() {
+        let requirement = &assumption.requirement;
         let mut concerned = false;
-        [a, b].into_iter().for_each(|dim| dim.visit_symbols(&mut |sym| concerned |= concerns(sym)));
+        requirement.visit_symbols(&mut |sym| concerned |= concerns(sym));
         let value = |dim: &Dim| dim.eval(&|sym| symbols[sym]);
         if concerned
-            && let (Some(left), Some(right)) = (value(a), value(b))
-            && left != right
+            && let (Some(left), Some(right)) = (value(&requirement.left), value(&requirement.right))
+            && !requirement.relation.holds(left, right)
         {
-            return usage(format!("the sizes do not fit together: {a} is {left}, must be {b} = {right}"));
+            let sentence = assumption.sentence(&|dim| graph.dim_text(dim));
+            return usage(format!("{sentence}: {left} {} {right}", requirement.relation.negated()));
         }
     }
     Ok(())

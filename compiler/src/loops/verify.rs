@@ -454,7 +454,7 @@ impl Verifier<'_> {
         }
         let types: Vec<TensorType> = operands.iter().map(|dtype| TensorType::new(*dtype, vec![])).collect();
         let types: Vec<&TensorType> = types.iter().collect();
-        infer(&op, &types).map(|results| results[0].dtype).map_err(|error| error.message)
+        infer(&op, &types).map(|inferred| inferred.results[0].dtype).map_err(|error| error.message)
     }
 
     fn index_depends(&self, index: &Index, test: &dyn Fn(&Bound) -> bool) -> bool {

@@ -4,93 +4,105 @@ use super::row::*;
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("Relu", 1, &[req("X", "T")], &[req("Y", "T")], &[CONSUMED], &[("T", FLOATS_F16)], relu, "max(x, 0)"),
-    row("Relu", 6, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], relu, "max(x, 0)"),
-    row("Relu", 13, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], relu, "max(x, 0)"),
-    row("Relu", 14, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", SIGNED)], relu, "max(x, 0)"),
+    row("Relu", 1, &[req("X", "T")], &[req("Y", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
+        ANY, relu, "max(x, 0)"),
+    row("Relu", 6, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], ANY, relu, "max(x, 0)"),
+    row("Relu", 13, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], ANY, relu, "max(x, 0)"),
+    row("Relu", 14, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", SIGNED)], ANY, relu, "max(x, 0)"),
     row("LeakyRelu", 1, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 0.01), CONSUMED],
-        &[("T", FLOATS_F16)], leaky_relu, "x, or alpha * x below zero"),
+        &[("T", FLOATS_F16)], ANY, leaky_relu, "x, or alpha * x below zero"),
     row("LeakyRelu", 6, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 0.01)], &[("T", FLOATS_F16)],
-        leaky_relu, "x, or alpha * x below zero"),
+        ANY, leaky_relu, "x, or alpha * x below zero"),
     row("LeakyRelu", 16, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 0.01)], &[("T", FLOATS)],
-        leaky_relu, "x, or alpha * x below zero"),
+        ANY, leaky_relu, "x, or alpha * x below zero"),
     row("PRelu", 1, &[req("X", "T"), req("slope", "T")], &[req("Y", "T")], &[CONSUMED], &[("T", FLOATS_F16)],
-        prelu_channels, "x, or slope * x below zero, with a learned slope"),
+        P_RELU_SHAPES_1, prelu_channels, "x, or slope * x below zero, with a learned slope"),
     row("PRelu", 6, &[req("X", "T"), req("slope", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)],
-        prelu_channels, "x, or slope * x below zero, with a learned slope"),
-    row("PRelu", 7, &[req("X", "T"), req("slope", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], prelu,
+        P_RELU_SHAPES_1, prelu_channels, "x, or slope * x below zero, with a learned slope"),
+    row("PRelu", 7, &[req("X", "T"), req("slope", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)],
+        P_RELU_SHAPES_7, prelu,
         "x, or slope * x below zero, with a learned slope"),
     row("PRelu", 9, &[req("X", "T"), req("slope", "T")], &[req("Y", "T")], &[], &[("T", WIDE_NO_BF16)],
-        prelu, "x, or slope * x below zero, with a learned slope"),
-    row("PRelu", 16, &[req("X", "T"), req("slope", "T")], &[req("Y", "T")], &[], &[("T", WIDE)], prelu,
+        P_RELU_SHAPES_7, prelu, "x, or slope * x below zero, with a learned slope"),
+    row("PRelu", 16, &[req("X", "T"), req("slope", "T")], &[req("Y", "T")], &[], &[("T", WIDE)],
+        P_RELU_SHAPES_7, prelu,
         "x, or slope * x below zero, with a learned slope"),
     row("ThresholdedRelu", 10, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)],
-        &[("T", FLOATS_F16)], thresholded_relu, "x above alpha, else 0"),
+        &[("T", FLOATS_F16)], ANY, thresholded_relu, "x above alpha, else 0"),
     row("ThresholdedRelu", 22, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS)],
-        thresholded_relu, "x above alpha, else 0"),
+        ANY, thresholded_relu, "x above alpha, else 0"),
     row("Elu", 1, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0), CONSUMED], &[("T", FLOATS_F16)],
-        elu, "x, or alpha * (exp(x) - 1) below zero"),
-    row("Elu", 6, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS_F16)], elu,
+        ANY, elu, "x, or alpha * (exp(x) - 1) below zero"),
+    row("Elu", 6, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS_F16)], ANY, elu,
         "x, or alpha * (exp(x) - 1) below zero"),
-    row("Elu", 22, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS)], elu,
+    row("Elu", 22, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS)], ANY, elu,
         "x, or alpha * (exp(x) - 1) below zero"),
-    row("Celu", 12, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", F32S)], celu,
+    row("Celu", 12, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", F32S)], ANY, celu,
         "max(0, x) + min(0, alpha * (exp(x / alpha) - 1))"),
-    row("Celu", 28, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS)], celu,
+    row("Celu", 28, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS)], ANY, celu,
         "max(0, x) + min(0, alpha * (exp(x / alpha) - 1))"),
     row("Selu", 1, &[req("X", "T")], &[req("Y", "T")],
-        &[float("alpha", 1.6732), CONSUMED, float("gamma", 1.0507)], &[("T", FLOATS_F16)], selu,
+        &[float("alpha", 1.6732), CONSUMED, float("gamma", 1.0507)], &[("T", FLOATS_F16)], ANY, selu,
         "gamma * x, or gamma * alpha * (exp(x) - 1) below zero"),
     row("Selu", 6, &[req("X", "T")], &[req("Y", "T")],
-        &[float("alpha", 1.6732632), float("gamma", 1.050701)], &[("T", FLOATS_F16)], selu,
+        &[float("alpha", 1.6732632), float("gamma", 1.050701)], &[("T", FLOATS_F16)], ANY, selu,
         "gamma * x, or gamma * alpha * (exp(x) - 1) below zero"),
     row("Selu", 22, &[req("X", "T")], &[req("Y", "T")],
-        &[float("alpha", 1.6732632), float("gamma", 1.050701)], &[("T", FLOATS)], selu,
+        &[float("alpha", 1.6732632), float("gamma", 1.050701)], &[("T", FLOATS)], ANY, selu,
         "gamma * x, or gamma * alpha * (exp(x) - 1) below zero"),
-    row("Softplus", 1, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], softplus,
+    row("Softplus", 1, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], ANY, softplus,
         "log(1 + exp(x))"),
-    row("Softplus", 22, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], softplus,
+    row("Softplus", 22, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], ANY, softplus,
         "log(1 + exp(x))"),
-    row("Softsign", 1, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)], softsign,
+    row("Softsign", 1, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)], ANY, softsign,
         "x / (1 + |x|)"),
-    row("Softsign", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)], softsign,
+    row("Softsign", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)], ANY, softsign,
         "x / (1 + |x|)"),
     row("HardSigmoid", 1, &[req("X", "T")], &[req("Y", "T")],
-        &[float("alpha", 0.2), float("beta", 0.5), CONSUMED], &[("T", FLOATS_F16)], hard_sigmoid,
+        &[float("alpha", 0.2), float("beta", 0.5), CONSUMED], &[("T", FLOATS_F16)], ANY, hard_sigmoid,
         "max(0, min(1, alpha * x + beta))"),
     row("HardSigmoid", 6, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 0.2), float("beta", 0.5)],
-        &[("T", FLOATS_F16)], hard_sigmoid, "max(0, min(1, alpha * x + beta))"),
+        &[("T", FLOATS_F16)], ANY, hard_sigmoid, "max(0, min(1, alpha * x + beta))"),
     row("HardSigmoid", 22, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 0.2), float("beta", 0.5)],
-        &[("T", FLOATS)], hard_sigmoid, "max(0, min(1, alpha * x + beta))"),
-    row("HardSwish", 14, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], hard_swish,
+        &[("T", FLOATS)], ANY, hard_sigmoid, "max(0, min(1, alpha * x + beta))"),
+    row("HardSwish", 14, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], ANY, hard_swish,
         "x * max(0, min(1, x / 6 + 1 / 2))"),
-    row("HardSwish", 22, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], hard_swish,
+    row("HardSwish", 22, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], ANY, hard_swish,
         "x * max(0, min(1, x / 6 + 1 / 2))"),
-    row("Mish", 18, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], mish,
+    row("Mish", 18, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], ANY, mish,
         "x * tanh(softplus(x))"),
-    row("Mish", 22, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], mish,
+    row("Mish", 22, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], ANY, mish,
         "x * tanh(softplus(x))"),
     row("Gelu", 20, &[req("X", "T")], &[req("Y", "T")], &[string("approximate", "none")], &[("T", FLOATS)],
-        gelu, "x times the normal distribution function of x, exact or by tanh"),
-    row("Swish", 24, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS)], swish,
+        ANY, gelu, "x times the normal distribution function of x, exact or by tanh"),
+    row("Swish", 24, &[req("X", "T")], &[req("Y", "T")], &[float("alpha", 1.0)], &[("T", FLOATS)], ANY, swish,
         "x * sigmoid(alpha * x)"),
     row("SwiGLU", 28, &[req("A", "T"), req("B", "T")], &[req("Y", "T")], &[float("alpha", 1.0)],
-        &[("T", FLOATS)], swiglu, "swish(A) * B"),
+        &[("T", FLOATS)], SWI_GLU_SHAPES, swiglu, "swish(A) * B"),
     row("Shrink", 9, &[req("input", "T")], &[req("output", "T")], &[float("bias", 0.0), float("lambd", 0.5)],
-        &[("T", NUMERIC_NO_BF16)], shrink, "x moved towards 0 by bias; 0 within lambd of it"),
+        &[("T", NUMERIC_NO_BF16)], ANY, shrink, "x moved towards 0 by bias; 0 within lambd of it"),
     row("Clip", 1, &[req("input", "T")], &[req("output", "T")],
-        &[CONSUMED, optional("max", Float), optional("min", Float)], &[("T", FLOATS_F16)], clip_attributes,
+        &[CONSUMED, optional("max", Float), optional("min", Float)], &[("T", FLOATS_F16)],
+        ANY, clip_attributes,
         "x limited to [min, max]"),
     row("Clip", 6, &[req("input", "T")], &[req("output", "T")],
-        &[float("max", f32::MAX), float("min", f32::MIN)], &[("T", FLOATS_F16)], clip_attributes,
+        &[float("max", f32::MAX), float("min", f32::MIN)], &[("T", FLOATS_F16)], ANY, clip_attributes,
         "x limited to [min, max]"),
     row("Clip", 11, &[req("input", "T"), opt("min", "T"), opt("max", "T")], &[req("output", "T")], &[],
-        &[("T", FLOATS_F16)], clip, "x limited to [min, max]"),
+        &[("T", FLOATS_F16)], CLIP_SHAPES, clip, "x limited to [min, max]"),
     row("Clip", 12, &[req("input", "T"), opt("min", "T"), opt("max", "T")], &[req("output", "T")], &[],
-        &[("T", NUMERIC_NO_BF16)], clip, "x limited to [min, max]"),
+        &[("T", NUMERIC_NO_BF16)], CLIP_SHAPES, clip, "x limited to [min, max]"),
     row("Clip", 13, &[req("input", "T"), opt("min", "T"), opt("max", "T")], &[req("output", "T")], &[],
-        &[("T", NUMERIC)], clip, "x limited to [min, max]"),
+        &[("T", NUMERIC)], CLIP_SHAPES, clip, "x limited to [min, max]"),
 ];
+
+const P_RELU_SHAPES_1: &[&str] = &["X[] | [C] | [_, C, ..]", "slope[] | [C|1] | [F..]", "broadcast(F -> X)"];
+
+const P_RELU_SHAPES_7: &[&str] = &["broadcast(slope -> X)"];
+
+const SWI_GLU_SHAPES: &[&str] = &["A[D..]", "B[D..]"];
+
+const CLIP_SHAPES: &[&str] = &["count(min) = 1", "count(max) = 1"];
 
 /// `condition(x, 0) ? x : otherwise`, with the comparison `x < 0`.
 fn below_zero(cx: &mut NodeCx<'_, '_>, x: ValueId, below: ValueId) -> Result<Vec<ValueId>> {
@@ -133,9 +145,6 @@ fn prelu_channels(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 fn prelu_with(cx: &mut NodeCx<'_, '_>, x: ValueId, slope: ValueId) -> Result<Vec<ValueId>> {
     let scaled = cx.b.binary(BinaryFn::Mul, x, slope)?;
-    if cx.b.rank(scaled) != cx.b.rank(x) {
-        return malformed(format!("slope {} does not broadcast to {}", cx.b.ty(slope), cx.b.ty(x)));
-    }
     below_zero(cx, x, scaled)
 }
 
@@ -253,10 +262,7 @@ fn swish(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 fn swiglu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (gate, linear) = (cx.input(0)?, cx.input(1)?);
-    if cx.b.rank(gate) != cx.b.rank(linear) {
-        return malformed(format!("{} and {} differ in shape", cx.b.ty(gate), cx.b.ty(linear)));
-    }
+    let linear = cx.input(1)?;
     let gate = swish(cx)?[0];
     Ok(vec![cx.b.binary(BinaryFn::Mul, gate, linear)?])
 }

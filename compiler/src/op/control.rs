@@ -33,7 +33,17 @@ const SCAN: &[AttrDef] = &[
 ];
 
 const fn if_row(since: u32, types: &'static [(&'static str, &'static [DType])]) -> OpDef {
-    row("If", since, &[CONDITION], &[RESULTS], BRANCHES, types, choose, "The results of one of two bodies")
+    row(
+        "If",
+        since,
+        &[CONDITION],
+        &[RESULTS],
+        BRANCHES,
+        types,
+        &["count(cond) = 1"],
+        choose,
+        "The results of one of two bodies",
+    )
 }
 
 const fn loop_row(since: u32, types: &'static [(&'static str, &'static [DType])]) -> OpDef {
@@ -44,13 +54,24 @@ const fn loop_row(since: u32, types: &'static [(&'static str, &'static [DType])]
         LOOP_OUTPUTS,
         BODY,
         types,
+        &["count(M) = 1", "count(cond) = 1"],
         repeat,
         "A body again and again, while a condition holds",
     )
 }
 
 const fn scan_row(since: u32, types: &'static [(&'static str, &'static [DType])]) -> OpDef {
-    row("Scan", since, SCAN_INPUTS, SCAN_OUTPUTS, SCAN, types, scan, "A body for each slice of its inputs")
+    row(
+        "Scan",
+        since,
+        SCAN_INPUTS,
+        SCAN_OUTPUTS,
+        SCAN,
+        types,
+        ANY,
+        scan,
+        "A body for each slice of its inputs",
+    )
 }
 
 #[rustfmt::skip]
@@ -75,7 +96,7 @@ pub const ROWS: &[OpDef] = &[
     loop_row(25, &[("V", ALL_25), ("I", I64S), ("B", BOOL)]),
     row("Scan", 8, &[opt("sequence_lens", "I"), var("initial_state_and_scan_inputs", "V")], SCAN_OUTPUTS,
         &[optional("directions", AttrKind::Ints), required("num_scan_inputs", AttrKind::Int), required("body", AttrKind::Graph)],
-        &[("I", I64S), ("V", ALL)], scan_of_batches, "A body for each slice of its inputs, of each sequence of a batch"),
+        &[("I", I64S), ("V", ALL)], ANY, scan_of_batches, "A body for each slice of its inputs, of each sequence of a batch"),
     scan_row(9, &[("V", ALL)]),
     scan_row(11, &[("V", ALL)]),
     scan_row(16, &[("V", ALL_BF16)]),

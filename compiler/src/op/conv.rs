@@ -37,6 +37,15 @@ const CONV: OpDef = OpDef {
         attr("strides", Optional(AttrKind::Ints)),
     ],
     types: &[("T", FLOATS_F16)],
+    shapes: &[
+        "X[N, C, D..]",
+        "W[M, G, K..]",
+        "W[_, _, kernel_shape..]",
+        "len(K) = len(D)",
+        "C = G * group",
+        "M % group = 0",
+        "B[M]",
+    ],
     lower: conv,
     doc: "convolution plus bias",
 };
@@ -58,6 +67,14 @@ const CONV_TRANSPOSE: OpDef = OpDef {
         attr("strides", Optional(AttrKind::Ints)),
     ],
     types: &[("T", FLOATS_F16)],
+    shapes: &[
+        "X[N, C, D..]",
+        "W[C, G, K..]",
+        "W[_, _, kernel_shape..]",
+        "len(K) = len(D)",
+        "C % group = 0",
+        "B[G * group]",
+    ],
     lower: transposed::conv_transpose,
     doc: "transposed convolution (the gradient of Conv) plus bias",
 };

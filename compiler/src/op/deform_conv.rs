@@ -5,16 +5,32 @@ use super::row::*;
 use super::sample::{Table, Taps, arithmetic, combine, constant_dim, linear_taps, split_coordinate};
 use super::spatial::{channels_last, explicit_pads, extents, spatial_dims};
 use crate::graph::dim::product;
-use crate::graph::{Builder, Op, RhsLayout};
+use crate::graph::{Builder, Op, Requirement, RhsLayout};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
     row("DeformConv", 19,
         &[req("X", "T"), req("W", "T"), req("offset", "T"), opt("B", "T"), opt("mask", "T")], &[req("Y", "T")],
-        ATTRIBUTES, &[("T", FLOATS_F16)], deform_conv, "Convolution whose taps lie at offsets, times a mask"),
+        ATTRIBUTES, &[("T", FLOATS_F16)],
+        DEFORM_CONV_SHAPES, deform_conv, "Convolution whose taps lie at offsets, times a mask"),
     row("DeformConv", 22,
         &[req("X", "T"), req("W", "T"), req("offset", "T"), opt("B", "T"), opt("mask", "T")], &[req("Y", "T")],
-        ATTRIBUTES, &[("T", FLOATS)], deform_conv, "Convolution whose taps lie at offsets, times a mask"),
+        ATTRIBUTES, &[("T", FLOATS)],
+        DEFORM_CONV_SHAPES, deform_conv, "Convolution whose taps lie at offsets, times a mask"),
+];
+
+const DEFORM_CONV_SHAPES: &[&str] = &[
+    "X[N, C, D..]",
+    "W[M, G, K..]",
+    "W[_, _, kernel_shape..]",
+    "len(K) = len(D)",
+    "C = G * group",
+    "M % group = 0",
+    "C % offset_group = 0",
+    "offset[N, offset_group * len(K) * prod(K), O..]",
+    "len(O) = len(D)",
+    "B[M]",
+    "mask[N, offset_group * prod(K), O..]",
 ];
 
 const ATTRIBUTES: &[AttrDef] = &[
@@ -93,6 +109,7 @@ impl Shape {
 
 fn deform_conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let shape = Shape::of(cx)?;
+    check_result(cx, &shape)?;
     let (x, w, offset) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
     let (bias, mask) = (cx.optional(3), cx.optional(4));
     let b = &mut *cx.b;
@@ -114,6 +131,19 @@ fn deform_conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     };
     y = b.cast(y, dtype)?;
     Ok(vec![y])
+}
+
+/// Holds the points that `offset` has against those that strides and pads make.
+fn check_result(cx: &mut NodeCx<'_, '_>, shape: &Shape) -> Result<()> {
+    let (lo, hi) = explicit_pads(cx, shape.sizes.len())?;
+    for (axis, found) in shape.out.iter().enumerate() {
+        let reach = (shape.kernel[axis].clone() - Dim::ONE) * Dim::from(shape.dilations[axis]) + Dim::ONE;
+        let room = shape.sizes[axis].clone() + Dim::from(lo[axis] + hi[axis]) - reach;
+        let Some(steps) = room.floor_div(&Dim::from(shape.strides[axis])) else { continue };
+        let claim = format!("dimension {} of offset must be that of the result", axis + 2);
+        cx.b.require(Requirement::equal(found.clone(), steps + Dim::ONE), &claim)?;
+    }
+    Ok(())
 }
 
 /// What the kernel's taps see: `[N, offset groups, taps, out.., C / offset groups]`, out as one axis.

@@ -28,6 +28,7 @@ const DEPTH_TO_SPACE: OpDef = OpDef {
     outputs: &[req("output", "T")],
     attributes: &[attr("blocksize", Required(AttrKind::Int))],
     types: &[("T", ALL)],
+    shapes: &["input[_, blocksize * blocksize * C, _, _]"],
     lower: depth_to_space,
     doc: "blocks of channels to blocks of pixels",
 };
@@ -48,6 +49,7 @@ const SPACE_TO_DEPTH: OpDef = OpDef {
     outputs: &[req("output", "T")],
     attributes: &[attr("blocksize", Required(AttrKind::Int))],
     types: &[("T", ALL)],
+    shapes: &["input[_, _, blocksize * H, blocksize * W]"],
     lower: space_to_depth,
     doc: "blocks of pixels to blocks of channels",
 };

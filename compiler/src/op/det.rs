@@ -5,11 +5,13 @@ use crate::graph::{Builder, Graph, Op, TensorType};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("Det", 11, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], det,
+    row("Det", 11, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS_F16)], DET_SHAPES, det,
         "Determinants of square matrices"),
-    row("Det", 22, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], det,
+    row("Det", 22, &[req("X", "T")], &[req("Y", "T")], &[], &[("T", FLOATS)], DET_SHAPES, det,
         "Determinants of square matrices"),
 ];
+
+const DET_SHAPES: &[&str] = &["X[.., N, N]"];
 
 /// `[.., n, n] -> [..]`. One step of a loop eliminates one column; half types compute in f32.
 fn det(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

@@ -1,6 +1,7 @@
 //! Einsum: sums of products in index notation, operands taken left to right.
 
 use super::AttrDefault::Required;
+use super::agreement::ANY;
 use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, req, var};
 use crate::error::{Error, Result, Stage};
@@ -18,6 +19,7 @@ const EINSUM: OpDef = OpDef {
     outputs: &[req("Output", "T")],
     attributes: &[attr("equation", Required(AttrKind::Str))],
     types: &[("T", NUMERIC_NO_BF16)],
+    shapes: ANY,
     lower: einsum,
     doc: "sum of products in index notation",
 };

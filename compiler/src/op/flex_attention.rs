@@ -18,10 +18,13 @@ pub const ROWS: &[OpDef] = &[OpDef {
             optional("softmax_precision", Int),
         ],
         &[("T1", FLOATS)],
+        FLEX_ATTENTION_SHAPES,
         flex_attention,
         "Scaled dot-product attention with graphs that modify scores and weights",
     )
 }];
+
+const FLEX_ATTENTION_SHAPES: &[&str] = &["Q[B, H, _, E]", "K[B, G, S, E]", "V[B, G, S, _]", "H % G = 0"];
 
 /// `Q: [B, H, L, d]`, `K: [B, H_kv, S, d]`, `V: [B, H_kv, S, d_v]` gives `[B, H, L, d_v]`.
 fn flex_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

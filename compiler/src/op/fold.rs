@@ -11,14 +11,22 @@ pub const ROWS: &[OpDef] = &[
     row("Col2Im", 18,
         &[req("input", "T"), req("image_shape", "tensor(int64)"), req("block_shape", "tensor(int64)")],
         &[req("output", "T")], &[optional("dilations", Ints), optional("pads", Ints), optional("strides", Ints)],
-        &[("T", ALL_BF16)], col_to_im, "Columns of overlapping blocks summed into an image"),
+        &[("T", ALL_BF16)], COL2_IM_SHAPES, col_to_im, "Columns of overlapping blocks summed into an image"),
     row("MaxUnpool", 9, &[req("X", "T1"), req("I", "T2"), opt("output_shape", "T2")], &[req("output", "T1")],
-        UNPOOL, &[("T1", FLOATS_F16), ("T2", I64S)], max_unpool, "Maxima put back where they were, zeros elsewhere"),
+        UNPOOL, &[("T1", FLOATS_F16), ("T2", I64S)],
+        MAX_UNPOOL_SHAPES, max_unpool, "Maxima put back where they were, zeros elsewhere"),
     row("MaxUnpool", 11, &[req("X", "T1"), req("I", "T2"), opt("output_shape", "T2")], &[req("output", "T1")],
-        UNPOOL, &[("T1", FLOATS_F16), ("T2", I64S)], max_unpool, "Maxima put back where they were, zeros elsewhere"),
+        UNPOOL, &[("T1", FLOATS_F16), ("T2", I64S)],
+        MAX_UNPOOL_SHAPES, max_unpool, "Maxima put back where they were, zeros elsewhere"),
     row("MaxUnpool", 22, &[req("X", "T1"), req("I", "T2"), opt("output_shape", "T2")], &[req("output", "T1")],
-        UNPOOL, &[("T1", FLOATS), ("T2", I64S)], max_unpool, "Maxima put back where they were, zeros elsewhere"),
+        UNPOOL, &[("T1", FLOATS), ("T2", I64S)],
+        MAX_UNPOOL_SHAPES, max_unpool, "Maxima put back where they were, zeros elsewhere"),
 ];
+
+const COL2_IM_SHAPES: &[&str] = &["input[_, _, _]", "image_shape[R]", "block_shape[R]"];
+
+const MAX_UNPOOL_SHAPES: &[&str] =
+    &["X[D..]", "I[D..]", "len(kernel_shape) = rank(X) - 2", "output_shape[rank(X)]"];
 
 const UNPOOL: &[AttrDef] =
     &[required("kernel_shape", Ints), optional("pads", Ints), optional("strides", Ints)];

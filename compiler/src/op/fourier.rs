@@ -16,21 +16,38 @@ use crate::graph::{Builder, Op, RhsLayout, Tensor};
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
     row("DFT", 17, &[req("input", "T1"), opt("dft_length", "T2")], &[req("output", "T1")],
-        &[int("axis", 1), int("inverse", 0), int("onesided", 0)], &[("T1", FLOATS), ("T2", INDICES)], dft,
+        &[int("axis", 1), int("inverse", 0), int("onesided", 0)], &[("T1", FLOATS), ("T2", INDICES)],
+        DFT_SHAPES_17, dft,
         "Discrete Fourier transform along an axis"),
     row("DFT", 20, &[req("input", "T1"), opt("dft_length", "T2"), opt("axis", "tensor(int64)")],
-        &[req("output", "T1")], &[int("inverse", 0), int("onesided", 0)], &[("T1", FLOATS), ("T2", INDICES)], dft,
+        &[req("output", "T1")], &[int("inverse", 0), int("onesided", 0)], &[("T1", FLOATS), ("T2", INDICES)],
+        DFT_SHAPES_20, dft,
         "Discrete Fourier transform along an axis"),
     row("STFT", 17,
         &[req("signal", "T1"), req("frame_step", "T2"), opt("window", "T1"), opt("frame_length", "T2")],
-        &[req("output", "T1")], &[int("onesided", 1)], &[("T1", FLOATS), ("T2", INDICES)], stft,
+        &[req("output", "T1")], &[int("onesided", 1)], &[("T1", FLOATS), ("T2", INDICES)], STFT_SHAPES, stft,
         "Fourier transforms of sliding windows"),
     row("MelWeightMatrix", 17,
         &[req("num_mel_bins", "T1"), req("dft_length", "T1"), req("sample_rate", "T1"),
           req("lower_edge_hertz", "T2"), req("upper_edge_hertz", "T2")],
         &[req("output", "T3")], &[int("output_datatype", 1)],
-        &[("T1", INDICES), ("T2", FLOATS), ("T3", NUMERIC)], mel_weight_matrix,
+        &[("T1", INDICES), ("T2", FLOATS), ("T3", NUMERIC)], MEL_WEIGHT_MATRIX_SHAPES, mel_weight_matrix,
         "Weights of frequency bins in overlapping bands of the mel scale"),
+];
+
+const DFT_SHAPES_17: &[&str] = &["input[.., 2|1]", "count(dft_length) = 1"];
+
+const DFT_SHAPES_20: &[&str] = &["input[.., 2|1]", "count(dft_length) = 1", "count(axis) = 1"];
+
+const STFT_SHAPES: &[&str] =
+    &["signal[_, _, 2|1]", "count(frame_step) = 1", "window[_]", "count(frame_length) = 1"];
+
+const MEL_WEIGHT_MATRIX_SHAPES: &[&str] = &[
+    "count(num_mel_bins) = 1",
+    "count(dft_length) = 1",
+    "count(sample_rate) = 1",
+    "count(lower_edge_hertz) = 1",
+    "count(upper_edge_hertz) = 1",
 ];
 
 /// Length up to which a transform is a single product.

@@ -13,17 +13,26 @@ use crate::graph::dim::product;
 pub const ROWS: &[OpDef] = &[
     row("GridSample", 16, &[req("X", "T1"), req("grid", "T2")], &[req("Y", "T1")],
         &[int("align_corners", 0), string("mode", "bilinear"), string("padding_mode", "zeros")],
-        &[("T1", ALL), ("T2", FLOATS_F16)], grid_sample, "Values between the points of X, where a flow field says"),
+        &[("T1", ALL), ("T2", FLOATS_F16)],
+        GRID_SAMPLE_SHAPES_16, grid_sample, "Values between the points of X, where a flow field says"),
     row("GridSample", 20, &[req("X", "T1"), req("grid", "T2")], &[req("Y", "T1")],
         &[int("align_corners", 0), string("mode", "linear"), string("padding_mode", "zeros")],
-        &[("T1", ALL), ("T2", FLOATS_F16)], grid_sample, "Values between the points of X, where a flow field says"),
+        &[("T1", ALL), ("T2", FLOATS_F16)],
+        GRID_SAMPLE_SHAPES_20, grid_sample, "Values between the points of X, where a flow field says"),
     row("GridSample", 22, &[req("X", "T1"), req("grid", "T2")], &[req("Y", "T1")],
         &[int("align_corners", 0), string("mode", "linear"), string("padding_mode", "zeros")],
-        &[("T1", ALL_BF16), ("T2", FLOATS)], grid_sample, "Values between the points of X, where a flow field says"),
+        &[("T1", ALL_BF16), ("T2", FLOATS)],
+        GRID_SAMPLE_SHAPES_20, grid_sample, "Values between the points of X, where a flow field says"),
     row("AffineGrid", 20, &[req("theta", "T1"), req("size", "T2")], &[req("grid", "T1")],
-        &[int("align_corners", 0)], &[("T1", FLOATS), ("T2", I64S)], affine_grid,
+        &[int("align_corners", 0)], &[("T1", FLOATS), ("T2", I64S)], AFFINE_GRID_SHAPES, affine_grid,
         "A flow field from affine matrices"),
 ];
+
+const GRID_SAMPLE_SHAPES_16: &[&str] = &["X[N, _, _, _]", "grid[N, _, _, 2]"];
+
+const GRID_SAMPLE_SHAPES_20: &[&str] = &["X[N, _, D..]", "grid[N, O.., len(D)]", "len(O) = len(D)"];
+
+const AFFINE_GRID_SHAPES: &[&str] = &["theta[_, R, R + 1]", "size[R + 2]"];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {

@@ -12,13 +12,25 @@ pub const ROWS: &[OpDef] = &[
         &[req("output", "T"), req("present_state", "S")],
         &[int("chunk_size", 64), required("kv_num_heads", Int), required("q_num_heads", Int), float("scale", 0.0),
           string("update_rule", "gated_delta")],
-        &[("T", HALVES_F32), ("S", HALVES_F32)], linear_attention,
+        &[("T", HALVES_F32), ("S", HALVES_F32)], LINEAR_ATTENTION_SHAPES, linear_attention,
         "Attention by a matrix state that decays and is corrected at each step"),
     row("CausalConvWithState", 27,
         &[req("input", "T"), req("weight", "T"), opt("bias", "T"), opt("past_state", "T")],
         &[req("output", "T"), req("present_state", "T")], &[string("activation", "none")], &[("T", HALVES_F32)],
-        causal_conv, "Depthwise convolution along time, with what came before as state"),
+        CAUSAL_CONV_WITH_STATE_SHAPES, causal_conv, "Depthwise convolution along time, with what came before as state"),
 ];
+
+const LINEAR_ATTENTION_SHAPES: &[&str] = &[
+    "query[B, T, q_num_heads * K]",
+    "key[B, T, kv_num_heads * K]",
+    "value[B, T, kv_num_heads * V]",
+    "past_state[B, kv_num_heads, K, V]",
+    "decay[B, T, kv_num_heads * K | kv_num_heads]",
+    "beta[B, T, kv_num_heads|1]",
+];
+
+const CAUSAL_CONV_WITH_STATE_SHAPES: &[&str] =
+    &["input[B, C, L]", "weight[C, 1, K]", "bias[C]", "past_state[B, C, K - 1]"];
 
 const HALVES_F32: &[DType] = &[DType::F32, DType::F16, DType::BF16];
 

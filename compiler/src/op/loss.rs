@@ -24,6 +24,7 @@ const SOFTMAX_CROSS_ENTROPY_LOSS: OpDef = OpDef {
     outputs: &[req("output", "T"), opt("log_prob", "T")],
     attributes: &[attr("ignore_index", Optional(AttrKind::Int)), attr("reduction", Str("mean"))],
     types: &[("T", FLOATS_F16), ("Tind", INDICES)],
+    shapes: &["scores[N, C, D..]", "labels[N, D..]", "weights[C]"],
     lower: softmax_cross_entropy_loss,
     doc: "negative log likelihood of softmax(scores)",
 };
@@ -36,6 +37,7 @@ const NEGATIVE_LOG_LIKELIHOOD_LOSS: OpDef = OpDef {
     outputs: &[req("loss", "T")],
     attributes: &[attr("ignore_index", Optional(AttrKind::Int)), attr("reduction", Str("mean"))],
     types: &[("T", FLOATS_F16), ("Tind", INDICES)],
+    shapes: &["input[N, C, D..]", "target[N, D..]", "weight[C]"],
     lower: negative_log_likelihood_loss,
     doc: "negative (weighted) input at the target class",
 };

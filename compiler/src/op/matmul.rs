@@ -28,6 +28,7 @@ const MAT_MUL: OpDef = OpDef {
     outputs: &[req("Y", "T")],
     attributes: &[],
     types: &[("T", FLOATS_F16)],
+    shapes: &["A[K] | [P.., M, K]", "B[K] | [Q.., K, N]", "broadcast(P, Q)"],
     lower: mat_mul,
     doc: "matrix product as numpy.matmul",
 };
@@ -48,6 +49,13 @@ const GEMM: OpDef = OpDef {
         attr("transB", Int(0)),
     ],
     types: &[("T", FLOATS_F16)],
+    shapes: &[
+        "if transA = 0: A[M, K]",
+        "if transA != 0: A[K, M]",
+        "if transB = 0: B[K, N]",
+        "if transB != 0: B[N, K]",
+        "broadcast(C -> [M, N])",
+    ],
     lower: gemm,
     doc: "alpha * A * B + beta * C",
 };

@@ -11,6 +11,7 @@ pub const ROWS: &[OpDef] = &[OpDef {
         &[req("Y", "T")],
         &[float("threshold", 0.0)],
         &[("T", &[DType::F32, DType::F64, DType::I64, DType::I32])],
+        ANY,
         binarize,
         "1 where x > threshold, else 0",
     )

@@ -12,6 +12,7 @@ use crate::graph::{Builder, DType, Dim, Graph, Tensor, TensorType, ValueId};
 use crate::import::Subgraph;
 
 pub mod activation;
+mod agreement;
 pub mod arithmetic;
 pub mod attention;
 mod circular;
@@ -116,6 +117,9 @@ pub struct OpDef {
     pub attributes: &'static [AttrDef],
     /// Type variables of the signature and what they range over.
     pub types: &'static [(&'static str, &'static [DType])],
+    /// What the shapes of the inputs must have in common; see [`agreement`].
+    pub shapes: &'static [&'static str],
+    /// Runs after the agreements have been checked; see [`NodeCx::lower`].
     pub lower: LowerFn,
     /// One line, for the generated table.
     pub doc: &'static str,
@@ -314,6 +318,12 @@ pub struct NodeCx<'a, 'g> {
 }
 
 impl<'g> NodeCx<'_, 'g> {
+    /// Checks the shapes of the inputs, then lowers the node: one value per output.
+    pub fn lower(&mut self) -> Result<Vec<ValueId>> {
+        agreement::check(self)?;
+        (self.def.lower)(self)
+    }
+
     /// An input that the row requires (arity is checked before lowering).
     pub fn input(&self, at: usize) -> Result<ValueId> {
         self.optional(at).ok_or_else(|| {

@@ -3,122 +3,140 @@
 use super::Fork;
 use super::dynamic::{axis_mask, resolved_shape, squeezed_dims, unsqueezed_dims, valid_or_negative};
 use super::row::*;
+use crate::graph::Requirement;
 use crate::graph::dim::product;
 use crate::infer::broadcast_shapes;
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
     row("Reshape", 1, &[req("data", "T")], &[req("reshaped", "T")], &[CONSUMED, optional("shape", Ints)],
-        &[("T", FLOATS_F16)], reshape, "The same elements under another shape"),
+        &[("T", FLOATS_F16)], ANY, reshape, "The same elements under another shape"),
     row("Reshape", 5, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")], &[],
-        &[("T", ALL)], reshape, "The same elements under another shape"),
+        &[("T", ALL)], RESHAPE_SHAPES, reshape, "The same elements under another shape"),
     row("Reshape", 13, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")], &[],
-        &[("T", ALL_BF16)], reshape, "The same elements under another shape"),
+        &[("T", ALL_BF16)], RESHAPE_SHAPES, reshape, "The same elements under another shape"),
     row("Reshape", 14, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
-        &[int("allowzero", 0)], &[("T", ALL_BF16)], reshape,
+        &[int("allowzero", 0)], &[("T", ALL_BF16)], RESHAPE_SHAPES, reshape,
         "The same elements under another shape"),
     row("Reshape", 19, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
-        &[int("allowzero", 0)], &[("T", ALL_19)], reshape,
+        &[int("allowzero", 0)], &[("T", ALL_19)], RESHAPE_SHAPES, reshape,
         "The same elements under another shape"),
     row("Reshape", 21, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
-        &[int("allowzero", 0)], &[("T", ALL_21)], reshape,
+        &[int("allowzero", 0)], &[("T", ALL_21)], RESHAPE_SHAPES, reshape,
         "The same elements under another shape"),
     row("Reshape", 23, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
-        &[int("allowzero", 0)], &[("T", ALL_23)], reshape,
+        &[int("allowzero", 0)], &[("T", ALL_23)], RESHAPE_SHAPES, reshape,
         "The same elements under another shape"),
     row("Reshape", 24, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
-        &[int("allowzero", 0)], &[("T", ALL_24)], reshape,
+        &[int("allowzero", 0)], &[("T", ALL_24)], RESHAPE_SHAPES, reshape,
         "The same elements under another shape"),
     row("Reshape", 25, &[req("data", "T"), req("shape", "tensor(int64)")], &[req("reshaped", "T")],
-        &[int("allowzero", 0)], &[("T", ALL_25)], reshape,
+        &[int("allowzero", 0)], &[("T", ALL_25)], RESHAPE_SHAPES, reshape,
         "The same elements under another shape"),
     row("Flatten", 1, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", FLOATS_F16)],
-        flatten, "A matrix of the axes before and from an axis"),
+        ANY, flatten, "A matrix of the axes before and from an axis"),
     row("Flatten", 9, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL)],
-        flatten, "A matrix of the axes before and from an axis"),
+        ANY, flatten, "A matrix of the axes before and from an axis"),
     row("Flatten", 11, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL)],
-        flatten, "A matrix of the axes before and from an axis"),
+        ANY, flatten, "A matrix of the axes before and from an axis"),
     row("Flatten", 13, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_BF16)],
-        flatten, "A matrix of the axes before and from an axis"),
+        ANY, flatten, "A matrix of the axes before and from an axis"),
     row("Flatten", 21, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_21)],
-        flatten, "A matrix of the axes before and from an axis"),
+        ANY, flatten, "A matrix of the axes before and from an axis"),
     row("Flatten", 23, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_23)],
-        flatten, "A matrix of the axes before and from an axis"),
+        ANY, flatten, "A matrix of the axes before and from an axis"),
     row("Flatten", 24, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_24)],
-        flatten, "A matrix of the axes before and from an axis"),
+        ANY, flatten, "A matrix of the axes before and from an axis"),
     row("Flatten", 25, &[req("input", "T")], &[req("output", "T")], &[int("axis", 1)], &[("T", ALL_25)],
-        flatten, "A matrix of the axes before and from an axis"),
+        ANY, flatten, "A matrix of the axes before and from an axis"),
     row("Squeeze", 1, &[req("data", "T")], &[req("squeezed", "T")], &[optional("axes", Ints)],
-        &[("T", ALL)], squeeze, "Axes of size 1 removed"),
+        &[("T", ALL)], ANY, squeeze, "Axes of size 1 removed"),
     row("Squeeze", 11, &[req("data", "T")], &[req("squeezed", "T")], &[optional("axes", Ints)],
-        &[("T", ALL)], squeeze, "Axes of size 1 removed"),
+        &[("T", ALL)], ANY, squeeze, "Axes of size 1 removed"),
     row("Squeeze", 13, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
-        &[("T", ALL_BF16)], squeeze, "Axes of size 1 removed"),
+        &[("T", ALL_BF16)], SQUEEZE_SHAPES, squeeze, "Axes of size 1 removed"),
     row("Squeeze", 21, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
-        &[("T", ALL_21)], squeeze, "Axes of size 1 removed"),
+        &[("T", ALL_21)], SQUEEZE_SHAPES, squeeze, "Axes of size 1 removed"),
     row("Squeeze", 23, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
-        &[("T", ALL_23)], squeeze, "Axes of size 1 removed"),
+        &[("T", ALL_23)], SQUEEZE_SHAPES, squeeze, "Axes of size 1 removed"),
     row("Squeeze", 24, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
-        &[("T", ALL_24)], squeeze, "Axes of size 1 removed"),
+        &[("T", ALL_24)], SQUEEZE_SHAPES, squeeze, "Axes of size 1 removed"),
     row("Squeeze", 25, &[req("data", "T"), opt("axes", "tensor(int64)")], &[req("squeezed", "T")], &[],
-        &[("T", ALL_25)], squeeze, "Axes of size 1 removed"),
+        &[("T", ALL_25)], SQUEEZE_SHAPES, squeeze, "Axes of size 1 removed"),
     row("Unsqueeze", 1, &[req("data", "T")], &[req("expanded", "T")], &[required("axes", Ints)],
-        &[("T", ALL)], unsqueeze, "Axes of size 1 inserted"),
+        &[("T", ALL)], ANY, unsqueeze, "Axes of size 1 inserted"),
     row("Unsqueeze", 11, &[req("data", "T")], &[req("expanded", "T")], &[required("axes", Ints)],
-        &[("T", ALL)], unsqueeze, "Axes of size 1 inserted"),
+        &[("T", ALL)], ANY, unsqueeze, "Axes of size 1 inserted"),
     row("Unsqueeze", 13, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
-        &[("T", ALL_BF16)], unsqueeze, "Axes of size 1 inserted"),
+        &[("T", ALL_BF16)], SQUEEZE_SHAPES, unsqueeze, "Axes of size 1 inserted"),
     row("Unsqueeze", 21, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
-        &[("T", ALL_21)], unsqueeze, "Axes of size 1 inserted"),
+        &[("T", ALL_21)], SQUEEZE_SHAPES, unsqueeze, "Axes of size 1 inserted"),
     row("Unsqueeze", 23, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
-        &[("T", ALL_23)], unsqueeze, "Axes of size 1 inserted"),
+        &[("T", ALL_23)], SQUEEZE_SHAPES, unsqueeze, "Axes of size 1 inserted"),
     row("Unsqueeze", 24, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
-        &[("T", ALL_24)], unsqueeze, "Axes of size 1 inserted"),
+        &[("T", ALL_24)], SQUEEZE_SHAPES, unsqueeze, "Axes of size 1 inserted"),
     row("Unsqueeze", 25, &[req("data", "T"), req("axes", "tensor(int64)")], &[req("expanded", "T")], &[],
-        &[("T", ALL_25)], unsqueeze, "Axes of size 1 inserted"),
+        &[("T", ALL_25)], SQUEEZE_SHAPES, unsqueeze, "Axes of size 1 inserted"),
     row("Transpose", 1, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
-        &[("T", ALL)], transpose, "Axes permuted"),
+        &[("T", ALL)], TRANSPOSE_SHAPES, transpose, "Axes permuted"),
     row("Transpose", 13, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
-        &[("T", ALL_BF16)], transpose, "Axes permuted"),
+        &[("T", ALL_BF16)], TRANSPOSE_SHAPES, transpose, "Axes permuted"),
     row("Transpose", 21, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
-        &[("T", ALL_21)], transpose, "Axes permuted"),
+        &[("T", ALL_21)], TRANSPOSE_SHAPES, transpose, "Axes permuted"),
     row("Transpose", 23, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
-        &[("T", ALL_23)], transpose, "Axes permuted"),
+        &[("T", ALL_23)], TRANSPOSE_SHAPES, transpose, "Axes permuted"),
     row("Transpose", 24, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
-        &[("T", ALL_24)], transpose, "Axes permuted"),
+        &[("T", ALL_24)], TRANSPOSE_SHAPES, transpose, "Axes permuted"),
     row("Transpose", 25, &[req("data", "T")], &[req("transposed", "T")], &[optional("perm", Ints)],
-        &[("T", ALL_25)], transpose, "Axes permuted"),
+        &[("T", ALL_25)], TRANSPOSE_SHAPES, transpose, "Axes permuted"),
     row("Concat", 1, &[var("inputs", "T")], &[req("concat_result", "T")], &[optional("axis", Int)],
-        &[("T", FLOATS_F16)], concat, "Inputs joined along an axis"),
+        &[("T", FLOATS_F16)], CONCAT_SHAPES, concat, "Inputs joined along an axis"),
     row("Concat", 4, &[var("inputs", "T")], &[req("concat_result", "T")], &[required("axis", Int)],
-        &[("T", ALL)], concat, "Inputs joined along an axis"),
+        &[("T", ALL)], CONCAT_SHAPES, concat, "Inputs joined along an axis"),
     row("Concat", 11, &[var("inputs", "T")], &[req("concat_result", "T")], &[required("axis", Int)],
-        &[("T", ALL)], concat, "Inputs joined along an axis"),
+        &[("T", ALL)], CONCAT_SHAPES, concat, "Inputs joined along an axis"),
     row("Concat", 13, &[var("inputs", "T")], &[req("concat_result", "T")], &[required("axis", Int)],
-        &[("T", ALL_BF16)], concat, "Inputs joined along an axis"),
+        &[("T", ALL_BF16)], CONCAT_SHAPES, concat, "Inputs joined along an axis"),
     row("Split", 1, &[req("input", "T"), opt("split", "T")], &[var("outputs...", "T")],
-        &[optional("axis", Int), optional("split", Ints)], &[("T", FLOATS_F16)], split,
+        &[optional("axis", Int), optional("split", Ints)], &[("T", FLOATS_F16)], SPLIT_SHAPES_1, split,
         "Parts along an axis"),
     row("Split", 2, &[req("input", "T")], &[var("outputs", "T")], &[int("axis", 0), optional("split", Ints)],
-        &[("T", ALL)], split, "Parts along an axis"),
+        &[("T", ALL)], SPLIT_SHAPES_2, split, "Parts along an axis"),
     row("Split", 11, &[req("input", "T")], &[var("outputs", "T")],
-        &[int("axis", 0), optional("split", Ints)], &[("T", ALL)], split, "Parts along an axis"),
+        &[int("axis", 0), optional("split", Ints)], &[("T", ALL)],
+        SPLIT_SHAPES_2, split, "Parts along an axis"),
     row("Split", 13, &[req("input", "T"), opt("split", "tensor(int64)")], &[var("outputs", "T")],
-        &[int("axis", 0)], &[("T", ALL_BF16)], split, "Parts along an axis"),
+        &[int("axis", 0)], &[("T", ALL_BF16)], SPLIT_SHAPES_1, split, "Parts along an axis"),
     row("Split", 18, &[req("input", "T"), opt("split", "tensor(int64)")], &[var("outputs", "T")],
-        &[int("axis", 0), optional("num_outputs", Int)], &[("T", ALL_BF16)], split,
+        &[int("axis", 0), optional("num_outputs", Int)], &[("T", ALL_BF16)], SPLIT_SHAPES_1, split,
         "Parts along an axis"),
     row("Expand", 8, &[req("input", "T"), req("shape", "tensor(int64)")], &[req("output", "T")], &[],
-        &[("T", ALL)], expand, "Broadcast to a shape"),
+        &[("T", ALL)], RESHAPE_SHAPES, expand, "Broadcast to a shape"),
     row("Expand", 13, &[req("input", "T"), req("shape", "tensor(int64)")], &[req("output", "T")], &[],
-        &[("T", ALL_BF16)], expand, "Broadcast to a shape"),
+        &[("T", ALL_BF16)], RESHAPE_SHAPES, expand, "Broadcast to a shape"),
     row("Tile", 1, &[req("input", "T"), req("tiles", "T"), req("axis", "T")], &[req("output", "T")], &[],
-        &[("T", FLOATS_F16), ("T1", I64S)], tile_axis, "Repeated along axes"),
+        &[("T", FLOATS_F16), ("T1", I64S)], TILE_SHAPES_1, tile_axis, "Repeated along axes"),
     row("Tile", 6, &[req("input", "T"), req("repeats", "T1")], &[req("output", "T")], &[],
-        &[("T", ALL), ("T1", I64S)], tile, "Repeated along axes"),
+        &[("T", ALL), ("T1", I64S)], TILE_SHAPES_6, tile, "Repeated along axes"),
     row("Tile", 13, &[req("input", "T"), req("repeats", "T1")], &[req("output", "T")], &[],
-        &[("T", ALL_BF16), ("T1", I64S)], tile, "Repeated along axes"),
+        &[("T", ALL_BF16), ("T1", I64S)], TILE_SHAPES_6, tile, "Repeated along axes"),
 ];
+
+const RESHAPE_SHAPES: &[&str] = &["shape[_]"];
+
+const SQUEEZE_SHAPES: &[&str] = &["axes[] | [_]"];
+
+const TRANSPOSE_SHAPES: &[&str] = &["len(perm) = rank(data)"];
+
+const CONCAT_SHAPES: &[&str] = &["inputs[A..axis, _, B..]"];
+
+const SPLIT_SHAPES_1: &[&str] = &["input[..axis, _, ..]", "split[_]"];
+
+const SPLIT_SHAPES_2: &[&str] = &["input[..axis, _, ..]"];
+
+const TILE_SHAPES_1: &[&str] = &["count(tiles) = 1", "count(axis) = 1"];
+
+const TILE_SHAPES_6: &[&str] = &["repeats[rank(input)]"];
 
 /// The shape that a Reshape asks for: 0 copies a dim of the input (unless `allow_zero`), -1 takes what
 /// remains. Copied dims cancel on both sides, so they may be symbolic or 0.
@@ -158,8 +176,7 @@ fn resolve_shape(from: &[Dim], wanted: &[Dim], allow_zero: bool) -> Result<Vec<D
     Ok(shape)
 }
 
-/// Where only run-time data tells the shape, a constant shape that the model declares for the output
-/// serves, if it has as many elements as the input; else data decide.
+/// Where data decide dims, those that the model declares serve: a run in which data give others fails.
 fn reshape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let from = cx.b.shape(x);
@@ -173,19 +190,30 @@ fn reshape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             let allow_zero = cx.has("allowzero") && cx.int("allowzero")? != 0;
             resolve_shape(&from, &wanted, allow_zero)?
         }
-        Err(_) => match cx.declared.first().and_then(Option::as_ref) {
-            Some(ty) if ty.static_shape().is_some() && product(&ty.shape) == product(&from) => {
-                ty.shape.clone()
-            }
-            _ => {
-                let allow_zero = cx.has("allowzero") && cx.int("allowzero")? != 0;
-                cx.with_count(1, cx.declared_rank(0))?;
-                let wanted = cx.input(1)?;
-                resolved_shape(cx, &from, wanted, allow_zero)?
-            }
-        },
+        Err(_) => {
+            let allow_zero = cx.has("allowzero") && cx.int("allowzero")? != 0;
+            cx.with_count(1, cx.declared_rank(0))?;
+            let wanted = cx.input(1)?;
+            let found = resolved_shape(cx, &from, wanted, allow_zero)?;
+            declared_dims(cx, &from, found)?
+        }
     };
     Ok(vec![cx.b.reshape(x, shape)?])
+}
+
+/// Dims that data decide as the model declares them for the output, if it declares constants that have as many elements
+/// as `from`; the data must then agree.
+fn declared_dims(cx: &mut NodeCx<'_, '_>, from: &[Dim], found: Vec<Dim>) -> Result<Vec<Dim>> {
+    let Some(Some(ty)) = cx.declared.first() else { return Ok(found) };
+    let fits = ty.rank() == found.len() && product(&ty.shape) == product(from) && ty.static_shape().is_some();
+    if !fits {
+        return Ok(found);
+    }
+    for (axis, (found, declared)) in found.iter().zip(&ty.shape).enumerate() {
+        let claim = format!("dimension {axis} of the result must be {declared}, as the model declares it");
+        cx.b.require(Requirement::equal(found.clone(), declared.clone()), &claim)?;
+    }
+    Ok(ty.shape.clone())
 }
 
 fn flatten(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

@@ -10,9 +10,19 @@ use crate::graph::{Builder, Graph, Op};
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
     row("NonMaxSuppression", 10, INPUTS, &[req("selected_indices", "tensor(int64)")], &[int("center_point_box", 0)],
-        &[], non_max_suppression, "Boxes that overlap no better one of their class"),
+        &[],
+        NON_MAX_SUPPRESSION_SHAPES, non_max_suppression, "Boxes that overlap no better one of their class"),
     row("NonMaxSuppression", 11, INPUTS, &[req("selected_indices", "tensor(int64)")], &[int("center_point_box", 0)],
-        &[], non_max_suppression, "Boxes that overlap no better one of their class"),
+        &[],
+        NON_MAX_SUPPRESSION_SHAPES, non_max_suppression, "Boxes that overlap no better one of their class"),
+];
+
+const NON_MAX_SUPPRESSION_SHAPES: &[&str] = &[
+    "boxes[N, S, 4]",
+    "scores[N, _, S]",
+    "count(max_output_boxes_per_class) = 1",
+    "count(iou_threshold) = 1",
+    "count(score_threshold) = 1",
 ];
 
 const INPUTS: &[Param] = &[

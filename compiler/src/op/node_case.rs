@@ -152,7 +152,7 @@ impl Case {
         let wanted = vec![true; self.outputs];
         let declared = vec![None; self.outputs];
         let ranks = vec![self.rank; self.outputs];
-        let outputs = (def.lower)(&mut NodeCx {
+        let mut cx = NodeCx {
             b: &mut b,
             def,
             opset: self.opset,
@@ -163,7 +163,8 @@ impl Case {
             declared: &declared,
             ranks: &ranks,
             bodies: &mut crate::op::NoBodies,
-        })?;
+        };
+        let outputs = cx.lower()?;
         assert!(outputs.len() >= self.outputs, "{} gives {} outputs", self.name, outputs.len());
         graph.outputs =
             outputs.into_iter().take(self.outputs).map(|value| ("y".to_string(), value)).collect();

@@ -1,6 +1,7 @@
 //! Normalizations, in primitives: means, differences, products. Half precision is computed in f32.
 
 use super::AttrDefault::{Float, Int, Ints, Optional, Required};
+use super::agreement::ANY;
 use super::pool::{power, root};
 use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, normalize_axes, normalize_axis, opt, req};
@@ -35,6 +36,7 @@ pub const ROWS: &[OpDef] = &[
     GROUP_NORMALIZATION,
     OpDef {
         since: 21,
+        shapes: &["X[_, C, ..]", "C % num_groups = 0", "scale[C]", "bias[C]"],
         attributes: &[
             attr("epsilon", Float(1e-05)),
             attr("num_groups", Required(AttrKind::Int)),
@@ -71,6 +73,18 @@ const BATCH_NORMALIZATION: OpDef = OpDef {
         attr("spatial", Int(1)),
     ],
     types: &[("T", FLOATS_F16)],
+    shapes: &[
+        "if spatial != 0: X[_] | [_, C, ..]",
+        "if spatial = 0: X[_, F..]",
+        "if spatial != 0: scale[C]",
+        "if spatial = 0: scale[F..]",
+        "if spatial != 0: B[C]",
+        "if spatial = 0: B[F..]",
+        "if spatial != 0: mean[C]",
+        "if spatial = 0: mean[F..]",
+        "if spatial != 0: var[C]",
+        "if spatial = 0: var[F..]",
+    ],
     lower: batch_normalization,
     doc: "scale * (x - mean) / sqrt(var + epsilon) + B per channel",
 };
@@ -94,12 +108,14 @@ const BATCH_NORMALIZATION_7: OpDef = OpDef {
 
 const BATCH_NORMALIZATION_9: OpDef = OpDef {
     since: 9,
+    shapes: &["X[_] | [_, C, ..]", "scale[C]", "B[C]", "mean[C]", "var[C]"],
     attributes: &[attr("epsilon", Float(1e-05)), attr("momentum", Float(0.9))],
     ..BATCH_NORMALIZATION_7
 };
 
 const BATCH_NORMALIZATION_14: OpDef = OpDef {
     since: 14,
+    shapes: &["X[_] | [_, C, ..]", "scale[C]", "B[C]", "input_mean[C]", "input_var[C]"],
     inputs: &[req("X", "T"), req("scale", "T"), req("B", "T"), req("input_mean", "U"), req("input_var", "U")],
     outputs: &[req("Y", "T"), opt("running_mean", "U"), opt("running_var", "U")],
     attributes: &[attr("epsilon", Float(1e-05)), attr("momentum", Float(0.9)), attr("training_mode", Int(0))],
@@ -115,6 +131,7 @@ const INSTANCE_NORMALIZATION: OpDef = OpDef {
     outputs: &[req("output", "T")],
     attributes: &[attr("consumed_inputs", Optional(AttrKind::Ints)), attr("epsilon", Float(1e-05))],
     types: &[("T", FLOATS_F16)],
+    shapes: &["input[_, C, ..]", "scale[C]", "B[C]"],
     lower: instance_normalization,
     doc: "normalization over the spatial axes of each channel",
 };
@@ -130,6 +147,7 @@ const LAYER_NORMALIZATION: OpDef = OpDef {
     outputs: &[req("Y", "T"), opt("Mean", "U"), opt("InvStdDev", "U")],
     attributes: &[attr("axis", Int(-1)), attr("epsilon", Float(1e-05)), attr("stash_type", Int(1))],
     types: &[("T", FLOATS), ("U", &[F32, BF16])],
+    shapes: &["X[..axis, _, ..]", "broadcast(Scale -> X)", "broadcast(B -> X)"],
     lower: layer_normalization,
     doc: "normalization over the trailing axes",
 };
@@ -142,6 +160,7 @@ const GROUP_NORMALIZATION: OpDef = OpDef {
     outputs: &[req("Y", "T")],
     attributes: &[attr("epsilon", Float(1e-05)), attr("num_groups", Required(AttrKind::Int))],
     types: &[("T", FLOATS)],
+    shapes: &["X[_, C, ..]", "C % num_groups = 0", "scale[num_groups]", "bias[num_groups]"],
     lower: group_normalization,
     doc: "normalization over groups of channels",
 };
@@ -154,6 +173,7 @@ const RMS_NORMALIZATION: OpDef = OpDef {
     outputs: &[req("Y", "V")],
     attributes: &[attr("axis", Int(-1)), attr("epsilon", Float(1e-05)), attr("stash_type", Int(1))],
     types: &[("T", FLOATS), ("V", FLOATS)],
+    shapes: &["X[..axis, _, ..]", "broadcast(scale -> X)"],
     lower: rms_normalization,
     doc: "division by the root mean square over the trailing axes",
 };
@@ -166,6 +186,7 @@ const MEAN_VARIANCE_NORMALIZATION: OpDef = OpDef {
     outputs: &[req("Y", "T")],
     attributes: &[attr("axes", Ints(&[0, 2, 3]))],
     types: &[("T", FLOATS_F16)],
+    shapes: ANY,
     lower: mean_variance_normalization,
     doc: "(x - mean) / standard deviation",
 };
@@ -178,6 +199,7 @@ const LP_NORMALIZATION: OpDef = OpDef {
     outputs: &[req("output", "T")],
     attributes: &[attr("axis", Int(-1)), attr("p", Int(2))],
     types: &[("T", FLOATS_F16)],
+    shapes: ANY,
     lower: lp_normalization,
     doc: "division by the Lp norm along an axis",
 };
@@ -195,6 +217,7 @@ const LRN: OpDef = OpDef {
         attr("size", Required(AttrKind::Int)),
     ],
     types: &[("T", FLOATS_F16)],
+    shapes: &["X[_, _, ..]"],
     lower: lrn,
     doc: "local response normalization across channels",
 };

@@ -13,12 +13,12 @@ const OPTIONAL: &[Param] = &[opt("input", "O")];
 const ELEMENT: &[Param] = &[req("output", "V")];
 
 const fn has_row(since: u32, inputs: &'static [Param], types: Types) -> OpDef {
-    row("OptionalHasElement", since, inputs, HAS, &[], types, has_element, "Whether there is an element")
+    row("OptionalHasElement", since, inputs, HAS, &[], types, ANY, has_element, "Whether there is an element")
 }
 
 const fn get_row(since: u32, types: Types) -> OpDef {
     let doc = "The element of an optional, or the value itself";
-    row("OptionalGetElement", since, REQUIRED, ELEMENT, &[], types, element, doc)
+    row("OptionalGetElement", since, REQUIRED, ELEMENT, &[], types, ANY, element, doc)
 }
 
 #[rustfmt::skip]

@@ -52,6 +52,7 @@ const MAX_POOL: OpDef = OpDef {
         attr("strides", Optional(AttrKind::Ints)),
     ],
     types: &[("T", FLOATS_F16)],
+    shapes: &["X[_, _, D..]", "len(kernel_shape) = len(D)"],
     lower: max_pool,
     doc: "maximum over sliding windows, and where it is",
 };
@@ -100,6 +101,7 @@ const AVERAGE_POOL: OpDef = OpDef {
         attr("strides", Optional(AttrKind::Ints)),
     ],
     types: &[("T", FLOATS_F16)],
+    shapes: &["X[_, _, D..]", "len(kernel_shape) = len(D)"],
     lower: average_pool,
     doc: "mean over sliding windows",
 };
@@ -157,6 +159,7 @@ const LP_POOL: OpDef = OpDef {
         attr("strides", Optional(AttrKind::Ints)),
     ],
     types: &[("T", FLOATS_F16)],
+    shapes: &["X[_, _, D..]", "len(kernel_shape) = len(D)"],
     lower: lp_pool,
     doc: "Lp norm over sliding windows",
 };
@@ -195,6 +198,7 @@ const GLOBAL_AVERAGE_POOL: OpDef = OpDef {
     outputs: &[req("Y", "T")],
     attributes: &[],
     types: &[("T", FLOATS_F16)],
+    shapes: &["X[_, _, ..]"],
     lower: global_average_pool,
     doc: "mean over the spatial axes",
 };
@@ -207,6 +211,7 @@ const GLOBAL_MAX_POOL: OpDef = OpDef {
     outputs: &[req("Y", "T")],
     attributes: &[],
     types: &[("T", FLOATS_F16)],
+    shapes: &["X[_, _, ..]"],
     lower: global_max_pool,
     doc: "maximum over the spatial axes",
 };
@@ -219,6 +224,7 @@ const GLOBAL_LP_POOL: OpDef = OpDef {
     outputs: &[req("Y", "T")],
     attributes: &[attr("p", Float(2.0))],
     types: &[("T", FLOATS_F16)],
+    shapes: &["X[_, _, ..]"],
     lower: global_lp_pool,
     doc: "Lp norm over the spatial axes",
 };

@@ -2,6 +2,7 @@
 //! i32 contractions.
 
 use super::AttrDefault::{Int, Optional, Str};
+use super::agreement::ANY;
 use super::conv::{convolve, plan};
 use super::matmul::product;
 use super::spatial::channels_first;
@@ -66,12 +67,17 @@ const DEQUANTIZE_LINEAR: OpDef = OpDef {
     outputs: &[req("y", "tensor(float)")],
     attributes: &[],
     types: &[("T", &[I8, I32, U8])],
+    shapes: &["count(x_scale) = 1", "count(x_zero_point) = 1"],
     lower: dequantize_linear,
     doc: "(x - zero_point) * scale",
 };
 
-const DEQUANTIZE_LINEAR_13: OpDef =
-    OpDef { since: 13, attributes: &[attr("axis", Int(1))], ..DEQUANTIZE_LINEAR };
+const DEQUANTIZE_LINEAR_13: OpDef = OpDef {
+    since: 13,
+    shapes: &["x[..axis, N, ..] | [..]", "x_scale[] | [N|1]", "x_zero_point[] | [N|1]"],
+    attributes: &[attr("axis", Int(1))],
+    ..DEQUANTIZE_LINEAR
+};
 
 const DEQUANTIZE_LINEAR_19: OpDef = OpDef {
     since: 19,
@@ -83,6 +89,14 @@ const DEQUANTIZE_LINEAR_19: OpDef = OpDef {
 
 const DEQUANTIZE_LINEAR_21: OpDef = OpDef {
     since: 21,
+    shapes: &[
+        "if block_size = 0: x[..axis, N, ..] | [..]",
+        "if block_size = 0: x_scale[] | [N|1]",
+        "if block_size = 0: x_zero_point[] | [N|1]",
+        "if block_size != 0: x[A..axis, N, D..]",
+        "if block_size != 0: x_scale[A..axis, ceil(N / block_size), D..]",
+        "if block_size != 0: x_zero_point[A..axis, ceil(N / block_size), D..]",
+    ],
     attributes: &[attr("axis", Int(1)), attr("block_size", Int(0))],
     types: &[
         ("T1", &[I8, I16, I32, U8, U16, F8E4M3FN, F8E4M3FNUZ, F8E5M2, F8E5M2FNUZ, I4, U4]),
@@ -147,11 +161,17 @@ const QUANTIZE_LINEAR: OpDef = OpDef {
     outputs: &[req("y", "T2")],
     attributes: &[],
     types: &[("T1", &[F32, I32]), ("T2", &[I8, U8])],
+    shapes: &["count(y_scale) = 1", "count(y_zero_point) = 1"],
     lower: quantize_linear,
     doc: "saturate(round(x / scale) + zero_point)",
 };
 
-const QUANTIZE_LINEAR_13: OpDef = OpDef { since: 13, attributes: &[attr("axis", Int(1))], ..QUANTIZE_LINEAR };
+const QUANTIZE_LINEAR_13: OpDef = OpDef {
+    since: 13,
+    shapes: &["x[..axis, N, ..] | [..]", "y_scale[] | [N|1]", "y_zero_point[] | [N|1]"],
+    attributes: &[attr("axis", Int(1))],
+    ..QUANTIZE_LINEAR
+};
 
 const QUANTIZE_LINEAR_19: OpDef = OpDef {
     since: 19,
@@ -163,6 +183,14 @@ const QUANTIZE_LINEAR_19: OpDef = OpDef {
 
 const QUANTIZE_LINEAR_21: OpDef = OpDef {
     since: 21,
+    shapes: &[
+        "if block_size = 0: x[..axis, N, ..] | [..]",
+        "if block_size = 0: y_scale[] | [N|1]",
+        "if block_size = 0: y_zero_point[] | [N|1]",
+        "if block_size != 0: x[A..axis, N, D..]",
+        "if block_size != 0: y_scale[A..axis, ceil(N / block_size), D..]",
+        "if block_size != 0: y_zero_point[A..axis, ceil(N / block_size), D..]",
+    ],
     attributes: &[
         attr("axis", Int(1)),
         attr("block_size", Int(0)),
@@ -239,6 +267,7 @@ const DYNAMIC_QUANTIZE_LINEAR: OpDef = OpDef {
     outputs: &[req("y", "T2"), req("y_scale", "tensor(float)"), req("y_zero_point", "T2")],
     attributes: &[],
     types: &[("T1", &[F32]), ("T2", &[U8])],
+    shapes: ANY,
     lower: dynamic_quantize_linear,
     doc: "8-bit quantization with scale and zero point from the data",
 };
@@ -251,6 +280,13 @@ const MAT_MUL_INTEGER: OpDef = OpDef {
     outputs: &[req("Y", "T3")],
     attributes: &[],
     types: &[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I32])],
+    shapes: &[
+        "A[K] | [P.., M, K]",
+        "B[K] | [Q.., K, N]",
+        "broadcast(P, Q)",
+        "a_zero_point[] | [M|1] | [.., M|1, 1]",
+        "b_zero_point[] | [N|1] | [.., 1, N|1]",
+    ],
     lower: mat_mul_integer,
     doc: "i32 matrix product of 8-bit operands",
 };
@@ -270,6 +306,16 @@ const CONV_INTEGER: OpDef = OpDef {
         attr("strides", Optional(AttrKind::Ints)),
     ],
     types: &[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I32])],
+    shapes: &[
+        "x[N, C, D..]",
+        "w[M, G, K..]",
+        "w[_, _, kernel_shape..]",
+        "len(K) = len(D)",
+        "C = G * group",
+        "M % group = 0",
+        "count(x_zero_point) = 1",
+        "w_zero_point[] | [M|1]",
+    ],
     lower: conv_integer,
     doc: "i32 convolution of 8-bit operands",
 };
@@ -291,6 +337,17 @@ const QLINEAR_MAT_MUL: OpDef = OpDef {
     outputs: &[req("y", "T3")],
     attributes: &[],
     types: &[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I8, U8])],
+    shapes: &[
+        "a[K] | [P.., M, K]",
+        "b[K] | [Q.., K, N]",
+        "broadcast(P, Q)",
+        "a_scale[] | [M|1] | [.., M|1, 1]",
+        "a_zero_point[] | [M|1] | [.., M|1, 1]",
+        "b_scale[] | [N|1] | [.., 1, N|1]",
+        "b_zero_point[] | [N|1] | [.., 1, N|1]",
+        "y_scale[] | [M|1] | [.., M|1, 1]",
+        "y_zero_point[] | [M|1] | [.., M|1, 1]",
+    ],
     lower: qlinear_mat_mul,
     doc: "quantized matrix product",
 };
@@ -320,6 +377,21 @@ const QLINEAR_CONV: OpDef = OpDef {
         attr("strides", Optional(AttrKind::Ints)),
     ],
     types: &[("T1", &[I8, U8]), ("T2", &[I8, U8]), ("T3", &[I8, U8]), ("T4", &[I32])],
+    shapes: &[
+        "x[N, C, D..]",
+        "w[M, G, K..]",
+        "w[_, _, kernel_shape..]",
+        "len(K) = len(D)",
+        "C = G * group",
+        "M % group = 0",
+        "B[M]",
+        "count(x_scale) = 1",
+        "count(x_zero_point) = 1",
+        "w_scale[] | [M|1]",
+        "w_zero_point[] | [M|1]",
+        "count(y_scale) = 1",
+        "count(y_zero_point) = 1",
+    ],
     lower: qlinear_conv,
     doc: "quantized convolution plus bias",
 };

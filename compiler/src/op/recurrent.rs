@@ -51,6 +51,19 @@ const LSTM: OpDef = OpDef {
         attr("output_sequence", Int(0)),
     ],
     types: &[("T", FLOATS_F16), ("T1", &[I32])],
+    shapes: &[
+        "X[T, N, I]",
+        "if direction != bidirectional: W[1, ..]",
+        "if direction = bidirectional: W[2, ..]",
+        "W[D, 4 * H, I]",
+        "R[D, 4 * H, H]",
+        "H = hidden_size",
+        "B[D, 8 * H]",
+        "sequence_lens[N]",
+        "initial_h[D, N, H]",
+        "initial_c[D, N, H]",
+        "P[D, 3 * H]",
+    ],
     lower: lstm,
     doc: "long short-term memory layer",
 };
@@ -71,6 +84,22 @@ const LSTM_7: OpDef = OpDef {
 
 const LSTM_14: OpDef = OpDef {
     since: 14,
+    shapes: &[
+        "if layout = 0: X[T, N, I]",
+        "if layout = 1: X[N, T, I]",
+        "if direction != bidirectional: W[1, ..]",
+        "if direction = bidirectional: W[2, ..]",
+        "W[D, 4 * H, I]",
+        "R[D, 4 * H, H]",
+        "H = hidden_size",
+        "B[D, 8 * H]",
+        "sequence_lens[N]",
+        "if layout = 0: initial_h[D, N, H]",
+        "if layout = 1: initial_h[N, D, H]",
+        "if layout = 0: initial_c[D, N, H]",
+        "if layout = 1: initial_c[N, D, H]",
+        "P[D, 3 * H]",
+    ],
     attributes: &[
         attr("activation_alpha", Optional(AttrKind::Floats)),
         attr("activation_beta", Optional(AttrKind::Floats)),
@@ -107,6 +136,17 @@ const GRU: OpDef = OpDef {
         attr("output_sequence", Int(0)),
     ],
     types: &[("T", FLOATS_F16), ("T1", &[I32])],
+    shapes: &[
+        "X[T, N, I]",
+        "if direction != bidirectional: W[1, ..]",
+        "if direction = bidirectional: W[2, ..]",
+        "W[D, 3 * H, I]",
+        "R[D, 3 * H, H]",
+        "H = hidden_size",
+        "B[D, 6 * H]",
+        "sequence_lens[N]",
+        "initial_h[D, N, H]",
+    ],
     lower: gru,
     doc: "gated recurrent unit layer",
 };
@@ -143,6 +183,19 @@ const GRU_7: OpDef = OpDef {
 
 const GRU_14: OpDef = OpDef {
     since: 14,
+    shapes: &[
+        "if layout = 0: X[T, N, I]",
+        "if layout = 1: X[N, T, I]",
+        "if direction != bidirectional: W[1, ..]",
+        "if direction = bidirectional: W[2, ..]",
+        "W[D, 3 * H, I]",
+        "R[D, 3 * H, H]",
+        "H = hidden_size",
+        "B[D, 6 * H]",
+        "sequence_lens[N]",
+        "if layout = 0: initial_h[D, N, H]",
+        "if layout = 1: initial_h[N, D, H]",
+    ],
     attributes: &[
         attr("activation_alpha", Optional(AttrKind::Floats)),
         attr("activation_beta", Optional(AttrKind::Floats)),
@@ -179,6 +232,17 @@ const RNN: OpDef = OpDef {
         attr("output_sequence", Int(0)),
     ],
     types: &[("T", FLOATS_F16), ("T1", &[I32])],
+    shapes: &[
+        "X[T, N, I]",
+        "if direction != bidirectional: W[1, ..]",
+        "if direction = bidirectional: W[2, ..]",
+        "W[D, H, I]",
+        "R[D, H, H]",
+        "H = hidden_size",
+        "B[D, 2 * H]",
+        "sequence_lens[N]",
+        "initial_h[D, N, H]",
+    ],
     lower: rnn,
     doc: "simple recurrent layer",
 };
@@ -198,6 +262,19 @@ const RNN_7: OpDef = OpDef {
 
 const RNN_14: OpDef = OpDef {
     since: 14,
+    shapes: &[
+        "if layout = 0: X[T, N, I]",
+        "if layout = 1: X[N, T, I]",
+        "if direction != bidirectional: W[1, ..]",
+        "if direction = bidirectional: W[2, ..]",
+        "W[D, H, I]",
+        "R[D, H, H]",
+        "H = hidden_size",
+        "B[D, 2 * H]",
+        "sequence_lens[N]",
+        "if layout = 0: initial_h[D, N, H]",
+        "if layout = 1: initial_h[N, D, H]",
+    ],
     attributes: &[
         attr("activation_alpha", Optional(AttrKind::Floats)),
         attr("activation_beta", Optional(AttrKind::Floats)),

@@ -34,12 +34,18 @@ const RESIZE: OpDef = OpDef {
     outputs: &[req("Y", "T")],
     attributes: &[attr("mode", Str("nearest"))],
     types: &[("T", ALL)],
+    shapes: &["scales[rank(X)]"],
     lower: resize,
     doc: "resampling by interpolation",
 };
 
 const RESIZE_11: OpDef = OpDef {
     since: 11,
+    shapes: &[
+        "if coordinate_transformation_mode = tf_crop_and_resize: roi[2 * rank(X)]",
+        "scales[rank(X)|0]",
+        "sizes[rank(X)|0]",
+    ],
     inputs: &[
         req("X", "T1"),
         req("roi", "T2"),
@@ -73,6 +79,11 @@ const RESIZE_13: OpDef = OpDef {
 
 const RESIZE_18: OpDef = OpDef {
     since: 18,
+    shapes: &[
+        "if coordinate_transformation_mode = tf_crop_and_resize: roi[2 * (len(axes) else rank(X))]",
+        "scales[len(axes) else rank(X)|0]",
+        "sizes[len(axes) else rank(X)|0]",
+    ],
     attributes: &[
         attr("antialias", Int(0)),
         attr("axes", Optional(AttrKind::Ints)),
@@ -99,12 +110,14 @@ const UPSAMPLE: OpDef = OpDef {
         attr("width_scale", Required(AttrKind::Float)),
     ],
     types: &[("T", &[F32, F64, F16, I32, I64, Bool])],
+    shapes: &["X[_, _, _, _]"],
     lower: upsample,
     doc: "resampling by scales",
 };
 
 const UPSAMPLE_7: OpDef = OpDef {
     since: 7,
+    shapes: &["len(scales) = rank(X)"],
     attributes: &[attr("mode", Str("nearest")), attr("scales", Required(AttrKind::Floats))],
     types: &[("T", ALL)],
     ..UPSAMPLE
@@ -112,6 +125,7 @@ const UPSAMPLE_7: OpDef = OpDef {
 
 const UPSAMPLE_9: OpDef = OpDef {
     since: 9,
+    shapes: &["scales[rank(X)]"],
     inputs: &[req("X", "T"), req("scales", "tensor(float)")],
     attributes: &[attr("mode", Str("nearest"))],
     types: &[("T", ALL)],

@@ -10,22 +10,31 @@ pub const ROWS: &[OpDef] = &[
     row("RoiAlign", 10, &[req("X", "T1"), req("rois", "T1"), req("batch_indices", "T2")], &[req("Y", "T1")],
         &[string("mode", "avg"), int("output_height", 1), int("output_width", 1), int("sampling_ratio", 0),
           float("spatial_scale", 1.0)],
-        &[("T1", FLOATS_F16), ("T2", I64S)], roi_align, "Regions of interest, sampled between points and pooled"),
+        &[("T1", FLOATS_F16), ("T2", I64S)],
+        ROI_ALIGN_SHAPES, roi_align, "Regions of interest, sampled between points and pooled"),
     row("RoiAlign", 16, &[req("X", "T1"), req("rois", "T1"), req("batch_indices", "T2")], &[req("Y", "T1")],
         &[string("coordinate_transformation_mode", "half_pixel"), string("mode", "avg"), int("output_height", 1),
           int("output_width", 1), int("sampling_ratio", 0), float("spatial_scale", 1.0)],
-        &[("T1", FLOATS_F16), ("T2", I64S)], roi_align, "Regions of interest, sampled between points and pooled"),
+        &[("T1", FLOATS_F16), ("T2", I64S)],
+        ROI_ALIGN_SHAPES, roi_align, "Regions of interest, sampled between points and pooled"),
     row("RoiAlign", 22, &[req("X", "T1"), req("rois", "T1"), req("batch_indices", "T2")], &[req("Y", "T1")],
         &[string("coordinate_transformation_mode", "half_pixel"), string("mode", "avg"), int("output_height", 1),
           int("output_width", 1), int("sampling_ratio", 0), float("spatial_scale", 1.0)],
-        &[("T1", FLOATS), ("T2", I64S)], roi_align, "Regions of interest, sampled between points and pooled"),
+        &[("T1", FLOATS), ("T2", I64S)],
+        ROI_ALIGN_SHAPES, roi_align, "Regions of interest, sampled between points and pooled"),
     row("MaxRoiPool", 1, &[req("X", "T"), req("rois", "T")], &[req("Y", "T")],
-        &[required("pooled_shape", Ints), float("spatial_scale", 1.0)], &[("T", FLOATS_F16)], max_roi_pool,
+        &[required("pooled_shape", Ints), float("spatial_scale", 1.0)], &[("T", FLOATS_F16)],
+        MAX_ROI_POOL_SHAPES, max_roi_pool,
         "Regions of interest, cut into bins and maximized"),
     row("MaxRoiPool", 22, &[req("X", "T"), req("rois", "T")], &[req("Y", "T")],
-        &[required("pooled_shape", Ints), float("spatial_scale", 1.0)], &[("T", FLOATS)], max_roi_pool,
+        &[required("pooled_shape", Ints), float("spatial_scale", 1.0)], &[("T", FLOATS)],
+        MAX_ROI_POOL_SHAPES, max_roi_pool,
         "Regions of interest, cut into bins and maximized"),
 ];
+
+const ROI_ALIGN_SHAPES: &[&str] = &["X[_, _, _, _]", "rois[R, 4]", "batch_indices[R]"];
+
+const MAX_ROI_POOL_SHAPES: &[&str] = &["X[_, _, _, _]", "rois[_, 5]"];
 
 /// Largest number of bins, or of samples of a bin, along an axis.
 const MAX_COUNT: i64 = 1 << 16;

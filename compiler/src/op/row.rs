@@ -2,6 +2,7 @@
 //! lowerings take.
 
 pub use super::AttrKind::*;
+pub use super::agreement::ANY;
 pub use super::sets::*;
 pub use super::types::*;
 pub use super::{AttrDef, NodeCx, OpDef, Param, normalize_axes, normalize_axis, opt, req, var};
@@ -19,11 +20,24 @@ pub const fn row(
     outputs: &'static [Param],
     attributes: &'static [AttrDef],
     types: &'static [(&'static str, &'static [DType])],
+    shapes: &'static [&'static str],
     lower: LowerFn,
     doc: &'static str,
 ) -> OpDef {
-    OpDef { domain: "", name, since, inputs, outputs, attributes, types, lower, doc }
+    OpDef { domain: "", name, since, inputs, outputs, attributes, types, shapes, lower, doc }
 }
+
+/// Agreements of operators whose inputs `A` and `B` broadcast against each other.
+pub const BROADCAST: &[&str] = &["broadcast(A, B)"];
+
+/// The same before opset 7: `B` broadcasts only where `broadcast` asks, from `axis` on.
+pub const LEGACY: &[&str] = &[
+    "if broadcast = 0: rank(A) = rank(B)",
+    "if broadcast = 0: broadcast(A, B)",
+    "if broadcast != 0 and !axis: broadcast(B -> A)",
+    "if broadcast != 0 and axis: A[..axis, T..rank(B), ..]",
+    "if broadcast != 0 and axis: broadcast(B -> T)",
+];
 
 pub const fn required(name: &'static str, kind: AttrKind) -> AttrDef {
     AttrDef { name, default: AttrDefault::Required(kind) }
@@ -85,25 +99,15 @@ pub fn legacy(cx: &mut NodeCx<'_, '_>, function: BinaryFn) -> Result<Vec<ValueId
 /// axes of `a` from `axis` on, or its last ones.
 pub fn legacy_operands(cx: &mut NodeCx<'_, '_>) -> Result<(ValueId, ValueId)> {
     let (a, b) = (cx.input(0)?, cx.input(1)?);
-    let (left, right) = (cx.b.shape(a), cx.b.shape(b));
+    let (rank, mut shape) = (cx.b.rank(a), cx.b.shape(b));
     if cx.int("broadcast")? == 0 {
-        return match left.len() == right.len() {
-            true => Ok((a, b)),
-            false => malformed(format!("shapes {left:?} and {right:?} differ, and broadcast is 0")),
-        };
-    }
-    if right.len() > left.len() {
-        return malformed(format!("shape {right:?} does not broadcast to {left:?}"));
+        return Ok((a, b));
     }
     let axis = match cx.optional_int("axis")? {
-        Some(axis) if !right.is_empty() => normalize_axis(axis, left.len())?,
-        _ => left.len() - right.len(),
+        Some(axis) if !shape.is_empty() => normalize_axis(axis, rank)?,
+        _ => rank - shape.len(),
     };
-    let Some(tail) = left.len().checked_sub(axis + right.len()) else {
-        return malformed(format!("shape {right:?} from axis {axis} on is outside {left:?}"));
-    };
-    let mut shape = right;
-    shape.extend(std::iter::repeat_n(Dim::ONE, tail));
+    shape.resize(rank - axis, Dim::ONE);
     Ok((a, cx.b.reshape(b, shape)?))
 }
 

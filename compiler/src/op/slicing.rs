@@ -7,67 +7,92 @@ use crate::graph::{Op, Tensor};
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
     row("Slice", 1, &[req("data", "T")], &[req("output", "T")],
-        &[optional("axes", Ints), required("ends", Ints), required("starts", Ints)], &[("T", ALL)], slice,
+        &[optional("axes", Ints), required("ends", Ints), required("starts", Ints)], &[("T", ALL)],
+        SLICE_SHAPES_1, slice,
         "A strided range of each axis"),
     row("Slice", 10,
         &[req("data", "T"), req("starts", "Tind"), req("ends", "Tind"), opt("axes", "Tind"),
-          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL), ("Tind", INDICES)], slice,
+          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL), ("Tind", INDICES)],
+          SLICE_SHAPES_10, slice,
         "A strided range of each axis"),
     row("Slice", 11,
         &[req("data", "T"), req("starts", "Tind"), req("ends", "Tind"), opt("axes", "Tind"),
-          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL), ("Tind", INDICES)], slice,
+          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL), ("Tind", INDICES)],
+          SLICE_SHAPES_10, slice,
         "A strided range of each axis"),
     row("Slice", 13,
         &[req("data", "T"), req("starts", "Tind"), req("ends", "Tind"), opt("axes", "Tind"),
-          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL_BF16), ("Tind", INDICES)], slice,
+          opt("steps", "Tind")], &[req("output", "T")], &[], &[("T", ALL_BF16), ("Tind", INDICES)],
+          SLICE_SHAPES_10, slice,
         "A strided range of each axis"),
     row("Pad", 1, &[req("data", "T")], &[req("output", "T")],
         &[string("mode", "constant"), required("paddings", Ints), float("value", 0.0)], &[("T", FLOATS_F16)],
-        pad, "Elements added around or, with negative counts, removed"),
+        PAD_SHAPES_1, pad, "Elements added around or, with negative counts, removed"),
     row("Pad", 2, &[req("data", "T")], &[req("output", "T")],
         &[string("mode", "constant"), required("pads", Ints), float("value", 0.0)], &[("T", FLOATS_F16)],
-        pad, "Elements added around or, with negative counts, removed"),
+        PAD_SHAPES_2, pad, "Elements added around or, with negative counts, removed"),
     row("Pad", 11, &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T")],
         &[req("output", "T")], &[string("mode", "constant")],
-        &[("T", NUMERIC_NO_BF16)], pad,
+        &[("T", NUMERIC_NO_BF16)], PAD_SHAPES_11, pad,
         "Elements added around or, with negative counts, removed"),
     row("Pad", 13, &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T")],
-        &[req("output", "T")], &[string("mode", "constant")], &[("T", ALL_BF16)], pad,
+        &[req("output", "T")], &[string("mode", "constant")], &[("T", ALL_BF16)], PAD_SHAPES_11, pad,
         "Elements added around or, with negative counts, removed"),
     row("Pad", 18,
         &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
         &[req("output", "T")], &[string("mode", "constant")],
-        &[("T", ALL_BF16), ("Tind", INDICES)], pad,
+        &[("T", ALL_BF16), ("Tind", INDICES)], PAD_SHAPES_18, pad,
         "Elements added around or, with negative counts, removed"),
     row("Pad", 19,
         &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
         &[req("output", "T")], &[string("mode", "constant")],
-        &[("T", ALL_BF16), ("Tind", INDICES)], pad,
+        &[("T", ALL_BF16), ("Tind", INDICES)], PAD_SHAPES_18, pad,
         "Elements added around or, with negative counts, removed"),
     row("Pad", 21,
         &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
         &[req("output", "T")], &[string("mode", "constant")],
-        &[("T", ALL_21), ("Tind", INDICES)], pad,
+        &[("T", ALL_21), ("Tind", INDICES)], PAD_SHAPES_18, pad,
         "Elements added around or, with negative counts, removed"),
     row("Pad", 23,
         &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
         &[req("output", "T")], &[string("mode", "constant")],
-        &[("T", ALL_23), ("Tind", INDICES)], pad,
+        &[("T", ALL_23), ("Tind", INDICES)], PAD_SHAPES_18, pad,
         "Elements added around or, with negative counts, removed"),
     row("Pad", 24,
         &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
         &[req("output", "T")], &[string("mode", "constant")],
-        &[("T", ALL_24), ("Tind", INDICES)], pad,
+        &[("T", ALL_24), ("Tind", INDICES)], PAD_SHAPES_18, pad,
         "Elements added around or, with negative counts, removed"),
     row("Pad", 25,
         &[req("data", "T"), req("pads", "tensor(int64)"), opt("constant_value", "T"), opt("axes", "Tind")],
         &[req("output", "T")], &[string("mode", "constant")],
-        &[("T", ALL_25), ("Tind", INDICES)], pad,
+        &[("T", ALL_25), ("Tind", INDICES)], PAD_SHAPES_18, pad,
         "Elements added around or, with negative counts, removed"),
     row("CenterCropPad", 18, &[req("input_data", "T"), req("shape", "Tind")], &[req("output_data", "T")],
-        &[optional("axes", Ints)], &[("T", ALL_BF16), ("Tind", INDICES)], center_crop_pad,
+        &[optional("axes", Ints)], &[("T", ALL_BF16), ("Tind", INDICES)],
+        CENTER_CROP_PAD_SHAPES, center_crop_pad,
         "Cropped or padded about the centre to a shape"),
 ];
+
+const SLICE_SHAPES_1: &[&str] = &["len(starts) = len(ends)", "len(axes) = len(starts)"];
+
+const SLICE_SHAPES_10: &[&str] = &["starts[K]", "ends[K]", "axes[K]", "steps[K]", "K <= rank(data)"];
+
+const PAD_SHAPES_1: &[&str] = &["len(paddings) = 2 * rank(data)"];
+
+const PAD_SHAPES_2: &[&str] = &["len(pads) = 2 * rank(data)"];
+
+const PAD_SHAPES_11: &[&str] = &["count(pads) = 2 * rank(data)", "count(constant_value) = 1"];
+
+const PAD_SHAPES_18: &[&str] = &[
+    "axes[K]",
+    "if axes: K <= rank(data)",
+    "if axes: count(pads) = 2 * K",
+    "if !axes: count(pads) = 2 * rank(data)",
+    "count(constant_value) = 1",
+];
+
+const CENTER_CROP_PAD_SHAPES: &[&str] = &["shape[len(axes) else rank(input_data)]"];
 
 /// Exporters write "to the end" as any number at least this large, and "before the start" as its negative.
 const FAR: i64 = i32::MAX as i64;

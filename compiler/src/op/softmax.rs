@@ -1,6 +1,7 @@
 //! Softmax and its kin. Before version 13 the operand is taken as a matrix: rows are the axes before `axis`.
 
 use super::AttrDefault::Int;
+use super::agreement::ANY;
 use super::types::*;
 use super::{NodeCx, OpDef, attr, normalize_axis, req};
 use crate::error::Result;
@@ -28,6 +29,7 @@ const SOFTMAX: OpDef = OpDef {
     outputs: &[req("output", "T")],
     attributes: &[attr("axis", Int(1))],
     types: &[("T", FLOATS_F16)],
+    shapes: ANY,
     lower: softmax,
     doc: "exp(x) / sum(exp(x))",
 };
@@ -40,6 +42,7 @@ const LOG_SOFTMAX: OpDef = OpDef {
     outputs: &[req("output", "T")],
     attributes: &[attr("axis", Int(1))],
     types: &[("T", FLOATS_F16)],
+    shapes: ANY,
     lower: log_softmax,
     doc: "log(softmax(x))",
 };
@@ -52,6 +55,7 @@ const HARDMAX: OpDef = OpDef {
     outputs: &[req("output", "T")],
     attributes: &[attr("axis", Int(1))],
     types: &[("T", FLOATS_F16)],
+    shapes: ANY,
     lower: hardmax,
     doc: "1 at the first maximum, 0 elsewhere",
 };

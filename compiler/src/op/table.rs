@@ -87,6 +87,7 @@ fn row_json(row: &OpDef) -> Value {
         "outputs": params(row.outputs),
         "attributes": attributes,
         "types": types,
+        "shapes": row.shapes,
         "doc": row.doc,
     })
 }

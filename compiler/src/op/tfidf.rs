@@ -23,6 +23,7 @@ pub const ROWS: &[OpDef] = &[row(
         optional("weights", Floats),
     ],
     &[("T", &[DType::Str, DType::I32, DType::I64]), ("T1", F32S)],
+    ANY,
     vectorize,
     "Counts of n-grams, weighted",
 )];

@@ -5,18 +5,24 @@ use super::row::*;
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
     row("TopK", 1, &[req("X", "T")], &[req("Values", "T"), req("Indices", "I")],
-        &[int("axis", -1), required("k", Int)], &[("T", FLOATS_F16), ("I", I64S)], top_k,
+        &[int("axis", -1), required("k", Int)], &[("T", FLOATS_F16), ("I", I64S)], TOP_K_SHAPES_1, top_k,
         "The k largest elements along an axis, and their indices"),
     row("TopK", 10, &[req("X", "T"), req("K", "tensor(int64)")], &[req("Values", "T"), req("Indices", "I")],
-        &[int("axis", -1)], &[("T", FLOATS_F16), ("I", I64S)], top_k,
+        &[int("axis", -1)], &[("T", FLOATS_F16), ("I", I64S)], TOP_K_SHAPES_10, top_k,
         "The k largest elements along an axis, and their indices"),
     row("TopK", 11, &[req("X", "T"), req("K", "tensor(int64)")], &[req("Values", "T"), req("Indices", "I")],
-        &[int("axis", -1), int("largest", 1), int("sorted", 1)], &[("T", NUMERIC_NO_BF16), ("I", I64S)], top_k,
+        &[int("axis", -1), int("largest", 1), int("sorted", 1)], &[("T", NUMERIC_NO_BF16), ("I", I64S)],
+        TOP_K_SHAPES_10, top_k,
         "The k largest or smallest elements along an axis, and their indices"),
     row("TopK", 24, &[req("X", "T"), req("K", "tensor(int64)")], &[req("Values", "T"), req("Indices", "I")],
-        &[int("axis", -1), int("largest", 1), int("sorted", 1)], &[("T", NUMERIC), ("I", I64S)], top_k,
+        &[int("axis", -1), int("largest", 1), int("sorted", 1)], &[("T", NUMERIC), ("I", I64S)],
+        TOP_K_SHAPES_10, top_k,
         "The k largest or smallest elements along an axis, and their indices"),
 ];
+
+const TOP_K_SHAPES_1: &[&str] = &["X[..axis, _, ..]"];
+
+const TOP_K_SHAPES_10: &[&str] = &["X[..axis, _, ..]", "count(K) = 1"];
 
 /// Always sorted, whatever `sorted` says. Of equal elements the one with the lower index comes first; the document
 /// does not order NaN, which is above all numbers here, as in the reference.

@@ -9,10 +9,11 @@ use crate::graph::{Builder, Graph, Op, TensorType};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
-    row("Unique", 11, &[req("X", "T")], OUTPUTS, &[optional("axis", Int), int("sorted", 1)], &[("T", ALL)], unique,
+    row("Unique", 11, &[req("X", "T")], OUTPUTS, &[optional("axis", Int), int("sorted", 1)], &[("T", ALL)],
+        ANY, unique,
         "Elements or slices without repetitions, where they occur and how often"),
     row("Unique", 28, &[req("X", "T")], OUTPUTS, &[optional("axis", Int), int("sorted", 1)], &[("T", ALL_BF16)],
-        unique, "Elements or slices without repetitions, where they occur and how often"),
+        ANY, unique, "Elements or slices without repetitions, where they occur and how often"),
 ];
 
 const OUTPUTS: &[Param] = &[

@@ -9,7 +9,7 @@ mod chain;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Def, Dim, Graph, NodeId, Op, Sym, ValueId};
+use crate::graph::{Def, Dim, Graph, NodeId, Op, Requirement, Sym, ValueId};
 use crate::schedule::{
     ALIGN, BlockId, Group, GroupId, GroupKind, Place, Program, Scratch, Step, affine_view, handed,
     handed_by_bodies,
@@ -314,8 +314,14 @@ fn replay(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i64>) 
 fn consistent(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i64>) -> bool {
     let fits = |dim: &Dim| dim.eval(sizes).is_some_and(|value| value >= 0);
     // What inference assumes of sizes that data decide also bounds them.
-    let late = |(a, b): &&(Dim, Dim)| graph.is_data_dim(a) || graph.is_data_dim(b);
-    if graph.assumptions.iter().filter(late).any(|(a, b)| a.eval(sizes) != b.eval(sizes)) {
+    let broken = |Requirement { left, relation, right }: &Requirement| {
+        let late = graph.is_data_dim(left) || graph.is_data_dim(right);
+        late && !left
+            .eval(sizes)
+            .zip(right.eval(sizes))
+            .is_some_and(|(left, right)| relation.holds(left, right))
+    };
+    if graph.assumptions.requirements().any(broken) {
         return false;
     }
     program.places.iter().filter(|(_, place)| place.is_some()).all(|(value, _)| {

@@ -100,6 +100,7 @@ impl<'g> Grouper<'g> {
     fn new(graph: &'g Graph) -> Grouper<'g> {
         let mut needed: EntitySet<NodeId> = EntitySet::new();
         let mut stack: Vec<ValueId> = graph.outputs.iter().map(|(_, value)| *value).collect();
+        stack.extend(graph.output_needs());
         while let Some(value) = stack.pop() {
             if let Some(node) = graph.producer(value)
                 && needed.insert(node)
@@ -129,10 +130,10 @@ impl<'g> Grouper<'g> {
                 }
             }
             grouper.needs[node] = graph.needs(node);
-            for &value in &grouper.needs[node] {
-                grouper.defines_sizes[value] = true;
-                grouper.forced[value] = true;
-            }
+        }
+        for value in graph.data_sources() {
+            grouper.defines_sizes[value] = true;
+            grouper.forced[value] = true;
         }
         for (_, value) in &graph.outputs {
             grouper.is_output[*value] = true;

@@ -5,7 +5,7 @@
 use cranelift_module::FuncId;
 
 use crate::codegen::emit::abi::ABI_VERSION;
-use crate::codegen::emit::entry::{Entries, dim_text};
+use crate::codegen::emit::entry::Entries;
 use crate::codegen::emit::layout::{Plan, bound_symbols};
 use crate::graph::{Graph, TensorType};
 use crate::schedule::ALIGN;
@@ -116,7 +116,7 @@ impl Block {
             let mut texts = vec![];
             let mut numbers = vec![];
             for dim in &ty.shape {
-                texts.push(if dim.is_const() { 0 } else { self.string(&dim_text(graph, dim)) });
+                texts.push(if dim.is_const() { 0 } else { self.string(&graph.dim_text(dim)) });
                 let number = dim.as_sym().and_then(|sym| symbols.iter().position(|&own| own == sym));
                 numbers.push(number.map_or(-1, |number| number as i32));
             }

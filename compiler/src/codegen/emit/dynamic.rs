@@ -11,13 +11,12 @@ use cranelift_codegen::ir::{InstBuilder, Value, types};
 use cranelift_entity::EntityRef;
 
 use crate::codegen::emit::abi::{frame, options, status, tensor};
-use crate::codegen::emit::entry::dim_text;
 use crate::codegen::emit::func::Code;
 use crate::codegen::emit::layout::{Plan, Scope, internal};
 use crate::codegen::emit::message::{A, B, printable};
 use crate::codegen::emit::size::Sizes;
 use crate::error::Result;
-use crate::graph::{DataSymbol, Dim, Graph, NodeId, Op, Sym, ValueId};
+use crate::graph::{Assumption, DataSymbol, Dim, Graph, NodeId, Op, Relation, Requirement, Sym, ValueId};
 use crate::schedule::{ALIGN, BlockId, Place, Step};
 
 /// What data decide in a model and its bodies.
@@ -46,7 +45,7 @@ pub(super) struct Dynamic {
 struct Bind {
     /// Numbers in the table of sizes.
     table: Vec<usize>,
-    assumptions: Vec<(Dim, Dim)>,
+    assumptions: Vec<Assumption>,
     /// Dims of values that must not be negative, each with a value's name and an axis.
     dims: Vec<(String, usize, Dim)>,
     outputs: Vec<usize>,
@@ -117,6 +116,11 @@ impl Dynamic {
         }
     }
 
+    /// Whether data decide a size that a requirement is about.
+    pub fn awaits(&self, requirement: &Requirement) -> bool {
+        self.decides(&requirement.left) || self.decides(&requirement.right)
+    }
+
     fn symbols_of(&self, dim: &Dim) -> BTreeSet<Sym> {
         let mut found = BTreeSet::new();
         dim.visit_symbols(&mut |sym| {
@@ -154,7 +158,7 @@ fn scopes<'g>(root: Scope<'g>, plan: &Plan) -> Result<Vec<Region<'g>>> {
 /// What waits for symbols: each with those that are missing.
 struct Open {
     table: Vec<(usize, BTreeSet<Sym>)>,
-    assumptions: Vec<((Dim, Dim), BTreeSet<Sym>)>,
+    assumptions: Vec<(Assumption, BTreeSet<Sym>)>,
     dims: Vec<((String, usize, Dim), BTreeSet<Sym>)>,
     outputs: Vec<(usize, BTreeSet<Sym>)>,
 }
@@ -175,7 +179,7 @@ impl Open {
                 inside.entry(choice).or_default().extend(scope.graph.data.keys());
             }
         }
-        let (mut pairs, mut seen) = (HashSet::new(), HashSet::new());
+        let (mut seen_requirements, mut seen) = (HashSet::new(), HashSet::new());
         for Region { scope, choices } in scopes {
             let choice = choices.last().copied();
             let known = |symbols: &BTreeSet<Sym>| match choice {
@@ -183,17 +187,18 @@ impl Open {
                 // The inputs tell it: checked when the run starts.
                 None => symbols.is_empty(),
             };
-            for (a, b) in &scope.graph.assumptions {
-                let mut symbols = dynamic.symbols_of(a);
-                symbols.append(&mut dynamic.symbols_of(b));
-                if !pairs.insert((choice, a.clone(), b.clone())) {
+            for assumption in scope.graph.assumptions.iter() {
+                let requirement = &assumption.requirement;
+                let mut symbols = dynamic.symbols_of(&requirement.left);
+                symbols.append(&mut dynamic.symbols_of(&requirement.right));
+                if !seen_requirements.insert((choice, requirement.clone())) {
                     continue;
                 }
-                let pair = (a.clone(), b.clone());
+                let own = assumption.clone();
                 match (known(&symbols), choice) {
-                    (true, Some(body)) => dynamic.conditions.entry(body).or_default().assumptions.push(pair),
+                    (true, Some(body)) => dynamic.conditions.entry(body).or_default().assumptions.push(own),
                     (true, None) => {}
-                    (false, _) => open.assumptions.push((pair, symbols)),
+                    (false, _) => open.assumptions.push((own, symbols)),
                 }
             }
             if dynamic.symbols.is_empty() && choice.is_none() {
@@ -287,6 +292,25 @@ fn source_text(graph: &Graph, value: ValueId) -> String {
     }
 }
 
+/// Whether a relation of two sizes does not hold.
+pub(super) fn violated(code: &mut Code<'_>, relation: Relation, left: Value, right: Value) -> Value {
+    match relation {
+        Relation::Equal => code.icmp(IntCC::NotEqual, left, right),
+        Relation::AtMost => code.icmp(IntCC::SignedGreaterThan, left, right),
+        Relation::Broadcasts => {
+            let (other, many) =
+                (code.icmp(IntCC::NotEqual, left, right), code.icmp_imm(IntCC::NotEqual, left, 1));
+            code.b.ins().band(other, many)
+        }
+    }
+}
+
+/// Template of the message of an assumption that does not hold.
+pub(super) fn violation(graph: &Graph, assumption: &Assumption) -> String {
+    let sentence = assumption.sentence(&|dim| graph.dim_text(dim));
+    format!("{}: {A} {} {B}", printable(&sentence), assumption.requirement.relation.negated())
+}
+
 /// What the code of a step needs to know.
 pub(super) struct Context<'p> {
     pub plan: &'p Plan,
@@ -338,7 +362,9 @@ impl Context<'_> {
         let mut note = |dim: &Dim| dim.visit_symbols(&mut |sym| symbols.extend([sym]));
         bound.into_iter().for_each(&mut note);
         bind.table.iter().for_each(|&at| note(&self.plan.table[at]));
-        bind.assumptions.iter().for_each(|(a, b)| [a, b].into_iter().for_each(&mut note));
+        for Assumption { requirement, .. } in &bind.assumptions {
+            [&requirement.left, &requirement.right].into_iter().for_each(&mut note);
+        }
         bind.dims.iter().for_each(|(_, _, dim)| note(dim));
         for &output in &bind.outputs {
             graph.output_ty(output).shape.iter().for_each(&mut note);
@@ -365,12 +391,12 @@ impl Context<'_> {
     }
 
     fn checks(&self, code: &mut Code<'_>, bind: &Bind, sizes: &mut Sizes) -> Result<()> {
-        let text = |dim: &Dim| printable(&dim_text(self.scope.graph, dim));
-        for (a, b) in &bind.assumptions {
-            let (left, right) = (sizes.value(code, a)?, sizes.value(code, b)?);
-            let wrong = code.icmp(IntCC::NotEqual, left, right);
-            let template =
-                format!("the sizes do not fit together: {} is {A}, must be {} = {B}", text(a), text(b));
+        let text = |dim: &Dim| printable(&self.scope.graph.dim_text(dim));
+        for assumption in &bind.assumptions {
+            let Requirement { left, relation, right } = &assumption.requirement;
+            let (left, right) = (sizes.value(code, left)?, sizes.value(code, right)?);
+            let wrong = violated(code, *relation, left, right);
+            let template = violation(self.scope.graph, assumption);
             code.fail_if(wrong, status::BAD_SIZE, &template, [left, right], self.options);
         }
         for (name, axis, dim) in &bind.dims {

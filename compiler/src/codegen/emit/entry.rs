@@ -11,14 +11,14 @@ use cranelift_entity::EntityRef;
 use cranelift_module::FuncId;
 
 use crate::codegen::emit::abi::{frame, options, status, tensor};
-use crate::codegen::emit::dynamic::{abandon, begin};
+use crate::codegen::emit::dynamic::{abandon, begin, violated, violation};
 use crate::codegen::emit::func::Code;
 use crate::codegen::emit::layout::{Plan, Scope, bound_symbols};
 use crate::codegen::emit::message::{A, B, printable};
 use crate::codegen::emit::object::Unit;
 use crate::codegen::emit::size::Sizes;
 use crate::error::Result;
-use crate::graph::{Dim, Graph, Op, Sym, TensorType};
+use crate::graph::{Assumption, Dim, Graph, Op, Requirement, Sym, TensorType};
 use crate::schedule::{ALIGN, Place, Step};
 
 /// The public functions, under their local names.
@@ -54,7 +54,6 @@ pub(super) fn define(
         run.bind_symbols();
         run.check_inputs()?;
         run.check_sizes()?;
-        run.check_assumptions()?;
         run.check_assumptions()?;
         run.check_outputs()?;
         run.check_workspace()?;
@@ -324,7 +323,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
         if dim.is_const() {
             return String::new();
         }
-        let text = printable(&dim_text(self.scope.graph, dim));
+        let text = printable(&self.scope.graph.dim_text(dim));
         match dim.as_sym().and_then(|sym| self.deciders.get(&sym)) {
             Some(decider) => format!(" (`{text}`, as in {decider})"),
             None => format!(" (`{text}`)"),
@@ -391,7 +390,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
                     let template = format!(
                         "the inputs are too small: dimension {axis} of value `{}` ({}) would be {A}",
                         printable(&data.name),
-                        printable(&dim_text(self.scope.graph, dim))
+                        printable(&self.scope.graph.dim_text(dim))
                     );
                     self.fail_if(negative, status::BAD_DIM, &template, size, size);
                 }
@@ -412,15 +411,12 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
     fn check_assumptions(&mut self) -> Result<()> {
         let graph = self.scope.graph;
         let dynamic = &self.plan.dynamic;
-        for (a, b) in graph.assumptions.iter().filter(|(a, b)| !dynamic.decides(a) && !dynamic.decides(b)) {
-            let (left, right) = (self.sizes.value(self.code, a)?, self.sizes.value(self.code, b)?);
-            let wrong = self.code.icmp(IntCC::NotEqual, left, right);
-            let text = |dim: &Dim| printable(&dim_text(graph, dim));
-            let template = format!(
-                "the inputs' dimensions do not fit together: {} is {A}, must be {} = {B}",
-                text(a),
-                text(b)
-            );
+        let early = |assumption: &&Assumption| !dynamic.awaits(&assumption.requirement);
+        for assumption in graph.assumptions.iter().filter(early) {
+            let Requirement { left, relation, right } = &assumption.requirement;
+            let (left, right) = (self.sizes.value(self.code, left)?, self.sizes.value(self.code, right)?);
+            let wrong = violated(self.code, *relation, left, right);
+            let template = violation(graph, assumption);
             self.fail_if(wrong, status::BAD_DIM, &template, left, right);
         }
         Ok(())
@@ -602,29 +598,4 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
 /// Alignment that a tensor's data needs, bytes: that of its element, or of an element's parts.
 pub(super) fn alignment(ty: &TensorType) -> i64 {
     (ty.dtype.size() as i64).min(8)
-}
-
-/// A dim with the names that the model gives its symbols.
-pub(crate) fn dim_text(graph: &Graph, dim: &Dim) -> String {
-    let (text, mut out) = (dim.to_string(), String::new());
-    let mut rest = text.as_str();
-    while let Some(at) = rest.find(['s', 'm', 'f']) {
-        out.push_str(&rest[..at]);
-        rest = &rest[at..];
-        let digits = rest[1..].find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len() - 1);
-        let number = rest[1..1 + digits].parse::<usize>().ok().filter(|_| rest.starts_with('s'));
-        match number.and_then(|number| graph.symbols.get(Sym::new(number))) {
-            Some(symbol) => {
-                out.push_str(&symbol.name);
-                rest = &rest[1 + digits..];
-            }
-            None => {
-                // `mod`, `min`, `max` or `floordiv`: up to its parenthesis.
-                let word = rest.find('(').unwrap_or(rest.len());
-                out.push_str(&rest[..word]);
-                rest = &rest[word..];
-            }
-        }
-    }
-    out + rest
 }

@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use crate::codegen::emit::entry::{alignment, dim_text};
+use crate::codegen::emit::entry::alignment;
 use crate::codegen::emit::identifier;
 use crate::codegen::emit::layout::{Plan, bound_symbols};
 use crate::codegen::emit::message::printable;
@@ -193,7 +193,7 @@ impl Out {
             comment(&graph.name)
         ));
         for port in ports {
-            let dims: Vec<String> = port.ty.shape.iter().map(|dim| dim_text(graph, dim)).collect();
+            let dims: Vec<String> = port.ty.shape.iter().map(|dim| graph.dim_text(dim)).collect();
             let default = if port.has_default { ", has a default: data may be NULL" } else { "" };
             self.line(&format!(
                 " * {} `{}`: {}[{}]{default}",

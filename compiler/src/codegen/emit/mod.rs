@@ -29,7 +29,6 @@ use crate::graph::{DType, Dim, Graph, NodeId};
 use crate::schedule::{GroupId, Program};
 use crate::target::Target;
 
-pub(crate) use entry::dim_text;
 pub(crate) use layout::bound_symbols;
 pub(crate) use message::printable;
 pub use object::MachineCode;

@@ -162,7 +162,7 @@ const fn row(
     attributes: &'static [op::AttrDef],
     lower: fn(&mut NodeCx<'_, '_>) -> Result<Vec<ValueId>>,
 ) -> OpDef {
-    OpDef { domain: "", name, since, inputs, outputs, attributes, types: ANY, lower, doc: "" }
+    OpDef { domain: "", name, since, inputs, outputs, attributes, types: ANY, shapes: &[], lower, doc: "" }
 }
 
 fn lookup(domain: &str, name: &str, opset: u32) -> Option<&'static OpDef> {

@@ -1,0 +1,83 @@
+//! What primitives need of the sizes of their operands, told by constants or by symbols.
+
+use super::*;
+use crate::graph::Sym;
+
+/// Types of operands of these sizes, constants or a symbol each.
+fn types(dtypes: &[DType], shapes: &[&[usize]], symbolic: bool) -> Vec<TensorType> {
+    let mut next = 0u32;
+    let mut types = Vec::new();
+    for (dtype, sizes) in dtypes.iter().zip(shapes) {
+        let mut shape = Vec::new();
+        for &size in *sizes {
+            shape.push(if symbolic { Dim::sym(Sym::from_u32(next)) } else { Dim::from(size) });
+            next += 1;
+        }
+        types.push(TensorType::new(*dtype, shape));
+    }
+    types
+}
+
+/// Sizes that fit pass, and those that do not are refused: as constants, and as values of symbols.
+fn holds(op: &Op, dtypes: &[DType], good: &[&[usize]], bad: &[&[usize]]) {
+    for (shapes, fits) in [(good, true), (bad, false)] {
+        let constant = types(dtypes, shapes, false);
+        let found = infer(op, &constant.iter().collect::<Vec<_>>());
+        assert_eq!(found.is_ok(), fits, "{} of {shapes:?}", op.name());
+        let symbolic = types(dtypes, shapes, true);
+        let Inferred { requirements, .. } = infer(op, &symbolic.iter().collect::<Vec<_>>()).ok().unwrap();
+        let sizes: Vec<i64> = shapes.iter().flat_map(|own| own.iter().map(|&size| size as i64)).collect();
+        let value = |sym: Sym| sizes.get(sym.as_u32() as usize).copied();
+        let all = requirements.iter().all(|Requirement { left, relation, right }| {
+            relation.holds(left.eval(&value).unwrap(), right.eval(&value).unwrap())
+        });
+        assert_eq!(all, fits, "{} of symbols that are {shapes:?}", op.name());
+    }
+}
+
+#[test]
+fn operands_must_fit_each_other() {
+    use DType::{F32, I64};
+    let scatter = Op::ScatterElements { axis: 1, combine: None };
+    let three = [F32, I64, F32];
+    holds(&scatter, &three, &[&[3, 4], &[2, 9], &[2, 9]], &[&[3, 4], &[5, 2], &[5, 2]]);
+    holds(&scatter, &three, &[&[3, 4], &[2, 9], &[2, 9]], &[&[3, 4], &[2, 2], &[2, 1]]);
+    let gather = Op::GatherElements { axis: 0 };
+    holds(&gather, &[F32, I64], &[&[3, 4], &[9, 4]], &[&[3, 4], &[3, 5]]);
+    holds(&Op::Concat { axis: 0 }, &[F32, F32], &[&[3, 4], &[9, 4]], &[&[3, 4], &[3, 5]]);
+    let add = Op::Map(MapFn::Binary(BinaryFn::Add));
+    holds(&add, &[F32, F32], &[&[3, 4], &[1, 4]], &[&[3, 4], &[2, 4]]);
+    let product = Op::Contract { batch: 1, m: 1, k: 1, rhs: RhsLayout::Plain };
+    holds(&product, &[F32, F32], &[&[1, 3, 4], &[5, 4, 2]], &[&[1, 3, 4], &[5, 3, 2]]);
+    holds(&Op::Reshape { shape: vec![Dim::from(6usize)] }, &[F32], &[&[2, 3]], &[&[2, 4]]);
+    let sort = Op::Sort { axis: 0, descending: false, take: Dim::from(3usize) };
+    holds(&sort, &[F32], &[&[3]], &[&[2]]);
+    let pick = |start: i64, step: i64, size: i64| Op::Slice {
+        starts: vec![Dim::from(start)],
+        steps: vec![step],
+        sizes: vec![Dim::from(size)],
+    };
+    holds(&pick(1, 2, 3), &[F32], &[&[6]], &[&[5]]);
+    holds(&pick(4, -2, 3), &[F32], &[&[5]], &[&[4]]);
+}
+
+#[test]
+fn index_vectors_must_fit_data() {
+    use DType::{F32, I64};
+    let batch = |indices: Vec<Dim>, data: Vec<Dim>| {
+        let (data, indices) = (TensorType::new(F32, data), TensorType::new(I64, indices));
+        infer(&Op::GatherNd { batch: 1 }, &[&data, &indices])
+    };
+    let (n, one, three) = (Dim::sym(Sym::from_u32(0)), Dim::ONE, Dim::from(3usize));
+    assert!(batch(vec![three.clone(), one.clone()], vec![Dim::from(2usize), three.clone()]).is_err());
+    let found = batch(vec![n.clone(), one.clone()], vec![three.clone(), three.clone()]).ok().unwrap();
+    assert_eq!(found.requirements, [Requirement::equal(n.clone(), three.clone())]);
+    let scatter = |updates: Vec<Dim>| {
+        let data = TensorType::new(F32, vec![three.clone(), three.clone()]);
+        let indices = TensorType::new(I64, vec![n.clone(), one.clone()]);
+        infer(&Op::ScatterNd { combine: None }, &[&data, &indices, &TensorType::new(F32, updates)])
+    };
+    assert!(scatter(vec![n.clone(), one.clone()]).is_err());
+    assert!(scatter(vec![n.clone()]).is_err());
+    assert!(scatter(vec![n.clone(), three.clone()]).ok().unwrap().requirements.is_empty());
+}
