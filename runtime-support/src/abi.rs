@@ -141,6 +141,21 @@ struct ValueRecord {
     element_bytes: i32,
 }
 
+/// `onnxc_dim_kind`: what decides a dim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DimKind {
+    Static,
+    /// It is one of the model's symbols.
+    Symbol,
+    /// It follows from the model's symbols.
+    Formula,
+    /// Only the data tells it.
+    Data,
+}
+
+/// What `onnxc_value_info.symbols` has for a [`DimKind::Formula`].
+const FORMULA: i32 = -2;
+
 /// An input or output of a model.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ValueInfo {
@@ -149,6 +164,8 @@ pub struct ValueInfo {
     pub dtype: i32,
     /// Sizes; `None` where symbolic.
     pub dims: Vec<Option<i64>>,
+    /// Per dimension: what decides it.
+    pub kinds: Vec<DimKind>,
     /// Per dimension: number of the model's symbol that it is.
     pub symbols: Vec<Option<usize>>,
     /// Per dimension: a symbolic one as text.
@@ -230,11 +247,19 @@ impl Model {
         let dims: *const i64 = unsafe { self.at(record.dims_at) };
         let symbols: *const i32 = unsafe { self.at(record.dim_symbols_at) };
         let dims: Vec<i64> = (0..rank).map(|axis| unsafe { *dims.add(axis) }).collect();
+        let symbols: Vec<i32> = (0..rank).map(|axis| unsafe { *symbols.add(axis) }).collect();
+        let kind = |(&dim, &symbol): (&i64, &i32)| match symbol {
+            _ if dim >= 0 => DimKind::Static,
+            0.. => DimKind::Symbol,
+            FORMULA => DimKind::Formula,
+            _ => DimKind::Data,
+        };
         let text = |axis: usize| unsafe { self.string_of(record.dim_texts_at, axis) };
         ValueInfo {
             name: unsafe { self.string(record.name_at) },
             dtype: record.dtype,
-            symbols: (0..rank).map(|axis| usize::try_from(unsafe { *symbols.add(axis) }).ok()).collect(),
+            kinds: dims.iter().zip(&symbols).map(kind).collect(),
+            symbols: symbols.iter().map(|&symbol| usize::try_from(symbol).ok()).collect(),
             texts: (0..rank).map(|axis| (dims[axis] < 0).then(|| text(axis))).collect(),
             dims: dims.iter().map(|&dim| (dim >= 0).then_some(dim)).collect(),
             has_default: record.has_default != 0,

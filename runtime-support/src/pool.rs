@@ -5,13 +5,16 @@
 //!
 //! Workers look for the next loop for some microseconds, then sleep: kernels of one run follow each other closely, and
 //! an idle pool costs nothing.
+//!
+//! A child of `fork` has the pools of its parent without their threads, and perhaps with their locks held. There, loops
+//! run on the thread that calls, and the end of a pool touches nothing of it.
 
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence,
 };
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -65,6 +68,38 @@ pub struct Pool {
     workers: Vec<JoinHandle<()>>,
     /// Held by the caller whose loop runs.
     turn: Mutex<()>,
+    /// What [`FORKS`] was when the threads began.
+    forks: usize,
+}
+
+/// How many times a process was forked into a child since the first pool, on the way to this one.
+static FORKS: AtomicUsize = AtomicUsize::new(0);
+
+/// Begins to count [`FORKS`].
+#[cfg(unix)]
+fn watch_forks() -> std::io::Result<()> {
+    unsafe extern "C" {
+        // <pthread.h>
+        fn pthread_atfork(
+            prepare: Option<unsafe extern "C" fn()>,
+            parent: Option<unsafe extern "C" fn()>,
+            child: Option<unsafe extern "C" fn()>,
+        ) -> i32;
+    }
+    unsafe extern "C" fn in_child() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    static RESULT: OnceLock<i32> = OnceLock::new();
+    // SAFETY: the handler only counts, which is allowed in a process that has just been forked.
+    match *RESULT.get_or_init(|| unsafe { pthread_atfork(None, None, Some(in_child)) }) {
+        0 => Ok(()),
+        error => Err(std::io::Error::from_raw_os_error(error)),
+    }
+}
+
+#[cfg(not(unix))]
+fn watch_forks() -> std::io::Result<()> {
+    Ok(())
 }
 
 thread_local! {
@@ -104,6 +139,7 @@ impl Pool {
         if threads > 1 << 16 {
             return Err(std::io::Error::other(format!("a pool of {threads} threads")));
         }
+        watch_forks()?;
         let shared = Arc::new(Shared {
             tickets: (0..threads).map(|_| Ticket(AtomicU64::new(0))).collect(),
             epoch: AtomicU64::new(0),
@@ -120,7 +156,8 @@ impl Pool {
             work: Condvar::new(),
             done: Condvar::new(),
         });
-        let mut pool = Pool { shared, workers: vec![], turn: Mutex::new(()) };
+        let mut pool =
+            Pool { shared, workers: vec![], turn: Mutex::new(()), forks: FORKS.load(Ordering::Relaxed) };
         for number in 1..threads {
             let shared = pool.shared.clone();
             let worker = thread::Builder::new().name(format!("onnxc-{number}"));
@@ -135,6 +172,11 @@ impl Pool {
         self.shared.threads()
     }
 
+    /// Whether the threads are those of another process, which was forked into this one.
+    fn is_inherited(&self) -> bool {
+        self.forks != FORKS.load(Ordering::Relaxed)
+    }
+
     /// Runs `body` over disjoint parts of `begin..end`; 0, or the result of a part that failed. Loops of several callers
     /// take turns; a loop inside a part of another runs on that part's thread.
     ///
@@ -145,7 +187,8 @@ impl Pool {
             return 0;
         }
         let small = end.saturating_sub(begin) == 1 || self.workers.is_empty();
-        if small || INSIDE.get() {
+        if small || INSIDE.get() || self.is_inherited() {
+            // SAFETY: the caller vouches for it.
             return unsafe { body(job, begin, end) };
         }
         let _turn = lock(&self.turn);
@@ -172,6 +215,11 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if self.is_inherited() {
+            // There is nothing to wait for, and no thread that the handles name.
+            self.workers.drain(..).for_each(std::mem::forget);
+            return;
+        }
         {
             let _door = lock(&self.shared.door);
             self.shared.ending.store(true, Ordering::Release);

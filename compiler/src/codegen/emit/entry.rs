@@ -58,6 +58,7 @@ pub(super) fn define(
         run.check_assumptions()?;
         run.check_outputs()?;
         run.check_workspace()?;
+        run.check_cancel();
         run.execute(steps)?;
         code.write_fail_block(message);
         Ok(())
@@ -67,11 +68,6 @@ pub(super) fn define(
 
 /// `int64_t workspace(const int64_t *dims, size_t count)`: bytes, or minus a status.
 fn workspace_body(code: &mut Code<'_>, plan: &Plan, graph: &Graph) -> Result<()> {
-    if let Some(bytes) = plan.workspace.as_const() {
-        let bytes = code.int(bytes);
-        code.b.ins().return_(&[bytes]);
-        return Ok(());
-    }
     let params = code.params();
     let leave = code.cold_block();
     code.b.append_block_param(leave, types::I64);
@@ -84,8 +80,10 @@ fn workspace_body(code: &mut Code<'_>, plan: &Plan, graph: &Graph) -> Result<()>
     let symbols = bound_symbols(graph);
     let miscounted = code.icmp_imm(IntCC::NotEqual, params[1], symbols.len() as i64);
     leave_if(code, miscounted, status::BAD_COUNT);
-    let null = code.icmp_imm(IntCC::Equal, params[0], 0);
-    leave_if(code, null, status::NULL_POINTER);
+    if !symbols.is_empty() {
+        let null = code.icmp_imm(IntCC::Equal, params[0], 0);
+        leave_if(code, null, status::NULL_POINTER);
+    }
     let mut values = HashMap::new();
     for (at, &symbol) in symbols.iter().enumerate() {
         let value = code.load64(params[0], 8 * at as i64);
@@ -97,8 +95,10 @@ fn workspace_body(code: &mut Code<'_>, plan: &Plan, graph: &Graph) -> Result<()>
     if let Some(overflow) = overflow {
         leave_if(code, overflow, status::SIZE_OVERFLOW);
     }
-    let negative = code.icmp_imm(IntCC::SignedLessThan, bytes, 0);
-    leave_if(code, negative, status::SIZE_OVERFLOW);
+    if !plan.workspace.is_const() {
+        let negative = code.icmp_imm(IntCC::SignedLessThan, bytes, 0);
+        leave_if(code, negative, status::SIZE_OVERFLOW);
+    }
     code.b.ins().return_(&[bytes]);
     code.b.switch_to_block(leave);
     let status = code.b.block_params(leave)[0];
@@ -489,6 +489,18 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
         Ok(())
     }
 
+    /// A run that was cancelled before it began writes nothing.
+    fn check_cancel(&mut self) {
+        let cancel = self.cancel();
+        self.code.poll(cancel, self.options);
+    }
+
+    /// The caller's flag, or a zero.
+    fn cancel(&mut self) -> Value {
+        let cancel = self.code.load64(self.options, options::CANCEL);
+        self.code.b.ins().select(cancel, cancel, self.zeros)
+    }
+
     fn execute(&mut self, steps: &[FuncId]) -> Result<()> {
         self.store_sizes()?;
         self.store_output_dims()?;
@@ -569,8 +581,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
         let frame = self.code.slot_addr(slot);
         let weights = self.code.weights_addr();
         let level = self.level();
-        let cancel = self.code.load64(self.options, options::CANCEL);
-        let cancel = self.code.b.ins().select(cancel, cancel, self.zeros);
+        let cancel = self.cancel();
         let fields = [
             (frame::ARENA, self.code.add(workspace, self.plan.arena_at)),
             (frame::WEIGHTS, weights),

@@ -11,6 +11,7 @@ use cranelift_codegen::ir::{
 use cranelift_frontend::FunctionBuilder;
 use cranelift_module::{DataId, FuncId, Module};
 
+use crate::codegen::emit::abi::status;
 use crate::codegen::emit::object::{Unit, data_value};
 use crate::error::Result;
 
@@ -196,6 +197,12 @@ impl<'a> Code<'a> {
         let template = self.unit.text(template);
         let template = self.int(template);
         self.jump(fail, &[status, template, args[0], args[1], options]);
+    }
+
+    /// Leaves with `CANCELLED` when the flag at `cancel` is set.
+    pub fn poll(&mut self, cancel: Value, options: Value) {
+        let (flag, none) = (self.load(types::I32, cancel, 0), self.int(0));
+        self.fail_if(flag, status::CANCELLED, "cancelled by the caller", [none, none], options);
     }
 
     /// Writes the failure block, if anything jumps to it: `message` writes the text.

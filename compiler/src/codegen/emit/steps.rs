@@ -320,11 +320,8 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
         Context { plan, scope, frame, options, dims }
     }
 
-    /// Leaves with `CANCELLED` when the caller's flag is set.
     pub(super) fn poll(&mut self) {
-        let flag = self.code.load(types::I32, self.cancel, 0);
-        let zero = self.code.int(0);
-        self.code.fail_if(flag, status::CANCELLED, "cancelled by the caller", [zero, zero], self.options);
+        self.code.poll(self.cancel, self.options);
     }
 
     fn step_done(&mut self, number: usize) {
