@@ -92,26 +92,30 @@ pub struct Model<'l> {
 
 impl<'l> Model<'l> {
     pub fn inputs(&self) -> Vec<abi::ValueInfo> {
-        // SAFETY: the descriptor is what the model's function gave; likewise below.
+        // SAFETY: the descriptor is what the model's function gave.
         unsafe { self.descriptor.inputs() }
     }
 
     pub fn outputs(&self) -> Vec<abi::ValueInfo> {
+        // SAFETY: as for the inputs.
         unsafe { self.descriptor.outputs() }
     }
 
     /// The model's `<name>_run`.
     pub fn run_function(&self) -> abi::RunFn {
+        // SAFETY: as for the inputs.
         unsafe { self.descriptor.run() }
     }
 
     /// The model's `<name>_workspace`.
     pub fn workspace_function(&self) -> abi::WorkspaceFn {
+        // SAFETY: as for the inputs.
         unsafe { self.descriptor.workspace() }
     }
 
     /// Names of the symbols, in the order of their numbers.
     pub fn symbols(&self) -> Vec<String> {
+        // SAFETY: as for the inputs.
         unsafe { self.descriptor.symbols() }
     }
 

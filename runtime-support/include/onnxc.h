@@ -29,6 +29,9 @@ extern "C" {
 /* Alignment of a workspace, bytes. */
 #define ONNXC_WORKSPACE_ALIGNMENT 64
 
+/* Most stack that a run takes, bytes. */
+#define ONNXC_STACK_BYTES 65536
+
 /* Results of a run. Those up to ONNXC_SIZE_OVERFLOW come before anything is written, unless they concern sizes that
  * the data decides. */
 typedef enum onnxc_status {
@@ -163,7 +166,10 @@ typedef struct onnxc_options {
 /* Checks all it is given, then runs the model. `inputs` and `outputs` are in the model's order. Outputs must
  * not overlap inputs, each other or the workspace. `workspace` is aligned to ONNXC_WORKSPACE_ALIGNMENT and has at
  * least the bytes that the model's workspace function tells; it needs no initialisation and holds nothing
- * between runs. `options` may be NULL. Returns an onnxc_status. */
+ * between runs. `options` may be NULL. Returns an onnxc_status.
+ *
+ * A run takes at most ONNXC_STACK_BYTES of its thread's stack, and so does a part of a parallel loop, without what the
+ * functions in `options` take. */
 typedef int32_t (*onnxc_run_fn)(const onnxc_tensor *inputs, size_t input_count, onnxc_tensor *outputs,
                                 size_t output_count, void *workspace, size_t workspace_bytes,
                                 const onnxc_options *options);

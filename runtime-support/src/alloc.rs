@@ -15,6 +15,7 @@ pub unsafe extern "C" fn onnxc_allocate(
     alignment: usize,
 ) -> *mut c_void {
     match Layout::from_size_align(bytes.max(1), alignment) {
+        // SAFETY: the layout has at least one byte.
         Ok(layout) => unsafe { alloc(layout) }.cast(),
         Err(_) => std::ptr::null_mut(),
     }
@@ -34,6 +35,7 @@ pub unsafe extern "C" fn onnxc_release(
     if let Ok(layout) = Layout::from_size_align(bytes.max(1), alignment)
         && !memory.is_null()
     {
+        // SAFETY: the caller says that it came from `onnxc_allocate`, which made this very layout of these sizes.
         unsafe { dealloc(memory.cast(), layout) };
     }
 }
@@ -44,7 +46,9 @@ pub struct AlignedBytes {
     bytes: usize,
 }
 
+// SAFETY: the memory belongs to this value alone, and the allocator takes it back on any thread.
 unsafe impl Send for AlignedBytes {}
+// SAFETY: shared references only read.
 unsafe impl Sync for AlignedBytes {}
 
 impl AlignedBytes {
@@ -72,12 +76,14 @@ impl Drop for AlignedBytes {
 impl std::ops::Deref for AlignedBytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
+        // SAFETY: so many bytes were allocated, and zeroed.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 }
 
 impl std::ops::DerefMut for AlignedBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed alone.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 }
