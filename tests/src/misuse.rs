@@ -43,6 +43,8 @@ struct Attack<'m> {
     no_inputs: bool,
     no_outputs: bool,
     cancel: i32,
+    /// Dims were changed, which are the [`Prepared`]'s own.
+    changed_dims: bool,
 }
 
 impl<'m> Attack<'m> {
@@ -57,6 +59,7 @@ impl<'m> Attack<'m> {
             no_inputs: false,
             no_outputs: false,
             cancel: 0,
+            changed_dims: false,
             arguments,
         }
     }
@@ -77,8 +80,12 @@ impl<'m> Attack<'m> {
     fn set_input_dim(&mut self, kind: fn(&DimKind) -> bool, value: impl Fn(i64) -> i64) -> Option<()> {
         let axis = |info: &ValueInfo| info.kinds.iter().rposition(kind);
         let infos = self.inputs_info;
-        let at = infos.iter().rposition(|info| axis(info).is_some() && !info.has_default)?;
-        let dims = self.arguments.inputs[at].dims;
+        let inputs = &self.arguments.inputs;
+        // Where there are no elements, any number of rows has as many bytes.
+        let fits = |at: &usize| axis(&infos[*at]).is_some() && needed(&infos[*at]) && inputs[*at].bytes > 0;
+        let at = (0..infos.len()).rfind(fits)?;
+        let dims = inputs[at].dims;
+        self.changed_dims = true;
         // SAFETY: the descriptor has as many dims as the model's input, in memory of this process alone.
         let dim = unsafe { &mut *dims.add(axis(&infos[at])?) };
         *dim = value(*dim);
@@ -210,6 +217,7 @@ pub const KINDS: &[Kind] = &[
         let &(_, at, axis) = places.iter().rev().find(repeated)?;
         // SAFETY: as in `set_input_dim`.
         unsafe { *attack.arguments.inputs[at].dims.add(axis) += 1 };
+        attack.changed_dims = true;
         Some(&[Status::BAD_DIM])
     }),
     early("input of one byte less", |attack| {
@@ -255,6 +263,7 @@ pub const KINDS: &[Kind] = &[
         let axis = is_static(&attack.outputs_info[at])?;
         // SAFETY: as in `set_input_dim`.
         unsafe { *attack.arguments.outputs[at].dims.add(axis) ^= 1 };
+        attack.changed_dims = true;
         Some(&[Status::BAD_DIM])
     }),
     early("output of one byte less", |attack| {
@@ -337,20 +346,31 @@ pub fn check(
         .collect();
     described.allocations = allocations(&described, &mut prepare(output_shapes)?)?;
     let mut refused = 0;
+    let mut prepared = prepare(output_shapes)?;
     for kind in KINDS {
-        let mut prepared = prepare(output_shapes)?;
-        refused += usize::from(attack(kind, &described, &mut prepared)?);
+        let Some(fit) = attack(kind, &described, &mut prepared)? else { continue };
+        refused += 1;
+        if fit == FitFor::Nothing {
+            prepared = prepare(output_shapes)?;
+        }
     }
-    refused += cut_messages(&described, &mut prepare(output_shapes)?)?;
+    refused += cut_messages(&described, &mut prepared)?;
     refused += symbols(&described)?;
     refused += failing_allocations(&described, &late, &prepare)?;
     Ok(refused)
 }
 
-/// Calls a model in one wrong way; whether it can be.
-fn attack(kind: &Kind, model: &Described<'_>, prepared: &mut Prepared<'_>) -> Result<bool, String> {
+/// What buffers are good for after a wrong call.
+#[derive(PartialEq)]
+enum FitFor {
+    AnotherCall,
+    Nothing,
+}
+
+/// Calls a model in one wrong way, unless it cannot be called so.
+fn attack(kind: &Kind, model: &Described<'_>, prepared: &mut Prepared<'_>) -> Result<Option<FitFor>, String> {
     let mut attack = Attack::new(prepared, model);
-    let Some(wanted) = (kind.apply)(&mut attack) else { return Ok(false) };
+    let Some(wanted) = (kind.apply)(&mut attack) else { return Ok(None) };
     let before: Vec<(usize, usize)> = outputs_of(&attack);
     let mut message = [0x55u8; 512];
     let status = attack.call(model.model.run_function(), &mut message);
@@ -370,7 +390,8 @@ fn attack(kind: &Kind, model: &Described<'_>, prepared: &mut Prepared<'_>) -> Re
         return failed("an output or the workspace was written".into());
     }
     prepared.check_memory().map_err(|error| format!("misuse `{}`: {error}", kind.name))?;
-    Ok(true)
+    let unchanged = kind.early && !attack.changed_dims;
+    Ok(Some(if unchanged { FitFor::AnotherCall } else { FitFor::Nothing }))
 }
 
 /// Data and bytes of the outputs' descriptors.

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::io;
 
-/// Stack that `<name>_run` may use, bytes, as `onnxc.h` promises.
+/// `ONNXC_STACK_BYTES`: stack that `<name>_run` may use.
 pub const LIMIT: usize = 64 << 10;
 
 /// Bytes of the painted stack. What uses more ends the process at a protected page.

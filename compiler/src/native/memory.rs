@@ -92,12 +92,12 @@ impl Block {
     /// Whether what is around the buffer is as it was.
     pub fn is_intact(&self) -> bool {
         let (before, behind) = (&self.whole[..self.start], &self.whole[self.start + self.bytes..]);
-        before.iter().chain(behind).all(|&byte| byte == self.poison)
+        all_are(before, self.poison) && all_are(behind, self.poison)
     }
 
     /// Whether nothing was ever written to the buffer.
     pub fn is_untouched(&self) -> bool {
-        self.whole.iter().all(|&byte| byte == self.poison)
+        all_are(&self.whole, self.poison)
     }
 
     /// Makes every later write to the buffer end the process, where pages can be protected.
@@ -107,6 +107,11 @@ impl Block {
             pages.forbid_writes();
         }
     }
+}
+
+fn all_are(bytes: &[u8], value: u8) -> bool {
+    // Each is like the one before: a comparison of memory, however many there are.
+    bytes.first().is_none_or(|&first| first == value && bytes[1..] == bytes[..bytes.len() - 1])
 }
 
 /// All the memory around and in a buffer.

@@ -29,10 +29,12 @@ impl<'a> Code<'a> {
         Code { b, unit, functions: HashMap::new(), data: HashMap::new(), fail: None }
     }
 
-    pub fn finish(mut self) {
+    /// Ends the function; gives the functions that it calls or hands to others to call.
+    pub fn finish(mut self) -> Vec<FuncId> {
         self.b.seal_all_blocks();
         let config = self.unit.isa.frontend_config();
         self.b.finalize(config);
+        self.functions.into_keys().collect()
     }
 
     /// Parameters of the function; called while the entry block is current.
@@ -83,6 +85,13 @@ impl<'a> Code<'a> {
 
     pub fn slot_addr(&mut self, slot: StackSlot) -> Value {
         self.b.ins().stack_addr(types::I64, slot, 0)
+    }
+
+    /// Address of a slot, which has at least `bytes` from now on.
+    pub fn slot_addr_of(&mut self, slot: StackSlot, bytes: usize) -> Value {
+        let size = &mut self.b.func.sized_stack_slots[slot].size;
+        *size = u32::try_from(bytes).unwrap_or(u32::MAX).max(*size);
+        self.slot_addr(slot)
     }
 
     fn function(&mut self, id: FuncId) -> FuncRef {
