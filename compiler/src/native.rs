@@ -1,26 +1,26 @@
 //! Compiled models in this process: link an object into a shared library, load it, call it through the C ABI.
 //!
-//! The command line and the tests run models here, in the way any caller does. Everything a model is given is
-//! allocated with guard bytes behind it, and what it left there is checked after every run.
+//! The command line and the tests run models here, in the way any caller does. All [`memory`] that a model is given shows
+//! what is written outside of it.
+
+mod memory;
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsString, c_void};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 
 use bytes::Bytes;
 use cranelift_entity::SecondaryMap;
 use libloading::Library;
-use onnxc_runtime_support::{AlignedBytes, Model as Descriptor, Options as RunOptions, Pool, Status, abi};
+use onnxc_runtime_support::{Model as Descriptor, Options as RunOptions, Pool, Status, abi};
 
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{DType, Dim, Graph, Sym, Tensor, borders};
+use crate::native::memory::{ALIGNMENT, Block};
 
-/// Bytes behind every buffer that a model may not touch, and what they hold. Outputs and the workspace are filled
-/// with the same before the first run: as a float it is a large negative number, not one that hides a mistake.
-const GUARD: usize = 64;
-const POISON: u8 = 0xfb;
+pub use memory::{Memory, Placement};
 
 /// Links objects into the shared library `library` with the system's C compiler (`$CC`, or `cc`). Models need no
 /// library but the C one (`memcpy` and its like): an object that refers to anything else is refused here.
@@ -92,18 +92,47 @@ pub struct Model<'l> {
 
 impl<'l> Model<'l> {
     pub fn inputs(&self) -> Vec<abi::ValueInfo> {
-        // SAFETY: the descriptor is what the model's function gave; likewise below.
+        // SAFETY: the descriptor is what the model's function gave.
         unsafe { self.descriptor.inputs() }
     }
 
     pub fn outputs(&self) -> Vec<abi::ValueInfo> {
+        // SAFETY: as for the inputs.
         unsafe { self.descriptor.outputs() }
+    }
+
+    /// The model's `<name>_run`.
+    pub fn run_function(&self) -> abi::RunFn {
+        // SAFETY: as for the inputs.
+        unsafe { self.descriptor.run() }
+    }
+
+    /// The model's `<name>_workspace`.
+    pub fn workspace_function(&self) -> abi::WorkspaceFn {
+        // SAFETY: as for the inputs.
+        unsafe { self.descriptor.workspace() }
+    }
+
+    /// Names of the symbols, in the order of their numbers.
+    pub fn symbols(&self) -> Vec<String> {
+        // SAFETY: as for the inputs.
+        unsafe { self.descriptor.symbols() }
+    }
+
+    /// [`Model::prepare_in`] memory of the heap.
+    pub fn prepare(
+        &self,
+        inputs: &[Option<Tensor>],
+        output_shapes: &[Option<Vec<usize>>],
+    ) -> Result<Prepared<'l>> {
+        self.prepare_in(Memory::default(), inputs, output_shapes)
     }
 
     /// Buffers for runs on these inputs (`None`: the input's default) with outputs of these shapes. Where an output's
     /// size is symbolic, a larger shape than the actual one will do; without a shape each run allocates the output.
-    pub fn prepare(
+    pub fn prepare_in(
         &self,
+        memory: Memory,
         inputs: &[Option<Tensor>],
         output_shapes: &[Option<Vec<usize>>],
     ) -> Result<Prepared<'l>> {
@@ -118,19 +147,20 @@ impl<'l> Model<'l> {
             )));
         }
         let workspace = self.workspace_bytes(&input_infos, inputs)?;
-        let inputs =
-            inputs.iter().zip(&input_infos).map(|(tensor, info)| Buffer::input(tensor.as_ref(), info));
+        let inputs = inputs
+            .iter()
+            .zip(&input_infos)
+            .map(|(tensor, info)| Buffer::input(memory, tensor.as_ref(), info));
         let outputs = output_shapes
             .iter()
             .zip(&output_infos)
-            .map(|(shape, info)| Buffer::output(shape.as_deref(), info));
+            .map(|(shape, info)| Buffer::output(memory, shape.as_deref(), info));
+        let no_workspace = || usage(format!("there is no memory for a workspace of {workspace} bytes"));
         Ok(Prepared {
-            // SAFETY: as above.
-            run: unsafe { self.descriptor.run() },
             inputs: inputs.collect::<Result<_>>()?,
             outputs: outputs.collect::<Result<_>>()?,
-            workspace: Guarded::new(workspace),
-            heap: Heap::default(),
+            workspace: memory.block(workspace, ALIGNMENT).ok_or_else(no_workspace)?,
+            heap: Heap { memory, blocks: Mutex::default(), fault: Mutex::default() },
             model: *self,
         })
     }
@@ -145,6 +175,41 @@ impl<'l> Model<'l> {
         prepared.run(&Call::default())?;
         prepared.check_guards()?;
         prepared.outputs()
+    }
+
+    /// One run in each memory of [`Memory::GUARDED`]: a read or a write outside of a buffer ends the process, and results
+    /// that depend on what a buffer held before are an error.
+    pub fn run_guarded(
+        &self,
+        inputs: &[Option<Tensor>],
+        output_shapes: &[Option<Vec<usize>>],
+        call: &Call<'_>,
+    ) -> Result<Vec<Tensor>> {
+        let run = |memory| {
+            let mut prepared = self.prepare_in(memory, inputs, output_shapes)?;
+            prepared.run(call)?;
+            prepared.check_guards()?;
+            prepared.outputs()
+        };
+        let [one, other] = Memory::GUARDED.map(run);
+        let (one, other) = (one?, other?);
+        for ((one, other), info) in one.iter().zip(&other).zip(self.outputs()) {
+            if one != other {
+                let element = one.data.iter().zip(&other.data).position(|(one, other)| one != other);
+                let element = element.map(|at| at / one.dtype.size());
+                return Err(Error::internal(
+                    Stage::Run,
+                    format!(
+                        "output `{}` depends on what memory held before the run: {} in one memory and {} in the \
+                             other, first at element {element:?}",
+                        info.name,
+                        shape_text(one),
+                        shape_text(other)
+                    ),
+                ));
+            }
+        }
+        Ok(one)
     }
 
     /// Bytes of workspace for inputs of these shapes; the first input that has a symbol as its dim decides it.
@@ -172,34 +237,20 @@ impl<'l> Model<'l> {
     }
 }
 
-/// Memory that a model may write, with guard bytes behind it.
-struct Guarded {
-    memory: AlignedBytes,
-    bytes: usize,
-}
-
-impl Guarded {
-    fn new(bytes: usize) -> Guarded {
-        let mut memory = AlignedBytes::new(bytes + GUARD);
-        memory.fill(POISON);
-        Guarded { memory, bytes }
-    }
-
-    fn intact(&self) -> bool {
-        self.memory[self.bytes..].iter().all(|&byte| byte == POISON)
-    }
+fn shape_text(tensor: &Tensor) -> String {
+    format!("{}{:?}", tensor.dtype, tensor.shape)
 }
 
 /// What runs have allocated: blocks by their addresses.
-#[derive(Default)]
 struct Heap {
-    blocks: Mutex<HashMap<usize, Guarded>>,
+    memory: Memory,
+    blocks: Mutex<HashMap<usize, Block>>,
     /// The first fault of a caller.
     fault: Mutex<Option<String>>,
 }
 
 impl Heap {
-    fn blocks(&self) -> std::sync::MutexGuard<'_, HashMap<usize, Guarded>> {
+    fn blocks(&self) -> MutexGuard<'_, HashMap<usize, Block>> {
         self.blocks.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -211,7 +262,7 @@ impl Heap {
     /// An internal error if a run wrote behind a block, or kept one.
     fn check(&self) -> Result<()> {
         let mut fault = self.fault.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let kept: usize = self.blocks().drain().map(|(_, block)| block.bytes).sum();
+        let kept: usize = self.blocks().drain().map(|(_, block)| block.bytes()).sum();
         match fault.take() {
             Some(message) => Err(Error::internal(Stage::Run, message)),
             None if kept > 0 => Err(Error::internal(Stage::Run, format!("a run kept {kept} bytes"))),
@@ -223,11 +274,11 @@ impl Heap {
 unsafe extern "C" fn allocate(heap: *mut c_void, bytes: usize, alignment: usize) -> *mut c_void {
     // SAFETY: `Prepared::run` passes a reference that outlives the run.
     let heap = unsafe { &*heap.cast::<Heap>() };
-    if alignment > 64 || bytes > isize::MAX as usize - 2 * GUARD {
+    let block = Some(alignment).filter(|&alignment| alignment.is_power_of_two() && alignment <= ALIGNMENT);
+    let Some(mut block) = block.and_then(|alignment| heap.memory.block(bytes, alignment)) else {
         return std::ptr::null_mut();
-    }
-    let mut block = Guarded::new(bytes);
-    let address = block.memory.as_mut_ptr();
+    };
+    let address = block.as_mut_ptr();
     heap.blocks().insert(address.addr(), block);
     address.cast()
 }
@@ -236,8 +287,13 @@ unsafe extern "C" fn release(heap: *mut c_void, memory: *mut c_void, bytes: usiz
     // SAFETY: as above.
     let heap = unsafe { &*heap.cast::<Heap>() };
     match heap.blocks().remove(&memory.addr()) {
-        Some(block) if block.bytes == bytes && block.intact() => {}
-        Some(block) => heap.blame(format!("a run wrote behind {} bytes, given back as {bytes}", block.bytes)),
+        Some(block) if block.bytes() != bytes => {
+            heap.blame(format!("a run gave back {} bytes as {bytes}", block.bytes()));
+        }
+        Some(block) if !block.is_intact() => {
+            heap.blame(format!("a run wrote outside of the {bytes} bytes that it had allocated"));
+        }
+        Some(_) => {}
         None => heap.blame(format!("a run gave back {bytes} bytes that it did not have")),
     }
 }
@@ -247,24 +303,28 @@ struct Buffer {
     name: String,
     dtype: DType,
     dims: Vec<i64>,
-    /// `None` for an input that is left to its default, and for an output that no run has allocated yet.
-    data: Option<Guarded>,
+    /// `None` for an input that is left to its default, for an output that no run has allocated yet, and where there
+    /// are no elements and nothing else is said by NULL.
+    data: Option<Block>,
     /// An output that every run allocates.
     late: bool,
 }
 
 impl Buffer {
-    fn input(tensor: Option<&Tensor>, info: &abi::ValueInfo) -> Result<Buffer> {
+    fn input(memory: Memory, tensor: Option<&Tensor>, info: &abi::ValueInfo) -> Result<Buffer> {
         let mut buffer =
             Buffer { name: info.name.clone(), dtype: dtype(info)?, dims: vec![], data: None, late: false };
         match tensor {
             Some(tensor) => {
                 let stored = borders::stored(tensor).data;
-                let mut data = Guarded::new(stored.len());
-                data.memory[..stored.len()].copy_from_slice(&stored);
                 buffer.dtype = tensor.dtype;
                 buffer.dims = tensor.shape.iter().map(|&size| size as i64).collect();
-                buffer.data = Some(data);
+                if !stored.is_empty() || info.has_default {
+                    let mut data = buffer.block(memory, stored.len())?;
+                    data.contents_mut().copy_from_slice(&stored);
+                    data.forbid_writes();
+                    buffer.data = Some(data);
+                }
             }
             None if info.has_default => buffer.dims = info.dims.iter().map(|dim| dim.unwrap_or(0)).collect(),
             None => return Err(usage(format!("input `{}` is missing", info.name))),
@@ -272,30 +332,36 @@ impl Buffer {
         Ok(buffer)
     }
 
-    fn output(shape: Option<&[usize]>, info: &abi::ValueInfo) -> Result<Buffer> {
-        let Some(shape) = shape else {
-            let dims = info.dims.iter().map(|dim| dim.unwrap_or(0)).collect();
-            return Ok(Buffer { name: info.name.clone(), dtype: dtype(info)?, dims, data: None, late: true });
-        };
+    fn output(memory: Memory, shape: Option<&[usize]>, info: &abi::ValueInfo) -> Result<Buffer> {
+        let dims = info.dims.iter().map(|dim| dim.unwrap_or(0)).collect();
+        let mut buffer =
+            Buffer { name: info.name.clone(), dtype: dtype(info)?, dims, data: None, late: true };
+        let Some(shape) = shape else { return Ok(buffer) };
+        buffer.late = false;
+        buffer.dims = shape.iter().map(|&size| size as i64).collect();
         let elements = shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
-        let dtype = dtype(info)?;
-        let bits = elements.and_then(|elements| elements.checked_mul(dtype.bits() as usize));
-        let bytes = bits.map(|bits| bits.div_ceil(8));
-        let Some(bytes) = bytes.filter(|&bytes| bytes <= isize::MAX as usize - 2 * GUARD) else {
-            return Err(usage(format!("output `{}` of shape {shape:?} does not fit memory", info.name)));
-        };
-        Ok(Buffer {
-            name: info.name.clone(),
-            dtype,
-            dims: shape.iter().map(|&size| size as i64).collect(),
-            data: Some(Guarded::new(bytes)),
-            late: false,
-        })
+        let bits = elements.and_then(|elements| elements.checked_mul(buffer.dtype.bits() as usize));
+        let Some(bytes) = bits.map(|bits| bits.div_ceil(8)) else { return Err(buffer.too_large()) };
+        // NULL would have the run allocate an output whose size turns out to be another.
+        if bytes > 0 || info.dims.contains(&None) {
+            buffer.data = Some(buffer.block(memory, bytes)?);
+        }
+        Ok(buffer)
+    }
+
+    /// Memory for the data: only as aligned as the ABI asks for.
+    fn block(&self, memory: Memory, bytes: usize) -> Result<Block> {
+        let alignment = self.dtype.size().min(8);
+        memory.block(bytes, alignment).ok_or_else(|| self.too_large())
+    }
+
+    fn too_large(&self) -> Error {
+        usage(format!("there is no memory for `{}` of shape {:?}", self.name, self.dims))
     }
 
     fn descriptor(&mut self) -> abi::Tensor {
         let (data, bytes) = match &mut self.data {
-            Some(data) => (data.memory.as_mut_ptr().cast(), data.bytes),
+            Some(data) => (data.as_mut_ptr().cast(), data.bytes()),
             None => (std::ptr::null_mut(), 0),
         };
         let (dtype, rank) = (self.dtype.to_onnx(), self.dims.len() as i32);
@@ -323,32 +389,36 @@ pub type StepObserver<'a> = Mutex<dyn FnMut(usize) + Send + 'a>;
 
 /// A model with buffers for any number of runs.
 pub struct Prepared<'l> {
-    run: abi::RunFn,
     inputs: Vec<Buffer>,
     outputs: Vec<Buffer>,
-    workspace: Guarded,
+    workspace: Block,
     heap: Heap,
-    #[expect(dead_code, reason = "ties the code that `run` points to to its library")]
     model: Model<'l>,
+}
+
+/// What `<name>_run` is called with, but for the counts, which are those of the vectors. The pointers are to buffers of
+/// the [`Prepared`] that gave it and of its [`Call`].
+pub struct Arguments {
+    pub inputs: Vec<abi::Tensor>,
+    pub outputs: Vec<abi::Tensor>,
+    pub workspace: *mut c_void,
+    pub workspace_bytes: usize,
+    pub options: RunOptions,
 }
 
 impl Prepared<'_> {
     pub fn workspace_bytes(&self) -> usize {
-        self.workspace.bytes
+        self.workspace.bytes()
     }
 
-    /// Runs the model. Errors carry the model's own message.
-    pub fn run(&mut self, call: &Call<'_>) -> Result<()> {
-        let mut message = [0u8; 512];
+    /// The arguments of a run. Its failure is not described anywhere.
+    pub fn arguments(&mut self, call: &Call<'_>) -> Arguments {
         let mut options = RunOptions {
-            message: message.as_mut_ptr().cast(),
-            message_capacity: message.len(),
             allocate: Some(allocate),
             release: Some(release),
             allocator: std::ptr::from_ref(&self.heap).cast_mut().cast(),
             ..RunOptions::default()
         };
-        self.outputs.iter_mut().filter(|buffer| buffer.late).for_each(|buffer| buffer.data = None);
         if let Some(pool) = call.pool {
             options.parallel_for = Some(onnxc_runtime_support::pool::onnxc_pool_parallel_for);
             options.pool = std::ptr::from_ref(pool).cast_mut().cast();
@@ -358,17 +428,31 @@ impl Prepared<'_> {
             options.step_done = Some(step_done);
             options.step_context = std::ptr::from_ref(observer).cast_mut().cast();
         }
-        let inputs: Vec<abi::Tensor> = self.inputs.iter_mut().map(Buffer::descriptor).collect();
-        let mut outputs: Vec<abi::Tensor> = self.outputs.iter_mut().map(Buffer::descriptor).collect();
+        self.outputs.iter_mut().filter(|buffer| buffer.late).for_each(|buffer| buffer.data = None);
+        Arguments {
+            inputs: self.inputs.iter_mut().map(Buffer::descriptor).collect(),
+            outputs: self.outputs.iter_mut().map(Buffer::descriptor).collect(),
+            workspace: self.workspace.as_mut_ptr().cast(),
+            workspace_bytes: self.workspace.bytes(),
+            options,
+        }
+    }
+
+    /// Runs the model. Errors carry the model's own message.
+    pub fn run(&mut self, call: &Call<'_>) -> Result<()> {
+        let mut message = [0u8; 512];
+        let Arguments { inputs, mut outputs, workspace, workspace_bytes, mut options } = self.arguments(call);
+        options.message = message.as_mut_ptr().cast();
+        options.message_capacity = message.len();
         // SAFETY: all descriptors point to live buffers of their length, which do not overlap.
         let status = unsafe {
-            (self.run)(
+            self.model.run_function()(
                 inputs.as_ptr(),
                 inputs.len(),
                 outputs.as_mut_ptr(),
                 outputs.len(),
-                self.workspace.memory.as_mut_ptr().cast(),
-                self.workspace.bytes,
+                workspace,
+                workspace_bytes,
                 &options,
             )
         };
@@ -383,18 +467,31 @@ impl Prepared<'_> {
         Err(usage(if text.is_empty() { format!("status {} of a run", status.0) } else { text.into_owned() }))
     }
 
-    /// An internal error if a run wrote behind a buffer.
+    /// An internal error if a run wrote outside of a buffer.
     pub fn check_guards(&self) -> Result<()> {
-        let overrun = |what: String| Err(Error::internal(Stage::Run, format!("a run wrote behind {what}")));
-        if !self.workspace.intact() {
-            return overrun(format!("its workspace of {} bytes", self.workspace.bytes));
+        let overrun =
+            |what: String| Err(Error::internal(Stage::Run, format!("a run wrote outside of {what}")));
+        if !self.workspace.is_intact() {
+            return overrun(format!("its workspace of {} bytes", self.workspace.bytes()));
         }
         for buffer in self.inputs.iter().chain(&self.outputs) {
-            if buffer.data.as_ref().is_some_and(|data| !data.intact()) {
+            if buffer.data.as_ref().is_some_and(|data| !data.is_intact()) {
                 return overrun(format!("`{}` of shape {:?}", buffer.name, buffer.dims));
             }
         }
         Ok(())
+    }
+
+    /// An internal error if a run wrote outside of a buffer, or kept what it had allocated.
+    pub fn check_memory(&self) -> Result<()> {
+        self.heap.check()?;
+        self.check_guards()
+    }
+
+    /// Whether no run has written to an output or the workspace.
+    pub fn is_untouched(&self) -> bool {
+        let mut outputs = self.outputs.iter().filter_map(|buffer| buffer.data.as_ref());
+        self.workspace.is_untouched() && outputs.all(Block::is_untouched)
     }
 
     /// The outputs of the last run.
@@ -404,7 +501,7 @@ impl Prepared<'_> {
             .map(|buffer| {
                 let sizes: Option<Vec<usize>> =
                     buffer.dims.iter().map(|&size| usize::try_from(size).ok()).collect();
-                let data = buffer.data.as_ref().map_or(&[][..], |data| &data.memory[..data.bytes]);
+                let data = buffer.data.as_ref().map_or(&[][..], Block::contents);
                 let bits = sizes.as_ref().and_then(|sizes| {
                     let bits = buffer.dtype.bits() as usize;
                     sizes.iter().try_fold(bits, |product, &size| product.checked_mul(size))

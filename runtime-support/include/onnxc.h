@@ -29,6 +29,9 @@ extern "C" {
 /* Alignment of a workspace, bytes. */
 #define ONNXC_WORKSPACE_ALIGNMENT 64
 
+/* Most stack that a run takes, bytes. */
+#define ONNXC_STACK_BYTES 65536
+
 /* Results of a run. Those up to ONNXC_SIZE_OVERFLOW come before anything is written, unless they concern sizes that
  * the data decides. */
 typedef enum onnxc_status {
@@ -101,8 +104,8 @@ typedef enum onnxc_dtype {
 
 /* A tensor of the caller: dense, row-major.
  *
- * Some outputs have dims that only the data decides (those of NonZero, for one): symbolic dims that are none of the
- * model's symbols. The run writes their actual dims when it knows them. If their data is NULL it takes them from
+ * Some outputs have dims that only the data decides (those of NonZero, for one): their kind is ONNXC_DIM_DATA. The run
+ * writes their actual dims when it knows them. If their data is NULL it takes them from
  * options->allocate, and sets data and bytes: the caller gives them back by
  * options->release(options->allocator, data, bytes, ONNXC_WORKSPACE_ALIGNMENT). Otherwise `bytes` is what there is room
  * for; where it is too little the run fails with ONNXC_BAD_BYTES, and the message tells how many it takes. A run that
@@ -145,7 +148,8 @@ typedef struct onnxc_options {
     void *(*allocate)(void *allocator, size_t bytes, size_t alignment);
     void (*release)(void *allocator, void *memory, size_t bytes, size_t alignment);
     void *allocator;
-    /* Polled between kernels and between iterations; not 0 ends the run with ONNXC_CANCELLED. */
+    /* Polled before anything is written, between kernels and between iterations; not 0 ends the run with
+     * ONNXC_CANCELLED. */
     const volatile int32_t *cancel;
     /* Where a failure is described, zero-terminated and cut to message_capacity bytes. Not touched on success. */
     char *message;
@@ -162,7 +166,10 @@ typedef struct onnxc_options {
 /* Checks all it is given, then runs the model. `inputs` and `outputs` are in the model's order. Outputs must
  * not overlap inputs, each other or the workspace. `workspace` is aligned to ONNXC_WORKSPACE_ALIGNMENT and has at
  * least the bytes that the model's workspace function tells; it needs no initialisation and holds nothing
- * between runs. `options` may be NULL. Returns an onnxc_status. */
+ * between runs. `options` may be NULL. Returns an onnxc_status.
+ *
+ * A run takes at most ONNXC_STACK_BYTES of its thread's stack, and so does a part of a parallel loop, without what the
+ * functions in `options` take. */
 typedef int32_t (*onnxc_run_fn)(const onnxc_tensor *inputs, size_t input_count, onnxc_tensor *outputs,
                                 size_t output_count, void *workspace, size_t workspace_bytes,
                                 const onnxc_options *options);
@@ -211,7 +218,7 @@ typedef struct onnxc_value_info {
     int32_t rank;
     /* `rank` sizes, -1 where symbolic. */
     const int64_t *dims;
-    /* Per dimension: number of the model's symbol that it is, or -1. */
+    /* Per dimension: number of the model's symbol that it is, or less than 0; see onnxc_value_dim_kind. */
     const int32_t *symbols;
     /* Not 0: the input may be left out by giving NULL as data. */
     int32_t has_default;
@@ -270,6 +277,28 @@ static inline onnxc_value_info onnxc_model_input(const onnxc_model *model, int32
 
 static inline onnxc_value_info onnxc_model_output(const onnxc_model *model, int32_t index) {
     return onnxc_model_value(model, model->outputs_at, index);
+}
+
+/* What decides a dimension. */
+typedef enum onnxc_dim_kind {
+    /* The model: it is in onnxc_value_info.dims. */
+    ONNXC_DIM_STATIC = 0,
+    /* The inputs' shapes: it is the symbol whose number is in onnxc_value_info.symbols. */
+    ONNXC_DIM_SYMBOL = 1,
+    /* The inputs' shapes: it follows from symbols, as its text tells. */
+    ONNXC_DIM_FORMULA = 2,
+    /* The inputs' data: it is known only when the run has written it. */
+    ONNXC_DIM_DATA = 3
+} onnxc_dim_kind;
+
+static inline onnxc_dim_kind onnxc_value_dim_kind(const onnxc_value_info *info, int32_t axis) {
+    if (info->dims[axis] >= 0) {
+        return ONNXC_DIM_STATIC;
+    }
+    if (info->symbols[axis] >= 0) {
+        return ONNXC_DIM_SYMBOL;
+    }
+    return info->symbols[axis] == -2 ? ONNXC_DIM_FORMULA : ONNXC_DIM_DATA;
 }
 
 /* A symbolic dimension as text, such as `batch` or `length*2`; NULL for a static one. */
@@ -333,7 +362,8 @@ static inline onnxc_tensor onnxc_make_tensor(const void *data, size_t bytes, int
 
 /* ---- The runtime: libonnxc_runtime_support. A model links without it. ---- */
 
-/* A pool of threads for options.parallel_for. */
+/* A pool of threads for options.parallel_for. A child of fork() may use and destroy the pools of its parent: they have
+ * no threads there, and all loops run on the thread that calls. */
 typedef struct onnxc_pool onnxc_pool;
 
 /* A pool that runs loops on `threads` threads, the caller's included; 0 takes one per processor. NULL if the

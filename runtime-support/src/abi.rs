@@ -141,6 +141,21 @@ struct ValueRecord {
     element_bytes: i32,
 }
 
+/// `onnxc_dim_kind`: what decides a dim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DimKind {
+    Static,
+    /// It is one of the model's symbols.
+    Symbol,
+    /// It follows from the model's symbols.
+    Formula,
+    /// Only the data tells it.
+    Data,
+}
+
+/// What `onnxc_value_info.symbols` has for a [`DimKind::Formula`].
+const FORMULA: i32 = -2;
+
 /// An input or output of a model.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ValueInfo {
@@ -149,6 +164,8 @@ pub struct ValueInfo {
     pub dtype: i32,
     /// Sizes; `None` where symbolic.
     pub dims: Vec<Option<i64>>,
+    /// Per dimension: what decides it.
+    pub kinds: Vec<DimKind>,
     /// Per dimension: number of the model's symbol that it is.
     pub symbols: Vec<Option<usize>>,
     /// Per dimension: a symbolic one as text.
@@ -168,42 +185,49 @@ impl Model {
     /// # Safety
     /// As [`Model::at`].
     unsafe fn string(&self, distance: i32) -> String {
+        // SAFETY: the compiler ends every string of a descriptor with a zero.
         unsafe { CStr::from_ptr(self.at(distance)) }.to_string_lossy().into_owned()
     }
 
     /// # Safety
     /// As [`Model::at`], for an array of strings.
     unsafe fn string_of(&self, array: i32, index: usize) -> String {
+        // SAFETY: the array has the distances of strings, and the caller an index in it; the compiler aligns it.
         unsafe { self.string(*self.at::<i32>(array).add(index)) }
     }
 
     /// # Safety
     /// `self` is what a compiled model's `<name>_model` returned; likewise for the functions below.
     pub unsafe fn name(&self) -> String {
+        // SAFETY: the field is the distance of a string; those used below are what `onnxc_model` says of them.
         unsafe { self.string(self.name_at) }
     }
 
     /// # Safety
     /// See [`Model::name`].
     pub unsafe fn inputs(&self) -> Vec<ValueInfo> {
+        // SAFETY: there are so many records of inputs at this distance.
         unsafe { self.values(self.inputs_at, self.input_count) }
     }
 
     /// # Safety
     /// See [`Model::name`].
     pub unsafe fn outputs(&self) -> Vec<ValueInfo> {
+        // SAFETY: there are so many records of outputs at this distance.
         unsafe { self.values(self.outputs_at, self.output_count) }
     }
 
     /// # Safety
     /// See [`Model::name`].
     pub unsafe fn symbols(&self) -> Vec<String> {
+        // SAFETY: the array has the name of every symbol.
         (0..self.symbol_count as usize).map(|at| unsafe { self.string_of(self.symbols_at, at) }).collect()
     }
 
     /// # Safety
     /// See [`Model::name`].
     pub unsafe fn metadata(&self) -> Vec<(String, String)> {
+        // SAFETY: the array has a key and a value for every entry.
         let text = |at| unsafe { self.string_of(self.metadata_at, at) };
         (0..self.metadata_count as usize).map(|at| (text(2 * at), text(2 * at + 1))).collect()
     }
@@ -211,30 +235,55 @@ impl Model {
     /// # Safety
     /// See [`Model::name`].
     pub unsafe fn run(&self) -> RunFn {
+        // SAFETY: the field is the distance of the model's function of this type.
         unsafe { std::mem::transmute::<*const c_void, RunFn>(self.at(self.run_at)) }
     }
 
     /// # Safety
     /// See [`Model::name`].
     pub unsafe fn workspace(&self) -> WorkspaceFn {
+        // SAFETY: the field is the distance of the model's function of this type.
         unsafe { std::mem::transmute::<*const c_void, WorkspaceFn>(self.at(self.workspace_at)) }
     }
 
-    unsafe fn values(&self, array: i32, count: i32) -> Vec<ValueInfo> {
-        let records: *const ValueRecord = unsafe { self.at(array) };
-        (0..count as usize).map(|at| unsafe { self.value(*records.add(at)) }).collect()
+    /// # Safety
+    /// As [`Model::at`], for an array of `count` things of type `T`.
+    unsafe fn array<T: Copy>(&self, array: i32, count: usize) -> Vec<T> {
+        // SAFETY: the caller says so; the compiler aligns every array to its elements.
+        (0..count).map(|at| unsafe { *self.at::<T>(array).add(at) }).collect()
     }
 
+    /// # Safety
+    /// As [`Model::at`], for an array of `count` records.
+    unsafe fn values(&self, array: i32, count: i32) -> Vec<ValueInfo> {
+        // SAFETY: the caller says so.
+        let records = unsafe { self.array::<ValueRecord>(array, count as usize) };
+        // SAFETY: these are records of this model.
+        records.into_iter().map(|record| unsafe { self.value(record) }).collect()
+    }
+
+    /// # Safety
+    /// `record` is one of this model's, which a compiled model's function returned.
     unsafe fn value(&self, record: ValueRecord) -> ValueInfo {
         let rank = record.rank as usize;
-        let dims: *const i64 = unsafe { self.at(record.dims_at) };
-        let symbols: *const i32 = unsafe { self.at(record.dim_symbols_at) };
-        let dims: Vec<i64> = (0..rank).map(|axis| unsafe { *dims.add(axis) }).collect();
+        // SAFETY: a record has the distances of arrays of `rank` sizes and numbers.
+        let (dims, symbols) = unsafe {
+            (self.array::<i64>(record.dims_at, rank), self.array::<i32>(record.dim_symbols_at, rank))
+        };
+        let kind = |(&dim, &symbol): (&i64, &i32)| match symbol {
+            _ if dim >= 0 => DimKind::Static,
+            0.. => DimKind::Symbol,
+            FORMULA => DimKind::Formula,
+            _ => DimKind::Data,
+        };
+        // SAFETY: a symbolic dim has a text.
         let text = |axis: usize| unsafe { self.string_of(record.dim_texts_at, axis) };
         ValueInfo {
+            // SAFETY: the field is the distance of a string.
             name: unsafe { self.string(record.name_at) },
             dtype: record.dtype,
-            symbols: (0..rank).map(|axis| usize::try_from(unsafe { *symbols.add(axis) }).ok()).collect(),
+            kinds: dims.iter().zip(&symbols).map(kind).collect(),
+            symbols: symbols.iter().map(|&symbol| usize::try_from(symbol).ok()).collect(),
             texts: (0..rank).map(|axis| (dims[axis] < 0).then(|| text(axis))).collect(),
             dims: dims.iter().map(|&dim| (dim >= 0).then_some(dim)).collect(),
             has_default: record.has_default != 0,

@@ -1,6 +1,6 @@
 //! The default allocator, and aligned memory for Rust callers.
 
-use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
@@ -15,6 +15,7 @@ pub unsafe extern "C" fn onnxc_allocate(
     alignment: usize,
 ) -> *mut c_void {
     match Layout::from_size_align(bytes.max(1), alignment) {
+        // SAFETY: the layout has at least one byte.
         Ok(layout) => unsafe { alloc(layout) }.cast(),
         Err(_) => std::ptr::null_mut(),
     }
@@ -34,6 +35,7 @@ pub unsafe extern "C" fn onnxc_release(
     if let Ok(layout) = Layout::from_size_align(bytes.max(1), alignment)
         && !memory.is_null()
     {
+        // SAFETY: the caller says that it came from `onnxc_allocate`, which made this very layout of these sizes.
         unsafe { dealloc(memory.cast(), layout) };
     }
 }
@@ -44,39 +46,44 @@ pub struct AlignedBytes {
     bytes: usize,
 }
 
+// SAFETY: the memory belongs to this value alone, and the allocator takes it back on any thread.
 unsafe impl Send for AlignedBytes {}
+// SAFETY: shared references only read.
 unsafe impl Sync for AlignedBytes {}
 
 impl AlignedBytes {
-    /// # Panics
-    /// If `bytes` exceeds the address space.
-    pub fn new(bytes: usize) -> AlignedBytes {
-        let layout = AlignedBytes::layout(bytes);
-        let start = unsafe { alloc_zeroed(layout) };
-        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
-        AlignedBytes { start, bytes }
+    /// `None` if there is no such memory.
+    pub fn new(bytes: usize) -> Option<AlignedBytes> {
+        let layout = AlignedBytes::layout(bytes)?;
+        // SAFETY: the layout has at least one byte.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(AlignedBytes { start, bytes })
     }
 
-    fn layout(bytes: usize) -> Layout {
-        Layout::from_size_align(bytes.max(1), 64).expect("a size within the address space")
+    fn layout(bytes: usize) -> Option<Layout> {
+        Layout::from_size_align(bytes.max(1), 64).ok()
     }
 }
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        unsafe { dealloc(self.start.as_ptr(), AlignedBytes::layout(self.bytes)) };
+        let layout = AlignedBytes::layout(self.bytes).expect("the layout of `new`");
+        // SAFETY: `new` allocated it with this layout.
+        unsafe { dealloc(self.start.as_ptr(), layout) };
     }
 }
 
 impl std::ops::Deref for AlignedBytes {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
+        // SAFETY: so many bytes were allocated, and zeroed.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 }
 
 impl std::ops::DerefMut for AlignedBytes {
     fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, and borrowed alone.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
     }
 }

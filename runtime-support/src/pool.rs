@@ -5,13 +5,16 @@
 //!
 //! Workers look for the next loop for some microseconds, then sleep: kernels of one run follow each other closely, and
 //! an idle pool costs nothing.
+//!
+//! A child of `fork` has the pools of its parent without their threads, and perhaps with their locks held. There, loops
+//! run on the thread that calls, and the end of a pool touches nothing of it.
 
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::sync::atomic::{
     AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence,
 };
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -65,6 +68,38 @@ pub struct Pool {
     workers: Vec<JoinHandle<()>>,
     /// Held by the caller whose loop runs.
     turn: Mutex<()>,
+    /// What [`FORKS`] was when the threads began.
+    forks: usize,
+}
+
+/// How many times a process was forked into a child since the first pool, on the way to this one.
+static FORKS: AtomicUsize = AtomicUsize::new(0);
+
+/// Begins to count [`FORKS`].
+#[cfg(unix)]
+fn watch_forks() -> std::io::Result<()> {
+    unsafe extern "C" {
+        // <pthread.h>
+        fn pthread_atfork(
+            prepare: Option<unsafe extern "C" fn()>,
+            parent: Option<unsafe extern "C" fn()>,
+            child: Option<unsafe extern "C" fn()>,
+        ) -> i32;
+    }
+    unsafe extern "C" fn in_child() {
+        FORKS.fetch_add(1, Ordering::Relaxed);
+    }
+    static RESULT: OnceLock<i32> = OnceLock::new();
+    // SAFETY: the handler only counts, which is allowed in a process that has just been forked.
+    match *RESULT.get_or_init(|| unsafe { pthread_atfork(None, None, Some(in_child)) }) {
+        0 => Ok(()),
+        error => Err(std::io::Error::from_raw_os_error(error)),
+    }
+}
+
+#[cfg(not(unix))]
+fn watch_forks() -> std::io::Result<()> {
+    Ok(())
 }
 
 thread_local! {
@@ -104,6 +139,7 @@ impl Pool {
         if threads > 1 << 16 {
             return Err(std::io::Error::other(format!("a pool of {threads} threads")));
         }
+        watch_forks()?;
         let shared = Arc::new(Shared {
             tickets: (0..threads).map(|_| Ticket(AtomicU64::new(0))).collect(),
             epoch: AtomicU64::new(0),
@@ -120,7 +156,8 @@ impl Pool {
             work: Condvar::new(),
             done: Condvar::new(),
         });
-        let mut pool = Pool { shared, workers: vec![], turn: Mutex::new(()) };
+        let mut pool =
+            Pool { shared, workers: vec![], turn: Mutex::new(()), forks: FORKS.load(Ordering::Relaxed) };
         for number in 1..threads {
             let shared = pool.shared.clone();
             let worker = thread::Builder::new().name(format!("onnxc-{number}"));
@@ -135,6 +172,11 @@ impl Pool {
         self.shared.threads()
     }
 
+    /// Whether the threads are those of another process, which was forked into this one.
+    fn is_inherited(&self) -> bool {
+        self.forks != FORKS.load(Ordering::Relaxed)
+    }
+
     /// Runs `body` over disjoint parts of `begin..end`; 0, or the result of a part that failed. Loops of several callers
     /// take turns; a loop inside a part of another runs on that part's thread.
     ///
@@ -145,7 +187,8 @@ impl Pool {
             return 0;
         }
         let small = end.saturating_sub(begin) == 1 || self.workers.is_empty();
-        if small || INSIDE.get() {
+        if small || INSIDE.get() || self.is_inherited() {
+            // SAFETY: the caller vouches for it.
             return unsafe { body(job, begin, end) };
         }
         let _turn = lock(&self.turn);
@@ -172,6 +215,11 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if self.is_inherited() {
+            // There is nothing to wait for, and no thread that the handles name.
+            self.workers.drain(..).for_each(std::mem::forget);
+            return;
+        }
         {
             let _door = lock(&self.shared.door);
             self.shared.ending.store(true, Ordering::Release);
@@ -326,6 +374,7 @@ pub extern "C" fn onnxc_pool_create(threads: i64) -> *mut Pool {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onnxc_pool_destroy(pool: *mut Pool) {
     if !pool.is_null() {
+        // SAFETY: the caller says that it came from `onnxc_pool_create`, which made it of a box.
         drop(unsafe { Box::from_raw(pool) });
     }
 }
@@ -336,6 +385,7 @@ pub unsafe extern "C" fn onnxc_pool_destroy(pool: *mut Pool) {
 /// `pool` is null or a live pool.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn onnxc_pool_threads(pool: *const Pool) -> i64 {
+    // SAFETY: the caller says that it is null or alive.
     unsafe { pool.as_ref() }.map_or(1, |pool| pool.threads() as i64)
 }
 
@@ -352,8 +402,11 @@ pub unsafe extern "C" fn onnxc_pool_parallel_for(
     job: *mut c_void,
 ) -> i32 {
     let Some(body) = body else { return 0 };
+    // SAFETY: the caller says that it is null or alive.
     match unsafe { pool.cast::<Pool>().as_ref() } {
+        // SAFETY: the caller vouches for `body`, here and below.
         Some(pool) => unsafe { pool.parallel_for(begin, end, body, job) },
+        // SAFETY: as above.
         None if begin < end => unsafe { body(job, begin, end) },
         None => 0,
     }
@@ -365,6 +418,7 @@ mod tests {
     use std::sync::atomic::AtomicU32;
 
     unsafe extern "C" fn count(job: *mut c_void, begin: i64, end: i64) -> i32 {
+        // SAFETY: the tests pass an array of so many.
         let cells = unsafe { std::slice::from_raw_parts(job.cast::<AtomicU32>(), 1000) };
         for cell in &cells[begin as usize..end as usize] {
             cell.fetch_add(1, Ordering::Relaxed);
@@ -383,6 +437,7 @@ mod tests {
             let cells: Vec<AtomicU32> = (0..1000).map(|_| AtomicU32::new(0)).collect();
             for round in 1..200 {
                 let size = [1000, 1, 2, 7][round as usize % 4];
+                // SAFETY: the cells outlive the loop; likewise in the other tests for what their bodies use.
                 let result = unsafe { pool.parallel_for(0, size, count, cells.as_ptr() as *mut c_void) };
                 assert_eq!(result, 0);
             }
@@ -398,6 +453,7 @@ mod tests {
         let pool = Pool::new(3).unwrap();
         let seen = Mutex::new(vec![]);
         unsafe extern "C" fn note(job: *mut c_void, begin: i64, end: i64) -> i32 {
+            // SAFETY: the job is the list below.
             let seen = unsafe { &*job.cast::<Mutex<Vec<(i64, i64)>>>() };
             lock(seen).push((begin, end));
             0
@@ -405,6 +461,7 @@ mod tests {
         let most = i64::MAX;
         for (begin, end) in [(0, 2), (0, 3), (5, 9), (-7, 100), (0, 1_000_003), (-most, most)] {
             let job = (&raw const seen).cast_mut().cast();
+            // SAFETY: the list outlives the loop.
             assert_eq!(unsafe { pool.parallel_for(begin, end, note, job) }, 0);
             let mut parts = std::mem::take(&mut *lock(&seen));
             parts.sort();
@@ -420,8 +477,10 @@ mod tests {
                 );
             }
         }
-        assert_eq!(unsafe { pool.parallel_for(4, 4, note, std::ptr::null_mut()) }, 0);
-        assert_eq!(unsafe { pool.parallel_for(4, -4, note, std::ptr::null_mut()) }, 0);
+        for end in [4, -4] {
+            // SAFETY: nothing is called for no range.
+            assert_eq!(unsafe { pool.parallel_for(4, end, note, std::ptr::null_mut()) }, 0);
+        }
     }
 
     #[test]
@@ -431,17 +490,21 @@ mod tests {
             turns: AtomicU32,
         }
         unsafe extern "C" fn inner(job: *mut c_void, begin: i64, end: i64) -> i32 {
+            // SAFETY: the job is the value below, which outlives the loops.
             let both = unsafe { &*job.cast::<Both>() };
             both.turns.fetch_add((end - begin) as u32, Ordering::Relaxed);
             i32::from((begin, end) != (0, 10))
         }
         unsafe extern "C" fn outer(job: *mut c_void, begin: i64, end: i64) -> i32 {
+            // SAFETY: as in `inner`, for both.
             let both = unsafe { &*job.cast::<Both>() };
+            // SAFETY: as above.
             (begin..end).map(|_| unsafe { both.pool.parallel_for(0, 10, inner, job) }).sum()
         }
         let both = Both { pool: Pool::new(3).unwrap(), turns: AtomicU32::new(0) };
         for _ in 0..100 {
             let job = (&raw const both).cast_mut().cast();
+            // SAFETY: the job outlives the loop.
             assert_eq!(unsafe { both.pool.parallel_for(0, 30, outer, job) }, 0);
         }
         assert_eq!(both.turns.load(Ordering::Relaxed), 30_000);
@@ -454,6 +517,7 @@ mod tests {
         for round in 0..60 {
             // From "all awake" to "all asleep".
             thread::sleep(Duration::from_micros(5 * round));
+            // SAFETY: the cells outlive the loop.
             assert_eq!(unsafe { pool.parallel_for(0, 1000, count, cells.as_ptr() as *mut c_void) }, 0);
         }
         assert!(cells.iter().all(|cell| cell.load(Ordering::Relaxed) == 60));
@@ -467,8 +531,10 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..50 {
                         let job = std::ptr::null_mut();
-                        assert_eq!(unsafe { pool.parallel_for(0, 100, fail_at_the_end, job) }, 7);
-                        assert_eq!(unsafe { pool.parallel_for(0, 99, fail_at_the_end, job) }, 0);
+                        for (end, result) in [(100, 7), (99, 0)] {
+                            // SAFETY: the body does not use its job.
+                            assert_eq!(unsafe { pool.parallel_for(0, end, fail_at_the_end, job) }, result);
+                        }
                     }
                 });
             }

@@ -18,6 +18,7 @@ fn time_on_processors() -> Duration {
 }
 
 unsafe extern "C" fn count(job: *mut c_void, begin: i64, end: i64) -> i32 {
+    // SAFETY: the test passes a counter that outlives its loops.
     let turns = unsafe { &*job.cast::<AtomicU32>() };
     turns.fetch_add((end - begin) as u32, Ordering::Relaxed);
     0
@@ -29,6 +30,7 @@ fn an_idle_pool_does_not_spin() {
     let turns = AtomicU32::new(0);
     for _ in 0..100 {
         let job = (&raw const turns).cast_mut().cast();
+        // SAFETY: as in `count`.
         assert_eq!(unsafe { pool.parallel_for(0, 1000, count, job) }, 0);
     }
     assert_eq!(turns.load(Ordering::Relaxed), 100_000);

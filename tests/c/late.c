@@ -135,6 +135,11 @@ int main(void) {
     reset();
     info = onnxc_model_output(late_model(), 0);
     CHECK(late_model()->symbol_count == 1 && info.dims[0] == -1 && info.symbols[0] == -1);
+    CHECK(onnxc_value_dim_kind(&info, 0) == ONNXC_DIM_DATA);
+    info = onnxc_model_input(late_model(), 0);
+    CHECK(onnxc_value_dim_kind(&info, 0) == ONNXC_DIM_SYMBOL);
+    info = onnxc_model_input(late_model(), 1);
+    CHECK(onnxc_value_dim_kind(&info, 0) == ONNXC_DIM_STATIC);
     buffers_of_the_caller();
     buffers_of_the_allocator();
     sizes_out_of_range();

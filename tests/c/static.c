@@ -17,6 +17,10 @@ int main(void) {
         CHECK(y[at] == x[at] + at);
     }
     CHECK(plus_iota_workspace(NULL, 0) == 0);
+    {
+        int64_t symbols[1] = {1};
+        CHECK(plus_iota_workspace(symbols, 1) == -ONNXC_BAD_COUNT);
+    }
 
     CHECK(model->abi_version == ONNXC_ABI_VERSION);
     CHECK(strcmp(onnxc_model_name(model), "plus_iota") == 0);

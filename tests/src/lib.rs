@@ -1,5 +1,6 @@
 //! Shared helpers of the test binaries.
 
+pub mod abi;
 pub mod bench;
 pub mod compile;
 pub mod differential;
@@ -7,8 +8,10 @@ pub mod emulator;
 pub mod expected;
 pub mod fuzz;
 pub mod harness;
+pub mod misuse;
 pub mod object;
 pub mod onnx_env;
 pub mod proof;
+pub mod stack;
 pub mod suite;
 pub mod variant;

@@ -10,9 +10,11 @@ use onnxc::codegen::emit::{KernelVersion, Kernels, Options, emit};
 use onnxc::graph::{
     Builder, DType, Dim, Graph, MapFn, NodeId, Op, Origin, OriginId, Sym, Symbol, Tensor, TensorType, ValueId,
 };
+use onnxc::native::{self, Call};
 use onnxc::scalar::BinaryFn;
 use onnxc::schedule::{Group, GroupId, GroupKind, Place, Program, Scratch, Step, control_scratch};
 use onnxc::target::Target;
+use onnxc_tests::abi;
 use onnxc_tests::object::{c_kernel, host, include_dir, must, run_c, source, write};
 
 fn origin(graph: &mut Graph, name: &str, op_type: &str) -> OriginId {
@@ -287,6 +289,107 @@ fn run_text(name: &str, text: &str) {
             run_c(dir.path(), &source(&format!("{name}.c")), &[object], &["-fsanitize=address,undefined"]),
             "ok\n"
         );
+    }
+}
+
+/// A model of two i32[3] whose kernel is this C code, loaded.
+fn with_kernel(body: &str, check: impl Fn(&native::Model<'_>, &[Option<Tensor>])) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut model = wide_model(dir.path(), 2);
+    let kernels = std::mem::take(&mut model.kernels.groups);
+    let kernel = c_kernel(dir.path(), "sum", None, body);
+    kernels.values().for_each(|_| {
+        model.kernels.groups.push(kernel.clone());
+    });
+    let object = model.write("wide", dir.path());
+    let library = dir.path().join("wide.so");
+    native::link(&[object], &library).unwrap();
+    let models = native::Models::load(&library).unwrap();
+    let input = Some(Tensor::from_slice(&[2], &[5i32, 6]));
+    check(&models.get("wide").unwrap(), &[input.clone(), input]);
+}
+
+#[test]
+fn guarded_runs_see_outputs_that_are_not_written() {
+    with_kernel("int32_t *y = b[2]; y[0] = 1;", |model, inputs| {
+        let error = model.run_guarded(inputs, &[Some(vec![2])], &Call::default()).unwrap_err();
+        assert!(error.message.contains("`y` depends on what memory held"), "{error}");
+        assert!(error.message.contains("first at element Some(1)"), "{error}");
+    });
+}
+
+/// Reads and writes one element before, or behind, an input or the output: each ends a process with a signal.
+#[test]
+fn guarded_runs_fault_outside_of_buffers() {
+    let good = "const int32_t *x = b[0]; int32_t *y = b[2]; y[0] = x[0]; y[1] = x[1];";
+    let cases = [
+        (good.to_string(), 0),
+        (format!("{good} y[1] = x[2];"), libc::SIGSEGV),
+        (format!("{good} y[1] = x[-1];"), libc::SIGSEGV),
+        (format!("{good} y[2] = 0;"), libc::SIGSEGV),
+        (format!("{good} y[-1] = 0;"), libc::SIGSEGV),
+        (format!("{good} ((int32_t *)b[0])[0] = 0;"), libc::SIGSEGV),
+    ];
+    for (body, signal) in cases {
+        with_kernel(&body, |model, inputs| {
+            // SAFETY: the child only runs the model, and leaves without running anything else.
+            let process = unsafe { libc::fork() };
+            if process == 0 {
+                let good = model.run_guarded(inputs, &[Some(vec![2])], &Call::default()).is_ok();
+                // SAFETY: nothing of this process is needed any more.
+                unsafe { libc::_exit(i32::from(!good)) };
+            }
+            let mut status = -1;
+            // SAFETY: `status` is a local.
+            assert_eq!(unsafe { libc::waitpid(process, &mut status, 0) }, process);
+            let ended = if libc::WIFSIGNALED(status) { libc::WTERMSIG(status) } else { status };
+            assert_eq!(ended, signal, "{body}");
+        });
+    }
+}
+
+/// `y` is the sum of the first elements of `inputs` tensors i32[2].
+fn wide_model(dir: &Path, inputs: usize) -> Model {
+    let mut graph = Graph { name: "wide".into(), ..Graph::default() };
+    let o = origin(&mut graph, "start", "Constant");
+    let mut b = Builder::new(&mut graph, o);
+    let values: Vec<ValueId> =
+        (0..inputs).map(|at| b.input(&format!("x{at}"), ty(DType::I32, &[2]), None)).collect();
+    let (y, node) = add(&mut graph, "sum", values[0], values[1]);
+    graph.outputs.push(("y".into(), y));
+    let mut program = Program::default();
+    let id = program.groups.push(group(node, &values, &[y]));
+    program.steps.push(Step::Run(id));
+    for (at, &value) in values.iter().enumerate() {
+        program.places[value] = Some(Place::Input(at));
+    }
+    program.places[y] = Some(Place::Output(0));
+    let body = format!(
+        "int32_t *y = b[{inputs}]; y[0] = y[1] = 0;\n\
+         for (int i = 0; i < {inputs}; i++) y[0] += ((const int32_t *)b[i])[0];"
+    );
+    let mut kernels = Kernels::default();
+    kernels.groups.push(c_kernel(dir, "sum", None, &body));
+    Model { graph: Arc::new(graph), program, kernels }
+}
+
+/// Pointers to thousands of tensors do not fit the stack that a run may use.
+#[test]
+fn a_model_of_many_inputs_needs_little_stack() {
+    let dir = tempfile::tempdir().unwrap();
+    for inputs in [2, 200, 5000] {
+        let object = wide_model(dir.path(), inputs).write("wide", dir.path());
+        let library = dir.path().join(format!("wide{inputs}.so"));
+        native::link(&[object], &library).unwrap();
+        let models = native::Models::load(&library).unwrap();
+        let model = models.get("wide").unwrap();
+        let tensors: Vec<Option<Tensor>> =
+            (0..inputs).map(|at| Some(Tensor::from_slice(&[2], &[at as i32, -1]))).collect();
+        let findings = abi::check(&model, &tensors, &[Some(vec![2])]).unwrap();
+        let sum = (0..inputs as i32).sum();
+        assert_eq!(findings.outputs, [Tensor::from_slice(&[2], &[sum, 0])]);
+        assert_eq!(findings.workspace == 0, inputs < 100, "only what is long is in the workspace");
+        assert!(findings.stack < 16 << 10, "{inputs} inputs: {} bytes of stack", findings.stack);
     }
 }
 

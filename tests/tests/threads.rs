@@ -64,6 +64,56 @@ fn real_models() {
     assert!(same >= 20, "{same} models ran");
 }
 
+/// Runs of each model in the test below: a few here, 10,000 as the README tells.
+fn runs() -> usize {
+    std::env::var("ONNXC_THREAD_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(160)
+}
+
+/// Eight threads run one model at once, with pools of 1, 2, 3 and 8 threads: half of them share a pool, each of the
+/// others has one of its own.
+fn same_bits_at_once(model: &Path) {
+    const CALLERS: usize = 8;
+    let loaded = Loaded::new(compile(model, "model").unwrap(), Instant::now()).unwrap();
+    let graph = &loaded.graph;
+    let mut inputs = vec![None; graph.inputs.len()];
+    data::fill_randomly(graph, &mut inputs, &[], 11).unwrap();
+    let shapes = native::output_shapes(graph, &inputs).unwrap();
+    let run = |pool: Option<&Pool>, times: usize, expected: Option<&[Tensor]>| -> Vec<Tensor> {
+        let mut prepared = loaded.model().unwrap().prepare(&inputs, &shapes).unwrap();
+        for _ in 0..times {
+            prepared.run(&Call { pool, ..Call::default() }).unwrap();
+            let outputs = prepared.outputs().unwrap();
+            assert!(expected.is_none_or(|expected| outputs == expected), "{}", model.display());
+        }
+        prepared.check_guards().unwrap();
+        prepared.outputs().unwrap()
+    };
+    let alone = run(None, 1, None);
+    for threads in [1, 2, 3, 8] {
+        let shared = Pool::new(threads).unwrap();
+        std::thread::scope(|scope| {
+            for caller in 0..CALLERS {
+                let (shared, alone, run) = (&shared, &alone, &run);
+                scope.spawn(move || {
+                    let own = (caller % 2 == 1).then(|| Pool::new(threads).unwrap());
+                    run(Some(own.as_ref().unwrap_or(shared)), runs().div_ceil(4 * CALLERS), Some(alone));
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn eight_threads_at_once() {
+    let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/digits/digits.onnx");
+    same_bits_at_once(&digits);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.onnx");
+    let model = random_model(&mut fastrand::Rng::with_seed(5));
+    std::fs::write(&path, model.encode_to_vec()).unwrap();
+    same_bits_at_once(&path);
+}
+
 /// A convolution of few or many channels, a pooling and a padding joined with its like, a product with a softmax.
 fn random_model(random: &mut fastrand::Rng) -> ModelProto {
     let (channels, filters) = (random.i64(1..9), random.i64(1..70));

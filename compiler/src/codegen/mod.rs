@@ -24,10 +24,10 @@ pub mod testing;
 mod tests;
 mod work;
 
-use cranelift_codegen::Context;
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::Function;
 use cranelift_codegen::isa::TargetIsa;
+use cranelift_codegen::{CompiledCode, Context};
 
 use crate::error::{Error, Result, Stage};
 use crate::loops::{Kernel, LoopKind, Stmt};
@@ -46,6 +46,8 @@ pub struct Code {
     pub instructions: usize,
     /// Bytes, a power of two.
     pub align: u32,
+    /// Bytes of stack, with the address to return to.
+    pub stack: u32,
 }
 
 /// Compiles a kernel for `isa`, one of `target.isa(..)`; [`prefers_speed`] says which serves it best.
@@ -65,7 +67,14 @@ pub fn compile(kernel: &Kernel, isa: &dyn TargetIsa, target: &Target) -> Result<
         instructions: bytes.len(),
         bytes,
         align: compiled.buffer.alignment.max(16),
+        stack: stack_bytes(compiled),
     })
+}
+
+/// Bytes of stack of a compiled function: its frame, and the address to return to and the frame pointer above it.
+fn stack_bytes(compiled: &CompiledCode) -> u32 {
+    let frame = compiled.buffer.frame_layout().map_or(0, |layout| layout.frame_to_fp_offset);
+    frame.saturating_add(16)
 }
 
 /// Assembly of a kernel's code with the offset of each instruction.

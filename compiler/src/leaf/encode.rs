@@ -35,6 +35,8 @@ pub struct Machine {
     pub bytes: Vec<u8>,
     /// Bytes of the instructions.
     pub instructions: usize,
+    /// Bytes of stack, with the address to return to.
+    pub stack: u32,
 }
 
 /// Machine code for a function.
@@ -49,7 +51,8 @@ pub fn compile(func: &Func, isa: Isa) -> Result<Machine, String> {
         Ok(BlockCode { insts: code.insts, end: &block.end })
     });
     let blocks = blocks.collect::<Result<Vec<_>, String>>()?;
-    let mut insts = lay_out(&blocks, &Frame::new(isa, &allocated, &blocks)?)?;
+    let frame = Frame::new(isa, &allocated, &blocks)?;
+    let (mut insts, stack) = (lay_out(&blocks, &frame)?, frame.stack());
     let constants = pool.insts()?;
     let pool_bytes = pool.bytes();
     let code = insts.len();
@@ -58,12 +61,12 @@ pub fn compile(func: &Func, isa: Isa) -> Result<Machine, String> {
     let instructions = unaligned.len().saturating_sub(pool_bytes);
     let padding = instructions.next_multiple_of(ALIGN as usize) - instructions;
     if pool_bytes == 0 || padding == 0 {
-        return Ok(Machine { bytes: unaligned, instructions });
+        return Ok(Machine { bytes: unaligned, instructions, stack });
     }
     // Padding moves the constants, and with them what refers to them; jumps keep their lengths.
     let fill = (0..padding).map(|_| Instruction::with_declare_byte_1(INT3));
     insts.splice(code..code, fill);
-    Ok(Machine { bytes: encode(&insts)?, instructions })
+    Ok(Machine { bytes: encode(&insts)?, instructions, stack })
 }
 
 fn encode(insts: &[Instruction]) -> Result<Vec<u8>, String> {
@@ -175,6 +178,12 @@ impl Frame {
         let wide = blocks.iter().flat_map(|block| &block.insts).any(writes_wide);
         let saved = allocated.callee_saved().into_iter().map(|n| Register::RAX + u32::from(n)).collect();
         Ok(Frame { saved, slots: slots as i32, align: isa.vector_bytes as i32, wide })
+    }
+
+    /// Bytes of stack at most: the address to return to, saved registers, and slots with what aligns them.
+    fn stack(&self) -> u32 {
+        let slots = if self.slots > 0 { self.slots + SLOT_BYTES as i32 + self.align } else { 0 };
+        8 * (1 + self.saved.len() as u32) + slots as u32
     }
 
     fn prologue(&self) -> Result<Vec<Instruction>, String> {

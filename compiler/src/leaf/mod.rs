@@ -33,6 +33,9 @@ use crate::error::{Error, Result, Stage};
 use crate::loops::Kernel;
 use crate::target::Target;
 
+/// Most stack of a kernel, bytes: what it spills beyond this is more than its vectors gain.
+const MAX_STACK: u32 = 16 << 10;
+
 /// Machine code of a kernel that was lowered for `target` as leaf kernels see it ([`Target::leaf`]), or why it is left
 /// to Cranelift. Errors are internal.
 pub fn compile(kernel: &Kernel, target: &Target) -> Result<std::result::Result<Code, String>> {
@@ -44,7 +47,10 @@ pub fn compile(kernel: &Kernel, target: &Target) -> Result<std::result::Result<C
     if isa.evex {
         fold::run(&mut func);
     }
-    let encode::Machine { bytes, instructions } = encode::compile(&func, isa)
+    let encode::Machine { bytes, instructions, stack } = encode::compile(&func, isa)
         .map_err(|text| Error::internal(Stage::Codegen, format!("kernel `{}`: {text}", kernel.name)))?;
-    Ok(Ok(Code { name: kernel.name.clone(), bytes, instructions, align: encode::ALIGN }))
+    if stack > MAX_STACK {
+        return Ok(Err(format!("{stack} bytes of stack")));
+    }
+    Ok(Ok(Code { name: kernel.name.clone(), bytes, instructions, align: encode::ALIGN, stack }))
 }

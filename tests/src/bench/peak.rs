@@ -42,9 +42,11 @@ pub fn measure(task: &PeakTask) -> Result<f64> {
 #[cfg(target_arch = "x86_64")]
 fn kernel() -> Result<(fn(u64), f64)> {
     if is_x86_feature_detected!("avx512f") {
+        // SAFETY: the processor has the features that the function is compiled for; likewise below.
         return Ok((|turns| unsafe { x86_64::wide(turns) }, x86_64::SUMS as f64 * 32.0));
     }
     if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        // SAFETY: as above.
         return Ok((|turns| unsafe { x86_64::narrow(turns) }, x86_64::SUMS as f64 * 16.0));
     }
     Err("the peak of a processor without FMA is not measured".to_string())

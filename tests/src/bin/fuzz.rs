@@ -63,11 +63,13 @@ unsafe impl GlobalAlloc for Metered {
             USED.fetch_sub(layout.size(), Relaxed);
             return std::ptr::null_mut();
         }
+        // SAFETY: the caller's promises are those that the system's allocator asks for.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         USED.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as above; the block is the system's.
         unsafe { System.dealloc(block, layout) }
     }
 }

@@ -9,7 +9,7 @@ use cranelift_module::FuncId;
 
 use crate::codegen::emit::abi::frame;
 use crate::codegen::emit::dynamic::{Context, node_text};
-use crate::codegen::emit::layout::{ControlPlan, Scope, internal};
+use crate::codegen::emit::layout::{ControlPlan, PointerArray, Scope, internal};
 use crate::codegen::emit::steps::StepWriter;
 use crate::error::Result;
 use crate::graph::{Dim, Graph, NodeId, Op, ValueId};
@@ -121,9 +121,7 @@ impl<'p> StepWriter<'_, '_, 'p> {
 
     /// The frame of a body, but for the addresses of its inputs and outputs.
     fn body_frame(&mut self, body: &Scope<'_>, scratch: &Scratch) -> Result<Value> {
-        let slot =
-            self.code.slot(frame::IO as usize + 8 * (body.graph.inputs.len() + body.graph.outputs.len()));
-        let inner = self.code.slot_addr(slot);
+        let inner = self.pointers(PointerArray::Frame(body.index));
         for offset in (frame::ARENA + 8..frame::IO).step_by(8) {
             let value = self.code.load64(self.frame, offset);
             self.code.store(value, inner, offset);

@@ -16,6 +16,11 @@ const WORKSPACE_FIELD: u32 = 44;
 const MODEL_BYTES: usize = 64;
 const RECORD_BYTES: usize = 32;
 
+/// What stands for the number of a symbol where a dim is none: it is static or only data decide it, or it is a formula of
+/// symbols.
+const NO_SYMBOL: i32 = -1;
+const FORMULA: i32 = -2;
+
 /// The block, and its fields that are to hold the distance to a function.
 pub(super) fn build(
     graph: &Graph,
@@ -118,7 +123,11 @@ impl Block {
             for dim in &ty.shape {
                 texts.push(if dim.is_const() { 0 } else { self.string(&graph.dim_text(dim)) });
                 let number = dim.as_sym().and_then(|sym| symbols.iter().position(|&own| own == sym));
-                numbers.push(number.map_or(-1, |number| number as i32));
+                numbers.push(match number {
+                    Some(number) => number as i32,
+                    None if dim.is_const() || graph.is_data_dim(dim) => NO_SYMBOL,
+                    None => FORMULA,
+                });
             }
             let record = [
                 self.string(name),

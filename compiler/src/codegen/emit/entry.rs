@@ -13,7 +13,7 @@ use cranelift_module::FuncId;
 use crate::codegen::emit::abi::{frame, options, status, tensor};
 use crate::codegen::emit::dynamic::{abandon, begin, violated, violation};
 use crate::codegen::emit::func::Code;
-use crate::codegen::emit::layout::{Plan, Scope, bound_symbols};
+use crate::codegen::emit::layout::{Plan, PointerArray, Scope, bound_symbols};
 use crate::codegen::emit::message::{A, B, printable};
 use crate::codegen::emit::object::Unit;
 use crate::codegen::emit::size::Sizes;
@@ -57,6 +57,7 @@ pub(super) fn define(
         run.check_assumptions()?;
         run.check_outputs()?;
         run.check_workspace()?;
+        run.check_cancel();
         run.execute(steps)?;
         code.write_fail_block(message);
         Ok(())
@@ -66,11 +67,6 @@ pub(super) fn define(
 
 /// `int64_t workspace(const int64_t *dims, size_t count)`: bytes, or minus a status.
 fn workspace_body(code: &mut Code<'_>, plan: &Plan, graph: &Graph) -> Result<()> {
-    if let Some(bytes) = plan.workspace.as_const() {
-        let bytes = code.int(bytes);
-        code.b.ins().return_(&[bytes]);
-        return Ok(());
-    }
     let params = code.params();
     let leave = code.cold_block();
     code.b.append_block_param(leave, types::I64);
@@ -83,8 +79,10 @@ fn workspace_body(code: &mut Code<'_>, plan: &Plan, graph: &Graph) -> Result<()>
     let symbols = bound_symbols(graph);
     let miscounted = code.icmp_imm(IntCC::NotEqual, params[1], symbols.len() as i64);
     leave_if(code, miscounted, status::BAD_COUNT);
-    let null = code.icmp_imm(IntCC::Equal, params[0], 0);
-    leave_if(code, null, status::NULL_POINTER);
+    if !symbols.is_empty() {
+        let null = code.icmp_imm(IntCC::Equal, params[0], 0);
+        leave_if(code, null, status::NULL_POINTER);
+    }
     let mut values = HashMap::new();
     for (at, &symbol) in symbols.iter().enumerate() {
         let value = code.load64(params[0], 8 * at as i64);
@@ -96,8 +94,10 @@ fn workspace_body(code: &mut Code<'_>, plan: &Plan, graph: &Graph) -> Result<()>
     if let Some(overflow) = overflow {
         leave_if(code, overflow, status::SIZE_OVERFLOW);
     }
-    let negative = code.icmp_imm(IntCC::SignedLessThan, bytes, 0);
-    leave_if(code, negative, status::SIZE_OVERFLOW);
+    if !plan.workspace.is_const() {
+        let negative = code.icmp_imm(IntCC::SignedLessThan, bytes, 0);
+        leave_if(code, negative, status::SIZE_OVERFLOW);
+    }
     code.b.ins().return_(&[bytes]);
     code.b.switch_to_block(leave);
     let status = code.b.block_params(leave)[0];
@@ -105,16 +105,46 @@ fn workspace_body(code: &mut Code<'_>, plan: &Plan, graph: &Graph) -> Result<()>
     Ok(())
 }
 
-/// One tensor descriptor of the caller.
+/// One tensor descriptor of the caller. Its fields are loaded where they are needed: of a model with thousands of inputs
+/// they would fill the stack.
 #[derive(Clone)]
 struct Given {
     /// `input 0 `x``, for messages.
     what: String,
-    data: Value,
-    bytes: Value,
-    dtype: Value,
-    rank: Value,
-    dims: Value,
+    /// The caller's array, and the descriptor's offset in it.
+    array: Value,
+    at: i64,
+}
+
+impl Given {
+    fn data(&self, code: &mut Code<'_>) -> Value {
+        code.load64(self.array, self.at + tensor::DATA)
+    }
+
+    fn bytes(&self, code: &mut Code<'_>) -> Value {
+        code.load64(self.array, self.at + tensor::BYTES)
+    }
+
+    fn dtype(&self, code: &mut Code<'_>) -> Value {
+        code.load(types::I32, self.array, self.at + tensor::DTYPE)
+    }
+
+    fn rank(&self, code: &mut Code<'_>) -> Value {
+        code.load(types::I32, self.array, self.at + tensor::RANK)
+    }
+
+    fn dims(&self, code: &mut Code<'_>) -> Value {
+        code.load64(self.array, self.at + tensor::DIMS)
+    }
+
+    fn dim(&self, code: &mut Code<'_>, axis: usize) -> Value {
+        let dims = self.dims(code);
+        code.load64(dims, 8 * axis as i64)
+    }
+}
+
+fn given(array: Value, at: usize, kind: &str, name: &str) -> Given {
+    Given { what: format!("{kind} {at} `{}`", printable(name)), array, at: at as i64 * tensor::SIZE }
 }
 
 /// `run` while it is written.
@@ -206,24 +236,10 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
             }
         }
         for (at, input) in graph.inputs.iter().enumerate() {
-            let given = self.given(self.params[0], at, "input", &input.name);
-            self.inputs.push(given);
+            self.inputs.push(given(self.params[0], at, "input", &input.name));
         }
         for (at, (name, _)) in graph.outputs.iter().enumerate() {
-            let given = self.given(self.params[2], at, "output", name);
-            self.outputs.push(given);
-        }
-    }
-
-    fn given(&mut self, array: Value, at: usize, kind: &str, name: &str) -> Given {
-        let base = at as i64 * tensor::SIZE;
-        Given {
-            what: format!("{kind} {at} `{}`", printable(name)),
-            data: self.code.load64(array, base + tensor::DATA),
-            bytes: self.code.load64(array, base + tensor::BYTES),
-            dtype: self.code.load(types::I32, array, base + tensor::DTYPE),
-            rank: self.code.load(types::I32, array, base + tensor::RANK),
-            dims: self.code.load64(array, base + tensor::DIMS),
+            self.outputs.push(given(self.params[2], at, "output", name));
         }
     }
 
@@ -231,11 +247,14 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
     fn check_type(&mut self, given: &Given, ty: &TensorType) {
         let what = &given.what;
         let template = format!("{what}: element type {A}, must be {B} ({})", ty.dtype);
-        self.fail_unless_equal(given.dtype, i64::from(ty.dtype.to_onnx()), status::BAD_DTYPE, &template);
+        let dtype = given.dtype(self.code);
+        self.fail_unless_equal(dtype, i64::from(ty.dtype.to_onnx()), status::BAD_DTYPE, &template);
         let template = format!("{what}: rank {A}, must be {B}");
-        self.fail_unless_equal(given.rank, ty.rank() as i64, status::BAD_RANK, &template);
+        let rank = given.rank(self.code);
+        self.fail_unless_equal(rank, ty.rank() as i64, status::BAD_RANK, &template);
         if ty.rank() > 0 {
-            self.fail_if_zero(given.dims, &format!("{what}: dims is null"));
+            let dims = given.dims(self.code);
+            self.fail_if_zero(dims, &format!("{what}: dims is null"));
         }
     }
 
@@ -247,7 +266,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
             self.check_type(&given, ty);
             for (axis, dim) in ty.shape.iter().enumerate() {
                 let Some(sym) = dim.as_sym().filter(|sym| !self.deciders.contains_key(sym)) else { continue };
-                let value = self.code.load64(given.dims, 8 * axis as i64);
+                let value = given.dim(self.code, axis);
                 let negative = self.code.icmp_imm(IntCC::SignedLessThan, value, 0);
                 let template = format!("{}: dimension {axis} is {A}, which is negative", given.what);
                 self.fail_if(negative, status::BAD_DIM, &template, value, value);
@@ -271,7 +290,8 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
                 }
                 Some(default) => {
                     let (present, absent, next) = (self.code.block(), self.code.block(), self.code.block());
-                    self.code.branch(given.data, present, absent);
+                    let data = given.data(self.code);
+                    self.code.branch(data, present, absent);
                     self.code.b.switch_to_block(present);
                     self.check_type(&given, ty);
                     self.check_dims(&given, ty, &dims, |_, _| true);
@@ -310,7 +330,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
         checked: impl Fn(usize, &Dim) -> bool,
     ) {
         for (axis, dim) in ty.shape.iter().enumerate().filter(|(axis, dim)| checked(*axis, dim)) {
-            let found = self.code.load64(given.dims, 8 * axis as i64);
+            let found = given.dim(self.code, axis);
             let wrong = self.code.icmp(IntCC::NotEqual, found, wanted[axis]);
             let template =
                 format!("{}: dimension {axis} is {A}, must be {B}{}", given.what, self.reason(dim));
@@ -351,10 +371,12 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
             true => (IntCC::NotEqual, "must be"),
             false => (IntCC::UnsignedLessThan, "needs"),
         };
-        let wrong = self.code.icmp(cc, given.bytes, bytes);
+        let length = given.bytes(self.code);
+        let wrong = self.code.icmp(cc, length, bytes);
         let template = format!("{what}: {A} bytes, {must} {B}");
-        self.fail_if(wrong, status::BAD_BYTES, &template, given.bytes, bytes);
-        let null = self.code.icmp_imm(IntCC::Equal, given.data, 0);
+        self.fail_if(wrong, status::BAD_BYTES, &template, length, bytes);
+        let data = given.data(self.code);
+        let null = self.code.icmp_imm(IntCC::Equal, data, 0);
         let some = self.code.icmp_imm(IntCC::NotEqual, bytes, 0);
         let missing = self.code.b.ins().band(null, some);
         self.fail_if(missing, status::NULL_POINTER, &format!("{what}: data is null"), bytes, bytes);
@@ -364,7 +386,8 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
     fn check_alignment(&mut self, given: &Given, ty: &TensorType) {
         let align = alignment(ty);
         if align > 1 {
-            let low = self.code.b.ins().band_imm_u(given.data, align - 1);
+            let data = given.data(self.code);
+            let low = self.code.b.ins().band_imm_u(data, align - 1);
             let align = self.code.int(align);
             let template = format!("{}: data is not aligned to {A} bytes", given.what);
             self.fail_if(low, status::MISALIGNED, &template, align, align);
@@ -442,8 +465,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
     /// What can be told of an output before data decide its dims.
     fn check_late_output(&mut self, given: &Given, ty: &TensorType) -> Result<()> {
         for (axis, dim) in ty.shape.iter().enumerate().filter(|(_, dim)| dim.is_const()) {
-            let (found, wanted) =
-                (self.code.load64(given.dims, 8 * axis as i64), self.sizes.value(self.code, dim)?);
+            let (found, wanted) = (given.dim(self.code, axis), self.sizes.value(self.code, dim)?);
             let wrong = self.code.icmp(IntCC::NotEqual, found, wanted);
             let template = format!("{}: dimension {axis} is {A}, must be {B}", given.what);
             self.fail_if(wrong, status::BAD_DIM, &template, found, wanted);
@@ -483,6 +505,18 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
         let template = format!("workspace is not aligned to {A} bytes");
         self.fail_if(misaligned, status::MISALIGNED, &template, align, align);
         Ok(())
+    }
+
+    /// A run that was cancelled before it began writes nothing.
+    fn check_cancel(&mut self) {
+        let cancel = self.cancel();
+        self.code.poll(cancel, self.options);
+    }
+
+    /// The caller's flag, or a zero.
+    fn cancel(&mut self) -> Value {
+        let cancel = self.code.load64(self.options, options::CANCEL);
+        self.code.b.ins().select(cancel, cancel, self.zeros)
     }
 
     fn execute(&mut self, steps: &[FuncId]) -> Result<()> {
@@ -528,7 +562,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
 
     fn store_output_dims(&mut self) -> Result<()> {
         for at in 0..self.outputs.len() {
-            let dims = self.outputs[at].dims;
+            let dims = self.outputs[at].dims(self.code);
             for (axis, dim) in self.scope.graph.output_ty(at).shape.iter().enumerate() {
                 if !dim.is_const() && !self.plan.dynamic.decides(dim) {
                     let size = self.sizes.value(self.code, dim)?;
@@ -560,13 +594,16 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
 
     fn fill_frame(&mut self) -> Result<Value> {
         let workspace = self.params[4];
-        let count = self.inputs.len() + self.outputs.len();
-        let slot = self.code.slot(frame::IO as usize + 8 * count);
-        let frame = self.code.slot_addr(slot);
+        let frame = match self.plan.pointers(PointerArray::Frame(self.scope.index)) {
+            (_, Some(offset)) => self.code.add(workspace, offset),
+            (bytes, None) => {
+                let slot = self.code.slot(bytes);
+                self.code.slot_addr(slot)
+            }
+        };
         let weights = self.code.weights_addr();
         let level = self.level();
-        let cancel = self.code.load64(self.options, options::CANCEL);
-        let cancel = self.code.b.ins().select(cancel, cancel, self.zeros);
+        let cancel = self.cancel();
         let fields = [
             (frame::ARENA, self.code.add(workspace, self.plan.arena_at)),
             (frame::WEIGHTS, weights),
@@ -580,7 +617,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
             self.code.store(value, frame, offset);
         }
         for at in 0..self.inputs.len() {
-            let mut data = self.inputs[at].data;
+            let mut data = self.inputs[at].data(self.code);
             if let Some(offset) = self.plan.defaults[at] {
                 let default = self.code.add(weights, offset as i64);
                 data = self.code.b.ins().select(data, data, default);
@@ -589,7 +626,8 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
         }
         for at in 0..self.outputs.len() {
             let slot = self.inputs.len() + at;
-            self.code.store(self.outputs[at].data, frame, frame::IO + 8 * slot as i64);
+            let data = self.outputs[at].data(self.code);
+            self.code.store(data, frame, frame::IO + 8 * slot as i64);
         }
         Ok(frame)
     }

@@ -11,6 +11,7 @@ use cranelift_codegen::ir::{
 use cranelift_frontend::FunctionBuilder;
 use cranelift_module::{DataId, FuncId, Module};
 
+use crate::codegen::emit::abi::status;
 use crate::codegen::emit::object::{Unit, data_value};
 use crate::error::Result;
 
@@ -28,10 +29,12 @@ impl<'a> Code<'a> {
         Code { b, unit, functions: HashMap::new(), data: HashMap::new(), fail: None }
     }
 
-    pub fn finish(mut self) {
+    /// Ends the function; gives the functions that it calls or hands to others to call.
+    pub fn finish(mut self) -> Vec<FuncId> {
         self.b.seal_all_blocks();
         let config = self.unit.isa.frontend_config();
         self.b.finalize(config);
+        self.functions.into_keys().collect()
     }
 
     /// Parameters of the function; called while the entry block is current.
@@ -82,6 +85,13 @@ impl<'a> Code<'a> {
 
     pub fn slot_addr(&mut self, slot: StackSlot) -> Value {
         self.b.ins().stack_addr(types::I64, slot, 0)
+    }
+
+    /// Address of a slot, which has at least `bytes` from now on.
+    pub fn slot_addr_of(&mut self, slot: StackSlot, bytes: usize) -> Value {
+        let size = &mut self.b.func.sized_stack_slots[slot].size;
+        *size = u32::try_from(bytes).unwrap_or(u32::MAX).max(*size);
+        self.slot_addr(slot)
     }
 
     fn function(&mut self, id: FuncId) -> FuncRef {
@@ -196,6 +206,12 @@ impl<'a> Code<'a> {
         let template = self.unit.text(template);
         let template = self.int(template);
         self.jump(fail, &[status, template, args[0], args[1], options]);
+    }
+
+    /// Leaves with `CANCELLED` when the flag at `cancel` is set.
+    pub fn poll(&mut self, cancel: Value, options: Value) {
+        let (flag, none) = (self.load(types::I32, cancel, 0), self.int(0));
+        self.fail_if(flag, status::CANCELLED, "cancelled by the caller", [none, none], options);
     }
 
     /// Writes the failure block, if anything jumps to it: `message` writes the text.

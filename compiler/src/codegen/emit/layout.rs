@@ -2,13 +2,15 @@
 //! sizes that depend on the inputs.
 //!
 //! The workspace of a run is: the values of the symbols and of all sizes made of them (nothing in a static model),
-//! what a run with sizes that data decide keeps of its allocations, then the program's arena, at a multiple of 64.
+//! what a run with sizes that data decide keeps of its allocations, pointers that are too many for the stack, then the
+//! program's arena, at a multiple of 64.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use cranelift_entity::EntityRef;
 
+use crate::codegen::emit::abi::frame;
 use crate::codegen::emit::dynamic::Dynamic;
 use crate::codegen::emit::{KernelCode, Kernels};
 use crate::error::{Error, Result, Stage};
@@ -83,6 +85,18 @@ pub(super) struct Weight {
     pub bytes: u64,
 }
 
+/// Pointers that a run keeps in one place.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum PointerArray {
+    /// The frame of a scope, by its number.
+    Frame(usize),
+    /// The buffers of a kernel: one array for all, as one kernel is called at a time.
+    Buffers,
+}
+
+/// Most bytes of pointers in one place on the stack.
+const MAX_STACK_POINTERS: usize = 1 << 10;
+
 /// See [`Weight::path`].
 pub(super) type Path = Arc<[(NodeId, usize)]>;
 
@@ -109,6 +123,10 @@ pub(super) struct Plan {
     scopes: usize,
     /// What data decide.
     pub dynamic: Dynamic,
+    /// Bytes of pointers in each place.
+    pointer_bytes: BTreeMap<PointerArray, usize>,
+    /// Offset in the workspace of those that are too many for the stack.
+    pointers_at: BTreeMap<PointerArray, i64>,
     /// Offset of the arena in the workspace, bytes.
     pub arena_at: i64,
     /// Bytes of a whole workspace.
@@ -135,8 +153,12 @@ impl Plan {
         }
         let entries = plan.symbols + plan.table.len();
         plan.dynamic = Dynamic::new(root, &plan, entries)?;
-        let entries = entries + plan.dynamic.words();
-        plan.arena_at = round_up(8 * entries as i64);
+        let mut used = 8 * (entries + plan.dynamic.words());
+        for (&array, &bytes) in plan.pointer_bytes.iter().filter(|(_, bytes)| **bytes > MAX_STACK_POINTERS) {
+            plan.pointers_at.insert(array, used as i64);
+            used += bytes;
+        }
+        plan.arena_at = round_up(used as i64);
         plan.workspace = Dim::from(plan.arena_at) + root.program.arena.clone();
         Ok(plan)
     }
@@ -162,6 +184,17 @@ impl Plan {
         self.symbols + at
     }
 
+    /// Bytes of pointers, and their offset in the workspace if they are not on the stack.
+    pub fn pointers(&self, array: PointerArray) -> (usize, Option<i64>) {
+        let bytes = self.pointer_bytes.get(&array).copied().unwrap_or(0);
+        (bytes, self.pointers_at.get(&array).copied())
+    }
+
+    fn add_pointers(&mut self, array: PointerArray, bytes: usize) {
+        let most = self.pointer_bytes.entry(array).or_default();
+        *most = bytes.max(*most);
+    }
+
     /// The plan of a step of control flow.
     pub fn control(&self, scope: &Scope<'_>, step: usize) -> Result<&ControlPlan> {
         let control = self.controls.get(&(scope.index, step));
@@ -172,6 +205,8 @@ impl Plan {
         if path.len() > DEPTH {
             return Err(Error::unsupported(Stage::Codegen, "bodies nested more than 64 deep"));
         }
+        let ports = scope.graph.inputs.len() + scope.graph.outputs.len();
+        self.add_pointers(PointerArray::Frame(scope.index), frame::IO as usize + 8 * ports);
         for (number, step) in scope.program.steps.iter().enumerate() {
             match step {
                 Step::Run(id) => {
@@ -179,6 +214,8 @@ impl Plan {
                     for &value in group.inputs.iter().chain(&group.outputs) {
                         self.value(&scope, path, value)?;
                     }
+                    let buffers = group.inputs.len() + group.outputs.len() + 1;
+                    self.add_pointers(PointerArray::Buffers, 8 * buffers);
                     if let Some(Scratch::Arena(offset)) = &scope.program.scratch[*id] {
                         self.size(offset);
                     }

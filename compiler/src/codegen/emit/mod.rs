@@ -111,6 +111,8 @@ pub struct Stats {
     pub code_bytes: u64,
     pub kernel_bytes: u64,
     pub weight_bytes: u64,
+    /// Stack of a run, without what the caller's functions and the C library's take.
+    pub stack_bytes: u32,
     /// Workspace of one run, where it does not depend on the inputs.
     pub workspace_bytes: Option<i64>,
 }
@@ -175,6 +177,7 @@ pub fn emit(
         code_bytes: object.code_bytes,
         kernel_bytes: shared.kernel_bytes,
         weight_bytes: plan.weight_bytes,
+        stack_bytes: object.stack_bytes,
         workspace_bytes: plan.workspace.as_const(),
     };
     let header = header::text(graph, &plan, &name);

@@ -27,6 +27,7 @@ use rayon::prelude::*;
 use target_lexicon::{Architecture, Endianness, PointerWidth};
 
 use crate::codegen::emit::func::Code;
+use crate::codegen::stack_bytes;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::target::Target;
 
@@ -36,7 +37,16 @@ pub struct MachineCode {
     pub bytes: Vec<u8>,
     /// Bytes; a power of two.
     pub alignment: u64,
+    /// Bytes of stack, with the address to return to.
+    pub stack: u32,
 }
+
+/// Most stack of the object's own functions, bytes: `ONNXC_STACK_BYTES` without what the C library's `memcpy`, and finding
+/// it for the first time, may take.
+const MAX_STACK: u32 = 60 << 10;
+
+/// Stack of a test of the processor, which saves a register or two.
+const LEVEL_STACK: u32 = 64;
 
 /// Where data that is larger than this lies beyond the reach of 32-bit offsets from code.
 const NEAR_BYTES: u64 = 1 << 30;
@@ -54,6 +64,10 @@ pub(super) struct Unit {
     /// Model name: the prefix of every symbol.
     pub name: String,
     pending: Vec<(FuncId, Function)>,
+    /// The functions that each function calls.
+    calls: HashMap<FuncId, Vec<FuncId>>,
+    /// Bytes of stack of each function that has its machine code.
+    stacks: HashMap<FuncId, u32>,
     /// Text of messages, behind the zeros of the absent options; each string once.
     text: Vec<u8>,
     text_offsets: HashMap<String, i64>,
@@ -79,6 +93,8 @@ pub(super) struct Finished {
     /// Section of the weights and its length in bytes.
     pub weights: Option<(SectionId, u64)>,
     pub code_bytes: u64,
+    /// Stack of a run, without what it calls outside of the object.
+    pub stack_bytes: u32,
 }
 
 impl Unit {
@@ -95,6 +111,8 @@ impl Unit {
             module,
             name: name.to_string(),
             pending: vec![],
+            calls: HashMap::new(),
+            stacks: HashMap::new(),
             text: vec![0; NO_OPTIONS_BYTES],
             text_offsets: HashMap::new(),
             text_data,
@@ -130,20 +148,30 @@ impl Unit {
         builder.switch_to_block(entry);
         let mut code = Code::new(builder, self);
         body(&mut code)?;
-        code.finish();
+        let calls = code.finish();
         self.pending.push((id, function));
+        self.calls.entry(id).or_default().extend(calls);
         Ok(())
+    }
+
+    /// Notes that a function calls another in a way that its code does not tell.
+    pub fn note_call(&mut self, from: FuncId, to: FuncId) {
+        self.calls.entry(from).or_default().push(to);
     }
 
     /// Places machine code made elsewhere.
     pub fn place(&mut self, id: FuncId, code: &MachineCode) -> Result<()> {
+        self.stacks.insert(id, code.stack);
         self.module.define_function_bytes(id, code.alignment, &code.bytes, &[]).map_err(emit_error)
     }
 
     /// Adds the test of the processor, and the word that keeps its result.
     pub fn define_level(&mut self, target: &Target) -> Result<()> {
         let function = self.declare("level", &self.signature(&[], Some(types::I32)))?;
-        self.place(function, &MachineCode { bytes: target.level_code()?, alignment: 16 })?;
+        self.place(
+            function,
+            &MachineCode { bytes: target.level_code()?, alignment: 16, stack: LEVEL_STACK },
+        )?;
         let name = format!("{}.known_level", self.name);
         let known = self.module.declare_data(&name, Linkage::Local, true, false).map_err(emit_error)?;
         let mut data = DataDescription::new();
@@ -232,6 +260,7 @@ impl Unit {
         globals: &[(String, FuncId)],
     ) -> Result<Finished> {
         self.compile_pending()?;
+        let stack_bytes = self.check_stack()?;
         let descriptor_id = self.descriptor_symbol()?;
         let text = std::mem::take(&mut self.text);
         for (id, bytes) in [(self.text_data, text.as_slice()), (descriptor_id, descriptor)] {
@@ -257,7 +286,36 @@ impl Unit {
         });
         let code_bytes =
             product.functions.values().flatten().map(|&(symbol, _)| product.object.symbol(symbol).size).sum();
-        Ok(Finished { object: product.object, weights, code_bytes })
+        Ok(Finished { object: product.object, weights, code_bytes, stack_bytes })
+    }
+
+    /// Bytes of stack of the function that needs most with all that it calls. An error if that is more than the ABI allows.
+    fn check_stack(&self) -> Result<u32> {
+        let mut deepest = HashMap::new();
+        let functions = self.stacks.keys().map(|&id| (self.stack(id, &mut deepest), id));
+        let (bytes, id) = functions.max().unwrap_or((0, FuncId::from_u32(0)));
+        if bytes <= MAX_STACK {
+            return Ok(bytes);
+        }
+        let linkage = self.module.declarations().get_function_decl(id).linkage_name(id);
+        Err(Error::unsupported(
+            Stage::Emit,
+            format!(
+                "`{linkage}` needs {bytes} bytes of stack, more than {MAX_STACK}: the model has too many inputs, outputs or symbolic sizes in one graph"
+            ),
+        ))
+    }
+
+    /// Bytes of stack of a function and what it calls. Calls are as deep as bodies are nested.
+    fn stack(&self, id: FuncId, deepest: &mut HashMap<FuncId, u32>) -> u32 {
+        if let Some(&bytes) = deepest.get(&id) {
+            return bytes;
+        }
+        let calls = self.calls.get(&id).map_or(&[][..], Vec::as_slice);
+        let inner = calls.iter().map(|&callee| self.stack(callee, deepest)).max();
+        let bytes = self.stacks.get(&id).copied().unwrap_or(0).saturating_add(inner.unwrap_or(0));
+        deepest.insert(id, bytes);
+        bytes
     }
 
     fn compile_pending(&mut self) -> Result<()> {
@@ -267,6 +325,7 @@ impl Unit {
             pending.into_par_iter().map(|(id, function)| (id, compile(isa, id, function))).collect();
         for (id, code) in compiled {
             let (code, relocations) = code?;
+            self.stacks.insert(id, code.stack);
             self.module
                 .define_function_bytes(id, code.alignment, &code.bytes, &relocations)
                 .map_err(emit_error)?;
@@ -290,6 +349,7 @@ fn compile(isa: &OwnedTargetIsa, id: FuncId, function: Function) -> Result<Linke
     let code = MachineCode {
         bytes: compiled.code_buffer().to_vec(),
         alignment: u64::from(compiled.buffer.alignment),
+        stack: stack_bytes(compiled),
     };
     Ok((code, relocations))
 }

@@ -10,7 +10,7 @@ use crate::codegen::emit::abi::{frame, options, status};
 use crate::codegen::emit::control::Control;
 use crate::codegen::emit::dynamic::Context;
 use crate::codegen::emit::func::Code;
-use crate::codegen::emit::layout::{ControlPlan, Plan, Scope, internal};
+use crate::codegen::emit::layout::{ControlPlan, Plan, PointerArray, Scope, internal};
 use crate::codegen::emit::message::{A, printable};
 use crate::codegen::emit::object::Unit;
 use crate::codegen::emit::{KernelCode, KernelVersion, StepInfo};
@@ -227,6 +227,8 @@ pub(super) struct StepWriter<'c, 'a, 'p> {
     level: Value,
     /// Pointers for one kernel call; every call of the function reuses it.
     buffers: StackSlot,
+    /// The frame of a body; every step of control flow reuses it.
+    body_frame: StackSlot,
     job: StackSlot,
     /// Returns the status it is given; the message has been written.
     pub(super) leave: Block,
@@ -240,11 +242,8 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
         shared: &'p Shared,
         kernels: &'p [Vec<FuncId>],
     ) -> StepWriter<'c, 'a, 'p> {
-        let widest =
-            scope.program.groups.values().map(|group| group.inputs.len() + group.outputs.len() + 1).max();
         let frame = code.params()[0];
-        let buffers = code.slot(8 * widest.unwrap_or(0));
-        let job = code.slot(24);
+        let (buffers, body_frame, job) = (code.slot(0), code.slot(0), code.slot(24));
         let leave = code.cold_block();
         code.b.append_block_param(leave, types::I32);
         StepWriter {
@@ -261,6 +260,7 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
             kernels,
             frame,
             buffers,
+            body_frame,
             job,
             leave,
         }
@@ -320,11 +320,8 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
         Context { plan, scope, frame, options, dims }
     }
 
-    /// Leaves with `CANCELLED` when the caller's flag is set.
     pub(super) fn poll(&mut self) {
-        let flag = self.code.load(types::I32, self.cancel, 0);
-        let zero = self.code.int(0);
-        self.code.fail_if(flag, status::CANCELLED, "cancelled by the caller", [zero, zero], self.options);
+        self.code.poll(self.cancel, self.options);
     }
 
     fn step_done(&mut self, number: usize) {
@@ -380,6 +377,18 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
         }
     }
 
+    /// Address of an array of pointers, on the stack or in the workspace.
+    pub(super) fn pointers(&mut self, array: PointerArray) -> Value {
+        let slot = match array {
+            PointerArray::Frame(_) => self.body_frame,
+            PointerArray::Buffers => self.buffers,
+        };
+        match self.plan.pointers(array) {
+            (_, Some(offset)) => self.code.add(self.dims, offset),
+            (bytes, None) => self.code.slot_addr_of(slot, bytes),
+        }
+    }
+
     /// Address of a block.
     pub(super) fn block(&mut self, block: BlockId) -> Result<Value> {
         let slot = self.plan.dynamic.block_at(self.scope.index, block)?;
@@ -396,7 +405,7 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
 
     fn run(&mut self, id: GroupId) -> Result<()> {
         let (group, kernel) = self.scope.group(id)?;
-        let buffers = self.code.slot_addr(self.buffers);
+        let buffers = self.pointers(PointerArray::Buffers);
         for (at, &value) in group.inputs.iter().chain(&group.outputs).enumerate() {
             let address = self.address(value)?;
             self.code.store(address, buffers, 8 * at as i64);
@@ -481,6 +490,7 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
             self.code.store(value, job, offset);
         }
         let part = self.code.function_addr(self.shared.trampoline);
+        self.code.unit.note_call(self.shared.trampoline, function);
         let pool = self.code.load64(self.options, options::POOL);
         let signature = self.shared.parallel_for.clone();
         let result = self

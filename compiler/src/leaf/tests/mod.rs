@@ -138,6 +138,8 @@ impl Code {
         let result: u64;
         let [mut r12, mut r13, mut r14, mut r15] = [12u64, 13, 14, 15];
         let restored: u64;
+        // SAFETY: the page holds a function of this signature, the tests size the buffers to their kernels, and all that a
+        // call may change is named.
         unsafe {
             std::arch::asm!(
                 "push rbx", "push rbp",

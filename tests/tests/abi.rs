@@ -1,0 +1,217 @@
+//! What the C ABI promises of a model beside its results: the descriptor, cancelling, the processor's stack, threads as
+//! helgrind sees them, and objects that depend on nothing but the model. Misuse is tried on every model of the suite and
+//! the zoo; see `onnxc_tests::misuse`.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use onnxc::native::{self, Call, Models};
+use onnxc_proto::build::{self, f32_value, ints, node};
+use onnxc_runtime_support::Status;
+use onnxc_runtime_support::abi::DimKind;
+use onnxc_tests::abi;
+use onnxc_tests::compile::compile_to;
+use onnxc_tests::misuse::KINDS;
+use onnxc_tests::object::{host, include_dir, must, source, write};
+use prost::Message;
+
+const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
+
+/// Compiles a graph in its text form, links it and runs `body` on the model.
+fn with_model(text: &str, body: impl Fn(&native::Model<'_>)) {
+    let graph = onnxc::graph::parse::parse(text).unwrap();
+    assert_eq!(onnxc::graph::verify::verify(&graph), Ok(()));
+    let dir = tempfile::tempdir().unwrap();
+    let options = onnxc::Options {
+        name: "model".into(),
+        target: host(),
+        opt_level: 3,
+        exact: false,
+        import: Default::default(),
+        profile: false,
+    };
+    let (graph, program) = onnxc::optimize(graph, &options, &mut onnxc::Quiet).unwrap();
+    let frontend = onnxc::Frontend { graph, program, notes: vec![] };
+    let compiled = onnxc::backend(frontend, &options, &mut onnxc::Quiet).unwrap();
+    let object = write(compiled.artifact().unwrap(), dir.path());
+    let library = dir.path().join("model.so");
+    native::link(&[object], &library).unwrap();
+    let models = Models::load(&library).unwrap();
+    body(&models.get("model").unwrap());
+}
+
+/// Outputs that are a symbol, formulas of symbols, a constant, and what data decide.
+const DIMS: &str = r#"graph "dims" {
+  symbol s0 "n"
+  symbol s1 "count" = v1[0]
+  input v0 "x" : i64[s0]
+  input v1 "count" : i64[1]
+  v2 = const i64[] [7]
+  v3 = expand v2 {shape=[1 + s0, s0*2]} : i64[1 + s0, s0*2] @o0(0 "Net" "net")
+  v4 = expand v2 {shape=[s1, 3]} : i64[s1, 3] @o0
+  v5 = neg v0 : i64[s0] @o0
+  return v3 "formula", v4 "late", v5 "symbol"
+}"#;
+
+#[test]
+fn the_descriptor_tells_what_decides_a_dim() {
+    with_model(DIMS, |model| {
+        let kinds: Vec<Vec<DimKind>> = model.outputs().into_iter().map(|info| info.kinds).collect();
+        assert_eq!(kinds[0], [DimKind::Formula, DimKind::Formula]);
+        assert_eq!(kinds[1], [DimKind::Data, DimKind::Static]);
+        assert_eq!(kinds[2], [DimKind::Symbol]);
+    });
+}
+
+/// A model that only hands its input on.
+#[test]
+fn a_model_without_kernels_is_cancelled() {
+    let text = r#"graph "same" {
+  input v0 "x" : i64[4]
+  return v0 "y"
+}"#;
+    with_model(text, |model| {
+        let x = onnxc::graph::Tensor::from_slice(&[4], &[1i64, 2, 3, 4]);
+        let mut prepared = model.prepare(&[Some(x)], &[Some(vec![4])]).unwrap();
+        let mut arguments = prepared.arguments(&Call::default());
+        let cancel = 1;
+        arguments.options.cancel = &cancel;
+        // SAFETY: the arguments are those of a good call.
+        let status = unsafe {
+            model.run_function()(
+                arguments.inputs.as_ptr(),
+                1,
+                arguments.outputs.as_mut_ptr(),
+                1,
+                arguments.workspace,
+                arguments.workspace_bytes,
+                &arguments.options,
+            )
+        };
+        assert_eq!(status, Status::CANCELLED);
+        assert!(prepared.is_untouched());
+    });
+}
+
+#[test]
+fn a_static_model_counts_its_symbols() {
+    let text = r#"graph "fixed" {
+  input v0 "x" : f32[4]
+  v1 = neg v0 : f32[4] @o0(0 "Neg" "neg")
+  return v1 "y"
+}"#;
+    with_model(text, |model| {
+        let symbols = [1i64];
+        // SAFETY: there is one symbol to read.
+        let bytes = unsafe { model.workspace_function()(symbols.as_ptr(), 1) };
+        assert_eq!(bytes, -i64::from(Status::BAD_COUNT.0));
+    });
+}
+
+#[test]
+fn kinds_of_misuse_have_names_of_their_own() {
+    let names: HashSet<&str> = KINDS.iter().map(|kind| kind.name).collect();
+    assert!(names.len() == KINDS.len() && names.len() >= 40, "{}", names.len());
+}
+
+/// Convolutions and a product that are worth threads.
+fn busy_model() -> Vec<u8> {
+    let mut random = fastrand::Rng::with_seed(3);
+    let mut weight = |name: &str, dims: &[i64]| {
+        build::f32_tensor(name, dims, (0..dims.iter().product()).map(|_| random.f32() - 0.5).collect())
+    };
+    let nodes = vec![
+        node("Conv", &["x", "w"], &["c"]).with(ints("pads", &[1; 4])),
+        node("Relu", &["c"], &["r"]),
+        node("MatMul", &["r", "m"], &["t"]),
+        node("Softmax", &["t"], &["y"]),
+    ];
+    let initializer = vec![weight("w", &[32, 8, 3, 3]), weight("m", &[40, 24])];
+    let (x, y) = (f32_value("x", &[1, 8, 40, 40]), f32_value("y", &[1, 32, 40, 24]));
+    let mut graph = build::graph(vec![x], nodes, vec![y]);
+    graph.initializer = initializer;
+    build::model(17, graph).encode_to_vec()
+}
+
+fn busy_file(dir: &Path) -> PathBuf {
+    let path = dir.join("busy.onnx");
+    std::fs::write(&path, busy_model()).unwrap();
+    path
+}
+
+#[test]
+fn a_model_worth_threads_keeps_the_promises() {
+    let dir = tempfile::tempdir().unwrap();
+    let (object, library) = (dir.path().join("busy.o"), dir.path().join("busy.so"));
+    compile_to(&busy_file(dir.path()), "busy", &host().into(), &object).unwrap();
+    native::link(&[object], &library).unwrap();
+    let models = Models::load(&library).unwrap();
+    let x: Vec<f32> = (0..8 * 40 * 40).map(|at| (at % 17) as f32 - 8.0).collect();
+    let x = onnxc::graph::Tensor::from_slice(&[1, 8, 40, 40], &x);
+    let findings =
+        abi::check(&models.get("busy").unwrap(), &[Some(x)], &[Some(vec![1, 32, 40, 24])]).unwrap();
+    assert!(findings.refused >= 20 && findings.stack < 16 << 10, "{} {}", findings.refused, findings.stack);
+}
+
+/// Eight threads, each with a workspace of its own and loops on one to eight threads, under helgrind.
+#[test]
+fn helgrind_finds_nothing() {
+    if Command::new("valgrind").arg("--version").output().is_err() {
+        assert!(std::env::var_os("ONNXC_REQUIRE_VALGRIND").is_none(), "valgrind is required here");
+        println!("skipped: valgrind is not installed");
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let object = dir.path().join("busy.o");
+    must(Command::new(ONNXC).arg(busy_file(dir.path())).arg("-o").arg(&object));
+    let program = dir.path().join("helgrind");
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g", "-pthread", "-I"])
+        .arg(include_dir());
+    must(cc.arg("-I").arg(dir.path()).arg(source("helgrind.c")).arg(&object).arg("-o").arg(&program));
+    let runs = std::env::var("ONNXC_HELGRIND_RUNS").unwrap_or("1".into());
+    let valgrind = ["--tool=helgrind", "--error-exitcode=9", "--quiet"];
+    let output = must(Command::new("valgrind").args(valgrind).arg(&program).arg(runs));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "ok\n");
+}
+
+/// Folder, language, time, number of threads, temporary folder, home and user change no byte.
+#[test]
+fn objects_depend_on_nothing_but_the_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = busy_file(dir.path());
+    let digits = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/digits/digits.onnx");
+    let environments: [&[(&str, &str)]; 8] = [
+        &[],
+        &[("LC_ALL", "tr_TR.UTF-8"), ("LANG", "tr_TR.UTF-8")],
+        &[("TZ", "Pacific/Kiritimati"), ("SOURCE_DATE_EPOCH", "1")],
+        &[("RAYON_NUM_THREADS", "1")],
+        &[("RAYON_NUM_THREADS", "7")],
+        &[("TMPDIR", "tmp"), ("HOME", "/nonexistent")],
+        &[("USER", "nobody"), ("HOSTNAME", "elsewhere"), ("TERM", "dumb"), ("NO_COLOR", "1")],
+        &[("CC", "no-such-compiler"), ("RUST_BACKTRACE", "full"), ("COLUMNS", "20")],
+    ];
+    let mut first: Option<Vec<Vec<u8>>> = None;
+    for (at, environment) in environments.iter().enumerate() {
+        let folder = dir.path().join(format!("{at}")).join("x".repeat(1 + 20 * at));
+        std::fs::create_dir_all(folder.join("tmp")).unwrap();
+        let mut files = vec![];
+        for (name, model) in [("busy", &model), ("digits", &digits)] {
+            // Absolute paths in one, relative ones in the other.
+            let copy = folder.join(format!("{name}.onnx"));
+            std::fs::copy(model, &copy).unwrap();
+            let given = if at % 2 == 0 { copy } else { format!("{name}.onnx").into() };
+            let mut command = Command::new(ONNXC);
+            command.current_dir(&folder).envs(environment.iter().copied());
+            must(command.arg(given).arg("-o").arg(format!("{name}.o")));
+            for extension in ["o", "h"] {
+                files.push(std::fs::read(folder.join(format!("{name}.{extension}"))).unwrap());
+            }
+        }
+        match &first {
+            None => first = Some(files),
+            Some(first) => assert!(*first == files, "other bytes with {environment:?}"),
+        }
+    }
+}
