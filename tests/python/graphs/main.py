@@ -1,0 +1,159 @@
+"""Random graphs: draws them, has them compiled and run in every way, judges the results and makes failing graphs small.
+
+main.py --worker PROGRAM --seed S --first N --count C: prints a JSON line per graph. A graph depends on the seed and its
+number alone. Of eight graphs one has something wrong with its shapes, see `negative`, and one is a program of control flow,
+see `../differential/program.py`.
+"""
+
+import argparse
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "differential"))
+
+import draw
+import negative
+import oracle
+import store
+import values
+from case import Skip
+from client import Worker
+from compare import Judge
+from model import dress
+from shrink import Shrinker
+from trial import Trial, input_sets
+
+NEGATIVE, ATTEMPTS = 7, 20
+
+
+def draw_trial(seed, number):
+    """The trial of this number."""
+    rng = np.random.default_rng([seed, number])
+    for _ in range(ATTEMPTS):
+        try:
+            drawn = draw.graph_of(rng)
+            how = dress(drawn, rng)
+            if number % 8 == NEGATIVE:
+                return negative.contradict(drawn, how, rng)
+            trial = negative.decide(drawn, how, rng) if rng.random() < 0.08 else None
+            return trial or Trial(drawn, how, input_sets(drawn, how, rng))
+        except Skip:
+            continue
+    raise Skip("nothing drawn")
+
+
+def peer(trial):
+    """What ONNX Runtime says of the first set: agrees, refuses, or which node differs first."""
+    if trial.graph.opset > 24:
+        return "refuses", ""
+    writer, model = trial.writer()
+    feeds = {name: trial.sets[0].leaves[name] for name in writer.inputs} | dict(writer.own_inputs)
+    try:
+        results = oracle.session(model).run(None, feeds)
+    except Exception as error:  # It refuses in many ways.
+        return "refuses", str(error)[:200]
+    judge = Judge(trial, trial.sets[0])
+    for name, got in zip(trial.graph.outputs, results):
+        wanted = trial.sets[0].arrays.get(name)
+        if wanted is None or got is None or name in trial.sets[0].opened:
+            continue
+        if got.dtype != wanted.dtype and got.dtype.itemsize == wanted.dtype.itemsize:
+            got = got.view(wanted.dtype)
+        text = judge.difference(name, got)
+        if text:
+            return "differs", f"{name} {text}"
+    return "agrees", ""
+
+
+def pairs(graph):
+    """Neighbouring operators: one reads what the other gives."""
+    makers = {name: vertex.op for vertex in graph.vertices for name in vertex.outputs}
+    return sorted({f"{makers[name]} {vertex.op}" for vertex in graph.vertices for name in vertex.inputs if name in makers})
+
+
+def examine(number, seed, worker, options):
+    """Runs one graph; gives the line about it."""
+    line = {"number": number}
+    try:
+        trial = draw_trial(seed, number)
+    except Skip as skip:
+        return line | {"empty": str(skip)}
+    graph = trial.graph
+    trial.prepare()
+    failures, reply = trial.run(worker)
+    line["nodes"], line["negative"] = len(graph.vertices), trial.negative
+    line["opset"], line["symbolic"] = graph.opset, bool(trial.dress.symbols)
+    line["blocks"] = sorted(block.kind for block in trial.dress.blocks)
+    line["operators"] = sorted({vertex.op for vertex in graph.vertices})
+    line["types"] = sorted({values.NAMES[array.dtype] for array in graph.arrays.values()})
+    line["pairs"] = pairs(graph)
+    if reply:
+        line["compiled"] = sum(1 for way in reply if not way.get("failure"))
+        line["refused"] = sorted({way["failure"][1].split(";")[0] for way in reply if way.get("failure")})[:1]
+        line["group"] = max(reply[0]["groups"], default=0)
+        line["statuses"] = sum(1 for way in reply for run in way["runs"] if "refused" in run)
+        line["runs"] = sum(len(way["runs"]) for way in reply)
+    missing = [one.missing for one in trial.sets if one.missing]
+    line["oracle"] = missing[0] if missing else ""
+    if options.peer and not trial.negative:
+        line["peer"], line["peer_text"] = peer(trial)
+    if any(failure.kind == "accepted" for failure in failures):
+        how, text = peer(trial)
+        if how != "refuses":
+            failures = [failure for failure in failures if failure.kind != "accepted"]
+            line["accepted"] = how
+    if failures:
+        line["failures"] = [vars(failure) for failure in failures[:8]]
+        if options.keep:
+            keep(trial, failures, number, worker, options, line)
+    return line
+
+
+def keep(trial, failures, number, worker, options, line):
+    """Saves the smallest trial that fails so, and what it is about."""
+    small, text = trial, failures[0].text
+    if options.shrink:
+        shrinker = Shrinker(trial, failures[0], worker)
+        small, text = shrinker.run(), shrinker.text
+    options.keep.mkdir(parents=True, exist_ok=True)
+    line["small"] = " ".join(vertex.op for vertex in small.graph.vertices)
+    line["small_text"] = text
+    store.save(small, options.keep / f"{number}.json", {"failure": vars(failures[0]) | {"text": text}})
+    writer, model = small.writer()
+    (options.keep / f"{number}.onnx").write_bytes(model.SerializeToString())
+    (options.keep / f"{number}.txt").write_text(onnx.printer.to_text(model) + f"\n# {failures[0].kind} {failures[0].way}: {text}\n")
+    for one in small.sets:
+        folder = options.keep / f"{number}_{one.kind}"
+        folder.mkdir(exist_ok=True)
+        feeds = [(name, one.leaves[name]) for name in writer.inputs] + writer.own_inputs
+        for at, (name, array) in enumerate(feeds):
+            (folder / f"input_{at}.pb").write_bytes(numpy_helper.from_array(array, name).SerializeToString())
+
+
+def main():
+    warnings.simplefilter("ignore")
+    np.seterr(all="ignore")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--worker", required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--no-shrink", dest="shrink", action="store_false")
+    parser.add_argument("--no-peer", dest="peer", action="store_false")
+    options = parser.parse_args()
+    worker = Worker(options.worker)
+    for number in range(options.first, options.first + options.count):
+        print(json.dumps(examine(number, options.seed, worker, options)), flush=True)
+    if worker.process:
+        worker.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
