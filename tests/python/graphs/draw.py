@@ -37,12 +37,14 @@ NEWEST = defs.onnx_opset_version()
 class Style:
     """What one graph prefers."""
 
-    def __init__(self, rng):
-        self.opset = int(rng.integers(13, 25)) if rng.random() < 0.7 else int(rng.integers(7, NEWEST + 1))
+    def __init__(self, rng, wild):
+        way = rng.random()
+        low, high = (13, 24) if way < 0.55 else (24, NEWEST) if way < 0.75 else (7, NEWEST)
+        self.opset = int(rng.integers(low, high + 1))
         self.kind = KINDS[int(rng.integers(0, len(KINDS)))]
-        weights = np.array([6, 3, 3, 1, 0.3, 1.5, 2]) * rng.uniform(0.3, 1.7, 7)
+        weights = np.array([6, 3, 3, 1, 0.3, 10 if wild else 2, 2]) * rng.uniform(0.3, 1.7, 7)
         self.weights = weights / weights.sum()
-        self.length = min(60, 2 + int(rng.gamma(1.6, 6.0)))
+        self.length = int(rng.integers(2, 7)) if wild else min(60, 2 + int(rng.gamma(1.6, 6.0)))
         palette = [int(size) for size in rng.integers(1, 8, 3)]
         if rng.random() < 0.3:
             palette.append(int(rng.integers(8, 40)))
@@ -51,9 +53,9 @@ class Style:
         self.palette = palette
 
 
-def graph_of(rng):
-    """A drawn graph with its outputs chosen."""
-    style = Style(rng)
+def graph_of(rng, wild=False):
+    """A drawn graph with its outputs chosen; a wild one is small and of any operators."""
+    style = Style(rng, wild)
     graph = Graph(style.opset, rng)
     values.PALETTE = lambda low, high: palette(graph, style, low, high)
     try:
@@ -91,22 +93,27 @@ def seed(graph, style):
 def step(graph, style):
     """Adds a node, or some; or nothing where what was drawn does not fit."""
     kind = int(graph.rng.choice(7, p=style.weights))
-    before = graph.checkpoint()
-    try:
-        if kind == 6:
-            idioms.draw(graph)
+    names = (ELEMENTWISE, REDUCTIONS, MOVES, PRODUCTS, QUANTIZED, ANY, [None])[kind]
+    op = names[int(graph.rng.integers(0, len(names)))]
+    # What is hard to draw is tried again, with operands of its own.
+    for attempt in range(4 if kind == 5 else 1):
+        before = graph.checkpoint()
+        try:
+            if op is None:
+                idioms.draw(graph)
+            else:
+                node(graph, op, style, 0.75 if kind < 5 else 0.4 if attempt == 0 else 0.0)
             return
-        names = (ELEMENTWISE, REDUCTIONS, MOVES, PRODUCTS, QUANTIZED, ANY)[kind]
-        node(graph, names[int(graph.rng.integers(0, len(names)))], style)
-    except (Skip, oracle.NoOracle):
-        graph.rollback(before)
+        except (Skip, oracle.NoOracle):
+            graph.rollback(before)
 
 
 #: What has a recipe; control flow is drawn around nodes later.
 ANY = sorted(set(RECIPES) - {"If", "Loop", "Scan"})
 
 
-def node(graph, op, style):
+def node(graph, op, style, chain):
+    """Adds a node; its first operand is a value of the graph with the probability `chain`."""
     try:
         schema = defs.get_schema(op, graph.opset)
     except defs.SchemaError:
@@ -117,7 +124,7 @@ def node(graph, op, style):
     constraint = next((c for c in schema.type_constraints if c.type_param_str == variable), None)
     choices = generate.allowed(constraint) if constraint else []
     given = None
-    if graph.rng.random() < 0.75 and choices:
+    if graph.rng.random() < chain and choices:
         names = graph.candidates(lambda array: values.NAMES[array.dtype] in choices)
         given = graph.recent(names) if names else None
     if given is not None:

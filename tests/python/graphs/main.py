@@ -1,8 +1,8 @@
 """Random graphs: draws them, has them compiled and run in every way, judges the results and makes failing graphs small.
 
 main.py --worker PROGRAM --seed S --first N --count C: prints a JSON line per graph. A graph depends on the seed and its
-number alone. Of eight graphs one has something wrong with its shapes, see `negative`, and one is a program of control flow,
-see `../differential/program.py`.
+number alone. Of eight graphs one has shapes that contradict each other, see `negative`; of 32 one is a program of nested control
+flow, see `../differential/program.py`.
 """
 
 import argparse
@@ -17,7 +17,9 @@ from onnx import numpy_helper
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "differential"))
 
+import client
 import draw
+import generate
 import negative
 import oracle
 import store
@@ -29,7 +31,9 @@ from model import dress
 from shrink import Shrinker
 from trial import Trial, input_sets
 
-NEGATIVE, ATTEMPTS = 7, 20
+#: Places among eight and among 32 graphs.
+NEGATIVE, PROGRAM = 7, 5
+ATTEMPTS = 20
 
 
 def draw_trial(seed, number):
@@ -37,9 +41,10 @@ def draw_trial(seed, number):
     rng = np.random.default_rng([seed, number])
     for _ in range(ATTEMPTS):
         try:
-            drawn = draw.graph_of(rng)
+            contradicts = number % 8 == NEGATIVE
+            drawn = draw.graph_of(rng, wild=contradicts)
             how = dress(drawn, rng)
-            if number % 8 == NEGATIVE:
+            if contradicts:
                 return negative.contradict(drawn, how, rng)
             trial = negative.decide(drawn, how, rng) if rng.random() < 0.08 else None
             return trial or Trial(drawn, how, input_sets(drawn, how, rng))
@@ -80,6 +85,8 @@ def pairs(graph):
 def examine(number, seed, worker, options):
     """Runs one graph; gives the line about it."""
     line = {"number": number}
+    if number % 32 == PROGRAM:
+        return line | program(number, seed, worker, options)
     try:
         trial = draw_trial(seed, number)
     except Skip as skip:
@@ -115,6 +122,55 @@ def examine(number, seed, worker, options):
     return line
 
 
+def replay(number, path, worker):
+    """Runs a stored graph; gives the line about it."""
+    trial = store.load(path)
+    failures, _ = trial.run(worker)
+    line = {"number": number, "small": path.stem, "negative": trial.negative, "nodes": len(trial.graph.vertices)}
+    return line | {"failures": [vars(failure) for failure in failures]} if failures else line
+
+
+def program(number, seed, worker, options):
+    """Runs a program of control flow; gives the line about it. Its results are exact."""
+    case, subject, reason = generate.draw_case([], seed, number)
+    if case is None:
+        return {"empty": reason}
+    model = case.model()
+    ways = [client.way("O3", "native", 3, [0]), client.way("128", "native", 3, [0], width=128),
+            client.way("baseline", "x86-64", 3, [0]), client.way("O0", "native", 0, [0]),
+            client.way("interpreter", "interpreter", 0, [0])]
+    reply = worker.ask(model.SerializeToString(), ways, [case.inputs])
+    operators = sorted({node.op_type for node in case.nodes})
+    line = {"nodes": len(case.nodes), "operators": operators, "symbolic": bool(case.symbolic), "blocks": ["program"]}
+    failures = []
+    if isinstance(reply, str):
+        failures.append({"way": "", "set": 0, "kind": reply.split(":")[0], "text": reply})
+    else:
+        line["runs"] = sum(len(answer["runs"]) for answer in reply)
+        line["group"] = max(reply[0]["groups"], default=0)
+        line["refused"] = [answer["failure"][1] for answer in reply if answer.get("failure")][:1]
+        for way, answer in zip(ways, reply):
+            failures += [{"way": way["name"], "set": 0} | failure for failure in differences(case, answer)]
+    if failures:
+        line["failures"] = failures[:8]
+        if options.keep:
+            generate.write(case, options.keep / f"{number}")
+    return line
+
+
+def differences(case, answer):
+    """How a program's results in one way are not as they should."""
+    if answer.get("failure"):
+        kind, text = answer["failure"]
+        return [] if "unsupported" in kind else [{"kind": "refused", "text": text}]
+    run = answer["runs"][0]
+    if "outputs" not in run:
+        return [{"kind": next(iter(run)), "text": str(run)}]
+    wrong = [name for (name, wanted), got in zip(case.outputs, run["outputs"])
+             if got.shape != wanted.shape or got.dtype != wanted.dtype or not np.array_equal(got, wanted, equal_nan=True)]
+    return [{"kind": "wrong", "text": f"{name} differs"} for name in wrong]
+
+
 def keep(trial, failures, number, worker, options, line):
     """Saves the smallest trial that fails so, and what it is about."""
     small, text = trial, failures[0].text
@@ -147,8 +203,13 @@ def main():
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--no-shrink", dest="shrink", action="store_false")
     parser.add_argument("--no-peer", dest="peer", action="store_false")
+    parser.add_argument("--replay", type=Path, help="run the stored graphs of this folder")
     options = parser.parse_args()
     worker = Worker(options.worker)
+    if options.replay:
+        for number, path in enumerate(sorted(options.replay.glob("*.json"))):
+            print(json.dumps(replay(number, path, worker)), flush=True)
+        return
     for number in range(options.first, options.first + options.count):
         print(json.dumps(examine(number, options.seed, worker, options)), flush=True)
     if worker.process:

@@ -32,6 +32,8 @@ def save(trial, path, more):
         "as_nodes": sorted(dress.as_nodes),
         "declared": dress.declared,
         "shapes": {name: tensor(graph.arrays[name]) for name in graph.leaves},
+        # What results are where the oracle fails: negative cases declare their outputs as of before.
+        "results": {name: [values.NAMES[graph.arrays[name].dtype], list(graph.arrays[name].shape)] for name in graph.outputs},
         "sets": [{"kind": one.kind, "leaves": {name: tensor(one.leaves[name]) for name in graph.leaves}} for one in trial.sets],
     }
     lines = []
@@ -77,4 +79,6 @@ def load(path):
     trial.negative, trial.hidden = data["negative"], {(name, axis): symbol for name, axis, symbol in data["hidden"]}
     trial.prepare()
     graph.arrays = trial.evaluate(graph.arrays)
+    for name, (kind, shape) in data["results"].items():
+        graph.arrays.setdefault(name, np.zeros(shape, values.DTYPES[kind]))
     return trial

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
 use std::io::{self, BufRead, BufReader, Error};
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
 
 use rayon::prelude::*;
 use serde::Deserialize;
@@ -72,10 +72,7 @@ pub struct Line {
 
 /// Runs a plan.
 pub fn run(plan: &Plan) -> io::Result<Vec<Line>> {
-    let python = match &plan.python {
-        Some(path) => path.clone(),
-        None => onnx_env::PEERS.interpreter()?,
-    };
+    let python = python(plan)?;
     let share = plan.count.div_ceil(plan.jobs.max(1)).max(1);
     let starts: Vec<u64> = (plan.first..plan.first + plan.count).step_by(share as usize).collect();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(starts.len()).build().map_err(Error::other)?;
@@ -86,33 +83,59 @@ pub fn run(plan: &Plan) -> io::Result<Vec<Line>> {
     Ok(parts.into_iter().collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
 }
 
+/// Runs the graphs that are stored in `folder`.
+pub fn replay(plan: &Plan, folder: &Path) -> io::Result<Vec<Line>> {
+    let (lines, status) = examine(plan, &python(plan)?, |command| {
+        command.arg("--replay").arg(folder);
+    })?;
+    match status.success() {
+        true => Ok(lines),
+        false => Err(Error::other(format!("Python ended with {status}"))),
+    }
+}
+
+fn python(plan: &Plan) -> io::Result<PathBuf> {
+    match &plan.python {
+        Some(path) => Ok(path.clone()),
+        None => onnx_env::PEERS.interpreter(),
+    }
+}
+
+/// Runs the Python side; gives what it says, and how it ended.
+fn examine(
+    plan: &Plan,
+    python: &Path,
+    what: impl FnOnce(&mut Command),
+) -> io::Result<(Vec<Line>, ExitStatus)> {
+    let mut command = Command::new(python);
+    command.arg(onnx_env::script("graphs/main.py")).arg("--worker").arg(&plan.worker);
+    what(&mut command);
+    if let Some(keep) = &plan.keep {
+        command.arg("--keep").arg(keep);
+    }
+    if !plan.shrink {
+        command.arg("--no-shrink");
+    }
+    command.env("OMP_NUM_THREADS", "1").env("OPENBLAS_NUM_THREADS", "1").env("PYTHONDONTWRITEBYTECODE", "1");
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let output = child.stdout.take().ok_or_else(|| Error::other("no output of Python"))?;
+    let parse = |line: io::Result<String>| serde_json::from_str(&line?).map_err(Error::other);
+    let lines = BufReader::new(output).lines().map(parse).collect::<io::Result<Vec<Line>>>()?;
+    Ok((lines, child.wait()?))
+}
+
 /// Graphs one after the other. Where a process of Python ends early, as ONNX Runtime crashes at times, another goes on
 /// behind the graph it was at.
-fn run_part(plan: &Plan, python: &PathBuf, first: u64, count: u64) -> io::Result<Vec<Line>> {
+fn run_part(plan: &Plan, python: &Path, first: u64, count: u64) -> io::Result<Vec<Line>> {
     let mut lines: Vec<Line> = Vec::new();
     while (lines.len() as u64) < count {
         let next = first + lines.len() as u64;
         let before = lines.len();
-        let mut command = Command::new(python);
-        command.arg(onnx_env::script("graphs/main.py")).arg("--worker").arg(&plan.worker);
-        command.args(["--seed", &plan.seed.to_string(), "--first", &next.to_string()]);
-        command.args(["--count", &(first + count - next).to_string()]);
-        if let Some(keep) = &plan.keep {
-            command.arg("--keep").arg(keep);
-        }
-        if !plan.shrink {
-            command.arg("--no-shrink");
-        }
-        command
-            .env("OMP_NUM_THREADS", "1")
-            .env("OPENBLAS_NUM_THREADS", "1")
-            .env("PYTHONDONTWRITEBYTECODE", "1");
-        let mut child = command.stdout(Stdio::piped()).spawn()?;
-        let output = child.stdout.take().ok_or_else(|| Error::other("no output of Python"))?;
-        for line in BufReader::new(output).lines() {
-            lines.push(serde_json::from_str(&line?).map_err(Error::other)?);
-        }
-        let status = child.wait()?;
+        let (more, status) = examine(plan, python, |command| {
+            command.args(["--seed", &plan.seed.to_string(), "--first", &next.to_string()]);
+            command.args(["--count", &(first + count - next).to_string()]);
+        })?;
+        lines.extend(more);
         if (lines.len() as u64) < count {
             if lines.len() == before && status.code().is_some() {
                 return Err(Error::other(format!("Python ended with {status} at graph {next}")));
@@ -137,7 +160,9 @@ pub struct Summary {
     pub statuses: usize,
     pub symbolic: usize,
     pub blocks: BTreeMap<String, usize>,
-    /// Graphs with a fusion group of three nodes or more, of those that compile and should.
+    /// Graphs that should compile and are no programs of control flow alone; of these, those with a fusion group of
+    /// three nodes or more.
+    pub drawn: usize,
     pub fused: usize,
     pub nodes: usize,
     pub operators: BTreeSet<String>,
@@ -176,7 +201,10 @@ impl Summary {
                 Some(reason) => *self.refused.entry(reason.clone()).or_default() += 1,
                 None => self.compiled += 1,
             }
-            self.fused += usize::from(line.group >= 3);
+            if !line.blocks.iter().any(|kind| kind == "program") {
+                self.drawn += 1;
+                self.fused += usize::from(line.group >= 3);
+            }
         }
         self.operators.extend(line.operators.iter().cloned());
         self.types.extend(line.types.iter().cloned());
@@ -197,10 +225,9 @@ impl Summary {
         }
     }
 
-    /// Share of the graphs that should compile with a fusion group of three nodes or more.
+    /// Share of the drawn graphs with a fusion group of three nodes or more.
     pub fn share_fused(&self) -> f64 {
-        let drawn = self.graphs - self.empty.values().sum::<usize>() - self.negative;
-        self.fused as f64 / drawn.max(1) as f64
+        self.fused as f64 / self.drawn.max(1) as f64
     }
 
     /// A table of the figures.
