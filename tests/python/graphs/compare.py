@@ -4,22 +4,18 @@ Integers, bools and everything that only moves must be equal, NaN and infinities
 explains: where they differ by more than a few units in the last place, the oracle computes the graph again and again,
 with every float result of every node off by its rounding error or more, each time another way. How far an element moves is
 how far one may be off; an element that becomes another whole number, NaN or infinity in one of these runs is not
-compared, nor is an output whose size changes. What the specification leaves open is listed in `OPEN`.
+compared, nor is an output whose size changes. What the specification leaves open: see `freedom`.
 """
 
 import numpy as np
 
 import values
+from generate import SINGLE
 
 #: Runs with rounding errors: first a few, and if these do not explain a difference more.
 RUNS = (4, 16, 48)
 #: Shares of an element's movement that is allowed.
 FACTOR = 4.0
-SINGLE = set(
-    "Resize Attention LayerNormalization RMSNormalization GroupNormalization Shrink Celu Elu ThresholdedRelu Swish "
-    "LeakyRelu HardSigmoid DFT STFT HannWindow HammingWindow BlackmanWindow MelWeightMatrix RoiAlign GridSample "
-    "DeformConv".split()
-)
 
 
 def is_float(array):
@@ -47,6 +43,23 @@ MOVES = set(
     "Trilu GatherElements GatherND ReverseSequence Pad Compress Where Max Min Abs Neg Relu ReduceMax ReduceMin MaxPool "
     "GlobalMaxPool Floor Ceil Round Sign TopK Unique Constant ConstantOfShape EyeLike ScatterElements ScatterND Clip".split()
 )
+
+
+#: What divides by how much its operand varies: where that is little, rounding errors of the mean decide.
+NORMALIZATIONS = set(
+    "MeanVarianceNormalization LayerNormalization InstanceNormalization GroupNormalization LpNormalization "
+    "RMSNormalization BatchNormalization".split()
+)
+
+
+def unsteady(vertex, arrays, rng):
+    """Operands of a normalization off by a rounding error, as its own sums are; others as they are."""
+    name = vertex.inputs[0] if vertex.op in NORMALIZATIONS else ""
+    if not name or not is_float(arrays[name]):
+        return arrays
+    exact = wide(arrays[name])
+    off = exact * (1 + values.epsilon(values.NAMES[arrays[name].dtype]) * rng.uniform(-1, 1, exact.shape))
+    return {**arrays, name: narrow(off, arrays[name])}
 
 
 def shaken(vertex, results, rng):
@@ -105,7 +118,9 @@ class Judge:
     def shake(self, count):
         for at in range(len(self.runs), count):
             rng = np.random.default_rng([at, 77])
-            self.runs.append(self.case.evaluate(self.set.leaves, lambda vertex, results: shaken(vertex, results, rng)))
+            self.runs.append(self.case.evaluate(
+                self.set.leaves, lambda vertex, results: shaken(vertex, results, rng),
+                lambda vertex, arrays: unsteady(vertex, arrays, rng)))
 
 
 def same(got, wanted):

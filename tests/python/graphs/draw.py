@@ -29,6 +29,18 @@ MOVES = (
 PRODUCTS = "MatMul Gemm Conv Einsum AveragePool MaxPool MatMulInteger ConvTranspose Attention".split()
 QUANTIZED = "QuantizeLinear DequantizeLinear DynamicQuantizeLinear QLinearMatMul QLinearConv ConvInteger".split()
 
+#: Operators whose operands have to agree in ways of their own, which graphs of contradictions are mostly about.
+AGREEING = (
+    "ScatterElements Scatter ScatterND TensorScatter GatherElements GatherND Compress SoftmaxCrossEntropyLoss "
+    "NegativeLogLikelihoodLoss Attention RotaryEmbedding LinearAttention CausalConvWithState DeformConv RoiAlign MaxRoiPool "
+    "NonMaxSuppression LSTM GRU RNN QuantizeLinear DequantizeLinear QLinearConv QLinearMatMul Pad ReverseSequence OneHot "
+    "GridSample AffineGrid MaxUnpool Col2Im BatchNormalization InstanceNormalization GroupNormalization LayerNormalization Conv "
+    "ConvTranspose Gemm Resize Split"
+).split()
+
+#: What has a recipe; control flow is drawn around nodes later.
+ANY = sorted(set(RECIPES) - {"If", "Loop", "Scan"})
+
 KINDS = ["float"] * 7 + "float16 double bfloat16 int32 int64 uint8 int8 bool".split()
 ATTEMPTS = 400
 NEWEST = defs.onnx_opset_version()
@@ -44,6 +56,7 @@ class Style:
         self.kind = KINDS[int(rng.integers(0, len(KINDS)))]
         weights = np.array([6, 3, 3, 1, 0.3, 10 if wild else 2, 2]) * rng.uniform(0.3, 1.7, 7)
         self.weights = weights / weights.sum()
+        self.others = AGREEING if wild and rng.random() < 0.6 else ANY
         self.length = int(rng.integers(2, 7)) if wild else min(60, 2 + int(rng.gamma(1.6, 6.0)))
         palette = [int(size) for size in rng.integers(1, 8, 3)]
         if rng.random() < 0.3:
@@ -93,7 +106,7 @@ def seed(graph, style):
 def step(graph, style):
     """Adds a node, or some; or nothing where what was drawn does not fit."""
     kind = int(graph.rng.choice(7, p=style.weights))
-    names = (ELEMENTWISE, REDUCTIONS, MOVES, PRODUCTS, QUANTIZED, ANY, [None])[kind]
+    names = (ELEMENTWISE, REDUCTIONS, MOVES, PRODUCTS, QUANTIZED, style.others, [None])[kind]
     op = names[int(graph.rng.integers(0, len(names)))]
     # What is hard to draw is tried again, with operands of its own.
     for attempt in range(4 if kind == 5 else 1):
@@ -106,10 +119,6 @@ def step(graph, style):
             return
         except (Skip, oracle.NoOracle):
             graph.rollback(before)
-
-
-#: What has a recipe; control flow is drawn around nodes later.
-ANY = sorted(set(RECIPES) - {"If", "Loop", "Scan"})
 
 
 def node(graph, op, style, chain):

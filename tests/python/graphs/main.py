@@ -27,13 +27,16 @@ import values
 from case import Skip
 from client import Worker
 from compare import Judge
-from model import dress
+from graph import Graph
+from model import Dress, dress
 from shrink import Shrinker
-from trial import Trial, input_sets
+from trial import Inputs, Trial, input_sets
 
 #: Places among eight and among 32 graphs.
 NEGATIVE, PROGRAM = 7, 5
 ATTEMPTS = 20
+#: The newest operator set that ONNX Runtime takes.
+PEER_OPSET = 25
 
 
 def draw_trial(seed, number):
@@ -54,8 +57,8 @@ def draw_trial(seed, number):
 
 
 def peer(trial):
-    """What ONNX Runtime says of the first set: agrees, refuses, or which node differs first."""
-    if trial.graph.opset > 24:
+    """What ONNX Runtime says of the first set: agrees, refuses, or differs, and how."""
+    if trial.graph.opset > PEER_OPSET:
         return "refuses", ""
     writer, model = trial.writer()
     feeds = {name: trial.sets[0].leaves[name] for name in writer.inputs} | dict(writer.own_inputs)
@@ -63,8 +66,13 @@ def peer(trial):
         results = oracle.session(model).run(None, feeds)
     except Exception as error:  # It refuses in many ways.
         return "refuses", str(error)[:200]
+    text = peer_difference(trial, trial.graph.outputs, results)
+    return ("differs", f"{blame(trial)}: {text}") if text else ("agrees", "")
+
+
+def peer_difference(trial, names, results):
     judge = Judge(trial, trial.sets[0])
-    for name, got in zip(trial.graph.outputs, results):
+    for name, got in zip(names, results):
         wanted = trial.sets[0].arrays.get(name)
         if wanted is None or got is None or name in trial.sets[0].opened:
             continue
@@ -72,8 +80,27 @@ def peer(trial):
             got = got.view(wanted.dtype)
         text = judge.difference(name, got)
         if text:
-            return "differs", f"{name} {text}"
-    return "agrees", ""
+            return f"{name} {text}"
+    return ""
+
+
+def blame(trial):
+    """The first operator that ONNX Runtime computes otherwise, alone."""
+    graph, arrays = trial.graph, trial.sets[0].arrays
+    for vertex in graph.vertices:
+        if any(name and name not in arrays for name in vertex.inputs + vertex.outputs):
+            continue
+        one = Graph(graph.opset, graph.rng)
+        one.vertices, one.outputs, one.arrays = [vertex], vertex.outputs, arrays
+        one.leaves = {name: "input" for name in dict.fromkeys(vertex.inputs) if name}
+        alone = Trial(one, Dress(), [Inputs("plain", {name: arrays[name] for name in one.leaves}, arrays, "", trial.sets[0].opened)])
+        try:
+            results = oracle.session(alone.writer()[1]).run(None, alone.sets[0].leaves)
+        except Exception:
+            continue
+        if peer_difference(alone, vertex.outputs, results):
+            return vertex.op
+    return "a graph"
 
 
 def pairs(graph):

@@ -238,7 +238,9 @@ class Writer:
 
     def scan(self, block, inner, rename):
         """The first value from around comes as slices, all alike."""
-        around = [name for name in captured(self.graph, block) if values.NAMES[self.graph.arrays[name].dtype] in PLAIN]
+        slices = lambda name: (
+            values.NAMES[self.graph.arrays[name].dtype] in PLAIN and self.graph.leaves.get(name) != "constant")
+        around = [name for name in captured(self.graph, block) if slices(name)]
         if not around:
             return self.loop(block, inner, rename)
         tag, outs, x = block.identity, results(self.graph, block), around[0]

@@ -1,13 +1,11 @@
 """Cases with something wrong: shapes that contradict each other, told by the model or only by the run, and data that decide
 another shape than the model declares."""
 
-import copy
-
 import numpy as np
 
-import values
+import draw
 from case import Skip
-from trial import Inputs, Trial, resized
+from trial import Inputs, Trial
 
 #: Operators of which an operand decides the result's shape, and which operand.
 DECIDERS = {"Reshape": 1, "Expand": 1, "Tile": 1, "ConstantOfShape": 0, "Slice": 2, "Pad": 1, "Range": 1, "TopK": 1, "Split": 1,
@@ -22,6 +20,7 @@ def contradict(graph, dress, rng):
         raise Skip("one operand each")
     # Every operator alike, however often it is drawn.
     ops = sorted({vertex.op for vertex, _ in places})
+    ops = [op for op in ops if op in draw.AGREEING] or ops
     op = ops[int(rng.integers(0, len(ops)))]
     places = [place for place in places if place[0].op == op]
     vertex, at = places[int(rng.integers(0, len(places)))]
@@ -31,15 +30,25 @@ def contradict(graph, dress, rng):
     size = sorted(choices)[int(rng.integers(0, len(choices)))]
     if old.shape[axis] == 0:
         raise Skip("nothing to repeat")
-    array = np.take(old, np.arange(size) % old.shape[axis], axis)
-    if rng.random() < 0.1:
-        array = array.reshape(array.shape + (1,)) if rng.random() < 0.5 else array.reshape(-1)
+    extra = rng.random() if rng.random() < 0.1 else None
+
+    def changed(old):
+        array = np.take(old, np.arange(size) % old.shape[axis], axis)
+        if extra is None:
+            return array
+        return array.reshape(array.shape + (1,)) if extra < 0.5 else array.reshape(-1)
+
+    # Operands of one shape change together, at times: they then contradict a third.
+    same = [other for other, name in enumerate(vertex.inputs) if name and graph.arrays[name].shape == old.shape]
+    chosen = same if rng.random() < 0.5 else [at]
     hide = rng.random() < 0.5
     constant = not hide and rng.random() < 0.2
-    if array.size > 4096:
+    arrays = [changed(graph.arrays[vertex.inputs[place]]) for place in chosen]
+    if arrays[0].size > 4096:
         raise Skip("too large")
-    name = graph.leaf(array, constant)
-    vertex.inputs[at] = name
+    names = [graph.leaf(array, constant) for array in arrays]
+    for place, name in zip(chosen, names):
+        vertex.inputs[place] = name
     dress.blocks, dress.declared, dress.as_nodes = dress.blocks if rng.random() < 0.3 else [], False, set()
     if not hide:
         dress.symbols = {}
@@ -47,7 +56,7 @@ def contradict(graph, dress, rng):
     trial = Trial(graph, dress, [Inputs("plain", leaves)])
     trial.negative = True
     if hide:
-        trial.hidden = {(name, axis): f"h{axis}" for axis in range(array.ndim)}
+        trial.hidden = {(name, axis): f"h{axis}" for name, array in zip(names, arrays) for axis in range(array.ndim)}
     return trial
 
 
