@@ -7,6 +7,7 @@ pub mod differential;
 pub mod emulator;
 pub mod expected;
 pub mod fuzz;
+pub mod graphs;
 pub mod harness;
 pub mod misuse;
 pub mod object;

@@ -229,13 +229,14 @@ fn capture(outer: &Graph, inner: &mut Builder<'_>, value: ValueId, captures: &mu
     input
 }
 
-/// Removes captured inputs that nothing in `graph` uses.
+/// Removes captured inputs that nothing in `graph` uses, not even to read a size.
 fn drop_unused_captures(graph: &mut Graph, given: usize, captures: &mut Vec<ValueId>) {
     let used: HashSet<ValueId> = graph
         .order
         .iter()
         .flat_map(|&node| graph.nodes[node].inputs.iter().copied())
         .chain(graph.outputs.iter().map(|output| output.1))
+        .chain(graph.data_sources())
         .collect();
     let constants: HashSet<ValueId> = graph
         .values

@@ -304,14 +304,21 @@ fn substitute<'a>(op: &'a Op, symbols: &Symbols) -> Result<Cow<'a, Op>> {
         }
     };
     let all = |dims: &[Dim]| dims.iter().map(one).collect::<Result<Vec<Dim>>>();
+    let shape_of = |dims: &[Dim]| -> Result<Vec<Dim>> {
+        let sizes = all(dims)?;
+        match sizes.iter().zip(dims).find(|(size, _)| size.as_const().is_some_and(|size| size < 0)) {
+            Some((size, dim)) => usage(format!("{} has a result with a dim {dim} = {size}", op.name())),
+            None => Ok(sizes),
+        }
+    };
     Ok(match op {
-        Op::Reshape { shape } => Cow::Owned(Op::Reshape { shape: all(shape)? }),
-        Op::Expand { shape } => Cow::Owned(Op::Expand { shape: all(shape)? }),
+        Op::Reshape { shape } => Cow::Owned(Op::Reshape { shape: shape_of(shape)? }),
+        Op::Expand { shape } => Cow::Owned(Op::Expand { shape: shape_of(shape)? }),
         Op::Slice { starts, steps, sizes } => {
-            Cow::Owned(Op::Slice { starts: all(starts)?, steps: steps.clone(), sizes: all(sizes)? })
+            Cow::Owned(Op::Slice { starts: all(starts)?, steps: steps.clone(), sizes: shape_of(sizes)? })
         }
         Op::Pad { lo, hi } => Cow::Owned(Op::Pad { lo: all(lo)?, hi: all(hi)? }),
-        Op::Iota { shape, axis } => Cow::Owned(Op::Iota { shape: all(shape)?, axis: *axis }),
+        Op::Iota { shape, axis } => Cow::Owned(Op::Iota { shape: shape_of(shape)?, axis: *axis }),
         Op::DimValues { dims } => Cow::Owned(Op::DimValues { dims: all(dims)? }),
         Op::Contract { batch, m, k, rhs: RhsLayout::Panels { nr, n } } => Cow::Owned(Op::Contract {
             batch: *batch,

@@ -554,6 +554,20 @@ fn graphs_bind_symbols_from_input_shapes() {
 }
 
 #[test]
+fn sizes_below_zero_are_the_inputs_fault() {
+    let (mut graph, n) = graph_with_symbol();
+    let from = origin(&mut graph);
+    let mut b = Builder::new(&mut graph, from);
+    b.input("x", TensorType::new(DType::F32, vec![n.clone()]), None);
+    let counts = b.emit1(Op::Iota { shape: vec![n - Dim::from(2usize)], axis: 0 }, &[]).unwrap();
+    graph.outputs = vec![("y".into(), counts)];
+    assert_eq!(run(&graph, &[iota_f32(&[5])]).unwrap()[0].values::<i64>(), [0, 1, 2]);
+    let error = run(&graph, &[iota_f32(&[1])]).unwrap_err();
+    assert_eq!(error.kind, Kind::Usage);
+    assert_eq!(error.message, "iota has a result with a dim -2 + s0 = -1");
+}
+
+#[test]
 fn errors_name_the_node() {
     let mut graph = Graph::default();
     let from = origin(&mut graph);

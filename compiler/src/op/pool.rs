@@ -310,7 +310,15 @@ fn max_indices(b: &mut Builder<'_>, x: ValueId, geometry: &Geometry, column_majo
         let offset = b.binary_scalar(BinaryFn::Mul, offsets[axis], geometry.dilations[axis] as f64)?;
         let lead = b.dim_scalar(&geometry.lo[axis])?;
         let position = b.binary(BinaryFn::Add, start, offset)?;
-        let position = b.binary(BinaryFn::Sub, position, lead)?;
+        let mut position = b.binary(BinaryFn::Sub, position, lead)?;
+        if geometry.lo[axis] != Dim::ZERO {
+            // Where no element is greater than the padding, the first one of the window is in it: the first tap that
+            // is not, is meant.
+            let dilation = geometry.dilations[axis] as f64;
+            let ahead = b.binary_scalar(BinaryFn::Add, position, extents[axis] as f64 * dilation)?;
+            let first = b.binary_scalar(BinaryFn::Mod, ahead, dilation)?;
+            position = b.binary(BinaryFn::Max, position, first)?;
+        }
         let size = b.dim_scalar(&dims[2 + axis])?;
         flat = b.binary(BinaryFn::Mul, flat, size)?;
         flat = b.binary(BinaryFn::Add, flat, position)?;
@@ -536,6 +544,23 @@ mod tests {
             &[1, 2, 2, 4],
             &[1.0, 3.0, 3.0, 10.0, 1.0, 1.0, 8.0, 10.0, 12.0, 12.0, 19.0, 21.0, 13.0, 17.0, 19.0, 23.0],
         );
+    }
+
+    #[test]
+    fn max_pool_indices_are_never_in_the_padding() {
+        let case = Case::new("MaxPool", 12)
+            .input::<u8>(&[1, 2, 3], &[0, 0, 5, 0, 0, 0])
+            .ints("kernel_shape", &[2])
+            .ints("pads", &[1, 0])
+            .outputs(2);
+        case.gives(1, &[1, 2, 3], &[0.0, 0.0, 2.0, 3.0, 3.0, 4.0]);
+        let case = Case::new("MaxPool", 12)
+            .input::<i8>(&[1, 1, 4], &[-128; 4])
+            .ints("kernel_shape", &[3])
+            .ints("dilations", &[2])
+            .ints("pads", &[3, 3])
+            .outputs(2);
+        case.gives(1, &[1, 1, 6], &[1.0, 0.0, 1.0, 0.0, 1.0, 2.0]);
     }
 
     #[test]

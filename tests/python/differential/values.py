@@ -51,8 +51,15 @@ def dim(rng, zeros=True):
     return int(rng.integers(2, 6))
 
 
+#: Where a graph is drawn: gives a shape of so many axes that it prefers, or None.
+PALETTE = None
+
+
 def shape(rng, low=0, high=5, zeros=True):
     """A shape of `low` to `high` axes and not many elements."""
+    preferred = PALETTE(low, high) if PALETTE else None
+    if preferred is not None and (zeros or 0 not in preferred):
+        return tuple(preferred)
     rank = int(rng.integers(low, high + 1))
     while True:
         dims = [dim(rng, zeros) for _ in range(rank)]

@@ -340,7 +340,10 @@ impl Math<'_> {
         let squared = self.bind(squared);
         let squared = select(lt(b.clone(), c64(0.0)), div(c64(1.0), squared.clone()), squared);
         let log = self.log64(base);
-        let general = self.exp64(mul(b.clone(), log));
+        let log = self.bind(log);
+        // 1 to any power is 1, an infinite one and NaN included.
+        let exponent = select(eq(log.clone(), c64(0.0)), c64(0.0), mul(b.clone(), log));
+        let general = self.exp64(exponent);
         let small = Expr::binary(BinaryFn::And, whole.clone(), lt(size, c64(128.0)));
         let magnitude = self.bind(select(small, squared, general));
         let half = self.bind(mul(b.clone(), c64(0.5)));
@@ -355,7 +358,6 @@ impl Math<'_> {
         let invalid = Expr::binary(BinaryFn::And, negative, Expr::unary(UnaryFn::Not, whole));
         let invalid = Expr::binary(BinaryFn::And, invalid, Expr::binary(BinaryFn::And, finite, nonzero));
         let value = select(invalid, c64(f64::NAN), value);
-        let value = select(eq(a, c64(1.0)), c64(1.0), value);
         select(eq(b, c64(0.0)), c64(1.0), value)
     }
 }

@@ -281,6 +281,18 @@ fn bodies_inside_bodies_see_everything_around() {
 }
 
 #[test]
+fn a_value_from_around_decides_a_size_inside() {
+    // `r` is read for the size alone.
+    let then = graph(&[], nodes(&["t = Tile(x, r)"]), &["t"]);
+    let otherwise = graph(&[], nodes(&["s = Tile(x, r)", "t = Neg(s)"]), &["t"]);
+    let inputs = ["c: bool[]", "x: i64[2]", "r: i64[1]"];
+    let choice = imported(graph(&inputs, vec![choose(then, otherwise)], &["y: i64[m]"]));
+    let values = |taken: bool| [Tensor::scalar(taken), vector(&[1, 2]), vector(&[2])];
+    assert_eq!(run(&choice, &values(true)).unwrap(), [(vec![4], vec![1, 2, 1, 2])]);
+    assert_eq!(run(&choice, &values(false)).unwrap(), [(vec![4], vec![-1, -2, -1, -2])]);
+}
+
+#[test]
 fn scans_by_axis_and_direction() {
     let body = || graph(&["s: i64[]", "x: i64[]"], nodes(&["t = Add(s, x)", "p = Identity(t)"]), &["t", "p"]);
     let scan = |axes: &[i64], reverse: &[i64], out: &[i64]| {

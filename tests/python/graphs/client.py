@@ -1,0 +1,94 @@
+"""The process that compiles and runs models, and what it says."""
+
+import json
+import os
+import resource
+import select
+import struct
+import subprocess
+
+import numpy as np
+from onnx import TensorProto, numpy_helper
+
+#: Seconds that one step, a compilation or two runs, may take.
+STEP_SECONDS = 30
+MOST_MEMORY = 6 << 30
+
+
+class Worker:
+    def __init__(self, program):
+        self.program, self.process = program, None
+
+    def start(self):
+        environment = dict(os.environ, RAYON_NUM_THREADS="1")
+        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+        self.process = subprocess.Popen(
+            [self.program, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+            env=environment, preexec_fn=limit)
+
+    def stop(self):
+        """Ends the process; tells how it ended."""
+        process, self.process = self.process, None
+        process.kill()
+        _, text = process.communicate()
+        return process.returncode, text.decode(errors="replace")[-300:]
+
+    def ask(self, model, ways, sets):
+        """What each way gives for the sets it names; a text if the process did not live to say so."""
+        if self.process is None:
+            self.start()
+        tensors = [[numpy_helper.from_array(array, name).SerializeToString() for name, array in one] for one in sets]
+        header = {"model": len(model), "ways": ways, "sets": [[len(data) for data in one] for one in tensors]}
+        text = json.dumps(header).encode()
+        blob = model + b"".join(data for one in tensors for data in one)
+        at = "being asked"
+        try:
+            self.process.stdin.write(struct.pack("<II", len(text), len(blob)) + text + blob)
+            while True:
+                reply, blob = self.frame()
+                if "at" not in reply:
+                    return parsed(reply, blob)
+                at = reply["at"]
+        except TimeoutError:
+            self.stop()
+            return f"hang: {at}"
+        except (EOFError, BrokenPipeError):
+            self.process.wait()
+            code, text = self.stop()
+            return f"crash: {at}: {'signal ' + str(-code) if code < 0 else 'code ' + str(code)} {text.strip()}"
+
+    def frame(self):
+        first, second = struct.unpack("<II", self.read(8))
+        return json.loads(self.read(first)), self.read(second)
+
+    def read(self, count):
+        parts = []
+        while count:
+            ready, _, _ = select.select([self.process.stdout], [], [], STEP_SECONDS)
+            if not ready:
+                raise TimeoutError
+            part = os.read(self.process.stdout.fileno(), min(count, 1 << 20))
+            if not part:
+                raise EOFError
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+
+def parsed(reply, blob):
+    """The reply with arrays for the bytes of outputs."""
+    at = 0
+    for way in reply["ways"]:
+        for run in way["runs"]:
+            arrays = []
+            for kind, dims, count in run.get("outputs", []):
+                tensor = TensorProto(data_type=kind, dims=dims, raw_data=blob[at:at + count])
+                arrays.append(numpy_helper.to_array(tensor))
+                at += count
+            if "outputs" in run:
+                run["outputs"] = arrays
+    return reply["ways"]
+
+
+def way(name, cpu, level, sets, width=None, pins=()):
+    return {"name": name, "cpu": cpu, "level": level, "width": width, "pins": list(pins), "sets": sets}

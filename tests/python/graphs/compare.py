@@ -1,0 +1,169 @@
+"""Whether results are those of the oracle.
+
+Integers, bools and everything that only moves must be equal, NaN and infinities in place. Floats may differ by what rounding
+explains: where they differ by more than a few units in the last place, the oracle computes the graph again and again,
+with every float result of every node off by its rounding error or more, each time another way. How far an element moves is
+how far one may be off; an element that becomes another whole number, NaN or infinity in one of these runs is not
+compared, nor is an output whose size changes. What the specification leaves open: see `freedom`.
+"""
+
+import numpy as np
+
+import values
+from generate import SINGLE
+
+#: Runs with rounding errors: first a few, and if these do not explain a difference more.
+RUNS = (4, 16, 48)
+#: Shares of an element's movement that is allowed.
+FACTOR = 4.0
+
+
+def is_float(array):
+    return values.epsilon(values.NAMES[array.dtype]) > 0
+
+
+def wide(array):
+    """As f64, complex numbers as pairs."""
+    if np.iscomplexobj(array):
+        return np.ascontiguousarray(array).view(np.float64 if array.dtype == np.complex128 else np.float32).astype(np.float64)
+    return array.astype(np.float64)
+
+
+def unit(vertex, result):
+    """Rounding error of a node's result, relative."""
+    epsilon = values.epsilon(values.NAMES[result.dtype])
+    kinds = [values.NAMES[array.dtype] for array, _ in vertex.node.inputs if array is not None]
+    narrow = vertex.op in SINGLE or any(kind in values.FLOATS - {"double"} for kind in kinds)
+    return max(epsilon, 2.0**-23) if narrow else epsilon
+
+
+#: Nodes whose results are those of an operand, unchanged.
+MOVES = set(
+    "Identity Transpose Reshape Flatten Squeeze Unsqueeze Expand Concat Slice Gather Split Tile DepthToSpace SpaceToDepth "
+    "Trilu GatherElements GatherND ReverseSequence Pad Compress Where Max Min Abs Neg Relu ReduceMax ReduceMin MaxPool "
+    "GlobalMaxPool Floor Ceil Round Sign TopK Unique Constant ConstantOfShape EyeLike ScatterElements ScatterND Clip".split()
+)
+
+
+#: What divides by how much its operand varies: where that is little, rounding errors of the mean decide.
+NORMALIZATIONS = set(
+    "MeanVarianceNormalization LayerNormalization InstanceNormalization GroupNormalization LpNormalization "
+    "RMSNormalization BatchNormalization".split()
+)
+
+
+def unsteady(vertex, arrays, rng):
+    """Operands of a normalization off by a rounding error, as its own sums are; others as they are."""
+    name = vertex.inputs[0] if vertex.op in NORMALIZATIONS else ""
+    if not name or not is_float(arrays[name]):
+        return arrays
+    exact = wide(arrays[name])
+    off = exact * (1 + values.epsilon(values.NAMES[arrays[name].dtype]) * rng.uniform(-1, 1, exact.shape))
+    return {**arrays, name: narrow(off, arrays[name])}
+
+
+def shaken(vertex, results, rng):
+    """Results off by rounding errors."""
+    moved = []
+    for result in results:
+        if not is_float(result) or vertex.op in MOVES or result.size == 0:
+            moved.append(result)
+            continue
+        epsilon, exact = unit(vertex, result), wide(result)
+        finite = exact[np.isfinite(exact)]
+        largest = np.abs(finite).max(initial=vertex.node.magnitude) if vertex.node.scale_ulps else 0.0
+        error = (vertex.node.ulps + 1) * epsilon * np.abs(exact) + vertex.node.scale_ulps * epsilon * largest
+        off = exact + error * rng.choice([-1.0, 1.0], exact.shape) * rng.uniform(0.5, 1.0, exact.shape)
+        moved.append(narrow(off, result))
+    return moved
+
+
+def narrow(exact, like):
+    """f64 as elements like these."""
+    with np.errstate(all="ignore"):
+        if np.iscomplexobj(like):
+            return np.ascontiguousarray(exact).view(np.complex128).astype(like.dtype).reshape(like.shape)
+        return exact.astype(like.dtype).reshape(like.shape)
+
+
+class Judge:
+    """What may be said of results for one set of inputs."""
+
+    def __init__(self, case, set_):
+        self.case, self.set = case, set_
+        self.runs = []
+
+    def difference(self, name, got):
+        """How a result differs from what the oracle gives, or an empty text."""
+        wanted = self.set.arrays.get(name)
+        if wanted is None:
+            return ""
+        if got.dtype != wanted.dtype:
+            return f"is {got.dtype}, not {wanted.dtype}"
+        if got.shape == wanted.shape and same(got, wanted):
+            return ""
+        for count in RUNS:
+            self.shake(count)
+            others = [run.get(name) for run in self.runs]
+            if any(other is None or other.shape != wanted.shape for other in others):
+                return ""
+            if got.shape != wanted.shape:
+                text = f"has shape {list(got.shape)}, not {list(wanted.shape)}"
+                continue
+            text = beyond(got, wanted, others, self.case.graph, name)
+            if not text:
+                return ""
+        return text
+
+    def shake(self, count):
+        for at in range(len(self.runs), count):
+            rng = np.random.default_rng([at, 77])
+            self.runs.append(self.case.evaluate(
+                self.set.leaves, lambda vertex, results: shaken(vertex, results, rng),
+                lambda vertex, arrays: unsteady(vertex, arrays, rng)))
+
+
+def same(got, wanted):
+    """Equal, or by no more than a few units in the last place."""
+    if not is_float(wanted):
+        return bool(np.array_equal(got, wanted))
+    a, b = wide(got), wide(wanted)
+    epsilon = values.epsilon(values.NAMES[wanted.dtype])
+    with np.errstate(all="ignore"):
+        near = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= 4 * epsilon * np.abs(b))
+    return bool(near.all())
+
+
+#: Results smaller than this may be 0: subnormal numbers.
+TINY = {"float": 2.0**-126, "bfloat16": 2.0**-126, "float16": 2.0**-24, "complex64": 2.0**-126}
+
+
+def beyond(got, wanted, others, graph, name):
+    """Where a result differs by more than rounding errors explain."""
+    if not is_float(wanted):
+        steady = np.ones(wanted.shape, bool)
+        for other in others:
+            steady &= other == wanted
+        wrong = steady & (got != wanted)
+        return place(wrong, got, wanted) if wrong.any() else ""
+    a, b = wide(got), wide(wanted)
+    spread, steady = np.zeros(b.shape), np.ones(b.shape, bool)
+    with np.errstate(all="ignore"):
+        for other in others:
+            c = wide(other)
+            steady &= (np.isfinite(c) & np.isfinite(b)) | (c == b) | (np.isnan(c) & np.isnan(b))
+            spread = np.fmax(spread, np.where(np.isfinite(c - b), np.abs(c - b), 0))
+        epsilon = values.epsilon(values.NAMES[wanted.dtype])
+        allowed = FACTOR * spread + 8 * epsilon * np.abs(b) + 2 * TINY.get(values.NAMES[wanted.dtype], 0.0)
+        finite = spread[np.isfinite(b)]
+        # An element that moved in none of the few runs is off as others are.
+        allowed += FACTOR * (np.median(finite) if finite.size else 0)
+        near = (a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= allowed)
+    wrong = steady & ~near
+    return place(wrong, a, b) if wrong.any() else ""
+
+
+def place(wrong, got, wanted):
+    where = tuple(int(at) for at in np.argwhere(np.atleast_1d(wrong))[0])
+    pick = lambda array: np.atleast_1d(array)[where]
+    return f"is {pick(got)!r}, not {pick(wanted)!r} at {list(where)} ({int(wrong.sum())} of {wrong.size} elements)"

@@ -1,0 +1,98 @@
+"""What the specification leaves open: operands for which implementations give different results, and may. What depends on
+such a result is not compared; it must only not crash, and be the same in every memory."""
+
+import numpy as np
+
+import values
+
+
+def floats(vertex, arrays):
+    """Float operands as f64, None for others."""
+    given = [arrays[name] if name else None for name in vertex.inputs]
+    is_float = lambda array: array is not None and values.NAMES[array.dtype] in values.FLOATS
+    return [array.astype(np.float64) if is_float(array) else None for array in given]
+
+
+def some(test):
+    """Whether an element of any float operand passes."""
+    def applies(vertex, arrays):
+        return any(array is not None and bool(test(array).any()) for array in floats(vertex, arrays))
+    return applies
+
+
+nan = some(np.isnan)
+not_finite = some(lambda array: ~np.isfinite(array))
+#: Beyond it a result overflows in some order of the operations.
+huge = some(lambda array: ~(np.abs(array) < 1e30))
+
+
+def out_of_range(vertex, arrays):
+    """A float that the integer type does not have."""
+    to, operand = vertex.node.out_type(), floats(vertex, arrays)[0]
+    if operand is None or to in values.FLOATS | values.COMPLEX | {"bool"}:
+        return False
+    low, high = values.integer_range(to) if to in values.INTEGERS else (-200, 200)
+    return not bool((np.isfinite(operand) & (operand > low - 1) & (operand < high + 1)).all())
+
+
+def unscalable(vertex, arrays):
+    """NaN, and what the scale takes beyond 32 bits: an unsaturated conversion."""
+    x = floats(vertex, arrays)[0]
+    return x is None or not bool((np.abs(x) < 1e6).all())
+
+
+def flat(vertex, arrays):
+    """Zeros alone have no scale."""
+    x = floats(vertex, arrays)[0]
+    return not_finite(vertex, arrays) or x.size == 0 or not x.any()
+
+
+def integers(vertex, arrays):
+    """Exponentials of integers: as floats, and of which width."""
+    return floats(vertex, arrays)[0] is None or not_finite(vertex, arrays)
+
+
+#: Its square is zero in f32, or none in f64.
+tiny = some(lambda array: (array != 0) & (np.abs(array) < 1e-18))
+
+
+#: Its exponential, relative to that of another, is none in some precision.
+steep = some(lambda array: ~(np.abs(array) < 40))
+
+
+def empty_integers(vertex, arrays):
+    """The mean of no integers."""
+    return floats(vertex, arrays)[0] is None and arrays[vertex.inputs[0]].size == 0
+
+
+#: By operator: for which operands its result is open.
+RULES = {
+    # "In the case of out of range, behaviour is undefined".
+    "Cast": out_of_range, "CastLike": out_of_range,
+    "QuantizeLinear": unscalable, "DynamicQuantizeLinear": flat,
+    # Elements in the padding are multiplied by zero, or left out.
+    "Conv": not_finite, "ConvTranspose": not_finite, "DeformConv": not_finite, "CausalConvWithState": not_finite,
+    "Col2Im": not_finite,
+    # Which of a number and NaN is the greater.
+    "MaxPool": nan, "GlobalMaxPool": nan, "MaxRoiPool": nan, "TopK": nan, "Unique": nan, "Hardmax": nan,
+    "ReduceMean": empty_integers, "LpNormalization": tiny,
+    # Zero times an infinite slope.
+    "PRelu": not_finite,
+    # By its definition, or as the logarithm of a softmax, which may be 0.
+    "LogSoftmax": steep,
+    # Shifted by the maximum or not.
+    "ReduceLogSumExp": integers,
+    # Coordinates.
+    "Resize": not_finite, "Upsample": not_finite, "GridSample": not_finite, "RoiAlign": not_finite, "AffineGrid": not_finite,
+    "NonMaxSuppression": not_finite,
+    # Masks are added as -inf or chosen, sums are split into parts.
+    "Attention": not_finite, "LinearAttention": not_finite, "RNN": not_finite, "GRU": not_finite, "LSTM": not_finite,
+    "DFT": not_finite, "STFT": not_finite, "Einsum": not_finite, "Det": huge,
+    "SoftmaxCrossEntropyLoss": not_finite, "NegativeLogLikelihoodLoss": not_finite,
+}
+
+
+def undefined(vertex, arrays):
+    """Whether the specification leaves a node's results open for these operands."""
+    rule = RULES.get(vertex.op)
+    return rule is not None and rule(vertex, arrays)

@@ -1,0 +1,201 @@
+"""A graph with its sets of inputs, run in every way and judged."""
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+import client
+import values
+from compare import Judge
+from freedom import undefined
+from model import Dress, Writer
+
+#: Statuses that only the checks before a run give: outputs must be as they were. Sizes may overflow later, too.
+CHECKED = range(1, 10)
+
+
+@dataclass
+class Inputs:
+    """Leaves of one run, and what the oracle makes of them; a value is absent where the oracle fails."""
+    kind: str
+    leaves: dict
+    arrays: dict = field(default_factory=dict)
+    #: Why values are absent.
+    missing: str = ""
+    #: Values that the specification leaves open.
+    opened: set = field(default_factory=set)
+
+
+@dataclass
+class Failure:
+    way: str
+    set: int
+    #: crash, hang, panic, internal, broken, refused, wrong, accepted
+    kind: str
+    text: str
+
+    def like(self, other):
+        """Whether another failure is of the same cause, as far as its text tells."""
+        if self.kind not in ("refused", "internal", "panic"):
+            return self.kind == other.kind
+        plain = lambda text: re.sub("[0-9]+", "", text)[:40]
+        return self.kind == other.kind and plain(self.text) == plain(other.text)
+
+
+class Trial:
+    def __init__(self, graph, dress, sets):
+        self.graph, self.dress, self.sets = graph, dress, sets
+        #: A negative case: shapes that contradict each other.
+        self.negative = False
+        #: Sizes that the model does not tell: symbols of their own, by input and axis.
+        self.hidden = {}
+
+    def evaluate(self, leaves, change=lambda _, results: results, before=lambda _, arrays: arrays, missing=None, opened=None):
+        """All values for these leaves; without those that the oracle fails at and what depends on them. `before` and
+        `change` may alter what a node reads and gives."""
+        arrays = dict(leaves)
+        for vertex in self.graph.vertices:
+            if any(name and name not in arrays for name in vertex.inputs):
+                continue
+            if opened is not None and (opened.intersection(vertex.inputs) or undefined(vertex, arrays)):
+                opened.update(vertex.outputs)
+            try:
+                results = vertex.evaluate(before(vertex, arrays), self.graph.opset)
+                if any(result.size > 1 << 16 for result in results):
+                    raise ValueError("values grew")
+            except Exception as error:  # The reference fails in many ways.
+                if missing is not None:
+                    missing.append(f"{vertex.op}: {type(error).__name__}: {str(error)[:80]}")
+                continue
+            arrays.update(zip(vertex.outputs, change(vertex, results)))
+        return arrays
+
+    def prepare(self):
+        """Has the oracle compute all sets."""
+        for one in self.sets:
+            missing, one.opened = [], set()
+            one.arrays = self.evaluate(one.leaves, missing=missing, opened=one.opened)
+            one.missing = missing[0] if missing else ""
+
+    def writer(self):
+        writer = Writer(self.graph, self.dress)
+        writer.hidden = self.hidden
+        return writer, writer.model()
+
+    def ways(self):
+        every = list(range(len(self.sets)))
+        # What has the sizes of the first set.
+        sized = [at for at in every if self.sets[at].kind in ("plain", "special")]
+        ways = [
+            client.way("O3", "native", 3, every), client.way("128", "native", 3, every, width=128),
+            client.way("baseline", "x86-64", 3, every), client.way("O0", "native", 0, every),
+            client.way("interpreter", "interpreter", 0, every),
+        ]
+        if self.dress.symbols and not self.negative:
+            pins = [(symbol, size) for size, symbol in self.dress.symbols.items()]
+            ways.append(client.way("pinned", "native", 3, sized, pins=pins))
+        return ways
+
+    def run(self, worker, ways=None):
+        """Failures, and what the worker says, None where its process ended."""
+        writer, model = self.writer()
+        ways = ways or self.ways()
+        used = {dim.dim_param for info in model.graph.input for dim in info.type.tensor_type.shape.dim}
+        for way in ways:
+            way["pins"] = [pin for pin in way["pins"] if pin[0] in used]
+        feeds = []
+        for one in self.sets:
+            feeds.append([(name, one.leaves[name]) for name in writer.inputs] + writer.own_inputs)
+        reply = worker.ask(model.SerializeToString(), ways, feeds)
+        if isinstance(reply, str):
+            kind = reply.split(":")[0]
+            return [Failure("", -1, kind, reply)], None
+        return self.judge(ways, reply), reply
+
+    def judge(self, ways, reply):
+        judges = [Judge(self, one) for one in self.sets]
+        failures = []
+        for way, answer in zip(ways, reply):
+            if answer.get("failure"):
+                kind, text = answer["failure"]
+                if kind == "panic" or "internal" in kind:
+                    failures.append(Failure(way["name"], -1, kind.split()[0], text))
+                elif not self.negative and "unsupported" not in kind:
+                    failures.append(Failure(way["name"], -1, "refused", text))
+                continue
+            for at, run in zip(way["sets"], answer["runs"]):
+                failure = self.judge_run(judges[at], run)
+                if failure:
+                    failures.append(Failure(way["name"], at, *failure))
+        return failures
+
+    def is_empty(self, one):
+        """Whether a leaf has no elements, which the oracle does not expect of many operators."""
+        return any(array.size == 0 for array in one.leaves.values())
+
+    def judge_run(self, judge, run):
+        one = judge.set
+        if "broken" in run:
+            return "broken", run["broken"]
+        if "refused" in run:
+            refusal = run["refused"]
+            text = f"status {refusal['status']}: {refusal['message']}"
+            if not refusal["untouched"] and refusal["status"] in CHECKED:
+                return "broken", f"outputs written, {text}"
+            open_ = one.missing or one.kind in ("resized", "decided") or self.negative or one.opened
+            return None if open_ else ("refused", text)
+        for name, got in zip(self.graph.outputs, run["outputs"]):
+            if name in one.opened:
+                continue
+            if one.arrays.get(name) is None and self.negative and not self.is_empty(one):
+                return "accepted", f"{name} where {one.missing}"
+            text = judge.difference(name, got)
+            if text:
+                return "wrong", f"{name} {text}"
+        return None
+
+
+def resized(array, symbols, sizes):
+    """An array with other sizes: cut, or repeated."""
+    for axis, size in enumerate(array.shape):
+        wanted = sizes.get(symbols.get(size), size)
+        if wanted != size:
+            array = np.take(array, np.arange(wanted) % max(size, 1), axis) if size else array
+    return array
+
+
+def special_values(kind):
+    """Elements of a float type that rules are made for. None is so large that a sum of a few overflows: it would depend on
+    the order of the terms."""
+    large = {"float": 1e15, "double": 1e60, "float16": 90.0, "bfloat16": 1e15}[kind]
+    tiny = {"float": 1e-40, "double": 5e-310, "float16": 1e-7, "bfloat16": 1e-40}[kind]
+    edges = [np.nan, np.inf, -np.inf, 0.0, -0.0, tiny, -tiny, large, -large, 1.0, -1.0, 0.5, 2.5]
+    return np.array(edges, np.float64).astype(values.DTYPES[kind])
+
+
+def input_sets(graph, dress, rng):
+    """The values it was drawn with, special ones, and other sizes where it has symbols."""
+    leaves = {name: graph.arrays[name] for name in graph.leaves}
+    sets = [Inputs("plain", leaves)]
+    special = dict(leaves)
+    for name, how in graph.leaves.items():
+        array = leaves[name]
+        kind = values.NAMES[array.dtype]
+        if how == "input" and kind in values.FLOATS:
+            edges = special_values(kind)
+            marked = rng.random(array.shape) < 0.15
+            special[name] = np.where(marked, edges[rng.integers(0, len(edges), array.shape)], array).astype(array.dtype)
+    sets.append(Inputs("special", special))
+    if dress.symbols:
+        choices = [0, 0, 1, 2, 3, 5, 7, 9, 17]
+        sizes = {symbol: choices[int(rng.integers(0, len(choices)))] for symbol in dress.symbols.values()}
+        if rng.random() < 0.5:
+            # One symbol empty, the others as they were.
+            sizes = {list(sizes)[int(rng.integers(0, len(sizes)))]: 0}
+        other = {
+            name: resized(array, dress.symbols, sizes) if graph.leaves[name] == "input" else array
+            for name, array in leaves.items()
+        }
+        sets.append(Inputs("resized", other))
+    return sets

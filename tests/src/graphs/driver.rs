@@ -1,0 +1,280 @@
+//! Has graphs drawn and examined by processes of `python/graphs/main.py`, and sums up what they say.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Display, Formatter};
+use std::io::{self, BufRead, BufReader, Error};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+
+use rayon::prelude::*;
+use serde::Deserialize;
+
+use crate::onnx_env;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub seed: u64,
+    /// Number of the first graph.
+    pub first: u64,
+    pub count: u64,
+    /// Interpreter that has `onnx` and `onnxruntime`; the pinned environment's if there is none.
+    pub python: Option<PathBuf>,
+    /// Folder for the smallest models that fail as drawn ones did.
+    pub keep: Option<PathBuf>,
+    /// The program that serves requests.
+    pub worker: PathBuf,
+    /// Processes side by side.
+    pub jobs: u64,
+    /// Whether failing graphs are made small.
+    pub shrink: bool,
+}
+
+/// How a run of one graph failed.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Failure {
+    pub way: String,
+    pub set: i64,
+    pub kind: String,
+    pub text: String,
+}
+
+/// What is said about one graph.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Line {
+    pub number: u64,
+    /// Why nothing was drawn.
+    pub empty: String,
+    pub nodes: usize,
+    pub negative: bool,
+    pub symbolic: bool,
+    pub blocks: Vec<String>,
+    pub operators: Vec<String>,
+    pub types: Vec<String>,
+    pub pairs: Vec<String>,
+    pub compiled: usize,
+    pub refused: Vec<String>,
+    /// Nodes of the largest fusion group that are no views.
+    pub group: usize,
+    pub runs: usize,
+    /// Runs that end with a status.
+    pub statuses: usize,
+    /// Why the oracle does not know all values.
+    pub oracle: String,
+    pub peer: String,
+    pub peer_text: String,
+    pub failures: Vec<Failure>,
+    /// Operators of the smallest graph that fails so, and how.
+    pub small: String,
+    pub small_text: String,
+}
+
+/// Runs a plan.
+pub fn run(plan: &Plan) -> io::Result<Vec<Line>> {
+    let python = python(plan)?;
+    let share = plan.count.div_ceil(plan.jobs.max(1)).max(1);
+    let starts: Vec<u64> = (plan.first..plan.first + plan.count).step_by(share as usize).collect();
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(starts.len()).build().map_err(Error::other)?;
+    let parts: Vec<io::Result<Vec<Line>>> = pool.install(|| {
+        let part = |&start: &u64| run_part(plan, &python, start, share.min(plan.first + plan.count - start));
+        starts.par_iter().with_max_len(1).map(part).collect()
+    });
+    Ok(parts.into_iter().collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
+}
+
+/// Runs the graphs that are stored in `folder`.
+pub fn replay(plan: &Plan, folder: &Path) -> io::Result<Vec<Line>> {
+    let (lines, status) = examine(plan, &python(plan)?, |command| {
+        command.arg("--replay").arg(folder);
+    })?;
+    match status.success() {
+        true => Ok(lines),
+        false => Err(Error::other(format!("Python ended with {status}"))),
+    }
+}
+
+fn python(plan: &Plan) -> io::Result<PathBuf> {
+    match &plan.python {
+        Some(path) => Ok(path.clone()),
+        None => onnx_env::PEERS.interpreter(),
+    }
+}
+
+/// Runs the Python side; gives what it says, and how it ended.
+fn examine(
+    plan: &Plan,
+    python: &Path,
+    what: impl FnOnce(&mut Command),
+) -> io::Result<(Vec<Line>, ExitStatus)> {
+    let mut command = Command::new(python);
+    command.arg(onnx_env::script("graphs/main.py")).arg("--worker").arg(&plan.worker);
+    what(&mut command);
+    if let Some(keep) = &plan.keep {
+        command.arg("--keep").arg(keep);
+    }
+    if !plan.shrink {
+        command.arg("--no-shrink");
+    }
+    command.env("OMP_NUM_THREADS", "1").env("OPENBLAS_NUM_THREADS", "1").env("PYTHONDONTWRITEBYTECODE", "1");
+    let mut child = command.stdout(Stdio::piped()).spawn()?;
+    let output = child.stdout.take().ok_or_else(|| Error::other("no output of Python"))?;
+    let parse = |line: io::Result<String>| serde_json::from_str(&line?).map_err(Error::other);
+    let lines = BufReader::new(output).lines().map(parse).collect::<io::Result<Vec<Line>>>()?;
+    Ok((lines, child.wait()?))
+}
+
+/// Graphs one after the other. Where a process of Python ends early, as ONNX Runtime crashes at times, another goes on
+/// behind the graph it was at.
+fn run_part(plan: &Plan, python: &Path, first: u64, count: u64) -> io::Result<Vec<Line>> {
+    let mut lines: Vec<Line> = Vec::new();
+    while (lines.len() as u64) < count {
+        let next = first + lines.len() as u64;
+        let before = lines.len();
+        let (more, status) = examine(plan, python, |command| {
+            command.args(["--seed", &plan.seed.to_string(), "--first", &next.to_string()]);
+            command.args(["--count", &(first + count - next).to_string()]);
+        })?;
+        lines.extend(more);
+        if (lines.len() as u64) < count {
+            if lines.len() == before && status.code().is_some() {
+                return Err(Error::other(format!("Python ended with {status} at graph {next}")));
+            }
+            let (number, peer) = (first + lines.len() as u64, "crashes".to_string());
+            lines.push(Line { number, peer, ..Line::default() });
+        }
+    }
+    Ok(lines)
+}
+
+/// Figures of a run.
+#[derive(Default)]
+pub struct Summary {
+    pub graphs: usize,
+    pub empty: BTreeMap<String, usize>,
+    pub negative: usize,
+    /// Graphs that every way compiled, and those that some way refused, by what it said.
+    pub compiled: usize,
+    pub refused: BTreeMap<String, usize>,
+    pub runs: usize,
+    pub statuses: usize,
+    pub symbolic: usize,
+    pub blocks: BTreeMap<String, usize>,
+    /// Graphs that should compile and are no programs of control flow alone; of these, those with a fusion group of
+    /// three nodes or more.
+    pub drawn: usize,
+    pub fused: usize,
+    pub nodes: usize,
+    pub operators: BTreeSet<String>,
+    pub types: BTreeSet<String>,
+    pub pairs: BTreeSet<String>,
+    pub peers: BTreeMap<String, usize>,
+    pub without_oracle: BTreeMap<String, usize>,
+    pub failures: Vec<String>,
+    /// Graphs by how they failed.
+    pub kinds: BTreeMap<String, usize>,
+}
+
+impl Summary {
+    pub fn new(lines: &[Line]) -> Summary {
+        let mut summary = Summary::default();
+        lines.iter().for_each(|line| summary.add(line));
+        summary
+    }
+
+    fn add(&mut self, line: &Line) {
+        self.graphs += 1;
+        if !line.empty.is_empty() {
+            *self.empty.entry(line.empty.clone()).or_default() += 1;
+            return;
+        }
+        self.negative += usize::from(line.negative);
+        self.symbolic += usize::from(line.symbolic);
+        self.runs += line.runs;
+        self.statuses += line.statuses;
+        self.nodes += line.nodes;
+        for kind in &line.blocks {
+            *self.blocks.entry(kind.clone()).or_default() += 1;
+        }
+        if !line.negative {
+            match line.refused.first() {
+                Some(reason) => *self.refused.entry(reason.clone()).or_default() += 1,
+                None => self.compiled += 1,
+            }
+            if !line.blocks.iter().any(|kind| kind == "program") {
+                self.drawn += 1;
+                self.fused += usize::from(line.group >= 3);
+            }
+        }
+        self.operators.extend(line.operators.iter().cloned());
+        self.types.extend(line.types.iter().cloned());
+        self.pairs.extend(line.pairs.iter().cloned());
+        if !line.peer.is_empty() {
+            *self.peers.entry(line.peer.clone()).or_default() += 1;
+        }
+        if let Some((operator, _)) = line.oracle.split_once(':') {
+            *self.without_oracle.entry(operator.to_string()).or_default() += 1;
+        }
+        if let Some(failure) = line.failures.first() {
+            *self.kinds.entry(failure.kind.clone()).or_default() += 1;
+            let ways: Vec<&str> = line.failures.iter().map(|failure| failure.way.as_str()).collect();
+            let text = if line.small_text.is_empty() { &failure.text } else { &line.small_text };
+            let line =
+                format!("{} {} [{}] {}: {text}", line.number, failure.kind, ways.join(" "), line.small);
+            self.failures.push(line);
+        }
+    }
+
+    /// Share of the drawn graphs with a fusion group of three nodes or more.
+    pub fn share_fused(&self) -> f64 {
+        self.fused as f64 / self.drawn.max(1) as f64
+    }
+
+    /// A table of the figures.
+    pub fn markdown(&self, plan: &Plan) -> String {
+        let list = |counts: &BTreeMap<String, usize>| {
+            counts.iter().map(|(key, count)| format!("{key} {count}")).collect::<Vec<_>>().join(", ")
+        };
+        let refused: usize = self.refused.values().sum();
+        let rows = [
+            ("seed, numbers", format!("{}, {} to {}", plan.seed, plan.first, plan.first + plan.count - 1)),
+            ("graphs", self.graphs.to_string()),
+            ("of these nothing drawn", self.empty.values().sum::<usize>().to_string()),
+            ("of these with shapes that contradict each other", self.negative.to_string()),
+            ("of these with symbolic dims", self.symbolic.to_string()),
+            ("nodes", self.nodes.to_string()),
+            ("nodes inside bodies and functions: blocks", list(&self.blocks)),
+            ("compiled in every way", self.compiled.to_string()),
+            ("refused in some way", refused.to_string()),
+            ("runs, each twice", self.runs.to_string()),
+            ("runs that end with a status", self.statuses.to_string()),
+            ("graphs with a fusion group of 3 nodes or more", format!("{:.1}%", 100.0 * self.share_fused())),
+            ("operators reached", self.operators.len().to_string()),
+            ("types reached", self.types.len().to_string()),
+            ("pairs of neighbouring operators reached", self.pairs.len().to_string()),
+            ("ONNX Runtime", list(&self.peers)),
+            ("graphs that fail", if self.failures.is_empty() { "0".to_string() } else { list(&self.kinds) }),
+        ];
+        let lines: Vec<String> = rows.iter().map(|(name, value)| format!("| {name} | {value} |\n")).collect();
+        format!("| | |\n|---|---|\n{}", lines.concat())
+    }
+}
+
+impl Display for Summary {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (title, counts) in [
+            ("nothing drawn", &self.empty),
+            ("refused", &self.refused),
+            ("the oracle fails at", &self.without_oracle),
+        ] {
+            if !counts.is_empty() {
+                writeln!(f, "{title}:")?;
+                counts.iter().try_for_each(|(reason, count)| writeln!(f, "  {count:5}  {reason}"))?;
+            }
+        }
+        if !self.failures.is_empty() {
+            writeln!(f, "failures:\n  {}", self.failures.join("\n  "))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,37 @@
+//! Random graphs: a short run, and the smallest graphs that once failed. `graphs` (the program) runs longer ones.
+
+use std::path::Path;
+
+use onnxc_tests::graphs::driver::{Plan, Summary, replay, run};
+
+fn plan(count: u64) -> Plan {
+    Plan {
+        seed: 14,
+        first: 0,
+        count,
+        python: None,
+        keep: None,
+        worker: env!("CARGO_BIN_EXE_graphs").into(),
+        jobs: std::thread::available_parallelism().map_or(1, |count| count.get() as u64),
+        shrink: false,
+    }
+}
+
+#[test]
+fn random_graphs_agree_in_every_way() {
+    let plan = plan(320);
+    let summary = Summary::new(&run(&plan).unwrap());
+    println!("{summary}\n{}", summary.markdown(&plan));
+    assert!(summary.failures.is_empty(), "{summary}");
+    assert!(summary.share_fused() >= 0.8, "fusion has too little to decide: {}", summary.share_fused());
+    assert!(summary.operators.len() > 100, "{} operators", summary.operators.len());
+    assert!(summary.pairs.len() > 1000, "{} pairs of operators", summary.pairs.len());
+}
+
+#[test]
+fn graphs_that_once_failed_agree() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("graphs");
+    let summary = Summary::new(&replay(&plan(1), &folder).unwrap());
+    assert!(summary.graphs > 0, "no graphs in {}", folder.display());
+    assert!(summary.failures.is_empty(), "{summary}");
+}
