@@ -9,7 +9,7 @@ mod control;
 use std::sync::Arc;
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::dim::product;
+use crate::graph::dim::{overgrown, product};
 use crate::graph::{DType, Dim, MapFn, Op, RhsLayout, TensorType};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use crate::winograd;
@@ -115,6 +115,9 @@ fn arity(op: &Op, inputs: &[&TensorType], wanted: usize) -> Result<()> {
 pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
     let results = result_types(op, inputs)?;
     results.iter().try_for_each(|ty| ty.check_size(Stage::Infer))?;
+    if op.dims().into_iter().any(Dim::is_overgrown) {
+        return Err(overgrown(Stage::Infer, format!("a size of {}", op.name())));
+    }
     Ok(results)
 }
 

@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::build::Builder;
+use crate::graph::dim::overgrown;
 use crate::graph::{DType, DataSymbol, Dim, MapFn, Op, Tensor, ValueId};
 use crate::scalar::{BinaryFn, UnaryFn};
 
@@ -130,7 +131,8 @@ impl Builder<'_> {
     /// Takes `a = b` to hold; a run in which it does not fails.
     pub fn assume_equal(&mut self, a: &Dim, b: &Dim) {
         let pair = (a.clone(), b.clone());
-        if a != b && !self.graph.assumptions.contains(&pair) {
+        // What is overgrown equals nothing, not even itself; code generation refuses it.
+        if (a != b || a.is_overgrown()) && !self.graph.assumptions.contains(&pair) {
             self.graph.assumptions.push(pair);
         }
     }
@@ -222,6 +224,9 @@ impl Builder<'_> {
                 self.assume_at_most(&dim, &bound);
             }
             return Ok(dim);
+        }
+        if bound.as_ref().is_some_and(Dim::is_overgrown) {
+            return Err(overgrown(Stage::Infer, "the bound of a size that data decides"));
         }
         let sym = self.fresh_symbol();
         self.graph.data.insert(sym, DataSymbol { value, element, bound });

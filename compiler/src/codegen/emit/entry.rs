@@ -106,16 +106,41 @@ fn workspace_body(code: &mut Code<'_>, plan: &Plan, graph: &Graph) -> Result<()>
     Ok(())
 }
 
-/// One tensor descriptor of the caller.
+/// One tensor descriptor of the caller. Its fields are loaded where they are used: values of thousands of tensors that
+/// live through the function would take the register allocator more than linear time.
 #[derive(Clone)]
 struct Given {
     /// `input 0 `x``, for messages.
     what: String,
-    data: Value,
-    bytes: Value,
-    dtype: Value,
-    rank: Value,
-    dims: Value,
+    array: Value,
+    base: i64,
+}
+
+impl Given {
+    fn data(&self, code: &mut Code<'_>) -> Value {
+        code.load64(self.array, self.base + tensor::DATA)
+    }
+
+    fn bytes(&self, code: &mut Code<'_>) -> Value {
+        code.load64(self.array, self.base + tensor::BYTES)
+    }
+
+    fn dtype(&self, code: &mut Code<'_>) -> Value {
+        code.load(types::I32, self.array, self.base + tensor::DTYPE)
+    }
+
+    fn rank(&self, code: &mut Code<'_>) -> Value {
+        code.load(types::I32, self.array, self.base + tensor::RANK)
+    }
+
+    fn dims(&self, code: &mut Code<'_>) -> Value {
+        code.load64(self.array, self.base + tensor::DIMS)
+    }
+
+    fn dim(&self, code: &mut Code<'_>, axis: usize) -> Value {
+        let dims = self.dims(code);
+        code.load64(dims, 8 * axis as i64)
+    }
 }
 
 /// `run` while it is written.
@@ -216,27 +241,23 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
         }
     }
 
-    fn given(&mut self, array: Value, at: usize, kind: &str, name: &str) -> Given {
-        let base = at as i64 * tensor::SIZE;
-        Given {
-            what: format!("{kind} {at} `{}`", printable(name)),
-            data: self.code.load64(array, base + tensor::DATA),
-            bytes: self.code.load64(array, base + tensor::BYTES),
-            dtype: self.code.load(types::I32, array, base + tensor::DTYPE),
-            rank: self.code.load(types::I32, array, base + tensor::RANK),
-            dims: self.code.load64(array, base + tensor::DIMS),
-        }
+    fn given(&self, array: Value, at: usize, kind: &str, name: &str) -> Given {
+        let what = format!("{kind} {at} `{}`", printable(name));
+        Given { what, array, base: at as i64 * tensor::SIZE }
     }
 
     /// Element type, rank, and that the dims can be read.
     fn check_type(&mut self, given: &Given, ty: &TensorType) {
         let what = &given.what;
         let template = format!("{what}: element type {A}, must be {B} ({})", ty.dtype);
-        self.fail_unless_equal(given.dtype, i64::from(ty.dtype.to_onnx()), status::BAD_DTYPE, &template);
+        let dtype = given.dtype(self.code);
+        self.fail_unless_equal(dtype, i64::from(ty.dtype.to_onnx()), status::BAD_DTYPE, &template);
         let template = format!("{what}: rank {A}, must be {B}");
-        self.fail_unless_equal(given.rank, ty.rank() as i64, status::BAD_RANK, &template);
+        let rank = given.rank(self.code);
+        self.fail_unless_equal(rank, ty.rank() as i64, status::BAD_RANK, &template);
         if ty.rank() > 0 {
-            self.fail_if_zero(given.dims, &format!("{what}: dims is null"));
+            let dims = given.dims(self.code);
+            self.fail_if_zero(dims, &format!("{what}: dims is null"));
         }
     }
 
@@ -248,7 +269,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
             self.check_type(&given, ty);
             for (axis, dim) in ty.shape.iter().enumerate() {
                 let Some(sym) = dim.as_sym().filter(|sym| !self.deciders.contains_key(sym)) else { continue };
-                let value = self.code.load64(given.dims, 8 * axis as i64);
+                let value = given.dim(self.code, axis);
                 let negative = self.code.icmp_imm(IntCC::SignedLessThan, value, 0);
                 let template = format!("{}: dimension {axis} is {A}, which is negative", given.what);
                 self.fail_if(negative, status::BAD_DIM, &template, value, value);
@@ -272,7 +293,8 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
                 }
                 Some(default) => {
                     let (present, absent, next) = (self.code.block(), self.code.block(), self.code.block());
-                    self.code.branch(given.data, present, absent);
+                    let data = given.data(self.code);
+                    self.code.branch(data, present, absent);
                     self.code.b.switch_to_block(present);
                     self.check_type(&given, ty);
                     self.check_dims(&given, ty, &dims, |_, _| true);
@@ -311,7 +333,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
         checked: impl Fn(usize, &Dim) -> bool,
     ) {
         for (axis, dim) in ty.shape.iter().enumerate().filter(|(axis, dim)| checked(*axis, dim)) {
-            let found = self.code.load64(given.dims, 8 * axis as i64);
+            let found = given.dim(self.code, axis);
             let wrong = self.code.icmp(IntCC::NotEqual, found, wanted[axis]);
             let template =
                 format!("{}: dimension {axis} is {A}, must be {B}{}", given.what, self.reason(dim));
@@ -352,10 +374,12 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
             true => (IntCC::NotEqual, "must be"),
             false => (IntCC::UnsignedLessThan, "needs"),
         };
-        let wrong = self.code.icmp(cc, given.bytes, bytes);
+        let found = given.bytes(self.code);
+        let wrong = self.code.icmp(cc, found, bytes);
         let template = format!("{what}: {A} bytes, {must} {B}");
-        self.fail_if(wrong, status::BAD_BYTES, &template, given.bytes, bytes);
-        let null = self.code.icmp_imm(IntCC::Equal, given.data, 0);
+        self.fail_if(wrong, status::BAD_BYTES, &template, found, bytes);
+        let data = given.data(self.code);
+        let null = self.code.icmp_imm(IntCC::Equal, data, 0);
         let some = self.code.icmp_imm(IntCC::NotEqual, bytes, 0);
         let missing = self.code.b.ins().band(null, some);
         self.fail_if(missing, status::NULL_POINTER, &format!("{what}: data is null"), bytes, bytes);
@@ -365,7 +389,8 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
     fn check_alignment(&mut self, given: &Given, ty: &TensorType) {
         let align = alignment(ty);
         if align > 1 {
-            let low = self.code.b.ins().band_imm_u(given.data, align - 1);
+            let data = given.data(self.code);
+            let low = self.code.b.ins().band_imm_u(data, align - 1);
             let align = self.code.int(align);
             let template = format!("{}: data is not aligned to {A} bytes", given.what);
             self.fail_if(low, status::MISALIGNED, &template, align, align);
@@ -446,8 +471,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
     /// What can be told of an output before data decide its dims.
     fn check_late_output(&mut self, given: &Given, ty: &TensorType) -> Result<()> {
         for (axis, dim) in ty.shape.iter().enumerate().filter(|(_, dim)| dim.is_const()) {
-            let (found, wanted) =
-                (self.code.load64(given.dims, 8 * axis as i64), self.sizes.value(self.code, dim)?);
+            let (found, wanted) = (given.dim(self.code, axis), self.sizes.value(self.code, dim)?);
             let wrong = self.code.icmp(IntCC::NotEqual, found, wanted);
             let template = format!("{}: dimension {axis} is {A}, must be {B}", given.what);
             self.fail_if(wrong, status::BAD_DIM, &template, found, wanted);
@@ -532,7 +556,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
 
     fn store_output_dims(&mut self) -> Result<()> {
         for at in 0..self.outputs.len() {
-            let dims = self.outputs[at].dims;
+            let dims = self.outputs[at].dims(self.code);
             for (axis, dim) in self.scope.graph.output_ty(at).shape.iter().enumerate() {
                 if !dim.is_const() && !self.plan.dynamic.decides(dim) {
                     let size = self.sizes.value(self.code, dim)?;
@@ -584,7 +608,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
             self.code.store(value, frame, offset);
         }
         for at in 0..self.inputs.len() {
-            let mut data = self.inputs[at].data;
+            let mut data = self.inputs[at].data(self.code);
             if let Some(offset) = self.plan.defaults[at] {
                 let default = self.code.add(weights, offset as i64);
                 data = self.code.b.ins().select(data, data, default);
@@ -593,7 +617,8 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
         }
         for at in 0..self.outputs.len() {
             let slot = self.inputs.len() + at;
-            self.code.store(self.outputs[at].data, frame, frame::IO + 8 * slot as i64);
+            let data = self.outputs[at].data(self.code);
+            self.code.store(data, frame, frame::IO + 8 * slot as i64);
         }
         Ok(frame)
     }
