@@ -57,7 +57,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     table.push_str("];\n");
     std::fs::write(PathBuf::from(std::env::var("OUT_DIR")?).join("messages.rs"), table)?;
-    prost_build::Config::new().bytes(["."]).compile_fds(files)?;
+    // Most attributes hold none of these, and would be several times as large with room for them.
+    let boxed = ["t", "g", "tp", "sparse_tensor"].map(|field| format!(".onnx.AttributeProto.{field}"));
+    let mut config = prost_build::Config::new();
+    for field in boxed {
+        config.boxed(field);
+    }
+    config.bytes(["."]).compile_fds(files)?;
     Ok(())
 }
 

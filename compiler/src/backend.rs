@@ -3,6 +3,12 @@
 //! Where the target has leaf kernels, a group is lowered for their wide vectors and tried there first. What they refuse,
 //! and everything on other targets, is lowered for Cranelift, which takes every kernel. A target of several levels has
 //! all this once a level: same graph, same schedule, other machine code.
+//!
+//! Models repeat their layers: kernels that are equal but for names are compiled once, and the time that compiling takes
+//! grows with the unlike kernels of a model.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 use cranelift_codegen::isa::OwnedTargetIsa;
 use rayon::prelude::*;
@@ -24,6 +30,39 @@ pub struct Backends<'t> {
     /// Cranelift with its optimizer, and without.
     speed: OwnedTargetIsa,
     plain: OwnedTargetIsa,
+    /// What became of the kernels so far.
+    leaf_done: Done<std::result::Result<Code, String>>,
+    done: Done<Code>,
+}
+
+/// Results by kernel, whose text without names is the key.
+struct Done<T>(Mutex<HashMap<String, T>>);
+
+impl<T: Clone> Done<T> {
+    fn new() -> Done<T> {
+        Done(Mutex::default())
+    }
+
+    /// The result for a kernel; several threads may compute one at once, and compute the same.
+    fn get_or(&self, kernel: &Kernel, compute: impl FnOnce() -> Result<T>) -> Result<T> {
+        let key = text_without_names(kernel);
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = lock().get(&key) {
+            return Ok(known.clone());
+        }
+        let result = compute()?;
+        lock().insert(key, result.clone());
+        Ok(result)
+    }
+}
+
+fn text_without_names(kernel: &Kernel) -> String {
+    let mut kernel = kernel.clone();
+    kernel.name.clear();
+    kernel.buffers.values_mut().for_each(|buffer| buffer.name.clear());
+    kernel.locals.values_mut().for_each(|local| local.name.clear());
+    kernel.vars.values_mut().for_each(|var| var.name.clear());
+    format!("{kernel:?}")
 }
 
 /// A group's kernel as it was lowered for the back end that took it, and its machine code.
@@ -37,7 +76,8 @@ pub struct Built {
 impl Backends<'_> {
     pub fn new(target: &Target) -> Result<Backends<'_>> {
         let (speed, plain) = (target.isa(Opt::Speed)?, target.isa(Opt::None)?);
-        Ok(Backends { target, leaf: target.leaf(), speed, plain })
+        let (leaf_done, done) = (Done::new(), Done::new());
+        Ok(Backends { target, leaf: target.leaf(), speed, plain, leaf_done, done })
     }
 
     /// Name of the level.
@@ -50,13 +90,17 @@ impl Backends<'_> {
         let mut refusal = None;
         if let Some(target) = &self.leaf {
             let kernel = lower(graph, program, group, target)?;
-            match leaf::compile(&kernel, target)? {
-                Ok(code) => return Ok(Built { kernel, code, refusal: None }),
+            match self.leaf_done.get_or(&kernel, || leaf::compile(&kernel, target))? {
+                Ok(code) => {
+                    let code = Code { name: kernel.name.clone(), ..code };
+                    return Ok(Built { kernel, code, refusal: None });
+                }
                 Err(reason) => refusal = Some(reason),
             }
         }
         let kernel = lower(graph, program, group, self.target)?;
-        let code = codegen::compile(&kernel, self.isa(&kernel), self.target)?;
+        let compile = || codegen::compile(&kernel, self.isa(&kernel), self.target);
+        let code = Code { name: kernel.name.clone(), ..self.done.get_or(&kernel, compile)? };
         Ok(Built { kernel, code, refusal })
     }
 

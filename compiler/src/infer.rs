@@ -12,7 +12,7 @@ mod tests;
 use std::sync::Arc;
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::dim::product;
+use crate::graph::dim::{overgrown, product};
 use crate::graph::{DType, Dim, MapFn, Op, Requirement, RhsLayout, TensorType};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use crate::winograd;
@@ -168,7 +168,13 @@ pub struct Inferred {
 pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Inferred> {
     let results = result_types(op, inputs)?;
     results.iter().try_for_each(|ty| ty.check_size(Stage::Infer))?;
+    if op.dims().into_iter().any(Dim::is_overgrown) {
+        return Err(overgrown(Stage::Infer, format!("a size of {}", op.name())));
+    }
     let requirements = requirements(op, inputs, &results);
+    if requirements.iter().any(|own| own.left.is_overgrown() || own.right.is_overgrown()) {
+        return Err(overgrown(Stage::Infer, format!("what sizes must be for {}", op.name())));
+    }
     let broken = |own: &&Requirement| own.verdict() == Some(false);
     if let Some(Requirement { left, relation, right }) = requirements.iter().find(broken) {
         let operands: Vec<String> = inputs.iter().map(|ty| ty.to_string()).collect();

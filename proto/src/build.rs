@@ -47,7 +47,7 @@ pub fn ints(name: &str, values: &[i64]) -> AttributeProto {
 
 /// An attribute that holds a graph, such as the body of a Loop.
 pub fn subgraph(name: &str, graph: GraphProto) -> AttributeProto {
-    AttributeProto { g: Some(graph), ..attribute(name, AttributeType::Graph) }
+    AttributeProto { g: Some(Box::new(graph)), ..attribute(name, AttributeType::Graph) }
 }
 
 /// A tensor of f32, row-major.

@@ -26,8 +26,11 @@ pub const IR_VERSION: i64 = 14;
 pub struct Budget {
     /// Length of the input, in bytes.
     pub bytes: u64,
-    /// Memory of the decoded structs, in bytes, without the `bytes` payloads (they are not copied).
+    /// Memory of the decoded structs, in bytes, without the `bytes` payloads (they are not copied): so much whatever the
+    /// input, and more for each byte of it. What a model is made of takes a few dozen bytes in the file and a few hundred
+    /// decoded; nothing but weights makes a file of many megabytes.
     pub memory: u64,
+    pub memory_per_byte: u64,
     /// Messages and scalars in all: fields, and elements of lists of variable-length numbers.
     pub elements: u64,
     /// Messages inside each other; more than [`Budget::MAX_NESTING`] are never decoded.
@@ -41,7 +44,13 @@ impl Budget {
 
 impl Default for Budget {
     fn default() -> Budget {
-        Budget { bytes: 64 << 30, memory: 16 << 30, elements: 1 << 31, nesting: Budget::MAX_NESTING }
+        Budget {
+            bytes: 64 << 30,
+            memory: 192 << 20,
+            memory_per_byte: 4,
+            elements: 1 << 31,
+            nesting: Budget::MAX_NESTING,
+        }
     }
 }
 

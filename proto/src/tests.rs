@@ -122,9 +122,22 @@ fn budgets_are_enforced() {
     };
     let budget = Budget::default();
     assert_eq!(limit(Budget { bytes: 10, ..budget }), "bytes");
-    assert_eq!(limit(Budget { memory: 100, ..budget }), "bytes of memory");
+    assert_eq!(limit(Budget { memory: 100, memory_per_byte: 1, ..budget }), "bytes of memory");
     assert_eq!(limit(Budget { elements: 5, ..budget }), "elements");
     assert_eq!(limit(Budget { nesting: 1, ..budget }), "nested messages");
+}
+
+/// Two bytes in the file are a struct of hundreds in memory.
+#[test]
+fn empty_messages_by_the_million_are_refused_before_they_are_built() {
+    let empty = |number: u64| field(number, &[]).repeat(2 << 20);
+    for content in [field(1, &empty(5)), empty(1), empty(5), empty(11)] {
+        let error = fault(&field(7, &content));
+        assert!(matches!(error.fault, Fault::Budget { unit: "bytes of memory", .. }), "{error}");
+    }
+    // As many bytes of weights are no reason to refuse anything.
+    let weights = field(7, &field(5, &field(9, &vec![0; 1 << 21])));
+    decode(Bytes::from(weights), &Budget::default()).unwrap();
 }
 
 #[test]

@@ -45,7 +45,12 @@ struct Frame {
     /// Field of the parent that holds it, and where that field's tag stands.
     field: Option<&'static Field>,
     tag: usize,
+    /// Lists of it that have elements, by the numbers of their fields.
+    lists: u64,
 }
+
+/// Elements that a list gets room for with the first one.
+const FIRST_ROOM: u64 = 4;
 
 struct Walk<'a> {
     bytes: &'a [u8],
@@ -59,7 +64,7 @@ struct Walk<'a> {
 /// Checks `bytes` as a message named `root`.
 pub fn walk(root: &'static str, bytes: &[u8], budget: &Budget) -> Result<(), DecodeError> {
     let message = MESSAGES.iter().find(|message| message.name == root).expect("the schema has the root");
-    let frame = Frame { message, start: 0, end: bytes.len(), field: None, tag: 0 };
+    let frame = Frame { message, start: 0, end: bytes.len(), field: None, tag: 0, lists: 0 };
     let mut walk = Walk { bytes, at: 0, frames: vec![frame], budget, memory: 0, elements: 0 };
     if bytes.len() as u64 > budget.bytes {
         return Err(walk.error(Fault::Budget { unit: "bytes", limit: budget.bytes }));
@@ -104,8 +109,10 @@ impl Walk<'_> {
 
     fn charge_memory(&mut self, bytes: u64) -> Result<(), DecodeError> {
         self.memory = self.memory.saturating_add(bytes);
-        match self.memory > self.budget.memory {
-            true => Err(self.error(Fault::Budget { unit: "bytes of memory", limit: self.budget.memory })),
+        let more = self.budget.memory_per_byte.saturating_mul(self.bytes.len() as u64);
+        let limit = self.budget.memory.saturating_add(more);
+        match self.memory > limit {
+            true => Err(self.error(Fault::Budget { unit: "bytes of memory", limit })),
             false => Ok(()),
         }
     }
@@ -159,6 +166,17 @@ impl Walk<'_> {
         }
     }
 
+    /// Structs that memory is reserved for by one more element of a field.
+    fn room(&mut self, field: &Field) -> u64 {
+        let frame = self.frames.last_mut().expect("a field is inside a message");
+        let list = 1u64.checked_shl(field.number as u32).unwrap_or(0);
+        if !field.repeated || frame.lists & list != 0 {
+            return 1;
+        }
+        frame.lists |= list;
+        FIRST_ROOM
+    }
+
     /// A field that starts with its length.
     fn delimited(&mut self, field: Option<&'static Field>, tag: usize) -> Result<(), DecodeError> {
         let length = self.varint()?;
@@ -176,8 +194,9 @@ impl Walk<'_> {
                     return Err(self.error(Fault::Budget { unit: "nested messages", limit }));
                 }
                 let message = &MESSAGES[at];
-                self.charge_memory(message.size as u64)?;
-                self.frames.push(Frame { message, start, end: start + length, field, tag });
+                let room = field.map_or(1, |field| self.room(field));
+                self.charge_memory(room * message.size as u64)?;
+                self.frames.push(Frame { message, start, end: start + length, field, tag, lists: 0 });
                 return Ok(());
             }
             Some(Kind::Text) => {

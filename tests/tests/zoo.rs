@@ -118,7 +118,10 @@ fn missing_operators(model: &[u8]) -> BTreeSet<(String, String)> {
         if !known && !functions.contains(&(node.domain(), node.op_type())) {
             missing.insert((node.domain().to_string(), node.op_type().to_string()));
         }
-        let bodies = node.attribute.iter().flat_map(|attribute| attribute.g.iter().chain(&attribute.graphs));
+        let bodies = node
+            .attribute
+            .iter()
+            .flat_map(|attribute| attribute.g.as_deref().into_iter().chain(&attribute.graphs));
         open.extend(bodies.flat_map(|body| &body.node));
     }
     missing

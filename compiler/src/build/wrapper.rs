@@ -470,13 +470,14 @@ fn expression(dim: &Dim, value: &dyn Fn(Sym) -> Option<String>) -> Option<String
     let mut sum: Option<String> = None;
     for (monomial, coefficient) in dim.terms() {
         let mut term = (coefficient != 1 || monomial.is_empty()).then(|| format!("Some({coefficient})"));
-        for atom in &monomial {
+        for atom in monomial.iter() {
             let factor = match atom {
                 Atom::Sym(sym) => value(*sym)?,
                 Atom::FloorDiv(a, b) => call("floor_div", a, b, value)?,
                 Atom::Mod(a, b) => call("modulo", a, b, value)?,
                 Atom::Min(a, b) => call("min", a, b, value)?,
                 Atom::Max(a, b) => call("max", a, b, value)?,
+                Atom::Overgrown => return None,
             };
             term = Some(match term {
                 Some(term) => format!("mul({term}, {factor})"),

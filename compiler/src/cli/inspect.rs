@@ -146,7 +146,9 @@ fn each_graph<'m>(model: &'m ModelProto, visit: &mut dyn FnMut(&'m GraphProto)) 
     while let Some(graph) = open.pop() {
         visit(graph);
         let attributes = graph.node.iter().flat_map(|node| &node.attribute);
-        open.extend(attributes.flat_map(|AttributeProto { g, graphs, .. }| g.iter().chain(graphs)));
+        open.extend(
+            attributes.flat_map(|AttributeProto { g, graphs, .. }| g.as_deref().into_iter().chain(graphs)),
+        );
     }
 }
 

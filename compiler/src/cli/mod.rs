@@ -20,6 +20,7 @@ pub mod verify;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::thread::JoinHandle;
 
 use crate::error::Kind;
 use args::{Cli, Command};
@@ -28,6 +29,23 @@ use session::Problems;
 /// Runs the command that the arguments name. Exit codes: 0 all is well, 1 the model or its results are not, 2 the
 /// arguments are not.
 pub fn main() -> ExitCode {
+    let thread = std::thread::Builder::new().stack_size(STACK).spawn(command);
+    match thread.map(JoinHandle::join) {
+        Ok(Ok(code)) => code,
+        Ok(Err(panic)) => std::panic::resume_unwind(panic),
+        Err(error) => {
+            eprintln!("error: no thread to work on: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Functions and bodies of a model inside each other, and the stack that these take and more: the command has a thread of
+/// its own, whatever the stack it is started with.
+const NESTING: u32 = 512;
+const STACK: usize = 64 << 20;
+
+fn command() -> ExitCode {
     let cli = Cli::from_arguments(std::env::args_os());
     let result = match cli.command {
         Command::Compile(args) => compile::run(&args).map(|()| true),

@@ -10,13 +10,14 @@ use indicatif::ProgressBar;
 use target_lexicon::Triple;
 use tempfile::TempDir;
 
+use crate::cli::NESTING;
 use crate::cli::args::{CodeArgs, ModelArgs};
 use crate::cli::external::ExternalFiles;
 use crate::cli::files::Mapped;
 use crate::codegen::emit::{Stats, StepInfo};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::Graph;
-use crate::import::{DimPin, Import, ImportOptions};
+use crate::import::{DimPin, Import, ImportOptions, Limits};
 use crate::native::{self, Models};
 use crate::target::Target;
 use crate::{Compiled, Frontend, Observer, Options, import, pass};
@@ -57,7 +58,7 @@ impl Session {
             import: ImportOptions {
                 input_dims: pins,
                 overridable_defaults: args.overridable_defaults,
-                ..ImportOptions::default()
+                limits: Limits { nesting: NESTING, ..Limits::default() },
             },
             file,
             path,

@@ -16,8 +16,8 @@ use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
 use cranelift_entity::EntityRef;
 
 use super::kernel::Gen;
-use crate::error::Result;
-use crate::graph::dim::Atom;
+use crate::error::{Result, Stage};
+use crate::graph::dim::{Atom, overgrown};
 use crate::graph::{DType, Dim};
 use crate::loops::{Buf, Index, Term, Var};
 
@@ -188,7 +188,7 @@ impl Gen<'_, '_> {
         let mut constant = 0;
         for (monomial, coefficient) in dim.terms() {
             let mut product = None;
-            for atom in &monomial {
+            for atom in monomial.iter() {
                 let factor = self.atom(atom)?;
                 product = Some(match product {
                     Some(product) => self.b.ins().imul(product, factor),
@@ -246,6 +246,7 @@ impl Gen<'_, '_> {
                 let (a, b) = (self.dim(a)?, self.dim(b)?);
                 self.b.ins().smax(a, b)
             }
+            Atom::Overgrown => return Err(overgrown(Stage::Codegen, "an index of a kernel")),
         })
     }
 

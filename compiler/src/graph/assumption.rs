@@ -72,6 +72,10 @@ impl Requirement {
         if let (Some(left), Some(right)) = (self.left.as_const(), self.right.as_const()) {
             return Some(self.relation.holds(left, right));
         }
+        // What is overgrown equals nothing, not even itself; code generation refuses it.
+        if self.left.is_overgrown() || self.right.is_overgrown() {
+            return None;
+        }
         let proven = match self.relation {
             Relation::Equal => self.left == self.right,
             Relation::Broadcasts => self.left == self.right || self.left == Dim::ONE,

@@ -17,6 +17,12 @@ use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 /// Results of at most this many elements are computed while building; larger ones are deferred constants.
 const FOLD_NOW: i64 = 4096;
 
+/// Bytes of a deferred constant that any model may have.
+const FOLD_ANYWAY: i64 = 32 << 20;
+
+/// Values that one concatenation joins.
+pub const MAX_JOINED: usize = 128;
+
 /// Appends nodes to a graph, all of one origin.
 pub struct Builder<'g> {
     pub graph: &'g mut Graph,
@@ -121,6 +127,8 @@ impl<'g> Builder<'g> {
         let types: Vec<&TensorType> = inputs.iter().map(|&value| self.graph.ty(value)).collect();
         let known: Vec<_> = inputs.iter().map(|&value| self.known(value)).collect();
         let known = if results.len() == 1 { infer_known(&op, &types, &known, &results[0]) } else { None };
+        // What takes too long to write down is computed in the run, as other data.
+        let known = known.filter(|elements| !elements.iter().any(Dim::is_overgrown));
         if let Some(elements) = &known
             && let Some(values) = elements.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>()
         {
@@ -225,11 +233,21 @@ impl<'g> Builder<'g> {
             Op::Contract { .. } => largest.saturating_mul(4),
             _ => largest.saturating_mul(2),
         };
-        if elements > limit {
+        if elements > limit || self.outgrows_file(elements.saturating_mul(ty.dtype.size() as i64)) {
             return Ok(None);
         }
         let def = Def::Const(Constant::Deferred { op: Arc::new(op.clone()), inputs: inputs.to_vec() });
         Ok(Some(self.graph.values.push(Value { name: String::new(), ty: ty.clone(), def, known: None })))
+    }
+
+    /// Whether a deferred constant of so many bytes is larger than what the model brings along gives reason for: chains of
+    /// operations that each grow a little would make objects of any size out of small files.
+    fn outgrows_file(&self, bytes: i64) -> bool {
+        let data = |value: &Value| match &value.def {
+            Def::Const(Constant::Data(tensor)) => tensor.data.len() as i64,
+            _ => 0,
+        };
+        bytes > FOLD_ANYWAY && bytes / 4 > self.graph.values.values().map(data).fold(0, i64::saturating_add)
     }
 
     /// Both results of the sort of a constant that is small enough to be sorted now.
@@ -420,9 +438,15 @@ impl<'g> Builder<'g> {
         self.emit1(Op::Pad { lo, hi }, &[x, fill])
     }
 
+    /// Concatenation; of many values in two steps or more, as a kernel's code grows faster than the number of its buffers.
     pub fn concat(&mut self, values: &[ValueId], axis: usize) -> Result<ValueId> {
         match values {
             [only] => Ok(*only),
+            _ if values.len() > MAX_JOINED => {
+                let parts = values.chunks(MAX_JOINED).map(|part| self.concat(part, axis));
+                let parts = parts.collect::<Result<Vec<_>>>()?;
+                self.concat(&parts, axis)
+            }
             _ => self.emit1(Op::Concat { axis }, values),
         }
     }

@@ -4,13 +4,39 @@
 //! dims that are equal as polynomials are equal as values. What is no polynomial (floor division,
 //! remainder, minimum, maximum) becomes an atom of the products. Symbols stand for sizes: they are
 //! never negative.
+//!
+//! Models decide what is computed with sizes, so dims have a budget. Expressions are shared, and each knows its hash,
+//! its bounds, its depth and its weight: the number of parts that it has when it is written out, with what is shared
+//! counted every time. An operation whose result would weigh more than [`MAX_WEIGHT`], or be deeper than [`MAX_DEPTH`],
+//! gives [`Dim::is_overgrown`] instead, and so does every operation on such a dim. It follows that
+//!
+//! - a dim takes memory, and any walk over it time, linear in `MAX_WEIGHT`, and stack linear in `MAX_DEPTH`, whatever
+//!   the model: no walk needs a memo or a stack of its own;
+//! - clones, hashes, bounds and comparisons of unlike dims take constant time;
+//! - no product is begun that writes more than [`MAX_PRODUCT`] atoms.
+//!
+//! An overgrown dim stands for nothing that can be computed with. It never enters the type of a value, an operation or
+//! the plan of memory: where one would, the model is refused, or the size is left to the run. There is no table of all
+//! dims: a compilation that ends leaves nothing behind.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::{Add, Mul, Neg, Sub};
 use std::sync::Arc;
 
 use cranelift_entity::entity_impl;
+
+use crate::error::{Error, Kind, Stage};
+
+/// Parts of an expression, written out, beyond which it is overgrown.
+pub const MAX_WEIGHT: u32 = 1 << 15;
+
+/// Divisions, minima and maxima inside each other beyond which an expression is overgrown.
+pub const MAX_DEPTH: u32 = 100;
+
+/// Atoms that a product of two polynomials may write before equal terms are put together.
+const MAX_PRODUCT: usize = 1 << 15;
 
 /// A symbol: a dimension that is known only at run time. Its name lives in `Graph::symbols`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,12 +50,24 @@ pub struct Dim(Repr);
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Repr {
     Const(i64),
+    Poly(Arc<Poly>),
+}
+
+/// Lower and upper bound that hold for every non-negative value of the symbols; `None` where there is none.
+type Range = (Option<i64>, Option<i64>);
+
+/// A polynomial that is no constant, with what is asked of it often.
+struct Poly {
     /// Sorted by monomial; never a lone constant, no zero coefficients.
-    Poly(Arc<Vec<(Monomial, i64)>>),
+    terms: Vec<(Monomial, i64)>,
+    hash: u64,
+    weight: u32,
+    depth: u32,
+    bounds: Range,
 }
 
 /// A product of atoms, sorted; the empty product is 1.
-pub type Monomial = Vec<Atom>;
+pub type Monomial = Arc<[Atom]>;
 
 /// A factor that the polynomial form cannot take apart.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -39,6 +77,58 @@ pub enum Atom {
     Mod(Dim, Dim),
     Min(Dim, Dim),
     Max(Dim, Dim),
+    /// An expression beyond the budget; it stands alone.
+    Overgrown,
+}
+
+impl Poly {
+    fn new(terms: Vec<(Monomial, i64)>) -> Poly {
+        let mut hasher = DefaultHasher::new();
+        terms.hash(&mut hasher);
+        let atoms = || terms.iter().flat_map(|term| term.0.iter());
+        Poly {
+            hash: hasher.finish(),
+            weight: atoms().map(Atom::weight).fold(terms.len() as u32, u32::saturating_add),
+            depth: atoms().map(Atom::depth).max().unwrap_or(0),
+            bounds: bounds(&terms),
+            terms,
+        }
+    }
+}
+
+impl PartialEq for Poly {
+    fn eq(&self, other: &Poly) -> bool {
+        std::ptr::eq(self, other) || self.hash == other.hash && self.terms == other.terms
+    }
+}
+
+impl Eq for Poly {}
+
+impl Hash for Poly {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        state.write_u64(self.hash);
+    }
+}
+
+impl Ord for Poly {
+    fn cmp(&self, other: &Poly) -> Ordering {
+        if self == other { Ordering::Equal } else { self.terms.cmp(&other.terms) }
+    }
+}
+
+impl PartialOrd for Poly {
+    fn partial_cmp(&self, other: &Poly) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The error for a size beyond the budget; `what` names it.
+pub fn overgrown(stage: Stage, what: impl fmt::Display) -> Error {
+    let message = format!(
+        "{what} is an expression of more than {MAX_WEIGHT} parts, or nested more than {MAX_DEPTH} deep: give symbolic \
+         dims sizes (--input-dim)"
+    );
+    Error::new(stage, Kind::Budget, message)
 }
 
 impl Dim {
@@ -50,29 +140,70 @@ impl Dim {
     }
 
     fn atom(atom: Atom) -> Dim {
-        Dim(Repr::Poly(Arc::new(vec![(vec![atom], 1)])))
+        Dim::canonical(vec![(Arc::new([atom]), 1)])
     }
 
-    fn from_terms(terms: BTreeMap<Monomial, i64>) -> Dim {
-        let terms: Vec<_> = terms.into_iter().filter(|term| term.1 != 0).collect();
+    fn overgrown() -> Dim {
+        Dim(Repr::Poly(Arc::new(Poly::new(vec![(Arc::new([Atom::Overgrown]), 1)]))))
+    }
+
+    /// Whether the expression is beyond the budget, and stands for nothing.
+    pub fn is_overgrown(&self) -> bool {
+        matches!(&self.0, Repr::Poly(poly) if poly.weight > MAX_WEIGHT)
+    }
+
+    /// The dim of terms that are sorted, unlike and not zero.
+    fn canonical(terms: Vec<(Monomial, i64)>) -> Dim {
         match terms.as_slice() {
             [] => Dim::ZERO,
             [(monomial, value)] if monomial.is_empty() => Dim(Repr::Const(*value)),
-            _ => Dim(Repr::Poly(Arc::new(terms))),
+            _ => match Poly::new(terms) {
+                poly if poly.weight > MAX_WEIGHT || poly.depth > MAX_DEPTH => Dim::overgrown(),
+                poly => Dim(Repr::Poly(Arc::new(poly))),
+            },
         }
+    }
+
+    /// The sum of terms in any order.
+    fn from_terms(mut terms: Vec<(Monomial, i64)>) -> Dim {
+        terms.sort_by(|a, b| a.0.cmp(&b.0));
+        terms.dedup_by(|next, first| {
+            let equal = next.0 == first.0;
+            if equal {
+                first.1 = first.1.saturating_add(next.1);
+            }
+            equal
+        });
+        terms.retain(|term| term.1 != 0);
+        Dim::canonical(terms)
     }
 
     /// A single term of a polynomial.
     pub(in crate::graph) fn term(monomial: Monomial, coefficient: i64) -> Dim {
-        Dim::from_terms(BTreeMap::from([(monomial, coefficient)]))
+        Dim::from_terms(vec![(monomial, coefficient)])
     }
 
     /// The terms of the polynomial: (product of atoms, coefficient).
     pub fn terms(&self) -> Vec<(Monomial, i64)> {
         match &self.0 {
             Repr::Const(0) => vec![],
-            Repr::Const(value) => vec![(vec![], *value)],
-            Repr::Poly(terms) => terms.to_vec(),
+            Repr::Const(value) => vec![(Monomial::default(), *value)],
+            Repr::Poly(poly) => poly.terms.clone(),
+        }
+    }
+
+    /// Number of parts of the expression, what is shared counted every time.
+    pub fn weight(&self) -> u32 {
+        match &self.0 {
+            Repr::Const(_) => 1,
+            Repr::Poly(poly) => poly.weight,
+        }
+    }
+
+    fn depth(&self) -> u32 {
+        match &self.0 {
+            Repr::Const(_) => 0,
+            Repr::Poly(poly) => poly.depth,
         }
     }
 
@@ -91,8 +222,8 @@ impl Dim {
     /// The symbol, when the dim is exactly one.
     pub fn as_sym(&self) -> Option<Sym> {
         match &self.0 {
-            Repr::Poly(terms) => match terms.as_slice() {
-                [(monomial, 1)] => match monomial.as_slice() {
+            Repr::Poly(poly) => match poly.terms.as_slice() {
+                [(monomial, 1)] => match monomial.as_ref() {
                     [Atom::Sym(sym)] => Some(*sym),
                     _ => None,
                 },
@@ -115,7 +246,7 @@ impl Dim {
         if let Some(exact) = self.exact_div(by) {
             return Some(exact);
         }
-        Some(Dim::atom(Atom::FloorDiv(self.clone(), by.clone())))
+        Some(Dim::pair(Atom::FloorDiv, self, by))
     }
 
     /// Quotient rounded up: `floor_div(self + by - 1, by)`; `by` must be positive.
@@ -128,28 +259,25 @@ impl Dim {
 
     /// The quotient when it is exact as a polynomial.
     pub fn exact_div(&self, by: &Dim) -> Option<Dim> {
-        if by.as_const() == Some(0) {
+        if by.as_const() == Some(0) || self.is_overgrown() || by.is_overgrown() {
             return None;
         }
         if self == by {
             return Some(Dim::ONE);
         }
         let divisor = by.terms();
+        if let [single] = divisor.as_slice() {
+            let terms: Option<Vec<_>> = self.terms().iter().map(|term| divided(term, single)).collect();
+            return terms.map(Dim::from_terms);
+        }
         // Long division by the leading term; the remainder must vanish.
-        let (lead, lead_coefficient) = leading(&divisor)?.clone();
+        let lead = leading(&divisor)?;
         let (mut rest, mut quotient) = (self.clone(), Dim::ZERO);
         for _ in 0..64 {
             let terms = rest.terms();
-            let Some((monomial, coefficient)) = leading(&terms) else { return Some(quotient) };
-            if coefficient.checked_rem(lead_coefficient) != Some(0) {
-                return None;
-            }
-            let mut factors = monomial.clone();
-            for atom in &lead {
-                let at = factors.iter().position(|factor| factor == atom)?;
-                factors.remove(at);
-            }
-            let term = Dim::from_terms(BTreeMap::from([(factors, coefficient / lead_coefficient)]));
+            let Some(first) = leading(&terms) else { return Some(quotient) };
+            let (monomial, coefficient) = divided(first, lead)?;
+            let term = Dim::term(monomial, coefficient);
             rest = rest - term.clone() * by.clone();
             quotient = quotient + term;
         }
@@ -167,14 +295,22 @@ impl Dim {
         if self.exact_div(by).is_some() {
             return Some(Dim::ZERO);
         }
-        Some(Dim::atom(Atom::Mod(self.clone(), by.clone())))
+        Some(Dim::pair(Atom::Mod, self, by))
+    }
+
+    /// An atom of two dims.
+    fn pair(atom: fn(Dim, Dim) -> Atom, a: &Dim, b: &Dim) -> Dim {
+        match a.is_overgrown() || b.is_overgrown() {
+            true => Dim::overgrown(),
+            false => Dim::atom(atom(a.clone(), b.clone())),
+        }
     }
 
     /// The two operands, when the dim is exactly a minimum (`max` false) or a maximum.
     fn extremes(&self, max: bool) -> Option<(&Dim, &Dim)> {
-        let Repr::Poly(terms) = &self.0 else { return None };
-        match terms.as_slice() {
-            [(monomial, 1)] => match (monomial.as_slice(), max) {
+        let Repr::Poly(poly) = &self.0 else { return None };
+        match poly.terms.as_slice() {
+            [(monomial, 1)] => match (monomial.as_ref(), max) {
                 ([Atom::Min(a, b)], false) | ([Atom::Max(a, b)], true) => Some((a, b)),
                 _ => None,
             },
@@ -198,7 +334,7 @@ impl Dim {
         match (self.clone() - other.clone()).bounds() {
             (_, Some(high)) if high <= 0 => self.clone(),
             (Some(low), _) if low >= 0 => other.clone(),
-            _ => Dim::atom(Atom::Min(self.clone(), other.clone())),
+            _ => Dim::pair(Atom::Min, self, other),
         }
     }
 
@@ -212,45 +348,24 @@ impl Dim {
         match (self.clone() - other.clone()).bounds() {
             (Some(low), _) if low >= 0 => self.clone(),
             (_, Some(high)) if high <= 0 => other.clone(),
-            _ => Dim::atom(Atom::Max(self.clone(), other.clone())),
+            _ => Dim::pair(Atom::Max, self, other),
         }
     }
 
     /// Bounds that hold for every non-negative value of the symbols; `None` where there is none.
     pub fn bounds(&self) -> (Option<i64>, Option<i64>) {
-        let (mut low, mut high) = (Some(0i64), Some(0i64));
-        for (monomial, coefficient) in self.terms() {
-            let (mut term_low, mut term_high) = (Some(1i64), Some(1i64));
-            for atom in &monomial {
-                let (atom_low, atom_high) = atom.bounds();
-                // Products keep bounds only while every factor is known to be non-negative.
-                let non_negative = atom_low.is_some_and(|value| value >= 0);
-                term_low = if non_negative {
-                    term_low.zip(atom_low).and_then(|(a, b)| a.checked_mul(b))
-                } else {
-                    None
-                };
-                term_high = if non_negative {
-                    term_high.zip(atom_high).and_then(|(a, b)| a.checked_mul(b))
-                } else {
-                    None
-                };
-            }
-            let scale = |bound: Option<i64>| bound.and_then(|value| value.checked_mul(coefficient));
-            let (term_low, term_high) = if coefficient >= 0 {
-                (scale(term_low), scale(term_high))
-            } else {
-                (scale(term_high), scale(term_low))
-            };
-            low = low.zip(term_low).and_then(|(a, b)| a.checked_add(b));
-            high = high.zip(term_high).and_then(|(a, b)| a.checked_add(b));
+        match &self.0 {
+            Repr::Const(value) => (Some(*value), Some(*value)),
+            Repr::Poly(poly) => poly.bounds,
         }
-        (low, high)
     }
 
     /// What the dim is at most, with symbols replaced by their bounds: `bound(symbol)` is `None` for a symbol that
     /// stays, and `Some(None)` for one that nothing bounds.
     pub fn upper(&self, bound: &dyn Fn(Sym) -> Option<Option<Dim>>) -> Option<Dim> {
+        if self.is_overgrown() {
+            return None;
+        }
         let stays = |dim: &Dim| {
             let mut stays = true;
             dim.visit_symbols(&mut |sym| stays &= bound(sym).is_none());
@@ -265,7 +380,7 @@ impl Dim {
             let lows: Option<Vec<i64>> = monomial.iter().map(|atom| atom.bounds().0).collect();
             let non_negative = lows.as_ref().is_some_and(|lows| lows.iter().all(|&low| low >= 0));
             sum = sum
-                + match monomial.as_slice() {
+                + match monomial.as_ref() {
                     _ if stays(&term) => term,
                     [atom] if coefficient > 0 => atom.upper(bound)? * Dim::from(coefficient),
                     [_] => Dim::from(lows?[0].saturating_mul(coefficient)),
@@ -290,7 +405,7 @@ impl Dim {
         let mut sum = 0i64;
         for (monomial, coefficient) in self.terms() {
             let mut product = coefficient;
-            for atom in &monomial {
+            for atom in monomial.iter() {
                 product = product.checked_mul(atom.eval(value)?)?;
             }
             sum = sum.checked_add(product)?;
@@ -306,17 +421,17 @@ impl Dim {
         let mut sum = Dim::ZERO;
         for (monomial, coefficient) in self.terms() {
             let mut product = Dim::from(coefficient);
-            for atom in &monomial {
+            for atom in monomial.iter() {
                 let pair = |a: &Dim, b: &Dim| (a.substitute(value), b.substitute(value));
                 let factor = match atom {
                     Atom::Sym(sym) => value(*sym),
                     Atom::FloorDiv(a, b) => {
                         let (a, b) = pair(a, b);
-                        a.floor_div(&b).unwrap_or_else(|| Dim::atom(Atom::FloorDiv(a, b)))
+                        a.floor_div(&b).unwrap_or_else(|| Dim::pair(Atom::FloorDiv, &a, &b))
                     }
                     Atom::Mod(a, b) => {
                         let (a, b) = pair(a, b);
-                        a.modulo(&b).unwrap_or_else(|| Dim::atom(Atom::Mod(a, b)))
+                        a.modulo(&b).unwrap_or_else(|| Dim::pair(Atom::Mod, &a, &b))
                     }
                     Atom::Min(a, b) => {
                         let (a, b) = pair(a, b);
@@ -326,6 +441,7 @@ impl Dim {
                         let (a, b) = pair(a, b);
                         a.max_dim(&b)
                     }
+                    Atom::Overgrown => Dim::overgrown(),
                 };
                 product = product * factor;
             }
@@ -337,13 +453,14 @@ impl Dim {
     /// Calls `visit` for every symbol of the dim, with repeats.
     pub fn visit_symbols(&self, visit: &mut dyn FnMut(Sym)) {
         for (monomial, _) in self.terms() {
-            for atom in &monomial {
+            for atom in monomial.iter() {
                 match atom {
                     Atom::Sym(sym) => visit(*sym),
                     Atom::FloorDiv(a, b) | Atom::Mod(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => {
                         a.visit_symbols(visit);
                         b.visit_symbols(visit);
                     }
+                    Atom::Overgrown => {}
                 }
             }
         }
@@ -351,9 +468,29 @@ impl Dim {
 }
 
 impl Atom {
-    fn bounds(&self) -> (Option<i64>, Option<i64>) {
+    fn operands(&self) -> Option<(&Dim, &Dim)> {
+        match self {
+            Atom::FloorDiv(a, b) | Atom::Mod(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => Some((a, b)),
+            Atom::Sym(_) | Atom::Overgrown => None,
+        }
+    }
+
+    fn weight(&self) -> u32 {
+        match (self, self.operands()) {
+            (Atom::Overgrown, _) => u32::MAX,
+            (_, Some((a, b))) => a.weight().saturating_add(b.weight()).saturating_add(1),
+            (_, None) => 1,
+        }
+    }
+
+    fn depth(&self) -> u32 {
+        self.operands().map_or(0, |(a, b)| a.depth().max(b.depth()) + 1)
+    }
+
+    fn bounds(&self) -> Range {
         match self {
             Atom::Sym(_) => (Some(0), None),
+            Atom::Overgrown => (None, None),
             Atom::FloorDiv(a, b) => match (a.bounds(), b.as_const()) {
                 ((low, high), Some(by)) if by > 0 => {
                     (low.map(|v| v.div_euclid(by)), high.map(|v| v.div_euclid(by)))
@@ -389,6 +526,7 @@ impl Atom {
                 (a, b) => a.or(b),
             },
             Atom::Max(a, b) => Some(a.upper(bound)?.max_dim(&b.upper(bound)?)),
+            Atom::Overgrown => None,
         }
     }
 
@@ -404,6 +542,7 @@ impl Atom {
             Atom::Mod(a, b) => pair(a, b).and_then(|(a, b)| a.checked_rem_euclid(b)),
             Atom::Min(a, b) => pair(a, b).map(|(a, b)| a.min(b)),
             Atom::Max(a, b) => pair(a, b).map(|(a, b)| a.max(b)),
+            Atom::Overgrown => None,
         }
     }
 }
@@ -429,14 +568,18 @@ impl From<usize> for Dim {
 impl Add for Dim {
     type Output = Dim;
     fn add(self, other: Dim) -> Dim {
-        if let (Some(a), Some(b)) = (self.as_const(), other.as_const()) {
-            return Dim::from(a.saturating_add(b));
+        match (self.as_const(), other.as_const()) {
+            (Some(a), Some(b)) => return Dim::from(a.saturating_add(b)),
+            (Some(0), _) => return other,
+            (_, Some(0)) => return self,
+            _ => {}
         }
-        let mut terms: BTreeMap<Monomial, i64> = self.terms().into_iter().collect();
-        for (monomial, coefficient) in other.terms() {
-            let sum = terms.entry(monomial).or_insert(0);
-            *sum = sum.saturating_add(coefficient);
+        if self.is_overgrown() || other.is_overgrown() {
+            return Dim::overgrown();
         }
+        // Two sorted runs are merged in linear time by the sort.
+        let mut terms = self.terms();
+        terms.extend(other.terms());
         Dim::from_terms(terms)
     }
 }
@@ -458,22 +601,81 @@ impl Sub for Dim {
 impl Mul for Dim {
     type Output = Dim;
     fn mul(self, other: Dim) -> Dim {
-        if let (Some(a), Some(b)) = (self.as_const(), other.as_const()) {
-            return Dim::from(a.saturating_mul(b));
+        match (self.as_const(), other.as_const()) {
+            (Some(a), Some(b)) => return Dim::from(a.saturating_mul(b)),
+            (Some(1), _) => return other,
+            (_, Some(1)) => return self,
+            _ => {}
         }
-        let mut terms: BTreeMap<Monomial, i64> = BTreeMap::new();
-        let others = other.terms();
-        for (left, a) in self.terms() {
-            for (right, b) in &others {
-                let mut monomial = left.clone();
-                monomial.extend(right.iter().cloned());
-                monomial.sort();
-                let sum = terms.entry(monomial).or_insert(0);
-                *sum = sum.saturating_add(a.saturating_mul(*b));
-            }
+        if self.is_overgrown() || other.is_overgrown() {
+            return Dim::overgrown();
+        }
+        let (left, right) = (self.terms(), other.terms());
+        let atoms = |terms: &[(Monomial, i64)]| terms.iter().map(|term| term.0.len() + 1).sum::<usize>();
+        if left.len() * atoms(&right) + right.len() * atoms(&left) > MAX_PRODUCT {
+            return Dim::overgrown();
+        }
+        let mut terms = Vec::with_capacity(left.len() * right.len());
+        for (a, by) in &left {
+            terms.extend(right.iter().map(|(b, value)| (multiplied(a, b), by.saturating_mul(*value))));
         }
         Dim::from_terms(terms)
     }
+}
+
+/// The product of two monomials.
+fn multiplied(a: &Monomial, b: &Monomial) -> Monomial {
+    match (a.is_empty(), b.is_empty()) {
+        (true, _) => b.clone(),
+        (_, true) => a.clone(),
+        _ => {
+            let mut atoms: Vec<Atom> = a.iter().chain(b.iter()).cloned().collect();
+            atoms.sort();
+            atoms.into()
+        }
+    }
+}
+
+/// The quotient of two terms, where it is exact.
+fn divided(term: &(Monomial, i64), by: &(Monomial, i64)) -> Option<(Monomial, i64)> {
+    if term.1.checked_rem(by.1) != Some(0) {
+        return None;
+    }
+    if by.0.is_empty() {
+        return Some((term.0.clone(), term.1 / by.1));
+    }
+    let mut factors = term.0.to_vec();
+    for atom in by.0.iter() {
+        let at = factors.iter().position(|factor| factor == atom)?;
+        factors.remove(at);
+    }
+    Some((factors.into(), term.1 / by.1))
+}
+
+/// See [`Dim::bounds`].
+fn bounds(terms: &[(Monomial, i64)]) -> Range {
+    let (mut low, mut high) = (Some(0i64), Some(0i64));
+    for (monomial, coefficient) in terms {
+        let (mut term_low, mut term_high) = (Some(1i64), Some(1i64));
+        for atom in monomial.iter() {
+            let (atom_low, atom_high) = atom.bounds();
+            // Products keep bounds only while every factor is known to be non-negative.
+            let non_negative = atom_low.is_some_and(|value| value >= 0);
+            let times = |bound: Option<i64>, by: Option<i64>| {
+                bound.zip(by).filter(|_| non_negative).and_then(|(a, b)| a.checked_mul(b))
+            };
+            (term_low, term_high) = (times(term_low, atom_low), times(term_high, atom_high));
+        }
+        let scale = |bound: Option<i64>| bound.and_then(|value| value.checked_mul(*coefficient));
+        let (term_low, term_high) = if *coefficient >= 0 {
+            (scale(term_low), scale(term_high))
+        } else {
+            (scale(term_high), scale(term_low))
+        };
+        low = low.zip(term_low).and_then(|(a, b)| a.checked_add(b));
+        high = high.zip(term_high).and_then(|(a, b)| a.checked_add(b));
+    }
+    (low, high)
 }
 
 /// The leading term: of the highest degree, then the last of those. Multiplication keeps this order, which
@@ -529,6 +731,7 @@ impl Atom {
             Atom::Mod(a, b) => call("mod", a, b),
             Atom::Min(a, b) => call("min", a, b),
             Atom::Max(a, b) => call("max", a, b),
+            Atom::Overgrown => "overgrown".to_string(),
         }
     }
 }
@@ -582,6 +785,48 @@ mod tests {
         let (low, high) = (s(0).min_dim(&s(1)), s(0).max_dim(&s(1)));
         assert_eq!((s(0).max_dim(&low), s(1).min_dim(&low)), (s(0), low));
         assert_eq!((high.max_dim(&s(1)), high.min_dim(&s(0))), (high, s(0)));
+    }
+
+    #[test]
+    fn expressions_beyond_the_budget_are_overgrown() {
+        let half = |x: &Dim| x.floor_div(&Dim::from(2i64)).unwrap();
+        // Written out, it doubles with every step.
+        let mut x = s(0);
+        let steps = (0..).take_while(|_| {
+            x = half(&x) + x.floor_div(&Dim::from(3i64)).unwrap();
+            !x.is_overgrown()
+        });
+        assert!((8..18).contains(&steps.count()));
+        // Depth is counted by itself.
+        let mut x = s(0);
+        for _ in 0..MAX_DEPTH {
+            assert!(!x.is_overgrown());
+            x = half(&(x + Dim::ONE));
+        }
+        assert!(!x.is_overgrown() && half(&(x.clone() + Dim::ONE)).is_overgrown());
+        // A product of sums has as many terms as there are ways to choose from them.
+        let sums = (0..30).fold(Dim::ONE, |product, at| product * (s(at) + Dim::ONE));
+        assert!(sums.is_overgrown());
+        let powers = (0..40).fold(s(0) + s(1), |x, _| x.clone() * x);
+        assert!(powers.is_overgrown());
+    }
+
+    #[test]
+    fn what_is_overgrown_stays_so_and_equals_nothing_that_counts() {
+        let x = (0..30).fold(Dim::ONE, |product, at| product * (s(at) + Dim::ONE));
+        let made = [
+            x.clone() - x.clone(),
+            x.clone() * Dim::ZERO,
+            x.floor_div(&x).unwrap(),
+            x.modulo(&s(0)).unwrap(),
+            x.min_dim(&s(0)),
+            s(0).max_dim(&x),
+            s(0).substitute(&|_| x.clone()),
+        ];
+        for dim in made {
+            assert!(dim.is_overgrown(), "{dim}");
+        }
+        assert_eq!((x.exact_div(&x), x.bounds(), x.eval(&|_| Some(1))), (None, (None, None), None));
     }
 
     #[test]

@@ -52,6 +52,9 @@ entity_impl!(OriginId, "o");
 /// Bytes of an address space of today's processors.
 const MAX_BYTES: i64 = 1 << 47;
 
+/// Axes of a tensor: operations and loops on them take time and stack by axis.
+const MAX_RANK: usize = 128;
+
 /// Element type and symbolic shape of a value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TensorType {
@@ -91,10 +94,17 @@ impl TensorType {
         }
     }
 
-    /// Fails with a budget error for a tensor that no address space holds. Symbols may be anything from zero up;
-    /// the constant part must fit on its own.
+    /// Fails with a budget error for a tensor of more axes or of longer size expressions than there may be, and for one
+    /// that no address space holds. Symbols may be anything from zero up; the least that the dims can be must fit.
     pub fn check_size(&self, stage: Stage) -> Result<()> {
-        let sizes = self.shape.iter().filter_map(Dim::as_const).map(|size| size.max(1));
+        if self.rank() > MAX_RANK {
+            let message = format!("a tensor of rank {}: the most is {MAX_RANK}", self.rank());
+            return Err(Error::new(stage, Kind::Budget, message));
+        }
+        if self.elements().is_overgrown() {
+            return Err(dim::overgrown(stage, "the number of elements of a tensor"));
+        }
+        let sizes = self.shape.iter().map(|dim| dim.bounds().0.unwrap_or(1).max(1));
         let bytes = sizes.fold(self.dtype.size() as i64, i64::saturating_mul);
         if bytes <= MAX_BYTES {
             return Ok(());

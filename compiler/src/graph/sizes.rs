@@ -3,6 +3,7 @@
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::build::Builder;
+use crate::graph::dim::overgrown;
 use crate::graph::{DType, DataSymbol, Dim, MapFn, Op, Requirement, Tensor, ValueId};
 use crate::scalar::{BinaryFn, UnaryFn};
 
@@ -219,6 +220,9 @@ impl Builder<'_> {
                 self.assume_at_most(&dim, &bound);
             }
             return Ok(dim);
+        }
+        if bound.as_ref().is_some_and(Dim::is_overgrown) {
+            return Err(overgrown(Stage::Infer, "the bound of a size that data decides"));
         }
         let sym = self.fresh_symbol();
         self.graph.data.insert(sym, DataSymbol { value, element, bound });

@@ -1,7 +1,7 @@
 //! Checks of a node against its row: those that need no types, also for bodies that are never lowered, and
 //! those of the input types.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use onnxc_proto::{NodeProto, OperatorSetIdProto};
@@ -31,12 +31,11 @@ impl Importer<'_> {
         let mut open: Open<'_> = Vec::new();
         let opsets = Arc::new(opsets.clone());
         push_bodies(&mut open, node, &opsets);
-        let mut visited = HashSet::new();
         while let Some((nodes, opsets)) = open.pop() {
             for (index, node) in nodes.iter().enumerate() {
                 let checked = match self.callee(node) {
                     Some((key, function)) => {
-                        if visited.insert(key) {
+                        if self.checked.insert(key) {
                             open.push((&function.node, Arc::new(plain_opsets(&function.opset_import))));
                         }
                         check_call(function, node)

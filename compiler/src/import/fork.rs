@@ -21,6 +21,13 @@ const MARK: &str = "onnxc.continues";
 /// Dims of which bodies inside each other may know whether they are 1: each doubles what is imported, at least.
 const MAX_UNITS: usize = 4;
 
+/// What is left to import of a list of nodes.
+pub(super) enum Next {
+    End,
+    /// The nodes of a body, and all that followed the node that it belongs to.
+    Nodes(GraphProto),
+}
+
 /// The value of the mark of a body that holds what follows its node.
 pub fn mark(body: &GraphProto) -> Option<&str> {
     body.metadata_props.iter().find(|entry| entry.key() == MARK).map(|entry| entry.value())
@@ -28,9 +35,9 @@ pub fn mark(body: &GraphProto) -> Option<&str> {
 
 impl<'m> Importer<'m> {
     /// Imports the node at `index`, which has failed, again, as it asked for: with `rest`, all that follows it on the way
-    /// to `outputs`, in bodies; or, where it is known which body that is, the nodes of one body and then the rest. False
-    /// where that would change nothing: the graph around may have more that follows. `problems` are the numbers of errors
-    /// and reports before the node.
+    /// to `outputs`, in bodies; or, where it is known which body that is, gives the nodes of one body and then the rest.
+    /// `None` where that would change nothing: the graph around may have more that follows. `problems` are the numbers of
+    /// errors and reports before the node.
     pub(super) fn fork(
         &mut self,
         b: &mut Builder<'_>,
@@ -39,10 +46,10 @@ impl<'m> Importer<'m> {
         outputs: &[&str],
         scope: &mut Scope<'_>,
         problems: (usize, u64),
-    ) -> bool {
-        let Some(by) = self.wants_fork.take() else { return false };
+    ) -> Option<Next> {
+        let by = self.wants_fork.take()?;
         let branch = |name: &str| -> Option<&GraphProto> {
-            node.attribute.iter().find(|attribute| attribute.name() == name)?.g.as_ref()
+            node.attribute.iter().find(|attribute| attribute.name() == name)?.g.as_deref()
         };
         let branches = branch("then_branch").zip(branch("else_branch"));
         let possible = match by {
@@ -50,11 +57,11 @@ impl<'m> Importer<'m> {
             Fork::Unit(_) => self.open_units.len() < MAX_UNITS,
         };
         if !possible {
-            return false;
+            return None;
         }
         if rest.is_empty() {
             self.wants_fork = Some(Fork::Bodies);
-            return false;
+            return None;
         }
         let failures = self.errors.split_off(problems.0.min(self.errors.len()));
         self.reports = problems.1;
@@ -68,13 +75,13 @@ impl<'m> Importer<'m> {
                     self.errors.extend(failures);
                     more.into_iter().for_each(|error| self.report(error));
                 }
+                Some(Next::End)
             }
             (Fork::Bodies, Some((then, otherwise))) => {
-                self.fork_bodies(b, (index, node), [then, otherwise], rest, outputs, scope)
+                Some(self.fork_bodies(b, (index, node), [then, otherwise], rest, outputs, scope))
             }
-            (Fork::Bodies, None) => return false,
+            (Fork::Bodies, None) => None,
         }
-        true
     }
 
     fn fork_bodies(
@@ -85,7 +92,7 @@ impl<'m> Importer<'m> {
         rest: &[NodeProto],
         outputs: &[&str],
         scope: &mut Scope<'_>,
-    ) {
+    ) -> Next {
         let condition = match node.input.first().and_then(|name| scope.get(name)) {
             Some(Binding::Value(value)) => {
                 b.graph.constant_data(value).and_then(|data| data.data.first().copied())
@@ -93,12 +100,7 @@ impl<'m> Importer<'m> {
             _ => None,
         };
         if let Some(condition) = condition {
-            let body = self.spliced(if condition == 0 { otherwise } else { then }, node, rest);
-            for (name, tensor) in self.initializers(&body) {
-                self.define_constant(b.graph, scope, name, tensor);
-            }
-            self.nodes(b, &body.node, outputs, scope);
-            return;
+            return Next::Nodes(self.spliced(if condition == 0 { otherwise } else { then }, node, rest));
         }
         let mut fork = node.clone();
         fork.output = undefined(outputs, scope);
@@ -109,9 +111,10 @@ impl<'m> Importer<'m> {
                 _ => continue,
             };
             let body = self.spliced(body, node, rest);
-            attribute.g = Some(continuation(body, &fork.output, String::new()));
+            attribute.g = Some(Box::new(continuation(body, &fork.output, String::new())));
         }
         self.node(b, index, &fork, scope);
+        Next::End
     }
 
     /// Two bodies of the node and the rest, for a dim that is 1 and for one that is not.
@@ -220,7 +223,7 @@ fn apply(graph: &mut GraphProto, names: &HashMap<String, String>) {
     for node in &mut graph.node {
         node.input.iter_mut().chain(&mut node.output).for_each(swap);
         for attribute in &mut node.attribute {
-            for body in attribute.g.iter_mut().chain(&mut attribute.graphs) {
+            for body in attribute.g.as_deref_mut().into_iter().chain(&mut attribute.graphs) {
                 let hidden: Vec<String> = defined(body)
                     .chain(body.input.iter().map(|info| info.name()))
                     .map(str::to_string)

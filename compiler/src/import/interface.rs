@@ -161,6 +161,7 @@ impl Importer<'_> {
         if proto.output.is_empty() {
             self.malformed("the graph has no outputs".to_string());
         }
+        let mut listed = HashSet::with_capacity(proto.output.len());
         for info in &proto.output {
             let name = info.name();
             if let Err(error) = types::check_output(info) {
@@ -175,7 +176,7 @@ impl Importer<'_> {
                     continue;
                 }
             };
-            if graph.outputs.iter().any(|output| output.0 == name) {
+            if !listed.insert(name) {
                 self.malformed(format!("output `{name}` is listed twice"));
                 continue;
             }

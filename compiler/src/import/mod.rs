@@ -44,9 +44,11 @@ const MAX_ERRORS: usize = 1000;
 /// What importing may use beyond what the model file holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Nodes, each counted as often as functions and bodies bring it in.
+    /// Nodes that functions and bodies bring in, each counted as often as it is brought in, and as often as a body that
+    /// it is in is copied. Those of the model's own graph are not counted: the file pays for them.
     pub nodes: u64,
-    /// Functions and bodies inside each other.
+    /// Functions and bodies inside each other. The import recurses, and so does what follows, through as many; each takes
+    /// some 6 KiB of stack. The default does with 2 MiB, the stack of a thread.
     pub nesting: u32,
     /// Bytes of constants that are larger than in the file: sparse tensors and types below 8 bits.
     pub expanded_bytes: u64,
@@ -54,7 +56,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { nodes: 4 << 20, nesting: 64, expanded_bytes: 16 << 30 }
+        Limits { nodes: 1 << 17, nesting: 64, expanded_bytes: 16 << 30 }
     }
 }
 
@@ -212,6 +214,8 @@ struct Importer<'m> {
     nodes_left: u64,
     /// Functions and bodies around the current node.
     depth: u32,
+    /// Functions whose nodes have been checked without types.
+    checked: HashSet<FunctionKey<'m>>,
     /// Functions being inlined.
     calls: Vec<FunctionKey<'m>>,
     notes: Vec<String>,
@@ -240,6 +244,7 @@ impl<'m> Importer<'m> {
             stopped: false,
             nodes_left: options.limits.nodes,
             depth: 0,
+            checked: HashSet::new(),
             calls: Vec::new(),
             notes: Vec::new(),
             stale: BTreeSet::new(),

@@ -7,7 +7,8 @@ use onnxc_proto::{AttributeProto, NodeProto};
 
 use super::body::Subgraph;
 use super::check::{check_inputs, check_outputs, check_signature, named};
-use super::scope::{Binding, Scope};
+use super::fork::Next;
+use super::scope::{Binding, Scope, count_nodes};
 use super::{Importer, attr, normal_domain};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::{Builder, Origin, ValueId};
@@ -30,28 +31,54 @@ impl<'m> Importer<'m> {
         outputs: &[&str],
         scope: &mut Scope<'_>,
     ) {
+        let mut next = self.nodes_of(b, nodes, outputs, scope);
+        while let Next::Nodes(body) = next {
+            for (name, tensor) in self.initializers(&body) {
+                self.define_constant(b.graph, scope, name, tensor);
+            }
+            next = self.nodes_of(b, &body.node, outputs, scope);
+        }
+    }
+
+    /// Imports nodes up to one that is imported with all that follows it; tells what is left then.
+    fn nodes_of(
+        &mut self,
+        b: &mut Builder<'_>,
+        nodes: &[NodeProto],
+        outputs: &[&str],
+        scope: &mut Scope<'_>,
+    ) -> Next {
         scope.find_ranks(nodes);
         for (index, node) in nodes.iter().enumerate() {
-            match self.nodes_left.checked_sub(1) {
-                Some(left) => self.nodes_left = left,
-                None => {
-                    let limit = self.options.limits.nodes;
-                    let message = format!("functions and bodies make more than {limit} nodes");
-                    self.report(Error::new(Stage::Import, Kind::Budget, message));
-                    self.stopped = true;
-                }
+            if self.depth > 0
+                && let Err(error) = self.charge_nodes(1)
+            {
+                self.report(error);
+                self.stopped = true;
             }
             if self.stopped {
-                return;
+                return Next::End;
             }
             let problems = (self.errors.len(), self.reports);
             self.node(b, index, node, scope);
             if self.wants_fork.is_some()
-                && self.fork(b, (index, node), &nodes[index + 1..], outputs, scope, problems)
+                && let Some(next) = self.fork(b, (index, node), &nodes[index + 1..], outputs, scope, problems)
             {
-                return;
+                return next;
             }
         }
+        Next::End
+    }
+
+    /// Takes nodes from the budget.
+    fn charge_nodes(&mut self, count: u64) -> Result<()> {
+        let limit = self.options.limits.nodes;
+        let over = || {
+            let message = format!("functions and bodies make more than {limit} nodes");
+            Error::new(Stage::Import, Kind::Budget, message)
+        };
+        self.nodes_left = self.nodes_left.checked_sub(count).ok_or_else(over)?;
+        Ok(())
     }
 
     /// Imports one node and binds its outputs.
@@ -111,7 +138,7 @@ impl<'m> Importer<'m> {
                 .and_then(|&opset| (self.lookup)(domain, node.op_type(), opset))
                 .map(|row| row.since),
             index,
-            inputs: node.input.iter().map(input).collect(),
+            inputs: shortened(node.input.len(), node.input.iter().map(input)),
         }
     }
 
@@ -292,11 +319,30 @@ impl<'m> Importer<'m> {
                 Attr::Tensor(self.constants.sparse(tensor).map_err(in_attribute)?)
             }
             AttrKind::Graph => {
-                Attr::Graph(Arc::new(Subgraph::new(attribute.g.as_ref().ok_or_else(missing)?, scope)))
+                let body = attribute.g.as_ref().ok_or_else(missing)?;
+                self.charge_nodes(count_nodes(body))?;
+                Attr::Graph(Arc::new(Subgraph::new(body, scope)))
             }
             kind @ (AttrKind::Type | AttrKind::Tensors | AttrKind::Graphs) => Attr::Other(kind),
         })
     }
+}
+
+/// Inputs that a message names, and characters of the type of each.
+const MAX_NAMED: usize = 16;
+const MAX_TEXT: usize = 200;
+
+/// The first few of `count` texts, and each not too long: what is in a message was written by the model.
+fn shortened(count: usize, texts: impl Iterator<Item = String>) -> Vec<String> {
+    let short = |text: String| match text.char_indices().nth(MAX_TEXT) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    };
+    let mut inputs: Vec<String> = texts.take(MAX_NAMED).map(short).collect();
+    if count > MAX_NAMED {
+        inputs.push(format!("and {} more", count - MAX_NAMED));
+    }
+    inputs
 }
 
 /// The node's name, or its operator and position where it has none.

@@ -119,7 +119,17 @@ pub fn bodies(node: &NodeProto) -> impl Iterator<Item = &GraphProto> {
 }
 
 fn bodies_of(attribute: &AttributeProto) -> impl Iterator<Item = &GraphProto> {
-    attribute.g.iter().chain(&attribute.graphs)
+    attribute.g.as_deref().into_iter().chain(&attribute.graphs)
+}
+
+/// Nodes of a body and of the bodies inside it.
+pub fn count_nodes(body: &GraphProto) -> u64 {
+    let (mut count, mut open) = (0, vec![body]);
+    while let Some(graph) = open.pop() {
+        count += graph.node.len() as u64;
+        open.extend(graph.node.iter().flat_map(bodies));
+    }
+    count
 }
 
 /// Every name that `body`, or a body inside it, refers to, sorted. Some of them it defines itself: a

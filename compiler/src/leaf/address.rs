@@ -191,7 +191,7 @@ impl Select<'_> {
         let mut sum = None;
         for (monomial, coefficient) in dim.terms() {
             let mut product = None;
-            for atom in &monomial {
+            for atom in monomial.iter() {
                 let factor = self.atom(atom)?;
                 product = Some(match product {
                     Some(product) => self.first(Op::Mul, vec![product, factor], None),
@@ -236,6 +236,7 @@ impl Select<'_> {
                 let (a, b) = (self.dim(a)?, self.dim(b)?);
                 self.first(op, vec![a, b], None)
             }
+            Atom::Overgrown => return refuse("a size beyond the budget"),
         })
     }
 

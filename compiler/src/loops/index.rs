@@ -1,4 +1,7 @@
 //! Arithmetic of [`Index`]: canonical affine forms, with division and remainder where a reshape needs them.
+//!
+//! Indices are trees, and an axis that a reshape merges gives each index of the operand all those of the result: the
+//! schedule inlines no more views than leave them small (see `schedule::inline`), which bounds every recursion here.
 
 use crate::graph::Dim;
 use crate::loops::{Index, Term, Var};

@@ -11,6 +11,7 @@ use std::f64::consts::TAU;
 use super::dynamic::{about_axis, dims_vector, valid_or_negative};
 use super::row::*;
 use super::sample::{arithmetic, constant_dim, dim_as};
+use crate::error::{Error, Kind, Stage};
 use crate::graph::{Builder, Op, RhsLayout, Tensor};
 
 #[rustfmt::skip]
@@ -208,10 +209,19 @@ fn resized(b: &mut Builder<'_>, x: ValueId, axis: usize, size: &Dim) -> Result<V
     b.slice_axis(x, axis, Dim::ZERO, size.clone())
 }
 
+/// Longest transform of a length known at compile time, and elements of the largest matrix: tables of as many numbers are
+/// computed by the compiler.
+const MAX_LENGTH: usize = 1 << 21;
+const MAX_TABLE: usize = 1 << 23;
+
 /// `[.., n, parts]` transformed along its axis of `n`: `[.., keep, 2]`, or `[.., keep, 1]`.
 fn transform(b: &mut Builder<'_>, x: ValueId, n: &Dim, to: &Transform) -> Result<ValueId> {
     match n.as_const().map(usize::try_from) {
         Some(Ok(n)) => match digits(n) {
+            _ if n > MAX_LENGTH => {
+                let message = format!("a transform of length {n}: the most is {MAX_LENGTH}");
+                Err(Error::new(Stage::Infer, Kind::Budget, message))
+            }
             digits if digits.len() < 2 => direct(b, x, &Dim::from(n), to),
             digits => by_digits(b, x, n, &digits, to),
         },
@@ -297,7 +307,7 @@ fn constant_matrix(
 ) -> Result<ValueId> {
     let results: usize = if to.real { 1 } else { 2 };
     let count = n.checked_mul(keep).and_then(|count| count.checked_mul(parts * results));
-    let Some(count) = count.filter(|&count| count <= 1 << 28) else {
+    let Some(count) = count.filter(|&count| count <= MAX_TABLE) else {
         return unsupported(format!("a transform whose length {n} has a large prime factor"));
     };
     let mut values = vec![0.0; count];

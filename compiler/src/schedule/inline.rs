@@ -1,8 +1,12 @@
 //! Which values that no anchor claims are inlined, settled from the outputs backwards.
 //!
 //! A value is inlined where that computes none of its elements twice: all its readers, followed to the
-//! kernels they end in, evaluate it at one index. Views are always inlined; short cheap expressions may
+//! kernels they end in, evaluate it at one index. Views are inlined; short cheap expressions may
 //! be computed again.
+//!
+//! Inlined views make the indices of what they view longer: one that merges axes divides, and each of its operand's
+//! indices then holds all of its own. A view whose operand would be read at indices of more than [`MAX_INDEX`] parts, or
+//! that ends a chain of [`MAX_VIEWS`], gets a buffer, and chains of views cost no more than their length.
 
 use std::collections::HashMap;
 
@@ -28,6 +32,9 @@ const CHEAP_OPS: u32 = 2;
 /// How often one kernel's expression may mention a value, and at how many indices.
 const MAX_MENTIONS: u32 = 16;
 const MAX_SITES: usize = 64;
+/// Views between a kernel and a value, and parts of the indices at which the value is then read.
+const MAX_VIEWS: u32 = 64;
+const MAX_INDEX: u32 = 1024;
 
 /// Whether computing a value again costs no more than storing and loading it.
 pub(super) fn is_cheap(grouper: &Grouper, value: ValueId, tree: &Tree) -> bool {
@@ -46,6 +53,10 @@ struct Site {
     repeated: bool,
     /// Mentions in the expression.
     count: u32,
+    /// Views on the way.
+    views: u32,
+    /// Parts that the indices have there, at most.
+    index: u32,
 }
 
 /// How a node's index becomes its operand's.
@@ -76,9 +87,15 @@ impl Sites {
             Some(at) => {
                 sites[at].count = sites[at].count.saturating_add(site.count);
                 sites[at].repeated |= site.repeated;
+                sites[at].views = sites[at].views.max(site.views);
+                sites[at].index = sites[at].index.max(site.index);
             }
             None if sites.len() < MAX_SITES => sites.push(site),
-            None => sites[0].repeated = true,
+            None => {
+                sites[0].repeated = true;
+                sites[0].views = sites[0].views.max(site.views);
+                sites[0].index = sites[0].index.max(site.index);
+            }
         }
     }
 }
@@ -173,7 +190,8 @@ impl Grouper<'_> {
             // Each node may run in a pass of its own over the row.
             path = sites.path(path, Step::Operand(node, 0));
         }
-        Site { unit, path, repeated: false, count: 1 }
+        let index = self.graph.ty(self.out(node)).rank() as u32;
+        Site { unit, path, repeated: false, count: 1, views: 0, index }
     }
 
     /// Where operand number `operand` is evaluated when its reader is at `site`.
@@ -192,7 +210,27 @@ impl Grouper<'_> {
             _ => (Step::Operand(node, operand), false),
         };
         let path = sites.path(site.path, step);
-        Site { path, repeated: site.repeated || repeated, ..site }
+        let views = site.views + u32::from(self.op(node).is_view());
+        let index = self.index_through(node, value, site.index);
+        Site { path, repeated: site.repeated || repeated, views, index, ..site }
+    }
+
+    /// Parts of the indices of an operand whose reader's indices have `index` parts.
+    fn index_through(&self, node: NodeId, value: ValueId, index: u32) -> u32 {
+        let size = |dims: &[Dim]| dims.iter().map(Dim::weight).fold(0, u32::saturating_add);
+        match self.op(node) {
+            Op::Reshape { shape } => {
+                let from = &self.graph.ty(value).shape;
+                let long = |dims: &[Dim]| dims.iter().filter(|dim| **dim != Dim::ONE).count() as u32;
+                // What only adds or removes axes of size 1, or splits axes, divides nothing.
+                match long(from) > 1 && !splits(from, shape) {
+                    true => long(from).saturating_mul(index).saturating_add(size(from)),
+                    false => index,
+                }
+            }
+            Op::Slice { starts, .. } => index.saturating_add(size(starts)),
+            _ => index,
+        }
     }
 
     fn inlines(&self, node: NodeId, sites: &[Site], tree: &Tree) -> bool {
@@ -202,7 +240,11 @@ impl Grouper<'_> {
             return false;
         }
         if op.is_view() {
-            return true;
+            let value = self.inputs(node)[0];
+            let deep = |site: &Site| {
+                site.views >= MAX_VIEWS || self.index_through(node, value, site.index) > MAX_INDEX
+            };
+            return !sites.iter().any(deep);
         }
         let kind = |site: &Site| self.units[site.unit].kind;
         // These address their operands as strided buffers.
@@ -247,6 +289,22 @@ impl Grouper<'_> {
             }
         }
     }
+}
+
+/// Whether a reshape only splits axes, but for those of size 1: each axis is a product of neighbours of the result.
+fn splits(from: &[Dim], to: &[Dim]) -> bool {
+    let mut to = to.iter().filter(|dim| **dim != Dim::ONE);
+    let covered = |dim: &Dim| {
+        let mut product = Dim::ONE;
+        while product != *dim {
+            match to.next() {
+                Some(next) => product = product.clone() * next.clone(),
+                None => return false,
+            }
+        }
+        true
+    };
+    from.iter().filter(|dim| **dim != Dim::ONE).all(covered)
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use cranelift_entity::{EntitySet, SecondaryMap};
 
 use crate::error::{Error, Kind, Result, Stage};
+use crate::graph::dim::overgrown;
 use crate::graph::{Bounds, Def, Dim, Graph, NodeId, Op, ValueId};
 use crate::schedule::groups::Grouping;
 use crate::schedule::offsets::{Block, assign};
@@ -34,6 +35,9 @@ pub(super) fn plan(
     let Blocks { blocks, owners, heap } = planner.blocks(&bodies, leaves);
     let bound = bound(&blocks, tasks.len());
     let (offsets, arena) = assign(&blocks);
+    if arena.is_overgrown() || bound.is_overgrown() {
+        return Err(overgrown(Stage::Schedule, "the size of all intermediate values"));
+    }
     if arena.as_const().is_some_and(|bytes| bytes > MAX_ARENA) {
         return Err(Error::new(
             Stage::Schedule,

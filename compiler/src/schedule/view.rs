@@ -72,7 +72,8 @@ fn step(op: &Op, shape: &[Dim], view: View) -> Option<View> {
         Op::Reshape { shape: to } => reshape(shape, to, &strides)?,
         _ => return None,
     };
-    Some(View { base, offset, strides })
+    let known = !offset.is_overgrown() && !strides.iter().any(Dim::is_overgrown);
+    known.then_some(View { base, offset, strides })
 }
 
 /// Strides of a broadcast. Where only the run shows whether a size is 1, and so repeats, there is no view.

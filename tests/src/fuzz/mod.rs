@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::compile::catch_panic;
 use crate::suite;
 
-pub use supervise::{Fault, Plan, Report, Summary, supervise};
+pub use supervise::{Fault, Plan, Position, Summary, Tally, supervise};
 
 /// What became of a model.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -35,6 +35,15 @@ pub enum Outcome {
     /// An error that says the compiler is wrong, not the model.
     Internal(String),
     Panic(String),
+}
+
+/// How far a model is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Depth {
+    /// Decoded, imported, rewritten and scheduled: all that looks at the model as a whole.
+    Schedule,
+    /// To the bytes of the object.
+    Object,
 }
 
 /// The models that cases are made of, and what it takes to make and compile them.
@@ -81,17 +90,17 @@ impl Fuzzer {
         mutate::mutate(&self.corpus, at, &self.operators, &mut rng).into()
     }
 
-    /// Compiles a case as `onnxc check` and `onnxc MODEL` do, the object's bytes included.
-    pub fn run(&self, case: u64) -> Outcome {
+    /// Compiles a case, by default as `onnxc check` and `onnxc MODEL` do, the object's bytes included.
+    pub fn run(&self, case: u64, depth: Depth) -> Outcome {
         let model = self.model(case);
-        match catch_panic(|| self.compile(case, model)) {
+        match catch_panic(|| self.compile(case, model, depth)) {
             Ok(Ok(())) => Outcome::Compiled,
             Ok(Err(errors)) => outcome(&errors),
             Err(panic) => Outcome::Panic(panic),
         }
     }
 
-    fn compile(&self, case: u64, model: Bytes) -> Result<(), Vec<Error>> {
+    fn compile(&self, case: u64, model: Bytes, depth: Depth) -> Result<(), Vec<Error>> {
         let one = |error| vec![error];
         let options = Options {
             name: "model".to_string(),
@@ -104,6 +113,9 @@ impl Fuzzer {
             },
             profile: false,
         };
+        if depth == Depth::Schedule {
+            return onnxc::frontend(model, &self.external, &options, &mut Quiet).map(drop);
+        }
         let compiled = onnxc::compile(model, &self.external, &options, &mut Quiet)?;
         compiled.artifact().and_then(|artifact| artifact.write_object(&mut io::sink())).map_err(one)
     }

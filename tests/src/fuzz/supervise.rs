@@ -1,9 +1,15 @@
 //! Workers of a fuzz run, watched: a process per piece of the cases, begun again behind a case that ends or stalls it.
+//!
+//! A worker says which case it is at in a file, which costs it one system call, and what became of its cases in one
+//! line for many of them. Cases whose outcomes are lost with a process are run again.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Mutex, MutexGuard};
@@ -13,12 +19,20 @@ use serde::{Deserialize, Serialize};
 
 use super::Outcome;
 
-/// What a worker tells, one JSON object per line.
-#[derive(Serialize, Deserialize)]
-pub enum Report {
-    Start(u64),
-    /// How the case ended, and the most bytes of the heap that were in use meanwhile.
-    Done(Outcome, u64),
+/// What became of consecutive cases: a line of a worker, as JSON.
+#[derive(Default, Serialize, Deserialize)]
+pub struct Tally {
+    /// The case after the last of them.
+    pub next: u64,
+    pub cases: u64,
+    pub compiled: u64,
+    /// Models refused, by stage.
+    pub refused: BTreeMap<String, u64>,
+    pub faults: Vec<(u64, Fault)>,
+    /// Longest time of a case that ended, and the case.
+    pub slowest: (Duration, u64),
+    /// Most heap bytes of a case that ended, and the case.
+    pub largest: (u64, u64),
 }
 
 /// Which cases to run, and how.
@@ -32,7 +46,7 @@ pub struct Plan {
 }
 
 /// What no model may bring about.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Fault {
     Panic(String),
     Internal(String),
@@ -44,15 +58,7 @@ pub enum Fault {
 
 #[derive(Default)]
 pub struct Summary {
-    pub cases: u64,
-    pub compiled: u64,
-    /// Models refused, by stage.
-    pub refused: BTreeMap<String, u64>,
-    pub faults: Vec<(u64, Fault)>,
-    /// Longest time of a case that ended, and the case.
-    pub slowest: (Duration, u64),
-    /// Most heap bytes of a case that ended, and the case.
-    pub largest: (u64, u64),
+    pub tally: Tally,
     pub elapsed: Duration,
 }
 
@@ -69,135 +75,27 @@ impl fmt::Display for Fault {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Summary { cases, compiled, slowest, largest, .. } = self;
-        let refused: u64 = self.refused.values().sum();
+        let Tally { cases, compiled, slowest, largest, .. } = &self.tally;
+        let refused: u64 = self.tally.refused.values().sum();
         let stages: Vec<String> =
-            self.refused.iter().map(|(stage, count)| format!("{count} by {stage}")).collect();
+            self.tally.refused.iter().map(|(stage, count)| format!("{count} by {stage}")).collect();
+        let seconds = self.elapsed.as_secs_f64();
         writeln!(
             f,
-            "{cases} models in {:.1} s: {compiled} compiled, {refused} refused",
-            self.elapsed.as_secs_f64()
+            "{cases} models in {seconds:.1} s, {:.0} per second: {compiled} handled to the end, {refused} refused",
+            *cases as f64 / seconds.max(1e-9)
         )?;
         writeln!(f, "refused: {}", stages.join(", "))?;
         writeln!(f, "slowest: {:.3} s (case {})", slowest.0.as_secs_f64(), slowest.1)?;
         writeln!(f, "largest heap: {:.1} MiB (case {})", largest.0 as f64 / (1 << 20) as f64, largest.1)?;
-        write!(f, "faults: {}", self.faults.len())
+        write!(f, "faults: {}", self.tally.faults.len())
     }
 }
 
-/// Cases that one process runs unless one of them ends it. The corpus is read anew by every process.
-const PIECE: u64 = 2000;
-
-/// Runs all cases; `worker` makes the command of a process that runs the cases it is given.
-pub fn supervise(plan: &Plan, worker: &(dyn Fn(Range<u64>) -> Command + Sync)) -> std::io::Result<Summary> {
-    let start = Instant::now();
-    let summary = Mutex::new(Summary::default());
-    let next = Mutex::new(plan.cases.start);
-    let over = || plan.time.is_some_and(|time| start.elapsed() > time);
-    let take = || {
-        let mut next = lock(&next);
-        let piece = *next..plan.cases.end.min(*next + PIECE);
-        *next = piece.end;
-        piece
-    };
-    let work = || -> std::io::Result<()> {
-        let mut piece = take();
-        while !piece.is_empty() && !over() {
-            let mut child = worker(piece.clone())
-                .stdin(Stdio::null())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()?;
-            let last = watch(&mut child, plan.patience, &over, &summary)?;
-            piece = match last {
-                Some(case) => case + 1..piece.end,
-                None => 0..0,
-            };
-            if piece.is_empty() {
-                piece = take();
-            }
-        }
-        Ok(())
-    };
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..plan.workers).map(|_| scope.spawn(work)).collect();
-        threads.into_iter().try_for_each(|thread| thread.join().expect("supervisors do not panic"))
-    })?;
-    let mut summary = summary.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-    summary.faults.sort_by_key(|fault| fault.0);
-    summary.elapsed = start.elapsed();
-    Ok(summary)
-}
-
-/// Follows a process to its end; gives the case that ended it, if one did.
-fn watch(
-    child: &mut Child,
-    patience: Duration,
-    over: &dyn Fn() -> bool,
-    summary: &Mutex<Summary>,
-) -> std::io::Result<Option<u64>> {
-    let reports = reports(child);
-    let mut words = child.stderr.take().expect("the worker's standard error is a pipe");
-    let words = std::thread::spawn(move || {
-        let mut text = Vec::new();
-        let _ = words.read_to_end(&mut text);
-        String::from_utf8_lossy(&text).into_owned()
-    });
-    let mut running = None;
-    let fault = loop {
-        // A worker that has not begun yet reads the corpus, which may be cold.
-        let patience = if running.is_some() { patience } else { Duration::from_secs(60) };
-        match reports.recv_timeout(patience) {
-            Ok(Report::Start(case)) => running = Some((case, Instant::now())),
-            Ok(Report::Done(outcome, heap)) => {
-                let Some((case, start)) = running.take() else { continue };
-                lock(summary).add(case, outcome, heap, start.elapsed());
-                if over() {
-                    break None;
-                }
-            }
-            Err(RecvTimeoutError::Timeout) => break Some(Fault::Hang),
-            Err(RecvTimeoutError::Disconnected) => break None,
-        }
-    };
-    if fault.is_some() || over() {
-        child.kill()?;
-    }
-    let status = child.wait()?;
-    let words = words.join().unwrap_or_default();
-    let Some((case, _)) = running else {
-        let killed = over();
-        if !status.success() && !killed {
-            return Err(std::io::Error::other(format!("a worker failed: {status}: {words}")));
-        }
-        return Ok(None);
-    };
-    let last: Vec<&str> = words.lines().rev().take(3).collect();
-    let fault = fault.unwrap_or_else(|| Fault::Death(format!("{status}: {}", last.join(" / "))));
-    let mut summary = lock(summary);
-    summary.cases += 1;
-    summary.faults.push((case, fault));
-    Ok(Some(case))
-}
-
-/// The reports of a process, read by a thread of their own.
-fn reports(child: &mut Child) -> Receiver<Report> {
-    let output = child.stdout.take().expect("the worker's standard output is a pipe");
-    let (send, receive) = channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            // A line that is cut short is the last of a process that died.
-            let Ok(report) = serde_json::from_str(&line) else { break };
-            if send.send(report).is_err() {
-                break;
-            }
-        }
-    });
-    receive
-}
-
-impl Summary {
-    fn add(&mut self, case: u64, outcome: Outcome, heap: u64, time: Duration) {
+impl Tally {
+    /// Counts a case with the most bytes of the heap that were in use meanwhile, and its time.
+    pub fn add(&mut self, case: u64, outcome: Outcome, heap: u64, time: Duration) {
+        self.next = case + 1;
         self.cases += 1;
         self.slowest = self.slowest.max((time, case));
         self.largest = self.largest.max((heap, case));
@@ -208,6 +106,170 @@ impl Summary {
             Outcome::Panic(text) => self.faults.push((case, Fault::Panic(text))),
         }
     }
+
+    fn merge(&mut self, other: Tally) {
+        self.cases += other.cases;
+        self.compiled += other.compiled;
+        for (stage, count) in other.refused {
+            *self.refused.entry(stage).or_default() += count;
+        }
+        self.faults.extend(other.faults);
+        self.slowest = self.slowest.max(other.slowest);
+        self.largest = self.largest.max(other.largest);
+    }
+}
+
+/// The case that a worker is at, in a file.
+pub struct Position(File);
+
+impl Position {
+    pub fn open(path: &Path) -> std::io::Result<Position> {
+        Ok(Position(File::options().read(true).write(true).create(true).truncate(false).open(path)?))
+    }
+
+    /// Says that a case begins.
+    pub fn set(&self, case: u64) -> std::io::Result<()> {
+        self.0.write_all_at(&(case + 1).to_le_bytes(), 0)
+    }
+
+    fn get(&self) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.0.read_exact_at(&mut bytes, 0).ok()?;
+        u64::from_le_bytes(bytes).checked_sub(1)
+    }
+}
+
+/// Cases that one process runs unless one of them ends it. The corpus is read anew by every process.
+const PIECE: u64 = 20_000;
+
+/// How often a worker's position is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// Runs all cases; `worker` makes the command of a process that runs the cases it is given and keeps its position in a
+/// file.
+pub fn supervise(
+    plan: &Plan,
+    worker: &(dyn Fn(Range<u64>, &Path) -> Command + Sync),
+) -> std::io::Result<Summary> {
+    let start = Instant::now();
+    let total = Mutex::new(Tally::default());
+    let next = Mutex::new(plan.cases.start);
+    let over = || plan.time.is_some_and(|time| start.elapsed() > time);
+    let take = || {
+        let mut next = lock(&next);
+        let piece = *next..plan.cases.end.min(*next + PIECE);
+        *next = piece.end;
+        piece
+    };
+    let folder = tempfile::tempdir()?;
+    let work = |number: usize| -> std::io::Result<()> {
+        let path = folder.path().join(number.to_string());
+        let mut open = vec![take()];
+        while let Some(piece) = open.pop() {
+            if piece.is_empty() {
+                continue;
+            }
+            if over() {
+                break;
+            }
+            std::fs::write(&path, [])?;
+            let mut child = worker(piece.clone(), &path)
+                .stdin(Stdio::null())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()?;
+            let end = watch(&mut child, plan.patience, piece.start, &Position::open(&path)?, &over, &total)?;
+            if let Some((counted, fatal)) = end {
+                open.extend([fatal + 1..piece.end, counted..fatal]);
+            }
+            if open.iter().all(Range::is_empty) {
+                open = vec![take()];
+            }
+        }
+        Ok(())
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..plan.workers).map(|number| scope.spawn(move || work(number))).collect();
+        threads.into_iter().try_for_each(|thread| thread.join().expect("supervisors do not panic"))
+    })?;
+    let mut tally = total.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+    tally.faults.sort_by_key(|fault| fault.0);
+    Ok(Summary { tally, elapsed: start.elapsed() })
+}
+
+/// Follows a process to its end. Where a case ended it: the first case that is not counted, and that case.
+fn watch(
+    child: &mut Child,
+    patience: Duration,
+    first: u64,
+    position: &Position,
+    over: &dyn Fn() -> bool,
+    total: &Mutex<Tally>,
+) -> std::io::Result<Option<(u64, u64)>> {
+    let tallies = tallies(child);
+    let mut words = child.stderr.take().expect("the worker's standard error is a pipe");
+    let words = std::thread::spawn(move || {
+        let mut text = Vec::new();
+        let _ = words.read_to_end(&mut text);
+        String::from_utf8_lossy(&text).into_owned()
+    });
+    let (mut counted, mut seen) = (first, (None, Instant::now()));
+    let fault = loop {
+        match tallies.recv_timeout(LOOK) {
+            Ok(tally) => {
+                counted = tally.next;
+                lock(total).merge(tally);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break None,
+        }
+        if over() {
+            break None;
+        }
+        let now = position.get();
+        if now != seen.0 {
+            seen = (now, Instant::now());
+        }
+        // A worker that has not begun yet reads the corpus, which may be cold.
+        let patience = if now.is_some() { patience } else { Duration::from_secs(60) };
+        if seen.1.elapsed() > patience {
+            break Some(Fault::Hang);
+        }
+    };
+    let killed = fault.is_some() || over();
+    if killed {
+        child.kill()?;
+    }
+    let status = child.wait()?;
+    let words = words.join().unwrap_or_default();
+    if status.success() || over() {
+        return Ok(None);
+    }
+    let Some(case) = position.get() else {
+        return Err(std::io::Error::other(format!("a worker failed: {status}: {words}")));
+    };
+    let last: Vec<&str> = words.lines().rev().take(3).collect();
+    let fault = fault.unwrap_or_else(|| Fault::Death(format!("{status}: {}", last.join(" / "))));
+    let mut total = lock(total);
+    total.cases += 1;
+    total.faults.push((case, fault));
+    Ok(Some((counted, case)))
+}
+
+/// The tallies of a process, read by a thread of their own.
+fn tallies(child: &mut Child) -> Receiver<Tally> {
+    let output = child.stdout.take().expect("the worker's standard output is a pipe");
+    let (send, receive) = channel();
+    std::thread::spawn(move || {
+        for line in BufReader::new(output).lines().map_while(Result::ok) {
+            // A line that is cut short is the last of a process that died.
+            let Ok(tally) = serde_json::from_str(&line) else { break };
+            if send.send(tally).is_err() {
+                break;
+            }
+        }
+    });
+    receive
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

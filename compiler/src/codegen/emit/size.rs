@@ -7,7 +7,7 @@ use cranelift_codegen::ir::{InstBuilder, Value, types};
 
 use crate::codegen::emit::func::Code;
 use crate::error::{Error, Result, Stage};
-use crate::graph::dim::Atom;
+use crate::graph::dim::{Atom, overgrown};
 use crate::graph::{Dim, Sym};
 
 /// Evaluates dims in one function. Values are shared by all later uses, so every evaluation must be in a block
@@ -19,9 +19,6 @@ pub(super) struct Sizes {
     overflow: Option<Value>,
 }
 
-/// Nesting of divisions, minima and maxima that is accepted.
-const DEPTH: usize = 200;
-
 impl Sizes {
     pub fn new(symbols: HashMap<Sym, Value>) -> Sizes {
         Sizes { symbols, known: HashMap::new(), overflow: None }
@@ -29,30 +26,27 @@ impl Sizes {
 
     /// The value of `dim`, and a flag that is not zero if its evaluation, or one before it, overflowed.
     pub fn checked(&mut self, code: &mut Code<'_>, dim: &Dim) -> Result<(Value, Option<Value>)> {
-        let value = self.dim(code, dim, 0)?;
+        let value = self.dim(code, dim)?;
         Ok((value, self.overflow))
     }
 
     /// The value of a dim; it is meaningless after an overflow, which the caller has excluded.
     pub fn value(&mut self, code: &mut Code<'_>, dim: &Dim) -> Result<Value> {
-        self.dim(code, dim, 0)
+        self.dim(code, dim)
     }
 
-    fn dim(&mut self, code: &mut Code<'_>, dim: &Dim, depth: usize) -> Result<Value> {
+    fn dim(&mut self, code: &mut Code<'_>, dim: &Dim) -> Result<Value> {
         if let Some(value) = dim.as_const() {
             return Ok(code.int(value));
         }
         if let Some(&value) = self.known.get(dim) {
             return Ok(value);
         }
-        if depth > DEPTH {
-            return Err(Error::unsupported(Stage::Codegen, "a size nested more than 200 deep"));
-        }
         let mut sum = None;
         for (monomial, coefficient) in dim.terms() {
             let mut product = None;
-            for atom in &monomial {
-                let factor = self.atom(code, atom, depth)?;
+            for atom in monomial.iter() {
+                let factor = self.atom(code, atom)?;
                 product = Some(match product {
                     Some(product) => self.multiply(code, product, factor),
                     None => factor,
@@ -79,7 +73,7 @@ impl Sizes {
         Ok(value)
     }
 
-    fn atom(&mut self, code: &mut Code<'_>, atom: &Atom, depth: usize) -> Result<Value> {
+    fn atom(&mut self, code: &mut Code<'_>, atom: &Atom) -> Result<Value> {
         Ok(match atom {
             Atom::Sym(sym) => match self.symbols.get(sym) {
                 Some(&value) => value,
@@ -91,23 +85,24 @@ impl Sizes {
                 }
             },
             Atom::FloorDiv(a, b) => {
-                let (a, b) = (self.dim(code, a, depth + 1)?, self.dim(code, b, depth + 1)?);
+                let (a, b) = (self.dim(code, a)?, self.dim(code, b)?);
                 self.divide(code, a, b).0
             }
             Atom::Mod(a, b) => {
-                let (a, b) = (self.dim(code, a, depth + 1)?, self.dim(code, b, depth + 1)?);
+                let (a, b) = (self.dim(code, a)?, self.dim(code, b)?);
                 self.divide(code, a, b).1
             }
             Atom::Min(a, b) => {
-                let (a, b) = (self.dim(code, a, depth + 1)?, self.dim(code, b, depth + 1)?);
+                let (a, b) = (self.dim(code, a)?, self.dim(code, b)?);
                 let less = code.icmp(IntCC::SignedLessThan, a, b);
                 code.b.ins().select(less, a, b)
             }
             Atom::Max(a, b) => {
-                let (a, b) = (self.dim(code, a, depth + 1)?, self.dim(code, b, depth + 1)?);
+                let (a, b) = (self.dim(code, a)?, self.dim(code, b)?);
                 let less = code.icmp(IntCC::SignedLessThan, a, b);
                 code.b.ins().select(less, b, a)
             }
+            Atom::Overgrown => return Err(overgrown(Stage::Codegen, "a size that a run checks")),
         })
     }
 

@@ -219,7 +219,7 @@ fn with(mut node: NodeProto, attributes: Vec<AttributeProto>) -> NodeProto {
 }
 
 fn a_tensor(name: &str, tensor: TensorProto) -> AttributeProto {
-    AttributeProto { t: Some(tensor), ..attribute(name, AttributeType::Tensor) }
+    AttributeProto { t: Some(Box::new(tensor)), ..attribute(name, AttributeType::Tensor) }
 }
 
 fn a_ref(name: &str, of: &str, ty: AttributeType) -> AttributeProto {

@@ -207,7 +207,7 @@ fn tensor_attributes_are_decoded() {
         dims: vec![4],
     };
     let sparse = AttributeProto {
-        sparse_tensor: Some(sparse),
+        sparse_tensor: Some(Box::new(sparse)),
         ..attribute("sparse_value", AttributeType::SparseTensor)
     };
     assert_eq!(find(&constant(sparse)), [0.0, 0.0, 3.0, 0.0]);

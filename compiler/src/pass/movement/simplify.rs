@@ -1,6 +1,7 @@
 //! Rewrites of one node that moves data, with the nodes that feed it.
 
 use crate::error::Result;
+use crate::graph::build::MAX_JOINED;
 use crate::graph::dim::product;
 use crate::graph::{Builder, Dim, Node, NodeId, Op, RhsLayout, ValueId};
 use crate::infer::broadcast_shapes;
@@ -182,7 +183,7 @@ fn concat(b: &mut Builder, operands: &[ValueId], axis: usize, uses: &Uses) -> Re
         }
         match producer(b.graph, operand) {
             Some(Node { op: Op::Concat { axis: inner }, inputs, .. })
-                if *inner == axis && uses[operand] <= 1 =>
+                if *inner == axis && uses[operand] <= 1 && operands.len() + inputs.len() <= MAX_JOINED =>
             {
                 flat.extend_from_slice(inputs);
             }

@@ -1,0 +1,87 @@
+//! Hostile models: small files that ask for much time, memory or stack. Each must be compiled, or refused with an error,
+//! within [`Limits`]. They are made here, by name, and never kept as files.
+//!
+//! A model is made in one process and compiled in another, whose time and memory are measured from outside.
+
+mod run;
+mod sizes;
+mod sketch;
+mod structure;
+mod tensors;
+mod views;
+mod wire;
+
+use std::time::Duration;
+
+pub use run::{Finding, Verdict, run};
+
+/// What handling a model may take. Times are for release builds.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub time: Duration,
+    /// Bytes of memory beyond [`Limits::per_byte`] of the file.
+    pub memory: u64,
+    /// Bytes of memory for each byte of the file.
+    pub per_byte: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { time: Duration::from_secs(10), memory: 256 << 20, per_byte: 4 }
+    }
+}
+
+/// A hostile model: what it attacks, which of its kind it is, and how its file is made.
+pub struct Case {
+    pub name: String,
+    /// It stands for its family in short runs.
+    pub short: bool,
+    make: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
+}
+
+impl Case {
+    pub fn bytes(&self) -> Vec<u8> {
+        (self.make)()
+    }
+}
+
+/// Cases of one family: `name` made for each of `parameters`.
+fn family<M: prost::Message + 'static>(
+    cases: &mut Vec<Case>,
+    name: &str,
+    parameters: &[usize],
+    make: fn(usize) -> M,
+) {
+    for (at, &n) in parameters.iter().enumerate() {
+        let short = at == parameters.len().min(2) - 1;
+        cases.push(Case {
+            name: format!("{name}_{n}"),
+            short,
+            make: Box::new(move || make(n).encode_to_vec()),
+        });
+    }
+}
+
+/// Every case, in a fixed order; names are unique.
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    sizes::add(&mut cases);
+    views::add(&mut cases);
+    structure::add(&mut cases);
+    tensors::add(&mut cases);
+    wire::add(&mut cases);
+    cases
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn there_are_enough_cases_and_their_names_are_unique() {
+        let cases = super::cases();
+        let names: BTreeSet<_> = cases.iter().map(|case| &case.name).collect();
+        assert_eq!(names.len(), cases.len());
+        assert!(cases.len() >= 150, "{}", cases.len());
+    }
+}
