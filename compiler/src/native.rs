@@ -50,6 +50,18 @@ fn usage(message: String) -> Error {
     Error::new(Stage::Run, Kind::Usage, message)
 }
 
+fn no_memory(what: &str, bytes: usize) -> Error {
+    Error::new(Stage::Run, Kind::Budget, format!("no memory for {what}: {bytes} bytes"))
+}
+
+/// A copy of an output's data.
+fn copy(data: &[u8], output: &str) -> Result<Bytes> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(data.len()).map_err(|_| no_memory(&format!("output `{output}`"), data.len()))?;
+    copy.extend_from_slice(data);
+    Ok(copy.into())
+}
+
 /// A loaded shared library of compiled models.
 pub struct Models {
     library: Library,
@@ -129,7 +141,7 @@ impl<'l> Model<'l> {
             run: unsafe { self.descriptor.run() },
             inputs: inputs.collect::<Result<_>>()?,
             outputs: outputs.collect::<Result<_>>()?,
-            workspace: Guarded::new(workspace),
+            workspace: Guarded::new(workspace).ok_or_else(|| no_memory("the workspace", workspace))?,
             heap: Heap::default(),
             model: *self,
         })
@@ -179,10 +191,11 @@ struct Guarded {
 }
 
 impl Guarded {
-    fn new(bytes: usize) -> Guarded {
-        let mut memory = AlignedBytes::new(bytes + GUARD);
+    /// `None` where there is not so much memory.
+    fn new(bytes: usize) -> Option<Guarded> {
+        let mut memory = AlignedBytes::new(bytes.checked_add(GUARD)?)?;
         memory.fill(POISON);
-        Guarded { memory, bytes }
+        Some(Guarded { memory, bytes })
     }
 
     fn intact(&self) -> bool {
@@ -223,10 +236,9 @@ impl Heap {
 unsafe extern "C" fn allocate(heap: *mut c_void, bytes: usize, alignment: usize) -> *mut c_void {
     // SAFETY: `Prepared::run` passes a reference that outlives the run.
     let heap = unsafe { &*heap.cast::<Heap>() };
-    if alignment > 64 || bytes > isize::MAX as usize - 2 * GUARD {
+    let Some(mut block) = Guarded::new(bytes).filter(|_| alignment <= 64) else {
         return std::ptr::null_mut();
-    }
-    let mut block = Guarded::new(bytes);
+    };
     let address = block.memory.as_mut_ptr();
     heap.blocks().insert(address.addr(), block);
     address.cast()
@@ -260,7 +272,9 @@ impl Buffer {
         match tensor {
             Some(tensor) => {
                 let stored = borders::stored(tensor).data;
-                let mut data = Guarded::new(stored.len());
+                let data = Guarded::new(stored.len());
+                let mut data =
+                    data.ok_or_else(|| no_memory(&format!("input `{}`", info.name), stored.len()))?;
                 data.memory[..stored.len()].copy_from_slice(&stored);
                 buffer.dtype = tensor.dtype;
                 buffer.dims = tensor.shape.iter().map(|&size| size as i64).collect();
@@ -281,14 +295,15 @@ impl Buffer {
         let dtype = dtype(info)?;
         let bits = elements.and_then(|elements| elements.checked_mul(dtype.bits() as usize));
         let bytes = bits.map(|bits| bits.div_ceil(8));
-        let Some(bytes) = bytes.filter(|&bytes| bytes <= isize::MAX as usize - 2 * GUARD) else {
-            return Err(usage(format!("output `{}` of shape {shape:?} does not fit memory", info.name)));
+        let what = format!("output `{}` of shape {shape:?}", info.name);
+        let Some(bytes) = bytes else {
+            return Err(Error::new(Stage::Run, Kind::Budget, format!("{what} exceeds the address space")));
         };
         Ok(Buffer {
             name: info.name.clone(),
             dtype,
             dims: shape.iter().map(|&size| size as i64).collect(),
-            data: Some(Guarded::new(bytes)),
+            data: Some(Guarded::new(bytes).ok_or_else(|| no_memory(&what, bytes))?),
             late: false,
         })
     }
@@ -413,7 +428,7 @@ impl Prepared<'_> {
                     (Some(shape), Some(bytes)) if bytes <= data.len() => {
                         let data = match buffer.dtype.is_packed() {
                             true => borders::unpack_bits(buffer.dtype, data, shape.iter().product()),
-                            false => Bytes::copy_from_slice(&data[..bytes]),
+                            false => copy(&data[..bytes], &buffer.name)?,
                         };
                         Ok(Tensor::new(buffer.dtype, shape, data))
                     }

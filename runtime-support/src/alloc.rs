@@ -1,6 +1,6 @@
 //! The default allocator, and aligned memory for Rust callers.
 
-use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc};
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
@@ -48,23 +48,24 @@ unsafe impl Send for AlignedBytes {}
 unsafe impl Sync for AlignedBytes {}
 
 impl AlignedBytes {
-    /// # Panics
-    /// If `bytes` exceeds the address space.
-    pub fn new(bytes: usize) -> AlignedBytes {
-        let layout = AlignedBytes::layout(bytes);
-        let start = unsafe { alloc_zeroed(layout) };
-        let start = NonNull::new(start).unwrap_or_else(|| handle_alloc_error(layout));
-        AlignedBytes { start, bytes }
+    /// `None` if there is no such memory.
+    pub fn new(bytes: usize) -> Option<AlignedBytes> {
+        let layout = AlignedBytes::layout(bytes)?;
+        // SAFETY: the layout has at least one byte.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(AlignedBytes { start, bytes })
     }
 
-    fn layout(bytes: usize) -> Layout {
-        Layout::from_size_align(bytes.max(1), 64).expect("a size within the address space")
+    fn layout(bytes: usize) -> Option<Layout> {
+        Layout::from_size_align(bytes.max(1), 64).ok()
     }
 }
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        unsafe { dealloc(self.start.as_ptr(), AlignedBytes::layout(self.bytes)) };
+        let layout = AlignedBytes::layout(self.bytes).expect("the layout of `new`");
+        // SAFETY: `new` allocated it with this layout.
+        unsafe { dealloc(self.start.as_ptr(), layout) };
     }
 }
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::cli::args::InspectArgs;
 use crate::cli::check::to_json;
 use crate::cli::session::{Problems, Progress, Session, one};
+use crate::codegen::emit::dim_text;
 use crate::graph::{DType, Dim, Graph, MapFn, Op, TensorType, ValueId};
 
 #[derive(Serialize)]
@@ -108,20 +109,6 @@ fn print(report: &Report) {
         say!("  {count:>5} {operator}");
     }
     report.notes.iter().for_each(|note| say!("note: {note}"));
-}
-
-/// A dim with the names of its symbols.
-pub fn dim_text(graph: &Graph, dim: &Dim) -> String {
-    let mut text = dim.to_string();
-    let mut symbols = Vec::new();
-    dim.visit_symbols(&mut |symbol| symbols.push(symbol));
-    // Longer numbers first: s1 is a part of s10.
-    symbols.sort_unstable_by(|a, b| b.cmp(a));
-    symbols.dedup();
-    for symbol in symbols {
-        text = text.replace(&symbol.to_string(), &graph.symbols[symbol].name);
-    }
-    text
 }
 
 /// Elements and bytes of all initializers, those of bodies included.
