@@ -22,6 +22,23 @@ pub enum Stage {
     Io,
 }
 
+impl Stage {
+    fn name(self) -> &'static str {
+        match self {
+            Stage::Decode => "decode",
+            Stage::Import => "import",
+            Stage::Infer => "infer",
+            Stage::Pass => "pass",
+            Stage::Schedule => "schedule",
+            Stage::Loops => "loops",
+            Stage::Codegen => "codegen",
+            Stage::Emit => "emit",
+            Stage::Run => "run",
+            Stage::Io => "io",
+        }
+    }
+}
+
 /// What sort of problem it is; decides what a user can do about it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -102,7 +119,7 @@ impl fmt::Display for Error {
         }
         match self.kind {
             Kind::Unsupported => write!(f, "not supported yet: ")?,
-            Kind::Internal => write!(f, "internal error in {:?}: ", self.stage)?,
+            Kind::Internal => write!(f, "internal error in {}: ", self.stage.name())?,
             _ => {}
         }
         f.write_str(&self.message)

@@ -50,6 +50,18 @@ fn usage(message: String) -> Error {
     Error::new(Stage::Run, Kind::Usage, message)
 }
 
+fn no_memory(what: &str, bytes: usize) -> Error {
+    Error::new(Stage::Run, Kind::Budget, format!("no memory for {what}: {bytes} bytes"))
+}
+
+/// A copy of an output's data.
+fn copy(data: &[u8], output: &str) -> Result<Bytes> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(data.len()).map_err(|_| no_memory(&format!("output `{output}`"), data.len()))?;
+    copy.extend_from_slice(data);
+    Ok(copy.into())
+}
+
 /// A loaded shared library of compiled models.
 pub struct Models {
     library: Library,
@@ -155,11 +167,12 @@ impl<'l> Model<'l> {
             .iter()
             .zip(&output_infos)
             .map(|(shape, info)| Buffer::output(memory, shape.as_deref(), info));
-        let no_workspace = || usage(format!("there is no memory for a workspace of {workspace} bytes"));
         Ok(Prepared {
             inputs: inputs.collect::<Result<_>>()?,
             outputs: outputs.collect::<Result<_>>()?,
-            workspace: memory.block(workspace, ALIGNMENT).ok_or_else(no_workspace)?,
+            workspace: memory
+                .block(workspace, ALIGNMENT)
+                .ok_or_else(|| no_memory("the workspace", workspace))?,
             heap: Heap { memory, blocks: Mutex::default(), fault: Mutex::default() },
             model: *self,
         })
@@ -317,10 +330,11 @@ impl Buffer {
         match tensor {
             Some(tensor) => {
                 let stored = borders::stored(tensor).data;
+                let what = format!("input `{}`", info.name);
                 buffer.dtype = tensor.dtype;
                 buffer.dims = tensor.shape.iter().map(|&size| size as i64).collect();
                 if !stored.is_empty() || info.has_default {
-                    let mut data = buffer.block(memory, stored.len())?;
+                    let mut data = buffer.block(memory, &what, stored.len())?;
                     data.contents_mut().copy_from_slice(&stored);
                     data.forbid_writes();
                     buffer.data = Some(data);
@@ -341,22 +355,21 @@ impl Buffer {
         buffer.dims = shape.iter().map(|&size| size as i64).collect();
         let elements = shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
         let bits = elements.and_then(|elements| elements.checked_mul(buffer.dtype.bits() as usize));
-        let Some(bytes) = bits.map(|bits| bits.div_ceil(8)) else { return Err(buffer.too_large()) };
+        let what = format!("output `{}` of shape {shape:?}", info.name);
+        let Some(bytes) = bits.map(|bits| bits.div_ceil(8)) else {
+            return Err(Error::new(Stage::Run, Kind::Budget, format!("{what} exceeds the address space")));
+        };
         // NULL would have the run allocate an output whose size turns out to be another.
         if bytes > 0 || info.dims.contains(&None) {
-            buffer.data = Some(buffer.block(memory, bytes)?);
+            buffer.data = Some(buffer.block(memory, &what, bytes)?);
         }
         Ok(buffer)
     }
 
     /// Memory for the data: only as aligned as the ABI asks for.
-    fn block(&self, memory: Memory, bytes: usize) -> Result<Block> {
+    fn block(&self, memory: Memory, what: &str, bytes: usize) -> Result<Block> {
         let alignment = self.dtype.size().min(8);
-        memory.block(bytes, alignment).ok_or_else(|| self.too_large())
-    }
-
-    fn too_large(&self) -> Error {
-        usage(format!("there is no memory for `{}` of shape {:?}", self.name, self.dims))
+        memory.block(bytes, alignment).ok_or_else(|| no_memory(what, bytes))
     }
 
     fn descriptor(&mut self) -> abi::Tensor {
@@ -510,7 +523,7 @@ impl Prepared<'_> {
                     (Some(shape), Some(bytes)) if bytes <= data.len() => {
                         let data = match buffer.dtype.is_packed() {
                             true => borders::unpack_bits(buffer.dtype, data, shape.iter().product()),
-                            false => Bytes::copy_from_slice(&data[..bytes]),
+                            false => copy(&data[..bytes], &buffer.name)?,
                         };
                         Ok(Tensor::new(buffer.dtype, shape, data))
                     }

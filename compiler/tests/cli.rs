@@ -1,5 +1,14 @@
 //! The program's behaviour: files, messages and exit codes.
 
+#[path = "cli/messages.rs"]
+mod messages;
+#[path = "cli/outputs.rs"]
+mod outputs;
+#[path = "cli/targets.rs"]
+mod targets;
+#[path = "cli/verdicts.rs"]
+mod verdicts;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

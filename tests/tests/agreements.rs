@@ -300,7 +300,10 @@ fn declared_shapes_are_checked_against_data() {
     );
     let path = write(&build::model(16, stale), folder.path());
     let compiled = compile(&path, "model").unwrap();
-    let note = compiled.notes.iter().find(|note| note.contains("`y` is declared f32[2, 5] and is f32[2, 3]"));
+    let note = compiled
+        .notes
+        .iter()
+        .find(|note| note.contains("`y` is declared as f32[2, 5], and its type is f32[2, 3]"));
     assert!(note.is_some(), "{:?}", compiled.notes);
 }
 

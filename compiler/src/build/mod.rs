@@ -21,15 +21,14 @@ use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::str::FromStr;
 use std::sync::Mutex;
 use std::{env, fmt};
 
 use bytes::Bytes;
-use memmap2::Mmap;
 use target_lexicon::Triple;
 
 use crate::cli::external::ExternalFiles;
+use crate::cli::files::Mapped;
 use crate::codegen::emit::identifier;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::import::{ExternalData, ImportOptions};
@@ -195,7 +194,7 @@ impl Builder {
                 .map_err(one)?,
             read: Mutex::default(),
         };
-        let model = map(&self.model).map_err(one)?;
+        let model = Mapped::open(&self.model).map_err(one)?.bytes();
         let compiled = crate::compile(model, &external, &options, &mut Quiet)?;
         let artifact = compiled.artifact().map_err(one)?;
         let name = artifact.name.clone();
@@ -219,14 +218,12 @@ impl Builder {
             Some(triple) => triple.clone(),
             None => variable("TARGET")?,
         };
-        let triple =
-            Triple::from_str(&triple).map_err(|error| usage(format!("target `{triple}`: {error}")))?;
         let stem = self.model.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let name = self.name.clone().or(stem).unwrap_or_default();
         let pins = self.input_dims.iter().map(|pin| pin.parse()).collect::<Result<Vec<_>>>()?;
         Ok(Options {
             name: identifier(&name),
-            target: Target::new(triple, self.cpu.as_deref())?,
+            target: Target::parse(&triple, self.cpu.as_deref())?,
             opt_level: self.opt_level,
             exact: self.exact,
             import: ImportOptions {
@@ -271,14 +268,6 @@ impl ExternalData for Recorder {
     }
 }
 
-fn map(path: &Path) -> Result<Bytes> {
-    let file = File::open(path).map_err(|error| io(path, &error))?;
-    // SAFETY: the mapping is private and read-only, and lives as long as the `Bytes` that own it. Whoever
-    // changes a model while it is compiled gets what they ask for, as with any mapped file.
-    let map = unsafe { Mmap::map(&file) }.map_err(|error| io(path, &error))?;
-    Ok(Bytes::from_owner(map))
-}
-
 /// An archive of one object, with no time and no owner in it: the same bytes for the same object.
 fn archive_object(object: &Path, archive: &Path, triple: &Triple) -> Result<()> {
     if archive.exists() {
@@ -299,7 +288,7 @@ fn archive_object(object: &Path, archive: &Path, triple: &Triple) -> Result<()> 
 }
 
 fn variable(name: &str) -> Result<String> {
-    env::var(name).map_err(|_| usage(format!("`{name}` is not set: this is no build script of Cargo")))
+    env::var(name).map_err(|_| usage(format!("`{name}` is not set; Cargo sets it for build scripts")))
 }
 
 fn usage(message: String) -> Error {

@@ -82,8 +82,8 @@ pub struct CodeArgs {
     #[arg(long, value_name = "TRIPLE")]
     pub target: Option<String>,
     /// Processor: a name such as x86-64-v3 or znver3, or `native`. By default compiled objects run on every processor of
-    /// the architecture; on x86-64 they hold hot code also for x86-64-v3 and x86-64-v4, and choose in the first run. Commands that run
-    /// the model mean `native`
+    /// the architecture; on x86-64 they hold hot code also for x86-64-v3 and x86-64-v4, and choose in the first run. For commands that
+    /// run the model the default is `native`
     #[arg(long, value_name = "NAME")]
     pub mcpu: Option<String>,
     /// Widest vectors to use, in bits (default: the widest that the processor has)
@@ -97,15 +97,16 @@ pub struct CompileArgs {
     pub model: ModelArgs,
     #[command(flatten)]
     pub code: CodeArgs,
-    /// Output file (default: the model's name with the extension of what is emitted; `-` for text on stdout)
+    /// Output file (default: the model's name with the extension of what is emitted; `-` is standard output, for text). Its
+    /// extension says what to write: .o or .obj, .a, .so or .dylib, .h
     #[arg(short, value_name = "FILE")]
     pub output: Option<PathBuf>,
     /// Prefix of every symbol (default: the output file's name)
     #[arg(long)]
     pub name: Option<String>,
-    /// What to write
-    #[arg(long, value_enum, default_value_t = Emit::Obj)]
-    pub emit: Emit,
+    /// What to write (default: what the output's extension says, or obj)
+    #[arg(long, value_enum)]
+    pub emit: Option<Emit>,
     /// Print the graph after a pass (`all`: after each)
     #[arg(long, value_name = "PASS")]
     pub print_ir_after: Vec<String>,
@@ -184,7 +185,20 @@ pub struct RunArgs {
     pub output: Option<PathBuf>,
 }
 
+/// What `verify` says, for its help.
+const VERDICTS: &str = "\
+Says for each output how it differs from what is expected, and what that means:
+  exact             all elements are equal
+  within tolerance  no element is further off than atol + rtol * |expected|; integers are equal
+  noise             some are, but rounding explains it: the largest distance is at most 8 roundings of the largest
+                    magnitude expected, and the norm of all distances at most 8 roundings of the norm expected, in the
+                    coarsest type that the model computes in (such as f16, bf16 or quantised i8). With --rtol or --atol
+                    nothing is noise
+  WRONG             anything else
+The exit code is 1 if an output is wrong, else 0.";
+
 #[derive(Args, Debug)]
+#[command(after_help = VERDICTS)]
 pub struct VerifyArgs {
     #[command(flatten)]
     pub model: ModelArgs,
@@ -196,9 +210,10 @@ pub struct VerifyArgs {
     /// Relative tolerance (default: 1e-3, or four units in the last place of a type where that is more)
     #[arg(long)]
     pub rtol: Option<f64>,
-    #[arg(long, default_value_t = 1e-4)]
-    pub atol: f64,
-    /// Name the first node that diverges from the reference evaluator
+    /// Absolute tolerance (default: 1e-4)
+    #[arg(long)]
+    pub atol: Option<f64>,
+    /// Name the first node whose value is wrong by the reference evaluator
     #[arg(long)]
     pub per_node: bool,
 }

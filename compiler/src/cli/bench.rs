@@ -45,7 +45,7 @@ struct Share {
 
 pub fn run(args: &BenchArgs) -> std::result::Result<(), Problems> {
     if !args.seconds.is_finite() || args.seconds < 0.0 {
-        return Err(one(usage(format!("--seconds {} is no length of time", args.seconds))));
+        return Err(one(usage(format!("--seconds is {}; it must be 0 or more", args.seconds))));
     }
     let session = Session::open(&args.model).map_err(one)?;
     let options = native_options(&session, &args.code).map_err(one)?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::files;
 use crate::cli::session::usage;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{DType, Dim, Graph, Sym, Tensor, TensorType};
 use crate::import::DimPin;
 use crate::interp;
@@ -107,8 +107,10 @@ pub fn fill_randomly(
         let size = |dim: &crate::graph::Dim| dim.eval(&|symbol| Some(symbols[symbol].unwrap_or(1)));
         let shape: Option<Vec<usize>> =
             ty.shape.iter().map(|dim| size(dim).and_then(|size| usize::try_from(size).ok())).collect();
-        let shape = shape.ok_or_else(|| usage(format!("input `{}` of type {ty} has no size", input.name)))?;
-        *slot = Some(random(ty, &shape, &mut state)?);
+        let shape = shape.ok_or_else(|| {
+            usage(format!("input `{}` of type {ty}: its sizes are not known; --size gives them", input.name))
+        })?;
+        *slot = Some(random(&input.name, ty, &shape, &mut state)?);
     }
     Ok(())
 }
@@ -150,14 +152,18 @@ fn open_dim(graph: &Graph, size: &DimPin) -> Result<Sym> {
     })
 }
 
-fn random(ty: &TensorType, shape: &[usize], state: &mut u64) -> Result<Tensor> {
-    let count = shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
-    let count = count.filter(|count| count.checked_mul(16).is_some_and(|bytes| bytes < isize::MAX as usize));
-    let count = count.ok_or_else(|| usage(format!("an input of shape {shape:?} does not fit memory")))?;
+fn random(name: &str, ty: &TensorType, shape: &[usize], state: &mut u64) -> Result<Tensor> {
+    const CHUNK: usize = 4096;
     let component = match ty.dtype {
         DType::C64 => DType::F32,
         DType::C128 => DType::F64,
         dtype => dtype,
+    };
+    let bytes = shape.iter().try_fold(ty.dtype.size(), |product, &size| product.checked_mul(size));
+    let mut data = Vec::new();
+    let Some(bytes) = bytes.filter(|&bytes| data.try_reserve_exact(bytes).is_ok()) else {
+        let message = format!("no memory for input `{name}` of shape {shape:?} and type {}", ty.dtype);
+        return Err(Error::new(Stage::Run, Kind::Budget, message));
     };
     let mut next = || {
         // SplitMix64 (Steele, Lea and Flood 2014).
@@ -167,36 +173,46 @@ fn random(ty: &TensorType, shape: &[usize], state: &mut u64) -> Result<Tensor> {
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     };
-    let parts = count * (ty.dtype.size() / component.size());
-    let values: Vec<f64> = (0..parts)
-        .map(|_| match component.is_float() {
-            true => (next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0,
-            false => (next() >> 63) as f64,
-        })
-        .collect();
-    let tensor = interp::cast(&Tensor::from_slice(&[parts], &values), component, true);
-    Ok(Tensor::new(ty.dtype, shape.to_vec(), tensor.data))
+    let parts = bytes / component.size();
+    for start in (0..parts).step_by(CHUNK) {
+        let values: Vec<f64> = (start..parts.min(start + CHUNK))
+            .map(|_| match component.is_float() {
+                true => (next() >> 11) as f64 / (1u64 << 52) as f64 - 1.0,
+                false => (next() >> 63) as f64,
+            })
+            .collect();
+        let wide = Tensor::from_slice(&[values.len()], &values);
+        data.extend_from_slice(&interp::cast(&wide, component, true).data);
+    }
+    Ok(Tensor::new(ty.dtype, shape.to_vec(), data.into()))
 }
 
 /// A tensor's type and elements; many elements are cut in the middle.
 pub fn text(name: &str, tensor: &Tensor) -> String {
     const SHOWN: usize = 32;
-    let values: Vec<String> = match (tensor.to_i64s(), tensor.dtype) {
-        (_, DType::Bool) => tensor.data.iter().map(|&byte| (byte != 0).to_string()).collect(),
-        (_, DType::U64) => tensor.values::<u64>().iter().map(u64::to_string).collect(),
-        (Some(integers), _) => integers.iter().map(i64::to_string).collect(),
-        (None, DType::F32) => tensor.values::<f32>().iter().map(f32::to_string).collect(),
-        (None, dtype) if dtype.is_float() => {
-            let wide = interp::cast(tensor, DType::F64, true);
-            wide.values::<f64>().iter().map(f64::to_string).collect()
-        }
-        (None, dtype) => tensor.data.chunks(dtype.size()).map(|bytes| format!("{bytes:02x?}")).collect(),
-    };
-    let shown = if values.len() > SHOWN {
-        let (head, tail) = (&values[..SHOWN / 2], &values[values.len() - SHOWN / 2..]);
-        format!("{}, ..., {}", head.join(", "), tail.join(", "))
+    let shown = if tensor.len() > SHOWN {
+        let tail = tensor.len() - SHOWN / 2;
+        [elements(tensor, 0..SHOWN / 2), vec!["...".into()], elements(tensor, tail..tensor.len())].concat()
     } else {
-        values.join(", ")
+        elements(tensor, 0..tensor.len())
     };
+    let shown = shown.join(", ");
     format!("{name}: {}{:?} = {shown}", tensor.dtype, tensor.shape)
+}
+
+/// Some elements of a tensor as text.
+fn elements(tensor: &Tensor, range: std::ops::Range<usize>) -> Vec<String> {
+    let size = tensor.dtype.size();
+    let data = tensor.data.slice(range.start * size..range.end * size);
+    let part = Tensor::new(tensor.dtype, vec![range.len()], data);
+    match (part.to_i64s(), part.dtype) {
+        (_, DType::Bool) => part.data.iter().map(|&byte| (byte != 0).to_string()).collect(),
+        (_, DType::U64) => part.values::<u64>().iter().map(u64::to_string).collect(),
+        (Some(integers), _) => integers.iter().map(i64::to_string).collect(),
+        (None, DType::F32) => part.values::<f32>().iter().map(f32::to_string).collect(),
+        (None, dtype) if dtype.is_float() => {
+            interp::cast(&part, DType::F64, true).values::<f64>().iter().map(f64::to_string).collect()
+        }
+        (None, dtype) => part.data.chunks(dtype.size()).map(|bytes| format!("{bytes:02x?}")).collect(),
+    }
 }

@@ -37,6 +37,12 @@ impl ExternalFiles {
         })
     }
 
+    /// The files that were read so far.
+    pub(super) fn read_files(&self) -> Vec<PathBuf> {
+        let maps = self.maps.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        maps.keys().cloned().collect()
+    }
+
     fn resolve(&self, location: &str) -> Result<PathBuf> {
         check_location(location)?;
         let mut path = self.folder.join(location);
@@ -62,7 +68,7 @@ impl ExternalFiles {
         let fail = |error: io::Error| io_error(Path::new(location), &error);
         let named = std::fs::symlink_metadata(&path).map_err(fail)?;
         if !named.is_file() {
-            return Err(refused(location, "it is no regular file"));
+            return Err(refused(location, "it is not a regular file"));
         }
         let file = File::open(&path).map_err(fail)?;
         let opened = file.metadata().map_err(fail)?;
@@ -110,7 +116,7 @@ fn check_location(location: &str) -> Result<()> {
     let ok = !location.is_empty()
         && !location.contains(['\0', '\\'])
         && Path::new(location).components().all(plain);
-    if ok { Ok(()) } else { Err(refused(location, "it is no relative path of plain names")) }
+    if ok { Ok(()) } else { Err(refused(location, "it must be a relative path of plain names")) }
 }
 
 fn refused(location: &str, reason: &str) -> Error {
@@ -122,7 +128,7 @@ fn io_error(path: &Path, error: &io::Error) -> Error {
 }
 
 #[cfg(unix)]
-fn same_file(a: &Metadata, b: &Metadata) -> bool {
+pub(super) fn same_file(a: &Metadata, b: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
@@ -133,7 +139,7 @@ fn links(metadata: &Metadata) -> u64 {
 }
 
 #[cfg(not(unix))]
-fn same_file(a: &Metadata, b: &Metadata) -> bool {
+pub(super) fn same_file(a: &Metadata, b: &Metadata) -> bool {
     a.len() == b.len() && a.modified().ok() == b.modified().ok()
 }
 

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use memmap2::Mmap;
 
+use crate::cli::output;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{DType, Op, Tensor};
 use crate::{import, interp};
@@ -39,11 +40,7 @@ impl AsRef<[u8]> for Owner {
 impl Mapped {
     pub fn open(path: &Path) -> Result<Mapped> {
         let fail = |error: std::io::Error| io_error(path, &error);
-        let file = File::open(path).map_err(fail)?;
-        let metadata = file.metadata().map_err(fail)?;
-        if !metadata.is_file() {
-            return Err(bad(path, "it is no regular file"));
-        }
+        let (file, metadata) = open_regular(path)?;
         if metadata.len() == 0 {
             return Ok(Mapped { map: None });
         }
@@ -67,14 +64,29 @@ impl Mapped {
     }
 }
 
+/// Opens a file to read. Anything else is refused without waiting for whoever may write into it.
+fn open_regular(path: &Path) -> Result<(File, fs::Metadata)> {
+    let fail = |error: std::io::Error| io_error(path, &error);
+    let mut options = File::options();
+    options.read(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK | libc::O_NOCTTY);
+    let file = options.open(path).map_err(fail)?;
+    let metadata = file.metadata().map_err(fail)?;
+    match metadata.is_file() {
+        true => Ok((file, metadata)),
+        false => Err(bad(path, "not a regular file; a pipe or a device must be copied to one first")),
+    }
+}
+
 /// A tensor from a `.npy` or `.pb` file, told apart by their first bytes. `.npy` has no name for some element types
 /// of ONNX: `expected` is what raw bytes of its size are taken for.
 pub fn read_tensor(path: &Path, expected: Option<DType>) -> Result<Tensor> {
-    let bytes = fs::read(path).map_err(|error| io_error(path, &error))?;
+    let bytes = Mapped::open(path)?.bytes();
     if bytes.starts_with(MAGIC) {
         return parse_npy(&bytes, expected).map_err(|what| bad(path, what));
     }
-    let proto = onnxc_proto::decode_tensor(bytes.into(), &onnxc_proto::Budget::default());
+    let proto = onnxc_proto::decode_tensor(bytes, &onnxc_proto::Budget::default());
     let proto = proto.map_err(|error| bad(path, format!("neither .npy nor a TensorProto: {error}")))?;
     import::dense_tensor(&proto).map_err(|error| bad(path, error))
 }
@@ -84,42 +96,16 @@ pub fn numbered(folder: &Path, prefix: &str) -> Vec<PathBuf> {
     (0..).map(|at| folder.join(format!("{prefix}_{at}.pb"))).take_while(|path| path.exists()).collect()
 }
 
-/// Writes a file that is complete or does not appear: beside its place first, then moved there.
-pub fn write_file(path: &Path, write: &mut dyn FnMut(&mut File) -> Result<()>) -> Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    let mut file = tempfile::Builder::new()
-        .prefix(".onnxc-")
-        .permissions(permissions())
-        .tempfile_in(folder)
-        .map_err(|error| io_error(path, &error))?;
-    write(file.as_file_mut())?;
-    file.persist(path).map_err(|error| io_error(path, &error.error))?;
-    Ok(())
-}
-
-/// Those of any new file; the system takes the user's mask from them.
-#[cfg(unix)]
-fn permissions() -> fs::Permissions {
-    std::os::unix::fs::PermissionsExt::from_mode(0o666)
-}
-
-#[cfg(not(unix))]
-fn permissions() -> fs::Permissions {
-    let metadata = std::env::current_exe().and_then(fs::metadata);
-    metadata.expect("a running program is a file").permissions()
-}
-
-/// [`write_file`] of bytes at hand.
-pub fn write_bytes(path: &Path, bytes: &[u8]) -> Result<()> {
-    write_file(path, &mut |file| file.write_all(bytes).map_err(|error| io_error(path, &error)))
-}
-
 /// Writes a tensor as `.npy`.
 pub fn write_npy(path: &Path, tensor: &Tensor) -> Result<()> {
-    write_bytes(path, &npy(tensor).map_err(|what| bad(path, what))?)
+    output::write_file(path, &mut |file| write_npy_to(file, path, tensor))
+}
+
+/// Writes a tensor as `.npy` into `file`, which belongs at `place`.
+pub fn write_npy_to(file: &mut File, place: &Path, tensor: &Tensor) -> Result<()> {
+    let header = npy_header(tensor).map_err(|what| bad(place, what))?;
+    let written = file.write_all(&header).and_then(|()| file.write_all(&tensor.data));
+    written.map_err(|error| io_error(place, &error))
 }
 
 /// NumPy's name of an element type; types it does not have are raw bytes of their size.
@@ -136,8 +122,8 @@ fn descr(dtype: DType) -> std::result::Result<String, String> {
     Ok(format!("{}{kind}{}", if dtype.size() == 1 { '|' } else { '<' }, dtype.size()))
 }
 
-/// The bytes of a `.npy` file (format version 1.0, or 2.0 for a header of more than 64 KiB).
-pub fn npy(tensor: &Tensor) -> std::result::Result<Vec<u8>, String> {
+/// What comes before the data in a `.npy` file (format version 1.0, or 2.0 for a header of more than 64 KiB).
+fn npy_header(tensor: &Tensor) -> std::result::Result<Vec<u8>, String> {
     let sizes: String = tensor.shape.iter().map(|size| format!("{size}, ")).collect();
     let sizes = if tensor.shape.len() > 1 { sizes.trim_end_matches([',', ' ']) } else { sizes.trim_end() };
     let descr = descr(tensor.dtype)?;
@@ -147,19 +133,18 @@ pub fn npy(tensor: &Tensor) -> std::result::Result<Vec<u8>, String> {
     let total = (prefix + header.len() + 1).next_multiple_of(64);
     header.extend(std::iter::repeat_n(' ', total - prefix - header.len() - 1));
     header.push('\n');
-    let mut out = Vec::with_capacity(total + tensor.data.len());
+    let mut out = Vec::with_capacity(total);
     out.extend_from_slice(MAGIC);
     out.extend_from_slice(&[if length_bytes == 2 { 1 } else { 2 }, 0]);
     out.extend_from_slice(&(header.len() as u32).to_le_bytes()[..length_bytes]);
     out.extend_from_slice(header.as_bytes());
-    out.extend_from_slice(&tensor.data);
     Ok(out)
 }
 
 /// Reads the bytes of a `.npy` file; see [`read_tensor`] about `expected`.
 pub fn parse_npy(bytes: &[u8], expected: Option<DType>) -> std::result::Result<Tensor, String> {
     let (header, data) = split_npy(bytes).ok_or("the .npy header is cut short")?;
-    let header = std::str::from_utf8(header).map_err(|_| "the .npy header is no text")?;
+    let header = std::str::from_utf8(header).map_err(|_| "the .npy header is not text")?;
     let field = |name: &str| {
         let at = header.find(&format!("'{name}'")).ok_or(format!("the .npy header has no {name}"))?;
         let value = header[at..].split_once(':').map_or("", |(_, value)| value).trim_start();
@@ -220,6 +205,11 @@ fn parse_descr(descr: &str, expected: Option<DType>) -> std::result::Result<DTyp
 mod tests {
     use super::*;
 
+    /// The bytes of a `.npy` file.
+    fn npy(tensor: &Tensor) -> std::result::Result<Vec<u8>, String> {
+        Ok([npy_header(tensor)?.as_slice(), tensor.data.as_ref()].concat())
+    }
+
     #[test]
     fn npy_round_trips_every_element_type() {
         for dtype in DType::all().filter(|&dtype| dtype != DType::Str) {
@@ -260,20 +250,5 @@ mod tests {
         assert!(text(">f4").contains("`>f4`"));
         assert!(text("<U1").contains("`<U1`"));
         assert!(text("<V4").contains("`<V4`"));
-    }
-
-    #[test]
-    fn failed_writes_leave_nothing() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("out.bin");
-        let failure = Error::internal(Stage::Emit, "half-way");
-        let result = write_file(&path, &mut |file| {
-            file.write_all(b"half").unwrap();
-            Err(failure.clone())
-        });
-        assert_eq!(result, Err(failure));
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
-        write_bytes(&path, b"whole").unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"whole");
     }
 }

@@ -1,6 +1,7 @@
 //! The command line: the only code that touches the file system.
 
-/// A line on standard output. A reader that has gone away is no fault of the program's, which then ends quietly.
+/// A line on standard output. Ends the program with code 1 where it cannot be written, without a message if the reader
+/// has gone away.
 macro_rules! say {
     ($($argument:tt)*) => { $crate::cli::say(format_args!($($argument)*)) };
 }
@@ -14,21 +15,30 @@ pub mod data;
 pub mod external;
 pub mod files;
 mod inspect;
+pub mod output;
 mod run;
 pub mod session;
 pub mod verify;
 
 use std::io::Write;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crate::error::Kind;
 use args::{Cli, Command};
 use session::Problems;
 
-/// Runs the command that the arguments name. Exit codes: 0 all is well, 1 the model or its results are not, 2 the
-/// arguments are not.
-pub fn main() -> ExitCode {
+/// Whether the process began without a standard output.
+static STDOUT_CLOSED: AtomicBool = AtomicBool::new(false);
+
+/// Runs the command that the arguments name. Exit codes: 0 all is well, 1 the model or its results are not, or an
+/// output cannot be written, 2 the arguments are wrong.
+///
+/// Rust's runtime puts the null device in the place of a standard output that is closed: `stdout_closed` is what was
+/// found before.
+pub fn main(stdout_closed: bool) -> ExitCode {
+    STDOUT_CLOSED.store(stdout_closed, Ordering::Relaxed);
     let thread = std::thread::Builder::new().stack_size(STACK).spawn(command);
     match thread.map(JoinHandle::join) {
         Ok(Ok(code)) => code,
@@ -77,11 +87,14 @@ fn fail(problems: &Problems) -> ExitCode {
 
 /// See the macro.
 fn say(text: std::fmt::Arguments<'_>) {
+    if STDOUT_CLOSED.load(Ordering::Relaxed) {
+        eprintln!("error: standard output is closed");
+        std::process::exit(1);
+    }
     if let Err(error) = writeln!(std::io::stdout(), "{text}") {
-        let gone = error.kind() == std::io::ErrorKind::BrokenPipe;
-        if !gone {
+        if error.kind() != std::io::ErrorKind::BrokenPipe {
             eprintln!("error: standard output: {error}");
         }
-        std::process::exit(i32::from(!gone));
+        std::process::exit(1);
     }
 }

@@ -1,9 +1,13 @@
 //! `onnxc run`: compile, run once, show or write the outputs.
 
+use std::path::PathBuf;
+
 use crate::cli::args::RunArgs;
+use crate::cli::output::{self, Outputs};
 use crate::cli::session::{Problems, Session, io_error, native_options, one, usage};
 use crate::cli::{data, files};
 use crate::error::Result;
+use crate::graph::Graph;
 use crate::native;
 
 pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
@@ -20,23 +24,50 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
         if let Some(seed) = args.random {
             data::fill_randomly(graph, &mut inputs, &args.sizes.sizes, seed)?;
         }
-        let outputs = loaded.model()?.run(&inputs, &native::output_shapes(graph, &inputs)?)?;
         if let Some(folder) = &args.output {
             std::fs::create_dir_all(folder).map_err(|error| io_error(folder, &error))?;
         }
-        for ((name, _), tensor) in graph.outputs.iter().zip(&outputs) {
-            match &args.output {
-                None => say!("{}", data::text(name, tensor)),
-                Some(folder) => {
-                    let path = folder.join(format!("{}.npy", file_name(name)));
-                    files::write_npy(&path, tensor)?;
-                    say!("{name}: {}{:?} in {}", tensor.dtype, tensor.shape, path.display());
-                }
-            }
+        let places = places(graph, args)?;
+        let outputs = loaded.model()?.run(&inputs, &native::output_shapes(graph, &inputs)?)?;
+        let Some(first) = places.first() else {
+            graph
+                .outputs
+                .iter()
+                .zip(&outputs)
+                .for_each(|((name, _), tensor)| say!("{}", data::text(name, tensor)));
+            return Ok(());
+        };
+        let mut files = Outputs::beside(first)?;
+        for (place, tensor) in places.iter().zip(&outputs) {
+            files.write(place, &mut |file| files::write_npy_to(file, place, tensor))?;
+        }
+        files.commit()?;
+        for (((name, _), tensor), place) in graph.outputs.iter().zip(&outputs).zip(&places) {
+            say!("{name}: {}{:?} in {}", tensor.dtype, tensor.shape, place.display());
         }
         Ok(())
     };
     once().map_err(one)
+}
+
+/// Where the outputs are written; empty if they are not. Fails where that would replace something else.
+fn places(graph: &Graph, args: &RunArgs) -> Result<Vec<PathBuf>> {
+    let Some(folder) = &args.output else { return Ok(vec![]) };
+    let mut read = vec![args.model.model.clone()];
+    for argument in &args.inputs {
+        read.push(PathBuf::from(argument));
+        read.extend(argument.split_once('=').map(|(_, file)| PathBuf::from(file)));
+    }
+    let mut places: Vec<PathBuf> = Vec::new();
+    for (name, _) in &graph.outputs {
+        let place = folder.join(format!("{}.npy", file_name(name)));
+        output::check_place(&place, &read)?;
+        if places.contains(&place) {
+            return Err(usage(format!("two outputs would be written to {}", place.display())));
+        }
+        places.push(place);
+    }
+    Ok(places)
 }
 
 /// A value's name without what file systems do not take.

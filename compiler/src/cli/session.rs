@@ -14,6 +14,7 @@ use crate::cli::NESTING;
 use crate::cli::args::{CodeArgs, ModelArgs};
 use crate::cli::external::ExternalFiles;
 use crate::cli::files::Mapped;
+use crate::cli::output;
 use crate::codegen::emit::{Stats, StepInfo};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::Graph;
@@ -63,6 +64,14 @@ impl Session {
             file,
             path,
         })
+    }
+
+    /// Fails where an output may not be put, such as over a file that has been read: the model, and external data once the
+    /// model is imported.
+    pub fn check_place(&self, place: &Path) -> Result<()> {
+        let mut read = self.external.read_files();
+        read.push(self.path.clone());
+        output::check_place(place, &read)
     }
 
     /// The model's folder.
@@ -128,11 +137,11 @@ impl Session {
 
 /// The target that flags name.
 fn target(code: &CodeArgs) -> Result<Target> {
-    let triple = match &code.target {
-        Some(text) => Triple::from_str(text).map_err(|error| usage(format!("target `{text}`: {error}")))?,
-        None => Triple::host(),
+    let mcpu = code.mcpu.as_deref();
+    let target = match &code.target {
+        Some(triple) => Target::parse(triple, mcpu)?,
+        None => Target::new(Triple::host(), mcpu)?,
     };
-    let target = Target::new(triple, code.mcpu.as_deref())?;
     match code.vector_width {
         Some(bits) => target.with_vector_width(bits),
         None => Ok(target),

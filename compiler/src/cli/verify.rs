@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::cli::args::VerifyArgs;
-use crate::cli::compare::{Difference, compare, default_rtol};
+use crate::cli::compare::{Difference, Verdict, compare, default_rtol, rounding};
 use crate::cli::data;
 use crate::cli::session::{Loaded, Problems, Progress, Session, native_options, one, usage};
 use crate::error::Result;
@@ -30,41 +30,78 @@ pub fn run(args: &VerifyArgs) -> std::result::Result<bool, Problems> {
         return per_node(&session, &options, &sets, args);
     }
     let loaded = session.load(&options)?;
+    let tolerance = Tolerance::new(args, &loaded.graph);
     let mut good = true;
     for set in &sets {
-        for (name, result) in verify_set(&loaded, set, args.rtol, args.atol).map_err(one)? {
-            let (passed, text) = match result {
-                Ok(difference) => (difference.matches(), difference.to_string()),
-                Err(text) => (false, text),
-            };
-            good &= passed;
-            let verdict = if passed { "ok" } else { "WRONG" };
+        let results = verify_set(&loaded, set, args.rtol, args.atol.unwrap_or(DEFAULT_ATOL)).map_err(one)?;
+        for (name, result) in results {
+            let (verdict, text) = tolerance.judge(result);
+            good &= verdict != Verdict::Wrong;
             say!("{} {name}: {verdict}, {text}", set.file_name().unwrap_or(set.as_os_str()).display());
         }
     }
     Ok(good)
 }
 
-/// How an output differs from what is expected; an error where type or shape do.
-pub type Verdict = std::result::Result<Difference, String>;
+const DEFAULT_ATOL: f64 = 1e-4;
 
-/// Runs a model on one folder of test data; a verdict per output, with its name. Without `rtol`, that of the
+/// What counts as noise.
+struct Tolerance {
+    /// The rounding of the coarsest type that the model computes in, unless the user says what is near enough.
+    rounding: Option<f64>,
+}
+
+impl Tolerance {
+    fn new(args: &VerifyArgs, graph: &Graph) -> Tolerance {
+        let given = args.rtol.is_some() || args.atol.is_some();
+        Tolerance { rounding: if given { None } else { coarsest_rounding(graph) } }
+    }
+
+    fn judge(&self, compared: Compared) -> (Verdict, String) {
+        match compared {
+            Ok(difference) => (difference.verdict(self.rounding), difference.to_string()),
+            Err(text) => (Verdict::Wrong, text),
+        }
+    }
+}
+
+/// The largest rounding error of the types that values are computed in: floats, and small integers that floats are
+/// quantised to.
+fn coarsest_rounding(graph: &Graph) -> Option<f64> {
+    let (mut coarsest, mut open) = (None, vec![graph]);
+    while let Some(graph) = open.pop() {
+        for &id in &graph.order {
+            let node = &graph.nodes[id];
+            open.extend(node.op.bodies());
+            let from_float = node.inputs.iter().any(|&input| graph.ty(input).dtype.is_float());
+            let types = node.outputs.iter().map(|&output| graph.ty(output).dtype);
+            let rounded = types.filter(|dtype| from_float || !dtype.is_int() && !node.inputs.is_empty());
+            coarsest = rounded.filter_map(rounding).chain(coarsest).reduce(f64::max);
+        }
+    }
+    coarsest
+}
+
+/// How an output differs from what is expected; an error where type or shape do.
+pub type Compared = std::result::Result<Difference, String>;
+
+/// Runs a model on one folder of test data; how each output differs, with its name. Without `rtol`, that of the
 /// output's type serves.
 pub fn verify_set(
     loaded: &Loaded,
     folder: &Path,
     rtol: Option<f64>,
     atol: f64,
-) -> Result<Vec<(String, Verdict)>> {
+) -> Result<Vec<(String, Compared)>> {
     let (inputs, wanted) = data::test_set(&loaded.graph, folder)?;
     let shapes = native::output_shapes(&loaded.graph, &inputs)?;
     let got = loaded.model()?.run(&inputs, &shapes)?;
     let names = loaded.graph.outputs.iter().map(|(name, _)| name.clone());
-    let verdicts = got
+    let compared = got
         .iter()
         .zip(&wanted)
         .map(|(got, wanted)| compare(got, wanted, rtol.unwrap_or_else(|| default_rtol(wanted.dtype)), atol));
-    Ok(names.zip(verdicts).collect())
+    Ok(names.zip(compared).collect())
 }
 
 /// Compares every value that has an ONNX name with the reference evaluator's, in the order of computation. The model
@@ -129,20 +166,19 @@ fn per_node_set(
     })?;
     let shapes = native::output_shapes(&loaded.graph, &inputs)?;
     let got = loaded.model()?.run(&inputs, &shapes)?;
+    let tolerance = Tolerance::new(args, graph);
     let mut worst = Difference::default();
     for (value, got) in named.iter().zip(&got) {
         let Some(wanted) = reference.get(value) else { continue };
         let rtol = args.rtol.unwrap_or_else(|| default_rtol(wanted.dtype));
-        let text = match compare(got, wanted, rtol, args.atol) {
-            Ok(difference) if difference.matches() => {
-                worst.max_abs = worst.max_abs.max(difference.max_abs);
-                worst.max_rel = worst.max_rel.max(difference.max_rel);
-                continue;
-            }
-            Ok(difference) => difference.to_string(),
-            Err(text) => text,
-        };
-        say!("{}: first difference at {}: {text}", set.display(), place(graph, *value));
+        let compared = compare(got, wanted, rtol, args.atol.unwrap_or(DEFAULT_ATOL));
+        let (verdict, text) = tolerance.judge(compared.clone());
+        if let (Ok(difference), true) = (compared, verdict != Verdict::Wrong) {
+            worst.max_abs = worst.max_abs.max(difference.max_abs);
+            worst.max_rel = worst.max_rel.max(difference.max_rel);
+            continue;
+        }
+        say!("{}: first wrong value at {}: {text}", set.display(), place(graph, *value));
         return Ok(false);
     }
     say!("{}: all {} named values agree, {worst}", set.display(), named.len());

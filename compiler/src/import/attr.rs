@@ -95,7 +95,7 @@ fn check_kind(name: &str, wanted: AttrKind, found: AttrKind) -> Result<()> {
     if wanted == found || (wanted, found) == (AttrKind::SparseTensor, AttrKind::Tensor) {
         return Ok(());
     }
-    malformed(format!("attribute {name} has kind {found:?} where {wanted:?} is wanted"))
+    malformed(format!("attribute {name} is {found}, and must be {wanted}"))
 }
 
 fn names(row: &OpDef) -> String {

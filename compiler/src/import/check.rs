@@ -19,7 +19,7 @@ fn malformed<T>(message: impl Into<String>) -> Result<T> {
 }
 
 /// Opset version by domain.
-type Opsets = HashMap<String, u32>;
+pub(super) type Opsets = HashMap<String, u32>;
 
 /// Nodes still to be looked at, with the opsets they import.
 type Open<'p> = Vec<(&'p [NodeProto], Arc<Opsets>)>;
@@ -41,7 +41,7 @@ impl Importer<'_> {
                         check_call(function, node)
                     }
                     None => {
-                        let row = self.row(node, opsets.get(normal_domain(node.domain())));
+                        let row = self.row(node, &opsets);
                         row.and_then(|row| check_signature(row, node))
                     }
                 };

@@ -7,7 +7,7 @@ use onnxc_proto::{GraphProto, ValueInfoProto};
 
 use super::scope::{Binding, Env, Scope};
 use super::{Importer, keep_reachable, types};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::graph::{Builder, Dim, Graph, Tensor, TensorType};
 
 /// Declared shapes that a note lists at most.
@@ -164,7 +164,17 @@ impl Importer<'_> {
         let mut listed = HashSet::with_capacity(proto.output.len());
         for info in &proto.output {
             let name = info.name();
+            // The node that gives the output, for messages.
+            let at_node = |importer: &Self, graph: &mut Graph, error: Error| match scope.definers.get(name) {
+                Some(&index) => {
+                    let origin = graph.origins.next_key();
+                    let b = Builder::new(graph, origin);
+                    error.at(importer.site(&b, index, &proto.node[index], scope))
+                }
+                None => error,
+            };
             if let Err(error) = types::check_output(info) {
+                let error = at_node(self, graph, error);
                 self.report(error);
                 continue;
             }
@@ -182,6 +192,7 @@ impl Importer<'_> {
             }
             let found = graph.ty(value).clone();
             if let Err(error) = self.types.unify_output(graph, info, &found) {
+                let error = at_node(self, graph, error);
                 self.report(error);
             }
             self.note_stale(info, &found);

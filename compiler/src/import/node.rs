@@ -6,7 +6,7 @@ use std::sync::Arc;
 use onnxc_proto::{AttributeProto, NodeProto};
 
 use super::body::Subgraph;
-use super::check::{check_inputs, check_outputs, check_signature, named};
+use super::check::{Opsets, check_inputs, check_outputs, check_signature, named};
 use super::fork::Next;
 use super::scope::{Binding, Scope, count_nodes};
 use super::{Importer, attr, normal_domain};
@@ -122,7 +122,7 @@ impl<'m> Importer<'m> {
     }
 
     /// The node for messages.
-    fn site(&self, b: &Builder<'_>, index: usize, node: &NodeProto, scope: &Scope<'_>) -> NodeRef {
+    pub(super) fn site(&self, b: &Builder<'_>, index: usize, node: &NodeProto, scope: &Scope<'_>) -> NodeRef {
         let domain = normal_domain(node.domain());
         let opset = scope.env.opsets.get(domain);
         let input = |name: &String| match scope.get(name) {
@@ -143,10 +143,20 @@ impl<'m> Importer<'m> {
     }
 
     /// The row of a node's operator.
-    pub(super) fn row(&self, node: &NodeProto, opset: Option<&u32>) -> Result<&'static OpDef> {
+    pub(super) fn row(&self, node: &NodeProto, opsets: &Opsets) -> Result<&'static OpDef> {
         let (domain, name) = (normal_domain(node.domain()), node.op_type());
-        let Some(&opset) = opset else {
-            return malformed(format!("no opset of `{}` is imported", domain_name(domain)));
+        let Some(&opset) = opsets.get(domain) else {
+            let imports = imports(opsets);
+            let (is_known, domain) = ((self.lookup)(domain, name, u32::MAX).is_some(), domain_name(domain));
+            return match is_known {
+                true => malformed(format!("no version of `{domain}` is imported; imported: {imports}")),
+                false => Err(Error::unsupported(
+                    Stage::Import,
+                    format!(
+                        "operator {name} of {domain} (no version of it is imported; imported: {imports})"
+                    ),
+                )),
+            };
         };
         if let Some(row) = (self.lookup)(domain, name, opset) {
             return Ok(row);
@@ -171,7 +181,7 @@ impl<'m> Importer<'m> {
         scope: &Scope<'_>,
     ) -> Result<Vec<Binding>> {
         let opset = scope.env.opsets.get(normal_domain(node.domain()));
-        let row = self.row(node, opset).and_then(|row| check_signature(row, node).map(|()| row));
+        let row = self.row(node, &scope.env.opsets).and_then(|row| check_signature(row, node).map(|()| row));
         let row = match row {
             Ok(row) => row,
             Err(error) => {
@@ -343,6 +353,14 @@ fn shortened(count: usize, texts: impl Iterator<Item = String>) -> Vec<String> {
         inputs.push(format!("and {} more", count - MAX_NAMED));
     }
     inputs
+}
+
+/// The versions that a model imports, as text.
+fn imports(opsets: &Opsets) -> String {
+    let imports = opsets.iter().map(|(domain, version)| format!("{} {version}", domain_name(domain)));
+    let mut imports = shortened(opsets.len(), imports);
+    imports.sort_unstable();
+    if imports.is_empty() { "nothing".to_string() } else { imports.join(", ") }
 }
 
 /// The node's name, or its operator and position where it has none.

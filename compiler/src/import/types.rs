@@ -37,7 +37,7 @@ impl FromStr for DimPin {
             Some(DimPin { target: target.trim().to_string(), size })
         });
         parsed.filter(|pin| !pin.target.is_empty()).ok_or_else(|| {
-            usage(format!("`{text}` is no SYMBOL=N or INPUT:AXIS=N with a size N of zero or more"))
+            usage(format!("`{text}` must be SYMBOL=N or INPUT:AXIS=N, with a size N of zero or more"))
         })
     }
 }
@@ -251,7 +251,10 @@ pub fn check_declared<'p>(
 
 fn contradiction(what: &str, info: &ValueInfoProto, found: &TensorType) -> Error {
     let declared = info.r#type.as_ref().map(describe).unwrap_or_default();
-    Error::malformed(Stage::Import, format!("{what} `{}` is declared {declared} and is {found}", info.name()))
+    Error::malformed(
+        Stage::Import,
+        format!("{what} `{}` is declared as {declared}, and its type is {found}", info.name()),
+    )
 }
 
 /// Whether declared dims contradict what was found.

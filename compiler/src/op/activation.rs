@@ -244,7 +244,7 @@ fn gelu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             let inner = cx.b.binary_scalar(BinaryFn::Mul, inner, (2.0 / std::f64::consts::PI).sqrt())?;
             cx.b.unary(UnaryFn::Tanh, inner)?
         }
-        other => return malformed(format!("approximate is `{other}`, neither `none` nor `tanh`")),
+        other => return not_one_of("approximate", other, "none, tanh"),
     };
     let gate = cx.b.binary_scalar(BinaryFn::Add, gate, 1.0)?;
     let half = cx.b.binary_scalar(BinaryFn::Mul, x, 0.5)?;

@@ -184,7 +184,7 @@ fn bit_shift(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let function = match direction.as_str() {
         "LEFT" => BinaryFn::Shl,
         "RIGHT" => BinaryFn::Shr,
-        other => return malformed(format!("direction is `{other}`, neither `LEFT` nor `RIGHT`")),
+        other => return not_one_of("direction", other, "LEFT, RIGHT"),
     };
     if dtype.is_unsigned_int() {
         return Ok(vec![cx.b.binary(function, x, count)?]);

@@ -161,7 +161,9 @@ fn heads(b: &mut Builder<'_>, x: ValueId, count: Option<i64>) -> Result<ValueId>
             let x = b.reshape(x, split)?;
             b.transpose(x, &[0, 2, 1, 3])
         }
-        _ => malformed(format!("{} with {count:?} heads", b.ty(x))),
+        (3, Some(count)) => malformed(format!("{count} heads of {}; there must be 1 or more", b.ty(x))),
+        (3, None) => malformed(format!("{}: the attribute with the number of its heads is missing", b.ty(x))),
+        _ => malformed(format!("{} has neither 3 axes nor 4", b.ty(x))),
     }
 }
 
@@ -210,7 +212,7 @@ fn attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         1 => capped,
         2 => biased,
         3 => weights,
-        other => return malformed(format!("qk_matmul_output_mode {other}")),
+        other => return super::not_one_of("qk_matmul_output_mode", other, "0, 1, 2, 3"),
     };
     Ok(vec![y, key, value, exposed])
 }

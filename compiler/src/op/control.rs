@@ -549,7 +549,7 @@ fn list(cx: &NodeCx<'_, '_>, name: &str, count: usize) -> Result<Vec<i64>> {
     let Some(values) = cx.ints(name)? else { return Ok(vec![0; count]) };
     match values.len() == count {
         true => Ok(values),
-        false => malformed(format!("{name} {values:?} for {count}")),
+        false => malformed(format!("{name} is {values:?}; it must have {count} entries")),
     }
 }
 
@@ -557,7 +557,7 @@ fn directions(cx: &NodeCx<'_, '_>, name: &str, count: usize) -> Result<Vec<bool>
     let values = list(cx, name, count)?;
     match values.iter().all(|value| (0..=1).contains(value)) {
         true => Ok(values.iter().map(|&value| value == 1).collect()),
-        false => malformed(format!("{name} {values:?}")),
+        false => malformed(format!("{name} is {values:?}; each must be 0 (forward) or 1 (backward)")),
     }
 }
 

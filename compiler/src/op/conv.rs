@@ -135,7 +135,7 @@ pub fn kernel_dims(cx: &NodeCx<'_, '_>, w: ValueId, rank: usize) -> Result<Vec<D
     let actual: Option<Vec<i64>> = ty.shape[2..].iter().map(Dim::as_const).collect();
     match (stated, actual) {
         (Some(stated), Some(actual)) if stated != actual => {
-            malformed(format!("kernel_shape {stated:?} with weights {ty}"))
+            malformed(format!("kernel_shape is {stated:?}; by the weights {ty} it must be {actual:?}"))
         }
         (_, Some(kernel)) | (Some(kernel), None) => {
             Ok(checked_extents("kernel", &kernel, rank)?.into_iter().map(Dim::from).collect())

@@ -119,7 +119,7 @@ fn convert(cx: &mut NodeCx<'_, '_>, to: DType) -> Result<Vec<ValueId>> {
         x = match mode.as_str() {
             "up" => x,
             "down" | "nearest" => power_of_two(cx, x, mode == "nearest")?,
-            _ => return malformed(format!("round_mode `{mode}`")),
+            _ => return not_one_of("round_mode", mode, "up, down, nearest"),
         };
     }
     if cx.b.dtype(x) == to {

@@ -60,11 +60,11 @@ const SPACE_TO_DEPTH_13: OpDef = OpDef { since: 13, types: &[("T", ALL_BF16)], .
 fn block(cx: &NodeCx<'_, '_>, x: ValueId) -> Result<(Dim, bool)> {
     let size = cx.int("blocksize")?;
     let mode = if cx.has("mode") { cx.str("mode")? } else { "DCR".to_string() };
-    if cx.b.rank(x) != 4 || !(1..=1 << 20).contains(&size) || !["DCR", "CRD"].contains(&mode.as_str()) {
-        return Err(Error::malformed(
-            Stage::Infer,
-            format!("blocks of {size} in mode `{mode}` of {}", cx.b.ty(x)),
-        ));
+    if !["DCR", "CRD"].contains(&mode.as_str()) {
+        return super::not_one_of("mode", mode, "DCR, CRD");
+    }
+    if cx.b.rank(x) != 4 || !(1..=1 << 20).contains(&size) {
+        return Err(Error::malformed(Stage::Infer, format!("blocks of {size} of {}", cx.b.ty(x))));
     }
     Ok((Dim::from(size), mode == "CRD"))
 }

@@ -122,7 +122,7 @@ pub fn resolved_shape(
 ) -> Result<Vec<Dim>> {
     let Some(&[count]) = cx.b.ty(wanted).static_shape().as_deref() else {
         let ty = cx.b.ty(wanted);
-        return unsupported(format!("a shape of type {ty}: only run-time data tells the result's rank"));
+        return unsupported(format!("a shape of type {ty}: the result's rank is known only at run time"));
     };
     let known = cx.b.known_elements(wanted)?;
     let rank = count.max(from.len());

@@ -35,6 +35,15 @@ enum Index {
     Letter(char),
 }
 
+impl std::fmt::Display for Index {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Index::Ellipsis(_) => f.write_str("`...`"),
+            Index::Letter(letter) => write!(f, "the index `{letter}`"),
+        }
+    }
+}
+
 /// A tensor whose axes carry distinct indices.
 struct Term {
     value: ValueId,
@@ -68,7 +77,7 @@ fn einsum(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     };
     let all = |index: &Index| raw.iter().any(|(_, axes)| axes.contains(index));
     if let Some(unknown) = output.iter().find(|index| !all(index)) {
-        return malformed(format!("index {unknown:?} of the result of `{equation}` is in no operand"));
+        return malformed(format!("{unknown} of the result of `{equation}` is in no operand"));
     }
     let mut operands = Vec::with_capacity(raw.len());
     for (value, axes) in raw {

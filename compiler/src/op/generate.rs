@@ -146,8 +146,9 @@ fn constant(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     match tensor {
         Some(tensor) => Ok(vec![cx.b.constant(tensor)]),
         None => {
-            let given: Vec<&String> = cx.attributes.keys().collect();
-            unsupported(format!("a constant given by {given:?}"))
+            let mut given: Vec<&str> = cx.attributes.keys().map(String::as_str).collect();
+            given.sort_unstable();
+            unsupported(format!("a constant given by {}", given.join(", ")))
         }
     }
 }

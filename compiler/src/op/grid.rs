@@ -61,13 +61,14 @@ impl Rule {
             ("nearest", _) => Mode::Nearest,
             ("bilinear", 16) | ("linear", 20..) => Mode::Linear,
             ("bicubic", 16) | ("cubic", 20..) => Mode::Cubic,
-            (other, _) => return malformed(format!("mode `{other}`")),
+            (other, 16) => return not_one_of("mode", other, "bilinear, nearest, bicubic"),
+            (other, _) => return not_one_of("mode", other, "linear, nearest, cubic"),
         };
         let outside = match cx.str("padding_mode")?.as_str() {
             "zeros" => Outside::Zeros,
             "border" => Outside::Border,
             "reflection" => Outside::Reflection,
-            other => return malformed(format!("padding_mode `{other}`")),
+            other => return not_one_of("padding_mode", other, "zeros, border, reflection"),
         };
         Ok(Rule { mode, outside, align_corners: cx.int("align_corners")? != 0 })
     }

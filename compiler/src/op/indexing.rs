@@ -223,7 +223,8 @@ fn combination(cx: &NodeCx<'_, '_>) -> Result<Option<BinaryFn>> {
         ("mul", _) => Ok(Some(BinaryFn::Mul)),
         ("max", true) => Ok(Some(BinaryFn::Max)),
         ("min", true) => Ok(Some(BinaryFn::Min)),
-        (other, _) => malformed(format!("reduction is `{other}`")),
+        (other, true) => not_one_of("reduction", other, "none, add, mul, max, min"),
+        (other, false) => not_one_of("reduction", other, "none, add, mul"),
     }
 }
 
@@ -266,7 +267,7 @@ fn tensor_scatter(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             let size = dim(cx, &size)?;
             index = cx.b.binary(BinaryFn::Mod, index, size)?;
         }
-        other => return malformed(format!("mode is `{other}`, neither `linear` nor `circular`")),
+        other => return not_one_of("mode", other, "linear, circular"),
     }
     let index = cx.b.expand(index, shape)?;
     Ok(vec![cx.b.emit1(Op::ScatterElements { axis, combine: None }, &[cache, index, update])?])

@@ -52,7 +52,7 @@ fn linear_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         "gated" => (true, false),
         "delta" => (false, true),
         "gated_delta" => (true, true),
-        other => return malformed(format!("update_rule `{other}`")),
+        other => return not_one_of("update_rule", other, "linear, gated, delta, gated_delta"),
     };
     if decay.is_some() != gated || beta.is_some() != corrected {
         return malformed(format!("update_rule `{rule}` with or without decay and beta"));
@@ -215,7 +215,7 @@ fn causal_conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let swish = match cx.str("activation")?.as_str() {
         "none" => false,
         "silu" | "swish" => true,
-        other => return malformed(format!("activation `{other}`")),
+        other => return not_one_of("activation", other, "none, silu, swish"),
     };
     let b = &mut *cx.b;
     let (shape, w_shape, dtype) = (b.shape(x), b.shape(weight), b.dtype(x));

@@ -100,7 +100,7 @@ fn likelihood_loss(cx: &mut NodeCx<'_, '_>, input: ValueId) -> Result<ValueId> {
             let (sum, weights) = (total(b, loss)?, total(b, weight)?);
             b.binary(BinaryFn::Div, sum, weights)
         }
-        (other, _) => Err(Error::malformed(Stage::Infer, format!("reduction `{other}`"))),
+        (other, _) => super::not_one_of("reduction", other, "none, sum, mean"),
     }
 }
 

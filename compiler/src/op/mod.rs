@@ -184,6 +184,25 @@ pub enum AttrKind {
     Graphs,
 }
 
+impl std::fmt::Display for AttrKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            AttrKind::Int => "an int",
+            AttrKind::Float => "a float",
+            AttrKind::Str => "a string",
+            AttrKind::Tensor => "a tensor",
+            AttrKind::Graph => "a graph",
+            AttrKind::SparseTensor => "a sparse tensor",
+            AttrKind::Type => "a type",
+            AttrKind::Ints => "a list of ints",
+            AttrKind::Floats => "a list of floats",
+            AttrKind::Strs => "a list of strings",
+            AttrKind::Tensors => "a list of tensors",
+            AttrKind::Graphs => "a list of graphs",
+        })
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub struct AttrDef {
     pub name: &'static str,
@@ -483,7 +502,7 @@ impl<'g> NodeCx<'_, 'g> {
                 Err(Error::unsupported(
                     Stage::Infer,
                     format!(
-                        "input {at} ({name}) decides the result's shape, and only run-time data tells its value"
+                        "input {at} ({name}) decides the result's shape, and its value is known only at run time"
                     ),
                 ))
             }
@@ -526,7 +545,7 @@ impl<'g> NodeCx<'_, 'g> {
         match count.filter(|&count| count <= crate::infer::MAX_KNOWN) {
             Some(count) => Ok(count),
             None => {
-                let message = format!("{ty}: only run-time data tells the rank of the result");
+                let message = format!("{ty}: the rank of the result is known only at run time");
                 Err(self.of_input(at, Error::unsupported(Stage::Infer, message)))
             }
         }
@@ -545,12 +564,26 @@ impl<'g> NodeCx<'_, 'g> {
     }
 }
 
+/// The error of an attribute whose value is none of the `allowed` ones, which are named as text.
+pub fn not_one_of<T>(attribute: &str, value: impl std::fmt::Display, allowed: &str) -> Result<T> {
+    let message = format!("{attribute} is `{value}`; it may be one of {allowed}");
+    Err(Error::malformed(Stage::Infer, message))
+}
+
 /// `axis` counted from the end when negative; an error names the rank.
 pub fn normalize_axis(axis: i64, rank: usize) -> Result<usize> {
     let wrapped = if axis < 0 { axis + rank as i64 } else { axis };
     match usize::try_from(wrapped) {
         Ok(axis) if axis < rank => Ok(axis),
-        _ => Err(Error::malformed(Stage::Infer, format!("axis {axis} is outside a tensor of rank {rank}"))),
+        _ if rank == 0 => {
+            Err(Error::malformed(Stage::Infer, format!("axis {axis} of a scalar, which has none")))
+        }
+        _ => {
+            let last = rank - 1;
+            let message =
+                format!("axis {axis} of a tensor with {rank} axes: it may be from -{rank} to {last}");
+            Err(Error::malformed(Stage::Infer, message))
+        }
     }
 }
 

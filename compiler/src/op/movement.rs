@@ -157,7 +157,7 @@ fn resolve_shape(from: &[Dim], wanted: &[Dim], allow_zero: bool) -> Result<Vec<D
                 return malformed(format!("shape {wanted:?} has more than one -1"));
             }
         } else if size.as_const().is_some_and(|value| value < 0) {
-            return malformed(format!("shape {wanted:?} has a negative size"));
+            return malformed(format!("shape {wanted:?} has a negative size; only one -1 may be in it"));
         } else {
             explicit = explicit * size.clone();
         }
@@ -296,7 +296,12 @@ fn transpose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         Some(perm) if perm.len() == rank => {
             perm.iter().map(|&axis| normalize_axis(axis, rank)).collect::<Result<Vec<_>>>()?
         }
-        Some(perm) => return malformed(format!("perm {perm:?} of {}", cx.b.ty(x))),
+        Some(perm) => {
+            return malformed(format!(
+                "perm is {perm:?}; for {} it must be a permutation of {rank} axes",
+                cx.b.ty(x)
+            ));
+        }
         None => (0..rank).rev().collect(),
     };
     Ok(vec![cx.b.transpose(x, &perm)?])
@@ -325,9 +330,15 @@ fn split_sizes(cx: &mut NodeCx<'_, '_>, size: &Dim) -> Result<Vec<Dim>> {
     let uneven = cx.has("num_outputs");
     let count = if uneven { cx.optional_int("num_outputs")? } else { Some(cx.outputs as i64) };
     // The limit is that of the outputs a node could name.
-    let Some(count) = count.filter(|&count| count > 0 && count as usize <= cx.outputs.max(1)) else {
-        return malformed(format!("split into {count:?} parts by a node with {} outputs", cx.outputs));
+    let Some(count) = count else {
+        return malformed("neither the input `split` nor the attribute num_outputs is given");
     };
+    let limit = cx.outputs.max(1);
+    if count < 1 || count as usize > limit {
+        return malformed(format!(
+            "num_outputs is {count}; for the outputs of this node it may be 1 to {limit}"
+        ));
+    }
     let parts = Dim::from(count);
     if !uneven && size.as_const().is_some_and(|size| size % count != 0) {
         return malformed(format!("an axis of {size} does not split into {count} equal parts"));

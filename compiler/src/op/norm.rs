@@ -239,7 +239,10 @@ fn stash(cx: &NodeCx<'_, '_>, dtype: DType) -> Result<DType> {
     let stated = if cx.has("stash_type") { cx.int("stash_type")? } else { 1 };
     let stated = i32::try_from(stated).ok().and_then(DType::from_onnx).filter(|stated| stated.is_float());
     match stated {
-        None => malformed(format!("stash_type {:?}", cx.int("stash_type")?)),
+        None => malformed(format!(
+            "stash_type is {}; it must be a float type: 1 (float), 10 (float16), 11 (double) or 16 (bfloat16)",
+            cx.int("stash_type")?
+        )),
         Some(_) if dtype == DType::F64 => Ok(dtype),
         Some(stated) => Ok(wide(stated)),
     }

@@ -340,7 +340,11 @@ fn activations(cx: &NodeCx<'_, '_>, defaults: &[&str], directions: usize) -> Res
             names[..defaults.len() * directions].to_vec()
         }
         Some(names) if !names.is_empty() => {
-            return malformed(format!("activations {names:?} of {directions} directions"));
+            return malformed(format!(
+                "activations {}: {directions} directions take {}",
+                names.join(", "),
+                defaults.len() * directions
+            ));
         }
         _ => defaults.iter().cycle().take(defaults.len() * directions).map(|name| name.to_string()).collect(),
     };
@@ -354,7 +358,8 @@ fn activations(cx: &NodeCx<'_, '_>, defaults: &[&str], directions: usize) -> Res
     for name in &names {
         let lower = name.to_ascii_lowercase();
         let Some(&(_, kind, alpha, beta)) = ACTIVATIONS.iter().find(|row| row.0 == lower) else {
-            return malformed(format!("activation `{name}`"));
+            let known: Vec<&str> = ACTIVATIONS.iter().map(|row| row.0).collect();
+            return super::not_one_of("an activation", name, &known.join(", "));
         };
         found.push(Activation { kind, alpha: take(&mut alphas, alpha), beta: take(&mut betas, beta) });
     }
@@ -489,7 +494,7 @@ fn recurrent(cx: &mut NodeCx<'_, '_>, cell: Cell) -> Result<Vec<ValueId>> {
         "forward" | "foward" => &[false],
         "reverse" => &[true],
         "bidirectional" => &[false, true],
-        other => return malformed(format!("direction `{other}`")),
+        other => return super::not_one_of("direction", other, "forward, reverse, bidirectional"),
     };
     let batch_major = cx.has("layout") && cx.int("layout")? != 0;
     let layer = layer(cx, cell, reverses.len(), batch_major)?;
@@ -546,9 +551,8 @@ fn layer(cx: &mut NodeCx<'_, '_>, cell: Cell, directions: usize, batch_major: bo
             .all(|(axis, wanted)| !ty.shape[*axis].is_const() || ty.shape[*axis] == *wanted)
     };
     if !fits(&w_ty) || !fits(&r_ty) || stated.is_some_and(|stated| stated != hidden as i64) {
-        return malformed(format!(
-            "W {w_ty} and R {r_ty} with {directions} directions and hidden_size {stated:?}"
-        ));
+        let stated = stated.map_or(String::new(), |size| format!(" and hidden_size {size}"));
+        return malformed(format!("W {w_ty} and R {r_ty} do not agree with {directions} directions{stated}"));
     }
     let x = if batch_major { b.transpose(x, &[1, 0, 2])? } else { x };
     let shape = b.shape(x);

@@ -137,7 +137,7 @@ fn malformed<T>(message: String) -> Result<T> {
 }
 
 macro_rules! modes {
-    ($(#[$doc:meta])* $name:ident { $($variant:ident = $text:literal),* $(,)? }) => {
+    ($(#[$doc:meta])* $name:ident of $attribute:literal { $($variant:ident = $text:literal),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         enum $name { $($variant),* }
@@ -145,7 +145,7 @@ macro_rules! modes {
             fn parse(text: &str) -> Result<$name> {
                 match text {
                     $($text => Ok($name::$variant),)*
-                    other => malformed(format!("{} `{other}`", stringify!($name))),
+                    other => super::not_one_of($attribute, other, [$($text),*].join(", ").as_str()),
                 }
             }
         }
@@ -153,11 +153,11 @@ macro_rules! modes {
 }
 
 modes! {
-    Mode { Nearest = "nearest", Linear = "linear", Bilinear = "bilinear", Cubic = "cubic" }
+    Mode of "mode" { Nearest = "nearest", Linear = "linear", Bilinear = "bilinear", Cubic = "cubic" }
 }
 modes! {
     /// Where an output position lies in the input.
-    Coordinates {
+    Coordinates of "coordinate_transformation_mode" {
         HalfPixel = "half_pixel",
         HalfPixelSymmetric = "half_pixel_symmetric",
         PytorchHalfPixel = "pytorch_half_pixel",
@@ -168,7 +168,7 @@ modes! {
     }
 }
 modes! {
-    Nearest {
+    Nearest of "nearest_mode" {
         RoundPreferFloor = "round_prefer_floor",
         RoundPreferCeil = "round_prefer_ceil",
         Floor = "floor",
@@ -376,7 +376,9 @@ fn sized_axes(
             return late_common_axes(b, &shape, axes, sizes, policy == "not_larger");
         }
         "not_larger" | "not_smaller" => Some(common_scale(&shape, axes, sizes, policy == "not_larger")?),
-        other => return malformed(format!("keep_aspect_ratio_policy `{other}`")),
+        other => {
+            return super::not_one_of("keep_aspect_ratio_policy", other, "stretch, not_larger, not_smaller");
+        }
     };
     let mut resampled = Vec::with_capacity(axes.len());
     for (&axis, size) in axes.iter().zip(sizes) {

@@ -78,13 +78,15 @@ fn roi_align(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         true => match cx.str("coordinate_transformation_mode")?.as_str() {
             "half_pixel" => true,
             "output_half_pixel" => false,
-            other => return malformed(format!("coordinate_transformation_mode `{other}`")),
+            other => {
+                return not_one_of("coordinate_transformation_mode", other, "half_pixel, output_half_pixel");
+            }
         },
     };
     let average = match cx.str("mode")?.as_str() {
         "avg" => true,
         "max" => false,
-        other => return malformed(format!("mode `{other}`")),
+        other => return not_one_of("mode", other, "avg, max"),
     };
     let bins =
         [count("output_height", cx.int("output_height")?)?, count("output_width", cx.int("output_width")?)?];
@@ -355,7 +357,9 @@ fn max_roi_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, rois) = (cx.input(0)?, cx.input(1)?);
     let pooled = cx.ints("pooled_shape")?.unwrap_or_default();
     let scale = cx.float("spatial_scale")?;
-    let &[height, width] = pooled.as_slice() else { return malformed(format!("pooled_shape {pooled:?}")) };
+    let &[height, width] = pooled.as_slice() else {
+        return malformed(format!("pooled_shape is {pooled:?}; it must be [height, width]"));
+    };
     let bins = [count("pooled_shape", height)?, count("pooled_shape", width)?];
     let b = &mut *cx.b;
     let (shape, dtype) = (b.shape(x), b.dtype(x));

@@ -5,7 +5,7 @@ pub use super::AttrKind::*;
 pub use super::agreement::ANY;
 pub use super::sets::*;
 pub use super::types::*;
-pub use super::{AttrDef, NodeCx, OpDef, Param, normalize_axes, normalize_axis, opt, req, var};
+pub use super::{AttrDef, NodeCx, OpDef, Param, normalize_axes, normalize_axis, not_one_of, opt, req, var};
 use super::{AttrDefault, AttrKind, LowerFn};
 pub use crate::error::{Error, Result, Stage};
 pub use crate::graph::{DType, Dim, ValueId};

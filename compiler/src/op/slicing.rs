@@ -371,7 +371,7 @@ fn pad(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             }
             Ok(vec![y])
         }
-        other => malformed(format!("mode is `{other}`")),
+        other => not_one_of("mode", other, "constant, edge, reflect, wrap"),
     }
 }
 

@@ -43,7 +43,9 @@ pub fn extents(cx: &NodeCx<'_, '_>, name: &str, rank: usize, default: usize) -> 
 /// `values` as one positive extent per axis.
 pub fn checked_extents(name: &str, values: &[i64], rank: usize) -> Result<Vec<usize>> {
     if values.len() != rank || values.iter().any(|value| !(1..=MAX_EXTENT).contains(value)) {
-        return malformed(format!("{name} {values:?} of {rank} spatial axes"));
+        return malformed(format!(
+            "{name} is {values:?}; for {rank} spatial axes it must be {rank} numbers from 1 to {MAX_EXTENT}"
+        ));
     }
     Ok(values.iter().map(|&value| value as usize).collect())
 }
@@ -55,12 +57,18 @@ pub fn explicit_pads(cx: &NodeCx<'_, '_>, rank: usize) -> Result<(Vec<i64>, Vec<
         Some(pads) if pads.is_empty() => Ok((vec![0; rank], vec![0; rank])),
         Some(pads) => {
             if pads.len() != 2 * rank || pads.iter().any(|pad| !(0..=MAX_EXTENT).contains(pad)) {
-                return malformed(format!("pads {pads:?} of {rank} spatial axes"));
+                return malformed(format!(
+                    "pads is {pads:?}; for {rank} spatial axes it must be {} numbers from 0 to {MAX_EXTENT}",
+                    2 * rank
+                ));
             }
             Ok((pads[..rank].to_vec(), pads[rank..].to_vec()))
         }
     }
 }
+
+/// Values of `auto_pad`.
+pub const AUTO_PADS: &str = "NOTSET, VALID, SAME_UPPER, SAME_LOWER";
 
 /// Spatial extents of a channels-first tensor, which has at least one.
 pub fn spatial_dims(b: &Builder<'_>, x: ValueId) -> Result<Vec<Dim>> {
@@ -94,7 +102,7 @@ pub fn geometry(cx: &NodeCx<'_, '_>, sizes: &[Dim], kernel: Vec<Dim>) -> Result<
                 (lo[axis], hi[axis]) = if auto_pad == "SAME_UPPER" { (half, rest) } else { (rest, half) };
             }
         }
-        other => return malformed(format!("auto_pad `{other}`")),
+        other => return super::not_one_of("auto_pad", other, AUTO_PADS),
     }
     let (mut extra, mut out) = (vec![Dim::ZERO; rank], Vec::with_capacity(rank));
     for axis in 0..rank {

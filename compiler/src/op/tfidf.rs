@@ -170,7 +170,7 @@ fn weigh(cx: &mut NodeCx<'_, '_>, counts: ValueId, numbers: &[usize], total: usi
     let counts = match mode.as_str() {
         "TF" | "TFIDF" => counts,
         "IDF" => cx.b.binary_scalar(BinaryFn::Min, counts, 1.0)?,
-        _ => return malformed(format!("mode `{mode}`")),
+        _ => return not_one_of("mode", mode, "TF, IDF, TFIDF"),
     };
     let scores = cx.b.cast(counts, DType::F32)?;
     match cx.floats("weights")? {

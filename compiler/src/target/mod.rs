@@ -6,7 +6,7 @@ mod x86_64;
 
 use cranelift_codegen::isa::{self, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
-use target_lexicon::{Architecture, Triple};
+use target_lexicon::{Aarch64Architecture, Architecture, BinaryFormat, PointerWidth, Triple};
 
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::DType;
@@ -65,11 +65,16 @@ impl Target {
     /// Errors of kind `Usage`: an architecture without back end, a processor that it does not know, `native`
     /// for another architecture than the host's.
     pub fn new(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
-        match triple.architecture {
-            Architecture::X86_64 => x86_64::target(triple, mcpu),
-            Architecture::Aarch64(_) => aarch64::target(triple, mcpu),
-            other => Err(usage(format!("no code generator for architecture `{other}`"))),
-        }
+        let family = family(&triple, &triple.to_string())?;
+        family(triple, mcpu)
+    }
+
+    /// The target of a triple's text; see [`Target::new`].
+    pub fn parse(triple: &str, mcpu: Option<&str>) -> Result<Target> {
+        let parsed: Triple =
+            triple.parse().map_err(|error| usage(format!("target `{triple}`: {error}; {TARGETS}")))?;
+        let family = family(&parsed, triple)?;
+        family(parsed, mcpu)
     }
 
     /// The target of the machine that the compiler runs on.
@@ -182,6 +187,37 @@ impl Target {
     }
 }
 
+/// The targets there are, for messages.
+const TARGETS: &str = "there are x86-64 with ELF, Mach-O or COFF objects and little-endian 64-bit AArch64 with ELF or Mach-O \
+                       objects, such as x86_64-unknown-linux-gnu, x86_64-apple-darwin, x86_64-pc-windows-msvc, \
+                       aarch64-unknown-linux-gnu and aarch64-apple-darwin";
+
+/// Makes a target of a triple and a processor's name.
+type Family = fn(Triple, Option<&str>) -> Result<Target>;
+
+/// The family of processors of a triple, which is called `name`. Fails for triples that code or objects cannot be made for, all of them: code
+/// generation takes what comes this far.
+fn family(triple: &Triple, name: &str) -> Result<Family> {
+    let refused = |why: String| Err(usage(format!("target `{name}`: {why}; {TARGETS}")));
+    let (family, formats): (Family, &[BinaryFormat]) = match triple.architecture {
+        Architecture::X86_64 => {
+            (x86_64::target, &[BinaryFormat::Elf, BinaryFormat::Macho, BinaryFormat::Coff])
+        }
+        // Cranelift does not relocate AArch64 code in COFF objects.
+        Architecture::Aarch64(Aarch64Architecture::Aarch64) => {
+            (aarch64::target, &[BinaryFormat::Elf, BinaryFormat::Macho])
+        }
+        other => return refused(format!("there is no code generator for the architecture {other}")),
+    };
+    if triple.pointer_width() != Ok(PointerWidth::U64) {
+        return refused("its pointers do not have 64 bits".into());
+    }
+    match formats.contains(&triple.binary_format) {
+        true => Ok(family),
+        false => refused(format!("its objects ({}) cannot be written", triple.binary_format)),
+    }
+}
+
 /// Whether `native` can describe this architecture: features are detected on the host.
 fn is_host(triple: &Triple) -> bool {
     let host = Triple::host().architecture;
@@ -291,6 +327,21 @@ mod tests {
         let error = Target::new(triple("x86_64-unknown-linux-gnu"), Some("z80")).unwrap_err();
         assert_eq!(error.kind, Kind::Usage);
         assert!(error.message.contains("z80") && error.message.contains("haswell"), "{error}");
-        assert_eq!(Target::new(triple("mips64-unknown-linux-gnu"), None).unwrap_err().kind, Kind::Usage);
+    }
+
+    #[test]
+    fn other_targets_are_refused_with_those_there_are() {
+        for (text, why) in [
+            ("no-such-machine", "Unrecognized architecture"),
+            ("mips64-unknown-linux-gnu", "no code generator for the architecture mips64"),
+            ("aarch64_be-unknown-linux-gnu", "no code generator for the architecture aarch64_be"),
+            ("aarch64-pc-windows-msvc", "its objects (coff) cannot be written"),
+            ("x86_64-unknown-linux-gnux32", "64 bits"),
+            ("wasm32-unknown-unknown", "wasm32"),
+        ] {
+            let error = Target::parse(text, None).unwrap_err();
+            assert_eq!(error.kind, Kind::Usage, "{error}");
+            assert!(error.message.contains(why) && error.message.contains(TARGETS), "{error}");
+        }
     }
 }

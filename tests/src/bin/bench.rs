@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use onnxc::cli::files;
+use onnxc::cli::output;
 use onnxc_tests::bench::engine::{self, Engine};
 use onnxc_tests::bench::gemm::Product;
 use onnxc_tests::bench::plan::{self, Sizes};
@@ -179,7 +179,7 @@ fn json(value: &impl Serialize) -> Result<String> {
 /// Each file appears complete or not at all.
 fn write(folder: &Path, files: &[(&str, String)]) -> Result<()> {
     for (name, text) in files {
-        files::write_bytes(&folder.join(name), text.as_bytes()).map_err(|error| error.to_string())?;
+        output::write_bytes(&folder.join(name), text.as_bytes()).map_err(|error| error.to_string())?;
     }
     eprintln!(
         "written: {}",

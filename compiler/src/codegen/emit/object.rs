@@ -24,7 +24,7 @@ use cranelift_object::object::{
 };
 use cranelift_object::{ObjectBuilder, ObjectModule, ObjectProduct};
 use rayon::prelude::*;
-use target_lexicon::{Architecture, Endianness, PointerWidth};
+use target_lexicon::Architecture;
 
 use crate::codegen::emit::func::Code;
 use crate::codegen::stack_bytes;
@@ -360,14 +360,6 @@ type Linked = (MachineCode, Vec<ModuleReloc>);
 /// Cranelift for entry points: scalar code at the triple's baseline, position independent.
 fn entry_isa(target: &Target) -> Result<OwnedTargetIsa> {
     let triple = &target.triple;
-    let unsupported = |what: &str| Err(Error::unsupported(Stage::Emit, format!("target {triple}: {what}")));
-    if triple.pointer_width() != Ok(PointerWidth::U64) || triple.endianness() != Ok(Endianness::Little) {
-        return unsupported("only 64-bit little-endian targets");
-    }
-    let coff = triple.binary_format == target_lexicon::BinaryFormat::Coff;
-    if coff && !matches!(triple.architecture, Architecture::X86_64) {
-        return unsupported("COFF objects only for x86-64");
-    }
     let mut flags = settings::builder();
     for (name, value) in [
         ("is_pic", "true"),

@@ -47,7 +47,7 @@ fn versions_are_checked() {
     let future = ModelProto { ir_version: Some(15), ..good.clone() };
     refuses(&future, Kind::Unsupported, "IR version 15; the newest known is 14");
     let missing = ModelProto { opset_import: vec![], ..good.clone() };
-    refuses(&missing, Kind::Malformed, "no opset of `ai.onnx` is imported");
+    refuses(&missing, Kind::Malformed, "no version of `ai.onnx` is imported; imported: nothing");
     let old = ModelProto { opset_import: vec![], ir_version: Some(1), ..good.clone() };
     assert_eq!(ops(&graph_of(&old)), ["neg"], "before IR version 3 the opset is 1");
     let spelt = ModelProto { opset_import: vec![opset("ai.onnx", 13)], ..good.clone() };
@@ -94,7 +94,7 @@ fn initializers_are_constants_or_defaults_by_ir_version() {
     assert_eq!(input_types(&old), ["x: f32[s0, 4]"]);
     assert!(old.values.values().any(|value| value.name == "w" && value.ty.to_string() == "f32[4]"));
     model.graph.as_mut().unwrap().input[1] = f32v("w", &["5"]);
-    refuses(&model, Kind::Malformed, "initializer `w` is declared f32[5] and is f32[4]");
+    refuses(&model, Kind::Malformed, "initializer `w` is declared as f32[5], and its type is f32[4]");
 }
 
 #[test]
@@ -177,13 +177,13 @@ fn outputs_are_checked_against_what_is_declared() {
         graph_of(&declared(info));
     }
     for (info, text) in [
-        (f32v("y", &["N", "5"]), "`y` is declared f32[N, 5] and is f32[s0, 4]"),
-        (f32v("y", &["N"]), "`y` is declared f32[N] and is f32[s0, 4]"),
+        (f32v("y", &["N", "5"]), "`y` is declared as f32[N, 5], and its type is f32[s0, 4]"),
+        (f32v("y", &["N"]), "`y` is declared as f32[N], and its type is f32[s0, 4]"),
     ] {
         let notes = run(&declared(info)).unwrap().notes;
         assert!(notes.len() == 1 && notes[0].contains(text), "{notes:?}");
     }
-    refuses(&declared(value("y", DType::I64, &["N", "4"])), Kind::Malformed, "declared i64[N, 4]");
+    refuses(&declared(value("y", DType::I64, &["N", "4"])), Kind::Malformed, "declared as i64[N, 4]");
     refuses(&declared(f32v("q", &["N"])), Kind::Malformed, "output `q` is not defined");
     let untyped = untyped("y");
     graph_of(&declared(untyped));

@@ -27,7 +27,8 @@ fn every_problem_is_reported_and_named() {
         [
             "node 0 `first` (ai.onnx.Nope) with x: f32[s0, 4]: not supported yet: operator Nope of ai.onnx opset 13",
             "node 2 `Never_2` (ai.onnx.Never) with b: ?: not supported yet: operator Never of ai.onnx opset 13",
-            "node 3 `Custom_3` (com.example.Custom) with x: f32[s0, 4]: no opset of `com.example` is imported",
+            "node 3 `Custom_3` (com.example.Custom) with x: f32[s0, 4]: not supported yet: operator Custom of com.example \
+             (no version of it is imported; imported: ai.onnx 13)",
             "node 4 `Late_4` (ai.onnx.Late) with x: f32[s0, 4]: not supported yet: operator Late of ai.onnx opset 13 \
              (known from version 18 or earlier on)",
             "node 5 `Transpose_5` (ai.onnx.Transpose since 1) with c: ?: the required attribute perm is missing",
@@ -160,7 +161,11 @@ fn attributes_are_checked() {
         "attribute `axis` is not one of perm",
     );
     refuses(&transpose(vec![perm(), perm()]), Kind::Malformed, "attribute perm is given twice");
-    refuses(&transpose(vec![a_int("perm", 1)]), Kind::Malformed, "perm has kind Int where Ints is wanted");
+    refuses(
+        &transpose(vec![a_int("perm", 1)]),
+        Kind::Malformed,
+        "perm is an int, and must be a list of ints",
+    );
     let reference = a_ref("perm", "p", AttributeType::Ints);
     refuses(&transpose(vec![reference]), Kind::Malformed, "outside a function");
     let unknown = AttributeProto { r#type: Some(77), ..perm() };

@@ -103,7 +103,9 @@ fn transposed_axes(cx: &NodeCx<'_, '_>, sizes: &[Dim], kernel: &[Dim]) -> Result
             (Some(shape), _) => Some(Dim::from(shape[axis])),
             (None, "SAME_UPPER" | "SAME_LOWER") => Some(sizes[axis].clone() * stride),
             (None, "" | "NOTSET" | "VALID") => None,
-            (None, other) => return malformed(format!("auto_pad `{other}`")),
+            (None, other) => {
+                return crate::op::not_one_of("auto_pad", other, crate::op::spatial::AUTO_PADS);
+            }
         };
         let (lo, out) = match wanted {
             Some(out) => {

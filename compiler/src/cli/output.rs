@@ -1,0 +1,368 @@
+//! Output files: all that a command writes together gets its new contents together, or keeps the old.
+//!
+//! The files are written and synced in a staging folder beside their places, and renamed at the end. What goes wrong
+//! before that, a full disk or a kill, changes nothing, and a rename that fails undoes those before it. Where there are
+//! several renames, on Unix a child process does them: a kill of the compiler, or of its process group, does not come
+//! between two. A crash of the machine may; then the files renamed first are new. Callers write last what build systems
+//! look at, the object after its header, so that the next build makes both again.
+//!
+//! One process at a time renames in a folder, so that files of one command stay together. A staging folder is locked for
+//! as long as its process lives; one that is not locked was left by a killed process, and the next process removes it.
+//! The locks are advisory (`flock`). On a file system without them, two compilers of one output may mix their files.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use crate::cli::external::same_file;
+use crate::cli::session::{io_error, usage};
+use crate::error::Result;
+
+/// Start of the names of staging folders.
+const STAGING: &str = ".onnxc-staging-";
+
+/// Files of one folder that are replaced together.
+pub struct Outputs {
+    folder: PathBuf,
+    staging: TempDir,
+    /// Locked until the staging folder is gone.
+    _alive: Option<File>,
+    files: Vec<Staged>,
+}
+
+/// A file that is written, and where it belongs.
+struct Staged {
+    file: PathBuf,
+    place: PathBuf,
+}
+
+impl Outputs {
+    /// For `place` and other files of its folder.
+    pub fn beside(place: &Path) -> Result<Outputs> {
+        let folder = folder_of(place).to_path_buf();
+        let _turn = lock(&folder);
+        remove_leftovers(&folder);
+        let staging = tempfile::Builder::new().prefix(STAGING).tempdir_in(&folder);
+        let staging = staging.map_err(|error| io_error(place, &error))?;
+        let _alive = lock(staging.path());
+        Ok(Outputs { folder, staging, _alive, files: vec![] })
+    }
+
+    /// Writes the new contents of `place`, which does not change yet.
+    pub fn write(&mut self, place: &Path, write: &mut dyn FnMut(&mut File) -> Result<()>) -> Result<()> {
+        let file = self.staging.path().join(format!("new-{}", self.files.len()));
+        let fail = |error: io::Error| io_error(place, &error);
+        let mut out = File::create_new(&file).map_err(fail)?;
+        write(&mut out)?;
+        // Some file systems tell only now that the disk is full.
+        out.sync_all().map_err(fail)?;
+        self.files.push(Staged { file, place: place.to_path_buf() });
+        Ok(())
+    }
+
+    /// Moves all files to their places, in the order in which they were written.
+    pub fn commit(self) -> Result<()> {
+        let _turn = lock(&self.folder);
+        self.files.iter().try_for_each(|staged| check_place(&staged.place, &[]))?;
+        let count = self.files.len();
+        let moves = self.files.iter().enumerate().map(|(at, staged)| {
+            // The last one has nothing after it that could fail.
+            let undo = if at + 1 < count { self.keep_old(at, staged)? } else { None };
+            Ok(Move { from: staged.file.clone(), to: staged.place.clone(), undo })
+        });
+        put(&moves.collect::<Result<Vec<Move>>>()?).map_err(|error| {
+            let places: Vec<String> =
+                self.files.iter().map(|staged| staged.place.display().to_string()).collect();
+            io_error(Path::new(&places.join(", ")), &error)
+        })
+    }
+
+    /// A second name for what is in a file's place now.
+    fn keep_old(&self, at: usize, staged: &Staged) -> Result<Option<PathBuf>> {
+        if fs::symlink_metadata(&staged.place).is_err() {
+            return Ok(None);
+        }
+        let old = self.staging.path().join(format!("old-{at}"));
+        // Not every file system has links.
+        fs::hard_link(&staged.place, &old)
+            .or_else(|_| fs::copy(&staged.place, &old).map(drop))
+            .map_err(|error| io_error(&staged.place, &error))?;
+        Ok(Some(old))
+    }
+}
+
+/// Writes one file that is complete or does not appear.
+pub fn write_file(place: &Path, write: &mut dyn FnMut(&mut File) -> Result<()>) -> Result<()> {
+    let mut outputs = Outputs::beside(place)?;
+    outputs.write(place, write)?;
+    outputs.commit()
+}
+
+/// [`write_file`] of bytes at hand.
+pub fn write_bytes(place: &Path, bytes: &[u8]) -> Result<()> {
+    write_file(place, &mut |file| file.write_all(bytes).map_err(|error| io_error(place, &error)))
+}
+
+/// Fails where no output may be put: over a folder, a device, a pipe or a socket, or over one of the files that were read.
+pub fn check_place(place: &Path, read: &[PathBuf]) -> Result<()> {
+    let found = match fs::metadata(place) {
+        Ok(found) => found,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(io_error(place, &error)),
+    };
+    if found.is_dir() {
+        return Err(io_error(place, &io::Error::from(io::ErrorKind::IsADirectory)));
+    }
+    let shown = place.display();
+    if !found.is_file() {
+        return Err(usage(format!(
+            "{shown}: a device, a pipe or a socket is not replaced by an output; `-o -` writes text to standard output"
+        )));
+    }
+    match read.iter().find(|path| fs::metadata(path).is_ok_and(|input| same_file(&input, &found))) {
+        Some(input) => Err(usage(format!(
+            "{shown}: the output would replace the input {}; -o names another file",
+            input.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn folder_of(place: &Path) -> &Path {
+    match place.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    }
+}
+
+/// Holds a folder until the file is dropped; `None` where folders cannot be locked.
+fn lock(folder: &Path) -> Option<File> {
+    let file = File::open(folder).ok()?;
+    file.lock().ok()?;
+    Some(file)
+}
+
+/// Removes staging folders whose process is gone. The folder is locked, so none is between its making and its lock.
+fn remove_leftovers(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let is_staging = entry.file_name().to_string_lossy().starts_with(STAGING);
+        if is_staging && File::open(entry.path()).is_ok_and(|file| file.try_lock().is_ok()) {
+            // What cannot be removed harms nobody.
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+/// A rename, and where the old contents of its target are, if there were any.
+struct Move {
+    from: PathBuf,
+    to: PathBuf,
+    undo: Option<PathBuf>,
+}
+
+/// Does all moves, or none.
+#[cfg(unix)]
+fn put(moves: &[Move]) -> io::Result<()> {
+    unix::put(moves)
+}
+
+/// Does all moves, or none.
+#[cfg(not(unix))]
+fn put(moves: &[Move]) -> io::Result<()> {
+    for (at, step) in moves.iter().enumerate() {
+        if let Err(error) = fs::rename(&step.from, &step.to) {
+            for done in moves[..at].iter().rev() {
+                let _ = match &done.undo {
+                    Some(old) => fs::rename(old, &done.to),
+                    None => fs::remove_file(&done.to),
+                };
+            }
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(unix)]
+mod unix {
+    use std::ffi::CString;
+    use std::io;
+    use std::os::unix::ffi::OsStrExt;
+    use std::path::Path;
+
+    /// [`super::Move`] as the system takes it: nothing is allocated between the renames.
+    struct Move {
+        from: CString,
+        to: CString,
+        undo: Option<CString>,
+    }
+
+    pub fn put(moves: &[super::Move]) -> io::Result<()> {
+        let text = |path: &Path| CString::new(path.as_os_str().as_bytes()).map_err(io::Error::from);
+        let moves = moves.iter().map(|step| {
+            let undo = step.undo.as_deref().map(text).transpose()?;
+            Ok(Move { from: text(&step.from)?, to: text(&step.to)?, undo })
+        });
+        let moves = moves.collect::<io::Result<Vec<Move>>>()?;
+        let failure = if moves.len() > 1 { rename_in_child(&moves) } else { rename_all(&moves) };
+        match failure {
+            0 => Ok(()),
+            number => Err(io::Error::from_raw_os_error(number)),
+        }
+    }
+
+    /// The number of the error, 0 for none.
+    fn rename_all(moves: &[Move]) -> i32 {
+        for (at, step) in moves.iter().enumerate() {
+            // SAFETY: both are strings that end in NUL; likewise below.
+            if unsafe { libc::rename(step.from.as_ptr(), step.to.as_ptr()) } == 0 {
+                continue;
+            }
+            let failure = errno();
+            for done in moves[..at].iter().rev() {
+                match &done.undo {
+                    // SAFETY: as above.
+                    Some(old) => unsafe { libc::rename(old.as_ptr(), done.to.as_ptr()) },
+                    // SAFETY: as above.
+                    None => unsafe { libc::unlink(done.to.as_ptr()) },
+                };
+            }
+            return failure;
+        }
+        0
+    }
+
+    fn errno() -> i32 {
+        // An unknown error is one all the same.
+        io::Error::last_os_error().raw_os_error().filter(|&number| number != 0).unwrap_or(libc::EIO)
+    }
+
+    /// [`rename_all`] in a process of its own session, which signals to this process or its group do not reach. It
+    /// inherits the lock of the folder. Where there is no process to be had, this one does it.
+    fn rename_in_child(moves: &[Move]) -> i32 {
+        // SAFETY: the child calls setsid, rename, unlink and _exit, all of which POSIX allows after a fork of a process
+        // with threads; it neither allocates nor unwinds nor runs destructors.
+        match unsafe { libc::fork() } {
+            -1 => rename_all(moves),
+            0 => {
+                // SAFETY: as above. Numbers of errors fit the eight bits of an exit code.
+                unsafe {
+                    libc::setsid();
+                    libc::_exit(rename_all(moves));
+                }
+            }
+            child => exit_code(child).unwrap_or_else(|| {
+                // Whoever ignores the end of children is not told their exit code.
+                // SAFETY: a string that ends in NUL.
+                let left = |step: &Move| unsafe { libc::access(step.from.as_ptr(), libc::F_OK) } == 0;
+                if moves.iter().any(left) { libc::EIO } else { 0 }
+            }),
+        }
+    }
+
+    /// Waits for a child to end; `None` if it did not end by itself, or nobody knows.
+    fn exit_code(child: libc::pid_t) -> Option<i32> {
+        let mut status = 0;
+        // SAFETY: the status is written to a variable.
+        while unsafe { libc::waitpid(child, &mut status, 0) } < 0 {
+            if errno() != libc::EINTR {
+                return None;
+            }
+        }
+        libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::{Error, Kind, Stage};
+
+    fn names(folder: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(folder)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn bytes(text: &'static [u8]) -> impl FnMut(&mut File) -> Result<()> {
+        move |file| file.write_all(text).map_err(|error| io_error(Path::new("test"), &error))
+    }
+
+    #[test]
+    fn failed_writes_leave_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.bin");
+        let failure = Error::internal(Stage::Emit, "half-way");
+        let result = write_file(&path, &mut |file| {
+            file.write_all(b"half").unwrap();
+            Err(failure.clone())
+        });
+        assert_eq!(result, Err(failure));
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        write_bytes(&path, b"whole").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"whole");
+        assert_eq!(names(folder.path()), ["out.bin"]);
+    }
+
+    /// With a file and with nothing in the first one's place.
+    #[test]
+    fn a_failed_rename_undoes_those_before_it() {
+        for old in [Some("old"), None] {
+            let folder = tempfile::tempdir().unwrap();
+            let place = |name: &str| folder.path().join(name);
+            if let Some(old) = old {
+                fs::write(place("a.h"), old).unwrap();
+            }
+            let mut outputs = Outputs::beside(&place("a.o")).unwrap();
+            outputs.write(&place("a.h"), &mut bytes(b"new")).unwrap();
+            outputs.write(&place("a.o"), &mut bytes(b"new")).unwrap();
+            let moves = [
+                Move {
+                    from: outputs.files[0].file.clone(),
+                    to: place("a.h"),
+                    undo: outputs.keep_old(0, &outputs.files[0]).unwrap(),
+                },
+                Move { from: outputs.files[1].file.clone(), to: folder.path().join("no/folder"), undo: None },
+            ];
+            assert_eq!(put(&moves).unwrap_err().kind(), io::ErrorKind::NotFound);
+            assert_eq!(fs::read_to_string(place("a.h")).ok().as_deref(), old);
+            drop(outputs);
+            assert_eq!(names(folder.path()), old.map_or(vec![], |_| vec!["a.h"]));
+        }
+    }
+
+    #[test]
+    fn what_killed_processes_left_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let left = folder.path().join(format!("{STAGING}left"));
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join("new-0"), "half").unwrap();
+        let alive = Outputs::beside(&folder.path().join("a.o")).unwrap();
+        assert!(!left.exists());
+        let other = Outputs::beside(&folder.path().join("b.o")).unwrap();
+        assert!(alive.staging.path().exists() && other.staging.path().exists());
+    }
+
+    #[test]
+    fn places_of_other_things_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let input = folder.path().join("m.onnx");
+        fs::write(&input, "model").unwrap();
+        let refused = |place: &Path| check_place(place, std::slice::from_ref(&input)).unwrap_err();
+        assert!(refused(&input).message.contains("would replace the input"));
+        assert_eq!(refused(folder.path()).kind, Kind::Io);
+        #[cfg(unix)]
+        {
+            let link = folder.path().join("link.o");
+            std::os::unix::fs::symlink(&input, &link).unwrap();
+            assert!(refused(&link).message.contains("would replace the input"));
+            assert!(refused(Path::new("/dev/null")).message.contains("device"));
+        }
+        assert!(check_place(&folder.path().join("new.o"), &[input]).is_ok());
+    }
+}
