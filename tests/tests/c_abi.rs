@@ -267,6 +267,11 @@ fn values_of_loops_and_choices_grow_and_nothing_leaks() {
     run_text("control", CONTROL);
 }
 
+#[test]
+fn bounds_that_multiply_are_allocated_at_their_sizes() {
+    run_text("multiplied", include_str!("../c/multiplied.onnxir"));
+}
+
 /// Compiles a graph and runs the C program of its name with it.
 fn run_text(name: &str, text: &str) {
     let graph = onnxc::graph::parse::parse(text).unwrap();

@@ -10,6 +10,7 @@ use crate::cli::check::to_json;
 use crate::cli::session::{Problems, Progress, Session, one};
 use crate::codegen::emit::dim_text;
 use crate::graph::{DType, Dim, Graph, MapFn, Op, TensorType, ValueId};
+use crate::schedule::{Program, Step};
 
 #[derive(Serialize)]
 struct Report {
@@ -28,6 +29,8 @@ struct Report {
     /// Arena by bound, where both are numbers.
     arena_ratio: Option<f64>,
     kernels: usize,
+    /// Kernels that read constants only, each with the bytes that keep its result out of the object.
+    constant_kernels: Vec<String>,
     /// Processors that there is code for, from the least up; an object chooses among them when it runs.
     levels: Vec<String>,
     notes: Vec<String>,
@@ -81,6 +84,7 @@ pub fn run(args: &InspectArgs) -> Result<(), Problems> {
         arena_bound_bytes: graph.dim_text(bound),
         arena_ratio: ratio,
         kernels: program.stats().groups(),
+        constant_kernels: constant_kernels(graph, program),
         levels: options.target.levels().map(|level| level.cpu.clone()).collect(),
         notes: frontend.notes,
     };
@@ -104,11 +108,36 @@ fn print(report: &Report) {
     let ratio = report.arena_ratio.map_or(String::new(), |ratio| format!(" (ratio {ratio:.3})"));
     say!("arena: {} bytes, liveness bound {}{ratio}", report.arena_bytes, report.arena_bound_bytes);
     say!("kernels: {}, for {}", report.kernels, report.levels.join(", "));
+    report.constant_kernels.iter().for_each(|kernel| say!("reads constants only: {kernel}"));
     say!("operators:");
     for (operator, count) in &report.operators {
         say!("  {count:>5} {operator}");
     }
     report.notes.iter().for_each(|note| say!("note: {note}"));
+}
+
+/// See [`Report::constant_kernels`].
+fn constant_kernels(graph: &Graph, program: &Program) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut open = vec![(graph, program)];
+    while let Some((graph, program)) = open.pop() {
+        for id in program.constant_groups(graph) {
+            let group = &program.groups[id];
+            let bytes = |values: &[ValueId]| {
+                let sum = values.iter().fold(Dim::ZERO, |sum, &value| sum + graph.ty(value).bytes());
+                graph.dim_text(&sum)
+            };
+            let (read, written) = (bytes(&group.inputs), bytes(&group.outputs));
+            let node = graph.node_ref(group.anchor);
+            found.push(format!("{} ({}): computes {written} bytes from {read}", node.name, node.op_type));
+        }
+        for step in &program.steps {
+            if let Step::Control { node, bodies, .. } = step {
+                open.extend(graph.nodes[*node].op.bodies().iter().zip(bodies));
+            }
+        }
+    }
+    found
 }
 
 /// Elements and bytes of all initializers, those of bodies included.

@@ -20,6 +20,9 @@ const FOLD_NOW: i64 = 4096;
 /// Bytes of a deferred constant that any model may have.
 const FOLD_ANYWAY: i64 = 32 << 20;
 
+/// Most work for a result that is computed while building; see [`interp::work`].
+const FOLD_NOW_WORK: u64 = 1 << 22;
+
 /// Values that one concatenation joins.
 pub const MAX_JOINED: usize = 128;
 
@@ -218,26 +221,44 @@ impl<'g> Builder<'g> {
             return Ok(None);
         }
         let Some(elements) = ty.elements().as_const() else { return Ok(None) };
-        let data: Option<Vec<&Tensor>> =
-            inputs.iter().map(|&value| self.graph.constant_data(value)).collect();
+        // A constant that grows (a broadcast, a window) is cheaper to read through its view. Parts that are joined do
+        // not grow, and sums have no view. What a whole expression of constants comes to, a pass decides.
         let largest =
             inputs.iter().filter_map(|&value| self.graph.ty(value).elements().as_const()).max().unwrap_or(0);
-        if let Some(data) = data.filter(|_| elements <= FOLD_NOW && largest <= 16 * FOLD_NOW) {
-            let tensor = interp::eval(op, &data)?.remove(0);
-            return Ok(Some(self.constant(tensor)));
-        }
-        // A constant that grows (a broadcast, a window) is cheaper to read through its view. Parts that are joined do
-        // not grow, and sums have no view.
         let limit = match op {
             Op::Concat { .. } => i64::MAX,
             Op::Contract { .. } => largest.saturating_mul(4),
             _ => largest.saturating_mul(2),
         };
-        if elements > limit || self.outgrows_file(elements.saturating_mul(ty.dtype.size() as i64)) {
-            return Ok(None);
+        let deferred =
+            elements <= limit && !self.outgrows_file(elements.saturating_mul(ty.dtype.size() as i64));
+        match deferred || self.folds_now(op, inputs, ty) {
+            true => self.folded(op, inputs, ty).map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Whether a result of `op` on constants is computed while building.
+    fn folds_now(&self, op: &Op, inputs: &[ValueId], ty: &TensorType) -> bool {
+        let at_most =
+            |ty: &TensorType, limit: i64| ty.elements().as_const().is_some_and(|count| count <= limit);
+        let types: Vec<&TensorType> = inputs.iter().map(|&value| self.graph.ty(value)).collect();
+        inputs.iter().all(|&value| self.graph.constant_data(value).is_some())
+            && at_most(ty, FOLD_NOW)
+            && types.iter().all(|ty| at_most(ty, 16 * FOLD_NOW))
+            && interp::work(op, &types, &[ty]).is_some_and(|work| work <= FOLD_NOW_WORK)
+    }
+
+    /// The one result of `op` on constants, of the static type `ty`, as a constant.
+    pub(crate) fn folded(&mut self, op: &Op, inputs: &[ValueId], ty: &TensorType) -> Result<ValueId> {
+        if self.folds_now(op, inputs, ty) {
+            let data: Vec<&Tensor> =
+                inputs.iter().filter_map(|&value| self.graph.constant_data(value)).collect();
+            let tensor = interp::eval(op, &data)?.remove(0);
+            return Ok(self.constant(tensor));
         }
         let def = Def::Const(Constant::Deferred { op: Arc::new(op.clone()), inputs: inputs.to_vec() });
-        Ok(Some(self.graph.values.push(Value { name: String::new(), ty: ty.clone(), def, known: None })))
+        Ok(self.graph.values.push(Value { name: String::new(), ty: ty.clone(), def, known: None }))
     }
 
     /// Whether a deferred constant of so many bytes is larger than what the model brings along gives reason for: chains of

@@ -5,10 +5,11 @@
 //! [`Graph::needs`] lists the vectors behind a node, and whatever orders, drops or moves nodes asks it. A body
 //! shares the symbols of the graphs around it but not their definitions: theirs have values when the body runs.
 
+use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::graph::dim::{Sym, product};
-use crate::graph::{Dim, Graph, NodeId, Relation, Requirement, TensorType, ValueId};
+use crate::graph::{Dim, Graph, NodeId, Relation, Requirement, ValueId};
 
 /// Definition of a symbol by data.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -155,18 +156,31 @@ impl Graph {
 }
 
 /// Terms of a bound beyond which it is no longer worth having.
-const MAX_TERMS: usize = 64;
+const MAX_TERMS: usize = 256;
+
+/// Bytes that the workspace always holds for what data size, where they bound it.
+const ALWAYS_RESERVED: i64 = 64 << 20;
+
+/// A larger bound is reserved while it is at most this many times the largest tensor whose size the inputs tell.
+const RESERVED_PER_KNOWN: i64 = 8;
+
+/// What symbols of the inputs are taken to be where bounds are compared: large, so that the degree of a bound counts.
+const LARGE: i64 = 4096;
 
 /// Upper bounds of dims in symbols that the inputs tell.
-pub struct Bounds {
+pub struct Bounds<'g> {
+    graph: &'g Graph,
     symbols: BTreeMap<Sym, Option<Dim>>,
     /// Products of symbols that an assumption limits by a size that the inputs tell, as in the result of a reshape.
     products: Vec<(Dim, Dim)>,
+    /// See [`Bounds::largest_known`].
+    largest_known: OnceCell<i64>,
 }
 
-impl Bounds {
-    pub fn new(graph: &Graph) -> Bounds {
-        let mut bounds = Bounds { symbols: BTreeMap::new(), products: Vec::new() };
+impl<'g> Bounds<'g> {
+    pub fn new(graph: &'g Graph) -> Bounds<'g> {
+        let (symbols, products) = (BTreeMap::new(), Vec::new());
+        let mut bounds = Bounds { graph, symbols, products, largest_known: OnceCell::new() };
         // A bound mentions symbols of lower numbers only.
         for (&sym, symbol) in &graph.data {
             let bound = symbol.bound.as_ref().and_then(|bound| bounds.upper(bound));
@@ -203,10 +217,35 @@ impl Bounds {
         Some(sum)
     }
 
-    /// Most bytes of a tensor, where something bounds them.
-    pub fn bytes(&self, ty: &TensorType) -> Option<Dim> {
-        self.upper(&(product(&ty.shape) * Dim::from(ty.dtype.size())))
+    /// The bytes that the workspace holds for what takes `bytes`: just these where the inputs tell them, what bounds
+    /// them where data decide. `None` for what the run allocates once it knows the size: nothing bounds it, or the
+    /// bound is out of proportion. Bounds multiply: of 10,000 candidates, pairs are 10^8 and triples 10^12, where a run
+    /// may have a few.
+    pub fn reserved(&self, bytes: &Dim) -> Option<Dim> {
+        let most = self.upper(bytes)?;
+        let limit = || ALWAYS_RESERVED.max(self.largest_known().saturating_mul(RESERVED_PER_KNOWN));
+        let is_known = !self.graph.is_data_dim(bytes);
+        (is_known || at_large(&most).is_some_and(|most| most <= limit())).then_some(most)
     }
+
+    /// Bytes of the largest tensor of the graph whose size the inputs tell.
+    fn largest_known(&self) -> i64 {
+        *self.largest_known.get_or_init(|| {
+            let inputs = self.graph.inputs.iter().map(|input| input.value);
+            let results = self.graph.order.iter().flat_map(|&node| &self.graph.nodes[node].outputs);
+            let known = inputs.chain(results.copied()).filter_map(|value| {
+                let ty = self.graph.ty(value);
+                let by_data = ty.shape.iter().any(|dim| self.graph.is_data_dim(dim));
+                if by_data { None } else { at_large(&ty.bytes()) }
+            });
+            known.max().unwrap_or(0)
+        })
+    }
+}
+
+/// A size where every symbol is [`LARGE`]; `None` where that exceeds 64 bits.
+fn at_large(dim: &Dim) -> Option<i64> {
+    dim.eval(&|_| Some(LARGE))
 }
 
 /// `from = c * product` gives the product and what it is at most: `to / c`.

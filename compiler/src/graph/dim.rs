@@ -179,7 +179,7 @@ impl Dim {
     }
 
     /// A single term of a polynomial.
-    pub(in crate::graph) fn term(monomial: Monomial, coefficient: i64) -> Dim {
+    pub(crate) fn term(monomial: Monomial, coefficient: i64) -> Dim {
         Dim::from_terms(vec![(monomial, coefficient)])
     }
 
@@ -324,6 +324,12 @@ impl Dim {
     }
 
     pub fn min_dim(&self, other: &Dim) -> Dim {
+        // No size exceeds 64 bits: such a limit, by which operators say "all", is none.
+        for (limit, rest) in [(self, other), (other, self)] {
+            if limit.as_const() == Some(i64::MAX) {
+                return rest.clone();
+            }
+        }
         // A minimum is below its operands; a maximum above.
         if self.is_among(other, false) || other.is_among(self, true) {
             return other.clone();

@@ -22,9 +22,9 @@ pub mod verify;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cranelift_entity::{PrimaryMap, entity_impl};
+use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
 
-use crate::error::{Error, Kind, Result, Stage};
+use crate::error::{Error, Kind, NodeRef, Result, Stage};
 
 pub use assumption::{Assumption, Assumptions, Relation, Requirement};
 pub use build::Builder;
@@ -249,6 +249,24 @@ impl Graph {
         match self.values[value].def {
             Def::Node(node, _) => Some(node),
             _ => None,
+        }
+    }
+
+    /// The ONNX node behind a node, for messages.
+    pub fn node_ref(&self, id: NodeId) -> NodeRef {
+        let node = &self.nodes[id];
+        let origin = self.origins.get(node.origin);
+        let text = |&value: &ValueId| match self.values[value].name.as_str() {
+            "" => self.ty(value).to_string(),
+            name => format!("{name}: {}", self.ty(value)),
+        };
+        NodeRef {
+            name: origin.map_or_else(|| id.to_string(), |origin| origin.name.clone()),
+            domain: String::new(),
+            op_type: origin.map_or_else(|| node.op.name().to_string(), |origin| origin.op_type.clone()),
+            version: None,
+            index: origin.map_or(id.index(), |origin| origin.index),
+            inputs: node.inputs.iter().map(text).collect(),
         }
     }
 

@@ -368,6 +368,27 @@ fn bounds_come_from_definitions_and_assumptions() {
     assert_eq!(upper(&graph, &(free.clone() * Dim::from(3i64))), Some(n * Dim::from(12i64)));
 }
 
+/// Pairs and triples of the positive elements of `x`, of which there may be 2048, or `n`.
+const MULTIPLIED: &str = include_str!("../../../tests/c/multiplied.onnxir");
+
+#[test]
+fn bounds_out_of_proportion_are_not_reserved() {
+    let fixed = parse(MULTIPLIED).unwrap();
+    let count = Dim::sym(Sym::from_u32(0));
+    let bytes = |power: usize| (0..power).fold(Dim::from(8usize), |product, _| product * count.clone());
+    let reserved = |graph: &Graph, power: usize| Bounds::new(graph).reserved(&bytes(power));
+    assert_eq!(reserved(&fixed, 1), Some(Dim::from(8 * 2048usize)));
+    assert_eq!(reserved(&fixed, 2), Some(Dim::from(8 * 2048 * 2048usize)));
+    assert_eq!(reserved(&fixed, 3), None);
+    let open = MULTIPLIED.replace("<= 2048", "<= s1").replace("[2048]", "[s1]");
+    let open = parse(&open.replace("  input v0", "  symbol s1 \"n\"\n  input v0")).unwrap();
+    let n = Dim::sym(Sym::from_u32(1));
+    assert_eq!(reserved(&open, 1), Some(n.clone() * Dim::from(8usize)));
+    assert_eq!(reserved(&open, 2), None, "as large as all pairs of the elements of an input of any size");
+    // What the inputs tell is never allocated, however large.
+    assert_eq!(Bounds::new(&open).reserved(&(n.clone() * n.clone())), Some(n.clone() * n));
+}
+
 /// One step of a random graph: which operation, and which values it reads.
 type Step = (u8, prop::sample::Index, prop::sample::Index);
 

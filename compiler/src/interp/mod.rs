@@ -19,10 +19,12 @@ mod sort;
 #[cfg(test)]
 mod tests;
 mod winograd;
+mod work;
 
 pub use elementwise::cast;
 pub use erf::erf;
 pub use run::{run, run_with};
+pub use work::{Budget, work};
 
 use std::collections::HashMap;
 

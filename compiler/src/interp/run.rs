@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use cranelift_entity::{EntityRef, SecondaryMap};
+use cranelift_entity::SecondaryMap;
 
 use super::{constant, control, eval, type_of};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
@@ -273,19 +273,11 @@ fn check_results(
     Ok(results)
 }
 
-/// The ONNX node behind a node, for messages.
+/// The ONNX node behind a node, with the types of its operands in this run.
 fn node_ref(graph: &Graph, id: NodeId, operands: &[Tensor]) -> NodeRef {
-    let node = &graph.nodes[id];
-    let origin = graph.origins.get(node.origin);
-    let inputs = node.inputs.iter().zip(operands);
-    NodeRef {
-        name: origin.map_or_else(|| id.to_string(), |origin| origin.name.clone()),
-        domain: String::new(),
-        op_type: origin.map_or_else(|| node.op.name().to_string(), |origin| origin.op_type.clone()),
-        version: None,
-        index: origin.map_or(id.index(), |origin| origin.index),
-        inputs: inputs.map(|(value, tensor)| format!("{value}: {}", type_of(tensor))).collect(),
-    }
+    let inputs = graph.nodes[id].inputs.iter().zip(operands);
+    let inputs = inputs.map(|(value, tensor)| format!("{value}: {}", type_of(tensor)));
+    NodeRef { inputs: inputs.collect(), ..graph.node_ref(id) }
 }
 
 /// The operation with every symbol replaced by its size; an error names a symbol without one.

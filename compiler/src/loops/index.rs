@@ -114,7 +114,7 @@ impl Index {
         if *by == Dim::ONE {
             return self.clone();
         }
-        let (whole, rest) = self.split(by);
+        let (whole, rest) = self.split(by, extents);
         if rest.below(by, extents) {
             return whole;
         }
@@ -126,15 +126,16 @@ impl Index {
         if *by == Dim::ONE {
             return Index::zero();
         }
-        let (_, rest) = self.split(by);
+        let (_, rest) = self.split(by, extents);
         if rest.below(by, extents) {
             return rest;
         }
         Index::term(Term::Mod(Box::new(rest), by.clone()))
     }
 
-    /// `(q, r)` with `self = q * by + r`, taking every exactly divisible part into `q`.
-    fn split(&self, by: &Dim) -> (Index, Index) {
+    /// `(q, r)` with `self = q * by + r`, taking every exactly divisible part into `q`, unless that may leave an `r` below
+    /// zero: divisions of indices are those of numbers without sign.
+    fn split(&self, by: &Dim, extents: &dyn Fn(Var) -> Option<Dim>) -> (Index, Index) {
         let (mut whole, mut rest) = (Index::zero(), Index::zero());
         for (term, coefficient) in &self.terms {
             match coefficient.exact_div(by) {
@@ -144,9 +145,39 @@ impl Index {
         }
         match self.constant.exact_div(by) {
             Some(quotient) => whole.constant = quotient,
-            None => rest.constant = self.constant.clone(),
+            None => {
+                for (monomial, coefficient) in self.constant.terms() {
+                    let part = Dim::term(monomial, coefficient);
+                    match part.exact_div(by) {
+                        Some(quotient) => whole.constant = whole.constant + quotient,
+                        None => rest.constant = rest.constant + part,
+                    }
+                }
+            }
         }
-        (whole, rest)
+        match rest.never_negative(extents) {
+            true => (whole, rest),
+            false => (Index::zero(), self.clone()),
+        }
+    }
+
+    /// Whether `0 <= self` follows from the extents of the variables.
+    fn never_negative(&self, extents: &dyn Fn(Var) -> Option<Dim>) -> bool {
+        let mut least = self.constant.clone();
+        for (term, coefficient) in &self.terms {
+            match (coefficient.bounds(), term) {
+                ((Some(0..), _), _) => {}
+                ((_, Some(..=0)), Term::Var(var)) => match extents(*var) {
+                    Some(extent) => least = least + coefficient.clone() * (extent - Dim::ONE),
+                    None => return false,
+                },
+                ((_, Some(..=0)), Term::Mod(_, by)) => {
+                    least = least + coefficient.clone() * (by.clone() - Dim::ONE);
+                }
+                _ => return false,
+            }
+        }
+        least.bounds().0.is_some_and(|low| low >= 0)
     }
 
     /// Whether `0 <= self < bound` follows from the extents of the variables (each in `0..extent`).
@@ -264,5 +295,26 @@ mod tests {
         let index = Index::var(Var::new(0)).scale(&Dim::from(64i64)).add(&Index::var(Var::new(1)));
         assert_eq!(index.floor_div(&Dim::from(64i64), &extents), Index::var(Var::new(0)));
         assert_eq!(index.modulo(&Dim::from(64i64), &extents), Index::var(Var::new(1)));
+    }
+
+    #[test]
+    fn division_leaves_nothing_below_zero() {
+        let extents = |var: Var| Some(Dim::from([12i64, 64][var.index()]));
+        let width = Dim::from(64i64);
+        let [row, column] = [0, 1].map(|var| Index::var(Var::new(var)));
+        let quotient = |index: &Index, by: &Dim| index.floor_div(by, &extents).to_string();
+        // From the end of a row: no less than 0, as the extent says.
+        let flipped = row.scale(&width).add(&column.scale(&Dim::from(-1i64))).add_dim(&Dim::from(63i64));
+        assert!(quotient(&flipped, &width).starts_with("i0"), "{}", quotient(&flipped, &width));
+        // A column from the fifth on: the rest alone may be -5.
+        let shifted = row.scale(&width).add(&column).add_dim(&Dim::from(-5i64));
+        assert!(quotient(&shifted, &width).starts_with("floordiv("), "{}", quotient(&shifted, &width));
+        // Rows of a size that the run tells: they are taken out one by one.
+        let [size, from, to, start] = [0, 1, 2, 3].map(|sym| Dim::sym(crate::graph::Sym::new(sym)));
+        let rows = size.clone() * from.clone() - size.clone() * to.clone();
+        let cut = row.scale(&size).add(&column).add_dim(&(rows + start.clone()));
+        let whole = row.add_dim(&(from - to));
+        let rest = Term::FloorDiv(Box::new(column.add_dim(&start)), size.clone());
+        assert_eq!(cut.floor_div(&size, &extents), whole.add(&Index::term(rest)));
     }
 }

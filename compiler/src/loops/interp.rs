@@ -67,12 +67,20 @@ impl Machine<'_> {
                     Some(value) => value[0],
                     None => return fail(format!("{var} is read before it is bound")),
                 },
-                Term::FloorDiv(x, by) => self.index(x)?.div_euclid(self.dim(by)?.max(1)),
-                Term::Mod(x, by) => self.index(x)?.rem_euclid(self.dim(by)?.max(1)),
+                Term::FloorDiv(x, by) => self.dividend(x)? / self.dim(by)?.max(1),
+                Term::Mod(x, by) => self.dividend(x)? % self.dim(by)?.max(1),
             };
             sum += value * self.dim(coefficient)?;
         }
         Ok(sum)
+    }
+
+    /// What is divided is never negative: machine code divides without sign.
+    fn dividend(&self, index: &Index) -> Result<i64> {
+        match self.index(index)? {
+            value if value < 0 => fail(format!("{index} is divided, and is {value}")),
+            value => Ok(value),
+        }
     }
 
     fn block(&mut self, body: &[Stmt]) -> Result<Code> {

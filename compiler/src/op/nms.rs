@@ -239,6 +239,22 @@ mod tests {
     }
 
     #[test]
+    fn all_that_there_are_is_no_size() {
+        let all = Case::new("NonMaxSuppression", 11)
+            .input::<f32>(&[1, 6, 4], &BOXES)
+            .input::<f32>(&[1, 1, 6], &SCORES)
+            .constant::<i64>(&[1], &[i64::MAX])
+            .constant::<f32>(&[1], &[0.5])
+            .input::<f32>(&[1], &[0.4]);
+        all.gives(0, &[2, 3], &[0.0, 0.0, 3.0, 0.0, 0.0, 0.0]);
+        let (graph, _) = all.lower().unwrap();
+        let most = crate::graph::Bounds::new(&graph).upper(&graph.ty(graph.outputs[0].1).elements());
+        assert_eq!(most.and_then(|most| most.as_const()), Some(18), "three numbers for each of six boxes");
+        let program = crate::schedule::schedule(&graph, Default::default()).unwrap();
+        assert!(program.arena.as_const().is_some_and(|bytes| bytes < 1 << 16), "{}", program.arena);
+    }
+
+    #[test]
     fn without_limit_there_are_none() {
         let case = Case::new("NonMaxSuppression", 10)
             .input::<f32>(&[1, 6, 4], &BOXES)

@@ -6,6 +6,7 @@
 
 mod algebra;
 mod bn_fold;
+mod constants;
 mod cse;
 mod dce;
 mod hoist;
@@ -62,6 +63,7 @@ const fn row(name: &'static str, run: Pass, min_level: u8, doc: &'static str) ->
 pub const PASSES: &[PassDef] = &[
     row("dce", dce::run, 1, "drop nodes that no output needs"),
     row("cse", cse::run, 1, "compute equal expressions once"),
+    row("constants", constants::run, 1, "compute what depends on constants alone"),
     row("algebra", algebra::run, 1, "identities of arithmetic"),
     row("matmul", matmul::run, 1, "bring contractions to one form"),
     row("movement", movement::run, 1, "compose views and cancel transposes"),
@@ -71,6 +73,8 @@ pub const PASSES: &[PassDef] = &[
     row("dce", dce::run, 1, "drop nodes that no output needs"),
     row("winograd", winograd::run, 2, "3x3 convolutions by minimal filtering, where that is faster"),
     row("pack", pack::run, 0, "lay out right-hand sides of contractions as column panels"),
+    row("constants", constants::run, 1, "compute what depends on constants alone"),
+    row("unfold", constants::unfold, 0, "leave to the run what takes too long to compute now"),
 ];
 
 /// The pass of a name.

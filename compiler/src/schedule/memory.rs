@@ -39,11 +39,7 @@ pub(super) fn plan(
         return Err(overgrown(Stage::Schedule, "the size of all intermediate values"));
     }
     if arena.as_const().is_some_and(|bytes| bytes > MAX_ARENA) {
-        return Err(Error::new(
-            Stage::Schedule,
-            Kind::Budget,
-            format!("intermediate values need {arena} bytes, more than {MAX_ARENA}"),
-        ));
+        return Err(too_large(graph, &grouping, &arena, blocks.iter().zip(&owners)));
     }
     let Planner { alias, output, copies, .. } = planner;
     let mut program = Program { arena, bound, ..Program::default() };
@@ -102,6 +98,33 @@ pub(super) fn plan(
     program.groups = grouping.groups;
     place_constants(graph, &mut program);
     Ok(program)
+}
+
+/// The error for an arena that no machine has; names the node with the largest block.
+fn too_large<'a>(
+    graph: &Graph,
+    grouping: &Grouping,
+    arena: &Dim,
+    blocks: impl Iterator<Item = (&'a Block, &'a Owner)>,
+) -> Error {
+    let largest = blocks.max_by_key(|(block, _)| estimate(&block.bytes));
+    let (bytes, node) = largest.map_or((Dim::ZERO, None), |(block, owner)| {
+        let node = match owner {
+            Owner::Value(value) => graph.producer(*value),
+            Owner::Scratch(group) => Some(grouping.groups[*group].anchor),
+            Owner::Control(node) => Some(*node),
+            Owner::Output => None,
+        };
+        (block.bytes.clone(), node)
+    });
+    let message = format!(
+        "intermediate values need {arena} bytes, more than {MAX_ARENA}; the largest, {bytes} bytes, is of this node"
+    );
+    let error = Error::new(Stage::Schedule, Kind::Budget, message);
+    match node {
+        Some(node) => error.at(graph.node_ref(node)),
+        None => error,
+    }
 }
 
 /// Constants that something reads.
@@ -221,7 +244,7 @@ impl<'a> Planner<'a> {
                 || self.leaves[storage].is_some();
             // A block of its own is of its very size, which control flow tells only afterwards: until then what is
             // bounded is where there is room for the most.
-            let early = self.graph.is_late(storage) && bounds.bytes(own).is_some();
+            let early = self.graph.is_late(storage) && bounds.reserved(&own.bytes()).is_some();
             if taken || late && !leaves.contains(&at) || early {
                 self.copies.push((*value, at));
                 // Copies come after all tasks.
@@ -282,8 +305,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Storages with their lifetimes in tasks, and the scratch of groups and control flow. What the inputs' dims bound
-    /// is in the arena.
+    /// Storages with their lifetimes in tasks, and the scratch of groups and control flow, in the arena or allocated.
     fn blocks(&self, bodies: &Bodies, leaves: &BTreeSet<usize>) -> Blocks {
         let bounds = Bounds::new(self.graph);
         let mut all = Blocks::default();
@@ -308,10 +330,10 @@ impl<'a> Planner<'a> {
                 let block = Block { bytes: ty.bytes(), first: at, last: self.last[value] };
                 let (owner, comes) = (Owner::Value(value), come.contains(&number));
                 let wanted = HeapUse { owner, block, writer: Some(writer), comes, goes };
-                place(wanted, bounds.bytes(ty).filter(|_| goes.is_none()));
+                place(wanted, bounds.reserved(&ty.bytes()).filter(|_| goes.is_none()));
             }
             let Some((owner, bytes, node)) = self.scratch(task, bodies) else { continue };
-            let most = bounds.upper(&bytes);
+            let most = bounds.reserved(&bytes);
             let block = Block { bytes, first: at, last: at };
             place(HeapUse { owner, block, writer: Some(node), comes: false, goes: None }, most);
         }

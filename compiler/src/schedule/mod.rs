@@ -112,7 +112,7 @@ pub enum Place {
     Constant,
     /// Bytes `[offset, offset + size)` of the arena; offsets are multiples of [`ALIGN`].
     Arena { offset: Dim, size: Dim },
-    /// A block of its own: only data decides its size, and nothing bounds it.
+    /// A block of its own: only data decides its size, and nothing bounds it well enough; see `Bounds::reserved`.
     Heap(BlockId),
     /// The same bytes as another value, from its start: a reshape, or a map computed in place.
     Alias(ValueId),
@@ -231,9 +231,10 @@ pub fn handed(graph: &Graph, node: NodeId) -> BTreeSet<usize> {
         return BTreeSet::new();
     }
     let bounds = Bounds::new(graph);
-    let unbounded = |value: ValueId| graph.is_late(value) && bounds.bytes(graph.ty(value)).is_none();
+    let allocated =
+        |value: ValueId| graph.is_late(value) && bounds.reserved(&graph.ty(value).bytes()).is_none();
     let outputs = graph.nodes[node].outputs.iter().enumerate();
-    outputs.filter(|&(_, &value)| unbounded(value)).map(|(at, _)| at).collect()
+    outputs.filter(|&(_, &value)| allocated(value)).map(|(at, _)| at).collect()
 }
 
 /// The outputs that bodies of control flow leave in blocks of their own: of the results that are [`handed`], all but
@@ -262,6 +263,22 @@ impl Program {
             value = of;
         }
         value
+    }
+
+    /// Groups that read constants and nothing else, no sizes either: they compute the same in every run.
+    pub fn constant_groups(&self, graph: &Graph) -> Vec<GroupId> {
+        let is_fixed = |node: &NodeId| {
+            let node = &graph.nodes[*node];
+            node.op.dims().iter().all(|dim| dim.is_const())
+                && node.outputs.iter().all(|&output| graph.ty(output).static_shape().is_some())
+        };
+        let computes_the_same = |group: &Group| {
+            let mut inputs = group.inputs.iter();
+            !group.inputs.is_empty()
+                && inputs.all(|&input| graph.is_constant(self.storage(input)))
+                && group.nodes.iter().all(is_fixed)
+        };
+        self.groups.iter().filter(|(_, group)| computes_the_same(group)).map(|(id, _)| id).collect()
     }
 
     /// Whether a value has a buffer.

@@ -463,6 +463,41 @@ fn what_data_size_is_placed_by_its_bound_or_allocated() {
 }
 
 #[test]
+fn bounds_that_no_machine_has_are_allocated() {
+    let g = crate::graph::parse::parse(include_str!("../../../tests/c/multiplied.onnxir")).unwrap();
+    let program = planned(&g);
+    assert_eq!(
+        program.heap.values().map(|block| block.bytes.to_string()).collect::<Vec<_>>(),
+        ["s0*s0*s0*8"; 2]
+    );
+    assert!(program.arena.as_const().is_some_and(|bytes| bytes < 128 << 20), "{}", program.arena);
+}
+
+#[test]
+fn an_arena_that_no_machine_has_is_refused_by_node() {
+    let g = graph(|b| {
+        let x = input(b, &[1 << 15, 1]);
+        let y = b.transpose(x, &[1, 0]).unwrap();
+        let product = b.binary(BinaryFn::Mul, x, y).unwrap();
+        let mut sums = vec![];
+        for axis in 0..2 {
+            let op = Op::Cumulate { op: ReduceFn::Sum, axis, exclusive: false, reverse: false };
+            let sum = b.emit1(op, &[product]).unwrap();
+            let wide =
+                b.reshape(sum, [1 << 15, 1, 1 << 15].map(|size: i64| Dim::from(size)).to_vec()).unwrap();
+            sums.push(wide);
+        }
+        let turned = b.transpose(sums[1], &[1, 0, 2]).unwrap();
+        let cube = b.binary(BinaryFn::Mul, sums[0], turned).unwrap();
+        let op = Op::Cumulate { op: ReduceFn::Sum, axis: 0, exclusive: false, reverse: false };
+        let first = b.emit1(op.clone(), &[cube]).unwrap();
+        vec![b.emit1(op, &[first]).unwrap()]
+    });
+    let error = schedule(&g, Options::default()).unwrap_err();
+    assert!(error.node.is_some() && error.message.contains("the largest, 140737488355328 bytes"), "{error}");
+}
+
+#[test]
 fn the_checker_finds_broken_plans() {
     let g = graph(|b| {
         let x = input(b, &[32, 24]);
