@@ -8,7 +8,6 @@ use serde::Serialize;
 use crate::cli::args::InspectArgs;
 use crate::cli::check::to_json;
 use crate::cli::session::{Problems, Progress, Session, one};
-use crate::codegen::emit::dim_text;
 use crate::graph::{DType, Dim, Graph, MapFn, Op, TensorType, ValueId};
 use crate::schedule::{Program, Step};
 

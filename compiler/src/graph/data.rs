@@ -8,7 +8,7 @@
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::graph::dim::{Sym, product};
+use crate::graph::dim::Sym;
 use crate::graph::{Dim, Graph, NodeId, Relation, Requirement, ValueId};
 
 /// Definition of a symbol by data.

@@ -157,7 +157,7 @@ fn values(name: &str, kind: AttrKind) -> Vec<AttributeProto> {
         AttrKind::Strs => vec![text(&["a"]), text(&[]), text(&["Tanh", "Nope", ""])],
         AttrKind::Tensor => vec![
             AttributeProto {
-                t: Some(build::f32_tensor("", &[2], vec![1.0, 2.0])),
+                t: Some(Box::new(build::f32_tensor("", &[2], vec![1.0, 2.0]))),
                 ..build::attribute(name, AttributeType::Tensor)
             },
             build::attribute(name, AttributeType::Tensor),
