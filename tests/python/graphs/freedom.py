@@ -60,9 +60,14 @@ tiny = some(lambda array: (array != 0) & (np.abs(array) < 1e-18))
 steep = some(lambda array: ~(np.abs(array) < 40))
 
 
-def empty_integers(vertex, arrays):
-    """The mean of no integers."""
-    return floats(vertex, arrays)[0] is None and arrays[vertex.inputs[0]].size == 0
+#: Its square is infinite in f32, in which statistics may be computed.
+beyond_single = some(lambda array: np.abs(array) > 1e17)
+
+
+def inexact_integers(vertex, arrays):
+    """The mean of no integers, and of integers that f64 does not have."""
+    x = arrays[vertex.inputs[0]]
+    return floats(vertex, arrays)[0] is None and (x.size == 0 or bool((np.abs(x.astype(np.float64)) > 2.0**40).any()))
 
 
 #: By operator: for which operands its result is open.
@@ -75,7 +80,8 @@ RULES = {
     "Col2Im": not_finite,
     # Which of a number and NaN is the greater.
     "MaxPool": nan, "GlobalMaxPool": nan, "MaxRoiPool": nan, "TopK": nan, "Unique": nan, "Hardmax": nan,
-    "ReduceMean": empty_integers, "LpNormalization": tiny,
+    "ReduceMean": inexact_integers, "LpNormalization": tiny,
+    "GroupNormalization": beyond_single, "LayerNormalization": beyond_single, "RMSNormalization": beyond_single,
     # Zero times an infinite slope.
     "PRelu": not_finite,
     # By its definition, or as the logarithm of a softmax, which may be 0.
