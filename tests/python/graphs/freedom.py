@@ -35,6 +35,18 @@ def out_of_range(vertex, arrays):
     return not bool((np.isfinite(operand) & (operand > low - 1) & (operand < high + 1)).all())
 
 
+def power_out_of_range(vertex, arrays):
+    """A power of an integer by a float that is no integer of the type."""
+    base, exponent = (arrays[name] for name in vertex.inputs)
+    if values.NAMES[base.dtype] not in values.INTEGERS:
+        return False
+    if values.NAMES[exponent.dtype] in values.INTEGERS:
+        return bool((exponent < 0).any())
+    power = np.power(base.astype(np.float64), exponent.astype(np.float64))
+    low, high = values.integer_range(values.NAMES[base.dtype])
+    return not bool((np.isfinite(power) & (power > low - 1) & (power < high + 1)).all())
+
+
 def unscalable(vertex, arrays):
     """NaN, and what the scale takes beyond 32 bits: an unsaturated conversion."""
     x = floats(vertex, arrays)[0]
@@ -73,7 +85,7 @@ def inexact_integers(vertex, arrays):
 #: By operator: for which operands its result is open.
 RULES = {
     # "In the case of out of range, behaviour is undefined".
-    "Cast": out_of_range, "CastLike": out_of_range,
+    "Cast": out_of_range, "CastLike": out_of_range, "Pow": power_out_of_range,
     "QuantizeLinear": unscalable, "DynamicQuantizeLinear": flat,
     # Elements in the padding are multiplied by zero, or left out.
     "Conv": not_finite, "ConvTranspose": not_finite, "DeformConv": not_finite, "CausalConvWithState": not_finite,
