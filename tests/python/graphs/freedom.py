@@ -72,6 +72,8 @@ tiny = some(lambda array: (array != 0) & (np.abs(array) < 1e-18))
 steep = some(lambda array: ~(np.abs(array) < 40))
 
 
+#: A power of it is infinite in f32.
+steep_power = some(lambda array: np.abs(array) > 1e10)
 #: Its square is infinite in f32, in which statistics may be computed.
 beyond_single = some(lambda array: np.abs(array) > 1e17)
 
@@ -94,6 +96,8 @@ RULES = {
     "MaxPool": nan, "GlobalMaxPool": nan, "MaxRoiPool": nan, "TopK": nan, "Unique": nan, "Hardmax": nan,
     "ReduceMean": inexact_integers, "LpNormalization": tiny,
     "GroupNormalization": beyond_single, "LayerNormalization": beyond_single, "RMSNormalization": beyond_single,
+    # Its power is infinite in f32.
+    "LpPool": steep_power, "GlobalLpPool": steep_power,
     # Zero times an infinite slope.
     "PRelu": not_finite,
     # By its definition, or as the logarithm of a softmax, which may be 0.
