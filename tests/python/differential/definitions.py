@@ -281,6 +281,17 @@ def quantized_convolution(node):
     return [np.clip(np.rint(real) + zero, least, most).astype(values.DTYPES[node.out_type()])]
 
 
+@definition("ConvTranspose")
+def grouped_transposed_convolution(node):
+    """"Optional 1D bias to be added to the convolution, has size of M." The reference adds the first group's to all groups."""
+    inputs = arrays(node)
+    if node.attributes.get("group", 1) == 1 or len(inputs) < 3 or inputs[2] is None:
+        return None
+    x, w, bias = (array.astype(np.float64) for array in inputs)
+    total = modern("ConvTranspose", [x, w], **node.attributes)[0]
+    return [(total + bias.reshape((-1,) + (1,) * (x.ndim - 2))).astype(inputs[0].dtype)]
+
+
 def window_geometry(node, sizes):
     """Per spatial axis: output size, pads before and after, stride and dilation."""
     rank, attributes = len(sizes), node.attributes

@@ -35,6 +35,18 @@ def out_of_range(vertex, arrays):
     return not bool((np.isfinite(operand) & (operand > low - 1) & (operand < high + 1)).all())
 
 
+def power_out_of_range(vertex, arrays):
+    """A power of an integer by a float that is no integer of the type."""
+    base, exponent = (arrays[name] for name in vertex.inputs)
+    if values.NAMES[base.dtype] not in values.INTEGERS:
+        return False
+    if values.NAMES[exponent.dtype] in values.INTEGERS:
+        return bool((exponent < 0).any())
+    power = np.power(base.astype(np.float64), exponent.astype(np.float64))
+    low, high = values.integer_range(values.NAMES[base.dtype])
+    return not bool((np.isfinite(power) & (power > low - 1) & (power < high + 1)).all())
+
+
 def unscalable(vertex, arrays):
     """NaN, and what the scale takes beyond 32 bits: an unsaturated conversion."""
     x = floats(vertex, arrays)[0]
@@ -60,22 +72,32 @@ tiny = some(lambda array: (array != 0) & (np.abs(array) < 1e-18))
 steep = some(lambda array: ~(np.abs(array) < 40))
 
 
-def empty_integers(vertex, arrays):
-    """The mean of no integers."""
-    return floats(vertex, arrays)[0] is None and arrays[vertex.inputs[0]].size == 0
+#: A power of it is infinite in f32.
+steep_power = some(lambda array: np.abs(array) > 1e10)
+#: Its square is infinite in f32, in which statistics may be computed.
+beyond_single = some(lambda array: np.abs(array) > 1e17)
+
+
+def inexact_integers(vertex, arrays):
+    """The mean of no integers, and of integers that f64 does not have."""
+    x = arrays[vertex.inputs[0]]
+    return floats(vertex, arrays)[0] is None and (x.size == 0 or bool((np.abs(x.astype(np.float64)) > 2.0**40).any()))
 
 
 #: By operator: for which operands its result is open.
 RULES = {
     # "In the case of out of range, behaviour is undefined".
-    "Cast": out_of_range, "CastLike": out_of_range,
+    "Cast": out_of_range, "CastLike": out_of_range, "Pow": power_out_of_range,
     "QuantizeLinear": unscalable, "DynamicQuantizeLinear": flat,
     # Elements in the padding are multiplied by zero, or left out.
     "Conv": not_finite, "ConvTranspose": not_finite, "DeformConv": not_finite, "CausalConvWithState": not_finite,
     "Col2Im": not_finite,
     # Which of a number and NaN is the greater.
     "MaxPool": nan, "GlobalMaxPool": nan, "MaxRoiPool": nan, "TopK": nan, "Unique": nan, "Hardmax": nan,
-    "ReduceMean": empty_integers, "LpNormalization": tiny,
+    "ReduceMean": inexact_integers, "LpNormalization": tiny,
+    "GroupNormalization": beyond_single, "LayerNormalization": beyond_single, "RMSNormalization": beyond_single,
+    # Its power is infinite in f32.
+    "LpPool": steep_power, "GlobalLpPool": steep_power,
     # Zero times an infinite slope.
     "PRelu": not_finite,
     # By its definition, or as the logarithm of a softmax, which may be 0.
