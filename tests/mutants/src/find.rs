@@ -61,6 +61,13 @@ const MESSAGES: &[&str] = &[
     "with_context",
 ];
 
+/// Functions, and operators among the arguments, whose other two arguments may come in any order.
+const COMMUTATIVE: &[&str] = &[
+    "add", "Add", "and", "And", "band", "bor", "bxor", "both", "eq", "Eq", "fadd", "fma", "fmul", "iadd",
+    "imul", "max", "Max", "min", "Min", "mul", "Mul", "ne", "Ne", "or", "Or", "swap", "xor", "Xor", "Equal",
+    "NotEqual", "IntAdd", "IntMul",
+];
+
 /// Methods that take a predicate.
 const PREDICATES: &[&str] = &[
     "all",
@@ -313,11 +320,22 @@ impl<'t> Finder<'t> {
         }
     }
 
-    /// Two neighbouring arguments in the other order.
-    fn arguments(&mut self, node: &impl Spanned, arguments: &Punctuated<Expr, Token![,]>) {
+    /// Two neighbouring arguments in the other order, where that is not the same.
+    fn arguments(&mut self, name: &str, node: &impl Spanned, arguments: &Punctuated<Expr, Token![,]>) {
         let whole = range(node);
+        let last = |expr: &Expr| match expr {
+            Expr::Path(path) => path.path.segments.last().map(|segment| segment.ident.to_string()),
+            _ => None,
+        };
+        let operators = arguments.iter().filter_map(last).chain([name.to_string()]);
+        if operators.into_iter().any(|name| COMMUTATIVE.contains(&name.as_str())) {
+            return;
+        }
         for (first, second) in arguments.iter().zip(arguments.iter().skip(1)) {
             let (a, b) = (range(first), range(second));
+            if self.text[a.clone()] == self.text[b.clone()] {
+                continue;
+            }
             let new = [
                 &self.text[whole.start..a.start],
                 &self.text[b.clone()],
@@ -350,7 +368,7 @@ impl<'t> Finder<'t> {
         if IDENTITIES.contains(&name.as_str()) {
             self.value("method", call, self.source(&call.receiver).to_string());
         }
-        self.arguments(call, &call.args);
+        self.arguments(&name, call, &call.args);
         for argument in &call.args {
             match argument {
                 Expr::Closure(closure) if PREDICATES.contains(&name.as_str()) => {
@@ -375,10 +393,10 @@ impl<'t> Finder<'t> {
                 "min" => self.value("method", call, self.source(call).replacen("min", "max", 1)),
                 _ => {}
             }
+            self.arguments(last, call, &call.args);
         } else {
             self.visit_expr(&call.func);
         }
-        self.arguments(call, &call.args);
         call.args.iter().for_each(|argument| self.visit_expr(argument));
     }
 

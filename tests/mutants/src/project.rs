@@ -1,8 +1,10 @@
 //! The mutated copy of the workspace: written beneath the target folder and built there, once for all mutants.
 
+use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fs;
+use std::hash::{Hash, Hasher};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -128,10 +130,16 @@ impl Project {
     }
 
     /// Writes the package with the first `count` mutants that compile; gives their numbers. The compiler's errors tell which
-    /// do not; they are remembered, as long as the mutants stay the same.
+    /// do not; they are remembered, as long as the mutants and their files stay the same.
     pub fn write_compiling(&self, mutants: &[Mutant], count: usize) -> Failable<BTreeSet<usize>> {
         let memory = self.work.join("not-compiling.json");
-        let keys: Vec<String> = mutants.iter().map(Mutant::key).collect();
+        let texts: BTreeSet<&str> = mutants.iter().map(|mutant| mutant.path.as_str()).collect();
+        let mut hasher = DefaultHasher::new();
+        for path in texts {
+            fs::read_to_string(self.root.join(path))?.hash(&mut hasher);
+        }
+        let keys: Vec<String> =
+            mutants.iter().map(Mutant::key).chain([hasher.finish().to_string()]).collect();
         let known = fs::read(&memory).ok().and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
         let left: BTreeSet<usize> = match known.filter(|known| known["mutants"] == json!(keys)) {
             Some(known) => {
@@ -173,9 +181,9 @@ impl Project {
         }
     }
 
-    /// Builds tests and programs of the copy.
+    /// Builds something of the copy; gives the programs.
     pub fn build(&self, arguments: &[&str]) -> Failable<Vec<Program>> {
-        let (messages, success) = self.cargo(&[&["test", "--no-run"], arguments].concat())?;
+        let (messages, success) = self.cargo(arguments)?;
         if !success {
             return Err(format!("the mutated copy does not build:\n{}", rendered(&messages)).into());
         }

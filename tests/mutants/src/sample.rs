@@ -63,14 +63,22 @@ fn collect(root: &Path, folder: &str, files: &mut Vec<String>) -> Result<(), Box
     Ok(())
 }
 
-/// At most `count` of the mutants in random order, one for each line.
+/// At most `count` of the mutants in random order, one for each line: of an operator drawn first, as a call with many
+/// arguments has more swaps of them than anything else.
 pub fn draw(mutants: Vec<Mutant>, count: usize, seed: u64) -> Vec<Mutant> {
-    let mut lines: BTreeMap<(String, usize), Vec<Mutant>> = BTreeMap::new();
+    let mut lines: BTreeMap<(String, usize), BTreeMap<&str, Vec<Mutant>>> = BTreeMap::new();
     for mutant in mutants {
-        lines.entry((mutant.path.clone(), mutant.line)).or_default().push(mutant);
+        let line = lines.entry((mutant.path.clone(), mutant.line)).or_default();
+        line.entry(mutant.rule).or_default().push(mutant);
     }
     let mut rng = fastrand::Rng::with_seed(seed);
-    let mut lines: Vec<Vec<Mutant>> = lines.into_values().collect();
+    let mut lines: Vec<BTreeMap<&str, Vec<Mutant>>> = lines.into_values().collect();
     rng.shuffle(&mut lines);
-    lines.into_iter().take(count).map(|mut line| line.swap_remove(rng.usize(..line.len()))).collect()
+    let mut drawn = Vec::new();
+    for line in lines.into_iter().take(count) {
+        let mut rules: Vec<Vec<Mutant>> = line.into_values().collect();
+        let mut rule = rules.swap_remove(rng.usize(..rules.len()));
+        drawn.push(rule.swap_remove(rng.usize(..rule.len())));
+    }
+    drawn
 }

@@ -1,4 +1,5 @@
-//! What a run has found so far, in a file: one that was cut short goes on where it ended, as long as the programs are the same.
+//! What a run has found so far, in a file: one that was cut short goes on where it ended, as long as the
+//! programs are the same.
 
 use std::collections::hash_map::DefaultHasher;
 use std::error::Error;
@@ -9,7 +10,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::project::Program;
 use crate::rewrite::Mutant;
 use crate::suite::{self, Suite, Test, Verdict};
 
@@ -19,19 +19,27 @@ pub struct State {
 }
 
 impl State {
-    /// The state of these programs with these mutants.
-    pub fn open(work: &Path, mutants: &[Mutant], programs: &[Program]) -> Result<State, Box<dyn Error>> {
-        let mut hasher = DefaultHasher::new();
-        mutants.iter().for_each(|mutant| mutant.key().hash(&mut hasher));
-        for program in programs {
-            program.path.hash(&mut hasher);
-            fs::metadata(&program.path)?.modified()?.hash(&mut hasher);
-        }
-        let stamp = hasher.finish();
+    /// What is known of these mutants and suites. A suite whose program has changed is not known, nor is what it caught.
+    pub fn open(work: &Path, mutants: &[Mutant], suites: &[Suite]) -> Result<State, Box<dyn Error>> {
         let path = work.join("state.json");
         let old: Option<Value> = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let content = old.filter(|old| old["stamp"] == stamp);
-        let content = content.unwrap_or_else(|| json!({"stamp": stamp, "tests": {}, "verdicts": {}}));
+        let mut content = old.unwrap_or_else(|| json!({"stamps": {}, "tests": {}, "verdicts": {}}));
+        for suite in suites {
+            let mut hasher = DefaultHasher::new();
+            mutants.iter().for_each(|mutant| mutant.key().hash(&mut hasher));
+            suite.program.hash(&mut hasher);
+            fs::metadata(&suite.program)?.modified()?.hash(&mut hasher);
+            let stamp = json!(hasher.finish());
+            if content["stamps"][&suite.name] != stamp {
+                content["stamps"][&suite.name] = stamp;
+                content["tests"][&suite.name] = Value::Null;
+                if let Some(verdicts) = content["verdicts"].as_object_mut() {
+                    verdicts.retain(|_, verdict| {
+                        verdict["suite"].is_string() && verdict["suite"] != suite.name.as_str()
+                    });
+                }
+            }
+        }
         Ok(State { path, content })
     }
 
@@ -51,10 +59,6 @@ impl State {
             if self.content["tests"][&suite.name].is_null() {
                 let found = suite::measure(suite, mutants, work, &mut |line| eprintln!("{line}"))?;
                 self.content["tests"][&suite.name] = found.iter().map(to_json).collect();
-                // More tests may catch what survived.
-                if let Some(verdicts) = self.content["verdicts"].as_object_mut() {
-                    verdicts.retain(|_, verdict| verdict["suite"].is_string());
-                }
                 self.save()?;
             }
             for test in self.content["tests"][&suite.name].as_array().into_iter().flatten() {
@@ -64,28 +68,24 @@ impl State {
         Ok(tests)
     }
 
-    /// The verdict on a mutant; found out once.
-    pub fn verdict(
-        &mut self,
-        mutant: usize,
-        find: &mut dyn FnMut() -> std::io::Result<Verdict>,
-    ) -> std::io::Result<Verdict> {
-        let key = mutant.to_string();
-        let known = &self.content["verdicts"][&key];
-        if let Some(suite) = known["suite"].as_str() {
-            let timed_out = known["timed_out"] == true;
-            return Ok(Verdict::Caught { suite: suite.to_string(), timed_out });
+    /// The verdict on a mutant, if it is known.
+    pub fn verdict(&self, mutant: usize) -> Option<Verdict> {
+        let known = &self.content["verdicts"][&mutant.to_string()];
+        match known["suite"].as_str() {
+            Some(suite) => {
+                let timed_out = known["timed_out"] == true;
+                Some(Verdict::Caught { suite: suite.to_string(), timed_out })
+            }
+            None => known["reached"].as_bool().map(|reached| Verdict::Survived { reached }),
         }
-        if let Some(reached) = known["reached"].as_bool() {
-            return Ok(Verdict::Survived { reached });
-        }
-        let verdict = find()?;
-        self.content["verdicts"][&key] = match &verdict {
+    }
+
+    pub fn set_verdict(&mut self, mutant: usize, verdict: &Verdict) -> std::io::Result<()> {
+        self.content["verdicts"][mutant.to_string()] = match verdict {
             Verdict::Caught { suite, timed_out } => json!({"suite": suite, "timed_out": timed_out}),
             Verdict::Survived { reached } => json!({"reached": reached}),
         };
-        self.save()?;
-        Ok(verdict)
+        self.save()
     }
 }
 

@@ -147,14 +147,16 @@ pub enum Verdict {
 }
 
 /// Runs tests that reach the mutant, suite by suite, until one fails. Each suite has a `budget` of time, as measured without a
-/// mutant; where that does not suffice, tests are drawn.
+/// mutant; where that does not suffice, tests are drawn by
+/// `seed`.
 pub fn try_mutant(
     suites: &[Suite],
     tests: &[Test],
     mutant: usize,
     budget: Duration,
-    rng: &mut fastrand::Rng,
+    seed: u64,
 ) -> std::io::Result<Verdict> {
+    let mut rng = fastrand::Rng::with_seed(seed);
     let mut reached = false;
     for (number, suite) in suites.iter().enumerate() {
         let mut chosen: Vec<&Test> =

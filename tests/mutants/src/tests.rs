@@ -151,7 +151,7 @@ fn a_planted_mutant_is_caught() {
     let strings = mutants.iter().position(|mutant| mutant.before == "String::new() + x").unwrap();
     assert!(!numbers.contains(&strings), "strings have no difference");
 
-    let programs = project.build(&["--package", "small"]).unwrap();
+    let programs = project.build(&["test", "--no-run", "--package", "small"]).unwrap();
     let program = programs.iter().find(|program| program.is_test).unwrap().path.clone();
     let form = Form::Listed { prefix: String::new(), together: 1 };
     let suites = [Suite {
@@ -164,8 +164,7 @@ fn a_planted_mutant_is_caught() {
     }];
     let tests = suite::measure(&suites[0], mutants.len(), &work, &mut |_| {}).unwrap();
     assert_eq!(tests.len(), 2);
-    let mut rng = fastrand::Rng::with_seed(1);
-    let mut verdict = |function: &str, before: &str, after: &str| {
+    let verdict = |function: &str, before: &str, after: &str| {
         let wanted = (function, before, after);
         let of = |mutant: &Mutant| {
             (mutant.function.as_str(), mutant.before.as_str(), mutant.after.as_str()) == wanted
@@ -173,7 +172,7 @@ fn a_planted_mutant_is_caught() {
         let at = mutants.iter().position(of);
         let at = at.unwrap_or_else(|| panic!("there is no mutant {after} of {function}: {mutants:?}"));
         assert!(numbers.contains(&at), "{after}");
-        suite::try_mutant(&suites, &tests, at, Duration::from_secs(9), &mut rng).unwrap()
+        suite::try_mutant(&suites, &tests, at, Duration::from_secs(9), 1).unwrap()
     };
     let caught = |timed_out| Verdict::Caught { suite: "unit".into(), timed_out };
     assert_eq!(verdict("bits", "bits |= n", "bits &= n"), caught(false));
