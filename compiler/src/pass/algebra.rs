@@ -8,6 +8,9 @@ use crate::pass::Options;
 use crate::pass::rewrite::{bodies, fixpoint, is_one, producer, rewrite, splat};
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
+#[cfg(test)]
+mod tests;
+
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     fixpoint(4, || rewrite(graph, simplify))?;
     bodies(graph, options, run)

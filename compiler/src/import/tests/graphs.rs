@@ -46,6 +46,8 @@ fn versions_are_checked() {
     let good = model(vec![node("Neg", &["x"], &["y"])]);
     let future = ModelProto { ir_version: Some(15), ..good.clone() };
     refuses(&future, Kind::Unsupported, "IR version 15; the newest known is 14");
+    let newest = ModelProto { ir_version: Some(14), ..good.clone() };
+    assert!(!ops(&graph_of(&newest)).is_empty());
     let missing = ModelProto { opset_import: vec![], ..good.clone() };
     refuses(&missing, Kind::Malformed, "no version of `ai.onnx` is imported; imported: nothing");
     let old = ModelProto { opset_import: vec![], ir_version: Some(1), ..good.clone() };

@@ -409,7 +409,7 @@ fn same(expected: &Tensor, actual: &Tensor) -> bool {
     a.iter().zip(&b).all(|(a, b)| a == b || (a.is_nan() && b.is_nan()) || (a - b).abs() <= 1e-4 * scale)
 }
 
-/// Lowers a graph and runs it; the message says what went wrong.
+/// Lowers a graph and runs it against the evaluator; the message says what went wrong.
 fn check(
     graph: &Graph,
     inputs: &[Tensor],
@@ -417,8 +417,20 @@ fn check(
     target: &Target,
     execute: Execute<'_>,
 ) -> Result<(), String> {
+    let expected = interp::run(graph, inputs).map_err(|error| error.to_string())?;
+    check_against(&expected, graph, inputs, fuse, target, execute)
+}
+
+/// As `check`, for a graph that must compute what another one does.
+fn check_against(
+    expected: &[Tensor],
+    graph: &Graph,
+    inputs: &[Tensor],
+    fuse: bool,
+    target: &Target,
+    execute: Execute<'_>,
+) -> Result<(), String> {
     let text = |error: crate::error::Error| error.to_string();
-    let expected = interp::run(graph, inputs).map_err(text)?;
     let program =
         schedule(graph, schedule::Options { fuse, in_place: false, ..Default::default() }).map_err(text)?;
     let mut kernels = Vec::new();
@@ -461,13 +473,15 @@ fn check_random_graphs(target: &Target, execute: Execute<'_>) {
             refused += 1;
             continue;
         }
+        // Of the graph as drawn: the passes, too, must keep it.
+        let expected = interp::run(&draft.graph, &draft.inputs).unwrap();
         for (fuse, optimize) in [(true, false), (false, false), (true, true)] {
             let mut graph = draft.graph.clone();
             let result = match optimize {
                 true => pass::run_all(&mut graph, &pass::Options::default(), &mut |_, _, _| {})
                     .map_err(|error| error.to_string())
-                    .and_then(|()| check(&graph, &draft.inputs, fuse, target, execute)),
-                false => check(&graph, &draft.inputs, fuse, target, execute),
+                    .and_then(|()| check_against(&expected, &graph, &draft.inputs, fuse, target, execute)),
+                false => check_against(&expected, &graph, &draft.inputs, fuse, target, execute),
             };
             if let Err(message) = result {
                 let message: String = message.chars().take(4000).collect();
@@ -483,6 +497,30 @@ fn check_random_graphs(target: &Target, execute: Execute<'_>) {
         failures.len(),
         failures[..failures.len().min(6)].join("\n\n")
     );
+}
+
+/// The first pass after which a random graph computes something else.
+#[test]
+fn passes_keep_what_random_graphs_compute() {
+    let mut changed = Vec::new();
+    for draft in (1..=3000).map(Draft::new).filter(Draft::fits) {
+        let expected = interp::run(&draft.graph, &draft.inputs).unwrap();
+        let mut wrong = None;
+        let mut graph = draft.graph.clone();
+        let result = pass::run_all(&mut graph, &pass::Options::default(), &mut |pass, graph, _| {
+            let actual = interp::run(graph, &draft.inputs);
+            let is_right = actual.as_ref().is_ok_and(|actual| {
+                actual.len() == expected.len() && expected.iter().zip(actual).all(|(e, a)| same(e, a))
+            });
+            if !is_right && wrong.is_none() {
+                wrong = Some(format!("{}after pass {pass}\n{graph}{actual:?}\n{expected:?}", draft.graph));
+            }
+        });
+        changed.extend(result.err().map(|error| format!("{}{error}", draft.graph)));
+        changed.extend(wrong);
+    }
+    let shown = changed[..changed.len().min(3)].join("\n\n");
+    assert!(changed.is_empty(), "{} graphs changed\n{shown}", changed.len());
 }
 
 #[test]
@@ -646,4 +684,26 @@ fn concatenation_of_nothing() {
     graph.outputs = vec![("joined".into(), joined), ("padded".into(), padded)];
     let inputs = [0, 1].map(|_| Tensor::from_slice::<f32>(&[0, 3], &[]));
     check(&graph, &inputs, true, &fixed_target(), &loops::interp::run).unwrap();
+}
+
+/// Indices that data decide: the last ones that there are, from either end, and those past them.
+#[test]
+fn indices_out_of_range_end_the_kernel() {
+    for (pick, expected) in [(2, Some(7.0)), (-3, Some(5.0)), (3, None), (-4, None)] {
+        let mut graph = Graph::default();
+        graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+        let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
+        let x = b.input("x", TensorType::new(DType::F32, vec![Dim::from(3i64)]), None);
+        let at = b.input("at", TensorType::new(DType::I64, vec![Dim::ONE]), None);
+        let picked = b.emit1(Op::Gather { axis: 0 }, &[x, at]).unwrap();
+        graph.outputs.push(("picked".into(), picked));
+        let inputs = [Tensor::from_slice(&[3], &[5f32, 6.0, 7.0]), Tensor::from_slice(&[1], &[pick as i64])];
+        let expected = expected.map(|value: f32| Tensor::from_slice(&[1], &[value]));
+        let result =
+            check_against(expected.as_slice(), &graph, &inputs, true, &fixed_target(), &loops::interp::run);
+        match expected {
+            Some(_) => assert_eq!(result, Ok(()), "index {pick}"),
+            None => assert!(result.is_err_and(|text| text.contains("code 1")), "index {pick}"),
+        }
+    }
 }

@@ -1,0 +1,258 @@
+//! Mutation testing of the compiler: small wrong changes are made to its sources, and the tests must notice each.
+//!
+//! Building and testing once per change would take days. Here all changes are compiled into one copy of the compiler, each
+//! behind a test of a number that the environment gives ("mutant schemata": Untch, Offutt and Harrold, ISSTA 1993); and a
+//! mutant is run only against tests that reach its place. What is left of a sample is a list of survivors: each is a
+//! missing test, or changes no result.
+
+mod find;
+mod project;
+mod report;
+mod rewrite;
+mod sample;
+mod state;
+mod suite;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+
+use project::{Program, Project};
+use report::Judged;
+use rewrite::Mutant;
+use state::State;
+use suite::{Form, Suite, Test, Verdict};
+
+/// Folders that mutants are drawn from; `infer` is a file as well.
+const FOLDERS: &[&str] = &["pass", "schedule", "loops", "leaf", "codegen", "infer", "import"];
+
+/// Mutants drawn for each that is wanted, as some do not compile.
+const SPARE: usize = 2;
+
+/// Tests of one program, as the table below has them.
+struct Row {
+    name: &'static str,
+    /// Arguments of Cargo that build it.
+    build: &'static [&'static str],
+    program: &'static str,
+    is_test: bool,
+    /// Where in the workspace it runs.
+    folder: &'static str,
+    /// How the tests' names begin.
+    prefix: &'static str,
+    /// Tests that are run as one, in programs that are quicker so.
+    together: usize,
+}
+
+const fn tests(
+    name: &'static str,
+    build: &'static [&'static str],
+    program: &'static str,
+    folder: &'static str,
+) -> Row {
+    Row { name, build, program, is_test: true, folder, prefix: "", together: 1 }
+}
+
+/// Official tests that are run one way.
+const fn official(name: &'static str, prefix: &'static str) -> Row {
+    let build = &["build", "--package", "onnxc-tests", "--bin", "official", "--bin", "run_cases"];
+    Row { name, build, program: "official", is_test: false, folder: "tests", prefix, together: 16 }
+}
+
+/// The suites, quickest first.
+const SUITES: &[Row] = &[
+    tests("unit", &["test", "--no-run", "--package", "onnxc", "--lib"], "onnxc", "compiler"),
+    tests(
+        "files",
+        &["test", "--no-run", "--package", "onnxc-tests", "--test", "filetests"],
+        "filetests",
+        "tests",
+    ),
+    official("official", "host/"),
+    official("symbolic", "symbolic/"),
+    official("narrow", "narrow/"),
+    tests("cli", &["test", "--no-run", "--package", "onnxc", "--test", "cli"], "cli", "compiler"),
+    tests("c_abi", &["test", "--no-run", "--package", "onnxc-tests", "--test", "c_abi"], "c_abi", "tests"),
+];
+
+#[derive(Parser)]
+#[command(about = "Mutation testing of the compiler")]
+struct Arguments {
+    /// Number of mutants
+    #[arg(long, default_value_t = 400)]
+    sample: usize,
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Draw from these folders of compiler/src only
+    #[arg(long)]
+    folder: Vec<String>,
+    /// Most seconds of each suite's tests for one mutant
+    #[arg(long, default_value_t = 60)]
+    budget: u64,
+    /// Mutants that are tried at once
+    #[arg(long, default_value_t = 1)]
+    jobs: usize,
+    /// Only suites of these names
+    #[arg(long)]
+    suite: Vec<String>,
+    /// One more test: a program of the tests and its arguments, such as "differential --cases 100"
+    #[arg(long)]
+    also: Vec<String>,
+    /// Count the mutants, by folder and operator, and stop
+    #[arg(long)]
+    list: bool,
+    /// File for the report; without it the report is printed
+    #[arg(long)]
+    report: Option<PathBuf>,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments = Arguments::parse();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
+    let target = root.join("target");
+    let project = Project {
+        package: "onnxc".to_string(),
+        folder: "compiler".to_string(),
+        work: target.join("mutants"),
+        root: root.clone(),
+    };
+    let folders: Vec<&str> = match arguments.folder.as_slice() {
+        [] => FOLDERS.to_vec(),
+        named => named.iter().map(String::as_str).collect(),
+    };
+    let mut mutants = Vec::new();
+    for folder in &folders {
+        mutants.extend(sample::mutants(&root, "compiler/src", folder)?);
+    }
+    if arguments.list {
+        return Ok(count(&mutants));
+    }
+    let mutants = sample::draw(mutants, SPARE * arguments.sample, arguments.seed);
+    project.copy_sources()?;
+    project.take_dependencies(&target)?;
+    let numbers = project.write_compiling(&mutants, arguments.sample)?;
+    let suites = suites(&arguments, &project, &target)?;
+
+    let mut state = State::open(&project.work, &mutants, &suites)?;
+    let tests = state.tests(&suites, mutants.len(), &project.work)?;
+    let verdicts = try_all(&numbers, &mutants, &suites, &tests, state, &arguments)?;
+    let outcomes: Vec<(&Mutant, Verdict)> =
+        verdicts.into_iter().map(|(number, verdict)| (&mutants[number], verdict)).collect();
+    let judged = fs::read_to_string(root.join("tests/conformance/mutants_judged.txt")).unwrap_or_default();
+    let given: Vec<String> = std::env::args().skip(1).collect();
+    let command = format!("cargo run --release -p onnxc-mutants -- {}", given.join(" "));
+    let names: Vec<String> = suites.iter().map(|suite| suite.name.clone()).collect();
+    let text =
+        report::markdown(&command, &names, &outcomes, &Judged::parse(&judged), &|mutant| folder_of(mutant));
+    match arguments.report {
+        Some(path) => fs::write(path, text)?,
+        None => print!("{text}"),
+    }
+    Ok(())
+}
+
+/// The verdict on each of the numbered mutants.
+fn try_all(
+    numbers: &BTreeSet<usize>,
+    mutants: &[Mutant],
+    suites: &[Suite],
+    tests: &[Test],
+    state: State,
+    arguments: &Arguments,
+) -> std::io::Result<BTreeMap<usize, Verdict>> {
+    let budget = Duration::from_secs(arguments.budget);
+    let (state, start) = (Mutex::new(state), Instant::now());
+    let lock = || state.lock().expect("workers do not panic");
+    let next = Mutex::new(numbers.iter());
+    let take = || next.lock().expect("workers do not panic").next().copied();
+    let work = || -> std::io::Result<Vec<(usize, Verdict)>> {
+        let mut verdicts = Vec::new();
+        while let Some(number) = take() {
+            let known = lock().verdict(number);
+            let verdict = match known {
+                Some(verdict) => verdict,
+                None => suite::try_mutant(suites, tests, number, budget, arguments.seed)?,
+            };
+            lock().set_verdict(number, &verdict)?;
+            if let Verdict::Survived { .. } = verdict {
+                let mutant = &mutants[number];
+                eprintln!("[{:.0?}] survives: line {} of {}", start.elapsed(), mutant.line, mutant.key());
+            }
+            verdicts.push((number, verdict));
+        }
+        Ok(verdicts)
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..arguments.jobs).map(|_| scope.spawn(work)).collect();
+        let mut verdicts = BTreeMap::new();
+        for worker in workers {
+            verdicts.extend(worker.join().expect("workers do not panic")?);
+        }
+        Ok(verdicts)
+    })
+}
+
+/// The folder or file right beneath the sources that holds a mutant.
+fn folder_of(mutant: &Mutant) -> String {
+    let inner = mutant.path.split("/src/").nth(1).unwrap_or(&mutant.path);
+    inner.split(['/', '.']).next().unwrap_or(inner).to_string()
+}
+
+/// Builds the suites that are asked for.
+fn suites(arguments: &Arguments, project: &Project, target: &Path) -> Result<Vec<Suite>, Box<dyn Error>> {
+    let wanted =
+        |row: &&Row| arguments.suite.is_empty() || arguments.suite.iter().any(|name| name == row.name);
+    let rows: Vec<&Row> = SUITES.iter().filter(wanted).collect();
+    let mut programs: Vec<Program> = Vec::new();
+    for row in &rows {
+        programs.extend(project.build(row.build)?);
+    }
+    if !arguments.also.is_empty() {
+        programs.extend(project.build(&["build", "--package", "onnxc-tests", "--bins"])?);
+    }
+    // Python packages and the official tests are those of the workspace itself.
+    let variables = vec![("CARGO_TARGET_DIR".to_string(), target.to_string_lossy().into_owned())];
+    let suite = |name: &str, program: &str, is_test: bool, folder: &str, form: Form| {
+        let found = programs.iter().find(|built| built.target == program && built.is_test == is_test);
+        let program = found.ok_or_else(|| format!("the build made no program `{program}`"))?.path.clone();
+        let (name, folder) = (name.to_string(), project.copy().join(folder));
+        let patience = Duration::from_secs(15);
+        Ok::<Suite, Box<dyn Error>>(Suite {
+            name,
+            program,
+            form,
+            folder,
+            variables: variables.clone(),
+            patience,
+        })
+    };
+    let mut suites = Vec::new();
+    for row in rows {
+        let form = Form::Listed { prefix: row.prefix.to_string(), together: row.together };
+        suites.push(suite(row.name, row.program, row.is_test, row.folder, form)?);
+    }
+    for command in &arguments.also {
+        let mut words = command.split_whitespace().map(str::to_string);
+        let program = words.next().ok_or("--also names a program")?;
+        suites.push(suite(command, &program, false, "tests", Form::Whole(words.collect()))?);
+    }
+    Ok(suites)
+}
+
+fn count(mutants: &[Mutant]) {
+    let mut counts: BTreeMap<(String, &str), usize> = BTreeMap::new();
+    for mutant in mutants {
+        *counts.entry((folder_of(mutant), mutant.rule)).or_default() += 1;
+    }
+    for ((folder, rule), count) in &counts {
+        println!("{folder:10} {rule:22} {count}");
+    }
+    println!("{} mutants, before those that do not compile are left out", mutants.len());
+}
