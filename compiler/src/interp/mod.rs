@@ -20,9 +20,10 @@ mod sort;
 mod tests;
 mod winograd;
 
+pub use control::run_bodies;
 pub use elementwise::cast;
 pub use erf::erf;
-pub use run::{run, run_with};
+pub use run::{Symbols, run, run_nodes, run_with};
 
 use std::collections::HashMap;
 
