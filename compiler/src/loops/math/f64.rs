@@ -355,6 +355,9 @@ impl Math<'_> {
         let invalid = Expr::binary(BinaryFn::And, negative, Expr::unary(UnaryFn::Not, whole));
         let invalid = Expr::binary(BinaryFn::And, invalid, Expr::binary(BinaryFn::And, finite, nonzero));
         let value = select(invalid, c64(f64::NAN), value);
+        let unit = eq(abs(a.clone()), c64(1.0));
+        let unit = Expr::binary(BinaryFn::And, unit, eq(abs(b.clone()), c64(f64::INFINITY)));
+        let value = select(unit, c64(1.0), value);
         let value = select(eq(a, c64(1.0)), c64(1.0), value);
         select(eq(b, c64(0.0)), c64(1.0), value)
     }
