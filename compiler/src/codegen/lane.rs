@@ -240,8 +240,20 @@ impl Gen<'_, '_> {
 
     /// Comparison of floats: a bool, or a mask of `lanes` lanes.
     pub fn fcmp(&mut self, cc: FloatCC, a: Value, b: Value, lanes: usize) -> Value {
+        let (a, b) = (self.in_register(a), self.in_register(b));
         let mask = self.b.ins().fcmp(cc, a, b);
         self.widen_mask(mask, lanes)
+    }
+
+    /// A vector of floats that a comparison does not load by itself: without AVX, `cmpps` wants 16-byte alignment of what
+    /// it loads, which Cranelift's x64 back end does not heed.
+    fn in_register(&mut self, vector: Value) -> Value {
+        let ty = self.type_of(vector);
+        if !ty.is_vector() {
+            return vector;
+        }
+        let bits = self.bitcast(int_vector(ty.lane_count() as usize), vector);
+        self.bitcast(ty, bits)
     }
 
     /// One lane as a scalar.

@@ -257,3 +257,38 @@ fn transcendental_functions_are_expanded_before() {
     let error = super::super::compile(&kernel, &*target.isa(crate::target::Opt::None).unwrap(), &target);
     assert!(error.unwrap_err().message.contains("`exp`"));
 }
+
+/// A comparison of vectors at addresses that are not multiples of 16.
+#[test]
+fn vectors_compare_wherever_they_lie() {
+    for op in ["<", "<=", ">", ">=", "==", "!="] {
+        let text = format!(
+            "kernel \"compare\" {{
+  buffer b0 \"a\" : read f32[9]
+  buffer b1 \"b\" : read f32[9]
+  buffer b2 \"c\" : write f32[8]
+  for i0 \"o\" in 0..2 {{
+    for i1 \"v\" in 0..4 vector {{
+      b2[i0*4 + i1] = select((b0[i0*4 + i1 + 1] {op} b1[i0*4 + i1 + 1]), 1:f32, 0:f32)
+    }}
+  }}
+}}
+"
+        );
+        let kernel = crate::loops::parse::parse(&text).unwrap();
+        let a: Vec<f32> = (0..9).map(|i| i as f32).collect();
+        let b: Vec<f32> = (0..9).map(|i| [0.0, 9.0, 2.0][i % 3]).collect();
+        let mut buffers = [f32_bytes(&a), f32_bytes(&b), vec![0; 32]];
+        build_at(&kernel, None, &baseline()).run_ok(&mut buffers, &[]);
+        let holds = |(a, b): (&f32, &f32)| match op {
+            "<" => a < b,
+            "<=" => a <= b,
+            ">" => a > b,
+            ">=" => a >= b,
+            "==" => a == b,
+            _ => a != b,
+        };
+        let wanted: Vec<f32> = a.iter().zip(&b).skip(1).map(|pair| f32::from(holds(pair))).collect();
+        assert_eq!(f32s(&buffers[2]), wanted, "{op}");
+    }
+}
