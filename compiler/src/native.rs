@@ -3,6 +3,8 @@
 //! The command line and the tests run models here, in the way any caller does. Everything a model is given is
 //! allocated with guard bytes behind it, and what it left there is checked after every run.
 
+pub mod kernel;
+
 use std::collections::HashMap;
 use std::ffi::{CStr, OsString, c_void};
 use std::path::{Path, PathBuf};

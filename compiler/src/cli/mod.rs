@@ -7,6 +7,7 @@ macro_rules! say {
 
 pub mod args;
 mod bench;
+mod bisect;
 mod check;
 pub mod compare;
 mod compile;
