@@ -140,6 +140,16 @@ pub fn decode(model: Bytes) -> Result<onnxc_proto::ModelProto> {
         .map_err(|error| Error::new(Stage::Decode, Kind::Malformed, error.to_string()))
 }
 
+fn pass_options(options: &Options) -> pass::Options {
+    let pack = pass::PackPolicy::for_leaf(options.target.panel_bytes());
+    pass::Options { level: options.opt_level, pack, exact: options.exact }
+}
+
+fn schedule_options(options: &Options) -> schedule::Options {
+    let fuse = options.opt_level > 0;
+    schedule::Options { fuse, in_place: fuse, ..Default::default() }
+}
+
 /// Passes and schedule.
 pub fn optimize(
     mut graph: Graph,
@@ -147,13 +157,10 @@ pub fn optimize(
     observer: &mut dyn Observer,
 ) -> Result<(Graph, Program)> {
     graph::borders::pack_borders(&mut graph)?;
-    let pack = pass::PackPolicy::for_leaf(options.target.panel_bytes());
-    let passes = pass::Options { level: options.opt_level, pack, exact: options.exact };
+    let passes = pass_options(options);
     pass::run_all(&mut graph, &passes, &mut |name, graph, time| observer.pass(name, graph, time))?;
     let start = Instant::now();
-    let fuse = options.opt_level > 0;
-    let options = schedule::Options { fuse, in_place: fuse, ..Default::default() };
-    let program = schedule::schedule(&graph, options)?;
+    let program = schedule::schedule(&graph, schedule_options(options))?;
     observer.stage("schedule", start.elapsed());
     Ok((graph, program))
 }

@@ -5,6 +5,8 @@
 
 mod memory;
 
+pub mod kernel;
+
 use std::collections::HashMap;
 use std::ffi::{CStr, OsString, c_void};
 use std::path::{Path, PathBuf};

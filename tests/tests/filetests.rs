@@ -137,6 +137,7 @@ fn run_lower_case(graph: &Graph) -> Result<String, String> {
         printed.push_str(&once);
         kernels.push(kernel);
     }
+    let kernels = kernels.into();
     for seed in 1..=2 {
         same_meaning(
             graph,

@@ -216,6 +216,15 @@ pub struct VerifyArgs {
     /// Name the first node whose value is wrong by the reference evaluator
     #[arg(long)]
     pub per_node: bool,
+    /// Name the first pass, kernel or stage whose results differ from the reference evaluator's; without test data on
+    /// random inputs
+    #[arg(long, conflicts_with = "per_node")]
+    pub bisect: bool,
+    /// Seed of the random inputs of --bisect
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub random: u64,
+    #[command(flatten)]
+    pub sizes: SizeArgs,
 }
 
 #[derive(Args, Debug)]

@@ -8,6 +8,7 @@ macro_rules! say {
 
 pub mod args;
 mod bench;
+mod bisect;
 mod check;
 pub mod compare;
 mod compile;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use crate::cli::args::VerifyArgs;
+use crate::cli::bisect;
 use crate::cli::compare::{Difference, Verdict, compare, default_rtol, rounding};
 use crate::cli::data;
 use crate::cli::session::{Loaded, Problems, Progress, Session, native_options, one, usage};
@@ -14,6 +15,9 @@ use crate::{Frontend, Options, interp, native};
 
 /// Whether all outputs of all data sets are as expected.
 pub fn run(args: &VerifyArgs) -> std::result::Result<bool, Problems> {
+    if args.bisect {
+        return bisect::run(args);
+    }
     let session = Session::open(&args.model).map_err(one)?;
     let options = native_options(&session, &args.code).map_err(one)?;
     let sets = match &args.data {

@@ -1,19 +1,14 @@
-//! Runs kernels in the test process: code bytes copied to an executable page.
+//! Compiles kernels for this machine and runs them in the test process.
 
-use memmap2::{Mmap, MmapMut};
 use target_lexicon::Triple;
 
 use super::{Code, compile, disassemble, prefers_speed};
 use crate::graph::Tensor;
 use crate::loops::Kernel;
+use crate::native::kernel::LoadedKernel;
 use crate::target::{Opt, Target};
 
-type Entry = unsafe extern "C" fn(*const *mut u8, *const i64, i64, i64) -> i32;
-
-pub struct Runnable {
-    page: Mmap,
-    buffers: usize,
-}
+pub struct Runnable(LoadedKernel);
 
 /// The least target of the host's architecture.
 pub fn baseline() -> Target {
@@ -63,20 +58,12 @@ pub fn compile_elsewhere(kernel: &Kernel) {
 
 impl Runnable {
     pub fn new(code: &Code, buffers: usize) -> Runnable {
-        let mut page = MmapMut::map_anon(code.bytes.len().max(1)).unwrap();
-        page[..code.bytes.len()].copy_from_slice(&code.bytes);
-        Runnable { page: page.make_exec().unwrap(), buffers }
+        Runnable(LoadedKernel::new(&code.bytes, buffers).unwrap())
     }
 
     /// Runs with these buffers, in order, and gives the kernel's code.
     pub fn run(&self, buffers: &mut [Vec<u8>], dims: &[i64], range: (i64, i64)) -> i32 {
-        assert_eq!(buffers.len(), self.buffers);
-        let pointers: Vec<*mut u8> = buffers.iter_mut().map(|buffer| buffer.as_mut_ptr()).collect();
-        // SAFETY: the page holds a function of this signature; the tests size the buffers to their kernels.
-        unsafe {
-            let entry: Entry = std::mem::transmute(self.page.as_ptr());
-            entry(pointers.as_ptr(), dims.as_ptr(), range.0, range.1)
-        }
+        self.0.call(buffers, dims, range)
     }
 
     /// Runs and asserts success.

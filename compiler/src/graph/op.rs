@@ -51,7 +51,8 @@ pub enum Op {
     /// `x` reduced over `axes` (sorted, distinct), which stay with size 1. An empty axis gives the identity. Sums and
     /// products are computed in their own type; [`super::Builder::reduce`] widens f16 and bf16.
     Reduce { op: ReduceFn, axes: Vec<usize> },
-    /// Index along `axis` of the first (`last`: last) extreme element, i64; the axis stays with size 1.
+    /// Index along `axis` of the first (`last`: last) extreme element, i64; the axis stays with size 1. A NaN is more
+    /// extreme than any number; an empty axis gives 0.
     ArgReduce { max: bool, axis: usize, last: bool },
     /// `out[b.., m.., n] = sum over k.. of lhs[b.., m.., k..] * rhs[b.., k.., n]`.
     ///

@@ -16,23 +16,47 @@ pub(super) fn run_in(op: &Op, inputs: &[&Tensor], symbols: &Symbols, depth: usiz
         let message = format!("bodies nest deeper than {MAX_NESTING}");
         return Err(Error::new(Stage::Run, Kind::Budget, message));
     }
+    let mut constants = Constants::new();
+    if let Op::Scan { body, .. } = op {
+        for value in body.order.iter().flat_map(|&id| &body.nodes[id].inputs) {
+            if body.is_constant(*value) && constants[*value].is_none() {
+                constants[*value] = Some(constant(body, *value)?);
+            }
+        }
+    }
+    let bodies = op.bodies();
+    run_bodies(op, inputs, symbols, &mut |number, inputs, symbols| {
+        let mut symbols = symbols.clone();
+        run_graph(&bodies[number], inputs, &mut symbols, Some(&constants), depth + 1, &mut |_, _| {})
+    })
+}
+
+/// Runs a body, given its number, its inputs and the symbols around it.
+pub type RunBody<'r> = &'r mut dyn FnMut(usize, Vec<Tensor>, &Symbols) -> Result<Vec<Tensor>>;
+
+/// Control flow whose bodies `run_body` runs.
+pub fn run_bodies(
+    op: &Op,
+    inputs: &[&Tensor],
+    symbols: &Symbols,
+    run_body: RunBody<'_>,
+) -> Result<Vec<Tensor>> {
     match op {
-        Op::Scan { .. } => scan(op, inputs, symbols, depth),
+        Op::Scan { .. } => scan(op, inputs, symbols, run_body),
         Op::If { bodies, .. } => {
             let Some((condition, captures)) = inputs.split_first() else {
                 return Err(Error::internal(Stage::Run, "if without condition"));
             };
-            let body = &bodies[usize::from(condition.data.first() == Some(&0))];
+            let taken = usize::from(condition.data.first() == Some(&0));
             // What the body that runs takes to hold, and only that.
-            check_assumptions(body, symbols, &|_| true)?;
-            let captures = captures.iter().map(|&tensor| tensor.clone()).collect();
-            run_graph(body, captures, &mut symbols.clone(), None, depth + 1, &mut |_, _| {})
+            check_assumptions(&bodies[taken], symbols, &|_| true)?;
+            run_body(taken, captures.iter().map(|&tensor| tensor.clone()).collect(), symbols)
         }
         _ => Err(Error::internal(Stage::Run, format!("{} is no control flow", op.name()))),
     }
 }
 
-fn scan(op: &Op, inputs: &[&Tensor], symbols: &Symbols, depth: usize) -> Result<Vec<Tensor>> {
+fn scan(op: &Op, inputs: &[&Tensor], symbols: &Symbols, run_body: RunBody<'_>) -> Result<Vec<Tensor>> {
     let Op::Scan { body, trip, conditional, states, scans, reverse, shapes } = op else {
         return Err(Error::internal(Stage::Run, format!("{} is not a scan", op.name())));
     };
@@ -43,12 +67,6 @@ fn scan(op: &Op, inputs: &[&Tensor], symbols: &Symbols, depth: usize) -> Result<
     check_scan(op, inputs, trips, symbols)?;
     let mut carried: Vec<Tensor> = inputs[..*states].iter().map(|&tensor| tensor.clone()).collect();
     let captures = &inputs[states + scans..];
-    let mut constants = Constants::new();
-    for value in body.order.iter().flat_map(|&id| &body.nodes[id].inputs) {
-        if body.is_constant(*value) && constants[*value].is_none() {
-            constants[*value] = Some(constant(body, *value)?);
-        }
-    }
     let mut stacked: Vec<Vec<Tensor>> = vec![vec![]; body.outputs.len() - states];
     let goes_on = |carried: &[Tensor]| !conditional || carried[0].data.first() != Some(&0);
     let mut turn = 0;
@@ -58,9 +76,7 @@ fn scan(op: &Op, inputs: &[&Tensor], symbols: &Symbols, depth: usize) -> Result<
             arguments.push(element(inputs[states + at], if reverse[at] { trips - 1 - turn } else { turn }));
         }
         arguments.extend(captures.iter().map(|&tensor| tensor.clone()));
-        let mut inner = symbols.clone();
-        let mut results =
-            run_graph(body, arguments, &mut inner, Some(&constants), depth + 1, &mut |_, _| {})?;
+        let mut results = run_body(0, arguments, symbols)?;
         for (parts, result) in stacked.iter_mut().zip(results.drain(*states..)) {
             parts.push(result);
         }

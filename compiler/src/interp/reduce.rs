@@ -9,7 +9,7 @@ use super::elementwise::undefined;
 use super::lane::Lane;
 use super::movement::{View, Walk, strides, zeroed};
 use super::scalar::Work;
-use crate::error::{Error, Kind, Result, Stage};
+use crate::error::{Error, Result, Stage};
 use crate::graph::{DType, RhsLayout, Tensor};
 use crate::scalar::ReduceFn;
 
@@ -121,7 +121,7 @@ fn split(shape: &[usize], axis: usize) -> (usize, usize, usize) {
     (shape[..axis].iter().product(), shape[axis], shape[axis + 1..].iter().product())
 }
 
-/// Index of the extreme element. A NaN counts as the extreme, as in NumPy.
+/// Index of the extreme element, 0 if there is none. A NaN counts as the extreme, as in NumPy.
 pub fn arg_reduce(x: &Tensor, max: bool, axis: usize, last: bool, shape: &[usize]) -> Result<Tensor> {
     with_wide_lane!(x.dtype, "argreduce", lane => arg_reduce_in(lane, x, max, axis, last, shape))
 }
@@ -135,9 +135,8 @@ fn arg_reduce_in<W: Work>(
     shape: &[usize],
 ) -> Result<Tensor> {
     let (outer, extent, inner) = split(&x.shape, axis);
-    if extent == 0 && outer * inner > 0 {
-        let message = format!("argreduce over the empty axis {axis} of {}{:?}", x.dtype, x.shape);
-        return Err(Error::new(Stage::Run, Kind::Malformed, message));
+    if extent == 0 {
+        return Ok(Tensor::from_slice(shape, &vec![0i64; outer * inner]));
     }
     #[expect(clippy::eq_op, reason = "a value unequal to itself is NaN")]
     let is_nan = |value: W| value != value;

@@ -11,7 +11,7 @@ use crate::graph::dim::Sym;
 use crate::graph::{Dim, Graph, NodeId, Op, RhsLayout, Tensor, TensorType, ValueId, borders};
 
 /// Sizes of the symbols, as far as they are known.
-pub(super) type Symbols = SecondaryMap<Sym, Option<i64>>;
+pub type Symbols = SecondaryMap<Sym, Option<i64>>;
 
 /// Runs a graph on concrete inputs (one per graph input, defaults filled in by the caller); gives its outputs.
 pub fn run(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
@@ -36,6 +36,31 @@ pub fn run_with(
         None => Ok(tensor),
     });
     unpacked.collect()
+}
+
+/// Runs some nodes of a graph, in topological order; `values` holds what they read and none of them computes, and then
+/// their results.
+pub fn run_nodes(
+    graph: &Graph,
+    nodes: &[NodeId],
+    values: &mut HashMap<ValueId, Tensor>,
+    symbols: &Symbols,
+) -> Result<()> {
+    for &id in nodes {
+        let node = &graph.nodes[id];
+        let mut operands = Vec::with_capacity(node.inputs.len());
+        for &input in &node.inputs {
+            operands.push(match values.get(&input) {
+                Some(tensor) => tensor.clone(),
+                None => constant(graph, input)?,
+            });
+        }
+        let op = substitute(&node.op, symbols)?;
+        let results = eval(op.as_ref(), &operands.iter().collect::<Vec<_>>());
+        let results = results.map_err(|error| error.at(node_ref(graph, id, &operands)))?;
+        values.extend(node.outputs.iter().copied().zip(results));
+    }
+    Ok(())
 }
 
 /// A packed result as the tensor that it is.

@@ -208,9 +208,11 @@ impl Machine<'_> {
                 }
             }
             Expr::Compare { op, a, b } => self.apply(MapFn::Compare(*op), &[a, b]),
+            // Both sides are evaluated, as in machine code: neither may load what does not exist.
             Expr::Select { condition, then, otherwise } => {
-                let taken = if self.truth(condition)? { then } else { otherwise };
-                self.eval(taken)
+                let taken = self.truth(condition)?;
+                let (then, otherwise) = (self.eval(then)?, self.eval(otherwise)?);
+                Ok(if taken { then } else { otherwise })
             }
             Expr::Cast { to, saturate, x } => self.apply(MapFn::Cast { to: *to, saturate: *saturate }, &[x]),
             Expr::Bitcast { to, x } => self.apply(MapFn::Bitcast { to: *to }, &[x]),

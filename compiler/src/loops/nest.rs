@@ -9,6 +9,7 @@ use std::collections::HashSet;
 
 use crate::graph::{DType, Dim};
 use crate::loops::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, math, visit};
+use crate::scalar::CompareFn;
 use crate::target::Target;
 
 /// One loop of a nest: `0..extent`.
@@ -95,15 +96,16 @@ impl Nest {
     /// vectors, after what does not depend on it.
     pub fn vectorize(mut self, kernel: &mut Kernel, target: &Target) -> Vec<Stmt> {
         let Some(inner) = self.axes.pop() else { return self.body };
-        let (mut outer, body) = hoist(kernel, inner.var, std::mem::take(&mut self.body));
+        let (outer, body) = hoist(kernel, inner.var, std::mem::take(&mut self.body));
         let lanes = vector_lanes(kernel, target, inner.var, &body);
-        let wide = inner.extent.as_const().is_none_or(|extent| extent >= lanes as i64);
-        if lanes > 1 && wide {
-            outer.extend(split_vector(kernel, inner.var, &inner.extent, lanes, lanes, &body));
+        let extent = inner.extent.clone();
+        let wide = extent.as_const().is_none_or(|extent| extent >= lanes as i64);
+        let loops = if lanes > 1 && wide {
+            split_vector(kernel, inner.var, &extent, lanes, lanes, &body)
         } else {
-            outer.extend(Nest { axes: vec![inner], body }.into_stmts());
-        }
-        self.body = outer;
+            Nest { axes: vec![inner], body }.into_stmts()
+        };
+        self.body = with_hoisted(&extent, outer, loops);
         self.into_stmts()
     }
 
@@ -308,9 +310,9 @@ fn orderly(indices: &[Index], outer: &Axis, inner: &Axis) -> bool {
 }
 
 /// Moves what does not depend on the loop variable `var` out of a loop body: whole lets and checks, and the largest
-/// invariant parts of other expressions. Gives (statements before the loop, body).
+/// invariant parts of other expressions. Gives (statements before the loop, body), which [`with_hoisted`] joins.
 pub fn hoist(kernel: &mut Kernel, var: Var, body: Vec<Stmt>) -> (Vec<Stmt>, Vec<Stmt>) {
-    let mut varying = HashSet::from([var]);
+    let mut varying = Varying { vars: HashSet::from([var]), stored: visit::stored(&body) };
     let (mut outer, mut inner) = (Vec::new(), Vec::new());
     for mut stmt in body {
         match &mut stmt {
@@ -319,7 +321,7 @@ pub fn hoist(kernel: &mut Kernel, var: Var, body: Vec<Stmt>) -> (Vec<Stmt>, Vec<
                     outer.push(stmt);
                     continue;
                 }
-                varying.insert(*var);
+                varying.vars.insert(*var);
                 hoist_parts(kernel, value, &varying, &mut outer);
             }
             Stmt::Check { condition, .. } => {
@@ -338,7 +340,36 @@ pub fn hoist(kernel: &mut Kernel, var: Var, body: Vec<Stmt>) -> (Vec<Stmt>, Vec<
     (outer, inner)
 }
 
-fn hoist_parts(kernel: &mut Kernel, expr: &mut Expr, varying: &HashSet<Var>, outer: &mut Vec<Stmt>) {
+/// A loop over `0..extent` after what [`hoist`] moved out of it. If there is no iteration, an element that all of them
+/// load need not exist, and what all of them check need not hold.
+pub fn with_hoisted(extent: &Dim, mut outer: Vec<Stmt>, loops: Vec<Stmt>) -> Vec<Stmt> {
+    let mut speculates = outer.iter().any(|stmt| matches!(stmt, Stmt::Check { .. }));
+    visit::exprs(&outer, &mut |expr| speculates |= matches!(expr, Expr::Load { .. }));
+    outer.extend(loops);
+    if speculates { where_any(extent, outer) } else { outer }
+}
+
+/// Statements that run only if `0..extent` holds an index.
+pub fn where_any(extent: &Dim, stmts: Vec<Stmt>) -> Vec<Stmt> {
+    match extent.bounds() {
+        (Some(1..), _) => stmts,
+        (_, Some(..=0)) => vec![],
+        _ => {
+            let (zero, extent) = (Expr::Index(Index::zero()), Expr::Index(Index::dim(extent.clone())));
+            let condition = Expr::compare(CompareFn::Lt, zero, extent);
+            vec![Stmt::If { condition, then: stmts, otherwise: vec![] }]
+        }
+    }
+}
+
+/// What may change from one iteration of a loop to the next.
+struct Varying {
+    vars: HashSet<Var>,
+    /// Buffers that the loop stores to.
+    stored: HashSet<Buf>,
+}
+
+fn hoist_parts(kernel: &mut Kernel, expr: &mut Expr, varying: &Varying, outer: &mut Vec<Stmt>) {
     if matches!(expr, Expr::Const { .. } | Expr::Var(_) | Expr::Get { .. }) {
         return;
     }
@@ -358,12 +389,13 @@ fn index_depends(index: &Index, varying: &HashSet<Var>) -> bool {
     visit::any_term(index, &|term| matches!(term, Term::Var(var) if varying.contains(var)))
 }
 
-/// Whether an expression's value can change with one of the variables (registers always can).
-fn depends(expr: &Expr, varying: &HashSet<Var>) -> bool {
+/// Whether an expression's value can change from one iteration to the next (registers always can).
+fn depends(expr: &Expr, varying: &Varying) -> bool {
     match expr {
         Expr::Const { .. } => false,
-        Expr::Var(var) => varying.contains(var),
-        Expr::Index(index) | Expr::Load { index, .. } => index_depends(index, varying),
+        Expr::Var(var) => varying.vars.contains(var),
+        Expr::Index(index) => index_depends(index, &varying.vars),
+        Expr::Load { buf, index } => varying.stored.contains(buf) || index_depends(index, &varying.vars),
         Expr::Get { .. } => true,
         _ => visit::children(expr).into_iter().any(|child| depends(child, varying)),
     }
@@ -375,7 +407,7 @@ fn depends(expr: &Expr, varying: &HashSet<Var>) -> bool {
 /// For leaf kernels types may be mixed; there are as many lanes as a vector holds of the widest, so that no value takes
 /// more than one register. Others have vectors of one type at a time.
 pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -> usize {
-    let mut varying = HashSet::from([var]);
+    let mut varying = Varying { vars: HashSet::from([var]), stored: HashSet::new() };
     let mut types = Types::new(target);
     let mut fits = true;
     let stores: Vec<(Buf, &Index)> = body
@@ -392,7 +424,7 @@ pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -
     for stmt in body {
         match stmt {
             Stmt::Let { var, value } if depends(value, &varying) => {
-                varying.insert(*var);
+                varying.vars.insert(*var);
             }
             Stmt::Let { .. } | Stmt::Set { .. } | Stmt::Accumulate { .. } | Stmt::Prefetch { .. } => {}
             Stmt::Store { buf, index, .. } => {
@@ -414,7 +446,7 @@ pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -
                 fits &= stores.iter().all(|(stored, at)| stored != buf || *at == index);
                 fits &= !visit::any_term(
                     index,
-                    &|term| matches!(term, Term::Var(v) if *v != var && varying.contains(v)),
+                    &|term| matches!(term, Term::Var(v) if *v != var && varying.vars.contains(v)),
                 );
             }
             _ => {}

@@ -18,6 +18,8 @@
 //! - A vector loop has step 1 and a constant number of lanes. Its body has neither loops nor branches, and what it
 //!   writes lies at an index that depends on the lane.
 //! - An unrolled loop has constant bounds.
+//! - An element that was loaded and then stored is not loaded again in the same straight line of statements: what was
+//!   there before is lost, and what is there now has a name.
 //!
 //! Inside a loop that is known to run no iteration, nothing needs to depend on anything: strides vanish there.
 
@@ -35,6 +37,7 @@ pub fn verify(kernel: &Kernel) -> Result<()> {
     verifier
         .locals()
         .and_then(|()| verifier.block(&kernel.body, &Place { top: true, ..Place::default() }))
+        .and_then(|()| Line::default().follow(&kernel.body))
         .map_err(|message| Error::internal(Stage::Loops, format!("kernel `{}`: {message}", kernel.name)))
 }
 
@@ -253,7 +256,7 @@ impl Verifier<'_> {
         inside.vector |= kind == LoopKind::Vector && several;
         let threads = kind == LoopKind::Parallel && several;
         if threads {
-            inside.parallel = Some(stored(body));
+            inside.parallel = Some(visit::stored(body));
             inside.iteration = Some(var);
         }
         let depends =
@@ -493,13 +496,43 @@ fn extent(lo: &Index, hi: &Index) -> Option<i64> {
     hi.add(&lo.scale(&Dim::from(-1i64))).as_int()
 }
 
-/// Buffers that statements store to.
-fn stored(body: &[Stmt]) -> HashSet<Buf> {
-    let mut found = HashSet::new();
-    visit::stmts(body, &mut |stmt| {
-        if let Stmt::Store { buf, .. } = stmt {
-            found.insert(*buf);
+/// The elements that a straight line of statements has reached.
+#[derive(Clone, Default)]
+struct Line<'k> {
+    loaded: HashSet<(Buf, &'k Index)>,
+    /// Those that it stored after that.
+    replaced: HashSet<(Buf, &'k Index)>,
+}
+
+impl<'k> Line<'k> {
+    /// Goes on with statements; loops and branches are lines of their own, which begin where they stand.
+    fn follow(mut self, body: &'k [Stmt]) -> Checked {
+        for stmt in body {
+            if let Some(expr) = visit::own_expr(stmt) {
+                self.loads(expr)?;
+            }
+            match stmt {
+                Stmt::Store { buf, index, .. } if self.loaded.contains(&(*buf, index)) => {
+                    self.replaced.insert((*buf, index));
+                }
+                Stmt::For { body, .. } => self.clone().follow(body)?,
+                Stmt::If { then, otherwise, .. } => {
+                    self.clone().follow(then)?;
+                    self.clone().follow(otherwise)?;
+                }
+                _ => {}
+            }
         }
-    });
-    found
+        Ok(())
+    }
+
+    fn loads(&mut self, expr: &'k Expr) -> Checked {
+        if let Expr::Load { buf, index } = expr {
+            if self.replaced.contains(&(*buf, index)) {
+                return Err(format!("{expr} is loaded, overwritten and loaded again"));
+            }
+            self.loaded.insert((*buf, index));
+        }
+        visit::children(expr).into_iter().try_for_each(|child| self.loads(child))
+    }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::HashSet;
 
-use crate::loops::{Expr, Index, Stmt, Term, Var};
+use crate::graph::Dim;
+use crate::loops::{Buf, Expr, Index, Stmt, Term, Var};
 
 /// Calls `visit` for every index of the statements: bounds, addresses, register indices and index values.
 pub fn indices_mut(body: &mut [Stmt], visit: &mut dyn FnMut(&mut Index)) {
@@ -65,7 +66,7 @@ pub fn children(expr: &Expr) -> Vec<&Expr> {
 }
 
 /// The expression that a statement computes or decides by; those of statements inside it are theirs.
-fn own_expr(stmt: &Stmt) -> Option<&Expr> {
+pub fn own_expr(stmt: &Stmt) -> Option<&Expr> {
     match stmt {
         Stmt::Let { value, .. }
         | Stmt::Store { value, .. }
@@ -89,6 +90,17 @@ pub fn stmts(body: &[Stmt], visit: &mut dyn FnMut(&Stmt)) {
             _ => {}
         }
     }
+}
+
+/// Buffers that statements store to.
+pub fn stored(body: &[Stmt]) -> HashSet<Buf> {
+    let mut found = HashSet::new();
+    stmts(body, &mut |stmt| {
+        if let Stmt::Store { buf, .. } = stmt {
+            found.insert(*buf);
+        }
+    });
+    found
 }
 
 /// Calls `visit` for every expression of the statements, operands first.
@@ -134,6 +146,23 @@ pub fn substitute(body: &mut [Stmt], var: Var, by: &Index) {
         if index.mentions(var) {
             *index = index.substitute(var, by);
         }
+    });
+}
+
+/// Removes loops that are known to run no iteration, and loops and branches around nothing.
+pub fn drop_idle(body: &mut Vec<Stmt>) {
+    body.retain_mut(|stmt| match stmt {
+        Stmt::For { lo, hi, body, .. } => {
+            drop_idle(body);
+            let count = hi.add(&lo.scale(&Dim::from(-1i64))).as_int();
+            !body.is_empty() && count.is_none_or(|count| count > 0)
+        }
+        Stmt::If { then, otherwise, .. } => {
+            drop_idle(then);
+            drop_idle(otherwise);
+            !then.is_empty() || !otherwise.is_empty()
+        }
+        _ => true,
     });
 }
 

@@ -38,7 +38,7 @@ pub mod ml;
 pub mod movement;
 pub mod nms;
 #[cfg(test)]
-mod node_case;
+pub(crate) mod node_case;
 pub mod norm;
 pub mod optional;
 pub mod pool;

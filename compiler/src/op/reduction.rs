@@ -3,6 +3,7 @@
 use super::dynamic::{about_axis, split_axes};
 use super::row::*;
 use crate::graph::Op;
+use crate::graph::dim::product;
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
@@ -324,9 +325,13 @@ fn log_sum_exp(cx: &mut NodeCx<'_, '_>, x: ValueId, axes: &[usize]) -> Result<Va
 fn arg_reduce(cx: &mut NodeCx<'_, '_>, max: bool) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let axis = normalize_axis(cx.int("axis")?, cx.b.rank(x))?;
-    if cx.b.ty(x).shape[axis] == Dim::ZERO {
+    let mut results = cx.b.shape(x);
+    let extent = std::mem::replace(&mut results[axis], Dim::ONE);
+    let results = product(&results);
+    if extent == Dim::ZERO && results != Dim::ZERO {
         return malformed(format!("axis {axis} of {} has no extreme element", cx.b.ty(x)));
     }
+    cx.b.assume_at_most(&results.min_dim(&Dim::ONE), &extent);
     let last = cx.has("select_last_index") && cx.int("select_last_index")? != 0;
     let index = cx.b.emit1(Op::ArgReduce { max, axis, last }, &[x])?;
     match cx.int("keepdims")? {

@@ -200,8 +200,28 @@ impl<'g> Grouper<'g> {
                 Op::Window { kernel, .. } if kernel.iter().any(|&size| size > 1) => {
                     self.force_pad(inputs[0]);
                 }
+                // In an expression, each element of the result reads an element of every operand.
+                Op::Pad { .. } | Op::Concat { .. } if self.may_lack_elements(node) => {
+                    let joined = self.out(node);
+                    self.forced[joined] = true;
+                }
                 _ => {}
             }
+        }
+    }
+
+    /// Whether a padding or a concatenation of elements may have an operand without any.
+    fn may_lack_elements(&self, node: NodeId) -> bool {
+        let may_be_empty = |value: ValueId, axis: usize| {
+            self.graph.ty(value).shape[axis].bounds().0.is_none_or(|least| least < 1)
+        };
+        let inputs = self.inputs(node);
+        match self.op(node) {
+            Op::Pad { lo, hi } => (0..lo.len()).any(|axis| {
+                (&lo[axis], &hi[axis]) != (&Dim::ZERO, &Dim::ZERO) && may_be_empty(inputs[0], axis)
+            }),
+            Op::Concat { axis } => inputs.iter().any(|&input| may_be_empty(input, *axis)),
+            _ => false,
         }
     }
 

@@ -96,8 +96,8 @@ fn check_packed(
     let program = schedule(&graph, schedule::Options { in_place: false, ..Default::default() }).unwrap();
     let leaf = target.leaf().unwrap();
     let inputs = std::slice::from_ref(x);
-    let run = |kernels: &[Kernel], execute: program::Execute<'_>| {
-        program::run(&graph, &program, kernels, inputs, execute).unwrap().remove(0)
+    let run = |kernels: &[Kernel], execute: program::Execute<'_, Kernel>| {
+        program::run(&graph, &program, &kernels.to_vec().into(), inputs, execute).unwrap().remove(0)
     };
     let range = |kernel: &Kernel, symbols: &dyn Fn(Sym) -> Option<i64>| {
         let value = |dim: &Dim| dim.eval(symbols).unwrap();

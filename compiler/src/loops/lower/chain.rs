@@ -167,6 +167,7 @@ impl<'a> Lowering<'a> {
         self.inputs = group.inputs.iter().copied().collect();
         self.uses = uses(self.graph, group);
         self.overrides.clear();
+        self.holds.insert(self.buffers[&values[0]], values[0]);
         self.slot = Some(Slot { values, base: place.base.clone(), row, stride });
     }
 

@@ -16,7 +16,7 @@ impl Lowering<'_> {
         if let Some(known) = self.overrides.get(&value).cloned() {
             return Ok(match known {
                 Override::Expr(expr) => expr,
-                Override::Buffer(buf) => Expr::Load { buf, index: self.address(value, index) },
+                Override::Buffer(buf) => self.load(value, buf, index)?,
             });
         }
         if let Some(literal) = self.literal(value) {
@@ -24,14 +24,14 @@ impl Lowering<'_> {
         }
         let stored = self.inputs.contains(&value);
         if stored && !self.share_loads {
-            return Ok(Expr::Load { buf: self.buffers[&value], index: self.address(value, index) });
+            return self.load(value, self.buffers[&value], index);
         }
         let key = (value, index.to_vec());
         if let Some(found) = self.memo.iter().rev().find_map(|scope| scope.get(&key)) {
             return Ok(found.clone());
         }
         let expr = match stored {
-            true => Expr::Load { buf: self.buffers[&value], index: self.address(value, index) },
+            true => self.load(value, self.buffers[&value], index)?,
             false => self.compute(value, index)?,
         };
         let shared = self.uses.get(&value).is_some_and(|&uses| uses > 1);
@@ -104,7 +104,7 @@ impl Lowering<'_> {
                 at.extend_from_slice(&index[first + 2 * rank..]);
                 self.expr_at(source(0), &at)
             }
-            Op::Pad { lo, .. } => self.padded(source(0), source(1), lo, index),
+            Op::Pad { lo, hi } => self.padded([source(0), source(1)], [lo, hi], index),
             Op::Iota { axis, .. } => Ok(Expr::Index(index[*axis].clone())),
             Op::DimValues { dims } => Ok(pick(dims, &index[0])),
             Op::Gather { axis } => {
@@ -258,14 +258,21 @@ impl Lowering<'_> {
         }
     }
 
-    fn padded(&mut self, x: ValueId, fill: ValueId, lo: &[Dim], index: &[Index]) -> Result<Expr> {
+    /// The fill is read instead of an element of `x`, but that element, or the first along the axis, is read as well:
+    /// there must be one.
+    fn padded(&mut self, [x, fill]: [ValueId; 2], [lo, hi]: [&[Dim]; 2], index: &[Index]) -> Result<Expr> {
         let shape = self.graph.ty(x).shape.clone();
         let mut condition: Option<Expr> = None;
         let shifted: Vec<Index> = index.iter().zip(lo).map(|(i, lo)| i.add_dim(&-lo.clone())).collect();
+        let is_inside = |cx: &Self, axis: usize| {
+            lo[axis] == Dim::ZERO && hi[axis] == Dim::ZERO
+                || shifted[axis].below(&shape[axis], &cx.extent_fn())
+        };
         for (axis, at) in shifted.iter().enumerate() {
-            if at.below(&shape[axis], &self.extent_fn()) {
+            if is_inside(self, axis) {
                 continue;
             }
+            self.must_have_elements(x, axis)?;
             let test = self.inside(at, &shape[axis], lo[axis] != Dim::ZERO, true);
             condition = match (condition, test) {
                 (Some(a), Some(b)) => Some(Expr::binary(BinaryFn::And, a, b)),
@@ -276,12 +283,19 @@ impl Lowering<'_> {
         let condition = self.bind("inside", condition);
         let mut safe = Vec::with_capacity(shifted.len());
         for (axis, at) in shifted.iter().enumerate() {
-            let inside = at.below(&shape[axis], &self.extent_fn());
-            safe.push(if inside { at.clone() } else { self.guarded(&condition, at) });
+            safe.push(if is_inside(self, axis) { at.clone() } else { self.guarded(&condition, at) });
         }
         let inner = self.expr_at(x, &safe)?;
         let outer = self.expr_at(fill, &[])?;
         Ok(Expr::select(condition, inner, outer))
+    }
+
+    /// What reads a value also where its element is not taken is a kernel of its own if there may be none.
+    fn must_have_elements(&self, value: ValueId, axis: usize) -> Result<()> {
+        match self.graph.ty(value).shape[axis].bounds() {
+            (Some(1..), _) => Ok(()),
+            _ => internal(format!("{value} may have no element along axis {axis} where one is read")),
+        }
     }
 
     fn concatenated(&mut self, inputs: &[ValueId], axis: usize, index: &[Index]) -> Result<Expr> {
@@ -292,6 +306,7 @@ impl Lowering<'_> {
             if size == Dim::ZERO {
                 continue;
             }
+            self.must_have_elements(input, axis)?;
             let mut at = index.to_vec();
             at[axis] = at[axis].add_dim(&-start.clone());
             let condition = self.inside(&at[axis], &size, true, true).expect("both bounds are tested");

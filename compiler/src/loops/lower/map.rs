@@ -25,13 +25,8 @@ impl Lowering<'_> {
             self.extents.insert(axis.var, axis.extent.clone());
         }
         let outputs = self.group.outputs.clone();
-        nest.body = self.scope(|cx| {
-            for &output in &outputs {
-                let expr = cx.expr_at(output, &index)?;
-                cx.store(output, &index, expr);
-            }
-            Ok(())
-        })?;
+        nest.body = self
+            .scope(|cx| cx.store_all(outputs.into_iter().map(|output| (output, index.clone())).collect()))?;
         let large = self.graph.ty(first).elements().as_const().is_none_or(|count| count >= PARALLEL_ELEMENTS);
         nest.fuse_all(if large { 1 } else { 0 });
         if large {

@@ -39,6 +39,7 @@ pub fn lower(graph: &Graph, group: &Group, name: &str, target: &Target) -> Resul
         GroupKind::Winograd => cx.winograd_output()?,
         GroupKind::Single => cx.single()?,
     }
+    visit::drop_idle(&mut cx.kernel.body);
     visit::drop_unused_lets(&mut cx.kernel.body);
     Ok(cx.kernel)
 }
@@ -76,6 +77,8 @@ struct Lowering<'a> {
     memo: Vec<HashMap<(ValueId, Vec<Index>), Expr>>,
     /// Values that are computed by the group's own loops: how to read them at an index.
     overrides: HashMap<ValueId, Override>,
+    /// The value that a buffer holds once the kernel has written to it, where several take turns in it.
+    holds: HashMap<Buf, ValueId>,
     /// Whether loads are bound and shared too; worth it where several elements are computed side by side.
     share_loads: bool,
     /// How often each value is read inside the group.
@@ -116,6 +119,7 @@ impl<'a> Lowering<'a> {
             out: vec![vec![]],
             memo: vec![HashMap::new()],
             overrides: HashMap::new(),
+            holds: HashMap::new(),
             share_loads: false,
             uses: uses(graph, group),
             slot: None,
@@ -234,7 +238,31 @@ impl<'a> Lowering<'a> {
     fn store(&mut self, value: ValueId, index: &[Index], expr: Expr) {
         let index = self.address(value, index);
         let buf = self.buffers[&value];
+        self.holds.insert(buf, value);
         self.push(Stmt::Store { buf, index, value: expr });
+    }
+
+    /// Stores an element of each output of the group at its index. Every one of them is computed before the first is
+    /// stored, since that may end what another is computed from: a row that is kept in an output's place.
+    fn store_all(&mut self, outputs: Vec<(ValueId, Vec<Index>)>) -> Result<()> {
+        let several = outputs.len() > 1;
+        let mut elements = Vec::with_capacity(outputs.len());
+        for (output, index) in &outputs {
+            let element = self.expr_at(*output, index)?;
+            elements.push(if several { self.bind("out", element) } else { element });
+        }
+        for ((output, index), element) in outputs.iter().zip(elements) {
+            self.store(*output, index, element);
+        }
+        Ok(())
+    }
+
+    /// The element of a value in a buffer, which must not have passed on to another value.
+    fn load(&self, value: ValueId, buf: Buf, index: &[Index]) -> Result<Expr> {
+        match self.holds.get(&buf) {
+            Some(&now) if now != value => internal(format!("{value} is read after {now} took its place")),
+            _ => Ok(Expr::Load { buf, index: self.address(value, index) }),
+        }
     }
 
     /// Binds an expression to a name, unless it is one already.

@@ -9,7 +9,7 @@ use crate::graph::{DType, Dim, Node, Op, Tensor, ValueId};
 use crate::interp;
 use crate::loops::lower::runs::{self, Run};
 use crate::loops::lower::{Lowering, Override, internal};
-use crate::loops::nest::{Nest, hoist, split_vector, vector_lanes};
+use crate::loops::nest::{Nest, hoist, split_vector, vector_lanes, with_hoisted};
 use crate::loops::{Buf, Expr, Index, Local, LoopKind, Stmt, Var, visit};
 use crate::scalar::ReduceFn;
 
@@ -113,6 +113,7 @@ impl Lowering<'_> {
                 value = cx.bind("kept", value);
                 let index = cx.address(x, &index);
                 cx.push(Stmt::Store { buf, index, value: value.clone() });
+                cx.holds.insert(buf, x);
                 cx.reread(buf);
             }
             cx.push(Stmt::Accumulate { local: total, at: zero.clone(), op: op.combine(), value });
@@ -123,13 +124,12 @@ impl Lowering<'_> {
             nest.body.into_iter().for_each(|stmt| self.push(stmt));
             return Ok(Expr::Get { local: total, at: zero });
         };
-        let (mut outer, body) = hoist(&mut self.kernel, axis.var, std::mem::take(&mut nest.body));
+        let (outer, body) = hoist(&mut self.kernel, axis.var, std::mem::take(&mut nest.body));
         let lanes = vector_lanes(&self.kernel, self.target, axis.var, &body);
         let width = lanes * PARTIALS;
         let wide = lanes > 1 && axis.extent.as_const().is_none_or(|extent| extent >= lanes as i64);
         if !wide {
-            outer.extend(serial(axis.var, &axis.extent, body));
-            nest.body = outer;
+            nest.body = with_hoisted(&axis.extent, outer, serial(axis.var, &axis.extent, body));
             nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
             return Ok(Expr::Get { local: total, at: zero });
         }
@@ -137,8 +137,7 @@ impl Lowering<'_> {
         self.fill(partial, width, identity(op, dtype)?);
         let mut loops = split_vector(&mut self.kernel, axis.var, &axis.extent, width, lanes, &body);
         retarget(&mut loops, total, partial);
-        outer.extend(loops);
-        nest.body = outer;
+        nest.body = with_hoisted(&axis.extent, outer, loops);
         nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
         self.combine_partials(op, partial, total, width, lanes);
         Ok(Expr::Get { local: total, at: zero })

@@ -53,8 +53,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Where to keep a row that is costly to compute and read again after its reduction: the output's own row, which
-    /// is overwritten last, element by element.
+    /// Where to keep a row that is costly to compute and read again after its reduction: in its own place if it is an
+    /// output, else in that of an output, which is overwritten last, element by element.
     fn row_cache(&self, x: ValueId, row: &[Dim]) -> Option<Buf> {
         let ty = self.graph.ty(x);
         let reused = self.uses.get(&x).is_some_and(|&uses| uses > 1) && !self.overrides.contains_key(&x);
@@ -69,9 +69,16 @@ impl Lowering<'_> {
             !node.inputs.contains(&x) || matches!(node.op, Op::Map(_) | Op::Reduce { .. })
         });
         let full = ty.shape.len() >= row.len() && ty.shape[ty.shape.len() - row.len()..] == *row;
-        let mut outputs = self.group.outputs.iter().filter(|&&output| self.graph.ty(output) == ty);
-        let output = outputs.find(|&output| !taken(self.buffers[output]))?;
+        let outputs = &self.group.outputs;
+        let free = |output: &&ValueId| self.graph.ty(**output) == ty && !taken(self.buffers[*output]);
+        let own = outputs.iter().find(|output| **output == x && free(output));
+        let output = own.or_else(|| outputs.iter().find(free))?;
         (readers_are_elementwise && full && self.may_keep(x)).then(|| self.buffers[output])
+    }
+
+    /// Whether the elements of an output are in its buffer already.
+    fn is_in_place(&self, output: ValueId) -> bool {
+        matches!(self.overrides.get(&output), Some(Override::Buffer(buf)) if *buf == self.buffers[&output])
     }
 
     fn is_costly(&self, value: ValueId) -> bool {
@@ -93,22 +100,19 @@ impl Lowering<'_> {
             let shape = &self.graph.ty(output).shape;
             shape.len() < row.len() || shape[shape.len() - row.len()..] != *row
         });
-        for output in scalars {
-            let expr = self.expr_at(output, index)?;
-            self.store(output, index, expr);
+        self.store_all(scalars.into_iter().map(|output| (output, index.to_vec())).collect())?;
+        // What was kept in its own place is there.
+        let rows: Vec<ValueId> = rows.into_iter().filter(|output| !self.is_in_place(*output)).collect();
+        if rows.is_empty() {
+            return Ok(());
         }
         let (mut nest, inner) = Nest::over(&mut self.kernel, row);
         for axis in &nest.axes {
             self.extents.insert(axis.var, axis.extent.clone());
         }
         let full = place(&inner);
-        nest.body = self.scope(|cx| {
-            for output in rows {
-                let expr = cx.expr_at(output, &full)?;
-                cx.store(output, &full, expr);
-            }
-            Ok(())
-        })?;
+        nest.body =
+            self.scope(|cx| cx.store_all(rows.into_iter().map(|output| (output, full.clone())).collect()))?;
         nest.fuse_all(0);
         let stmts = nest.vectorize(&mut self.kernel, self.target);
         stmts.into_iter().for_each(|stmt| self.push(stmt));

@@ -6,7 +6,7 @@ use crate::graph::{DType, Dim, Op, ValueId};
 use crate::loops::lower::map::{PARALLEL_ELEMENTS, volume};
 use crate::loops::lower::reduce::identity;
 use crate::loops::lower::{Lowering, internal};
-use crate::loops::nest::Nest;
+use crate::loops::nest::{Nest, where_any};
 use crate::loops::{Access, Expr, Index, LoopKind, Stmt};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn};
 
@@ -218,29 +218,25 @@ impl Lowering<'_> {
             let best = cx.kernel.local("best", dtype, &[1], 1);
             let place = cx.kernel.local("place", DType::I64, &[1], 1);
             let at = || vec![Index::zero()];
-            let first = cx.expr_at(x, &index)?;
-            cx.push(Stmt::Set { local: best, at: at(), value: first });
             cx.push(Stmt::Set { local: place, at: at(), value: Expr::constant(DType::I64, 0.0) });
-            cx.for_each("i", &extent, LoopKind::Serial, |cx, i| {
-                let mut full = index.clone();
-                full[axis] = i.clone();
-                let value = cx.expr_at(x, &full)?;
-                let value = cx.bind("x", value);
-                let known = Expr::Get { local: best, at: at() };
-                let op = match (max, last) {
-                    (true, false) => CompareFn::Gt,
-                    (true, true) => CompareFn::Ge,
-                    (false, false) => CompareFn::Lt,
-                    (false, true) => CompareFn::Le,
-                };
-                let better = Expr::compare(op, value.clone(), known);
-                let then = vec![
-                    Stmt::Set { local: best, at: at(), value },
-                    Stmt::Set { local: place, at: at(), value: Expr::Index(i) },
-                ];
-                cx.push(Stmt::If { condition: better, then, otherwise: vec![] });
-                Ok(())
+            let search = cx.scope(|cx| {
+                let first = cx.expr_at(x, &index)?;
+                cx.push(Stmt::Set { local: best, at: at(), value: first });
+                cx.for_each("i", &extent, LoopKind::Serial, |cx, i| {
+                    let mut full = index.clone();
+                    full[axis] = i.clone();
+                    let value = cx.expr_at(x, &full)?;
+                    let value = cx.bind("x", value);
+                    let known = Expr::Get { local: best, at: at() };
+                    let take = vec![
+                        Stmt::Set { local: best, at: at(), value: value.clone() },
+                        Stmt::Set { local: place, at: at(), value: Expr::Index(i) },
+                    ];
+                    cx.push(if_better(value, known, dtype, max, last, take));
+                    Ok(())
+                })
             })?;
+            where_any(&extent, search).into_iter().for_each(|stmt| cx.push(stmt));
             cx.store(out, &index, Expr::Get { local: place, at: at() });
             Ok(())
         })
@@ -350,6 +346,34 @@ impl Lowering<'_> {
             })
         })
     }
+}
+
+/// Runs `take` where an element `x` is more extreme than the best of those before it, or, with `last`, as extreme. A NaN
+/// is more extreme than any number.
+fn if_better(x: Expr, best: Expr, dtype: DType, max: bool, last: bool, take: Vec<Stmt>) -> Stmt {
+    if !dtype.is_float() {
+        let op = match (max, last) {
+            (true, false) => CompareFn::Gt,
+            (true, true) => CompareFn::Ge,
+            (false, false) => CompareFn::Lt,
+            (false, true) => CompareFn::Le,
+        };
+        return Stmt::If { condition: Expr::compare(op, x, best), then: take, otherwise: vec![] };
+    }
+    // The first test fails for NaN as well, so that numbers mostly need no other.
+    let worse = match (max, last) {
+        (true, false) => CompareFn::Le,
+        (true, true) => CompareFn::Lt,
+        (false, false) => CompareFn::Ge,
+        (false, true) => CompareFn::Gt,
+    };
+    let mut condition = Expr::compare(CompareFn::Eq, best.clone(), best.clone());
+    if last {
+        let is_nan = Expr::compare(CompareFn::Ne, x.clone(), x.clone());
+        condition = Expr::binary(BinaryFn::Or, condition, is_nan);
+    }
+    let otherwise = vec![Stmt::If { condition, then: take, otherwise: vec![] }];
+    Stmt::If { condition: Expr::compare(worse, x, best), then: vec![], otherwise }
 }
 
 /// What lies before and after `inner` along an axis of `outer`, which begins `lo` before it, each as its shape and where it

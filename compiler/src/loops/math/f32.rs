@@ -123,7 +123,8 @@ impl Math<'_> {
 
     /// A rational approximation on `[-7.9, 7.9]`, beyond which the result is 1 in f32 (coefficients: Eigen).
     fn tanh32(&mut self, x: Expr) -> Expr {
-        const LIMIT: f32 = 7.905_311;
+        /// From here on the quotient is 1 or a bit more, fused or not.
+        const LIMIT: f32 = 9.45;
         let a = self.bind(clamp(x.clone(), -LIMIT, LIMIT));
         let square = self.bind(mul(a.clone(), a.clone()));
         let p = poly(
@@ -140,9 +141,15 @@ impl Math<'_> {
             .map(c32),
         );
         let q = poly(&square, [1.198_258_4e-6, 1.185_347_1e-4, 2.268_434_6e-3, 4.893_525e-3].map(c32));
-        let value = div(mul(p, a), q);
+        let value = clamp(div(mul(p, a), q), -1.0, 1.0);
         // tanh x = x to f32 precision near 0; this also keeps the sign of zero.
         select(lt(abs(x.clone()), c32(4e-4)), x, value)
+    }
+
+    /// `1 + tanh(x)`, of which the other GELU is made, as `2 / (1 + e^-2x)`: no cancellation where `x` is negative.
+    pub(super) fn one_plus_tanh32(&mut self, x: Expr) -> Expr {
+        let (scale, p) = self.power32(clamp(mul(x, c32(2.0)), -89.0, 87.0), -1.0);
+        div(c32(2.0), fma(p, scale, c32(1.0)))
     }
 
     /// `1 + erf(x)`, of which GELU is made, as `erfc(-x)`: half the steps of `erf`, and no cancellation where `x` is negative.

@@ -91,10 +91,13 @@ struct Math<'k> {
 
 impl Math<'_> {
     fn expand(&mut self, expr: &mut Expr) {
-        if let Some(x) = erf_beside_one(expr) {
+        if let Some((op, x)) = beside_one(expr) {
             let mut x = std::mem::replace(x, c32(0.0));
             self.expand(&mut x);
-            *expr = self.one_plus_erf32(x);
+            *expr = match op {
+                UnaryFn::Erf => self.one_plus_erf32(x),
+                _ => self.one_plus_tanh32(x),
+            };
             return;
         }
         for child in visit::children_mut(expr) {
@@ -237,15 +240,15 @@ fn select(condition: Expr, then: Expr, otherwise: Expr) -> Expr {
     Expr::select(condition, then, otherwise)
 }
 
-/// The `x` of `1 + erf(x)` in f32, either way round.
-fn erf_beside_one(expr: &mut Expr) -> Option<&mut Expr> {
+/// The function and the `x` of `1 + erf(x)` or `1 + tanh(x)` in f32, either way round.
+fn beside_one(expr: &mut Expr) -> Option<(UnaryFn, &mut Expr)> {
     let Expr::Binary { op: BinaryFn::Add, a, b } = expr else { return None };
-    let erf = match (a.as_mut(), b.as_mut()) {
-        (one, erf) | (erf, one) if *one == c32(1.0) => erf,
+    let function = match (a.as_mut(), b.as_mut()) {
+        (one, function) | (function, one) if *one == c32(1.0) => function,
         _ => return None,
     };
-    match erf {
-        Expr::Unary { op: UnaryFn::Erf, x } => Some(x.as_mut()),
+    match function {
+        Expr::Unary { op: op @ (UnaryFn::Erf | UnaryFn::Tanh), x } => Some((*op, x.as_mut())),
         _ => None,
     }
 }

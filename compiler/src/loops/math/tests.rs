@@ -2,7 +2,8 @@
 
 use crate::graph::{DType, Dim, MapFn, Op, Tensor};
 use crate::interp;
-use crate::loops::{Access, Buffer, Expr, Index, Kernel, Stmt, math};
+use crate::loops::{self, Access, Buffer, Expr, Index, Kernel, Stmt, math};
+use crate::op::node_case::Case;
 use crate::scalar::{BinaryFn, UnaryFn};
 
 /// Runs `function` over `inputs` through its expansion.
@@ -190,6 +191,7 @@ fn pow_follows_ieee() {
         (1.0, f64::NEG_INFINITY),
         (-1.0, f64::INFINITY),
         (-1.0, f64::NEG_INFINITY),
+        (-0.5, f64::INFINITY),
         (f64::NAN, 0.0),
         (f64::NAN, 1.0),
         (9.0, 0.5),
@@ -234,4 +236,125 @@ fn atan2_covers_every_quadrant() {
         let error = ulps(DType::F64, got[at], ys[at].atan2(xs[at]));
         assert!(error <= 4.0, "atan2({}, {}) = {}", ys[at], xs[at], got[at]);
     }
+}
+
+/// Where f32 is beyond 1 - 2^-25 or is to be 1, and nowhere above it.
+#[test]
+fn tanh_reaches_one() {
+    let points: Vec<f32> = (0..4000).map(|i| 7.0 + i as f32 / 1000.0).collect();
+    let mut points = [points, vec![20.0, 1e5, f32::MAX, f32::INFINITY]].concat();
+    points.extend(points.clone().iter().map(|x| -x));
+    let x = Tensor::from_slice(&[points.len()], &points);
+    let got = expanded(MapFn::Unary(UnaryFn::Tanh), &[x]).to_f64s().unwrap();
+    for (&x, got) in points.iter().zip(got) {
+        assert!(got.abs() <= 1.0 && got.signum() == f64::from(x.signum()), "tanh({x}) = {got}");
+        assert!(got.abs() == 1.0 || x.abs() < 9.45, "tanh({x}) = {got}");
+    }
+}
+
+#[test]
+fn one_plus_tanh_is_accurate() {
+    let mut points = samples(-44.0, 44.0);
+    points.extend([0.0, -0.0, 1e-40, -1e30, 1e30, f64::INFINITY, f64::NEG_INFINITY, f64::NAN]);
+    let x = Tensor::from_slice(&[points.len()], &points.iter().map(|&x| x as f32).collect::<Vec<_>>());
+    for turned in [false, true] {
+        let got = expanded_as(std::slice::from_ref(&x), |load| {
+            let (one, tanh) = (Expr::constant(DType::F32, 1.0), Expr::unary(UnaryFn::Tanh, load(0)));
+            if turned {
+                Expr::binary(BinaryFn::Add, tanh, one)
+            } else {
+                Expr::binary(BinaryFn::Add, one, tanh)
+            }
+        });
+        for (x, got) in x.to_f64s().unwrap().into_iter().zip(got.to_f64s().unwrap()) {
+            let wanted = 2.0 / (1.0 + (-2.0 * x).exp());
+            // Where the result would be subnormal, it is 0.
+            let tiny = x < -43.0 && (0.0..1e-37).contains(&got);
+            assert!(tiny || ulps(DType::F32, got, wanted) <= 4.0, "{x}: {got} for {wanted}");
+        }
+    }
+}
+
+/// What kernels give for the result of an operator on `points`.
+fn through_kernels(case: &Case, points: &Tensor) -> Vec<f64> {
+    let (graph, _) = case.lower().unwrap();
+    let program = crate::schedule::schedule(&graph, crate::schedule::Options::default()).unwrap();
+    let target = crate::target::Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), None).unwrap();
+    let kernels = program.groups.values().map(|group| {
+        let mut kernel = loops::lower::lower(&graph, group, "kernel", &target).unwrap();
+        math::expand(&mut kernel);
+        kernel
+    });
+    let kernels = kernels.collect::<Vec<Kernel>>().into();
+    let inputs = std::slice::from_ref(points);
+    let results = loops::program::run(&graph, &program, &kernels, inputs, &loops::interp::run).unwrap();
+    results[0].to_f64s().unwrap()
+}
+
+/// Every activation at extreme points of both types, held against itself in f64: limits are reached, nothing cancels
+/// or overflows on the way, and NaN comes where the formula says so.
+#[test]
+fn activations_at_extreme_points() {
+    let mut points: Vec<f64> =
+        vec![0.0, 1e-45, 1e-38, 1e-30, 1e-8, 1e-4, 0.03, 0.5, 1.0, 2.5, 5.0, 7.9, 9.1, 12.0];
+    points.extend([17.0, 40.0, 86.0, 89.0, 104.0, 700.0, 1e4, 1e5, 1e10, 1e19, 1e30, 3e38, f64::INFINITY]);
+    points.extend(points.clone().iter().map(|x| -x));
+    points.push(f64::NAN);
+    let narrow: Vec<f32> = points.iter().map(|&x| x as f32).collect();
+    let wide: Vec<f64> = narrow.iter().map(|&x| f64::from(x)).collect();
+    let count = [points.len()];
+    type Attributes = fn(Case) -> Case;
+    let plain: Attributes = |case| case;
+    let cases: &[(&str, u32, Attributes)] = &[
+        ("Elu", 6, plain),
+        ("Celu", 12, |case| case.float("alpha", 2.0)),
+        ("Selu", 6, plain),
+        ("Softplus", 1, plain),
+        ("Softsign", 1, plain),
+        ("Mish", 18, plain),
+        ("Gelu", 20, plain),
+        ("Gelu", 20, |case| case.str("approximate", "tanh")),
+        ("Swish", 24, |case| case.float("alpha", 1.702)),
+        ("HardSwish", 14, plain),
+        ("HardSigmoid", 6, plain),
+        ("Sigmoid", 13, plain),
+        ("Tanh", 13, plain),
+        ("Erf", 13, plain),
+        ("Exp", 13, plain),
+        ("Log", 13, plain),
+        ("Atan", 7, plain),
+        ("Sinh", 9, plain),
+        ("Cosh", 9, plain),
+        ("Asinh", 9, plain),
+        ("Acosh", 9, plain),
+        ("Atanh", 9, plain),
+        ("Reciprocal", 13, plain),
+        ("Sqrt", 13, plain),
+        ("ThresholdedRelu", 10, plain),
+        ("LeakyRelu", 16, plain),
+    ];
+    let mut wrong = vec![];
+    for &(name, opset, attributes) in cases {
+        let case = || attributes(Case::new(name, opset));
+        let in_f64 = case().input(&count, &wide);
+        let (graph, _) = in_f64.lower().unwrap();
+        let wanted = interp::run(&graph, &[Tensor::from_slice(&count, &wide)]).unwrap()[0].to_f64s().unwrap();
+        let got = through_kernels(&case().input(&count, &narrow), &Tensor::from_slice(&count, &narrow));
+        let got64 = through_kernels(&in_f64, &Tensor::from_slice(&count, &wide));
+        for at in 0..points.len() {
+            let rounded = f64::from(wanted[at] as f32);
+            let near = |got: f64, wanted: f64, relative: f64, least: f64| {
+                got == wanted
+                    || got.is_nan() && wanted.is_nan()
+                    || (got - wanted).abs() <= relative * wanted.abs() + least
+            };
+            if !near(got[at], rounded, 3e-4, 1e-8) {
+                wrong.push(format!("{name}({}) = {}, not {rounded}, in f32", wide[at], got[at]));
+            }
+            if !near(got64[at], wanted[at], 1e-9, 1e-12) {
+                wrong.push(format!("{name}({}) = {}, not {}, in f64", wide[at], got64[at], wanted[at]));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -7,6 +7,8 @@ use crate::error::{Error, Result};
 use crate::graph::{DType, Graph, Op, Tensor};
 use crate::import::{ImportOptions, NoExternalData, import};
 use crate::interp;
+use crate::loops::program::{self, Kernels};
+use crate::{loops, target::Target};
 
 /// `y z = Op(a, b)` as a node.
 fn node(text: &str) -> NodeProto {
@@ -71,8 +73,16 @@ fn run(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<(Vec<usize>, Vec<i64>)>> 
     // What is rewritten computes the same.
     let mut optimised = graph.clone();
     crate::pass::run_all(&mut optimised, &crate::pass::Options::default(), &mut |_, _, _| {})?;
-    crate::schedule::schedule(&optimised, crate::schedule::Options::default())?;
+    let program = crate::schedule::schedule(&optimised, crate::schedule::Options::default())?;
     assert_eq!(interp::run(&optimised, inputs)?, results);
+    // So do its loop nests.
+    let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), None)?;
+    let kernels = Kernels::new(&optimised, &program, &|graph, program, group| {
+        let mut kernel = loops::lower::lower(graph, &program.groups[group], "kernel", &target)?;
+        loops::math::expand(&mut kernel);
+        Ok(kernel)
+    })?;
+    assert_eq!(program::run(&optimised, &program, &kernels, inputs, &loops::interp::run)?, results);
     Ok(results.into_iter().map(|tensor| (tensor.shape.clone(), tensor.to_i64s().unwrap())).collect())
 }
 

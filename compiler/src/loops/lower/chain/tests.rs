@@ -231,6 +231,7 @@ fn compiled(
         codes.insert(built.kernel.name.clone(), built.code);
         kernels.push(built.kernel);
     }
+    let kernels = kernels.into();
     let run = |&parts: &i64| {
         let execute = |kernel: &Kernel, buffers: &mut [Vec<u8>], symbols: &dyn Fn(Sym) -> Option<i64>| {
             let value = |dim: &Dim| dim.eval(symbols).unwrap();
@@ -372,6 +373,7 @@ fn loop_nests_stay_inside_their_buffers() {
                     kernel
                 })
                 .collect();
+            let kernels = kernels.into();
             let got = program::run(&graph, &program, &kernels, &inputs, &loops::interp::run).unwrap();
             assert!(close(&wanted[0], &got[0], 1e-4), "{case:?}: {:?}, not {:?}", got[0], wanted[0]);
         }

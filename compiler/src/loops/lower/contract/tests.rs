@@ -62,7 +62,7 @@ fn run(graph: &Graph, inputs: &[Tensor], target: &Target) -> Tensor {
         });
         Ok(Runnable::new(&codes[&kernel.name], buffers.len()).run(buffers, &[], range) as u32)
     };
-    program::run(graph, &program, &kernels, inputs, &execute).unwrap().remove(0)
+    program::run(graph, &program, &kernels.into(), inputs, &execute).unwrap().remove(0)
 }
 
 fn noise(at: usize) -> f32 {
