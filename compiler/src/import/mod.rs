@@ -148,6 +148,11 @@ fn import_with(
         graph.metadata.push((entry.key().to_string(), entry.value().to_string()));
     }
     notes.append(&mut importer.notes);
+    importer.errors.extend(importer.exhausted.take());
+    if importer.stopped && importer.errors.is_empty() {
+        let message = format!("the walk ended after {MAX_ERRORS} problems, each of which another one hides");
+        importer.errors.push(Error::new(Stage::Import, Kind::Budget, message));
+    }
     if importer.errors.is_empty() { Ok(Import { graph, notes }) } else { Err(importer.errors) }
 }
 
@@ -204,6 +209,8 @@ struct Importer<'m> {
     reports: u64,
     /// The walk has ended early; nothing more is reported.
     stopped: bool,
+    /// What ended it, if that was no problem of a node: reports may be taken back for another way to import a node.
+    exhausted: Option<Error>,
     nodes_left: u64,
     /// Functions and bodies around the current node.
     depth: u32,
@@ -233,6 +240,7 @@ impl<'m> Importer<'m> {
             errors: Vec::new(),
             reports: 0,
             stopped: false,
+            exhausted: None,
             nodes_left: options.limits.nodes,
             depth: 0,
             checked: HashSet::new(),
