@@ -30,7 +30,7 @@ use cranelift_entity::entity_impl;
 use crate::error::{Error, Kind, Stage};
 
 /// Parts of an expression, written out, beyond which it is overgrown.
-pub const MAX_WEIGHT: u32 = 1 << 15;
+pub const MAX_WEIGHT: u32 = 1 << 13;
 
 /// Divisions, minima and maxima inside each other beyond which an expression is overgrown.
 pub const MAX_DEPTH: u32 = 100;

@@ -7,8 +7,11 @@ use onnxc_proto::{GraphProto, ValueInfoProto};
 
 use super::scope::{Binding, Env, Scope};
 use super::{Importer, keep_reachable, types};
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{Builder, Dim, Graph, Tensor, TensorType};
+
+/// Unlike symbolic dims of all inputs: every run checks each of them, in one function.
+const MAX_SYMBOLS: usize = 512;
 
 /// Declared shapes that a note lists at most.
 const MAX_STALE: usize = 4;
@@ -23,6 +26,13 @@ impl Importer<'_> {
             self.report(error);
         }
         self.interface(&mut graph, proto, ir_version, &mut scope);
+        if graph.symbols.len() > MAX_SYMBOLS {
+            let message = format!(
+                "the inputs have {} symbolic dims; the most is {MAX_SYMBOLS}: give some a size (--input-dim)",
+                graph.symbols.len()
+            );
+            self.report(Error::new(Stage::Import, Kind::Budget, message));
+        }
         let outputs: HashSet<&str> = proto.output.iter().map(|info| info.name()).collect();
         let mut declared_outputs = HashMap::new();
         for info in &proto.output {

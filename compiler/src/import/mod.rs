@@ -155,6 +155,11 @@ fn import_with(
             list.join("; ")
         ));
     }
+    importer.errors.extend(importer.exhausted.take());
+    if importer.stopped && importer.errors.is_empty() {
+        let message = format!("the walk ended after {MAX_ERRORS} problems, each of which another one hides");
+        importer.errors.push(Error::new(Stage::Import, Kind::Budget, message));
+    }
     if importer.errors.is_empty() { Ok(Import { graph, notes }) } else { Err(importer.errors) }
 }
 
@@ -211,6 +216,8 @@ struct Importer<'m> {
     reports: u64,
     /// The walk has ended early; nothing more is reported.
     stopped: bool,
+    /// What ended it, if that was no problem of a node: reports may be taken back for another way to import a node.
+    exhausted: Option<Error>,
     nodes_left: u64,
     /// Functions and bodies around the current node.
     depth: u32,
@@ -242,6 +249,7 @@ impl<'m> Importer<'m> {
             errors: Vec::new(),
             reports: 0,
             stopped: false,
+            exhausted: None,
             nodes_left: options.limits.nodes,
             depth: 0,
             checked: HashSet::new(),

@@ -53,7 +53,7 @@ impl<'m> Importer<'m> {
             if self.depth > 0
                 && let Err(error) = self.charge_nodes(1)
             {
-                self.report(error);
+                self.exhausted.get_or_insert(error);
                 self.stopped = true;
             }
             if self.stopped {

@@ -3,7 +3,7 @@
 //! `run` trusts nothing it is given. All checks come before the first write, in an order that lets each
 //! rely on those before it: options, counts, then for every tensor its type, dims, bytes and address.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, MemFlagsData, Value, types};
@@ -45,12 +45,28 @@ pub(super) fn define(
     })?;
     let workspace = unit.declare("workspace", &unit.signature(&[p, p], Some(p)))?;
     unit.build(workspace, |code| workspace_body(code, plan, scope.graph))?;
-    let run = unit.declare("run", &unit.signature(&[p; 7], Some(i)))?;
+    let signature = unit.signature(&[p; 7], Some(i));
+    let apart = Apart::new(plan, scope.graph);
+    let mut checks = Vec::with_capacity(apart.tensors.len() / CHECKS_PER_FUNCTION + 1);
+    for (number, tensors) in apart.tensors.chunks(CHECKS_PER_FUNCTION).enumerate() {
+        let id = unit.declare(&format!("checks{number}"), &signature)?;
+        unit.build(id, |code| {
+            let mut run = Run::new(code, plan, scope, &apart);
+            tensors.iter().try_for_each(|&tensor| run.check_static(tensor))?;
+            let ok = run.code.int32(status::OK);
+            run.code.b.ins().return_(&[ok]);
+            code.write_fail_block(message);
+            Ok(())
+        })?;
+        checks.push(id);
+    }
+    let run = unit.declare("run", &signature)?;
     unit.build(run, |code| {
-        let mut run = Run::new(code, plan, scope);
+        let mut run = Run::new(code, plan, scope, &apart);
         run.check_options();
         run.check_counts();
         run.check_allocator();
+        run.check_apart(&checks);
         run.bind_symbols();
         run.check_inputs()?;
         run.check_sizes()?;
@@ -147,6 +163,39 @@ fn given(array: Value, at: usize, kind: &str, name: &str) -> Given {
     Given { what: format!("{kind} {at} `{}`", printable(name)), array, at: at as i64 * tensor::SIZE }
 }
 
+/// Tensors that a function checks: the register allocator takes more than linear time for a long one.
+const CHECKS_PER_FUNCTION: usize = 64;
+
+/// An input or an output, by number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Tensor {
+    Input(usize),
+    Output(usize),
+}
+
+/// Tensors of static shape of a model that has many: functions of their own check them.
+struct Apart {
+    tensors: Vec<Tensor>,
+    all: HashSet<Tensor>,
+}
+
+impl Apart {
+    fn new(plan: &Plan, graph: &Graph) -> Apart {
+        let is_static = |ty: &TensorType| ty.shape.iter().all(Dim::is_const);
+        let inputs = graph.inputs.iter().enumerate();
+        let inputs = inputs.filter(|(at, input)| input.default.is_none() && is_static(graph.input_ty(*at)));
+        let late: HashSet<usize> = plan.dynamic.outputs.iter().map(|(output, _)| *output).collect();
+        let outputs = 0..graph.outputs.len();
+        let outputs = outputs.filter(|at| !late.contains(at) && is_static(graph.output_ty(*at)));
+        let tensors = inputs.map(|(at, _)| Tensor::Input(at)).chain(outputs.map(Tensor::Output));
+        let mut tensors: Vec<Tensor> = tensors.collect();
+        if tensors.len() <= 2 * CHECKS_PER_FUNCTION {
+            tensors.clear();
+        }
+        Apart { all: tensors.iter().copied().collect(), tensors }
+    }
+}
+
 /// `run` while it is written.
 struct Run<'c, 'a, 'p> {
     code: &'c mut Code<'a>,
@@ -161,10 +210,16 @@ struct Run<'c, 'a, 'p> {
     deciders: HashMap<Sym, String>,
     inputs: Vec<Given>,
     outputs: Vec<Given>,
+    apart: &'p Apart,
 }
 
 impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
-    fn new(code: &'c mut Code<'a>, plan: &'p Plan, scope: &'p Scope<'p>) -> Run<'c, 'a, 'p> {
+    fn new(
+        code: &'c mut Code<'a>,
+        plan: &'p Plan,
+        scope: &'p Scope<'p>,
+        apart: &'p Apart,
+    ) -> Run<'c, 'a, 'p> {
         let params = code.params();
         let text = code.unit.text_symbol();
         let zeros = code.data_addr(text, true);
@@ -180,7 +235,44 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
             deciders: HashMap::new(),
             inputs: vec![],
             outputs: vec![],
+            apart,
         }
+    }
+
+    /// Checks what functions of their own check.
+    fn check_apart(&mut self, checks: &[FuncId]) {
+        let params = self.params.clone();
+        for &check in checks {
+            let result = self.code.call(check, &params);
+            let (leave, next) = (self.code.cold_block(), self.code.block());
+            self.code.branch(result, leave, next);
+            self.code.b.switch_to_block(leave);
+            self.code.b.ins().return_(&[result]);
+            self.code.b.switch_to_block(next);
+        }
+    }
+
+    /// All of a tensor of static shape.
+    fn check_static(&mut self, tensor: Tensor) -> Result<()> {
+        let graph = self.scope.graph;
+        let (given, ty, exact) = match tensor {
+            Tensor::Input(at) => {
+                (given(self.params[0], at, "input", &graph.inputs[at].name), graph.input_ty(at), true)
+            }
+            Tensor::Output(at) => {
+                (given(self.params[2], at, "output", &graph.outputs[at].0), graph.output_ty(at), false)
+            }
+        };
+        self.check_type(&given, ty);
+        let dims = self.dims(ty)?;
+        self.check_dims(&given, ty, &dims, |_, _| true);
+        let bytes = self.bytes(&given, ty)?;
+        self.check_data(&given, ty, bytes, exact);
+        Ok(())
+    }
+
+    fn is_apart(&self, tensor: Tensor) -> bool {
+        self.apart.all.contains(&tensor)
     }
 
     fn fail_if(&mut self, bad: Value, status: i32, template: &str, a: Value, b: Value) {
@@ -262,6 +354,9 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
     fn bind_symbols(&mut self) {
         let graph = self.scope.graph;
         for at in (0..graph.inputs.len()).filter(|&at| graph.inputs[at].default.is_none()) {
+            if self.is_apart(Tensor::Input(at)) {
+                continue;
+            }
             let (given, ty) = (self.inputs[at].clone(), graph.input_ty(at));
             self.check_type(&given, ty);
             for (axis, dim) in ty.shape.iter().enumerate() {
@@ -279,6 +374,9 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
     fn check_inputs(&mut self) -> Result<()> {
         let graph = self.scope.graph;
         for (at, input) in graph.inputs.iter().enumerate() {
+            if self.is_apart(Tensor::Input(at)) {
+                continue;
+            }
             let (given, ty) = (self.inputs[at].clone(), graph.input_ty(at));
             // Evaluated here, where every later block may use them.
             let dims = self.dims(ty)?;
@@ -396,7 +494,7 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
 
     /// No dim of a value that has a buffer may become negative: inputs can be too small for the model.
     fn check_sizes(&mut self) -> Result<()> {
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         let mut scopes = vec![*self.scope];
         while let Some(scope) = scopes.pop() {
             for (value, data) in scope.graph.values.iter() {
@@ -448,6 +546,9 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
     fn check_outputs(&mut self) -> Result<()> {
         let graph = self.scope.graph;
         for at in 0..graph.outputs.len() {
+            if self.is_apart(Tensor::Output(at)) {
+                continue;
+            }
             let (given, ty) = (self.outputs[at].clone(), graph.output_ty(at));
             self.check_type(&given, ty);
             if self.plan.dynamic.outputs.iter().any(|(output, _)| *output == at) {
@@ -562,6 +663,9 @@ impl<'c, 'a, 'p> Run<'c, 'a, 'p> {
 
     fn store_output_dims(&mut self) -> Result<()> {
         for at in 0..self.outputs.len() {
+            if self.is_apart(Tensor::Output(at)) {
+                continue;
+            }
             let dims = self.outputs[at].dims(self.code);
             for (axis, dim) in self.scope.graph.output_ty(at).shape.iter().enumerate() {
                 if !dim.is_const() && !self.plan.dynamic.decides(dim) {

@@ -439,7 +439,7 @@ fn check_against(
     inputs: &[Tensor],
     fuse: bool,
     target: &Target,
-    execute: Execute<'_>,
+    execute: Execute<'_, Kernel>,
 ) -> Result<(), String> {
     let text = |error: crate::error::Error| error.to_string();
     let program =
