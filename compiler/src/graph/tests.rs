@@ -375,16 +375,23 @@ const MULTIPLIED: &str = include_str!("../../../tests/c/multiplied.onnxir");
 fn bounds_out_of_proportion_are_not_reserved() {
     let fixed = parse(MULTIPLIED).unwrap();
     let count = Dim::sym(Sym::from_u32(0));
-    let bytes = |power: usize| (0..power).fold(Dim::from(8usize), |product, _| product * count.clone());
-    let reserved = |graph: &Graph, power: usize| Bounds::new(graph).reserved(&bytes(power));
-    assert_eq!(reserved(&fixed, 1), Some(Dim::from(8 * 2048usize)));
-    assert_eq!(reserved(&fixed, 2), Some(Dim::from(8 * 2048 * 2048usize)));
-    assert_eq!(reserved(&fixed, 3), None);
-    let open = MULTIPLIED.replace("<= 2048", "<= s1").replace("[2048]", "[s1]");
-    let open = parse(&open.replace("  input v0", "  symbol s1 \"n\"\n  input v0")).unwrap();
-    let n = Dim::sym(Sym::from_u32(1));
-    assert_eq!(reserved(&open, 1), Some(n.clone() * Dim::from(8usize)));
-    assert_eq!(reserved(&open, 2), None, "as large as all pairs of the elements of an input of any size");
+    let reserved = |graph: &Graph, count: &Dim, power: usize| {
+        let bytes = (0..power).fold(Dim::from(8usize), |product, _| product * count.clone());
+        Bounds::new(graph).reserved(&bytes)
+    };
+    assert_eq!(reserved(&fixed, &count, 1), Some(Dim::from(8 * 2048usize)));
+    assert_eq!(reserved(&fixed, &count, 2), Some(Dim::from(8 * 2048 * 2048usize)));
+    assert_eq!(reserved(&fixed, &count, 3), None);
+    // A bound mentions symbols of lower numbers.
+    let open = MULTIPLIED.replace("s0", "s1").replace("<= 2048", "<= s0").replace("[2048]", "[s0]");
+    let open = parse(&open.replace("  symbol s1", "  symbol s0 \"n\"\n  symbol s1")).unwrap();
+    let (n, count) = (Dim::sym(Sym::from_u32(0)), Dim::sym(Sym::from_u32(1)));
+    assert_eq!(reserved(&open, &count, 1), Some(n.clone() * Dim::from(8usize)));
+    assert_eq!(
+        reserved(&open, &count, 2),
+        None,
+        "as large as all pairs of the elements of an input of any size"
+    );
     // What the inputs tell is never allocated, however large.
     assert_eq!(Bounds::new(&open).reserved(&(n.clone() * n.clone())), Some(n.clone() * n));
 }

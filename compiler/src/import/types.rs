@@ -271,7 +271,7 @@ fn differ(dims: &[Dimension], found: &TensorType) -> bool {
 pub fn stale(info: &ValueInfoProto, found: &TensorType) -> Option<String> {
     differ(tensor_dims(info)?, found).then(|| {
         let declared = info.r#type.as_ref().map(describe).unwrap_or_default();
-        format!("`{}` is declared {declared} and is {found}", info.name())
+        format!("`{}` is declared as {declared}, and its type is {found}", info.name())
     })
 }
 

@@ -292,7 +292,8 @@ mod tests {
         sampled(22, "linear", "border", 0).gives(0, &[1, 2, 1, 3], &cut);
         sampled(22, "linear", "reflection", 0).gives(0, &[1, 2, 1, 3], &cut);
         sampled(22, "linear", "reflection", 1).gives(0, &[1, 2, 1, 3], &aligned);
-        assert_eq!(sampled(20, "bilinear", "zeros", 0).lower().unwrap_err().message, "mode `bilinear`");
+        let error = sampled(20, "bilinear", "zeros", 0).lower().unwrap_err();
+        assert_eq!(error.message, "mode is `bilinear`; it may be one of linear, nearest, cubic");
     }
 
     #[test]

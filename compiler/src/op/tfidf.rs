@@ -276,7 +276,7 @@ mod tests {
         of("IDF").gives(0, &[4], &[1.; 4]);
         of("TFIDF").gives(0, &[4], &[2., 3., 2., 4.]);
         assert_eq!(error(of("TFIDF").floats("weights", &weights[1..])), "3 weights for 4 n-grams");
-        assert_eq!(error(of("tf")), "mode `tf`");
+        assert_eq!(error(of("tf")), "mode is `tf`; it may be one of TF, IDF, TFIDF");
     }
 
     #[test]
