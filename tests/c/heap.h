@@ -63,7 +63,7 @@ static void fresh_options(void) {
 }
 
 /* The first address for a workspace in memory that has 64 bytes more. */
-static char *workspace_in(int64_t *memory) {
+static inline char *workspace_in(int64_t *memory) {
     char *start = (char *)memory;
     return start + (64 - (uintptr_t)start % 64) % 64;
 }
@@ -85,7 +85,7 @@ static void give_outputs(const onnxc_tensor *out, int outputs) {
 
 /* Every allocation of a run that makes `calls`, each in turn: it fails, or the run is cancelled with blocks live; after
  * the last `unpolled` ones nothing looks at the flag. */
-static void fail_each_allocation(
+static inline void fail_each_allocation(
     int calls, int unpolled, onnxc_tensor *out, int outputs, int32_t (*run)(void), void (*reset)(void)
 ) {
     int at, output;
