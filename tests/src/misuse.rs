@@ -379,7 +379,7 @@ fn attack(kind: &Kind, model: &Described<'_>, prepared: &mut Prepared<'_>) -> Re
         return failed(format!("{status:?}, must be one of {wanted:?}: {}", text(&message)));
     }
     // Options that are too small may not have the fields of the message.
-    let described = text(&message) != "" && message[0] != 0x55;
+    let described = !text(&message).is_empty() && message[0] != 0x55;
     if described == (status == Status::BAD_OPTIONS) {
         return failed(format!("the message is `{}`", text(&message)));
     }
@@ -528,11 +528,14 @@ fn allocations(model: &Described<'_>, prepared: &mut Prepared<'_>) -> Result<usi
     }
 }
 
+/// Makes the arguments of a good call whose outputs have these shapes; those without one are allocated by the run.
+type Prepare<'p, 'l> = &'p dyn Fn(&[Option<Vec<usize>>]) -> Result<Prepared<'l>, String>;
+
 /// Every allocation of a run fails once: the run says so and keeps nothing.
 fn failing_allocations<'l>(
     model: &Described<'_>,
     late: &[Option<Vec<usize>>],
-    prepare: &dyn Fn(&[Option<Vec<usize>>]) -> Result<Prepared<'l>, String>,
+    prepare: Prepare<'_, 'l>,
 ) -> Result<usize, String> {
     let mut prepared = prepare(late)?;
     let (status, message, calls, arguments) = run_failing(model, &mut prepared, 0);

@@ -25,7 +25,7 @@ const MAX_UNITS: usize = 4;
 pub(super) enum Next {
     End,
     /// The nodes of a body, and all that followed the node that it belongs to.
-    Nodes(GraphProto),
+    Nodes(Box<GraphProto>),
 }
 
 /// The value of the mark of a body that holds what follows its node.
@@ -100,7 +100,8 @@ impl<'m> Importer<'m> {
             _ => None,
         };
         if let Some(condition) = condition {
-            return Next::Nodes(self.spliced(if condition == 0 { otherwise } else { then }, node, rest));
+            let taken = if condition == 0 { otherwise } else { then };
+            return Next::Nodes(Box::new(self.spliced(taken, node, rest)));
         }
         let mut fork = node.clone();
         fork.output = undefined(outputs, scope);

@@ -112,7 +112,7 @@ fn write_frame(output: &mut impl Write, value: &impl Serialize, blob: &[u8]) -> 
 
 /// A model compiled in one way.
 enum Code {
-    Graph(Graph),
+    Graph(Box<Graph>),
     /// Symbol prefix in the library.
     Native(Box<Compiled>, String),
 }
@@ -200,7 +200,7 @@ fn prepare(model: Bytes, way: &Way, name: &str, object: &Path) -> Result<Code, V
     let import = ImportOptions { input_dims: pins.collect(), ..ImportOptions::default() };
     if way.cpu == "interpreter" {
         let proto = onnxc::decode(model).map_err(one)?;
-        return Ok(Code::Graph(onnxc::import::import(&proto, &import, &NoExternalData)?.graph));
+        return Ok(Code::Graph(Box::new(onnxc::import::import(&proto, &import, &NoExternalData)?.graph)));
     }
     let target = Target::host().and_then(|host| Target::new(host.triple, Some(way.cpu.as_str())));
     let target = target.and_then(|target| match way.width {

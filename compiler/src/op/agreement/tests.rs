@@ -69,7 +69,7 @@ fn texts_name_what_their_rows_have() {
                     fail(&format!("{name} is no attribute"));
                 }
             }
-            for name in shapes.into_iter().filter(|name| !input(name)) {
+            if let Some(name) = shapes.into_iter().find(|name| !input(name)) {
                 fail(&format!("{name} is no input"));
             }
         }

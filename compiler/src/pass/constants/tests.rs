@@ -69,7 +69,8 @@ fn compiled(graph: GraphProto) -> (Graph, Program, usize) {
     assert_eq!(verify(&after), Ok(()));
     let values: Vec<f32> = (0..3 * 64).map(|at| (at % 13) as f32 * 0.5 - 3.0).collect();
     let x = Tensor::from_slice(&[3, 64], &values);
-    let [wanted, found] = [&before, &after].map(|graph| interp::run(graph, &[x.clone()]).unwrap());
+    let [wanted, found] =
+        [&before, &after].map(|graph| interp::run(graph, std::slice::from_ref(&x)).unwrap());
     for (wanted, found) in wanted[0].to_f64s().unwrap().into_iter().zip(found[0].to_f64s().unwrap()) {
         assert!((wanted - found).abs() <= 1e-5 * wanted.abs().max(1.0), "{found} is not {wanted}");
     }
