@@ -4,7 +4,7 @@ use super::row::*;
 use super::sample::constant_dim;
 use super::spatial::{checked_extents, explicit_pads, extents, reach};
 use crate::graph::dim::product;
-use crate::graph::{Builder, Op};
+use crate::graph::{Builder, Op, Requirement};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
@@ -261,26 +261,28 @@ fn max_unpool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         }
         None => None,
     };
-    let b = &mut *cx.b;
-    let zero = zero(b, x)?;
-    let empty = b.expand(zero, vec![product(&image)])?;
+    let zero = zero(cx.b, x)?;
+    let empty = cx.b.expand(zero, vec![product(&image)])?;
     let count = vec![product(&shape)];
-    let (places, values) = (b.reshape(indices, count.clone())?, b.reshape(x, count)?);
-    let flat = b.emit1(Op::ScatterElements { axis: 0, combine: None }, &[empty, places, values])?;
-    let mut y = b.reshape(flat, image.clone())?;
+    let (places, values) = (cx.b.reshape(indices, count.clone())?, cx.b.reshape(x, count)?);
+    let flat = cx.b.emit1(Op::ScatterElements { axis: 0, combine: None }, &[empty, places, values])?;
+    let mut y = cx.b.reshape(flat, image.clone())?;
     if let Some(wanted) = wanted {
         if wanted.len() != image.len() {
             return malformed(format!("output_shape {wanted:?} of {image:?}"));
         }
-        // A smaller one is an error that constants show; data only cut the image.
+        for (axis, (to, from)) in wanted.iter().zip(&image).enumerate() {
+            let claim = format!("output_shape must not cut dimension {axis} of the image, {from}");
+            cx.b.require(Requirement::at_most(from.clone(), to.clone()), &claim)?;
+        }
         let missing = |(to, from): (&Dim, &Dim)| match to.clone() - from.clone() {
             missing if missing.is_const() => missing,
             missing => missing.max_dim(&Dim::ZERO),
         };
         let missing: Vec<Dim> = wanted.iter().zip(&image).map(missing).collect();
-        y = b.pad(y, zero, vec![Dim::ZERO; image.len()], missing)?;
+        y = cx.b.pad(y, zero, vec![Dim::ZERO; image.len()], missing)?;
         for (axis, size) in wanted.into_iter().enumerate() {
-            y = b.slice_axis(y, axis, Dim::ZERO, size)?;
+            y = cx.b.slice_axis(y, axis, Dim::ZERO, size)?;
         }
     }
     Ok(vec![y])
@@ -350,6 +352,10 @@ mod tests {
         let rows = [[0.0; 5], [0.0, 1.0, 0.0, 2.0, 0.0], [0.0; 5], [0.0, 3.0, 0.0, 4.0, 0.0]];
         wide.gives(0, &[1, 1, 4, 5], &rows.concat());
         let narrow = case().constant::<i64>(&[4], &[1, 1, 4, 3]);
-        assert!(narrow.lower().unwrap_err().message.starts_with("negative pads"));
+        let message = narrow.lower().unwrap_err().message;
+        assert!(message.starts_with("output_shape must not cut dimension 3"), "{message}");
+        let late = |last| case().input::<i64>(&[4], &[1, 1, 4, last]);
+        late(5).gives(0, &[1, 1, 4, 5], &rows.concat());
+        assert!(late(3).run().is_err());
     }
 }

@@ -176,6 +176,20 @@ fn resolve_shape(from: &[Dim], wanted: &[Dim], allow_zero: bool) -> Result<Vec<D
     Ok(shape)
 }
 
+/// A symbolic size that is 0 in a run would copy the input's dim; the shape holds for sizes alone. Where that dim is 0, too,
+/// both are the same.
+fn no_copies_at_run_time(cx: &mut NodeCx<'_, '_>, from: &[Dim], wanted: &[Dim]) -> Result<()> {
+    for (axis, (size, copied)) in wanted.iter().zip(from).enumerate() {
+        if size.is_const() || size == copied || size.bounds().0.is_some_and(|low| low > 0) {
+            continue;
+        }
+        let is_zero = Dim::ONE - size.min_dim(&Dim::ONE);
+        let claim = format!("size {axis} of the shape, {size}, is 0 and so copies dimension {axis} of the input, which");
+        cx.b.require(Requirement::equal(is_zero * copied.clone(), Dim::ZERO), &claim)?;
+    }
+    Ok(())
+}
+
 /// Where data decide dims, those that the model declares serve: a run in which data give others fails.
 fn reshape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
@@ -188,6 +202,9 @@ fn reshape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let shape = match wanted {
         Ok(wanted) => {
             let allow_zero = cx.has("allowzero") && cx.int("allowzero")? != 0;
+            if !allow_zero {
+                no_copies_at_run_time(cx, &from, &wanted)?;
+            }
             resolve_shape(&from, &wanted, allow_zero)?
         }
         Err(_) => {

@@ -207,9 +207,11 @@ fn slice(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     // What data decide lies within the axis by construction, which the symbols then say.
     let bound = |at: usize| Some(shape[at].clone());
-    for (first, size) in firsts.iter_mut().zip(&shape).filter(|(first, _)| cx.b.graph.is_data_dim(first)) {
-        // Where no element remains, the start may be anywhere.
-        *first = first.max_dim(&Dim::ZERO).min_dim(size);
+    for (at, first) in firsts.iter_mut().enumerate() {
+        if cx.b.graph.is_data_dim(first) || cx.b.graph.is_data_dim(&sizes[at]) {
+            // Where no element remains, the start may be anywhere.
+            *first = first.max_dim(&Dim::ZERO).min_dim(&shape[at]);
+        }
     }
     firsts = cx.b.named(&firsts, &bound)?;
     sizes = cx.b.named(&sizes, &bound)?;

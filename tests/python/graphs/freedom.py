@@ -78,6 +78,15 @@ steep_power = some(lambda array: np.abs(array) > 1e10)
 beyond_single = some(lambda array: np.abs(array) > 1e17)
 
 
+#: Infinite, or no index of 64 bits.
+no_index = some(lambda array: ~(np.abs(array) < 2.0**62))
+
+
+def far_rois(vertex, arrays):
+    """Which of a number and NaN is the greater, and where a region is whose corners are no integers."""
+    return nan(vertex, arrays) or bool((~(np.abs(floats(vertex, arrays)[1]) < 1e9)).any())
+
+
 def inexact_integers(vertex, arrays):
     """The mean of no integers, and of integers that f64 does not have."""
     x = arrays[vertex.inputs[0]]
@@ -92,8 +101,10 @@ RULES = {
     # Elements in the padding are multiplied by zero, or left out.
     "Conv": not_finite, "ConvTranspose": not_finite, "DeformConv": not_finite, "CausalConvWithState": not_finite,
     "Col2Im": not_finite,
+    # A float that is none of the indices.
+    "OneHot": no_index,
     # Which of a number and NaN is the greater.
-    "MaxPool": nan, "GlobalMaxPool": nan, "MaxRoiPool": nan, "TopK": nan, "Unique": nan, "Hardmax": nan,
+    "MaxPool": nan, "GlobalMaxPool": nan, "MaxRoiPool": far_rois, "TopK": nan, "Unique": nan, "Hardmax": nan,
     "ReduceMean": inexact_integers, "LpNormalization": tiny,
     "GroupNormalization": beyond_single, "LayerNormalization": beyond_single, "RMSNormalization": beyond_single,
     # Its power is infinite in f32.

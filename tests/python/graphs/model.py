@@ -96,6 +96,8 @@ class Writer:
         self.own_inputs = []
         #: Constants that are in a body.
         self.placed = set()
+        #: Whether nodes are written once more, elsewhere.
+        self.repeated = False
 
     def model(self):
         graph = self.graph
@@ -157,7 +159,7 @@ class Writer:
         own.update((name, f"{name}_{suffix}") for name in made(self.graph, block))
         own.update(more)
         constants = []
-        if block.inner_constants and suffix[0] not in "fe":
+        if block.inner_constants and not self.repeated and suffix[0] not in "fe":
             for name in captured(self.graph, block):
                 if self.only(name, block) and name not in self.placed and name not in dict(more):
                     self.placed.add(name)
@@ -183,21 +185,17 @@ class Writer:
 
     def if_(self, block, inner, rename):
         tag, outs = block.identity, results(self.graph, block)
+        # What only the other branch's body has is not visible in this one.
+        repeated, self.repeated = self.repeated, self.repeated or block.count != 1
         nodes, own, constants = self.inside(block, inner, rename, f"b{tag}")
+        self.repeated = repeated
         taken = self.body(nodes, [], [own[name] for name in outs], outs, constants)
         if block.count == 1:
             names = [f"{name}_z{tag}" for name in outs]
             nodes = [helper.make_node("Constant", [], [to], value=numpy_helper.from_array(np.zeros_like(self.graph.arrays[name])))
                      for name, to in zip(outs, names)]
         else:
-            inner = []
-            nodes, own, _ = self.inside(block, inner, rename, f"e{tag}")
-            # What was put into the other branch is not visible here.
-            own_constants = {tensor.name for tensor in constants}
-            if any(f"{name}_b{tag}" in own_constants for name in captured(self.graph, block)):
-                moved = [name for name in captured(self.graph, block) if f"{name}_b{tag}" in own_constants]
-                self.placed -= set(moved)
-                return self.if_(Block(block.kind, block.first, block.last, tag, block.count, False), [], rename)
+            nodes, own, _ = self.inside(block, [], rename, f"e{tag}")
             names = [f"{name}_n{tag}" for name in outs]
             for name, to in zip(outs, names):
                 op = "Neg" if values.NAMES[self.graph.arrays[name].dtype] in NEGATED else "Identity"
