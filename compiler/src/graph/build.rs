@@ -117,7 +117,14 @@ impl<'g> Builder<'g> {
             self.assume(requirement, "");
         }
         if let Op::Scan { body, .. } = &op {
-            body.assumptions.iter().for_each(|own| self.graph.assumptions.insert(own.clone()));
+            // What only data inside the body decide is checked there, and gone with the loop if nothing reads its results.
+            let inside = |own: &&Assumption| {
+                let mut found = false;
+                own.requirement.visit_symbols(&mut |sym| found |= body.data.contains_key(&sym));
+                found
+            };
+            let outside = body.assumptions.iter().filter(|own| !inside(own));
+            outside.for_each(|own| self.graph.assumptions.insert(own.clone()));
         }
         if results.len() == 1
             && let Some(folded) = self.fold(&op, inputs, &results[0])?

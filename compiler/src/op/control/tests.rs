@@ -241,6 +241,38 @@ fn loops_end_by_count_or_condition() {
     );
 }
 
+/// A size that data inside a body decide is nothing that the graph around knows, least of all when the loop is gone.
+#[test]
+fn what_a_body_assumes_of_its_own_sizes_stays_inside() {
+    let body = graph(
+        &["i: i64[]", "keep: bool[]", "v: i64[4]"],
+        vec![
+            node("end = ReduceMax(v)"),
+            node("part = Slice(v, zero, end)"),
+            node("sum = ReduceSum(part)"),
+            node("next = Add(v, sum)"),
+            node("go = Identity(keep)"),
+        ],
+        &["go", "next"],
+    );
+    let model = |outputs: &[&str]| {
+        let body = with_constants(body.clone(), &[("zero", &[0], false)]);
+        let nodes = vec![repeat("m, , v0", "last", body), node("y = Neg(v0)")];
+        imported(graph(&["m: i64[]", "v0: i64[4]"], nodes, outputs))
+    };
+    for outputs in [&["y: i64[4]"][..], &["y: i64[4]", "last: i64[4]"]] {
+        let graph = model(outputs);
+        assert_eq!(graph.assumptions.iter().count(), 0, "{outputs:?}");
+    }
+    let read = model(&["last: i64[4]"]);
+    let assumed = |graph: &Graph| {
+        graph.nodes.values().flat_map(|node| node.op.bodies()).any(|body| body.assumptions.iter().count() > 0)
+    };
+    assert!(assumed(&read), "the slice must lie inside");
+    let operands = |v: [i64; 4]| [Tensor::scalar(1i64), Tensor::from_slice(&[4], &v)];
+    assert_eq!(run(&read, &operands([1, 2, 0, 0])).unwrap(), [(vec![4], vec![4, 5, 3, 3])]);
+}
+
 #[test]
 fn states_change_their_sizes_and_swap() {
     // a, b = b, a ++ b
