@@ -184,7 +184,9 @@ fn no_copies_at_run_time(cx: &mut NodeCx<'_, '_>, from: &[Dim], wanted: &[Dim]) 
             continue;
         }
         let is_zero = Dim::ONE - size.min_dim(&Dim::ONE);
-        let claim = format!("size {axis} of the shape, {size}, is 0 and so copies dimension {axis} of the input, which");
+        let claim = format!(
+            "size {axis} of the shape, {size}, is 0 and so copies dimension {axis} of the input, which"
+        );
         cx.b.require(Requirement::equal(is_zero * copied.clone(), Dim::ZERO), &claim)?;
     }
     Ok(())
