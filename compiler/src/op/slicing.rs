@@ -167,6 +167,13 @@ fn range_of(start: &Dim, end: &Dim, step: i64, size: &Dim) -> Result<(Dim, Dim)>
     Ok((if count == Dim::ZERO { Dim::ZERO } else { start }, count))
 }
 
+/// Whether a run may have no element left of an axis of `size`, and `first` behind it.
+fn may_lie_behind(first: &Dim, count: &Dim, size: &Dim) -> bool {
+    let least = |dim: &Dim| dim.bounds().0;
+    !least(count).is_some_and(|least| least > 0)
+        && !least(&(size.clone() - first.clone())).is_some_and(|least| least >= 0)
+}
+
 /// Opset 1 gives the bounds as attributes, later ones as inputs.
 fn slice(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
@@ -208,9 +215,11 @@ fn slice(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     // What data decide lies within the axis by construction, which the symbols then say.
     let bound = |at: usize| Some(shape[at].clone());
     for (at, first) in firsts.iter_mut().enumerate() {
+        // Where no element remains, the start may be anywhere.
         if cx.b.graph.is_data_dim(first) || cx.b.graph.is_data_dim(&sizes[at]) {
-            // Where no element remains, the start may be anywhere.
             *first = first.max_dim(&Dim::ZERO).min_dim(&shape[at]);
+        } else if may_lie_behind(first, &sizes[at], &shape[at]) {
+            *first = first.min_dim(&shape[at]);
         }
     }
     firsts = cx.b.named(&firsts, &bound)?;
@@ -610,6 +619,14 @@ mod tests {
                 case().constant(&[1], &[0i64]).constant(&[1], &[step]).gives(0, &[wanted.len()], &wanted);
                 case().input(&[1], &[0i64]).input(&[1], &[step]).gives(0, &[wanted.len()], &wanted);
             }
+        }
+        // A constant start behind the axis, whose size is constant or not.
+        for start in [1i64, 5, 9] {
+            let wanted: Vec<f64> = specified(start, -1, 1, 5).iter().map(|&at| at as f64).collect();
+            let fixed = Case::new("Slice", 13).input(&[5], &values).constant(&[1], &[start]);
+            fixed.input(&[1], &[-1i64]).gives(0, &[wanted.len()], &wanted);
+            let sized = Case::new("Slice", 13).symbolic(&["n"], &[5], &values).constant(&[1], &[start]);
+            sized.constant(&[1], &[-1i64]).gives(0, &[wanted.len()], &wanted);
         }
         let matrix = || Case::new("Slice", 13).input(&[2, 2], &[1f32, 2., 3., 4.]);
         let far = || matrix().input(&[1], &[-1i64]).input(&[1], &[i64::MIN]);

@@ -49,8 +49,15 @@ def power_out_of_range(vertex, arrays):
 
 def unscalable(vertex, arrays):
     """NaN, and what the scale takes beyond 32 bits: an unsaturated conversion."""
-    x = floats(vertex, arrays)[0]
-    return x is None or not bool((np.abs(x) < 1e6).all())
+    x, scale = floats(vertex, arrays)[:2]
+    if x is None or not bool((np.abs(x) < 1e6).all()):
+        return True
+    return scale is not None and not bool(np.abs(x).max(initial=0) < 1e9 * np.abs(scale).min(initial=np.inf))
+
+
+def empty(vertex, arrays):
+    """No element is the greatest of none."""
+    return arrays[vertex.inputs[0]].size == 0
 
 
 def flat(vertex, arrays):
@@ -101,6 +108,7 @@ RULES = {
     # Elements in the padding are multiplied by zero, or left out.
     "Conv": not_finite, "ConvTranspose": not_finite, "DeformConv": not_finite, "CausalConvWithState": not_finite,
     "Col2Im": not_finite,
+    "ArgMax": empty, "ArgMin": empty,
     # A float that is none of the indices.
     "OneHot": no_index,
     # Which of a number and NaN is the greater.
