@@ -30,8 +30,9 @@ use crate::graph::build::known_elements;
 use crate::graph::{Constant, DType, Def, Dim, Graph, NodeId, Op, Sym, Tensor, TensorType, ValueId};
 use crate::infer::infer;
 
-/// Deepest nesting of graphs, the outermost one counted.
-pub const MAX_NESTING: usize = 64;
+/// Deepest nesting of graphs, the outermost one counted. Whatever walks a graph recurses into its bodies: a graph is only as
+/// deep as the stack of who asked for it allows, see [`crate::import::Limits::nesting`], and never deeper than this.
+pub const MAX_NESTING: usize = 512;
 
 /// Checks all rules; gives every violation.
 pub fn verify(graph: &Graph) -> std::result::Result<(), Vec<Error>> {

@@ -8,6 +8,8 @@
 //! Nearly all groups have one output, computed from everything they read, so they cannot form a cycle;
 //! `rows` checks reachability for the others. At the end, `chain` makes one group of the three of an attention.
 
+use std::collections::BTreeMap;
+
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 
 use crate::error::{Error, Result, Stage};
@@ -74,6 +76,8 @@ pub(super) struct Grouper<'g> {
     pub forced: SecondaryMap<ValueId, bool>,
     pub unit_of: SecondaryMap<NodeId, Option<UnitId>>,
     pub units: Vec<Unit>,
+    /// First and last position of each rows unit; those that overlap as one.
+    pub rows_spans: BTreeMap<u32, u32>,
 }
 
 /// Groups of a graph.
@@ -120,6 +124,7 @@ impl<'g> Grouper<'g> {
             forced: SecondaryMap::new(),
             unit_of: SecondaryMap::new(),
             units: Vec::new(),
+            rows_spans: BTreeMap::new(),
             live,
         };
         for (at, &node) in grouper.live.iter().enumerate() {

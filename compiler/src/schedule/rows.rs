@@ -28,9 +28,29 @@ impl Grouper<'_> {
             if self.unit_of[node].is_none()
                 && let Some(nodes) = self.rows(node, &trees)
             {
+                self.add_rows_span(&nodes);
                 self.claim(Some(GroupKind::Rows), node, nodes);
             }
         }
+    }
+
+    /// Notes the span of a rows group, whose nodes are in topological order.
+    fn add_rows_span(&mut self, nodes: &[NodeId]) {
+        let [first, .., last] = nodes else { return };
+        let (mut start, mut end) = (self.position[*first], self.position[*last]);
+        while let Some((&other, &other_end)) = self.rows_spans.range(..=end).next_back()
+            && other_end >= start
+        {
+            self.rows_spans.remove(&other);
+            (start, end) = (start.min(other), end.max(other_end));
+        }
+        self.rows_spans.insert(start, end);
+    }
+
+    /// The last position that what is at `position` may depend on: its own, or the end of the rows groups around it.
+    fn reach(&self, position: u32) -> u32 {
+        let before = self.rows_spans.range(..=position).next_back();
+        before.map_or(position, |(_, &end)| end.max(position))
     }
 
     /// The rows group that grows from a reduction, in topological order, if there is one.
@@ -187,15 +207,14 @@ impl Grouper<'_> {
     /// Whether one of `values` depends on one of `nodes`, each rows group taken as a whole.
     fn depends(&self, values: &[ValueId], nodes: &[NodeId]) -> bool {
         let first = nodes.iter().map(|&node| self.position[node]).min().unwrap_or(0);
-        // Without groups of several outputs, whatever comes before the first node cannot depend on it.
-        let by_position = !self.units.iter().any(|unit| unit.kind == Some(GroupKind::Rows));
         let mut seen: EntitySet<NodeId> = EntitySet::new();
         let mut stack: Vec<NodeId> = values.iter().filter_map(|&value| self.graph.producer(value)).collect();
         while let Some(node) = stack.pop() {
             if nodes.contains(&node) {
                 return true;
             }
-            if (by_position && self.position[node] < first) || !seen.insert(node) {
+            // Only through groups of several outputs does a node depend on what comes after it.
+            if self.reach(self.position[node]) < first || !seen.insert(node) {
                 continue;
             }
             let before = self.inputs(node).iter().chain(&self.needs[node]);

@@ -6,7 +6,9 @@ use crate::error::Result;
 use crate::graph::Dim;
 use crate::graph::dim::Sym;
 use crate::graph::parse::lexer::{Lexer, Token};
-use crate::graph::verify::MAX_NESTING;
+
+/// Graphs, and parentheses, that may be open in a text: the parser recurses on the stack of its caller.
+const MAX_OPEN: usize = 64;
 
 pub(crate) struct Parser<'t> {
     pub(crate) lexer: Lexer<'t>,
@@ -21,7 +23,7 @@ pub(crate) struct Parser<'t> {
 impl<'t> Parser<'t> {
     /// A parser of a text that may use the first `symbols` symbols.
     pub(crate) fn new(text: &'t str, symbols: usize) -> Result<Parser<'t>> {
-        Ok(Parser { lexer: Lexer::new(text)?, symbols, depth: 0, most: MAX_NESTING })
+        Ok(Parser { lexer: Lexer::new(text)?, symbols, depth: 0, most: MAX_OPEN })
     }
 
     pub(crate) fn enter(&mut self, what: &str) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Tests of the importer, on models made here and a small table of operators.
 
 mod bodies;
+mod forks;
 mod functions;
 mod graphs;
 mod nodes;
