@@ -170,8 +170,8 @@ fn range_of(start: &Dim, end: &Dim, step: i64, size: &Dim) -> Result<(Dim, Dim)>
 /// Whether a run may have no element left of an axis of `size`, and `first` behind it.
 fn may_lie_behind(first: &Dim, count: &Dim, size: &Dim) -> bool {
     let least = |dim: &Dim| dim.bounds().0;
-    !least(count).is_some_and(|least| least > 0)
-        && !least(&(size.clone() - first.clone())).is_some_and(|least| least >= 0)
+    least(count).is_none_or(|least| least <= 0)
+        && least(&(size.clone() - first.clone())).is_none_or(|least| least < 0)
 }
 
 /// Opset 1 gives the bounds as attributes, later ones as inputs.
