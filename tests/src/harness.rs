@@ -83,7 +83,7 @@ pub fn link_batch(cases: &[Case], code: &Code, folder: &Path) -> (Batch, Vec<(St
     let library = folder.join("batch.so");
     let objects: Vec<PathBuf> = linked.iter().map(|(_, object)| object.clone()).collect();
     if objects.is_empty() {
-        return (Batch { library, cases: vec![] }, outcomes);
+        return (Batch { library, cases: vec![], guarded: true }, outcomes);
     }
     if native::link(&objects, &library).is_err() {
         // Whose fault it is shows one by one.
@@ -98,7 +98,8 @@ pub fn link_batch(cases: &[Case], code: &Code, folder: &Path) -> (Batch, Vec<(St
         native::link(&objects, &library).unwrap();
     }
     objects.iter().for_each(|object| fs::remove_file(object).unwrap());
-    let batch = Batch { library, cases: linked.into_iter().map(|(case, _)| case).collect() };
+    let cases = linked.into_iter().map(|(case, _)| case).collect();
+    let batch = Batch { library, cases, guarded: true };
     (batch, outcomes)
 }
 

@@ -40,6 +40,8 @@ pub struct Case {
 pub struct Batch {
     pub library: PathBuf,
     pub cases: Vec<Case>,
+    /// In buffers at protected pages, and with all else that the C ABI promises; else in those of the heap.
+    pub guarded: bool,
 }
 
 /// What it reports, one JSON object per line.
@@ -171,8 +173,8 @@ impl Case {
         serde_json::from_str(&fs::read_to_string(self.folder.join("meta.json"))?).map_err(Error::other)
     }
 
-    /// Runs every data set of the test; fails with what is wrong.
-    pub fn run(&self, model: &Model<'_>) -> Result<(), Miss> {
+    /// Runs every data set of the test; fails with what is wrong. See [`Batch::guarded`].
+    pub fn run(&self, model: &Model<'_>, guarded: bool) -> Result<(), Miss> {
         let meta = self.meta().map_err(|error| error.to_string())?;
         for (at, [inputs, outputs]) in meta.data_sets.iter().enumerate() {
             if let Some(kind) = inputs.iter().chain(outputs).find(|kind| *kind != "tensor") {
@@ -187,7 +189,12 @@ impl Case {
                     .collect::<onnxc::error::Result<Vec<_>>>()
             };
             let (inputs, wanted) = (read("input")?, read("output")?);
-            run_set(model, inputs, &wanted, &meta, at == 0)
+            let checks = match (guarded, at) {
+                (false, _) => Checks::Results,
+                (true, 0) => Checks::Promises,
+                (true, _) => Checks::Memory,
+            };
+            run_set(model, inputs, &wanted, &meta, checks)
                 .map_err(|miss| Miss { text: format!("data set {at}: {}", miss.text), ..miss })?;
         }
         Ok(())
@@ -206,13 +213,22 @@ fn unit_of_largest(tensor: &Tensor) -> f64 {
     values.iter().filter(|value| value.is_finite()).fold(0f64, |most, value| most.max(value.abs())) * epsilon
 }
 
-/// Runs one data set; with all that the C ABI promises if it is the `first`.
+/// What is checked of a run besides its results.
+enum Checks {
+    Results,
+    /// The memory that it touches.
+    Memory,
+    /// All that the C ABI promises.
+    Promises,
+}
+
+/// Runs one data set.
 fn run_set(
     model: &Model<'_>,
     inputs: Vec<Tensor>,
     wanted: &[Tensor],
     meta: &Meta,
-    first: bool,
+    checks: Checks,
 ) -> Result<(), Miss> {
     let infos = model.inputs();
     // Test data leaves out the inputs that have defaults, or gives them all.
@@ -225,9 +241,10 @@ fn run_set(
     }
     // The outputs' sizes are those expected; a model that makes others says so.
     let shapes: Vec<Option<Vec<usize>>> = wanted.iter().map(|tensor| Some(tensor.shape.clone())).collect();
-    let got = match first {
-        true => abi::check(model, &inputs, &shapes)?.outputs,
-        false => model.run_guarded(&inputs, &shapes, &Call::default())?,
+    let got = match checks {
+        Checks::Results => model.run(&inputs, &shapes)?,
+        Checks::Memory => model.run_guarded(&inputs, &shapes, &Call::default())?,
+        Checks::Promises => abi::check(model, &inputs, &shapes)?.outputs,
     };
     let mut misses: Vec<Miss> = Vec::new();
     for (at, (got, wanted)) in got.iter().zip(wanted).enumerate() {

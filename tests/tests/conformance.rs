@@ -113,7 +113,8 @@ fn crashes_are_failures_of_one_test() {
     let library = folder.path().join("models.so");
     native::link(&[object], &library).unwrap();
     let case = |at: usize| Case { id: at.to_string(), symbol: format!("t{at}"), folder: PathBuf::new() };
-    let outcomes = runner().run(&Batch { library, cases: (0..3).map(case).collect() }, folder.path());
+    let batch = Batch { library, cases: (0..3).map(case).collect(), guarded: true };
+    let outcomes = runner().run(&batch, folder.path());
     let texts: Vec<String> = outcomes.iter().map(|outcome| format!("{outcome:?}")).collect();
     assert_eq!(texts.len(), 3);
     for (text, part) in texts.iter().zip(["no descriptor", "the run ended with signal", "no descriptor"]) {

@@ -20,7 +20,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let models = Models::load(&batch.library)?;
     for (at, case) in batch.cases.iter().enumerate().skip(first.parse()?) {
         write(&mut report, &Report::Start(at))?;
-        let result = models.get(&case.symbol).map_err(Miss::from).and_then(|model| case.run(&model));
+        let model = models.get(&case.symbol).map_err(Miss::from);
+        let result = model.and_then(|model| case.run(&model, batch.guarded));
         write(&mut report, &Report::Done(at, result.err()))?;
     }
     Ok(())
