@@ -20,9 +20,8 @@ use onnxc_runtime_support::{Model as Descriptor, Options as RunOptions, Pool, St
 
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{DType, Dim, Graph, Sym, Tensor, borders};
-use crate::native::memory::{ALIGNMENT, Block};
 
-pub use memory::{Memory, Placement};
+pub use memory::{ALIGNMENT, Block, Memory, Placement};
 
 /// Links objects into the shared library `library` with the system's C compiler (`$CC`, or `cc`). Models need no
 /// library but the C one (`memcpy` and its like): an object that refers to anything else is refused here.

@@ -39,7 +39,7 @@ impl Memory {
     ];
 
     /// `bytes` at a multiple of `alignment`, a power of two up to 64; `None` if the system has no such memory.
-    pub(super) fn block(self, bytes: usize, alignment: usize) -> Option<Block> {
+    pub fn block(self, bytes: usize, alignment: usize) -> Option<Block> {
         debug_assert!(alignment.is_power_of_two() && alignment <= ALIGNMENT);
         let (mut whole, start) = match self.placement {
             Placement::Heap => (Whole::Heap(AlignedBytes::new(bytes.checked_add(BEHIND)?)?), 0),
@@ -58,13 +58,13 @@ impl Memory {
 }
 
 /// Greatest alignment of a block.
-pub(super) const ALIGNMENT: usize = 64;
+pub const ALIGNMENT: usize = 64;
 
 /// Bytes behind a block of the heap that a model may not touch.
 const BEHIND: usize = 64;
 
 /// One buffer.
-pub(super) struct Block {
+pub struct Block {
     whole: Whole,
     /// Where the buffer begins in `whole`.
     start: usize,

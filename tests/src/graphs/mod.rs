@@ -2,6 +2,5 @@
 //! drawn, how results are compared and how a failing graph shrinks: `python/graphs/main.py`.
 
 pub mod driver;
-mod guard;
 mod run;
 pub mod worker;

@@ -7,14 +7,14 @@ use std::sync::Mutex;
 
 use libloading::Library;
 use onnxc::graph::{Tensor, borders};
+use onnxc::native::{ALIGNMENT, Block, Memory, Placement};
 use onnxc_runtime_support::{Model as Descriptor, Options as RunOptions, Status, abi};
 
-use super::guard::{Edge, Guarded};
-
-/// Alignment of the workspace and of what a run allocates.
-const ALIGNMENT: usize = 64;
 /// How each of the two runs is made. As floats the poisons are a large negative number and a NaN.
-const RUNS: [(Edge, u8); 2] = [(Edge::End, 0xfb), (Edge::Begin, 0xff)];
+const RUNS: [Memory; 2] = [
+    Memory { placement: Placement::BeforeProtectedPage, poison: 0xfb },
+    Memory { placement: Placement::AfterProtectedPage, poison: 0xff },
+];
 
 /// Bytes of an output, and its dims.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -45,7 +45,7 @@ pub fn run(library: &Library, name: &str, inputs: &[Tensor], shapes: &[Option<Ve
     let descriptor =
         unsafe { library.get::<abi::ModelFn>(symbol.as_bytes()).ok().and_then(|model| model().as_ref()) };
     let Some(descriptor) = descriptor else { return Ending::Broken(format!("no `{symbol}`")) };
-    let [first, second] = RUNS.map(|(edge, poison)| run_once(descriptor, inputs, shapes, edge, poison));
+    let [first, second] = RUNS.map(|memory| run_once(descriptor, inputs, shapes, memory));
     match (first, second) {
         (Ending::Outputs(first), Ending::Outputs(second)) if first != second => {
             Ending::Broken("results depend on what the memory held".to_string())
@@ -74,32 +74,29 @@ fn refused(status: i32, message: String) -> Ending {
 
 /// What a run allocates.
 struct Heap {
-    edge: Edge,
-    poison: u8,
-    blocks: Mutex<HashMap<usize, Guarded>>,
+    memory: Memory,
+    blocks: Mutex<HashMap<usize, Block>>,
     fault: Mutex<Option<String>>,
 }
 
 unsafe extern "C" fn allocate(heap: *mut c_void, bytes: usize, alignment: usize) -> *mut c_void {
     // SAFETY: `run_once` passes a reference that outlives the run.
     let heap = unsafe { &*heap.cast::<Heap>() };
-    if bytes > 1 << 30 {
+    if bytes > 1 << 30 || !alignment.is_power_of_two() || alignment > ALIGNMENT {
         return std::ptr::null_mut();
     }
-    let Ok(block) = Guarded::new(bytes, alignment, heap.edge, heap.poison) else {
-        return std::ptr::null_mut();
-    };
-    let address = block.pointer();
+    let Some(mut block) = heap.memory.block(bytes, alignment) else { return std::ptr::null_mut() };
+    let address = block.as_mut_ptr();
     heap.blocks.lock().unwrap().insert(address.addr(), block);
-    address
+    address.cast()
 }
 
 unsafe extern "C" fn release(heap: *mut c_void, memory: *mut c_void, bytes: usize, _alignment: usize) {
     // SAFETY: as above.
     let heap = unsafe { &*heap.cast::<Heap>() };
     let fault = match heap.blocks.lock().unwrap().remove(&memory.addr()) {
-        Some(block) if block.len() == bytes && block.intact() => return,
-        Some(block) => format!("a run wrote around a block of {} bytes, or gave back {bytes}", block.len()),
+        Some(block) if block.bytes() == bytes && block.is_intact() => return,
+        Some(block) => format!("a run wrote around a block of {} bytes, or gave back {bytes}", block.bytes()),
         None => format!("a run gave back {bytes} bytes that it did not have"),
     };
     heap.fault.lock().unwrap().get_or_insert(fault);
@@ -107,17 +104,18 @@ unsafe extern "C" fn release(heap: *mut c_void, memory: *mut c_void, bytes: usiz
 
 /// A tensor of the caller.
 struct Buffer {
-    data: Option<Guarded>,
+    data: Option<Block>,
     dtype: i32,
     dims: Vec<i64>,
 }
 
 impl Buffer {
     fn descriptor(&mut self) -> abi::Tensor {
-        let data = self.data.as_ref().filter(|data| !data.is_empty());
+        let bytes = self.data.as_ref().map_or(0, Block::bytes);
+        let data = self.data.as_mut().filter(|_| bytes > 0);
         abi::Tensor {
-            data: data.map_or(std::ptr::null_mut(), Guarded::pointer),
-            bytes: data.map_or(0, Guarded::len),
+            data: data.map_or(std::ptr::null_mut(), |data| data.as_mut_ptr().cast()),
+            bytes,
             dtype: self.dtype,
             rank: self.dims.len() as i32,
             dims: self.dims.as_mut_ptr(),
@@ -129,22 +127,18 @@ fn run_once(
     descriptor: &Descriptor,
     inputs: &[Tensor],
     shapes: &[Option<Vec<usize>>],
-    edge: Edge,
-    poison: u8,
+    memory: Memory,
 ) -> Ending {
-    match try_run(descriptor, inputs, shapes, edge, poison) {
-        Ok(ending) => ending,
-        Err(error) => Ending::Broken(format!("no memory: {error}")),
-    }
+    try_run(descriptor, inputs, shapes, memory)
+        .unwrap_or_else(|| Ending::Broken("there is no memory for a buffer".to_string()))
 }
 
 fn try_run(
     descriptor: &Descriptor,
     inputs: &[Tensor],
     shapes: &[Option<Vec<usize>>],
-    edge: Edge,
-    poison: u8,
-) -> std::io::Result<Ending> {
+    memory: Memory,
+) -> Option<Ending> {
     // SAFETY: the descriptor is what the model's function gave; likewise below.
     let (input_infos, output_infos) = unsafe { (descriptor.inputs(), descriptor.outputs()) };
     let mut given = Vec::new();
@@ -155,15 +149,17 @@ fn try_run(
             false => tensor.data.to_vec(),
         };
         // The end is at the page, which is aligned to every element.
-        let mut data = Guarded::new(bytes.len(), 1, edge, poison)?;
-        data.write(&bytes);
+        let mut data = memory.block(bytes.len(), 1)?;
+        data.contents_mut().copy_from_slice(&bytes);
         let dims = tensor.shape.iter().map(|&size| size as i64).collect();
         given.push(Buffer { data: Some(data), dtype: dtype.to_onnx(), dims });
     }
     let mut outputs = Vec::new();
     for (info, shape) in output_infos.iter().zip(shapes) {
-        let bytes = shape.as_ref().map(|shape| output_bytes(info.dtype, shape));
-        let data = bytes.map(|bytes| Guarded::new(bytes, 1, edge, poison)).transpose()?;
+        let data = match shape {
+            Some(shape) => Some(memory.block(output_bytes(info.dtype, shape), 1)?),
+            None => None,
+        };
         let dims = match shape {
             Some(shape) => shape.iter().map(|&size| size as i64).collect(),
             None => info.dims.iter().map(|dim| dim.unwrap_or(0)).collect(),
@@ -171,22 +167,21 @@ fn try_run(
         outputs.push(Buffer { data, dtype: info.dtype, dims });
     }
     let workspace = match workspace_bytes(descriptor, &input_infos, inputs) {
-        Ok(bytes) if bytes > 1 << 30 => return Ok(refused(-1, format!("a workspace of {bytes} bytes"))),
-        Ok(bytes) => Guarded::new(bytes, ALIGNMENT, edge, poison)?,
-        Err(status) => return Ok(refused(status, "no workspace for these sizes".to_string())),
+        Ok(bytes) if bytes > 1 << 30 => return Some(refused(-1, format!("a workspace of {bytes} bytes"))),
+        Ok(bytes) => memory.block(bytes, ALIGNMENT)?,
+        Err(status) => return Some(refused(status, "no workspace for these sizes".to_string())),
     };
-    Ok(call(descriptor, given, outputs, workspace, edge, poison))
+    Some(call(descriptor, given, outputs, workspace, memory))
 }
 
 fn call(
     descriptor: &Descriptor,
     mut inputs: Vec<Buffer>,
     mut outputs: Vec<Buffer>,
-    workspace: Guarded,
-    edge: Edge,
-    poison: u8,
+    mut workspace: Block,
+    memory: Memory,
 ) -> Ending {
-    let heap = Heap { edge, poison, blocks: Mutex::default(), fault: Mutex::default() };
+    let heap = Heap { memory, blocks: Mutex::default(), fault: Mutex::default() };
     let mut message = [0u8; 512];
     let options = RunOptions {
         message: message.as_mut_ptr().cast(),
@@ -198,9 +193,9 @@ fn call(
     };
     let given: Vec<abi::Tensor> = inputs.iter_mut().map(Buffer::descriptor).collect();
     let mut results: Vec<abi::Tensor> = outputs.iter_mut().map(Buffer::descriptor).collect();
-    let scratch = if workspace.is_empty() { std::ptr::null_mut() } else { workspace.pointer() };
+    let scratch = if workspace.bytes() == 0 { std::ptr::null_mut() } else { workspace.as_mut_ptr().cast() };
     let before: Vec<Vec<u8>> =
-        inputs.iter().map(|input| input.data.as_ref().map_or(vec![], |d| d.bytes().to_vec())).collect();
+        inputs.iter().map(|input| input.data.as_ref().map_or(vec![], |d| d.contents().to_vec())).collect();
     // SAFETY: all descriptors point to live buffers of their length, which do not overlap.
     let status = unsafe {
         (descriptor.run())(
@@ -209,7 +204,7 @@ fn call(
             results.as_mut_ptr(),
             results.len(),
             scratch,
-            workspace.len(),
+            workspace.bytes(),
             &options,
         )
     };
@@ -222,23 +217,24 @@ fn call(
     if !heap.blocks.lock().unwrap().is_empty() {
         return Ending::Broken("a run kept a block".to_string());
     }
-    let changed =
-        |(input, before): (&Buffer, &Vec<u8>)| input.data.as_ref().is_some_and(|data| data.bytes() != before);
+    let changed = |(input, before): (&Buffer, &Vec<u8>)| {
+        input.data.as_ref().is_some_and(|data| data.contents() != before)
+    };
     if inputs.iter().zip(&before).any(changed) {
         return Ending::Broken("a run wrote to an input".to_string());
     }
     let around = inputs.iter().chain(&outputs).filter_map(|buffer| buffer.data.as_ref());
-    if !around.chain([&workspace]).all(Guarded::intact) {
+    if !around.chain([&workspace]).all(Block::is_intact) {
         return Ending::Broken("a run wrote around a buffer".to_string());
     }
     if status != Status::OK {
-        let untouched = outputs.iter().filter_map(|output| output.data.as_ref()).all(Guarded::untouched);
+        let untouched = outputs.iter().filter_map(|output| output.data.as_ref()).all(Block::is_untouched);
         return Ending::Refused { status: status.0, message: text(&message), untouched };
     }
     let result = |buffer: &Buffer| {
         let shape: Option<Vec<usize>> = buffer.dims.iter().map(|&size| usize::try_from(size).ok()).collect();
         let bytes = output_bytes(buffer.dtype, &shape?);
-        let data = buffer.data.as_ref().map_or(&[][..], Guarded::bytes);
+        let data = buffer.data.as_ref().map_or(&[][..], Block::contents);
         (bytes <= data.len()).then(|| Output {
             dtype: buffer.dtype,
             dims: buffer.dims.clone(),
