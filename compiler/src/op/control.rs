@@ -322,6 +322,7 @@ fn repeat(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             "a body of {outputs} outputs for a condition and {count} loop-carried values"
         ));
     };
+    check_results(cx, states.len(), stacks)?;
     let (most, condition) = (cx.optional(0), cx.optional(1));
     let start = match condition {
         Some(condition) => condition,
@@ -403,7 +404,7 @@ fn iterations(cx: &mut NodeCx<'_, '_>, most: ValueId, runs: Option<ValueId>) -> 
 fn scan(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let body = cx.graph("body")?;
     let (states, scanned) = states_and_scanned(cx, 0)?;
-    let stacks = stacks(&body, states.len())?;
+    let stacks = stacks(cx, &body, states.len())?;
     let flags = |cx: &NodeCx<'_, '_>, name: &str, count: usize| directions(cx, name, count);
     let mut reverse = flags(cx, "scan_input_directions", scanned.len())?;
     reverse.extend(flags(cx, "scan_output_directions", stacks)?);
@@ -446,7 +447,7 @@ fn scan(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 fn scan_of_batches(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let body = cx.graph("body")?;
     let (states, scanned) = states_and_scanned(cx, 1)?;
-    let stacks = stacks(&body, states.len())?;
+    let stacks = stacks(cx, &body, states.len())?;
     let reverse = directions(cx, "directions", scanned.len())?;
     let Some(first) = scanned.first().filter(|&&value| cx.b.rank(value) >= 2) else {
         return malformed("no scan inputs of a batch of sequences");
@@ -537,10 +538,23 @@ fn states_and_scanned(cx: &NodeCx<'_, '_>, first: usize) -> Result<(Vec<ValueId>
 }
 
 /// Outputs of a body beside the states.
-fn stacks(body: &Subgraph, states: usize) -> Result<usize> {
-    match body.outputs().checked_sub(states) {
-        Some(stacks) => Ok(stacks),
-        None => malformed(format!("a body of {} outputs for {states} states", body.outputs())),
+fn stacks(cx: &NodeCx<'_, '_>, body: &Subgraph, states: usize) -> Result<usize> {
+    let Some(stacks) = body.outputs().checked_sub(states) else {
+        return malformed(format!("a body of {} outputs for {states} states", body.outputs()));
+    };
+    check_results(cx, states, stacks)?;
+    Ok(stacks)
+}
+
+/// A node may name fewer outputs than its body gives, and not more.
+fn check_results(cx: &NodeCx<'_, '_>, states: usize, stacks: usize) -> Result<()> {
+    match cx.outputs <= states + stacks {
+        true => Ok(()),
+        false => malformed(format!(
+            "{} outputs are named; the body gives {}: states {states}, scan outputs {stacks}",
+            cx.outputs,
+            states + stacks
+        )),
     }
 }
 

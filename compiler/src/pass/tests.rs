@@ -326,6 +326,34 @@ fn recurrent_weights_are_packed_outside_the_loop() -> Result<()> {
     Ok(())
 }
 
+/// What is moved twice is moved once, where that has a meaning. Here the sizes between must be those of both, which no run
+/// can have: it is for the run to say so.
+#[test]
+fn movements_that_contradict_each_other_are_left() -> Result<()> {
+    let one = |size: i64| vec![Dim::from(size)];
+    let slice = |start: i64, size: Dim| Op::Slice { starts: one(start), steps: vec![1], sizes: vec![size] };
+    let pairs: [&dyn Fn(Dim) -> [Op; 2]; 3] = [
+        &|size| [Op::Reshape { shape: vec![size] }, Op::Reshape { shape: vec![] }],
+        &|size| [Op::Expand { shape: vec![size] }, Op::Expand { shape: one(5) }],
+        &|size| [slice(0, size), slice(4, Dim::ONE)],
+    ];
+    for pair in pairs {
+        let mut net = Net::new();
+        let (x, shape) = (net.input(&[3]), net.b().fresh_symbol());
+        let [first, second] = pair(Dim::sym(shape));
+        let between = net.b().emit1(first, &[x])?;
+        let y = net.b().emit1(second, &[between])?;
+        net.graph.outputs = vec![("y".into(), y)];
+        let names = |graph: &Graph| -> Vec<&str> {
+            graph.order.iter().map(|&id| graph.nodes[id].op.name()).collect()
+        };
+        let before = names(&net.graph);
+        run_all(&mut net.graph, &Options::default(), &mut |_, _, _| {})?;
+        assert_eq!(names(&net.graph), before);
+    }
+    Ok(())
+}
+
 #[test]
 fn exact_identities_only() -> Result<()> {
     let mut net = Net::new();

@@ -373,3 +373,21 @@ fn sequences_of_a_batch_have_lengths_of_their_own() {
     assert_eq!(run(&model, &operands(&[3, 2])).unwrap(), expected);
     assert!(run(&model, &operands(&[3, 4])).is_err(), "longer than the sequence");
 }
+
+#[test]
+fn more_outputs_than_the_body_gives_are_refused() {
+    let body = || graph(&["s: i64[]", "x: i64[]"], nodes(&["t = Add(s, x)", "p = Identity(t)"]), &["t", "p"]);
+    let scan = node("last all more = Scan(s0, x0)");
+    let scan = scan.with(subgraph("body", body())).with(int("num_scan_inputs", 1));
+    let model = graph(&["s0: i64[]", "x0: i64[n]"], vec![scan], &["last: i64[]"]);
+    refused(model, "3 outputs are named; the body gives 2: states 1, scan outputs 1");
+    let scan = node("last all more = Scan(, s0, x0)");
+    let scan = scan.with(subgraph("body", body())).with(int("num_scan_inputs", 1));
+    let model = graph(&["s0: i64[b]", "x0: i64[b, n]"], vec![scan], &["last: i64[b]"]);
+    let errors = imported_at(8, model).unwrap_err();
+    assert!(errors[0].to_string().contains("3 outputs are named; the body gives 2"), "{errors:?}");
+    let body = graph(&["i: i64[]", "c: bool[]", "s: i64[]"], nodes(&["t = Add(s, i)"]), &["c", "t"]);
+    let repeat = node("last more = Loop(n, , s0)").with(subgraph("body", body));
+    let model = graph(&["n: i64[]", "s0: i64[]"], vec![repeat], &["last: i64[]"]);
+    refused(model, "2 outputs are named; the body gives 1: states 1, scan outputs 0");
+}

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::graph::build::MAX_JOINED;
 use crate::graph::dim::product;
 use crate::graph::{Builder, Dim, Node, NodeId, Op, RhsLayout, ValueId};
-use crate::infer::broadcast_shapes;
+use crate::infer::{broadcast_shapes, infer};
 use crate::pass::rewrite::{
     Uses, inverse, is_identity, is_one, moves_only_ones, producer, reshape_groups, splat,
 };
@@ -40,9 +40,17 @@ fn reshape(b: &mut Builder, x: ValueId, shape: &[Dim]) -> Result<Option<ValueId>
     match producer(b.graph, x) {
         Some(Node { op: Op::Reshape { .. }, inputs, .. }) => {
             let source = inputs[0];
-            b.reshape(source, shape.to_vec()).map(Some)
+            composed(b, Op::Reshape { shape: shape.to_vec() }, source)
         }
         _ => Ok(None),
+    }
+}
+
+/// One operation in place of two. Not where the sizes between were taken to fit both and cannot: the run says so.
+fn composed(b: &mut Builder, op: Op, source: ValueId) -> Result<Option<ValueId>> {
+    match infer(&op, &[b.ty(source)]) {
+        Ok(_) => b.emit1(op, &[source]).map(Some),
+        Err(_) => Ok(None),
     }
 }
 
@@ -82,7 +90,7 @@ fn expand(b: &mut Builder, x: ValueId, shape: &[Dim]) -> Result<Option<ValueId>>
     match producer(b.graph, x) {
         Some(Node { op: Op::Expand { .. }, inputs, .. }) => {
             let source = inputs[0];
-            b.expand(source, shape.to_vec()).map(Some)
+            composed(b, Op::Expand { shape: shape.to_vec() }, source)
         }
         _ => Ok(None),
     }
@@ -107,7 +115,7 @@ fn slice(
                 .collect();
             let product = steps.iter().zip(inner_steps).map(|(a, b)| a.checked_mul(*b));
             let Some(steps) = product.collect() else { return Ok(None) };
-            b.emit1(Op::Slice { starts, steps, sizes: sizes.to_vec() }, &inner.inputs).map(Some)
+            composed(b, Op::Slice { starts, steps, sizes: sizes.to_vec() }, inner.inputs[0])
         }
         // A slice that takes the padding off again.
         Op::Pad { lo, .. } if unit && starts == lo && b.ty(inner.inputs[0]).shape == sizes => {
