@@ -14,6 +14,8 @@ use onnxc_tests::abi;
 use onnxc_tests::compile::compile_to;
 use onnxc_tests::misuse::KINDS;
 use onnxc_tests::object::{host, include_dir, must, source, write};
+use onnxc_tests::scaling::FAMILIES;
+use onnxc_tests::stack;
 use prost::Message;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
@@ -152,6 +154,37 @@ fn a_model_worth_threads_keeps_the_promises() {
     let findings =
         abi::check(&models.get("busy").unwrap(), &[Some(x)], &[Some(vec![1, 32, 40, 24])]).unwrap();
     assert!(findings.refused >= 20 && findings.stack < 16 << 10, "{} {}", findings.refused, findings.stack);
+}
+
+/// Every body is a function that calls the bodies inside.
+#[test]
+fn bodies_that_nest_deep_need_little_stack() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, object, library) =
+        (dir.path().join("nested.onnx"), dir.path().join("nested.o"), dir.path().join("nested.so"));
+    let family = FAMILIES.iter().find(|family| family.name == "nested Ifs").unwrap();
+    let compile = |depth: usize| {
+        family.write(depth, &model).unwrap();
+        Command::new(ONNXC).arg(&model).arg("-o").arg(&object).output().unwrap()
+    };
+    let compiled = compile(200);
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    native::link(&[object.clone()], &library).unwrap();
+    let models = Models::load(&library).unwrap();
+    let values: Vec<f32> = (0..32).map(|at| at as f32 - 16.0).collect();
+    let x = onnxc::graph::Tensor::from_slice(&[4, 8], &values);
+    let inputs = [Some(x), Some(onnxc::graph::Tensor::scalar(true))];
+    let findings = abi::check(&models.get("nested").unwrap(), &inputs, &[Some(vec![4, 8])]).unwrap();
+    let relu: Vec<f32> = values.iter().map(|x| x.max(0.0)).collect();
+    assert_eq!(findings.outputs, [onnxc::graph::Tensor::from_slice(&[4, 8], &relu)]);
+    println!("200 bodies: {} bytes of stack", findings.stack);
+    assert!(findings.stack <= stack::LIMIT);
+    let refused = compile(300);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(
+        !refused.status.success() && text.contains("functions and bodies nest deeper than 512"),
+        "{text}"
+    );
 }
 
 /// Eight threads, each with a workspace of its own and loops on one to eight threads, under helgrind.

@@ -133,9 +133,6 @@ pub(super) struct Plan {
     pub workspace: Dim,
 }
 
-/// Nesting of bodies that is accepted.
-const DEPTH: usize = 64;
-
 impl Plan {
     pub fn new(root: Scope<'_>) -> Result<Plan> {
         let mut plan = Plan { symbols: root.graph.symbols.len(), scopes: 1, ..Plan::default() };
@@ -202,9 +199,6 @@ impl Plan {
     }
 
     fn scope(&mut self, scope: Scope<'_>, path: &Path) -> Result<()> {
-        if path.len() > DEPTH {
-            return Err(Error::unsupported(Stage::Codegen, "bodies nested more than 64 deep"));
-        }
         let ports = scope.graph.inputs.len() + scope.graph.outputs.len();
         self.add_pointers(PointerArray::Frame(scope.index), frame::IO as usize + 8 * ports);
         for (number, step) in scope.program.steps.iter().enumerate() {

@@ -301,7 +301,8 @@ impl Unit {
         Err(Error::unsupported(
             Stage::Emit,
             format!(
-                "`{linkage}` needs {bytes} bytes of stack, more than {MAX_STACK}: the model has too many inputs, outputs or symbolic sizes in one graph"
+                "`{linkage}` needs {bytes} bytes of stack, more than {MAX_STACK}: the model has too many inputs, outputs \
+                 or symbolic sizes in one graph, or bodies nested too deep"
             ),
         ))
     }
