@@ -359,11 +359,13 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
                 }
                 let reach = (kernel[at] - 1).saturating_mul(dilations[at]).saturating_add(1);
                 let room = ty.shape[first + at].clone() - Dim::from(reach);
-                if room.as_const().is_some_and(|room| room < 0) {
+                let steps = room.floor_div(&Dim::from(strides[at])).expect("strides are positive");
+                let places = steps + Dim::ONE;
+                // By less than a stride too wide, it has no place.
+                if places.as_const().is_some_and(|places| places < 0) {
                     return fail(format!("a window of {reach} does not fit axis {} of {ty}", first + at));
                 }
-                let steps = room.floor_div(&Dim::from(strides[at])).expect("strides are positive");
-                shape.push(steps + Dim::ONE);
+                shape.push(places);
             }
             shape.extend(kernel.iter().map(|&size| Dim::from(size)));
             shape.extend_from_slice(&ty.shape[first + rank..]);

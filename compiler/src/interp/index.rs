@@ -35,15 +35,16 @@ fn resolve(index: i64, extent: usize, op: &str, axis: usize) -> Result<usize> {
 /// `shape` is the inferred `data.shape[..axis] ++ indices.shape ++ data.shape[axis+1..]`.
 pub fn gather(data: &Tensor, indices: &Tensor, axis: usize, shape: &[usize]) -> Result<Tensor> {
     let mut out = zeroed(data.dtype, shape)?;
+    // Nothing is read, whatever the indices are.
+    if out.is_empty() {
+        return Ok(Tensor::new(data.dtype, shape.to_vec(), Bytes::from(out)));
+    }
     let extent = data.shape[axis];
     let picks = index_values(indices)?
         .into_iter()
         .map(|index| resolve(index, extent, "gather", axis))
         .collect::<Result<Vec<_>>>()?;
     let run = data.shape[axis + 1..].iter().product::<usize>() * data.dtype.size();
-    if run == 0 || out.is_empty() {
-        return Ok(Tensor::new(data.dtype, shape.to_vec(), Bytes::from(out)));
-    }
     let outer: usize = data.shape[..axis].iter().product();
     let mut runs = out.chunks_exact_mut(run);
     for lead in 0..outer {

@@ -431,6 +431,24 @@ fn transposes_agree_with_index_arithmetic() {
     }
 }
 
+/// What reads nothing refuses nothing, as in compiled code.
+#[test]
+fn results_without_elements_read_nothing() {
+    let empty = iota_f32(&[0, 3]);
+    let picked = one(Op::Gather { axis: 0 }, &[&iota_f32(&[0, 0]), &t(&[1], &[7i64])]);
+    assert_eq!(picked.shape, [1, 0]);
+    assert!(eval(&Op::Gather { axis: 0 }, &[&empty, &t(&[1], &[7i64])]).is_err());
+    let window = |kernel, stride| Op::Window {
+        first: 0,
+        kernel: vec![kernel],
+        strides: vec![stride],
+        dilations: vec![1],
+    };
+    assert_eq!(one(window(2, 2), &[&empty]).shape, [0, 2, 3]);
+    assert_eq!(one(window(3, 2), &[&iota_f32(&[2, 3])]).shape, [0, 3, 3]);
+    assert!(eval(&window(2, 1), &[&empty]).is_err(), "less than no places");
+}
+
 #[test]
 fn gathers() {
     let x = iota_f32(&[3, 2]);

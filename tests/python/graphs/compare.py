@@ -167,6 +167,21 @@ def beyond(got, wanted, others, graph, name):
     return place(wrong, a, b) if wrong.any() else ""
 
 
+def apart(got, wanted):
+    """How results differ, of which no rounding errors are known, by more than many of them."""
+    if got.dtype != wanted.dtype or got.shape != wanted.shape:
+        return f"is {got.dtype}{list(got.shape)}, not {wanted.dtype}{list(wanted.shape)}"
+    if not is_float(wanted):
+        wrong = got != wanted
+        return place(wrong, got, wanted) if wrong.any() else ""
+    a, b = wide(got), wide(wanted)
+    with np.errstate(all="ignore"):
+        largest = np.abs(b[np.isfinite(b)]).max(initial=0.0)
+        allowed = 256 * values.epsilon(values.NAMES[wanted.dtype]) * largest
+        wrong = ~((a == b) | (np.isnan(a) & np.isnan(b)) | (np.abs(a - b) <= allowed))
+    return place(wrong, a, b) if wrong.any() else ""
+
+
 def place(wrong, got, wanted):
     where = tuple(int(at) for at in np.argwhere(np.atleast_1d(wrong))[0])
     pick = lambda array: np.atleast_1d(array)[where]

@@ -7,7 +7,7 @@ import numpy as np
 
 import client
 import values
-from compare import Judge
+from compare import Judge, apart
 from freedom import undefined
 from model import Dress, Writer
 
@@ -31,7 +31,7 @@ class Inputs:
 class Failure:
     way: str
     set: int
-    #: crash, hang, panic, internal, broken, refused, wrong, accepted
+    #: crash, hang, panic, internal, broken, refused, wrong, accepted, disagree
     kind: str
     text: str
 
@@ -128,7 +128,31 @@ class Trial:
                 failure = self.judge_run(judges[at], run)
                 if failure:
                     failures.append(Failure(way["name"], at, *failure))
+        return failures or self.disagreements(ways, reply)
+
+    def disagreements(self, ways, reply):
+        """Where the oracle knows nothing, the ways are held against the interpreter's."""
+        failures = []
+        for at, one in enumerate(self.sets):
+            runs = {way["name"]: answer["runs"][way["sets"].index(at)]
+                    for way, answer in zip(ways, reply) if not answer.get("failure") and at in way["sets"]}
+            other = runs.get("interpreter")
+            for name, run in runs.items() if other else ():
+                text = self.unlike(one, run, other)
+                if text:
+                    failures.append(Failure(name, at, "disagree", text))
         return failures
+
+    def unlike(self, one, run, other):
+        """How two runs end, where they end in unlike ways; how values differ that the oracle does not know."""
+        if "outputs" not in run or "outputs" not in other:
+            ends = [str(each.get("refused", "outputs")) for each in (run, other)]
+            return " and ".join(ends) if ("outputs" in run) != ("outputs" in other) else ""
+        for name, got, wanted in zip(self.graph.outputs, run["outputs"], other["outputs"]):
+            text = apart(got, wanted) if name not in one.arrays and name not in one.opened else ""
+            if text:
+                return f"{name} {text}"
+        return ""
 
     def is_empty(self, one):
         """Whether a leaf has no elements, which the oracle does not expect of many operators."""

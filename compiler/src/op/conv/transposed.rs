@@ -109,7 +109,8 @@ fn transposed_axes(cx: &NodeCx<'_, '_>, sizes: &[Dim], kernel: &[Dim]) -> Result
         };
         let (lo, out) = match wanted {
             Some(out) => {
-                let total = (full - out.clone()).max_dim(&Dim::ZERO);
+                // Negative where the output is larger than all that the inputs reach: zeros on both sides.
+                let total = full - out.clone();
                 let half = total.floor_div(&Dim::from(2usize)).unwrap_or(Dim::ZERO);
                 (if auto_pad == "SAME_UPPER" { half } else { total - half }, out)
             }
@@ -274,18 +275,19 @@ fn space(b: &mut Builder<'_>, x: ValueId, at: usize, stride: usize, fill: ValueI
     b.reshape(wide, shape)
 }
 
-/// Elements `lo..lo + out` of each spatial axis, zeros where the full result ends before.
+/// Elements `lo..lo + out` of each spatial axis, zeros outside the full result.
 fn crop(b: &mut Builder<'_>, y: ValueId, axes: &[Transposed]) -> Result<ValueId> {
     let rank = b.rank(y);
-    let mut hi = vec![Dim::ZERO; rank];
+    let (mut before, mut after) = (vec![Dim::ZERO; rank], vec![Dim::ZERO; rank]);
     for (at, axis) in axes.iter().enumerate() {
         let missing = axis.lo.clone() + axis.out.clone() - b.shape(y)[1 + at].clone();
-        hi[1 + at] = missing.max_dim(&Dim::ZERO);
+        before[1 + at] = (Dim::ZERO - axis.lo.clone()).max_dim(&Dim::ZERO);
+        after[1 + at] = missing.max_dim(&Dim::ZERO);
     }
     let fill = zero(b, y);
-    let mut y = b.pad(y, fill, vec![Dim::ZERO; rank], hi)?;
+    let mut y = b.pad(y, fill, before.clone(), after)?;
     for (at, axis) in axes.iter().enumerate() {
-        y = b.slice_axis(y, 1 + at, axis.lo.clone(), axis.out.clone())?;
+        y = b.slice_axis(y, 1 + at, axis.lo.clone() + before[1 + at].clone(), axis.out.clone())?;
     }
     Ok(y)
 }
@@ -324,6 +326,22 @@ mod tests {
                 0.75, -0.5625, -0.0625, -0.3125, 0.1875, 0.9375,
             ],
         );
+    }
+
+    /// More outputs than what the inputs reach: the specification's total padding is negative, and so is its half.
+    #[test]
+    fn transposed_outputs_beyond_all_inputs() {
+        let case = |pads: &str| {
+            Case::new("ConvTranspose", 13)
+                .input(&[1, 1, 2], &[1f32, 2.0])
+                .constant(&[1, 1, 1], &[3f32])
+                .str("auto_pad", pads)
+                .ints("strides", &[4])
+        };
+        let values = [0., 0., 3., 0., 0., 0., 6., 0.];
+        case("SAME_UPPER").gives(0, &[1, 1, 8], &values);
+        let values = [0., 3., 0., 0., 0., 6., 0., 0.];
+        case("SAME_LOWER").gives(0, &[1, 1, 8], &values);
     }
 
     #[test]
