@@ -191,3 +191,19 @@ fn fixed_type(text: &str) -> Option<DType> {
         _ => None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signatures_name_fixed_types_as_onnx_does() {
+        let names =
+            "float double float16 bfloat16 bool string int8 int16 int32 int64 uint8 uint16 uint32 uint64";
+        let types: Vec<i32> =
+            names.split(' ').map(|name| fixed_type(&format!("tensor({name})")).unwrap().to_onnx()).collect();
+        // TensorProto.DataType
+        assert_eq!(types, [1, 11, 10, 16, 9, 8, 3, 5, 6, 7, 2, 4, 12, 13]);
+        assert_eq!(fixed_type("T"), None);
+    }
+}

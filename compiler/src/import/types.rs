@@ -379,3 +379,18 @@ fn describe_tensor(elem_type: i32, shape: Option<&onnxc_proto::TensorShapeProto>
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_of_dims_are_zero_or_more() {
+        let pin = |text: &str| text.parse::<DimPin>().ok().map(|pin| (pin.target, pin.size));
+        assert_eq!(pin("batch=0"), Some(("batch".to_string(), 0)));
+        assert_eq!(pin(" x:1 = 8 "), Some(("x:1".to_string(), 8)));
+        for text in ["batch", "batch=-1", "=4", "batch=", "batch=four"] {
+            assert_eq!(pin(text), None, "{text}");
+        }
+    }
+}

@@ -81,3 +81,23 @@ fn index_vectors_must_fit_data() {
     assert!(scatter(vec![n.clone()]).is_err());
     assert!(scatter(vec![n.clone(), three.clone()]).ok().unwrap().requirements.is_empty());
 }
+
+/// Shapes are computed by graphs: what is known of elements goes through what moves them.
+#[test]
+fn known_elements_are_padded() {
+    let vector = |size: usize| TensorType::new(DType::I64, vec![Dim::from(size)]);
+    let scalar = TensorType::new(DType::I64, vec![]);
+    let known = |values: &[i64]| Some(values.iter().map(|&value| Dim::from(value)).collect::<Arc<[Dim]>>());
+    for (lo, hi, wanted) in
+        [(2usize, 0usize, &[9i64, 9, 5, 6, 7][..]), (0, 1, &[5, 6, 7, 9]), (1, 1, &[9, 5, 6, 7, 9])]
+    {
+        let op = Op::Pad { lo: vec![Dim::from(lo)], hi: vec![Dim::from(hi)] };
+        let found = infer_known(
+            &op,
+            &[&vector(3), &scalar],
+            &[known(&[5, 6, 7]), known(&[9])],
+            &vector(wanted.len()),
+        );
+        assert_eq!(found, known(wanted), "{lo} before, {hi} behind");
+    }
+}

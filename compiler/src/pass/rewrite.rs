@@ -209,6 +209,10 @@ mod tests {
         assert_eq!(groups(&[6, 4], &[4, 6]), Some(vec![(0..2, 0..2)]));
         assert_eq!(groups(&[], &[1, 1]), Some(vec![(0..0, 0..2)]));
         assert_eq!(groups(&[0, 3], &[3, 0]), None);
+        assert_eq!(groups(&[0, 3], &[0, 3]), None);
+        // Sizes that a run would refuse.
+        assert_eq!(groups(&[3], &[2]), None);
+        assert_eq!(groups(&[2], &[3]), None);
     }
 
     #[test]

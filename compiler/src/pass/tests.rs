@@ -354,6 +354,27 @@ fn movements_that_contradict_each_other_are_left() -> Result<()> {
     Ok(())
 }
 
+/// Indices of two axes make two axes, however evenly they are spaced.
+#[test]
+fn gathers_by_evenly_spaced_indices() -> Result<()> {
+    for (shape, values, kept) in [
+        (&[3usize][..], &[1i64, 3, 5][..], 0),
+        (&[3], &[5, 3, 1], 0),
+        (&[3], &[1, 2, 5], 1),
+        (&[2, 2], &[1, 2, 3, 4], 1),
+        (&[], &[4], 0),
+    ] {
+        let mut net = Net::new();
+        let x = net.input(&[6, 2]);
+        let indices = net.b().constant(Tensor::from_slice(shape, values));
+        let y = net.b().emit1(Op::Gather { axis: 0 }, &[x, indices])?;
+        let y = net.relu(y)?;
+        let graph = net.optimised(&[y]);
+        assert_eq!(count(&graph, "gather"), kept, "{values:?}");
+    }
+    Ok(())
+}
+
 #[test]
 fn exact_identities_only() -> Result<()> {
     let mut net = Net::new();

@@ -78,6 +78,7 @@ const SUITES: &[Row] = &[
     official("official", "host/"),
     official("symbolic", "symbolic/"),
     official("narrow", "narrow/"),
+    official("least", "least/"),
     tests("cli", &["test", "--no-run", "--package", "onnxc", "--test", "cli"], "cli", "compiler"),
     tests("c_abi", &["test", "--no-run", "--package", "onnxc-tests", "--test", "c_abi"], "c_abi", "tests"),
 ];

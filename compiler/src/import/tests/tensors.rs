@@ -128,6 +128,7 @@ fn sparse_tensors_become_dense() {
     let expected = [0.0, 5.0, 0.0, 0.0, 7.0, 0.0];
     assert_eq!(read(&sparse(flat(&[1, 4]), &[2, 3])).unwrap().values::<f32>(), expected);
     assert_eq!(read(&sparse(pairs(&[0, 1, 1, 1]), &[2, 3])).unwrap().values::<f32>(), expected);
+    assert_eq!(read(&sparse(flat(&[0, 1]), &[3])).unwrap().values::<f32>(), [5.0, 7.0, 0.0]);
     for (indices, text) in [
         (flat(&[4, 1]), "out of order"),
         (flat(&[4, 4]), "out of order"),

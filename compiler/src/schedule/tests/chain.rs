@@ -56,6 +56,19 @@ fn attention_is_one_kernel() {
     assert_eq!(chain.scratch, Dim::from(16 * 24 * (128 + 16) * 4i64));
 }
 
+/// Where data decide how many rows there are, so do they the bytes of the slots.
+#[test]
+fn scratch_of_data_sizes_is_a_block() {
+    let g = graph(|b| {
+        let count = b.input("n", TensorType::new(DType::I64, vec![]), None);
+        let q = b.sizes(count, &|_| None).unwrap().remove(0);
+        vec![attention(b, 12, &q, &q, &same, &same)]
+    });
+    let program = planned(&g);
+    let id = program.groups.keys().find(|&id| program.groups[id].kind == GroupKind::Chain).unwrap();
+    assert!(matches!(program.scratch[id], Some(Scratch::Heap(_))), "{}", program.text(&g));
+}
+
 #[test]
 fn small_scores_are_stored() {
     assert_eq!(chains(&plain(1, 64, 64)), 0);
