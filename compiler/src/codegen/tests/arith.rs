@@ -228,7 +228,7 @@ fn extremes_propagate_nan() {
             _ => a.min(b),
         };
         for width in [0, 2, 4, 8] {
-            for side in 0..3 {
+            for side in 0..4 {
                 let constant = || Expr::constant(DType::F32, 0.5);
                 let kernel = zip(&[DType::F32, DType::F32], DType::F32, n, width, |mut v| {
                     let b = v.remove(1);
@@ -236,6 +236,8 @@ fn extremes_propagate_nan() {
                     match side {
                         0 => Expr::binary(op, a, b),
                         1 => Expr::binary(op, constant(), b),
+                        // Of results, not of what was just loaded.
+                        3 => Expr::binary(op, Expr::unary(UnaryFn::Neg, a), Expr::unary(UnaryFn::Neg, b)),
                         _ => Expr::binary(op, a, constant()),
                     }
                 });
@@ -245,6 +247,7 @@ fn extremes_propagate_nan() {
                     let want = match side {
                         0 => scalar(a, b),
                         1 => scalar(0.5, b),
+                        3 => scalar(-a, -b),
                         _ => scalar(a, 0.5),
                     };
                     assert!(*got == want || got.is_nan() && want.is_nan(), "{op} {a} {b} side {side}: {got}");

@@ -124,3 +124,22 @@ fn vectorize_leaves_a_tail_and_hoists() {
         assert_eq!(found, vectors, "{after}");
     }
 }
+
+/// A copy of a body beside the body, each with variables of its own, in every place that a statement has.
+#[test]
+fn copies_of_bodies_bind_their_own_variables() {
+    let body = two(
+        "      let i2 : f32 = b0[i0]\n      if (i2 < b0[i1]) {\n        b1[i0*12 + i1] = (i2 + b0[i1])\n      } else {\n\
+         \x20       r0[0] = neg(i2)\n        b1[i0*12 + i1] = r0[0]\n      }\n",
+    );
+    let before = kernel(&body);
+    let mut after = before.clone();
+    let mut copy = after.body.clone();
+    let bound = after.vars.len();
+    super::rename_lets(&mut after, &mut copy);
+    after.body = copy;
+    let own = after.to_string();
+    assert!(["i0", "i1", "i2"].iter().all(|var| !own.contains(var)), "{own}");
+    assert_eq!((bound, after.vars.len()), (3, 6));
+    assert_eq!(run(&before), run(&after));
+}
