@@ -42,6 +42,8 @@ fn operands_must_fit_each_other() {
     let three = [F32, I64, F32];
     holds(&scatter, &three, &[&[3, 4], &[2, 9], &[2, 9]], &[&[3, 4], &[5, 2], &[5, 2]]);
     holds(&scatter, &three, &[&[3, 4], &[2, 9], &[2, 9]], &[&[3, 4], &[2, 2], &[2, 1]]);
+    let ranks = types(&three, &[&[3, 4], &[2], &[2]], false);
+    assert!(infer(&scatter, &ranks.iter().collect::<Vec<_>>()).is_err());
     let gather = Op::GatherElements { axis: 0 };
     holds(&gather, &[F32, I64], &[&[3, 4], &[9, 4]], &[&[3, 4], &[3, 5]]);
     holds(&Op::Concat { axis: 0 }, &[F32, F32], &[&[3, 4], &[9, 4]], &[&[3, 4], &[3, 5]]);

@@ -141,6 +141,13 @@ fn all_problems_of_all_bodies_are_reported_once() {
     let first = node("Gone", &["x"], &["p"]);
     assert_eq!(names(&model(vec![first.clone(), poisoned])), ["Gone", "Nope", "Nada"]);
     assert_eq!(names(&model(vec![first, unknown])), ["Gone", "Nope", "Nada", "Unknown"]);
+    // What only shapes tell.
+    let sum = |result| node("Add", &["x", "k"], &[result]);
+    let mut then = body(vec![sum("s"), sum("t")], &["t"]);
+    then.initializer = vec![f32s("k", &[3], &[2.0; 3])];
+    let errors = errors_of(&model(vec![choose(then, body(vec![], &["x"]))]));
+    let nodes: Vec<usize> = errors.iter().map(|error| error.node.as_ref().unwrap().index).collect();
+    assert_eq!(nodes, [0, 1], "{errors:?}");
 }
 
 #[test]
