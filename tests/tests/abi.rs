@@ -11,7 +11,7 @@ use onnxc_proto::build::{self, f32_value, ints, node};
 use onnxc_runtime_support::Status;
 use onnxc_runtime_support::abi::DimKind;
 use onnxc_tests::abi;
-use onnxc_tests::compile::{compile, compile_to};
+use onnxc_tests::compile::compile;
 use onnxc_tests::misuse::KINDS;
 use onnxc_tests::object::{host, include_dir, must, source, write};
 use onnxc_tests::scaling::FAMILIES;

@@ -84,6 +84,28 @@ fn index_vectors_must_fit_data() {
     assert!(scatter(vec![n.clone(), three.clone()]).ok().unwrap().requirements.is_empty());
 }
 
+#[test]
+fn selects_are_by_conditions() {
+    let scalars = |dtypes: [DType; 3]| dtypes.map(|dtype| TensorType::new(dtype, vec![]));
+    let found = |types: [TensorType; 3]| infer(&Op::Map(MapFn::Select), &types.iter().collect::<Vec<_>>());
+    assert!(found(scalars([DType::Bool, DType::F32, DType::F32])).is_ok());
+    assert!(found(scalars([DType::I32, DType::F32, DType::F32])).is_err());
+}
+
+#[test]
+fn known_elements_are_gathered() {
+    let vector = |size: usize| TensorType::new(DType::I64, vec![Dim::from(size)]);
+    let known = |values: &[i64]| Some(values.iter().map(|&value| Dim::from(value)).collect::<Arc<[Dim]>>());
+    let gather = |indices: &[i64]| {
+        let (data, picks) = (known(&[5, 6, 7]), known(indices));
+        let types = [vector(3), vector(indices.len())];
+        infer_known(&Op::Gather { axis: 0 }, &[&types[0], &types[1]], &[data, picks], &vector(indices.len()))
+    };
+    assert_eq!(gather(&[2, 0, -2]), known(&[7, 5, 6]));
+    // The run refuses them.
+    assert_eq!((gather(&[3]), gather(&[-4])), (None, None));
+}
+
 /// Shapes are computed by graphs: what is known of elements goes through what moves them.
 #[test]
 fn known_elements_are_padded() {

@@ -224,6 +224,7 @@ mod tests {
         assert_eq!(reshape_groups(&from, &to), Some(vec![(0..1, 0..1), (1..2, 1..3)]));
         let merged = [s * Dim::from(64i64)];
         assert_eq!(reshape_groups(&from, &merged), Some(vec![(0..2, 0..1)]));
+        assert_eq!(reshape_groups(&merged, &from), Some(vec![(0..1, 0..2)]));
     }
 
     #[test]

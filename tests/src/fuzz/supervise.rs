@@ -142,6 +142,9 @@ impl Position {
 /// Cases that one process runs unless one of them ends it. The corpus is read anew by every process.
 const PIECE: u64 = 20_000;
 
+/// How much longer than its patience a worker may take that computes nothing.
+const SLEEP: u32 = 20;
+
 /// How often a worker's position is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -213,7 +216,7 @@ fn watch(
         let _ = words.read_to_end(&mut text);
         String::from_utf8_lossy(&text).into_owned()
     });
-    let (mut counted, mut seen) = (first, (None, Instant::now()));
+    let (mut counted, mut seen) = (first, (None, Instant::now(), processor_time(child)));
     let fault = loop {
         match tallies.recv_timeout(LOOK) {
             Ok(tally) => {
@@ -228,11 +231,15 @@ fn watch(
         }
         let now = position.get();
         if now != seen.0 {
-            seen = (now, Instant::now());
+            seen = (now, Instant::now(), processor_time(child));
         }
         // A worker that has not begun yet reads the corpus, which may be cold.
         let patience = if now.is_some() { patience } else { Duration::from_secs(60) };
-        if seen.1.elapsed() > patience {
+        let waits = seen.1.elapsed();
+        // Others may have the processor. What sleeps does not wake up by itself.
+        if waits > patience && processor_time(child).saturating_sub(seen.2) > patience
+            || waits > SLEEP * patience
+        {
             break Some(Fault::Hang);
         }
     };
@@ -254,6 +261,27 @@ fn watch(
     total.cases += 1;
     total.faults.push((case, fault));
     Ok(Some((counted, case)))
+}
+
+/// What a process has computed so far; zero where the system does not tell.
+#[cfg(not(target_os = "linux"))]
+fn processor_time(_: &Child) -> Duration {
+    Duration::ZERO
+}
+
+/// As above.
+#[cfg(target_os = "linux")]
+fn processor_time(child: &Child) -> Duration {
+    let (mut clock, mut time) = (0, libc::timespec { tv_sec: 0, tv_nsec: 0 });
+    // SAFETY: both functions write to the locals they are given and to nothing else.
+    let known = unsafe {
+        libc::clock_getcpuclockid(child.id() as libc::pid_t, &mut clock) == 0
+            && libc::clock_gettime(clock, &mut time) == 0
+    };
+    match known {
+        true => Duration::new(time.tv_sec as u64, time.tv_nsec as u32),
+        false => Duration::ZERO,
+    }
 }
 
 /// The tallies of a process, read by a thread of their own.

@@ -70,6 +70,9 @@ pub fn samples(dtype: DType) -> Tensor {
                     base + 1,
                     base.wrapping_neg(),
                     (base | base >> 1).rotate_left(7),
+                    // Above a tie of f32 by less than f64 has room for.
+                    base | base >> 24 | 1,
+                    (base | base >> 24 | 1).wrapping_neg(),
                 ]);
             }
             values.iter().flat_map(|v| v.to_le_bytes()[..dtype.size()].to_vec()).collect()

@@ -325,6 +325,42 @@ fn conditions() {
     assert_eq!(f32s(&out[1]), [1.0, -1.0]);
 }
 
+/// What a branch leaves in a local is read behind it.
+#[test]
+fn locals_change_in_branches() {
+    let mut kernel = Kernel::new("if");
+    let y = buffer(&mut kernel, "y", DType::F32, 1i64, Access::Write);
+    let i = kernel.loop_var("i");
+    let sum = kernel.local("sum", DType::F32, &[], 1);
+    let get = || Expr::Get { local: sum, at: vec![] };
+    let set = |value| Stmt::Set { local: sum, at: vec![], value };
+    let by = |value| set(add(get(), Expr::constant(DType::F32, value)));
+    let few = Expr::compare(CompareFn::Lt, Expr::Index(Index::var(i)), Expr::constant(DType::I64, 3.0));
+    let few_by_index = Expr::compare(CompareFn::Lt, Expr::Index(Index::var(i)), Expr::Index(Index::int(3)));
+    for condition in [few, few_by_index] {
+        kernel.body = vec![
+            set(Expr::constant(DType::F32, 0.0)),
+            for_(
+                i,
+                0i64,
+                sym(0),
+                LoopKind::Serial,
+                vec![
+                    Stmt::If { condition, then: vec![by(1.0)], otherwise: vec![by(10.0)] },
+                    set(add(get(), Expr::constant(DType::F32, 100.0))),
+                ],
+            ),
+            Stmt::Store { buf: y, index: Index::zero(), value: get() },
+        ];
+        for (count, sum) in [(0, 0.0), (2, 202.0), (5, 523.0)] {
+            assert_eq!(f32s(&run(&kernel, &[vec![0; 4]], &[count])[0]), [sum]);
+            let mut buffers = vec![vec![0; 4]];
+            build(&kernel).run_ok(&mut buffers, &[count]);
+            assert_eq!(f32s(&buffers[0]), [sum], "as a leaf kernel, if it is one");
+        }
+    }
+}
+
 /// Indices as values, in lanes, and offsets beyond 32 bits that nothing reads.
 #[test]
 fn indices_are_values() {

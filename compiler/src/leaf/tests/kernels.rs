@@ -407,3 +407,22 @@ fn convolutions_by_minimal_filtering() {
         assert!(kernels.len() > 2, "the transforms are kernels of their own: {}", kernels.len());
     }
 }
+
+/// A register that one side of a branch changes is read behind the branch.
+#[test]
+fn registers_change_in_branches() {
+    let text = "kernel \"k\" {\n  buffer b0 \"x\" : read f32[1]\n  buffer b1 \"y\" : write f32[1]\n  local r0 \"sum\" : f32[]\n  \
+                r0[] = b0[0]\n  for i0 in 0..5 {\n    if (index(i0) < index(3)) {\n      r0[] += 1:f32\n    } else {\n      \
+                r0[] *= 2:f32\n    }\n    r0[] += 100:f32\n  }\n  b1[0] = r0[]\n}\n";
+    let kernel = loops::parse::parse(text).unwrap();
+    loops::verify::verify(&kernel).unwrap();
+    for target in targets() {
+        let leaf = target.leaf().unwrap();
+        let code = leaf::compile(&kernel, &leaf).unwrap().unwrap_or_else(|why| panic!("{why}: {kernel}"));
+        let mut buffers = vec![7f32.to_le_bytes().to_vec(), vec![0; 4]];
+        let pointers: Vec<*mut u8> = buffers.iter_mut().map(|buffer| buffer.as_mut_ptr()).collect();
+        Emulator::new(&code.bytes).call(&pointers, Some(&[4, 4]), &[0; 8], (0, 0));
+        // Three times one and a hundred more, then twice doubled with a hundred more.
+        assert_eq!(buffers[1], 1540f32.to_le_bytes());
+    }
+}
