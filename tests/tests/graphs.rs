@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use onnxc_tests::graphs::driver::{Plan, Summary, replay, run};
+use onnxc_tests::graphs::driver::{Plan, Summary, UNWATCHED, replay, run};
 
 fn plan(count: u64) -> Plan {
     Plan {
@@ -20,7 +20,7 @@ fn plan(count: u64) -> Plan {
 #[test]
 fn random_graphs_agree_in_every_way() {
     let plan = plan(320);
-    let summary = Summary::new(&run(&plan).unwrap());
+    let summary = Summary::new(&run(&plan, UNWATCHED).unwrap());
     println!("{summary}\n{}", summary.markdown(&plan));
     assert!(summary.failures.is_empty(), "{summary}");
     assert!(summary.share_fused() >= 0.8, "fusion has too little to decide: {}", summary.share_fused());

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use onnxc_tests::graphs::driver::{Plan, Summary, run};
+use onnxc_tests::graphs::progress::Progress;
 use onnxc_tests::graphs::worker;
 
 #[derive(Parser)]
@@ -31,6 +32,9 @@ struct Arguments {
     /// Leave failing graphs as they are
     #[arg(long)]
     no_shrink: bool,
+    /// End at the first graph that fails
+    #[arg(long)]
+    stop: bool,
     /// File for the table of figures
     #[arg(long)]
     markdown: Option<PathBuf>,
@@ -55,7 +59,8 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         jobs: arguments.jobs,
         shrink: !arguments.no_shrink,
     };
-    let summary = Summary::new(&run(&plan)?);
+    let progress = Progress::new(arguments.stop);
+    let summary = Summary::new(&run(&plan, &|line| progress.add(line))?);
     let table = summary.markdown(&plan);
     println!("{summary}\n{table}");
     if let Some(path) = arguments.markdown {

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
 use std::io::{self, BufRead, BufReader, Error};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
 use serde::Deserialize;
@@ -70,14 +72,41 @@ pub struct Line {
     pub small_text: String,
 }
 
-/// Runs a plan.
-pub fn run(plan: &Plan) -> io::Result<Vec<Line>> {
+impl Line {
+    /// How the graph failed, if it did: its number, the kind of the first failure, the ways that fail, and the text.
+    pub fn failure(&self) -> Option<String> {
+        let first = self.failures.first()?;
+        let ways: Vec<&str> = self.failures.iter().map(|failure| failure.way.as_str()).collect();
+        let text = if self.small_text.is_empty() { &first.text } else { &self.small_text };
+        Some(format!("{} {} [{}] {}: {text}", self.number, first.kind, ways.join(" "), self.small))
+    }
+}
+
+/// Is told of each graph as it is done, from several threads; decides whether the run goes on.
+pub type Watch<'w> = &'w (dyn Fn(&Line) -> ControlFlow<()> + Sync);
+
+/// Watches nothing: all graphs run.
+pub const UNWATCHED: Watch<'static> = &|_| ControlFlow::Continue(());
+
+/// Runs a plan, or what `watch` lets run of it.
+pub fn run(plan: &Plan, watch: Watch<'_>) -> io::Result<Vec<Line>> {
     let python = python(plan)?;
+    let stopped = AtomicBool::new(false);
+    let watch = |line: &Line| {
+        if watch(line).is_break() {
+            stopped.store(true, Ordering::Relaxed);
+        }
+        match stopped.load(Ordering::Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    };
     let share = plan.count.div_ceil(plan.jobs.max(1)).max(1);
     let starts: Vec<u64> = (plan.first..plan.first + plan.count).step_by(share as usize).collect();
     let pool = rayon::ThreadPoolBuilder::new().num_threads(starts.len()).build().map_err(Error::other)?;
     let parts: Vec<io::Result<Vec<Line>>> = pool.install(|| {
-        let part = |&start: &u64| run_part(plan, &python, start, share.min(plan.first + plan.count - start));
+        let part =
+            |&start: &u64| run_part(plan, &python, start, share.min(plan.first + plan.count - start), &watch);
         starts.par_iter().with_max_len(1).map(part).collect()
     });
     Ok(parts.into_iter().collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
@@ -85,12 +114,15 @@ pub fn run(plan: &Plan) -> io::Result<Vec<Line>> {
 
 /// Runs the graphs that are stored in `folder`.
 pub fn replay(plan: &Plan, folder: &Path) -> io::Result<Vec<Line>> {
-    let (lines, status) = examine(plan, &python(plan)?, |command| {
+    let mut lines = Vec::new();
+    let what = |command: &mut Command| {
         command.arg("--replay").arg(folder);
-    })?;
-    match status.success() {
-        true => Ok(lines),
-        false => Err(Error::other(format!("Python ended with {status}"))),
+    };
+    match examine(plan, &python(plan)?, what, UNWATCHED, &mut lines)? {
+        ControlFlow::Continue(status) if !status.success() => {
+            Err(Error::other(format!("Python ended with {status}")))
+        }
+        _ => Ok(lines),
     }
 }
 
@@ -101,12 +133,14 @@ fn python(plan: &Plan) -> io::Result<PathBuf> {
     }
 }
 
-/// Runs the Python side; gives what it says, and how it ended.
+/// Runs the Python side, and gathers what it says; gives how it ended, unless `watch` had it ended.
 fn examine(
     plan: &Plan,
     python: &Path,
     what: impl FnOnce(&mut Command),
-) -> io::Result<(Vec<Line>, ExitStatus)> {
+    watch: Watch<'_>,
+    lines: &mut Vec<Line>,
+) -> io::Result<ControlFlow<(), ExitStatus>> {
     let mut command = Command::new(python);
     command.arg(onnx_env::script("graphs/main.py")).arg("--worker").arg(&plan.worker);
     what(&mut command);
@@ -119,23 +153,32 @@ fn examine(
     command.env("OMP_NUM_THREADS", "1").env("OPENBLAS_NUM_THREADS", "1").env("PYTHONDONTWRITEBYTECODE", "1");
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().ok_or_else(|| Error::other("no output of Python"))?;
-    let parse = |line: io::Result<String>| serde_json::from_str(&line?).map_err(Error::other);
-    let lines = BufReader::new(output).lines().map(parse).collect::<io::Result<Vec<Line>>>()?;
-    Ok((lines, child.wait()?))
+    for line in BufReader::new(output).lines() {
+        let line: Line = serde_json::from_str(&line?).map_err(Error::other)?;
+        let goes_on = watch(&line).is_continue();
+        lines.push(line);
+        if !goes_on {
+            // The worker ends with its standard input.
+            child.kill()?;
+            child.wait()?;
+            return Ok(ControlFlow::Break(()));
+        }
+    }
+    child.wait().map(ControlFlow::Continue)
 }
 
 /// Graphs one after the other. Where a process of Python ends early, as ONNX Runtime crashes at times, another goes on
 /// behind the graph it was at.
-fn run_part(plan: &Plan, python: &Path, first: u64, count: u64) -> io::Result<Vec<Line>> {
+fn run_part(plan: &Plan, python: &Path, first: u64, count: u64, watch: Watch<'_>) -> io::Result<Vec<Line>> {
     let mut lines: Vec<Line> = Vec::new();
     while (lines.len() as u64) < count {
-        let next = first + lines.len() as u64;
         let before = lines.len();
-        let (more, status) = examine(plan, python, |command| {
+        let next = first + before as u64;
+        let what = |command: &mut Command| {
             command.args(["--seed", &plan.seed.to_string(), "--first", &next.to_string()]);
             command.args(["--count", &(first + count - next).to_string()]);
-        })?;
-        lines.extend(more);
+        };
+        let ControlFlow::Continue(status) = examine(plan, python, what, watch, &mut lines)? else { break };
         if (lines.len() as u64) < count {
             if lines.len() == before && status.code().is_some() {
                 return Err(Error::other(format!("Python ended with {status} at graph {next}")));
@@ -215,13 +258,9 @@ impl Summary {
         if let Some((operator, _)) = line.oracle.split_once(':') {
             *self.without_oracle.entry(operator.to_string()).or_default() += 1;
         }
-        if let Some(failure) = line.failures.first() {
+        if let (Some(failure), Some(text)) = (line.failures.first(), line.failure()) {
             *self.kinds.entry(failure.kind.clone()).or_default() += 1;
-            let ways: Vec<&str> = line.failures.iter().map(|failure| failure.way.as_str()).collect();
-            let text = if line.small_text.is_empty() { &failure.text } else { &line.small_text };
-            let line =
-                format!("{} {} [{}] {}: {text}", line.number, failure.kind, ways.join(" "), line.small);
-            self.failures.push(line);
+            self.failures.push(text);
         }
     }
 

@@ -2,5 +2,6 @@
 //! drawn, how results are compared and how a failing graph shrinks: `python/graphs/main.py`.
 
 pub mod driver;
+pub mod progress;
 mod run;
 pub mod worker;
