@@ -85,6 +85,10 @@ steep_power = some(lambda array: np.abs(array) > 1e10)
 beyond_single = some(lambda array: np.abs(array) > 1e17)
 
 
+#: Points along a side of a region.
+MOST_POINTS = 1000
+
+
 #: Infinite, or no index of 64 bits.
 no_index = some(lambda array: ~(np.abs(array) < 2.0**62))
 
@@ -137,3 +141,12 @@ def undefined(vertex, arrays):
     """Whether the specification leaves a node's results open for these operands."""
     rule = RULES.get(vertex.op)
     return rule is not None and rule(vertex, arrays)
+
+
+def endless(vertex, arrays):
+    """Whether the operands ask for more work than anybody waits for: without a ratio, regions have as many samples as points."""
+    if vertex.op != "RoiAlign" or vertex.node.attributes.get("sampling_ratio", 0) or vertex.inputs[1] not in arrays:
+        return False
+    rois = arrays[vertex.inputs[1]].astype(np.float64)
+    sides = np.abs(rois[np.isfinite(rois)]) * vertex.node.attributes.get("spatial_scale", 1.0)
+    return bool((sides > MOST_POINTS).any())

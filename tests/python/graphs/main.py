@@ -120,6 +120,8 @@ def examine(number, seed, worker, options):
         return line | {"empty": str(skip)}
     graph = trial.graph
     trial.prepare()
+    if not trial.sets:
+        return line | {"empty": "endless"}
     failures, reply = trial.run(worker)
     line["nodes"], line["negative"] = len(graph.vertices), trial.negative
     line["opset"], line["symbolic"] = graph.opset, bool(trial.dress.symbols)

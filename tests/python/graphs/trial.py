@@ -8,7 +8,7 @@ import numpy as np
 import client
 import values
 from compare import Judge, apart
-from freedom import undefined
+from freedom import endless, undefined
 from model import Dress, Writer
 
 #: Statuses that only the checks before a run give: outputs must be as they were. Sizes may overflow later, too.
@@ -61,6 +61,8 @@ class Trial:
             if opened is not None and (opened.intersection(vertex.inputs) or undefined(vertex, arrays)):
                 opened.update(vertex.outputs)
             try:
+                if endless(vertex, arrays):
+                    raise ValueError("endless")
                 results = vertex.evaluate(before(vertex, arrays), self.graph.opset)
                 if any(result.size > 1 << 16 for result in results):
                     raise ValueError("values grew")
@@ -72,11 +74,12 @@ class Trial:
         return arrays
 
     def prepare(self):
-        """Has the oracle compute all sets."""
+        """Has the oracle compute all sets; sets that ask for endless work are left out."""
         for one in self.sets:
             missing, one.opened = [], set()
             one.arrays = self.evaluate(one.leaves, missing=missing, opened=one.opened)
             one.missing = missing[0] if missing else ""
+        self.sets = [one for one in self.sets if not any(endless(vertex, one.arrays) for vertex in self.graph.vertices)]
 
     def writer(self):
         writer = Writer(self.graph, self.dress)
