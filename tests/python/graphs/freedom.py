@@ -67,8 +67,8 @@ def flat(vertex, arrays):
 
 
 def integers(vertex, arrays):
-    """Exponentials of integers: as floats, and of which width."""
-    return floats(vertex, arrays)[0] is None or not_finite(vertex, arrays)
+    """Exponentials of integers: as floats, and of which width. What is almost 0 is lost beside their 1, or not."""
+    return floats(vertex, arrays)[0] is None or not_finite(vertex, arrays) or tiny(vertex, arrays)
 
 
 #: Its square is zero in f32, or none in f64.
@@ -83,6 +83,16 @@ steep = some(lambda array: ~(np.abs(array) < 40))
 steep_power = some(lambda array: np.abs(array) > 1e10)
 #: Its square is infinite in f32, in which statistics may be computed.
 beyond_single = some(lambda array: np.abs(array) > 1e17)
+
+
+#: Products of it leave the range of f32 in some order of the factors.
+lopsided = some(lambda array: (np.abs(array) > 1e12) | (array != 0) & (np.abs(array) < 1e-12))
+
+
+def overflowing_squares(vertex, arrays):
+    """Squares of integers that overflow, of which the root is taken."""
+    x = arrays[vertex.inputs[0]]
+    return floats(vertex, arrays)[0] is None and bool(np.square(x.astype(np.float64)).sum() > np.iinfo(x.dtype).max)
 
 
 #: Points along a side of a region.
@@ -104,19 +114,37 @@ def inexact_integers(vertex, arrays):
     return floats(vertex, arrays)[0] is None and (x.size == 0 or bool((np.abs(x.astype(np.float64)) > 2.0**40).any()))
 
 
+def two_shapes(vertex, arrays):
+    """Strides beyond the kernel: `SAME` has as many elements as strides times operands, by pads below zero, which there are not."""
+    attributes = vertex.node.attributes
+    if vertex.op != "ConvTranspose" or not attributes.get("auto_pad", "").startswith("SAME") or "output_shape" in attributes:
+        return False
+    kernel = arrays[vertex.inputs[1]].shape[2:]
+    ones, zeros = [1] * len(kernel), [0] * len(kernel)
+    axes = zip(kernel, *(attributes.get(name, least) for name, least in (
+        ("dilations", ones), ("output_padding", zeros), ("strides", ones))))
+    return any((size - 1) * dilation + 1 + padding < stride for size, dilation, padding, stride in axes)
+
+
+def open_convolution(vertex, arrays):
+    """Elements in the padding are multiplied by zero or left out; or there are two shapes."""
+    return not_finite(vertex, arrays) or two_shapes(vertex, arrays)
+
+
 #: By operator: for which operands its result is open.
 RULES = {
     # "In the case of out of range, behaviour is undefined".
     "Cast": out_of_range, "CastLike": out_of_range, "Pow": power_out_of_range,
     "QuantizeLinear": unscalable, "DynamicQuantizeLinear": flat,
     # Elements in the padding are multiplied by zero, or left out.
-    "Conv": not_finite, "ConvTranspose": not_finite, "DeformConv": not_finite, "CausalConvWithState": not_finite,
+    "Conv": not_finite, "ConvTranspose": open_convolution, "DeformConv": not_finite, "CausalConvWithState": not_finite,
     "Col2Im": not_finite,
     "ArgMax": empty, "ArgMin": empty,
     # A float that is none of the indices.
     "OneHot": no_index,
     # Which of a number and NaN is the greater.
     "MaxPool": nan, "GlobalMaxPool": nan, "MaxRoiPool": far_rois, "TopK": nan, "Unique": nan, "Hardmax": nan,
+    "ReduceProd": lopsided, "CumProd": lopsided, "ReduceL2": overflowing_squares,
     "ReduceMean": inexact_integers, "LpNormalization": tiny,
     "GroupNormalization": beyond_single, "LayerNormalization": beyond_single, "RMSNormalization": beyond_single,
     # Its power is infinite in f32.

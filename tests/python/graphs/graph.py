@@ -14,6 +14,7 @@ import signal_image  # noqa: F401
 import sums  # noqa: F401
 import values
 from case import Node, Skip
+from freedom import two_shapes
 
 RECIPES = elementwise.RECIPES
 #: Elements of a value, beyond which it is not worth its time.
@@ -77,6 +78,8 @@ class Graph:
     def append(self, node, inputs):
         """Adds a node whose inputs are these values; gives the names of its results."""
         vertex = Vertex(node, inputs, [])
+        if two_shapes(vertex, self.arrays):
+            raise Skip("two shapes")
         results = vertex.evaluate(self.arrays, self.opset)
         if any(not usable(result) for result in results):
             raise Skip("values grew")
@@ -193,6 +196,9 @@ def find(graph, kind, dims, low, high):
     """A value of this type and shape within the bounds, perhaps a view of one of another shape."""
     dtype = values.DTYPES[kind]
     free = kind == "bool" or kind in values.FLOATS and low <= -3 and high >= 3
+    if dtype.kind in "iu":
+        # The type may not have the bounds.
+        low, high = np.float64(low), np.float64(high)
     fits = lambda array: free or array.size == 0 or bool((array >= low).all() and (array <= high).all())
     same = graph.candidates(lambda array: array.dtype == dtype and array.shape == dims and fits(array))
     if same and graph.rng.random() < 0.85:

@@ -231,8 +231,11 @@ class Writer:
         body.output.insert(0, helper.make_tensor_value_info(f"on{tag}", TensorProto.BOOL, []))
         count = self.decide(f"count{tag}", np.array(block.count, np.int64), block)
         keep = self.constant(f"true{tag}", np.array(True))
-        whole = [f"{name}_all{tag}" for name in outs]
-        return [helper.make_node("Loop", [count, keep], whole, body=body), *self.stacked(block, outs, rename)]
+        loops = [helper.make_node("Loop", [count, keep], [f"{name}_all{tag}" for name in outs], body=body)]
+        if block.last % 2:
+            # The same in vain: nobody reads what it gives.
+            loops.append(helper.make_node("Loop", [count, keep], [f"{name}_vain{tag}" for name in outs], body=body))
+        return [*loops, *self.stacked(block, outs, rename)]
 
     def scan(self, block, inner, rename):
         """The first value from around comes as slices, all alike."""

@@ -11,6 +11,8 @@ from compare import Judge, apart
 from freedom import endless, undefined
 from model import Dress, Writer
 
+#: Operators with rules for pairs of special values, which have to meet.
+PAIRED = {"Pow", "Mod"}
 #: Statuses that only the checks before a run give: outputs must be as they were. Sizes may overflow later, too.
 CHECKED = range(1, 10)
 
@@ -206,12 +208,13 @@ def input_sets(graph, dress, rng):
     leaves = {name: graph.arrays[name] for name in graph.leaves}
     sets = [Inputs("plain", leaves)]
     special = dict(leaves)
+    paired = {name for vertex in graph.vertices if vertex.op in PAIRED for name in vertex.inputs}
     for name, how in graph.leaves.items():
         array = leaves[name]
         kind = values.NAMES[array.dtype]
         if how == "input" and kind in values.FLOATS:
             edges = special_values(kind)
-            marked = rng.random(array.shape) < 0.15
+            marked = rng.random(array.shape) < (0.7 if name in paired else 0.15)
             special[name] = np.where(marked, edges[rng.integers(0, len(edges), array.shape)], array).astype(array.dtype)
     sets.append(Inputs("special", special))
     if dress.symbols:
