@@ -292,6 +292,18 @@ def grouped_transposed_convolution(node):
     return [(total + bias.reshape((-1,) + (1,) * (x.ndim - 2))).astype(inputs[0].dtype)]
 
 
+@definition("ConvInteger")
+def integer_convolution(node):
+    """"w_zero_point [...] It could be a scalar or a 1-D tensor [...] its number of elements should be equal to the number of
+    output channels (M)". The reference takes them for the input's channels."""
+    x, w, x_zero, w_zero = (arrays(node) + [None, None])[:4]
+    if w_zero is None or w_zero.ndim == 0:
+        return None
+    x = x.astype(np.float64) - (0 if x_zero is None else x_zero.astype(np.float64))
+    w = w.astype(np.float64) - w_zero.astype(np.float64).reshape((-1,) + (1,) * (w.ndim - 1))
+    return [modern("Conv", [x, w], **node.attributes)[0].astype(np.int32)]
+
+
 def window_geometry(node, sizes):
     """Per spatial axis: output size, pads before and after, stride and dilation."""
     rank, attributes = len(sizes), node.attributes

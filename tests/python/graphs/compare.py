@@ -51,7 +51,7 @@ NORMALIZATIONS = set(
     "RMSNormalization BatchNormalization".split()
 )
 #: Sums, whose terms may cancel each other in one order and not in another.
-SUMS = set("GlobalAveragePool AveragePool ReduceSum ReduceMean CumSum Sum Mean".split())
+SUMS = set("GlobalAveragePool AveragePool ReduceSum ReduceLogSum ReduceMean CumSum Sum Mean".split())
 
 
 def unsteady(vertex, arrays, rng):

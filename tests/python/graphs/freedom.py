@@ -131,6 +131,25 @@ def open_convolution(vertex, arrays):
     return not_finite(vertex, arrays) or two_shapes(vertex, arrays)
 
 
+def extremes(vertex, arrays):
+    """Which of a number and NaN is the greater."""
+    return vertex.node.attributes.get("reduction") in ("min", "max") and nan(vertex, arrays)
+
+
+def cut_and_repeated(vertex, arrays):
+    """What is repeated around data that negative pads cut: all of it, or what they leave."""
+    attributes = vertex.node.attributes
+    pads = arrays[vertex.inputs[1]] if len(vertex.inputs) > 1 else np.array(attributes.get("pads", attributes.get("paddings")))
+    return attributes.get("mode", "constant") != "constant" and bool((pads < 0).any())
+
+
+def between_points(vertex, arrays):
+    """Positions that rounding moves from one point to the next."""
+    symmetric = vertex.node.attributes.get("coordinate_transformation_mode") == "half_pixel_symmetric"
+    nearest = vertex.node.attributes.get("mode", "nearest") == "nearest"
+    return not_finite(vertex, arrays) or symmetric and nearest
+
+
 #: By operator: for which operands its result is open.
 RULES = {
     # "In the case of out of range, behaviour is undefined".
@@ -139,7 +158,7 @@ RULES = {
     # Elements in the padding are multiplied by zero, or left out.
     "Conv": not_finite, "ConvTranspose": open_convolution, "DeformConv": not_finite, "CausalConvWithState": not_finite,
     "Col2Im": not_finite,
-    "ArgMax": empty, "ArgMin": empty,
+    "ArgMax": empty, "ArgMin": empty, "ScatterElements": extremes, "ScatterND": extremes, "Pad": cut_and_repeated,
     # A float that is none of the indices.
     "OneHot": no_index,
     # Which of a number and NaN is the greater.
@@ -156,7 +175,7 @@ RULES = {
     # Shifted by the maximum or not.
     "ReduceLogSumExp": integers,
     # Coordinates.
-    "Resize": not_finite, "Upsample": not_finite, "GridSample": not_finite, "RoiAlign": not_finite, "AffineGrid": not_finite,
+    "Resize": between_points, "Upsample": not_finite, "GridSample": not_finite, "RoiAlign": not_finite, "AffineGrid": not_finite,
     "NonMaxSuppression": not_finite,
     # Masks are added as -inf or chosen, sums are split into parts.
     "Attention": not_finite, "LinearAttention": not_finite, "RNN": not_finite, "GRU": not_finite, "LSTM": not_finite,

@@ -6,6 +6,7 @@ flow, see `../differential/program.py`.
 """
 
 import argparse
+import copy
 import json
 import sys
 import warnings
@@ -30,7 +31,7 @@ from compare import Judge
 from graph import Graph
 from model import Dress, dress
 from shrink import Shrinker
-from trial import Inputs, Trial, input_sets
+from trial import Failure, Inputs, Trial, input_sets
 
 #: Places among eight and among 32 graphs.
 NEGATIVE, PROGRAM = 7, 5
@@ -135,6 +136,7 @@ def examine(number, seed, worker, options):
         line["group"] = max(reply[0]["groups"], default=0)
         line["statuses"] = sum(1 for way in reply for run in way["runs"] if "refused" in run)
         line["runs"] = sum(len(way["runs"]) for way in reply)
+        failures += needless(trial, reply, worker)
     missing = [one.missing for one in trial.sets if one.missing]
     line["oracle"] = missing[0] if missing else ""
     if options.peer and not trial.negative:
@@ -149,6 +151,18 @@ def examine(number, seed, worker, options):
         if options.keep:
             keep(trial, failures, number, worker, options, line)
     return line
+
+
+def needless(trial, reply, worker):
+    """A model that is not supported for the sake of loops that nobody reads."""
+    reasons = [way["failure"][1] for way in reply if way.get("failure")]
+    if not reasons or trial.negative or not any(block.kind in ("loop", "scan") for block in trial.dress.blocks):
+        return []
+    without = copy.copy(trial)
+    without.vain = False
+    _, other = without.run(worker)
+    supported = other and not any(way.get("failure") for way in other)
+    return [Failure("", -1, "refused", f"for a loop in vain: {reasons[0]}")] if supported else []
 
 
 def replay(number, path, worker):

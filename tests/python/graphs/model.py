@@ -96,6 +96,8 @@ class Writer:
         self.own_inputs = []
         #: Constants that are in a body.
         self.placed = set()
+        #: Whether some loops are written once more, with results that nobody reads.
+        self.vain = True
         #: Whether nodes are written once more, elsewhere.
         self.repeated = False
 
@@ -232,7 +234,7 @@ class Writer:
         count = self.decide(f"count{tag}", np.array(block.count, np.int64), block)
         keep = self.constant(f"true{tag}", np.array(True))
         loops = [helper.make_node("Loop", [count, keep], [f"{name}_all{tag}" for name in outs], body=body)]
-        if block.last % 2:
+        if self.vain and block.last % 2:
             # The same in vain: nobody reads what it gives.
             loops.append(helper.make_node("Loop", [count, keep], [f"{name}_vain{tag}" for name in outs], body=body))
         return [*loops, *self.stacked(block, outs, rename)]

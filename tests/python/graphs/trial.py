@@ -52,6 +52,8 @@ class Trial:
         self.negative = False
         #: Sizes that the model does not tell: symbols of their own, by input and axis.
         self.hidden = {}
+        #: Whether loops that nobody reads are in the model.
+        self.vain = True
 
     def evaluate(self, leaves, change=lambda _, results: results, before=lambda _, arrays: arrays, missing=None, opened=None):
         """All values for these leaves; without those that the oracle fails at and what depends on them. `before` and
@@ -85,7 +87,7 @@ class Trial:
 
     def writer(self):
         writer = Writer(self.graph, self.dress)
-        writer.hidden = self.hidden
+        writer.hidden, writer.vain = self.hidden, self.vain
         return writer, writer.model()
 
     def ways(self):
