@@ -180,33 +180,41 @@ fn vectors_are_compared_at_any_address() {
     for (dtype, width) in [(DType::F32, 4), (DType::F64, 2)] {
         let x = samples(dtype);
         let values = x.to_f64s().unwrap();
-        let count = (values.len() as i64 - 1) / width * width;
-        for (&op, flipped) in CompareFn::ALL.iter().flat_map(|op| [(op, false), (op, true)]) {
+        let count = (values.len() as i64 - 2) / width * width;
+        for (&op, result) in CompareFn::ALL.iter().flat_map(|op| [(op, DType::Bool), (op, dtype)]) {
             let mut kernel = Kernel::new("compare");
-            let buf = buffer(&mut kernel, "x", dtype, count + 1, Access::Read);
-            let out = buffer(&mut kernel, "out", DType::Bool, count, Access::Write);
+            let buf = buffer(&mut kernel, "x", dtype, count + 2, Access::Read);
+            let out = buffer(&mut kernel, "out", result, count, Access::Write);
             let (i, v) = (kernel.loop_var("i"), kernel.loop_var("v"));
             let at = scaled(i, width).add(&Index::var(v));
-            let (loaded, zero) = (load(buf, at.add(&Index::int(1))), Expr::Const { dtype, bits: 0 });
-            let (a, b) = if flipped { (zero, loaded) } else { (loaded, zero) };
-            let body = vec![Stmt::Store { buf: out, index: at, value: Expr::compare(op, a, b) }];
+            let operand = |offset: i64| load(buf, at.add(&Index::int(offset)));
+            let holds = Expr::compare(op, operand(1), operand(2));
+            // Lanes of bool are bytes; as floats, all is in vectors.
+            let value = match result {
+                DType::Bool => holds,
+                _ => Expr::select(holds, Expr::constant(dtype, 1.0), Expr::constant(dtype, 0.0)),
+            };
+            let body = vec![Stmt::Store { buf: out, index: at, value }];
             let lanes = for_(v, 0i64, width, LoopKind::Vector, body);
             kernel.body = vec![for_(i, 0i64, count / width, LoopKind::Serial, vec![lanes])];
-            let mut buffers = vec![tensor_bytes(&x), vec![0; count as usize]];
+            let mut buffers = vec![tensor_bytes(&x), vec![0; count as usize * result.size()]];
             build_at(&kernel, None, &baseline()).run_ok(&mut buffers, &[]);
-            let holds = |value: f64| {
-                let (a, b) = if flipped { (0.0, value) } else { (value, 0.0) };
-                match op {
-                    CompareFn::Eq => a == b,
-                    CompareFn::Ne => a != b,
-                    CompareFn::Lt => a < b,
-                    CompareFn::Le => a <= b,
-                    CompareFn::Gt => a > b,
-                    CompareFn::Ge => a >= b,
-                }
+            let holds = |a: f64, b: f64| match op {
+                CompareFn::Eq => a == b,
+                CompareFn::Ne => a != b,
+                CompareFn::Lt => a < b,
+                CompareFn::Le => a <= b,
+                CompareFn::Gt => a > b,
+                CompareFn::Ge => a >= b,
             };
-            let wanted: Vec<u8> = values[1..=count as usize].iter().map(|&v| u8::from(holds(v))).collect();
-            assert_eq!(buffers[1], wanted, "{op:?} of {dtype}, flipped: {flipped}");
+            let bytes = |held: bool| match result {
+                DType::Bool => vec![u8::from(held)],
+                DType::F32 => f32::from(u8::from(held)).to_le_bytes().to_vec(),
+                _ => f64::from(u8::from(held)).to_le_bytes().to_vec(),
+            };
+            let pairs = values.iter().skip(1).zip(&values[2..]).take(count as usize);
+            let wanted: Vec<u8> = pairs.flat_map(|(&a, &b)| bytes(holds(a, b))).collect();
+            assert_eq!(buffers[1], wanted, "{op:?} of {dtype} as {result}");
         }
     }
 }

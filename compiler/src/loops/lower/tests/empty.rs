@@ -151,3 +151,24 @@ fn rows_without_columns() {
         check(&graph, std::slice::from_ref(&input), true, &target, &loops::interp::run).unwrap();
     }
 }
+
+/// Without elements, strides are 0 and addresses do not depend on loops: what is loaded there must stay inside.
+#[test]
+fn views_of_nothing() {
+    for shape in [&[1, 0][..], &[0, 3], &[3, 0], &[2, 0, 3]] {
+        let mut graph = Graph::default();
+        graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+        let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
+        let x = b.input("x", TensorType::new(DType::F32, vec![Dim::ZERO]), None);
+        let view = b.reshape(x, shape.iter().map(|&size| Dim::from(size as usize)).collect()).unwrap();
+        let powers = b.unary(UnaryFn::Exp, view).unwrap();
+        let total = b.reduce(ReduceFn::Sum, view, &[0]).unwrap();
+        graph.outputs = vec![("powers".into(), powers), ("total".into(), total)];
+        let input = Tensor::from_slice::<f32>(&[0], &[]);
+        for target in [fixed_target(), fixed_target().leaf().unwrap()] {
+            for fuse in [false, true] {
+                check(&graph, std::slice::from_ref(&input), fuse, &target, &loops::interp::run).unwrap();
+            }
+        }
+    }
+}
