@@ -51,7 +51,10 @@ NORMALIZATIONS = set(
     "RMSNormalization BatchNormalization".split()
 )
 #: Sums, whose terms may cancel each other in one order and not in another.
-SUMS = set("GlobalAveragePool AveragePool ReduceSum ReduceLogSum ReduceMean CumSum Sum Mean".split())
+SUMS = set(
+    "GlobalAveragePool AveragePool ReduceSum ReduceLogSum ReduceMean CumSum Sum Mean NegativeLogLikelihoodLoss "
+    "SoftmaxCrossEntropyLoss".split()
+)
 
 
 def unsteady(vertex, arrays, rng):
