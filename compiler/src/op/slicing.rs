@@ -123,6 +123,10 @@ fn range_of(start: &Dim, end: &Dim, step: i64, size: &Dim) -> Result<(Dim, Dim)>
         Some(stride @ 1..) => Dim::from(stride),
         _ => return malformed(format!("slice with step {step}")),
     };
+    if *size == Dim::ZERO {
+        // Nothing is left of nothing, whatever data say.
+        return Ok((Dim::ZERO, Dim::ZERO));
+    }
     let above = |bound: &Dim| bound.as_const().is_some_and(|value| value >= FAR);
     let below = |bound: &Dim| bound.as_const().is_some_and(|value| value <= -FAR);
     let last = size.clone() - Dim::ONE;
@@ -619,6 +623,11 @@ mod tests {
                 case().constant(&[1], &[0i64]).constant(&[1], &[step]).gives(0, &[wanted.len()], &wanted);
                 case().input(&[1], &[0i64]).input(&[1], &[step]).gives(0, &[wanted.len()], &wanted);
             }
+        }
+        // Of no elements none are left.
+        for (start, step) in [(-2i64, -2i64), (-2, 1), (3, -1), (3, 1)] {
+            let nothing = Case::new("Slice", 13).input::<f32>(&[0], &[]).constant(&[1], &[start]);
+            nothing.input(&[1], &[0i64]).constant(&[1], &[0i64]).constant(&[1], &[step]).gives(0, &[0], &[]);
         }
         // A constant start behind the axis, whose size is constant or not.
         for start in [1i64, 5, 9] {
