@@ -174,7 +174,7 @@ fn bodies_that_nest_deep_need_little_stack() {
     };
     let compiled = compile(200);
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    native::link(&[object.clone()], &library).unwrap();
+    native::link(std::slice::from_ref(&object), &library).unwrap();
     let models = Models::load(&library).unwrap();
     let values: Vec<f32> = (0..32).map(|at| at as f32 - 16.0).collect();
     let x = onnxc::graph::Tensor::from_slice(&[4, 8], &values);
