@@ -283,13 +283,18 @@ def quantized_convolution(node):
 
 @definition("ConvTranspose")
 def grouped_transposed_convolution(node):
-    """"Optional 1D bias to be added to the convolution, has size of M." The reference adds the first group's to all groups."""
-    inputs = arrays(node)
-    if node.attributes.get("group", 1) == 1 or len(inputs) < 3 or inputs[2] is None:
+    """Each group is a convolution of its own. "Optional 1D bias to be added to the convolution, has size of M." The reference
+    mixes the groups of several images, and adds the first group's bias to all groups."""
+    x, w, bias = (arrays(node) + [None])[:3]
+    groups = node.attributes.get("group", 1)
+    if groups == 1:
         return None
-    x, w, bias = (array.astype(np.float64) for array in inputs)
-    total = modern("ConvTranspose", [x, w], **node.attributes)[0]
-    return [(total + bias.reshape((-1,) + (1,) * (x.ndim - 2))).astype(inputs[0].dtype)]
+    wide = [np.split(array.astype(np.float64), groups, axis) for array, axis in ((x, 1), (w, 0))]
+    parts = [modern("ConvTranspose", list(pair), **(node.attributes | {"group": 1}))[0] for pair in zip(*wide)]
+    total = np.concatenate(parts, 1)
+    if bias is not None:
+        total += bias.astype(np.float64).reshape((-1,) + (1,) * (x.ndim - 2))
+    return [total.astype(x.dtype)]
 
 
 @definition("ConvInteger")

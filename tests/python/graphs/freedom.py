@@ -114,23 +114,6 @@ def inexact_integers(vertex, arrays):
     return floats(vertex, arrays)[0] is None and (x.size == 0 or bool((np.abs(x.astype(np.float64)) > 2.0**40).any()))
 
 
-def two_shapes(vertex, arrays):
-    """Strides beyond the kernel: `SAME` has as many elements as strides times operands, by pads below zero, which there are not."""
-    attributes = vertex.node.attributes
-    if vertex.op != "ConvTranspose" or not attributes.get("auto_pad", "").startswith("SAME") or "output_shape" in attributes:
-        return False
-    kernel = arrays[vertex.inputs[1]].shape[2:]
-    ones, zeros = [1] * len(kernel), [0] * len(kernel)
-    axes = zip(kernel, *(attributes.get(name, least) for name, least in (
-        ("dilations", ones), ("output_padding", zeros), ("strides", ones))))
-    return any((size - 1) * dilation + 1 + padding < stride for size, dilation, padding, stride in axes)
-
-
-def open_convolution(vertex, arrays):
-    """Elements in the padding are multiplied by zero or left out; or there are two shapes."""
-    return not_finite(vertex, arrays) or two_shapes(vertex, arrays)
-
-
 def extremes(vertex, arrays):
     """Which of a number and NaN is the greater."""
     return vertex.node.attributes.get("reduction") in ("min", "max") and nan(vertex, arrays)
@@ -156,7 +139,7 @@ RULES = {
     "Cast": out_of_range, "CastLike": out_of_range, "Pow": power_out_of_range,
     "QuantizeLinear": unscalable, "DynamicQuantizeLinear": flat,
     # Elements in the padding are multiplied by zero, or left out.
-    "Conv": not_finite, "ConvTranspose": open_convolution, "DeformConv": not_finite, "CausalConvWithState": not_finite,
+    "Conv": not_finite, "ConvTranspose": not_finite, "DeformConv": not_finite, "CausalConvWithState": not_finite,
     "Col2Im": not_finite,
     "ArgMax": empty, "ArgMin": empty, "ScatterElements": extremes, "ScatterND": extremes, "Pad": cut_and_repeated,
     # A float that is none of the indices.
