@@ -157,6 +157,8 @@ RULES = {
     "LogSoftmax": steep,
     # Shifted by the maximum or not.
     "ReduceLogSumExp": integers,
+    # Of no positive sum, as an integer.
+    "ReduceLogSum": lambda vertex, arrays: floats(vertex, arrays)[0] is None,
     # Coordinates.
     "Resize": between_points, "Upsample": not_finite, "GridSample": not_finite, "RoiAlign": not_finite, "AffineGrid": not_finite,
     "NonMaxSuppression": not_finite,
