@@ -239,10 +239,14 @@ pub fn unsqueezed_dims(
     axes: ValueId,
     count: usize,
 ) -> Result<Vec<Dim>> {
+    let mask = axis_mask(cx, axes, shape.len() + count)?;
     if shape.is_empty() {
+        // All sizes are 1, whatever the axes are: only that they are axes is left to the run.
+        let valid = cx.b.cast(mask.valid, DType::I64)?;
+        let valid = cx.b.sizes(valid, &|_| Some(Dim::ONE))?.remove(0);
+        cx.b.assume_equal(&valid, &Dim::ONE);
         return Ok(vec![Dim::ONE; count]);
     }
-    let mask = axis_mask(cx, axes, shape.len() + count)?;
     let keep = cx.b.emit1(Op::Map(MapFn::Unary(UnaryFn::Not)), &[mask.named])?;
     let ones = cx.b.cast(keep, DType::I64)?;
     let before = Op::Cumulate { op: ReduceFn::Sum, axis: 0, exclusive: true, reverse: false };

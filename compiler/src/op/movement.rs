@@ -383,7 +383,8 @@ fn split(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             cx.outputs
         ));
     }
-    if cx.b.graph.is_data_dim(&total) {
+    // With a number of parts the last one takes what is left.
+    if cx.optional(1).is_some() || !cx.has("num_outputs") {
         cx.b.assume_equal(&total, &size);
     }
     let mut start = Dim::ZERO;
@@ -599,6 +600,11 @@ mod tests {
         }
         assert!(x("Squeeze").input(&[2], &[0i64, 0]).run().is_err());
         assert!(x("Unsqueeze").input(&[1], &[4i64]).run().is_err());
+        let scalar = |axes: &[i64]| Case::new("Unsqueeze", 13).input(&[], &[7i64]).input(&[axes.len()], axes);
+        scalar(&[1, -2]).gives(0, &[1, 1], &[7.]);
+        for wrong in [[0, 0], [0, 2], [-3, 1]] {
+            assert!(scalar(&wrong).run().is_err(), "{wrong:?}");
+        }
         let ranks = x("Squeeze").symbolic(&["k"], &[1], &[0i64]).run();
         assert!(ranks.unwrap_err().message.contains("rank"));
     }
@@ -645,6 +651,20 @@ mod tests {
         assert!(x(11).outputs(2).run().unwrap_err().message.contains("equal parts"));
         assert!(x(13).constant(&[2], &[4i64, 2]).outputs(2).run().is_err());
         assert!(x(18).outputs(2).run().is_err());
+        // Nothing is left over, which a symbolic axis tells when the model runs.
+        let rows = |opset, n: usize| {
+            let values: Vec<f32> = (0..n).map(|at| at as f32).collect();
+            Case::new("Split", opset).symbolic(&["n"], &[n], &values).outputs(2)
+        };
+        for opset in [2, 11, 13] {
+            assert!(rows(opset, 5).run().is_err(), "{opset}");
+            rows(opset, 6).gives(1, &[3], &[3., 4., 5.]);
+        }
+        rows(11, 5).ints("split", &[2, 3]).gives(1, &[3], &[2., 3., 4.]);
+        for sizes in [[2, 2], [3, 3], [0, 4]] {
+            assert!(rows(11, 5).ints("split", &sizes).run().is_err(), "{sizes:?}");
+            assert!(rows(13, 5).constant(&[2], &sizes.map(i64::from)).run().is_err(), "{sizes:?}");
+        }
         let case = Case::new("Split", 11).symbolic(&["n"], &[4], &[0f32, 1., 2., 3.]).outputs(2);
         case.gives(1, &[2], &[2., 3.]);
         let case = Case::new("Split", 18).symbolic(&["n"], &[5], &[0f32, 1., 2., 3., 4.]).outputs(2);
