@@ -442,6 +442,10 @@ fn pad_by_index(
     if size == Dim::ZERO || extent.as_const().is_some_and(|extent| extent < 0) {
         return malformed(format!("pads {low} and {high} of axis {axis} of {}", cx.b.ty(x)));
     }
+    if !size.is_const() {
+        // Nothing can be repeated of nothing.
+        cx.b.assume_at_most(&extent.min_dim(&Dim::ONE), &size);
+    }
     let place = cx.b.iota(vec![extent], 0)?;
     let low = dim(cx, low)?;
     let place = cx.b.binary(BinaryFn::Sub, place, low)?;
@@ -605,6 +609,13 @@ mod tests {
         let single =
             Case::new("Pad", 13).str("mode", "reflect").input(&[1], &[4f32]).constant(&[2], &[1i64, 2]);
         single.gives(0, &[4], &[4.; 4]);
+        for mode in ["edge", "reflect", "wrap"] {
+            let nothing = || Case::new("Pad", 19).str("mode", mode).symbolic::<f32>(&["n"], &[0], &[]);
+            assert!(nothing().input(&[2], &[0i64, 2]).run().is_err(), "{mode}");
+            nothing().input(&[2], &[0i64, 0]).gives(0, &[0], &[]);
+            let error = nothing().constant(&[2], &[0i64, 2]).run().unwrap_err();
+            assert!(error.message.contains("must be at most"), "{error}");
+        }
         assert!(by(13, "mirror", 1, 1).run().unwrap_err().message.contains("mirror"));
         let negative = Case::new("Pad", 13).input(&[2], &[1f32, 2.]).constant(&[2], &[-2i64, -1]).run();
         assert!(negative.unwrap_err().message.contains("pads"));

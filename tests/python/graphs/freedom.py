@@ -119,6 +119,13 @@ def extremes(vertex, arrays):
     return vertex.node.attributes.get("reduction") in ("min", "max") and nan(vertex, arrays)
 
 
+def of_another_range(vertex, arrays):
+    """Operands of another type than the result's, beyond what that has: in which of both is computed."""
+    own = arrays[vertex.inputs[0]].dtype
+    others = [array for name, array in zip(vertex.inputs, floats(vertex, arrays)) if array is not None and arrays[name].dtype != own]
+    return any(bool((~(np.abs(array) < 1e30) | (array != 0) & (np.abs(array) < 1e-30)).any()) for array in others)
+
+
 def cut_and_repeated(vertex, arrays):
     """What is repeated around data that negative pads cut: all of it, or what they leave."""
     attributes = vertex.node.attributes
@@ -146,6 +153,7 @@ RULES = {
     "OneHot": no_index,
     # Which of a number and NaN is the greater.
     "MaxPool": nan, "GlobalMaxPool": nan, "MaxRoiPool": far_rois, "TopK": nan, "Unique": nan, "Hardmax": nan,
+    "BatchNormalization": of_another_range,
     "ReduceProd": lopsided, "CumProd": lopsided, "ReduceL2": overflowing_squares,
     "ReduceMean": inexact_integers, "LpNormalization": tiny,
     "GroupNormalization": beyond_single, "LayerNormalization": beyond_single, "RMSNormalization": beyond_single,

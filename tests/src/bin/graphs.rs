@@ -4,6 +4,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 use onnxc_tests::graphs::driver::{Plan, Summary, run};
@@ -35,6 +36,9 @@ struct Arguments {
     /// End at the first graph that fails
     #[arg(long)]
     stop: bool,
+    /// Begin no graph after this many seconds
+    #[arg(long)]
+    seconds: Option<u64>,
     /// File for the table of figures
     #[arg(long)]
     markdown: Option<PathBuf>,
@@ -59,7 +63,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         jobs: arguments.jobs,
         shrink: !arguments.no_shrink,
     };
-    let progress = Progress::new(arguments.stop);
+    let progress = Progress::new(arguments.stop, arguments.seconds.map(Duration::from_secs));
     let summary = Summary::new(&run(&plan, &|line| progress.add(line))?);
     let table = summary.markdown(&plan);
     println!("{summary}\n{table}");

@@ -11,6 +11,7 @@ const INTERVAL: Duration = Duration::from_secs(30);
 /// Prints failing graphs on standard output, and lines of progress on standard error.
 pub struct Progress {
     stop: bool,
+    most: Option<Duration>,
     start: Instant,
     state: Mutex<State>,
 }
@@ -22,10 +23,10 @@ struct State {
 }
 
 impl Progress {
-    /// `stop`: the first graph that fails is the last.
-    pub fn new(stop: bool) -> Progress {
+    /// `stop`: the first graph that fails is the last; `most`: time after which no other graph begins.
+    pub fn new(stop: bool, most: Option<Duration>) -> Progress {
         let start = Instant::now();
-        Progress { stop, start, state: Mutex::new(State { graphs: 0, failures: 0, told: start }) }
+        Progress { stop, most, start, state: Mutex::new(State { graphs: 0, failures: 0, told: start }) }
     }
 
     /// Hears of a graph that is done.
@@ -41,7 +42,8 @@ impl Progress {
             state.told = Instant::now();
             eprintln!("{}", self.report(&state));
         }
-        match self.stop && failure.is_some() {
+        let over = self.most.is_some_and(|most| self.start.elapsed() > most);
+        match over || self.stop && failure.is_some() {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }

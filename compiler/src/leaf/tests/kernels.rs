@@ -419,7 +419,7 @@ fn registers_change_in_branches() {
     for target in targets() {
         let leaf = target.leaf().unwrap();
         let code = leaf::compile(&kernel, &leaf).unwrap().unwrap_or_else(|why| panic!("{why}: {kernel}"));
-        let mut buffers = vec![7f32.to_le_bytes().to_vec(), vec![0; 4]];
+        let mut buffers = [7f32.to_le_bytes().to_vec(), vec![0; 4]];
         let pointers: Vec<*mut u8> = buffers.iter_mut().map(|buffer| buffer.as_mut_ptr()).collect();
         Emulator::new(&code.bytes).call(&pointers, Some(&[4, 4]), &[0; 8], (0, 0));
         // Three times one and a hundred more, then twice doubled with a hundred more.

@@ -399,6 +399,12 @@ impl Draft {
         let axes = 1 + self.dice.below((rank - first).min(2));
         let mut draw = |most: usize| (0..axes).map(|_| 1 + self.dice.below(most)).collect::<Vec<usize>>();
         let (kernel, strides, dilations) = (draw(3), draw(2), draw(2));
+        // Tensors without elements are drawn elsewhere.
+        let reach = |at: usize| ((kernel[at] - 1) * dilations[at] + 1) as i64;
+        let fits = |at: usize| shape[first + at].as_const().is_none_or(|extent| reach(at) <= extent);
+        if !(0..axes).all(fits) {
+            return None;
+        }
         let window = self.build().emit1(Op::Window { first, kernel, strides, dilations }, &[x]).ok()?;
         let reduced: Vec<usize> = (first + axes..first + 2 * axes).collect();
         let op = self.dice.pick(&[ReduceFn::Sum, ReduceFn::Max]);
