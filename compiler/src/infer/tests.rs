@@ -125,3 +125,46 @@ fn known_elements_are_padded() {
         assert_eq!(found, known(wanted), "{lo} before, {hi} behind");
     }
 }
+
+#[test]
+fn operations_take_as_many_operands_as_they_have() {
+    let ty = TensorType::new(DType::F32, vec![Dim::from(2usize), Dim::from(3usize)]);
+    let shape = || vec![Dim::from(2usize), Dim::from(3usize)];
+    let unary = [
+        Op::Reshape { shape: shape() },
+        Op::Transpose { perm: vec![1, 0] },
+        Op::Expand { shape: shape() },
+        Op::Slice { starts: vec![Dim::ZERO; 2], steps: vec![1; 2], sizes: shape() },
+        Op::Window { first: 0, kernel: vec![1], strides: vec![1], dilations: vec![1] },
+        Op::Pack { batch: 0, k: 1, nr: 8 },
+        Op::Reduce { op: ReduceFn::Sum, axes: vec![0] },
+        Op::ArgReduce { max: true, axis: 0, last: false },
+        Op::Cumulate { op: ReduceFn::Sum, axis: 0, exclusive: false, reverse: false },
+        Op::Sort { axis: 0, descending: false, take: Dim::ONE },
+        Op::Map(MapFn::Unary(UnaryFn::Neg)),
+    ];
+    for op in unary {
+        assert!(infer(&op, &[&ty]).is_ok(), "{}", op.name());
+        assert!(infer(&op, &[&ty, &ty]).is_err(), "{}", op.name());
+    }
+}
+
+#[test]
+fn elements_beyond_a_tensor_are_refused() {
+    let ty = TensorType::new(DType::F32, vec![Dim::from(5usize)]);
+    let slice = |start: i64, step: i64, size: i64| {
+        let op =
+            Op::Slice { starts: vec![Dim::from(start)], steps: vec![step], sizes: vec![Dim::from(size)] };
+        infer(&op, &[&ty]).is_ok()
+    };
+    assert!(slice(0, 1, 5) && slice(4, -2, 3) && slice(9, 1, 0));
+    assert!(!slice(0, 1, 6) && !slice(5, 1, 1) && !slice(1, 2, 3) && !slice(4, -2, 4) && !slice(-1, 1, 1));
+    let scalar = |dtype| TensorType::new(dtype, vec![]);
+    let pad = |lo: usize, hi: usize, fill: &TensorType| {
+        let op = Op::Pad { lo: vec![Dim::ONE; lo], hi: vec![Dim::ONE; hi] };
+        infer(&op, &[&ty, fill]).is_ok()
+    };
+    assert!(pad(1, 1, &scalar(DType::F32)));
+    assert!(!pad(2, 1, &scalar(DType::F32)) && !pad(1, 0, &scalar(DType::F32)));
+    assert!(!pad(1, 1, &scalar(DType::I32)) && !pad(1, 1, &ty));
+}

@@ -213,6 +213,7 @@ mod tests {
         // Sizes that a run would refuse.
         assert_eq!(groups(&[3], &[2]), None);
         assert_eq!(groups(&[2], &[3]), None);
+        assert_eq!(groups(&[2, 3], &[2]), None);
     }
 
     #[test]

@@ -354,6 +354,21 @@ fn movements_that_contradict_each_other_are_left() -> Result<()> {
     Ok(())
 }
 
+/// A slice checks nothing when it runs, as a gather does.
+#[test]
+fn gathers_beyond_the_axis_stay() -> Result<()> {
+    for values in [&[4i64, 7][..], &[-7, -4], &[6, 7], &[-1, 1, 9]] {
+        let mut net = Net::new();
+        let x = net.input(&[6, 2]);
+        let indices = net.b().i64s(values);
+        let y = net.b().emit1(Op::Gather { axis: 0 }, &[x, indices])?;
+        net.graph.outputs = vec![("y".into(), y)];
+        run_all(&mut net.graph, &Options::default(), &mut |_, _, _| {})?;
+        assert_eq!(count(&net.graph, "gather"), 1, "{values:?}");
+    }
+    Ok(())
+}
+
 /// Indices of two axes make two axes, however evenly they are spaced.
 #[test]
 fn gathers_by_evenly_spaced_indices() -> Result<()> {

@@ -85,6 +85,10 @@ fn edges(dtype: DType, count: usize) -> Tensor {
         i64::from(i32::MIN),
         1 << 40,
         (1 << 53) + 1,
+        // Above a tie of f32 by less than f64 has room for.
+        (1 << 53) + (1 << 29) + 1,
+        -((1 << 53) + (1 << 29) + 1),
+        -((1 << 59) + (1 << 35) + 1),
         0x40_0000_4000_0001,
         0x7fff_ffbf_ffff_ffff,
         i64::MAX,
@@ -204,6 +208,21 @@ fn arithmetic_of_integers() {
                 check(&functions, &edges(dtype, count), &target, Close::Exactly);
             }
         }
+    }
+}
+
+/// All 64 bits of products.
+#[test]
+fn products_of_longs() {
+    let products = graph(|b| {
+        let x = input(b, DType::I64, &[44]);
+        let other = b.i64s(&[0x1234_5678_9abc_def1]);
+        let y = b.binary(BinaryFn::Mul, x, other)?;
+        let square = b.binary(BinaryFn::Mul, x, x)?;
+        b.binary(BinaryFn::BitXor, y, square)
+    });
+    for target in targets() {
+        check(&products, &edges(DType::I64, 44), &target, Close::Exactly);
     }
 }
 
