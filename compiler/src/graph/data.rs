@@ -116,12 +116,17 @@ impl Graph {
         symbols.into_iter()
     }
 
-    /// The data symbols that live nodes, the types of outputs and the assumptions mention.
+    /// The data symbols that nodes, the types of outputs and the assumptions mention.
     pub fn live_data_symbols(&self) -> BTreeSet<Sym> {
+        self.data_symbols_with(&self.order)
+    }
+
+    /// As [`Graph::live_data_symbols`], where only these nodes run.
+    pub fn data_symbols_with(&self, nodes: &[NodeId]) -> BTreeSet<Sym> {
         if self.data.is_empty() {
             return BTreeSet::new();
         }
-        let nodes = self.order.iter().flat_map(|&node| self.data_symbols(node));
+        let nodes = nodes.iter().flat_map(|&node| self.data_symbols(node));
         nodes.chain(self.result_symbols()).collect()
     }
 

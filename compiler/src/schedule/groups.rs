@@ -347,7 +347,7 @@ impl<'g> Grouper<'g> {
                 }
             }
         }
-        let symbols = graph.live_data_symbols().into_iter().collect();
+        let symbols = graph.data_symbols_with(&self.live).into_iter().collect();
         Ok(Grouping { groups, controls, symbols, materialised, alias })
     }
 

@@ -430,6 +430,16 @@ const LATE: &str = r#"graph "late" {
   return v8 "y", v11 "z"
 }"#;
 
+/// Without the pass that removes them, nodes may be left that nothing reads.
+#[test]
+fn sizes_of_dead_nodes_are_not_computed() {
+    let g = crate::graph::parse::parse(&LATE.replace(r#", v11 "z""#, "")).unwrap();
+    let program = planned(&g);
+    check(&g, &program).unwrap();
+    let bound = program.steps.iter().filter(|step| matches!(step, Step::Bind(_))).count();
+    assert_eq!(bound, 1, "{}", program.text(&g));
+}
+
 #[test]
 fn what_data_size_is_placed_by_its_bound_or_allocated() {
     let g = crate::graph::parse::parse(LATE).unwrap();

@@ -91,6 +91,9 @@ struct Arguments {
     sample: usize,
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Instead of a sample the mutants that this file names, a line each, as `mutants_judged.txt` has them
+    #[arg(long)]
+    only: Option<PathBuf>,
     /// Draw from these folders of compiler/src only
     #[arg(long)]
     folder: Vec<String>,
@@ -136,7 +139,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         count(&mutants);
         return Ok(());
     }
-    let mutants = sample::draw(mutants, SPARE * arguments.sample, arguments.seed);
+    let mutants = match &arguments.only {
+        Some(path) => sample::named(mutants, &fs::read_to_string(path)?),
+        None => sample::draw(mutants, SPARE * arguments.sample, arguments.seed),
+    };
     project.copy_sources()?;
     project.take_dependencies(&target)?;
     let numbers = project.write_compiling(&mutants, arguments.sample)?;

@@ -1,7 +1,7 @@
 //! Which mutants are tried: drawn by seed, line by line, so that a folder counts as much as it has code and a line with ten
 //! mutants no more than one with two.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fs;
 use std::path::Path;
@@ -61,6 +61,12 @@ fn collect(root: &Path, folder: &str, files: &mut Vec<String>) -> Result<(), Box
         }
     }
     Ok(())
+}
+
+/// The mutants that a text names, a line each; of equal ones in one function the first.
+pub fn named(mutants: Vec<Mutant>, text: &str) -> Vec<Mutant> {
+    let mut wanted: BTreeSet<&str> = text.lines().map(str::trim).collect();
+    mutants.into_iter().filter(|mutant| wanted.remove(mutant.key().as_str())).collect()
 }
 
 /// At most `count` of the mutants in random order, one for each line: of an operator drawn first, as a call with many
