@@ -81,6 +81,7 @@ const SUITES: &[Row] = &[
     official("least", "least/"),
     tests("cli", &["test", "--no-run", "--package", "onnxc", "--test", "cli"], "cli", "compiler"),
     tests("c_abi", &["test", "--no-run", "--package", "onnxc-tests", "--test", "c_abi"], "c_abi", "tests"),
+    tests("abi", &["test", "--no-run", "--package", "onnxc-tests", "--test", "abi"], "abi", "tests"),
 ];
 
 #[derive(Parser)]

@@ -23,10 +23,15 @@ impl State {
     pub fn open(work: &Path, mutants: &[Mutant], suites: &[Suite]) -> Result<State, Box<dyn Error>> {
         let path = work.join("state.json");
         let old: Option<Value> = fs::read(&path).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
-        let mut content = old.unwrap_or_else(|| json!({"stamps": {}, "tests": {}, "verdicts": {}}));
+        // Verdicts go by the numbers of the mutants.
+        let mut hasher = DefaultHasher::new();
+        mutants.iter().for_each(|mutant| mutant.key().hash(&mut hasher));
+        let all = json!(hasher.finish());
+        let old = old.filter(|old| old["mutants"] == all);
+        let fresh = || json!({"mutants": all, "stamps": {}, "tests": {}, "verdicts": {}});
+        let mut content = old.unwrap_or_else(fresh);
         for suite in suites {
             let mut hasher = DefaultHasher::new();
-            mutants.iter().for_each(|mutant| mutant.key().hash(&mut hasher));
             suite.program.hash(&mut hasher);
             fs::metadata(&suite.program)?.modified()?.hash(&mut hasher);
             let stamp = json!(hasher.finish());
