@@ -125,7 +125,13 @@ fn inside(list: &mut Vec<Requirement>, [start, size, extent]: [&Dim; 3], step: i
     let last = start.clone() + (size.clone() - Dim::ONE) * Dim::from(step);
     let (lowest, highest) = if step < 0 { (last, start.clone()) } else { (start.clone(), last) };
     list.push(not_negative(&lowest));
-    list.push(Requirement::at_most(highest + Dim::ONE, extent.clone()));
+    let within = Requirement::at_most(highest.clone() + Dim::ONE, extent.clone());
+    list.push(match size.bounds().0 {
+        // Of an axis of nothing no element is read, but it starts at one, walking backwards.
+        Some(1..) => within,
+        _ if step > 0 || within.verdict() == Some(true) => within,
+        _ => Requirement::at_most((highest + Dim::ONE) * size.min_dim(&Dim::ONE), extent.clone()),
+    });
 }
 
 /// NumPy broadcast of shapes.

@@ -20,7 +20,7 @@ fn plan(count: u64) -> Plan {
 #[test]
 fn random_graphs_agree_in_every_way() {
     let plan = plan(320);
-    let summary = Summary::new(&run(&plan, UNWATCHED).unwrap());
+    let summary = Summary::new(&run(&plan, Vec::new(), UNWATCHED).unwrap());
     println!("{summary}\n{}", summary.markdown(&plan));
     assert!(summary.failures.is_empty(), "{summary}");
     assert!(summary.share_fused() >= 0.8, "fusion has too little to decide: {}", summary.share_fused());

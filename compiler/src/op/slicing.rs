@@ -640,6 +640,14 @@ mod tests {
             let nothing = Case::new("Slice", 13).input::<f32>(&[0], &[]).constant(&[1], &[start]);
             nothing.input(&[1], &[0i64]).constant(&[1], &[0i64]).constant(&[1], &[step]).gives(0, &[0], &[]);
         }
+        // Neither of an axis that a run makes empty, forwards or backwards.
+        for (start, end, step) in
+            [(0i64, 2i64, -1i64), (-2, i64::MIN, -2), (0, -1, -1), (0, 2, 1), (-2, 9, 2)]
+        {
+            let nothing = Case::new("Slice", 13).symbolic::<f32>(&["n"], &[0], &[]).constant(&[1], &[start]);
+            let nothing = nothing.constant(&[1], &[end]).constant(&[1], &[0i64]).constant(&[1], &[step]);
+            nothing.gives(0, &[0], &[]);
+        }
         // A constant start behind the axis, whose size is constant or not.
         for start in [1i64, 5, 9] {
             let wanted: Vec<f64> = specified(start, -1, 1, 5).iter().map(|&at| at as f64).collect();

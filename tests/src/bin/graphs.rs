@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use onnxc_tests::graphs::driver::{Plan, Summary, run};
-use onnxc_tests::graphs::progress::Progress;
+use onnxc_tests::graphs::progress::{Journal, Progress};
 use onnxc_tests::graphs::worker;
 
 #[derive(Parser)]
@@ -42,6 +42,9 @@ struct Arguments {
     /// File for the table of figures
     #[arg(long)]
     markdown: Option<PathBuf>,
+    /// File that keeps what is said about each graph: those it has are not run again
+    #[arg(long)]
+    journal: Option<PathBuf>,
     /// Serve requests on standard input: what the Python side starts
     #[arg(long)]
     serve: bool,
@@ -63,8 +66,12 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         jobs: arguments.jobs,
         shrink: !arguments.no_shrink,
     };
-    let progress = Progress::new(arguments.stop, arguments.seconds.map(Duration::from_secs));
-    let summary = Summary::new(&run(&plan, &|line| progress.add(line))?);
+    let (journal, done) = match arguments.journal.as_deref().map(Journal::open).transpose()? {
+        Some((journal, done)) => (Some(journal), done),
+        None => (None, Vec::new()),
+    };
+    let progress = Progress::new(arguments.stop, arguments.seconds.map(Duration::from_secs), journal);
+    let summary = Summary::new(&run(&plan, done, &|line| progress.add(line))?);
     let table = summary.markdown(&plan);
     println!("{summary}\n{table}");
     if let Some(path) = arguments.markdown {

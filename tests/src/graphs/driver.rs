@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
 use std::io::{self, BufRead, BufReader, Error};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rayon::prelude::*;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::onnx_env;
 
@@ -33,7 +33,7 @@ pub struct Plan {
 }
 
 /// How a run of one graph failed.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Failure {
     pub way: String,
     pub set: i64,
@@ -42,7 +42,7 @@ pub struct Failure {
 }
 
 /// What is said about one graph.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Line {
     pub number: u64,
@@ -88,8 +88,12 @@ pub type Watch<'w> = &'w (dyn Fn(&Line) -> ControlFlow<()> + Sync);
 /// Watches nothing: all graphs run.
 pub const UNWATCHED: Watch<'static> = &|_| ControlFlow::Continue(());
 
-/// Runs a plan, or what `watch` lets run of it.
-pub fn run(plan: &Plan, watch: Watch<'_>) -> io::Result<Vec<Line>> {
+/// Graphs that one process of Python runs at most, so that all processes are busy to the end.
+const CHUNK: u64 = 1000;
+
+/// Runs a plan, or what `watch` lets run of it, but for the graphs of `done`, which have been run before. Gives all lines by
+/// number.
+pub fn run(plan: &Plan, done: Vec<Line>, watch: Watch<'_>) -> io::Result<Vec<Line>> {
     let python = python(plan)?;
     let stopped = AtomicBool::new(false);
     let watch = |line: &Line| {
@@ -101,15 +105,35 @@ pub fn run(plan: &Plan, watch: Watch<'_>) -> io::Result<Vec<Line>> {
             false => ControlFlow::Continue(()),
         }
     };
-    let share = plan.count.div_ceil(plan.jobs.max(1)).max(1);
-    let starts: Vec<u64> = (plan.first..plan.first + plan.count).step_by(share as usize).collect();
-    let pool = rayon::ThreadPoolBuilder::new().num_threads(starts.len()).build().map_err(Error::other)?;
-    let parts: Vec<io::Result<Vec<Line>>> = pool.install(|| {
-        let part =
-            |&start: &u64| run_part(plan, &python, start, share.min(plan.first + plan.count - start), &watch);
-        starts.par_iter().with_max_len(1).map(part).collect()
+    let chunk = plan.count.div_ceil(plan.jobs.max(1)).clamp(1, CHUNK);
+    let chunks = chunks(plan.first..plan.first + plan.count, &done, chunk);
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(plan.jobs.max(1) as usize).build();
+    let parts: Vec<io::Result<Vec<Line>>> = pool.map_err(Error::other)?.install(|| {
+        let part = |chunk: &Range<u64>| match stopped.load(Ordering::Relaxed) {
+            true => Ok(Vec::new()),
+            false => run_part(plan, &python, chunk.clone(), &watch),
+        };
+        chunks.par_iter().with_max_len(1).map(part).collect()
     });
-    Ok(parts.into_iter().collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
+    let mut lines = done;
+    for part in parts {
+        lines.extend(part?);
+    }
+    lines.sort_by_key(|line| line.number);
+    Ok(lines)
+}
+
+/// The numbers of `range` that are not `done`, in ranges of at most `most`.
+fn chunks(range: Range<u64>, done: &[Line], most: u64) -> Vec<Range<u64>> {
+    let done: BTreeSet<u64> = done.iter().map(|line| line.number).collect();
+    let mut chunks: Vec<Range<u64>> = Vec::new();
+    for number in range.filter(|number| !done.contains(number)) {
+        match chunks.last_mut() {
+            Some(last) if last.end == number && number - last.start < most => last.end += 1,
+            _ => chunks.push(number..number + 1),
+        }
+    }
+    chunks
 }
 
 /// Runs the graphs that are stored in `folder`.
@@ -169,22 +193,27 @@ fn examine(
 
 /// Graphs one after the other. Where a process of Python ends early, as ONNX Runtime crashes at times, another goes on
 /// behind the graph it was at.
-fn run_part(plan: &Plan, python: &Path, first: u64, count: u64, watch: Watch<'_>) -> io::Result<Vec<Line>> {
+fn run_part(plan: &Plan, python: &Path, part: Range<u64>, watch: Watch<'_>) -> io::Result<Vec<Line>> {
     let mut lines: Vec<Line> = Vec::new();
-    while (lines.len() as u64) < count {
-        let before = lines.len();
-        let next = first + before as u64;
+    let mut next = part.start;
+    while next < part.end {
         let what = |command: &mut Command| {
             command.args(["--seed", &plan.seed.to_string(), "--first", &next.to_string()]);
-            command.args(["--count", &(first + count - next).to_string()]);
+            command.args(["--count", &(part.end - next).to_string()]);
         };
         let ControlFlow::Continue(status) = examine(plan, python, what, watch, &mut lines)? else { break };
-        if (lines.len() as u64) < count {
-            if lines.len() == before && status.code().is_some() {
+        let before = std::mem::replace(&mut next, part.start + lines.len() as u64);
+        if next < part.end {
+            if next == before && status.code().is_some() {
                 return Err(Error::other(format!("Python ended with {status} at graph {next}")));
             }
-            let (number, peer) = (first + lines.len() as u64, "crashes".to_string());
-            lines.push(Line { number, peer, ..Line::default() });
+            let line = Line { number: next, peer: "crashes".to_string(), ..Line::default() };
+            let goes_on = watch(&line).is_continue();
+            lines.push(line);
+            next += 1;
+            if !goes_on {
+                break;
+            }
         }
     }
     Ok(lines)
