@@ -21,6 +21,7 @@ use crate::leaf;
 use crate::loops::{self, Kernel};
 use crate::schedule::{GroupId, Program, Step};
 use crate::target::{Opt, Target};
+use crate::vector;
 
 /// The back ends of one level of a target.
 pub struct Backends<'t> {
@@ -102,6 +103,20 @@ impl Backends<'_> {
         let compile = || codegen::compile(&kernel, self.isa(&kernel), self.target);
         let code = Code { name: kernel.name.clone(), ..self.done.get_or(&kernel, compile)? };
         Ok(Built { kernel, code, refusal })
+    }
+
+    /// Vector IR of a group that is a leaf kernel.
+    pub fn vector(&self, built: &Built) -> String {
+        let name = &built.kernel.name;
+        let lowered = match (&built.refusal, self.target.wide) {
+            (Some(reason), _) => Err(reason.clone()),
+            (None, Some(isa)) => vector::lower(&built.kernel, isa),
+            (None, None) => Err(format!("`{}` has no wide vectors", self.target.cpu)),
+        };
+        match lowered {
+            Ok(func) => format!("// {name}\n{func}"),
+            Err(reason) => format!("// {name}: no leaf kernel: {reason}\n"),
+        }
     }
 
     /// Cranelift IR of a group as text, also of one that is a leaf kernel.

@@ -21,6 +21,7 @@ pub mod pass;
 pub mod scalar;
 pub mod schedule;
 pub mod target;
+pub mod vector;
 mod winograd;
 
 pub use build::build;

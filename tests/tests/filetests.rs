@@ -9,12 +9,13 @@ use onnxc::graph::dim::Sym;
 use onnxc::graph::parse::parse;
 use onnxc::graph::print::to_text;
 use onnxc::graph::verify::verify;
-use onnxc::graph::{DType, Graph, Tensor, TensorType};
+use onnxc::graph::{DType, Dim, Graph, Tensor, TensorType};
 use onnxc::interp;
-use onnxc::loops;
+use onnxc::loops::{self, Kernel, program};
 use onnxc::pass::{self, Options};
-use onnxc::schedule;
+use onnxc::schedule::{self, Program};
 use onnxc::target::Target;
+use onnxc::vector::{self, ir::Func};
 
 /// A file, taken apart.
 struct Case {
@@ -31,8 +32,10 @@ struct Case {
 enum Action {
     /// Runs a pass, or the pipeline.
     Pass(String),
-    /// Schedules the graph and lowers its groups.
-    Lower,
+    /// Schedules the graph and lowers its groups for a processor, in its widest vectors if one is named.
+    Lower(Option<String>),
+    /// Lowers them to the vector IR of a processor.
+    Vector(String),
 }
 
 /// Directive that runs all passes instead of one.
@@ -53,14 +56,16 @@ fn read_case(path: &Path) -> Result<Case, String> {
         let directive = line.trim_start_matches(';').trim();
         let found = match directive.split_once(':') {
             Some(("pass", name)) => Action::Pass(name.trim().to_string()),
-            None if directive == "lower" => Action::Lower,
+            Some(("lower", cpu)) => Action::Lower(Some(cpu.trim().to_string())),
+            Some(("vector", cpu)) => Action::Vector(cpu.trim().to_string()),
+            None if directive == "lower" => Action::Lower(None),
             _ => return Err(format!("unknown or repeated directive `{directive}`")),
         };
         if action.replace(found).is_some() {
             return Err(format!("unknown or repeated directive `{directive}`"));
         }
     }
-    let action = action.ok_or("no directive `; pass: NAME` or `; lower`")?;
+    let action = action.ok_or("no directive `; pass: NAME`, `; lower`, `; lower: CPU` or `; vector: CPU`")?;
     if let Action::Pass(pass) = &action
         && pass != PIPELINE
         && pass::by_name(pass).is_none()
@@ -103,7 +108,8 @@ fn run_case(case: &Case) -> Result<String, String> {
     checked(&before, "before")?;
     match &case.action {
         Action::Pass(pass) => run_pass_case(pass, &before),
-        Action::Lower => run_lower_case(&before),
+        Action::Lower(cpu) => run_lower_case(&before, cpu.as_deref()),
+        Action::Vector(cpu) => run_vector_case(&before, cpu),
     }
 }
 
@@ -118,24 +124,32 @@ fn run_pass_case(pass: &str, before: &Graph) -> Result<String, String> {
     Ok(renumbered(&to_text(&after)))
 }
 
+/// An x86-64 processor, or aarch64, with its widest vectors.
+fn wide_target(cpu: &str) -> Result<Target, String> {
+    let target = match cpu {
+        "aarch64" => Target::parse("aarch64-unknown-linux-gnu", None),
+        cpu => Target::parse("x86_64-unknown-linux-gnu", Some(cpu)),
+    };
+    let target = target.map_err(|error| error.to_string())?;
+    Ok(target.leaf().unwrap_or(target))
+}
+
 /// The kernels of a graph, one after the other.
-fn run_lower_case(graph: &Graph) -> Result<String, String> {
+fn run_lower_case(graph: &Graph, cpu: Option<&str>) -> Result<String, String> {
     let text = |error: onnxc::error::Error| error.to_string();
-    let triple = "x86_64-unknown-linux-gnu".parse().map_err(|error| format!("{error}"))?;
-    let target = Target::new(triple, Some("x86-64-v3")).map_err(text)?;
-    let program = schedule::schedule(graph, schedule::Options::default()).map_err(text)?;
-    let mut kernels = Vec::new();
+    let target = match cpu {
+        Some(cpu) => wide_target(cpu)?,
+        None => Target::parse("x86_64-unknown-linux-gnu", Some("x86-64-v3")).map_err(text)?,
+    };
+    let (program, kernels) = lower(graph, &target)?;
     let mut printed = String::new();
-    for (id, group) in program.groups.iter() {
-        let kernel = loops::lower::lower(graph, group, &id.to_string(), &target).map_err(text)?;
-        loops::verify::verify(&kernel).map_err(|error| format!("{error}\n{kernel}"))?;
+    for kernel in &kernels {
         let once = kernel.to_string();
         let again = loops::parse::parse(&once).map_err(text)?.to_string();
         if again != once {
             return Err(format!("{once}was read as\n{again}"));
         }
         printed.push_str(&once);
-        kernels.push(kernel);
     }
     let kernels = kernels.into();
     for seed in 1..=2 {
@@ -144,6 +158,52 @@ fn run_lower_case(graph: &Graph) -> Result<String, String> {
             &|inputs| loops::program::run(graph, &program, &kernels, inputs, &loops::interp::run),
             seed,
         )?;
+    }
+    Ok(printed)
+}
+
+/// The groups of a graph as verified kernels.
+fn lower(graph: &Graph, target: &Target) -> Result<(Program, Vec<Kernel>), String> {
+    let text = |error: onnxc::error::Error| error.to_string();
+    let program = schedule::schedule(graph, schedule::Options::default()).map_err(text)?;
+    let mut kernels = Vec::new();
+    for (id, group) in program.groups.iter() {
+        let kernel = loops::lower::lower(graph, group, &id.to_string(), target).map_err(text)?;
+        loops::verify::verify(&kernel).map_err(|error| format!("{error}\n{kernel}"))?;
+        kernels.push(kernel);
+    }
+    Ok((program, kernels))
+}
+
+/// The vector IR of a graph's kernels. It is read again, verified and run.
+fn run_vector_case(graph: &Graph, cpu: &str) -> Result<String, String> {
+    let text = |error: onnxc::error::Error| error.to_string();
+    let target = wide_target(cpu)?;
+    let isa = target.wide.ok_or_else(|| format!("{cpu} has no wide vectors"))?;
+    let (program, kernels) = lower(graph, &target)?;
+    let mut printed = String::new();
+    let mut functions = Vec::new();
+    for mut kernel in kernels {
+        loops::math::expand(&mut kernel);
+        let once = vector::lower(&kernel, isa)?.to_string();
+        let func = vector::parse::parse(&once).map_err(text)?;
+        let again = func.to_string();
+        if again != once {
+            return Err(format!("{once}was read as\n{again}"));
+        }
+        vector::verify::verify(&func).and_then(|()| vector::verify::check(&func, isa))?;
+        printed.push_str(&format!("// {}\n{once}", kernel.name));
+        functions.push((kernel, func));
+    }
+    let functions = functions.into();
+    let execute: program::Execute<'_, (Kernel, Func)> = &|(kernel, func), buffers, symbols| {
+        let value = |dim: &Dim| dim.eval(symbols).unwrap_or_default();
+        let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (value(lo), value(hi)));
+        let dims: Vec<i64> = (0..16).map(|number| symbols(Sym::from_u32(number)).unwrap_or(0)).collect();
+        Ok(vector::interp::run(func, buffers, &dims, range)? as u32)
+    };
+    for seed in 1..=2 {
+        same_meaning(graph, &|inputs| program::run(graph, &program, &functions, inputs, execute), seed)?;
     }
     Ok(printed)
 }
@@ -304,7 +364,13 @@ fn passes() {
 #[test]
 fn loops_of_every_kind_of_group() {
     let tested = run_folder("loops");
-    assert!(tested.iter().all(|action| *action == Action::Lower));
+    assert!(tested.iter().all(|action| matches!(action, Action::Lower(_))));
+}
+
+#[test]
+fn vector_functions() {
+    let tested = run_folder("vector");
+    assert!(tested.iter().all(|action| matches!(action, Action::Vector(_))));
 }
 
 #[test]

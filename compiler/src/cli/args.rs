@@ -132,6 +132,8 @@ pub enum Emit {
     Graph,
     /// The loop IR of every kernel
     Loops,
+    /// The vector IR of every kernel in wide vectors
+    Vector,
     /// Cranelift IR of every kernel
     Clif,
     /// Disassembly of every kernel

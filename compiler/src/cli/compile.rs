@@ -54,7 +54,7 @@ pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
             artifact.header
         }
         Emit::Graph => session.frontend(&options, &mut progress)?.graph.to_string(),
-        Emit::Loops | Emit::Clif | Emit::Asm => {
+        Emit::Loops | Emit::Vector | Emit::Clif | Emit::Asm => {
             let frontend = session.frontend(&options, &mut progress)?;
             kernels_text(&frontend, &options, emit).map_err(one)?
         }
@@ -225,7 +225,7 @@ fn archive(object: &Path, library: &Path) -> Result<()> {
     Err(native::io(format!("{}: {} {}", program.to_string_lossy(), output.status, text.trim_end())))
 }
 
-/// Loop IR, Cranelift IR or assembly of every kernel, bodies included.
+/// Loop IR, vector IR, Cranelift IR or assembly of every kernel, bodies included.
 fn kernels_text(frontend: &Frontend, options: &Options, emit: Emit) -> Result<String> {
     let levels = Levels::new(&options.target)?;
     let mut text = String::new();
@@ -239,6 +239,7 @@ fn kernels_text(frontend: &Frontend, options: &Options, emit: Emit) -> Result<St
                 }
                 text += &match emit {
                     Emit::Loops => built.kernel.to_string(),
+                    Emit::Vector => backends.vector(&built),
                     Emit::Clif => backends.clif(graph, program, group)?,
                     _ => backends.assembly(&built)?,
                 };

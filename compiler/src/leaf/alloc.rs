@@ -4,9 +4,9 @@
 //! registers each of them reads and writes, and where. Its answer is read back as the steps of a block: the
 //! instructions of the IR with the places of their operands, and the moves between them.
 
-use super::ir::{Block, BlockId, Class, Convert, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
-use super::isa::Isa;
-use super::verify::{MAX_ARGS, successors, verify};
+use crate::vector::ir::{Block, BlockId, Class, Convert, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
+use crate::vector::isa::Isa;
+use crate::vector::verify::{MAX_ARGS, check, successors, verify};
 use cranelift_entity::EntityRef;
 use regalloc2::{
     Allocation, AllocationKind, Edit, Function, InstOrEdit, InstRange, MachineEnv, OperandConstraint,
@@ -61,7 +61,8 @@ pub struct Allocated<'a> {
 }
 
 pub fn allocate(func: &Func, isa: Isa) -> Result<Allocated<'_>, String> {
-    verify(func, isa)?;
+    verify(func)?;
+    check(func, isa)?;
     let program = Program::new(func, isa);
     // The check for SSA form is cheap, and without it the allocator may panic.
     let options = RegallocOptions { validate_ssa: true, ..Default::default() };
@@ -139,7 +140,7 @@ fn machine(isa: Isa) -> MachineEnv {
     let callee_saved = CALLEE_SAVED.into_iter().map(int).collect();
     let vectors = (0..isa.vector_registers).map(|n| PReg::new(n, RegClass::Float)).collect();
     // In place of k0, instructions that obey a mask obey none.
-    let masks = (1..8).filter(|_| isa.evex).map(|n| PReg::new(n, RegClass::Vector)).collect();
+    let masks = (1..8).filter(|_| isa.evex()).map(|n| PReg::new(n, RegClass::Vector)).collect();
     MachineEnv {
         preferred_regs_by_class: [caller_saved, vectors, masks],
         non_preferred_regs_by_class: [callee_saved, PRegSet::empty(), PRegSet::empty()],
@@ -221,7 +222,7 @@ impl<'a> Program<'a> {
 fn vreg(func: &Func, isa: Isa, reg: Reg) -> VReg {
     let class = match func.regs[reg] {
         Class::Int => RegClass::Int,
-        Class::Mask if isa.evex => RegClass::Vector,
+        Class::Mask if isa.evex() => RegClass::Vector,
         Class::Vec | Class::Mask => RegClass::Float,
     };
     VReg::new(reg.index(), class)
@@ -261,9 +262,9 @@ fn replaces_first_use(op: Op, isa: Isa) -> bool {
         Op::ShrInt(_) | Op::Extract(0, _) => true,
         Op::SplatLane(lanes) => lanes.is_scalar(),
         Op::Convert(Convert::Truncate, Lanes::D1) => true,
-        Op::MaskBits(_) | Op::MaskOf(_) => !isa.evex,
-        Op::MaskWiden(_) => isa.evex,
-        Op::MaskNarrow(lanes) => isa.evex || lanes.is_scalar(),
+        Op::MaskBits(_) | Op::MaskOf(_) => !isa.evex(),
+        Op::MaskWiden(_) => isa.evex(),
+        Op::MaskNarrow(lanes) => isa.evex() || lanes.is_scalar(),
         // For the small ones there is `lea`.
         Op::ShlInt(count) => !(1..=3).contains(&count),
         _ => false,

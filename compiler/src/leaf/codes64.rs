@@ -2,8 +2,8 @@
 //!
 //! Where an operation on one lane has no scalar form, it is the one on 128 bits.
 
-use super::ir::Lanes;
-use super::isa::Isa;
+use crate::vector::ir::Lanes;
+use crate::vector::isa::Isa;
 use iced_x86::Code::{self, *};
 
 /// With a VEX prefix for 4 lanes and 1; with an EVEX prefix for 8, 4 and 1.
@@ -13,7 +13,7 @@ impl Codes64 {
     /// The vector IR has 8 lanes only where there is EVEX.
     pub fn pick(&self, isa: Isa, lanes: Lanes) -> Code {
         let Codes64(vex, evex) = self;
-        match (isa.evex, lanes) {
+        match (isa.evex(), lanes) {
             (true, Lanes::D8) => evex[0],
             (true, Lanes::D4) => evex[1],
             (true, Lanes::D1) => evex[2],

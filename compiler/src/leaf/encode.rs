@@ -9,8 +9,8 @@ mod operand;
 mod width;
 
 use super::alloc::{Allocated, SLOT_BYTES, allocate};
-use super::ir::{BlockId, Cond, End, Func, Lanes};
-use super::isa::Isa;
+use crate::vector::ir::{BlockId, Cond, End, Func, Lanes};
+use crate::vector::isa::Isa;
 use cranelift_entity::EntityRef;
 use emitter::Emitter;
 use iced_x86::{
@@ -245,7 +245,7 @@ struct Pool {
 impl Pool {
     /// A constant as an operand of so many lanes.
     fn operand(&mut self, bits: u64, isa: Isa, lanes: Lanes) -> MemoryOperand {
-        let each = isa.evex && !lanes.is_scalar();
+        let each = isa.evex() && !lanes.is_scalar();
         let address = self.address(bits, if each { lanes.one() } else { lanes });
         MemoryOperand::new(Register::RIP, Register::None, 1, address, 1, each, Register::None)
     }

@@ -3,8 +3,8 @@
 
 use super::codes;
 use super::codes64::{self, Codes64};
-use super::ir::{Binary, Compare, Convert, Lanes, Logic, Unary};
-use super::isa::Isa;
+use crate::vector::ir::{Binary, Compare, Convert, Lanes, Logic, Unary};
+use crate::vector::isa::Isa;
 use iced_x86::Code;
 
 /// An instruction and what is in its immediate byte, if it has one.
@@ -70,7 +70,7 @@ pub fn compare(op: Compare, isa: Isa, lanes: Lanes) -> Form {
 
 /// Of mask registers, or of vectors where masks are those.
 pub fn logic(op: Logic, isa: Isa, lanes: Lanes) -> Form {
-    let code = match (op, isa.evex) {
+    let code = match (op, isa.evex()) {
         (Logic::And, true) => Code::VEX_Kandw_kr_kr_kr,
         (Logic::Or, true) => Code::VEX_Korw_kr_kr_kr,
         (Logic::Xor, true) => Code::VEX_Kxorw_kr_kr_kr,

@@ -1,7 +1,7 @@
 //! Instructions for elements of less than 32 bits: how they are widened when loaded, and packed before they are stored.
 
-use super::ir::{Lanes, Small};
-use super::isa::Isa;
+use crate::vector::ir::{Lanes, Small};
+use crate::vector::isa::Isa;
 use iced_x86::Code::{self, *};
 
 /// Loads small elements into lanes of 32 bits.
@@ -37,7 +37,7 @@ pub fn load(small: Small, isa: Isa, lanes: Lanes) -> Code {
             EVEX_Vpmovzxwd_xmm_k1z_xmmm64,
         ],
     };
-    match (isa.evex, lanes) {
+    match (isa.evex(), lanes) {
         (false, Lanes::X8) => codes[0],
         (false, Lanes::X4) => codes[1],
         (true, Lanes::X16) => codes[2],
@@ -49,7 +49,7 @@ pub fn load(small: Small, isa: Isa, lanes: Lanes) -> Code {
 
 /// f16 in the lower part of a vector, or in memory, to f32.
 pub fn half_to_single(isa: Isa, lanes: Lanes) -> Code {
-    match (isa.evex, lanes) {
+    match (isa.evex(), lanes) {
         (false, Lanes::X8) => VEX_Vcvtph2ps_ymm_xmmm128,
         (false, Lanes::X4 | Lanes::X1) => VEX_Vcvtph2ps_xmm_xmmm64,
         (true, Lanes::X16) => EVEX_Vcvtph2ps_zmm_k1z_ymmm256_sae,
@@ -61,7 +61,7 @@ pub fn half_to_single(isa: Isa, lanes: Lanes) -> Code {
 
 /// f32 to f16 in the lower part of a vector; the immediate byte says how to round.
 pub fn single_to_half(isa: Isa, lanes: Lanes) -> Code {
-    match (isa.evex, lanes) {
+    match (isa.evex(), lanes) {
         (false, Lanes::X8) => VEX_Vcvtps2ph_xmmm128_ymm_imm8,
         (false, Lanes::X4 | Lanes::X1) => VEX_Vcvtps2ph_xmmm64_xmm_imm8,
         (true, Lanes::X16) => EVEX_Vcvtps2ph_ymmm256_k1z_zmm_imm8_sae,

@@ -10,6 +10,7 @@ use target_lexicon::{Aarch64Architecture, Architecture, BinaryFormat, PointerWid
 
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::DType;
+use crate::vector::isa::Isa;
 
 /// Everything that lowering and code generation may know about a machine.
 #[derive(Clone, Debug)]
@@ -23,16 +24,12 @@ pub struct Target {
     pub features: Vec<&'static str>,
     /// Bytes of the vectors that code is lowered for: at first those of Cranelift.
     pub vector_bytes: usize,
-    /// Bytes of the vectors of leaf kernels, where the target has them.
-    pub leaf_bytes: Option<usize>,
+    /// What leaf kernels have, where the target has those.
+    pub wide: Option<Isa>,
     /// Registers of those vectors.
     pub vector_registers: usize,
-    /// Vector registers that leaf kernels reach.
-    pub leaf_registers: usize,
     /// Whether `a * b + c` is one instruction.
     pub has_fma: bool,
-    /// Whether vectors of f16 are converted to and from f32 by one instruction, in leaf kernels.
-    pub has_f16c: bool,
     /// Whether fused multiply-adds are encoded to overwrite a factor, not the accumulator.
     pub fma_overwrites_factor: bool,
     /// Whether rounding floats to integral values is one instruction.
@@ -89,7 +86,7 @@ impl Target {
 
     /// Whether this is the machine as leaf kernels see it ([`Target::leaf`]).
     pub fn is_leaf(&self) -> bool {
-        self.leaf_bytes == Some(self.vector_bytes)
+        self.wide.is_some_and(|isa| isa.vector_bytes == self.vector_bytes)
     }
 
     /// Lanes of a vector of elements of a type, 1 where vectors of it are not worth it. Leaf kernels hold elements of less
@@ -112,7 +109,7 @@ impl Target {
     /// Bytes of the vectors that panels of weights are made for; all levels read the same panels. Those of the least
     /// level with leaf kernels: the level that most processors have.
     pub fn panel_bytes(&self) -> Option<usize> {
-        self.levels().find_map(|level| level.leaf_bytes)
+        self.levels().find_map(Target::leaf_bytes)
     }
 
     /// Machine code of `int32_t level(void)` in the target's C calling convention: how many of the upgrades, one after
@@ -126,7 +123,7 @@ impl Target {
 
     /// Bits of the widest vectors, of leaf kernels where there are any.
     fn widest_bits(&self) -> usize {
-        8 * self.leaf_bytes.unwrap_or(self.vector_bytes)
+        8 * self.leaf_bytes().unwrap_or(self.vector_bytes)
     }
 
     /// The same machine with vectors of at most `bits` bits, without the upgrades that have wider ones. Errors of
@@ -148,15 +145,20 @@ impl Target {
         if several {
             self.upgrades.retain(|level| level.widest_bits() <= bits);
         } else {
-            self.leaf_bytes = (bits > narrow).then_some(bits / 8);
+            self.wide = self.wide.filter(|_| bits > narrow).map(|isa| Isa { vector_bytes: bits / 8, ..isa });
         }
         Ok(self)
     }
 
+    /// Bytes of the vectors of leaf kernels.
+    pub fn leaf_bytes(&self) -> Option<usize> {
+        self.wide.map(|isa| isa.vector_bytes)
+    }
+
     /// The same machine as leaf kernels see it.
     pub fn leaf(&self) -> Option<Target> {
-        let vector_bytes = self.leaf_bytes?;
-        Some(Target { vector_bytes, vector_registers: self.leaf_registers, upgrades: vec![], ..self.clone() })
+        let Isa { vector_bytes, vector_registers, .. } = self.wide?;
+        Some(Target { vector_bytes, vector_registers, upgrades: vec![], ..self.clone() })
     }
 
     /// Cranelift's description of the target. Code is position independent and calls nothing.
@@ -298,7 +300,7 @@ mod tests {
         let target = |cpu| Target::new(triple("x86_64-unknown-linux-gnu"), Some(cpu)).unwrap();
         assert_eq!(target("x86-64-v3").leaf().unwrap().lanes(4), 8);
         assert!(target("x86-64-v3").with_vector_width(128).unwrap().leaf().is_none());
-        assert_eq!(target("x86-64-v3").with_vector_width(256).unwrap().leaf_bytes, Some(32));
+        assert_eq!(target("x86-64-v3").with_vector_width(256).unwrap().leaf_bytes(), Some(32));
         assert!(target("x86-64-v2").leaf().is_none());
         for cpu in ["x86-64-v4", "skylake-avx512", "icelake-server", "sapphirerapids", "znver4", "znver5"] {
             let leaf = target(cpu).leaf().unwrap();

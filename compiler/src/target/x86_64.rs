@@ -8,6 +8,7 @@ use target_lexicon::{CallingConvention, Triple};
 
 use super::{Target, internal, is_host, unknown_cpu};
 use crate::error::Result;
+use crate::vector::isa::Isa;
 
 /// What `cpuid` must report: bits of its registers by leaf, and the register states that the operating system must
 /// save, as XCR0 tells.
@@ -120,7 +121,7 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
     let mut upgrades = vec![];
     for row in UPGRADES {
         let level = single(triple.clone(), row.cpu)?;
-        if level.leaf_bytes.is_some() || !row.leaves_only {
+        if level.wide.is_some() || !row.leaves_only {
             upgrades.push(level);
         }
     }
@@ -149,17 +150,15 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
     // Leaf kernels follow the System V calling convention.
     let has_leaves = has_all(&["has_fma", "has_avx2", "has_bmi2"])
         && triple.default_calling_convention() == Ok(CallingConvention::SystemV);
-    // With AVX-512 there are twice as many registers, of which only its own instructions reach the upper half.
-    let (leaf_bytes, leaf_registers) = if has_all(V4) { (64, 32) } else { (32, 16) };
+    let has_f16c = has_f16c(cpu, &triple, has("has_avx2"));
+    let wide = Isa { has_f16c, ..if has_all(V4) { Isa::AVX512 } else { Isa::AVX2 } };
     Ok(Target {
         cpu: cpu.to_string(),
         upgrades: vec![],
         vector_bytes: 16,
-        leaf_bytes: has_leaves.then_some(leaf_bytes),
+        wide: has_leaves.then_some(wide),
         vector_registers: 16,
-        leaf_registers,
         has_fma: has("has_fma"),
-        has_f16c: has_f16c(cpu, &triple, has("has_avx2")),
         fma_overwrites_factor: true,
         has_rounding: has("has_sse41"),
         has_byte_shuffle: has("has_ssse3"),

@@ -157,7 +157,12 @@ impl<'t> Lexer<'t> {
 
     /// Whether the token is followed by an opening parenthesis.
     pub fn call_follows(&self) -> bool {
-        self.text[self.next..].trim_start().starts_with('(')
+        self.punct_follows("(")
+    }
+
+    /// Whether the token is followed by this mark.
+    pub fn punct_follows(&self, punct: &str) -> bool {
+        self.text[self.next..].trim_start().starts_with(punct)
     }
 
     pub fn is_string(&self) -> bool {

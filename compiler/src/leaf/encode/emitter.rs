@@ -3,10 +3,10 @@
 use super::super::alloc::{Place, Step};
 use super::super::codes;
 use super::super::forms::{self, Form, UnaryForm, code};
-use super::super::ir::{End, Lanes, Op, Operand};
-use super::super::isa::Isa;
 use super::operand::{Operands, Source, address, general, lower, slot, vector};
 use super::{Pool, text};
+use crate::vector::ir::{End, Lanes, Op, Operand};
+use crate::vector::isa::Isa;
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 
 /// Collects the instructions of a block.
@@ -104,7 +104,7 @@ impl<'a> Emitter<'a> {
             Op::Extract(0, _) | Op::SplatLane(Lanes::X1 | Lanes::D1) => {
                 self.transfer(operands.used(0)?, operands.result()?)
             }
-            Op::MaskBits(_) | Op::MaskOf(_) if !self.isa.evex => {
+            Op::MaskBits(_) | Op::MaskOf(_) if !self.isa.evex() => {
                 self.transfer(operands.used(0)?, operands.result()?)
             }
             Op::Store(lanes) => {
@@ -174,7 +174,7 @@ impl<'a> Emitter<'a> {
             Op::Blend(lanes) => {
                 let [mask, then, otherwise] = [0, 1, 2].map(|n| operands.vector(n, lanes));
                 let (code, dst) = (code!(BLEND, isa, lanes), vector(result, lanes)?);
-                if !isa.evex {
+                if !isa.evex() {
                     return self.push(Instruction::with4(code, dst, otherwise?, then?, mask?));
                 }
                 let mut inst = Instruction::with3(code, dst, otherwise?, then?).map_err(text)?;
@@ -194,7 +194,7 @@ impl<'a> Emitter<'a> {
             }
             Op::LoadSmall(..) | Op::BroadcastHalf => self.load_small(op, operands, result),
             Op::FromGeneral => {
-                let code = if isa.evex { Code::EVEX_Vmovd_xmm_rm32 } else { Code::VEX_Vmovd_xmm_rm32 };
+                let code = if isa.evex() { Code::EVEX_Vmovd_xmm_rm32 } else { Code::VEX_Vmovd_xmm_rm32 };
                 let from = lower(operands.general(0)?);
                 self.push(Instruction::with2(code, vector(result, Lanes::X1)?, from))
             }
@@ -231,7 +231,7 @@ impl<'a> Emitter<'a> {
     }
 
     fn mask_not(&mut self, lanes: Lanes, dst: Register, a: Register) -> Emitted {
-        if self.isa.evex {
+        if self.isa.evex() {
             return self.push(Instruction::with2(Code::VEX_Knotw_kr_kr, dst, a));
         }
         // Without a scalar form, 128 bits are read.
@@ -260,7 +260,7 @@ impl<'a> Emitter<'a> {
         use Code::*;
         let mut quarter = vector(from, Lanes::X4)?;
         if lane >= 4 {
-            let (code, whole) = match (self.isa.evex, self.isa.lanes(4)) {
+            let (code, whole) = match (self.isa.evex(), self.isa.lanes(4)) {
                 (false, _) => (VEX_Vextractf128_xmmm128_ymm_imm8, Lanes::X8),
                 (true, 16) => (EVEX_Vextractf32x4_xmmm128_k1z_zmm_imm8, Lanes::X16),
                 (true, _) => (EVEX_Vextractf32x4_xmmm128_k1z_ymm_imm8, Lanes::X8),
@@ -268,7 +268,7 @@ impl<'a> Emitter<'a> {
             self.push(Instruction::with3(code, dst, vector(from, whole)?, lane / 4))?;
             quarter = dst;
         }
-        let permute = match self.isa.evex {
+        let permute = match self.isa.evex() {
             true => EVEX_Vpermilps_xmm_k1z_xmmm128b32_imm8,
             false => VEX_Vpermilps_xmm_xmmm128_imm8,
         };

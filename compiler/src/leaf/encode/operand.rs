@@ -1,10 +1,10 @@
 //! The operands of an instruction as the machine names them.
 
 use super::super::alloc::{Place, SLOT_BYTES};
-use super::super::ir::{Inst, Lanes, Mem};
-use super::super::isa::Isa;
-use super::super::verify::lanes;
 use super::Pool;
+use crate::vector::ir::{Inst, Lanes, Mem};
+use crate::vector::isa::Isa;
+use crate::vector::verify::lanes;
 use iced_x86::{MemoryOperand, Register};
 
 /// A last operand, which can be in memory.

@@ -3,10 +3,10 @@
 
 use super::super::alloc::Place;
 use super::super::forms;
-use super::super::ir::{Convert, Lanes, Op, Small};
 use super::super::small;
 use super::emitter::{Emitted, Emitter};
 use super::operand::{Operands, Source, general, lower, vector};
+use crate::vector::ir::{Convert, Lanes, Op, Small};
 use iced_x86::{Code, Instruction, Register};
 
 /// Rounding of `vcvtps2ph`: to nearest, whatever the control register says.
@@ -48,7 +48,7 @@ impl Emitter<'_> {
     }
 
     pub fn move_to_general(&mut self, operands: &Operands) -> Emitted {
-        let code = if self.isa.evex { Code::EVEX_Vmovd_rm32_xmm } else { Code::VEX_Vmovd_rm32_xmm };
+        let code = if self.isa.evex() { Code::EVEX_Vmovd_rm32_xmm } else { Code::VEX_Vmovd_rm32_xmm };
         let (dst, from) = (lower(general(operands.result()?)?), operands.vector(0, Lanes::X1)?);
         self.push(Instruction::with2(code, dst, from))
     }
@@ -62,11 +62,11 @@ impl Emitter<'_> {
             }
             Op::Pack(small, lanes) => self.pack(small, lanes, result, operands),
             // The allocator has put the result where the operand is, or has copied it there.
-            Op::MaskWiden(_) | Op::MaskNarrow(_) if isa.evex => self.transfer(operands.used(0)?, result),
+            Op::MaskWiden(_) | Op::MaskNarrow(_) if isa.evex() => self.transfer(operands.used(0)?, result),
             Op::Convert(Convert::Truncate, Lanes::D1) | Op::MaskNarrow(Lanes::D1) => {
                 self.transfer(operands.used(0)?, result)
             }
-            Op::Convert(Convert::Truncate, lanes) | Op::MaskNarrow(lanes) if !isa.evex => {
+            Op::Convert(Convert::Truncate, lanes) | Op::MaskNarrow(lanes) if !isa.evex() => {
                 let (dst, from) = (vector(result, lanes)?, operands.vector(0, lanes)?);
                 let code = Code::VEX_Vshufps_ymm_ymm_ymmm256_imm8;
                 self.three((code, Some(EVEN)), dst, from, Source::Reg(from))?;
@@ -89,7 +89,7 @@ impl Emitter<'_> {
             let dst = vector(result, packed(small, lanes))?;
             return self.two((small::single_to_half(self.isa, lanes), Some(NEAREST)), dst, Source::Reg(from));
         }
-        if self.isa.evex {
+        if self.isa.evex() {
             let dst = vector(result, packed(small, lanes))?;
             return self.two((small::truncate(small, lanes), None), dst, Source::Reg(from));
         }

@@ -43,7 +43,7 @@ fn gemm(rows: i32, lanes: Lanes) -> Func {
 #[test]
 fn gemm_kernel_is_right_and_tight() {
     for platform in platforms() {
-        let (lanes, evex) = (widest(platform.isa), platform.isa.evex);
+        let (lanes, evex) = (widest(platform.isa), platform.isa.evex());
         let rows = if evex { 14 } else { 6 };
         let (mr, nr) = (rows as usize, 2 * lanes.count());
         let func = gemm(rows, lanes);
@@ -112,7 +112,7 @@ fn pressure(count: i32, lanes: Lanes) -> Func {
 #[test]
 fn spilled_values_survive() {
     for platform in platforms() {
-        let (lanes, count) = (widest(platform.isa), if platform.isa.evex { 40 } else { 24 });
+        let (lanes, count) = (widest(platform.isa), if platform.isa.evex() { 40 } else { 24 });
         let (n, size) = (lanes.count(), lanes.count() * count as usize);
         let func = pressure(count, lanes);
         let insts = disassemble(&func, platform.isa);
@@ -208,7 +208,7 @@ fn loads_become_operands() {
         let less = b.vec(Op::Binary(Binary::Sub, lanes), &[v, y]);
         b.store(Lanes::X16, fused, out, 0);
         b.store(lanes, less, out, 64);
-        crate::leaf::fold::run(&mut b.func);
+        crate::vector::fold::run(&mut b.func);
         let insts = disassemble(&b.func, AVX512);
         let arithmetic = |i: &&Instruction| {
             matches!(i.mnemonic(), Mnemonic::Vaddps | Mnemonic::Vsubps | Mnemonic::Vfmadd231ps)

@@ -78,7 +78,7 @@ fn lower(graph: &Graph, program: &Program, target: &Target) -> Vec<Kernel> {
 /// Runs a graph on one input for a target, in every way there is. Gives the instructions of its kernels, which are leaf
 /// kernels all.
 pub(super) fn check(graph: &Graph, x: &Tensor, target: &Target, close: Close) -> Vec<Vec<Instruction>> {
-    check_packed(graph, x, target, target.leaf_bytes, close)
+    check_packed(graph, x, target, target.leaf_bytes(), close)
 }
 
 /// The same with panels for vectors of `panel_bytes`.
@@ -120,7 +120,7 @@ fn check_packed(
         Ok(emulator.call(&pointers, Some(&lengths), &[0; 8], range(kernel, symbols)) as u32)
     });
     assert_close(&emulated, &interpreted, close, "emulated and interpreted");
-    if !super::Isa::new(&leaf).evex {
+    if !leaf.wide.unwrap().evex() {
         let native = run(&kernels, &|kernel, buffers, symbols| {
             let code = Runnable::new(&codes[&kernel.name], buffers.len());
             Ok(code.run(buffers, &[0; 8], range(kernel, symbols)) as u32)

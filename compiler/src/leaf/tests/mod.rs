@@ -2,6 +2,7 @@
 //! instructions, and on the emulator.
 
 mod functions;
+mod interpreted;
 mod kernels;
 mod operations;
 mod types;
@@ -10,13 +11,13 @@ mod wide;
 use super::alloc::allocate;
 use super::emulator::Emulator;
 use super::encode;
-use super::ir::*;
-use super::isa::Isa;
+use crate::vector::ir::*;
+use crate::vector::isa::Isa;
 use cranelift_entity::PrimaryMap;
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, Instruction, Mnemonic, OpKind, Register};
 
-const AVX2: Isa = Isa { vector_bytes: 32, vector_registers: 16, evex: false, has_f16c: true };
-const AVX512: Isa = Isa { vector_bytes: 64, vector_registers: 32, evex: true, has_f16c: true };
+const AVX2: Isa = Isa::AVX2;
+const AVX512: Isa = Isa::AVX512;
 /// As `--vector-width 256` has it.
 const AVX512_256: Isa = Isa { vector_bytes: 32, ..AVX512 };
 
@@ -35,7 +36,7 @@ fn platforms() -> Vec<Platform> {
     let mut platforms = vec![Platform { isa: AVX2, emulated: false }];
     for isa in [AVX2, AVX512_256, AVX512] {
         platforms.push(Platform { isa, emulated: true });
-        if isa.evex && evex {
+        if isa.evex() && evex {
             platforms.push(Platform { isa, emulated: false });
         }
     }

@@ -208,7 +208,7 @@ fn compare(
             let possible = match last {
                 Last::Register => true,
                 Last::Memory => in_memory(lanes),
-                Last::Element => in_memory(lanes) && platform.isa.evex && lanes != Lanes::X1,
+                Last::Element => in_memory(lanes) && platform.isa.evex() && lanes != Lanes::X1,
             };
             if !possible {
                 assert!(compile(&func, platform.isa).is_err(), "{op:?} {last:?}");
@@ -319,7 +319,7 @@ fn constants_take_no_register() {
         }
         let machine = encode::compile(&b.func, platform.isa).unwrap();
         // One element for all lanes is enough where an operand can be that.
-        let size = if platform.isa.evex { 4 } else { 4 * lanes.count() };
+        let size = if platform.isa.evex() { 4 } else { 4 * lanes.count() };
         assert_eq!(machine.bytes.len() - machine.instructions.next_multiple_of(32), 2 * size);
     }
 }
@@ -491,7 +491,7 @@ fn mnemonic(op: Op, lanes: Lanes, arity: usize, last: Last, isa: Isa) -> Mnemoni
         Lanes::X4 | Lanes::X1 | Lanes::D1 => Register::XMM0,
     };
     for inst in &insts {
-        let prefix = if isa.evex { "EVEX_" } else { "VEX_" };
+        let prefix = if isa.evex() { "EVEX_" } else { "VEX_" };
         let first = (0..inst.op_count()).map(|n| inst.op_register(n)).find(|&reg| is_vector(reg));
         if let Some(first) = first {
             assert!(format!("{:?}", inst.code()).starts_with(prefix), "{}", text(&insts));
@@ -503,7 +503,7 @@ fn mnemonic(op: Op, lanes: Lanes, arity: usize, last: Last, isa: Isa) -> Mnemoni
     }
     let result = |i: &Instruction| {
         matches!(i.mnemonic(), Mnemonic::Vmovups | Mnemonic::Vmovss | Mnemonic::Vpmovm2d)
-            || isa.evex && i.mnemonic() == Mnemonic::Kmovw
+            || isa.evex() && i.mnemonic() == Mnemonic::Kmovw
     };
     let store =
         insts.iter().rposition(|i| !result(i) && i.op_count() > 1 && i.op0_register() != Register::EAX);
@@ -536,7 +536,7 @@ fn operations_are_the_expected_instructions() {
     let compare = [(Vcmpps, Vcmpss); 4].into_iter().chain([(Vpcmpeqd, Vpcmpeqd), (Vpcmpgtd, Vpcmpgtd)]);
     let compare: Vec<_> = compare.collect();
     let unary = |isa: Isa| {
-        let round = if isa.evex { (Vrndscaleps, Vrndscaless) } else { (Vroundps, Vroundss) };
+        let round = if isa.evex() { (Vrndscaleps, Vrndscaless) } else { (Vroundps, Vroundss) };
         let shifts = [Vpslld, Vpslld, Vpsrad, Vpsrad, Vpsrad, Vpsrld, Vpsrld].map(|shift| (shift, shift));
         let convert = [(Vcvttps2dq, Vcvttps2dq), (Vcvtdq2ps, Vcvtdq2ps)];
         [(Vsqrtps, Vsqrtss), round, round, round, round].into_iter().chain(convert).chain(shifts)
@@ -547,7 +547,7 @@ fn operations_are_the_expected_instructions() {
             let lasts = |scalar_form: bool| {
                 let mut lasts = vec![Last::Register];
                 lasts.extend((lanes != Lanes::X1 || scalar_form).then_some(Last::Memory));
-                lasts.extend((lanes != Lanes::X1 && isa.evex).then_some(Last::Element));
+                lasts.extend((lanes != Lanes::X1 && isa.evex()).then_some(Last::Element));
                 lasts
             };
             for (op, names) in BINARY.into_iter().zip(binary) {
@@ -573,7 +573,7 @@ fn operations_are_the_expected_instructions() {
                 }
             }
             let named = |op, arity| mnemonic(op, lanes, arity, Last::Register, isa);
-            let [blend, and, or, xor, not] = match isa.evex {
+            let [blend, and, or, xor, not] = match isa.evex() {
                 true => [Vblendmps, Kandw, Korw, Kxorw, Knotw],
                 false => [Vblendvps, Vandps, Vorps, Vxorps, Vxorps],
             };
@@ -581,7 +581,7 @@ fn operations_are_the_expected_instructions() {
             for (op, name) in [(Logic::And, and), (Logic::Or, or), (Logic::Xor, xor)] {
                 assert_eq!(named(Op::Mask(op, lanes), 2), name);
             }
-            if isa.evex {
+            if isa.evex() {
                 assert_eq!(named(Op::MaskNot(lanes), 1), not);
             }
         }

@@ -136,15 +136,15 @@ fn compare(op: impl Fn(Lanes) -> Op, arity: usize, evex_only: bool, model: impl 
     for platform in platforms() {
         for lanes in wide_lanes(platform.isa) {
             let op = op(lanes);
-            if evex_only && !platform.isa.evex {
-                assert!(!super::super::verify::exists(op, platform.isa), "{op:?}");
+            if evex_only && !platform.isa.evex() {
+                assert!(!platform.isa.has(op), "{op:?}");
                 continue;
             }
             for (form, last) in lasts.into_iter().enumerate() {
                 let possible = match form {
                     0 => true,
-                    1 => super::super::verify::reads_mem(op),
-                    _ => super::super::verify::reads_mem(op) && platform.isa.evex && lanes != Lanes::D1,
+                    1 => crate::vector::verify::reads_mem(op),
+                    _ => crate::vector::verify::reads_mem(op) && platform.isa.evex() && lanes != Lanes::D1,
                 };
                 if !possible {
                     continue;
@@ -422,7 +422,7 @@ fn halves() {
             let packed = b.vec(Op::Pack(Small::F16, lanes), &[value]);
             let rounded = b.vec(Op::Unpack(lanes), &[packed]);
             b.store(lanes, rounded, out, 0);
-            if !platform.isa.evex {
+            if !platform.isa.evex() {
                 let half = b.vec_mem(Op::BroadcastHalf, &[], from, 2);
                 let each = b.vec(Op::Unpack(lanes), &[half]);
                 b.store(lanes, each, out, 64);
@@ -438,7 +438,7 @@ fn halves() {
                     let expected = half::f16::from_f32(f32::from_bits(x)).to_f32().to_bits();
                     assert!(same_single(found[n], expected), "{x:x} on {platform:?}: {:x}", found[n]);
                     let each = half::f16::from_bits((row[0] >> 16) as u16).to_f32().to_bits();
-                    assert!(platform.isa.evex || same_single(found[16 + n], each));
+                    assert!(platform.isa.evex() || same_single(found[16 + n], each));
                 }
             }
         }
@@ -460,7 +460,7 @@ fn operations_of_64_bits_are_the_expected_instructions() {
                 let result = b.vec(op, &uses);
                 b.store(to, result, bases[arity as usize], 0);
                 let insts = disassemble(&b.func, isa);
-                let prefix = if isa.evex { "EVEX_" } else { "VEX_" };
+                let prefix = if isa.evex() { "EVEX_" } else { "VEX_" };
                 let vectors = insts.iter().filter(|inst| {
                     (0..inst.op_count())
                         .any(|n| (Register::XMM0..=Register::ZMM31).contains(&inst.op_register(n)))
@@ -499,7 +499,7 @@ fn operations_of_64_bits_are_the_expected_instructions() {
             for (op, name, scalar) in fused {
                 assert_eq!(names(op, lanes, lanes, 3), pick(name, scalar));
             }
-            let round = if isa.evex { (Vrndscalepd, Vrndscalesd) } else { (Vroundpd, Vroundsd) };
+            let round = if isa.evex() { (Vrndscalepd, Vrndscalesd) } else { (Vroundpd, Vroundsd) };
             for (op, (name, scalar)) in [
                 (Unary::Sqrt, (Vsqrtpd, Vsqrtsd)),
                 (Unary::Floor, round),
@@ -520,7 +520,7 @@ fn operations_of_64_bits_are_the_expected_instructions() {
                 assert_eq!(names(Op::Convert(op, lanes), from, to, 1), [name]);
             }
             let cut = names(Op::Convert(Convert::Truncate, lanes), lanes, narrow, 1);
-            match (packed, isa.evex) {
+            match (packed, isa.evex()) {
                 (false, _) => assert!(cut.is_empty(), "{cut:?}"),
                 (true, true) => assert_eq!(cut, [Vpmovqd]),
                 (true, false) => assert_eq!(cut, [Vshufps, Vpermq]),

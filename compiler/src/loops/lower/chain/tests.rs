@@ -252,7 +252,7 @@ fn compiled(
 
 fn targets() -> Vec<Target> {
     let host = Target::host().unwrap();
-    vec![host.clone(), Target { leaf_bytes: None, ..host }]
+    vec![host.clone(), Target { wide: None, ..host }]
 }
 
 fn close(wanted: &Tensor, got: &Tensor, by: f64) -> bool {

@@ -72,7 +72,7 @@ fn noise(at: usize) -> f32 {
 
 fn targets() -> Vec<Target> {
     let host = Target::host().unwrap();
-    vec![host.clone(), Target { leaf_bytes: None, ..host }]
+    vec![host.clone(), Target { wide: None, ..host }]
 }
 
 /// Rows in blocks, panels brought nearer, sums in parts, windows of all that.

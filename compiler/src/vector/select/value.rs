@@ -1,11 +1,11 @@
 //! Expressions: scalars or vectors, of lanes as wide as the element type asks for. `arith.rs` has the functions, `cast.rs`
 //! conversions, `memory.rs` loads and stores.
 
-use super::ir::{Binary, Class, Compare, Convert, Lanes, Logic, Mem, Op, Reg};
-use super::select::{Select, Selected, refuse};
+use super::{Select, Selected, refuse};
 use crate::graph::DType;
 use crate::loops::Expr;
 use crate::scalar::UnaryFn;
+use crate::vector::ir::{Binary, Class, Compare, Convert, Lanes, Logic, Mem, Op, Reg};
 
 /// How values of an element type are held in lanes: integers of less than 32 bits as i32, floats of 16 bits as f32, bools
 /// as masks.
@@ -253,7 +253,7 @@ impl Select<'_> {
 
     /// A mask for lanes of another width.
     fn fit(&mut self, reg: Reg, width: usize, lanes: Lanes) -> Reg {
-        if width == lanes.width() || self.isa.evex || self.func.regs[reg] != Class::Mask {
+        if width == lanes.width() || self.isa.has_mask_registers || self.func.regs[reg] != Class::Mask {
             return reg;
         }
         match lanes.width() {

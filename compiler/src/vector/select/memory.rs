@@ -2,11 +2,11 @@
 //! general register.
 
 use super::address::Place;
-use super::ir::{Binary, Class, Compare, Inst, Lanes, Mem, Op, Reg, Small, Unary};
-use super::select::{Select, Selected, refuse};
 use super::value::{Form, Val};
+use super::{Select, Selected, refuse};
 use crate::graph::DType;
 use crate::loops::{Buf, Expr, Index};
+use crate::vector::ir::{Binary, Class, Compare, Inst, Lanes, Mem, Op, Reg, Small, Unary};
 
 /// The small element that a type is in memory.
 fn small(dtype: DType) -> Option<Small> {
@@ -34,7 +34,7 @@ impl Select<'_> {
         };
         let value = if contiguous && !lanes.is_scalar() {
             Val::of(self.inst(Op::LoadSmall(small, lanes), Class::Vec, vec![], Some(mem)), lanes)
-        } else if small == Small::F16 && !lanes.is_scalar() && !self.isa.evex {
+        } else if small == Small::F16 && !lanes.is_scalar() && self.isa.has(Op::BroadcastHalf) {
             let half = self.inst(Op::BroadcastHalf, Class::Vec, vec![], Some(mem));
             Val::of(self.vec(Op::Unpack(lanes), vec![half]), lanes)
         } else {

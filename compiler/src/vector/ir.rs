@@ -326,7 +326,7 @@ pub enum Unary {
     ToInt,
     /// i32 to f32.
     FromInt,
-    /// Shifts of each lane by a constant.
+    /// Shifts of each lane by a constant; one of the width or more leaves zeros, or the sign.
     Shl(u8),
     /// Of 64 bits it needs EVEX.
     ShrArith(u8),

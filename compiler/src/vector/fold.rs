@@ -6,8 +6,8 @@
 
 use std::collections::HashMap;
 
-use super::ir::{Binary, Compare, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
-use super::verify::{lanes, reads_mem};
+use crate::vector::ir::{Binary, Compare, Func, Inst, Lanes, Mem, Op, Reg};
+use crate::vector::verify::{end_reads, lanes, reads, reads_mem};
 
 pub fn run(func: &mut Func) {
     let readers = readers(func);
@@ -44,19 +44,8 @@ fn readers(func: &Func) -> HashMap<Reg, u32> {
     let mut readers: HashMap<Reg, u32> = func.regs.keys().map(|reg| (reg, 0)).collect();
     let mut read = |reg: Reg| *readers.entry(reg).or_default() += 1;
     for block in func.blocks.values() {
-        for inst in &block.insts {
-            inst.uses.iter().copied().chain(inst.mem.and_then(Mem::base)).for_each(&mut read);
-        }
-        match &block.end {
-            End::Jump(_, args) => args.iter().copied().for_each(&mut read),
-            End::Branch { a, b, .. } => {
-                read(*a);
-                if let Operand::Reg(b) = b {
-                    read(*b);
-                }
-            }
-            End::Return(_) => {}
-        }
+        block.insts.iter().flat_map(reads).for_each(&mut read);
+        end_reads(&block.end).into_iter().for_each(&mut read);
     }
     readers
 }

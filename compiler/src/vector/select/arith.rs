@@ -1,10 +1,10 @@
 //! The scalar functions and comparisons. Results are rounded, or wrapped, to the element type.
 
-use super::ir::{Binary, Compare, Logic, Op, Unary};
-use super::select::{Select, Selected, refuse};
 use super::value::{Form, Kind, Val};
+use super::{Select, Selected, refuse};
 use crate::graph::DType;
 use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
+use crate::vector::ir::{Binary, Compare, Logic, Op, Unary};
 
 /// The sign of a float.
 fn sign(form: Form) -> Val {
@@ -145,7 +145,7 @@ impl Select<'_> {
         match op {
             BinaryFn::Add => self.pair(Binary::IntAdd, a, b),
             BinaryFn::Sub => self.pair(Binary::IntSub, a, b),
-            BinaryFn::Mul if form == Form::Long && !self.isa.evex => self.long_product(a, b),
+            BinaryFn::Mul if form == Form::Long && !self.isa.has_long_arithmetic => self.long_product(a, b),
             BinaryFn::Mul => self.pair(Binary::IntMul, a, b),
             BinaryFn::Max => self.int_extreme(form, true, a, b),
             BinaryFn::Min => self.int_extreme(form, false, a, b),
@@ -171,7 +171,7 @@ impl Select<'_> {
 
     /// With the sign shifted in: AVX2 shifts lanes of 64 bits only with zeros.
     fn shift_right(&mut self, form: Form, count: u8, x: Val) -> Selected<Val> {
-        if form == Form::Int || self.isa.evex {
+        if form == Form::Int || self.isa.has_long_arithmetic {
             return self.simple(Unary::ShrArith(count), x);
         }
         if count == 0 {
@@ -197,7 +197,7 @@ impl Select<'_> {
     }
 
     fn int_extreme(&mut self, form: Form, greatest: bool, a: Val, b: Val) -> Selected<Val> {
-        if form == Form::Long && !self.isa.evex {
+        if form == Form::Long && !self.isa.has_long_arithmetic {
             let greater = self.test(Compare::IntGt, a, b)?;
             let (then, otherwise) = if greatest { (a, b) } else { (b, a) };
             return self.choose(form, greater, then, otherwise);

@@ -1,35 +1,35 @@
-//! Checks that a function is well formed, so that the register allocator and the encoder need not.
-//!
-//! What is checked here is the shape of instructions, the classes of registers and the edges between blocks.
-//! That definitions are single and dominate their uses is left to the allocator, which has the dominator
-//! tree.
+//! Checks that a function is well formed, so that emitters and the interpreter need not: the shape of instructions, the
+//! classes of registers, the edges between blocks, that a register is defined once and that its definition comes before
+//! its uses on every path. [`check`] asks whether a machine has the instructions.
 
-use super::ir::{
-    Binary, Block, BlockId, Class, Compare, Convert, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, Small,
-    Unary,
+use cranelift_entity::{EntityRef, SecondaryMap};
+
+use crate::vector::ir::{
+    Binary, Block, BlockId, Class, Compare, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, Unary,
 };
-use super::isa::Isa;
-use cranelift_entity::EntityRef;
+use crate::vector::isa::Isa;
 
 /// The integer arguments of a function that come in registers and that the encoder knows.
 pub const MAX_ARGS: usize = 4;
 
 /// Where an operation can have an operand in memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum MemUse {
+pub enum MemUse {
     Never,
     Always,
     /// In place of the last register operand.
     Last,
 }
 
-struct Shape {
-    uses: &'static [Class],
-    dst: Option<Class>,
-    mem: MemUse,
+/// The operands of an operation.
+pub struct Shape {
+    pub uses: &'static [Class],
+    pub dst: Option<Class>,
+    pub mem: MemUse,
 }
 
-pub fn verify(func: &Func, isa: Isa) -> Result<(), String> {
+/// Whether a function is one, on whatever machine.
+pub fn verify(func: &Func) -> Result<(), String> {
     let entry = func.blocks.values().next().ok_or("the function has no blocks")?;
     if entry.params.len() > MAX_ARGS {
         return Err(format!("{} arguments, at most {MAX_ARGS} are possible", entry.params.len()));
@@ -38,9 +38,22 @@ pub fn verify(func: &Func, isa: Isa) -> Result<(), String> {
         expect_class(func, param, Class::Int)?;
     }
     for (id, block) in &func.blocks {
-        verify_block(func, block, isa).map_err(|e| format!("{id}: {e}"))?;
+        verify_block(func, block).map_err(|e| format!("{id}: {e}"))?;
     }
-    verify_edges(func)
+    verify_edges(func)?;
+    verify_definitions(func)
+}
+
+/// Whether a machine has all instructions of a function.
+pub fn check(func: &Func, isa: Isa) -> Result<(), String> {
+    for (id, block) in &func.blocks {
+        for inst in &block.insts {
+            if let Some(reason) = isa.refuses(inst.op, matches!(inst.mem, Some(Mem::Each { .. }))) {
+                return Err(format!("{id}: {:?}: {reason}", inst.op));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The blocks that may run after this one.
@@ -52,12 +65,12 @@ pub fn successors(block: &Block) -> Vec<BlockId> {
     }
 }
 
-fn verify_block(func: &Func, block: &Block, isa: Isa) -> Result<(), String> {
+fn verify_block(func: &Func, block: &Block) -> Result<(), String> {
     for &param in &block.params {
         class_of(func, param)?;
     }
     for inst in &block.insts {
-        verify_inst(func, inst, isa).map_err(|e| format!("{:?}: {e}", inst.op))?;
+        verify_inst(func, inst).map_err(|e| format!("{:?}: {e}", inst.op))?;
     }
     for to in successors(block) {
         func.blocks.get(to).ok_or_else(|| format!("{to} does not exist"))?;
@@ -86,16 +99,8 @@ fn verify_args(func: &Func, params: &[Reg], args: &[Reg]) -> Result<(), String> 
     Ok(())
 }
 
-fn verify_inst(func: &Func, inst: &Inst, isa: Isa) -> Result<(), String> {
-    verify_immediate(inst.op, isa)?;
-    if let Some(lanes) = lanes(inst.op)
-        && lanes.bytes() > isa.vector_bytes
-    {
-        return Err(format!("{} bytes of {}", lanes.bytes(), isa.vector_bytes));
-    }
-    if !exists(inst.op, isa) {
-        return Err("there is no such instruction".into());
-    }
+fn verify_inst(func: &Func, inst: &Inst) -> Result<(), String> {
+    verify_immediate(inst.op)?;
     if let Some(base) = inst.mem.and_then(Mem::base) {
         expect_class(func, base, Class::Int)?;
     }
@@ -105,8 +110,8 @@ fn verify_inst(func: &Func, inst: &Inst, isa: Isa) -> Result<(), String> {
         (MemUse::Always, Some(Mem::Constant(_) | Mem::Each { .. })) => {
             return Err("the operand is no place for a vector".into());
         }
-        (_, Some(Mem::Each { .. })) if !isa.evex || lanes(inst.op).is_some_and(Lanes::is_scalar) => {
-            return Err("an element for every lane is not possible".into());
+        (_, Some(Mem::Each { .. })) if lanes(inst.op).is_some_and(Lanes::is_scalar) => {
+            return Err("an element for every lane of one".into());
         }
         (MemUse::Always, None) => return Err("the operand in memory is missing".into()),
         (MemUse::Last, Some(_)) => &shape.uses[..shape.uses.len() - 1],
@@ -126,34 +131,11 @@ fn verify_inst(func: &Func, inst: &Inst, isa: Isa) -> Result<(), String> {
     }
 }
 
-fn verify_immediate(op: Op, isa: Isa) -> Result<(), String> {
+fn verify_immediate(op: Op) -> Result<(), String> {
     match op {
         Op::Extract(_, one) if !one.is_scalar() => Err(format!("{} lanes at once", one.count())),
-        Op::Extract(lane, one) if usize::from(lane) >= isa.lanes(one.width()) => {
-            Err(format!("there is no lane {lane}"))
-        }
         Op::ShlInt(count) | Op::ShrInt(count) if count >= 64 => Err(format!("a shift by {count}")),
         _ => Ok(()),
-    }
-}
-
-/// Whether the machine has an operation at its width.
-pub fn exists(op: Op, isa: Isa) -> bool {
-    let Some(lanes) = lanes(op) else { return op != Op::BroadcastHalf || !isa.evex && isa.has_f16c };
-    let double = lanes.width() == 8;
-    match op {
-        Op::Binary(Binary::IntMul | Binary::IntMin | Binary::IntMax, _) => !double || isa.evex,
-        Op::Binary(Binary::LowMul, _) => double,
-        Op::Binary(Binary::ShlBy, _) | Op::Unary(Unary::ToInt | Unary::FromInt, _) => !double,
-        Op::Unary(Unary::ShrArith(_), _) => !double || isa.evex,
-        Op::Convert(Convert::LongToDouble | Convert::DoubleToLong, _) => double && isa.evex,
-        Op::Convert(..) | Op::MaskWiden(_) | Op::MaskNarrow(_) => double,
-        Op::LoadSmall(Small::F16, _) | Op::Pack(Small::F16, _) | Op::Unpack(_) if !isa.has_f16c => false,
-        Op::LoadSmall(..) => !double && !lanes.is_scalar(),
-        // One integer is packed as it is.
-        Op::Pack(small, _) => !double && (small == Small::F16 || !lanes.is_scalar()),
-        Op::Unpack(_) => !double,
-        _ => true,
     }
 }
 
@@ -196,8 +178,7 @@ pub fn reads_mem(op: Op) -> bool {
     shape(op).mem == MemUse::Last
 }
 
-/// The operands of an operation.
-fn shape(op: Op) -> Shape {
+pub fn shape(op: Op) -> Shape {
     use Class::{Int, Mask, Vec};
     use MemUse::{Always, Last, Never};
     let (uses, dst, mem): (&'static [Class], _, _) = match op {
@@ -279,6 +260,115 @@ fn verify_edges(func: &Func) -> Result<(), String> {
     match reached.iter().position(|reached| !reached) {
         Some(block) => Err(format!("{} is never reached", BlockId::new(block))),
         None => Ok(()),
+    }
+}
+
+/// The registers that an instruction reads.
+pub fn reads(inst: &Inst) -> impl Iterator<Item = Reg> + '_ {
+    inst.uses.iter().copied().chain(inst.mem.and_then(Mem::base))
+}
+
+/// The registers that the end of a block reads.
+pub fn end_reads(end: &End) -> Vec<Reg> {
+    match end {
+        End::Jump(_, args) => args.clone(),
+        End::Branch { a, b: Operand::Reg(b), .. } => vec![*a, *b],
+        End::Branch { a, .. } => vec![*a],
+        End::Return(_) => vec![],
+    }
+}
+
+/// Every register that is read has one definition, which dominates its uses.
+fn verify_definitions(func: &Func) -> Result<(), String> {
+    // Where a register is defined: its block, and its place there; parameters come first.
+    let mut defined: SecondaryMap<Reg, Option<(BlockId, usize)>> = SecondaryMap::new();
+    for (id, block) in &func.blocks {
+        let params = block.params.iter().map(|&param| (param, 0));
+        let results = block.insts.iter().enumerate().filter_map(|(at, inst)| Some((inst.dst?, at + 1)));
+        for (reg, at) in params.chain(results) {
+            if let Some((other, _)) = defined[reg].replace((id, at)) {
+                return Err(format!("{reg} is defined in {other} and again in {id}"));
+            }
+        }
+    }
+    let dominators = dominators(func);
+    let dominates = |of: BlockId, mut block: BlockId| {
+        while block != of && block.index() != 0 {
+            block = dominators[block.index()];
+        }
+        block == of
+    };
+    for (id, block) in &func.blocks {
+        let reads =
+            block.insts.iter().enumerate().flat_map(|(at, inst)| reads(inst).map(move |reg| (reg, at)));
+        let end = end_reads(&block.end).into_iter().map(|reg| (reg, block.insts.len()));
+        for (reg, at) in reads.chain(end) {
+            match defined[reg] {
+                Some((of, place)) if of == id && place <= at => {}
+                Some((of, _)) if of != id && dominates(of, id) => {}
+                _ => return Err(format!("{id}: {reg} may be read before it is defined")),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The immediate dominator of each block, the entry's being the entry (Cooper, Harvey and Kennedy, "A simple, fast
+/// dominance algorithm"). All blocks are reached.
+fn dominators(func: &Func) -> Vec<BlockId> {
+    let entry = BlockId::new(0);
+    let (mut order, mut state) = (Vec::new(), vec![0; func.blocks.len()]);
+    let mut open = vec![entry];
+    state[0] = 1;
+    // Blocks behind all that they lead to, but for edges backwards.
+    while let Some(&id) = open.last() {
+        let next = successors(&func.blocks[id]).into_iter().find(|to| state[to.index()] == 0);
+        match next {
+            Some(to) => {
+                state[to.index()] = 1;
+                open.push(to);
+            }
+            None => {
+                order.push(id);
+                open.pop();
+            }
+        }
+    }
+    let mut place = vec![0; func.blocks.len()];
+    order.iter().enumerate().for_each(|(at, id)| place[id.index()] = at);
+    let mut predecessors = vec![Vec::new(); func.blocks.len()];
+    for (id, block) in &func.blocks {
+        successors(block).into_iter().for_each(|to| predecessors[to.index()].push(id));
+    }
+    let mut found: Vec<Option<BlockId>> = vec![None; func.blocks.len()];
+    found[0] = Some(entry);
+    loop {
+        let mut changed = false;
+        for &id in order.iter().rev().skip(1) {
+            let mut meeting: Option<BlockId> = None;
+            for &from in predecessors[id.index()].iter().filter(|from| found[from.index()].is_some()) {
+                meeting = Some(match meeting {
+                    None => from,
+                    Some(mut other) => {
+                        let mut from = from;
+                        while from != other {
+                            let behind = if place[from.index()] < place[other.index()] {
+                                &mut from
+                            } else {
+                                &mut other
+                            };
+                            *behind = found[behind.index()].unwrap_or(entry);
+                        }
+                        from
+                    }
+                });
+            }
+            changed |= found[id.index()] != meeting;
+            found[id.index()] = meeting;
+        }
+        if !changed {
+            return found.into_iter().map(|found| found.unwrap_or(entry)).collect();
+        }
     }
 }
 

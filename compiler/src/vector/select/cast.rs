@@ -1,10 +1,10 @@
 //! Conversions between element types, with the semantics of `Cast`. What the machine has no instruction for is put together
 //! from what it has.
 
-use super::ir::{Binary, Compare, Convert, Logic, Op, Small, Unary};
-use super::select::{Select, Selected};
 use super::value::{Form, Val};
+use super::{Select, Selected};
 use crate::graph::DType;
+use crate::vector::ir::{Binary, Compare, Convert, Logic, Op, Small, Unary};
 
 /// Bits of 2^52 as f64; an integer below it in its mantissa is added to it.
 const TWO_52: i64 = 0x4330_0000_0000_0000;
@@ -160,7 +160,7 @@ impl Select<'_> {
 
     /// Toward zero. Beyond i64 the nearest, and 0 for NaN, if that is asked for.
     fn double_to_long(&mut self, x: Val, saturate: bool) -> Selected<Val> {
-        let mut value = match self.isa.evex {
+        let mut value = match self.isa.has_long_arithmetic {
             true => self.convert(Convert::DoubleToLong, x)?,
             false => self.double_to_long_in_parts(x)?,
         };
@@ -169,7 +169,7 @@ impl Select<'_> {
         }
         let above = self.test(Compare::Le, Val::double(TWO_63), x)?;
         value = self.choose(Form::Long, above, Val::long(i64::MAX), value)?;
-        if !self.isa.evex {
+        if !self.isa.has_long_arithmetic {
             let below = self.test(Compare::Lt, x, Val::double(-TWO_63))?;
             value = self.choose(Form::Long, below, Val::long(i64::MIN), value)?;
         }
@@ -193,7 +193,7 @@ impl Select<'_> {
     }
 
     fn long_to_double(&mut self, x: Val) -> Selected<Val> {
-        if self.isa.evex {
+        if self.isa.has_long_arithmetic {
             return self.convert(Convert::LongToDouble, x);
         }
         let low = self.pair(Binary::And, x, Val::long(0xffff_ffff))?;

@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use cranelift_entity::EntityRef;
 
-use super::ir::{Mem, Op, Operand, Reg};
-use super::select::{Select, Selected, refuse};
+use super::{Select, Selected, refuse};
 use crate::graph::Dim;
 use crate::graph::dim::Atom;
 use crate::loops::{Buf, Expr, Index, Stmt, Term, Var, visit};
+use crate::vector::ir::{Mem, Op, Operand, Reg};
 
 /// Values computed in a loop's body or a branch, which hold until its end.
 #[derive(Default)]
@@ -19,7 +19,7 @@ pub struct Scope {
     terms: HashMap<Term, Reg>,
     products: HashMap<(Term, Dim), Reg>,
     /// Constants and scalars in all lanes.
-    pub splats: HashMap<(super::value::Key, super::ir::Lanes), Reg>,
+    pub splats: HashMap<(super::value::Key, crate::vector::ir::Lanes), Reg>,
 }
 
 /// How an index differs between the lanes of a vector loop.

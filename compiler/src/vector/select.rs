@@ -1,21 +1,28 @@
 //! Loop IR to vector IR: statements, loops and registers. `address.rs` forms addresses, `value.rs` evaluates
-//! expressions.
+//! expressions, `arith.rs` has the functions, `cast.rs` conversions, `memory.rs` loads and stores.
 //!
 //! A kernel is taken whole or not at all: what has no form here is left to the other back end, which has one for
 //! everything. The loop IR's locals and lets become SSA values; a loop passes on the locals that it changes as
 //! parameters of its header.
 
+mod address;
+mod arith;
+mod cast;
+mod memory;
+mod value;
+
 use std::collections::{HashMap, HashSet};
 
 use cranelift_entity::{EntityRef, PrimaryMap};
 
-use super::address::Scope;
-use super::ir::{Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
-use super::isa::Isa;
-use super::value::{Form, Val};
+use address::Scope;
+use value::{Form, Val};
+
 use crate::graph::{DType, Dim};
 use crate::loops::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Var, visit};
 use crate::scalar::{BinaryFn, CompareFn};
+use crate::vector::ir::{Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
+use crate::vector::isa::Isa;
 
 /// Why a kernel is left to the other back end.
 pub struct Refusal(pub String);
@@ -55,7 +62,7 @@ pub fn select(kernel: &Kernel, isa: Isa) -> Selected<Func> {
         if Form::of(buffer.dtype).is_err() {
             return refuse(format!("a buffer of {}", buffer.dtype));
         }
-        if buffer.dtype == DType::F16 && !isa.has_f16c {
+        if buffer.dtype == DType::F16 && !isa.has(Op::Unpack(Lanes::X1)) {
             return refuse("f16 without conversions");
         }
         let mem = Mem::At { base: pointers, disp: 8 * buf.index() as i32 };
@@ -146,7 +153,7 @@ impl Select<'_> {
     /// Lanes of the code that is being selected, for elements of `width` bytes.
     pub fn lanes(&self, width: usize) -> Selected<Lanes> {
         let count = self.group.map_or(1, |group| group.lanes);
-        match Lanes::of(count, width).filter(|lanes| lanes.bytes() <= self.isa.vector_bytes) {
+        match self.isa.lanes_of(count, width) {
             Some(lanes) => Ok(lanes),
             None => refuse(format!("{count} lanes of {width} bytes")),
         }

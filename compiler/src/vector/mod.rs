@@ -1,0 +1,32 @@
+//! The vector IR, between the loop IR and machine code.
+//!
+//! [`lower`] selects the instructions of a kernel for what a machine has ([`isa::Isa`]): `select` turns loops, expressions and
+//! indices into SSA form with explicit addresses, `fold` moves loads into the operations that read them. A kernel that
+//! holds anything the vector IR has no form for is refused. Emitters (`leaf`) give registers and write the bytes.
+//!
+//! A function prints ([`print`]), is read ([`parse`]), verified ([`verify`]) and interpreted ([`interp`]), so that what goes
+//! wrong between loops and bytes shows on its own level.
+
+pub mod fold;
+pub mod interp;
+pub mod ir;
+pub mod isa;
+pub mod parse;
+pub mod print;
+pub mod select;
+#[cfg(test)]
+mod tests;
+pub mod verify;
+
+use crate::loops::Kernel;
+use ir::Func;
+use isa::Isa;
+
+/// The instructions of a kernel that was lowered for the vectors of `isa`, or why there are none.
+pub fn lower(kernel: &Kernel, isa: Isa) -> Result<Func, String> {
+    let mut func = select::select(kernel, isa).map_err(|select::Refusal(reason)| reason)?;
+    if isa.has_each_operands {
+        fold::run(&mut func);
+    }
+    Ok(func)
+}
