@@ -71,6 +71,33 @@ fn the_descriptor_tells_what_decides_a_dim() {
     });
 }
 
+/// Data decide a size that the inputs bound.
+const BOUNDED: &str = r#"graph "bounded" {
+  symbol s0 "n"
+  symbol s1 "count" = v1[0] <= s0
+  input v0 "x" : i64[s0]
+  input v1 "count" : i64[1]
+  v2 = iota {shape=[s1], axis=0} : i64[s1] @o0(0 "Net" "net")
+  return v2 "y"
+}"#;
+
+#[test]
+fn sizes_beyond_their_bounds_are_refused() {
+    with_model(BOUNDED, |model| {
+        let run = |count: i64| {
+            let x = onnxc::graph::Tensor::from_slice(&[3], &[0i64; 3]);
+            let count = onnxc::graph::Tensor::from_slice(&[1], &[count]);
+            model.run(&[Some(x), Some(count)], &[None])
+        };
+        let counted = |count: usize| onnxc::graph::Tensor::from_slice(&[count], &[0i64, 1, 2][..count]);
+        for count in 0..=3 {
+            assert_eq!(run(count as i64).unwrap(), [counted(count)]);
+        }
+        let error = run(4).unwrap_err();
+        assert!(error.message.contains("`count`: a size is 4, more than 3"), "{error}");
+    });
+}
+
 /// A model that only hands its input on.
 const SAME: &str = r#"graph "same" {
   input v0 "x" : i64[4]
