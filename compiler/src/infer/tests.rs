@@ -148,7 +148,7 @@ fn absolute_values_of_known_elements() {
         infer_known(&Op::Map(MapFn::Unary(UnaryFn::Abs)), &[&ty], &[Some(Arc::from(values))], &ty)
     };
     let n = Dim::sym(Sym::from_u32(0));
-    let numbers = |values: [i64; 2]| values.map(|value| Dim::from(value));
+    let numbers = |values: [i64; 2]| values.map(Dim::from);
     assert_eq!(absolute(numbers([-3, 4])), Some(Arc::from(numbers([3, 4]))));
     assert_eq!(absolute([n.clone(), Dim::from(-1i64)]), Some(Arc::from([n.clone(), Dim::ONE])));
     assert_eq!(absolute([n.clone() - Dim::ONE, n]), None);
