@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use onnxc::codegen::emit::Artifact;
 use onnxc::native::{self, Call, Models};
 use onnxc_proto::build::{self, f32_value, ints, node};
 use onnxc_runtime_support::Status;
@@ -20,11 +21,10 @@ use prost::Message;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
 
-/// Compiles a graph in its text form, links it and runs `body` on the model.
-fn with_model(text: &str, body: impl Fn(&native::Model<'_>)) {
+/// Compiles a graph in its text form.
+fn artifact(text: &str) -> Artifact {
     let graph = onnxc::graph::parse::parse(text).unwrap();
     assert_eq!(onnxc::graph::verify::verify(&graph), Ok(()));
-    let dir = tempfile::tempdir().unwrap();
     let options = onnxc::Options {
         name: "model".into(),
         target: host(),
@@ -35,8 +35,13 @@ fn with_model(text: &str, body: impl Fn(&native::Model<'_>)) {
     };
     let (graph, program) = onnxc::optimize(graph, &options, &mut onnxc::Quiet).unwrap();
     let frontend = onnxc::Frontend { graph, program, notes: vec![] };
-    let compiled = onnxc::backend(frontend, &options, &mut onnxc::Quiet).unwrap();
-    let object = write(compiled.artifact().unwrap(), dir.path());
+    onnxc::backend(frontend, &options, &mut onnxc::Quiet).unwrap().artifact().unwrap()
+}
+
+/// Compiles a graph in its text form, links it and runs `body` on the model.
+fn with_model(text: &str, body: impl Fn(&native::Model<'_>)) {
+    let dir = tempfile::tempdir().unwrap();
+    let object = write(artifact(text), dir.path());
     let library = dir.path().join("model.so");
     native::link(&[object], &library).unwrap();
     let models = Models::load(&library).unwrap();
@@ -66,14 +71,89 @@ fn the_descriptor_tells_what_decides_a_dim() {
     });
 }
 
-/// A model that only hands its input on.
+/// Data decide a size that the inputs bound.
+const BOUNDED: &str = r#"graph "bounded" {
+  symbol s0 "n"
+  symbol s1 "count" = v1[0] <= s0
+  input v0 "x" : i64[s0]
+  input v1 "count" : i64[1]
+  v2 = iota {shape=[s1], axis=0} : i64[s1] @o0(0 "Net" "net")
+  return v2 "y"
+}"#;
+
 #[test]
-fn a_model_without_kernels_is_cancelled() {
-    let text = r#"graph "same" {
+fn sizes_beyond_their_bounds_are_refused() {
+    with_model(BOUNDED, |model| {
+        let run = |count: i64| {
+            let x = onnxc::graph::Tensor::from_slice(&[3], &[0i64; 3]);
+            let count = onnxc::graph::Tensor::from_slice(&[1], &[count]);
+            model.run(&[Some(x), Some(count)], &[None])
+        };
+        let counted = |count: usize| onnxc::graph::Tensor::from_slice(&[count], &[0i64, 1, 2][..count]);
+        for count in 0..=3 {
+            assert_eq!(run(count as i64).unwrap(), [counted(count)]);
+        }
+        let error = run(4).unwrap_err();
+        assert!(error.message.contains("`count`: a size is 4, more than 3"), "{error}");
+    });
+}
+
+/// A model that only hands its input on.
+const SAME: &str = r#"graph "same" {
   input v0 "x" : i64[4]
   return v0 "y"
 }"#;
-    with_model(text, |model| {
+
+#[test]
+fn the_code_of_kernels_is_counted() {
+    let same = artifact(SAME).stats;
+    assert!(same.kernel_bytes == 0 && same.code_bytes > 0, "{same:?}");
+    let dims = artifact(DIMS).stats;
+    assert!(dims.kernel_bytes > 0 && dims.kernel_bytes < dims.code_bytes, "{dims:?}");
+}
+
+/// One branch has a tensor with three elements less than the input.
+const SHORTER: &str = r#"graph "shorter" {
+  symbol s0 "n"
+  input v0 "x" : i64[s0]
+  input v1 "shorten" : bool[]
+  v2 = if v1, v0 {then=graph "then" {
+    symbol s0 "n"
+    input v0 "x" : i64[s0]
+    v1 = const i64[] [2]
+    v2 "short" = expand v1 {shape=[-3 + s0]} : i64[-3 + s0] @o0(0 "Net" "net")
+    v3 "sums" = cumulate v2 {op=sum, axis=0, exclusive=false, reverse=false} : i64[-3 + s0] @o0
+    v4 = reduce v3 {op=sum, axes=[0]} : i64[1] @o0
+    return v4 "y"
+  }, else=graph "else" {
+    symbol s0 "n"
+    input v0 "x" : i64[s0]
+    v1 = reduce v0 {op=sum, axes=[0]} : i64[1] @o0(0 "Net" "net")
+    return v1 "y"
+  }} : i64[1] @o0(0 "Net" "net")
+  return v2 "y"
+}"#;
+
+/// A size that a branch computes from the inputs' sizes is refused where it is negative, and where the branch runs.
+#[test]
+fn sizes_of_a_branch_are_checked_where_it_runs() {
+    with_model(SHORTER, |model| {
+        let run = |values: &[i64], shorten: bool| {
+            let x = onnxc::graph::Tensor::from_slice(&[values.len()], values);
+            let shorten = onnxc::graph::Tensor::scalar(shorten);
+            model.run(&[Some(x), Some(shorten)], &[Some(vec![1])])
+        };
+        let sum = |value: i64| [onnxc::graph::Tensor::from_slice(&[1], &[value])];
+        assert_eq!(run(&[7; 5], true).unwrap(), sum(2 + 4));
+        assert_eq!(run(&[7; 2], false).unwrap(), sum(14));
+        let error = run(&[7; 2], true).unwrap_err();
+        assert!(error.message.contains("(-3 + n) would be -1"), "{error}");
+    });
+}
+
+#[test]
+fn a_model_without_kernels_is_cancelled() {
+    with_model(SAME, |model| {
         let x = onnxc::graph::Tensor::from_slice(&[4], &[1i64, 2, 3, 4]);
         let mut prepared = model.prepare(&[Some(x)], &[Some(vec![4])]).unwrap();
         let mut arguments = prepared.arguments(&Call::default());

@@ -390,6 +390,26 @@ fn gathers_by_evenly_spaced_indices() -> Result<()> {
     Ok(())
 }
 
+/// Indices of two axes do not become a slice, which would ask for a size that is not negative before anything runs.
+#[test]
+fn gathers_that_stay_assume_nothing() -> Result<()> {
+    let text = r#"graph "gathered" {
+  symbol s0 "n"
+  input v0 "x" : f32[s0]
+  v1 = const f32[] [1]
+  v2 = expand v1 {shape=[-3 + s0, 6]} : f32[-3 + s0, 6] @o0
+  v3 = cumulate v2 {op=sum, axis=1, exclusive=false, reverse=false} : f32[-3 + s0, 6] @o0
+  v4 = const i64[2, 2] [1, 2, 3, 4]
+  v5 = gather v3, v4 {axis=1} : f32[-3 + s0, 2, 2] @o0
+  return v5 "y"
+}"#;
+    let mut graph = crate::graph::parse::parse(text)?;
+    run_all(&mut graph, &Options::default(), &mut |_, _, _| {})?;
+    assert_eq!(count(&graph, "gather"), 1);
+    assert_eq!(graph.assumptions.iter().count(), 0, "{graph}");
+    Ok(())
+}
+
 #[test]
 fn exact_identities_only() -> Result<()> {
     let mut net = Net::new();

@@ -472,6 +472,54 @@ fn what_data_size_is_placed_by_its_bound_or_allocated() {
     assert!(broken(&small).contains("v10"));
 }
 
+/// `v7` reads rows of `v2`, as its kernel could; but how long the sum `v6` is depends on all of them.
+const SIZED_BY_ROWS: &str = r#"graph "sized_by_rows" {
+  symbol s0 "?0" = v4[0]
+  input v0 "x" : i64[4, 8]
+  v1 = reduce v0 {op=max, axes=[1]} : i64[4, 1] @o0
+  v2 = sub v1, v0 : i64[4, 8] @o0
+  v3 = reduce v2 {op=max, axes=[0, 1]} : i64[1, 1] @o0
+  v4 = reshape v3 {shape=[1]} : i64[1] @o0
+  v5 = iota {shape=[s0], axis=0} : i64[s0] @o0
+  v6 = reduce v5 {op=sum, axes=[0]} : i64[1] @o0
+  v7 = add v2, v6 : i64[4, 8] @o0
+  return v7 "y"
+}"#;
+
+#[test]
+fn rows_that_decide_a_size_are_computed_before_what_has_it() {
+    let g = crate::graph::parse::parse(SIZED_BY_ROWS).unwrap();
+    let program = planned(&g);
+    check(&g, &program).unwrap();
+    let rows = program.groups.values().find(|group| group.kind == GroupKind::Rows).unwrap();
+    assert_eq!(rows.outputs, [ValueId::from_u32(2)], "{}", program.text(&g));
+}
+
+/// The loop reads nothing but an input, and stands before the end of the kernel that decides its length.
+const COUNTED_LOOP: &str = r#"graph "counted_loop" {
+  symbol s0 "?0" = v1[0]
+  input v0 "x" : i64[8]
+  v1 = reduce v0 {op=max, axes=[0]} : i64[1] @o0
+  v2 = scan v0 {trip=s0, states=1, scans=0, reverse=[], body=graph "body" {
+    symbol s0 "?0"
+    input v0 "state" : i64[8]
+    v1 = neg v0 : i64[8] @o0
+    return v1 "next"
+  }} : i64[8] @o0
+  v3 = sub v0, v1 : i64[8] @o0
+  return v2 "y", v3 "z"
+}"#;
+
+#[test]
+fn a_loop_waits_for_its_length() {
+    let g = crate::graph::parse::parse(COUNTED_LOOP).unwrap();
+    let program = planned(&g);
+    check(&g, &program).unwrap();
+    let place = |wanted: fn(&Step) -> bool| program.steps.iter().position(wanted).unwrap();
+    let bound = place(|step| matches!(step, Step::Bind(_)));
+    assert!(bound < place(|step| matches!(step, Step::Control { .. })), "{}", program.text(&g));
+}
+
 #[test]
 fn bounds_that_no_machine_has_are_allocated() {
     let g = crate::graph::parse::parse(include_str!("../../../tests/c/multiplied.onnxir")).unwrap();

@@ -226,3 +226,48 @@ impl<'a> Code<'a> {
         self.b.ins().return_(&[params[0]]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use cranelift_codegen::control::ControlPlane;
+    use cranelift_codegen::ir::{Function, UserFuncName};
+    use cranelift_frontend::FunctionBuilderContext;
+
+    use super::*;
+    use crate::codegen::testing::{baseline, i64_bytes};
+    use crate::native::kernel::LoadedKernel;
+
+    /// No instruction has an offset of more than 32 bits.
+    #[test]
+    fn offsets_reach_beyond_32_bits() {
+        const FAR: i64 = 1 << 40;
+        let mut unit = Unit::new("far", &baseline()).unwrap();
+        let signature = unit.signature(&[types::I64; 4], Some(types::I32));
+        let mut function = Function::with_name_signature(UserFuncName::user(0, 0), signature);
+        let mut context = FunctionBuilderContext::new();
+        let mut b = FunctionBuilder::new(&mut function, &mut context);
+        let entry = b.create_block();
+        b.append_block_params_for_function_params(entry);
+        b.switch_to_block(entry);
+        let mut code = Code::new(b, &mut unit);
+        let buffers = code.params()[0];
+        let words = code.load64(buffers, 0);
+        // A base so far away that the offset leads back to the words: the first one goes to the others.
+        for (word, far) in [(1, FAR), (2, -FAR)] {
+            let base = code.add(words, -far);
+            let value = code.load64(base, far);
+            code.store(value, base, far + 8 * word);
+        }
+        let ok = code.int32(0);
+        code.b.ins().return_(&[ok]);
+        code.finish();
+        let mut context = cranelift_codegen::Context::for_function(function);
+        let compiled = context.compile(&*unit.isa, &mut ControlPlane::default()).unwrap();
+        let kernel = LoadedKernel::new(compiled.code_buffer(), 1).unwrap();
+        // One more word, so that what misses its place stays in the buffer.
+        let word = 0x0102_0304_0506_0708;
+        let mut buffers = [i64_bytes(&[word, 0, 0, 0])];
+        assert_eq!(kernel.call(&mut buffers, &[], (0, 0)), 0);
+        assert_eq!(buffers[0], i64_bytes(&[word, word, word, 0]));
+    }
+}

@@ -470,3 +470,30 @@ pub(super) fn data_value(
         tls: false,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Type, size and alignment of each section of a 64-bit ELF file.
+    fn sections(elf: &[u8]) -> Vec<(u64, u64, u64)> {
+        let number = |at: usize, bytes: usize| {
+            elf[at..at + bytes].iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
+        };
+        let (start, size, count) = (number(0x28, 8), number(0x3a, 2), number(0x3c, 2));
+        let headers = (0..count).map(|at| (start + at * size) as usize);
+        headers.map(|at| (number(at + 4, 4), number(at + 0x20, 8), number(at + 0x30, 8))).collect()
+    }
+
+    /// Threads write the word of the processor's level at the same time: it must not lie across two cache lines.
+    #[test]
+    fn the_word_of_the_level_is_aligned() {
+        const NO_BITS: u64 = 8;
+        let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), None).unwrap();
+        let mut unit = Unit::new("model", &target).unwrap();
+        unit.define_level(&target).unwrap();
+        let elf = unit.finish(&[0; 64], &[], &[]).unwrap().object.write().unwrap();
+        let zeros: Vec<_> = sections(&elf).into_iter().filter(|&(kind, ..)| kind == NO_BITS).collect();
+        assert_eq!(zeros, [(NO_BITS, 4, 4)]);
+    }
+}

@@ -374,6 +374,77 @@ fn indices_are_values() {
     assert_eq!(out[0], i64_bytes(&want));
 }
 
+/// An element that all lanes read is not the vector that begins with it.
+#[test]
+fn one_element_and_all_lanes() {
+    for first in [true, false] {
+        let mut kernel = Kernel::new("differences");
+        let x = buffer(&mut kernel, "x", DType::F64, 2i64, Access::Read);
+        let y = buffer(&mut kernel, "y", DType::F64, 2i64, Access::Write);
+        let v = kernel.loop_var("v");
+        let (one, all) = (load(x, Index::zero()), load(x, Index::var(v)));
+        let (a, b) = if first { (one, all) } else { (all, one) };
+        let value = Expr::binary(BinaryFn::Sub, a, b);
+        let body = vec![Stmt::Store { buf: y, index: Index::var(v), value }];
+        kernel.body = vec![for_(v, 0i64, 2i64, LoopKind::Vector, body)];
+        let f64_bytes = |values: [f64; 2]| bytes_of(&values, f64::to_le_bytes);
+        let out = run(&kernel, &[f64_bytes([1.0, 4.0]), vec![0; 16]], &[]);
+        assert_eq!(out[1], f64_bytes(if first { [0.0, -3.0] } else { [0.0, 3.0] }));
+    }
+}
+
+/// What is checked may be wider than what is stored.
+#[test]
+fn checks_of_all_lanes() {
+    let mut kernel = Kernel::new("positive");
+    let x = buffer(&mut kernel, "x", DType::I64, 16i64, Access::Read);
+    let y = buffer(&mut kernel, "y", DType::U8, 16i64, Access::Write);
+    let v = kernel.loop_var("v");
+    let zero = Expr::constant(DType::I64, 0.0);
+    let condition = Expr::compare(CompareFn::Gt, load(x, Index::var(v)), zero);
+    let store = Stmt::Store { buf: y, index: Index::var(v), value: Expr::constant(DType::U8, 3.0) };
+    let body = vec![Stmt::Check { condition, code: 77 }, store];
+    kernel.body = vec![for_(v, 0i64, 16i64, LoopKind::Vector, body)];
+    let out = run(&kernel, &[i64_bytes(&[1 << 40; 16]), vec![0; 16]], &[]);
+    assert_eq!(out[1], [3; 16]);
+    let code = build(&kernel);
+    for bad in 0..16 {
+        let mut values = [1 << 40; 16];
+        values[bad] = -1;
+        assert_eq!(code.run(&mut [i64_bytes(&values), vec![0; 16]], &[], (0, 0)), 77, "{bad}");
+    }
+}
+
+/// More vectors are live than there are registers: the stack has room for the others.
+#[test]
+fn the_stack_of_a_kernel_holds_what_registers_do_not() {
+    /// Vector registers of AArch64, which has more than x86-64 without AVX-512.
+    const REGISTERS: i64 = 32;
+    let mut kernel = Kernel::new("sums");
+    let count = 4 * 2 * REGISTERS;
+    let x = buffer(&mut kernel, "x", DType::F32, sym(0) * Dim::from(count), Access::Read);
+    let y = buffer(&mut kernel, "y", DType::F32, count, Access::Write);
+    let sums = kernel.local("sums", DType::F32, &[count as usize], 4);
+    let [i, v, w, u] = ["i", "v", "w", "u"].map(|name| kernel.loop_var(name));
+    let clear = Stmt::Set { local: sums, at: vec![Index::var(w)], value: Expr::constant(DType::F32, 0.0) };
+    let sum = Stmt::Accumulate {
+        local: sums,
+        at: vec![Index::var(v)],
+        op: BinaryFn::Add,
+        value: load(x, scaled(i, count).add(&Index::var(v))),
+    };
+    let value = Expr::Get { local: sums, at: vec![Index::var(u)] };
+    let store = Stmt::Store { buf: y, index: Index::var(u), value };
+    let lanes = |var: Var, stmt: Stmt| for_(var, 0i64, count, LoopKind::Vector, vec![stmt]);
+    kernel.body =
+        vec![lanes(w, clear), for_(i, 0i64, sym(0), LoopKind::Serial, vec![lanes(v, sum)]), lanes(u, store)];
+    let target = target();
+    for opt in [Opt::None, Opt::Speed] {
+        let code = super::super::compile(&kernel, &*target.isa(opt).unwrap(), &target).unwrap();
+        assert!(i64::from(code.stack) >= 16 * REGISTERS, "{} bytes", code.stack);
+    }
+}
+
 #[test]
 fn mistakes_are_errors() {
     let target = target();

@@ -94,6 +94,23 @@ fn choose(then: GraphProto, otherwise: GraphProto) -> NodeProto {
     node("y = If(c)").with(subgraph("then_branch", then)).with(subgraph("else_branch", otherwise))
 }
 
+/// The bodies know of a tensor that they take from around them what is known there: a shape is no data to be read.
+#[test]
+fn bodies_know_the_shapes_around_them() {
+    let then = graph(&[], nodes(&["t = Expand(k, s)"]), &["t"]);
+    let otherwise = graph(&[], nodes(&["e = Neg(x)"]), &["e"]);
+    let mut all = nodes(&["s = Shape(x)"]);
+    all.push(choose(then, otherwise));
+    let whole = graph(&["c: bool[]", "x: i64[n, 2]"], all, &["y"]);
+    let model = imported(with_constants(whole, &[("k", &[7], true)]));
+    assert_eq!(model.output_ty(0).to_string(), "i64[s0, 2]");
+    let bodies = model.order.iter().flat_map(|&node| model.nodes[node].op.bodies());
+    assert!(bodies.chain([&model]).all(|graph| graph.data.is_empty()), "{model}");
+    let operands = |c: bool| [Tensor::scalar(c), Tensor::from_slice(&[1, 2], &[4i64, 5])];
+    assert_eq!(run(&model, &operands(true)).unwrap(), [(vec![1, 2], vec![7, 7])]);
+    assert_eq!(run(&model, &operands(false)).unwrap(), [(vec![1, 2], vec![-4, -5])]);
+}
+
 #[test]
 fn sizes_of_choices_are_known_before_or_after() {
     // The sum of two vectors and one vector of another size: both are known before.
