@@ -3,8 +3,8 @@
 //! The reference is the evaluator of primitives on the graph as imported. It runs the graph again after every pass. The
 //! kernels run one by one in the program's order, loops and choices included, and each is held against the evaluator on
 //! the nodes of its group and the operands that it had: what one of them does wrong shows there and nowhere else. Where
-//! machine code differs, the loop IR's interpreter tells whether lowering or code generation is to blame. What differs
-//! only in the compiled model is the work of the code around the kernels.
+//! machine code differs, the interpreters of the loop IR and of the vector IR tell whether lowering, selection or emission
+//! is to blame. What differs only in the compiled model is the work of the code around the kernels.
 
 #[cfg(all(test, unix))]
 mod tests;
@@ -19,12 +19,14 @@ use crate::cli::args::VerifyArgs;
 use crate::cli::data;
 use crate::cli::session::{Loaded, Problems, Session, native_options, one, usage};
 use crate::error::Result;
-use crate::graph::{DType, Graph, NodeId, Sym, Tensor, ValueId, borders};
+use crate::graph::{DType, Dim, Graph, NodeId, Sym, Tensor, ValueId, borders};
 use crate::interp;
+use crate::loops::Kernel;
 use crate::loops::program::{self, Kernels, Ran};
 use crate::native::{self, kernel::LoadedKernel};
 use crate::pass::{self, PassDef};
 use crate::schedule::{self, GroupId, Program};
+use crate::vector::{self, ir::Func, isa::Isa};
 use crate::{Frontend, Options, Quiet, loops};
 
 /// Whether no stage differs from the reference, on each set of test data, or on random inputs where there are none.
@@ -71,10 +73,14 @@ struct Subject<'s> {
 
 type Build<'b> = &'b dyn Fn(&Backends<'_>, &Graph, &Program, GroupId) -> Result<Built>;
 
+/// Selects a kernel's instructions.
+type Select<'s> = &'s dyn Fn(&Kernel, Isa) -> std::result::Result<Func, String>;
+
 /// The compiler's parts, in whose place tests put wrong ones.
 struct Parts<'p> {
     passes: &'p [PassDef],
     build: Build<'p>,
+    select: Select<'p>,
 }
 
 impl Default for Parts<'_> {
@@ -82,6 +88,7 @@ impl Default for Parts<'_> {
         Parts {
             passes: pass::PASSES,
             build: &|backends, graph, program, group| backends.build(graph, program, group),
+            select: &vector::lower,
         }
     }
 }
@@ -235,7 +242,7 @@ impl Subject<'_> {
         }
         let program = schedule::schedule(&graph, crate::schedule_options(self.options))?;
         let (results, _) = self.evaluate(&graph)?;
-        self.kernels(&mut report, &graph, &program, &results, parts.build)?;
+        self.kernels(&mut report, &graph, &program, &results, parts)?;
         if self.runs_here() {
             let shapes = native::output_shapes(&graph, &self.inputs)?;
             let frontend = Frontend { graph, program, notes: vec![] };
@@ -319,12 +326,12 @@ impl Subject<'_> {
         graph: &Graph,
         program: &Program,
         wanted: &[Tensor],
-        build: Build<'_>,
+        parts: &Parts<'_>,
     ) -> Result<()> {
         let backends = Backends::new(&self.options.target)?;
         let native = self.runs_here();
         let kernels = Kernels::new(graph, program, &|graph, program, group| {
-            let built = build(&backends, graph, program, group)?;
+            let built = (parts.build)(&backends, graph, program, group)?;
             let loaded = LoadedKernel::new(&built.code.bytes, built.kernel.buffers.len())?;
             Ok((built, loaded))
         })?;
@@ -333,9 +340,7 @@ impl Subject<'_> {
             if !native {
                 return loops::interp::run(&built.kernel, buffers, value);
             }
-            let bound = |dim: &crate::graph::Dim| dim.eval(&|sym| value(sym)).unwrap_or(0);
-            let range = built.kernel.parallel_range().map_or((0, 0), |(lo, hi)| (bound(lo), bound(hi)));
-            let dims: Vec<i64> = (0..symbols).map(|at| value(Sym::from_u32(at)).unwrap_or(0)).collect();
+            let (dims, range) = arguments(&built.kernel, symbols, value);
             Ok(loaded.call(buffers, &dims, range) as u32)
         };
         // A kernel of a loop's body runs in every turn; its worst counts.
@@ -348,7 +353,7 @@ impl Subject<'_> {
             let wanted: Vec<Tensor> = group.outputs.iter().map(|output| values[output].clone()).collect();
             let found = self.compare(ran.outputs, &wanted, 1.0);
             let about = match found.is_wrong() {
-                true => self.blame(&ran, &wanted)?,
+                true => self.blame(&ran, &wanted, symbols, parts.select),
                 false => String::new(),
             };
             let name = format!("{} ({:?})", ran.kernel.0.kernel.name, group.kind);
@@ -379,32 +384,57 @@ impl Subject<'_> {
     }
 
     /// Which level a kernel's difference comes from, and what it computes.
-    fn blame(&self, ran: &Ran<'_, (Built, LoadedKernel)>, wanted: &[Tensor]) -> Result<String> {
-        let group = &ran.program.groups[ran.group];
+    fn blame(
+        &self,
+        ran: &Ran<'_, (Built, LoadedKernel)>,
+        wanted: &[Tensor],
+        symbols: u32,
+        select: Select<'_>,
+    ) -> String {
+        let (built, group) = (&ran.kernel.0, &ran.program.groups[ran.group]);
         let value = |sym: Sym| ran.symbols[sym];
-        let mut buffers: Vec<Vec<u8>> = ran.inputs.iter().map(|tensor| tensor.data.to_vec()).collect();
-        buffers.extend(ran.outputs.iter().map(|tensor| vec![0xa5; tensor.data.len()]));
-        if group.has_scratch() {
-            buffers.push(vec![0xa5; group.scratch.eval(&value).unwrap_or(0) as usize]);
-        }
-        let level = match loops::interp::run(&ran.kernel.0.kernel, &mut buffers, &value) {
-            Err(error) => format!("its loop nest is wrong: {}", error.message),
-            Ok(_) => {
-                let results =
-                    ran.outputs.iter().zip(&buffers[group.inputs.len()..]).map(|(tensor, bytes)| {
-                        Tensor::new(tensor.dtype, tensor.shape.clone(), bytes.clone().into())
-                    });
-                match self.compare(&results.collect::<Vec<_>>(), wanted, 1.0).is_wrong() {
-                    true => "its loop nest is wrong (lowering)".into(),
-                    false if ran.kernel.0.refusal.is_some() => {
-                        "its loop nest is right, its machine code is not (Cranelift)".to_string()
-                    }
-                    false => "its loop nest is right, its machine code is not".into(),
-                }
+        // What is wrong with what an interpreter makes of the kernel.
+        let wrong = |run: &dyn Fn(&mut [Vec<u8>]) -> Result<u32>| {
+            let mut buffers: Vec<Vec<u8>> = ran.inputs.iter().map(|tensor| tensor.data.to_vec()).collect();
+            buffers.extend(ran.outputs.iter().map(|tensor| vec![0xa5; tensor.data.len()]));
+            if group.has_scratch() {
+                buffers.push(vec![0xa5; group.scratch.eval(&value).unwrap_or(0) as usize]);
+            }
+            if let Err(error) = run(&mut buffers) {
+                return Some(format!(": {}", error.message));
+            }
+            let results = ran.outputs.iter().zip(&buffers[group.inputs.len()..]);
+            let results: Vec<Tensor> = results
+                .map(|(tensor, bytes)| Tensor::new(tensor.dtype, tensor.shape.clone(), bytes.clone().into()))
+                .collect();
+            self.compare(&results, wanted, 1.0).is_wrong().then(String::new)
+        };
+        let level = || {
+            if let Some(text) = wrong(&|buffers| loops::interp::run(&built.kernel, buffers, &value)) {
+                return format!("its loop nest is wrong (lowering){text}");
+            }
+            let isa = self.options.target.wide.filter(|_| built.refusal.is_none());
+            let Some(func) = isa.and_then(|isa| select(&built.kernel, isa).ok()) else {
+                return "its loop nest is right, its machine code is not (Cranelift)".to_string();
+            };
+            let (dims, range) = arguments(&built.kernel, symbols, &value);
+            let run = |buffers: &mut [Vec<u8>]| {
+                vector::interp::run(&func, buffers, &dims, range).map(|code| code as u32)
+            };
+            match wrong(&run) {
+                Some(text) => format!("its loop nest is right, its vector IR is not (selection){text}"),
+                None => "its vector IR is right, its machine code is not (emission)".to_string(),
             }
         };
-        Ok(format!(": {level}; it computes {}", nodes_text(ran.graph, &group.nodes)))
+        format!(": {}; it computes {}", level(), nodes_text(ran.graph, &group.nodes))
     }
+}
+
+/// Values of all symbols, and the whole of the parallel range: what a kernel is called with.
+fn arguments(kernel: &Kernel, symbols: u32, value: Value<'_>) -> (Vec<i64>, (i64, i64)) {
+    let bound = |dim: &Dim| dim.eval(&|sym| value(sym)).unwrap_or(0);
+    let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| (bound(lo), bound(hi)));
+    ((0..symbols).map(|at| value(Sym::from_u32(at)).unwrap_or(0)).collect(), range)
 }
 
 /// Values of symbols.

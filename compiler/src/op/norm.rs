@@ -365,9 +365,13 @@ fn train(
     let shape = b.shape(running_mean);
     let mean = b.reshape(found.mean, shape.clone())?;
     let variance = b.reshape(found.variance, shape)?;
-    let aligned = aligned(b, [scale, bias, mean, variance], rank, spatial)?;
-    let y = affine(b, x, aligned, epsilon)?;
-    let mut outputs = vec![y];
+    let [scale, bias, ..] = aligned(b, [scale, bias, mean, variance], rank, spatial)?;
+    let inverse = inverse_deviation(b, found.variance, epsilon)?;
+    // The mean goes first: the product with it may be far larger than the difference.
+    let y = b.binary(BinaryFn::Mul, found.centred, inverse)?;
+    let y = b.binary(BinaryFn::Mul, y, scale)?;
+    let y = b.binary(BinaryFn::Add, y, bias)?;
+    let mut outputs = vec![b.cast(y, b.dtype(x))?];
     for (at, (running, batch)) in [(running_mean, mean), (running_variance, variance)].into_iter().enumerate()
     {
         let old = b.binary_scalar(BinaryFn::Mul, running, f64::from(momentum))?;
@@ -651,6 +655,19 @@ mod tests {
         );
         case.gives(1, &[2], &[-0.729167, 0.520833]);
         case.gives(2, &[2], &[0.519097, 1.644097]);
+    }
+
+    /// What all samples have in common leaves nothing.
+    #[test]
+    fn batch_normalization_of_samples_that_do_not_differ() {
+        let case = Case::new("BatchNormalization", 15)
+            .input(&[1, 1], &[17.080_71f32])
+            .input(&[1], &[2.603_344_2f32])
+            .input(&[1], &[-0.135_262_65f32])
+            .input(&[1], &[-1.118_189_8f32])
+            .input(&[1], &[0.420_353f32])
+            .int("training_mode", 1);
+        assert_eq!(case.run().unwrap()[0], crate::graph::Tensor::from_slice(&[1, 1], &[-0.135_262_65f32]));
     }
 
     #[test]

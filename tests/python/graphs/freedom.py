@@ -42,6 +42,9 @@ def power_out_of_range(vertex, arrays):
         return False
     if values.NAMES[exponent.dtype] in values.INTEGERS:
         return bool((exponent < 0).any())
+    if vertex.node.attributes.get("broadcast", 0):
+        # Of the first versions, along an axis: each by each.
+        base, exponent = base.reshape(-1, 1), exponent.reshape(1, -1)
     power = np.power(base.astype(np.float64), exponent.astype(np.float64))
     low, high = values.integer_range(values.NAMES[base.dtype])
     return not bool((np.isfinite(power) & (power > low - 1) & (power < high + 1)).all())
@@ -81,7 +84,7 @@ steep = some(lambda array: ~(np.abs(array) < 40))
 
 #: A power of it is infinite in f32.
 steep_power = some(lambda array: np.abs(array) > 1e10)
-#: Its square is infinite in f32, in which statistics may be computed.
+#: Its square is infinite in f32, in which sums may be computed.
 beyond_single = some(lambda array: np.abs(array) > 1e17)
 
 
@@ -133,6 +136,20 @@ def cut_and_repeated(vertex, arrays):
     return attributes.get("mode", "constant") != "constant" and bool((pads < 0).any())
 
 
+def rooted(vertex, arrays):
+    """Powers of -inf, which are infinite in C and NaN in some of NumPy's vectors; and those that the type does not have."""
+    base = floats(vertex, arrays)[0]
+    return power_out_of_range(vertex, arrays) or base is not None and bool(np.isneginf(base).any())
+
+
+def attended(vertex, arrays):
+    """The reference broadcasts the causal mask of one row to all queries, and casts values of another type late."""
+    names = [*vertex.inputs, "", ""]
+    query, value, mask = arrays[names[0]], arrays[names[2]], arrays.get(names[3])
+    rows = vertex.node.attributes.get("is_causal", 0) and mask is not None and mask.ndim > 1 and mask.shape[-2] == 1
+    return bool(rows) or not_finite(vertex, arrays) or value.dtype != query.dtype and bool((np.abs(value) > 6e4).any())
+
+
 def between_points(vertex, arrays):
     """Positions that rounding moves from one point to the next."""
     symmetric = vertex.node.attributes.get("coordinate_transformation_mode") == "half_pixel_symmetric"
@@ -143,7 +160,7 @@ def between_points(vertex, arrays):
 #: By operator: for which operands its result is open.
 RULES = {
     # "In the case of out of range, behaviour is undefined".
-    "Cast": out_of_range, "CastLike": out_of_range, "Pow": power_out_of_range,
+    "Cast": out_of_range, "CastLike": out_of_range, "Pow": rooted,
     "QuantizeLinear": unscalable, "DynamicQuantizeLinear": flat,
     # Elements in the padding are multiplied by zero, or left out.
     "Conv": not_finite, "ConvTranspose": not_finite, "DeformConv": not_finite, "CausalConvWithState": not_finite,
@@ -155,7 +172,7 @@ RULES = {
     "MaxPool": nan, "GlobalMaxPool": nan, "MaxRoiPool": far_rois, "TopK": nan, "Unique": nan, "Hardmax": nan,
     "BatchNormalization": of_another_range,
     "ReduceProd": lopsided, "CumProd": lopsided, "ReduceL2": overflowing_squares,
-    "ReduceMean": inexact_integers, "LpNormalization": tiny,
+    "ReduceMean": inexact_integers, "LpNormalization": lambda vertex, arrays: tiny(vertex, arrays) or beyond_single(vertex, arrays),
     "GroupNormalization": beyond_single, "LayerNormalization": beyond_single, "RMSNormalization": beyond_single,
     # Its power is infinite in f32.
     "LpPool": steep_power, "GlobalLpPool": steep_power,
@@ -171,7 +188,7 @@ RULES = {
     "Resize": between_points, "Upsample": not_finite, "GridSample": not_finite, "RoiAlign": not_finite, "AffineGrid": not_finite,
     "NonMaxSuppression": not_finite,
     # Masks are added as -inf or chosen, sums are split into parts.
-    "Attention": not_finite, "LinearAttention": not_finite, "RNN": not_finite, "GRU": not_finite, "LSTM": not_finite,
+    "Attention": attended, "LinearAttention": not_finite, "RNN": not_finite, "GRU": not_finite, "LSTM": not_finite,
     "DFT": not_finite, "STFT": not_finite, "Einsum": not_finite, "Det": huge,
     "SoftmaxCrossEntropyLoss": not_finite, "NegativeLogLikelihoodLoss": not_finite,
 }
@@ -184,7 +201,10 @@ def undefined(vertex, arrays):
 
 
 def endless(vertex, arrays):
-    """Whether the operands ask for more work than anybody waits for: without a ratio, regions have as many samples as points."""
+    """Whether the operands ask for more work than anybody waits for: without a ratio, regions have as many samples as points,
+    and NumPy adds the size of an axis to an index until that lies within."""
+    if vertex.op == "GatherElements" and len(vertex.inputs) > 1 and vertex.inputs[1] in arrays:
+        return bool((np.abs(arrays[vertex.inputs[1]].astype(np.float64)) > 1e6).any())
     if vertex.op != "RoiAlign" or vertex.node.attributes.get("sampling_ratio", 0) or vertex.inputs[1] not in arrays:
         return False
     rois = arrays[vertex.inputs[1]].astype(np.float64)

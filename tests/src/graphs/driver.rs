@@ -7,6 +7,9 @@ use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -87,6 +90,10 @@ pub type Watch<'w> = &'w (dyn Fn(&Line) -> ControlFlow<()> + Sync);
 
 /// Watches nothing: all graphs run.
 pub const UNWATCHED: Watch<'static> = &|_| ControlFlow::Continue(());
+
+/// How long a graph may take, and a failing one until it is small: the oracle can hang, as `numpy.choose` does for indices far
+/// below zero.
+const SILENCE: Duration = Duration::from_secs(120);
 
 /// Graphs that one process of Python runs at most, so that all processes are busy to the end.
 const CHUNK: u64 = 1000;
@@ -177,22 +184,41 @@ fn examine(
     command.env("OMP_NUM_THREADS", "1").env("OPENBLAS_NUM_THREADS", "1").env("PYTHONDONTWRITEBYTECODE", "1");
     let mut child = command.stdout(Stdio::piped()).spawn()?;
     let output = child.stdout.take().ok_or_else(|| Error::other("no output of Python"))?;
-    for line in BufReader::new(output).lines() {
-        let line: Line = serde_json::from_str(&line?).map_err(Error::other)?;
+    let (send, told) = mpsc::channel();
+    // Ends with the process.
+    let reader = thread::spawn(move || {
+        BufReader::new(output)
+            .lines()
+            .take_while(|line| send.send(line.as_deref().ok().map(str::to_string)).is_ok())
+            .for_each(drop);
+    });
+    let stopped = loop {
+        let text = match told.recv_timeout(SILENCE) {
+            Ok(Some(text)) => text,
+            Ok(None) | Err(RecvTimeoutError::Disconnected) => break false,
+            // NumPy's loops hear no signal of Python.
+            Err(RecvTimeoutError::Timeout) => {
+                child.kill()?;
+                break false;
+            }
+        };
+        let line: Line = serde_json::from_str(&text).map_err(Error::other)?;
         let goes_on = watch(&line).is_continue();
         lines.push(line);
         if !goes_on {
             // The worker ends with its standard input.
             child.kill()?;
-            child.wait()?;
-            return Ok(ControlFlow::Break(()));
+            break true;
         }
-    }
-    child.wait().map(ControlFlow::Continue)
+    };
+    let status = child.wait()?;
+    drop(told);
+    let _ = reader.join();
+    Ok(if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(status) })
 }
 
-/// Graphs one after the other. Where a process of Python ends early, as ONNX Runtime crashes at times, another goes on
-/// behind the graph it was at.
+/// Graphs one after the other. Where a process of Python ends early, as ONNX Runtime crashes at times, or says nothing any
+/// more, another goes on behind the graph it was at.
 fn run_part(plan: &Plan, python: &Path, part: Range<u64>, watch: Watch<'_>) -> io::Result<Vec<Line>> {
     let mut lines: Vec<Line> = Vec::new();
     let mut next = part.start;
@@ -207,7 +233,7 @@ fn run_part(plan: &Plan, python: &Path, part: Range<u64>, watch: Watch<'_>) -> i
             if next == before && status.code().is_some() {
                 return Err(Error::other(format!("Python ended with {status} at graph {next}")));
             }
-            let line = Line { number: next, peer: "crashes".to_string(), ..Line::default() };
+            let line = Line { number: next, peer: "crashes or hangs".to_string(), ..Line::default() };
             let goes_on = watch(&line).is_continue();
             lines.push(line);
             next += 1;

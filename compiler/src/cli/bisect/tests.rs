@@ -125,15 +125,40 @@ fn a_wrong_loop_nest_is_named_with_its_nodes() {
     assert!(about.contains("loop nest is wrong") && about.contains("0 `soft` (Softmax)"), "{report}");
 }
 
+/// Code that is not what the loop nest of `Mul` says.
+fn broken_code(backends: &Backends<'_>, graph: &Graph, program: &Program, group: GroupId) -> Result<Built> {
+    let built = backends.build(graph, program, group)?;
+    let kernel = built.kernel.clone();
+    Ok(Built { kernel, ..broken(built, "Mul") })
+}
+
 #[test]
 fn wrong_machine_code_is_told_from_a_wrong_loop_nest() {
-    let build: Build<'_> = &|backends, graph, program, group| {
-        let built = backends.build(graph, program, group)?;
-        let kernel = built.kernel.clone();
-        Ok(Built { kernel, ..broken(built, "Mul") })
-    };
+    let build: Build<'_> = &broken_code;
     let report = examined(&Parts { build, ..Parts::default() }, 3);
     let (stage, name, about) = culprit(&report);
     assert_eq!((stage, name.ends_with("Mul (Map)")), ("kernel", true), "{report}");
     assert!(about.contains("machine code is not") && about.contains("1 `scale` (Mul)"), "{report}");
+}
+
+/// On a processor with wide vectors, where the kernel is selected twice: for its code, and to find whose fault it is.
+#[test]
+fn wrong_selection_is_told_from_wrong_emission() {
+    if Target::host().unwrap().wide.is_none() {
+        return;
+    }
+    let build: Build<'_> = &broken_code;
+    let wrong: Select<'_> = &|kernel, isa| {
+        let mut kernel = kernel.clone();
+        break_stores(&mut kernel.body);
+        vector::lower(&kernel, isa)
+    };
+    let selections: [(Select<'_>, _); 2] = [
+        (&vector::lower, "its vector IR is right"),
+        (wrong, "its loop nest is right, its vector IR is not (selection)"),
+    ];
+    for (select, text) in selections {
+        let report = examined(&Parts { build, select, ..Parts::default() }, 3);
+        assert!(culprit(&report).2.contains(text), "{report}");
+    }
 }
