@@ -35,6 +35,9 @@ const ANY: PackRule =
 /// They compute in f32, and have as many lanes.
 const HALVES: &[DType] = &[DType::F16, DType::BF16];
 
+/// What 8-bit operands are widened to.
+const INTS: &[DType] = &[DType::I32];
+
 /// One row: a wide panel keeps several accumulators busy.
 const ONE_ROW: PackRule = PackRule { max_rows: Some(1), min_columns: Some(32), nr: 32, ..ANY };
 
@@ -55,6 +58,8 @@ impl PackPolicy {
         rules: &[
             PackRule { dtypes: HALVES, nr: 16, ..ANY },
             PackRule { dtypes: &[DType::F64], nr: 8, ..ANY },
+            PackRule { dtypes: INTS, ..ONE_ROW },
+            PackRule { dtypes: INTS, nr: 16, ..ANY },
             ONE_ROW,
             PackRule { columns_of: 16, nr: 16, ..ANY },
             PackRule { columns_of: 24, nr: 24, ..ANY },
@@ -68,6 +73,8 @@ impl PackPolicy {
         rules: &[
             PackRule { dtypes: HALVES, nr: 32, ..ANY },
             PackRule { dtypes: &[DType::F64], nr: 16, ..ANY },
+            PackRule { dtypes: INTS, ..ONE_ROW },
+            PackRule { dtypes: INTS, nr: 32, ..ANY },
             PackRule { min_columns: Some(64), nr: 64, ..ONE_ROW },
             ONE_ROW,
             PackRule { columns_of: 32, nr: 32, ..ANY },
@@ -157,6 +164,8 @@ mod tests {
         assert_eq!(narrow(DType::I32, Some(64), None), 4);
         let wide = |columns| PackPolicy::WIDE.nr(product(DType::F32, Some(64), Some(columns)));
         assert_eq!([1, 5, 16, 24, 48, 72, 100].map(wide), [1, 8, 16, 24, 16, 24, 16]);
+        let ints = |rows| PackPolicy::WIDE.nr(product(DType::I32, Some(rows), Some(100)));
+        assert_eq!([1, 64].map(ints), [32, 16]);
         let widest = |rows, columns| PackPolicy::WIDEST.nr(product(DType::F32, Some(rows), Some(columns)));
         assert_eq!([1, 5, 16, 24, 48, 96, 144, 100].map(|n| widest(64, n)), [1, 8, 16, 32, 48, 32, 48, 32]);
         assert_eq!([20, 40, 1000].map(|n| widest(1, n)), [32, 32, 64]);
