@@ -10,6 +10,7 @@ mod constants;
 mod cse;
 mod dce;
 mod hoist;
+mod integers;
 mod matmul;
 mod movement;
 mod pack;
@@ -72,6 +73,8 @@ pub const PASSES: &[PassDef] = &[
     row("cse", cse::run, 1, "compute equal expressions once"),
     row("dce", dce::run, 1, "drop nodes that no output needs"),
     row("winograd", winograd::run, 2, "3x3 convolutions by minimal filtering, where that is faster"),
+    // Behind those that round: every sum of these floats must stay exact.
+    row("integers", integers::run, 1, "products of small integers as exact products of floats"),
     row("pack", pack::run, 0, "lay out right-hand sides of contractions as column panels"),
     row("constants", constants::run, 1, "compute what depends on constants alone"),
     row("unfold", constants::unfold, 0, "leave to the run what takes too long to compute now"),

@@ -279,7 +279,7 @@ impl Machine<'_> {
             Op::Add => used(0)?.wrapping_add(used(1)?),
             Op::Sub => used(0)?.wrapping_sub(used(1)?),
             Op::Mul => used(0)?.wrapping_mul(used(1)?),
-            Op::MulHigh => (u128::from(used(0)? as u64) * u128::from(used(1)? as u64) >> 64) as i64,
+            Op::MulHigh => ((u128::from(used(0)? as u64) * u128::from(used(1)? as u64)) >> 64) as i64,
             Op::DivInt => match (used(0)?, used(1)?) {
                 (_, by @ (0 | -1)) => return Err(format!("a division by {by}")),
                 (value, by) => value / by,

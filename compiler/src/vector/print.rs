@@ -42,7 +42,7 @@ use Kind::{Bits, Float, General, Int, Mask};
 
 /// Every operation. Those that change the width of lanes are named with the type that has the wider ones.
 pub const SPELLINGS: &[Spelling] = &[
-    numbered("splat", Bits, |lanes, bits| Op::Splat(lanes, bits)),
+    numbered("splat", Bits, Op::Splat),
     plain("load", Bits, |lanes, _| Op::Load(lanes)),
     plain("broadcast", Bits, |lanes, _| Op::Broadcast(lanes)),
     plain("store", Bits, |lanes, _| Op::Store(lanes)),

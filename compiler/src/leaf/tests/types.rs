@@ -307,3 +307,26 @@ fn matrix_products_of_halves_and_doubles() {
         }
     }
 }
+
+/// Sums of products of bytes, all as large as they get, in more terms than one sum of floats holds.
+#[test]
+fn products_of_bytes_are_exact_at_the_extremes() {
+    let (rows, terms, columns) = (3usize, 600usize, 20usize);
+    for target in targets() {
+        for weight in [127i8, -128] {
+            let graph = graph(|b| {
+                let x = input(b, DType::U8, &[rows, terms]);
+                // A column in seven has other weights.
+                let weights: Vec<i8> =
+                    (0..terms * columns).map(|at| if at % columns % 7 == 0 { 1 } else { weight }).collect();
+                let weights = b.constant(Tensor::from_slice(&[terms, columns], &weights));
+                let (x, weights) = (b.cast(x, DType::I32)?, b.cast(weights, DType::I32)?);
+                b.emit1(Op::Contract { batch: 0, m: 1, k: 1, rhs: RhsLayout::Plain }, &[x, weights])
+            });
+            let x = Tensor::from_slice(&[rows, terms], &vec![255u8; rows * terms]);
+            let expected = interp::run(&graph, std::slice::from_ref(&x)).unwrap().remove(0);
+            assert_eq!(expected.values::<i32>()[1], 255 * terms as i32 * i32::from(weight));
+            check(&graph, &x, &target, Close::Exactly);
+        }
+    }
+}
