@@ -1,7 +1,7 @@
 //! Choices between values of unlike ranks, such as an axis that is removed where its size is 1: what follows must be
 //! imported once for each rank. It becomes part of the bodies: `y = If(c){a} else {b}; rest` is the same as
 //! `If(c){y = a; rest} else {y = b; rest}`. A node whose rank depends on whether a dim is 1 is part of both bodies
-//! itself: `If(dim == 1){y = f(x); rest} else {y = f(x); rest}`, each of which knows the answer.
+//! itself: `If(dim != 1){y = f(x); rest} else {y = f(x); rest}`, each of which knows the answer.
 
 use std::collections::HashMap;
 
@@ -118,7 +118,8 @@ impl<'m> Importer<'m> {
         Next::End
     }
 
-    /// Two bodies of the node and the rest, for a dim that is 1 and for one that is not.
+    /// Two bodies of the node and the rest, for a dim that is not 1 and for one that is. Where only one of them can be
+    /// compiled, as what the model gives has another rank, it is the first: a symbolic dim is one that varies.
     fn fork_by_unit(
         &mut self,
         b: &mut Builder<'_>,
@@ -128,17 +129,17 @@ impl<'m> Importer<'m> {
         outputs: &[&str],
         scope: &mut Scope<'_>,
     ) {
-        let condition = match is_one(b, dim) {
+        let condition = match is_not_one(b, dim) {
             Ok(condition) => condition,
             Err(error) => return self.report(error),
         };
         self.forks += 1;
-        let name = format!("{}/{}/is_one", node.name(), self.forks);
+        let name = format!("{}/{}/is_not_one", node.name(), self.forks);
         scope.define(&name, Binding::Value(condition));
         let output = undefined(outputs, scope);
         let mut body = GraphProto { node: vec![node.clone()], ..Default::default() };
         body.node.extend(rest.iter().cloned());
-        let branches = [("then_branch", true), ("else_branch", false)];
+        let branches = [("then_branch", false), ("else_branch", true)];
         let attribute = branches.map(|(name, is_one)| {
             self.units.push((dim.clone(), is_one));
             let unit = (self.units.len() - 1).to_string();
@@ -187,10 +188,10 @@ fn continuation(mut body: GraphProto, outputs: &[String], unit: String) -> Graph
     body
 }
 
-/// Whether a dim is 1: a bool scalar.
-fn is_one(b: &mut Builder<'_>, dim: &Dim) -> Result<ValueId> {
+/// Whether a dim is not 1: a bool scalar.
+fn is_not_one(b: &mut Builder<'_>, dim: &Dim) -> Result<ValueId> {
     let (size, one) = (b.dim_scalar(dim)?, b.scalar(DType::I64, 1.0));
-    b.compare(CompareFn::Eq, size, one)
+    b.compare(CompareFn::Ne, size, one)
 }
 
 /// Puts `prefix` before every name that a graph defines, in the bodies inside it, too.
