@@ -69,17 +69,20 @@ fn cut(b: &mut Builder, value: ValueId, axis: usize, first: &Dim, size: &Dim) ->
         return b.slice_axis(value, axis, first.clone(), size.clone());
     };
     let (op, mut inputs) = (op.clone(), inputs.clone());
-    if !matches!(*op, Op::Map(_)) {
-        return b.slice_axis(value, axis, first.clone(), size.clone());
-    }
-    let behind = b.rank(value) - axis;
-    for input in &mut inputs {
-        let shape = b.shape(*input);
-        if let Some(own) = shape.len().checked_sub(behind)
-            && shape[own] != Dim::ONE
-        {
-            *input = cut(b, *input, own, first, size)?;
+    match &*op {
+        Op::Map(_) => {
+            let behind = b.rank(value) - axis;
+            for input in &mut inputs {
+                let shape = b.shape(*input);
+                if let Some(own) = shape.len().checked_sub(behind)
+                    && shape[own] != Dim::ONE
+                {
+                    *input = cut(b, *input, own, first, size)?;
+                }
+            }
         }
+        Op::Transpose { perm } => inputs[0] = cut(b, inputs[0], perm[axis], first, size)?,
+        _ => return b.slice_axis(value, axis, first.clone(), size.clone()),
     }
     b.emit1((*op).clone(), &inputs)
 }
