@@ -224,7 +224,8 @@ impl<'g> Builder<'g> {
         if inputs.is_empty() || !inputs.iter().all(|&value| self.graph.is_constant(value)) {
             return Ok(None);
         }
-        if op.is_control() || ty.static_shape().is_none() {
+        // Where a part of a constant begins may be left to the run, however large it is.
+        if op.is_control() || ty.static_shape().is_none() || !op.dims().into_iter().all(Dim::is_const) {
             return Ok(None);
         }
         let Some(elements) = ty.elements().as_const() else { return Ok(None) };

@@ -36,6 +36,16 @@ pub struct AxisMask {
     pub valid: ValueId,
 }
 
+impl AxisMask {
+    /// Has the run check that the axes are axes, where no size that they decide shows it.
+    fn assume_valid(&self, cx: &mut NodeCx<'_, '_>) -> Result<()> {
+        let valid = cx.b.cast(self.valid, DType::I64)?;
+        let valid = cx.b.sizes(valid, &|_| Some(Dim::ONE))?.remove(0);
+        cx.b.assume_equal(&valid, &Dim::ONE);
+        Ok(())
+    }
+}
+
 /// `named[i] = some axis is i`.
 pub fn axis_mask(cx: &mut NodeCx<'_, '_>, axes: ValueId, rank: usize) -> Result<AxisMask> {
     let count = cx.b.ty(axes).elements();
@@ -225,6 +235,11 @@ pub fn squeezed_dims(
     let Some(room) = shape.len().checked_sub(count) else {
         return malformed(format!("{count} axes of shape {shape:?}"));
     };
+    if room == 0 {
+        // No size is left that could tell.
+        mask.assume_valid(cx)?;
+        return Ok(vec![]);
+    }
     let keep = cx.b.emit1(Op::Map(MapFn::Unary(UnaryFn::Not)), &[mask.named])?;
     let sizes = dims_vector(cx, shape)?;
     let dims = compacted(cx, sizes, keep, &Dim::from(room))?;
@@ -241,10 +256,8 @@ pub fn unsqueezed_dims(
 ) -> Result<Vec<Dim>> {
     let mask = axis_mask(cx, axes, shape.len() + count)?;
     if shape.is_empty() {
-        // All sizes are 1, whatever the axes are: only that they are axes is left to the run.
-        let valid = cx.b.cast(mask.valid, DType::I64)?;
-        let valid = cx.b.sizes(valid, &|_| Some(Dim::ONE))?.remove(0);
-        cx.b.assume_equal(&valid, &Dim::ONE);
+        // All sizes are 1, whatever the axes are.
+        mask.assume_valid(cx)?;
         return Ok(vec![Dim::ONE; count]);
     }
     let keep = cx.b.emit1(Op::Map(MapFn::Unary(UnaryFn::Not)), &[mask.named])?;

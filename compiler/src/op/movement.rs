@@ -599,6 +599,10 @@ mod tests {
             assert!(x("Squeeze").input(&[1], &[wrong]).run().is_err(), "{wrong}");
         }
         assert!(x("Squeeze").input(&[2], &[0i64, 0]).run().is_err());
+        // Where nothing is left, too.
+        let one = |axes: [i64; 2]| Case::new("Squeeze", 13).input(&[1, 1], &[5f32]).input(&[2], &axes);
+        one([0, -1]).gives(0, &[], &[5.]);
+        assert!(one([0, 0]).run().is_err());
         assert!(x("Unsqueeze").input(&[1], &[4i64]).run().is_err());
         let scalar = |axes: &[i64]| Case::new("Unsqueeze", 13).input(&[], &[7i64]).input(&[axes.len()], axes);
         scalar(&[1, -2]).gives(0, &[1, 1], &[7.]);
