@@ -148,7 +148,12 @@ fn axis_taps(b: &mut Builder<'_>, place: ValueId, size: &Dim, rule: &Rule) -> Re
         let index = b.unsqueeze(index, &[rank])?;
         return Ok(Taps { index: tap_inside(b, index, size, rule)?, weight: None });
     }
-    let x = bring_inside(b, x, size, rule)?;
+    // Of a cubic sample near the border or beyond, each tap is moved to the border, as PyTorch and ONNX Runtime have it; the
+    // reference evaluator moves the sample.
+    let x = match (rule.mode, rule.outside) {
+        (Mode::Cubic, Outside::Border) => x,
+        _ => bring_inside(b, x, size, rule)?,
+    };
     let (floor, t) = split_coordinate(b, x, size, 4.0)?;
     let mut taps = match rule.mode {
         Mode::Cubic => cubic_taps(b, floor, t)?,
@@ -304,6 +309,12 @@ mod tests {
             .str("mode", "cubic")
             .str("padding_mode", "border");
         case.gives(0, &[1, 1, 1, 3], &[1.099854, -0.09375, -1.182007]);
+        let beyond = Case::new("GridSample", 20)
+            .input(&[1, 1, 1, 4], &[1f32, 5.0, -2.0, 3.0])
+            .input(&[1, 1, 3, 2], &[-1.2f32, 0.0, 0.9, 0.1, 9.0, 0.0])
+            .str("mode", "cubic")
+            .str("padding_mode", "border");
+        beyond.gives(0, &[1, 1, 1, 3], &[0.973, 3.551247, 3.0]);
         let case = Case::new("GridSample", 20)
             .ramp(&[1, 1, 2, 3, 2], 1)
             .ramp(&[1, 1, 1, 3, 3], 2)

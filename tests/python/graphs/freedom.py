@@ -150,6 +150,13 @@ def attended(vertex, arrays):
     return bool(rows) or not_finite(vertex, arrays) or value.dtype != query.dtype and bool((np.abs(value) > 6e4).any())
 
 
+def beyond_border(vertex, arrays):
+    """Of cubic samples beyond the border, the reference moves the sample, others each tap."""
+    attributes = vertex.node.attributes
+    cubic = attributes.get("mode") in ("cubic", "bicubic") and attributes.get("padding_mode") == "border"
+    return cubic or not_finite(vertex, arrays)
+
+
 def between_points(vertex, arrays):
     """Positions that rounding moves from one point to the next."""
     symmetric = vertex.node.attributes.get("coordinate_transformation_mode") == "half_pixel_symmetric"
@@ -185,7 +192,7 @@ RULES = {
     # Of no positive sum, as an integer.
     "ReduceLogSum": lambda vertex, arrays: floats(vertex, arrays)[0] is None,
     # Coordinates.
-    "Resize": between_points, "Upsample": not_finite, "GridSample": not_finite, "RoiAlign": not_finite, "AffineGrid": not_finite,
+    "Resize": between_points, "Upsample": not_finite, "GridSample": beyond_border, "RoiAlign": not_finite, "AffineGrid": not_finite,
     "NonMaxSuppression": not_finite,
     # Masks are added as -inf or chosen, sums are split into parts.
     "Attention": attended, "LinearAttention": not_finite, "RNN": not_finite, "GRU": not_finite, "LSTM": not_finite,
