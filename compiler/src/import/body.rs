@@ -38,6 +38,11 @@ impl Subgraph {
         super::fork::mark(&self.proto).is_some()
     }
 
+    /// Whether that is so because a dim may be 1.
+    pub fn knows_unit(&self) -> bool {
+        super::fork::mark(&self.proto).is_some_and(|unit| !unit.is_empty())
+    }
+
     /// Number of inputs it declares.
     pub fn inputs(&self) -> usize {
         self.proto.input.len()

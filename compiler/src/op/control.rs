@@ -137,6 +137,8 @@ fn choose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         match [0, 1].map(|which: usize| has_declared_ranks(cx, &bodies[which])) {
             [true, false] => return only(cx, condition, &then, true),
             [false, true] => return only(cx, condition, &otherwise, false),
+            // A result has one rank: that where a symbolic dim is not 1, as it does not vary else.
+            _ if then.knows_unit() && !same_ranks(&bodies) => return only(cx, condition, &then, true),
             _ => {}
         }
     }
@@ -156,6 +158,11 @@ fn choose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 fn has_declared_ranks(cx: &NodeCx<'_, '_>, body: &Body) -> bool {
     let ranks = body.graph.outputs.iter().map(|(_, value)| body.graph.ty(*value).rank());
     ranks.enumerate().all(|(at, rank)| cx.declared_rank(at).is_none_or(|declared| declared == rank))
+}
+
+fn same_ranks([a, b]: &[Body; 2]) -> bool {
+    let rank = |body: &Body, at: usize| body.graph.output_ty(at).rank();
+    (0..a.graph.outputs.len().min(b.graph.outputs.len())).all(|at| rank(a, at) == rank(b, at))
 }
 
 /// The results of one body; a run in which the condition is not `wanted` fails.

@@ -155,6 +155,19 @@ fn a_known_condition_leaves_one_body() {
     refused(graph(&["c: bool[]", "a: i64[n]"], vec![other], &["y: i64[n]"]), "2 outputs");
 }
 
+/// Without a declared rank a result has the one of dims that vary.
+#[test]
+fn symbolic_dims_stay_where_only_one_rank_is_possible() {
+    let mut whole = graph(&["x: i64[n, 1, m]"], nodes(&["s = Squeeze(x)", "y = Concat(s, s)"]), &["y"]);
+    whole.node[1] = whole.node[1].clone().with(int("axis", 0));
+    let model = imported(whole);
+    assert_eq!(model.output_ty(0).rank(), 2);
+    let x = Tensor::from_slice(&[2, 1, 2], &[1i64, 2, 3, 4]);
+    assert_eq!(run(&model, &[x]).unwrap(), [(vec![4, 2], vec![1, 2, 3, 4, 1, 2, 3, 4])]);
+    let one = Tensor::from_slice(&[1, 1, 2], &[1i64, 2]);
+    assert!(run(&model, &[one]).is_err());
+}
+
 #[test]
 fn branches_of_unlike_ranks_go_on_apart() {
     // An axis of size 1 is removed; the sum over what is left is of one rank again.
