@@ -17,17 +17,22 @@ const EXACT: u64 = 1 << 24;
 const LEAST_PART: u64 = 64;
 /// What a kernel writes out at once; parts are a multiple of it.
 const STEP: u64 = 8;
-/// Operations that are looked through for the range of an operand.
-const DEPTH: usize = 16;
-/// Bytes of a constant of a small type from which on its elements are not looked at.
-const MANY: usize = 4096;
+/// Each part is a kernel of its own: sums of more stay integers.
+const MOST_PARTS: u64 = 64;
+/// Parts of all sums of a graph together, so that a small model does not become a large one.
+const MOST_OF_ALL: u64 = 4096;
+/// Values that are looked at for the range of an operand.
+const LOOKS: usize = 64;
+/// Bytes of a constant from which on its elements are not looked at.
+const MANY: usize = 1 << 16;
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
-    rewrite(graph, in_floats)?;
+    let mut left = MOST_OF_ALL;
+    rewrite(graph, |b, id| in_floats(b, id, &mut left))?;
     bodies(graph, options, run)
 }
 
-fn in_floats(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+fn in_floats(b: &mut Builder, id: NodeId, left: &mut u64) -> Result<Option<ValueId>> {
     let Node { op: Op::Contract { batch, m, k, rhs: RhsLayout::Plain }, inputs, outputs, .. } =
         &b.graph.nodes[id]
     else {
@@ -39,17 +44,21 @@ fn in_floats(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     }
     let size = |dim: &Dim| dim.as_const().and_then(|size| u64::try_from(size).ok());
     let inner: Option<Vec<u64>> = b.shape(lhs)[batch + m..].iter().map(size).collect();
-    let ranges = range(b.graph, lhs, DEPTH).zip(range(b.graph, rhs, DEPTH));
-    let Some((inner, (left, right))) = inner.zip(ranges) else { return Ok(None) };
-    let largest = left.largest().saturating_mul(right.largest()).max(1);
+    let ranges = range(b.graph, lhs, &mut { LOOKS }).zip(range(b.graph, rhs, &mut { LOOKS }));
+    let Some((inner, (a, c))) = inner.zip(ranges) else { return Ok(None) };
+    let largest = a.largest().saturating_mul(c.largest()).max(1);
     let Some((axis, part)) = parts(&inner, EXACT / largest) else { return Ok(None) };
-    let left = b.cast(lhs, DType::F32)?;
+    match left.checked_sub(inner[axis].div_ceil(part)) {
+        Some(rest) => *left = rest,
+        None => return Ok(None),
+    }
+    let wide = b.cast(lhs, DType::F32)?;
     let op = Op::Contract { batch, m, k, rhs: RhsLayout::Plain };
     let mut sum = None;
     for first in (0..inner[axis]).step_by(part as usize) {
         let size = part.min(inner[axis] - first);
         let (first, size) = (Dim::from(first as usize), Dim::from(size as usize));
-        let a = b.slice_axis(left, batch + m + axis, first.clone(), size.clone())?;
+        let a = b.slice_axis(wide, batch + m + axis, first.clone(), size.clone())?;
         let c = cut(b, rhs, batch + axis, &first, &size)?;
         let c = b.cast(c, DType::F32)?;
         let exact = b.emit1(op.clone(), &[a, c])?;
@@ -103,7 +112,8 @@ fn parts(inner: &[u64], most: u64) -> Option<(usize, u64)> {
     // Parts of about one size.
     let part = extent.div_ceil(extent.div_ceil(longest.max(1)));
     let part = part.next_multiple_of(STEP).min(longest);
-    (part * others >= LEAST_PART).then_some((axis, part))
+    let worth = part * others >= LEAST_PART && extent.div_ceil(part) <= MOST_PARTS;
+    worth.then_some((axis, part))
 }
 
 /// What integers lie between.
@@ -143,28 +153,36 @@ impl Range {
 }
 
 /// What the elements of an integer tensor lie between, as far as its type, constants, conversions, sums and movements tell.
-fn range(graph: &Graph, value: ValueId, depth: usize) -> Option<Range> {
+fn range(graph: &Graph, value: ValueId, looks: &mut usize) -> Option<Range> {
     let dtype = graph.ty(value).dtype;
     let known = Range::of(dtype);
-    let depth = depth.checked_sub(1)?;
+    if *looks == 0 {
+        return known;
+    }
+    *looks -= 1;
     let found = match &graph.values[value].def {
-        // Of many elements the type tells enough.
-        Def::Const(Constant::Data(tensor)) if known.is_none() || tensor.data.len() < MANY => {
+        Def::Const(Constant::Data(tensor)) if tensor.data.len() < MANY => {
             let numbers = interp::cast(tensor, DType::I64, true).to_i64s()?;
             Some(Range { least: *numbers.iter().min()?, most: *numbers.iter().max()? })
         }
         Def::Input(_) | Def::Const(Constant::Data(_)) => None,
-        Def::Const(Constant::Deferred { op, inputs }) => of_operation(graph, op, inputs, dtype, depth),
+        Def::Const(Constant::Deferred { op, inputs }) => of_operation(graph, op, inputs, dtype, looks),
         Def::Node(id, _) => {
             let Node { op, inputs, .. } = &graph.nodes[*id];
-            of_operation(graph, op, inputs, dtype, depth)
+            of_operation(graph, op, inputs, dtype, looks)
         }
     };
     found.or(known)
 }
 
-fn of_operation(graph: &Graph, op: &Op, inputs: &[ValueId], dtype: DType, depth: usize) -> Option<Range> {
-    let of = |at: usize| range(graph, *inputs.get(at)?, depth);
+fn of_operation(
+    graph: &Graph,
+    op: &Op,
+    inputs: &[ValueId],
+    dtype: DType,
+    looks: &mut usize,
+) -> Option<Range> {
+    let mut of = |at: usize| range(graph, *inputs.get(at)?, looks);
     match op {
         Op::Map(MapFn::Cast { .. }) => {
             let from = of(0)?;
@@ -208,6 +226,8 @@ mod tests {
         assert_eq!(parts(&[3, 3, 64], 258), Some((2, 24)));
         assert_eq!(parts(&[7, 7, 3], 518), Some((1, 7)));
         assert_eq!(parts(&[7, 7, 64], 40), None);
+        assert_eq!((parts(&[64 * 256], 256), parts(&[65 * 256], 256)), (Some((0, 256)), None));
+        assert_eq!(parts(&[1 << 40], 1 << 24), None);
         assert_eq!((parts(&[16], 0), parts(&[0], 9), parts(&[], 9)), (None, None, None));
     }
 
@@ -231,13 +251,20 @@ mod tests {
         let back = b.cast(narrow, DType::I32)?;
         let twice = b.binary(BinaryFn::Add, shifted, wide)?;
         let product = b.binary(BinaryFn::Mul, shifted, wide)?;
-        let found = |value| range(&graph, value, DEPTH).map(|range| (range.least, range.most));
+        let found = |value| range(&graph, value, &mut { LOOKS }).map(|range| (range.least, range.most));
         assert_eq!(found(x), Some((0, 255)));
         assert_eq!(found(shifted), Some((-138, 117)));
         assert_eq!(found(padded), Some((-300, 117)));
         assert_eq!(found(back), Some((-128, 127)));
         assert_eq!(found(twice), Some((-138, 372)));
         assert_eq!([found(y), found(product)], [None, None]);
+        // Looked at so often that it would never end.
+        let mut b = Builder::new(&mut graph, origin);
+        let mut sum = shifted;
+        for _ in 0..60 {
+            sum = b.binary(BinaryFn::Add, sum, sum)?;
+        }
+        assert_eq!(range(&graph, sum, &mut { LOOKS }), None);
         Ok(())
     }
 }
