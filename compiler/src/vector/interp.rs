@@ -8,10 +8,10 @@ use half::f16;
 
 use crate::error::{Error, Result, Stage};
 use crate::vector::ir::{
-    Binary, BlockId, Compare, Cond, Convert, End, Func, Inst, Lanes, Logic, Mem, Op, Operand, Reg, Small,
-    Unary,
+    Binary, BlockId, Class, Compare, Cond, Convert, End, Func, Inst, Lanes, Logic, Mem, Op, Operand, Reg,
+    Small, Unary,
 };
-use crate::vector::verify::lanes;
+use crate::vector::verify::{lanes, shape};
 
 /// Bytes of the widest vector.
 const VECTOR: usize = 64;
@@ -236,27 +236,14 @@ impl Machine<'_> {
                 return self.write(self.address(inst.mem)?, &value.to_le_bytes()[..small.bytes()]);
             }
             Op::Prefetch => return Ok(()),
-            Op::Int(_)
-            | Op::LoadInt
-            | Op::LoadPart(_)
-            | Op::ToGeneral
-            | Op::Add
-            | Op::Sub
-            | Op::Mul
-            | Op::MulHigh
-            | Op::DivInt
-            | Op::MinInt
-            | Op::MaxInt
-            | Op::AddInt(_)
-            | Op::MulInt(_)
-            | Op::ShlInt(_)
-            | Op::ShrInt(_) => Value::Int(self.general(inst)?),
-            Op::Compare(..) | Op::Mask(..) | Op::MaskNot(_) | Op::MaskOf(_) => {
-                Value::Mask(self.new_mask(inst)?)
-            }
             // A bit stands for a lane of any width.
             Op::MaskWiden(_) | Op::MaskNarrow(_) => self.get(inst.uses[0])?,
-            _ => self.new_vector(inst)?,
+            op => match shape(op).dst {
+                Some(Class::Int) => Value::Int(self.general(inst)?),
+                Some(Class::Mask) => Value::Mask(self.new_mask(inst)?),
+                Some(Class::Vec) => self.new_vector(inst)?,
+                None => return Err("no result".into()),
+            },
         };
         let dst = inst.dst.ok_or("the result is missing")?;
         self.regs[dst] = Some(value);

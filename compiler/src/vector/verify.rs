@@ -178,6 +178,7 @@ pub fn reads_mem(op: Op) -> bool {
     shape(op).mem == MemUse::Last
 }
 
+/// What an operation reads and gives.
 pub fn shape(op: Op) -> Shape {
     use Class::{Int, Mask, Vec};
     use MemUse::{Always, Last, Never};
