@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::{overgrown, product};
-use crate::graph::{DType, Dim, MapFn, Op, Requirement, RhsLayout, TensorType};
+use crate::graph::{DOT_DEPTH, DType, Dim, MapFn, Op, Requirement, RhsLayout, TensorType};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use crate::winograd;
 
@@ -47,11 +47,15 @@ fn requirements(op: &Op, inputs: &[&TensorType], results: &[TensorType]) -> Vec<
             broadcasts(&mut list, &a[..*batch], &results[0].shape[..*batch]);
             broadcasts(&mut list, &b[..*batch], &results[0].shape[..*batch]);
             let skip = usize::from(*rhs != RhsLayout::Plain);
-            all_equal(&mut list, &a[batch + m..], &b[batch + skip..batch + skip + k]);
-            if let RhsLayout::Panels { nr, n } = rhs {
+            let mut inner = b[batch + skip..batch + skip + k].to_vec();
+            if let (RhsLayout::Panels { depth, .. }, Some(last)) = (rhs, inner.last_mut()) {
+                *last = last.clone() * Dim::from(*depth);
+            }
+            all_equal(&mut list, &a[batch + m..], &inner);
+            if let RhsLayout::Panels { nr, depth, n } = rhs {
                 let panels = n.ceil_div(&Dim::from((*nr).max(1))).unwrap_or(Dim::ZERO);
                 all_equal(&mut list, &b[*batch..=*batch], &[panels]);
-                all_equal(&mut list, &b[b.len() - 1..], &[Dim::from(*nr)]);
+                all_equal(&mut list, &b[b.len() - 1..], &[Dim::from(nr * depth)]);
             }
         }
         Op::Expand { shape } => broadcasts(&mut list, &inputs[0].shape, shape),
@@ -220,9 +224,15 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
         Op::Contract { batch, m, k, rhs } => {
             arity(op, inputs, 2)?;
             let (a, b) = (inputs[0], inputs[1]);
-            if a.dtype != b.dtype {
-                return fail(format!("contraction of {a} with {b}"));
-            }
+            let depth = match rhs {
+                RhsLayout::Plain => 1,
+                RhsLayout::Panels { depth, .. } => *depth,
+            };
+            let result = match (a.dtype, b.dtype, depth) {
+                (DType::U8, DType::I8, 1 | DOT_DEPTH) if *k > 0 => DType::I32,
+                (a, b, 1) if a == b => a,
+                _ => return fail(format!("contraction of {a} with {b}, {depth} steps deep")),
+            };
             let b_rank = match rhs {
                 RhsLayout::Plain => batch + k + 1,
                 RhsLayout::Panels { .. } => batch + k + 2,
@@ -236,7 +246,11 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
                 RhsLayout::Plain => (&b.shape[*batch..batch + k], b.shape[batch + k].clone()),
                 RhsLayout::Panels { n, .. } => (&b.shape[batch + 1..batch + 1 + k], n.clone()),
             };
-            for (x, y) in a.shape[batch + m..].iter().zip(b_inner) {
+            let mut b_inner = b_inner.to_vec();
+            if let Some(last) = b_inner.last_mut() {
+                *last = last.clone() * Dim::from(depth);
+            }
+            for (x, y) in a.shape[batch + m..].iter().zip(&b_inner) {
                 if x != y && x.is_const() && y.is_const() {
                     return fail(format!("inner dims {x} and {y} of a product differ ({a} with {b})"));
                 }
@@ -244,7 +258,7 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             let mut shape = broadcast_shapes(&[&a.shape[..*batch], &b.shape[..*batch]])?;
             shape.extend_from_slice(&a.shape[*batch..batch + m]);
             shape.push(n);
-            one(a.dtype, shape)
+            one(result, shape)
         }
         Op::Pack { batch, k, nr } => {
             arity(op, inputs, 1)?;

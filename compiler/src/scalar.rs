@@ -106,7 +106,16 @@ named_enum! {
         /// Shift right: arithmetic for signed, logical for unsigned; counts as for `shl`.
         Shr = "shr",
         Atan2 = "atan2",
+        /// Of i32 that stand for four bytes each: the sum of the products of the first one's bytes, unsigned, and the second
+        /// one's, signed.
+        Dot = "dot",
     }
+}
+
+/// What [`BinaryFn::Dot`] computes.
+pub fn dot(a: i32, b: i32) -> i32 {
+    let products = a.to_le_bytes().into_iter().zip(b.to_le_bytes());
+    products.map(|(a, b)| i32::from(a) * i32::from(b as i8)).sum()
 }
 
 named_enum! {

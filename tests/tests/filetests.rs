@@ -12,7 +12,7 @@ use onnxc::graph::verify::verify;
 use onnxc::graph::{DType, Dim, Graph, Tensor, TensorType};
 use onnxc::interp;
 use onnxc::loops::{self, Kernel, program};
-use onnxc::pass::{self, Options};
+use onnxc::pass::{self, Options, PackPolicy};
 use onnxc::schedule::{self, Program};
 use onnxc::target::Target;
 use onnxc::vector::{self, ir::Func};
@@ -30,8 +30,8 @@ struct Case {
 /// What a case does with its graph.
 #[derive(Clone, PartialEq, Debug)]
 enum Action {
-    /// Runs a pass, or the pipeline.
-    Pass(String),
+    /// Runs a pass, or the pipeline; for a processor, if one is named.
+    Pass { name: String, cpu: Option<String> },
     /// Schedules the graph and lowers its groups for a processor, in its widest vectors if one is named.
     Lower(Option<String>),
     /// Lowers them to the vector IR of a processor.
@@ -55,7 +55,10 @@ fn read_case(path: &Path) -> Result<Case, String> {
     for line in &header {
         let directive = line.trim_start_matches(';').trim();
         let found = match directive.split_once(':') {
-            Some(("pass", name)) => Action::Pass(name.trim().to_string()),
+            Some(("pass", name)) => {
+                let (name, cpu) = name.split_once(',').map_or((name, None), |(name, cpu)| (name, Some(cpu)));
+                Action::Pass { name: name.trim().into(), cpu: cpu.map(|cpu| cpu.trim().into()) }
+            }
             Some(("lower", cpu)) => Action::Lower(Some(cpu.trim().to_string())),
             Some(("vector", cpu)) => Action::Vector(cpu.trim().to_string()),
             None if directive == "lower" => Action::Lower(None),
@@ -66,11 +69,11 @@ fn read_case(path: &Path) -> Result<Case, String> {
         }
     }
     let action = action.ok_or("no directive `; pass: NAME`, `; lower`, `; lower: CPU` or `; vector: CPU`")?;
-    if let Action::Pass(pass) = &action
-        && pass != PIPELINE
-        && pass::by_name(pass).is_none()
+    if let Action::Pass { name, .. } = &action
+        && name != PIPELINE
+        && pass::by_name(name).is_none()
     {
-        return Err(format!("there is no pass {pass}"));
+        return Err(format!("there is no pass {name}"));
     }
     let arrow = rest.iter().position(|line| *line == "=>");
     let (input, expected) = match arrow {
@@ -93,8 +96,11 @@ fn checked(graph: &Graph, when: &str) -> Result<(), String> {
     })
 }
 
-fn run_pass(name: &str, graph: &mut Graph) -> Result<(), String> {
-    let options = Options::default();
+fn run_pass(name: &str, cpu: Option<&str>, graph: &mut Graph) -> Result<(), String> {
+    let mut options = Options::default();
+    if let Some(cpu) = cpu {
+        options.pack = PackPolicy::for_leaf(wide_target(cpu)?.leaf_bytes());
+    }
     let result = match pass::by_name(name) {
         Some(row) => pass::run_one(row, graph, &options),
         None => pass::run_all(graph, &options, &mut |_, _, _| {}),
@@ -107,16 +113,16 @@ fn run_case(case: &Case) -> Result<String, String> {
     let before = parse(&case.input).map_err(|error| error.to_string())?;
     checked(&before, "before")?;
     match &case.action {
-        Action::Pass(pass) => run_pass_case(pass, &before),
+        Action::Pass { name, cpu } => run_pass_case(name, cpu.as_deref(), &before),
         Action::Lower(cpu) => run_lower_case(&before, cpu.as_deref()),
         Action::Vector(cpu) => run_vector_case(&before, cpu),
     }
 }
 
 /// The graph after a pass, with values numbered in order of appearance.
-fn run_pass_case(pass: &str, before: &Graph) -> Result<String, String> {
+fn run_pass_case(pass: &str, cpu: Option<&str>, before: &Graph) -> Result<String, String> {
     let mut after = before.clone();
-    run_pass(pass, &mut after)?;
+    run_pass(pass, cpu, &mut after)?;
     checked(&after, "after")?;
     for seed in 1..=2 {
         same_meaning(before, &|inputs| interp::run(&after, inputs), seed)?;
@@ -356,7 +362,9 @@ fn passes() {
     let missing: Vec<&str> = pass::PASSES
         .iter()
         .map(|pass| pass.name)
-        .filter(|name| !tested.contains(&Action::Pass(name.to_string())))
+        .filter(|pass| {
+            !tested.iter().any(|action| matches!(action, Action::Pass { name, .. } if name == pass))
+        })
         .collect();
     assert!(missing.is_empty(), "no file test for {}", missing.join(", "));
 }

@@ -92,6 +92,7 @@ impl Gen<'_, '_> {
                 Binding::Unbound => Err(self.internal(format!("variable {var:?} is not in scope"))),
             },
             Expr::Load { buf, index } => self.load(*buf, index, false),
+            Expr::Word { buf, index } => self.load_word(*buf, index),
             Expr::Get { local, at } => self.get(*local, at),
             Expr::Unary { op, x } => {
                 let x = self.eval(x)?;

@@ -73,7 +73,7 @@ impl Gen<'_, '_> {
         match expr {
             Expr::Const { .. } | Expr::Var(_) | Expr::Get { .. } => Ok(()),
             Expr::Index(index) => self.hoist_index(None, index),
-            Expr::Load { buf, index } => self.hoist_index(Some(*buf), index),
+            Expr::Load { buf, index } | Expr::Word { buf, index } => self.hoist_index(Some(*buf), index),
             Expr::Unary { x, .. } | Expr::Cast { x, .. } | Expr::Bitcast { x, .. } => self.hoist_expr(x),
             Expr::Binary { a, b, .. } | Expr::Compare { a, b, .. } => {
                 self.hoist_expr(a)?;

@@ -73,6 +73,37 @@ impl Gen<'_, '_> {
         self.apply(&[a, b], dtype, &|g, v, lanes| g.int_values(op, dtype, v[0], v[1], lanes))
     }
 
+    /// [`BinaryFn::Dot`] of words.
+    fn dot_words(&mut self, a: Value, b: Value) -> Value {
+        let mut sum = self.int(types::I32, 0);
+        for byte in 0..4 {
+            let x = self.ushr(a, 8 * byte);
+            let x = self.band_int(x, 0xff);
+            let y = self.shl(b, 24 - 8 * byte);
+            let y = self.sshr(y, 24);
+            let product = self.b.ins().imul(x, y);
+            sum = self.b.ins().iadd(sum, product);
+        }
+        sum
+    }
+
+    /// Of four words each: even and odd bytes as lanes of 16 bits, whose products are added up in pairs.
+    fn dot_vectors(&mut self, a: Value, b: Value) -> Value {
+        let (a, b) = (self.bitcast(types::I16X8, a), self.bitcast(types::I16X8, b));
+        let even = self.band_int(a, 0xff);
+        let odd = self.ushr(a, 8);
+        let low = self.shl(b, 8);
+        let halves = [(even, self.sshr(low, 8)), (odd, self.sshr(b, 8))];
+        let sums = halves.map(|(x, y)| {
+            let (x_low, y_low) = (self.b.ins().swiden_low(x), self.b.ins().swiden_low(y));
+            let low = self.b.ins().imul(x_low, y_low);
+            let (x_high, y_high) = (self.b.ins().swiden_high(x), self.b.ins().swiden_high(y));
+            let high = self.b.ins().imul(x_high, y_high);
+            self.b.ins().iadd_pairwise(low, high)
+        });
+        self.b.ins().iadd(sums[0], sums[1])
+    }
+
     /// Shift by a constant less than the width; `None` for more.
     fn shift_by(&mut self, op: BinaryFn, dtype: DType, x: Value, count: Option<u32>) -> Value {
         let Some(count) = count else {
@@ -109,6 +140,8 @@ impl Gen<'_, '_> {
             BinaryFn::BitOr => self.b.ins().bor(a, b),
             BinaryFn::BitXor => self.b.ins().bxor(a, b),
             BinaryFn::Max | BinaryFn::Min => self.int_extreme(op == BinaryFn::Max, dtype, a, b, lanes),
+            BinaryFn::Dot if lanes == 4 => self.dot_vectors(a, b),
+            BinaryFn::Dot if lanes == 1 => self.dot_words(a, b),
             _ if lanes > 1 => return Ok(None),
             BinaryFn::Div => self.divide_small(a, b, dtype),
             BinaryFn::Rem | BinaryFn::Mod => {

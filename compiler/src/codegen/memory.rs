@@ -52,6 +52,29 @@ impl Gen<'_, '_> {
         }
     }
 
+    /// Four elements of 8 bits as the bytes of an i32; lanes are words one after the other.
+    pub fn load_word(&mut self, buf: Buf, index: &Index) -> Result<Val> {
+        let index = self.resolve(index)?;
+        let word = |cx: &mut Self, index: &Index| {
+            let (base, offset) = cx.address(buf, index)?;
+            Ok(cx.b.ins().load(types::I32, flags(), base, offset))
+        };
+        let lanes = match self.place(index)? {
+            Place::Uniform(index) => return Ok(Val::scalar(DType::I32, word(self, &index)?)),
+            Place::Lanes(lanes) => lanes,
+            Place::Contiguous(_) => return Err(self.internal("words that overlap".to_string())),
+        };
+        let next = |pair: &[Index]| pair[1] == pair[0].add(&Index::int(4));
+        let value = if lanes.len() == 4 && lanes.windows(2).all(next) {
+            let (base, offset) = self.address(buf, &lanes[0])?;
+            self.b.ins().load(types::I32X4, flags(), base, offset)
+        } else {
+            let words = lanes.iter().map(|index| word(self, index)).collect::<Result<Vec<_>>>()?;
+            self.join_lanes(&words, DType::I32)
+        };
+        Ok(Val::vector(DType::I32, value))
+    }
+
     fn element_dtype(&self, buf: Buf, raw: bool) -> DType {
         let dtype = self.kernel.buffers[buf].dtype;
         if raw { bits_dtype(dtype) } else { dtype }

@@ -112,7 +112,7 @@ impl Plan<'_> {
     fn expr(&mut self, expr: &Expr) -> bool {
         let varies = match expr {
             Expr::Const { .. } => false,
-            Expr::Index(index) | Expr::Load { index, .. } => self.index(index),
+            Expr::Index(index) | Expr::Load { index, .. } | Expr::Word { index, .. } => self.index(index),
             Expr::Var(var) => self.varying.contains(var),
             Expr::Get { at, .. } => at.iter().any(|index| self.index(index)),
             Expr::Unary { x, .. } | Expr::Cast { x, .. } | Expr::Bitcast { x, .. } => self.expr(x),

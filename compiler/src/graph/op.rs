@@ -32,9 +32,15 @@ pub enum MapFn {
 pub enum RhsLayout {
     /// `[batch.., k.., n]`
     Plain,
-    /// Column panels as [`Op::Pack`] makes them: `[batch.., ceil(n/nr), k.., nr]`; `n` is the true count.
-    Panels { nr: usize, n: Dim },
+    /// Column panels as [`Op::Pack`] makes them: `[batch.., ceil(n/nr), k.., nr * depth]`; `n` is the true count.
+    ///
+    /// A row of a panel holds `depth` steps of the last inner axis, those of each column side by side; that axis of the
+    /// left-hand side is so many times as long. A depth of 4 is for products of u8 with i8.
+    Panels { nr: usize, depth: usize, n: Dim },
 }
+
+/// Steps of the inner axis that [`crate::scalar::BinaryFn::Dot`] adds up at once.
+pub const DOT_DEPTH: usize = 4;
 
 /// How [`Op::ScatterElements`] and [`Op::ScatterNd`] combine an update with what is there.
 pub type ScatterFn = Option<BinaryFn>;
@@ -57,7 +63,7 @@ pub enum Op {
     /// `out[b.., m.., n] = sum over k.. of lhs[b.., m.., k..] * rhs[b.., k.., n]`.
     ///
     /// `lhs` has `batch + m + k` axes, `rhs` `batch + k + 1` in the plain layout. Batch axes broadcast
-    /// (size 1 against n). Floats accumulate in their own type (f16 and bf16 in f32), integers wrap.
+    /// (size 1 against n). Of u8 with i8, and at least one inner axis, the sums are i32. Floats accumulate in their own type (f16 and bf16 in f32), integers wrap.
     /// A convolution is a `Contract` whose `lhs` is a [`Op::Window`] with `k` = kernel axes + channels.
     Contract { batch: usize, m: usize, k: usize, rhs: RhsLayout },
     /// `[batch.., k.., n] -> [batch.., ceil(n/nr), k.., nr]`, zero-filled: the panel layout of a

@@ -285,7 +285,10 @@ fn attributes(op: &Op) -> String {
         Op::ArgReduce { max, axis, last } => format!("max={max}, axis={axis}, last={last}"),
         Op::Contract { batch, m, k, rhs } => match rhs {
             RhsLayout::Plain => format!("batch={batch}, m={m}, k={k}"),
-            RhsLayout::Panels { nr, n } => format!("batch={batch}, m={m}, k={k}, nr={nr}, n={n}"),
+            RhsLayout::Panels { nr, depth: 1, n } => format!("batch={batch}, m={m}, k={k}, nr={nr}, n={n}"),
+            RhsLayout::Panels { nr, depth, n } => {
+                format!("batch={batch}, m={m}, k={k}, nr={nr}, depth={depth}, n={n}")
+            }
         },
         Op::Pack { batch, k, nr } => format!("batch={batch}, k={k}, nr={nr}"),
         Op::Reshape { shape } | Op::Expand { shape } => format!("shape={shape:?}"),

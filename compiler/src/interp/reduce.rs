@@ -211,6 +211,8 @@ struct Extents {
     n: usize,
     /// Columns of a panel; `n` for the plain layout.
     nr: usize,
+    /// Steps of a panel's row.
+    depth: usize,
     /// Elements of one batch entry of the right-hand side, padding included.
     rhs: usize,
 }
@@ -223,8 +225,19 @@ pub fn contract(
     layout: &RhsLayout,
     shape: &[usize],
 ) -> Result<Tensor> {
-    let (lhs, rhs) = (inputs[0], inputs[1]);
     let n = shape.last().copied().unwrap_or(1);
+    let depth = match layout {
+        RhsLayout::Plain => 1,
+        RhsLayout::Panels { depth, .. } => *depth,
+    };
+    // Products of bytes are added up in 32 bits.
+    let wide = (inputs[0].dtype != inputs[1].dtype)
+        .then(|| [inputs[0], inputs[1]].map(|operand| super::cast(operand, DType::I32, true)));
+    let inputs = match &wide {
+        Some([lhs, rhs]) => &[lhs, rhs],
+        None => inputs,
+    };
+    let (lhs, rhs) = (inputs[0], inputs[1]);
     let extents = Extents {
         m: lhs.shape[batch..batch + m].iter().product(),
         k: lhs.shape[batch + m..].iter().product(),
@@ -233,10 +246,11 @@ pub fn contract(
             RhsLayout::Plain => n,
             RhsLayout::Panels { nr, .. } => *nr,
         },
+        depth,
         rhs: rhs.shape[batch..].iter().product(),
     };
     if let RhsLayout::Panels { nr, .. } = layout
-        && (rhs.shape.last() != Some(nr) || rhs.shape[batch] != n.div_ceil(*nr))
+        && (rhs.shape.last() != Some(&(nr * depth)) || rhs.shape[batch] != n.div_ceil(*nr))
     {
         let message = format!("panels of {nr} columns for {n} columns in a tensor {:?}", rhs.shape);
         return Err(Error::internal(Stage::Run, message));
@@ -264,7 +278,7 @@ fn contract_in<W: Work>(
     shape: &[usize],
 ) -> Result<Tensor> {
     let (lhs, rhs) = (inputs[0], inputs[1]);
-    let &Extents { m, k, n, nr, rhs: rhs_size } = extents;
+    let &Extents { m, k, n, nr, depth, rhs: rhs_size } = extents;
     let mut data = zeroed(lhs.dtype, shape)?;
     if data.is_empty() {
         return Ok(Tensor::new(lhs.dtype, shape.to_vec(), Bytes::new()));
@@ -282,8 +296,8 @@ fn contract_in<W: Work>(
             for p in 0..k {
                 let value = lane.get(&lhs.data, (a * m + i) * k + p);
                 for (panel, sums) in row.chunks_mut(nr).enumerate() {
-                    let at = (panel * k + p) * nr;
-                    for (sum, &weight) in sums.iter_mut().zip(&rhs_values[at..at + nr]) {
+                    let at = (panel * (k / depth) + p / depth) * nr * depth + p % depth;
+                    for (sum, &weight) in sums.iter_mut().zip(rhs_values[at..].iter().step_by(depth)) {
                         *sum = step(*sum, value, weight);
                     }
                 }

@@ -337,11 +337,11 @@ fn substitute<'a>(op: &'a Op, symbols: &Symbols) -> Result<Cow<'a, Op>> {
         Op::Pad { lo, hi } => Cow::Owned(Op::Pad { lo: all(lo)?, hi: all(hi)? }),
         Op::Iota { shape, axis } => Cow::Owned(Op::Iota { shape: shape_of(shape)?, axis: *axis }),
         Op::DimValues { dims } => Cow::Owned(Op::DimValues { dims: all(dims)? }),
-        Op::Contract { batch, m, k, rhs: RhsLayout::Panels { nr, n } } => Cow::Owned(Op::Contract {
+        Op::Contract { batch, m, k, rhs: RhsLayout::Panels { nr, depth, n } } => Cow::Owned(Op::Contract {
             batch: *batch,
             m: *m,
             k: *k,
-            rhs: RhsLayout::Panels { nr: *nr, n: one(n)? },
+            rhs: RhsLayout::Panels { nr: *nr, depth: *depth, n: one(n)? },
         }),
         Op::Sort { axis, descending, take } => {
             Cow::Owned(Op::Sort { axis: *axis, descending: *descending, take: one(take)? })

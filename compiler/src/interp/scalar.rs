@@ -5,7 +5,7 @@
 //! functions take the width of the dtype, in bits, which only shifts need.
 
 use super::erf::erf;
-use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
+use crate::scalar::{self, BinaryFn, CompareFn, UnaryFn};
 
 pub type Unary<W> = fn(W) -> W;
 pub type Binary<W> = fn(W, W, u32) -> W;
@@ -106,7 +106,8 @@ macro_rules! float_work {
                     | BinaryFn::BitOr
                     | BinaryFn::BitXor
                     | BinaryFn::Shl
-                    | BinaryFn::Shr => return None,
+                    | BinaryFn::Shr
+                    | BinaryFn::Dot => return None,
                 })
             }
         }
@@ -157,6 +158,7 @@ macro_rules! int_work {
                         Ok(count) if count < bits => a >> count,
                         _ => 0,
                     },
+                    BinaryFn::Dot => |a, b, _| i64::from(scalar::dot(a as i32, b as i32)) as $int,
                     BinaryFn::And | BinaryFn::Or | BinaryFn::Xor | BinaryFn::Atan2 => return None,
                 })
             }

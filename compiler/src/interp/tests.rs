@@ -372,7 +372,7 @@ fn contractions_in_both_layouts() {
     assert_eq!(packed.shape, [1, 2, 2, 3, 4]);
     assert_eq!(packed.values::<f32>()[..4], [0.0, 1.0, 2.0, 3.0]);
     assert_eq!(packed.values::<f32>()[12..16], [4.0, 0.0, 0.0, 0.0]);
-    let panels = RhsLayout::Panels { nr: 4, n: Dim::from(5usize) };
+    let panels = RhsLayout::Panels { nr: 4, depth: 1, n: Dim::from(5usize) };
     assert_eq!(one(Op::Contract { batch: 2, m: 1, k: 1, rhs: panels }, &[&a, &packed]), product);
     let ints = one(
         Op::Contract { batch: 0, m: 0, k: 2, rhs: RhsLayout::Plain },

@@ -258,7 +258,8 @@ fn operands(func: &Func, isa: Isa, inst: &Inst) -> Vec<regalloc2::Operand> {
 /// for copies, which are then no instruction unless the original lives on.
 fn replaces_first_use(op: Op, isa: Isa) -> bool {
     match op {
-        Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) | Op::Sub | Op::Mul | Op::MinInt | Op::MaxInt => true,
+        Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) | Op::Dot(_) => true,
+        Op::Sub | Op::Mul | Op::MinInt | Op::MaxInt => true,
         Op::ShrInt(_) | Op::Extract(0, _) => true,
         Op::SplatLane(lanes) => lanes.is_scalar(),
         Op::Convert(Convert::Truncate, Lanes::D1) => true,

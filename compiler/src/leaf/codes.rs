@@ -315,6 +315,33 @@ pub const SHR_ARITH: Codes = Codes(
         EVEX_Vpsrad_xmm_k1z_xmmm128b32_imm8,
     ],
 );
+pub const SHR_ARITH_HALVES: Codes = Codes(
+    [VEX_Vpsraw_ymm_ymm_imm8, VEX_Vpsraw_xmm_xmm_imm8, VEX_Vpsraw_xmm_xmm_imm8],
+    [
+        EVEX_Vpsraw_zmm_k1z_zmmm512_imm8,
+        EVEX_Vpsraw_ymm_k1z_ymmm256_imm8,
+        EVEX_Vpsraw_xmm_k1z_xmmm128_imm8,
+        EVEX_Vpsraw_xmm_k1z_xmmm128_imm8,
+    ],
+);
+pub const DOT_PAIRS: Codes = Codes(
+    [VEX_Vpmaddwd_ymm_ymm_ymmm256, VEX_Vpmaddwd_xmm_xmm_xmmm128, VEX_Vpmaddwd_xmm_xmm_xmmm128],
+    [
+        EVEX_Vpmaddwd_zmm_k1z_zmm_zmmm512,
+        EVEX_Vpmaddwd_ymm_k1z_ymm_ymmm256,
+        EVEX_Vpmaddwd_xmm_k1z_xmm_xmmm128,
+        EVEX_Vpmaddwd_xmm_k1z_xmm_xmmm128,
+    ],
+);
+pub const DOT: Codes = Codes(
+    [VEX_Vpdpbusd_ymm_ymm_ymmm256, VEX_Vpdpbusd_xmm_xmm_xmmm128, VEX_Vpdpbusd_xmm_xmm_xmmm128],
+    [
+        EVEX_Vpdpbusd_zmm_k1z_zmm_zmmm512b32,
+        EVEX_Vpdpbusd_ymm_k1z_ymm_ymmm256b32,
+        EVEX_Vpdpbusd_xmm_k1z_xmm_xmmm128b32,
+        EVEX_Vpdpbusd_xmm_k1z_xmm_xmmm128b32,
+    ],
+);
 pub const SHR: Codes = Codes(
     [VEX_Vpsrld_ymm_ymm_imm8, VEX_Vpsrld_xmm_xmm_imm8, VEX_Vpsrld_xmm_xmm_imm8],
     [

@@ -579,6 +579,10 @@ fn unary(mnemonic: Mnemonic, imm: u8) -> Option<Box<dyn Fn(u32) -> u32>> {
         Vcvtdq2ps => Box::new(|a| (a as i32 as f32).to_bits()),
         Vpslld => Box::new(move |a| a.checked_shl(imm.into()).unwrap_or(0)),
         Vpsrld => Box::new(move |a| a.checked_shr(imm.into()).unwrap_or(0)),
+        Vpsraw => Box::new(move |a| {
+            let half = |shift: u32| u32::from(((a >> shift) as i16 >> imm.min(15)) as u16);
+            half(0) | half(16) << 16
+        }),
         Vpsrad => Box::new(move |a| ((a as i32) >> imm.min(31)) as u32),
         _ => return None,
     })
@@ -600,6 +604,14 @@ fn function(mnemonic: Mnemonic, imm: u8) -> Box<dyn Fn([u32; 3]) -> u32> {
         Vpaddd => |[_, a, b]| a.wrapping_add(b),
         Vpsubd => |[_, a, b]| a.wrapping_sub(b),
         Vpmulld => |[_, a, b]| a.wrapping_mul(b),
+        Vpmaddwd => |[_, a, b]| {
+            let product = |shift: u32| i32::from((a >> shift) as i16) * i32::from((b >> shift) as i16);
+            product(0).wrapping_add(product(16)) as u32
+        },
+        Vpdpbusd => |[c, a, b]| {
+            let products = a.to_le_bytes().into_iter().zip(b.to_le_bytes());
+            products.fold(c, |sum, (a, b)| sum.wrapping_add((i32::from(a) * i32::from(b as i8)) as u32))
+        },
         Vpsllvd => |[_, a, b]| a.checked_shl(b).unwrap_or(0),
         Vpminsd => |[_, a, b]| (a as i32).min(b as i32) as u32,
         Vpmaxsd => |[_, a, b]| (a as i32).max(b as i32) as u32,

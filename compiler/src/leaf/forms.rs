@@ -51,6 +51,7 @@ pub fn binary(op: Binary, isa: Isa, lanes: Lanes) -> Form {
         Binary::IntMin => code!(INT_MIN, isa, lanes),
         Binary::IntMax => code!(INT_MAX, isa, lanes),
         Binary::LowMul => codes64::LOW_MUL.pick(isa, lanes),
+        Binary::DotPairs => codes::DOT_PAIRS.pick(isa, lanes),
         Binary::ShlBy => codes::SHL_BY.pick(isa, lanes),
     };
     (code, None)
@@ -131,6 +132,9 @@ pub fn unary(op: Unary, isa: Isa, lanes: Lanes) -> UnaryForm {
         Unary::FromInt => UnaryForm::Two((codes::FROM_INT.pick(isa, lanes), None)),
         Unary::Shl(count) => UnaryForm::Shift(code!(SHL, isa, lanes), count.into()),
         Unary::ShrArith(count) => UnaryForm::Shift(code!(SHR_ARITH, isa, lanes), count.into()),
+        Unary::ShrArithHalves(count) => {
+            UnaryForm::Shift(codes::SHR_ARITH_HALVES.pick(isa, lanes), count.into())
+        }
         Unary::Shr(count) => UnaryForm::Shift(code!(SHR, isa, lanes), count.into()),
     }
 }

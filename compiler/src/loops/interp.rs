@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Dim, MapFn, Op, Sym, Tensor};
+use crate::graph::{DType, Dim, MapFn, Op, Sym, Tensor};
 use crate::interp;
 use crate::loops::{Access, Expr, Index, Kernel, Local, Stmt, Term, Var};
 
@@ -185,6 +185,14 @@ impl Machine<'_> {
                 let data = self.buffers[buf.as_u32() as usize][at..at + dtype.size()].to_vec();
                 Ok(Tensor::new(dtype, vec![], data.into()))
             }
+            Expr::Word { buf, index } => {
+                let bytes = (0..4).map(|byte| {
+                    let at = self.element(*buf, &index.add(&Index::int(byte)))?;
+                    Ok(self.buffers[buf.as_u32() as usize][at])
+                });
+                let bytes = bytes.collect::<Result<Vec<u8>>>()?;
+                Ok(Tensor::new(DType::I32, vec![], bytes.into()))
+            }
             Expr::Get { local, at } => {
                 let at = self.register(*local, at)?;
                 Ok(self.locals[local][at].clone())
@@ -196,7 +204,7 @@ impl Machine<'_> {
                 let values: Option<Vec<f64>> = [&a, &b, &c].iter().map(|x| Some(x.to_f64s()?[0])).collect();
                 let Some(values) = values else { return fail("fma of integers".to_string()) };
                 match a.dtype {
-                    crate::graph::DType::F32 => {
+                    DType::F32 => {
                         let (x, y, z) = (values[0] as f32, values[1] as f32, values[2] as f32);
                         Ok(Tensor::scalar(x.mul_add(y, z)))
                     }

@@ -10,7 +10,8 @@
 //!         | if expr { stmt* } else { stmt* }
 //!         | fail unless expr                           run-time check, ends the kernel with an error
 //!         | prefetch buf[index]                        a hint: that element will be read soon
-//! expr    = const | index | var | buf[index] | local[index, ..] | unary | binary | compare | select | cast | fma
+//! expr    = const | index | var | buf[index] | word(buf[index]) | local[index, ..]
+//!         | unary | binary | compare | select | cast | fma
 //! index   = sum of dim * term + dim                    term = var | floordiv(index, dim) | mod(index, dim)
 //! ```
 //!
@@ -185,6 +186,11 @@ pub enum Expr {
         buf: Buf,
         index: Index,
     },
+    /// Four neighbouring elements of 8 bits, from this one on, as the bytes of an i32: the first is the lowest.
+    Word {
+        buf: Buf,
+        index: Index,
+    },
     Get {
         local: Local,
         at: Vec<Index>,
@@ -308,6 +314,7 @@ impl Kernel {
             Expr::Index(_) => DType::I64,
             Expr::Var(var) => self.vars[*var].dtype,
             Expr::Load { buf, .. } => self.buffers[*buf].dtype,
+            Expr::Word { .. } => DType::I32,
             Expr::Get { local, .. } => self.locals[*local].dtype,
             Expr::Unary { op: UnaryFn::IsNan | UnaryFn::IsPosInf | UnaryFn::IsNegInf, .. } => DType::Bool,
             Expr::Unary { x, .. } => self.dtype(x),

@@ -258,6 +258,7 @@ fn keeps_order(body: &[Stmt], outer: &Axis, inner: &Axis) -> bool {
     }
     let mut loads = Vec::new();
     visit::exprs(body, &mut |expr| {
+        plain &= !matches!(expr, Expr::Word { .. });
         if matches!(expr, Expr::Load { .. } | Expr::Get { .. }) {
             loads.push(expr.clone());
         }
@@ -344,7 +345,7 @@ pub fn hoist(kernel: &mut Kernel, var: Var, body: Vec<Stmt>) -> (Vec<Stmt>, Vec<
 /// load need not exist, and what all of them check need not hold.
 pub fn with_hoisted(extent: &Dim, mut outer: Vec<Stmt>, loops: Vec<Stmt>) -> Vec<Stmt> {
     let mut speculates = outer.iter().any(|stmt| matches!(stmt, Stmt::Check { .. }));
-    visit::exprs(&outer, &mut |expr| speculates |= matches!(expr, Expr::Load { .. }));
+    visit::exprs(&outer, &mut |expr| speculates |= matches!(expr, Expr::Load { .. } | Expr::Word { .. }));
     outer.extend(loops);
     if speculates { where_any(extent, outer) } else { outer }
 }
@@ -395,7 +396,9 @@ fn depends(expr: &Expr, varying: &Varying) -> bool {
         Expr::Const { .. } => false,
         Expr::Var(var) => varying.vars.contains(var),
         Expr::Index(index) => index_depends(index, &varying.vars),
-        Expr::Load { buf, index } => varying.stored.contains(buf) || index_depends(index, &varying.vars),
+        Expr::Load { buf, index } | Expr::Word { buf, index } => {
+            varying.stored.contains(buf) || index_depends(index, &varying.vars)
+        }
         Expr::Get { .. } => true,
         _ => visit::children(expr).into_iter().any(|child| depends(child, varying)),
     }
@@ -439,7 +442,7 @@ pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -
             return;
         }
         match expr {
-            Expr::Index(_) => fits = false,
+            Expr::Index(_) | Expr::Word { .. } => fits = false,
             Expr::Load { buf, index } => {
                 fits &= step(index) && (target.is_leaf() || kernel.buffers[*buf].dtype != DType::Bool);
                 // What another lane stores would be seen by a scalar loop only.

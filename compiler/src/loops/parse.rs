@@ -381,7 +381,7 @@ impl KernelParser<'_> {
         let Token::Word(name) = *self.text.lexer.token() else {
             return self.text.lexer.expected("a function");
         };
-        let known = ["index", "fma", "select", "cast", "bitcast"].contains(&name);
+        let known = ["index", "word", "fma", "select", "cast", "bitcast"].contains(&name);
         let (unary, binary) = (UnaryFn::from_name(name), BinaryFn::from_name(name));
         let binary = binary.filter(|op| infix(*op).is_none());
         if !known && unary.is_none() && binary.is_none() {
@@ -393,6 +393,12 @@ impl KernelParser<'_> {
             let index = self.index()?;
             self.text.lexer.punct(")")?;
             return Ok(Expr::Index(index));
+        }
+        if name == "word" {
+            let buf = self.buf()?;
+            let index = self.address()?;
+            self.text.lexer.punct(")")?;
+            return Ok(Expr::Word { buf, index });
         }
         let first = self.expr()?;
         let expr = match name {

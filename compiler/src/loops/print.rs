@@ -155,6 +155,7 @@ impl Display for Expr {
             Expr::Index(index) => write!(f, "index({index})"),
             Expr::Var(var) => write!(f, "{var}"),
             Expr::Load { buf, index } => write!(f, "{buf}[{index}]"),
+            Expr::Word { buf, index } => write!(f, "word({buf}[{index}])"),
             Expr::Get { local, at } => write!(f, "{local}{}", Position(at)),
             Expr::Unary { op, x } => write!(f, "{op}({x})"),
             Expr::Binary { op, a, b } => match infix(*op) {

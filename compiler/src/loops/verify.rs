@@ -420,6 +420,13 @@ impl Verifier<'_> {
                 }
                 Ok(dtype)
             }
+            Expr::Word { buf, index } => {
+                let element = Expr::Load { buf: *buf, index: index.clone() };
+                match self.expr(&element, place)? {
+                    DType::I8 | DType::U8 => Ok(DType::I32),
+                    dtype => Err(format!("a word of {dtype} in {expr}")),
+                }
+            }
             Expr::Get { local, at } => self.read(*local, at, place),
             Expr::Unary { op, .. } => self.map(MapFn::Unary(*op), &operands()?),
             Expr::Binary { op, .. } => self.map(MapFn::Binary(*op), &operands()?),
@@ -449,6 +456,7 @@ impl Verifier<'_> {
                 BinaryFn::BitAnd | BinaryFn::BitOr | BinaryFn::BitXor | BinaryFn::Shl | BinaryFn::Shr,
             ) => first.is_int(),
             MapFn::Binary(BinaryFn::Atan2) => first.is_float(),
+            MapFn::Binary(BinaryFn::Dot) => first == DType::I32,
             _ => true,
         };
         let op = Op::Map(function);
@@ -471,7 +479,9 @@ impl Verifier<'_> {
         match expr {
             Expr::Const { .. } => false,
             Expr::Var(var) => self.scope.get(var).is_some_and(test),
-            Expr::Index(index) | Expr::Load { index, .. } => self.index_depends(index, test),
+            Expr::Index(index) | Expr::Load { index, .. } | Expr::Word { index, .. } => {
+                self.index_depends(index, test)
+            }
             // What a register holds depends on whatever it was computed from.
             Expr::Get { .. } => true,
             _ => visit::children(expr).into_iter().any(|child| self.expr_depends(child, test)),
@@ -532,6 +542,12 @@ impl<'k> Line<'k> {
                 return Err(format!("{expr} is loaded, overwritten and loaded again"));
             }
             self.loaded.insert((*buf, index));
+        }
+        // Where several elements are one, which of them were stored is not followed.
+        if let Expr::Word { buf, .. } = expr
+            && self.replaced.iter().any(|(stored, _)| stored == buf)
+        {
+            return Err(format!("{expr} is loaded after elements of it were overwritten"));
         }
         visit::children(expr).into_iter().try_for_each(|child| self.loads(child))
     }

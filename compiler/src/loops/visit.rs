@@ -37,7 +37,7 @@ pub fn indices_mut(body: &mut [Stmt], visit: &mut dyn FnMut(&mut Index)) {
 fn expr_indices_mut(expr: &mut Expr, visit: &mut dyn FnMut(&mut Index)) {
     match expr {
         Expr::Const { .. } | Expr::Var(_) => {}
-        Expr::Index(index) | Expr::Load { index, .. } => visit(index),
+        Expr::Index(index) | Expr::Load { index, .. } | Expr::Word { index, .. } => visit(index),
         Expr::Get { at, .. } => at.iter_mut().for_each(visit),
         _ => children_mut(expr).into_iter().for_each(|child| expr_indices_mut(child, visit)),
     }
@@ -46,7 +46,12 @@ fn expr_indices_mut(expr: &mut Expr, visit: &mut dyn FnMut(&mut Index)) {
 /// Direct operands of an expression.
 pub fn children_mut(expr: &mut Expr) -> Vec<&mut Expr> {
     match expr {
-        Expr::Const { .. } | Expr::Index(_) | Expr::Var(_) | Expr::Load { .. } | Expr::Get { .. } => vec![],
+        Expr::Const { .. }
+        | Expr::Index(_)
+        | Expr::Var(_)
+        | Expr::Load { .. }
+        | Expr::Word { .. }
+        | Expr::Get { .. } => vec![],
         Expr::Unary { x, .. } | Expr::Cast { x, .. } | Expr::Bitcast { x, .. } => vec![x],
         Expr::Binary { a, b, .. } | Expr::Compare { a, b, .. } => vec![a, b],
         Expr::Fma { a, b, c } => vec![a, b, c],
@@ -57,7 +62,12 @@ pub fn children_mut(expr: &mut Expr) -> Vec<&mut Expr> {
 /// Direct operands of an expression.
 pub fn children(expr: &Expr) -> Vec<&Expr> {
     match expr {
-        Expr::Const { .. } | Expr::Index(_) | Expr::Var(_) | Expr::Load { .. } | Expr::Get { .. } => vec![],
+        Expr::Const { .. }
+        | Expr::Index(_)
+        | Expr::Var(_)
+        | Expr::Load { .. }
+        | Expr::Word { .. }
+        | Expr::Get { .. } => vec![],
         Expr::Unary { x, .. } | Expr::Cast { x, .. } | Expr::Bitcast { x, .. } => vec![x],
         Expr::Binary { a, b, .. } | Expr::Compare { a, b, .. } => vec![a, b],
         Expr::Fma { a, b, c } => vec![a, b, c],
@@ -208,7 +218,9 @@ fn variables(expr: &Expr, found: &mut HashSet<Var>) {
         Expr::Var(var) => {
             found.insert(*var);
         }
-        Expr::Index(index) | Expr::Load { index, .. } => index_variables(index, found),
+        Expr::Index(index) | Expr::Load { index, .. } | Expr::Word { index, .. } => {
+            index_variables(index, found)
+        }
         Expr::Get { at, .. } => at.iter().for_each(|index| index_variables(index, found)),
         _ => children(expr).into_iter().for_each(|child| variables(child, found)),
     }

@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 
-use crate::error::Result;
-use crate::graph::{Builder, DType, Dim, Graph, Node, Op, RhsLayout, ValueId};
+use crate::error::{Error, Result, Stage};
+use crate::graph::{Builder, DOT_DEPTH, DType, Dim, Graph, Node, Op, RhsLayout, ValueId};
 use crate::pass::rewrite::{bodies, rewrite};
 use crate::pass::{Options, hoist};
 
@@ -35,8 +35,8 @@ const ANY: PackRule =
 /// They compute in f32, and have as many lanes.
 const HALVES: &[DType] = &[DType::F16, DType::BF16];
 
-/// What 8-bit operands are widened to.
-const INTS: &[DType] = &[DType::I32];
+/// Bytes, whose products are added up in lanes of 32 bits, and what other integers are widened to.
+const INTS: &[DType] = &[DType::I8, DType::I32];
 
 /// One row: a wide panel keeps several accumulators busy.
 const ONE_ROW: PackRule = PackRule { max_rows: Some(1), min_columns: Some(32), nr: 32, ..ANY };
@@ -47,11 +47,13 @@ pub struct PackPolicy {
     pub rules: &'static [PackRule],
     /// Where no rule holds.
     pub nr: usize,
+    /// Whether kernels add up products of bytes four at once.
+    pub dot: bool,
 }
 
 impl PackPolicy {
     /// For vectors of 128 bits: one vector per row, and as many rows as registers.
-    pub const NARROW: PackPolicy = PackPolicy { rules: &[ONE_ROW, ANY], nr: 4 };
+    pub const NARROW: PackPolicy = PackPolicy { rules: &[ONE_ROW, ANY], nr: 4, dot: false };
 
     /// For leaf kernels of 256 bits: two vectors per row, three where that wastes fewer columns.
     pub const WIDE: PackPolicy = PackPolicy {
@@ -66,6 +68,7 @@ impl PackPolicy {
             PackRule { nr: 16, ..ANY },
         ],
         nr: 4,
+        dot: true,
     };
 
     /// For leaf kernels of 512 bits: the same with vectors of twice the length.
@@ -82,6 +85,7 @@ impl PackPolicy {
             PackRule { nr: 32, ..ANY },
         ],
         nr: 4,
+        dot: true,
     };
 
     /// For vectors of so many bytes in leaf kernels, if there are any.
@@ -123,16 +127,44 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         let rows = crate::graph::dim::product(&b.ty(lhs).shape[batch..batch + m]);
         let nr =
             options.pack.nr(Product { dtype: b.dtype(rhs), rows: rows.as_const(), columns: n.as_const() });
+        let depth = if b.dtype(lhs) == b.dtype(rhs) { 1 } else { DOT_DEPTH };
         let panels = match packed.get(&(rhs, batch, k, nr)) {
             Some(&panels) => panels,
-            None => pack(b, rhs, batch, k, nr)?,
+            None if depth == 1 => pack(b, rhs, batch, k, nr)?,
+            None => {
+                let steps = side_by_side(b, rhs, batch + k - 1, depth)?;
+                b.emit1(Op::Pack { batch, k, nr: nr * depth }, &[steps])?
+            }
         };
         packed.insert((rhs, batch, k, nr), panels);
-        b.emit1(Op::Contract { batch, m, k, rhs: RhsLayout::Panels { nr, n } }, &[lhs, panels]).map(Some)
+        let rhs = RhsLayout::Panels { nr, depth, n };
+        b.emit1(Op::Contract { batch, m, k, rhs }, &[lhs, panels]).map(Some)
     })?;
     bodies(graph, options, run)?;
     // Weights that a scan captures are packed once, not in every iteration.
     hoist::run(graph, options)
+}
+
+/// `[.., steps, n]` as `[.., steps / depth, n * depth]`: so many steps of each column beside each other. `axis` is that of
+/// the steps.
+fn side_by_side(b: &mut Builder, rhs: ValueId, axis: usize, depth: usize) -> Result<ValueId> {
+    let mut shape = b.shape(rhs);
+    let (steps, n) = (shape[axis].clone(), shape[axis + 1].clone());
+    let Some(groups) = steps.exact_div(&Dim::from(depth)) else {
+        return Err(Error::internal(
+            Stage::Pass,
+            format!("{steps} steps of bytes are no multiple of {depth}"),
+        ));
+    };
+    shape.truncate(axis);
+    let mut parts = shape.clone();
+    parts.extend([groups.clone(), Dim::from(depth), n.clone()]);
+    let parts = b.reshape(rhs, parts)?;
+    let mut perm: Vec<usize> = (0..axis + 3).collect();
+    perm.swap(axis + 1, axis + 2);
+    let parts = b.emit1(Op::Transpose { perm }, &[parts])?;
+    shape.extend([groups, n * Dim::from(depth)]);
+    b.reshape(parts, shape)
 }
 
 fn pack(b: &mut Builder, rhs: ValueId, batch: usize, k: usize, nr: usize) -> Result<ValueId> {

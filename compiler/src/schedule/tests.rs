@@ -83,7 +83,8 @@ fn dense(b: &mut Builder, x: ValueId) -> ValueId {
     let n = Dim::from(16i64);
     let rhs = b.input("w", TensorType::new(b.dtype(x), vec![Dim::from(2i64), k, Dim::from(8i64)]), None);
     let m = shape.len() - 1;
-    b.emit1(Op::Contract { batch: 0, m, k: 1, rhs: RhsLayout::Panels { nr: 8, n } }, &[x, rhs]).unwrap()
+    b.emit1(Op::Contract { batch: 0, m, k: 1, rhs: RhsLayout::Panels { nr: 8, depth: 1, n } }, &[x, rhs])
+        .unwrap()
 }
 
 fn softmax(b: &mut Builder, x: ValueId, axis: usize) -> ValueId {

@@ -151,7 +151,10 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
     let has_leaves = has_all(&["has_fma", "has_avx2", "has_bmi2"])
         && triple.default_calling_convention() == Ok(CallingConvention::SystemV);
     let has_f16c = has_f16c(cpu, &triple, has("has_avx2"));
-    let wide = Isa { has_f16c, ..if has_all(V4) { Isa::AVX512 } else { Isa::AVX2 } };
+    let wide = match has_all(V4) {
+        true => Isa { has_f16c, has_dot: has("has_avx512vnni"), ..Isa::AVX512 },
+        false => Isa { has_f16c, has_dot: has("has_avx_vnni"), ..Isa::AVX2 },
+    };
     Ok(Target {
         cpu: cpu.to_string(),
         upgrades: vec![],

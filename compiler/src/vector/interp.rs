@@ -7,6 +7,7 @@ use cranelift_entity::{EntityRef, SecondaryMap};
 use half::f16;
 
 use crate::error::{Error, Result, Stage};
+use crate::scalar::dot;
 use crate::vector::ir::{
     Binary, BlockId, Class, Compare, Cond, Convert, End, Func, Inst, Lanes, Logic, Mem, Op, Operand, Reg,
     Small, Unary,
@@ -366,6 +367,13 @@ impl Machine<'_> {
                     fma(at(&a), at(&b), at(&sum), negative, width)
                 })
             }
+            Op::Dot(_) => {
+                let (sum, a, b) = (used(0)?, used(1)?, used(2)?);
+                vector(lanes, |at| {
+                    let at = |vector: &[u8; VECTOR]| lane(vector, at, width) as i32;
+                    u64::from(at(&sum).wrapping_add(dot(at(&a), at(&b))) as u32)
+                })
+            }
             Op::MulAdd(_) => {
                 let (a, b, c) = (used(0)?, used(1)?, used(2)?);
                 vector(lanes, |at| {
@@ -446,6 +454,10 @@ fn binary(op: Binary, a: u64, b: u64, width: usize) -> u64 {
         Binary::IntMul => x.wrapping_mul(y) as u64,
         Binary::IntMin => x.min(y) as u64,
         Binary::IntMax => x.max(y) as u64,
+        Binary::DotPairs => {
+            let product = |shift: u32| i32::from((a >> shift) as i16) * i32::from((b >> shift) as i16);
+            u64::from(product(0).wrapping_add(product(16)) as u32)
+        }
         Binary::LowMul => u64::from(a as u32) * u64::from(b as u32),
         Binary::ShlBy => {
             if b < 8 * width as u64 {
@@ -480,6 +492,10 @@ fn unary(op: Unary, a: u64, width: usize) -> u64 {
         Unary::Shr(count) => a >> count,
         Unary::ShrArith(count) if width == 8 => (a as i64 >> count.min(63)) as u64,
         Unary::ShrArith(count) => u64::from((a as i32 >> count.min(31)) as u32),
+        Unary::ShrArithHalves(count) => {
+            let half = |shift: u32| u64::from(((a >> shift) as i16 >> count.min(15)) as u16);
+            half(0) | half(16) << 16
+        }
         _ if width == 8 => float!(f64::from_bits(a), f64::to_bits),
         _ => float!(single(a), of_single),
     }

@@ -211,6 +211,9 @@ pub enum Op {
     FmaNeg(Lanes),
     /// `a * b + c` with one rounding; `uses = [a, b, c]`, or `[a, b]` and `mem`. The result replaces `a`.
     MulAdd(Lanes),
+    /// `acc` plus the products of the four bytes of each lane, those of `a` unsigned, those of `b` signed;
+    /// `uses = [acc, a, b]`, or `[acc, a]` and `mem`. The result replaces `acc`.
+    Dot(Lanes),
     /// Per lane `then` where the mask says yes; `uses = [mask, then, otherwise]`.
     Blend(Lanes),
     /// The first lane of `uses[0]` in every lane.
@@ -293,6 +296,8 @@ pub enum Binary {
     LowMul,
     /// Shifts of each lane by a lane; a count of the width or more gives 0.
     ShlBy,
+    /// The sum of the products of the lower and of the upper halves of 32-bit lanes, all signed.
+    DotPairs,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -332,6 +337,8 @@ pub enum Unary {
     ShrArith(u8),
     /// Zeros shifted in.
     Shr(u8),
+    /// Both halves of 32-bit lanes, each with its sign shifted in.
+    ShrArithHalves(u8),
 }
 
 /// A comparison of signed integers.

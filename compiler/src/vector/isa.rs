@@ -27,6 +27,8 @@ pub struct Isa {
     pub has_long_arithmetic: bool,
     /// f16 is converted to and from f32.
     pub has_f16c: bool,
+    /// Products of four bytes are added to a lane of 32 bits: VNNI.
+    pub has_dot: bool,
 }
 
 impl Isa {
@@ -38,6 +40,7 @@ impl Isa {
         has_each_operands: false,
         has_long_arithmetic: false,
         has_f16c: true,
+        has_dot: false,
     };
 
     pub const AVX512: Isa = Isa {
@@ -48,6 +51,7 @@ impl Isa {
         has_each_operands: true,
         has_long_arithmetic: true,
         has_f16c: true,
+        has_dot: false,
     };
 
     pub fn evex(self) -> bool {
@@ -68,7 +72,9 @@ impl Isa {
                 Op::Binary(Binary::IntMul | Binary::IntMin | Binary::IntMax, _)
                 | Op::Unary(Unary::ShrArith(_), _) => !double || self.has_long_arithmetic,
                 Op::Binary(Binary::LowMul, _) => double,
-                Op::Binary(Binary::ShlBy, _) | Op::Unary(Unary::ToInt | Unary::FromInt, _) => !double,
+                Op::Binary(Binary::ShlBy | Binary::DotPairs, _)
+                | Op::Unary(Unary::ToInt | Unary::FromInt | Unary::ShrArithHalves(_), _) => !double,
+                Op::Dot(_) => !double && self.has_dot,
                 Op::Convert(Convert::LongToDouble | Convert::DoubleToLong, _) => {
                     double && self.has_long_arithmetic
                 }

@@ -461,6 +461,11 @@ impl Select<'_> {
         let dtype = self.kernel.locals[local].dtype;
         let float = Form::of(dtype)?.is_float();
         let result = match (op, value) {
+            (BinaryFn::Add, Expr::Binary { op: BinaryFn::Dot, a, b }) => {
+                let (a, b) = (self.eval(a)?, self.eval(b)?);
+                let sum = self.get(local, at)?;
+                self.dot(sum, a, b)?
+            }
             (BinaryFn::Add, Expr::Binary { op: BinaryFn::Mul, a, b }) if float => {
                 let (a, b) = (self.eval(a)?, self.eval(b)?);
                 let sum = self.get(local, at)?;

@@ -146,7 +146,9 @@ pub fn lanes(op: Op) -> Option<Lanes> {
         Op::Binary(_, lanes) | Op::Unary(_, lanes) | Op::Compare(_, lanes) | Op::Mask(_, lanes) => {
             Some(lanes)
         }
-        Op::Fma(lanes) | Op::FmaNeg(lanes) | Op::MulAdd(lanes) | Op::Blend(lanes) => Some(lanes),
+        Op::Fma(lanes) | Op::FmaNeg(lanes) | Op::MulAdd(lanes) | Op::Dot(lanes) | Op::Blend(lanes) => {
+            Some(lanes)
+        }
         Op::SplatLane(lanes) | Op::MaskNot(lanes) | Op::MaskBits(lanes) | Op::MaskOf(lanes) => Some(lanes),
         Op::MaskWiden(lanes) | Op::MaskNarrow(lanes) | Op::Convert(_, lanes) => Some(lanes),
         Op::LoadSmall(_, lanes) | Op::Pack(_, lanes) | Op::Unpack(lanes) => Some(lanes),
@@ -195,6 +197,7 @@ pub fn shape(op: Op) -> Shape {
         Op::Prefetch => (&[], None, Always),
         Op::Binary(op, lanes) => (&[Vec, Vec], Some(Vec), last_if(binary_reads_mem(op, lanes))),
         Op::Unary(op, lanes) => (&[Vec], Some(Vec), last_if(unary_reads_mem(op, lanes))),
+        Op::Dot(lanes) => (&[Vec, Vec, Vec], Some(Vec), last_if(!lanes.is_scalar())),
         Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) => (&[Vec, Vec, Vec], Some(Vec), Last),
         Op::Blend(_) => (&[Mask, Vec, Vec], Some(Vec), Never),
         Op::Compare(op, lanes) => (&[Vec, Vec], Some(Mask), last_if(compare_reads_mem(op, lanes))),
@@ -220,6 +223,10 @@ fn last_if(possible: bool) -> MemUse {
 /// An operation without a scalar form works on 128 bits, and would read past a scalar in memory.
 fn binary_reads_mem(op: Binary, lanes: Lanes) -> bool {
     use Binary::*;
+    // With an EVEX prefix it reads whole vectors only, not an element for every lane.
+    if op == DotPairs {
+        return false;
+    }
     !lanes.is_scalar() || matches!(op, Add | Sub | Mul | Div | Min | Max)
 }
 
@@ -232,7 +239,7 @@ fn unary_reads_mem(op: Unary, lanes: Lanes) -> bool {
         Unary::Sqrt | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest => true,
         Unary::ToInt | Unary::FromInt => !lanes.is_scalar(),
         // AVX2 shifts by a constant only what is in a register.
-        Unary::Shl(_) | Unary::ShrArith(_) | Unary::Shr(_) => false,
+        Unary::Shl(_) | Unary::ShrArith(_) | Unary::Shr(_) | Unary::ShrArithHalves(_) => false,
     }
 }
 

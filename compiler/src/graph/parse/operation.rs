@@ -195,8 +195,13 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
             Op::ArgReduce { max: attrs.flag("max")?, axis: attrs.index("axis")?, last: attrs.flag("last")? }
         }
         "contract" => {
-            let rhs = match attrs.entries.iter().any(|entry| entry.0 == "nr") {
-                true => RhsLayout::Panels { nr: attrs.index("nr")?, n: attrs.dim("n")? },
+            let given = |attrs: &Attrs, name: &str| attrs.entries.iter().any(|entry| entry.0 == name);
+            let rhs = match given(attrs, "nr") {
+                true => RhsLayout::Panels {
+                    nr: attrs.index("nr")?,
+                    depth: if given(attrs, "depth") { attrs.index("depth")? } else { 1 },
+                    n: attrs.dim("n")?,
+                },
                 false => RhsLayout::Plain,
             };
             Op::Contract { batch: attrs.index("batch")?, m: attrs.index("m")?, k: attrs.index("k")?, rhs }

@@ -28,16 +28,21 @@ struct Platform {
     emulated: bool,
 }
 
-/// AVX2 on this processor comes first.
+/// AVX2 on this processor comes first. The emulator has every extension, this processor perhaps some.
 fn platforms() -> Vec<Platform> {
+    let dot = |isa: Isa| match isa.evex() {
+        true => is_x86_feature_detected!("avx512vnni"),
+        false => is_x86_feature_detected!("avxvnni"),
+    };
+    let here = |isa: Isa| Platform { isa: Isa { has_dot: dot(isa), ..isa }, emulated: false };
     let evex = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl");
-    let mut platforms = vec![Platform { isa: AVX2, emulated: false }];
+    let mut platforms = vec![here(AVX2)];
     for isa in [AVX2, AVX512_256, AVX512] {
-        platforms.push(Platform { isa, emulated: true });
+        platforms.push(Platform { isa: Isa { has_dot: true, ..isa }, emulated: true });
         if isa.evex() && evex {
-            platforms.push(Platform { isa, emulated: false });
+            platforms.push(here(isa));
         }
     }
     platforms

@@ -69,6 +69,11 @@ fn binary_model(op: Binary, a: u32, b: u32) -> u32 {
         Binary::IntMin => i.min(j) as u32,
         Binary::IntMax => i.max(j) as u32,
         Binary::ShlBy => a.checked_shl(b).unwrap_or(0),
+        Binary::DotPairs => {
+            let halves = |x: u32| [x as i16, (x >> 16) as i16].map(i32::from);
+            let ([a0, a1], [b0, b1]) = (halves(a), halves(b));
+            (a0 * b0).wrapping_add(a1 * b1) as u32
+        }
         Binary::LowMul => panic!("{op:?} has no 32-bit form"),
     }
 }
@@ -98,11 +103,15 @@ fn unary_model(op: Unary, a: u32) -> u32 {
         Unary::FromInt => (a as i32 as f32).to_bits(),
         Unary::Shl(count) => a.checked_shl(count.into()).unwrap_or(0),
         Unary::ShrArith(count) => ((a as i32) >> count.min(31)) as u32,
+        Unary::ShrArithHalves(count) => {
+            let half = |bits: u32| u32::from((bits as i16 >> count.min(15)) as u16);
+            half(a) | half(a >> 16) << 16
+        }
         Unary::Shr(count) => a.checked_shr(count.into()).unwrap_or(0),
     }
 }
 
-const BINARY: [Binary; 15] = [
+const BINARY: [Binary; 16] = [
     Binary::Add,
     Binary::Sub,
     Binary::Mul,
@@ -118,12 +127,13 @@ const BINARY: [Binary; 15] = [
     Binary::IntMin,
     Binary::IntMax,
     Binary::ShlBy,
+    Binary::DotPairs,
 ];
 
 const COMPARE: [Compare; 6] =
     [Compare::Eq, Compare::Ne, Compare::Lt, Compare::Le, Compare::IntEq, Compare::IntGt];
 
-const UNARY: [Unary; 14] = [
+const UNARY: [Unary; 16] = [
     Unary::Sqrt,
     Unary::Floor,
     Unary::Ceil,
@@ -138,6 +148,8 @@ const UNARY: [Unary; 14] = [
     Unary::ShrArith(77),
     Unary::Shr(16),
     Unary::Shr(40),
+    Unary::ShrArithHalves(8),
+    Unary::ShrArithHalves(77),
 ];
 
 /// Bits that mean a result; which NaN it is does not matter, unless bits are what the operation is about.
@@ -206,6 +218,7 @@ fn compare(
             let op = op(lanes);
             let func = lanewise(op, lanes, arity, last);
             let possible = match last {
+                _ if !platform.isa.has(op) => false,
                 Last::Register => true,
                 Last::Memory => in_memory(lanes),
                 Last::Element => in_memory(lanes) && platform.isa.evex() && lanes != Lanes::X1,
@@ -251,7 +264,7 @@ fn compare(
 #[test]
 fn binary_operations() {
     for (n, op) in BINARY.into_iter().enumerate() {
-        let in_memory = |lanes| lanes != Lanes::X1 || n < 6;
+        let in_memory = |lanes| op != Binary::DotPairs && (lanes != Lanes::X1 || n < 6);
         compare(|lanes| Op::Binary(op, lanes), 2, in_memory, |a| binary_model(op, a[0], a[1]));
     }
 }
@@ -291,6 +304,8 @@ fn fused_operations_and_blends() {
     compare(Op::Fma, 3, |_| true, |a| f(a[1]).mul_add(f(a[2]), f(a[0])).to_bits());
     compare(Op::MulAdd, 3, |_| true, |a| f(a[0]).mul_add(f(a[1]), f(a[2])).to_bits());
     compare(Op::FmaNeg, 3, |_| true, |a| (-f(a[1])).mul_add(f(a[2]), f(a[0])).to_bits());
+    let dot = |a: u32, b: u32| crate::scalar::dot(a as i32, b as i32);
+    compare(Op::Dot, 3, |lanes| lanes != Lanes::X1, |a| a[0].wrapping_add(dot(a[1], a[2]) as u32));
     compare(Op::Blend, 3, |_| false, |a| if a[0] >> 31 == 1 { a[1] } else { a[2] });
 }
 

@@ -365,7 +365,7 @@ impl Draft {
         };
         let nr = self.dice.pick(&[4, 8, 16]);
         let packed = self.build().emit1(Op::Pack { batch, k, nr }, &[y]).ok()?;
-        let rhs = RhsLayout::Panels { nr, n: Dim::from(n) };
+        let rhs = RhsLayout::Panels { nr, depth: 1, n: Dim::from(n) };
         let result = self.build().emit1(Op::Contract { batch, m, k, rhs }, &[x, packed]).ok()?;
         // Keeps values small.
         let result = self.build().binary_scalar(BinaryFn::Max, result, -2.0).ok()?;

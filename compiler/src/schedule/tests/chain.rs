@@ -9,7 +9,7 @@ type Between<'a> = &'a dyn Fn(&mut Builder, ValueId) -> ValueId;
 fn contract(b: &mut Builder, x: ValueId, y: ValueId) -> ValueId {
     let (batch, n) = (b.rank(x) - 2, b.shape(y)[b.rank(y) - 1].clone());
     let packed = b.emit1(Op::Pack { batch, k: 1, nr: 16 }, &[y]).unwrap();
-    let rhs = RhsLayout::Panels { nr: 16, n };
+    let rhs = RhsLayout::Panels { nr: 16, depth: 1, n };
     b.emit1(Op::Contract { batch, m: 1, k: 1, rhs }, &[x, packed]).unwrap()
 }
 

@@ -20,12 +20,14 @@ pub struct Scope {
     products: HashMap<(Term, Dim), Reg>,
     /// Constants and scalars in all lanes.
     pub splats: HashMap<(super::value::Key, crate::vector::ir::Lanes), Reg>,
+    /// Even and odd bytes of words, as halves of lanes.
+    pub halves: HashMap<(Reg, bool), [Reg; 2]>,
 }
 
 /// How an index differs between the lanes of a vector loop.
 pub enum Place {
     Uniform(Index),
-    /// Lane by lane one element further, from this index on.
+    /// Lane by lane one step further, from this index on.
     Contiguous(Index),
 }
 
@@ -50,12 +52,13 @@ impl Select<'_> {
         }
     }
 
-    pub fn place_of(&self, index: &Index) -> Selected<Place> {
+    /// How an index differs between lanes that are `step` elements apart.
+    pub fn place_of(&self, index: &Index, step: i64) -> Selected<Place> {
         let index = self.resolve(index)?;
         let Some(group) = self.group.filter(|group| index.mentions(group.lane)) else {
             return Ok(Place::Uniform(index));
         };
-        if index.coefficient(group.lane) != Some(Dim::ONE) {
+        if index.coefficient(group.lane) != Some(Dim::from(step)) {
             return refuse("lanes that are not neighbours in memory");
         }
         Ok(Place::Contiguous(index.substitute(group.lane, &Index::int(group.base))))
@@ -325,7 +328,7 @@ impl Select<'_> {
     pub fn hoist(&mut self, body: &[Stmt]) -> Selected<()> {
         let mut places = Vec::new();
         visit::exprs(body, &mut |expr| {
-            if let Expr::Load { buf, index } = expr {
+            if let Expr::Load { buf, index } | Expr::Word { buf, index } = expr {
                 places.push((*buf, index.clone()));
             }
         });

@@ -4,7 +4,7 @@ use super::value::{Form, Kind, Val};
 use super::{Select, Selected, refuse};
 use crate::graph::DType;
 use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
-use crate::vector::ir::{Binary, Compare, Logic, Op, Unary};
+use crate::vector::ir::{Binary, Compare, Lanes, Logic, Op, Unary};
 
 /// The sign of a float.
 fn sign(form: Form) -> Val {
@@ -141,10 +141,51 @@ impl Select<'_> {
         }
     }
 
+    /// `sum` plus [`BinaryFn::Dot`] of `a` and `b`.
+    pub fn dot(&mut self, sum: Val, a: Val, b: Val) -> Selected<Val> {
+        if self.isa.has_dot {
+            let lanes = if sum.is_vector() { self.lanes(4)? } else { Lanes::X1 };
+            return match self.isa.has(Op::Dot(lanes)) {
+                true => self.apply(Op::Dot, &[sum, a, b]),
+                false => refuse(format!("products of bytes in {} lanes", lanes.count())),
+            };
+        }
+        // Even and odd bytes as halves of 16 bits, whose products and sums of two need at most 17.
+        let (a, b) = (self.halves(a, false)?, self.halves(b, true)?);
+        let even = self.apply(|lanes| Op::Binary(Binary::DotPairs, lanes), &[a[0], b[0]])?;
+        let odd = self.apply(|lanes| Op::Binary(Binary::DotPairs, lanes), &[a[1], b[1]])?;
+        let sum = self.pair(Binary::IntAdd, sum, even)?;
+        self.pair(Binary::IntAdd, sum, odd)
+    }
+
+    /// The even and the odd bytes of words, widened to halves of 16 bits.
+    fn halves(&mut self, x: Val, signed: bool) -> Selected<[Val; 2]> {
+        let key = x.register().map(|reg| (reg, signed));
+        if let Some(key) = key
+            && let Some(halves) = self.find(|scope| scope.halves.get(&key))
+        {
+            let whole = |reg| if x.is_vector() { Val::vector(reg, 4) } else { Val::scalar(reg, 4) };
+            return Ok(halves.map(whole));
+        }
+        let halves = if signed {
+            let low = self.simple(Unary::Shl(8), x)?;
+            let even = self.simple(Unary::ShrArithHalves(8), low)?;
+            [even, self.simple(Unary::ShrArithHalves(8), x)?]
+        } else {
+            let (mask, high) = (Val::int(0x00ff_00ff), self.simple(Unary::Shr(8), x)?);
+            [self.pair(Binary::And, x, mask)?, self.pair(Binary::And, high, mask)?]
+        };
+        if let (Some(key), [Some(even), Some(odd)]) = (key, halves.map(|half| half.register())) {
+            self.scope().halves.insert(key, [even, odd]);
+        }
+        Ok(halves)
+    }
+
     fn int_binary(&mut self, op: BinaryFn, form: Form, dtype: DType, a: Val, b: Val) -> Selected<Val> {
         match op {
             BinaryFn::Add => self.pair(Binary::IntAdd, a, b),
             BinaryFn::Sub => self.pair(Binary::IntSub, a, b),
+            BinaryFn::Dot => self.dot(Val::int(0), a, b),
             BinaryFn::Mul if form == Form::Long && !self.isa.has_long_arithmetic => self.long_product(a, b),
             BinaryFn::Mul => self.pair(Binary::IntMul, a, b),
             BinaryFn::Max => self.int_extreme(form, true, a, b),

@@ -24,7 +24,7 @@ impl Select<'_> {
     pub fn load(&mut self, buf: Buf, index: &Index) -> Selected<Val> {
         let dtype = self.kernel.buffers[buf].dtype;
         let lanes = self.lanes(Form::of(dtype)?.width())?;
-        let place = self.place_of(index)?;
+        let place = self.place_of(index, 1)?;
         let contiguous = matches!(place, Place::Contiguous(_));
         let (Place::Contiguous(index) | Place::Uniform(index)) = place;
         let mem = self.mem(buf, &index)?;
@@ -52,11 +52,23 @@ impl Select<'_> {
         }
     }
 
+    /// Four elements of 8 bits as one lane of 32 bits.
+    pub fn load_word(&mut self, buf: Buf, index: &Index) -> Selected<Val> {
+        let lanes = self.lanes(4)?;
+        let (op, index) = match self.place_of(index, 4)? {
+            Place::Contiguous(index) => (Op::Load(lanes), index),
+            Place::Uniform(index) if lanes.is_scalar() => (Op::Load(lanes), index),
+            Place::Uniform(index) => (Op::Broadcast(lanes), index),
+        };
+        let mem = self.mem(buf, &index)?;
+        Ok(Val::of(self.inst(op, Class::Vec, vec![], Some(mem)), lanes))
+    }
+
     pub fn store_element(&mut self, buf: Buf, index: &Index, value: &Expr) -> Selected<()> {
         let dtype = self.kernel.buffers[buf].dtype;
         let width = Form::of(dtype)?.width();
         let value = self.eval(value)?;
-        let (lanes, index) = match self.place_of(index)? {
+        let (lanes, index) = match self.place_of(index, 1)? {
             Place::Contiguous(index) => (self.lanes(width)?, index),
             Place::Uniform(index) if self.group.is_none() => (self.lanes(width)?, index),
             Place::Uniform(_) => return refuse("all lanes to one element"),

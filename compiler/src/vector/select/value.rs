@@ -172,6 +172,7 @@ impl Select<'_> {
                 None => refuse("an index as a value"),
             },
             Expr::Load { buf, index } => self.load(*buf, index),
+            Expr::Word { buf, index } => self.load_word(*buf, index),
             Expr::Get { local, at } => self.get(*local, at),
             Expr::Unary { op, x } => {
                 let dtype = self.kernel.dtype(x);

@@ -97,7 +97,7 @@ impl Draft {
         let (batch, n) = (case.batch.len(), self.graph.ty(rhs).shape.last().unwrap().clone());
         let mut b = self.build();
         let packed = b.emit1(Op::Pack { batch, k: 1, nr: case.nr }, &[rhs]).unwrap();
-        let rhs = RhsLayout::Panels { nr: case.nr, n };
+        let rhs = RhsLayout::Panels { nr: case.nr, depth: 1, n };
         b.emit1(Op::Contract { batch, m: 1, k: 1, rhs }, &[lhs, packed]).unwrap()
     }
 }

@@ -11,7 +11,7 @@ mod tests;
 pub(super) mod walk;
 
 use self::walk::{Ahead, Part};
-use crate::error::Result;
+use crate::error::{Error, Result, Stage};
 use crate::graph::dim::{product, row_major_strides};
 use crate::graph::{DType, Dim, Node, Op, RhsLayout, ValueId};
 use crate::loops::lower::{Lowering, Override, internal};
@@ -47,6 +47,8 @@ struct Job {
     rows: usize,
     inner: Vec<Dim>,
     nr: usize,
+    /// Steps of the last inner axis that are added up at once; `inner` counts it in these.
+    depth: usize,
     columns: Dim,
     /// Type of the sums: f32 for the 16-bit floats.
     sum: DType,
@@ -98,7 +100,7 @@ impl Lowering<'_> {
 
     fn contract_job(&mut self) -> Result<Job> {
         let node = &self.graph.nodes[self.group.anchor];
-        let Op::Contract { batch, m, k: _, rhs: RhsLayout::Panels { nr, n } } = &node.op else {
+        let Op::Contract { batch, m, k: _, rhs: RhsLayout::Panels { nr, depth, n } } = &node.op else {
             return internal("a contraction whose right-hand side is not packed");
         };
         let (lhs, rhs, out) = (node.inputs[0], node.inputs[1], node.outputs[0]);
@@ -109,7 +111,10 @@ impl Lowering<'_> {
         while nr % lanes != 0 {
             lanes /= 2;
         }
-        let inner = self.graph.ty(lhs).shape[batch + m..].to_vec();
+        let mut inner = self.graph.ty(lhs).shape[batch + m..].to_vec();
+        if let Some(last) = inner.last_mut() {
+            *last = last.exact_div(&Dim::from(*depth)).ok_or_else(|| uneven(last, *depth))?;
+        }
         let mut job = Job {
             out,
             lhs,
@@ -118,6 +123,7 @@ impl Lowering<'_> {
             rows: *m,
             inner,
             nr: *nr,
+            depth: *depth,
             columns: n.clone(),
             sum,
             lanes,
@@ -326,19 +332,23 @@ impl Lowering<'_> {
                 let mut index = cx.broadcast_batch(job.rhs, job, &tile.batch);
                 index.push(tile.panel.clone());
                 index.extend_from_slice(inner);
-                index.push(column.clone());
-                let value = cx.expr_at(job.rhs, &index)?;
+                index.push(column.scale(&Dim::from(job.depth)));
+                let value = cx.operand_at(job, job.rhs, &index)?;
                 panel_row.push((column, cx.widened(job, "b", value)));
             }
             for (row, place) in tile.rows.iter().enumerate() {
                 let mut index = cx.broadcast_batch(job.lhs, job, &tile.batch);
                 index.extend_from_slice(place);
                 index.extend_from_slice(inner);
-                let value = cx.expr_at(job.lhs, &index)?;
+                if let Some(last) = index.last_mut() {
+                    *last = last.scale(&Dim::from(job.depth));
+                }
+                let value = cx.operand_at(job, job.lhs, &index)?;
                 let element = cx.widened(job, "a", value);
                 for (column, value) in &panel_row {
                     let at = vec![Index::int(row as i64), column.clone()];
-                    let value = Expr::binary(BinaryFn::Mul, element.clone(), value.clone());
+                    let product = if job.depth == 1 { BinaryFn::Mul } else { BinaryFn::Dot };
+                    let value = Expr::binary(product, element.clone(), value.clone());
                     cx.push(Stmt::Accumulate { local: acc, at, op: BinaryFn::Add, value });
                 }
             }
@@ -346,6 +356,15 @@ impl Lowering<'_> {
         })?;
         self.push_lanes(lane, job.lanes, body);
         Ok(())
+    }
+
+    /// An element of an operand, or all those of one step of bytes.
+    fn operand_at(&mut self, job: &Job, value: ValueId, index: &[Index]) -> Result<Expr> {
+        match self.expr_at(value, index)? {
+            element if job.depth == 1 => Ok(element),
+            Expr::Load { buf, index } => Ok(Expr::Word { buf, index }),
+            _ => internal(format!("the bytes of {value} are not read from where they lie")),
+        }
     }
 
     /// An operand in the type of the sums, bound to a name.
@@ -477,6 +496,10 @@ impl Lowering<'_> {
         }
         Ok(())
     }
+}
+
+fn uneven(extent: &Dim, depth: usize) -> Error {
+    Error::internal(Stage::Loops, format!("an inner axis of {extent} in steps of {depth}"))
 }
 
 /// The extent of the parts that a sum over a long axis is made of, where it divides into such.

@@ -11,6 +11,7 @@ use crate::loops::lower::lower;
 use crate::loops::{Expr, Stmt, program, visit};
 use crate::schedule::{Options, schedule};
 use crate::target::Target;
+use crate::vector::isa::Isa;
 
 /// `x`, contracted over all axes but the first `rows` with constant weights in panels of `nr`.
 fn product(x: &[usize], rows: usize, columns: usize, nr: usize, weights: &dyn Fn(usize) -> f32) -> Graph {
@@ -39,7 +40,7 @@ fn product_of(
     let rhs = b.constant(Tensor::from_slice(&shape, &data));
     let k = inner.len();
     let packed = b.emit1(Op::Pack { batch: 0, k, nr }, &[rhs]).unwrap();
-    let rhs = RhsLayout::Panels { nr, n: Dim::from(columns) };
+    let rhs = RhsLayout::Panels { nr, depth: 1, n: Dim::from(columns) };
     let y = b.emit1(Op::Contract { batch: 0, m, k, rhs }, &[lhs, packed]).unwrap();
     graph.outputs.push(("y".into(), y));
     graph
@@ -96,6 +97,68 @@ fn large_products() {
             assert_eq!(wanted.len(), got.len());
             for (at, (wanted, got)) in wanted.iter().zip(&got).enumerate() {
                 assert!((wanted - got).abs() < 1e-4, "{shape:?}, element {at}: {got}, not {wanted}");
+            }
+        }
+    }
+}
+
+/// Processors whose arithmetic of bytes differs: none, pairs of 16 bits, VNNI; this one as far as it has them.
+fn byte_targets() -> Vec<Target> {
+    let host = Target::host().unwrap();
+    let mut targets = targets();
+    if let Some(isa) = host.wide {
+        let (wide, avx2) = (Isa { has_dot: false, ..isa }, Isa { vector_bytes: 32, ..isa });
+        targets.extend([wide, avx2, Isa::AVX2].map(|isa| Target { wide: Some(isa), ..host.clone() }));
+    }
+    targets
+}
+
+/// Sums of products of bytes are exact, at the ends of their ranges too, where pairs of products do not fit 16 bits.
+#[test]
+fn products_of_bytes() {
+    let random = |at: usize, from: i32| (noise(at) * 128.0).floor() as i32 + from;
+    let extreme = |at: usize, least: i32| if at % 7 == 3 { least } else { least + 255 };
+    for (shape, rows, columns, nr) in [
+        (vec![1, 64], 1, 40usize, 32usize),
+        (vec![7, 300], 1, 40, 16),
+        (vec![130, 1024], 1, 50, 32),
+        (vec![5, 9, 3, 3, 16], 2, 70, 16),
+        (vec![3, 4], 1, 5, 4),
+        (vec![0, 8], 1, 5, 8),
+    ] {
+        for extremes in [false, true] {
+            let number: &dyn Fn(usize, i32) -> i32 =
+                if extremes { &extreme } else { &|at, least| random(at, least + 128) };
+            let inner: usize = shape[rows..].iter().product();
+            let graph = {
+                let mut graph = Graph { name: "bytes".into(), ..Graph::default() };
+                let origin = Origin { name: "bytes".into(), op_type: "Bytes".into(), index: 0 };
+                let origin = graph.origins.push(origin);
+                let mut b = Builder::new(&mut graph, origin);
+                let dims: Vec<Dim> = shape.iter().map(|&size| Dim::from(size)).collect();
+                let lhs = b.input("x", TensorType::new(DType::U8, dims), None);
+                let mut weights = shape[rows..].to_vec();
+                let k = weights.len();
+                weights[k - 1] /= 4;
+                weights.insert(0, columns.div_ceil(nr));
+                weights.push(4 * nr);
+                let data: Vec<i8> = (0..weights.iter().product()).map(|at| number(at, -128) as i8).collect();
+                let rhs = b.constant(Tensor::from_slice(&weights, &data));
+                let layout = RhsLayout::Panels { nr, depth: 4, n: Dim::from(columns) };
+                let y = b.emit1(Op::Contract { batch: 0, m: rows, k, rhs: layout }, &[lhs, rhs]).unwrap();
+                graph.outputs.push(("y".into(), y));
+                graph
+            };
+            let data: Vec<u8> = (0..shape.iter().product()).map(|at| number(at + 77, 0) as u8).collect();
+            let inputs = [Tensor::from_slice(&shape, &data)];
+            let wanted = interp::run(&graph, &inputs).unwrap().remove(0);
+            if extremes && !data.is_empty() {
+                let most = wanted.to_i64s().unwrap().into_iter().map(i64::abs).max();
+                assert!(most > Some(20_000 * inner as i64), "{most:?} of {inner} terms");
+            }
+            for target in byte_targets() {
+                let got = run(&graph, &inputs, &target);
+                assert_eq!(wanted.data, got.data, "{shape:?} on {:?}", target.wide);
             }
         }
     }

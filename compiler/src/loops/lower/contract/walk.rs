@@ -178,7 +178,8 @@ impl Lowering<'_> {
     /// all panels.
     fn row_blocks(&self, job: &Job, rows: &Dim) -> Dim {
         let size = self.graph.ty(job.lhs).dtype.size() as i64;
-        let row_bytes = product(&job.inner).as_const().and_then(|inner| inner.checked_mul(size));
+        let step_bytes = size * job.depth as i64;
+        let row_bytes = product(&job.inner).as_const().and_then(|inner| inner.checked_mul(step_bytes));
         let Some(row_bytes) = row_bytes.filter(|_| job.looped == 0) else { return Dim::ONE };
         let Some(columns) = job.columns.as_const().filter(|columns| *columns > job.nr as i64) else {
             return Dim::ONE;
@@ -278,7 +279,7 @@ impl Lowering<'_> {
         self.scope(|cx| {
             if let Expr::Load { buf, index: start } = cx.expr_at(job.rhs, &index)? {
                 let line = CACHE_LINE / size;
-                let lines = inner.saturating_mul(job.nr as i64) / line;
+                let lines = inner.saturating_mul((job.nr * job.depth) as i64) / line;
                 let tiles = tiles.as_const().unwrap_or(i64::MAX);
                 ahead = Some(Ahead { buf, start, number: Index::zero(), tiles, lines, line });
             }

@@ -1,0 +1,187 @@
+//! Products of integers that are bytes less a zero point, as products of the bytes.
+//!
+//! With `l = x - zl` and `r = y - zr`, the sum of the products over `k` terms is
+//! `sum(x y) - zl sum(y) - zr sum(x) + k zl zr`: the contraction of the bytes, less the sums of the columns of `y`, which
+//! are constants where `y` is, and of the rows of `x`. All of it wraps as the products of i32 do, so it is exact. `x` is made
+//! u8 and `y` i8, as [`crate::scalar::BinaryFn::Dot`] wants them: 128 more or less changes the zero point as well.
+
+use super::range::{LOOKS, Range, range};
+use crate::error::Result;
+use crate::graph::{
+    Builder, Constant, DOT_DEPTH, DType, Def, Dim, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId,
+};
+use crate::pass::rewrite::splat;
+use crate::scalar::{BinaryFn, ReduceFn};
+
+/// Steps of the last inner axis from which on filling it up to a multiple of [`DOT_DEPTH`] is worth it.
+const LEAST_STEPS: i64 = 3;
+
+/// An i32 tensor is `value - zero`.
+struct Bytes {
+    /// Of u8 or i8.
+    value: ValueId,
+    /// A scalar of i32; zero where there is none.
+    zero: Option<ValueId>,
+}
+
+pub fn in_bytes(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+    let Node { op: Op::Contract { batch, m, k, rhs: RhsLayout::Plain }, inputs, outputs, .. } =
+        &b.graph.nodes[id]
+    else {
+        return Ok(None);
+    };
+    let (batch, m, k, lhs, rhs) = (*batch, *m, *k, inputs[0], inputs[1]);
+    if b.dtype(outputs[0]) != DType::I32 || b.dtype(lhs) != DType::I32 {
+        return Ok(None);
+    }
+    let inner: Option<Vec<i64>> = b.shape(lhs)[batch + m..].iter().map(Dim::as_const).collect();
+    let Some(inner) = inner.filter(|inner| inner.last().is_some_and(|steps| *steps >= LEAST_STEPS)) else {
+        return Ok(None);
+    };
+    let Some(terms) = inner.iter().try_fold(1i64, |terms, extent| terms.checked_mul(*extent)) else {
+        return Ok(None);
+    };
+    let Some(x) = bytes(b, lhs, DType::U8, &mut { LOOKS })? else { return Ok(None) };
+    let Some(y) = bytes(b, rhs, DType::I8, &mut { LOOKS })? else { return Ok(None) };
+    let missing = -inner.last().copied().unwrap_or(0) & (DOT_DEPTH as i64 - 1);
+    let (left, right) = match missing {
+        0 => (x.value, y.value),
+        _ => (fill_up(b, x.value, batch + m + k - 1, missing)?, fill_up(b, y.value, batch + k - 1, missing)?),
+    };
+    let mut sum = b.emit1(Op::Contract { batch, m, k, rhs: RhsLayout::Plain }, &[left, right])?;
+    if let Some(zero) = x.zero {
+        let columns = sums(b, y.value, batch..batch + k)?;
+        let mut shape = b.shape(columns);
+        shape.splice(batch..batch + k, vec![Dim::ONE; m]);
+        let columns = b.reshape(columns, shape)?;
+        let part = b.binary(BinaryFn::Mul, columns, zero)?;
+        sum = b.binary(BinaryFn::Sub, sum, part)?;
+    }
+    if let Some(zero) = y.zero {
+        let rows = sums(b, x.value, batch + m..batch + m + k)?;
+        let mut shape = b.shape(rows);
+        shape.splice(batch + m.., [Dim::ONE]);
+        let rows = b.reshape(rows, shape)?;
+        // Of the row's own bytes less their zero point: both parts that the zero point of the columns has.
+        let rows = match x.zero {
+            Some(zero) => {
+                let count = b.constant(Tensor::scalar(terms as i32));
+                let all = b.binary(BinaryFn::Mul, zero, count)?;
+                b.binary(BinaryFn::Sub, rows, all)?
+            }
+            None => rows,
+        };
+        let part = b.binary(BinaryFn::Mul, rows, zero)?;
+        sum = b.binary(BinaryFn::Sub, sum, part)?;
+    }
+    Ok(Some(sum))
+}
+
+/// Sums of bytes along axes, which stay with size 1.
+fn sums(b: &mut Builder, value: ValueId, axes: std::ops::Range<usize>) -> Result<ValueId> {
+    let wide = b.cast(value, DType::I32)?;
+    b.emit1(Op::Reduce { op: ReduceFn::Sum, axes: axes.collect() }, &[wide])
+}
+
+/// An i32 tensor as bytes of type `wanted`, moved as it is, and what they are more than it.
+fn bytes(b: &mut Builder, value: ValueId, wanted: DType, looks: &mut usize) -> Result<Option<Bytes>> {
+    if *looks == 0 {
+        return Ok(None);
+    }
+    *looks -= 1;
+    let (op, inputs) = match &b.graph.values[value].def {
+        Def::Node(id, _) => (b.graph.nodes[*id].op.clone(), b.graph.nodes[*id].inputs.clone()),
+        Def::Const(Constant::Deferred { op, inputs }) => ((**op).clone(), inputs.clone()),
+        Def::Const(Constant::Data(_)) => return numbers(b, value, wanted, looks),
+        Def::Input(_) => return Ok(None),
+    };
+    match op {
+        Op::Map(MapFn::Cast { .. }) => of_type(b, inputs[0], wanted),
+        Op::Map(MapFn::Binary(BinaryFn::Sub)) if b.shape(inputs[0]) == b.shape(value) => {
+            if b.ty(inputs[1]).elements() != Dim::ONE {
+                return Ok(None);
+            }
+            let Some(x) = bytes(b, inputs[0], wanted, looks)? else { return Ok(None) };
+            let zero = b.reshape(inputs[1], vec![])?;
+            let zero = more(b, x.zero, zero)?;
+            Ok(Some(Bytes { zero, ..x }))
+        }
+        Op::Reshape { .. }
+        | Op::Transpose { .. }
+        | Op::Expand { .. }
+        | Op::Slice { .. }
+        | Op::Window { .. } => {
+            let Some(x) = bytes(b, inputs[0], wanted, looks)? else { return Ok(None) };
+            Ok(Some(Bytes { value: b.emit1(op, &[x.value])?, ..x }))
+        }
+        Op::Pad { .. } => {
+            let Some(x) = bytes(b, inputs[0], wanted, looks)? else { return Ok(None) };
+            let fill = match x.zero {
+                Some(zero) => more(b, Some(inputs[1]), zero)?.unwrap_or(inputs[1]),
+                None => inputs[1],
+            };
+            let all = Range::of(wanted);
+            let fits =
+                range(b.graph, fill, looks).is_some_and(|fill| all.is_some_and(|all| all.or(fill) == all));
+            if !fits {
+                return Ok(None);
+            }
+            let fill = b.cast(fill, wanted)?;
+            Ok(Some(Bytes { value: b.emit1(op, &[x.value, fill])?, ..x }))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// A constant of few elements, by its numbers.
+fn numbers(b: &mut Builder, value: ValueId, wanted: DType, looks: &mut usize) -> Result<Option<Bytes>> {
+    let Some(known) = range(b.graph, value, looks) else { return Ok(None) };
+    let fits = |dtype| Range::of(dtype).filter(|all| all.or(known) == *all).map(|_| dtype);
+    let Some(dtype) = fits(wanted).or(fits(DType::U8)).or(fits(DType::I8)) else { return Ok(None) };
+    let narrow = b.cast(value, dtype)?;
+    of_type(b, narrow, wanted)
+}
+
+/// Bytes of a type, whichever they are.
+fn of_type(b: &mut Builder, value: ValueId, wanted: DType) -> Result<Option<Bytes>> {
+    let shift = match (b.dtype(value), wanted) {
+        (own, wanted) if own == wanted => return Ok(Some(Bytes { value, zero: None })),
+        (DType::I8, DType::U8) => 128,
+        (DType::U8, DType::I8) => -128,
+        _ => return Ok(None),
+    };
+    let (wide, shift) = (b.cast(value, DType::I32)?, b.constant(Tensor::scalar(shift)));
+    let shifted = b.binary(BinaryFn::Add, wide, shift)?;
+    Ok(Some(Bytes { value: b.cast(shifted, wanted)?, zero: Some(shift) }))
+}
+
+/// The sum of two scalars, where there are two and none is zero.
+fn more(b: &mut Builder, a: Option<ValueId>, c: ValueId) -> Result<Option<ValueId>> {
+    let is_zero = |b: &Builder, value| splat(b.graph, value) == Some(0.0);
+    match a {
+        Some(a) if !is_zero(b, a) => match is_zero(b, c) {
+            true => Ok(Some(a)),
+            false => b.binary(BinaryFn::Add, a, c).map(Some),
+        },
+        _ if is_zero(b, c) => Ok(None),
+        _ => Ok(Some(c)),
+    }
+}
+
+/// `missing` zeros behind the elements of an axis. They go into the image that windows are views of, since the windows
+/// together are much larger.
+fn fill_up(b: &mut Builder, value: ValueId, axis: usize, missing: i64) -> Result<ValueId> {
+    if let Def::Node(id, _) = b.graph.values[value].def
+        && let Op::Window { first, kernel, .. } = &b.graph.nodes[id].op
+        && let Some(tail) = (axis + 1).checked_sub(first + 2 * kernel.len()).filter(|tail| *tail > 0)
+    {
+        let (op, image) = (b.graph.nodes[id].op.clone(), b.graph.nodes[id].inputs[0]);
+        let own = first + kernel.len() + tail - 1;
+        let image = fill_up(b, image, own, missing)?;
+        return b.emit1(op, &[image]);
+    }
+    let fill = b.scalar(b.dtype(value), 0.0);
+    let mut hi = vec![Dim::ZERO; b.rank(value)];
+    hi[axis] = Dim::from(missing);
+    b.pad(value, fill, vec![Dim::ZERO; b.rank(value)], hi)
+}

@@ -1,0 +1,127 @@
+//! Products of small integers as products of floats, which processors add up faster, where every sum is exact.
+//!
+//! A float of 32 bits holds every integer up to 2^24. As long as the largest product of two elements, times the number of
+//! terms, does not exceed that, no order of the additions rounds: with operands of 8 bits and their zero points, that
+//! is 257 terms at least. Longer sums are made of parts, which are added up as integers.
+
+use super::range::{LOOKS, range};
+use crate::error::Result;
+use crate::graph::{Builder, Constant, DType, Def, Dim, Node, NodeId, Op, RhsLayout, ValueId};
+use crate::scalar::BinaryFn;
+
+/// The largest of the integers that an f32 holds without gaps.
+const EXACT: u64 = 1 << 24;
+/// Shorter parts are not worth the additions of integers between them.
+const LEAST_PART: u64 = 64;
+/// What a kernel writes out at once; parts are a multiple of it.
+const STEP: u64 = 8;
+/// Each part is a kernel of its own: sums of more stay integers.
+const MOST_PARTS: u64 = 64;
+/// Parts of all sums of a graph together, so that a small model does not become a large one.
+pub const MOST_OF_ALL: u64 = 4096;
+
+pub fn in_floats(b: &mut Builder, id: NodeId, left: &mut u64) -> Result<Option<ValueId>> {
+    let Node { op: Op::Contract { batch, m, k, rhs: RhsLayout::Plain }, inputs, outputs, .. } =
+        &b.graph.nodes[id]
+    else {
+        return Ok(None);
+    };
+    let (batch, m, k, lhs, rhs) = (*batch, *m, *k, inputs[0], inputs[1]);
+    if [b.dtype(outputs[0]), b.dtype(lhs)] != [DType::I32; 2] {
+        return Ok(None);
+    }
+    let size = |dim: &Dim| dim.as_const().and_then(|size| u64::try_from(size).ok());
+    let inner: Option<Vec<u64>> = b.shape(lhs)[batch + m..].iter().map(size).collect();
+    let ranges = range(b.graph, lhs, &mut { LOOKS }).zip(range(b.graph, rhs, &mut { LOOKS }));
+    let Some((inner, (a, c))) = inner.zip(ranges) else { return Ok(None) };
+    let largest = a.largest().saturating_mul(c.largest()).max(1);
+    let Some((axis, part)) = parts(&inner, EXACT / largest) else { return Ok(None) };
+    match left.checked_sub(inner[axis].div_ceil(part)) {
+        Some(rest) => *left = rest,
+        None => return Ok(None),
+    }
+    let wide = b.cast(lhs, DType::F32)?;
+    let op = Op::Contract { batch, m, k, rhs: RhsLayout::Plain };
+    let mut sum = None;
+    for first in (0..inner[axis]).step_by(part as usize) {
+        let size = part.min(inner[axis] - first);
+        let (first, size) = (Dim::from(first as usize), Dim::from(size as usize));
+        let a = b.slice_axis(wide, batch + m + axis, first.clone(), size.clone())?;
+        let c = cut(b, rhs, batch + axis, &first, &size)?;
+        let c = b.cast(c, DType::F32)?;
+        let exact = b.emit1(op.clone(), &[a, c])?;
+        let exact = b.cast(exact, DType::I32)?;
+        sum = Some(match sum {
+            None => exact,
+            Some(sum) => b.binary(BinaryFn::Add, sum, exact)?,
+        });
+    }
+    Ok(sum)
+}
+
+/// A part of a tensor along an axis. Constants that are computed when the object is written are cut before they are
+/// computed, lest the whole be computed for each part.
+fn cut(b: &mut Builder, value: ValueId, axis: usize, first: &Dim, size: &Dim) -> Result<ValueId> {
+    let Def::Const(Constant::Deferred { op, inputs }) = &b.graph.values[value].def else {
+        return b.slice_axis(value, axis, first.clone(), size.clone());
+    };
+    let (op, mut inputs) = (op.clone(), inputs.clone());
+    match &*op {
+        Op::Map(_) => {
+            let behind = b.rank(value) - axis;
+            for input in &mut inputs {
+                let shape = b.shape(*input);
+                if let Some(own) = shape.len().checked_sub(behind)
+                    && shape[own] != Dim::ONE
+                {
+                    *input = cut(b, *input, own, first, size)?;
+                }
+            }
+        }
+        Op::Transpose { perm } => inputs[0] = cut(b, inputs[0], perm[axis], first, size)?,
+        _ => return b.slice_axis(value, axis, first.clone(), size.clone()),
+    }
+    b.emit1((*op).clone(), &inputs)
+}
+
+/// The inner axis that a sum of at most `most` terms is cut along, and into parts of how many; the whole axis where that is
+/// short enough.
+fn parts(inner: &[u64], most: u64) -> Option<(usize, u64)> {
+    let terms = inner.iter().try_fold(1u64, |terms, &extent| terms.checked_mul(extent))?;
+    let (axis, &extent) = inner.iter().enumerate().max_by_key(|(_, extent)| **extent)?;
+    if terms == 0 {
+        return None;
+    }
+    if terms <= most {
+        return Some((axis, extent));
+    }
+    let others = terms / extent;
+    let longest = most / others;
+    // Parts of about one size.
+    let part = extent.div_ceil(extent.div_ceil(longest.max(1)));
+    let part = part.next_multiple_of(STEP).min(longest);
+    let worth = part * others >= LEAST_PART && extent.div_ceil(part) <= MOST_PARTS;
+    worth.then_some((axis, part))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_sums() {
+        // 255 * 127 and less: 518 terms.
+        assert_eq!(parts(&[384], 518), Some((0, 384)));
+        assert_eq!(parts(&[1536], 518), Some((0, 512)));
+        assert_eq!(parts(&[1536], 258), Some((0, 256)));
+        assert_eq!(parts(&[1030], 258), Some((0, 258)));
+        // Along the channels of a convolution.
+        assert_eq!(parts(&[3, 3, 64], 518), Some((2, 32)));
+        assert_eq!(parts(&[3, 3, 64], 258), Some((2, 24)));
+        assert_eq!(parts(&[7, 7, 3], 518), Some((1, 7)));
+        assert_eq!(parts(&[7, 7, 64], 40), None);
+        assert_eq!((parts(&[64 * 256], 256), parts(&[65 * 256], 256)), (Some((0, 256)), None));
+        assert_eq!(parts(&[1 << 40], 1 << 24), None);
+        assert_eq!((parts(&[16], 0), parts(&[0], 9), parts(&[], 9)), (None, None, None));
+    }
+}

@@ -1,0 +1,20 @@
+//! Products of small integers in the arithmetic that the target has most of: products of bytes where kernels add these
+//! up at once (`bytes`), else of floats, as long as every sum is exact (`floats`).
+
+mod bytes;
+mod floats;
+mod range;
+
+use crate::error::Result;
+use crate::graph::Graph;
+use crate::pass::Options;
+use crate::pass::rewrite::{bodies, rewrite};
+
+pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+    if options.pack.dot {
+        rewrite(graph, bytes::in_bytes)?;
+    }
+    let mut left = floats::MOST_OF_ALL;
+    rewrite(graph, |b, id| floats::in_floats(b, id, &mut left))?;
+    bodies(graph, options, run)
+}
