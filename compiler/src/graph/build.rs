@@ -251,6 +251,11 @@ impl<'g> Builder<'g> {
         let at_most =
             |ty: &TensorType, limit: i64| ty.elements().as_const().is_some_and(|count| count <= limit);
         let types: Vec<&TensorType> = inputs.iter().map(|&value| self.graph.ty(value)).collect();
+        // What is dequantized is left for a pass, which takes the integers for what they are.
+        let bytes = matches!(types[0].dtype, DType::I8 | DType::U8) && ty.dtype.is_float();
+        if matches!(op, Op::Map(MapFn::Cast { .. })) && bytes && ty.elements() != Dim::ONE {
+            return false;
+        }
         inputs.iter().all(|&value| self.graph.constant_data(value).is_some())
             && at_most(ty, FOLD_NOW)
             && types.iter().all(|ty| at_most(ty, 16 * FOLD_NOW))

@@ -1,7 +1,7 @@
 //! Folds constant scales and shifts behind a linear operation into its weights and bias.
 //!
 //! Patterns, for floats: a contraction with constant weights, or a depthwise one (a map multiplication by constant
-//! weights under a sum), then any chain of reshapes, transposes and additions of constants, then a
+//! weights under a sum), or integers times a scale, then any chain of reshapes, transposes and additions of constants, then a
 //! multiplication, division, addition or subtraction by a constant. Scales must not vary along the rows. Batch
 //! normalisation, layer scale and the scale of attention queries are such constants. The product is
 //! distributed over the sum and rounds differently, within a few units in the last place of the weights.
@@ -9,7 +9,7 @@
 use crate::error::Result;
 use crate::graph::{Builder, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, ValueId};
 use crate::pass::rewrite::{
-    Uses, bodies, finite, fixpoint, inverse, is_one, producer, reshape_groups, rewrite,
+    Uses, bodies, finite, fixpoint, inverse, is_one, producer, reshaped, rewrite, with_rank,
 };
 use crate::pass::{Options, dce};
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
@@ -39,6 +39,8 @@ enum Root {
     Contract { lhs: ValueId, weights: ValueId, batch: usize, m: usize, k: usize },
     /// `reduce sum over axes (x * weights)`.
     Depthwise { x: ValueId, weights: ValueId, axes: Vec<usize> },
+    /// `float(x) * factor`: sums of integers that are given their scale.
+    Integers { x: ValueId, factor: ValueId },
 }
 
 fn fold(b: &mut Builder, id: NodeId, uses: &mut Uses) -> Result<Option<ValueId>> {
@@ -130,6 +132,13 @@ fn root(graph: &Graph, node: &Node, uses: &Uses) -> Option<Root> {
             let (x, weights) = operands(graph, BinaryFn::Mul, &product.inputs)?;
             Some(Root::Depthwise { x, weights, axes: axes.clone() })
         }
+        Op::Map(MapFn::Binary(BinaryFn::Mul)) => {
+            let (x, factor) = operands(graph, BinaryFn::Mul, &node.inputs)?;
+            let Node { op: Op::Map(MapFn::Cast { .. }), inputs, .. } = producer(graph, x)? else {
+                return None;
+            };
+            graph.ty(inputs[0]).dtype.is_int().then_some(Root::Integers { x, factor })
+        }
         _ => None,
     }
 }
@@ -145,30 +154,8 @@ fn pull_back(
     let constant = with_rank(b, constant, after.len())?;
     match view {
         Op::Transpose { perm } => b.transpose(constant, &inverse(perm)).map(Some),
-        _ => {
-            let Some(groups) = reshape_groups(before, after) else { return Ok(None) };
-            let shape = b.shape(constant);
-            let mut pulled = Vec::with_capacity(before.len());
-            for (from, to) in groups {
-                if shape[to.clone()] == after[to.clone()] {
-                    pulled.extend_from_slice(&before[from]);
-                } else if shape[to].iter().all(is_one) {
-                    pulled.extend(from.map(|_| Dim::ONE));
-                } else {
-                    return Ok(None);
-                }
-            }
-            b.reshape(constant, pulled).map(Some)
-        }
+        _ => reshaped(b, constant, after, before),
     }
-}
-
-/// The constant with leading axes of size 1 up to `rank`.
-fn with_rank(b: &mut Builder, constant: ValueId, rank: usize) -> Result<ValueId> {
-    let mut shape = b.shape(constant);
-    let lead = rank.saturating_sub(shape.len());
-    shape.splice(0..0, std::iter::repeat_n(Dim::ONE, lead));
-    b.reshape(constant, shape)
 }
 
 /// The constant as it applies to the value before `steps`, and as it applies after each of them.
@@ -245,6 +232,13 @@ fn scale_root(b: &mut Builder, root: &Root, constant: ValueId, rank: usize) -> R
             let Some(weights) = scale_weights(b, *weights, constant, shape)? else { return Ok(None) };
             let product = b.binary(BinaryFn::Mul, *x, weights)?;
             b.reduce(ReduceFn::Sum, product, axes).map(Some)
+        }
+        Root::Integers { x, factor } => {
+            let factor = b.binary(BinaryFn::Mul, *factor, constant)?;
+            if !b.graph.is_constant(factor) {
+                return Ok(None);
+            }
+            b.binary(BinaryFn::Mul, *x, factor).map(Some)
         }
     }
 }

@@ -14,6 +14,7 @@ mod integers;
 mod matmul;
 mod movement;
 mod pack;
+mod quantized;
 mod rewrite;
 #[cfg(test)]
 mod tests;
@@ -64,6 +65,8 @@ const fn row(name: &'static str, run: Pass, min_level: u8, doc: &'static str) ->
 pub const PASSES: &[PassDef] = &[
     row("dce", dce::run, 1, "drop nodes that no output needs"),
     row("cse", cse::run, 1, "compute equal expressions once"),
+    // Before weights become floats.
+    row("quantized", quantized::run, 1, "products of dequantized values as products of integers"),
     row("constants", constants::run, 1, "compute what depends on constants alone"),
     row("algebra", algebra::run, 1, "identities of arithmetic"),
     row("matmul", matmul::run, 1, "bring contractions to one form"),

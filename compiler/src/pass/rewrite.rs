@@ -146,6 +146,32 @@ pub fn moves_only_ones(shape: &[Dim], perm: &[usize]) -> bool {
         .all(|&axis| last.replace(axis).is_none_or(|l| l < axis))
 }
 
+/// The constant with leading axes of size 1 up to `rank`.
+pub fn with_rank(b: &mut Builder, constant: ValueId, rank: usize) -> Result<ValueId> {
+    let mut shape = b.shape(constant);
+    let lead = rank.saturating_sub(shape.len());
+    shape.splice(0..0, std::iter::repeat_n(Dim::ONE, lead));
+    b.reshape(constant, shape)
+}
+
+/// A constant that applies to a value of shape `from`, along some of its axes, as it applies to the value reshaped to `to`;
+/// `None` where it would vary within an axis.
+pub fn reshaped(b: &mut Builder, constant: ValueId, from: &[Dim], to: &[Dim]) -> Result<Option<ValueId>> {
+    let Some(groups) = reshape_groups(to, from) else { return Ok(None) };
+    let shape = b.shape(constant);
+    let mut aligned = Vec::with_capacity(to.len());
+    for (new, old) in groups {
+        if shape[old.clone()] == from[old.clone()] {
+            aligned.extend_from_slice(&to[new]);
+        } else if shape[old].iter().all(is_one) {
+            aligned.extend(new.map(|_| Dim::ONE));
+        } else {
+            return Ok(None);
+        }
+    }
+    b.reshape(constant, aligned).map(Some)
+}
+
 /// Axis ranges of two shapes with as many elements, paired so that each pair has equal products, as fine as
 /// possible. `None` where a dim is 0 or symbolic products cannot be told apart.
 pub fn reshape_groups(from: &[Dim], to: &[Dim]) -> Option<Vec<(Range<usize>, Range<usize>)>> {

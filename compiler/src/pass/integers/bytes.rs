@@ -17,11 +17,11 @@ use crate::scalar::{BinaryFn, ReduceFn};
 const LEAST_STEPS: i64 = 3;
 
 /// An i32 tensor is `value - zero`.
-struct Bytes {
+pub struct Bytes {
     /// Of u8 or i8.
-    value: ValueId,
+    pub value: ValueId,
     /// A scalar of i32; zero where there is none.
-    zero: Option<ValueId>,
+    pub zero: Option<ValueId>,
 }
 
 pub fn in_bytes(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
@@ -41,8 +41,8 @@ pub fn in_bytes(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     let Some(terms) = inner.iter().try_fold(1i64, |terms, extent| terms.checked_mul(*extent)) else {
         return Ok(None);
     };
-    let Some(x) = bytes(b, lhs, DType::U8, &mut { LOOKS })? else { return Ok(None) };
-    let Some(y) = bytes(b, rhs, DType::I8, &mut { LOOKS })? else { return Ok(None) };
+    let Some(x) = bytes(b, lhs, Some(DType::U8), &mut { LOOKS })? else { return Ok(None) };
+    let Some(y) = bytes(b, rhs, Some(DType::I8), &mut { LOOKS })? else { return Ok(None) };
     let missing = -inner.last().copied().unwrap_or(0) & (DOT_DEPTH as i64 - 1);
     let (left, right) = match missing {
         0 => (x.value, y.value),
@@ -83,8 +83,13 @@ fn sums(b: &mut Builder, value: ValueId, axes: std::ops::Range<usize>) -> Result
     b.emit1(Op::Reduce { op: ReduceFn::Sum, axes: axes.collect() }, &[wide])
 }
 
-/// An i32 tensor as bytes of type `wanted`, moved as it is, and what they are more than it.
-fn bytes(b: &mut Builder, value: ValueId, wanted: DType, looks: &mut usize) -> Result<Option<Bytes>> {
+/// An i32 tensor as bytes of type `wanted`, or of either, moved as it is, and what they are more than it.
+pub fn bytes(
+    b: &mut Builder,
+    value: ValueId,
+    wanted: Option<DType>,
+    looks: &mut usize,
+) -> Result<Option<Bytes>> {
     if *looks == 0 {
         return Ok(None);
     }
@@ -120,13 +125,14 @@ fn bytes(b: &mut Builder, value: ValueId, wanted: DType, looks: &mut usize) -> R
                 Some(zero) => more(b, Some(inputs[1]), zero)?.unwrap_or(inputs[1]),
                 None => inputs[1],
             };
-            let all = Range::of(wanted);
+            let own = b.dtype(x.value);
+            let all = Range::of(own);
             let fits =
                 range(b.graph, fill, looks).is_some_and(|fill| all.is_some_and(|all| all.or(fill) == all));
             if !fits {
                 return Ok(None);
             }
-            let fill = b.cast(fill, wanted)?;
+            let fill = b.cast(fill, own)?;
             Ok(Some(Bytes { value: b.emit1(op, &[x.value, fill])?, ..x }))
         }
         _ => Ok(None),
@@ -134,18 +140,25 @@ fn bytes(b: &mut Builder, value: ValueId, wanted: DType, looks: &mut usize) -> R
 }
 
 /// A constant of few elements, by its numbers.
-fn numbers(b: &mut Builder, value: ValueId, wanted: DType, looks: &mut usize) -> Result<Option<Bytes>> {
+fn numbers(
+    b: &mut Builder,
+    value: ValueId,
+    wanted: Option<DType>,
+    looks: &mut usize,
+) -> Result<Option<Bytes>> {
     let Some(known) = range(b.graph, value, looks) else { return Ok(None) };
     let fits = |dtype| Range::of(dtype).filter(|all| all.or(known) == *all).map(|_| dtype);
-    let Some(dtype) = fits(wanted).or(fits(DType::U8)).or(fits(DType::I8)) else { return Ok(None) };
+    let Some(dtype) = wanted.and_then(fits).or(fits(DType::U8)).or(fits(DType::I8)) else { return Ok(None) };
     let narrow = b.cast(value, dtype)?;
     of_type(b, narrow, wanted)
 }
 
 /// Bytes of a type, whichever they are.
-fn of_type(b: &mut Builder, value: ValueId, wanted: DType) -> Result<Option<Bytes>> {
-    let shift = match (b.dtype(value), wanted) {
-        (own, wanted) if own == wanted => return Ok(Some(Bytes { value, zero: None })),
+fn of_type(b: &mut Builder, value: ValueId, wanted: Option<DType>) -> Result<Option<Bytes>> {
+    let own = b.dtype(value);
+    let wanted = wanted.unwrap_or(own);
+    let shift = match (own, wanted) {
+        (DType::I8 | DType::U8, _) if own == wanted => return Ok(Some(Bytes { value, zero: None })),
         (DType::I8, DType::U8) => 128,
         (DType::U8, DType::I8) => -128,
         _ => return Ok(None),

@@ -4,10 +4,12 @@
 //! terms, does not exceed that, no order of the additions rounds: with operands of 8 bits and their zero points, that
 //! is 257 terms at least. Longer sums are made of parts, which are added up as integers.
 
-use super::range::{LOOKS, range};
+use super::bytes::bytes;
+use super::range::{LOOKS, Range, range};
 use crate::error::Result;
-use crate::graph::{Builder, Constant, DType, Def, Dim, Node, NodeId, Op, RhsLayout, ValueId};
-use crate::scalar::BinaryFn;
+use crate::graph::{Builder, Constant, DType, Def, Dim, MapFn, Node, NodeId, Op, RhsLayout, ValueId};
+use crate::pass::rewrite::{producer, with_rank};
+use crate::scalar::{BinaryFn, ReduceFn};
 
 /// The largest of the integers that an f32 holds without gaps.
 const EXACT: u64 = 1 << 24;
@@ -57,6 +59,45 @@ pub fn in_floats(b: &mut Builder, id: NodeId, left: &mut u64) -> Result<Option<V
         });
     }
     Ok(sum)
+}
+
+/// Sums over a map multiplication, as depthwise convolutions are. Those of bytes read them as they are: what their zero
+/// point adds is the same for all sums of the same weights.
+pub fn depthwise(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+    let Node { op: Op::Reduce { op: ReduceFn::Sum, axes }, inputs, outputs, .. } = &b.graph.nodes[id] else {
+        return Ok(None);
+    };
+    let (axes, product, output) = (axes.clone(), inputs[0], outputs[0]);
+    let Some(Node { op: Op::Map(MapFn::Binary(BinaryFn::Mul)), inputs, .. }) = producer(b.graph, product)
+    else {
+        return Ok(None);
+    };
+    let (x, weights) = (inputs[0], inputs[1]);
+    let shape = b.shape(product);
+    let taps = axes.iter().try_fold(1i64, |taps, &axis| taps.checked_mul(shape[axis].as_const()?));
+    let fits = b.dtype(output) == DType::I32 && b.shape(x) == shape && b.graph.is_constant(weights);
+    let (Some(taps), Some(factor), true) = (taps, range(b.graph, weights, &mut { LOOKS }), fits) else {
+        return Ok(None);
+    };
+    let Some(x) = bytes(b, x, None, &mut { LOOKS })? else { return Ok(None) };
+    let most = Range::of(b.dtype(x.value)).map_or(u64::MAX, Range::largest);
+    let largest = most.saturating_mul(factor.largest()).saturating_mul(taps.unsigned_abs());
+    if largest > EXACT {
+        return Ok(None);
+    }
+    let (wide, factor) = (b.cast(x.value, DType::F32)?, b.cast(weights, DType::F32)?);
+    let product = b.binary(BinaryFn::Mul, wide, factor)?;
+    let sum = b.emit1(Op::Reduce { op: ReduceFn::Sum, axes: axes.clone() }, &[product])?;
+    let sum = b.cast(sum, DType::I32)?;
+    let Some(zero) = x.zero else { return Ok(Some(sum)) };
+    // Weights that are the same along an axis count once for each of its elements.
+    let weights = with_rank(b, weights, shape.len())?;
+    let mut whole = b.shape(weights);
+    axes.iter().for_each(|&axis| whole[axis] = shape[axis].clone());
+    let weights = b.expand(weights, whole)?;
+    let weights = b.emit1(Op::Reduce { op: ReduceFn::Sum, axes }, &[weights])?;
+    let more = b.binary(BinaryFn::Mul, weights, zero)?;
+    b.binary(BinaryFn::Sub, sum, more).map(Some)
 }
 
 /// A part of a tensor along an axis. Constants that are computed when the object is written are cut before they are

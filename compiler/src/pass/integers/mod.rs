@@ -15,6 +15,9 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         rewrite(graph, bytes::in_bytes)?;
     }
     let mut left = floats::MOST_OF_ALL;
-    rewrite(graph, |b, id| floats::in_floats(b, id, &mut left))?;
+    rewrite(graph, |b, id| match floats::depthwise(b, id)? {
+        Some(sum) => Ok(Some(sum)),
+        None => floats::in_floats(b, id, &mut left),
+    })?;
     bodies(graph, options, run)
 }

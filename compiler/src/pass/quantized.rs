@@ -1,0 +1,224 @@
+//! Products of reals that are integers times a scale, as products of the integers times both scales.
+//!
+//! What a model dequantizes is `(q - zero) * scale`. The scales are the same for all terms of a contraction, so they
+//! come out of the sum: of `sum((a - za) sa (w - zw) sw)` remains `sa sw sum((a - za) (w - zw))`, a sum of i32 that is exact.
+//! Each rounding of the real operands and of the sum falls away; one of the sum as a float and one of the product of the
+//! scales are new. Views and paddings between the two operations move to the integers.
+//!
+//! Also sums over a map multiplication by constants, as depthwise convolutions are.
+
+use crate::error::Result;
+use crate::graph::{
+    Builder, Constant, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId,
+};
+use crate::pass::Options;
+use crate::pass::rewrite::{bodies, is_one, reshaped, rewrite, splat, with_rank};
+use crate::scalar::{BinaryFn, ReduceFn};
+
+/// Operations between a product and what dequantizes its operand.
+const MAX_STEPS: usize = 16;
+
+/// Terms of the last inner axis from which on the target's products of bytes are worth it.
+const LEAST_STEPS: i64 = 3;
+
+/// Terms of a depthwise sum: as floats the integers are summed up exactly (`integers`).
+const MOST_TAPS: i64 = 256;
+
+pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+    if options.exact || !options.pack.dot {
+        return Ok(());
+    }
+    rewrite(graph, |b, id| match &b.graph.nodes[id].op {
+        Op::Contract { .. } => contraction(b, id),
+        Op::Reduce { op: ReduceFn::Sum, .. } => depthwise(b, id),
+        _ => Ok(None),
+    })?;
+    bodies(graph, options, run)
+}
+
+/// An f32 tensor is `integers * scale`.
+struct Scaled {
+    /// Of i32.
+    integers: ValueId,
+    /// Of f32: a scalar, or as many axes as the integers have, each of the same size or 1.
+    scale: ValueId,
+}
+
+fn contraction(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+    let Node { op: Op::Contract { batch, m, k, rhs: RhsLayout::Plain }, inputs, .. } = &b.graph.nodes[id]
+    else {
+        return Ok(None);
+    };
+    let (batch, m, k, lhs, rhs) = (*batch, *m, *k, inputs[0], inputs[1]);
+    let inner = &b.ty(lhs).shape[batch + m..];
+    let worth = inner.iter().all(Dim::is_const)
+        && inner.last().and_then(Dim::as_const).is_some_and(|steps| steps >= LEAST_STEPS);
+    if b.dtype(lhs) != DType::F32 || !worth {
+        return Ok(None);
+    }
+    let Some(x) = scaled(b, lhs)? else { return Ok(None) };
+    let Some(y) = scaled(b, rhs)? else { return Ok(None) };
+    let own = b.shape(y.scale);
+    let same_for_all = |shape: &[Dim]| shape.iter().all(is_one);
+    if !b.shape(x.scale).is_empty() || !own.is_empty() && !same_for_all(&own[batch..batch + k]) {
+        return Ok(None);
+    }
+    let factor = match own.is_empty() {
+        true => y.scale,
+        false => {
+            let mut aligned = own.clone();
+            aligned.splice(batch..batch + k, vec![Dim::ONE; m]);
+            b.reshape(y.scale, aligned)?
+        }
+    };
+    let op = Op::Contract { batch, m, k, rhs: RhsLayout::Plain };
+    let sum = b.emit1(op, &[x.integers, y.integers])?;
+    let scale = b.binary(BinaryFn::Mul, x.scale, factor)?;
+    times(b, sum, scale)
+}
+
+fn depthwise(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+    let Node { op: Op::Reduce { axes, .. }, inputs, .. } = &b.graph.nodes[id] else { return Ok(None) };
+    let (axes, product) = (axes.clone(), inputs[0]);
+    let Def::Node(of, _) = b.graph.values[product].def else { return Ok(None) };
+    let Node { op: Op::Map(MapFn::Binary(BinaryFn::Mul)), inputs, .. } = &b.graph.nodes[of] else {
+        return Ok(None);
+    };
+    let (x, weights) = (inputs[0], inputs[1]);
+    let shape = b.shape(product);
+    let taps = axes.iter().try_fold(1i64, |taps, &axis| taps.checked_mul(shape[axis].as_const()?));
+    let few = taps.is_some_and(|taps| taps <= MOST_TAPS);
+    if b.dtype(x) != DType::F32 || !few || b.shape(x) != shape || !b.graph.is_constant(weights) {
+        return Ok(None);
+    }
+    let Some(x) = scaled(b, x)? else { return Ok(None) };
+    let Some(y) = scaled(b, weights)? else { return Ok(None) };
+    let own = b.shape(y.scale);
+    let lead = shape.len() - own.len();
+    let same_for_all = axes.iter().all(|&axis| axis < lead || is_one(&own[axis - lead]));
+    if !b.shape(x.scale).is_empty() || !same_for_all {
+        return Ok(None);
+    }
+    let product = b.binary(BinaryFn::Mul, x.integers, y.integers)?;
+    let sum = b.emit1(Op::Reduce { op: ReduceFn::Sum, axes }, &[product])?;
+    let scale = b.binary(BinaryFn::Mul, x.scale, y.scale)?;
+    times(b, sum, scale)
+}
+
+fn times(b: &mut Builder, sum: ValueId, scale: ValueId) -> Result<Option<ValueId>> {
+    let sum = b.cast(sum, DType::F32)?;
+    b.binary(BinaryFn::Mul, sum, scale).map(Some)
+}
+
+/// The operation that computes a value, of a node or of a constant that is computed when the object is written.
+fn operation(graph: &Graph, value: ValueId) -> Option<(&Op, &[ValueId])> {
+    match &graph.values[value].def {
+        Def::Node(id, _) => Some((&graph.nodes[*id].op, &graph.nodes[*id].inputs)),
+        Def::Const(Constant::Deferred { op, inputs }) => Some((op, inputs)),
+        Def::Const(Constant::Data(_)) | Def::Input(_) => None,
+    }
+}
+
+/// Integers and scale of a value.
+fn scaled(b: &mut Builder, value: ValueId) -> Result<Option<Scaled>> {
+    // Views and paddings, from the value inwards.
+    let (mut steps, mut at) = (Vec::new(), value);
+    for _ in 0..MAX_STEPS {
+        let Some((op, inputs)) = operation(b.graph, at) else { return Ok(None) };
+        match op {
+            Op::Map(MapFn::Binary(BinaryFn::Mul)) => {
+                let (x, scale) = (inputs[0], inputs[1]);
+                let Some(mut found) = dequantized(b, x, scale, at)? else { return Ok(None) };
+                while let Some(step) = steps.pop() {
+                    match moved(b, found, step)? {
+                        Some(next) => found = next,
+                        None => return Ok(None),
+                    }
+                }
+                return Ok(Some(found));
+            }
+            Op::Pad { .. } if splat(b.graph, inputs[1]) != Some(0.0) => return Ok(None),
+            Op::Pad { .. } => {}
+            op if op.is_view() => {}
+            _ => return Ok(None),
+        }
+        let next = inputs[0];
+        steps.push(op.clone());
+        at = next;
+    }
+    Ok(None)
+}
+
+/// `x * scale`, where `x` is a tensor of bytes as floats, less a zero point.
+fn dequantized(b: &mut Builder, x: ValueId, scale: ValueId, product: ValueId) -> Result<Option<Scaled>> {
+    let shape = b.shape(x);
+    if shape != b.shape(product) || b.dtype(x) != DType::F32 {
+        return Ok(None);
+    }
+    let Some(integers) = integers(b, x)? else { return Ok(None) };
+    let scale = match b.ty(scale).elements() == Dim::ONE {
+        true => b.reshape(scale, vec![])?,
+        false if !b.graph.is_constant(scale) => return Ok(None),
+        false => with_rank(b, scale, shape.len())?,
+    };
+    Ok(Some(Scaled { integers, scale }))
+}
+
+fn integers(b: &mut Builder, x: ValueId) -> Result<Option<ValueId>> {
+    let (mut source, mut zero) = (x, None);
+    if let Some((Op::Map(MapFn::Binary(BinaryFn::Sub)), inputs)) = operation(b.graph, x) {
+        (source, zero) = (inputs[0], Some(inputs[1]));
+    }
+    let Some(bytes) = bytes(b.graph, source).filter(|&bytes| b.ty(bytes).shape == b.ty(x).shape) else {
+        return Ok(None);
+    };
+    let wide = b.cast(bytes, DType::I32)?;
+    let Some(zero) = zero else { return Ok(Some(wide)) };
+    let zero = match splat(b.graph, zero) {
+        Some(number) if number.fract() == 0.0 && (-128.0..=255.0).contains(&number) => {
+            b.constant(Tensor::scalar(number as i32))
+        }
+        Some(_) => return Ok(None),
+        None => match bytes_of_one(b.graph, zero) {
+            Some(bytes) => b.cast(bytes, DType::I32)?,
+            None => return Ok(None),
+        },
+    };
+    b.binary(BinaryFn::Sub, wide, zero).map(Some)
+}
+
+/// The bytes that a float conversion reads.
+fn bytes(graph: &Graph, value: ValueId) -> Option<ValueId> {
+    match operation(graph, value)? {
+        (Op::Map(MapFn::Cast { .. }), inputs) => {
+            matches!(graph.ty(inputs[0]).dtype, DType::I8 | DType::U8).then_some(inputs[0])
+        }
+        _ => None,
+    }
+}
+
+fn bytes_of_one(graph: &Graph, value: ValueId) -> Option<ValueId> {
+    bytes(graph, value).filter(|&bytes| graph.ty(bytes).elements() == Dim::ONE)
+}
+
+/// A view or a padding by zeros, of the integers and of the scale.
+fn moved(b: &mut Builder, x: Scaled, step: Op) -> Result<Option<Scaled>> {
+    let before = b.shape(x.integers);
+    let fill = b.constant(Tensor::scalar(0i32));
+    let integers = match step {
+        Op::Pad { .. } => b.emit1(step.clone(), &[x.integers, fill])?,
+        _ => b.emit1(step.clone(), &[x.integers])?,
+    };
+    if b.shape(x.scale).is_empty() {
+        return Ok(Some(Scaled { integers, ..x }));
+    }
+    let scale = match &step {
+        Op::Transpose { perm } => b.transpose(x.scale, perm)?,
+        Op::Reshape { shape } => match reshaped(b, x.scale, &before, shape)? {
+            Some(scale) => scale,
+            None => return Ok(None),
+        },
+        _ => return Ok(None),
+    };
+    Ok(Some(Scaled { integers, scale }))
+}
