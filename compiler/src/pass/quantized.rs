@@ -5,7 +5,8 @@
 //! Each rounding of the real operands and of the sum falls away; one of the sum as a float and one of the product of the
 //! scales are new. Views and paddings between the two operations move to the integers.
 //!
-//! Also sums over a map multiplication by constants, as depthwise convolutions are.
+//! Also sums over a map multiplication by constants, as depthwise convolutions are. Besides, divisions by a scale that is
+//! known are products with its reciprocal, and rows of a dequantized table are dequantized once they are taken.
 
 use crate::error::Result;
 use crate::graph::{
@@ -13,7 +14,7 @@ use crate::graph::{
 };
 use crate::pass::Options;
 use crate::pass::rewrite::{bodies, is_one, reshaped, rewrite, splat, with_rank};
-use crate::scalar::{BinaryFn, ReduceFn};
+use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 /// Operations between a product and what dequantizes its operand.
 const MAX_STEPS: usize = 16;
@@ -31,6 +32,8 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     rewrite(graph, |b, id| match &b.graph.nodes[id].op {
         Op::Contract { .. } => contraction(b, id),
         Op::Reduce { op: ReduceFn::Sum, .. } => depthwise(b, id),
+        Op::Map(MapFn::Unary(UnaryFn::Round)) => rounded(b, id),
+        Op::Gather { .. } => gathered(b, id),
         _ => Ok(None),
     })?;
     bodies(graph, options, run)
@@ -103,6 +106,51 @@ fn depthwise(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     let sum = b.emit1(Op::Reduce { op: ReduceFn::Sum, axes }, &[product])?;
     let scale = b.binary(BinaryFn::Mul, x.scale, y.scale)?;
     times(b, sum, scale)
+}
+
+/// `round(x / scale)` as `round(x * (1 / scale))`: a division takes many times as long.
+fn rounded(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+    let x = b.graph.nodes[id].inputs[0];
+    let Some((Op::Map(MapFn::Binary(BinaryFn::Div)), &[x, scale])) = operation(b.graph, x) else {
+        return Ok(None);
+    };
+    let scales = b.graph.constant_data(scale).filter(|_| b.dtype(scale) == DType::F32);
+    let normal = |scale: &f64| (*scale as f32).is_normal() && (1.0 / *scale as f32).is_normal();
+    if !scales.and_then(Tensor::to_f64s).is_some_and(|scales| scales.iter().all(normal)) {
+        return Ok(None);
+    }
+    let reciprocal = b.unary(UnaryFn::Recip, scale)?;
+    let product = b.binary(BinaryFn::Mul, x, reciprocal)?;
+    b.unary(UnaryFn::Round, product).map(Some)
+}
+
+/// Rows of a dequantized table: the bytes are taken, and dequantized then.
+fn gathered(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+    let Node { op, inputs, .. } = &b.graph.nodes[id];
+    let (op, table, indices) = (op.clone(), inputs[0], inputs[1]);
+    let Some((Op::Map(MapFn::Binary(BinaryFn::Mul)), &[x, scale])) = operation(b.graph, table) else {
+        return Ok(None);
+    };
+    let (mut source, mut zero) = (x, None);
+    if let Some((Op::Map(MapFn::Binary(BinaryFn::Sub)), &[a, c])) = operation(b.graph, x) {
+        (source, zero) = (a, Some(c));
+    }
+    let one = |b: &Builder, value: ValueId| b.ty(value).elements() == Dim::ONE;
+    let Some(bytes) = bytes(b.graph, source).filter(|&bytes| b.ty(bytes).shape == b.ty(table).shape) else {
+        return Ok(None);
+    };
+    if !one(b, scale) || zero.is_some_and(|zero| !one(b, zero)) || !b.graph.is_constant(table) {
+        return Ok(None);
+    }
+    let rows = b.emit1(op, &[bytes, indices])?;
+    let mut rows = b.cast(rows, b.dtype(table))?;
+    for (function, by) in [(BinaryFn::Sub, zero), (BinaryFn::Mul, Some(scale))] {
+        if let Some(by) = by {
+            let by = b.reshape(by, vec![])?;
+            rows = b.binary(function, rows, by)?;
+        }
+    }
+    Ok(Some(rows))
 }
 
 fn times(b: &mut Builder, sum: ValueId, scale: ValueId) -> Result<Option<ValueId>> {

@@ -6,9 +6,9 @@ use crate::schedule::GroupKind;
 use crate::schedule::groups::Grouper;
 
 /// Elementwise nodes in an epilogue, operands they may read, and the size of their expression as a tree.
-const MAX_EPILOGUE: usize = 24;
+const MAX_EPILOGUE: usize = 64;
 const MAX_OPERANDS: usize = 16;
-const MAX_TREE: u32 = 128;
+const MAX_TREE: u32 = 256;
 
 impl Grouper<'_> {
     /// Contractions from the last to the first, so that a sum of two contractions is the epilogue of

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::graph::dim::row_major_strides;
 use crate::graph::{DType, Dim, MapFn, Op, ValueId};
-use crate::loops::lower::{Lowering, Override, internal};
+use crate::loops::lower::{Lowering, Override, clamped, internal};
 use crate::loops::{Expr, Index, Stmt};
 use crate::scalar::{BinaryFn, CompareFn};
 
@@ -344,6 +344,9 @@ fn pick(values: &[Dim], index: &Index) -> Expr {
 
 /// One element of a map from its arguments.
 pub(super) fn apply(function: MapFn, arguments: Vec<Expr>) -> Expr {
+    if let Some(expr) = clamped::apply(function, &arguments) {
+        return expr;
+    }
     let mut arguments = arguments.into_iter();
     let mut next = || arguments.next().expect("inference checked the number of operands");
     match function {

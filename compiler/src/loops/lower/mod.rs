@@ -5,6 +5,7 @@
 //! its loops: `map.rs`, `reduce.rs`, `rows.rs`, `contract.rs`, `single.rs`, and `chain.rs` for groups made of groups.
 
 mod chain;
+mod clamped;
 mod contract;
 mod expr;
 mod map;

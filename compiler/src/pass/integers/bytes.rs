@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::graph::{
     Builder, Constant, DOT_DEPTH, DType, Def, Dim, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId,
 };
-use crate::pass::rewrite::splat;
+use crate::pass::rewrite::{is_identity, splat};
 use crate::scalar::{BinaryFn, ReduceFn};
 
 /// Steps of the last inner axis from which on filling it up to a multiple of [`DOT_DEPTH`] is worth it.
@@ -43,6 +43,11 @@ pub fn in_bytes(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     };
     let Some(x) = bytes(b, lhs, Some(DType::U8), &mut { LOOKS })? else { return Ok(None) };
     let Some(y) = bytes(b, rhs, Some(DType::I8), &mut { LOOKS })? else { return Ok(None) };
+    let (x, y, k) = match by_planes(b, (&x, &y), [batch, m, k])? {
+        Some((x, y)) => (x, y, k),
+        None => (x, y, k),
+    };
+    let inner: Vec<i64> = b.shape(x.value)[batch + m..].iter().filter_map(Dim::as_const).collect();
     let missing = -inner.last().copied().unwrap_or(0) & (DOT_DEPTH as i64 - 1);
     let (left, right) = match missing {
         0 => (x.value, y.value),
@@ -75,6 +80,66 @@ pub fn in_bytes(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
         sum = b.binary(BinaryFn::Sub, sum, part)?;
     }
     Ok(Some(sum))
+}
+
+/// Windows of an image with few channels, which do not fill words: the channels as planes, so that words are neighbours
+/// within a row of the image. Also spares the image a transposition where it comes in planes.
+fn by_planes(
+    b: &mut Builder,
+    (x, y): (&Bytes, &Bytes),
+    [batch, m, k]: [usize; 3],
+) -> Result<Option<(Bytes, Bytes)>> {
+    let Def::Node(id, _) = b.graph.values[x.value].def else { return Ok(None) };
+    let Node { op: Op::Window { first, kernel, strides, dilations }, inputs, .. } = &b.graph.nodes[id] else {
+        return Ok(None);
+    };
+    let (first, kernel, strides, dilations) = (*first, kernel.clone(), strides.clone(), dilations.clone());
+    let (image, spatial) = (inputs[0], kernel.len());
+    let channels = b.shape(image).last().and_then(Dim::as_const);
+    let narrow = channels.is_some_and(|channels| channels < DOT_DEPTH as i64);
+    if batch != 0 || k != spatial + 1 || m != first + spatial || !narrow || dilations.last() != Some(&1) {
+        return Ok(None);
+    }
+    // [lead.., s.., c] to [lead.., c, s..]
+    let rank = first + spatial + 1;
+    let mut perm: Vec<usize> = (0..first).chain([rank - 1]).collect();
+    perm.extend(first..rank - 1);
+    let planes = turned(b, image, &perm)?;
+    // [lead.., c, out.., kernel..] to [lead.., out.., c, kernel..]
+    let windows = Op::Window { first: first + 1, kernel, strides, dilations };
+    let windows = b.emit1(windows, &[planes])?;
+    let mut perm: Vec<usize> = (0..first).chain(first + 1..first + 1 + spatial).collect();
+    perm.push(first);
+    perm.extend(first + 1 + spatial..first + 1 + 2 * spatial);
+    let windows = b.transpose(windows, &perm)?;
+    // [kernel.., c, n] to [c, kernel.., n]
+    let mut perm = vec![spatial];
+    perm.extend(0..spatial);
+    perm.push(spatial + 1);
+    let weights = b.transpose(y.value, &perm)?;
+    Ok(Some((Bytes { value: windows, ..*x }, Bytes { value: weights, ..*y })))
+}
+
+/// A transposition, in front of a padding and joined with another one.
+fn turned(b: &mut Builder, value: ValueId, perm: &[usize]) -> Result<ValueId> {
+    let Def::Node(id, _) = b.graph.values[value].def else { return b.transpose(value, perm) };
+    let Node { op, inputs, .. } = &b.graph.nodes[id];
+    let (op, inputs) = (op.clone(), inputs.clone());
+    match op {
+        Op::Pad { lo, hi } => {
+            let inner = turned(b, inputs[0], perm)?;
+            let along = |sizes: &[Dim]| perm.iter().map(|&axis| sizes[axis].clone()).collect();
+            b.pad(inner, inputs[1], along(&lo), along(&hi))
+        }
+        Op::Transpose { perm: own } => {
+            let joined: Vec<usize> = perm.iter().map(|&axis| own[axis]).collect();
+            match is_identity(&joined) {
+                true => Ok(inputs[0]),
+                false => b.transpose(inputs[0], &joined),
+            }
+        }
+        _ => b.transpose(value, perm),
+    }
 }
 
 /// Sums of bytes along axes, which stay with size 1.
@@ -182,16 +247,32 @@ fn more(b: &mut Builder, a: Option<ValueId>, c: ValueId) -> Result<Option<ValueI
 }
 
 /// `missing` zeros behind the elements of an axis. They go into the image that windows are views of, since the windows
-/// together are much larger.
+/// together are much larger: behind its channels, or behind its rows, which longer windows then reach.
 fn fill_up(b: &mut Builder, value: ValueId, axis: usize, missing: i64) -> Result<ValueId> {
-    if let Def::Node(id, _) = b.graph.values[value].def
-        && let Op::Window { first, kernel, .. } = &b.graph.nodes[id].op
-        && let Some(tail) = (axis + 1).checked_sub(first + 2 * kernel.len()).filter(|tail| *tail > 0)
-    {
-        let (op, image) = (b.graph.nodes[id].op.clone(), b.graph.nodes[id].inputs[0]);
-        let own = first + kernel.len() + tail - 1;
-        let image = fill_up(b, image, own, missing)?;
-        return b.emit1(op, &[image]);
+    if let Def::Node(id, _) = b.graph.values[value].def {
+        let (mut op, inputs) = (b.graph.nodes[id].op.clone(), b.graph.nodes[id].inputs.clone());
+        match &mut op {
+            Op::Window { first, kernel, .. } if axis >= *first + 2 * kernel.len() => {
+                let image = fill_up(b, inputs[0], axis - kernel.len(), missing)?;
+                return b.emit1(op, &[image]);
+            }
+            Op::Window { first, kernel, dilations, .. } if axis >= *first + kernel.len() => {
+                let at = axis - *first - kernel.len();
+                let image = fill_up(b, inputs[0], *first + at, missing * dilations[at] as i64)?;
+                kernel[at] += missing as usize;
+                return b.emit1(op, &[image]);
+            }
+            Op::Transpose { perm } => {
+                let image = fill_up(b, inputs[0], perm[axis], missing)?;
+                return b.emit1(op, &[image]);
+            }
+            // What a padding adds besides need not be zeros: it is multiplied by them.
+            Op::Pad { hi, .. } => {
+                hi[axis] = hi[axis].clone() + Dim::from(missing);
+                return b.emit1(op, &inputs);
+            }
+            _ => {}
+        }
     }
     let fill = b.scalar(b.dtype(value), 0.0);
     let mut hi = vec![Dim::ZERO; b.rank(value)];
