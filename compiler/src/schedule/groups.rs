@@ -170,6 +170,32 @@ impl<'g> Grouper<'g> {
         self.forced[value] || self.graph.producer(value).is_none()
     }
 
+    /// Whether the last axis of a value is one along which elements lie side by side in the buffer that it is a view of.
+    fn has_steps_side_by_side(&self, mut value: ValueId) -> bool {
+        while !self.has_buffer(value)
+            && let Some(node) = self.graph.producer(value)
+        {
+            let rank = self.graph.ty(value).rank();
+            let stays = match self.op(node) {
+                Op::Transpose { perm } => perm.last() == Some(&(rank - 1)),
+                Op::Window { first, kernel, dilations, .. } => {
+                    rank > first + 2 * kernel.len() || dilations.last() == Some(&1)
+                }
+                Op::Slice { steps, .. } => steps.last() == Some(&1),
+                Op::Reshape { shape } => shape.last() == self.graph.ty(self.inputs(node)[0]).shape.last(),
+                op => !op.is_view(),
+            };
+            if !stays {
+                return false;
+            }
+            if !self.op(node).is_view() {
+                break;
+            }
+            value = self.inputs(node)[0];
+        }
+        true
+    }
+
     /// Buffers that operations demand of their operands.
     fn force_operands(&mut self) {
         for at in 0..self.live.len() {
@@ -179,7 +205,13 @@ impl<'g> Grouper<'g> {
                 Op::Contract { rhs, .. } => {
                     self.force_affine(inputs[0]);
                     match rhs {
-                        RhsLayout::Panels { .. } => self.forced[inputs[1]] = true,
+                        RhsLayout::Panels { depth, .. } => {
+                            self.forced[inputs[1]] = true;
+                            // Several steps are read at once.
+                            if *depth > 1 && !self.has_steps_side_by_side(inputs[0]) {
+                                self.forced[inputs[0]] = true;
+                            }
+                        }
                         RhsLayout::Plain => self.force_affine(inputs[1]),
                     }
                 }

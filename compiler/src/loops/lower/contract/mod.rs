@@ -360,11 +360,27 @@ impl Lowering<'_> {
 
     /// An element of an operand, or all those of one step of bytes.
     fn operand_at(&mut self, job: &Job, value: ValueId, index: &[Index]) -> Result<Expr> {
-        match self.expr_at(value, index)? {
-            element if job.depth == 1 => Ok(element),
-            Expr::Load { buf, index } => Ok(Expr::Word { buf, index }),
-            _ => internal(format!("the bytes of {value} are not read from where they lie")),
+        if job.depth == 1 {
+            return self.expr_at(value, index);
         }
+        let mut bytes = Vec::with_capacity(job.depth);
+        for step in 0..job.depth {
+            let mut index = index.to_vec();
+            if let Some(last) = index.last_mut() {
+                *last = last.add(&Index::int(step as i64));
+            }
+            bytes.push(self.expr_at(value, &index)?);
+        }
+        if let Some(word) = word(&bytes) {
+            return Ok(word);
+        }
+        // Read through a view that does not have them side by side.
+        let wide = bytes.into_iter().enumerate().map(|(at, byte)| {
+            let byte = Expr::binary(BinaryFn::BitAnd, Expr::cast(DType::I32, byte), int(0xff));
+            if at == 0 { byte } else { Expr::binary(BinaryFn::Shl, byte, int(8 * at as u64)) }
+        });
+        let joined = wide.reduce(|word, byte| Expr::binary(BinaryFn::BitOr, word, byte));
+        joined.map_or_else(|| internal("no steps"), Ok)
     }
 
     /// An operand in the type of the sums, bound to a name.
@@ -496,6 +512,20 @@ impl Lowering<'_> {
         }
         Ok(())
     }
+}
+
+fn int(bits: u64) -> Expr {
+    Expr::Const { dtype: DType::I32, bits }
+}
+
+/// Elements that lie side by side, as one word.
+fn word(bytes: &[Expr]) -> Option<Expr> {
+    let [Expr::Load { buf, index: first }, ..] = bytes else { return None };
+    let follows = |(at, byte): (usize, &Expr)| match byte {
+        Expr::Load { buf: own, index } => own == buf && *index == first.add(&Index::int(at as i64)),
+        _ => false,
+    };
+    bytes.iter().enumerate().all(follows).then(|| Expr::Word { buf: *buf, index: first.clone() })
 }
 
 fn uneven(extent: &Dim, depth: usize) -> Error {

@@ -164,6 +164,46 @@ fn products_of_bytes() {
     }
 }
 
+/// Bytes that are not side by side where they lie: a transposed operand, one of every other column, one whose rows follow
+/// each other in parts.
+#[test]
+fn bytes_through_views() {
+    let int = |size: usize| Dim::from(size);
+    let views: [(&[usize], Vec<Op>); 4] = [
+        (&[8, 5], vec![Op::Transpose { perm: vec![1, 0] }]),
+        (&[4, 5], vec![Op::Transpose { perm: vec![1, 0] }]),
+        (
+            &[5, 16],
+            vec![Op::Slice { starts: vec![int(0), int(1)], steps: vec![1, 2], sizes: vec![int(5), int(8)] }],
+        ),
+        (
+            &[5, 4, 2],
+            vec![Op::Transpose { perm: vec![0, 2, 1] }, Op::Reshape { shape: vec![int(5), int(8)] }],
+        ),
+    ];
+    for (shape, view) in views {
+        let mut graph = Graph { name: "bytes".into(), ..Graph::default() };
+        let origin = Origin { name: "bytes".into(), op_type: "Bytes".into(), index: 0 };
+        let origin = graph.origins.push(origin);
+        let mut b = Builder::new(&mut graph, origin);
+        let dims = shape.iter().map(|&size| int(size)).collect();
+        let x = b.input("x", TensorType::new(DType::U8, dims), None);
+        let lhs = view.into_iter().fold(x, |x, op| b.emit1(op, &[x]).unwrap());
+        let steps = b.shape(lhs)[1].as_const().unwrap() as usize;
+        let data: Vec<i8> = (0..steps * 8).map(|at| (at * 37 % 251) as u8 as i8).collect();
+        let rhs = b.constant(Tensor::from_slice(&[1, steps / 4, 32], &data));
+        let layout = RhsLayout::Panels { nr: 8, depth: 4, n: int(7) };
+        let y = b.emit1(Op::Contract { batch: 0, m: 1, k: 1, rhs: layout }, &[lhs, rhs]).unwrap();
+        graph.outputs.push(("y".into(), y));
+        let data: Vec<u8> = (0..shape.iter().product()).map(|at| (at * 91 % 256) as u8).collect();
+        let inputs = [Tensor::from_slice(shape, &data)];
+        let wanted = interp::run(&graph, &inputs).unwrap().remove(0);
+        for target in byte_targets() {
+            assert_eq!(wanted.data, run(&graph, &inputs, &target).data, "{shape:?}");
+        }
+    }
+}
+
 /// Rows of two axes are tiled as one; where they follow each other at one stride, nothing is divided to find them.
 #[test]
 fn rows_at_one_stride_take_no_division() {
