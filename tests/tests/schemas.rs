@@ -50,7 +50,7 @@ fn compare_params(what: &str, row: &[Param], schema: &[Parameter], problems: &mu
     let arity = |arity: Arity| match arity {
         Arity::Required => "Single",
         Arity::Optional => "Optional",
-        Arity::Variadic => "Variadic",
+        Arity::Variadic | Arity::Mixed => "Variadic",
     };
     let ours: Vec<_> = row.iter().map(|param| (param.name, param.ty, arity(param.arity))).collect();
     let theirs: Vec<_> =

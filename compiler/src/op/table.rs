@@ -96,7 +96,7 @@ fn param_json(param: &Param) -> Value {
     let arity = match param.arity {
         Arity::Required => "required",
         Arity::Optional => "optional",
-        Arity::Variadic => "variadic",
+        Arity::Variadic | Arity::Mixed => "variadic",
     };
     json!({ "name": param.name, "type": param.ty, "arity": arity })
 }
@@ -152,7 +152,7 @@ mod tests {
                     let fixed = param.ty.starts_with("tensor(");
                     assert!(fixed || variable.is_some(), "{label}: {}", param.ty);
                     let last = at + 1 == params.len();
-                    assert!(param.arity != Arity::Variadic || last, "{label}: {} is not last", param.name);
+                    assert!(!param.arity.is_variadic() || last, "{label}: {} is not last", param.name);
                 }
             }
             let variables: HashSet<_> = row.types.iter().map(|(variable, _)| variable).collect();
