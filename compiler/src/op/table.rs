@@ -181,7 +181,9 @@ mod tests {
             let versions = tree[domain][row.name].as_array().expect("versions of an operator");
             let entry = versions.iter().find(|entry| entry["since"] == row.since).expect("the version");
             assert_eq!(entry["inputs"].as_array().map(Vec::len), Some(row.inputs.len()));
-            let line = text.lines().find(|line| line.starts_with(&format!("| {} |", row.name)));
+            let section = text.split("## ").find(|section| section.lines().next() == Some(domain));
+            let mut lines = section.expect("a section of the domain").lines();
+            let line = lines.find(|line| line.starts_with(&format!("| {} |", row.name)));
             let versions = line.and_then(|line| line.split('|').nth(2)).expect("a line with versions");
             assert!(versions.split(',').any(|since| since.trim() == row.since.to_string()), "{}", row.name);
         }
