@@ -36,6 +36,29 @@ SIZES = {
 }
 
 
+def of_microsoft(node, inputs):
+    """A cause of a difference in an operator of com.microsoft."""
+    given = [inputs.get(name) for name in node.input]
+    attributes = {own.name: helper.get_attribute_value(own) for own in node.attribute}
+    has = lambda at: at < len(given) and given[at] is not None
+    if node.op_type in ("MatMulIntegerToFloat", "DynamicQuantizeMatMul"):
+        scale, bias = (3, 6) if node.op_type == "MatMulIntegerToFloat" else (2, 4)
+        if given[1].ndim > 2 and given[scale].size > 1 and has(bias):
+            return "a bias is multiplied by the scales of columns where weights are batched"
+    if node.op_type == "MatMulNBits":
+        if has(4) and (has(3) or attributes.get("bits", 4) != 4):
+            return "with g_idx, zero points of u8 are ignored, and bits other than 4"
+        if attributes.get("accuracy_level") == 4:
+            return "accuracy_level 4 rounds A to 8 bits"
+    if node.op_type == "MatMulBnb4" and attributes.get("transB", 1) == 0:
+        return "transB 0 is computed as transB 1, with other sizes"
+    if node.op_type == "QLinearSoftmax" and given[0].dtype == np.int8:
+        return "i8 results above 127 wrap around to -128"
+    if node.op_type == "DynamicQuantizeLSTM" and has(4):
+        return "ranges are those of rows whose sequences have ended, too, as they are after the end"
+    return ""
+
+
 def bodies(graph):
     """Nodes of control flow with a body, from the inside out."""
     for node in graph.node:
@@ -80,4 +103,6 @@ def cause(model, case, difference, opinion):
         return ""
     if sizes:
         return next((SIZES[operator] for operator in sorted(operators & SIZES.keys())), "")
+    if any(node.domain == "com.microsoft" for node in model.graph.node):
+        return of_microsoft(model.graph.node[0], dict(case.inputs) | dict(case.initializers))
     return BY_OPERATOR.get(*operators, "") if len(operators) == 1 else ""

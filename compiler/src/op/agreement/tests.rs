@@ -136,7 +136,8 @@ impl Node {
                 ("rotary_embedding_dim", _) => Attr::Int(4 * dice.below(2) as i64),
                 ("time_axis", _) => Attr::Int(dice.below(3) as i64),
                 (
-                    "transA" | "transB" | "broadcast" | "spatial" | "layout" | "axis" | "batch_dims" | "channels_last",
+                    "transA" | "transB" | "broadcast" | "spatial" | "layout" | "axis" | "batch_dims"
+                    | "channels_last",
                     AttrKind::Int,
                 ) if dice.below(2) == 0 => Attr::Int(dice.below(2) as i64),
                 ("k" | "height_scale" | "width_scale", AttrKind::Int) => Attr::Int(1),

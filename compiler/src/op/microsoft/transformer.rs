@@ -193,23 +193,18 @@ fn allowed(b: &mut Builder<'_>, mask: ValueId, batch: &Dim, keys: &Dim) -> Resul
         }
         return Ok(found);
     }
-    let twice = batch.clone() * Dim::from(2usize);
-    let both = shape[0] == twice;
-    if !both && shape[0] != *batch {
-        return unsupported(format!(
-            "mask_index {} of {batch} rows, which may be ends or ends and starts",
-            b.ty(mask)
-        ));
-    }
     let mask = b.cast(mask, I64)?;
     let position = b.iota(vec![keys.clone()], 0)?;
     let column = vec![batch.clone(), Dim::ONE, Dim::ONE, Dim::ONE];
     let end = b.slice_axis(mask, 0, Dim::ZERO, batch.clone())?;
     let end = b.reshape(end, column.clone())?;
     let before = b.compare(CompareFn::Lt, position, end)?;
-    if !both {
+    if shape[0] == *batch {
         return Ok(before);
     }
+    // Where there are no starts, zeros are in their place.
+    let zero = b.scalar(I64, 0.0);
+    let mask = b.pad(mask, zero, vec![Dim::ZERO], vec![batch.clone()])?;
     let start = b.slice_axis(mask, 0, batch.clone(), batch.clone())?;
     let start = b.reshape(start, column)?;
     let after = b.compare(CompareFn::Ge, position, start)?;
