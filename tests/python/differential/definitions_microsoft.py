@@ -48,6 +48,8 @@ def saturated(node, reals, zero_point, dtype):
     near = (distance < margin) & ~((distance == 0) & node.exact)
     if np.any(near & inside):
         raise Skip("a tie")
+    if getattr(node, "rounds_later", False):
+        return np.clip(np.round(reals + zero_point), low, high).astype(dtype)
     return np.clip(np.round(reals) + zero_point, low, high).astype(dtype)
 
 
@@ -399,6 +401,10 @@ def attention(node):
         scores = scores + np.where(allowed, 0, attribute(node, "mask_filter_value", -10000.0))
     if attribute(node, "unidirectional", 0):
         scores = np.where(np.arange(keys) <= np.arange(steps)[:, None] + behind, scores, -np.inf)
+    # A rounding of a score is one of the weight, as large as the score is: also where all keys are masked.
+    terms = np.abs(q) @ np.abs(k).transpose(0, 1, 3, 2)
+    node.ulps = 32 + 4 * float(max(terms.max(), np.abs(scores.max(-1)).max()))
+    node.scale_ulps = node.ulps
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
     y = (weights @ v).transpose(0, 2, 1, 3).reshape(batch, steps, hidden)

@@ -122,6 +122,8 @@ class Case:
         self.opset, self.rng = opset, rng
         self.nodes, self.inputs, self.initializers, self.outputs = [], [], [], []
         self.pairs, self.oracles, self.rtol, self.atol = [], set(), 0.0, 0.0
+        #: What was drawn for each node.
+        self.drawn = []
         #: Whether data decide sizes of results, which then are not always declared.
         self.late = False
 
@@ -129,6 +131,7 @@ class Case:
         """Adds a drawn node, whose first input is the value `first` if given; gives its results."""
         results, whose = oracle.evaluate(node, self.opset)
         self.oracles.add(whose)
+        self.drawn.append(node)
         at, names = len(self.nodes), []
         for index, (array, constant) in enumerate(node.inputs):
             if array is None:

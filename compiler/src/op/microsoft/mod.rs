@@ -60,3 +60,6 @@ fn quantized(
     };
     saturated(b, quotient, zero_point, to, true)
 }
+
+#[cfg(test)]
+mod tests;
