@@ -486,14 +486,10 @@ fn gru(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     recurrent(cx, Cell::Gru { linear_before_reset })
 }
 
-fn lstm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+/// Also of integer weights, whose scales and zero points come after the other inputs.
+pub(super) fn lstm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let input_forget = cx.int("input_forget")? != 0;
     recurrent(cx, Cell::Lstm { input_forget })
-}
-
-/// As [`lstm`], with scales and zero points of both weights after its inputs.
-pub(super) fn dynamic_quantize_lstm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    lstm(cx)
 }
 
 fn recurrent(cx: &mut NodeCx<'_, '_>, cell: Cell) -> Result<Vec<ValueId>> {

@@ -357,7 +357,7 @@ impl Blocks {
                 }
             };
             let claim = format!("dimension {axis} of scales must be {wanted}");
-            let requirement = match broadcasts {
+            let requirement = match broadcasts && axis != self.axis {
                 true => Requirement::broadcasts(scales[axis].clone(), wanted),
                 false => Requirement::equal(scales[axis].clone(), wanted),
             };

@@ -4,7 +4,7 @@ use super::{BYTES, DOMAIN, quantized, real, scalar, shifted};
 use crate::error::{Error, Result, Stage};
 use crate::graph::DType::{Bool, F16, F32, I4, I8, I16, I32, U4, U8, U16};
 use crate::graph::dim::product;
-use crate::graph::{Builder, Dim, ValueId};
+use crate::graph::{Builder, DType, Dim, ValueId};
 use crate::op::AttrDefault::{Float, Int, Optional, Required};
 use crate::op::activation::leaky_relu_of;
 use crate::op::quantize::{dequantize_linear, quantize_linear, rescaled, saturated};
@@ -224,7 +224,7 @@ fn rounded(
     scales: &[ValueId],
     out_scale: ValueId,
     out_zero: Option<ValueId>,
-    to: crate::graph::DType,
+    to: DType,
 ) -> Result<ValueId> {
     let scales = scales.iter().map(|&scale| scalar(b, scale)).collect::<Result<Vec<_>>>()?;
     let out_scale = scalar(b, out_scale)?;

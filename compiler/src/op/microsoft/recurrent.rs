@@ -3,7 +3,7 @@
 use super::{BYTES, DOMAIN};
 use crate::graph::DType::{F32, I32};
 use crate::op::AttrDefault::{Int, Optional, Str};
-use crate::op::recurrent::dynamic_quantize_lstm;
+use crate::op::recurrent::lstm;
 use crate::op::{AttrKind, OpDef, attr, opt, req};
 
 pub const ROWS: &[OpDef] = &[OpDef {
@@ -52,6 +52,6 @@ pub const ROWS: &[OpDef] = &[OpDef {
         "R_scale[D] | [D, 4 * H]",
         "R_zero_point[D] | [D, 4 * H]",
     ],
-    lower: dynamic_quantize_lstm,
+    lower: lstm,
     doc: "LSTM with 8-bit weights; inputs and states are quantized by their ranges",
 }];

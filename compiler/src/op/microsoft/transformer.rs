@@ -148,7 +148,9 @@ fn qattention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         }
     }
     let mut weights = scores(b, q, key, scale)?;
-    if let Some(mask) = mask {
+    // A mask of one column masks nothing.
+    let masks = |b: &Builder<'_>, mask: ValueId| b.rank(mask) != 2 || b.shape(mask)[1] != Dim::ONE;
+    if let Some(mask) = mask.filter(|&mask| masks(b, mask)) {
         let keys = b.shape(key)[2].clone();
         let allowed = allowed(b, mask, &shape[0], &keys)?;
         let (zero, filter) = (b.scalar(F32, 0.0), b.scalar(F32, f64::from(filter)));
@@ -185,13 +187,7 @@ fn allowed(b: &mut Builder<'_>, mask: ValueId, batch: &Dim, keys: &Dim) -> Resul
         }
         let mask = b.reshape(mask, wide)?;
         let zero = b.scalar(I32, 0.0);
-        let found = b.compare(CompareFn::Gt, mask, zero)?;
-        if shape.len() == 2 && shape[1] == Dim::ONE {
-            // A mask of one column masks nothing.
-            let all = b.compare(CompareFn::Eq, mask, mask)?;
-            return Ok(all);
-        }
-        return Ok(found);
+        return b.compare(CompareFn::Gt, mask, zero);
     }
     let mask = b.cast(mask, I64)?;
     let position = b.iota(vec![keys.clone()], 0)?;
