@@ -28,12 +28,20 @@ pub struct Plan {
     /// Number of the first case.
     pub first: u64,
     pub count: u64,
-    /// Only cases of this operator; their numbers then are not those of a run of all.
+    /// Only cases of this operator; their numbers then are not those of a run of all. `com.microsoft` is all operators of
+    /// that domain, `com.microsoft.QGemm` one of them.
     pub operator: Option<String>,
     /// Interpreter that has `onnx`, and perhaps `onnxruntime`; the pinned environment's if there is none.
     pub python: Option<PathBuf>,
     /// Where models and their data stay, to look at; else they are removed.
     pub keep: Option<PathBuf>,
+}
+
+impl Plan {
+    /// Whether the cases are of operators of com.microsoft.
+    pub fn is_of_microsoft(&self) -> bool {
+        self.operator.as_ref().is_some_and(|operator| operator.starts_with("com.microsoft"))
+    }
 }
 
 /// A case as the generator describes it.
@@ -65,6 +73,8 @@ pub type Result = (Drawn, Option<Outcome>);
 pub fn run(plan: &Plan, code: &Code, runner: &Runner) -> io::Result<Vec<Result>> {
     let python = match &plan.python {
         Some(path) => path.clone(),
+        // Schemas of that domain are ONNX Runtime's.
+        None if plan.is_of_microsoft() => onnx_env::PEERS.interpreter()?,
         None => onnx_env::ONNX.interpreter()?,
     };
     let root = tempfile::tempdir()?;

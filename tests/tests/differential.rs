@@ -1,5 +1,7 @@
-//! A short differential run: drawn models of every operator against ONNX's reference. `differential` (the program) runs
-//! longer ones.
+//! Short differential runs: drawn models of every operator against ONNX's reference, and of the operators of com.microsoft
+//! against their definitions and ONNX Runtime. `differential` (the program) runs longer ones.
+
+use std::collections::BTreeSet;
 
 use onnxc::target::Target;
 use onnxc_tests::differential::{Plan, Summary, run};
@@ -14,4 +16,28 @@ fn drawn_models_agree_with_the_reference() {
     println!("{summary}");
     assert!(summary.passed > 300, "only {} of the cases agree", summary.passed);
     assert_eq!(summary.failures(), 0, "{summary}");
+}
+
+#[test]
+fn drawn_models_of_microsoft_agree_with_definitions_and_onnx_runtime() {
+    let operator = Some("com.microsoft".to_string());
+    let plan = Plan { seed: 20, first: 0, count: 512, operator, python: None, keep: None };
+    let runner = Runner::native(env!("CARGO_BIN_EXE_run_cases"));
+    let results = run(&plan, &Target::host().unwrap().into(), &runner).unwrap();
+    let summary = Summary::new(&results);
+    println!("{summary}");
+    assert_eq!(summary.failures(), 0, "{summary}");
+    assert!(summary.passed > 480, "only {} of the cases agree", summary.passed);
+    // The definitions are right if ONNX Runtime says the same, or if it is known why it does not. What it computes depends
+    // on the processor: without VNNI its sums of products saturate.
+    assert!(summary.peer_agrees > 350, "ONNX Runtime agrees with {} results", summary.peer_agrees);
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx512vnni") {
+        assert!(summary.peers.is_empty(), "{summary}");
+    }
+    let rows = onnxc::op::rows().filter(|row| row.domain == "com.microsoft").map(|row| row.name);
+    let drawn: BTreeSet<&str> = summary.covered.iter().filter_map(|pair| pair.split('-').next()).collect();
+    let missing: Vec<&str> =
+        rows.filter(|name| !drawn.contains(format!("com.microsoft.{name}").as_str())).collect();
+    assert!(missing.is_empty(), "no case of {missing:?} passed");
 }

@@ -99,7 +99,7 @@ pub fn named(names: &[String]) -> usize {
 }
 
 fn check_count(what: &str, params: &[Param], given: usize) -> Result<()> {
-    let variadic = params.last().is_some_and(|param| param.arity == Arity::Variadic);
+    let variadic = params.last().is_some_and(|param| param.arity.is_variadic());
     if given > params.len() && !variadic {
         return malformed(format!("{given} {what} where at most {} are taken", params.len()));
     }
@@ -108,7 +108,7 @@ fn check_count(what: &str, params: &[Param], given: usize) -> Result<()> {
 
 /// The parameter that input or output `at` belongs to.
 fn param(params: &'static [Param], at: usize) -> Option<&'static Param> {
-    params.get(at).or_else(|| params.last().filter(|param| param.arity == Arity::Variadic))
+    params.get(at).or_else(|| params.last().filter(|param| param.arity.is_variadic()))
 }
 
 /// Checks that required inputs are there and that types agree with the row's type variables.
@@ -116,7 +116,7 @@ pub fn check_inputs(row: &OpDef, inputs: &[Option<ValueId>], b: &Builder<'_>) ->
     for (at, param) in row.inputs.iter().enumerate() {
         let needed = match param.arity {
             Arity::Required => true,
-            Arity::Variadic => !is_control_flow(row),
+            Arity::Variadic | Arity::Mixed => !is_control_flow(row),
             Arity::Optional => false,
         };
         if needed && inputs.get(at).copied().flatten().is_none() {
@@ -128,7 +128,7 @@ pub fn check_inputs(row: &OpDef, inputs: &[Option<ValueId>], b: &Builder<'_>) ->
         let (Some(value), Some(param)) = (value, param(row.inputs, at)) else { continue };
         let dtype = b.dtype(*value);
         check_type(row, ("input", at), param, dtype)?;
-        if param.arity == Arity::Variadic && is_control_flow(row) {
+        if param.arity == Arity::Mixed || param.arity == Arity::Variadic && is_control_flow(row) {
             continue;
         }
         match bound.insert(param.ty, (dtype, at)) {

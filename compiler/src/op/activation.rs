@@ -118,6 +118,11 @@ fn relu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 fn leaky_relu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
+    leaky_relu_of(cx, x)
+}
+
+/// `x`, times the attribute `alpha` where it is negative.
+pub(super) fn leaky_relu_of(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<Vec<ValueId>> {
     let scaled = cx.b.binary_scalar(BinaryFn::Mul, x, f64::from(cx.float("alpha")?))?;
     below_zero(cx, x, scaled)
 }

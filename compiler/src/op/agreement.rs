@@ -115,7 +115,7 @@ impl Checker<'_, '_, '_> {
     fn values(&self, input: &str) -> Vec<ValueId> {
         let params = self.cx.def.inputs;
         let Some(at) = params.iter().position(|param| param.name == input) else { return vec![] };
-        let end = if params[at].arity == super::Arity::Variadic { self.cx.inputs.len() } else { at + 1 };
+        let end = if params[at].arity.is_variadic() { self.cx.inputs.len() } else { at + 1 };
         (at..end).filter_map(|at| self.cx.optional(at)).collect()
     }
 

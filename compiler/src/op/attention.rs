@@ -147,7 +147,7 @@ fn past(cx: &NodeCx<'_, '_>) -> Result<Option<(ValueId, ValueId)>> {
 }
 
 /// `[B, S, heads * d] -> [B, heads, S, d]`; four axes are taken as they are.
-fn heads(b: &mut Builder<'_>, x: ValueId, count: Option<i64>) -> Result<ValueId> {
+pub fn heads(b: &mut Builder<'_>, x: ValueId, count: Option<i64>) -> Result<ValueId> {
     let shape = b.shape(x);
     match (shape.len(), count) {
         (4, _) => Ok(x),
@@ -218,7 +218,7 @@ fn attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// `[B, heads, S, d] -> [B, S, heads * d]`
-fn merged_heads(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
+pub fn merged_heads(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
     let x = b.transpose(x, &[0, 2, 1, 3])?;
     let shape = b.shape(x);
     b.reshape(x, vec![shape[0].clone(), shape[1].clone(), shape[2].clone() * shape[3].clone()])

@@ -34,6 +34,7 @@ pub mod linear_attention;
 pub mod logic;
 pub mod loss;
 pub mod matmul;
+mod microsoft;
 pub mod ml;
 pub mod movement;
 pub mod nms;
@@ -100,6 +101,12 @@ const FAMILIES: &[&[OpDef]] = &[
     optional::ROWS,
     tfidf::ROWS,
     ml::ROWS,
+    microsoft::elementwise::ROWS,
+    microsoft::windows::ROWS,
+    microsoft::matmul::ROWS,
+    microsoft::blockwise::ROWS,
+    microsoft::transformer::ROWS,
+    microsoft::recurrent::ROWS,
 ];
 
 /// Lowers one node: reads its inputs and attributes from the context, gives one value per output.
@@ -132,6 +139,14 @@ pub enum Arity {
     Optional,
     /// The last parameter: any number, at least one.
     Variadic,
+    /// As [`Arity::Variadic`], each of an element type of its own.
+    Mixed,
+}
+
+impl Arity {
+    pub fn is_variadic(self) -> bool {
+        matches!(self, Arity::Variadic | Arity::Mixed)
+    }
 }
 
 /// An input or output of an operator.
@@ -153,6 +168,10 @@ pub const fn opt(name: &'static str, ty: &'static str) -> Param {
 
 pub const fn var(name: &'static str, ty: &'static str) -> Param {
     Param { name, ty, arity: Arity::Variadic }
+}
+
+pub const fn mixed(name: &'static str, ty: &'static str) -> Param {
+    Param { name, ty, arity: Arity::Mixed }
 }
 
 /// Default, or lack of one, of an attribute.

@@ -270,6 +270,19 @@ fn moments(b: &mut Builder<'_>, x: ValueId, axes: &[usize]) -> Result<Moments> {
     Ok(Moments { mean, variance, centred })
 }
 
+/// `(x - mean) / sqrt(variance + epsilon)` over `axes`, the mean, and the inverse of the square root.
+pub(super) fn normalized(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    axes: &[usize],
+    epsilon: f32,
+) -> Result<(ValueId, ValueId, ValueId)> {
+    let found = moments(b, x, axes)?;
+    let inverse = inverse_deviation(b, found.variance, epsilon)?;
+    let y = b.binary(BinaryFn::Mul, found.centred, inverse)?;
+    Ok((y, found.mean, inverse))
+}
+
 /// A `[C]` parameter against `[N, C, s..]` of rank `rank`: `[C, 1..]`.
 fn per_channel(b: &mut Builder<'_>, parameter: ValueId, rank: usize) -> Result<ValueId> {
     let mut shape = b.shape(parameter);
@@ -423,15 +436,13 @@ fn layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let b = &mut *cx.b;
     let axes: Vec<usize> = (axis..rank).collect();
     let x = b.cast(x, stash_dtype)?;
-    let found = moments(b, x, &axes)?;
-    let inverse = inverse_deviation(b, found.variance, epsilon)?;
-    let y = b.binary(BinaryFn::Mul, found.centred, inverse)?;
+    let (y, mean, inverse) = normalized(b, x, &axes, epsilon)?;
     let y = b.cast(y, dtype)?;
     let mut y = b.binary(BinaryFn::Mul, y, scale)?;
     if let Some(bias) = bias {
         y = b.binary(BinaryFn::Add, y, bias)?;
     }
-    Ok(vec![y, b.cast(found.mean, stated)?, b.cast(inverse, stated)?])
+    Ok(vec![y, b.cast(mean, stated)?, b.cast(inverse, stated)?])
 }
 
 fn rms_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

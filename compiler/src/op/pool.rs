@@ -328,6 +328,11 @@ fn max_indices(b: &mut Builder<'_>, x: ValueId, geometry: &Geometry, column_majo
 
 fn average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
+    Ok(vec![averaged(cx, x)?])
+}
+
+/// The averages of windows over the spatial axes of `x`, channels first.
+pub(super) fn averaged(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
     let geometry = pool_geometry(cx, x)?;
     let include = cx.has("count_include_pad") && cx.int("count_include_pad")? != 0;
     let b = &mut *cx.b;
@@ -346,7 +351,7 @@ fn average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         b.binary(BinaryFn::Div, sums, counts)?
     };
     let y = b.cast(y, b.dtype(x))?;
-    Ok(vec![channels_first(b, y)?])
+    channels_first(b, y)
 }
 
 /// Elements per window that count, as f32 `[out.., 1]`: those of the data, and of the stated pads with
@@ -453,7 +458,7 @@ fn lp_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![channels_first(b, y)?])
 }
 
-fn spatial_axes(b: &Builder<'_>, x: ValueId) -> Result<Vec<usize>> {
+pub(super) fn spatial_axes(b: &Builder<'_>, x: ValueId) -> Result<Vec<usize>> {
     match b.rank(x) {
         0 | 1 => malformed(format!("{} has no channels", b.ty(x))),
         rank => Ok((2..rank).collect()),

@@ -352,7 +352,7 @@ const QLINEAR_MAT_MUL: OpDef = OpDef {
     doc: "quantized matrix product",
 };
 
-const QLINEAR_CONV: OpDef = OpDef {
+pub(super) const QLINEAR_CONV: OpDef = OpDef {
     domain: "",
     name: "QLinearConv",
     since: 10,
@@ -401,20 +401,20 @@ fn malformed<T>(message: String) -> Result<T> {
 }
 
 /// Where a scale and zero point apply: along one axis, in blocks of it, or everywhere.
-struct Granularity {
-    axis: i64,
-    block: i64,
+pub(super) struct Granularity {
+    pub(super) axis: i64,
+    pub(super) block: i64,
 }
 
 fn granularity(cx: &NodeCx<'_, '_>) -> Result<Granularity> {
-    let axis = if cx.has("axis") { cx.int("axis")? } else { 1 };
+    let axis = if cx.has("axis") { cx.optional_int("axis")?.unwrap_or(1) } else { 1 };
     let block = if cx.has("block_size") { cx.int("block_size")? } else { 0 };
     if block < 0 { malformed(format!("block_size {block}")) } else { Ok(Granularity { axis, block }) }
 }
 
 impl Granularity {
     /// `parameter` in a shape that broadcasts against `shape`.
-    fn aligned(&self, b: &mut Builder<'_>, parameter: ValueId, shape: &[Dim]) -> Result<ValueId> {
+    pub(super) fn aligned(&self, b: &mut Builder<'_>, parameter: ValueId, shape: &[Dim]) -> Result<ValueId> {
         let own = b.shape(parameter);
         if own.is_empty() || (self.block == 0 && own == [Dim::ONE]) {
             return b.reshape(parameter, vec![]);
@@ -447,7 +447,7 @@ impl Granularity {
 }
 
 /// Whether a constant holds zeros only.
-fn is_zero(b: &Builder<'_>, value: ValueId) -> bool {
+pub(super) fn is_zero(b: &Builder<'_>, value: ValueId) -> bool {
     b.graph.constant_data(value).is_some_and(|tensor| tensor.data.iter().all(|&byte| byte == 0))
 }
 
@@ -478,7 +478,7 @@ fn output_dtype(cx: &NodeCx<'_, '_>) -> Result<Option<DType>> {
     }
 }
 
-fn dequantize_linear(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn dequantize_linear(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, scale, zero_point) = (cx.input(0)?, cx.input(1)?, cx.optional(2));
     let granularity = granularity(cx)?;
     let to = output_dtype(cx)?;
@@ -503,7 +503,7 @@ fn dequantize_linear(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// `saturate(round(x) + zero_point)` of an f32 `x`; the zero point has the result's type.
-fn saturated(
+pub(super) fn saturated(
     b: &mut Builder<'_>,
     x: ValueId,
     zero_point: Option<ValueId>,
@@ -526,13 +526,15 @@ fn saturated(
     b.cast(y, to)
 }
 
-fn quantize_linear(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn quantize_linear(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, scale, zero_point) = (cx.input(0)?, cx.input(1)?, cx.optional(2));
     let granularity = granularity(cx)?;
     let stated = output_dtype(cx)?;
     let saturate = !cx.has("saturate") || cx.int("saturate")? != 0;
     let precision = if cx.has("precision") { cx.int("precision")? } else { 0 };
+    // Of the vendor's own operator the division is that of f32.
     let precision = match (precision, cx.b.dtype(scale)) {
+        (0, _) if !cx.def.domain.is_empty() => F32,
         (0, F16) => F16,
         (0, BF16) => BF16,
         (0, _) => F32,
@@ -557,7 +559,11 @@ fn quantize_linear(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 fn dynamic_quantize_linear(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
-    let b = &mut *cx.b;
+    Ok(dynamically_quantized(cx.b, x)?.to_vec())
+}
+
+/// An f32 `x` as u8, its scale and its zero point, by the range of its elements.
+pub(super) fn dynamically_quantized(b: &mut Builder<'_>, x: ValueId) -> Result<[ValueId; 3]> {
     let axes: Vec<usize> = (0..b.rank(x)).collect();
     let max = b.reduce(ReduceFn::Max, x, &axes)?;
     let min = b.reduce(ReduceFn::Min, x, &axes)?;
@@ -575,18 +581,18 @@ fn dynamic_quantize_linear(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let zero_point = saturated(b, zero_point, None, U8, true)?;
     let quotient = b.binary(BinaryFn::Div, x, scale)?;
     let y = saturated(b, quotient, Some(zero_point), U8, true)?;
-    Ok(vec![y, scale, zero_point])
+    Ok([y, scale, zero_point])
 }
 
 /// Which axis of a matrix operand its parameters run along.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Side {
+pub(super) enum Side {
     Rows,
     Columns,
 }
 
 /// A parameter of a matrix operand of rank `rank`, in a shape that broadcasts against it.
-fn beside(b: &mut Builder<'_>, parameter: ValueId, rank: usize, side: Side) -> Result<ValueId> {
+pub(super) fn beside(b: &mut Builder<'_>, parameter: ValueId, rank: usize, side: Side) -> Result<ValueId> {
     let shape = b.shape(parameter);
     match shape.as_slice() {
         [] => Ok(parameter),
@@ -597,7 +603,7 @@ fn beside(b: &mut Builder<'_>, parameter: ValueId, rank: usize, side: Side) -> R
 }
 
 /// A matrix operand minus its zero point, as `dtype`.
-fn centred(
+pub(super) fn centred(
     b: &mut Builder<'_>,
     x: ValueId,
     zero_point: Option<ValueId>,
@@ -614,6 +620,25 @@ fn centred(
             b.binary(BinaryFn::Sub, x, zero_point)
         }
     }
+}
+
+/// A sum of products of integers, in reals: times the scales of the operands, in units of the result's scale.
+pub(super) fn rescaled(
+    b: &mut Builder<'_>,
+    sum: ValueId,
+    scales: &[ValueId],
+    result: Option<ValueId>,
+) -> Result<ValueId> {
+    let sum = b.cast(sum, F32)?;
+    let Some((&first, rest)) = scales.split_first() else { return Ok(sum) };
+    let mut factor = first;
+    for &scale in rest {
+        factor = b.binary(BinaryFn::Mul, factor, scale)?;
+    }
+    if let Some(result) = result {
+        factor = b.binary(BinaryFn::Div, factor, result)?;
+    }
+    b.binary(BinaryFn::Mul, sum, factor)
 }
 
 fn mat_mul_integer(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
@@ -637,7 +662,6 @@ fn qlinear_mat_mul(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let lhs = centred(b, x, Some(x_zero), Side::Rows, inner)?;
     let rhs = centred(b, y, Some(y_zero), Side::Columns, inner)?;
     let sum = product(b, lhs, rhs)?;
-    let sum = b.cast(sum, F32)?;
     let rank = b.rank(sum);
     let mut scales = [x_scale; 3];
     for (slot, (scale, side)) in
@@ -646,9 +670,7 @@ fn qlinear_mat_mul(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let scale = b.cast(scale, F32)?;
         *slot = beside(b, scale, rank, side)?;
     }
-    let factor = b.binary(BinaryFn::Mul, scales[0], scales[1])?;
-    let factor = b.binary(BinaryFn::Div, factor, scales[2])?;
-    let real = b.binary(BinaryFn::Mul, sum, factor)?;
+    let real = rescaled(b, sum, &scales[..2], Some(scales[2]))?;
     let to = b.dtype(out_zero);
     let out_zero = beside(b, out_zero, rank, Side::Rows)?;
     Ok(vec![saturated(b, real, Some(out_zero), to, true)?])
@@ -692,24 +714,23 @@ fn qlinear_conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let [x, x_scale, x_zero, w, w_scale, w_zero, out_scale, out_zero] = inputs;
     let bias = cx.optional(8);
+    let is_last = cx.has("channels_last") && cx.int("channels_last")? != 0;
+    let x = if is_last { channels_first(cx.b, x)? } else { x };
     let mut sum = integer_convolution(cx, x, Some(x_zero), w, Some(w_zero))?;
     let b = &mut *cx.b;
     if let Some(bias) = bias {
         sum = b.binary(BinaryFn::Add, sum, bias)?;
     }
-    let sum = b.cast(sum, F32)?;
     let mut scales = [x_scale; 3];
     for (slot, scale) in scales.iter_mut().zip([x_scale, w_scale, out_scale]) {
         // A scale per output channel runs along the last axis.
         *slot = beside(b, scale, 1, Side::Columns)?;
     }
-    let factor = b.binary(BinaryFn::Mul, scales[0], scales[1])?;
-    let factor = b.binary(BinaryFn::Div, factor, scales[2])?;
-    let real = b.binary(BinaryFn::Mul, sum, factor)?;
+    let real = rescaled(b, sum, &scales[..2], Some(scales[2]))?;
     let to = b.dtype(out_zero);
     let out_zero = beside(b, out_zero, 1, Side::Columns)?;
     let y = saturated(b, real, Some(out_zero), to, true)?;
-    Ok(vec![channels_first(b, y)?])
+    Ok(vec![if is_last { y } else { channels_first(b, y)? }])
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //! multiplies the state by the transposed recurrence weights, which it captures whole.
 
 use super::AttrDefault::{Int, Optional, Str, Strs};
+use super::microsoft::matmul::scaled_product;
+use super::quantize::dynamically_quantized;
 use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
 use crate::error::{Error, Result, Stage};
@@ -471,6 +473,8 @@ struct Layer {
     lengths: Option<ValueId>,
     /// Whether the outputs of all steps are wanted.
     stacked: bool,
+    /// Whether weights are integers, in the order `[I, gates * H]`, and what they multiply is quantised by its range.
+    quantized: bool,
 }
 
 fn rnn(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
@@ -482,7 +486,8 @@ fn gru(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     recurrent(cx, Cell::Gru { linear_before_reset })
 }
 
-fn lstm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+/// Also of integer weights, whose scales and zero points come after the other inputs.
+pub(super) fn lstm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let input_forget = cx.int("input_forget")? != 0;
     recurrent(cx, Cell::Lstm { input_forget })
 }
@@ -539,14 +544,20 @@ fn layer(cx: &mut NodeCx<'_, '_>, cell: Cell, directions: usize, batch_major: bo
     if [x_ty.rank(), w_ty.rank(), r_ty.rank()] != [3; 3] {
         return malformed(format!("X {x_ty}, W {w_ty}, R {r_ty} must have three axes each"));
     }
-    let hidden = r_ty.shape[2].as_const().or(stated);
+    let hidden = match r_ty.dtype.is_float() {
+        true => r_ty.shape[2].as_const(),
+        false => r_ty.shape[1].as_const(),
+    };
+    let hidden = hidden.or(stated);
     let Some(hidden) = hidden.and_then(|size| usize::try_from(size).ok()).filter(|&size| size < 1 << 30)
     else {
         return Err(Error::unsupported(Stage::Infer, format!("a hidden size that R {r_ty} does not tell")));
     };
     let rows = Dim::from(cell.gates() * hidden);
+    let quantized = !w_ty.dtype.is_float();
+    let gates = if quantized { 2 } else { 1 };
     let fits = |ty: &TensorType| {
-        [(0, Dim::from(directions)), (1, rows.clone())]
+        [(0, Dim::from(directions)), (gates, rows.clone())]
             .iter()
             .all(|(axis, wanted)| !ty.shape[*axis].is_const() || ty.shape[*axis] == *wanted)
     };
@@ -565,13 +576,25 @@ fn layer(cx: &mut NodeCx<'_, '_>, cell: Cell, directions: usize, batch_major: bo
         }
     };
     let dtype = x_ty.dtype;
-    Ok(Layer { cell, activations, clip, hidden, x, steps, batch, dtype, lengths, stacked })
+    Ok(Layer { cell, activations, clip, hidden, x, steps, batch, dtype, lengths, stacked, quantized })
 }
 
 /// Entry `direction` of a parameter's first axis, which goes away.
 fn part(b: &mut Builder<'_>, value: ValueId, axis: usize, direction: usize) -> Result<ValueId> {
     let part = b.slice_axis(value, axis, Dim::from(direction), Dim::ONE)?;
     b.squeeze(part, &[axis])
+}
+
+/// The product of `x`, quantised by its range, and of weights `[k, n]` with one scale and zero point, or one per column.
+fn quantized_product(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    weights: ValueId,
+    scale: ValueId,
+    zero_point: ValueId,
+) -> Result<ValueId> {
+    let [x, x_scale, x_zero] = dynamically_quantized(b, x)?;
+    scaled_product(b, (x, x_scale, Some(x_zero)), (weights, scale, Some(zero_point)), None)
 }
 
 /// Input projections plus biases `[T, B, gates * H]`, and the recurrence bias of a gate that adds it late.
@@ -581,14 +604,25 @@ fn projections(
     direction: usize,
 ) -> Result<(ValueId, Option<ValueId>)> {
     let (w, bias) = (cx.input(1)?, cx.optional(3));
+    let parameters = if layer.quantized { Some((cx.input(8)?, cx.input(9)?)) } else { None };
     let b = &mut *cx.b;
     let w = part(b, w, 0, direction)?;
-    // A symbolic number of rows is this one, which is checked when the model runs.
-    let columns = b.shape(w)[1].clone();
-    let w = b.reshape(w, vec![Dim::from(layer.cell.gates() * layer.hidden), columns])?;
-    let w = b.transpose(w, &[1, 0])?;
-    let op = Op::Contract { batch: 0, m: 2, k: 1, rhs: RhsLayout::Plain };
-    let product = b.emit1(op, &[layer.x, w])?;
+    let product = match parameters {
+        Some((scale, zero_point)) => {
+            let (scale, zero_point) = (part(b, scale, 0, direction)?, part(b, zero_point, 0, direction)?);
+            let rows = b.shape(w)[0].clone();
+            let w = b.reshape(w, vec![rows, Dim::from(layer.cell.gates() * layer.hidden)])?;
+            quantized_product(b, layer.x, w, scale, zero_point)?
+        }
+        None => {
+            // A symbolic number of rows is this one, which is checked when the model runs.
+            let columns = b.shape(w)[1].clone();
+            let w = b.reshape(w, vec![Dim::from(layer.cell.gates() * layer.hidden), columns])?;
+            let w = b.transpose(w, &[1, 0])?;
+            let op = Op::Contract { batch: 0, m: 2, k: 1, rhs: RhsLayout::Plain };
+            b.emit1(op, &[layer.x, w])?
+        }
+    };
     let Some(bias) = bias else { return Ok((product, None)) };
     let rows = layer.cell.gates() * layer.hidden;
     let bias = part(b, bias, 0, direction)?;
@@ -645,15 +679,25 @@ fn one_direction(
         states.push(initial(cx, layer, 6, direction, batch_major)?);
     }
     let (r, peepholes) = (cx.input(2)?, if layer.cell.states() == 2 { cx.optional(7) } else { None });
+    let parameters = if layer.quantized { vec![cx.input(10)?, cx.input(11)?] } else { vec![] };
     let b = &mut *cx.b;
     let mut scans = vec![projected];
     if layer.lengths.is_some() {
         scans.push(b.iota(vec![layer.steps.clone()], 0)?);
     }
     let r = part(b, r, 0, direction)?;
-    let r = b.reshape(r, vec![Dim::from(layer.cell.gates() * layer.hidden), Dim::from(layer.hidden)])?;
-    let r = b.transpose(r, &[1, 0])?;
+    let (rows, columns) = (Dim::from(layer.hidden), Dim::from(layer.cell.gates() * layer.hidden));
+    let r = match layer.quantized {
+        true => b.reshape(r, vec![rows, columns])?,
+        false => {
+            let r = b.reshape(r, vec![columns, rows])?;
+            b.transpose(r, &[1, 0])?
+        }
+    };
     let mut captures = recurrences(b, layer, r)?;
+    for parameter in parameters {
+        captures.push(part(b, parameter, 0, direction)?);
+    }
     let weights = captures.len();
     captures.extend(layer.lengths);
     captures.extend(late_bias);
@@ -815,7 +859,10 @@ impl Step<'_> {
     /// Gates i (input), o (output), f (forget), c (cell): `C' = f * C + i * c`, `H' = o * h(C')`.
     fn lstm(&self, b: &mut Builder<'_>, inputs: &Inputs, input_forget: bool) -> Result<Vec<ValueId>> {
         let (state, cell) = (inputs.states[0], inputs.states[1]);
-        let recurrent = b.matmul(state, inputs.weights[0])?;
+        let recurrent = match inputs.weights[..] {
+            [weights, scale, zero_point] => quantized_product(b, state, weights, scale, zero_point)?,
+            _ => b.matmul(state, inputs.weights[0])?,
+        };
         let sum = b.binary(BinaryFn::Add, inputs.projected, recurrent)?;
         let peep = |b: &mut Builder<'_>, gate: ValueId, at: usize, cell: ValueId| match inputs.peepholes {
             None => Ok(gate),

@@ -67,17 +67,26 @@ fn on_rows(
 ) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let axis = cx.int("axis")?;
-    let b = &mut *cx.b;
+    Ok(vec![on_rows_of(cx.b, x, axis, cx.def.since < 13, along)?])
+}
+
+/// `along(x, axis)`; where `coerced`, of `x` as a matrix whose rows are the axes before `axis`.
+pub(super) fn on_rows_of(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    axis: i64,
+    coerced: bool,
+    along: fn(&mut Builder<'_>, ValueId, usize) -> Result<ValueId>,
+) -> Result<ValueId> {
     let shape = b.shape(x);
-    let coerced = cx.def.since < 13;
     let axis =
         if coerced && axis == shape.len() as i64 { shape.len() } else { normalize_axis(axis, shape.len())? };
     if !coerced || axis + 1 == shape.len() {
-        return Ok(vec![along(b, x, axis)?]);
+        return along(b, x, axis);
     }
     let matrix = b.reshape(x, vec![product(&shape[..axis]), product(&shape[axis..])])?;
     let y = along(b, matrix, 1)?;
-    Ok(vec![b.reshape(y, shape)?])
+    b.reshape(y, shape)
 }
 
 /// `x - max(x)` along `axis`, so that exponentials do not overflow; half-precision operands as f32.

@@ -96,7 +96,7 @@ fn param_json(param: &Param) -> Value {
     let arity = match param.arity {
         Arity::Required => "required",
         Arity::Optional => "optional",
-        Arity::Variadic => "variadic",
+        Arity::Variadic | Arity::Mixed => "variadic",
     };
     json!({ "name": param.name, "type": param.ty, "arity": arity })
 }
@@ -152,7 +152,7 @@ mod tests {
                     let fixed = param.ty.starts_with("tensor(");
                     assert!(fixed || variable.is_some(), "{label}: {}", param.ty);
                     let last = at + 1 == params.len();
-                    assert!(param.arity != Arity::Variadic || last, "{label}: {} is not last", param.name);
+                    assert!(!param.arity.is_variadic() || last, "{label}: {} is not last", param.name);
                 }
             }
             let variables: HashSet<_> = row.types.iter().map(|(variable, _)| variable).collect();
@@ -181,7 +181,9 @@ mod tests {
             let versions = tree[domain][row.name].as_array().expect("versions of an operator");
             let entry = versions.iter().find(|entry| entry["since"] == row.since).expect("the version");
             assert_eq!(entry["inputs"].as_array().map(Vec::len), Some(row.inputs.len()));
-            let line = text.lines().find(|line| line.starts_with(&format!("| {} |", row.name)));
+            let section = text.split("## ").find(|section| section.lines().next() == Some(domain));
+            let mut lines = section.expect("a section of the domain").lines();
+            let line = lines.find(|line| line.starts_with(&format!("| {} |", row.name)));
             let versions = line.and_then(|line| line.split('|').nth(2)).expect("a line with versions");
             assert!(versions.split(',').any(|since| since.trim() == row.since.to_string()), "{}", row.name);
         }

@@ -15,7 +15,9 @@ class Node:
 
     def __init__(self, schema, types, rng, given=None):
         self.schema, self.types, self.rng = schema, dict(types), rng
-        self.op, self.since = schema.name, schema.since_version
+        self.op, self.since, self.domain = schema.name, schema.since_version, schema.domain
+        #: The operator's name, after that of its domain where it is not of ai.onnx.
+        self.key = f"{self.domain}.{self.op}" if self.domain else self.op
         #: Array of the first input, in a chain of nodes.
         self.given = given
         #: (array or None, whether it is a constant); the given array is always the first.
@@ -123,13 +125,18 @@ class Node:
         return axis - rank if not positive and self.chance(0.3) else axis
 
     def proto(self, inputs, outputs):
-        node = helper.make_node(self.op, inputs, outputs)
+        node = helper.make_node(self.op, inputs, outputs, domain=self.domain or None)
         for name, value in self.attributes.items():
             kind = self.schema.attributes[name].type
             if isinstance(value, np.ndarray):
                 value = numpy_helper.from_array(value)
             node.attribute.append(helper.make_attribute(name, value, attr_type=int(kind)))
         return node
+
+
+def opset_imports(domains, opset):
+    """Of ai.onnx, and of vendors' domains."""
+    return [helper.make_opsetid("", opset)] + [helper.make_opsetid(name, 1) for name in sorted(set(domains) - {""})]
 
 
 def element_type(array):

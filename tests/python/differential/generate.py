@@ -6,6 +6,8 @@ each. A case depends on the seed and its number only. Most are one node; of eigh
 Of these, every other is a program: nested If, Loop and Scan, see `program`; `--operator program` draws nothing else.
 `--order` prints the order of the pairs that single nodes go through.
 
+`--operator com.microsoft` draws the operators of that domain, `com.microsoft.QGemm` one of them; this needs ONNX Runtime.
+
 Single nodes go through all pairs of an operator version of ai.onnx and a type that a variable of its signature allows,
 in an order that the seed decides. Strings, sequences, optionals, random values and ImageDecoder are not drawn.
 """
@@ -23,6 +25,7 @@ from onnx import defs, helper, numpy_helper
 import attention  # noqa: F401 (recipes register themselves)
 import control  # noqa: F401
 import elementwise
+import microsoft
 import oracle
 import program
 import quantized  # noqa: F401
@@ -31,9 +34,9 @@ import shapes  # noqa: F401
 import signal_image  # noqa: F401
 import sums  # noqa: F401
 import values
-from case import Node, Skip, element_type
+from case import Node, Skip, element_type, opset_imports
 
-RECIPES = elementwise.RECIPES
+RECIPES = elementwise.RECIPES | microsoft.RECIPES
 CHAIN_EVERY = 8
 ATTEMPTS = 40
 #: Operators that give about the magnitudes they are given, and do not jump: what chains are made of.
@@ -50,11 +53,19 @@ def allowed(constraint):
     return [name for name in names if name in values.DTYPES]
 
 
+def key_of(schema):
+    return f"{schema.domain}.{schema.name}" if schema.domain else schema.name
+
+
 def all_pairs(operator=None):
     """Every (schema, variable, type); operators without a recipe, or without type variables, once."""
     pairs = []
-    for schema in defs.get_all_schemas_with_history():
-        if schema.domain != "" or (operator and schema.name != operator) or schema.name not in RECIPES:
+    if operator and operator.startswith(microsoft.DOMAIN):
+        schemas = [s for s in microsoft.schemas() if operator in (s.domain, f"{s.domain}.{s.name}")]
+    else:
+        schemas = [s for s in defs.get_all_schemas_with_history() if s.domain == "" and (not operator or s.name == operator)]
+    for schema in schemas:
+        if key_of(schema) not in RECIPES:
             continue
         found = [(schema, c.type_param_str, name) for c in schema.type_constraints for name in allowed(c)]
         pairs += found or [(schema, "", "")]
@@ -85,7 +96,9 @@ def bind(schema, variable, name, rng):
 
 
 def opset_of(schema, rng):
-    """An opset in which this version holds."""
+    """An opset in which this version holds; of ai.onnx for the operators of a vendor, whatever they are."""
+    if schema.domain:
+        return int(rng.integers(13, 22))
     later = [
         other.since_version for other in defs.get_all_schemas_with_history()
         if other.name == schema.name and other.domain == "" and other.since_version > schema.since_version
@@ -109,6 +122,8 @@ class Case:
         self.opset, self.rng = opset, rng
         self.nodes, self.inputs, self.initializers, self.outputs = [], [], [], []
         self.pairs, self.oracles, self.rtol, self.atol = [], set(), 0.0, 0.0
+        #: What was drawn for each node.
+        self.drawn = []
         #: Whether data decide sizes of results, which then are not always declared.
         self.late = False
 
@@ -116,6 +131,7 @@ class Case:
         """Adds a drawn node, whose first input is the value `first` if given; gives its results."""
         results, whose = oracle.evaluate(node, self.opset)
         self.oracles.add(whose)
+        self.drawn.append(node)
         at, names = len(self.nodes), []
         for index, (array, constant) in enumerate(node.inputs):
             if array is None:
@@ -129,7 +145,7 @@ class Case:
         outputs = [f"o{at}_{index}" for index in range(len(results))]
         self.nodes.append(node.proto(names, outputs))
         used = node.types or {"": ""}
-        self.pairs += [f"{node.op}-{node.since} {variable}={name}" for variable, name in used.items()]
+        self.pairs += [f"{node.key}-{node.since} {variable}={name}" for variable, name in used.items()]
         self.tolerance(node, results)
         return list(zip(outputs, results))
 
@@ -168,7 +184,7 @@ class Case:
             # Before IR version 4 an initializer is an input, too.
             inputs += [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in initializers]
         graph = helper.make_graph(self.nodes, "drawn", inputs, outputs, initializers)
-        imports = [helper.make_opsetid("", self.opset)]
+        imports = opset_imports([node.domain for node in self.nodes], self.opset)
         version = 3 if self.opset < 4 else helper.find_min_ir_version_for(imports, ignore_unknown=True)
         if self.late:
             version = max(version, 4)
@@ -186,7 +202,7 @@ class Case:
 def draw_node(pair, rng):
     schema, variable, name = pair
     node = Node(schema, bind(schema, variable, name, rng), rng)
-    RECIPES[schema.name](node)
+    RECIPES[node.key](node)
     return node
 
 
@@ -280,7 +296,7 @@ def draw_case(pairs, seed, number):
     if of_program:
         return draw_program(rng)
     pair = pairs[(round_ * (CHAIN_EVERY - 1) + place) % len(pairs)]
-    subject = "chain" if of_chain else f"{pair[0].name}-{pair[0].since_version} {pair[1]}={pair[2]}"
+    subject = "chain" if of_chain else f"{key_of(pair[0])}-{pair[0].since_version} {pair[1]}={pair[2]}"
     reason = ""
     for _ in range(ATTEMPTS):
         try:

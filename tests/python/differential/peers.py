@@ -9,6 +9,8 @@ import copy
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+import definitions_microsoft
+
 #: Causes by operator, of models of one node.
 BY_OPERATOR = {
     "QLinearMatMul": "u8 by i8: sums of two products saturate at 16 bits on processors without VNNI",
@@ -34,6 +36,58 @@ SIZES = {
     "LpPool": "auto_pad does not count dilations",
     "AveragePool": "auto_pad does not count dilations, or ceil_mode leaves a window out",
 }
+
+
+def of_softmax(given, attributes):
+    x, scale = given[0], given[3]
+    axis = attributes.get("axis", -1) % x.ndim
+    terms = int(np.prod(x.shape[axis:])) if attributes["opset"] < 13 else x.shape[axis]
+    if terms == 1:
+        return "the exponential of a row of one element overflows"
+    if np.float32(1) / scale.reshape(()) % 1:
+        return "the reciprocal of the result's scale is cut to an integer"
+    if x.dtype == np.int8:
+        return "i8 results above 127 wrap around to -128"
+    return ""
+
+
+def rounds_later(model, case, opinion):
+    """Whether ONNX Runtime adds the zero point first, and then rounds, which differs in ties."""
+    changed = copy.copy(case)
+    node = case.drawn[0]
+    node.rounds_later = True
+    results = definitions_microsoft.DEFINITIONS[node.key](node)
+    changed.outputs = [(name, result) for (name, _), result in zip(case.outputs, results)]
+    return opinion(model, changed) == "agrees"
+
+
+def of_microsoft(node, inputs):
+    """A cause of a difference in an operator of com.microsoft."""
+    given = [inputs.get(name) for name in node.input]
+    attributes = {own.name: helper.get_attribute_value(own) for own in node.attribute}
+    has = lambda at: at < len(given) and given[at] is not None
+    if node.op_type in ("MatMulIntegerToFloat", "DynamicQuantizeMatMul"):
+        scale, bias = (3, 6) if node.op_type == "MatMulIntegerToFloat" else (2, 4)
+        if given[1].ndim > 2 and given[scale].size > 1 and has(bias):
+            return "a bias is multiplied by the scales of columns where weights are batched"
+    if node.op_type == "MatMulNBits":
+        if has(4) and (has(3) or attributes.get("bits", 4) != 4):
+            return "with g_idx, zero points of u8 are ignored, and bits other than 4"
+        if attributes.get("accuracy_level") == 4:
+            return "accuracy_level 4 rounds A to 8 bits"
+    if node.op_type == "MatMulBnb4" and attributes.get("transB", 1) == 0:
+        return "transB 0 is computed as transB 1, with other sizes"
+    if node.op_type == "QLinearSoftmax":
+        return of_softmax(given, attributes)
+    if node.op_type in ("QLinearConv", "QLinearAveragePool") and attributes.get("auto_pad", b"").startswith(b"SAME"):
+        kernel = given[3].shape[2:] if node.op_type == "QLinearConv" else attributes["kernel_shape"]
+        if any(stride > extent for stride, extent in zip(attributes.get("strides", []), kernel)):
+            return "auto_pad pads by less than nothing where strides are larger than kernels"
+    if node.op_type == "QLinearAveragePool" and attributes.get("ceil_mode") and attributes.get("count_include_pad"):
+        return "count_include_pad counts what lies behind the pads, too, which only ceil_mode reaches"
+    if node.op_type == "DynamicQuantizeLSTM" and has(4):
+        return "ranges are those of rows whose sequences have ended, too, as they are after the end"
+    return ""
 
 
 def bodies(graph):
@@ -80,4 +134,9 @@ def cause(model, case, difference, opinion):
         return ""
     if sizes:
         return next((SIZES[operator] for operator in sorted(operators & SIZES.keys())), "")
+    if any(node.domain == "com.microsoft" for node in model.graph.node):
+        node = model.graph.node[0]
+        if node.op_type in ("QLinearAdd", "QLinearMul", "QLinearAveragePool") and rounds_later(model, case, opinion):
+            return "ties are rounded after the zero point is added"
+        return of_microsoft(node, dict(case.inputs) | dict(case.initializers))
     return BY_OPERATOR.get(*operators, "") if len(operators) == 1 else ""

@@ -1,0 +1,65 @@
+//! Operators of the domain `com.microsoft`, which ONNX Runtime defines: those of its quantised models. They are made of the
+//! same parts as the quantised operators of `ai.onnx`. Sums of integer products are exact, and a result is rounded once, to
+//! the nearest integer, half to even.
+
+pub mod blockwise;
+pub mod elementwise;
+pub mod matmul;
+pub mod recurrent;
+pub mod transformer;
+pub mod windows;
+
+use super::quantize::{is_zero, saturated};
+use crate::error::Result;
+use crate::graph::DType::{F32, I8, U8};
+use crate::graph::{Builder, DType, ValueId};
+use crate::scalar::BinaryFn;
+
+const DOMAIN: &str = "com.microsoft";
+
+const BYTES: &[DType] = &[I8, U8];
+
+/// A parameter of one element, as a scalar.
+fn scalar(b: &mut Builder<'_>, value: ValueId) -> Result<ValueId> {
+    b.reshape(value, vec![])
+}
+
+/// `x - zero_point` as `dtype`, with one zero point.
+fn shifted(b: &mut Builder<'_>, x: ValueId, zero_point: Option<ValueId>, dtype: DType) -> Result<ValueId> {
+    let x = b.cast(x, dtype)?;
+    match zero_point.filter(|&value| !is_zero(b, value)) {
+        None => Ok(x),
+        Some(zero_point) => {
+            let zero_point = b.cast(zero_point, dtype)?;
+            let zero_point = scalar(b, zero_point)?;
+            b.binary(BinaryFn::Sub, x, zero_point)
+        }
+    }
+}
+
+/// `(x - zero_point) * scale`, with one scale and zero point.
+fn real(b: &mut Builder<'_>, x: ValueId, scale: ValueId, zero_point: Option<ValueId>) -> Result<ValueId> {
+    let x = shifted(b, x, zero_point, F32)?;
+    let scale = scalar(b, scale)?;
+    b.binary(BinaryFn::Mul, x, scale)
+}
+
+/// `saturate(round(x / scale) + zero_point)` of an f32 `x`, with one scale and zero point.
+fn quantized(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    scale: ValueId,
+    zero_point: Option<ValueId>,
+    to: DType,
+) -> Result<ValueId> {
+    let scale = scalar(b, scale)?;
+    let quotient = b.binary(BinaryFn::Div, x, scale)?;
+    let zero_point = match zero_point {
+        Some(value) => Some(scalar(b, value)?),
+        None => None,
+    };
+    saturated(b, quotient, zero_point, to, true)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! Nodes of com.microsoft: results computed by hand, and what is refused. Drawn models of every operator are in the
+//! tests of the whole compiler.
+
+use super::DOMAIN;
+use crate::graph::{DType, Tensor};
+use crate::op::node_case::Case;
+
+fn case(name: &'static str) -> Case {
+    Case::of(DOMAIN, name, 1)
+}
+
+/// The message that refuses a node.
+fn refusal(case: Case) -> String {
+    match case.lower() {
+        Ok(_) => panic!("the node is lowered"),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn n_bits(bits: i64, packed: &[u8]) -> Case {
+    case("MatMulNBits")
+        .input::<f32>(&[1, 4], &[1.0, 2.0, -1.0, 0.5])
+        .constant::<u8>(&[2, 2, packed.len() / 4], packed)
+        .constant::<f32>(&[2, 2], &[0.5, 2.0, 1.0, -1.0])
+        .int("K", 4)
+        .int("N", 2)
+        .int("block_size", 2)
+        .int("bits", bits)
+}
+
+#[test]
+fn gemm_gives_integers_or_reals() {
+    let operands = || {
+        case("QGemm")
+            .input::<u8>(&[2, 2], &[1, 200, 7, 9])
+            .constant::<f32>(&[], &[0.1])
+            .constant::<u8>(&[], &[5])
+            .constant::<i8>(&[2, 2], &[3, 4, 5, -128])
+            .constant::<f32>(&[2], &[0.2, 0.1])
+            .constant::<i8>(&[2], &[2, 2])
+            .constant::<i32>(&[1, 2], &[10, -20])
+    };
+    // (1 - 5) * (3 - 2) + (200 - 5) * (5 - 2) + 10 = 591
+    operands().gives(0, &[2, 2], &[11.82, -253.78, 0.48, -5.36]);
+    let case = operands().constant::<f32>(&[], &[1.5]).constant::<u8>(&[], &[100]);
+    case.gives(0, &[2, 2], &[108.0, 0.0, 100.0, 96.0]);
+}
+
+#[test]
+fn sums_and_products_without_zero_points() {
+    let operands = |name| {
+        case(name)
+            .input::<u8>(&[3], &[10, 200, 250])
+            .constant::<f32>(&[], &[0.5])
+            .missing()
+            .constant::<u8>(&[1], &[100])
+            .constant::<f32>(&[], &[0.25])
+            .constant::<u8>(&[], &[40])
+            .constant::<f32>(&[], &[2.0])
+    };
+    // (10 * 0.5 + (100 - 40) * 0.25) / 2 = 10
+    operands("QLinearAdd").gives(0, &[3], &[10.0, 58.0, 70.0]);
+    operands("QLinearMul").gives(0, &[3], &[38.0, 255.0, 255.0]);
+}
+
+#[test]
+fn concatenation_rescales_each_tensor() {
+    let first = || {
+        case("QLinearConcat")
+            .constant::<f32>(&[], &[0.5])
+            .constant::<u8>(&[], &[10])
+            .input::<u8>(&[1, 2], &[0, 20])
+            .constant::<f32>(&[], &[1.0])
+            .constant::<u8>(&[], &[4])
+            .int("axis", 1)
+    };
+    let both =
+        first().input::<i8>(&[1, 1], &[-100]).constant::<f32>(&[], &[0.25]).constant::<i8>(&[], &[-120]);
+    both.gives(0, &[1, 3], &[2.0, 42.0, 20.0]);
+    let message = refusal(first().input::<u8>(&[1, 1], &[1]));
+    assert!(message.contains("4 inputs after Y_zero_point"), "{message}");
+    let other = first().input::<u8>(&[1, 1], &[1]).constant::<f32>(&[], &[0.25]).constant::<i8>(&[], &[0]);
+    let message = refusal(other);
+    assert!(message.contains("tensor 1 is u8[1, 1]") && message.contains("zero point i8[]"), "{message}");
+}
+
+#[test]
+fn weights_of_few_bits() {
+    // 4 bits: the first of a byte is the low half, and 8 is zero.
+    n_bits(4, &[0x9a, 0x08, 0x7f, 0x81]).gives(0, &[1, 2], &[-6.0, -2.0]);
+    let zeros = n_bits(4, &[0x9a, 0x08, 0x7f, 0x81]).constant::<u8>(&[2], &[0x12, 0x34]);
+    zeros.gives(0, &[1, 2], &[-4.0, 12.5]);
+    // 8 bits are not packed.
+    n_bits(8, &[130, 126, 128, 132, 129, 128, 127, 128]).gives(0, &[1, 2], &[3.0, 0.0]);
+    let message = refusal(n_bits(3, &[0; 4]));
+    assert!(message.contains("bits is `3`; it may be one of 2, 4, 8"), "{message}");
+    let message = refusal(n_bits(4, &[0; 4]).int("weight_prepacked", 1));
+    assert!(message.contains("weight_prepacked 1"), "{message}");
+    let message = refusal(n_bits(4, &[0; 4]).int("block_size", 0));
+    assert!(message.contains("block_size is 0"), "{message}");
+    let message = refusal(n_bits(4, &[0; 4]).int("K", i64::MAX));
+    assert!(message.contains("dimension 1 of A"), "{message}");
+    let half = Tensor::new(DType::F16, vec![2, 2], vec![0; 8].into());
+    let message = refusal(n_bits(4, &[0; 4]).operand(half, true, &[]));
+    assert!(message.contains("zero_points are f16; they must be u8 or f32"), "{message}");
+}
+
+#[test]
+fn groups_pick_scales_by_element() {
+    let case = n_bits(4, &[0x99, 0x99, 0x99, 0x99]).missing().constant::<i32>(&[4], &[1, 0, 0, 1]);
+    // All weights are 1, before scales 2, 0.5, 0.5, 2 and -1, 1, 1, -1.
+    case.gives(0, &[1, 2], &[3.5, -0.5]);
+}
+
+#[test]
+fn normal_floats_are_looked_up() {
+    let case = |kind| {
+        case("MatMulBnb4")
+            .input::<f32>(&[1, 3], &[1.0, 2.0, 4.0])
+            .constant::<u8>(&[2], &[0xf0, 0x7f])
+            .constant::<f32>(&[2], &[2.0, 10.0])
+            .int("K", 3)
+            .int("N", 1)
+            .int("block_size", 2)
+            .int("quant_type", kind)
+    };
+    // The first is in the high half: 1, -1, 0.
+    case(1).gives(0, &[1, 1], &[-2.0]);
+    case(0).gives(0, &[1, 1], &[9.5]);
+    let message = refusal(case(2));
+    assert!(message.contains("quant_type is `2`"), "{message}");
+}
+
+#[test]
+fn gathers_of_blocks() {
+    let case = |bits| {
+        case("GatherBlockQuantized")
+            .constant::<u8>(&[2, 4], &[0x10, 0x32, 0x54, 0x76, 0x98, 0xba, 0xdc, 0xfe])
+            .input::<i64>(&[1], &[-1])
+            .constant::<f32>(&[2, 8 / bits as usize], &[1.0; 16][..16 / bits as usize])
+            .int("block_size", 4)
+            .int("bits", bits)
+    };
+    case(4).gives(0, &[1, 8], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+    let message = refusal(case(4).int("block_size", 8));
+    assert!(message.contains("dimension 1 of scales must be 1: 2 is not 1"), "{message}");
+    let message = refusal(case(4).int("quantize_axis", 0));
+    assert!(message.contains("quantize_axis 0 of packed bytes"), "{message}");
+    let message = refusal(case(4).int("gather_axis", 1));
+    assert!(message.contains("gather_axis is quantize_axis, 1"), "{message}");
+}
+
+#[test]
+fn attention_refuses_what_it_does_not_compute() {
+    let case = || {
+        case("QAttention")
+            .input::<u8>(&[1, 2, 1], &[3, 5])
+            .constant::<u8>(&[1, 3], &[1, 2, 3])
+            .constant::<f32>(&[3], &[0.0, 0.0, 1.0])
+            .constant::<f32>(&[], &[1.0])
+            .constant::<f32>(&[], &[1.0])
+            .constant::<i32>(&[1], &[1])
+            .int("num_heads", 1)
+    };
+    // Only the first key is there: 3 * 3 + 1.
+    case().outputs(2).gives(0, &[1, 2, 1], &[10.0, 10.0]);
+    case().outputs(2).gives(1, &[2, 1, 1, 2, 1], &[6.0, 10.0, 10.0, 16.0]);
+    let message = refusal(case().int("do_rotary", 1));
+    assert!(message.contains("do_rotary 1"), "{message}");
+    let message = refusal(case().int("num_heads", 2));
+    assert!(message.contains("num_heads"), "{message}");
+}
+
+#[test]
+fn windows_of_symbolic_images_channels_last() {
+    let case = case("QLinearAveragePool")
+        .symbolic::<u8>(&["n", "h", "w", ""], &[1, 2, 2, 1], &[10, 20, 30, 40])
+        .constant::<f32>(&[], &[0.5])
+        .constant::<u8>(&[], &[8])
+        .constant::<f32>(&[], &[0.25])
+        .constant::<u8>(&[], &[1])
+        .ints("kernel_shape", &[2, 1])
+        .int("channels_last", 1);
+    // ((10 - 8) + (30 - 8)) / 2 * 0.5 / 0.25 + 1
+    case.gives(0, &[1, 1, 2, 1], &[25.0, 45.0]);
+}
