@@ -1,6 +1,7 @@
 //! The graph builder: every primitive enters a graph here, typed, with its known elements, and folded when
 //! its operands are constants.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::error::{Error, Result, Stage};
@@ -248,14 +249,42 @@ impl<'g> Builder<'g> {
 
     /// Whether a result of `op` on constants is computed while building.
     fn folds_now(&self, op: &Op, inputs: &[ValueId], ty: &TensorType) -> bool {
+        // Left for a pass, which takes the integers for what they are; then it settles.
+        !self.dequantizes(op, inputs, ty) && self.is_small(op, inputs, ty)
+    }
+
+    /// Whether bytes are converted to floats.
+    fn dequantizes(&self, op: &Op, inputs: &[ValueId], ty: &TensorType) -> bool {
+        let bytes = matches!(self.graph.ty(inputs[0]).dtype, DType::I8 | DType::U8) && ty.dtype.is_float();
+        matches!(op, Op::Map(MapFn::Cast { .. })) && bytes && ty.elements() != Dim::ONE
+    }
+
+    /// Computes the small constants that were left to wait for the pass over dequantized values, and what waits for them.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        let mut settled: HashSet<ValueId> = HashSet::new();
+        for value in self.graph.values.keys().collect::<Vec<_>>() {
+            let Value { def: Def::Const(Constant::Deferred { op, inputs }), ty, .. } =
+                &self.graph.values[value]
+            else {
+                continue;
+            };
+            let waits =
+                self.dequantizes(op, inputs, ty) || inputs.iter().any(|input| settled.contains(input));
+            if waits && self.is_small(op, inputs, ty) {
+                let data: Vec<&Tensor> =
+                    inputs.iter().filter_map(|&value| self.graph.constant_data(value)).collect();
+                let tensor = interp::eval(op, &data)?.remove(0);
+                self.graph.values[value].def = Def::Const(Constant::Data(tensor));
+                settled.insert(value);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_small(&self, op: &Op, inputs: &[ValueId], ty: &TensorType) -> bool {
         let at_most =
             |ty: &TensorType, limit: i64| ty.elements().as_const().is_some_and(|count| count <= limit);
         let types: Vec<&TensorType> = inputs.iter().map(|&value| self.graph.ty(value)).collect();
-        // What is dequantized is left for a pass, which takes the integers for what they are.
-        let bytes = matches!(types[0].dtype, DType::I8 | DType::U8) && ty.dtype.is_float();
-        if matches!(op, Op::Map(MapFn::Cast { .. })) && bytes && ty.elements() != Dim::ONE {
-            return false;
-        }
         inputs.iter().all(|&value| self.graph.constant_data(value).is_some())
             && at_most(ty, FOLD_NOW)
             && types.iter().all(|ty| at_most(ty, 16 * FOLD_NOW))

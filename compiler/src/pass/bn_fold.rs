@@ -6,6 +6,8 @@
 //! normalisation, layer scale and the scale of attention queries are such constants. The product is
 //! distributed over the sum and rounds differently, within a few units in the last place of the weights.
 
+use std::collections::HashSet;
+
 use crate::error::Result;
 use crate::graph::{Builder, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, ValueId};
 use crate::pass::rewrite::{
@@ -17,11 +19,22 @@ use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     fixpoint(8, || {
         let mut uses = graph.use_counts();
-        let changed = rewrite(graph, |b, id| fold(b, id, &mut uses))?;
+        let quantized = if options.exact { quantized(graph) } else { HashSet::new() };
+        let changed = rewrite(graph, |b, id| match quantized.contains(&id) {
+            true => Ok(None),
+            false => fold(b, id, &mut uses),
+        })?;
         dce::sweep(graph);
         Ok(changed)
     })?;
     bodies(graph, options, run)
+}
+
+/// The divisions by a scale whose results are rounded: each step of a quantization is one of the model's.
+fn quantized(graph: &Graph) -> HashSet<NodeId> {
+    let rounds = |node: &&Node| node.op == Op::Map(MapFn::Unary(UnaryFn::Round));
+    let nodes = graph.order.iter().map(|&id| &graph.nodes[id]).filter(rounds);
+    nodes.filter_map(|node| graph.producer(node.inputs[0])).collect()
 }
 
 /// Longest chain between the linear operation and the constant.

@@ -15,6 +15,7 @@ use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Dim, Graph, MapFn, NodeId, Op, RhsLayout, Sym, ValueId};
 use crate::scalar::{BinaryFn, UnaryFn};
+use crate::schedule::rows::KeptRow;
 use crate::schedule::{Group, GroupId, GroupKind, Options, chain, estimate, view};
 
 /// Nodes in one kernel, and buffers it reads, beyond which no more is inlined.
@@ -96,6 +97,11 @@ pub(super) fn group(graph: &Graph, options: Options) -> Result<Grouping> {
     let mut grouping = grouper.close(alias)?;
     if let Some(above) = options.chain_above {
         chain::merge(graph, &mut grouping, above);
+    }
+    for group in grouping.groups.values_mut() {
+        if let Some(kept) = KeptRow::of(graph, group) {
+            group.scratch = kept.bytes();
+        }
     }
     Ok(grouping)
 }

@@ -27,6 +27,7 @@ use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 pub use chain::{BLOCK_ROWS, Blocks};
 pub use check::check;
 pub use print::Stats;
+pub use rows::KeptRow;
 pub use view::{View, affine_view};
 
 use crate::error::Result;

@@ -3,15 +3,73 @@
 
 use cranelift_entity::EntitySet;
 
-use crate::graph::{Dim, NodeId, Op, ValueId};
-use crate::schedule::GroupKind;
-use crate::schedule::groups::{Grouper, MAX_INPUTS, MAX_NODES};
+use crate::graph::{Dim, Graph, Node, NodeId, Op, ValueId};
+use crate::schedule::groups::{Grouper, MAX_INPUTS, MAX_NODES, is_expensive};
 use crate::schedule::inline::{Tree, is_cheap};
+use crate::schedule::{Group, GroupKind};
 
 /// Values a rows group may write.
 const MAX_OUTPUTS: usize = 3;
 /// Size of an expression as a tree (reduced values count 1).
 const MAX_TREE: u32 = 128;
+
+/// Bytes of the rows that a rows group keeps besides its results, at most.
+const MOST_KEPT: i64 = 1 << 18;
+
+/// A row that a rows group keeps in its scratch: it is costly, read by a reduction and once more, and no result has a
+/// place for it until then. There is a row for each iteration of the kernel's outermost loop.
+pub struct KeptRow {
+    pub value: ValueId,
+    /// The leading axis that the outermost loop is over.
+    pub axis: usize,
+    /// Its size, and that of a row.
+    pub rows: i64,
+    pub elements: i64,
+    element_bytes: i64,
+}
+
+impl KeptRow {
+    pub fn of(graph: &Graph, group: &Group) -> Option<KeptRow> {
+        let Op::Reduce { axes, .. } = &graph.nodes[group.anchor].op else { return None };
+        let full = &graph.ty(graph.nodes[group.anchor].inputs[0]).shape;
+        let (elements, lead) = full.split_last()?;
+        if group.kind != GroupKind::Rows || lead.is_empty() || axes.as_slice() != [lead.len()] {
+            return None;
+        }
+        let axis = lead.iter().position(|dim| *dim != Dim::ONE).unwrap_or(0);
+        let rows = lead.get(axis).map_or(Some(1), Dim::as_const)?;
+        let elements = elements.as_const()?;
+        let costly = |value: ValueId| {
+            let node = &graph.nodes[graph.producer(value).filter(|node| group.nodes.contains(node))?];
+            let again = group.nodes.iter().map(|&node| &graph.nodes[node]);
+            let readers: Vec<&Node> = again.filter(|node| node.inputs.contains(&value)).collect();
+            let ty = graph.ty(value);
+            let keeps = matches!(node.op, Op::Map(function) if is_expensive(function))
+                && ty.shape == *full
+                && readers.len() > 1
+                && readers.iter().all(|node| matches!(node.op, Op::Map(_) | Op::Reduce { .. }))
+                && group.outputs.iter().all(|&output| graph.ty(output) != ty);
+            let element_bytes = ty.dtype.size() as i64;
+            let bytes = rows.checked_mul(elements)?.checked_mul(element_bytes)?;
+            (keeps && (1..=MOST_KEPT).contains(&bytes)).then_some(KeptRow {
+                value,
+                axis,
+                rows,
+                elements,
+                element_bytes,
+            })
+        };
+        let reduced = group.nodes.iter().filter_map(|&node| match &graph.nodes[node] {
+            Node { op: Op::Reduce { .. }, inputs, .. } => Some(inputs[0]),
+            _ => None,
+        });
+        reduced.into_iter().find_map(costly)
+    }
+
+    pub fn bytes(&self) -> Dim {
+        Dim::from(self.rows * self.elements * self.element_bytes)
+    }
+}
 
 /// What all nodes of a rows group have in common.
 struct Form<'a> {

@@ -33,6 +33,12 @@ enum Row {
 }
 
 impl Slot {
+    /// Of rows of `elements` each, of which this is the one at `row`.
+    pub fn of_row(value: ValueId, row: Index, elements: i64) -> Slot {
+        let stride = Dim::from(elements);
+        Slot { values: vec![value], base: Index::zero(), row: Row::At(row), stride }
+    }
+
     /// Address of an element, given its index in one of the values.
     pub fn address(&self, index: &[Index]) -> Index {
         let [.., row, column] = index else { return self.base.clone() };

@@ -86,6 +86,8 @@ struct Lowering<'a> {
     uses: HashMap<ValueId, u32>,
     /// Where a stage of a chain keeps the rows of its block.
     slot: Option<Slot>,
+    /// Where a rows group keeps a row that is no result, and its buffer.
+    kept: Option<(Slot, Buf)>,
 }
 
 /// How a value that the group's loops have computed is read.
@@ -124,6 +126,7 @@ impl<'a> Lowering<'a> {
             share_loads: false,
             uses: uses(graph, group),
             slot: None,
+            kept: None,
         }
     }
 
@@ -194,7 +197,8 @@ impl<'a> Lowering<'a> {
 
     /// Address of an element of a value in its buffer: row-major, but for the rows of a chain's block.
     fn address(&self, value: ValueId, index: &[Index]) -> Index {
-        if let Some(slot) = self.slot.as_ref().filter(|slot| slot.values.contains(&value)) {
+        let slots = self.slot.iter().chain(self.kept.iter().map(|(slot, _)| slot));
+        if let Some(slot) = slots.into_iter().find(|slot| slot.values.contains(&value)) {
             return slot.address(index);
         }
         let strides = row_major_strides(&self.graph.ty(value).shape);

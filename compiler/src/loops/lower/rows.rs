@@ -1,12 +1,16 @@
 //! Row groups: reductions over the trailing axes and the elementwise work between them, one row at a time with
 //! the row hot in cache. Softmax and the normalisations are such groups.
 
+use std::collections::HashSet;
+
 use crate::error::Result;
 use crate::graph::{Dim, MapFn, Op, ValueId};
+use crate::loops::lower::chain::Slot;
 use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::Nest;
-use crate::loops::{Access, Buf, Index, LoopKind};
+use crate::loops::{Access, Buf, Buffer, Index, LoopKind};
 use crate::scalar::BinaryFn;
+use crate::schedule::KeptRow;
 
 impl Lowering<'_> {
     pub(super) fn rows(&mut self) -> Result<()> {
@@ -18,7 +22,18 @@ impl Lowering<'_> {
         let mut lead = shape.clone();
         axes.iter().for_each(|&axis| lead[axis] = Dim::ONE);
         let row: Vec<Dim> = axes.iter().map(|&axis| shape[axis].clone()).collect();
-        self.for_shape(&lead, LoopKind::Parallel, &mut |cx, index| cx.row(&axes, &row, &index))?;
+        let kept = KeptRow::of(self.graph, self.group).filter(|_| self.group.has_scratch()).map(|kept| {
+            let (dtype, len) = (self.graph.ty(kept.value).dtype, Dim::from(kept.rows * kept.elements));
+            let buffer = Buffer { name: "scratch".into(), dtype, len, access: Access::ReadWrite };
+            (self.kernel.buffers.push(buffer), kept)
+        });
+        self.for_shape(&lead, LoopKind::Parallel, &mut |cx, index| {
+            if let Some((buf, kept)) = &kept {
+                let slot = Slot::of_row(kept.value, index[kept.axis].clone(), kept.elements);
+                cx.kept = Some((slot, *buf));
+            }
+            cx.row(&axes, &row, &index)
+        })?;
         self.finish();
         Ok(())
     }
@@ -39,6 +54,7 @@ impl Lowering<'_> {
         for &node in &self.group.nodes {
             let Op::Reduce { op, .. } = &self.graph.nodes[node].op else { continue };
             let x = self.graph.nodes[node].inputs[0];
+            self.outputs_before(x, row, place)?;
             let keep = self.row_cache(x, row);
             if let Some(slot) = self.slot.as_mut().filter(|_| keep.is_some()) {
                 slot.values.push(x);
@@ -51,6 +67,47 @@ impl Lowering<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Stores the rows of outputs that a reduction of `x` reads through others: they are computed once then.
+    fn outputs_before(
+        &mut self,
+        x: ValueId,
+        row: &[Dim],
+        place: &dyn Fn(&[Index]) -> Vec<Index>,
+    ) -> Result<()> {
+        // The rows of a chain have one place, which takes turns.
+        if self.slot.is_some() {
+            return Ok(());
+        }
+        let full = self.graph.ty(x).shape.clone();
+        let outputs = self.group.outputs.clone();
+        let fits = |output: &ValueId| *output != x && self.graph.ty(*output).shape == full;
+        for output in outputs.into_iter().filter(fits) {
+            if self.overrides.contains_key(&output) || !self.is_made_of(x, output) {
+                continue;
+            }
+            self.store_rows_of(vec![output], row, place)?;
+            let buf = self.buffers[&output];
+            self.reread(buf);
+            self.overrides.insert(output, Override::Buffer(buf));
+        }
+        Ok(())
+    }
+
+    /// Whether the group computes `value` from `part`, element by element.
+    fn is_made_of(&self, value: ValueId, part: ValueId) -> bool {
+        let (mut pending, mut seen) = (vec![value], HashSet::new());
+        while let Some(value) = pending.pop() {
+            if value == part {
+                return true;
+            }
+            let node = self.group_producer(value).filter(|node| matches!(node.op, Op::Map(_)));
+            if let Some(node) = node.filter(|_| seen.insert(value)) {
+                pending.extend(&node.inputs);
+            }
+        }
+        false
     }
 
     /// Where to keep a row that is costly to compute and read again after its reduction: in its own place if it is an
@@ -72,8 +129,9 @@ impl Lowering<'_> {
         let outputs = &self.group.outputs;
         let free = |output: &&ValueId| self.graph.ty(**output) == ty && !taken(self.buffers[*output]);
         let own = outputs.iter().find(|output| **output == x && free(output));
-        let output = own.or_else(|| outputs.iter().find(free))?;
-        (readers_are_elementwise && full && self.may_keep(x)).then(|| self.buffers[output])
+        let place = own.or_else(|| outputs.iter().find(free)).map(|output| self.buffers[output]);
+        let kept = self.kept.as_ref().filter(|(slot, _)| slot.values.contains(&x)).map(|(_, buf)| *buf);
+        kept.or(place).filter(|_| readers_are_elementwise && full && self.may_keep(x))
     }
 
     /// Whether the elements of an output are in its buffer already.
@@ -103,9 +161,19 @@ impl Lowering<'_> {
         self.store_all(scalars.into_iter().map(|output| (output, index.to_vec())).collect())?;
         // What was kept in its own place is there.
         let rows: Vec<ValueId> = rows.into_iter().filter(|output| !self.is_in_place(*output)).collect();
-        if rows.is_empty() {
-            return Ok(());
+        match rows.is_empty() {
+            true => Ok(()),
+            false => self.store_rows_of(rows, row, place),
         }
+    }
+
+    /// A loop over the row that stores the elements of outputs.
+    fn store_rows_of(
+        &mut self,
+        rows: Vec<ValueId>,
+        row: &[Dim],
+        place: &dyn Fn(&[Index]) -> Vec<Index>,
+    ) -> Result<()> {
         let (mut nest, inner) = Nest::over(&mut self.kernel, row);
         for axis in &nest.axes {
             self.extents.insert(axis.var, axis.extent.clone());

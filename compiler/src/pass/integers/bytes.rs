@@ -38,6 +38,10 @@ pub fn in_bytes(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     let Some(inner) = inner.filter(|inner| inner.last().is_some_and(|steps| *steps >= LEAST_STEPS)) else {
         return Ok(None);
     };
+    // A size may be known of one operand only.
+    if inner.iter().zip(&b.shape(rhs)[batch..]).any(|(steps, own)| own.as_const() != Some(*steps)) {
+        return Ok(None);
+    }
     let Some(terms) = inner.iter().try_fold(1i64, |terms, extent| terms.checked_mul(*extent)) else {
         return Ok(None);
     };
