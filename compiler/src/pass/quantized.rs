@@ -108,9 +108,15 @@ fn depthwise(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     times(b, sum, scale)
 }
 
-/// `round(x / scale)` as `round(x * (1 / scale))`: a division takes many times as long.
+/// `round(x / scale)`, perhaps with a zero point added before it is rounded, as `round(x * (1 / scale))`: a division takes
+/// many times as long.
 fn rounded(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
-    let x = b.graph.nodes[id].inputs[0];
+    let (mut x, mut zero) = (b.graph.nodes[id].inputs[0], None);
+    if let Some((Op::Map(MapFn::Binary(BinaryFn::Add)), &[quotient, added])) = operation(b.graph, x)
+        && splat(b.graph, added).is_some()
+    {
+        (x, zero) = (quotient, Some(added));
+    }
     let Some((Op::Map(MapFn::Binary(BinaryFn::Div)), &[x, scale])) = operation(b.graph, x) else {
         return Ok(None);
     };
@@ -120,7 +126,10 @@ fn rounded(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
         return Ok(None);
     }
     let reciprocal = b.unary(UnaryFn::Recip, scale)?;
-    let product = b.binary(BinaryFn::Mul, x, reciprocal)?;
+    let mut product = b.binary(BinaryFn::Mul, x, reciprocal)?;
+    if let Some(zero) = zero {
+        product = b.binary(BinaryFn::Add, product, zero)?;
+    }
     b.unary(UnaryFn::Round, product).map(Some)
 }
 

@@ -199,10 +199,17 @@ fn qlinear_add(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (out_scale, out_zero) = (cx.input(6)?, cx.optional(7));
     let b = &mut *cx.b;
     let to = b.dtype(x);
-    let left = real(b, x, x_scale, x_zero)?;
-    let right = real(b, y, y_scale, y_zero)?;
-    let sum = b.binary(BinaryFn::Add, left, right)?;
-    Ok(vec![quantized(b, sum, out_scale, out_zero, to)?])
+    let out_scale = scalar(b, out_scale)?;
+    // In steps of the result, by ratios of scales: where these are simple, ties stay ties.
+    let mut terms = Vec::with_capacity(2);
+    for (x, scale, zero_point) in [(x, x_scale, x_zero), (y, y_scale, y_zero)] {
+        let scale = scalar(b, scale)?;
+        let ratio = b.binary(BinaryFn::Div, scale, out_scale)?;
+        let x = shifted(b, x, zero_point, F32)?;
+        terms.push(b.binary(BinaryFn::Mul, x, ratio)?);
+    }
+    let sum = b.binary(BinaryFn::Add, terms[0], terms[1])?;
+    Ok(vec![rounded_last(b, sum, out_zero, to)?])
 }
 
 fn qlinear_mul(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
@@ -229,11 +236,19 @@ fn rounded(
     let scales = scales.iter().map(|&scale| scalar(b, scale)).collect::<Result<Vec<_>>>()?;
     let out_scale = scalar(b, out_scale)?;
     let y = rescaled(b, x, &scales, Some(out_scale))?;
-    let out_zero = match out_zero {
-        Some(zero_point) => Some(scalar(b, zero_point)?),
-        None => None,
-    };
-    saturated(b, y, out_zero, to, true)
+    rounded_last(b, y, out_zero, to)
+}
+
+/// `saturate(round(x + zero_point))`, as these kernels of ONNX Runtime have it: QuantizeLinear rounds first, and gives another
+/// result for a tie where the zero point is odd.
+fn rounded_last(b: &mut Builder<'_>, x: ValueId, zero_point: Option<ValueId>, to: DType) -> Result<ValueId> {
+    let mut x = x;
+    if let Some(zero_point) = zero_point {
+        let zero_point = scalar(b, zero_point)?;
+        let zero_point = b.cast(zero_point, F32)?;
+        x = b.binary(BinaryFn::Add, x, zero_point)?;
+    }
+    saturated(b, x, None, to, true)
 }
 
 /// The mean of quantised elements over `axes`, which stay with size 1.
