@@ -255,8 +255,9 @@ impl<'g> Builder<'g> {
 
     /// Whether bytes are converted to floats.
     fn dequantizes(&self, op: &Op, inputs: &[ValueId], ty: &TensorType) -> bool {
-        let bytes = matches!(self.graph.ty(inputs[0]).dtype, DType::I8 | DType::U8) && ty.dtype.is_float();
-        matches!(op, Op::Map(MapFn::Cast { .. })) && bytes && ty.elements() != Dim::ONE
+        let (Op::Map(MapFn::Cast { .. }), [source]) = (op, inputs) else { return false };
+        let bytes = matches!(self.graph.ty(*source).dtype, DType::I8 | DType::U8);
+        bytes && ty.dtype.is_float() && ty.elements() != Dim::ONE
     }
 
     /// Computes the small constants that were left to wait for the pass over dequantized values, and what waits for them.
