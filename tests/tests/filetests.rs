@@ -99,7 +99,8 @@ fn checked(graph: &Graph, when: &str) -> Result<(), String> {
 fn run_pass(name: &str, cpu: Option<&str>, graph: &mut Graph) -> Result<(), String> {
     let mut options = Options::default();
     if let Some(cpu) = cpu {
-        options.pack = PackPolicy::for_leaf(wide_target(cpu)?.leaf_bytes());
+        let target = wide_target(cpu)?;
+        options.pack = PackPolicy::for_leaf(target.leaf_bytes(), target.has_dot());
     }
     let result = match pass::by_name(name) {
         Some(row) => pass::run_one(row, graph, &options),

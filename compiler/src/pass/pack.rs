@@ -47,13 +47,17 @@ pub struct PackPolicy {
     pub rules: &'static [PackRule],
     /// Where no rule holds.
     pub nr: usize,
-    /// Whether kernels add up products of bytes four at once.
-    pub dot: bool,
+    /// Rows up to which a product of bytes is worth it, rather than one of floats: all where kernels add up four products at
+    /// once, few where that takes several instructions and reading a quarter of the bytes is all that it has.
+    pub byte_rows: i64,
 }
+
+/// Rows of a product whose time is that of reading its weights.
+const FEW_ROWS: i64 = 2;
 
 impl PackPolicy {
     /// For vectors of 128 bits: one vector per row, and as many rows as registers.
-    pub const NARROW: PackPolicy = PackPolicy { rules: &[ONE_ROW, ANY], nr: 4, dot: false };
+    pub const NARROW: PackPolicy = PackPolicy { rules: &[ONE_ROW, ANY], nr: 4, byte_rows: 0 };
 
     /// For leaf kernels of 256 bits: two vectors per row, three where that wastes fewer columns.
     pub const WIDE: PackPolicy = PackPolicy {
@@ -68,7 +72,7 @@ impl PackPolicy {
             PackRule { nr: 16, ..ANY },
         ],
         nr: 4,
-        dot: true,
+        byte_rows: FEW_ROWS,
     };
 
     /// For leaf kernels of 512 bits: the same with vectors of twice the length.
@@ -85,16 +89,22 @@ impl PackPolicy {
             PackRule { nr: 32, ..ANY },
         ],
         nr: 4,
-        dot: true,
+        byte_rows: FEW_ROWS,
     };
 
-    /// For vectors of so many bytes in leaf kernels, if there are any.
-    pub fn for_leaf(leaf_bytes: Option<usize>) -> PackPolicy {
-        match leaf_bytes {
-            None => PackPolicy::NARROW,
+    /// For vectors of so many bytes in leaf kernels, if there are any, which have products of bytes or not.
+    pub fn for_leaf(leaf_bytes: Option<usize>, has_dot: bool) -> PackPolicy {
+        let policy = match leaf_bytes {
+            None => return PackPolicy::NARROW,
             Some(..64) => PackPolicy::WIDE,
             Some(_) => PackPolicy::WIDEST,
-        }
+        };
+        PackPolicy { byte_rows: if has_dot { i64::MAX } else { policy.byte_rows }, ..policy }
+    }
+
+    /// Whether a product of so many rows is one of bytes, if its operands are.
+    pub fn in_bytes(&self, rows: &Dim) -> bool {
+        self.byte_rows == i64::MAX || rows.as_const().is_some_and(|rows| rows <= self.byte_rows)
     }
 
     /// Columns per panel. Never more than twice the columns there are, so that padding stays below the size of the

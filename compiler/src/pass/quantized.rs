@@ -9,10 +9,11 @@
 //! known are products with its reciprocal, and rows of a dequantized table are dequantized once they are taken.
 
 use crate::error::Result;
+use crate::graph::dim::product;
 use crate::graph::{
     Builder, Constant, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId,
 };
-use crate::pass::Options;
+use crate::pass::{Options, PackPolicy};
 use crate::pass::rewrite::{bodies, is_one, reshaped, rewrite, splat, with_rank};
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
@@ -26,11 +27,11 @@ const LEAST_STEPS: i64 = 3;
 const MOST_TAPS: i64 = 256;
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
-    if options.exact || !options.pack.dot {
+    if options.exact || options.pack.byte_rows == 0 {
         return Ok(());
     }
     rewrite(graph, |b, id| match &b.graph.nodes[id].op {
-        Op::Contract { .. } => contraction(b, id),
+        Op::Contract { .. } => contraction(b, id, &options.pack),
         Op::Reduce { op: ReduceFn::Sum, .. } => depthwise(b, id),
         Op::Map(MapFn::Unary(UnaryFn::Round)) => rounded(b, id),
         Op::Gather { .. } => gathered(b, id),
@@ -47,7 +48,7 @@ struct Scaled {
     scale: ValueId,
 }
 
-fn contraction(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+fn contraction(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Option<ValueId>> {
     let Node { op: Op::Contract { batch, m, k, rhs: RhsLayout::Plain }, inputs, .. } = &b.graph.nodes[id]
     else {
         return Ok(None);
@@ -56,7 +57,8 @@ fn contraction(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     let inner = &b.ty(lhs).shape[batch + m..];
     let worth = inner.iter().all(Dim::is_const)
         && inner.last().and_then(Dim::as_const).is_some_and(|steps| steps >= LEAST_STEPS);
-    if b.dtype(lhs) != DType::F32 || !worth {
+    let rows = product(&b.ty(lhs).shape[batch..batch + m]);
+    if b.dtype(lhs) != DType::F32 || !worth || !policy.in_bytes(&rows) {
         return Ok(None);
     }
     let Some(x) = scaled(b, lhs)? else { return Ok(None) };

@@ -112,6 +112,11 @@ impl Target {
         self.levels().find_map(Target::leaf_bytes)
     }
 
+    /// Whether the level that panels are made for has products of bytes.
+    pub fn has_dot(&self) -> bool {
+        self.levels().find_map(|level| level.wide).is_some_and(|isa| isa.has_dot)
+    }
+
     /// Machine code of `int32_t level(void)` in the target's C calling convention: how many of the upgrades, one after
     /// the other, the processor it runs on is good for. It refers to nothing outside itself.
     pub fn level_code(&self) -> Result<Vec<u8>> {

@@ -7,9 +7,11 @@
 
 use super::range::{LOOKS, Range, range};
 use crate::error::Result;
+use crate::graph::dim::product;
 use crate::graph::{
     Builder, Constant, DOT_DEPTH, DType, Def, Dim, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId,
 };
+use crate::pass::PackPolicy;
 use crate::pass::rewrite::{is_identity, splat};
 use crate::scalar::{BinaryFn, ReduceFn};
 
@@ -24,14 +26,15 @@ pub struct Bytes {
     pub zero: Option<ValueId>,
 }
 
-pub fn in_bytes(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+pub fn in_bytes(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Option<ValueId>> {
     let Node { op: Op::Contract { batch, m, k, rhs: RhsLayout::Plain }, inputs, outputs, .. } =
         &b.graph.nodes[id]
     else {
         return Ok(None);
     };
     let (batch, m, k, lhs, rhs) = (*batch, *m, *k, inputs[0], inputs[1]);
-    if b.dtype(outputs[0]) != DType::I32 || b.dtype(lhs) != DType::I32 {
+    let rows = product(&b.ty(lhs).shape[batch..batch + m]);
+    if [b.dtype(outputs[0]), b.dtype(lhs)] != [DType::I32; 2] || !policy.in_bytes(&rows) {
         return Ok(None);
     }
     let inner: Option<Vec<i64>> = b.shape(lhs)[batch + m..].iter().map(Dim::as_const).collect();

@@ -11,9 +11,7 @@ use crate::pass::Options;
 use crate::pass::rewrite::{bodies, rewrite};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
-    if options.pack.dot {
-        rewrite(graph, bytes::in_bytes)?;
-    }
+    rewrite(graph, |b, id| bytes::in_bytes(b, id, &options.pack))?;
     let mut left = floats::MOST_OF_ALL;
     rewrite(graph, |b, id| match floats::depthwise(b, id)? {
         Some(sum) => Ok(Some(sum)),
