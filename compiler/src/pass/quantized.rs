@@ -13,8 +13,8 @@ use crate::graph::dim::product;
 use crate::graph::{
     Builder, Constant, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId,
 };
-use crate::pass::{Options, PackPolicy};
 use crate::pass::rewrite::{bodies, is_one, reshaped, rewrite, splat, with_rank};
+use crate::pass::{Options, PackPolicy};
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 /// Operations between a product and what dequantizes its operand.
