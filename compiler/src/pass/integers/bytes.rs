@@ -12,7 +12,7 @@ use crate::graph::{
     Builder, Constant, DOT_DEPTH, DType, Def, Dim, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId,
 };
 use crate::pass::PackPolicy;
-use crate::pass::rewrite::{is_identity, splat};
+use crate::pass::rewrite::{is_identity, producer, splat};
 use crate::scalar::{BinaryFn, ReduceFn};
 
 /// Steps of the last inner axis from which on filling it up to a multiple of [`DOT_DEPTH`] is worth it.
@@ -129,8 +129,7 @@ fn by_planes(
 
 /// A transposition, in front of a padding and joined with another one.
 fn turned(b: &mut Builder, value: ValueId, perm: &[usize]) -> Result<ValueId> {
-    let Def::Node(id, _) = b.graph.values[value].def else { return b.transpose(value, perm) };
-    let Node { op, inputs, .. } = &b.graph.nodes[id];
+    let Some(Node { op, inputs, .. }) = producer(b.graph, value) else { return b.transpose(value, perm) };
     let (op, inputs) = (op.clone(), inputs.clone());
     match op {
         Op::Pad { lo, hi } => {
@@ -167,7 +166,10 @@ pub fn bytes(
     }
     *looks -= 1;
     let (op, inputs) = match &b.graph.values[value].def {
-        Def::Node(id, _) => (b.graph.nodes[*id].op.clone(), b.graph.nodes[*id].inputs.clone()),
+        Def::Node(..) => match producer(b.graph, value) {
+            Some(node) => (node.op.clone(), node.inputs.clone()),
+            None => return Ok(None),
+        },
         Def::Const(Constant::Deferred { op, inputs }) => ((**op).clone(), inputs.clone()),
         Def::Const(Constant::Data(_)) => return numbers(b, value, wanted, looks),
         Def::Input(_) => return Ok(None),
@@ -256,8 +258,8 @@ fn more(b: &mut Builder, a: Option<ValueId>, c: ValueId) -> Result<Option<ValueI
 /// `missing` zeros behind the elements of an axis. They go into the image that windows are views of, since the windows
 /// together are much larger: behind its channels, or behind its rows, which longer windows then reach.
 fn fill_up(b: &mut Builder, value: ValueId, axis: usize, missing: i64) -> Result<ValueId> {
-    if let Def::Node(id, _) = b.graph.values[value].def {
-        let (mut op, inputs) = (b.graph.nodes[id].op.clone(), b.graph.nodes[id].inputs.clone());
+    if let Some(node) = producer(b.graph, value) {
+        let (mut op, inputs) = (node.op.clone(), node.inputs.clone());
         match &mut op {
             Op::Window { first, kernel, .. } if axis >= *first + 2 * kernel.len() => {
                 let image = fill_up(b, inputs[0], axis - kernel.len(), missing)?;
