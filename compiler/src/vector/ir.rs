@@ -197,7 +197,8 @@ pub enum Op {
     BroadcastHalf,
     /// Floats of the f16 in the lower part of `uses[0]`.
     Unpack(Lanes),
-    /// The lanes of `uses[0]` as small elements in the lower part of the result. Integers fit.
+    /// The lanes of `uses[0]` as small elements in the lower part of the result. Integers fit, but that u8 may be made of
+    /// `i32::MIN`, which is what NaN is converted to: it gives 0.
     Pack(Small, Lanes),
     /// Brings the cache line of `mem` to the second level, if that address is one.
     Prefetch,

@@ -6,17 +6,16 @@ use crate::graph::{DType, MapFn};
 use crate::loops::Expr;
 use crate::scalar::{BinaryFn, UnaryFn};
 
-/// One element of a map from its arguments, without conversions to bytes and back.
+/// One element of a map from its arguments, without conversions to bytes and back. What is within the range of bytes needs
+/// no care for what is not.
 pub fn apply(function: MapFn, arguments: &[Expr]) -> Option<Expr> {
     match (function, arguments) {
         (MapFn::Cast { to: DType::F32, .. }, [Expr::Cast { to, x, .. }]) => {
-            let (least, most) = match to {
-                DType::U8 => (0.0, 255.0),
-                DType::I8 => (-128.0, 127.0),
-                _ => return None,
-            };
-            let clamped = Clamped::of(x)?;
-            (least <= clamped.least && clamped.most <= most).then(|| (**x).clone())
+            Clamped::of(x)?.is_within(*to).then(|| (**x).clone())
+        }
+        (MapFn::Cast { to, saturate: true }, [x]) => {
+            let x = Clamped::of(x)?.is_within(to).then(|| Box::new(x.clone()))?;
+            Some(Expr::Cast { to, saturate: false, x })
         }
         (MapFn::Binary(BinaryFn::Sub), [x, zero]) => {
             let (clamped, zero) = (Clamped::of(x)?, whole(zero)?);
@@ -45,6 +44,15 @@ impl Clamped<'_> {
         let Expr::Binary { op: BinaryFn::Max, a: x, b: least } = &**above else { return None };
         let (least, most) = (whole(least)?, whole(most)?);
         (is_whole(x) && least <= most).then_some(Clamped { x, least, most })
+    }
+
+    /// Whether this is a number of a type of bytes.
+    fn is_within(&self, dtype: DType) -> bool {
+        match dtype {
+            DType::U8 => 0.0 <= self.least && self.most <= 255.0,
+            DType::I8 => -128.0 <= self.least && self.most <= 127.0,
+            _ => false,
+        }
     }
 }
 

@@ -67,7 +67,16 @@ impl Select<'_> {
     pub fn store_element(&mut self, buf: Buf, index: &Index, value: &Expr) -> Selected<()> {
         let dtype = self.kernel.buffers[buf].dtype;
         let width = Form::of(dtype)?.width();
-        let value = self.eval(value)?;
+        let value = match value {
+            // Any integer will do for what does not fit, and packing takes any.
+            Expr::Cast { to: DType::U8, saturate: false, x }
+                if dtype == DType::U8 && self.kernel.dtype(x) == DType::F32 =>
+            {
+                let x = self.eval(x)?;
+                self.cast(DType::F32, DType::I32, false, x)?
+            }
+            value => self.eval(value)?,
+        };
         let (lanes, index) = match self.place_of(index, 1)? {
             Place::Contiguous(index) => (self.lanes(width)?, index),
             Place::Uniform(index) if self.group.is_none() => (self.lanes(width)?, index),
