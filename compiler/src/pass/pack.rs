@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 
 use crate::error::{Error, Result, Stage};
+use crate::graph::dim::product;
 use crate::graph::{Builder, DOT_DEPTH, DType, Dim, Graph, Node, Op, RhsLayout, ValueId};
 use crate::pass::rewrite::{bodies, rewrite};
 use crate::pass::{Options, hoist};
@@ -51,6 +52,9 @@ pub struct PackPolicy {
     /// once, few where that takes several instructions and reading a quarter of the bytes is all that it has.
     pub byte_rows: i64,
 }
+
+/// Terms of the last inner axis from which on filling it up to a multiple of [`DOT_DEPTH`] is worth it.
+const LEAST_STEPS: i64 = 3;
 
 /// Rows of a product whose time is that of reading its weights.
 const FEW_ROWS: i64 = 2;
@@ -102,15 +106,18 @@ impl PackPolicy {
         PackPolicy { byte_rows: if has_dot { i64::MAX } else { policy.byte_rows }, ..policy }
     }
 
-    /// Whether a product of so many rows is one of bytes, if its operands are.
-    pub fn in_bytes(&self, rows: &Dim) -> bool {
-        self.byte_rows == i64::MAX || rows.as_const().is_some_and(|rows| rows <= self.byte_rows)
+    /// Whether a product with these row axes and inner axes is one of bytes, if its operands are.
+    pub fn in_bytes(&self, rows: &[Dim], inner: &[Dim]) -> bool {
+        let rows = product(rows);
+        let few = self.byte_rows == i64::MAX || rows.as_const().is_some_and(|rows| rows <= self.byte_rows);
+        let long = inner.last().and_then(Dim::as_const).is_some_and(|steps| steps >= LEAST_STEPS);
+        few && long && inner.iter().all(Dim::is_const)
     }
 
     /// Columns per panel. Never more than twice the columns there are, so that padding stays below the size of the
     /// data.
-    pub fn nr(&self, product: Product) -> usize {
-        let Product { dtype, rows, columns } = product;
+    pub fn nr(&self, wanted: Product) -> usize {
+        let Product { dtype, rows, columns } = wanted;
         let holds = |rule: &&PackRule| {
             (rule.dtypes.is_empty() || rule.dtypes.contains(&dtype))
                 && rule.max_rows.is_none_or(|limit| rows.is_some_and(|rows| rows <= limit))
@@ -134,7 +141,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         };
         let (batch, m, k, lhs, rhs) = (*batch, *m, *k, inputs[0], inputs[1]);
         let n = b.ty(rhs).shape[batch + k].clone();
-        let rows = crate::graph::dim::product(&b.ty(lhs).shape[batch..batch + m]);
+        let rows = product(&b.ty(lhs).shape[batch..batch + m]);
         let nr =
             options.pack.nr(Product { dtype: b.dtype(rhs), rows: rows.as_const(), columns: n.as_const() });
         let depth = if b.dtype(lhs) == b.dtype(rhs) { 1 } else { DOT_DEPTH };

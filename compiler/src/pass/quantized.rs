@@ -5,23 +5,17 @@
 //! Each rounding of the real operands and of the sum falls away; one of the sum as a float and one of the product of the
 //! scales are new. Views and paddings between the two operations move to the integers.
 //!
-//! Also sums over a map multiplication by constants, as depthwise convolutions are. Besides, divisions by a scale that is
-//! known are products with its reciprocal, and rows of a dequantized table are dequantized once they are taken.
+//! Also sums over a map multiplication by constants, as depthwise convolutions are. Besides, what is quantized by a
+//! known scale is multiplied by its reciprocal, and rows of a dequantized table are dequantized once they are taken.
 
 use crate::error::Result;
-use crate::graph::dim::product;
-use crate::graph::{
-    Builder, Constant, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId,
-};
-use crate::pass::rewrite::{bodies, is_one, reshaped, rewrite, splat, with_rank};
+use crate::graph::{Builder, DType, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId};
+use crate::pass::rewrite::{bodies, is_one, operation, reshaped, rewrite, splat, sum_of_products, with_rank};
 use crate::pass::{Options, PackPolicy};
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 /// Operations between a product and what dequantizes its operand.
 const MAX_STEPS: usize = 16;
-
-/// Terms of the last inner axis from which on the target's products of bytes are worth it.
-const LEAST_STEPS: i64 = 3;
 
 /// Terms of a depthwise sum: as floats the integers are summed up exactly (`integers`).
 const MOST_TAPS: i64 = 256;
@@ -33,7 +27,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     rewrite(graph, |b, id| match &b.graph.nodes[id].op {
         Op::Contract { .. } => contraction(b, id, &options.pack),
         Op::Reduce { op: ReduceFn::Sum, .. } => depthwise(b, id),
-        Op::Map(MapFn::Unary(UnaryFn::Round)) => rounded(b, id),
+        Op::Map(MapFn::Cast { to: DType::I8 | DType::U8, .. }) => quantization(b, id),
         Op::Gather { .. } => gathered(b, id),
         _ => Ok(None),
     })?;
@@ -54,11 +48,8 @@ fn contraction(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Optio
         return Ok(None);
     };
     let (batch, m, k, lhs, rhs) = (*batch, *m, *k, inputs[0], inputs[1]);
-    let inner = &b.ty(lhs).shape[batch + m..];
-    let worth = inner.iter().all(Dim::is_const)
-        && inner.last().and_then(Dim::as_const).is_some_and(|steps| steps >= LEAST_STEPS);
-    let rows = product(&b.ty(lhs).shape[batch..batch + m]);
-    if b.dtype(lhs) != DType::F32 || !worth || !policy.in_bytes(&rows) {
+    let shape = &b.ty(lhs).shape;
+    if b.dtype(lhs) != DType::F32 || !policy.in_bytes(&shape[batch..batch + m], &shape[batch + m..]) {
         return Ok(None);
     }
     let Some(x) = scaled(b, lhs)? else { return Ok(None) };
@@ -83,13 +74,11 @@ fn contraction(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Optio
 }
 
 fn depthwise(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
-    let Node { op: Op::Reduce { axes, .. }, inputs, .. } = &b.graph.nodes[id] else { return Ok(None) };
-    let (axes, product) = (axes.clone(), inputs[0]);
-    let Def::Node(of, _) = b.graph.values[product].def else { return Ok(None) };
-    let Node { op: Op::Map(MapFn::Binary(BinaryFn::Mul)), inputs, .. } = &b.graph.nodes[of] else {
+    let node = &b.graph.nodes[id];
+    let (product, Some(([x, weights], axes))) = (node.inputs[0], sum_of_products(b.graph, node)) else {
         return Ok(None);
     };
-    let (x, weights) = (inputs[0], inputs[1]);
+    let axes = axes.to_vec();
     let shape = b.shape(product);
     let taps = axes.iter().try_fold(1i64, |taps, &axis| taps.checked_mul(shape[axis].as_const()?));
     let few = taps.is_some_and(|taps| taps <= MOST_TAPS);
@@ -110,17 +99,31 @@ fn depthwise(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     times(b, sum, scale)
 }
 
-/// `round(x / scale)`, perhaps with a zero point added before it is rounded, as `round(x * (1 / scale))`: a division takes
-/// many times as long.
-fn rounded(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
-    let (mut x, mut zero) = (b.graph.nodes[id].inputs[0], None);
-    if let Some((Op::Map(MapFn::Binary(BinaryFn::Add)), &[quotient, added])) = operation(b.graph, x)
-        && splat(b.graph, added).is_some()
-    {
-        (x, zero) = (quotient, Some(added));
-    }
-    let Some((Op::Map(MapFn::Binary(BinaryFn::Div)), &[x, scale])) = operation(b.graph, x) else {
-        return Ok(None);
+/// A conversion to bytes of what is divided by a known scale, rounded and clamped, with the reciprocal of the scale: a
+/// division takes many times as long. A zero point is added before or after it is rounded. Divisions that do not lead to
+/// bytes stay as they are.
+fn quantization(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+    let (cast, mut at) = (b.graph.nodes[id].op.clone(), b.graph.nodes[id].inputs[0]);
+    // From the conversion inwards, each with its second operand.
+    let mut steps: Vec<(Op, Vec<ValueId>)> = vec![(cast, vec![])];
+    let scale = loop {
+        let Some((op, inputs)) = operation(b.graph, at) else { return Ok(None) };
+        let rounds = steps.iter().any(|(op, _)| *op == Op::Map(MapFn::Unary(UnaryFn::Round)));
+        match op {
+            Op::Map(MapFn::Binary(BinaryFn::Div)) if rounds => {
+                at = inputs[0];
+                break inputs[1];
+            }
+            Op::Map(MapFn::Unary(UnaryFn::Round)) if !rounds => {}
+            Op::Map(MapFn::Binary(BinaryFn::Min | BinaryFn::Max)) if !rounds => {}
+            Op::Map(MapFn::Binary(BinaryFn::Add)) => {}
+            _ => return Ok(None),
+        }
+        if steps.len() > MAX_STEPS {
+            return Ok(None);
+        }
+        steps.push((op.clone(), inputs[1..].to_vec()));
+        at = inputs[0];
     };
     let scales = b.graph.constant_data(scale).filter(|_| b.dtype(scale) == DType::F32);
     let normal = |scale: &f64| (*scale as f32).is_normal() && (1.0 / *scale as f32).is_normal();
@@ -128,11 +131,11 @@ fn rounded(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
         return Ok(None);
     }
     let reciprocal = b.unary(UnaryFn::Recip, scale)?;
-    let mut product = b.binary(BinaryFn::Mul, x, reciprocal)?;
-    if let Some(zero) = zero {
-        product = b.binary(BinaryFn::Add, product, zero)?;
+    let mut x = b.binary(BinaryFn::Mul, at, reciprocal)?;
+    while let Some((op, others)) = steps.pop() {
+        x = b.emit1(op, &[vec![x], others].concat())?;
     }
-    b.unary(UnaryFn::Round, product).map(Some)
+    Ok(Some(x))
 }
 
 /// Rows of a dequantized table: the bytes are taken, and dequantized then.
@@ -142,14 +145,11 @@ fn gathered(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     let Some((Op::Map(MapFn::Binary(BinaryFn::Mul)), &[x, scale])) = operation(b.graph, table) else {
         return Ok(None);
     };
-    let (mut source, mut zero) = (x, None);
-    if let Some((Op::Map(MapFn::Binary(BinaryFn::Sub)), &[a, c])) = operation(b.graph, x) {
-        (source, zero) = (a, Some(c));
-    }
     let one = |b: &Builder, value: ValueId| b.ty(value).elements() == Dim::ONE;
-    let Some(bytes) = bytes(b.graph, source).filter(|&bytes| b.ty(bytes).shape == b.ty(table).shape) else {
+    let Some((bytes, zero)) = shifted_bytes(b.graph, x) else { return Ok(None) };
+    if b.ty(bytes).shape != b.ty(table).shape {
         return Ok(None);
-    };
+    }
     if !one(b, scale) || zero.is_some_and(|zero| !one(b, zero)) || !b.graph.is_constant(table) {
         return Ok(None);
     }
@@ -167,15 +167,6 @@ fn gathered(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
 fn times(b: &mut Builder, sum: ValueId, scale: ValueId) -> Result<Option<ValueId>> {
     let sum = b.cast(sum, DType::F32)?;
     b.binary(BinaryFn::Mul, sum, scale).map(Some)
-}
-
-/// The operation that computes a value, of a node or of a constant that is computed when the object is written.
-fn operation(graph: &Graph, value: ValueId) -> Option<(&Op, &[ValueId])> {
-    match &graph.values[value].def {
-        Def::Node(id, _) => Some((&graph.nodes[*id].op, &graph.nodes[*id].inputs)),
-        Def::Const(Constant::Deferred { op, inputs }) => Some((op, inputs)),
-        Def::Const(Constant::Data(_)) | Def::Input(_) => None,
-    }
 }
 
 /// Integers and scale of a value.
@@ -224,13 +215,7 @@ fn dequantized(b: &mut Builder, x: ValueId, scale: ValueId, product: ValueId) ->
 }
 
 fn integers(b: &mut Builder, x: ValueId) -> Result<Option<ValueId>> {
-    let (mut source, mut zero) = (x, None);
-    if let Some((Op::Map(MapFn::Binary(BinaryFn::Sub)), inputs)) = operation(b.graph, x) {
-        (source, zero) = (inputs[0], Some(inputs[1]));
-    }
-    let Some(bytes) = bytes(b.graph, source).filter(|&bytes| b.ty(bytes).shape == b.ty(x).shape) else {
-        return Ok(None);
-    };
+    let Some((bytes, zero)) = shifted_bytes(b.graph, x) else { return Ok(None) };
     let wide = b.cast(bytes, DType::I32)?;
     let Some(zero) = zero else { return Ok(Some(wide)) };
     let zero = match splat(b.graph, zero) {
@@ -244,6 +229,16 @@ fn integers(b: &mut Builder, x: ValueId) -> Result<Option<ValueId>> {
         },
     };
     b.binary(BinaryFn::Sub, wide, zero).map(Some)
+}
+
+/// Bytes as floats, of the same shape, and what is subtracted from them, if anything is.
+fn shifted_bytes(graph: &Graph, x: ValueId) -> Option<(ValueId, Option<ValueId>)> {
+    let (source, zero) = match operation(graph, x) {
+        Some((Op::Map(MapFn::Binary(BinaryFn::Sub)), &[source, zero])) => (source, Some(zero)),
+        _ => (x, None),
+    };
+    let bytes = bytes(graph, source)?;
+    (graph.ty(bytes).shape == graph.ty(x).shape).then_some((bytes, zero))
 }
 
 /// The bytes that a float conversion reads.

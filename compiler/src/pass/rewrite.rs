@@ -6,8 +6,9 @@ use std::ops::Range;
 use cranelift_entity::SecondaryMap;
 
 use crate::error::Result;
-use crate::graph::{Builder, Dim, Graph, Node, NodeId, ValueId};
+use crate::graph::{Builder, Constant, Def, Dim, Graph, MapFn, Node, NodeId, Op, ValueId};
 use crate::pass::{Options, Pass};
+use crate::scalar::{BinaryFn, ReduceFn};
 
 /// Uses of each value by live nodes and outputs.
 pub type Uses = SecondaryMap<ValueId, u32>;
@@ -87,6 +88,23 @@ pub fn bodies(graph: &mut Graph, options: &Options, pass: Pass) -> Result<()> {
 pub fn producer(graph: &Graph, value: ValueId) -> Option<&Node> {
     let node = &graph.nodes[graph.producer(value)?];
     (!node.op.is_control()).then_some(node)
+}
+
+/// The operation that computes a value, of a node or of a constant that is computed when the object is written.
+pub fn operation(graph: &Graph, value: ValueId) -> Option<(&Op, &[ValueId])> {
+    match &graph.values[value].def {
+        Def::Node(..) => producer(graph, value).map(|node| (&node.op, node.inputs.as_slice())),
+        Def::Const(Constant::Deferred { op, inputs }) => Some((op, inputs)),
+        Def::Const(Constant::Data(_)) | Def::Input(_) => None,
+    }
+}
+
+/// A sum over a map multiplication, as a depthwise convolution is: the factors and the axes.
+pub fn sum_of_products<'g>(graph: &'g Graph, node: &'g Node) -> Option<([ValueId; 2], &'g [usize])> {
+    let Op::Reduce { op: ReduceFn::Sum, axes } = &node.op else { return None };
+    let product = producer(graph, node.inputs[0])?;
+    let [a, b] = product.inputs[..] else { return None };
+    (product.op == Op::Map(MapFn::Binary(BinaryFn::Mul))).then_some(([a, b], axes))
 }
 
 /// Constants with at most this many elements are looked at.

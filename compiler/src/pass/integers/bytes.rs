@@ -9,14 +9,11 @@ use super::range::{LOOKS, Range, range};
 use crate::error::Result;
 use crate::graph::dim::product;
 use crate::graph::{
-    Builder, Constant, DOT_DEPTH, DType, Def, Dim, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId,
+    Builder, DOT_DEPTH, DType, Def, Dim, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId,
 };
 use crate::pass::PackPolicy;
-use crate::pass::rewrite::{is_identity, producer, splat};
+use crate::pass::rewrite::{is_identity, operation, producer, splat};
 use crate::scalar::{BinaryFn, ReduceFn};
-
-/// Steps of the last inner axis from which on filling it up to a multiple of [`DOT_DEPTH`] is worth it.
-const LEAST_STEPS: i64 = 3;
 
 /// An i32 tensor is `value - zero`.
 pub struct Bytes {
@@ -33,21 +30,15 @@ pub fn in_bytes(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Opti
         return Ok(None);
     };
     let (batch, m, k, lhs, rhs) = (*batch, *m, *k, inputs[0], inputs[1]);
-    let rows = product(&b.ty(lhs).shape[batch..batch + m]);
-    if [b.dtype(outputs[0]), b.dtype(lhs)] != [DType::I32; 2] || !policy.in_bytes(&rows) {
-        return Ok(None);
-    }
-    let inner: Option<Vec<i64>> = b.shape(lhs)[batch + m..].iter().map(Dim::as_const).collect();
-    let Some(inner) = inner.filter(|inner| inner.last().is_some_and(|steps| *steps >= LEAST_STEPS)) else {
-        return Ok(None);
-    };
+    let shape = &b.ty(lhs).shape;
+    let (rows, inner) = (&shape[batch..batch + m], &shape[batch + m..]);
+    let worth = policy.in_bytes(rows, inner);
     // A size may be known of one operand only.
-    if inner.iter().zip(&b.shape(rhs)[batch..]).any(|(steps, own)| own.as_const() != Some(*steps)) {
+    let alike = *inner == b.ty(rhs).shape[batch..batch + k];
+    let (Some(terms), true) = (product(inner).as_const(), worth && alike) else { return Ok(None) };
+    if [b.dtype(outputs[0]), b.dtype(lhs)] != [DType::I32; 2] {
         return Ok(None);
     }
-    let Some(terms) = inner.iter().try_fold(1i64, |terms, extent| terms.checked_mul(*extent)) else {
-        return Ok(None);
-    };
     let Some(x) = bytes(b, lhs, Some(DType::U8), &mut { LOOKS })? else { return Ok(None) };
     let Some(y) = bytes(b, rhs, Some(DType::I8), &mut { LOOKS })? else { return Ok(None) };
     let (x, y, k) = match by_planes(b, (&x, &y), [batch, m, k])? {
@@ -58,7 +49,10 @@ pub fn in_bytes(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Opti
     let missing = -inner.last().copied().unwrap_or(0) & (DOT_DEPTH as i64 - 1);
     let (left, right) = match missing {
         0 => (x.value, y.value),
-        _ => (fill_up(b, x.value, batch + m + k - 1, missing)?, fill_up(b, y.value, batch + k - 1, missing)?),
+        _ => (
+            reach_further(b, x.value, batch + m + k - 1, missing)?,
+            fill_up(b, y.value, batch + k - 1, missing)?,
+        ),
     };
     let mut sum = b.emit1(Op::Contract { batch, m, k, rhs: RhsLayout::Plain }, &[left, right])?;
     if let Some(zero) = x.zero {
@@ -165,15 +159,13 @@ pub fn bytes(
         return Ok(None);
     }
     *looks -= 1;
-    let (op, inputs) = match &b.graph.values[value].def {
-        Def::Node(..) => match producer(b.graph, value) {
-            Some(node) => (node.op.clone(), node.inputs.clone()),
-            None => return Ok(None),
-        },
-        Def::Const(Constant::Deferred { op, inputs }) => ((**op).clone(), inputs.clone()),
-        Def::Const(Constant::Data(_)) => return numbers(b, value, wanted, looks),
-        Def::Input(_) => return Ok(None),
+    let Some((op, inputs)) = operation(b.graph, value) else {
+        return match b.graph.constant_data(value) {
+            Some(_) => numbers(b, value, wanted, looks),
+            None => Ok(None),
+        };
     };
+    let (op, inputs) = (op.clone(), inputs.to_vec());
     match op {
         Op::Map(MapFn::Cast { .. }) => of_type(b, inputs[0], wanted),
         Op::Map(MapFn::Binary(BinaryFn::Sub)) if b.shape(inputs[0]) == b.shape(value) => {
@@ -255,27 +247,27 @@ fn more(b: &mut Builder, a: Option<ValueId>, c: ValueId) -> Result<Option<ValueI
     }
 }
 
-/// `missing` zeros behind the elements of an axis. They go into the image that windows are views of, since the windows
-/// together are much larger: behind its channels, or behind its rows, which longer windows then reach.
-fn fill_up(b: &mut Builder, value: ValueId, axis: usize, missing: i64) -> Result<ValueId> {
+/// `missing` more elements behind those of an axis, whatever they are: the other operand has zeros there. They go into the
+/// image that windows are views of, since the windows together are much larger: behind its channels, or behind its rows,
+/// which longer windows then reach.
+fn reach_further(b: &mut Builder, value: ValueId, axis: usize, missing: i64) -> Result<ValueId> {
     if let Some(node) = producer(b.graph, value) {
         let (mut op, inputs) = (node.op.clone(), node.inputs.clone());
         match &mut op {
             Op::Window { first, kernel, .. } if axis >= *first + 2 * kernel.len() => {
-                let image = fill_up(b, inputs[0], axis - kernel.len(), missing)?;
+                let image = reach_further(b, inputs[0], axis - kernel.len(), missing)?;
                 return b.emit1(op, &[image]);
             }
             Op::Window { first, kernel, dilations, .. } if axis >= *first + kernel.len() => {
                 let at = axis - *first - kernel.len();
-                let image = fill_up(b, inputs[0], *first + at, missing * dilations[at] as i64)?;
+                let image = reach_further(b, inputs[0], *first + at, missing * dilations[at] as i64)?;
                 kernel[at] += missing as usize;
                 return b.emit1(op, &[image]);
             }
             Op::Transpose { perm } => {
-                let image = fill_up(b, inputs[0], perm[axis], missing)?;
+                let image = reach_further(b, inputs[0], perm[axis], missing)?;
                 return b.emit1(op, &[image]);
             }
-            // What a padding adds besides need not be zeros: it is multiplied by them.
             Op::Pad { hi, .. } => {
                 hi[axis] = hi[axis].clone() + Dim::from(missing);
                 return b.emit1(op, &inputs);
@@ -283,6 +275,11 @@ fn fill_up(b: &mut Builder, value: ValueId, axis: usize, missing: i64) -> Result
             _ => {}
         }
     }
+    fill_up(b, value, axis, missing)
+}
+
+/// `missing` zeros behind the elements of an axis.
+fn fill_up(b: &mut Builder, value: ValueId, axis: usize, missing: i64) -> Result<ValueId> {
     let fill = b.scalar(b.dtype(value), 0.0);
     let mut hi = vec![Dim::ZERO; b.rank(value)];
     hi[axis] = Dim::from(missing);

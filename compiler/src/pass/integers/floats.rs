@@ -7,8 +7,8 @@
 use super::bytes::bytes;
 use super::range::{LOOKS, Range, range};
 use crate::error::Result;
-use crate::graph::{Builder, Constant, DType, Def, Dim, MapFn, Node, NodeId, Op, RhsLayout, ValueId};
-use crate::pass::rewrite::{producer, with_rank};
+use crate::graph::{Builder, Constant, DType, Def, Dim, Node, NodeId, Op, RhsLayout, ValueId};
+use crate::pass::rewrite::{sum_of_products, with_rank};
 use crate::scalar::{BinaryFn, ReduceFn};
 
 /// The largest of the integers that an f32 holds without gaps.
@@ -64,15 +64,12 @@ pub fn in_floats(b: &mut Builder, id: NodeId, left: &mut u64) -> Result<Option<V
 /// Sums over a map multiplication, as depthwise convolutions are. Those of bytes read them as they are: what their zero
 /// point adds is the same for all sums of the same weights.
 pub fn depthwise(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
-    let Node { op: Op::Reduce { op: ReduceFn::Sum, axes }, inputs, outputs, .. } = &b.graph.nodes[id] else {
+    let node = &b.graph.nodes[id];
+    let (product, output) = (node.inputs.first().copied(), node.outputs[0]);
+    let (Some(product), Some(([x, weights], axes))) = (product, sum_of_products(b.graph, node)) else {
         return Ok(None);
     };
-    let (axes, product, output) = (axes.clone(), inputs[0], outputs[0]);
-    let Some(Node { op: Op::Map(MapFn::Binary(BinaryFn::Mul)), inputs, .. }) = producer(b.graph, product)
-    else {
-        return Ok(None);
-    };
-    let (x, weights) = (inputs[0], inputs[1]);
+    let axes = axes.to_vec();
     let shape = b.shape(product);
     let taps = axes.iter().try_fold(1i64, |taps, &axis| taps.checked_mul(shape[axis].as_const()?));
     let fits = b.dtype(output) == DType::I32 && b.shape(x) == shape && b.graph.is_constant(weights);

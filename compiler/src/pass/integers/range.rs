@@ -1,7 +1,8 @@
 //! What integers lie between, as far as types, constants, conversions, sums and movements tell.
 
-use crate::graph::{Constant, DType, Def, Graph, MapFn, Node, Op, ValueId};
+use crate::graph::{DType, Graph, MapFn, Op, ValueId};
 use crate::interp;
+use crate::pass::rewrite::operation;
 use crate::scalar::BinaryFn;
 
 /// A range within which i32 arithmetic is exact by far.
@@ -55,17 +56,13 @@ pub fn range(graph: &Graph, value: ValueId, looks: &mut usize) -> Option<Range> 
         return known;
     }
     *looks -= 1;
-    let found = match &graph.values[value].def {
-        Def::Const(Constant::Data(tensor)) if tensor.data.len() < MANY => {
+    let found = match (operation(graph, value), graph.constant_data(value)) {
+        (Some((op, inputs)), _) => of_operation(graph, op, inputs, dtype, looks),
+        (None, Some(tensor)) if tensor.data.len() < MANY => {
             let numbers = interp::cast(tensor, DType::I64, true).to_i64s()?;
             Some(Range { least: *numbers.iter().min()?, most: *numbers.iter().max()? })
         }
-        Def::Input(_) | Def::Const(Constant::Data(_)) => None,
-        Def::Const(Constant::Deferred { op, inputs }) => of_operation(graph, op, inputs, dtype, looks),
-        Def::Node(id, _) => {
-            let Node { op, inputs, .. } = &graph.nodes[*id];
-            of_operation(graph, op, inputs, dtype, looks)
-        }
+        (None, _) => None,
     };
     found.or(known)
 }

@@ -4,7 +4,7 @@ use super::value::{Form, Kind, Val};
 use super::{Select, Selected, refuse};
 use crate::graph::DType;
 use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
-use crate::vector::ir::{Binary, Compare, Lanes, Logic, Op, Unary};
+use crate::vector::ir::{Binary, Compare, Logic, Op, Unary};
 
 /// The sign of a float.
 fn sign(form: Form) -> Val {
@@ -144,11 +144,7 @@ impl Select<'_> {
     /// `sum` plus [`BinaryFn::Dot`] of `a` and `b`.
     pub fn dot(&mut self, sum: Val, a: Val, b: Val) -> Selected<Val> {
         if self.isa.has_dot {
-            let lanes = if sum.is_vector() { self.lanes(4)? } else { Lanes::X1 };
-            return match self.isa.has(Op::Dot(lanes)) {
-                true => self.apply(Op::Dot, &[sum, a, b]),
-                false => refuse(format!("products of bytes in {} lanes", lanes.count())),
-            };
+            return self.apply(Op::Dot, &[sum, a, b]);
         }
         // Even and odd bytes as halves of 16 bits, whose products and sums of two need at most 17.
         let (a, b) = (self.halves(a, false)?, self.halves(b, true)?);
