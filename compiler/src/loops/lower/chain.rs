@@ -196,8 +196,13 @@ impl<'a> Lowering<'a> {
     /// Whether a row of `x` may be kept where the result's row will be. In a chain the operand's row is there too, which
     /// must not be needed any more then.
     pub(super) fn may_keep(&self, x: ValueId) -> bool {
-        let Some(slot) = &self.slot else { return true };
-        let Some(&operand) = slot.values.first() else { return true };
+        let operand = self.slot.as_ref().and_then(|slot| slot.values.first());
+        operand.is_none_or(|&operand| !self.is_read_later(operand, x))
+    }
+
+    /// Whether what the group still has to compute, its outputs and the operands of reductions, reads `value` other than
+    /// through `kept`, which is to be computed next and kept.
+    pub(super) fn is_read_later(&self, value: ValueId, kept: ValueId) -> bool {
         let later = self.group.nodes.iter().filter_map(|&node| {
             let data = &self.graph.nodes[node];
             let reduces = matches!(data.op, Op::Reduce { .. });
@@ -205,20 +210,20 @@ impl<'a> Lowering<'a> {
         });
         let mut pending: Vec<ValueId> = later.chain(self.group.outputs.iter().copied()).collect();
         let mut seen = std::collections::HashSet::new();
-        while let Some(value) = pending.pop() {
-            if value == operand {
-                return false;
+        while let Some(read) = pending.pop() {
+            if read == value {
+                return true;
             }
-            if value == x
-                || matches!(self.overrides.get(&value), Some(Override::Expr(_)))
-                || !seen.insert(value)
+            if read == kept
+                || matches!(self.overrides.get(&read), Some(Override::Expr(_)))
+                || !seen.insert(read)
             {
                 continue;
             }
-            if let Some(node) = self.group_producer(value) {
+            if let Some(node) = self.group_producer(read) {
                 pending.extend(&node.inputs);
             }
         }
-        true
+        false
     }
 }

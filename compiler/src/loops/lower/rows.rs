@@ -84,11 +84,18 @@ impl Lowering<'_> {
         let outputs = self.group.outputs.clone();
         let fits = |output: &ValueId| *output != x && self.graph.ty(*output).shape == full;
         for output in outputs.into_iter().filter(fits) {
-            if self.overrides.contains_key(&output) || !self.is_made_of(x, output) {
+            let buf = self.buffers[&output];
+            // What is kept in the output's place until now.
+            let mut there = self.overrides.iter().filter_map(|(&value, known)| {
+                matches!(known, Override::Buffer(other) if *other == buf).then_some(value)
+            });
+            if self.overrides.contains_key(&output)
+                || !self.is_made_of(x, output)
+                || there.any(|value| self.is_read_later(value, output))
+            {
                 continue;
             }
             self.store_rows_of(vec![output], row, place)?;
-            let buf = self.buffers[&output];
             self.reread(buf);
             self.overrides.insert(output, Override::Buffer(buf));
         }
