@@ -205,6 +205,10 @@ impl<'g> Bounds<'g> {
 
     /// What a dim is at most; `None` where nothing bounds it.
     pub fn upper(&self, dim: &Dim) -> Option<Dim> {
+        self.upper_within(dim, &self.products)
+    }
+
+    fn upper_within(&self, dim: &Dim, products: &[(Dim, Dim)]) -> Option<Dim> {
         if self.symbols.is_empty() {
             return Some(dim.clone());
         }
@@ -217,7 +221,7 @@ impl<'g> Bounds<'g> {
                 let rest = term.exact_div(part)?.upper(&bound)?;
                 (coefficient > 0).then(|| rest * whole.clone())
             };
-            sum = sum + self.products.iter().find_map(product).or_else(|| term.upper(&bound))?;
+            sum = sum + products.iter().find_map(product).or_else(|| term.upper(&bound))?;
         }
         Some(sum)
     }
@@ -227,7 +231,18 @@ impl<'g> Bounds<'g> {
     /// bound is out of proportion. Bounds multiply: of 10,000 candidates, pairs are 10^8 and triples 10^12, where a run
     /// may have a few.
     pub fn reserved(&self, bytes: &Dim) -> Option<Dim> {
-        let most = self.upper(bytes)?;
+        self.reserved_up_to(bytes, self.upper(bytes)?)
+    }
+
+    /// [`Bounds::reserved`] for a value. Of one that is late no assumption limits the bytes: it is checked once the bytes are
+    /// written.
+    pub fn reserved_for(&self, value: ValueId) -> Option<Dim> {
+        let bytes = self.graph.ty(value).bytes();
+        let products = if self.graph.is_late(value) { &[] } else { self.products.as_slice() };
+        self.reserved_up_to(&bytes, self.upper_within(&bytes, products)?)
+    }
+
+    fn reserved_up_to(&self, bytes: &Dim, most: Dim) -> Option<Dim> {
         let limit = || ALWAYS_RESERVED.max(self.largest_known().saturating_mul(RESERVED_PER_KNOWN));
         let is_known = !self.graph.is_data_dim(bytes);
         (is_known || at_large(&most).is_some_and(|most| most <= limit())).then_some(most)

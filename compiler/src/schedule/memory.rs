@@ -244,7 +244,7 @@ impl<'a> Planner<'a> {
                 || self.leaves[storage].is_some();
             // A block of its own is of its very size, which control flow tells only afterwards: until then what is
             // bounded is where there is room for the most.
-            let early = self.graph.is_late(storage) && bounds.reserved(&own.bytes()).is_some();
+            let early = self.graph.is_late(storage) && bounds.reserved_for(storage).is_some();
             if taken || late && !leaves.contains(&at) || early {
                 self.copies.push((*value, at));
                 // Copies come after all tasks.
@@ -330,7 +330,7 @@ impl<'a> Planner<'a> {
                 let block = Block { bytes: ty.bytes(), first: at, last: self.last[value] };
                 let (owner, comes) = (Owner::Value(value), come.contains(&number));
                 let wanted = HeapUse { owner, block, writer: Some(writer), comes, goes };
-                place(wanted, bounds.reserved(&ty.bytes()).filter(|_| goes.is_none()));
+                place(wanted, bounds.reserved_for(value).filter(|_| goes.is_none()));
             }
             let Some((owner, bytes, node)) = self.scratch(task, bodies) else { continue };
             let most = bounds.reserved(&bytes);

@@ -232,8 +232,7 @@ pub fn handed(graph: &Graph, node: NodeId) -> BTreeSet<usize> {
         return BTreeSet::new();
     }
     let bounds = Bounds::new(graph);
-    let allocated =
-        |value: ValueId| graph.is_late(value) && bounds.reserved(&graph.ty(value).bytes()).is_none();
+    let allocated = |value: ValueId| graph.is_late(value) && bounds.reserved_for(value).is_none();
     let outputs = graph.nodes[node].outputs.iter().enumerate();
     outputs.filter(|&(_, &value)| allocated(value)).map(|(at, _)| at).collect()
 }
