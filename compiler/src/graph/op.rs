@@ -63,7 +63,8 @@ pub enum Op {
     /// `out[b.., m.., n] = sum over k.. of lhs[b.., m.., k..] * rhs[b.., k.., n]`.
     ///
     /// `lhs` has `batch + m + k` axes, `rhs` `batch + k + 1` in the plain layout. Batch axes broadcast
-    /// (size 1 against n). Of u8 with i8, and at least one inner axis, the sums are i32. Floats accumulate in their own type (f16 and bf16 in f32), integers wrap.
+    /// (size 1 against n). Of u8 with i8, and at least one inner axis, the sums are i32; of f32
+    /// with f16 or bf16 they are f32. Floats accumulate in their own type (f16 and bf16 in f32), integers wrap.
     /// A convolution is a `Contract` whose `lhs` is a [`Op::Window`] with `k` = kernel axes + channels.
     Contract { batch: usize, m: usize, k: usize, rhs: RhsLayout },
     /// `[batch.., k.., n] -> [batch.., ceil(n/nr), k.., nr]`, zero-filled: the panel layout of a

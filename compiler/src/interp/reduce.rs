@@ -230,9 +230,10 @@ pub fn contract(
         RhsLayout::Plain => 1,
         RhsLayout::Panels { depth, .. } => *depth,
     };
-    // Products of bytes are added up in 32 bits.
+    // Products of bytes are added up in 32 bits, those of floats in the wider type.
+    let sum = if inputs[0].dtype.is_float() { inputs[0].dtype } else { DType::I32 };
     let wide = (inputs[0].dtype != inputs[1].dtype)
-        .then(|| [inputs[0], inputs[1]].map(|operand| super::cast(operand, DType::I32, true)));
+        .then(|| [inputs[0], inputs[1]].map(|operand| super::cast(operand, sum, true)));
     let inputs = match &wide {
         Some([lhs, rhs]) => &[lhs, rhs],
         None => inputs,

@@ -246,7 +246,7 @@ fn flatten(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.b.reshape(x, matrix)?])
 }
 
-/// The axes of size 1. A symbolic dim may be 1 when the model runs, which changes the rank: where the model declares no
+/// The axes of size 1, and those of no more than that. Another symbolic dim may be 1 when the model runs, which changes the rank: where the model declares no
 /// rank that tells whether it is, what follows is asked for once for each.
 fn unit_axes(cx: &mut NodeCx<'_, '_>, shape: &[Dim]) -> Result<Vec<usize>> {
     let (mut ones, mut open) = (vec![], vec![]);
@@ -254,6 +254,8 @@ fn unit_axes(cx: &mut NodeCx<'_, '_>, shape: &[Dim]) -> Result<Vec<usize>> {
         let may_be = match dim.bounds() {
             _ if dim.is_const() => Some(*dim == Dim::ONE),
             (Some(2..), _) => Some(false),
+            // No more than 1, as the part of an axis that a slice takes: the run refuses none at all.
+            (_, Some(..=1)) => Some(true),
             _ => cx.bodies.is_unit(dim),
         };
         match may_be {

@@ -135,7 +135,9 @@ fn root(graph: &Graph, node: &Node, uses: &Uses) -> Option<Root> {
     match &node.op {
         Op::Contract { batch, m, k, rhs: RhsLayout::Plain } => {
             let (lhs, weights) = (node.inputs[0], node.inputs[1]);
-            graph.is_constant(weights).then_some(Root::Contract { lhs, weights, batch: *batch, m: *m, k: *k })
+            // Weights of 16 bits stay such.
+            let scales = graph.is_constant(weights) && graph.ty(weights).dtype == graph.ty(lhs).dtype;
+            scales.then_some(Root::Contract { lhs, weights, batch: *batch, m: *m, k: *k })
         }
         Op::Reduce { op: ReduceFn::Sum, axes } if uses[node.inputs[0]] <= 1 => {
             let product = producer(graph, node.inputs[0])?;

@@ -9,6 +9,7 @@ mod bn_fold;
 mod constants;
 mod cse;
 mod dce;
+mod half;
 mod hoist;
 mod integers;
 mod matmul;
@@ -67,6 +68,7 @@ pub const PASSES: &[PassDef] = &[
     row("cse", cse::run, 1, "compute equal expressions once"),
     // Before weights become floats.
     row("quantized", quantized::run, 1, "products of dequantized values as products of integers"),
+    row("half", half::run, 1, "arithmetic on 16-bit floats as arithmetic on f32 that is rounded"),
     row("constants", constants::run, 1, "compute what depends on constants alone"),
     row("algebra", algebra::run, 1, "identities of arithmetic"),
     row("matmul", matmul::run, 1, "bring contractions to one form"),

@@ -142,9 +142,10 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         let (batch, m, k, lhs, rhs) = (*batch, *m, *k, inputs[0], inputs[1]);
         let n = b.ty(rhs).shape[batch + k].clone();
         let rows = product(&b.ty(lhs).shape[batch..batch + m]);
-        let nr =
-            options.pack.nr(Product { dtype: b.dtype(rhs), rows: rows.as_const(), columns: n.as_const() });
-        let depth = if b.dtype(lhs) == b.dtype(rhs) { 1 } else { DOT_DEPTH };
+        let depth = if b.dtype(lhs) == DType::U8 && b.dtype(rhs) == DType::I8 { DOT_DEPTH } else { 1 };
+        // Narrow floats are widened to those on the left.
+        let dtype = if b.dtype(lhs).is_float() { b.dtype(lhs) } else { b.dtype(rhs) };
+        let nr = options.pack.nr(Product { dtype, rows: rows.as_const(), columns: n.as_const() });
         let panels = match packed.get(&(rhs, batch, k, nr)) {
             Some(&panels) => panels,
             None if depth == 1 => pack(b, rhs, batch, k, nr)?,

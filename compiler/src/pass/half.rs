@@ -1,0 +1,228 @@
+//! Arithmetic on f16 and bf16 as arithmetic on f32 whose results are rounded.
+//!
+//! Kernels compute these types in f32 anyway. Said in the graph, the conversions are computed where they are cheap: a
+//! value that products read is rounded once, where it is made, and kept as f32; what follows a product is its epilogue;
+//! and the rewrites for f32 (minimal filtering, attention as one kernel) serve these types, too. Constant weights stay as they
+//! are, and so do keys and values from a cache: contractions widen them as they are read.
+//!
+//! What one operation hands to the next is not rounded in between, as in other engines: results are closer to those of the
+//! model in f32, and a sum that is out of range for f16 is not infinite. Values are rounded where they are kept in 16 bits,
+//! as outputs are, and where the model says so by Cast. With `exact` every result of a node of the model is.
+
+use std::collections::{HashMap, HashSet};
+
+use crate::error::Result;
+use crate::graph::{Builder, DType, Graph, MapFn, Node, NodeId, Op, OriginId, RhsLayout, ValueId};
+use crate::pass::Options;
+use crate::pass::rewrite::{bodies, rewrite};
+
+pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+    let mut halves = Halves { exact: options.exact, ..Halves::default() };
+    rewrite(graph, |b, id| halves.node(b, id))?;
+    bodies(graph, options, run)
+}
+
+pub fn is_half(dtype: DType) -> bool {
+    matches!(dtype, DType::F16 | DType::BF16)
+}
+
+/// Values of 16 bits, and what they are as f32.
+#[derive(Default)]
+struct Halves {
+    /// Results are rounded between nodes of the model.
+    exact: bool,
+    /// What was rounded to a value, and the node of the model that it belongs to.
+    rounded: HashMap<ValueId, (ValueId, OriginId)>,
+    /// Values converted to f32.
+    widened: HashMap<ValueId, ValueId>,
+    /// Values computed from constants alone: the compiler does that, as the model says.
+    fixed: HashSet<ValueId>,
+}
+
+impl Halves {
+    fn node(&mut self, b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+        let Node { op, inputs, outputs, origin, .. } = &b.graph.nodes[id];
+        let ([result], origin) = (&outputs[..], *origin) else { return Ok(None) };
+        if inputs.iter().all(|input| b.graph.is_constant(*input) || self.fixed.contains(input)) {
+            self.fixed.insert(*result);
+            return Ok(None);
+        }
+        let (op, inputs, dtype) = (op.clone(), inputs.clone(), b.dtype(*result));
+        let halves = inputs.iter().any(|&input| is_half(b.dtype(input)));
+        match &op {
+            Op::Map(MapFn::Cast { to: DType::F32, .. }) if halves && self.is_computed(inputs[0]) => {
+                self.wide(b, inputs[0], origin).map(Some)
+            }
+            Op::Map(MapFn::Cast { .. }) if is_half(dtype) && b.dtype(inputs[0]) == DType::F32 => {
+                self.rounded.insert(*result, (inputs[0], origin));
+                Ok(None)
+            }
+            Op::Map(MapFn::Unary(_) | MapFn::Binary(_) | MapFn::Compare(_)) | Op::Reduce { .. } if halves => {
+                let wide = self.all_wide(b, &inputs, origin)?;
+                let value = b.emit1(op, &wide)?;
+                self.round(b, value, dtype, origin)
+            }
+            Op::Contract { rhs: RhsLayout::Plain, .. } if halves && is_half(dtype) => {
+                let lhs = self.wide(b, inputs[0], origin)?;
+                let rhs = match self.is_computed(inputs[1]) {
+                    true => self.wide(b, inputs[1], origin)?,
+                    false => inputs[1],
+                };
+                let sum = b.emit1(op, &[lhs, rhs])?;
+                self.round(b, sum, dtype, origin)
+            }
+            op if moves(op) && halves && self.moves_computed(op, &inputs) => {
+                let wide = self.all_wide(b, &inputs, origin)?;
+                let wide = b.emit1(op.clone(), &wide)?;
+                let result = b.cast(wide, dtype)?;
+                self.widened.insert(result, wide);
+                Ok(Some(result))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn round(
+        &mut self,
+        b: &mut Builder,
+        value: ValueId,
+        to: DType,
+        origin: OriginId,
+    ) -> Result<Option<ValueId>> {
+        let result = b.cast(value, to)?;
+        if result != value {
+            self.rounded.insert(result, (value, origin));
+        }
+        Ok(Some(result))
+    }
+
+    /// A value as f32, for a node of the model.
+    fn wide(&mut self, b: &mut Builder, value: ValueId, origin: OriginId) -> Result<ValueId> {
+        if !is_half(b.dtype(value)) {
+            return Ok(value);
+        }
+        if let Some(&(exact, own)) = self.rounded.get(&value)
+            && (own == origin || !self.exact)
+            && !is_defined_by_rounding(b.graph, own)
+        {
+            return Ok(exact);
+        }
+        if let Some(&wide) = self.widened.get(&value) {
+            return Ok(wide);
+        }
+        let wide = b.cast(value, DType::F32)?;
+        self.widened.insert(value, wide);
+        Ok(wide)
+    }
+
+    fn all_wide(&mut self, b: &mut Builder, values: &[ValueId], origin: OriginId) -> Result<Vec<ValueId>> {
+        values.iter().map(|&value| self.wide(b, value, origin)).collect()
+    }
+
+    /// Whether a value is a rounded result, or consists of such.
+    fn is_computed(&self, value: ValueId) -> bool {
+        self.rounded.contains_key(&value) || self.widened.contains_key(&value)
+    }
+
+    fn moves_computed(&self, op: &Op, inputs: &[ValueId]) -> bool {
+        match op {
+            Op::Concat { .. } => inputs.iter().all(|&part| self.is_computed(part)),
+            _ => self.is_computed(inputs[0]),
+        }
+    }
+}
+
+/// Whether the type in which a node of the model computes is part of what it means: conversions, and quantization, whose
+/// division has the precision of the scale.
+fn is_defined_by_rounding(graph: &Graph, origin: OriginId) -> bool {
+    let defined = |name: &str| matches!(name, "Cast" | "CastLike" | "QuantizeLinear");
+    graph.origins.get(origin).is_some_and(|origin| defined(&origin.op_type))
+}
+
+/// Whether an operation only moves elements of its operands.
+fn moves(op: &Op) -> bool {
+    op.is_view() || matches!(op, Op::Pad { .. } | Op::Concat { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Dim, Origin, Tensor, TensorType};
+    use crate::interp;
+    use crate::pass::dce;
+    use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
+
+    /// Ten nodes of the model on values of 3 x 4, each with one operation that rounds.
+    fn drawn(random: &mut fastrand::Rng, dtype: DType) -> Graph {
+        let mut graph = Graph::default();
+        let shape = || vec![Dim::from(3usize), Dim::from(4usize)];
+        let x =
+            Builder::new(&mut graph, OriginId::from_u32(0)).input("x", TensorType::new(dtype, shape()), None);
+        let mut values = vec![x];
+        for index in 0..10 {
+            let name = format!("n{index}");
+            let origin = graph.origins.push(Origin { name, op_type: "Node".into(), index });
+            let mut b = Builder::new(&mut graph, origin);
+            let [x, y] = [(); 2].map(|()| values[random.usize(..values.len())]);
+            let function = [BinaryFn::Add, BinaryFn::Mul, BinaryFn::Sub, BinaryFn::Max][random.usize(..4)];
+            let value = match random.usize(..6) {
+                0 => b.unary(UnaryFn::Neg, x),
+                1 => b.transpose(x, &[1, 0]).and_then(|x| b.reshape(x, shape())),
+                2 => b.reduce(ReduceFn::Max, x, &[1]).and_then(|max| b.binary(BinaryFn::Sub, y, max)),
+                _ => b.binary(function, x, y),
+            };
+            values.push(value.unwrap());
+        }
+        for at in [4, 7, 10] {
+            graph.outputs.push((format!("y{at}"), values[at]));
+        }
+        graph
+    }
+
+    /// With `exact` every bit is as before.
+    #[test]
+    fn exact_results_are_rounded_as_before() {
+        let mut random = fastrand::Rng::with_seed(5);
+        for seed in 0..200 {
+            let dtype = if seed % 2 == 0 { DType::F16 } else { DType::BF16 };
+            let before = drawn(&mut random, dtype);
+            let numbers: Vec<f32> = (0..12).map(|_| random.f32() * 4.0 - 2.0).collect();
+            let x = interp::cast(&Tensor::from_slice(&[3, 4], &numbers), dtype, true);
+            let mut after = before.clone();
+            let options = Options { exact: true, ..Options::default() };
+            run(&mut after, &options).unwrap();
+            dce::run(&mut after, &options).unwrap();
+            let computed = |node: &NodeId| match &after.nodes[*node].op {
+                Op::Map(MapFn::Binary(_)) => is_half(after.ty(after.nodes[*node].outputs[0]).dtype),
+                _ => false,
+            };
+            assert!(!after.order.iter().any(computed), "{after}");
+            let run = |graph: &Graph| interp::run(graph, std::slice::from_ref(&x)).unwrap();
+            for (wanted, found) in run(&before).iter().zip(run(&after)) {
+                assert_eq!(wanted.data, found.data, "{before}\n{after}");
+            }
+        }
+    }
+
+    /// Without, what overflows in 16 bits on the way does not.
+    #[test]
+    fn sums_beyond_the_type_are_finite() {
+        let mut graph = Graph::default();
+        let [sum, half] = ["sum", "half"]
+            .map(|name| Origin { name: name.into(), op_type: "Node".into(), index: 0 })
+            .map(|origin| graph.origins.push(origin));
+        let mut b = Builder::new(&mut graph, sum);
+        let x = b.input("x", TensorType::new(DType::F16, vec![Dim::ONE]), None);
+        let twice = b.binary(BinaryFn::Add, x, x).unwrap();
+        let mut b = Builder::new(&mut graph, half);
+        let y = b.binary_scalar(BinaryFn::Mul, twice, 0.5).unwrap();
+        graph.outputs = vec![("y".into(), y)];
+        let x = interp::cast(&Tensor::from_slice(&[1], &[60000f32]), DType::F16, true);
+        for (exact, wanted) in [(true, f64::INFINITY), (false, 60000.0)] {
+            let mut after = graph.clone();
+            run(&mut after, &Options { exact, ..Options::default() }).unwrap();
+            let found = interp::run(&after, std::slice::from_ref(&x)).unwrap();
+            assert_eq!(found[0].to_f64s().unwrap(), [wanted], "exact: {exact}");
+        }
+    }
+}
