@@ -296,19 +296,24 @@ fn same_meaning(
     Ok(())
 }
 
-/// Equal type and data; floats within 1e-5 of the value or of the largest one.
+/// Equal type and data; floats within 1e-5 of the largest one, those of 16 bits within two of their own steps there.
 fn close(expected: &Tensor, actual: &Tensor) -> Result<(), String> {
     if (expected.dtype, &expected.shape) != (actual.dtype, &actual.shape) {
         return Err(format!("{expected:?} became {actual:?}"));
     }
     let floats = matches!(expected.dtype, DType::F32 | DType::F64 | DType::F16 | DType::BF16);
+    let most = match expected.dtype {
+        DType::F16 => 2f64.powi(-9),
+        DType::BF16 => 2f64.powi(-6),
+        _ => 1e-5,
+    };
     let (Some(expected), Some(actual), true) = (expected.to_f64s(), actual.to_f64s(), floats) else {
         return if expected == actual { Ok(()) } else { Err(format!("{expected:?} became {actual:?}")) };
     };
     let scale = expected.iter().filter(|value| value.is_finite()).fold(0f64, |s, value| s.max(value.abs()));
     for (at, (e, a)) in expected.iter().zip(&actual).enumerate() {
         // A NaN or an infinity is close to its like only.
-        let same = e == a || (e.is_nan() && a.is_nan()) || (e - a).abs() <= 1e-5 * scale;
+        let same = e == a || (e.is_nan() && a.is_nan()) || (e - a).abs() <= most * scale;
         if !same {
             return Err(format!("element {at}: {e} became {a}"));
         }
