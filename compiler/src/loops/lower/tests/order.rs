@@ -95,9 +95,9 @@ fn boxes(dice: &mut Dice, count: usize) -> [Vec<f32>; 4] {
 fn boxes_that_overlap_a_better_one() {
     let mut dice = Dice(13);
     let limits = [0.5, 0.0, 0.25, 1.0 / 3.0, 0.9, -0.5, 1.0, f32::NAN, f32::INFINITY];
-    for (case, limit) in limits.into_iter().cycle().take(36).enumerate() {
+    for (case, limit) in limits.into_iter().cycle().take(18).enumerate() {
         let rows = [1 + dice.below(2), 1 + dice.below(3)];
-        let count = [200, 1, 70, 0][case % 4];
+        let count = [140, 1, 70, 0][case % 4];
         let take = if case % 3 == 0 { count } else { dice.below(count + 1) };
         let all = rows[0] * rows[1] * count;
         let mut graph = graph_of("suppress");
@@ -118,9 +118,7 @@ fn boxes_that_overlap_a_better_one() {
         let take = if last.is_const() { Dim::from(take) } else { last - Dim::from(count - take) };
         let picks = b.emit1(Op::Suppress { take }, &operands).unwrap();
         graph.outputs = vec![("picks".into(), picks)];
-        for fuse in [true, false] {
-            check(&graph, &inputs, fuse, &fixed_target(), &loops::interp::run)
-                .unwrap_or_else(|error| panic!("case {case}, limit {limit}: {error}"));
-        }
+        check(&graph, &inputs, true, &fixed_target(), &loops::interp::run)
+            .unwrap_or_else(|error| panic!("case {case}, limit {limit}: {error}"));
     }
 }
