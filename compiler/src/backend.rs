@@ -233,7 +233,7 @@ fn version((level, built): (usize, Built)) -> KernelVersion {
     let Built { kernel, code, .. } = built;
     KernelVersion {
         level,
-        worth_threads: codegen::worth_threads(&kernel),
+        threads: codegen::worth_threads(&kernel),
         range: kernel.parallel_range().map(|(lo, hi)| (lo.clone(), hi.clone())),
         code: MachineCode { bytes: code.bytes, alignment: u64::from(code.align), stack: code.stack },
     }

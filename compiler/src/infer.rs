@@ -92,6 +92,10 @@ fn requirements(op: &Op, inputs: &[&TensorType], results: &[TensorType]) -> Vec<
             list.push(not_negative(take));
             list.push(Requirement::at_most(take.clone(), inputs[0].shape[*axis].clone()));
         }
+        Op::Suppress { take } => {
+            list.push(not_negative(take));
+            inputs[..4].iter().for_each(|ty| all_equal(&mut list, &ty.shape, &inputs[4].shape));
+        }
         Op::Scan { trip, .. } => list.push(not_negative(trip)),
         _ => {}
     }
@@ -524,6 +528,23 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             let mut shape = ty.shape.clone();
             shape[*axis] = take.clone();
             Ok(vec![TensorType::new(ty.dtype, shape.clone()), TensorType::new(DType::I64, shape)])
+        }
+        Op::Suppress { take } => {
+            arity(op, inputs, 6)?;
+            let [boxes @ .., candidate, limit] = inputs else { unreachable!("the arity is checked") };
+            let wanted = |ty: &TensorType, dtype| ty.dtype == dtype && ty.rank() == candidate.rank();
+            let fits = candidate.rank() > 0
+                && boxes.iter().all(|ty| wanted(ty, DType::F32))
+                && wanted(candidate, DType::Bool)
+                && limit.dtype == DType::F32
+                && limit.rank() == 0
+                && take.as_const().is_none_or(|take| take >= 0);
+            if !fits {
+                return fail(format!("suppression of {inputs:?}, {take} kept"));
+            }
+            let mut shape = candidate.shape.clone();
+            *shape.last_mut().expect("the rank is checked") = take.clone();
+            one(DType::I64, shape)
         }
         Op::Scan { .. } => control::scan(op, inputs),
         Op::If { bodies, shapes } => control::choice(bodies, inputs, shapes),

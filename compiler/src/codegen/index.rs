@@ -221,6 +221,18 @@ impl Gen<'_, '_> {
                 let flags = MemFlagsData::new().with_notrap().with_aligned();
                 self.b.ins().load(types::I64, flags, self.dims, offset)
             }
+            // Unlike a division, a shift cannot trap, and so it may be moved out of loops.
+            Atom::FloorDiv(a, b) if b.as_const().is_some_and(is_power_of_two) => {
+                let log = b.as_const().map_or(0, i64::trailing_zeros);
+                let a = self.dim(a)?;
+                let log = self.b.ins().iconst(types::I32, i64::from(log));
+                self.b.ins().sshr(a, log)
+            }
+            Atom::Mod(a, b) if b.as_const().is_some_and(is_power_of_two) => {
+                let mask = b.as_const().map_or(0, |by| by - 1);
+                let a = self.dim(a)?;
+                self.band_int(a, mask)
+            }
             Atom::FloorDiv(a, b) => {
                 let (a, b) = (self.dim(a)?, self.dim(b)?);
                 let quotient = self.divide(a, b, true);
@@ -430,4 +442,8 @@ impl Gen<'_, '_> {
     pub fn is_scalar(&self, instance: Var) -> bool {
         matches!(self.kind(instance), InstanceKind::Scalar(_))
     }
+}
+
+fn is_power_of_two(by: i64) -> bool {
+    by > 0 && by.count_ones() == 1
 }

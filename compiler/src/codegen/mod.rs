@@ -34,7 +34,7 @@ use crate::loops::{Kernel, LoopKind, Stmt};
 use crate::target::Target;
 
 pub use kernel::function;
-pub use work::{worth_threads, worth_upgrades};
+pub use work::{Threads, worth_threads, worth_upgrades};
 
 /// Machine code of one kernel. It has no relocations.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -3,9 +3,9 @@
 use crate::graph::Dim;
 use crate::loops::{Expr, Index, Kernel, LoopKind, Stmt, Term};
 
-/// Operations below which a kernel does not pay for handing a part to another thread: some five microseconds of work,
-/// where the hand-over takes one if the thread is awake.
-const WORTH_THREADS: u64 = 16_000;
+/// Operations below which a kernel does not pay for handing a part to another thread: some four microseconds of work, where
+/// the hand-over takes one or two if the thread is awake.
+const WORTH_THREADS: u64 = 48_000;
 
 /// Elements that one operation of a vector loop is for, about.
 const LANES: u64 = 8;
@@ -14,18 +14,57 @@ const LANES: u64 = 8;
 /// nanoseconds that its call takes.
 const WORTH_UPGRADES: u64 = 256;
 
+/// What each symbol, and the extent of a loop that data decide, is taken for where work is estimated.
+const TYPICAL: i64 = 64;
+
+/// When a kernel's work outweighs waking threads.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Threads {
+    Never,
+    Always,
+    /// Where `size`, the elements of its largest buffer, is at least `least`: work is taken to grow with that.
+    From {
+        size: Dim,
+        least: i64,
+    },
+}
+
 /// Whether a kernel does enough for versions of its own for better processors.
 pub fn worth_upgrades(kernel: &Kernel) -> bool {
-    work(kernel, 1) >= WORTH_UPGRADES
+    // Of sizes that are not known, any may be large.
+    work(kernel, 1) >= WORTH_UPGRADES || largest(kernel).is_some()
 }
 
-/// Whether a kernel has a parallel loop with enough work to split.
-pub fn worth_threads(kernel: &Kernel) -> bool {
-    kernel.parallel_range().is_some() && work(kernel, LANES) >= WORTH_THREADS
+/// When a kernel has a parallel loop with enough work to split.
+pub fn worth_threads(kernel: &Kernel) -> Threads {
+    if kernel.parallel_range().is_none() {
+        return Threads::Never;
+    }
+    let work = work(kernel, LANES);
+    match largest(kernel) {
+        Some((size, typical)) => {
+            let least = WORTH_THREADS.saturating_mul(typical).div_ceil(work.max(1));
+            Threads::From { size, least: i64::try_from(least).unwrap_or(i64::MAX) }
+        }
+        None if work >= WORTH_THREADS => Threads::Always,
+        None => Threads::Never,
+    }
 }
 
-/// Operations of a kernel, roughly, those of vector loops for `lanes` elements each; loops of unknown extent count as
-/// long.
+/// The size of the largest of the buffers whose sizes only a run tells, and what it is taken for.
+fn largest(kernel: &Kernel) -> Option<(Dim, u64)> {
+    let sizes = kernel.buffers.values().filter(|buffer| !buffer.len.is_const());
+    let sizes = sizes.map(|buffer| (buffer.len.clone(), typical(&buffer.len).max(1)));
+    // Of equals the first: the choice does not depend on the order of buffers in a hash table.
+    sizes.reduce(|best, next| if next.1 > best.1 { next } else { best })
+}
+
+/// A dim with every symbol at [`TYPICAL`].
+fn typical(dim: &Dim) -> u64 {
+    dim.eval(&|_| Some(TYPICAL)).map_or(TYPICAL.unsigned_abs(), |value| value.max(0).unsigned_abs())
+}
+
+/// Operations of a kernel, roughly, those of vector loops for `lanes` elements each, for typical sizes.
 fn work(kernel: &Kernel, lanes: u64) -> u64 {
     kernel.body.iter().map(|stmt| stmt_work(stmt, lanes)).fold(0, u64::saturating_add)
 }
@@ -49,11 +88,9 @@ fn stmt_work(stmt: &Stmt, lanes: u64) -> u64 {
 }
 
 fn extent(lo: &Index, hi: &Index, step: i64) -> u64 {
-    /// What a loop of unknown extent is taken for.
-    const UNKNOWN: u64 = 1024;
-    match hi.add(&lo.scale(&Dim::from(-1i64))).as_int() {
-        Some(extent) => extent.max(0).unsigned_abs() / step.unsigned_abs().max(1),
-        None => part(lo, hi).unwrap_or(UNKNOWN),
+    match hi.add(&lo.scale(&Dim::from(-1i64))).as_dim() {
+        Some(extent) => typical(extent) / step.unsigned_abs().max(1),
+        None => part(lo, hi).unwrap_or(TYPICAL.unsigned_abs()),
     }
 }
 
@@ -61,8 +98,7 @@ fn extent(lo: &Index, hi: &Index, step: i64) -> u64 {
 fn part(lo: &Index, hi: &Index) -> Option<u64> {
     let [(Term::FloorDiv(from, by), _)] = lo.terms.as_slice() else { return None };
     let [(Term::FloorDiv(to, _), _)] = hi.terms.as_slice() else { return None };
-    let size = to.constant.as_const()?.checked_sub(from.constant.as_const()?)?;
-    u64::try_from(size).ok()?.checked_div(u64::try_from(by.as_const()?).ok()?)
+    typical(&(to.constant.clone() - from.constant.clone())).checked_div(typical(by))
 }
 
 fn expr_work(expr: &Expr) -> u64 {
@@ -85,8 +121,12 @@ mod tests {
     use crate::loops::{Access, Buffer, LoopKind};
 
     fn fill(rows: i64) -> Kernel {
+        fill_rows(Dim::from(rows))
+    }
+
+    fn fill_rows(rows: Dim) -> Kernel {
         let mut kernel = Kernel::new("fill");
-        let len = Dim::from(rows * 100);
+        let len = rows.clone() * Dim::from(100i64);
         let buf =
             kernel.buffers.push(Buffer { name: "y".into(), dtype: DType::F32, len, access: Access::Write });
         let (row, column) = (kernel.loop_var("row"), kernel.loop_var("column"));
@@ -96,22 +136,37 @@ mod tests {
         let nest = |var, hi, kind, body| Stmt::For {
             var,
             lo: Index::zero(),
-            hi: Index::int(hi),
+            hi: Index::dim(hi),
             step: 1,
             kind,
             body,
         };
-        let inner = vec![nest(column, 100, LoopKind::Serial, inner)];
+        let inner = vec![nest(column, Dim::from(100i64), LoopKind::Serial, inner)];
         kernel.body = vec![nest(row, rows, LoopKind::Parallel, inner)];
         kernel
     }
 
     #[test]
     fn small_kernels_stay_on_one_thread() {
-        assert!(!worth_threads(&fill(10)));
-        assert!(worth_threads(&fill(10_000)));
-        assert!(!worth_threads(&Kernel::new("empty")));
+        assert_eq!(worth_threads(&fill(10)), Threads::Never);
+        assert_eq!(worth_threads(&fill(10_000)), Threads::Always);
+        assert_eq!(worth_threads(&Kernel::new("empty")), Threads::Never);
         assert!(worth_upgrades(&fill(10)));
         assert!(!worth_upgrades(&fill(1)));
+    }
+
+    /// The size of a run decides as it would if it were known.
+    #[test]
+    fn sizes_of_a_run_decide() {
+        let rows = Dim::sym(crate::graph::Sym::from_u32(0));
+        let Threads::From { size, least } = worth_threads(&fill_rows(rows.clone())) else {
+            panic!("a kernel of any size");
+        };
+        assert_eq!(size, rows.clone() * Dim::from(100i64));
+        for count in [0, 1, 10, 100, 300, 1000, 10_000] {
+            let many = worth_threads(&fill(count)) == Threads::Always;
+            assert_eq!(size.eval(&|_| Some(count)).unwrap() >= least, many, "{count} rows, from {least} on");
+        }
+        assert!(worth_upgrades(&fill_rows(rows)));
     }
 }

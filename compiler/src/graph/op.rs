@@ -115,6 +115,14 @@ pub enum Op {
     /// along it as i64. Stable: of equal elements the one with the lower index comes first. NaNs are equal to each
     /// other and above all numbers, as NumPy sorts them.
     Sort { axis: usize, descending: bool, take: Dim },
+    /// Boxes in the order of preference, of which those are dropped that overlap one kept before.
+    ///
+    /// Inputs `(y_lo, y_hi, x_lo, x_hi, candidate, limit)`: coordinates f32 `[rows.., m]`, bool `[rows.., m]`, f32 scalar.
+    /// Result: i64 `[rows.., take]`, the positions of the first `take` boxes of each row that are kept, rising, then -1.
+    /// A box is kept if it is a candidate and its `common / union` with no box kept before is above `limit`, where
+    /// `area = (y_hi - y_lo) * (x_hi - x_lo)`, `common` is the area of what two boxes share, and `union` the sum of their
+    /// areas less `common`. Boxes overlap only where all of these are above 0.
+    Suppress { take: Dim },
     /// A loop over time: `body` runs `trip` times.
     ///
     /// Inputs: `states` initial states, `scans` scanned tensors `[trip, ..]`, then captures (passed
@@ -193,6 +201,7 @@ impl Op {
             Op::DimValues { .. } => "dim_values",
             Op::Cumulate { .. } => "cumulate",
             Op::Sort { .. } => "sort",
+            Op::Suppress { .. } => "suppress",
             Op::Scan { .. } => "scan",
             Op::If { .. } => "if",
         }
@@ -206,7 +215,7 @@ impl Op {
             Op::Pad { lo, hi } => lo.iter().chain(hi).collect(),
             Op::DimValues { dims } => dims.iter().collect(),
             Op::Contract { rhs: RhsLayout::Panels { n, .. }, .. } => vec![n],
-            Op::Sort { take, .. } => vec![take],
+            Op::Sort { take, .. } | Op::Suppress { take } => vec![take],
             Op::Scan { trip, shapes, .. } => shapes.values().flatten().chain([trip]).collect(),
             Op::If { shapes, .. } => shapes.values().flatten().collect(),
             _ => vec![],

@@ -313,6 +313,7 @@ fn attributes(op: &Op) -> String {
             format!("op={op}, axis={axis}, exclusive={exclusive}, reverse={reverse}")
         }
         Op::Sort { axis, descending, take } => format!("axis={axis}, descending={descending}, take={take}"),
+        Op::Suppress { take } => format!("take={take}"),
         Op::Scan { trip, conditional, states, scans, reverse, shapes, .. } => {
             let end = if *conditional { ", conditional=true" } else { "" };
             let shapes = if shapes.is_empty() { String::new() } else { format!(", {}", shapes_text(shapes)) };

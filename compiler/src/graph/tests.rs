@@ -73,6 +73,7 @@ const ALL_OPERATIONS: &str = r#"graph "all \"ops\"\n" {
   v31 = dim_values {dims=[min(s0, 3), max(s0, s1), mod(s0, 2)]} : i64[3] known [min(s0, 3), max(s0, s1), mod(s0, 2)] @o0
   v32 = cumulate v6 {op=sum, axis=0, exclusive=true, reverse=false} : f32[s0, 4] @o0
   v37, v38 = sort v6 {axis=1, descending=true, take=2} : f32[s0, 2], i64[s0, 2] @o0
+  v39 = suppress v6, v3, v3, v6, v5, v19 {take=2} : i64[s0, 2] @o0
   v33, v34 "stacked" = scan v25, v6, v11 {trip=s0, states=1, scans=1, reverse=[false, true], body=graph "step" {
     input v0 "h" : f32[]
     input v1 "x" : f32[4]
@@ -91,7 +92,7 @@ fn every_operation_prints_and_parses() {
     let graph = good(ALL_OPERATIONS);
     assert_eq!(to_text(&graph), ALL_OPERATIONS);
     assert_round_trip(&graph);
-    assert_eq!(graph.nodes.len(), 29);
+    assert_eq!(graph.nodes.len(), 30);
     assert!(graph.inputs[1].default.as_ref().unwrap().values::<f32>()[2].is_nan());
 }
 

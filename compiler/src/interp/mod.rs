@@ -16,6 +16,7 @@ mod reduce;
 mod run;
 mod scalar;
 mod sort;
+mod suppress;
 #[cfg(test)]
 mod tests;
 mod winograd;
@@ -111,6 +112,7 @@ fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
         Op::Cumulate { op: function, axis, exclusive, reverse } => {
             reduce::cumulate(*function, inputs[0], *axis, *exclusive, *reverse)
         }
+        Op::Suppress { .. } => suppress::suppress(inputs, shape),
         Op::Sort { .. } | Op::Scan { .. } | Op::If { .. } => {
             internal(format!("{} has more than one result", op.name()))
         }

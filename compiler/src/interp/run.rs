@@ -346,6 +346,7 @@ fn substitute<'a>(op: &'a Op, symbols: &Symbols) -> Result<Cow<'a, Op>> {
         Op::Sort { axis, descending, take } => {
             Cow::Owned(Op::Sort { axis: *axis, descending: *descending, take: one(take)? })
         }
+        Op::Suppress { take } => Cow::Owned(Op::Suppress { take: one(take)? }),
         // Bodies stay symbolic: each of their nodes is substituted as it runs.
         _ => Cow::Borrowed(op),
     })

@@ -357,6 +357,24 @@ fn sorts_are_stable_and_cut() {
 }
 
 #[test]
+fn boxes_give_way_to_better_ones() {
+    // Three that overlap by a third, one apart, one without extent.
+    let x_lo = t(&[1, 5], &[0f32, 1.0, 2.0, 9.0, 9.0]);
+    let x_hi = t(&[1, 5], &[2f32, 3.0, 4.0, 9.5, 9.0]);
+    let (y_lo, y_hi) = (t(&[1, 5], &[0f32; 5]), t(&[1, 5], &[1f32; 5]));
+    let picks = |candidates: [bool; 5], limit: f32, take: i64| {
+        let (candidates, limit) = (t(&[1, 5], &candidates), t(&[], &[limit]));
+        let op = Op::Suppress { take: Dim::from(take) };
+        one(op, &[&y_lo, &y_hi, &x_lo, &x_hi, &candidates, &limit]).values::<i64>()
+    };
+    assert_eq!(picks([true; 5], 0.3, 5), [0, 2, 3, 4, -1]);
+    assert_eq!(picks([true; 5], 1.0 / 3.0, 5), [0, 1, 2, 3, 4]);
+    assert_eq!(picks([true; 5], 0.3, 2), [0, 2]);
+    assert_eq!(picks([false, true, true, true, true], 0.3, 4), [1, 3, 4, -1]);
+    assert_eq!(picks([false; 5], 0.3, 1), [-1]);
+}
+
+#[test]
 fn contractions_in_both_layouts() {
     let (a, b) = (iota_f32(&[2, 1, 2, 3]), iota_f32(&[1, 2, 3, 5]));
     let plain = Op::Contract { batch: 2, m: 1, k: 1, rhs: RhsLayout::Plain };

@@ -53,6 +53,12 @@ pub fn work(op: &Op, inputs: &[&TensorType], results: &[&TensorType]) -> Option<
             both.saturating_mul(2 * (*tile as u64 + 2))
         }
         Op::Sort { .. } => both.saturating_mul(1 + u64::from(read.max(1).ilog2())),
+        // Each candidate against all that are kept, at worst.
+        Op::Suppress { .. } => {
+            let shape = results[0].static_shape()?;
+            let take = shape.last().map_or(1, |&take| take as u64);
+            both.saturating_add(elements(inputs[0])?.saturating_mul(take))
+        }
         Op::Scan { body, trip, .. } => {
             let turns = u64::try_from(trip.as_const()?).ok()?;
             both.saturating_add(turns.saturating_mul(of_body(body)?))

@@ -1,11 +1,11 @@
 //! NonMaxSuppression: boxes that overlap a better one of their class are left out.
 //!
-//! The candidates of each class, those above the score threshold, are sorted by score; as many are kept as the class
-//! with the most has. A loop takes the best that is left, of all classes at once, and drops what overlaps it.
+//! The candidates of each class, those above the score threshold, are sorted by score; as many stay as the class with
+//! the most has. In this order each is compared with those that are selected already ([`Op::Suppress`]).
 
 use super::dynamic::true_positions;
 use super::row::*;
-use crate::graph::{Builder, Graph, Op};
+use crate::graph::{Builder, Op};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
@@ -60,21 +60,19 @@ fn non_max_suppression(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         Some(threshold) => cx.b.compare(CompareFn::Gt, scores, threshold)?,
         None => cx.b.compare(CompareFn::Eq, scores, scores)?,
     };
-    let room = most_candidates(cx, candidate, &count)?;
+    // Without a threshold nearly all are candidates, and a score may be as low as what stands for none.
+    let room = match threshold {
+        Some(_) => most_candidates(cx, candidate, &count)?,
+        None => count.clone(),
+    };
     let lowest = cx.b.scalar(DType::F32, f64::NEG_INFINITY);
     let keys = cx.b.select(candidate, scores, lowest)?;
     let (_, order) = cx.b.sort(keys, 2, true, room.clone())?;
     let alive = cx.b.emit1(Op::GatherElements { axis: 2 }, &[candidate, order])?;
-    let corners = corners(cx.b, boxes, order, &[batch, classes.clone(), count], centered)?;
     let turns = turns(cx, most, &room)?;
-
-    let mut captures = corners.to_vec();
-    captures.push(overlap);
-    let body = selection(cx.b, alive, &captures)?;
-    let op = Op::scan(body, turns.clone(), 1, 0, vec![false]);
-    let results = cx.b.emit(op, &[vec![alive], captures].concat())?;
-    // [T, B, C] to [B, C, T]
-    let picks = cx.b.transpose(results[1], &[1, 2, 0])?;
+    let mut operands = corners(cx.b, boxes, order, &[batch, classes.clone(), count], centered)?.to_vec();
+    operands.extend([alive, overlap]);
+    let picks = cx.b.emit1(Op::Suppress { take: turns.clone() }, &operands)?;
     let selected = triples(cx, picks, order, &classes, &turns)?;
     Ok(vec![selected])
 }
@@ -98,14 +96,14 @@ fn turns(cx: &mut NodeCx<'_, '_>, most: ValueId, room: &Dim) -> Result<Dim> {
     Ok(cx.b.sizes(turns, &|_| Some(room.clone()))?.remove(0))
 }
 
-/// Least and greatest coordinates along both axes, and areas, of the boxes in `order` (`[B, C, M]`, `M` of the `S`).
+/// Least and greatest coordinates along both axes of the boxes in `order` (`[B, C, M]`, `M` of the `S`).
 fn corners(
     b: &mut Builder<'_>,
     boxes: ValueId,
     order: ValueId,
     [batch, classes, count]: &[Dim; 3],
     centered: bool,
-) -> Result<[ValueId; 5]> {
+) -> Result<[ValueId; 4]> {
     let mut coordinate = |at: usize| -> Result<ValueId> {
         let one = b.slice_axis(boxes, 2, Dim::from(at), Dim::ONE)?;
         let one = b.reshape(one, vec![batch.clone(), Dim::ONE, count.clone()])?;
@@ -125,60 +123,7 @@ fn corners(
         };
         ends.extend([from, to]);
     }
-    let height = b.binary(BinaryFn::Sub, ends[1], ends[0])?;
-    let width = b.binary(BinaryFn::Sub, ends[3], ends[2])?;
-    let area = b.binary(BinaryFn::Mul, height, width)?;
-    Ok([ends[0], ends[1], ends[2], ends[3], area])
-}
-
-/// One turn. State: which boxes are left, bool `[B, C, M]`. Captures: [`corners`], and the overlap beyond which a box
-/// is dropped. Gives what is left then, and which box was taken: `[B, C]`, -1 where none was left.
-fn selection(outer: &Builder<'_>, alive: ValueId, captures: &[ValueId]) -> Result<Graph> {
-    let (mut body, origin) = outer.body();
-    let mut builder = Builder::new(&mut body, origin);
-    let b = &mut builder;
-    let alive = b.input("left", outer.ty(alive).clone(), None);
-    let mut inputs = Vec::with_capacity(captures.len());
-    for &capture in captures {
-        inputs.push(b.input("capture", outer.ty(capture).clone(), None));
-    }
-    let &[y_lo, y_hi, x_lo, x_hi, area, limit] = inputs.as_slice() else {
-        return malformed("a selection without boxes");
-    };
-    let flags = b.cast(alive, DType::I32)?;
-    let best = b.emit1(Op::ArgReduce { max: true, axis: 2, last: false }, &[flags])?;
-    let of_best = |b: &mut Builder<'_>, x: ValueId| b.emit1(Op::GatherElements { axis: 2 }, &[x, best]);
-    let any = of_best(b, alive)?;
-    let mut extents = Vec::with_capacity(2);
-    for (lo, hi) in [(y_lo, y_hi), (x_lo, x_hi)] {
-        let (from, to) = (of_best(b, lo)?, of_best(b, hi)?);
-        let from = b.binary(BinaryFn::Max, lo, from)?;
-        let to = b.binary(BinaryFn::Min, hi, to)?;
-        let extent = b.binary(BinaryFn::Sub, to, from)?;
-        extents.push(b.binary_scalar(BinaryFn::Max, extent, 0.0)?);
-    }
-    let common = b.binary(BinaryFn::Mul, extents[0], extents[1])?;
-    let own = of_best(b, area)?;
-    let sum = b.binary(BinaryFn::Add, own, area)?;
-    let union = b.binary(BinaryFn::Sub, sum, common)?;
-    let ratio = b.binary(BinaryFn::Div, common, union)?;
-    let mut drops = b.compare(CompareFn::Gt, ratio, limit)?;
-    // Boxes without area overlap nothing.
-    let zero = b.scalar(DType::F32, 0.0);
-    for size in [common, own, area, union] {
-        let real = b.compare(CompareFn::Gt, size, zero)?;
-        drops = b.binary(BinaryFn::And, drops, real)?;
-    }
-    let index = b.iota(vec![Dim::ONE, Dim::ONE, b.shape(alive)[2].clone()], 2)?;
-    let taken = b.compare(CompareFn::Eq, index, best)?;
-    let gone = b.binary(BinaryFn::Or, drops, taken)?;
-    let stays = b.unary(UnaryFn::Not, gone)?;
-    let next = b.binary(BinaryFn::And, alive, stays)?;
-    let none = b.scalar(DType::I64, -1.0);
-    let pick = b.select(any, best, none)?;
-    let pick = b.squeeze(pick, &[2])?;
-    body.outputs = vec![(String::new(), next), (String::new(), pick)];
-    Ok(body)
+    Ok([ends[0], ends[1], ends[2], ends[3]])
 }
 
 /// `picks: [B, C, T]`, positions in `order` or -1, as rows of image, class and box.

@@ -346,7 +346,8 @@ fn has_a_kernel(op: &Op) -> bool {
 
 /// Whether the operation's operands need buffers, whatever computes them.
 fn reads_buffers(op: &Op) -> bool {
-    op.is_control() || matches!(op, Op::Pack { .. } | Op::Contract { .. } | Op::Sort { .. })
+    op.is_control()
+        || matches!(op, Op::Pack { .. } | Op::Contract { .. } | Op::Sort { .. } | Op::Suppress { .. })
 }
 
 /// Turns constants into nodes that would take the compiler too long to evaluate.

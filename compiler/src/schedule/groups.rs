@@ -15,7 +15,7 @@ use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Dim, Graph, MapFn, NodeId, Op, RhsLayout, Sym, ValueId};
 use crate::scalar::{BinaryFn, UnaryFn};
-use crate::schedule::rows::KeptRow;
+use crate::schedule::scratch;
 use crate::schedule::{Group, GroupId, GroupKind, Options, chain, estimate, view};
 
 /// Nodes in one kernel, and buffers it reads, beyond which no more is inlined.
@@ -99,8 +99,8 @@ pub(super) fn group(graph: &Graph, options: Options) -> Result<Grouping> {
         chain::merge(graph, &mut grouping, above);
     }
     for group in grouping.groups.values_mut() {
-        if let Some(kept) = KeptRow::of(graph, group) {
-            group.scratch = kept.bytes();
+        if group.kind != GroupKind::Chain {
+            group.scratch = scratch::bytes(graph, group);
         }
     }
     Ok(grouping)
@@ -336,6 +336,7 @@ impl<'g> Grouper<'g> {
                 | Op::Pack { .. }
                 | Op::WinogradInput { .. }
                 | Op::Sort { .. }
+                | Op::Suppress { .. }
                 | Op::ScatterElements { .. }
                 | Op::ScatterNd { .. } => Some(GroupKind::Single),
                 Op::Concat { .. } if !self.inlines_concat(node) => Some(GroupKind::Single),

@@ -15,6 +15,7 @@ mod order;
 mod print;
 mod regions;
 mod rows;
+mod scratch;
 mod view;
 
 #[cfg(test)]
@@ -28,6 +29,7 @@ pub use chain::{BLOCK_ROWS, Blocks};
 pub use check::check;
 pub use print::Stats;
 pub use rows::KeptRow;
+pub use scratch::{KeptBoxes, RadixSort};
 pub use view::{View, affine_view};
 
 use crate::error::Result;
@@ -68,7 +70,7 @@ pub enum GroupKind {
     /// A contraction, a rows group on its result and a contraction of what that gives, in blocks of rows: attention.
     /// What the stages hand on stays in the group's scratch, a block at a time.
     Chain,
-    /// One of the primitives with a loop nest of its own: scatter, cumulate, argreduce, sort, concat, pad,
+    /// One of the primitives with a loop nest of its own: scatter, cumulate, argreduce, sort, suppress, concat, pad,
     /// pack, the input transform of a Winograd convolution.
     Single,
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use cranelift_entity::EntityRef;
 
+use crate::codegen::Threads;
 use crate::codegen::emit::abi::frame;
 use crate::codegen::emit::dynamic::Dynamic;
 use crate::codegen::emit::{KernelCode, Kernels};
@@ -213,9 +214,11 @@ impl Plan {
                     if let Some(Scratch::Arena(offset)) = &scope.program.scratch[*id] {
                         self.size(offset);
                     }
-                    for (lo, hi) in kernel.versions.iter().filter_map(|version| version.range.as_ref()) {
-                        self.size(lo);
-                        self.size(hi);
+                    for version in &kernel.versions {
+                        version.range.iter().flat_map(|(lo, hi)| [lo, hi]).for_each(|end| self.size(end));
+                        if let Threads::From { size, .. } = &version.threads {
+                            self.size(size);
+                        }
                     }
                 }
                 Step::Copy { from, .. } => {

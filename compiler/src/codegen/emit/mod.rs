@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use cranelift_entity::PrimaryMap;
 
+use crate::codegen::Threads;
 use crate::error::{Error, Result, Stage};
 use crate::graph::{DType, Dim, Graph, NodeId};
 use crate::schedule::{GroupId, Program};
@@ -51,8 +52,8 @@ pub struct KernelVersion {
     pub code: MachineCode,
     /// Range of the parallel loop, whose parts may run on several threads.
     pub range: Option<(Dim, Dim)>,
-    /// Whether the kernel's work outweighs waking threads.
-    pub worth_threads: bool,
+    /// When several threads share that range.
+    pub threads: Threads,
 }
 
 impl KernelCode {

@@ -6,6 +6,7 @@ use cranelift_codegen::ir::{Block, InstBuilder, Signature, StackSlot, Value, typ
 use cranelift_entity::EntityRef;
 use cranelift_module::FuncId;
 
+use crate::codegen::Threads;
 use crate::codegen::emit::abi::{frame, options, status};
 use crate::codegen::emit::control::Control;
 use crate::codegen::emit::dynamic::Context;
@@ -460,24 +461,34 @@ impl<'c, 'a, 'p> StepWriter<'c, 'a, 'p> {
         let single = |range: &(Dim, Dim)| {
             (range.1.clone() - range.0.clone()).as_const().is_some_and(|extent| extent <= 1)
         };
-        Ok(match &version.range {
-            Some(range) if version.worth_threads && !single(range) => {
-                self.parallel(function, buffers, lo, hi)
+        let enough = match (&version.range, &version.threads) {
+            (Some(range), Threads::Always) if !single(range) => None,
+            (Some(range), Threads::From { size, least }) if !single(range) => {
+                let size = self.size(size)?;
+                Some(self.code.icmp_imm(IntCC::SignedGreaterThanOrEqual, size, *least))
             }
-            _ => self.code.call(function, &[buffers, self.dims, lo, hi]),
-        })
+            _ => return Ok(self.code.call(function, &[buffers, self.dims, lo, hi])),
+        };
+        Ok(self.parallel(function, buffers, [lo, hi], enough))
     }
 
-    /// Runs a kernel through the caller's parallel-for, or here if there is none.
-    fn parallel(&mut self, function: FuncId, buffers: Value, lo: Value, hi: Value) -> Value {
+    /// Runs a kernel through the caller's parallel-for, or here if there is none or not `enough` work.
+    fn parallel(
+        &mut self,
+        function: FuncId,
+        buffers: Value,
+        [lo, hi]: [Value; 2],
+        enough: Option<Value>,
+    ) -> Value {
         let (threads, alone, join) = (self.code.block(), self.code.block(), self.code.block());
         self.code.b.append_block_param(join, types::I32);
         let parallel_for = self.code.load64(self.frame, frame::PARALLEL);
         let extent = self.code.b.ins().isub(hi, lo);
         let given = self.code.icmp_imm(IntCC::NotEqual, parallel_for, 0);
         let several = self.code.icmp_imm(IntCC::SignedGreaterThan, extent, 1);
-        let both = self.code.b.ins().band(given, several);
-        self.code.branch(both, threads, alone);
+        let shared = self.code.b.ins().band(given, several);
+        let shared = enough.map_or(shared, |enough| self.code.b.ins().band(shared, enough));
+        self.code.branch(shared, threads, alone);
 
         self.code.b.switch_to_block(alone);
         let result = self.code.call(function, &[buffers, self.dims, lo, hi]);

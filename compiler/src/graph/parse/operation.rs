@@ -250,6 +250,7 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
             descending: attrs.flag("descending")?,
             take: attrs.dim("take")?,
         },
+        "suppress" => Op::Suppress { take: attrs.dim("take")? },
         "if" => {
             let bodies = [body(attrs, "then")?, body(attrs, "else")?];
             Op::If { bodies: Box::new(bodies), shapes: shapes(attrs)? }

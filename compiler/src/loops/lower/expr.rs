@@ -109,18 +109,17 @@ impl Lowering<'_> {
             Op::DimValues { dims } => Ok(pick(dims, &index[0])),
             Op::Gather { axis } => {
                 let rank = self.graph.ty(source(1)).rank();
-                let pick = self.expr_at(source(1), &index[*axis..axis + rank])?;
                 let extent = self.graph.ty(source(0)).shape[*axis].clone();
+                let pick = self.picked(source(1), &index[*axis..axis + rank], &extent)?;
                 let mut at = index[..*axis].to_vec();
-                at.push(self.checked_index(pick, &extent));
+                at.push(pick);
                 at.extend_from_slice(&index[axis + rank..]);
                 self.expr_at(source(0), &at)
             }
             Op::GatherElements { axis } => {
-                let pick = self.expr_at(source(1), index)?;
                 let extent = self.graph.ty(source(0)).shape[*axis].clone();
                 let mut at = index.to_vec();
-                at[*axis] = self.checked_index(pick, &extent);
+                at[*axis] = self.picked(source(1), index, &extent)?;
                 self.expr_at(source(0), &at)
             }
             Op::GatherNd { batch } => {

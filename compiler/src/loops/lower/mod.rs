@@ -9,11 +9,14 @@ mod clamped;
 mod contract;
 mod expr;
 mod map;
+mod picks;
+mod radix;
 mod reduce;
 mod rows;
 mod runs;
 mod single;
 mod sort;
+mod suppress;
 #[cfg(test)]
 mod tests;
 mod winograd;

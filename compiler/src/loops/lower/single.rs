@@ -34,6 +34,7 @@ impl Lowering<'_> {
                 let results = [out, node.outputs[1]];
                 self.sort(inputs[0], results, *axis, *descending, take)?;
             }
+            Op::Suppress { take } => self.suppress(&inputs, take, out)?,
             Op::Cumulate { op, axis, exclusive, reverse } => {
                 self.cumulate(inputs[0], *op, *axis, *exclusive, *reverse, out)?;
             }

@@ -9,9 +9,12 @@
 use crate::error::Result;
 use crate::graph::{DType, Dim, ValueId};
 use crate::loops::lower::Lowering;
+use crate::loops::lower::contract::walk::Part;
 use crate::loops::lower::expr::INDEX_OUT_OF_RANGE;
-use crate::loops::{Access, Buf, Expr, Index, Local, LoopKind, Stmt};
+use crate::loops::lower::radix::Lists;
+use crate::loops::{Access, Buf, Buffer, Expr, Index, Local, LoopKind, Stmt};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
+use crate::schedule::RadixSort;
 
 /// Levels of a heap of any size that memory holds.
 const MAX_LEVELS: i64 = 48;
@@ -21,14 +24,33 @@ const BLOCK: i64 = 128;
 /// How many times as long as the result a row is whose blocks are mostly skipped.
 const SPARSE: i64 = 256;
 
-/// A row of the operand.
-struct Row {
-    x: ValueId,
-    axis: usize,
+/// A row of the operand, and of the results.
+pub(super) struct Row {
+    pub x: ValueId,
+    /// Keys, and their indices.
+    pub results: [ValueId; 2],
+    pub axis: usize,
     /// Index of the row, 0 along the axis.
-    index: Vec<Index>,
-    take: Dim,
-    extent: Dim,
+    pub index: Vec<Index>,
+    pub take: Dim,
+    pub extent: Dim,
+}
+
+impl Row {
+    /// Index of an element of the row.
+    pub fn at(&self, i: &Index) -> Vec<Index> {
+        let mut index = self.index.clone();
+        index[self.axis] = i.clone();
+        index
+    }
+
+    /// Whether the sizes of this run make it worth to count digits; see [`RadixSort`].
+    fn is_for_radix(&self) -> Expr {
+        let share = self.take.clone() * Dim::from(RadixSort::SHARE) + Dim::ONE;
+        let least = Index::int(RadixSort::LEAST - 1);
+        let extent = Index::dim(self.extent.clone());
+        and(below(&extent, &Index::dim(share)), below(&least, &extent))
+    }
 }
 
 /// A heap along one row of the results.
@@ -95,36 +117,62 @@ impl Lowering<'_> {
         for buf in bufs {
             self.kernel.buffers[buf].access = Access::ReadWrite;
         }
-        let strides = crate::graph::dim::row_major_strides(&self.graph.ty(results[0]).shape);
-        let dtype = self.graph.ty(x).dtype;
-        let [hole, walk] = ["hole", "walk"].map(|name| self.kernel.local(name, DType::I64, &[1], 1));
-        self.for_shape(&rows, LoopKind::Parallel, &mut |cx, index| {
-            if (extent.clone() - take.clone()).bounds().0.is_none_or(|room| room < 0) {
-                let fits = below(&Index::dim(take.clone()), &Index::dim(extent.clone() + Dim::ONE));
-                cx.push(Stmt::Check { condition: fits, code: INDEX_OUT_OF_RANGE });
-            }
-            let start = cx.address(results[0], &index);
-            let levels = cx.heap_levels(take);
-            let stride = strides[axis].clone();
-            let is_float = dtype.is_float();
-            let heap = Heap { bufs, start, stride, descending, is_float, levels, hole, walk };
-            let element = |cx: &mut Self, i: &Index| {
-                let mut full = index.clone();
-                full[axis] = i.clone();
-                let key = cx.expr_at(x, &full)?;
-                Ok(Item { key: cx.bind("x", key), place: Expr::Index(i.clone()) })
-            };
-            cx.for_each("i", take, LoopKind::Serial, |cx, i| {
-                let item = element(cx, &i)?;
-                heap.put(cx, &i, item);
+        let row = |index| Row { x, results, axis, index, take: take.clone(), extent: extent.clone() };
+        let Some(sort) = RadixSort::of(self.graph, self.group.anchor) else {
+            let locals = self.heap_locals();
+            return self.for_shape(&rows, LoopKind::Parallel, &mut |cx, index| {
+                cx.heap_row(&row(index), descending, locals)
+            });
+        };
+        let (name, len) = ("scratch".into(), sort.elements());
+        let buffer = Buffer { name, dtype: DType::I64, len, access: Access::ReadWrite };
+        let buf = self.kernel.buffers.push(buffer);
+        let locals = (!sort.certain).then(|| self.heap_locals());
+        self.for_each("part", &sort.parts.clone(), LoopKind::Parallel, |cx, part| {
+            let lists = Lists { buf, start: part.scale(&sort.slot()) };
+            let part = Part { number: part, count: sort.parts.clone() };
+            cx.for_part(&rows, &part, &mut |cx, index| {
+                let row = row(index);
+                let Some(locals) = locals else { return cx.radix_row(&sort, &lists, &row, descending) };
+                let then = cx.scope(|cx| cx.radix_row(&sort, &lists, &row, descending))?;
+                let otherwise = cx.scope(|cx| cx.heap_row(&row, descending, locals))?;
+                cx.push(Stmt::If { condition: row.is_for_radix(), then, otherwise });
                 Ok(())
-            })?;
-            let Some(last) = non_empty(take) else { return Ok(()) };
-            heap.build(cx, take)?;
-            let row = Row { x, axis, index: index.clone(), take: take.clone(), extent: extent.clone() };
-            cx.rest_of_row(&heap, &row, &last, &element)?;
-            heap.take_apart(cx, take)
+            })
         })
+    }
+
+    fn heap_locals(&mut self) -> [Local; 2] {
+        ["hole", "walk"].map(|name| self.kernel.local(name, DType::I64, &[1], 1))
+    }
+
+    /// One row, by a heap.
+    fn heap_row(&mut self, row: &Row, descending: bool, [hole, walk]: [Local; 2]) -> Result<()> {
+        let (take, extent) = (&row.take, &row.extent);
+        if (extent.clone() - take.clone()).bounds().0.is_none_or(|room| room < 0) {
+            let fits = below(&Index::dim(take.clone()), &Index::dim(extent.clone() + Dim::ONE));
+            self.push(Stmt::Check { condition: fits, code: INDEX_OUT_OF_RANGE });
+        }
+        let start = self.address(row.results[0], &row.index);
+        let levels = self.heap_levels(take);
+        let strides = crate::graph::dim::row_major_strides(&self.graph.ty(row.results[0]).shape);
+        let stride = strides[row.axis].clone();
+        let bufs = row.results.map(|result| self.buffers[&result]);
+        let is_float = self.graph.ty(row.x).dtype.is_float();
+        let heap = Heap { bufs, start, stride, descending, is_float, levels, hole, walk };
+        let element = |cx: &mut Self, i: &Index| {
+            let key = cx.expr_at(row.x, &row.at(i))?;
+            Ok(Item { key: cx.bind("x", key), place: Expr::Index(i.clone()) })
+        };
+        self.for_each("i", take, LoopKind::Serial, |cx, i| {
+            let item = element(cx, &i)?;
+            heap.put(cx, &i, item);
+            Ok(())
+        })?;
+        let Some(last) = non_empty(take) else { return Ok(()) };
+        heap.build(self, take)?;
+        self.rest_of_row(&heap, row, &last, &element)?;
+        heap.take_apart(self, take)
     }
 
     /// Elements after the first `take`: each that comes before the root replaces it.
@@ -209,9 +257,7 @@ impl Lowering<'_> {
     fn block_has_any(&mut self, heap: &Heap, row: &Row, start: &Index, worst: Local) -> Result<Expr> {
         let function = if heap.descending { ReduceFn::Max } else { ReduceFn::Min };
         let best = self.reduction(function, row.x, &[Dim::from(BLOCK)], None, &mut |_, inner| {
-            let mut at = row.index.clone();
-            at[row.axis] = start.add(&inner[0]);
-            at
+            row.at(&start.add(&inner[0]))
         })?;
         let best = self.bind("best", best);
         let any = heap.before(&best, &get(worst));

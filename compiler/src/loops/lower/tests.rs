@@ -24,6 +24,7 @@ use {
 };
 
 mod empty;
+mod order;
 mod rows;
 
 /// A reproducible source of choices.

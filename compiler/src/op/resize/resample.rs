@@ -196,10 +196,16 @@ fn beyond(b: &mut Builder<'_>, axis: &Axis, position: ValueId) -> Result<ValueId
     b.binary(BinaryFn::Or, below, above)
 }
 
-/// `x` held within `[0, size - 1]`.
+/// The whole number `x`, f32, as an index held within `[0, size - 1]`. Held there as an integer too, where no size is
+/// rounded: a gather then needs no more checks.
 fn clamped(b: &mut Builder<'_>, axis: &Axis, x: ValueId) -> Result<ValueId> {
-    let last = float_dim(b, &(axis.size.clone() - Dim::ONE))?;
+    let last = axis.size.clone() - Dim::ONE;
+    let most = float_dim(b, &last)?;
     let low = b.binary_scalar(BinaryFn::Max, x, 0.0)?;
+    let inside = b.binary(BinaryFn::Min, low, most)?;
+    let index = b.cast(inside, I64)?;
+    let low = b.binary_scalar(BinaryFn::Max, index, 0.0)?;
+    let last = b.dim_scalar(&last)?;
     b.binary(BinaryFn::Min, low, last)
 }
 
@@ -210,8 +216,7 @@ fn nearest(b: &mut Builder<'_>, axis: &Axis, method: &Method, position: ValueId)
         let shrinks = b.compare(CompareFn::Lt, axis.scale_value, one)?;
         let (up, down) = (b.unary(UnaryFn::Ceil, position)?, b.unary(UnaryFn::Floor, position)?);
         let rounded = b.select(shrinks, up, down)?;
-        let inside = clamped(b, axis, rounded)?;
-        return b.cast(inside, I64);
+        return clamped(b, axis, rounded);
     }
     let shrinks = axis.scale.is_some_and(|scale| scale < 1.0);
     let rounding = method.nearest.unwrap_or(if shrinks { Nearest::Ceil } else { Nearest::Floor });
@@ -227,8 +232,7 @@ fn nearest(b: &mut Builder<'_>, axis: &Axis, method: &Method, position: ValueId)
             b.unary(UnaryFn::Floor, shifted)?
         }
     };
-    let inside = clamped(b, axis, rounded)?;
-    b.cast(inside, I64)
+    clamped(b, axis, rounded)
 }
 
 /// The sum over taps of gathered elements times weights, along one axis.
@@ -335,8 +339,7 @@ fn taps(
             None => weight,
             Some(total) => b.binary(BinaryFn::Add, total, weight)?,
         });
-        let inside = clamped(b, axis, index)?;
-        found.push((b.cast(inside, I64)?, weight));
+        found.push((clamped(b, axis, index)?, weight));
     }
     if let (true, Some(total)) = (method.exclude_outside || method.antialias, total) {
         for (_, weight) in &mut found {

@@ -6,12 +6,12 @@ use super::{fault, materialised};
 use crate::error::Result;
 use crate::graph::dim::product;
 use crate::graph::{Dim, Graph, NodeId, Op, ValueId};
-use crate::schedule::{Blocks, Group, GroupId, GroupKind, KeptRow, Program};
+use crate::schedule::{Blocks, Group, GroupId, GroupKind, Program, scratch};
 
-/// Only chains have stages, and only they and rows groups have scratch.
+/// Only chains have stages.
 pub(super) fn check(graph: &Graph, program: &Program, id: GroupId, group: &Group) -> Result<()> {
     if group.kind != GroupKind::Chain {
-        let needs = KeptRow::of(graph, group).map_or(Dim::ZERO, |kept| kept.bytes());
+        let needs = scratch::bytes(graph, group);
         return match group.stages.is_empty() && group.scratch == needs {
             true => Ok(()),
             false => fault(format!("{id} is {:?} with stages or scratch", group.kind)),

@@ -6,10 +6,12 @@
 //! place, through whatever view it is (for a convolution, a window of the padded image). The epilogue runs on the
 //! tile before it is stored. `walk.rs` orders the tiles.
 
+mod taps;
 #[cfg(all(test, unix))]
 mod tests;
 pub(super) mod walk;
 
+use self::taps::Tap;
 use self::walk::{Ahead, Part};
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::{product, row_major_strides};
@@ -59,6 +61,8 @@ struct Job {
     height: usize,
     /// The only row axis' part that is computed, where it is not all rows.
     block: Option<RowBlock>,
+    /// Inner axes whose steps may read nothing but padding for a whole tile.
+    taps: Vec<Tap>,
 }
 
 /// `rows` rows from `first` on.
@@ -130,6 +134,7 @@ impl Lowering<'_> {
             looped: 0,
             height: 1,
             block: None,
+            taps: self.taps(lhs, *batch, *m, rhs),
         };
         job.looped = self.looped_axes(&job)?;
         let vectors = job.nr / job.lanes;
@@ -170,7 +175,7 @@ impl Lowering<'_> {
             |&output: &ValueId| matches!(self.group_producer(output), Some(Node { op: Op::Pad { .. }, .. }));
         divides |= self.group.outputs.iter().any(padded);
         let last = &row_axes[job.rows - 1];
-        let long = last.as_const().is_none_or(|extent| extent >= LONG_AXIS);
+        let long = !job.taps.is_empty() || last.as_const().is_none_or(|extent| extent >= LONG_AXIS);
         Ok(if divides && long { job.rows - 1 } else { 0 })
     }
 
@@ -285,6 +290,7 @@ impl Lowering<'_> {
         }
         nest.body = self.scope(|cx| cx.step(job, tile, acc, &index))?;
         nest.fuse_all(0);
+        let conditions = job.conditions(tile, &nest, &index);
         if let Some(last) = nest.axes.len().checked_sub(1)
             && let Some(part) = nest.axes[last].extent.as_const().and_then(part_of)
             && job.sum.is_float()
@@ -302,21 +308,21 @@ impl Lowering<'_> {
         let inner = Nest { axes: nest.axes.split_off(parts), body };
         if nest.axes.is_empty() || !job.sum.is_float() {
             self.clear(job, acc, rows)?;
-            nest.body = inner.into_stmts();
-            nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
+            nest.body = taps::loops(inner, &conditions);
+            taps::loops(nest, &conditions).into_iter().for_each(|stmt| self.push(stmt));
             return Ok(acc);
         }
         let sums = self.kernel.local("sums", job.sum, &[rows, job.nr], job.lanes);
         self.clear(job, sums, rows)?;
         nest.body = self.scope(|cx| {
             cx.clear(job, acc, rows)?;
-            inner.into_stmts().into_iter().for_each(|stmt| cx.push(stmt));
+            taps::loops(inner, &conditions).into_iter().for_each(|stmt| cx.push(stmt));
             cx.for_registers(job, rows, &|at| {
                 let value = Expr::Get { local: acc, at: at.clone() };
                 Stmt::Accumulate { local: sums, at, op: BinaryFn::Add, value }
             })
         })?;
-        nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
+        taps::loops(nest, &conditions).into_iter().for_each(|stmt| self.push(stmt));
         Ok(sums)
     }
 

@@ -251,3 +251,61 @@ fn long_sums_are_made_of_short_ones() {
         }
     }
 }
+
+/// A dilated window of an image padded with zeros, contracted over its taps and channels.
+fn dilated(image: [usize; 3], stride: usize, dilation: usize, weights: &dyn Fn(usize) -> f32) -> Graph {
+    let mut graph = Graph { name: "dilated".into(), ..Graph::default() };
+    let origin = graph.origins.push(Origin { name: "dilated".into(), op_type: "Conv".into(), index: 0 });
+    let mut b = Builder::new(&mut graph, origin);
+    let [height, width, channels] = image.map(Dim::from);
+    let x = b.input("x", TensorType::new(DType::F32, vec![Dim::ONE, height, width, channels]), None);
+    let border = vec![Dim::ZERO, Dim::from(dilation), Dim::from(dilation), Dim::ZERO];
+    let zero = b.scalar(DType::F32, 0.0);
+    let padded = b.pad(x, zero, border.clone(), border).unwrap();
+    let (strides, dilations) = (vec![stride; 2], vec![dilation; 2]);
+    let windows = Op::Window { first: 1, kernel: vec![3, 3], strides, dilations };
+    let windows = b.emit1(windows, &[padded]).unwrap();
+    let shape = [3, 3, image[2], 40];
+    let data: Vec<f32> = (0..shape.iter().product()).map(weights).collect();
+    let rhs = b.constant(Tensor::from_slice(&shape, &data));
+    let packed = b.emit1(Op::Pack { batch: 0, k: 3, nr: 16 }, &[rhs]).unwrap();
+    let rhs = RhsLayout::Panels { nr: 16, depth: 1, n: Dim::from(40usize) };
+    let y = b.emit1(Op::Contract { batch: 0, m: 3, k: 3, rhs }, &[windows, packed]).unwrap();
+    graph.outputs.push(("y".into(), y));
+    graph
+}
+
+/// Taps that read padding only are left out, for images smaller and larger than the gaps of the window, and not where a
+/// weight is infinite.
+#[test]
+fn taps_that_read_padding_are_left_out() {
+    let infinite = |at: usize| if at == 7 { f32::INFINITY } else { noise(at) };
+    for (image, stride, dilation) in [
+        ([16, 16, 300], 1, 12),
+        ([5, 40, 8], 1, 24),
+        ([40, 5, 8], 1, 24),
+        ([17, 23, 8], 2, 3),
+        ([1, 1, 260], 1, 36),
+        ([2, 15, 8], 1, 2),
+        ([9, 31, 8], 3, 7),
+    ] {
+        let count: usize = image.iter().product();
+        let data: Vec<f32> = (0..count).map(|at| noise(at + 77)).collect();
+        let inputs = [Tensor::from_slice(&[1, image[0], image[1], image[2]], &data)];
+        for finite in [true, false] {
+            let graph = dilated(image, stride, dilation, if finite { &noise } else { &infinite });
+            let wanted = interp::run(&graph, &inputs).unwrap().remove(0).to_f64s().unwrap();
+            for target in targets() {
+                let got = run(&graph, &inputs, &target).to_f64s().unwrap();
+                let same = |(a, b): (&f64, &f64)| a == b || (a - b).abs() < 1e-4 || a.is_nan() && b.is_nan();
+                assert!(wanted.iter().zip(&got).all(same), "{image:?} {stride} {dilation} {finite}");
+            }
+            let program = schedule(&graph, Options::default()).unwrap();
+            let group =
+                program.groups.values().find(|group| group.kind == crate::schedule::GroupKind::Contract);
+            let kernel = lower(&graph, group.unwrap(), "dilated", &Target::host().unwrap()).unwrap();
+            // The last columns of a panel have a branch with another comparison.
+            assert_eq!(kernel.to_string().contains(">= index("), finite, "{image:?}\n{kernel}");
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! Taps of dilated windows that read nothing but padding.
+//!
+//! A window with wide gaps between its taps reaches far over the border: where an image is not larger than the gaps, all
+//! taps but the middle ones read zeros only. Which do is told by the sizes of a run, for each tile of rows at once; products
+//! with zeros are left out.
+
+use std::collections::HashMap;
+
+use super::{Job, Tile};
+use crate::graph::{Constant, Def, Dim, Graph, Op, ValueId};
+use crate::loops::lower::Lowering;
+use crate::loops::nest::Nest;
+use crate::loops::{Expr, Index, Stmt, Var};
+use crate::scalar::CompareFn;
+
+/// An axis of a window, over an axis padded with zeros.
+pub(super) struct Tap {
+    /// Number among the row axes, and among the inner axes.
+    row: usize,
+    inner: usize,
+    stride: usize,
+    dilation: usize,
+    /// Zeros before the image, and its extent.
+    before: Dim,
+    extent: Dim,
+}
+
+impl Lowering<'_> {
+    /// The dilated axes of the window that a left-hand side is, where products with what pads them are 0.
+    pub(super) fn taps(&self, lhs: ValueId, batch: usize, rows: usize, rhs: ValueId) -> Vec<Tap> {
+        let graph = self.graph;
+        let node = |value| graph.producer(value).map(|node| &graph.nodes[node]);
+        let Some((Op::Window { first, kernel, strides, dilations }, [padded])) =
+            node(lhs).map(|node| (&node.op, &node.inputs[..]))
+        else {
+            return vec![];
+        };
+        let Some((Op::Pad { lo, hi }, &[x, fill])) = node(*padded).map(|node| (&node.op, &node.inputs[..]))
+        else {
+            return vec![];
+        };
+        let zero = graph.constant_data(fill).and_then(|fill| fill.to_f64s());
+        if !zero.is_some_and(|zero| zero.iter().all(|value| *value == 0.0)) || !is_finite(graph, rhs) {
+            return vec![];
+        }
+        let taps = (0..kernel.len()).filter_map(|axis| {
+            let padded = first + axis;
+            let row = padded.checked_sub(batch).filter(|row| *row < rows)?;
+            let inner = (padded + kernel.len()).checked_sub(batch + rows)?;
+            let wide = dilations[axis] > 1 && kernel[axis] > 1;
+            let (before, after) = (&lo[padded], &hi[padded]);
+            (wide && (before, after) != (&Dim::ZERO, &Dim::ZERO)).then(|| Tap {
+                row,
+                inner,
+                stride: strides[axis],
+                dilation: dilations[axis],
+                before: before.clone(),
+                extent: graph.ty(x).shape[padded].clone(),
+            })
+        });
+        taps.collect()
+    }
+}
+
+/// Whether a constant was made of finite numbers by moving them.
+fn is_finite(graph: &Graph, value: ValueId) -> bool {
+    let mut pending = vec![value];
+    while let Some(value) = pending.pop() {
+        match &graph.values[value].def {
+            Def::Const(Constant::Data(tensor)) => {
+                let finite = tensor.to_f64s().is_some_and(|all| all.iter().all(|value| value.is_finite()));
+                if !finite {
+                    return false;
+                }
+            }
+            Def::Const(Constant::Deferred { op, inputs }) if !op.computes() => pending.extend(inputs),
+            _ => return false,
+        }
+    }
+    true
+}
+
+impl Job {
+    /// For the loops of a nest over the inner axes: what holds where a step of the loop reads elements that are no padding.
+    /// `inner` has the variables of the axes.
+    pub(super) fn conditions(&self, tile: &Tile, nest: &Nest, inner: &[Index]) -> HashMap<Var, Vec<Expr>> {
+        let mut conditions = HashMap::new();
+        let (Some(first), Some(last)) = (tile.rows.first(), tile.rows.last()) else { return conditions };
+        // The rows of a tile follow each other along the last axis only where the others have loops.
+        if self.looped + 1 < self.rows && tile.rows.len() > 1 {
+            return conditions;
+        }
+        for tap in &self.taps {
+            // Of axes that became one loop there is one variable.
+            let own = nest.axes.iter().find(|axis| inner[tap.inner] == Index::var(axis.var));
+            let Some(axis) = own.filter(|axis| axis.extent == self.inner[tap.inner]) else { continue };
+            let position = |row: &[Index]| {
+                let step = Index::var(axis.var).scale(&Dim::from(tap.dilation));
+                Expr::Index(row[tap.row].scale(&Dim::from(tap.stride)).add(&step))
+            };
+            let from = Expr::Index(Index::dim(tap.before.clone()));
+            let to = Expr::Index(Index::dim(tap.before.clone() + tap.extent.clone()));
+            let after_start = Expr::compare(CompareFn::Ge, position(last), from);
+            let before_end = Expr::compare(CompareFn::Lt, position(first), to);
+            conditions.insert(axis.var, vec![after_start, before_end]);
+        }
+        conditions
+    }
+}
+
+/// The loops of a nest, each body where its conditions hold.
+pub(super) fn loops(nest: Nest, conditions: &HashMap<Var, Vec<Expr>>) -> Vec<Stmt> {
+    let mut body = nest.body;
+    for axis in nest.axes.into_iter().rev() {
+        for condition in conditions.get(&axis.var).into_iter().flatten() {
+            body = vec![Stmt::If { condition: condition.clone(), then: body, otherwise: vec![] }];
+        }
+        body = Nest { axes: vec![axis], body }.into_stmts();
+    }
+    body
+}

@@ -1,0 +1,113 @@
+//! Memory that a kernel has to itself while it runs, beside its operands and results.
+
+use crate::graph::dim::product;
+use crate::graph::{DType, Dim, Graph, NodeId, Op};
+use crate::schedule::rows::KeptRow;
+use crate::schedule::{Group, GroupKind};
+
+/// Bytes of scratch of a group that is no chain.
+pub(super) fn bytes(graph: &Graph, group: &Group) -> Dim {
+    match (group.kind, &graph.nodes[group.anchor].op) {
+        (GroupKind::Single, Op::Sort { .. }) => {
+            RadixSort::of(graph, group.anchor).map_or(Dim::ZERO, |sort| sort.elements() * Dim::from(8i64))
+        }
+        (GroupKind::Single, Op::Suppress { .. }) => {
+            KeptBoxes::of(graph, group.anchor).elements() * Dim::from(4i64)
+        }
+        _ => KeptRow::of(graph, group).map_or(Dim::ZERO, |kept| kept.bytes()),
+    }
+}
+
+/// A sort by counting digits of the keys, where a heap would be slower: where not few of the elements are kept.
+///
+/// Each part of the rows has room for two lists of a row's elements, i64 each, and for a counter of each value of each
+/// digit.
+pub struct RadixSort {
+    /// Parts that the rows are dealt out to; threads share them.
+    pub parts: Dim,
+    /// Elements of a row.
+    pub extent: Dim,
+    /// Whether [`RadixSort::SHARE`] and [`RadixSort::LEAST`] hold for certain; else the sizes of a run tell.
+    pub certain: bool,
+}
+
+impl RadixSort {
+    /// Digits of a key of 32 bits, and values of a digit.
+    pub const DIGITS: i64 = 4;
+    pub const VALUES: i64 = 256;
+    /// Elements for each one that is kept, at most.
+    pub const SHARE: i64 = 16;
+    /// Elements of a row that are worth clearing and summing the counters, at least.
+    pub const LEAST: i64 = 512;
+    const PARTS: i64 = 8;
+
+    pub fn of(graph: &Graph, node: NodeId) -> Option<RadixSort> {
+        let Op::Sort { axis, take, .. } = &graph.nodes[node].op else { return None };
+        let ty = graph.ty(graph.nodes[node].inputs[0]);
+        if !has_short_keys(ty.dtype) {
+            return None;
+        }
+        let extent = ty.shape[*axis].clone();
+        let kept = take.as_const().zip(extent.as_const()).map(|(take, extent)| is_worth(take, extent));
+        let short = extent.bounds().1.is_some_and(|most| most < RadixSort::LEAST);
+        if short || kept == Some(false) {
+            return None;
+        }
+        let mut rows = ty.shape.clone();
+        rows[*axis] = Dim::ONE;
+        let parts =
+            product(&rows).as_const().map_or(RadixSort::PARTS, |rows| rows.clamp(1, RadixSort::PARTS));
+        Some(RadixSort { parts: Dim::from(parts), extent, certain: kept.is_some() })
+    }
+
+    /// Elements of the scratch of one part.
+    pub fn slot(&self) -> Dim {
+        self.extent.clone() * Dim::from(2i64) + Dim::from(RadixSort::DIGITS * RadixSort::VALUES)
+    }
+
+    pub fn elements(&self) -> Dim {
+        self.parts.clone() * self.slot()
+    }
+}
+
+fn is_worth(take: i64, extent: i64) -> bool {
+    extent >= RadixSort::LEAST && take.saturating_mul(RadixSort::SHARE) >= extent
+}
+
+/// Whether the order of a type's values is that of integers of 32 bits.
+fn has_short_keys(dtype: DType) -> bool {
+    use DType::*;
+    matches!(dtype, F32 | F16 | BF16 | I8 | U8 | I16 | U16 | I32 | U32)
+}
+
+/// The boxes that a suppression has kept so far, of each row: their least and greatest coordinates along both axes and
+/// their areas, each in an array of its own, f32.
+pub struct KeptBoxes {
+    pub rows: Dim,
+    /// Elements of each array: whole chunks.
+    pub room: Dim,
+}
+
+impl KeptBoxes {
+    /// Arrays of a row.
+    pub const ARRAYS: i64 = 5;
+    /// Boxes that a candidate is compared with before it is known whether one overlaps it.
+    pub const CHUNK: i64 = 64;
+
+    pub fn of(graph: &Graph, node: NodeId) -> KeptBoxes {
+        let shape = &graph.ty(graph.nodes[node].outputs[0]).shape;
+        let (take, rows) = shape.split_last().expect("picks have an axis");
+        let chunk = Dim::from(KeptBoxes::CHUNK);
+        let room = take.ceil_div(&chunk).expect("chunks are not empty") * chunk;
+        KeptBoxes { rows: product(rows), room }
+    }
+
+    /// Elements of one row.
+    pub fn slot(&self) -> Dim {
+        self.room.clone() * Dim::from(KeptBoxes::ARRAYS)
+    }
+
+    pub fn elements(&self) -> Dim {
+        self.rows.clone() * self.slot()
+    }
+}
