@@ -8,6 +8,7 @@
 
 #[cfg(all(test, unix))]
 mod tests;
+mod tiles;
 pub(super) mod walk;
 
 use self::walk::{Ahead, Part};
@@ -59,6 +60,8 @@ struct Job {
     height: usize,
     /// The only row axis' part that is computed, where it is not all rows.
     block: Option<RowBlock>,
+    /// Where it is computed on tiles.
+    tiles: Option<tiles::Plan>,
 }
 
 /// `rows` rows from `first` on.
@@ -79,7 +82,8 @@ struct Tile {
 
 impl Lowering<'_> {
     pub(super) fn contract(&mut self) -> Result<()> {
-        let job = self.contract_job()?;
+        let mut job = self.contract_job()?;
+        job.tiles = self.tile_plan(&job)?;
         self.walk(&job)?;
         self.finish();
         Ok(())
@@ -92,6 +96,7 @@ impl Lowering<'_> {
             return internal("a block of rows of several axes");
         }
         job.block = Some(block);
+        job.tiles = self.tile_plan(&job)?;
         let panels = job.columns.ceil_div(&Dim::from(job.nr)).expect("nr is positive");
         self.for_each("panel", &panels, LoopKind::Serial, |cx, panel| {
             cx.panel(&job, batch, &panel, &Part::whole())
@@ -130,6 +135,7 @@ impl Lowering<'_> {
             looped: 0,
             height: 1,
             block: None,
+            tiles: None,
         };
         job.looped = self.looped_axes(&job)?;
         let vectors = job.nr / job.lanes;
