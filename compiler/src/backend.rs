@@ -63,6 +63,7 @@ fn text_without_names(kernel: &Kernel) -> String {
     kernel.buffers.values_mut().for_each(|buffer| buffer.name.clear());
     kernel.locals.values_mut().for_each(|local| local.name.clear());
     kernel.vars.values_mut().for_each(|var| var.name.clear());
+    kernel.tiles.values_mut().for_each(|tile| tile.name.clear());
     format!("{kernel:?}")
 }
 
@@ -103,6 +104,14 @@ impl Backends<'_> {
         let compile = || codegen::compile(&kernel, self.isa(&kernel), self.target);
         let code = Code { name: kernel.name.clone(), ..self.done.get_or(&kernel, compile)? };
         Ok(Built { kernel, code, refusal })
+    }
+
+    /// Whether a group is computed on tiles; else a level that adds those has nothing to add.
+    fn takes_tiles(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<bool> {
+        match &self.leaf {
+            Some(target) => Ok(!lower(graph, program, group, target)?.tiles.is_empty()),
+            None => Ok(false),
+        }
     }
 
     /// Vector IR of a group that is a leaf kernel.
@@ -184,7 +193,14 @@ impl<'t> Levels<'t> {
     pub fn build(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<Vec<(usize, Built)>> {
         let mut versions: Vec<(usize, Built)> = vec![];
         for (level, backends) in self.0.iter().enumerate() {
+            let tiles = backends.target.has_tiles();
+            if tiles && !backends.takes_tiles(graph, program, group)? {
+                continue;
+            }
             let built = backends.build(graph, program, group)?;
+            if tiles && built.refusal.is_some() {
+                continue;
+            }
             let worth_more = codegen::worth_upgrades(&built.kernel);
             let same = |(_, last): &(usize, Built)| {
                 last.code == built.code && last.kernel.parallel_range() == built.kernel.parallel_range()

@@ -54,7 +54,7 @@ impl Gen<'_, '_> {
                     self.hoist(otherwise)?;
                 }
                 Stmt::Check { condition, .. } => self.hoist_expr(condition)?,
-                Stmt::Prefetch { .. } => {}
+                Stmt::Prefetch { .. } | Stmt::Tile(_) => {}
             }
         }
         Ok(())

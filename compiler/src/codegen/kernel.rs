@@ -202,6 +202,7 @@ impl Gen<'_, '_> {
             Stmt::Check { condition, code } => self.check(condition, *code),
             // Cranelift has no instruction for it.
             Stmt::Prefetch { .. } => Ok(()),
+            Stmt::Tile(_) => Err(self.internal("tiles".to_string())),
         }
     }
 

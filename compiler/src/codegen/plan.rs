@@ -82,7 +82,7 @@ impl Plan<'_> {
                 Stmt::Check { condition, .. } => {
                     self.expr(condition);
                 }
-                Stmt::Prefetch { .. } => {}
+                Stmt::Prefetch { .. } | Stmt::Tile(_) => {}
             }
         }
     }

@@ -56,6 +56,19 @@ pub fn compile_elsewhere(kernel: &Kernel) {
     }
 }
 
+/// How many upgrades of a target this processor and this process are good for.
+pub fn level_here(target: &Target) -> i32 {
+    let bytes = target.level_code().unwrap();
+    let mut page = memmap2::MmapMut::map_anon(bytes.len()).unwrap();
+    page.copy_from_slice(&bytes);
+    let page = page.make_exec().unwrap();
+    // SAFETY: the page holds a function of this signature.
+    unsafe {
+        let level: extern "C" fn() -> i32 = std::mem::transmute(page.as_ptr());
+        level()
+    }
+}
+
 impl Runnable {
     pub fn new(code: &Code, buffers: usize) -> Runnable {
         Runnable(LoadedKernel::new(&code.bytes, buffers).unwrap())

@@ -84,6 +84,8 @@ fn stmt_work(stmt: &Stmt, lanes: u64) -> u64 {
         | Stmt::Accumulate { value, .. } => expr_work(value).saturating_add(1),
         Stmt::Check { .. } => 1,
         Stmt::Prefetch { .. } => 0,
+        // A row a cycle, as a few vector operations.
+        Stmt::Tile(_) => 32,
     }
 }
 

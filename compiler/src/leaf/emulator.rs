@@ -6,6 +6,7 @@
 //! caller's, leave upper halves of vector registers dirty, or reach memory outside of its buffers where their lengths
 //! are told.
 
+mod tiles;
 mod wide;
 
 use std::cell::RefCell;
@@ -41,6 +42,7 @@ struct Machine<'e> {
     general: [u64; 16],
     vectors: [Vector; 32],
     masks: [u16; 8],
+    tiles: tiles::Tiles,
     /// Operands of the last comparison, while the flags are those of it.
     compared: Option<(i64, i64)>,
 }
@@ -92,6 +94,7 @@ impl Emulator {
             general: std::array::from_fn(|n| 0x1111_1111 * n as u64),
             vectors: [[0x7fc0_dead; 16]; 32],
             masks: [0xdead; 8],
+            tiles: tiles::Tiles::default(),
             compared: None,
         };
         machine.vectors[..16].iter_mut().for_each(|vector| vector[4..].fill(0));
@@ -107,6 +110,7 @@ impl Emulator {
         assert_eq!(machine.general[RSP], base + 8 * (word as u64 + 1), "the stack is as it was");
         let clean = machine.vectors[..16].iter().all(|vector| vector[4..].iter().all(|&lane| lane == 0));
         assert!(clean, "upper halves are dirty on return");
+        assert!(machine.tiles.are_released(), "the tiles are in use on return");
         machine.general[RAX] as i32
     }
 }
@@ -162,7 +166,10 @@ impl Machine<'_> {
     }
 
     fn reachable(&self, inst: &Instruction, bytes: usize) -> *mut u8 {
-        let at = self.address(inst);
+        self.reachable_at(inst, self.address(inst), bytes)
+    }
+
+    fn reachable_at(&self, inst: &Instruction, at: u64, bytes: usize) -> *mut u8 {
         let inside = |region: &Range<u64>| region.start <= at && at + bytes as u64 <= region.end;
         assert!(
             self.regions.is_empty() || self.regions.iter().any(inside),

@@ -6,10 +6,11 @@
 
 mod emitter;
 mod operand;
+mod tiles;
 mod width;
 
 use super::alloc::{Allocated, SLOT_BYTES, allocate};
-use crate::vector::ir::{BlockId, Cond, End, Func, Lanes};
+use crate::vector::ir::{BlockId, Cond, End, Func, Lanes, TileShape};
 use crate::vector::isa::Isa;
 use cranelift_entity::EntityRef;
 use emitter::Emitter;
@@ -29,6 +30,9 @@ pub const ALIGN: u32 = 32;
 const INT3: u8 = 0xcc;
 const MAX_FRAME: usize = 1 << 20;
 
+/// Of a function's own memory.
+const MEMORY_ALIGN: usize = 64;
+
 /// Machine code of a function.
 pub struct Machine {
     /// Instructions, then the constants they refer to.
@@ -42,16 +46,21 @@ pub struct Machine {
 /// Machine code for a function.
 pub fn compile(func: &Func, isa: Isa) -> Result<Machine, String> {
     let allocated = allocate(func, isa)?;
+    let slots = allocated.slots() * SLOT_BYTES;
+    if slots + func.frame > MAX_FRAME {
+        return Err(format!("{slots} bytes of spilled values and {} of memory", func.frame));
+    }
+    let memory = (slots + SLOT_BYTES).next_multiple_of(MEMORY_ALIGN);
     let mut pool = Pool::default();
     let blocks = func.blocks.iter().map(|(id, block)| {
-        let mut code = Emitter::new(isa, &mut pool);
+        let mut code = Emitter::new(isa, &mut pool, memory as i32);
         for step in allocated.steps(id)? {
             code.step(step).map_err(|e| format!("{id}: {e}"))?;
         }
         Ok(BlockCode { insts: code.insts, end: &block.end })
     });
     let blocks = blocks.collect::<Result<Vec<_>, String>>()?;
-    let frame = Frame::new(isa, &allocated, &blocks)?;
+    let frame = Frame::new(isa, func, &allocated, &blocks);
     let (mut insts, stack) = (lay_out(&blocks, &frame)?, frame.stack());
     let constants = pool.insts()?;
     let pool_bytes = pool.bytes();
@@ -158,32 +167,39 @@ fn jump_unless(cond: Cond) -> Code {
     })
 }
 
-/// What a function does to the stack, and what it leaves behind.
+/// What a function does to the stack and with the tiles, and what it leaves behind.
 struct Frame {
     saved: Vec<Register>,
     /// Bytes of spill slots; above them is the stack pointer as it was before.
     slots: i32,
+    /// Bytes of slots, that pointer, and the function's own memory above; zero without slots and memory.
+    size: i32,
     /// Of the slots, so that vectors do not cross cache lines.
     align: i32,
+    tiles: Vec<TileShape>,
     /// Whether the upper halves of vector registers were written, which slows down code without VEX after it.
     wide: bool,
 }
 
 impl Frame {
-    fn new(isa: Isa, allocated: &Allocated, blocks: &[BlockCode]) -> Result<Frame, String> {
+    fn new(isa: Isa, func: &Func, allocated: &Allocated, blocks: &[BlockCode]) -> Frame {
         let slots = allocated.slots() * SLOT_BYTES;
-        if slots > MAX_FRAME {
-            return Err(format!("{slots} bytes of spilled values"));
-        }
+        let (size, align) = match (slots, func.frame) {
+            (0, 0) => (0, isa.vector_bytes),
+            (_, 0) => (slots + SLOT_BYTES, isa.vector_bytes),
+            (_, memory) => ((slots + SLOT_BYTES).next_multiple_of(MEMORY_ALIGN) + memory, MEMORY_ALIGN),
+        };
         let wide = blocks.iter().flat_map(|block| &block.insts).any(writes_wide);
         let saved = allocated.callee_saved().into_iter().map(|n| Register::RAX + u32::from(n)).collect();
-        Ok(Frame { saved, slots: slots as i32, align: isa.vector_bytes as i32, wide })
+        let tiles = func.tiles.clone();
+        Frame { saved, slots: slots as i32, size: size as i32, align: align as i32, tiles, wide }
     }
 
     /// Bytes of stack at most: the address to return to, saved registers, and slots with what aligns them.
     fn stack(&self) -> u32 {
-        let slots = if self.slots > 0 { self.slots + SLOT_BYTES as i32 + self.align } else { 0 };
-        8 * (1 + self.saved.len() as u32) + slots as u32
+        let size = if self.size > 0 { self.size + self.align } else { 0 };
+        let config = if self.tiles.is_empty() { 0 } else { tiles::CONFIG_BYTES };
+        8 * (1 + self.saved.len() as u32) + size.max(config) as u32
     }
 
     fn prologue(&self) -> Result<Vec<Instruction>, String> {
@@ -191,8 +207,11 @@ impl Frame {
         for &reg in &self.saved {
             insts.push(Instruction::with1(Code::Push_r64, reg));
         }
-        if self.slots > 0 {
-            let size = self.slots + SLOT_BYTES as i32;
+        if !self.tiles.is_empty() {
+            insts.extend(tiles::configure(&self.tiles));
+        }
+        if self.size > 0 {
+            let size = self.size;
             // No argument is in rax. Every page is touched, so that none is jumped over that guards the
             // stack.
             for page in 1..=(size + self.align) / PAGE {
@@ -209,7 +228,10 @@ impl Frame {
 
     fn epilogue(&self, code: i32) -> Result<Vec<Instruction>, String> {
         let mut insts = vec![];
-        if self.slots > 0 {
+        if !self.tiles.is_empty() {
+            insts.push(Ok(tiles::release()));
+        }
+        if self.size > 0 {
             insts.push(Instruction::with2(Code::Mov_r64_rm64, Register::RSP, self.saved_stack_pointer()));
         }
         for &reg in self.saved.iter().rev() {

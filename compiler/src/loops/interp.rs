@@ -1,15 +1,21 @@
 //! The loop IR interpreter: runs a kernel one element at a time, with every access checked. It is the oracle between
 //! lowering and code generation: a kernel that is right here and wrong in machine code is a code generation bug.
 
+mod tiles;
+
 use std::collections::HashMap;
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::{DType, Dim, MapFn, Op, Sym, Tensor};
 use crate::interp;
-use crate::loops::{Access, Expr, Index, Kernel, Local, Stmt, Term, Var};
+use crate::loops::tiles::Tile;
+use crate::loops::{Access, Buf, Expr, Index, Kernel, Local, Stmt, Term, Var};
 
 /// What a kernel call gives: 0, or the code of the check that failed.
 pub type Code = u32;
+
+/// What the memory of a kernel's frame holds at first.
+const UNSPECIFIED: u8 = 0xd5;
 
 /// Runs a kernel on its buffers, which are flat byte arrays of the declared lengths; `symbols` gives the run-time
 /// values of dims. An access outside its buffer is an internal error that names it.
@@ -19,9 +25,14 @@ pub fn run(kernel: &Kernel, buffers: &mut [Vec<u8>], symbols: &dyn Fn(Sym) -> Op
         (local, vec![scalar(&Expr::constant(decl.dtype, 0.0)); count])
     });
     let locals = locals.collect();
-    let mut machine = Machine { kernel, buffers, symbols, vars: HashMap::new(), locals };
-    for (at, (_, buffer)) in kernel.buffers.iter().enumerate() {
+    let (vars, frames, tiles) = (HashMap::new(), HashMap::new(), HashMap::new());
+    let mut machine = Machine { kernel, buffers, symbols, vars, locals, frames, tiles };
+    for (at, (buf, buffer)) in kernel.buffers.iter().enumerate() {
         let bytes = machine.dim(&buffer.len)? as usize * buffer.dtype.size();
+        if buffer.access == Access::Frame {
+            machine.frames.insert(buf, vec![UNSPECIFIED; bytes]);
+            continue;
+        }
         if machine.buffers.get(at).is_none_or(|data| data.len() < bytes) {
             return fail(format!("buffer {} needs {bytes} bytes", buffer.name));
         }
@@ -49,6 +60,10 @@ struct Machine<'a> {
     symbols: &'a dyn Fn(Sym) -> Option<i64>,
     vars: HashMap<Var, Tensor>,
     locals: HashMap<Local, Vec<Tensor>>,
+    /// The kernel's own memory.
+    frames: HashMap<Buf, Vec<u8>>,
+    /// Elements of the tiles that hold any.
+    tiles: HashMap<Tile, Vec<i32>>,
 }
 
 impl Machine<'_> {
@@ -116,7 +131,8 @@ impl Machine<'_> {
                     return fail(format!("store of {} to the buffer {} ({buf})", value.dtype, decl.name));
                 }
                 let at = self.element(*buf, index)?;
-                self.buffers[buf.as_u32() as usize][at..at + decl.dtype.size()].copy_from_slice(&value.data);
+                let size = decl.dtype.size();
+                self.bytes_mut(*buf)[at..at + size].copy_from_slice(&value.data);
             }
             Stmt::Set { local, at, value } => {
                 let value = self.eval(value)?;
@@ -135,6 +151,7 @@ impl Machine<'_> {
                 return self.block(taken);
             }
             Stmt::Prefetch { .. } => {}
+            Stmt::Tile(stmt) => self.tile_stmt(stmt)?,
             Stmt::Check { condition, code } => {
                 if !self.truth(condition)? {
                     return Ok(*code);
@@ -144,12 +161,21 @@ impl Machine<'_> {
         Ok(0)
     }
 
+    fn bytes(&self, buf: Buf) -> &[u8] {
+        self.frames.get(&buf).unwrap_or_else(|| &self.buffers[buf.as_u32() as usize])
+    }
+
+    fn bytes_mut(&mut self, buf: Buf) -> &mut [u8] {
+        let buffers = &mut *self.buffers;
+        self.frames.get_mut(&buf).unwrap_or_else(|| &mut buffers[buf.as_u32() as usize])
+    }
+
     fn truth(&mut self, condition: &Expr) -> Result<bool> {
         Ok(self.eval(condition)?.data[0] != 0)
     }
 
     /// Byte offset of an element.
-    fn element(&self, buf: crate::loops::Buf, index: &Index) -> Result<usize> {
+    fn element(&self, buf: Buf, index: &Index) -> Result<usize> {
         let decl = &self.kernel.buffers[buf];
         let (at, len) = (self.index(index)?, self.dim(&decl.len)?);
         if !(0..len).contains(&at) {
@@ -182,13 +208,13 @@ impl Machine<'_> {
             Expr::Load { buf, index } => {
                 let dtype = self.kernel.buffers[*buf].dtype;
                 let at = self.element(*buf, index)?;
-                let data = self.buffers[buf.as_u32() as usize][at..at + dtype.size()].to_vec();
+                let data = self.bytes(*buf)[at..at + dtype.size()].to_vec();
                 Ok(Tensor::new(dtype, vec![], data.into()))
             }
             Expr::Word { buf, index } => {
                 let bytes = (0..4).map(|byte| {
                     let at = self.element(*buf, &index.add(&Index::int(byte)))?;
-                    Ok(self.buffers[buf.as_u32() as usize][at])
+                    Ok(self.bytes(*buf)[at])
                 });
                 let bytes = bytes.collect::<Result<Vec<u8>>>()?;
                 Ok(Tensor::new(DType::I32, vec![], bytes.into()))

@@ -1,7 +1,7 @@
 //! The loop IR: one small grammar between fusion groups and machine code.
 //!
 //! ```text
-//! kernel  = name, buffers, locals, body
+//! kernel  = name, buffers, locals, tiles, body
 //! stmt    = for var in lo..hi step kind { stmt* }      kind = serial | parallel | vector | unrolled
 //!         | let var = expr
 //!         | buf[index] = expr                          store
@@ -10,12 +10,13 @@
 //!         | if expr { stmt* } else { stmt* }
 //!         | fail unless expr                           run-time check, ends the kernel with an error
 //!         | prefetch buf[index]                        a hint: that element will be read soon
+//!         | zero, load, store or dot of tiles          see `tiles.rs`
 //! expr    = const | index | var | buf[index] | word(buf[index]) | local[index, ..]
 //!         | unary | binary | compare | select | cast | fma
 //! index   = sum of dim * term + dim                    term = var | floordiv(index, dim) | mod(index, dim)
 //! ```
 //!
-//! A *buffer* is memory that a caller passes in: a flat array of elements. A *local* is a small array of
+//! A *buffer* is memory that a caller passes in, or of the kernel's own frame: a flat array of elements. A *local* is a small array of
 //! registers: after unrolling, every index into it is a constant or the vector loop's own index. A vector
 //! loop runs its constant number of lanes at once; its body is straight-line. Indices are 64-bit
 //! integers, affine in the loop variables with coefficients that may be symbolic dims, so that two back
@@ -33,6 +34,7 @@ pub mod print;
 pub mod program;
 #[cfg(test)]
 mod tests;
+pub mod tiles;
 pub mod verify;
 pub mod visit;
 
@@ -40,6 +42,7 @@ use cranelift_entity::{PrimaryMap, entity_impl};
 
 use crate::graph::{DType, Dim};
 use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
+use tiles::{Tile, TileDecl, TileStmt};
 
 /// A buffer parameter of a kernel.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -63,7 +66,8 @@ entity_impl!(Var, "i");
 /// disjoint parts of its range on several threads.
 ///
 /// Calling convention of the compiled function, C ABI of the target:
-/// `int32_t kernel(void *const *buffers, const int64_t *dims, int64_t lo, int64_t hi)`: one pointer per buffer,
+/// `int32_t kernel(void *const *buffers, const int64_t *dims, int64_t lo, int64_t hi)`: one pointer per buffer but those
+/// of the frame, which come last,
 /// the run-time values of all graph symbols by number, and the part of the parallel range to run (ignored
 /// without one). The result is 0, or the code of the `check` that failed.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -71,6 +75,7 @@ pub struct Kernel {
     pub name: String,
     pub buffers: PrimaryMap<Buf, Buffer>,
     pub locals: PrimaryMap<Local, LocalDecl>,
+    pub tiles: PrimaryMap<Tile, TileDecl>,
     pub vars: PrimaryMap<Var, VarDecl>,
     pub body: Vec<Stmt>,
 }
@@ -89,6 +94,8 @@ pub enum Access {
     Read,
     Write,
     ReadWrite,
+    /// Memory of one call of the kernel, of a constant number of elements; unspecified at first.
+    Frame,
 }
 
 /// An array of registers. The last extent is held in vectors of `lanes` elements (it is a multiple of
@@ -168,6 +175,7 @@ pub enum Stmt {
         buf: Buf,
         index: Index,
     },
+    Tile(TileStmt),
 }
 
 /// A value of one element (or of one vector of elements inside a vector loop).

@@ -253,7 +253,7 @@ fn keeps_order(body: &[Stmt], outer: &Axis, inner: &Axis) -> bool {
                 writes.push(Cell::Register(*local, at));
             }
             // A failure may leave out what comes after it.
-            Stmt::For { .. } | Stmt::If { .. } | Stmt::Check { .. } => plain = false,
+            Stmt::For { .. } | Stmt::If { .. } | Stmt::Check { .. } | Stmt::Tile(_) => plain = false,
         }
     }
     let mut loads = Vec::new();
@@ -334,7 +334,7 @@ pub fn hoist(kernel: &mut Kernel, var: Var, body: Vec<Stmt>) -> (Vec<Stmt>, Vec<
             Stmt::Store { value, .. } | Stmt::Accumulate { value, .. } | Stmt::Set { value, .. } => {
                 hoist_parts(kernel, value, &varying, &mut outer);
             }
-            Stmt::For { .. } | Stmt::If { .. } | Stmt::Prefetch { .. } => {}
+            Stmt::For { .. } | Stmt::If { .. } | Stmt::Prefetch { .. } | Stmt::Tile(_) => {}
         }
         inner.push(stmt);
     }
@@ -434,7 +434,7 @@ pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -
                 types.add(kernel.buffers[*buf].dtype);
                 fits &= index.coefficient(var) == Some(Dim::ONE);
             }
-            Stmt::For { .. } | Stmt::If { .. } | Stmt::Check { .. } => fits = false,
+            Stmt::For { .. } | Stmt::If { .. } | Stmt::Check { .. } | Stmt::Tile(_) => fits = false,
         }
     }
     visit::exprs(body, &mut |expr| {

@@ -1,9 +1,10 @@
 //! The text form of kernels, read. `loops::print` writes it.
 //!
 //! ```text
-//! kernel  = "kernel" STRING "{" buffer* local* stmt* "}"
-//! buffer  = "buffer" BUF STRING ":" ("read" | "write" | "readwrite") DTYPE "[" dim "]"     elements
+//! kernel  = "kernel" STRING "{" buffer* local* tile* stmt* "}"
+//! buffer  = "buffer" BUF STRING ":" ("read" | "write" | "readwrite" | "frame") DTYPE "[" dim "]"     elements
 //! local   = "local" LOCAL STRING ":" DTYPE "[" [NUMBER ("," NUMBER)*] "]" ["lanes" NUMBER]
+//! tile    = "tile" TILE STRING ":" DTYPE "[" NUMBER "," NUMBER "]"                            rows, columns
 //! stmt    = "for" VAR [STRING] "in" index ".." index ["step" NUMBER] [kind] block
 //!         | "let" VAR [STRING] ":" DTYPE "=" expr
 //!         | BUF "[" index "]" "=" expr                       store
@@ -11,6 +12,9 @@
 //!         | position ("+=" | "*=" | NAME "=") expr           accumulate, such as `r0[1] max= i3`
 //!         | "if" expr block ["else" block]
 //!         | "fail" NUMBER "unless" expr
+//!         | "zero" TILE | "dot" TILE "+=" TILE "*" TILE
+//!         | "load" TILE "=" BUF "[" index "]" "stride" NUMBER
+//!         | "store" BUF "[" index "]" "stride" NUMBER "=" TILE
 //! kind    = "serial" | "parallel" | "vector" | "unrolled"    serial where none is given
 //! block   = "{" stmt* "}"
 //! expr    = ["-"] NUMBER ":" DTYPE | ("nan" | ["-"] "inf" | "true" | "false") ":" DTYPE
@@ -29,7 +33,7 @@
 //!         | ("min" | "max") "(" dim "," dim ")"
 //! ```
 //!
-//! `BUF` is `b`, `LOCAL` is `r`, `VAR` is `i` and digits; buffers and locals come in order from 0. Dims, names and
+//! `BUF` is `b`, `LOCAL` is `r`, `TILE` is `t`, `VAR` is `i` and digits; all but variables come in order from 0. Dims, names and
 //! comments are those of the tensor IR's text. Numbers of variables are kept; numbers that the text skips
 //! become variables that nothing uses. A variable is bound before it is used, once. What the text says is checked
 //! by `loops::verify`, not here.
@@ -41,6 +45,7 @@ use crate::graph::parse::lexer::Token;
 use crate::graph::parse::{Parser, element_bytes};
 use crate::graph::{DType, Dim};
 use crate::loops::print::{access_name, comparison, infix, kind_name};
+use crate::loops::tiles::{Tile, TileDecl, TileStmt};
 use crate::loops::{
     Access, Buf, Buffer, Expr, Index, Kernel, Local, LocalDecl, LoopKind, Stmt, Term, Var, VarDecl,
 };
@@ -84,6 +89,9 @@ impl KernelParser<'_> {
         while self.text.lexer.eat_keyword("local")? {
             self.local()?;
         }
+        while self.text.lexer.eat_keyword("tile")? {
+            self.tile_decl()?;
+        }
         self.kernel.body = self.stmts()?;
         Ok(())
     }
@@ -96,10 +104,10 @@ impl KernelParser<'_> {
         }
         let name = self.text.lexer.string()?;
         self.text.lexer.punct(":")?;
-        let accesses = [Access::Read, Access::Write, Access::ReadWrite];
+        let accesses = [Access::Read, Access::Write, Access::ReadWrite, Access::Frame];
         let access = accesses.into_iter().find(|a| *self.text.lexer.token() == Token::Word(access_name(*a)));
         let Some(access) = access else {
-            return self.text.lexer.expected("`read`, `write` or `readwrite`");
+            return self.text.lexer.expected("`read`, `write`, `readwrite` or `frame`");
         };
         self.text.lexer.advance()?;
         let dtype = self.dtype()?;
@@ -123,6 +131,62 @@ impl KernelParser<'_> {
         let lanes = if self.text.lexer.eat_keyword("lanes")? { self.text.index()? } else { 1 };
         self.kernel.locals.push(LocalDecl { name, dtype, extents, lanes });
         Ok(())
+    }
+
+    fn tile_decl(&mut self) -> Result<()> {
+        let at = self.text.lexer.position();
+        let number = self.text.numbered('t', "a tile such as t0")?;
+        if number != self.kernel.tiles.len() {
+            return self.text.lexer.fail_at(at, format!("tile {} comes next", self.kernel.tiles.len()));
+        }
+        let name = self.text.lexer.string()?;
+        self.text.lexer.punct(":")?;
+        let dtype = self.dtype()?;
+        let at = self.text.lexer.position();
+        let &[rows, columns] = self.text.list(|text| text.index())?.as_slice() else {
+            return self.text.lexer.fail_at(at, "a tile has rows and columns".to_string());
+        };
+        self.kernel.tiles.push(TileDecl { name, dtype, rows, columns });
+        Ok(())
+    }
+
+    fn tile(&mut self) -> Result<Tile> {
+        let at = self.text.lexer.position();
+        let number = self.text.numbered('t', "a tile such as t0")?;
+        match number < self.kernel.tiles.len() {
+            true => Ok(Tile::new(number)),
+            false => self.text.lexer.fail_at(at, format!("t{number} is not declared")),
+        }
+    }
+
+    fn tile_stmt(&mut self, word: &str) -> Result<TileStmt> {
+        Ok(match word {
+            "zero" => TileStmt::Zero { tile: self.tile()? },
+            "dot" => {
+                let acc = self.tile()?;
+                self.text.lexer.punct("+=")?;
+                let a = self.tile()?;
+                self.text.lexer.punct("*")?;
+                TileStmt::Dot { acc, a, b: self.tile()? }
+            }
+            "load" => {
+                let tile = self.tile()?;
+                self.text.lexer.punct("=")?;
+                let (buf, index, stride) = self.tile_place()?;
+                TileStmt::Load { tile, buf, index, stride }
+            }
+            _ => {
+                let (buf, index, stride) = self.tile_place()?;
+                self.text.lexer.punct("=")?;
+                TileStmt::Store { tile: self.tile()?, buf, index, stride }
+            }
+        })
+    }
+
+    fn tile_place(&mut self) -> Result<(Buf, Index, i64)> {
+        let (buf, index) = (self.buf()?, self.address()?);
+        self.text.lexer.keyword("stride")?;
+        Ok((buf, index, self.text.index()? as i64))
     }
 
     fn dtype(&mut self) -> Result<DType> {
@@ -175,6 +239,10 @@ impl KernelParser<'_> {
             "prefetch" => {
                 self.text.lexer.advance()?;
                 Ok(Stmt::Prefetch { buf: self.buf()?, index: self.address()? })
+            }
+            "zero" | "load" | "store" | "dot" => {
+                self.text.lexer.advance()?;
+                self.tile_stmt(word).map(Stmt::Tile)
             }
             _ if word.starts_with('b') => {
                 let buf = self.buf()?;

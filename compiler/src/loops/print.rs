@@ -4,6 +4,7 @@ use std::fmt::{self, Display, Formatter, Write};
 
 use crate::graph::print::numbers;
 use crate::graph::{DType, Dim, Tensor};
+use crate::loops::tiles::{TileDecl, TileStmt};
 use crate::loops::{Access, Expr, Index, Kernel, LoopKind, Stmt, Term, Var};
 use crate::scalar::{BinaryFn, CompareFn};
 
@@ -22,6 +23,10 @@ impl Display for Kernel {
                 lanes => writeln!(f, " lanes {lanes}")?,
             }
         }
+        for (tile, decl) in self.tiles.iter() {
+            let TileDecl { name, dtype, rows, columns } = decl;
+            writeln!(f, "  tile {tile} {name:?} : {dtype}[{rows}, {columns}]")?;
+        }
         Printer { kernel: self, f }.block(&self.body, 1)?;
         writeln!(f, "}}")
     }
@@ -32,6 +37,7 @@ pub(super) fn access_name(access: Access) -> &'static str {
         Access::Read => "read",
         Access::Write => "write",
         Access::ReadWrite => "readwrite",
+        Access::Frame => "frame",
     }
 }
 
@@ -121,9 +127,23 @@ impl Printer<'_, '_> {
                 }
             }
             Stmt::Prefetch { buf, index } => write!(self.f, "prefetch {buf}[{index}]")?,
+            Stmt::Tile(stmt) => self.tile(stmt)?,
             Stmt::Check { condition, code } => write!(self.f, "fail {code} unless {condition}")?,
         }
         self.f.write_char('\n')
+    }
+
+    fn tile(&mut self, stmt: &TileStmt) -> fmt::Result {
+        match stmt {
+            TileStmt::Zero { tile } => write!(self.f, "zero {tile}"),
+            TileStmt::Load { tile, buf, index, stride } => {
+                write!(self.f, "load {tile} = {buf}[{index}] stride {stride}")
+            }
+            TileStmt::Store { tile, buf, index, stride } => {
+                write!(self.f, "store {buf}[{index}] stride {stride} = {tile}")
+            }
+            TileStmt::Dot { acc, a, b } => write!(self.f, "dot {acc} += {a} * {b}"),
+        }
     }
 
     /// A variable where it is bound.

@@ -8,6 +8,8 @@
 //!   constant, no divisor below 1.
 //! - Operands have the types that `infer` asks of a map; `fma` and the elementary functions are of floats, logic is of
 //!   bools. A value has the type of what it is stored to or bound to.
+//! - Memory of the frame comes after all other buffers and has a constant length. Tiles fit the machine's, are set before they
+//!   are read, and match in products.
 //! - Conditions of `if` and `fail` are bools; the code of a failure is not 0.
 //! - Buffers are loaded and stored as their access allows.
 //! - A local has one index per axis, made of constants, variables of unrolled loops and the lane of the vector loop
@@ -23,19 +25,25 @@
 //!
 //! Inside a loop that is known to run no iteration, nothing needs to depend on anything: strides vanish there.
 
+mod tiles;
+
 use std::collections::{HashMap, HashSet};
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::{DType, Dim, MapFn, Op, TensorType};
 use crate::infer::infer;
+use crate::loops::tiles::Tile;
 use crate::loops::{Access, Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, visit};
 use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
 
 /// The first rule that a kernel breaks, as an internal error.
 pub fn verify(kernel: &Kernel) -> Result<()> {
-    let mut verifier = Verifier { kernel, scope: HashMap::new(), bound: HashSet::new(), set: HashSet::new() };
+    let (scope, bound, set, set_tiles) = (HashMap::new(), HashSet::new(), HashSet::new(), HashSet::new());
+    let mut verifier = Verifier { kernel, scope, bound, set, set_tiles };
     verifier
         .locals()
+        .and_then(|()| verifier.frames())
+        .and_then(|()| verifier.tile_decls())
         .and_then(|()| verifier.block(&kernel.body, &Place { top: true, ..Place::default() }))
         .and_then(|()| Line::default().follow(&kernel.body))
         .map_err(|message| Error::internal(Stage::Loops, format!("kernel `{}`: {message}", kernel.name)))
@@ -87,6 +95,8 @@ struct Verifier<'k> {
     bound: HashSet<Var>,
     /// Locals that hold a value.
     set: HashSet<Local>,
+    /// Tiles that do.
+    set_tiles: HashSet<Tile>,
 }
 
 impl Verifier<'_> {
@@ -95,6 +105,20 @@ impl Verifier<'_> {
             let last = decl.extents.last().copied().unwrap_or(1);
             if decl.lanes == 0 || last % decl.lanes != 0 {
                 return Err(format!("local {local} of {:?} in vectors of {}", decl.extents, decl.lanes));
+            }
+        }
+        Ok(())
+    }
+
+    fn frames(&self) -> Checked {
+        let mut frames = false;
+        for (buf, buffer) in self.kernel.buffers.iter() {
+            if frames && buffer.access != Access::Frame {
+                return Err(format!("{buf} comes after memory of the frame"));
+            }
+            frames |= buffer.access == Access::Frame;
+            if frames && !buffer.len.is_const() {
+                return Err(format!("{buf}: {} elements of the frame", buffer.len));
             }
         }
         Ok(())
@@ -153,11 +177,7 @@ impl Verifier<'_> {
                 self.same_type(dtype, wanted, &format!("store to {buf}"))?;
                 let what = format!("{buf}[{index}]");
                 self.spread(std::slice::from_ref(index), place, &what)?;
-                let apart = self.index_depends(index, &|bound| bound.threads);
-                if place.parallel.is_some() && !place.dead && !place.alone && !apart {
-                    return Err(format!("all iterations of a parallel loop store to {what}"));
-                }
-                Ok(())
+                self.apart(*buf, index, place)
             }
             Stmt::Set { local, at, value } => {
                 let dtype = self.expr(value, place)?;
@@ -199,7 +219,18 @@ impl Verifier<'_> {
                 }
                 self.index(index)
             }
+            Stmt::Tile(stmt) => self.tile_stmt(stmt, place),
         }
+    }
+
+    /// Iterations of a parallel loop store to places of their own; each call has a frame of its own.
+    fn apart(&self, buf: Buf, index: &Index, place: &Place) -> Checked {
+        let own = self.kernel.buffers[buf].access == Access::Frame;
+        let apart = own || self.index_depends(index, &|bound| bound.threads);
+        if place.parallel.is_some() && !place.dead && !place.alone && !apart {
+            return Err(format!("all iterations of a parallel loop store to {buf}[{index}]"));
+        }
+        Ok(())
     }
 
     /// Bounds of a loop, checked; the values of its variable if these are constants.
@@ -412,7 +443,8 @@ impl Verifier<'_> {
             Expr::Load { buf, index } => {
                 self.index(index)?;
                 let dtype = self.access(*buf, Access::Write)?;
-                let shared = place.parallel.as_ref().is_some_and(|stored| stored.contains(buf));
+                let own = self.kernel.buffers[*buf].access == Access::Frame;
+                let shared = !own && place.parallel.as_ref().is_some_and(|stored| stored.contains(buf));
                 if shared && !place.dead && !self.index_depends(index, &|bound| bound.threads) {
                     return Err(format!(
                         "{expr} is loaded in all iterations of a parallel loop that stores to it"

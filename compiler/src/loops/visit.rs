@@ -30,6 +30,7 @@ pub fn indices_mut(body: &mut [Stmt], visit: &mut dyn FnMut(&mut Index)) {
             }
             Stmt::Check { condition, .. } => expr_indices_mut(condition, visit),
             Stmt::Prefetch { index, .. } => visit(index),
+            Stmt::Tile(stmt) => stmt.index_mut().into_iter().for_each(&mut *visit),
         }
     }
 }
@@ -83,7 +84,7 @@ pub fn own_expr(stmt: &Stmt) -> Option<&Expr> {
         | Stmt::Set { value, .. }
         | Stmt::Accumulate { value, .. } => Some(value),
         Stmt::If { condition, .. } | Stmt::Check { condition, .. } => Some(condition),
-        Stmt::For { .. } | Stmt::Prefetch { .. } => None,
+        Stmt::For { .. } | Stmt::Prefetch { .. } | Stmt::Tile(_) => None,
     }
 }
 
@@ -105,10 +106,10 @@ pub fn stmts(body: &[Stmt], visit: &mut dyn FnMut(&Stmt)) {
 /// Buffers that statements store to.
 pub fn stored(body: &[Stmt]) -> HashSet<Buf> {
     let mut found = HashSet::new();
-    stmts(body, &mut |stmt| {
-        if let Stmt::Store { buf, .. } = stmt {
-            found.insert(*buf);
-        }
+    stmts(body, &mut |stmt| match stmt {
+        Stmt::Store { buf, .. } => found.extend([*buf]),
+        Stmt::Tile(stmt) => found.extend(stmt.stored()),
+        _ => {}
     });
     found
 }
@@ -145,7 +146,7 @@ pub fn exprs_mut(body: &mut [Stmt], visit: &mut dyn FnMut(&mut Expr)) {
                 exprs_mut(otherwise, visit);
             }
             Stmt::Check { condition, .. } => each(condition, visit),
-            Stmt::Prefetch { .. } => {}
+            Stmt::Prefetch { .. } | Stmt::Tile(_) => {}
         }
     }
 }
@@ -201,6 +202,7 @@ fn drop_unused(body: &mut Vec<Stmt>, used: &mut HashSet<Var>) {
             Stmt::Set { at, .. } | Stmt::Accumulate { at, .. } => {
                 at.iter().for_each(|index| index_variables(index, used));
             }
+            Stmt::Tile(stmt) => stmt.place().into_iter().for_each(|(_, index)| index_variables(index, used)),
             Stmt::Let { .. } | Stmt::Check { .. } => {}
         }
         if let Some(expr) = own_expr(&stmt) {

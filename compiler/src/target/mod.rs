@@ -117,6 +117,11 @@ impl Target {
         self.levels().find_map(|level| level.wide).is_some_and(|isa| isa.has_dot)
     }
 
+    /// Whether leaf kernels have tiles for products of bytes. The level before has all else that this one has.
+    pub fn has_tiles(&self) -> bool {
+        self.wide.is_some_and(|isa| isa.has_tiles)
+    }
+
     /// Machine code of `int32_t level(void)` in the target's C calling convention: how many of the upgrades, one after
     /// the other, the processor it runs on is good for. It refers to nothing outside itself.
     pub fn level_code(&self) -> Result<Vec<u8>> {
@@ -135,6 +140,7 @@ impl Target {
     /// kind `Usage`: a width that no level has.
     pub fn with_vector_width(mut self, bits: usize) -> Result<Target> {
         let narrow = 8 * self.vector_bytes;
+        let tiles = self.upgrades.pop_if(|level| level.has_tiles());
         let several = !self.upgrades.is_empty();
         let mut widths: Vec<usize> = match several {
             true => self.levels().map(Target::widest_bits).collect(),
@@ -152,6 +158,7 @@ impl Target {
         } else {
             self.wide = self.wide.filter(|_| bits > narrow).map(|isa| Isa { vector_bytes: bits / 8, ..isa });
         }
+        self.upgrades.extend(tiles.filter(|level| level.widest_bits() == bits));
         Ok(self)
     }
 

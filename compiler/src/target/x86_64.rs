@@ -4,20 +4,23 @@
 
 mod cpuid;
 
-use target_lexicon::{CallingConvention, Triple};
+use target_lexicon::{CallingConvention, OperatingSystem, Triple};
 
 use super::{Target, internal, is_host, unknown_cpu};
 use crate::error::Result;
 use crate::vector::isa::Isa;
 
 /// What `cpuid` must report: bits of its registers by leaf, and the register states that the operating system must
-/// save, as XCR0 tells.
+/// save, as XCR0 tells, or must first be asked to save.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Requirement {
     leaf1_ecx: u32,
     leaf7_ebx: u32,
+    leaf7_edx: u32,
     extended_ecx: u32,
     xcr0: u32,
+    /// A state that Linux saves for processes that have asked for it, by its number in XCR0.
+    asks_for: Option<u32>,
 }
 
 /// The psABI's x86-64-v3, with all of v2: SSE3, SSSE3, CMPXCHG16B, SSE4.1, SSE4.2, POPCNT and LAHF; FMA, MOVBE,
@@ -25,8 +28,10 @@ pub(super) struct Requirement {
 const REQUIRES_V3: Requirement = Requirement {
     leaf1_ecx: 1 | 1 << 9 | 1 << 12 | 1 << 13 | 1 << 19 | 1 << 20 | 1 << 22 | 1 << 23 | 7 << 27,
     leaf7_ebx: 1 << 3 | 1 << 5 | 1 << 8,
+    leaf7_edx: 0,
     extended_ecx: 1 | 1 << 5,
     xcr0: 0b110,
+    asks_for: None,
 };
 
 /// The psABI's x86-64-v4: AVX-512 F, DQ, CD, BW and VL besides, with their masks, the upper halves of 16 registers and the
@@ -35,6 +40,17 @@ const REQUIRES_V4: Requirement = Requirement {
     leaf7_ebx: REQUIRES_V3.leaf7_ebx | 1 << 16 | 1 << 17 | 1 << 28 | 1 << 30 | 1 << 31,
     xcr0: REQUIRES_V3.xcr0 | 0b1110_0000,
     ..REQUIRES_V3
+};
+
+/// AMX with products of bytes: its tiles and their configuration saved, the tiles after the process has asked for it. For
+/// objects whose other code is made for processors that have it.
+const REQUIRES_AMX: Requirement = Requirement {
+    leaf1_ecx: 1 << 27,
+    leaf7_ebx: 0,
+    leaf7_edx: 1 << 24 | 1 << 25,
+    extended_ecx: 0,
+    xcr0: 1 << 17 | 1 << 18,
+    asks_for: Some(18),
 };
 
 /// A level above the baseline.
@@ -109,6 +125,12 @@ const CPUS: &[Row] = &[
 
 const BASELINE: &str = "x86-64";
 
+/// Processors with AMX.
+const AMX_CPUS: &[&str] = &["sapphirerapids", "emeraldrapids", "graniterapids"];
+
+/// What the name of a processor with its tiles ends with.
+const WITH_AMX: &str = "+amx";
+
 pub(super) fn names() -> Vec<&'static str> {
     CPUS.iter().map(|row| row.0).collect()
 }
@@ -116,7 +138,8 @@ pub(super) fn names() -> Vec<&'static str> {
 /// Without a name, the baseline and its upgrades.
 pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
     if let Some(cpu) = mcpu {
-        return single(triple, cpu);
+        let target = single(triple, cpu)?;
+        return Ok(Target { upgrades: with_tiles(&target).into_iter().collect(), ..target });
     }
     let mut upgrades = vec![];
     for row in UPGRADES {
@@ -128,12 +151,28 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
     Ok(Target { upgrades, ..single(triple, BASELINE)? })
 }
 
+/// The same processor with its tiles, if it has them and the system saves them. Whether this process may use them shows at run
+/// time only: the kernels without stay for those that may not.
+fn with_tiles(target: &Target) -> Option<Target> {
+    let here = target.cpu == "native" && is_host(&target.triple);
+    let has = if here { host_has_amx() } else { AMX_CPUS.contains(&target.cpu.as_str()) };
+    let asks = matches!(target.triple.operating_system, OperatingSystem::Linux);
+    let isa = target
+        .wide
+        .filter(|isa| has && asks && isa.has_dot && isa.vector_bytes == Isa::AVX512.vector_bytes)?;
+    let cpu = format!("{}{WITH_AMX}", target.cpu);
+    Some(Target { cpu, wide: Some(Isa { has_tiles: true, ..isa }), upgrades: vec![], ..target.clone() })
+}
+
 /// Machine code of `int32_t level(void)`: how many of these upgrades, one after the other, the processor it runs on is
 /// good for.
 pub(super) fn level_code(upgrades: &[Target]) -> Result<Vec<u8>> {
     let requirement = |target: &Target| {
         let row = UPGRADES.iter().find(|row| row.cpu == target.cpu);
-        row.map(|row| row.requires).ok_or_else(|| internal(format!("nothing tests for `{}`", target.cpu)))
+        let tiles = target.cpu.ends_with(WITH_AMX).then_some(REQUIRES_AMX);
+        row.map(|row| row.requires)
+            .or(tiles)
+            .ok_or_else(|| internal(format!("nothing tests for `{}`", target.cpu)))
     };
     cpuid::code(&upgrades.iter().map(requirement).collect::<Result<Vec<_>>>()?)
 }
@@ -182,6 +221,33 @@ fn has_f16c(cpu: &str, triple: &Triple, has_avx2: bool) -> bool {
     }
     let _ = (cpu, triple);
     has_avx2
+}
+
+/// Leaf 7 of `cpuid` is there where there is AVX2, and XCR0 where there is AVX.
+#[cfg(target_arch = "x86_64")]
+fn host_has_amx() -> bool {
+    let wanted = REQUIRES_AMX;
+    let features = is_x86_feature_detected!("avx2") && {
+        std::arch::x86_64::__cpuid_count(7, 0).edx & wanted.leaf7_edx == wanted.leaf7_edx
+    };
+    features && host_saves(wanted.xcr0)
+}
+
+#[cfg(target_arch = "x86_64")]
+fn host_saves(states: u32) -> bool {
+    #[target_feature(enable = "xsave")]
+    fn states_saved() -> u64 {
+        // SAFETY: the feature is enabled; register 0 is XCR0.
+        unsafe { std::arch::x86_64::_xgetbv(0) }
+    }
+    // SAFETY: where there is AVX, there is XSAVE, which the system has enabled.
+    let saved = is_x86_feature_detected!("avx").then(|| unsafe { states_saved() });
+    saved.is_some_and(|saved| saved as u32 & states == states)
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn host_has_amx() -> bool {
+    false
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -26,7 +26,7 @@ pub fn run(func: &mut Func) {
                 {
                     loads.insert(dst, (at, lanes, Mem::Each { base, disp }));
                 }
-                (Op::Store(_) | Op::StorePart(_), ..) => loads.clear(),
+                (Op::Store(_) | Op::StorePart(_) | Op::TileStore(_), ..) => loads.clear(),
                 _ => folded.extend(fold(inst, &loads)),
             }
         }

@@ -3,6 +3,8 @@
 //!
 //! What an operation leaves unspecified, such as the lanes above a scalar, holds a pattern that no result may show.
 
+mod tiles;
+
 use cranelift_entity::{EntityRef, SecondaryMap};
 use half::f16;
 
@@ -18,11 +20,12 @@ use crate::vector::verify::{lanes, shape};
 const VECTOR: usize = 64;
 const UNSPECIFIED: u8 = 0xd5;
 
-/// Where the table of buffers, the dims and each buffer begin: so far apart that no offset leads from one to another.
+/// Where the table of buffers, the dims, the frame and each buffer begin: so far apart that no offset leads from one to another.
 const SPACING: u64 = 1 << 44;
 const TABLE: u64 = SPACING;
 const DIMS: u64 = 2 * SPACING;
-const BUFFERS: u64 = 3 * SPACING;
+const FRAME: u64 = 3 * SPACING;
+const BUFFERS: u64 = 4 * SPACING;
 
 #[derive(Clone, Copy)]
 enum Value {
@@ -35,7 +38,8 @@ enum Value {
 /// Runs a verified function on its buffers; `dims` are the run-time values of the graph's symbols, and `lo..hi` is the
 /// part of the parallel range to run. Gives the function's code. An access outside its buffer is an internal error.
 pub fn run(func: &Func, buffers: &mut [Vec<u8>], dims: &[i64], (lo, hi): (i64, i64)) -> Result<i32> {
-    let mut machine = Machine { func, buffers, dims, regs: SecondaryMap::with_default(None) };
+    let (frame, tiles) = (vec![UNSPECIFIED; func.frame], [[[UNSPECIFIED; 64]; 16]; 8]);
+    let mut machine = Machine { func, buffers, dims, regs: SecondaryMap::with_default(None), frame, tiles };
     let arguments = [TABLE as i64, DIMS as i64, lo, hi].map(Value::Int);
     machine.enter(BlockId::new(0), &arguments);
     let mut block = BlockId::new(0);
@@ -80,6 +84,8 @@ struct Machine<'a> {
     buffers: &'a mut [Vec<u8>],
     dims: &'a [i64],
     regs: SecondaryMap<Reg, Option<Value>>,
+    frame: Vec<u8>,
+    tiles: [tiles::TileData; 8],
 }
 
 fn lane(vector: &[u8; VECTOR], at: usize, width: usize) -> u64 {
@@ -165,6 +171,14 @@ impl Machine<'_> {
         }
     }
 
+    fn in_frame(&self, address: u64, bytes: usize) -> Step<usize> {
+        let at = (address - FRAME) as usize;
+        match at + bytes <= self.frame.len() {
+            true => Ok(at),
+            false => Err(format!("{bytes} bytes at {at} of {} of the frame", self.frame.len())),
+        }
+    }
+
     fn address(&self, mem: Option<Mem>) -> Step<u64> {
         match mem {
             Some(Mem::At { base, disp } | Mem::Each { base, disp }) => {
@@ -186,6 +200,12 @@ impl Machine<'_> {
                 Ok(BUFFERS + at as u64 * SPACING)
             }
             DIMS => Ok(self.dims[word(address - DIMS, self.dims.len(), "dims")?] as u64),
+            FRAME => {
+                let at = self.in_frame(address, bytes)?;
+                let mut value = [0; 8];
+                value[..bytes].copy_from_slice(&self.frame[at..at + bytes]);
+                Ok(u64::from_le_bytes(value))
+            }
             _ => {
                 let (number, offset) = self.place(address, bytes)?;
                 let mut value = [0; 8];
@@ -196,6 +216,11 @@ impl Machine<'_> {
     }
 
     fn write(&mut self, address: u64, bytes: &[u8]) -> Step<()> {
+        if address / SPACING * SPACING == FRAME {
+            let at = self.in_frame(address, bytes.len())?;
+            self.frame[at..at + bytes.len()].copy_from_slice(bytes);
+            return Ok(());
+        }
         let (number, offset) = self.place(address, bytes.len())?;
         self.buffers[number][offset..offset + bytes.len()].copy_from_slice(bytes);
         Ok(())
@@ -237,6 +262,9 @@ impl Machine<'_> {
                 return self.write(self.address(inst.mem)?, &value.to_le_bytes()[..small.bytes()]);
             }
             Op::Prefetch => return Ok(()),
+            Op::TileZero(_) | Op::TileLoad(_) | Op::TileStore(_) | Op::TileDot(..) => {
+                return self.tile_op(inst);
+            }
             // A bit stands for a lane of any width.
             Op::MaskWiden(_) | Op::MaskNarrow(_) => self.get(inst.uses[0])?,
             op => match shape(op).dst {
@@ -256,6 +284,7 @@ impl Machine<'_> {
             |at: usize| inst.uses.get(at).map_or(Err("an operand is missing".into()), |&reg| self.int(reg));
         Ok(match inst.op {
             Op::Int(value) => value,
+            Op::Frame(at) => FRAME as i64 + i64::from(at),
             Op::LoadInt => self.read(self.address(inst.mem)?, 8)? as i64,
             Op::LoadPart(small) => {
                 let bits = self.read(self.address(inst.mem)?, small.bytes())?;

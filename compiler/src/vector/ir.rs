@@ -36,6 +36,24 @@ pub struct Func {
     pub regs: PrimaryMap<Reg, Class>,
     /// The first one is the entry. In the order in which they are laid out.
     pub blocks: PrimaryMap<BlockId, Block>,
+    /// Bytes of the function's own memory, which [`Op::Frame`] gives addresses in; a multiple of 64 like where it begins.
+    pub frame: usize,
+    /// Shapes of the tiles that the function names, by their numbers. They hold nothing when it begins.
+    pub tiles: Vec<TileShape>,
+}
+
+/// A tile: rows of bytes, at most 16 of 64.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TileShape {
+    pub rows: u8,
+    pub bytes: u8,
+}
+
+/// Which bytes of a product are signed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Signs {
+    pub a: bool,
+    pub b: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -242,7 +260,17 @@ pub enum Op {
     /// A mask of so many 64-bit lanes as one of 32-bit lanes.
     MaskNarrow(Lanes),
 
+    // Tiles, which are named by number. The rows of one are `uses[0]` bytes apart in memory, the first at `mem`.
+    TileZero(u8),
+    TileLoad(u8),
+    TileStore(u8),
+    /// `[acc, a, b]`: to each lane of 32 bits of the first, the products of the quads of bytes of a row of `a` with those of
+    /// a column of `b`; sums wrap.
+    TileDot(Signs, [u8; 3]),
+
     // Integers of 64 bits.
+    /// The address of this byte of the function's own memory.
+    Frame(i32),
     Int(i64),
     /// 64 bits from `mem`.
     LoadInt,

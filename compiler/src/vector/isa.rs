@@ -29,6 +29,8 @@ pub struct Isa {
     pub has_f16c: bool,
     /// Products of four bytes are added to a lane of 32 bits: VNNI.
     pub has_dot: bool,
+    /// Tiles of bytes and their products: AMX.
+    pub has_tiles: bool,
 }
 
 impl Isa {
@@ -41,6 +43,7 @@ impl Isa {
         has_long_arithmetic: false,
         has_f16c: true,
         has_dot: false,
+        has_tiles: false,
     };
 
     pub const AVX512: Isa = Isa {
@@ -52,6 +55,7 @@ impl Isa {
         has_long_arithmetic: true,
         has_f16c: true,
         has_dot: false,
+        has_tiles: false,
     };
 
     pub fn evex(self) -> bool {
@@ -65,7 +69,12 @@ impl Isa {
 
     /// Whether there is an instruction, or a few that stand for one, for an operation at its width.
     pub fn has(self, op: Op) -> bool {
-        let Some(lanes) = lanes(op) else { return op != Op::BroadcastHalf || !self.evex() && self.has_f16c };
+        let Some(lanes) = lanes(op) else {
+            return match op {
+                Op::TileZero(_) | Op::TileLoad(_) | Op::TileStore(_) | Op::TileDot(..) => self.has_tiles,
+                _ => op != Op::BroadcastHalf || !self.evex() && self.has_f16c,
+            };
+        };
         let double = lanes.width() == 8;
         lanes.bytes() <= self.vector_bytes
             && match op {

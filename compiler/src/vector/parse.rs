@@ -1,7 +1,8 @@
 //! The text form of functions, read. `vector::print` writes it.
 //!
 //! ```text
-//! function = "function" "{" block+ "}"
+//! function = "function" "{" ["frame" NUMBER] tile* block+ "}"     bytes of the frame
+//! tile     = "tile" NUMBER NUMBER NUMBER                     its number, from 0 on; rows, bytes of a row
 //! block    = BLOCK ["(" REG ("," REG)* ")"] ":" inst* end
 //! inst     = [REG "="] NAME type [operand ("," operand)*]
 //! type     = "int"                                           a general register: 64 bits
@@ -23,7 +24,9 @@ use cranelift_entity::EntityRef;
 
 use crate::error::Result;
 use crate::graph::parse::lexer::{Lexer, Token};
-use crate::vector::ir::{Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
+use crate::vector::ir::{
+    Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, TileShape,
+};
 use crate::vector::print::{Kind, SPELLINGS, class_letter, cond_name, type_name};
 
 /// Most registers of a function that is read: their numbers need not follow each other.
@@ -54,6 +57,17 @@ impl FuncParser<'_> {
     fn function(&mut self) -> Result<()> {
         self.lexer.keyword("function")?;
         self.lexer.punct("{")?;
+        if self.lexer.eat_keyword("frame")? {
+            self.func.frame = self.size()?;
+        }
+        while self.lexer.eat_keyword("tile")? {
+            let (at, next) = (self.lexer.position(), self.func.tiles.len());
+            if self.size::<usize>()? != next {
+                return self.lexer.fail_at(at, format!("tile {next} comes next"));
+            }
+            let shape = TileShape { rows: self.size()?, bytes: self.size()? };
+            self.func.tiles.push(shape);
+        }
         while !self.lexer.eat_punct("}")? {
             self.block()?;
         }
@@ -213,6 +227,14 @@ impl FuncParser<'_> {
         };
         self.lexer.advance()?;
         Ok(value)
+    }
+
+    fn size<T: TryFrom<i64>>(&mut self) -> Result<T> {
+        let at = self.lexer.position();
+        match T::try_from(self.integer()?) {
+            Ok(value) => Ok(value),
+            Err(_) => self.lexer.fail_at(at, "a size is expected".to_string()),
+        }
     }
 
     fn int32(&mut self) -> Result<i32> {

@@ -5,7 +5,8 @@ use std::fmt::{self, Display, Formatter, Write};
 use cranelift_entity::EntityRef;
 
 use crate::vector::ir::{
-    Binary, Class, Compare, Cond, Convert, End, Func, Inst, Lanes, Logic, Mem, Op, Operand, Reg, Small, Unary,
+    Binary, Class, Compare, Cond, Convert, End, Func, Inst, Lanes, Logic, Mem, Op, Operand, Reg, Signs,
+    Small, TileShape, Unary,
 };
 use crate::vector::verify::lanes;
 
@@ -122,6 +123,14 @@ pub const SPELLINGS: &[Spelling] = &[
     plain("narrow", Mask, |lanes, _| Op::MaskNarrow(lanes)),
     plain("from_general", General, |_, _| Op::FromGeneral),
     plain("to_general", General, |_, _| Op::ToGeneral),
+    numbered("tile_zero", General, |_, tile| Op::TileZero(tile as u8)),
+    numbered("tile_load", General, |_, tile| Op::TileLoad(tile as u8)),
+    numbered("tile_store", General, |_, tile| Op::TileStore(tile as u8)),
+    numbered("tile_dot_u8_u8", General, |_, tiles| dot_of(false, false, tiles)),
+    numbered("tile_dot_u8_i8", General, |_, tiles| dot_of(false, true, tiles)),
+    numbered("tile_dot_i8_u8", General, |_, tiles| dot_of(true, false, tiles)),
+    numbered("tile_dot_i8_i8", General, |_, tiles| dot_of(true, true, tiles)),
+    numbered("frame", General, |_, at| Op::Frame(at as i32)),
     numbered("const", General, |_, value| Op::Int(value as i64)),
     plain("load", General, |_, _| Op::LoadInt),
     plain("load_i8", General, |_, _| Op::LoadPart(Small::I8)),
@@ -147,6 +156,12 @@ pub const SPELLINGS: &[Spelling] = &[
     numbered("shr", General, |_, count| Op::ShrInt(count as u8)),
 ];
 
+/// Tiles of a product as one number, with a digit for each: the accumulator's comes first.
+fn dot_of(a: bool, b: bool, tiles: u64) -> Op {
+    let digit = |by: u64| (tiles / by % 10) as u8;
+    Op::TileDot(Signs { a, b }, [digit(100), digit(10), digit(1)])
+}
+
 /// The number in an operation.
 fn number(op: Op) -> Option<u64> {
     match op {
@@ -156,6 +171,9 @@ fn number(op: Op) -> Option<u64> {
             Unary::Shl(count) | Unary::Shr(count) | Unary::ShrArith(count) | Unary::ShrArithHalves(count),
             _,
         ) => Some(count.into()),
+        Op::TileZero(tile) | Op::TileLoad(tile) | Op::TileStore(tile) => Some(tile.into()),
+        Op::TileDot(_, tiles) => Some(tiles.iter().fold(0, |number, &tile| 10 * number + u64::from(tile))),
+        Op::Frame(at) => Some(at as u64),
         Op::Int(value) => Some(value as u64),
         Op::AddInt(value) | Op::MulInt(value) => Some(i64::from(value) as u64),
         Op::ShlInt(count) | Op::ShrInt(count) => Some(count.into()),
@@ -213,6 +231,12 @@ pub(super) fn cond_name(cond: Cond) -> &'static str {
 impl Display for Func {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "function {{")?;
+        if self.frame > 0 {
+            writeln!(f, "frame {}", self.frame)?;
+        }
+        for (number, TileShape { rows, bytes }) in self.tiles.iter().enumerate() {
+            writeln!(f, "tile {number} {rows} {bytes}")?;
+        }
         for (id, block) in &self.blocks {
             write!(f, "{id}")?;
             if !block.params.is_empty() {

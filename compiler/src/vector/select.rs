@@ -1,5 +1,5 @@
 //! Loop IR to vector IR: statements, loops and registers. `address.rs` forms addresses, `value.rs` evaluates
-//! expressions, `arith.rs` has the functions, `cast.rs` conversions, `memory.rs` loads and stores.
+//! expressions, `arith.rs` has the functions, `cast.rs` conversions, `memory.rs` loads and stores, `tiles.rs` tiles.
 //!
 //! A kernel is taken whole or not at all: what has no form here is left to the other back end, which has one for
 //! everything. The loop IR's locals and lets become SSA values; a loop passes on the locals that it changes as
@@ -9,6 +9,7 @@ mod address;
 mod arith;
 mod cast;
 mod memory;
+mod tiles;
 mod value;
 
 use std::collections::{HashMap, HashSet};
@@ -19,7 +20,7 @@ use address::Scope;
 use value::{Form, Val};
 
 use crate::graph::{DType, Dim};
-use crate::loops::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Var, visit};
+use crate::loops::{Access, Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Var, visit};
 use crate::scalar::{BinaryFn, CompareFn};
 use crate::vector::ir::{Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
 use crate::vector::isa::Isa;
@@ -62,6 +63,9 @@ pub fn select(kernel: &Kernel, isa: Isa) -> Selected<Func> {
         if Form::of(buffer.dtype).is_err() {
             return refuse(format!("a buffer of {}", buffer.dtype));
         }
+        if buffer.access == Access::Frame {
+            continue;
+        }
         if buffer.dtype == DType::F16 && !isa.has(Op::Unpack(Lanes::X1)) {
             return refuse("f16 without conversions");
         }
@@ -69,6 +73,7 @@ pub fn select(kernel: &Kernel, isa: Isa) -> Selected<Func> {
         let base = cx.inst(Op::LoadInt, Class::Int, vec![], Some(mem));
         cx.bases.insert(buf, base);
     }
+    cx.frame()?;
     let range = kernel.parallel_range().is_some().then_some((params[2], params[3]));
     cx.body(&kernel.body, range)?;
     Ok(cx.func)
@@ -204,6 +209,7 @@ impl Select<'_> {
                 self.push(Inst { op: Op::Prefetch, dst: None, uses: vec![], mem: Some(mem) });
                 Ok(())
             }
+            Stmt::Tile(stmt) => self.tile_stmt(stmt),
         }
     }
 

@@ -5,12 +5,15 @@
 use cranelift_entity::{EntityRef, SecondaryMap};
 
 use crate::vector::ir::{
-    Binary, Block, BlockId, Class, Compare, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, Unary,
+    Binary, Block, BlockId, Class, Compare, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, TileShape, Unary,
 };
 use crate::vector::isa::Isa;
 
 /// The integer arguments of a function that come in registers and that the encoder knows.
 pub const MAX_ARGS: usize = 4;
+
+/// Tiles of a machine that has any.
+const MAX_TILES: u8 = 8;
 
 /// Where an operation can have an operand in memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,6 +43,7 @@ pub fn verify(func: &Func) -> Result<(), String> {
     for (id, block) in &func.blocks {
         verify_block(func, block).map_err(|e| format!("{id}: {e}"))?;
     }
+    verify_shapes(func)?;
     verify_edges(func)?;
     verify_definitions(func)
 }
@@ -101,6 +105,7 @@ fn verify_args(func: &Func, params: &[Reg], args: &[Reg]) -> Result<(), String> 
 
 fn verify_inst(func: &Func, inst: &Inst) -> Result<(), String> {
     verify_immediate(inst.op)?;
+    verify_tiles(func, inst.op)?;
     if let Some(base) = inst.mem.and_then(Mem::base) {
         expect_class(func, base, Class::Int)?;
     }
@@ -139,6 +144,37 @@ fn verify_immediate(op: Op) -> Result<(), String> {
     }
 }
 
+/// Tiles have shapes, which match in products; addresses are those of memory that the function has.
+fn verify_tiles(func: &Func, op: Op) -> Result<(), String> {
+    let shape = |tile: u8| match func.tiles.get(usize::from(tile)) {
+        Some(shape) if tile < MAX_TILES => Ok(*shape),
+        _ => Err(format!("there is no tile {tile}")),
+    };
+    match op {
+        Op::TileZero(tile) | Op::TileLoad(tile) | Op::TileStore(tile) => shape(tile).map(|_| ()),
+        Op::TileDot(_, [acc, a, b]) => {
+            let (acc, a, b) = (shape(acc)?, shape(a)?, shape(b)?);
+            match acc.rows == a.rows && a.bytes == 4 * b.rows && acc.bytes == b.bytes {
+                true => Ok(()),
+                false => Err(format!("{acc:?} of {a:?} and {b:?}")),
+            }
+        }
+        Op::Frame(at) if usize::try_from(at).is_ok_and(|at| at < func.frame) => Ok(()),
+        Op::Frame(at) => Err(format!("byte {at} of {} of the frame", func.frame)),
+        _ => Ok(()),
+    }
+}
+
+fn verify_shapes(func: &Func) -> Result<(), String> {
+    let fits = |shape: &TileShape| {
+        (1..=16).contains(&shape.rows) && (4..=64).contains(&shape.bytes) && shape.bytes.is_multiple_of(4)
+    };
+    match func.tiles.iter().find(|shape| !fits(shape)) {
+        Some(shape) => Err(format!("{shape:?}")),
+        None => Ok(()),
+    }
+}
+
 /// How many lanes an operation on vectors works on.
 pub fn lanes(op: Op) -> Option<Lanes> {
     match op {
@@ -159,6 +195,11 @@ pub fn lanes(op: Op) -> Option<Lanes> {
         | Op::LoadPart(_)
         | Op::StorePart(_)
         | Op::Prefetch
+        | Op::TileZero(_)
+        | Op::TileLoad(_)
+        | Op::TileStore(_)
+        | Op::TileDot(..)
+        | Op::Frame(_)
         | Op::Int(_)
         | Op::LoadInt
         | Op::Add
@@ -195,6 +236,9 @@ pub fn shape(op: Op) -> Shape {
         Op::StorePart(_) => (&[Int], None, Always),
         Op::Store(_) => (&[Vec], None, Always),
         Op::Prefetch => (&[], None, Always),
+        Op::TileZero(_) | Op::TileDot(..) => (&[], None, Never),
+        Op::TileLoad(_) | Op::TileStore(_) => (&[Int], None, Always),
+        Op::Frame(_) => (&[], Some(Int), Never),
         Op::Binary(op, lanes) => (&[Vec, Vec], Some(Vec), last_if(binary_reads_mem(op, lanes))),
         Op::Unary(op, lanes) => (&[Vec], Some(Vec), last_if(unary_reads_mem(op, lanes))),
         Op::Dot(lanes) => (&[Vec, Vec, Vec], Some(Vec), last_if(!lanes.is_scalar())),

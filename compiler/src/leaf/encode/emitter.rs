@@ -14,13 +14,15 @@ pub struct Emitter<'a> {
     pub isa: Isa,
     pub insts: Vec<Instruction>,
     pub pool: &'a mut Pool,
+    /// Where the function's own memory begins, from the stack pointer on.
+    pub frame: i32,
 }
 
 pub type Emitted = Result<(), String>;
 
 impl<'a> Emitter<'a> {
-    pub fn new(isa: Isa, pool: &'a mut Pool) -> Emitter<'a> {
-        Emitter { isa, insts: vec![], pool }
+    pub fn new(isa: Isa, pool: &'a mut Pool, frame: i32) -> Emitter<'a> {
+        Emitter { isa, insts: vec![], pool, frame }
     }
 
     pub fn push(&mut self, inst: Result<Instruction, IcedError>) -> Emitted {
@@ -116,6 +118,10 @@ impl<'a> Emitter<'a> {
             Op::Unpack(_) | Op::Pack(..) | Op::Convert(..) | Op::MaskWiden(_) | Op::MaskNarrow(_) => {
                 self.change_width(op, operands)
             }
+            Op::TileZero(_) | Op::TileLoad(_) | Op::TileStore(_) | Op::TileDot(..) => {
+                self.tile_op(op, operands)
+            }
+            Op::Frame(at) => self.frame_address(at, operands.result()?),
             Op::Prefetch => self.push(Instruction::with1(Code::Prefetcht1_m8, operands.memory()?)),
             _ => match operands.result()? {
                 result @ Place::Int(_) => self.integer(op, operands, general(result)?),

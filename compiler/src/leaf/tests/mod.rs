@@ -5,6 +5,7 @@ mod functions;
 mod interpreted;
 mod kernels;
 mod operations;
+mod tiles;
 mod types;
 mod wide;
 
@@ -69,7 +70,7 @@ struct Build {
 impl Build {
     /// With the four arguments.
     fn new() -> (Build, [Reg; 4]) {
-        let mut func = Func { regs: PrimaryMap::new(), blocks: PrimaryMap::new() };
+        let mut func = Func::default();
         let args = [0; 4].map(|_| func.regs.push(Class::Int));
         let at = func.blocks.push(Block { params: args.to_vec(), insts: vec![], end: End::Return(0) });
         (Build { func, at }, args)

@@ -30,7 +30,7 @@ fn expand_body(kernel: &mut Kernel, body: Vec<Stmt>) -> Vec<Stmt> {
             | Stmt::Set { value, .. }
             | Stmt::Accumulate { value, .. } => math.expand(value),
             Stmt::If { condition, .. } | Stmt::Check { condition, .. } => math.expand(condition),
-            Stmt::For { .. } | Stmt::Prefetch { .. } => {}
+            Stmt::For { .. } | Stmt::Prefetch { .. } | Stmt::Tile(_) => {}
         }
         out.append(&mut math.lets);
         match &mut stmt {

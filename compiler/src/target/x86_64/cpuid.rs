@@ -9,11 +9,17 @@ use crate::error::{Error, Result, Stage};
 const EXTENDED: u32 = 0x8000_0000;
 const OSXSAVE: u32 = 27;
 
+/// Linux: `arch_prctl(ARCH_REQ_XCOMP_PERM, state)` asks that a state of the processor be saved for all threads of the process.
+/// It is refused where a thread has too small an alternate signal stack for that.
+const ARCH_PRCTL: u32 = 158;
+const ARCH_REQ_XCOMP_PERM: u32 = 0x1023;
+
 /// Made-up address of the function's end, until the block encoder has placed it.
 const END: u64 = 1 << 32;
 
 /// `int32_t level(void)`: how many of the requirements, from the first on, are met. The code serves the calling
-/// conventions of System V and Windows: it changes registers that both leave to the callee, and gives `rbx` back.
+/// conventions of System V and Windows: it changes registers that both leave to the callee, and gives `rbx` back; where Linux
+/// is asked for a state, that of System V.
 pub fn code(requirements: &[Requirement]) -> Result<Vec<u8>> {
     assemble(requirements).map_err(|error| Error::internal(Stage::Codegen, error.to_string()))
 }
@@ -40,6 +46,9 @@ fn assemble(requirements: &[Requirement]) -> std::result::Result<Vec<u8>, IcedEr
     code.extend([Instruction::with2(Bt_rm32_imm8, ECX, OSXSAVE), leave(Jae_rel32_64)]);
     code.extend(cpuid(7));
     code.push(Instruction::with2(Mov_r32_rm32, leaf7, EBX));
+    if requirements.iter().any(|wanted| wanted.leaf7_edx != 0) {
+        code.push(Instruction::with2(Mov_r32_rm32, ESI, EDX));
+    }
     code.extend(cpuid(EXTENDED));
     code.extend([Instruction::with2(Cmp_EAX_imm32, EAX, EXTENDED + 1), leave(Jb_rel32_64)]);
     code.extend(cpuid(EXTENDED + 1));
@@ -51,6 +60,7 @@ fn assemble(requirements: &[Requirement]) -> std::result::Result<Vec<u8>, IcedEr
         let bits = [
             (leaf1, wanted.leaf1_ecx),
             (leaf7, wanted.leaf7_ebx),
+            (ESI, wanted.leaf7_edx),
             (extended, wanted.extended_ecx),
             (EDX, wanted.xcr0),
         ];
@@ -59,6 +69,17 @@ fn assemble(requirements: &[Requirement]) -> std::result::Result<Vec<u8>, IcedEr
                 Instruction::with2(Mov_r32_rm32, EAX, register),
                 Instruction::with2(And_EAX_imm32, EAX, mask),
                 Instruction::with2(Cmp_EAX_imm32, EAX, mask),
+                leave(Jne_rel32_64),
+            ]);
+        }
+        if let Some(state) = wanted.asks_for {
+            // The system call changes rcx and r11; what those held has been tested.
+            code.extend([
+                Instruction::with2(Mov_r32_imm32, EDI, ARCH_REQ_XCOMP_PERM),
+                Instruction::with2(Mov_r32_imm32, ESI, state),
+                Instruction::with2(Mov_r32_imm32, EAX, ARCH_PRCTL),
+                Ok(Instruction::with(Syscall)),
+                Instruction::with2(Test_rm32_r32, EAX, EAX),
                 leave(Jne_rel32_64),
             ]);
         }
@@ -222,7 +243,14 @@ mod tests {
         assert_eq!(run(&[REQUIRES_V3, REQUIRES_V4]), i32::from(v3) + i32::from(v4));
         assert_eq!(run(&[]), 0);
         // Bits that no processor sets: reserved, or of a register state that does not exist.
-        let nothing = Requirement { leaf1_ecx: 0, leaf7_ebx: 0, extended_ecx: 0, xcr0: 0 };
+        let nothing = Requirement {
+            leaf1_ecx: 0,
+            leaf7_ebx: 0,
+            leaf7_edx: 0,
+            extended_ecx: 0,
+            xcr0: 0,
+            asks_for: None,
+        };
         assert_eq!(run(&[nothing, nothing]), 2);
         assert_eq!(run(&[nothing, Requirement { xcr0: 1 << 31, ..nothing }, nothing]), 1);
         assert_eq!(run(&[Requirement { leaf7_ebx: u32::MAX, ..nothing }]), 0);

@@ -187,7 +187,7 @@ impl Select<'_> {
     }
 
     /// Value of a symbolic dim, computed in the first block.
-    fn dim(&mut self, dim: &Dim) -> Selected<Reg> {
+    pub fn dim(&mut self, dim: &Dim) -> Selected<Reg> {
         if let Some(&value) = self.dims.get(dim) {
             return Ok(value);
         }
@@ -332,10 +332,12 @@ impl Select<'_> {
                 places.push((*buf, index.clone()));
             }
         });
-        visit::stmts(body, &mut |stmt| {
-            if let Stmt::Store { buf, index, .. } | Stmt::Prefetch { buf, index } = stmt {
-                places.push((*buf, index.clone()));
+        visit::stmts(body, &mut |stmt| match stmt {
+            Stmt::Store { buf, index, .. } | Stmt::Prefetch { buf, index } => {
+                places.push((*buf, index.clone()))
             }
+            Stmt::Tile(stmt) => places.extend(stmt.place().map(|(buf, index)| (buf, index.clone()))),
+            _ => {}
         });
         for (buf, index) in places {
             let bound = |term: &&(Term, Dim)| {

@@ -9,6 +9,7 @@
 mod taps;
 #[cfg(all(test, unix))]
 mod tests;
+mod tiles;
 pub(super) mod walk;
 
 use self::taps::Tap;
@@ -63,6 +64,8 @@ struct Job {
     block: Option<RowBlock>,
     /// Inner axes whose steps may read nothing but padding for a whole tile.
     taps: Vec<Tap>,
+    /// Where it is computed on tiles.
+    tiles: Option<tiles::Plan>,
 }
 
 /// `rows` rows from `first` on.
@@ -83,7 +86,8 @@ struct Tile {
 
 impl Lowering<'_> {
     pub(super) fn contract(&mut self) -> Result<()> {
-        let job = self.contract_job()?;
+        let mut job = self.contract_job()?;
+        job.tiles = self.tile_plan(&job)?;
         self.walk(&job)?;
         self.finish();
         Ok(())
@@ -96,6 +100,7 @@ impl Lowering<'_> {
             return internal("a block of rows of several axes");
         }
         job.block = Some(block);
+        job.tiles = self.tile_plan(&job)?;
         let panels = job.columns.ceil_div(&Dim::from(job.nr)).expect("nr is positive");
         self.for_each("panel", &panels, LoopKind::Serial, |cx, panel| {
             cx.panel(&job, batch, &panel, &Part::whole())
@@ -135,6 +140,7 @@ impl Lowering<'_> {
             height: 1,
             block: None,
             taps: self.taps(lhs, *batch, *m, rhs),
+            tiles: None,
         };
         job.looped = self.looped_axes(&job)?;
         let vectors = job.nr / job.lanes;

@@ -7,7 +7,7 @@
 //! Threads share the panels, or the blocks of rows of all panels. Where there are few panels, the tiles of each are cut
 //! into parts that threads can share.
 
-use super::{Job, Tile};
+use super::{Job, Tile, tiles};
 use crate::error::Result;
 use crate::graph::dim::{product, row_major_strides};
 use crate::graph::{Dim, Node, Op};
@@ -52,8 +52,13 @@ impl Part {
 }
 
 impl Job {
+    /// Rows that are computed at once.
+    fn block_rows(&self) -> usize {
+        self.tiles.as_ref().map_or(self.height, tiles::Plan::block)
+    }
+
     /// Sizes of the row axes, of what is computed of them.
-    fn row_axes(&self, shape: &[Dim]) -> Vec<Dim> {
+    pub(super) fn row_axes(&self, shape: &[Dim]) -> Vec<Dim> {
         match &self.block {
             Some(block) => vec![block.rows.clone()],
             None => shape[self.batch..self.batch + self.rows].to_vec(),
@@ -145,7 +150,7 @@ impl Lowering<'_> {
         // What is cut: the outermost loop over rows.
         let most = match outer.iter().find(|dim| **dim != Dim::ONE) {
             Some(dim) => dim.as_const(),
-            None => product(tiled).as_const().map(|rows| rows / job.height as i64 / LEAST_TILES),
+            None => product(tiled).as_const().map(|rows| rows / job.block_rows() as i64 / LEAST_TILES),
         };
         let work = [row_axes, &job.inner, std::slice::from_ref(&job.columns)].concat();
         if batch != 1 || panels < 1 || volume(&work).is_some_and(|work| work < SMALL) {
@@ -188,15 +193,27 @@ impl Lowering<'_> {
         let beside = if panels <= self.room() { panels } else { row_bytes.saturating_mul(2 * job.nr as i64) };
         let fit = (self.room() - beside) / row_bytes.max(1);
         // Rows so long that few of them fit would have the panels loaded too often.
-        if fit < BLOCK_TILES * job.height as i64 {
+        if fit < BLOCK_TILES * job.block_rows() as i64 {
             return Dim::ONE;
         }
         let block = Dim::from(fit);
         rows.ceil_div(&block).expect("blocks are not empty").max_dim(&Dim::ONE)
     }
 
-    /// A part of the tiles of one panel.
+    /// A part of the rows of one panel.
     pub(super) fn panel(&mut self, job: &Job, batch: &[Index], panel: &Index, part: &Part) -> Result<()> {
+        let Some(plan) = &job.tiles else { return self.register_panel(job, batch, panel, part) };
+        let Some(condition) = self.enough_for_tiles(job, plan) else {
+            return self.tile_panel(job, plan, batch, panel, part);
+        };
+        let then = self.scope(|cx| cx.tile_panel(job, plan, batch, panel, part))?;
+        let otherwise = self.scope(|cx| cx.register_panel(job, batch, panel, part))?;
+        self.push(Stmt::If { condition, then, otherwise });
+        Ok(())
+    }
+
+    /// A part of the rows of one panel, on tiles of vector registers.
+    fn register_panel(&mut self, job: &Job, batch: &[Index], panel: &Index, part: &Part) -> Result<()> {
         let row_axes = job.row_axes(&self.graph.ty(job.out).shape);
         let first = job.block.as_ref().map_or(Index::zero(), |block| block.first.clone());
         let (outer, tiled) = row_axes.split_at(job.looped);

@@ -1,0 +1,519 @@
+//! Products of bytes on the processor's tiles.
+//!
+//! Two tiles of rows meet the two halves of a panel row's columns: four accumulators, which take four loads per step of up to 64
+//! bytes of the inner axes. A row of a panel, as `Op::Pack` has it, is a row of the second operand. The rows of a tile are
+//! at one distance in memory: those of a matrix, or neighbours in a row of an image, whose windows need no copy. The
+//! accumulators go to the kernel's own memory, and the epilogue reads them from there in vectors.
+//!
+//! All tiles of a kernel have one height, which divides the rows evenly: the time of a product follows the height. Where it
+//! does not divide them, the last tile begins so early that it ends with them, and the rows that two tiles have are stored
+//! once: elements that an epilogue reads may lie where it stores.
+
+use super::Job;
+use super::walk::Part;
+use crate::error::Result;
+use crate::graph::dim::product;
+use crate::graph::{DType, Dim};
+use crate::loops::lower::runs::greedy;
+use crate::loops::lower::{Lowering, Override, internal};
+use crate::loops::tiles::{MAX_ROW_BYTES, MAX_ROWS, MAX_TILES, Tile, TileDecl, TileStmt};
+use crate::loops::{Access, Buf, Buffer, Expr, Index, LoopKind, Stmt};
+use crate::scalar::CompareFn;
+use crate::vector::ir::Op;
+
+/// Columns of a tile: i32 of a row.
+const COLUMNS: usize = MAX_ROW_BYTES / 4;
+
+/// Tiles side by side, of rows and of columns.
+const SIDE: usize = 2;
+
+/// Rows whose epilogues are interleaved.
+const ROWS_AT_ONCE: usize = 4;
+
+/// Cycles, as measured on Sapphire Rapids' successors: of a product of tiles at the least, besides those per row (16ths), and of
+/// a row of an accumulator that is stored and loaded again.
+const LEAST_CYCLES: usize = 9;
+const DOT_CYCLES: usize = 3;
+const ROW_CYCLES_16THS: usize = 13;
+const MOVE_CYCLES: usize = 3;
+
+/// Multiplications of bytes per cycle without tiles.
+const VECTOR_PRODUCTS: usize = 128;
+
+/// How a contraction is computed on tiles.
+#[derive(Clone)]
+pub(super) struct Plan {
+    /// Leading row axes that are not part of a line: the rows of a tile follow each other along the others.
+    looped: usize,
+    /// Rows of a tile.
+    pub height: usize,
+    /// Distance of the rows in memory, bytes.
+    stride: i64,
+    /// Leading inner axes with loops of their own.
+    outer: usize,
+    /// Bytes that follow each other in memory, in so many whole steps and a rest.
+    steps: i64,
+    step: usize,
+    rest: usize,
+    registers: Registers,
+    sums: Buf,
+}
+
+#[derive(Clone)]
+struct Registers {
+    /// By row, then by column.
+    sums: Vec<Tile>,
+    lhs: Vec<Tile>,
+    rhs: Vec<Tile>,
+    /// For the last step.
+    lhs_rest: Option<Tile>,
+    rhs_rest: Option<Tile>,
+}
+
+/// Where the rows of the left-hand side lie.
+struct Layout {
+    looped: usize,
+    stride: i64,
+    outer: usize,
+    run: i64,
+}
+
+/// The first row of a tile: its index along the axes with loops, and along the line.
+struct Start {
+    lead: Vec<Index>,
+    at: Index,
+}
+
+impl Plan {
+    /// Rows of a block of accumulators.
+    pub fn block(&self) -> usize {
+        SIDE * self.height
+    }
+}
+
+impl Lowering<'_> {
+    /// How a contraction is computed on tiles, where that pays.
+    pub(super) fn tile_plan(&mut self, job: &Job) -> Result<Option<Plan>> {
+        let halves = job.nr / COLUMNS;
+        let has_tiles = self.target.is_leaf() && self.target.wide.is_some_and(|isa| isa.has(Op::TileZero(0)));
+        let fits = job.lanes == COLUMNS && job.nr.is_multiple_of(COLUMNS) && (1..=SIDE).contains(&halves);
+        if !has_tiles || job.depth == 1 || !fits || job.rows == 0 {
+            return Ok(None);
+        }
+        let mut layout = None;
+        for looped in [0, job.rows - 1] {
+            if layout.is_none() {
+                layout = self.tile_layout(job, looped)?;
+            }
+        }
+        let Some(Layout { looped, stride, outer, run }) = layout else { return Ok(None) };
+        let line = product(&self.tile_axes(job)[looped..]);
+        let height = match line.as_const() {
+            Some(rows) if rows < 1 => return Ok(None),
+            Some(rows) => (rows as usize).div_ceil((rows as usize).div_ceil(MAX_ROWS)),
+            None => MAX_ROWS,
+        };
+        let (steps, step, rest) = steps_of(run as usize);
+        let turns = job.inner[..outer]
+            .iter()
+            .map(|dim| dim.as_const().unwrap_or(1).max(1) as usize)
+            .product::<usize>();
+        let dots = turns * (steps + usize::from(rest > 0));
+        let dot = (DOT_CYCLES + (ROW_CYCLES_16THS * height).div_ceil(16)).max(LEAST_CYCLES);
+        let tiles = dots * dot + MOVE_CYCLES * height;
+        let vectors = turns * run as usize * height * COLUMNS / VECTOR_PRODUCTS;
+        if tiles >= vectors {
+            return Ok(None);
+        }
+        let Some(registers) = self.registers(job, height, step, rest) else { return Ok(None) };
+        let len = Dim::from(SIDE * height * job.nr);
+        let buffer = Buffer { name: "sums".into(), dtype: DType::I32, len, access: Access::Frame };
+        let sums = self.kernel.buffers.push(buffer);
+        let steps = steps as i64;
+        Ok(Some(Plan { looped, height, stride, outer, steps, step, rest, registers, sums }))
+    }
+
+    fn tile_axes(&self, job: &Job) -> Vec<Dim> {
+        job.row_axes(&self.graph.ty(job.out).shape)
+    }
+
+    /// The distances in memory of the left-hand side's elements, with so many row axes outside of a line, where they have such.
+    fn tile_layout(&mut self, job: &Job, looped: usize) -> Result<Option<Layout>> {
+        let axes = self.graph.ty(job.out).shape[job.batch..job.batch + job.rows].to_vec();
+        let row = self.kernel.loop_var("probe");
+        self.extents.insert(row, product(&axes[looped..]));
+        let mut index = vec![Index::zero(); job.batch + looped];
+        index.extend(self.split_rows(&Index::var(row), &axes[looped..]));
+        let mut inner = Vec::new();
+        for (at, extent) in job.inner.iter().enumerate() {
+            let depth = if at + 1 == job.inner.len() { job.depth } else { 1 };
+            let Some(extent) = extent.as_const() else { return Ok(None) };
+            let (var, extent) = (self.kernel.loop_var("probe"), extent * depth as i64);
+            self.extents.insert(var, Dim::from(extent));
+            index.push(Index::var(var));
+            inner.push((var, extent));
+        }
+        let mut place = None;
+        self.scope(|cx| {
+            if let Expr::Load { buf, index } = cx.expr_at(job.lhs, &index)? {
+                place = Some((buf, index));
+            }
+            Ok(())
+        })?;
+        let Some((buf, index)) = place.filter(|(_, index)| !index.divides()) else { return Ok(None) };
+        let bytes = matches!(self.kernel.buffers[buf].dtype, DType::U8 | DType::I8);
+        let step = |var| index.coefficient(var).and_then(|step| step.as_const());
+        let (Some(stride), true) = (step(row), bytes) else { return Ok(None) };
+        let (mut run, mut outer) = (1, inner.len());
+        while let Some(&(var, extent)) = outer.checked_sub(1).and_then(|last| inner.get(last)) {
+            match step(var) {
+                Some(step) if step == run || extent == 1 => run *= extent,
+                Some(_) => break,
+                None => return Ok(None),
+            }
+            outer -= 1;
+        }
+        let whole = outer < inner.len() && run % job.depth as i64 == 0 && run > 0;
+        Ok(whole.then_some(Layout { looped, stride, outer, run }))
+    }
+
+    /// The tiles of a kernel; contractions of one kernel share those that are alike.
+    fn registers(&mut self, job: &Job, height: usize, step: usize, rest: usize) -> Option<Registers> {
+        let dtype = |value| self.graph.ty(value).dtype;
+        let (lhs, rhs) = (dtype(job.lhs), dtype(job.rhs));
+        let halves = job.nr / COLUMNS;
+        let mut wanted: Vec<(&str, usize, DType, usize, usize)> = Vec::new();
+        wanted.extend((0..SIDE * halves).map(|at| ("sum", at, DType::I32, height, COLUMNS)));
+        // Without a rest there are tiles for both operands' halves.
+        let alike = if rest > 0 { 1 } else { SIDE };
+        wanted.extend((0..alike).map(|at| ("a", at, lhs, height, step)));
+        wanted.extend((0..alike.min(halves)).map(|at| ("b", at, rhs, step / job.depth, MAX_ROW_BYTES)));
+        if rest > 0 {
+            wanted.push(("a_rest", 0, lhs, height, rest));
+            wanted.push(("b_rest", 0, rhs, rest / job.depth, MAX_ROW_BYTES));
+        }
+        let mut tiles: Vec<(String, TileDecl, Option<Tile>)> = Vec::new();
+        let mut missing = 0;
+        for (kind, at, dtype, rows, columns) in wanted {
+            let name = format!("{kind}{at}");
+            let decl = TileDecl { name: name.clone(), dtype, rows, columns };
+            let known = self.kernel.tiles.iter().find(|(_, known)| **known == decl).map(|(tile, _)| tile);
+            missing += usize::from(known.is_none());
+            tiles.push((kind.to_string(), decl, known));
+        }
+        if self.kernel.tiles.len() + missing > MAX_TILES {
+            return None;
+        }
+        let mut found = Registers { sums: vec![], lhs: vec![], rhs: vec![], lhs_rest: None, rhs_rest: None };
+        for (kind, decl, known) in tiles {
+            let tile = known.unwrap_or_else(|| self.kernel.tiles.push(decl));
+            match kind.as_str() {
+                "sum" => found.sums.push(tile),
+                "a" => found.lhs.push(tile),
+                "b" => found.rhs.push(tile),
+                "a_rest" => found.lhs_rest = Some(tile),
+                _ => found.rhs_rest = Some(tile),
+            }
+        }
+        Some(found)
+    }
+
+    /// A part of the rows of one panel.
+    pub(super) fn tile_panel(
+        &mut self,
+        job: &Job,
+        plan: &Plan,
+        batch: &[Index],
+        panel: &Index,
+        part: &Part,
+    ) -> Result<()> {
+        let axes = self.tile_axes(job);
+        let (outer, tiled) = axes.split_at(plan.looped);
+        let line = product(tiled);
+        let height = plan.height as i64;
+        let whole = Part::whole();
+        let looped = outer.iter().any(|dim| *dim != Dim::ONE);
+        let (by_loop, by_block) = if looped { (part, &whole) } else { (&whole, part) };
+        let at = |lead: &[Index], at: Index| Start { lead: lead.to_vec(), at };
+        let Some(rows) = line.as_const() else {
+            return self.for_part(outer, by_loop, &mut |cx, lead| {
+                let size = Dim::from(plan.block());
+                let blocks = line.floor_div(&size).expect("blocks are not empty");
+                let done = blocks.clone() * size.clone();
+                cx.for_part(std::slice::from_ref(&blocks), by_block, &mut |cx, block| {
+                    let first = block[0].scale(&size);
+                    let second = first.add(&Index::int(height));
+                    cx.tile_block(job, plan, batch, panel, &[at(&lead, first), at(&lead, second)], &Dim::ZERO)
+                })?;
+                let left = line.clone() - done;
+                let one = left.min_dim(&Dim::ONE);
+                cx.for_part(std::slice::from_ref(&one), by_block, &mut |cx, _| {
+                    let first = Index::dim(line.clone() - size.clone());
+                    let second = first.add(&Index::int(height));
+                    let known = size.clone() - left.clone();
+                    cx.tile_block(job, plan, batch, panel, &[at(&lead, first), at(&lead, second)], &known)
+                })
+            });
+        };
+        let tiles = (rows + height - 1) / height;
+        if tiles * height == rows {
+            // Pairs of tiles, whichever lines they are of.
+            let grid = [outer, &[Dim::from(tiles)]].concat();
+            let all = product(&grid);
+            let pairs = all.floor_div(&Dim::from(SIDE)).expect("a pair is not empty");
+            let left = all - pairs.clone() * Dim::from(SIDE);
+            let start = |cx: &mut Self, tile: Index| {
+                let mut index: Vec<Index> =
+                    cx.split_rows(&tile, &grid).into_iter().map(|at| cx.named(at)).collect();
+                let tile = index.pop().unwrap_or_else(Index::zero);
+                Start { lead: index, at: tile.scale(&Dim::from(height)) }
+            };
+            self.for_part(std::slice::from_ref(&pairs), part, &mut |cx, pair| {
+                let first = pair[0].scale(&Dim::from(SIDE));
+                let starts = [start(cx, first.clone()), start(cx, first.add(&Index::int(1)))];
+                cx.tile_block(job, plan, batch, panel, &starts, &Dim::ZERO)
+            })?;
+            return self.for_part(std::slice::from_ref(&left), part, &mut |cx, _| {
+                let last = start(cx, Index::dim(pairs.clone() * Dim::from(SIDE)));
+                cx.tile_block(job, plan, batch, panel, &[last], &Dim::ZERO)
+            });
+        }
+        let pairs = (tiles - 1) / SIDE as i64;
+        let done = pairs * SIDE as i64 * height;
+        self.for_part(outer, by_loop, &mut |cx, lead| {
+            cx.for_part(&[Dim::from(pairs)], by_block, &mut |cx, pair| {
+                let first = pair[0].scale(&Dim::from(plan.block()));
+                let second = first.add(&Index::int(height));
+                cx.tile_block(job, plan, batch, panel, &[at(&lead, first), at(&lead, second)], &Dim::ZERO)
+            })?;
+            cx.for_part(&[Dim::ONE], by_block, &mut |cx, _| {
+                let last: Vec<Start> = match tiles - pairs * SIDE as i64 {
+                    1 => vec![at(&lead, Index::int(rows - height))],
+                    _ => [rows - 2 * height, rows - height].map(|row| at(&lead, Index::int(row))).into(),
+                };
+                let known = done - (rows - last.len() as i64 * height);
+                cx.tile_block(job, plan, batch, panel, &last, &Dim::from(known))
+            })
+        })
+    }
+
+    /// Whether there are rows enough for tiles of this height, where their number is known only at run time.
+    pub(super) fn enough_for_tiles(&self, job: &Job, plan: &Plan) -> Option<Expr> {
+        let line = product(&self.tile_axes(job)[plan.looped..]);
+        let least = Dim::from(plan.block());
+        match line.as_const() {
+            Some(_) => None,
+            None => Some(Expr::compare(
+                CompareFn::Ge,
+                Expr::Index(Index::dim(line)),
+                Expr::Index(Index::dim(least)),
+            )),
+        }
+    }
+
+    /// Tiles of rows and all columns of a panel. `known` rows, from the first on, have been stored before.
+    fn tile_block(
+        &mut self,
+        job: &Job,
+        plan: &Plan,
+        batch: &[Index],
+        panel: &Index,
+        starts: &[Start],
+        known: &Dim,
+    ) -> Result<()> {
+        let axes = self.tile_axes(job);
+        let halves = job.nr / COLUMNS;
+        let own = |tile: usize, half: usize| plan.registers.sums[tile * halves + half];
+        for (tile, half) in (0..starts.len()).flat_map(|tile| (0..halves).map(move |half| (tile, half))) {
+            self.push(Stmt::Tile(TileStmt::Zero { tile: own(tile, half) }));
+        }
+        let mut rows = Vec::with_capacity(starts.len());
+        for start in starts {
+            let place = self.tile_row(job, plan, &axes, start, &Index::zero());
+            rows.push(place);
+        }
+        self.for_shape(&job.inner[..plan.outer], LoopKind::Serial, &mut |cx, outer| {
+            let (mut lhs, rhs) = (Vec::new(), cx.tile_rhs(job, plan, batch, panel, &outer)?);
+            for row in &rows {
+                lhs.push(cx.tile_lhs(job, plan, batch, row, &outer)?);
+            }
+            let Plan { registers, step, rest, steps, .. } = plan;
+            cx.for_each("k", &Dim::from(*steps), LoopKind::Serial, |cx, number| {
+                let at = number.scale(&Dim::from(*step));
+                cx.tile_dots(job, plan, (&lhs, &registers.lhs), (&rhs, &registers.rhs), &at);
+                Ok(())
+            })?;
+            if let (Some(a), Some(b)) = (registers.lhs_rest, registers.rhs_rest) {
+                let at = Index::int(steps * *step as i64);
+                debug_assert!(*rest > 0);
+                cx.tile_dots(job, plan, (&lhs, &[a]), (&rhs, &[b]), &at);
+            }
+            Ok(())
+        })?;
+        let stride = job.nr as i64;
+        for (tile, half) in (0..starts.len()).flat_map(|tile| (0..halves).map(move |half| (tile, half))) {
+            let index = Index::int((tile * plan.height * job.nr + half * COLUMNS) as i64);
+            self.push(Stmt::Tile(TileStmt::Store { tile: own(tile, half), buf: plan.sums, index, stride }));
+        }
+        self.tile_epilogue(job, plan, batch, panel, starts, known)
+    }
+
+    /// The index of a row along every row axis.
+    fn tile_row(&mut self, job: &Job, plan: &Plan, axes: &[Dim], start: &Start, row: &Index) -> Vec<Index> {
+        let first = job.block.as_ref().map_or(Index::zero(), |block| block.first.clone());
+        let mut index = start.lead.clone();
+        for at in self.split_rows(&start.at.add(row), &axes[plan.looped..]) {
+            let at = self.named_row(at);
+            index.push(first.add(&at));
+        }
+        index
+    }
+
+    fn tile_lhs(
+        &mut self,
+        job: &Job,
+        plan: &Plan,
+        batch: &[Index],
+        row: &[Index],
+        outer: &[Index],
+    ) -> Result<(Buf, Index)> {
+        let mut index = self.broadcast_batch(job.lhs, job, batch);
+        index.extend_from_slice(row);
+        index.extend_from_slice(outer);
+        index.resize(index.len() + job.inner.len() - plan.outer, Index::zero());
+        match self.expr_at(job.lhs, &index)? {
+            Expr::Load { buf, index } => Ok((buf, index)),
+            other => internal(format!("rows of a tile at {other}")),
+        }
+    }
+
+    fn tile_rhs(
+        &mut self,
+        job: &Job,
+        plan: &Plan,
+        batch: &[Index],
+        panel: &Index,
+        outer: &[Index],
+    ) -> Result<(Buf, Index)> {
+        let mut index = self.broadcast_batch(job.rhs, job, batch);
+        index.push(panel.clone());
+        index.extend_from_slice(outer);
+        index.resize(index.len() + job.inner.len() - plan.outer + 1, Index::zero());
+        match self.expr_at(job.rhs, &index)? {
+            Expr::Load { buf, index } => Ok((buf, index)),
+            other => internal(format!("a panel at {other}")),
+        }
+    }
+
+    /// The products of one step, `at` bytes behind the first.
+    fn tile_dots(
+        &mut self,
+        job: &Job,
+        plan: &Plan,
+        (rows, a): (&[(Buf, Index)], &[Tile]),
+        ((panel, first), b): (&(Buf, Index), &[Tile]),
+        at: &Index,
+    ) {
+        let halves = job.nr / COLUMNS;
+        let stride = (job.nr * job.depth) as i64;
+        let columns = |half: usize| TileStmt::Load {
+            tile: b[half % b.len()],
+            buf: *panel,
+            index: first.add(&at.scale(&Dim::from(job.nr))).add(&Index::int((half * MAX_ROW_BYTES) as i64)),
+            stride,
+        };
+        let mut loaded = vec![None; b.len()];
+        for (tile, (buf, index)) in rows.iter().enumerate() {
+            let lhs = a[tile % a.len()];
+            self.push(Stmt::Tile(TileStmt::Load {
+                tile: lhs,
+                buf: *buf,
+                index: index.add(at),
+                stride: plan.stride,
+            }));
+            // Back and forth, so that what was loaded last is used first.
+            for turn in 0..halves {
+                let half = if tile % 2 == 0 { turn } else { halves - 1 - turn };
+                if loaded[half % b.len()] != Some(half) {
+                    self.push(Stmt::Tile(columns(half)));
+                    loaded[half % b.len()] = Some(half);
+                }
+                let acc = plan.registers.sums[tile * halves + half];
+                self.push(Stmt::Tile(TileStmt::Dot { acc, a: lhs, b: b[half % b.len()] }));
+            }
+        }
+    }
+
+    /// Stores the rows of tiles but the first `known`.
+    fn tile_epilogue(
+        &mut self,
+        job: &Job,
+        plan: &Plan,
+        batch: &[Index],
+        panel: &Index,
+        starts: &[Start],
+        known: &Dim,
+    ) -> Result<()> {
+        let axes = self.tile_axes(job);
+        let height = Dim::from(plan.height);
+        for (tile, start) in starts.iter().enumerate() {
+            let skipped =
+                (known.clone() - Dim::from(tile) * height.clone()).max_dim(&Dim::ZERO).min_dim(&height);
+            let from = Index::int((tile * plan.height) as i64);
+            let Some(first) = skipped.as_const() else {
+                let row = self.kernel.loop_var("m");
+                let body = self.scope(|cx| {
+                    let place = cx.tile_row(job, plan, &axes, start, &Index::var(row));
+                    cx.tile_rows(job, plan, batch, panel, &[(from.add(&Index::var(row)), place)])
+                })?;
+                let (lo, hi) = (Index::dim(skipped), Index::dim(height.clone()));
+                self.push(Stmt::For { var: row, lo, hi, step: 1, kind: LoopKind::Serial, body });
+                continue;
+            };
+            for run in greedy(&Dim::from(plan.height as i64 - first), &[ROWS_AT_ONCE, 1]) {
+                self.for_each("m", &run.count, LoopKind::Serial, |cx, piece| {
+                    let rows: Vec<_> = (0..run.size)
+                        .map(|at| {
+                            let row = run.at(&piece, at).add(&Index::int(first));
+                            let place = cx.tile_row(job, plan, &axes, start, &row);
+                            (from.add(&row), place)
+                        })
+                        .collect();
+                    cx.tile_rows(job, plan, batch, panel, &rows)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Stores rows, which are given by their number among the sums and their index.
+    fn tile_rows(
+        &mut self,
+        job: &Job,
+        plan: &Plan,
+        batch: &[Index],
+        panel: &Index,
+        rows: &[(Index, Vec<Index>)],
+    ) -> Result<()> {
+        self.panel_columns(job, panel, &mut |cx, column| {
+            for (row, place) in rows {
+                let index = row.scale(&Dim::from(job.nr)).add(column);
+                cx.overrides.insert(job.out, Override::Expr(Expr::Load { buf: plan.sums, index }));
+                let mut index = batch.to_vec();
+                index.extend_from_slice(place);
+                index.push(panel.scale(&Dim::from(job.nr)).add(column));
+                cx.store_outputs(&index)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// So many whole steps of so many bytes, and the bytes of a last one: as few steps as there can be, alike where possible.
+fn steps_of(run: usize) -> (usize, usize, usize) {
+    let least = run.div_ceil(MAX_ROW_BYTES);
+    match run.is_multiple_of(least * crate::graph::DOT_DEPTH) {
+        true => (least, run / least, 0),
+        false => (run / MAX_ROW_BYTES, MAX_ROW_BYTES, run % MAX_ROW_BYTES),
+    }
+}
