@@ -1,23 +1,12 @@
-//! Loop IR to machine code, by way of Cranelift: one self-contained function per kernel.
+//! Kernels to machine code by way of Cranelift: one self-contained function per kernel, on every target.
 //!
 //! A kernel's code calls nothing and refers to nothing outside itself, so kernels compile independently
-//! of each other, in parallel, and their bytes go into an object as they are. Rooms: [`kernel`] walks
-//! statements, `index` forms addresses and `hoist` computes them ahead of loops, `memory` loads and stores, `expr`
-//! evaluates expressions in scalar or vector form, `arith` and `convert` hold the instruction sequences, `lane` what
-//! scalars and vectors share; [`emit`] makes the object file and the C header around the kernels.
+//! of each other, in parallel, and their bytes go into an object as they are. `vector` selects instructions for the
+//! target's [`Isa`](crate::vector::isa::Isa) of Cranelift, [`clif`] writes them as Cranelift IR; [`emit`] makes the object
+//! file and the C header around the kernels.
 
-mod arith;
-mod convert;
+mod clif;
 pub mod emit;
-mod expr;
-mod hoist;
-mod index;
-mod integer;
-mod kernel;
-mod lane;
-mod memory;
-mod plan;
-mod remainder;
 #[cfg(test)]
 pub mod testing;
 #[cfg(test)]
@@ -32,8 +21,8 @@ use cranelift_codegen::{CompiledCode, Context};
 use crate::error::{Error, Result, Stage};
 use crate::loops::{Kernel, LoopKind, Stmt};
 use crate::target::Target;
+use crate::vector;
 
-pub use kernel::function;
 pub use work::{Threads, worth_threads, worth_upgrades};
 
 /// Machine code of one kernel. It has no relocations.
@@ -103,6 +92,17 @@ pub fn prefers_speed(kernel: &Kernel) -> bool {
         })
     }
     !has_vectors(&kernel.body)
+}
+
+/// Cranelift IR of a kernel.
+pub fn function(kernel: &Kernel, isa: &dyn TargetIsa, target: &Target) -> Result<Function> {
+    let machine = target.narrow;
+    let func = vector::lower(kernel, machine).map_err(|reason| fail(kernel, &reason))?;
+    if cfg!(debug_assertions) {
+        let checked = vector::verify::verify(&func).and_then(|()| vector::verify::check(&func, machine));
+        checked.map_err(|text| fail(kernel, &text))?;
+    }
+    clif::function(&func, machine, isa).map_err(|text| fail(kernel, &text))
 }
 
 fn compile_context(kernel: &Kernel, isa: &dyn TargetIsa, target: &Target) -> Result<Context> {

@@ -236,6 +236,11 @@ fn operands(func: &Func, isa: Isa, inst: &Inst) -> Vec<regalloc2::Operand> {
         (Op::MulHigh, &[a, _], _) => {
             operands[0] = regalloc2::Operand::reg_fixed_use(vreg(a), int(RDX));
         }
+        // The vector is read after the result is written.
+        (Op::Insert(..), &[a, _], _) => {
+            operands[0] =
+                regalloc2::Operand::new(vreg(a), OperandConstraint::Reg, OperandKind::Use, OperandPos::Late);
+        }
         (Op::DivInt, &[a, b], Some(dst)) => {
             // The divisor is read after rdx, the dividend's upper half, is overwritten.
             let (kind, late) = (OperandKind::Use, OperandPos::Late);

@@ -22,7 +22,7 @@ impl Codes {
             (false, Lanes::X8) => vex[0],
             (false, Lanes::X4) => vex[1],
             (false, Lanes::X1) => vex[2],
-            (_, Lanes::D1 | Lanes::D4 | Lanes::D8) => INVALID,
+            (_, Lanes::X2 | Lanes::D1 | Lanes::D2 | Lanes::D4 | Lanes::D8) => INVALID,
         }
     }
 }

@@ -452,6 +452,10 @@ impl Machine<'_> {
                 self.lanes(inst, 1, 1)
             }
             Vbroadcastss => [self.lanes(inst, 1, 1)[0]; 16],
+            Vblendps => {
+                let (a, b) = (self.lanes(inst, 1, width(0)), self.lanes(inst, 2, width(0)));
+                std::array::from_fn(|lane| if inst.immediate(3) >> lane & 1 == 1 { b[lane] } else { a[lane] })
+            }
             Vextractf128 | Vextractf32x4 => {
                 let (n, lanes) = vector(inst.op1_register()).expect("a vector register");
                 let first = 4 * (inst.immediate(2) as usize % (lanes / 4));

@@ -53,6 +53,14 @@ pub fn binary(op: Binary, isa: Isa, lanes: Lanes) -> Form {
         Binary::LowMul => codes64::LOW_MUL.pick(isa, lanes),
         Binary::DotPairs => codes::DOT_PAIRS.pick(isa, lanes),
         Binary::ShlBy => codes::SHL_BY.pick(isa, lanes),
+        // No instruction stands for these: `Isa::has`.
+        Binary::Minimum
+        | Binary::Maximum
+        | Binary::Rem
+        | Binary::IntDiv
+        | Binary::UnsignedDiv
+        | Binary::ShrBy
+        | Binary::ShrArithBy => Code::INVALID,
     };
     (code, None)
 }
@@ -87,10 +95,10 @@ pub fn mask_bits(lanes: Lanes) -> Code {
     match lanes {
         Lanes::D8 => Code::EVEX_Vpmovm2q_zmm_kr,
         Lanes::D4 => Code::EVEX_Vpmovm2q_ymm_kr,
-        Lanes::D1 => Code::EVEX_Vpmovm2q_xmm_kr,
+        Lanes::D1 | Lanes::D2 => Code::EVEX_Vpmovm2q_xmm_kr,
         Lanes::X16 => Code::EVEX_Vpmovm2d_zmm_kr,
         Lanes::X8 => Code::EVEX_Vpmovm2d_ymm_kr,
-        Lanes::X4 | Lanes::X1 => Code::EVEX_Vpmovm2d_xmm_kr,
+        Lanes::X4 | Lanes::X2 | Lanes::X1 => Code::EVEX_Vpmovm2d_xmm_kr,
     }
 }
 
@@ -99,10 +107,10 @@ pub fn mask_of(lanes: Lanes) -> Code {
     match lanes {
         Lanes::D8 => Code::EVEX_Vpmovq2m_kr_zmm,
         Lanes::D4 => Code::EVEX_Vpmovq2m_kr_ymm,
-        Lanes::D1 => Code::EVEX_Vpmovq2m_kr_xmm,
+        Lanes::D1 | Lanes::D2 => Code::EVEX_Vpmovq2m_kr_xmm,
         Lanes::X16 => Code::EVEX_Vpmovd2m_kr_zmm,
         Lanes::X8 => Code::EVEX_Vpmovd2m_kr_ymm,
-        Lanes::X4 | Lanes::X1 => Code::EVEX_Vpmovd2m_kr_xmm,
+        Lanes::X4 | Lanes::X2 | Lanes::X1 => Code::EVEX_Vpmovd2m_kr_xmm,
     }
 }
 

@@ -4,6 +4,7 @@ use target_lexicon::Triple;
 
 use super::{Target, is_host, unknown_cpu};
 use crate::error::Result;
+use crate::vector::isa::Isa;
 
 pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
     let cpu = mcpu.unwrap_or("generic");
@@ -17,14 +18,16 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         upgrades: vec![],
         features: vec![],
         vector_bytes: 16,
+        narrow: Isa {
+            vector_registers: 32,
+            has_fma: true,
+            has_rounding: true,
+            has_nan_extremes: true,
+            has_byte_shuffle: true,
+            ..Isa::CRANELIFT
+        },
         wide: None,
         vector_registers: 32,
-        has_fma: true,
-        fma_overwrites_factor: false,
-        has_rounding: true,
-        has_byte_shuffle: true,
-        has_nan_minmax: true,
-        has_truncating_convert: false,
         l1_bytes: 64 << 10,
         l2_bytes: 512 << 10,
     })

@@ -24,22 +24,12 @@ pub struct Target {
     pub features: Vec<&'static str>,
     /// Bytes of the vectors that code is lowered for: at first those of Cranelift.
     pub vector_bytes: usize,
+    /// What Cranelift has for it.
+    pub narrow: Isa,
     /// What leaf kernels have, where the target has those.
     pub wide: Option<Isa>,
     /// Registers of those vectors.
     pub vector_registers: usize,
-    /// Whether `a * b + c` is one instruction.
-    pub has_fma: bool,
-    /// Whether fused multiply-adds are encoded to overwrite a factor, not the accumulator.
-    pub fma_overwrites_factor: bool,
-    /// Whether rounding floats to integral values is one instruction.
-    pub has_rounding: bool,
-    /// Whether one instruction picks any bytes of a vector.
-    pub has_byte_shuffle: bool,
-    /// Whether the float maximum and minimum instructions give NaN when either operand is NaN.
-    pub has_nan_minmax: bool,
-    /// Whether the float to i32 vector conversion that truncates is cheaper than the one that saturates.
-    pub has_truncating_convert: bool,
     /// Bytes of the first and second level data caches of one core.
     pub l1_bytes: usize,
     pub l2_bytes: usize,
@@ -287,11 +277,11 @@ mod tests {
         for text in ["x86_64-unknown-linux-gnu", "x86_64-apple-darwin", "x86_64-pc-windows-msvc"] {
             let target = Target::new(triple(text), None).unwrap();
             assert_eq!(target.cpu, "x86-64");
-            assert!(target.features.is_empty() && !target.has_fma);
+            assert!(target.features.is_empty() && !target.narrow.has_fma);
             assert_eq!(target.lanes(4), 4);
             let v3 = &target.upgrades[0];
             assert_eq!(v3.cpu, "x86-64-v3");
-            assert!(v3.has_fma && v3.upgrades.is_empty());
+            assert!(v3.narrow.has_fma && v3.upgrades.is_empty());
             for feature in ["has_avx", "has_avx2", "has_fma", "has_bmi2"] {
                 assert!(v3.features.contains(&feature), "{feature}");
             }

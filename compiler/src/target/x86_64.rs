@@ -194,18 +194,20 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         true => Isa { has_f16c, has_dot: has("has_avx512vnni"), ..Isa::AVX512 },
         false => Isa { has_f16c, has_dot: has("has_avx_vnni"), ..Isa::AVX2 },
     };
+    let narrow = Isa {
+        has_fma: has("has_fma"),
+        has_rounding: has("has_sse41"),
+        has_byte_shuffle: has("has_ssse3"),
+        has_truncating_convert: true,
+        ..Isa::CRANELIFT
+    };
     Ok(Target {
         cpu: cpu.to_string(),
         upgrades: vec![],
         vector_bytes: 16,
+        narrow,
         wide: has_leaves.then_some(wide),
         vector_registers: 16,
-        has_fma: has("has_fma"),
-        fma_overwrites_factor: true,
-        has_rounding: has("has_sse41"),
-        has_byte_shuffle: has("has_ssse3"),
-        has_nan_minmax: false,
-        has_truncating_convert: true,
         triple,
         features,
         l1_bytes,

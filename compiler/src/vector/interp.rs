@@ -292,7 +292,7 @@ impl Machine<'_> {
                 let bits = if small == Small::F16 { bits } else { widened(small, bits) };
                 bits as i64
             }
-            Op::ToGeneral => lane(&self.vector(inst.uses[0])?, 0, 4) as i64,
+            Op::ToGeneral(one) => lane(&self.vector(inst.uses[0])?, 0, one.width()) as i64,
             Op::Add => used(0)?.wrapping_add(used(1)?),
             Op::Sub => used(0)?.wrapping_sub(used(1)?),
             Op::Mul => used(0)?.wrapping_mul(used(1)?),
@@ -349,9 +349,9 @@ impl Machine<'_> {
             let bits = self.read(self.address(inst.mem)?, 2)?;
             return Ok(packed(8, 2, |_| bits));
         }
-        if inst.op == Op::FromGeneral {
+        if let Op::FromGeneral(one) = inst.op {
             let bits = self.int(inst.uses[0])? as u64;
-            return Ok(vector(Lanes::X1, |_| bits));
+            return Ok(vector(one, |_| bits));
         }
         let Some(lanes) = lanes(inst.op) else { return Err("no lanes".into()) };
         let (count, width) = (lanes.count(), lanes.width());
@@ -414,6 +414,11 @@ impl Machine<'_> {
                 let (then, otherwise) = (self.vector(inst.uses[1])?, self.vector(inst.uses[2])?);
                 vector(lanes, |at| lane(if mask >> at & 1 == 1 { &then } else { &otherwise }, at, width))
             }
+            Op::Insert(to, _) => {
+                let (a, scalar) = (self.vector(inst.uses[0])?, self.vector(inst.uses[1])?);
+                let to = usize::from(to);
+                vector(lanes, |at| if at == to { lane(&scalar, 0, width) } else { lane(&a, at, width) })
+            }
             Op::SplatLane(_) => {
                 let a = self.vector(inst.uses[0])?;
                 vector(lanes, |_| lane(&a, 0, width))
@@ -469,6 +474,10 @@ fn binary(op: Binary, a: u64, b: u64, width: usize) -> u64 {
                 Binary::Div => a / b,
                 Binary::Min if a < b => a,
                 Binary::Max if a > b => a,
+                Binary::Minimum | Binary::Maximum if a.is_nan() => a,
+                Binary::Minimum if a < b => a,
+                Binary::Maximum if a > b => a,
+                Binary::Rem => a % b,
                 _ => b,
             })
         }};
@@ -488,13 +497,13 @@ fn binary(op: Binary, a: u64, b: u64, width: usize) -> u64 {
             u64::from(product(0).wrapping_add(product(16)) as u32)
         }
         Binary::LowMul => u64::from(a as u32) * u64::from(b as u32),
-        Binary::ShlBy => {
-            if b < 8 * width as u64 {
-                a << b
-            } else {
-                0
-            }
-        }
+        Binary::IntDiv if y == 0 => 0,
+        Binary::IntDiv => x.wrapping_div(y) as u64,
+        Binary::UnsignedDiv => a.checked_div(b).unwrap_or(0),
+        Binary::ShlBy if b < 8 * width as u64 => a << b,
+        Binary::ShrBy if b < 8 * width as u64 => a >> b,
+        Binary::ShlBy | Binary::ShrBy => 0,
+        Binary::ShrArithBy => (x >> b.min(8 * width as u64 - 1)) as u64,
         _ if width == 8 => float!(f64::from_bits(a), f64::from_bits(b), f64::to_bits),
         _ => float!(single(a), single(b), of_single),
     }

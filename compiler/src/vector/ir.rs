@@ -98,21 +98,24 @@ impl Mem {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Lanes {
     X1,
+    X2,
     X4,
     X8,
     X16,
     D1,
+    D2,
     D4,
     D8,
 }
 
 impl Lanes {
-    pub const ALL: [Lanes; 7] =
-        [Lanes::X1, Lanes::X4, Lanes::X8, Lanes::X16, Lanes::D1, Lanes::D4, Lanes::D8];
+    pub const ALL: [Lanes; 9] =
+        [Lanes::X1, Lanes::X2, Lanes::X4, Lanes::X8, Lanes::X16, Lanes::D1, Lanes::D2, Lanes::D4, Lanes::D8];
 
     pub fn count(self) -> usize {
         match self {
             Lanes::X1 | Lanes::D1 => 1,
+            Lanes::X2 | Lanes::D2 => 2,
             Lanes::X4 | Lanes::D4 => 4,
             Lanes::X8 | Lanes::D8 => 8,
             Lanes::X16 => 16,
@@ -122,8 +125,8 @@ impl Lanes {
     /// Bytes of an element.
     pub fn width(self) -> usize {
         match self {
-            Lanes::X1 | Lanes::X4 | Lanes::X8 | Lanes::X16 => 4,
-            Lanes::D1 | Lanes::D4 | Lanes::D8 => 8,
+            Lanes::X1 | Lanes::X2 | Lanes::X4 | Lanes::X8 | Lanes::X16 => 4,
+            Lanes::D1 | Lanes::D2 | Lanes::D4 | Lanes::D8 => 8,
         }
     }
 
@@ -150,6 +153,7 @@ impl Lanes {
     pub fn narrow(self) -> Lanes {
         match self {
             Lanes::D1 => Lanes::X1,
+            Lanes::D2 => Lanes::X2,
             Lanes::D4 => Lanes::X4,
             Lanes::D8 => Lanes::X8,
             lanes => lanes,
@@ -186,15 +190,15 @@ pub enum Convert {
     Narrow,
     /// i32 to f64.
     IntToDouble,
-    /// f64 to i32, toward zero; `i32::MIN` for what does not fit.
+    /// f64 to i32, toward zero; what does not fit as of [`Unary::ToInt`].
     DoubleToInt,
     /// i32 to i64.
     Extend,
     /// The lower halves of 64 bits.
     Truncate,
-    /// i64 to f64, to nearest; needs EVEX.
+    /// i64 to f64, to nearest.
     LongToDouble,
-    /// f64 to i64, toward zero, `i64::MIN` for what does not fit; needs EVEX.
+    /// f64 to i64, toward zero; `i64::MIN` for what does not fit, or the nearest (0 for NaN) where conversions saturate.
     DoubleToLong,
 }
 
@@ -239,10 +243,12 @@ pub enum Op {
     SplatLane(Lanes),
     /// Lane number `.0` of `uses[0]` as a scalar; `.1` is one lane of its width.
     Extract(u8, Lanes),
+    /// `uses[0]` with the scalar `uses[1]` in lane number `.0`.
+    Insert(u8, Lanes),
     /// The lanes are those of 64 bits.
     Convert(Convert, Lanes),
-    /// Lower 32 bits of `uses[0]`, an integer, as a scalar.
-    FromGeneral,
+    /// The lower bits of `uses[0]`, an integer, as a scalar: one lane of either width.
+    FromGeneral(Lanes),
 
     // Masks.
     /// `uses = [a, b]`, or `[a]` and `mem`.
@@ -278,8 +284,8 @@ pub enum Op {
     LoadPart(Small),
     /// The low bytes of `uses[0]`, as many as a small element has, to `mem`.
     StorePart(Small),
-    /// The first 32-bit lane of `uses[0]`, a vector, in the lower half.
-    ToGeneral,
+    /// The first lane of `uses[0]`, a vector; zeros are above one of 32 bits.
+    ToGeneral(Lanes),
     /// `uses = [a, b]`
     Add,
     Sub,
@@ -311,6 +317,11 @@ pub enum Binary {
     Min,
     /// `a > b ? a : b`, likewise.
     Max,
+    /// NaN if either is NaN.
+    Minimum,
+    Maximum,
+    /// Remainder of floats with the sign of the dividend, exact: C's `fmod`.
+    Rem,
     And,
     Or,
     Xor,
@@ -323,8 +334,13 @@ pub enum Binary {
     IntMax,
     /// Products of the lower halves of 64-bit lanes, unsigned.
     LowMul,
-    /// Shifts of each lane by a lane; a count of the width or more gives 0.
+    /// Quotients toward zero, of signed and of unsigned integers; a zero divisor gives 0, and the least integer by -1 itself.
+    IntDiv,
+    UnsignedDiv,
+    /// Shifts of each lane by a lane; a count of the width or more, which is unsigned, gives 0, or the sign.
     ShlBy,
+    ShrBy,
+    ShrArithBy,
     /// The sum of the products of the lower and of the upper halves of 32-bit lanes, all signed.
     DotPairs,
 }
@@ -356,7 +372,7 @@ pub enum Unary {
     Trunc,
     /// To the nearest, ties to even.
     Nearest,
-    /// f32 to i32, toward zero; `i32::MIN` for what does not fit.
+    /// f32 to i32, toward zero; `i32::MIN` for what does not fit, or the nearest where conversions saturate.
     ToInt,
     /// i32 to f32.
     FromInt,

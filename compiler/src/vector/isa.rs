@@ -10,12 +10,14 @@ pub enum Encoding {
     Vex,
     /// An EVEX prefix, for all widths: AVX-512 F, DQ and VL.
     Evex,
+    /// None here: Cranelift encodes what it is given in its own IR, with vectors of 128 bits.
+    Cranelift,
 }
 
 /// A machine, as selection sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Isa {
-    /// Of the widest vector: 32 or 64.
+    /// Of the widest vector: 16, 32 or 64.
     pub vector_bytes: usize,
     pub vector_registers: usize,
     pub encoding: Encoding,
@@ -31,6 +33,18 @@ pub struct Isa {
     pub has_dot: bool,
     /// Tiles of bytes and their products: AMX.
     pub has_tiles: bool,
+    /// Multiply-adds with one rounding.
+    pub has_fma: bool,
+    /// Floats are rounded to integral values.
+    pub has_rounding: bool,
+    /// The minimum and maximum of floats are NaN when either operand is.
+    pub has_nan_extremes: bool,
+    /// One instruction picks any bytes of a vector.
+    pub has_byte_shuffle: bool,
+    /// Vectors of f32 are converted to i32 as `cvttps2dq` does, which is cheaper than with saturation.
+    pub has_truncating_convert: bool,
+    /// Conversions of scalars from floats to integers saturate, and NaN gives 0.
+    pub saturates: bool,
 }
 
 impl Isa {
@@ -44,6 +58,12 @@ impl Isa {
         has_f16c: true,
         has_dot: false,
         has_tiles: false,
+        has_fma: true,
+        has_rounding: true,
+        has_nan_extremes: false,
+        has_byte_shuffle: true,
+        has_truncating_convert: true,
+        saturates: false,
     };
 
     pub const AVX512: Isa = Isa {
@@ -55,6 +75,31 @@ impl Isa {
         has_long_arithmetic: true,
         has_f16c: true,
         has_dot: false,
+        has_tiles: false,
+        has_fma: true,
+        has_rounding: true,
+        has_nan_extremes: false,
+        has_byte_shuffle: true,
+        has_truncating_convert: true,
+        saturates: false,
+    };
+
+    /// Cranelift's machine: 128 bits, on every architecture. What it has besides, the target adds.
+    pub const CRANELIFT: Isa = Isa {
+        vector_bytes: 16,
+        vector_registers: 16,
+        encoding: Encoding::Cranelift,
+        has_mask_registers: false,
+        has_each_operands: false,
+        has_long_arithmetic: true,
+        has_f16c: false,
+        has_dot: false,
+        has_fma: false,
+        has_rounding: false,
+        has_nan_extremes: false,
+        has_byte_shuffle: false,
+        has_truncating_convert: false,
+        saturates: true,
         has_tiles: false,
     };
 
@@ -72,12 +117,47 @@ impl Isa {
         let Some(lanes) = lanes(op) else {
             return match op {
                 Op::TileZero(_) | Op::TileLoad(_) | Op::TileStore(_) | Op::TileDot(..) => self.has_tiles,
-                _ => op != Op::BroadcastHalf || !self.evex() && self.has_f16c,
+                _ => op != Op::BroadcastHalf || self.encoding == Encoding::Vex && self.has_f16c,
             };
         };
+        if lanes.bytes() > self.vector_bytes {
+            return false;
+        }
+        match self.encoding {
+            Encoding::Cranelift => self.cranelift_has(op, lanes),
+            Encoding::Vex | Encoding::Evex => self.leaf_has(op, lanes),
+        }
+    }
+
+    /// What has no vector form here is selected lane by lane.
+    fn cranelift_has(self, op: Op, lanes: Lanes) -> bool {
+        let (double, scalar) = (lanes.width() == 8, lanes.is_scalar());
+        match op {
+            Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) => self.has_fma,
+            Op::Binary(Binary::Minimum | Binary::Maximum, _) => self.has_nan_extremes,
+            Op::Binary(Binary::Rem | Binary::IntDiv | Binary::UnsignedDiv, _)
+            | Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy, _) => scalar,
+            Op::Binary(Binary::DotPairs, _) | Op::Unary(Unary::ToInt | Unary::FromInt, _) => !double,
+            Op::Unary(Unary::ShrArithHalves(_), _) => !double,
+            Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _) => self.has_rounding,
+            Op::Binary(Binary::LowMul, _) | Op::Dot(_) | Op::Unpack(_) => false,
+            Op::Convert(Convert::LongToDouble | Convert::DoubleToLong | Convert::DoubleToInt, _) => {
+                double && scalar
+            }
+            Op::Convert(..) | Op::MaskWiden(_) | Op::MaskNarrow(_) => double,
+            Op::LoadSmall(small, _) | Op::Pack(small, _) => small != Small::F16 && !double && !scalar,
+            _ => true,
+        }
+    }
+
+    fn leaf_has(self, op: Op, lanes: Lanes) -> bool {
         let double = lanes.width() == 8;
-        lanes.bytes() <= self.vector_bytes
+        lanes.count() != 2
             && match op {
+                Op::Binary(Binary::Minimum | Binary::Maximum | Binary::Rem, _)
+                | Op::Binary(Binary::IntDiv | Binary::UnsignedDiv, _)
+                | Op::Binary(Binary::ShrBy | Binary::ShrArithBy, _) => false,
+                Op::Insert(..) => !self.evex() && !lanes.is_scalar(),
                 Op::Binary(Binary::IntMul | Binary::IntMin | Binary::IntMax, _)
                 | Op::Unary(Unary::ShrArith(_), _) => !double || self.has_long_arithmetic,
                 Op::Binary(Binary::LowMul, _) => double,
@@ -122,6 +202,7 @@ impl Isa {
 
     /// So many lanes of elements of `width` bytes, where a vector has room for them.
     pub fn lanes_of(self, count: usize, width: usize) -> Option<Lanes> {
-        Lanes::of(count, width).filter(|lanes| lanes.bytes() <= self.vector_bytes)
+        let two = self.encoding == Encoding::Cranelift;
+        Lanes::of(count, width).filter(|lanes| lanes.bytes() <= self.vector_bytes && (two || count != 2))
     }
 }

@@ -1,28 +1,34 @@
-//! Loop IR to vector IR: statements, loops and registers. `address.rs` forms addresses, `value.rs` evaluates
-//! expressions, `arith.rs` has the functions, `cast.rs` conversions, `memory.rs` loads and stores, `tiles.rs` tiles.
+//! Loop IR to vector IR: statements and loops. `locals.rs` keeps locals in registers, `lanes.rs` says how many lanes run at
+//! once, `address.rs` forms addresses, `value.rs` evaluates expressions, `arith.rs` has the functions of floats and those
+//! that all numbers have, `integer.rs` those of integers, `cast.rs` conversions, `narrow.rs` the floats of 16 bits and less,
+//! `memory.rs` loads and stores, `tiles.rs` tiles.
 //!
-//! A kernel is taken whole or not at all: what has no form here is left to the other back end, which has one for
-//! everything. The loop IR's locals and lets become SSA values; a loop passes on the locals that it changes as
-//! parameters of its header.
+//! A kernel is taken whole or not at all: where the machine has neither an instruction nor a form lane by lane, it is
+//! refused. The loop IR's locals and lets become SSA values; a loop passes on the locals that it changes as parameters of
+//! its header.
 
 mod address;
 mod arith;
 mod cast;
+mod integer;
+mod lanes;
+mod locals;
 mod memory;
+mod narrow;
 mod tiles;
 mod value;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
-use cranelift_entity::{EntityRef, PrimaryMap};
+use cranelift_entity::{EntityRef, PrimaryMap, SecondaryMap};
 
 use address::Scope;
-use value::{Form, Val};
+use value::{Form, Kind, Val};
 
 use crate::graph::{DType, Dim};
-use crate::loops::{Access, Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Var, visit};
-use crate::scalar::{BinaryFn, CompareFn};
-use crate::vector::ir::{Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
+use crate::loops::{Access, Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Var};
+use crate::scalar::CompareFn;
+use crate::vector::ir::{Binary, Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
 use crate::vector::isa::Isa;
 
 /// Why a kernel is left to the other back end.
@@ -48,6 +54,7 @@ pub fn select(kernel: &Kernel, isa: Isa) -> Selected<Func> {
         instances: PrimaryMap::new(),
         lets: HashMap::new(),
         registers: HashMap::new(),
+        register_lanes: lanes::register_lanes(kernel, isa),
         bases: HashMap::new(),
         symbols: params[1],
         dims: HashMap::new(),
@@ -56,18 +63,15 @@ pub fn select(kernel: &Kernel, isa: Isa) -> Selected<Func> {
     };
     // Variables bound here are numbered after the kernel's own, so that one may stand in place of the other.
     for _ in 0..kernel.vars.len() {
-        cx.instances.push(Instance { reg: None, depth: 0, extent: None });
+        cx.instances.push(Instance { value: Value::Unbound, depth: 0, extent: None });
     }
     let pointers = params[0];
     for (buf, buffer) in kernel.buffers.iter() {
-        if Form::of(buffer.dtype).is_err() {
+        if Form::of(buffer.dtype).is_err() || buffer.dtype == DType::C128 && isa.lanes_of(2, 8).is_none() {
             return refuse(format!("a buffer of {}", buffer.dtype));
         }
         if buffer.access == Access::Frame {
             continue;
-        }
-        if buffer.dtype == DType::F16 && !isa.has(Op::Unpack(Lanes::X1)) {
-            return refuse("f16 without conversions");
         }
         let mem = Mem::At { base: pointers, disp: 8 * buf.index() as i32 };
         let base = cx.inst(Op::LoadInt, Class::Int, vec![], Some(mem));
@@ -82,19 +86,32 @@ pub fn select(kernel: &Kernel, isa: Isa) -> Selected<Func> {
 /// A variable of the addresses: a loop's counter or an index that a let computes.
 #[derive(Clone)]
 pub struct Instance {
-    /// `None` for the lane of a vector loop.
-    pub reg: Option<Reg>,
+    pub value: Value,
     /// Loops around its definition.
     pub depth: usize,
     /// It is below this, where that is known, and never negative.
     pub extent: Option<Dim>,
 }
 
-/// The lanes of a vector loop that are being selected: `lanes` of them from `base` on.
 #[derive(Clone, Copy)]
+pub enum Value {
+    /// A variable of the kernel itself.
+    Unbound,
+    /// In a general register.
+    Int(Reg),
+    /// A scalar that was computed from data.
+    Scalar(Reg),
+    /// The lane of a vector loop.
+    Lane,
+    /// What a let in a vector loop computes from data: one integer for each lane.
+    Lanes(Reg),
+}
+
+/// The lanes of a vector loop that are being selected: `lanes` of them from `base` on.
+#[derive(Clone)]
 pub struct Group {
     pub lane: Var,
-    pub base: i64,
+    pub base: Index,
     pub lanes: usize,
 }
 
@@ -109,6 +126,8 @@ pub struct Select<'k> {
     pub lets: HashMap<Var, Val>,
     /// Current value of each register of a local.
     registers: HashMap<Local, Vec<Option<Reg>>>,
+    /// How many elements each of them holds.
+    register_lanes: SecondaryMap<Local, usize>,
     pub bases: HashMap<Buf, Reg>,
     /// Address of the values of the graph's symbols, and the dims computed from them, in the first block.
     pub symbols: Reg,
@@ -157,7 +176,7 @@ impl Select<'_> {
 
     /// Lanes of the code that is being selected, for elements of `width` bytes.
     pub fn lanes(&self, width: usize) -> Selected<Lanes> {
-        let count = self.group.map_or(1, |group| group.lanes);
+        let count = self.group.as_ref().map_or(1, |group| group.lanes);
         match self.isa.lanes_of(count, width) {
             Some(lanes) => Ok(lanes),
             None => refuse(format!("{count} lanes of {width} bytes")),
@@ -183,6 +202,7 @@ impl Select<'_> {
             Stmt::For { var, lo, hi, step, kind, body } => match kind {
                 LoopKind::Serial | LoopKind::Parallel => self.serial(*var, lo, hi, *step, body, range),
                 LoopKind::Unrolled => {
+                    let (lo, hi) = (self.resolve(lo)?, self.resolve(hi)?);
                     let (Some(lo), Some(hi)) = (lo.as_int(), hi.as_int()) else {
                         return refuse("an unrolled loop without constant bounds");
                     };
@@ -202,7 +222,7 @@ impl Select<'_> {
             }
             Stmt::Accumulate { local, at, op, value } => self.accumulate(*local, at, *op, value),
             Stmt::If { condition, then, otherwise } => self.branch(condition, then, otherwise),
-            Stmt::Check { .. } => refuse("a check"),
+            Stmt::Check { condition, code } => self.check(condition, *code),
             Stmt::Prefetch { buf, index } => {
                 let index = self.resolve(index)?;
                 let mem = self.mem(*buf, &index)?;
@@ -214,17 +234,17 @@ impl Select<'_> {
     }
 
     /// Binds an index to a new instance of a variable.
-    pub fn instance(&mut self, reg: Option<Reg>, extent: Option<Dim>) -> Var {
+    pub fn instance(&mut self, value: Value, extent: Option<Dim>) -> Var {
         let depth = self.scopes.len();
-        self.instances.push(Instance { reg, depth, extent })
+        self.instances.push(Instance { value, depth, extent })
     }
 
     fn bind(&mut self, var: Var, value: &Expr) -> Selected<()> {
         if let Expr::Index(index) = value {
             let index = self.resolve(index)?;
-            let index = if index.divides() {
+            let index = if index.divides() && !self.varies(&index) {
                 let reg = self.sum(&index)?;
-                Index::var(self.instance(Some(reg), None))
+                Index::var(self.instance(Value::Int(reg), None))
             } else {
                 index
             };
@@ -232,6 +252,14 @@ impl Select<'_> {
             return Ok(());
         }
         let value = self.eval(value)?;
+        if self.kernel.vars[var].dtype == DType::I64 {
+            let index = match value.kind {
+                Kind::Const(bits) => Index::int(bits as i64),
+                Kind::Scalar(reg) => Index::var(self.instance(Value::Scalar(reg), None)),
+                Kind::Vector(reg) => Index::var(self.instance(Value::Lanes(reg), None)),
+            };
+            self.env.insert(var, index);
+        }
         self.lets.insert(var, value);
         Ok(())
     }
@@ -269,7 +297,7 @@ impl Select<'_> {
         self.end(test, inside);
 
         self.scopes.push(Scope::default());
-        let instance = self.instance(Some(counter), extent);
+        let instance = self.instance(Value::Int(counter), extent);
         self.env.insert(var, Index::var(instance));
         self.body(body, None)?;
         let next = self.int(Op::AddInt(step), vec![counter]);
@@ -286,19 +314,19 @@ impl Select<'_> {
 
     fn vector(&mut self, var: Var, lo: &Index, hi: &Index, body: &[Stmt]) -> Selected<()> {
         let (lo, hi) = (self.resolve(lo)?, self.resolve(hi)?);
-        let (Some(lo), Some(hi)) = (lo.as_int(), hi.as_int()) else {
-            return refuse("a vector loop without constant bounds");
+        let Some(extent) = lanes::extent(&lo, &hi) else {
+            return refuse("a vector loop without a constant number of lanes");
         };
-        let extent = usize::try_from(hi - lo).unwrap_or(0);
-        let widest = self.widest(body);
-        let lanes = if extent.is_multiple_of(widest) { widest } else { extent & extent.wrapping_neg() };
-        if Lanes::of(lanes, 4).is_none() {
-            return refuse(format!("vectors of {lanes}"));
-        }
-        for base in (lo..hi).step_by(lanes) {
-            let lane = self.instance(None, None);
-            self.group = Some(Group { lane, base, lanes });
-            self.env.insert(var, Index::var(lane));
+        let lanes = lanes::group_lanes(self.kernel, self.isa, &self.register_lanes, var, extent, body);
+        for first in (0..extent).step_by(lanes) {
+            let base = lo.add_dim(&Dim::from(first));
+            if lanes == 1 {
+                self.env.insert(var, base);
+            } else {
+                let lane = self.instance(Value::Lane, None);
+                self.env.insert(var, Index::var(lane));
+                self.group = Some(Group { lane, base, lanes });
+            }
             let result = self.body(body, None);
             self.group = None;
             result?;
@@ -307,43 +335,11 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// Most lanes that a body can run in: its widest elements fill vectors, and its locals have no more.
-    fn widest(&self, body: &[Stmt]) -> usize {
-        let mut lanes = self.isa.lanes(4);
-        let mut registers = |local: Local| match self.kernel.locals[local].lanes {
-            0 | 1 => {}
-            most => lanes = lanes.min(most),
-        };
-        visit::stmts(body, &mut |stmt| {
-            if let Stmt::Set { local, .. } | Stmt::Accumulate { local, .. } = stmt {
-                registers(*local);
-            }
-        });
-        let mut wide = false;
-        visit::exprs(body, &mut |expr| {
-            if let Expr::Get { local, .. } = expr {
-                registers(*local);
-            }
-            let dtype = self.kernel.dtype(expr);
-            wide |= matches!(dtype, DType::F64 | DType::I64) && !matches!(expr, Expr::Index(_));
-        });
-        if wide { lanes.min(self.isa.lanes(8)) } else { lanes }
-    }
-
-    /// A branch on a comparison of indices.
     fn branch(&mut self, condition: &Expr, then: &[Stmt], otherwise: &[Stmt]) -> Selected<()> {
-        let Expr::Compare { op, a, b } = condition else { return refuse("a branch on data") };
-        let (Expr::Index(a), Expr::Index(b)) = (&**a, &**b) else { return refuse("a branch on data") };
-        let (a, b, cond) = match op {
-            CompareFn::Lt => (a, b, Cond::Lt),
-            CompareFn::Ge => (a, b, Cond::Ge),
-            CompareFn::Gt => (b, a, Cond::Lt),
-            CompareFn::Le => (b, a, Cond::Ge),
-            CompareFn::Eq => (a, b, Cond::Eq),
-            CompareFn::Ne => (a, b, Cond::Ne),
+        let (cond, a, b) = match self.condition(condition)? {
+            Test::Known(holds) => return self.body(if holds { then } else { otherwise }, None),
+            Test::Branch(cond, a, b) => (cond, a, b),
         };
-        let (a, b) = (self.resolve(a)?, self.resolve(b)?);
-        let (a, b) = (self.sum(&a)?, self.operand(&b)?);
         let changed = self.carried(&[then, otherwise]);
         let before = self.values(&changed)?;
         let (left, right) = (self.new_block(vec![]), self.new_block(vec![]));
@@ -363,142 +359,64 @@ impl Select<'_> {
         Ok(())
     }
 
-    /// Registers with a value that the statements give another one.
-    fn carried(&self, bodies: &[&[Stmt]]) -> Vec<(Local, usize)> {
-        let mut places = Vec::new();
-        for local in assigned(bodies) {
-            let registers = self.registers.get(&local).map_or(&[][..], Vec::as_slice);
-            places.extend((0..registers.len()).filter(|&at| registers[at].is_some()).map(|at| (local, at)));
+    /// A comparison of indices, or data: a bool that is not the same as 0.
+    fn condition(&mut self, condition: &Expr) -> Selected<Test> {
+        if let Expr::Compare { op, a, b } = condition
+            && let (Expr::Index(a), Expr::Index(b)) = (&**a, &**b)
+            && let (a, b) = (self.resolve(a)?, self.resolve(b)?)
+            && !self.varies(&a)
+            && !self.varies(&b)
+        {
+            let (a, b, cond) = match op {
+                CompareFn::Lt => (a, b, Cond::Lt),
+                CompareFn::Ge => (a, b, Cond::Ge),
+                CompareFn::Gt => (b, a, Cond::Lt),
+                CompareFn::Le => (b, a, Cond::Ge),
+                CompareFn::Eq => (a, b, Cond::Eq),
+                CompareFn::Ne => (a, b, Cond::Ne),
+            };
+            return Ok(Test::Branch(cond, self.sum(&a)?, self.operand(&b)?));
         }
-        places
+        let value = self.eval(condition)?;
+        if let Some(bit) = value.as_bits() {
+            return Ok(Test::Known(bit != 0));
+        }
+        let bits = self.mask_as_bits(value)?;
+        let mut all = self.lane_of(bits, 0)?;
+        // It holds where it does for all lanes.
+        for lane in 1..self.group.as_ref().filter(|_| bits.is_vector()).map_or(1, |group| group.lanes) {
+            let other = self.lane_of(bits, lane)?;
+            all = self.vec(Op::Binary(Binary::And, Lanes::X1), vec![all, other]);
+        }
+        let all = self.int(Op::ToGeneral(Lanes::X1), vec![all]);
+        Ok(Test::Branch(Cond::Ne, all, Operand::Imm(0)))
     }
 
-    /// After statements that may not have run, the locals that they set have no value.
-    fn forget(&mut self, bodies: &[&[Stmt]]) {
-        for local in assigned(bodies) {
-            self.registers.remove(&local);
-        }
-    }
-
-    fn current(&self, &(local, at): &(Local, usize)) -> Option<Reg> {
-        *self.registers.get(&local)?.get(at)?
-    }
-
-    fn values(&self, places: &[(Local, usize)]) -> Selected<Vec<Reg>> {
-        let value = |place| self.current(place).map_or_else(|| refuse("a local that loses its value"), Ok);
-        places.iter().map(value).collect()
-    }
-
-    fn take(&mut self, places: &[(Local, usize)], regs: &[Reg]) {
-        for (&(local, at), &reg) in places.iter().zip(regs) {
-            self.put(local, at, reg);
-        }
-    }
-
-    fn put(&mut self, local: Local, at: usize, reg: Reg) {
-        let registers = self.registers.entry(local).or_default();
-        if registers.len() <= at {
-            registers.resize(at + 1, None);
-        }
-        registers[at] = Some(reg);
-    }
-
-    /// Which register of a local an index means, and the lane in it; no lane where the lanes of the vector loop are
-    /// those of the register.
-    fn place(&self, local: Local, at: &[Index]) -> Selected<(usize, Option<usize>)> {
-        let decl = &self.kernel.locals[local];
-        if Form::of(decl.dtype)? == Form::Mask {
-            return refuse(format!("a local of {}", decl.dtype));
-        }
-        let mut flat = Index::zero();
-        for (index, &extent) in at.iter().zip(&decl.extents) {
-            flat = flat.scale(&Dim::from(extent)).add(&self.resolve(index)?);
-        }
-        let (element, whole) = match self.group {
-            Some(group) if flat.mentions(group.lane) => {
-                let alone = flat.coefficient(group.lane) == Some(Dim::ONE);
-                let fits = alone && decl.lanes == group.lanes;
-                (flat.substitute(group.lane, &Index::int(group.base)), fits.then_some(()))
+    /// Returns a code unless the condition holds.
+    fn check(&mut self, condition: &Expr, code: u32) -> Selected<()> {
+        let (fail, next) = match self.condition(condition)? {
+            Test::Known(true) => return Ok(()),
+            // What follows is not reached, but has to be selected all the same.
+            Test::Known(false) => {
+                let zero = self.int(Op::Int(0), vec![]);
+                self.check_branch(Cond::Ne, zero, Operand::Imm(0))
             }
-            _ => (flat, None),
+            Test::Branch(cond, a, b) => self.check_branch(cond, a, b),
         };
-        let Some(element) = element.as_int().and_then(|element| usize::try_from(element).ok()) else {
-            return refuse("a local at an index that varies");
-        };
-        let lanes = decl.lanes.max(1);
-        let (register, lane) = (element / lanes, element % lanes);
-        match whole {
-            Some(()) if lane == 0 => Ok((register, None)),
-            Some(()) => refuse("lanes across the registers of a local"),
-            None if self.group.is_some() && lanes > 1 => refuse("one lane of a local in a vector loop"),
-            None => Ok((register, Some(lane))),
-        }
-    }
-
-    pub fn get(&mut self, local: Local, at: &[Index]) -> Selected<Val> {
-        let (register, lane) = self.place(local, at)?;
-        let Some(reg) = self.current(&(local, register)) else { return refuse("a local without a value") };
-        let decl = &self.kernel.locals[local];
-        let width = Form::of(decl.dtype)?.width();
-        let one = if width == 8 { Lanes::D1 } else { Lanes::X1 };
-        Ok(match lane {
-            None => Val::vector(reg, width),
-            Some(_) if decl.lanes <= 1 => Val::scalar(reg, width),
-            Some(lane) => Val::scalar(self.vec(Op::Extract(lane as u8, one), vec![reg]), width),
-        })
-    }
-
-    fn set(&mut self, local: Local, at: &[Index], value: Val) -> Selected<()> {
-        let (register, lane) = self.place(local, at)?;
-        let reg = match lane {
-            None => {
-                let lanes = self.lanes(value.width)?;
-                self.spread(value, lanes)
-            }
-            Some(_) if self.kernel.locals[local].lanes <= 1 => self.scalar(value)?,
-            Some(_) => return refuse("setting one lane of a local"),
-        };
-        self.put(local, register, reg);
+        self.func.blocks[fail].end = End::Return(code as i32);
+        self.block = next;
         Ok(())
     }
 
-    /// A sum of a product is one instruction.
-    fn accumulate(&mut self, local: Local, at: &[Index], op: BinaryFn, value: &Expr) -> Selected<()> {
-        let dtype = self.kernel.locals[local].dtype;
-        let float = Form::of(dtype)?.is_float();
-        let result = match (op, value) {
-            (BinaryFn::Add, Expr::Binary { op: BinaryFn::Dot, a, b }) => {
-                let (a, b) = (self.eval(a)?, self.eval(b)?);
-                let sum = self.get(local, at)?;
-                self.dot(sum, a, b)?
-            }
-            (BinaryFn::Add, Expr::Binary { op: BinaryFn::Mul, a, b }) if float => {
-                let (a, b) = (self.eval(a)?, self.eval(b)?);
-                let sum = self.get(local, at)?;
-                let value = self.fma(a, b, sum)?;
-                self.round(value, dtype)?
-            }
-            _ => {
-                let value = self.eval(value)?;
-                let sum = self.get(local, at)?;
-                self.binary(op, dtype, sum, value)?
-            }
-        };
-        self.set(local, at, result)
+    fn check_branch(&mut self, cond: Cond, a: Reg, b: Operand) -> (BlockId, BlockId) {
+        let (fail, next) = (self.new_block(vec![]), self.new_block(vec![]));
+        self.end(End::Branch { cond, a, b, then: next, otherwise: fail }, next);
+        (fail, next)
     }
 }
 
-fn assigned(bodies: &[&[Stmt]]) -> Vec<Local> {
-    let mut locals = HashSet::new();
-    for body in bodies {
-        visit::stmts(body, &mut |stmt| {
-            if let Stmt::Set { local, .. } | Stmt::Accumulate { local, .. } = stmt {
-                locals.insert(*local);
-            }
-        });
-    }
-    let mut locals: Vec<Local> = locals.into_iter().collect();
-    // In one order: the same kernel gives the same code.
-    locals.sort();
-    locals
+/// What decides a branch.
+enum Test {
+    Known(bool),
+    Branch(Cond, Reg, Operand),
 }

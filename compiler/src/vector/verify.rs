@@ -138,7 +138,12 @@ fn verify_inst(func: &Func, inst: &Inst) -> Result<(), String> {
 
 fn verify_immediate(op: Op) -> Result<(), String> {
     match op {
-        Op::Extract(_, one) if !one.is_scalar() => Err(format!("{} lanes at once", one.count())),
+        Op::Extract(_, one) | Op::FromGeneral(one) | Op::ToGeneral(one) if !one.is_scalar() => {
+            Err(format!("{} lanes at once", one.count()))
+        }
+        Op::Insert(lane, lanes) if usize::from(lane) >= lanes.count() => {
+            Err(format!("there is no lane {lane}"))
+        }
         Op::ShlInt(count) | Op::ShrInt(count) if count >= 64 => Err(format!("a shift by {count}")),
         _ => Ok(()),
     }
@@ -188,10 +193,9 @@ pub fn lanes(op: Op) -> Option<Lanes> {
         Op::SplatLane(lanes) | Op::MaskNot(lanes) | Op::MaskBits(lanes) | Op::MaskOf(lanes) => Some(lanes),
         Op::MaskWiden(lanes) | Op::MaskNarrow(lanes) | Op::Convert(_, lanes) => Some(lanes),
         Op::LoadSmall(_, lanes) | Op::Pack(_, lanes) | Op::Unpack(lanes) => Some(lanes),
+        Op::Insert(_, lanes) | Op::FromGeneral(lanes) | Op::ToGeneral(lanes) => Some(lanes),
         Op::Extract(..)
         | Op::BroadcastHalf
-        | Op::FromGeneral
-        | Op::ToGeneral
         | Op::LoadPart(_)
         | Op::StorePart(_)
         | Op::Prefetch
@@ -230,8 +234,9 @@ pub fn shape(op: Op) -> Shape {
         Op::Load(_) | Op::Broadcast(_) | Op::LoadSmall(..) | Op::BroadcastHalf => (&[], Some(Vec), Always),
         Op::Unpack(_) | Op::Pack(..) | Op::Convert(..) => (&[Vec], Some(Vec), Never),
         Op::MaskWiden(_) | Op::MaskNarrow(_) => (&[Mask], Some(Mask), Never),
-        Op::FromGeneral => (&[Int], Some(Vec), Never),
-        Op::ToGeneral => (&[Vec], Some(Int), Never),
+        Op::Insert(..) => (&[Vec, Vec], Some(Vec), Never),
+        Op::FromGeneral(_) => (&[Int], Some(Vec), Never),
+        Op::ToGeneral(_) => (&[Vec], Some(Int), Never),
         Op::LoadPart(_) => (&[], Some(Int), Always),
         Op::StorePart(_) => (&[Int], None, Always),
         Op::Store(_) => (&[Vec], None, Always),
@@ -268,10 +273,10 @@ fn last_if(possible: bool) -> MemUse {
 fn binary_reads_mem(op: Binary, lanes: Lanes) -> bool {
     use Binary::*;
     // With an EVEX prefix it reads whole vectors only, not an element for every lane.
-    if op == DotPairs {
+    if matches!(op, DotPairs | Rem | IntDiv | UnsignedDiv) {
         return false;
     }
-    !lanes.is_scalar() || matches!(op, Add | Sub | Mul | Div | Min | Max)
+    !lanes.is_scalar() || matches!(op, Add | Sub | Mul | Div | Min | Max | Minimum | Maximum)
 }
 
 fn compare_reads_mem(op: Compare, lanes: Lanes) -> bool {

@@ -459,16 +459,7 @@ fn mistakes_are_errors() {
     kernel.body = vec![store(Index::var(i), Expr::constant(DType::F32, 1.0))];
     assert!(compile(&kernel).contains("not in scope"));
     kernel.body = vec![store(Index::zero(), Expr::Get { local, at: vec![Index::int(2)] })];
-    assert!(compile(&kernel).contains("`r` has no element"));
-    let both = add(Expr::constant(DType::F32, 1.0), Expr::constant(DType::F64, 1.0));
-    kernel.body = vec![store(Index::zero(), both)];
-    assert!(compile(&kernel).contains("f32 and f64"));
-    kernel.body = vec![store(Index::zero(), Expr::constant(DType::I32, 1.0))];
-    assert!(compile(&kernel).contains("type i32 stored to f32"));
-    kernel.body = vec![Stmt::Set { local, at: vec![Index::zero()], value: Expr::constant(DType::I32, 1.0) }];
-    assert!(compile(&kernel).contains("type i32 stored to f32"));
-    kernel.body = vec![Stmt::Check { condition: Expr::constant(DType::F32, 1.0), code: 1 }];
-    assert!(compile(&kernel).contains("condition of type f32"));
+    assert!(compile(&kernel).contains("a local without a value"));
     kernel.body = vec![for_(i, 0i64, sym(0), LoopKind::Unrolled, vec![])];
     assert!(compile(&kernel).contains("unrolled"));
     buffer(&mut kernel, "c", DType::Str, 1i64, Access::Read);

@@ -31,8 +31,15 @@ fn gemm((mr, nr): Tile, m: i64, n: i64, k: Dim, unroll: i64) -> Kernel {
     let a_index = row.scale(&k).add(&depth);
     let b_index =
         scaled(nt, k.clone() * Dim::from(nr)).add(&depth.scale(&Dim::from(nr))).add(&Index::var(ni));
-    let product = Expr::binary(BinaryFn::Mul, load(a, a_index), load(b, b_index));
-    let step = tile(Stmt::Accumulate { local: acc, at: at(), op: BinaryFn::Add, value: product });
+    // What all rows of the tile read is loaded once for them.
+    let column = kernel.let_var("b", DType::F32);
+    let product = Expr::binary(BinaryFn::Mul, load(a, a_index), Expr::Var(column));
+    let sum = Stmt::Accumulate { local: acc, at: at(), op: BinaryFn::Add, value: product };
+    let step = vec![
+        Stmt::Let { var: column, value: load(b, b_index) },
+        for_(mi, 0i64, mr, LoopKind::Unrolled, vec![sum]),
+    ];
+    let step = for_(ni, 0i64, nr, LoopKind::Vector, step);
     let reduce = Stmt::For {
         var: kk,
         lo: Index::zero(),

@@ -1,6 +1,6 @@
 //! Instructions on lanes of 64 bits, and those that change the width of lanes.
 
-use super::{Machine, Vector, all, bits, mask, vector};
+use super::{Machine, Vector, all, bits, general, mask, vector};
 use iced_x86::{Instruction, Mnemonic, OpKind};
 
 type Wide = [u64; 8];
@@ -152,6 +152,20 @@ impl Machine<'_> {
                 let mut value = [0; 8];
                 value[0] = u64::from_le_bytes(self.read(inst));
                 value
+            }
+            Vmovq if general(inst.op0_register()).is_some() => {
+                let value = self.wide(inst, 1, 2)[0];
+                self.set_int(inst, value);
+                return true;
+            }
+            Vmovq => {
+                let mut value = [0; 8];
+                value[0] = self.int(inst, 1);
+                value
+            }
+            Vblendpd => {
+                let (a, b) = (self.wide(inst, 1, width / 2), self.wide(inst, 2, width / 2));
+                std::array::from_fn(|lane| if inst.immediate(3) >> lane & 1 == 1 { b[lane] } else { a[lane] })
             }
             Vbroadcastsd if inst.op1_kind() == OpKind::Memory => [u64::from_le_bytes(self.read(inst)); 8],
             Vbroadcastsd => [self.wide(inst, 1, 2)[0]; 8],

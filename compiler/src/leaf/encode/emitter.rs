@@ -114,7 +114,7 @@ impl<'a> Emitter<'a> {
                 self.push(Instruction::with2(code!(STORE, self.isa, lanes), operands.memory()?, value))
             }
             Op::StorePart(small) => self.store_part(small, operands),
-            Op::ToGeneral => self.move_to_general(operands),
+            Op::ToGeneral(one) => self.move_to_general(one, operands),
             Op::Unpack(_) | Op::Pack(..) | Op::Convert(..) | Op::MaskWiden(_) | Op::MaskNarrow(_) => {
                 self.change_width(op, operands)
             }
@@ -203,10 +203,16 @@ impl<'a> Emitter<'a> {
                 self.extract(lane, order, vector(result, Lanes::X1)?, operands.used(0)?)
             }
             Op::LoadSmall(..) | Op::BroadcastHalf => self.load_small(op, operands, result),
-            Op::FromGeneral => {
-                let code = if isa.evex() { Code::EVEX_Vmovd_xmm_rm32 } else { Code::VEX_Vmovd_xmm_rm32 };
-                let from = lower(operands.general(0)?);
-                self.push(Instruction::with2(code, vector(result, Lanes::X1)?, from))
+            Op::Insert(lane, lanes) => self.insert(lane, lanes, result, operands),
+            Op::FromGeneral(one) => {
+                let from = operands.general(0)?;
+                let (code, from) = match (one.width(), isa.evex()) {
+                    (8, true) => (Code::EVEX_Vmovq_xmm_rm64, from),
+                    (8, false) => (Code::VEX_Vmovq_xmm_rm64, from),
+                    (_, true) => (Code::EVEX_Vmovd_xmm_rm32, lower(from)),
+                    (_, false) => (Code::VEX_Vmovd_xmm_rm32, lower(from)),
+                };
+                self.push(Instruction::with2(code, vector(result, one)?, from))
             }
             _ => Err("not an operation on vectors".into()),
         }
@@ -286,6 +292,20 @@ impl<'a> Emitter<'a> {
             0 => Ok(()),
             _ => self.two((permute, Some(order)), dst, Source::Reg(quarter)),
         }
+    }
+
+    /// The scalar in all lanes of the result, of which one is kept. The allocator has put the vector elsewhere.
+    fn insert(&mut self, lane: u8, lanes: Lanes, result: Place, operands: &Operands) -> Emitted {
+        use Code::*;
+        let (dst, scalar) = (vector(result, lanes)?, operands.vector(1, Lanes::X1)?);
+        let (broadcast, blend) = match lanes {
+            Lanes::X4 => (VEX_Vbroadcastss_xmm_xmm, VEX_Vblendps_xmm_xmm_xmmm128_imm8),
+            Lanes::X8 => (VEX_Vbroadcastss_ymm_xmm, VEX_Vblendps_ymm_ymm_ymmm256_imm8),
+            Lanes::D4 => (VEX_Vbroadcastsd_ymm_xmm, VEX_Vblendpd_ymm_ymm_ymmm256_imm8),
+            _ => return Err("no such lanes".into()),
+        };
+        self.two((broadcast, None), dst, Source::Reg(scalar))?;
+        self.three((blend, Some(1 << lane)), dst, operands.vector(0, lanes)?, Source::Reg(dst))
     }
 
     fn integer(&mut self, op: Op, operands: &Operands, dst: Register) -> Emitted {

@@ -47,9 +47,14 @@ impl Emitter<'_> {
         self.push(Instruction::with2(code, operands.memory()?, part))
     }
 
-    pub fn move_to_general(&mut self, operands: &Operands) -> Emitted {
-        let code = if self.isa.evex() { Code::EVEX_Vmovd_rm32_xmm } else { Code::VEX_Vmovd_rm32_xmm };
-        let (dst, from) = (lower(general(operands.result()?)?), operands.vector(0, Lanes::X1)?);
+    pub fn move_to_general(&mut self, one: Lanes, operands: &Operands) -> Emitted {
+        let (dst, from) = (general(operands.result()?)?, operands.vector(0, one)?);
+        let (code, dst) = match (one.width(), self.isa.evex()) {
+            (8, true) => (Code::EVEX_Vmovq_rm64_xmm, dst),
+            (8, false) => (Code::VEX_Vmovq_rm64_xmm, dst),
+            (_, true) => (Code::EVEX_Vmovd_rm32_xmm, lower(dst)),
+            (_, false) => (Code::VEX_Vmovd_rm32_xmm, lower(dst)),
+        };
         self.push(Instruction::with2(code, dst, from))
     }
 

@@ -30,7 +30,7 @@ fn specified(op: Op, lanes: Lanes) -> usize {
         Op::Convert(Convert::Narrow | Convert::DoubleToInt | Convert::Truncate, _) => 4 * lanes.count(),
         Op::Pack(small, _) => small.bytes() * lanes.count(),
         Op::BroadcastHalf => 16,
-        Op::FromGeneral => 4,
+        Op::FromGeneral(one) => one.width(),
         _ => lanes.bytes(),
     }
 }
@@ -99,7 +99,7 @@ fn function(op: Op, lanes: Lanes, isa: Isa, in_memory: bool) -> Func {
         (Some(Class::Int), Some(value)) => {
             let high = b.int(Op::ShrInt(32), &[value]);
             for (at, half) in [value, high].into_iter().enumerate() {
-                let half = b.vec(Op::FromGeneral, &[half]);
+                let half = b.vec(Op::FromGeneral(Lanes::X1), &[half]);
                 b.store(Lanes::X1, half, out, 4 * at as i32);
             }
         }

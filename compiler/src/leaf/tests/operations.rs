@@ -69,6 +69,10 @@ fn binary_model(op: Binary, a: u32, b: u32) -> u32 {
         Binary::IntMin => i.min(j) as u32,
         Binary::IntMax => i.max(j) as u32,
         Binary::ShlBy => a.checked_shl(b).unwrap_or(0),
+        Binary::Minimum | Binary::Maximum | Binary::Rem => unreachable!("no leaf kernel has {op:?}"),
+        Binary::IntDiv | Binary::UnsignedDiv | Binary::ShrBy | Binary::ShrArithBy => {
+            unreachable!("no leaf kernel has {op:?}")
+        }
         Binary::DotPairs => {
             let halves = |x: u32| [x as i16, (x >> 16) as i16].map(i32::from);
             let ([a0, a1], [b0, b1]) = (halves(a), halves(b));
@@ -503,7 +507,7 @@ fn mnemonic(op: Op, lanes: Lanes, arity: usize, last: Last, isa: Isa) -> Mnemoni
     let wide = match lanes {
         Lanes::X16 | Lanes::D8 => Register::ZMM0,
         Lanes::X8 | Lanes::D4 => Register::YMM0,
-        Lanes::X4 | Lanes::X1 | Lanes::D1 => Register::XMM0,
+        Lanes::X4 | Lanes::X2 | Lanes::X1 | Lanes::D2 | Lanes::D1 => Register::XMM0,
     };
     for inst in &insts {
         let prefix = if isa.evex() { "EVEX_" } else { "VEX_" };

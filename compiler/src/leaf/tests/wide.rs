@@ -350,7 +350,7 @@ fn small_elements() {
                 let value = if lanes == Lanes::X1 {
                     let mem = Some(Mem::At { base: from, disp: 3 });
                     let general = b.push(Op::LoadPart(small), Some(Class::Int), &[], mem).unwrap();
-                    let scalar = b.vec(Op::FromGeneral, &[general]);
+                    let scalar = b.vec(Op::FromGeneral(Lanes::X1), &[general]);
                     if small == Small::F16 { b.vec(Op::Unpack(lanes), &[scalar]) } else { scalar }
                 } else {
                     b.vec_mem(Op::LoadSmall(small, lanes), &[], from, 3)
@@ -363,7 +363,8 @@ fn small_elements() {
                         _ => value,
                     };
                     // In every general register in turn, those with odd names for their bytes among them.
-                    let general: Vec<Reg> = (0..12).map(|_| b.int(Op::ToGeneral, &[packed])).collect();
+                    let general: Vec<Reg> =
+                        (0..12).map(|_| b.int(Op::ToGeneral(Lanes::X1), &[packed])).collect();
                     for (n, general) in general.into_iter().enumerate() {
                         let mem = Some(Mem::At { base: back, disp: (bytes * n) as i32 });
                         b.push(Op::StorePart(small), None, &[general], mem);

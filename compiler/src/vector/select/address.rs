@@ -4,11 +4,11 @@ use std::collections::HashMap;
 
 use cranelift_entity::EntityRef;
 
-use super::{Select, Selected, refuse};
+use super::{Group, Select, Selected, Value, refuse};
 use crate::graph::Dim;
 use crate::graph::dim::Atom;
 use crate::loops::{Buf, Expr, Index, Stmt, Term, Var, visit};
-use crate::vector::ir::{Mem, Op, Operand, Reg};
+use crate::vector::ir::{Lanes, Mem, Op, Operand, Reg};
 
 /// Values computed in a loop's body or a branch, which hold until its end.
 #[derive(Default)]
@@ -18,8 +18,10 @@ pub struct Scope {
     sums: HashMap<Index, Reg>,
     terms: HashMap<Term, Reg>,
     products: HashMap<(Term, Dim), Reg>,
+    /// One lane of a variable that differs between them.
+    lanes: HashMap<(Var, usize), Var>,
     /// Constants and scalars in all lanes.
-    pub splats: HashMap<(super::value::Key, crate::vector::ir::Lanes), Reg>,
+    pub splats: HashMap<(super::value::Key, Lanes), Reg>,
     /// Even and odd bytes of words, as halves of lanes.
     pub halves: HashMap<(Reg, bool), [Reg; 2]>,
 }
@@ -29,6 +31,8 @@ pub enum Place {
     Uniform(Index),
     /// Lane by lane one step further, from this index on.
     Contiguous(Index),
+    /// One for each lane.
+    Lanes(Vec<Index>),
 }
 
 /// Appends an instruction somewhere.
@@ -42,26 +46,82 @@ fn times(by: i64) -> Option<Op> {
     }
 }
 
+/// The variables of an index.
+fn variables(index: &Index, into: &mut Vec<Var>) {
+    for (term, _) in &index.terms {
+        match term {
+            Term::Var(var) => into.push(*var),
+            Term::FloorDiv(x, _) | Term::Mod(x, _) => variables(x, into),
+        }
+    }
+}
+
 impl Select<'_> {
     /// The index in terms of instances.
     pub fn resolve(&self, index: &Index) -> Selected<Index> {
         let extents = |var: Var| self.instances.get(var)?.extent.clone();
         match index.rewrite(&mut |var| self.env.get(&var).cloned(), &extents) {
             Some(index) => Ok(index),
-            None => refuse("an index computed from data"),
+            None => refuse("an index of a variable that is not in scope"),
         }
     }
 
     /// How an index differs between lanes that are `step` elements apart.
-    pub fn place_of(&self, index: &Index, step: i64) -> Selected<Place> {
+    pub fn place_of(&mut self, index: &Index, step: i64) -> Selected<Place> {
         let index = self.resolve(index)?;
-        let Some(group) = self.group.filter(|group| index.mentions(group.lane)) else {
+        let Some(group) = self.group.clone().filter(|_| self.varies(&index)) else {
             return Ok(Place::Uniform(index));
         };
-        if index.coefficient(group.lane) != Some(Dim::from(step)) {
-            return refuse("lanes that are not neighbours in memory");
+        let one = index.coefficient(group.lane) == Some(Dim::from(step));
+        if one && !self.mentions(&index, &|value| matches!(value, Value::Lanes(_))) {
+            return Ok(Place::Contiguous(index.substitute(group.lane, &group.base)));
         }
-        Ok(Place::Contiguous(index.substitute(group.lane, &Index::int(group.base))))
+        (0..group.lanes)
+            .map(|lane| self.at_lane(&index, &group, lane))
+            .collect::<Selected<_>>()
+            .map(Place::Lanes)
+    }
+
+    /// Whether a resolved index differs between lanes.
+    pub fn varies(&self, index: &Index) -> bool {
+        self.mentions(index, &|value| matches!(value, Value::Lane | Value::Lanes(_)))
+    }
+
+    fn mentions(&self, index: &Index, test: &dyn Fn(Value) -> bool) -> bool {
+        index.terms.iter().any(|(term, _)| match term {
+            Term::Var(var) => self.instances.get(*var).is_some_and(|instance| test(instance.value)),
+            Term::FloorDiv(x, _) | Term::Mod(x, _) => self.mentions(x, test),
+        })
+    }
+
+    /// A resolved index as one lane sees it.
+    fn at_lane(&mut self, index: &Index, group: &Group, lane: usize) -> Selected<Index> {
+        let here = group.base.add_dim(&Dim::from(lane));
+        let mut vars = Vec::new();
+        variables(index, &mut vars);
+        let mut scalars = HashMap::new();
+        for var in vars {
+            if let Some(Value::Lanes(reg)) = self.instances.get(var).map(|instance| instance.value) {
+                let scalar = match self.find(|scope| scope.lanes.get(&(var, lane))) {
+                    Some(scalar) => scalar,
+                    None => {
+                        let reg = self.vec(Op::Extract(lane as u8, Lanes::D1), vec![reg]);
+                        let scalar = self.instance(Value::Scalar(reg), None);
+                        self.scope().lanes.insert((var, lane), scalar);
+                        scalar
+                    }
+                };
+                scalars.insert(var, scalar);
+            }
+        }
+        let mut replace = |var: Var| {
+            Some(match var == group.lane {
+                true => here.clone(),
+                false => Index::var(scalars.get(&var).copied().unwrap_or(var)),
+            })
+        };
+        let extents = |var: Var| self.instances.get(var)?.extent.clone();
+        index.rewrite(&mut replace, &extents).map_or_else(|| refuse("lanes of an index"), Ok)
     }
 
     /// What an open scope holds, the innermost first.
@@ -141,10 +201,11 @@ impl Select<'_> {
             return Ok(value);
         }
         let value = match term {
-            Term::Var(var) => {
-                let reg = self.instances.get(*var).and_then(|instance| instance.reg);
-                return reg.map_or_else(|| refuse("a lane where lanes may not differ"), Ok);
-            }
+            Term::Var(var) => match self.instances.get(*var).map(|instance| instance.value) {
+                Some(Value::Int(reg)) => return Ok(reg),
+                Some(Value::Scalar(reg)) => self.int(Op::ToGeneral(Lanes::D1), vec![reg]),
+                _ => return refuse("a lane where lanes may not differ"),
+            },
             Term::FloorDiv(x, by) => {
                 let dividend = self.sum(x)?;
                 match by.as_const() {
@@ -342,7 +403,7 @@ impl Select<'_> {
         for (buf, index) in places {
             let bound = |term: &&(Term, Dim)| {
                 let alone = Index { terms: vec![(*term).clone()], constant: Dim::ZERO };
-                self.resolve(&alone).is_ok()
+                self.resolve(&alone).is_ok_and(|index| !self.varies(&index))
             };
             let terms: Vec<_> = index.terms.iter().filter(bound).cloned().collect();
             let (outer, _) =

@@ -1,10 +1,10 @@
-//! The scalar functions and comparisons. Results are rounded, or wrapped, to the element type.
+//! The functions of floats, and comparisons. Results are rounded, or wrapped, to the element type.
 
-use super::value::{Form, Kind, Val};
+use super::value::{Form, Val};
 use super::{Select, Selected, refuse};
 use crate::graph::DType;
 use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
-use crate::vector::ir::{Binary, Compare, Logic, Op, Unary};
+use crate::vector::ir::{Binary, Compare, Lanes, Logic, Op, Unary};
 
 /// The sign of a float.
 fn sign(form: Form) -> Val {
@@ -38,9 +38,10 @@ impl Select<'_> {
         let form = Form::of(dtype)?;
         let value = match (op, form) {
             (UnaryFn::Not, Form::Mask) => return self.not(x),
+            (UnaryFn::Swap, Form::Pair) => return self.swap_pair(x),
             (_, Form::Single | Form::Double) => self.float_unary(op, form, dtype, x)?,
             (_, Form::Int | Form::Long) => self.int_unary(op, form, dtype, x)?,
-            _ => return refuse(format!("{op} of {dtype}")),
+            _ => return refuse(format!("`{op}` of {dtype}")),
         };
         match op {
             // Results are values of the type whenever the operand is one.
@@ -50,25 +51,32 @@ impl Select<'_> {
             | UnaryFn::Ceil
             | UnaryFn::Trunc
             | UnaryFn::Round
-                if form.is_float() =>
+                // Types of 8 bits and fewer may lack a sign, or saturate infinities.
+                if form.is_float() && dtype.size() > 1 =>
             {
                 Ok(value)
             }
-            UnaryFn::IsNan | UnaryFn::IsPosInf | UnaryFn::IsNegInf | UnaryFn::Sign => Ok(value),
+            UnaryFn::IsNan | UnaryFn::IsPosInf | UnaryFn::IsNegInf => Ok(value),
+            UnaryFn::Sign if dtype.size() > 1 => Ok(value),
             _ => self.round(value, dtype),
         }
     }
 
     fn float_unary(&mut self, op: UnaryFn, form: Form, dtype: DType, x: Val) -> Selected<Val> {
-        let whole = |value: Val| Val { above: x.above, below: x.below, ..value };
         match op {
             UnaryFn::Neg => self.pair(Binary::Xor, x, sign(form)),
             UnaryFn::Abs => self.pair(Binary::And, x, magnitude(form)),
             UnaryFn::Sqrt => self.simple(Unary::Sqrt, x),
-            UnaryFn::Floor => Ok(whole(self.simple(Unary::Floor, x)?)),
-            UnaryFn::Ceil => Ok(whole(self.simple(Unary::Ceil, x)?)),
-            UnaryFn::Trunc => Ok(whole(self.simple(Unary::Trunc, x)?)),
-            UnaryFn::Round => Ok(whole(self.simple(Unary::Nearest, x)?)),
+            UnaryFn::Floor | UnaryFn::Ceil | UnaryFn::Trunc | UnaryFn::Round => {
+                let value = match op {
+                    _ if !self.isa.has_rounding => self.round_by_addition(op, form, x)?,
+                    UnaryFn::Floor => self.simple(Unary::Floor, x)?,
+                    UnaryFn::Ceil => self.simple(Unary::Ceil, x)?,
+                    UnaryFn::Trunc => self.simple(Unary::Trunc, x)?,
+                    _ => self.simple(Unary::Nearest, x)?,
+                };
+                Ok(Val { above: x.above, below: x.below, ..value })
+            }
             UnaryFn::Recip => self.pair(Binary::Div, Val::number(1, form), x),
             UnaryFn::IsNan => self.test(Compare::Ne, x, x),
             UnaryFn::IsPosInf => self.test(Compare::Eq, x, infinity(form, f32::INFINITY)),
@@ -82,29 +90,53 @@ impl Select<'_> {
                 let nan = self.test(Compare::Ne, x, x)?;
                 self.choose(form, nan, x, value)
             }
-            _ => refuse(format!("{op} of {dtype}")),
+            _ => refuse(format!("`{op}` of {dtype}")),
         }
     }
 
-    fn int_unary(&mut self, op: UnaryFn, form: Form, dtype: DType, x: Val) -> Selected<Val> {
-        let zero = Val::number(0, form);
-        match op {
-            UnaryFn::Neg => self.pair(Binary::IntSub, zero, x),
-            UnaryFn::Abs if dtype.is_signed_int() => {
-                let negative = self.pair(Binary::IntSub, zero, x)?;
-                self.int_extreme(form, true, x, negative)
+    /// Rounding to an integral value where no instruction does it. A magnitude that has a fraction is less than 2^23
+    /// (2^52 for f64); added to that number, it is rounded to the nearest integer, ties to even. The other functions
+    /// correct that result by one where it is on the wrong side.
+    fn round_by_addition(&mut self, op: UnaryFn, form: Form, x: Val) -> Selected<Val> {
+        let limit = match form {
+            Form::Double => Val::double((1u64 << 52) as f64),
+            _ => Val::single((1 << 23) as f32),
+        };
+        let (one, size) = (Val::number(1, form), self.pair(Binary::And, x, magnitude(form))?);
+        let bit = self.pair(Binary::And, x, sign(form))?;
+        let shifted = self.pair(Binary::Add, size, limit)?;
+        let nearest = self.pair(Binary::Sub, shifted, limit)?;
+        let rounded = match op {
+            UnaryFn::Round => nearest,
+            UnaryFn::Trunc => {
+                let beyond = self.test(Compare::Lt, size, nearest)?;
+                let less = self.pair(Binary::Sub, nearest, one)?;
+                self.choose(form, beyond, less, nearest)?
             }
-            UnaryFn::Abs | UnaryFn::Floor | UnaryFn::Ceil | UnaryFn::Trunc | UnaryFn::Round => Ok(x),
-            UnaryFn::BitNot => self.pair(Binary::Xor, x, Val::number(-1, form)),
-            UnaryFn::Sign => {
-                let [one, minus] = [1, -1].map(|value| Val::number(value, form));
-                let positive = self.test(Compare::IntGt, x, zero)?;
-                let value = self.choose(form, positive, one, zero)?;
-                let negative = self.test(Compare::IntGt, zero, x)?;
-                self.choose(form, negative, minus, value)
+            _ => {
+                let nearest = self.pair(Binary::Or, nearest, bit)?;
+                let (beyond, next) = match op {
+                    UnaryFn::Floor => {
+                        (self.test(Compare::Lt, x, nearest)?, self.pair(Binary::Sub, nearest, one)?)
+                    }
+                    _ => (self.test(Compare::Lt, nearest, x)?, self.pair(Binary::Add, nearest, one)?),
+                };
+                let rounded = self.choose(form, beyond, next, nearest)?;
+                self.pair(Binary::And, rounded, magnitude(form))?
             }
-            _ => refuse(format!("{op} of {dtype}")),
-        }
+        };
+        // Zeros keep the sign of what they were rounded from.
+        let rounded = self.pair(Binary::Or, rounded, bit)?;
+        let has_fraction = self.test(Compare::Lt, size, limit)?;
+        self.choose(form, has_fraction, rounded, x)
+    }
+
+    /// The halves of a complex number exchanged.
+    fn swap_pair(&mut self, x: Val) -> Selected<Val> {
+        let reg = self.scalar(x)?;
+        let low = self.vec(Op::Extract(0, Lanes::D1), vec![reg]);
+        let high = self.vec(Op::Extract(1, Lanes::D1), vec![reg]);
+        Ok(Val::scalar(self.vec(Op::Insert(1, Lanes::D2), vec![high, low]), 16))
     }
 
     pub fn binary(&mut self, op: BinaryFn, dtype: DType, a: Val, b: Val) -> Selected<Val> {
@@ -114,10 +146,18 @@ impl Select<'_> {
             Form::Int | Form::Long => self.int_binary(op, form, dtype, a, b)?,
             Form::Mask => {
                 return match op {
-                    BinaryFn::And => self.logic(Logic::And, a, b),
-                    BinaryFn::Or => self.logic(Logic::Or, a, b),
-                    BinaryFn::Xor => self.logic(Logic::Xor, a, b),
-                    _ => refuse(format!("{op} of {dtype}")),
+                    BinaryFn::And | BinaryFn::BitAnd | BinaryFn::Min | BinaryFn::Mul => {
+                        self.logic(Logic::And, a, b)
+                    }
+                    BinaryFn::Or | BinaryFn::BitOr | BinaryFn::Max => self.logic(Logic::Or, a, b),
+                    BinaryFn::Xor | BinaryFn::BitXor => self.logic(Logic::Xor, a, b),
+                    _ => refuse(format!("`{op}` of {dtype}")),
+                };
+            }
+            Form::Pair => {
+                return match op {
+                    BinaryFn::BitOr => self.apply(|lanes| Op::Binary(Binary::Or, lanes), &[a, b]),
+                    _ => refuse(format!("`{op}` of {dtype}")),
                 };
             }
         };
@@ -137,7 +177,9 @@ impl Select<'_> {
             BinaryFn::Div => self.pair(Binary::Div, a, b),
             BinaryFn::Max => self.extreme(Binary::Max, a, b),
             BinaryFn::Min => self.extreme(Binary::Min, a, b),
-            _ => refuse(format!("{op} of {dtype}")),
+            BinaryFn::Rem => self.apply(|lanes| Op::Binary(Binary::Rem, lanes), &[a, b]),
+            BinaryFn::Mod => self.float_mod(Form::of(dtype)?, a, b),
+            _ => refuse(format!("`{op}` of {dtype}")),
         }
     }
 
@@ -177,74 +219,28 @@ impl Select<'_> {
         Ok(halves)
     }
 
-    fn int_binary(&mut self, op: BinaryFn, form: Form, dtype: DType, a: Val, b: Val) -> Selected<Val> {
-        match op {
-            BinaryFn::Add => self.pair(Binary::IntAdd, a, b),
-            BinaryFn::Sub => self.pair(Binary::IntSub, a, b),
-            BinaryFn::Dot => self.dot(Val::int(0), a, b),
-            BinaryFn::Mul if form == Form::Long && !self.isa.has_long_arithmetic => self.long_product(a, b),
-            BinaryFn::Mul => self.pair(Binary::IntMul, a, b),
-            BinaryFn::Max => self.int_extreme(form, true, a, b),
-            BinaryFn::Min => self.int_extreme(form, false, a, b),
-            BinaryFn::BitAnd => self.pair(Binary::And, a, b),
-            BinaryFn::BitOr => self.pair(Binary::Or, a, b),
-            BinaryFn::BitXor => self.pair(Binary::Xor, a, b),
-            BinaryFn::Shl | BinaryFn::Shr => {
-                let unused = 64 - dtype.bits();
-                match b.kind {
-                    Kind::Const(bits) if bits << unused >> unused < u64::from(dtype.bits()) => {
-                        let count = (bits << unused >> unused) as u8;
-                        match op {
-                            BinaryFn::Shl => self.simple(Unary::Shl(count), a),
-                            _ => self.shift_right(form, count, a),
-                        }
-                    }
-                    _ => refuse("a shift by a variable count"),
-                }
-            }
-            _ => refuse(format!("{op} of {dtype}")),
-        }
-    }
-
-    /// With the sign shifted in: AVX2 shifts lanes of 64 bits only with zeros.
-    fn shift_right(&mut self, form: Form, count: u8, x: Val) -> Selected<Val> {
-        if form == Form::Int || self.isa.has_long_arithmetic {
-            return self.simple(Unary::ShrArith(count), x);
-        }
-        if count == 0 {
-            return Ok(x);
-        }
-        let low = self.simple(Unary::Shr(count), x)?;
-        let negative = self.test(Compare::IntGt, Val::long(0), x)?;
-        let bits = self.apply(Op::MaskBits, &[negative])?;
-        let high = self.simple(Unary::Shl(64 - count), bits)?;
-        self.pair(Binary::Or, low, high)
-    }
-
-    /// The lower 64 bits of a product from those of 32 bits.
-    fn long_product(&mut self, a: Val, b: Val) -> Selected<Val> {
-        let low = self.pair(Binary::LowMul, a, b)?;
-        let high = self.simple(Unary::Shr(32), a)?;
-        let left = self.pair(Binary::LowMul, high, b)?;
-        let high = self.simple(Unary::Shr(32), b)?;
-        let right = self.pair(Binary::LowMul, high, a)?;
-        let cross = self.pair(Binary::IntAdd, left, right)?;
-        let cross = self.simple(Unary::Shl(32), cross)?;
-        self.pair(Binary::IntAdd, low, cross)
-    }
-
-    fn int_extreme(&mut self, form: Form, greatest: bool, a: Val, b: Val) -> Selected<Val> {
-        if form == Form::Long && !self.isa.has_long_arithmetic {
-            let greater = self.test(Compare::IntGt, a, b)?;
-            let (then, otherwise) = if greatest { (a, b) } else { (b, a) };
-            return self.choose(form, greater, then, otherwise);
-        }
-        self.pair(if greatest { Binary::IntMax } else { Binary::IntMin }, a, b)
+    /// Remainder with the sign of the divisor.
+    fn float_mod(&mut self, form: Form, a: Val, b: Val) -> Selected<Val> {
+        let zero = Val::number(0, form);
+        let rest = self.apply(|lanes| Op::Binary(Binary::Rem, lanes), &[a, b])?;
+        let below = self.test(Compare::Lt, rest, zero)?;
+        let divisor_below = self.test(Compare::Lt, b, zero)?;
+        let differ = self.logic(Logic::Xor, below, divisor_below)?;
+        let sum = self.pair(Binary::Add, rest, b)?;
+        let adjusted = self.choose(form, differ, sum, rest)?;
+        let none = self.test(Compare::Eq, rest, zero)?;
+        let signed_zero = self.pair(Binary::And, b, sign(form))?;
+        self.choose(form, none, signed_zero, adjusted)
     }
 
     /// NaN if an operand is NaN. The instruction gives its second operand then, so that one which is never NaN
     /// comes first.
     fn extreme(&mut self, op: Binary, a: Val, b: Val) -> Selected<Val> {
+        if self.isa.has_nan_extremes {
+            let op = if op == Binary::Max { Binary::Maximum } else { Binary::Minimum };
+            let value = self.pair(op, a, b)?;
+            return Ok(Val { not_nan: a.not_nan && b.not_nan, ..value });
+        }
         let form = if a.width == 8 { Form::Double } else { Form::Single };
         let (first, second) = if b.not_nan { (b, a) } else { (a, b) };
         let value = self.pair(op, first, second)?;
@@ -265,12 +261,23 @@ impl Select<'_> {
         let float = match Form::of(dtype)? {
             Form::Single | Form::Double => true,
             Form::Int | Form::Long => false,
+            Form::Pair => return refuse(format!("a comparison of {dtype}")),
             Form::Mask => {
                 let differ = self.logic(Logic::Xor, a, b)?;
                 return match op {
                     CompareFn::Ne => Ok(differ),
                     CompareFn::Eq => self.not(differ),
-                    _ => refuse(format!("a comparison of {dtype}")),
+                    // One is true and the other is not.
+                    CompareFn::Gt => self.logic(Logic::And, differ, a),
+                    CompareFn::Lt => self.logic(Logic::And, differ, b),
+                    CompareFn::Le => {
+                        let greater = self.logic(Logic::And, differ, a)?;
+                        self.not(greater)
+                    }
+                    CompareFn::Ge => {
+                        let less = self.logic(Logic::And, differ, b)?;
+                        self.not(less)
+                    }
                 };
             }
         };
@@ -282,18 +289,18 @@ impl Select<'_> {
             (CompareFn::Gt, true) => self.test(Compare::Lt, b, a),
             (CompareFn::Ge, true) => self.test(Compare::Le, b, a),
             (CompareFn::Eq, false) => self.test(Compare::IntEq, a, b),
-            (CompareFn::Gt, false) => self.test(Compare::IntGt, a, b),
-            (CompareFn::Lt, false) => self.test(Compare::IntGt, b, a),
+            (CompareFn::Gt, false) => self.int_greater(dtype, a, b),
+            (CompareFn::Lt, false) => self.int_greater(dtype, b, a),
             (CompareFn::Ne, false) => {
                 let equal = self.test(Compare::IntEq, a, b)?;
                 self.not(equal)
             }
             (CompareFn::Le, false) => {
-                let greater = self.test(Compare::IntGt, a, b)?;
+                let greater = self.int_greater(dtype, a, b)?;
                 self.not(greater)
             }
             (CompareFn::Ge, false) => {
-                let less = self.test(Compare::IntGt, b, a)?;
+                let less = self.int_greater(dtype, b, a)?;
                 self.not(less)
             }
         }

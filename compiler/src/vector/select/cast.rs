@@ -2,9 +2,9 @@
 //! from what it has.
 
 use super::value::{Form, Val};
-use super::{Select, Selected};
+use super::{Select, Selected, refuse};
 use crate::graph::DType;
-use crate::vector::ir::{Binary, Compare, Convert, Logic, Op, Small, Unary};
+use crate::vector::ir::{Binary, Compare, Convert, Lanes, Logic, Op, Unary};
 
 /// Bits of 2^52 as f64; an integer below it in its mantissa is added to it.
 const TWO_52: i64 = 0x4330_0000_0000_0000;
@@ -22,45 +22,29 @@ impl Select<'_> {
     pub fn round(&mut self, x: Val, dtype: DType) -> Selected<Val> {
         let bits = 32 - dtype.bits().min(32) as u8;
         match dtype {
-            DType::F16 => {
-                let packed = self.apply(|lanes| Op::Pack(Small::F16, lanes), &[x])?;
-                let value = self.apply(Op::Unpack, &[packed])?;
-                Ok(Val { not_nan: x.not_nan, packed: packed.register(), ..value })
-            }
-            DType::BF16 => self.round_bf16(x),
-            DType::I8 | DType::I16 => {
+            _ if dtype.is_float() => self.narrow(x, dtype, true),
+            _ if dtype.is_signed_int() && bits > 0 => {
                 let high = self.simple(Unary::Shl(bits), x)?;
                 self.simple(Unary::ShrArith(bits), high)
             }
-            DType::U8 => self.pair(Binary::And, x, Val::int(0xff)),
-            DType::U16 => self.pair(Binary::And, x, Val::int(0xffff)),
+            _ if dtype.is_int() && bits > 0 => {
+                self.pair(Binary::And, x, Val::int(i32::MAX >> (31 - dtype.bits())))
+            }
             _ => Ok(x),
         }
     }
 
-    fn round_bf16(&mut self, x: Val) -> Selected<Val> {
-        let high = Val::int(0xffff_0000_u32 as i32);
-        let odd = self.simple(Unary::Shr(16), x)?;
-        let odd = self.pair(Binary::And, odd, Val::int(1))?;
-        let rounded = self.pair(Binary::IntAdd, x, Val::int(0x7fff))?;
-        let rounded = self.pair(Binary::IntAdd, rounded, odd)?;
-        let rounded = self.pair(Binary::And, rounded, high)?;
-        if x.not_nan {
-            return Ok(Val { not_nan: true, ..rounded });
-        }
-        let quiet = self.pair(Binary::Or, x, Val::int(0x0040_0000))?;
-        let quiet = self.pair(Binary::And, quiet, high)?;
-        let nan = self.test(Compare::Ne, x, x)?;
-        self.choose(Form::Single, nan, quiet, rounded)
-    }
-
     pub fn cast(&mut self, from: DType, to: DType, saturate: bool, x: Val) -> Selected<Val> {
-        use Form::{Double, Int, Long, Mask, Single};
+        use Form::{Double, Int, Long, Mask, Pair, Single};
         if from == to {
             return Ok(x);
         }
+        if from.part().is_some() || to.part().is_some() {
+            return self.real_part(from, to, x);
+        }
         let (before, after) = (Form::of(from)?, Form::of(to)?);
         match (before, after) {
+            (Pair, _) | (_, Pair) => refuse(format!("a conversion of {from} to {to}")),
             (Mask, Mask) => Ok(x),
             (Single | Double, Mask) => self.test(Compare::Ne, x, Val::number(0, before)),
             (Int | Long, Mask) => {
@@ -70,24 +54,50 @@ impl Select<'_> {
             (Mask, _) => self.choose(after, x, Val::number(1, after), Val::number(0, after)),
             // A value of the one is one of the other.
             (Single, Single) if to == DType::F32 => Ok(Val { packed: None, ..x }),
-            (Single, Single) => self.round(x, to),
-            (Int, Int) if to == DType::I32 => Ok(x),
+            (Single, Single) => self.narrow(x, to, saturate),
             (Int, Int) => self.round(x, to),
             (Int, Single) => {
-                let value = self.simple(Unary::FromInt, x)?;
-                self.round(value, to)
+                let value = self.int_to_single(x, from)?;
+                self.narrow(value, to, saturate)
             }
-            (Int, Double) => self.convert(Convert::IntToDouble, x),
-            (Int, Long) => self.convert(Convert::Extend, x),
+            (Int, Double) => {
+                let value = self.convert(Convert::IntToDouble, x)?;
+                if from != DType::U32 {
+                    return Ok(value);
+                }
+                let above = self.pair(Binary::Add, value, Val::double(TWO_32))?;
+                let negative = self.test(Compare::Lt, value, Val::double(0.0))?;
+                self.choose(Double, negative, above, value)
+            }
+            (Int, Long) => {
+                let value = self.convert(Convert::Extend, x)?;
+                match from {
+                    DType::U32 => self.pair(Binary::And, value, Val::long(0xffff_ffff)),
+                    _ => Ok(value),
+                }
+            }
             (Long, Int) => {
                 let value = self.convert(Convert::Truncate, x)?;
                 self.round(value, to)
             }
             (Long, Long) | (Double, Double) => Ok(x),
+            (Long, Double | Single) if from == DType::U64 => {
+                // From 2^63 on: half of it, with the lowest bit kept for the rounding, and twice that.
+                let half = self.simple(Unary::Shr(1), x)?;
+                let lowest = self.pair(Binary::And, x, Val::long(1))?;
+                let half = self.pair(Binary::Or, half, lowest)?;
+                let wide = if after == Double { DType::F64 } else { DType::F32 };
+                let large = self.cast(DType::I64, wide, saturate, half)?;
+                let large = self.pair(Binary::Add, large, large)?;
+                let small = self.cast(DType::I64, wide, saturate, x)?;
+                let negative = self.test(Compare::IntGt, Val::long(0), x)?;
+                let value = self.choose(after, negative, large, small)?;
+                self.narrow(value, to, saturate)
+            }
             (Long, Double) => self.long_to_double(x),
             (Long, Single) => {
                 let value = self.long_to_single(x)?;
-                self.round(value, to)
+                self.narrow(value, to, saturate)
             }
             (Single, Double) => {
                 let value = self.convert(Convert::Widen, x)?;
@@ -96,28 +106,76 @@ impl Select<'_> {
             (Double, Single) => {
                 let x = if to == DType::F16 { self.round_to_odd(x)? } else { x };
                 let value = self.convert(Convert::Narrow, x)?;
-                self.round(Val { not_nan: x.not_nan, ..value }, to)
+                self.narrow(Val { not_nan: x.not_nan, ..value }, to, saturate)
+            }
+            (Single, Int) if saturate && self.isa.saturates && !x.is_vector() => {
+                let value = self.convert(Convert::Widen, x)?;
+                self.double_to_int(value, to)
             }
             (Single, Int) => {
                 let value = if saturate { self.single_to_int(x, to)? } else { self.simple(Unary::ToInt, x)? };
                 self.round(value, to)
             }
-            (Double, Int) if saturate => {
-                let x = if to.is_signed_int() { x } else { self.unsigned_as_signed(x)? };
-                let value = self.double_to_long(x, true)?;
-                let value = self.convert(Convert::Truncate, value)?;
-                self.round(value, to)
-            }
+            (Double, Int) if saturate => self.double_to_int(x, to),
             (Double, Int) => {
                 let value = self.convert(Convert::DoubleToInt, x)?;
                 self.round(value, to)
             }
             (Single, Long) => {
                 let value = self.convert(Convert::Widen, x)?;
-                self.double_to_long(value, saturate)
+                self.double_to_integer(value, to, saturate)
             }
-            (Double, Long) => self.double_to_long(x, saturate),
+            (Double, Long) => self.double_to_integer(x, to, saturate),
         }
+    }
+
+    /// A complex number's real part, or the complex number with this real part. Its bits are the lower ones.
+    fn real_part(&mut self, from: DType, to: DType, x: Val) -> Selected<Val> {
+        match (from, to) {
+            (DType::C64, DType::F32) => self.convert(Convert::Truncate, x),
+            (DType::F32, DType::C64) => {
+                let value = self.convert(Convert::Extend, x)?;
+                self.pair(Binary::And, value, Val::long(0xffff_ffff))
+            }
+            (DType::C128, DType::F64) => {
+                let reg = self.scalar(x)?;
+                Ok(Val::scalar(self.vec(Op::Extract(0, Lanes::D1), vec![reg]), 8))
+            }
+            (DType::F64, DType::C128) => {
+                let (low, zero) = (self.scalar(x)?, self.vec(Op::Splat(Lanes::D2, 0), vec![]));
+                Ok(Val::scalar(self.vec(Op::Insert(0, Lanes::D2), vec![zero, low]), 16))
+            }
+            _ => refuse(format!("a conversion of {from} to {to}")),
+        }
+    }
+
+    fn int_to_single(&mut self, x: Val, from: DType) -> Selected<Val> {
+        if from != DType::U32 {
+            return self.simple(Unary::FromInt, x);
+        }
+        // Both halves are exact, and the sum rounds once.
+        let (high, low) = (self.simple(Unary::Shr(16), x)?, self.pair(Binary::And, x, Val::int(0xffff))?);
+        let (high, low) = (self.simple(Unary::FromInt, high)?, self.simple(Unary::FromInt, low)?);
+        let high = self.pair(Binary::Mul, high, Val::single(65536.0))?;
+        self.pair(Binary::Add, high, low)
+    }
+
+    fn double_to_int(&mut self, x: Val, to: DType) -> Selected<Val> {
+        let value =
+            self.double_to_integer(x, if to.is_signed_int() { DType::I64 } else { DType::U64 }, true)?;
+        let value = self.convert(Convert::Truncate, value)?;
+        self.round(value, to)
+    }
+
+    /// To i64 or u64.
+    fn double_to_integer(&mut self, x: Val, to: DType, saturate: bool) -> Selected<Val> {
+        if to.is_signed_int() {
+            return self.double_to_long(x, saturate);
+        }
+        let signed = self.unsigned_as_signed(x)?;
+        let value = self.double_to_long(signed, true)?;
+        let huge = self.test(Compare::Le, Val::double(TWO_64), x)?;
+        self.choose(Form::Long, huge, Val::long(-1), value)
     }
 
     /// As f32 to i64, or to u64 for what is positive and goes to an unsigned type, of which the lower half is kept: what
@@ -164,7 +222,7 @@ impl Select<'_> {
             true => self.convert(Convert::DoubleToLong, x)?,
             false => self.double_to_long_in_parts(x)?,
         };
-        if !saturate {
+        if !saturate || self.isa.saturates {
             return Ok(value);
         }
         let above = self.test(Compare::Le, Val::double(TWO_63), x)?;

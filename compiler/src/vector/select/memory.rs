@@ -2,54 +2,105 @@
 //! general register.
 
 use super::address::Place;
+use super::narrow::is_narrow;
 use super::value::{Form, Val};
 use super::{Select, Selected, refuse};
 use crate::graph::DType;
 use crate::loops::{Buf, Expr, Index};
-use crate::vector::ir::{Binary, Class, Compare, Inst, Lanes, Mem, Op, Reg, Small, Unary};
+use crate::vector::ir::{Binary, Class, Compare, Inst, Lanes, Mem, Op, Reg, Small};
 
-/// The small element that a type is in memory.
-fn small(dtype: DType) -> Option<Small> {
+/// The small element that a type is in memory; of a narrow float its code, unless the machine converts it.
+fn small(dtype: DType, converts: bool) -> Option<Small> {
     match dtype {
         DType::I8 => Some(Small::I8),
-        DType::U8 | DType::Bool => Some(Small::U8),
         DType::I16 => Some(Small::I16),
-        DType::U16 | DType::BF16 => Some(Small::U16),
-        DType::F16 => Some(Small::F16),
-        _ => None,
+        _ if converts => Some(Small::F16),
+        _ => match dtype.size() {
+            1 => Some(Small::U8),
+            2 => Some(Small::U16),
+            _ => None,
+        },
+    }
+}
+
+/// Whether an expression only moves elements of a narrow float type, so that their bits can be moved instead.
+fn moves_bits(expr: &Expr) -> bool {
+    match expr {
+        Expr::Load { .. } | Expr::Const { .. } => true,
+        Expr::Select { then, otherwise, .. } => moves_bits(then) && moves_bits(otherwise),
+        _ => false,
     }
 }
 
 impl Select<'_> {
     pub fn load(&mut self, buf: Buf, index: &Index) -> Selected<Val> {
         let dtype = self.kernel.buffers[buf].dtype;
-        let lanes = self.lanes(Form::of(dtype)?.width())?;
-        let place = self.place_of(index, 1)?;
-        let contiguous = matches!(place, Place::Contiguous(_));
-        let (Place::Contiguous(index) | Place::Uniform(index)) = place;
-        let mem = self.mem(buf, &index)?;
-        let Some(small) = small(dtype) else {
-            let op = if contiguous || lanes.is_scalar() { Op::Load(lanes) } else { Op::Broadcast(lanes) };
-            return Ok(Val::of(self.inst(op, Class::Vec, vec![], Some(mem)), lanes));
-        };
-        let value = if contiguous && !lanes.is_scalar() {
-            Val::of(self.inst(Op::LoadSmall(small, lanes), Class::Vec, vec![], Some(mem)), lanes)
-        } else if small == Small::F16 && !lanes.is_scalar() && self.isa.has(Op::BroadcastHalf) {
-            let half = self.inst(Op::BroadcastHalf, Class::Vec, vec![], Some(mem));
-            Val::of(self.vec(Op::Unpack(lanes), vec![half]), lanes)
-        } else {
-            let general = self.inst(Op::LoadPart(small), Class::Int, vec![], Some(mem));
-            let scalar = self.vec(Op::FromGeneral, vec![general]);
-            match small {
-                Small::F16 => Val::of(self.vec(Op::Unpack(Lanes::X1), vec![scalar]), Lanes::X1),
-                _ => Val::of(scalar, Lanes::X1),
-            }
-        };
+        let small = small(dtype, self.converts(dtype));
+        let value = self.load_bits(buf, small, index)?;
         match dtype {
-            DType::BF16 => self.simple(Unary::Shl(16), value),
             DType::Bool => self.test(Compare::IntGt, value, Val::int(0)),
+            _ if is_narrow(dtype) && small == Some(Small::F16) => Ok(value),
+            _ if is_narrow(dtype) => self.decode(value, dtype),
+            _ if dtype.is_packed() => self.round(value, dtype),
             _ => Ok(value),
         }
+    }
+
+    /// Loads an element, or one for each lane, as it is in memory, widened to a lane.
+    fn load_bits(&mut self, buf: Buf, small: Option<Small>, index: &Index) -> Selected<Val> {
+        let width = self.element_width(buf);
+        match self.place_of(index, 1)? {
+            Place::Uniform(index) => self.load_uniform(buf, small, width, &index),
+            Place::Contiguous(index) => {
+                let (lanes, mem) = (self.lanes(width)?, self.mem(buf, &index)?);
+                let op = small.map_or(Op::Load(lanes), |small| Op::LoadSmall(small, lanes));
+                Ok(Val::of(self.inst(op, Class::Vec, vec![], Some(mem)), lanes))
+            }
+            Place::Lanes(places) => {
+                let scalars = places.iter().map(|index| self.load_scalar(buf, small, width, index));
+                let scalars = scalars.collect::<Selected<Vec<_>>>()?;
+                self.join(&scalars, width)
+            }
+        }
+    }
+
+    /// Bytes of the lane of an element.
+    fn element_width(&self, buf: Buf) -> usize {
+        self.kernel.buffers[buf].dtype.size().max(4)
+    }
+
+    /// An element that all lanes have: a vector where it can be loaded as one.
+    fn load_uniform(&mut self, buf: Buf, small: Option<Small>, width: usize, index: &Index) -> Selected<Val> {
+        // An i64 may be what an index is made of; what is wider than all that differs between lanes is for scalars, too.
+        let index_or_wide = self.kernel.buffers[buf].dtype == DType::I64 || width == 16;
+        let lanes = self.lanes(width).ok().filter(|lanes| !lanes.is_scalar() && !index_or_wide);
+        let (Some(lanes), None | Some(Small::F16)) = (lanes, small) else {
+            return Ok(Val::scalar(self.load_scalar(buf, small, width, index)?, width));
+        };
+        if small.is_none() {
+            let mem = self.mem(buf, index)?;
+            return Ok(Val::vector(self.inst(Op::Broadcast(lanes), Class::Vec, vec![], Some(mem)), width));
+        }
+        if !self.isa.has(Op::BroadcastHalf) {
+            return Ok(Val::scalar(self.load_scalar(buf, small, width, index)?, width));
+        }
+        let mem = self.mem(buf, index)?;
+        let half = self.inst(Op::BroadcastHalf, Class::Vec, vec![], Some(mem));
+        Ok(Val::vector(self.vec(Op::Unpack(lanes), vec![half]), width))
+    }
+
+    fn load_scalar(&mut self, buf: Buf, small: Option<Small>, width: usize, index: &Index) -> Selected<Reg> {
+        let mem = self.mem(buf, index)?;
+        let Some(small) = small else {
+            let one = Lanes::of(width.div_ceil(8), width.min(8)).unwrap_or(Lanes::X1);
+            return Ok(self.inst(Op::Load(one), Class::Vec, vec![], Some(mem)));
+        };
+        let general = self.inst(Op::LoadPart(small), Class::Int, vec![], Some(mem));
+        let scalar = self.vec(Op::FromGeneral(Lanes::X1), vec![general]);
+        Ok(match small {
+            Small::F16 => self.vec(Op::Unpack(Lanes::X1), vec![scalar]),
+            _ => scalar,
+        })
     }
 
     /// Four elements of 8 bits as one lane of 32 bits.
@@ -59,6 +110,11 @@ impl Select<'_> {
             Place::Contiguous(index) => (Op::Load(lanes), index),
             Place::Uniform(index) if lanes.is_scalar() => (Op::Load(lanes), index),
             Place::Uniform(index) => (Op::Broadcast(lanes), index),
+            Place::Lanes(places) => {
+                let scalars = places.iter().map(|index| self.load_scalar(buf, None, 4, index));
+                let scalars = scalars.collect::<Selected<Vec<_>>>()?;
+                return self.join(&scalars, 4);
+            }
         };
         let mem = self.mem(buf, &index)?;
         Ok(Val::of(self.inst(op, Class::Vec, vec![], Some(mem)), lanes))
@@ -66,7 +122,7 @@ impl Select<'_> {
 
     pub fn store_element(&mut self, buf: Buf, index: &Index, value: &Expr) -> Selected<()> {
         let dtype = self.kernel.buffers[buf].dtype;
-        let width = Form::of(dtype)?.width();
+        let (width, mut small) = (self.element_width(buf), small(dtype, self.converts(dtype)));
         let value = match value {
             // Any integer will do for what does not fit, and packing takes any.
             Expr::Cast { to: DType::U8, saturate: false, x }
@@ -75,73 +131,133 @@ impl Select<'_> {
                 let x = self.eval(x)?;
                 self.cast(DType::F32, DType::I32, false, x)?
             }
-            value => self.eval(value)?,
-        };
-        let (lanes, index) = match self.place_of(index, 1)? {
-            Place::Contiguous(index) => (self.lanes(width)?, index),
-            Place::Uniform(index) if self.group.is_none() => (self.lanes(width)?, index),
-            Place::Uniform(_) => return refuse("all lanes to one element"),
-        };
-        if lanes.is_scalar() && value.is_vector() {
-            return refuse("a vector where a scalar is wanted");
-        }
-        match small(dtype) {
-            None => {
-                let value = self.spread(value, lanes);
-                let mem = self.mem(buf, &index)?;
-                self.store(lanes, value, mem);
+            value if is_narrow(dtype) && moves_bits(value) => {
+                small = if dtype.size() == 1 { Some(Small::U8) } else { Some(Small::U16) };
+                self.moved_bits(value)?
             }
-            Some(small) => {
-                let value = self.lanes_in_memory(dtype, small, value, lanes)?;
+            value => {
+                let value = self.eval(value)?;
+                self.as_stored(dtype, small, value)?
+            }
+        };
+        match self.place_of(index, 1)? {
+            Place::Uniform(_) if value.is_vector() => refuse("all lanes to one element"),
+            Place::Uniform(index) => {
+                let reg = self.scalar_as_stored(small, value)?;
+                self.store_scalar(buf, small, width, &index, reg)
+            }
+            Place::Contiguous(index) => {
+                let lanes = self.lanes(width)?;
+                let reg = self.packed(small, value, lanes);
                 let mem = self.mem(buf, &index)?;
-                self.store_small(small, lanes, value, mem)?;
+                self.store_lanes(small, lanes, reg, mem)
+            }
+            Place::Lanes(places) => {
+                for (lane, index) in places.iter().enumerate() {
+                    let reg = self.lane_of(value, lane)?;
+                    let reg = self.scalar_as_stored(small, Val::scalar(reg, value.width))?;
+                    self.store_scalar(buf, small, width, index, reg)?;
+                }
+                Ok(())
             }
         }
+    }
+
+    /// The bits of narrow floats that an expression moves.
+    fn moved_bits(&mut self, expr: &Expr) -> Selected<Val> {
+        match expr {
+            Expr::Load { buf, index } => {
+                let small = if self.kernel.buffers[*buf].dtype.size() == 1 { Small::U8 } else { Small::U16 };
+                self.load_bits(*buf, Some(small), index)
+            }
+            Expr::Const { bits, .. } => Ok(Val::int(*bits as i32)),
+            Expr::Select { condition, then, otherwise } => {
+                let condition = self.eval(condition)?;
+                let (then, otherwise) = (self.moved_bits(then)?, self.moved_bits(otherwise)?);
+                self.choose(Form::Int, condition, then, otherwise)
+            }
+            _ => refuse("an expression that moves no bits"),
+        }
+    }
+
+    /// A value in lanes of what is in memory: a bool as 0 or 1, a narrow float as its code unless the machine converts it.
+    fn as_stored(&mut self, dtype: DType, small: Option<Small>, value: Val) -> Selected<Val> {
+        match dtype {
+            DType::Bool if value.is_constant() => Ok(value),
+            DType::Bool => {
+                let bits = self.mask_as_bits(value)?;
+                self.pair(Binary::And, bits, Val::int(1))
+            }
+            _ if is_narrow(dtype) && small != Some(Small::F16) => match value.packed {
+                Some(code) => Ok(match value.is_vector() {
+                    true => Val::vector(code, 4),
+                    false => Val::scalar(code, 4),
+                }),
+                None => self.encode_exact(value, dtype),
+            },
+            _ => Ok(value),
+        }
+    }
+
+    /// A scalar as it is in memory, but for its width.
+    fn scalar_as_stored(&mut self, small: Option<Small>, value: Val) -> Selected<Reg> {
+        match (small, value.packed) {
+            (Some(Small::F16), Some(packed)) => Ok(packed),
+            (Some(Small::F16), None) => {
+                let reg = self.scalar(value)?;
+                Ok(self.vec(Op::Pack(Small::F16, Lanes::X1), vec![reg]))
+            }
+            _ => self.scalar(value),
+        }
+    }
+
+    /// The lanes of a value as small elements.
+    fn packed(&mut self, small: Option<Small>, value: Val, lanes: Lanes) -> Reg {
+        match (small, value.packed) {
+            (Some(Small::F16), Some(packed)) if value.is_vector() => packed,
+            (Some(small), _) => {
+                let reg = self.spread(value, lanes);
+                self.vec(Op::Pack(small, lanes), vec![reg])
+            }
+            (None, _) => self.spread(value, lanes),
+        }
+    }
+
+    fn store_scalar(
+        &mut self,
+        buf: Buf,
+        small: Option<Small>,
+        width: usize,
+        index: &Index,
+        value: Reg,
+    ) -> Selected<()> {
+        let mem = self.mem(buf, index)?;
+        let Some(small) = small else {
+            let one = Lanes::of(width.div_ceil(8), width.min(8)).unwrap_or(Lanes::X1);
+            self.store(one, value, mem);
+            return Ok(());
+        };
+        let general = self.int(Op::ToGeneral(Lanes::X1), vec![value]);
+        self.push(Inst { op: Op::StorePart(small), dst: None, uses: vec![general], mem: Some(mem) });
         Ok(())
     }
 
-    /// A value as it is in memory: packed, if there are several lanes.
-    fn lanes_in_memory(&mut self, dtype: DType, small: Small, value: Val, lanes: Lanes) -> Selected<Reg> {
-        if let (DType::F16, Some(packed), true) =
-            (dtype, value.packed, value.is_vector() || lanes.is_scalar())
-        {
-            return Ok(packed);
-        }
-        let value = match dtype {
-            DType::Bool if !value.is_constant() => {
-                let mask = self.narrow_mask(value)?;
-                let bits = self.apply(Op::MaskBits, &[mask])?;
-                self.pair(Binary::And, bits, Val::int(1))?
+    fn store_lanes(&mut self, small: Option<Small>, lanes: Lanes, value: Reg, mem: Mem) -> Selected<()> {
+        let lanes = match small.map(|small| small.bytes() * lanes.count()) {
+            None => lanes,
+            Some(4) => Lanes::X1,
+            Some(8) => Lanes::D1,
+            Some(16) => Lanes::X4,
+            Some(32) => Lanes::X8,
+            Some(2) => {
+                let general = self.int(Op::ToGeneral(Lanes::X1), vec![value]);
+                let op = Op::StorePart(Small::U16);
+                self.push(Inst { op, dst: None, uses: vec![general], mem: Some(mem) });
+                return Ok(());
             }
-            DType::BF16 => self.simple(Unary::Shr(16), value)?,
-            _ => value,
+            Some(bytes) => return refuse(format!("a store of {bytes} bytes")),
         };
-        let value = self.spread(value, lanes);
-        Ok(match lanes.is_scalar() && small != Small::F16 {
-            true => value,
-            false => self.vec(Op::Pack(small, lanes), vec![value]),
-        })
-    }
-
-    fn narrow_mask(&mut self, mask: Val) -> Selected<Val> {
-        let lanes = if mask.is_vector() { self.lanes(4)? } else { Lanes::X1 };
-        Ok(Val::of(self.spread(mask, lanes), lanes))
-    }
-
-    fn store_small(&mut self, small: Small, lanes: Lanes, value: Reg, mem: Mem) -> Selected<()> {
-        if lanes.is_scalar() {
-            let general = self.int(Op::ToGeneral, vec![value]);
-            self.push(Inst { op: Op::StorePart(small), dst: None, uses: vec![general], mem: Some(mem) });
-            return Ok(());
-        }
-        let packed = match small.bytes() * lanes.count() {
-            4 => Lanes::X1,
-            8 => Lanes::D1,
-            16 => Lanes::X4,
-            32 => Lanes::X8,
-            bytes => return refuse(format!("a store of {bytes} bytes")),
-        };
-        self.store(packed, value, mem);
+        self.store(lanes, value, mem);
         Ok(())
     }
 }

@@ -1,14 +1,17 @@
-//! Expressions: scalars or vectors, of lanes as wide as the element type asks for. `arith.rs` has the functions, `cast.rs`
-//! conversions, `memory.rs` loads and stores.
+//! Expressions: scalars or vectors, of lanes as wide as the element type asks for.
 
+use super::address::Place;
+use super::narrow::is_narrow;
 use super::{Select, Selected, refuse};
-use crate::graph::DType;
-use crate::loops::Expr;
-use crate::scalar::UnaryFn;
+use crate::graph::{DType, Tensor};
+use crate::interp;
+use crate::loops::{Expr, Index};
+use crate::scalar::{BinaryFn, UnaryFn};
 use crate::vector::ir::{Binary, Class, Compare, Convert, Lanes, Logic, Mem, Op, Reg};
+use crate::vector::verify::shape;
 
-/// How values of an element type are held in lanes: integers of less than 32 bits as i32, floats of 16 bits as f32, bools
-/// as masks.
+/// How values of an element type are held in lanes: integers of less than 32 bits as i32, floats of 16 bits and less as f32,
+/// bools as masks, complex numbers as their bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     Single,
@@ -16,16 +19,19 @@ pub enum Form {
     Int,
     Long,
     Mask,
+    /// 128 bits: two lanes of 64 for one element.
+    Pair,
 }
 
 impl Form {
     pub fn of(dtype: DType) -> Selected<Form> {
         Ok(match dtype {
-            DType::F32 | DType::F16 | DType::BF16 => Form::Single,
             DType::F64 => Form::Double,
-            DType::I32 | DType::I8 | DType::U8 | DType::I16 | DType::U16 => Form::Int,
-            DType::I64 => Form::Long,
+            _ if dtype.is_float() => Form::Single,
+            DType::I64 | DType::U64 | DType::C64 => Form::Long,
+            _ if dtype.is_int() => Form::Int,
             DType::Bool => Form::Mask,
+            DType::C128 => Form::Pair,
             _ => return refuse(format!("values of {dtype}")),
         })
     }
@@ -35,11 +41,26 @@ impl Form {
         match self {
             Form::Single | Form::Int | Form::Mask => 4,
             Form::Double | Form::Long => 8,
+            Form::Pair => 16,
         }
+    }
+
+    /// The lanes of one element.
+    pub fn one(self) -> Lanes {
+        one(self.width())
     }
 
     pub fn is_float(self) -> bool {
         matches!(self, Form::Single | Form::Double)
+    }
+}
+
+/// The lanes of one element of `width` bytes.
+fn one(width: usize) -> Lanes {
+    match width {
+        16 => Lanes::D2,
+        8 => Lanes::D1,
+        _ => Lanes::X1,
     }
 }
 
@@ -53,7 +74,8 @@ pub struct Val {
     /// What is known of the range, of a float that is no NaN: not below the least i32, not above the greatest.
     pub above: bool,
     pub below: bool,
-    /// The same as f16 in the lower part of a vector.
+    /// The same as it is stored: f16 in the lower part of a vector where the machine converts those, else codes of a narrow
+    /// float in lanes of 32 bits.
     pub packed: Option<Reg>,
 }
 
@@ -95,7 +117,7 @@ impl Val {
         let value = match form {
             Form::Single => f64::from(f32::from_bits(bits as u32)),
             Form::Double => f64::from_bits(bits),
-            Form::Int | Form::Long | Form::Mask => 0.0,
+            Form::Int | Form::Long | Form::Mask | Form::Pair => 0.0,
         };
         let mut constant = Val::new(Kind::Const(bits), form.width());
         constant.not_nan = !value.is_nan();
@@ -126,24 +148,30 @@ impl Val {
             Form::Single => Val::single(value.into()),
             Form::Double => Val::double(value.into()),
             Form::Long => Val::long(value.into()),
-            Form::Int | Form::Mask => Val::int(value.into()),
+            Form::Int | Form::Mask | Form::Pair => Val::int(value.into()),
         }
     }
 
     /// A constant of the loop IR.
-    fn constant(dtype: DType, bits: u64) -> Selected<Val> {
+    pub fn of_constant(dtype: DType, bits: u64) -> Selected<Val> {
+        let unused = 64 - dtype.bits().min(64);
         let lane = match dtype {
-            DType::F16 => u64::from(half::f16::from_bits(bits as u16).to_f32().to_bits()),
-            DType::BF16 => bits << 16 & 0xffff_0000,
-            DType::I8 => u64::from(i32::from(bits as i8) as u32),
-            DType::U8 => bits & 0xff,
-            DType::I16 => u64::from(i32::from(bits as i16) as u32),
-            DType::U16 => bits & 0xffff,
-            DType::F32 | DType::I32 => bits & 0xffff_ffff,
-            DType::Bool => u64::from(bits != 0),
-            _ => bits,
+            DType::Bool => u64::from(bits & 0xff != 0),
+            _ if is_narrow(dtype) => float_bits(dtype, bits),
+            _ if dtype.is_signed_int() && dtype.size() < 8 => {
+                u64::from((((bits << unused) as i64) >> unused) as i32 as u32)
+            }
+            _ => bits << unused >> unused,
         };
         Ok(Val::bits(lane, Form::of(dtype)?))
+    }
+
+    /// The bits of a constant.
+    pub fn as_bits(&self) -> Option<u64> {
+        match self.kind {
+            Kind::Const(bits) => Some(bits),
+            _ => None,
+        }
     }
 
     pub fn is_constant(&self) -> bool {
@@ -162,14 +190,23 @@ impl Val {
     }
 }
 
+/// The f32 of a narrow float.
+fn float_bits(dtype: DType, bits: u64) -> u64 {
+    let data = bytes::Bytes::copy_from_slice(&bits.to_le_bytes()[..dtype.size()]);
+    let wide = interp::cast(&Tensor::new(dtype, vec![], data), DType::F32, true);
+    let mut lane = [0; 8];
+    lane[..4].copy_from_slice(&wide.data[..4]);
+    u64::from_le_bytes(lane)
+}
+
 impl Select<'_> {
     pub fn eval(&mut self, expr: &Expr) -> Selected<Val> {
         match expr {
-            Expr::Const { dtype, bits } => Val::constant(*dtype, *bits),
-            Expr::Index(_) => refuse("an index as a value"),
+            Expr::Const { dtype, bits } => Val::of_constant(*dtype, *bits),
+            Expr::Index(index) => self.index_value(index),
             Expr::Var(var) => match self.lets.get(var) {
                 Some(&value) => Ok(value),
-                None => refuse("an index as a value"),
+                None => self.index_value(&Index::var(*var)),
             },
             Expr::Load { buf, index } => self.load(*buf, index),
             Expr::Word { buf, index } => self.load_word(*buf, index),
@@ -187,12 +224,22 @@ impl Select<'_> {
             Expr::Fma { a, b, c } => {
                 let dtype = self.kernel.dtype(a);
                 if !Form::of(dtype)?.is_float() {
-                    return refuse("a fused multiply-add of integers");
+                    let (a, b, c) = (self.eval(a)?, self.eval(b)?, self.eval(c)?);
+                    let product = self.binary(BinaryFn::Mul, dtype, a, b)?;
+                    return self.binary(BinaryFn::Add, dtype, product, c);
                 }
                 let value = if let Expr::Unary { op: UnaryFn::Neg, x } = &**a {
                     let (x, b, c) = (self.eval(x)?, self.eval(b)?, self.eval(c)?);
-                    let c = self.fresh(c, x)?;
-                    self.apply_constant(Op::FmaNeg, &[c, x, b])?
+                    match self.isa.has_fma {
+                        true => {
+                            let c = self.fresh(c, x)?;
+                            self.apply_constant(Op::FmaNeg, &[c, x, b])?
+                        }
+                        false => {
+                            let product = self.pair(Binary::Mul, x, b)?;
+                            self.pair(Binary::Sub, c, product)?
+                        }
+                    }
                 } else {
                     let (a, b, c) = (self.eval(a)?, self.eval(b)?, self.eval(c)?);
                     self.fma(a, b, c)?
@@ -218,25 +265,64 @@ impl Select<'_> {
             Expr::Bitcast { to, x } => {
                 let from = self.kernel.dtype(x);
                 let value = self.eval(x)?;
-                match (from, *to) {
-                    (DType::F32 | DType::I32, DType::F32 | DType::I32)
-                    | (DType::F64 | DType::I64, DType::F64 | DType::I64) => {
-                        Ok(Val::new(value.kind, value.width))
-                    }
-                    (from, to) => refuse(format!("the bits of {from} as {to}")),
-                }
+                self.bits_as(from, *to, value)
             }
         }
+    }
+
+    /// The same bits as another type of that size.
+    fn bits_as(&mut self, from: DType, to: DType, x: Val) -> Selected<Val> {
+        if from == to {
+            return Ok(x);
+        }
+        let (before, after) = (Form::of(from)?, Form::of(to)?);
+        let integer = match before {
+            Form::Mask => self.choose(Form::Int, x, Val::int(1), Val::int(0))?,
+            _ if is_narrow(from) => self.encode_exact(x, from)?,
+            _ => Val::new(x.kind, x.width),
+        };
+        match after {
+            Form::Mask => {
+                let zero = self.test(Compare::IntEq, integer, Val::int(0))?;
+                self.not(zero)
+            }
+            _ if is_narrow(to) => {
+                let code = self.pair(Binary::And, integer, Val::int((1 << (8 * to.size())) - 1))?;
+                self.decode(code, to)
+            }
+            Form::Int => self.round(integer, to),
+            _ => Ok(integer),
+        }
+    }
+
+    /// An index as an i64.
+    fn index_value(&mut self, index: &Index) -> Selected<Val> {
+        let value = |cx: &mut Self, index: &Index| {
+            let sum = cx.sum(index)?;
+            Ok(cx.vec(Op::FromGeneral(Lanes::D1), vec![sum]))
+        };
+        let lanes = match self.place_of(index, 1)? {
+            Place::Uniform(index) => {
+                return match index.as_int() {
+                    Some(constant) => Ok(Val::long(constant)),
+                    None => Ok(Val::scalar(value(self, &index)?, 8)),
+                };
+            }
+            Place::Contiguous(first) => {
+                let count = self.group.as_ref().map_or(1, |group| group.lanes);
+                (0..count).map(|lane| first.add(&Index::int(lane as i64))).collect()
+            }
+            Place::Lanes(lanes) => lanes,
+        };
+        let scalars = lanes.iter().map(|index| value(self, index)).collect::<Selected<Vec<_>>>()?;
+        self.join(&scalars, 8)
     }
 
     /// A value that is the same in all lanes, in the first one.
     pub fn scalar(&mut self, value: Val) -> Selected<Reg> {
         match value.kind {
             Kind::Vector(_) => refuse("a vector where a scalar is wanted"),
-            _ => {
-                let lanes = if value.width == 8 { Lanes::D1 } else { Lanes::X1 };
-                Ok(self.spread(value, lanes))
-            }
+            _ => Ok(self.spread(value, one(value.width))),
         }
     }
 
@@ -244,9 +330,14 @@ impl Select<'_> {
     pub fn spread(&mut self, value: Val, lanes: Lanes) -> Reg {
         match value.kind {
             Kind::Vector(reg) => self.fit(reg, value.width, lanes),
+            Kind::Scalar(reg) if value.width == 16 => reg,
             Kind::Scalar(reg) => {
                 let reg = self.fit(reg, value.width, lanes.one());
                 if lanes.is_scalar() { reg } else { self.splat(Key::Scalar(reg), lanes) }
+            }
+            Kind::Const(bits @ 1..) if value.width == 16 => {
+                let (zero, low) = (self.splat(Key::Const(0), lanes), self.splat(Key::Const(bits), Lanes::D1));
+                self.vec(Op::Insert(0, lanes), vec![zero, low])
             }
             Kind::Const(bits) => self.splat(Key::Const(bits), lanes),
         }
@@ -298,16 +389,38 @@ impl Select<'_> {
         let width = width(false).or(width(true)).unwrap_or(4);
         match operands.iter().any(Val::is_vector) {
             true => self.lanes(width),
-            false => Ok(if width == 8 { Lanes::D1 } else { Lanes::X1 }),
+            false => Ok(one(width)),
         }
     }
 
-    /// An operation on vectors if an operand is one, else on scalars.
+    /// An operation on vectors if an operand is one, else on scalars. What the machine has for scalars only is done lane by
+    /// lane.
     pub fn apply(&mut self, op: impl Fn(Lanes) -> Op, operands: &[Val]) -> Selected<Val> {
         let lanes = self.lanes_of(operands)?;
-        let uses = operands.iter().map(|&operand| self.spread(operand, lanes)).collect();
-        let op = op(lanes);
-        Ok(Val::of(self.inst(op, result_class(op), uses, None), lanes))
+        let (whole, single) = (op(lanes), op(lanes.one()));
+        let vector = operands.iter().any(Val::is_vector);
+        if self.isa.has(whole) {
+            let uses = operands.iter().map(|&operand| self.spread(operand, lanes)).collect();
+            let reg = self.inst(whole, result_class(whole), uses, None);
+            return Ok(match vector {
+                true => Val::vector(reg, lanes.width()),
+                false => Val::scalar(reg, if lanes.is_scalar() { lanes.width() } else { lanes.bytes() }),
+            });
+        }
+        if !vector || !self.isa.has(single) {
+            return refuse(format!("{single:?}"));
+        }
+        self.lane_by_lane(single, operands, lanes.width())
+    }
+
+    fn lane_by_lane(&mut self, single: Op, operands: &[Val], width: usize) -> Selected<Val> {
+        let mut scalars = Vec::new();
+        for lane in 0..self.group.as_ref().map_or(1, |group| group.lanes) {
+            let uses = operands.iter().map(|&operand| self.lane_of(operand, lane));
+            let uses = uses.collect::<Selected<Vec<_>>>()?;
+            scalars.push(self.vec(single, uses));
+        }
+        self.join(&scalars, width)
     }
 
     /// A value whose lanes change their width.
@@ -324,6 +437,9 @@ impl Select<'_> {
             Convert::Narrow | Convert::DoubleToInt | Convert::Truncate => wide.narrow(),
             _ => wide,
         };
+        if !self.isa.has(Op::Convert(op, wide)) {
+            return self.lane_by_lane(Op::Convert(op, Lanes::D1), &[x], to.width());
+        }
         let x = self.spread(x, from);
         Ok(Val::of(self.vec(Op::Convert(op, wide), vec![x]), to))
     }
@@ -335,6 +451,9 @@ impl Select<'_> {
             && others.iter().any(Val::is_vector)
         {
             let lanes = self.lanes_of(operands)?;
+            if !self.isa.has(op(lanes)) {
+                return self.apply(op, operands);
+            }
             let uses = others.iter().map(|&operand| self.spread(operand, lanes)).collect();
             let op = op(lanes);
             let reg = self.inst(op, result_class(op), uses, Some(Mem::Constant(*bits)));
@@ -384,6 +503,10 @@ impl Select<'_> {
 
     /// `a * b + c`. A constant is an operand in memory, which decides what the result replaces.
     pub fn fma(&mut self, a: Val, b: Val, c: Val) -> Selected<Val> {
+        if !self.isa.has_fma {
+            let product = self.pair(Binary::Mul, a, b)?;
+            return self.pair(Binary::Add, product, c);
+        }
         let (a, b) = if a.is_constant() { (b, a) } else { (a, b) };
         match c.is_constant() {
             true if b.is_constant() => {
@@ -427,8 +550,5 @@ impl Select<'_> {
 }
 
 fn result_class(op: Op) -> Class {
-    match op {
-        Op::Compare(..) | Op::Mask(..) | Op::MaskNot(_) => Class::Mask,
-        _ => Class::Vec,
-    }
+    shape(op).dst.unwrap_or(Class::Vec)
 }

@@ -1,26 +1,11 @@
 //! Float remainders. `fmod` is exact: the dividend's mantissa is reduced bit by bit, as musl's does.
 
-use cranelift_codegen::ir::condcodes::{FloatCC, IntCC};
-use cranelift_codegen::ir::{BlockArg, InstBuilder, Value};
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::{BlockArg, InstBuilder, Type, Value};
 
-use super::kernel::Gen;
+use super::{Emitter, Shift};
 
-impl Gen<'_, '_> {
-    /// Remainder with the sign of the divisor.
-    pub fn float_mod(&mut self, a: Value, b: Value) -> Value {
-        let ty = self.type_of(a);
-        let rest = self.float_rem(a, b);
-        let zero = self.float(ty, 0.0);
-        let below = self.b.ins().fcmp(FloatCC::LessThan, rest, zero);
-        let divisor_below = self.b.ins().fcmp(FloatCC::LessThan, b, zero);
-        let differ = self.b.ins().bxor(below, divisor_below);
-        let sum = self.b.ins().fadd(rest, b);
-        let adjusted = self.b.ins().select(differ, sum, rest);
-        let none = self.b.ins().fcmp(FloatCC::Equal, rest, zero);
-        let signed_zero = self.b.ins().fcopysign(zero, b);
-        self.b.ins().select(none, signed_zero, adjusted)
-    }
-
+impl Emitter<'_> {
     /// Remainder with the sign of the dividend: C's `fmod`, of f32 or f64 scalars.
     pub fn float_rem(&mut self, a: Value, b: Value) -> Value {
         let ty = self.type_of(a);
@@ -52,7 +37,7 @@ impl Gen<'_, '_> {
     }
 
     fn not_and(&mut self, not: Value, and: Value) -> Value {
-        let one = self.int(self.type_of(not), 1);
+        let one = self.int_constant(self.type_of(not), 1);
         let other = self.b.ins().bxor(not, one);
         self.b.ins().band(other, and)
     }
@@ -71,7 +56,7 @@ impl Gen<'_, '_> {
         let reduces = self.not_and(smaller, defined);
         let (x, x_exponent) = self.split_float(dividend, mantissa);
         let (y, y_exponent) = self.split_float(divisor, mantissa);
-        let zero = self.int(ints, 0);
+        let zero = self.int_constant(ints, 0);
         let distance = self.b.ins().isub(x_exponent, y_exponent);
         let steps = self.b.ins().select(reduces, distance, zero);
 
@@ -86,32 +71,29 @@ impl Gen<'_, '_> {
         let more = self.icmp_int(IntCC::SignedGreaterThan, left, 0);
         self.b.ins().brif(more, inside, &[], after, &[]);
         self.b.switch_to_block(inside);
-        self.b.seal_block(inside);
-        let doubled = self.shl(reduced, 1);
+        let doubled = self.shifted(reduced, 1, Shift::Left);
         let next = self.add_int(left, -1);
         self.b.ins().jump(header, &[doubled, next].map(BlockArg::Value));
-        self.b.seal_block(header);
         self.b.switch_to_block(after);
-        self.b.seal_block(after);
         self.join_float(reduced, y_exponent, mantissa)
     }
 
     /// Mantissa with its hidden bit at `mantissa`, and the exponent field (less than 1 for subnormals).
     fn split_float(&mut self, bits: Value, mantissa: u32) -> (Value, Value) {
         let ints = self.type_of(bits);
-        let field = self.ushr(bits, mantissa);
+        let field = self.shifted(bits, mantissa as u8, Shift::Right);
         let fraction = self.band_int(bits, (1 << mantissa) - 1);
         let normal = self.bor_int(fraction, 1 << mantissa);
         let zeros = self.b.ins().clz(fraction);
         let shift = self.add_int(zeros, i64::from(mantissa) + 1 - i64::from(ints.bits()));
         let shifted = self.b.ins().ishl(fraction, shift);
-        let one = self.int(ints, 1);
+        let one = self.int_constant(ints, 1);
         let below = self.b.ins().isub(one, shift);
         let is_normal = self.icmp_int(IntCC::NotEqual, field, 0);
         (self.b.ins().select(is_normal, normal, shifted), self.b.ins().select(is_normal, field, below))
     }
 
-    /// Inverse of [`Gen::split_float`], for a mantissa of any size up to the hidden bit.
+    /// Inverse of [`Emitter::split_float`], for a mantissa of any size up to the hidden bit.
     fn join_float(&mut self, value: Value, exponent: Value, mantissa: u32) -> Value {
         let ints = self.type_of(value);
         let zeros = self.b.ins().clz(value);
@@ -120,16 +102,40 @@ impl Gen<'_, '_> {
         let exponent = self.b.ins().isub(exponent, shift);
         // Normal: the hidden bit adds 1 to the exponent field.
         let field = self.add_int(exponent, -1);
-        let field = self.shl(field, mantissa);
+        let field = self.shifted(field, mantissa as u8, Shift::Left);
         let normal = self.b.ins().iadd(normalized, field);
         // Subnormal: shifted down by 1 - exponent.
-        let one = self.int(ints, 1);
+        let one = self.int_constant(ints, 1);
         let down = self.b.ins().isub(one, exponent);
         let subnormal = self.b.ins().ushr(normalized, down);
         let is_normal = self.icmp_int(IntCC::SignedGreaterThan, exponent, 0);
         let joined = self.b.ins().select(is_normal, normal, subnormal);
         let is_zero = self.icmp_int(IntCC::Equal, value, 0);
-        let zero = self.int(ints, 0);
+        let zero = self.int_constant(ints, 0);
         self.b.ins().select(is_zero, zero, joined)
+    }
+
+    fn int_constant(&mut self, ty: Type, value: i64) -> Value {
+        self.constant(ty, value as u64)
+    }
+
+    fn icmp_int(&mut self, cc: IntCC, a: Value, b: i64) -> Value {
+        let b = self.int_constant(self.type_of(a), b);
+        self.b.ins().icmp(cc, a, b)
+    }
+
+    fn band_int(&mut self, a: Value, b: i64) -> Value {
+        let b = self.int_constant(self.type_of(a), b);
+        self.b.ins().band(a, b)
+    }
+
+    fn bor_int(&mut self, a: Value, b: i64) -> Value {
+        let b = self.int_constant(self.type_of(a), b);
+        self.b.ins().bor(a, b)
+    }
+
+    fn add_int(&mut self, a: Value, b: i64) -> Value {
+        let b = self.int_constant(self.type_of(a), b);
+        self.b.ins().iadd(a, b)
     }
 }

@@ -1,0 +1,150 @@
+//! How many lanes of a vector loop run at once, and how many elements each register of a local holds.
+
+use std::collections::HashSet;
+
+use cranelift_entity::SecondaryMap;
+
+use super::value::Form;
+use crate::graph::Dim;
+use crate::loops::{Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, visit};
+use crate::vector::isa::Isa;
+
+/// Elements in the registers of each local: as many as it is declared with, if all vector loops over it have that many
+/// lanes.
+pub fn register_lanes(kernel: &Kernel, isa: Isa) -> SecondaryMap<Local, usize> {
+    let mut lanes: SecondaryMap<Local, usize> = SecondaryMap::new();
+    for (local, decl) in kernel.locals.iter() {
+        lanes[local] = decl.lanes.max(1).min(isa.lanes(4));
+    }
+    loop {
+        let mut changed = false;
+        visit::stmts(&kernel.body, &mut |stmt| {
+            let Stmt::For { var, lo, hi, kind: LoopKind::Vector, body, .. } = stmt else { return };
+            let Some(extent) = extent(lo, hi) else { return };
+            let count = group_lanes(kernel, isa, &lanes, *var, extent, body);
+            for local in locals(body) {
+                if count > 1 && lanes[local] > count {
+                    lanes[local] = count;
+                    changed = true;
+                }
+            }
+        });
+        if !changed {
+            return lanes;
+        }
+    }
+}
+
+/// Lanes of a vector loop, where they are a constant.
+pub fn extent(lo: &Index, hi: &Index) -> Option<usize> {
+    let extent = hi.add(&lo.scale(&Dim::from(-1i64))).as_int()?;
+    usize::try_from(extent).ok()
+}
+
+/// Lanes that run at once: as many as the widest value that differs between them allows and its locals have, of which the
+/// loop has a multiple.
+pub fn group_lanes(
+    kernel: &Kernel,
+    isa: Isa,
+    registers: &SecondaryMap<Local, usize>,
+    var: Var,
+    extent: usize,
+    body: &[Stmt],
+) -> usize {
+    let mut varying = Varying { kernel, vars: HashSet::from([var]), width: 4 };
+    varying.body(body);
+    let vectors = locals(body).into_iter().map(|local| registers[local]).filter(|&lanes| lanes > 1);
+    let widest = vectors.fold(isa.lanes(varying.width), usize::min).max(1);
+    let lanes = if extent.is_multiple_of(widest) { widest } else { extent & extent.wrapping_neg() };
+    if isa.lanes_of(lanes, varying.width).is_some() { lanes } else { 1 }
+}
+
+/// The locals that statements name.
+fn locals(body: &[Stmt]) -> HashSet<Local> {
+    let mut locals = HashSet::new();
+    visit::stmts(body, &mut |stmt| {
+        if let Stmt::Set { local, .. } | Stmt::Accumulate { local, .. } = stmt {
+            locals.insert(*local);
+        }
+    });
+    visit::exprs(body, &mut |expr| {
+        if let Expr::Get { local, .. } = expr {
+            locals.insert(*local);
+        }
+    });
+    locals
+}
+
+/// Finds the widest value that differs between lanes.
+struct Varying<'k> {
+    kernel: &'k Kernel,
+    vars: HashSet<Var>,
+    width: usize,
+}
+
+impl Varying<'_> {
+    fn need(&mut self, dtype: crate::graph::DType) {
+        let width = Form::of(dtype).map_or(4, Form::width);
+        self.width = self.width.max(width.min(8));
+    }
+
+    fn body(&mut self, body: &[Stmt]) {
+        for stmt in body {
+            match stmt {
+                Stmt::Let { var, value: Expr::Index(index) } => {
+                    if self.index(index) {
+                        self.vars.insert(*var);
+                    }
+                }
+                Stmt::Let { var, value } => {
+                    if self.expr(value) {
+                        self.vars.insert(*var);
+                    }
+                }
+                Stmt::Store { buf, index, value } => {
+                    self.expr(value);
+                    if self.index(index) {
+                        self.need(self.kernel.buffers[*buf].dtype);
+                    }
+                }
+                Stmt::Set { local, at, value } | Stmt::Accumulate { local, at, value, .. } => {
+                    self.expr(value);
+                    if at.iter().any(|index| self.index(index)) {
+                        self.need(self.kernel.locals[*local].dtype);
+                    }
+                }
+                Stmt::Check { condition, .. } => {
+                    self.expr(condition);
+                }
+                Stmt::For { .. } | Stmt::If { .. } | Stmt::Prefetch { .. } | Stmt::Tile(_) => {}
+            }
+        }
+    }
+
+    /// Whether a value differs between lanes; takes its width into account if so.
+    fn expr(&mut self, expr: &Expr) -> bool {
+        let varies = match expr {
+            Expr::Const { .. } => false,
+            Expr::Index(index) | Expr::Load { index, .. } | Expr::Word { index, .. } => self.index(index),
+            Expr::Var(var) => self.vars.contains(var),
+            Expr::Get { at, .. } => at.iter().any(|index| self.index(index)),
+            Expr::Unary { x, .. } | Expr::Cast { x, .. } | Expr::Bitcast { x, .. } => self.expr(x),
+            Expr::Binary { a, b, .. } | Expr::Compare { a, b, .. } => self.expr(a) | self.expr(b),
+            Expr::Fma { a, b, c } => self.expr(a) | self.expr(b) | self.expr(c),
+            Expr::Select { condition, then, otherwise } => {
+                self.expr(condition) | self.expr(then) | self.expr(otherwise)
+            }
+        };
+        if varies {
+            self.need(self.kernel.dtype(expr));
+        }
+        varies
+    }
+
+    fn index(&self, index: &Index) -> bool {
+        index.terms.iter().any(|(term, _)| match term {
+            Term::Var(var) => self.vars.contains(var),
+            Term::FloorDiv(x, _) | Term::Mod(x, _) => self.index(x),
+        })
+    }
+}
