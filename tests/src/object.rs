@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use onnxc::codegen::Threads;
 use onnxc::codegen::emit::{Artifact, KernelCode, KernelVersion, MachineCode};
 use onnxc::graph::Dim;
 use onnxc::target::Target;
@@ -60,7 +61,7 @@ pub fn c_kernel(dir: &Path, name: &str, range: Option<(Dim, Dim)>, body: &str) -
     let code = MachineCode { bytes, alignment: 16, stack: 256 };
     KernelCode {
         name: name.to_string(),
-        versions: vec![KernelVersion { level: 0, code, range, worth_threads: true }],
+        versions: vec![KernelVersion { level: 0, code, range, threads: Threads::Always }],
     }
 }
 
