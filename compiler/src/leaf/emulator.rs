@@ -247,7 +247,8 @@ impl Machine<'_> {
         if let Some(next) = self.control(inst) {
             return next;
         }
-        if !(self.parts(inst)
+        if !(self.tile_step(inst)
+            || self.parts(inst)
             || self.integer(inst)
             || self.masks(inst)
             || self.moves(inst)

@@ -8,11 +8,16 @@ const ROWS: usize = 16;
 const ROW: usize = 64;
 
 /// The tiles of a processor; without shapes until they are configured.
-#[derive(Default)]
 pub struct Tiles {
     /// Rows, and bytes of a row, of each.
     shapes: Option<[(usize, usize); 8]>,
     data: [[[u8; ROW]; ROWS]; 8],
+}
+
+impl Default for Tiles {
+    fn default() -> Tiles {
+        Tiles { shapes: None, data: [[[0; ROW]; ROWS]; 8] }
+    }
 }
 
 fn number(reg: Register) -> usize {

@@ -14,7 +14,6 @@ use super::emulator::Emulator;
 use super::encode;
 use crate::vector::ir::*;
 use crate::vector::isa::Isa;
-use cranelift_entity::PrimaryMap;
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, Instruction, Mnemonic, OpKind, Register};
 
 const AVX2: Isa = Isa::AVX2;

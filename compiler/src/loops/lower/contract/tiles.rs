@@ -10,9 +10,9 @@
 //! once: elements that an epilogue reads may lie where it stores.
 
 use super::Job;
-use super::walk::Part;
+use super::walk::{Ahead, Part};
 use crate::error::Result;
-use crate::graph::dim::product;
+use crate::graph::dim::{product, row_major_strides};
 use crate::graph::{DType, Dim};
 use crate::loops::lower::runs::greedy;
 use crate::loops::lower::{Lowering, Override, internal};
@@ -82,6 +82,16 @@ struct Layout {
 struct Start {
     lead: Vec<Index>,
     at: Index,
+    /// Rows, from this one on, that the tile before has too.
+    known: Dim,
+}
+
+/// Tiles of rows and all columns of a panel.
+struct Block<'a> {
+    batch: &'a [Index],
+    panel: &'a Index,
+    starts: Vec<Start>,
+    ahead: Option<Ahead>,
 }
 
 impl Plan {
@@ -231,27 +241,41 @@ impl Lowering<'_> {
         let (outer, tiled) = axes.split_at(plan.looped);
         let line = product(tiled);
         let height = plan.height as i64;
+        // Rounded: that some lines are asked for twice, or not at all, changes no result.
+        let blocks =
+            (product(outer) * line.clone()).ceil_div(&Dim::from(plan.block())).expect("there are rows");
+        let own = blocks.ceil_div(&part.count).expect("there are parts");
+        let ahead = self.ahead(job, batch, panel, &own)?;
+        let block = |starts: Vec<Start>, number: Index| {
+            let ahead = ahead.clone().map(|ahead| ahead.of_tile(number));
+            Block { batch, panel, starts, ahead }
+        };
         let whole = Part::whole();
         let looped = outer.iter().any(|dim| *dim != Dim::ONE);
         let (by_loop, by_block) = if looped { (part, &whole) } else { (&whole, part) };
-        let at = |lead: &[Index], at: Index| Start { lead: lead.to_vec(), at };
+        let at = |lead: &[Index], at: Index| Start { lead: lead.to_vec(), at, known: Dim::ZERO };
         let Some(rows) = line.as_const() else {
             return self.for_part(outer, by_loop, &mut |cx, lead| {
                 let size = Dim::from(plan.block());
                 let blocks = line.floor_div(&size).expect("blocks are not empty");
                 let done = blocks.clone() * size.clone();
-                cx.for_part(std::slice::from_ref(&blocks), by_block, &mut |cx, block| {
-                    let first = block[0].scale(&size);
+                cx.for_part(std::slice::from_ref(&blocks), by_block, &mut |cx, number| {
+                    let first = number[0].scale(&size);
                     let second = first.add(&Index::int(height));
-                    cx.tile_block(job, plan, batch, panel, &[at(&lead, first), at(&lead, second)], &Dim::ZERO)
+                    let starts = vec![at(&lead, first), at(&lead, second)];
+                    cx.tile_block(job, plan, &block(starts, number[0].clone()))
                 })?;
                 let left = line.clone() - done;
                 let one = left.min_dim(&Dim::ONE);
                 cx.for_part(std::slice::from_ref(&one), by_block, &mut |cx, _| {
                     let first = Index::dim(line.clone() - size.clone());
                     let second = first.add(&Index::int(height));
-                    let known = size.clone() - left.clone();
-                    cx.tile_block(job, plan, batch, panel, &[at(&lead, first), at(&lead, second)], &known)
+                    let (known, height) = (size.clone() - left.clone(), Dim::from(height));
+                    let starts = vec![
+                        Start { known: known.min_dim(&height), ..at(&lead, first) },
+                        Start { known: (known - height).max_dim(&Dim::ZERO), ..at(&lead, second) },
+                    ];
+                    cx.tile_block(job, plan, &block(starts, Index::dim(blocks.clone())))
                 })
             });
         };
@@ -266,16 +290,16 @@ impl Lowering<'_> {
                 let mut index: Vec<Index> =
                     cx.split_rows(&tile, &grid).into_iter().map(|at| cx.named(at)).collect();
                 let tile = index.pop().unwrap_or_else(Index::zero);
-                Start { lead: index, at: tile.scale(&Dim::from(height)) }
+                Start { lead: index, at: tile.scale(&Dim::from(height)), known: Dim::ZERO }
             };
             self.for_part(std::slice::from_ref(&pairs), part, &mut |cx, pair| {
                 let first = pair[0].scale(&Dim::from(SIDE));
-                let starts = [start(cx, first.clone()), start(cx, first.add(&Index::int(1)))];
-                cx.tile_block(job, plan, batch, panel, &starts, &Dim::ZERO)
+                let starts = vec![start(cx, first.clone()), start(cx, first.add(&Index::int(1)))];
+                cx.tile_block(job, plan, &block(starts, pair[0].clone()))
             })?;
             return self.for_part(std::slice::from_ref(&left), part, &mut |cx, _| {
                 let last = start(cx, Index::dim(pairs.clone() * Dim::from(SIDE)));
-                cx.tile_block(job, plan, batch, panel, &[last], &Dim::ZERO)
+                cx.tile_block(job, plan, &block(vec![last], Index::dim(pairs.clone())))
             });
         }
         let pairs = (tiles - 1) / SIDE as i64;
@@ -284,15 +308,16 @@ impl Lowering<'_> {
             cx.for_part(&[Dim::from(pairs)], by_block, &mut |cx, pair| {
                 let first = pair[0].scale(&Dim::from(plan.block()));
                 let second = first.add(&Index::int(height));
-                cx.tile_block(job, plan, batch, panel, &[at(&lead, first), at(&lead, second)], &Dim::ZERO)
+                let starts = vec![at(&lead, first), at(&lead, second)];
+                cx.tile_block(job, plan, &block(starts, pair[0].clone()))
             })?;
             cx.for_part(&[Dim::ONE], by_block, &mut |cx, _| {
-                let last: Vec<Start> = match tiles - pairs * SIDE as i64 {
-                    1 => vec![at(&lead, Index::int(rows - height))],
-                    _ => [rows - 2 * height, rows - height].map(|row| at(&lead, Index::int(row))).into(),
-                };
-                let known = done - (rows - last.len() as i64 * height);
-                cx.tile_block(job, plan, batch, panel, &last, &Dim::from(known))
+                let known = Dim::from(tiles * height - rows);
+                let mut starts = vec![Start { known, ..at(&lead, Index::int(rows - height)) }];
+                if tiles - pairs * SIDE as i64 > 1 {
+                    starts.insert(0, at(&lead, Index::int(done)));
+                }
+                cx.tile_block(job, plan, &block(starts, Index::int(pairs)))
             })
         })
     }
@@ -311,16 +336,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Tiles of rows and all columns of a panel. `known` rows, from the first on, have been stored before.
-    fn tile_block(
-        &mut self,
-        job: &Job,
-        plan: &Plan,
-        batch: &[Index],
-        panel: &Index,
-        starts: &[Start],
-        known: &Dim,
-    ) -> Result<()> {
+    fn tile_block(&mut self, job: &Job, plan: &Plan, block: &Block) -> Result<()> {
+        let starts = &block.starts;
         let axes = self.tile_axes(job);
         let halves = job.nr / COLUMNS;
         let own = |tile: usize, half: usize| plan.registers.sums[tile * halves + half];
@@ -333,14 +350,23 @@ impl Lowering<'_> {
             rows.push(place);
         }
         self.for_shape(&job.inner[..plan.outer], LoopKind::Serial, &mut |cx, outer| {
-            let (mut lhs, rhs) = (Vec::new(), cx.tile_rhs(job, plan, batch, panel, &outer)?);
+            let (mut lhs, rhs) = (Vec::new(), cx.tile_rhs(job, plan, block, &outer)?);
             for row in &rows {
-                lhs.push(cx.tile_lhs(job, plan, batch, row, &outer)?);
+                lhs.push(cx.tile_lhs(job, plan, block.batch, row, &outer)?);
             }
             let Plan { registers, step, rest, steps, .. } = plan;
             cx.for_each("k", &Dim::from(*steps), LoopKind::Serial, |cx, number| {
                 let at = number.scale(&Dim::from(*step));
                 cx.tile_dots(job, plan, (&lhs, &registers.lhs), (&rhs, &registers.rhs), &at);
+                if let Some(ahead) = &block.ahead {
+                    let strides = row_major_strides(&job.inner[..plan.outer]);
+                    let turn =
+                        outer.iter().zip(&strides).fold(Index::zero(), |sum, (i, by)| sum.add(&i.scale(by)));
+                    let turns = product(&job.inner[..plan.outer]).as_const().unwrap_or(1);
+                    let iteration = turn.scale(&Dim::from(*steps)).add(&number);
+                    let stmts = cx.prefetches(ahead, turns.saturating_mul(*steps), &iteration);
+                    stmts.into_iter().for_each(|stmt| cx.push(stmt));
+                }
                 Ok(())
             })?;
             if let (Some(a), Some(b)) = (registers.lhs_rest, registers.rhs_rest) {
@@ -355,7 +381,7 @@ impl Lowering<'_> {
             let index = Index::int((tile * plan.height * job.nr + half * COLUMNS) as i64);
             self.push(Stmt::Tile(TileStmt::Store { tile: own(tile, half), buf: plan.sums, index, stride }));
         }
-        self.tile_epilogue(job, plan, batch, panel, starts, known)
+        self.tile_epilogue(job, plan, block)
     }
 
     /// The index of a row along every row axis.
@@ -387,16 +413,9 @@ impl Lowering<'_> {
         }
     }
 
-    fn tile_rhs(
-        &mut self,
-        job: &Job,
-        plan: &Plan,
-        batch: &[Index],
-        panel: &Index,
-        outer: &[Index],
-    ) -> Result<(Buf, Index)> {
-        let mut index = self.broadcast_batch(job.rhs, job, batch);
-        index.push(panel.clone());
+    fn tile_rhs(&mut self, job: &Job, plan: &Plan, block: &Block, outer: &[Index]) -> Result<(Buf, Index)> {
+        let mut index = self.broadcast_batch(job.rhs, job, block.batch);
+        index.push(block.panel.clone());
         index.extend_from_slice(outer);
         index.resize(index.len() + job.inner.len() - plan.outer + 1, Index::zero());
         match self.expr_at(job.rhs, &index)? {
@@ -444,29 +463,19 @@ impl Lowering<'_> {
         }
     }
 
-    /// Stores the rows of tiles but the first `known`.
-    fn tile_epilogue(
-        &mut self,
-        job: &Job,
-        plan: &Plan,
-        batch: &[Index],
-        panel: &Index,
-        starts: &[Start],
-        known: &Dim,
-    ) -> Result<()> {
+    /// Stores the rows of a block.
+    fn tile_epilogue(&mut self, job: &Job, plan: &Plan, block: &Block) -> Result<()> {
         let axes = self.tile_axes(job);
         let height = Dim::from(plan.height);
-        for (tile, start) in starts.iter().enumerate() {
-            let skipped =
-                (known.clone() - Dim::from(tile) * height.clone()).max_dim(&Dim::ZERO).min_dim(&height);
+        for (tile, start) in block.starts.iter().enumerate() {
             let from = Index::int((tile * plan.height) as i64);
-            let Some(first) = skipped.as_const() else {
+            let Some(first) = start.known.as_const() else {
                 let row = self.kernel.loop_var("m");
                 let body = self.scope(|cx| {
                     let place = cx.tile_row(job, plan, &axes, start, &Index::var(row));
-                    cx.tile_rows(job, plan, batch, panel, &[(from.add(&Index::var(row)), place)])
+                    cx.tile_rows(job, plan, block, &[(from.add(&Index::var(row)), place)])
                 })?;
-                let (lo, hi) = (Index::dim(skipped), Index::dim(height.clone()));
+                let (lo, hi) = (Index::dim(start.known.clone()), Index::dim(height.clone()));
                 self.push(Stmt::For { var: row, lo, hi, step: 1, kind: LoopKind::Serial, body });
                 continue;
             };
@@ -479,7 +488,7 @@ impl Lowering<'_> {
                             (from.add(&row), place)
                         })
                         .collect();
-                    cx.tile_rows(job, plan, batch, panel, &rows)
+                    cx.tile_rows(job, plan, block, &rows)
                 })?;
             }
         }
@@ -491,17 +500,16 @@ impl Lowering<'_> {
         &mut self,
         job: &Job,
         plan: &Plan,
-        batch: &[Index],
-        panel: &Index,
+        block: &Block,
         rows: &[(Index, Vec<Index>)],
     ) -> Result<()> {
-        self.panel_columns(job, panel, &mut |cx, column| {
+        self.panel_columns(job, block.panel, &mut |cx, column| {
             for (row, place) in rows {
                 let index = row.scale(&Dim::from(job.nr)).add(column);
                 cx.overrides.insert(job.out, Override::Expr(Expr::Load { buf: plan.sums, index }));
-                let mut index = batch.to_vec();
+                let mut index = block.batch.to_vec();
                 index.extend_from_slice(place);
-                index.push(panel.scale(&Dim::from(job.nr)).add(column));
+                index.push(block.panel.scale(&Dim::from(job.nr)).add(column));
                 cx.store_outputs(&index)?;
             }
             Ok(())

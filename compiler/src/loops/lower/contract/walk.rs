@@ -23,6 +23,9 @@ const CACHE_LINE: i64 = 64;
 /// Lines asked for per iteration of the inner loop.
 const MAX_PREFETCHES: i64 = 4;
 
+/// The same for a step of tiles, which takes as many lines of a panel of 32 columns.
+const MAX_TILE_PREFETCHES: i64 = 32;
+
 /// Parts that a contraction has for threads to share, at least, where it is large enough: so many that threads that are
 /// not many have about as much to do each.
 const PARTS: i64 = 12;
@@ -78,6 +81,15 @@ pub(super) struct Ahead {
     /// Cache lines of a panel, and elements of a line.
     lines: i64,
     line: i64,
+    /// Lines asked for per iteration, at most.
+    most: i64,
+}
+
+impl Ahead {
+    /// As tile number `number` of its panel brings it nearer.
+    pub fn of_tile(self, number: Index) -> Ahead {
+        Ahead { number, ..self }
+    }
 }
 
 impl Lowering<'_> {
@@ -242,7 +254,7 @@ impl Lowering<'_> {
                         }
                         rows.push(index);
                     }
-                    let ahead = ahead.clone().map(|ahead| Ahead { number: before.add(tile), ..ahead });
+                    let ahead = ahead.clone().map(|ahead| ahead.of_tile(before.add(tile)));
                     cx.tile(job, &Tile { batch: batch.to_vec(), rows, panel: panel.clone(), ahead })
                 })?;
                 before = before.add_dim(&run.count);
@@ -280,7 +292,13 @@ impl Lowering<'_> {
     }
 
     /// The panel after `panel`, where the panels are more than the second-level cache keeps.
-    fn ahead(&mut self, job: &Job, batch: &[Index], panel: &Index, tiles: &Dim) -> Result<Option<Ahead>> {
+    pub(super) fn ahead(
+        &mut self,
+        job: &Job,
+        batch: &[Index],
+        panel: &Index,
+        tiles: &Dim,
+    ) -> Result<Option<Ahead>> {
         let ty = self.graph.ty(job.rhs);
         let size = ty.dtype.size() as i64;
         let far = ty.bytes().as_const().is_some_and(|bytes| bytes > self.room());
@@ -298,7 +316,8 @@ impl Lowering<'_> {
                 let line = CACHE_LINE / size;
                 let lines = inner.saturating_mul((job.nr * job.depth) as i64) / line;
                 let tiles = tiles.as_const().unwrap_or(i64::MAX);
-                ahead = Some(Ahead { buf, start, number: Index::zero(), tiles, lines, line });
+                let most = if job.tiles.is_some() { MAX_TILE_PREFETCHES } else { MAX_PREFETCHES };
+                ahead = Some(Ahead { buf, start, number: Index::zero(), tiles, lines, line, most });
             }
             Ok(())
         })?;
@@ -307,12 +326,12 @@ impl Lowering<'_> {
 
     /// Prefetches for each of `iterations` iterations of a tile's inner loops; `iteration` is their number.
     pub(super) fn prefetches(&mut self, ahead: &Ahead, iterations: i64, iteration: &Index) -> Vec<Stmt> {
-        if iterations < 1 || ahead.tiles < 2 {
+        if iterations < 1 || ahead.tiles < 2 && ahead.most == MAX_PREFETCHES {
             return vec![];
         }
         // Each tile takes a part of the panel. When there are more tiles than parts, they start again.
         let turns = ahead.tiles.saturating_mul(iterations);
-        let each = (ahead.lines as u64).div_ceil(turns as u64).clamp(1, MAX_PREFETCHES as u64) as i64;
+        let each = (ahead.lines as u64).div_ceil(turns as u64).clamp(1, ahead.most as u64) as i64;
         let parts = (ahead.lines as u64).div_ceil((each * iterations) as u64) as i64;
         let part = ahead.number.modulo(&Dim::from(parts), &self.extent_fn());
         let part = self.named(part);
