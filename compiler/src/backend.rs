@@ -1,7 +1,7 @@
 //! A fusion group's road to machine code, and who takes it there.
 //!
-//! Where the target has leaf kernels, a group is lowered for their wide vectors and tried there first. What they refuse,
-//! and everything on other targets, is lowered for Cranelift, which takes every kernel. A target of several levels has
+//! Where the target has leaf kernels, a group is lowered for their wide vectors and tried there first. What has no
+//! instructions there, and everything on other targets, is lowered for Cranelift, for which the same selector takes every kernel. A target of several levels has
 //! all this once a level: same graph, same schedule, other machine code.
 //!
 //! Models repeat their layers: kernels that are equal but for names are compiled once, and the time that compiling takes
@@ -114,17 +114,17 @@ impl Backends<'_> {
         }
     }
 
-    /// Vector IR of a group that is a leaf kernel.
+    /// Vector IR of a group: that of a leaf kernel, or what Cranelift is given.
     pub fn vector(&self, built: &Built) -> String {
         let name = &built.kernel.name;
-        let lowered = match (&built.refusal, self.target.wide) {
-            (Some(reason), _) => Err(reason.clone()),
-            (None, Some(isa)) => vector::lower(&built.kernel, isa),
-            (None, None) => Err(format!("`{}` has no wide vectors", self.target.cpu)),
+        let (note, isa) = match (&built.refusal, self.target.wide) {
+            (Some(reason), _) => (format!(": no leaf kernel: {reason}"), self.target.narrow),
+            (None, Some(isa)) => (String::new(), isa),
+            (None, None) => (String::new(), self.target.narrow),
         };
-        match lowered {
-            Ok(func) => format!("// {name}\n{func}"),
-            Err(reason) => format!("// {name}: no leaf kernel: {reason}\n"),
+        match vector::lower(&built.kernel, isa) {
+            Ok(func) => format!("// {name}{note}\n{func}"),
+            Err(reason) => format!("// {name}: {reason}\n"),
         }
     }
 

@@ -137,7 +137,7 @@ fn code_for_a_processor_runs_on_it() {
         let folder = dir.path().join(name);
         fs::create_dir(&folder).unwrap();
         // The emulator reads 16 bytes for an operand in memory of a scalar fused multiply-add, which has 4.
-        let guarded = !target.has_fma;
+        let guarded = !target.narrow.has_fma;
         let (batch, failed) = link_batch(&cases, &target.into(), &folder);
         let batch = Batch { guarded, ..batch };
         assert!(failed.is_empty(), "{name}: {failed:?}");

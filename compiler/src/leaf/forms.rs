@@ -157,7 +157,7 @@ pub fn convert(op: Convert, isa: Isa, lanes: Lanes) -> (Code, Lanes, Lanes) {
         Convert::Extend => (codes64::EXTEND, lanes.narrow(), lanes),
         Convert::Truncate => (codes64::TRUNCATE, lanes, lanes.narrow()),
         Convert::LongToDouble => (codes64::LONG_TO_DOUBLE, lanes, lanes),
-        Convert::DoubleToLong => (codes64::DOUBLE_TO_LONG, lanes, lanes),
+        Convert::DoubleToLong | Convert::SaturateToLong => (codes64::DOUBLE_TO_LONG, lanes, lanes),
     };
     (codes.pick(isa, lanes), from, to)
 }

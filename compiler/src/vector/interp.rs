@@ -432,7 +432,7 @@ impl Machine<'_> {
                 let (from, to) = match op {
                     Convert::Widen | Convert::IntToDouble | Convert::Extend => (4, 8),
                     Convert::Narrow | Convert::DoubleToInt | Convert::Truncate => (8, 4),
-                    Convert::LongToDouble | Convert::DoubleToLong => (8, 8),
+                    Convert::LongToDouble | Convert::DoubleToLong | Convert::SaturateToLong => (8, 8),
                 };
                 packed(count, to, |at| convert(op, lane(&a, at, from)))
             }
@@ -554,6 +554,7 @@ fn convert(op: Convert, a: u64) -> u64 {
         Convert::Extend => i64::from(a as i32) as u64,
         Convert::Truncate => a & 0xffff_ffff,
         Convert::LongToDouble => (a as i64 as f64).to_bits(),
+        Convert::SaturateToLong => f64::from_bits(a) as i64 as u64,
         Convert::DoubleToLong => {
             let whole = f64::from_bits(a).trunc();
             let fits = (-9_223_372_036_854_775_808.0..9_223_372_036_854_775_808.0).contains(&whole);

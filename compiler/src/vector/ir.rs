@@ -1,9 +1,9 @@
-//! The vector IR: what a leaf kernel is before it has registers.
+//! The vector IR: what a kernel is before it has registers.
 //!
 //! A function is a list of blocks in SSA form: every register is defined once, and values meet in the parameters of
 //! blocks. Instructions are those of a machine with vectors of up to 512 bits and three operands, but no register has a
 //! name yet. Vectors hold elements of 32 or 64 bits, floats or integers as the operation has it; scalars are the first lane of
-//! a vector register, with whatever in the lanes above. Smaller elements exist in memory only: loads widen them to 32
+//! a vector register, whose other lanes are unspecified. Smaller elements exist in memory only: loads widen them to 32
 //! bits, and they are packed before stores. Masks say yes or no for each lane. Edges are never critical: the successors of
 //! a branch have no other predecessor and take no arguments.
 
@@ -198,8 +198,10 @@ pub enum Convert {
     Truncate,
     /// i64 to f64, to nearest.
     LongToDouble,
-    /// f64 to i64, toward zero; `i64::MIN` for what does not fit, or the nearest (0 for NaN) where conversions saturate.
+    /// f64 to i64, toward zero; `i64::MIN` for what does not fit.
     DoubleToLong,
+    /// f64 to i64, toward zero; the nearest for what does not fit, 0 for NaN.
+    SaturateToLong,
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -372,7 +374,7 @@ pub enum Unary {
     Trunc,
     /// To the nearest, ties to even.
     Nearest,
-    /// f32 to i32, toward zero; `i32::MIN` for what does not fit, or the nearest where conversions saturate.
+    /// f32 to i32, toward zero; `i32::MIN` for what does not fit, of which Cranelift may make another integer.
     ToInt,
     /// i32 to f32.
     FromInt,

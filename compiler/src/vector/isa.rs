@@ -43,8 +43,6 @@ pub struct Isa {
     pub has_byte_shuffle: bool,
     /// Vectors of f32 are converted to i32 as `cvttps2dq` does, which is cheaper than with saturation.
     pub has_truncating_convert: bool,
-    /// Conversions of scalars from floats to integers saturate, and NaN gives 0.
-    pub saturates: bool,
 }
 
 impl Isa {
@@ -63,7 +61,6 @@ impl Isa {
         has_nan_extremes: false,
         has_byte_shuffle: true,
         has_truncating_convert: true,
-        saturates: false,
     };
 
     pub const AVX512: Isa = Isa {
@@ -81,7 +78,6 @@ impl Isa {
         has_nan_extremes: false,
         has_byte_shuffle: true,
         has_truncating_convert: true,
-        saturates: false,
     };
 
     /// Cranelift's machine: 128 bits, on every architecture. What it has besides, the target adds.
@@ -99,7 +95,6 @@ impl Isa {
         has_nan_extremes: false,
         has_byte_shuffle: false,
         has_truncating_convert: false,
-        saturates: true,
         has_tiles: false,
     };
 
@@ -141,7 +136,8 @@ impl Isa {
             Op::Unary(Unary::ShrArithHalves(_), _) => !double,
             Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _) => self.has_rounding,
             Op::Binary(Binary::LowMul, _) | Op::Dot(_) | Op::Unpack(_) => false,
-            Op::Convert(Convert::LongToDouble | Convert::DoubleToLong | Convert::DoubleToInt, _) => {
+            Op::Convert(Convert::DoubleToLong, _) => false,
+            Op::Convert(Convert::LongToDouble | Convert::SaturateToLong | Convert::DoubleToInt, _) => {
                 double && scalar
             }
             Op::Convert(..) | Op::MaskWiden(_) | Op::MaskNarrow(_) => double,
@@ -157,6 +153,7 @@ impl Isa {
                 Op::Binary(Binary::Minimum | Binary::Maximum | Binary::Rem, _)
                 | Op::Binary(Binary::IntDiv | Binary::UnsignedDiv, _)
                 | Op::Binary(Binary::ShrBy | Binary::ShrArithBy, _) => false,
+                Op::Convert(Convert::SaturateToLong, _) => false,
                 Op::Insert(..) => !self.evex() && !lanes.is_scalar(),
                 Op::Binary(Binary::IntMul | Binary::IntMin | Binary::IntMax, _)
                 | Op::Unary(Unary::ShrArith(_), _) => !double || self.has_long_arithmetic,

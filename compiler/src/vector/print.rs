@@ -98,6 +98,7 @@ pub const SPELLINGS: &[Spelling] = &[
         _ => Op::Unary(Unary::FromInt, lanes),
     }),
     plain("to_i64", Float, |lanes, _| Op::Convert(Convert::DoubleToLong, lanes)),
+    plain("saturate_i64", Float, |lanes, _| Op::Convert(Convert::SaturateToLong, lanes)),
     plain("from_i64", Float, |lanes, _| Op::Convert(Convert::LongToDouble, lanes)),
     plain("widen", Float, |lanes, _| Op::Convert(Convert::Widen, lanes)),
     plain("narrow", Float, |lanes, _| Op::Convert(Convert::Narrow, lanes)),

@@ -288,7 +288,8 @@ impl Emitter<'_> {
         let (from, float) = match op {
             Convert::Widen => (lanes.narrow(), true),
             Convert::IntToDouble | Convert::Extend => (lanes.narrow(), false),
-            Convert::Narrow | Convert::DoubleToInt | Convert::DoubleToLong => (lanes, true),
+            Convert::Narrow | Convert::DoubleToInt => (lanes, true),
+            Convert::DoubleToLong | Convert::SaturateToLong => (lanes, true),
             Convert::Truncate | Convert::LongToDouble => (lanes, false),
         };
         let a = self.operand(inst, 0, of_lanes(from, float))?;
@@ -308,7 +309,8 @@ impl Emitter<'_> {
             Convert::Truncate => self.low_halves(a),
             Convert::DoubleToInt => self.b.ins().fcvt_to_sint_sat(t::I32, a),
             Convert::LongToDouble => self.b.ins().fcvt_from_sint(t::F64, a),
-            Convert::DoubleToLong => self.b.ins().fcvt_to_sint_sat(t::I64, a),
+            Convert::SaturateToLong => self.b.ins().fcvt_to_sint_sat(t::I64, a),
+            Convert::DoubleToLong => return Err("no such instruction".into()),
         })
     }
 }

@@ -131,7 +131,9 @@ fn reading(inst: &Inst) -> Reading {
         Op::Convert(op, _) => match op {
             Convert::Widen | Convert::Narrow => float,
             Convert::IntToDouble | Convert::LongToDouble => Reading { uses: Some(false), dst: Some(true) },
-            Convert::DoubleToInt | Convert::DoubleToLong => Reading { uses: Some(true), dst: Some(false) },
+            Convert::DoubleToInt | Convert::DoubleToLong | Convert::SaturateToLong => {
+                Reading { uses: Some(true), dst: Some(false) }
+            }
             Convert::Extend | Convert::Truncate => int,
         },
         Op::Load(_) | Op::Broadcast(_) | Op::Store(_) | Op::Blend(_) => Reading { uses: None, dst: None },

@@ -108,7 +108,7 @@ impl Select<'_> {
                 let value = self.convert(Convert::Narrow, x)?;
                 self.narrow(Val { not_nan: x.not_nan, ..value }, to, saturate)
             }
-            (Single, Int) if saturate && self.isa.saturates && !x.is_vector() => {
+            (Single, Int) if saturate && self.saturates() && !x.is_vector() => {
                 let value = self.convert(Convert::Widen, x)?;
                 self.double_to_int(value, to)
             }
@@ -218,11 +218,14 @@ impl Select<'_> {
 
     /// Toward zero. Beyond i64 the nearest, and 0 for NaN, if that is asked for.
     fn double_to_long(&mut self, x: Val, saturate: bool) -> Selected<Val> {
+        if self.saturates() {
+            return self.convert(Convert::SaturateToLong, x);
+        }
         let mut value = match self.isa.has_long_arithmetic {
             true => self.convert(Convert::DoubleToLong, x)?,
             false => self.double_to_long_in_parts(x)?,
         };
-        if !saturate || self.isa.saturates {
+        if !saturate {
             return Ok(value);
         }
         let above = self.test(Compare::Le, Val::double(TWO_63), x)?;
@@ -233,6 +236,11 @@ impl Select<'_> {
         }
         let number = self.test(Compare::Eq, x, x)?;
         self.choose(Form::Long, number, value, Val::long(0))
+    }
+
+    /// Whether a conversion of scalars saturates by itself.
+    fn saturates(&self) -> bool {
+        self.isa.has(Op::Convert(Convert::SaturateToLong, Lanes::D1))
     }
 
     /// The higher 32 bits and the lower ones on their own.
