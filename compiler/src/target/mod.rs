@@ -327,6 +327,25 @@ mod tests {
     }
 
     #[test]
+    fn tiles_are_a_level_of_their_own() {
+        let target = |text, cpu| Target::new(triple(text), Some(cpu)).unwrap();
+        let linux = "x86_64-unknown-linux-gnu";
+        for cpu in ["sapphirerapids", "emeraldrapids", "graniterapids"] {
+            let levels: Vec<bool> = target(linux, cpu).levels().map(Target::has_tiles).collect();
+            assert_eq!(levels, [false, true], "{cpu}");
+            assert!(!target(linux, cpu).level_code().unwrap().is_empty());
+            for (bits, upgrades) in [(128, 0), (256, 0), (512, 1)] {
+                assert_eq!(target(linux, cpu).with_vector_width(bits).unwrap().upgrades.len(), upgrades);
+            }
+        }
+        assert!(target(linux, "icelake-server").upgrades.is_empty());
+        assert!(
+            target("x86_64-apple-darwin", "sapphirerapids").upgrades.is_empty(),
+            "no other system is asked"
+        );
+    }
+
+    #[test]
     fn unknown_names_are_usage_errors() {
         let error = Target::new(triple("x86_64-unknown-linux-gnu"), Some("z80")).unwrap_err();
         assert_eq!(error.kind, Kind::Usage);

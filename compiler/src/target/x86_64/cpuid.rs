@@ -97,7 +97,7 @@ fn assemble(requirements: &[Requirement]) -> std::result::Result<Vec<u8>, IcedEr
 mod tests {
     use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter};
 
-    use super::super::{REQUIRES_V3, REQUIRES_V4, UPGRADES};
+    use super::super::{REQUIRES_AMX, REQUIRES_V3, REQUIRES_V4, UPGRADES};
     use super::*;
 
     fn listing(bytes: &[u8]) -> Vec<String> {
@@ -217,6 +217,17 @@ mod tests {
         ];
         let found: Vec<&str> = lines[first..].iter().map(|line| line.split(" 0").next().unwrap()).collect();
         assert_eq!(found[..wanted.len()], wanted, "{lines:#?}");
+    }
+
+    /// The system is asked for the tiles last, where all else is there; a refusal leaves the level before.
+    #[test]
+    fn the_code_asks_for_the_tiles() {
+        let lines = listing(&code(&[REQUIRES_AMX]).unwrap());
+        let call = lines.iter().position(|line| line == "syscall").unwrap();
+        let wanted = ["mov $0x1023,%edi", "mov $0x12,%esi", "mov $0x9E,%eax", "syscall", "test %eax,%eax"];
+        assert_eq!(lines[call - 3..call + 2], wanted);
+        assert!(lines[call + 2].starts_with("jne") && lines[call + 3] == "inc %r8d", "{lines:#?}");
+        assert!(lines[..call - 3].contains(&"cmp $0x3000000,%eax".to_string()), "{lines:#?}");
     }
 
     #[cfg(target_arch = "x86_64")]
