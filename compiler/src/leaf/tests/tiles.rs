@@ -133,7 +133,7 @@ fn products_of_every_sign() {
 
 /// The contraction of `x`, a view of bytes, with random weights of `columns` columns.
 fn contraction(
-    shape: &[usize],
+    shape: Vec<Dim>,
     view: &[Primitive],
     rows: usize,
     columns: usize,
@@ -143,8 +143,7 @@ fn contraction(
     let mut graph = Graph { name: "bytes".into(), ..Graph::default() };
     let origin = graph.origins.push(Origin { name: "bytes".into(), op_type: "Bytes".into(), index: 0 });
     let mut b = Builder::new(&mut graph, origin);
-    let dims: Vec<Dim> = shape.iter().map(|&size| Dim::from(size)).collect();
-    let x = b.input("x", TensorType::new(DType::U8, dims), None);
+    let x = b.input("x", TensorType::new(DType::U8, shape), None);
     let lhs = view.iter().fold(x, |x, op| b.emit1(op.clone(), &[x]).unwrap());
     let mut weights: Vec<usize> =
         b.shape(lhs)[rows..].iter().map(|dim| dim.as_const().unwrap() as usize).collect();
@@ -161,6 +160,10 @@ fn contraction(
     let y = after(&mut b, y);
     graph.outputs.push(("y".into(), y));
     graph
+}
+
+fn known(shape: &[usize]) -> Vec<Dim> {
+    shape.iter().map(|&size| Dim::from(size)).collect()
 }
 
 /// Whether a contraction is computed on tiles; its results are exact, on them and on vectors.
@@ -200,7 +203,7 @@ fn as_it_is(_: &mut Builder<'_>, y: crate::graph::ValueId) -> crate::graph::Valu
 fn products_of_every_size() {
     let (mut taken, mut count) = (0, 0);
     let mut product = |rows: usize, columns: usize, steps: usize, extreme: bool| {
-        let graph = contraction(&[rows, steps], &[], 1, columns, extreme, &as_it_is);
+        let graph = contraction(known(&[rows, steps]), &[], 1, columns, extreme, &as_it_is);
         taken += u32::from(check(&graph, &[rows, steps], extreme));
         count += 1;
     };
@@ -225,7 +228,22 @@ fn windows_of_images() {
             dilations: vec![1, 1],
         };
         let shape = [1, height, width, channels];
-        let graph = contraction(&shape, &[window], 3, 40, true, &as_it_is);
+        let graph = contraction(known(&shape), &[window], 3, 40, true, &as_it_is);
         assert!(check(&graph, &shape, true), "{shape:?}");
+    }
+}
+
+/// Threads share the rows of a panel: what is left behind whole blocks of rows is one thread's.
+#[test]
+fn rows_of_one_panel_are_shared() {
+    let leaf = sapphirerapids().leaf().unwrap();
+    for rows in [Dim::sym(Sym::from_u32(0)), Dim::from(4001usize), Dim::from(4016usize)] {
+        let graph = contraction(vec![rows.clone(), Dim::from(64usize)], &[], 1, 32, false, &as_it_is);
+        let program = schedule(&graph, schedule::Options::default()).unwrap();
+        for (id, group) in program.groups.iter() {
+            let kernel = loops::lower::lower(&graph, group, &id.to_string(), &leaf).unwrap();
+            assert!(!kernel.tiles.is_empty() && kernel.parallel_range().is_some(), "{rows} rows\n{kernel}");
+            assert_eq!(loops::verify::verify(&kernel), Ok(()), "{rows} rows\n{kernel}");
+        }
     }
 }

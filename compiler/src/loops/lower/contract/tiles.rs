@@ -267,8 +267,8 @@ impl Lowering<'_> {
                 })?;
                 let left = line.clone() - done;
                 let one = left.min_dim(&Dim::ONE);
-                cx.for_part(std::slice::from_ref(&one), by_block, &mut |cx, _| {
-                    let first = Index::dim(line.clone() - size.clone());
+                cx.for_part(std::slice::from_ref(&one), by_block, &mut |cx, number| {
+                    let first = number[0].scale(&size).add_dim(&(line.clone() - size.clone()));
                     let second = first.add(&Index::int(height));
                     let (known, height) = (size.clone() - left.clone(), Dim::from(height));
                     let starts = vec![
@@ -297,8 +297,8 @@ impl Lowering<'_> {
                 let starts = vec![start(cx, first.clone()), start(cx, first.add(&Index::int(1)))];
                 cx.tile_block(job, plan, &block(starts, pair[0].clone()))
             })?;
-            return self.for_part(std::slice::from_ref(&left), part, &mut |cx, _| {
-                let last = start(cx, Index::dim(pairs.clone() * Dim::from(SIDE)));
+            return self.for_part(std::slice::from_ref(&left), part, &mut |cx, tile| {
+                let last = start(cx, tile[0].add_dim(&(pairs.clone() * Dim::from(SIDE))));
                 cx.tile_block(job, plan, &block(vec![last], Index::dim(pairs.clone())))
             });
         }
@@ -311,11 +311,12 @@ impl Lowering<'_> {
                 let starts = vec![at(&lead, first), at(&lead, second)];
                 cx.tile_block(job, plan, &block(starts, pair[0].clone()))
             })?;
-            cx.for_part(&[Dim::ONE], by_block, &mut |cx, _| {
+            cx.for_part(&[Dim::ONE], by_block, &mut |cx, number| {
                 let known = Dim::from(tiles * height - rows);
-                let mut starts = vec![Start { known, ..at(&lead, Index::int(rows - height)) }];
+                let from = |row: i64| number[0].scale(&Dim::from(plan.block())).add(&Index::int(row));
+                let mut starts = vec![Start { known, ..at(&lead, from(rows - height)) }];
                 if tiles - pairs * SIDE as i64 > 1 {
-                    starts.insert(0, at(&lead, Index::int(done)));
+                    starts.insert(0, at(&lead, from(done)));
                 }
                 cx.tile_block(job, plan, &block(starts, Index::int(pairs)))
             })
