@@ -19,6 +19,7 @@ use cranelift_codegen::isa::TargetIsa;
 use cranelift_codegen::{CompiledCode, Context};
 
 use crate::error::{Error, Result, Stage};
+use crate::graph::dim::overgrown;
 use crate::loops::{Kernel, LoopKind, Stmt};
 use crate::target::Target;
 use crate::vector;
@@ -97,7 +98,7 @@ pub fn prefers_speed(kernel: &Kernel) -> bool {
 /// Cranelift IR of a kernel.
 pub fn function(kernel: &Kernel, isa: &dyn TargetIsa, target: &Target) -> Result<Function> {
     let machine = target.narrow;
-    let func = vector::lower(kernel, machine).map_err(|reason| fail(kernel, &reason))?;
+    let func = vector::lower(kernel, machine).map_err(|reason| refused(kernel, &reason))?;
     if cfg!(debug_assertions) {
         let checked = vector::verify::verify(&func).and_then(|()| vector::verify::check(&func, machine));
         checked.map_err(|text| fail(kernel, &text))?;
@@ -112,6 +113,14 @@ fn compile_context(kernel: &Kernel, isa: &dyn TargetIsa, target: &Target) -> Res
         .compile(isa, &mut ControlPlane::default())
         .map_err(|e| fail(kernel, &format!("{:?}", e.inner)))?;
     Ok(context)
+}
+
+/// Selection for Cranelift refuses nothing but sizes that were given up.
+fn refused(kernel: &Kernel, reason: &str) -> Error {
+    match reason {
+        vector::OVERGROWN => overgrown(Stage::Codegen, "an index of a kernel"),
+        _ => fail(kernel, reason),
+    }
 }
 
 fn fail(kernel: &Kernel, message: &str) -> Error {

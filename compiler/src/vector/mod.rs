@@ -22,6 +22,9 @@ use crate::loops::Kernel;
 use ir::Func;
 use isa::Isa;
 
+/// Why a kernel is refused whose index mentions a size that no budget covers: a fault of the model, not of the machine.
+pub const OVERGROWN: &str = "a size beyond the budget";
+
 /// The instructions of a kernel that was lowered for the vectors of `isa`, or why there are none.
 pub fn lower(kernel: &Kernel, isa: Isa) -> Result<Func, String> {
     let mut func = select::select(kernel, isa).map_err(|select::Refusal(reason)| reason)?;

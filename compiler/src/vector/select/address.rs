@@ -8,6 +8,7 @@ use super::{Group, Select, Selected, Value, refuse};
 use crate::graph::Dim;
 use crate::graph::dim::Atom;
 use crate::loops::{Buf, Expr, Index, Stmt, Term, Var, visit};
+use crate::vector::OVERGROWN;
 use crate::vector::ir::{Lanes, Mem, Op, Operand, Reg};
 
 /// Values computed in a loop's body or a branch, which hold until its end.
@@ -300,7 +301,7 @@ impl Select<'_> {
                 let (a, b) = (self.dim(a)?, self.dim(b)?);
                 self.first(op, vec![a, b], None)
             }
-            Atom::Overgrown => return refuse("a size beyond the budget"),
+            Atom::Overgrown => return refuse(OVERGROWN),
         })
     }
 
