@@ -91,12 +91,8 @@ impl Backends<'_> {
     pub fn build(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<Built> {
         let mut refusal = None;
         if let Some(target) = &self.leaf {
-            let kernel = lower(graph, program, group, target)?;
-            match self.leaf_done.get_or(&kernel, || leaf::compile(&kernel, target))? {
-                Ok(code) => {
-                    let code = Code { name: kernel.name.clone(), ..code };
-                    return Ok(Built { kernel, code, refusal: None });
-                }
+            match self.leaf_kernel(lower(graph, program, group, target)?, target)? {
+                Ok(built) => return Ok(built),
                 Err(reason) => refusal = Some(reason),
             }
         }
@@ -106,11 +102,22 @@ impl Backends<'_> {
         Ok(Built { kernel, code, refusal })
     }
 
-    /// Whether a group is computed on tiles; else a level that adds those has nothing to add.
-    fn takes_tiles(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<bool> {
-        match &self.leaf {
-            Some(target) => Ok(!lower(graph, program, group, target)?.tiles.is_empty()),
-            None => Ok(false),
+    /// Compiles a kernel for wide vectors; gives the reason where it is refused.
+    fn leaf_kernel(&self, kernel: Kernel, target: &Target) -> Result<std::result::Result<Built, String>> {
+        let code = self.leaf_done.get_or(&kernel, || leaf::compile(&kernel, target))?;
+        Ok(code.map(|code| {
+            let code = Code { name: kernel.name.clone(), ..code };
+            Built { kernel, code, refusal: None }
+        }))
+    }
+
+    /// Compiles a group that is computed on tiles; to others a level that adds those has nothing to add.
+    fn build_on_tiles(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<Option<Built>> {
+        let Some(target) = &self.leaf else { return Ok(None) };
+        let kernel = lower(graph, program, group, target)?;
+        match kernel.tiles.is_empty() {
+            true => Ok(None),
+            false => Ok(self.leaf_kernel(kernel, target)?.ok()),
         }
     }
 
@@ -193,14 +200,11 @@ impl<'t> Levels<'t> {
     pub fn build(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<Vec<(usize, Built)>> {
         let mut versions: Vec<(usize, Built)> = vec![];
         for (level, backends) in self.0.iter().enumerate() {
-            let tiles = backends.target.has_tiles();
-            if tiles && !backends.takes_tiles(graph, program, group)? {
-                continue;
-            }
-            let built = backends.build(graph, program, group)?;
-            if tiles && built.refusal.is_some() {
-                continue;
-            }
+            let built = match backends.target.has_tiles() {
+                true => backends.build_on_tiles(graph, program, group)?,
+                false => Some(backends.build(graph, program, group)?),
+            };
+            let Some(built) = built else { continue };
             let worth_more = codegen::worth_upgrades(&built.kernel);
             let same = |(_, last): &(usize, Built)| {
                 last.code == built.code && last.kernel.parallel_range() == built.kernel.parallel_range()

@@ -58,9 +58,13 @@ pub fn compile_elsewhere(kernel: &Kernel) {
 
 /// How many upgrades of a target this processor and this process are good for.
 pub fn level_here(target: &Target) -> i32 {
-    let bytes = target.level_code().unwrap();
+    run_level(&target.level_code().unwrap())
+}
+
+/// What the machine code of a level function returns here.
+pub fn run_level(bytes: &[u8]) -> i32 {
     let mut page = memmap2::MmapMut::map_anon(bytes.len()).unwrap();
-    page.copy_from_slice(&bytes);
+    page.copy_from_slice(bytes);
     let page = page.make_exec().unwrap();
     // SAFETY: the page holds a function of this signature.
     unsafe {

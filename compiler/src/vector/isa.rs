@@ -70,14 +70,7 @@ impl Isa {
         has_mask_registers: true,
         has_each_operands: true,
         has_long_arithmetic: true,
-        has_f16c: true,
-        has_dot: false,
-        has_tiles: false,
-        has_fma: true,
-        has_rounding: true,
-        has_nan_extremes: false,
-        has_byte_shuffle: true,
-        has_truncating_convert: true,
+        ..Isa::AVX2
     };
 
     /// Cranelift's machine: 128 bits, on every architecture. What it has besides, the target adds.

@@ -77,15 +77,16 @@ struct Item {
     place: Expr,
 }
 
-fn at() -> Vec<Index> {
+/// The only element of a local, what it holds, and a new value for it.
+pub(super) fn at() -> Vec<Index> {
     vec![Index::zero()]
 }
 
-fn get(local: Local) -> Expr {
+pub(super) fn get(local: Local) -> Expr {
     Expr::Get { local, at: at() }
 }
 
-fn set(local: Local, value: Expr) -> Stmt {
+pub(super) fn set(local: Local, value: Expr) -> Stmt {
     Stmt::Set { local, at: at(), value }
 }
 

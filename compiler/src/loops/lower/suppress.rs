@@ -9,6 +9,7 @@
 
 use crate::error::Result;
 use crate::graph::{DType, Dim, ValueId};
+use crate::loops::lower::sort::{at, get, set};
 use crate::loops::lower::{Lowering, internal};
 use crate::loops::{Access, Buf, Buffer, Expr, Index, Local, LoopKind, Stmt};
 use crate::scalar::{BinaryFn, CompareFn};
@@ -36,18 +37,6 @@ struct Row {
 struct Candidate {
     ends: [Expr; 4],
     area: Expr,
-}
-
-fn at() -> Vec<Index> {
-    vec![Index::zero()]
-}
-
-fn get(local: Local) -> Expr {
-    Expr::Get { local, at: at() }
-}
-
-fn set(local: Local, value: Expr) -> Stmt {
-    Stmt::Set { local, at: at(), value }
 }
 
 fn float(value: f64) -> Expr {

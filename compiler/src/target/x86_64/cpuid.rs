@@ -233,18 +233,9 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn this_processor_answers_as_it_does_to_the_standard_library() {
+        use crate::codegen::testing::run_level;
         use std::arch::is_x86_feature_detected as has;
-        let run = |requirements: &[Requirement]| {
-            let bytes = code(requirements).unwrap();
-            let mut page = memmap2::MmapMut::map_anon(bytes.len()).unwrap();
-            page.copy_from_slice(&bytes);
-            let page = page.make_exec().unwrap();
-            // SAFETY: the page holds a function of this signature.
-            unsafe {
-                let level: extern "C" fn() -> i32 = std::mem::transmute(page.as_ptr());
-                level()
-            }
-        };
+        let run = |requirements: &[Requirement]| run_level(&code(requirements).unwrap());
         let v3 = has!("avx2") && has!("fma") && has!("bmi1") && has!("bmi2");
         let v3 = v3 && has!("f16c") && has!("lzcnt") && has!("movbe") && has!("popcnt");
         assert_eq!(run(&[REQUIRES_V3]), i32::from(v3));
