@@ -66,7 +66,7 @@ fn compiled(graph: GraphProto) -> (Graph, Program, usize) {
 }
 
 fn compiled_within(graph: GraphProto, tolerance: f64) -> (Graph, Program, usize) {
-    let model = build::model(21, graph);
+    let model = build::model(25, graph);
     let before = import(&model, &ImportOptions::default(), &NoExternalData).unwrap().graph;
     let mut after = before.clone();
     run_all(&mut after, &Options::default(), &mut |_, _, _| {}).unwrap();

@@ -99,9 +99,18 @@ impl Lowering<'_> {
         let tiles = GROUP_ROWS.div_ceil(job.height);
         // Behind the whole tiles there is room for what is left of one.
         let rows = (tiles + 1) * job.height;
+        // Contractions of one kernel follow each other.
         let mut buffer = |name: &str, rows: usize| {
-            let len = Dim::from(rows * job.nr);
-            self.kernel.buffers.push(Buffer { name: name.into(), dtype: job.sum, len, access: Access::Frame })
+            let (len, access) = (Dim::from(rows * job.nr), Access::Frame);
+            let buffers = &mut self.kernel.buffers;
+            if let Some((known, own)) = buffers
+                .iter_mut()
+                .find(|(_, own)| own.access == access && own.name == name && own.dtype == job.sum)
+            {
+                own.len = own.len.max_dim(&len);
+                return known;
+            }
+            buffers.push(Buffer { name: name.into(), dtype: job.sum, len, access })
         };
         let (panel, sums) = (buffer("panel", steps), buffer("sums", rows));
         Some(Stage { axis, chunk, tiles, panel, sums })
