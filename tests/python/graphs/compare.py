@@ -49,6 +49,10 @@ MOVES = set(
 )
 
 
+#: Operators whose formula, for operands far below zero, multiplies by a sum of 1 and nearly -1.
+CANCELLING = {"Gelu"}
+
+
 #: What divides by how much its operand varies: where that is little, rounding errors of the mean decide.
 NORMALIZATIONS = set(
     "MeanVarianceNormalization LayerNormalization InstanceNormalization GroupNormalization LpNormalization "
@@ -82,6 +86,8 @@ def shaken(vertex, results, rng, share):
         finite = exact[np.isfinite(exact)]
         largest = np.abs(finite).max(initial=vertex.node.magnitude) if vertex.node.scale_ulps else 0.0
         error = (vertex.node.ulps + 1) * epsilon * np.abs(exact) + vertex.node.scale_ulps * epsilon * largest
+        if vertex.op in CANCELLING:
+            error = error + epsilon * np.abs(wide(vertex.node.inputs[0][0]))
         off = exact + share * error * rng.choice([-1.0, 1.0], exact.shape) * rng.uniform(0.5, 1.0, exact.shape)
         # No share of an infinite result is an error.
         off = np.where(np.isfinite(exact), off, exact)
