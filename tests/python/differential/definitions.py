@@ -112,6 +112,16 @@ def slice_(node):
     return [x]
 
 
+@definition("Split")
+def split(node):
+    """"The sum of the values must be equal to the dim value at 'axis' specified": NumPy cuts what there is."""
+    x, *sizes = arrays(node)
+    sizes = sizes[0] if sizes else node.attributes.get("split")
+    if sizes is not None and int(np.sum(sizes)) != x.shape[node.attributes.get("axis", 0)]:
+        raise ValueError("sizes of parts that are not the whole")
+    return None
+
+
 @definition("Shape")
 def shape(node):
     """"If the ending axis [...] is negative, r is added"; "axes are clamped to [0, r]". The reference hands what is

@@ -218,7 +218,8 @@ RULES = {
     # Masks are added as -inf or chosen, sums are split into parts.
     "Attention": attended, "LinearAttention": not_finite, "RNN": not_finite, "GRU": not_finite, "LSTM": not_finite,
     "DFT": not_finite, "STFT": not_finite, "Einsum": not_finite, "Det": huge,
-    "SoftmaxCrossEntropyLoss": not_finite, "NegativeLogLikelihoodLoss": not_finite,
+    # As of LogSoftmax.
+    "SoftmaxCrossEntropyLoss": steep, "NegativeLogLikelihoodLoss": not_finite,
 }
 
 

@@ -62,9 +62,11 @@ class Trial:
         `change` may alter what a node reads and gives. With `wide`, floats of 16 bits are not rounded between nodes."""
         arrays = dict(leaves)
         for vertex in self.graph.vertices:
+            if opened is not None and opened.intersection(vertex.inputs):
+                opened.update(vertex.outputs)
             if any(name and name not in arrays for name in vertex.inputs):
                 continue
-            if opened is not None and (opened.intersection(vertex.inputs) or undefined(vertex, arrays)):
+            if opened is not None and undefined(vertex, arrays):
                 opened.update(vertex.outputs)
             try:
                 if endless(vertex, arrays):

@@ -7,6 +7,7 @@
 
 mod f32;
 mod f64;
+mod pow;
 #[cfg(test)]
 mod tests;
 
