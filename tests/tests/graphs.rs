@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use onnxc_tests::graphs::driver::{Plan, Summary, UNWATCHED, replay, run};
+use onnxc_tests::graphs::driver::{Kind, Plan, Summary, UNWATCHED, replay, run};
 
 fn plan(count: u64) -> Plan {
     Plan {
+        kind: Kind::Any,
         seed: 14,
         first: 0,
         count,
@@ -26,6 +27,15 @@ fn random_graphs_agree_in_every_way() {
     assert!(summary.share_fused() >= 0.8, "fusion has too little to decide: {}", summary.share_fused());
     assert!(summary.operators.len() > 100, "{} operators", summary.operators.len());
     assert!(summary.pairs.len() > 800, "{} pairs of operators", summary.pairs.len());
+}
+
+#[test]
+fn quantized_models_are_off_by_a_step_at_most() {
+    let plan = Plan { kind: Kind::Quantized, ..plan(120) };
+    let summary = Summary::new(&run(&plan, Vec::new(), UNWATCHED).unwrap());
+    println!("{summary}");
+    assert!(summary.failures.is_empty(), "{summary}");
+    assert!(summary.operators.len() >= 14, "{:?}", summary.operators);
 }
 
 #[test]

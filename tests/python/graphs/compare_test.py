@@ -8,6 +8,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "differential"))
 
+import quantized_models
 import store
 from compare import Judge
 
@@ -35,6 +36,10 @@ def main():
         assert not judge.difference(trial.graph.outputs[0], right)
         assert judge.difference(trial.graph.outputs[0], half(right + 0.5)), "an error that rounding does not explain"
         assert judge.difference(trial.graph.outputs[0], half(np.nan))
+    steps = np.array([3, 250], np.uint8)
+    assert not quantized_models.steps_off(steps, np.array([4, 249], np.uint8))
+    assert quantized_models.steps_off(steps, np.array([3, 252], np.uint8))
+    assert quantized_models.steps_off(steps, np.array([3, 0], np.uint8)), "a step is none around the end of the type"
 
 
 if __name__ == "__main__":

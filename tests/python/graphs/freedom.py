@@ -154,6 +154,15 @@ def attended(vertex, arrays):
 MOST_REFLECTIONS = 1e4
 
 
+def at_threshold(vertex, arrays):
+    """The threshold as the type has it, which is not the attribute: "CastLike(Alpha, X)" says the function body."""
+    x = arrays[vertex.inputs[0]]
+    name, default = ("alpha", 1.0) if vertex.op == "ThresholdedRelu" else ("lambd", 0.5)
+    threshold = vertex.node.attributes.get(name, default)
+    own = np.array(threshold).astype(x.dtype)
+    return float(own) != threshold and bool((np.abs(x) == np.abs(own)).any())
+
+
 def beyond_border(vertex, arrays):
     """Of cubic samples beyond the border, the reference moves the sample, others each tap. Reflections of what is far away are
     somewhere."""
@@ -204,6 +213,7 @@ RULES = {
     "GroupNormalization": beyond_single, "LayerNormalization": beyond_single, "RMSNormalization": beyond_single,
     # Its power is infinite in f32.
     "LpPool": steep_power, "GlobalLpPool": steep_power,
+    "ThresholdedRelu": at_threshold, "Shrink": at_threshold,
     # Zero times an infinite slope.
     "PRelu": not_finite,
     # By its definition, or as the logarithm of a softmax, which may be 0.

@@ -90,14 +90,6 @@ impl Math<'_> {
         }
     }
 
-    pub(super) fn binary64(&mut self, op: BinaryFn, a: Expr, b: Expr) -> Expr {
-        let (a, b) = (self.bind(a), self.bind(b));
-        match op {
-            BinaryFn::Atan2 => self.atan2_64(a, b),
-            _ => self.pow64(a, b),
-        }
-    }
-
     /// The magnitude with the sign of `of`; zeros and NaNs of `of` come through as they are.
     fn with_sign(&mut self, magnitude: Expr, of: &Expr) -> Expr {
         let magnitude = self.bind(magnitude);
@@ -105,7 +97,7 @@ impl Math<'_> {
         select(gt(abs(of.clone()), c64(0.0)), signed, of.clone())
     }
 
-    fn exp64(&mut self, x: Expr) -> Expr {
+    pub(super) fn exp64(&mut self, x: Expr) -> Expr {
         let x = self.bind(x);
         let x = self.bind(select(lt(x.clone(), c64(-746.0)), c64(-746.0), x));
         let x = self.bind(select(gt(x.clone(), c64(710.0)), c64(710.0), x));
@@ -133,7 +125,7 @@ impl Math<'_> {
         mul(mul(x, power_of_two64(half.clone())), power_of_two64(sub(n, half)))
     }
 
-    fn log64(&mut self, x: Expr) -> Expr {
+    pub(super) fn log64(&mut self, x: Expr) -> Expr {
         let x = self.bind(x);
         let tiny = self.bind(lt(x.clone(), c64(f64::MIN_POSITIVE)));
         let scaled = select(tiny.clone(), mul(x.clone(), c64(4_503_599_627_370_496.0)), x.clone());
@@ -280,7 +272,7 @@ impl Math<'_> {
         self.with_sign(value, &x)
     }
 
-    fn atan2_64(&mut self, y: Expr, x: Expr) -> Expr {
+    pub(super) fn atan2_64(&mut self, y: Expr, x: Expr) -> Expr {
         let angle = self.atan64(div(abs(y.clone()), abs(x.clone())));
         // 0/0 and inf/inf are the angles of the axes and of the diagonals.
         let both = |value: f64| {

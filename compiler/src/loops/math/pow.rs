@@ -1,4 +1,4 @@
-//! `pow` of f64, accurate to 0.7 ULP, so that a power which f64 has is that number.
+//! `pow`, accurate to 0.7 ULP of f64, so that a power which the type has is that number.
 //!
 //! The product `b log2 |a|` may be 1000 and its fraction decides every bit of the result: both factors are sums of two f64, the
 //! first with 21 bits of mantissa, so that products of first parts are exact whether or not the target fuses. Steps and coefficients are
@@ -19,18 +19,22 @@ const LN2_HIGH: f64 = 6.931_471_824_645_996e-1;
 const LN2_LOW: f64 = -1.904_654_299_957_768e-9;
 
 impl Math<'_> {
-    /// `|a|^b` with the sign and special cases of IEEE 754 `pow`.
-    pub(super) fn pow64(&mut self, a: Expr, b: Expr) -> Expr {
+    /// `a^b` of f64, to the precision of `dtype`, with the special cases of IEEE 754 `pow`.
+    pub(super) fn pow64(&mut self, a: Expr, b: Expr, dtype: DType) -> Expr {
         let base = self.bind(abs(a.clone()));
-        let power = self.positive_power(base.clone(), b.clone());
+        let power = match dtype {
+            DType::F64 => self.positive_power(base.clone(), b.clone()),
+            // Off by 2^-44, which a narrower type does not show.
+            _ => {
+                let log = self.log64(base.clone());
+                self.exp64(mul(b.clone(), log))
+            }
+        };
         // Powers of 0 and of infinity are these.
         let other = select(eq(base.clone(), c64(0.0)), c64(f64::INFINITY), c64(0.0));
         let edge = select(lt(b.clone(), c64(0.0)), other, base.clone());
-        let at_edge = Expr::binary(
-            BinaryFn::Or,
-            eq(base.clone(), c64(0.0)),
-            eq(base.clone(), c64(f64::INFINITY)),
-        );
+        let at_edge =
+            Expr::binary(BinaryFn::Or, eq(base.clone(), c64(0.0)), eq(base.clone(), c64(f64::INFINITY)));
         let magnitude = self.bind(select(at_edge.clone(), edge, power));
         let whole = self.bind(eq(round(b.clone()), b.clone()));
         let half = self.bind(mul(b.clone(), c64(0.5)));
@@ -43,7 +47,8 @@ impl Math<'_> {
         let invalid = Expr::binary(BinaryFn::And, negative, Expr::unary(UnaryFn::Not, whole));
         let invalid = Expr::binary(BinaryFn::And, invalid, Expr::unary(UnaryFn::Not, at_edge));
         let value = select(invalid, c64(f64::NAN), value);
-        let value = select(eq(a.clone(), a.clone()), value, a.clone());
+        let numbers = Expr::binary(BinaryFn::And, eq(a.clone(), a.clone()), eq(b.clone(), b.clone()));
+        let value = select(numbers, value, add(a.clone(), b.clone()));
         // 1 to any power, and anything to the power 0, is 1, NaN included.
         let one = Expr::binary(BinaryFn::Or, eq(b, c64(0.0)), eq(a, c64(1.0)));
         select(one, c64(1.0), value)

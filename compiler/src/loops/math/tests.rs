@@ -195,6 +195,13 @@ fn pow_follows_ieee() {
         (-0.5, f64::INFINITY),
         (f64::NAN, 0.0),
         (f64::NAN, 1.0),
+        (0.0, f64::NAN),
+        (-0.0, f64::NAN),
+        (f64::INFINITY, f64::NAN),
+        (f64::NAN, f64::INFINITY),
+        (5e-324, 0.5),
+        (5e-324, -3.0),
+        (f64::MAX, 2.0),
         (9.0, 0.5),
         (9.0, 3.0),
         (-7.0, 21.0),
@@ -230,10 +237,15 @@ fn powers_that_are_numbers_are_exact() {
         wanted.push(power);
     };
     for base in 2..200u64 {
-        for exponent in (2..).take_while(|&exponent| base.checked_pow(exponent).is_some_and(|p| p < 1 << 53)) {
+        for exponent in (2..).take_while(|&exponent| base.checked_pow(exponent).is_some_and(|p| p < 1 << 53))
+        {
             let power = base.pow(exponent) as f64;
             case(base as f64, f64::from(exponent), power);
-            case(power, if exponent == 2 { 0.5 } else { 1.0 }, if exponent == 2 { base as f64 } else { power });
+            case(
+                power,
+                if exponent == 2 { 0.5 } else { 1.0 },
+                if exponent == 2 { base as f64 } else { power },
+            );
             if exponent.is_multiple_of(4) {
                 case(power, 0.75, (base.pow(exponent / 4 * 3)) as f64);
             }
@@ -241,7 +253,8 @@ fn powers_that_are_numbers_are_exact() {
         case((base * base) as f64, 1.5, (base * base * base) as f64);
     }
     let column = |values: &[f64]| Tensor::from_slice(&[values.len()], values);
-    let got = expanded(MapFn::Binary(BinaryFn::Pow), &[column(&bases), column(&exponents)]).to_f64s().unwrap();
+    let got =
+        expanded(MapFn::Binary(BinaryFn::Pow), &[column(&bases), column(&exponents)]).to_f64s().unwrap();
     for at in 0..got.len() {
         assert_eq!(got[at], wanted[at], "{} ^ {}", bases[at], exponents[at]);
     }
@@ -274,7 +287,8 @@ fn pow_of_f64_is_accurate_to_an_ulp() {
         exponents.push(exponent);
     }
     let column = |values: &[f64]| Tensor::from_slice(&[values.len()], values);
-    let got = expanded(MapFn::Binary(BinaryFn::Pow), &[column(&bases), column(&exponents)]).to_f64s().unwrap();
+    let got =
+        expanded(MapFn::Binary(BinaryFn::Pow), &[column(&bases), column(&exponents)]).to_f64s().unwrap();
     let mut worst = 0.0f64;
     for at in 0..got.len() {
         let wanted = bases[at].powf(exponents[at]);
