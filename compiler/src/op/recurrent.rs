@@ -925,7 +925,7 @@ mod tests {
             assert!(case(op, gates, &[3, 0]).is_ok());
             for wrong in [[3, 4], [-1, 3], [i32::MIN, 0]] {
                 let message = case(op, gates, &wrong).unwrap_err().message;
-                assert!(message.contains("out of range"), "{op}, {wrong:?}: {message}");
+                assert!(message.contains("outside axis"), "{op}, {wrong:?}: {message}");
             }
         }
     }

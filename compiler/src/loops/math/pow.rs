@@ -24,10 +24,12 @@ impl Math<'_> {
         let base = self.bind(abs(a.clone()));
         let power = match dtype {
             DType::F64 => self.positive_power(base.clone(), b.clone()),
-            // Off by 2^-44, which a narrower type does not show.
+            // Off by 2^-44, which a narrower type does not show. An infinite power of 1 is no product with its logarithm.
             _ => {
                 let log = self.log64(base.clone());
-                self.exp64(mul(b.clone(), log))
+                let log = self.bind(log);
+                let exponent = select(eq(log.clone(), c64(0.0)), c64(0.0), mul(b.clone(), log));
+                self.exp64(exponent)
             }
         };
         // Powers of 0 and of infinity are these.
