@@ -24,7 +24,7 @@ use crate::target::Target;
 use crate::vector;
 
 /// Most stack of a kernel, bytes: what it spills beyond this is more than its vectors gain.
-const MAX_STACK: u32 = 16 << 10;
+const MAX_STACK: u32 = 32 << 10;
 
 /// Machine code of a kernel that was lowered for `target` as leaf kernels see it ([`Target::leaf`]), or why it is left
 /// to Cranelift. Errors are internal.
