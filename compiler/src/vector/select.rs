@@ -115,6 +115,8 @@ pub struct Group {
     pub lane: Var,
     pub base: Index,
     pub lanes: usize,
+    /// A value that all lanes have is widened in it, to more than a vector of so many lanes holds: such values stay scalars.
+    pub widens: bool,
 }
 
 pub struct Select<'k> {
@@ -322,6 +324,7 @@ impl Select<'_> {
             return refuse("a vector loop without a constant number of lanes");
         };
         let lanes = lanes::group_lanes(self.kernel, self.isa, &self.register_lanes, var, extent, body);
+        let widens = self.isa.lanes_of(lanes, 8).is_none() && lanes::widens(self.kernel, body);
         for first in (0..extent).step_by(lanes) {
             let base = lo.add_dim(&Dim::from(first));
             if lanes == 1 {
@@ -329,7 +332,7 @@ impl Select<'_> {
             } else {
                 let lane = self.instance(Value::Lane, None);
                 self.env.insert(var, Index::var(lane));
-                self.group = Some(Group { lane, base, lanes });
+                self.group = Some(Group { lane, base, lanes, widens });
             }
             let result = self.body(body, None);
             self.group = None;
