@@ -58,6 +58,8 @@ struct Place<'a> {
     run: &'a Run,
     tile: Index,
     slot: Index,
+    /// Added to the number of a row. It is 0 and says which part of the rows, a thread's, stores the tile.
+    part: Index,
 }
 
 impl Stage {
@@ -200,9 +202,12 @@ impl Lowering<'_> {
     ) -> Result<()> {
         let Group { main, part, .. } = group;
         let first = part.number.scale(&main.count).floor_div(&part.count, &self.extent_fn());
+        // Of the last group.
+        let last = part.number.add_dim(&(Dim::ONE - part.count.clone())).scale(&Dim::from(stage.rows(job)));
         self.for_part(std::slice::from_ref(&main.count), part, &mut |cx, tile| {
             let slot = tile[0].add(&first.scale(&Dim::from(-1i64))).scale(&Dim::from(job.height));
-            fill(cx, &Place { run: main, tile: tile[0].clone(), slot })
+            let part = if part.count == Dim::ONE { last.clone() } else { Index::zero() };
+            fill(cx, &Place { run: main, tile: tile[0].clone(), slot, part })
         })?;
         if group.rest.is_empty() {
             return Ok(());
@@ -212,7 +217,7 @@ impl Lowering<'_> {
             for run in group.rest {
                 cx.for_each("tile", &run.count, LoopKind::Serial, |cx, tile| {
                     let slot = run.at(&tile, 0).add_dim(&behind);
-                    fill(cx, &Place { run, tile, slot })
+                    fill(cx, &Place { run, tile, slot, part: last.clone() })
                 })?;
             }
             Ok(())
@@ -426,7 +431,8 @@ impl Lowering<'_> {
         let mut rows = Vec::with_capacity(place.run.size);
         for row in 0..place.run.size {
             let mut index = group.lead.to_vec();
-            for at in self.split_rows(&place.run.at(&place.tile, row), &row_axes[job.looped..]) {
+            let number = place.run.at(&place.tile, row).add(&place.part);
+            for at in self.split_rows(&number, &row_axes[job.looped..]) {
                 let at = self.named_row(at);
                 // Of a single axis, where there is a block.
                 index.push(first.add(&at));
