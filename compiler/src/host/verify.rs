@@ -4,26 +4,26 @@
 //!   for; what is named (slots, frames, sizes, kernels, functions, inputs and outputs) exists; functions do what their kind
 //!   may do, end by returning, and do not call themselves (this file);
 //! - a number is not used as a size, an offset or a dim before the run has left where its arithmetic overflowed (`sizes`);
-//! - on every path, those that fail too, each block is given back or handed over once ([`blocks`]);
+//! - on every path, those that fail too, each block is given back or handed over once (`blocks`);
 //! - `run` writes nothing before its last check (`order`).
 
-pub mod blocks;
+mod blocks;
+mod declarations;
 mod order;
 mod sizes;
 
-use cranelift_entity::{EntityRef, EntitySet, SecondaryMap};
+use cranelift_entity::{EntityRef, EntitySet};
 
 use crate::host::ir::{
-    Address, Binary, Condition, Extent, Frame, FrameField, FuncId, Function, FunctionKind, Inst, Op, Operand,
-    Place, Policy, Port, Program, Region, Slot, SlotUse, Type, Value,
+    Address, Binary, Condition, Extent, Frame, FrameField, Function, FunctionKind, Inst, Op, Operand, Place,
+    Port, Program, Region, Slot, Type, Value,
 };
 use crate::host::message;
 use crate::host::print::inst_text;
 
 /// Whether a program is one; the error names function, operation and rule.
 pub fn verify(program: &Program) -> Result<(), String> {
-    declarations(program)?;
-    calls(program)?;
+    declarations::verify(program)?;
     for function in program.functions.values() {
         let in_function = |text: String| format!("function {:?}: {text}", function.name);
         FunctionVerifier::new(program, function).run().map_err(in_function)?;
@@ -35,90 +35,6 @@ pub fn verify(program: &Program) -> Result<(), String> {
 
 fn expect(holds: bool, message: impl FnOnce() -> String) -> Result<(), String> {
     if holds { Ok(()) } else { Err(message()) }
-}
-
-fn declarations(program: &Program) -> Result<(), String> {
-    let size = |extent: Extent| match extent {
-        Extent::Size(at) => expect((at as usize) < program.sizes.len(), || format!("there is no size {at}")),
-        Extent::Const(_) => Ok(()),
-    };
-    expect(program.keeps_outputs || program.slots.is_empty(), || {
-        "slots without the word for the caller's outputs".into()
-    })?;
-    for (slot, owner) in &program.slots {
-        if let SlotUse::Output(at) = owner {
-            expect(*at < program.outputs, || format!("{slot}: there is no output {at}"))?;
-        }
-    }
-    for (id, kernel) in &program.kernels {
-        let levels: Vec<usize> = kernel.versions.iter().map(|version| version.level).collect();
-        expect(levels.first() == Some(&0), || format!("{id} has no version of level 0"))?;
-        expect(levels.is_sorted(), || format!("the levels of {id} are not in order"))?;
-        for version in &kernel.versions {
-            [version.lo, version.hi].into_iter().try_for_each(size)?;
-            if let Policy::From { size: work, .. } = version.threads {
-                size(work)?;
-            }
-        }
-    }
-    arrays(program)
-}
-
-/// Words, arrays of pointers and arena must not overlap.
-fn arrays(program: &Program) -> Result<(), String> {
-    let mut end = 8 * program.words() as i64;
-    let frames = program.frames.values().map(|frame| frame.pointers);
-    for pointers in frames.chain([program.buffers]) {
-        if let Some(at) = pointers.at {
-            expect(at >= end && at % 8 == 0, || format!("an array of pointers at {at} overlaps another"))?;
-            end = at + 8 * pointers.count as i64;
-        }
-    }
-    expect(program.arena >= end, || format!("the arena at {} overlaps what is before it", program.arena))
-}
-
-/// No function calls itself, directly or by way of others.
-fn calls(program: &Program) -> Result<(), String> {
-    #[derive(Clone, Copy, PartialEq, Default)]
-    enum Visit {
-        #[default]
-        Never,
-        Open,
-        Done,
-    }
-    let mut visits: SecondaryMap<FuncId, Visit> = SecondaryMap::new();
-    let mut open: Vec<(FuncId, bool)> = program.functions.keys().map(|id| (id, false)).collect();
-    while let Some((id, done)) = open.pop() {
-        if done {
-            visits[id] = Visit::Done;
-            continue;
-        }
-        if visits[id] != Visit::Never {
-            continue;
-        }
-        visits[id] = Visit::Open;
-        open.push((id, true));
-        let Some(function) = program.functions.get(id) else { continue };
-        for callee in callees(&function.body) {
-            expect(visits[callee] != Visit::Open, || format!("function {:?} calls itself", function.name))?;
-            open.push((callee, false));
-        }
-    }
-    Ok(())
-}
-
-fn callees(region: &Region) -> Vec<FuncId> {
-    let mut found = vec![];
-    let mut open = vec![region];
-    while let Some(region) = open.pop() {
-        for inst in region {
-            if let Op::Call(callee, _) = inst.op {
-                found.push(callee);
-            }
-            open.extend(regions(&inst.op));
-        }
-    }
-    found
 }
 
 /// The regions of an operation.
@@ -146,11 +62,14 @@ struct FunctionVerifier<'p> {
     function: &'p Function,
     defined: EntitySet<Value>,
     visible: EntitySet<Value>,
+    /// The frame of a body that is in use: those on the stack share their place.
+    body_frame: Option<Frame>,
 }
 
 impl<'p> FunctionVerifier<'p> {
     fn new(program: &'p Program, function: &'p Function) -> Self {
-        FunctionVerifier { program, function, defined: EntitySet::new(), visible: EntitySet::new() }
+        let (defined, visible) = (EntitySet::new(), EntitySet::new());
+        FunctionVerifier { program, function, defined, visible, body_frame: None }
     }
 
     fn run(mut self) -> Result<(), String> {
@@ -347,7 +266,11 @@ impl<'p> FunctionVerifier<'p> {
                 self.place(*place)?;
                 self.expect_type(*value, place.ty())
             }
-            Op::Inherit(frame) => self.frame(*frame),
+            Op::Inherit(frame) => {
+                self.frame(*frame)?;
+                self.body_frame = Some(*frame);
+                Ok(())
+            }
             Op::Clear(slot) | Op::Release(slot) | Op::Empty(slot) => self.slot(*slot),
             Op::Allocate { slot, bytes, .. } => {
                 self.slot(*slot)?;
@@ -389,8 +312,14 @@ impl<'p> FunctionVerifier<'p> {
                     Condition::Value(value) => drop(self.use_value(*value)?),
                     Condition::Holds(slot) => self.slot(*slot)?,
                 }
+                let before = self.body_frame;
                 self.region(then, vec![])?;
-                self.region(otherwise, vec![])
+                let after = std::mem::replace(&mut self.body_frame, before);
+                self.region(otherwise, vec![])?;
+                if after != self.body_frame {
+                    self.body_frame = None;
+                }
+                Ok(())
             }
             Op::Loop { params, init, head, condition, body, next } => {
                 let count = params.len();
@@ -402,8 +331,10 @@ impl<'p> FunctionVerifier<'p> {
                 }
                 self.insts(head, scope)?;
                 self.use_value(*condition)?;
+                let before = self.body_frame;
                 let mut inner = vec![];
                 self.insts(body, &mut inner)?;
+                expect(before == self.body_frame, || "a loop puts another frame to use".into())?;
                 for (&param, &next) in params.iter().zip(next) {
                     self.expect_type(next, self.function.values[param])?;
                 }
@@ -428,6 +359,16 @@ impl<'p> FunctionVerifier<'p> {
         expect(self.program.frames.is_valid(frame), || format!("there is no {frame}"))
     }
 
+    /// The frame of a body in a step function, or that of the model in `run`.
+    fn frame_in_use(&self, frame: Frame) -> Result<(), String> {
+        self.frame(frame)?;
+        let used = match self.function.kind {
+            FunctionKind::Steps(_) => self.body_frame,
+            _ => Some(Frame::new(0)),
+        };
+        expect(used == Some(frame), || format!("{frame} is not the frame in use"))
+    }
+
     fn size(&self, at: u32) -> Result<(), String> {
         expect((at as usize) < self.program.sizes.len(), || format!("there is no size {at}"))
     }
@@ -442,7 +383,7 @@ impl<'p> FunctionVerifier<'p> {
 
     fn address(&self, address: Address) -> Result<(), String> {
         match address {
-            Address::Frame(frame) => self.frame(frame),
+            Address::Frame(frame) => self.frame_in_use(frame),
             Address::Arena(Extent::Size(at)) => self.size(at),
             Address::Weights(at) => {
                 expect(at <= self.program.weights, || format!("weights end at {}", self.program.weights))
@@ -460,8 +401,11 @@ impl<'p> FunctionVerifier<'p> {
                     FunctionKind::Steps(own) => own,
                     _ => Frame::new(0),
                 };
+                match frame {
+                    Some(frame) => self.frame_in_use(frame)?,
+                    None => self.frame(own)?,
+                }
                 let frame = frame.unwrap_or(own);
-                self.frame(frame)?;
                 let layout = &self.program.frames[frame];
                 let exists = match field {
                     FrameField::Input(at) => (at as usize) < layout.inputs,

@@ -1,25 +1,22 @@
 //! The writer: a function of the host program becomes Cranelift IR.
 //!
-//! Here are regions, and the ways to leave a function; `memory` finds what has a name, `blocks` allocates and gives back,
-//! `kernels` calls.
+//! Here are functions and regions; `leave` writes the ways to leave them, `numbers` arithmetic, `memory` finds what has a
+//! name, `blocks` allocates and gives back, `kernels` calls.
 
 mod blocks;
 mod kernels;
+mod leave;
 mod memory;
+mod numbers;
 
-use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{Block, InstBuilder, StackSlot, Value, types};
+use cranelift_codegen::ir::{InstBuilder, StackSlot, Value, types};
 use cranelift_entity::{PrimaryMap, SecondaryMap};
 use cranelift_module::FuncId;
 
 use crate::codegen::emit::func::Code;
 use crate::codegen::emit::object::Unit;
 use crate::error::Result;
-use crate::host::abi::{options, status};
-use crate::host::ir::{
-    self, Address, Binary, Checked, Compare, Condition, Function, Inst, KernelId, Op, Operand, Program,
-    Region, Type,
-};
+use crate::host::ir::{self, Condition, Function, Inst, KernelId, Op, Operand, Program, Region, Type};
 use crate::host::lower::internal;
 
 pub(super) use kernels::kernel_signature;
@@ -69,15 +66,6 @@ pub(super) fn clif_type(ty: Type) -> cranelift_codegen::ir::Type {
     }
 }
 
-/// Where a status goes that something leaves with: out of the function, or to a handler.
-struct Leave {
-    /// Its parameter is the status.
-    to: Block,
-    /// Writes the message first. Parameters: status, offset of the template, two numbers.
-    fail: Option<Block>,
-    is_used: bool,
-}
-
 /// A function while it is written.
 struct Writer<'c, 'a, 'p> {
     code: &'c mut Code<'a>,
@@ -90,7 +78,7 @@ struct Writer<'c, 'a, 'p> {
     buffers: Option<StackSlot>,
     body_frame: Option<StackSlot>,
     job: Option<StackSlot>,
-    leaves: Vec<Leave>,
+    leaves: Vec<leave::Leave>,
 }
 
 impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
@@ -180,7 +168,7 @@ impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
                 return Ok(true);
             }
             Op::Compare(compare, a, b) => {
-                let cc = condition_code(*compare);
+                let cc = numbers::condition_code(*compare);
                 match (a, b) {
                     (Operand::Value(a), Operand::Int(b)) => {
                         let a = self.get(*a)?;
@@ -376,177 +364,5 @@ impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
             self.code.b.switch_to_block(next);
         }
         Ok(goes_on)
-    }
-}
-
-/// The end of a [`Leave`].
-struct Left {
-    block: Block,
-    is_used: bool,
-}
-
-/// Ways to leave.
-impl Writer<'_, '_, '_> {
-    fn push_leave(&mut self) {
-        let to = self.code.cold_block();
-        self.code.b.append_block_param(to, types::I32);
-        self.leaves.push(Leave { to, fail: None, is_used: false });
-    }
-
-    /// Where a status goes.
-    fn leave(&mut self) -> Result<Block> {
-        let leave = self.leaves.last_mut().ok_or_else(|| internal("nowhere to leave to".into()))?;
-        leave.is_used = true;
-        Ok(leave.to)
-    }
-
-    /// Ends what may leave, and writes the block that fails.
-    fn pop_leave(&mut self) -> Result<Left> {
-        let leave = self.leaves.pop().ok_or_else(|| internal("nothing to leave".into()))?;
-        if let Some(block) = leave.fail {
-            self.code.b.switch_to_block(block);
-            let params = self.code.b.block_params(block).to_vec();
-            let text = self.code.unit.text_symbol();
-            let base = self.code.data_addr(text, true);
-            let template = self.code.b.ins().iadd(base, params[1]);
-            let options = self.environment.options()?;
-            self.code.call(self.symbols.message, &[options, template, params[2], params[3]]);
-            self.code.jump(leave.to, &[params[0]]);
-        }
-        Ok(Left { block: leave.to, is_used: leave.is_used })
-    }
-
-    /// Ends the current block with a failure.
-    fn fail(&mut self, status: i32, template: &str, numbers: [Value; 2]) -> Result<()> {
-        let to = self.leave()?;
-        let status = self.code.int32(status);
-        if template.is_empty() {
-            self.code.jump(to, &[status]);
-            return Ok(());
-        }
-        let known = self.leaves.last().and_then(|leave| leave.fail);
-        let block = known.unwrap_or_else(|| {
-            let block = self.code.cold_block();
-            for ty in [types::I32, types::I64, types::I64, types::I64] {
-                self.code.b.append_block_param(block, ty);
-            }
-            block
-        });
-        if let Some(leave) = self.leaves.last_mut() {
-            leave.fail = Some(block);
-        }
-        let template = self.code.unit.text(template);
-        let template = self.code.int(template);
-        self.code.jump(block, &[status, template, numbers[0], numbers[1]]);
-        Ok(())
-    }
-
-    /// Fails where `bad` is not 0.
-    fn fail_if(&mut self, bad: Value, status: i32, template: &str, numbers: [Value; 2]) -> Result<()> {
-        let (cold, next) = (self.code.cold_block(), self.code.block());
-        self.code.branch(bad, cold, next);
-        self.code.b.switch_to_block(cold);
-        self.fail(status, template, numbers)?;
-        self.code.b.switch_to_block(next);
-        Ok(())
-    }
-
-    fn poll(&mut self) -> Result<()> {
-        let cancel = self.address(Address::Cancel)?;
-        let flag = self.code.load(types::I32, cancel, 0);
-        let none = self.code.int(0);
-        self.fail_if(flag, status::CANCELLED, "cancelled by the caller", [none, none])
-    }
-
-    fn step_done(&mut self, step: i64) -> Result<()> {
-        let options = self.environment.options()?;
-        let callback = self.code.load64(options, options::STEP_DONE);
-        let (call, next) = (self.code.block(), self.code.block());
-        self.code.branch(callback, call, next);
-        self.code.b.switch_to_block(call);
-        let context = self.code.load64(options, options::STEP_CONTEXT);
-        let number = self.code.int(step);
-        let signature = self.code.unit.signature(&[types::I64; 2], None);
-        self.code.call_pointer(&signature, callback, &[context, number]);
-        self.code.jump(next, &[]);
-        self.code.b.switch_to_block(next);
-        Ok(())
-    }
-}
-
-/// Numbers.
-impl Writer<'_, '_, '_> {
-    fn binary(&mut self, binary: Binary, a: Operand, b: Operand) -> Result<Value> {
-        if let (Operand::Value(a), Operand::Int(b), Binary::Add | Binary::And) = (a, b, binary) {
-            let a = self.get(a)?;
-            return Ok(match binary {
-                Binary::Add => self.code.add(a, b),
-                _ => self.code.b.ins().band_imm_u(a, b),
-            });
-        }
-        let (a, b) = self.pair(a, b)?;
-        let ins = self.code.b.ins();
-        Ok(match binary {
-            Binary::Add => ins.iadd(a, b),
-            Binary::Sub => ins.isub(a, b),
-            Binary::And => ins.band(a, b),
-            Binary::Or => ins.bor(a, b),
-            Binary::Min | Binary::Max => {
-                let less = self.code.icmp(IntCC::SignedLessThan, a, b);
-                let (then, otherwise) = if binary == Binary::Min { (a, b) } else { (b, a) };
-                self.code.b.ins().select(less, then, otherwise)
-            }
-            Binary::MaxUnsigned => ins.umax(a, b),
-        })
-    }
-
-    /// The result, and whether it is none.
-    fn checked(&mut self, checked: Checked, a: Value, b: Value) -> [Value; 2] {
-        match checked {
-            Checked::Add => {
-                let sum = self.code.b.ins().iadd(a, b);
-                // Overflow: both operands have the sign that the sum has not.
-                let (x, y) = (self.code.b.ins().bxor(a, sum), self.code.b.ins().bxor(b, sum));
-                let both = self.code.b.ins().band(x, y);
-                [sum, self.code.icmp_imm(IntCC::SignedLessThan, both, 0)]
-            }
-            Checked::Mul => {
-                let low = self.code.b.ins().imul(a, b);
-                let high = self.code.b.ins().smulhi(a, b);
-                let sign = self.code.b.ins().sshr_imm_u(low, 63);
-                [low, self.code.icmp(IntCC::NotEqual, high, sign)]
-            }
-            Checked::Div | Checked::Mod => self.divide(checked, a, b),
-        }
-    }
-
-    /// Floor quotient or remainder by a positive divisor; another divisor never traps.
-    fn divide(&mut self, checked: Checked, a: Value, b: Value) -> [Value; 2] {
-        let bad = self.code.icmp_imm(IntCC::SignedLessThan, b, 1);
-        let one = self.code.int(1);
-        let b = self.code.b.ins().select(bad, one, b);
-        let quotient = self.code.b.ins().sdiv(a, b);
-        let back = self.code.b.ins().imul(quotient, b);
-        let remainder = self.code.b.ins().isub(a, back);
-        let negative = self.code.icmp_imm(IntCC::SignedLessThan, remainder, 0);
-        if checked == Checked::Div {
-            let borrow = self.code.b.ins().uextend(types::I64, negative);
-            return [self.code.b.ins().isub(quotient, borrow), bad];
-        }
-        let zero = self.code.int(0);
-        let correction = self.code.b.ins().select(negative, b, zero);
-        [self.code.b.ins().iadd(remainder, correction), bad]
-    }
-}
-
-fn condition_code(compare: Compare) -> IntCC {
-    match compare {
-        Compare::Eq => IntCC::Equal,
-        Compare::Ne => IntCC::NotEqual,
-        Compare::Lt => IntCC::SignedLessThan,
-        Compare::Le => IntCC::SignedLessThanOrEqual,
-        Compare::Gt => IntCC::SignedGreaterThan,
-        Compare::Ge => IntCC::SignedGreaterThanOrEqual,
-        Compare::LtUnsigned => IntCC::UnsignedLessThan,
     }
 }

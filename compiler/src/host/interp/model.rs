@@ -64,6 +64,15 @@ pub struct Arguments {
     pub level: usize,
 }
 
+impl Arguments {
+    /// Gives the run a function that shares the range of a kernel.
+    pub fn share_kernels(&mut self) {
+        if let Some(fields) = &mut self.options {
+            fields.insert(options::PARALLEL_FOR, CALLBACK);
+        }
+    }
+}
+
 /// How a run ended.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {

@@ -55,7 +55,7 @@ struct Ends {
     failed: Option<States>,
 }
 
-pub fn verify(program: &Program) -> Result<(), String> {
+pub(super) fn verify(program: &Program) -> Result<(), String> {
     let Some(run) = program.function_of(FunctionKind::Run) else { return Ok(()) };
     if program.slots.is_empty() {
         return Ok(());

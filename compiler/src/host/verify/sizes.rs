@@ -4,13 +4,16 @@
 
 use cranelift_entity::{EntitySet, SecondaryMap};
 
-use crate::host::ir::{Binary, Condition, Function, Inst, Op, Operand, Place, Program, Region, Type, Value};
+use crate::host::ir::{
+    Binary, Condition, Function, FunctionKind, Inst, Op, Operand, Place, Program, Region, Type, Value,
+};
 use crate::host::print::inst_text;
 use crate::host::verify::{expect, falls_through};
 
 pub(super) fn verify(program: &Program, function: &Function) -> Result<(), String> {
     let mut sizes = Sizes {
         program,
+        returns_size: function.kind == FunctionKind::Workspace,
         origins: SecondaryMap::new(),
         excluded: EntitySet::new(),
         good: EntitySet::new(),
@@ -21,6 +24,8 @@ pub(super) fn verify(program: &Program, function: &Function) -> Result<(), Strin
 
 struct Sizes<'p> {
     program: &'p Program,
+    /// Whether what the function returns is a size.
+    returns_size: bool,
     /// The operations that define values.
     origins: SecondaryMap<Value, Option<&'p Inst>>,
     /// Truth values that are 0 from here on.
@@ -55,6 +60,7 @@ impl<'p> Sizes<'p> {
             }
             Op::Grow { used: kept, bytes, .. } => used.extend([*kept, *bytes]),
             Op::Store(Place::Size(_) | Place::Dim(..), value) => used.push(*value),
+            Op::Return(value) if self.returns_size => used.push(*value),
             Op::Extern(function, args) => {
                 let sizes = args.iter().zip(function.params).filter(|(_, ty)| **ty == Type::I64);
                 used.extend(sizes.map(|(arg, _)| *arg));
