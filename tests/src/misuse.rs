@@ -577,7 +577,7 @@ pub fn compare(
     let text_of = |error: onnxc::error::Error| error.to_string();
     let outputs = model.outputs();
     let mut described = Described { model: *model, inputs: model.inputs(), outputs, allocations: 0 };
-    let mut prepare = || model.prepare_in(Memory::GUARDED[0], inputs, output_shapes).map_err(text_of);
+    let prepare = || model.prepare_in(Memory::GUARDED[0], inputs, output_shapes).map_err(text_of);
     described.allocations = allocations(&described, &mut prepare()?)?;
     let mut calls = 0;
     for kind in KINDS {

@@ -75,7 +75,7 @@ fn sizes_that_data_decide() {
 fn loops_and_choices() {
     with_both(&graph("loop_with_growing_state"), |model, interpreted| {
         for (x, limit, flag) in
-            [(&[1, 0, 2][..], 20, true), (&[0, 0], 9, false), (&[5, 6, 7], 0, true), (&[], 3, false)]
+            [(&[1, 0, 2][..], 20, true), (&[0, 0], 9, false), (&[5, 6, 7], 0, true), (&[], 0, false)]
         {
             let inputs = [vector(x), Tensor::scalar(limit as i64), Tensor::scalar(flag)];
             same(model, interpreted, &inputs, &[None, None, None, None]).unwrap();
