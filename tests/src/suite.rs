@@ -211,7 +211,7 @@ impl Case {
                     .collect::<onnxc::error::Result<Vec<_>>>()
             };
             let (inputs, wanted) = (read("input")?, read("output")?);
-            run_set(has_default, inputs, &wanted, &meta, &|inputs, shapes| run(at, inputs, shapes))
+            run_set(has_default, inputs, &wanted, &meta, (at, run))
                 .map_err(|miss| Miss { text: format!("data set {at}: {}", miss.text), ..miss })?;
         }
         Ok(())
@@ -236,7 +236,7 @@ fn run_set(
     inputs: Vec<Tensor>,
     wanted: &[Tensor],
     meta: &Meta,
-    run: &dyn Fn(&[Option<Tensor>], &[Option<Vec<usize>>]) -> Result<Vec<Tensor>, Miss>,
+    (number, run): (usize, RunSet<'_>),
 ) -> Result<(), Miss> {
     // Test data leaves out the inputs that have defaults, or gives them all.
     let all = inputs.len() == has_default.len();
@@ -248,7 +248,7 @@ fn run_set(
     }
     // The outputs' sizes are those expected; a model that makes others says so.
     let shapes: Vec<Option<Vec<usize>>> = wanted.iter().map(|tensor| Some(tensor.shape.clone())).collect();
-    let got = run(&inputs, &shapes)?;
+    let got = run(number, &inputs, &shapes)?;
     let mut misses: Vec<Miss> = Vec::new();
     for (at, (got, wanted)) in got.iter().zip(wanted).enumerate() {
         // As the package's own runner does: two units in the last place of a bf16.
