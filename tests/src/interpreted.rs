@@ -4,14 +4,15 @@
 use onnxc::Compiled;
 use onnxc::error::{Error, Result, Stage};
 use onnxc::graph::Tensor;
-use onnxc::host::interp::model::{Arguments, MachineCode, Model, Outcome};
+use onnxc::host::interp::model::{Arguments, Model, Outcome};
 use onnxc::host::parse::parse;
 use onnxc::host::verify::verify;
+use onnxc::native::kernel::ModelKernels;
 
 /// A model that was compiled for this very processor.
 pub struct Interpreted<'c> {
     pub model: Model<'c>,
-    code: MachineCode,
+    code: ModelKernels,
 }
 
 impl<'c> Interpreted<'c> {
@@ -25,7 +26,7 @@ impl<'c> Interpreted<'c> {
         }
         verify(&read).map_err(|text| internal(&text))?;
         model.program = read;
-        let code = model.machine_code()?;
+        let code = ModelKernels::new(&model)?;
         Ok(Interpreted { model, code })
     }
 

@@ -1,10 +1,11 @@
-//! Whole models in the interpreter: called as the C ABI has it, with the kernels' machine code or whatever else runs them.
+//! Whole models in the interpreter, called as the C ABI has it. Somebody else runs the kernels: the interpreter of the loop IR,
+//! or their machine code in this process (`native::kernel`).
 
 use std::collections::BTreeMap;
 
 use cranelift_entity::EntityRef;
 
-use crate::codegen::emit;
+use crate::codegen::emit::{self, KernelCode};
 use crate::error::{Error, Result, Stage};
 use crate::graph::borders::{stored, unpack_bits};
 use crate::graph::{DType, Dim, Graph, Sym, Tensor, TensorType};
@@ -13,7 +14,6 @@ use crate::host::interp::{KernelCall, Machine, Memory};
 use crate::host::ir::{FunctionKind, KernelId, Program, Type};
 use crate::host::lower::layout::bound_symbols;
 use crate::host::lower::{KernelUse, Lowered};
-use crate::native::kernel::LoadedKernel;
 use crate::schedule::{ALIGN, Group};
 
 /// Runs version number `.1` of a kernel on its buffers, given the words of the sizes and its range; gives its code.
@@ -104,13 +104,10 @@ impl<'g> Model<'g> {
         (used.graph, used.group)
     }
 
-    /// The machine code of the kernels, to be run in this process: for a model that was compiled for its processor.
-    pub fn machine_code(&self) -> Result<MachineCode> {
-        let load = |used: &KernelUse<'_>| {
-            let buffers = used.buffers().len();
-            used.code.versions.iter().map(|version| LoadedKernel::new(&version.code.bytes, buffers)).collect()
-        };
-        self.kernels.iter().map(load).collect::<Result<_>>().map(MachineCode)
+    /// The code of a kernel, and how many buffers it has.
+    pub fn code(&self, kernel: KernelId) -> (&'g KernelCode, usize) {
+        let used = &self.kernels[kernel.index()];
+        (used.code, used.buffers().len())
     }
 
     /// Bytes of workspace for the sizes of these inputs, by the program's own function; minus a status without.
@@ -305,21 +302,6 @@ impl<'g> Model<'g> {
 
 fn data_bytes(dtype: DType, shape: &[usize]) -> usize {
     (shape.iter().product::<usize>() * dtype.bits() as usize).div_ceil(8)
-}
-
-/// The machine code of a model's kernels, for this machine.
-pub struct MachineCode(Vec<Vec<LoadedKernel>>);
-
-impl MachineCode {
-    pub fn run(
-        &self,
-        (kernel, version): (KernelId, usize),
-        buffers: &mut [Vec<u8>],
-        words: &[i64],
-        range: (i64, i64),
-    ) -> Result<i32> {
-        Ok(self.0[kernel.index()][version].call(buffers, words, range))
-    }
 }
 
 const _: () = assert!(ALIGN == 64, "blocks of the interpreter lie at multiples of 64");
