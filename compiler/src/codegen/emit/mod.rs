@@ -17,8 +17,10 @@ use std::io::Write;
 use std::sync::Arc;
 
 use cranelift_entity::PrimaryMap;
+use cranelift_module::FuncId;
 
 use crate::codegen::Threads;
+use crate::codegen::emit::write::Symbols;
 use crate::error::{Error, Result, Stage};
 use crate::graph::{DType, Dim, Graph, NodeId};
 use crate::host;
@@ -27,9 +29,6 @@ use crate::host::lower::layout::Weight;
 use crate::host::lower::{KernelUse, Lowered, Plan, symbol_text};
 use crate::schedule::{GroupId, Program};
 use crate::target::Target;
-
-use cranelift_module::FuncId;
-use write::Symbols;
 
 pub use crate::host::StepInfo;
 pub(crate) use crate::host::lower::layout::bound_symbols;
