@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::{overgrown, product};
-use crate::graph::{DOT_DEPTH, DType, Dim, MapFn, Op, Requirement, RhsLayout, TensorType};
+use crate::graph::{DOT_DEPTH, DType, Dim, MapFn, Op, Requirement, RhsLayout, TensorType, codes_per_word};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use crate::winograd;
 
@@ -276,6 +276,35 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             shape.extend_from_slice(&ty.shape[*batch..batch + k]);
             shape.push(Dim::from(*nr));
             one(ty.dtype, shape)
+        }
+        Op::Dequantize { bits, .. } => {
+            let [codes, parameters @ ..] = inputs else { return fail("dequantize of nothing") };
+            let Some(per_word) = codes_per_word(*bits) else {
+                return fail(format!("codes of {bits} bits; they must have 2, 4 or 8"));
+            };
+            let is_codes = match per_word {
+                1 => matches!(codes.dtype, DType::I8 | DType::U8),
+                _ => codes.dtype == DType::I32,
+            };
+            let Some((steps, lead)) = codes.rank().checked_sub(2).filter(|_| is_codes).map(|axis| {
+                (
+                    axis,
+                    codes.shape[..axis].iter().chain(&codes.shape[axis + 1..]).cloned().collect::<Vec<_>>(),
+                )
+            }) else {
+                return fail(format!("dequantize of {codes} as codes of {bits} bits"));
+            };
+            let is_parameter = |ty: &&&TensorType| {
+                matches!(ty.dtype, DType::F32 | DType::F16 | DType::BF16) && ty.shape == lead
+            };
+            if !(1..=2).contains(&parameters.len()) || !parameters.iter().all(|ty| is_parameter(&ty)) {
+                return fail(format!(
+                    "dequantize of {codes} by {parameters:?}; scale and zero must have the shape {lead:?}"
+                ));
+            }
+            let mut shape = codes.shape.clone();
+            shape[steps] = shape[steps].clone() * Dim::from(per_word);
+            one(DType::F32, shape)
         }
         Op::Reshape { shape } => {
             arity(op, inputs, 1)?;

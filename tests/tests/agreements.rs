@@ -311,3 +311,40 @@ fn declared_shapes_are_checked_against_data() {
 fn named(op: &str, inputs: &[&str]) -> NodeProto {
     NodeProto { name: Some("the_node".into()), ..node(op, inputs, &["y"]) }
 }
+
+/// As ONNX Runtime has it: a sequence is neither longer than the input nor of a negative length.
+#[test]
+fn lengths_of_sequences_are_checked() {
+    let operands: [(&str, DType, &[&str], &[usize]); 3] = [
+        ("x", F, &["t", "2", "2"], &[3, 2, 2]),
+        ("w", F, &["1", "6", "2"], &[1, 6, 2]),
+        ("r", F, &["1", "6", "2"], &[1, 6, 2]),
+    ];
+    let mut infos: Vec<ValueInfoProto> =
+        operands.iter().map(|(name, dtype, dims, _)| value(name, dtype.to_onnx(), dims)).collect();
+    infos.push(value("lengths", DType::I32.to_onnx(), &["2"]));
+    let gru =
+        NodeProto { attribute: vec![int("hidden_size", 2)], ..named("GRU", &["x", "w", "r", "", "lengths"]) };
+    let output = value("y", F.to_onnx(), &["?", "?", "?", "?"]);
+    let model = build::model(21, build::graph(infos, vec![gru], vec![output]));
+    let folder = tempfile::tempdir().unwrap();
+    let compiled = compile(&write(&model, folder.path()), "model").unwrap();
+    let loaded = Loaded::new(compiled, Instant::now()).unwrap();
+    let run = |lengths: [i32; 2]| {
+        let floats = operands.iter().map(|(_, _, _, shape)| {
+            let elements: Vec<f32> = (0..shape.iter().product()).map(|at: usize| at as f32 * 0.1).collect();
+            Some(Tensor::from_slice(shape, &elements))
+        });
+        let inputs: Vec<_> = floats.chain([Some(Tensor::from_slice(&[2], &lengths))]).collect();
+        let mut prepared = loaded.model().unwrap().prepare(&inputs, &[Some(vec![3, 1, 2, 2])]).unwrap();
+        prepared.run(&Call::default()).map_err(|error| error.message)
+    };
+    assert!(run([3, 0]).is_ok());
+    for wrong in [[4, 0], [3, -1], [i32::MAX, 3], [i32::MIN, 3]] {
+        let message = run(wrong).expect_err(&format!("{wrong:?}"));
+        assert!(
+            message.contains("out of range") && message.contains("node `the_node`"),
+            "{wrong:?}: {message}"
+        );
+    }
+}

@@ -1,4 +1,4 @@
-//! A part of the hostile models, one of each family. All of them, in a release build:
+//! A part of the hostile models, two of each family. All of them, in a release build:
 //! `cargo run --release -p onnxc-tests --bin hostile`.
 
 use std::process::Command;

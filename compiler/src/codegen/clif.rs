@@ -12,7 +12,7 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::immediates::{Ieee32, Ieee64};
 use cranelift_codegen::ir::{
     AbiParam, Block, BlockArg, ConstantData, Endianness, Function, InstBuilder, MemFlagsData, Signature,
-    Type, UserFuncName, Value, types as t,
+    StackSlot, StackSlotData, StackSlotKind, Type, UserFuncName, Value, types as t,
 };
 use cranelift_codegen::isa::{CallConv, TargetIsa};
 use cranelift_entity::SecondaryMap;
@@ -40,7 +40,11 @@ pub fn function(func: &Func, isa: Isa, target: &dyn TargetIsa) -> Emitted<Functi
     for id in func.blocks.keys() {
         blocks[id] = b.create_block();
     }
-    let mut emitter = Emitter { isa, func, types: Types::of(func), b, blocks, values: SecondaryMap::new() };
+    let frame = u32::try_from(func.frame).ok().filter(|bytes| *bytes > 0).map(|bytes| {
+        b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, FRAME_ALIGN_SHIFT))
+    });
+    let types = Types::of(func);
+    let mut emitter = Emitter { isa, func, types, b, blocks, values: SecondaryMap::new(), frame };
     for id in func.blocks.keys() {
         emitter.block(id).map_err(|text| format!("{id}: {text}"))?;
     }
@@ -49,6 +53,9 @@ pub fn function(func: &Func, isa: Isa, target: &dyn TargetIsa) -> Emitted<Functi
     Ok(out)
 }
 
+/// No access needs more than its vectors' alignment.
+const FRAME_ALIGN_SHIFT: u8 = 4;
+
 struct Emitter<'f> {
     isa: Isa,
     func: &'f Func,
@@ -56,6 +63,8 @@ struct Emitter<'f> {
     b: FunctionBuilder<'f>,
     blocks: SecondaryMap<BlockId, Block>,
     values: SecondaryMap<Reg, Option<Value>>,
+    /// The function's own memory.
+    frame: Option<StackSlot>,
 }
 
 impl Emitter<'_> {
@@ -222,6 +231,10 @@ impl Emitter<'_> {
         let b = |cx: &mut Self| cx.operand(inst, 1, t::I64);
         Ok(match inst.op {
             Op::Int(value) => self.b.ins().iconst(t::I64, value),
+            Op::Frame(at) => match self.frame {
+                Some(frame) => self.b.ins().stack_addr(t::I64, frame, at),
+                None => return Err("a frame of no bytes".into()),
+            },
             Op::LoadInt => self.load(inst, t::I64)?,
             Op::LoadPart(small) => self.load_part(inst, small)?,
             Op::ToGeneral(Lanes::D1) => self.operand(inst, 0, t::I64)?,

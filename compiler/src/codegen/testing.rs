@@ -35,7 +35,7 @@ pub fn assembly(kernel: &Kernel) -> String {
 /// Compiles a kernel at an optimization level, the preferred one by default.
 pub fn build_at(kernel: &Kernel, level: Option<Opt>, target: &Target) -> Runnable {
     let isa = target.isa(level.unwrap_or(opt(kernel))).unwrap();
-    Runnable::new(&compile(kernel, &*isa, target).unwrap(), kernel.buffers.len())
+    Runnable::new(&compile(kernel, &*isa, target).unwrap(), kernel.operands().count())
 }
 
 pub fn build(kernel: &Kernel) -> Runnable {

@@ -222,7 +222,8 @@ impl<'g> Builder<'g> {
     }
 
     fn fold(&mut self, op: &Op, inputs: &[ValueId], ty: &TensorType) -> Result<Option<ValueId>> {
-        if inputs.is_empty() || !inputs.iter().all(|&value| self.graph.is_constant(value)) {
+        let kept = inputs.is_empty() || matches!(op, Op::Dequantize { .. });
+        if kept || !inputs.iter().all(|&value| self.graph.is_constant(value)) {
             return Ok(None);
         }
         // Where a part of a constant begins may be left to the run, however large it is.

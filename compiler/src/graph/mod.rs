@@ -31,7 +31,7 @@ pub use build::Builder;
 pub use data::{Bounds, DataSymbol};
 pub use dim::{Dim, Sym};
 pub use dtype::DType;
-pub use op::{DOT_DEPTH, MapFn, Op, RhsLayout};
+pub use op::{DOT_DEPTH, MapFn, Op, RhsLayout, codes_per_word};
 pub use tensor::Tensor;
 
 /// A value: an edge of the dataflow graph.

@@ -42,6 +42,15 @@ pub enum RhsLayout {
 /// Steps of the inner axis that [`crate::scalar::BinaryFn::Dot`] adds up at once.
 pub const DOT_DEPTH: usize = 4;
 
+/// Codes of so many bits in an element of what [`Op::Dequantize`] reads; `None` for another number of bits.
+pub fn codes_per_word(bits: usize) -> Option<usize> {
+    match bits {
+        8 => Some(1),
+        2 | 4 => Some(32 / bits),
+        _ => None,
+    }
+}
+
 /// How [`Op::ScatterElements`] and [`Op::ScatterNd`] combine an update with what is there.
 pub type ScatterFn = Option<BinaryFn>;
 
@@ -70,6 +79,13 @@ pub enum Op {
     /// `[batch.., k.., n] -> [batch.., ceil(n/nr), k.., nr]`, zero-filled: the panel layout of a
     /// contraction's right-hand side. `k` counts the axes between.
     Pack { batch: usize, k: usize, nr: usize },
+    /// Inputs `(codes, scale)` or `(codes, scale, zero)`, the weights of a contraction as few bits, in panels:
+    /// `out[lead.., part, step, column] = (code - bias - zero[lead.., part, column]) * scale[lead.., part, column]`, f32.
+    ///
+    /// Codes of 8 bits are i8 or u8 `[lead.., parts, steps, columns]`. Codes of 2 or 4 bits, unsigned, lie in words, i32
+    /// `[lead.., parts, steps / per_word, columns]`, where the lowest bits are the first step; see [`codes_per_word`].
+    /// `scale` and `zero` are f32, f16 or bf16. Never folded: contractions read it as an expression.
+    Dequantize { bits: usize, bias: usize },
     /// The same elements in row-major order under another shape.
     Reshape { shape: Vec<Dim> },
     /// `out.shape[i] = in.shape[perm[i]]`
@@ -162,6 +178,7 @@ impl Op {
             Op::Reduce { .. }
             | Op::ArgReduce { .. }
             | Op::Contract { .. }
+            | Op::Dequantize { .. }
             | Op::WinogradInput { .. }
             | Op::WinogradOutput { .. }
             | Op::Cumulate { .. } => true,
@@ -183,6 +200,7 @@ impl Op {
             Op::ArgReduce { .. } => "argreduce",
             Op::Contract { .. } => "contract",
             Op::Pack { .. } => "pack",
+            Op::Dequantize { .. } => "dequantize",
             Op::Reshape { .. } => "reshape",
             Op::Transpose { .. } => "transpose",
             Op::Expand { .. } => "expand",

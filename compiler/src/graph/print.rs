@@ -291,6 +291,7 @@ fn attributes(op: &Op) -> String {
             }
         },
         Op::Pack { batch, k, nr } => format!("batch={batch}, k={k}, nr={nr}"),
+        Op::Dequantize { bits, bias } => format!("bits={bits}, bias={bias}"),
         Op::Reshape { shape } | Op::Expand { shape } => format!("shape={shape:?}"),
         Op::Transpose { perm } => format!("perm={perm:?}"),
         Op::Slice { starts, steps, sizes } => {

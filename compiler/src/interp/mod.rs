@@ -6,6 +6,7 @@
 //! complex numbers and strings is unsupported; movement of them is not.
 
 mod control;
+mod dequantize;
 mod elementwise;
 mod erf;
 mod float;
@@ -86,6 +87,7 @@ fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
         Op::Reduce { op: function, axes } => reduce::reduce(*function, inputs[0], axes, shape),
         Op::ArgReduce { max, axis, last } => reduce::arg_reduce(inputs[0], *max, *axis, *last, shape),
         Op::Contract { batch, m, rhs, .. } => reduce::contract(inputs, *batch, *m, rhs, shape),
+        Op::Dequantize { bits, bias } => dequantize::dequantize(inputs, *bits, *bias, shape),
         Op::Pack { batch, nr, .. } => movement::pack(inputs[0], *batch, *nr, shape),
         Op::Reshape { .. } => {
             Ok(Tensor { dtype: inputs[0].dtype, shape: shape.to_vec(), data: inputs[0].data.clone() })

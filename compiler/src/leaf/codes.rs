@@ -333,6 +333,9 @@ pub const DOT_PAIRS: Codes = Codes(
         EVEX_Vpmaddwd_xmm_k1z_xmm_xmmm128,
     ],
 );
+/// Whose wider forms take a lane from anywhere.
+pub const PERMUTE: Codes =
+    Codes([INVALID, INVALID, INVALID], [EVEX_Vpermps_zmm_k1z_zmm_zmmm512b32, INVALID, INVALID, INVALID]);
 pub const DOT: Codes = Codes(
     [VEX_Vpdpbusd_ymm_ymm_ymmm256, VEX_Vpdpbusd_xmm_xmm_xmmm128, VEX_Vpdpbusd_xmm_xmm_xmmm128],
     [

@@ -452,6 +452,10 @@ impl Machine<'_> {
                 assert_eq!(inst.op_count(), 2);
                 self.lanes(inst, 1, 1)
             }
+            Vpermps => {
+                let (index, table) = (self.lanes(inst, 1, width(0)), self.lanes(inst, 2, width(0)));
+                std::array::from_fn(|lane| table[index[lane] as usize % width(0)])
+            }
             Vbroadcastss => [self.lanes(inst, 1, 1)[0]; 16],
             Vblendps => {
                 let (a, b) = (self.lanes(inst, 1, width(0)), self.lanes(inst, 2, width(0)));

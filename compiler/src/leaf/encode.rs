@@ -260,44 +260,73 @@ fn writes_wide(inst: &Instruction) -> bool {
 /// Constants, in the order of their first use.
 #[derive(Default)]
 struct Pool {
-    /// Bits, and how many times they follow each other.
-    constants: Vec<(u64, Lanes)>,
+    constants: Vec<Lasting>,
+}
+
+/// What a constant's lanes hold.
+#[derive(Clone, Copy, PartialEq)]
+enum Lasting {
+    /// These bits, so many times.
+    Same(u64, Lanes),
+    /// f32 that rise by 1, from the one with these bits on.
+    Ramp(u64, Lanes),
+}
+
+impl Lasting {
+    fn lanes(self) -> Lanes {
+        match self {
+            Lasting::Same(_, lanes) | Lasting::Ramp(_, lanes) => lanes,
+        }
+    }
+
+    fn bytes(self) -> Vec<u8> {
+        match self {
+            Lasting::Same(bits, lanes) => bits.to_le_bytes()[..lanes.width()].repeat(lanes.count()),
+            Lasting::Ramp(first, lanes) => {
+                let lane = |at: usize| (f32::from_bits(first as u32) + at as f32).to_le_bytes();
+                (0..lanes.count()).flat_map(lane).collect()
+            }
+        }
+    }
 }
 
 impl Pool {
     /// A constant as an operand of so many lanes.
     fn operand(&mut self, bits: u64, isa: Isa, lanes: Lanes) -> MemoryOperand {
         let each = isa.evex() && !lanes.is_scalar();
-        let address = self.address(bits, if each { lanes.one() } else { lanes });
+        let address = self.address(Lasting::Same(bits, if each { lanes.one() } else { lanes }));
         MemoryOperand::new(Register::RIP, Register::None, 1, address, 1, each, Register::None)
     }
 
-    /// Where a constant is, so many times in a row.
-    fn address(&mut self, bits: u64, lanes: Lanes) -> i64 {
-        let known = self.constants.iter().position(|&c| c == (bits, lanes));
+    /// Rising numbers as an operand.
+    fn ramp(&mut self, first: u64, lanes: Lanes) -> MemoryOperand {
+        let address = self.address(Lasting::Ramp(first, lanes));
+        MemoryOperand::new(Register::RIP, Register::None, 1, address, 1, false, Register::None)
+    }
+
+    /// Where a constant is.
+    fn address(&mut self, constant: Lasting) -> i64 {
+        let known = self.constants.iter().position(|&own| own == constant);
         let index = known.unwrap_or_else(|| {
-            self.constants.push((bits, lanes));
+            self.constants.push(constant);
             self.constants.len() - 1
         });
         (POOL_ADDRESS + index as u64) as i64
     }
 
     fn bytes(&self) -> usize {
-        self.constants.iter().map(|&(_, lanes)| lanes.bytes()).sum()
+        self.constants.iter().map(|constant| constant.lanes().bytes()).sum()
     }
 
     /// The constants, widest first: with the pool, each is then aligned to its own size.
     fn insts(&self) -> Result<Vec<Instruction>, String> {
         let mut order: Vec<usize> = (0..self.constants.len()).collect();
-        order.sort_by_key(|&index| std::cmp::Reverse(self.constants[index].1.bytes()));
+        order.sort_by_key(|&index| std::cmp::Reverse(self.constants[index].lanes().bytes()));
         let mut insts = Vec::new();
         for index in order {
-            let (bits, lanes) = self.constants[index];
-            let lane = &bits.to_le_bytes()[..lanes.width()];
             // One declaration holds 16 bytes.
-            for part in 0..lanes.bytes().div_ceil(16) {
-                let declared = lane.repeat((16 / lanes.width()).min(lanes.count()));
-                let mut inst = Instruction::with_declare_byte(&declared).map_err(text)?;
+            for (part, declared) in self.constants[index].bytes().chunks(16).enumerate() {
+                let mut inst = Instruction::with_declare_byte(declared).map_err(text)?;
                 if part == 0 {
                     inst.set_ip(POOL_ADDRESS + index as u64);
                 }

@@ -23,8 +23,9 @@ use crate::loops::Kernel;
 use crate::target::Target;
 use crate::vector;
 
-/// Most stack of a kernel, bytes: what it spills beyond this is more than its vectors gain.
-const MAX_STACK: u32 = 16 << 10;
+/// Most stack of a kernel besides the memory that it asks for, bytes: what it spills beyond this is more than its vectors
+/// gain.
+const MAX_SPILLS: u32 = 16 << 10;
 
 /// Machine code of a kernel that was lowered for `target` as leaf kernels see it ([`Target::leaf`]), or why it is left
 /// to Cranelift. Errors are internal.
@@ -36,8 +37,9 @@ pub fn compile(kernel: &Kernel, target: &Target) -> Result<std::result::Result<C
     };
     let encode::Machine { bytes, instructions, stack } = encode::compile(&func, isa)
         .map_err(|text| Error::internal(Stage::Codegen, format!("kernel `{}`: {text}", kernel.name)))?;
-    if stack > MAX_STACK {
-        return Ok(Err(format!("{stack} bytes of stack")));
+    let spills = stack.saturating_sub(func.frame as u32);
+    if spills > MAX_SPILLS {
+        return Ok(Err(format!("{spills} bytes of spills")));
     }
     Ok(Ok(Code { name: kernel.name.clone(), bytes, instructions, align: encode::ALIGN, stack }))
 }

@@ -287,6 +287,11 @@ impl Expr {
 }
 
 impl Kernel {
+    /// The buffers that a caller gives: all but those of the frame.
+    pub fn operands(&self) -> impl Iterator<Item = &Buffer> {
+        self.buffers.values().filter(|buffer| buffer.access != Access::Frame)
+    }
+
     pub fn new(name: impl Into<String>) -> Kernel {
         Kernel { name: name.into(), ..Kernel::default() }
     }

@@ -244,6 +244,8 @@ mod tests {
     fn powers_have_the_type_of_the_base() {
         let case = Case::new("Pow", 15).input(&[3], &[2i32, 9, 4]).input(&[3], &[3f32, 0.5, -1.]);
         case.gives(0, &[3], &[8., 3., 0.]);
+        let case = Case::new("Pow", 15).input(&[2], &[4i32, 27]).input(&[2], &[1.5f32, 2.]);
+        case.gives(0, &[2], &[8., 729.]);
         let case = Case::new("Pow", 15).input(&[2], &[2f32, 4.]).input(&[2], &[-1i64, 2]);
         case.gives(0, &[2], &[0.5, 16.]);
         Case::new("Pow", 13).input(&[2], &[-3f32, 4.]).constant(&[], &[2f32]).gives(0, &[2], &[9., 16.]);

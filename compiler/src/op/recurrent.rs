@@ -4,6 +4,7 @@
 use super::AttrDefault::{Int, Optional, Str, Strs};
 use super::microsoft::matmul::scaled_product;
 use super::quantize::dynamically_quantized;
+use super::sample::constant_dim;
 use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
 use crate::error::{Error, Result, Stage};
@@ -571,12 +572,25 @@ fn layer(cx: &mut NodeCx<'_, '_>, cell: Cell, directions: usize, batch_major: bo
     let lengths = match lengths {
         None => None,
         Some(lengths) => {
-            let lengths = b.cast(lengths, DType::I64)?;
+            let lengths = lengths_within(b, lengths, &steps)?;
             Some(b.reshape(lengths, vec![batch.clone(), Dim::ONE])?)
         }
     };
     let dtype = x_ty.dtype;
     Ok(Layer { cell, activations, clip, hidden, x, steps, batch, dtype, lengths, stacked, quantized })
+}
+
+/// Lengths of sequences as i64; the run ends with a status where one is not within `[0, steps]`. They are looked up in a table of
+/// the lengths that there are.
+fn lengths_within(b: &mut Builder<'_>, lengths: ValueId, steps: &Dim) -> Result<ValueId> {
+    let lengths = b.cast(lengths, DType::I64)?;
+    let count = steps.clone() + Dim::ONE;
+    // A negative index would count from the end.
+    let (zero, beyond) = (b.scalar(DType::I64, 0.0), constant_dim(b, &count)?);
+    let negative = b.compare(CompareFn::Lt, lengths, zero)?;
+    let index = b.select(negative, beyond, lengths)?;
+    let table = b.iota(vec![count], 0)?;
+    b.emit1(Op::Gather { axis: 0 }, &[table, index])
 }
 
 /// Entry `direction` of a parameter's first axis, which goes away.
@@ -899,6 +913,22 @@ impl Step<'_> {
 #[cfg(test)]
 mod tests {
     use crate::op::node_case::Case;
+
+    #[test]
+    fn sequences_are_no_longer_than_the_input() {
+        let case = |op, gates: usize, lengths: &[i32]| {
+            let case = Case::new(op, 14).ramp(&[3, 2, 2], 1).constant_ramp(&[1, gates * 2, 2], 2);
+            let case = case.constant_ramp(&[1, gates * 2, 2], 3).missing().input::<i32>(&[2], lengths);
+            case.int("hidden_size", 2).run()
+        };
+        for (op, gates) in [("RNN", 1), ("GRU", 3), ("LSTM", 4)] {
+            assert!(case(op, gates, &[3, 0]).is_ok());
+            for wrong in [[3, 4], [-1, 3], [i32::MIN, 0]] {
+                let message = case(op, gates, &wrong).unwrap_err().message;
+                assert!(message.contains("outside axis"), "{op}, {wrong:?}: {message}");
+            }
+        }
+    }
 
     #[test]
     fn lstm_both_directions_peepholes_lengths_and_states() {

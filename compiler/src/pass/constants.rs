@@ -128,7 +128,8 @@ impl Folder<'_> {
             let reads_constants = node.inputs.iter().all(|&input| self.is_constant(input));
             let is_static = node.op.dims().iter().all(|dim| dim.is_const())
                 && node.outputs.iter().all(|&output| bytes(self.graph.ty(output)).is_some());
-            if !reads_constants || !is_static || may_fail(self.graph, node) {
+            let narrow = matches!(node.op, Op::Dequantize { .. });
+            if !reads_constants || !is_static || narrow || may_fail(self.graph, node) {
                 continue;
             }
             match node.outputs[..] {
@@ -313,7 +314,7 @@ impl Folder<'_> {
 }
 
 /// Operation and operands of a node with one result, or of a deferred constant.
-fn definition(graph: &Graph, value: ValueId) -> Option<(&Op, &[ValueId])> {
+pub(super) fn definition(graph: &Graph, value: ValueId) -> Option<(&Op, &[ValueId])> {
     match &graph.values[value].def {
         Def::Const(Constant::Deferred { op, inputs }) => Some((op, inputs)),
         Def::Node(id, _) => Some((&graph.nodes[*id].op, &graph.nodes[*id].inputs)),
@@ -347,7 +348,8 @@ fn has_a_kernel(op: &Op) -> bool {
 /// Whether the operation's operands need buffers, whatever computes them.
 fn reads_buffers(op: &Op) -> bool {
     op.is_control()
-        || matches!(op, Op::Pack { .. } | Op::Contract { .. } | Op::Sort { .. } | Op::Suppress { .. })
+        || matches!(op, Op::Pack { .. } | Op::Contract { .. } | Op::Dequantize { .. })
+        || matches!(op, Op::Sort { .. } | Op::Suppress { .. })
 }
 
 /// Turns constants into nodes that would take the compiler too long to evaluate.

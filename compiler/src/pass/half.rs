@@ -72,8 +72,12 @@ impl Halves {
                 self.round(b, sum, dtype, origin)
             }
             op if moves(op) && halves && self.moves_computed(op, &inputs) => {
+                let moves_unrounded = inputs.iter().any(|&x| self.unrounded(b.graph, x, origin).is_some());
                 let wide = self.all_wide(b, &inputs, origin)?;
                 let wide = b.emit1(op.clone(), &wide)?;
+                if moves_unrounded {
+                    return self.round(b, wide, dtype, origin);
+                }
                 let result = b.cast(wide, dtype)?;
                 self.widened.insert(result, wide);
                 Ok(Some(result))
@@ -101,10 +105,7 @@ impl Halves {
         if !is_half(b.dtype(value)) {
             return Ok(value);
         }
-        if let Some(&(exact, own)) = self.rounded.get(&value)
-            && (own == origin || !self.exact)
-            && !is_defined_by_rounding(b.graph, own)
-        {
+        if let Some(exact) = self.unrounded(b.graph, value, origin) {
             return Ok(exact);
         }
         if let Some(&wide) = self.widened.get(&value) {
@@ -113,6 +114,12 @@ impl Halves {
         let wide = b.cast(value, DType::F32)?;
         self.widened.insert(value, wide);
         Ok(wide)
+    }
+
+    /// What was rounded to a value, if a node of the model may read that instead.
+    fn unrounded(&self, graph: &Graph, value: ValueId, origin: OriginId) -> Option<ValueId> {
+        let &(exact, own) = self.rounded.get(&value)?;
+        ((own == origin || !self.exact) && !is_defined_by_rounding(graph, own)).then_some(exact)
     }
 
     fn all_wide(&mut self, b: &mut Builder, values: &[ValueId], origin: OriginId) -> Result<Vec<ValueId>> {
@@ -152,6 +159,12 @@ mod tests {
     use crate::pass::dce;
     use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
+    /// The elements of a value of 3 x 4 in another order.
+    fn turned(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
+        let shape = b.shape(x).to_vec();
+        b.transpose(x, &[1, 0]).and_then(|x| b.reshape(x, shape))
+    }
+
     /// Ten nodes of the model on values of 3 x 4, each with one operation that rounds.
     fn drawn(random: &mut fastrand::Rng, dtype: DType) -> Graph {
         let mut graph = Graph::default();
@@ -165,9 +178,11 @@ mod tests {
             let mut b = Builder::new(&mut graph, origin);
             let [x, y] = [(); 2].map(|()| values[random.usize(..values.len())]);
             let function = [BinaryFn::Add, BinaryFn::Mul, BinaryFn::Sub, BinaryFn::Max][random.usize(..4)];
-            let value = match random.usize(..6) {
+            let value = match random.usize(..7) {
                 0 => b.unary(UnaryFn::Neg, x),
-                1 => b.transpose(x, &[1, 0]).and_then(|x| b.reshape(x, shape())),
+                1 => turned(&mut b, x),
+                // As of a convolution, which moves its channels behind its sums.
+                3 => b.binary(BinaryFn::Mul, x, y).and_then(|product| turned(&mut b, product)),
                 2 => b.reduce(ReduceFn::Max, x, &[1]).and_then(|max| b.binary(BinaryFn::Sub, y, max)),
                 _ => b.binary(function, x, y),
             };

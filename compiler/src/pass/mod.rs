@@ -19,6 +19,7 @@ mod quantized;
 mod rewrite;
 #[cfg(test)]
 mod tests;
+mod weights;
 mod winograd;
 
 use std::time::{Duration, Instant};

@@ -7,6 +7,7 @@ use crate::error::{Error, Result, Stage};
 use crate::graph::dim::product;
 use crate::graph::{Builder, DOT_DEPTH, DType, Dim, Graph, Node, Op, RhsLayout, ValueId};
 use crate::pass::rewrite::{bodies, rewrite};
+use crate::pass::weights::Weights;
 use crate::pass::{Options, hoist};
 
 /// What a panel's width is chosen by; `None` for symbolic counts.
@@ -39,6 +40,9 @@ const HALVES: &[DType] = &[DType::F16, DType::BF16];
 /// Bytes, whose products are added up in lanes of 32 bits, and what other integers are widened to.
 const INTS: &[DType] = &[DType::I8, DType::I32];
 
+/// Codes of weights, whose products are of f32.
+const CODES: &[DType] = &[DType::U4, DType::U8];
+
 /// One row: a wide panel keeps several accumulators busy.
 const ONE_ROW: PackRule = PackRule { max_rows: Some(1), min_columns: Some(32), nr: 32, ..ANY };
 
@@ -61,12 +65,14 @@ const FEW_ROWS: i64 = 2;
 
 impl PackPolicy {
     /// For vectors of 128 bits: one vector per row, and as many rows as registers.
-    pub const NARROW: PackPolicy = PackPolicy { rules: &[ONE_ROW, ANY], nr: 4, byte_rows: 0 };
+    pub const NARROW: PackPolicy =
+        PackPolicy { rules: &[PackRule { dtypes: CODES, nr: 8, ..ANY }, ONE_ROW, ANY], nr: 4, byte_rows: 0 };
 
     /// For leaf kernels of 256 bits: two vectors per row, three where that wastes fewer columns.
     pub const WIDE: PackPolicy = PackPolicy {
         rules: &[
             PackRule { dtypes: HALVES, nr: 16, ..ANY },
+            PackRule { dtypes: CODES, nr: 16, ..ANY },
             PackRule { dtypes: &[DType::F64], nr: 8, ..ANY },
             PackRule { dtypes: INTS, ..ONE_ROW },
             PackRule { dtypes: INTS, nr: 16, ..ANY },
@@ -83,6 +89,8 @@ impl PackPolicy {
     pub const WIDEST: PackPolicy = PackPolicy {
         rules: &[
             PackRule { dtypes: HALVES, nr: 32, ..ANY },
+            PackRule { dtypes: CODES, min_columns: Some(64), nr: 64, ..ANY },
+            PackRule { dtypes: CODES, nr: 32, ..ANY },
             PackRule { dtypes: &[DType::F64], nr: 16, ..ANY },
             PackRule { dtypes: INTS, ..ONE_ROW },
             PackRule { dtypes: INTS, nr: 32, ..ANY },
@@ -140,6 +148,14 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
             return Ok(None);
         };
         let (batch, m, k, lhs, rhs) = (*batch, *m, *k, inputs[0], inputs[1]);
+        if batch == 0
+            && k == 1
+            && options.level > 0
+            && b.dtype(lhs) == DType::F32
+            && let Some(weights) = Weights::of(b.graph, rhs, options.exact)
+        {
+            return dequantizing(b, &weights, (m, lhs, rhs), options, &mut packed).map(Some);
+        }
         let n = b.ty(rhs).shape[batch + k].clone();
         let rows = product(&b.ty(lhs).shape[batch..batch + m]);
         let depth = if b.dtype(lhs) == DType::U8 && b.dtype(rhs) == DType::I8 { DOT_DEPTH } else { 1 };
@@ -148,7 +164,10 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         let nr = options.pack.nr(Product { dtype, rows: rows.as_const(), columns: n.as_const() });
         let panels = match packed.get(&(rhs, batch, k, nr)) {
             Some(&panels) => panels,
-            None if depth == 1 => pack(b, rhs, batch, k, nr)?,
+            None if depth == 1 => match repeated(b, rhs, batch) {
+                Some(repeated) => repeated.pack(b, batch, k, nr)?,
+                None => pack(b, rhs, batch, k, nr)?,
+            },
             None => {
                 let steps = side_by_side(b, rhs, batch + k - 1, depth)?;
                 b.emit1(Op::Pack { batch, k, nr: nr * depth }, &[steps])?
@@ -161,6 +180,96 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     bodies(graph, options, run)?;
     // Weights that a scan captures are packed once, not in every iteration.
     hoist::run(graph, options)
+}
+
+/// A right-hand side whose batch is that of another value, each element of one axis several times: keys that several heads
+/// share. The batch axis `axis` is that of `value` times `times`.
+struct Repeated {
+    value: ValueId,
+    axis: usize,
+    times: Dim,
+    /// Of the right-hand side's axes, behind the repetition.
+    perms: Vec<Vec<usize>>,
+}
+
+/// Whether a right-hand side is `Transpose(Reshape(Expand(Reshape(value))))` that repeats along a batch axis; the
+/// transposition is one of the other axes.
+fn repeated(b: &Builder, rhs: ValueId, batch: usize) -> Option<Repeated> {
+    let graph = &*b.graph;
+    let view = |value: ValueId| graph.producer(value).map(|node| &graph.nodes[node]);
+    let (mut value, mut perms) = (rhs, vec![]);
+    while let Node { op: Op::Transpose { perm }, inputs, .. } = view(value)? {
+        if perm[..batch].iter().enumerate().any(|(to, &from)| to != from) {
+            return None;
+        }
+        perms.push(perm.clone());
+        value = inputs[0];
+    }
+    let (Op::Reshape { shape: joined }, [wide]) = (&view(value)?.op, &view(value)?.inputs[..]) else {
+        return None;
+    };
+    let (Op::Expand { shape: wide }, [narrow]) = (&view(*wide)?.op, &view(*wide)?.inputs[..]) else {
+        return None;
+    };
+    let own = &graph.ty(*narrow).shape;
+    let at = (1..wide.len()).find(|&at| own.get(at) == Some(&Dim::ONE) && wide[at] != Dim::ONE)?;
+    let rest_is_alike = own.len() == wide.len()
+        && joined.len() + 1 == wide.len()
+        && (0..wide.len()).all(|axis| axis == at || own[axis] == wide[axis])
+        && joined[..at - 1] == wide[..at - 1]
+        && joined[at..] == wide[at + 1..]
+        && joined[at - 1] == wide[at - 1].clone() * wide[at].clone();
+    (rest_is_alike && at <= batch).then(|| Repeated {
+        value: *narrow,
+        axis: at - 1,
+        times: wide[at].clone(),
+        perms,
+    })
+}
+
+impl Repeated {
+    /// Panels of what is repeated, then repeated: a view.
+    fn pack(&self, b: &mut Builder, batch: usize, k: usize, nr: usize) -> Result<ValueId> {
+        let mut shape = b.shape(self.value);
+        shape.remove(self.axis + 1);
+        let mut value = b.reshape(self.value, shape)?;
+        for perm in self.perms.iter().rev() {
+            value = b.transpose(value, perm)?;
+        }
+        let panels = pack(b, value, batch, k, nr)?;
+        let mut shape = b.shape(panels);
+        shape.insert(self.axis + 1, Dim::ONE);
+        let wide = b.reshape(panels, shape.clone())?;
+        shape[self.axis + 1] = self.times.clone();
+        let wide = b.expand(wide, shape.clone())?;
+        let times = shape.remove(self.axis + 1);
+        shape[self.axis] = shape[self.axis].clone() * times;
+        b.reshape(wide, shape)
+    }
+}
+
+/// The contraction of `m` row axes of `lhs` with weights of few bits.
+fn dequantizing(
+    b: &mut Builder,
+    weights: &Weights,
+    (m, lhs, rhs): (usize, ValueId, ValueId),
+    options: &Options,
+    packed: &mut HashMap<(ValueId, usize, usize, usize), ValueId>,
+) -> Result<ValueId> {
+    let n = b.ty(rhs).shape[1].clone();
+    let mut shape = b.shape(lhs);
+    let rows = product(&shape[..m]).as_const();
+    let nr = options.pack.nr(Product { dtype: weights.dtype(), rows, columns: n.as_const() });
+    // Two inner axes, where plain panels of the same value have one.
+    let panels = match packed.get(&(rhs, 0, 2, nr)) {
+        Some(&panels) => panels,
+        None => weights.pack(b, nr)?,
+    };
+    packed.insert((rhs, 0, 2, nr), panels);
+    shape.truncate(m);
+    shape.extend([Dim::from(weights.parts), Dim::from(weights.steps)]);
+    let lhs = b.reshape(lhs, shape)?;
+    b.emit1(Op::Contract { batch: 0, m, k: 2, rhs: RhsLayout::Panels { nr, depth: 1, n } }, &[lhs, panels])
 }
 
 /// `[.., steps, n]` as `[.., steps / depth, n * depth]`: so many steps of each column beside each other. `axis` is that of

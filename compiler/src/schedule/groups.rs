@@ -176,6 +176,22 @@ impl<'g> Grouper<'g> {
         self.forced[value] || self.graph.producer(value).is_none()
     }
 
+    /// Materialises the panels of a right-hand side: what is beneath a view that repeats them for a batch.
+    fn force_panels(&mut self, mut value: ValueId) {
+        let mut source = value;
+        let mut repeats = false;
+        while let Some(node) = self.graph.producer(source)
+            && let Op::Reshape { .. } | Op::Expand { .. } = self.op(node)
+        {
+            repeats |= matches!(self.op(node), Op::Expand { .. });
+            source = self.inputs(node)[0];
+        }
+        if repeats {
+            value = source;
+        }
+        self.forced[value] |= !self.is_dequantized(value);
+    }
+
     /// Whether the last axis of a value is one along which elements lie side by side in the buffer that it is a view of.
     fn has_steps_side_by_side(&self, mut value: ValueId) -> bool {
         while !self.has_buffer(value)
@@ -202,6 +218,11 @@ impl<'g> Grouper<'g> {
         true
     }
 
+    /// Whether a value is weights as few bits, which contractions widen as they read them.
+    fn is_dequantized(&self, value: ValueId) -> bool {
+        self.graph.producer(value).is_some_and(|node| matches!(self.op(node), Op::Dequantize { .. }))
+    }
+
     /// Buffers that operations demand of their operands.
     fn force_operands(&mut self) {
         for at in 0..self.live.len() {
@@ -212,7 +233,7 @@ impl<'g> Grouper<'g> {
                     self.force_affine(inputs[0]);
                     match rhs {
                         RhsLayout::Panels { depth, .. } => {
-                            self.forced[inputs[1]] = true;
+                            self.force_panels(inputs[1]);
                             // Several steps are read at once.
                             if *depth > 1 && !self.has_steps_side_by_side(inputs[0]) {
                                 self.forced[inputs[0]] = true;
@@ -222,6 +243,7 @@ impl<'g> Grouper<'g> {
                     }
                 }
                 Op::Pack { .. } => self.force_affine(inputs[0]),
+                Op::Dequantize { .. } => inputs.iter().for_each(|&input| self.forced[input] = true),
                 Op::WinogradInput { .. } | Op::WinogradOutput { .. } => {
                     self.force_pad(inputs[0]);
                     self.force_affine(inputs[0]);

@@ -247,6 +247,9 @@ impl Grouper<'_> {
             return !sites.iter().any(deep);
         }
         let kind = |site: &Site| self.units[site.unit].kind;
+        if matches!(op, Op::Dequantize { .. }) {
+            return sites.iter().all(|site| kind(site) == Some(GroupKind::Contract));
+        }
         // These address their operands as strided buffers.
         let strided = |site: &Site| {
             kind(site) == Some(GroupKind::Contract)

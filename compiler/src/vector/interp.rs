@@ -358,6 +358,13 @@ impl Machine<'_> {
         let used = |at: usize| self.operand(inst, at, lanes);
         Ok(match inst.op {
             Op::Splat(_, bits) => vector(lanes, |_| bits),
+            Op::Ramp(_, first) => {
+                vector(lanes, |at| (f32::from_bits(first as u32) + at as f32).to_bits().into())
+            }
+            Op::Permute(_) => {
+                let (a, b) = (used(0)?, used(1)?);
+                vector(lanes, |at| lane(&b, lane(&a, at, width) as usize % count, width))
+            }
             Op::Load(_) => Value::Vector(used(0)?),
             Op::Broadcast(_) => {
                 let bits = self.read(self.address(inst.mem)?, width)?;

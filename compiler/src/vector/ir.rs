@@ -209,6 +209,8 @@ pub enum Op {
     // Vectors.
     /// These bits in every lane.
     Splat(Lanes, u64),
+    /// f32: the number with these bits in the first lane, and in each other one 1 more than in the lane before.
+    Ramp(Lanes, u64),
     /// Elements from `mem`, which need no alignment.
     Load(Lanes),
     /// One element from `mem` in every lane.
@@ -239,6 +241,8 @@ pub enum Op {
     /// `acc` plus the products of the four bytes of each lane, those of `a` unsigned, those of `b` signed;
     /// `uses = [acc, a, b]`, or `[acc, a]` and `mem`. The result replaces `acc`.
     Dot(Lanes),
+    /// Per lane that lane of `b` which the lowest bits of the lane of `a` number; `uses = [a, b]`, or `[a]` and `mem`.
+    Permute(Lanes),
     /// Per lane `then` where the mask says yes; `uses = [mask, then, otherwise]`.
     Blend(Lanes),
     /// The first lane of `uses[0]` in every lane.

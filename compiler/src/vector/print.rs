@@ -44,6 +44,7 @@ use Kind::{Bits, Float, General, Int, Mask};
 /// Every operation. Those that change the width of lanes are named with the type that has the wider ones.
 pub const SPELLINGS: &[Spelling] = &[
     numbered("splat", Bits, Op::Splat),
+    numbered("ramp", Float, Op::Ramp),
     plain("load", Bits, |lanes, _| Op::Load(lanes)),
     plain("broadcast", Bits, |lanes, _| Op::Broadcast(lanes)),
     plain("store", Bits, |lanes, _| Op::Store(lanes)),
@@ -112,6 +113,7 @@ pub const SPELLINGS: &[Spelling] = &[
     plain("fma_neg", Float, |lanes, _| Op::FmaNeg(lanes)),
     plain("mul_add", Float, |lanes, _| Op::MulAdd(lanes)),
     plain("dot", Int, |lanes, _| Op::Dot(lanes)),
+    plain("permute", Bits, |lanes, _| Op::Permute(lanes)),
     plain("blend", Bits, |lanes, _| Op::Blend(lanes)),
     plain("splat_lane", Bits, |lanes, _| Op::SplatLane(lanes)),
     numbered("extract", Bits, |lanes, lane| Op::Extract(lane as u8, lanes)),
@@ -174,7 +176,7 @@ fn dot_of(a: bool, b: bool, tiles: u64) -> Op {
 /// The number in an operation.
 fn number(op: Op) -> Option<u64> {
     match op {
-        Op::Splat(_, bits) => Some(bits),
+        Op::Splat(_, bits) | Op::Ramp(_, bits) => Some(bits),
         Op::Extract(lane, _) | Op::Insert(lane, _) => Some(lane.into()),
         Op::Unary(
             Unary::Shl(count) | Unary::Shr(count) | Unary::ShrArith(count) | Unary::ShrArithHalves(count),
@@ -284,7 +286,7 @@ impl Func {
             None => text.push_str(&format!("{:?}", inst.op)),
         }
         let number = number(inst.op).map(|number| match inst.op {
-            Op::Splat(..) => format!("0x{number:x}"),
+            Op::Splat(..) | Op::Ramp(..) => format!("0x{number:x}"),
             _ => (number as i64).to_string(),
         });
         let uses = inst.uses.iter().map(|&reg| self.name(reg));

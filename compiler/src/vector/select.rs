@@ -1,7 +1,7 @@
 //! Loop IR to vector IR: statements and loops. `locals.rs` keeps locals in registers, `lanes.rs` says how many lanes run at
 //! once, `address.rs` forms addresses, `value.rs` evaluates expressions, `arith.rs` has the functions of floats and those
 //! that all numbers have, `integer.rs` those of integers, `cast.rs` conversions, `narrow.rs` the floats of 16 bits and less,
-//! `memory.rs` loads and stores, `tiles.rs` tiles.
+//! `memory.rs` loads and stores, `table.rs` numbers of few bits, `tiles.rs` tiles.
 //!
 //! A kernel is taken whole or not at all: where the machine has neither an instruction nor a form lane by lane, it is
 //! refused. The loop IR's locals and lets become SSA values; a loop passes on the locals that it changes as parameters of
@@ -15,6 +15,7 @@ mod lanes;
 mod locals;
 mod memory;
 mod narrow;
+mod table;
 mod tiles;
 mod value;
 
@@ -56,6 +57,7 @@ pub fn select(kernel: &Kernel, isa: Isa) -> Selected<Func> {
         registers: HashMap::new(),
         register_lanes: lanes::register_lanes(kernel, isa),
         bases: HashMap::new(),
+        ramps: HashMap::new(),
         symbols: params[1],
         dims: HashMap::new(),
         scopes: vec![Scope::default()],
@@ -113,6 +115,8 @@ pub struct Group {
     pub lane: Var,
     pub base: Index,
     pub lanes: usize,
+    /// A value that all lanes have is widened in it, to more than a vector of so many lanes holds: such values stay scalars.
+    pub widens: bool,
 }
 
 pub struct Select<'k> {
@@ -129,6 +133,8 @@ pub struct Select<'k> {
     /// How many elements each of them holds.
     register_lanes: SecondaryMap<Local, usize>,
     pub bases: HashMap<Buf, Reg>,
+    /// Vectors of rising floats in the first block, by the bits of the first one.
+    ramps: HashMap<u64, Reg>,
     /// Address of the values of the graph's symbols, and the dims computed from them, in the first block.
     pub symbols: Reg,
     pub dims: HashMap<Dim, Reg>,
@@ -318,6 +324,7 @@ impl Select<'_> {
             return refuse("a vector loop without a constant number of lanes");
         };
         let lanes = lanes::group_lanes(self.kernel, self.isa, &self.register_lanes, var, extent, body);
+        let widens = self.isa.lanes_of(lanes, 8).is_none() && lanes::widens(self.kernel, body);
         for first in (0..extent).step_by(lanes) {
             let base = lo.add_dim(&Dim::from(first));
             if lanes == 1 {
@@ -325,7 +332,7 @@ impl Select<'_> {
             } else {
                 let lane = self.instance(Value::Lane, None);
                 self.env.insert(var, Index::var(lane));
-                self.group = Some(Group { lane, base, lanes });
+                self.group = Some(Group { lane, base, lanes, widens });
             }
             let result = self.body(body, None);
             self.group = None;

@@ -183,6 +183,7 @@ fn verify_shapes(func: &Func) -> Result<(), String> {
 /// How many lanes an operation on vectors works on.
 pub fn lanes(op: Op) -> Option<Lanes> {
     match op {
+        Op::Ramp(lanes, _) | Op::Permute(lanes) => Some(lanes),
         Op::Splat(lanes, _) | Op::Load(lanes) | Op::Broadcast(lanes) | Op::Store(lanes) => Some(lanes),
         Op::Binary(_, lanes) | Op::Unary(_, lanes) | Op::Compare(_, lanes) | Op::Mask(_, lanes) => {
             Some(lanes)
@@ -230,7 +231,8 @@ pub fn shape(op: Op) -> Shape {
     use Class::{Int, Mask, Vec};
     use MemUse::{Always, Last, Never};
     let (uses, dst, mem): (&'static [Class], _, _) = match op {
-        Op::Splat(..) => (&[], Some(Vec), Never),
+        Op::Splat(..) | Op::Ramp(..) => (&[], Some(Vec), Never),
+        Op::Permute(_) => (&[Vec, Vec], Some(Vec), Last),
         Op::Load(_) | Op::Broadcast(_) | Op::LoadSmall(..) | Op::BroadcastHalf => (&[], Some(Vec), Always),
         Op::Unpack(_) | Op::Pack(..) | Op::Convert(..) => (&[Vec], Some(Vec), Never),
         Op::MaskWiden(_) | Op::MaskNarrow(_) => (&[Mask], Some(Mask), Never),

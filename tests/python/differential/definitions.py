@@ -112,6 +112,16 @@ def slice_(node):
     return [x]
 
 
+@definition("Split")
+def split(node):
+    """"The sum of the values must be equal to the dim value at 'axis' specified": NumPy cuts what there is."""
+    x, *sizes = arrays(node)
+    sizes = sizes[0] if sizes else node.attributes.get("split")
+    if sizes is not None and int(np.sum(sizes)) != x.shape[node.attributes.get("axis", 0)]:
+        raise ValueError("sizes of parts that are not the whole")
+    return None
+
+
 @definition("Shape")
 def shape(node):
     """"If the ending axis [...] is negative, r is added"; "axes are clamped to [0, r]". The reference hands what is
@@ -140,7 +150,8 @@ def global_lp_pool(node):
 
 @definition("ReduceLogSum", "ReduceLogSumExp")
 def reduce_log_sum(node):
-    """"Computes the log sum of the input tensor's elements along the provided axes", "the log sum exponent"."""
+    """"Computes the log sum of the input tensor's elements along the provided axes", "the log sum exponent", which is infinite
+    only where its result is."""
     x, *axes = arrays(node)
     axes = axes[0].tolist() if axes else node.attributes.get("axes")
     if not axes:
@@ -148,11 +159,18 @@ def reduce_log_sum(node):
             return None
         axes = range(x.ndim)
     wide = x.astype(np.float64)
-    wide = np.exp(wide) if node.op == "ReduceLogSumExp" else wide
-    total = wide.sum(axis=tuple(axes), keepdims=bool(node.attributes.get("keepdims", 1)))
-    result = np.log(total)
+    axes, shift = tuple(axes), 0.0
+    if node.op == "ReduceLogSumExp":
+        greatest = wide.max(axis=axes, keepdims=True, initial=-np.inf)
+        shift = np.where(np.isfinite(greatest), greatest, 0.0)
+        wide = np.exp(wide - shift)
+    result = np.log(wide.sum(axis=axes, keepdims=True)) + shift
+    result = result if node.attributes.get("keepdims", 1) else np.squeeze(result, axes)
     if node.type() in values.INTEGERS and (np.abs(result - np.rint(result)) < 1e-3).any():
         raise Skip("truncated at an integer")
+    if node.type() in values.INTEGERS and not np.isfinite(result).all():
+        # A logarithm of nothing, or of less: Cast says of such a number that the integer is undefined.
+        raise Skip("no integer")
     return [result.astype(x.dtype)] if values.NAMES[x.dtype] in values.FLOATS else [truncated(result, x.dtype)]
 
 

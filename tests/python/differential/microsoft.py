@@ -398,6 +398,9 @@ def n_bits(n):
     if n.chance(0.05):
         block = n.pick(4, 8, 12, 24)
     k, columns = n.pick(block, 2 * block, n.integer(1, 150)), n.integer(1, 20)
+    if n.chance(0.3):
+        # So many that the weights stay in their few bits.
+        k, columns = block * n.integer(2, 6) - n.pick(0, 0, 0, 1), n.integer(40, 140)
     blocks = -(-k // block)
     n.attr("K", k)
     n.attr("N", columns)

@@ -1,5 +1,7 @@
 """Recipes of images and signals."""
 
+from fractions import Fraction
+
 import numpy as np
 
 from case import Skip
@@ -14,6 +16,17 @@ KNOWN = 0.4
 
 def image(n, low=1, high=7):
     return (n.integer(1, 2), n.integer(1, 3), n.integer(low, high), n.integer(low, high))
+
+
+def on_edge(size, factor, nearest):
+    """Whether, resized by half_pixel_symmetric, a position lies exactly where the nearest point changes, and is put together
+    from fractions that no float is: rounding decides."""
+    factor = Fraction(factor)
+    length = int(size * factor)
+    offset = Fraction(size, 2) * (1 - length / (size * factor))
+    positions = [offset + (at + Fraction(1, 2)) / factor - Fraction(1, 2) for at in range(length)]
+    edge = 0 if nearest in ("floor", "ceil") else Fraction(1, 2)
+    return offset != 0 and any(position % 1 == edge for position in positions)
 
 
 @recipe("Resize")
@@ -55,6 +68,9 @@ def resize(n):
             # "length_resized > 1 ? [...] : 0": the reference takes the length before it is rounded down.
             if any(1 < size < 2 for size in resized):
                 raise Skip("half a pixel of one")
+        if mode == "nearest" and n.attributes.get("coordinate_transformation_mode") == "half_pixel_symmetric":
+            if any(on_edge(size, factor, n.attributes.get("nearest_mode")) for size, factor in zip(dims, factors)):
+                raise Skip("a position that rounding moves")
         n.decides(np.array(pick(factors), np.float32))
         return
     if n.since >= 13:

@@ -90,5 +90,5 @@ def parsed(reply, blob):
     return reply["ways"]
 
 
-def way(name, cpu, level, sets, width=None, pins=()):
-    return {"name": name, "cpu": cpu, "level": level, "width": width, "pins": list(pins), "sets": sets}
+def way(name, cpu, level, sets, width=None, pins=(), exact=False):
+    return {"name": name, "cpu": cpu, "level": level, "exact": exact, "width": width, "pins": list(pins), "sets": sets}

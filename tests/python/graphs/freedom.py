@@ -150,11 +150,41 @@ def attended(vertex, arrays):
     return bool(rows) or not_finite(vertex, arrays) or value.dtype != query.dtype and bool((np.abs(value) > 6e4).any())
 
 
+#: Sizes of an image away from it, beyond which the precision of coordinates decides where their reflection lies.
+MOST_REFLECTIONS = 1e4
+
+
+def at_threshold(vertex, arrays):
+    """The threshold as the type has it, which is not the attribute: "CastLike(Alpha, X)" says the function body."""
+    x = arrays[vertex.inputs[0]]
+    name, default = ("alpha", 1.0) if vertex.op == "ThresholdedRelu" else ("lambd", 0.5)
+    threshold = vertex.node.attributes.get(name, default)
+    own = np.array(threshold).astype(x.dtype)
+    return float(own) != threshold and bool((np.abs(x) == np.abs(own)).any())
+
+
 def beyond_border(vertex, arrays):
-    """Of cubic samples beyond the border, the reference moves the sample, others each tap."""
+    """Of cubic samples beyond the border, the reference moves the sample, others each tap. Reflections of what is far away are
+    somewhere."""
     attributes = vertex.node.attributes
     cubic = attributes.get("mode") in ("cubic", "bicubic") and attributes.get("padding_mode") == "border"
-    return cubic or not_finite(vertex, arrays)
+    far = attributes.get("padding_mode") == "reflection" and bool((np.abs(floats(vertex, arrays)[1]) > MOST_REFLECTIONS).any())
+    return cubic or far or not_finite(vertex, arrays)
+
+
+def zero_times_infinite(vertex, arrays):
+    """Products of a zero and what is not finite: NaN, or left out by libraries of matrix products."""
+    a, b = floats(vertex, arrays)[:2]
+    if a is None or b is None:
+        return False
+    return any(bool((one == 0).any()) and not bool(np.isfinite(other).all()) for one, other in ((a, b), (b, a)))
+
+
+def infinite_statistics(vertex, arrays):
+    """Whether the mean is subtracted first, or the scale and the mean made one term: where these are not finite. And operands of
+    another type than the result's."""
+    statistics = [array for at, array in enumerate(floats(vertex, arrays)) if at in (1, 3, 4) and array is not None]
+    return of_another_range(vertex, arrays) or any(not bool(np.isfinite(array).all()) for array in statistics)
 
 
 def between_points(vertex, arrays):
@@ -177,12 +207,13 @@ RULES = {
     "OneHot": no_index,
     # Which of a number and NaN is the greater.
     "MaxPool": nan, "GlobalMaxPool": nan, "MaxRoiPool": far_rois, "TopK": nan, "Unique": nan, "Hardmax": nan,
-    "BatchNormalization": of_another_range,
+    "BatchNormalization": infinite_statistics, "MatMul": zero_times_infinite, "Gemm": zero_times_infinite,
     "ReduceProd": lopsided, "CumProd": lopsided, "ReduceL2": overflowing_squares,
     "ReduceMean": inexact_integers, "LpNormalization": lambda vertex, arrays: tiny(vertex, arrays) or beyond_single(vertex, arrays),
     "GroupNormalization": beyond_single, "LayerNormalization": beyond_single, "RMSNormalization": beyond_single,
     # Its power is infinite in f32.
     "LpPool": steep_power, "GlobalLpPool": steep_power,
+    "ThresholdedRelu": at_threshold, "Shrink": at_threshold,
     # Zero times an infinite slope.
     "PRelu": not_finite,
     # By its definition, or as the logarithm of a softmax, which may be 0.
@@ -197,7 +228,8 @@ RULES = {
     # Masks are added as -inf or chosen, sums are split into parts.
     "Attention": attended, "LinearAttention": not_finite, "RNN": not_finite, "GRU": not_finite, "LSTM": not_finite,
     "DFT": not_finite, "STFT": not_finite, "Einsum": not_finite, "Det": huge,
-    "SoftmaxCrossEntropyLoss": not_finite, "NegativeLogLikelihoodLoss": not_finite,
+    # As of LogSoftmax.
+    "SoftmaxCrossEntropyLoss": steep, "NegativeLogLikelihoodLoss": not_finite,
 }
 
 

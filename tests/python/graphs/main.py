@@ -2,7 +2,7 @@
 
 main.py --worker PROGRAM --seed S --first N --count C: prints a JSON line per graph. A graph depends on the seed and its
 number alone. Of eight graphs one has shapes that contradict each other, see `negative`; of 32 one is a program of nested control
-flow, see `../differential/program.py`.
+flow, see `../differential/program.py`. With --quantized all are quantised models, see `quantized_models`.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import draw
 import generate
 import negative
 import oracle
+import quantized_models
 import store
 import values
 from case import Skip
@@ -246,6 +247,7 @@ def main():
     parser.add_argument("--keep", type=Path)
     parser.add_argument("--no-shrink", dest="shrink", action="store_false")
     parser.add_argument("--no-peer", dest="peer", action="store_false")
+    parser.add_argument("--quantized", action="store_true", help="draw quantised models")
     parser.add_argument("--replay", type=Path, help="run the stored graphs of this folder")
     options = parser.parse_args()
     worker = Worker(options.worker)
@@ -253,8 +255,9 @@ def main():
         for number, path in enumerate(sorted(options.replay.glob("*.json"))):
             print(json.dumps(replay(number, path, worker)), flush=True)
         return
+    look = quantized_models.examine if options.quantized else examine
     for number in range(options.first, options.first + options.count):
-        print(json.dumps(examine(number, options.seed, worker, options)), flush=True)
+        print(json.dumps(look(number, options.seed, worker, options)), flush=True)
     if worker.process:
         worker.stop()
 

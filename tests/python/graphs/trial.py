@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 import client
+import halves
 import values
 from compare import Judge, apart
 from freedom import endless, undefined
@@ -55,19 +56,22 @@ class Trial:
         #: Whether loops that nobody reads are in the model.
         self.vain = True
 
-    def evaluate(self, leaves, change=lambda _, results: results, before=lambda _, arrays: arrays, missing=None, opened=None):
+    def evaluate(self, leaves, change=lambda _, results: results, before=lambda _, arrays: arrays, missing=None, opened=None,
+                 wide=False):
         """All values for these leaves; without those that the oracle fails at and what depends on them. `before` and
-        `change` may alter what a node reads and gives."""
+        `change` may alter what a node reads and gives. With `wide`, floats of 16 bits are not rounded between nodes."""
         arrays = dict(leaves)
         for vertex in self.graph.vertices:
+            if opened is not None and opened.intersection(vertex.inputs):
+                opened.update(vertex.outputs)
             if any(name and name not in arrays for name in vertex.inputs):
                 continue
-            if opened is not None and (opened.intersection(vertex.inputs) or undefined(vertex, arrays)):
+            if opened is not None and undefined(vertex, arrays):
                 opened.update(vertex.outputs)
             try:
                 if endless(vertex, arrays):
                     raise ValueError("endless")
-                results = vertex.evaluate(before(vertex, arrays), self.graph.opset)
+                results = self.results(vertex, before(vertex, arrays), wide)
                 if any(result.size > 1 << 16 for result in results):
                     raise ValueError("values grew")
             except Exception as error:  # The reference fails in many ways.
@@ -76,6 +80,14 @@ class Trial:
                 continue
             arrays.update(zip(vertex.outputs, change(vertex, results)))
         return arrays
+
+    def results(self, vertex, arrays, wide):
+        if wide:
+            try:
+                return halves.evaluate(vertex, arrays, self.graph.opset)
+            except Exception:  # No rule for wider operands: they are rounded.
+                arrays = halves.rounded(arrays, self.graph.arrays)
+        return vertex.evaluate(arrays, self.graph.opset)
 
     def prepare(self):
         """Has the oracle compute all sets; sets that ask for endless work are left out."""
@@ -102,6 +114,8 @@ class Trial:
         if self.dress.symbols and not self.negative:
             pins = [(symbol, size) for size, symbol in self.dress.symbols.items()]
             ways.append(client.way("pinned", "native", 3, sized, pins=pins))
+        if halves.reach(self.graph):
+            ways.append(client.way("exact", "native", 3, every, exact=True))
         return ways
 
     def run(self, worker, ways=None):
@@ -121,7 +135,8 @@ class Trial:
         return self.judge(ways, reply), reply
 
     def judge(self, ways, reply):
-        judges = [Judge(self, one) for one in self.sets]
+        wide = bool(halves.reach(self.graph))
+        judges = {free: [Judge(self, one, free) for one in self.sets] for free in {False, wide}}
         failures = []
         for way, answer in zip(ways, reply):
             if answer.get("failure"):
@@ -131,8 +146,9 @@ class Trial:
                 elif not self.negative and "unsupported" not in kind:
                     failures.append(Failure(way["name"], -1, "refused", text))
                 continue
+            free = wide and way["level"] > 0 and not way["exact"]
             for at, run in zip(way["sets"], answer["runs"]):
-                failure = self.judge_run(judges[at], run)
+                failure = self.judge_run(judges[free][at], run)
                 if failure:
                     failures.append(Failure(way["name"], at, *failure))
         return failures or self.disagreements(ways, reply)

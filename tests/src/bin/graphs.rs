@@ -7,12 +7,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
-use onnxc_tests::graphs::driver::{Plan, Summary, run};
+use onnxc_tests::graphs::driver::{Kind, Plan, Summary, run};
 use onnxc_tests::graphs::progress::{Journal, Progress};
 use onnxc_tests::graphs::worker;
 
 #[derive(Parser)]
 struct Arguments {
+    #[arg(long, value_enum, default_value_t)]
+    kind: Kind,
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Number of the first graph, to run one again: `--first N --count 1`
@@ -57,6 +59,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         return Ok(ExitCode::SUCCESS);
     }
     let plan = Plan {
+        kind: arguments.kind,
         seed: arguments.seed,
         first: arguments.first,
         count: arguments.count,

@@ -16,9 +16,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::onnx_env;
 
+/// What is drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Kind {
+    /// Graphs of all operators.
+    #[default]
+    Any,
+    /// Models of QuantizeLinear and DequantizeLinear around operators of f32.
+    Quantized,
+}
+
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    pub kind: Kind,
     pub seed: u64,
     /// Number of the first graph.
     pub first: u64,
@@ -226,6 +237,9 @@ fn run_part(plan: &Plan, python: &Path, part: Range<u64>, watch: Watch<'_>) -> i
         let what = |command: &mut Command| {
             command.args(["--seed", &plan.seed.to_string(), "--first", &next.to_string()]);
             command.args(["--count", &(part.end - next).to_string()]);
+            if plan.kind == Kind::Quantized {
+                command.arg("--quantized");
+            }
         };
         let ControlFlow::Continue(status) = examine(plan, python, what, watch, &mut lines)? else { break };
         let before = std::mem::replace(&mut next, part.start + lines.len() as u64);

@@ -39,6 +39,7 @@ struct Way {
     /// Bits of the widest vectors, where not the processor's.
     width: Option<usize>,
     level: u8,
+    exact: bool,
     /// Sizes given to symbols.
     pins: Vec<(String, i64)>,
     /// The sets to run.
@@ -211,7 +212,7 @@ fn prepare(model: Bytes, way: &Way, name: &str, object: &Path) -> Result<Code, V
         name: name.to_string(),
         target: target.map_err(one)?,
         opt_level: way.level,
-        exact: false,
+        exact: way.exact,
         import,
         profile: false,
     };

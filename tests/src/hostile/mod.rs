@@ -34,8 +34,8 @@ impl Default for Limits {
 /// A hostile model: what it attacks, which of its kind it is, and how its file is made.
 pub struct Case {
     pub name: String,
-    /// It stands for its family in short runs.
-    pub short: bool,
+    /// What a short run does with it: nothing, if others stand for its family.
+    pub short: &'static [&'static str],
     make: Box<dyn Fn() -> Vec<u8> + Send + Sync>,
 }
 
@@ -45,7 +45,11 @@ impl Case {
     }
 }
 
-/// Cases of one family: `name` made for each of `parameters`.
+/// What a run does with a case: reads the model, and makes an object of it.
+pub const COMMANDS: &[&str] = &["check", "compile"];
+
+/// Cases of one family: `name` made for each of `parameters`, which rise. Short runs compile the smallest model, which is refused
+/// the latest, and read the next one.
 fn family<M: prost::Message + 'static>(
     cases: &mut Vec<Case>,
     name: &str,
@@ -53,7 +57,11 @@ fn family<M: prost::Message + 'static>(
     make: fn(usize) -> M,
 ) {
     for (at, &n) in parameters.iter().enumerate() {
-        let short = at == parameters.len().min(2) - 1;
+        let short = match at {
+            0 => COMMANDS,
+            1 => &COMMANDS[..1],
+            _ => &[],
+        };
         cases.push(Case {
             name: format!("{name}_{n}"),
             short,

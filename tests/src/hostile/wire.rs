@@ -4,7 +4,7 @@ use super::Case;
 
 pub fn add(cases: &mut Vec<Case>) {
     let mut raw = |name: &str, make: fn() -> Vec<u8>| {
-        cases.push(Case { name: format!("wire_{name}"), short: true, make: Box::new(make) });
+        cases.push(Case { name: format!("wire_{name}"), short: super::COMMANDS, make: Box::new(make) });
     };
     raw("empty_file", Vec::new);
     raw("zeros", || vec![0; 1 << 20]);

@@ -207,6 +207,7 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
             Op::Contract { batch: attrs.index("batch")?, m: attrs.index("m")?, k: attrs.index("k")?, rhs }
         }
         "pack" => Op::Pack { batch: attrs.index("batch")?, k: attrs.index("k")?, nr: attrs.index("nr")? },
+        "dequantize" => Op::Dequantize { bits: attrs.index("bits")?, bias: attrs.index("bias")? },
         "reshape" => Op::Reshape { shape: attrs.dims("shape")? },
         "transpose" => Op::Transpose { perm: attrs.indices("perm")? },
         "expand" => Op::Expand { shape: attrs.dims("shape")? },

@@ -134,6 +134,14 @@ impl<'a> Emitter<'a> {
         let isa = self.isa;
         match op {
             Op::Splat(lanes, bits) => self.splat(lanes, bits, result),
+            Op::Ramp(lanes, first) => {
+                let ramp = Source::Mem(self.pool.ramp(first, lanes));
+                self.two((code!(LOAD, isa, lanes), None), vector(result, lanes)?, ramp)
+            }
+            Op::Permute(lanes) => {
+                let (a, b) = (operands.vector(0, lanes)?, operands.source(1, lanes)?);
+                self.three((codes::PERMUTE.pick(isa, lanes), None), vector(result, lanes)?, a, b)
+            }
             Op::Load(lanes) => {
                 let code = code!(LOAD, isa, lanes);
                 self.two((code, None), vector(result, lanes)?, operands.source(0, lanes)?)

@@ -385,6 +385,32 @@ fn splats_broadcasts_and_lanes() {
     }
 }
 
+/// Lanes that are taken by number, from rising numbers or from memory.
+#[test]
+fn lanes_by_number() {
+    let data: Vec<u32> = (0..16).map(|n| n * 0x0123_4567 + 5).collect();
+    for platform in platforms().into_iter().filter(|p| p.isa.has(Op::Permute(Lanes::X16))) {
+        for bias in [0.0f32, 8.0] {
+            let first = u64::from((-bias).to_bits());
+            let (mut b, [buffers, ..]) = Build::new();
+            let [from, out] = [0, 8].map(|disp| b.load_int(buffers, disp));
+            let numbers = b.vec_mem(Op::Load(Lanes::X16), &[], from, 0);
+            let table = b.vec(Op::Ramp(Lanes::X16, first), &[]);
+            let taken = b.vec(Op::Permute(Lanes::X16), &[numbers, table]);
+            b.store(Lanes::X16, taken, out, 0);
+            let lanes = b.vec_mem(Op::Permute(Lanes::X16), &[numbers], from, 0);
+            b.store(Lanes::X16, lanes, out, 64);
+            let mut found = [0u32; 32];
+            let buffers = [data.as_ptr() as *mut u32, found.as_mut_ptr()];
+            Code::new(&b.func, platform).call(&buffers, &[], 0, 0);
+            for (lane, &number) in data.iter().enumerate() {
+                assert_eq!(f32::from_bits(found[lane]), (number % 16) as f32 - bias, "lane {lane}");
+                assert_eq!(found[16 + lane], data[number as usize % 16], "lane {lane}");
+            }
+        }
+    }
+}
+
 /// A prefetch changes nothing and reads nothing: addresses that are none do no harm. Loads cross it when they become
 /// operands.
 #[test]

@@ -206,7 +206,7 @@ impl<'a> Lowering<'a> {
         let later = self.group.nodes.iter().filter_map(|&node| {
             let data = &self.graph.nodes[node];
             let reduces = matches!(data.op, Op::Reduce { .. });
-            (reduces && !self.overrides.contains_key(&data.outputs[0])).then_some(data.inputs[0])
+            (reduces && !self.overrides.contains_key(&data.outputs[0])).then(|| data.inputs[0])
         });
         let mut pending: Vec<ValueId> = later.chain(self.group.outputs.iter().copied()).collect();
         let mut seen = std::collections::HashSet::new();

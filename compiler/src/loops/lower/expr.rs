@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::graph::dim::row_major_strides;
 use crate::graph::{DType, Dim, MapFn, Op, ValueId};
+use crate::loops::lower::codes::Codes;
 use crate::loops::lower::{Lowering, Override, clamped, internal};
 use crate::loops::{Expr, Index, Stmt};
 use crate::scalar::{BinaryFn, CompareFn};
@@ -69,6 +70,13 @@ impl Lowering<'_> {
                     arguments.push(self.expr_at(input, &at)?);
                 }
                 Ok(apply(*function, arguments))
+            }
+            Op::Dequantize { .. } => {
+                let [lead @ .., step, column] = index else { return internal("a dequantized scalar") };
+                match Codes::new(node, lead, column) {
+                    Some(codes) => self.dequantized(&codes, step),
+                    None => internal(format!("{value} dequantizes nothing")),
+                }
             }
             Op::Reshape { .. } => {
                 let from = self.graph.ty(source(0)).shape.clone();

@@ -6,6 +6,7 @@
 
 mod chain;
 mod clamped;
+mod codes;
 mod contract;
 mod expr;
 mod map;

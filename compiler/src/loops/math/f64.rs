@@ -90,14 +90,6 @@ impl Math<'_> {
         }
     }
 
-    pub(super) fn binary64(&mut self, op: BinaryFn, a: Expr, b: Expr) -> Expr {
-        let (a, b) = (self.bind(a), self.bind(b));
-        match op {
-            BinaryFn::Atan2 => self.atan2_64(a, b),
-            _ => self.pow64(a, b),
-        }
-    }
-
     /// The magnitude with the sign of `of`; zeros and NaNs of `of` come through as they are.
     fn with_sign(&mut self, magnitude: Expr, of: &Expr) -> Expr {
         let magnitude = self.bind(magnitude);
@@ -105,7 +97,7 @@ impl Math<'_> {
         select(gt(abs(of.clone()), c64(0.0)), signed, of.clone())
     }
 
-    fn exp64(&mut self, x: Expr) -> Expr {
+    pub(super) fn exp64(&mut self, x: Expr) -> Expr {
         let x = self.bind(x);
         let x = self.bind(select(lt(x.clone(), c64(-746.0)), c64(-746.0), x));
         let x = self.bind(select(gt(x.clone(), c64(710.0)), c64(710.0), x));
@@ -120,14 +112,20 @@ impl Math<'_> {
             [3.001_985_051_386_644_6e-6, 2.524_483_403_496_841e-3, 2.272_655_482_081_550_3e-1, 2.0].map(c64),
         );
         let value = fma(div(p.clone(), sub(q, p)), c64(2.0), c64(1.0));
+        self.times_power_of_two(value, n)
+    }
+
+    /// `2^n x` for a whole `n` within `[-2044, 2046]`. The power is applied in two halves, so results run smoothly into infinity and
+    /// the subnormals.
+    pub(super) fn times_power_of_two(&mut self, x: Expr, n: Expr) -> Expr {
         // A small number; more processors convert vectors of f64 to i32 than to i64.
         let n = Expr::Cast { to: DType::I32, saturate: false, x: Box::new(n) };
         let n = self.bind(Expr::cast(DType::I64, n));
         let half = self.bind(Expr::binary(BinaryFn::Shr, n.clone(), i64c(1)));
-        mul(mul(value, power_of_two64(half.clone())), power_of_two64(sub(n, half)))
+        mul(mul(x, power_of_two64(half.clone())), power_of_two64(sub(n, half)))
     }
 
-    fn log64(&mut self, x: Expr) -> Expr {
+    pub(super) fn log64(&mut self, x: Expr) -> Expr {
         let x = self.bind(x);
         let tiny = self.bind(lt(x.clone(), c64(f64::MIN_POSITIVE)));
         let scaled = select(tiny.clone(), mul(x.clone(), c64(4_503_599_627_370_496.0)), x.clone());
@@ -274,7 +272,7 @@ impl Math<'_> {
         self.with_sign(value, &x)
     }
 
-    fn atan2_64(&mut self, y: Expr, x: Expr) -> Expr {
+    pub(super) fn atan2_64(&mut self, y: Expr, x: Expr) -> Expr {
         let angle = self.atan64(div(abs(y.clone()), abs(x.clone())));
         // 0/0 and inf/inf are the angles of the axes and of the diagonals.
         let both = |value: f64| {
@@ -313,52 +311,6 @@ impl Math<'_> {
         let value = select(lt(a.clone(), c64(1.25)), middle, value);
         let value = select(lt(a, c64(0.84375)), near, value);
         self.with_sign(value, &x)
-    }
-
-    /// `|a|^b` for a whole `b` below 128, by squaring: exact where the result is, which `exp` and `log` are not.
-    fn power_by_squaring(&mut self, a: Expr, b: Expr) -> Expr {
-        let inside = select(lt(b.clone(), c64(128.0)), b.clone(), c64(0.0));
-        let count = Expr::Cast { to: DType::I32, saturate: false, x: Box::new(inside) };
-        let count = self.bind(Expr::cast(DType::I64, count));
-        let mut square = self.bind(a);
-        let mut power = c64(1.0);
-        for bit in 0..7 {
-            let taken = Expr::binary(BinaryFn::BitAnd, count.clone(), i64c(1 << bit));
-            let step = select(eq(taken, i64c(0)), c64(1.0), square.clone());
-            power = self.bind(mul(power, step));
-            square = self.bind(mul(square.clone(), square));
-        }
-        power
-    }
-
-    /// `exp(b log |a|)`, or a power by squaring, with the sign and special cases of IEEE 754 `pow`.
-    fn pow64(&mut self, a: Expr, b: Expr) -> Expr {
-        let whole = self.bind(eq(round(b.clone()), b.clone()));
-        let base = self.bind(abs(a.clone()));
-        let size = self.bind(abs(b.clone()));
-        let squared = self.power_by_squaring(base.clone(), size.clone());
-        let squared = self.bind(squared);
-        let squared = select(lt(b.clone(), c64(0.0)), div(c64(1.0), squared.clone()), squared);
-        let log = self.log64(base);
-        let log = self.bind(log);
-        // 1 to any power is 1, an infinite one and NaN included.
-        let exponent = select(eq(log.clone(), c64(0.0)), c64(0.0), mul(b.clone(), log));
-        let general = self.exp64(exponent);
-        let small = Expr::binary(BinaryFn::And, whole.clone(), lt(size, c64(128.0)));
-        let magnitude = self.bind(select(small, squared, general));
-        let half = self.bind(mul(b.clone(), c64(0.5)));
-        // Every f64 beyond 2^53 is even; there the rounded half equals the half.
-        let odd = Expr::compare(CompareFn::Ne, round(half.clone()), half);
-        let odd = self.bind(Expr::binary(BinaryFn::And, whole.clone(), odd));
-        let negative = self.bind(lt(bits(DType::I64, a.clone()), i64c(0)));
-        let flip = Expr::binary(BinaryFn::And, negative.clone(), odd);
-        let value = select(flip, neg(magnitude.clone()), magnitude);
-        let finite = lt(abs(a.clone()), c64(f64::INFINITY));
-        let nonzero = gt(abs(a.clone()), c64(0.0));
-        let invalid = Expr::binary(BinaryFn::And, negative, Expr::unary(UnaryFn::Not, whole));
-        let invalid = Expr::binary(BinaryFn::And, invalid, Expr::binary(BinaryFn::And, finite, nonzero));
-        let value = select(invalid, c64(f64::NAN), value);
-        select(eq(b, c64(0.0)), c64(1.0), value)
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod f32;
 mod f64;
+mod pow;
 #[cfg(test)]
 mod tests;
 
@@ -147,11 +148,13 @@ impl Math<'_> {
     }
 
     fn binary(&mut self, op: BinaryFn, a: Expr, b: Expr, dtype: DType) -> Expr {
-        if dtype == DType::F64 {
-            return self.binary64(op, a, b);
-        }
-        let wide = self.binary64(op, Expr::cast(DType::F64, a), Expr::cast(DType::F64, b));
-        Expr::cast(dtype, wide)
+        let wide = |x| if dtype == DType::F64 { x } else { Expr::cast(DType::F64, x) };
+        let (x, y) = (self.bind(wide(a)), self.bind(wide(b)));
+        let wide = match op {
+            BinaryFn::Atan2 => self.atan2_64(x, y),
+            _ => self.pow64(x, y, dtype),
+        };
+        if dtype == DType::F64 { wide } else { Expr::cast(dtype, wide) }
     }
 
     /// A name for an expression that is used more than once.

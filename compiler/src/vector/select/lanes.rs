@@ -59,6 +59,17 @@ pub fn group_lanes(
     if isa.lanes_of(lanes, varying.width).is_some() { lanes } else { 1 }
 }
 
+/// Whether statements convert a value to a type of 8 bytes from a smaller one.
+pub fn widens(kernel: &Kernel, body: &[Stmt]) -> bool {
+    let mut widens = false;
+    visit::exprs(body, &mut |expr| {
+        if let Expr::Cast { to, x, .. } = expr {
+            widens |= to.size() == 8 && kernel.dtype(x).size() < 8;
+        }
+    });
+    widens
+}
+
 /// The locals that statements name.
 fn locals(body: &[Stmt]) -> HashSet<Local> {
     let mut locals = HashSet::new();

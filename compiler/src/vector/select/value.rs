@@ -201,6 +201,9 @@ fn float_bits(dtype: DType, bits: u64) -> u64 {
 
 impl Select<'_> {
     pub fn eval(&mut self, expr: &Expr) -> Selected<Val> {
+        if let Some(value) = self.from_table(expr)? {
+            return Ok(value);
+        }
         match expr {
             Expr::Const { dtype, bits } => Val::of_constant(*dtype, *bits),
             Expr::Index(index) => self.index_value(index),

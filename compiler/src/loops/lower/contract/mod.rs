@@ -6,6 +6,8 @@
 //! place, through whatever view it is (for a convolution, a window of the padded image). The epilogue runs on the
 //! tile before it is stored. `walk.rs` orders the tiles.
 
+mod codes;
+mod staged;
 mod taps;
 #[cfg(all(test, unix))]
 mod tests;
@@ -66,6 +68,10 @@ struct Job {
     taps: Vec<Tap>,
     /// Where it is computed on tiles.
     tiles: Option<tiles::Plan>,
+    /// Steps of the last inner axis in an element of the weights, where these are codes of few bits.
+    codes: Option<usize>,
+    /// Where the right-hand side is widened for many rows at once.
+    stage: Option<staged::Stage>,
 }
 
 /// `rows` rows from `first` on.
@@ -88,6 +94,7 @@ impl Lowering<'_> {
     pub(super) fn contract(&mut self) -> Result<()> {
         let mut job = self.contract_job()?;
         job.tiles = self.tile_plan(&job)?;
+        job.stage = self.stage_plan(&job);
         self.walk(&job)?;
         self.finish();
         Ok(())
@@ -101,6 +108,7 @@ impl Lowering<'_> {
         }
         job.block = Some(block);
         job.tiles = self.tile_plan(&job)?;
+        job.stage = self.stage_plan(&job);
         let panels = job.columns.ceil_div(&Dim::from(job.nr)).expect("nr is positive");
         self.for_each("panel", &panels, LoopKind::Serial, |cx, panel| {
             cx.panel(&job, batch, &panel, &Part::whole())
@@ -141,10 +149,14 @@ impl Lowering<'_> {
             block: None,
             taps: self.taps(lhs, *batch, *m, rhs),
             tiles: None,
+            codes: self.codes_per_word(rhs),
+            stage: None,
         };
         job.looped = self.looped_axes(&job)?;
         let vectors = job.nr / job.lanes;
-        let free = self.target.vector_registers.saturating_sub(vectors + 1);
+        // The row of a panel, the codes that it is made of, and an element of the left-hand side.
+        let panel = if job.codes.is_some() { 2 * vectors } else { vectors };
+        let free = self.target.vector_registers.saturating_sub(panel + 1);
         // More rows are not needed to hide the latency of sums, but wide panels are read less often for more rows.
         let most = if job.nr * job.sum.size() < WIDE_PANEL { 10 } else { 14 };
         job.height = (free / vectors).clamp(1, most);
@@ -227,7 +239,10 @@ impl Lowering<'_> {
     fn tile(&mut self, job: &Job, tile: &Tile) -> Result<()> {
         let acc = self.kernel.local("acc", job.sum, &[tile.rows.len(), job.nr], job.lanes);
         self.prefetch_results(job, tile);
-        let sums = self.accumulate(job, tile, acc)?;
+        let sums = match job.codes {
+            Some(per_word) => self.accumulate_codes(job, tile, acc, per_word)?,
+            None => self.accumulate(job, tile, acc)?,
+        };
         self.epilogue(job, tile, sums)
     }
 

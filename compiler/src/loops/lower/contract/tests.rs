@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::backend::Backends;
 use crate::codegen::testing::Runnable;
 use crate::graph::dim::Sym;
-use crate::graph::{Builder, DType, Dim, Graph, Op, Origin, RhsLayout, Tensor, TensorType};
+use crate::graph::{Builder, DType, Dim, Graph, Op, Origin, RhsLayout, Tensor, TensorType, codes_per_word};
 use crate::interp;
 use crate::loops::lower::lower;
 use crate::loops::{Expr, Stmt, program, visit};
@@ -306,6 +306,118 @@ fn taps_that_read_padding_are_left_out() {
             let kernel = lower(&graph, group.unwrap(), "dilated", &Target::host().unwrap()).unwrap();
             // The last columns of a panel have a branch with another comparison.
             assert_eq!(kernel.to_string().contains(">= index("), finite, "{image:?}\n{kernel}");
+        }
+    }
+}
+
+/// A product of `rows` with weights of `bits` in `parts` of `steps`, per column a scale and, if `zero`, a zero for each part.
+fn product_of_codes(
+    rows: &[Dim],
+    [parts, steps, columns, nr]: [usize; 4],
+    bits: usize,
+    zero: bool,
+    scale: DType,
+) -> Graph {
+    let mut graph = Graph { name: "codes".into(), ..Graph::default() };
+    let origin = graph.origins.push(Origin { name: "codes".into(), op_type: "Codes".into(), index: 0 });
+    let mut b = Builder::new(&mut graph, origin);
+    let mut dims = rows.to_vec();
+    dims.extend([parts, steps].map(Dim::from));
+    let lhs = b.input("x", TensorType::new(DType::F32, dims), None);
+    let (panels, per_word) = (columns.div_ceil(nr), codes_per_word(bits).unwrap());
+    let shape = [panels, parts, steps / per_word, nr];
+    let word = |at: usize| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    let count = shape.iter().product();
+    let codes = match bits {
+        8 => Tensor::from_slice(&shape, &(0..count).map(|at| word(at) as i8).collect::<Vec<_>>()),
+        _ => Tensor::from_slice(&shape, &(0..count).map(|at| word(at) as i32).collect::<Vec<_>>()),
+    };
+    let shape = [panels, parts, nr];
+    let mut parameter = |from: usize, by: f32| {
+        let values: Vec<f32> = (0..panels * parts * nr).map(|at| noise(at + from) * by).collect();
+        let value = interp::cast(&Tensor::from_slice(&shape, &values), scale, true);
+        b.constant(value)
+    };
+    let mut parameters = vec![parameter(5, 0.25)];
+    if zero {
+        parameters.push(parameter(11, 7.0));
+    }
+    let inputs = [&[b.constant(codes)], &parameters[..]].concat();
+    let bias = if bits == 8 { 0 } else { 1 << (bits - 1) };
+    let weights = b.emit1(Op::Dequantize { bits, bias }, &inputs).unwrap();
+    let rhs = RhsLayout::Panels { nr, depth: 1, n: Dim::from(columns) };
+    let y = b.emit1(Op::Contract { batch: 0, m: rows.len(), k: 2, rhs }, &[lhs, weights]).unwrap();
+    graph.outputs.push(("y".into(), y));
+    graph
+}
+
+/// Holds what the machine computes against the evaluator, relative to the size of the terms.
+fn check(graph: &Graph, shape: &[usize], scale: f64, what: &str) {
+    let data: Vec<f32> = (0..shape.iter().product()).map(|at| noise(at + 77)).collect();
+    let inputs = [Tensor::from_slice(shape, &data)];
+    let wanted = interp::run(graph, &inputs).unwrap().remove(0).to_f64s().unwrap();
+    for target in byte_targets() {
+        let got = run(graph, &inputs, &target).to_f64s().unwrap();
+        assert_eq!(wanted.len(), got.len());
+        for (at, (wanted, got)) in wanted.iter().zip(&got).enumerate() {
+            assert!((wanted - got).abs() < 1e-6 * scale, "{what}, element {at}: {got}, not {wanted}");
+        }
+    }
+}
+
+/// Weights of few bits, for one row, for few, and for so many that they are widened in blocks.
+#[test]
+fn weights_of_few_bits() {
+    for (rows, [parts, steps, columns, nr], bits, zero, scale) in [
+        (vec![1], [28, 32, 200, 64], 4, false, DType::F32),
+        (vec![1], [3, 16, 5, 8], 4, true, DType::F16),
+        (vec![3], [2, 16, 64, 16], 2, true, DType::F32),
+        (vec![2], [5, 24, 70, 32], 8, true, DType::BF16),
+        (vec![37], [28, 32, 200, 64], 4, true, DType::F32),
+        (vec![2, 33], [7, 128, 40, 16], 4, false, DType::F16),
+        (vec![64], [1, 1000, 33, 32], 8, false, DType::F32),
+        (vec![29], [6, 48, 12, 8], 2, false, DType::F32),
+        (vec![0], [2, 16, 20, 16], 4, false, DType::F32),
+        (vec![130], [3, 40, 100, 64], 8, true, DType::F32),
+    ] {
+        let dims: Vec<Dim> = rows.iter().map(|&size| Dim::from(size)).collect();
+        let graph = product_of_codes(&dims, [parts, steps, columns, nr], bits, zero, scale);
+        let shape = [rows.clone(), vec![parts, steps]].concat();
+        let terms = (parts * steps) as f64 * f64::from(1 << bits);
+        check(&graph, &shape, terms, &format!("{rows:?} x {parts} x {steps} x {columns}, {bits} bits"));
+    }
+}
+
+/// Weights of 16 bits, widened in registers or, for many rows, in blocks: whole inner axes and parts of one.
+#[test]
+fn weights_of_16_bits() {
+    for (shape, rows, columns, nr) in [
+        (vec![1, 300], 1, 40, 32),
+        (vec![27, 300], 1, 40, 32),
+        (vec![28, 2000], 1, 70, 32),
+        (vec![61, 1024], 1, 100, 16),
+        (vec![3, 41, 3, 3, 64], 2, 70, 32),
+        (vec![40, 2, 2, 17], 1, 33, 16),
+        (vec![100, 31], 1, 20, 16),
+    ] {
+        for dtype in [DType::F16, DType::BF16] {
+            let mut graph = Graph { name: "halves".into(), ..Graph::default() };
+            let origin = Origin { name: "halves".into(), op_type: "Halves".into(), index: 0 };
+            let origin = graph.origins.push(origin);
+            let mut b = Builder::new(&mut graph, origin);
+            let dims: Vec<Dim> = shape.iter().map(|&size: &usize| Dim::from(size)).collect();
+            let lhs = b.input("x", TensorType::new(DType::F32, dims), None);
+            let mut own = shape[rows..].to_vec();
+            own.push(columns);
+            let data: Vec<f32> = (0..own.iter().product()).map(noise).collect();
+            let weights = b.constant(interp::cast(&Tensor::from_slice(&own, &data), dtype, true));
+            let k = own.len() - 1;
+            let packed = b.emit1(Op::Pack { batch: 0, k, nr }, &[weights]).unwrap();
+            let rhs = RhsLayout::Panels { nr, depth: 1, n: Dim::from(columns) };
+            let y = b.emit1(Op::Contract { batch: 0, m: rows, k, rhs }, &[lhs, packed]).unwrap();
+            graph.outputs.push(("y".into(), y));
+            let terms = shape[rows..].iter().product::<usize>() as f64;
+            check(&graph, &shape, terms, &format!("{shape:?} x {columns} in {dtype}"));
         }
     }
 }

@@ -7,7 +7,8 @@
 //! Threads share the panels, or the blocks of rows of all panels. Where there are few panels, the tiles of each are cut
 //! into parts that threads can share.
 
-use super::{Job, Tile, tiles};
+use super::tiles::Plan;
+use super::{Job, Tile};
 use crate::error::Result;
 use crate::graph::dim::{product, row_major_strides};
 use crate::graph::{Dim, Node, Op};
@@ -15,7 +16,7 @@ use crate::loops::lower::Lowering;
 use crate::loops::lower::map::volume;
 use crate::loops::lower::runs;
 use crate::loops::lower::single::slabs;
-use crate::loops::{Buf, Expr, Index, LoopKind, Stmt};
+use crate::loops::{Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt};
 use crate::scalar::CompareFn;
 
 const CACHE_LINE: i64 = 64;
@@ -57,7 +58,11 @@ impl Part {
 impl Job {
     /// Rows that are computed at once.
     fn block_rows(&self) -> usize {
-        self.tiles.as_ref().map_or(self.height, tiles::Plan::block)
+        match (&self.tiles, &self.stage) {
+            (Some(plan), _) => Plan::block(plan),
+            (None, Some(stage)) => stage.rows(self),
+            (None, None) => self.height,
+        }
     }
 
     /// Sizes of the row axes, of what is computed of them.
@@ -86,6 +91,32 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
+    /// Elements of a constant in `buf`, from `start` on, while `tiles` tiles are computed; nothing where all of it stays in
+    /// a cache with so much room.
+    pub fn of_block(
+        kernel: &Kernel,
+        buf: Buf,
+        start: Index,
+        elements: i64,
+        tiles: i64,
+        room: i64,
+    ) -> Option<Ahead> {
+        let Buffer { dtype, len, .. } = &kernel.buffers[buf];
+        let size = dtype.size() as i64;
+        let far = len.as_const().is_some_and(|len| len.saturating_mul(size) > room);
+        let line = CACHE_LINE / size;
+        let lines = elements / line;
+        far.then(|| Ahead {
+            buf,
+            start,
+            number: Index::zero(),
+            tiles,
+            lines,
+            line,
+            most: MAX_TILE_PREFETCHES,
+        })
+    }
+
     /// As tile number `number` of its panel brings it nearer.
     pub fn of_tile(self, number: Index) -> Ahead {
         Ahead { number, ..self }
@@ -214,11 +245,18 @@ impl Lowering<'_> {
 
     /// A part of the rows of one panel.
     pub(super) fn panel(&mut self, job: &Job, batch: &[Index], panel: &Index, part: &Part) -> Result<()> {
-        let Some(plan) = &job.tiles else { return self.register_panel(job, batch, panel, part) };
-        let Some(condition) = self.enough_for_tiles(job, plan) else {
-            return self.tile_panel(job, plan, batch, panel, part);
+        let condition = match (&job.tiles, &job.stage) {
+            (Some(plan), _) => self.enough_for_tiles(job, plan),
+            (None, Some(_)) => self.enough_for_stage(job),
+            (None, None) => return self.register_panel(job, batch, panel, part),
         };
-        let then = self.scope(|cx| cx.tile_panel(job, plan, batch, panel, part))?;
+        let many = |cx: &mut Self| match (&job.tiles, &job.stage) {
+            (Some(plan), _) => cx.tile_panel(job, plan, batch, panel, part),
+            (None, Some(stage)) => cx.staged_panel(job, stage, batch, panel, part),
+            (None, None) => Ok(()),
+        };
+        let Some(condition) = condition else { return many(self) };
+        let then = self.scope(many)?;
         let otherwise = self.scope(|cx| cx.register_panel(job, batch, panel, part))?;
         self.push(Stmt::If { condition, then, otherwise });
         Ok(())

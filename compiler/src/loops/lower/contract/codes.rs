@@ -1,0 +1,124 @@
+//! Weights of few bits: the inner axes are parts and the steps of a part, and what all steps of a part share, its scale,
+//! multiplies their sum.
+
+use super::{Job, Tile, part_of};
+use crate::error::Result;
+use crate::graph::{Dim, ValueId};
+use crate::loops::lower::codes::Codes;
+use crate::loops::lower::{Lowering, internal};
+use crate::loops::nest::Axis;
+use crate::loops::{Expr, Index, Local, LoopKind, Stmt};
+use crate::scalar::BinaryFn;
+
+impl Lowering<'_> {
+    /// Steps in an element of a right-hand side's codes, if it is made of such.
+    pub(super) fn codes_per_word(&self, rhs: ValueId) -> Option<usize> {
+        let node = self.graph.producer(rhs).filter(|_| !self.inputs.contains(&rhs))?;
+        Codes::new(&self.graph.nodes[node], &[], &Index::zero()).map(|codes| codes.per_word)
+    }
+
+    /// As `accumulate`, of codes: gives the registers with the sums.
+    pub(super) fn accumulate_codes(
+        &mut self,
+        job: &Job,
+        tile: &Tile,
+        acc: Local,
+        per_word: usize,
+    ) -> Result<Local> {
+        let [parts, steps] = &job.inner[..] else { return internal("weights of few bits without parts") };
+        let Some(extent) = steps.as_const() else { return internal("parts of a symbolic number of steps") };
+        let block = part_of(extent).filter(|block| block.is_multiple_of(per_word)).unwrap_or(extent as usize);
+        let (blocks, words) = (Dim::from(extent / block as i64), Dim::from(block / per_word));
+        let sums = self.kernel.local("sums", job.sum, &[tile.rows.len(), job.nr], job.lanes);
+        self.clear(job, sums, tile.rows.len())?;
+        self.for_each("part", parts, LoopKind::Serial, |cx, part| {
+            cx.for_each("block", &blocks, LoopKind::Serial, |cx, block| {
+                cx.clear(job, acc, tile.rows.len())?;
+                let axis =
+                    Axis { var: cx.kernel.loop_var("word"), extent: words.clone(), kind: LoopKind::Serial };
+                cx.extents.insert(axis.var, words.clone());
+                let word = block.scale(&words).add(&Index::var(axis.var));
+                let body = cx.scope(|cx| cx.code_steps(job, tile, acc, &part, &word))?;
+                let stmts = match per_word {
+                    1 => cx.unrolled(&axis, body, &[], None),
+                    _ => vec![Stmt::For {
+                        var: axis.var,
+                        lo: Index::zero(),
+                        hi: Index::dim(words.clone()),
+                        step: 1,
+                        kind: LoopKind::Serial,
+                        body,
+                    }],
+                };
+                stmts.into_iter().for_each(|stmt| cx.push(stmt));
+                cx.add_part(job, tile, acc, sums, &part)
+            })
+        })?;
+        Ok(sums)
+    }
+
+    /// The steps in one element of the codes, all lanes of all rows.
+    fn code_steps(&mut self, job: &Job, tile: &Tile, acc: Local, part: &Index, word: &Index) -> Result<()> {
+        let lane = self.kernel.loop_var("v");
+        let body = self.scope(|cx| {
+            let mut columns = Vec::with_capacity(job.nr / job.lanes);
+            for first in (0..job.nr).step_by(job.lanes) {
+                let column = Index::int(first as i64);
+                let column = if job.lanes == 1 { column } else { column.add(&Index::var(lane)) };
+                let codes = cx.codes(job, tile, part, &column)?;
+                let element = cx.code_word(&codes, word)?;
+                columns.push((cx.bind("word", element), codes, column));
+            }
+            for place in 0..columns.first().map_or(0, |(_, codes, _)| codes.per_word) {
+                let mut panel_row = Vec::with_capacity(columns.len());
+                for (word, codes, column) in &columns {
+                    let weight = cx.code(codes, word.clone(), place)?;
+                    panel_row.push((column, cx.bind("b", weight)));
+                }
+                let step = word.scale(&Dim::from(columns[0].1.per_word)).add(&Index::int(place as i64));
+                for (row, at) in tile.rows.iter().enumerate() {
+                    let mut index = cx.broadcast_batch(job.lhs, job, &tile.batch);
+                    index.extend_from_slice(at);
+                    index.extend([part.clone(), step.clone()]);
+                    let element = cx.expr_at(job.lhs, &index)?;
+                    let element = cx.widened(job, "a", element);
+                    for (column, weight) in &panel_row {
+                        let at = vec![Index::int(row as i64), (*column).clone()];
+                        let value = Expr::binary(BinaryFn::Mul, element.clone(), weight.clone());
+                        cx.push(Stmt::Accumulate { local: acc, at, op: BinaryFn::Add, value });
+                    }
+                }
+            }
+            Ok(())
+        })?;
+        self.push_lanes(lane, job.lanes, body);
+        Ok(())
+    }
+
+    /// Adds the sums of a part, scaled.
+    fn add_part(&mut self, job: &Job, tile: &Tile, acc: Local, sums: Local, part: &Index) -> Result<()> {
+        self.for_columns(job, 0..job.nr, &mut |cx, column| {
+            let codes = cx.codes(job, tile, part, column)?;
+            let scale = cx.code_scale(&codes)?;
+            let scale = cx.bind("scale", scale);
+            for row in 0..tile.rows.len() {
+                let at = vec![Index::int(row as i64), column.clone()];
+                let sum = Expr::Get { local: acc, at: at.clone() };
+                let value = Expr::binary(BinaryFn::Mul, sum, scale.clone());
+                cx.push(Stmt::Accumulate { local: sums, at, op: BinaryFn::Add, value });
+            }
+            Ok(())
+        })
+    }
+
+    /// The codes of a part of a tile's panel, in one column.
+    fn codes(&self, job: &Job, tile: &Tile, part: &Index, column: &Index) -> Result<Codes> {
+        let mut lead = self.broadcast_batch(job.rhs, job, &tile.batch);
+        lead.extend([tile.panel.clone(), part.clone()]);
+        let node = self.graph.producer(job.rhs).map(|node| &self.graph.nodes[node]);
+        match node.and_then(|node| Codes::new(node, &lead, column)) {
+            Some(codes) => Ok(codes),
+            None => internal(format!("{} is not dequantized", job.rhs)),
+        }
+    }
+}

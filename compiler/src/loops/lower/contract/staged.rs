@@ -1,0 +1,469 @@
+//! Right-hand sides that are narrower than the sums, for many rows: widened once for several tiles of rows.
+//!
+//! A block of a panel, so many steps of the inner axes, is widened into the kernel's own memory, where it stays in the
+//! first-level cache. All tiles of a group of rows are computed for this block before the next one, with their sums in
+//! memory between blocks. Few rows are computed with weights that are widened in registers, as each is read once or twice.
+
+use super::walk::{Ahead, Part};
+use super::{Job, LONG_SUM};
+use crate::error::Result;
+use crate::graph::dim::{product, row_major_strides};
+use crate::graph::{DType, Dim};
+use crate::loops::lower::codes::Codes;
+use crate::loops::lower::runs::{Run, balanced};
+use crate::loops::lower::{Lowering, Override, internal};
+use crate::loops::nest::{Axis, Nest};
+use crate::loops::{Access, Buf, Buffer, Expr, Index, LoopKind, Stmt};
+use crate::scalar::{BinaryFn, CompareFn};
+
+/// Rows of a group, at least: widening costs about as much as so many rows divided by ten.
+const GROUP_ROWS: usize = 32;
+
+/// Bytes of a widened block, at most: half of a small first-level cache, and of what a kernel has of the stack.
+const PANEL_BYTES: usize = 16 << 10;
+
+/// Steps of a block, at least: for each, the sums of a tile are loaded and stored.
+const LEAST_STEPS: usize = 32;
+
+/// Tiles of rows from which on a panel is widened first.
+const LEAST_TILES: usize = 2;
+
+/// How a panel is widened in blocks.
+#[derive(Clone)]
+pub(super) struct Stage {
+    /// The inner axis that is cut into blocks of `chunk`; a block has all of those behind it.
+    axis: usize,
+    chunk: usize,
+    /// Tiles of a group.
+    tiles: usize,
+    /// `[steps, nr]`
+    panel: Buf,
+    /// `[rows of a group, nr]`
+    sums: Buf,
+}
+
+/// Rows of a panel that are computed together: whole tiles, those of one group, and what is left behind the last group.
+struct Group<'a> {
+    batch: &'a [Index],
+    panel: &'a Index,
+    lead: &'a [Index],
+    main: &'a Run,
+    rest: &'a [Run],
+    /// The number of the group, and of all groups.
+    part: Part,
+}
+
+/// A tile: its number in a run, and the first row of its sums.
+struct Place<'a> {
+    run: &'a Run,
+    tile: Index,
+    slot: Index,
+}
+
+impl Stage {
+    pub fn rows(&self, job: &Job) -> usize {
+        self.tiles * job.height
+    }
+}
+
+impl Lowering<'_> {
+    /// How the right-hand side is widened in blocks, where that pays.
+    pub(super) fn stage_plan(&mut self, job: &Job) -> Option<Stage> {
+        let narrow = job.codes.is_some() || self.graph.ty(job.rhs).dtype != job.sum;
+        let rows = product(&job.row_axes(&self.graph.ty(job.out).shape)[job.looped..]);
+        let few = rows.bounds().1.is_some_and(|rows| rows < (LEAST_TILES * job.height) as i64);
+        if !narrow || few || job.sum != DType::F32 || job.lanes == 1 || !job.taps.is_empty() {
+            return None;
+        }
+        let inner = job.inner.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>()?;
+        let row_bytes = job.nr * job.sum.size();
+        let most = (PANEL_BYTES / row_bytes).min(LONG_SUM as usize);
+        let (mut axis, mut steps) = (inner.len(), 1);
+        while axis > 0 && steps * inner[axis - 1] as usize <= most {
+            axis -= 1;
+            steps *= inner[axis] as usize;
+        }
+        let mut chunk = 1;
+        if axis > 0 {
+            axis -= 1;
+            let fits = |chunk: &usize| (inner[axis] as usize).is_multiple_of(*chunk);
+            let per_word = job.codes.filter(|_| axis + 1 == inner.len()).unwrap_or(1);
+            chunk = (1..=most / steps).rev().filter(|chunk| chunk.is_multiple_of(per_word)).find(fits)?;
+        } else if let Some(first) = inner.first() {
+            (chunk, steps) = (*first as usize, steps / *first as usize);
+        }
+        steps *= chunk;
+        if steps < LEAST_STEPS {
+            return None;
+        }
+        let tiles = GROUP_ROWS.div_ceil(job.height);
+        // Behind the whole tiles there is room for what is left of one.
+        let rows = (tiles + 1) * job.height;
+        // Contractions of one kernel follow each other.
+        let mut buffer = |name: &str, rows: usize| {
+            let (len, access) = (Dim::from(rows * job.nr), Access::Frame);
+            let buffers = &mut self.kernel.buffers;
+            if let Some((known, own)) = buffers
+                .iter_mut()
+                .find(|(_, own)| own.access == access && own.name == name && own.dtype == job.sum)
+            {
+                own.len = own.len.max_dim(&len);
+                return known;
+            }
+            buffers.push(Buffer { name: name.into(), dtype: job.sum, len, access })
+        };
+        let (panel, sums) = (buffer("panel", steps), buffer("sums", rows));
+        Some(Stage { axis, chunk, tiles, panel, sums })
+    }
+
+    /// Whether the rows are enough; `None` where they are for certain.
+    pub(super) fn enough_for_stage(&self, job: &Job) -> Option<Expr> {
+        let rows = product(&job.row_axes(&self.graph.ty(job.out).shape)[job.looped..]);
+        let least = (LEAST_TILES * job.height) as i64;
+        match rows.bounds().0 {
+            Some(rows) if rows >= least => None,
+            _ => Some(Expr::compare(
+                CompareFn::Ge,
+                Expr::Index(Index::dim(rows)),
+                Expr::Index(Index::int(least)),
+            )),
+        }
+    }
+
+    /// A part of the rows of one panel, as `register_panel`.
+    pub(super) fn staged_panel(
+        &mut self,
+        job: &Job,
+        stage: &Stage,
+        batch: &[Index],
+        panel: &Index,
+        part: &Part,
+    ) -> Result<()> {
+        let row_axes = job.row_axes(&self.graph.ty(job.out).shape);
+        let (outer, tiled) = row_axes.split_at(job.looped);
+        let (rows, height) = (product(tiled), Dim::from(job.height));
+        let count = rows.floor_div(&height).expect("tiles have rows");
+        let main = Run { from: Dim::ZERO, count: count.clone(), size: job.height };
+        let left = rows - count.clone() * height.clone();
+        let rest: Vec<Run> = match left == Dim::ZERO {
+            true => vec![],
+            false => balanced(&left, job.height - 1),
+        };
+        let behind = count.clone() * height;
+        let rest: Vec<Run> =
+            rest.into_iter().map(|run| Run { from: run.from + behind.clone(), ..run }).collect();
+        let groups = count.ceil_div(&Dim::from(stage.tiles)).expect("groups have tiles");
+        let whole = Part::whole();
+        let looped = outer.iter().any(|dim| *dim != Dim::ONE);
+        let (by_loop, by_group) = if looped { (part, &whole) } else { (&whole, part) };
+        self.for_part(outer, by_loop, &mut |cx, lead| {
+            cx.for_part(std::slice::from_ref(&groups), by_group, &mut |cx, number| {
+                let part = Part { number: number[0].clone(), count: groups.clone() };
+                let (lead, main, rest) = (&lead[..], &main, &rest[..]);
+                cx.staged_group(job, stage, &Group { batch, panel, lead, main, rest, part })
+            })
+        })
+    }
+
+    fn staged_group(&mut self, job: &Job, stage: &Stage, group: &Group) -> Result<()> {
+        self.for_tiles(job, stage, group, &mut |cx, place| {
+            cx.for_sums(job, place, &mut |cx, index| {
+                cx.push(Stmt::Store { buf: stage.sums, index, value: Expr::constant(job.sum, 0.0) });
+                Ok(())
+            })
+        })?;
+        let blocks =
+            job.inner.get(stage.axis).map_or(Some(Dim::ONE), |dim| dim.exact_div(&Dim::from(stage.chunk)));
+        let Some(blocks) = blocks else { return internal("steps that are no whole blocks") };
+        let outer = [&job.inner[..stage.axis], &[blocks]].concat();
+        self.for_shape(&outer, LoopKind::Serial, &mut |cx, mut block| {
+            if let Some(last) = block.last_mut() {
+                *last = last.scale(&Dim::from(stage.chunk));
+            }
+            cx.widen_block(job, stage, group, &block)?;
+            let ahead = cx.next_block(job, stage, group, &block)?;
+            cx.for_tiles(job, stage, group, &mut |cx, place| {
+                let ahead = ahead.clone().map(|ahead| ahead.of_tile(place.tile.clone()));
+                cx.staged_tile(job, stage, group, place, &block, ahead)
+            })
+        })?;
+        self.for_tiles(job, stage, group, &mut |cx, place| cx.staged_epilogue(job, stage, group, place))
+    }
+
+    /// Statements for every tile of a group.
+    fn for_tiles(
+        &mut self,
+        job: &Job,
+        stage: &Stage,
+        group: &Group,
+        fill: &mut dyn FnMut(&mut Self, &Place) -> Result<()>,
+    ) -> Result<()> {
+        let Group { main, part, .. } = group;
+        let first = part.number.scale(&main.count).floor_div(&part.count, &self.extent_fn());
+        self.for_part(std::slice::from_ref(&main.count), part, &mut |cx, tile| {
+            let slot = tile[0].add(&first.scale(&Dim::from(-1i64))).scale(&Dim::from(job.height));
+            fill(cx, &Place { run: main, tile: tile[0].clone(), slot })
+        })?;
+        if group.rest.is_empty() {
+            return Ok(());
+        }
+        let behind = Dim::from(stage.rows(job)) - main.count.clone() * Dim::from(main.size);
+        let rest = self.scope(|cx| {
+            for run in group.rest {
+                cx.for_each("tile", &run.count, LoopKind::Serial, |cx, tile| {
+                    let slot = run.at(&tile, 0).add_dim(&behind);
+                    fill(cx, &Place { run, tile, slot })
+                })?;
+            }
+            Ok(())
+        })?;
+        if part.count == Dim::ONE {
+            rest.into_iter().for_each(|stmt| self.push(stmt));
+            return Ok(());
+        }
+        // What is left is the last group's.
+        let last = Index::dim(part.count.clone() - Dim::ONE);
+        let condition = Expr::compare(CompareFn::Eq, Expr::Index(part.number.clone()), Expr::Index(last));
+        self.push(Stmt::If { condition, then: rest, otherwise: vec![] });
+        Ok(())
+    }
+
+    /// Statements for the sums of a tile, by their index in memory.
+    fn for_sums(
+        &mut self,
+        job: &Job,
+        place: &Place,
+        fill: &mut dyn FnMut(&mut Self, Index) -> Result<()>,
+    ) -> Result<()> {
+        self.for_columns(job, 0..job.nr, &mut |cx, column| {
+            (0..place.run.size).try_for_each(|row| fill(cx, place.sum(job, row, column)))
+        })
+    }
+
+    /// Widens a block of a panel; `block` is the index of its first step.
+    fn widen_block(&mut self, job: &Job, stage: &Stage, group: &Group, block: &[Index]) -> Result<()> {
+        let behind = &job.inner[(stage.axis + 1).min(job.inner.len())..];
+        let mut shape = vec![Dim::from(stage.chunk)];
+        shape.extend_from_slice(behind);
+        let per_word = job.codes.unwrap_or(1);
+        if let Some(last) = shape.last_mut() {
+            *last = last.exact_div(&Dim::from(per_word)).unwrap_or(last.clone());
+        }
+        let strides = row_major_strides(&shape);
+        self.for_shape(&shape, LoopKind::Serial, &mut |cx, at| {
+            let number = at.iter().zip(&strides).fold(Index::zero(), |sum, (i, by)| sum.add(&i.scale(by)));
+            let first = number.scale(&Dim::from(per_word * job.nr));
+            let mut index = at;
+            if let Some(last) = index.last_mut() {
+                *last = last.scale(&Dim::from(per_word));
+            }
+            let index = inner_index(block, &index);
+            cx.for_columns(job, 0..job.nr, &mut |cx, column| {
+                let mut lead = cx.broadcast_batch(job.rhs, job, group.batch);
+                lead.push(group.panel.clone());
+                let weights = cx.weights(job, lead, &index, column)?;
+                for (step, value) in weights.into_iter().enumerate() {
+                    let index = first.add(column).add(&Index::int((step * job.nr) as i64));
+                    cx.push(Stmt::Store { buf: stage.panel, index, value });
+                }
+                Ok(())
+            })
+        })
+    }
+
+    /// The block after this one, which the tiles bring nearer while they are computed: all blocks of all panels follow each
+    /// other.
+    fn next_block(
+        &mut self,
+        job: &Job,
+        stage: &Stage,
+        group: &Group,
+        block: &[Index],
+    ) -> Result<Option<Ahead>> {
+        let behind = &job.inner[(stage.axis + 1).min(job.inner.len())..];
+        let steps = product(behind).as_const().unwrap_or(1) * stage.chunk as i64;
+        let mut inner = block.to_vec();
+        inner.resize(job.inner.len(), Index::zero());
+        let mut lead = self.broadcast_batch(job.rhs, job, group.batch);
+        lead.push(group.panel.clone());
+        let mut ahead = None;
+        self.scope(|cx| {
+            let first = match job.codes {
+                Some(_) => {
+                    let (codes, word) = cx.codes_of(job, lead, &inner, &Index::zero())?;
+                    cx.code_word(&codes, &word)?
+                }
+                None => {
+                    lead.extend(inner);
+                    lead.push(Index::zero());
+                    cx.expr_at(job.rhs, &lead)?
+                }
+            };
+            if let Expr::Load { buf, index } = first {
+                let elements = steps * job.nr as i64 / job.codes.unwrap_or(1) as i64;
+                let start = index.add(&Index::int(elements));
+                ahead = Ahead::of_block(&cx.kernel, buf, start, elements, LEAST_TILES as i64, cx.room());
+            }
+            Ok(())
+        })?;
+        Ok(ahead)
+    }
+
+    /// The elements of a column of the right-hand side from an index of the inner axes on: one, or all of a word of codes.
+    fn weights(
+        &mut self,
+        job: &Job,
+        mut lead: Vec<Index>,
+        inner: &[Index],
+        column: &Index,
+    ) -> Result<Vec<Expr>> {
+        let Some(per_word) = job.codes else {
+            lead.extend_from_slice(inner);
+            lead.push(column.clone());
+            let value = self.expr_at(job.rhs, &lead)?;
+            return Ok(vec![Expr::cast(job.sum, value)]);
+        };
+        let (codes, word) = self.codes_of(job, lead, inner, column)?;
+        let word = self.code_word(&codes, &word)?;
+        let (word, scale) = (self.bind("word", word), self.code_scale(&codes)?);
+        let scale = self.bind("scale", scale);
+        (0..per_word)
+            .map(|place| {
+                let code = self.code(&codes, word.clone(), place)?;
+                Ok(Expr::binary(BinaryFn::Mul, code, scale.clone()))
+            })
+            .collect()
+    }
+
+    /// The codes of a column at an index of the inner axes, and the number of the element there.
+    fn codes_of(
+        &self,
+        job: &Job,
+        mut lead: Vec<Index>,
+        inner: &[Index],
+        column: &Index,
+    ) -> Result<(Codes, Index)> {
+        let Some((step, parts)) = inner.split_last() else { return internal("codes without steps") };
+        lead.extend_from_slice(parts);
+        let node = self.graph.producer(job.rhs).map(|node| &self.graph.nodes[node]);
+        let Some(codes) = node.and_then(|node| Codes::new(node, &lead, column)) else {
+            return internal(format!("{} is not dequantized", job.rhs));
+        };
+        let word = step.floor_div(&Dim::from(codes.per_word), &self.extent_fn());
+        Ok((codes, word))
+    }
+
+    /// The products of one block, added to a tile's sums.
+    fn staged_tile(
+        &mut self,
+        job: &Job,
+        stage: &Stage,
+        group: &Group,
+        place: &Place,
+        block: &[Index],
+        ahead: Option<Ahead>,
+    ) -> Result<()> {
+        let rows = self.staged_rows(job, group, place);
+        let acc = self.kernel.local("acc", job.sum, &[rows.len(), job.nr], job.lanes);
+        self.clear(job, acc, rows.len())?;
+        let mut shape = vec![Dim::from(stage.chunk)];
+        shape.extend_from_slice(&job.inner[(stage.axis + 1).min(job.inner.len())..]);
+        let strides = row_major_strides(&shape);
+        let (mut nest, at) = Nest::over(&mut self.kernel, &shape);
+        for axis in &nest.axes {
+            self.extents.insert(axis.var, axis.extent.clone());
+        }
+        let number = at.iter().zip(&strides).fold(Index::zero(), |sum, (i, by)| sum.add(&i.scale(by)));
+        let index = inner_index(block, &at);
+        let lane = self.kernel.loop_var("v");
+        nest.body = self.scope(|cx| {
+            let body = cx.scope(|cx| {
+                let mut panel_row = Vec::with_capacity(job.nr / job.lanes);
+                for first in (0..job.nr).step_by(job.lanes) {
+                    let column = Index::int(first as i64).add(&Index::var(lane));
+                    let index = number.scale(&Dim::from(job.nr)).add(&column);
+                    panel_row.push((column, cx.bind("b", Expr::Load { buf: stage.panel, index })));
+                }
+                for (row, at) in rows.iter().enumerate() {
+                    let mut place = cx.broadcast_batch(job.lhs, job, group.batch);
+                    place.extend_from_slice(at);
+                    place.extend_from_slice(&index);
+                    let element = cx.expr_at(job.lhs, &place)?;
+                    let element = cx.widened(job, "a", element);
+                    for (column, weight) in &panel_row {
+                        let at = vec![Index::int(row as i64), column.clone()];
+                        let value = Expr::binary(BinaryFn::Mul, element.clone(), weight.clone());
+                        cx.push(Stmt::Accumulate { local: acc, at, op: BinaryFn::Add, value });
+                    }
+                }
+                Ok(())
+            })?;
+            cx.push_lanes(lane, job.lanes, body);
+            Ok(())
+        })?;
+        nest.fuse_all(0);
+        let Some(Axis { var, extent, kind }) = nest.axes.pop() else {
+            return internal("a block of one step");
+        };
+        let body = std::mem::take(&mut nest.body);
+        nest.body = self.unrolled(&Axis { var, extent, kind }, body, &nest.axes, ahead.as_ref());
+        nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
+        self.for_columns(job, 0..job.nr, &mut |cx, column| {
+            for row in 0..rows.len() {
+                let index = place.sum(job, row, column);
+                let sum = Expr::Load { buf: stage.sums, index: index.clone() };
+                let own = Expr::Get { local: acc, at: vec![Index::int(row as i64), column.clone()] };
+                cx.push(Stmt::Store { buf: stage.sums, index, value: Expr::binary(BinaryFn::Add, sum, own) });
+            }
+            Ok(())
+        })
+    }
+
+    /// The rows of a tile, by their index along every row axis.
+    fn staged_rows(&mut self, job: &Job, group: &Group, place: &Place) -> Vec<Vec<Index>> {
+        let row_axes = job.row_axes(&self.graph.ty(job.out).shape);
+        let first = job.block.as_ref().map_or(Index::zero(), |block| block.first.clone());
+        let mut rows = Vec::with_capacity(place.run.size);
+        for row in 0..place.run.size {
+            let mut index = group.lead.to_vec();
+            for at in self.split_rows(&place.run.at(&place.tile, row), &row_axes[job.looped..]) {
+                let at = self.named_row(at);
+                // Of a single axis, where there is a block.
+                index.push(first.add(&at));
+            }
+            rows.push(index);
+        }
+        rows
+    }
+
+    fn staged_epilogue(&mut self, job: &Job, stage: &Stage, group: &Group, place: &Place) -> Result<()> {
+        let rows = self.staged_rows(job, group, place);
+        self.panel_columns(job, group.panel, &mut |cx, column| {
+            for (row, at) in rows.iter().enumerate() {
+                let sum = Expr::Load { buf: stage.sums, index: place.sum(job, row, column) };
+                let dtype = cx.graph.ty(job.out).dtype;
+                let sum = if dtype == job.sum { sum } else { Expr::cast(dtype, sum) };
+                cx.overrides.insert(job.out, Override::Expr(sum));
+                let mut index = group.batch.to_vec();
+                index.extend_from_slice(at);
+                index.push(group.panel.scale(&Dim::from(job.nr)).add(column));
+                cx.store_outputs(&index)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Place<'_> {
+    /// The index of a sum in memory.
+    fn sum(&self, job: &Job, row: usize, column: &Index) -> Index {
+        self.slot.add(&Index::int(row as i64)).scale(&Dim::from(job.nr)).add(column)
+    }
+}
+
+/// The index of a step along all inner axes, from that of its block and that in the block.
+fn inner_index(block: &[Index], at: &[Index]) -> Vec<Index> {
+    let (last, lead) = block.split_last().expect("a block has an axis");
+    let (first, rest) = at.split_first().expect("a block has an axis");
+    lead.iter().cloned().chain([last.add(first)]).chain(rest.iter().cloned()).collect()
+}

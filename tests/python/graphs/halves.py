@@ -1,0 +1,44 @@
+"""Floats of 16 bits that are not rounded between nodes: what the compiler's pass `half` may do without --exact. A node then
+reads what the one before computed, in f32: a result that overflows in 16 bits, or is 0 there, does not in f32."""
+
+import copy
+
+import numpy as np
+
+import values
+
+#: What the model converts is rounded.
+CONVERSIONS = {"Cast", "CastLike"}
+
+
+def is_half(array):
+    return array is not None and values.NAMES.get(array.dtype) in values.HALVES
+
+
+def reach(graph):
+    """Names of values of 16 bits that one node gives and another reads: results do not depend on rounding without any."""
+    given = {name for vertex in graph.vertices for name in vertex.outputs}
+    return {name for vertex in graph.vertices for name in vertex.inputs if name in given and is_half(graph.arrays.get(name))}
+
+
+def rounded(arrays, like):
+    """Values of these types."""
+    narrow = lambda name, array: array.astype(like[name].dtype) if name in like and is_half(like[name]) else array
+    return {name: narrow(name, array) for name, array in arrays.items()}
+
+
+def evaluate(vertex, arrays, opset):
+    """Results of a node whose operands of 16 bits are f32, and whose results of 16 bits are so, too."""
+    widened = {}
+    for at, name in enumerate(vertex.inputs):
+        if name and is_half(arrays[name]) and not (vertex.op in CONVERSIONS and at > 0):
+            widened[name] = arrays[name].astype(np.float32)
+    given = {name: widened.get(name, arrays[name]) for name in vertex.inputs if name}
+    wide = copy.copy(vertex)
+    wide.node = copy.copy(vertex.node)
+    formals = vertex.node.schema.inputs
+    read = {formals[min(at, len(formals) - 1)].type_str for at, name in enumerate(vertex.inputs)
+            if name and given[name].dtype == np.float32}
+    wide.node.types = {variable: "float" if variable in read and kind in values.HALVES else kind
+                       for variable, kind in vertex.node.types.items()}
+    return wide.evaluate(given, opset)
