@@ -10,6 +10,7 @@ pub mod cli;
 pub mod codegen;
 pub mod error;
 pub mod graph;
+pub mod host;
 pub mod import;
 pub mod infer;
 pub mod interp;
@@ -86,6 +87,20 @@ pub struct Compiled {
 }
 
 impl Compiled {
+    /// The host program: what the model does outside of its kernels.
+    pub fn host(&self) -> Result<host::ir::Program> {
+        Ok(self.lowered()?.program)
+    }
+
+    /// The model for the interpreter of host programs.
+    pub fn interpreted(&self) -> Result<host::interp::model::Model<'_>> {
+        host::interp::model::Model::new(&self.graph, self.lowered()?)
+    }
+
+    fn lowered(&self) -> Result<host::lower::Lowered<'_>> {
+        codegen::emit::lower(&self.graph, &self.program, &self.kernels, &self.options)
+    }
+
     /// The object, to be written, and the header.
     pub fn artifact(&self) -> Result<codegen::emit::Artifact> {
         codegen::emit::emit(&self.graph, &self.program, &self.kernels, &self.target, &self.options)

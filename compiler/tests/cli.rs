@@ -146,6 +146,7 @@ fn libraries_and_texts() {
     for (emit, part) in [
         ("header", "digits_run"),
         ("graph", "contract"),
+        ("host", "function \"run\" run("),
         ("loops", "kernel "),
         ("clif", "function "),
         ("asm", "ret"),

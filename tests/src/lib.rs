@@ -10,6 +10,7 @@ pub mod fuzz;
 pub mod graphs;
 pub mod harness;
 pub mod hostile;
+pub mod interpreted;
 pub mod measure;
 pub mod misuse;
 pub mod object;

@@ -10,6 +10,8 @@ use onnxc::native::{Arguments, Call, Memory, Model, Prepared};
 use onnxc_runtime_support::abi::{self, DimKind};
 use onnxc_runtime_support::{Options, Status, ValueInfo};
 
+use crate::interpreted::Interpreted;
+
 /// One kind of misuse.
 pub struct Kind {
     pub name: &'static str,
@@ -562,4 +564,101 @@ fn failing_allocations<'l>(
         prepared.check_memory().map_err(|error| format!("allocation {at} of {calls} fails: {error}"))?;
     }
     Ok(calls)
+}
+
+/// Tries everything on a model and on its interpreted host program: status, message, outputs and descriptors must be the same.
+/// Gives the number of calls.
+pub fn compare(
+    model: &Model<'_>,
+    interpreted: &Interpreted<'_>,
+    inputs: &[Option<Tensor>],
+    output_shapes: &[Option<Vec<usize>>],
+) -> Result<usize, String> {
+    let text_of = |error: onnxc::error::Error| error.to_string();
+    let outputs = model.outputs();
+    let mut described = Described { model: *model, inputs: model.inputs(), outputs, allocations: 0 };
+    let prepare = || model.prepare_in(Memory::GUARDED[0], inputs, output_shapes).map_err(text_of);
+    described.allocations = allocations(&described, &mut prepare()?)?;
+    let mut calls = 0;
+    for kind in KINDS {
+        let mut prepared = prepare()?;
+        let good = prepared.arguments(&Call::default());
+        let mut attack = Attack::new(&mut prepared, &described);
+        if (kind.apply)(&mut attack).is_none() {
+            continue;
+        }
+        let arguments = interpreted.model.arguments(inputs, output_shapes).map_err(text_of)?;
+        let arguments = translated(arguments, &good, &attack)?;
+        let mut message = [0u8; 512];
+        let status = attack.call(model.run_function(), &mut message);
+        let outcome = interpreted.call(arguments).map_err(text_of)?;
+        let native = (status.0, text(&message));
+        if (outcome.status, outcome.message.clone()) != native {
+            return Err(format!("misuse `{}`: {native:?}, interpreted {outcome:?}", kind.name));
+        }
+        calls += 1;
+    }
+    // Out of memory, at every allocation.
+    for grants in 0..described.allocations {
+        let mut arguments = interpreted.model.arguments(inputs, output_shapes).map_err(text_of)?;
+        arguments.grants = grants;
+        let outcome = interpreted.call(arguments).map_err(text_of)?;
+        if outcome.status != Status::OUT_OF_MEMORY.0 {
+            return Err(format!("{grants} allocations are granted: {outcome:?}"));
+        }
+        calls += 1;
+    }
+    Ok(calls)
+}
+
+/// What an attack has made of good arguments, made of those of the interpreter.
+fn translated(
+    mut arguments: onnxc::host::interp::model::Arguments,
+    good: &Arguments,
+    attack: &Attack<'_>,
+) -> Result<onnxc::host::interp::model::Arguments, String> {
+    use onnxc::host::abi::options;
+    let moved = |address: u64, good: *const c_void, spoilt: *const c_void| match spoilt.is_null() {
+        true => 0,
+        false => address.wrapping_add(spoilt.addr() as u64).wrapping_sub(good.addr() as u64),
+    };
+    let spoilt = &attack.arguments;
+    let tensors = [
+        (&mut arguments.inputs, &good.inputs, &spoilt.inputs, attack.inputs_info),
+        (&mut arguments.outputs, &good.outputs, &spoilt.outputs, attack.outputs_info),
+    ];
+    for (given, good, spoilt, infos) in tensors {
+        for (((given, good), spoilt), info) in given.iter_mut().zip(good).zip(spoilt).zip(infos) {
+            given.data = moved(given.data, good.data, spoilt.data);
+            (given.bytes, given.dtype, given.rank) = (spoilt.bytes as u64, spoilt.dtype, spoilt.rank);
+            match spoilt.dims.is_null() {
+                true => given.dims = 0,
+                false => {
+                    for axis in 0..info.dims.len() {
+                        // SAFETY: the dims are those of a tensor of the model's rank.
+                        let dim = unsafe { *spoilt.dims.add(axis) };
+                        arguments.memory.write(given.dims + 8 * axis as u64, &dim.to_le_bytes())?;
+                    }
+                }
+            }
+        }
+    }
+    arguments.arrays = [!attack.no_inputs, !attack.no_outputs];
+    arguments.counts = [attack.input_count as i64, attack.output_count as i64];
+    arguments.workspace = moved(arguments.workspace, good.workspace, spoilt.workspace);
+    arguments.workspace_bytes = spoilt.workspace_bytes as i64;
+    let cancel = arguments.memory.with(attack.cancel.to_le_bytes().to_vec());
+    if let Some(fields) = &mut arguments.options {
+        fields.insert(options::STRUCT_SIZE, spoilt.options.struct_size as i64);
+        fields.insert(options::CANCEL, cancel as i64);
+        for (field, is_given) in [
+            (options::ALLOCATE, spoilt.options.allocate.is_some()),
+            (options::RELEASE, spoilt.options.release.is_some()),
+        ] {
+            if !is_given {
+                fields.insert(field, 0);
+            }
+        }
+    }
+    Ok(arguments)
 }

@@ -5,12 +5,14 @@ use std::io::{self, Error, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use onnxc::Compiled;
 use onnxc::cli::{compare, files};
 use onnxc::graph::{DType, Tensor};
 use onnxc::native::{Call, Model};
 use serde::{Deserialize, Serialize};
 
 use crate::abi;
+use crate::interpreted::Interpreted;
 use crate::onnx_env::{self, Environment};
 
 /// Folders of the suite, in the order they are reported.
@@ -71,6 +73,9 @@ impl From<onnxc::error::Error> for Miss {
         error.to_string().into()
     }
 }
+
+/// Runs the data set of a number: gives the outputs, which have these shapes.
+type RunSet<'r> = &'r dyn Fn(usize, &[Option<Tensor>], &[Option<Vec<usize>>]) -> Result<Vec<Tensor>, Miss>;
 
 /// Most units in the last place that rounding at other steps than the reference explains.
 const ROUNDING_ULP: u64 = 4;
@@ -175,6 +180,23 @@ impl Case {
 
     /// Runs every data set of the test; fails with what is wrong. See [`Batch::guarded`].
     pub fn run(&self, model: &Model<'_>, guarded: bool) -> Result<(), Miss> {
+        let has_default: Vec<bool> = model.inputs().iter().map(|info| info.has_default).collect();
+        self.run_sets(&has_default, &|at, inputs, shapes| match (guarded, at) {
+            (false, _) => Ok(model.run(inputs, shapes)?),
+            (true, 0) => Ok(abi::check(model, inputs, shapes)?.outputs),
+            (true, _) => Ok(model.run_guarded(inputs, shapes, &Call::default())?),
+        })
+    }
+
+    /// Runs every data set of the test in the interpreter of host programs; fails with what is wrong.
+    pub fn interpret(&self, compiled: &Compiled) -> Result<(), Miss> {
+        let has_default: Vec<bool> =
+            compiled.graph.inputs.iter().map(|input| input.default.is_some()).collect();
+        let model = Interpreted::new(compiled)?;
+        self.run_sets(&has_default, &|_, inputs, shapes| Ok(model.run(inputs, shapes)?))
+    }
+
+    fn run_sets(&self, has_default: &[bool], run: RunSet<'_>) -> Result<(), Miss> {
         let meta = self.meta().map_err(|error| error.to_string())?;
         for (at, [inputs, outputs]) in meta.data_sets.iter().enumerate() {
             if let Some(kind) = inputs.iter().chain(outputs).find(|kind| *kind != "tensor") {
@@ -189,12 +211,7 @@ impl Case {
                     .collect::<onnxc::error::Result<Vec<_>>>()
             };
             let (inputs, wanted) = (read("input")?, read("output")?);
-            let checks = match (guarded, at) {
-                (false, _) => Checks::Results,
-                (true, 0) => Checks::Promises,
-                (true, _) => Checks::Memory,
-            };
-            run_set(model, inputs, &wanted, &meta, checks)
+            run_set(has_default, inputs, &wanted, &meta, (at, run))
                 .map_err(|miss| Miss { text: format!("data set {at}: {}", miss.text), ..miss })?;
         }
         Ok(())
@@ -213,39 +230,25 @@ fn unit_of_largest(tensor: &Tensor) -> f64 {
     values.iter().filter(|value| value.is_finite()).fold(0f64, |most, value| most.max(value.abs())) * epsilon
 }
 
-/// What is checked of a run besides its results.
-enum Checks {
-    Results,
-    /// The memory that it touches.
-    Memory,
-    /// All that the C ABI promises.
-    Promises,
-}
-
 /// Runs one data set.
 fn run_set(
-    model: &Model<'_>,
+    has_default: &[bool],
     inputs: Vec<Tensor>,
     wanted: &[Tensor],
     meta: &Meta,
-    checks: Checks,
+    (number, run): (usize, RunSet<'_>),
 ) -> Result<(), Miss> {
-    let infos = model.inputs();
     // Test data leaves out the inputs that have defaults, or gives them all.
-    let all = inputs.len() == infos.len();
+    let all = inputs.len() == has_default.len();
     let mut given = inputs.into_iter();
     let inputs: Vec<Option<Tensor>> =
-        infos.iter().map(|info| if all || !info.has_default { given.next() } else { None }).collect();
+        has_default.iter().map(|&default| if all || !default { given.next() } else { None }).collect();
     if given.next().is_some() {
-        return Err(format!("more inputs than the model's {}", infos.len()).into());
+        return Err(format!("more inputs than the model's {}", has_default.len()).into());
     }
     // The outputs' sizes are those expected; a model that makes others says so.
     let shapes: Vec<Option<Vec<usize>>> = wanted.iter().map(|tensor| Some(tensor.shape.clone())).collect();
-    let got = match checks {
-        Checks::Results => model.run(&inputs, &shapes)?,
-        Checks::Memory => model.run_guarded(&inputs, &shapes, &Call::default())?,
-        Checks::Promises => abi::check(model, &inputs, &shapes)?.outputs,
-    };
+    let got = run(number, &inputs, &shapes)?;
     let mut misses: Vec<Miss> = Vec::new();
     for (at, (got, wanted)) in got.iter().zip(wanted).enumerate() {
         // As the package's own runner does: two units in the last place of a bf16.

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use onnxc::native;
 use onnxc::target::Target;
-use onnxc_tests::compile::Code;
+use onnxc_tests::compile::{Code, Failure, compile_for};
 use onnxc_tests::expected::{self, Outcome};
 use onnxc_tests::harness::{Runner, link_batch};
 use onnxc_tests::object::must;
@@ -45,6 +45,37 @@ fn official_tests_on_the_least_processor() {
     run_suite(Target::new(Target::host().unwrap().triple, Some("x86-64")).unwrap());
 }
 
+/// What a model does around its kernels, in the interpreter of host programs.
+#[test]
+fn official_tests_in_the_interpreter() {
+    interpret(suite::cases().unwrap(), "expected_failures.txt");
+}
+
+/// The same where sizes are known only when the model runs.
+#[test]
+fn official_tests_with_symbolic_dims_in_the_interpreter() {
+    let folder = tempfile::tempdir().unwrap();
+    interpret(variants(Variant::Symbolic, folder.path()), "expected_failures_symbolic.txt");
+}
+
+fn interpret(cases: Vec<Case>, list: &str) {
+    let code: Code = Target::host().unwrap().into();
+    let outcome = |case: &Case| match compile_for(&case.model(), &case.symbol, &code) {
+        Ok(compiled) => match case.interpret(&compiled) {
+            Ok(()) => Outcome::Passed,
+            Err(miss) if miss.rounding => Outcome::Differs(miss.text),
+            Err(miss) => Outcome::Failed(miss.text),
+        },
+        Err(errors) => match Failure::Errors(errors).reason() {
+            Some(reason) => Outcome::Unsupported(reason),
+            None => Outcome::Failed("it does not compile".to_string()),
+        },
+    };
+    let outcomes: BTreeMap<String, Outcome> =
+        cases.par_iter().map(|case| (case.id.clone(), outcome(case))).collect();
+    hold_against(&outcomes, list);
+}
+
 /// The node tests of the release before.
 #[test]
 fn node_tests_of_1_22() {
@@ -67,10 +98,13 @@ fn official_tests_with_constant_inputs() {
 /// The real architectures are left out: folding one takes the reference evaluator minutes.
 fn run_variant(variant: Variant, list: &str) {
     let folder = tempfile::tempdir().unwrap();
+    run_cases(variants(variant, folder.path()), &Target::host().unwrap().into(), list);
+}
+
+fn variants(variant: Variant, folder: &Path) -> Vec<Case> {
     let cases = suite::cases().unwrap();
     let cases = cases.iter().filter(|case| !case.id.starts_with("light/"));
-    let cases: Vec<Case> = cases.filter_map(|case| variant.apply(case, folder.path()).unwrap()).collect();
-    run_cases(cases, &Target::host().unwrap().into(), list);
+    cases.filter_map(|case| variant.apply(case, folder).unwrap()).collect()
 }
 
 fn run_suite(code: impl Into<Code>) {
@@ -94,8 +128,12 @@ fn run_cases(cases: Vec<Case>, code: &Code, list: &str) {
         outcomes.iter().for_each(|(id, outcome)| println!("{id}: {outcome:?}"));
         return;
     }
+    hold_against(&outcomes, list);
+}
+
+fn hold_against(outcomes: &BTreeMap<String, Outcome>, list: &str) {
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance").join(list);
-    if let Err(problems) = expected::check(&list, &outcomes) {
+    if let Err(problems) = expected::check(&list, outcomes) {
         panic!("{problems}");
     }
 }

@@ -10,6 +10,7 @@ use onnxc::graph::parse::parse;
 use onnxc::graph::print::to_text;
 use onnxc::graph::verify::verify;
 use onnxc::graph::{DType, Dim, Graph, Tensor, TensorType};
+use onnxc::host;
 use onnxc::interp;
 use onnxc::loops::{self, Kernel, program};
 use onnxc::pass::{self, Options, PackPolicy};
@@ -36,6 +37,8 @@ enum Action {
     Lower(Option<String>),
     /// Lowers them to the vector IR of a processor.
     Vector(String),
+    /// Lowers the graph to its host program.
+    Host,
 }
 
 /// Directive that runs all passes instead of one.
@@ -62,13 +65,15 @@ fn read_case(path: &Path) -> Result<Case, String> {
             Some(("lower", cpu)) => Action::Lower(Some(cpu.trim().to_string())),
             Some(("vector", cpu)) => Action::Vector(cpu.trim().to_string()),
             None if directive == "lower" => Action::Lower(None),
+            None if directive == "host" => Action::Host,
             _ => return Err(format!("unknown or repeated directive `{directive}`")),
         };
         if action.replace(found).is_some() {
             return Err(format!("unknown or repeated directive `{directive}`"));
         }
     }
-    let action = action.ok_or("no directive `; pass: NAME`, `; lower`, `; lower: CPU` or `; vector: CPU`")?;
+    let action = action
+        .ok_or("no directive `; pass: NAME`, `; lower`, `; lower: CPU`, `; vector: CPU` or `; host`")?;
     if let Action::Pass { name, .. } = &action
         && name != PIPELINE
         && pass::by_name(name).is_none()
@@ -117,6 +122,7 @@ fn run_case(case: &Case) -> Result<String, String> {
         Action::Pass { name, cpu } => run_pass_case(name, cpu.as_deref(), &before),
         Action::Lower(cpu) => run_lower_case(&before, cpu.as_deref()),
         Action::Vector(cpu) => run_vector_case(&before, cpu),
+        Action::Host => run_host_case(&before),
     }
 }
 
@@ -213,6 +219,60 @@ fn run_vector_case(graph: &Graph, cpu: &str) -> Result<String, String> {
         same_meaning(graph, &|inputs| program::run(graph, &program, &functions, inputs, execute), seed)?;
     }
     Ok(printed)
+}
+
+/// The host program of a graph, for x86-64-v3. It is read again, verified and run, its kernels as loop nests.
+fn run_host_case(graph: &Graph) -> Result<String, String> {
+    let text = |error: onnxc::error::Error| error.to_string();
+    let options = onnxc::Options {
+        name: "model".into(),
+        target: Target::parse("x86_64-unknown-linux-gnu", Some("x86-64-v3")).map_err(text)?,
+        opt_level: 3,
+        exact: false,
+        import: Default::default(),
+        profile: false,
+    };
+    let program = schedule::schedule(graph, schedule::Options::default()).map_err(text)?;
+    let frontend = onnxc::Frontend { graph: graph.clone(), program, notes: vec![] };
+    let compiled = onnxc::backend(frontend, &options, &mut onnxc::Quiet).map_err(text)?;
+    let mut model = compiled.interpreted().map_err(text)?;
+    let once = model.program.to_string();
+    let read = host::parse::parse(&once).map_err(text)?;
+    let again = read.to_string();
+    if again != once {
+        return Err(format!("{once}was read as\n{again}"));
+    }
+    host::verify::verify(&read)?;
+    model.program = read;
+    let mut kernels: Vec<Kernel> = vec![];
+    for id in model.program.kernels.keys() {
+        let (graph, group) = model.group(id);
+        kernels.push(loops::lower::lower(graph, group, &id.to_string(), &options.target).map_err(text)?);
+    }
+    let run: host::interp::model::RunKernel<'_> = &|(id, _), buffers, words, _| {
+        let value = |sym: Sym| words.get(sym.as_u32() as usize).copied();
+        let kernel = &kernels[id.as_u32() as usize];
+        onnxc::loops::interp::run(kernel, buffers, &value).map(|code| code as i32)
+    };
+    for seed in 1..=2 {
+        same_meaning(
+            graph,
+            &|inputs| {
+                let inputs: Vec<Option<Tensor>> = inputs.iter().cloned().map(Some).collect();
+                let shapes = onnxc::native::output_shapes(graph, &inputs)?;
+                let outcome = model.call(model.arguments(&inputs, &shapes)?, run)?;
+                match outcome.status {
+                    0 => Ok(outcome.outputs),
+                    status => Err(onnxc::error::Error::internal(
+                        onnxc::error::Stage::Run,
+                        format!("status {status}: {}", outcome.message),
+                    )),
+                }
+            },
+            seed,
+        )?;
+    }
+    Ok(once)
 }
 
 /// The text with each value number replaced by its order of appearance. Numbers of one graph stay distinct.
@@ -385,6 +445,12 @@ fn loops_of_every_kind_of_group() {
 fn vector_functions() {
     let tested = run_folder("vector");
     assert!(tested.iter().all(|action| matches!(action, Action::Vector(_))));
+}
+
+#[test]
+fn host_programs() {
+    let tested = run_folder("host");
+    assert!(tested.iter().all(|action| matches!(action, Action::Host)));
 }
 
 #[test]

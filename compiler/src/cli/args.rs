@@ -130,6 +130,8 @@ pub enum Emit {
     Header,
     /// The tensor IR after all passes
     Graph,
+    /// The host program: what the model does outside of its kernels
+    Host,
     /// The loop IR of every kernel
     Loops,
     /// The vector IR of every kernel in wide vectors

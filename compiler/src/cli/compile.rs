@@ -54,6 +54,7 @@ pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
             artifact.header
         }
         Emit::Graph => session.frontend(&options, &mut progress)?.graph.to_string(),
+        Emit::Host => session.compile(&options, &mut progress)?.host().map_err(one)?.to_string(),
         Emit::Loops | Emit::Vector | Emit::Clif | Emit::Asm => {
             let frontend = session.frontend(&options, &mut progress)?;
             kernels_text(&frontend, &options, emit).map_err(one)?

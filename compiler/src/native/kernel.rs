@@ -1,9 +1,12 @@
-//! The machine code of one kernel in this process.
+//! The machine code of kernels in this process.
 
+use cranelift_entity::PrimaryMap;
 use memmap2::{Mmap, MmapMut};
 
 use super::io;
 use crate::error::Result;
+use crate::host::interp::model::Model;
+use crate::host::ir::KernelId;
 
 type Entry = unsafe extern "C" fn(*const *mut u8, *const i64, i64, i64) -> i32;
 
@@ -32,5 +35,29 @@ impl LoadedKernel {
             let entry: Entry = std::mem::transmute(self.page.as_ptr());
             entry(pointers.as_ptr(), dims.as_ptr(), range.0, range.1)
         }
+    }
+}
+
+/// The kernels of a model that was compiled for this processor, for the interpreter of its host program.
+pub struct ModelKernels(PrimaryMap<KernelId, Vec<LoadedKernel>>);
+
+impl ModelKernels {
+    pub fn new(model: &Model<'_>) -> Result<ModelKernels> {
+        let load = |kernel: KernelId| {
+            let (code, buffers) = model.code(kernel);
+            code.versions.iter().map(|version| LoadedKernel::new(&version.code.bytes, buffers)).collect()
+        };
+        model.program.kernels.keys().map(load).collect::<Result<_>>().map(ModelKernels)
+    }
+
+    /// Runs a version of a kernel; as [`crate::host::interp::model::RunKernel`] has it.
+    pub fn run(
+        &self,
+        (kernel, version): (KernelId, usize),
+        buffers: &mut [Vec<u8>],
+        words: &[i64],
+        range: (i64, i64),
+    ) -> Result<i32> {
+        Ok(self.0[kernel][version].call(buffers, words, range))
     }
 }

@@ -4,10 +4,9 @@
 
 use cranelift_module::FuncId;
 
-use crate::codegen::emit::abi::ABI_VERSION;
-use crate::codegen::emit::entry::Entries;
-use crate::codegen::emit::layout::{Plan, bound_symbols};
 use crate::graph::{Graph, TensorType};
+use crate::host::abi::ABI_VERSION;
+use crate::host::lower::layout::{Plan, bound_symbols};
 use crate::schedule::ALIGN;
 
 /// Offsets of the fields in `struct onnxc_model` that the linker fills.
@@ -26,7 +25,7 @@ pub(super) fn build(
     graph: &Graph,
     plan: &Plan,
     name: &str,
-    entries: &Entries,
+    (run, workspace): (FuncId, FuncId),
 ) -> (Vec<u8>, Vec<(u32, FuncId)>) {
     let mut block = Block { bytes: vec![0; MODEL_BYTES] };
     let symbols = bound_symbols(graph);
@@ -70,10 +69,10 @@ pub(super) fn build(
     for (at, field) in fields.into_iter().enumerate() {
         block.set(4 * at, field);
     }
-    let workspace = plan.workspace.as_const().unwrap_or(-1);
-    block.bytes[48..56].copy_from_slice(&workspace.to_le_bytes());
+    let workspace_bytes = plan.workspace.as_const().unwrap_or(-1);
+    block.bytes[48..56].copy_from_slice(&workspace_bytes.to_le_bytes());
     block.bytes[56..64].copy_from_slice(&ALIGN.to_le_bytes());
-    (block.bytes, vec![(RUN_FIELD, entries.run), (WORKSPACE_FIELD, entries.workspace)])
+    (block.bytes, vec![(RUN_FIELD, run), (WORKSPACE_FIELD, workspace)])
 }
 
 struct Block {

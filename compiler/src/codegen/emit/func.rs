@@ -1,5 +1,4 @@
-//! Writing one function of an object: a thin layer over Cranelift's builder with the few idioms that entry
-//! points are made of.
+//! Writing one function of an object: a thin layer over Cranelift's builder.
 
 use std::collections::HashMap;
 
@@ -11,9 +10,7 @@ use cranelift_codegen::ir::{
 use cranelift_frontend::FunctionBuilder;
 use cranelift_module::{DataId, FuncId, Module};
 
-use crate::codegen::emit::abi::status;
 use crate::codegen::emit::object::{Unit, data_value};
-use crate::error::Result;
 
 /// A function being written.
 pub(super) struct Code<'a> {
@@ -21,12 +18,11 @@ pub(super) struct Code<'a> {
     pub unit: &'a mut Unit,
     functions: HashMap<FuncId, FuncRef>,
     data: HashMap<DataId, GlobalValue>,
-    fail: Option<Block>,
 }
 
 impl<'a> Code<'a> {
     pub fn new(b: FunctionBuilder<'a>, unit: &'a mut Unit) -> Code<'a> {
-        Code { b, unit, functions: HashMap::new(), data: HashMap::new(), fail: None }
+        Code { b, unit, functions: HashMap::new(), data: HashMap::new() }
     }
 
     /// Ends the function; gives the functions that it calls or hands to others to call.
@@ -141,13 +137,6 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Calls C `memcpy`.
-    pub fn memcpy(&mut self, to: Value, from: Value, bytes: Value) -> Result<()> {
-        let id = self.unit.memcpy()?;
-        self.call(id, &[to, from, bytes]);
-        Ok(())
-    }
-
     pub fn block(&mut self) -> Block {
         self.b.create_block()
     }
@@ -173,57 +162,6 @@ impl<'a> Code<'a> {
 
     pub fn icmp_imm(&mut self, cc: IntCC, a: Value, b: i64) -> Value {
         self.b.ins().icmp_imm_s(cc, a, b)
-    }
-
-    /// The block that reports a failure and returns its status. Parameters: status, offset of the message's
-    /// template, two numbers for it, pointer to the options.
-    pub fn fail_block(&mut self) -> Block {
-        if let Some(block) = self.fail {
-            return block;
-        }
-        let block = self.cold_block();
-        for ty in [types::I32, types::I64, types::I64, types::I64, types::I64] {
-            self.b.append_block_param(block, ty);
-        }
-        self.fail = Some(block);
-        block
-    }
-
-    /// Leaves the function with `status` and a message when `bad` is not zero.
-    pub fn fail_if(&mut self, bad: Value, status: i32, template: &str, args: [Value; 2], options: Value) {
-        let cold = self.cold_block();
-        let next = self.block();
-        self.branch(bad, cold, next);
-        self.b.switch_to_block(cold);
-        self.fail(status, template, args, options);
-        self.b.switch_to_block(next);
-    }
-
-    /// Ends the current block with a failure.
-    pub fn fail(&mut self, status: i32, template: &str, args: [Value; 2], options: Value) {
-        let fail = self.fail_block();
-        let status = self.int32(status);
-        let template = self.unit.text(template);
-        let template = self.int(template);
-        self.jump(fail, &[status, template, args[0], args[1], options]);
-    }
-
-    /// Leaves with `CANCELLED` when the flag at `cancel` is set.
-    pub fn poll(&mut self, cancel: Value, options: Value) {
-        let (flag, none) = (self.load(types::I32, cancel, 0), self.int(0));
-        self.fail_if(flag, status::CANCELLED, "cancelled by the caller", [none, none], options);
-    }
-
-    /// Writes the failure block, if anything jumps to it: `message` writes the text.
-    pub fn write_fail_block(&mut self, message: FuncId) {
-        let Some(block) = self.fail.take() else { return };
-        self.b.switch_to_block(block);
-        let params = self.b.block_params(block).to_vec();
-        let text = self.unit.text_symbol();
-        let base = self.data_addr(text, true);
-        let template = self.b.ins().iadd(base, params[1]);
-        self.call(message, &[params[4], template, params[2], params[3]]);
-        self.b.ins().return_(&[params[0]]);
     }
 }
 

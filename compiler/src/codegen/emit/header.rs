@@ -4,11 +4,11 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use crate::codegen::emit::entry::alignment;
 use crate::codegen::emit::identifier;
-use crate::codegen::emit::layout::{Plan, bound_symbols};
-use crate::codegen::emit::message::printable;
 use crate::graph::{DType, Graph, TensorType};
+use crate::host::abi::alignment;
+use crate::host::lower::layout::{Plan, bound_symbols};
+use crate::host::message::printable;
 use crate::schedule::ALIGN;
 
 /// One input or output.

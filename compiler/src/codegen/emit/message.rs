@@ -1,28 +1,18 @@
 //! The routine in every object that writes a failure's message into the caller's buffer.
 //!
-//! A template is text in which the bytes 1 and 2 stand for two signed numbers. No libc is needed.
+//! Templates are those of `host::message`: the bytes 1 and 2 stand for two signed numbers. No libc is needed.
 
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, types};
 use cranelift_module::FuncId;
 
-use crate::codegen::emit::abi::options;
 use crate::codegen::emit::func::Code;
 use crate::codegen::emit::object::Unit;
 use crate::error::Result;
-
-/// Place of the first number in a template.
-pub(super) const A: char = '\u{1}';
-/// Place of the second.
-pub(super) const B: char = '\u{2}';
+use crate::host::abi::options;
 
 /// Longest decimal number with its sign.
 const DIGITS: i64 = 24;
-
-/// A name of the model as it may stand in a template and in a C comment: control characters replaced.
-pub(crate) fn printable(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
-}
 
 /// Defines `int32_t message(options, template, a, b)`: fills the message buffer of `options`, always terminated
 /// by a zero, cut where the buffer ends. Always 0.

@@ -1,37 +1,38 @@
 //! From a scheduled graph and its kernels' machine code to an object file and its C header.
 //!
-//! `entry` writes the public functions: `run` checks all that the caller gives before anything is written,
-//! `steps` the calls of the kernels, `descriptor` the constant description of the model, `object` holds the
-//! file under construction, `layout` decides what lies where. Nothing here knows an operator; kernels come as bytes.
+//! `host` lowers what a model does outside of its kernels to a program of its own; `write` turns that into Cranelift IR.
+//! `descriptor` is the constant description of the model, `object` holds the file under construction. Nothing here knows an
+//! operator; kernels come as bytes.
 
-pub mod abi;
-mod control;
 mod descriptor;
-mod dynamic;
-mod entry;
 mod func;
 mod header;
-mod layout;
 mod message;
 mod object;
-mod size;
-mod steps;
 mod weights;
+mod write;
 
 use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 
 use cranelift_entity::PrimaryMap;
+use cranelift_module::FuncId;
 
 use crate::codegen::Threads;
+use crate::codegen::emit::write::Symbols;
 use crate::error::{Error, Result, Stage};
 use crate::graph::{DType, Dim, Graph, NodeId};
+use crate::host;
+use crate::host::ir::{FunctionKind, KernelId};
+use crate::host::lower::layout::Weight;
+use crate::host::lower::{KernelUse, Lowered, Plan, symbol_text};
 use crate::schedule::{GroupId, Program};
 use crate::target::Target;
 
-pub(crate) use layout::bound_symbols;
-pub(crate) use message::printable;
+pub use crate::host::StepInfo;
+pub(crate) use crate::host::lower::layout::bound_symbols;
+pub(crate) use crate::host::message::printable;
 pub use object::MachineCode;
 
 /// The compiled kernel of one group. Its buffers are the group's inputs, then its outputs.
@@ -95,17 +96,6 @@ pub struct Options {
     pub profile: bool,
 }
 
-/// What one step of the compiled program does; its number is what `step_done` is told.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct StepInfo {
-    /// Name of the kernel, or `copy` or `scan`.
-    pub kernel: String,
-    /// The ONNX nodes computed, as `name (OpType)`.
-    pub nodes: Vec<String>,
-    /// 0 for the model's own steps, else the number of the scan body.
-    pub scope: usize,
-}
-
 /// Sizes of what was made, bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Stats {
@@ -127,7 +117,7 @@ pub struct Artifact {
     pub steps: Vec<StepInfo>,
     object: object::Finished,
     graph: Arc<Graph>,
-    weights: Vec<layout::Weight>,
+    weights: Vec<Weight>,
 }
 
 impl Artifact {
@@ -138,16 +128,14 @@ impl Artifact {
     }
 }
 
-/// Makes the object of a scheduled graph. Errors: element types, symbols or sizes that the C ABI does not
-/// carry yet, or a target without object format.
-pub fn emit(
-    model: &Arc<Graph>,
-    program: &Program,
-    kernels: &Kernels,
-    target: &Target,
+/// Lowers a scheduled graph to its host program. Errors: element types, symbols or sizes that the C ABI does not carry
+/// yet.
+pub(crate) fn lower<'g>(
+    graph: &'g Graph,
+    program: &'g Program,
+    kernels: &'g Kernels,
     options: &Options,
-) -> Result<Artifact> {
-    let graph: &Graph = model;
+) -> Result<Lowered<'g>> {
     for (at, input) in graph.inputs.iter().enumerate() {
         carried(&input.name, graph.input_ty(at).dtype, graph.packed_inputs.contains_key(&at))?;
     }
@@ -155,42 +143,89 @@ pub fn emit(
         carried(name, graph.output_ty(at).dtype, graph.packed_outputs.contains_key(&at))?;
     }
     let name = identifier(if options.name.is_empty() { &graph.name } else { &options.name });
-    let scope = layout::Scope { graph, program, kernels, index: 0 };
-    let plan = layout::Plan::new(scope)?;
-    let mut unit = object::Unit::new(&name, target)?;
+    host::lower::lower(graph, program, kernels, &name, options.profile)
+}
+
+/// Makes the object of a scheduled graph. Errors are those of [`lower`], and a target without object format.
+pub fn emit(
+    model: &Arc<Graph>,
+    program: &Program,
+    kernels: &Kernels,
+    target: &Target,
+    options: &Options,
+) -> Result<Artifact> {
+    let Lowered { program: host, plan, kernels: codes, steps } = lower(model, program, kernels, options)?;
+    let mut unit = object::Unit::new(&host.name, target)?;
     unit.declare_weights(plan.weight_bytes)?;
     if kernels.has_upgrades() {
         unit.define_level(target)?;
     }
     let message = message::define(&mut unit)?;
-    let levels = target.levels().map(|level| level.cpu.clone()).collect();
-    let mut shared = steps::Shared::new(&mut unit, message, levels, options.profile)?;
-    let functions = steps::emit(&mut unit, &plan, &scope, &mut shared)?;
-    let entries = entry::define(&mut unit, &plan, &scope, message, &functions)?;
-    let (descriptor, links) = descriptor::build(graph, &plan, &name, &entries);
-    let globals = [
-        (format!("{name}_model"), entries.model),
-        (format!("{name}_workspace"), entries.workspace),
-        (format!("{name}_run"), entries.run),
-    ];
+    let placed = place_kernels(&mut unit, &host, &codes, target)?;
+    let symbols = Symbols::new(&mut unit, &host, placed, message)?;
+    symbols.write(&mut unit)?;
+    let entry = |kind: FunctionKind| match host.function_of(kind) {
+        Some(id) => Ok(symbols.functions[id]),
+        None => Err(Error::internal(Stage::Emit, format!("there is no function of kind {kind:?}"))),
+    };
+    let (run, workspace) = (entry(FunctionKind::Run)?, entry(FunctionKind::Workspace)?);
+    let (descriptor, links) = descriptor::build(model, &plan, &host.name, (run, workspace));
+    let globals = [("model", entry(FunctionKind::Model)?), ("workspace", workspace), ("run", run)];
+    let globals = globals.map(|(public, id)| (format!("{}_{public}", host.name), id));
     let object = unit.finish(&descriptor, &links, &globals)?;
+    let versions = codes.iter().flat_map(|kernel| &kernel.code.versions);
     let stats = Stats {
         code_bytes: object.code_bytes,
-        kernel_bytes: shared.kernel_bytes,
+        kernel_bytes: versions.map(|version| version.code.bytes.len() as u64).sum(),
         weight_bytes: plan.weight_bytes,
         stack_bytes: object.stack_bytes,
         workspace_bytes: plan.workspace.as_const(),
     };
-    let header = header::text(graph, &plan, &name);
+    let header = header::text(model, &plan, &host.name);
     Ok(Artifact {
-        name,
+        name: host.name,
         header,
         stats,
-        steps: shared.infos,
+        steps,
         object,
         graph: model.clone(),
         weights: plan.weights,
     })
+}
+
+/// The contents of a program's weights.
+pub(crate) fn weight_bytes(graph: &Graph, plan: &Plan) -> Result<Vec<u8>> {
+    weights::bytes(graph, &plan.weights, plan.weight_bytes)
+}
+
+/// Places the versions of every kernel; gives their functions.
+fn place_kernels(
+    unit: &mut object::Unit,
+    host: &host::ir::Program,
+    codes: &[KernelUse<'_>],
+    target: &Target,
+) -> Result<PrimaryMap<KernelId, Vec<FuncId>>> {
+    let levels: Vec<String> = target.levels().map(|level| level.cpu.clone()).collect();
+    let signature = write::kernel_signature(unit);
+    let mut placed = PrimaryMap::new();
+    for (kernel, used) in host.kernels.values().zip(codes) {
+        let mut functions = Vec::with_capacity(used.code.versions.len());
+        for version in &used.code.versions {
+            let level = match levels.get(version.level) {
+                _ if version.level == 0 => String::new(),
+                Some(level) => format!(".{}", symbol_text(level)),
+                None => {
+                    let message = format!("kernel `{}` has an unknown level", used.code.name);
+                    return Err(Error::internal(Stage::Emit, message));
+                }
+            };
+            let id = unit.declare(&format!("{}{level}", kernel.name), &signature)?;
+            unit.place(id, &version.code)?;
+            functions.push(id);
+        }
+        placed.push(functions);
+    }
+    Ok(placed)
 }
 
 fn carried(name: &str, dtype: DType, packed: bool) -> Result<()> {

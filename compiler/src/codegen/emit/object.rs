@@ -27,8 +27,10 @@ use rayon::prelude::*;
 use target_lexicon::Architecture;
 
 use crate::codegen::emit::func::Code;
+use crate::codegen::emit::write::clif_type;
 use crate::codegen::stack_bytes;
 use crate::error::{Error, Kind, Result, Stage};
+use crate::host::ir::Extern;
 use crate::target::Target;
 
 /// Machine code of a kernel. It refers to nothing outside itself.
@@ -74,7 +76,7 @@ pub(super) struct Unit {
     text_data: DataId,
     weights: Option<(DataId, u64)>,
     descriptor: Option<DataId>,
-    memcpy: Option<FuncId>,
+    imports: HashMap<&'static str, FuncId>,
     level: Option<LevelTest>,
 }
 
@@ -118,7 +120,7 @@ impl Unit {
             text_data,
             weights: None,
             descriptor: None,
-            memcpy: None,
+            imports: HashMap::new(),
             level: None,
         })
     }
@@ -203,14 +205,16 @@ impl Unit {
         self.text_data
     }
 
-    /// C `memcpy`, the only symbol that a model may leave for the linker (with compiler-made calls of its kin).
-    pub fn memcpy(&mut self) -> Result<FuncId> {
-        if let Some(id) = self.memcpy {
+    /// A function outside of the object, for the linker to find.
+    pub fn import(&mut self, function: &Extern) -> Result<FuncId> {
+        if let Some(&id) = self.imports.get(function.name) {
             return Ok(id);
         }
-        let signature = self.signature(&[types::I64, types::I64, types::I64], Some(types::I64));
-        let id = self.module.declare_function("memcpy", Linkage::Import, &signature).map_err(emit_error)?;
-        self.memcpy = Some(id);
+        let params: Vec<Type> = function.params.iter().map(|&ty| clif_type(ty)).collect();
+        let signature = self.signature(&params, function.result.map(clif_type));
+        let imported = self.module.declare_function(function.name, Linkage::Import, &signature);
+        let id = imported.map_err(emit_error)?;
+        self.imports.insert(function.name, id);
         Ok(id)
     }
 

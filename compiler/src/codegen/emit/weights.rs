@@ -8,11 +8,12 @@ use std::io::{self, Write};
 
 use memmap2::MmapMut;
 
-use crate::codegen::emit::layout::{Weight, WeightSource, internal};
 use crate::codegen::emit::object::Finished;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::borders::stored;
 use crate::graph::{Graph, NodeId};
+use crate::host::lower::internal;
+use crate::host::lower::layout::{Weight, WeightSource};
 use crate::interp;
 
 pub(super) fn write(
@@ -62,6 +63,15 @@ fn io_error(error: io::Error) -> Error {
     Error::new(Stage::Emit, Kind::Io, error.to_string())
 }
 
+/// The contents of the weights, all at once.
+pub(super) fn bytes(graph: &Graph, weights: &[Weight], length: u64) -> Result<Vec<u8>> {
+    let mut out = vec![];
+    let mut writer = Substitute { out: &mut out, hole: None, graph, weights, error: None };
+    writer.constants()?;
+    out.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
+    Ok(out)
+}
+
 /// A writer that writes the constants where it is given the placeholder.
 struct Substitute<'a, W: Write> {
     out: W,
@@ -96,7 +106,7 @@ impl<W: Write> Substitute<'_, W> {
             }
             at = weight.offset + weight.bytes;
         }
-        let end = self.hole.map_or(0, |hole| hole.len() as u64);
+        let end = self.hole.map_or(at, |hole| hole.len() as u64);
         pad(&mut self.out, end - at)
     }
 }

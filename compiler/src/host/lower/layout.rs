@@ -1,29 +1,31 @@
-//! What one object holds before any code is written: the layout of the weights, of the workspace and of the
-//! sizes that depend on the inputs.
+//! What is decided before any code is written: the layout of the weights, of the workspace and of the sizes that depend
+//! on the inputs.
 //!
 //! The workspace of a run is: the values of the symbols and of all sizes made of them (nothing in a static model),
 //! what a run with sizes that data decide keeps of its allocations, pointers that are too many for the stack, then the
 //! program's arena, at a multiple of 64.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use cranelift_entity::EntityRef;
+use cranelift_entity::{EntityRef, PrimaryMap};
 
 use crate::codegen::Threads;
-use crate::codegen::emit::abi::frame;
-use crate::codegen::emit::dynamic::Dynamic;
 use crate::codegen::emit::{KernelCode, Kernels};
 use crate::error::{Error, Result, Stage};
 use crate::graph::borders::stored;
 use crate::graph::{Constant, Def, Dim, Graph, NodeId, Op, Sym, ValueId};
+use crate::host::abi::frame;
+use crate::host::ir::{Frame, FrameLayout, Pointers};
+use crate::host::lower::dynamic::Dynamic;
+use crate::host::lower::internal;
 use crate::schedule::{
     ALIGN, Group, GroupId, Place, Program, Scratch, Step, control_scratch, handed_by_bodies,
 };
 
 /// A program and what it refers to: the model's own, or a body.
 #[derive(Clone, Copy)]
-pub(super) struct Scope<'g> {
+pub(crate) struct Scope<'g> {
     pub graph: &'g Graph,
     pub program: &'g Program,
     pub kernels: &'g Kernels,
@@ -32,6 +34,10 @@ pub(super) struct Scope<'g> {
 }
 
 impl<'g> Scope<'g> {
+    pub fn frame(&self) -> Frame {
+        Frame::new(self.index)
+    }
+
     pub fn group(&self, id: GroupId) -> Result<(&'g Group, &'g KernelCode)> {
         match (self.program.groups.get(id), self.kernels.groups.get(id)) {
             (Some(group), Some(kernel)) => Ok((group, kernel)),
@@ -71,14 +77,14 @@ impl<'g> Scope<'g> {
 
 /// A step of control flow: the numbers of its bodies' scopes, and offsets in the arena or block that its scratch is in.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ControlPlan {
+pub(crate) struct ControlPlan {
     pub bodies: Vec<usize>,
     /// Per state of a loop: where every second iteration writes, unless it leaves a block.
     pub states: Vec<Option<Dim>>,
 }
 
 /// Constant data, at `offset` of the weights.
-pub(super) struct Weight {
+pub(crate) struct Weight {
     /// The nodes, and which of their bodies, that lead to the graph of the constant.
     pub path: Path,
     pub source: WeightSource,
@@ -86,30 +92,24 @@ pub(super) struct Weight {
     pub bytes: u64,
 }
 
-/// Pointers that a run keeps in one place.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum PointerArray {
-    /// The frame of a scope, by its number.
-    Frame(usize),
-    /// The buffers of a kernel: one array for all, as one kernel is called at a time.
-    Buffers,
-}
-
 /// Most bytes of pointers in one place on the stack.
 const MAX_STACK_POINTERS: usize = 1 << 10;
 
+/// Parts of a formula beyond which it is not shown.
+const MAX_SHOWN_WEIGHT: u32 = 64;
+
 /// See [`Weight::path`].
-pub(super) type Path = Arc<[(NodeId, usize)]>;
+pub(crate) type Path = Arc<[(NodeId, usize)]>;
 
 #[derive(Clone, Copy)]
-pub(super) enum WeightSource {
+pub(crate) enum WeightSource {
     Value(ValueId),
     /// The default of a graph input.
     Default(usize),
 }
 
 #[derive(Default)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     pub weights: Vec<Weight>,
     pub weight_bytes: u64,
     offsets: HashMap<(usize, ValueId), u64>,
@@ -121,13 +121,12 @@ pub(super) struct Plan {
     symbols: usize,
     /// Per step of control flow, by scope and step number.
     pub controls: HashMap<(usize, usize), ControlPlan>,
-    scopes: usize,
     /// What data decide.
     pub dynamic: Dynamic,
-    /// Bytes of pointers in each place.
-    pointer_bytes: BTreeMap<PointerArray, usize>,
-    /// Offset in the workspace of those that are too many for the stack.
-    pointers_at: BTreeMap<PointerArray, i64>,
+    /// The frame of each scope, by its number.
+    pub frames: PrimaryMap<Frame, FrameLayout>,
+    /// The buffers of a kernel.
+    pub buffers: Pointers,
     /// Offset of the arena in the workspace, bytes.
     pub arena_at: i64,
     /// Bytes of a whole workspace.
@@ -136,7 +135,8 @@ pub(super) struct Plan {
 
 impl Plan {
     pub fn new(root: Scope<'_>) -> Result<Plan> {
-        let mut plan = Plan { symbols: root.graph.symbols.len(), scopes: 1, ..Plan::default() };
+        let mut plan = Plan { symbols: root.graph.symbols.len(), ..Plan::default() };
+        plan.add_frames(1);
         let path: Path = Arc::new([]);
         plan.scope(root, &path)?;
         for (at, input) in root.graph.inputs.iter().enumerate() {
@@ -150,11 +150,16 @@ impl Plan {
             plan.defaults.push(offset);
         }
         let entries = plan.symbols + plan.table.len();
-        plan.dynamic = Dynamic::new(root, &plan, entries)?;
-        let mut used = 8 * (entries + plan.dynamic.words());
-        for (&array, &bytes) in plan.pointer_bytes.iter().filter(|(_, bytes)| **bytes > MAX_STACK_POINTERS) {
-            plan.pointers_at.insert(array, used as i64);
-            used += bytes;
+        plan.dynamic = Dynamic::new(root, &plan)?;
+        let kept = if plan.dynamic.keeps_outputs() { 1 + 2 * plan.dynamic.slots.len() } else { 0 };
+        let mut used = 8 * (entries + kept);
+        let frames = plan.frames.values_mut().map(|frame| &mut frame.pointers);
+        for pointers in frames.chain([&mut plan.buffers]) {
+            let bytes = 8 * pointers.count;
+            if bytes > MAX_STACK_POINTERS {
+                pointers.at = Some(used as i64);
+                used += bytes;
+            }
         }
         plan.arena_at = round_up(used as i64);
         plan.workspace = Dim::from(plan.arena_at) + root.program.arena.clone();
@@ -177,20 +182,19 @@ impl Plan {
         }
     }
 
+    /// What each word of the sizes stands for: names of symbols, then formulas; one that is long is cut.
+    pub fn size_texts(&self, graph: &Graph) -> Vec<String> {
+        let symbols = graph.symbols.values().map(|symbol| symbol.name.clone());
+        let formula = |dim: &Dim| match dim.weight() {
+            weight if weight > MAX_SHOWN_WEIGHT => format!("a formula of {weight} parts"),
+            _ => graph.dim_text(dim),
+        };
+        symbols.chain(self.table.iter().map(formula)).collect()
+    }
+
     /// Number of a table entry in the array of symbol values and table entries.
     pub fn table_entry(&self, at: usize) -> usize {
         self.symbols + at
-    }
-
-    /// Bytes of pointers, and their offset in the workspace if they are not on the stack.
-    pub fn pointers(&self, array: PointerArray) -> (usize, Option<i64>) {
-        let bytes = self.pointer_bytes.get(&array).copied().unwrap_or(0);
-        (bytes, self.pointers_at.get(&array).copied())
-    }
-
-    fn add_pointers(&mut self, array: PointerArray, bytes: usize) {
-        let most = self.pointer_bytes.entry(array).or_default();
-        *most = bytes.max(*most);
     }
 
     /// The plan of a step of control flow.
@@ -199,9 +203,15 @@ impl Plan {
         control.ok_or_else(|| internal("unplanned control flow".into()))
     }
 
+    /// Frames of scopes that are laid out later.
+    fn add_frames(&mut self, count: usize) {
+        for _ in 0..count {
+            self.frames.push(FrameLayout::of(0, 0));
+        }
+    }
+
     fn scope(&mut self, scope: Scope<'_>, path: &Path) -> Result<()> {
-        let ports = scope.graph.inputs.len() + scope.graph.outputs.len();
-        self.add_pointers(PointerArray::Frame(scope.index), frame::IO as usize + 8 * ports);
+        self.frames[scope.frame()] = FrameLayout::of(scope.graph.inputs.len(), scope.graph.outputs.len());
         for (number, step) in scope.program.steps.iter().enumerate() {
             match step {
                 Step::Run(id) => {
@@ -210,7 +220,7 @@ impl Plan {
                         self.value(&scope, path, value)?;
                     }
                     let buffers = group.inputs.len() + group.outputs.len() + 1;
-                    self.add_pointers(PointerArray::Buffers, 8 * buffers);
+                    self.buffers.count = buffers.max(self.buffers.count);
                     if let Some(Scratch::Arena(offset)) = &scope.program.scratch[*id] {
                         self.size(offset);
                     }
@@ -254,9 +264,9 @@ impl Plan {
             Scratch::Heap(_) => Dim::ZERO,
         };
         let states = offsets.into_iter().map(|offset| offset.map(|offset| base.clone() + offset)).collect();
-        let bodies: Vec<usize> = (self.scopes..self.scopes + programs.len()).collect();
+        let bodies: Vec<usize> = (self.frames.len()..self.frames.len() + programs.len()).collect();
         let plan = ControlPlan { bodies, states };
-        self.scopes += programs.len();
+        self.add_frames(programs.len());
         self.size(&base);
         plan.states.iter().flatten().for_each(|offset| self.size(offset));
         for &value in data.inputs.iter().chain(&data.outputs) {
@@ -336,10 +346,13 @@ pub(crate) fn bound_symbols(graph: &Graph) -> Vec<Sym> {
     symbols
 }
 
-fn round_up(bytes: i64) -> i64 {
-    bytes.saturating_add(ALIGN - 1) / ALIGN * ALIGN
+impl FrameLayout {
+    fn of(inputs: usize, outputs: usize) -> FrameLayout {
+        let count = frame::IO as usize / 8 + inputs + outputs;
+        FrameLayout { inputs, outputs, pointers: Pointers { count, at: None } }
+    }
 }
 
-pub(super) fn internal(message: String) -> Error {
-    Error::internal(Stage::Codegen, message)
+fn round_up(bytes: i64) -> i64 {
+    bytes.saturating_add(ALIGN - 1) / ALIGN * ALIGN
 }

@@ -1,0 +1,258 @@
+//! Sizes that data decide: what each read of a data symbol completes.
+//!
+//! A symbol's value goes to its place among the sizes at the start of the workspace. Then everything whose last open
+//! symbol it is follows: sizes made of symbols, what inference assumed of them, and the dims of outputs, whose
+//! buffers are checked or allocated before anything is written to them.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use cranelift_entity::PrimaryMap;
+
+use crate::error::Result;
+use crate::graph::{Assumption, Dim, Op, Requirement, Sym};
+use crate::host::ir::{Slot, SlotUse};
+use crate::host::lower::internal;
+use crate::host::lower::layout::{Plan, Scope};
+use crate::host::lower::text::writer_text;
+use crate::schedule::{BlockId, Place, Step};
+
+/// What data decide in a model and its bodies.
+#[derive(Default)]
+pub(crate) struct Dynamic {
+    /// Symbols that data define, of all scopes.
+    symbols: BTreeSet<Sym>,
+    /// What a step reads and completes, by scope and step number.
+    binds: HashMap<(usize, usize), Bind>,
+    /// What must hold before a body of a choice runs, by its scope.
+    conditions: HashMap<usize, Bind>,
+    /// Slot of each block, by scope and number.
+    blocks: HashMap<(usize, BlockId), Slot>,
+    /// Those of the blocks, then one for each output that the run may allocate.
+    pub slots: PrimaryMap<Slot, SlotUse>,
+    /// Outputs whose dims data decide, with their slots.
+    pub outputs: Vec<(usize, Slot)>,
+    /// Names a value in a block, for a caller without allocator.
+    pub needs_allocator: Option<String>,
+}
+
+/// What is known, and to be checked, when the last of its symbols is.
+#[derive(Default)]
+pub(crate) struct Bind {
+    /// Numbers in the table of sizes.
+    pub table: Vec<usize>,
+    pub assumptions: Vec<Assumption>,
+    /// Dims of values that must not be negative, each with a value's name and an axis.
+    pub dims: Vec<(String, usize, Dim)>,
+    pub outputs: Vec<usize>,
+}
+
+impl Dynamic {
+    /// Finds what every step completes.
+    pub fn new(root: Scope<'_>, plan: &Plan) -> Result<Dynamic> {
+        let mut dynamic = Dynamic::default();
+        let scopes = scopes(root, plan)?;
+        for Region { scope, .. } in &scopes {
+            dynamic.symbols.extend(scope.graph.data.keys());
+            for (id, block) in scope.program.heap.iter() {
+                dynamic.blocks.insert((scope.index, id), dynamic.slots.push(SlotUse::Block));
+                dynamic.needs_allocator.get_or_insert_with(|| writer_text(scope.graph, block.writer));
+            }
+        }
+        for at in 0..root.graph.outputs.len() {
+            if root.graph.output_ty(at).shape.iter().any(|dim| dynamic.decides(dim)) {
+                dynamic.outputs.push((at, dynamic.slots.push(SlotUse::Output(at))));
+            }
+        }
+        let mut open = Open::new(root, plan, &scopes, &mut dynamic)?;
+        let mut bound = BTreeSet::new();
+        open.walk(root, plan, &mut bound, &mut dynamic)?;
+        match open.table.iter().find(|(_, symbols)| !symbols.is_empty()) {
+            Some((at, _)) => Err(internal(format!("the size {} is never known", plan.table[*at]))),
+            None => Ok(dynamic),
+        }
+    }
+
+    /// Whether data decide a dim.
+    pub fn decides(&self, dim: &Dim) -> bool {
+        let mut found = false;
+        dim.visit_symbols(&mut |sym| found |= self.symbols.contains(&sym));
+        found
+    }
+
+    /// Whether a run keeps slots, and the address of the caller's outputs beside them.
+    pub fn keeps_outputs(&self) -> bool {
+        !self.binds.is_empty() || !self.slots.is_empty()
+    }
+
+    /// What a step reads and completes.
+    pub fn bind(&self, scope: usize, step: usize) -> Option<&Bind> {
+        self.binds.get(&(scope, step))
+    }
+
+    /// What must hold before a body of a choice runs.
+    pub fn conditions(&self, scope: usize) -> Option<&Bind> {
+        self.conditions.get(&scope)
+    }
+
+    /// The slot of a block.
+    pub fn slot(&self, scope: usize, block: BlockId) -> Result<Slot> {
+        let slot = self.blocks.get(&(scope, block)).copied();
+        slot.ok_or_else(|| internal(format!("{block} has no slot")))
+    }
+
+    /// Whether data decide a size that a requirement is about.
+    pub fn awaits(&self, requirement: &Requirement) -> bool {
+        self.decides(&requirement.left) || self.decides(&requirement.right)
+    }
+
+    fn symbols_of(&self, dim: &Dim) -> BTreeSet<Sym> {
+        let mut found = BTreeSet::new();
+        dim.visit_symbols(&mut |sym| {
+            if self.symbols.contains(&sym) {
+                found.insert(sym);
+            }
+        });
+        found
+    }
+}
+
+/// A scope, and the bodies of choices that it is in, outermost first.
+struct Region<'g> {
+    scope: Scope<'g>,
+    choices: Vec<usize>,
+}
+
+/// A scope and all inside it.
+fn scopes<'g>(root: Scope<'g>, plan: &Plan) -> Result<Vec<Region<'g>>> {
+    let (mut all, mut next) = (vec![Region { scope: root, choices: vec![] }], 0);
+    while let Some(Region { scope, choices }) = all.get(next) {
+        let (scope, choices) = (*scope, choices.clone());
+        next += 1;
+        for (number, step) in scope.program.steps.iter().enumerate() {
+            let Step::Control { node, bodies, .. } = step else { continue };
+            for body in scope.bodies(*node, bodies, &plan.control(&scope, number)?.bodies)? {
+                let own = matches!(scope.graph.nodes[*node].op, Op::If { .. }).then_some(body.index);
+                all.push(Region { scope: body, choices: choices.iter().copied().chain(own).collect() });
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// What waits for symbols: each with those that are missing.
+struct Open {
+    table: Vec<(usize, BTreeSet<Sym>)>,
+    assumptions: Vec<(Assumption, BTreeSet<Sym>)>,
+    dims: Vec<((String, usize, Dim), BTreeSet<Sym>)>,
+    outputs: Vec<(usize, BTreeSet<Sym>)>,
+}
+
+impl Open {
+    fn new(root: Scope<'_>, plan: &Plan, scopes: &[Region<'_>], dynamic: &mut Dynamic) -> Result<Open> {
+        let table = plan.table.iter().map(|dim| dynamic.symbols_of(dim)).enumerate();
+        let mut open = Open {
+            table: table.filter(|(_, symbols)| !symbols.is_empty()).collect(),
+            assumptions: vec![],
+            dims: vec![],
+            outputs: vec![],
+        };
+        // What the bodies of choices, and all in them, define: the rest is known when they start.
+        let mut inside: HashMap<usize, BTreeSet<Sym>> = HashMap::new();
+        for Region { scope, choices } in scopes {
+            for &choice in choices {
+                inside.entry(choice).or_default().extend(scope.graph.data.keys());
+            }
+        }
+        let (mut seen_requirements, mut seen) = (HashSet::new(), HashSet::new());
+        for Region { scope, choices } in scopes {
+            let choice = choices.last().copied();
+            let known = |symbols: &BTreeSet<Sym>| match choice {
+                Some(choice) => symbols.is_disjoint(&inside[&choice]),
+                // The inputs tell it: checked when the run starts.
+                None => symbols.is_empty(),
+            };
+            for assumption in scope.graph.assumptions.iter() {
+                let requirement = &assumption.requirement;
+                let mut symbols = dynamic.symbols_of(&requirement.left);
+                symbols.append(&mut dynamic.symbols_of(&requirement.right));
+                if !seen_requirements.insert((choice, requirement.clone())) {
+                    continue;
+                }
+                let own = assumption.clone();
+                match (known(&symbols), choice) {
+                    (true, Some(body)) => dynamic.conditions.entry(body).or_default().assumptions.push(own),
+                    (true, None) => {}
+                    (false, _) => open.assumptions.push((own, symbols)),
+                }
+            }
+            if dynamic.symbols.is_empty() && choice.is_none() {
+                continue;
+            }
+            for (value, data) in scope.graph.values.iter() {
+                if matches!(scope.place(value)?.1, Place::None) {
+                    continue;
+                }
+                for (axis, dim) in data.ty.shape.iter().enumerate() {
+                    let never_negative = dim.bounds().0.is_some_and(|low| low >= 0);
+                    if never_negative || dim.is_const() || !seen.insert((choice, dim.clone())) {
+                        continue;
+                    }
+                    let symbols = dynamic.symbols_of(dim);
+                    let item = (data.name.clone(), axis, dim.clone());
+                    match (known(&symbols), choice) {
+                        (true, Some(body)) => dynamic.conditions.entry(body).or_default().dims.push(item),
+                        (true, None) => {}
+                        (false, _) => open.dims.push((item, symbols)),
+                    }
+                }
+            }
+        }
+        for &(at, _) in &dynamic.outputs {
+            let ty = root.graph.output_ty(at);
+            open.outputs.push((at, ty.shape.iter().flat_map(|dim| dynamic.symbols_of(dim)).collect()));
+        }
+        Ok(open)
+    }
+
+    /// Goes through the steps in the order in which they run.
+    fn walk(
+        &mut self,
+        scope: Scope<'_>,
+        plan: &Plan,
+        bound: &mut BTreeSet<Sym>,
+        dynamic: &mut Dynamic,
+    ) -> Result<()> {
+        for (number, step) in scope.program.steps.iter().enumerate() {
+            match step {
+                Step::Bind(sym) => {
+                    bound.insert(*sym);
+                    let bind = Bind {
+                        table: complete(&mut self.table, *sym),
+                        assumptions: complete(&mut self.assumptions, *sym),
+                        dims: complete(&mut self.dims, *sym),
+                        outputs: complete(&mut self.outputs, *sym),
+                    };
+                    dynamic.binds.insert((scope.index, number), bind);
+                }
+                Step::Control { node, bodies, .. } => {
+                    for body in scope.bodies(*node, bodies, &plan.control(&scope, number)?.bodies)? {
+                        self.walk(body, plan, bound, dynamic)?;
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes a symbol from all that waits for it; gives those that waited for nothing else.
+fn complete<T: Clone>(open: &mut [(T, BTreeSet<Sym>)], sym: Sym) -> Vec<T> {
+    let mut done = vec![];
+    for (item, symbols) in open.iter_mut() {
+        if symbols.remove(&sym) && symbols.is_empty() {
+            done.push(item.clone());
+        }
+    }
+    done
+}

@@ -1,0 +1,83 @@
+//! From a scheduled graph to a host program: what lies where, what is checked, and in which order steps run.
+//!
+//! `layout` decides where constants, sizes and pointers are, `dynamic` what each read of a size that data decide
+//! completes. `steps` writes the step functions, `control` the loops and choices in them, `bind` those reads; `run` the
+//! public functions, `checks` what they check first. Nothing here knows an operator or a machine.
+
+mod bind;
+mod builder;
+mod checks;
+mod control;
+mod dynamic;
+pub(crate) mod layout;
+mod run;
+mod sizes;
+mod steps;
+mod text;
+
+use crate::codegen::emit::{KernelCode, Kernels};
+use crate::error::{Error, Result, Stage};
+use crate::graph::Graph;
+use crate::host::StepInfo;
+use crate::host::ir::Program;
+use crate::schedule::{self, Group};
+
+pub(crate) use layout::{Plan, Scope};
+pub(crate) use steps::symbol_text;
+
+/// A host program, and what it refers to.
+pub(crate) struct Lowered<'g> {
+    pub program: Program,
+    pub plan: Plan,
+    /// Code of the program's kernels, by their numbers.
+    pub kernels: Vec<KernelUse<'g>>,
+    /// What each step is, in the order of their numbers.
+    pub steps: Vec<StepInfo>,
+}
+
+/// A kernel of the program.
+#[derive(Clone, Copy)]
+pub(crate) struct KernelUse<'g> {
+    pub code: &'g KernelCode,
+    /// The group that it computes, and its graph.
+    pub graph: &'g Graph,
+    pub group: &'g Group,
+}
+
+/// Lowers a schedule. `profile`: the program tells its caller when each step is done. Errors: symbols or sizes that the C
+/// ABI does not carry.
+pub(crate) fn lower<'g>(
+    graph: &'g Graph,
+    program: &'g schedule::Program,
+    kernels: &'g Kernels,
+    name: &str,
+    profile: bool,
+) -> Result<Lowered<'g>> {
+    let scope = Scope { graph, program, kernels, index: 0 };
+    let plan = Plan::new(scope)?;
+    let program = Program {
+        name: name.to_string(),
+        inputs: graph.inputs.len(),
+        outputs: graph.outputs.len(),
+        weights: plan.weight_bytes,
+        sizes: plan.size_texts(graph),
+        slots: plan.dynamic.slots.clone(),
+        keeps_outputs: plan.dynamic.keeps_outputs(),
+        frames: plan.frames.clone(),
+        buffers: plan.buffers,
+        arena: plan.arena_at,
+        ..Program::default()
+    };
+    let mut lowered = Lowered { program, plan: Plan::default(), kernels: vec![], steps: vec![] };
+    run::part(&mut lowered.program);
+    let steps = steps::lower(&mut lowered, &plan, &scope, profile)?;
+    run::lower(&mut lowered, &plan, &scope, &steps)?;
+    if cfg!(debug_assertions) {
+        crate::host::verify::verify(&lowered.program).map_err(internal)?;
+    }
+    Ok(Lowered { plan, ..lowered })
+}
+
+pub(crate) fn internal(message: String) -> Error {
+    Error::internal(Stage::Codegen, message)
+}

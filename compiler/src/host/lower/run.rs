@@ -1,0 +1,226 @@
+//! The public functions of a model, `<name>_model`, `<name>_workspace` and `<name>_run`, and what a parallel-for calls.
+
+use cranelift_entity::EntityRef;
+
+use crate::error::Result;
+use crate::graph::{Dim, Graph};
+use crate::host::abi::status;
+use crate::host::ir::{
+    Address, Compare, Condition, Frame, FrameField, FuncId, FunctionKind, Op, Operand, OptionsField, Place,
+    Port, Program, SlotUse, TensorField, Type,
+};
+use crate::host::lower::Lowered;
+use crate::host::lower::builder::Builder;
+use crate::host::lower::checks::{Apart, CHECKS_PER_FUNCTION, Checks};
+use crate::host::lower::layout::{Plan, Scope, bound_symbols};
+use crate::host::lower::sizes::Sizes;
+
+/// The frame of the model.
+fn own(field: FrameField) -> Place {
+    Place::Frame(Some(Frame::from_u32(0)), field)
+}
+
+pub(super) fn lower(
+    lowered: &mut Lowered<'_>,
+    plan: &Plan,
+    scope: &Scope<'_>,
+    steps: &[FuncId],
+) -> Result<()> {
+    let program = &mut lowered.program;
+    let mut builder = Builder::new("model".into(), FunctionKind::Model);
+    let descriptor = builder.address(Address::Descriptor);
+    builder.effect(Op::Return(descriptor.into()));
+    program.functions.push(builder.finish());
+    workspace(program, plan, scope.graph)?;
+    let apart = Apart::new(plan, scope.graph);
+    let mut checks = vec![];
+    for (number, tensors) in apart.tensors.chunks(CHECKS_PER_FUNCTION).enumerate() {
+        let mut builder = Builder::new(format!("checks{number}"), FunctionKind::Checks);
+        let mut writer = Checks::new(&mut builder, plan, scope, &apart);
+        tensors.iter().try_for_each(|&tensor| writer.check_static(tensor))?;
+        builder.effect(ok());
+        checks.push(program.functions.push(builder.finish()));
+    }
+    let mut builder = Builder::new("run".into(), FunctionKind::Run);
+    let params = builder.params();
+    let mut writer = Checks::new(&mut builder, plan, scope, &apart);
+    writer.check_options();
+    writer.check_counts();
+    writer.check_allocator();
+    for check in checks {
+        writer.b.effect(Op::Call(check, params.clone()));
+    }
+    writer.bind_symbols();
+    writer.check_inputs()?;
+    writer.check_sizes()?;
+    writer.check_assumptions()?;
+    writer.check_outputs()?;
+    writer.check_workspace()?;
+    // A run that was cancelled before it began writes nothing.
+    writer.b.effect(Op::Poll);
+    let (mut sizes, b) = (writer.sizes, writer.b);
+    store_sizes(b, plan, scope.graph, &mut sizes)?;
+    store_output_dims(b, plan, scope.graph, &apart, &mut sizes)?;
+    execute(b, plan, scope.graph, steps);
+    program.functions.push(builder.finish());
+    Ok(())
+}
+
+fn ok() -> Op {
+    Op::Return(i64::from(status::OK).into())
+}
+
+/// The function that parallel-for is given: it runs part of a job.
+pub(super) fn part(program: &mut Program) {
+    let mut builder = Builder::new("part".into(), FunctionKind::Part);
+    let [job, begin, end] = [0, 1, 2].map(|number| builder.param(number));
+    let result = builder.value(Type::I32, Op::Job { job, begin, end });
+    builder.effect(Op::Return(result.into()));
+    program.functions.push(builder.finish());
+}
+
+fn workspace(program: &mut Program, plan: &Plan, graph: &Graph) -> Result<()> {
+    let mut builder = Builder::new("workspace".into(), FunctionKind::Workspace);
+    let b = &mut builder;
+    let leave_if = |b: &mut Builder, bad: Operand, status: i32| match bad {
+        Operand::Int(0) => {}
+        Operand::Int(_) => b.effect(Op::Return((-i64::from(status)).into())),
+        Operand::Value(bad) => {
+            b.open();
+            b.effect(Op::Return((-i64::from(status)).into()));
+            let leave = b.close();
+            b.if_else(Condition::Value(bad), leave, vec![]);
+        }
+    };
+    let (dims, count) = (b.param(0), b.param(1));
+    let symbols = bound_symbols(graph);
+    let miscounted = b.compare(Compare::Ne, count, symbols.len() as i64);
+    leave_if(b, miscounted, status::BAD_COUNT);
+    if !symbols.is_empty() {
+        let null = b.compare(Compare::Eq, dims, 0);
+        leave_if(b, null, status::NULL_POINTER);
+    }
+    let mut sizes = Sizes::default();
+    for (at, &symbol) in symbols.iter().enumerate() {
+        let value = b.load_at(Type::I64, dims, 8 * at as i64);
+        let negative = b.compare(Compare::Lt, value, 0);
+        leave_if(b, negative, status::BAD_DIM);
+        sizes.symbols.insert(symbol, value.into());
+    }
+    let (bytes, overflow) = sizes.checked(b, &plan.workspace)?;
+    leave_if(b, overflow, status::SIZE_OVERFLOW);
+    let negative = b.compare(Compare::Lt, bytes, 0);
+    leave_if(b, negative, status::SIZE_OVERFLOW);
+    b.effect(Op::Return(bytes));
+    program.functions.push(builder.finish());
+    Ok(())
+}
+
+/// Symbol values and the table of sizes, at the start of the workspace.
+fn store_sizes(b: &mut Builder, plan: &Plan, graph: &Graph, sizes: &mut Sizes) -> Result<()> {
+    for sym in graph.symbols.keys() {
+        let value = sizes.symbols.get(&sym).copied().unwrap_or(Operand::Int(0));
+        b.store(Place::Size(sym.index() as u32), value);
+    }
+    let early = |dim: &Dim| !plan.dynamic.decides(dim);
+    for (at, dim) in plan.table.iter().enumerate().filter(|(_, dim)| early(dim)) {
+        let value = sizes.value(b, dim)?;
+        b.store(Place::Size(plan.table_entry(at) as u32), value);
+    }
+    Ok(())
+}
+
+fn store_output_dims(
+    b: &mut Builder,
+    plan: &Plan,
+    graph: &Graph,
+    apart: &Apart,
+    sizes: &mut Sizes,
+) -> Result<()> {
+    for at in 0..graph.outputs.len() {
+        let port = Port::Output(at as u32);
+        if apart.has(port) {
+            continue;
+        }
+        for (axis, dim) in graph.output_ty(at).shape.iter().enumerate() {
+            if !dim.is_const() && !plan.dynamic.decides(dim) {
+                let size = sizes.value(b, dim)?;
+                b.store(Place::Dim(port, axis as u32), size);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Fills slots and frame, and runs the steps. A run that fails gives back all that it has allocated, outputs too.
+fn execute(b: &mut Builder, plan: &Plan, graph: &Graph, steps: &[FuncId]) {
+    let slots = &plan.dynamic.slots;
+    if plan.dynamic.keeps_outputs() {
+        let outputs = b.param(2);
+        b.store(Place::Outputs, outputs);
+    }
+    slots.keys().for_each(|slot| b.effect(Op::Clear(slot)));
+    fill_frame(b, plan, graph);
+    let frame = b.address(Address::Frame(Frame::from_u32(0)));
+    let call = |b: &mut Builder, &function: &FuncId| b.effect(Op::Call(function, vec![frame.into()]));
+    if slots.is_empty() {
+        steps.iter().for_each(|function| call(b, function));
+    } else {
+        b.open();
+        steps.iter().for_each(|function| call(b, function));
+        let body = b.close();
+        let status = b.fresh(Type::I32);
+        b.open();
+        abandon(b, plan);
+        b.effect(Op::Return(status.into()));
+        let handler = b.close();
+        b.effect(Op::Attempt { body, status, handler });
+    }
+    b.effect(ok());
+}
+
+fn abandon(b: &mut Builder, plan: &Plan) {
+    for (slot, owner) in plan.dynamic.slots.iter() {
+        match owner {
+            SlotUse::Block => b.effect(Op::Empty(slot)),
+            SlotUse::Output(output) => {
+                b.open();
+                b.effect(Op::Release(slot));
+                for field in [TensorField::Data, TensorField::Bytes] {
+                    b.store(Place::Tensor(Port::Output(*output as u32), field), 0);
+                }
+                let given_back = b.close();
+                b.if_else(Condition::Holds(slot), given_back, vec![]);
+            }
+        }
+    }
+}
+
+fn fill_frame(b: &mut Builder, plan: &Plan, graph: &Graph) {
+    for (field, address) in [
+        (FrameField::Arena, Address::Arena(crate::host::ir::Extent::Const(0))),
+        (FrameField::Weights, Address::Weights(0)),
+        (FrameField::Options, Address::Options),
+        (FrameField::Sizes, Address::Workspace),
+        (FrameField::Cancel, Address::Cancel),
+    ] {
+        let address = b.address(address);
+        b.store(own(field), address);
+    }
+    let level = b.value(Type::I64, Op::Level);
+    b.store(own(FrameField::Level), level);
+    let parallel = b.load(Place::Options(OptionsField::ParallelFor));
+    b.store(own(FrameField::Parallel), parallel);
+    for at in 0..graph.inputs.len() {
+        let mut data: Operand = b.load(Place::Tensor(Port::Input(at as u32), TensorField::Data)).into();
+        if let Some(offset) = plan.defaults[at] {
+            let default = b.address(Address::Weights(offset));
+            data = b.select(data, data, default);
+        }
+        b.store(own(FrameField::Input(at as u32)), data);
+    }
+    for at in 0..graph.outputs.len() {
+        let data = b.load(Place::Tensor(Port::Output(at as u32), TensorField::Data));
+        b.store(own(FrameField::Output(at as u32)), data);
+    }
+}

@@ -1,0 +1,97 @@
+//! Sizes at run time: dims as checked arithmetic.
+
+use std::collections::HashMap;
+
+use crate::error::{Error, Result, Stage};
+use crate::graph::dim::{Atom, overgrown};
+use crate::graph::{Dim, Sym};
+use crate::host::ir::{Binary, Checked, Operand};
+use crate::host::lower::builder::Builder;
+
+/// Evaluates dims in one function. Values are shared by all later uses, so every evaluation must be in a region that
+/// is open wherever they are used.
+#[derive(Default)]
+pub(super) struct Sizes {
+    pub symbols: HashMap<Sym, Operand>,
+    known: HashMap<Dim, Operand>,
+    /// Not 0 where an evaluation had no result and nobody has asked since.
+    overflow: Option<Operand>,
+}
+
+impl Sizes {
+    pub fn new(symbols: HashMap<Sym, Operand>) -> Sizes {
+        Sizes { symbols, ..Sizes::default() }
+    }
+
+    /// The value of `dim`, and what is not 0 if its evaluation had no result, or one since the last call of this, which
+    /// the caller leaves for.
+    pub fn checked(&mut self, b: &mut Builder, dim: &Dim) -> Result<(Operand, Operand)> {
+        let value = self.value(b, dim)?;
+        Ok((value, self.overflow.take().unwrap_or(Operand::Int(0))))
+    }
+
+    /// The value of a dim, to be compared: it means nothing where the evaluation has no result.
+    pub fn value(&mut self, b: &mut Builder, dim: &Dim) -> Result<Operand> {
+        if let Some(value) = dim.as_const() {
+            return Ok(value.into());
+        }
+        if let Some(&value) = self.known.get(dim) {
+            return Ok(value);
+        }
+        let mut sum = Operand::Int(0);
+        for (monomial, coefficient) in dim.terms() {
+            let mut product = Operand::Int(1);
+            for atom in monomial.iter() {
+                let factor = self.atom(b, atom)?;
+                product = self.arithmetic(b, Checked::Mul, product, factor);
+            }
+            let term = match monomial.is_empty() {
+                true => coefficient.into(),
+                false => self.arithmetic(b, Checked::Mul, product, coefficient.into()),
+            };
+            sum = self.arithmetic(b, Checked::Add, sum, term);
+        }
+        self.known.insert(dim.clone(), sum);
+        Ok(sum)
+    }
+
+    fn atom(&mut self, b: &mut Builder, atom: &Atom) -> Result<Operand> {
+        let mut pair = |x: &Dim, y: &Dim| Ok::<_, Error>((self.value(b, x)?, self.value(b, y)?));
+        Ok(match atom {
+            Atom::Sym(sym) => match self.symbols.get(sym) {
+                Some(&value) => value,
+                None => {
+                    return Err(Error::unsupported(
+                        Stage::Codegen,
+                        format!("a size that no input's shape decides ({sym})"),
+                    ));
+                }
+            },
+            Atom::FloorDiv(x, y) => {
+                let (x, y) = pair(x, y)?;
+                self.arithmetic(b, Checked::Div, x, y)
+            }
+            Atom::Mod(x, y) => {
+                let (x, y) = pair(x, y)?;
+                self.arithmetic(b, Checked::Mod, x, y)
+            }
+            Atom::Min(x, y) => {
+                let (x, y) = pair(x, y)?;
+                b.binary(Binary::Min, x, y)
+            }
+            Atom::Max(x, y) => {
+                let (x, y) = pair(x, y)?;
+                b.binary(Binary::Max, x, y)
+            }
+            Atom::Overgrown => return Err(overgrown(Stage::Codegen, "a size that a run checks")),
+        })
+    }
+
+    fn arithmetic(&mut self, b: &mut Builder, checked: Checked, x: Operand, y: Operand) -> Operand {
+        let (result, none) = b.checked(checked, x, y);
+        let overflow = self.overflow.unwrap_or(Operand::Int(0));
+        let overflow = b.binary(Binary::Or, overflow, none);
+        self.overflow = (overflow != Operand::Int(0)).then_some(overflow);
+        result
+    }
+}

@@ -1,0 +1,296 @@
+//! The functions that run a program's steps. The addresses that they hand to kernels are those of inputs, outputs and
+//! constants, or the arena's plus an offset, constant or from the table of sizes.
+
+use cranelift_entity::EntityRef;
+
+use crate::codegen::Threads;
+use crate::codegen::emit::KernelCode;
+use crate::error::Result;
+use crate::graph::{Dim, NodeId, Op as GraphOp, ValueId};
+use crate::host::StepInfo;
+use crate::host::abi::status;
+use crate::host::ir::{
+    Address, Extent, FrameField, FuncId, FunctionKind, Kernel, KernelId, Op, Operand, Place, Policy, Type,
+    Value, Version,
+};
+use crate::host::lower::bind::Binder;
+use crate::host::lower::builder::Builder;
+use crate::host::lower::control::Control;
+use crate::host::lower::layout::{ControlPlan, Plan, Scope};
+use crate::host::lower::{KernelUse, Lowered, internal};
+use crate::host::message::{A, printable};
+use crate::schedule::{BlockId, GroupId, Place as Storage, Scratch, Step};
+
+/// Steps per function: large programs become several functions, which compile in parallel.
+const STEPS_PER_FUNCTION: usize = 48;
+
+/// Writes the step functions of a scope and of the scopes inside it. They are to be called in order while they return 0.
+pub(super) fn lower<'g>(
+    lowered: &mut Lowered<'g>,
+    plan: &Plan,
+    scope: &Scope<'g>,
+    profile: bool,
+) -> Result<Vec<FuncId>> {
+    let first_kernel = add_kernels(lowered, plan, scope)?;
+    let mut functions = vec![];
+    for (part, steps) in scope.program.steps.chunks(STEPS_PER_FUNCTION).enumerate() {
+        let first = part * STEPS_PER_FUNCTION;
+        let mut work = Vec::with_capacity(steps.len());
+        for (at, step) in steps.iter().enumerate() {
+            work.push(prepare(lowered, plan, scope, step, (first + at, profile))?);
+        }
+        let name = format!("{}.steps{part}", scope_name(scope));
+        let mut builder = Builder::new(name, FunctionKind::Steps(scope.frame()));
+        let mut writer = StepWriter { b: &mut builder, plan, scope, first_kernel, profile };
+        work.iter().try_for_each(|work| writer.step(work))?;
+        builder.effect(Op::Return(i64::from(status::OK).into()));
+        functions.push(lowered.program.functions.push(builder.finish()));
+    }
+    Ok(functions)
+}
+
+/// Declares the kernels of a scope, one per group; gives the number of the first.
+fn add_kernels<'g>(lowered: &mut Lowered<'g>, plan: &Plan, scope: &Scope<'g>) -> Result<usize> {
+    let first = lowered.kernels.len();
+    for (number, id) in scope.program.groups.keys().enumerate() {
+        let (group, code) = scope.group(id)?;
+        let name = format!("{}.kernel{number}.{}", scope_name(scope), symbol_text(&code.name));
+        let versions = versions(plan, code)?;
+        lowered.program.kernels.push(Kernel { name, versions });
+        lowered.kernels.push(KernelUse { code, graph: scope.graph, group });
+    }
+    Ok(first)
+}
+
+fn versions(plan: &Plan, code: &KernelCode) -> Result<Vec<Version>> {
+    code.baseline()?;
+    let version = |version: &crate::codegen::emit::KernelVersion| {
+        let (lo, hi) = match &version.range {
+            Some((lo, hi)) => (extent(plan, lo)?, extent(plan, hi)?),
+            None => (Extent::Const(0), Extent::Const(1)),
+        };
+        let single = |range: &(Dim, Dim)| {
+            (range.1.clone() - range.0.clone()).as_const().is_some_and(|extent| extent <= 1)
+        };
+        let threads = match (&version.range, &version.threads) {
+            (Some(range), Threads::Always) if !single(range) => Policy::Always,
+            (Some(range), Threads::From { size, least }) if !single(range) => {
+                Policy::From { size: extent(plan, size)?, least: *least }
+            }
+            _ => Policy::Never,
+        };
+        Ok(Version { level: version.level, lo, hi, threads })
+    };
+    code.versions.iter().map(version).collect()
+}
+
+fn extent(plan: &Plan, dim: &Dim) -> Result<Extent> {
+    if let Some(value) = dim.as_const() {
+        return Ok(Extent::Const(value));
+    }
+    let index = plan.size_index(dim);
+    let index = index.ok_or_else(|| internal(format!("the size {dim} is not in the table")))?;
+    Ok(Extent::Size(index as u32))
+}
+
+/// A step with what had to be written before it.
+struct Work<'p> {
+    step: &'p Step,
+    /// Its number in its program.
+    at: usize,
+    /// Its number among all steps of the model.
+    number: usize,
+    /// Of control flow: its plan, and its bodies with their functions.
+    control: Option<&'p ControlPlan>,
+    bodies: Vec<(Scope<'p>, Vec<FuncId>)>,
+}
+
+fn prepare<'p, 'g: 'p>(
+    lowered: &mut Lowered<'g>,
+    plan: &'p Plan,
+    scope: &Scope<'g>,
+    step: &'g Step,
+    (at, profile): (usize, bool),
+) -> Result<Work<'p>> {
+    let number = lowered.steps.len();
+    lowered.steps.push(info(scope, step)?);
+    let (mut bodies, mut control) = (vec![], None);
+    if let Step::Control { node, bodies: programs, .. } = step {
+        let found = plan.control(scope, at)?;
+        for inner in scope.bodies(*node, programs, &found.bodies)? {
+            let functions = lower(lowered, plan, &inner, profile)?;
+            bodies.push((inner, functions));
+        }
+        control = Some(found);
+    }
+    Ok(Work { step, at, number, control, bodies })
+}
+
+/// What a step is, for profiles.
+fn info(scope: &Scope<'_>, step: &Step) -> Result<StepInfo> {
+    let origin = |node: &NodeId| {
+        let origin = &scope.graph.origins[scope.graph.nodes[*node].origin];
+        format!("{} ({})", origin.name, origin.op_type)
+    };
+    Ok(match step {
+        Step::Run(id) => {
+            let (group, kernel) = scope.group(*id)?;
+            let mut nodes: Vec<String> = group.nodes.iter().map(origin).collect();
+            nodes.dedup();
+            StepInfo { kernel: kernel.name.clone(), nodes, scope: scope.index }
+        }
+        Step::Copy { from, .. } => StepInfo {
+            kernel: "copy".into(),
+            nodes: scope.graph.producer(*from).iter().map(origin).collect(),
+            scope: scope.index,
+        },
+        Step::Control { node, .. } => StepInfo {
+            kernel: scope.graph.nodes[*node].op.name().into(),
+            nodes: vec![origin(node)],
+            scope: scope.index,
+        },
+        Step::Bind(sym) => StepInfo {
+            kernel: "bind".into(),
+            nodes: scope.graph.producer(scope.graph.data[sym].value).iter().map(origin).collect(),
+            scope: scope.index,
+        },
+        Step::Allocate(block) | Step::Release(block) => StepInfo {
+            kernel: if matches!(step, Step::Release(_)) { "release" } else { "allocate" }.into(),
+            nodes: scope.program.heap[*block].writer.iter().map(origin).collect(),
+            scope: scope.index,
+        },
+    })
+}
+
+fn scope_name(scope: &Scope<'_>) -> String {
+    if scope.index == 0 { "main".to_string() } else { format!("body{}", scope.index) }
+}
+
+/// The part of a name that every assembler and debugger accepts, of bounded length.
+pub(crate) fn symbol_text(name: &str) -> String {
+    name.chars().take(64).map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect()
+}
+
+/// Writes the steps of one function.
+pub(super) struct StepWriter<'c, 'p> {
+    pub(super) b: &'c mut Builder,
+    pub(super) plan: &'p Plan,
+    pub(super) scope: &'p Scope<'p>,
+    /// Number of the scope's first kernel.
+    first_kernel: usize,
+    /// Tell the caller when each step is done.
+    profile: bool,
+}
+
+impl<'p> StepWriter<'_, 'p> {
+    fn step(&mut self, work: &Work<'p>) -> Result<()> {
+        match work.step {
+            Step::Run(id) => {
+                self.poll();
+                self.run(*id)?;
+            }
+            Step::Copy { from, output } => {
+                let bytes = self.size(&self.scope.graph.ty(*from).bytes())?;
+                let to = match self.scope.program.handed.get(output) {
+                    Some(block) => self.block(*block)?,
+                    None => self.b.load(Place::Frame(None, FrameField::Output(*output as u32))),
+                };
+                let from = self.address(*from)?;
+                self.b.copy(to, from, bytes);
+            }
+            Step::Control { node, scratch, .. } => {
+                let plan = work.control.ok_or_else(|| internal("unplanned control flow".into()))?;
+                let work = Control { node: *node, scratch, plan, bodies: &work.bodies };
+                match &self.scope.graph.nodes[*node].op {
+                    GraphOp::If { .. } => self.choice(&work)?,
+                    _ => self.scan(&work)?,
+                }
+            }
+            Step::Bind(sym) => {
+                let source = self.address(self.scope.graph.data[sym].value)?;
+                self.binder().bind(self.b, work.at, *sym, source)?;
+            }
+            Step::Allocate(block) => {
+                let bytes = self.size(&self.scope.program.heap[*block].bytes)?;
+                self.binder().allocate(self.b, *block, bytes)?;
+            }
+            Step::Release(block) => self.binder().release(self.b, *block)?,
+        }
+        if self.profile {
+            self.b.effect(Op::StepDone(work.number as i64));
+        }
+        Ok(())
+    }
+
+    fn binder(&self) -> Binder<'p> {
+        Binder { plan: self.plan, scope: self.scope }
+    }
+
+    pub(super) fn poll(&mut self) {
+        self.b.effect(Op::Poll);
+    }
+
+    /// A size at run time.
+    pub(super) fn size(&mut self, dim: &Dim) -> Result<Operand> {
+        Ok(match extent(self.plan, dim)? {
+            Extent::Const(value) => value.into(),
+            Extent::Size(index) => self.b.load(Place::Size(index)).into(),
+        })
+    }
+
+    /// An address in the arena.
+    pub(super) fn arena(&mut self, offset: &Dim) -> Result<Value> {
+        let offset = extent(self.plan, offset)?;
+        Ok(self.b.address(Address::Arena(offset)))
+    }
+
+    pub(super) fn address(&mut self, value: ValueId) -> Result<Value> {
+        let (value, place) = self.scope.place(value)?;
+        Ok(match place {
+            Storage::Input(number) => self.b.load(Place::Frame(None, FrameField::Input(*number as u32))),
+            Storage::Output(number) => self.b.load(Place::Frame(None, FrameField::Output(*number as u32))),
+            Storage::Constant => self.b.address(Address::Weights(self.plan.constant(self.scope, value)?)),
+            Storage::Arena { offset, .. } => self.arena(offset)?,
+            Storage::Heap(block) => self.block(*block)?,
+            Storage::None | Storage::Alias(_) => {
+                return Err(internal(format!("{value} is used and has no place")));
+            }
+        })
+    }
+
+    /// Address of a block.
+    pub(super) fn block(&mut self, block: BlockId) -> Result<Value> {
+        let slot = self.plan.dynamic.slot(self.scope.index, block)?;
+        Ok(self.b.load(Place::Block(slot)))
+    }
+
+    /// Address of a step's scratch.
+    pub(super) fn scratch(&mut self, scratch: &Scratch) -> Result<Value> {
+        match scratch {
+            Scratch::Arena(offset) => self.arena(offset),
+            Scratch::Heap(block) => self.block(*block),
+        }
+    }
+
+    fn run(&mut self, id: GroupId) -> Result<()> {
+        let (group, _) = self.scope.group(id)?;
+        let mut buffers = vec![];
+        for &value in group.inputs.iter().chain(&group.outputs) {
+            buffers.push(self.address(value)?);
+        }
+        if let Some(scratch) = &self.scope.program.scratch[id] {
+            buffers.push(self.scratch(scratch)?);
+        }
+        let kernel = KernelId::new(self.first_kernel + id.index());
+        let result = self.b.value(Type::I32, Op::Kernel(kernel, buffers));
+        let origin = &self.scope.graph.origins[self.scope.graph.nodes[group.anchor].origin];
+        let template = format!(
+            "node `{}` ({}): an index or a size is out of range (check {A})",
+            printable(&origin.name),
+            printable(&origin.op_type)
+        );
+        let check = self.b.extend(result);
+        self.b.fail_if(result.into(), status::OUT_OF_RANGE, &template, &[check.into()]);
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! The interpreter of host programs against machine code: results, refusals and their messages are the same, bit for bit.
+//! The whole official suite runs in the interpreter in `conformance`.
+
+use onnxc::graph::Tensor;
+use onnxc::native::{self, Models};
+use onnxc_tests::interpreted::Interpreted;
+use onnxc_tests::misuse;
+use onnxc_tests::object::{host, write};
+
+/// The graph of a file test.
+fn graph(name: &str) -> String {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("filetests/host");
+    let text = std::fs::read_to_string(folder.join(format!("{name}.onnxir"))).unwrap();
+    let graph = text.split("\n=>").next().unwrap();
+    graph.lines().filter(|line| !line.starts_with(';')).map(|line| format!("{line}\n")).collect()
+}
+
+fn with_both(text: &str, body: impl Fn(&native::Model<'_>, &Interpreted<'_>)) {
+    let graph = onnxc::graph::parse::parse(text).unwrap();
+    let options = onnxc::Options {
+        name: "model".into(),
+        target: host(),
+        opt_level: 3,
+        exact: false,
+        import: Default::default(),
+        profile: false,
+    };
+    let (graph, program) = onnxc::optimize(graph, &options, &mut onnxc::Quiet).unwrap();
+    let frontend = onnxc::Frontend { graph, program, notes: vec![] };
+    let compiled = onnxc::backend(frontend, &options, &mut onnxc::Quiet).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let object = write(compiled.artifact().unwrap(), dir.path());
+    let library = dir.path().join("model.so");
+    native::link(&[object], &library).unwrap();
+    let models = Models::load(&library).unwrap();
+    body(&models.get("model").unwrap(), &Interpreted::new(&compiled).unwrap());
+}
+
+fn given(tensors: &[Tensor]) -> Vec<Option<Tensor>> {
+    tensors.iter().cloned().map(Some).collect()
+}
+
+/// A run of both gives the same: outputs, or a message.
+fn same(
+    model: &native::Model<'_>,
+    interpreted: &Interpreted<'_>,
+    inputs: &[Tensor],
+    shapes: &[Option<Vec<usize>>],
+) -> Result<Vec<Tensor>, String> {
+    let inputs = given(inputs);
+    let native = model.run(&inputs, shapes).map_err(|error| error.message);
+    let outcome = interpreted.call(interpreted.model.arguments(&inputs, shapes).unwrap()).unwrap();
+    let here = if outcome.status == 0 { Ok(outcome.outputs) } else { Err(outcome.message) };
+    assert_eq!(here, native);
+    here
+}
+
+fn vector(values: &[i64]) -> Tensor {
+    Tensor::from_slice(&[values.len()], values)
+}
+
+#[test]
+fn sizes_that_data_decide() {
+    with_both(&graph("data_sized"), |model, interpreted| {
+        let x = vector(&[1, 2, 3]);
+        for count in [0, 1, 5, -1, i64::MIN, i64::MAX, i64::MAX / 24 + 1] {
+            let inputs = [x.clone(), vector(&[count])];
+            let result = same(model, interpreted, &inputs, &[None, Some(vec![3])]);
+            assert_eq!(result.is_ok(), (0..=5).contains(&count), "{count}");
+        }
+    });
+}
+
+#[test]
+fn loops_and_choices() {
+    with_both(&graph("loop_with_growing_state"), |model, interpreted| {
+        for (x, limit, flag) in
+            [(&[1, 0, 2][..], 20, true), (&[0, 0], 9, false), (&[5, 6, 7], 0, true), (&[], 0, false)]
+        {
+            let inputs = [vector(x), Tensor::scalar(limit as i64), Tensor::scalar(flag)];
+            same(model, interpreted, &inputs, &[None, None, None, None]).unwrap();
+        }
+    });
+    with_both(&graph("if_with_sizes_of_its_own"), |model, interpreted| {
+        for (values, shorten) in [(&[7, 8, 9][..], true), (&[7], false), (&[], false), (&[], true)] {
+            let inputs = [vector(values), Tensor::scalar(shorten)];
+            let result = same(model, interpreted, &inputs, &[Some(vec![1])]);
+            assert_eq!(result.is_err(), values.is_empty() && shorten, "{result:?}");
+        }
+    });
+}
+
+/// Every kind of misuse, and memory that runs out at every allocation: status and message are the same.
+#[test]
+fn refusals() {
+    let x = Tensor::from_slice(&[4, 8], &[0.5f32; 32]);
+    let refused = |name: &str, inputs: &[Tensor], shapes: &[Option<Vec<usize>>]| {
+        with_both(&graph(name), |model, interpreted| {
+            let result = misuse::compare(model, interpreted, &given(inputs), shapes);
+            assert!(result.as_ref().is_ok_and(|&calls| calls >= 30), "{name}: {result:?}");
+        });
+    };
+    refused("static", std::slice::from_ref(&x), &[Some(vec![4, 8])]);
+    refused("symbolic", &[x], &[Some(vec![4, 8]), Some(vec![4, 1])]);
+    refused("data_sized", &[vector(&[1, 2]), vector(&[4])], &[Some(vec![4, 3]), Some(vec![2])]);
+    refused("data_sized", &[vector(&[1, 2]), vector(&[4])], &[None, Some(vec![2])]);
+    refused("if_with_sizes_of_its_own", &[vector(&[1, 2]), Tensor::scalar(true)], &[Some(vec![1])]);
+    let looped = [vector(&[1, 0, 2]), Tensor::scalar(9i64), Tensor::scalar(true)];
+    refused("loop_with_growing_state", &looped, &[None, None, None, None]);
+}
