@@ -15,6 +15,8 @@ use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Axis, Nest};
 use crate::loops::{Access, Buf, Buffer, Expr, Index, LoopKind, Stmt};
 use crate::scalar::{BinaryFn, CompareFn};
+use crate::vector::ir::{Op, Small};
+use crate::vector::isa::Isa;
 
 /// Rows of a group, at least: widening costs about as much as so many rows divided by ten.
 const GROUP_ROWS: usize = 32;
@@ -71,7 +73,8 @@ impl Stage {
 impl Lowering<'_> {
     /// How the right-hand side is widened in blocks, where that pays.
     pub(super) fn stage_plan(&mut self, job: &Job) -> Option<Stage> {
-        let narrow = job.codes.is_some() || self.graph.ty(job.rhs).dtype != job.sum;
+        let dtype = self.graph.ty(job.rhs).dtype;
+        let narrow = job.codes.is_some() || dtype != job.sum && !self.loads_widened(dtype, job.lanes);
         let rows = product(&job.row_axes(&self.graph.ty(job.out).shape)[job.looped..]);
         let few = rows.bounds().1.is_some_and(|rows| rows < (LEAST_TILES * job.height) as i64);
         if !narrow || few || job.sum != DType::F32 || job.lanes == 1 || !job.taps.is_empty() {
@@ -116,6 +119,13 @@ impl Lowering<'_> {
         };
         let (panel, sums) = (buffer("panel", steps), buffer("sums", rows));
         Some(Stage { axis, chunk, tiles, panel, sums })
+    }
+
+    /// Whether the machine widens elements as it loads them.
+    fn loads_widened(&self, dtype: DType, lanes: usize) -> bool {
+        let load = |isa: Isa| isa.lanes_of(lanes, 4).map(|lanes| Op::LoadSmall(Small::F16, lanes));
+        let has = |isa: Isa| load(isa).is_some_and(|op| isa.has(op));
+        dtype == DType::F16 && self.target.is_leaf() && self.target.wide.is_some_and(has)
     }
 
     /// Whether the rows are enough; `None` where they are for certain.

@@ -399,6 +399,9 @@ fn weights_of_16_bits() {
         (vec![3, 41, 3, 3, 64], 2, 70, 32),
         (vec![40, 2, 2, 17], 1, 33, 16),
         (vec![100, 31], 1, 20, 16),
+        (vec![500, 96], 1, 20, 16),
+        (vec![1, 13, 13, 48], 3, 64, 32),
+        (vec![1, 55, 55, 64], 3, 16, 16),
     ] {
         for dtype in [DType::F16, DType::BF16] {
             let mut graph = Graph { name: "halves".into(), ..Graph::default() };
