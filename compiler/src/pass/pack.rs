@@ -311,6 +311,49 @@ fn pack(b: &mut Builder, rhs: ValueId, batch: usize, k: usize, nr: usize) -> Res
 mod tests {
     use super::*;
 
+    /// Keys that three heads share are packed once; the results are the same.
+    #[test]
+    fn repeated_values_are_packed_once() {
+        for transposed in [false, true] {
+            let mut graph = Graph::default();
+            let origin = graph.origins.push(crate::graph::Origin {
+                name: "scores".into(),
+                op_type: "MatMul".into(),
+                index: 0,
+            });
+            let mut b = Builder::new(&mut graph, origin);
+            let dims = |sizes: &[usize]| sizes.iter().map(|&size| Dim::from(size)).collect::<Vec<_>>();
+            let mut input = |name: &str, sizes: &[usize]| {
+                b.input(name, crate::graph::TensorType::new(DType::F32, dims(sizes)), None)
+            };
+            let (q, k) = (input("q", &[2, 6, 5, 8]), input("k", &[2, 2, 8, 8]));
+            let wide = b.reshape(k, dims(&[2, 2, 1, 8, 8])).unwrap();
+            let wide = b.expand(wide, dims(&[2, 2, 3, 8, 8])).unwrap();
+            let mut rhs = b.reshape(wide, dims(&[2, 6, 8, 8])).unwrap();
+            if transposed {
+                rhs = b.transpose(rhs, &[0, 1, 3, 2]).unwrap();
+            }
+            let product = Op::Contract { batch: 2, m: 1, k: 1, rhs: RhsLayout::Plain };
+            let y = b.emit1(product, &[q, rhs]).unwrap();
+            graph.outputs.push(("y".into(), y));
+            let mut after = graph.clone();
+            run(&mut after, &Options::default()).unwrap();
+            let packs = |id: &&crate::graph::NodeId| matches!(after.nodes[**id].op, Op::Pack { .. });
+            let packed: Vec<_> = after.order.iter().filter(packs).collect();
+            let [pack] = packed[..] else { panic!("{after}") };
+            assert_eq!(after.ty(after.nodes[*pack].outputs[0]).shape[..2], dims(&[2, 2]), "{after}");
+            let numbers = |count: usize, by: usize| -> Vec<f32> {
+                (0..count).map(|at| (at * by % 31) as f32 - 15.0).collect()
+            };
+            let inputs = [
+                crate::graph::Tensor::from_slice(&[2, 6, 5, 8], &numbers(480, 7)),
+                crate::graph::Tensor::from_slice(&[2, 2, 8, 8], &numbers(256, 11)),
+            ];
+            let result = |graph: &Graph| crate::interp::run(graph, &inputs).unwrap().remove(0);
+            assert_eq!(result(&graph).data, result(&after).data);
+        }
+    }
+
     #[test]
     fn panels_are_no_wider_than_the_columns() {
         let product = |dtype, rows, columns| Product { dtype, rows, columns };

@@ -233,6 +233,10 @@ impl Weights {
         for _ in 0..MAX_DEPTH {
             let value = self.codes.value;
             let (op, inputs) = definition(graph, value)?;
+            // What is computed in fewer bits is rounded to them.
+            if exact && graph.ty(value).dtype != DType::F32 {
+                return None;
+            }
             match op {
                 Op::Map(MapFn::Cast { .. }) if is_code(graph.ty(inputs[0]).dtype) => {
                     self.codes.value = inputs[0];
