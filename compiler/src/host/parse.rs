@@ -115,7 +115,7 @@ impl ProgramParser<'_> {
         self.program.buffers = self.pointers()?;
         self.lexer.keyword("arena")?;
         self.lexer.keyword("at")?;
-        self.program.arena = self.integer()?;
+        self.program.arena = self.lexer.integer()?;
         while let Some(number) = self.named("k") {
             self.next_of("k", number, self.program.kernels.len())?;
             let kernel = self.kernel()?;
@@ -160,7 +160,7 @@ impl ProgramParser<'_> {
 
     fn pointers(&mut self) -> Result<Pointers> {
         let count = self.count()?;
-        let at = if self.lexer.eat_keyword("at")? { Some(self.integer()?) } else { None };
+        let at = if self.lexer.eat_keyword("at")? { Some(self.lexer.integer()?) } else { None };
         Ok(Pointers { count, at })
     }
 
@@ -179,7 +179,7 @@ impl ProgramParser<'_> {
                 if self.lexer.eat_keyword("from")? {
                     let size = self.extent()?;
                     self.lexer.punct(">=")?;
-                    threads = Policy::From { size, least: self.integer()? };
+                    threads = Policy::From { size, least: self.lexer.integer()? };
                 }
             }
             versions.push(Version { level, lo, hi, threads });
@@ -190,27 +190,13 @@ impl ProgramParser<'_> {
     fn extent(&mut self) -> Result<Extent> {
         Ok(match self.lexer.eat_keyword("size")? {
             true => Extent::Size(self.count()?),
-            false => Extent::Const(self.integer()?),
+            false => Extent::Const(self.lexer.integer()?),
         })
-    }
-
-    fn integer(&mut self) -> Result<i64> {
-        let negative = self.lexer.eat_punct("-")?;
-        let magnitude = match *self.lexer.token() {
-            Token::Number(digits) => digits.parse::<i128>().ok(),
-            _ => None,
-        };
-        let value = magnitude.map(|value| if negative { -value } else { value });
-        let Some(value) = value.and_then(|value| i64::try_from(value).ok()) else {
-            return self.lexer.expected("an integer of 64 bits");
-        };
-        self.lexer.advance()?;
-        Ok(value)
     }
 
     fn count<T: TryFrom<i64>>(&mut self) -> Result<T> {
         let at = self.lexer.position();
-        match T::try_from(self.integer()?) {
+        match T::try_from(self.lexer.integer()?) {
             Ok(value) => Ok(value),
             Err(_) => self.lexer.fail_at(at, "a number of things is expected".to_string()),
         }
@@ -276,7 +262,7 @@ impl ProgramParser<'_> {
     fn operand(&mut self) -> Result<Operand> {
         match self.named("v") {
             Some(_) => Ok(self.value()?.into()),
-            None => Ok(self.integer()?.into()),
+            None => Ok(self.lexer.integer()?.into()),
         }
     }
 

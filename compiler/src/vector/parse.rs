@@ -157,7 +157,7 @@ impl FuncParser<'_> {
         self.lexer.advance()?;
         let (kind, lanes) = self.ty()?;
         let number = match *self.lexer.token() {
-            Token::Number(_) | Token::Punct("-") => Some(self.integer()? as u64),
+            Token::Number(_) | Token::Punct("-") => Some(self.lexer.integer()? as u64),
             Token::Hex(_) => Some(self.hex()?),
             _ => None,
         };
@@ -215,23 +215,9 @@ impl FuncParser<'_> {
         Ok(found)
     }
 
-    fn integer(&mut self) -> Result<i64> {
-        let negative = self.lexer.eat_punct("-")?;
-        let magnitude = match *self.lexer.token() {
-            Token::Number(digits) => digits.parse::<i128>().ok(),
-            _ => None,
-        };
-        let value = magnitude.map(|value| if negative { -value } else { value });
-        let Some(value) = value.and_then(|value| i64::try_from(value).ok()) else {
-            return self.lexer.expected("an integer of 64 bits");
-        };
-        self.lexer.advance()?;
-        Ok(value)
-    }
-
     fn size<T: TryFrom<i64>>(&mut self) -> Result<T> {
         let at = self.lexer.position();
-        match T::try_from(self.integer()?) {
+        match T::try_from(self.lexer.integer()?) {
             Ok(value) => Ok(value),
             Err(_) => self.lexer.fail_at(at, "a size is expected".to_string()),
         }
@@ -239,7 +225,7 @@ impl FuncParser<'_> {
 
     fn int32(&mut self) -> Result<i32> {
         let at = self.lexer.position();
-        match i32::try_from(self.integer()?) {
+        match i32::try_from(self.lexer.integer()?) {
             Ok(value) => Ok(value),
             Err(_) => self.lexer.fail_at(at, "more than 32 bits".to_string()),
         }

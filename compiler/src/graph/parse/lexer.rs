@@ -131,6 +131,21 @@ impl<'t> Lexer<'t> {
         matches!(self.token, Token::Punct(found) if found == punct)
     }
 
+    /// An integer of 64 bits, with its sign.
+    pub fn integer(&mut self) -> Result<i64> {
+        let negative = self.eat_punct("-")?;
+        let magnitude = match self.token {
+            Token::Number(digits) => digits.parse::<i128>().ok(),
+            _ => None,
+        };
+        let value = magnitude.map(|value| if negative { -value } else { value });
+        let Some(value) = value.and_then(|value| i64::try_from(value).ok()) else {
+            return self.expected("an integer of 64 bits");
+        };
+        self.advance()?;
+        Ok(value)
+    }
+
     pub fn eat_punct(&mut self, punct: &str) -> Result<bool> {
         let found = self.is_punct(punct);
         if found {

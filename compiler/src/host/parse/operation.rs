@@ -110,7 +110,7 @@ impl ProgramParser<'_> {
                 Op::Call(FuncId::new(number), self.operands()?)
             }
             "return" => Op::Return(self.operand()?),
-            "step_done" => Op::StepDone(self.integer()?),
+            "step_done" => Op::StepDone(self.lexer.integer()?),
             "if" => self.choice()?,
             "loop" => self.iteration()?,
             "attempt" => {
@@ -248,9 +248,9 @@ impl ProgramParser<'_> {
         let offset = match *self.lexer.token() {
             Token::Punct("+") => {
                 self.lexer.advance()?;
-                self.integer()?
+                self.lexer.integer()?
             }
-            Token::Punct("-") => self.integer()?,
+            Token::Punct("-") => self.lexer.integer()?,
             _ => 0,
         };
         self.lexer.punct("]")?;

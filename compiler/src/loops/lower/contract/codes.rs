@@ -115,8 +115,13 @@ impl Lowering<'_> {
     fn codes(&self, job: &Job, tile: &Tile, part: &Index, column: &Index) -> Result<Codes> {
         let mut lead = self.broadcast_batch(job.rhs, job, &tile.batch);
         lead.extend([tile.panel.clone(), part.clone()]);
+        self.codes_at(job, &lead, column)
+    }
+
+    /// The codes of the right-hand side at an index of all axes before the steps.
+    pub(super) fn codes_at(&self, job: &Job, lead: &[Index], column: &Index) -> Result<Codes> {
         let node = self.graph.producer(job.rhs).map(|node| &self.graph.nodes[node]);
-        match node.and_then(|node| Codes::new(node, &lead, column)) {
+        match node.and_then(|node| Codes::new(node, lead, column)) {
             Some(codes) => Ok(codes),
             None => internal(format!("{} is not dequantized", job.rhs)),
         }

@@ -80,7 +80,8 @@ impl Lowering<'_> {
         if !narrow || few || job.sum != DType::F32 || job.lanes == 1 || !job.taps.is_empty() {
             return None;
         }
-        let inner = job.inner.iter().map(Dim::as_const).collect::<Option<Vec<i64>>>()?;
+        let inner = job.inner.iter().map(|dim| dim.as_const().filter(|&extent| extent > 0));
+        let inner = inner.collect::<Option<Vec<i64>>>()?;
         let row_bytes = job.nr * job.sum.size();
         let most = (PANEL_BYTES / row_bytes).min(LONG_SUM as usize);
         let (mut axis, mut steps) = (inner.len(), 1);
@@ -360,10 +361,7 @@ impl Lowering<'_> {
     ) -> Result<(Codes, Index)> {
         let Some((step, parts)) = inner.split_last() else { return internal("codes without steps") };
         lead.extend_from_slice(parts);
-        let node = self.graph.producer(job.rhs).map(|node| &self.graph.nodes[node]);
-        let Some(codes) = node.and_then(|node| Codes::new(node, &lead, column)) else {
-            return internal(format!("{} is not dequantized", job.rhs));
-        };
+        let codes = self.codes_at(job, &lead, column)?;
         let word = step.floor_div(&Dim::from(codes.per_word), &self.extent_fn());
         Ok((codes, word))
     }
