@@ -29,6 +29,8 @@ pub(super) struct Tree {
 
 /// Nodes of an expression that may be computed more than once per element.
 const CHEAP_OPS: u32 = 2;
+/// Nodes of an expression that an epilogue computes rather than loads.
+const EPILOGUE_OPS: u32 = 4;
 /// How often one kernel's expression may mention a value, and at how many indices.
 const MAX_MENTIONS: u32 = 16;
 const MAX_SITES: usize = 64;
@@ -44,6 +46,13 @@ pub(super) fn is_cheap(grouper: &Grouper, value: ValueId, tree: &Tree) -> bool {
         && tree.leaf_bytes <= bytes.saturating_add(bytes / 4).saturating_add(256)
 }
 
+/// Whether computing a value where an epilogue reads it takes few operations, and reads no more than the value: what
+/// dequantizes bytes does.
+fn is_light(grouper: &Grouper, value: ValueId, tree: &Tree) -> bool {
+    let bytes = estimate(&grouper.graph.ty(value).bytes());
+    !tree.expensive && tree.ops <= EPILOGUE_OPS && tree.leaf_bytes <= bytes
+}
+
 /// One place where a kernel evaluates a value: two sites of one kernel and path have the same index.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Site {
@@ -57,6 +66,8 @@ struct Site {
     views: u32,
     /// Parts that the indices have there, at most.
     index: u32,
+    /// Whether it is an operand of a contraction or packing, which address theirs as strided buffers.
+    strided: bool,
 }
 
 /// How a node's index becomes its operand's.
@@ -191,7 +202,7 @@ impl Grouper<'_> {
             path = sites.path(path, Step::Operand(node, 0));
         }
         let index = self.graph.ty(self.out(node)).rank() as u32;
-        Site { unit, path, repeated: false, count: 1, views: 0, index }
+        Site { unit, path, repeated: false, count: 1, views: 0, index, strided: false }
     }
 
     /// Where operand number `operand` is evaluated when its reader is at `site`.
@@ -212,7 +223,12 @@ impl Grouper<'_> {
         let path = sites.path(site.path, step);
         let views = site.views + u32::from(self.op(node).is_view());
         let index = self.index_through(node, value, site.index);
-        Site { path, repeated: site.repeated || repeated, views, index, ..site }
+        let strided = match self.op(node) {
+            Op::Pack { .. } => true,
+            Op::Contract { .. } => self.units[site.unit].kind == Some(GroupKind::Contract),
+            _ => site.strided,
+        };
+        Site { path, repeated: site.repeated || repeated, views, index, strided, ..site }
     }
 
     /// Parts of the indices of an operand whose reader's indices have `index` parts.
@@ -250,12 +266,12 @@ impl Grouper<'_> {
         if matches!(op, Op::Dequantize { .. }) {
             return sites.iter().all(|site| kind(site) == Some(GroupKind::Contract));
         }
-        // These address their operands as strided buffers.
-        let strided = |site: &Site| {
-            kind(site) == Some(GroupKind::Contract)
-                || matches!(self.op(self.units[site.unit].anchor), Op::Pack { .. })
-        };
-        if sites.iter().any(strided) || sites.iter().any(|site| site.count > MAX_MENTIONS) {
+        if sites.iter().any(|site| site.strided || site.count > MAX_MENTIONS) {
+            return false;
+        }
+        // An epilogue has the registers of a tile beside its own.
+        let epilogue = |site: &Site| kind(site) == Some(GroupKind::Contract);
+        if sites.iter().any(epilogue) && !is_light(self, out, tree) {
             return false;
         }
         if matches!(op, Op::Iota { .. } | Op::DimValues { .. }) {
