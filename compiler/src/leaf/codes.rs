@@ -288,6 +288,15 @@ pub const TO_INT: Codes = Codes(
         EVEX_Vcvttps2dq_xmm_k1z_xmmm128b32,
     ],
 );
+pub const TO_INT_NEAREST: Codes = Codes(
+    [VEX_Vcvtps2dq_ymm_ymmm256, VEX_Vcvtps2dq_xmm_xmmm128, VEX_Vcvtps2dq_xmm_xmmm128],
+    [
+        EVEX_Vcvtps2dq_zmm_k1z_zmmm512b32_er,
+        EVEX_Vcvtps2dq_ymm_k1z_ymmm256b32,
+        EVEX_Vcvtps2dq_xmm_k1z_xmmm128b32,
+        EVEX_Vcvtps2dq_xmm_k1z_xmmm128b32,
+    ],
+);
 pub const FROM_INT: Codes = Codes(
     [VEX_Vcvtdq2ps_ymm_ymmm256, VEX_Vcvtdq2ps_xmm_xmmm128, VEX_Vcvtdq2ps_xmm_xmmm128],
     [

@@ -592,6 +592,10 @@ fn unary(mnemonic: Mnemonic, imm: u8) -> Option<Box<dyn Fn(u32) -> u32>> {
             x if (-2147483648.0..2147483648.0).contains(&x) => x as i32 as u32,
             _ => i32::MIN as u32,
         }),
+        Vcvtps2dq => Box::new(|a| match f(a).round_ties_even() {
+            x if (-2147483648.0..2147483648.0).contains(&x) => x as i32 as u32,
+            _ => i32::MIN as u32,
+        }),
         Vcvtdq2ps => Box::new(|a| (a as i32 as f32).to_bits()),
         Vpslld => Box::new(move |a| a.checked_shl(imm.into()).unwrap_or(0)),
         Vpsrld => Box::new(move |a| a.checked_shr(imm.into()).unwrap_or(0)),

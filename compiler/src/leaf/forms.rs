@@ -137,6 +137,7 @@ pub fn unary(op: Unary, isa: Isa, lanes: Lanes) -> UnaryForm {
         Unary::Trunc => float(code!(ROUND, isa, lanes), Some(ROUND_TRUNCATE)),
         Unary::Nearest => float(code!(ROUND, isa, lanes), Some(ROUND_NEAREST)),
         Unary::ToInt => UnaryForm::Two((codes::TO_INT.pick(isa, lanes), None)),
+        Unary::ToIntNearest => UnaryForm::Two((codes::TO_INT_NEAREST.pick(isa, lanes), None)),
         Unary::FromInt => UnaryForm::Two((codes::FROM_INT.pick(isa, lanes), None)),
         Unary::Shl(count) => UnaryForm::Shift(code!(SHL, isa, lanes), count.into()),
         Unary::ShrArith(count) => UnaryForm::Shift(code!(SHR_ARITH, isa, lanes), count.into()),

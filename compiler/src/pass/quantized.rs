@@ -8,6 +8,8 @@
 //! Also sums over a map multiplication by constants, as depthwise convolutions are. Besides, what is quantized by a
 //! known scale is multiplied by its reciprocal, and rows of a dequantized table are dequantized once they are taken.
 
+mod moved;
+
 use crate::error::Result;
 use crate::graph::{Builder, DType, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId};
 use crate::pass::rewrite::{bodies, is_one, operation, reshaped, rewrite, splat, sum_of_products, with_rank};
@@ -27,7 +29,10 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     rewrite(graph, |b, id| match &b.graph.nodes[id].op {
         Op::Contract { .. } => contraction(b, id, &options.pack),
         Op::Reduce { op: ReduceFn::Sum, .. } => depthwise(b, id),
-        Op::Map(MapFn::Cast { to: DType::I8 | DType::U8, .. }) => quantization(b, id),
+        Op::Map(MapFn::Cast { to: DType::I8 | DType::U8, .. }) => match moved::moved(b, id)? {
+            Some(bytes) => Ok(Some(bytes)),
+            None => quantization(b, id),
+        },
         Op::Gather { .. } => gathered(b, id),
         _ => Ok(None),
     })?;

@@ -531,6 +531,7 @@ fn unary(op: Unary, a: u64, width: usize) -> u64 {
     }
     match op {
         Unary::ToInt => u64::from(to_int(single(a).into()) as u32),
+        Unary::ToIntNearest => u64::from(to_int(f64::from(single(a)).round_ties_even()) as u32),
         Unary::FromInt => of_single(a as i32 as f32),
         Unary::Shl(count) | Unary::Shr(count) if usize::from(count) >= 8 * width => 0,
         Unary::Shl(count) => a << count,

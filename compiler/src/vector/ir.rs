@@ -204,7 +204,7 @@ pub enum Convert {
     SaturateToLong,
 }
 
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Op {
     // Vectors.
     /// These bits in every lane.
@@ -380,6 +380,8 @@ pub enum Unary {
     Nearest,
     /// f32 to i32, toward zero; `i32::MIN` for what does not fit, of which Cranelift may make another integer.
     ToInt,
+    /// f32 to i32, to the nearest, ties to even, as the control register has it for all arithmetic; else as [`Unary::ToInt`].
+    ToIntNearest,
     /// i32 to f32.
     FromInt,
     /// Shifts of each lane by a constant; one of the width or more leaves zeros, or the sign.

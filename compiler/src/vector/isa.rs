@@ -129,6 +129,7 @@ impl Isa {
             Op::Unary(Unary::ShrArithHalves(_), _) => !double,
             Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _) => self.has_rounding,
             Op::Binary(Binary::LowMul, _) | Op::Dot(_) | Op::Unpack(_) => false,
+            Op::Unary(Unary::ToIntNearest, _) => false,
             Op::Ramp(..) | Op::Permute(_) => false,
             Op::Convert(Convert::DoubleToLong, _) => false,
             Op::Convert(Convert::LongToDouble | Convert::SaturateToLong | Convert::DoubleToInt, _) => {
@@ -153,7 +154,10 @@ impl Isa {
                 | Op::Unary(Unary::ShrArith(_), _) => !double || self.has_long_arithmetic,
                 Op::Binary(Binary::LowMul, _) => double,
                 Op::Binary(Binary::ShlBy | Binary::DotPairs, _)
-                | Op::Unary(Unary::ToInt | Unary::FromInt | Unary::ShrArithHalves(_), _) => !double,
+                | Op::Unary(
+                    Unary::ToInt | Unary::ToIntNearest | Unary::FromInt | Unary::ShrArithHalves(_),
+                    _,
+                ) => !double,
                 Op::Dot(_) => !double && self.has_dot,
                 Op::Ramp(..) | Op::Permute(_) => self.evex() && lanes == Lanes::X16,
                 Op::Convert(Convert::LongToDouble | Convert::DoubleToLong, _) => {

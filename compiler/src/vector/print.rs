@@ -94,6 +94,7 @@ pub const SPELLINGS: &[Spelling] = &[
         8 => Op::Convert(Convert::DoubleToInt, lanes),
         _ => Op::Unary(Unary::ToInt, lanes),
     }),
+    plain("to_nearest_i32", Float, |lanes, _| Op::Unary(Unary::ToIntNearest, lanes)),
     plain("from_i32", Float, |lanes, _| match lanes.width() {
         8 => Op::Convert(Convert::IntToDouble, lanes),
         _ => Op::Unary(Unary::FromInt, lanes),

@@ -288,7 +288,7 @@ fn compare_reads_mem(op: Compare, lanes: Lanes) -> bool {
 fn unary_reads_mem(op: Unary, lanes: Lanes) -> bool {
     match op {
         Unary::Sqrt | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest => true,
-        Unary::ToInt | Unary::FromInt => !lanes.is_scalar(),
+        Unary::ToInt | Unary::ToIntNearest | Unary::FromInt => !lanes.is_scalar(),
         // AVX2 shifts by a constant only what is in a register.
         Unary::Shl(_) | Unary::ShrArith(_) | Unary::Shr(_) | Unary::ShrArithHalves(_) => false,
     }

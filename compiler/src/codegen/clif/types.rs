@@ -121,7 +121,7 @@ fn reading(inst: &Inst) -> Reading {
             Binary::And | Binary::Or | Binary::Xor => Reading { uses: None, dst: None },
             _ => int,
         },
-        Op::Unary(Unary::ToInt, _) => Reading { uses: Some(true), dst: Some(false) },
+        Op::Unary(Unary::ToInt | Unary::ToIntNearest, _) => Reading { uses: Some(true), dst: Some(false) },
         Op::Unary(Unary::FromInt, _) => Reading { uses: Some(false), dst: Some(true) },
         Op::Unary(Unary::Sqrt | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _) => float,
         Op::Unary(..) => int,

@@ -104,6 +104,7 @@ fn unary_model(op: Unary, a: u32) -> u32 {
         Unary::Nearest => x.round_ties_even().to_bits(),
         Unary::ToInt if (-2147483648.0..2147483648.0).contains(&x) => x as i32 as u32,
         Unary::ToInt => i32::MIN as u32,
+        Unary::ToIntNearest => unary_model(Unary::ToInt, x.round_ties_even().to_bits()),
         Unary::FromInt => (a as i32 as f32).to_bits(),
         Unary::Shl(count) => a.checked_shl(count.into()).unwrap_or(0),
         Unary::ShrArith(count) => ((a as i32) >> count.min(31)) as u32,
@@ -137,13 +138,14 @@ const BINARY: [Binary; 16] = [
 const COMPARE: [Compare; 6] =
     [Compare::Eq, Compare::Ne, Compare::Lt, Compare::Le, Compare::IntEq, Compare::IntGt];
 
-const UNARY: [Unary; 16] = [
+const UNARY: [Unary; 17] = [
     Unary::Sqrt,
     Unary::Floor,
     Unary::Ceil,
     Unary::Trunc,
     Unary::Nearest,
     Unary::ToInt,
+    Unary::ToIntNearest,
     Unary::FromInt,
     Unary::Shl(0),
     Unary::Shl(23),
@@ -583,7 +585,7 @@ fn operations_are_the_expected_instructions() {
     let unary = |isa: Isa| {
         let round = if isa.evex() { (Vrndscaleps, Vrndscaless) } else { (Vroundps, Vroundss) };
         let shifts = [Vpslld, Vpslld, Vpsrad, Vpsrad, Vpsrad, Vpsrld, Vpsrld].map(|shift| (shift, shift));
-        let convert = [(Vcvttps2dq, Vcvttps2dq), (Vcvtdq2ps, Vcvtdq2ps)];
+        let convert = [Vcvttps2dq, Vcvtps2dq, Vcvtdq2ps].map(|convert| (convert, convert));
         [(Vsqrtps, Vsqrtss), round, round, round, round].into_iter().chain(convert).chain(shifts)
     };
     for isa in [AVX2, AVX512_256, AVX512] {

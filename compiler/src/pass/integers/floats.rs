@@ -5,20 +5,20 @@
 //! is 257 terms at least. Longer sums are made of parts, which are added up as integers.
 
 use super::bytes::bytes;
-use super::range::{LOOKS, Range, range};
+use super::range::{EXACT, LOOKS, Range, range};
 use crate::error::Result;
-use crate::graph::{Builder, Constant, DType, Def, Dim, Node, NodeId, Op, RhsLayout, ValueId};
-use crate::pass::rewrite::{sum_of_products, with_rank};
+use crate::graph::{Builder, Constant, DType, Def, Dim, MapFn, Node, NodeId, Op, RhsLayout, ValueId};
+use crate::pass::rewrite::{operation, sum_of_products, with_rank};
 use crate::scalar::{BinaryFn, ReduceFn};
 
-/// The largest of the integers that an f32 holds without gaps.
-const EXACT: u64 = 1 << 24;
 /// Shorter parts are not worth the additions of integers between them.
 const LEAST_PART: u64 = 64;
 /// What a kernel writes out at once; parts are a multiple of it.
 const STEP: u64 = 8;
 /// Each part is a kernel of its own: sums of more stay integers.
 const MOST_PARTS: u64 = 64;
+/// Integers that are added to a sum one after the other.
+const MOST_TERMS: usize = 4;
 /// Parts of all sums of a graph together, so that a small model does not become a large one.
 pub const MOST_OF_ALL: u64 = 4096;
 
@@ -95,6 +95,43 @@ pub fn depthwise(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     let weights = b.emit1(Op::Reduce { op: ReduceFn::Sum, axes }, &[weights])?;
     let more = b.binary(BinaryFn::Mul, weights, zero)?;
     b.binary(BinaryFn::Sub, sum, more).map(Some)
+}
+
+/// A conversion to f32 of integers that were sums of floats before: neither conversion is of use.
+pub fn back(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+    let Node { op: Op::Map(MapFn::Cast { to: DType::F32, .. }), inputs, .. } = &b.graph.nodes[id] else {
+        return Ok(None);
+    };
+    let integers = inputs[0];
+    if b.dtype(integers) != DType::I32 || range(b.graph, integers, &mut { LOOKS }).is_none() {
+        return Ok(None);
+    }
+    let (mut terms, mut at) = (Vec::new(), integers);
+    let mut x = loop {
+        match operation(b.graph, at) {
+            Some((&Op::Map(MapFn::Binary(op @ (BinaryFn::Add | BinaryFn::Sub))), &[x, term]))
+                if b.graph.is_constant(term) && b.ty(x).shape == b.ty(at).shape =>
+            {
+                terms.push((op, term));
+                at = x;
+            }
+            Some((Op::Map(MapFn::Cast { .. }), &[x])) if b.dtype(x) == DType::F32 => break x,
+            _ => return Ok(None),
+        }
+        if terms.len() > MOST_TERMS {
+            return Ok(None);
+        }
+    };
+    // A sum starts at 0, so that it is no negative zero, which integers have not.
+    let sum = matches!(operation(b.graph, x), Some((Op::Reduce { .. } | Op::Contract { .. }, _)));
+    if !sum || range(b.graph, x, &mut { LOOKS }).is_none() {
+        return Ok(None);
+    }
+    while let Some((op, term)) = terms.pop() {
+        let term = b.cast(term, DType::F32)?;
+        x = b.binary(op, x, term)?;
+    }
+    Ok(Some(x))
 }
 
 /// A part of a tensor along an axis. Constants that are computed when the object is written are cut before they are

@@ -17,5 +17,6 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         Some(sum) => Ok(Some(sum)),
         None => floats::in_floats(b, id, &mut left),
     })?;
+    rewrite(graph, floats::back)?;
     bodies(graph, options, run)
 }

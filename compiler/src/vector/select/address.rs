@@ -23,6 +23,8 @@ pub struct Scope {
     lanes: HashMap<(Var, usize), Var>,
     /// Constants and scalars in all lanes.
     pub splats: HashMap<(super::value::Key, Lanes), Reg>,
+    /// Conversions of what a register holds.
+    pub conversions: HashMap<(Op, Reg), Reg>,
     /// Even and odd bytes of words, as halves of lanes.
     pub halves: HashMap<(Reg, bool), [Reg; 2]>,
 }

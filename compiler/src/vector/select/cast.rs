@@ -4,6 +4,8 @@
 use super::value::{Form, Val};
 use super::{Select, Selected, refuse};
 use crate::graph::DType;
+use crate::loops::Expr;
+use crate::scalar::{BinaryFn, UnaryFn};
 use crate::vector::ir::{Binary, Compare, Convert, Lanes, Logic, Op, Unary};
 
 /// Bits of 2^52 as f64; an integer below it in its mantissa is added to it.
@@ -127,6 +129,42 @@ impl Select<'_> {
             }
             (Double, Long) => self.double_to_integer(x, to, saturate),
         }
+    }
+
+    /// A float that is rounded, and perhaps clamped to integers then, as an integer: one instruction rounds and converts.
+    /// Clamping first gives the same, as rounding keeps the order and integers.
+    pub fn nearest_int(&mut self, x: &Expr, to: DType, saturate: bool) -> Selected<Option<Val>> {
+        if !to.is_int() || to.bits() > 32 || self.kernel.dtype(x) != DType::F32 {
+            return Ok(None);
+        }
+        let lanes = self.lanes(4)?;
+        if !self.isa.has(Op::Unary(Unary::ToIntNearest, lanes)) {
+            return Ok(None);
+        }
+        let (mut clamps, mut at) = (Vec::new(), x);
+        let rounded = loop {
+            match at {
+                Expr::Unary { op: UnaryFn::Round, x } => break x,
+                Expr::Binary { op: op @ (BinaryFn::Min | BinaryFn::Max), a, b } => match **b {
+                    Expr::Const { bits, .. } if f32::from_bits(bits as u32).fract() == 0.0 => {
+                        clamps.push((*op, Val::bits(bits, Form::Single)));
+                        at = a;
+                    }
+                    _ => return Ok(None),
+                },
+                _ => return Ok(None),
+            }
+        };
+        let mut value = self.eval(rounded)?;
+        while let Some((op, limit)) = clamps.pop() {
+            value = self.binary(op, DType::F32, value, limit)?;
+        }
+        if saturate && !(value.above && value.below && value.not_nan) {
+            let value = self.unary(UnaryFn::Round, DType::F32, value)?;
+            return self.cast(DType::F32, to, saturate, value).map(Some);
+        }
+        let value = self.simple(Unary::ToIntNearest, value)?;
+        self.round(value, to).map(Some)
     }
 
     /// A complex number's real part, or the complex number with this real part. Its bits are the lower ones.

@@ -7,7 +7,7 @@ use crate::graph::{DType, Tensor};
 use crate::interp;
 use crate::loops::{Expr, Index};
 use crate::scalar::{BinaryFn, UnaryFn};
-use crate::vector::ir::{Binary, Class, Compare, Convert, Lanes, Logic, Mem, Op, Reg};
+use crate::vector::ir::{Binary, Class, Compare, Convert, Lanes, Logic, Mem, Op, Reg, Unary};
 use crate::vector::verify::shape;
 
 /// How values of an element type are held in lanes: integers of less than 32 bits as i32, floats of 16 bits and less as f32,
@@ -261,6 +261,9 @@ impl Select<'_> {
                 self.choose(form, condition, then, otherwise)
             }
             Expr::Cast { to, saturate, x } => {
+                if let Some(value) = self.nearest_int(x, *to, *saturate)? {
+                    return Ok(value);
+                }
                 let from = self.kernel.dtype(x);
                 let x = self.eval(x)?;
                 self.cast(from, *to, *saturate, x)
@@ -404,7 +407,7 @@ impl Select<'_> {
         let vector = operands.iter().any(Val::is_vector);
         if self.isa.has(whole) {
             let uses = operands.iter().map(|&operand| self.spread(operand, lanes)).collect();
-            let reg = self.inst(whole, result_class(whole), uses, None);
+            let reg = self.shared(whole, uses);
             return Ok(match vector {
                 true => Val::vector(reg, lanes.width()),
                 false => Val::scalar(reg, if lanes.is_scalar() { lanes.width() } else { lanes.bytes() }),
@@ -414,6 +417,21 @@ impl Select<'_> {
             return refuse(format!("{single:?}"));
         }
         self.lane_by_lane(single, operands, lanes.width())
+    }
+
+    /// The result of an operation, which is selected once for several readers if it is a conversion: windows that overlap
+    /// read an element several times.
+    fn shared(&mut self, op: Op, uses: Vec<Reg>) -> Reg {
+        let key = match (op, uses.as_slice()) {
+            (Op::Unary(Unary::ToInt | Unary::ToIntNearest | Unary::FromInt, _) | Op::Convert(..), &[x]) => (op, x),
+            _ => return self.inst(op, result_class(op), uses, None),
+        };
+        if let Some(reg) = self.find(|scope| scope.conversions.get(&key)) {
+            return reg;
+        }
+        let reg = self.inst(op, result_class(op), uses, None);
+        self.scope().conversions.insert(key, reg);
+        reg
     }
 
     fn lane_by_lane(&mut self, single: Op, operands: &[Val], width: usize) -> Selected<Val> {
@@ -444,7 +462,7 @@ impl Select<'_> {
             return self.lane_by_lane(Op::Convert(op, Lanes::D1), &[x], to.width());
         }
         let x = self.spread(x, from);
-        Ok(Val::of(self.vec(Op::Convert(op, wide), vec![x]), to))
+        Ok(Val::of(self.shared(Op::Convert(op, wide), vec![x]), to))
     }
 
     /// The same for an operation whose last operand may be in memory, which is where a constant is best: it takes no
