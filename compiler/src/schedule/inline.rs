@@ -30,7 +30,7 @@ pub(super) struct Tree {
 /// Nodes of an expression that may be computed more than once per element.
 const CHEAP_OPS: u32 = 2;
 /// Nodes of an expression that an epilogue computes rather than loads.
-const EPILOGUE_OPS: u32 = 4;
+pub(super) const EPILOGUE_OPS: u32 = 4;
 /// How often one kernel's expression may mention a value, and at how many indices.
 const MAX_MENTIONS: u32 = 16;
 const MAX_SITES: usize = 64;

@@ -2,8 +2,9 @@
 //! is in registers.
 
 use crate::graph::{Dim, NodeId, Op, ValueId};
-use crate::schedule::GroupKind;
+use crate::schedule::{GroupKind, estimate};
 use crate::schedule::groups::Grouper;
+use crate::schedule::inline::EPILOGUE_OPS;
 
 /// Elementwise nodes in an epilogue, operands they may read, and the size of their expression as a tree.
 const MAX_EPILOGUE: usize = 64;
@@ -46,7 +47,7 @@ impl Grouper<'_> {
         let shape = self.long_axes(self.out(anchor));
         let mut nodes = vec![anchor];
         let mut trees = vec![1u32];
-        let (mut kept, mut operands) = (1, 0);
+        let (mut ends, mut operands) = (vec![1], 0);
         while nodes.len() <= MAX_EPILOGUE {
             let next = nodes
                 .iter()
@@ -82,14 +83,36 @@ impl Grouper<'_> {
             if !squeeze
                 && !inner.iter().any(|&node| self.escapes(self.out(node), &|user| nodes.contains(&user)))
             {
-                kept = nodes.len();
+                ends.push(nodes.len());
             }
             if self.forced[self.out(next)] {
                 break;
             }
         }
-        nodes.truncate(kept);
+        nodes.truncate(self.end(&nodes, &ends));
         nodes
+    }
+
+    /// Where an epilogue ends, of the numbers of nodes after which it may: after the last, or where the result has fewer
+    /// bytes, if the one reader can compute what is left. Bytes are stored, and dequantized by who adds them to others.
+    fn end(&self, nodes: &[NodeId], ends: &[usize]) -> usize {
+        let &[.., last] = ends else { return nodes.len() };
+        let size = |end: usize| estimate(&self.graph.ty(self.out(nodes[end - 1])).bytes());
+        let result = self.out(nodes[last - 1]);
+        match self.users[result].as_slice() {
+            &[reader] if matches!(self.op(reader), Op::Map(_)) && !self.forced[result] => {}
+            _ => return last,
+        }
+        let light = |end: usize| {
+            let rest = &nodes[end..last];
+            let inside = |input: &ValueId| nodes[end - 1..last].iter().any(|&node| self.out(node) == *input);
+            let scalar = |input: &ValueId| self.graph.is_constant(*input) && self.elements(*input) == 1;
+            let reads = |&node: &NodeId| self.inputs(node).iter().all(|input| inside(input) || scalar(input));
+            rest.len() <= EPILOGUE_OPS as usize
+                && rest.iter().all(|node| matches!(self.op(*node), Op::Map(_)) && reads(node))
+        };
+        let shorter = ends.iter().copied().filter(|&end| end < last && size(end) < size(last) && light(end));
+        shorter.min_by_key(|&end| (size(end), last - end)).unwrap_or(last)
     }
 
     /// The padding that is the only use of what a contraction's nodes compute: its result then goes into the middle of
