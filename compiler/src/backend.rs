@@ -60,6 +60,7 @@ impl<T: Clone> Done<T> {
 fn text_without_names(kernel: &Kernel) -> String {
     let mut kernel = kernel.clone();
     kernel.name.clear();
+    kernel.tuning.clear();
     kernel.buffers.values_mut().for_each(|buffer| buffer.name.clear());
     kernel.locals.values_mut().for_each(|local| local.name.clear());
     kernel.vars.values_mut().for_each(|var| var.name.clear());

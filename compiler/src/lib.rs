@@ -22,6 +22,7 @@ pub mod pass;
 pub mod scalar;
 pub mod schedule;
 pub mod target;
+pub mod tuning;
 pub mod vector;
 mod winograd;
 

@@ -41,6 +41,7 @@ fn group(node: NodeId, inputs: &[ValueId], outputs: &[ValueId]) -> Group {
         outputs: outputs.to_vec(),
         stages: vec![],
         scratch: Dim::ZERO,
+        settings: Default::default(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! The loop IR: one small grammar between fusion groups and machine code.
 //!
 //! ```text
-//! kernel  = name, buffers, locals, tiles, body
+//! kernel  = name, tuning, buffers, locals, tiles, body
 //! stmt    = for var in lo..hi step kind { stmt* }      kind = serial | parallel | vector | unrolled
 //!         | let var = expr
 //!         | buf[index] = expr                          store
@@ -42,6 +42,7 @@ use cranelift_entity::{PrimaryMap, entity_impl};
 
 use crate::graph::{DType, Dim};
 use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
+use crate::tuning::Tuned;
 use tiles::{Tile, TileDecl, TileStmt};
 
 /// A buffer parameter of a kernel.
@@ -73,6 +74,8 @@ entity_impl!(Var, "i");
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Kernel {
     pub name: String,
+    /// The numbers that its lowering took, and those of each stage of a chain; they change nothing by themselves.
+    pub tuning: Vec<Tuned>,
     pub buffers: PrimaryMap<Buf, Buffer>,
     pub locals: PrimaryMap<Local, LocalDecl>,
     pub tiles: PrimaryMap<Tile, TileDecl>,

@@ -1,7 +1,8 @@
 //! The text form of kernels, read. `loops::print` writes it.
 //!
 //! ```text
-//! kernel  = "kernel" STRING "{" buffer* local* tile* stmt* "}"
+//! kernel  = "kernel" STRING "{" tuning* buffer* local* tile* stmt* "}"
+//! tuning  = "tuning" ["stage" NUMBER] "{" [NAME "=" NUMBER ("," NAME "=" NUMBER)*] "}"
 //! buffer  = "buffer" BUF STRING ":" ("read" | "write" | "readwrite" | "frame") DTYPE "[" dim "]"     elements
 //! local   = "local" LOCAL STRING ":" DTYPE "[" [NUMBER ("," NUMBER)*] "]" ["lanes" NUMBER]
 //! tile    = "tile" TILE STRING ":" DTYPE "[" NUMBER "," NUMBER "]"                            rows, columns
@@ -50,6 +51,7 @@ use crate::loops::{
     Access, Buf, Buffer, Expr, Index, Kernel, Local, LocalDecl, LoopKind, Stmt, Term, Var, VarDecl,
 };
 use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
+use crate::tuning::Tuned;
 
 /// How deep loops, expressions and parentheses may nest, together.
 const MAX_DEPTH: usize = 256;
@@ -83,6 +85,10 @@ impl KernelParser<'_> {
         self.text.lexer.keyword("kernel")?;
         self.kernel.name = self.text.lexer.string()?;
         self.text.lexer.punct("{")?;
+        while self.text.lexer.eat_keyword("tuning")? {
+            let tuned = self.tuning()?;
+            self.kernel.tuning.push(tuned);
+        }
         while self.text.lexer.eat_keyword("buffer")? {
             self.buffer()?;
         }
@@ -94,6 +100,24 @@ impl KernelParser<'_> {
         }
         self.kernel.body = self.stmts()?;
         Ok(())
+    }
+
+    fn tuning(&mut self) -> Result<Tuned> {
+        let stage = if self.text.lexer.eat_keyword("stage")? { Some(self.text.index()?) } else { None };
+        let mut tuned = Tuned { stage, values: vec![] };
+        self.text.lexer.punct("{")?;
+        while !self.text.lexer.eat_punct("}")? {
+            if !tuned.values.is_empty() {
+                self.text.lexer.punct(",")?;
+            }
+            let Token::Word(name) = *self.text.lexer.token() else {
+                return self.text.lexer.expected("the name of a number");
+            };
+            self.text.lexer.advance()?;
+            self.text.lexer.punct("=")?;
+            tuned.values.push((name.to_string(), self.text.lexer.integer()?));
+        }
+        Ok(tuned)
     }
 
     fn buffer(&mut self) -> Result<()> {

@@ -11,6 +11,9 @@ use crate::scalar::{BinaryFn, CompareFn};
 impl Display for Kernel {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         writeln!(f, "kernel {:?} {{", self.name)?;
+        for tuned in &self.tuning {
+            writeln!(f, "  {tuned}")?;
+        }
         for (buf, buffer) in self.buffers.iter() {
             let (name, access, dtype, len) =
                 (&buffer.name, access_name(buffer.access), buffer.dtype, &buffer.len);

@@ -8,20 +8,17 @@ use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 use crate::graph::dim::product;
 use crate::graph::{DType, Dim, Graph, NodeId, Op, TensorType, ValueId};
 use crate::schedule::groups::Grouping;
+use crate::tuning::chain::{self as tuning, LONG_SEQUENCE};
 use crate::schedule::{ALIGN, Group, GroupId, GroupKind, estimate_at};
-
-/// Rows of a block. The tiles of registers are 6 rows high where vectors have 256 bits: a whole number of them.
-pub const BLOCK_ROWS: i64 = 24;
-
-/// Parts that the blocks are dealt out to, each with rows of its own in the scratch. Threads share them.
-const PARTS: i64 = 16;
 
 /// How the rows of scores are dealt out, and where they lie in the scratch.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Blocks {
     /// Parts, each with a slot in the scratch.
     pub parts: Dim,
-    /// Blocks of [`BLOCK_ROWS`] rows per element of the batch, then one of `rest` rows.
+    /// Rows of a block.
+    pub rows: Dim,
+    /// Whole blocks per element of the batch, then one of `rest` rows.
     pub whole: Dim,
     pub rest: Dim,
     /// Elements from a row of a slot to the next, and from a slot to the next.
@@ -32,20 +29,20 @@ pub struct Blocks {
 
 impl Blocks {
     /// For scores `[batch.., q, k]`; `None` without these axes.
-    pub fn of(scores: &TensorType) -> Option<Blocks> {
+    pub fn of(scores: &TensorType, chain: tuning::Chain) -> Option<Blocks> {
         let [batch @ .., q, k] = scores.shape.as_slice() else { return None };
-        let block = Dim::from(BLOCK_ROWS);
-        let whole = q.floor_div(&block)?;
-        let rest = q.clone() - whole.clone() * block.clone();
+        let rows = Dim::from(chain.block_rows);
+        let whole = q.floor_div(&rows)?;
+        let rest = q.clone() - whole.clone() * rows.clone();
         let element_bytes = scores.dtype.size() as i64;
         // An odd number of cache lines: a power of two would have all rows meet in the same few places of a cache.
         let line = Dim::from(ALIGN / element_bytes);
         let pair = line.clone() * Dim::from(2i64);
         let stride = k.ceil_div(&pair)? * pair + line;
         let blocks = if rest == Dim::ZERO { whole.clone() } else { whole.clone() + Dim::ONE };
-        let parts = (product(batch) * blocks).as_const().map_or(PARTS, |blocks| blocks.clamp(1, PARTS));
-        let slot = q.min_dim(&block) * stride.clone();
-        Some(Blocks { parts: Dim::from(parts), whole, rest, stride, slot, element_bytes })
+        let parts = (product(batch) * blocks).as_const().map_or(chain.parts, |blocks| blocks.clamp(1, chain.parts));
+        let slot = q.min_dim(&rows) * stride.clone();
+        Some(Blocks { parts: Dim::from(parts), rows, whole, rest, stride, slot, element_bytes })
     }
 
     /// Elements of the scratch.
@@ -58,9 +55,6 @@ impl Blocks {
         self.elements() * Dim::from(self.element_bytes)
     }
 }
-
-/// What each symbol is taken to be where it decides whether a chain pays: a sequence worth one.
-const LONG: i64 = 1024;
 
 /// Makes one group of the three of each attention whose scores are more than `above` bytes larger than its keys.
 pub(super) fn merge(graph: &Graph, grouping: &mut Grouping, above: i64) {
@@ -98,7 +92,7 @@ pub(super) fn merge(graph: &Graph, grouping: &mut Grouping, above: i64) {
 /// three kernels have them one after the other.
 fn pays(graph: &Graph, grouping: &Grouping, chain: &Chain, above: i64) -> bool {
     let first = grouping.groups[chain.groups[0]].anchor;
-    let bytes = |value: ValueId| estimate_at(&graph.ty(value).bytes(), &|_| LONG);
+    let bytes = |value: ValueId| estimate_at(&graph.ty(value).bytes(), &|_| LONG_SEQUENCE);
     bytes(chain.scores).saturating_sub(bytes(graph.nodes[first].inputs[1])) > above
 }
 
@@ -141,8 +135,9 @@ impl Chain {
         inputs.dedup();
         let [_, _, last] = stages.as_slice() else { return None };
         let (anchor, outputs) = (last.anchor, last.outputs.clone());
-        let scratch = Blocks::of(graph.ty(self.scores))?.bytes();
-        Some(Group { kind: GroupKind::Chain, nodes, anchor, inputs, outputs, stages, scratch })
+        let scratch = Blocks::of(graph.ty(self.scores), tuning::Chain::CHOSEN)?.bytes();
+        let (kind, settings) = (GroupKind::Chain, Default::default());
+        Some(Group { kind, nodes, anchor, inputs, outputs, stages, scratch, settings })
     }
 
     /// Everything from the scores to the left operand of the second contraction that one stage hands to the next.

@@ -462,8 +462,8 @@ impl<'g> Grouper<'g> {
             .copied()
             .filter(|&value| materialised[value])
             .collect();
-        let (stages, scratch) = (vec![], Dim::ZERO);
-        Ok(Group { kind, nodes, anchor: unit.anchor, inputs, outputs, stages, scratch })
+        let (stages, scratch, settings) = (vec![], Dim::ZERO, Default::default());
+        Ok(Group { kind, nodes, anchor: unit.anchor, inputs, outputs, stages, scratch, settings })
     }
 }
 

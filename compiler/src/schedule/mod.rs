@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 
-pub use chain::{BLOCK_ROWS, Blocks};
+pub use chain::Blocks;
 pub use check::check;
 pub use print::Stats;
 pub use rows::KeptRow;
@@ -34,6 +34,8 @@ pub use view::{View, affine_view};
 
 use crate::error::Result;
 use crate::graph::{Bounds, Dim, Graph, NodeId, Op, Sym, ValueId};
+use crate::tuning::Settings;
+use crate::tuning::chain::CHAIN_ABOVE;
 
 /// A fusion group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -94,6 +96,8 @@ pub struct Group {
     /// Bytes that the kernel has to itself while it runs: one more buffer, after inputs and outputs, where this is not
     /// 0.
     pub scratch: Dim,
+    /// Numbers that its lowering takes in place of those that the cost model chooses.
+    pub settings: Settings,
 }
 
 impl Group {
@@ -186,9 +190,6 @@ pub struct Options {
     /// Attention whose scores outweigh its keys by more bytes than this is one kernel that stores no scores.
     pub chain_above: Option<i64>,
 }
-
-/// Bytes that stay in a second-level cache between kernels.
-const CHAIN_ABOVE: i64 = 1 << 18;
 
 impl Default for Options {
     fn default() -> Options {

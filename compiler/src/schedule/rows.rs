@@ -7,14 +7,12 @@ use crate::graph::{Dim, Graph, Node, NodeId, Op, ValueId};
 use crate::schedule::groups::{Grouper, MAX_INPUTS, MAX_NODES, is_expensive};
 use crate::schedule::inline::{Tree, is_cheap};
 use crate::schedule::{Group, GroupKind};
+use crate::tuning::chain::MOST_KEPT_ROWS;
 
 /// Values a rows group may write.
 const MAX_OUTPUTS: usize = 3;
 /// Size of an expression as a tree (reduced values count 1).
 const MAX_TREE: u32 = 128;
-
-/// Bytes of the rows that a rows group keeps besides its results, at most.
-const MOST_KEPT: i64 = 1 << 18;
 
 /// A row that a rows group keeps in its scratch: it is costly, read by a reduction and once more, and no result has a
 /// place for it until then. There is a row for each iteration of the kernel's outermost loop.
@@ -51,7 +49,7 @@ impl KeptRow {
                 && group.outputs.iter().all(|&output| graph.ty(output) != ty);
             let element_bytes = ty.dtype.size() as i64;
             let bytes = rows.checked_mul(elements)?.checked_mul(element_bytes)?;
-            (keeps && (1..=MOST_KEPT).contains(&bytes)).then_some(KeptRow {
+            (keeps && (1..=MOST_KEPT_ROWS).contains(&bytes)).then_some(KeptRow {
                 value,
                 axis,
                 rows,

@@ -30,5 +30,6 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         vector_registers: 32,
         l1_bytes: 64 << 10,
         l2_bytes: 512 << 10,
+        l1_ways: 4,
     })
 }

@@ -33,6 +33,8 @@ pub struct Target {
     /// Bytes of the first and second level data caches of one core.
     pub l1_bytes: usize,
     pub l2_bytes: usize,
+    /// Ways of the first-level cache: lines at one place modulo its size divided by this that it holds at once.
+    pub l1_ways: usize,
 }
 
 /// How hard Cranelift optimizes a function.

@@ -212,6 +212,7 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         features,
         l1_bytes,
         l2_bytes,
+        l1_ways: 8,
     })
 }
 

@@ -14,7 +14,9 @@ use crate::graph::dim::product;
 use crate::graph::{Dim, Op, ValueId};
 use crate::loops::lower::{Lowering, Override, internal, uses};
 use crate::loops::{Access, Buffer, Index, LoopKind, Term};
-use crate::schedule::{BLOCK_ROWS, Blocks, Group};
+use crate::schedule::{Blocks, Group};
+use crate::tuning::chain::Chain as Tuning;
+use crate::tuning::reduce::Partials;
 
 /// Where the rows of a block are: values that have the same rows, of which one is alive at a time.
 pub(super) struct Slot {
@@ -72,7 +74,7 @@ impl<'a> Lowering<'a> {
     pub(super) fn chain(&mut self) -> Result<()> {
         let chain = self.chain_parts()?;
         let blocks = &chain.blocks;
-        let whole = Dim::from(BLOCK_ROWS);
+        let whole = blocks.rows.clone();
         let runs = [
             (Dim::ZERO, blocks.whole.clone(), whole.clone()),
             (blocks.whole.clone() * whole, Dim::ONE, blocks.rest.clone()),
@@ -99,7 +101,14 @@ impl<'a> Lowering<'a> {
         let (Some(read), Some(lhs)) = (handed(rows), handed(last)) else {
             return internal("a chain whose stages do not follow each other");
         };
-        let Some(blocks) = Blocks::of(graph.ty(scores)) else { return internal("a chain without rows") };
+        let of = |chain: Tuning| Blocks::of(graph.ty(scores), chain);
+        let Some(scheduled) = of(Tuning::CHOSEN).and_then(|blocks| blocks.parts.as_const()) else {
+            return internal("a chain without rows");
+        };
+        let mut pick = self.picker();
+        let tuning = Tuning::choose(scheduled, &mut pick)?;
+        self.tuned(pick)?;
+        let Some(blocks) = of(tuning) else { return internal("a chain without rows") };
         let (dtype, len) = (graph.ty(scores).dtype, blocks.elements());
         let buffer = Buffer { name: "scratch".into(), dtype, len, access: Access::ReadWrite };
         let scratch = self.kernel.buffers.push(buffer);
@@ -159,7 +168,8 @@ impl<'a> Lowering<'a> {
         self.contract_block(&place.batch, place.block.clone())?;
         self.for_each("row", &place.block.rows, LoopKind::Serial, |cx, row| {
             cx.stage(chain, 1, place, Row::At(row.clone()), vec![chain.read, chain.weights]);
-            cx.chain_row(chain, place, &row)
+            let partials = cx.row_partials()?;
+            cx.chain_row(chain, place, &row, partials)
         })?;
         self.stage(chain, 2, place, from(), vec![chain.lhs]);
         self.contract_block(&place.batch, place.block.clone())
@@ -170,6 +180,7 @@ impl<'a> Lowering<'a> {
         let group = chain.stages[number];
         let stride = chain.blocks.stride.clone();
         self.group = group;
+        self.stage = Some(number);
         self.inputs = group.inputs.iter().copied().collect();
         self.uses = uses(self.graph, group);
         self.overrides.clear();
@@ -178,7 +189,13 @@ impl<'a> Lowering<'a> {
     }
 
     /// Row number `row` of the block.
-    fn chain_row(&mut self, chain: &Chain<'a>, place: &Place, row: &Index) -> Result<()> {
+    fn chain_row(
+        &mut self,
+        chain: &Chain<'a>,
+        place: &Place,
+        row: &Index,
+        partials: Partials,
+    ) -> Result<()> {
         let node = &self.graph.nodes[self.group.anchor];
         let Op::Reduce { axes, .. } = &node.op else { return internal("a row group without a reduction") };
         let (shape, scores) = (&self.graph.ty(node.inputs[0]).shape, &self.graph.ty(chain.scores).shape);
@@ -190,7 +207,7 @@ impl<'a> Lowering<'a> {
         let at = self.reshape_index(lead, rows, &at);
         let mut index: Vec<Index> = at.into_iter().zip(lead).map(|(at, size)| self.axis(at, size)).collect();
         index.push(Index::zero());
-        self.row(axes, std::slice::from_ref(length), &index)
+        self.row(axes, std::slice::from_ref(length), &index, partials)
     }
 
     /// Whether a row of `x` may be kept where the result's row will be. In a chain the operand's row is there too, which

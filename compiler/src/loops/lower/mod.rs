@@ -31,6 +31,7 @@ use crate::graph::{DType, Dim, Graph, Node, NodeId, ValueId};
 use crate::loops::{Access, Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt, Term, Var, visit};
 use crate::schedule::{Group, GroupKind};
 use crate::target::Target;
+use crate::tuning::Picker;
 
 /// Lowers one group to a kernel. Its buffers are the group's inputs, then its outputs, in their order, then its scratch.
 pub fn lower(graph: &Graph, group: &Group, name: &str, target: &Target) -> Result<Kernel> {
@@ -43,6 +44,10 @@ pub fn lower(graph: &Graph, group: &Group, name: &str, target: &Target) -> Resul
         GroupKind::Contract => cx.contract()?,
         GroupKind::Winograd => cx.winograd_output()?,
         GroupKind::Single => cx.single()?,
+    }
+    if cx.kernel.tuning.is_empty() {
+        // A group that reads no numbers takes no settings.
+        cx.tuned(cx.picker())?;
     }
     visit::drop_idle(&mut cx.kernel.body);
     visit::drop_unused_lets(&mut cx.kernel.body);
@@ -88,7 +93,9 @@ struct Lowering<'a> {
     share_loads: bool,
     /// How often each value is read inside the group.
     uses: HashMap<ValueId, u32>,
-    /// Where a stage of a chain keeps the rows of its block.
+    /// Number of the stage of a chain that is being lowered.
+    stage: Option<usize>,
+    /// Where that stage keeps the rows of its block.
     slot: Option<Slot>,
     /// Where a rows group keeps a row that is no result, and its buffer.
     kept: Option<(Slot, Buf)>,
@@ -129,9 +136,25 @@ impl<'a> Lowering<'a> {
             holds: HashMap::new(),
             share_loads: false,
             uses: uses(graph, group),
+            stage: None,
             slot: None,
             kept: None,
         }
+    }
+
+    /// Takes the numbers that a lowering reads.
+    fn picker(&self) -> Picker<'a> {
+        Picker::new(&self.kernel.name, self.stage, &self.group.settings)
+    }
+
+    /// Notes the numbers that were taken. A stage of a chain is lowered once for whole blocks and once for the rest, whose
+    /// numbers follow from the same choice.
+    fn tuned(&mut self, pick: Picker<'a>) -> Result<()> {
+        let tuned = pick.finish()?;
+        if !tuned.values.is_empty() && self.kernel.tuning.iter().all(|known| known.stage != tuned.stage) {
+            self.kernel.tuning.push(tuned);
+        }
+        Ok(())
     }
 
     fn push(&mut self, stmt: Stmt) {

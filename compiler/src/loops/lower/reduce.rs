@@ -12,12 +12,7 @@ use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Nest, hoist, split_vector, vector_lanes, with_hoisted};
 use crate::loops::{Buf, Expr, Index, Local, LoopKind, Stmt, Var, visit};
 use crate::scalar::ReduceFn;
-
-/// Reductions over at most this many elements are written out when they keep the last axis.
-const WRITE_OUT: i64 = 32;
-
-/// Independent partial results of a vectorised reduction, in vectors: enough to cover the latency of an add.
-const PARTIALS: usize = 4;
+use crate::tuning::reduce::{Block, Facts, Partials};
 
 /// The element that changes nothing: what the reference evaluator gives for no elements at all.
 pub(super) fn identity(op: ReduceFn, dtype: DType) -> Result<Expr> {
@@ -58,8 +53,9 @@ impl Lowering<'_> {
         let kept = self.graph.ty(anchor).shape.clone();
         let reduced: Vec<Dim> = axes.iter().map(|&axis| shape[axis].clone()).collect();
         let axes = axes.to_vec();
+        let partials = self.row_partials()?;
         self.for_shape(&kept, LoopKind::Parallel, &mut |cx, index| {
-            let result = cx.reduction(op, x, &reduced, None, &mut |_, inner| {
+            let result = cx.reduction(op, x, &reduced, partials, None, &mut |_, inner| {
                 let mut full = index.clone();
                 axes.iter().zip(inner).for_each(|(&axis, i)| full[axis] = i.clone());
                 full
@@ -88,13 +84,14 @@ impl Lowering<'_> {
     }
 
     /// Emits the combination of `x` over `reduced` axes into the open scope; `place` turns an index of these axes
-    /// into one of `x`. Runs in vectors where the accesses allow. The elements of `x` are also stored to `keep`,
+    /// into one of `x`. Runs in vectors, so many side by side, where the accesses allow. The elements of `x` are also stored to `keep`,
     /// a buffer of `x`'s type, if one is given.
     pub(super) fn reduction(
         &mut self,
         op: ReduceFn,
         x: ValueId,
         reduced: &[Dim],
+        Partials(partials): Partials,
         keep: Option<Buf>,
         place: &mut dyn FnMut(&mut Self, &[Index]) -> Vec<Index>,
     ) -> Result<Expr> {
@@ -126,7 +123,7 @@ impl Lowering<'_> {
         };
         let (outer, body) = hoist(&mut self.kernel, axis.var, std::mem::take(&mut nest.body));
         let lanes = vector_lanes(&self.kernel, self.target, axis.var, &body);
-        let width = lanes * PARTIALS;
+        let width = lanes * partials;
         let wide = lanes > 1 && axis.extent.as_const().is_none_or(|extent| extent >= lanes as i64);
         if !wide {
             nest.body = with_hoisted(&axis.extent, outer, serial(axis.var, &axis.extent, body));
@@ -184,17 +181,27 @@ impl Lowering<'_> {
         let last = kept.len() - 1;
         let dtype = self.graph.ty(x).dtype;
         let reduced: Vec<Dim> = axes.iter().map(|&axis| shape[axis].clone()).collect();
-        let small = super::map::volume(&reduced).is_some_and(|count| count <= WRITE_OUT);
         let lanes = self.target.lanes_of(dtype);
-        let job = Job { op, axes: axes.to_vec(), x, anchor, dtype, reduced, small };
         // The axis whose neighbours are computed together: the kept axis before the last.
         let column = (0..last).rev().find(|axis| kept[*axis] != Dim::ONE);
         let mut outer = kept.clone();
         outer[last] = Dim::ONE;
         let columns = column.map_or(Dim::ONE, |axis| std::mem::replace(&mut outer[axis], Dim::ONE));
         let only = outer.iter().all(|dim| *dim == Dim::ONE);
-        let columns = if small { column_runs(&columns, only) } else { runs::greedy(&columns, &[1]) };
-        let channels = channel_runs(&kept[last], lanes, small);
+        let facts = Facts {
+            target: self.target,
+            lanes,
+            reduced: super::map::volume(&reduced),
+            positions: columns.as_const(),
+            alone: only,
+        };
+        let mut pick = self.picker();
+        let block = Block::choose(&facts, &mut pick)?;
+        self.tuned(pick)?;
+        let written_out = block.written_out;
+        let job = Job { op, axes: axes.to_vec(), x, anchor, dtype, reduced, written_out };
+        let columns = runs::greedy(&columns, &block.runs(columns.as_const()));
+        let channels = channel_runs(&kept[last], lanes, block.vectors);
         // Where the columns, or the channels, are all there is, threads share them.
         let share = |alone: bool| if alone { LoopKind::Parallel } else { LoopKind::Serial };
         let column_kind = share(only && columns.len() == 1);
@@ -253,7 +260,7 @@ impl Lowering<'_> {
             }
             Ok(())
         };
-        if job.small {
+        if job.written_out {
             let sizes: Vec<usize> =
                 job.reduced.iter().map(|dim| dim.as_const().unwrap_or(1) as usize).collect();
             let before = std::mem::replace(&mut self.share_loads, true);
@@ -311,29 +318,14 @@ struct Job {
     dtype: DType,
     reduced: Vec<Dim>,
     /// The reduced elements are written out.
-    small: bool,
+    written_out: bool,
 }
 
-/// How many neighbouring columns are computed together: as many as fit the registers; all alike if there may be but
-/// one run.
-fn column_runs(extent: &Dim, one: bool) -> Vec<Run> {
-    let even =
-        extent.as_const().and_then(|extent| [4, 7, 5, 6, 3, 2].into_iter().find(|size| extent % size == 0));
-    match even {
-        Some(size) => runs::greedy(extent, &[size as usize]),
-        None if one => runs::greedy(extent, &[1]),
-        None if extent.is_const() => runs::greedy(extent, &[4, 3, 2, 1]),
-        None => runs::greedy(extent, &[4, 1]),
-    }
-}
-
-/// How many channels are computed together: a vector; several where each result is a long chain of operations.
-fn channel_runs(extent: &Dim, lanes: usize, small: bool) -> Vec<Run> {
-    match (lanes, small) {
-        (1, _) => runs::greedy(extent, &[1]),
-        (_, true) => runs::greedy(extent, &[lanes, 1]),
-        (_, false) => runs::greedy(extent, &[PARTIALS * lanes, lanes, 1]),
-    }
+/// Channels that are computed together: so many vectors, single vectors of what is left, single channels.
+fn channel_runs(extent: &Dim, lanes: usize, vectors: usize) -> Vec<Run> {
+    let mut sizes = vec![vectors * lanes, lanes, 1];
+    sizes.dedup();
+    runs::greedy(extent, &sizes)
 }
 
 fn serial(var: Var, extent: &Dim, body: Vec<Stmt>) -> Vec<Stmt> {

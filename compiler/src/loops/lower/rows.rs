@@ -11,6 +11,7 @@ use crate::loops::nest::Nest;
 use crate::loops::{Access, Buf, Buffer, Index, LoopKind};
 use crate::scalar::BinaryFn;
 use crate::schedule::KeptRow;
+use crate::tuning::reduce::Partials;
 
 impl Lowering<'_> {
     pub(super) fn rows(&mut self) -> Result<()> {
@@ -27,30 +28,50 @@ impl Lowering<'_> {
             let buffer = Buffer { name: "scratch".into(), dtype, len, access: Access::ReadWrite };
             (self.kernel.buffers.push(buffer), kept)
         });
+        let partials = self.row_partials()?;
         self.for_shape(&lead, LoopKind::Parallel, &mut |cx, index| {
             if let Some((buf, kept)) = &kept {
                 let slot = Slot::of_row(kept.value, index[kept.axis].clone(), kept.elements);
                 cx.kept = Some((slot, *buf));
             }
-            cx.row(&axes, &row, &index)
+            cx.row(&axes, &row, &index, partials)
         })?;
         self.finish();
         Ok(())
     }
 
+    /// The numbers that the reductions of a rows group take.
+    pub(super) fn row_partials(&mut self) -> Result<Partials> {
+        let mut pick = self.picker();
+        let partials = Partials::choose(self.target, &mut pick)?;
+        self.tuned(pick)?;
+        Ok(partials)
+    }
+
     /// The row over `axes`, of sizes `row`, at an index that is 0 along them.
-    pub(super) fn row(&mut self, axes: &[usize], row: &[Dim], index: &[Index]) -> Result<()> {
+    pub(super) fn row(
+        &mut self,
+        axes: &[usize],
+        row: &[Dim],
+        index: &[Index],
+        partials: Partials,
+    ) -> Result<()> {
         let place = |inner: &[Index]| {
             let mut full = index.to_vec();
             axes.iter().zip(inner).for_each(|(&axis, i)| full[axis] = i.clone());
             full
         };
-        self.row_reductions(row, &place)?;
+        self.row_reductions(row, partials, &place)?;
         self.row_outputs(row, &place, index)
     }
 
     /// Every reduction of the group in turn; each result is then known by name.
-    fn row_reductions(&mut self, row: &[Dim], place: &dyn Fn(&[Index]) -> Vec<Index>) -> Result<()> {
+    fn row_reductions(
+        &mut self,
+        row: &[Dim],
+        partials: Partials,
+        place: &dyn Fn(&[Index]) -> Vec<Index>,
+    ) -> Result<()> {
         for &node in &self.group.nodes {
             let Op::Reduce { op, .. } = &self.graph.nodes[node].op else { continue };
             let x = self.graph.nodes[node].inputs[0];
@@ -59,7 +80,7 @@ impl Lowering<'_> {
             if let Some(slot) = self.slot.as_mut().filter(|_| keep.is_some()) {
                 slot.values.push(x);
             }
-            let result = self.reduction(*op, x, row, keep, &mut |_, inner| place(inner))?;
+            let result = self.reduction(*op, x, row, partials, keep, &mut |_, inner| place(inner))?;
             let result = self.bind("row", result);
             self.overrides.insert(self.node_output(node), Override::Expr(result));
             if let Some(buf) = keep {

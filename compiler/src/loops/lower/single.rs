@@ -3,12 +3,13 @@
 use crate::error::Result;
 use crate::graph::{DType, Dim, Op, ValueId};
 
-use crate::loops::lower::map::{PARALLEL_ELEMENTS, volume};
+use crate::loops::lower::map::volume;
 use crate::loops::lower::reduce::identity;
 use crate::loops::lower::{Lowering, internal};
 use crate::loops::nest::{Nest, where_any};
 use crate::loops::{Access, Expr, Index, LoopKind, Stmt};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn};
+use crate::tuning::map as tuning;
 
 /// What the loops of a padding need to know.
 struct Padding<'a> {
@@ -84,9 +85,12 @@ impl Lowering<'_> {
     ) -> Result<()> {
         let shape = self.graph.ty(out).shape.clone();
         let first = shape.iter().position(|dim| *dim != Dim::ONE);
-        let large = volume(&shape).is_none_or(|count| count >= PARALLEL_ELEMENTS);
+        let loops = first.map_or(0, |first| shape.len() - first - 1).min(1);
+        let mut pick = self.picker();
+        let outer_loops = tuning::shared_loops(volume(&shape), loops, &mut pick)?;
+        self.tuned(pick)?;
         match first {
-            Some(first) if large && first + 1 < shape.len() => {
+            Some(first) if outer_loops > 0 => {
                 self.for_shape(&shape[..=first], LoopKind::Parallel, fill)
             }
             _ => fill(self, vec![]),

@@ -15,6 +15,7 @@ use crate::loops::lower::radix::Lists;
 use crate::loops::{Access, Buf, Buffer, Expr, Index, Local, LoopKind, Stmt};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use crate::schedule::RadixSort;
+use crate::tuning::reduce::Partials;
 
 /// Levels of a heap of any size that memory holds.
 const MAX_LEVELS: i64 = 48;
@@ -257,7 +258,7 @@ impl Lowering<'_> {
     /// Whether an element of the block at `start` comes before `worst`.
     fn block_has_any(&mut self, heap: &Heap, row: &Row, start: &Index, worst: Local) -> Result<Expr> {
         let function = if heap.descending { ReduceFn::Max } else { ReduceFn::Min };
-        let best = self.reduction(function, row.x, &[Dim::from(BLOCK)], None, &mut |_, inner| {
+        let best = self.reduction(function, row.x, &[Dim::from(BLOCK)], Partials::CHOSEN, None, &mut |_, inner| {
             row.at(&start.add(&inner[0]))
         })?;
         let best = self.bind("best", best);

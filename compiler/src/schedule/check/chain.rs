@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::graph::dim::product;
 use crate::graph::{Dim, Graph, NodeId, Op, ValueId};
 use crate::schedule::{Blocks, Group, GroupId, GroupKind, Program, scratch};
+use crate::tuning::chain::Chain;
 
 /// Only chains have stages.
 pub(super) fn check(graph: &Graph, program: &Program, id: GroupId, group: &Group) -> Result<()> {
@@ -32,7 +33,7 @@ pub(super) fn check(graph: &Graph, program: &Program, id: GroupId, group: &Group
     if graph.ty(lhs) != graph.ty(scores) || graph.ty(weights).dtype != graph.ty(scores).dtype {
         return fault(format!("{id} hands on {} and {}", graph.ty(scores), graph.ty(lhs)));
     }
-    let needs = Blocks::of(graph.ty(scores)).map(|blocks| blocks.bytes());
+    let needs = Blocks::of(graph.ty(scores), Chain::CHOSEN).map(|blocks| blocks.bytes());
     if needs.as_ref() != Some(&group.scratch) {
         return fault(format!("{id} has scratch of {} bytes, not {needs:?}", group.scratch));
     }

@@ -1,7 +1,7 @@
 //! Weights of few bits: the inner axes are parts and the steps of a part, and what all steps of a part share, its scale,
 //! multiplies their sum.
 
-use super::{Job, Tile, part_of};
+use super::{Job, Tile};
 use crate::error::Result;
 use crate::graph::{Dim, ValueId};
 use crate::loops::lower::codes::Codes;
@@ -27,7 +27,8 @@ impl Lowering<'_> {
     ) -> Result<Local> {
         let [parts, steps] = &job.inner[..] else { return internal("weights of few bits without parts") };
         let Some(extent) = steps.as_const() else { return internal("parts of a symbolic number of steps") };
-        let block = part_of(extent).filter(|block| block.is_multiple_of(per_word)).unwrap_or(extent as usize);
+        let part = job.tile.part_of(extent);
+        let block = part.filter(|block| block.is_multiple_of(per_word)).unwrap_or(extent as usize);
         let (blocks, words) = (Dim::from(extent / block as i64), Dim::from(block / per_word));
         let sums = self.kernel.local("sums", job.sum, &[tile.rows.len(), job.nr], job.lanes);
         self.clear(job, sums, tile.rows.len())?;
@@ -40,7 +41,7 @@ impl Lowering<'_> {
                 let word = block.scale(&words).add(&Index::var(axis.var));
                 let body = cx.scope(|cx| cx.code_steps(job, tile, acc, &part, &word))?;
                 let stmts = match per_word {
-                    1 => cx.unrolled(&axis, body, &[], None),
+                    1 => cx.unrolled(&job.tile, &axis, body, &[], None),
                     _ => vec![Stmt::For {
                         var: axis.var,
                         lo: Index::zero(),

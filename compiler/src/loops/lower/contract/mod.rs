@@ -14,6 +14,8 @@ mod tests;
 mod tiles;
 pub(super) mod walk;
 
+use std::ops::Range;
+
 use self::taps::Tap;
 use self::walk::{Ahead, Part};
 use crate::error::{Error, Result, Stage};
@@ -23,25 +25,8 @@ use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Axis, Nest};
 use crate::loops::{Expr, Index, Local, LoopKind, Stmt, visit};
 use crate::scalar::{BinaryFn, CompareFn};
-
-/// Steps of the innermost axis written out per iteration, where the extent does not suggest another number.
-const UNROLL: i64 = 8;
-
-/// Terms of a sum of floats beyond which it is made of parts.
-const LONG_SUM: i64 = 256;
-
-/// Rows of the left-hand side this many bytes apart, or a multiple of it, meet in the same few cache lines.
-const ALIAS_BYTES: i64 = 4096;
-
-/// Rows of a tile whose elements fall on the same cache lines: fewer than the ways of a first-level cache, which
-/// also holds the panel.
-const ALIASED_ROWS: usize = 7;
-
-/// From so many bytes in a row of a panel on, tall tiles pay.
-const WIDE_PANEL: usize = 64;
-
-/// From this extent on, the last row axis is tiled on its own when its rows do not continue each other.
-const LONG_AXIS: i64 = 12;
+use crate::tuning::Picker;
+use crate::tuning::contract::{Facts, Prefetch, RegisterTile};
 
 /// A contraction's parts.
 struct Job {
@@ -58,15 +43,14 @@ struct Job {
     /// Type of the sums: f32 for the 16-bit floats.
     sum: DType,
     lanes: usize,
-    /// Leading row axes that have loops of their own; the others form one tiled axis.
-    looped: usize,
-    /// Rows of a register tile.
-    height: usize,
+    /// Register tiles, and what is brought near for them.
+    tile: RegisterTile,
+    prefetch: Prefetch,
     /// The only row axis' part that is computed, where it is not all rows.
     block: Option<RowBlock>,
     /// Inner axes whose steps may read nothing but padding for a whole tile.
     taps: Vec<Tap>,
-    /// Where it is computed on tiles.
+    /// Where it is computed on the processor's tiles.
     tiles: Option<tiles::Plan>,
     /// Steps of the last inner axis in an element of the weights, where these are codes of few bits.
     codes: Option<usize>,
@@ -81,41 +65,51 @@ pub(super) struct RowBlock {
     pub rows: Dim,
 }
 
+/// What is needed of a contraction to look at the addresses of its rows.
+struct Probe {
+    out: ValueId,
+    lhs: ValueId,
+    batch: usize,
+    rows: usize,
+    /// Inner axes.
+    inner: usize,
+}
+
 /// Where a tile stands.
 struct Tile {
     batch: Vec<Index>,
     /// Per row of the tile: its index along every row axis.
     rows: Vec<Vec<Index>>,
     panel: Index,
+    /// The first of its columns among those of the panel.
+    first: usize,
     ahead: Option<Ahead>,
 }
 
 impl Lowering<'_> {
     pub(super) fn contract(&mut self) -> Result<()> {
-        let mut job = self.contract_job()?;
-        job.tiles = self.tile_plan(&job)?;
-        job.stage = self.stage_plan(&job);
-        self.walk(&job)?;
+        let mut pick = self.picker();
+        let job = self.contract_job(None, &mut pick)?;
+        self.walk(&job, pick)?;
         self.finish();
         Ok(())
     }
 
     /// The contraction for a block of its rows and one element of its batch.
     pub(super) fn contract_block(&mut self, batch: &[Index], block: RowBlock) -> Result<()> {
-        let mut job = self.contract_job()?;
+        let mut pick = self.picker();
+        let job = self.contract_job(Some(block), &mut pick)?;
+        self.tuned(pick)?;
         if (job.rows, job.batch) != (1, batch.len()) {
             return internal("a block of rows of several axes");
         }
-        job.block = Some(block);
-        job.tiles = self.tile_plan(&job)?;
-        job.stage = self.stage_plan(&job);
         let panels = job.columns.ceil_div(&Dim::from(job.nr)).expect("nr is positive");
         self.for_each("panel", &panels, LoopKind::Serial, |cx, panel| {
             cx.panel(&job, batch, &panel, &Part::whole())
         })
     }
 
-    fn contract_job(&mut self) -> Result<Job> {
+    fn contract_job(&mut self, block: Option<RowBlock>, pick: &mut Picker<'_>) -> Result<Job> {
         let node = &self.graph.nodes[self.group.anchor];
         let Op::Contract { batch, m, k: _, rhs: RhsLayout::Panels { nr, depth, n } } = &node.op else {
             return internal("a contraction whose right-hand side is not packed");
@@ -132,6 +126,22 @@ impl Lowering<'_> {
         if let Some(last) = inner.last_mut() {
             *last = last.exact_div(&Dim::from(*depth)).ok_or_else(|| uneven(last, *depth))?;
         }
+        let probe = Probe { out, lhs, batch: *batch, rows: *m, inner: inner.len() };
+        let (taps, codes) = (self.taps(lhs, *batch, *m, rhs), self.codes_per_word(rhs));
+        let facts = Facts {
+            target: self.target,
+            panel: *nr,
+            lanes,
+            sum,
+            codes: codes.is_some(),
+            narrow: self.is_narrow(rhs, sum, lanes, codes),
+            row_distance: self.row_distance(&probe)?,
+            row_axes: *m,
+            divides: self.rows_divide(&probe)?,
+            has_taps: !taps.is_empty(),
+            last_axis: m.checked_sub(1).and_then(|last| self.graph.ty(out).shape[batch + last].as_const()),
+        };
+        let tile = RegisterTile::choose(&facts, pick)?;
         let mut job = Job {
             out,
             lhs,
@@ -144,33 +154,26 @@ impl Lowering<'_> {
             columns: n.clone(),
             sum,
             lanes,
-            looped: 0,
-            height: 1,
-            block: None,
-            taps: self.taps(lhs, *batch, *m, rhs),
+            tile,
+            prefetch: Prefetch { lines: 0, above: 0 },
+            block,
+            taps,
             tiles: None,
-            codes: self.codes_per_word(rhs),
+            codes,
             stage: None,
         };
-        job.looped = self.looped_axes(&job)?;
-        let vectors = job.nr / job.lanes;
-        // The row of a panel, the codes that it is made of, and an element of the left-hand side.
-        let panel = if job.codes.is_some() { 2 * vectors } else { vectors };
-        let free = self.target.vector_registers.saturating_sub(panel + 1);
-        // More rows are not needed to hide the latency of sums, but wide panels are read less often for more rows.
-        let most = if job.nr * job.sum.size() < WIDE_PANEL { 10 } else { 14 };
-        job.height = (free / vectors).clamp(1, most);
-        if self.rows_alias(&job)? {
-            job.height = job.height.min(ALIASED_ROWS);
-        }
+        job.tiles = self.tile_plan(&job, pick)?;
+        job.stage = self.stage_plan(&job, pick)?;
+        let (constant, on_tiles) = (self.graph.is_constant(rhs), job.tiles.is_some());
+        job.prefetch = Prefetch::choose(self.target, constant, on_tiles, pick)?;
         Ok(job)
     }
 
-    /// How many leading row axes to loop over: none if all rows follow each other at one stride, in the operand and in the
-    /// result; all but the last if that one is long enough to tile well, else none (and rows are found by division).
-    fn looped_axes(&mut self, job: &Job) -> Result<usize> {
+    /// Whether finding the place of a row in the operand or in the result by its number among all rows takes divisions: they
+    /// do not follow each other at one stride.
+    fn rows_divide(&mut self, job: &Probe) -> Result<bool> {
         if job.rows < 2 {
-            return Ok(0);
+            return Ok(false);
         }
         let shape = self.graph.ty(job.out).shape.clone();
         let row_axes = &shape[job.batch..job.batch + job.rows];
@@ -179,7 +182,7 @@ impl Lowering<'_> {
         let rows = self.split_rows(&Index::var(row), row_axes);
         let mut index = vec![Index::zero(); job.batch];
         index.extend(rows);
-        index.extend(job.inner.iter().map(|_| Index::zero()));
+        index.extend((0..job.inner).map(|_| Index::zero()));
         let mut divides = false;
         self.scope(|cx| {
             let expr = cx.expr_at(job.lhs, &index)?;
@@ -191,31 +194,27 @@ impl Lowering<'_> {
         })?;
         let padded =
             |&output: &ValueId| matches!(self.group_producer(output), Some(Node { op: Op::Pad { .. }, .. }));
-        divides |= self.group.outputs.iter().any(padded);
-        let last = &row_axes[job.rows - 1];
-        let long = !job.taps.is_empty() || last.as_const().is_none_or(|extent| extent >= LONG_AXIS);
-        Ok(if divides && long { job.rows - 1 } else { 0 })
+        Ok(divides || self.group.outputs.iter().any(padded))
     }
 
-    /// Whether neighbouring rows of the left-hand side are a multiple of [`ALIAS_BYTES`] apart.
-    fn rows_alias(&mut self, job: &Job) -> Result<bool> {
+    /// Bytes between neighbouring rows of the left-hand side, where they are known.
+    fn row_distance(&mut self, job: &Probe) -> Result<Option<i64>> {
         if job.rows == 0 {
-            return Ok(false);
+            return Ok(None);
         }
         let row = self.kernel.loop_var("probe");
         let mut index = vec![Index::zero(); job.batch + job.rows - 1];
         index.push(Index::var(row));
-        index.extend(job.inner.iter().map(|_| Index::zero()));
-        let mut alias = false;
+        index.extend((0..job.inner).map(|_| Index::zero()));
+        let mut distance = None;
         self.scope(|cx| {
             if let Expr::Load { index, .. } = cx.expr_at(job.lhs, &index)? {
                 let size = cx.graph.ty(job.lhs).dtype.size() as i64;
-                let step = index.coefficient(row).and_then(|step| step.as_const()).unwrap_or(0);
-                alias = step != 0 && step * size % ALIAS_BYTES == 0;
+                distance = index.coefficient(row).and_then(|step| step.as_const()).map(|step| step * size);
             }
             Ok(())
         })?;
-        Ok(alias)
+        Ok(distance)
     }
 
     /// Row number `row` of the flattened `axes` as an index per axis.
@@ -237,7 +236,7 @@ impl Lowering<'_> {
     }
 
     fn tile(&mut self, job: &Job, tile: &Tile) -> Result<()> {
-        let acc = self.kernel.local("acc", job.sum, &[tile.rows.len(), job.nr], job.lanes);
+        let acc = self.kernel.local("acc", job.sum, &[tile.rows.len(), job.tile.columns], job.lanes);
         self.prefetch_results(job, tile);
         let sums = match job.codes {
             Some(per_word) => self.accumulate_codes(job, tile, acc, per_word)?,
@@ -253,14 +252,15 @@ impl Lowering<'_> {
             .filter(|&out| self.graph.ty(out).shape == self.graph.ty(job.out).shape)
             .collect::<Vec<_>>()
         {
-            let near = self.graph.ty(out).bytes().as_const().is_some_and(|bytes| bytes <= self.room());
+            let bytes = self.graph.ty(out).bytes().as_const();
+            let near = bytes.is_some_and(|bytes| bytes <= job.prefetch.above);
             if near {
                 continue;
             }
             for place in &tile.rows {
                 let mut index = tile.batch.clone();
                 index.extend_from_slice(place);
-                index.push(tile.panel.scale(&Dim::from(job.nr)));
+                index.push(tile.panel.scale(&Dim::from(job.nr)).add(&Index::int(tile.first as i64)));
                 let index = self.address(out, &index);
                 self.push(Stmt::Prefetch { buf: self.buffers[&out], index });
             }
@@ -271,7 +271,7 @@ impl Lowering<'_> {
     fn for_columns(
         &mut self,
         job: &Job,
-        columns: std::ops::Range<usize>,
+        columns: Range<usize>,
         fill: &mut dyn FnMut(&mut Self, &Index) -> Result<()>,
     ) -> Result<()> {
         if job.lanes == 1 {
@@ -288,7 +288,7 @@ impl Lowering<'_> {
 
     /// A statement for every register of a tile.
     fn for_registers(&mut self, job: &Job, rows: usize, stmt: &dyn Fn(Vec<Index>) -> Stmt) -> Result<()> {
-        self.for_columns(job, 0..job.nr, &mut |cx, column| {
+        self.for_columns(job, 0..job.tile.columns, &mut |cx, column| {
             (0..rows).for_each(|row| cx.push(stmt(vec![Index::int(row as i64), column.clone()])));
             Ok(())
         })
@@ -313,8 +313,7 @@ impl Lowering<'_> {
         nest.fuse_all(0);
         let conditions = job.conditions(tile, &nest, &index);
         if let Some(last) = nest.axes.len().checked_sub(1)
-            && let Some(part) = nest.axes[last].extent.as_const().and_then(part_of)
-            && job.sum.is_float()
+            && let Some(part) = nest.axes[last].extent.as_const().and_then(|extent| job.tile.part_of(extent))
         {
             nest.split(&mut self.kernel, last, part);
         }
@@ -324,16 +323,16 @@ impl Lowering<'_> {
             return Ok(acc);
         };
         let body = std::mem::take(&mut nest.body);
-        let body = self.unrolled(&axis, body, &nest.axes, tile.ahead.as_ref());
-        let parts = nest.axes.len() - short_axes(&nest.axes, &axis.extent);
+        let body = self.unrolled(&job.tile, &axis, body, &nest.axes, tile.ahead.as_ref());
+        let parts = nest.axes.len() - short_axes(&nest.axes, &axis.extent, job.tile.sum_terms);
         let inner = Nest { axes: nest.axes.split_off(parts), body };
-        if nest.axes.is_empty() || !job.sum.is_float() {
+        if nest.axes.is_empty() {
             self.clear(job, acc, rows)?;
             nest.body = taps::loops(inner, &conditions);
             taps::loops(nest, &conditions).into_iter().for_each(|stmt| self.push(stmt));
             return Ok(acc);
         }
-        let sums = self.kernel.local("sums", job.sum, &[rows, job.nr], job.lanes);
+        let sums = self.kernel.local("sums", job.sum, &[rows, job.tile.columns], job.lanes);
         self.clear(job, sums, rows)?;
         nest.body = self.scope(|cx| {
             cx.clear(job, acc, rows)?;
@@ -351,7 +350,8 @@ impl Lowering<'_> {
     fn step(&mut self, job: &Job, tile: &Tile, acc: Local, inner: &[Index]) -> Result<()> {
         let lane = self.kernel.loop_var("v");
         let body = self.scope(|cx| {
-            let vectors = job.nr / job.lanes;
+            let vectors = job.tile.columns / job.lanes;
+            let first = Index::int(tile.first as i64);
             let mut panel_row = Vec::with_capacity(vectors);
             for vector in 0..vectors {
                 let column = Index::int((vector * job.lanes) as i64);
@@ -359,7 +359,7 @@ impl Lowering<'_> {
                 let mut index = cx.broadcast_batch(job.rhs, job, &tile.batch);
                 index.push(tile.panel.clone());
                 index.extend_from_slice(inner);
-                index.push(column.scale(&Dim::from(job.depth)));
+                index.push(first.add(&column).scale(&Dim::from(job.depth)));
                 let value = cx.operand_at(job, job.rhs, &index)?;
                 panel_row.push((column, cx.widened(job, "b", value)));
             }
@@ -430,9 +430,16 @@ impl Lowering<'_> {
     }
 
     /// The innermost inner loop, a few steps written out per iteration.
-    fn unrolled(&mut self, axis: &Axis, body: Vec<Stmt>, outer: &[Axis], ahead: Option<&Ahead>) -> Vec<Stmt> {
+    fn unrolled(
+        &mut self,
+        tile: &RegisterTile,
+        axis: &Axis,
+        body: Vec<Stmt>,
+        outer: &[Axis],
+        ahead: Option<&Ahead>,
+    ) -> Vec<Stmt> {
         let Axis { var, extent, .. } = axis;
-        let count = unroll_factor(extent);
+        let count = tile.unroll_of(extent.as_const());
         let steps = Dim::from(count);
         let whole = extent.floor_div(&steps).expect("the unroll factor is positive");
         let mut out = Vec::new();
@@ -473,47 +480,63 @@ impl Lowering<'_> {
 
     /// Stores the tile.
     fn epilogue(&mut self, job: &Job, tile: &Tile, sums: Local) -> Result<()> {
-        self.panel_columns(job, &tile.panel, &mut |cx, column| cx.store_rows(job, tile, sums, column))
+        let columns = tile.first..tile.first + job.tile.columns;
+        self.columns_of_panel(job, &tile.panel, columns, &mut |cx, column| {
+            cx.store_rows(job, tile, sums, column)
+        })
     }
 
-    /// Statements for the columns of a panel: whole panels in vectors, the last panel's missing columns left out.
-    /// `fill` gets the column's place in the panel.
+    /// Statements for all columns of a panel, see [`Self::columns_of_panel`].
     fn panel_columns(
         &mut self,
         job: &Job,
         panel: &Index,
         fill: &mut dyn FnMut(&mut Self, &Index) -> Result<()>,
     ) -> Result<()> {
+        self.columns_of_panel(job, panel, 0..job.nr, fill)
+    }
+
+    /// Statements for some columns of a panel: whole panels in vectors, the last panel's missing columns left out.
+    /// `fill` gets the column's place in the panel.
+    fn columns_of_panel(
+        &mut self,
+        job: &Job,
+        panel: &Index,
+        columns: Range<usize>,
+        fill: &mut dyn FnMut(&mut Self, &Index) -> Result<()>,
+    ) -> Result<()> {
         let width = Dim::from(job.nr);
         let whole = job.columns.floor_div(&width).expect("nr is positive");
         let rest = job.columns.clone() - whole.clone() * width;
         if rest == Dim::ZERO {
-            return self.for_columns(job, 0..job.nr, fill);
+            return self.for_columns(job, columns, fill);
         }
         if whole == Dim::ZERO {
-            return self.last_columns(job, &rest, fill);
+            return self.last_columns(job, &rest, columns, fill);
         }
         let condition =
             Expr::compare(CompareFn::Lt, Expr::Index(panel.clone()), Expr::Index(Index::dim(whole)));
-        let then = self.scope(|cx| cx.for_columns(job, 0..job.nr, fill))?;
-        let otherwise = self.scope(|cx| cx.last_columns(job, &rest, fill))?;
+        let then = self.scope(|cx| cx.for_columns(job, columns.clone(), fill))?;
+        let otherwise = self.scope(|cx| cx.last_columns(job, &rest, columns, fill))?;
         self.push(Stmt::If { condition, then, otherwise });
         Ok(())
     }
 
-    /// The first `rest` columns of a panel.
+    /// Those of `columns` that are among the first `rest` columns of a panel.
     fn last_columns(
         &mut self,
         job: &Job,
         rest: &Dim,
+        columns: Range<usize>,
         fill: &mut dyn FnMut(&mut Self, &Index) -> Result<()>,
     ) -> Result<()> {
         if let Some(rest) = rest.as_const() {
-            let vectors = rest as usize / job.lanes * job.lanes;
-            self.for_columns(job, 0..vectors, fill)?;
-            return (vectors..rest as usize).try_for_each(|column| fill(self, &Index::int(column as i64)));
+            let end = (rest as usize).clamp(columns.start, columns.end);
+            let vectors = columns.start + (end - columns.start) / job.lanes * job.lanes;
+            self.for_columns(job, columns.start..vectors, fill)?;
+            return (vectors..end).try_for_each(|column| fill(self, &Index::int(column as i64)));
         }
-        (0..job.nr).try_for_each(|column| {
+        columns.into_iter().try_for_each(|column| {
             let column = Index::int(column as i64);
             let condition = Expr::compare(
                 CompareFn::Lt,
@@ -527,8 +550,9 @@ impl Lowering<'_> {
     }
 
     fn store_rows(&mut self, job: &Job, tile: &Tile, sums: Local, column: &Index) -> Result<()> {
+        let own = column.add(&Index::int(-(tile.first as i64)));
         for (row, place) in tile.rows.iter().enumerate() {
-            let sum = Expr::Get { local: sums, at: vec![Index::int(row as i64), column.clone()] };
+            let sum = Expr::Get { local: sums, at: vec![Index::int(row as i64), own.clone()] };
             let dtype = self.graph.ty(job.out).dtype;
             let sum = if dtype == job.sum { sum } else { Expr::cast(dtype, sum) };
             self.overrides.insert(job.out, Override::Expr(sum));
@@ -559,27 +583,13 @@ fn uneven(extent: &Dim, depth: usize) -> Error {
     Error::internal(Stage::Loops, format!("an inner axis of {extent} in steps of {depth}"))
 }
 
-/// The extent of the parts that a sum over a long axis is made of, where it divides into such.
-fn part_of(extent: i64) -> Option<usize> {
-    if extent <= LONG_SUM {
-        return None;
-    }
-    (LONG_SUM / 4..=LONG_SUM).rev().find(|part| extent % part == 0).map(|part| part as usize)
-}
-
-/// How many of the innermost axes, around one of `extent`, make a sum that is not long. An axis of unknown extent
-/// counts as short.
-fn short_axes(axes: &[Axis], extent: &Dim) -> usize {
+/// How many of the innermost axes, around one of `extent`, make a sum of at most `limit` terms. An axis of unknown
+/// extent counts as one term.
+fn short_axes(axes: &[Axis], extent: &Dim, limit: i64) -> usize {
     let mut terms = extent.as_const().unwrap_or(1);
     let short = |axis: &&Axis| {
         terms = terms.saturating_mul(axis.extent.as_const().unwrap_or(1));
-        terms <= LONG_SUM
+        terms <= limit
     };
     axes.iter().rev().take_while(short).count()
-}
-
-/// A divisor of the extent near [`UNROLL`], so that no steps are left over, or `UNROLL`.
-fn unroll_factor(extent: &Dim) -> i64 {
-    let Some(extent) = extent.as_const() else { return UNROLL };
-    [8, 9, 7, 10, 6, 12, 5].into_iter().find(|count| extent % count == 0).unwrap_or(UNROLL)
 }

@@ -5,30 +5,20 @@
 //! memory between blocks. Few rows are computed with weights that are widened in registers, as each is read once or twice.
 
 use super::walk::{Ahead, Part};
-use super::{Job, LONG_SUM};
+use super::Job;
 use crate::error::Result;
 use crate::graph::dim::{product, row_major_strides};
-use crate::graph::{DType, Dim};
+use crate::graph::{DType, Dim, ValueId};
 use crate::loops::lower::codes::Codes;
 use crate::loops::lower::runs::{Run, balanced};
 use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Axis, Nest};
 use crate::loops::{Access, Buf, Buffer, Expr, Index, LoopKind, Stmt};
 use crate::scalar::{BinaryFn, CompareFn};
+use crate::tuning::Picker;
+use crate::tuning::contract::{Blocks, Prefetch, Stage as Tuning};
 use crate::vector::ir::{Op, Small};
 use crate::vector::isa::Isa;
-
-/// Rows of a group, at least: widening costs about as much as so many rows divided by ten.
-const GROUP_ROWS: usize = 32;
-
-/// Bytes of a widened block, at most: half of a small first-level cache, and of what a kernel has of the stack.
-const PANEL_BYTES: usize = 16 << 10;
-
-/// Steps of a block, at least: for each, the sums of a tile are loaded and stored.
-const LEAST_STEPS: usize = 32;
-
-/// Tiles of rows from which on a panel is widened first.
-const LEAST_TILES: usize = 2;
 
 /// How a panel is widened in blocks.
 #[derive(Clone)]
@@ -36,6 +26,7 @@ pub(super) struct Stage {
     /// The inner axis that is cut into blocks of `chunk`; a block has all of those behind it.
     axis: usize,
     chunk: usize,
+    tuning: Tuning,
     /// Tiles of a group.
     tiles: usize,
     /// `[steps, nr]`
@@ -66,45 +57,37 @@ struct Place<'a> {
 
 impl Stage {
     pub fn rows(&self, job: &Job) -> usize {
-        self.tiles * job.height
+        self.tiles * job.tile.rows
     }
 }
 
 impl Lowering<'_> {
+    /// Whether the right-hand side is widened where it is read, and can be for many rows at once.
+    pub(super) fn is_narrow(&self, rhs: ValueId, sum: DType, lanes: usize, codes: Option<usize>) -> bool {
+        let dtype = self.graph.ty(rhs).dtype;
+        let widens = codes.is_some() || dtype != sum && !self.loads_widened(dtype, lanes);
+        widens && sum == DType::F32 && lanes > 1
+    }
+
     /// How the right-hand side is widened in blocks, where that pays.
-    pub(super) fn stage_plan(&mut self, job: &Job) -> Option<Stage> {
-        let dtype = self.graph.ty(job.rhs).dtype;
-        let narrow = job.codes.is_some() || dtype != job.sum && !self.loads_widened(dtype, job.lanes);
-        let rows = product(&job.row_axes(&self.graph.ty(job.out).shape)[job.looped..]);
-        let few = rows.bounds().1.is_some_and(|rows| rows < (LEAST_TILES * job.height) as i64);
-        if !narrow || few || job.sum != DType::F32 || job.lanes == 1 || !job.taps.is_empty() {
-            return None;
+    pub(super) fn stage_plan(&mut self, job: &Job, pick: &mut Picker<'_>) -> Result<Option<Stage>> {
+        if !self.is_narrow(job.rhs, job.sum, job.lanes, job.codes) || !job.taps.is_empty() {
+            return Ok(None);
         }
         let inner = job.inner.iter().map(|dim| dim.as_const().filter(|&extent| extent > 0));
-        let inner = inner.collect::<Option<Vec<i64>>>()?;
+        let Some(inner) = inner.collect::<Option<Vec<i64>>>() else { return Ok(None) };
         let row_bytes = job.nr * job.sum.size();
-        let most = (PANEL_BYTES / row_bytes).min(LONG_SUM as usize);
-        let (mut axis, mut steps) = (inner.len(), 1);
-        while axis > 0 && steps * inner[axis - 1] as usize <= most {
-            axis -= 1;
-            steps *= inner[axis] as usize;
-        }
-        let mut chunk = 1;
-        if axis > 0 {
-            axis -= 1;
-            let fits = |chunk: &usize| (inner[axis] as usize).is_multiple_of(*chunk);
-            let per_word = job.codes.filter(|_| axis + 1 == inner.len()).unwrap_or(1);
-            chunk = (1..=most / steps).rev().filter(|chunk| chunk.is_multiple_of(per_word)).find(fits)?;
-        } else if let Some(first) = inner.first() {
-            (chunk, steps) = (*first as usize, steps / *first as usize);
-        }
-        steps *= chunk;
-        if steps < LEAST_STEPS {
-            return None;
-        }
-        let tiles = GROUP_ROWS.div_ceil(job.height);
+        let tuning = Tuning::choose(self.target, &job.tile, row_bytes, &inner, job.codes, pick)?;
+        let rows = product(&job.row_axes(&self.graph.ty(job.out).shape)[job.tile.row_loops..]);
+        let few = rows.bounds().1.is_some_and(|rows| rows < tuning.least_rows as i64);
+        let Some(Blocks { axis, chunk, steps }) =
+            Blocks::of(&inner, tuning.steps, job.codes).filter(|_| tuning.steps > 0 && !few)
+        else {
+            return Ok(None);
+        };
+        let tiles = tuning.rows.div_ceil(job.tile.rows);
         // Behind the whole tiles there is room for what is left of one.
-        let rows = (tiles + 1) * job.height;
+        let rows = (tiles + 1) * job.tile.rows;
         // Contractions of one kernel follow each other.
         let mut buffer = |name: &str, rows: usize| {
             let (len, access) = (Dim::from(rows * job.nr), Access::Frame);
@@ -119,7 +102,7 @@ impl Lowering<'_> {
             buffers.push(Buffer { name: name.into(), dtype: job.sum, len, access })
         };
         let (panel, sums) = (buffer("panel", steps), buffer("sums", rows));
-        Some(Stage { axis, chunk, tiles, panel, sums })
+        Ok(Some(Stage { axis, chunk, tuning, tiles, panel, sums }))
     }
 
     /// Whether the machine widens elements as it loads them.
@@ -130,9 +113,9 @@ impl Lowering<'_> {
     }
 
     /// Whether the rows are enough; `None` where they are for certain.
-    pub(super) fn enough_for_stage(&self, job: &Job) -> Option<Expr> {
-        let rows = product(&job.row_axes(&self.graph.ty(job.out).shape)[job.looped..]);
-        let least = (LEAST_TILES * job.height) as i64;
+    pub(super) fn enough_for_stage(&self, job: &Job, stage: &Stage) -> Option<Expr> {
+        let rows = product(&job.row_axes(&self.graph.ty(job.out).shape)[job.tile.row_loops..]);
+        let least = stage.tuning.least_rows as i64;
         match rows.bounds().0 {
             Some(rows) if rows >= least => None,
             _ => Some(Expr::compare(
@@ -153,14 +136,14 @@ impl Lowering<'_> {
         part: &Part,
     ) -> Result<()> {
         let row_axes = job.row_axes(&self.graph.ty(job.out).shape);
-        let (outer, tiled) = row_axes.split_at(job.looped);
-        let (rows, height) = (product(tiled), Dim::from(job.height));
+        let (outer, tiled) = row_axes.split_at(job.tile.row_loops);
+        let (rows, height) = (product(tiled), Dim::from(job.tile.rows));
         let count = rows.floor_div(&height).expect("tiles have rows");
-        let main = Run { from: Dim::ZERO, count: count.clone(), size: job.height };
+        let main = Run { from: Dim::ZERO, count: count.clone(), size: job.tile.rows };
         let left = rows - count.clone() * height.clone();
         let rest: Vec<Run> = match left == Dim::ZERO {
             true => vec![],
-            false => balanced(&left, job.height - 1),
+            false => balanced(&left, job.tile.rows - 1),
         };
         let behind = count.clone() * height;
         let rest: Vec<Run> =
@@ -216,7 +199,7 @@ impl Lowering<'_> {
         // Of the last group.
         let last = part.number.add_dim(&(Dim::ONE - part.count.clone())).scale(&Dim::from(stage.rows(job)));
         self.for_part(std::slice::from_ref(&main.count), part, &mut |cx, tile| {
-            let slot = tile[0].add(&first.scale(&Dim::from(-1i64))).scale(&Dim::from(job.height));
+            let slot = tile[0].add(&first.scale(&Dim::from(-1i64))).scale(&Dim::from(job.tile.rows));
             let part = if part.count == Dim::ONE { last.clone() } else { Index::zero() };
             fill(cx, &Place { run: main, tile: tile[0].clone(), slot, part })
         })?;
@@ -318,7 +301,9 @@ impl Lowering<'_> {
             if let Expr::Load { buf, index } = first {
                 let elements = steps * job.nr as i64 / job.codes.unwrap_or(1) as i64;
                 let start = index.add(&Index::int(elements));
-                ahead = Ahead::of_block(&cx.kernel, buf, start, elements, LEAST_TILES as i64, cx.room());
+                let (tiles, above) = (stage.tuning.tiles(&job.tile), job.prefetch.above);
+                let prefetch = Prefetch { lines: stage.tuning.prefetch, above };
+                ahead = Ahead::of_block(&cx.kernel, buf, start, elements, tiles, &prefetch);
             }
             Ok(())
         })?;
@@ -419,7 +404,7 @@ impl Lowering<'_> {
             return internal("a block of one step");
         };
         let body = std::mem::take(&mut nest.body);
-        nest.body = self.unrolled(&Axis { var, extent, kind }, body, &nest.axes, ahead.as_ref());
+        nest.body = self.unrolled(&job.tile, &Axis { var, extent, kind }, body, &nest.axes, ahead.as_ref());
         nest.into_stmts().into_iter().for_each(|stmt| self.push(stmt));
         self.for_columns(job, 0..job.nr, &mut |cx, column| {
             for row in 0..rows.len() {
@@ -440,7 +425,7 @@ impl Lowering<'_> {
         for row in 0..place.run.size {
             let mut index = group.lead.to_vec();
             let number = place.run.at(&place.tile, row).add(&place.part);
-            for at in self.split_rows(&number, &row_axes[job.looped..]) {
+            for at in self.split_rows(&number, &row_axes[job.tile.row_loops..]) {
                 let at = self.named_row(at);
                 // Of a single axis, where there is a block.
                 index.push(first.add(&at));

@@ -87,7 +87,7 @@ impl Job {
         let mut conditions = HashMap::new();
         let (Some(first), Some(last)) = (tile.rows.first(), tile.rows.last()) else { return conditions };
         // The rows of a tile follow each other along the last axis only where the others have loops.
-        if self.looped + 1 < self.rows && tile.rows.len() > 1 {
+        if self.tile.row_loops + 1 < self.rows && tile.rows.len() > 1 {
             return conditions;
         }
         for tap in &self.taps {

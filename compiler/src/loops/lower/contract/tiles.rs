@@ -19,6 +19,8 @@ use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::tiles::{MAX_ROW_BYTES, MAX_ROWS, MAX_TILES, Tile, TileDecl, TileStmt};
 use crate::loops::{Access, Buf, Buffer, Expr, Index, LoopKind, Stmt};
 use crate::scalar::CompareFn;
+use crate::tuning::Picker;
+use crate::tuning::contract::{ProcessorTile, TileWork};
 use crate::vector::ir::Op;
 
 /// Columns of a tile: i32 of a row.
@@ -27,19 +29,6 @@ const COLUMNS: usize = MAX_ROW_BYTES / 4;
 /// Tiles side by side, of rows and of columns.
 const SIDE: usize = 2;
 
-/// Rows whose epilogues are interleaved.
-const ROWS_AT_ONCE: usize = 4;
-
-/// Cycles, as measured on Sapphire Rapids' successors: of a product of tiles at the least, besides those per row (16ths), and of
-/// a row of an accumulator that is stored and loaded again.
-const LEAST_CYCLES: usize = 9;
-const DOT_CYCLES: usize = 3;
-const ROW_CYCLES_16THS: usize = 13;
-const MOVE_CYCLES: usize = 3;
-
-/// Multiplications of bytes per cycle without tiles.
-const VECTOR_PRODUCTS: usize = 128;
-
 /// How a contraction is computed on tiles.
 #[derive(Clone)]
 pub(super) struct Plan {
@@ -47,6 +36,8 @@ pub(super) struct Plan {
     looped: usize,
     /// Rows of a tile.
     pub height: usize,
+    /// Rows whose epilogues are interleaved.
+    epilogue_rows: usize,
     /// Distance of the rows in memory, bytes.
     stride: i64,
     /// Leading inner axes with loops of their own.
@@ -103,7 +94,7 @@ impl Plan {
 
 impl Lowering<'_> {
     /// How a contraction is computed on tiles, where that pays.
-    pub(super) fn tile_plan(&mut self, job: &Job) -> Result<Option<Plan>> {
+    pub(super) fn tile_plan(&mut self, job: &Job, pick: &mut Picker<'_>) -> Result<Option<Plan>> {
         let halves = job.nr / COLUMNS;
         let has_tiles = self.target.is_leaf() && self.target.wide.is_some_and(|isa| isa.has(Op::TileZero(0)));
         let fits = job.lanes == COLUMNS && job.nr.is_multiple_of(COLUMNS) && (1..=SIDE).contains(&halves);
@@ -118,29 +109,30 @@ impl Lowering<'_> {
         }
         let Some(Layout { looped, stride, outer, run }) = layout else { return Ok(None) };
         let line = product(&self.tile_axes(job)[looped..]);
-        let height = match line.as_const() {
-            Some(rows) if rows < 1 => return Ok(None),
-            Some(rows) => (rows as usize).div_ceil((rows as usize).div_ceil(MAX_ROWS)),
-            None => MAX_ROWS,
-        };
+        if line.as_const().is_some_and(|rows| rows < 1) {
+            return Ok(None);
+        }
         let (steps, step, rest) = steps_of(run as usize);
         let turns = job.inner[..outer]
             .iter()
             .map(|dim| dim.as_const().unwrap_or(1).max(1) as usize)
             .product::<usize>();
-        let dots = turns * (steps + usize::from(rest > 0));
-        let dot = (DOT_CYCLES + (ROW_CYCLES_16THS * height).div_ceil(16)).max(LEAST_CYCLES);
-        let tiles = dots * dot + MOVE_CYCLES * height;
-        let vectors = turns * run as usize * height * COLUMNS / VECTOR_PRODUCTS;
-        if tiles >= vectors {
+        let work = TileWork {
+            rows: ProcessorTile::height(MAX_ROWS, line.as_const()),
+            dots: turns * (steps + usize::from(rest > 0)),
+            bytes: turns * run as usize,
+        };
+        let ProcessorTile { rows, epilogue_rows } = ProcessorTile::choose(&work, pick)?;
+        if rows == 0 {
             return Ok(None);
         }
+        let height = ProcessorTile::height(rows, line.as_const());
         let Some(registers) = self.registers(job, height, step, rest) else { return Ok(None) };
         let len = Dim::from(SIDE * height * job.nr);
         let buffer = Buffer { name: "sums".into(), dtype: DType::I32, len, access: Access::Frame };
         let sums = self.kernel.buffers.push(buffer);
         let steps = steps as i64;
-        Ok(Some(Plan { looped, height, stride, outer, steps, step, rest, registers, sums }))
+        Ok(Some(Plan { looped, height, epilogue_rows, stride, outer, steps, step, rest, registers, sums }))
     }
 
     fn tile_axes(&self, job: &Job) -> Vec<Dim> {
@@ -480,7 +472,7 @@ impl Lowering<'_> {
                 self.push(Stmt::For { var: row, lo, hi, step: 1, kind: LoopKind::Serial, body });
                 continue;
             };
-            for run in greedy(&Dim::from(plan.height as i64 - first), &[ROWS_AT_ONCE, 1]) {
+            for run in greedy(&Dim::from(plan.height as i64 - first), &[plan.epilogue_rows, 1]) {
                 self.for_each("m", &run.count, LoopKind::Serial, |cx, piece| {
                     let rows: Vec<_> = (0..run.size)
                         .map(|at| {

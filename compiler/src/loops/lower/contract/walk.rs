@@ -13,35 +13,14 @@ use crate::error::Result;
 use crate::graph::dim::{product, row_major_strides};
 use crate::graph::{Dim, Node, Op};
 use crate::loops::lower::Lowering;
-use crate::loops::lower::map::volume;
 use crate::loops::lower::runs;
 use crate::loops::lower::single::slabs;
 use crate::loops::{Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt};
 use crate::scalar::CompareFn;
+use crate::tuning::Picker;
+use crate::tuning::contract::{Extents, Prefetch, Walk};
 
 const CACHE_LINE: i64 = 64;
-
-/// Lines asked for per iteration of the inner loop.
-const MAX_PREFETCHES: i64 = 4;
-
-/// The same for a step of tiles, which takes as many lines of a panel of 32 columns.
-const MAX_TILE_PREFETCHES: i64 = 32;
-
-/// Parts that a contraction has for threads to share, at least, where it is large enough: so many that threads that are
-/// not many have about as much to do each.
-const PARTS: i64 = 12;
-
-/// The rows of a panel are cut into a multiple of this many parts, so that a few threads begin with whole blocks of rows.
-const BLOCKS: i64 = 4;
-
-/// Tiles of a part, at least: its panel is loaded anew.
-const LEAST_TILES: i64 = 3;
-
-/// Tiles of a block of rows that stays in a cache, at least.
-const BLOCK_TILES: i64 = 4;
-
-/// Multiplications below which a contraction does not need parts.
-const SMALL: i64 = 1 << 16;
 
 /// A part of a range: number `number` of `count`.
 pub(in crate::loops::lower) struct Part {
@@ -61,7 +40,7 @@ impl Job {
         match (&self.tiles, &self.stage) {
             (Some(plan), _) => Plan::block(plan),
             (None, Some(stage)) => stage.rows(self),
-            (None, None) => self.height,
+            (None, None) => self.tile.rows,
         }
     }
 
@@ -91,29 +70,28 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Elements of a constant in `buf`, from `start` on, while `tiles` tiles are computed; nothing where all of it stays in
-    /// a cache with so much room.
+    /// Elements of a constant in `buf`, from `start` on, while `tiles` tiles are computed; nothing where all of it is near.
     pub fn of_block(
         kernel: &Kernel,
         buf: Buf,
         start: Index,
         elements: i64,
         tiles: i64,
-        room: i64,
+        prefetch: &Prefetch,
     ) -> Option<Ahead> {
         let Buffer { dtype, len, .. } = &kernel.buffers[buf];
         let size = dtype.size() as i64;
-        let far = len.as_const().is_some_and(|len| len.saturating_mul(size) > room);
+        let far = len.as_const().is_some_and(|len| len.saturating_mul(size) > prefetch.above);
         let line = CACHE_LINE / size;
         let lines = elements / line;
-        far.then(|| Ahead {
+        (far && prefetch.lines > 0).then(|| Ahead {
             buf,
             start,
             number: Index::zero(),
             tiles,
             lines,
             line,
-            most: MAX_TILE_PREFETCHES,
+            most: prefetch.lines,
         })
     }
 
@@ -123,17 +101,37 @@ impl Ahead {
     }
 }
 
-impl Lowering<'_> {
+impl<'a> Lowering<'a> {
     /// All tiles of a contraction.
-    pub(super) fn walk(&mut self, job: &Job) -> Result<()> {
+    pub(super) fn walk(&mut self, job: &Job, mut pick: Picker<'a>) -> Result<()> {
         let shape = self.graph.ty(job.out).shape.clone();
         let panels = job.columns.ceil_div(&Dim::from(job.nr)).expect("nr is positive");
         let batch = shape[..job.batch].to_vec();
         let batched = batch.iter().any(|dim| *dim != Dim::ONE);
         let kind = if batched { LoopKind::Serial } else { LoopKind::Parallel };
-        let rows = product(&shape[job.batch..job.batch + job.rows]);
-        let threads = self.row_parts(job, &batch, &panels);
-        let parts = self.row_blocks(job, &rows).max_dim(&Dim::from(threads));
+        let row_axes = &shape[job.batch..job.batch + job.rows];
+        let (looped, tiled) = row_axes.split_at(job.tile.row_loops);
+        let bytes = |value| self.graph.ty(value).bytes().as_const();
+        let facts = Extents {
+            target: self.target,
+            batch: product(&batch),
+            panels: panels.clone(),
+            columns: &job.columns,
+            panel: job.nr,
+            looped,
+            tiled,
+            block_rows: job.block_rows(),
+            inner: &job.inner,
+            step_bytes: (self.graph.ty(job.lhs).dtype.size() * job.depth) as i64,
+            operands: [bytes(job.lhs), bytes(job.rhs)],
+        };
+        let order = Walk::choose(&facts, &mut pick)?;
+        self.tuned(pick)?;
+        let blocks = match order.block {
+            0 => Dim::ONE,
+            block => product(row_axes).ceil_div(&Dim::from(block)).expect("blocks are not empty"),
+        };
+        let parts = blocks.max_dim(&Dim::ONE).max_dim(&Dim::from(order.parts));
         self.for_shape(&batch, LoopKind::Parallel, &mut |cx, batch| {
             cx.for_each("part", &(parts.clone() * panels.clone()), kind, |cx, part| {
                 let (mut number, mut panel) = (Index::zero(), part.clone());
@@ -185,69 +183,11 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// Parts of the rows of a panel.
-    fn row_parts(&self, job: &Job, batch: &[Dim], panels: &Dim) -> i64 {
-        let (Some(batch), Some(panels)) = (product(batch).as_const(), panels.as_const()) else { return 1 };
-        let row_axes = &self.graph.ty(job.out).shape[job.batch..job.batch + job.rows];
-        let (outer, tiled) = row_axes.split_at(job.looped);
-        // What is cut: the outermost loop over rows.
-        let most = match outer.iter().find(|dim| **dim != Dim::ONE) {
-            Some(dim) => dim.as_const(),
-            None => product(tiled).as_const().map(|rows| rows / job.block_rows() as i64 / LEAST_TILES),
-        };
-        let work = [row_axes, &job.inner, std::slice::from_ref(&job.columns)].concat();
-        if batch != 1 || panels < 1 || volume(&work).is_some_and(|work| work < SMALL) {
-            return 1;
-        }
-        // Two thirds of the parts are enough. Blocks of rows are best for convolutions too: the neighbours that read them
-        // are split by rows, and what a thread wrote is in its own cache.
-        let few = if panels * 3 < PARTS * 2 { (PARTS + panels - 1) / panels } else { 1 };
-        let wanted =
-            if few > 1 || self.rows_outweigh(job) { (few + BLOCKS - 1) / BLOCKS * BLOCKS } else { 1 };
-        wanted.min(most.unwrap_or(i64::MAX)).max(1)
-    }
-
-    /// Bytes that stay in the second-level cache while others pass through it. A cache is never used in full: which of its
-    /// sets a page meets is chance.
-    pub(super) fn room(&self) -> i64 {
-        self.target.l2_bytes as i64 / 2
-    }
-
-    /// Whether the left-hand side is larger than the right-hand side, which stays in the second-level cache.
-    fn rows_outweigh(&self, job: &Job) -> bool {
-        let bytes = |value| self.graph.ty(value).bytes().as_const();
-        match (bytes(job.lhs), bytes(job.rhs)) {
-            (Some(left), Some(right)) => right <= self.room() && left >= right,
-            _ => false,
-        }
-    }
-
-    /// Parts of the rows such that the rows of each stay in the second-level cache beside a panel or, where they fit, beside
-    /// all panels.
-    fn row_blocks(&self, job: &Job, rows: &Dim) -> Dim {
-        let size = self.graph.ty(job.lhs).dtype.size() as i64;
-        let step_bytes = size * job.depth as i64;
-        let row_bytes = product(&job.inner).as_const().and_then(|inner| inner.checked_mul(step_bytes));
-        let Some(row_bytes) = row_bytes.filter(|_| job.looped == 0) else { return Dim::ONE };
-        let Some(columns) = job.columns.as_const().filter(|columns| *columns > job.nr as i64) else {
-            return Dim::ONE;
-        };
-        let panels = row_bytes.saturating_mul(columns);
-        let beside = if panels <= self.room() { panels } else { row_bytes.saturating_mul(2 * job.nr as i64) };
-        let fit = (self.room() - beside) / row_bytes.max(1);
-        // Rows so long that few of them fit would have the panels loaded too often.
-        if fit < BLOCK_TILES * job.block_rows() as i64 {
-            return Dim::ONE;
-        }
-        let block = Dim::from(fit);
-        rows.ceil_div(&block).expect("blocks are not empty").max_dim(&Dim::ONE)
-    }
-
     /// A part of the rows of one panel.
     pub(super) fn panel(&mut self, job: &Job, batch: &[Index], panel: &Index, part: &Part) -> Result<()> {
         let condition = match (&job.tiles, &job.stage) {
             (Some(plan), _) => self.enough_for_tiles(job, plan),
-            (None, Some(_)) => self.enough_for_stage(job),
+            (None, Some(stage)) => self.enough_for_stage(job, stage),
             (None, None) => return self.register_panel(job, batch, panel, part),
         };
         let many = |cx: &mut Self| match (&job.tiles, &job.stage) {
@@ -266,8 +206,8 @@ impl Lowering<'_> {
     fn register_panel(&mut self, job: &Job, batch: &[Index], panel: &Index, part: &Part) -> Result<()> {
         let row_axes = job.row_axes(&self.graph.ty(job.out).shape);
         let first = job.block.as_ref().map_or(Index::zero(), |block| block.first.clone());
-        let (outer, tiled) = row_axes.split_at(job.looped);
-        let runs = runs::balanced(&product(tiled), job.height);
+        let (outer, tiled) = row_axes.split_at(job.tile.row_loops);
+        let runs = runs::balanced(&product(tiled), job.tile.rows);
         let tiles = runs.iter().fold(Dim::ZERO, |sum, run| sum + run.count.clone());
         let all = product(outer) * tiles.clone();
         let own = all.floor_div(&part.count).expect("there are parts");
@@ -292,8 +232,11 @@ impl Lowering<'_> {
                         }
                         rows.push(index);
                     }
-                    let ahead = ahead.clone().map(|ahead| ahead.of_tile(before.add(tile)));
-                    cx.tile(job, &Tile { batch: batch.to_vec(), rows, panel: panel.clone(), ahead })
+                    let mut ahead = ahead.clone().map(|ahead| ahead.of_tile(before.add(tile)));
+                    (0..job.nr).step_by(job.tile.columns).try_for_each(|first| {
+                        let (batch, rows, ahead) = (batch.to_vec(), rows.clone(), ahead.take());
+                        cx.tile(job, &Tile { batch, rows, panel: panel.clone(), first, ahead })
+                    })
                 })?;
                 before = before.add_dim(&run.count);
             }
@@ -329,7 +272,7 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The panel after `panel`, where the panels are more than the second-level cache keeps.
+    /// The panel after `panel`, where the panels come from memory.
     pub(super) fn ahead(
         &mut self,
         job: &Job,
@@ -339,7 +282,10 @@ impl Lowering<'_> {
     ) -> Result<Option<Ahead>> {
         let ty = self.graph.ty(job.rhs);
         let size = ty.dtype.size() as i64;
-        let far = ty.bytes().as_const().is_some_and(|bytes| bytes > self.room());
+        let far = ty.bytes().as_const().is_some_and(|bytes| bytes > job.prefetch.above);
+        let tiles = tiles.as_const().unwrap_or(i64::MAX);
+        // A single register tile reads its panel as fast as it could ask for the next one.
+        let far = far && job.prefetch.lines > 0 && (tiles > 1 || job.tiles.is_some());
         let (true, Some(inner)) = (far && self.graph.is_constant(job.rhs), product(&job.inner).as_const())
         else {
             return Ok(None);
@@ -353,8 +299,7 @@ impl Lowering<'_> {
             if let Expr::Load { buf, index: start } = cx.expr_at(job.rhs, &index)? {
                 let line = CACHE_LINE / size;
                 let lines = inner.saturating_mul((job.nr * job.depth) as i64) / line;
-                let tiles = tiles.as_const().unwrap_or(i64::MAX);
-                let most = if job.tiles.is_some() { MAX_TILE_PREFETCHES } else { MAX_PREFETCHES };
+                let most = job.prefetch.lines;
                 ahead = Some(Ahead { buf, start, number: Index::zero(), tiles, lines, line, most });
             }
             Ok(())
@@ -364,7 +309,7 @@ impl Lowering<'_> {
 
     /// Prefetches for each of `iterations` iterations of a tile's inner loops; `iteration` is their number.
     pub(super) fn prefetches(&mut self, ahead: &Ahead, iterations: i64, iteration: &Index) -> Vec<Stmt> {
-        if iterations < 1 || ahead.tiles < 2 && ahead.most == MAX_PREFETCHES {
+        if iterations < 1 {
             return vec![];
         }
         // Each tile takes a part of the panel. When there are more tiles than parts, they start again.

@@ -1,0 +1,413 @@
+//! Contractions: register tiles, partial sums, widened blocks of panels, the processor's tiles, the order of tiles.
+
+use super::{Allowed, Picker, kept_in_l2};
+use crate::error::Result;
+use crate::graph::dim::product;
+use crate::graph::{DType, Dim};
+use crate::loops::tiles::{MAX_ROW_BYTES, MAX_ROWS};
+use crate::target::Target;
+
+/// Bytes in a row of a panel from which on more rows than it takes to hide the latency of sums pay: a wide panel is read
+/// less often for more rows.
+const WIDE_PANEL: usize = 64;
+
+/// Most rows of a tile, of narrow panels and of wide ones.
+const ROWS: [usize; 2] = [10, 14];
+
+/// Extent of the last row axis from which on it is tiled on its own where its rows do not continue each other: shorter
+/// ones would have tiles of few rows.
+const LONG_AXIS: i64 = 12;
+
+/// Steps of the innermost axis per iteration, so that the loop's own instructions are few beside theirs.
+const UNROLL: i64 = 8;
+
+/// Terms of a partial sum of floats, at most: the rounding error of a long sum grows with the number of partial sums and
+/// with this, not with the number of all terms.
+const SUM_TERMS: i64 = 256;
+
+/// Cache lines of the next panel asked for per iteration of a register tile's inner loop.
+const PREFETCHES: i64 = 4;
+
+/// The same for a step on the processor's tiles, or of a widened block: it takes as many lines of a panel of 32 columns.
+const BLOCK_PREFETCHES: i64 = 32;
+
+/// Most lines per iteration that are worth trying.
+const MOST_PREFETCHES: i64 = 256;
+
+/// Parts that a large contraction has for threads to share, panels times parts of their rows: so many that a few threads
+/// have about as much work each.
+const PARTS: i64 = 12;
+
+/// The rows of a panel are cut into a multiple of this many parts, so that a few threads begin with whole blocks of rows.
+const PARTS_OF_ROWS: i64 = 4;
+
+/// Least tiles of a part of a panel's rows: each part loads the panel anew.
+const PART_TILES: i64 = 3;
+
+/// Least tiles of a block of rows that stays in the second-level cache: each block loads all panels anew.
+const BLOCK_TILES: i64 = 4;
+
+/// Multiplications below which a contraction needs no parts.
+const SMALL: i64 = 1 << 16;
+
+/// Rows that share a widened block of a panel, at least: widening costs about as much as a tenth as many rows.
+const STAGE_ROWS: usize = 32;
+
+/// Bytes of a widened block, at most: of what a kernel has of the stack, and half of the first-level cache.
+const STAGE_BYTES: usize = 16 << 10;
+
+/// Least steps of a widened block: for each block, the sums of a tile are loaded and stored.
+const STAGE_STEPS: usize = 32;
+
+/// Tiles of rows from which on a panel is widened first.
+const STAGE_TILES: usize = 2;
+
+/// Rows whose epilogues are interleaved where sums come from the processor's tiles: enough to hide the latency of one.
+const EPILOGUE_ROWS: usize = 4;
+
+/// Cycles on Sapphire Rapids' successors, as measured: of a product of the processor's tiles at the least, besides those per row,
+/// per row (16ths), and of a row of an accumulator that is stored and loaded again.
+const LEAST_CYCLES: usize = 9;
+const DOT_CYCLES: usize = 3;
+const ROW_CYCLES_16THS: usize = 13;
+const MOVE_CYCLES: usize = 3;
+
+/// Multiplications of bytes per cycle without the processor's tiles.
+const VECTOR_PRODUCTS: usize = 128;
+
+/// What register tiles are chosen by.
+pub struct Facts<'a> {
+    pub target: &'a Target,
+    /// Columns of a panel, and lanes of the vectors that hold them.
+    pub panel: usize,
+    pub lanes: usize,
+    pub sum: DType,
+    /// Whether the weights are codes of few bits.
+    pub codes: bool,
+    /// Whether the right-hand side may be widened for several tiles at once.
+    pub narrow: bool,
+    /// Bytes between neighbouring rows of the left-hand side, where constant.
+    pub row_distance: Option<i64>,
+    pub row_axes: usize,
+    /// Whether finding a row's place by its number among all rows takes divisions.
+    pub divides: bool,
+    /// Whether whole tiles may read nothing but padding.
+    pub has_taps: bool,
+    /// Extent of the last row axis, where constant.
+    pub last_axis: Option<i64>,
+}
+
+/// Register tiles and their inner loops.
+#[derive(Clone, Debug)]
+pub struct RegisterTile {
+    /// Leading row axes with loops of their own; the others form one axis that is cut into tiles.
+    pub row_loops: usize,
+    pub rows: usize,
+    /// A divisor of the panel's columns.
+    pub columns: usize,
+    /// Steps per iteration of the innermost loop, or a divisor of its extent close to it.
+    pub unroll: i64,
+    /// Terms of a partial sum, at most, where sums are cut; for the exact ones of integers there is no limit.
+    pub sum_terms: i64,
+}
+
+impl RegisterTile {
+    pub fn choose(facts: &Facts<'_>, pick: &mut Picker<'_>) -> Result<RegisterTile> {
+        let &Facts { target, panel, lanes, sum, .. } = facts;
+        let vectors = (1..=panel / lanes).filter(|vectors| (panel / lanes).is_multiple_of(*vectors));
+        let columns = match facts.codes || facts.narrow {
+            true => Allowed::one_of(vec![panel as i64], "panels that are widened are taken whole"),
+            false => Allowed::one_of(
+                vectors.map(|vectors| (vectors * lanes) as i64).collect(),
+                format!("multiples of {lanes} lanes that divide the {panel} columns of a panel"),
+            ),
+        };
+        let columns = pick.count("columns", panel, &columns)?;
+        let vectors = columns / lanes;
+        // A row of the panel, with codes those as well, and an element of the left-hand side.
+        let operands = if facts.codes { 2 * vectors } else { vectors } + 1;
+        let fit = (target.vector_registers.saturating_sub(operands) / vectors).max(1);
+        let registers = Allowed::between(
+            1,
+            fit as i64,
+            format!(
+                "of {} vector registers, operands take {operands} and each row {vectors}",
+                target.vector_registers
+            ),
+        );
+        let rows = pick.count("rows", rows(facts, columns, fit), &registers)?;
+        let long = facts.has_taps || facts.last_axis.is_none_or(|extent| extent >= LONG_AXIS);
+        let most = facts.row_axes.saturating_sub(1);
+        let loops = Allowed::between(0, most as i64, "all row axes but the last");
+        let row_loops = pick.count("row_loops", if facts.divides && long { most } else { 0 }, &loops)?;
+        let unroll = pick.pick("unroll", UNROLL, &Allowed::between(1, 64, "steps are written out"))?;
+        let sum_terms = match sum.is_float() {
+            true => pick.pick("sum_terms", SUM_TERMS, &Allowed::between(1, 1 << 20, "terms of a partial sum"))?,
+            false => i64::MAX,
+        };
+        Ok(RegisterTile { row_loops, rows, columns, unroll, sum_terms })
+    }
+
+    /// Parts of a sum over an axis of `extent`, where it is cut: the largest divisor that is not far below the limit.
+    pub fn part_of(&self, extent: i64) -> Option<usize> {
+        let limit = self.sum_terms;
+        if extent <= limit {
+            return None;
+        }
+        ((limit / 4).max(1)..=limit).rev().find(|part| extent % part == 0).map(|part| part as usize)
+    }
+
+    /// Steps per iteration of a loop of `extent`: near the number wanted such that none are left over, where there is such.
+    pub fn unroll_of(&self, extent: Option<i64>) -> i64 {
+        let Some(extent) = extent else { return self.unroll };
+        let near = [0, 1, -1, 2, -2, 4, -3].map(|more| self.unroll + more);
+        near.into_iter().find(|count| *count > 0 && extent % count == 0).unwrap_or(self.unroll)
+    }
+}
+
+fn rows(facts: &Facts<'_>, columns: usize, fit: usize) -> usize {
+    let most = ROWS[usize::from(columns * facts.sum.size() >= WIDE_PANEL)];
+    // Rows a multiple of the size of a way apart meet in the same lines of each way, one of which the panel takes.
+    let way = (facts.target.l1_bytes / facts.target.l1_ways) as i64;
+    let aliased = facts.row_distance.is_some_and(|bytes| bytes != 0 && bytes % way == 0);
+    let most = if aliased { most.min(facts.target.l1_ways.saturating_sub(1).max(1)) } else { most };
+    fit.clamp(1, most)
+}
+
+/// How panels of narrow elements are widened in blocks, for many rows.
+#[derive(Clone, Debug)]
+pub struct Stage {
+    /// Steps of a block, at most; 0 for none.
+    pub steps: usize,
+    /// Rows that share a block, at least.
+    pub rows: usize,
+    /// Rows from which on it is done.
+    pub least_rows: usize,
+    /// Cache lines of the next block asked for per iteration.
+    pub prefetch: i64,
+}
+
+/// The inner axes in blocks: the axis that is cut, the part of it that a block has, and the steps of a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Blocks {
+    pub axis: usize,
+    pub chunk: usize,
+    pub steps: usize,
+}
+
+impl Stage {
+    /// For inner axes of these extents; `per_word` steps of the last one are in a word of codes.
+    pub fn choose(
+        target: &Target,
+        tile: &RegisterTile,
+        row_bytes: usize,
+        inner: &[i64],
+        per_word: Option<usize>,
+        pick: &mut Picker<'_>,
+    ) -> Result<Stage> {
+        let fit = STAGE_BYTES.min(target.l1_bytes / 2) / row_bytes;
+        let most = fit.min(usize::try_from(tile.sum_terms).unwrap_or(usize::MAX));
+        let worth = Blocks::of(inner, most, per_word).is_some_and(|blocks| blocks.steps >= STAGE_STEPS);
+        let allowed = Allowed::between(0, most as i64, "0 for none, or what fits the kernel's frame and a sum");
+        let steps = pick.count("stage_steps", if worth { most } else { 0 }, &allowed)?;
+        if steps == 0 {
+            return Ok(Stage { steps, rows: 0, least_rows: 0, prefetch: 0 });
+        }
+        let fit = (STAGE_BYTES / row_bytes) as i64;
+        let allowed = Allowed::between(1, fit, format!("the kernel's frame has room for the sums of {fit} rows"));
+        let rows = pick.count("stage_rows", STAGE_ROWS, &allowed)?;
+        let allowed = Allowed::between(tile.rows as i64, 1 << 20, "whole tiles share a block");
+        let least_rows = pick.count("stage_from", STAGE_TILES * tile.rows, &allowed)?;
+        let prefetch = pick.pick("stage_prefetch", BLOCK_PREFETCHES, &prefetches())?;
+        Ok(Stage { steps, rows, least_rows, prefetch })
+    }
+
+    /// Tiles that the next block is prefetched by.
+    pub fn tiles(&self, tile: &RegisterTile) -> i64 {
+        (self.least_rows / tile.rows) as i64
+    }
+}
+
+impl Blocks {
+    /// Blocks of at most `most` steps, alike, whole axes from the last one on and a part of one before them.
+    pub fn of(inner: &[i64], most: usize, per_word: Option<usize>) -> Option<Blocks> {
+        let (mut axis, mut steps) = (inner.len(), 1);
+        while axis > 0 && steps * inner[axis - 1] as usize <= most {
+            axis -= 1;
+            steps *= inner[axis] as usize;
+        }
+        let mut chunk = 1;
+        if axis > 0 {
+            axis -= 1;
+            let fits = |chunk: &usize| (inner[axis] as usize).is_multiple_of(*chunk);
+            let per_word = per_word.filter(|_| axis + 1 == inner.len()).unwrap_or(1);
+            chunk = (1..=most / steps).rev().filter(|chunk| chunk.is_multiple_of(per_word)).find(fits)?;
+        } else if let Some(first) = inner.first() {
+            (chunk, steps) = (*first as usize, steps / *first as usize);
+        }
+        Some(Blocks { axis, chunk, steps: steps * chunk })
+    }
+}
+
+/// A contraction on the processor's tiles.
+#[derive(Clone, Debug)]
+pub struct ProcessorTile {
+    /// Rows of a tile, at most; 0 for none.
+    pub rows: usize,
+    /// Rows whose epilogues are interleaved.
+    pub epilogue_rows: usize,
+}
+
+/// Steps of a contraction on tiles.
+pub struct TileWork {
+    /// Rows of a tile.
+    pub rows: usize,
+    /// Steps with a product of tiles each, and bytes of the inner axes, for one tile of rows.
+    pub dots: usize,
+    pub bytes: usize,
+}
+
+impl ProcessorTile {
+    pub fn choose(work: &TileWork, pick: &mut Picker<'_>) -> Result<ProcessorTile> {
+        let most = MAX_ROWS as i64;
+        let allowed = Allowed::between(0, most, "0 for none, or rows of the processor's tiles");
+        let rows = pick.count("tile_rows", if work.pays() { MAX_ROWS } else { 0 }, &allowed)?;
+        let allowed = Allowed::between(1, most, "rows of a tile");
+        let epilogue_rows = match rows {
+            0 => 0,
+            _ => pick.count("epilogue_rows", EPILOGUE_ROWS, &allowed)?,
+        };
+        Ok(ProcessorTile { rows, epilogue_rows })
+    }
+
+    /// Rows of the tiles that cut `rows` rows evenly, where their number is known.
+    pub fn height(most: usize, rows: Option<i64>) -> usize {
+        rows.map_or(most, |rows| (rows as usize).div_ceil((rows as usize).div_ceil(most)))
+    }
+}
+
+impl TileWork {
+    /// Whether tiles are faster than products of bytes in vectors.
+    fn pays(&self) -> bool {
+        let dot = (DOT_CYCLES + (ROW_CYCLES_16THS * self.rows).div_ceil(16)).max(LEAST_CYCLES);
+        let tiles = self.dots * dot + MOVE_CYCLES * self.rows;
+        tiles < self.bytes * self.rows * (MAX_ROW_BYTES / 4) / VECTOR_PRODUCTS
+    }
+}
+
+/// What is brought near before it is used.
+#[derive(Clone, Debug)]
+pub struct Prefetch {
+    /// Cache lines of the next panel asked for per iteration.
+    pub lines: i64,
+    /// Bytes of a panel's buffer, or of a result, above which it is taken to come from memory.
+    pub above: i64,
+}
+
+impl Prefetch {
+    /// `constant`: the right-hand side is one, so that its panels follow each other in memory.
+    pub fn choose(target: &Target, constant: bool, on_tiles: bool, pick: &mut Picker<'_>) -> Result<Prefetch> {
+        let chosen = if on_tiles { BLOCK_PREFETCHES } else { PREFETCHES };
+        let lines = if constant { pick.pick("prefetch", chosen, &prefetches())? } else { 0 };
+        let above = Allowed::between(0, i64::MAX, "bytes of a buffer");
+        let above = pick.pick("prefetch_above", kept_in_l2(target), &above)?;
+        Ok(Prefetch { lines, above })
+    }
+}
+
+fn prefetches() -> Allowed {
+    Allowed::between(0, MOST_PREFETCHES, "cache lines per iteration")
+}
+
+/// What the order of the tiles of a contraction is chosen by.
+pub struct Extents<'a> {
+    pub target: &'a Target,
+    /// Elements of the batch, panels, columns.
+    pub batch: Dim,
+    pub panels: Dim,
+    pub columns: &'a Dim,
+    /// Columns of a panel.
+    pub panel: usize,
+    /// Row axes with loops of their own, and those that are tiled.
+    pub looped: &'a [Dim],
+    pub tiled: &'a [Dim],
+    /// Rows that are computed at once.
+    pub block_rows: usize,
+    pub inner: &'a [Dim],
+    /// Bytes of a step of the left-hand side, and of both operands where known.
+    pub step_bytes: i64,
+    pub operands: [Option<i64>; 2],
+}
+
+/// The order of tiles: in which parts and blocks the rows of panels are taken.
+#[derive(Clone, Debug)]
+pub struct Walk {
+    /// Parts of the rows of each panel, which threads share.
+    pub parts: i64,
+    /// Rows of a block for which all panels are taken before the next one; 0 where rows are not in blocks.
+    pub block: i64,
+}
+
+impl Walk {
+    pub fn choose(facts: &Extents<'_>, pick: &mut Picker<'_>) -> Result<Walk> {
+        let parts = pick.pick("parts", facts.parts(), &Allowed::between(1, 1 << 16, "parts of the rows"))?;
+        let allowed = Allowed::between(0, 1 << 40, "0 for none, or rows of a block");
+        let block = pick.pick("block", facts.block(), &allowed)?;
+        Ok(Walk { parts, block })
+    }
+}
+
+impl Extents<'_> {
+    fn parts(&self) -> i64 {
+        let (Some(batch), Some(panels)) = (self.batch.as_const(), self.panels.as_const()) else { return 1 };
+        // What is cut: the outermost loop over rows.
+        let most = match self.looped.iter().find(|dim| **dim != Dim::ONE) {
+            Some(dim) => dim.as_const(),
+            None => {
+                product(self.tiled).as_const().map(|rows| rows / self.block_rows as i64 / PART_TILES)
+            }
+        };
+        let work = [self.looped, self.tiled, self.inner, std::slice::from_ref(self.columns)].concat();
+        if batch != 1 || panels < 1 || volume(&work).is_some_and(|work| work < SMALL) {
+            return 1;
+        }
+        // Two thirds of the parts are enough. Blocks of rows are best for convolutions too: the neighbours that read them
+        // are split by rows, and what a thread wrote is in its own cache.
+        let few = if panels * 3 < PARTS * 2 { (PARTS + panels - 1) / panels } else { 1 };
+        let wanted = if few > 1 || self.rows_outweigh() {
+            (few + PARTS_OF_ROWS - 1) / PARTS_OF_ROWS * PARTS_OF_ROWS
+        } else {
+            1
+        };
+        wanted.min(most.unwrap_or(i64::MAX)).max(1)
+    }
+
+    /// Whether the left-hand side is larger than the right-hand side, which stays in the second-level cache.
+    fn rows_outweigh(&self) -> bool {
+        match self.operands {
+            [Some(left), Some(right)] => right <= kept_in_l2(self.target) && left >= right,
+            _ => false,
+        }
+    }
+
+    /// Rows that stay in the second-level cache beside a panel or, where they fit, beside all panels; 0 where there is but
+    /// one panel, or few rows would fit.
+    fn block(&self) -> i64 {
+        let room = kept_in_l2(self.target);
+        let row_bytes = product(self.inner).as_const().and_then(|inner| inner.checked_mul(self.step_bytes));
+        let Some(row_bytes) = row_bytes.filter(|_| self.looped.is_empty()) else { return 0 };
+        let Some(columns) = self.columns.as_const().filter(|columns| *columns > self.panel as i64) else {
+            return 0;
+        };
+        let panels = row_bytes.saturating_mul(columns);
+        let beside = if panels <= room { panels } else { row_bytes.saturating_mul(2 * self.panel as i64) };
+        let fit = (room - beside) / row_bytes.max(1);
+        // Of rows so long that few of them fit, each block would load the panels anew too often.
+        if fit < BLOCK_TILES * self.block_rows as i64 { 0 } else { fit }
+    }
+}
+
+/// Number of elements of a shape, where it is known.
+fn volume(shape: &[Dim]) -> Option<i64> {
+    shape.iter().try_fold(1i64, |product, dim| product.checked_mul(dim.as_const()?))
+}

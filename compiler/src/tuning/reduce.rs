@@ -1,0 +1,107 @@
+//! Reductions, alone or among those of a rows group.
+
+use super::{Allowed, Picker};
+use crate::error::Result;
+use crate::target::Target;
+
+/// Independent partial results of a reduction in vectors: enough to hide the latency of an addition.
+const PARTIALS: usize = 4;
+
+/// Reductions over at most this many elements are written out where they keep the last axis.
+const WRITE_OUT: i64 = 32;
+
+/// Most reduced elements that may be written out.
+const MOST_WRITTEN: i64 = 1024;
+
+/// Positions that are computed together, the best first: they share loads of weights and of overlapping windows, and their
+/// sums fit the registers.
+const POSITIONS: [i64; 6] = [4, 7, 5, 6, 3, 2];
+
+/// Of positions of unknown number, or whose number none of [`POSITIONS`] divides.
+const ODD_POSITIONS: i64 = 4;
+
+/// Vectors of partial results of a reduction along the vector axis: a power of two, as they are combined in a tree.
+#[derive(Clone, Copy, Debug)]
+pub struct Partials(pub usize);
+
+impl Partials {
+    /// Where no group has a say.
+    pub const CHOSEN: Partials = Partials(PARTIALS);
+
+    pub fn choose(target: &Target, pick: &mut Picker<'_>) -> Result<Partials> {
+        let powers = (0..8).map(|power| 1 << power).filter(|&count| count < target.vector_registers as i64);
+        let why = format!("powers of two below the {} vector registers", target.vector_registers);
+        pick.count("partials", PARTIALS, &Allowed::one_of(powers.collect(), why)).map(Partials)
+    }
+}
+
+/// What a reduction that keeps the last axis is chosen by.
+pub struct Facts<'a> {
+    pub target: &'a Target,
+    pub lanes: usize,
+    /// Reduced elements, where their number is known.
+    pub reduced: Option<i64>,
+    /// Positions along the kept axis before the last one, where their number is known.
+    pub positions: Option<i64>,
+    /// Whether threads can share nothing but these positions, or the channels.
+    pub alone: bool,
+}
+
+/// A reduction that keeps the last axis: the block of results in registers.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// Whether the reduced elements are written out rather than in a loop.
+    pub written_out: bool,
+    /// Neighbouring positions of the axis before the last one.
+    pub positions: usize,
+    /// Vectors of channels.
+    pub vectors: usize,
+}
+
+impl Block {
+    pub fn choose(facts: &Facts<'_>, pick: &mut Picker<'_>) -> Result<Block> {
+        let small = facts.reduced.is_some_and(|count| count <= WRITE_OUT);
+        let most = facts.reduced.filter(|count| *count <= MOST_WRITTEN);
+        let unroll = Allowed::one_of(
+            [1].into_iter().chain(most).collect(),
+            "a loop over the reduced elements, or all of them written out",
+        );
+        let reduced = facts.reduced.unwrap_or(1);
+        let unroll = pick.pick("unroll", if small { reduced } else { 1 }, &unroll)?;
+        let written_out = unroll == reduced && (small || unroll > 1);
+        let registers = facts.target.vector_registers;
+        // Where results are short chains of operations, several positions keep the units busy, else several vectors.
+        let allowed = match facts.lanes {
+            1 => Allowed::between(1, 1, "channels are not in vectors"),
+            _ => Allowed::between(1, registers as i64, format!("there are {registers} vector registers")),
+        };
+        let vectors = pick.count("vectors", if written_out || facts.lanes == 1 { 1 } else { PARTIALS }, &allowed)?;
+        let fit = (registers / vectors) as i64;
+        let why = format!("of {registers} vector registers, each position takes {vectors}");
+        let chosen = if written_out { facts.chosen_positions() } else { 1 };
+        let positions = pick.count("positions", chosen as usize, &Allowed::between(1, fit, why))?;
+        Ok(Block { written_out, positions, vectors })
+    }
+
+    /// Numbers of positions that are computed together, in turn, each as often as there is room for.
+    pub fn runs(&self, positions: Option<i64>) -> Vec<usize> {
+        match positions {
+            Some(extent) if extent % self.positions as i64 == 0 => vec![self.positions],
+            Some(_) => (1..=self.positions).rev().collect(),
+            None if self.positions == 1 => vec![1],
+            None => vec![self.positions, 1],
+        }
+    }
+}
+
+impl Facts<'_> {
+    fn chosen_positions(&self) -> i64 {
+        let even = self.positions.and_then(|extent| POSITIONS.into_iter().find(|size| extent % size == 0));
+        match even {
+            Some(size) => size,
+            // All alike, so that there is one loop, which threads share.
+            None if self.alone => 1,
+            None => ODD_POSITIONS,
+        }
+    }
+}
