@@ -254,6 +254,8 @@ impl Blocks {
 pub struct ProcessorTile {
     /// Rows of a tile, at most; 0 for none.
     pub rows: usize,
+    /// Tiles of rows that have their sums at once: 2 beside both halves of a panel's columns, 4 beside one of them.
+    pub side: usize,
     /// Rows whose epilogues are interleaved.
     pub epilogue_rows: usize,
 }
@@ -265,19 +267,27 @@ pub struct TileWork {
     /// Steps with a product of tiles each, and bytes of the inner axes, for one tile of rows.
     pub dots: usize,
     pub bytes: usize,
+    /// Tiles that cut the rows, and bytes of the left-hand side, where known.
+    pub tiles: Option<usize>,
+    pub lhs_bytes: Option<usize>,
+    /// Halves of a panel's columns.
+    pub halves: usize,
 }
 
 impl ProcessorTile {
-    pub fn choose(work: &TileWork, pick: &mut Picker<'_>) -> Result<ProcessorTile> {
+    pub fn choose(target: &Target, work: &TileWork, pick: &mut Picker<'_>) -> Result<ProcessorTile> {
         let most = MAX_ROWS as i64;
         let allowed = Allowed::between(0, most, "0 for none, or rows of the processor's tiles");
         let rows = pick.count("tile_rows", if work.pays() { MAX_ROWS } else { 0 }, &allowed)?;
         let allowed = Allowed::between(1, most, "rows of a tile");
-        let epilogue_rows = match rows {
-            0 => 0,
-            _ => pick.count("epilogue_rows", EPILOGUE_ROWS, &allowed)?,
-        };
-        Ok(ProcessorTile { rows, epilogue_rows })
+        if rows == 0 {
+            return Ok(ProcessorTile { rows, side: 0, epilogue_rows: 0 });
+        }
+        let epilogue_rows = pick.count("epilogue_rows", EPILOGUE_ROWS, &allowed)?;
+        let sides = SIDES.map(|side| side as i64).to_vec();
+        let allowed = Allowed::one_of(sides, "tiles of rows that have their sums at once");
+        let side = pick.count("tile_side", work.side(target), &allowed)?;
+        Ok(ProcessorTile { rows, side, epilogue_rows })
     }
 
     /// Rows of the tiles that cut `rows` rows evenly, where their number is known.
@@ -287,6 +297,19 @@ impl ProcessorTile {
 }
 
 impl TileWork {
+    /// The side that loads fewer rows of tiles, those from the second-level cache weighed.
+    fn side(&self, target: &Target) -> usize {
+        let (Some(tiles), Some(lhs_bytes)) = (self.tiles, self.lhs_bytes) else { return SIDES[0] };
+        let row = |near: bool| if near { NEAR_ROW } else { FAR_ROW };
+        let a = self.rows * row(lhs_bytes <= target.l1_bytes);
+        let b = MAX_ROWS * row(self.bytes * self.halves * (MAX_ROW_BYTES / 4) <= target.l1_bytes / 2);
+        let loads = |side: usize| {
+            let (groups, passes) = (tiles.div_ceil(side), if side > SIDES[0] { self.halves } else { 1 });
+            groups * (passes * side.min(tiles) * a + self.halves * b)
+        };
+        if loads(SIDES[1]) < loads(SIDES[0]) { SIDES[1] } else { SIDES[0] }
+    }
+
     /// Whether tiles are faster than products of bytes in vectors.
     fn pays(&self) -> bool {
         let dot = (DOT_CYCLES + (ROW_CYCLES_16THS * self.rows).div_ceil(16)).max(LEAST_CYCLES);
@@ -294,6 +317,13 @@ impl TileWork {
         tiles < self.bytes * self.rows * (MAX_ROW_BYTES / 4) / VECTOR_PRODUCTS
     }
 }
+
+/// The sides to choose from.
+const SIDES: [usize; 2] = [2, 4];
+
+/// Half cycles that a row of a tile takes to load, from the first-level cache and from the second.
+const NEAR_ROW: usize = 1;
+const FAR_ROW: usize = 4;
 
 /// What is brought near before it is used.
 #[derive(Clone, Debug)]

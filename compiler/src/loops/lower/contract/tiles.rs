@@ -1,7 +1,8 @@
 //! Products of bytes on the processor's tiles.
 //!
 //! Two tiles of rows meet the two halves of a panel row's columns: four accumulators, which take four loads per step of up to 64
-//! bytes of the inner axes. A row of a panel, as `Op::Pack` has it, is a row of the second operand. The rows of a tile are
+//! bytes of the inner axes. Or four tiles of rows meet one half after the other, so that short tiles load a large panel less
+//! often. A row of a panel, as `Op::Pack` has it, is a row of the second operand. The rows of a tile are
 //! at one distance in memory: those of a matrix, or neighbours in a row of an image, whose windows need no copy. The
 //! accumulators go to the kernel's own memory, and the epilogue reads them from there in vectors.
 //!
@@ -26,8 +27,8 @@ use crate::vector::ir::Op;
 /// Columns of a tile: i32 of a row.
 const COLUMNS: usize = MAX_ROW_BYTES / 4;
 
-/// Tiles side by side, of rows and of columns.
-const SIDE: usize = 2;
+/// Most halves of a panel's columns.
+const HALVES: usize = 2;
 
 /// How a contraction is computed on tiles.
 #[derive(Clone)]
@@ -36,6 +37,9 @@ pub(super) struct Plan {
     looped: usize,
     /// Rows of a tile.
     pub height: usize,
+    /// Tiles of rows at once, and halves of columns.
+    side: usize,
+    halves: usize,
     /// Rows whose epilogues are interleaved.
     epilogue_rows: usize,
     /// Distance of the rows in memory, bytes.
@@ -67,6 +71,8 @@ struct Layout {
     stride: i64,
     outer: usize,
     run: i64,
+    /// Bytes of all of it, where known.
+    bytes: Option<usize>,
 }
 
 /// The first row of a tile: its index along the axes with loops, and along the line.
@@ -88,7 +94,7 @@ struct Block<'a> {
 impl Plan {
     /// Rows of a block of accumulators.
     pub fn block(&self) -> usize {
-        SIDE * self.height
+        self.side * self.height
     }
 }
 
@@ -97,7 +103,7 @@ impl Lowering<'_> {
     pub(super) fn tile_plan(&mut self, job: &Job, pick: &mut Picker<'_>) -> Result<Option<Plan>> {
         let halves = job.nr / COLUMNS;
         let has_tiles = self.target.is_leaf() && self.target.wide.is_some_and(|isa| isa.has(Op::TileZero(0)));
-        let fits = job.lanes == COLUMNS && job.nr.is_multiple_of(COLUMNS) && (1..=SIDE).contains(&halves);
+        let fits = job.lanes == COLUMNS && job.nr.is_multiple_of(COLUMNS) && (1..=HALVES).contains(&halves);
         if !has_tiles || job.depth == 1 || !fits || job.rows == 0 {
             return Ok(None);
         }
@@ -107,7 +113,7 @@ impl Lowering<'_> {
                 layout = self.tile_layout(job, looped)?;
             }
         }
-        let Some(Layout { looped, stride, outer, run }) = layout else { return Ok(None) };
+        let Some(Layout { looped, stride, outer, run, bytes }) = layout else { return Ok(None) };
         let line = product(&self.tile_axes(job)[looped..]);
         if line.as_const().is_some_and(|rows| rows < 1) {
             return Ok(None);
@@ -117,22 +123,43 @@ impl Lowering<'_> {
             .iter()
             .map(|dim| dim.as_const().unwrap_or(1).max(1) as usize)
             .product::<usize>();
+        let height = ProcessorTile::height(MAX_ROWS, line.as_const());
+        let tiles = line.as_const().zip(product(&self.tile_axes(job)[..looped]).as_const());
         let work = TileWork {
-            rows: ProcessorTile::height(MAX_ROWS, line.as_const()),
+            rows: height,
+            tiles: tiles.map(|(line, lines)| lines as usize * (line as usize).div_ceil(height)),
+            lhs_bytes: bytes,
+            halves,
             dots: turns * (steps + usize::from(rest > 0)),
             bytes: turns * run as usize,
         };
-        let ProcessorTile { rows, epilogue_rows } = ProcessorTile::choose(&work, pick)?;
+        let ProcessorTile { rows, side, epilogue_rows } = ProcessorTile::choose(self.target, &work, pick)?;
         if rows == 0 {
             return Ok(None);
         }
         let height = ProcessorTile::height(rows, line.as_const());
-        let Some(registers) = self.registers(job, height, step, rest) else { return Ok(None) };
-        let len = Dim::from(SIDE * height * job.nr);
+        let at_once = if side > HALVES { 1 } else { halves };
+        let Some(registers) = self.registers(job, [side, at_once], height, [step, rest]) else {
+            return Ok(None);
+        };
+        let len = Dim::from(side * height * job.nr);
         let buffer = Buffer { name: "sums".into(), dtype: DType::I32, len, access: Access::Frame };
         let sums = self.kernel.buffers.push(buffer);
         let steps = steps as i64;
-        Ok(Some(Plan { looped, height, epilogue_rows, stride, outer, steps, step, rest, registers, sums }))
+        Ok(Some(Plan {
+            looped,
+            height,
+            side,
+            halves: at_once,
+            epilogue_rows,
+            stride,
+            outer,
+            steps,
+            step,
+            rest,
+            registers,
+            sums,
+        }))
     }
 
     fn tile_axes(&self, job: &Job) -> Vec<Dim> {
@@ -176,18 +203,24 @@ impl Lowering<'_> {
             outer -= 1;
         }
         let whole = outer < inner.len() && run % job.depth as i64 == 0 && run > 0;
-        Ok(whole.then_some(Layout { looped, stride, outer, run }))
+        let bytes = self.kernel.buffers[buf].len.as_const().map(|bytes| bytes as usize);
+        Ok(whole.then_some(Layout { looped, stride, outer, run, bytes }))
     }
 
     /// The tiles of a kernel; contractions of one kernel share those that are alike.
-    fn registers(&mut self, job: &Job, height: usize, step: usize, rest: usize) -> Option<Registers> {
+    fn registers(
+        &mut self,
+        job: &Job,
+        [side, halves]: [usize; 2],
+        height: usize,
+        [step, rest]: [usize; 2],
+    ) -> Option<Registers> {
         let dtype = |value| self.graph.ty(value).dtype;
         let (lhs, rhs) = (dtype(job.lhs), dtype(job.rhs));
-        let halves = job.nr / COLUMNS;
         let mut wanted: Vec<(&str, usize, DType, usize, usize)> = Vec::new();
-        wanted.extend((0..SIDE * halves).map(|at| ("sum", at, DType::I32, height, COLUMNS)));
+        wanted.extend((0..side * halves).map(|at| ("sum", at, DType::I32, height, COLUMNS)));
         // Without a rest there are tiles for both operands' halves.
-        let alike = if rest > 0 { 1 } else { SIDE };
+        let alike = if rest > 0 { 1 } else { 2 };
         wanted.extend((0..alike).map(|at| ("a", at, lhs, height, step)));
         wanted.extend((0..alike.min(halves)).map(|at| ("b", at, rhs, step / job.depth, MAX_ROW_BYTES)));
         if rest > 0 {
@@ -245,72 +278,78 @@ impl Lowering<'_> {
         let whole = Part::whole();
         let looped = outer.iter().any(|dim| *dim != Dim::ONE);
         let (by_loop, by_block) = if looped { (part, &whole) } else { (&whole, part) };
-        let at = |lead: &[Index], at: Index| Start { lead: lead.to_vec(), at, known: Dim::ZERO };
+        let starts_from = |lead: &[Index], first: &Index, count: usize| -> Vec<Start> {
+            let at = |tile: usize| first.add(&Index::int(tile as i64 * height));
+            (0..count).map(|tile| Start { lead: lead.to_vec(), at: at(tile), known: Dim::ZERO }).collect()
+        };
         let Some(rows) = line.as_const() else {
             return self.for_part(outer, by_loop, &mut |cx, lead| {
                 let size = Dim::from(plan.block());
                 let blocks = line.floor_div(&size).expect("blocks are not empty");
                 let done = blocks.clone() * size.clone();
                 cx.for_part(std::slice::from_ref(&blocks), by_block, &mut |cx, number| {
-                    let first = number[0].scale(&size);
-                    let second = first.add(&Index::int(height));
-                    let starts = vec![at(&lead, first), at(&lead, second)];
+                    let starts = starts_from(&lead, &number[0].scale(&size), plan.side);
                     cx.tile_block(job, plan, &block(starts, number[0].clone()))
                 })?;
                 let left = line.clone() - done;
                 let one = left.min_dim(&Dim::ONE);
                 cx.for_part(std::slice::from_ref(&one), by_block, &mut |cx, number| {
                     let first = number[0].scale(&size).add_dim(&(line.clone() - size.clone()));
-                    let second = first.add(&Index::int(height));
-                    let (known, height) = (size.clone() - left.clone(), Dim::from(height));
-                    let starts = vec![
-                        Start { known: known.min_dim(&height), ..at(&lead, first) },
-                        Start { known: (known - height).max_dim(&Dim::ZERO), ..at(&lead, second) },
-                    ];
+                    let mut starts = starts_from(&lead, &first, plan.side);
+                    let mut known = size.clone() - left.clone();
+                    for start in &mut starts {
+                        start.known = known.min_dim(&Dim::from(height));
+                        known = (known - Dim::from(height)).max_dim(&Dim::ZERO);
+                    }
                     cx.tile_block(job, plan, &block(starts, Index::dim(blocks.clone())))
                 })
             });
         };
         let tiles = (rows + height - 1) / height;
         if tiles * height == rows {
-            // Pairs of tiles, whichever lines they are of.
+            // Groups of tiles, whichever lines they are of.
             let grid = [outer, &[Dim::from(tiles)]].concat();
-            let all = product(&grid);
-            let pairs = all.floor_div(&Dim::from(SIDE)).expect("a pair is not empty");
-            let left = all - pairs.clone() * Dim::from(SIDE);
+            let (all, side) = (product(&grid), Dim::from(plan.side));
+            let groups = all.floor_div(&side).expect("a group is not empty");
+            let left = all - groups.clone() * side.clone();
             let start = |cx: &mut Self, tile: Index| {
                 let mut index: Vec<Index> =
                     cx.split_rows(&tile, &grid).into_iter().map(|at| cx.named(at)).collect();
                 let tile = index.pop().unwrap_or_else(Index::zero);
                 Start { lead: index, at: tile.scale(&Dim::from(height)), known: Dim::ZERO }
             };
-            self.for_part(std::slice::from_ref(&pairs), part, &mut |cx, pair| {
-                let first = pair[0].scale(&Dim::from(SIDE));
-                let starts = vec![start(cx, first.clone()), start(cx, first.add(&Index::int(1)))];
-                cx.tile_block(job, plan, &block(starts, pair[0].clone()))
+            let starts = |cx: &mut Self, first: Index, count: usize| -> Vec<Start> {
+                (0..count).map(|tile| start(cx, first.add(&Index::int(tile as i64)))).collect()
+            };
+            self.for_part(std::slice::from_ref(&groups), part, &mut |cx, group| {
+                let starts = starts(cx, group[0].scale(&side), plan.side);
+                cx.tile_block(job, plan, &block(starts, group[0].clone()))
             })?;
-            return self.for_part(std::slice::from_ref(&left), part, &mut |cx, tile| {
-                let last = start(cx, tile[0].add_dim(&(pairs.clone() * Dim::from(SIDE))));
-                cx.tile_block(job, plan, &block(vec![last], Index::dim(pairs.clone())))
+            // The rest at once, or one by one where only the run knows how many.
+            let (turns, at_once) = match left.as_const() {
+                Some(left) => (Dim::from(left.min(1)), left.max(1) as usize),
+                None => (left, 1),
+            };
+            return self.for_part(std::slice::from_ref(&turns), part, &mut |cx, turn| {
+                let first = turn[0].add_dim(&(groups.clone() * side.clone()));
+                let starts = starts(cx, first, at_once);
+                cx.tile_block(job, plan, &block(starts, Index::dim(groups.clone())))
             });
         }
-        let pairs = (tiles - 1) / SIDE as i64;
-        let done = pairs * SIDE as i64 * height;
+        let groups = (tiles - 1) / plan.side as i64;
         self.for_part(outer, by_loop, &mut |cx, lead| {
-            cx.for_part(&[Dim::from(pairs)], by_block, &mut |cx, pair| {
-                let first = pair[0].scale(&Dim::from(plan.block()));
-                let second = first.add(&Index::int(height));
-                let starts = vec![at(&lead, first), at(&lead, second)];
-                cx.tile_block(job, plan, &block(starts, pair[0].clone()))
+            cx.for_part(&[Dim::from(groups)], by_block, &mut |cx, group| {
+                let starts = starts_from(&lead, &group[0].scale(&Dim::from(plan.block())), plan.side);
+                cx.tile_block(job, plan, &block(starts, group[0].clone()))
             })?;
             cx.for_part(&[Dim::ONE], by_block, &mut |cx, number| {
-                let known = Dim::from(tiles * height - rows);
                 let from = |row: i64| number[0].scale(&Dim::from(plan.block())).add(&Index::int(row));
-                let mut starts = vec![Start { known, ..at(&lead, from(rows - height)) }];
-                if tiles - pairs * SIDE as i64 > 1 {
-                    starts.insert(0, at(&lead, from(done)));
+                let left = (tiles - groups * plan.side as i64) as usize;
+                let mut starts = starts_from(&lead, &from(groups * plan.block() as i64), left);
+                if let Some(last) = starts.last_mut() {
+                    (last.at, last.known) = (from(rows - height), Dim::from(tiles * height - rows));
                 }
-                cx.tile_block(job, plan, &block(starts, Index::int(pairs)))
+                cx.tile_block(job, plan, &block(starts, Index::int(groups)))
             })
         })
     }
@@ -332,19 +371,39 @@ impl Lowering<'_> {
     fn tile_block(&mut self, job: &Job, plan: &Plan, block: &Block) -> Result<()> {
         let starts = &block.starts;
         let axes = self.tile_axes(job);
-        let halves = job.nr / COLUMNS;
-        let own = |tile: usize, half: usize| plan.registers.sums[tile * halves + half];
-        for (tile, half) in (0..starts.len()).flat_map(|tile| (0..halves).map(move |half| (tile, half))) {
-            self.push(Stmt::Tile(TileStmt::Zero { tile: own(tile, half) }));
-        }
         let mut rows = Vec::with_capacity(starts.len());
         for start in starts {
             let place = self.tile_row(job, plan, &axes, start, &Index::zero());
             rows.push(place);
         }
+        let halves = job.nr / COLUMNS;
+        for first in (0..halves).step_by(plan.halves) {
+            self.tile_sums(job, plan, block, &rows, first)?;
+        }
+        self.tile_epilogue(job, plan, block)
+    }
+
+    /// The sums of a block of rows for some halves of the columns, from `first` on, in the kernel's memory.
+    fn tile_sums(
+        &mut self,
+        job: &Job,
+        plan: &Plan,
+        block: &Block,
+        rows: &[Vec<Index>],
+        first: usize,
+    ) -> Result<()> {
+        let all = (0..rows.len()).flat_map(|tile| (0..plan.halves).map(move |half| (tile, half)));
+        let own = |tile: usize, half: usize| plan.registers.sums[tile * plan.halves + half];
+        for (tile, half) in all.clone() {
+            self.push(Stmt::Tile(TileStmt::Zero { tile: own(tile, half) }));
+        }
+        let turns = product(&job.inner[..plan.outer]).as_const().unwrap_or(1);
+        let strides = row_major_strides(&job.inner[..plan.outer]);
+        let passes = (job.nr / COLUMNS / plan.halves) as i64;
         self.for_shape(&job.inner[..plan.outer], LoopKind::Serial, &mut |cx, outer| {
             let (mut lhs, rhs) = (Vec::new(), cx.tile_rhs(job, plan, block, &outer)?);
-            for row in &rows {
+            let rhs = (rhs.0, rhs.1.add(&Index::int((first * MAX_ROW_BYTES) as i64)));
+            for row in rows {
                 lhs.push(cx.tile_lhs(job, plan, block.batch, row, &outer)?);
             }
             let Plan { registers, step, rest, steps, .. } = plan;
@@ -352,12 +411,11 @@ impl Lowering<'_> {
                 let at = number.scale(&Dim::from(*step));
                 cx.tile_dots(job, plan, (&lhs, &registers.lhs), (&rhs, &registers.rhs), &at);
                 if let Some(ahead) = &block.ahead {
-                    let strides = row_major_strides(&job.inner[..plan.outer]);
-                    let turn =
-                        outer.iter().zip(&strides).fold(Index::zero(), |sum, (i, by)| sum.add(&i.scale(by)));
-                    let turns = product(&job.inner[..plan.outer]).as_const().unwrap_or(1);
+                    let pass = Index::int(first as i64 / plan.halves as i64 * turns);
+                    let turn = outer.iter().zip(&strides).fold(pass, |sum, (i, by)| sum.add(&i.scale(by)));
                     let iteration = turn.scale(&Dim::from(*steps)).add(&number);
-                    let stmts = cx.prefetches(ahead, turns.saturating_mul(*steps), &iteration);
+                    let iterations = turns.saturating_mul(*steps).saturating_mul(passes);
+                    let stmts = cx.prefetches(ahead, iterations, &iteration);
                     stmts.into_iter().for_each(|stmt| cx.push(stmt));
                 }
                 Ok(())
@@ -370,11 +428,11 @@ impl Lowering<'_> {
             Ok(())
         })?;
         let stride = job.nr as i64;
-        for (tile, half) in (0..starts.len()).flat_map(|tile| (0..halves).map(move |half| (tile, half))) {
-            let index = Index::int((tile * plan.height * job.nr + half * COLUMNS) as i64);
+        for (tile, half) in all {
+            let index = Index::int((tile * plan.height * job.nr + (first + half) * COLUMNS) as i64);
             self.push(Stmt::Tile(TileStmt::Store { tile: own(tile, half), buf: plan.sums, index, stride }));
         }
-        self.tile_epilogue(job, plan, block)
+        Ok(())
     }
 
     /// The index of a row along every row axis.
@@ -426,7 +484,7 @@ impl Lowering<'_> {
         ((panel, first), b): (&(Buf, Index), &[Tile]),
         at: &Index,
     ) {
-        let halves = job.nr / COLUMNS;
+        let halves = plan.halves;
         let stride = (job.nr * job.depth) as i64;
         let columns = |half: usize| TileStmt::Load {
             tile: b[half % b.len()],
