@@ -620,6 +620,13 @@ fn infer_map(op: &Op, function: MapFn, inputs: &[&TensorType]) -> Result<DType> 
             }
             same(1)
         }
+        MapFn::MulAdd => {
+            arity(op, inputs, 3)?;
+            match inputs[0].dtype.is_float() {
+                true => same(0),
+                false => fail(format!("mul_add of {}", inputs[0])),
+            }
+        }
         MapFn::Cast { to, .. } => {
             arity(op, inputs, 1)?;
             Ok(to)

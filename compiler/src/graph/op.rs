@@ -19,6 +19,8 @@ pub enum MapFn {
     Compare(CompareFn),
     /// `(condition: bool, then: T, otherwise: T) -> T`
     Select,
+    /// `(a: T, b: T, c: T) -> T` of floats: `a * b + c`, rounded once where the processor does that in one operation, else twice.
+    MulAdd,
     /// `(x: T) -> to`. Floats to integers truncate and, like C on x86-64 out of range, are unspecified;
     /// to bool: `x != 0`. `saturate` applies to the 8-bit and smaller floats (ONNX `Cast.saturate`). A complex number
     /// becomes its real part, in that part's type, which becomes one without imaginary part.
@@ -194,6 +196,7 @@ impl Op {
             Op::Map(MapFn::Binary(function)) => function.name(),
             Op::Map(MapFn::Compare(function)) => function.name(),
             Op::Map(MapFn::Select) => "select",
+            Op::Map(MapFn::MulAdd) => "mul_add",
             Op::Map(MapFn::Cast { .. }) => "cast",
             Op::Map(MapFn::Bitcast { .. }) => "bitcast",
             Op::Reduce { .. } => "reduce",

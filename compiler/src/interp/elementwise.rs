@@ -53,6 +53,7 @@ pub fn map(function: MapFn, inputs: &[&Tensor], shape: &[usize]) -> Result<Tenso
             with_lane!(a.dtype, function.name(), lane => compare_in(lane, function, a, b))
         }
         (MapFn::Select, [condition, then, otherwise]) => select(condition, then, otherwise),
+        (MapFn::MulAdd, [a, b, c]) => mul_add(a, b, c),
         (MapFn::Cast { to, saturate }, [x]) => match (x.dtype, to) {
             (DType::Str | DType::C64 | DType::C128, _) | (_, DType::Str | DType::C64 | DType::C128)
                 if x.dtype != to && x.dtype.part() != Some(to) && to.part() != Some(x.dtype) =>
@@ -66,6 +67,25 @@ pub fn map(function: MapFn, inputs: &[&Tensor], shape: &[usize]) -> Result<Tenso
         }
         _ => Err(Error::internal(Stage::Run, format!("{function:?} of {} inputs", inputs.len()))),
     }
+}
+
+/// With one rounding.
+fn mul_add(a: &Tensor, b: &Tensor, c: &Tensor) -> Result<Tensor> {
+    let mut data = zeroed(a.dtype, &a.shape)?;
+    if let Some(lane) = Lane::<f32>::f32(a.dtype) {
+        let operands = lane.read(a).zip(lane.read(b)).zip(lane.read(c));
+        for (((a, b), c), out) in operands.zip(data.chunks_exact_mut(lane.size)) {
+            (lane.store)(a.mul_add(b, c), out);
+        }
+    } else if let Some(lane) = Lane::<f64>::f64(a.dtype) {
+        let operands = lane.read(a).zip(lane.read(b)).zip(lane.read(c));
+        for (((a, b), c), out) in operands.zip(data.chunks_exact_mut(lane.size)) {
+            (lane.store)(a.mul_add(b, c), out);
+        }
+    } else {
+        return undefined("mul_add", a.dtype);
+    }
+    Ok(Tensor::new(a.dtype, a.shape.clone(), Bytes::from(data)))
 }
 
 /// The parts of complex numbers exchanged.

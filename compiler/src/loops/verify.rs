@@ -468,13 +468,7 @@ impl Verifier<'_> {
                 self.map(MapFn::Cast { to: *to, saturate: *saturate }, &operands()?)
             }
             Expr::Bitcast { to, .. } => self.map(MapFn::Bitcast { to: *to }, &operands()?),
-            Expr::Fma { .. } => {
-                let types = operands()?;
-                match types[0].is_float() && types.iter().all(|dtype| *dtype == types[0]) {
-                    true => Ok(types[0]),
-                    false => Err(format!("fma of {types:?} in {expr}")),
-                }
-            }
+            Expr::Fma { .. } => self.map(MapFn::MulAdd, &operands()?),
         }
     }
 

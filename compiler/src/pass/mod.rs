@@ -14,6 +14,7 @@ mod hoist;
 mod integers;
 mod matmul;
 mod movement;
+mod mul_add;
 mod pack;
 mod quantized;
 mod rewrite;
@@ -81,6 +82,7 @@ pub const PASSES: &[PassDef] = &[
     row("winograd", winograd::run, 2, "3x3 convolutions by minimal filtering, where that is faster"),
     // Behind those that round: every sum of these floats must stay exact.
     row("integers", integers::run, 1, "products of small integers as exact products of floats"),
+    row("mul_add", mul_add::run, 1, "products and sums that are rounded to integers, in one operation"),
     row("pack", pack::run, 0, "lay out right-hand sides of contractions as column panels"),
     row("constants", constants::run, 1, "compute what depends on constants alone"),
     row("unfold", constants::unfold, 0, "leave to the run what takes too long to compute now"),

@@ -136,11 +136,33 @@ fn quantization(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
         return Ok(None);
     }
     let reciprocal = b.unary(UnaryFn::Recip, scale)?;
-    let mut x = b.binary(BinaryFn::Mul, at, reciprocal)?;
+    let mut x = scaled_sum(b, at, reciprocal)?;
     while let Some((op, others)) = steps.pop() {
         x = b.emit1(op, &[vec![x], others].concat())?;
     }
     Ok(Some(x))
+}
+
+/// A value by a scale, which joins those of the terms if it is a sum of two dequantized values.
+fn scaled_sum(b: &mut Builder, x: ValueId, scale: ValueId) -> Result<ValueId> {
+    let of_one = |b: &Builder, value: ValueId| b.graph.is_constant(value) && b.ty(value).elements() == Dim::ONE;
+    let term = |b: &Builder, value: ValueId| match operation(b.graph, value) {
+        Some((Op::Map(MapFn::Binary(BinaryFn::Mul)), &[x, own])) if of_one(b, own) => Some((x, own)),
+        _ => None,
+    };
+    let terms = match operation(b.graph, x) {
+        Some((Op::Map(MapFn::Binary(BinaryFn::Add)), &[left, right])) if of_one(b, scale) => {
+            term(b, left).zip(term(b, right))
+        }
+        _ => None,
+    };
+    let Some(((left, of_left), (right, of_right))) = terms else {
+        return b.binary(BinaryFn::Mul, x, scale);
+    };
+    let (of_left, of_right) =
+        (b.binary(BinaryFn::Mul, of_left, scale)?, b.binary(BinaryFn::Mul, of_right, scale)?);
+    let (left, right) = (b.binary(BinaryFn::Mul, left, of_left)?, b.binary(BinaryFn::Mul, right, of_right)?);
+    b.binary(BinaryFn::Add, left, right)
 }
 
 /// Rows of a dequantized table: the bytes are taken, and dequantized then.

@@ -188,6 +188,7 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
     let reduction = |attrs: &mut Attrs| attrs.word("op", "a reduction", ReduceFn::from_name);
     Ok(match name {
         "select" => Op::Map(MapFn::Select),
+        "mul_add" => Op::Map(MapFn::MulAdd),
         "cast" => Op::Map(MapFn::Cast { to: dtype(attrs)?, saturate: attrs.flag("saturate")? }),
         "bitcast" => Op::Map(MapFn::Bitcast { to: dtype(attrs)? }),
         "reduce" => Op::Reduce { op: reduction(attrs)?, axes: attrs.indices("axes")? },

@@ -361,6 +361,7 @@ pub(super) fn apply(function: MapFn, arguments: Vec<Expr>) -> Expr {
         MapFn::Binary(op) => Expr::binary(op, next(), next()),
         MapFn::Compare(op) => Expr::compare(op, next(), next()),
         MapFn::Select => Expr::select(next(), next(), next()),
+        MapFn::MulAdd => Expr::Fma { a: Box::new(next()), b: Box::new(next()), c: Box::new(next()) },
         MapFn::Cast { to, saturate } => Expr::Cast { to, saturate, x: Box::new(next()) },
         MapFn::Bitcast { to } => Expr::Bitcast { to, x: Box::new(next()) },
     }

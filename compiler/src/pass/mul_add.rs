@@ -1,0 +1,57 @@
+//! Products that something is added to, in one operation, where the sum is rounded to an integer.
+//!
+//! Values are quantized so: what a contraction adds up is scaled, and a bias added. Processors multiply and add at once with one
+//! rounding, which is nearer to the exact sum; of the sum only the integer is kept. Elsewhere a product is rounded as the model has
+//! it, so that its results are those of other engines bit for bit.
+
+use crate::error::Result;
+use crate::graph::{Builder, DType, Graph, MapFn, NodeId, Op, ValueId};
+use crate::pass::Options;
+use crate::pass::rewrite::{bodies, operation, reshaped, rewrite};
+use crate::scalar::{BinaryFn, UnaryFn};
+
+pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+    if options.exact {
+        return Ok(());
+    }
+    rewrite(graph, |b, id| {
+        let node = &b.graph.nodes[id];
+        if node.op != Op::Map(MapFn::Unary(UnaryFn::Round)) || b.dtype(node.outputs[0]) != DType::F32 {
+            return Ok(None);
+        }
+        rounded(b, id)
+    })?;
+    bodies(graph, options, run)
+}
+
+fn rounded(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+    let sum = b.graph.nodes[id].inputs[0];
+    let Some((Op::Map(MapFn::Binary(BinaryFn::Add)), &[left, right])) = operation(b.graph, sum) else {
+        return Ok(None);
+    };
+    let shape = b.shape(sum);
+    for (product, addend) in [(left, right), (right, left)] {
+        let (mut at, mut is_reshaped) = (product, false);
+        if let Some((Op::Reshape { .. }, &[x])) = operation(b.graph, at) {
+            (at, is_reshaped) = (x, true);
+        }
+        let Some((Op::Map(MapFn::Binary(BinaryFn::Mul)), &[x, factor])) = operation(b.graph, at) else {
+            continue;
+        };
+        let before = b.shape(at);
+        if b.graph.is_constant(product) || b.shape(product) != shape || b.shape(x) != before {
+            continue;
+        }
+        let (mut x, mut factor) = (x, factor);
+        if is_reshaped {
+            if !b.graph.is_constant(factor) {
+                continue;
+            }
+            let Some(same) = reshaped(b, factor, &before, &shape)? else { continue };
+            (x, factor) = (b.reshape(x, shape)?, same);
+        }
+        let sum = b.emit1(Op::Map(MapFn::MulAdd), &[x, factor, addend])?;
+        return b.unary(UnaryFn::Round, sum).map(Some);
+    }
+    Ok(None)
+}
