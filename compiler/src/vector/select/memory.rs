@@ -130,8 +130,13 @@ impl Select<'_> {
             Expr::Cast { to: DType::U8, saturate: false, x }
                 if dtype == DType::U8 && self.kernel.dtype(x) == DType::F32 =>
             {
-                let x = self.eval(x)?;
-                self.cast(DType::F32, DType::I32, false, x)?
+                match self.nearest_int(x, DType::I32, false)? {
+                    Some(value) => value,
+                    None => {
+                        let x = self.eval(x)?;
+                        self.cast(DType::F32, DType::I32, false, x)?
+                    }
+                }
             }
             value if is_narrow(dtype) && moves_bits(value) => {
                 small = if dtype.size() == 1 { Some(Small::U8) } else { Some(Small::U16) };
