@@ -159,6 +159,26 @@ fn a_contraction_takes_its_epilogue_up_to_a_shared_value() {
 }
 
 #[test]
+fn an_epilogue_ends_with_bytes_that_its_one_reader_dequantizes() {
+    let build = |is_output: bool| {
+        graph(|b| {
+            let x = input(b, &[32, 24]);
+            let (first, second) = (dense(b, x), dense(b, x));
+            let whole = b.unary(UnaryFn::Round, first).unwrap();
+            let bytes = b.cast(whole, DType::U8).unwrap();
+            let wide = b.cast(bytes, DType::F32).unwrap();
+            let scale = b.constant(crate::graph::Tensor::scalar(0.5f32));
+            let real = b.binary(BinaryFn::Mul, wide, scale).unwrap();
+            let sum = b.binary(BinaryFn::Add, second, real).unwrap();
+            if is_output { vec![sum, real] } else { vec![sum] }
+        })
+    };
+    let all = |is_output: bool| kinds(&build(is_output)).into_iter().map(|(_, names)| names).collect::<Vec<_>>();
+    assert_eq!(all(false), ["contract round cast", "cast mul contract add"]);
+    assert_eq!(all(true), ["contract round cast cast mul", "contract add"]);
+}
+
+#[test]
 fn the_later_of_two_contractions_takes_their_sum_in_place() {
     let g = graph(|b| {
         let x = input(b, &[32, 24]);
