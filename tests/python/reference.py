@@ -245,6 +245,42 @@ class OneHot(OpRun):
         return (np.moveaxis(np.where(hot, values[1], values[0]), -1, axis),)
 
 
+def along(values, x, axis):
+    """A scale or zero point of each index of an axis, or of all."""
+    values = np.asarray(values)
+    if values.size == 1:
+        return values.reshape(())
+    shape = [1] * x.ndim
+    shape[1 if axis is None else axis] = -1
+    return values.reshape(shape)
+
+
+class DequantizeLinear(OpRun):
+    """Of versions 10 and 13, which the package lacks."""
+
+    op_domain = ""
+
+    def _run(self, x, scale, zero=None, axis=None, **_):
+        wide = x.astype(np.float64)
+        if zero is not None:
+            wide = wide - along(zero, x, axis)
+        return (wide * along(scale, x, axis),)
+
+
+class QuantizeLinear(OpRun):
+    """Likewise."""
+
+    op_domain = ""
+
+    def _run(self, x, scale, zero=None, axis=None, **_):
+        zero = np.zeros((), np.uint8) if zero is None else np.asarray(zero)
+        limits = np.iinfo(zero.dtype)
+        whole = np.rint(x / along(scale, x, axis)) + along(zero.astype(np.float64), x, axis)
+        return (np.clip(whole, limits.min, limits.max).astype(zero.dtype),)
+
+
+# Quantization before this version of the operator set.
+OLD_QUANTIZATION = 19
 OVERRIDES = [Conv, MaxPool, AveragePool, BatchNormalization, Erf, Gelu, HardSwish, Resize, GatherElements, OneHot]
 
 
@@ -252,7 +288,9 @@ def evaluate(model, feeds):
     """Outputs of a model in f64, by name; an error if anything in it is f32 still."""
     outputs = [value.name for value in model.graph.output]
     feeds = {name: feed.astype(np.float64) if feed.dtype == np.float32 else feed for name, feed in feeds.items()}
-    evaluator = ReferenceEvaluator(double_model(model), new_ops=OVERRIDES)
+    version = max((opset.version for opset in model.opset_import if opset.domain in ("", "ai.onnx")), default=1)
+    quantization = [DequantizeLinear, QuantizeLinear] if version < OLD_QUANTIZATION else []
+    evaluator = ReferenceEvaluator(double_model(model), new_ops=OVERRIDES + quantization)
     with np.errstate(all="ignore"):
         results = evaluator.run(None, feeds, intermediate=True)
     for name, result in results.items():

@@ -71,7 +71,21 @@ def self_test():
     if missing:
         raise SystemExit(f"no case of {missing}")
     created_values()
+    old_quantization(rng)
     print(f"{len(met)} operators agree")
+
+
+def old_quantization(rng):
+    """Classes of operator set 13 against the package's of 19."""
+    x = rng.standard_normal((2, 3, 4)).astype(np.float32)
+    for axis, count in [(1, 3), (-1, 4), (1, 1)]:
+        shape = [count] if count > 1 else []
+        inputs = {"x": x, "scale": rng.uniform(0.1, 0.2, shape).astype(np.float32),
+                  "zero": rng.integers(-9, 9, shape).astype(np.int8)}
+        nodes = [helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["q"], axis=axis),
+                 helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["y"], axis=axis)]
+        stock = ReferenceEvaluator(model_of(nodes, inputs, opset=19)).run(None, inputs)[0]
+        close(f"quantization along {axis}", evaluate(model_of(nodes, inputs, opset=13), inputs)["y"], stock)
 
 
 def created_values():

@@ -103,7 +103,7 @@ fn rules_are_enforced() {
         ("  b1[0] = b1[1]\n", "b1 `y` is loaded from"),
         ("  b1[0] = and(b0[0], b0[1])\n", "and of f32"),
         ("  b2[0] = exp(b2[1])\n", "exp of i64"),
-        ("  b2[0] = fma(1:i64, 2:i64, 3:i64)\n", "fma of"),
+        ("  b2[0] = fma(1:i64, 2:i64, 3:i64)\n", "mul_add of"),
         ("  if b0[0] {\n  }\n", "condition b0[0] is f32"),
         ("  fail 0 unless true:bool\n", "code 0"),
         ("  for i0 in 0..2 step 0 {\n  }\n", "step 0"),

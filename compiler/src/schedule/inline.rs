@@ -46,11 +46,11 @@ pub(super) fn is_cheap(grouper: &Grouper, value: ValueId, tree: &Tree) -> bool {
         && tree.leaf_bytes <= bytes.saturating_add(bytes / 4).saturating_add(256)
 }
 
-/// Whether computing a value where an epilogue reads it takes few operations, and reads no more than the value: what
-/// dequantizes bytes does.
+/// Whether computing a value where an epilogue reads it takes few operations, and reads less than the value: what
+/// dequantizes bytes does. What reads nothing, as masks do that compare indices, is shared by many.
 fn is_light(grouper: &Grouper, value: ValueId, tree: &Tree) -> bool {
     let bytes = estimate(&grouper.graph.ty(value).bytes());
-    !tree.expensive && tree.ops <= EPILOGUE_OPS && tree.leaf_bytes <= bytes
+    !tree.expensive && tree.ops <= EPILOGUE_OPS && (1..=bytes / 2).contains(&tree.leaf_bytes)
 }
 
 /// One place where a kernel evaluates a value: two sites of one kernel and path have the same index.

@@ -302,12 +302,13 @@ impl TileWork {
         let (Some(tiles), Some(lhs_bytes)) = (self.tiles, self.lhs_bytes) else { return SIDES[0] };
         let row = |near: bool| if near { NEAR_ROW } else { FAR_ROW };
         let a = self.rows * row(lhs_bytes <= target.l1_bytes);
-        let b = MAX_ROWS * row(self.bytes * self.halves * (MAX_ROW_BYTES / 4) <= target.l1_bytes / 2);
+        let near = self.bytes * self.halves * (MAX_ROW_BYTES / 4) <= target.l1_bytes / 2;
+        let b = MAX_ROWS * row(near);
         let loads = |side: usize| {
             let (groups, passes) = (tiles.div_ceil(side), if side > SIDES[0] { self.halves } else { 1 });
             groups * (passes * side.min(tiles) * a + self.halves * b)
         };
-        if loads(SIDES[1]) < loads(SIDES[0]) { SIDES[1] } else { SIDES[0] }
+        if !near && loads(SIDES[1]) < loads(SIDES[0]) { SIDES[1] } else { SIDES[0] }
     }
 
     /// Whether tiles are faster than products of bytes in vectors.

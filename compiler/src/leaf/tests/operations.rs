@@ -299,7 +299,7 @@ fn operations_on_masks() {
 #[test]
 fn unary_operations() {
     for (n, op) in UNARY.into_iter().enumerate() {
-        let in_memory = |lanes| n < 5 || n < 7 && lanes != Lanes::X1;
+        let in_memory = |lanes| n < 5 || n < 8 && lanes != Lanes::X1;
         compare(|lanes| Op::Unary(op, lanes), 1, in_memory, |a| unary_model(op, a[0]));
     }
 }
