@@ -5,6 +5,7 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
+use onnxc::error::Kind;
 use onnxc::graph::dim::Sym;
 use onnxc::graph::parse::parse;
 use onnxc::graph::print::to_text;
@@ -16,6 +17,7 @@ use onnxc::loops::{self, Kernel, program};
 use onnxc::pass::{self, Options, PackPolicy};
 use onnxc::schedule::{self, Program};
 use onnxc::target::Target;
+use onnxc::tuning::Settings;
 use onnxc::vector::{self, ir::Func};
 
 /// A file, taken apart.
@@ -24,6 +26,9 @@ struct Case {
     /// What stands before the graph: directives.
     header: String,
     action: Action,
+    /// Numbers that lowerings take, and those that they must refuse.
+    tuning: Vec<Tuning>,
+    refused: Vec<Tuning>,
     input: String,
     expected: String,
 }
@@ -41,6 +46,14 @@ enum Action {
     Host,
 }
 
+/// Settings of a group of the schedule, or of a stage of one.
+struct Tuning {
+    /// Such as `g0`.
+    group: String,
+    stage: Option<usize>,
+    settings: Settings,
+}
+
 /// Directive that runs all passes instead of one.
 const PIPELINE: &str = "pipeline";
 
@@ -55,8 +68,17 @@ fn read_case(path: &Path) -> Result<Case, String> {
     let header: Vec<&str> = lines.by_ref().take(header_lines).collect();
     let rest: Vec<&str> = lines.collect();
     let mut action = None;
+    let (mut tuning, mut refused) = (vec![], vec![]);
     for line in &header {
         let directive = line.trim_start_matches(';').trim();
+        if let Some(rest) = directive.strip_prefix("tuning ") {
+            tuning.push(read_tuning(rest)?);
+            continue;
+        }
+        if let Some(rest) = directive.strip_prefix("refused ") {
+            refused.push(read_tuning(rest)?);
+            continue;
+        }
         let found = match directive.split_once(':') {
             Some(("pass", name)) => {
                 let (name, cpu) = name.split_once(',').map_or((name, None), |(name, cpu)| (name, Some(cpu)));
@@ -81,6 +103,10 @@ fn read_case(path: &Path) -> Result<Case, String> {
         return Err(format!("there is no pass {name}"));
     }
     let arrow = rest.iter().position(|line| *line == "=>");
+    let has_settings = !tuning.is_empty() || !refused.is_empty();
+    if has_settings && !matches!(action, Action::Lower(_)) {
+        return Err("settings of groups without `; lower`".into());
+    }
     let (input, expected) = match arrow {
         Some(at) => (&rest[..at], &rest[at + 1..]),
         None => (&rest[..], &[][..]),
@@ -89,9 +115,23 @@ fn read_case(path: &Path) -> Result<Case, String> {
         path: path.to_path_buf(),
         header: header.join("\n"),
         action,
+        tuning,
+        refused,
         input: input.join("\n"),
         expected: expected.join("\n"),
     })
+}
+
+/// Reads `g0: rows=4` or `g0 stage 1: rows=4`.
+fn read_tuning(text: &str) -> Result<Tuning, String> {
+    let (owner, settings) = text.split_once(':').ok_or("settings come after the group and a colon")?;
+    let (group, stage) = match owner.split_whitespace().collect::<Vec<_>>().as_slice() {
+        [group] => (group.to_string(), None),
+        [group, "stage", stage] => (group.to_string(), Some(stage.parse().map_err(|_| "no stage")?)),
+        _ => return Err(format!("`{owner}` is no group")),
+    };
+    let settings = Settings::parse(settings).map_err(|error| error.to_string())?;
+    Ok(Tuning { group, stage, settings })
 }
 
 fn checked(graph: &Graph, when: &str) -> Result<(), String> {
@@ -120,7 +160,7 @@ fn run_case(case: &Case) -> Result<String, String> {
     checked(&before, "before")?;
     match &case.action {
         Action::Pass { name, cpu } => run_pass_case(name, cpu.as_deref(), &before),
-        Action::Lower(cpu) => run_lower_case(&before, cpu.as_deref()),
+        Action::Lower(cpu) => run_lower_case(&before, cpu.as_deref(), case),
         Action::Vector(cpu) => run_vector_case(&before, cpu),
         Action::Host => run_host_case(&before),
     }
@@ -147,15 +187,25 @@ fn wide_target(cpu: &str) -> Result<Target, String> {
     Ok(target.leaf().unwrap_or(target))
 }
 
-/// The kernels of a graph, one after the other.
-fn run_lower_case(graph: &Graph, cpu: Option<&str>) -> Result<String, String> {
+/// What settings were refused with, and the kernels of a graph, one after the other.
+fn run_lower_case(graph: &Graph, cpu: Option<&str>, case: &Case) -> Result<String, String> {
     let text = |error: onnxc::error::Error| error.to_string();
     let target = match cpu {
         Some(cpu) => wide_target(cpu)?,
         None => Target::parse("x86_64-unknown-linux-gnu", Some("x86-64-v3")).map_err(text)?,
     };
-    let (program, kernels) = lower(graph, &target)?;
     let mut printed = String::new();
+    for tuning in &case.refused {
+        let program = scheduled(graph, std::slice::from_ref(tuning))?;
+        let result = program.groups.iter().try_for_each(|(id, group)| {
+            loops::lower::lower(graph, group, &id.to_string(), &target).map(drop)
+        });
+        match result {
+            Err(error) if error.kind == Kind::Usage => writeln!(printed, "// refused: {error}").map_err(|e| e.to_string())?,
+            other => return Err(format!("{:?} gave {other:?}", tuning.settings)),
+        }
+    }
+    let (program, kernels) = lower(graph, &target, &case.tuning)?;
     for kernel in &kernels {
         let once = kernel.to_string();
         let again = loops::parse::parse(&once).map_err(text)?.to_string();
@@ -175,10 +225,25 @@ fn run_lower_case(graph: &Graph, cpu: Option<&str>) -> Result<String, String> {
     Ok(printed)
 }
 
+/// The schedule of a graph, some of whose groups have settings.
+fn scheduled(graph: &Graph, tuning: &[Tuning]) -> Result<Program, String> {
+    let mut program =
+        schedule::schedule(graph, schedule::Options::default()).map_err(|error| error.to_string())?;
+    for Tuning { group: name, stage, settings } in tuning {
+        let group = program.groups.iter_mut().find(|(id, _)| id.to_string() == *name).map(|(_, group)| group);
+        let group = match (group, stage) {
+            (Some(group), Some(stage)) => group.stages.get_mut(*stage),
+            (group, _) => group,
+        };
+        group.ok_or(format!("there is no group {name}, stage {stage:?}"))?.settings = settings.clone();
+    }
+    Ok(program)
+}
+
 /// The groups of a graph as verified kernels.
-fn lower(graph: &Graph, target: &Target) -> Result<(Program, Vec<Kernel>), String> {
+fn lower(graph: &Graph, target: &Target, tuning: &[Tuning]) -> Result<(Program, Vec<Kernel>), String> {
     let text = |error: onnxc::error::Error| error.to_string();
-    let program = schedule::schedule(graph, schedule::Options::default()).map_err(text)?;
+    let program = scheduled(graph, tuning)?;
     let mut kernels = Vec::new();
     for (id, group) in program.groups.iter() {
         let kernel = loops::lower::lower(graph, group, &id.to_string(), target).map_err(text)?;
@@ -193,7 +258,7 @@ fn run_vector_case(graph: &Graph, cpu: &str) -> Result<String, String> {
     let text = |error: onnxc::error::Error| error.to_string();
     let target = wide_target(cpu)?;
     let isa = target.wide.unwrap_or(target.narrow);
-    let (program, kernels) = lower(graph, &target)?;
+    let (program, kernels) = lower(graph, &target, &[])?;
     let mut printed = String::new();
     let mut functions = Vec::new();
     for mut kernel in kernels {
@@ -466,6 +531,10 @@ fn malformed_files_are_refused() {
     refused("; pass: polish\n", "there is no pass polish");
     refused("; pass: dce\n; level: 2\n", "unknown or repeated directive");
     refused("; pass: dce\n; pass: cse\n", "unknown or repeated directive");
+    refused("; pass: dce\n; tuning g0: rows=2\n", "settings of groups without `; lower`");
+    refused("; lower\n; tuning g0: rows\n", "`rows` is no setting");
+    refused("; lower\n; tuning g0: rows=2 rows=3\n", "`rows` is set twice");
+    refused("; lower\n; tuning g0 rows=2\n", "after the group and a colon");
 }
 
 #[test]
