@@ -223,8 +223,6 @@ impl Machine<'_> {
                 let at = self.register(*local, at)?;
                 Ok(self.locals[local][at].clone())
             }
-            Expr::Unary { op, x } => self.apply(MapFn::Unary(*op), &[x]),
-            Expr::Binary { op, a, b } => self.apply(MapFn::Binary(*op), &[a, b]),
             Expr::Fma { a, b, c } => {
                 let (a, b, c) = (self.eval(a)?, self.eval(b)?, self.eval(c)?);
                 let values: Option<Vec<f64>> = [&a, &b, &c].iter().map(|x| Some(x.to_f64s()?[0])).collect();
@@ -241,21 +239,14 @@ impl Machine<'_> {
                     )),
                 }
             }
-            Expr::Compare { op, a, b } => self.apply(MapFn::Compare(*op), &[a, b]),
-            // Both sides are evaluated, as in machine code: neither may load what does not exist.
-            Expr::Select { condition, then, otherwise } => {
-                let taken = self.truth(condition)?;
-                let (then, otherwise) = (self.eval(then)?, self.eval(otherwise)?);
-                Ok(if taken { then } else { otherwise })
+            // All operands are evaluated, also both sides of a choice, as in machine code: none may load what does not exist.
+            _ => {
+                let Some(function) = expr.function() else { return fail(format!("no value of {expr}")) };
+                let operands = expr.operands().into_iter();
+                let values = operands.map(|operand| self.eval(operand)).collect::<Result<Vec<_>>>()?;
+                map(function, &values.iter().collect::<Vec<_>>())
             }
-            Expr::Cast { to, saturate, x } => self.apply(MapFn::Cast { to: *to, saturate: *saturate }, &[x]),
-            Expr::Bitcast { to, x } => self.apply(MapFn::Bitcast { to: *to }, &[x]),
         }
-    }
-
-    fn apply(&mut self, function: MapFn, operands: &[&Expr]) -> Result<Tensor> {
-        let values = operands.iter().map(|operand| self.eval(operand)).collect::<Result<Vec<_>>>()?;
-        map(function, &values.iter().collect::<Vec<_>>())
     }
 }
 
