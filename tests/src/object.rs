@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use onnxc::codegen::Threads;
 use onnxc::codegen::emit::{Artifact, KernelCode, KernelVersion, MachineCode};
 use onnxc::graph::Dim;
 use onnxc::target::Target;
+use onnxc::tuning::work::Threads;
 
 /// The machine that the tests run on.
 pub fn host() -> Target {

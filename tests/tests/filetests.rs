@@ -201,7 +201,9 @@ fn run_lower_case(graph: &Graph, cpu: Option<&str>, case: &Case) -> Result<Strin
             loops::lower::lower(graph, group, &id.to_string(), &target).map(drop)
         });
         match result {
-            Err(error) if error.kind == Kind::Usage => writeln!(printed, "// refused: {error}").map_err(|e| e.to_string())?,
+            Err(error) if error.kind == Kind::Usage => {
+                writeln!(printed, "// refused: {error}").map_err(|e| e.to_string())?
+            }
             other => return Err(format!("{:?} gave {other:?}", tuning.settings)),
         }
     }

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use cranelift_entity::PrimaryMap;
 use cranelift_module::FuncId;
 
-use crate::codegen::Threads;
 use crate::codegen::emit::write::Symbols;
 use crate::error::{Error, Result, Stage};
 use crate::graph::{DType, Dim, Graph, NodeId};
@@ -29,6 +28,7 @@ use crate::host::lower::layout::Weight;
 use crate::host::lower::{KernelUse, Lowered, Plan, symbol_text};
 use crate::schedule::{GroupId, Program};
 use crate::target::Target;
+use crate::tuning::work::Threads;
 
 pub use crate::host::StepInfo;
 pub(crate) use crate::host::lower::layout::bound_symbols;

@@ -3,7 +3,6 @@
 
 use cranelift_entity::EntityRef;
 
-use crate::codegen::Threads;
 use crate::codegen::emit::KernelCode;
 use crate::error::Result;
 use crate::graph::{Dim, NodeId, Op as GraphOp, ValueId};
@@ -20,6 +19,7 @@ use crate::host::lower::layout::{ControlPlan, Plan, Scope};
 use crate::host::lower::{KernelUse, Lowered, internal};
 use crate::host::message::{A, printable};
 use crate::schedule::{BlockId, GroupId, Place as Storage, Scratch, Step};
+use crate::tuning::work::Threads;
 
 /// Steps per function: large programs become several functions, which compile in parallel.
 const STEPS_PER_FUNCTION: usize = 48;

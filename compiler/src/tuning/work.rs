@@ -1,4 +1,4 @@
-//! How much work a kernel is: whether it pays to split it over threads.
+//! How much work a kernel is: whether it pays to split it over threads, and to have versions of it for better processors.
 
 use crate::graph::Dim;
 use crate::loops::{Expr, Index, Kernel, LoopKind, Stmt, Term};
