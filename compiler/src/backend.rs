@@ -252,9 +252,10 @@ fn compile_program(graph: &Graph, program: &Program, levels: &Levels<'_>) -> Res
 }
 
 fn version((level, built): (usize, Built)) -> KernelVersion {
-    let Built { kernel, code, .. } = built;
+    let Built { kernel, code, refusal } = built;
     KernelVersion {
         level,
+        refusal,
         threads: work::worth_threads(&kernel),
         range: kernel.parallel_range().map(|(lo, hi)| (lo.clone(), hi.clone())),
         code: MachineCode { bytes: code.bytes, alignment: u64::from(code.align), stack: code.stack },

@@ -55,9 +55,16 @@ pub struct KernelVersion {
     pub range: Option<(Dim, Dim)>,
     /// When several threads share that range.
     pub threads: Threads,
+    /// Why it is no leaf kernel, where the level has those.
+    pub refusal: Option<String>,
 }
 
 impl KernelCode {
+    /// Why the version for the best processors is no leaf kernel, where it could be one.
+    pub fn refusal(&self) -> Option<&str> {
+        self.versions.last()?.refusal.as_deref()
+    }
+
     /// The version of level 0.
     pub fn baseline(&self) -> Result<&KernelVersion> {
         match self.versions.first() {
