@@ -21,6 +21,7 @@ use crate::leaf;
 use crate::loops::{self, Kernel};
 use crate::schedule::{GroupId, Program, Step};
 use crate::target::{Opt, Target};
+use crate::tuning::work;
 use crate::vector;
 
 /// The back ends of one level of a target.
@@ -206,7 +207,7 @@ impl<'t> Levels<'t> {
                 false => Some(backends.build(graph, program, group)?),
             };
             let Some(built) = built else { continue };
-            let worth_more = codegen::worth_upgrades(&built.kernel);
+            let worth_more = work::worth_upgrades(&built.kernel);
             let same = |(_, last): &(usize, Built)| {
                 last.code == built.code && last.kernel.parallel_range() == built.kernel.parallel_range()
             };
@@ -251,10 +252,11 @@ fn compile_program(graph: &Graph, program: &Program, levels: &Levels<'_>) -> Res
 }
 
 fn version((level, built): (usize, Built)) -> KernelVersion {
-    let Built { kernel, code, .. } = built;
+    let Built { kernel, code, refusal } = built;
     KernelVersion {
         level,
-        threads: codegen::worth_threads(&kernel),
+        refusal,
+        threads: work::worth_threads(&kernel),
         range: kernel.parallel_range().map(|(lo, hi)| (lo.clone(), hi.clone())),
         code: MachineCode { bytes: code.bytes, alignment: u64::from(code.align), stack: code.stack },
     }

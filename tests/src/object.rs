@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use onnxc::codegen::Threads;
 use onnxc::codegen::emit::{Artifact, KernelCode, KernelVersion, MachineCode};
 use onnxc::graph::Dim;
 use onnxc::target::Target;
+use onnxc::tuning::work::Threads;
 
 /// The machine that the tests run on.
 pub fn host() -> Target {
@@ -61,7 +61,7 @@ pub fn c_kernel(dir: &Path, name: &str, range: Option<(Dim, Dim)>, body: &str) -
     let code = MachineCode { bytes, alignment: 16, stack: 256 };
     KernelCode {
         name: name.to_string(),
-        versions: vec![KernelVersion { level: 0, code, range, threads: Threads::Always }],
+        versions: vec![KernelVersion { level: 0, code, range, threads: Threads::Always, refusal: None }],
     }
 }
 

@@ -103,7 +103,8 @@ fn read_case(path: &Path) -> Result<Case, String> {
         return Err(format!("there is no pass {name}"));
     }
     let arrow = rest.iter().position(|line| *line == "=>");
-    if !(tuning.is_empty() && refused.is_empty()) && !matches!(action, Action::Lower(_)) {
+    let has_settings = !tuning.is_empty() || !refused.is_empty();
+    if has_settings && !matches!(action, Action::Lower(_)) {
         return Err("settings of groups without `; lower`".into());
     }
     let (input, expected) = match arrow {
@@ -200,7 +201,9 @@ fn run_lower_case(graph: &Graph, cpu: Option<&str>, case: &Case) -> Result<Strin
             loops::lower::lower(graph, group, &id.to_string(), &target).map(drop)
         });
         match result {
-            Err(error) if error.kind == Kind::Usage => writeln!(printed, "// refused: {error}").map_err(|e| e.to_string())?,
+            Err(error) if error.kind == Kind::Usage => {
+                writeln!(printed, "// refused: {error}").map_err(|e| e.to_string())?
+            }
             other => return Err(format!("{:?} gave {other:?}", tuning.settings)),
         }
     }

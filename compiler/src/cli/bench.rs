@@ -41,6 +41,9 @@ struct Share {
     kernel: String,
     ms: f64,
     share: f64,
+    /// Why it is no leaf kernel, where the processor has those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refusal: Option<String>,
 }
 
 pub fn run(args: &BenchArgs) -> std::result::Result<(), Problems> {
@@ -77,7 +80,8 @@ fn print(report: &Report) {
     say!("workspace {} bytes, object {} bytes", report.workspace_bytes, report.object_bytes);
     for share in &report.nodes {
         let nodes = share.nodes.join(", ");
-        say!("{:>6.2}% {:>9.4} ms  {} {nodes}", share.share * 100.0, share.ms, share.kernel);
+        let note = share.refusal.as_ref().map_or(String::new(), |why| format!(" (no leaf kernel: {why})"));
+        say!("{:>6.2}% {:>9.4} ms  {} {nodes}{note}", share.share * 100.0, share.ms, share.kernel);
     }
 }
 
@@ -167,6 +171,7 @@ fn profile(loaded: &Loaded, inputs: &[Option<Tensor>], args: &BenchArgs) -> Resu
             Some(Share {
                 nodes: info.nodes.clone(),
                 kernel: info.kernel.clone(),
+                refusal: info.refusal.clone(),
                 ms: milliseconds(time) / f64::from(runs - 1),
                 share: time.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE),
             })

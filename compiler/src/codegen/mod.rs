@@ -11,7 +11,6 @@ pub mod emit;
 pub mod testing;
 #[cfg(test)]
 mod tests;
-mod work;
 
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::Function;
@@ -23,8 +22,6 @@ use crate::graph::dim::overgrown;
 use crate::loops::{Kernel, LoopKind, Stmt};
 use crate::target::Target;
 use crate::vector;
-
-pub use work::{Threads, worth_threads, worth_upgrades};
 
 /// Machine code of one kernel. It has no relocations.
 #[derive(Clone, PartialEq, Eq, Debug)]

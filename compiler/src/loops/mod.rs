@@ -24,6 +24,7 @@
 //!
 //! This room knows neither ONNX nor a machine: widths and tile sizes come from [`crate::target`].
 
+pub mod expr;
 pub mod index;
 pub mod interp;
 pub mod lower;
@@ -34,14 +35,17 @@ pub mod print;
 pub mod program;
 #[cfg(test)]
 mod tests;
+mod text;
 pub mod tiles;
 pub mod verify;
 pub mod visit;
 
 use cranelift_entity::{PrimaryMap, entity_impl};
 
+pub use expr::Expr;
+
 use crate::graph::{DType, Dim};
-use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
+use crate::scalar::BinaryFn;
 use crate::tuning::Tuned;
 use tiles::{Tile, TileDecl, TileStmt};
 
@@ -181,67 +185,6 @@ pub enum Stmt {
     Tile(TileStmt),
 }
 
-/// A value of one element (or of one vector of elements inside a vector loop).
-#[derive(Clone, PartialEq, Debug)]
-pub enum Expr {
-    /// A constant of a dtype, given by its bits (zero-extended).
-    Const {
-        dtype: DType,
-        bits: u64,
-    },
-    /// An index as an i64 value.
-    Index(Index),
-    /// A let-bound variable.
-    Var(Var),
-    Load {
-        buf: Buf,
-        index: Index,
-    },
-    /// Four neighbouring elements of 8 bits, from this one on, as the bytes of an i32: the first is the lowest.
-    Word {
-        buf: Buf,
-        index: Index,
-    },
-    Get {
-        local: Local,
-        at: Vec<Index>,
-    },
-    Unary {
-        op: UnaryFn,
-        x: Box<Expr>,
-    },
-    Binary {
-        op: BinaryFn,
-        a: Box<Expr>,
-        b: Box<Expr>,
-    },
-    /// `a * b + c` of floats, with one rounding where the target has the instruction, else two.
-    Fma {
-        a: Box<Expr>,
-        b: Box<Expr>,
-        c: Box<Expr>,
-    },
-    Compare {
-        op: CompareFn,
-        a: Box<Expr>,
-        b: Box<Expr>,
-    },
-    Select {
-        condition: Box<Expr>,
-        then: Box<Expr>,
-        otherwise: Box<Expr>,
-    },
-    Cast {
-        to: DType,
-        saturate: bool,
-        x: Box<Expr>,
-    },
-    Bitcast {
-        to: DType,
-        x: Box<Expr>,
-    },
-}
-
 /// A factor of an index.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Term {
@@ -257,36 +200,6 @@ pub enum Term {
 pub struct Index {
     pub terms: Vec<(Term, Dim)>,
     pub constant: Dim,
-}
-
-impl Expr {
-    /// A constant of a float, integer or bool dtype; `value` is rounded to it.
-    pub fn constant(dtype: DType, value: f64) -> Expr {
-        let tensor = crate::interp::cast(&crate::graph::Tensor::scalar(value), dtype, true);
-        let mut bits = [0u8; 8];
-        bits[..dtype.size()].copy_from_slice(&tensor.data);
-        Expr::Const { dtype, bits: u64::from_le_bytes(bits) }
-    }
-
-    pub fn unary(op: UnaryFn, x: Expr) -> Expr {
-        Expr::Unary { op, x: Box::new(x) }
-    }
-
-    pub fn binary(op: BinaryFn, a: Expr, b: Expr) -> Expr {
-        Expr::Binary { op, a: Box::new(a), b: Box::new(b) }
-    }
-
-    pub fn compare(op: CompareFn, a: Expr, b: Expr) -> Expr {
-        Expr::Compare { op, a: Box::new(a), b: Box::new(b) }
-    }
-
-    pub fn select(condition: Expr, then: Expr, otherwise: Expr) -> Expr {
-        Expr::Select { condition: Box::new(condition), then: Box::new(then), otherwise: Box::new(otherwise) }
-    }
-
-    pub fn cast(to: DType, x: Expr) -> Expr {
-        Expr::Cast { to, saturate: true, x: Box::new(x) }
-    }
 }
 
 impl Kernel {
@@ -320,24 +233,6 @@ impl Kernel {
                 Some((lo.as_dim()?, hi.as_dim()?))
             }
             _ => None,
-        }
-    }
-
-    /// Element type of an expression.
-    pub fn dtype(&self, expr: &Expr) -> DType {
-        match expr {
-            Expr::Const { dtype, .. } => *dtype,
-            Expr::Index(_) => DType::I64,
-            Expr::Var(var) => self.vars[*var].dtype,
-            Expr::Load { buf, .. } => self.buffers[*buf].dtype,
-            Expr::Word { .. } => DType::I32,
-            Expr::Get { local, .. } => self.locals[*local].dtype,
-            Expr::Unary { op: UnaryFn::IsNan | UnaryFn::IsPosInf | UnaryFn::IsNegInf, .. } => DType::Bool,
-            Expr::Unary { x, .. } => self.dtype(x),
-            Expr::Binary { a, .. } | Expr::Fma { a, .. } => self.dtype(a),
-            Expr::Compare { .. } => DType::Bool,
-            Expr::Select { then, .. } => self.dtype(then),
-            Expr::Cast { to, .. } | Expr::Bitcast { to, .. } => *to,
         }
     }
 }

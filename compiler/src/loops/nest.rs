@@ -258,7 +258,7 @@ fn keeps_order(body: &[Stmt], outer: &Axis, inner: &Axis) -> bool {
     }
     let mut loads = Vec::new();
     visit::exprs(body, &mut |expr| {
-        plain &= !matches!(expr, Expr::Word { .. });
+        plain &= expr.reads().is_none_or(|reads| reads.elements == 1);
         if matches!(expr, Expr::Load { .. } | Expr::Get { .. }) {
             loads.push(expr.clone());
         }
@@ -345,7 +345,7 @@ pub fn hoist(kernel: &mut Kernel, var: Var, body: Vec<Stmt>) -> (Vec<Stmt>, Vec<
 /// load need not exist, and what all of them check need not hold.
 pub fn with_hoisted(extent: &Dim, mut outer: Vec<Stmt>, loops: Vec<Stmt>) -> Vec<Stmt> {
     let mut speculates = outer.iter().any(|stmt| matches!(stmt, Stmt::Check { .. }));
-    visit::exprs(&outer, &mut |expr| speculates |= matches!(expr, Expr::Load { .. } | Expr::Word { .. }));
+    visit::exprs(&outer, &mut |expr| speculates |= expr.reads().is_some());
     outer.extend(loops);
     if speculates { where_any(extent, outer) } else { outer }
 }
@@ -375,7 +375,7 @@ fn hoist_parts(kernel: &mut Kernel, expr: &mut Expr, varying: &Varying, outer: &
         return;
     }
     if depends(expr, varying) {
-        for child in visit::children_mut(expr) {
+        for child in expr.operands_mut() {
             hoist_parts(kernel, child, varying, outer);
         }
         return;
@@ -393,14 +393,13 @@ fn index_depends(index: &Index, varying: &HashSet<Var>) -> bool {
 /// Whether an expression's value can change from one iteration to the next (registers always can).
 fn depends(expr: &Expr, varying: &Varying) -> bool {
     match expr {
-        Expr::Const { .. } => false,
         Expr::Var(var) => varying.vars.contains(var),
-        Expr::Index(index) => index_depends(index, &varying.vars),
-        Expr::Load { buf, index } | Expr::Word { buf, index } => {
-            varying.stored.contains(buf) || index_depends(index, &varying.vars)
-        }
         Expr::Get { .. } => true,
-        _ => visit::children(expr).into_iter().any(|child| depends(child, varying)),
+        _ => {
+            expr.reads().is_some_and(|reads| varying.stored.contains(&reads.buf))
+                || expr.indices().into_iter().any(|index| index_depends(index, &varying.vars))
+                || expr.operands().into_iter().any(|operand| depends(operand, varying))
+        }
     }
 }
 
@@ -442,7 +441,7 @@ pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -
             return;
         }
         match expr {
-            Expr::Index(_) | Expr::Word { .. } => fits = false,
+            Expr::Index(_) => fits = false,
             Expr::Load { buf, index } => {
                 fits &= step(index) && (target.is_leaf() || kernel.buffers[*buf].dtype != DType::Bool);
                 // What another lane stores would be seen by a scalar loop only.
@@ -452,7 +451,8 @@ pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -
                     &|term| matches!(term, Term::Var(v) if *v != var && varying.vars.contains(v)),
                 );
             }
-            _ => {}
+            // Neighbouring elements of one lane are not those of the next.
+            _ => fits &= expr.reads().is_none(),
         }
         let own = kernel.dtype(expr);
         if own != DType::Bool {

@@ -42,15 +42,15 @@
 use cranelift_entity::EntityRef;
 
 use crate::error::Result;
+use crate::graph::parse::Parser;
 use crate::graph::parse::lexer::Token;
-use crate::graph::parse::{Parser, element_bytes};
 use crate::graph::{DType, Dim};
-use crate::loops::print::{access_name, comparison, infix, kind_name};
+use crate::loops::print::{access_name, kind_name};
 use crate::loops::tiles::{Tile, TileDecl, TileStmt};
 use crate::loops::{
-    Access, Buf, Buffer, Expr, Index, Kernel, Local, LocalDecl, LoopKind, Stmt, Term, Var, VarDecl,
+    Access, Buf, Buffer, Index, Kernel, Local, LocalDecl, LoopKind, Stmt, Term, Var, VarDecl,
 };
-use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
+use crate::scalar::BinaryFn;
 use crate::tuning::Tuned;
 
 /// How deep loops, expressions and parentheses may nest, together.
@@ -73,8 +73,8 @@ pub fn parse(text: &str) -> Result<Kernel> {
     Ok(kernel)
 }
 
-struct KernelParser<'t> {
-    text: Parser<'t>,
+pub(super) struct KernelParser<'t> {
+    pub(super) text: Parser<'t>,
     kernel: Kernel,
     /// Variables by number, as far as they are bound.
     vars: Vec<Option<VarDecl>>,
@@ -213,7 +213,7 @@ impl KernelParser<'_> {
         Ok((buf, index, self.text.index()? as i64))
     }
 
-    fn dtype(&mut self) -> Result<DType> {
+    pub(super) fn dtype(&mut self) -> Result<DType> {
         let dtype = match self.text.lexer.token() {
             Token::Word(word) => DType::from_name(word),
             _ => None,
@@ -356,7 +356,7 @@ impl KernelParser<'_> {
         }
     }
 
-    fn var(&mut self) -> Result<Var> {
+    pub(super) fn var(&mut self) -> Result<Var> {
         let at = self.text.lexer.position();
         let var = Var::new(self.text.numbered('i', "a variable such as i0")?);
         match self.vars.get(var.index()) {
@@ -365,7 +365,7 @@ impl KernelParser<'_> {
         }
     }
 
-    fn buf(&mut self) -> Result<Buf> {
+    pub(super) fn buf(&mut self) -> Result<Buf> {
         let at = self.text.lexer.position();
         let buf = Buf::new(self.text.numbered('b', "a buffer such as b0")?);
         match self.kernel.buffers.is_valid(buf) {
@@ -374,7 +374,7 @@ impl KernelParser<'_> {
         }
     }
 
-    fn local_name(&mut self) -> Result<Local> {
+    pub(super) fn local_name(&mut self) -> Result<Local> {
         let at = self.text.lexer.position();
         let local = Local::new(self.text.numbered('r', "a local such as r0")?);
         match self.kernel.locals.is_valid(local) {
@@ -383,14 +383,14 @@ impl KernelParser<'_> {
         }
     }
 
-    fn address(&mut self) -> Result<Index> {
+    pub(super) fn address(&mut self) -> Result<Index> {
         self.text.lexer.punct("[")?;
         let index = self.index()?;
         self.text.lexer.punct("]")?;
         Ok(index)
     }
 
-    fn position(&mut self) -> Result<Vec<Index>> {
+    pub(super) fn position(&mut self) -> Result<Vec<Index>> {
         self.text.lexer.punct("[")?;
         let mut at = Vec::new();
         while !self.text.lexer.eat_punct("]")? {
@@ -402,137 +402,7 @@ impl KernelParser<'_> {
         Ok(at)
     }
 
-    fn expr(&mut self) -> Result<Expr> {
-        self.text.enter("expressions")?;
-        let expr = match *self.text.lexer.token() {
-            Token::Number(_) | Token::Hex(_) | Token::Punct("-") => self.constant(),
-            Token::Word("nan" | "inf" | "true" | "false") => self.constant(),
-            Token::Punct("(") => self.infix(),
-            Token::Word(_) if self.text.lexer.call_follows() => self.call(),
-            Token::Word(word) if word.starts_with('b') => {
-                let buf = self.buf()?;
-                Ok(Expr::Load { buf, index: self.address()? })
-            }
-            Token::Word(word) if word.starts_with('r') => {
-                let local = self.local_name()?;
-                Ok(Expr::Get { local, at: self.position()? })
-            }
-            Token::Word(_) => Ok(Expr::Var(self.var()?)),
-            _ => self.text.lexer.expected("an expression"),
-        }?;
-        self.text.depth -= 1;
-        Ok(expr)
-    }
-
-    /// A number and its type, or bits and their type.
-    fn constant(&mut self) -> Result<Expr> {
-        let at = self.text.lexer.position();
-        let negative = self.text.lexer.eat_punct("-")?;
-        let token = *self.text.lexer.token();
-        self.text.lexer.advance()?;
-        self.text.lexer.punct(":")?;
-        let dtype = self.dtype()?;
-        let bits = match token {
-            Token::Hex(digits) if !negative => u64::from_str_radix(digits, 16).ok(),
-            Token::Number(text) | Token::Word(text) => element_bytes(dtype, text, negative).map(|bytes| {
-                let mut bits = [0; 8];
-                bits[..bytes.len()].copy_from_slice(&bytes);
-                u64::from_le_bytes(bits)
-            }),
-            _ => None,
-        };
-        match bits {
-            Some(bits) => Ok(Expr::Const { dtype, bits }),
-            None => self.text.lexer.fail_at(at, format!("not a constant of {dtype}")),
-        }
-    }
-
-    fn infix(&mut self) -> Result<Expr> {
-        self.text.lexer.punct("(")?;
-        let a = self.expr()?;
-        let Token::Punct(mark) = *self.text.lexer.token() else {
-            return self.text.lexer.expected("an operator such as + or <");
-        };
-        let binary = BinaryFn::ALL.iter().find(|op| infix(**op) == Some(mark));
-        let compare = CompareFn::ALL.iter().find(|op| comparison(**op) == mark);
-        if binary.is_none() && compare.is_none() {
-            return self.text.lexer.expected("an operator such as + or <");
-        }
-        self.text.lexer.advance()?;
-        let b = self.expr()?;
-        self.text.lexer.punct(")")?;
-        Ok(match (binary, compare) {
-            (Some(op), _) => Expr::binary(*op, a, b),
-            (None, Some(op)) => Expr::compare(*op, a, b),
-            (None, None) => unreachable!("the mark is one of the two"),
-        })
-    }
-
-    /// A name, and operands in parentheses.
-    fn call(&mut self) -> Result<Expr> {
-        let Token::Word(name) = *self.text.lexer.token() else {
-            return self.text.lexer.expected("a function");
-        };
-        let known = ["index", "word", "fma", "select", "cast", "bitcast"].contains(&name);
-        let (unary, binary) = (UnaryFn::from_name(name), BinaryFn::from_name(name));
-        let binary = binary.filter(|op| infix(*op).is_none());
-        if !known && unary.is_none() && binary.is_none() {
-            return self.text.lexer.expected("a function");
-        }
-        self.text.lexer.advance()?;
-        self.text.lexer.punct("(")?;
-        if name == "index" {
-            let index = self.index()?;
-            self.text.lexer.punct(")")?;
-            return Ok(Expr::Index(index));
-        }
-        if name == "word" {
-            let buf = self.buf()?;
-            let index = self.address()?;
-            self.text.lexer.punct(")")?;
-            return Ok(Expr::Word { buf, index });
-        }
-        let first = self.expr()?;
-        let expr = match name {
-            "fma" | "select" => {
-                self.text.lexer.punct(",")?;
-                let second = self.expr()?;
-                self.text.lexer.punct(",")?;
-                let third = self.expr()?;
-                match name {
-                    "fma" => Expr::Fma { a: Box::new(first), b: Box::new(second), c: Box::new(third) },
-                    _ => Expr::select(first, second, third),
-                }
-            }
-            "cast" | "bitcast" => {
-                self.text.lexer.punct(",")?;
-                let to = self.dtype()?;
-                let x = Box::new(first);
-                match name {
-                    "bitcast" => Expr::Bitcast { to, x },
-                    _ => {
-                        let saturate = !self.text.lexer.eat_punct(",")?;
-                        if !saturate {
-                            self.text.lexer.keyword("unsaturated")?;
-                        }
-                        Expr::Cast { to, saturate, x }
-                    }
-                }
-            }
-            _ => match (unary, binary) {
-                (Some(op), _) => Expr::unary(op, first),
-                (None, Some(op)) => {
-                    self.text.lexer.punct(",")?;
-                    Expr::binary(op, first, self.expr()?)
-                }
-                (None, None) => return self.text.lexer.expected("a function"),
-            },
-        };
-        self.text.lexer.punct(")")?;
-        Ok(expr)
-    }
-
-    fn index(&mut self) -> Result<Index> {
+    pub(super) fn index(&mut self) -> Result<Index> {
         self.text.enter("indices")?;
         let mut sum = Index::zero();
         let mut negative = self.text.lexer.eat_punct("-")?;

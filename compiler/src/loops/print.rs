@@ -2,11 +2,11 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-use crate::graph::print::numbers;
-use crate::graph::{DType, Dim, Tensor};
+use crate::graph::{DType, Dim};
+use crate::loops::text::Position;
 use crate::loops::tiles::{TileDecl, TileStmt};
-use crate::loops::{Access, Expr, Index, Kernel, LoopKind, Stmt, Term, Var};
-use crate::scalar::{BinaryFn, CompareFn};
+use crate::loops::{Access, Index, Kernel, LoopKind, Stmt, Term, Var};
+use crate::scalar::BinaryFn;
 
 impl Display for Kernel {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -50,28 +50,6 @@ pub(super) fn kind_name(kind: LoopKind) -> &'static str {
         LoopKind::Parallel => "parallel",
         LoopKind::Vector => "vector",
         LoopKind::Unrolled => "unrolled",
-    }
-}
-
-/// The mark between two operands, for the functions that are written that way.
-pub(super) fn infix(op: BinaryFn) -> Option<&'static str> {
-    match op {
-        BinaryFn::Add => Some("+"),
-        BinaryFn::Sub => Some("-"),
-        BinaryFn::Mul => Some("*"),
-        BinaryFn::Div => Some("/"),
-        _ => None,
-    }
-}
-
-pub(super) fn comparison(op: CompareFn) -> &'static str {
-    match op {
-        CompareFn::Eq => "==",
-        CompareFn::Ne => "!=",
-        CompareFn::Lt => "<",
-        CompareFn::Le => "<=",
-        CompareFn::Gt => ">",
-        CompareFn::Ge => ">=",
     }
 }
 
@@ -155,58 +133,6 @@ impl Printer<'_, '_> {
             "" => write!(self.f, "{var}"),
             name => write!(self.f, "{var} {name:?}"),
         }
-    }
-}
-
-/// A list of indices in brackets.
-struct Position<'a>(&'a [Index]);
-
-impl Display for Position<'_> {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        f.write_char('[')?;
-        for (at, index) in self.0.iter().enumerate() {
-            write!(f, "{}{index}", if at == 0 { "" } else { ", " })?;
-        }
-        f.write_char(']')
-    }
-}
-
-impl Display for Expr {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        match self {
-            Expr::Const { dtype, bits } => constant(f, *dtype, *bits),
-            Expr::Index(index) => write!(f, "index({index})"),
-            Expr::Var(var) => write!(f, "{var}"),
-            Expr::Load { buf, index } => write!(f, "{buf}[{index}]"),
-            Expr::Word { buf, index } => write!(f, "word({buf}[{index}])"),
-            Expr::Get { local, at } => write!(f, "{local}{}", Position(at)),
-            Expr::Unary { op, x } => write!(f, "{op}({x})"),
-            Expr::Binary { op, a, b } => match infix(*op) {
-                Some(mark) => write!(f, "({a} {mark} {b})"),
-                None => write!(f, "{op}({a}, {b})"),
-            },
-            Expr::Fma { a, b, c } => write!(f, "fma({a}, {b}, {c})"),
-            Expr::Compare { op, a, b } => write!(f, "({a} {} {b})", comparison(*op)),
-            Expr::Select { condition, then, otherwise } => {
-                write!(f, "select({condition}, {then}, {otherwise})")
-            }
-            Expr::Cast { to, saturate: true, x } => write!(f, "cast({x}, {to})"),
-            Expr::Cast { to, saturate: false, x } => write!(f, "cast({x}, {to}, unsaturated)"),
-            Expr::Bitcast { to, x } => write!(f, "bitcast({x}, {to})"),
-        }
-    }
-}
-
-/// A number, or the bits where no number has exactly these.
-fn constant(f: &mut Formatter<'_>, dtype: DType, bits: u64) -> fmt::Result {
-    let size = dtype.size();
-    let fits = size < 8 && bits >> (8 * size) == 0 || size == 8;
-    let number = fits
-        .then(|| numbers(&Tensor::new(dtype, vec![], bits.to_le_bytes()[..size].to_vec().into())))
-        .flatten();
-    match number.as_deref() {
-        Some([number]) => write!(f, "{number}:{dtype}"),
-        _ => write!(f, "{bits:#x}:{dtype}"),
     }
 }
 

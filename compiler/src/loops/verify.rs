@@ -30,11 +30,11 @@ mod tiles;
 use std::collections::{HashMap, HashSet};
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{DType, Dim, MapFn, Op, TensorType};
-use crate::infer::infer;
+use crate::graph::{DType, Dim, MapFn};
+use crate::loops::expr::{Reads, result_of};
 use crate::loops::tiles::Tile;
 use crate::loops::{Access, Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, visit};
-use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
+use crate::scalar::CompareFn;
 
 /// The first rule that a kernel breaks, as an internal error.
 pub fn verify(kernel: &Kernel) -> Result<()> {
@@ -189,7 +189,7 @@ impl Verifier<'_> {
             Stmt::Accumulate { local, at, op, value } => {
                 let dtype = self.expr(value, place)?;
                 let wanted = self.read(*local, at, place)?;
-                let result = self.map(MapFn::Binary(*op), &[wanted, dtype])?;
+                let result = result_of(MapFn::Binary(*op), &[wanted, dtype])?;
                 self.same_type(result, wanted, &format!("accumulation in {local}"))?;
                 self.spread(at, place, &local.to_string())
             }
@@ -430,8 +430,6 @@ impl Verifier<'_> {
 
     /// Element type of an expression, all of it checked.
     fn expr(&self, expr: &Expr, place: &Place) -> Checked<DType> {
-        let operands =
-            || visit::children(expr).into_iter().map(|x| self.expr(x, place)).collect::<Checked<Vec<_>>>();
         match expr {
             Expr::Const { dtype, bits } => match dtype.size() {
                 8 => Ok(*dtype),
@@ -440,26 +438,8 @@ impl Verifier<'_> {
             },
             Expr::Index(index) => self.index(index).map(|()| DType::I64),
             Expr::Var(var) => self.var(*var, None),
-            Expr::Load { buf, index } => {
-                self.index(index)?;
-                let dtype = self.access(*buf, Access::Write)?;
-                let own = self.kernel.buffers[*buf].access == Access::Frame;
-                let shared = !own && place.parallel.as_ref().is_some_and(|stored| stored.contains(buf));
-                if shared && !place.dead && !self.index_depends(index, &|bound| bound.threads) {
-                    return Err(format!(
-                        "{expr} is loaded in all iterations of a parallel loop that stores to it"
-                    ));
-                }
-                Ok(dtype)
-            }
-            Expr::Word { buf, index } => {
-                let element = Expr::Load { buf: *buf, index: index.clone() };
-                match self.expr(&element, place)? {
-                    DType::I8 | DType::U8 => Ok(DType::I32),
-                    dtype => Err(format!("a word of {dtype} in {expr}")),
-                }
-            }
             Expr::Get { local, at } => self.read(*local, at, place),
+<<<<<<< HEAD
             Expr::Unary { op, .. } => self.map(MapFn::Unary(*op), &operands()?),
             Expr::Binary { op, .. } => self.map(MapFn::Binary(*op), &operands()?),
             Expr::Compare { op, .. } => self.map(MapFn::Compare(*op), &operands()?),
@@ -469,29 +449,31 @@ impl Verifier<'_> {
             }
             Expr::Bitcast { to, .. } => self.map(MapFn::Bitcast { to: *to }, &operands()?),
             Expr::Fma { .. } => self.map(MapFn::MulAdd, &operands()?),
+=======
+            _ => {
+                let operands = match expr.reads() {
+                    Some(reads) => vec![self.element(expr, &reads, place)?],
+                    None => {
+                        expr.operands().into_iter().map(|x| self.expr(x, place)).collect::<Checked<_>>()?
+                    }
+                };
+                expr.result(&operands)
+            }
+>>>>>>> schedule
         }
     }
 
-    fn map(&self, function: MapFn, operands: &[DType]) -> Checked<DType> {
-        let first = operands[0];
-        let fits = match function {
-            MapFn::Unary(op) => unary_fits(op, first),
-            MapFn::Binary(BinaryFn::And | BinaryFn::Or | BinaryFn::Xor) => first == DType::Bool,
-            MapFn::Binary(BinaryFn::BitOr) if first.part().is_some() => true,
-            MapFn::Binary(
-                BinaryFn::BitAnd | BinaryFn::BitOr | BinaryFn::BitXor | BinaryFn::Shl | BinaryFn::Shr,
-            ) => first.is_int(),
-            MapFn::Binary(BinaryFn::Atan2) => first.is_float(),
-            MapFn::Binary(BinaryFn::Dot) => first == DType::I32,
-            _ => true,
-        };
-        let op = Op::Map(function);
-        if !fits {
-            return Err(format!("{} of {first}", op.name()));
+    /// Type of the elements that an expression reads.
+    fn element(&self, expr: &Expr, reads: &Reads, place: &Place) -> Checked<DType> {
+        let Reads { buf, index, .. } = reads;
+        self.index(index)?;
+        let dtype = self.access(*buf, Access::Write)?;
+        let own = self.kernel.buffers[*buf].access == Access::Frame;
+        let shared = !own && place.parallel.as_ref().is_some_and(|stored| stored.contains(buf));
+        if shared && !place.dead && !self.index_depends(index, &|bound| bound.threads) {
+            return Err(format!("{expr} is loaded in all iterations of a parallel loop that stores to it"));
         }
-        let types: Vec<TensorType> = operands.iter().map(|dtype| TensorType::new(*dtype, vec![])).collect();
-        let types: Vec<&TensorType> = types.iter().collect();
-        infer(&op, &types).map(|inferred| inferred.results[0].dtype).map_err(|error| error.message)
+        Ok(dtype)
     }
 
     fn index_depends(&self, index: &Index, test: &dyn Fn(&Bound) -> bool) -> bool {
@@ -503,27 +485,14 @@ impl Verifier<'_> {
 
     fn expr_depends(&self, expr: &Expr, test: &dyn Fn(&Bound) -> bool) -> bool {
         match expr {
-            Expr::Const { .. } => false,
             Expr::Var(var) => self.scope.get(var).is_some_and(test),
-            Expr::Index(index) | Expr::Load { index, .. } | Expr::Word { index, .. } => {
-                self.index_depends(index, test)
-            }
             // What a register holds depends on whatever it was computed from.
             Expr::Get { .. } => true,
-            _ => visit::children(expr).into_iter().any(|child| self.expr_depends(child, test)),
+            _ => {
+                expr.indices().into_iter().any(|index| self.index_depends(index, test))
+                    || expr.operands().into_iter().any(|operand| self.expr_depends(operand, test))
+            }
         }
-    }
-}
-
-fn unary_fits(op: UnaryFn, dtype: DType) -> bool {
-    use UnaryFn::*;
-    match op {
-        Not => dtype == DType::Bool,
-        BitNot => dtype.is_int(),
-        Swap => dtype.part().is_some(),
-        Neg | Abs | Sign => dtype.is_float() || dtype.is_int(),
-        Ceil | Floor | Round | Trunc => dtype.is_float() || dtype.is_int(),
-        _ => dtype.is_float(),
     }
 }
 
@@ -563,18 +532,18 @@ impl<'k> Line<'k> {
     }
 
     fn loads(&mut self, expr: &'k Expr) -> Checked {
-        if let Expr::Load { buf, index } = expr {
-            if self.replaced.contains(&(*buf, index)) {
+        if let Some(Reads { buf, index, elements }) = expr.reads() {
+            if elements == 1 && self.replaced.contains(&(buf, index)) {
                 return Err(format!("{expr} is loaded, overwritten and loaded again"));
             }
-            self.loaded.insert((*buf, index));
+            // Where several elements are one, which of them were stored is not followed.
+            if elements > 1 && self.replaced.iter().any(|(stored, _)| *stored == buf) {
+                return Err(format!("{expr} is loaded after elements of it were overwritten"));
+            }
+            if elements == 1 {
+                self.loaded.insert((buf, index));
+            }
         }
-        // Where several elements are one, which of them were stored is not followed.
-        if let Expr::Word { buf, .. } = expr
-            && self.replaced.iter().any(|(stored, _)| stored == buf)
-        {
-            return Err(format!("{expr} is loaded after elements of it were overwritten"));
-        }
-        visit::children(expr).into_iter().try_for_each(|child| self.loads(child))
+        expr.operands().into_iter().try_for_each(|operand| self.loads(operand))
     }
 }

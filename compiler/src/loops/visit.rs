@@ -1,4 +1,4 @@
-//! Walks over statements and expressions: the one place that knows where each kind of child sits.
+//! Walks over statements and the expressions in them.
 
 use std::collections::HashSet;
 
@@ -36,44 +36,8 @@ pub fn indices_mut(body: &mut [Stmt], visit: &mut dyn FnMut(&mut Index)) {
 }
 
 fn expr_indices_mut(expr: &mut Expr, visit: &mut dyn FnMut(&mut Index)) {
-    match expr {
-        Expr::Const { .. } | Expr::Var(_) => {}
-        Expr::Index(index) | Expr::Load { index, .. } | Expr::Word { index, .. } => visit(index),
-        Expr::Get { at, .. } => at.iter_mut().for_each(visit),
-        _ => children_mut(expr).into_iter().for_each(|child| expr_indices_mut(child, visit)),
-    }
-}
-
-/// Direct operands of an expression.
-pub fn children_mut(expr: &mut Expr) -> Vec<&mut Expr> {
-    match expr {
-        Expr::Const { .. }
-        | Expr::Index(_)
-        | Expr::Var(_)
-        | Expr::Load { .. }
-        | Expr::Word { .. }
-        | Expr::Get { .. } => vec![],
-        Expr::Unary { x, .. } | Expr::Cast { x, .. } | Expr::Bitcast { x, .. } => vec![x],
-        Expr::Binary { a, b, .. } | Expr::Compare { a, b, .. } => vec![a, b],
-        Expr::Fma { a, b, c } => vec![a, b, c],
-        Expr::Select { condition, then, otherwise } => vec![condition, then, otherwise],
-    }
-}
-
-/// Direct operands of an expression.
-pub fn children(expr: &Expr) -> Vec<&Expr> {
-    match expr {
-        Expr::Const { .. }
-        | Expr::Index(_)
-        | Expr::Var(_)
-        | Expr::Load { .. }
-        | Expr::Word { .. }
-        | Expr::Get { .. } => vec![],
-        Expr::Unary { x, .. } | Expr::Cast { x, .. } | Expr::Bitcast { x, .. } => vec![x],
-        Expr::Binary { a, b, .. } | Expr::Compare { a, b, .. } => vec![a, b],
-        Expr::Fma { a, b, c } => vec![a, b, c],
-        Expr::Select { condition, then, otherwise } => vec![condition, then, otherwise],
-    }
+    expr.indices_mut().into_iter().for_each(&mut *visit);
+    expr.operands_mut().into_iter().for_each(|operand| expr_indices_mut(operand, visit));
 }
 
 /// The expression that a statement computes or decides by; those of statements inside it are theirs.
@@ -117,7 +81,7 @@ pub fn stored(body: &[Stmt]) -> HashSet<Buf> {
 /// Calls `visit` for every expression of the statements, operands first.
 pub fn exprs(body: &[Stmt], visit: &mut dyn FnMut(&Expr)) {
     fn each(expr: &Expr, visit: &mut dyn FnMut(&Expr)) {
-        children(expr).into_iter().for_each(|child| each(child, visit));
+        expr.operands().into_iter().for_each(|operand| each(operand, visit));
         visit(expr);
     }
     stmts(body, &mut |stmt| {
@@ -130,7 +94,7 @@ pub fn exprs(body: &[Stmt], visit: &mut dyn FnMut(&Expr)) {
 /// Calls `visit` for every expression of the statements, operands first, to change it in place.
 pub fn exprs_mut(body: &mut [Stmt], visit: &mut dyn FnMut(&mut Expr)) {
     fn each(expr: &mut Expr, visit: &mut dyn FnMut(&mut Expr)) {
-        children_mut(expr).into_iter().for_each(|child| each(child, visit));
+        expr.operands_mut().into_iter().for_each(|operand| each(operand, visit));
         visit(expr);
     }
     for stmt in body {
@@ -216,16 +180,11 @@ fn drop_unused(body: &mut Vec<Stmt>, used: &mut HashSet<Var>) {
 
 /// Adds the variables of an expression.
 fn variables(expr: &Expr, found: &mut HashSet<Var>) {
-    match expr {
-        Expr::Var(var) => {
-            found.insert(*var);
-        }
-        Expr::Index(index) | Expr::Load { index, .. } | Expr::Word { index, .. } => {
-            index_variables(index, found)
-        }
-        Expr::Get { at, .. } => at.iter().for_each(|index| index_variables(index, found)),
-        _ => children(expr).into_iter().for_each(|child| variables(child, found)),
+    if let Expr::Var(var) = expr {
+        found.insert(*var);
     }
+    expr.indices().into_iter().for_each(|index| index_variables(index, found));
+    expr.operands().into_iter().for_each(|operand| variables(operand, found));
 }
 
 fn index_variables(index: &Index, found: &mut HashSet<Var>) {

@@ -8,8 +8,8 @@ use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 use crate::graph::dim::product;
 use crate::graph::{DType, Dim, Graph, NodeId, Op, TensorType, ValueId};
 use crate::schedule::groups::Grouping;
-use crate::tuning::chain::{self as tuning, LONG_SEQUENCE};
 use crate::schedule::{ALIGN, Group, GroupId, GroupKind, estimate_at};
+use crate::tuning::chain::{self as tuning, LONG_SEQUENCE};
 
 /// How the rows of scores are dealt out, and where they lie in the scratch.
 #[derive(Clone, PartialEq, Debug)]
@@ -40,7 +40,8 @@ impl Blocks {
         let pair = line.clone() * Dim::from(2i64);
         let stride = k.ceil_div(&pair)? * pair + line;
         let blocks = if rest == Dim::ZERO { whole.clone() } else { whole.clone() + Dim::ONE };
-        let parts = (product(batch) * blocks).as_const().map_or(chain.parts, |blocks| blocks.clamp(1, chain.parts));
+        let parts =
+            (product(batch) * blocks).as_const().map_or(chain.parts, |blocks| blocks.clamp(1, chain.parts));
         let slot = q.min_dim(&rows) * stride.clone();
         Some(Blocks { parts: Dim::from(parts), rows, whole, rest, stride, slot, element_bytes })
     }

@@ -2,10 +2,12 @@
 //! code for several levels, [`UPGRADES`] above the baseline; [`Requirement`] is what the processor must report for
 //! one of them, and [`cpuid`] the code that asks it.
 
+mod caches;
 mod cpuid;
 
 use target_lexicon::{CallingConvention, OperatingSystem, Triple};
 
+use self::caches::Caches;
 use super::{Target, internal, is_host, unknown_cpu};
 use crate::error::Result;
 use crate::vector::isa::Isa;
@@ -123,6 +125,17 @@ const CPUS: &[Row] = &[
     ("znver5", &[V2, V3, V4, ICELAKE, &["has_avx_vnni"]], 48 << 10, 1 << 20),
 ];
 
+/// Bytes of a way of the first-level cache: a page, so that the set of a line is known before its physical address is; but for
+/// caches of two ways.
+fn way_bytes(cpu: &str) -> usize {
+    if TWO_WAYS.contains(&cpu) { 32 << 10 } else { 4 << 10 }
+}
+
+const TWO_WAYS: &[&str] = &["k8", "amdfam10"];
+
+/// For processors that list no caches: what those of the last decade have at least.
+const UNKNOWN: Caches = Caches { l1_bytes: 32 << 10, l1_ways: 8, l2_bytes: 256 << 10 };
+
 const BASELINE: &str = "x86-64";
 
 /// Processors with AMX.
@@ -178,12 +191,13 @@ pub(super) fn level_code(upgrades: &[Target]) -> Result<Vec<u8>> {
 }
 
 fn single(triple: Triple, cpu: &str) -> Result<Target> {
-    let (features, l1_bytes, l2_bytes) = if cpu == "native" && is_host(&triple) {
-        (host_features(), 32 << 10, 512 << 10)
+    let (features, caches) = if cpu == "native" && is_host(&triple) {
+        (host_features(), Caches::of_host().unwrap_or(UNKNOWN))
     } else {
         let row = CPUS.iter().find(|row| row.0 == cpu).ok_or_else(|| unknown_cpu(cpu, &triple, &names()))?;
-        (row.1.concat(), row.2, row.3)
+        (row.1.concat(), Caches { l1_bytes: row.2, l1_ways: row.2 / way_bytes(cpu), l2_bytes: row.3 })
     };
+    let Caches { l1_bytes, l1_ways, l2_bytes } = caches;
     let has = |feature: &str| features.contains(&feature);
     let has_all = |wanted: &[&str]| wanted.iter().copied().all(has);
     // Leaf kernels follow the System V calling convention.
@@ -212,7 +226,7 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         features,
         l1_bytes,
         l2_bytes,
-        l1_ways: 8,
+        l1_ways,
     })
 }
 

@@ -142,7 +142,9 @@ impl RegisterTile {
         let row_loops = pick.count("row_loops", if facts.divides && long { most } else { 0 }, &loops)?;
         let unroll = pick.pick("unroll", UNROLL, &Allowed::between(1, 64, "steps are written out"))?;
         let sum_terms = match sum.is_float() {
-            true => pick.pick("sum_terms", SUM_TERMS, &Allowed::between(1, 1 << 20, "terms of a partial sum"))?,
+            true => {
+                pick.pick("sum_terms", SUM_TERMS, &Allowed::between(1, 1 << 20, "terms of a partial sum"))?
+            }
             false => i64::MAX,
         };
         Ok(RegisterTile { row_loops, rows, columns, unroll, sum_terms })
@@ -208,13 +210,15 @@ impl Stage {
         let fit = STAGE_BYTES.min(target.l1_bytes / 2) / row_bytes;
         let most = fit.min(usize::try_from(tile.sum_terms).unwrap_or(usize::MAX));
         let worth = Blocks::of(inner, most, per_word).is_some_and(|blocks| blocks.steps >= STAGE_STEPS);
-        let allowed = Allowed::between(0, most as i64, "0 for none, or what fits the kernel's frame and a sum");
+        let allowed =
+            Allowed::between(0, most as i64, "0 for none, or what fits the kernel's frame and a sum");
         let steps = pick.count("stage_steps", if worth { most } else { 0 }, &allowed)?;
         if steps == 0 {
             return Ok(Stage { steps, rows: 0, least_rows: 0, prefetch: 0 });
         }
         let fit = (STAGE_BYTES / row_bytes) as i64;
-        let allowed = Allowed::between(1, fit, format!("the kernel's frame has room for the sums of {fit} rows"));
+        let allowed =
+            Allowed::between(1, fit, format!("the kernel's frame has room for the sums of {fit} rows"));
         let rows = pick.count("stage_rows", STAGE_ROWS, &allowed)?;
         let allowed = Allowed::between(tile.rows as i64, 1 << 20, "whole tiles share a block");
         let least_rows = pick.count("stage_from", STAGE_TILES * tile.rows, &allowed)?;
@@ -337,7 +341,12 @@ pub struct Prefetch {
 
 impl Prefetch {
     /// `constant`: the right-hand side is one, so that its panels follow each other in memory.
-    pub fn choose(target: &Target, constant: bool, on_tiles: bool, pick: &mut Picker<'_>) -> Result<Prefetch> {
+    pub fn choose(
+        target: &Target,
+        constant: bool,
+        on_tiles: bool,
+        pick: &mut Picker<'_>,
+    ) -> Result<Prefetch> {
         let chosen = if on_tiles { BLOCK_PREFETCHES } else { PREFETCHES };
         let lines = if constant { pick.pick("prefetch", chosen, &prefetches())? } else { 0 };
         let above = Allowed::between(0, i64::MAX, "bytes of a buffer");
@@ -394,9 +403,7 @@ impl Extents<'_> {
         // What is cut: the outermost loop over rows.
         let most = match self.looped.iter().find(|dim| **dim != Dim::ONE) {
             Some(dim) => dim.as_const(),
-            None => {
-                product(self.tiled).as_const().map(|rows| rows / self.block_rows as i64 / PART_TILES)
-            }
+            None => product(self.tiled).as_const().map(|rows| rows / self.block_rows as i64 / PART_TILES),
         };
         let work = [self.looped, self.tiled, self.inner, std::slice::from_ref(self.columns)].concat();
         if batch != 1 || panels < 1 || volume(&work).is_some_and(|work| work < SMALL) {

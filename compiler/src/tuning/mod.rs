@@ -6,7 +6,9 @@
 //! lowering has no such number of its own: it applies those it is given, in loops that compute the same for all of them but
 //! for the rounding of sums.
 //!
-//! A number is a limit where extents rarely divide evenly: tiles have at most `rows` rows, and differ by one at most.
+//! A number is a limit where extents rarely divide evenly: tiles have at most `rows` rows, and differ by one at most. Whether
+//! threads share a kernel at all follows from the work in its loops, `work.rs`; the width of panels is a layout of constants that
+//! all levels of a target read, and is chosen where they are laid out (`pass/pack.rs`).
 //!
 //! A group may have [`Settings`], which take the place of what is chosen: for tests, and to find out what is fastest. Each
 //! number has a range that its lowering can apply ([`Allowed`]); a setting outside of it is an error of kind `Usage`. What
@@ -16,8 +18,10 @@ pub mod chain;
 pub mod contract;
 pub mod map;
 pub mod reduce;
+pub mod single;
 #[cfg(test)]
 mod tests;
+pub mod work;
 
 use std::fmt;
 

@@ -75,7 +75,8 @@ impl Block {
             1 => Allowed::between(1, 1, "channels are not in vectors"),
             _ => Allowed::between(1, registers as i64, format!("there are {registers} vector registers")),
         };
-        let vectors = pick.count("vectors", if written_out || facts.lanes == 1 { 1 } else { PARTIALS }, &allowed)?;
+        let vectors =
+            pick.count("vectors", if written_out || facts.lanes == 1 { 1 } else { PARTIALS }, &allowed)?;
         let fit = (registers / vectors) as i64;
         let why = format!("of {registers} vector registers, each position takes {vectors}");
         let chosen = if written_out { facts.chosen_positions() } else { 1 };

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use cranelift_entity::PrimaryMap;
 use cranelift_module::FuncId;
 
-use crate::codegen::Threads;
 use crate::codegen::emit::write::Symbols;
 use crate::error::{Error, Result, Stage};
 use crate::graph::{DType, Dim, Graph, NodeId};
@@ -29,6 +28,7 @@ use crate::host::lower::layout::Weight;
 use crate::host::lower::{KernelUse, Lowered, Plan, symbol_text};
 use crate::schedule::{GroupId, Program};
 use crate::target::Target;
+use crate::tuning::work::Threads;
 
 pub use crate::host::StepInfo;
 pub(crate) use crate::host::lower::layout::bound_symbols;
@@ -55,9 +55,16 @@ pub struct KernelVersion {
     pub range: Option<(Dim, Dim)>,
     /// When several threads share that range.
     pub threads: Threads,
+    /// Why it is no leaf kernel, where the level has those.
+    pub refusal: Option<String>,
 }
 
 impl KernelCode {
+    /// Why the version for the best processors is no leaf kernel, where it could be one.
+    pub fn refusal(&self) -> Option<&str> {
+        self.versions.last()?.refusal.as_deref()
+    }
+
     /// The version of level 0.
     pub fn baseline(&self) -> Result<&KernelVersion> {
         match self.versions.first() {

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use cranelift_entity::{EntityRef, PrimaryMap};
 
-use crate::codegen::Threads;
 use crate::codegen::emit::{KernelCode, Kernels};
 use crate::error::{Error, Result, Stage};
 use crate::graph::borders::stored;
@@ -22,6 +21,7 @@ use crate::host::lower::internal;
 use crate::schedule::{
     ALIGN, Group, GroupId, Place, Program, Scratch, Step, control_scratch, handed_by_bodies,
 };
+use crate::tuning::work::Threads;
 
 /// A program and what it refers to: the model's own, or a body.
 #[derive(Clone, Copy)]

@@ -3,7 +3,6 @@
 
 use cranelift_entity::EntityRef;
 
-use crate::codegen::Threads;
 use crate::codegen::emit::KernelCode;
 use crate::error::Result;
 use crate::graph::{Dim, NodeId, Op as GraphOp, ValueId};
@@ -20,6 +19,7 @@ use crate::host::lower::layout::{ControlPlan, Plan, Scope};
 use crate::host::lower::{KernelUse, Lowered, internal};
 use crate::host::message::{A, printable};
 use crate::schedule::{BlockId, GroupId, Place as Storage, Scratch, Step};
+use crate::tuning::work::Threads;
 
 /// Steps per function: large programs become several functions, which compile in parallel.
 const STEPS_PER_FUNCTION: usize = 48;
@@ -132,34 +132,27 @@ fn info(scope: &Scope<'_>, step: &Step) -> Result<StepInfo> {
         let origin = &scope.graph.origins[scope.graph.nodes[*node].origin];
         format!("{} ({})", origin.name, origin.op_type)
     };
-    Ok(match step {
+    let (kernel, nodes, refusal) = match step {
         Step::Run(id) => {
             let (group, kernel) = scope.group(*id)?;
             let mut nodes: Vec<String> = group.nodes.iter().map(origin).collect();
             nodes.dedup();
-            StepInfo { kernel: kernel.name.clone(), nodes, scope: scope.index }
+            (kernel.name.clone(), nodes, kernel.refusal().map(String::from))
         }
-        Step::Copy { from, .. } => StepInfo {
-            kernel: "copy".into(),
-            nodes: scope.graph.producer(*from).iter().map(origin).collect(),
-            scope: scope.index,
-        },
-        Step::Control { node, .. } => StepInfo {
-            kernel: scope.graph.nodes[*node].op.name().into(),
-            nodes: vec![origin(node)],
-            scope: scope.index,
-        },
-        Step::Bind(sym) => StepInfo {
-            kernel: "bind".into(),
-            nodes: scope.graph.producer(scope.graph.data[sym].value).iter().map(origin).collect(),
-            scope: scope.index,
-        },
-        Step::Allocate(block) | Step::Release(block) => StepInfo {
-            kernel: if matches!(step, Step::Release(_)) { "release" } else { "allocate" }.into(),
-            nodes: scope.program.heap[*block].writer.iter().map(origin).collect(),
-            scope: scope.index,
-        },
-    })
+        Step::Copy { from, .. } => {
+            ("copy".into(), scope.graph.producer(*from).iter().map(origin).collect(), None)
+        }
+        Step::Control { node, .. } => (scope.graph.nodes[*node].op.name().into(), vec![origin(node)], None),
+        Step::Bind(sym) => {
+            let reader = scope.graph.producer(scope.graph.data[sym].value);
+            ("bind".into(), reader.iter().map(origin).collect(), None)
+        }
+        Step::Allocate(block) | Step::Release(block) => {
+            let name = if matches!(step, Step::Release(_)) { "release" } else { "allocate" };
+            (name.into(), scope.program.heap[*block].writer.iter().map(origin).collect(), None)
+        }
+    };
+    Ok(StepInfo { kernel, nodes, scope: scope.index, refusal })
 }
 
 fn scope_name(scope: &Scope<'_>) -> String {

@@ -189,13 +189,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Row number `row` of the block.
-    fn chain_row(
-        &mut self,
-        chain: &Chain<'a>,
-        place: &Place,
-        row: &Index,
-        partials: Partials,
-    ) -> Result<()> {
+    fn chain_row(&mut self, chain: &Chain<'a>, place: &Place, row: &Index, partials: Partials) -> Result<()> {
         let node = &self.graph.nodes[self.group.anchor];
         let Op::Reduce { axes, .. } = &node.op else { return internal("a row group without a reduction") };
         let (shape, scores) = (&self.graph.ty(node.inputs[0]).shape, &self.graph.ty(chain.scores).shape);

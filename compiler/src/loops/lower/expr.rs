@@ -354,6 +354,7 @@ pub(super) fn apply(function: MapFn, arguments: Vec<Expr>) -> Expr {
     if let Some(expr) = clamped::apply(function, &arguments) {
         return expr;
     }
+<<<<<<< HEAD
     let mut arguments = arguments.into_iter();
     let mut next = || arguments.next().expect("inference checked the number of operands");
     match function {
@@ -365,4 +366,7 @@ pub(super) fn apply(function: MapFn, arguments: Vec<Expr>) -> Expr {
         MapFn::Cast { to, saturate } => Expr::Cast { to, saturate, x: Box::new(next()) },
         MapFn::Bitcast { to } => Expr::Bitcast { to, x: Box::new(next()) },
     }
+=======
+    Expr::apply(function, arguments)
+>>>>>>> schedule
 }

@@ -136,7 +136,7 @@ impl Lowering<'_> {
         let nan = Expr::Const { dtype: DType::F32, bits: u64::from(f32::NAN.to_bits() & 0x7fff_ffff) };
         let number = Expr::select(is_zero, zero, key.clone());
         let number = Expr::select(Expr::unary(UnaryFn::IsNan, key), nan, number);
-        let bits = self.bind("bits", Expr::Bitcast { to: DType::I32, x: Box::new(number) });
+        let bits = self.bind("bits", Expr::bitcast(DType::I32, number));
         let word = |bits: u64| Expr::Const { dtype: DType::I32, bits };
         let turned = Expr::binary(BinaryFn::BitXor, bits.clone(), word(0x7fff_ffff));
         Expr::select(Expr::compare(CompareFn::Lt, bits.clone(), word(0)), turned, bits)

@@ -90,9 +90,7 @@ impl Lowering<'_> {
         let outer_loops = tuning::shared_loops(volume(&shape), loops, &mut pick)?;
         self.tuned(pick)?;
         match first {
-            Some(first) if outer_loops > 0 => {
-                self.for_shape(&shape[..=first], LoopKind::Parallel, fill)
-            }
+            Some(first) if outer_loops > 0 => self.for_shape(&shape[..=first], LoopKind::Parallel, fill),
             _ => fill(self, vec![]),
         }
     }

@@ -16,14 +16,10 @@ use crate::loops::{Access, Buf, Buffer, Expr, Index, Local, LoopKind, Stmt};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use crate::schedule::RadixSort;
 use crate::tuning::reduce::Partials;
+use crate::tuning::single::Sort;
 
 /// Levels of a heap of any size that memory holds.
 const MAX_LEVELS: i64 = 48;
-
-/// Elements of a block of a long row that is skipped if none enters the heap.
-const BLOCK: i64 = 128;
-/// How many times as long as the result a row is whose blocks are mostly skipped.
-const SPARSE: i64 = 256;
 
 /// A row of the operand, and of the results.
 pub(super) struct Row {
@@ -35,6 +31,7 @@ pub(super) struct Row {
     pub index: Vec<Index>,
     pub take: Dim,
     pub extent: Dim,
+    pub tuning: Sort,
 }
 
 impl Row {
@@ -119,7 +116,10 @@ impl Lowering<'_> {
         for buf in bufs {
             self.kernel.buffers[buf].access = Access::ReadWrite;
         }
-        let row = |index| Row { x, results, axis, index, take: take.clone(), extent: extent.clone() };
+        let mut pick = self.picker();
+        let tuning = Sort::choose(&mut pick)?;
+        self.tuned(pick)?;
+        let row = |index| Row { x, results, axis, index, take: take.clone(), extent: extent.clone(), tuning };
         let Some(sort) = RadixSort::of(self.graph, self.group.anchor) else {
             let locals = self.heap_locals();
             return self.for_shape(&rows, LoopKind::Parallel, &mut |cx, index| {
@@ -196,7 +196,7 @@ impl Lowering<'_> {
             let blocks = cx.blocks(row);
             let mut from = Index::dim(take.clone());
             if blocks > 0 {
-                let size = Dim::from(BLOCK);
+                let size = Dim::from(row.tuning.block);
                 cx.for_each("block", &Dim::from(blocks), LoopKind::Serial, |cx, block| {
                     let start = block.scale(&size).add_dim(take);
                     let condition = cx.block_has_any(heap, row, &start, worst)?;
@@ -205,7 +205,7 @@ impl Lowering<'_> {
                     cx.push(Stmt::If { condition, then, otherwise: vec![] });
                     Ok(())
                 })?;
-                from = from.add_dim(&Dim::from(blocks * BLOCK));
+                from = from.add_dim(&Dim::from(blocks * row.tuning.block));
             }
             cx.offer(heap, row, [from, Index::dim(extent.clone())], worst, element)
         })?;
@@ -250,7 +250,9 @@ impl Lowering<'_> {
         let ordered = self.graph.ty(row.x).dtype != DType::Bool;
         let contiguous = ordered && self.inputs.contains(&row.x) && row.axis + 1 == row.index.len();
         match (row.take.as_const(), row.extent.as_const()) {
-            (Some(take), Some(extent)) if contiguous && extent / SPARSE >= take => (extent - take) / BLOCK,
+            (Some(take), Some(extent)) if contiguous && extent / row.tuning.sparse >= take => {
+                (extent - take) / row.tuning.block
+            }
             _ => 0,
         }
     }
@@ -258,9 +260,14 @@ impl Lowering<'_> {
     /// Whether an element of the block at `start` comes before `worst`.
     fn block_has_any(&mut self, heap: &Heap, row: &Row, start: &Index, worst: Local) -> Result<Expr> {
         let function = if heap.descending { ReduceFn::Max } else { ReduceFn::Min };
-        let best = self.reduction(function, row.x, &[Dim::from(BLOCK)], Partials::CHOSEN, None, &mut |_, inner| {
-            row.at(&start.add(&inner[0]))
-        })?;
+        let best = self.reduction(
+            function,
+            row.x,
+            &[Dim::from(row.tuning.block)],
+            Partials::CHOSEN,
+            None,
+            &mut |_, inner| row.at(&start.add(&inner[0])),
+        )?;
         let best = self.bind("best", best);
         let any = heap.before(&best, &get(worst));
         // A NaN hides the rest of its block, which it follows in ascending order.

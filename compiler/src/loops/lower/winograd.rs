@@ -215,7 +215,7 @@ impl Lowering<'_> {
                 (None, _) => Expr::binary(BinaryFn::Mul, x.clone(), by),
                 (Some(sum), 1.0) => Expr::binary(BinaryFn::Add, sum, x.clone()),
                 (Some(sum), -1.0) => Expr::binary(BinaryFn::Sub, sum, x.clone()),
-                (Some(sum), _) => Expr::Fma { a: Box::new(x.clone()), b: Box::new(by), c: Box::new(sum) },
+                (Some(sum), _) => Expr::fma(x.clone(), by, sum),
             };
             sum = Some(next);
         }

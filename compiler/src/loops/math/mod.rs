@@ -12,7 +12,7 @@ mod pow;
 mod tests;
 
 use crate::graph::DType;
-use crate::loops::{Expr, Kernel, Stmt, visit};
+use crate::loops::{Expr, Kernel, Stmt};
 use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
 
 /// Replaces every elementary function of a kernel.
@@ -101,7 +101,7 @@ impl Math<'_> {
             };
             return;
         }
-        for child in visit::children_mut(expr) {
+        for child in expr.operands_mut() {
             self.expand(child);
         }
         let dtype = self.kernel.dtype(expr);
@@ -204,7 +204,7 @@ fn div(a: Expr, b: Expr) -> Expr {
 }
 
 fn fma(a: Expr, b: Expr, c: Expr) -> Expr {
-    Expr::Fma { a: Box::new(a), b: Box::new(b), c: Box::new(c) }
+    Expr::fma(a, b, c)
 }
 
 fn neg(x: Expr) -> Expr {
@@ -224,7 +224,7 @@ fn round(x: Expr) -> Expr {
 }
 
 fn bits(to: DType, x: Expr) -> Expr {
-    Expr::Bitcast { to, x: Box::new(x) }
+    Expr::bitcast(to, x)
 }
 
 fn lt(a: Expr, b: Expr) -> Expr {

@@ -7,7 +7,8 @@ use cranelift_entity::EntityRef;
 use super::{Group, Select, Selected, Value, refuse};
 use crate::graph::Dim;
 use crate::graph::dim::Atom;
-use crate::loops::{Buf, Expr, Index, Stmt, Term, Var, visit};
+use crate::loops::expr::Reads;
+use crate::loops::{Buf, Index, Stmt, Term, Var, visit};
 use crate::vector::OVERGROWN;
 use crate::vector::ir::{Lanes, Mem, Op, Operand, Reg};
 
@@ -392,8 +393,8 @@ impl Select<'_> {
     pub fn hoist(&mut self, body: &[Stmt]) -> Selected<()> {
         let mut places = Vec::new();
         visit::exprs(body, &mut |expr| {
-            if let Expr::Load { buf, index } | Expr::Word { buf, index } = expr {
-                places.push((*buf, index.clone()));
+            if let Some(Reads { buf, index, .. }) = expr.reads() {
+                places.push((buf, index.clone()));
             }
         });
         visit::stmts(body, &mut |stmt| match stmt {

@@ -135,15 +135,11 @@ impl Varying<'_> {
     /// Whether a value differs between lanes; takes its width into account if so.
     fn expr(&mut self, expr: &Expr) -> bool {
         let varies = match expr {
-            Expr::Const { .. } => false,
-            Expr::Index(index) | Expr::Load { index, .. } | Expr::Word { index, .. } => self.index(index),
             Expr::Var(var) => self.vars.contains(var),
-            Expr::Get { at, .. } => at.iter().any(|index| self.index(index)),
-            Expr::Unary { x, .. } | Expr::Cast { x, .. } | Expr::Bitcast { x, .. } => self.expr(x),
-            Expr::Binary { a, b, .. } | Expr::Compare { a, b, .. } => self.expr(a) | self.expr(b),
-            Expr::Fma { a, b, c } => self.expr(a) | self.expr(b) | self.expr(c),
-            Expr::Select { condition, then, otherwise } => {
-                self.expr(condition) | self.expr(then) | self.expr(otherwise)
+            _ => {
+                let by_index = expr.indices().into_iter().any(|index| self.index(index));
+                // Each operand's width counts.
+                expr.operands().into_iter().fold(by_index, |varies, operand| self.expr(operand) | varies)
             }
         };
         if varies {

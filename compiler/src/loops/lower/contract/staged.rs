@@ -4,8 +4,8 @@
 //! first-level cache. All tiles of a group of rows are computed for this block before the next one, with their sums in
 //! memory between blocks. Few rows are computed with weights that are widened in registers, as each is read once or twice.
 
-use super::walk::{Ahead, Part};
 use super::Job;
+use super::walk::{Ahead, Part};
 use crate::error::Result;
 use crate::graph::dim::{product, row_major_strides};
 use crate::graph::{DType, Dim, ValueId};

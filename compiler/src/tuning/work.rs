@@ -1,4 +1,4 @@
-//! How much work a kernel is: whether it pays to split it over threads.
+//! How much work a kernel is: whether it pays to split it over threads, and to have versions of it for better processors.
 
 use crate::graph::Dim;
 use crate::loops::{Expr, Index, Kernel, LoopKind, Stmt, Term};
@@ -104,16 +104,8 @@ fn part(lo: &Index, hi: &Index) -> Option<u64> {
 }
 
 fn expr_work(expr: &Expr) -> u64 {
-    match expr {
-        Expr::Const { .. } | Expr::Index(_) | Expr::Var(_) | Expr::Get { .. } => 0,
-        Expr::Load { .. } | Expr::Word { .. } => 1,
-        Expr::Unary { x, .. } | Expr::Cast { x, .. } | Expr::Bitcast { x, .. } => 1 + expr_work(x),
-        Expr::Binary { a, b, .. } | Expr::Compare { a, b, .. } => 1 + expr_work(a) + expr_work(b),
-        Expr::Fma { a, b, c } => 1 + expr_work(a) + expr_work(b) + expr_work(c),
-        Expr::Select { condition, then, otherwise } => {
-            1 + expr_work(condition) + expr_work(then) + expr_work(otherwise)
-        }
-    }
+    let own = !matches!(expr, Expr::Const { .. } | Expr::Index(_) | Expr::Var(_) | Expr::Get { .. });
+    u64::from(own) + expr.operands().into_iter().map(expr_work).sum::<u64>()
 }
 
 #[cfg(test)]
