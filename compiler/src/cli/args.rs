@@ -64,6 +64,10 @@ pub struct ModelArgs {
     /// Leave initializers that are also inputs to the caller, who may override them (else they are constants)
     #[arg(long)]
     pub overridable_defaults: bool,
+    /// Refuse models that break the specification in ways that else give a warning: wrong declared types and shapes, nodes out
+    /// of order, operators and types that only ONNX Runtime has
+    #[arg(long)]
+    pub strict: bool,
     /// Folder that external tensor data may be anywhere beneath (default: the model's folder)
     #[arg(long, value_name = "DIR")]
     pub external_data_root: Option<PathBuf>,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::cli::args::RunArgs;
 use crate::cli::output::{self, Outputs};
-use crate::cli::session::{Problems, Session, io_error, native_options, one, usage};
+use crate::cli::session::{Problems, Session, io_error, native_options, one, tell, usage};
 use crate::cli::{data, files};
 use crate::error::Result;
 use crate::graph::Graph;
@@ -17,7 +17,7 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
     let session = Session::open(&args.model).map_err(one)?;
     let options = native_options(&session, &args.code).map_err(one)?;
     let loaded = session.load(&options)?;
-    loaded.notes.iter().for_each(|note| eprintln!("note: {note}"));
+    tell(&loaded.warnings, &loaded.notes);
     let once = || -> Result<()> {
         let graph = &loaded.graph;
         let mut inputs = data::inputs_from(graph, &args.inputs)?;

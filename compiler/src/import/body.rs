@@ -105,8 +105,10 @@ impl Importer<'_> {
         scope: &mut Scope<'_>,
     ) -> Result<Vec<ValueId>> {
         let proto = &body.proto;
-        let (problems, reports) = (self.errors.len(), self.reports);
+        let (problems, reports, warnings) = (self.errors.len(), self.reports, self.warnings.len());
         for (info, &value) in proto.input.iter().zip(inputs) {
+            let found = b.ty(value).clone();
+            self.check_declared(info, &found, None);
             if !scope.define(info.name(), Binding::Value(value)) {
                 self.malformed(format!("body input `{}` is defined twice", info.name()));
             }
@@ -137,6 +139,8 @@ impl Importer<'_> {
         if self.reports == reports && outputs.len() == proto.output.len() {
             return Ok(outputs);
         }
+        // What is warned of may be of a try with other types than those of the model.
+        self.warnings.truncate(warnings);
         // A second try may only repeat what the first one listed.
         let problem = self.errors.get(problems).or(self.errors.last()).cloned();
         Err(problem.unwrap_or_else(|| Error::malformed(Stage::Import, "a body uses what is not imported")))

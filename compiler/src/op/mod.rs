@@ -59,6 +59,7 @@ pub mod tfidf;
 pub mod topk;
 pub mod unary;
 pub mod unique;
+pub mod unreleased;
 
 pub use table::{json, markdown};
 
@@ -643,6 +644,15 @@ static INDEX: LazyLock<HashMap<(&'static str, &'static str), Vec<&'static OpDef>
 pub fn lookup(domain: &str, name: &str, opset: u32) -> Option<&'static OpDef> {
     let domain = if domain == "ai.onnx" { "" } else { domain };
     INDEX.get(&(domain, name))?.iter().rev().find(|row| row.since <= opset).copied()
+}
+
+/// The definition that ONNX Runtime has of an operator of `ai.onnx` at an opset version beyond the standard's.
+pub fn tolerated(domain: &str, name: &str, opset: u32) -> Option<&'static OpDef> {
+    let matches = |tolerated: &&unreleased::Tolerated| {
+        let row = &tolerated.row;
+        row.name == name && row.domain == domain && (row.since..=tolerated.until).contains(&opset)
+    };
+    unreleased::ROWS.iter().find(matches).map(|tolerated| &tolerated.row)
 }
 
 /// Sets of element types that signatures share.
