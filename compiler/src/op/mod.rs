@@ -57,6 +57,7 @@ mod spatial;
 mod table;
 pub mod tfidf;
 pub mod topk;
+pub mod training;
 pub mod unary;
 pub mod unique;
 pub mod unreleased;
@@ -102,6 +103,10 @@ const FAMILIES: &[&[OpDef]] = &[
     optional::ROWS,
     tfidf::ROWS,
     ml::ROWS,
+    ml::labels::ROWS,
+    ml::linear::ROWS,
+    ml::svm::ROWS,
+    training::ROWS,
     microsoft::elementwise::ROWS,
     microsoft::windows::ROWS,
     microsoft::matmul::ROWS,
