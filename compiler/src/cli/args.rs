@@ -186,6 +186,9 @@ pub struct RunArgs {
     /// Fill missing inputs with seeded random values
     #[arg(long, value_name = "SEED")]
     pub random: Option<u64>,
+    /// Seed of the random numbers that the model draws
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub seed: u64,
     #[command(flatten)]
     pub sizes: SizeArgs,
     /// Write outputs as .npy files into this folder

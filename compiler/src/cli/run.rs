@@ -8,7 +8,7 @@ use crate::cli::session::{Problems, Session, io_error, native_options, one, tell
 use crate::cli::{data, files};
 use crate::error::Result;
 use crate::graph::Graph;
-use crate::native;
+use crate::native::{self, Call};
 
 pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
     if args.random.is_none() && !args.sizes.sizes.is_empty() {
@@ -28,7 +28,8 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
             std::fs::create_dir_all(folder).map_err(|error| io_error(folder, &error))?;
         }
         let places = places(graph, args)?;
-        let outputs = loaded.model()?.run(&inputs, &native::output_shapes(graph, &inputs)?)?;
+        let call = Call { seed: args.seed, ..Call::default() };
+        let outputs = loaded.model()?.run_with(&inputs, &native::output_shapes(graph, &inputs)?, &call)?;
         let Some(first) = places.first() else {
             graph
                 .outputs

@@ -175,6 +175,11 @@ impl BodyImporter for Importer<'_> {
         open.rev().find(|(known, _)| known == dim).map(|(_, is_one)| *is_one)
     }
 
+    fn stream(&mut self) -> Option<u32> {
+        self.streams += 1;
+        (self.loops == 0).then_some(self.streams)
+    }
+
     fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ValueId]) -> Result<Vec<ValueId>> {
         body.check_inputs(inputs.len())?;
         self.check_depth()?;
@@ -214,7 +219,11 @@ impl BodyImporter for Importer<'_> {
             };
             scope.capture(name, binding);
         }
+        // A body with inputs runs once for each iteration of a loop.
+        let is_loop = !given.is_empty();
+        self.loops += u32::from(is_loop);
         let outputs = self.body_content(&mut inner, body, &given, &mut scope);
+        self.loops -= u32::from(is_loop);
         b.graph.adopt_symbols(&graph);
         graph.outputs = body.proto.output.iter().map(|info| info.name().to_string()).zip(outputs?).collect();
         keep_reachable(&mut graph);

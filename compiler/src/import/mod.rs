@@ -252,6 +252,10 @@ struct Importer<'m> {
     open_units: Vec<usize>,
     /// Bodies taken apart so far.
     forks: u64,
+    /// Bodies of loops around the current node.
+    loops: u32,
+    /// Nodes so far that draw random numbers.
+    streams: u32,
 }
 
 impl<'m> Importer<'m> {
@@ -276,6 +280,8 @@ impl<'m> Importer<'m> {
             units: Vec::new(),
             open_units: Vec::new(),
             forks: 0,
+            loops: 0,
+            streams: 0,
         }
     }
 

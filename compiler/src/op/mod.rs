@@ -44,6 +44,7 @@ pub mod norm;
 pub mod optional;
 pub mod pool;
 pub mod quantize;
+pub mod random;
 pub mod recurrent;
 pub mod reduction;
 pub mod resize;
@@ -76,6 +77,7 @@ const FAMILIES: &[&[OpDef]] = &[
     slicing::ROWS,
     indexing::ROWS,
     generate::ROWS,
+    random::ROWS,
     conv::ROWS,
     pool::ROWS,
     matmul::ROWS,
@@ -318,6 +320,9 @@ pub trait BodyImporter {
 
     /// Imports `body` as a graph of its own, with inputs of these types.
     fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[TensorType]) -> Result<Body>;
+
+    /// A number for the random numbers of one node, which no other node has; `None` in the body of a loop.
+    fn stream(&mut self) -> Option<u32>;
 }
 
 /// For nodes outside any model: there are no bodies.
@@ -336,6 +341,10 @@ impl BodyImporter for NoBodies {
 
     fn graph(&mut self, _: &mut Builder<'_>, _: &Subgraph, _: &[TensorType]) -> Result<Body> {
         Err(Error::internal(Stage::Import, "a body outside a model"))
+    }
+
+    fn stream(&mut self) -> Option<u32> {
+        Some(0)
     }
 }
 
