@@ -43,7 +43,7 @@ pub const ROWS: &[Tolerated] = &[
         "alpha * log(1 + exp(beta * x))")),
     before(10, row("Scale", 1, &[req("input", "T")], &[req("output", "T")], &[float("scale", 1.0)],
         &[("T", FLOATS_F16)], ANY, scale, "scale * x")),
-    before(10, row("ScaledTanh", 1, &[req("X", "T")], &[req("Y", "T")],
+    before(10, row("ScaledTanh", 1, &[req("input", "T")], &[req("output", "T")],
         &[optional("alpha", Float), optional("beta", Float)], &[("T", FLOATS_F16)], ANY, scaled_tanh,
         "alpha * tanh(beta * x)")),
     before(u32::MAX, row("SimplifiedLayerNormalization", 1, &[req("X", "T"), req("scale", "V")],

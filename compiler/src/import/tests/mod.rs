@@ -230,7 +230,7 @@ fn warns(model: &ModelProto, deviation: Deviation, text: &str) {
     let problem = &warnings[0].problem;
     assert!(warnings[0].deviation == deviation && problem.to_string().contains(text), "{problem}");
     let errors = run_with(model, &ImportOptions { strict: true, ..Default::default() }).unwrap_err();
-    assert_eq!(errors, [problem.clone()]);
+    assert_eq!(errors, std::slice::from_ref(problem));
 }
 
 /// Primitives of a graph in order, by name.
