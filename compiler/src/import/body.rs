@@ -107,8 +107,7 @@ impl Importer<'_> {
         let proto = &body.proto;
         let (problems, reports, warnings) = (self.errors.len(), self.reports, self.warnings.len());
         for (info, &value) in proto.input.iter().zip(inputs) {
-            let found = b.ty(value).clone();
-            self.check_declared(info, &found, None);
+            self.check_declared(info, b.ty(value));
             if !scope.define(info.name(), Binding::Value(value)) {
                 self.malformed(format!("body input `{}` is defined twice", info.name()));
             }

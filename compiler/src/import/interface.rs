@@ -7,7 +7,7 @@ use onnxc_proto::{GraphProto, ValueInfoProto};
 
 use super::scope::{Binding, Env, Scope};
 use super::{Importer, keep_reachable, types};
-use crate::error::{Error, Kind, NodeRef, Result, Stage};
+use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{Builder, Dim, Graph, Tensor, TensorType};
 
 /// Unlike symbolic dims of all inputs: every run checks each of them, in one function.
@@ -102,7 +102,7 @@ impl Importer<'_> {
             let shape = tensor.shape.iter().map(|&size| Dim::from(size)).collect();
             let found = TensorType::new(tensor.dtype, shape);
             if constant {
-                self.check_declared(info, &found, None);
+                self.check_declared(info, &found);
                 let value = Builder::new(graph, origin).constant(tensor);
                 graph.values[value].name = info.name().to_string();
                 return Ok(Binding::Value(value));
@@ -156,15 +156,10 @@ impl Importer<'_> {
         }
     }
 
-    /// Warns of a declared type that contradicts the one that was found.
-    pub(super) fn check_declared(
-        &mut self,
-        info: &ValueInfoProto,
-        found: &TensorType,
-        site: Option<NodeRef>,
-    ) {
+    /// Warns of the declared type of a value that no node gives, where it contradicts the one that was found.
+    pub(super) fn check_declared(&mut self, info: &ValueInfoProto, found: &TensorType) {
         if let Some((deviation, message)) = types::deviation(info, found) {
-            self.warn(deviation, message, site);
+            self.warn(deviation, message, None);
         }
     }
 
@@ -199,7 +194,7 @@ impl Importer<'_> {
             }
             let found = graph.ty(value).clone();
             if !scope.definers.contains_key(name) {
-                self.check_declared(info, &found, None);
+                self.check_declared(info, &found);
             }
             self.types.name_symbols(graph, info, &found);
             graph.outputs.push((name.to_string(), value));

@@ -10,7 +10,7 @@ use super::check::{Opsets, check_inputs, check_outputs, check_signature, named};
 use super::fork::Next;
 use super::scope::{Binding, Scope, count_nodes};
 use super::warning::Deviation;
-use super::{Importer, attr, normal_domain};
+use super::{Importer, attr, normal_domain, types};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::{Builder, Origin, ValueId};
 use crate::op::{Arity, Attr, AttrKind, NodeCx, OpDef};
@@ -114,10 +114,11 @@ impl<'m> Importer<'m> {
             {
                 b.graph.values[value].name = format!("{}{name}", scope.prefix);
             }
-            if let (Binding::Value(value), Some(info)) = (binding, scope.declared.get(name.as_str())) {
-                let found = b.ty(value).clone();
+            if let (Binding::Value(value), Some(info)) = (binding, scope.declared.get(name.as_str()))
+                && let Some((deviation, message)) = types::deviation(info, b.ty(value))
+            {
                 let site = self.site(b, index, node, scope);
-                self.check_declared(info, &found, Some(site));
+                self.warn(deviation, message, Some(site));
             }
             if !scope.define(name, binding) {
                 let site = self.site(b, index, node, scope);
