@@ -36,7 +36,7 @@ use bytes::Bytes;
 use codegen::emit::Kernels;
 use error::{Error, Kind, Result, Stage};
 use graph::Graph;
-use import::{ExternalData, ImportOptions};
+use import::{ExternalData, ImportOptions, Warning};
 use schedule::Program;
 use target::Target;
 
@@ -75,6 +75,8 @@ pub struct Frontend {
     pub program: Program,
     /// What the model holds that has no influence on the result.
     pub notes: Vec<String>,
+    /// What it breaks, and is compiled all the same.
+    pub warnings: Vec<Warning>,
 }
 
 /// A compiled model; [`Compiled::artifact`] gives the object and the header.
@@ -83,6 +85,7 @@ pub struct Compiled {
     pub program: Program,
     pub kernels: Kernels,
     pub notes: Vec<String>,
+    pub warnings: Vec<Warning>,
     target: Target,
     options: codegen::emit::Options,
 }
@@ -120,7 +123,7 @@ pub fn compile(
 
 /// Everything after the schedule: machine code of every kernel.
 pub fn backend(frontend: Frontend, options: &Options, observer: &mut dyn Observer) -> Result<Compiled> {
-    let Frontend { graph, program, notes } = frontend;
+    let Frontend { graph, program, notes, warnings } = frontend;
     let start = Instant::now();
     let kernels = backend::compile_kernels(&graph, &program, &options.target)?;
     observer.stage("kernels", start.elapsed());
@@ -130,6 +133,7 @@ pub fn backend(frontend: Frontend, options: &Options, observer: &mut dyn Observe
         program,
         kernels,
         notes,
+        warnings,
         target: options.target.clone(),
         options: emit,
     })
@@ -144,11 +148,11 @@ pub fn frontend(
 ) -> std::result::Result<Frontend, Vec<Error>> {
     let start = Instant::now();
     let proto = decode(model).map_err(|error| vec![error])?;
-    let import::Import { graph, notes } = import::import(&proto, &options.import, external)?;
+    let import::Import { graph, notes, warnings } = import::import(&proto, &options.import, external)?;
     drop(proto);
     observer.stage("import", start.elapsed());
     let (graph, program) = optimize(graph, options, observer).map_err(|error| vec![error])?;
-    Ok(Frontend { graph, program, notes })
+    Ok(Frontend { graph, program, notes, warnings })
 }
 
 /// The model's protobuf structs.

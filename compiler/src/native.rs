@@ -185,8 +185,18 @@ impl<'l> Model<'l> {
         inputs: &[Option<Tensor>],
         output_shapes: &[Option<Vec<usize>>],
     ) -> Result<Vec<Tensor>> {
+        self.run_with(inputs, output_shapes, &Call::default())
+    }
+
+    /// As [`Model::run`], with what else a run may be given.
+    pub fn run_with(
+        &self,
+        inputs: &[Option<Tensor>],
+        output_shapes: &[Option<Vec<usize>>],
+        call: &Call<'_>,
+    ) -> Result<Vec<Tensor>> {
         let mut prepared = self.prepare(inputs, output_shapes)?;
-        prepared.run(&Call::default())?;
+        prepared.run(call)?;
         prepared.check_guards()?;
         prepared.outputs()
     }
@@ -396,6 +406,8 @@ pub struct Call<'a> {
     pub pool: Option<&'a Pool>,
     /// Told the number of each step when it is done, by models compiled for profiling.
     pub step_done: Option<&'a StepObserver<'a>>,
+    /// For random numbers.
+    pub seed: u64,
 }
 
 /// See [`Call::step_done`].
@@ -431,6 +443,7 @@ impl Prepared<'_> {
             allocate: Some(allocate),
             release: Some(release),
             allocator: std::ptr::from_ref(&self.heap).cast_mut().cast(),
+            seed: call.seed,
             ..RunOptions::default()
         };
         if let Some(pool) = call.pool {

@@ -8,6 +8,8 @@ mod outputs;
 mod targets;
 #[path = "cli/verdicts.rs"]
 mod verdicts;
+#[path = "cli/warnings.rs"]
+mod warnings;
 
 use std::fs;
 use std::path::{Path, PathBuf};

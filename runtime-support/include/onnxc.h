@@ -50,7 +50,8 @@ typedef enum onnxc_status {
     ONNXC_MISALIGNED = 7,
     /* The workspace is too small. */
     ONNXC_BAD_WORKSPACE = 8,
-    /* options->struct_size is smaller than this version's struct. */
+    /* options->struct_size is smaller than this version's struct, and is not that of the first, which ended before
+     * `seed`. */
     ONNXC_BAD_OPTIONS = 9,
     /* A size that these dimensions need does not fit 64 bits. */
     ONNXC_SIZE_OVERFLOW = 10,
@@ -157,10 +158,14 @@ typedef struct onnxc_options {
     /* Called after every step by models compiled for profiling. */
     void (*step_done)(void *step_context, int64_t step);
     void *step_context;
+    /* For random numbers: runs with the same seed draw the same, whatever the number of threads. Nodes with a seed of
+     * their own do not ask for it. The topmost bit does not count. (A caller whose struct ends before this field has
+     * the seed 0.) */
+    uint64_t seed;
 } onnxc_options;
 
 /* clang-format off */
-#define ONNXC_OPTIONS_INIT { sizeof(onnxc_options), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL }
+#define ONNXC_OPTIONS_INIT { sizeof(onnxc_options), NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0, NULL, NULL, 0 }
 /* clang-format on */
 
 /* Checks all it is given, then runs the model. `inputs` and `outputs` are in the model's order. Outputs must

@@ -68,6 +68,7 @@ pub struct Options {
     pub message_capacity: usize,
     pub step_done: Option<unsafe extern "C" fn(*mut c_void, i64)>,
     pub step_context: *mut c_void,
+    pub seed: u64,
 }
 
 /// `ONNXC_OPTIONS_INIT`
@@ -86,6 +87,7 @@ impl Default for Options {
             message_capacity: 0,
             step_done: None,
             step_context: std::ptr::null_mut(),
+            seed: 0,
         }
     }
 }

@@ -154,6 +154,12 @@ static void bytes_and_alignment(void) {
     options.struct_size = 8;
     CHECK(run() == ONNXC_BAD_OPTIONS && message[0] == 'm');
     reset();
+    /* The struct of the first version, which ended before the seed. */
+    options.struct_size = offsetof(onnxc_options, seed);
+    CHECK(run() == ONNXC_OK);
+    options.struct_size += 1;
+    CHECK(run() == ONNXC_BAD_OPTIONS);
+    reset();
 }
 
 static void messages(void) {

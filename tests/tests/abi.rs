@@ -34,7 +34,7 @@ fn artifact(text: &str) -> Artifact {
         profile: false,
     };
     let (graph, program) = onnxc::optimize(graph, &options, &mut onnxc::Quiet).unwrap();
-    let frontend = onnxc::Frontend { graph, program, notes: vec![] };
+    let frontend = onnxc::Frontend { graph, program, notes: vec![], warnings: vec![] };
     onnxc::backend(frontend, &options, &mut onnxc::Quiet).unwrap().artifact().unwrap()
 }
 

@@ -292,7 +292,7 @@ fn declared_shapes_are_checked_against_data() {
             assert!(message.contains("as the model declares it: 12 is not 3"), "{message}");
         }
     }
-    // Constants that differ are stale: what data give holds, and a note says so.
+    // Constants that differ are stale: what data give holds, and a warning says so.
     let stale = build::graph(
         vec![value("x", F.to_onnx(), &["2", "3"])],
         vec![named("Neg", &["x"])],
@@ -300,11 +300,9 @@ fn declared_shapes_are_checked_against_data() {
     );
     let path = write(&build::model(16, stale), folder.path());
     let compiled = compile(&path, "model").unwrap();
-    let note = compiled
-        .notes
-        .iter()
-        .find(|note| note.contains("`y` is declared as f32[2, 5], and its type is f32[2, 3]"));
-    assert!(note.is_some(), "{:?}", compiled.notes);
+    let texts: Vec<String> = compiled.warnings.iter().map(|warning| warning.problem.to_string()).collect();
+    let text = "`y` is declared as f32[2, 5], and its type is f32[2, 3], which holds";
+    assert!(texts.len() == 1 && texts[0].contains(text), "{texts:?}");
 }
 
 /// A node with the name that messages must give.

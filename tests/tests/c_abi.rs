@@ -288,7 +288,7 @@ fn run_text(name: &str, text: &str) {
             profile: false,
         };
         let (graph, program) = onnxc::optimize(graph.clone(), &options, &mut onnxc::Quiet).unwrap();
-        let frontend = onnxc::Frontend { graph, program, notes: vec![] };
+        let frontend = onnxc::Frontend { graph, program, notes: vec![], warnings: vec![] };
         let compiled = onnxc::backend(frontend, &options, &mut onnxc::Quiet).unwrap();
         let object = write(compiled.artifact().unwrap(), dir.path());
         assert_eq!(

@@ -26,7 +26,7 @@ fn with_both(text: &str, body: impl Fn(&native::Model<'_>, &Interpreted<'_>)) {
         profile: false,
     };
     let (graph, program) = onnxc::optimize(graph, &options, &mut onnxc::Quiet).unwrap();
-    let frontend = onnxc::Frontend { graph, program, notes: vec![] };
+    let frontend = onnxc::Frontend { graph, program, notes: vec![], warnings: vec![] };
     let compiled = onnxc::backend(frontend, &options, &mut onnxc::Quiet).unwrap();
     let dir = tempfile::tempdir().unwrap();
     let object = write(compiled.artifact().unwrap(), dir.path());

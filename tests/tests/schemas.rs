@@ -123,6 +123,36 @@ fn rows_of_microsoft_agree_with_the_schemas_of_onnx_runtime() {
     assert!(compare_all(&text.expect("ONNX Runtime lists its schemas")) >= 22);
 }
 
+/// What ONNX Runtime takes beyond the standard: its own schemas of `ai.onnx`, up to the version in which it drops them.
+#[test]
+fn tolerated_rows_agree_with_the_schemas_of_onnx_runtime() {
+    let text = onnx_env::PEERS.run_script("dump_schemas.py", &[""]).expect("ONNX Runtime lists its schemas");
+    let schemas: Vec<Schema> = serde_json::from_str(&text).expect("the list parses");
+    let mut problems = Vec::new();
+    for op::unreleased::Tolerated { row, until } in op::unreleased::ROWS {
+        let versions = || schemas.iter().filter(|schema| schema.name == row.name);
+        let Some(schema) = versions().find(|schema| schema.since == row.since) else {
+            problems.push(format!("{}: there is no such schema", row.name));
+            continue;
+        };
+        let mut found = Vec::new();
+        compare_params("inputs", row.inputs, &schema.inputs, &mut found);
+        compare_params("outputs", row.outputs, &schema.outputs, &mut found);
+        compare_attributes(row, schema, &mut found);
+        // The types of an operator that the standard has are what ONNX Runtime does not check.
+        if op::lookup("", row.name, row.since).is_none() {
+            compare_types(row, schema, &mut found);
+        }
+        problems.extend(found.into_iter().map(|problem| format!("{}: {problem}", row.name)));
+        let next = versions().map(|schema| schema.since).filter(|&since| since > row.since).min();
+        let last = next.map_or(u32::MAX - 1, |next| next - 1);
+        if last != *until {
+            problems.push(format!("{}: holds until {until}, not {last}", row.name));
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
 /// Holds the rows of all domains that schemas are of against them; gives their number.
 fn compare_all(text: &str) -> usize {
     let schemas: Vec<Schema> = serde_json::from_str(text).expect("the list parses");

@@ -31,7 +31,7 @@ use crate::cli::external::ExternalFiles;
 use crate::cli::files::Mapped;
 use crate::codegen::emit::identifier;
 use crate::error::{Error, Kind, Result, Stage};
-use crate::import::{ExternalData, ImportOptions};
+use crate::import::{self, ExternalData, ImportOptions};
 use crate::target::Target;
 use crate::{Options, Quiet};
 
@@ -47,6 +47,7 @@ pub struct Builder {
     name: Option<String>,
     input_dims: Vec<String>,
     overridable_defaults: bool,
+    strict: bool,
     external_data_root: Option<PathBuf>,
     opt_level: u8,
     exact: bool,
@@ -66,6 +67,8 @@ pub struct Files {
     pub wrapper: PathBuf,
     /// What was read: the model and its external data, sorted.
     pub read: Vec<PathBuf>,
+    /// What the model breaks, each kind once.
+    pub warnings: Vec<String>,
 }
 
 /// Every problem of the model or the options; its `Debug` is for people too, as a failing `main` prints it.
@@ -98,6 +101,7 @@ impl Builder {
             name: None,
             input_dims: vec![],
             overridable_defaults: false,
+            strict: false,
             external_data_root: None,
             opt_level: 3,
             exact: false,
@@ -122,6 +126,12 @@ impl Builder {
     /// Leaves initializers that are also inputs to the caller, who may override them.
     pub fn overridable_defaults(mut self, overridable: bool) -> Builder {
         self.overridable_defaults = overridable;
+        self
+    }
+
+    /// Refuses models that break the specification in ways that else give a warning.
+    pub fn strict(mut self, strict: bool) -> Builder {
+        self.strict = strict;
         self
     }
 
@@ -169,6 +179,9 @@ impl Builder {
         for path in &files.read {
             println!("cargo:rerun-if-changed={}", path.display());
         }
+        for warning in &files.warnings {
+            println!("cargo:warning={warning}");
+        }
         println!("cargo:rerun-if-env-changed=AR");
         if let Some(folder) = files.archive.parent() {
             println!("cargo:rustc-link-search=native={}", folder.display());
@@ -207,7 +220,8 @@ impl Builder {
         drop(file);
         let archive = folder.join(format!("lib{name}.a"));
         archive_object(&object, &archive, &options.target.triple).map_err(one)?;
-        Ok(Files { name, object, archive, wrapper, read: self.read(&external) })
+        let warnings = import::summary(&compiled.warnings);
+        Ok(Files { name, object, archive, wrapper, read: self.read(&external), warnings })
     }
 
     fn options(&self) -> Result<Options> {
@@ -229,6 +243,7 @@ impl Builder {
             import: ImportOptions {
                 input_dims: pins,
                 overridable_defaults: self.overridable_defaults,
+                strict: self.strict,
                 ..ImportOptions::default()
             },
             profile: false,

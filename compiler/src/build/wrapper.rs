@@ -64,6 +64,7 @@ const OWN: &[&str] = &[
     "modulo",
     "mul",
     "outputs",
+    "seed",
     "shapes",
     "size",
     "symbol",
@@ -312,9 +313,16 @@ impl<'g> Model<'g> {
     }
 
     fn methods(&self, struct_name: &str, workspace: Option<i64>) -> String {
+        let (seed, no_seed) = match self.graph.seed.is_some() {
+            true => (
+                "        /// For random numbers: runs with the same seed draw the same.\n        pub seed: u64,\n",
+                ", seed: 0",
+            ),
+            false => ("", ""),
+        };
         let mut out = format!(
             "\n    /// The model and the scratch memory of its runs.\n    pub struct {struct_name} {{\n        \
-             workspace: Vec<Line>,\n    }}\n\n    impl Default for {struct_name} {{\n        \
+             workspace: Vec<Line>,\n{seed}    }}\n\n    impl Default for {struct_name} {{\n        \
              fn default() -> {struct_name} {{\n            {struct_name}::new()\n        }}\n    }}\n\n    \
              impl {struct_name} {{\n"
         );
@@ -332,7 +340,7 @@ impl<'g> Model<'g> {
         let _ = writeln!(
             out,
             "        pub fn new() -> {struct_name} {{\n            \
-             {struct_name} {{ workspace: {memory} }}\n        }}\n"
+             {struct_name} {{ workspace: {memory}{no_seed} }}\n        }}\n"
         );
         out.push_str(&self.run());
         out.push_str(&self.run_into());
@@ -446,7 +454,11 @@ impl<'g> Model<'g> {
                 "                Tensor::output(&mut {ident}[..], {dtype}, &mut shapes.{ident}),"
             );
         }
-        out.push_str("            ];\n            execute(&inputs, &mut outputs, &mut self.workspace, shapes.bytes)\n        }\n");
+        let seed = if self.graph.seed.is_some() { "self.seed" } else { "0" };
+        let _ = writeln!(
+            out,
+            "            ];\n            execute(&inputs, &mut outputs, &mut self.workspace, shapes.bytes, {seed})\n        }}"
+        );
         out
     }
 

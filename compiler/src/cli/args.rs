@@ -64,6 +64,10 @@ pub struct ModelArgs {
     /// Leave initializers that are also inputs to the caller, who may override them (else they are constants)
     #[arg(long)]
     pub overridable_defaults: bool,
+    /// Refuse models that break the specification in ways that else give a warning: wrong declared types and shapes, nodes out
+    /// of order, operators and types that only ONNX Runtime has
+    #[arg(long)]
+    pub strict: bool,
     /// Folder that external tensor data may be anywhere beneath (default: the model's folder)
     #[arg(long, value_name = "DIR")]
     pub external_data_root: Option<PathBuf>,
@@ -182,6 +186,9 @@ pub struct RunArgs {
     /// Fill missing inputs with seeded random values
     #[arg(long, value_name = "SEED")]
     pub random: Option<u64>,
+    /// Seed of the random numbers that the model draws
+    #[arg(long, value_name = "SEED", default_value_t = 0)]
+    pub seed: u64,
     #[command(flatten)]
     pub sizes: SizeArgs,
     /// Write outputs as .npy files into this folder

@@ -159,7 +159,7 @@ fn profile(loaded: &Loaded, inputs: &[Option<Tensor>], args: &BenchArgs) -> Resu
             }
             last = now;
         });
-        prepared.run(&Call { pool: pool.as_ref(), step_done: Some(&observer) })?;
+        prepared.run(&Call { pool: pool.as_ref(), step_done: Some(&observer), ..Call::default() })?;
         runs += 1;
         last = Instant::now();
     }

@@ -5,11 +5,13 @@ use serde::Serialize;
 use crate::cli::args::{CheckArgs, CodeArgs, OpsArgs};
 use crate::cli::session::{Problems, Progress, Session, one};
 use crate::error::Error;
+use crate::import::Warning;
 use crate::op;
 
 #[derive(Serialize)]
 struct Report {
     problems: Vec<Problem>,
+    warnings: Vec<ListedWarning>,
     notes: Vec<String>,
 }
 
@@ -21,6 +23,13 @@ struct Problem {
     error: Error,
 }
 
+#[derive(Serialize)]
+struct ListedWarning {
+    text: String,
+    #[serde(flatten)]
+    warning: Warning,
+}
+
 /// Whether the model has no problem. It is compiled whole: what only a later stage can tell is a problem too.
 pub fn run(args: &CheckArgs) -> Result<bool, Problems> {
     let session = Session::open(&args.model).map_err(one)?;
@@ -29,17 +38,21 @@ pub fn run(args: &CheckArgs) -> Result<bool, Problems> {
     let mut progress = Progress::new(false, false, vec![]);
     let compiled = session.compile(&options, &mut progress);
     drop(progress);
-    let (errors, notes) = match compiled {
-        Ok(compiled) => (compiled.artifact().err().into_iter().collect(), compiled.notes),
-        Err(errors) => (errors, vec![]),
+    let (errors, warnings, notes) = match compiled {
+        Ok(compiled) => (compiled.artifact().err().into_iter().collect(), compiled.warnings, compiled.notes),
+        Err(errors) => (errors, vec![], vec![]),
     };
     let good = errors.is_empty();
     if args.json {
         let problem = |error: Error| Problem { text: error.to_string(), error };
-        let report = Report { problems: errors.into_iter().map(problem).collect(), notes };
+        let listed = |warning: Warning| ListedWarning { text: warning.problem.to_string(), warning };
+        let (problems, warnings) =
+            (errors.into_iter().map(problem).collect(), warnings.into_iter().map(listed).collect());
+        let report = Report { problems, warnings, notes };
         say!("{}", to_json(&report));
     } else {
         errors.iter().for_each(|error| say!("error: {error}"));
+        warnings.iter().for_each(|warning| say!("warning: {}", warning.problem));
         notes.iter().for_each(|note| say!("note: {note}"));
         match errors.len() {
             0 => say!("no problems"),

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use crate::backend::Levels;
 use crate::cli::args::{CompileArgs, Emit};
 use crate::cli::output::{self, Outputs};
-use crate::cli::session::{Problems, Progress, Session, io_error, one, usage};
+use crate::cli::session::{Problems, Progress, Session, io_error, one, tell, usage};
 use crate::codegen::emit::{Artifact, identifier};
 use crate::error::{Error, Kind, Result};
 use crate::graph::Graph;
@@ -65,9 +65,7 @@ pub fn run(args: &CompileArgs) -> std::result::Result<(), Problems> {
 }
 
 fn report(args: &CompileArgs, compiled: &Compiled) {
-    for note in &compiled.notes {
-        eprintln!("note: {note}");
-    }
+    tell(&compiled.warnings, &compiled.notes);
     if args.verbose {
         eprintln!("{}", compiled.program.stats());
     }

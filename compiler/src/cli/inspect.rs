@@ -9,6 +9,7 @@ use crate::cli::args::InspectArgs;
 use crate::cli::check::to_json;
 use crate::cli::session::{Problems, Progress, Session, one};
 use crate::graph::{DType, Dim, Graph, MapFn, Op, TensorType, ValueId};
+use crate::import;
 use crate::schedule::{Program, Step};
 
 #[derive(Serialize)]
@@ -32,6 +33,7 @@ struct Report {
     constant_kernels: Vec<String>,
     /// Processors that there is code for, from the least up; an object chooses among them when it runs.
     levels: Vec<String>,
+    warnings: Vec<String>,
     notes: Vec<String>,
 }
 
@@ -85,6 +87,7 @@ pub fn run(args: &InspectArgs) -> Result<(), Problems> {
         kernels: program.stats().groups(),
         constant_kernels: constant_kernels(graph, program),
         levels: options.target.levels().map(|level| level.cpu.clone()).collect(),
+        warnings: import::summary(&frontend.warnings),
         notes: frontend.notes,
     };
     if args.json {
@@ -112,6 +115,7 @@ fn print(report: &Report) {
     for (operator, count) in &report.operators {
         say!("  {count:>5} {operator}");
     }
+    report.warnings.iter().for_each(|warning| say!("warning: {warning}"));
     report.notes.iter().for_each(|note| say!("note: {note}"));
 }
 

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use crate::cli::args::RunArgs;
 use crate::cli::output::{self, Outputs};
-use crate::cli::session::{Problems, Session, io_error, native_options, one, usage};
+use crate::cli::session::{Problems, Session, io_error, native_options, one, tell, usage};
 use crate::cli::{data, files};
 use crate::error::Result;
 use crate::graph::Graph;
-use crate::native;
+use crate::native::{self, Call};
 
 pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
     if args.random.is_none() && !args.sizes.sizes.is_empty() {
@@ -17,7 +17,7 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
     let session = Session::open(&args.model).map_err(one)?;
     let options = native_options(&session, &args.code).map_err(one)?;
     let loaded = session.load(&options)?;
-    loaded.notes.iter().for_each(|note| eprintln!("note: {note}"));
+    tell(&loaded.warnings, &loaded.notes);
     let once = || -> Result<()> {
         let graph = &loaded.graph;
         let mut inputs = data::inputs_from(graph, &args.inputs)?;
@@ -28,7 +28,8 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
             std::fs::create_dir_all(folder).map_err(|error| io_error(folder, &error))?;
         }
         let places = places(graph, args)?;
-        let outputs = loaded.model()?.run(&inputs, &native::output_shapes(graph, &inputs)?)?;
+        let call = Call { seed: args.seed, ..Call::default() };
+        let outputs = loaded.model()?.run_with(&inputs, &native::output_shapes(graph, &inputs)?, &call)?;
         let Some(first) = places.first() else {
             graph
                 .outputs

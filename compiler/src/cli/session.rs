@@ -18,7 +18,7 @@ use crate::cli::output;
 use crate::codegen::emit::{Stats, StepInfo};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::Graph;
-use crate::import::{DimPin, Import, ImportOptions, Limits};
+use crate::import::{DimPin, Import, ImportOptions, Limits, Warning};
 use crate::native::{self, Models};
 use crate::target::Target;
 use crate::{Compiled, Frontend, Observer, Options, import, pass};
@@ -37,6 +37,12 @@ pub fn usage(message: String) -> Error {
 
 pub fn io_error(path: &Path, error: &std::io::Error) -> Error {
     Error::new(Stage::Io, Kind::Io, format!("{}: {error}", path.display()))
+}
+
+/// Tells on standard error what a model breaks, each kind once, and what has no influence on the result.
+pub fn tell(warnings: &[Warning], notes: &[String]) {
+    import::summary(warnings).iter().for_each(|warning| eprintln!("warning: {warning}"));
+    notes.iter().for_each(|note| eprintln!("note: {note}"));
 }
 
 /// A model file and how it is imported.
@@ -59,6 +65,7 @@ impl Session {
             import: ImportOptions {
                 input_dims: pins,
                 overridable_defaults: args.overridable_defaults,
+                strict: args.strict,
                 limits: Limits { nesting: NESTING, ..Limits::default() },
             },
             file,
@@ -164,6 +171,7 @@ pub fn native_options(session: &Session, code: &CodeArgs) -> Result<Options> {
 pub struct Loaded {
     pub graph: std::sync::Arc<Graph>,
     pub notes: Vec<String>,
+    pub warnings: Vec<Warning>,
     pub steps: Vec<StepInfo>,
     pub stats: Stats,
     pub object_bytes: u64,
@@ -194,6 +202,7 @@ impl Loaded {
         Ok(Loaded {
             graph: compiled.graph,
             notes: compiled.notes,
+            warnings: compiled.warnings,
             steps,
             stats,
             object_bytes,

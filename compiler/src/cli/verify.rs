@@ -123,7 +123,7 @@ fn per_node(
     graph.outputs = named.iter().map(|&value| (graph.values[value].name.clone(), value)).collect();
     let mut progress = Progress::new(false, false, vec![]);
     let (graph, program) = crate::optimize(graph, options, &mut progress).map_err(one)?;
-    let frontend = Frontend { graph, program, notes: imported.notes };
+    let frontend = Frontend { graph, program, notes: imported.notes, warnings: imported.warnings };
     let compiled = crate::backend(frontend, options, &mut progress).map_err(one)?;
     drop(progress);
     let loaded = Loaded::new(compiled, start).map_err(one)?;

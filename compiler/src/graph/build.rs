@@ -65,6 +65,12 @@ impl<'g> Builder<'g> {
         self.graph.symbols.push(Symbol { name })
     }
 
+    /// The symbol that stands for the seed of the run.
+    pub fn seed(&mut self) -> Sym {
+        let graph = &mut *self.graph;
+        *graph.seed.get_or_insert_with(|| graph.symbols.push(Symbol { name: "seed".to_string() }))
+    }
+
     /// What the nodes of this builder come from.
     pub fn source(&self) -> Origin {
         let unnamed = || Origin { name: String::new(), op_type: String::new(), index: 0 };
@@ -74,7 +80,8 @@ impl<'g> Builder<'g> {
     /// The start of a body of a node: a graph with the same symbols, and the origin of its nodes, which is that of this
     /// builder.
     pub fn body(&self) -> (Graph, OriginId) {
-        let mut graph = Graph { symbols: self.graph.symbols.clone(), ..Graph::default() };
+        let symbols = self.graph.symbols.clone();
+        let mut graph = Graph { symbols, seed: self.graph.seed, ..Graph::default() };
         let origin = graph.origins.push(self.source());
         (graph, origin)
     }

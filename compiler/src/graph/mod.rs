@@ -196,8 +196,11 @@ pub struct Input {
 pub struct Graph {
     pub name: String,
     pub symbols: PrimaryMap<Sym, Symbol>,
-    /// Those symbols that data of this graph define; the others are told by the dims of inputs, or by a graph around.
+    /// Those symbols that data of this graph define; the others but for [`Graph::seed`] are told by the dims of inputs, or
+    /// by a graph around.
     pub data: BTreeMap<Sym, DataSymbol>,
+    /// The symbol that stands for the seed of the run, in a graph that draws random numbers: its lower 63 bits.
+    pub seed: Option<Sym>,
     pub values: PrimaryMap<ValueId, Value>,
     pub nodes: PrimaryMap<NodeId, Node>,
     pub origins: PrimaryMap<OriginId, Origin>,
@@ -216,6 +219,11 @@ pub struct Graph {
     pub packed_outputs: BTreeMap<usize, TensorType>,
 }
 
+/// The value of the symbol that stands for a seed: no size is negative.
+pub fn seed_value(seed: u64) -> i64 {
+    (seed & i64::MAX as u64) as i64
+}
+
 impl Graph {
     /// Takes over what `other`, a body or the graph around this one, has of symbols beyond those of both.
     pub fn adopt_symbols(&mut self, other: &Graph) {
@@ -223,6 +231,7 @@ impl Graph {
             let copied = self.symbols.push(symbol.clone());
             debug_assert_eq!(copied, sym);
         }
+        self.seed = self.seed.or(other.seed);
     }
 
     /// A dim with the names that the model gives its symbols.

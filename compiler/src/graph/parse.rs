@@ -153,6 +153,10 @@ impl Parser<'_> {
         let sym = graph.symbols.push(Symbol { name: self.lexer.string()? });
         self.symbols = self.symbols.max(graph.symbols.len());
         if self.lexer.eat_punct("=")? {
+            if self.lexer.eat_keyword("seed")? {
+                graph.seed = Some(sym);
+                return Ok(());
+            }
             let value = ValueId::new(self.numbered('v', "a value such as v0")?);
             self.lexer.punct("[")?;
             let element = self.index()?;

@@ -42,6 +42,9 @@ impl Printer<'_> {
         let live = graph.live_data_symbols();
         for (sym, symbol) in graph.symbols.iter() {
             write!(self.out, "{indent}  symbol {sym} {:?}", symbol.name)?;
+            if graph.seed == Some(sym) {
+                write!(self.out, " = seed")?;
+            }
             if let Some(data) = graph.data.get(&sym).filter(|_| live.contains(&sym)) {
                 write!(self.out, " = {}[{}]", data.value, data.element)?;
                 if let Some(bound) = &data.bound {

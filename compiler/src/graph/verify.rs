@@ -19,7 +19,8 @@
 //! 10. the default of an input fits the input's type;
 //! 11. bodies nest at most [`MAX_NESTING`] deep;
 //! 12. a data symbol that a live node mentions is an element of an i64 scalar or vector that is there before the
-//!     node, and its bound mentions symbols of lower numbers only.
+//!     node, and its bound mentions symbols of lower numbers only;
+//! 13. the symbol of the seed is declared, no data define it, and no input's dim is it.
 //!
 //! What no live node uses is not checked: dead nodes and values stay in their tables.
 
@@ -57,6 +58,7 @@ fn verify_nested(graph: &Graph, outer_symbols: usize, depth: usize) -> Vec<Error
     verifier.ids();
     if verifier.errors.is_empty() {
         verifier.inputs();
+        verifier.seed();
         verifier.nodes();
         verifier.outputs();
     }
@@ -161,6 +163,22 @@ impl Verifier<'_> {
             // With broken operands inference would only repeat the problem.
             if self.errors.len() == before {
                 self.results(id);
+            }
+        }
+    }
+
+    fn seed(&mut self) {
+        let Some(seed) = self.graph.seed else { return };
+        if seed.index() >= self.symbols {
+            self.report(format!("the seed is {seed}, which is not declared"));
+        }
+        if self.graph.data.contains_key(&seed) {
+            self.report(format!("the seed {seed} is defined by data"));
+        }
+        let is_seed = |dim: &Dim| dim.as_sym() == Some(seed);
+        for input in &self.graph.inputs {
+            if self.graph.ty(input.value).shape.iter().any(is_seed) {
+                self.report(format!("the seed {seed} is a dim of input {}", input.name));
             }
         }
     }

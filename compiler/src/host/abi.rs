@@ -70,7 +70,10 @@ pub mod options {
     pub const MESSAGE_CAPACITY: i64 = 72;
     pub const STEP_DONE: i64 = 80;
     pub const STEP_CONTEXT: i64 = 88;
-    pub const SIZE: i64 = 96;
+    pub const SEED: i64 = 96;
+    pub const SIZE: i64 = 104;
+    /// Size of the struct's first version, without the fields from the seed on.
+    pub const FIRST_SIZE: i64 = 96;
 }
 
 /// The frame that `run` hands to the functions of the steps: pointers that do not change during a run,
@@ -105,6 +108,7 @@ impl OptionsField {
             OptionsField::ParallelFor => options::PARALLEL_FOR,
             OptionsField::Allocate => options::ALLOCATE,
             OptionsField::Release => options::RELEASE,
+            OptionsField::Seed => options::SEED,
         }
     }
 }

@@ -284,6 +284,7 @@ pub enum OptionsField {
     ParallelFor,
     Allocate,
     Release,
+    Seed,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

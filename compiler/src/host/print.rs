@@ -36,11 +36,12 @@ pub(super) const COMPARES: [(Compare, &str); 7] = [
     (Compare::LtUnsigned, "lt_unsigned"),
 ];
 
-pub(super) const OPTIONS: [(OptionsField, &str); 4] = [
+pub(super) const OPTIONS: [(OptionsField, &str); 5] = [
     (OptionsField::StructSize, "struct_size"),
     (OptionsField::ParallelFor, "parallel_for"),
     (OptionsField::Allocate, "allocate"),
     (OptionsField::Release, "release"),
+    (OptionsField::Seed, "seed"),
 ];
 
 pub(super) const TENSOR: [(TensorField, &str); 5] = [

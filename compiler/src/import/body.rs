@@ -105,8 +105,9 @@ impl Importer<'_> {
         scope: &mut Scope<'_>,
     ) -> Result<Vec<ValueId>> {
         let proto = &body.proto;
-        let (problems, reports) = (self.errors.len(), self.reports);
+        let (problems, reports, warnings) = (self.errors.len(), self.reports, self.warnings.len());
         for (info, &value) in proto.input.iter().zip(inputs) {
+            self.check_declared(info, b.ty(value));
             if !scope.define(info.name(), Binding::Value(value)) {
                 self.malformed(format!("body input `{}` is defined twice", info.name()));
             }
@@ -137,6 +138,8 @@ impl Importer<'_> {
         if self.reports == reports && outputs.len() == proto.output.len() {
             return Ok(outputs);
         }
+        // What is warned of may be of a try with other types than those of the model.
+        self.warnings.truncate(warnings);
         // A second try may only repeat what the first one listed.
         let problem = self.errors.get(problems).or(self.errors.last()).cloned();
         Err(problem.unwrap_or_else(|| Error::malformed(Stage::Import, "a body uses what is not imported")))
@@ -169,6 +172,11 @@ impl BodyImporter for Importer<'_> {
     fn is_unit(&self, dim: &Dim) -> Option<bool> {
         let open = self.open_units.iter().map(|&unit| &self.units[unit]);
         open.rev().find(|(known, _)| known == dim).map(|(_, is_one)| *is_one)
+    }
+
+    fn stream(&mut self) -> Option<u32> {
+        self.streams += 1;
+        (self.loops == 0).then_some(self.streams)
     }
 
     fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ValueId]) -> Result<Vec<ValueId>> {
@@ -210,7 +218,11 @@ impl BodyImporter for Importer<'_> {
             };
             scope.capture(name, binding);
         }
+        // A body with inputs runs once for each iteration of a loop.
+        let is_loop = !given.is_empty();
+        self.loops += u32::from(is_loop);
         let outputs = self.body_content(&mut inner, body, &given, &mut scope);
+        self.loops -= u32::from(is_loop);
         b.graph.adopt_symbols(&graph);
         graph.outputs = body.proto.output.iter().map(|info| info.name().to_string()).zip(outputs?).collect();
         keep_reachable(&mut graph);

@@ -42,7 +42,7 @@ impl<'m> Importer<'m> {
         &mut self,
         b: &mut Builder<'_>,
         (index, node): (usize, &NodeProto),
-        rest: &[NodeProto],
+        rest: &[&NodeProto],
         outputs: &[&str],
         scope: &mut Scope<'_>,
         problems: (usize, u64),
@@ -89,7 +89,7 @@ impl<'m> Importer<'m> {
         b: &mut Builder<'_>,
         (index, node): (usize, &NodeProto),
         [then, otherwise]: [&GraphProto; 2],
-        rest: &[NodeProto],
+        rest: &[&NodeProto],
         outputs: &[&str],
         scope: &mut Scope<'_>,
     ) -> Next {
@@ -125,7 +125,7 @@ impl<'m> Importer<'m> {
         b: &mut Builder<'_>,
         (index, node): (usize, &NodeProto),
         dim: &Dim,
-        rest: &[NodeProto],
+        rest: &[&NodeProto],
         outputs: &[&str],
         scope: &mut Scope<'_>,
     ) {
@@ -138,7 +138,7 @@ impl<'m> Importer<'m> {
         scope.define(&name, Binding::Value(condition));
         let output = undefined(outputs, scope);
         let mut body = GraphProto { node: vec![node.clone()], ..Default::default() };
-        body.node.extend(rest.iter().cloned());
+        body.node.extend(rest.iter().copied().cloned());
         let branches = [("then_branch", false), ("else_branch", true)];
         let attribute = branches.map(|(name, is_one)| {
             self.units.push((dim.clone(), is_one));
@@ -157,14 +157,14 @@ impl<'m> Importer<'m> {
     }
 
     /// The nodes of a body under names of their own, what the outputs of its node are, and the nodes that follow.
-    fn spliced(&mut self, body: &GraphProto, node: &NodeProto, rest: &[NodeProto]) -> GraphProto {
+    fn spliced(&mut self, body: &GraphProto, node: &NodeProto, rest: &[&NodeProto]) -> GraphProto {
         self.forks += 1;
         let mut spliced = body.clone();
         rename(&mut spliced, &format!("{}/{}/", node.name(), self.forks));
         for (from, to) in spliced.output.iter().zip(&node.output).filter(|(_, to)| !to.is_empty()) {
             spliced.node.push(build::node("Identity", &[from.name()], &[to]));
         }
-        spliced.node.extend(rest.iter().cloned());
+        spliced.node.extend(rest.iter().copied().cloned());
         spliced.output.clear();
         spliced
     }

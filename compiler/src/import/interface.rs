@@ -13,9 +13,6 @@ use crate::graph::{Builder, Dim, Graph, Tensor, TensorType};
 /// Unlike symbolic dims of all inputs: every run checks each of them, in one function.
 const MAX_SYMBOLS: usize = 512;
 
-/// Declared shapes that a note lists at most.
-const MAX_STALE: usize = 4;
-
 impl Importer<'_> {
     /// The model's own graph.
     pub(super) fn main_graph(&mut self, proto: &GraphProto, env: Arc<Env>, ir_version: i64) -> Graph {
@@ -33,14 +30,12 @@ impl Importer<'_> {
             );
             self.report(Error::new(Stage::Import, Kind::Budget, message));
         }
-        let outputs: HashSet<&str> = proto.output.iter().map(|info| info.name()).collect();
         let mut declared_outputs = HashMap::new();
         for info in &proto.output {
             if let Some(ty) = self.types.declared_output(&mut graph, info) {
                 declared_outputs.insert(info.name().to_string(), ty);
             }
         }
-        scope.declared.retain(|name, _| !outputs.contains(name));
         scope.declared_outputs = declared_outputs;
         let origin = graph.origins.next_key();
         let names: Vec<&str> = proto.output.iter().map(|info| info.name()).collect();
@@ -106,11 +101,14 @@ impl Importer<'_> {
         if let Some(tensor) = default {
             let shape = tensor.shape.iter().map(|&size| Dim::from(size)).collect();
             let found = TensorType::new(tensor.dtype, shape);
-            types::check_declared("initializer", info, &found)?;
             if constant {
+                self.check_declared(info, &found);
                 let value = Builder::new(graph, origin).constant(tensor);
                 graph.values[value].name = info.name().to_string();
                 return Ok(Binding::Value(value));
+            }
+            if let Some((_, message)) = types::deviation(info, &found) {
+                return Err(Error::malformed(Stage::Import, format!("initializer {message}")));
             }
             let ty = self.types.input(graph, info, Some(&tensor.shape))?;
             return Ok(Binding::Value(Builder::new(graph, origin).input(info.name(), ty, Some(tensor))));
@@ -158,12 +156,10 @@ impl Importer<'_> {
         }
     }
 
-    /// Remembers a declared shape that is not the one of the value.
-    pub(super) fn note_stale(&mut self, info: &ValueInfoProto, found: &TensorType) {
-        if self.stale.len() < MAX_STALE
-            && let Some(text) = types::stale(info, found)
-        {
-            self.stale.insert(text);
+    /// Warns of the declared type of a value that no node gives, where it contradicts the one that was found.
+    pub(super) fn check_declared(&mut self, info: &ValueInfoProto, found: &TensorType) {
+        if let Some((deviation, message)) = types::deviation(info, found) {
+            self.warn(deviation, message, None);
         }
     }
 
@@ -174,18 +170,14 @@ impl Importer<'_> {
         let mut listed = HashSet::with_capacity(proto.output.len());
         for info in &proto.output {
             let name = info.name();
-            // The node that gives the output, for messages.
-            let at_node = |importer: &Self, graph: &mut Graph, error: Error| match scope.definers.get(name) {
-                Some(&index) => {
-                    let origin = graph.origins.next_key();
-                    let b = Builder::new(graph, origin);
-                    error.at(importer.site(&b, index, &proto.node[index], scope))
-                }
-                None => error,
-            };
             if let Err(error) = types::check_output(info) {
-                let error = at_node(self, graph, error);
-                self.report(error);
+                self.report(match scope.definers.get(name) {
+                    Some(&index) => {
+                        let origin = graph.origins.next_key();
+                        error.at(self.site(&Builder::new(graph, origin), index, &proto.node[index], scope))
+                    }
+                    None => error,
+                });
                 continue;
             }
             let value = match scope.get(name) {
@@ -201,11 +193,10 @@ impl Importer<'_> {
                 continue;
             }
             let found = graph.ty(value).clone();
-            if let Err(error) = self.types.unify_output(graph, info, &found) {
-                let error = at_node(self, graph, error);
-                self.report(error);
+            if !scope.definers.contains_key(name) {
+                self.check_declared(info, &found);
             }
-            self.note_stale(info, &found);
+            self.types.name_symbols(graph, info, &found);
             graph.outputs.push((name.to_string(), value));
         }
     }

@@ -15,11 +15,13 @@ mod fork;
 mod function;
 mod interface;
 mod node;
+mod order;
 mod scope;
 mod tensor;
 mod types;
+mod warning;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -27,6 +29,7 @@ use onnxc_proto::{FunctionProto, ModelProto, OperatorSetIdProto};
 
 pub use body::Subgraph;
 pub use types::DimPin;
+pub use warning::{Deviation, Warning, summary};
 
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{Dim, Graph};
@@ -68,6 +71,8 @@ pub struct ImportOptions {
     /// Leave initializers that are also inputs to the caller, who may override them. Else they are constants, which is how
     /// exporters that list every initializer as an input mean them.
     pub overridable_defaults: bool,
+    /// Refuse what else gives a warning.
+    pub strict: bool,
     pub limits: Limits,
 }
 
@@ -99,20 +104,35 @@ pub struct Import {
     pub graph: Graph,
     /// What the model contains that has no influence on the result, one sentence each.
     pub notes: Vec<String>,
+    /// What the model breaks, and is compiled all the same.
+    pub warnings: Vec<Warning>,
 }
 
 /// Imports a model; on failure, all the problems it has.
-///
 pub fn import(
     model: &ModelProto,
     options: &ImportOptions,
     external: &dyn ExternalData,
 ) -> std::result::Result<Import, Vec<Error>> {
-    import_with(model, options, external, op::lookup)
+    import_with(model, options, external, Tables { standard: op::lookup, tolerated: op::tolerated })
 }
 
 /// Finds the row of an operator: (domain, name, opset).
 type Lookup = fn(&str, &str, u32) -> Option<&'static OpDef>;
+
+/// Where rows are found.
+#[derive(Clone, Copy)]
+struct Tables {
+    standard: Lookup,
+    /// What ONNX Runtime takes beyond the standard; each use gives a warning.
+    tolerated: Lookup,
+}
+
+impl Tables {
+    fn find(&self, domain: &str, name: &str, opset: u32) -> Option<&'static OpDef> {
+        (self.standard)(domain, name, opset).or_else(|| (self.tolerated)(domain, name, opset))
+    }
+}
 
 /// Key of a function: (domain, name, overload).
 type FunctionKey<'m> = (&'m str, &'m str, &'m str);
@@ -122,7 +142,7 @@ fn import_with(
     model: &ModelProto,
     options: &ImportOptions,
     external: &dyn ExternalData,
-    lookup: Lookup,
+    tables: Tables,
 ) -> std::result::Result<Import, Vec<Error>> {
     let ir_version = model.ir_version();
     if ir_version > onnxc_proto::IR_VERSION {
@@ -134,7 +154,7 @@ fn import_with(
     let Some(proto) = &model.graph else {
         return Err(vec![Error::malformed(Stage::Import, "the model has no graph")]);
     };
-    let mut importer = Importer::new(options, external, lookup);
+    let mut importer = Importer::new(options, external, tables);
     let mut opsets = importer.opsets(&model.opset_import, "the model");
     if opsets.is_empty() && ir_version < 3 {
         // Operator sets came with IR version 3; before, there was only the first.
@@ -148,19 +168,16 @@ fn import_with(
         graph.metadata.push((entry.key().to_string(), entry.value().to_string()));
     }
     notes.append(&mut importer.notes);
-    if !importer.stale.is_empty() {
-        let list: Vec<String> = importer.stale.into_iter().collect();
-        notes.push(format!(
-            "declared shapes that differ from those of the data are ignored: {}",
-            list.join("; ")
-        ));
-    }
     importer.errors.extend(importer.exhausted.take());
     if importer.stopped && importer.errors.is_empty() {
         let message = format!("the walk ended after {MAX_ERRORS} problems, each of which another one hides");
         importer.errors.push(Error::new(Stage::Import, Kind::Budget, message));
     }
-    if importer.errors.is_empty() { Ok(Import { graph, notes }) } else { Err(importer.errors) }
+    let Importer { mut errors, warnings, .. } = importer;
+    if options.strict {
+        errors.extend(warnings.iter().map(|warning| warning.problem.clone()));
+    }
+    if errors.is_empty() { Ok(Import { graph, notes, warnings }) } else { Err(errors) }
 }
 
 /// What the compiler leaves aside, by name.
@@ -206,7 +223,7 @@ fn same_problem(a: &Error, b: &Error) -> bool {
 
 /// State of one import.
 struct Importer<'m> {
-    lookup: Lookup,
+    tables: Tables,
     functions: HashMap<FunctionKey<'m>, &'m FunctionProto>,
     constants: Constants<'m>,
     types: Types,
@@ -226,8 +243,7 @@ struct Importer<'m> {
     /// Functions being inlined.
     calls: Vec<FunctionKey<'m>>,
     notes: Vec<String>,
-    /// Declared shapes that values do not have, described.
-    stale: BTreeSet<String>,
+    warnings: Vec<Warning>,
     /// What a row asks for before it fails.
     wants_fork: Option<Fork>,
     /// Dims by which nodes are forked, and whether they are 1.
@@ -236,12 +252,16 @@ struct Importer<'m> {
     open_units: Vec<usize>,
     /// Bodies taken apart so far.
     forks: u64,
+    /// Bodies of loops around the current node.
+    loops: u32,
+    /// Nodes so far that draw random numbers.
+    streams: u32,
 }
 
 impl<'m> Importer<'m> {
-    fn new(options: &'m ImportOptions, external: &'m dyn ExternalData, lookup: Lookup) -> Importer<'m> {
+    fn new(options: &'m ImportOptions, external: &'m dyn ExternalData, tables: Tables) -> Importer<'m> {
         Importer {
-            lookup,
+            tables,
             functions: HashMap::new(),
             constants: Constants::new(external, options.limits.expanded_bytes),
             types: Types::default(),
@@ -255,11 +275,13 @@ impl<'m> Importer<'m> {
             checked: HashSet::new(),
             calls: Vec::new(),
             notes: Vec::new(),
-            stale: BTreeSet::new(),
+            warnings: Vec::new(),
             wants_fork: None,
             units: Vec::new(),
             open_units: Vec::new(),
             forks: 0,
+            loops: 0,
+            streams: 0,
         }
     }
 

@@ -9,7 +9,8 @@ use super::body::Subgraph;
 use super::check::{Opsets, check_inputs, check_outputs, check_signature, named};
 use super::fork::Next;
 use super::scope::{Binding, Scope, count_nodes};
-use super::{Importer, attr, normal_domain};
+use super::warning::Deviation;
+use super::{Importer, attr, normal_domain, types};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::{Builder, Origin, ValueId};
 use crate::op::{Arity, Attr, AttrKind, NodeCx, OpDef};
@@ -48,8 +49,10 @@ impl<'m> Importer<'m> {
         outputs: &[&str],
         scope: &mut Scope<'_>,
     ) -> Next {
-        scope.find_ranks(nodes);
-        for (index, node) in nodes.iter().enumerate() {
+        let order = self.order(b, nodes, scope);
+        scope.find_ranks(order.iter().map(|&index| &nodes[index]));
+        for (at, &index) in order.iter().enumerate() {
+            let node = &nodes[index];
             if self.depth > 0
                 && let Err(error) = self.charge_nodes(1)
             {
@@ -61,9 +64,11 @@ impl<'m> Importer<'m> {
             }
             let problems = (self.errors.len(), self.reports);
             self.node(b, index, node, scope);
-            if self.wants_fork.is_some()
-                && let Some(next) = self.fork(b, (index, node), &nodes[index + 1..], outputs, scope, problems)
-            {
+            if self.wants_fork.is_none() {
+                continue;
+            }
+            let rest: Vec<&NodeProto> = order[at + 1..].iter().map(|&index| &nodes[index]).collect();
+            if let Some(next) = self.fork(b, (index, node), &rest, outputs, scope, problems) {
                 return next;
             }
         }
@@ -92,8 +97,7 @@ impl<'m> Importer<'m> {
         let label = label(node, index, scope);
         let op_type = node.op_type().to_string();
         b.origin = b.graph.origins.push(Origin { name: label.clone(), op_type, index });
-        let inputs: Result<Vec<Binding>> =
-            node.input.iter().map(|name| resolve(name, index, scope)).collect();
+        let inputs: Result<Vec<Binding>> = node.input.iter().map(|name| resolve(name, node, scope)).collect();
         let outputs = inputs.and_then(|inputs| match self.callee(node) {
             Some(callee) => self.call(b, callee, node, &inputs, scope, &label),
             None => self.operator(b, index, node, &inputs, scope),
@@ -110,8 +114,11 @@ impl<'m> Importer<'m> {
             {
                 b.graph.values[value].name = format!("{}{name}", scope.prefix);
             }
-            if let (Binding::Value(value), Some(info)) = (binding, scope.declared.get(name.as_str())) {
-                self.note_stale(info, b.ty(value));
+            if let (Binding::Value(value), Some(info)) = (binding, scope.declared.get(name.as_str()))
+                && let Some((deviation, message)) = types::deviation(info, b.ty(value))
+            {
+                let site = self.site(b, index, node, scope);
+                self.warn(deviation, message, Some(site));
             }
             if !scope.define(name, binding) {
                 let site = self.site(b, index, node, scope);
@@ -135,7 +142,7 @@ impl<'m> Importer<'m> {
             domain: domain.to_string(),
             op_type: node.op_type().to_string(),
             version: opset
-                .and_then(|&opset| (self.lookup)(domain, node.op_type(), opset))
+                .and_then(|&opset| self.tables.find(domain, node.op_type(), opset))
                 .map(|row| row.since),
             index,
             inputs: shortened(node.input.len(), node.input.iter().map(input)),
@@ -147,7 +154,8 @@ impl<'m> Importer<'m> {
         let (domain, name) = (normal_domain(node.domain()), node.op_type());
         let Some(&opset) = opsets.get(domain) else {
             let imports = imports(opsets);
-            let (is_known, domain) = ((self.lookup)(domain, name, u32::MAX).is_some(), domain_name(domain));
+            let (is_known, domain) =
+                ((self.tables.standard)(domain, name, u32::MAX).is_some(), domain_name(domain));
             return match is_known {
                 true => malformed(format!("no version of `{domain}` is imported; imported: {imports}")),
                 false => Err(Error::unsupported(
@@ -158,11 +166,11 @@ impl<'m> Importer<'m> {
                 )),
             };
         };
-        if let Some(row) = (self.lookup)(domain, name, opset) {
+        if let Some(row) = self.tables.find(domain, name, opset) {
             return Ok(row);
         }
         let mut message = format!("operator {name} of {} opset {opset}", domain_name(domain));
-        if let Some(newest) = (self.lookup)(domain, name, u32::MAX) {
+        if let Some(newest) = (self.tables.standard)(domain, name, u32::MAX) {
             message += &format!(" (known from version {} or earlier on)", newest.since);
         }
         if !node.overload().is_empty() {
@@ -207,11 +215,34 @@ impl<'m> Importer<'m> {
         while values.last() == Some(&None) {
             values.pop();
         }
-        check_inputs(row, &values, b)?;
         let opset = opset.copied().unwrap_or(row.since);
+        let tolerated = (self.tables.tolerated)(row.domain, row.name, opset);
+        if tolerated.is_some_and(|other| std::ptr::eq(other, row)) {
+            let newer = (self.tables.standard)(row.domain, row.name, u32::MAX);
+            let message = match newer {
+                Some(newer) => format!(
+                    "operator {} of ai.onnx is newer than opset {opset} (the newest version is {}); it is taken as ONNX Runtime takes it",
+                    row.name, newer.since
+                ),
+                None => format!(
+                    "operator {} is in no version of ai.onnx; it is taken as ONNX Runtime takes it",
+                    row.name
+                ),
+            };
+            let site = self.site(b, index, node, scope);
+            self.warn(Deviation::Operator, message, Some(site));
+        }
         // Problems inside a body count only if the row does not find another way.
         let (before, reports) = (std::mem::take(&mut self.errors), self.reports);
-        let lowered = self.lower(b, row, opset, node, &values, &attributes, scope);
+        let mut lowered = self.lower(b, row, opset, node, &values, &attributes, scope);
+        if let (Err(error), Some(wider)) = (&lowered, tolerated.filter(|other| !std::ptr::eq(*other, row))) {
+            let message = format!("{}; it is taken as ONNX Runtime takes it", error.message);
+            lowered = self.lower(b, wider, opset, node, &values, &attributes, scope);
+            if lowered.is_ok() {
+                let site = self.site(b, index, node, scope);
+                self.warn(Deviation::ElementType, message, Some(site));
+            }
+        }
         let inside = std::mem::replace(&mut self.errors, before);
         if lowered.is_ok() {
             (self.wants_fork, self.reports) = (None, reports);
@@ -235,6 +266,7 @@ impl<'m> Importer<'m> {
         attributes: &HashMap<String, Attr>,
         scope: &Scope<'_>,
     ) -> Result<Vec<Binding>> {
+        check_inputs(row, inputs, b)?;
         let outputs = &node.output[..named(&node.output)];
         let wanted: Vec<bool> = outputs.iter().map(|name| !name.is_empty()).collect();
         let declared: Vec<_> = outputs
@@ -375,17 +407,17 @@ fn label(node: &NodeProto, index: usize, scope: &Scope<'_>) -> String {
     format!("{}{}", scope.prefix, own_name(node, index))
 }
 
-/// What an input name of node `index` stands for.
-fn resolve(name: &str, index: usize, scope: &Scope<'_>) -> Result<Binding> {
+/// What an input name of a node stands for.
+fn resolve(name: &str, node: &NodeProto, scope: &Scope<'_>) -> Result<Binding> {
     if name.is_empty() {
         return Ok(Binding::Omitted);
     }
-    match (scope.get(name), scope.definers.get(name)) {
-        (Some(binding), _) => Ok(binding),
-        (None, Some(&definer)) if definer > index => malformed(format!(
-            "input `{name}` is used before node {definer} defines it: nodes are not in topological order"
-        )),
-        (None, Some(_)) => malformed(format!("input `{name}` depends on the node itself")),
-        (None, None) => malformed(format!("input `{name}` is not defined")),
+    match scope.get(name) {
+        Some(binding) => Ok(binding),
+        None if node.output.iter().any(|output| output == name) => {
+            malformed(format!("input `{name}` depends on the node itself"))
+        }
+        None if scope.cyclic.contains(name) => Ok(Binding::Poisoned),
+        None => malformed(format!("input `{name}` is not defined")),
     }
 }

@@ -40,8 +40,10 @@ pub struct Scope<'p> {
     pub declared_outputs: HashMap<String, TensorType>,
     /// Ranks of values, as far as declared ones tell them.
     pub ranks: HashMap<String, usize>,
-    /// Which node defines a name, for the message about a use before it.
+    /// Which node defines a name, for messages.
     pub definers: HashMap<&'p str, usize>,
+    /// Results of nodes in a cycle, and of what follows from one.
+    pub cyclic: HashSet<String>,
 }
 
 struct Entry {
@@ -66,6 +68,7 @@ impl<'p> Scope<'p> {
             declared_outputs: HashMap::new(),
             ranks: HashMap::new(),
             definers,
+            cyclic: HashSet::new(),
         }
     }
 
@@ -77,13 +80,13 @@ impl<'p> Scope<'p> {
     }
 
     /// Finds the ranks that are declared, and from them those of operands of `nodes` that keep their shape.
-    pub fn find_ranks(&mut self, nodes: &[NodeProto]) {
+    pub fn find_ranks<'n>(&mut self, nodes: impl DoubleEndedIterator<Item = &'n NodeProto>) {
         let declared = self.declared.iter().filter_map(|(name, info)| Some((*name, types::rank(info)?)));
         let outputs = self.declared_outputs.iter().map(|(name, ty)| (name.as_str(), ty.rank()));
         for (name, rank) in declared.chain(outputs) {
             self.ranks.insert(name.to_string(), rank);
         }
-        for node in nodes.iter().rev() {
+        for node in nodes.rev() {
             let (Some(input), Some(output)) = (node.input.first(), node.output.first()) else { continue };
             let rank = self.ranks.get(output).copied();
             if let Some(rank) = rank.filter(|_| keeps_shape(normal_domain(node.domain()), node.op_type())) {

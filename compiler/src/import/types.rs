@@ -9,6 +9,7 @@ use onnxc_proto::type_proto::Value as TypeValue;
 use onnxc_proto::{GraphProto, TypeProto, ValueInfoProto, type_proto};
 
 use super::tensor::dtype;
+use super::warning::Deviation;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{DType, Dim, Graph, Sym, Symbol, TensorType};
 
@@ -202,22 +203,10 @@ impl Types {
         Some(TensorType::new(dtype, dims?.iter().map(dim).collect()))
     }
 
-    /// Holds the declared element type of a graph output against what inference found. A symbol without a name
-    /// takes the declared one; dims that differ are those that inference found, see [`stale`].
-    pub fn unify_output(
-        &mut self,
-        graph: &mut Graph,
-        info: &ValueInfoProto,
-        found: &TensorType,
-    ) -> Result<()> {
-        if is_untyped(info) {
-            return Ok(());
-        }
-        let (dtype, dims) = tensor_type(info).map_err(|error| of_value("output", info, error))?;
-        if dtype != found.dtype {
-            return Err(contradiction("output", info, found));
-        }
-        let Some(dims) = dims.filter(|dims| dims.len() == found.rank()) else { return Ok(()) };
+    /// Gives symbols without a name those that a graph output declares. Where the declared type contradicts the one that
+    /// inference found, the latter holds; see [`deviation`].
+    pub fn name_symbols(&mut self, graph: &mut Graph, info: &ValueInfoProto, found: &TensorType) {
+        let Some(dims) = tensor_dims(info).filter(|dims| dims.len() == found.rank()) else { return };
         for (dim, found) in dims.iter().zip(&found.shape) {
             if let (Declared::Symbol(name), Some(sym)) = (declared_dim(dim), found.as_sym())
                 && graph.symbols[sym].name.starts_with('?')
@@ -227,34 +216,12 @@ impl Types {
                 self.symbols.insert(name.to_string(), Dim::sym(sym));
             }
         }
-        Ok(())
     }
 }
 
 fn unnamed_symbol(graph: &mut Graph) -> Sym {
     let name = format!("?{}", graph.symbols.len());
     graph.symbols.push(Symbol { name })
-}
-
-/// Fails where a declared type contradicts `found`; gives the declared dims, where there are any.
-pub fn check_declared<'p>(
-    what: &str,
-    info: &'p ValueInfoProto,
-    found: &TensorType,
-) -> Result<Option<&'p [Dimension]>> {
-    let (dtype, dims) = tensor_type(info).map_err(|error| of_value(what, info, error))?;
-    if dtype != found.dtype || dims.is_some_and(|dims| differ(dims, found)) {
-        return Err(contradiction(what, info, found));
-    }
-    Ok(dims)
-}
-
-fn contradiction(what: &str, info: &ValueInfoProto, found: &TensorType) -> Error {
-    let declared = info.r#type.as_ref().map(describe).unwrap_or_default();
-    Error::malformed(
-        Stage::Import,
-        format!("{what} `{}` is declared as {declared}, and its type is {found}", info.name()),
-    )
 }
 
 /// Whether declared dims contradict what was found.
@@ -266,13 +233,19 @@ fn differ(dims: &[Dimension], found: &TensorType) -> bool {
     dims.len() != found.rank() || dims.iter().zip(&found.shape).any(differ)
 }
 
-/// Describes a declared shape that contradicts what the data give. Tools that edit models leave such behind; nothing
-/// is computed from them.
-pub fn stale(info: &ValueInfoProto, found: &TensorType) -> Option<String> {
-    differ(tensor_dims(info)?, found).then(|| {
-        let declared = info.r#type.as_ref().map(describe).unwrap_or_default();
-        format!("`{}` is declared as {declared}, and its type is {found}", info.name())
-    })
+/// How a declared type contradicts the one that inference found, which holds: tools that edit models leave such
+/// declarations behind.
+pub fn deviation(info: &ValueInfoProto, found: &TensorType) -> Option<(Deviation, String)> {
+    let deviation = match tensor_type(info) {
+        Ok((dtype, _)) if dtype != found.dtype => Deviation::DeclaredType,
+        Ok((_, Some(dims))) if differ(dims, found) => Deviation::DeclaredShape,
+        Err(_) if !is_untyped(info) => Deviation::DeclaredType,
+        _ => return None,
+    };
+    let declared = info.r#type.as_ref().map(describe).unwrap_or_default();
+    let message =
+        format!("`{}` is declared as {declared}, and its type is {found}, which holds", info.name());
+    Some((deviation, message))
 }
 
 /// Fails for an output that is no dense tensor of numbers, whatever computes it.

@@ -26,7 +26,7 @@ mod work;
 pub use control::run_bodies;
 pub use elementwise::cast;
 pub use erf::erf;
-pub use run::{Symbols, run, run_nodes, run_with};
+pub use run::{Symbols, run, run_nodes, run_seeded, run_with};
 pub use work::{Budget, work};
 
 use std::collections::HashMap;

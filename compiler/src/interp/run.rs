@@ -8,7 +8,7 @@ use cranelift_entity::SecondaryMap;
 use super::{constant, control, eval, type_of};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::dim::Sym;
-use crate::graph::{Dim, Graph, NodeId, Op, RhsLayout, Tensor, TensorType, ValueId, borders};
+use crate::graph::{Dim, Graph, NodeId, Op, RhsLayout, Tensor, TensorType, ValueId, borders, seed_value};
 
 /// Sizes of the symbols, as far as they are known.
 pub type Symbols = SecondaryMap<Sym, Option<i64>>;
@@ -24,7 +24,20 @@ pub fn run_with(
     inputs: &[Tensor],
     observe: &mut dyn FnMut(NodeId, &[Tensor]),
 ) -> Result<Vec<Tensor>> {
+    run_seeded(graph, inputs, 0, observe)
+}
+
+/// As [`run_with`], with a seed for random numbers.
+pub fn run_seeded(
+    graph: &Graph,
+    inputs: &[Tensor],
+    seed: u64,
+    observe: &mut dyn FnMut(NodeId, &[Tensor]),
+) -> Result<Vec<Tensor>> {
     let mut symbols = bind(graph, inputs)?;
+    if let Some(symbol) = graph.seed {
+        symbols[symbol] = Some(seed_value(seed));
+    }
     check_assumptions(graph, &symbols, &|_| true)?;
     let stored = inputs.iter().enumerate().map(|(at, tensor)| match graph.packed_inputs.contains_key(&at) {
         true => borders::stored(tensor),

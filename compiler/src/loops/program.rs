@@ -81,7 +81,7 @@ pub fn run<K>(
     run_with(graph, program, kernels, inputs, execute, &mut |_| Ok(()))
 }
 
-/// As [`run`], heard by `observe`. Inputs of packed elements have one element a byte.
+/// As [`run`], heard by `observe`. Inputs of packed elements have one element a byte; the seed of random numbers is 0.
 pub fn run_with<K>(
     graph: &Graph,
     program: &Program,
@@ -97,6 +97,9 @@ pub fn run_with<K>(
                 symbols[sym] = Some(size as i64);
             }
         }
+    }
+    if let Some(seed) = graph.seed {
+        symbols[seed] = Some(0);
     }
     Machine { graph, program, kernels, inputs, symbols, buffers: HashMap::new(), execute, observe }.run()
 }

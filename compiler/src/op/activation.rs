@@ -153,7 +153,7 @@ fn prelu_with(cx: &mut NodeCx<'_, '_>, x: ValueId, slope: ValueId) -> Result<Vec
     below_zero(cx, x, scaled)
 }
 
-fn thresholded_relu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn thresholded_relu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let dtype = cx.b.dtype(x);
     let (alpha, zero) = (cx.b.scalar(dtype, f64::from(cx.float("alpha")?)), cx.b.scalar(dtype, 0.0));
@@ -187,7 +187,7 @@ fn selu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// `max(x, 0) + log1p(exp(-|x|))`: equal to `log(1 + exp(x))`, and finite wherever that is.
-fn softplus_of(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
+pub(super) fn softplus_of(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
     let magnitude = cx.b.unary(UnaryFn::Abs, x)?;
     let tail = cx.b.unary(UnaryFn::Neg, magnitude)?;
     let tail = cx.b.unary(UnaryFn::Exp, tail)?;

@@ -73,31 +73,7 @@ pub const ROWS: &[OpDef] = &[
         "The input"),
     row("Identity", 25, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_25)], ANY, identity,
         "The input"),
-    row("Dropout", 1, &[req("data", "T")], &[req("output", "T"), opt("mask", "T")],
-        &[CONSUMED, int("is_test", 0), float("ratio", 0.5)], &[("T", FLOATS_F16)], ANY, dropout_legacy,
-        "The input: dropout is for training"),
-    row("Dropout", 6, &[req("data", "T")], &[req("output", "T"), opt("mask", "T")],
-        &[int("is_test", 0), float("ratio", 0.5)], &[("T", FLOATS_F16)], ANY, dropout_legacy,
-        "The input: dropout is for training"),
-    row("Dropout", 7, &[req("data", "T")], &[req("output", "T"), opt("mask", "T")], &[float("ratio", 0.5)],
-        &[("T", FLOATS_F16)], ANY, dropout, "The input: dropout is for training"),
-    row("Dropout", 10, &[req("data", "T")], &[req("output", "T"), opt("mask", "T1")], &[float("ratio", 0.5)],
-        &[("T", FLOATS_F16), ("T1", BOOL)], ANY, dropout, "The input: dropout is for training"),
-    row("Dropout", 12, &[req("data", "T"), opt("ratio", "T1"), opt("training_mode", "T2")],
-        &[req("output", "T"), opt("mask", "T2")], &[optional("seed", Int)],
-        &[("T", FLOATS_F16), ("T1", FLOATS_F16), ("T2", BOOL)], DROPOUT_SHAPES, dropout,
-        "The input: dropout is for training"),
-    row("Dropout", 13, &[req("data", "T"), opt("ratio", "T1"), opt("training_mode", "T2")],
-        &[req("output", "T"), opt("mask", "T2")], &[optional("seed", Int)],
-        &[("T", FLOATS), ("T1", FLOATS_F16), ("T2", BOOL)],
-        DROPOUT_SHAPES, dropout, "The input: dropout is for training"),
-    row("Dropout", 22, &[req("data", "T"), opt("ratio", "T1"), opt("training_mode", "T2")],
-        &[req("output", "T"), opt("mask", "T2")], &[optional("seed", Int)],
-        &[("T", FLOATS_F8), ("T1", FLOATS_F8), ("T2", BOOL)],
-        DROPOUT_SHAPES, dropout, "The input: dropout is for training"),
 ];
-
-const DROPOUT_SHAPES: &[&str] = &["count(ratio) = 1", "count(training_mode) = 1"];
 
 fn identity(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.input(0)?])
@@ -197,60 +173,6 @@ fn bit_cast(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.b.emit1(Op::Map(MapFn::Bitcast { to }), &[x])?])
 }
 
-/// Before opset 7 an attribute says whether the node trains.
-fn dropout_legacy(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    if cx.int("is_test")? == 0 && cx.float("ratio")? != 0.0 {
-        return unsupported("dropout in training mode (is_test is 0)");
-    }
-    dropped_nothing(cx)
-}
-
-fn dropout(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    if !cx.has("ratio") && cx.optional(2).is_some() {
-        let keeps_all = match cx.optional(1) {
-            Some(ratio) => cx.b.known(ratio).is_some_and(|ratio| *ratio == [Dim::ZERO]),
-            None => false,
-        };
-        let training = cx.input(2)?;
-        match cx.b.known(training).as_deref() {
-            Some([training]) if *training == Dim::ZERO => {}
-            _ if keeps_all => {}
-            Some(_) => return unsupported("dropout in training mode"),
-            None => return dropped_late(cx, training),
-        }
-    }
-    dropped_nothing(cx)
-}
-
-/// Only the run shows whether anything is dropped, which fails it: the input is read at index 1 of 1 then.
-fn dropped_late(cx: &mut NodeCx<'_, '_>, training: ValueId) -> Result<Vec<ValueId>> {
-    let drops = match cx.optional(1) {
-        Some(ratio) => {
-            let zero = cx.b.scalar(cx.b.dtype(ratio), 0.0);
-            let some = cx.b.compare(CompareFn::Ne, ratio, zero)?;
-            cx.b.binary(BinaryFn::And, training, some)?
-        }
-        None => training,
-    };
-    let drops = to_scalar(cx, drops)?;
-    let index = cx.b.cast(drops, DType::I64)?;
-    let mut outputs = dropped_nothing(cx)?;
-    let wide = cx.b.unsqueeze(outputs[0], &[0])?;
-    outputs[0] = cx.b.emit1(Op::Gather { axis: 0 }, &[wide, index])?;
-    Ok(outputs)
-}
-
-/// The input, and a mask that keeps every element; its type is bool from opset 10 on.
-fn dropped_nothing(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
-    if cx.outputs < 2 {
-        return Ok(vec![x]);
-    }
-    let dtype = if cx.def.since >= 10 { DType::Bool } else { cx.b.dtype(x) };
-    let (one, shape) = (cx.b.scalar(dtype, 1.0), cx.b.shape(x));
-    Ok(vec![x, cx.b.expand(one, shape)?])
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::node_case::Case;
@@ -290,23 +212,5 @@ mod tests {
         let case = Case::new("BitCast", 26).int("to", 6).input(&[1], &[1f32]);
         case.gives(0, &[1], &[f64::from(0x3f80_0000)]);
         assert!(Case::new("BitCast", 26).int("to", 7).input(&[1], &[1f32]).run().is_err());
-    }
-
-    #[test]
-    fn dropout_passes_on() {
-        let old = || Case::new("Dropout", 6).input(&[2], &[1f32, 2.]);
-        old().int("is_test", 1).gives(0, &[2], &[1., 2.]);
-        assert!(old().run().unwrap_err().message.contains("training"));
-        let case = Case::new("Dropout", 10).symbolic(&["n"], &[2], &[1f32, 2.]).outputs(2);
-        case.gives(1, &[2], &[1., 1.]);
-        let new = || Case::new("Dropout", 13).input(&[2], &[1f32, 2.]);
-        new().gives(0, &[2], &[1., 2.]);
-        new().input(&[], &[0.5f32]).constant(&[], &[false]).gives(0, &[2], &[1., 2.]);
-        new().constant(&[], &[0f32]).constant(&[], &[true]).gives(0, &[2], &[1., 2.]);
-        assert!(new().input(&[], &[0.5f32]).constant(&[], &[true]).run().is_err());
-        let late = |ratio: f32, training: bool| new().input(&[], &[ratio]).input(&[], &[training]);
-        late(0.5, false).gives(0, &[2], &[1., 2.]);
-        late(0., true).gives(0, &[2], &[1., 2.]);
-        assert!(late(0.5, true).run().is_err());
     }
 }

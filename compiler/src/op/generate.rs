@@ -129,7 +129,7 @@ const RANGE_SHAPES: &[&str] = &["count(start) = 1", "count(limit) = 1", "count(d
 const HANN_WINDOW_SHAPES: &[&str] = &["count(size) = 1"];
 
 /// The one value attribute that a node gives.
-fn constant(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn constant(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let tensor = if cx.attributes.contains_key("value") || !cx.has("sparse_value") {
         cx.tensor("value")?
     } else if !cx.has("value_int") {

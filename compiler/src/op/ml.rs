@@ -1,21 +1,226 @@
-//! Operators of `ai.onnx.ml`.
+//! Operators of `ai.onnx.ml` on numbers. What ONNX Runtime and the reference of the ONNX package compute unlike is listed in
+//! `tests/conformance/ml.md`, with what is followed here.
+
+pub mod labels;
+pub mod linear;
+mod scores;
+pub mod svm;
 
 use super::row::*;
+use crate::graph::{Op, Tensor as Data};
 
-pub const ROWS: &[OpDef] = &[OpDef {
-    domain: "ai.onnx.ml",
-    ..row(
-        "Binarizer",
-        1,
-        &[req("X", "T")],
-        &[req("Y", "T")],
-        &[float("threshold", 0.0)],
-        &[("T", &[DType::F32, DType::F64, DType::I64, DType::I32])],
-        ANY,
-        binarize,
-        "1 where x > threshold, else 0",
-    )
-}];
+const DOMAIN: &str = "ai.onnx.ml";
+
+/// Types that most operators of the domain take.
+const NUMBERS: &[DType] = &[DType::F32, DType::F64, DType::I64, DType::I32];
+
+#[rustfmt::skip]
+pub const ROWS: &[OpDef] = &[
+    OpDef { domain: DOMAIN, ..row("Binarizer", 1, &[req("X", "T")], &[req("Y", "T")], &[float("threshold", 0.0)],
+        &[("T", NUMBERS)], ANY, binarize, "1 where x > threshold, else 0") },
+    OpDef { domain: DOMAIN, ..row("FeatureVectorizer", 1, &[var("X", "T1")], &[req("Y", "tensor(float)")],
+        &[optional("inputdimensions", Ints)], &[("T1", NUMBERS)], &["X[_, ..]"], vectorize,
+        "The columns of all inputs side by side") },
+    OpDef { domain: DOMAIN, ..row("Imputer", 1, &[req("X", "T")], &[req("Y", "T")],
+        &[optional("imputed_value_floats", Floats), optional("imputed_value_int64s", Ints),
+          float("replaced_value_float", 0.0), int("replaced_value_int64", 0)],
+        &[("T", NUMBERS)], &["X[_, _] | [_]"], impute, "Another value, per feature, in place of one") },
+    OpDef { domain: DOMAIN, ..row("Normalizer", 1, &[req("X", "T")], &[req("Y", "tensor(float)")],
+        &[string("norm", "MAX")], &[("T", NUMBERS)], &["X[_, _] | [_]"], normalize,
+        "Rows divided by their greatest element or their norm") },
+    OpDef { domain: DOMAIN, ..row("OneHotEncoder", 1, &[req("X", "T")], &[req("Y", "tensor(float)")],
+        &[optional("cats_int64s", Ints), optional("cats_strings", Strs), int("zeros", 1)],
+        &[("T", &[DType::Str, DType::I64, DType::I32, DType::F32, DType::F64])], ANY, one_hot,
+        "1 in the column of the category, else 0") },
+    OpDef { domain: DOMAIN, ..row("Scaler", 1, &[req("X", "T")], &[req("Y", "tensor(float)")],
+        &[optional("offset", Floats), optional("scale", Floats)], &[("T", NUMBERS)], &["X[_, _] | [_]"], scale,
+        "(x - offset) * scale per feature") },
+];
+
+/// A constant of f32.
+fn f32s(cx: &mut NodeCx<'_, '_>, shape: &[usize], values: &[f32]) -> ValueId {
+    cx.b.constant(Data::from_slice(shape, values))
+}
+
+/// The input as f32 rows of so many features; a vector is one row.
+fn matrix(cx: &mut NodeCx<'_, '_>, features: usize) -> Result<ValueId> {
+    let x = cx.input(0)?;
+    let rows = match cx.b.shape(x).as_slice() {
+        [rows, _] => rows.clone(),
+        _ => Dim::ONE,
+    };
+    let x = cx.b.reshape(x, vec![rows, Dim::from(features)])?;
+    cx.b.cast(x, DType::F32)
+}
+
+/// The labels of classes, which are integers.
+fn class_labels(cx: &NodeCx<'_, '_>) -> Result<Vec<i64>> {
+    match (cx.ints("classlabels_ints")?, cx.strs("classlabels_strings")?) {
+        (Some(labels), _) if !labels.is_empty() => Ok(labels),
+        (_, Some(labels)) if !labels.is_empty() => unsupported("labels that are strings"),
+        _ => malformed("no labels are given"),
+    }
+}
+
+/// The label of each class number.
+fn labels_at(cx: &mut NodeCx<'_, '_>, labels: &[i64], classes: ValueId) -> Result<ValueId> {
+    let labels = cx.b.i64s(labels);
+    cx.b.emit1(Op::Gather { axis: 0 }, &[labels, classes])
+}
+
+/// The type that a float result of `dtype` is computed in.
+fn work(dtype: DType) -> DType {
+    if dtype == DType::F64 { dtype } else { DType::F32 }
+}
+
+/// Values of an attribute, one for each feature or one for all, as a constant that broadcasts to `x`.
+fn per_feature(cx: &mut NodeCx<'_, '_>, name: &str, x: ValueId, values: Data) -> Result<ValueId> {
+    let count = values.len();
+    let features = cx.b.shape(x).last().cloned().unwrap_or(Dim::ONE);
+    if count != 1 && features.as_const().is_some_and(|features| features != count as i64) {
+        return malformed(format!("{name} has {count} elements for {features} features"));
+    }
+    let dtype = cx.b.dtype(x);
+    let values = cx.b.constant(values);
+    cx.b.cast(values, dtype)
+}
+
+fn scale(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let shape = cx.b.shape(x);
+    let mut y = cx.b.cast(x, work(cx.b.dtype(x)))?;
+    for (name, function) in [("offset", BinaryFn::Sub), ("scale", BinaryFn::Mul)] {
+        if let Some(values) = cx.floats(name)?.filter(|values| !values.is_empty()) {
+            let values = per_feature(cx, name, y, Data::from_slice(&[values.len()], &values))?;
+            y = cx.b.binary(function, y, values)?;
+        }
+    }
+    // Values for more features than there are would make some.
+    let y = cx.b.reshape(y, shape)?;
+    Ok(vec![cx.b.cast(y, DType::F32)?])
+}
+
+/// A row that would be divided by 0 stays as it is.
+fn normalize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let x = cx.b.cast(x, work(cx.b.dtype(x)))?;
+    let axis = cx.b.rank(x) - 1;
+    let divisor = match cx.str("norm")?.as_str() {
+        "MAX" => cx.b.reduce(ReduceFn::Max, x, &[axis])?,
+        "L1" => {
+            let magnitude = cx.b.unary(UnaryFn::Abs, x)?;
+            cx.b.reduce(ReduceFn::Sum, magnitude, &[axis])?
+        }
+        "L2" => {
+            let squares = cx.b.binary(BinaryFn::Mul, x, x)?;
+            let sum = cx.b.reduce(ReduceFn::Sum, squares, &[axis])?;
+            cx.b.unary(UnaryFn::Sqrt, sum)?
+        }
+        other => return not_one_of("norm", other, "MAX, L1, L2"),
+    };
+    let dtype = cx.b.dtype(x);
+    let (zero, one) = (cx.b.scalar(dtype, 0.0), cx.b.scalar(dtype, 1.0));
+    let vanishes = cx.b.compare(CompareFn::Eq, divisor, zero)?;
+    let divisor = cx.b.select(vanishes, one, divisor)?;
+    let y = cx.b.binary(BinaryFn::Div, x, divisor)?;
+    Ok(vec![cx.b.cast(y, DType::F32)?])
+}
+
+/// Floats take the attributes of floats, integers those of integers.
+fn impute(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let dtype = cx.b.dtype(x);
+    let (name, values, replaced) = match dtype.is_float() {
+        true => {
+            let values = cx.floats("imputed_value_floats")?.unwrap_or_default();
+            let values = Data::from_slice(&[values.len()], &values);
+            ("imputed_value_floats", values, Data::scalar(cx.float("replaced_value_float")?))
+        }
+        false => {
+            let values = cx.ints("imputed_value_int64s")?.unwrap_or_default();
+            let values = Data::from_slice(&[values.len()], &values);
+            ("imputed_value_int64s", values, Data::scalar(cx.int("replaced_value_int64")?))
+        }
+    };
+    if values.is_empty() {
+        return malformed(format!("{name} is missing, and the input is {dtype}"));
+    }
+    let is_nan = replaced.to_f64s().is_some_and(|value| value[0].is_nan());
+    let missing = if is_nan {
+        cx.b.unary(UnaryFn::IsNan, x)?
+    } else {
+        let replaced = cx.b.constant(replaced);
+        let replaced = cx.b.cast(replaced, dtype)?;
+        cx.b.compare(CompareFn::Eq, x, replaced)?
+    };
+    let values = per_feature(cx, name, x, values)?;
+    let y = cx.b.select(missing, values, x)?;
+    let shape = cx.b.shape(x);
+    Ok(vec![cx.b.reshape(y, shape)?])
+}
+
+/// Floats are truncated to integers first. Of equal categories the last one counts. With `zeros` 0, a run in which a value is
+/// no category fails.
+fn one_hot(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let categories = match (cx.ints("cats_int64s")?, cx.strs("cats_strings")?) {
+        (Some(categories), _) if !categories.is_empty() => categories,
+        (_, Some(categories)) if !categories.is_empty() => return unsupported("categories that are strings"),
+        _ => return malformed("no categories are given"),
+    };
+    let rank = cx.b.rank(x);
+    let x = cx.b.cast(x, DType::I64)?;
+    let x = cx.b.unsqueeze(x, &[rank])?;
+    let columns = cx.b.i64s(&categories);
+    let mut hot = cx.b.compare(CompareFn::Eq, x, columns)?;
+    let is_last = |(at, category): (usize, &i64)| !categories[at + 1..].contains(category);
+    let last: Vec<bool> = categories.iter().enumerate().map(is_last).collect();
+    if last.contains(&false) {
+        let last: Vec<i64> = last.into_iter().map(i64::from).collect();
+        let last = cx.b.i64s(&last);
+        let last = cx.b.cast(last, DType::Bool)?;
+        hot = cx.b.binary(BinaryFn::And, hot, last)?;
+    }
+    let mut y = cx.b.cast(hot, DType::F32)?;
+    if cx.int("zeros")? == 0 {
+        // What is no category becomes an index behind the only zero of a table.
+        let known = cx.b.reduce(ReduceFn::Or, hot, &[rank])?;
+        let unknown = cx.b.unary(UnaryFn::Not, known)?;
+        let index = cx.b.cast(unknown, DType::I64)?;
+        let table = f32s(cx, &[1], &[0.0]);
+        let checked = cx.b.emit1(Op::Gather { axis: 0 }, &[table, index])?;
+        y = cx.b.binary(BinaryFn::Add, y, checked)?;
+    }
+    Ok(vec![y])
+}
+
+/// A vector is one row. Columns beyond the stated number are left out, and missing ones are 0.
+fn vectorize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let inputs = cx.all_inputs()?;
+    let counts = cx.ints("inputdimensions")?.unwrap_or_default();
+    if !counts.is_empty() && counts.len() != inputs.len() || counts.iter().any(|&count| count < 0) {
+        return malformed(format!("inputdimensions {counts:?} of {} inputs", inputs.len()));
+    }
+    let mut columns = Vec::with_capacity(inputs.len());
+    for (at, &x) in inputs.iter().enumerate() {
+        let shape = cx.b.shape(x);
+        let (rows, width) = match shape.split_first() {
+            Some((rows, rest)) if !rest.is_empty() => (rows.clone(), crate::graph::dim::product(rest)),
+            _ => (Dim::ONE, cx.b.ty(x).elements()),
+        };
+        let x = cx.b.reshape(x, vec![rows, width.clone()])?;
+        let mut x = cx.b.cast(x, DType::F32)?;
+        if let Some(&count) = counts.get(at) {
+            let kept = width.min_dim(&Dim::from(count));
+            x = cx.b.slice_axis(x, 1, Dim::ZERO, kept.clone())?;
+            let zero = cx.b.scalar(DType::F32, 0.0);
+            let missing = Dim::from(count) - kept;
+            x = cx.b.pad(x, zero, vec![Dim::ZERO; 2], vec![Dim::ZERO, missing])?;
+        }
+        columns.push(x);
+    }
+    Ok(vec![cx.b.concat(&columns, 1)?])
+}
 
 fn binarize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
@@ -71,5 +276,79 @@ mod tests {
         of(1e10).input(&[5], &values).gives(0, &[5], &[0.; 5]);
         of(f32::INFINITY).input(&[1], &[i64::MAX]).gives(0, &[1], &[0.]);
         of(f32::NAN).input(&[1], &[i64::MAX]).gives(0, &[1], &[0.]);
+    }
+
+    fn ml(name: &'static str) -> Case {
+        Case::of("ai.onnx.ml", name, 1)
+    }
+
+    fn message(case: Case) -> String {
+        case.run().unwrap_err().message
+    }
+
+    #[test]
+    fn scaling_per_feature() {
+        let x = || ml("Scaler").symbolic(&["n", ""], &[2, 2], &[1f32, -2., 3., 4.]);
+        x().floats("offset", &[1., 0.5]).floats("scale", &[2., 10.]).gives(0, &[2, 2], &[0., -25., 4., 35.]);
+        x().floats("scale", &[2.]).gives(0, &[2, 2], &[2., -4., 6., 8.]);
+        x().gives(0, &[2, 2], &[1., -2., 3., 4.]);
+        let wide = ml("Scaler").input(&[1], &[16777217.0f64]).floats("offset", &[16777216.0]);
+        wide.gives(0, &[1], &[1.]);
+        assert!(message(x().floats("offset", &[1.; 3])).contains("offset has 3 elements for 2 features"));
+    }
+
+    #[test]
+    fn rows_divided_by_a_norm() {
+        let x = |norm: &str| {
+            let values = [1f32, -2., 2., 0., 0., 0., -3., -4., 0.];
+            ml("Normalizer").str("norm", norm).symbolic(&["n", ""], &[3, 3], &values)
+        };
+        x("MAX").gives(0, &[3, 3], &[0.5, -1., 1., 0., 0., 0., -3., -4., 0.]);
+        x("L1").gives(0, &[3, 3], &[0.2, -0.4, 0.4, 0., 0., 0., -3. / 7., -4. / 7., 0.]);
+        x("L2").gives(0, &[3, 3], &[1. / 3., -2. / 3., 2. / 3., 0., 0., 0., -0.6, -0.8, 0.]);
+        ml("Normalizer").str("norm", "L1").input(&[2], &[3i64, -1]).gives(0, &[2], &[0.75, -0.25]);
+        assert!(message(x("L3")).contains("MAX, L1, L2"));
+    }
+
+    #[test]
+    fn missing_values_are_replaced() {
+        let nan = f32::NAN;
+        let x = || ml("Imputer").input(&[2, 2], &[nan, 0., 0., nan]);
+        let by = |case: Case, of: f32| {
+            case.floats("imputed_value_floats", &[7., 8.]).float("replaced_value_float", of)
+        };
+        by(x(), nan).gives(0, &[2, 2], &[7., 0., 0., 8.]);
+        by(x(), 0.0).gives(0, &[2, 2], &[f64::NAN, 8., 7., f64::NAN]);
+        let integers = |values: &[i64]| {
+            let large = (1i64 << 53) + 1;
+            let case = ml("Imputer").input(&[3], &[large, large - 1, 5]).ints("imputed_value_int64s", values);
+            case.int("replaced_value_int64", large)
+        };
+        integers(&[4]).gives(0, &[3], &[4., (1i64 << 53) as f64, 5.]);
+        assert!(message(integers(&[4, 5])).contains("has 2 elements for 3 features"));
+        assert!(message(x().ints("imputed_value_int64s", &[1])).contains("imputed_value_floats is missing"));
+    }
+
+    #[test]
+    fn categories_become_columns() {
+        let of = |case: Case| case.ints("cats_int64s", &[3, 1, 3]);
+        let wanted = [0., 1., 0., 0., 0., 0., 0., 0., 1.];
+        of(ml("OneHotEncoder").input(&[3], &[1i64, 2, 3])).gives(0, &[3, 3], &wanted);
+        of(ml("OneHotEncoder").input(&[3, 1], &[1.5f32, -2., 3.])).gives(0, &[3, 1, 3], &wanted);
+        let strict = |x: i64| of(ml("OneHotEncoder").int("zeros", 0).input(&[1], &[x]));
+        strict(1).gives(0, &[1, 3], &[0., 1., 0.]);
+        assert!(strict(2).run().is_err());
+        assert!(message(ml("OneHotEncoder").input(&[1], &[1i64])).contains("no categories"));
+    }
+
+    #[test]
+    fn columns_are_cut_and_filled() {
+        let x = || ml("FeatureVectorizer").symbolic(&["n", ""], &[2, 2], &[1f32, 2., 3., 4.]);
+        let two = || x().symbolic(&["n", ""], &[2, 1], &[5f32, 6.]);
+        two().ints("inputdimensions", &[1, 2]).gives(0, &[2, 3], &[1., 5., 0., 3., 6., 0.]);
+        two().gives(0, &[2, 3], &[1., 2., 5., 3., 4., 6.]);
+        let vectors = ml("FeatureVectorizer").input(&[2], &[1i64, 2]).input(&[1], &[3i64]);
+        vectors.ints("inputdimensions", &[2, 1]).gives(0, &[1, 3], &[1., 2., 3.]);
+        assert!(message(two().ints("inputdimensions", &[1])).contains("of 2 inputs"));
     }
 }

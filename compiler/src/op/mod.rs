@@ -44,6 +44,7 @@ pub mod norm;
 pub mod optional;
 pub mod pool;
 pub mod quantize;
+pub mod random;
 pub mod recurrent;
 pub mod reduction;
 pub mod resize;
@@ -57,8 +58,10 @@ mod spatial;
 mod table;
 pub mod tfidf;
 pub mod topk;
+pub mod training;
 pub mod unary;
 pub mod unique;
+pub mod unreleased;
 
 pub use table::{json, markdown};
 
@@ -74,6 +77,7 @@ const FAMILIES: &[&[OpDef]] = &[
     slicing::ROWS,
     indexing::ROWS,
     generate::ROWS,
+    random::ROWS,
     conv::ROWS,
     pool::ROWS,
     matmul::ROWS,
@@ -101,6 +105,10 @@ const FAMILIES: &[&[OpDef]] = &[
     optional::ROWS,
     tfidf::ROWS,
     ml::ROWS,
+    ml::labels::ROWS,
+    ml::linear::ROWS,
+    ml::svm::ROWS,
+    training::ROWS,
     microsoft::elementwise::ROWS,
     microsoft::windows::ROWS,
     microsoft::matmul::ROWS,
@@ -312,6 +320,9 @@ pub trait BodyImporter {
 
     /// Imports `body` as a graph of its own, with inputs of these types.
     fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[TensorType]) -> Result<Body>;
+
+    /// A number for the random numbers of one node, which no other node has; `None` in the body of a loop.
+    fn stream(&mut self) -> Option<u32>;
 }
 
 /// For nodes outside any model: there are no bodies.
@@ -330,6 +341,10 @@ impl BodyImporter for NoBodies {
 
     fn graph(&mut self, _: &mut Builder<'_>, _: &Subgraph, _: &[TensorType]) -> Result<Body> {
         Err(Error::internal(Stage::Import, "a body outside a model"))
+    }
+
+    fn stream(&mut self) -> Option<u32> {
+        Some(0)
     }
 }
 
@@ -643,6 +658,15 @@ static INDEX: LazyLock<HashMap<(&'static str, &'static str), Vec<&'static OpDef>
 pub fn lookup(domain: &str, name: &str, opset: u32) -> Option<&'static OpDef> {
     let domain = if domain == "ai.onnx" { "" } else { domain };
     INDEX.get(&(domain, name))?.iter().rev().find(|row| row.since <= opset).copied()
+}
+
+/// The definition that ONNX Runtime has of an operator of `ai.onnx` at an opset version beyond the standard's.
+pub fn tolerated(domain: &str, name: &str, opset: u32) -> Option<&'static OpDef> {
+    let matches = |tolerated: &&unreleased::Tolerated| {
+        let row = &tolerated.row;
+        row.name == name && row.domain == domain && (row.since..=tolerated.until).contains(&opset)
+    };
+    unreleased::ROWS.iter().find(matches).map(|tolerated| &tolerated.row)
 }
 
 /// Sets of element types that signatures share.

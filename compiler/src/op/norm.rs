@@ -248,6 +248,11 @@ fn stash(cx: &NodeCx<'_, '_>, dtype: DType) -> Result<DType> {
     }
 }
 
+/// The type of statistics that are given as outputs.
+fn stated(cx: &NodeCx<'_, '_>) -> Result<DType> {
+    Ok(if cx.int("stash_type")? == 16 { BF16 } else { F32 })
+}
+
 /// `1 / sqrt(variance + epsilon)`
 fn inverse_deviation(b: &mut Builder<'_>, variance: ValueId, epsilon: f32) -> Result<ValueId> {
     let shifted = b.binary_scalar(BinaryFn::Add, variance, f64::from(epsilon))?;
@@ -256,13 +261,13 @@ fn inverse_deviation(b: &mut Builder<'_>, variance: ValueId, epsilon: f32) -> Re
 }
 
 /// Mean and variance over `axes`, and `x - mean`.
-struct Moments {
+pub(super) struct Moments {
     mean: ValueId,
-    variance: ValueId,
-    centred: ValueId,
+    pub variance: ValueId,
+    pub centred: ValueId,
 }
 
-fn moments(b: &mut Builder<'_>, x: ValueId, axes: &[usize]) -> Result<Moments> {
+pub(super) fn moments(b: &mut Builder<'_>, x: ValueId, axes: &[usize]) -> Result<Moments> {
     let mean = b.mean(x, axes)?;
     let centred = b.binary(BinaryFn::Sub, x, mean)?;
     let squares = b.binary(BinaryFn::Mul, centred, centred)?;
@@ -426,18 +431,18 @@ fn scale_and_shift(b: &mut Builder<'_>, x: ValueId, scale: ValueId, bias: ValueI
     b.binary(BinaryFn::Add, y, bias)
 }
 
-fn layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, scale, bias) = (cx.input(0)?, cx.input(1)?, cx.optional(2));
     let epsilon = cx.float("epsilon")?;
     let (rank, dtype) = (cx.b.rank(x), cx.b.dtype(x));
     let axis = normalize_axis(cx.int("axis")?, rank)?;
     let stash_dtype = stash(cx, dtype)?;
-    let stated = if cx.int("stash_type")? == 16 { BF16 } else { F32 };
+    let stated = stated(cx)?;
     let b = &mut *cx.b;
     let axes: Vec<usize> = (axis..rank).collect();
     let x = b.cast(x, stash_dtype)?;
     let (y, mean, inverse) = normalized(b, x, &axes, epsilon)?;
-    let y = b.cast(y, dtype)?;
+    let y = b.cast(y, b.dtype(scale))?;
     let mut y = b.binary(BinaryFn::Mul, y, scale)?;
     if let Some(bias) = bias {
         y = b.binary(BinaryFn::Add, y, bias)?;
@@ -445,12 +450,12 @@ fn layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![y, b.cast(mean, stated)?, b.cast(inverse, stated)?])
 }
 
-fn rms_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn rms_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, scale) = (cx.input(0)?, cx.input(1)?);
     let epsilon = cx.float("epsilon")?;
     let (rank, dtype) = (cx.b.rank(x), cx.b.dtype(x));
     let axis = normalize_axis(cx.int("axis")?, rank)?;
-    let stash_dtype = stash(cx, dtype)?;
+    let (stash_dtype, stated) = (stash(cx, dtype)?, stated(cx)?);
     let b = &mut *cx.b;
     let axes: Vec<usize> = (axis..rank).collect();
     let x = b.cast(x, stash_dtype)?;
@@ -459,7 +464,7 @@ fn rms_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let inverse = inverse_deviation(b, mean, epsilon)?;
     let y = b.binary(BinaryFn::Mul, x, inverse)?;
     let y = b.cast(y, b.dtype(scale))?;
-    Ok(vec![b.binary(BinaryFn::Mul, y, scale)?])
+    Ok(vec![b.binary(BinaryFn::Mul, y, scale)?, b.cast(inverse, stated)?])
 }
 
 fn group_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

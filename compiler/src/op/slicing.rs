@@ -179,7 +179,7 @@ fn may_lie_behind(first: &Dim, count: &Dim, size: &Dim) -> bool {
 }
 
 /// Opset 1 gives the bounds as attributes, later ones as inputs.
-fn slice(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn slice(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let shape = cx.b.shape(x);
     if !cx.has("starts") {

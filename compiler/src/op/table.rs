@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use super::unreleased::{self, Tolerated};
 use super::{Arity, AttrDefault, AttrKind, OpDef, Param, rows};
 
 /// Rows by domain, then operator, each ascending by version.
@@ -47,8 +48,16 @@ pub fn markdown() -> String {
         }
         text.push('\n');
     }
-    text.truncate(text.trim_end().len());
-    text.push('\n');
+    text.push_str(
+        "## ai.onnx of ONNX Runtime\n\nWhat ONNX Runtime takes under `ai.onnx` beyond the standard; onnxc warns of it, and refuses it \
+         with `--strict`.\n\n| operator | versions of ai.onnx | types | computes |\n|---|---|---|---|\n",
+    );
+    for Tolerated { row, until } in unreleased::ROWS {
+        let types: Vec<String> =
+            type_lists(row).map(|(variable, types)| format!("{variable}: {}", types.join(" "))).collect();
+        let until = if *until < u32::MAX - 1 { format!("to {until}") } else { "all".to_string() };
+        let _ = writeln!(text, "| {} | {until} | {} | {} |", row.name, types.join("; "), row.doc);
+    }
     text
 }
 

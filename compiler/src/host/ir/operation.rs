@@ -94,7 +94,7 @@ impl Op {
 impl Place {
     pub fn ty(self) -> Type {
         match self {
-            Place::Options(OptionsField::StructSize)
+            Place::Options(OptionsField::StructSize | OptionsField::Seed)
             | Place::Tensor(_, TensorField::Bytes)
             | Place::Frame(_, FrameField::Level)
             | Place::Dim(..)

@@ -110,6 +110,8 @@ impl<'c, 'p> Checks<'c, 'p> {
     pub fn check_options(&mut self) {
         let size = self.b.load(Place::Options(OptionsField::StructSize));
         let short = self.b.compare(Compare::LtUnsigned, size, options::SIZE);
+        let other = self.b.compare(Compare::Ne, size, options::FIRST_SIZE);
+        let short = self.b.binary(Binary::And, short, other);
         let given = self.b.param(6);
         let given = self.b.compare(Compare::Ne, given, 0);
         let bad = self.b.binary(Binary::And, short, given);

@@ -3,11 +3,11 @@
 use cranelift_entity::EntityRef;
 
 use crate::error::Result;
-use crate::graph::{Dim, Graph};
-use crate::host::abi::status;
+use crate::graph::{Dim, Graph, Sym};
+use crate::host::abi::{options, status};
 use crate::host::ir::{
-    Address, Compare, Condition, Frame, FrameField, FuncId, FunctionKind, Op, Operand, OptionsField, Place,
-    Port, Program, SlotUse, TensorField, Type,
+    Address, Binary, Compare, Condition, Frame, FrameField, FuncId, FunctionKind, Op, Operand, OptionsField,
+    Place, Port, Program, SlotUse, TensorField, Type,
 };
 use crate::host::lower::Lowered;
 use crate::host::lower::builder::Builder;
@@ -122,12 +122,29 @@ fn store_sizes(b: &mut Builder, plan: &Plan, graph: &Graph, sizes: &mut Sizes) -
         let value = sizes.symbols.get(&sym).copied().unwrap_or(Operand::Int(0));
         b.store(Place::Size(sym.index() as u32), value);
     }
+    if let Some(symbol) = graph.seed {
+        store_seed(b, symbol);
+    }
     let early = |dim: &Dim| !plan.dynamic.decides(dim);
     for (at, dim) in plan.table.iter().enumerate().filter(|(_, dim)| early(dim)) {
         let value = sizes.value(b, dim)?;
         b.store(Place::Size(plan.table_entry(at) as u32), value);
     }
     Ok(())
+}
+
+/// The seed of the caller's options, where they have one, in place of 0.
+fn store_seed(b: &mut Builder, symbol: Sym) {
+    let size = b.load(Place::Options(OptionsField::StructSize));
+    let has_seed = b.compare(Compare::Ge, size, options::SIZE);
+    if let Operand::Value(has_seed) = has_seed {
+        b.open();
+        let seed = b.load(Place::Options(OptionsField::Seed));
+        let seed = b.binary(Binary::And, seed, i64::MAX);
+        b.store(Place::Size(symbol.index() as u32), seed);
+        let stored = b.close();
+        b.if_else(Condition::Value(has_seed), stored, vec![]);
+    }
 }
 
 fn store_output_dims(

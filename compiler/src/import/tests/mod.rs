@@ -6,6 +6,7 @@ mod functions;
 mod graphs;
 mod nodes;
 mod tensors;
+mod tolerances;
 
 use onnxc_proto::attribute_proto::AttributeType;
 use onnxc_proto::build::{
@@ -42,6 +43,11 @@ static ROWS: &[OpDef] = &[
     // Z is an output that this version's attributes never bring about.
     row("Same", 1, &[req("X", "T")], &[req("Y", "T"), opt("Z", "T")], &[], |cx| Ok(vec![cx.input(0)?])),
     row("Late", 18, &[req("X", "T")], &[req("Y", "T")], &[], |cx| Ok(vec![cx.input(0)?])),
+    row("Novel", 18, &[req("X", "T")], &[req("Y", "T")], &[], |cx| Ok(vec![cx.input(0)?])),
+    OpDef {
+        types: &[("F", &[DType::F32])],
+        ..row("Floats", 1, &[req("X", "F")], &[req("Y", "F")], &[], |cx| Ok(vec![cx.input(0)?]))
+    },
     row("Add", 1, &[req("A", "T"), req("B", "T")], &[req("C", "T")], &[], |cx| {
         let (a, b) = (cx.input(0)?, cx.input(1)?);
         Ok(vec![cx.b.binary(BinaryFn::Add, a, b)?])
@@ -170,12 +176,24 @@ fn lookup(domain: &str, name: &str, opset: u32) -> Option<&'static OpDef> {
     ROWS.iter().rev().find(|row| row.domain == domain && row.name == name && row.since <= opset)
 }
 
+/// `Novel` before its row holds, and `Floats` of other types.
+fn tolerated(domain: &str, name: &str, opset: u32) -> Option<&'static OpDef> {
+    static ROWS: &[OpDef] = &[
+        row("Novel", 1, &[req("X", "T")], &[req("Y", "T")], &[], |cx| Ok(vec![cx.input(0)?])),
+        OpDef {
+            types: &[("F", NUMERIC)],
+            ..row("Floats", 1, &[req("X", "F")], &[req("Y", "F")], &[], |cx| Ok(vec![cx.input(0)?]))
+        },
+    ];
+    ROWS.iter().find(|row| domain.is_empty() && row.name == name && opset < 18)
+}
+
 fn run(model: &ModelProto) -> Outcome {
     run_with(model, &ImportOptions::default())
 }
 
 fn run_with(model: &ModelProto, options: &ImportOptions) -> Outcome {
-    import_with(model, options, &NoExternalData, lookup)
+    import_with(model, options, &NoExternalData, Tables { standard: lookup, tolerated })
 }
 
 fn graph_of(model: &ModelProto) -> Graph {
@@ -200,6 +218,19 @@ fn error_of(model: &ModelProto) -> Error {
 fn refuses(model: &ModelProto, kind: Kind, text: &str) {
     let error = error_of(model);
     assert!(error.kind == kind && error.to_string().contains(text), "{error:?} does not say `{text}`");
+}
+
+/// Checks that a model gives one warning, and that `strict` makes it the only problem.
+fn warns(model: &ModelProto, deviation: Deviation, text: &str) {
+    let warnings = match run(model) {
+        Ok(import) => import.warnings,
+        Err(errors) => panic!("{errors:#?}"),
+    };
+    assert_eq!(warnings.len(), 1, "{warnings:#?}");
+    let problem = &warnings[0].problem;
+    assert!(warnings[0].deviation == deviation && problem.to_string().contains(text), "{problem}");
+    let errors = run_with(model, &ImportOptions { strict: true, ..Default::default() }).unwrap_err();
+    assert_eq!(errors, std::slice::from_ref(problem));
 }
 
 /// Primitives of a graph in order, by name.

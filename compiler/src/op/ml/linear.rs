@@ -1,0 +1,124 @@
+//! Linear models: LinearRegressor and LinearClassifier.
+
+use super::scores::Transform;
+use super::{DOMAIN, NUMBERS, class_labels, f32s, labels_at, matrix};
+use crate::graph::Op;
+use crate::op::row::*;
+
+pub const ROWS: &[OpDef] = &[
+    OpDef {
+        domain: DOMAIN,
+        ..row(
+            "LinearRegressor",
+            1,
+            &[req("X", "T")],
+            &[req("Y", "tensor(float)")],
+            &[
+                optional("coefficients", Floats),
+                optional("intercepts", Floats),
+                string("post_transform", "NONE"),
+                int("targets", 1),
+            ],
+            &[("T", NUMBERS)],
+            &["X[_, _] | [_]"],
+            regressor,
+            "Sums weighted by coefficients",
+        )
+    },
+    OpDef {
+        domain: DOMAIN,
+        ..row(
+            "LinearClassifier",
+            1,
+            &[req("X", "T1")],
+            &[req("Y", "T2"), req("Z", "tensor(float)")],
+            &[
+                optional("classlabels_ints", Ints),
+                optional("classlabels_strings", Strs),
+                required("coefficients", Floats),
+                optional("intercepts", Floats),
+                int("multi_class", 0),
+                string("post_transform", "NONE"),
+            ],
+            &[("T1", NUMBERS), ("T2", &[DType::Str, DType::I64])],
+            &["X[_, _] | [_]"],
+            classifier,
+            "The class of the greatest weighted sum, and the sums",
+        )
+    },
+];
+
+/// `X * coefficients^T + intercepts`, `[N, targets]`: the coefficients of a target lie side by side.
+fn sums(cx: &mut NodeCx<'_, '_>, targets: usize) -> Result<ValueId> {
+    let coefficients = cx.floats("coefficients")?.unwrap_or_default();
+    if targets == 0 || coefficients.is_empty() || !coefficients.len().is_multiple_of(targets) {
+        return malformed(format!("{} coefficients for {targets} targets", coefficients.len()));
+    }
+    let features = coefficients.len() / targets;
+    let x = matrix(cx, features)?;
+    let weights = f32s(cx, &[targets, features], &coefficients);
+    let weights = cx.b.transpose(weights, &[1, 0])?;
+    let y = cx.b.matmul(x, weights)?;
+    match cx.floats("intercepts")? {
+        Some(intercepts) if !intercepts.is_empty() => {
+            if intercepts.len() != targets {
+                return malformed(format!("{} intercepts for {targets} targets", intercepts.len()));
+            }
+            let intercepts = f32s(cx, &[targets], &intercepts);
+            cx.b.binary(BinaryFn::Add, y, intercepts)
+        }
+        _ => Ok(y),
+    }
+}
+
+fn regressor(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let transform = Transform::of(cx)?;
+    let targets = cx.int("targets")?;
+    let y = sums(cx, usize::try_from(targets).unwrap_or(0))?;
+    Ok(vec![if targets == 1 { transform.apply_to_one(cx, y)? } else { transform.apply(cx, y)? }])
+}
+
+/// With one score per row there are two classes, or one and what is not of it; the label is that of the untransformed score.
+fn classifier(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let transform = Transform::of(cx)?;
+    let labels = class_labels(cx)?;
+    let coefficients = cx.floats("coefficients")?.unwrap_or_default();
+    let intercepts = cx.floats("intercepts")?.unwrap_or_default().len();
+    let targets = match intercepts {
+        0 => features(cx).map_or(labels.len(), |features| coefficients.len() / features.max(1)),
+        count => count,
+    };
+    let scores = sums(cx, targets)?;
+    if targets > 1 {
+        if labels.len() != targets {
+            return malformed(format!("{} labels for {targets} classes", labels.len()));
+        }
+        let best = cx.b.emit1(Op::ArgReduce { max: true, axis: 1, last: false }, &[scores])?;
+        let best = cx.b.squeeze(best, &[1])?;
+        return Ok(vec![labels_at(cx, &labels, best)?, transform.apply(cx, scores)?]);
+    }
+    let bound = cx.b.scalar(DType::F32, 0.0);
+    match labels.len() {
+        2 => {
+            let second = cx.b.compare(CompareFn::Gt, scores, bound)?;
+            let second = cx.b.cast(second, DType::I64)?;
+            let second = cx.b.squeeze(second, &[1])?;
+            Ok(vec![labels_at(cx, &labels, second)?, transform.apply_to_two(cx, scores, false)?])
+        }
+        1 => {
+            let scores = transform.apply(cx, scores)?;
+            let bound = cx.b.scalar(DType::F32, if transform == Transform::None { 0.0 } else { 0.5 });
+            let is_class = cx.b.compare(CompareFn::Ge, scores, bound)?;
+            let is_class = cx.b.cast(is_class, DType::I64)?;
+            let is_class = cx.b.squeeze(is_class, &[1])?;
+            Ok(vec![labels_at(cx, &[0, labels[0]], is_class)?, scores])
+        }
+        count => malformed(format!("{count} labels for one score")),
+    }
+}
+
+/// The number of features, where the model tells it.
+fn features(cx: &NodeCx<'_, '_>) -> Option<usize> {
+    let shape = cx.b.shape(cx.input(0).ok()?);
+    usize::try_from(shape.last()?.as_const()?).ok()
+}

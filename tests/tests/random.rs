@@ -1,0 +1,141 @@
+//! Random numbers through the C ABI: the same bits for every number of threads, in the interpreter of host programs and in the
+//! reference evaluator; other bits for other seeds, nodes and elements.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::time::Instant;
+
+use onnxc::cli::session::Loaded;
+use onnxc::graph::{DType, Tensor};
+use onnxc::host::abi::{options, status};
+use onnxc::interp;
+use onnxc::native::{self, Call};
+use onnxc::target::Target;
+use onnxc_proto::build::{self, int, ints, node, untyped};
+use onnxc_proto::{AttributeProto, NodeProto};
+use onnxc_runtime_support::Pool;
+use onnxc_tests::compile::{Code, compile_for};
+use onnxc_tests::interpreted::Interpreted;
+use prost::Message;
+use tempfile::TempDir;
+
+/// Elements of each tensor: enough for several threads.
+const COUNT: i64 = 200_000;
+
+fn drawn(name: &str, output: &str, attributes: Vec<AttributeProto>) -> NodeProto {
+    NodeProto { attribute: attributes, ..node(name, &[], &[output]) }
+}
+
+/// A model of two uniform tensors, one of each other type, and normal ones.
+fn model() -> (TempDir, std::path::PathBuf) {
+    let shape = || ints("shape", &[COUNT]);
+    let of = |name: &str, output: &str, dtype: DType| {
+        drawn(name, output, vec![shape(), int("dtype", dtype.to_onnx().into())])
+    };
+    let nodes = vec![
+        of("RandomUniform", "a", DType::F32),
+        of("RandomUniform", "b", DType::F32),
+        of("RandomUniform", "c", DType::F64),
+        of("RandomUniform", "d", DType::F16),
+        of("RandomUniform", "e", DType::BF16),
+        of("RandomNormal", "f", DType::F32),
+        of("RandomNormal", "g", DType::F64),
+    ];
+    let outputs = ["a", "b", "c", "d", "e", "f", "g"].map(untyped).into();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    let model = build::model(22, build::graph(vec![], nodes, outputs));
+    std::fs::write(&path, model.encode_to_vec()).unwrap();
+    (folder, path)
+}
+
+fn codes() -> [Code; 3] {
+    let host = Target::host().unwrap();
+    let narrow = host.clone().with_vector_width(128).unwrap();
+    let least = if cfg!(target_arch = "x86_64") {
+        Target::new(host.triple.clone(), Some("x86-64")).unwrap()
+    } else {
+        narrow.clone()
+    };
+    [host.into(), Code { target: narrow, opt_level: 0 }, least.into()]
+}
+
+fn run(path: &Path, code: &Code, seed: u64, pool: Option<&Pool>) -> Vec<Tensor> {
+    let loaded = Loaded::new(compile_for(path, "model", code).unwrap(), Instant::now()).unwrap();
+    let shapes = native::output_shapes(&loaded.graph, &[]).unwrap();
+    loaded.model().unwrap().run_with(&[], &shapes, &Call { seed, pool, ..Call::default() }).unwrap()
+}
+
+/// Bits that are computed without rounding: those of uniform numbers.
+const EXACT: std::ops::Range<usize> = 0..5;
+
+/// Holds normal numbers to a few units in the last place, and all others to their bits.
+fn same(found: &[Tensor], wanted: &[Tensor]) {
+    assert!(found[EXACT] == wanted[EXACT]);
+    for (found, wanted) in found.iter().zip(wanted).skip(EXACT.end) {
+        let tolerance = if wanted.dtype == DType::F64 { 1e-13 } else { 4e-6 };
+        let (found, wanted) = (found.to_f64s().unwrap(), wanted.to_f64s().unwrap());
+        let far = found.iter().zip(&wanted).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+        assert!(far < tolerance, "{far}");
+    }
+}
+
+#[test]
+fn bits_are_those_of_the_seed_whatever_runs_the_model() {
+    let (_folder, path) = model();
+    let [best, ..] = codes();
+    let compiled = compile_for(&path, "model", &best).unwrap();
+    let seed = 0x1234_5678_9abc;
+    let wanted = interp::run_seeded(&compiled.graph, &[], seed, &mut |_, _| {}).unwrap();
+    for code in codes() {
+        let alone = run(&path, &code, seed, None);
+        same(&alone, &wanted);
+        for threads in [2, 3, 7] {
+            let pool = Pool::new(threads).unwrap();
+            assert!(run(&path, &code, seed, Some(&pool)) == alone, "{threads} threads");
+        }
+    }
+}
+
+#[test]
+fn seeds_nodes_and_elements_draw_other_numbers() {
+    let (_folder, path) = model();
+    let [best, ..] = codes();
+    let (one, two) = (run(&path, &best, 1, None), run(&path, &best, 2, None));
+    for (at, (one, two)) in one.iter().zip(&two).enumerate() {
+        assert!(one != two, "output {at} does not depend on the seed");
+    }
+    assert!(one[0] != one[1], "two nodes draw the same");
+    let distinct: HashSet<u64> = one[2].to_f64s().unwrap().into_iter().map(f64::to_bits).collect();
+    assert!(distinct.len() > COUNT as usize - 2, "elements repeat");
+    assert!(run(&path, &best, 0, None) == run(&path, &best, 1 << 63, None), "the topmost bit counts");
+}
+
+/// In the interpreter of host programs, which shows what the entry point reads.
+#[test]
+fn options_that_end_before_the_seed_have_seed_0() {
+    let shape = ints("shape", &[8]);
+    let nodes = vec![drawn("RandomUniform", "y", vec![shape])];
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    let model = build::model(22, build::graph(vec![], nodes, vec![untyped("y")]));
+    std::fs::write(&path, model.encode_to_vec()).unwrap();
+    let [best, ..] = codes();
+    let compiled = compile_for(&path, "model", &best).unwrap();
+    let interpreted = Interpreted::new(&compiled).unwrap();
+    let shapes = native::output_shapes(&compiled.graph, &[]).unwrap();
+    let with = |size: i64, seed: i64| {
+        let mut arguments = interpreted.model.arguments(&[], &shapes).unwrap();
+        let fields = arguments.options.as_mut().unwrap();
+        fields.extend([(options::STRUCT_SIZE, size), (options::SEED, seed)]);
+        interpreted.call(arguments).unwrap()
+    };
+    let reference = |seed: u64| interp::run_seeded(&compiled.graph, &[], seed, &mut |_, _| {}).unwrap();
+    assert!(with(options::SIZE, 77).outputs == reference(77));
+    assert!(with(options::SIZE, -1).outputs == reference(u64::MAX));
+    assert!(with(options::SIZE + 8, 77).outputs == reference(77));
+    assert!(with(options::FIRST_SIZE, 77).outputs == reference(0));
+    for size in [options::FIRST_SIZE - 1, options::FIRST_SIZE + 1, options::SIZE - 1] {
+        assert_eq!(with(size, 77).status, status::BAD_OPTIONS, "{size} bytes");
+    }
+}
