@@ -487,6 +487,10 @@ fn gathers() {
     assert_eq!((rows.shape.as_slice(), rows.values::<f32>()), (&[1, 2][..], vec![2.0, 3.0]));
     let batched = one(Op::GatherNd { batch: 1 }, &[&x, &t(&[3, 1], &[0i64, 1, 0])]);
     assert_eq!((batched.shape.as_slice(), batched.values::<f32>()), (&[3][..], vec![0.0, 3.0, 4.0]));
+    // As kernels do, a gather of nothing reads no index: there is none in an axis of size 0.
+    let none = iota_f32(&[1, 0, 2, 0]);
+    let nothing = one(Op::GatherNd { batch: 0 }, &[&none, &t(&[2, 3], &[0i64, -1, 1, 0, 5, 0])]);
+    assert_eq!(nothing.shape, [2, 0]);
 }
 
 #[test]

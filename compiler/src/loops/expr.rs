@@ -154,6 +154,7 @@ impl Expr {
             MapFn::Binary(op) => Expr::binary(op, next(), next()),
             MapFn::Compare(op) => Expr::compare(op, next(), next()),
             MapFn::Select => Expr::select(next(), next(), next()),
+            MapFn::MulAdd => Expr::fma(next(), next(), next()),
             MapFn::Cast { to, saturate } => Expr::Cast { to, saturate, x: Box::new(next()) },
             MapFn::Bitcast { to } => Expr::bitcast(to, next()),
         }
@@ -166,6 +167,7 @@ impl Expr {
             Expr::Binary { op, .. } => Some(MapFn::Binary(*op)),
             Expr::Compare { op, .. } => Some(MapFn::Compare(*op)),
             Expr::Select { .. } => Some(MapFn::Select),
+            Expr::Fma { .. } => Some(MapFn::MulAdd),
             Expr::Cast { to, saturate, .. } => Some(MapFn::Cast { to: *to, saturate: *saturate }),
             Expr::Bitcast { to, .. } => Some(MapFn::Bitcast { to: *to }),
             _ => None,
@@ -214,13 +216,10 @@ impl Expr {
             return result_of(function, operands);
         }
         let Some(&first) = operands.first() else { return Err(format!("{self} without operands")) };
-        let alike = operands.iter().all(|dtype| *dtype == first);
         match self {
             Expr::Load { .. } => Ok(first),
             Expr::Word { .. } if matches!(first, DType::I8 | DType::U8) => Ok(DType::I32),
-            Expr::Fma { .. } if first.is_float() && alike => Ok(first),
             Expr::Word { .. } => Err(format!("a word of {first} in {self}")),
-            Expr::Fma { .. } => Err(format!("fma of {operands:?} in {self}")),
             _ => Err(format!("{self} is no value of operands")),
         }
     }
@@ -299,15 +298,15 @@ mod tests {
             MapFn::Select,
             MapFn::Cast { to: DType::F16, saturate: false },
             MapFn::Bitcast { to: DType::I32 },
+            MapFn::MulAdd,
         ];
-        for (function, count) in functions.into_iter().zip([1, 2, 2, 3, 1, 1]) {
+        for (function, count) in functions.into_iter().zip([1, 2, 2, 3, 1, 1, 3]) {
             let operands: Vec<Expr> = (0..count).map(var).collect();
             let expr = Expr::apply(function, operands.clone());
             assert_eq!(expr.function(), Some(function));
             assert_eq!(expr.operands(), operands.iter().collect::<Vec<_>>());
             assert!(expr.indices().is_empty() && expr.reads().is_none());
         }
-        assert_eq!(Expr::fma(var(0), var(1), var(2)).operands(), [&var(0), &var(1), &var(2)]);
     }
 
     #[test]

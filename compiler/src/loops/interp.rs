@@ -223,40 +223,12 @@ impl Machine<'_> {
                 let at = self.register(*local, at)?;
                 Ok(self.locals[local][at].clone())
             }
-<<<<<<< HEAD
-            Expr::Unary { op, x } => self.apply(MapFn::Unary(*op), &[x]),
-            Expr::Binary { op, a, b } => self.apply(MapFn::Binary(*op), &[a, b]),
-            Expr::Fma { a, b, c } => self.apply(MapFn::MulAdd, &[a, b, c]),
-            Expr::Compare { op, a, b } => self.apply(MapFn::Compare(*op), &[a, b]),
-            // Both sides are evaluated, as in machine code: neither may load what does not exist.
-            Expr::Select { condition, then, otherwise } => {
-                let taken = self.truth(condition)?;
-                let (then, otherwise) = (self.eval(then)?, self.eval(otherwise)?);
-                Ok(if taken { then } else { otherwise })
-=======
-            Expr::Fma { a, b, c } => {
-                let (a, b, c) = (self.eval(a)?, self.eval(b)?, self.eval(c)?);
-                let values: Option<Vec<f64>> = [&a, &b, &c].iter().map(|x| Some(x.to_f64s()?[0])).collect();
-                let Some(values) = values else { return fail("fma of integers".to_string()) };
-                match a.dtype {
-                    DType::F32 => {
-                        let (x, y, z) = (values[0] as f32, values[1] as f32, values[2] as f32);
-                        Ok(Tensor::scalar(x.mul_add(y, z)))
-                    }
-                    _ => Ok(interp::cast(
-                        &Tensor::scalar(values[0].mul_add(values[1], values[2])),
-                        a.dtype,
-                        true,
-                    )),
-                }
-            }
             // All operands are evaluated, also both sides of a choice, as in machine code: none may load what does not exist.
             _ => {
                 let Some(function) = expr.function() else { return fail(format!("no value of {expr}")) };
                 let operands = expr.operands().into_iter();
                 let values = operands.map(|operand| self.eval(operand)).collect::<Result<Vec<_>>>()?;
                 map(function, &values.iter().collect::<Vec<_>>())
->>>>>>> schedule
             }
         }
     }

@@ -439,17 +439,6 @@ impl Verifier<'_> {
             Expr::Index(index) => self.index(index).map(|()| DType::I64),
             Expr::Var(var) => self.var(*var, None),
             Expr::Get { local, at } => self.read(*local, at, place),
-<<<<<<< HEAD
-            Expr::Unary { op, .. } => self.map(MapFn::Unary(*op), &operands()?),
-            Expr::Binary { op, .. } => self.map(MapFn::Binary(*op), &operands()?),
-            Expr::Compare { op, .. } => self.map(MapFn::Compare(*op), &operands()?),
-            Expr::Select { .. } => self.map(MapFn::Select, &operands()?),
-            Expr::Cast { to, saturate, .. } => {
-                self.map(MapFn::Cast { to: *to, saturate: *saturate }, &operands()?)
-            }
-            Expr::Bitcast { to, .. } => self.map(MapFn::Bitcast { to: *to }, &operands()?),
-            Expr::Fma { .. } => self.map(MapFn::MulAdd, &operands()?),
-=======
             _ => {
                 let operands = match expr.reads() {
                     Some(reads) => vec![self.element(expr, &reads, place)?],
@@ -459,7 +448,6 @@ impl Verifier<'_> {
                 };
                 expr.result(&operands)
             }
->>>>>>> schedule
         }
     }
 

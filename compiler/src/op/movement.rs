@@ -3,8 +3,8 @@
 use super::Fork;
 use super::dynamic::{axis_mask, resolved_shape, squeezed_dims, unsqueezed_dims, valid_or_negative};
 use super::row::*;
-use crate::graph::Requirement;
 use crate::graph::dim::product;
+use crate::graph::{Bounds, Requirement};
 use crate::infer::broadcast_shapes;
 
 #[rustfmt::skip]
@@ -246,16 +246,18 @@ fn flatten(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.b.reshape(x, matrix)?])
 }
 
-/// The axes of size 1, and those of no more than that. Another symbolic dim may be 1 when the model runs, which changes the rank: where the model declares no
-/// rank that tells whether it is, what follows is asked for once for each.
+/// The axes of size 1, and those of no more than that. Another symbolic dim may be 1 when the model runs, which changes the
+/// rank: where the model declares no rank that tells whether it is, what follows is asked for once for each.
 fn unit_axes(cx: &mut NodeCx<'_, '_>, shape: &[Dim]) -> Result<Vec<usize>> {
     let (mut ones, mut open) = (vec![], vec![]);
+    let bounds = Bounds::new(cx.b.graph);
     for (axis, dim) in shape.iter().enumerate() {
-        let may_be = match dim.bounds() {
+        let most = || bounds.upper(dim).and_then(|most| most.bounds().1);
+        let may_be = match dim.bounds().0 {
             _ if dim.is_const() => Some(*dim == Dim::ONE),
-            (Some(2..), _) => Some(false),
-            // No more than 1, as the part of an axis that a slice takes: the run refuses none at all.
-            (_, Some(..=1)) => Some(true),
+            Some(2..) => Some(false),
+            // No more than 1, as the part of an axis that a slice or TopK takes: the run refuses none at all.
+            _ if most().is_some_and(|most| most <= 1) => Some(true),
             _ => cx.bodies.is_unit(dim),
         };
         match may_be {

@@ -298,7 +298,8 @@ fn per_channel(b: &mut Builder<'_>, parameter: ValueId, rank: usize) -> Result<V
     b.reshape(parameter, shape)
 }
 
-/// `y = x * s + o` with `s = scale / sqrt(var + epsilon)`, `o = B - mean * s`, both per channel.
+/// `y = x * s + o` with `s = scale / sqrt(var + epsilon)`, `o = B - mean * s`, both per channel, in the widest type of the
+/// operands and at least f32: `x * s` and `o` may cancel, and statistics may be beyond the type of `x`.
 fn batch_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let epsilon = cx.float("epsilon")?;
@@ -312,8 +313,8 @@ fn batch_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let training = trains(cx)?;
     let momentum = cx.float("momentum")?;
     let b = &mut *cx.b;
-    // Narrower statistics of an f64 sample lose nothing more.
-    let dtype = if b.dtype(x) == DType::F64 { DType::F64 } else { wide(b.dtype(given[3])) };
+    let has_double = [x].iter().chain(&given).any(|&value| b.dtype(value) == DType::F64);
+    let dtype = if has_double { DType::F64 } else { DType::F32 };
     let mut flat = [x; 4];
     for (slot, value) in flat.iter_mut().zip(given) {
         *slot = b.cast(value, dtype)?;
@@ -345,7 +346,7 @@ fn aligned(b: &mut Builder<'_>, flat: [ValueId; 4], rank: usize, spatial: bool) 
     Ok(aligned)
 }
 
-/// Scale, B, mean and variance applied to `x`.
+/// Scale, B, mean and variance applied to `x`; computed in their type, and rounded to that of `x`.
 fn affine(b: &mut Builder<'_>, x: ValueId, parameters: [ValueId; 4], epsilon: f32) -> Result<ValueId> {
     let [scale, bias, mean, variance] = parameters;
     let shifted = b.binary_scalar(BinaryFn::Add, variance, f64::from(epsilon))?;
@@ -353,10 +354,10 @@ fn affine(b: &mut Builder<'_>, x: ValueId, parameters: [ValueId; 4], epsilon: f3
     let factor = b.binary(BinaryFn::Div, scale, deviation)?;
     let product = b.binary(BinaryFn::Mul, mean, factor)?;
     let offset = b.binary(BinaryFn::Sub, bias, product)?;
-    let dtype = b.dtype(x);
-    let (factor, offset) = (b.cast(factor, dtype)?, b.cast(offset, dtype)?);
-    let y = b.binary(BinaryFn::Mul, x, factor)?;
-    b.binary(BinaryFn::Add, y, offset)
+    let samples = b.cast(x, b.dtype(factor))?;
+    let y = b.binary(BinaryFn::Mul, samples, factor)?;
+    let y = b.binary(BinaryFn::Add, y, offset)?;
+    b.cast(y, b.dtype(x))
 }
 
 /// Normalizes by the batch's own statistics; the running ones move towards them.
@@ -671,6 +672,39 @@ mod tests {
         );
         case.gives(1, &[2], &[-0.729167, 0.520833]);
         case.gives(2, &[2], &[0.519097, 1.644097]);
+    }
+
+    /// The widest type of the operands is computed in, and the result rounded once: a scale of 2e5 is beyond f16, a
+    /// mean just below 3 is none of f32, and 2.859 * -0.687 and 1.966 cancel in bf16.
+    #[test]
+    fn batch_normalization_of_mixed_and_narrow_types() {
+        let half = |x: f32| half::f16::from_f32(x);
+        let mixed = Case::new("BatchNormalization", 15)
+            .input(&[1, 1, 2], &[0.25, -0.5].map(half))
+            .input(&[1], &[2e5f32])
+            .input(&[1], &[1f32])
+            .input(&[1], &[0.25f32])
+            .input(&[1], &[1f32])
+            .float("epsilon", 0.0);
+        mixed.gives(0, &[1, 1, 2], &[1.0, f64::NEG_INFINITY]);
+        let unit = 2f64.powi(30);
+        let double = Case::new("BatchNormalization", 15)
+            .input(&[1, 1, 1], &[3f32])
+            .input(&[1], &[unit])
+            .input(&[1], &[0f64])
+            .input(&[1], &[3.0 - 1.0 / unit])
+            .input(&[1], &[1f64])
+            .float("epsilon", 0.0);
+        double.gives(0, &[1, 1, 1], &[1.0]);
+        let narrow = |x: f32| half::bf16::from_f32(x);
+        let cancelling = Case::new("BatchNormalization", 15)
+            .input(&[1, 1, 1], &[narrow(2.859375)])
+            .input(&[1], &[narrow(-0.53125)])
+            .input(&[1], &[narrow(1.7734375)])
+            .input(&[1], &[narrow(0.28125)])
+            .input(&[1], &[narrow(0.597_656_25)]);
+        let found = cancelling.run().unwrap()[0].to_f64s().unwrap()[0];
+        assert!((found - 0.0018116).abs() < 1e-5, "{found}");
     }
 
     /// What all samples have in common leaves nothing.

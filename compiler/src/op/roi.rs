@@ -107,7 +107,10 @@ fn roi_align(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let values = b.cast(values, work)?;
     let table = Table::new(b, values)?;
     let points = constant_dim(b, &(shape[2].clone() * shape[3].clone()))?;
-    let first = b.binary(BinaryFn::Mul, images, points)?;
+    let image = b.iota(vec![shape[0].clone()], 0)?;
+    let rows = b.binary(BinaryFn::Mul, image, points)?;
+    // A run in which a region is of no image of the batch fails, as any index does that is outside.
+    let first = b.emit1(Op::Gather { axis: 0 }, &[rows, images])?;
     let first = b.reshape(first, vec![regions.clone(), Dim::ONE, Dim::ONE, Dim::ONE])?;
     let image = Image { table, sizes: [shape[2].clone(), shape[3].clone()], first };
     let y = match ratio {
@@ -476,6 +479,16 @@ mod tests {
         aligned(16).str("mode", "max").gives(0, &[2, 1, 2, 2], &most);
         let coarse = aligned(10).int("sampling_ratio", 1).int("output_height", 1).float("spatial_scale", 0.5);
         coarse.gives(0, &[2, 1, 1, 2], &[0.34375, 0.625, 0.375, 0.0]);
+    }
+
+    #[test]
+    fn a_region_of_no_image_is_refused() {
+        let of_image = |image: i64| {
+            let case = Case::new("RoiAlign", 16).ramp(&[2, 1, 4, 5], 1).input::<f32>(&[1, 4], &ROIS[..4]);
+            case.input::<i64>(&[1], &[image]).int("sampling_ratio", 2).run()
+        };
+        assert!(of_image(1).is_ok());
+        assert!(of_image(2).unwrap_err().message.contains("index 2 is outside axis 0"));
     }
 
     const AVERAGES: [f64; 24] = [

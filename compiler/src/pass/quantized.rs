@@ -145,7 +145,8 @@ fn quantization(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
 
 /// A value by a scale, which joins those of the terms if it is a sum of two dequantized values.
 fn scaled_sum(b: &mut Builder, x: ValueId, scale: ValueId) -> Result<ValueId> {
-    let of_one = |b: &Builder, value: ValueId| b.graph.is_constant(value) && b.ty(value).elements() == Dim::ONE;
+    let of_one =
+        |b: &Builder, value: ValueId| b.graph.is_constant(value) && b.ty(value).elements() == Dim::ONE;
     let term = |b: &Builder, value: ValueId| match operation(b.graph, value) {
         Some((Op::Map(MapFn::Binary(BinaryFn::Mul)), &[x, own])) if of_one(b, own) => Some((x, own)),
         _ => None,

@@ -2,9 +2,9 @@
 //! is in registers.
 
 use crate::graph::{Dim, NodeId, Op, ValueId};
-use crate::schedule::{GroupKind, estimate};
 use crate::schedule::groups::Grouper;
 use crate::schedule::inline::EPILOGUE_OPS;
+use crate::schedule::{GroupKind, estimate};
 
 /// Elementwise nodes in an epilogue, operands they may read, and the size of their expression as a tree.
 const MAX_EPILOGUE: usize = 64;

@@ -173,7 +173,8 @@ fn an_epilogue_ends_with_bytes_that_its_one_reader_dequantizes() {
             if is_output { vec![sum, real] } else { vec![sum] }
         })
     };
-    let all = |is_output: bool| kinds(&build(is_output)).into_iter().map(|(_, names)| names).collect::<Vec<_>>();
+    let all =
+        |is_output: bool| kinds(&build(is_output)).into_iter().map(|(_, names)| names).collect::<Vec<_>>();
     assert_eq!(all(false), ["contract round cast", "contract cast mul add"]);
     assert_eq!(all(true), ["contract round cast cast mul", "contract add"]);
 }

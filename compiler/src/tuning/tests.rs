@@ -151,21 +151,16 @@ fn the_tiles_of_a_processor_are_for_enough_work() {
         let tile = with("", |pick| ProcessorTile::choose(&target, &work, pick)).unwrap().0;
         (tile.rows, tile.side)
     };
-<<<<<<< HEAD
     assert_eq!(choose(16, 8, 512, None, None), (16, 2));
     assert_eq!(choose(1, 8, 512, Some(7), Some(1 << 12)), (0, 0));
     // A panel that does not stay in the first-level cache is loaded less often beside four tiles, unless the rows do not either.
     assert_eq!(choose(7, 72, 4608, Some(7), Some(1 << 15)), (16, 4));
     assert_eq!(choose(16, 72, 4608, Some(64), Some(1 << 22)), (16, 2));
     assert_eq!(choose(7, 4, 256, Some(7), Some(1 << 15)), (16, 2));
-    assert_eq!([Some(16), Some(17), Some(49), None].map(|rows| ProcessorTile::height(16, rows)), [16, 9, 13, 16]);
-=======
-    assert_eq!((rows(16, 8, 512), rows(1, 8, 512)), (16, 0));
     assert_eq!(
         [Some(16), Some(17), Some(49), None].map(|rows| ProcessorTile::height(16, rows)),
         [16, 9, 13, 16]
     );
->>>>>>> schedule
 }
 
 #[test]

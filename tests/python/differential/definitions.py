@@ -79,6 +79,43 @@ def gelu(node):
     return [(0.5 * wide * (1 + erf(wide / math.sqrt(2)))).astype(x.dtype)]
 
 
+@definition("PRelu")
+def prelu(node):
+    """"f(x) = slope * x for x < 0, f(x) = x for x >= 0": -0 stays, which the reference multiplies. "slope [...] should be
+    unidirectional broadcastable to input tensor X"; the reference also takes slopes that are not."""
+    return [parametric(*arrays(node))]
+
+
+def parametric(x, slope):
+    return np.where(x < 0, x * np.broadcast_to(slope, x.shape), x)
+
+
+@definition("Mean")
+def mean(node):
+    """"Element-wise mean of each of the input tensors (with Numpy-style broadcasting support)". The reference adds to its first
+    operand in place, which must have the shape of the result then. Before version 8 "all inputs [...] must have the same
+    shape"."""
+    given = arrays(node)
+    if node.since < 8 and len({array.shape for array in given}) > 1:
+        raise ValueError("shapes that differ")
+    return [(sum(array.astype(np.float64) for array in given) / len(given)).astype(given[0].dtype)]
+
+
+@definition("GatherElements")
+def gather_elements(node):
+    """"out[i][j][k] = input[i][index[i][j][k]][k] if axis = 1", of indices that may be fewer than data along the other axes;
+    "all index values are expected to be within bounds [-s, s-1]". The reference compares all other sizes, and the axis itself
+    where it is counted from the end."""
+    x, indices = arrays(node)
+    axis = node.attributes.get("axis", 0) % x.ndim
+    if any(own > size for at, (own, size) in enumerate(zip(indices.shape, x.shape, strict=True)) if at != axis):
+        raise ValueError("more indices than data")
+    if ((indices < -x.shape[axis]) | (indices >= x.shape[axis])).any():
+        raise ValueError("an index out of bounds")
+    within = tuple(slice(None) if at == axis else slice(size) for at, size in enumerate(indices.shape))
+    return [np.take_along_axis(x[within], indices.astype(np.int64), axis)]
+
+
 @definition("OneHot")
 def one_hot(node):
     """"In case 'indices' is of non-integer type, the values will be casted to int64 before use." The reference compares
@@ -200,14 +237,14 @@ def resize(node):
 
 @definition("ReduceSumSquare")
 def reduce_sum_square(node):
-    """"T" is the type of the result, too: the reference widens small unsigned integers."""
+    """"T" is the type of the result, too: the reference widens integers. Overflow wraps, as in Mul."""
     if node.type() not in values.INTEGERS:
         return None
     x, *axes = arrays(node)
     axes = axes[0].tolist() if axes else node.attributes.get("axes")
     if not axes:
         if node.attributes.get("noop_with_empty_axes"):
-            return None
+            return [x * x]
         axes = range(x.ndim)
     return [(x * x).sum(axis=tuple(axes), keepdims=bool(node.attributes.get("keepdims", 1)), dtype=x.dtype)]
 

@@ -4,6 +4,7 @@ of the same operator on inputs and attributes rewritten to it."""
 import numpy as np
 
 import values
+from definitions import parametric
 from reference import modern
 
 DEFINITIONS = {}
@@ -52,7 +53,7 @@ def prelu(node):
     x, slope = arrays(node)
     if slope.size > 1:
         slope = slope.reshape(slope.shape + (1,) * (x.ndim - 2))
-    return modern("PRelu", [x, slope])
+    return [parametric(x, slope)]
 
 
 @version("BatchNormalization", 1, 6, 7, 9)

@@ -40,6 +40,11 @@ def epsilon(name):
     }.get(name, 0.0)
 
 
+def smallest_normal(name):
+    """Least positive number of a float type that has all its digits."""
+    return {"float": 2.0**-126, "bfloat16": 2.0**-126, "double": 2.0**-1022, "float16": 2.0**-14}[name]
+
+
 def dim(rng, zeros=True):
     kind = rng.random()
     if zeros and kind < 0.03:

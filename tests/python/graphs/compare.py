@@ -49,6 +49,15 @@ MOVES = set(
 )
 
 
+#: Nodes that choose one of several numbers, as the greatest: of 0 and -0, which are equal, it may be either.
+CHOICES = set("Max Min Relu Clip Celu ReduceMax ReduceMin MaxPool GlobalMaxPool".split())
+
+
+def moves(vertex):
+    """Whether a node's results are elements of its operands, unchanged."""
+    return vertex.op in MOVES and vertex.node.attributes.get("reduction", "none") == "none"
+
+
 #: Operators whose formula, for operands far below zero, multiplies by a sum of 1 and nearly -1.
 CANCELLING = {"Gelu"}
 
@@ -60,8 +69,8 @@ NORMALIZATIONS = set(
 )
 #: Sums, whose terms may cancel each other in one order and not in another.
 SUMS = set(
-    "GlobalAveragePool AveragePool ReduceSum ReduceLogSum ReduceMean CumSum Sum Mean NegativeLogLikelihoodLoss "
-    "SoftmaxCrossEntropyLoss".split()
+    "GlobalAveragePool AveragePool ReduceSum ReduceLogSum ReduceLogSumExp ReduceMean CumSum Sum Mean Einsum MatMul Gemm Conv "
+    "ConvTranspose NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss".split()
 )
 
 
@@ -79,7 +88,9 @@ def shaken(vertex, results, rng, share):
     """Results off by a share of what rounding errors may be."""
     moved = []
     for result in results:
-        if not is_float(result) or vertex.op in MOVES or result.size == 0:
+        if is_float(result) and vertex.op in CHOICES:
+            result = np.where((result == 0) & (rng.random(result.shape) < 0.5), -result, result)
+        if not is_float(result) or moves(vertex) or result.size == 0:
             moved.append(result)
             continue
         epsilon, exact = unit(vertex, result), wide(result)
@@ -91,6 +102,8 @@ def shaken(vertex, results, rng, share):
         off = exact + share * error * rng.choice([-1.0, 1.0], exact.shape) * rng.uniform(0.5, 1.0, exact.shape)
         # No share of an infinite result is an error.
         off = np.where(np.isfinite(exact), off, exact)
+        if vertex.op in CHOICES:
+            off = np.where(exact == 0, exact, off)
         moved.append(narrow(off, result))
     return moved
 

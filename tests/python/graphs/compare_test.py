@@ -8,9 +8,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "differential"))
 
+from onnx import defs
+
 import quantized_models
 import store
+from case import Node
 from compare import Judge
+from freedom import undefined
+from graph import Vertex
 
 GRAPHS = Path(__file__).parents[2] / "graphs"
 
@@ -20,7 +25,108 @@ def accepted(graph, result, wide):
     return not Judge(trial, trial.sets[0], wide).difference(trial.graph.outputs[0], result)
 
 
+def vertex_of(op, since, arrays, types, **attributes):
+    """A node that reads these arrays, and them by name."""
+    names = [f"x{at}" if array is not None else "" for at, array in enumerate(arrays)]
+    node = Node(defs.get_schema(op, since), types, np.random.default_rng(0))
+    node.attributes = attributes
+    return Vertex(node, names, ["y"]), {name: array for name, array in zip(names, arrays) if name}
+
+
+def is_open(op, since, *arrays, **attributes):
+    return undefined(*vertex_of(op, since, arrays, {}, **attributes))
+
+
+def result(op, since, types, *arrays, **attributes):
+    vertex, named = vertex_of(op, since, arrays, types, **attributes)
+    return vertex.evaluate(named, since)[0]
+
+
+def rules():
+    """What the specification leaves open, and what it does not."""
+    image = lambda *sizes: np.zeros((1, 1, *sizes), np.float32)
+    resize = lambda x, sizes, **how: is_open("Resize", 19, x, None, None, np.array([1, 1, *sizes]), **how)
+    by_scale = lambda x, scales, **how: is_open("Resize", 19, x, None, np.array([1, 1, *scales], np.float32), **how)
+    floor = {"mode": "nearest", "nearest_mode": "floor"}
+    # (4 + 1/2) * 7 / 9 - 1/2 is 3, and 2.9999999999999996 in f64.
+    assert resize(image(7, 1), (9, 1), **floor)
+    assert not resize(image(7, 1), (14, 1), **floor)
+    # Whole positions that are exact in all numbers are no reason.
+    assert not by_scale(image(7, 3), (2, 2), coordinate_transformation_mode="asymmetric", **floor)
+    assert not by_scale(image(7, 3), (2, 2), coordinate_transformation_mode="half_pixel_symmetric")
+    assert by_scale(image(7, 3), (2, -1e-40)) and by_scale(image(7, 3), (0, 1)) and not by_scale(image(7, 3), (0.5, 1))
+    # 2, and 1.9999999999999998 in f64: the reference takes the points of one and the weights of the other.
+    symmetric = {"coordinate_transformation_mode": "half_pixel_symmetric"}
+    assert by_scale(image(7, 1), (1.5, 3), mode="cubic", **symmetric)
+    assert not by_scale(image(8, 1), (1.5, 3), mode="cubic", **symmetric)
+    assert not by_scale(image(7, 3), (2, 2), mode="linear", coordinate_transformation_mode="align_corners")
+    alone = {"coordinate_transformation_mode": "pytorch_half_pixel"}
+    assert resize(image(4, 4), (1, 4), mode="cubic", **alone) and not resize(image(4, 4), (2, 4), mode="cubic", **alone)
+    assert not resize(image(4, 4), (1, 4), mode="linear", **alone)
+    assert resize(image(4, 4), (1, 4), mode="linear", antialias=1, **alone)
+
+    quantize = lambda x, scale: is_open("QuantizeLinear", 24, x, scale, np.array(1, np.uint16))
+    x, scale = np.array([-2.7]), np.array(-1.2e-7)
+    assert quantize(x.astype(np.float16), scale.astype(np.float16)), "a quotient that f16 does not have"
+    assert not quantize(x.astype(np.float32), scale.astype(np.float32))
+
+    scores, labels = np.array([[0.2, 0.0035]], np.float32), np.array([1])
+    loss = lambda *weights, **how: is_open(
+        "NegativeLogLikelihoodLoss", 13, scores, labels, np.array(weights, np.float32), **how)
+    assert loss(1.7, 1e-40) and not loss(1.7, 1e-30) and not loss(1.7, 0) and not loss(1.7, 1e-40, reduction="sum")
+    assert not loss(1, 1, 1), "more weights than classes"
+
+    mel = lambda low: is_open("MelWeightMatrix", 17, *map(np.array, (3, 16, 16000)), *np.array([[low], [8000]], np.float32))
+    assert mel(-90) and not mel(0)
+
+    ones = np.ones(1, np.float32)
+    normalize = lambda scale: is_open("BatchNormalization", 15, np.ones((1, 1), np.float16), ones * scale, ones, ones, ones)
+    assert not normalize(1e15) and normalize(np.inf)
+
+    hot = lambda depth: is_open("OneHot", 11, np.array([0]), np.array(depth, np.float32), np.array([0, 1]))
+    assert hot(-1) and not hot(3)
+    u8, f32 = np.zeros((1, 1), np.uint8), lambda number: np.array(number, np.float32)
+    product = lambda scale: is_open("QLinearMatMul", 21, u8, f32(2), u8[0, 0], u8, f32(0.5), u8[0, 0], f32(scale), u8[0, 0])
+    assert product(1e-40) and not product(0.5)
+
+
+def definitions():
+    """What the oracle says where the reference does not go by the specification."""
+    zero = result("PRelu", 16, {"T": "float"}, np.array([-0.0, -2.0], np.float32), np.array([-3.0], np.float32))
+    assert zero.tolist() == [0.0, 6.0] and np.signbit(zero[0])
+    mean = result("Mean", 13, {"T": "float"}, np.ones((1, 2), np.float32), np.array([[2.0], [4.0]], np.float32))
+    assert mean.tolist() == [[1.5, 1.5], [2.5, 2.5]]
+    wrapped = result("ReduceSumSquare", 18, {"T": "int32"}, np.array([49740], np.int32), np.array([], np.int64),
+                     noop_with_empty_axes=1)
+    assert wrapped.tolist() == [-1820899696]
+    gathered = result("GatherElements", 13, {"T": "float", "Tind": "int64"}, np.arange(6, dtype=np.float32).reshape(2, 3),
+                      np.array([[-1, 0]]), axis=-2)
+    assert gathered.tolist() == [[3.0, 1.0]]
+
+
+def rounding():
+    """Sums that cancel are off by a rounding error of their terms, and by no more."""
+    for graph, got, off in (("einsum_that_cancels", -0.002721183664274651, 1e-13),
+                            ("log_sum_exp_near_zero", -2.491474151611328e-05, 5e-6)):
+        trial = store.load(GRAPHS / f"{graph}.json")
+        name, = trial.graph.outputs
+        kind = trial.sets[0].arrays[name].dtype
+        assert not Judge(trial, trial.sets[0]).difference(name, np.array(got, kind)), graph
+        assert Judge(trial, trial.sets[0]).difference(name, np.array(got + off, kind)), graph
+    # Softmax of reciprocals of zeros, which Celu gives either sign: inf, and NaN, or -inf.
+    trial = store.load(GRAPHS / "celu_of_zeros.json")
+    name, = trial.graph.outputs
+    x, = trial.sets[0].leaves.values()
+    right = trial.sets[0].arrays[name]
+    rows = np.broadcast_to((x == 0).any(-1, keepdims=True), right.shape)
+    assert rows.any() and not Judge(trial, trial.sets[0]).difference(name, np.where(rows, np.float32(np.nan), right))
+    assert Judge(trial, trial.sets[0]).difference(name, np.where(rows, right, np.float32(np.nan)))
+
+
 def main():
+    rules()
+    definitions()
+    rounding()
     half = lambda number: np.array(number, np.float16)
     # Cos(Pow(x, y)), whose power is beyond f16, and Log(Mul(x, x)), whose product is 0 in f16.
     for graph, exact, wide in (("pow_beyond_half", half(np.nan), half(0.523)), ("product_below_half", half(-np.inf), half(-18.42))):

@@ -1,6 +1,9 @@
 """What the specification leaves open: operands for which implementations give different results, and may. What depends on
 such a result is not compared; it must only not crash, and be the same in every memory."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 
 import values
@@ -51,11 +54,14 @@ def power_out_of_range(vertex, arrays):
 
 
 def unscalable(vertex, arrays):
-    """NaN, and what the scale takes beyond 32 bits: an unsaturated conversion."""
+    """NaN, and what the scale takes beyond 32 bits or beyond its own type: the reference converts without saturation."""
     x, scale = floats(vertex, arrays)[:2]
     if x is None or not bool((np.abs(x) < 1e6).all()):
         return True
-    return scale is not None and not bool(np.abs(x).max(initial=0) < 1e9 * np.abs(scale).min(initial=np.inf))
+    if scale is None:
+        return False
+    limit = 65504.0 if arrays[vertex.inputs[1]].dtype == np.float16 else 1e9
+    return not bool(np.abs(x).max(initial=0) < limit * np.abs(scale).min(initial=np.inf))
 
 
 def empty(vertex, arrays):
@@ -98,6 +104,18 @@ def overflowing_squares(vertex, arrays):
     return floats(vertex, arrays)[0] is None and bool(np.square(x.astype(np.float64)).sum() > np.iinfo(x.dtype).max)
 
 
+def not_countable(vertex, arrays):
+    """A float that is none of the indices, or a depth below zero."""
+    return no_index(vertex, arrays) or bool((arrays[vertex.inputs[1]] < 0).any())
+
+
+def beyond_scales(vertex, arrays):
+    """The factor of a quantised product is infinite in f32, which times a sum of 0 is NaN."""
+    first, second, result = (np.abs(array) for array in floats(vertex, arrays) if array is not None)
+    with np.errstate(all="ignore"):
+        return not bool(first.max() * second.max() / result.min() < 1e30)
+
+
 #: Points along a side of a region.
 MOST_POINTS = 1000
 
@@ -120,13 +138,6 @@ def inexact_integers(vertex, arrays):
 def extremes(vertex, arrays):
     """Which of a number and NaN is the greater."""
     return vertex.node.attributes.get("reduction") in ("min", "max") and nan(vertex, arrays)
-
-
-def of_another_range(vertex, arrays):
-    """Operands of another type than the result's, beyond what that has: in which of both is computed."""
-    own = arrays[vertex.inputs[0]].dtype
-    others = [array for name, array in zip(vertex.inputs, floats(vertex, arrays)) if array is not None and arrays[name].dtype != own]
-    return any(bool((~(np.abs(array) < 1e30) | (array != 0) & (np.abs(array) < 1e-30)).any()) for array in others)
 
 
 def cut_and_repeated(vertex, arrays):
@@ -181,17 +192,113 @@ def zero_times_infinite(vertex, arrays):
 
 
 def infinite_statistics(vertex, arrays):
-    """Whether the mean is subtracted first, or the scale and the mean made one term: where these are not finite. And operands of
-    another type than the result's."""
+    """Whether the mean is subtracted first, or the scale and the mean made one term: where these are not finite."""
     statistics = [array for at, array in enumerate(floats(vertex, arrays)) if at in (1, 3, 4) and array is not None]
-    return of_another_range(vertex, arrays) or any(not bool(np.isfinite(array).all()) for array in statistics)
+    return any(not bool(np.isfinite(array).all()) for array in statistics)
+
+
+def subnormal_terms(vertex, arrays):
+    """Products of scores and weights that are subnormal have lost digits, before they are divided by the weights again."""
+    x, _, weights = (floats(vertex, arrays) + [None])[:3]
+    if x is None or weights is None or vertex.node.attributes.get("reduction", "mean") != "mean":
+        return False
+    terms = np.abs(x * weights.reshape((1, -1) + (1,) * (x.ndim - 2)))
+    return bool(((terms > 0) & (terms < values.smallest_normal(values.NAMES[arrays[vertex.inputs[0]].dtype]))).any())
+
+
+def below_zero_hertz(vertex, arrays):
+    """Edges below 0 Hz, whose bins are before the first: NumPy takes them for the last ones."""
+    return any(not bool((array >= 0).all()) for array in floats(vertex, arrays)[3:])
+
+
+#: Elements of a result along one axis, beyond which the oracle gives up.
+MOST_RESIZED = 1 << 16
+
+
+def resized_axes(vertex, arrays):
+    """Per axis that Resize is given: the operand's size, the result's, the scale, and start and end of the region. None
+    where these do not fit each other, or are too large."""
+    x, roi, scales, sizes = (arrays[name] if name else None for name in [*vertex.inputs, "", "", ""][:4])
+    axes = vertex.node.attributes.get("axes") or list(range(x.ndim))
+    lengths, by_scale = [x.shape[axis] for axis in axes], scales is not None and scales.size > 0
+    given = scales if by_scale else sizes
+    regions = [(0.0, 1.0)] * len(axes) if roi is None or roi.size == 0 else list(zip(*roi.reshape(2, -1).tolist()))
+    if given is None or not len(given) == len(axes) == len(regions):
+        return None
+    if by_scale:
+        factors = [Fraction(scale) for scale in scales.tolist()]
+        results = [int(length * factor) for length, factor in zip(lengths, factors)]
+    else:
+        results = sizes.tolist()
+        factors = [Fraction(size, max(length, 1)) for size, length in zip(results, lengths)]
+        choose = {"not_larger": min, "not_smaller": max}.get(vertex.node.attributes.get("keep_aspect_ratio_policy"))
+        if choose:
+            factors = [choose(factors)] * len(axes)
+            results = [int(length * factor + Fraction(1, 2)) for length, factor in zip(lengths, factors)]
+    return list(zip(lengths, results, factors, regions)) if max(results, default=0) <= MOST_RESIZED else None
+
+
+def position(mode, at, length, result, scale, region, kind):
+    """Where in the operand element `at` of the result lies, computed with numbers of this kind."""
+    at, length, result, scale, half = kind(at), kind(length), kind(result), kind(scale), kind(0.5)
+    one = kind(1)
+    if mode == "asymmetric":
+        return at / scale
+    if mode == "tf_half_pixel_for_nn":
+        return (at + half) / scale
+    if mode == "align_corners":
+        extent = length * scale
+        return kind(0) if extent == one else at * (length - one) / (extent - one)
+    if mode == "tf_crop_and_resize":
+        start, end = kind(region[0]), kind(region[1])
+        if result == one:
+            return (start + end) * half * (length - one)
+        return start * (length - one) + at * ((end - start) * (length - one) / (result - one))
+    shift = length * half * (one - result / (length * scale)) if mode == "half_pixel_symmetric" else kind(0)
+    if mode == "pytorch_half_pixel" and result == one:
+        return kind(0)
+    return shift + (at + half) / scale - half
+
+
+def point(vertex, at, axis, kind):
+    """The operand's element that the nearest mode takes; of smooth modes, whether the position is one of an element. None
+    outside of a region that is cropped."""
+    length, attributes = axis[0], vertex.node.attributes
+    mode = attributes.get("coordinate_transformation_mode", "half_pixel")
+    where = position(mode, at, *axis, kind)
+    if mode == "tf_crop_and_resize" and not 0 <= where <= length - 1:
+        return None
+    if attributes.get("mode", "nearest") != "nearest":
+        return where == math.floor(where)
+    half = kind(0.5)
+    index = {"floor": lambda: math.floor(where), "ceil": lambda: math.ceil(where),
+             "round_prefer_ceil": lambda: math.floor(where + half),
+             "round_prefer_floor": lambda: math.ceil(where - half)}[attributes.get("nearest_mode", "round_prefer_floor")]()
+    return min(max(index, 0), length - 1)
 
 
 def between_points(vertex, arrays):
-    """Positions that rounding moves from one point to the next."""
-    symmetric = vertex.node.attributes.get("coordinate_transformation_mode") == "half_pixel_symmetric"
-    nearest = vertex.node.attributes.get("mode", "nearest") == "nearest"
-    return not_finite(vertex, arrays) or symmetric and nearest
+    """Scales that are none: "It takes value greater than 0". Positions that rounding moves from one point to the next, so
+    that exactly, in f64 and in f32 they are not of one point; smooth samples are continuous there, but the reference, in f64,
+    takes the points by the rounded position and their weights by the position rounded once more. And where a single
+    element of `pytorch_half_pixel` is: at 0 by the text, at -0.5 in the reference, which is the same point but for cubic samples
+    and filters."""
+    if not_finite(vertex, arrays) or vertex.node.since < 11:
+        return not_finite(vertex, arrays)
+    scales = floats(vertex, arrays)[2] if len(vertex.inputs) > 2 else None
+    if scales is not None and bool((scales <= 0).any()):
+        return True
+    attributes, axes = vertex.node.attributes, resized_axes(vertex, arrays)
+    if axes is None:
+        return False
+    smooth = attributes.get("mode", "nearest") != "nearest"
+    if smooth and attributes.get("coordinate_transformation_mode") == "pytorch_half_pixel" and (
+            attributes["mode"] == "cubic" or attributes.get("antialias", 0)):
+        if any(length > 1 and result == 1 for length, result, _, _ in axes):
+            return True
+    kinds = (Fraction, np.float64) if smooth else (Fraction, np.float64, np.float32)
+    return any(len({point(vertex, at, axis, kind) for kind in kinds}) > 1
+               for axis in set(axes) if axis[0] > 1 for at in range(axis[1]))
 
 
 #: By operator: for which operands its result is open.
@@ -203,8 +310,7 @@ RULES = {
     "Conv": not_finite, "ConvTranspose": not_finite, "DeformConv": not_finite, "CausalConvWithState": not_finite,
     "Col2Im": not_finite,
     "ArgMax": empty, "ArgMin": empty, "ScatterElements": extremes, "ScatterND": extremes, "Pad": cut_and_repeated,
-    # A float that is none of the indices.
-    "OneHot": no_index,
+    "OneHot": not_countable, "QLinearConv": beyond_scales, "QLinearMatMul": beyond_scales,
     # Which of a number and NaN is the greater.
     "MaxPool": nan, "GlobalMaxPool": nan, "MaxRoiPool": far_rois, "TopK": nan, "Unique": nan, "Hardmax": nan,
     "BatchNormalization": infinite_statistics, "MatMul": zero_times_infinite, "Gemm": zero_times_infinite,
@@ -214,8 +320,6 @@ RULES = {
     # Its power is infinite in f32.
     "LpPool": steep_power, "GlobalLpPool": steep_power,
     "ThresholdedRelu": at_threshold, "Shrink": at_threshold,
-    # Zero times an infinite slope.
-    "PRelu": not_finite,
     # By its definition, or as the logarithm of a softmax, which may be 0.
     "LogSoftmax": steep,
     # Shifted by the maximum or not.
@@ -229,21 +333,23 @@ RULES = {
     "Attention": attended, "LinearAttention": not_finite, "RNN": not_finite, "GRU": not_finite, "LSTM": not_finite,
     "DFT": not_finite, "STFT": not_finite, "Einsum": not_finite, "Det": huge,
     # As of LogSoftmax.
-    "SoftmaxCrossEntropyLoss": steep, "NegativeLogLikelihoodLoss": not_finite,
+    "SoftmaxCrossEntropyLoss": steep, "MelWeightMatrix": below_zero_hertz,
+    "NegativeLogLikelihoodLoss": lambda vertex, arrays: not_finite(vertex, arrays) or subnormal_terms(vertex, arrays),
 }
 
 
 def undefined(vertex, arrays):
-    """Whether the specification leaves a node's results open for these operands."""
+    """Whether the specification leaves a node's results open for these operands. Nothing is open of those that contradict each
+    other, of which a rule cannot tell."""
     rule = RULES.get(vertex.op)
-    return rule is not None and rule(vertex, arrays)
+    try:
+        return rule is not None and rule(vertex, arrays)
+    except ValueError:
+        return False
 
 
 def endless(vertex, arrays):
-    """Whether the operands ask for more work than anybody waits for: without a ratio, regions have as many samples as points,
-    and NumPy adds the size of an axis to an index until that lies within."""
-    if vertex.op == "GatherElements" and len(vertex.inputs) > 1 and vertex.inputs[1] in arrays:
-        return bool((np.abs(arrays[vertex.inputs[1]].astype(np.float64)) > 1e6).any())
+    """Whether the operands ask for more work than anybody waits for: without a ratio, regions have as many samples as points."""
     if vertex.op != "RoiAlign" or vertex.node.attributes.get("sampling_ratio", 0) or vertex.inputs[1] not in arrays:
         return False
     rois = arrays[vertex.inputs[1]].astype(np.float64)

@@ -8,6 +8,7 @@ import numpy as np
 import client
 import halves
 import values
+from case import Skip
 from compare import Judge, apart
 from freedom import endless, undefined
 from model import Dress, Writer
@@ -16,6 +17,10 @@ from model import Dress, Writer
 PAIRED = {"Pow", "Mod"}
 #: Statuses that only the checks before a run give: outputs must be as they were. Sizes may overflow later, too.
 CHECKED = range(1, 10)
+
+
+class GivesUp(Exception):
+    """What the oracle does not compute, as it is too much."""
 
 
 @dataclass
@@ -28,6 +33,8 @@ class Inputs:
     missing: str = ""
     #: Values that the specification leaves open.
     opened: set = field(default_factory=set)
+    #: Whether they are absent because an operator refuses its operands, and not because the oracle does not know.
+    refused: bool = False
 
 
 @dataclass
@@ -70,13 +77,14 @@ class Trial:
                 opened.update(vertex.outputs)
             try:
                 if endless(vertex, arrays):
-                    raise ValueError("endless")
+                    raise GivesUp("endless")
                 results = self.results(vertex, before(vertex, arrays), wide)
                 if any(result.size > 1 << 16 for result in results):
-                    raise ValueError("values grew")
+                    raise GivesUp("values grew")
             except Exception as error:  # The reference fails in many ways.
                 if missing is not None:
-                    missing.append(f"{vertex.op}: {type(error).__name__}: {str(error)[:80]}")
+                    refused = not isinstance(error, (GivesUp, Skip))
+                    missing.append((f"{vertex.op}: {type(error).__name__}: {str(error)[:80]}", refused))
                 continue
             arrays.update(zip(vertex.outputs, change(vertex, results)))
         return arrays
@@ -94,7 +102,7 @@ class Trial:
         for one in self.sets:
             missing, one.opened = [], set()
             one.arrays = self.evaluate(one.leaves, missing=missing, opened=one.opened)
-            one.missing = missing[0] if missing else ""
+            one.missing, one.refused = missing[0] if missing else ("", False)
         self.sets = [one for one in self.sets if not any(endless(vertex, one.arrays) for vertex in self.graph.vertices)]
 
     def writer(self):
@@ -195,7 +203,7 @@ class Trial:
         for name, got in zip(self.graph.outputs, run["outputs"]):
             if name in one.opened:
                 continue
-            if one.arrays.get(name) is None and self.negative and not self.is_empty(one):
+            if one.arrays.get(name) is None and one.refused and self.negative and not self.is_empty(one):
                 return "accepted", f"{name} where {one.missing}"
             text = judge.difference(name, got)
             if text:

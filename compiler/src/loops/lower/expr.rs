@@ -354,19 +354,5 @@ pub(super) fn apply(function: MapFn, arguments: Vec<Expr>) -> Expr {
     if let Some(expr) = clamped::apply(function, &arguments) {
         return expr;
     }
-<<<<<<< HEAD
-    let mut arguments = arguments.into_iter();
-    let mut next = || arguments.next().expect("inference checked the number of operands");
-    match function {
-        MapFn::Unary(op) => Expr::unary(op, next()),
-        MapFn::Binary(op) => Expr::binary(op, next(), next()),
-        MapFn::Compare(op) => Expr::compare(op, next(), next()),
-        MapFn::Select => Expr::select(next(), next(), next()),
-        MapFn::MulAdd => Expr::Fma { a: Box::new(next()), b: Box::new(next()), c: Box::new(next()) },
-        MapFn::Cast { to, saturate } => Expr::Cast { to, saturate, x: Box::new(next()) },
-        MapFn::Bitcast { to } => Expr::Bitcast { to, x: Box::new(next()) },
-    }
-=======
     Expr::apply(function, arguments)
->>>>>>> schedule
 }

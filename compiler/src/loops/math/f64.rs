@@ -214,7 +214,8 @@ impl Math<'_> {
             ]
             .map(c64),
         );
-        let sine = fma(mul(sine, z.clone()), r.clone(), r);
+        // A tiny argument is its own sine: the sum would make 0 of -0.
+        let sine = select(gt(z.clone(), c64(0.0)), fma(mul(sine, z.clone()), r.clone(), r.clone()), r);
         let cosine = poly(
             &z,
             [

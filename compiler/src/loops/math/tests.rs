@@ -174,6 +174,23 @@ fn special_values() {
     }
 }
 
+/// "If the argument is ±0, ±0 is returned": Annex F of the C standard, after IEEE 754.
+#[test]
+fn odd_functions_keep_the_sign_of_zero() {
+    use UnaryFn::*;
+    for dtype in [DType::F32, DType::F64] {
+        let zeros = interp::cast(&Tensor::from_slice(&[2], &[-0.0, 0.0]), dtype, true);
+        for op in [Sin, Tan, Asin, Atan, Sinh, Tanh, Asinh, Atanh, Erf, Log1p, Expm1] {
+            let found = expanded(MapFn::Unary(op), std::slice::from_ref(&zeros)).to_f64s().unwrap();
+            assert_eq!(
+                found.iter().map(|zero| 1.0 / zero).collect::<Vec<_>>(),
+                [f64::NEG_INFINITY, f64::INFINITY],
+                "{op} in {dtype}"
+            );
+        }
+    }
+}
+
 #[test]
 fn pow_follows_ieee() {
     let cases: &[(f64, f64)] = &[

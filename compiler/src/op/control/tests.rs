@@ -168,6 +168,17 @@ fn symbolic_dims_stay_where_only_one_rank_is_possible() {
     assert!(run(&model, &[one]).is_err());
 }
 
+/// An axis that data size, and that has one element at most, has one.
+#[test]
+fn an_axis_of_at_most_one_element_is_squeezed() {
+    let all = nodes(&["v i = TopK(x, k)", "y = Squeeze(v)", "w j = TopK(v, k)"]);
+    let model = imported(graph(&["x: i64[1]", "k: i64[1]"], all, &["y", "w"]));
+    assert_eq!(model.output_ty(0).rank(), 0);
+    let inputs = |k: i64| [Tensor::from_slice(&[1], &[7i64]), Tensor::from_slice(&[1], &[k])];
+    assert_eq!(run(&model, &inputs(1)).unwrap(), [(vec![], vec![7]), (vec![1], vec![7])]);
+    assert!(run(&model, &inputs(0)).is_err());
+}
+
 #[test]
 fn branches_of_unlike_ranks_go_on_apart() {
     // An axis of size 1 is removed; the sum over what is left is of one rank again.

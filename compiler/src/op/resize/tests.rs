@@ -1,6 +1,20 @@
 use crate::graph::Dim;
 use crate::op::node_case::{Case, ramp};
 
+/// "length_resized > 1 ? (x_resized + 0.5) / scale - 0.5 : 0": a single element is at 0, where `asymmetric` has it.
+#[test]
+fn a_single_element_of_pytorch_half_pixel_is_at_zero() {
+    let resized = |coordinates: &str, antialias: i64| {
+        let case = Case::new("Resize", 19).ramp(&[1, 1, 6, 5], 1).missing().missing();
+        let case = case.constant::<i64>(&[4], &[1, 1, 1, 1]).str("mode", "cubic").int("antialias", antialias);
+        case.int("exclude_outside", 1).str("coordinate_transformation_mode", coordinates).run().unwrap()
+    };
+    for antialias in [0, 1] {
+        assert_eq!(resized("pytorch_half_pixel", antialias), resized("asymmetric", antialias));
+        assert_ne!(resized("pytorch_half_pixel", antialias), resized("half_pixel", antialias));
+    }
+}
+
 #[test]
 fn nearest_in_all_roundings() {
     let case = Case::new("Resize", 13)

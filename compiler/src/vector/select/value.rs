@@ -423,7 +423,9 @@ impl Select<'_> {
     /// read an element several times.
     fn shared(&mut self, op: Op, uses: Vec<Reg>) -> Reg {
         let key = match (op, uses.as_slice()) {
-            (Op::Unary(Unary::ToInt | Unary::ToIntNearest | Unary::FromInt, _) | Op::Convert(..), &[x]) => (op, x),
+            (Op::Unary(Unary::ToInt | Unary::ToIntNearest | Unary::FromInt, _) | Op::Convert(..), &[x]) => {
+                (op, x)
+            }
             _ => return self.inst(op, result_class(op), uses, None),
         };
         if let Some(reg) = self.find(|scope| scope.conversions.get(&key)) {
