@@ -101,6 +101,23 @@ def mean(node):
     return [(sum(array.astype(np.float64) for array in given) / len(given)).astype(given[0].dtype)]
 
 
+@definition("BatchNormalization")
+def batch_normalization(node):
+    """Where it trains: "running_mean = input_mean * momentum + current_mean * (1 - momentum)" is of the type of `input_mean`. The
+    reference rounds it to that of X."""
+    if not node.attributes.get("training_mode"):
+        return None
+    x, scale, bias, mean, var = (array.astype(np.float64) for array in arrays(node))
+    momentum, epsilon = (
+        np.float64(np.float32(node.attributes.get(name, default))) for name, default in (("momentum", 0.9), ("epsilon", 1e-5)))
+    channels = lambda array: array.reshape((-1,) + (1,) * (x.ndim - 2))
+    axes = (0, *range(2, x.ndim))
+    own_mean, own_var = x.mean(axis=axes), x.var(axis=axes)
+    y = channels(scale) * (x - channels(own_mean)) / np.sqrt(channels(own_var) + epsilon) + channels(bias)
+    running = (old * momentum + own * (1 - momentum) for old, own in ((mean, own_mean), (var, own_var)))
+    return [result.astype(node.dtype(at)) for result, at in zip((y, *running), (0, 3, 4))]
+
+
 @definition("GatherElements")
 def gather_elements(node):
     """"out[i][j][k] = input[i][index[i][j][k]][k] if axis = 1", of indices that may be fewer than data along the other axes;

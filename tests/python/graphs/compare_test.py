@@ -99,6 +99,12 @@ def definitions():
     wrapped = result("ReduceSumSquare", 18, {"T": "int32"}, np.array([49740], np.int32), np.array([], np.int64),
                      noop_with_empty_axes=1)
     assert wrapped.tolist() == [-1820899696]
+    vertex, named = vertex_of(
+        "BatchNormalization", 15, [np.ones((2, 1), np.float16), *np.ones((2, 1), np.float32), np.array([-1e60]), np.ones(1)],
+        {"T": "float16", "T1": "float", "T2": "double"}, training_mode=1)
+    vertex.node.outputs = 3
+    y, mean, _ = vertex.evaluate(named, 15)
+    assert y.dtype == np.float16 and mean.dtype == np.float64 and abs(mean[0] / -9e59 - 1) < 1e-6
     gathered = result("GatherElements", 13, {"T": "float", "Tind": "int64"}, np.arange(6, dtype=np.float32).reshape(2, 3),
                       np.array([[-1, 0]]), axis=-2)
     assert gathered.tolist() == [[3.0, 1.0]]
