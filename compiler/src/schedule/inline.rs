@@ -46,11 +46,19 @@ pub(super) fn is_cheap(grouper: &Grouper, value: ValueId, tree: &Tree) -> bool {
         && tree.leaf_bytes <= bytes.saturating_add(bytes / 4).saturating_add(256)
 }
 
-/// Whether computing a value where an epilogue reads it takes few operations, and reads less than the value: what
-/// dequantizes bytes does. What reads nothing, as masks do that compare indices, is shared by many.
-fn is_light(grouper: &Grouper, value: ValueId, tree: &Tree) -> bool {
-    let bytes = estimate(&grouper.graph.ty(value).bytes());
-    !tree.expensive && tree.ops <= EPILOGUE_OPS && (1..=bytes / 2).contains(&tree.leaf_bytes)
+/// Whether computing a value where an epilogue reads it takes few operations on as many elements, and reads less than the
+/// value: what dequantizes bytes does. What is made of smaller tensors, as a mask of indices, is shared by many.
+fn is_light(grouper: &Grouper, node: NodeId, tree: &Tree) -> bool {
+    let ty = grouper.graph.ty(grouper.out(node));
+    let one_or_all = |input: &ValueId| {
+        let own = grouper.graph.ty(*input);
+        own.shape == ty.shape || own.elements() == Dim::ONE
+    };
+    !tree.expensive
+        && tree.ops <= EPILOGUE_OPS
+        && tree.leaf_bytes <= estimate(&ty.bytes()) / 2
+        && matches!(grouper.op(node), Op::Map(_))
+        && grouper.inputs(node).iter().all(one_or_all)
 }
 
 /// One place where a kernel evaluates a value: two sites of one kernel and path have the same index.
@@ -271,7 +279,7 @@ impl Grouper<'_> {
         }
         // An epilogue has the registers of a tile beside its own.
         let epilogue = |site: &Site| kind(site) == Some(GroupKind::Contract);
-        if sites.iter().any(epilogue) && !is_light(self, out, tree) {
+        if sites.iter().any(epilogue) && !is_light(self, node, tree) {
             return false;
         }
         if matches!(op, Op::Iota { .. } | Op::DimValues { .. }) {
