@@ -181,7 +181,14 @@ fn run_pass_case(pass: &str, cpu: Option<&str>, before: &Graph) -> Result<String
 fn wide_target(cpu: &str) -> Result<Target, String> {
     let target = match cpu {
         "aarch64" => Target::parse("aarch64-unknown-linux-gnu", None),
-        cpu => Target::parse("x86_64-unknown-linux-gnu", Some(cpu)),
+        // The level of a processor's tiles is one of its upgrades.
+        cpu => {
+            let (cpu, tiles) = cpu.strip_suffix("+amx").map_or((cpu, false), |cpu| (cpu, true));
+            let target = Target::parse("x86_64-unknown-linux-gnu", Some(cpu));
+            target.map(|target| {
+                target.levels().find(|level| level.has_tiles() == tiles).unwrap_or(&target).clone()
+            })
+        }
     };
     let target = target.map_err(|error| error.to_string())?;
     Ok(target.leaf().unwrap_or(target))
