@@ -229,6 +229,9 @@ def ml(cases):
             # ONNX Runtime writes the two scores of PROBIT to wrong places.
             add("LinearClassifier", data, outputs=2, coefficients=[1.0, -2.0, 3.0], intercepts=[0.1],
                 classlabels_ints=[5, 6], post_transform=transform)
+    # Coefficients beyond those of the input's features are not read.
+    add("LinearClassifier", x[:, :2], outputs=2, coefficients=three, intercepts=[0.1, 0.2, 0.15], classlabels_ints=[5, -6, 7])
+    add("LinearRegressor", x[:, :2], coefficients=three, targets=3)
     add("LinearRegressor", x, coefficients=[1.0, 2.0, 3.0])
     add("LinearRegressor", x[0], coefficients=[1.0, 2.0, 3.0])
     for typed in numbers[1:]:

@@ -288,8 +288,13 @@ impl<'m> Importer<'m> {
             declared: &declared,
             ranks: &ranks,
             bodies: self,
+            tolerated: Vec::new(),
         };
         let values = cx.lower()?;
+        for message in cx.tolerated {
+            let site = self.site(b, b.graph.origins[b.origin].index, node, scope);
+            self.warn(Deviation::Attribute, message, Some(site));
+        }
         if values.len() < outputs.len() {
             let at = values.len();
             return match row.outputs.get(at) {
@@ -303,7 +308,7 @@ impl<'m> Importer<'m> {
                 }
             };
         }
-        check_outputs(row, &values[..outputs.len()], cx.b)?;
+        check_outputs(row, &values[..outputs.len()], b)?;
         Ok(values.into_iter().map(Binding::Value).collect())
     }
 

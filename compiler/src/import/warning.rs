@@ -21,6 +21,8 @@ pub enum Deviation {
     Operator,
     /// An element type that ONNX Runtime takes, and the operator's version does not.
     ElementType,
+    /// An attribute has more elements than the operator takes, and ONNX Runtime takes the first of them.
+    Attribute,
 }
 
 /// A deviation that is compiled: an error with `strict`.

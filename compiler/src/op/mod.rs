@@ -368,6 +368,8 @@ pub struct NodeCx<'a, 'g> {
     pub ranks: &'a [Option<usize>],
     /// Imports the bodies of control flow.
     pub bodies: &'a mut dyn BodyImporter,
+    /// What attributes break of the specification and is lowered all the same: one warning each.
+    pub tolerated: Vec<String>,
 }
 
 impl<'g> NodeCx<'_, 'g> {

@@ -163,6 +163,7 @@ impl Case {
             declared: &declared,
             ranks: &ranks,
             bodies: &mut crate::op::NoBodies,
+            tolerated: Vec::new(),
         };
         let outputs = cx.lower()?;
         assert!(outputs.len() >= self.outputs, "{} gives {} outputs", self.name, outputs.len());

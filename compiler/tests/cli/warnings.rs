@@ -3,7 +3,8 @@
 use std::fs;
 
 use onnxc::cli::files;
-use onnxc_proto::{GraphProto, NodeProto, build};
+use onnxc_proto::attribute_proto::AttributeType;
+use onnxc_proto::{AttributeProto, GraphProto, NodeProto, build};
 use prost::Message;
 use tempfile::TempDir;
 
@@ -64,6 +65,32 @@ fn strict_refuses_what_is_warned_of() {
     let run = onnxc(folder.path(), &["check", "m.onnx", "--strict"]);
     assert_eq!(run.code, 1);
     assert!(run.out.ends_with("3 problems\n"), "{}", run.out);
+}
+
+#[test]
+fn coefficients_that_are_not_read_are_told() {
+    let mut node = build::node("LinearRegressor", &["x"], &["y"]);
+    node.domain = Some("ai.onnx.ml".into());
+    let coefficients = AttributeProto {
+        floats: vec![1.0, 2.0, 3.0, 4.0],
+        ..build::attribute("coefficients", AttributeType::Floats)
+    };
+    node.attribute = vec![coefficients];
+    let graph = build::graph(
+        vec![build::f32_value("x", &["n", "3"])],
+        vec![node],
+        vec![build::f32_value("y", &["n", "1"])],
+    );
+    let mut model = build::model(19, graph);
+    model.opset_import.push(build::opset("ai.onnx.ml", 3));
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("m.onnx"), model.encode_to_vec()).unwrap();
+    let text = "4 coefficients are given, and 3 features for each of 1 targets take 3: the first are taken";
+    let run = onnxc(folder.path(), &["check", "m.onnx"]);
+    assert_eq!(run.code, 0, "{}", run.out);
+    assert!(run.out.starts_with("warning: node 0 `LinearRegressor") && run.out.contains(text), "{}", run.out);
+    let run = onnxc(folder.path(), &["check", "m.onnx", "--strict"]);
+    assert!(run.code == 1 && run.out.contains(text), "{}", run.out);
 }
 
 #[test]

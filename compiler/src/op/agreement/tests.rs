@@ -335,6 +335,7 @@ impl Node {
             declared: &vec![None; count],
             ranks: &vec![None; count],
             bodies: &mut NoBodies,
+            tolerated: Vec::new(),
         });
         (graph, result)
     }

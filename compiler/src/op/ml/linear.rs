@@ -48,9 +48,19 @@ pub const ROWS: &[OpDef] = &[
     },
 ];
 
-/// `X * coefficients^T + intercepts`, `[N, targets]`: the coefficients of a target lie side by side.
+/// `X * coefficients^T + intercepts`, `[N, targets]`: the coefficients of a target lie side by side. As in ONNX Runtime, X
+/// decides how many features there are, and coefficients beyond those are not read.
 fn sums(cx: &mut NodeCx<'_, '_>, targets: usize) -> Result<ValueId> {
-    let coefficients = cx.floats("coefficients")?.unwrap_or_default();
+    let mut coefficients = cx.floats("coefficients")?.unwrap_or_default();
+    let taken = features(cx).and_then(|features| targets.checked_mul(features)).unwrap_or(0);
+    if (1..coefficients.len()).contains(&taken) {
+        cx.tolerated.push(format!(
+            "{} coefficients are given, and {} features for each of {targets} targets take {taken}: the first are taken",
+            coefficients.len(),
+            taken / targets,
+        ));
+        coefficients.truncate(taken);
+    }
     if targets == 0 || coefficients.is_empty() || !coefficients.len().is_multiple_of(targets) {
         return malformed(format!("{} coefficients for {targets} targets", coefficients.len()));
     }

@@ -64,6 +64,7 @@ fn philox_gives_the_words_of_its_authors() {
             declared: &[None],
             ranks: &[None],
             bodies: &mut crate::op::NoBodies,
+            tolerated: Vec::new(),
         };
         let key = [low(&mut cx, key).unwrap(), high(&mut cx, key).unwrap()];
         let start = cx.b.constant(Data::scalar(index));
