@@ -1,7 +1,7 @@
 //! The tensor IR: a graph of primitives over typed, symbolically shaped values.
 //!
 //! Every value is defined once, by an input, a constant or a node; `order` is a topological order of
-//! the live nodes. Passes change nodes in place and rebuild `order`; dead nodes simply leave it. This room
+//! the live nodes. Passes change nodes in place and rebuild `order`; dead nodes simply leave it. This module
 //! holds the data structure, its text form and its verifier. It knows no ONNX operator.
 
 mod assumption;

@@ -22,7 +22,7 @@
 //! integers, affine in the loop variables with coefficients that may be symbolic dims, so that two back
 //! ends can form addresses by strength reduction.
 //!
-//! This room knows neither ONNX nor a machine: widths and tile sizes come from [`crate::target`].
+//! This module knows neither ONNX nor a machine: widths and tile sizes come from [`crate::target`].
 
 pub mod expr;
 pub mod index;
