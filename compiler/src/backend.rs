@@ -1,4 +1,4 @@
-//! A fusion group's road to machine code, and who takes it there.
+//! Compiles a fusion group to machine code, by the back end that takes it.
 //!
 //! Where the target has leaf kernels, a group is lowered for their wide vectors and tried there first. What has no
 //! instructions there, and everything on other targets, is lowered for Cranelift, for which the same selector takes every kernel. A target of several levels has
