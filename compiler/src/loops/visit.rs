@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 
+use cranelift_entity::PrimaryMap;
+
 use crate::graph::Dim;
-use crate::loops::{Buf, Expr, Index, Stmt, Term, Var};
+use crate::loops::{Buf, Buffer, Expr, Index, Kernel, Stmt, Term, Var};
 
 /// Calls `visit` for every index of the statements: bounds, addresses, register indices and index values.
 pub fn indices_mut(body: &mut [Stmt], visit: &mut dyn FnMut(&mut Index)) {
@@ -124,19 +126,27 @@ pub fn substitute(body: &mut [Stmt], var: Var, by: &Index) {
     });
 }
 
-/// Removes loops that are known to run no iteration, and loops and branches around nothing.
-pub fn drop_idle(body: &mut Vec<Stmt>) {
+/// Removes loops that are known to run no iteration, stores to buffers of no element, and loops and branches around nothing.
+///
+/// A result may be empty by what the run checks, where the loops count by what was known before: they run no iteration,
+/// and only the buffer tells.
+pub fn drop_idle(kernel: &mut Kernel) {
+    drop_idle_of(&mut kernel.body, &kernel.buffers);
+}
+
+fn drop_idle_of(body: &mut Vec<Stmt>, buffers: &PrimaryMap<Buf, Buffer>) {
     body.retain_mut(|stmt| match stmt {
         Stmt::For { lo, hi, body, .. } => {
-            drop_idle(body);
+            drop_idle_of(body, buffers);
             let count = hi.add(&lo.scale(&Dim::from(-1i64))).as_int();
             !body.is_empty() && count.is_none_or(|count| count > 0)
         }
         Stmt::If { then, otherwise, .. } => {
-            drop_idle(then);
-            drop_idle(otherwise);
+            drop_idle_of(then, buffers);
+            drop_idle_of(otherwise, buffers);
             !then.is_empty() || !otherwise.is_empty()
         }
+        Stmt::Store { buf, .. } => buffers[*buf].len.as_const() != Some(0),
         _ => true,
     });
 }

@@ -49,7 +49,7 @@ pub fn lower(graph: &Graph, group: &Group, name: &str, target: &Target) -> Resul
         // A group that reads no numbers takes no settings.
         cx.tuned(cx.picker())?;
     }
-    visit::drop_idle(&mut cx.kernel.body);
+    visit::drop_idle(&mut cx.kernel);
     visit::drop_unused_lets(&mut cx.kernel.body);
     Ok(cx.kernel)
 }
