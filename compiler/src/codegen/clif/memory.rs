@@ -49,7 +49,14 @@ impl Emitter<'_> {
             _ if own.is_vector() || own.bits() as usize == 8 * lanes.bytes() => own,
             _ => of_lanes(lanes, false),
         };
-        let value = self.used_as(inst.uses[0], ty)?;
+        let value = match (lanes, self.types.constant(inst.uses[0])) {
+            // Both lanes are one number here.
+            (Lanes::X2, Some(bits)) => {
+                let lane = bits & u64::from(u32::MAX);
+                self.constant(ty, lane << 32 | lane)
+            }
+            _ => self.used_as(inst.uses[0], ty)?,
+        };
         self.b.ins().store(flags(), value, base, disp);
         Ok(())
     }

@@ -465,3 +465,24 @@ fn mistakes_are_errors() {
     buffer(&mut kernel, "c", DType::Str, 1i64, Access::Read);
     assert!(compile(&kernel).contains("str"));
 }
+
+/// A number whose bytes differ, in vectors of every number of lanes of every type.
+#[test]
+fn constants_fill_every_lane() {
+    let types =
+        [DType::F64, DType::F32, DType::F16, DType::BF16, DType::I64, DType::I32, DType::I16, DType::I8];
+    for dtype in types.into_iter().chain([DType::U64, DType::U32, DType::U16, DType::U8, DType::Bool]) {
+        for lanes in [1i64, 2, 4, 8, 16] {
+            let mut kernel = Kernel::new("fill");
+            let y = buffer(&mut kernel, "y", dtype, Dim::from(lanes), Access::Write);
+            let v = kernel.loop_var("v");
+            let value = Expr::constant(dtype, if dtype == DType::Bool { 1.0 } else { 100.0 });
+            let Expr::Const { bits, .. } = value else { unreachable!("it is a constant") };
+            let store = Stmt::Store { buf: y, index: Index::var(v), value };
+            kernel.body = vec![for_(v, 0i64, lanes, LoopKind::Vector, vec![store])];
+            let out = run(&kernel, &[vec![0x55; dtype.size() * lanes as usize]], &[]);
+            let element = &bits.to_le_bytes()[..dtype.size()];
+            assert_eq!(out[0], element.repeat(lanes as usize), "{lanes} of {dtype}");
+        }
+    }
+}
