@@ -76,12 +76,14 @@ SUMS = set(
 
 def unsteady(vertex, arrays, rng):
     """Operands of a sum or a normalization off by a rounding error, as its own sums are; others as they are."""
-    name = vertex.inputs[0] if vertex.op in NORMALIZATIONS | SUMS else ""
-    if not name or not is_float(arrays[name]):
-        return arrays
-    exact = wide(arrays[name])
-    off = exact * (1 + values.epsilon(values.NAMES[arrays[name].dtype]) * rng.uniform(-1, 1, exact.shape))
-    return {**arrays, name: narrow(off, arrays[name])}
+    names = vertex.inputs[:1] if vertex.op in NORMALIZATIONS | SUMS else []
+    names = vertex.inputs if vertex.op in ("Sum", "Mean") else names
+    moved = dict(arrays)
+    for name in dict.fromkeys(name for name in names if name and is_float(arrays[name])):
+        exact = wide(arrays[name])
+        off = exact * (1 + values.epsilon(values.NAMES[arrays[name].dtype]) * rng.uniform(-1, 1, exact.shape))
+        moved[name] = narrow(off, arrays[name])
+    return moved
 
 
 def shaken(vertex, results, rng, share):

@@ -55,6 +55,8 @@ def rules():
     assert not by_scale(image(7, 3), (2, 2), coordinate_transformation_mode="asymmetric", **floor)
     assert not by_scale(image(7, 3), (2, 2), coordinate_transformation_mode="half_pixel_symmetric")
     assert by_scale(image(7, 3), (2, -1e-40)) and by_scale(image(7, 3), (0, 1)) and not by_scale(image(7, 3), (0.5, 1))
+    # 1, and 1.0000000000000002 in f64.
+    assert by_scale(image(7, 1), (0.5, 1), coordinate_transformation_mode="half_pixel_symmetric")
     # 2, and 1.9999999999999998 in f64: the reference takes the points of one and the weights of the other.
     symmetric = {"coordinate_transformation_mode": "half_pixel_symmetric"}
     assert by_scale(image(7, 1), (1.5, 3), mode="cubic", **symmetric)

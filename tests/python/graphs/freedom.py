@@ -261,25 +261,26 @@ def position(mode, at, length, result, scale, region, kind):
 
 
 def point(vertex, at, axis, kind):
-    """The operand's element that the nearest mode takes; of smooth modes, whether the position is one of an element. None
-    outside of a region that is cropped."""
+    """Whether a position is one of an element, and the element that the nearest mode takes, None in smooth modes. None outside
+    of a region that is cropped."""
     length, attributes = axis[0], vertex.node.attributes
     mode = attributes.get("coordinate_transformation_mode", "half_pixel")
     where = position(mode, at, *axis, kind)
     if mode == "tf_crop_and_resize" and not 0 <= where <= length - 1:
         return None
+    whole = where == math.floor(where)
     if attributes.get("mode", "nearest") != "nearest":
-        return where == math.floor(where)
+        return whole, None
     half = kind(0.5)
     index = {"floor": lambda: math.floor(where), "ceil": lambda: math.ceil(where),
              "round_prefer_ceil": lambda: math.floor(where + half),
              "round_prefer_floor": lambda: math.ceil(where - half)}[attributes.get("nearest_mode", "round_prefer_floor")]()
-    return min(max(index, 0), length - 1)
+    return whole, min(max(index, 0), length - 1)
 
 
 def between_points(vertex, arrays):
     """Scales that are none: "It takes value greater than 0". Positions that rounding moves from one point to the next, so
-    that exactly, in f64 and in f32 they are not of one point; smooth samples are continuous there, but the reference, in f64,
+    that exactly, in f64 and in f32 they are not of one point. Whole positions that f64 does not have: the reference
     takes the points by the rounded position and their weights by the position rounded once more. And where a single
     element of `pytorch_half_pixel` is: at 0 by the text, at -0.5 in the reference, which is the same point but for cubic samples
     and filters."""
@@ -291,14 +292,17 @@ def between_points(vertex, arrays):
     attributes, axes = vertex.node.attributes, resized_axes(vertex, arrays)
     if axes is None:
         return False
-    smooth = attributes.get("mode", "nearest") != "nearest"
-    if smooth and attributes.get("coordinate_transformation_mode") == "pytorch_half_pixel" and (
-            attributes["mode"] == "cubic" or attributes.get("antialias", 0)):
+    mode, transformation = (attributes.get(name) for name in ("mode", "coordinate_transformation_mode"))
+    filtered = mode == "cubic" or mode == "linear" and attributes.get("antialias", 0)
+    if transformation == "pytorch_half_pixel" and filtered:
         if any(length > 1 and result == 1 for length, result, _, _ in axes):
             return True
-    kinds = (Fraction, np.float64) if smooth else (Fraction, np.float64, np.float32)
-    return any(len({point(vertex, at, axis, kind) for kind in kinds}) > 1
-               for axis in set(axes) if axis[0] > 1 for at in range(axis[1]))
+
+    def differs(at, axis):
+        exact, double, single = (point(vertex, at, axis, kind) for kind in (Fraction, np.float64, np.float32))
+        return exact != double or (exact and exact[1]) != (single and single[1])
+
+    return any(differs(at, axis) for axis in set(axes) if axis[0] > 1 for at in range(axis[1]))
 
 
 #: By operator: for which operands its result is open.
