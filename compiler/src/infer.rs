@@ -96,6 +96,9 @@ fn requirements(op: &Op, inputs: &[&TensorType], results: &[TensorType]) -> Vec<
             list.push(not_negative(take));
             inputs[..4].iter().for_each(|ty| all_equal(&mut list, &ty.shape, &inputs[4].shape));
         }
+        Op::Leaves { features, .. } => {
+            list.push(Requirement::at_most(Dim::from(*features), inputs[0].shape[1].clone()));
+        }
         Op::Scan { trip, .. } => list.push(not_negative(trip)),
         _ => {}
     }
@@ -574,6 +577,29 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             let mut shape = candidate.shape.clone();
             *shape.last_mut().expect("the rank is checked") = take.clone();
             one(DType::I64, shape)
+        }
+        Op::Leaves { two_sided, .. } => {
+            arity(op, inputs, if *two_sided { 7 } else { 6 })?;
+            let [x, roots, levels, features, next, bounds @ ..] = inputs else {
+                unreachable!("the arity is checked")
+            };
+            let nodes = next.shape.first();
+            let of = |ty: &TensorType, dtype| {
+                ty.dtype == dtype && ty.rank() == 1 && nodes.is_none_or(|nodes| ty.shape[0] == *nodes)
+            };
+            let fits = x.rank() == 2
+                && matches!(x.dtype, DType::F32 | DType::F64)
+                && next.shape.get(1) == Some(&Dim::from(2usize))
+                && next.dtype == DType::I32
+                && of(features, DType::I32)
+                && bounds.iter().all(|ty| of(ty, x.dtype))
+                && roots.rank() == 1
+                && roots.dtype == DType::I32
+                && roots == levels;
+            if !fits {
+                return fail(format!("leaves of {inputs:?}"));
+            }
+            one(DType::I32, vec![x.shape[0].clone(), roots.shape[0].clone()])
         }
         Op::Scan { .. } => control::scan(op, inputs),
         Op::If { bodies, shapes } => control::choice(bodies, inputs, shapes),

@@ -275,6 +275,8 @@ def ml(cases):
                 add("SVMClassifier", x, outputs=2, coefficients=weights.tolist(), rho=[0.1],
                     classlabels_ints=list(range(10, 10 + classes)), post_transform=transform, **parameters)
 
+    trees(rng, add)
+
     labels = rng.integers(-3, 12, 40)
     for keys in ([5], [4, -2, 7], [1, 2, 1, 9], list(range(11))):
         of = dict(keys_int64s=keys, values_int64s=[10 * key + 1 for key in range(len(keys))])
@@ -291,6 +293,151 @@ def ml(cases):
         tensor = lambda values, dtype: numpy_helper.from_array(np.array(values, dtype))
         add("LabelEncoder", labels.astype(one), 4, keys_tensor=tensor([1, 5, 3], one), values_tensor=tensor([7, 8, 9], two),
             default_tensor=tensor([-5], two))
+
+
+MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"]
+
+
+def tree(rng, features, depth, modes, steps):
+    """(mode, feature, value, NaN passes, pass, fail), or None for a leaf. Values lie on a grid, as those of the rows do."""
+    if depth == 0 or rng.random() < 0.15:
+        return None
+    below = [tree(rng, features, depth - 1, modes, steps) for _ in range(2)]
+    value = float(rng.integers(-steps, steps + 1)) / 2
+    return (str(rng.choice(modes)), int(rng.integers(features)), value, int(rng.integers(2)), *below)
+
+
+def attributes(rng, forest, votes, targets, weight, tensors, all_targets=False):
+    """The attributes of the operators of version 1 and 3; with `all_targets`, a leaf votes for each."""
+    names = ("treeids", "nodeids", "featureids", "values", "modes", "truenodeids", "falsenodeids", "missing_value_tracks_true")
+    nodes = {name: [] for name in names}
+    ballots = {name: [] for name in ("treeids", "nodeids", "ids", "weights")}
+    for number, root in enumerate(forest):
+        queue, ids = [root], [0]
+        at = 0
+        while at < len(queue):
+            node = queue[at]
+            mode, feature, value, nan, yes, no = node or ("LEAF", 0, 0.0, 0, None, None)
+            row = [number, at, feature, value, mode, 0, 0, nan]
+            if node:
+                row[5:7] = len(queue), len(queue) + 1
+                queue += [yes, no]
+            else:
+                chosen = range(targets) if all_targets else [int(rng.integers(targets))]
+                for target in chosen:
+                    for name, entry in zip(ballots, (number, at, target, weight())):
+                        ballots[name].append(entry)
+            for name, entry in zip(names, row):
+                nodes[name].append(entry)
+            at += 1
+    result = {f"nodes_{name}": entries for name, entries in nodes.items()}
+    result.update({f"{votes}_{name}": entries for name, entries in ballots.items()})
+    for name in ("nodes_values", f"{votes}_weights") if tensors else ():
+        result[f"{name}_as_tensor"] = numpy_helper.from_array(np.array(result.pop(name), np.float64))
+    return result | ({"n_targets": targets} if votes == "target" else {})
+
+
+def trees(rng, add):
+    features, rows = 4, 37
+    x = (rng.integers(-6, 7, (rows, features)) / 2).astype(FLOAT)
+    holes = np.where(rng.random(x.shape) < 0.2, np.nan, x).astype(FLOAT)
+    holes[0, 0], holes[1, 1] = np.inf, -np.inf
+    normal = lambda: float(rng.normal())
+    positive = lambda: float(rng.random())
+    grow = lambda count, modes=MODES, depth=5: [tree(rng, features, depth, modes, 6) for _ in range(count)]
+
+    for modes in [[mode] for mode in MODES] + [MODES]:
+        for data in (x, holes):
+            add("TreeEnsembleRegressor", data, **attributes(rng, grow(5, modes), "target", 1, normal, False))
+    for data in (x.astype(np.float64), holes.astype(np.float64)):
+        for tensors in (False, True):
+            add("TreeEnsembleRegressor", data, 3, **attributes(rng, grow(5), "target", 1, normal, tensors))
+    for aggregate in ("SUM", "AVERAGE", "MIN", "MAX"):
+        for targets in (1, 3):
+            for every in (False, True):
+                of = attributes(rng, grow(6), "target", targets, normal, False, every)
+                add("TreeEnsembleRegressor", holes, aggregate_function=aggregate, **of)
+                base = [0.5, -0.25, 1.0][:targets]
+                # ONNX Runtime does not add the base value of a target that no leaf votes for.
+                if every or targets == 1:
+                    add("TreeEnsembleRegressor", holes, aggregate_function=aggregate, base_values=base, **of)
+    for transform in ("SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"):
+        of = attributes(rng, grow(6), "target", 3, normal, False)
+        add("TreeEnsembleRegressor", holes, post_transform=transform, **of)
+    of = attributes(rng, grow(6), "target", 1, lambda: positive() / 7, False)
+    add("TreeEnsembleRegressor", holes, post_transform="PROBIT", **of)
+    # Leaves only; one row; many rows and trees.
+    add("TreeEnsembleRegressor", x, **attributes(rng, [None, None], "target", 1, normal, False))
+    add("TreeEnsembleRegressor", x[:1], **attributes(rng, grow(50), "target", 1, normal, False))
+    many = (rng.integers(-6, 7, (1001, features)) / 2).astype(FLOAT)
+    add("TreeEnsembleRegressor", many, **attributes(rng, grow(40, MODES[:1], 8), "target", 1, normal, False))
+    add("TreeEnsembleRegressor", many, **attributes(rng, grow(40, MODES[:1], 8), "target", 3, normal, False, True))
+
+    # Trees that vote for one class each, as boosting makes them.
+    def boosted(classes, weight):
+        parts = [attributes(rng, grow(1), "class", 1, weight, False) for _ in range(3 * classes)]
+        whole = {name: [] for name in parts[0]}
+        for number, part in enumerate(parts):
+            for name, entries in part.items():
+                fixed = {"class_ids": number % classes, "class_treeids": number, "nodes_treeids": number}.get(name)
+                whole[name] += entries if fixed is None else [fixed] * len(entries)
+        return whole
+
+    for transform in ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO"):
+        for weight in (normal, positive):
+            labels = [12, -3, 5]
+            for of in (boosted(3, weight), attributes(rng, grow(6), "class", 3, weight, False, True)):
+                add("TreeEnsembleClassifier", holes, outputs=2, classlabels_int64s=labels, post_transform=transform, **of)
+                add("TreeEnsembleClassifier", holes, 3, 2, classlabels_int64s=labels, post_transform=transform,
+                    base_values=[0.5, 0.25, 0.125], **of)
+            for base in ({}, {"base_values": [0.25]}):
+                of = attributes(rng, grow(6), "class", 1, weight, False)
+                add("TreeEnsembleClassifier", holes, outputs=2, classlabels_int64s=[7, 9], post_transform=transform, **base, **of)
+                add("TreeEnsembleClassifier", holes, outputs=2, classlabels_int64s=[7], post_transform=transform, **base, **of)
+                of["class_ids"] = [1] * len(of["class_ids"])
+                if not base:
+                    add("TreeEnsembleClassifier", holes, outputs=2, classlabels_int64s=[7, 9], post_transform=transform, **of)
+    for data, tensors in ((x.astype(np.float64), True), (x.astype(np.int64), False), (x.astype(np.int32), False)):
+        of = attributes(rng, grow(6), "class", 3, normal, tensors, True)
+        add("TreeEnsembleClassifier", data, 3, 2, classlabels_int64s=[1, 2, 3], **of)
+
+    def flat(forest, dtype, targets, weight):
+        """The attributes of TreeEnsemble."""
+        rows, leaves, sets, roots = [], [], [], []
+
+        def place(node):
+            if node is None:
+                leaves.append((int(rng.integers(targets)), weight()))
+                return len(leaves) - 1, 1
+            at = len(rows)
+            rows.append(None)
+            mode, feature, value, nan, yes, no = node
+            rows[at] = [(MODES + ["BRANCH_MEMBER"]).index(mode), feature, value, nan, *place(yes), *place(no)]
+            return at, 0
+
+        for root in forest:
+            root = root or (MODES[0], 0, 0.0, 0, None, None)
+            roots.append(place(root)[0])
+        for row in rows:
+            if row[0] == 6:
+                # ONNX Runtime takes integers only.
+                sets += [float(member) for member in rng.integers(1, 7, rng.integers(1, 6))] + [float("nan")]
+        columns = list(zip(*rows))
+        array = lambda values, dtype: numpy_helper.from_array(np.array(values, dtype))
+        of = dict(nodes_modes=array(columns[0], np.uint8), nodes_featureids=columns[1], nodes_splits=array(columns[2], dtype),
+                  nodes_missing_value_tracks_true=columns[3], nodes_truenodeids=columns[4], nodes_trueleafs=columns[5],
+                  nodes_falsenodeids=columns[6], nodes_falseleafs=columns[7], tree_roots=roots, n_targets=targets,
+                  leaf_targetids=[leaf[0] for leaf in leaves], leaf_weights=array([leaf[1] for leaf in leaves], dtype))
+        return of | ({"membership_values": array(sets, dtype)} if sets else {})
+
+    for dtype in (FLOAT, np.float64):
+        for aggregate in range(4):
+            for targets in (1, 3):
+                modes = MODES + ["BRANCH_MEMBER"] * 3
+                of = flat(grow(5, modes), dtype, targets, normal)
+                add("TreeEnsemble", holes.astype(dtype), 5, aggregate_function=aggregate, **of)
+        # Number 1 is SOFTMAX, and 2 LOGISTIC; ONNX Runtime has them the other way round.
+        add("TreeEnsemble", x.astype(dtype), 5, post_transform=3, **flat(grow(5), dtype, 3, normal))
 
 
 def training(cases):

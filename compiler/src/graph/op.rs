@@ -141,6 +141,16 @@ pub enum Op {
     /// `area = (y_hi - y_lo) * (x_hi - x_lo)`, `common` is the area of what two boxes share, and `union` the sum of their
     /// areas less `common`. Boxes overlap only where all of these are above 0.
     Suppress { take: Dim },
+    /// The leaf that each row reaches in each of several decision trees.
+    ///
+    /// Inputs `(x, roots, levels, features, next, high)` and, if `two_sided`, `low`: rows `[n, f]` of f32 or f64; of each tree its
+    /// root and how many steps its longest path has, i32 `[trees]`; of each node a column of `x`, i32 `[m]`, the nodes that
+    /// follow it, i32 `[m, 2]`, and bounds of the type of `x`, `[m]`. Result: i32 `[n, trees]`, where each path ends.
+    ///
+    /// A step goes to the first of the following nodes where `low <= x[row, feature] <= high` (without `low`, where it is at
+    /// most `high`), to the second where not, as for NaN. Leaves follow themselves. The lowering makes sure that all of these
+    /// are nodes, and that columns are below `features`.
+    Leaves { features: usize, two_sided: bool },
     /// A loop over time: `body` runs `trip` times.
     ///
     /// Inputs: `states` initial states, `scans` scanned tensors `[trip, ..]`, then captures (passed
@@ -183,7 +193,8 @@ impl Op {
             | Op::Dequantize { .. }
             | Op::WinogradInput { .. }
             | Op::WinogradOutput { .. }
-            | Op::Cumulate { .. } => true,
+            | Op::Cumulate { .. }
+            | Op::Leaves { .. } => true,
             Op::ScatterElements { combine, .. } | Op::ScatterNd { combine } => combine.is_some(),
             _ => false,
         }
@@ -223,6 +234,7 @@ impl Op {
             Op::Cumulate { .. } => "cumulate",
             Op::Sort { .. } => "sort",
             Op::Suppress { .. } => "suppress",
+            Op::Leaves { .. } => "leaves",
             Op::Scan { .. } => "scan",
             Op::If { .. } => "if",
         }

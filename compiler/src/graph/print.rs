@@ -318,6 +318,7 @@ fn attributes(op: &Op) -> String {
         }
         Op::Sort { axis, descending, take } => format!("axis={axis}, descending={descending}, take={take}"),
         Op::Suppress { take } => format!("take={take}"),
+        Op::Leaves { features, two_sided } => format!("features={features}, two_sided={two_sided}"),
         Op::Scan { trip, conditional, states, scans, reverse, shapes, .. } => {
             let end = if *conditional { ", conditional=true" } else { "" };
             let shapes = if shapes.is_empty() { String::new() } else { format!(", {}", shapes_text(shapes)) };

@@ -12,6 +12,7 @@ mod erf;
 mod float;
 mod index;
 mod lane;
+mod leaves;
 mod movement;
 mod reduce;
 mod run;
@@ -115,6 +116,7 @@ fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
             reduce::cumulate(*function, inputs[0], *axis, *exclusive, *reverse)
         }
         Op::Suppress { .. } => suppress::suppress(inputs, shape),
+        Op::Leaves { two_sided, .. } => leaves::leaves(inputs, *two_sided, shape),
         Op::Sort { .. } | Op::Scan { .. } | Op::If { .. } => {
             internal(format!("{} has more than one result", op.name()))
         }

@@ -1,10 +1,12 @@
 //! Operators of `ai.onnx.ml` on numbers. What ONNX Runtime and the reference of the ONNX package compute unlike is listed in
 //! `tests/conformance/ml.md`, with what is followed here.
 
+mod forest;
 pub mod labels;
 pub mod linear;
 mod scores;
 pub mod svm;
+pub mod trees;
 
 use super::row::*;
 use crate::graph::{Op, Tensor as Data};
@@ -53,9 +55,9 @@ fn matrix(cx: &mut NodeCx<'_, '_>, features: usize) -> Result<ValueId> {
     cx.b.cast(x, DType::F32)
 }
 
-/// The labels of classes, which are integers.
-fn class_labels(cx: &NodeCx<'_, '_>) -> Result<Vec<i64>> {
-    match (cx.ints("classlabels_ints")?, cx.strs("classlabels_strings")?) {
+/// The labels of classes, which are integers, by the attribute that holds those.
+fn class_labels(cx: &NodeCx<'_, '_>, integers: &str) -> Result<Vec<i64>> {
+    match (cx.ints(integers)?, cx.strs("classlabels_strings")?) {
         (Some(labels), _) if !labels.is_empty() => Ok(labels),
         (_, Some(labels)) if !labels.is_empty() => unsupported("labels that are strings"),
         _ => malformed("no labels are given"),

@@ -108,6 +108,7 @@ const FAMILIES: &[&[OpDef]] = &[
     ml::labels::ROWS,
     ml::linear::ROWS,
     ml::svm::ROWS,
+    ml::trees::ROWS,
     training::ROWS,
     microsoft::elementwise::ROWS,
     microsoft::windows::ROWS,

@@ -359,6 +359,7 @@ impl<'g> Grouper<'g> {
                 | Op::WinogradInput { .. }
                 | Op::Sort { .. }
                 | Op::Suppress { .. }
+                | Op::Leaves { .. }
                 | Op::ScatterElements { .. }
                 | Op::ScatterNd { .. } => Some(GroupKind::Single),
                 Op::Concat { .. } if !self.inlines_concat(node) => Some(GroupKind::Single),

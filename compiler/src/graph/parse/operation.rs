@@ -253,6 +253,7 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
             take: attrs.dim("take")?,
         },
         "suppress" => Op::Suppress { take: attrs.dim("take")? },
+        "leaves" => Op::Leaves { features: attrs.index("features")?, two_sided: attrs.flag("two_sided")? },
         "if" => {
             let bodies = [body(attrs, "then")?, body(attrs, "else")?];
             Op::If { bodies: Box::new(bodies), shapes: shapes(attrs)? }

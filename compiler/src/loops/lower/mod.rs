@@ -9,6 +9,7 @@ mod clamped;
 mod codes;
 mod contract;
 mod expr;
+mod leaves;
 mod map;
 mod picks;
 mod radix;

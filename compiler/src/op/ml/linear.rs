@@ -91,7 +91,7 @@ fn regressor(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 /// With one score per row there are two classes, or one and what is not of it; the label is that of the untransformed score.
 fn classifier(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let transform = Transform::of(cx)?;
-    let labels = class_labels(cx)?;
+    let labels = class_labels(cx, "classlabels_ints")?;
     let coefficients = cx.floats("coefficients")?.unwrap_or_default();
     let intercepts = cx.floats("intercepts")?.unwrap_or_default().len();
     let targets = match intercepts {

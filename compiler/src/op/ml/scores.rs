@@ -70,7 +70,7 @@ fn softmax(cx: &mut NodeCx<'_, '_>, x: ValueId, keep_zeros: bool) -> Result<Valu
     let mut powers = cx.b.unary(UnaryFn::Exp, shifted)?;
     if keep_zeros {
         let magnitude = cx.b.unary(UnaryFn::Abs, x)?;
-        let bound = cx.b.scalar(DType::F32, 1e-7);
+        let bound = cx.b.scalar(cx.b.dtype(x), 1e-7);
         let counts = cx.b.compare(CompareFn::Gt, magnitude, bound)?;
         let scale = cx.b.unary(UnaryFn::Neg, most)?;
         let scale = cx.b.unary(UnaryFn::Exp, scale)?;
@@ -82,7 +82,7 @@ fn softmax(cx: &mut NodeCx<'_, '_>, x: ValueId, keep_zeros: bool) -> Result<Valu
     if !keep_zeros {
         return Ok(shares);
     }
-    let (zero, half) = (cx.b.scalar(DType::F32, 0.0), cx.b.scalar(DType::F32, 0.5));
+    let (zero, half) = (cx.b.scalar(cx.b.dtype(x), 0.0), cx.b.scalar(cx.b.dtype(x), 0.5));
     let vanishes = cx.b.compare(CompareFn::Eq, sum, zero)?;
     cx.b.select(vanishes, half, shares)
 }
@@ -92,9 +92,10 @@ fn softmax(cx: &mut NodeCx<'_, '_>, x: ValueId, keep_zeros: bool) -> Result<Valu
 fn probit(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
     const A: f64 = 0.147;
     let b = &mut *cx.b;
+    let dtype = b.dtype(x);
     let e = b.binary_scalar(BinaryFn::Mul, x, 2.0)?;
     let e = b.binary_scalar(BinaryFn::Sub, e, 1.0)?;
-    let (one, zero) = (b.scalar(DType::F32, 1.0), b.scalar(DType::F32, 0.0));
+    let (one, zero) = (b.scalar(dtype, 1.0), b.scalar(dtype, 0.0));
     let (low, high) = (b.binary(BinaryFn::Sub, one, e)?, b.binary(BinaryFn::Add, one, e)?);
     let product = b.binary(BinaryFn::Mul, low, high)?;
     let log = b.unary(UnaryFn::Log, product)?;

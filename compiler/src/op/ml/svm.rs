@@ -164,7 +164,7 @@ fn linear(cx: &mut NodeCx<'_, '_>, coefficients: &[f32], classes: usize) -> Resu
 
 fn classifier(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let transform = Transform::of(cx)?;
-    let labels = class_labels(cx)?;
+    let labels = class_labels(cx, "classlabels_ints")?;
     let counts = cx.ints("vectors_per_class")?.unwrap_or_default();
     if counts.iter().any(|&count| count > 0) {
         votes(cx, &labels, &counts, transform)
