@@ -10,16 +10,9 @@ use crate::op::row::*;
 
 const X: &[&str] = &["X[_, _]"];
 
+// Version 5 deprecates both, and says the same of them.
 #[rustfmt::skip]
-pub const ROWS: &[OpDef] = &[
-    OpDef { domain: DOMAIN, ..row("TreeEnsembleRegressor", 1, &[req("X", "T")], &[req("Y", "tensor(float)")],
-        &[string("aggregate_function", "SUM"), optional("base_values", Floats), optional("n_targets", Int),
-          optional("nodes_falsenodeids", Ints), optional("nodes_featureids", Ints), optional("nodes_hitrates", Floats),
-          optional("nodes_missing_value_tracks_true", Ints), optional("nodes_modes", Strs), optional("nodes_nodeids", Ints),
-          optional("nodes_treeids", Ints), optional("nodes_truenodeids", Ints), optional("nodes_values", Floats),
-          string("post_transform", "NONE"), optional("target_ids", Ints), optional("target_nodeids", Ints),
-          optional("target_treeids", Ints), optional("target_weights", Floats)],
-        &[("T", NUMBERS)], X, regressor, "The votes of decision trees for each target") },
+const REGRESSOR: OpDef =
     OpDef { domain: DOMAIN, ..row("TreeEnsembleRegressor", 3, &[req("X", "T")], &[req("Y", "tensor(float)")],
         &[string("aggregate_function", "SUM"), optional("base_values", Floats), optional("base_values_as_tensor", Tensor),
           optional("n_targets", Int), optional("nodes_falsenodeids", Ints), optional("nodes_featureids", Ints),
@@ -29,16 +22,10 @@ pub const ROWS: &[OpDef] = &[
           optional("nodes_values_as_tensor", Tensor), string("post_transform", "NONE"), optional("target_ids", Ints),
           optional("target_nodeids", Ints), optional("target_treeids", Ints), optional("target_weights", Floats),
           optional("target_weights_as_tensor", Tensor)],
-        &[("T", NUMBERS)], X, regressor, "The votes of decision trees for each target") },
-    OpDef { domain: DOMAIN, ..row("TreeEnsembleClassifier", 1, &[req("X", "T1")], &[req("Y", "T2"), req("Z", "tensor(float)")],
-        &[optional("base_values", Floats), optional("class_ids", Ints), optional("class_nodeids", Ints),
-          optional("class_treeids", Ints), optional("class_weights", Floats), optional("classlabels_int64s", Ints),
-          optional("classlabels_strings", Strs), optional("nodes_falsenodeids", Ints), optional("nodes_featureids", Ints),
-          optional("nodes_hitrates", Floats), optional("nodes_missing_value_tracks_true", Ints), optional("nodes_modes", Strs),
-          optional("nodes_nodeids", Ints), optional("nodes_treeids", Ints), optional("nodes_truenodeids", Ints),
-          optional("nodes_values", Floats), string("post_transform", "NONE")],
-        &[("T1", NUMBERS), ("T2", &[DType::Str, DType::I64])], X, classifier,
-        "The class with most votes of decision trees, and the votes") },
+        &[("T", NUMBERS)], X, regressor, "The votes of decision trees for each target") };
+
+#[rustfmt::skip]
+const CLASSIFIER: OpDef =
     OpDef { domain: DOMAIN, ..row("TreeEnsembleClassifier", 3, &[req("X", "T1")], &[req("Y", "T2"), req("Z", "tensor(float)")],
         &[optional("base_values", Floats), optional("base_values_as_tensor", Tensor), optional("class_ids", Ints),
           optional("class_nodeids", Ints), optional("class_treeids", Ints), optional("class_weights", Floats),
@@ -49,7 +36,31 @@ pub const ROWS: &[OpDef] = &[
           optional("nodes_treeids", Ints), optional("nodes_truenodeids", Ints), optional("nodes_values", Floats),
           optional("nodes_values_as_tensor", Tensor), string("post_transform", "NONE")],
         &[("T1", NUMBERS), ("T2", &[DType::Str, DType::I64])], X, classifier,
+        "The class with most votes of decision trees, and the votes") };
+
+#[rustfmt::skip]
+pub const ROWS: &[OpDef] = &[
+    OpDef { domain: DOMAIN, ..row("TreeEnsembleRegressor", 1, &[req("X", "T")], &[req("Y", "tensor(float)")],
+        &[string("aggregate_function", "SUM"), optional("base_values", Floats), optional("n_targets", Int),
+          optional("nodes_falsenodeids", Ints), optional("nodes_featureids", Ints), optional("nodes_hitrates", Floats),
+          optional("nodes_missing_value_tracks_true", Ints), optional("nodes_modes", Strs), optional("nodes_nodeids", Ints),
+          optional("nodes_treeids", Ints), optional("nodes_truenodeids", Ints), optional("nodes_values", Floats),
+          string("post_transform", "NONE"), optional("target_ids", Ints), optional("target_nodeids", Ints),
+          optional("target_treeids", Ints), optional("target_weights", Floats)],
+        &[("T", NUMBERS)], X, regressor, "The votes of decision trees for each target") },
+    REGRESSOR,
+    OpDef { since: 5, ..REGRESSOR },
+    OpDef { domain: DOMAIN, ..row("TreeEnsembleClassifier", 1, &[req("X", "T1")], &[req("Y", "T2"), req("Z", "tensor(float)")],
+        &[optional("base_values", Floats), optional("class_ids", Ints), optional("class_nodeids", Ints),
+          optional("class_treeids", Ints), optional("class_weights", Floats), optional("classlabels_int64s", Ints),
+          optional("classlabels_strings", Strs), optional("nodes_falsenodeids", Ints), optional("nodes_featureids", Ints),
+          optional("nodes_hitrates", Floats), optional("nodes_missing_value_tracks_true", Ints), optional("nodes_modes", Strs),
+          optional("nodes_nodeids", Ints), optional("nodes_treeids", Ints), optional("nodes_truenodeids", Ints),
+          optional("nodes_values", Floats), string("post_transform", "NONE")],
+        &[("T1", NUMBERS), ("T2", &[DType::Str, DType::I64])], X, classifier,
         "The class with most votes of decision trees, and the votes") },
+    CLASSIFIER,
+    OpDef { since: 5, ..CLASSIFIER },
     OpDef { domain: DOMAIN, ..row("TreeEnsemble", 5, &[req("X", "T")], &[req("Y", "T")],
         &[int("aggregate_function", 1), required("leaf_targetids", Ints), required("leaf_weights", Tensor),
           optional("membership_values", Tensor), optional("n_targets", Int), required("nodes_falseleafs", Ints),
