@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::{overgrown, product};
-use crate::graph::{DOT_DEPTH, DType, Dim, MapFn, Op, Requirement, RhsLayout, TensorType, codes_per_word};
+use crate::graph::{
+    DOT_DEPTH, DType, Dim, MapFn, Op, Requirement, RhsLayout, TensorType, Trees, codes_per_word, trees,
+};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use crate::winograd;
 
@@ -96,8 +98,8 @@ fn requirements(op: &Op, inputs: &[&TensorType], results: &[TensorType]) -> Vec<
             list.push(not_negative(take));
             inputs[..4].iter().for_each(|ty| all_equal(&mut list, &ty.shape, &inputs[4].shape));
         }
-        Op::Leaves { features, .. } => {
-            list.push(Requirement::at_most(Dim::from(*features), inputs[0].shape[1].clone()));
+        Op::Leaves(trees) => {
+            list.push(Requirement::at_most(Dim::from(trees.features), inputs[0].shape[1].clone()));
         }
         Op::Scan { trip, .. } => list.push(not_negative(trip)),
         _ => {}
@@ -199,6 +201,49 @@ pub fn infer(op: &Op, inputs: &[&TensorType]) -> Result<Inferred> {
         return fail(format!("{name} of {}: {left} {not} {right}", operands.join(", ")));
     }
     Ok(Inferred { results, requirements })
+}
+
+/// Whether the tables of [`Op::Leaves`] fit together.
+fn are_trees(trees: &Trees, operands: &trees::Operands<&TensorType>) -> bool {
+    let trees::Operands {
+        x,
+        columns,
+        limits,
+        roots,
+        levels,
+        leaves,
+        places,
+        next,
+        lows,
+        highs,
+        starts,
+        masks,
+    } = operands;
+    let is = |ty: &TensorType, dtype: DType| ty.dtype == dtype && ty.rank() == 1;
+    let lists = |of: &[&TensorType]| of.iter().all(|ty| is(ty, DType::I32));
+    let one_more = |ty: &TensorType, than: &TensorType| ty.shape[0] == than.shape[0].clone() + Dim::ONE;
+    let count = |ty: &TensorType| ty.shape[0].as_const().unwrap_or(0) as usize;
+    x.rank() == 2
+        && matches!(x.dtype, DType::F32 | DType::F64)
+        && lists(&[columns, limits, roots, levels, leaves, places, next])
+        && count(limits) == trees.categories
+        && trees.plain + trees.categories <= count(columns)
+        && roots.shape == levels.shape
+        && leaves.shape == places.shape
+        && places.shape == next.shape
+        && is(lows, x.dtype)
+        && highs.is_none_or(|highs| highs == *lows)
+        && starts.map_or(&lows.shape, |starts| &starts.shape) == &next.shape
+        && starts.is_none_or(|starts| is(starts, DType::I32))
+        && masks.as_ref().is_none_or(|masks| {
+            lists(&[masks.trees, masks.words, masks.bases, masks.order, masks.places, masks.bits])
+                && is(masks.lows, x.dtype)
+                && masks.highs.is_none_or(|highs| highs == masks.lows)
+                && masks.bits == masks.places
+                && masks.lows.shape == masks.places.shape
+                && one_more(masks.trees, roots)
+                && one_more(masks.words, masks.bases)
+        })
 }
 
 fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
@@ -578,29 +623,12 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             *shape.last_mut().expect("the rank is checked") = take.clone();
             one(DType::I64, shape)
         }
-        Op::Leaves { two_sided, .. } => {
-            arity(op, inputs, if *two_sided { 7 } else { 6 })?;
-            let [x, roots, levels, features, next, bounds @ ..] = inputs else {
-                unreachable!("the arity is checked")
-            };
-            let nodes = next.shape.first();
-            let of = |ty: &TensorType, dtype| {
-                ty.dtype == dtype && ty.rank() == 1 && nodes.is_none_or(|nodes| ty.shape[0] == *nodes)
-            };
-            let fits = x.rank() == 2
-                && matches!(x.dtype, DType::F32 | DType::F64)
-                && next.shape.get(1) == Some(&Dim::from(2usize))
-                && next.dtype == DType::I32
-                && of(features, DType::I32)
-                && bounds.iter().all(|ty| of(ty, x.dtype))
-                && roots.rank() == 1
-                && roots.dtype == DType::I32
-                && roots == levels;
-            if !fits {
-                return fail(format!("leaves of {inputs:?}"));
+        Op::Leaves(trees) => match trees.operands(inputs) {
+            Some(operands) if are_trees(trees, &operands) => {
+                one(DType::I32, vec![operands.x.shape[0].clone(), operands.roots.shape[0].clone()])
             }
-            one(DType::I32, vec![x.shape[0].clone(), roots.shape[0].clone()])
-        }
+            _ => fail(format!("leaves of {inputs:?}")),
+        },
         Op::Scan { .. } => control::scan(op, inputs),
         Op::If { bodies, shapes } => control::choice(bodies, inputs, shapes),
     }

@@ -338,7 +338,8 @@ def attributes(rng, forest, votes, targets, weight, tensors, all_targets=False):
 
 
 def trees(rng, add):
-    features, rows = 4, 37
+    # Blocks of several vectors of rows, vectors, and rows by themselves.
+    features, rows = 4, 101
     x = (rng.integers(-6, 7, (rows, features)) / 2).astype(FLOAT)
     holes = np.where(rng.random(x.shape) < 0.2, np.nan, x).astype(FLOAT)
     holes[0, 0], holes[1, 1] = np.inf, -np.inf
@@ -366,6 +367,16 @@ def trees(rng, add):
         add("TreeEnsembleRegressor", holes, post_transform=transform, **of)
     of = attributes(rng, grow(6), "target", 1, lambda: positive() / 7, False)
     add("TreeEnsembleRegressor", holes, post_transform="PROBIT", **of)
+    # Categories, few different leaves: parts of trees are equal, and chains of equalities are sets.
+    def whole(node):
+        mode, feature, value, nan, *after = node
+        return (mode, feature, float(abs(round(value))), nan, *(next and whole(next) for next in after))
+
+    for modes in (["BRANCH_EQ"], ["BRANCH_NEQ"], ["BRANCH_EQ"] * 3 + ["BRANCH_LEQ", "BRANCH_GT"]):
+        for data in (x, holes):
+            forest = [root and whole(root) for root in grow(20, modes, 9)]
+            few = lambda: float(rng.integers(3))
+            add("TreeEnsembleRegressor", data, **attributes(rng, forest, "target", 1, few, False))
     # Leaves only; one row; many rows and trees.
     add("TreeEnsembleRegressor", x, **attributes(rng, [None, None], "target", 1, normal, False))
     add("TreeEnsembleRegressor", x[:1], **attributes(rng, grow(50), "target", 1, normal, False))

@@ -236,6 +236,10 @@ impl Emitter<'_> {
                 None => return Err("a frame of no bytes".into()),
             },
             Op::LoadInt => self.load(inst, t::I64)?,
+            Op::LoadInt32 => {
+                let value = self.load(inst, t::I32)?;
+                self.b.ins().sextend(t::I64, value)
+            }
             Op::LoadPart(small) => self.load_part(inst, small)?,
             Op::ToGeneral(Lanes::D1) => self.operand(inst, 0, t::I64)?,
             Op::ToGeneral(_) => {

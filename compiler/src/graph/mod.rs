@@ -17,6 +17,7 @@ mod sizes;
 pub mod tensor;
 #[cfg(test)]
 mod tests;
+pub mod trees;
 pub mod verify;
 
 use std::collections::BTreeMap;
@@ -33,6 +34,7 @@ pub use dim::{Dim, Sym};
 pub use dtype::DType;
 pub use op::{DOT_DEPTH, MapFn, Op, RhsLayout, codes_per_word};
 pub use tensor::Tensor;
+pub use trees::Trees;
 
 /// A value: an edge of the dataflow graph.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

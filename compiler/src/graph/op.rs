@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::graph::{DType, Dim, Graph};
+use crate::graph::{DType, Dim, Graph, Trees};
 pub use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 /// What one element of a [`Op::Map`] computes from one element of each input.
@@ -143,14 +143,10 @@ pub enum Op {
     Suppress { take: Dim },
     /// The leaf that each row reaches in each of several decision trees.
     ///
-    /// Inputs `(x, roots, levels, features, next, high)` and, if `two_sided`, `low`: rows `[n, f]` of f32 or f64; of each tree its
-    /// root and how many steps its longest path has, i32 `[trees]`; of each node a column of `x`, i32 `[m]`, the nodes that
-    /// follow it, i32 `[m, 2]`, and bounds of the type of `x`, `[m]`. Result: i32 `[n, trees]`, where each path ends.
-    ///
-    /// A step goes to the first of the following nodes where `low <= x[row, feature] <= high` (without `low`, where it is at
-    /// most `high`), to the second where not, as for NaN. Leaves follow themselves. The lowering makes sure that all of these
-    /// are nodes, and that columns are below `features`.
-    Leaves { features: usize, two_sided: bool },
+    /// Inputs: [`Operands`](super::trees::Operands). Result: i32 `[n, trees]`. From a tree's root on, a step goes to the right or to
+    /// the left by what a column of the row is, as often as the longest path of the tree has steps. With `masks` there are tables
+    /// that say the same in another way. The lowering of operators makes sure that all nodes, columns and leaves exist.
+    Leaves(Trees),
     /// A loop over time: `body` runs `trip` times.
     ///
     /// Inputs: `states` initial states, `scans` scanned tensors `[trip, ..]`, then captures (passed
@@ -194,7 +190,7 @@ impl Op {
             | Op::WinogradInput { .. }
             | Op::WinogradOutput { .. }
             | Op::Cumulate { .. }
-            | Op::Leaves { .. } => true,
+            | Op::Leaves(_) => true,
             Op::ScatterElements { combine, .. } | Op::ScatterNd { combine } => combine.is_some(),
             _ => false,
         }
@@ -234,7 +230,7 @@ impl Op {
             Op::Cumulate { .. } => "cumulate",
             Op::Sort { .. } => "sort",
             Op::Suppress { .. } => "suppress",
-            Op::Leaves { .. } => "leaves",
+            Op::Leaves(_) => "leaves",
             Op::Scan { .. } => "scan",
             Op::If { .. } => "if",
         }

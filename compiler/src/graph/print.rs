@@ -9,7 +9,7 @@ use crate::graph::build::known_elements;
 use crate::graph::op::Shapes;
 use crate::graph::{
     Assumption, Constant, DType, Def, Dim, Graph, MapFn, Node, Op, Requirement, RhsLayout, Tensor,
-    TensorType, Value, ValueId,
+    TensorType, Trees, Value, ValueId,
 };
 
 /// Constants of up to this many elements are written as numbers.
@@ -318,7 +318,14 @@ fn attributes(op: &Op) -> String {
         }
         Op::Sort { axis, descending, take } => format!("axis={axis}, descending={descending}, take={take}"),
         Op::Suppress { take } => format!("take={take}"),
-        Op::Leaves { features, two_sided } => format!("features={features}, two_sided={two_sided}"),
+        Op::Leaves(trees) => {
+            let Trees { features, steps, plain, categories, copied, two_sided, masks } = trees;
+            let masks = masks.map_or(String::new(), |intervals| format!(", intervals={intervals}"));
+            format!(
+                "features={features}, steps={steps}, plain={plain}, categories={categories}, copied={copied}, \
+                 two_sided={two_sided}{masks}"
+            )
+        }
         Op::Scan { trip, conditional, states, scans, reverse, shapes, .. } => {
             let end = if *conditional { ", conditional=true" } else { "" };
             let shapes = if shapes.is_empty() { String::new() } else { format!(", {}", shapes_text(shapes)) };

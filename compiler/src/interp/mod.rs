@@ -116,7 +116,7 @@ fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
             reduce::cumulate(*function, inputs[0], *axis, *exclusive, *reverse)
         }
         Op::Suppress { .. } => suppress::suppress(inputs, shape),
-        Op::Leaves { two_sided, .. } => leaves::leaves(inputs, *two_sided, shape),
+        Op::Leaves(trees) => leaves::leaves(inputs, trees, shape),
         Op::Sort { .. } | Op::Scan { .. } | Op::If { .. } => {
             internal(format!("{} has more than one result", op.name()))
         }

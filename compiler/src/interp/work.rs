@@ -60,7 +60,7 @@ pub fn work(op: &Op, inputs: &[&TensorType], results: &[&TensorType]) -> Option<
             both.saturating_add(elements(inputs[0])?.saturating_mul(take))
         }
         // Each tree to a depth that it may have.
-        Op::Leaves { .. } => both.saturating_add(written.saturating_mul(64)),
+        Op::Leaves(_) => both.saturating_add(written.saturating_mul(64)),
         Op::Scan { body, trip, .. } => {
             let turns = u64::try_from(trip.as_const()?).ok()?;
             both.saturating_add(turns.saturating_mul(of_body(body)?))

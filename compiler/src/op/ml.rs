@@ -4,9 +4,12 @@
 mod forest;
 pub mod labels;
 pub mod linear;
+mod masks;
 mod scores;
+mod steps;
 pub mod svm;
 pub mod trees;
+mod walk;
 
 use super::row::*;
 use crate::graph::{Op, Tensor as Data};

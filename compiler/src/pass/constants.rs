@@ -349,7 +349,7 @@ fn has_a_kernel(op: &Op) -> bool {
 fn reads_buffers(op: &Op) -> bool {
     op.is_control()
         || matches!(op, Op::Pack { .. } | Op::Contract { .. } | Op::Dequantize { .. })
-        || matches!(op, Op::Sort { .. } | Op::Suppress { .. } | Op::Leaves { .. })
+        || matches!(op, Op::Sort { .. } | Op::Suppress { .. } | Op::Leaves(_))
 }
 
 /// Turns constants into nodes that would take the compiler too long to evaluate.

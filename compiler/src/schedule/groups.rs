@@ -359,7 +359,7 @@ impl<'g> Grouper<'g> {
                 | Op::WinogradInput { .. }
                 | Op::Sort { .. }
                 | Op::Suppress { .. }
-                | Op::Leaves { .. }
+                | Op::Leaves(_)
                 | Op::ScatterElements { .. }
                 | Op::ScatterNd { .. } => Some(GroupKind::Single),
                 Op::Concat { .. } if !self.inlines_concat(node) => Some(GroupKind::Single),

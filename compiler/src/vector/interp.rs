@@ -286,6 +286,7 @@ impl Machine<'_> {
             Op::Int(value) => value,
             Op::Frame(at) => FRAME as i64 + i64::from(at),
             Op::LoadInt => self.read(self.address(inst.mem)?, 8)? as i64,
+            Op::LoadInt32 => self.read(self.address(inst.mem)?, 4)? as i32 as i64,
             Op::LoadPart(small) => {
                 let bits = self.read(self.address(inst.mem)?, small.bytes())?;
                 // The bits of a float stay as they are.

@@ -286,6 +286,8 @@ pub enum Op {
     Int(i64),
     /// 64 bits from `mem`.
     LoadInt,
+    /// 32 bits from `mem`, extended by their sign.
+    LoadInt32,
     /// A small element from `mem`, extended by its sign if it has one.
     LoadPart(Small),
     /// The low bytes of `uses[0]`, as many as a small element has, to `mem`.

@@ -145,6 +145,7 @@ pub const SPELLINGS: &[Spelling] = &[
     numbered("frame", General, |_, at| Op::Frame(at as i32)),
     numbered("const", General, |_, value| Op::Int(value as i64)),
     plain("load", General, |_, _| Op::LoadInt),
+    plain("load_i32", General, |_, _| Op::LoadInt32),
     plain("load_i8", General, |_, _| Op::LoadPart(Small::I8)),
     plain("load_u8", General, |_, _| Op::LoadPart(Small::U8)),
     plain("load_i16", General, |_, _| Op::LoadPart(Small::I16)),

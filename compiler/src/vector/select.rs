@@ -257,6 +257,11 @@ impl Select<'_> {
             self.env.insert(var, index);
             return Ok(());
         }
+        if let Some(reg) = self.loaded_index(value)? {
+            let index = Index::var(self.instance(Value::Int(reg), None));
+            self.env.insert(var, index);
+            return Ok(());
+        }
         let value = self.eval(value)?;
         if self.kernel.vars[var].dtype == DType::I64 {
             let index = match value.kind {
@@ -268,6 +273,22 @@ impl Select<'_> {
         }
         self.lets.insert(var, value);
         Ok(())
+    }
+
+    /// An index that is loaded, in a general register.
+    fn loaded_index(&mut self, value: &Expr) -> Selected<Option<Reg>> {
+        let (load, op) = match value {
+            Expr::Cast { to: DType::I64, x, .. } => (x.as_ref(), Op::LoadInt32),
+            other => (other, Op::LoadInt),
+        };
+        let Expr::Load { buf, index } = load else { return Ok(None) };
+        let wanted = if op == Op::LoadInt32 { DType::I32 } else { DType::I64 };
+        let index = self.resolve(index)?;
+        if self.kernel.buffers[*buf].dtype != wanted || self.varies(&index) {
+            return Ok(None);
+        }
+        let mem = self.mem(*buf, &index)?;
+        Ok(Some(self.inst(op, Class::Int, vec![], Some(mem))))
     }
 
     fn serial(

@@ -207,6 +207,7 @@ pub fn lanes(op: Op) -> Option<Lanes> {
         | Op::Frame(_)
         | Op::Int(_)
         | Op::LoadInt
+        | Op::LoadInt32
         | Op::Add
         | Op::Sub
         | Op::Mul
@@ -258,7 +259,7 @@ pub fn shape(op: Op) -> Shape {
         Op::MaskOf(_) => (&[Vec], Some(Mask), Never),
         Op::SplatLane(_) | Op::Extract(..) => (&[Vec], Some(Vec), Never),
         Op::Int(_) => (&[], Some(Int), Never),
-        Op::LoadInt => (&[], Some(Int), Always),
+        Op::LoadInt | Op::LoadInt32 => (&[], Some(Int), Always),
         Op::Add | Op::Sub | Op::Mul | Op::MulHigh | Op::DivInt | Op::MinInt | Op::MaxInt => {
             (&[Int, Int], Some(Int), Never)
         }

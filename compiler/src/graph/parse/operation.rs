@@ -4,7 +4,7 @@ use super::{Draft, Parser};
 use crate::error::Result;
 use crate::graph::op::Shapes;
 use crate::graph::parse::lexer::Token;
-use crate::graph::{DType, Dim, Graph, MapFn, Op, RhsLayout, ValueId};
+use crate::graph::{DType, Dim, Graph, MapFn, Op, RhsLayout, Trees, ValueId};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 enum Attr {
@@ -253,7 +253,20 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
             take: attrs.dim("take")?,
         },
         "suppress" => Op::Suppress { take: attrs.dim("take")? },
-        "leaves" => Op::Leaves { features: attrs.index("features")?, two_sided: attrs.flag("two_sided")? },
+        "leaves" => Op::Leaves(Trees {
+            features: attrs.index("features")?,
+            steps: attrs.index("steps")?,
+            plain: attrs.index("plain")?,
+            categories: attrs.index("categories")?,
+            copied: attrs.flag("copied")?,
+            two_sided: attrs.flag("two_sided")?,
+            masks: match attrs.find("intervals") {
+                Some(attr) => {
+                    Some(flag(attr).ok_or("expected true or false as attribute intervals of leaves")?)
+                }
+                None => None,
+            },
+        }),
         "if" => {
             let bodies = [body(attrs, "then")?, body(attrs, "else")?];
             Op::If { bodies: Box::new(bodies), shapes: shapes(attrs)? }

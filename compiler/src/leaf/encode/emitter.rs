@@ -321,6 +321,7 @@ impl<'a> Emitter<'a> {
         match op {
             Op::Int(value) => self.constant(value, dst),
             Op::LoadInt => self.push(Instruction::with2(Mov_r64_rm64, dst, operands.memory()?)),
+            Op::LoadInt32 => self.push(Instruction::with2(Movsxd_r64_rm32, dst, operands.memory()?)),
             Op::LoadPart(small) => self.load_part(small, dst, operands),
             Op::Add => {
                 let (a, b) = (operands.general(0)?, operands.general(1)?);

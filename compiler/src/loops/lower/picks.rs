@@ -43,17 +43,23 @@ impl Lowering<'_> {
 }
 
 fn range(graph: &Graph, mut picks: ValueId, extent: &Dim) -> Range {
-    if let Some(tensor) = graph.constant_data(picks) {
-        let inside = |values: Vec<i64>, extent: i64| values.iter().all(|value| (0..extent).contains(value));
-        let known = tensor.to_i64s().zip(extent.as_const());
-        return if known.is_some_and(|(values, extent)| inside(values, extent)) {
-            Range::Inside
-        } else {
-            Range::Unknown
-        };
+    let inside = |constant: ValueId| {
+        let values = graph.constant_data(constant).and_then(|data| data.to_i64s());
+        let known = values.zip(extent.as_const());
+        known.is_some_and(|(values, extent)| values.iter().all(|value| (0..extent).contains(value)))
+    };
+    if graph.constant_data(picks).is_some() {
+        return if inside(picks) { Range::Inside } else { Range::Unknown };
     }
     while let Some((node, Op::Reshape { .. })) = produced(graph, picks) {
         picks = node[0];
+    }
+    if let Some((inputs, Op::Leaves(trees))) = produced(graph, picks)
+        && let Some(operands) = trees.operands(inputs)
+        && inside(operands.leaves)
+        && operands.masks.is_none_or(|masks| inside(masks.order))
+    {
+        return Range::Inside;
     }
     let last = extent.clone() - Dim::ONE;
     let clamped = other_operand(graph, picks, BinaryFn::Min, &last)

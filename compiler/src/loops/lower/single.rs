@@ -36,7 +36,7 @@ impl Lowering<'_> {
                 self.sort(inputs[0], results, *axis, *descending, take)?;
             }
             Op::Suppress { take } => self.suppress(&inputs, take, out)?,
-            Op::Leaves { two_sided, .. } => self.leaves(&inputs, *two_sided, out)?,
+            Op::Leaves(trees) => self.leaves(trees, &inputs, out)?,
             Op::Cumulate { op, axis, exclusive, reverse } => {
                 self.cumulate(inputs[0], *op, *axis, *exclusive, *reverse, out)?;
             }

@@ -1,11 +1,17 @@
 //! Decision trees: the tests of their nodes as intervals, the votes of their leaves as tables.
 //!
 //! Whatever compares a feature with a number asks whether it lies in an interval of floats, so that one primitive,
-//! [`Op::Leaves`], walks all kinds of trees. What follows a node for NaN, which lies in no interval, is told by asking for the
+//! [`Op::Leaves`], does for all kinds of trees. What follows a node for NaN, which lies in no interval, is told by asking for the
 //! complement where it must be the first branch.
 
-use crate::graph::{Op, Tensor as Data};
+use std::collections::HashMap;
+
+use super::masks::Masks;
+use super::steps::{Columns, Next, Step, steps};
+use super::walk::Walk;
+use crate::graph::{Op, Tensor as Data, Trees, trees};
 use crate::op::row::*;
+use crate::tuning::single::{self as tuning, Leaves};
 
 /// What a node asks of its feature.
 #[derive(Clone, PartialEq, Debug)]
@@ -65,17 +71,17 @@ const MAX_TABLE: usize = 1 << 26;
 
 /// An interval of floats; empty if `low` is above `high`.
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct Interval {
-    low: f64,
-    high: f64,
+pub struct Interval {
+    pub low: f64,
+    pub high: f64,
 }
 
 impl Interval {
-    const ALL: Interval = Interval { low: f64::NEG_INFINITY, high: f64::INFINITY };
+    pub const ALL: Interval = Interval { low: f64::NEG_INFINITY, high: f64::INFINITY };
     const NONE: Interval = Interval { low: f64::INFINITY, high: f64::NEG_INFINITY };
 
     /// What is not in the interval, if that is one.
-    fn complement(self, dtype: DType) -> Option<Interval> {
+    pub fn complement(self, dtype: DType) -> Option<Interval> {
         match (self.low, self.high) {
             (low, high) if low > high => Some(Interval::ALL),
             (f64::NEG_INFINITY, high) => Some(above(high, dtype)),
@@ -109,7 +115,7 @@ fn next_up(x: f64, dtype: DType) -> f64 {
 
 impl Test {
     /// The intervals in which a number passes; none passes a comparison with NaN.
-    fn intervals(&self, dtype: DType) -> Vec<Interval> {
+    pub fn intervals(&self, dtype: DType) -> Vec<Interval> {
         let bound = match self {
             Test::AtMost(bound) | Test::Below(bound) | Test::AtLeast(bound) | Test::Above(bound) => *bound,
             Test::Equal(bound) | Test::NotEqual(bound) => *bound,
@@ -127,58 +133,6 @@ impl Test {
             Test::Above(_) => above(bound, dtype),
             _ => Interval { low: bound, high: bound },
         }]
-    }
-}
-
-/// Nodes of [`Op::Leaves`]: leaves first, numbered as in the forest.
-struct Nodes {
-    features: Vec<i32>,
-    intervals: Vec<Interval>,
-    next: Vec<[i32; 2]>,
-}
-
-impl Nodes {
-    fn new(leaves: usize) -> Nodes {
-        Nodes {
-            features: vec![0; leaves],
-            intervals: vec![Interval::NONE; leaves],
-            next: (0..leaves as i32).map(|leaf| [leaf, leaf]).collect(),
-        }
-    }
-
-    fn push(&mut self, feature: usize, interval: Interval, next: [i32; 2]) -> i32 {
-        self.features.push(feature as i32);
-        self.intervals.push(interval);
-        self.next.push(next);
-        self.features.len() as i32 - 1
-    }
-
-    /// Adds what a branch asks, with the nodes that follow; the number of its first node.
-    fn add(&mut self, branch: &Branch, dtype: DType, pass: i32, fail: i32) -> i32 {
-        let feature = branch.feature;
-        if let Test::NotEqual(_) = branch.test {
-            let interval = branch.test.intervals(dtype)[0];
-            return self.push(feature, interval, [fail, pass]);
-        }
-        let intervals = branch.test.intervals(dtype);
-        if branch.nan_passes
-            && let [interval] = intervals.as_slice()
-            && let Some(outside) = interval.complement(dtype)
-        {
-            return self.push(feature, outside, [fail, pass]);
-        }
-        // From the last one on: what is in none of them fails, but for NaN, if that passes.
-        let last = match branch.nan_passes {
-            true => self.push(feature, Interval::ALL, [fail, pass]),
-            false => fail,
-        };
-        match intervals.as_slice() {
-            [] => self.push(feature, Interval::NONE, [pass, last]),
-            intervals => intervals
-                .iter()
-                .rev()
-                .fold(last, |after, &interval| self.push(feature, interval, [pass, after])),
-        }
     }
 }
 
@@ -221,7 +175,85 @@ fn post_order(branches: &[Branch], roots: &[Place]) -> Result<Vec<usize>> {
     Ok(order)
 }
 
+/// What a place is: equal places are one.
+#[derive(PartialEq, Eq, Hash)]
+enum Content {
+    Leaf(Vec<(usize, u64)>),
+    Branch { feature: usize, kind: u8, bounds: Vec<u64>, nan_passes: bool, pass: Place, fail: Place },
+}
+
+impl Content {
+    fn of(branch: &Branch) -> Content {
+        let (kind, bounds) = match &branch.test {
+            Test::AtMost(bound) => (0, std::slice::from_ref(bound)),
+            Test::Below(bound) => (1, std::slice::from_ref(bound)),
+            Test::AtLeast(bound) => (2, std::slice::from_ref(bound)),
+            Test::Above(bound) => (3, std::slice::from_ref(bound)),
+            Test::Equal(bound) => (4, std::slice::from_ref(bound)),
+            Test::NotEqual(bound) => (5, std::slice::from_ref(bound)),
+            Test::Member(bounds) => (6, bounds.as_slice()),
+        };
+        let bounds = bounds.iter().map(|bound| bound.to_bits()).collect();
+        let Branch { feature, nan_passes, pass, fail, .. } = *branch;
+        Content::Branch { feature, kind, bounds, nan_passes, pass, fail }
+    }
+}
+
+/// What a test lists, if it is for equality.
+fn members(test: &Test) -> Option<&[f64]> {
+    match test {
+        Test::Equal(member) => Some(std::slice::from_ref(member)),
+        Test::Member(members) => Some(members),
+        _ => None,
+    }
+}
+
 impl Forest {
+    /// The forest with equal parts of trees as one, and with sets in place of chains of equalities, as which exporters write them.
+    /// Its branches come after those that follow them.
+    fn simplified(&self) -> Result<Forest> {
+        let mut known: HashMap<Content, Place> = HashMap::new();
+        let mut simple = Forest { dtype: self.dtype, branches: vec![], leaves: vec![], roots: vec![] };
+        let mut places: Vec<Place> = vec![Place::Leaf(0); self.branches.len()];
+        let leaves: Vec<Place> = self
+            .leaves
+            .iter()
+            .map(|votes| {
+                let content = votes.iter().map(|vote| (vote.target, vote.weight.to_bits())).collect();
+                *known.entry(Content::Leaf(content)).or_insert_with(|| {
+                    simple.leaves.push(votes.clone());
+                    Place::Leaf(simple.leaves.len() - 1)
+                })
+            })
+            .collect();
+        let new = |places: &[Place], place: Place| match place {
+            Place::Branch(at) => places[at],
+            Place::Leaf(at) => leaves[at],
+        };
+        for at in post_order(&self.branches, &self.roots)? {
+            let old = &self.branches[at];
+            let mut branch =
+                Branch { pass: new(&places, old.pass), fail: new(&places, old.fail), ..old.clone() };
+            if let Place::Branch(next) = branch.fail
+                && let next = &simple.branches[next]
+                && (next.feature, next.nan_passes, next.pass)
+                    == (branch.feature, branch.nan_passes, branch.pass)
+                && let (Some(some), Some(others)) = (members(&branch.test), members(&next.test))
+            {
+                (branch.test, branch.fail) = (Test::Member([some, others].concat()), next.fail);
+            }
+            places[at] = match branch.pass == branch.fail {
+                true => branch.pass,
+                false => *known.entry(Content::of(&branch)).or_insert_with(|| {
+                    simple.branches.push(branch);
+                    Place::Branch(simple.branches.len() - 1)
+                }),
+            };
+        }
+        simple.roots = self.roots.iter().map(|&root| new(&places, root)).collect();
+        Ok(simple)
+    }
+
     /// The votes of all trees for each row of the node's first input, `[n, f]`: `[n, targets]` in the forest's type.
     pub fn scores(&self, cx: &mut NodeCx<'_, '_>, targets: usize, aggregate: Aggregate) -> Result<ValueId> {
         if let Some(vote) = self.leaves.iter().flatten().find(|vote| vote.target >= targets) {
@@ -232,25 +264,34 @@ impl Forest {
         }
         let x = cx.input(0)?;
         let x = cx.b.cast(x, self.dtype)?;
+        let simple = self.simplified()?;
+        let order = post_order(&simple.branches, &simple.roots)?;
+        simple.sum(cx, x, targets, aggregate, &order)
+    }
+
+    fn sum(
+        &self,
+        cx: &mut NodeCx<'_, '_>,
+        x: ValueId,
+        targets: usize,
+        aggregate: Aggregate,
+        order: &[usize],
+    ) -> Result<ValueId> {
         let rows = cx.b.shape(x)[0].clone();
-        let order = post_order(&self.branches, &self.roots)?;
         let function = match aggregate {
             Aggregate::Sum | Aggregate::Average => ReduceFn::Sum,
             Aggregate::Min => ReduceFn::Min,
             Aggregate::Max => ReduceFn::Max,
         };
         // Trees that vote for one target each, as many for each target, are added up target by target.
-        let single = self.targets_of_trees(&order).filter(|of| {
+        let single = self.targets_of_trees(order).filter(|of| {
             let mut counts = vec![0; targets];
             of.iter().for_each(|&target| counts[target] += 1);
             counts.iter().all(|&count| count == counts[0])
         });
         let mut scores = match single {
             Some(of) => {
-                let mut trees: Vec<usize> = (0..self.roots.len()).collect();
-                trees.sort_by_key(|&tree| of[tree]);
-                let roots: Vec<Place> = trees.iter().map(|&tree| self.roots[tree]).collect();
-                let leaves = self.reached(cx, x, &order, &roots)?;
+                let leaves = self.reached(cx, x, order, Some(&of))?;
                 let weights: Vec<f64> =
                     self.leaves.iter().map(|votes| combined(votes, None, function)).collect();
                 let weights = self.constant(cx, &[weights.len()], &weights);
@@ -264,7 +305,7 @@ impl Forest {
                     let count = self.leaves.len();
                     return unsupported(format!("a table of {count} leaves by {targets} targets"));
                 }
-                let leaves = self.reached(cx, x, &order, &self.roots)?;
+                let leaves = self.reached(cx, x, order, None)?;
                 let weights: Vec<f64> = self
                     .leaves
                     .iter()
@@ -289,52 +330,88 @@ impl Forest {
         }
     }
 
-    /// The leaf that each row reaches in each tree.
+    /// The leaf that each row reaches in each tree; the trees `of` each target side by side, if these are given.
     fn reached(
         &self,
         cx: &mut NodeCx<'_, '_>,
         x: ValueId,
         order: &[usize],
-        roots: &[Place],
+        of: Option<&[usize]>,
     ) -> Result<ValueId> {
-        let mut nodes = Nodes::new(self.leaves.len());
-        // Steps to the end of the longest path, of nodes; the first node of each branch.
-        let mut steps = vec![0i32; self.leaves.len()];
-        let mut firsts: Vec<i32> = vec![0; self.branches.len()];
-        let number = |firsts: &[i32], place: Place| match place {
-            Place::Branch(at) => firsts[at],
-            Place::Leaf(at) => at as i32,
+        let (steps, mut roots, columns) = steps(self, order);
+        let depths = Walk::depths(&steps);
+        let levels = |root: Next| match root {
+            Next::Step(step) => depths[step],
+            Next::Leaf(_) => 0,
         };
-        for &at in order {
-            let branch = &self.branches[at];
-            let (pass, fail) = (number(&firsts, branch.pass), number(&firsts, branch.fail));
-            firsts[at] = nodes.add(branch, self.dtype, pass, fail);
-            for node in steps.len()..nodes.next.len() {
-                let [a, b] = nodes.next[node].map(|next| steps[next as usize]);
-                steps.push(1 + a.max(b));
-            }
-        }
-        let roots: Vec<i32> = roots.iter().map(|&root| number(&firsts, root)).collect();
-        let levels: Vec<i32> = roots.iter().map(|&root| steps[root as usize]).collect();
-        let inner = &nodes.intervals[self.leaves.len()..];
-        let two_sided = inner.iter().any(|interval| interval.low != f64::NEG_INFINITY);
-        let features = nodes.features.iter().max().map_or(0, |&most| most as usize + 1);
-        let count = nodes.next.len();
-        let next: Vec<i32> = nodes.next.iter().flatten().copied().collect();
-        let highs: Vec<f64> = nodes.intervals.iter().map(|interval| interval.high).collect();
-        let mut inputs = vec![
+        // Trees that are walked side by side take as many steps as the one of the longest paths.
+        let mut trees: Vec<usize> = (0..roots.len()).collect();
+        trees.sort_by_key(|&tree| (of.map(|of| of[tree]), levels(roots[tree])));
+        roots = trees.iter().map(|&tree| roots[tree]).collect();
+        self.emit(cx, x, &steps, &roots, &columns)
+    }
+
+    fn emit(
+        &self,
+        cx: &mut NodeCx<'_, '_>,
+        x: ValueId,
+        steps: &[Step],
+        roots: &[Next],
+        columns: &Columns,
+    ) -> Result<ValueId> {
+        let walk = Walk::of(steps, roots, columns);
+        let count = walk.levels.iter().map(|&levels| levels as usize).sum();
+        // One row at a time is walked.
+        let several = cx.b.shape(x)[0].as_const().is_none_or(|rows| rows > 1);
+        let masks = match several && self.dtype == DType::F32 {
+            true => Masks::of(steps, columns, roots),
+            false => None,
+        };
+        let masks = masks.filter(|masks| {
+            Leaves::may_pay(&tuning::Forest {
+                trees: roots.len() as u64,
+                steps: count as u64,
+                tests: masks.places.len() as u64,
+                intervals: masks.intervals,
+                columns: columns.count() as u64,
+            })
+        });
+        let list =
+            |cx: &mut NodeCx<'_, '_>, list: &[i32]| cx.b.constant(Data::from_slice(&[list.len()], list));
+        let bounds = |cx: &mut NodeCx<'_, '_>, list: &[f64]| self.constant(cx, &[list.len()], list);
+        let operands = trees::Operands {
             x,
-            cx.b.constant(Data::from_slice(&[roots.len()], &roots)),
-            cx.b.constant(Data::from_slice(&[levels.len()], &levels)),
-            cx.b.constant(Data::from_slice(&[count], &nodes.features)),
-            cx.b.constant(Data::from_slice(&[count, 2], &next)),
-            self.constant(cx, &[count], &highs),
-        ];
-        if two_sided {
-            let lows: Vec<f64> = nodes.intervals.iter().map(|interval| interval.low).collect();
-            inputs.push(self.constant(cx, &[count], &lows));
-        }
-        cx.b.emit1(Op::Leaves { features, two_sided }, &inputs)
+            columns: list(cx, &columns.features()),
+            limits: list(cx, &columns.limits()),
+            roots: list(cx, &walk.roots),
+            levels: list(cx, &walk.levels),
+            leaves: list(cx, &walk.leaves),
+            places: list(cx, &walk.places),
+            next: list(cx, &walk.next),
+            lows: bounds(cx, &walk.lows),
+            highs: walk.highs.as_ref().map(|highs| bounds(cx, highs)),
+            starts: walk.starts.as_ref().map(|starts| list(cx, starts)),
+            masks: masks.as_ref().map(|masks| trees::Masks {
+                trees: list(cx, &masks.trees),
+                words: list(cx, &masks.words),
+                bases: list(cx, &masks.bases),
+                order: list(cx, &masks.order),
+                places: list(cx, &masks.places),
+                bits: list(cx, &masks.bits),
+                lows: bounds(cx, &masks.lows),
+                highs: masks.intervals.then(|| bounds(cx, &masks.highs)),
+            }),
+        };
+        let trees = Trees {
+            features: columns.features().iter().max().map_or(0, |&most| most as usize + 1),
+            steps: count,
+            plain: columns.plain.len(),
+            categories: columns.categories.len(),
+            copied: columns.copied(),
+            two_sided: columns.intervals,
+            masks: masks.map(|masks| masks.intervals),
+        };
+        cx.b.emit1(Op::Leaves(trees), &operands.inputs())
     }
 
     /// The target that each tree votes for, if all leaves of a tree vote for the same one, once.
@@ -376,19 +453,26 @@ fn combined(votes: &[Vote], target: Option<usize>, function: ReduceFn) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::steps::Ask;
     use super::*;
 
-    /// Whether a value passes, by the nodes that a branch becomes.
+    /// Whether a value passes, by the steps that a branch becomes.
     fn passes(test: &Test, nan_passes: bool, dtype: DType, value: f64) -> bool {
-        let mut nodes = Nodes::new(2);
         let (pass, fail) = (Place::Leaf(0), Place::Leaf(1));
         let branch = Branch { feature: 0, test: test.clone(), nan_passes, pass, fail };
-        let mut at = nodes.add(&branch, dtype, 0, 1) as usize;
-        while at > 1 {
-            let Interval { low, high } = nodes.intervals[at];
-            at = nodes.next[at][usize::from(!(low <= value && value <= high))] as usize;
+        let root = Place::Branch(0);
+        let forest = Forest { dtype, branches: vec![branch], leaves: vec![vec![]; 2], roots: vec![root] };
+        let (steps, roots, columns) = steps(&forest, &[0]);
+        let mut at = roots[0];
+        while let Next::Step(step) = at {
+            let step = &steps[step];
+            let right = match &step.ask {
+                Ask::Interval(interval) => interval.low <= value && value <= interval.high,
+                Ask::Category(numbers) => numbers.of(columns.category(0, value)),
+            };
+            at = if right { step.right } else { step.left };
         }
-        at == 0
+        at == Next::Leaf(0)
     }
 
     #[test]
@@ -430,6 +514,30 @@ mod tests {
         }
         assert!(!passes(&Test::Member(vec![]), false, DType::F32, 0.0));
         assert!(passes(&Test::Member(vec![]), true, DType::F32, f64::NAN));
+    }
+
+    /// As exporters write a set: each member is asked for by itself, with a copy of what follows.
+    #[test]
+    fn chains_of_equalities_with_copies_are_sets() {
+        let vote = |weight| vec![Vote { target: 0, weight }];
+        let ask = |feature, test, pass, fail| Branch { feature, test, nan_passes: false, pass, fail };
+        let (a, b) = (Place::Leaf(0), Place::Leaf(1));
+        let other = |at: usize| ask(1, Test::AtMost(0.5), Place::Leaf(2 * at), Place::Leaf(2 * at + 1));
+        let branches = vec![
+            ask(0, Test::Equal(3.0), Place::Branch(2), Place::Branch(1)),
+            ask(0, Test::Equal(5.0), Place::Branch(3), b),
+            other(0),
+            other(1),
+            ask(0, Test::Equal(5.0), a, a),
+        ];
+        let leaves = vec![vote(1.0), vote(2.0), vote(1.0), vote(2.0)];
+        let roots = vec![Place::Branch(0), Place::Branch(4)];
+        let simple = Forest { dtype: DType::F32, branches, leaves, roots }.simplified().unwrap();
+        let set = ask(0, Test::Member(vec![3.0, 5.0]), Place::Branch(0), b);
+        assert_eq!(simple.branches[simple.branches.len() - 1], set);
+        let Place::Branch(root) = simple.roots[0] else { panic!("{:?}", simple.roots) };
+        assert_eq!((&simple.branches[root], simple.roots[1]), (&set, a));
+        assert_eq!(simple.leaves, [vote(1.0), vote(2.0)]);
     }
 
     #[test]

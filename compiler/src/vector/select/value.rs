@@ -305,7 +305,7 @@ impl Select<'_> {
     fn index_value(&mut self, index: &Index) -> Selected<Val> {
         let value = |cx: &mut Self, index: &Index| {
             let sum = cx.sum(index)?;
-            Ok(cx.vec(Op::FromGeneral(Lanes::D1), vec![sum]))
+            Ok(cx.shared(Op::FromGeneral(Lanes::D1), vec![sum]))
         };
         let lanes = match self.place_of(index, 1)? {
             Place::Uniform(index) => {
@@ -423,9 +423,8 @@ impl Select<'_> {
     /// read an element several times.
     fn shared(&mut self, op: Op, uses: Vec<Reg>) -> Reg {
         let key = match (op, uses.as_slice()) {
-            (Op::Unary(Unary::ToInt | Unary::ToIntNearest | Unary::FromInt, _) | Op::Convert(..), &[x]) => {
-                (op, x)
-            }
+            (Op::Unary(Unary::ToInt | Unary::ToIntNearest | Unary::FromInt, _), &[x])
+            | (Op::Convert(..) | Op::FromGeneral(_), &[x]) => (op, x),
             _ => return self.inst(op, result_class(op), uses, None),
         };
         if let Some(reg) = self.find(|scope| scope.conversions.get(&key)) {

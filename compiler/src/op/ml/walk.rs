@@ -1,0 +1,122 @@
+//! The nodes of trees as they are walked: the nodes on both sides of a step are neighbours, so that a test gives the next one without a
+//! branch.
+
+use std::collections::HashMap;
+
+use crate::graph::Trees;
+
+use super::steps::{Ask, Columns, Next, Step};
+
+/// The lists that [`crate::graph::Op::Leaves`] has for this.
+pub struct Walk {
+    pub roots: Vec<i32>,
+    pub levels: Vec<i32>,
+    pub leaves: Vec<i32>,
+    pub places: Vec<i32>,
+    pub next: Vec<i32>,
+    pub lows: Vec<f64>,
+    pub highs: Option<Vec<f64>>,
+    pub starts: Option<Vec<i32>>,
+}
+
+impl Walk {
+    /// Steps of the longest path from each step on, itself counted.
+    pub fn depths(steps: &[Step]) -> Vec<i32> {
+        let mut depths = Vec::with_capacity(steps.len());
+        for step in steps {
+            let of = |next: Next| match next {
+                Next::Step(next) => depths[next],
+                Next::Leaf(_) => 0,
+            };
+            depths.push(1 + of(step.left).max(of(step.right)));
+        }
+        depths
+    }
+
+    pub fn of(steps: &[Step], roots: &[Next], columns: &Columns) -> Walk {
+        let (depths, mut nodes) = (Self::depths(steps), vec![]);
+        let mut pairs: HashMap<usize, usize> = HashMap::new();
+        let mut next: Vec<i32> = vec![];
+        let mut firsts = Vec::with_capacity(roots.len());
+        // Tree by tree, the upper levels first.
+        for &root in roots {
+            firsts.push(nodes.len() as i32);
+            nodes.push(root);
+            while let Some(&node) = nodes.get(next.len()) {
+                let here = next.len();
+                let after = match node {
+                    Next::Leaf(_) => here,
+                    Next::Step(step) => *pairs.entry(step).or_insert_with(|| {
+                        nodes.extend([steps[step].left, steps[step].right]);
+                        nodes.len() - 2
+                    }),
+                };
+                next.push(after as i32);
+            }
+        }
+        let levels: Vec<i32> = roots
+            .iter()
+            .map(|&root| match root {
+                Next::Step(step) => depths[step],
+                Next::Leaf(_) => 0,
+            })
+            .collect();
+        let most = |group: &[i32]| vec![group.iter().copied().max().unwrap_or(0); group.len()];
+        let mut walk = Walk {
+            roots: firsts,
+            levels: levels.chunks(Trees::SIDE_BY_SIDE).flat_map(most).collect(),
+            leaves: vec![],
+            places: vec![],
+            next,
+            lows: vec![],
+            highs: columns.intervals.then(Vec::new),
+            starts: (!columns.categories.is_empty()).then(Vec::new),
+        };
+        walk.fill(steps, &nodes, columns);
+        walk
+    }
+
+    fn fill(&mut self, steps: &[Step], nodes: &[Next], columns: &Columns) {
+        // No number is at least NaN: leaves, whatever column they compare, are followed by themselves.
+        let most = columns.categories.values().max().map_or(0, |&limit| limit + 2);
+        let of_leaves = if self.starts.is_some() { most } else { 0 };
+        self.bounds(vec![(f64::NAN, f64::NAN); of_leaves]);
+        for &node in nodes {
+            let step = match node {
+                Next::Leaf(leaf) => {
+                    self.leaves.push(leaf as i32);
+                    self.places.push(0);
+                    match &mut self.starts {
+                        Some(starts) => starts.push(0),
+                        None => self.bounds(vec![(f64::NAN, f64::NAN)]),
+                    }
+                    continue;
+                }
+                Next::Step(step) => &steps[step],
+            };
+            self.leaves.push(0);
+            self.places.push(if columns.copied() { columns.place(step) } else { step.feature } as i32);
+            let start = self.lows.len() as i32;
+            if let Some(starts) = &mut self.starts {
+                starts.push(start);
+            }
+            self.bounds(match &step.ask {
+                Ask::Interval(interval) => {
+                    let interval = columns.bounds(*interval);
+                    vec![(interval.low, interval.high)]
+                }
+                Ask::Category(numbers) => (0..columns.entries(step.feature))
+                    .map(|number| if numbers.of(number) { 0.0 } else { f64::NAN })
+                    .map(|low| (low, f64::INFINITY))
+                    .collect(),
+            });
+        }
+    }
+
+    fn bounds(&mut self, bounds: Vec<(f64, f64)>) {
+        self.lows.extend(bounds.iter().map(|bound| bound.0));
+        if let Some(highs) = &mut self.highs {
+            highs.extend(bounds.iter().map(|bound| bound.1));
+        }
+    }
+}
