@@ -4,17 +4,38 @@
 use std::collections::HashMap;
 
 use crate::error::Result;
-use crate::graph::{Builder, Constant, Def, Graph, Input, NodeId, Op, OriginId, Value, ValueId};
+use crate::graph::{
+    Builder, Constant, DType, Def, Graph, Input, MapFn, NodeId, Op, OriginId, Value, ValueId,
+};
 use crate::pass::{Options, dce};
 
+/// All but conversions of bytes to more bits: as long as these stand beside the products that read them, `integers` sees that
+/// the operands are bytes.
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
+    of_all(graph, options, &|body, op, inputs| !widens_bytes(body, op, inputs))
+}
+
+/// The rest, too.
+pub fn last(graph: &mut Graph, options: &Options) -> Result<()> {
+    of_all(graph, options, &|_, _, _| true)
+}
+
+/// Whether a node of a body, of these inputs, may be moved.
+type May<'a> = &'a dyn Fn(&Graph, &Op, &[ValueId]) -> bool;
+
+fn widens_bytes(body: &Graph, op: &Op, inputs: &[ValueId]) -> bool {
+    let Op::Map(MapFn::Cast { to, .. }) = op else { return false };
+    to.is_int() && to.bits() > 8 && inputs.iter().all(|&x| matches!(body.ty(x).dtype, DType::I8 | DType::U8))
+}
+
+fn of_all(graph: &mut Graph, options: &Options, may: May<'_>) -> Result<()> {
     let mut changed = false;
     for id in std::mem::take(&mut graph.order) {
         // Inner scans first: what leaves them may leave this one too.
         for body in graph.nodes[id].op.bodies_mut() {
-            run(body, options)?;
+            of_all(body, options, may)?;
         }
-        changed |= hoist(graph, id)?;
+        changed |= hoist(graph, id, may)?;
         graph.order.push(id);
     }
     if changed {
@@ -25,7 +46,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
 }
 
 /// Moves the invariants of one scan before it; the nodes built join the end of the graph's order.
-fn hoist(graph: &mut Graph, id: NodeId) -> Result<bool> {
+fn hoist(graph: &mut Graph, id: NodeId, may: May<'_>) -> Result<bool> {
     let node = &mut graph.nodes[id];
     let (origin, mut operands) = (node.origin, node.inputs.clone());
     let Op::Scan { body, states, scans, .. } = &mut node.op else { return Ok(false) };
@@ -39,7 +60,7 @@ fn hoist(graph: &mut Graph, id: NodeId) -> Result<bool> {
     let captures = outside.clone();
     let mut changed = false;
     for at in std::mem::take(&mut inner.order) {
-        if lift(graph, &inner, at, origin, &mut outside)? {
+        if lift(graph, &inner, at, origin, may, &mut outside)? {
             changed = true;
         } else {
             inner.order.push(at);
@@ -60,6 +81,7 @@ fn lift(
     body: &Graph,
     at: NodeId,
     origin: OriginId,
+    may: May<'_>,
     outside: &mut HashMap<ValueId, ValueId>,
 ) -> Result<bool> {
     let node = &body.nodes[at];
@@ -76,7 +98,7 @@ fn lift(
             | Op::ScatterElements { .. }
             | Op::ScatterNd { .. }
     );
-    if stays || node.op.is_control() {
+    if stays || node.op.is_control() || !may(body, &node.op, &node.inputs) {
         return Ok(false);
     }
     if node.inputs.is_empty() || !node.inputs.iter().all(known) || !body.data_symbols(at).is_empty() {

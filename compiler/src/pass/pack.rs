@@ -179,7 +179,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     })?;
     bodies(graph, options, run)?;
     // Weights that a scan captures are packed once, not in every iteration.
-    hoist::run(graph, options)
+    hoist::last(graph, options)
 }
 
 /// A right-hand side whose batch is that of another value, each element of one axis several times: keys that several heads
