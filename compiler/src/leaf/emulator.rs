@@ -281,7 +281,7 @@ impl Machine<'_> {
         Some(if taken { Next::Offset(inst.near_branch_target()) } else { Next::Following })
     }
 
-    /// Moves of less than 64 bits.
+    /// Moves of less than 64 bits, and to more.
     fn parts(&mut self, inst: &Instruction) -> bool {
         use Mnemonic::*;
         let value = match inst.mnemonic() {
@@ -301,6 +301,11 @@ impl Machine<'_> {
                 }
                 _ => panic!("{:?}: no register", inst.code()),
             },
+            Movsxd => {
+                let value = i64::from(i32::from_le_bytes(self.read(inst)));
+                self.set_int(inst, value as u64);
+                return true;
+            }
             Mov if part(inst.op1_register()).is_some() => {
                 let (n, bytes) = part(inst.op1_register()).expect("it was just there");
                 let value = self.general[n].to_le_bytes();

@@ -9,11 +9,11 @@ use super::range::{LOOKS, Range, range};
 use crate::error::Result;
 use crate::graph::dim::product;
 use crate::graph::{
-    Builder, DOT_DEPTH, DType, Def, Dim, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId,
+    Builder, DOT_DEPTH, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId,
 };
 use crate::pass::PackPolicy;
 use crate::pass::rewrite::{is_identity, operation, producer, splat};
-use crate::scalar::{BinaryFn, ReduceFn};
+use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 /// An i32 tensor is `value - zero`.
 pub struct Bytes {
@@ -229,9 +229,54 @@ fn of_type(b: &mut Builder, value: ValueId, wanted: Option<DType>) -> Result<Opt
         (DType::U8, DType::I8) => -128,
         _ => return Ok(None),
     };
-    let (wide, shift) = (b.cast(value, DType::I32)?, b.constant(Tensor::scalar(shift)));
-    let shifted = b.binary(BinaryFn::Add, wide, shift)?;
-    Ok(Some(Bytes { value: b.cast(shifted, wanted)?, zero: Some(shift) }))
+    let by = b.constant(Tensor::scalar(shift));
+    if let Some(value) = quantized_to(b, value, wanted, f64::from(shift))? {
+        return Ok(Some(Bytes { value, zero: Some(by) }));
+    }
+    let wide = b.cast(value, DType::I32)?;
+    let shifted = b.binary(BinaryFn::Add, wide, by)?;
+    Ok(Some(Bytes { value: b.cast(shifted, wanted)?, zero: Some(by) }))
+}
+
+/// Floats that are quantized to bytes, `min(max(round(x) + zero, least), most)`, quantized to bytes of the other type, all greater
+/// by `shift`: the bounds are, too, so that nothing is shifted after. What NaN becomes is not specified.
+fn quantized_to(b: &mut Builder, value: ValueId, wanted: DType, shift: f64) -> Result<Option<ValueId>> {
+    let (Some(from), Some(to)) = (Range::of(b.dtype(value)), Range::of(wanted)) else { return Ok(None) };
+    let Some((Op::Map(MapFn::Cast { saturate: true, .. }), &[clamped])) = operation(b.graph, value) else {
+        return Ok(None);
+    };
+    if b.dtype(clamped) != DType::F32 {
+        return Ok(None);
+    }
+    let sum = with_number(b.graph, clamped, BinaryFn::Min, from.most as f64)
+        .and_then(|above| with_number(b.graph, above, BinaryFn::Max, from.least as f64));
+    let Some(sum) = sum else { return Ok(None) };
+    let is_round =
+        |b: &Builder, x| matches!(operation(b.graph, x), Some((Op::Map(MapFn::Unary(UnaryFn::Round)), _)));
+    let (rounded, zero) = match operation(b.graph, sum) {
+        Some((Op::Map(MapFn::Binary(BinaryFn::Add)), &[x, c])) => match splat(b.graph, c) {
+            Some(zero) if zero.fract() == 0.0 => (x, zero),
+            _ => return Ok(None),
+        },
+        _ => (sum, 0.0),
+    };
+    if !is_round(b, rounded) {
+        return Ok(None);
+    }
+    let mut moved = b.binary_scalar(BinaryFn::Add, rounded, zero + shift)?;
+    moved = b.binary_scalar(BinaryFn::Max, moved, to.least as f64)?;
+    moved = b.binary_scalar(BinaryFn::Min, moved, to.most as f64)?;
+    Ok(Some(b.cast(moved, wanted)?))
+}
+
+/// `x`, where a value is `function(x, number)`.
+fn with_number(graph: &Graph, value: ValueId, function: BinaryFn, number: f64) -> Option<ValueId> {
+    match operation(graph, value) {
+        Some((Op::Map(MapFn::Binary(own)), &[x, bound])) if *own == function => {
+            (splat(graph, bound) == Some(number)).then_some(x)
+        }
+        _ => None,
+    }
 }
 
 /// The sum of two scalars, where there are two and none is zero.
