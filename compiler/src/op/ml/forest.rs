@@ -475,6 +475,8 @@ mod tests {
         at == Next::Leaf(0)
     }
 
+    type Compare = fn(f64, f64) -> bool;
+
     #[test]
     fn tests_as_intervals_are_comparisons() {
         let bounds = [
@@ -492,7 +494,7 @@ mod tests {
             let near = |bound: f64| [bound, next_up(bound, dtype), -next_up(-bound, dtype)];
             let values: Vec<f64> = bounds.iter().flat_map(|&bound| near(bound)).collect();
             for bound in bounds {
-                let cases: [(Test, fn(f64, f64) -> bool); 7] = [
+                let cases: [(Test, Compare); 7] = [
                     (Test::AtMost(bound), |x, bound| x <= bound),
                     (Test::Below(bound), |x, bound| x < bound),
                     (Test::AtLeast(bound), |x, bound| x >= bound),
