@@ -297,7 +297,10 @@ impl<'m> Importer<'m> {
         }
         if values.len() < outputs.len() {
             let at = values.len();
-            return match row.outputs.get(at) {
+            return match row.outputs.get(at).or(row.outputs.last()) {
+                Some(param) if param.arity.is_variadic() => {
+                    malformed(format!("{} outputs are named, and the inputs give {at}", outputs.len()))
+                }
                 Some(param) if matches!(param.arity, Arity::Optional) => malformed(format!(
                     "output {at} ({}) is named, and is not given with these attributes",
                     param.name

@@ -52,6 +52,7 @@ static ROWS: &[OpDef] = &[
         let (a, b) = (cx.input(0)?, cx.input(1)?);
         Ok(vec![cx.b.binary(BinaryFn::Add, a, b)?])
     }),
+    row("Each", 1, &[var("X", "T")], &[var("Y", "T")], &[], |cx| cx.all_inputs()),
     row("AddN", 1, &[var("X", "T")], &[req("Y", "T")], &[], |cx| {
         let inputs = cx.all_inputs()?;
         let mut sum = inputs[0];

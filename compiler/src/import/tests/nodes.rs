@@ -73,6 +73,14 @@ fn outputs_that_the_attributes_do_not_give_may_not_be_named() {
 }
 
 #[test]
+fn there_are_no_more_outputs_than_the_inputs_give() {
+    let each = |outputs: &[&str]| model(vec![node("Each", &["x", "x"], outputs)]);
+    graph_of(&each(&["y", "z"]));
+    graph_of(&each(&["y"]));
+    refuses(&each(&["y", "z", "w"]), Kind::Malformed, "3 outputs are named, and the inputs give 2");
+}
+
+#[test]
 fn variadic_inputs_take_any_number_but_none() {
     let sum = |inputs: &[&str]| model(vec![node("AddN", inputs, &["y"])]);
     assert_eq!(ops(&graph_of(&sum(&["x", "x", "x"]))), ["add", "add"]);
