@@ -223,7 +223,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// A row through some trees side by side, the longest of which is the last one.
+    /// A row through some trees side by side, which have the same number of levels in the list.
     fn walk_trees(
         &mut self,
         walk: &Walk,

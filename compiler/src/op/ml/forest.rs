@@ -338,28 +338,25 @@ impl Forest {
         order: &[usize],
         of: Option<&[usize]>,
     ) -> Result<ValueId> {
-        let (steps, mut roots, columns) = steps(self, order);
-        let depths = Walk::depths(&steps);
-        let levels = |root: Next| match root {
-            Next::Step(step) => depths[step],
-            Next::Leaf(_) => 0,
-        };
+        let (steps, roots, columns) = steps(self, order);
+        let levels = Walk::levels(&steps, &roots);
         // Trees that are walked side by side take as many steps as the one of the longest paths.
         let mut trees: Vec<usize> = (0..roots.len()).collect();
-        trees.sort_by_key(|&tree| (of.map(|of| of[tree]), levels(roots[tree])));
-        roots = trees.iter().map(|&tree| roots[tree]).collect();
-        self.emit(cx, x, &steps, &roots, &columns)
+        trees.sort_by_key(|&tree| (of.map(|of| of[tree]), levels[tree]));
+        let roots: Vec<Next> = trees.iter().map(|&tree| roots[tree]).collect();
+        let levels: Vec<i32> = trees.iter().map(|&tree| levels[tree]).collect();
+        let walk = Walk::of(&steps, &roots, &levels, &columns);
+        self.emit(cx, x, (&steps, &roots), &walk, &columns)
     }
 
     fn emit(
         &self,
         cx: &mut NodeCx<'_, '_>,
         x: ValueId,
-        steps: &[Step],
-        roots: &[Next],
+        (steps, roots): (&[Step], &[Next]),
+        walk: &Walk,
         columns: &Columns,
     ) -> Result<ValueId> {
-        let walk = Walk::of(steps, roots, columns);
         let count = walk.levels.iter().map(|&levels| levels as usize).sum();
         // One row at a time is walked.
         let several = cx.b.shape(x)[0].as_const().is_none_or(|rows| rows > 1);

@@ -20,21 +20,22 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Steps of the longest path from each step on, itself counted.
-    pub fn depths(steps: &[Step]) -> Vec<i32> {
+    /// Steps of the longest path of each tree. Steps come after those that follow them.
+    pub fn levels(steps: &[Step], roots: &[Next]) -> Vec<i32> {
         let mut depths = Vec::with_capacity(steps.len());
+        let of = |depths: &[i32], next: Next| match next {
+            Next::Step(next) => depths[next],
+            Next::Leaf(_) => 0,
+        };
         for step in steps {
-            let of = |next: Next| match next {
-                Next::Step(next) => depths[next],
-                Next::Leaf(_) => 0,
-            };
-            depths.push(1 + of(step.left).max(of(step.right)));
+            depths.push(1 + of(&depths, step.left).max(of(&depths, step.right)));
         }
-        depths
+        roots.iter().map(|&root| of(&depths, root)).collect()
     }
 
-    pub fn of(steps: &[Step], roots: &[Next], columns: &Columns) -> Walk {
-        let (depths, mut nodes) = (Self::depths(steps), vec![]);
+    /// `levels`: of each tree.
+    pub fn of(steps: &[Step], roots: &[Next], levels: &[i32], columns: &Columns) -> Walk {
+        let mut nodes = vec![];
         let mut pairs: HashMap<usize, usize> = HashMap::new();
         let mut next: Vec<i32> = vec![];
         let mut firsts = Vec::with_capacity(roots.len());
@@ -54,13 +55,6 @@ impl Walk {
                 next.push(after as i32);
             }
         }
-        let levels: Vec<i32> = roots
-            .iter()
-            .map(|&root| match root {
-                Next::Step(step) => depths[step],
-                Next::Leaf(_) => 0,
-            })
-            .collect();
         let most = |group: &[i32]| vec![group.iter().copied().max().unwrap_or(0); group.len()];
         let mut walk = Walk {
             roots: firsts,
