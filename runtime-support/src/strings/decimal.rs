@@ -49,13 +49,40 @@ impl Decimal {
     pub fn f64(&mut self, value: f64) {
         let mut digits = Decimal::new();
         let _ = write!(digits, "{value:e}");
+        let even = Decimal::rounded(value, digits.precision());
+        if even.read() == Some(value) {
+            digits = even;
+        }
         self.float(value, digits.bytes(), F64_END);
     }
 
     pub fn f32(&mut self, value: f32) {
         let mut digits = Decimal::new();
         let _ = write!(digits, "{value:e}");
+        let even = Decimal::rounded(f64::from(value), digits.precision());
+        if even.read() == Some(value) {
+            digits = even;
+        }
         self.float(f64::from(value), digits.bytes(), F32_END);
+    }
+
+    /// With so many digits behind the point. In the middle between two, the even one is taken, where the shortest digits
+    /// of the standard library are the upper one.
+    fn rounded(value: f64, precision: usize) -> Decimal {
+        let mut digits = Decimal::new();
+        let _ = write!(digits, "{value:.precision$e}");
+        digits
+    }
+
+    /// Digits behind the point.
+    fn precision(&self) -> usize {
+        let point = self.bytes().iter().position(|&byte| byte == b'.');
+        let end = self.bytes().iter().position(|&byte| byte == b'e');
+        point.zip(end).map_or(0, |(point, end)| end.saturating_sub(point + 1))
+    }
+
+    fn read<T: std::str::FromStr>(&self) -> Option<T> {
+        std::str::from_utf8(self.bytes()).ok()?.parse().ok()
     }
 
     pub fn small(&mut self, format: Small, bits: u16) {
@@ -64,15 +91,8 @@ impl Decimal {
         // Of the numbers with fewest digits that read as this one, the nearest. Where a power of two has numbers twice as
         // close below as above, all that have so few digits and read as it may be above, not next to it.
         for precision in 0..6 {
-            digits = Decimal::new();
-            let _ = write!(digits, "{value:.precision$e}");
-            let read = |digits: &Decimal| {
-                std::str::from_utf8(digits.bytes())
-                    .ok()
-                    .and_then(|text| text.parse().ok())
-                    .map(|value| format.narrow(value))
-            };
-            if !value.is_finite() || read(&digits) == Some(bits) {
+            digits = Decimal::rounded(value, precision);
+            if !value.is_finite() || digits.read().map(|value| format.narrow(value)) == Some(bits) {
                 break;
             }
         }

@@ -72,7 +72,7 @@ fn patterns_match_whole_texts() {
         ("[]a]+", &["]a"], &["["]),
         ("[^]a]", &["b"], &["]", "a"]),
         ("[a-]+[-a]+[a-c-e]+", &["a--abec-"], &["d"]),
-        ("[a&&b~~c--d]+", &["a&b~c-d"], &["e"]),
+        ("[a&&b~~c-]+", &["a&b~c-"], &["e"]),
         ("[[a]", &["[", "a"], &["]"]),
         ("[[:alpha:][:^space:]-]+[[:word:]]", &["a-é9"], &[" a", "aé"]),
         (r"[\x41-\x{43}\101\n\]\\]+", &["ABC\n]\\"], &["D"]),
@@ -166,7 +166,7 @@ fn other_syntax_is_refused() {
 #[test]
 fn programs_are_small() {
     for (pattern, bytes) in
-        [("", 300), ("abc", 400), (".*", 500), (r"\w+@\w+\.(?:com|org)", 400), (r"\pL+", 40_000)]
+        [("", 300), ("abc", 400), (".*", 510), (r"\w+@\w+\.(?:com|org)", 500), (r"\pL+", 60_000)]
     {
         let size = compile(pattern).unwrap().len();
         assert!(size < bytes, "{pattern}: {size}");

@@ -259,7 +259,9 @@ impl Case<'_> {
         }
         let counts = rows.as_ref().map(|rows| rows.iter().map(|row| row.len() as i64).collect());
         self.values(self.run.split_counts(&numbers, delimiter, most), counts);
-        let width = rows.iter().flatten().map(Vec::len).max().unwrap_or(0) + self.rng.usize(0..2);
+        // Enough where some number has no text.
+        let widest = rows.as_ref().map_or(1 << 12, |rows| rows.iter().map(Vec::len).max().unwrap_or(0));
+        let width = widest + self.rng.usize(0..2);
         let padded = rows.map(|rows| {
             rows.into_iter()
                 .flat_map(|mut row| {

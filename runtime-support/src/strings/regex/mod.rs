@@ -15,12 +15,22 @@ use table::Table;
 /// Most bytes of a program.
 const PROGRAM: usize = 1 << 20;
 
+/// Most groups within each other.
+const NESTING: u32 = 200;
+
 /// Most bytes on the way there. Tables shrink when states are merged.
 const AUTOMATON: usize = 16 << 20;
 
 /// The program of an expression that is to match whole texts, or what is wrong with the expression.
 pub fn compile(pattern: &str) -> Result<Vec<u8>, String> {
     let translated = re2::translate(pattern)?;
+    // A pattern may ask for bytes that are no UTF-8.
+    let config = syntax::Config::new().utf8(false).nest_limit(NESTING);
+    let expression =
+        syntax::parse_with(&format!(r"\A(?:{translated})\z"), &config).map_err(|error| cause(&error))?;
+    // What fails from here on is too large: there is nothing in an expression that automata cannot do.
+    let config = thompson::Config::new().utf8(false).nfa_size_limit(Some(AUTOMATON));
+    let automaton = thompson::Compiler::new().configure(config).build_from_hir(&expression);
     // All matches count, and only one is asked for: that of the whole text.
     let config = dense::Config::new()
         .start_kind(StartKind::Anchored)
@@ -28,13 +38,9 @@ pub fn compile(pattern: &str) -> Result<Vec<u8>, String> {
         .accelerate(false)
         .dfa_size_limit(Some(AUTOMATON))
         .determinize_size_limit(Some(AUTOMATON));
-    let automaton = dense::Builder::new()
-        .configure(config)
-        // A pattern may ask for bytes that are no UTF-8.
-        .syntax(syntax::Config::new().utf8(false).nest_limit(200))
-        .thompson(thompson::Config::new().utf8(false).nfa_size_limit(Some(AUTOMATON)))
-        .build(&format!(r"\A(?:{translated})\z"))
-        .map_err(|error| if error.is_size_limit_exceeded() { too_large() } else { cause(&error) })?;
+    let automaton = automaton.map_err(|_| too_large())?;
+    let automaton =
+        dense::Builder::new().configure(config).build_from_nfa(&automaton).map_err(|_| too_large())?;
     let program = Table::of(&automaton)?.minimal().program();
     if program.len() > PROGRAM { Err(too_large()) } else { Ok(program) }
 }
