@@ -14,50 +14,10 @@
 
 use crate::abi::{Options, Status, StringView};
 
+use super::arguments::{bytes, input, open, output, status};
 use super::case::Case;
 use super::number::Number;
 use super::table::State;
-
-fn status(result: Result<(), Status>) -> Status {
-    result.err().unwrap_or(Status::OK)
-}
-
-/// Bytes of elements, where they may be so many.
-fn bytes(elements: i64, each: usize) -> Result<usize, Status> {
-    let bytes = usize::try_from(elements).ok().and_then(|elements| elements.checked_mul(each));
-    bytes.filter(|&bytes| bytes <= isize::MAX as usize).ok_or(Status::BAD_SIZE)
-}
-
-/// # Safety
-/// `state` is null, or points to a state that is open and that nobody else uses meanwhile.
-unsafe fn open<'a>(state: *mut State) -> Result<&'a State, Status> {
-    // SAFETY: the caller says so.
-    unsafe { state.as_ref() }.ok_or(Status::NULL_POINTER)
-}
-
-/// # Safety
-/// `start` points to `n` elements that nobody writes meanwhile, if that is more than 0, or is null.
-unsafe fn input<'a, T>(start: *const T, n: i64) -> Result<&'a [T], Status> {
-    bytes(n, size_of::<T>())?;
-    match n {
-        0 => Ok(&[]),
-        _ if start.is_null() => Err(Status::NULL_POINTER),
-        // SAFETY: the caller says so; they are not too many.
-        _ => Ok(unsafe { std::slice::from_raw_parts(start, n as usize) }),
-    }
-}
-
-/// # Safety
-/// `start` points to `n` elements that nobody else uses meanwhile, if that is more than 0, or is null.
-unsafe fn output<'a, T>(start: *mut T, n: i64) -> Result<&'a mut [T], Status> {
-    bytes(n, size_of::<T>())?;
-    match n {
-        0 => Ok(&mut []),
-        _ if start.is_null() => Err(Status::NULL_POINTER),
-        // SAFETY: the caller says so; they are not too many.
-        _ => Ok(unsafe { std::slice::from_raw_parts_mut(start, n as usize) }),
-    }
-}
 
 /// Opens the strings of a run: writes a state to `state`, whose `STATE_BYTES` at a multiple of 8 need no initialisation.
 /// Allocates nothing. `options` may be null, and so may `constants`, which [`super::constants()`] makes. After a failure

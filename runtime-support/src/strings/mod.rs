@@ -10,6 +10,7 @@
 //! allocator, and closing gives all of it back. Nothing here panics or unwinds, whatever the constants and programs that
 //! a compiler made say.
 
+mod arguments;
 mod calls;
 mod case;
 mod chunks;

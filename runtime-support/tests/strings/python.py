@@ -113,6 +113,6 @@ for _ in range(count):
     compiled = re.compile(expression, re.ASCII)
     for _ in range(4):
         value = "".join(random.choice("aabBcC\u00e9 \n1.-") for _ in range(random.randint(0, 6)))
-        # There, $ also matches before a last line feed, \\B not in the empty text, and only ASCII is folded.
+        # There, $ also matches before a last line feed, \B not in the empty text, and only ASCII is folded.
         if (value or "\\B" not in expression) and not value.endswith("\n") and not ("(?i" in expression and "\u00e9" in value):
             line("match", text(expression), text(value), int(compiled.fullmatch(value) is not None))

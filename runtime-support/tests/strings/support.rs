@@ -123,11 +123,11 @@ impl<'c> Run<'c> {
 
     pub fn intern(&self, texts: &[&[u8]]) -> Numbers {
         let own: Vec<Box<[u8]>> = texts.iter().map(|&text| text.into()).collect();
-        let view = |text: &Box<[u8]>| match text.len() {
+        let view = |text: &[u8]| match text.len() {
             0 => StringView { data: std::ptr::null(), size: 0 },
             size => StringView { data: text.as_ptr(), size },
         };
-        let views: Vec<StringView> = own.iter().map(view).collect();
+        let views: Vec<StringView> = own.iter().map(|text| view(text)).collect();
         self.texts.borrow_mut().extend(own);
         // SAFETY: the run keeps the texts.
         Run::fill(texts.len(), -7, |out| unsafe {

@@ -1,5 +1,6 @@
 //! Regular expressions at compile time: from RE2's syntax to the tables that `dfa.rs` walks through.
 
+mod class;
 mod re2;
 mod table;
 
