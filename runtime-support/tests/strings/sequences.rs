@@ -37,17 +37,21 @@ fn text(rng: &mut Rng) -> Vec<u8> {
     parts.collect()
 }
 
+fn is_space(letter: char) -> bool {
+    letter.is_whitespace() || ('\x1c'..='\x1f').contains(&letter)
+}
+
 fn pieces<'t>(text: &'t str, delimiter: &str, most: i64) -> Vec<&'t str> {
     let limit = if most < 0 { usize::MAX } else { most as usize + 1 };
     if !delimiter.is_empty() {
         return text.splitn(limit, delimiter).collect();
     }
-    let (mut pieces, mut rest) = (Vec::new(), text.trim_start());
+    let (mut pieces, mut rest) = (Vec::new(), text.trim_start_matches(is_space));
     while !rest.is_empty() {
-        let end = if pieces.len() + 1 == limit { None } else { rest.find(char::is_whitespace) };
+        let end = if pieces.len() + 1 == limit { None } else { rest.find(is_space) };
         let (piece, behind) = rest.split_at(end.unwrap_or(rest.len()));
         pieces.push(piece);
-        rest = behind.trim_start();
+        rest = behind.trim_start_matches(is_space);
     }
     pieces
 }
@@ -92,7 +96,8 @@ impl Case<'_> {
         let count = if self.rng.u8(..) == 0 { 100 } else { self.rng.usize(0..6) };
         let number = |_| match self.rng.usize(0..100) {
             0 => [-1, i64::MIN, i64::MAX, 1 << 32, 1 << 20][self.rng.usize(0..5)],
-            _ if known.is_empty() => 0,
+            // Not 0, which a function that failed may have given.
+            _ if known.is_empty() => -1,
             _ => known[self.rng.usize(0..known.len())],
         };
         (0..count).map(number).collect()
@@ -177,7 +182,8 @@ impl Case<'_> {
             }
             6 => {
                 let numbers = self.numbers();
-                let parse = |text: &&[u8]| std::str::from_utf8(text).ok()?.trim().parse::<f32>().ok();
+                let parse =
+                    |text: &&[u8]| std::str::from_utf8(text).ok()?.trim_matches(is_space).parse::<f32>().ok();
                 let expected = self
                     .texts(&numbers)
                     .and_then(|texts| texts.iter().map(parse).collect::<Option<Vec<_>>>());
@@ -234,7 +240,7 @@ impl Case<'_> {
 
     fn split(&mut self) {
         let (numbers, most) = (self.numbers(), self.rng.i64(-1..4));
-        let delimiter = self.numbers().first().copied().unwrap_or(0);
+        let delimiter = self.numbers().first().copied().unwrap_or(-1);
         let texts = self.texts(&numbers).zip(self.texts(&[delimiter]));
         // Pieces of what is no UTF-8 are only read, not compared.
         let strings = texts.as_ref().and_then(|(texts, delimiter)| {
