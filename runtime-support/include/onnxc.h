@@ -66,7 +66,10 @@ typedef enum onnxc_status {
      * data is. */
     ONNXC_NEEDS_ALLOCATOR = 14,
     /* options->allocate gave NULL. */
-    ONNXC_OUT_OF_MEMORY = 15
+    ONNXC_OUT_OF_MEMORY = 15,
+    /* A text that is to be read as a number is none, or none that its type holds; or a text is not UTF-8 where it must
+     * be. Outputs are unspecified. */
+    ONNXC_BAD_TEXT = 16
 } onnxc_status;
 
 /* Element types: the numbers of ONNX's TensorProto.DataType. Elements smaller than a byte are packed as ONNX stores
@@ -124,6 +127,14 @@ typedef struct onnxc_tensor {
      * its symbolic ones, what is there is ignored and the actual size is written. */
     int64_t *dims;
 } onnxc_tensor;
+
+/* A string, the element of tensors of ONNXC_STRING: `size` bytes of UTF-8 that may hold zeros and do not end with one.
+ * data may be NULL if size is 0. Texts of inputs are read while the run lasts. The texts of an output whose data the run
+ * allocated lie in the same memory, behind its elements: giving that back frees all. */
+typedef struct onnxc_string {
+    const char *data;
+    size_t size;
+} onnxc_string;
 
 /* Runs one part, begin <= i < end, of a parallel loop. Returns 0 or an error code. */
 typedef int32_t (*onnxc_range_fn)(void *job, int64_t begin, int64_t end);

@@ -27,6 +27,7 @@ impl Status {
     pub const BAD_SIZE: Status = Status(13);
     pub const NEEDS_ALLOCATOR: Status = Status(14);
     pub const OUT_OF_MEMORY: Status = Status(15);
+    pub const BAD_TEXT: Status = Status(16);
 }
 
 /// `onnxc_tensor`
@@ -38,6 +39,14 @@ pub struct Tensor {
     pub dtype: i32,
     pub rank: i32,
     pub dims: *mut i64,
+}
+
+/// `onnxc_string`
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct StringView {
+    pub data: *const u8,
+    pub size: usize,
 }
 
 /// `onnxc_range_fn`

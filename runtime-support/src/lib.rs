@@ -4,7 +4,8 @@
 pub mod abi;
 mod alloc;
 pub mod pool;
+pub mod strings;
 
-pub use abi::{Model, Options, Status, Tensor, ValueInfo};
+pub use abi::{Model, Options, Status, StringView, Tensor, ValueInfo};
 pub use alloc::AlignedBytes;
 pub use pool::Pool;

@@ -25,9 +25,10 @@ pub mod status {
     pub const BAD_SIZE: i32 = 13;
     pub const NEEDS_ALLOCATOR: i32 = 14;
     pub const OUT_OF_MEMORY: i32 = 15;
+    pub const BAD_TEXT: i32 = 16;
 
     /// Names in the text form of host programs: those of `onnxc.h` without the prefix.
-    pub const NAMES: [(i32, &str); 16] = [
+    pub const NAMES: [(i32, &str); 17] = [
         (OK, "OK"),
         (NULL_POINTER, "NULL_POINTER"),
         (BAD_COUNT, "BAD_COUNT"),
@@ -44,6 +45,7 @@ pub mod status {
         (BAD_SIZE, "BAD_SIZE"),
         (NEEDS_ALLOCATOR, "NEEDS_ALLOCATOR"),
         (OUT_OF_MEMORY, "OUT_OF_MEMORY"),
+        (BAD_TEXT, "BAD_TEXT"),
     ];
 }
 

@@ -1,0 +1,104 @@
+//! Memory of the caller: blocks that come from `onnxc_options.allocate` and go back to `release`.
+
+use std::ffi::c_void;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use crate::abi::{Options, Status};
+
+/// What every block is aligned to.
+const ALIGNMENT: usize = 64;
+
+/// The caller's allocator.
+#[derive(Clone, Copy)]
+#[repr(C)]
+pub(super) struct Memory {
+    allocate: Option<unsafe extern "C" fn(*mut c_void, usize, usize) -> *mut c_void>,
+    release: Option<unsafe extern "C" fn(*mut c_void, *mut c_void, usize, usize)>,
+    allocator: *mut c_void,
+}
+
+impl Memory {
+    /// # Safety
+    /// `options` is null, or has an allocator as `onnxc.h` describes it, which stays while this value is used. Nothing
+    /// behind `allocator` is read: callers of the first version have a shorter struct.
+    pub unsafe fn of(options: *const Options) -> Memory {
+        if options.is_null() {
+            return Memory { allocate: None, release: None, allocator: std::ptr::null_mut() };
+        }
+        // SAFETY: every version of the struct has these fields.
+        unsafe {
+            Memory {
+                allocate: (&raw const (*options).allocate).read(),
+                release: (&raw const (*options).release).read(),
+                allocator: (&raw const (*options).allocator).read(),
+            }
+        }
+    }
+
+    /// A block of `bytes`, more than 0.
+    pub fn take(&self, bytes: usize) -> Result<NonNull<u8>, Status> {
+        let (Some(allocate), Some(_)) = (self.allocate, self.release) else {
+            return Err(Status::NEEDS_ALLOCATOR);
+        };
+        if bytes > isize::MAX as usize - ALIGNMENT {
+            return Err(Status::OUT_OF_MEMORY);
+        }
+        // SAFETY: who made this value says that it is an allocator.
+        let start = unsafe { allocate(self.allocator, bytes, ALIGNMENT) };
+        NonNull::new(start.cast()).ok_or(Status::OUT_OF_MEMORY)
+    }
+
+    /// # Safety
+    /// `start` is a block of this allocator with so many bytes, and nothing uses it any more.
+    pub unsafe fn give_back(&self, start: NonNull<u8>, bytes: usize) {
+        if let Some(release) = self.release {
+            // SAFETY: the caller says so.
+            unsafe { release(self.allocator, start.as_ptr().cast(), bytes, ALIGNMENT) };
+        }
+    }
+
+    /// `count` elements equal to `value`, given back when they are dropped. No elements take no memory.
+    pub fn array<T: Copy>(&self, count: usize, value: T) -> Result<Array<'_, T>, Status> {
+        const { assert!(align_of::<T>() <= ALIGNMENT && size_of::<T>() > 0) };
+        let bytes = count.checked_mul(size_of::<T>()).ok_or(Status::OUT_OF_MEMORY)?;
+        let start = if bytes == 0 { NonNull::<T>::dangling() } else { self.take(bytes)?.cast::<T>() };
+        for at in 0..count {
+            // SAFETY: the block has `count` elements, and is aligned to them.
+            unsafe { start.add(at).write(value) };
+        }
+        Ok(Array { memory: self, start, count, elements: PhantomData })
+    }
+}
+
+/// Elements in a block of the caller's memory.
+pub(super) struct Array<'m, T: Copy> {
+    memory: &'m Memory,
+    start: NonNull<T>,
+    count: usize,
+    elements: PhantomData<T>,
+}
+
+impl<T: Copy> std::ops::Deref for Array<'_, T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        // SAFETY: `Memory::array` wrote all of them.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.count) }
+    }
+}
+
+impl<T: Copy> std::ops::DerefMut for Array<'_, T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and borrowed alone.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.count) }
+    }
+}
+
+impl<T: Copy> Drop for Array<'_, T> {
+    fn drop(&mut self) {
+        if self.count > 0 {
+            // SAFETY: the block came from this allocator, with these bytes.
+            unsafe { self.memory.give_back(self.start.cast(), self.count * size_of::<T>()) };
+        }
+    }
+}

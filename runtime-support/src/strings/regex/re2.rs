@@ -1,0 +1,198 @@
+//! RE2's syntax, written in that of the `regex` crate. The two look alike, and mean different things by some texts: in
+//! RE2, `\d`, `\w`, `\s` and `\b` are about ASCII, classes have no nested classes and operations, `\Q` quotes, `{` is a
+//! letter where no repetition follows, operators do not follow each other, and there are fewer flags and more escapes.
+//! So every construct is parsed here, and written in a way that only means one thing. What only decides which of several
+//! matches is found is left out, as groups and laziness are.
+
+use std::collections::HashSet;
+use std::fmt::Write;
+
+/// Most that a repetition may count to.
+const MOST: u32 = 1000;
+
+/// What stands before an operator.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Nothing,
+    Something,
+    Repetition,
+}
+
+pub(super) struct Translator<'p> {
+    pub(super) rest: &'p str,
+    pub(super) out: String,
+    names: HashSet<&'p str>,
+}
+
+/// The expression in the syntax of the `regex` crate.
+pub(super) fn translate(pattern: &str) -> Result<String, String> {
+    let mut translator = Translator { rest: pattern, out: String::new(), names: HashSet::new() };
+    translator.expression()?;
+    Ok(translator.out)
+}
+
+impl<'p> Translator<'p> {
+    pub(super) fn next(&mut self) -> Option<char> {
+        let letter = self.rest.chars().next()?;
+        self.rest = &self.rest[letter.len_utf8()..];
+        Some(letter)
+    }
+
+    pub(super) fn eat(&mut self, text: &str) -> bool {
+        let rest = self.rest.strip_prefix(text);
+        self.rest = rest.unwrap_or(self.rest);
+        rest.is_some()
+    }
+
+    /// Everything up to `end`, which is passed.
+    pub(super) fn until(&mut self, end: &str) -> Option<&'p str> {
+        let (text, rest) = self.rest.split_once(end)?;
+        self.rest = rest;
+        Some(text)
+    }
+
+    pub(super) fn take(&mut self, bytes: usize) -> Option<&'p str> {
+        let (text, rest) = self.rest.split_at_checked(bytes)?;
+        self.rest = rest;
+        Some(text)
+    }
+
+    pub(super) fn literal(&mut self, letter: char) {
+        if letter.is_ascii_alphanumeric() {
+            self.out.push(letter);
+        } else {
+            let _ = write!(self.out, "\\x{{{:x}}}", u32::from(letter));
+        }
+    }
+
+    fn expression(&mut self) -> Result<(), String> {
+        let mut depth = 0;
+        let mut before = Before::Nothing;
+        while let Some(letter) = self.next() {
+            let mut after = Before::Something;
+            match letter {
+                '|' => {
+                    self.out.push('|');
+                    after = Before::Nothing;
+                }
+                '(' => {
+                    if self.group()? {
+                        depth += 1;
+                        after = Before::Nothing;
+                    } else {
+                        after = before;
+                    }
+                }
+                ')' if depth == 0 => return Err("a ) without (".to_owned()),
+                ')' => {
+                    depth -= 1;
+                    self.out.push(')');
+                }
+                '.' | '^' | '$' => self.out.push(letter),
+                '[' => self.class()?,
+                '\\' if self.eat("Q") => {
+                    let end = self.rest.find("\\E").unwrap_or(self.rest.len());
+                    let (quoted, rest) = self.rest.split_at(end);
+                    quoted.chars().for_each(|letter| self.literal(letter));
+                    self.rest = rest.strip_prefix("\\E").unwrap_or(rest);
+                    if quoted.is_empty() {
+                        after = before;
+                    }
+                }
+                '\\' => self.escape()?,
+                '*' | '+' | '?' => {
+                    self.repetition(before, letter.to_string())?;
+                    after = Before::Repetition;
+                }
+                '{' => match self.counts()? {
+                    Some(counts) => {
+                        self.repetition(before, counts)?;
+                        after = Before::Repetition;
+                    }
+                    None => self.literal('{'),
+                },
+                _ => self.literal(letter),
+            }
+            before = after;
+        }
+        if depth == 0 { Ok(()) } else { Err("a ( without )".to_owned()) }
+    }
+
+    fn repetition(&mut self, before: Before, operator: String) -> Result<(), String> {
+        // Laziness decides which match is found, not whether there is one.
+        self.eat("?");
+        match before {
+            Before::Nothing => Err(format!("nothing stands before {operator}")),
+            Before::Repetition => Err(format!("{operator} follows another repetition")),
+            Before::Something => {
+                self.out.push_str(&operator);
+                Ok(())
+            }
+        }
+    }
+
+    /// The rest of a repetition such as `{2,3}`. Without one, the brace is a letter.
+    fn counts(&mut self) -> Result<Option<String>, String> {
+        let Some((counts, rest)) = self.rest.split_once('}') else { return Ok(None) };
+        let (least, most) =
+            counts.split_once(',').map_or((counts, None), |(least, most)| (least, Some(most)));
+        let is_count = |text: &str| {
+            !text.is_empty()
+                && text.bytes().all(|byte| byte.is_ascii_digit())
+                && (text == "0" || !text.starts_with('0'))
+        };
+        if !is_count(least) || most.is_some_and(|most| !most.is_empty() && !is_count(most)) {
+            return Ok(None);
+        }
+        let count = |text: &str| text.parse::<u32>().ok().filter(|&count| count <= MOST);
+        let valid = match (count(least), most) {
+            (least, None | Some("")) => least.is_some(),
+            (least, Some(most)) => least.zip(count(most)).is_some_and(|(least, most)| least <= most),
+        };
+        if !valid {
+            return Err(format!("the repetition {{{counts}}}, which is to count up to {MOST} at most"));
+        }
+        self.rest = rest;
+        Ok(Some(format!("{{{counts}}}")))
+    }
+
+    /// What follows an opening parenthesis. Returns whether it is a group, and not flags alone.
+    fn group(&mut self) -> Result<bool, String> {
+        if !self.eat("?") {
+            self.out.push_str("(?:");
+            return Ok(true);
+        }
+        let lookaround = ["=", "!", "<=", "<!"].iter().any(|start| self.rest.starts_with(start));
+        if !lookaround && (self.eat("P<") || self.eat("<")) {
+            let name = self.until(">").ok_or("a group's name without >")?;
+            if name.is_empty() || !name.chars().all(|letter| letter.is_alphanumeric() || letter == '_') {
+                return Err(format!("{name:?} as the name of a group"));
+            }
+            if !self.names.insert(name) {
+                return Err(format!("two groups named {name}"));
+            }
+            self.out.push_str("(?:");
+            return Ok(true);
+        }
+        let (mut on, mut off) = (String::new(), None);
+        loop {
+            match self.next() {
+                Some(flag @ ('i' | 'm' | 's' | 'U')) => off.as_mut().unwrap_or(&mut on).push(flag),
+                Some('-') if off.is_none() => off = Some(String::new()),
+                Some(end @ (':' | ')')) if off.as_ref().is_none_or(|off| !off.is_empty()) => {
+                    // Laziness does not matter here.
+                    let mut flags = on.replace('U', "");
+                    let off = off.unwrap_or_default().replace('U', "");
+                    if !off.is_empty() {
+                        flags = format!("{flags}-{off}");
+                    }
+                    if end == ':' || !flags.is_empty() {
+                        let _ = write!(self.out, "(?{flags}{end}");
+                    }
+                    return Ok(end == ':');
+                }
+                _ => return Err("a group of a kind that RE2 does not have".to_owned()),
+            }
+        }
+    }
+}
