@@ -4,13 +4,16 @@
 //! what is written outside of it.
 
 mod memory;
+mod runtime;
 
 pub mod kernel;
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsString, c_void};
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard};
 
 use bytes::Bytes;
@@ -23,17 +26,40 @@ use crate::graph::{DType, Dim, Graph, Sym, Tensor, borders};
 
 pub use memory::{ALIGNMENT, Block, Memory, Placement};
 
-/// Links objects into the shared library `library` with the system's C compiler (`$CC`, or `cc`). Models need no
-/// library but the C one (`memcpy` and its like): an object that refers to anything else is refused here.
+/// Links objects into the shared library `library` with the system's C compiler (`$CC`, or `cc`), for [`Models::load`]. Dense
+/// models need no library but the C one (`memcpy` and its like), others the runtime, which is that of this process: an
+/// object that refers to anything else is refused here.
 pub fn link(objects: &[PathBuf], library: &Path) -> Result<()> {
+    let mut calls_runtime = false;
+    for object in objects {
+        let file = File::open(object).map_err(|error| io(format!("{}: {error}", object.display())))?;
+        // SAFETY: the mapping is private and read-only, and the object is a file of this process.
+        let object = unsafe { memmap2::Mmap::map(&file) }.map_err(|error| io(error.to_string()))?;
+        calls_runtime |= runtime::is_called_by(&object);
+    }
+    let source = if calls_runtime { runtime::source() } else { String::new() };
+    run_linker(objects, library, true, &source)
+}
+
+/// Links an object into a shared library for others. What it calls of the runtime has to be there where it is loaded.
+pub fn link_library(object: &Path, library: &Path) -> Result<()> {
+    run_linker(&[object.to_path_buf()], library, false, "")
+}
+
+/// `source`: C code to be part of the library.
+fn run_linker(objects: &[PathBuf], library: &Path, is_closed: bool, source: &str) -> Result<()> {
     let driver =
         std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| OsString::from("cc"));
     let mut command = Command::new(&driver);
     command.arg("-shared");
-    if cfg!(target_os = "linux") {
+    if cfg!(target_os = "linux") && is_closed {
         command.arg("-Wl,-z,defs");
     }
-    let output = command.arg("-o").arg(library).args(objects).output().map_err(|error| {
+    command.arg("-o").arg(library).args(objects);
+    if !source.is_empty() {
+        command.args(["-O1", "-fPIC", "-x", "c", "-"]);
+    }
+    let output = run_with_input(&mut command, source).map_err(|error| {
         let driver = driver.to_string_lossy();
         io(format!("cannot run the C compiler `{driver}`, which links models for this machine: {error}"))
     })?;
@@ -41,6 +67,16 @@ pub fn link(objects: &[PathBuf], library: &Path) -> Result<()> {
         return Ok(());
     }
     Err(io(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim_end())))
+}
+
+fn run_with_input(command: &mut Command, input: &str) -> std::io::Result<Output> {
+    let [stdout, stderr] = [Stdio::piped(), Stdio::piped()];
+    let mut child = command.stdin(Stdio::piped()).stdout(stdout).stderr(stderr).spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // A compiler that does not read to the end says why.
+        let _ = stdin.write_all(input.as_bytes());
+    }
+    child.wait_with_output()
 }
 
 pub(crate) fn io(message: String) -> Error {
@@ -66,7 +102,14 @@ fn copy(data: &[u8], output: &str) -> Result<Bytes> {
 /// A loaded shared library of compiled models.
 pub struct Models {
     library: Library,
+    /// The functions of the runtime, to which the library refers.
+    _functions: Vec<*const c_void>,
 }
+
+// SAFETY: the addresses are those of functions.
+unsafe impl Send for Models {}
+// SAFETY: as above.
+unsafe impl Sync for Models {}
 
 impl Models {
     /// Loads a library that [`link`] made. Its code is trusted: it is the compiler's own.
@@ -74,7 +117,13 @@ impl Models {
         // SAFETY: an object of the compiler has no initialisation code.
         let library = unsafe { Library::new(library) }
             .map_err(|error| io(format!("{}: {error}", library.display())))?;
-        Ok(Models { library })
+        let functions = runtime::table();
+        // SAFETY: only [`link`] makes a function of this name, which has this type.
+        if let Ok(bind) = unsafe { library.get::<runtime::Bind>(runtime::BIND) } {
+            // SAFETY: the addresses are those of the functions that the library calls, in their order, and are kept with it.
+            unsafe { bind(functions.as_ptr()) };
+        }
+        Ok(Models { library, _functions: functions })
     }
 
     /// The model with this symbol prefix.
@@ -332,16 +381,25 @@ struct Buffer {
     data: Option<Block>,
     /// An output that every run allocates.
     late: bool,
+    /// What the data of an input refer to.
+    texts: Option<Block>,
 }
 
 impl Buffer {
+    fn new(info: &abi::ValueInfo, late: bool) -> Result<Buffer> {
+        let (name, dtype) = (info.name.clone(), dtype(info)?);
+        Ok(Buffer { name, dtype, dims: vec![], data: None, late, texts: None })
+    }
+
     fn input(memory: Memory, tensor: Option<&Tensor>, info: &abi::ValueInfo) -> Result<Buffer> {
-        let mut buffer =
-            Buffer { name: info.name.clone(), dtype: dtype(info)?, dims: vec![], data: None, late: false };
+        let mut buffer = Buffer::new(info, false)?;
         match tensor {
             Some(tensor) => {
-                let stored = borders::stored(tensor).data;
                 let what = format!("input `{}`", info.name);
+                let stored = match tensor.dtype {
+                    DType::Str => buffer.keep_texts(memory, &what, tensor)?,
+                    _ => borders::stored(tensor).data,
+                };
                 buffer.dtype = tensor.dtype;
                 buffer.dims = tensor.shape.iter().map(|&size| size as i64).collect();
                 if !stored.is_empty() || info.has_default {
@@ -357,11 +415,27 @@ impl Buffer {
         Ok(buffer)
     }
 
+    /// Texts in a block that ends with the last one; gives the addresses and lengths.
+    fn keep_texts(&mut self, memory: Memory, what: &str, tensor: &Tensor) -> Result<Bytes> {
+        let texts = tensor.texts();
+        let bytes = texts.iter().map(Bytes::len).sum();
+        let mut block = memory.block(bytes, 1).ok_or_else(|| no_memory(what, bytes))?;
+        let (mut views, mut at, first) = (vec![], 0, block.as_mut_ptr() as u64);
+        for text in &texts {
+            block.contents_mut()[at..][..text.len()].copy_from_slice(text);
+            views.extend([first + at as u64, text.len() as u64].map(u64::to_ne_bytes).as_flattened());
+            at += text.len();
+        }
+        block.forbid_writes();
+        self.texts = Some(block);
+        Ok(views.into())
+    }
+
     fn output(memory: Memory, shape: Option<&[usize]>, info: &abi::ValueInfo) -> Result<Buffer> {
-        let dims = info.dims.iter().map(|dim| dim.unwrap_or(0)).collect();
-        let mut buffer =
-            Buffer { name: info.name.clone(), dtype: dtype(info)?, dims, data: None, late: true };
-        let Some(shape) = shape else { return Ok(buffer) };
+        let mut buffer = Buffer::new(info, true)?;
+        buffer.dims = info.dims.iter().map(|dim| dim.unwrap_or(0)).collect();
+        // What texts need only the run tells.
+        let Some(shape) = shape.filter(|_| buffer.dtype != DType::Str) else { return Ok(buffer) };
         buffer.late = false;
         buffer.dims = shape.iter().map(|&size| size as i64).collect();
         let elements = shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
@@ -534,6 +608,9 @@ impl Prepared<'_> {
                     sizes.iter().try_fold(bits, |product, &size| product.checked_mul(size))
                 });
                 match (sizes, bits.map(|bits| bits.div_ceil(8))) {
+                    (Some(shape), Some(bytes)) if buffer.dtype == DType::Str && bytes <= data.len() => {
+                        Ok(borders::unstored(buffer.dtype, shape, &copy(data, &buffer.name)?))
+                    }
                     (Some(shape), Some(bytes)) if bytes <= data.len() => {
                         let data = match buffer.dtype.is_packed() {
                             true => borders::unpack_bits(buffer.dtype, data, shape.iter().product()),

@@ -2,7 +2,7 @@
 //! `include/onnxc.h`, and that ABI's types for Rust programs. A model links without it; numerics are never here.
 
 pub mod abi;
-mod alloc;
+pub mod alloc;
 pub mod pool;
 pub mod strings;
 

@@ -197,7 +197,7 @@ impl Library {
         drop(out);
         let file = folder.path().join("library");
         match emit {
-            Emit::So => native::link(std::slice::from_ref(&object), &file)?,
+            Emit::So => native::link_library(&object, &file)?,
             _ => archive(&object, &file)?,
         }
         Ok(Library { file, _folder: folder })

@@ -154,6 +154,9 @@ fn open_dim(graph: &Graph, size: &DimPin) -> Result<Sym> {
 
 fn random(name: &str, ty: &TensorType, shape: &[usize], state: &mut u64) -> Result<Tensor> {
     const CHUNK: usize = 4096;
+    if ty.dtype == DType::Str {
+        return Err(usage(format!("input `{name}` is of strings: give a file, there are no random ones")));
+    }
     let component = match ty.dtype {
         DType::C64 => DType::F32,
         DType::C128 => DType::F64,
@@ -202,6 +205,10 @@ pub fn text(name: &str, tensor: &Tensor) -> String {
 
 /// Some elements of a tensor as text.
 fn elements(tensor: &Tensor, range: std::ops::Range<usize>) -> Vec<String> {
+    if tensor.dtype == DType::Str {
+        let texts = &tensor.texts()[range];
+        return texts.iter().map(|text| format!("{:?}", String::from_utf8_lossy(text))).collect();
+    }
     let size = tensor.dtype.size();
     let data = tensor.data.slice(range.start * size..range.end * size);
     let part = Tensor::new(tensor.dtype, vec![range.len()], data);

@@ -1,14 +1,17 @@
-//! Packed elements at the borders of a graph.
+//! Packed elements and strings at the borders of a graph.
 //!
 //! Callers keep elements smaller than a byte as ONNX stores them: side by side, the first in the lowest bits. Inside
 //! a graph each has a byte of its own. This step makes inputs and outputs of such types what the caller has, `u8[bytes]`,
-//! with the primitives that unpack and pack them, which fuse with what reads and computes the elements.
+//! with the primitives that unpack and pack them, which fuse with what reads and computes the elements. Strings, which callers
+//! keep as an address and a length each, become numbers by calls of the runtime; see [`strings`].
 //! [`Graph::input_ty`] and [`Graph::output_ty`] tell the types that the caller knows.
 
 use bytes::Bytes;
 
 use crate::error::Result;
-use crate::graph::{Builder, DType, Dim, Graph, MapFn, Op, Origin, OriginId, Tensor, TensorType, ValueId};
+use crate::graph::{
+    Builder, Call, DType, Dim, Graph, MapFn, Op, Origin, OriginId, Tensor, TensorType, ValueId, call, strings,
+};
 use crate::scalar::BinaryFn;
 
 /// Elements and bytes of the least group of packed elements that fills whole bytes: 4 elements of 6 bits in 3 bytes,
@@ -52,17 +55,20 @@ pub fn unpack_bits(dtype: DType, packed: &[u8], count: usize) -> Bytes {
     (0..count).map(element).collect()
 }
 
-/// Makes inputs and outputs of packed types what the caller has.
+/// Makes inputs and outputs of packed types and of strings what the caller has.
 pub fn pack_borders(graph: &mut Graph) -> Result<()> {
-    for at in 0..graph.inputs.len() {
-        if graph.ty(graph.inputs[at].value).dtype.is_packed() {
-            unpack_input(graph, at)?;
-        }
+    let has_strings = strings::has_strings(graph);
+    let inputs: Vec<TensorType> = graph.inputs.iter().map(|input| graph.ty(input.value).clone()).collect();
+    let outputs: Vec<TensorType> = graph.outputs.iter().map(|(_, value)| graph.ty(*value).clone()).collect();
+    if has_strings {
+        strings::number(graph)?;
     }
-    for at in 0..graph.outputs.len() {
-        if graph.ty(graph.outputs[at].1).dtype.is_packed() {
-            pack_output(graph, at)?;
-        }
+    let converts = |ty: &TensorType| ty.dtype.is_packed() || ty.dtype == DType::Str;
+    for (at, ty) in inputs.into_iter().enumerate().filter(|(_, ty)| converts(ty)) {
+        unpack_input(graph, at, ty)?;
+    }
+    for (at, ty) in outputs.into_iter().enumerate().filter(|(_, ty)| converts(ty)) {
+        pack_output(graph, at, ty)?;
     }
     Ok(())
 }
@@ -71,9 +77,8 @@ fn origin(graph: &mut Graph, name: &str, what: &str) -> OriginId {
     graph.origins.push(Origin { name: name.to_string(), op_type: what.to_string(), index: 0 })
 }
 
-fn unpack_input(graph: &mut Graph, at: usize) -> Result<()> {
+fn unpack_input(graph: &mut Graph, at: usize, ty: TensorType) -> Result<()> {
     let value = graph.inputs[at].value;
-    let ty = graph.ty(value).clone();
     graph.values[value].ty = TensorType::new(DType::U8, vec![ty.stored_bytes()]);
     let name = graph.inputs[at].name.clone();
     let origin = origin(graph, &name, "Unpack");
@@ -109,6 +114,11 @@ fn positions(b: &mut Builder<'_>, word: DType, count: usize, bits: usize) -> Res
 /// `u8[bytes]` to `ty`.
 fn unpack(b: &mut Builder<'_>, packed: ValueId, ty: &TensorType) -> Result<ValueId> {
     let dtype = ty.dtype;
+    if dtype == DType::Str {
+        let result = TensorType::new(DType::I64, ty.shape.clone());
+        let numbers = vec![ty.elements()];
+        return b.emit1(Op::Call(Call { function: &call::INTERN, numbers, result }), &[packed]);
+    }
     let word = word_type(dtype);
     let words = words(b, packed, ty)?;
     let (per, _) = group(dtype);
@@ -160,9 +170,8 @@ fn code_type(dtype: DType) -> DType {
     if dtype.bits() == 4 { DType::U4 } else { DType::U8 }
 }
 
-fn pack_output(graph: &mut Graph, at: usize) -> Result<()> {
+fn pack_output(graph: &mut Graph, at: usize, ty: TensorType) -> Result<()> {
     let (name, value) = graph.outputs[at].clone();
-    let ty = graph.ty(value).clone();
     let origin = origin(graph, &name, "Pack");
     let packed = pack(&mut Builder::new(graph, origin), value, &ty)?;
     graph.outputs[at].1 = packed;
@@ -173,6 +182,9 @@ fn pack_output(graph: &mut Graph, at: usize) -> Result<()> {
 /// `ty` to `u8[bytes]`.
 fn pack(b: &mut Builder<'_>, value: ValueId, ty: &TensorType) -> Result<ValueId> {
     let dtype = ty.dtype;
+    if dtype == DType::Str {
+        return spell(b, value, ty);
+    }
     let (word, (per, bytes)) = (word_type(dtype), group(dtype));
     let bits = match dtype.is_int() {
         true => value,
@@ -200,8 +212,59 @@ fn pack(b: &mut Builder<'_>, value: ValueId, ty: &TensorType) -> Result<ValueId>
     b.slice_axis(flat, 0, Dim::ZERO, ty.stored_bytes())
 }
 
-/// A tensor as the caller keeps it: packed elements as `u8[bytes]`, others as they are.
+/// Numbers of strings to what the caller gets: an address and a length each, then the texts.
+fn spell(b: &mut Builder<'_>, value: ValueId, ty: &TensorType) -> Result<ValueId> {
+    let total = TensorType::new(DType::I64, vec![]);
+    let count = Call { function: &call::TEXT_BYTES, numbers: vec![ty.elements()], result: total };
+    let total = b.emit1(Op::Call(count), &[value])?;
+    let bytes = ty.stored_bytes() + b.sizes(total, &|_| None)?.remove(0);
+    let result = TensorType::new(DType::U8, vec![bytes.clone()]);
+    let numbers = vec![ty.elements(), bytes];
+    b.emit1(Op::Call(Call { function: &call::SPELL, numbers, result }), &[value])
+}
+
+/// The addresses and lengths of the texts of a tensor, which are kept as long as these.
+pub fn views(tensor: &Tensor) -> Bytes {
+    let texts = tensor.texts();
+    let length = 16 * texts.len() + texts.iter().map(Bytes::len).sum::<usize>();
+    let mut data = Vec::with_capacity(length);
+    let mut at = data.as_ptr() as u64 + 16 * texts.len() as u64;
+    for text in &texts {
+        data.extend([at, text.len() as u64].map(u64::to_le_bytes).as_flattened());
+        at += text.len() as u64;
+    }
+    texts.iter().for_each(|text| data.extend_from_slice(text));
+    // A part of the allocation keeps all of it.
+    Bytes::from(data).slice(..16 * texts.len())
+}
+
+/// A tensor from what [`stored`] gives, or from what a model gives its caller.
+pub fn unstored(dtype: DType, shape: Vec<usize>, data: &Bytes) -> Tensor {
+    let count: usize = shape.iter().product();
+    match dtype {
+        DType::Str => {}
+        _ if dtype.is_packed() => return Tensor::new(dtype, shape, unpack_bits(dtype, data, count)),
+        _ => return Tensor::new(dtype, shape, data.clone()),
+    }
+    // The texts lie behind the views, in their order.
+    let mut at = 16 * count;
+    let texts: Vec<Bytes> = data[..at]
+        .chunks_exact(16)
+        .map(|view| {
+            let first = at;
+            at += u64::from_le_bytes(view[8..].try_into().expect("half of a view")) as usize;
+            data.slice(first..at)
+        })
+        .collect();
+    Tensor::from_texts(&shape, &texts)
+}
+
+/// A tensor as the caller keeps it: packed elements and strings as `u8[bytes]`, others as they are.
 pub fn stored(tensor: &Tensor) -> Tensor {
+    if tensor.dtype == DType::Str {
+        let views = views(tensor);
+        return Tensor::new(DType::U8, vec![views.len()], views);
+    }
     if !tensor.dtype.is_packed() {
         return tensor.clone();
     }

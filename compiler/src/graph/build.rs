@@ -81,7 +81,8 @@ impl<'g> Builder<'g> {
     /// builder.
     pub fn body(&self) -> (Graph, OriginId) {
         let symbols = self.graph.symbols.clone();
-        let mut graph = Graph { symbols, seed: self.graph.seed, ..Graph::default() };
+        let strings = self.graph.strings.clone();
+        let mut graph = Graph { symbols, seed: self.graph.seed, strings, ..Graph::default() };
         let origin = graph.origins.push(self.source());
         (graph, origin)
     }
@@ -167,13 +168,13 @@ impl<'g> Builder<'g> {
         };
         let computes = op.computes() && !matches!(&op, Op::Map(function) if parts(function));
         let uncompiled = |ty: &&TensorType| match ty.dtype {
-            DType::Str => true,
+            DType::Str => !takes_strings(&op),
             DType::C64 | DType::C128 => computes,
             _ => false,
         };
         if let Some(ty) = types.iter().copied().chain(&results).find(uncompiled) {
             let message = match ty.dtype {
-                DType::Str => format!("elements of type {} outside of constants", ty.dtype),
+                DType::Str => format!("{} of strings", op.name()),
                 _ => format!("{} of {} elements outside of constants", op.name(), ty.dtype),
             };
             return Err(Error::unsupported(Stage::Infer, message));
@@ -229,7 +230,11 @@ impl<'g> Builder<'g> {
     }
 
     fn fold(&mut self, op: &Op, inputs: &[ValueId], ty: &TensorType) -> Result<Option<ValueId>> {
-        let kept = inputs.is_empty() || matches!(op, Op::Dequantize { .. });
+        let is_string = |&value: &ValueId| self.graph.ty(value).dtype == DType::Str;
+        let kept = inputs.is_empty()
+            || matches!(op, Op::Dequantize { .. } | Op::Call(_))
+            // They are numbers soon, and fold then.
+            || inputs.iter().any(is_string);
         if kept || !inputs.iter().all(|&value| self.graph.is_constant(value)) {
             return Ok(None);
         }
@@ -543,6 +548,15 @@ impl<'g> Builder<'g> {
 
     pub fn iota(&mut self, shape: Vec<Dim>, axis: usize) -> Result<ValueId> {
         self.emit1(Op::Iota { shape, axis }, &[])
+    }
+}
+
+/// Whether an operation may be of strings: all that moves or chooses them, or asks whether they are equal.
+fn takes_strings(op: &Op) -> bool {
+    match op {
+        Op::Map(MapFn::Select | MapFn::Compare(CompareFn::Eq | CompareFn::Ne)) | Op::Call(_) => true,
+        Op::Sort { .. } | Op::Suppress { .. } | Op::Iota { .. } | Op::DimValues { .. } => false,
+        op => !op.computes(),
     }
 }
 

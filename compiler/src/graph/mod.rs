@@ -7,6 +7,7 @@
 mod assumption;
 pub mod borders;
 pub mod build;
+pub mod call;
 pub mod data;
 pub mod dim;
 pub mod dtype;
@@ -14,6 +15,7 @@ pub mod op;
 pub mod parse;
 pub mod print;
 mod sizes;
+pub mod strings;
 pub mod tensor;
 #[cfg(test)]
 mod tests;
@@ -29,10 +31,12 @@ use crate::error::{Error, Kind, NodeRef, Result, Stage};
 
 pub use assumption::{Assumption, Assumptions, Relation, Requirement};
 pub use build::Builder;
+pub use call::Call;
 pub use data::{Bounds, DataSymbol};
 pub use dim::{Dim, Sym};
 pub use dtype::DType;
 pub use op::{DOT_DEPTH, MapFn, Op, RhsLayout, codes_per_word};
+pub use strings::Strings;
 pub use tensor::Tensor;
 pub use trees::Trees;
 
@@ -215,10 +219,12 @@ pub struct Graph {
     pub assumptions: Assumptions,
     /// `metadata_props` of the model.
     pub metadata: Vec<(String, String)>,
-    /// Types that callers know of inputs, by number, whose elements are packed; see [`borders`].
+    /// Types that callers know of inputs, by number, whose elements are packed or strings; see [`borders`].
     pub packed_inputs: BTreeMap<usize, TensorType>,
     /// The same of outputs.
     pub packed_outputs: BTreeMap<usize, TensorType>,
+    /// The constant strings, once strings are numbers; see [`strings`]. Graphs inside this one share them.
+    pub strings: Option<Strings>,
 }
 
 /// The value of the symbol that stands for a seed: no size is negative.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::graph::{DType, Dim, Graph, Trees};
+use crate::graph::{Call, DType, Dim, Graph, Trees};
 pub use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 /// What one element of a [`Op::Map`] computes from one element of each input.
@@ -170,6 +170,8 @@ pub enum Op {
     /// Inputs `(condition, captures..)`, the condition one bool: the results of the first body where it is true,
     /// of the second where it is not. Both bodies take all captures.
     If { bodies: Box<[Graph; 2]>, shapes: Shapes },
+    /// A function of the runtime. Never folded: what it gives are places in a table that a run makes.
+    Call(Call),
 }
 
 impl Op {
@@ -233,6 +235,7 @@ impl Op {
             Op::Leaves(_) => "leaves",
             Op::Scan { .. } => "scan",
             Op::If { .. } => "if",
+            Op::Call(_) => "call",
         }
     }
 
@@ -247,6 +250,7 @@ impl Op {
             Op::Sort { take, .. } | Op::Suppress { take } => vec![take],
             Op::Scan { trip, shapes, .. } => shapes.values().flatten().chain([trip]).collect(),
             Op::If { shapes, .. } => shapes.values().flatten().collect(),
+            Op::Call(call) => call.numbers.iter().chain(&call.result.shape).collect(),
             _ => vec![],
         }
     }
@@ -272,6 +276,11 @@ impl Op {
     /// Whether graphs are inside the operation.
     pub fn is_control(&self) -> bool {
         !self.bodies().is_empty()
+    }
+
+    /// Whether the host program carries it out, rather than a kernel.
+    pub fn is_hosted(&self) -> bool {
+        self.is_control() || matches!(self, Op::Call(_))
     }
 
     /// Whether the result only rearranges elements of the input, with addresses affine in the index.

@@ -1,10 +1,11 @@
 //! The text form of the tensor IR, read. `graph::print` writes it.
 //!
 //! ```text
-//! graph     = "graph" STRING "{" symbol* metadata* assume* input* statement* return "}"
+//! graph     = "graph" STRING "{" symbol* metadata* assume* [strings] input* statement* return "}"
 //! symbol    = "symbol" SYM STRING ["=" VALUE "[" INDEX "]" ["<=" dim]]   s0, s1, ... in order; defined by data
 //! metadata  = "metadata" STRING STRING                  key, value
 //! assume    = "assume" dim ("=" | "<=" | "->") dim [STRING STRING]   checked in every run; node and claim, for messages
+//! strings   = "strings" STRING*                         the constant strings, by their numbers; of the outermost graph
 //! input     = "input" VALUE STRING ["named" STRING] ":" type [known] ["=" tensor]
 //! statement = results "=" op ":" type [known] ("," type [known])* ["@" origin]
 //!           | VALUE [STRING] "=" "const" tensor [known]
@@ -32,6 +33,7 @@ pub(crate) mod lexer;
 mod operation;
 mod parts;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -42,7 +44,7 @@ use crate::graph::build::known_elements;
 use crate::graph::dim::Sym;
 use crate::graph::{
     Assumption, Constant, DType, DataSymbol, Def, Dim, Graph, Input, Node, NodeId, Origin, OriginId,
-    Relation, Requirement, Symbol, Tensor, TensorType, Value, ValueId,
+    Relation, Requirement, Strings, Symbol, Tensor, TensorType, Value, ValueId, strings::share,
 };
 use lexer::Token;
 pub(crate) use parts::Parser;
@@ -50,7 +52,10 @@ pub(crate) use parts::Parser;
 /// Reads a graph; an error gives line, column and what was expected.
 pub fn parse(text: &str) -> Result<Graph> {
     let mut parser = Parser::new(text, 0)?;
-    let graph = parser.graph()?;
+    let mut graph = parser.graph()?;
+    if let Some(strings) = graph.strings.clone() {
+        share(&mut graph, &strings);
+    }
     match parser.lexer.token() {
         Token::End => Ok(graph),
         _ => parser.lexer.expected("the end of the text"),
@@ -118,6 +123,16 @@ impl Parser<'_> {
         while self.lexer.eat_keyword("assume")? {
             let assumption = self.assumption()?;
             draft.graph.assumptions.insert(assumption);
+        }
+        if self.lexer.eat_keyword("strings")? {
+            let mut texts = vec![];
+            while let Token::Str(_) = self.lexer.token() {
+                texts.push(Bytes::from(self.lexer.string()?));
+            }
+            if texts.iter().collect::<HashSet<_>>().len() < texts.len() {
+                return self.lexer.fail("a string is among the constant ones twice".to_string());
+            }
+            draft.graph.strings = Some(Strings::new(texts));
         }
         while self.lexer.eat_keyword("input")? {
             self.input(&mut draft)?;

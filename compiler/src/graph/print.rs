@@ -65,6 +65,11 @@ impl Printer<'_> {
             }
             writeln!(self.out)?;
         }
+        if let Some(strings) = graph.strings.as_ref().filter(|_| depth == 0) {
+            write!(self.out, "{indent}  strings")?;
+            strings.texts().iter().try_for_each(|text| write!(self.out, " {:?}", String::from_utf8_lossy(text)))?;
+            writeln!(self.out)?;
+        }
         for input in &graph.inputs {
             let value = &graph.values[input.value];
             write!(self.out, "{indent}  input {} {:?}", input.value, input.name)?;
@@ -215,6 +220,11 @@ impl Printer<'_> {
     fn tensor(&mut self, tensor: &Tensor) -> fmt::Result {
         let shape = tensor.shape.iter().map(|&size| Dim::from(size)).collect();
         write!(self.out, "{} ", TensorType::new(tensor.dtype, shape))?;
+        if tensor.dtype == DType::Str {
+            let texts: Vec<String> =
+                tensor.texts().iter().map(|text| format!("{:?}", String::from_utf8_lossy(text))).collect();
+            return write!(self.out, "[{}]", texts.join(", "));
+        }
         if tensor.len() <= INLINE
             && let Some(numbers) = numbers(tensor)
         {
@@ -331,6 +341,10 @@ fn attributes(op: &Op) -> String {
             let shapes = if shapes.is_empty() { String::new() } else { format!(", {}", shapes_text(shapes)) };
             format!("trip={trip}{end}, states={states}, scans={scans}, reverse={reverse:?}{shapes}")
         }
+        Op::Call(call) => format!(
+            "function={}, numbers={:?}, dtype={}, shape={:?}",
+            call.function.name, call.numbers, call.result.dtype, call.result.shape
+        ),
         Op::If { shapes, .. } => {
             if shapes.is_empty() {
                 String::new()

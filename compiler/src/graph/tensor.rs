@@ -5,7 +5,8 @@ use bytes::Bytes;
 use crate::graph::DType;
 
 /// A dense tensor in row-major order, little endian, one element per [`DType::size`] bytes (sub-byte types
-/// unpacked, one per byte; bools 0 or 1). The data may be a slice of a mapped model file.
+/// unpacked, one per byte; bools 0 or 1). The data may be a slice of a mapped model file. Strings are their ends, in bytes
+/// from the first text on, 8 bytes each, and then all texts.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tensor {
     pub dtype: DType,
@@ -50,13 +51,38 @@ impl Tensor {
     /// A tensor over `data`, whose length must be the product of `shape` times the element size.
     pub fn new(dtype: DType, shape: Vec<usize>, data: Bytes) -> Tensor {
         let tensor = Tensor { dtype, shape, data };
-        assert_eq!(
-            tensor.data.len(),
-            tensor.len() * dtype.size(),
-            "data of a {dtype} tensor {:?}",
-            tensor.shape
-        );
+        let bytes = match dtype {
+            DType::Str => 8 * tensor.len() + tensor.text_end(tensor.len()),
+            _ => tensor.len() * dtype.size(),
+        };
+        assert_eq!(tensor.data.len(), bytes, "data of a {dtype} tensor {:?}", tensor.shape);
         tensor
+    }
+
+    /// A tensor of strings, with as many texts as the product of `shape`.
+    pub fn from_texts(shape: &[usize], texts: &[impl AsRef<[u8]>]) -> Tensor {
+        let (mut data, mut end) = (vec![], 0);
+        for text in texts {
+            end += text.as_ref().len() as u64;
+            data.extend_from_slice(&end.to_le_bytes());
+        }
+        texts.iter().for_each(|text| data.extend_from_slice(text.as_ref()));
+        Tensor::new(DType::Str, shape.to_vec(), data.into())
+    }
+
+    /// Where text number `at - 1` ends, behind the ends.
+    fn text_end(&self, at: usize) -> usize {
+        match at.checked_sub(1) {
+            Some(last) => u64::read(&self.data[8 * last..8 * at]) as usize,
+            None => 0,
+        }
+    }
+
+    /// The texts of a tensor of strings.
+    pub fn texts(&self) -> Vec<Bytes> {
+        assert_eq!(self.dtype, DType::Str);
+        let first = 8 * self.len();
+        (0..self.len()).map(|at| self.data.slice(first + self.text_end(at)..first + self.text_end(at + 1))).collect()
     }
 
     pub fn from_slice<T: Element>(shape: &[usize], values: &[T]) -> Tensor {

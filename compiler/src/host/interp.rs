@@ -3,6 +3,7 @@
 //! wrongly. [`model`] runs whole models; kernels are somebody else's.
 
 mod calls;
+mod externs;
 mod memory;
 pub mod model;
 
@@ -60,6 +61,8 @@ pub struct Machine<'p, 'k> {
     frames: SecondaryMap<Frame, u64>,
     buffers: u64,
     job: u64,
+    /// The table of strings, while it is open.
+    table: Option<externs::Table>,
     operations: u64,
 }
 
@@ -118,6 +121,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             frames,
             buffers: memory.block(8 * program.buffers.count),
             job: memory.block(24),
+            table: None,
             memory,
             operations: 0,
         }
@@ -214,7 +218,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             }
             Op::Extern(function, args) => {
                 let args: Vec<i64> = args.iter().map(|&arg| a.get(arg)).collect();
-                [self.call_extern(function.name, &args)?, 0]
+                [self.call_extern(function, &args)?, 0]
             }
             Op::Kernel(kernel, buffers) => {
                 let buffers: Vec<u64> = buffers.iter().map(|&buffer| a.value(buffer) as u64).collect();
@@ -385,6 +389,10 @@ impl<'p, 'k> Machine<'p, 'k> {
             },
             Address::Frame(id) => self.frame_at(a, id),
             Address::Descriptor => self.descriptor,
+            Address::Strings => {
+                let at = self.program.strings.ok_or("there is no table of strings")?;
+                environment.workspace + at as u64
+            }
         })
     }
 
@@ -415,17 +423,6 @@ impl<'p, 'k> Machine<'p, 'k> {
             Place::Block(slot) => environment.workspace + self.program.slot_at(slot) as u64,
             Place::At { base, offset, .. } => (a.value(base) as u64).wrapping_add_signed(offset),
         })
-    }
-
-    fn call_extern(&mut self, name: &str, args: &[i64]) -> Outcome<i64> {
-        match (name, args) {
-            ("memcpy", &[to, from, bytes]) => {
-                let bytes = usize::try_from(bytes).map_err(|_| format!("{bytes} bytes"))?;
-                self.memory.copy(to as u64, from as u64, bytes)?;
-                Ok(to)
-            }
-            _ => Err(format!("there is no function {name} here")),
-        }
     }
 }
 

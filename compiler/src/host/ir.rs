@@ -9,12 +9,14 @@
 //! innermost `attempt` around it, or out of the function. A region defines values for itself and the regions in it; what
 //! the head of a loop defines can be used after the loop as well.
 //!
-//! Later kinds of values (sequences, maps, strings) are handles of type [`Type::Ptr`]: rows of [`EXTERNS`] make and
-//! release them, and a [`Slot`] owns one as it owns a block.
+//! A model with strings has a table of them, which `run` opens before the first step and closes after the last one or where one
+//! fails; functions of the runtime are called with its address.
 
 mod operation;
 
 use cranelift_entity::{PrimaryMap, entity_impl};
+
+use crate::graph::call::FUNCTIONS;
 
 /// A value of a function.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -84,6 +86,8 @@ pub struct Program {
     pub frames: PrimaryMap<Frame, FrameLayout>,
     /// Addresses that a kernel is called with: one array for all, as one kernel is called at a time.
     pub buffers: Pointers,
+    /// Offset of the table of strings in the workspace, if there is one.
+    pub strings: Option<i64>,
     /// Offset of the arena in the workspace, bytes.
     pub arena: i64,
     pub kernels: PrimaryMap<KernelId, Kernel>,
@@ -269,6 +273,8 @@ pub enum Address {
     Cancel,
     Frame(Frame),
     Descriptor,
+    /// The table of strings.
+    Strings,
 }
 
 /// An input or an output of the model.
@@ -346,11 +352,22 @@ pub struct Extern {
 pub static MEMCPY: Extern =
     Extern { name: "memcpy", params: &[Type::Ptr, Type::Ptr, Type::I64], result: Some(Type::Ptr) };
 
-/// Every function that a program may call by name.
-pub static EXTERNS: &[&Extern] = &[&MEMCPY];
+/// Opens a table of strings: the table, the caller's options, the constant strings.
+pub static OPEN_STRINGS: Extern = Extern {
+    name: "onnxc_strings_open",
+    params: &[Type::Ptr, Type::Ptr, Type::Ptr],
+    result: Some(Type::I32),
+};
 
+/// Gives back all that a table of strings has allocated.
+pub static CLOSE_STRINGS: Extern =
+    Extern { name: "onnxc_strings_close", params: &[Type::Ptr], result: None };
+
+/// Every function that a program may call by name: these, and those that graphs call.
 pub fn extern_named(name: &str) -> Option<&'static Extern> {
-    EXTERNS.iter().copied().find(|function| function.name == name)
+    let own = [&MEMCPY, &OPEN_STRINGS, &CLOSE_STRINGS];
+    let called = FUNCTIONS.iter().map(|function| &function.symbol);
+    own.into_iter().chain(called).find(|function| function.name == name)
 }
 
 /// What an `if` asks.
@@ -392,7 +409,7 @@ pub enum Op {
     Store(Place, Operand),
     /// Gives the frame of a body what does not change: all fields but the arena and the addresses.
     Inherit(Frame),
-    /// A function of [`EXTERNS`]; its result, if it is wanted.
+    /// A function outside of the object; its result, if it is wanted.
     Extern(&'static Extern, Vec<Operand>),
 
     /// Makes a slot empty that held anything at all.

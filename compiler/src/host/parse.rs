@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! program  = "host" STRING "{" "inputs" N "outputs" N "weights" BYTES
-//!            size* ["outputs"] slot* frame* "buffers" pointers "arena" "at" OFFSET kernel* function* "}"
+//!            size* ["outputs"] slot* frame* "buffers" pointers ["strings" "at" OFFSET] "arena" "at" OFFSET kernel* function* "}"
 //! size     = "size" N STRING                                what a word of the sizes stands for
 //! slot     = SLOT ["output" N]
 //! frame    = FRAME "inputs" N "outputs" N "pointers" pointers
@@ -113,6 +113,10 @@ impl ProgramParser<'_> {
         }
         self.lexer.keyword("buffers")?;
         self.program.buffers = self.pointers()?;
+        if self.lexer.eat_keyword("strings")? {
+            self.lexer.keyword("at")?;
+            self.program.strings = Some(self.lexer.integer()?);
+        }
         self.lexer.keyword("arena")?;
         self.lexer.keyword("at")?;
         self.program.arena = self.lexer.integer()?;

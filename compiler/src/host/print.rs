@@ -148,6 +148,7 @@ impl Display for Address {
             Address::Cancel => write!(f, "cancel"),
             Address::Frame(frame) => write!(f, "{frame}"),
             Address::Descriptor => write!(f, "descriptor"),
+            Address::Strings => write!(f, "strings"),
         }
     }
 }
@@ -201,6 +202,9 @@ impl Display for Program {
             )?;
         }
         writeln!(f, "  buffers {}", self.buffers)?;
+        if let Some(strings) = self.strings {
+            writeln!(f, "  strings at {strings}")?;
+        }
         writeln!(f, "  arena at {}", self.arena)?;
         for (id, kernel) in &self.kernels {
             writeln!(f, "  {id} {kernel}")?;

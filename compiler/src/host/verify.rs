@@ -388,6 +388,9 @@ impl<'p> FunctionVerifier<'p> {
             Address::Weights(at) => {
                 expect(at <= self.program.weights, || format!("weights end at {}", self.program.weights))
             }
+            Address::Strings => {
+                expect(self.program.strings.is_some(), || "there is no table of strings".to_string())
+            }
             _ => Ok(()),
         }
     }

@@ -69,10 +69,10 @@ impl<'m> Constants<'m> {
             return unsupported("a tensor stored in segments");
         }
         let dtype = dtype(proto.data_type())?;
-        if dtype == DType::Str {
-            return unsupported("a tensor of strings");
-        }
         let shape = shape(&proto.dims)?;
+        if dtype == DType::Str {
+            return strings(proto, &shape);
+        }
         let (count, stored) = sizes(dtype, &shape)?;
         let data = if proto.data_location() == DataLocation::External {
             self.read_external(proto, stored)?
@@ -141,6 +141,9 @@ impl<'m> Constants<'m> {
             ));
         }
         let positions = positions(&indices, entries, &shape)?;
+        if values.dtype == DType::Str {
+            return unsupported("a sparse tensor of strings");
+        }
         let size = values.dtype.size();
         self.charge(count as u64 * size as u64)?;
         let mut data = vec![0; count * size];
@@ -155,6 +158,22 @@ impl<'m> Constants<'m> {
             data[position * size..][..size].copy_from_slice(&values.data[entry * size..][..size]);
         }
         Ok(Tensor::new(values.dtype, shape, Bytes::from(data)))
+    }
+}
+
+/// A tensor of strings, which the specification has in one form only.
+fn strings(proto: &TensorProto, shape: &[usize]) -> Result<Tensor> {
+    let (count, _) = sizes(DType::Str, shape)?;
+    if proto.data_location() == DataLocation::External || proto.raw_data.as_ref().is_some_and(|raw| !raw.is_empty()) {
+        return malformed("strings as raw or external data");
+    }
+    let texts = &proto.string_data;
+    if texts.len() != count {
+        return malformed(format!("{} strings for a tensor of shape {shape:?}", texts.len()));
+    }
+    match texts.iter().find(|text| std::str::from_utf8(text).is_err()) {
+        Some(text) => malformed(format!("the string {:?} is not UTF-8", String::from_utf8_lossy(text))),
+        None => Ok(Tensor::from_texts(shape, texts)),
     }
 }
 

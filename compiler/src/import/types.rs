@@ -248,7 +248,7 @@ pub fn deviation(info: &ValueInfoProto, found: &TensorType) -> Option<(Deviation
     Some((deviation, message))
 }
 
-/// Fails for an output that is no dense tensor of numbers, whatever computes it.
+/// Fails for an output that is no dense tensor, whatever computes it.
 pub fn check_output(info: &ValueInfoProto) -> Result<()> {
     match tensor_type(info) {
         Err(error) if !is_untyped(info) => Err(of_value("output", info, error)),
@@ -279,7 +279,7 @@ fn tensor_dims(info: &ValueInfoProto) -> Option<&[Dimension]> {
     tensor_type(info).ok()?.1
 }
 
-/// Element type and dims (`None`: unknown rank) of a value that must be a dense tensor of numbers.
+/// Element type and dims (`None`: unknown rank) of a value that must be a dense tensor.
 fn tensor_type(info: &ValueInfoProto) -> Result<(DType, Option<&[Dimension]>)> {
     let value = info.r#type.as_ref().and_then(|ty| ty.value.as_ref());
     let tensor = match value {
@@ -288,9 +288,6 @@ fn tensor_type(info: &ValueInfoProto) -> Result<(DType, Option<&[Dimension]>)> {
         None => return Err(Error::malformed(Stage::Import, "the type is missing")),
     };
     let dtype = dtype(tensor.elem_type())?;
-    if dtype == DType::Str {
-        return Err(Error::unsupported(Stage::Import, "tensors of strings"));
-    }
     Ok((dtype, tensor.shape.as_ref().map(|shape| shape.dim.as_slice())))
 }
 

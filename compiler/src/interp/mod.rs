@@ -5,6 +5,7 @@
 //! f16, bf16 and smaller floats compute in f32; results of 8-bit and smaller floats saturate. Arithmetic on
 //! complex numbers and strings is unsupported; movement of them is not.
 
+mod call;
 mod control;
 mod dequantize;
 mod elementwise;
@@ -24,6 +25,7 @@ mod tests;
 mod winograd;
 mod work;
 
+pub(crate) use call::{call, invoke};
 pub use control::run_bodies;
 pub use elementwise::cast;
 pub use erf::erf;
@@ -120,6 +122,7 @@ fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
         Op::Sort { .. } | Op::Scan { .. } | Op::If { .. } => {
             internal(format!("{} has more than one result", op.name()))
         }
+        Op::Call(_) => internal("a call without a table of strings".to_string()),
     }
 }
 

@@ -5,10 +5,12 @@ use std::collections::HashMap;
 
 use cranelift_entity::SecondaryMap;
 
-use super::{constant, control, eval, type_of};
+use super::{call, constant, control, eval, type_of};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::dim::Sym;
-use crate::graph::{Dim, Graph, NodeId, Op, RhsLayout, Tensor, TensorType, ValueId, borders, seed_value};
+use crate::graph::{
+    Dim, Graph, NodeId, Op, RhsLayout, Tensor, TensorType, ValueId, borders, seed_value, strings,
+};
 
 /// Sizes of the symbols, as far as they are known.
 pub type Symbols = SecondaryMap<Sym, Option<i64>>;
@@ -34,6 +36,11 @@ pub fn run_seeded(
     seed: u64,
     observe: &mut dyn FnMut(NodeId, &[Tensor]),
 ) -> Result<Vec<Tensor>> {
+    if strings::has_strings(graph) {
+        let mut numbered = graph.clone();
+        borders::pack_borders(&mut numbered)?;
+        return run_seeded(&numbered, inputs, seed, observe);
+    }
     let mut symbols = bind(graph, inputs)?;
     if let Some(symbol) = graph.seed {
         symbols[symbol] = Some(seed_value(seed));
@@ -82,8 +89,7 @@ fn unpacked(tensor: Tensor, ty: &TensorType, symbols: &Symbols) -> Result<Tensor
     let Some(shape) = ty.shape.iter().map(size).collect::<Option<Vec<usize>>>() else {
         return usage(format!("the inputs do not give the dims of {ty} a size"));
     };
-    let count = shape.iter().product();
-    Ok(Tensor::new(ty.dtype, shape, borders::unpack_bits(ty.dtype, &tensor.data, count)))
+    Ok(borders::unstored(ty.dtype, shape, &tensor.data))
 }
 
 /// What inference took to hold, where it mentions a symbol that `concerns` and all its symbols have values.
@@ -234,9 +240,12 @@ pub(super) fn run_graph(
         let results = substitute(&node.op, symbols)
             .and_then(|op| {
                 let operands: Vec<&Tensor> = operands.iter().collect();
-                match op.is_control() {
-                    true => control::run_in(op.as_ref(), &operands, symbols, depth),
-                    false => eval(op.as_ref(), &operands),
+                match op.as_ref() {
+                    Op::Call(called) => {
+                        Ok(vec![call::call(called, graph.strings.as_ref(), &operands, symbols)?])
+                    }
+                    op if op.is_control() => control::run_in(op, &operands, symbols, depth),
+                    op => eval(op, &operands),
                 }
             })
             .and_then(|results| {

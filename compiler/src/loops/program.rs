@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use cranelift_entity::SecondaryMap;
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Def, Dim, Graph, NodeId, Sym, Tensor, ValueId};
+use crate::graph::{Def, Dim, Graph, NodeId, Op, Sym, Tensor, ValueId};
 use crate::interp::{self, Symbols, constant};
 use crate::schedule::{GroupId, Program, Step};
 
@@ -206,13 +206,19 @@ impl<K> Machine<'_, '_, K> {
         (self.observe)(Ran { graph, program, group: id, kernel, symbols, inputs, outputs })
     }
 
-    /// A loop or a choice. Sizes that its bodies decide are data of this graph, bound by steps that follow.
+    /// A call, a loop or a choice. Sizes that its bodies decide are data of this graph, bound by steps that follow.
     fn control(&mut self, node: NodeId, bodies: &[Program]) -> Result<()> {
         let data = &self.graph.nodes[node];
+        let inputs = data.inputs.iter().map(|&input| self.tensor(input)).collect::<Result<Vec<_>>>()?;
+        if let Op::Call(call) = &data.op {
+            let inputs: Vec<&Tensor> = inputs.iter().collect();
+            let result = interp::call(call, self.graph.strings.as_ref(), &inputs, &self.symbols)?;
+            self.buffers.insert(self.program.storage(data.outputs[0]), result.data.to_vec());
+            return Ok(());
+        }
         let Some(kernels) = self.kernels.bodies.get(&node) else {
             return fail(format!("{node} has no kernels"));
         };
-        let inputs = data.inputs.iter().map(|&input| self.tensor(input)).collect::<Result<Vec<_>>>()?;
         let graphs = data.op.bodies();
         let (execute, observe) = (self.execute, &mut *self.observe);
         let results = interp::run_bodies(

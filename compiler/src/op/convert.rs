@@ -1,6 +1,7 @@
 //! Conversions of the element type, and operators that pass their input on.
 
 use super::row::*;
+use super::strings;
 use crate::graph::{MapFn, Op};
 
 #[rustfmt::skip]
@@ -89,6 +90,12 @@ pub fn dtype_of(number: i64) -> Result<DType> {
 
 fn convert(cx: &mut NodeCx<'_, '_>, to: DType) -> Result<Vec<ValueId>> {
     let mut x = cx.input(0)?;
+    match (cx.b.dtype(x), to) {
+        (DType::Str, DType::Str) => return Ok(vec![x]),
+        (DType::Str, to) => return Ok(vec![strings::parse(cx.b, x, to)?]),
+        (_, DType::Str) => return Ok(vec![strings::format(cx.b, x)?]),
+        _ => {}
+    }
     let saturate = !cx.has("saturate") || cx.int("saturate")? != 0;
     if to == DType::F8E8M0 && cx.b.dtype(x) != to && cx.has("round_mode") {
         let mode = cx.str("round_mode")?;

@@ -140,6 +140,10 @@ pub(super) fn constant(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         Some(Data::from_slice(&[values.len()], &values))
     } else if let Some(value) = cx.optional_int("value_int")? {
         Some(Data::scalar(value))
+    } else if cx.attributes.contains_key("value_string") {
+        Some(Data::from_texts(&[], &[cx.str("value_string")?]))
+    } else if let Some(values) = cx.strs("value_strings")? {
+        Some(Data::from_texts(&[values.len()], &values))
     } else {
         cx.ints("value_ints")?.map(|values| Data::from_slice(&[values.len()], &values))
     };

@@ -12,6 +12,7 @@ pub mod trees;
 mod walk;
 
 use super::row::*;
+use super::strings::{constant, distinct, find};
 use crate::graph::{Op, Tensor as Data};
 
 const DOMAIN: &str = "ai.onnx.ml";
@@ -23,6 +24,10 @@ const NUMBERS: &[DType] = &[DType::F32, DType::F64, DType::I64, DType::I32];
 pub const ROWS: &[OpDef] = &[
     OpDef { domain: DOMAIN, ..row("Binarizer", 1, &[req("X", "T")], &[req("Y", "T")], &[float("threshold", 0.0)],
         &[("T", NUMBERS)], ANY, binarize, "1 where x > threshold, else 0") },
+    OpDef { domain: DOMAIN, ..row("CategoryMapper", 1, &[req("X", "T1")], &[req("Y", "T2")],
+        &[optional("cats_int64s", Ints), optional("cats_strings", Strs), int("default_int64", -1), string("default_string", "_Unused")],
+        &[("T1", &[DType::Str, DType::I64]), ("T2", &[DType::Str, DType::I64])], ANY, labels::map_categories,
+        "Integers for strings, or strings for integers") },
     OpDef { domain: DOMAIN, ..row("FeatureVectorizer", 1, &[var("X", "T1")], &[req("Y", "tensor(float)")],
         &[optional("inputdimensions", Ints)], &[("T1", NUMBERS)], &["X[_, ..]"], vectorize,
         "The columns of all inputs side by side") },
@@ -58,18 +63,18 @@ fn matrix(cx: &mut NodeCx<'_, '_>, features: usize) -> Result<ValueId> {
     cx.b.cast(x, DType::F32)
 }
 
-/// The labels of classes, which are integers, by the attribute that holds those.
-fn class_labels(cx: &NodeCx<'_, '_>, integers: &str) -> Result<Vec<i64>> {
+/// The labels of classes: strings, or integers by the attribute that holds those.
+fn class_labels(cx: &NodeCx<'_, '_>, integers: &str) -> Result<Data> {
     match (cx.ints(integers)?, cx.strs("classlabels_strings")?) {
-        (Some(labels), _) if !labels.is_empty() => Ok(labels),
-        (_, Some(labels)) if !labels.is_empty() => unsupported("labels that are strings"),
+        (Some(labels), _) if !labels.is_empty() => Ok(Data::from_slice(&[labels.len()], &labels)),
+        (_, Some(labels)) if !labels.is_empty() => Ok(Data::from_texts(&[labels.len()], &labels)),
         _ => malformed("no labels are given"),
     }
 }
 
 /// The label of each class number.
-fn labels_at(cx: &mut NodeCx<'_, '_>, labels: &[i64], classes: ValueId) -> Result<ValueId> {
-    let labels = cx.b.i64s(labels);
+fn labels_at(cx: &mut NodeCx<'_, '_>, labels: &Data, classes: ValueId) -> Result<ValueId> {
+    let labels = cx.b.constant(labels.clone());
     cx.b.emit1(Op::Gather { axis: 0 }, &[labels, classes])
 }
 
@@ -167,11 +172,16 @@ fn impute(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 /// Floats are truncated to integers first. Of equal categories the last one counts. With `zeros` 0, a run in which a value is
 /// no category fails.
 fn one_hot(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
+    let mut x = cx.input(0)?;
     let categories = match (cx.ints("cats_int64s")?, cx.strs("cats_strings")?) {
-        (Some(categories), _) if !categories.is_empty() => categories,
-        (_, Some(categories)) if !categories.is_empty() => return unsupported("categories that are strings"),
-        _ => return malformed("no categories are given"),
+        (Some(categories), _) if !categories.is_empty() && cx.b.dtype(x) != DType::Str => categories,
+        (_, Some(categories)) if !categories.is_empty() && cx.b.dtype(x) == DType::Str => {
+            let (keys, places) = distinct(&categories);
+            let keys = constant(cx, &keys);
+            x = find(cx.b, x, keys)?;
+            places
+        }
+        _ => return malformed(format!("no categories are given for elements of {}", cx.b.dtype(x))),
     };
     let rank = cx.b.rank(x);
     let x = cx.b.cast(x, DType::I64)?;

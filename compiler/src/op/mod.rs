@@ -45,6 +45,7 @@ pub mod optional;
 pub mod pool;
 pub mod quantize;
 pub mod random;
+mod regex;
 pub mod recurrent;
 pub mod reduction;
 pub mod resize;
@@ -55,6 +56,7 @@ mod sets;
 pub mod slicing;
 pub mod softmax;
 mod spatial;
+pub mod strings;
 mod table;
 pub mod tfidf;
 pub mod topk;
@@ -101,6 +103,7 @@ const FAMILIES: &[&[OpDef]] = &[
     flex_attention::ROWS,
     nms::ROWS,
     unique::ROWS,
+    strings::ROWS,
     control::ROWS,
     optional::ROWS,
     tfidf::ROWS,

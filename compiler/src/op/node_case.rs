@@ -71,6 +71,11 @@ impl Case {
         self.operand(Tensor::from_slice(shape, values), false, &[])
     }
 
+    /// Run-time strings; each dim with a name is symbolic.
+    pub fn texts(self, dims: &[&str], shape: &[usize], texts: &[&str]) -> Case {
+        self.operand(Tensor::from_texts(shape, texts), false, dims)
+    }
+
     /// Run-time complex numbers of type c64, given by real and imaginary parts.
     pub fn complex(self, shape: &[usize], parts: &[f32]) -> Case {
         let data = parts.iter().flat_map(|part| part.to_le_bytes()).collect();
@@ -190,6 +195,15 @@ impl Case {
                 self.name
             );
         }
+    }
+
+    /// Runs the case and holds output `at` against these strings.
+    pub fn gives_texts(&self, at: usize, shape: &[usize], wanted: &[&str]) {
+        let outputs = self.run().unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        assert_eq!(outputs[at].shape, shape, "shape of output {at} of {}", self.name);
+        let found = outputs[at].texts();
+        let found: Vec<_> = found.iter().map(|text| String::from_utf8_lossy(text)).collect();
+        assert_eq!(found, wanted, "output {at} of {}", self.name);
     }
 }
 

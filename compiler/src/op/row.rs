@@ -111,12 +111,12 @@ pub fn legacy_operands(cx: &mut NodeCx<'_, '_>) -> Result<(ValueId, ValueId)> {
     Ok((a, cx.b.reshape(b, shape)?))
 }
 
-/// A scalar of `dtype`, real where it is complex; an error for strings, which have no scalars in the IR.
+/// A scalar of `dtype`, real where it is complex; among strings all are the empty one.
 pub fn scalar(cx: &mut NodeCx<'_, '_>, dtype: DType, value: f64) -> Result<ValueId> {
-    match dtype {
-        DType::Str => unsupported(format!("a fill value of type {dtype}")),
-        _ => Ok(cx.b.scalar(dtype, value)),
-    }
+    Ok(match dtype {
+        DType::Str => cx.b.constant(crate::graph::Tensor::from_texts(&[], &[""])),
+        _ => cx.b.scalar(dtype, value),
+    })
 }
 
 /// A one-element value as a scalar.

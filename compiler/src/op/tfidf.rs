@@ -4,6 +4,7 @@
 //! compared with all n-grams of one length, so that the graph does not grow with the attributes.
 
 use super::row::*;
+use super::strings::{constant, distinct, find};
 use crate::graph::{Op, Tensor};
 
 pub const ROWS: &[OpDef] = &[row(
@@ -41,7 +42,7 @@ struct Grams {
 /// `X: [N, C]` gives `[N, max(ngram_indexes) + 1]`, `X: [C]` the only row of it.
 fn vectorize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
-    let pool = pool(cx, x)?;
+    let (x, pool) = tokens(cx, x)?;
     let (columns, width) = columns(cx)?;
     let grams = grams(cx, &pool, columns.len())?;
     let (row, skip) = (cx.b.shape(x), cx.int("max_skip_count")?);
@@ -79,11 +80,17 @@ fn vectorize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.b.reshape(y, shape)?])
 }
 
-fn pool(cx: &NodeCx<'_, '_>, x: ValueId) -> Result<Vec<i64>> {
+/// Tokens as integers, and those of the pool. Strings become their places among the strings of the pool, and others -1.
+fn tokens(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<(ValueId, Vec<i64>)> {
     let (ints, strings) = (cx.ints("pool_int64s")?, cx.strs("pool_strings")?);
     match (ints, strings) {
-        _ if cx.b.dtype(x) == DType::Str => unsupported("n-grams of strings"),
-        (Some(ints), None) => Ok(ints),
+        (Some(ints), None) if cx.b.dtype(x) != DType::Str => Ok((x, ints)),
+        (None, Some(strings)) if cx.b.dtype(x) == DType::Str => {
+            let (keys, pool) = distinct(&strings);
+            let keys = constant(cx, &keys);
+            Ok((find(cx.b, x, keys)?, pool))
+        }
+        (Some(_), None) => malformed(format!("pool_int64s, and tokens {}", cx.b.ty(x))),
         (None, Some(_)) => malformed(format!("pool_strings, and tokens {}", cx.b.ty(x))),
         (Some(_), Some(_)) => malformed("both pool_int64s and pool_strings"),
         (None, None) => malformed("neither pool_int64s nor pool_strings"),

@@ -101,7 +101,7 @@ fn comparable(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
         return b.concat(&[real, imaginary], last);
     }
     match b.dtype(x) {
-        dtype @ DType::Str => unsupported(format!("an order of {dtype}")),
+        DType::Str => super::strings::ranks(b, x),
         DType::Bool => b.cast(x, DType::U8),
         _ => Ok(x),
     }

@@ -133,7 +133,7 @@ impl Folder<'_> {
                 continue;
             }
             match node.outputs[..] {
-                [output] if !node.op.is_control() => drop(self.members.insert(output)),
+                [output] if !node.op.is_hosted() => drop(self.members.insert(output)),
                 _ => self.evaluate(id)?,
             }
         }
@@ -347,7 +347,7 @@ fn has_a_kernel(op: &Op) -> bool {
 
 /// Whether the operation's operands need buffers, whatever computes them.
 fn reads_buffers(op: &Op) -> bool {
-    op.is_control()
+    op.is_hosted()
         || matches!(op, Op::Pack { .. } | Op::Contract { .. } | Op::Dequantize { .. })
         || matches!(op, Op::Sort { .. } | Op::Suppress { .. } | Op::Leaves(_))
 }

@@ -19,7 +19,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         }
         let node = &graph.nodes[id];
         // Bodies are rarely equal, and comparing them is dear.
-        if !node.op.is_control() {
+        if !node.op.is_hosted() {
             let mut inputs = node.inputs.clone();
             if is_commutative(&node.op) {
                 inputs.sort_unstable();

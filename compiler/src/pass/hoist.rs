@@ -98,7 +98,7 @@ fn lift(
             | Op::ScatterElements { .. }
             | Op::ScatterNd { .. }
     );
-    if stays || node.op.is_control() || !may(body, &node.op, &node.inputs) {
+    if stays || node.op.is_hosted() || !may(body, &node.op, &node.inputs) {
         return Ok(false);
     }
     if node.inputs.is_empty() || !node.inputs.iter().all(known) || !body.data_symbols(at).is_empty() {

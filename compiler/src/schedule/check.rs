@@ -152,7 +152,7 @@ fn check_steps(graph: &Graph, program: &Program) -> Result<()> {
             Step::Copy { .. } | Step::Bind(_) | Step::Allocate(_) | Step::Release(_) => {}
             Step::Control { node, bodies, .. } => {
                 let op = &graph.nodes[*node].op;
-                if !controls.insert(*node) || !op.is_control() || op.bodies().len() != bodies.len() {
+                if !controls.insert(*node) || !op.is_hosted() || op.bodies().len() != bodies.len() {
                     return fault(format!("{node} is run as control flow"));
                 }
             }

@@ -48,7 +48,7 @@ impl Grouping {
 /// Nodes that will be one kernel (or one scan): `claimed` are its own, in topological order; inlined ones join
 /// when groups are closed.
 pub(super) struct Unit {
-    /// `None`: a scan.
+    /// `None`: control flow or a call, which the host program carries out.
     pub kind: Option<GroupKind>,
     pub anchor: NodeId,
     pub claimed: Vec<NodeId>,
@@ -248,7 +248,7 @@ impl<'g> Grouper<'g> {
                     self.force_pad(inputs[0]);
                     self.force_affine(inputs[0]);
                 }
-                Op::Scan { .. } | Op::If { .. } => {
+                Op::Scan { .. } | Op::If { .. } | Op::Call(_) => {
                     for &value in inputs.iter().chain(&self.graph.nodes[node].outputs) {
                         self.forced[value] = true;
                     }
@@ -349,7 +349,7 @@ impl<'g> Grouper<'g> {
                 continue;
             }
             let kind = match self.op(node) {
-                Op::Scan { .. } | Op::If { .. } => None,
+                Op::Scan { .. } | Op::If { .. } | Op::Call(_) => None,
                 Op::Contract { .. } => Some(GroupKind::Contract),
                 Op::WinogradOutput { .. } => Some(GroupKind::Winograd),
                 Op::Reduce { .. } => Some(GroupKind::Reduce),

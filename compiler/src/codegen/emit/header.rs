@@ -29,7 +29,9 @@ pub(super) fn text(graph: &Graph, plan: &Plan, name: &str) -> String {
     out.sizes(plan, &ports);
     out.prototypes(name);
     out.workspace_for(graph, name);
-    if ports.iter().all(|port| port.ty.static_shape().is_some()) && plan.workspace.is_const() {
+    // Strings need an allocator, and their length shows in the run.
+    let is_static = |port: &Port<'_>| port.ty.dtype != DType::Str && port.ty.static_shape().is_some();
+    if ports.iter().all(is_static) && plan.workspace.is_const() {
         out.predict(name, &ports);
     }
     out.line("#ifdef __cplusplus\n}\n#endif\n");
@@ -163,6 +165,7 @@ fn c_type(dtype: DType) -> (&'static str, i64) {
         DType::I64 => ("int64_t", 1),
         DType::U32 => ("uint32_t", 1),
         DType::U64 => ("uint64_t", 1),
+        DType::Str => ("onnxc_string", 1),
         _ => ("uint8_t", 1),
     }
 }
@@ -234,7 +237,7 @@ impl Out {
                     self.define(&format!("{prefix}_DIM{axis}"), size);
                 }
             }
-            if let Some(bytes) = port.ty.stored_bytes().as_const() {
+            if let Some(bytes) = port.ty.stored_bytes().as_const().filter(|_| port.ty.dtype != DType::Str) {
                 self.define(&format!("{prefix}_BYTES"), bytes);
             }
         }

@@ -237,9 +237,8 @@ fn place_kernels(
 
 fn carried(name: &str, dtype: DType, packed: bool) -> Result<()> {
     match dtype {
-        DType::Str => Err(Error::unsupported(Stage::Emit, format!("`{name}`: strings in the C ABI"))),
-        _ if dtype.is_packed() && !packed => {
-            Err(Error::internal(Stage::Emit, format!("`{name}`: elements of {dtype} that are not packed")))
+        _ if (dtype.is_packed() || dtype == DType::Str) && !packed => {
+            Err(Error::internal(Stage::Emit, format!("`{name}`: elements of {dtype} as they are inside a graph")))
         }
         _ => Ok(()),
     }

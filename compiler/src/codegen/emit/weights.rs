@@ -99,6 +99,11 @@ impl<W: Write> Substitute<'_, W> {
                     let tensor = default.ok_or_else(|| internal("a default has gone".into()))?;
                     write(&mut self.out, &stored(tensor).data)?;
                 }
+                WeightSource::Strings => {
+                    let strings = self.graph.strings.as_ref();
+                    let strings = strings.ok_or_else(|| internal("the strings have gone".into()))?;
+                    write(&mut self.out, &strings.blob())?;
+                }
                 WeightSource::Value(value) => {
                     let tensor = interp::constant(body(self.graph, &weight.path)?, value)?;
                     write(&mut self.out, &tensor.data)?;

@@ -4,7 +4,7 @@ use super::{Draft, Parser};
 use crate::error::Result;
 use crate::graph::op::Shapes;
 use crate::graph::parse::lexer::Token;
-use crate::graph::{DType, Dim, Graph, MapFn, Op, RhsLayout, Trees, ValueId};
+use crate::graph::{Call, DType, Dim, Graph, MapFn, Op, RhsLayout, TensorType, Trees, ValueId, call};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 enum Attr {
@@ -253,6 +253,12 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
             take: attrs.dim("take")?,
         },
         "suppress" => Op::Suppress { take: attrs.dim("take")? },
+        "call" => {
+            let function = attrs.word("function", "a function of the runtime", call::named)?;
+            let dtype = attrs.word("dtype", "an element type", DType::from_name)?;
+            let numbers = attrs.dims("numbers")?;
+            Op::Call(Call { function, numbers, result: TensorType::new(dtype, attrs.dims("shape")?) })
+        }
         "leaves" => Op::Leaves(Trees {
             features: attrs.index("features")?,
             steps: attrs.index("steps")?,

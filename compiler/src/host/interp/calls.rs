@@ -4,7 +4,7 @@ use cranelift_entity::EntityRef;
 
 use super::{Activation, End, Environment, KernelCall, Machine, Outcome};
 use crate::host::abi::{frame, status};
-use crate::host::ir::{FunctionKind, KernelId, Operand, OptionsField, Policy, Slot, Type, Version};
+use crate::host::ir::{FunctionKind, KernelId, MEMCPY, Operand, OptionsField, Policy, Slot, Type, Version};
 use crate::host::message::A;
 use crate::schedule::ALIGN;
 
@@ -91,7 +91,7 @@ impl<'p> Machine<'p, '_> {
         }
         if old != 0 {
             let new = self.held(a, slot)?;
-            self.call_extern("memcpy", &[new, old, used])?;
+            self.call_extern(&MEMCPY, &[new, old, used])?;
             self.give_back(old, held)?;
         }
         Ok(End::Next)

@@ -73,6 +73,14 @@ impl Memory {
         Ok(&self.blocks[&start].bytes[offset..offset + bytes])
     }
 
+    /// The bytes from an address to the end of its block; none behind every block.
+    pub fn rest(&self, address: u64) -> &[u8] {
+        match self.blocks.range(..=address).next_back() {
+            Some((&start, block)) => block.bytes.get((address - start) as usize..).unwrap_or(&[]),
+            None => &[],
+        }
+    }
+
     pub fn write(&mut self, address: u64, bytes: &[u8]) -> Result<(), String> {
         if bytes.is_empty() {
             return Ok(());

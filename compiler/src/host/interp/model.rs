@@ -7,7 +7,7 @@ use cranelift_entity::EntityRef;
 
 use crate::codegen::emit::{self, KernelCode};
 use crate::error::{Error, Result, Stage};
-use crate::graph::borders::{stored, unpack_bits};
+use crate::graph::borders::{stored, unstored};
 use crate::graph::{DType, Dim, Graph, Sym, Tensor, TensorType};
 use crate::host::abi::{options, status, tensor};
 use crate::host::interp::{KernelCall, Machine, Memory};
@@ -148,7 +148,7 @@ impl<'g> Model<'g> {
             let ty = self.graph.input_ty(at);
             match input {
                 Some(input) => {
-                    let bytes = stored(input).data.to_vec();
+                    let bytes = given_bytes(&mut memory, input);
                     let (length, data) = (bytes.len(), memory.constant(bytes));
                     descriptor(&mut memory, ty, &input.shape, data, length)
                 }
@@ -160,12 +160,13 @@ impl<'g> Model<'g> {
             let ty = self.graph.output_ty(at);
             let static_dims = || ty.shape.iter().map(|dim| dim.as_const().unwrap_or(0) as usize);
             match shape {
-                Some(shape) => {
+                Some(shape) if ty.dtype != DType::Str => {
                     let bytes = data_bytes(ty.dtype, shape);
                     let data = memory.block(bytes);
                     descriptor(&mut memory, ty, shape, data, bytes)
                 }
-                None => descriptor(&mut memory, ty, &static_dims().collect::<Vec<_>>(), 0, 0),
+                // What texts need shows in the run.
+                _ => descriptor(&mut memory, ty, &static_dims().collect::<Vec<_>>(), 0, 0),
             }
         });
         let outputs = given_outputs.collect();
@@ -264,14 +265,13 @@ impl<'g> Model<'g> {
         for axis in 0..ty.rank() as u64 {
             shape.push(word(machine, dims + 8 * axis)? as usize);
         }
-        let bytes = machine.memory.read(data, data_bytes(ty.dtype, &shape)).map_err(internal)?.to_vec();
-        machine.blocks.remove(&data);
-        let elements = shape.iter().product();
-        let data = match ty.dtype.is_packed() {
-            true => unpack_bits(ty.dtype, &bytes, elements),
-            false => bytes.into(),
+        let length = match ty.dtype {
+            DType::Str => word(machine, at + tensor::BYTES as u64)? as usize,
+            dtype => data_bytes(dtype, &shape),
         };
-        Ok(Tensor::new(ty.dtype, shape, data))
+        let bytes = machine.memory.read(data, length).map_err(internal)?.to_vec();
+        machine.blocks.remove(&data);
+        Ok(unstored(ty.dtype, shape, &bytes.into()))
     }
 
     /// Copies a kernel's buffers out of memory and what it has written back.
@@ -298,6 +298,18 @@ impl<'g> Model<'g> {
         }
         Ok(code)
     }
+}
+
+/// An input as its caller has it.
+fn given_bytes(memory: &mut Memory, input: &Tensor) -> Vec<u8> {
+    if input.dtype != DType::Str {
+        return stored(input).data.to_vec();
+    }
+    let mut view = |text: bytes::Bytes| {
+        let length = text.len() as u64;
+        [memory.constant(text.to_vec()), length].map(u64::to_le_bytes).concat()
+    };
+    input.texts().into_iter().flat_map(&mut view).collect()
 }
 
 fn data_bytes(dtype: DType, shape: &[usize]) -> usize {

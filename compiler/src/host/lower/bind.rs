@@ -11,7 +11,7 @@ use crate::host::ir::{
     Binary, Compare, Condition, FrameField, Op, Operand, OptionsField, Place, Port, TensorField, Type, Value,
 };
 use crate::host::lower::builder::Builder;
-use crate::host::lower::dynamic::Bind;
+use crate::host::lower::dynamic::{Bind, decided_dims};
 use crate::host::lower::internal;
 use crate::host::lower::layout::{Plan, Scope};
 use crate::host::lower::sizes::Sizes;
@@ -84,7 +84,7 @@ impl Binder<'_> {
         }
         bind.dims.iter().for_each(|(_, _, dim)| note(dim));
         for &output in &bind.outputs {
-            self.scope.graph.output_ty(output).shape.iter().for_each(&mut note);
+            decided_dims(self.scope.graph, output).for_each(&mut note);
         }
         let load = |sym: Sym| (sym, b.load(Place::Size(sym.index() as u32)).into());
         Sizes::new(symbols.into_iter().map(load).collect())

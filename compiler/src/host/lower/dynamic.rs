@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use cranelift_entity::PrimaryMap;
 
 use crate::error::Result;
-use crate::graph::{Assumption, Dim, Op, Requirement, Sym};
+use crate::graph::{Assumption, Dim, Graph, Op, Requirement, Sym};
 use crate::host::ir::{Slot, SlotUse};
 use crate::host::lower::internal;
 use crate::host::lower::layout::{Plan, Scope};
@@ -59,7 +59,7 @@ impl Dynamic {
             }
         }
         for at in 0..root.graph.outputs.len() {
-            if root.graph.output_ty(at).shape.iter().any(|dim| dynamic.decides(dim)) {
+            if decided_dims(root.graph, at).any(|dim| dynamic.decides(dim)) {
                 dynamic.outputs.push((at, dynamic.slots.push(SlotUse::Output(at))));
             }
         }
@@ -114,6 +114,11 @@ impl Dynamic {
         });
         found
     }
+}
+
+/// The dims of an output, and those of what the caller gets for it: strings have texts of any length.
+pub(super) fn decided_dims(graph: &Graph, output: usize) -> impl Iterator<Item = &Dim> {
+    graph.output_ty(output).shape.iter().chain(&graph.ty(graph.outputs[output].1).shape)
 }
 
 /// A scope, and the bodies of choices that it is in, outermost first.
@@ -208,8 +213,8 @@ impl Open {
             }
         }
         for &(at, _) in &dynamic.outputs {
-            let ty = root.graph.output_ty(at);
-            open.outputs.push((at, ty.shape.iter().flat_map(|dim| dynamic.symbols_of(dim)).collect()));
+            let symbols = decided_dims(root.graph, at).flat_map(|dim| dynamic.symbols_of(dim)).collect();
+            open.outputs.push((at, symbols));
         }
         Ok(open)
     }

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use cranelift_entity::{EntityRef, PrimaryMap};
+use onnxc_runtime_support::strings::STATE_BYTES;
 
 use crate::codegen::emit::{KernelCode, Kernels};
 use crate::error::{Error, Result, Stage};
@@ -106,6 +107,8 @@ pub(crate) enum WeightSource {
     Value(ValueId),
     /// The default of a graph input.
     Default(usize),
+    /// The constant strings.
+    Strings,
 }
 
 #[derive(Default)]
@@ -127,6 +130,8 @@ pub(crate) struct Plan {
     pub frames: PrimaryMap<Frame, FrameLayout>,
     /// The buffers of a kernel.
     pub buffers: Pointers,
+    /// Offset of the table of strings in the workspace, and of the constant strings in the weights.
+    pub strings: Option<(i64, u64)>,
     /// Offset of the arena in the workspace, bytes.
     pub arena_at: i64,
     /// Bytes of a whole workspace.
@@ -160,6 +165,11 @@ impl Plan {
                 pointers.at = Some(used as i64);
                 used += bytes;
             }
+        }
+        if let Some(strings) = &root.graph.strings {
+            let constants = plan.weight(&path, WeightSource::Strings, strings.blob().len() as u64)?;
+            plan.strings = Some((used as i64, constants));
+            used += STATE_BYTES;
         }
         plan.arena_at = round_up(used as i64);
         plan.workspace = Dim::from(plan.arena_at) + root.program.arena.clone();
@@ -271,6 +281,9 @@ impl Plan {
         plan.states.iter().flatten().for_each(|offset| self.size(offset));
         for &value in data.inputs.iter().chain(&data.outputs) {
             self.value(&scope, path, value)?;
+        }
+        if let Op::Call(call) = &data.op {
+            call.numbers.iter().for_each(|number| self.size(number));
         }
         if let Op::Scan { body, trip, states, scans, .. } = &data.op {
             if data.outputs.len() != body.outputs.len() || *states > data.outputs.len() {

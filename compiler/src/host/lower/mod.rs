@@ -65,6 +65,7 @@ pub(crate) fn lower<'g>(
         keeps_outputs: plan.dynamic.keeps_outputs(),
         frames: plan.frames.clone(),
         buffers: plan.buffers,
+        strings: plan.strings.map(|(at, _)| at),
         arena: plan.arena_at,
         ..Program::default()
     };

@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::graph::{Dim, Graph, Sym};
 use crate::host::abi::{options, status};
 use crate::host::ir::{
-    Address, Binary, Compare, Condition, Frame, FrameField, FuncId, FunctionKind, Op, Operand, OptionsField,
+    Address, Binary, CLOSE_STRINGS, Compare, Condition, Frame, FrameField, FuncId, FunctionKind, OPEN_STRINGS, Op, Operand, OptionsField,
     Place, Port, Program, SlotUse, TensorField, Type,
 };
 use crate::host::lower::Lowered;
@@ -178,9 +178,20 @@ fn execute(b: &mut Builder, plan: &Plan, graph: &Graph, steps: &[FuncId]) {
     }
     slots.keys().for_each(|slot| b.effect(Op::Clear(slot)));
     fill_frame(b, plan, graph);
+    if let Some((_, constants)) = plan.strings {
+        let [table, options, constants] =
+            [Address::Strings, Address::Options, Address::Weights(constants)].map(|address| b.address(address));
+        b.effect(Op::Extern(&OPEN_STRINGS, vec![table.into(), options.into(), constants.into()]));
+    }
+    let close = |b: &mut Builder| {
+        if plan.strings.is_some() {
+            let table = b.address(Address::Strings);
+            b.effect(Op::Extern(&CLOSE_STRINGS, vec![table.into()]));
+        }
+    };
     let frame = b.address(Address::Frame(Frame::from_u32(0)));
     let call = |b: &mut Builder, &function: &FuncId| b.effect(Op::Call(function, vec![frame.into()]));
-    if slots.is_empty() {
+    if slots.is_empty() && plan.strings.is_none() {
         steps.iter().for_each(|function| call(b, function));
     } else {
         b.open();
@@ -189,10 +200,12 @@ fn execute(b: &mut Builder, plan: &Plan, graph: &Graph, steps: &[FuncId]) {
         let status = b.fresh(Type::I32);
         b.open();
         abandon(b, plan);
+        close(b);
         b.effect(Op::Return(status.into()));
         let handler = b.close();
         b.effect(Op::Attempt { body, status, handler });
     }
+    close(b);
     b.effect(ok());
 }
 

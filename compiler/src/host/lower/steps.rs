@@ -5,11 +5,11 @@ use cranelift_entity::EntityRef;
 
 use crate::codegen::emit::KernelCode;
 use crate::error::Result;
-use crate::graph::{Dim, NodeId, Op as GraphOp, ValueId};
+use crate::graph::{Call, Dim, NodeId, Op as GraphOp, ValueId};
 use crate::host::StepInfo;
 use crate::host::abi::status;
 use crate::host::ir::{
-    Address, Extent, FrameField, FuncId, FunctionKind, Kernel, KernelId, Op, Operand, Place, Policy, Type,
+    Address, Compare, Extent, FrameField, FuncId, FunctionKind, Kernel, KernelId, Op, Operand, Place, Policy, Type,
     Value, Version,
 };
 use crate::host::lower::bind::Binder;
@@ -196,6 +196,10 @@ impl<'p> StepWriter<'_, 'p> {
                 let work = Control { node: *node, scratch, plan, bodies: &work.bodies };
                 match &self.scope.graph.nodes[*node].op {
                     GraphOp::If { .. } => self.choice(&work)?,
+                    GraphOp::Call(call) => {
+                        self.poll();
+                        self.call(*node, call)?;
+                    }
                     _ => self.scan(&work)?,
                 }
             }
@@ -263,6 +267,35 @@ impl<'p> StepWriter<'_, 'p> {
             Scratch::Arena(offset) => self.arena(offset),
             Scratch::Heap(block) => self.block(*block),
         }
+    }
+
+    /// Calls a function of the runtime.
+    fn call(&mut self, node: NodeId, call: &'p Call) -> Result<()> {
+        let data = &self.scope.graph.nodes[node];
+        let mut args = vec![self.b.address(Address::Strings).into()];
+        for &value in data.inputs.iter().chain(&data.outputs) {
+            args.push(self.address(value)?.into());
+        }
+        for number in &call.numbers {
+            args.push(self.size(number)?);
+        }
+        let result = self.b.value(Type::I32, Op::Extern(&call.function.symbol, args));
+        let result = self.b.extend(result);
+        let origin = &self.scope.graph.origins[data.origin];
+        let place = format!("node `{}` ({})", printable(&origin.name), printable(&origin.op_type));
+        for (status, what) in [
+            (status::OUT_OF_MEMORY, "the allocator has no memory for texts"),
+            (status::NEEDS_ALLOCATOR, "texts need memory, and there is no allocator"),
+            (status::NULL_POINTER, "the data of a text is null"),
+            (status::BAD_TEXT, "a text is not what is needed here"),
+        ] {
+            let is = self.b.compare(Compare::Eq, result, i64::from(status));
+            self.b.fail_if(is, status, &format!("{place}: {what}"), &[]);
+        }
+        let failed = self.b.compare(Compare::Ne, result, i64::from(status::OK));
+        let template = format!("{place}: an index or a size is out of range (status {A})");
+        self.b.fail_if(failed, status::OUT_OF_RANGE, &template, &[result.into()]);
+        Ok(())
     }
 
     fn run(&mut self, id: GroupId) -> Result<()> {

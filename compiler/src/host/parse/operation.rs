@@ -192,11 +192,12 @@ impl ProgramParser<'_> {
         if self.lexer.eat_keyword("arena")? {
             return Ok(Address::Arena(self.extent()?));
         }
-        const PLAIN: [(Address, &str); 4] = [
+        const PLAIN: [(Address, &str); 5] = [
             (Address::Workspace, "workspace"),
             (Address::Options, "options"),
             (Address::Cancel, "cancel"),
             (Address::Descriptor, "descriptor"),
+            (Address::Strings, "strings"),
         ];
         self.item(&PLAIN, "what has an address")
     }

@@ -1,13 +1,14 @@
 //! Who owns the blocks that a run allocates: every slot is followed from `run` through the functions that it calls, over
 //! all paths. A block is given back or handed over once, and no slot holds one when a run ends, but those of outputs
-//! when it ends well.
+//! when it ends well. The table of strings is followed as one slot more: it is open where it is used, and closed when a run ends.
 
 use std::collections::HashMap;
 
 use cranelift_entity::EntityRef;
 
 use crate::host::ir::{
-    Condition, FuncId, FunctionKind, Inst, Op, Operand, Place, Program, Region, Slot, SlotUse,
+    CLOSE_STRINGS, Condition, FuncId, FunctionKind, Inst, MEMCPY, OPEN_STRINGS, Op, Operand, Place, Program,
+    Region, Slot, SlotUse,
 };
 use crate::host::print::inst_text;
 use crate::host::verify::expect;
@@ -57,11 +58,18 @@ struct Ends {
 
 pub(super) fn verify(program: &Program) -> Result<(), String> {
     let Some(run) = program.function_of(FunctionKind::Run) else { return Ok(()) };
-    if program.slots.is_empty() {
+    if program.slots.is_empty() && program.strings.is_none() {
         return Ok(());
     }
     let mut blocks = Blocks { program, known: HashMap::new() };
-    let ends = blocks.function(run, vec![State::Unset; program.slots.len()])?;
+    // The last state is that of the table of strings.
+    let ends = blocks.function(run, vec![State::Unset; program.slots.len() + 1])?;
+    for states in [&ends.failed, &ends.returned] {
+        let open = states.as_ref().and_then(|states| states.last());
+        expect(matches!(open, None | Some(State::Unset | State::Empty)), || {
+            "the table of strings may be open when a run ends".to_string()
+        })?;
+    }
     for (slot, owner) in &program.slots {
         let state = |states: &Option<States>| states.as_ref().map(|states| states[slot.index()]);
         let kept = |state: Option<State>| matches!(state, Some(State::Full | State::Either));
@@ -232,6 +240,22 @@ impl<'p> Blocks<'p> {
                 states[to.index()] = State::Full;
             }
             Op::Load(Place::Block(slot)) => is(*slot, State::Full)?,
+            Op::Extern(function, _) => {
+                let table = states.last_mut().ok_or("there is no table of strings")?;
+                let expect = |wanted: State| match *table == wanted {
+                    true => Ok(()),
+                    false => Err(format!("the table of strings is {:?} here, not {wanted:?}", *table)),
+                };
+                if **function == OPEN_STRINGS {
+                    expect(State::Unset)?;
+                    *table = State::Full;
+                } else if **function == CLOSE_STRINGS {
+                    expect(State::Full)?;
+                    *table = State::Empty;
+                } else if **function != MEMCPY {
+                    expect(State::Full)?;
+                }
+            }
             Op::Store(Place::Block(slot), _) => return Err(format!("{slot} is overwritten")),
             _ => {}
         }
@@ -254,6 +278,7 @@ fn changes(op: &Op) -> bool {
             | Op::Release(_)
             | Op::Empty(_)
             | Op::Transfer { .. }
+            | Op::Extern(..)
             | Op::Call(..)
             | Op::If { .. }
             | Op::Loop { .. }

@@ -144,7 +144,6 @@ fn values_that_are_no_tensors_are_named() {
         (typed("v", sequence), "`v` of type seq(f32[2])"),
         (typed("v", type_proto::Value::MapType(Box::new(map))), "`v` of type map(i64, f32[2])"),
         (typed("v", type_proto::Value::SparseTensorType(sparse)), "`v` of type sparse(f32)"),
-        (value("v", DType::Str, &["N"]), "`v` of type str[N]: tensors of strings"),
     ];
     for (info, text) in cases {
         let mut model = model(vec![node("Same", &["x"], &["y"])]);

@@ -108,7 +108,10 @@ fn malformed_tensors_are_refused() {
     fails(&ints(DType::U8, &[1], &[-129]), Kind::Malformed, "does not fit");
     let wide = TensorProto { uint64_data: vec![1 << 32], ..tensor(DType::U32, &[1]) };
     fails(&wide, Kind::Malformed, "is no u32");
-    fails(&tensor(DType::Str, &[1]), Kind::Unsupported, "strings");
+    fails(&tensor(DType::Str, &[1]), Kind::Malformed, "0 strings for a tensor of shape [1]");
+    fails(&raw(DType::Str, &[0], &[1]), Kind::Malformed, "raw or external");
+    let latin = TensorProto { string_data: vec![vec![0xe9].into()], ..tensor(DType::Str, &[1]) };
+    fails(&latin, Kind::Malformed, "is not UTF-8");
     fails(&TensorProto { data_type: Some(99), ..tensor(DType::F32, &[]) }, Kind::Malformed, "99");
     fails(&TensorProto { data_type: None, ..tensor(DType::F32, &[]) }, Kind::Malformed, "missing");
     let segment = TensorProto { segment: Some(Default::default()), ..raw(DType::U8, &[1], &[0]) };
@@ -215,5 +218,5 @@ fn tensor_attributes_are_decoded() {
     let missing = attribute("value", AttributeType::Tensor);
     refuses(&constant(missing), Kind::Malformed, "attribute value has no value");
     let strings = a_tensor("value", tensor(DType::Str, &[1]));
-    refuses(&constant(strings), Kind::Unsupported, "attribute value: tensor `w`: a tensor of strings");
+    refuses(&constant(strings), Kind::Malformed, "attribute value: tensor `w`: 0 strings");
 }

@@ -3,6 +3,7 @@
 use super::DOMAIN;
 use crate::graph::{Op, Tensor as Data};
 use crate::op::row::*;
+use crate::op::strings::{constant, distinct, find};
 
 const LABELS: &[DType] = &[DType::Str, DType::I64, DType::F32];
 const LABELS_4: &[DType] = &[DType::Str, DType::I64, DType::F32, DType::I32, DType::I16, DType::F64];
@@ -43,7 +44,7 @@ fn list(cx: &NodeCx<'_, '_>, prefix: &str) -> Result<Data> {
         return Ok(Data::from_slice(&[values.len()], &values));
     }
     match cx.strs(&name("strings"))? {
-        Some(_) => unsupported(format!("{prefix} that are strings")),
+        Some(texts) => Ok(Data::from_texts(&[texts.len()], &texts)),
         None => malformed(format!("no {prefix} are given")),
     }
 }
@@ -59,6 +60,7 @@ fn default(cx: &NodeCx<'_, '_>, values: DType) -> Result<Data> {
         };
     }
     let number = match values {
+        DType::Str => return Ok(Data::from_texts(&[], &[cx.str("default_string")?])),
         DType::F32 | DType::F64 => Data::scalar(cx.float("default_float")?),
         _ => Data::scalar(cx.int("default_int64")?),
     };
@@ -68,7 +70,7 @@ fn default(cx: &NodeCx<'_, '_>, values: DType) -> Result<Data> {
 fn encode(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     if !cx.has("keys_int64s") {
-        return unsupported("classes that are strings");
+        return classes(cx, x);
     }
     let (keys, values) = (list(cx, "keys")?, list(cx, "values")?);
     if cx.b.dtype(x) != keys.dtype {
@@ -81,6 +83,22 @@ fn encode(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if default.dtype != values.dtype {
         return malformed(format!("a default of {} for values of {}", default.dtype, values.dtype));
     }
+    if keys.dtype == DType::Str {
+        let texts: Vec<String> =
+            keys.texts().iter().map(|text| String::from_utf8_lossy(text).into_owned()).collect();
+        return by_text(cx, x, &texts, values, default);
+    }
+    by_number(cx, x, &keys, values, default)
+}
+
+/// The value of the first key that is equal to a number, or the default.
+fn by_number(
+    cx: &mut NodeCx<'_, '_>,
+    x: ValueId,
+    keys: &Data,
+    values: Data,
+    default: Data,
+) -> Result<Vec<ValueId>> {
     let (values, default) = (cx.b.constant(values), cx.b.constant(default));
     // The place of each key among the values; of equal keys the first one counts.
     let (sorted, places, nan) = match (keys.to_i64s(), keys.to_f64s()) {
@@ -122,6 +140,63 @@ fn encode(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         y = cx.b.select(is_nan, value, y)?;
     }
     Ok(vec![y])
+}
+
+/// Version 1: strings to their places among the classes, or places to classes.
+fn classes(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<Vec<ValueId>> {
+    let classes = cx.strs("classes_strings")?.unwrap_or_default();
+    let numbers: Vec<i64> = (0..classes.len() as i64).collect();
+    between(cx, x, &classes, &numbers)
+}
+
+/// CategoryMapper: strings to integers, or integers to strings.
+pub fn map_categories(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    let (texts, numbers) = (cx.strs("cats_strings")?.unwrap_or_default(), cx.ints("cats_int64s")?.unwrap_or_default());
+    if texts.len() != numbers.len() {
+        return malformed(format!("{} cats_strings and {} cats_int64s", texts.len(), numbers.len()));
+    }
+    between(cx, x, &texts, &numbers)
+}
+
+/// The number of each text, or the text of each number.
+fn between(cx: &mut NodeCx<'_, '_>, x: ValueId, texts: &[String], numbers: &[i64]) -> Result<Vec<ValueId>> {
+    let numbers = Data::from_slice(&[numbers.len()], numbers);
+    if cx.b.dtype(x) == DType::Str {
+        let default = default(cx, DType::I64)?;
+        return by_text(cx, x, texts, numbers, default);
+    }
+    let default = default(cx, DType::Str)?;
+    let texts = Data::from_texts(&[texts.len()], texts);
+    by_number(cx, x, &numbers, texts, default)
+}
+
+/// The value of the first key that is equal to a text, or the default.
+fn by_text(
+    cx: &mut NodeCx<'_, '_>,
+    x: ValueId,
+    keys: &[String],
+    values: Data,
+    default: Data,
+) -> Result<Vec<ValueId>> {
+    let (default, shape) = (cx.b.constant(default), cx.b.shape(x));
+    let default = cx.b.expand(default, shape)?;
+    if keys.is_empty() {
+        return Ok(vec![default]);
+    }
+    let (keys, places) = distinct(keys);
+    // The first of equal keys counts.
+    let firsts: Vec<i64> =
+        (0..keys.len() as i64).map(|key| places.iter().position(|&place| place == key).unwrap_or(0) as i64).collect();
+    let keys = constant(cx, &keys);
+    let (firsts, values) = (cx.b.i64s(&firsts), cx.b.constant(values));
+    let values = cx.b.emit1(Op::Gather { axis: 0 }, &[values, firsts])?;
+    let place = find(cx.b, x, keys)?;
+    let zero = cx.b.scalar(DType::I64, 0.0);
+    let found = cx.b.compare(CompareFn::Ge, place, zero)?;
+    let place = cx.b.binary(BinaryFn::Max, place, zero)?;
+    let value = cx.b.emit1(Op::Gather { axis: 0 }, &[values, place])?;
+    Ok(vec![cx.b.select(found, value, default)?])
 }
 
 /// Keys in ascending order, each once, and where the first of them stood.

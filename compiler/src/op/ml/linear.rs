@@ -1,7 +1,7 @@
 //! Linear models: LinearRegressor and LinearClassifier.
 
 use super::scores::Transform;
-use super::{DOMAIN, NUMBERS, class_labels, f32s, labels_at, matrix};
+use super::{DOMAIN, Data, NUMBERS, class_labels, f32s, labels_at, matrix};
 use crate::graph::Op;
 use crate::op::row::*;
 
@@ -121,7 +121,11 @@ fn classifier(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             let is_class = cx.b.compare(CompareFn::Ge, scores, bound)?;
             let is_class = cx.b.cast(is_class, DType::I64)?;
             let is_class = cx.b.squeeze(is_class, &[1])?;
-            Ok(vec![labels_at(cx, &[0, labels[0]], is_class)?, scores])
+            let Some(label) = labels.to_i64s() else {
+                return unsupported("the label of one class that is a string: the other class has none");
+            };
+            let labels = Data::from_slice(&[2], &[0, label[0]]);
+            Ok(vec![labels_at(cx, &labels, is_class)?, scores])
         }
         count => malformed(format!("{count} labels for one score")),
     }

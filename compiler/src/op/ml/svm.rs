@@ -2,7 +2,7 @@
 //! those of pairs (Wu, Lin and Weng, "Probability Estimates for Multi-class Classification by Pairwise Coupling", 2004, method 2).
 
 use super::scores::Transform;
-use super::{DOMAIN, NUMBERS, class_labels, f32s, labels_at, matrix};
+use super::{DOMAIN, Data, NUMBERS, class_labels, f32s, labels_at, matrix};
 use crate::graph::{Builder, Graph, Op, TensorType};
 use crate::op::row::*;
 
@@ -174,7 +174,7 @@ fn classifier(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// One score for each class, without support vectors. All have the first `rho`.
-fn direct(cx: &mut NodeCx<'_, '_>, labels: &[i64], transform: Transform) -> Result<Vec<ValueId>> {
+fn direct(cx: &mut NodeCx<'_, '_>, labels: &Data, transform: Transform) -> Result<Vec<ValueId>> {
     let coefficients = given(cx, "coefficients")?;
     let scores = linear(cx, &coefficients, labels.len())?;
     let rho_0 = rho(cx, 0)?;
@@ -202,7 +202,7 @@ fn direct(cx: &mut NodeCx<'_, '_>, labels: &[i64], transform: Transform) -> Resu
 /// Every pair of classes votes by the sum of the kernels at their support vectors.
 fn votes(
     cx: &mut NodeCx<'_, '_>,
-    labels: &[i64],
+    labels: &Data,
     counts: &[i64],
     transform: Transform,
 ) -> Result<Vec<ValueId>> {

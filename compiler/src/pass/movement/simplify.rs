@@ -11,7 +11,7 @@ use crate::pass::rewrite::{
 
 /// What the node should be, if something simpler.
 pub fn node(b: &mut Builder, id: NodeId, uses: &Uses) -> Result<Option<ValueId>> {
-    if b.graph.nodes[id].op.is_control() {
+    if b.graph.nodes[id].op.is_hosted() {
         return Ok(None);
     }
     let node = b.graph.nodes[id].clone();

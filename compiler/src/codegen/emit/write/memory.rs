@@ -128,6 +128,10 @@ impl Writer<'_, '_, '_> {
                 let descriptor = self.code.unit.descriptor_symbol()?;
                 self.code.data_addr(descriptor, true)
             }
+            Address::Strings => {
+                let at = self.program.strings.ok_or_else(|| internal("there is no table of strings".into()))?;
+                self.code.add(self.environment.workspace()?, at)
+            }
         })
     }
 

@@ -1,0 +1,146 @@
+//! Functions of the runtime that a graph calls: what is no loop over numbers, such as work on texts.
+//!
+//! Inside a graph a string is a number, its place in the table of the run: equal texts have equal numbers, so that what
+//! moves, chooses or compares strings are operations on i64. `borders` brings this about. [`FUNCTIONS`] has all functions; a
+//! function is one row there, and one function of `runtime-support`.
+
+use std::ffi::c_void;
+
+use onnxc_runtime_support::strings;
+
+use crate::error::{Error, Result, Stage};
+use crate::graph::{Builder, DType, Dim, Op, TensorType, ValueId};
+use crate::host::ir::{Extern, Type};
+
+/// A function of the runtime. It takes the table of strings, the addresses of its inputs and of its result, then numbers;
+/// it gives a status of the C ABI.
+#[derive(Debug)]
+pub struct Function {
+    /// In the text form.
+    pub name: &'static str,
+    /// Element types of the inputs and of the result; `None` where a call may choose.
+    pub inputs: &'static [Option<DType>],
+    pub result: Option<DType>,
+    /// How many numbers follow the addresses.
+    pub numbers: usize,
+    /// The symbol, and its parameters.
+    pub symbol: Extern,
+    /// Where it lies in this process.
+    pub address: fn() -> *const c_void,
+}
+
+impl PartialEq for Function {
+    fn eq(&self, other: &Function) -> bool {
+        self.name == other.name
+    }
+}
+
+/// [`Op::Call`](super::Op::Call): a function, the numbers that it is called with, and the type of its result.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Call {
+    pub function: &'static Function,
+    pub numbers: Vec<Dim>,
+    pub result: TensorType,
+}
+
+impl Call {
+    /// Fails where operands, numbers or the result are not those of the function.
+    pub fn check(&self, inputs: &[&TensorType]) -> Result<()> {
+        let Function { name, inputs: wanted, result, numbers, .. } = self.function;
+        let is = |ty: &TensorType, dtype: &Option<DType>| match dtype {
+            Some(DType::Str) => matches!(ty.dtype, DType::Str | DType::I64),
+            Some(dtype) => *dtype == ty.dtype,
+            None => true,
+        };
+        let fits = inputs.len() == wanted.len()
+            && inputs.iter().zip(*wanted).all(|(ty, dtype)| is(ty, dtype))
+            && is(&self.result, result)
+            && self.numbers.len() == *numbers;
+        match fits {
+            true => Ok(()),
+            false => {
+                let (result, count) = (&self.result, self.numbers.len());
+                let message = format!("a call of {name} with {inputs:?} and {count} numbers for {result}");
+                Err(Error::internal(Stage::Infer, message))
+            }
+        }
+    }
+}
+
+const P: Type = Type::Ptr;
+const N: Type = Type::I64;
+/// Strings, or their numbers already.
+const STRING: Option<DType> = Some(DType::Str);
+const COUNT: Option<DType> = Some(DType::I64);
+const BYTES: Option<DType> = Some(DType::U8);
+
+macro_rules! functions {
+    ($($constant:ident $name:literal $function:ident $inputs:tt -> $result:expr, $params:tt;)*) => {
+        $(pub static $constant: Function = Function {
+            name: $name,
+            inputs: &$inputs,
+            result: $result,
+            numbers: numbers(&$params),
+            symbol: Extern { name: stringify!($function), params: &$params, result: Some(Type::I32) },
+            address: || strings::$function as *const c_void,
+        };)*
+
+        /// Every function that a graph may call.
+        pub static FUNCTIONS: &[&Function] = &[$(&$constant),*];
+    };
+}
+
+/// How many of the parameters are numbers.
+const fn numbers(params: &[Type]) -> usize {
+    let (mut count, mut at) = (0, 0);
+    while at < params.len() {
+        count += matches!(params[at], Type::I64) as usize;
+        at += 1;
+    }
+    count
+}
+
+functions! {
+    // Texts of the caller, 16 bytes each, to their numbers: `n`.
+    INTERN "intern" onnxc_strings_intern [BYTES] -> STRING, [P, P, P, N];
+    // Bytes of all texts: `n`.
+    TEXT_BYTES "text_bytes" onnxc_strings_text_bytes [STRING] -> COUNT, [P, P, P, N];
+    // Texts for the caller: `n`, and the bytes of the result.
+    SPELL "spell" onnxc_strings_spell [STRING] -> BYTES, [P, P, P, N, N];
+    // Two texts joined: `n`.
+    CONCAT "concat" onnxc_strings_concat [STRING, STRING] -> STRING, [P, P, P, P, N];
+    // In other letters: `n`, 1 for small ones and 2 for capitals.
+    CHANGE_CASE "change_case" onnxc_strings_change_case [STRING] -> STRING, [P, P, P, N, N];
+    // How many parts a text has between delimiters: `n`, and the most splits.
+    SPLIT_COUNTS "split_counts" onnxc_strings_split_counts [STRING, STRING] -> COUNT, [P, P, P, P, N, N];
+    // These parts, rows filled up with the empty text: `n`, the most splits, the length of a row.
+    SPLIT "split" onnxc_strings_split [STRING, STRING] -> STRING, [P, P, P, P, N, N, N];
+    // Whether an automaton, see `op/regex.rs`, accepts a text: `n`, bytes of the automaton.
+    MATCHES "matches" onnxc_strings_regex [STRING, BYTES] -> Some(DType::Bool), [P, P, P, P, N, N];
+    // The number that a text tells: `n`, and the ONNX number of the type of the result.
+    PARSE "parse" onnxc_strings_parse [STRING] -> None, [P, P, P, N, N];
+    // A number as text: `n`, and the ONNX number of the operand's type.
+    FORMAT "format" onnxc_strings_format [None] -> STRING, [P, P, P, N, N];
+    // The rank of each text among all different ones, in the order of their bytes: `n`.
+    ORDER "order" onnxc_strings_order [STRING] -> COUNT, [P, P, P, N];
+    // Where among keys a text is the last time, or -1: number of keys, `n`.
+    FIND "find" onnxc_strings_find [STRING, STRING] -> COUNT, [P, P, P, P, N, N];
+}
+
+/// The function with a name in the text form.
+pub fn named(name: &str) -> Option<&'static Function> {
+    FUNCTIONS.iter().copied().find(|function| function.name == name)
+}
+
+impl Builder<'_> {
+    /// Calls a function of the runtime.
+    pub fn call(
+        &mut self,
+        function: &'static Function,
+        inputs: &[ValueId],
+        numbers: Vec<Dim>,
+        result: TensorType,
+    ) -> Result<ValueId> {
+        self.emit1(Op::Call(Call { function, numbers, result }), inputs)
+    }
+}
