@@ -115,7 +115,7 @@ impl<'m> Attack<'m> {
 
 /// Whether only data decides some dim of a value.
 fn is_late(info: &ValueInfo) -> bool {
-    info.kinds.contains(&DimKind::Data)
+    info.kinds.contains(&DimKind::Data) || info.dtype == DType::Str.to_onnx()
 }
 
 fn needed(info: &ValueInfo) -> bool {

@@ -67,7 +67,10 @@ impl Printer<'_> {
         }
         if let Some(strings) = graph.strings.as_ref().filter(|_| depth == 0) {
             write!(self.out, "{indent}  strings")?;
-            strings.texts().iter().try_for_each(|text| write!(self.out, " {:?}", String::from_utf8_lossy(text)))?;
+            strings
+                .texts()
+                .iter()
+                .try_for_each(|text| write!(self.out, " {:?}", String::from_utf8_lossy(text)))?;
             writeln!(self.out)?;
         }
         for input in &graph.inputs {

@@ -75,9 +75,9 @@ pub fn has_strings(graph: &Graph) -> bool {
 
 /// Makes all strings numbers but those at the borders of the outermost graph.
 pub fn number(graph: &mut Graph) -> Result<()> {
-    if let Some(input) = graph.inputs.iter().find(|input| {
-        graph.ty(input.value).dtype == DType::Str && input.default.is_some()
-    }) {
+    if let Some(input) =
+        graph.inputs.iter().find(|input| graph.ty(input.value).dtype == DType::Str && input.default.is_some())
+    {
         let message = format!("the string input `{}` has a default: it must be a constant", input.name);
         return Err(Error::new(Stage::Import, Kind::Unsupported, message));
     }

@@ -82,7 +82,9 @@ impl Tensor {
     pub fn texts(&self) -> Vec<Bytes> {
         assert_eq!(self.dtype, DType::Str);
         let first = 8 * self.len();
-        (0..self.len()).map(|at| self.data.slice(first + self.text_end(at)..first + self.text_end(at + 1))).collect()
+        (0..self.len())
+            .map(|at| self.data.slice(first + self.text_end(at)..first + self.text_end(at + 1)))
+            .collect()
     }
 
     pub fn from_slice<T: Element>(shape: &[usize], values: &[T]) -> Tensor {

@@ -360,8 +360,7 @@ pub static OPEN_STRINGS: Extern = Extern {
 };
 
 /// Gives back all that a table of strings has allocated.
-pub static CLOSE_STRINGS: Extern =
-    Extern { name: "onnxc_strings_close", params: &[Type::Ptr], result: None };
+pub static CLOSE_STRINGS: Extern = Extern { name: "onnxc_strings_close", params: &[Type::Ptr], result: None };
 
 /// Every function that a program may call by name: these, and those that graphs call.
 pub fn extern_named(name: &str) -> Option<&'static Extern> {

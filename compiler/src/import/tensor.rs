@@ -164,7 +164,9 @@ impl<'m> Constants<'m> {
 /// A tensor of strings, which the specification has in one form only.
 fn strings(proto: &TensorProto, shape: &[usize]) -> Result<Tensor> {
     let (count, _) = sizes(DType::Str, shape)?;
-    if proto.data_location() == DataLocation::External || proto.raw_data.as_ref().is_some_and(|raw| !raw.is_empty()) {
+    if proto.data_location() == DataLocation::External
+        || proto.raw_data.as_ref().is_some_and(|raw| !raw.is_empty())
+    {
         return malformed("strings as raw or external data");
     }
     let texts = &proto.string_data;

@@ -19,10 +19,15 @@ pub(crate) fn call(
     symbols: &Symbols,
 ) -> Result<Tensor> {
     let Some(strings) = strings else { return internal("a call without a table of strings".to_string()) };
-    let known = |dims: &[Dim]| dims.iter().map(|dim| dim.eval(&|sym| symbols[sym])).collect::<Option<Vec<i64>>>();
-    let shape = known(&call.result.shape).map(|shape| shape.iter().map(|&size| usize::try_from(size).ok()).collect());
+    let known =
+        |dims: &[Dim]| dims.iter().map(|dim| dim.eval(&|sym| symbols[sym])).collect::<Option<Vec<i64>>>();
+    let shape =
+        known(&call.result.shape).map(|shape| shape.iter().map(|&size| usize::try_from(size).ok()).collect());
     let (Some(numbers), Some(Some(shape))) = (known(&call.numbers), shape) else {
-        return internal(format!("a call of {} with {:?} gives {}", call.function.name, call.numbers, call.result));
+        return internal(format!(
+            "a call of {} with {:?} gives {}",
+            call.function.name, call.numbers, call.result
+        ));
     };
     let shape: Vec<usize> = shape;
     if *call.function == INTERN {
@@ -46,7 +51,8 @@ pub(crate) fn call(
 fn interned(strings: &Strings, views: &Tensor, shape: &[usize]) -> Tensor {
     let table = strings.table();
     let number = |view: &[u8; 16]| {
-        let [address, length] = [0, 8].map(|at| u64::from_le_bytes(*view[at..].first_chunk().expect("16 bytes")));
+        let [address, length] =
+            [0, 8].map(|at| u64::from_le_bytes(*view[at..].first_chunk().expect("16 bytes")));
         if length == 0 {
             return table.intern(&[]);
         }

@@ -52,9 +52,11 @@ pub(super) fn source() -> String {
     for (at, (function, _)) in functions().enumerate() {
         let result = function.result.as_ref().map_or("void", c_type);
         let types = function.params.iter().map(c_type).collect::<Vec<_>>().join(", ");
-        let params = function.params.iter().enumerate().map(|(number, ty)| format!("{} p{number}", c_type(ty)));
+        let params =
+            function.params.iter().enumerate().map(|(number, ty)| format!("{} p{number}", c_type(ty)));
         let params = params.collect::<Vec<_>>().join(", ");
-        let passed = (0..function.params.len()).map(|number| format!("p{number}")).collect::<Vec<_>>().join(", ");
+        let passed =
+            (0..function.params.len()).map(|number| format!("p{number}")).collect::<Vec<_>>().join(", ");
         let back = if function.result.is_some() { "return " } else { "" };
         let _ = writeln!(
             source,

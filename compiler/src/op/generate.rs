@@ -346,8 +346,8 @@ mod tests {
         of("value_ints", Attr::Ints(vec![4, 5])).gives(0, &[2], &[4., 5.]);
         of("value_float", Attr::Float(0.5)).gives(0, &[], &[0.5]);
         of("value_floats", Attr::Floats(vec![0.5])).gives(0, &[1], &[0.5]);
-        let text = of("value_string", Attr::Str("a".into())).run();
-        assert!(text.unwrap_err().message.contains("value_string"));
+        of("value_string", Attr::Str("ä".into())).gives_texts(0, &[], &["ä"]);
+        of("value_strings", Attr::Strs(vec!["a".into(), String::new()])).gives_texts(0, &[2], &["a", ""]);
         assert!(Case::new("Constant", 1).run().unwrap_err().message.contains("value"));
     }
 

@@ -106,6 +106,13 @@ impl<'a> Code<'a> {
         self.b.inst_results(call)[0]
     }
 
+    /// Calls a function; gives its result, if it has one.
+    pub fn call_extern(&mut self, id: FuncId, args: &[Value]) -> Option<Value> {
+        let function = self.function(id);
+        let call = self.b.ins().call(function, args);
+        self.b.inst_results(call).first().copied()
+    }
+
     pub fn call_pointer(&mut self, signature: &Signature, pointer: Value, args: &[Value]) -> Option<Value> {
         let signature = self.b.import_signature(signature.clone());
         let call = self.b.ins().call_indirect(signature, pointer, args);

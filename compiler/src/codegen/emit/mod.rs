@@ -237,9 +237,10 @@ fn place_kernels(
 
 fn carried(name: &str, dtype: DType, packed: bool) -> Result<()> {
     match dtype {
-        _ if (dtype.is_packed() || dtype == DType::Str) && !packed => {
-            Err(Error::internal(Stage::Emit, format!("`{name}`: elements of {dtype} as they are inside a graph")))
-        }
+        _ if (dtype.is_packed() || dtype == DType::Str) && !packed => Err(Error::internal(
+            Stage::Emit,
+            format!("`{name}`: elements of {dtype} as they are inside a graph"),
+        )),
         _ => Ok(()),
     }
 }

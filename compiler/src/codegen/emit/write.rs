@@ -213,7 +213,10 @@ impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
                     values.push(self.operand(arg, ty)?);
                 }
                 let id = self.code.unit.import(function)?;
-                self.code.call(id, &values)
+                match self.code.call_extern(id, &values) {
+                    Some(result) => result,
+                    None => return Ok(true),
+                }
             }
             Op::Kernel(kernel, buffers) => self.kernel(*kernel, buffers)?,
             Op::Job { job, begin, end } => {

@@ -121,8 +121,8 @@ impl<'c, 'p> Checks<'c, 'p> {
 
     /// A model with values that only data size needs an allocator.
     pub fn check_allocator(&mut self) {
-        let Some(node) = &self.plan.dynamic.needs_allocator else { return };
-        let template = format!("{node}: only data decides the size of its result, and there is no allocator");
+        let Some(what) = &self.plan.dynamic.needs_allocator else { return };
+        let template = format!("{what}, and there is no allocator");
         for field in [OptionsField::Allocate, OptionsField::Release] {
             let function = self.b.load(Place::Options(field));
             let none = self.b.compare(Compare::Eq, function, 0);

@@ -31,7 +31,7 @@ pub(crate) struct Dynamic {
     pub slots: PrimaryMap<Slot, SlotUse>,
     /// Outputs whose dims data decide, with their slots.
     pub outputs: Vec<(usize, Slot)>,
-    /// Names a value in a block, for a caller without allocator.
+    /// Why a run needs an allocator, for a caller without one.
     pub needs_allocator: Option<String>,
 }
 
@@ -55,8 +55,14 @@ impl Dynamic {
             dynamic.symbols.extend(scope.graph.data.keys());
             for (id, block) in scope.program.heap.iter() {
                 dynamic.blocks.insert((scope.index, id), dynamic.slots.push(SlotUse::Block));
-                dynamic.needs_allocator.get_or_insert_with(|| writer_text(scope.graph, block.writer));
+                dynamic.needs_allocator.get_or_insert_with(|| {
+                    let node = writer_text(scope.graph, block.writer);
+                    format!("{node}: only data decides the size of its result")
+                });
             }
+        }
+        if root.graph.strings.is_some() {
+            dynamic.needs_allocator.get_or_insert_with(|| "strings need memory".to_string());
         }
         for at in 0..root.graph.outputs.len() {
             if decided_dims(root.graph, at).any(|dim| dynamic.decides(dim)) {

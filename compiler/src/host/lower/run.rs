@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::graph::{Dim, Graph, Sym};
 use crate::host::abi::{options, status};
 use crate::host::ir::{
-    Address, Binary, CLOSE_STRINGS, Compare, Condition, Frame, FrameField, FuncId, FunctionKind, OPEN_STRINGS, Op, Operand, OptionsField,
-    Place, Port, Program, SlotUse, TensorField, Type,
+    Address, Binary, CLOSE_STRINGS, Compare, Condition, Frame, FrameField, FuncId, FunctionKind,
+    OPEN_STRINGS, Op, Operand, OptionsField, Place, Port, Program, SlotUse, TensorField, Type,
 };
 use crate::host::lower::Lowered;
 use crate::host::lower::builder::Builder;
@@ -179,8 +179,8 @@ fn execute(b: &mut Builder, plan: &Plan, graph: &Graph, steps: &[FuncId]) {
     slots.keys().for_each(|slot| b.effect(Op::Clear(slot)));
     fill_frame(b, plan, graph);
     if let Some((_, constants)) = plan.strings {
-        let [table, options, constants] =
-            [Address::Strings, Address::Options, Address::Weights(constants)].map(|address| b.address(address));
+        let [table, options, constants] = [Address::Strings, Address::Options, Address::Weights(constants)]
+            .map(|address| b.address(address));
         b.effect(Op::Extern(&OPEN_STRINGS, vec![table.into(), options.into(), constants.into()]));
     }
     let close = |b: &mut Builder| {

@@ -9,8 +9,8 @@ use crate::graph::{Call, Dim, NodeId, Op as GraphOp, ValueId};
 use crate::host::StepInfo;
 use crate::host::abi::status;
 use crate::host::ir::{
-    Address, Compare, Extent, FrameField, FuncId, FunctionKind, Kernel, KernelId, Op, Operand, Place, Policy, Type,
-    Value, Version,
+    Address, Compare, Extent, FrameField, FuncId, FunctionKind, Kernel, KernelId, Op, Operand, Place, Policy,
+    Type, Value, Version,
 };
 use crate::host::lower::bind::Binder;
 use crate::host::lower::builder::Builder;

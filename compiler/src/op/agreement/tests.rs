@@ -396,6 +396,10 @@ fn holds(graph: &Graph, sizes: &[i64]) -> Option<bool> {
 fn run_of(node: &Node, graph: &Graph, shapes: &Shapes) -> Option<String> {
     let tensors = shapes.iter().enumerate().filter_map(|(at, shape)| {
         let (shape, dtype) = (shape.clone()?, node.dtype(at));
+        if dtype == DType::Str {
+            let texts = vec![""; shape.iter().product()];
+            return Some(Tensor::from_texts(&shape, &texts));
+        }
         let bytes = shape.iter().product::<usize>() * dtype.size();
         Some(Tensor::new(dtype, shape, vec![0; bytes].into()))
     });

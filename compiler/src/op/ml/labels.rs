@@ -152,7 +152,8 @@ fn classes(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<Vec<ValueId>> {
 /// CategoryMapper: strings to integers, or integers to strings.
 pub fn map_categories(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
-    let (texts, numbers) = (cx.strs("cats_strings")?.unwrap_or_default(), cx.ints("cats_int64s")?.unwrap_or_default());
+    let (texts, numbers) =
+        (cx.strs("cats_strings")?.unwrap_or_default(), cx.ints("cats_int64s")?.unwrap_or_default());
     if texts.len() != numbers.len() {
         return malformed(format!("{} cats_strings and {} cats_int64s", texts.len(), numbers.len()));
     }
@@ -186,8 +187,9 @@ fn by_text(
     }
     let (keys, places) = distinct(keys);
     // The first of equal keys counts.
-    let firsts: Vec<i64> =
-        (0..keys.len() as i64).map(|key| places.iter().position(|&place| place == key).unwrap_or(0) as i64).collect();
+    let firsts: Vec<i64> = (0..keys.len() as i64)
+        .map(|key| places.iter().position(|&place| place == key).unwrap_or(0) as i64)
+        .collect();
     let keys = constant(cx, &keys);
     let (firsts, values) = (cx.b.i64s(&firsts), cx.b.constant(values));
     let values = cx.b.emit1(Op::Gather { axis: 0 }, &[values, firsts])?;

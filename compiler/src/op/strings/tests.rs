@@ -39,16 +39,23 @@ fn texts_are_normalized() {
     let days = &["Monday", "TUESDAY", "ß", "monday"];
     let case = |dims: &[&str]| Case::new("StringNormalizer", 10).texts(dims, &[4], days);
     case(&["n"]).gives_texts(0, &[4], days);
-    case(&["n"]).str("case_change_action", "UPPER").gives_texts(0, &[4], &["MONDAY", "TUESDAY", "SS", "MONDAY"]);
+    case(&["n"]).str("case_change_action", "UPPER").gives_texts(
+        0,
+        &[4],
+        &["MONDAY", "TUESDAY", "SS", "MONDAY"],
+    );
     case(&[]).str("case_change_action", "LOWER").gives_texts(0, &[4], &["monday", "tuesday", "ß", "monday"]);
-    let stops = |dims: &[&str], exact: i64| case(dims).strs("stopwords", &["monday", "tuesday"]).int("is_case_sensitive", exact);
+    let stops = |dims: &[&str], exact: i64| {
+        case(dims).strs("stopwords", &["monday", "tuesday"]).int("is_case_sensitive", exact)
+    };
     for dims in [&["n"][..], &[]] {
         stops(dims, 1).gives_texts(0, &[3], &["Monday", "TUESDAY", "ß"]);
         stops(dims, 0).gives_texts(0, &[1], &["ß"]);
         let none = case(dims).strs("stopwords", &["MONDAY", "tuesday", "ß"]);
         none.gives_texts(0, &[1], &[""]);
     }
-    let row = Case::new("StringNormalizer", 10).texts(&["", "n"], &[1, 2], &["a", "b"]).strs("stopwords", &["b"]);
+    let row =
+        Case::new("StringNormalizer", 10).texts(&["", "n"], &[1, 2], &["a", "b"]).strs("stopwords", &["b"]);
     row.gives_texts(0, &[1, 1], &["a"]);
     assert!(error(&case(&[]).str("case_change_action", "SMALL")).contains("LOWER, UPPER, NONE"));
 }
@@ -68,12 +75,15 @@ fn patterns_match_whole_texts() {
 
 #[test]
 fn strings_are_compared_chosen_and_moved() {
-    let two = |op, x: &[&str], y: &[&str]| {
-        Case::new(op, 19).texts(&["n"], &[x.len()], x).texts(&[], &[y.len()], y)
-    };
+    let two =
+        |op, x: &[&str], y: &[&str]| Case::new(op, 19).texts(&["n"], &[x.len()], x).texts(&[], &[y.len()], y);
     two("Equal", &["a", "b", ""], &["a", "c", ""]).gives(0, &[3], &[1., 0., 1.]);
     two("Equal", &["a", "b", "a"], &["a"]).gives(0, &[3], &[1., 0., 1.]);
-    let chosen = Case::new("Where", 16).input(&[2], &[true, false]).texts(&[], &[2], &["a", "b"]).texts(&[], &[1], &["z"]);
+    let chosen = Case::new("Where", 16).input(&[2], &[true, false]).texts(&[], &[2], &["a", "b"]).texts(
+        &[],
+        &[1],
+        &["z"],
+    );
     chosen.gives_texts(0, &[2], &["a", "z"]);
     let gathered = Case::new("Gather", 13).texts(&["n"], &[3], &["a", "b", "c"]).input(&[2], &[2i64, -3]);
     gathered.gives_texts(0, &[2], &["c", "a"]);
@@ -94,10 +104,14 @@ fn strings_are_compared_chosen_and_moved() {
 fn numbers_become_texts_and_back() {
     let text = |case: Case, wanted: &[&str]| case.int("to", 8).gives_texts(0, &[wanted.len()], wanted);
     text(Case::new("Cast", 13).input(&[4], &[1f32, 0.1, 1e-5, f32::NAN]), &["1.0", "0.1", "1e-05", "nan"]);
-    text(Case::new("Cast", 13).symbolic(&["n"], &[3], &[-5i64, 0, i64::MAX]), &["-5", "0", "9223372036854775807"]);
+    text(
+        Case::new("Cast", 13).symbolic(&["n"], &[3], &[-5i64, 0, i64::MAX]),
+        &["-5", "0", "9223372036854775807"],
+    );
     text(Case::new("Cast", 9).input(&[2], &[true, false]), &["True", "False"]);
     text(Case::new("Cast", 13).texts(&[], &[1], &["a"]), &["a"]);
-    let number = |texts: &[&str], to: i64| Case::new("Cast", 13).texts(&["n"], &[texts.len()], texts).int("to", to);
+    let number =
+        |texts: &[&str], to: i64| Case::new("Cast", 13).texts(&["n"], &[texts.len()], texts).int("to", to);
     number(&["3.5", " 1e-3", "-INF", "nan"], 1).gives(0, &[4], &[3.5, 1e-3, f64::NEG_INFINITY, f64::NAN]);
     number(&["42", "-7"], 7).gives(0, &[2], &[42., -7.]);
     assert!(error(&number(&["4x"], 1)).contains("text"), "{}", error(&number(&["4x"], 1)));
@@ -140,7 +154,12 @@ fn labels_of_strings() {
         .strs("cats_strings", &["a", "b"])
         .ints("cats_int64s", &[10, 20]);
     mapper.gives(0, &[3], &[20., 10., -1.]);
-    let hot = |zeros| Case::of(ML, "OneHotEncoder", 1).texts(&["n"], &[3], x).strs("cats_strings", &["a", "b"]).int("zeros", zeros);
+    let hot = |zeros| {
+        Case::of(ML, "OneHotEncoder", 1)
+            .texts(&["n"], &[3], x)
+            .strs("cats_strings", &["a", "b"])
+            .int("zeros", zeros)
+    };
     hot(1).gives(0, &[3, 2], &[0., 1., 1., 0., 0., 0.]);
     assert!(hot(0).run().is_err());
     let classifier = Case::of(ML, "LinearClassifier", 1)

@@ -129,7 +129,8 @@ impl Writer<'_, '_, '_> {
                 self.code.data_addr(descriptor, true)
             }
             Address::Strings => {
-                let at = self.program.strings.ok_or_else(|| internal("there is no table of strings".into()))?;
+                let at =
+                    self.program.strings.ok_or_else(|| internal("there is no table of strings".into()))?;
                 self.code.add(self.environment.workspace()?, at)
             }
         })
