@@ -55,7 +55,7 @@ pub unsafe extern "C" fn onnxc_strings_close(state: *mut State) {
     }
 }
 
-/// The element at which the last function failed, or -1.
+/// The element at which the last function failed, or -1 where none is to blame.
 ///
 /// # Safety
 /// `state` is null, or open; likewise below.
@@ -155,8 +155,9 @@ pub unsafe extern "C" fn onnxc_strings_change_case(
 ) -> Status {
     // SAFETY: the caller says so.
     status((|| unsafe {
+        let state = open(state)?;
         let case = Case::of(how).ok_or(Status::BAD_SIZE)?;
-        open(state)?.change_case(input(numbers, n)?, output(out, n)?, case)
+        state.change_case(input(numbers, n)?, output(out, n)?, case)
     })())
 }
 
@@ -175,8 +176,9 @@ pub unsafe extern "C" fn onnxc_strings_split_counts(
 ) -> Status {
     // SAFETY: the caller says so.
     status((|| unsafe {
+        let state = open(state)?;
         let delimiter = input(delimiter, 1)?.first().copied().unwrap_or(-1);
-        open(state)?.split_counts(input(numbers, n)?, delimiter, output(counts, n)?, maxsplit)
+        state.split_counts(input(numbers, n)?, delimiter, output(counts, n)?, maxsplit)
     })())
 }
 
@@ -198,9 +200,10 @@ pub unsafe extern "C" fn onnxc_strings_split(
 ) -> Status {
     // SAFETY: the caller says so.
     status((|| unsafe {
+        let state = open(state)?;
         let delimiter = input(delimiter, 1)?.first().copied().unwrap_or(-1);
         let out = output(out, n.checked_mul(width).ok_or(Status::BAD_SIZE)?)?;
-        open(state)?.split(input(numbers, n)?, delimiter, out, maxsplit, bytes(width, 1)?)
+        state.split(input(numbers, n)?, delimiter, out, maxsplit, bytes(width, 1)?)
     })())
 }
 
@@ -241,9 +244,10 @@ pub unsafe extern "C" fn onnxc_strings_parse(
 ) -> Status {
     // SAFETY: the caller says so.
     status((|| unsafe {
+        let state = open(state)?;
         let to = Number::of(dtype).ok_or(Status::BAD_DTYPE)?;
         let out = output(out, bytes(n, to.bytes())? as i64)?;
-        open(state)?.parse(input(numbers, n)?, out, to)
+        state.parse(input(numbers, n)?, out, to)
     })())
 }
 
@@ -263,9 +267,10 @@ pub unsafe extern "C" fn onnxc_strings_format(
 ) -> Status {
     // SAFETY: the caller says so.
     status((|| unsafe {
+        let state = open(state)?;
         let from = Number::of(dtype).ok_or(Status::BAD_DTYPE)?;
         let elements = input(elements, bytes(n, from.bytes())? as i64)?;
-        open(state)?.format(elements, output(out, n)?, from)
+        state.format(elements, output(out, n)?, from)
     })())
 }
 
