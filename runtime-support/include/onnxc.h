@@ -376,7 +376,7 @@ static inline onnxc_tensor onnxc_make_tensor(const void *data, size_t bytes, int
     return tensor;
 }
 
-/* ---- The runtime: libonnxc_runtime_support. A model links without it. ---- */
+/* ---- The runtime: libonnxc_runtime_support. A model links without it, unless it has strings. ---- */
 
 /* A pool of threads for options.parallel_for. A child of fork() may use and destroy the pools of its parent: they have
  * no threads there, and all loops run on the thread that calls. */

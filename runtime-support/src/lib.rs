@@ -1,5 +1,6 @@
 //! The tiny runtime of models compiled by `onnxc`: a thread pool and an allocator behind the C ABI of
-//! `include/onnxc.h`, and that ABI's types for Rust programs. A model links without it; numerics are never here.
+//! `include/onnxc.h`, that ABI's types for Rust programs, and what models of strings call. Other models link without it;
+//! numerics are never here.
 
 pub mod abi;
 pub mod alloc;

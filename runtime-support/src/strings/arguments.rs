@@ -14,11 +14,15 @@ pub(super) fn bytes(elements: i64, each: usize) -> Result<usize, Status> {
     bytes.filter(|&bytes| bytes <= isize::MAX as usize).ok_or(Status::BAD_SIZE)
 }
 
+/// The state that a function uses, in which no element has failed yet.
+///
 /// # Safety
 /// `state` is null, or points to a state that is open and that nobody else uses meanwhile.
 pub(super) unsafe fn open<'a>(state: *mut State) -> Result<&'a State, Status> {
     // SAFETY: the caller says so.
-    unsafe { state.as_ref() }.ok_or(Status::NULL_POINTER)
+    let state = unsafe { state.as_ref() }.ok_or(Status::NULL_POINTER)?;
+    state.blame(None);
+    Ok(state)
 }
 
 /// # Safety

@@ -55,7 +55,7 @@ pub unsafe extern "C" fn onnxc_strings_close(state: *mut State) {
     }
 }
 
-/// The element at which the last function failed, or -1.
+/// The element at which the last function failed, or -1 where none is to blame.
 ///
 /// # Safety
 /// `state` is null, or open; likewise below.
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn onnxc_strings_fault(state: *const State) -> i64 {
     unsafe { state.as_ref() }.map_or(-1, State::fault)
 }
 
-/// The numbers of the caller's strings: `views` [n], `out` [n]. Texts are not copied.
+/// The numbers of the caller's strings: `views[n]`, `out[n]`. Texts are not copied.
 ///
 /// # Safety
 /// All pointers are as this module describes. The texts that views refer to stay as they are until the state is closed.
@@ -87,7 +87,7 @@ pub unsafe extern "C" fn onnxc_strings_intern(
     })())
 }
 
-/// The sum of the texts' bytes: `numbers` [n], `out` [1]. `SIZE_OVERFLOW` where it does not fit.
+/// The sum of the texts' bytes: `numbers[n]`, `out[1]`. `SIZE_OVERFLOW` where it does not fit.
 ///
 /// # Safety
 /// All pointers are as this module describes.
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn onnxc_strings_text_bytes(
     })())
 }
 
-/// Writes strings for the caller: `numbers` [n], `out` [total] bytes, aligned to a `StringView`: `n` views, then the
+/// Writes strings for the caller: `numbers[n]`, `out[total]` bytes, aligned to a `StringView`: `n` views, then the
 /// texts they refer to, one behind the other. `total` is just what that takes.
 ///
 /// # Safety
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn onnxc_strings_spell(
     status((|| unsafe { open(state)?.spell(input(numbers, n)?, output(out, total)?) })())
 }
 
-/// Each text of `a` with that of `b` behind it: `a` [n], `b` [n], `out` [n].
+/// Each text of `a` with that of `b` behind it: `a[n]`, `b[n]`, `out[n]`.
 ///
 /// # Safety
 /// All pointers are as this module describes.
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn onnxc_strings_concat(
     status((|| unsafe { open(state)?.concat(input(a, n)?, input(b, n)?, output(out, n)?) })())
 }
 
-/// Each text in small letters (`how` 1) or capitals (2): `numbers` [n], `out` [n]. `BAD_TEXT` for one that is not UTF-8,
+/// Each text in small letters (`how` 1) or capitals (2): `numbers[n]`, `out[n]`. `BAD_TEXT` for one that is not UTF-8,
 /// `BAD_SIZE` for another `how`.
 ///
 /// # Safety
@@ -155,12 +155,13 @@ pub unsafe extern "C" fn onnxc_strings_change_case(
 ) -> Status {
     // SAFETY: the caller says so.
     status((|| unsafe {
+        let state = open(state)?;
         let case = Case::of(how).ok_or(Status::BAD_SIZE)?;
-        open(state)?.change_case(input(numbers, n)?, output(out, n)?, case)
+        state.change_case(input(numbers, n)?, output(out, n)?, case)
     })())
 }
 
-/// How many pieces [`onnxc_strings_split`] makes of each text: `numbers` [n], `delimiter` [1], `counts` [n].
+/// How many pieces [`onnxc_strings_split`] makes of each text: `numbers[n]`, `delimiter[1]`, `counts[n]`.
 ///
 /// # Safety
 /// All pointers are as this module describes.
@@ -175,12 +176,13 @@ pub unsafe extern "C" fn onnxc_strings_split_counts(
 ) -> Status {
     // SAFETY: the caller says so.
     status((|| unsafe {
+        let state = open(state)?;
         let delimiter = input(delimiter, 1)?.first().copied().unwrap_or(-1);
-        open(state)?.split_counts(input(numbers, n)?, delimiter, output(counts, n)?, maxsplit)
+        state.split_counts(input(numbers, n)?, delimiter, output(counts, n)?, maxsplit)
     })())
 }
 
-/// The pieces of each text between delimiters: `numbers` [n], `delimiter` [1], `out` [n, width]. The empty text as
+/// The pieces of each text between delimiters: `numbers[n]`, `delimiter[1]`, `out[n, width]`. The empty text as
 /// delimiter is white space, however much; other texts cut wherever they are. At most `maxsplit` cuts are made in each,
 /// from the left, unless it is negative. Rows end with empty texts; `BAD_SIZE` for a text of more pieces than `width`.
 ///
@@ -198,14 +200,15 @@ pub unsafe extern "C" fn onnxc_strings_split(
 ) -> Status {
     // SAFETY: the caller says so.
     status((|| unsafe {
+        let state = open(state)?;
         let delimiter = input(delimiter, 1)?.first().copied().unwrap_or(-1);
         let out = output(out, n.checked_mul(width).ok_or(Status::BAD_SIZE)?)?;
-        open(state)?.split(input(numbers, n)?, delimiter, out, maxsplit, bytes(width, 1)?)
+        state.split(input(numbers, n)?, delimiter, out, maxsplit, bytes(width, 1)?)
     })())
 }
 
-/// Whether each text matches a regular expression as a whole: `numbers` [n], `program` [program_bytes], which the
-/// compiler makes, `out` [n] bytes: 1 or 0.
+/// Whether each text matches a regular expression as a whole: `numbers[n]`, `program[program_bytes]`, which the
+/// compiler makes, `out[n]` bytes: 1 or 0.
 ///
 /// # Safety
 /// All pointers are as this module describes.
@@ -224,7 +227,7 @@ pub unsafe extern "C" fn onnxc_strings_regex(
     })())
 }
 
-/// The number that each text is: `numbers` [n], `out` [n] of `dtype`. Decimal or scientific, or an infinity or NaN by
+/// The number that each text is: `numbers[n]`, `out[n]` of `dtype`. Decimal or scientific, or an infinity or NaN by
 /// name for floats; white space on either side is passed over. Integer types cut a fraction off. A bool is `true`,
 /// `false` or whether a number is not 0. `BAD_TEXT` for what is no number, or none of the integer type; `BAD_DTYPE` for a
 /// type that is none of f16, bf16, f32, f64, i8 to i64, u8 to u64 and bool.
@@ -241,13 +244,14 @@ pub unsafe extern "C" fn onnxc_strings_parse(
 ) -> Status {
     // SAFETY: the caller says so.
     status((|| unsafe {
+        let state = open(state)?;
         let to = Number::of(dtype).ok_or(Status::BAD_DTYPE)?;
         let out = output(out, bytes(n, to.bytes())? as i64)?;
-        open(state)?.parse(input(numbers, n)?, out, to)
+        state.parse(input(numbers, n)?, out, to)
     })())
 }
 
-/// The text of each number: `elements` [n] of `dtype`, `out` [n]. Integers in decimal, `True` or `False`, the shortest
+/// The text of each number: `elements[n]` of `dtype`, `out[n]`. Integers in decimal, `True` or `False`, the shortest
 /// decimal that reads as the same float, as numpy writes it: `1.0`, `1e-05`, `nan`, `-inf`. `BAD_DTYPE` as
 /// [`onnxc_strings_parse`].
 ///
@@ -263,14 +267,15 @@ pub unsafe extern "C" fn onnxc_strings_format(
 ) -> Status {
     // SAFETY: the caller says so.
     status((|| unsafe {
+        let state = open(state)?;
         let from = Number::of(dtype).ok_or(Status::BAD_DTYPE)?;
         let elements = input(elements, bytes(n, from.bytes())? as i64)?;
-        open(state)?.format(elements, output(out, n)?, from)
+        state.format(elements, output(out, n)?, from)
     })())
 }
 
-/// The rank of each text among those here, equal ones counted once, in ascending order of bytes: `numbers` [n], `out`
-/// [n]. What memory it takes it gives back.
+/// The rank of each text among those here, equal ones counted once, in ascending order of bytes: `numbers[n]`, `out[n]`.
+/// What memory it takes it gives back.
 ///
 /// # Safety
 /// All pointers are as this module describes.
@@ -285,7 +290,7 @@ pub unsafe extern "C" fn onnxc_strings_order(
     status((|| unsafe { open(state)?.order(input(numbers, n)?, output(out, n)?) })())
 }
 
-/// Where each number is among keys, the last place of several, or -1: `keys` [k], `numbers` [n], `out` [n]. They may be
+/// Where each number is among keys, the last place of several, or -1: `keys[k]`, `numbers[n]`, `out[n]`. They may be
 /// any integers. Keys that are consecutive ascending numbers or few take no memory; what others take is given back.
 ///
 /// # Safety

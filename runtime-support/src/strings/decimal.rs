@@ -81,6 +81,14 @@ impl Decimal {
         point.zip(end).map_or(0, |(point, end)| end.saturating_sub(point + 1))
     }
 
+    /// What one more in the last digit is worth.
+    fn unit(&self) -> Option<f64> {
+        let (_, exponent) = std::str::from_utf8(self.bytes()).ok()?.split_once('e')?;
+        let mut unit = Decimal::new();
+        let _ = write!(unit, "1e{}", exponent.parse::<i32>().ok()?.checked_sub(self.precision() as i32)?);
+        unit.read()
+    }
+
     fn read<T: std::str::FromStr>(&self) -> Option<T> {
         std::str::from_utf8(self.bytes()).ok()?.parse().ok()
     }
@@ -88,11 +96,17 @@ impl Decimal {
     pub fn small(&mut self, format: Small, bits: u16) {
         let value = format.widen(bits);
         let mut digits = Decimal::new();
-        // Of the numbers with fewest digits that read as this one, the nearest. Where a power of two has numbers twice as
-        // close below as above, all that have so few digits and read as it may be above, not next to it.
+        // Of the numbers with fewest digits that read as this one, the nearest. A power of two has numbers twice as close
+        // below as above, so that one above it may read as it where a nearer one below does not.
         for precision in 0..6 {
             digits = Decimal::rounded(value, precision);
-            if !value.is_finite() || digits.read().map(|value| format.narrow(value)) == Some(bits) {
+            let above = digits.unit().map(|unit| Decimal::rounded(value + unit.copysign(value), precision));
+            let is = |digits: &Decimal| digits.read().map(|value| format.narrow(value)) == Some(bits);
+            if !value.is_finite() || is(&digits) {
+                break;
+            }
+            if let Some(above) = above.filter(is) {
+                digits = above;
                 break;
             }
         }

@@ -18,6 +18,8 @@ use crate::abi::Status;
 use super::table::State;
 
 pub(super) const MAGIC: [u8; 8] = *b"onnxcre1";
+/// No state.
+#[cfg(feature = "compile")]
 pub(super) const NONE: u32 = u32::MAX;
 pub(super) const HEADER: usize = 24;
 

@@ -5,7 +5,7 @@ use crate::alloc::{onnxc_allocate, onnxc_release};
 
 use super::table::State;
 
-/// Strings and their numbers, in memory of [`onnxc_allocate`].
+/// Strings and their numbers, in memory of `onnxc_allocate`.
 pub struct Table {
     state: Box<State>,
     /// What the state refers to.

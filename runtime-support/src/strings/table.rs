@@ -142,18 +142,20 @@ impl State {
         self.fault.get()
     }
 
+    /// Notes which element failed.
+    pub(super) fn blame(&self, element: Option<usize>) {
+        self.fault.set(element.map_or(-1, |at| at as i64));
+    }
+
     /// Runs `body` on each of `items`, and notes the one that fails.
     pub(super) fn each<T>(
         &self,
         items: impl IntoIterator<Item = T>,
         mut body: impl FnMut(T) -> Result<(), Status>,
     ) -> Result<(), Status> {
-        self.fault.set(-1);
+        self.blame(None);
         for (at, item) in items.into_iter().enumerate() {
-            if let Err(status) = body(item) {
-                self.fault.set(at as i64);
-                return Err(status);
-            }
+            body(item).inspect_err(|_| self.blame(Some(at)))?;
         }
         Ok(())
     }

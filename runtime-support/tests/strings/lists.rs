@@ -1,5 +1,5 @@
-//! What Python and numpy make of texts and numbers: `python.txt` is a list that `python.py` wrote, and
-//! `ONNXC_STRING_LIST` the path of another.
+//! What Python and numpy make of texts and numbers, and RE2 of patterns: `python.txt` and `patterns.txt` are lists that
+//! `python.py` and `patterns.py` wrote, and `ONNXC_STRING_LIST` is the path of another.
 
 use std::collections::HashMap;
 
@@ -63,6 +63,10 @@ fn check(list: &str) -> HashMap<&str, usize> {
                 assert_eq!(run.texts(&found).unwrap(), pieces, "{line}");
                 assert_eq!(run.split_counts(&text, delimiter, most), Ok(vec![pieces.len() as i64]));
             }
+            ["match", pattern, _, "bad"] => {
+                let pattern = String::from_utf8(bytes(pattern)).unwrap();
+                assert!(regex::compile(&pattern).is_err(), "{pattern} is accepted");
+            }
             ["match", pattern, text, matches] => {
                 let pattern = String::from_utf8(bytes(pattern)).unwrap();
                 let program = regex::compile(&pattern).unwrap_or_else(|error| panic!("{pattern}: {error}"));
@@ -81,8 +85,9 @@ fn check(list: &str) -> HashMap<&str, usize> {
 }
 
 #[test]
-fn results_are_those_of_python() {
+fn results_are_those_of_others() {
     assert_eq!(check(include_str!("python.txt")).len(), 5);
+    assert!(check(include_str!("patterns.txt"))["match"] > 100);
     if let Ok(path) = std::env::var("ONNXC_STRING_LIST") {
         println!("{:?}", check(&std::fs::read_to_string(path).unwrap()));
     }

@@ -18,7 +18,9 @@ fn matches(pattern: &str, texts: &[&[u8]]) -> Vec<bool> {
 #[test]
 fn patterns_match_whole_texts() {
     // Each with texts that match and texts that do not.
-    let cases: [(&str, &[&str], &[&str]); 62] = [
+    let cases: [(&str, &[&str], &[&str]); 64] = [
+        ("a+(?i)?b{2}(?s)?", &["", "aa", "bb", "aBB"], &["b", "A"]),
+        ("a*(?i)(?s)*\\Q\\E?b|.", &["b", "aaB", "\n"], &["Ab"]),
         ("", &[""], &["a"]),
         ("a", &["a"], &["", "b", "aa"]),
         ("a|ab|abc", &["a", "ab", "abc"], &["", "abcd"]),

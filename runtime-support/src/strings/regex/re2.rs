@@ -21,12 +21,15 @@ enum Before {
 pub(super) struct Translator<'p> {
     pub(super) rest: &'p str,
     pub(super) out: String,
+    /// Flags that are not written yet: an operator behind them is about what stands before them.
+    flags: String,
     names: HashSet<&'p str>,
 }
 
 /// The expression in the syntax of the `regex` crate.
 pub(super) fn translate(pattern: &str) -> Result<String, String> {
-    let mut translator = Translator { rest: pattern, out: String::new(), names: HashSet::new() };
+    let mut translator =
+        Translator { rest: pattern, out: String::new(), flags: String::new(), names: HashSet::new() };
     translator.expression()?;
     Ok(translator.out)
 }
@@ -69,6 +72,19 @@ impl<'p> Translator<'p> {
         let mut depth = 0;
         let mut before = Before::Nothing;
         while let Some(letter) = self.next() {
+            let counts = if letter == '{' { self.counts()? } else { None };
+            if counts.is_some() || matches!(letter, '*' | '+' | '?') {
+                self.repetition(before, &counts.unwrap_or(letter.to_string()))?;
+                before = Before::Repetition;
+                continue;
+            }
+            let quotes_nothing = letter == '\\' && self.eat("Q\\E");
+            if quotes_nothing || (letter == '(' && self.flags()?) {
+                // An operator behind may repeat a repetition before.
+                before = if before == Before::Repetition { Before::Something } else { before };
+                continue;
+            }
+            self.out.push_str(&std::mem::take(&mut self.flags));
             let mut after = Before::Something;
             match letter {
                 '|' => {
@@ -76,12 +92,9 @@ impl<'p> Translator<'p> {
                     after = Before::Nothing;
                 }
                 '(' => {
-                    if self.group()? {
-                        depth += 1;
-                        after = Before::Nothing;
-                    } else {
-                        after = before;
-                    }
+                    self.group()?;
+                    depth += 1;
+                    after = Before::Nothing;
                 }
                 ')' if depth == 0 => return Err("a ) without (".to_owned()),
                 ')' => {
@@ -95,22 +108,8 @@ impl<'p> Translator<'p> {
                     let (quoted, rest) = self.rest.split_at(end);
                     quoted.chars().for_each(|letter| self.literal(letter));
                     self.rest = rest.strip_prefix("\\E").unwrap_or(rest);
-                    if quoted.is_empty() {
-                        after = before;
-                    }
                 }
                 '\\' => self.escape()?,
-                '*' | '+' | '?' => {
-                    self.repetition(before, letter.to_string())?;
-                    after = Before::Repetition;
-                }
-                '{' => match self.counts()? {
-                    Some(counts) => {
-                        self.repetition(before, counts)?;
-                        after = Before::Repetition;
-                    }
-                    None => self.literal('{'),
-                },
                 _ => self.literal(letter),
             }
             before = after;
@@ -118,14 +117,15 @@ impl<'p> Translator<'p> {
         if depth == 0 { Ok(()) } else { Err("a ( without )".to_owned()) }
     }
 
-    fn repetition(&mut self, before: Before, operator: String) -> Result<(), String> {
+    fn repetition(&mut self, before: Before, operator: &str) -> Result<(), String> {
         // Laziness decides which match is found, not whether there is one.
         self.eat("?");
         match before {
             Before::Nothing => Err(format!("nothing stands before {operator}")),
             Before::Repetition => Err(format!("{operator} follows another repetition")),
             Before::Something => {
-                self.out.push_str(&operator);
+                // Behind another repetition, a question mark would be about its laziness.
+                self.out.push_str(if operator == "?" { "{0,1}" } else { operator });
                 Ok(())
             }
         }
@@ -156,11 +156,30 @@ impl<'p> Translator<'p> {
         Ok(Some(format!("{{{counts}}}")))
     }
 
-    /// What follows an opening parenthesis. Returns whether it is a group, and not flags alone.
-    fn group(&mut self) -> Result<bool, String> {
+    /// Flags alone, up to the closing parenthesis of such a group. Returns whether it is one.
+    fn flags(&mut self) -> Result<bool, String> {
+        let is_flag = |letter: char| letter.is_ascii_alphabetic() || letter == '-';
+        let Some(flags) = self.rest.strip_prefix('?').map(|rest| rest.split_once(')')) else {
+            return Ok(false);
+        };
+        match flags {
+            Some((flags, rest)) if flags.chars().all(is_flag) => {
+                self.rest = rest;
+                let flags = known_flags(flags)?;
+                if !flags.is_empty() {
+                    let _ = write!(self.flags, "(?{flags})");
+                }
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// What follows the opening parenthesis of a group that is not flags alone.
+    fn group(&mut self) -> Result<(), String> {
         if !self.eat("?") {
             self.out.push_str("(?:");
-            return Ok(true);
+            return Ok(());
         }
         let lookaround = ["=", "!", "<=", "<!"].iter().any(|start| self.rest.starts_with(start));
         if !lookaround && (self.eat("P<") || self.eat("<")) {
@@ -172,27 +191,24 @@ impl<'p> Translator<'p> {
                 return Err(format!("two groups named {name}"));
             }
             self.out.push_str("(?:");
-            return Ok(true);
+            return Ok(());
         }
-        let (mut on, mut off) = (String::new(), None);
-        loop {
-            match self.next() {
-                Some(flag @ ('i' | 'm' | 's' | 'U')) => off.as_mut().unwrap_or(&mut on).push(flag),
-                Some('-') if off.is_none() => off = Some(String::new()),
-                Some(end @ (':' | ')')) if off.as_ref().is_none_or(|off| !off.is_empty()) => {
-                    // Laziness does not matter here.
-                    let mut flags = on.replace('U', "");
-                    let off = off.unwrap_or_default().replace('U', "");
-                    if !off.is_empty() {
-                        flags = format!("{flags}-{off}");
-                    }
-                    if end == ':' || !flags.is_empty() {
-                        let _ = write!(self.out, "(?{flags}{end}");
-                    }
-                    return Ok(end == ':');
-                }
-                _ => return Err("a group of a kind that RE2 does not have".to_owned()),
-            }
-        }
+        let flags = self.until(":").ok_or(NO_SUCH_GROUP)?;
+        let flags = known_flags(flags)?;
+        let _ = write!(self.out, "(?{flags}:");
+        Ok(())
     }
+}
+
+const NO_SUCH_GROUP: &str = "a group of a kind that RE2 does not have";
+
+/// Flags without those that only decide which match is found.
+fn known_flags(flags: &str) -> Result<String, String> {
+    let (on, off) = flags.split_once('-').map_or((flags, None), |(on, off)| (on, Some(off)));
+    let known = |flags: &str| flags.chars().all(|flag| matches!(flag, 'i' | 'm' | 's' | 'U'));
+    if !known(on) || off.is_some_and(|off| off.is_empty() || !known(off)) {
+        return Err(NO_SUCH_GROUP.to_owned());
+    }
+    let (on, off) = (on.replace('U', ""), off.unwrap_or_default().replace('U', ""));
+    Ok(if off.is_empty() { on } else { format!("{on}-{off}") })
 }
