@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::ffi::{c_char, c_void};
 
-use onnxc::graph::Tensor;
+use onnxc::graph::{DType, Tensor};
 use onnxc::native::{Arguments, Call, Memory, Model, Prepared};
 use onnxc_runtime_support::abi::{self, DimKind};
 use onnxc_runtime_support::{Options, Status, ValueInfo};
@@ -113,7 +113,7 @@ impl<'m> Attack<'m> {
     }
 }
 
-/// Whether only data decides some dim of a value.
+/// Whether only data decides some dim of a value, or the length of its texts.
 fn is_late(info: &ValueInfo) -> bool {
     info.kinds.contains(&DimKind::Data) || info.dtype == DType::Str.to_onnx()
 }
