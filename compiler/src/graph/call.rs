@@ -117,6 +117,11 @@ functions! {
     SPLIT "split" onnxc_strings_split [STRING, STRING] -> STRING, [P, P, P, P, N, N, N];
     // Whether an automaton, see `op/regex.rs`, accepts a text: `n`, bytes of the automaton.
     MATCHES "matches" onnxc_strings_regex [STRING, BYTES] -> Some(DType::Bool), [P, P, P, P, N, N];
+    // How many tokens a text has, by an automaton: `n`, bytes of the automaton, the fewest characters of one, and whether they lie
+    // between what it accepts.
+    TOKEN_COUNTS "token_counts" onnxc_strings_token_counts [STRING, BYTES] -> COUNT, [P, P, P, P, N, N, N, N];
+    // These tokens, rows filled up with a text: the same, and the length of a row.
+    TOKENS "tokens" onnxc_strings_tokens [STRING, BYTES, STRING] -> STRING, [P, P, P, P, P, N, N, N, N, N];
     // The number that a text tells: `n`, and the ONNX number of the type of the result.
     PARSE "parse" onnxc_strings_parse [STRING] -> None, [P, P, P, N, N];
     // A number as text: `n`, and the ONNX number of the operand's type.

@@ -100,6 +100,12 @@ pub(crate) unsafe fn invoke(
             (&[a, b], &[n]) => (as_function!(M, P, P, M, i64))(state, a, b, result, n),
             (&[a, b], &[n, m]) => (as_function!(M, P, P, M, i64, i64))(state, a, b, result, n, m),
             (&[a, b], &[n, m, k]) => (as_function!(M, P, P, M, i64, i64, i64))(state, a, b, result, n, m, k),
+            (&[a, b], &[n, m, k, l]) => {
+                (as_function!(M, P, P, M, i64, i64, i64, i64))(state, a, b, result, n, m, k, l)
+            }
+            (&[a, b, c], &[n, m, k, l, o]) => {
+                (as_function!(M, P, P, P, M, i64, i64, i64, i64, i64))(state, a, b, c, result, n, m, k, l, o)
+            }
             _ => status::BAD_COUNT,
         }
     }

@@ -119,6 +119,7 @@ const FAMILIES: &[&[OpDef]] = &[
     microsoft::blockwise::ROWS,
     microsoft::transformer::ROWS,
     microsoft::recurrent::ROWS,
+    microsoft::text::ROWS,
 ];
 
 /// Lowers one node: reads its inputs and attributes from the context, gives one value per output.

@@ -18,6 +18,7 @@ use super::arguments::{bytes, input, open, output, status};
 use super::case::Case;
 use super::number::Number;
 use super::table::State;
+use super::tokens::Tokens;
 
 /// Opens the strings of a run: writes a state to `state`, whose `STATE_BYTES` at a multiple of 8 need no initialisation.
 /// Allocates nothing. `options` may be null, and so may `constants`, which [`super::constants()`] makes. After a failure
@@ -224,6 +225,58 @@ pub unsafe extern "C" fn onnxc_strings_regex(
     // SAFETY: the caller says so.
     status((|| unsafe {
         open(state)?.matches(input(numbers, n)?, input(program, program_bytes)?, output(out, n)?)
+    })())
+}
+
+/// How many tokens [`onnxc_strings_tokens`] finds in each text: `numbers` [n], `program` [program_bytes], `counts` [n].
+///
+/// # Safety
+/// All pointers are as this module describes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onnxc_strings_token_counts(
+    state: *mut State,
+    numbers: *const i64,
+    program: *const u8,
+    counts: *mut i64,
+    n: i64,
+    program_bytes: i64,
+    shortest: i64,
+    between: i64,
+) -> Status {
+    // SAFETY: the caller says so.
+    status((|| unsafe {
+        let (shortest, program) = (bytes(shortest, 1)?, input(program, program_bytes)?);
+        let tokens = Tokens { program, shortest, between: between != 0 };
+        open(state)?.token_counts(input(numbers, n)?, &tokens, output(counts, n)?)
+    })())
+}
+
+/// The tokens of each text, of `shortest` characters at least: what matches a regular expression, or, where `between` is not 0, what
+/// lies between its matches. `numbers` [n], `program` [program_bytes], which the compiler makes, `padding` [1], the number
+/// that rows end with, `out` [n, width]. `BAD_SIZE` for a text of more tokens than `width`.
+///
+/// # Safety
+/// All pointers are as this module describes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn onnxc_strings_tokens(
+    state: *mut State,
+    numbers: *const i64,
+    program: *const u8,
+    padding: *const i64,
+    out: *mut i64,
+    n: i64,
+    program_bytes: i64,
+    shortest: i64,
+    between: i64,
+    width: i64,
+) -> Status {
+    // SAFETY: the caller says so.
+    status((|| unsafe {
+        let (shortest, program) = (bytes(shortest, 1)?, input(program, program_bytes)?);
+        let tokens = Tokens { program, shortest, between: between != 0 };
+        let padding = input(padding, 1)?.first().copied().unwrap_or(-1);
+        let out = output(out, n.checked_mul(width).ok_or(Status::BAD_SIZE)?)?;
+        open(state)?.tokens(input(numbers, n)?, &tokens, padding, out, bytes(width, 1)?)
     })())
 }
 

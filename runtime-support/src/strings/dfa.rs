@@ -24,7 +24,7 @@ pub(super) const NONE: u32 = u32::MAX;
 pub(super) const HEADER: usize = 24;
 
 /// A program whose parts lie within its bytes. What they say is checked as it is read.
-struct Program<'p> {
+pub(super) struct Program<'p> {
     classes: &'p [u8; 256],
     class_count: usize,
     dead: usize,
@@ -38,7 +38,7 @@ enum Next<'p> {
 }
 
 impl<'p> Program<'p> {
-    fn of(program: &'p [u8]) -> Option<Program<'p>> {
+    pub(super) fn of(program: &'p [u8]) -> Option<Program<'p>> {
         let (header, rest) = program.split_at_checked(HEADER)?;
         let mut words =
             header.as_chunks::<4>().0.iter().skip(2).map(|word| u32::from_le_bytes(*word) as usize);
@@ -64,6 +64,27 @@ impl<'p> Program<'p> {
                 self.walk(text, |at| next.get(at).map(|state| u32::from_le_bytes(*state) as usize))
             }
         }
+    }
+
+    /// Bytes of the longest part that the text begins with and that matches; 0 where none does. `None`: it is broken.
+    pub(super) fn longest(&self, text: &[u8]) -> Option<usize> {
+        let mut longest = 0;
+        let mut state = 0_usize;
+        for (at, &byte) in text.iter().enumerate() {
+            if state == self.dead {
+                break;
+            }
+            let class = usize::from(self.classes[usize::from(byte)]);
+            let element = state.checked_mul(self.class_count)?.checked_add(class)?;
+            state = match self.next {
+                Next::Narrow(next) => usize::from(u16::from_le_bytes(*next.get(element)?)),
+                Next::Wide(next) => u32::from_le_bytes(*next.get(element)?) as usize,
+            };
+            if *self.ends.get(state)? != 0 {
+                longest = at + 1;
+            }
+        }
+        Some(longest)
     }
 
     fn walk(&self, text: &[u8], next: impl Fn(usize) -> Option<usize>) -> Option<bool> {

@@ -29,6 +29,7 @@ pub mod regex;
 mod small;
 mod split;
 mod table;
+mod tokens;
 
 pub use calls::*;
 pub use case::Case;
@@ -36,3 +37,4 @@ pub use constants::constants;
 pub use number::Number;
 pub use owned::Table;
 pub use table::{STATE_BYTES, State};
+pub use tokens::Tokens;

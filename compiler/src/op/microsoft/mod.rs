@@ -6,6 +6,7 @@ pub mod blockwise;
 pub mod elementwise;
 pub mod matmul;
 pub mod recurrent;
+pub mod text;
 pub mod transformer;
 pub mod windows;
 
