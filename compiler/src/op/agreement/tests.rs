@@ -329,6 +329,8 @@ impl Node {
             def: self.row,
             opset: self.row.since,
             inputs,
+            compounds: Default::default(),
+            given: Vec::new(),
             attributes: &self.attributes,
             outputs: count,
             wanted: &vec![true; count],
@@ -437,7 +439,8 @@ impl Findings {
         }
         let (graph, lowered) = node.on(shapes, true, |cx| {
             let results = cx.lower()?;
-            cx.b.graph.outputs = results.into_iter().map(|value| (String::new(), value)).collect();
+            let values = super::super::item::columns(&results);
+            cx.b.graph.outputs = values.into_iter().map(|value| (String::new(), value)).collect();
             Ok(())
         });
         self.lowered += usize::from(lowered.is_ok());
