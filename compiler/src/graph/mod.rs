@@ -12,6 +12,7 @@ pub mod dim;
 pub mod dtype;
 pub mod op;
 pub mod parse;
+mod part;
 pub mod print;
 mod sizes;
 pub mod tensor;
@@ -33,6 +34,7 @@ pub use data::{Bounds, DataSymbol};
 pub use dim::{Dim, Sym};
 pub use dtype::DType;
 pub use op::{DOT_DEPTH, MapFn, Op, RhsLayout, codes_per_word};
+pub use part::Part;
 pub use tensor::Tensor;
 pub use trees::Trees;
 
@@ -219,6 +221,10 @@ pub struct Graph {
     pub packed_inputs: BTreeMap<usize, TensorType>,
     /// The same of outputs.
     pub packed_outputs: BTreeMap<usize, TensorType>,
+    /// Those inputs, by number, that are parts of an ONNX value: its name, and which part it is.
+    pub input_parts: BTreeMap<usize, (String, Part)>,
+    /// The same of outputs.
+    pub output_parts: BTreeMap<usize, (String, Part)>,
 }
 
 /// The value of the symbol that stands for a seed: no size is negative.

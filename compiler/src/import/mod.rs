@@ -11,9 +11,12 @@
 mod attr;
 mod body;
 mod check;
+mod compound;
 mod fork;
 mod function;
 mod interface;
+mod kinds;
+mod map;
 mod node;
 mod order;
 mod scope;

@@ -21,6 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Result;
+pub use crate::graph::Part;
 use crate::graph::{Builder, DType, Dim, Tensor, TensorType, ValueId};
 
 /// What a name of the model stands for.
@@ -94,50 +95,6 @@ impl fmt::Display for Kind {
             Kind::Map => "a map",
             Kind::Records => "a sequence of maps",
         })
-    }
-}
-
-/// A column as a part of a value; the name of a port of the model says which one it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Part {
-    Whole,
-    Shapes,
-    Data,
-    Present,
-    Element,
-    Keys,
-    Values,
-    Indices,
-}
-
-impl Part {
-    /// All, by the number that the C ABI gives them.
-    pub const ALL: [Part; 8] = [
-        Part::Whole,
-        Part::Shapes,
-        Part::Data,
-        Part::Present,
-        Part::Element,
-        Part::Keys,
-        Part::Values,
-        Part::Indices,
-    ];
-
-    pub fn number(self) -> i32 {
-        Part::ALL.iter().position(|&part| part == self).map_or(0, |at| at as i32)
-    }
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Part::Whole => "whole",
-            Part::Shapes => "shapes",
-            Part::Data => "data",
-            Part::Present => "present",
-            Part::Element => "element",
-            Part::Keys => "keys",
-            Part::Values => "values",
-            Part::Indices => "indices",
-        }
     }
 }
 

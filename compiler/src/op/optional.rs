@@ -19,8 +19,9 @@ const ELEMENT: &[Param] = &[req("output", "V").of(SEQUENCES)];
 const fn make_row(since: u32, types: Types) -> OpDef {
     const INPUT: &[Param] = &[opt("input", "V").of(SEQUENCES)];
     const OUTPUT: &[Param] = &[req("output", "O").of(OPTIONALS)];
+    const ATTRIBUTES: &[AttrDef] = &[optional("type", Type)];
     let doc = "An optional with an element, or without one";
-    row("Optional", since, INPUT, OUTPUT, &[optional("type", Type)], types, ANY, make, doc)
+    row("Optional", since, INPUT, OUTPUT, ATTRIBUTES, types, ANY, make, doc)
 }
 
 const fn has_row(since: u32, inputs: &'static [Param], types: Types) -> OpDef {

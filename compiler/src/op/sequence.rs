@@ -1,6 +1,7 @@
 //! Sequences of tensors.
 
 use super::item::{Layout, sequence};
+use super::mixed;
 use super::row::*;
 
 const SEQUENCE: &[Kind] = &[Kind::Sequence];

@@ -125,7 +125,7 @@ fn shape_rows(b: &mut Builder<'_>, shapes: &[Vec<Dim>]) -> Result<ValueId> {
     }
     let padded = |shape: &Vec<Dim>| {
         let mut row = shape.clone();
-        row.resize(axes, Dim::from(-1));
+        row.resize(axes, Dim::from(-1i64));
         row
     };
     let dims = shapes.iter().flat_map(padded).collect();

@@ -11,7 +11,7 @@ const MAP: &[Kind] = &[Kind::Map];
 pub const ROWS: &[OpDef] = &[
     OpDef { domain: DOMAIN, ..row("ZipMap", 1, &[req("X", "tensor(float)")], &[req("Z", "T").of(&[Kind::Records])],
         &[optional("classlabels_int64s", Ints), optional("classlabels_strings", Strs)], &[("T", &[DType::F32])],
-        &["rank(X) <= 2"], zip_map, "A map from labels to numbers for each row") },
+        ANY, zip_map, "A map from labels to numbers for each row") },
     OpDef { domain: DOMAIN, ..row("CastMap", 1, &[req("X", "T1").of(MAP)], &[req("Y", "T2")],
         &[int("max_map", 1), string("map_form", "DENSE"), string("cast_to", "TO_FLOAT")],
         &[("T1", &[DType::Str, DType::F32]), ("T2", &[DType::Str, DType::F32, DType::I64])], ANY, cast_map,
