@@ -101,6 +101,13 @@ pub fn dense_tensor(proto: &onnxc_proto::TensorProto) -> Result<crate::graph::Te
     Constants::new(&NoExternalData, Limits::default().expanded_bytes).dense(proto)
 }
 
+/// The elements of a sparse tensor of a file of its own, and their indices `[n, rank]`.
+pub fn sparse_parts(
+    proto: &onnxc_proto::SparseTensorProto,
+) -> Result<(crate::graph::Tensor, crate::graph::Tensor)> {
+    Constants::new(&NoExternalData, Limits::default().expanded_bytes).sparse_parts(proto)
+}
+
 /// An imported model.
 #[derive(Debug)]
 pub struct Import {

@@ -2,7 +2,7 @@
 
 mod iterate;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::HashMap;
 

@@ -19,7 +19,7 @@ use onnxc_proto::{
 };
 
 use super::*;
-use crate::graph::{DType, Dim, Op, Tensor, TensorType, ValueId};
+use crate::graph::{DType, Dim, Op, Tensor, ValueId};
 use crate::op::AttrDefault::{Int, Optional, Required};
 use crate::op::types::NUMERIC;
 use crate::op::{AttrKind, NodeCx, attr, opt, req, var};
