@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::cli::files;
 use crate::cli::session::usage;
 use crate::cli::values::{self, Value};
-use crate::cli::files;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{DType, Dim, Graph, Sym, Tensor, TensorType};
 use crate::import::DimPin;

@@ -143,7 +143,10 @@ pub fn read_numbered(folder: &Path, prefix: &str, groups: &[&[Port]]) -> Result<
     let paths = files::numbered(folder, prefix);
     if paths.len() > groups.len() {
         let (found, most) = (paths.len(), groups.len());
-        return usage(format!("{}: {found} of `{prefix}_*.pb`, where the model has {most}", folder.display()));
+        return usage(format!(
+            "{}: {found} of `{prefix}_*.pb`, where the model has {most}",
+            folder.display()
+        ));
     }
     paths.iter().zip(groups).map(|(path, own)| read(path, own)).collect()
 }
@@ -301,7 +304,11 @@ pub fn unpack(tensors: &[Tensor], ports: &[Port]) -> Result<Value> {
             let row = keys.len() * values.dtype.size();
             let map = |at: usize| Map {
                 keys: keys.clone(),
-                values: Tensor::new(values.dtype, vec![keys.len()], values.data.slice(at * row..(at + 1) * row)),
+                values: Tensor::new(
+                    values.dtype,
+                    vec![keys.len()],
+                    values.data.slice(at * row..(at + 1) * row),
+                ),
             };
             Ok(Value::Records((0..values.shape[0]).map(map).collect()))
         }

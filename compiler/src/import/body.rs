@@ -65,10 +65,13 @@ impl Subgraph {
 
     /// Values of the graph around that the body may use.
     pub fn captured_values(&self) -> impl Iterator<Item = ValueId> {
-        self.captures.iter().flat_map(|(_, binding)| match binding {
-            Binding::Value(item) => item.columns(),
-            _ => &[],
-        }).copied()
+        self.captures
+            .iter()
+            .flat_map(|(_, binding)| match binding {
+                Binding::Value(item) => item.columns(),
+                _ => &[],
+            })
+            .copied()
     }
 
     pub(super) fn is_poisoned(&self) -> bool {
@@ -215,9 +218,7 @@ impl BodyImporter for Importer<'_> {
         for (name, binding) in &body.captures {
             let binding = match binding {
                 Binding::Value(outer) => Binding::Value(outer.map(|outer| {
-                    *inside
-                        .entry(outer)
-                        .or_insert_with(|| capture(b.graph, &mut inner, outer, &mut captures))
+                    *inside.entry(outer).or_insert_with(|| capture(b.graph, &mut inner, outer, &mut captures))
                 })),
                 other => other.clone(),
             };

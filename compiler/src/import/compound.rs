@@ -27,7 +27,13 @@ pub fn input(graph: &mut Graph, name: &str, columns: Columns) -> Result<Item> {
 }
 
 /// The dense tensor of the elements that a sparse one stores.
-fn dense(graph: &mut Graph, name: &str, ty: &TensorType, stored: ValueId, indices: ValueId) -> Result<ValueId> {
+fn dense(
+    graph: &mut Graph,
+    name: &str,
+    ty: &TensorType,
+    stored: ValueId,
+    indices: ValueId,
+) -> Result<ValueId> {
     let origin = crate::graph::Origin { name: name.to_string(), op_type: "input".to_string(), index: 0 };
     let origin = graph.origins.push(origin);
     let mut b = Builder::new(graph, origin);

@@ -23,9 +23,11 @@ impl Types {
     /// The columns of a graph input that is no dense tensor. Those of a sparse tensor are of none of the layouts: see
     /// [`Columns`].
     pub fn compound_input(&mut self, graph: &mut Graph, info: &ValueInfoProto) -> Result<Columns> {
-        let ty = info.r#type.as_ref().map(value_type).unwrap_or_else(|| {
-            Err(Error::malformed(Stage::Import, "the type is missing"))
-        });
+        let ty = info
+            .r#type
+            .as_ref()
+            .map(value_type)
+            .unwrap_or_else(|| Err(Error::malformed(Stage::Import, "the type is missing")));
         let columns = ty.and_then(|ty| self.columns(graph, info, &ty));
         let columns = columns.and_then(|columns| {
             columns.ports.iter().try_for_each(|(_, ty)| ty.check_size(Stage::Import))?;
@@ -35,12 +37,10 @@ impl Types {
     }
 
     fn columns(&mut self, graph: &mut Graph, info: &ValueInfoProto, ty: &ValueType<'_>) -> Result<Columns> {
-        let mut symbol = |what: &str| {
-            Dim::sym(graph.symbols.push(Symbol { name: format!("{}.{what}", info.name()) }))
-        };
-        let tensor = |dtype, shape: &[&Dim]| {
-            TensorType::new(dtype, shape.iter().map(|&dim| dim.clone()).collect())
-        };
+        let mut symbol =
+            |what: &str| Dim::sym(graph.symbols.push(Symbol { name: format!("{}.{what}", info.name()) }));
+        let tensor =
+            |dtype, shape: &[&Dim]| TensorType::new(dtype, shape.iter().map(|&dim| dim.clone()).collect());
         if ty.sparse {
             let stored = symbol("stored");
             let dims = ty.dims.unwrap_or_default().iter().map(|dim| match declared_dim(dim) {
@@ -49,7 +49,10 @@ impl Types {
             });
             let dense = TensorType::new(ty.dtype, dims.collect::<Result<_>>()?);
             if dense.rank() == 0 {
-                return Err(Error::unsupported(Stage::Import, "a sparse tensor of no rank, or of an unknown one"));
+                return Err(Error::unsupported(
+                    Stage::Import,
+                    "a sparse tensor of no rank, or of an unknown one",
+                ));
             }
             let rank = Dim::from(dense.rank());
             let ports = vec![
@@ -102,11 +105,7 @@ impl Types {
 }
 
 /// As [`deviation`], for a value of any kind.
-pub fn item_deviation(
-    info: &ValueInfoProto,
-    item: &Item,
-    b: &Builder<'_>,
-) -> Option<(Deviation, String)> {
+pub fn item_deviation(info: &ValueInfoProto, item: &Item, b: &Builder<'_>) -> Option<(Deviation, String)> {
     if let Some(value) = item.tensor() {
         return deviation(info, b.ty(value));
     }
@@ -228,6 +227,8 @@ pub fn element_type(ty: &TypeProto) -> Result<ItemType> {
             ItemType { layout, columns: vec![shapes, TensorType::new(dtype, vec![Dim::ZERO])] }
         }
         (Kind::Sequence, None) => ItemType { layout: Layout::List(dtype), columns: vec![] },
-        (kind, _) => return Err(Error::unsupported(Stage::Import, format!("{kind} as an optional's element"))),
+        (kind, _) => {
+            return Err(Error::unsupported(Stage::Import, format!("{kind} as an optional's element")));
+        }
     })
 }

@@ -60,7 +60,8 @@ fn element_type(info: &ValueInfoProto) -> Result<i32> {
     match info.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
         Some(TypeValue::TensorType(tensor)) if tensor.elem_type() != 0 => Ok(tensor.elem_type()),
         _ => {
-            let message = format!("the body does not declare the element type of its result `{}`", info.name());
+            let message =
+                format!("the body does not declare the element type of its result `{}`", info.name());
             Err(Error::unsupported(Stage::Import, message))
         }
     }

@@ -153,7 +153,13 @@ impl Types {
         Ok(ty)
     }
 
-    pub fn input_dim(&mut self, graph: &mut Graph, info: &ValueInfoProto, axis: usize, dim: &Dimension) -> Dim {
+    pub fn input_dim(
+        &mut self,
+        graph: &mut Graph,
+        info: &ValueInfoProto,
+        axis: usize,
+        dim: &Dimension,
+    ) -> Dim {
         match declared_dim(dim) {
             Declared::Size(size) => Dim::from(size),
             Declared::Symbol(name) => self.symbol(graph, name),

@@ -256,7 +256,8 @@ fn give_types(cx: &mut NodeCx<'_, '_>, body: &mut Body, first: usize, types: &[I
 /// The results of one body; a run in which the condition is not `wanted` fails.
 fn only(cx: &mut NodeCx<'_, '_>, condition: ValueId, body: &Subgraph, wanted: bool) -> Result<Vec<ValueId>> {
     let mut results = cx.inline(body, &[])?;
-    let Some((at, first)) = results.iter().enumerate().find_map(|(at, item)| Some((at, *item.columns().first()?)))
+    let Some((at, first)) =
+        results.iter().enumerate().find_map(|(at, item)| Some((at, *item.columns().first()?)))
     else {
         return cx.give(results);
     };

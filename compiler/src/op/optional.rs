@@ -1,9 +1,9 @@
 //! Optionals. Since version 18 the operators also take what is none: a value is its own element, and nothing at all has
 //! none.
 
+use super::Attr;
 use super::item::{ItemType, Layout, sequence};
 use super::row::*;
-use super::Attr;
 use crate::graph::Tensor;
 
 /// A type variable and what it ranges over.

@@ -92,7 +92,8 @@ impl Iteration {
         let mut changing = BTreeMap::new();
         let mut types: Vec<ItemType> = states.iter().map(|state| ItemType::of(cx.b, state)).collect();
         loop {
-            let tensors = |types: &[TensorType]| types.iter().cloned().map(ItemType::from).collect::<Vec<_>>();
+            let tensors =
+                |types: &[TensorType]| types.iter().cloned().map(ItemType::from).collect::<Vec<_>>();
             let mut body = cx.body(proto, &[tensors(lead), types.clone(), tensors(elements)].concat())?;
             let results = results_of(&body);
             require_tensors(&body.results[..first])?;
@@ -119,9 +120,10 @@ impl Iteration {
             let given = results[first..].iter().map(|ty| ty.layout.clone()).take(states.len()).collect();
             give_types(cx, &mut body, first, &types)?;
             let mut settled = true;
-            let columns_of = types.iter_mut().enumerate().flat_map(|(state, ty)| {
-                ty.columns.iter_mut().map(move |column| (state, column))
-            });
+            let columns_of = types
+                .iter_mut()
+                .enumerate()
+                .flat_map(|(state, ty)| ty.columns.iter_mut().map(move |column| (state, column)));
             for (at, (state, ty)) in columns_of.enumerate() {
                 let next = body.graph.ty(body.graph.outputs[first + at].1);
                 if next.dtype != ty.dtype {

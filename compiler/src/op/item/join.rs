@@ -99,7 +99,8 @@ impl Item {
             }
             (Sequence(_), Sequence(_)) => item.columns().to_vec(),
             (Nothing(dtype), Tensor) => {
-                let size = |dim: &Dim| dim.as_const().and_then(|size| usize::try_from(size).ok()).unwrap_or(0);
+                let size =
+                    |dim: &Dim| dim.as_const().and_then(|size| usize::try_from(size).ok()).unwrap_or(0);
                 let shape = to.columns.last().map(|ty| ty.shape.iter().map(size).collect());
                 vec![empty(b, *dtype, shape.unwrap_or_default())]
             }

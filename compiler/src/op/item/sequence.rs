@@ -82,7 +82,12 @@ impl Packed {
     }
 
     /// Elements from `from` on: `count` of them, which take `total` elements from `start` on.
-    fn range(&self, b: &mut Builder<'_>, [from, count]: [Dim; 2], [start, total]: [Dim; 2]) -> Result<Packed> {
+    fn range(
+        &self,
+        b: &mut Builder<'_>,
+        [from, count]: [Dim; 2],
+        [start, total]: [Dim; 2],
+    ) -> Result<Packed> {
         Ok(Packed {
             elements: self.elements.clone(),
             shapes: b.slice_axis(self.shapes, 0, from, count)?,

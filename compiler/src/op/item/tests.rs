@@ -89,7 +89,10 @@ fn elements_by_a_position_of_the_run() {
     assert_eq!(ran(&at, &of(-1)), [(vec![2], vec![3, 4])]);
     assert!(run(&at, &of(2)).is_err());
     let texts = ["s = SequenceConstruct(a, a)", "y = SequenceAt(s, five)"];
-    refused(with_constants(graph(&["a: i64[2]"], nodes(&texts), &["y"]), ONE), "must lie within the sequence");
+    refused(
+        with_constants(graph(&["a: i64[2]"], nodes(&texts), &["y"]), ONE),
+        "must lie within the sequence",
+    );
 }
 
 #[test]
@@ -116,23 +119,24 @@ fn elements_are_put_in_and_taken_out() {
     }
     assert!(run(&erase, &of(2)).is_err() && run(&erase, &of(-3)).is_err());
     assert_eq!(ran(&model_of(&["t = SequenceErase(s)"]), &of(0)), columns(&[&[1]]));
-    assert_eq!(
-        ran(&model_of(&["t = SequenceInsert(s, x)"]), &of(0)),
-        columns(&[&[1], &[2, 3], &[7, 8, 9]])
-    );
+    assert_eq!(ran(&model_of(&["t = SequenceInsert(s, x)"]), &of(0)), columns(&[&[1], &[2, 3], &[7, 8, 9]]));
     assert_eq!(
         ran(&model_of(&["t = SequenceInsert(s, x, one)"]), &of(0)),
         columns(&[&[1], &[7, 8, 9], &[2, 3]])
     );
     let twice = model_of(&["u = SequenceErase(s)", "t = SequenceErase(u)"]);
     assert_eq!(ran(&twice, &of(0)), [(vec![0, 1], vec![]), (vec![0], vec![])]);
-    let message = run(&model_of(&["u = SequenceErase(s)", "v = SequenceErase(u)", "t = SequenceErase(v)"]), &of(0));
+    let message =
+        run(&model_of(&["u = SequenceErase(s)", "v = SequenceErase(u)", "t = SequenceErase(v)"]), &of(0));
     assert!(message.unwrap_err().message.contains("must have an element"));
     refused(
         graph(&["s: seq(f32[k])", "x: i64[m]"], nodes(&["t = SequenceInsert(s, x)"]), &["t"]),
         "a tensor of i64 for a sequence of f32",
     );
-    refused(graph(&["s: seq(f32[k])"], nodes(&["t = Relu(s)"]), &["t"]), "input 0 (X) is a sequence; it must be a tensor");
+    refused(
+        graph(&["s: seq(f32[k])"], nodes(&["t = Relu(s)"]), &["t"]),
+        "input 0 (X) is a sequence; it must be a tensor",
+    );
 }
 
 fn split(x: &str, sizes: &str, axis: i64, keep: i64) -> NodeProto {
@@ -146,7 +150,11 @@ fn tensors_are_split_and_joined() {
     for (shape, name) in [("x: i64[2, 5]", "known"), ("x: i64[a, b]", "symbolic")] {
         // Parts of one size, the last one smaller, whose size may be data.
         for (sizes, axis, wanted) in [
-            (2i64, 1, vec![(vec![3, 2], vec![2, 2, 2, 2, 2, 1]), (vec![10], vec![0, 1, 5, 6, 2, 3, 7, 8, 4, 9])]),
+            (
+                2i64,
+                1,
+                vec![(vec![3, 2], vec![2, 2, 2, 2, 2, 1]), (vec![10], vec![0, 1, 5, 6, 2, 3, 7, 8, 4, 9])],
+            ),
             (2, 0, vec![(vec![1, 2], vec![2, 5]), (vec![10], (0..10).collect())]),
             (5, -1, vec![(vec![1, 2], vec![2, 5]), (vec![10], (0..10).collect())]),
             (7, 1, vec![(vec![1, 2], vec![2, 5]), (vec![10], (0..10).collect())]),
@@ -158,8 +166,13 @@ fn tensors_are_split_and_joined() {
             let inputs = [x.clone(), Tensor::scalar(sizes)];
             assert_eq!(ran(&imported(late), &inputs), wanted, "{name} late {sizes} {axis}");
             // Joined again along the same axis.
-            let back = graph(&[shape, "c: i64[]"], vec![split("x", "c", axis, 1), concat(axis)], &["y: i64[i, j]"]);
-            assert_eq!(ran(&imported(back), &inputs), [(vec![2, 5], (0..10).collect())], "{name} {sizes} {axis}");
+            let back =
+                graph(&[shape, "c: i64[]"], vec![split("x", "c", axis, 1), concat(axis)], &["y: i64[i, j]"]);
+            assert_eq!(
+                ran(&imported(back), &inputs),
+                [(vec![2, 5], (0..10).collect())],
+                "{name} {sizes} {axis}"
+            );
         }
         let late = graph(&[shape, "c: i64[]"], vec![split("x", "c", 1, 1)], &["s: seq(i64[i, j])"]);
         assert!(run(&imported(late), &[x.clone(), Tensor::scalar(0i64)]).is_err());
@@ -168,7 +181,8 @@ fn tensors_are_split_and_joined() {
             let parts = graph(&inputs, vec![split("x", "c", 1, 1)], &["s: seq(i64[i, j])"]);
             let parts = imported(parts);
             let of = |sizes: &[i64]| [x.clone(), vector(sizes)];
-            let wanted = [(vec![3, 2], vec![2, 1, 2, 0, 2, 4]), (vec![10], vec![0, 5, 1, 2, 3, 4, 6, 7, 8, 9])];
+            let wanted =
+                [(vec![3, 2], vec![2, 1, 2, 0, 2, 4]), (vec![10], vec![0, 5, 1, 2, 3, 4, 6, 7, 8, 9])];
             assert_eq!(ran(&parts, &of(&[1, 0, 4])), wanted, "{inputs:?}");
             assert!(run(&parts, &of(&[1, 0, 3])).is_err() && run(&parts, &of(&[6, -1, 0])).is_err());
             let back = graph(&inputs, vec![split("x", "c", 1, 1), concat(1)], &["y: i64[i, j]"]);
@@ -195,7 +209,8 @@ fn tensors_are_split_and_joined() {
 fn sequences_of_the_caller_are_joined() {
     let rows = |shapes: &[i64], data: &[i64]| [matrix(&[shapes.len() / 2, 2], shapes), vector(data)];
     let model_of = |axis: i64, new_axis: i64, rank: usize| {
-        let concat = node("y = ConcatFromSequence(s)").with(int("axis", axis)).with(int("new_axis", new_axis));
+        let concat =
+            node("y = ConcatFromSequence(s)").with(int("axis", axis)).with(int("new_axis", new_axis));
         let output = ["y: i64[i, j]", "y: i64[i, j, k]"][rank - 2];
         imported(graph(&["s: seq(i64[a, b])"], vec![concat], &[output]))
     };
@@ -228,9 +243,11 @@ fn sequences_grow_in_loops() {
     assert_eq!(ran(&counted, &[Tensor::scalar(0i64)]), [(vec![0, 0], vec![]), (vec![0], vec![])]);
     // Vectors that grow with the turn, of which one is taken and all are joined afterwards.
     let mut body = appending("v");
-    body.node.splice(0..0, nodes(&["size = Add(i, one)", "shape = Reshape(size, flat)", "v = Expand(i, shape)"]));
+    body.node
+        .splice(0..0, nodes(&["size = Add(i, one)", "shape = Reshape(size, flat)", "v = Expand(i, shape)"]));
     let body = with_constants(body, &[("one", &[1], true), ("flat", &[1], false)]);
-    let mut typed = all(body, &["n = SequenceLength(last)", "w = SequenceAt(last, p)", "y = ConcatFromSequence(last)"]);
+    let mut typed =
+        all(body, &["n = SequenceLength(last)", "w = SequenceAt(last, p)", "y = ConcatFromSequence(last)"]);
     typed[0] = typed[0].clone().with(int("dtype", 7));
     let end = typed.len() - 1;
     typed[end] = typed[end].clone().with(int("axis", 0));
@@ -240,13 +257,22 @@ fn sequences_grow_in_loops() {
     assert_eq!(ran(&grown, &of(3, -2)), wanted);
     assert!(run(&grown, &of(3, 3)).is_err());
     // On top of what the caller gives.
-    let more = graph(&["m: i64[]", "s0: seq(i64[])"], vec![repeat("m, , s0", "last", appending("i"))], &["last: seq(i64[])"]);
+    let more = graph(
+        &["m: i64[]", "s0: seq(i64[])"],
+        vec![repeat("m, , s0", "last", appending("i"))],
+        &["last: seq(i64[])"],
+    );
     let given = [Tensor::scalar(2i64), matrix(&[2, 0], &[]), vector(&[7, 8])];
     assert_eq!(ran(&imported(more), &given), [(vec![4, 0], vec![]), (vec![4], vec![7, 8, 0, 1])]);
     // A state that shrinks, and one that keeps its shape.
     let body = graph(
         &["i: i64[]", "keep: bool[]", "s", "sum: i64[2]"],
-        nodes(&["x = SequenceAt(s, last_one)", "t = SequenceErase(s)", "next = Add(sum, x)", "go = Identity(keep)"]),
+        nodes(&[
+            "x = SequenceAt(s, last_one)",
+            "t = SequenceErase(s)",
+            "next = Add(sum, x)",
+            "go = Identity(keep)",
+        ]),
         &["go", "t", "next"],
     );
     let body = with_constants(body, &[("last_one", &[-1], true)]);
@@ -256,7 +282,11 @@ fn sequences_grow_in_loops() {
         &["sum: i64[2]", "left: seq(i64[a])"],
     );
     let of = |m: i64| {
-        joined(vec![vec![Tensor::scalar(m)], vectors(&[&[1, 2], &[3, 4], &[5, 6]]).to_vec(), vec![vector(&[0, 0])]])
+        joined(vec![
+            vec![Tensor::scalar(m)],
+            vectors(&[&[1, 2], &[3, 4], &[5, 6]]).to_vec(),
+            vec![vector(&[0, 0])],
+        ])
     };
     let popped = imported(whole);
     let wanted = [vec![(vec![2], vec![8, 10])], columns(&[&[1, 2]])].concat();
@@ -297,8 +327,12 @@ fn branches_give_values_of_every_kind() {
     // Two lists, captured, of which one is chosen; an element and the whole are read on.
     let then = graph(&[], nodes(&["t = SequenceInsert(s, a)"]), &["t"]);
     let otherwise = graph(&[], nodes(&["e = SequenceErase(s)"]), &["e"]);
-    let texts = [vec![node("s = SequenceConstruct(a, b)"), choose(then, otherwise)], nodes(&["z = SequenceAt(y, first)"])];
-    let whole = graph(&["c: bool[]", "a: i64[n]", "b: i64[m]"], texts.concat(), &["y: seq(i64[k])", "z: i64[k]"]);
+    let texts = [
+        vec![node("s = SequenceConstruct(a, b)"), choose(then, otherwise)],
+        nodes(&["z = SequenceAt(y, first)"]),
+    ];
+    let whole =
+        graph(&["c: bool[]", "a: i64[n]", "b: i64[m]"], texts.concat(), &["y: seq(i64[k])", "z: i64[k]"]);
     let chosen = imported(with_constants(whole, &[("first", &[0], true)]));
     let of = |c: bool| [Tensor::scalar(c), vector(&[1]), vector(&[2, 3])];
     let wanted = |elements: &[&[i64]]| [columns(elements), vec![(vec![1], vec![1])]].concat();
@@ -307,12 +341,16 @@ fn branches_give_values_of_every_kind() {
     // Nothing in one branch.
     let then = graph(&[], vec![node("t = SequenceEmpty()").with(int("dtype", 7))], &["t"]);
     let otherwise = graph(&[], nodes(&["e = SequenceConstruct(a, a)"]), &["e"]);
-    let some = imported(graph(&["c: bool[]", "a: i64[n]"], vec![choose(then, otherwise)], &["y: seq(i64[k])"]));
+    let some =
+        imported(graph(&["c: bool[]", "a: i64[n]"], vec![choose(then, otherwise)], &["y: seq(i64[k])"]));
     assert_eq!(ran(&some, &of(true)[..2]), columns(&[]));
     assert_eq!(ran(&some, &of(false)[..2]), columns(&[&[1], &[1]]));
     let then = graph(&[], nodes(&["t = SequenceConstruct(a)"]), &["t"]);
     let otherwise = graph(&[], nodes(&["e = Neg(a)"]), &["e"]);
-    refused(graph(&["c: bool[]", "a: i64[n]"], vec![choose(then, otherwise)], &["y"]), "a tensor where a sequence is due");
+    refused(
+        graph(&["c: bool[]", "a: i64[n]"], vec![choose(then, otherwise)], &["y"]),
+        "a tensor where a sequence is due",
+    );
 }
 
 fn type_attribute(ty: &str) -> AttributeProto {
@@ -348,7 +386,10 @@ fn optionals_have_an_element_or_not() {
     assert_eq!(ran(&sequences, &given(true)), columns(&[&[1], &[2, 3]]));
     assert!(run(&sequences, &given(false)).is_err());
     refused(graph(&["x: optional(i64[n])"], nodes(&["y = Neg(x)"]), &["y"]), "is an optional tensor");
-    refused(graph(&["x: optional(i64*)"], nodes(&["y = OptionalHasElement(x)"]), &["y"]), "the rank of its element is unknown");
+    refused(
+        graph(&["x: optional(i64*)"], nodes(&["y = OptionalHasElement(x)"]), &["y"]),
+        "the rank of its element is unknown",
+    );
 }
 
 /// A sequence that the first iteration begins.
@@ -359,7 +400,11 @@ fn an_optional_is_handed_on_by_a_loop() {
     let mut steps = nodes(&["h = OptionalHasElement(s)", "c = Not(h)", "go = Identity(keep)"]);
     steps.push(choose(begin, go_on));
     let body = graph(&["i: i64[]", "keep: bool[]", "s"], steps, &["go", "y"]);
-    let whole = graph(&["m: i64[]", "s0: optional(seq(i64[]))"], vec![repeat("m, , s0", "last", body)], &["last: seq(i64[])"]);
+    let whole = graph(
+        &["m: i64[]", "s0: optional(seq(i64[]))"],
+        vec![repeat("m, , s0", "last", body)],
+        &["last: seq(i64[])"],
+    );
     let collected = imported(whole);
     let of = |m: i64, c: bool, values: &[i64]| {
         [Tensor::scalar(m), Tensor::scalar(c), matrix(&[values.len(), 0], &[]), vector(values)]
@@ -409,7 +454,12 @@ fn functions_take_and_give_values_of_every_kind() {
         domain: Some("own".into()),
         input: build::strings(&["s", "o"]),
         output: build::strings(&["t", "h"]),
-        node: nodes(&["e = SequenceAt(s, zero)", "u = SequenceErase(s, zero)", "t = SequenceInsert(u, e)", "h = OptionalHasElement(o)"]),
+        node: nodes(&[
+            "e = SequenceAt(s, zero)",
+            "u = SequenceErase(s, zero)",
+            "t = SequenceInsert(u, e)",
+            "h = OptionalHasElement(o)",
+        ]),
         opset_import: vec![build::opset("", 18)],
         ..Default::default()
     };
@@ -441,12 +491,8 @@ fn outputs_are_told_apart_by_parts() {
     let names: Vec<&str> = parts.outputs.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["e.shapes", "e.data", "t.shapes", "t.data"]);
     assert_eq!(parts.output_parts[&3], ("t".to_string(), Part::Data));
-    let wanted = [
-        (vec![0, 0], vec![]),
-        (vec![0], vec![]),
-        (vec![2, 1], vec![2, 2]),
-        (vec![4], vec![1, 2, 1, 2]),
-    ];
+    let wanted =
+        [(vec![0, 0], vec![]), (vec![0], vec![]), (vec![2, 1], vec![2, 2]), (vec![4], vec![1, 2, 1, 2])];
     assert_eq!(ran(&parts, &[vector(&[1, 2])]), wanted);
 }
 
@@ -458,4 +504,46 @@ fn sparse_tensors_are_made_dense() {
     let outside = [vector(&[7]), matrix(&[1, 2], &[0, -1])];
     assert!(run(&dense, &outside).is_err());
     refused(graph(&["x: sparse(i64[n])"], nodes(&["y = Neg(x)"]), &["y"]), "sparse tensor of symbolic size");
+}
+
+/// A node of `ai.onnx.ml` between an input and an output.
+fn of_ml(input: &str, node: NodeProto, output: &str) -> Graph {
+    use onnxc_proto::build;
+    let node = NodeProto { domain: Some("ai.onnx.ml".into()), ..node };
+    let mut model = build::model(18, graph(&[input], vec![node], &[output]));
+    model.opset_import.push(build::opset("ai.onnx.ml", 1));
+    let import = crate::import::import(&model, &Default::default(), &crate::import::NoExternalData);
+    import.unwrap_or_else(|errors| panic!("{errors:?}")).graph
+}
+
+fn text(name: &str, value: &str) -> AttributeProto {
+    use onnxc_proto::{attribute_proto::AttributeType, build};
+    let attribute = build::attribute(name, AttributeType::String);
+    AttributeProto { s: Some(value.as_bytes().to_vec().into()), ..attribute }
+}
+
+#[test]
+fn rows_become_maps() {
+    use onnxc_proto::build::ints;
+    let zip = node("z = ZipMap(x)").with(ints("classlabels_int64s", &[7, -1]));
+    let records = of_ml("x: f32[n, 2]", zip, "z: seq(map(i64, f32[]))");
+    let x = Tensor::from_slice(&[3, 2], &[1f32, 2., 3., 4., 5., 6.]);
+    assert_eq!(ran(&records, &[x]), [(vec![2], vec![7, -1]), (vec![3, 2], vec![1, 2, 3, 4, 5, 6])]);
+    let names: Vec<&str> = records.outputs.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["z.keys", "z.values"]);
+}
+
+#[test]
+fn maps_become_vectors() {
+    use onnxc_proto::build::ints;
+    let map = [vector(&[5, 2, 9]), Tensor::from_slice(&[3], &[50f32, 20., 90.])];
+    let words = node("y = DictVectorizer(x)").with(ints("int64_vocabulary", &[9, 1, 5, 2]));
+    let vectors = of_ml("x: map(i64, f32[])", words, "y: f32[1, 4]");
+    assert_eq!(ran(&vectors, &map), [(vec![1, 4], vec![90, 0, 50, 20])]);
+    let cast = |form: &str, to: &str| {
+        let node = node("y = CastMap(x)").with(text("map_form", form)).with(text("cast_to", to));
+        of_ml("x: map(i64, f32[])", node.with(int("max_map", 6)), "y")
+    };
+    assert_eq!(ran(&cast("DENSE", "TO_FLOAT"), &map), [(vec![1, 3], vec![20, 50, 90])]);
+    assert_eq!(ran(&cast("SPARSE", "TO_INT64"), &map), [(vec![1, 6], vec![0, 0, 20, 0, 0, 50])]);
 }
