@@ -15,7 +15,7 @@ use onnxc_proto::build::{
 };
 use onnxc_proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto,
-    ValueInfoProto, type_proto,
+    TypeProto, ValueInfoProto, type_proto,
 };
 
 use super::*;

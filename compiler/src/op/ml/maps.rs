@@ -52,9 +52,9 @@ fn zip_map(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// The columns of a map, whose keys must be integers.
 fn columns(cx: &NodeCx<'_, '_>) -> Result<(ValueId, ValueId)> {
-    match cx.item(0)?.columns() {
-        &[keys, values] if cx.b.dtype(keys) == DType::I64 => Ok((keys, values)),
-        &[keys, _] => unsupported(format!("keys of {}", cx.b.dtype(keys))),
+    match *cx.item(0)?.columns() {
+        [keys, values] if cx.b.dtype(keys) == DType::I64 => Ok((keys, values)),
+        [keys, _] => unsupported(format!("keys of {}", cx.b.dtype(keys))),
         _ => malformed("no map"),
     }
 }
