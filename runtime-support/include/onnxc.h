@@ -223,8 +223,8 @@ typedef struct onnxc_value_record {
  *                row-major, one behind the other. Where elements may have several ranks, -1 stands for an axis that one does
  *                not have, behind those that it has.
  *   optional     `x.present`, bool []; then those of its element: `x.element` of a tensor, or `x.shapes` and `x.data`. An
- *                element that is absent has sizes all the same, which the model and other inputs tell or which are 0, and
- *                whatever data.
+ *                element that is absent has sizes all the same: those that the model tells, and else 0; its data is
+ *                whatever.
  *   map          `x.keys` [n], `x.values` [n]
  *   sequence of maps   `x.keys` [c], `x.values` [n, c]: n maps with equal keys
  *   sparse tensor      `x.values` [n], `x.indices`, int64 [n, rank]: an input only */

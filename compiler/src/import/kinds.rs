@@ -48,6 +48,7 @@ impl Types {
                 _ => Err(Error::unsupported(Stage::Import, "a sparse tensor of symbolic size")),
             });
             let dense = TensorType::new(ty.dtype, dims.collect::<Result<_>>()?);
+            dense.check_size(Stage::Import)?;
             if dense.rank() == 0 {
                 return Err(Error::unsupported(
                     Stage::Import,
@@ -94,7 +95,11 @@ impl Types {
                 let Some(dims) = ty.dims else {
                     return Err(Error::unsupported(Stage::Import, "the rank of its element is unknown"));
                 };
-                let dim = |(axis, dim)| self.input_dim(graph, info, axis, dim);
+                // Where the element is absent it has no sizes that others could share.
+                let dim = |(axis, dim)| match self.pinned_dim(info, axis, dim) {
+                    Some(size) => Dim::from(size),
+                    None => symbol(&format!("size{axis}")),
+                };
                 let element = TensorType::new(ty.dtype, dims.iter().enumerate().map(dim).collect());
                 let ports = vec![(Part::Present, tensor(DType::Bool, &[])), (Part::Element, element)];
                 (Layout::Optional(Box::new(Layout::Tensor)), ports)

@@ -153,13 +153,16 @@ impl Types {
         Ok(ty)
     }
 
-    pub fn input_dim(
-        &mut self,
-        graph: &mut Graph,
-        info: &ValueInfoProto,
-        axis: usize,
-        dim: &Dimension,
-    ) -> Dim {
+    /// The size that the model or the user gives a dim of an input.
+    pub fn pinned_dim(&self, info: &ValueInfoProto, axis: usize, dim: &Dimension) -> Option<i64> {
+        match declared_dim(dim) {
+            Declared::Size(size) => Some(size),
+            Declared::Symbol(name) => self.symbol_pins.get(name).copied(),
+            Declared::Unknown => self.axis_pins.get(&(info.name().to_string(), axis)).copied(),
+        }
+    }
+
+    fn input_dim(&mut self, graph: &mut Graph, info: &ValueInfoProto, axis: usize, dim: &Dimension) -> Dim {
         match declared_dim(dim) {
             Declared::Size(size) => Dim::from(size),
             Declared::Symbol(name) => self.symbol(graph, name),

@@ -9,6 +9,8 @@ const INPUT: Param = req("input_sequence", "S").of(SEQUENCE);
 const OUTPUT: Param = req("output_sequence", "S").of(SEQUENCE);
 const POSITION: &[&str] = &["count(position) = 1"];
 const SPLIT: &[Param] = &[req("input", "T"), opt("split", "I")];
+/// A size for all parts, or one for each.
+const SIZES: &[&str] = &["split[] | [_]"];
 const SPLIT_ATTRIBUTES: &[AttrDef] = &[int("keepdims", 1), int("axis", 0)];
 
 #[rustfmt::skip]
@@ -25,9 +27,9 @@ pub const ROWS: &[OpDef] = &[
         &[("S", ALL), ("T", ALL), ("I", INDICES)], POSITION, at, "An element of a sequence"),
     row("SequenceLength", 11, &[INPUT], &[req("length", "I")], &[], &[("S", ALL), ("I", I64S)], ANY, length,
         "Number of elements of a sequence"),
-    row("SplitToSequence", 11, SPLIT, &[OUTPUT], SPLIT_ATTRIBUTES, &[("T", ALL), ("I", INDICES), ("S", ALL)], ANY, split,
+    row("SplitToSequence", 11, SPLIT, &[OUTPUT], SPLIT_ATTRIBUTES, &[("T", ALL), ("I", INDICES), ("S", ALL)], SIZES, split,
         "The parts of a tensor along an axis"),
-    row("SplitToSequence", 24, SPLIT, &[OUTPUT], SPLIT_ATTRIBUTES, &[("T", ALL_BF16), ("I", INDICES), ("S", ALL_BF16)], ANY,
+    row("SplitToSequence", 24, SPLIT, &[OUTPUT], SPLIT_ATTRIBUTES, &[("T", ALL_BF16), ("I", INDICES), ("S", ALL_BF16)], SIZES,
         split, "The parts of a tensor along an axis"),
     row("ConcatFromSequence", 11, &[INPUT], &[req("concat_result", "T")], &[int("new_axis", 0), required("axis", Int)],
         &[("S", ALL), ("T", ALL)], ANY, concat, "The elements of a sequence joined along an axis"),
@@ -75,9 +77,6 @@ fn length(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 fn split(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, sizes) = (cx.input(0)?, cx.optional(1));
-    if let Some(sizes) = sizes.filter(|&sizes| cx.b.rank(sizes) > 1) {
-        return malformed(format!("the sizes of the parts are {}, no scalar and no vector", cx.b.ty(sizes)));
-    }
     let axis = normalize_axis(cx.int("axis")?, cx.b.rank(x))?;
     let keep = cx.int("keepdims")? != 0;
     let item = sequence::split(cx.b, x, axis, keep, sizes)?;

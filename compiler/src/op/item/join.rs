@@ -2,7 +2,7 @@
 
 use super::{Elements, Item, ItemType, Layout};
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Builder, DType, Dim, Tensor, TensorType};
+use crate::graph::{Builder, DType, Dim, Tensor, TensorType, ValueId};
 
 impl ItemType {
     /// The type of values of either type. `stays` tells the dims that mean the same in both places: sizes that others
@@ -89,7 +89,7 @@ impl Item {
             (List(dtype), Sequence(elements)) => {
                 let zero = b.scalar(DType::I64, 0.0);
                 let shapes = b.expand(zero, vec![Dim::ZERO, elements.axes()])?;
-                vec![shapes, empty(b, *dtype, vec![0])]
+                vec![shapes, zeros(b, *dtype, vec![Dim::ZERO])?]
             }
             (Sequence(from), Sequence(Elements::Mixed(axes))) => {
                 let &[shapes, data] = item.columns() else { return Ok(item) };
@@ -99,10 +99,10 @@ impl Item {
             }
             (Sequence(_), Sequence(_)) => item.columns().to_vec(),
             (Nothing(dtype), Tensor) => {
-                let size =
-                    |dim: &Dim| dim.as_const().and_then(|size| usize::try_from(size).ok()).unwrap_or(0);
+                // What is not there takes no room where nothing else is said.
+                let size = |dim: &Dim| if dim.is_const() { dim.clone() } else { Dim::ZERO };
                 let shape = to.columns.last().map(|ty| ty.shape.iter().map(size).collect());
-                vec![empty(b, *dtype, shape.unwrap_or_default())]
+                vec![zeros(b, *dtype, shape.unwrap_or_default())?]
             }
             (Optional(_), Optional(inner)) => {
                 let element = item.element().unwrap_or_else(|| item.clone());
@@ -124,8 +124,10 @@ impl Item {
     }
 }
 
-/// A constant of zeros.
-fn empty(b: &mut Builder<'_>, dtype: DType, shape: Vec<usize>) -> crate::graph::ValueId {
-    let bytes = shape.iter().product::<usize>() * dtype.size();
-    b.constant(Tensor::new(dtype, shape, vec![0; bytes].into()))
+/// A tensor of zeros.
+fn zeros(b: &mut Builder<'_>, dtype: DType, shape: Vec<Dim>) -> Result<ValueId> {
+    TensorType::new(dtype, shape.clone()).check_size(Stage::Infer)?;
+    let one = Tensor::new(dtype, vec![1; shape.len()], vec![0; dtype.size()].into());
+    let one = b.constant(one);
+    b.expand(one, shape)
 }

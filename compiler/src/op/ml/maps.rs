@@ -3,7 +3,6 @@
 use super::super::item::Layout;
 use super::super::row::*;
 use super::DOMAIN;
-use crate::graph::Tensor;
 
 const MAP: &[Kind] = &[Kind::Map];
 
@@ -105,11 +104,10 @@ fn cast_map(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         }
         "SPARSE" => {
             let places = cx.int("max_map")?;
-            let Ok(places) = usize::try_from(places) else {
+            if places < 0 {
                 return malformed(format!("max_map is {places}; it must not be negative"));
-            };
-            let wanted: Vec<i64> = (0..places as i64).collect();
-            let wanted = cx.b.constant(Tensor::from_slice(&[places], &wanted));
+            }
+            let wanted = cx.b.iota(vec![Dim::from(places)], 0)?;
             looked_up(cx, keys, values, wanted)?
         }
         other => return not_one_of("map_form", other, "DENSE, SPARSE"),
