@@ -12,8 +12,8 @@ const MESSAGE: i32 = 11;
 const BYTES: i32 = 12;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo::rerun-if-changed=proto/onnx.proto");
-    let files = protox::compile(["proto/onnx.proto"], ["proto"])?;
+    println!("cargo::rerun-if-changed=proto");
+    let files = protox::compile(["proto/onnx.proto", "proto/onnx-data.proto"], ["proto"])?;
     let mut messages = Vec::new();
     for file in &files.file {
         // (descriptor, path of its names)

@@ -6,6 +6,8 @@ mod messages;
 mod outputs;
 #[path = "cli/targets.rs"]
 mod targets;
+#[path = "cli/values.rs"]
+mod values;
 #[path = "cli/verdicts.rs"]
 mod verdicts;
 #[path = "cli/warnings.rs"]

@@ -8,7 +8,7 @@
 pub mod build;
 mod walk;
 
-/// The structs of `proto/onnx.proto`.
+/// The structs of `proto/onnx.proto` and `proto/onnx-data.proto`.
 mod schema {
     include!(concat!(env!("OUT_DIR"), "/onnx.rs"));
 }
@@ -97,6 +97,26 @@ pub fn decode(bytes: Bytes, budget: &Budget) -> Result<ModelProto, DecodeError> 
 /// Decodes a lone tensor, the format of test data.
 pub fn decode_tensor(bytes: Bytes, budget: &Budget) -> Result<TensorProto, DecodeError> {
     decode_as("TensorProto", bytes, budget)
+}
+
+/// Decodes a lone sequence.
+pub fn decode_sequence(bytes: Bytes, budget: &Budget) -> Result<SequenceProto, DecodeError> {
+    decode_as("SequenceProto", bytes, budget)
+}
+
+/// Decodes a lone optional.
+pub fn decode_optional(bytes: Bytes, budget: &Budget) -> Result<OptionalProto, DecodeError> {
+    decode_as("OptionalProto", bytes, budget)
+}
+
+/// Decodes a lone map.
+pub fn decode_map(bytes: Bytes, budget: &Budget) -> Result<MapProto, DecodeError> {
+    decode_as("MapProto", bytes, budget)
+}
+
+/// Decodes a lone sparse tensor.
+pub fn decode_sparse_tensor(bytes: Bytes, budget: &Budget) -> Result<SparseTensorProto, DecodeError> {
+    decode_as("SparseTensorProto", bytes, budget)
 }
 
 fn decode_as<M: Message + Default>(

@@ -212,6 +212,8 @@ typedef struct onnxc_model {
     /* Bytes of workspace of every run, or -1 where it depends on the symbols. */
     int64_t workspace_bytes;
     int64_t workspace_alignment;
+    int32_t input_parts_at;
+    int32_t output_parts_at;
 } onnxc_model;
 
 /* An input or output as onnxc_model stores it. */
@@ -225,6 +227,34 @@ typedef struct onnxc_value_record {
     int32_t has_default;
     int32_t element_bytes;
 } onnxc_value_record;
+
+/* What an input or output of a model is of an ONNX value. A value that is no dense tensor has several, one after the other:
+ *
+ *   sequence     `x.shapes`, int64 [n, axes]: the dims of each of its n elements; `x.data` [total]: the elements, each
+ *                row-major, one behind the other. Where elements may have several ranks, -1 stands for an axis that one does
+ *                not have, behind those that it has.
+ *   optional     `x.present`, bool []; then those of its element: `x.element` of a tensor, or `x.shapes` and `x.data`. An
+ *                element that is absent has sizes all the same: those that the model tells, and else 0; its data is
+ *                whatever.
+ *   map          `x.keys` [n], `x.values` [n]
+ *   sequence of maps   `x.keys` [c], `x.values` [n, c]: n maps with equal keys
+ *   sparse tensor      `x.values` [n], `x.indices`, int64 [n, rank]: an input only */
+typedef enum onnxc_part {
+    ONNXC_PART_WHOLE = 0,
+    ONNXC_PART_SHAPES = 1,
+    ONNXC_PART_DATA = 2,
+    ONNXC_PART_PRESENT = 3,
+    ONNXC_PART_ELEMENT = 4,
+    ONNXC_PART_KEYS = 5,
+    ONNXC_PART_VALUES = 6,
+    ONNXC_PART_INDICES = 7
+} onnxc_part;
+
+/* Which part of which value it is, as onnxc_model stores it. */
+typedef struct onnxc_part_record {
+    int32_t value_at;
+    int32_t part;
+} onnxc_part_record;
 
 /* An input or output of a model. */
 typedef struct onnxc_value_info {
@@ -242,6 +272,10 @@ typedef struct onnxc_value_info {
     int32_t element_bytes;
     const onnxc_model *model;
     const onnxc_value_record *record;
+    /* Name of the ONNX value that it belongs to: `name` if it is the whole of it. */
+    const char *value;
+    /* An onnxc_part. */
+    int32_t part;
 } onnxc_value_info;
 
 static inline const char *onnxc_model_at(const onnxc_model *model, int32_t distance) {
@@ -271,8 +305,10 @@ static inline const char *onnxc_model_metadata_value(const onnxc_model *model, i
     return onnxc_model_string(model, model->metadata_at, 2 * index + 1);
 }
 
-static inline onnxc_value_info onnxc_model_value(const onnxc_model *model, int32_t array, int32_t index) {
+static inline onnxc_value_info onnxc_model_value(const onnxc_model *model, int32_t array, int32_t parts, int32_t index) {
     onnxc_value_info info;
+    const onnxc_part_record *part =
+        (const onnxc_part_record *)(const void *)onnxc_model_at(model, parts) + index;
     const onnxc_value_record *record =
         (const onnxc_value_record *)(const void *)onnxc_model_at(model, array) + index;
     info.name = onnxc_model_at(model, record->name_at);
@@ -284,15 +320,17 @@ static inline onnxc_value_info onnxc_model_value(const onnxc_model *model, int32
     info.element_bytes = record->element_bytes;
     info.model = model;
     info.record = record;
+    info.value = onnxc_model_at(model, part->value_at);
+    info.part = part->part;
     return info;
 }
 
 static inline onnxc_value_info onnxc_model_input(const onnxc_model *model, int32_t index) {
-    return onnxc_model_value(model, model->inputs_at, index);
+    return onnxc_model_value(model, model->inputs_at, model->input_parts_at, index);
 }
 
 static inline onnxc_value_info onnxc_model_output(const onnxc_model *model, int32_t index) {
-    return onnxc_model_value(model, model->outputs_at, index);
+    return onnxc_model_value(model, model->outputs_at, model->output_parts_at, index);
 }
 
 /* What decides a dimension. */
@@ -374,6 +412,111 @@ static inline onnxc_tensor onnxc_make_tensor(const void *data, size_t bytes, int
     tensor.rank = rank;
     tensor.dims = (int64_t *)(uintptr_t)dims;
     return tensor;
+}
+
+/* ---- Sequences: the ports `x.shapes` and `x.data` of one. ---- */
+
+/* Bits of an element of an onnxc_dtype; 0 for one that is not known. */
+static inline int32_t onnxc_dtype_bits(int32_t dtype) {
+    switch (dtype) {
+    case ONNXC_COMPLEX128:
+    case ONNXC_STRING:
+        return 128;
+    case ONNXC_DOUBLE:
+    case ONNXC_INT64:
+    case ONNXC_UINT64:
+    case ONNXC_COMPLEX64:
+        return 64;
+    case ONNXC_FLOAT:
+    case ONNXC_INT32:
+    case ONNXC_UINT32:
+        return 32;
+    case ONNXC_FLOAT16:
+    case ONNXC_BFLOAT16:
+    case ONNXC_INT16:
+    case ONNXC_UINT16:
+        return 16;
+    case ONNXC_UINT4:
+    case ONNXC_INT4:
+    case ONNXC_FLOAT4E2M1:
+        return 4;
+    case ONNXC_UINT2:
+    case ONNXC_INT2:
+        return 2;
+    case ONNXC_FLOAT6E2M3:
+    case ONNXC_FLOAT6E3M2:
+        return 6;
+    case ONNXC_UINT8:
+    case ONNXC_INT8:
+    case ONNXC_BOOL:
+    case ONNXC_FLOAT8E4M3FN:
+    case ONNXC_FLOAT8E4M3FNUZ:
+    case ONNXC_FLOAT8E5M2:
+    case ONNXC_FLOAT8E5M2FNUZ:
+    case ONNXC_FLOAT8E8M0:
+        return 8;
+    default:
+        return 0;
+    }
+}
+
+/* Number of elements. */
+static inline int64_t onnxc_sequence_length(const onnxc_tensor *shapes) {
+    return shapes->dims[0];
+}
+
+/* A walk over the elements of a sequence: set `shapes` and `data`, and the rest to 0. */
+typedef struct onnxc_sequence_walk {
+    const onnxc_tensor *shapes;
+    const onnxc_tensor *data;
+    /* Number of the element that comes next, and of the first of its elements in `data`. */
+    int64_t index;
+    int64_t offset;
+} onnxc_sequence_walk;
+
+static inline onnxc_sequence_walk onnxc_sequence_begin(const onnxc_tensor *shapes, const onnxc_tensor *data) {
+    onnxc_sequence_walk walk;
+    walk.shapes = shapes;
+    walk.data = data;
+    walk.index = 0;
+    walk.offset = 0;
+    return walk;
+}
+
+/* The next element, as a view: its data and its dims are those of the sequence, nothing is copied. 0 behind the last one.
+ * The data of an element that begins inside a byte is NULL: see onnxc_dtype about packed types. */
+static inline int onnxc_sequence_next(onnxc_sequence_walk *walk, onnxc_tensor *element) {
+    const int64_t axes = walk->shapes->dims[1];
+    const int64_t bits = onnxc_dtype_bits(walk->data->dtype);
+    int64_t count = 1, start;
+    int32_t rank = 0;
+    if (walk->index >= onnxc_sequence_length(walk->shapes)) {
+        return 0;
+    }
+    element->dtype = walk->data->dtype;
+    element->dims = (int64_t *)walk->shapes->data + walk->index * axes;
+    while (rank < axes && element->dims[rank] >= 0) {
+        count *= element->dims[rank++];
+    }
+    element->rank = rank;
+    start = walk->offset * bits;
+    element->data = start % 8 == 0 && walk->data->data != NULL ? (char *)walk->data->data + start / 8 : NULL;
+    element->bytes = (size_t)((count * bits + 7) / 8);
+    walk->index++;
+    walk->offset += count;
+    return 1;
+}
+
+/* Element number `index` of a sequence as a view; 0 if there is none. It takes time by the elements before it: walk over
+ * many. */
+static inline int onnxc_sequence_at(const onnxc_tensor *shapes, const onnxc_tensor *data, int64_t index,
+                                    onnxc_tensor *element) {
+    onnxc_sequence_walk walk = onnxc_sequence_begin(shapes, data);
+    int found = index >= 0;
+    while (found && walk.index <= index) {
+        found = onnxc_sequence_next(&walk, element);
+    }
+    return found;
 }
 
 /* ---- The runtime: libonnxc_runtime_support. A model links without it, unless it has strings. ---- */

@@ -137,6 +137,8 @@ pub struct Model {
     /// Bytes of workspace of every run, or -1 where it depends on the symbols.
     pub workspace_bytes: i64,
     pub workspace_alignment: i64,
+    input_parts_at: i32,
+    output_parts_at: i32,
 }
 
 #[derive(Clone, Copy)]
@@ -150,6 +152,13 @@ struct ValueRecord {
     dim_symbols_at: i32,
     has_default: i32,
     element_bytes: i32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct PartRecord {
+    value_at: i32,
+    part: i32,
 }
 
 /// `onnxc_dim_kind`: what decides a dim.
@@ -183,6 +192,10 @@ pub struct ValueInfo {
     pub texts: Vec<Option<String>>,
     pub has_default: bool,
     pub element_bytes: usize,
+    /// Name of the ONNX value that it belongs to.
+    pub value: String,
+    /// `onnxc_part`: which part of it it is.
+    pub part: i32,
 }
 
 impl Model {
@@ -218,14 +231,14 @@ impl Model {
     /// See [`Model::name`].
     pub unsafe fn inputs(&self) -> Vec<ValueInfo> {
         // SAFETY: there are so many records of inputs at this distance.
-        unsafe { self.values(self.inputs_at, self.input_count) }
+        unsafe { self.values(self.inputs_at, self.input_parts_at, self.input_count) }
     }
 
     /// # Safety
     /// See [`Model::name`].
     pub unsafe fn outputs(&self) -> Vec<ValueInfo> {
         // SAFETY: there are so many records of outputs at this distance.
-        unsafe { self.values(self.outputs_at, self.output_count) }
+        unsafe { self.values(self.outputs_at, self.output_parts_at, self.output_count) }
     }
 
     /// # Safety
@@ -265,17 +278,19 @@ impl Model {
     }
 
     /// # Safety
-    /// As [`Model::at`], for an array of `count` records.
-    unsafe fn values(&self, array: i32, count: i32) -> Vec<ValueInfo> {
+    /// As [`Model::at`], for arrays of `count` records.
+    unsafe fn values(&self, array: i32, parts: i32, count: i32) -> Vec<ValueInfo> {
         // SAFETY: the caller says so.
         let records = unsafe { self.array::<ValueRecord>(array, count as usize) };
+        // SAFETY: likewise.
+        let parts = unsafe { self.array::<PartRecord>(parts, count as usize) };
         // SAFETY: these are records of this model.
-        records.into_iter().map(|record| unsafe { self.value(record) }).collect()
+        records.into_iter().zip(parts).map(|(record, part)| unsafe { self.value(record, part) }).collect()
     }
 
     /// # Safety
-    /// `record` is one of this model's, which a compiled model's function returned.
-    unsafe fn value(&self, record: ValueRecord) -> ValueInfo {
+    /// The records are of this model, which a compiled model's function returned.
+    unsafe fn value(&self, record: ValueRecord, part: PartRecord) -> ValueInfo {
         let rank = record.rank as usize;
         // SAFETY: a record has the distances of arrays of `rank` sizes and numbers.
         let (dims, symbols) = unsafe {
@@ -299,6 +314,9 @@ impl Model {
             dims: dims.iter().map(|&dim| (dim >= 0).then_some(dim)).collect(),
             has_default: record.has_default != 0,
             element_bytes: record.element_bytes as usize,
+            // SAFETY: the field is the distance of a string.
+            value: unsafe { self.string(part.value_at) },
+            part: part.part,
         }
     }
 }

@@ -1,7 +1,8 @@
 """Prints every version of every operator schema as JSON: a list of objects.
 
 Types of parameters are type variables or fixed types as the schema spells them. Type variables map to the
-numbers of TensorProto.DataType they allow; sequences, optionals and maps are left out.
+numbers of TensorProto.DataType they allow as elements (of maps: as values), and to the kinds of values: tensor,
+sequence, optional, optional_sequence, map, records (a sequence of maps).
 
 dump_schemas.py DOMAIN: the schemas of a domain that ONNX Runtime defines, in place of those of ai.onnx.
 """
@@ -34,9 +35,27 @@ def attribute(name, attr):
     return {"name": name, "kind": attr.type.name, "required": attr.required, "default": default}
 
 
-def tensor_types(strings):
-    names = [text[len("tensor(") : -1] for text in strings if text.startswith("tensor(")]
-    return [getattr(TensorProto, name.upper()) for name in names]
+WRAPPERS = {
+    "": "tensor", "seq": "sequence", "optional": "optional", "optional(seq": "optional_sequence", "map": "map",
+    "seq(map": "records",
+}
+
+
+def split_type(text):
+    """The kind of a type and the name of its elements: `seq(tensor(float))` is ("sequence", "float")."""
+    wrapper, _, inner = text.rstrip(")").rpartition("(")
+    if wrapper.endswith("map"):
+        return WRAPPERS[wrapper], inner.split(", ")[1]
+    return WRAPPERS.get(wrapper.removesuffix("tensor").removesuffix("(")), inner
+
+
+def element_types(strings):
+    names = [name for kind, name in map(split_type, strings) if kind]
+    return sorted({getattr(TensorProto, name.upper()) for name in names})
+
+
+def kinds(strings):
+    return sorted({kind for kind, _ in map(split_type, strings) if kind})
 
 
 def schema(entry):
@@ -48,7 +67,11 @@ def schema(entry):
         "outputs": [parameter(param) for param in entry.outputs],
         "attributes": [attribute(name, attr) for name, attr in entry.attributes.items()],
         "types": {
-            constraint.type_param_str: tensor_types(constraint.allowed_type_strs)
+            constraint.type_param_str: element_types(constraint.allowed_type_strs)
+            for constraint in entry.type_constraints
+        },
+        "kinds": {
+            constraint.type_param_str: kinds(constraint.allowed_type_strs)
             for constraint in entry.type_constraints
         },
     }

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use onnxc::Compiled;
-use onnxc::cli::{compare, files};
+use onnxc::cli::compare;
+use onnxc::cli::values::{self, Port};
 use onnxc::graph::{DType, Tensor};
 use onnxc::native::{Call, Model};
+use onnxc_runtime_support::abi::ValueInfo;
 use serde::{Deserialize, Serialize};
 
 use crate::abi;
@@ -180,8 +182,9 @@ impl Case {
 
     /// Runs every data set of the test; fails with what is wrong. See [`Batch::guarded`].
     pub fn run(&self, model: &Model<'_>, guarded: bool) -> Result<(), Miss> {
-        let has_default: Vec<bool> = model.inputs().iter().map(|info| info.has_default).collect();
-        self.run_sets(&has_default, &|at, inputs, shapes| match (guarded, at) {
+        let ports = |infos: Vec<ValueInfo>| infos.iter().map(Port::from).collect::<Vec<Port>>();
+        let ports = [ports(model.inputs()), ports(model.outputs())];
+        self.run_sets(&ports, &|at, inputs, shapes| match (guarded, at) {
             (false, _) => Ok(model.run(inputs, shapes)?),
             (true, 0) => Ok(abi::check(model, inputs, shapes)?.outputs),
             (true, _) => Ok(model.run_guarded(inputs, shapes, &Call::default())?),
@@ -190,28 +193,17 @@ impl Case {
 
     /// Runs every data set of the test in the interpreter of host programs; fails with what is wrong.
     pub fn interpret(&self, compiled: &Compiled) -> Result<(), Miss> {
-        let has_default: Vec<bool> =
-            compiled.graph.inputs.iter().map(|input| input.default.is_some()).collect();
+        let ports = [values::inputs(&compiled.graph), values::outputs(&compiled.graph)];
         let model = Interpreted::new(compiled)?;
-        self.run_sets(&has_default, &|_, inputs, shapes| Ok(model.run(inputs, shapes)?))
+        self.run_sets(&ports, &|_, inputs, shapes| Ok(model.run(inputs, shapes)?))
     }
 
-    fn run_sets(&self, has_default: &[bool], run: RunSet<'_>) -> Result<(), Miss> {
+    /// `ports` are the inputs and the outputs.
+    fn run_sets(&self, ports: &[Vec<Port>; 2], run: RunSet<'_>) -> Result<(), Miss> {
         let meta = self.meta().map_err(|error| error.to_string())?;
-        for (at, [inputs, outputs]) in meta.data_sets.iter().enumerate() {
-            if let Some(kind) = inputs.iter().chain(outputs).find(|kind| *kind != "tensor") {
-                return Err(format!("data set {at} holds a value of kind `{kind}`").into());
-            }
+        for at in 0..meta.data_sets.len() {
             let folder = self.folder.join(format!("test_data_set_{at}"));
-            let read = |prefix: &str| {
-                let tensors = files::numbered(&folder, prefix);
-                tensors
-                    .iter()
-                    .map(|path| files::read_tensor(path, None))
-                    .collect::<onnxc::error::Result<Vec<_>>>()
-            };
-            let (inputs, wanted) = (read("input")?, read("output")?);
-            run_set(has_default, inputs, &wanted, &meta, (at, run))
+            run_set(ports, &folder, &meta, (at, run))
                 .map_err(|miss| Miss { text: format!("data set {at}: {}", miss.text), ..miss })?;
         }
         Ok(())
@@ -232,35 +224,26 @@ fn unit_of_largest(tensor: &Tensor) -> f64 {
 
 /// Runs one data set.
 fn run_set(
-    has_default: &[bool],
-    inputs: Vec<Tensor>,
-    wanted: &[Tensor],
+    [inputs, outputs]: &[Vec<Port>; 2],
+    folder: &Path,
     meta: &Meta,
     (number, run): (usize, RunSet<'_>),
 ) -> Result<(), Miss> {
-    // Test data leaves out the inputs that have defaults, or gives them all.
-    let all = inputs.len() == has_default.len();
-    let mut given = inputs.into_iter();
-    let inputs: Vec<Option<Tensor>> =
-        has_default.iter().map(|&default| if all || !default { given.next() } else { None }).collect();
-    if given.next().is_some() {
-        return Err(format!("more inputs than the model's {}", has_default.len()).into());
-    }
+    let groups = values::grouped(outputs);
+    let wanted = values::read_numbered(folder, "output", &groups)?;
+    let inputs = values::test_inputs(inputs, folder)?;
     // The outputs' sizes are those expected; a model that makes others says so.
-    let shapes: Vec<Option<Vec<usize>>> = wanted.iter().map(|tensor| Some(tensor.shape.clone())).collect();
+    let mut shapes: Vec<Option<Vec<usize>>> = vec![];
+    for (value, own) in wanted.iter().zip(&groups) {
+        shapes.extend(values::pack(value, own)?.into_iter().map(|tensor| Some(tensor.shape)));
+    }
     let got = run(number, &inputs, &shapes)?;
+    let got = values::unpack_all(&got, outputs)?;
     let mut misses: Vec<Miss> = Vec::new();
-    for (at, (got, wanted)) in got.iter().zip(wanted).enumerate() {
-        // As the package's own runner does: two units in the last place of a bf16.
-        let rtol = if wanted.dtype == DType::BF16 { meta.rtol.max(1.0 / 64.0) } else { meta.rtol };
-        let difference = compare::compare(got, wanted, rtol, meta.atol);
-        let difference = difference.map_err(|what| format!("output {at}: {what}"))?;
-        if !difference.matches() {
-            let near = difference.max_ulp.is_some_and(|ulp| ulp <= ROUNDING_ULP)
-                || difference.max_abs <= ROUNDING_ULP as f64 * unit_of_largest(wanted);
-            // A NaN or infinity where there should be none has no distance, and is never near.
-            let finite = got.to_f64s().is_some_and(|values| values.iter().all(|value| value.is_finite()));
-            misses.push(Miss { text: format!("output {at}: {difference}"), rounding: near && finite });
+    for (at, ((_, got), wanted)) in got.iter().zip(&wanted).enumerate() {
+        let pairs = values::pairs(&format!("output {at}"), got, wanted);
+        for (name, got, wanted) in pairs.map_err(|what| format!("output {at}: {what}"))? {
+            misses.extend(miss(&name, got, wanted, meta)?);
         }
     }
     let rounding = misses.iter().all(|miss| miss.rounding);
@@ -268,4 +251,20 @@ fn run_set(
         Some(first) => Err(Miss { rounding, ..first }),
         None => Ok(()),
     }
+}
+
+/// How a tensor of an output differs from the one expected, if it does.
+fn miss(name: &str, got: &Tensor, wanted: &Tensor, meta: &Meta) -> Result<Option<Miss>, Miss> {
+    // As the package's own runner does: two units in the last place of a bf16.
+    let rtol = if wanted.dtype == DType::BF16 { meta.rtol.max(1.0 / 64.0) } else { meta.rtol };
+    let difference = compare::compare(got, wanted, rtol, meta.atol);
+    let difference = difference.map_err(|what| format!("{name}: {what}"))?;
+    if difference.matches() {
+        return Ok(None);
+    }
+    let near = difference.max_ulp.is_some_and(|ulp| ulp <= ROUNDING_ULP)
+        || difference.max_abs <= ROUNDING_ULP as f64 * unit_of_largest(wanted);
+    // A NaN or infinity where there should be none has no distance, and is never near.
+    let finite = got.to_f64s().is_some_and(|values| values.iter().all(|value| value.is_finite()));
+    Ok(Some(Miss { text: format!("{name}: {difference}"), rounding: near && finite }))
 }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use onnxc::graph::DType;
+use onnxc::op::item::Kind;
 use onnxc::op::{self, Arity, AttrDefault, OpDef, Param};
 use onnxc_tests::onnx_env;
 use serde::Deserialize;
@@ -18,6 +19,7 @@ struct Schema {
     outputs: Vec<Parameter>,
     attributes: Vec<Attribute>,
     types: BTreeMap<String, Vec<i32>>,
+    kinds: BTreeMap<String, BTreeSet<String>>,
 }
 
 #[derive(Deserialize)]
@@ -42,8 +44,28 @@ fn compare(row: &OpDef, schema: &Schema) -> Vec<String> {
     compare_params("inputs", row.inputs, &schema.inputs, &mut problems);
     compare_params("outputs", row.outputs, &schema.outputs, &mut problems);
     compare_types(row, schema, &mut problems);
+    compare_kinds(row, schema, &mut problems);
     compare_attributes(row, schema, &mut problems);
     problems
+}
+
+/// The kinds of values that each parameter may be.
+fn compare_kinds(row: &OpDef, schema: &Schema, problems: &mut Vec<String>) {
+    let name = |kind: &Kind| match kind {
+        Kind::Tensor => "tensor",
+        Kind::Sequence => "sequence",
+        Kind::Optional => "optional",
+        Kind::OptionalSequence => "optional_sequence",
+        Kind::Map => "map",
+        Kind::Records => "records",
+    };
+    for param in row.inputs.iter().chain(row.outputs) {
+        let ours: BTreeSet<String> = param.kinds.iter().map(|kind| name(kind).to_string()).collect();
+        let theirs = schema.kinds.get(param.ty).cloned().unwrap_or_else(|| ["tensor".to_string()].into());
+        if ours != theirs {
+            problems.push(format!("{} is of the kinds {ours:?}, not {theirs:?}", param.name));
+        }
+    }
 }
 
 fn compare_params(what: &str, row: &[Param], schema: &[Parameter], problems: &mut Vec<String>) {

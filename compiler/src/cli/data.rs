@@ -5,67 +5,75 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::files;
 use crate::cli::session::usage;
+use crate::cli::values::{self, Value};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{DType, Dim, Graph, Sym, Tensor, TensorType};
 use crate::import::DimPin;
 use crate::interp;
 
-/// Tensors for the graph's inputs from arguments: `FILE` is for the next input without one, `NAME=FILE` for that of
-/// the name. What is missing stays `None`.
+/// Tensors for the graph's inputs from arguments: `FILE` is for the next value without one, `NAME=FILE` for the value or the
+/// input of the name. What is missing stays `None`.
 pub fn inputs_from(graph: &Graph, arguments: &[String]) -> Result<Vec<Option<Tensor>>> {
-    let mut paths: Vec<Option<PathBuf>> = vec![None; graph.inputs.len()];
+    let ports = values::inputs(graph);
+    let groups = values::grouped(&ports);
+    let mut inputs: Vec<Option<Tensor>> = vec![None; ports.len()];
+    let first = |group: usize| groups[..group].iter().map(|own| own.len()).sum::<usize>();
+    let twice = |name: &str| Err(usage(format!("input `{name}` is given twice")));
     let mut rest = Vec::new();
     for argument in arguments {
-        let named = argument.split_once('=').and_then(|(name, file)| {
-            let at = graph.inputs.iter().position(|input| input.name == name)?;
-            Some((at, file))
-        });
-        match named {
-            Some((at, file)) if paths[at].is_none() => paths[at] = Some(PathBuf::from(file)),
-            Some((at, _)) => return Err(usage(format!("input `{}` is given twice", graph.inputs[at].name))),
-            None => rest.push(PathBuf::from(argument)),
+        let Some((name, file)) = argument.split_once('=') else {
+            rest.push(argument);
+            continue;
+        };
+        if let Some(at) = graph.inputs.iter().position(|input| input.name == name) {
+            let dtype = graph.ty(graph.inputs[at].value).dtype;
+            let tensor = files::read_tensor(Path::new(file), Some(dtype))?;
+            if inputs[at].replace(tensor).is_some() {
+                return twice(name);
+            }
+        } else if let Some(group) = groups.iter().position(|own| own[0].value == name) {
+            let value = values::read(Path::new(file), groups[group])?;
+            for (at, tensor) in (first(group)..).zip(values::pack(&value, groups[group])?) {
+                if inputs[at].replace(tensor).is_some() {
+                    return twice(name);
+                }
+            }
+        } else {
+            rest.push(argument);
         }
     }
     for path in rest {
-        let Some(slot) = paths.iter_mut().find(|path| path.is_none()) else {
-            let names: Vec<&str> = graph.inputs.iter().map(|input| input.name.as_str()).collect();
-            let message =
-                format!("no input is left for `{}`; there are {}", path.display(), names.join(", "));
-            return Err(usage(message));
+        let free = |group: &usize| inputs[first(*group)].is_none();
+        let Some(group) = (0..groups.len()).find(free) else {
+            let names: Vec<&str> = groups.iter().map(|own| own[0].value.as_str()).collect();
+            return Err(usage(format!("no input is left for `{path}`; there are {}", names.join(", "))));
         };
-        *slot = Some(path);
+        let value = values::read(Path::new(path), groups[group])?;
+        for (at, tensor) in (first(group)..).zip(values::pack(&value, groups[group])?) {
+            inputs[at] = Some(tensor);
+        }
     }
-    let read = |(path, input): (&Option<PathBuf>, &crate::graph::Input)| {
-        let dtype = graph.ty(input.value).dtype;
-        path.as_ref().map(|path| files::read_tensor(path, Some(dtype))).transpose()
-    };
-    paths.iter().zip(&graph.inputs).map(read).collect()
+    Ok(inputs)
 }
 
-/// Inputs and expected outputs of a folder of test data.
+/// Inputs and expected outputs of a folder of test data, for the graph's inputs and outputs.
 pub fn test_set(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>, Vec<Tensor>)> {
-    let read = |prefix: &str| -> Result<Vec<Tensor>> {
-        files::numbered(folder, prefix).iter().map(|path| files::read_tensor(path, None)).collect()
-    };
-    let (given, wanted) = (read("input")?, read("output")?);
-    if wanted.len() != graph.outputs.len() {
-        let (found, outputs) = (wanted.len(), graph.outputs.len());
-        return Err(usage(format!("{}: {found} outputs, where the model has {outputs}", folder.display())));
+    let (inputs, wanted) = test_values(graph, folder)?;
+    let ports = values::outputs(graph);
+    let packed = wanted.iter().zip(values::grouped(&ports)).map(|(value, own)| values::pack(value, own));
+    Ok((inputs, packed.collect::<Result<Vec<_>>>()?.concat()))
+}
+
+/// As [`test_set`], with the outputs as the values that they are parts of.
+pub fn test_values(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>, Vec<Value>)> {
+    let (inputs, outputs) = (values::inputs(graph), values::outputs(graph));
+    let wanted = values::read_numbered(folder, "output", &values::grouped(&outputs))?;
+    let count = values::grouped(&outputs).len();
+    if wanted.len() != count {
+        let found = wanted.len();
+        return Err(usage(format!("{}: {found} outputs, where the model has {count}", folder.display())));
     }
-    // Test data gives all inputs, or those without a default.
-    let all = given.len() == graph.inputs.len();
-    let needed = graph.inputs.iter().filter(|input| all || input.default.is_none()).count();
-    if given.len() != needed {
-        return Err(usage(format!(
-            "{}: {} inputs, where the model takes {needed}",
-            folder.display(),
-            given.len()
-        )));
-    }
-    let mut given = given.into_iter();
-    let inputs =
-        graph.inputs.iter().map(|input| if all || input.default.is_none() { given.next() } else { None });
-    Ok((inputs.collect(), wanted))
+    Ok((values::test_inputs(&inputs, folder)?, wanted))
 }
 
 /// Every `test_data_set_*` beneath a folder, in the order of their names.

@@ -19,6 +19,7 @@ mod inspect;
 pub mod output;
 mod run;
 pub mod session;
+pub mod values;
 pub mod verify;
 
 use std::io::Write;

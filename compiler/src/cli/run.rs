@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::cli::args::RunArgs;
 use crate::cli::output::{self, Outputs};
 use crate::cli::session::{Problems, Session, io_error, native_options, one, tell, usage};
+use crate::cli::values::{self, Value};
 use crate::cli::{data, files};
 use crate::error::Result;
 use crate::graph::Graph;
@@ -31,11 +32,12 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
         let call = Call { seed: args.seed, ..Call::default() };
         let outputs = loaded.model()?.run_with(&inputs, &native::output_shapes(graph, &inputs)?, &call)?;
         let Some(first) = places.first() else {
-            graph
-                .outputs
-                .iter()
-                .zip(&outputs)
-                .for_each(|((name, _), tensor)| say!("{}", data::text(name, tensor)));
+            for (name, value) in values::unpack_all(&outputs, &values::outputs(graph))? {
+                if !matches!(value, Value::Tensor(_)) {
+                    say!("{name}: {}", value.outline());
+                }
+                value.tensors(&name).iter().for_each(|(name, tensor)| say!("{}", data::text(name, tensor)));
+            }
             return Ok(());
         };
         let mut files = Outputs::beside(first)?;

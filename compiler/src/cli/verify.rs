@@ -7,8 +7,8 @@ use std::time::Instant;
 use crate::cli::args::VerifyArgs;
 use crate::cli::bisect;
 use crate::cli::compare::{Difference, Verdict, compare, default_rtol, rounding};
-use crate::cli::data;
 use crate::cli::session::{Loaded, Problems, Progress, Session, native_options, one, usage};
+use crate::cli::{data, values};
 use crate::error::Result;
 use crate::graph::{Def, Graph, Tensor, ValueId};
 use crate::{Frontend, Options, interp, native};
@@ -97,15 +97,20 @@ pub fn verify_set(
     rtol: Option<f64>,
     atol: f64,
 ) -> Result<Vec<(String, Compared)>> {
-    let (inputs, wanted) = data::test_set(&loaded.graph, folder)?;
+    let (inputs, wanted) = data::test_values(&loaded.graph, folder)?;
     let shapes = native::output_shapes(&loaded.graph, &inputs)?;
     let got = loaded.model()?.run(&inputs, &shapes)?;
-    let names = loaded.graph.outputs.iter().map(|(name, _)| name.clone());
-    let compared = got
-        .iter()
-        .zip(&wanted)
-        .map(|(got, wanted)| compare(got, wanted, rtol.unwrap_or_else(|| default_rtol(wanted.dtype)), atol));
-    Ok(names.zip(compared).collect())
+    let got = values::unpack_all(&got, &values::outputs(&loaded.graph))?;
+    let mut compared = vec![];
+    for ((name, got), wanted) in got.iter().zip(&wanted) {
+        match values::pairs(name, got, wanted) {
+            Ok(pairs) => compared.extend(pairs.into_iter().map(|(name, got, wanted)| {
+                (name, compare(got, wanted, rtol.unwrap_or_else(|| default_rtol(wanted.dtype)), atol))
+            })),
+            Err(text) => compared.push((name.clone(), Err(text))),
+        }
+    }
+    Ok(compared)
 }
 
 /// Compares every value that has an ONNX name with the reference evaluator's, in the order of computation. The model
@@ -121,6 +126,7 @@ fn per_node(
     let mut graph = imported.graph.clone();
     let named = named_values(&graph);
     graph.outputs = named.iter().map(|&value| (graph.values[value].name.clone(), value)).collect();
+    graph.output_parts.clear();
     let mut progress = Progress::new(false, false, vec![]);
     let (graph, program) = crate::optimize(graph, options, &mut progress).map_err(one)?;
     let frontend = Frontend { graph, program, notes: imported.notes, warnings: imported.warnings };

@@ -13,6 +13,7 @@ pub mod dim;
 pub mod dtype;
 pub mod op;
 pub mod parse;
+mod part;
 pub mod print;
 mod sizes;
 pub mod strings;
@@ -36,6 +37,7 @@ pub use data::{Bounds, DataSymbol};
 pub use dim::{Dim, Sym};
 pub use dtype::DType;
 pub use op::{DOT_DEPTH, MapFn, Op, RhsLayout, codes_per_word};
+pub use part::Part;
 pub use strings::Strings;
 pub use tensor::Tensor;
 pub use trees::Trees;
@@ -223,6 +225,10 @@ pub struct Graph {
     pub packed_inputs: BTreeMap<usize, TensorType>,
     /// The same of outputs.
     pub packed_outputs: BTreeMap<usize, TensorType>,
+    /// Those inputs, by number, that are parts of an ONNX value: its name, and which part it is.
+    pub input_parts: BTreeMap<usize, (String, Part)>,
+    /// The same of outputs.
+    pub output_parts: BTreeMap<usize, (String, Part)>,
     /// The constant strings, once strings are numbers; see [`strings`]. Graphs inside this one share them.
     pub strings: Option<Strings>,
 }

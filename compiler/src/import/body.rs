@@ -10,12 +10,13 @@ use super::scope::{Binding, Env, Scope, referenced_names};
 use super::{Importer, keep_reachable};
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Builder, Constant, Def, Dim, Graph, TensorType, ValueId};
+use crate::op::item::{self, Item, ItemType};
 use crate::op::{Body, BodyImporter, Fork};
 
 /// A graph attribute, with the values around it that its names stand for.
 #[derive(Debug)]
 pub struct Subgraph {
-    proto: GraphProto,
+    pub(super) proto: GraphProto,
     env: Arc<Env>,
     prefix: String,
     /// Names of the graph around that it refers to, and perhaps defines anew.
@@ -64,10 +65,13 @@ impl Subgraph {
 
     /// Values of the graph around that the body may use.
     pub fn captured_values(&self) -> impl Iterator<Item = ValueId> {
-        self.captures.iter().filter_map(|(_, binding)| match binding {
-            Binding::Value(value) => Some(*value),
-            _ => None,
-        })
+        self.captures
+            .iter()
+            .flat_map(|(_, binding)| match binding {
+                Binding::Value(item) => item.columns(),
+                _ => &[],
+            })
+            .copied()
     }
 
     pub(super) fn is_poisoned(&self) -> bool {
@@ -80,7 +84,13 @@ impl Subgraph {
         scope
     }
 
-    fn check_inputs(&self, given: usize) -> Result<()> {
+    /// The body of the same surroundings that another graph says.
+    pub(super) fn rewritten(&self, proto: GraphProto) -> Subgraph {
+        let (env, prefix, captures) = (self.env.clone(), self.prefix.clone(), self.captures.clone());
+        Subgraph { proto, env, prefix, captures }
+    }
+
+    pub(super) fn check_inputs(&self, given: usize) -> Result<()> {
         match given == self.inputs() {
             true => Ok(()),
             false => Err(Error::malformed(
@@ -101,14 +111,14 @@ impl Importer<'_> {
         &mut self,
         b: &mut Builder<'_>,
         body: &Subgraph,
-        inputs: &[ValueId],
+        inputs: &[Item],
         scope: &mut Scope<'_>,
-    ) -> Result<Vec<ValueId>> {
+    ) -> Result<Vec<Item>> {
         let proto = &body.proto;
         let (problems, reports, warnings) = (self.errors.len(), self.reports, self.warnings.len());
-        for (info, &value) in proto.input.iter().zip(inputs) {
-            self.check_declared(info, b.ty(value));
-            if !scope.define(info.name(), Binding::Value(value)) {
+        for (info, value) in proto.input.iter().zip(inputs) {
+            self.check_declared_item(info, value, b);
+            if !scope.define(info.name(), Binding::Value(value.clone())) {
                 self.malformed(format!("body input `{}` is defined twice", info.name()));
             }
         }
@@ -179,17 +189,17 @@ impl BodyImporter for Importer<'_> {
         (self.loops == 0).then_some(self.streams)
     }
 
-    fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ValueId]) -> Result<Vec<ValueId>> {
+    fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[Item]) -> Result<Vec<Item>> {
         body.check_inputs(inputs.len())?;
         self.check_depth()?;
         let mut scope = body.scope();
         for (name, binding) in &body.captures {
-            scope.capture(name, *binding);
+            scope.capture(name, binding.clone());
         }
         self.body_content(b, body, inputs, &mut scope)
     }
 
-    fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[TensorType]) -> Result<Body> {
+    fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ItemType]) -> Result<Body> {
         body.check_inputs(inputs.len())?;
         self.check_depth()?;
         // A symbol means the same inside and outside: the body starts with the symbols there are, and what
@@ -198,23 +208,19 @@ impl BodyImporter for Importer<'_> {
         graph.name = body.proto.name().to_string();
         let mut scope = body.scope();
         let mut inner = Builder::new(&mut graph, origin);
-        let given: Vec<ValueId> = body
-            .proto
-            .input
-            .iter()
-            .zip(inputs)
-            .map(|(info, ty)| inner.input(info.name(), ty.clone(), None))
-            .collect();
+        let mut given: Vec<Item> = vec![];
+        for (info, ty) in body.proto.input.iter().zip(inputs) {
+            let mut column = |ty: &TensorType| inner.input(info.name(), ty.clone(), None);
+            given.push(Item::new(ty.layout.clone(), ty.columns.iter().map(&mut column).collect()));
+        }
         let mut captures = Vec::new();
         let mut inside: HashMap<ValueId, ValueId> = HashMap::new();
         for (name, binding) in &body.captures {
             let binding = match binding {
-                Binding::Value(outer) => Binding::Value(
-                    *inside
-                        .entry(*outer)
-                        .or_insert_with(|| capture(b.graph, &mut inner, *outer, &mut captures)),
-                ),
-                other => *other,
+                Binding::Value(outer) => Binding::Value(outer.map(|outer| {
+                    *inside.entry(outer).or_insert_with(|| capture(b.graph, &mut inner, outer, &mut captures))
+                })),
+                other => other.clone(),
             };
             scope.capture(name, binding);
         }
@@ -223,11 +229,19 @@ impl BodyImporter for Importer<'_> {
         self.loops += u32::from(is_loop);
         let outputs = self.body_content(&mut inner, body, &given, &mut scope);
         self.loops -= u32::from(is_loop);
+        let outputs = outputs.and_then(|outputs| {
+            outputs.iter().map(|item| item.packed(&mut inner)).collect::<Result<Vec<Item>>>()
+        });
         b.graph.adopt_symbols(&graph);
-        graph.outputs = body.proto.output.iter().map(|info| info.name().to_string()).zip(outputs?).collect();
+        let outputs = outputs?;
+        let results = outputs.iter().map(Item::layout).collect();
+        for (info, item) in body.proto.output.iter().zip(&outputs) {
+            let columns = item.columns().iter().map(|&column| (info.name().to_string(), column));
+            graph.outputs.extend(columns);
+        }
         keep_reachable(&mut graph);
-        drop_unused_captures(&mut graph, inputs.len(), &mut captures);
-        Ok(Body { graph, captures })
+        drop_unused_captures(&mut graph, item::columns(&given).len(), &mut captures);
+        Ok(Body { graph, results, captures })
     }
 }
 

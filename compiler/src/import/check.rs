@@ -11,7 +11,8 @@ use super::node::own_name;
 use super::scope::bodies;
 use super::{Importer, attr, normal_domain};
 use crate::error::{Error, NodeRef, Result, Stage};
-use crate::graph::{Builder, DType, ValueId};
+use crate::graph::{Builder, DType};
+use crate::op::item::{Item, Kind};
 use crate::op::{Arity, AttrKind, OpDef, Param};
 
 fn malformed<T>(message: impl Into<String>) -> Result<T> {
@@ -112,21 +113,22 @@ fn param(params: &'static [Param], at: usize) -> Option<&'static Param> {
 }
 
 /// Checks that required inputs are there and that types agree with the row's type variables.
-pub fn check_inputs(row: &OpDef, inputs: &[Option<ValueId>], b: &Builder<'_>) -> Result<()> {
+pub fn check_inputs(row: &OpDef, inputs: &[Option<Item>], b: &Builder<'_>) -> Result<()> {
     for (at, param) in row.inputs.iter().enumerate() {
         let needed = match param.arity {
             Arity::Required => true,
             Arity::Variadic | Arity::Mixed => !is_control_flow(row),
             Arity::Optional => false,
         };
-        if needed && inputs.get(at).copied().flatten().is_none() {
+        if needed && inputs.get(at).is_none_or(Option::is_none) {
             return malformed(format!("input {at} ({}) is missing", param.name));
         }
     }
     let mut bound: HashMap<&str, (DType, usize)> = HashMap::new();
     for (at, value) in inputs.iter().enumerate() {
         let (Some(value), Some(param)) = (value, param(row.inputs, at)) else { continue };
-        let dtype = b.dtype(*value);
+        let dtype = value.dtype(b);
+        check_kind(("input", at), param, value.kind())?;
         check_type(row, ("input", at), param, dtype)?;
         if param.arity == Arity::Mixed || param.arity == Arity::Variadic && is_control_flow(row) {
             continue;
@@ -145,12 +147,21 @@ pub fn check_inputs(row: &OpDef, inputs: &[Option<ValueId>], b: &Builder<'_>) ->
 }
 
 /// Checks the types that a lowering gave its results: attributes may ask for one that the row does not have.
-pub fn check_outputs(row: &OpDef, outputs: &[ValueId], b: &Builder<'_>) -> Result<()> {
-    for (at, &value) in outputs.iter().enumerate() {
+pub fn check_outputs(row: &OpDef, outputs: &[Item], b: &Builder<'_>) -> Result<()> {
+    for (at, value) in outputs.iter().enumerate() {
         let Some(param) = param(row.outputs, at) else { continue };
-        check_type(row, ("output", at), param, b.dtype(value))?;
+        check_kind(("output", at), param, value.kind())?;
+        check_type(row, ("output", at), param, value.dtype(b))?;
     }
     Ok(())
+}
+
+fn check_kind((what, at): (&str, usize), param: &Param, kind: Kind) -> Result<()> {
+    if param.kinds.contains(&kind) {
+        return Ok(());
+    }
+    let kinds: Vec<String> = param.kinds.iter().map(Kind::to_string).collect();
+    malformed(format!("{what} {at} ({}) is {kind}; it must be {}", param.name, kinds.join(" or ")))
 }
 
 fn check_type(row: &OpDef, (what, at): (&str, usize), param: &Param, dtype: DType) -> Result<()> {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use onnxc_proto::{GraphProto, NodeProto, StringStringEntryProto, build};
 
-use super::scope::{Binding, Scope};
+use super::scope::Scope;
 use super::{Importer, normal_domain};
 use crate::error::Result;
 use crate::graph::{Builder, DType, Dim, ValueId};
@@ -94,10 +94,11 @@ impl<'m> Importer<'m> {
         scope: &mut Scope<'_>,
     ) -> Next {
         let condition = match node.input.first().and_then(|name| scope.get(name)) {
-            Some(Binding::Value(value)) => {
-                b.graph.constant_data(value).and_then(|data| data.data.first().copied())
+            Some(binding) => {
+                let data = binding.tensor().and_then(|value| b.graph.constant_data(value));
+                data.and_then(|data| data.data.first().copied())
             }
-            _ => None,
+            None => None,
         };
         if let Some(condition) = condition {
             let taken = if condition == 0 { otherwise } else { then };
@@ -135,7 +136,7 @@ impl<'m> Importer<'m> {
         };
         self.forks += 1;
         let name = format!("{}/{}/is_not_one", node.name(), self.forks);
-        scope.define(&name, Binding::Value(condition));
+        scope.define(&name, condition.into());
         let output = undefined(outputs, scope);
         let mut body = GraphProto { node: vec![node.clone()], ..Default::default() };
         body.node.extend(rest.iter().copied().cloned());

@@ -38,7 +38,7 @@ impl<'m> Importer<'m> {
         let env = Arc::new(Env { opsets, attributes: Some(attributes) });
         let mut inner = Scope::new(env, format!("{label}/"), &function.node);
         for (at, name) in function.input.iter().enumerate() {
-            if !inner.define(name, inputs.get(at).copied().unwrap_or(Binding::Omitted)) {
+            if !inner.define(name, inputs.get(at).cloned().unwrap_or(Binding::Omitted)) {
                 self.malformed(format!("function {} has two inputs `{name}`", key.1));
             }
         }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use onnxc_proto::{GraphProto, ValueInfoProto};
 
 use super::scope::{Binding, Env, Scope};
-use super::{Importer, keep_reachable, types};
+use super::{Importer, compound, keep_reachable, kinds, types};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{Builder, Dim, Graph, Tensor, TensorType};
+use crate::op::item::Item;
 
 /// Unlike symbolic dims of all inputs: every run checks each of them, in one function.
 const MAX_SYMBOLS: usize = 512;
@@ -105,16 +106,20 @@ impl Importer<'_> {
                 self.check_declared(info, &found);
                 let value = Builder::new(graph, origin).constant(tensor);
                 graph.values[value].name = info.name().to_string();
-                return Ok(Binding::Value(value));
+                return Ok(value.into());
             }
             if let Some((_, message)) = types::deviation(info, &found) {
                 return Err(Error::malformed(Stage::Import, format!("initializer {message}")));
             }
             let ty = self.types.input(graph, info, Some(&tensor.shape))?;
-            return Ok(Binding::Value(Builder::new(graph, origin).input(info.name(), ty, Some(tensor))));
+            return Ok(Builder::new(graph, origin).input(info.name(), ty, Some(tensor)).into());
+        }
+        if !kinds::is_tensor(info) {
+            let columns = self.types.compound_input(graph, info)?;
+            return Ok(Binding::Value(compound::input(graph, info.name(), columns)?));
         }
         let ty = self.types.input(graph, info, None)?;
-        Ok(Binding::Value(Builder::new(graph, origin).input(info.name(), ty, None)))
+        Ok(Builder::new(graph, origin).input(info.name(), ty, None).into())
     }
 
     /// Decodes all initializers of a graph; `None` for one that is reported.
@@ -147,7 +152,7 @@ impl Importer<'_> {
                 let origin = graph.origins.next_key();
                 let value = Builder::new(graph, origin).constant(tensor);
                 graph.values[value].name = name.to_string();
-                Binding::Value(value)
+                value.into()
             }
             None => Binding::Poisoned,
         };
@@ -163,6 +168,13 @@ impl Importer<'_> {
         }
     }
 
+    /// As [`Importer::check_declared`], for a value of any kind.
+    pub(super) fn check_declared_item(&mut self, info: &ValueInfoProto, found: &Item, b: &Builder<'_>) {
+        if let Some((deviation, message)) = kinds::item_deviation(info, found, b) {
+            self.warn(deviation, message, None);
+        }
+    }
+
     fn outputs(&mut self, graph: &mut Graph, proto: &GraphProto, scope: &Scope<'_>) {
         if proto.output.is_empty() {
             self.malformed("the graph has no outputs".to_string());
@@ -170,7 +182,7 @@ impl Importer<'_> {
         let mut listed = HashSet::with_capacity(proto.output.len());
         for info in &proto.output {
             let name = info.name();
-            if let Err(error) = types::check_output(info) {
+            if let Err(error) = kinds::check_output(info) {
                 self.report(match scope.definers.get(name) {
                     Some(&index) => {
                         let origin = graph.origins.next_key();
@@ -180,8 +192,8 @@ impl Importer<'_> {
                 });
                 continue;
             }
-            let value = match scope.get(name) {
-                Some(Binding::Value(value)) => value,
+            let item = match scope.get(name) {
+                Some(Binding::Value(item)) => item,
                 Some(Binding::Poisoned) => continue,
                 Some(Binding::Omitted) | None => {
                     self.malformed(format!("output `{name}` is not defined"));
@@ -192,6 +204,15 @@ impl Importer<'_> {
                 self.malformed(format!("output `{name}` is listed twice"));
                 continue;
             }
+            let value = match item {
+                Item::Tensor(value) => value,
+                compound => {
+                    if let Err(error) = compound::output(graph, info, &compound) {
+                        self.report(error);
+                    }
+                    continue;
+                }
+            };
             let found = graph.ty(value).clone();
             if !scope.definers.contains_key(name) {
                 self.check_declared(info, &found);

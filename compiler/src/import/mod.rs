@@ -11,9 +11,12 @@
 mod attr;
 mod body;
 mod check;
+mod compound;
 mod fork;
 mod function;
 mod interface;
+mod kinds;
+mod map;
 mod node;
 mod order;
 mod scope;
@@ -96,6 +99,13 @@ impl ExternalData for NoExternalData {
 /// A tensor of a file of its own (a test's input, a caller's constant).
 pub fn dense_tensor(proto: &onnxc_proto::TensorProto) -> Result<crate::graph::Tensor> {
     Constants::new(&NoExternalData, Limits::default().expanded_bytes).dense(proto)
+}
+
+/// The elements of a sparse tensor of a file of its own, and their indices `[n, rank]`.
+pub fn sparse_parts(
+    proto: &onnxc_proto::SparseTensorProto,
+) -> Result<(crate::graph::Tensor, crate::graph::Tensor)> {
+    Constants::new(&NoExternalData, Limits::default().expanded_bytes).sparse_parts(proto)
 }
 
 /// An imported model.

@@ -10,9 +10,10 @@ use super::check::{Opsets, check_inputs, check_outputs, check_signature, named};
 use super::fork::Next;
 use super::scope::{Binding, Scope, count_nodes};
 use super::warning::Deviation;
-use super::{Importer, attr, normal_domain, types};
+use super::{Importer, attr, kinds, normal_domain};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
-use crate::graph::{Builder, Origin, ValueId};
+use crate::graph::{Builder, Origin};
+use crate::op::item::{Item, Part};
 use crate::op::{Arity, Attr, AttrKind, NodeCx, OpDef};
 
 fn malformed<T>(message: impl Into<String>) -> Result<T> {
@@ -108,14 +109,12 @@ impl<'m> Importer<'m> {
             Vec::new()
         });
         for (at, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
-            let binding = outputs.get(at).copied().unwrap_or(Binding::Poisoned);
-            if let Binding::Value(value) = binding
-                && b.graph.values[value].name.is_empty()
-            {
-                b.graph.values[value].name = format!("{}{name}", scope.prefix);
+            let binding = outputs.get(at).cloned().unwrap_or(Binding::Poisoned);
+            if let Binding::Value(item) = &binding {
+                name_columns(b, &format!("{}{name}", scope.prefix), item);
             }
-            if let (Binding::Value(value), Some(info)) = (binding, scope.declared.get(name.as_str()))
-                && let Some((deviation, message)) = types::deviation(info, b.ty(value))
+            if let (Binding::Value(item), Some(info)) = (&binding, scope.declared.get(name.as_str()))
+                && let Some((deviation, message)) = kinds::item_deviation(info, item, b)
             {
                 let site = self.site(b, index, node, scope);
                 self.warn(deviation, message, Some(site));
@@ -133,7 +132,7 @@ impl<'m> Importer<'m> {
         let domain = normal_domain(node.domain());
         let opset = scope.env.opsets.get(domain);
         let input = |name: &String| match scope.get(name) {
-            Some(Binding::Value(value)) => format!("{name}: {}", b.ty(value)),
+            Some(Binding::Value(item)) => format!("{name}: {}", item.text(b)),
             _ if name.is_empty() => "-".to_string(),
             _ => format!("{name}: ?"),
         };
@@ -205,10 +204,10 @@ impl<'m> Importer<'m> {
             self.check_bodies(node, &scope.env.opsets);
             return Ok(Vec::new());
         }
-        let mut values: Vec<Option<ValueId>> = inputs
+        let mut values: Vec<Option<Item>> = inputs
             .iter()
             .map(|input| match input {
-                Binding::Value(value) => Some(*value),
+                Binding::Value(item) => Some(item.clone()),
                 _ => None,
             })
             .collect();
@@ -262,7 +261,7 @@ impl<'m> Importer<'m> {
         row: &'static OpDef,
         opset: u32,
         node: &NodeProto,
-        inputs: &[Option<ValueId>],
+        inputs: &[Option<Item>],
         attributes: &HashMap<String, Attr>,
         scope: &Scope<'_>,
     ) -> Result<Vec<Binding>> {
@@ -277,11 +276,17 @@ impl<'m> Importer<'m> {
             })
             .collect();
         let ranks: Vec<_> = outputs.iter().map(|name| scope.ranks.get(name).copied()).collect();
+        let compound = |(at, input): (usize, Option<Item>)| {
+            let item = input.filter(|item| item.tensor().is_none())?;
+            Some((at, item))
+        };
         let mut cx = NodeCx {
             b,
             def: row,
             opset,
-            inputs: inputs.to_vec(),
+            inputs: inputs.iter().map(|input| input.as_ref()?.tensor()).collect(),
+            compounds: inputs.iter().cloned().enumerate().filter_map(compound).collect(),
+            given: Vec::new(),
             attributes,
             outputs: outputs.len(),
             wanted: &wanted,
@@ -373,7 +378,11 @@ impl<'m> Importer<'m> {
                 self.charge_nodes(count_nodes(body))?;
                 Attr::Graph(Arc::new(Subgraph::new(body, scope)))
             }
-            kind @ (AttrKind::Type | AttrKind::Tensors | AttrKind::Graphs) => Attr::Other(kind),
+            AttrKind::Type => {
+                let ty = attribute.tp.as_ref().ok_or_else(missing)?;
+                Attr::Type(kinds::element_type(ty).map_err(in_attribute)?)
+            }
+            kind @ (AttrKind::Tensors | AttrKind::Graphs) => Attr::Other(kind),
         })
     }
 }
@@ -413,6 +422,21 @@ pub fn own_name(node: &NodeProto, index: usize) -> String {
 
 fn label(node: &NodeProto, index: usize, scope: &Scope<'_>) -> String {
     format!("{}{}", scope.prefix, own_name(node, index))
+}
+
+/// Gives columns that have none the name of their value.
+fn name_columns(b: &mut Builder<'_>, name: &str, item: &Item) {
+    let parts = item.layout().parts();
+    for (at, &column) in item.columns().iter().enumerate() {
+        let own = &mut b.graph.values[column].name;
+        match parts.get(at) {
+            Some(_) if !own.is_empty() => {}
+            Some(Part::Whole) => *own = name.to_string(),
+            Some(part) => *own = format!("{name}.{}", part.name()),
+            // An element of a list is named by what gives it.
+            None => {}
+        }
+    }
 }
 
 /// What an input name of a node stands for.

@@ -7,16 +7,33 @@ use onnxc_proto::{AttributeProto, GraphProto, NodeProto, ValueInfoProto};
 
 use super::{normal_domain, types};
 use crate::graph::{TensorType, ValueId};
+use crate::op::item::Item;
 use crate::op::{Attr, keeps_shape};
 
 /// What a name stands for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum Binding {
-    Value(ValueId),
+    Value(Item),
     /// An optional input that the caller of a function left out.
     Omitted,
     /// The result of something that was reported already.
     Poisoned,
+}
+
+impl From<ValueId> for Binding {
+    fn from(value: ValueId) -> Binding {
+        Binding::Value(Item::Tensor(value))
+    }
+}
+
+impl Binding {
+    /// The value, if it is a tensor.
+    pub fn tensor(&self) -> Option<ValueId> {
+        match self {
+            Binding::Value(item) => item.tensor(),
+            _ => None,
+        }
+    }
 }
 
 /// What the nodes of a model, or of one call of a function, resolve against besides names.
@@ -96,7 +113,7 @@ impl<'p> Scope<'p> {
     }
 
     pub fn get(&self, name: &str) -> Option<Binding> {
-        self.names.get(name).map(|entry| entry.binding)
+        self.names.get(name).map(|entry| entry.binding.clone())
     }
 
     /// Binds a name here; false when this scope has bound it already.

@@ -50,6 +50,26 @@ impl<'m> Constants<'m> {
         self.read_sparse(proto).map_err(|error| named("sparse tensor", name, error))
     }
 
+    /// The elements of a sparse tensor and their indices `[n, rank]`.
+    pub fn sparse_parts(&mut self, proto: &SparseTensorProto) -> Result<(Tensor, Tensor)> {
+        let (Some(values), Some(indices)) = (&proto.values, &proto.indices) else {
+            return malformed("values or indices are missing");
+        };
+        let shape = shape(&proto.dims)?;
+        let (values, indices) = (self.dense(values)?, self.dense(indices)?);
+        let entries = values.len();
+        let mut coordinates: Vec<i64> = Vec::new();
+        for mut position in positions(&indices, entries, &shape)? {
+            let first = coordinates.len();
+            coordinates.resize(first + shape.len(), 0);
+            for (axis, &size) in shape.iter().enumerate().rev() {
+                coordinates[first + axis] = (position % size.max(1)) as i64;
+                position /= size.max(1);
+            }
+        }
+        Ok((values, Tensor::from_slice(&[entries, shape.len()], &coordinates)))
+    }
+
     fn charge(&mut self, bytes: u64) -> Result<()> {
         match self.left.checked_sub(bytes) {
             Some(left) => {

@@ -49,14 +49,14 @@ fn usage(message: String) -> Error {
 
 /// A dim as the model writes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Declared<'p> {
+pub enum Declared<'p> {
     Size(i64),
     Symbol(&'p str),
     /// No name and no size. Exporters also write negative sizes and question marks for it.
     Unknown,
 }
 
-fn declared_dim(dim: &Dimension) -> Declared<'_> {
+pub fn declared_dim(dim: &Dimension) -> Declared<'_> {
     match &dim.value {
         Some(DimProto::DimValue(size)) if *size >= 0 => Declared::Size(*size),
         Some(DimProto::DimParam(name)) if !matches!(name.as_str(), "" | "?" | "-1" | "None") => {
@@ -151,6 +151,15 @@ impl Types {
         let ty = TensorType::new(dtype, shape);
         ty.check_size(Stage::Import).map_err(|error| of_value("input", info, error))?;
         Ok(ty)
+    }
+
+    /// The size that the model or the user gives a dim of an input.
+    pub fn pinned_dim(&self, info: &ValueInfoProto, axis: usize, dim: &Dimension) -> Option<i64> {
+        match declared_dim(dim) {
+            Declared::Size(size) => Some(size),
+            Declared::Symbol(name) => self.symbol_pins.get(name).copied(),
+            Declared::Unknown => self.axis_pins.get(&(info.name().to_string(), axis)).copied(),
+        }
     }
 
     fn input_dim(&mut self, graph: &mut Graph, info: &ValueInfoProto, axis: usize, dim: &Dimension) -> Dim {
@@ -248,16 +257,8 @@ pub fn deviation(info: &ValueInfoProto, found: &TensorType) -> Option<(Deviation
     Some((deviation, message))
 }
 
-/// Fails for an output that is no dense tensor, whatever computes it.
-pub fn check_output(info: &ValueInfoProto) -> Result<()> {
-    match tensor_type(info) {
-        Err(error) if !is_untyped(info) => Err(of_value("output", info, error)),
-        _ => Ok(()),
-    }
-}
-
 /// Whether a value says nothing about its type. Tools that cut models apart leave outputs so.
-fn is_untyped(info: &ValueInfoProto) -> bool {
+pub fn is_untyped(info: &ValueInfoProto) -> bool {
     match info.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
         None => true,
         Some(TypeValue::TensorType(tensor)) => tensor.elem_type() == 0,
@@ -265,7 +266,7 @@ fn is_untyped(info: &ValueInfoProto) -> bool {
     }
 }
 
-fn of_value(what: &str, info: &ValueInfoProto, error: Error) -> Error {
+pub fn of_value(what: &str, info: &ValueInfoProto, error: Error) -> Error {
     let ty = info.r#type.as_ref().map(describe).unwrap_or_default();
     Error { message: format!("{what} `{}` of type {ty}: {}", info.name(), error.message), ..error }
 }
@@ -280,11 +281,11 @@ fn tensor_dims(info: &ValueInfoProto) -> Option<&[Dimension]> {
 }
 
 /// Element type and dims (`None`: unknown rank) of a value that must be a dense tensor.
-fn tensor_type(info: &ValueInfoProto) -> Result<(DType, Option<&[Dimension]>)> {
+pub fn tensor_type(info: &ValueInfoProto) -> Result<(DType, Option<&[Dimension]>)> {
     let value = info.r#type.as_ref().and_then(|ty| ty.value.as_ref());
     let tensor = match value {
         Some(TypeValue::TensorType(tensor)) => tensor,
-        Some(_) => return Err(Error::unsupported(Stage::Import, "only dense tensors are")),
+        Some(_) => return Err(Error::unsupported(Stage::Import, "it is no tensor")),
         None => return Err(Error::malformed(Stage::Import, "the type is missing")),
     };
     let dtype = dtype(tensor.elem_type())?;

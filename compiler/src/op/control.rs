@@ -2,12 +2,14 @@
 
 mod iterate;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::HashMap;
 
 use self::iterate::{Iteration, Stack, as_type, set_inputs};
 use super::dynamic::{dims_vector, valid_or_negative};
+use super::item::{ItemType, Layout, columns, from_columns};
+use super::optional::element_of;
 use super::row::*;
 use super::{AttrKind, Body, Fork};
 use crate::graph::op::Shapes;
@@ -15,11 +17,10 @@ use crate::graph::{Bounds, Builder, DataSymbol, Def, Graph, Op, Sym, Tensor, Ten
 use crate::import::Subgraph;
 
 const CONDITION: Param = req("cond", "B");
-const RESULTS: Param = var("outputs", "V");
 const BRANCHES: &[AttrDef] =
     &[required("else_branch", AttrKind::Graph), required("then_branch", AttrKind::Graph)];
-const LOOP_INPUTS: &[Param] = &[opt("M", "I"), opt("cond", "B"), var("v_initial", "V")];
-const LOOP_OUTPUTS: &[Param] = &[var("v_final_and_scan_outputs", "V")];
+const V_INITIAL: Param = var("v_initial", "V");
+const V_FINAL: Param = var("v_final_and_scan_outputs", "V");
 const BODY: &[AttrDef] = &[required("body", AttrKind::Graph)];
 const SCAN_INPUTS: &[Param] = &[var("initial_state_and_scan_inputs", "V")];
 const SCAN_OUTPUTS: &[Param] = &[var("final_state_and_scan_outputs", "V")];
@@ -32,12 +33,36 @@ const SCAN: &[AttrDef] = &[
     required("body", AttrKind::Graph),
 ];
 
+/// The parameters of a version of If, and of Loop, by the kinds that they may be of.
+macro_rules! params {
+    ($kinds:expr) => {
+        (
+            &[var("outputs", "V").of($kinds)],
+            &[opt("M", "I"), opt("cond", "B"), V_INITIAL.of($kinds)],
+            &[V_FINAL.of($kinds)],
+        )
+    };
+}
+
+type Params = (&'static [Param], &'static [Param], &'static [Param]);
+
+const fn params(since: u32) -> Params {
+    const TENSORS: Params = params!(&[Kind::Tensor]);
+    const WITH_SEQUENCES: Params = params!(SEQUENCES);
+    const ALL: Params = params!(ALL_KINDS);
+    match since {
+        0..13 => TENSORS,
+        13..16 => WITH_SEQUENCES,
+        _ => ALL,
+    }
+}
+
 const fn if_row(since: u32, types: &'static [(&'static str, &'static [DType])]) -> OpDef {
     row(
         "If",
         since,
         &[CONDITION],
-        &[RESULTS],
+        params(since).0,
         BRANCHES,
         types,
         &["count(cond) = 1"],
@@ -50,8 +75,8 @@ const fn loop_row(since: u32, types: &'static [(&'static str, &'static [DType])]
     row(
         "Loop",
         since,
-        LOOP_INPUTS,
-        LOOP_OUTPUTS,
+        params(since).1,
+        params(since).2,
         BODY,
         types,
         &["count(M) = 1", "count(cond) = 1"],
@@ -122,7 +147,8 @@ fn choose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let condition = to_scalar(cx, condition)?;
     if let Some(known) = cx.b.graph.constant_data(condition) {
         let taken = if known.data.first() == Some(&0) { otherwise } else { then };
-        return cx.inline(&taken, &[]);
+        let results = cx.inline(&taken, &[])?;
+        return cx.give(results);
     }
     let outer = cx.b.graph.symbols.len();
     let bodies = match (cx.body(&then, &[]), cx.body(&otherwise, &[])) {
@@ -142,6 +168,8 @@ fn choose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             _ => {}
         }
     }
+    let mut bodies = bodies;
+    let layouts = same_layouts(cx, &mut bodies, outer)?;
     let (mut bodies, captures) = same_captures(cx.b.graph, bodies);
     let Merged { shapes, late } = merge(cx, condition, &mut bodies, outer)?;
     let inputs: Vec<ValueId> = std::iter::once(condition).chain(captures).collect();
@@ -152,35 +180,100 @@ fn choose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             cx.b.graph.data.insert(sym, DataSymbol { value, element, bound });
         }
     }
-    Ok(results)
+    cx.give(from_columns(&layouts, &results))
+}
+
+/// The results of a body with their types.
+fn results_of(body: &Body) -> Vec<ItemType> {
+    let values: Vec<ValueId> = body.graph.outputs.iter().map(|(_, value)| *value).collect();
+    let typed = |item: Item| ItemType {
+        layout: item.layout(),
+        columns: item.columns().iter().map(|&column| body.graph.ty(column).clone()).collect(),
+    };
+    from_columns(&body.results, &values).into_iter().map(typed).collect()
+}
+
+/// The ranks of those results of a body that are tensors.
+fn ranks_of(body: &Body) -> Vec<Option<usize>> {
+    let rank = |ty: &ItemType| (ty.layout == Layout::Tensor).then(|| ty.columns[0].rank());
+    results_of(body).iter().map(rank).collect()
 }
 
 fn has_declared_ranks(cx: &NodeCx<'_, '_>, body: &Body) -> bool {
-    let ranks = body.graph.outputs.iter().map(|(_, value)| body.graph.ty(*value).rank());
-    ranks.enumerate().all(|(at, rank)| cx.declared_rank(at).is_none_or(|declared| declared == rank))
+    let fits = |(at, rank): (usize, Option<usize>)| match (rank, cx.declared_rank(at)) {
+        (Some(rank), Some(declared)) => rank == declared,
+        _ => true,
+    };
+    ranks_of(body).into_iter().enumerate().all(fits)
 }
 
 fn same_ranks([a, b]: &[Body; 2]) -> bool {
-    let rank = |body: &Body, at: usize| body.graph.output_ty(at).rank();
-    (0..a.graph.outputs.len().min(b.graph.outputs.len())).all(|at| rank(a, at) == rank(b, at))
+    ranks_of(a).iter().zip(ranks_of(b)).all(|(a, b)| *a == b)
+}
+
+/// Lets two bodies give the same columns.
+fn same_layouts(cx: &mut NodeCx<'_, '_>, bodies: &mut [Body; 2], outer: usize) -> Result<Vec<Layout>> {
+    let [then, otherwise] = [0, 1].map(|which| results_of(&bodies[which]));
+    let stays = |dim: &Dim| is_outer(dim, outer);
+    let mut types = vec![];
+    for (at, (a, b)) in then.iter().zip(&otherwise).enumerate() {
+        let joined = match (&a.layout, &b.layout) {
+            (Layout::Tensor, Layout::Tensor) => Ok(a.clone()),
+            _ => a.join(b, &stays),
+        };
+        types.push(joined.map_err(|error| of_output(at, error))?);
+    }
+    for body in bodies {
+        give_types(cx, body, 0, &types)?;
+    }
+    Ok(types.into_iter().map(|ty| ty.layout).collect())
+}
+
+fn of_output(at: usize, error: Error) -> Error {
+    Error { message: format!("output {at}: {}", error.message), ..error }
+}
+
+/// Converts the results of a body, from number `first` on, to types that can hold them.
+fn give_types(cx: &mut NodeCx<'_, '_>, body: &mut Body, first: usize, types: &[ItemType]) -> Result<()> {
+    let values: Vec<ValueId> = body.graph.outputs.iter().map(|(_, value)| *value).collect();
+    let items = from_columns(&body.results, &values);
+    let fits = |(item, ty): (&Item, &ItemType)| item.layout() == ty.layout;
+    if items.iter().skip(first).zip(types).all(fits) {
+        return Ok(());
+    }
+    let mut converted = vec![];
+    for (at, item) in items.into_iter().enumerate() {
+        converted.push(match at.checked_sub(first).and_then(|at| types.get(at)) {
+            Some(ty) => inside(cx, &mut body.graph, |b| item.convert(b, ty))?,
+            None => item,
+        });
+    }
+    body.results = converted.iter().map(Item::layout).collect();
+    body.graph.outputs = columns(&converted).into_iter().map(|value| (String::new(), value)).collect();
+    Ok(())
 }
 
 /// The results of one body; a run in which the condition is not `wanted` fails.
 fn only(cx: &mut NodeCx<'_, '_>, condition: ValueId, body: &Subgraph, wanted: bool) -> Result<Vec<ValueId>> {
     let mut results = cx.inline(body, &[])?;
-    let Some(first) = results.first_mut() else { return Ok(results) };
+    let Some((at, first)) =
+        results.iter().enumerate().find_map(|(at, item)| Some((at, *item.columns().first()?)))
+    else {
+        return cx.give(results);
+    };
     // 0 where all is well, and else -1, which is no size.
     let zero = cx.b.scalar(DType::I64, 0.0);
     let valid = if wanted { condition } else { cx.b.unary(UnaryFn::Not, condition)? };
     let start = valid_or_negative(cx, valid, zero)?;
     let start = cx.b.sizes(start, &|_| Some(Dim::ZERO))?;
-    let shape = cx.b.shape(*first);
-    let whole = cx.b.unsqueeze(*first, &[0])?;
+    let shape = cx.b.shape(first);
+    let whole = cx.b.unsqueeze(first, &[0])?;
     let sizes: Vec<Dim> = std::iter::once(Dim::ONE).chain(shape.iter().cloned()).collect();
     let starts = start.into_iter().chain(shape.iter().map(|_| Dim::ZERO)).collect();
     let checked = cx.b.emit1(Op::Slice { starts, steps: vec![1; sizes.len()], sizes }, &[whole])?;
-    *first = cx.b.reshape(checked, shape)?;
-    Ok(results)
+    let checked = cx.b.reshape(checked, shape)?;
+    results[at] = results[at].map(|column| if column == first { checked } else { column });
+    cx.give(results)
 }
 
 /// Lets bodies take the same captures of the graph around them, in one order.
@@ -191,7 +284,7 @@ fn same_captures(outer: &Graph, bodies: [Body; 2]) -> ([Graph; 2], Vec<ValueId>)
             captures.push(capture);
         }
     }
-    let graphs = bodies.map(|Body { mut graph, captures: own }| {
+    let graphs = bodies.map(|Body { mut graph, captures: own, .. }| {
         let inside: HashMap<ValueId, ValueId> =
             own.into_iter().zip(graph.inputs.iter().map(|input| input.value)).collect();
         let inputs: Vec<ValueId> = captures
@@ -322,7 +415,7 @@ fn inside<T>(
 /// ignored, as the specification has it.
 fn repeat(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let body = cx.graph("body")?;
-    let states = (2..cx.inputs.len()).map(|at| cx.input(at)).collect::<Result<Vec<_>>>()?;
+    let states = (2..cx.inputs.len()).map(|at| cx.item(at)).collect::<Result<Vec<_>>>()?;
     let Some(stacks) = body.outputs().checked_sub(1 + states.len()) else {
         let (outputs, count) = (body.outputs(), states.len());
         return malformed(format!(
@@ -382,7 +475,16 @@ fn repeat(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         iteration.drop_input(number);
     }
     let stack = Stack { count: counts.then_some(iterations), bound, first: vec![false; stacks] };
-    iteration.emit(cx, leading, trip, conditional, &[], stack)
+    let given = iteration.given();
+    let layouts = iteration.layouts();
+    let mut results = from_columns(&layouts, &iteration.emit(cx, leading, trip, conditional, &[], stack)?);
+    // Where the body takes an optional and gives a value, so does the loop.
+    for (result, given) in results.iter_mut().zip(given) {
+        if given.kind() != result.kind() {
+            *result = element_of(cx.b, result)?;
+        }
+    }
+    cx.give(results)
 }
 
 /// Iterations beyond which memory for all of them is not set aside.
@@ -428,7 +530,8 @@ fn scan(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let Some(trip) = trip else { return malformed("no scan inputs") };
     let elements: Vec<TensorType> = moved.iter().map(|&value| element_type(cx.b.ty(value), 1)).collect();
-    let mut iteration = Iteration::new(cx, &body, &[], &states, &elements)?;
+    let items: Vec<Item> = states.iter().copied().map(Item::Tensor).collect();
+    let mut iteration = Iteration::new(cx, &body, &[], &items, &elements)?;
     let mut leading = vec![];
     if iteration.has_parts_of_own_size() {
         let zero = cx.b.scalar(DType::I64, 0.0);

@@ -60,24 +60,25 @@ pub const ROWS: &[OpDef] = &[
         "The input"),
     row("Identity", 13, &[req("input", "T")], &[req("output", "T")], &[], &[("T", ALL_BF16)], ANY, identity,
         "The input"),
-    row("Identity", 14, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_BF16)], ANY, identity,
+    row("Identity", 14, &[req("input", "V").of(SEQUENCES)], &[req("output", "V").of(SEQUENCES)], &[], &[("V", ALL_BF16)], ANY, identity,
         "The input"),
-    row("Identity", 16, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_BF16)], ANY, identity,
+    row("Identity", 16, &[req("input", "V").of(ALL_KINDS)], &[req("output", "V").of(ALL_KINDS)], &[], &[("V", ALL_BF16)], ANY, identity,
         "The input"),
-    row("Identity", 19, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_19)], ANY, identity,
+    row("Identity", 19, &[req("input", "V").of(ALL_KINDS)], &[req("output", "V").of(ALL_KINDS)], &[], &[("V", ALL_19)], ANY, identity,
         "The input"),
-    row("Identity", 21, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_21)], ANY, identity,
+    row("Identity", 21, &[req("input", "V").of(ALL_KINDS)], &[req("output", "V").of(ALL_KINDS)], &[], &[("V", ALL_21)], ANY, identity,
         "The input"),
-    row("Identity", 23, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_23)], ANY, identity,
+    row("Identity", 23, &[req("input", "V").of(ALL_KINDS)], &[req("output", "V").of(ALL_KINDS)], &[], &[("V", ALL_23)], ANY, identity,
         "The input"),
-    row("Identity", 24, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_24)], ANY, identity,
+    row("Identity", 24, &[req("input", "V").of(ALL_KINDS)], &[req("output", "V").of(ALL_KINDS)], &[], &[("V", ALL_24)], ANY, identity,
         "The input"),
-    row("Identity", 25, &[req("input", "V")], &[req("output", "V")], &[], &[("V", ALL_25)], ANY, identity,
+    row("Identity", 25, &[req("input", "V").of(ALL_KINDS)], &[req("output", "V").of(ALL_KINDS)], &[], &[("V", ALL_25)], ANY, identity,
         "The input"),
 ];
 
 fn identity(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    Ok(vec![cx.input(0)?])
+    let item = cx.item(0)?;
+    cx.give(vec![item])
 }
 
 /// The element type of a `DataType` number in an attribute.

@@ -57,10 +57,11 @@ fn modified(cx: &mut NodeCx<'_, '_>, name: &str, x: ValueId) -> Result<ValueId> 
         return Ok(x);
     }
     let body = cx.graph(name)?;
-    match cx.inline(&body, &[x])?.as_slice() {
-        &[y] if cx.b.ty(y).dtype == cx.b.dtype(x) && cx.b.rank(y) == cx.b.rank(x) => Ok(y),
+    let results = cx.inline(&body, &[Item::Tensor(x)])?;
+    match results.as_slice() {
+        &[Item::Tensor(y)] if cx.b.ty(y).dtype == cx.b.dtype(x) && cx.b.rank(y) == cx.b.rank(x) => Ok(y),
         results => {
-            let types: Vec<String> = results.iter().map(|&value| cx.b.ty(value).to_string()).collect();
+            let types: Vec<String> = results.iter().map(|result| result.text(cx.b)).collect();
             malformed(format!("{name} turns {} into {}", cx.b.ty(x), types.join(", ")))
         }
     }

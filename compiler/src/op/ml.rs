@@ -4,6 +4,7 @@
 mod forest;
 pub mod labels;
 pub mod linear;
+pub mod maps;
 mod masks;
 mod scores;
 mod steps;

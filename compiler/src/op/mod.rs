@@ -4,7 +4,7 @@
 //! are those of the primitives, inferred as they are emitted. Adding an operator touches one family file.
 //! Opset selection is data: the row with the greatest `since` not above the imported version.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
 use crate::error::{Error, Result, Stage};
@@ -30,6 +30,7 @@ pub mod fourier;
 pub mod generate;
 pub mod grid;
 pub mod indexing;
+pub mod item;
 pub mod linear_attention;
 pub mod logic;
 pub mod loss;
@@ -52,6 +53,7 @@ pub mod resize;
 pub mod roi;
 mod row;
 mod sample;
+pub mod sequence;
 mod sets;
 pub mod slicing;
 pub mod softmax;
@@ -64,6 +66,8 @@ pub mod training;
 pub mod unary;
 pub mod unique;
 pub mod unreleased;
+
+use item::{Item, ItemType, Kind, Layout};
 
 pub use table::{json, markdown};
 
@@ -106,9 +110,11 @@ const FAMILIES: &[&[OpDef]] = &[
     strings::ROWS,
     control::ROWS,
     optional::ROWS,
+    sequence::ROWS,
     tfidf::ROWS,
     ml::ROWS,
     ml::labels::ROWS,
+    ml::maps::ROWS,
     ml::linear::ROWS,
     ml::svm::ROWS,
     ml::trees::ROWS,
@@ -122,7 +128,8 @@ const FAMILIES: &[&[OpDef]] = &[
     microsoft::text::ROWS,
 ];
 
-/// Lowers one node: reads its inputs and attributes from the context, gives one value per output.
+/// Lowers one node: reads its inputs and attributes from the context, gives one value per output. Where some of them are no
+/// tensors it gives them by [`NodeCx::give`].
 pub type LowerFn = fn(&mut NodeCx<'_, '_>) -> Result<Vec<ValueId>>;
 
 /// One operator at one version.
@@ -166,25 +173,38 @@ impl Arity {
 #[derive(Clone, Copy, Debug)]
 pub struct Param {
     pub name: &'static str,
-    /// A type variable of [`OpDef::types`].
+    /// A type variable of [`OpDef::types`]: it ranges over the element types.
     pub ty: &'static str,
     pub arity: Arity,
+    /// Kinds of values: tensors if nothing else is said.
+    pub kinds: &'static [Kind],
+}
+
+impl Param {
+    /// The parameter, of these kinds.
+    pub const fn of(self, kinds: &'static [Kind]) -> Param {
+        Param { kinds, ..self }
+    }
+}
+
+const fn param(name: &'static str, ty: &'static str, arity: Arity) -> Param {
+    Param { name, ty, arity, kinds: &[Kind::Tensor] }
 }
 
 pub const fn req(name: &'static str, ty: &'static str) -> Param {
-    Param { name, ty, arity: Arity::Required }
+    param(name, ty, Arity::Required)
 }
 
 pub const fn opt(name: &'static str, ty: &'static str) -> Param {
-    Param { name, ty, arity: Arity::Optional }
+    param(name, ty, Arity::Optional)
 }
 
 pub const fn var(name: &'static str, ty: &'static str) -> Param {
-    Param { name, ty, arity: Arity::Variadic }
+    param(name, ty, Arity::Variadic)
 }
 
 pub const fn mixed(name: &'static str, ty: &'static str) -> Param {
-    Param { name, ty, arity: Arity::Mixed }
+    param(name, ty, Arity::Mixed)
 }
 
 /// Default, or lack of one, of an attribute.
@@ -272,6 +292,8 @@ pub enum Attr {
     Ints(Vec<i64>),
     Floats(Vec<f32>),
     Strs(Vec<String>),
+    /// The type of an optional's element.
+    Type(ItemType),
     /// A kind that no row reads as a value.
     Other(AttrKind),
 }
@@ -287,6 +309,7 @@ impl Attr {
             Attr::Ints(_) => AttrKind::Ints,
             Attr::Floats(_) => AttrKind::Floats,
             Attr::Strs(_) => AttrKind::Strs,
+            Attr::Type(_) => AttrKind::Type,
             Attr::Other(kind) => *kind,
         }
     }
@@ -295,8 +318,10 @@ impl Attr {
 /// A body of control flow as a graph of its own.
 #[derive(Debug)]
 pub struct Body {
-    /// Its inputs are the declared ones, then one per capture. It shares the symbols of the graph around it.
+    /// Its inputs are the columns of the declared ones, then one per capture. It shares the symbols of the graph around it.
     pub graph: Graph,
+    /// What its outputs are the columns of. Lists have no elements.
+    pub results: Vec<Layout>,
     /// Values of the graph around it that the last inputs stand for.
     pub captures: Vec<ValueId>,
 }
@@ -321,10 +346,10 @@ pub trait BodyImporter {
     fn is_unit(&self, dim: &Dim) -> Option<bool>;
 
     /// Emits the nodes of `body` into the builder's graph; gives the values of its outputs.
-    fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ValueId]) -> Result<Vec<ValueId>>;
+    fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[Item]) -> Result<Vec<Item>>;
 
     /// Imports `body` as a graph of its own, with inputs of these types.
-    fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[TensorType]) -> Result<Body>;
+    fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ItemType]) -> Result<Body>;
 
     /// A number for the random numbers of one node, which no other node has; `None` in the body of a loop.
     fn stream(&mut self) -> Option<u32>;
@@ -340,11 +365,11 @@ impl BodyImporter for NoBodies {
         None
     }
 
-    fn inline(&mut self, _: &mut Builder<'_>, _: &Subgraph, _: &[ValueId]) -> Result<Vec<ValueId>> {
+    fn inline(&mut self, _: &mut Builder<'_>, _: &Subgraph, _: &[Item]) -> Result<Vec<Item>> {
         Err(Error::internal(Stage::Import, "a body outside a model"))
     }
 
-    fn graph(&mut self, _: &mut Builder<'_>, _: &Subgraph, _: &[TensorType]) -> Result<Body> {
+    fn graph(&mut self, _: &mut Builder<'_>, _: &Subgraph, _: &[ItemType]) -> Result<Body> {
         Err(Error::internal(Stage::Import, "a body outside a model"))
     }
 
@@ -359,8 +384,12 @@ pub struct NodeCx<'a, 'g> {
     pub def: &'static OpDef,
     /// Opset version of the operator's domain that the model (or function) imports.
     pub opset: u32,
-    /// One entry per given input; `None` for an omitted optional one.
+    /// One entry per given input; `None` for an omitted optional one, and for one that is no tensor.
     pub inputs: Vec<Option<ValueId>>,
+    /// The inputs that are no tensors, by number.
+    pub compounds: BTreeMap<usize, Item>,
+    /// See [`NodeCx::give`].
+    pub given: Vec<Item>,
     pub attributes: &'a HashMap<String, Attr>,
     /// Number of outputs the node names; trailing optional ones may be missing.
     pub outputs: usize,
@@ -379,9 +408,31 @@ pub struct NodeCx<'a, 'g> {
 
 impl<'g> NodeCx<'_, 'g> {
     /// Checks the shapes of the inputs, then lowers the node: one value per output.
-    pub fn lower(&mut self) -> Result<Vec<ValueId>> {
+    pub fn lower(&mut self) -> Result<Vec<Item>> {
         agreement::check(self)?;
-        (self.def.lower)(self)
+        let tensors = (self.def.lower)(self)?;
+        match self.given.is_empty() {
+            true => Ok(tensors.into_iter().map(Item::Tensor).collect()),
+            false => Ok(std::mem::take(&mut self.given)),
+        }
+    }
+
+    /// The results of a row some of which are no tensors, in place of those it returns.
+    pub fn give(&mut self, results: Vec<Item>) -> Result<Vec<ValueId>> {
+        self.given = results;
+        Ok(vec![])
+    }
+
+    /// An input of any kind that the row requires.
+    pub fn item(&self, at: usize) -> Result<Item> {
+        match self.optional_item(at) {
+            Some(item) => Ok(item),
+            None => self.input(at).map(Item::Tensor),
+        }
+    }
+
+    pub fn optional_item(&self, at: usize) -> Option<Item> {
+        self.compounds.get(&at).cloned().or_else(|| self.optional(at).map(Item::Tensor))
     }
 
     /// An input that the row requires (arity is checked before lowering).
@@ -506,12 +557,12 @@ impl<'g> NodeCx<'_, 'g> {
     }
 
     /// Emits the nodes of a body here, with these values as its inputs; gives the values of its outputs.
-    pub fn inline(&mut self, body: &Subgraph, inputs: &[ValueId]) -> Result<Vec<ValueId>> {
+    pub fn inline(&mut self, body: &Subgraph, inputs: &[Item]) -> Result<Vec<Item>> {
         self.bodies.inline(self.b, body, inputs)
     }
 
     /// Imports a body as a graph of its own, with inputs of these types.
-    pub fn body(&mut self, body: &Subgraph, inputs: &[TensorType]) -> Result<Body> {
+    pub fn body(&mut self, body: &Subgraph, inputs: &[ItemType]) -> Result<Body> {
         self.bodies.graph(self.b, body, inputs)
     }
 

@@ -162,6 +162,8 @@ impl Case {
             def,
             opset: self.opset,
             inputs: inputs.clone(),
+            compounds: Default::default(),
+            given: Vec::new(),
             attributes: &self.attributes,
             outputs: self.outputs,
             wanted: &wanted,
@@ -170,7 +172,7 @@ impl Case {
             bodies: &mut crate::op::NoBodies,
             tolerated: Vec::new(),
         };
-        let outputs = cx.lower()?;
+        let outputs: Vec<_> = cx.lower()?.iter().filter_map(|item| item.tensor()).collect();
         assert!(outputs.len() >= self.outputs, "{} gives {} outputs", self.name, outputs.len());
         graph.outputs =
             outputs.into_iter().take(self.outputs).map(|value| ("y".to_string(), value)).collect();

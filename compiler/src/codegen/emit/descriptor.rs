@@ -1,10 +1,12 @@
 //! The constant description of a model that `<name>_model` returns: one block of read-only data in which
 //! everything is found by its distance from the start, so that it needs no relocation when it is loaded. The
-//! layout is that of `struct onnxc_model` and `struct onnxc_value_record` in `onnxc.h`.
+//! layout is that of `struct onnxc_model`, `struct onnxc_value_record` and `struct onnxc_part_record` in `onnxc.h`.
+
+use std::collections::BTreeMap;
 
 use cranelift_module::FuncId;
 
-use crate::graph::{Graph, TensorType};
+use crate::graph::{Graph, Part, TensorType};
 use crate::host::abi::ABI_VERSION;
 use crate::host::lower::layout::{Plan, bound_symbols};
 use crate::schedule::ALIGN;
@@ -12,7 +14,9 @@ use crate::schedule::ALIGN;
 /// Offsets of the fields in `struct onnxc_model` that the linker fills.
 const RUN_FIELD: u32 = 40;
 const WORKSPACE_FIELD: u32 = 44;
-const MODEL_BYTES: usize = 64;
+const INPUT_PARTS_FIELD: usize = 64;
+const OUTPUT_PARTS_FIELD: usize = 68;
+const MODEL_BYTES: usize = 72;
 const RECORD_BYTES: usize = 32;
 
 /// What stands for the number of a symbol where a dim is none: it is static or only data decide it, or it is a formula of
@@ -45,6 +49,12 @@ pub(super) fn build(
     let name = block.string(name);
     let inputs_at = block.values(graph, &inputs);
     let outputs_at = block.values(graph, &outputs);
+    let input_names: Vec<&str> = inputs.iter().map(|input| input.0).collect();
+    let output_names: Vec<&str> = outputs.iter().map(|output| output.0).collect();
+    let input_parts = block.parts(&input_names, &graph.input_parts);
+    let output_parts = block.parts(&output_names, &graph.output_parts);
+    block.set(INPUT_PARTS_FIELD, input_parts);
+    block.set(OUTPUT_PARTS_FIELD, output_parts);
     let names: Vec<i32> = symbols.iter().map(|&sym| block.string(&graph.symbols[sym].name)).collect();
     let symbols_at = block.ints(&names);
     let mut metadata = vec![];
@@ -108,6 +118,19 @@ impl Block {
         let at = self.start(8);
         values.iter().for_each(|value| self.bytes.extend_from_slice(&value.to_le_bytes()));
         at
+    }
+
+    /// Which ONNX value each input or output belongs to, and which part of it it is.
+    fn parts(&mut self, names: &[&str], parts: &BTreeMap<usize, (String, Part)>) -> i32 {
+        let mut records = vec![];
+        for (at, name) in names.iter().enumerate() {
+            let (value, part) = match parts.get(&at) {
+                Some((value, part)) => (value.as_str(), *part),
+                None => (*name, Part::Whole),
+            };
+            records.extend([self.string(value), part.number()]);
+        }
+        self.ints(&records)
     }
 
     /// Records of inputs or outputs: name, type, whether there is a default.

@@ -135,14 +135,20 @@ fn pins_fix_symbols_and_axes() {
 
 #[test]
 fn values_that_are_no_tensors_are_named() {
-    let tensor = f32v("", &["2"]).r#type.map(Box::new);
-    let sequence =
-        type_proto::Value::SequenceType(Box::new(type_proto::Sequence { elem_type: tensor.clone() }));
-    let map = type_proto::Map { key_type: Some(7), value_type: tensor };
+    let boxed = |ty: type_proto::Value| Some(Box::new(TypeProto { value: Some(ty), denotation: None }));
+    let sequence = |inner: Option<Box<TypeProto>>| {
+        type_proto::Value::SequenceType(Box::new(type_proto::Sequence { elem_type: inner }))
+    };
+    let tensor = || f32v("", &["2"]).r#type.map(Box::new);
+    let nested = sequence(boxed(sequence(tensor())));
+    let map = type_proto::Map { key_type: Some(7), value_type: boxed(sequence(tensor())) };
     let sparse = type_proto::SparseTensor { elem_type: Some(1), shape: None };
     let cases = [
-        (typed("v", sequence), "`v` of type seq(f32[2])"),
-        (typed("v", type_proto::Value::MapType(Box::new(map))), "`v` of type map(i64, f32[2])"),
+        (typed("v", nested), "`v` of type seq(seq(f32[2])): values of this kind"),
+        (
+            typed("v", type_proto::Value::MapType(Box::new(map))),
+            "`v` of type map(i64, seq(f32[2])): values of",
+        ),
         (typed("v", type_proto::Value::SparseTensorType(sparse)), "`v` of type sparse(f32)"),
     ];
     for (info, text) in cases {

@@ -15,11 +15,11 @@ use onnxc_proto::build::{
 };
 use onnxc_proto::{
     AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto,
-    ValueInfoProto, type_proto,
+    TypeProto, ValueInfoProto, type_proto,
 };
 
 use super::*;
-use crate::graph::{DType, Dim, Op, Tensor, TensorType, ValueId};
+use crate::graph::{DType, Dim, Op, Tensor, ValueId};
 use crate::op::AttrDefault::{Int, Optional, Required};
 use crate::op::types::NUMERIC;
 use crate::op::{AttrKind, NodeCx, attr, opt, req, var};
@@ -132,6 +132,7 @@ static ROWS: &[OpDef] = &[
             let condition = cx.input(0)?;
             let (then, otherwise) = (cx.graph("then")?, cx.graph("else")?);
             let (then, otherwise) = (cx.inline(&then, &[])?, cx.inline(&otherwise, &[])?);
+            let (then, otherwise) = (op::item::columns(&then), op::item::columns(&otherwise));
             let pairs = then.into_iter().zip(otherwise);
             pairs.map(|(a, b)| cx.b.select(condition, a, b)).collect()
         },
@@ -145,7 +146,7 @@ static ROWS: &[OpDef] = &[
         &[attr("body", Required(AttrKind::Graph)), attr("times", Int(3))],
         |cx| {
             let states = cx.all_inputs()?;
-            let types: Vec<TensorType> = states.iter().map(|&state| cx.b.ty(state).clone()).collect();
+            let types: Vec<_> = states.iter().map(|&state| cx.b.ty(state).clone().into()).collect();
             let body = cx.graph("body")?;
             let body = cx.body(&body, &types)?;
             let op = Op::scan(body.graph, Dim::from(cx.int("times")?), states.len(), 0, vec![]);

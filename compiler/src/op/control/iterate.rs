@@ -6,11 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{inside, is_outer};
+use super::{give_types, inside, is_outer, of_output, results_of};
 use crate::graph::op::Shapes;
 use crate::graph::{Builder, Constant, DataSymbol, Def, Graph, Input, Op, Sym, Tensor, TensorType, Value};
 use crate::import::Subgraph;
 use crate::op::Body;
+use crate::op::item::{ItemType, Layout, columns};
 use crate::op::row::*;
 
 /// A loop about to be emitted.
@@ -18,6 +19,10 @@ pub struct Iteration {
     /// Inputs: leading ones, states, slices of what is scanned, captures. Outputs: leading ones, states, parts of what is
     /// stacked.
     pub body: Body,
+    /// What the states are the columns of.
+    layouts: Vec<Layout>,
+    /// What the body gives for them.
+    given: Vec<Layout>,
     states: Vec<ValueId>,
     lead: usize,
     scans: usize,
@@ -48,8 +53,9 @@ pub fn import(
     states: &[TensorType],
     elements: &[TensorType],
 ) -> Result<Body> {
-    let types = [lead, states, elements].concat();
+    let types: Vec<ItemType> = [lead, states, elements].concat().into_iter().map(ItemType::from).collect();
     let mut imported = cx.body(body, &types)?;
+    require_tensors(&imported.results)?;
     for (at, state) in states.iter().enumerate() {
         let (_, value) = imported.graph.outputs[at];
         let next = inside(cx, &mut imported.graph, |b| as_type(b, value, &state.shape))?;
@@ -62,6 +68,14 @@ pub fn import(
     Ok(imported)
 }
 
+/// What a loop gathers, and its condition, are tensors.
+fn require_tensors(results: &[Layout]) -> Result<()> {
+    match results.iter().find(|layout| **layout != Layout::Tensor) {
+        Some(other) => malformed(format!("the body gives {} where a tensor is due", other.kind())),
+        None => Ok(()),
+    }
+}
+
 impl Iteration {
     /// Imports the body of a loop over `states`, after leading inputs of the types `lead`, with slices of the types
     /// `elements`. One leading output, or none, goes before the states.
@@ -69,24 +83,55 @@ impl Iteration {
         cx: &mut NodeCx<'_, '_>,
         proto: &Subgraph,
         lead: &[TensorType],
-        states: &[ValueId],
+        states: &[Item],
         elements: &[TensorType],
     ) -> Result<Iteration> {
         let first = usize::from(!lead.is_empty());
-        let mut changing = BTreeMap::new();
         let outer = cx.b.graph.symbols.len();
-        let mut types: Vec<TensorType> = states.iter().map(|&state| cx.b.ty(state).clone()).collect();
+        let mut states = states.iter().map(|state| state.packed(cx.b)).collect::<Result<Vec<Item>>>()?;
+        let mut changing = BTreeMap::new();
+        let mut types: Vec<ItemType> = states.iter().map(|state| ItemType::of(cx.b, state)).collect();
         loop {
-            let body = cx.body(proto, &[lead, &types, elements].concat())?;
+            let tensors =
+                |types: &[TensorType]| types.iter().cloned().map(ItemType::from).collect::<Vec<_>>();
+            let mut body = cx.body(proto, &[tensors(lead), types.clone(), tensors(elements)].concat())?;
+            let results = results_of(&body);
+            require_tensors(&body.results[..first])?;
+            require_tensors(&body.results[(first + states.len()).min(results.len())..])?;
+            // What the states are comes first: a value that can be each of what two iterations give.
+            let mut joined = vec![];
+            for (at, (ty, next)) in types.iter().zip(&results[first..]).enumerate() {
+                joined.push(match (&ty.layout, &next.layout) {
+                    (Layout::Tensor, Layout::Tensor) => ty.clone(),
+                    _ => {
+                        let stays = |dim: &Dim| is_outer(dim, outer);
+                        ty.join(next, &stays).map_err(|error| of_output(first + at, error))?
+                    }
+                });
+            }
+            if joined.iter().zip(&types).any(|(joined, ty)| joined.layout != ty.layout) {
+                for (state, to) in states.iter_mut().zip(&joined) {
+                    *state = state.convert(cx.b, to)?;
+                }
+                types = states.iter().map(|state| ItemType::of(cx.b, state)).collect();
+                changing.clear();
+                continue;
+            }
+            let given = results[first..].iter().map(|ty| ty.layout.clone()).take(states.len()).collect();
+            give_types(cx, &mut body, first, &types)?;
             let mut settled = true;
-            for (at, ty) in types.iter_mut().enumerate() {
+            let columns_of = types
+                .iter_mut()
+                .enumerate()
+                .flat_map(|(state, ty)| ty.columns.iter_mut().map(move |column| (state, column)));
+            for (at, (state, ty)) in columns_of.enumerate() {
                 let next = body.graph.ty(body.graph.outputs[first + at].1);
                 if next.dtype != ty.dtype {
-                    return malformed(format!("loop-carried value {at} changes from {ty} to {next}"));
+                    return malformed(format!("loop-carried value {state} changes from {ty} to {next}"));
                 }
                 if next.rank() != ty.rank() {
                     return unsupported(format!(
-                        "loop-carried value {at} changes its rank, from {ty} to {next}"
+                        "loop-carried value {state} changes its rank, from {ty} to {next}"
                     ));
                 }
                 for (axis, next) in next.shape.iter().enumerate() {
@@ -100,9 +145,22 @@ impl Iteration {
             }
             if settled {
                 let (lead, scans) = (lead.len(), elements.len());
-                return Ok(Iteration { body, states: states.to_vec(), lead, scans, changing, outer });
+                let layouts = states.iter().map(Item::layout).collect();
+                let states = columns(&states);
+                return Ok(Iteration { body, layouts, given, states, lead, scans, changing, outer });
             }
         }
+    }
+
+    /// What the results of [`Iteration::emit`] are the columns of.
+    pub fn layouts(&self) -> Vec<Layout> {
+        let stacks = self.body.graph.outputs.len().saturating_sub(self.states.len());
+        self.layouts.iter().cloned().chain(vec![Layout::Tensor; stacks]).collect()
+    }
+
+    /// What the body gives as the next states.
+    pub fn given(&self) -> Vec<Layout> {
+        self.given.clone()
     }
 
     /// Makes an input of the body a constant.

@@ -1,7 +1,8 @@
 //! Control flow in whole models, by the reference evaluator.
 
 use onnxc_proto::build::{self, int, ints, subgraph};
-use onnxc_proto::{GraphProto, NodeProto, ValueInfoProto};
+use onnxc_proto::type_proto::{self, Value};
+use onnxc_proto::{AttributeProto, GraphProto, NodeProto, TypeProto, ValueInfoProto};
 
 use crate::error::{Error, Result};
 use crate::graph::{DType, Graph, Op, Tensor};
@@ -11,7 +12,7 @@ use crate::loops::program::{self, Kernels};
 use crate::{loops, target::Target};
 
 /// `y z = Op(a, b)` as a node.
-fn node(text: &str) -> NodeProto {
+pub(crate) fn node(text: &str) -> NodeProto {
     let (outputs, call) = text.split_once(" = ").unwrap();
     let (op, inputs) = call.strip_suffix(')').unwrap().split_once('(').unwrap();
     let names = |text, separator| -> Vec<&str> { str::split(text, separator).map(str::trim).collect() };
@@ -19,25 +20,66 @@ fn node(text: &str) -> NodeProto {
     build::node(op, &inputs, &names(outputs, ' '))
 }
 
-fn nodes(texts: &[&str]) -> Vec<NodeProto> {
+pub(crate) fn nodes(texts: &[&str]) -> Vec<NodeProto> {
     texts.iter().map(|text| node(text)).collect()
 }
 
-/// A name without type, or `name: bool[] | i64[n, 2] | ..`.
+/// A name without type, or `name: bool[] | i64[n, 2] | seq(i64[n]) | optional(seq(i64*)) | map(i64, f32) ..`.
 fn info(text: &str) -> ValueInfoProto {
     let Some((name, ty)) = text.split_once(": ") else { return build::untyped(text) };
+    if ty.ends_with(')') {
+        return build::typed(name, type_of(ty).value.unwrap());
+    }
+    tensor_info(name, ty)
+}
+
+fn type_of(text: &str) -> TypeProto {
+    let inner = |ty: &str| Some(Box::new(type_of(ty)));
+    let Some((wrapper, rest)) = text.strip_suffix(')').and_then(|text| text.split_once('(')) else {
+        return tensor_info("", text).r#type.unwrap();
+    };
+    let value = match wrapper {
+        "seq" => Value::SequenceType(Box::new(type_proto::Sequence { elem_type: inner(rest) })),
+        "optional" => Value::OptionalType(Box::new(type_proto::Optional { elem_type: inner(rest) })),
+        "map" => {
+            let (key, value) = rest.split_once(", ").unwrap();
+            let key_type = Some(DType::from_name(key).unwrap().to_onnx());
+            Value::MapType(Box::new(type_proto::Map { key_type, value_type: inner(value) }))
+        }
+        "sparse" => {
+            let Some(Value::TensorType(tensor)) = type_of(rest).value else { panic!("{text}") };
+            let (elem_type, shape) = (tensor.elem_type, tensor.shape);
+            Value::SparseTensorType(type_proto::SparseTensor { elem_type, shape })
+        }
+        other => panic!("{other}"),
+    };
+    TypeProto { value: Some(value), denotation: None }
+}
+
+/// An attribute that holds a type, as [`info`] writes it.
+pub(crate) fn type_of_attribute(name: &str, ty: &str) -> AttributeProto {
+    let attribute = build::attribute(name, onnxc_proto::attribute_proto::AttributeType::TypeProto);
+    AttributeProto { tp: Some(Box::new(type_of(ty))), ..attribute }
+}
+
+/// A tensor, whose rank is unknown with a star in place of dims.
+fn tensor_info(name: &str, ty: &str) -> ValueInfoProto {
+    if let Some(dtype) = ty.strip_suffix('*') {
+        let elem_type = Some(DType::from_name(dtype).unwrap().to_onnx());
+        return build::typed(name, Value::TensorType(type_proto::Tensor { elem_type, shape: None }));
+    }
     let (dtype, dims) = ty.strip_suffix(']').unwrap().split_once('[').unwrap();
     let dims: Vec<&str> = dims.split(", ").filter(|text| !text.is_empty()).collect();
     build::value(name, DType::from_name(dtype).unwrap().to_onnx(), &dims)
 }
 
-fn graph(inputs: &[&str], nodes: Vec<NodeProto>, outputs: &[&str]) -> GraphProto {
+pub(crate) fn graph(inputs: &[&str], nodes: Vec<NodeProto>, outputs: &[&str]) -> GraphProto {
     let infos = |texts: &[&str]| texts.iter().map(|text| info(text)).collect();
     build::graph(infos(inputs), nodes, infos(outputs))
 }
 
 /// i64 constants of a graph: a scalar, or a vector.
-fn with_constants(mut graph: GraphProto, constants: &[(&str, &[i64], bool)]) -> GraphProto {
+pub(crate) fn with_constants(mut graph: GraphProto, constants: &[(&str, &[i64], bool)]) -> GraphProto {
     for &(name, values, scalar) in constants {
         let dims = if scalar { vec![] } else { vec![values.len() as i64] };
         graph.initializer.push(build::i64_tensor(name, &dims, values.to_vec()));
@@ -45,7 +87,7 @@ fn with_constants(mut graph: GraphProto, constants: &[(&str, &[i64], bool)]) -> 
     graph
 }
 
-fn imported_at(version: i64, graph: GraphProto) -> std::result::Result<Graph, Vec<Error>> {
+pub(crate) fn imported_at(version: i64, graph: GraphProto) -> std::result::Result<Graph, Vec<Error>> {
     import(&build::model(version, graph), &ImportOptions::default(), &NoExternalData).map(|import| {
         assert_eq!(crate::graph::verify::verify(&import.graph), Ok(()));
         let text = crate::graph::print::to_text(&import.graph);
@@ -54,21 +96,21 @@ fn imported_at(version: i64, graph: GraphProto) -> std::result::Result<Graph, Ve
     })
 }
 
-fn imported(graph: GraphProto) -> Graph {
+pub(crate) fn imported(graph: GraphProto) -> Graph {
     imported_at(17, graph).unwrap()
 }
 
-fn refused(graph: GraphProto, text: &str) {
+pub(crate) fn refused(graph: GraphProto, text: &str) {
     let errors = imported_at(17, graph).unwrap_err();
     assert!(errors.iter().any(|error| error.to_string().contains(text)), "{errors:?}");
 }
 
-fn vector(values: &[i64]) -> Tensor {
+pub(crate) fn vector(values: &[i64]) -> Tensor {
     Tensor::from_slice(&[values.len()], values)
 }
 
 /// Shape and elements of each result.
-fn run(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<(Vec<usize>, Vec<i64>)>> {
+pub(crate) fn run(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<(Vec<usize>, Vec<i64>)>> {
     let results = interp::run(graph, inputs)?;
     // What is rewritten computes the same.
     let mut optimised = graph.clone();
@@ -83,14 +125,18 @@ fn run(graph: &Graph, inputs: &[Tensor]) -> Result<Vec<(Vec<usize>, Vec<i64>)>> 
         Ok(kernel)
     })?;
     assert_eq!(program::run(&optimised, &program, &kernels, inputs, &loops::interp::run)?, results);
-    Ok(results.into_iter().map(|tensor| (tensor.shape.clone(), tensor.to_i64s().unwrap())).collect())
+    let integers = |tensor: Tensor| {
+        let wide = interp::cast(&tensor, DType::I64, true);
+        (tensor.shape, wide.to_i64s().unwrap())
+    };
+    Ok(results.into_iter().map(integers).collect())
 }
 
-fn count(graph: &Graph, name: &str) -> usize {
+pub(crate) fn count(graph: &Graph, name: &str) -> usize {
     graph.order.iter().filter(|&&node| graph.nodes[node].op.name() == name).count()
 }
 
-fn choose(then: GraphProto, otherwise: GraphProto) -> NodeProto {
+pub(crate) fn choose(then: GraphProto, otherwise: GraphProto) -> NodeProto {
     node("y = If(c)").with(subgraph("then_branch", then)).with(subgraph("else_branch", otherwise))
 }
 
@@ -237,7 +283,7 @@ fn axes_that_may_be_one_go_on_apart() {
     refused(graph(&many, squeezed(vec![last]), &["z: i64[]"]), "may be 1");
 }
 
-fn repeat(inputs: &str, outputs: &str, body: GraphProto) -> NodeProto {
+pub(crate) fn repeat(inputs: &str, outputs: &str, body: GraphProto) -> NodeProto {
     node(&format!("{outputs} = Loop({inputs})")).with(subgraph("body", body))
 }
 

@@ -58,6 +58,8 @@ fn philox_gives_the_words_of_its_authors() {
             def,
             opset: 22,
             inputs: vec![],
+            compounds: Default::default(),
+            given: Vec::new(),
             attributes: &Default::default(),
             outputs: 1,
             wanted: &[true],
