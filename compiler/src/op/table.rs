@@ -107,7 +107,8 @@ fn param_json(param: &Param) -> Value {
         Arity::Optional => "optional",
         Arity::Variadic | Arity::Mixed => "variadic",
     };
-    json!({ "name": param.name, "type": param.ty, "arity": arity })
+    let kinds: Vec<String> = param.kinds.iter().map(|kind| kind.to_string()).collect();
+    json!({ "name": param.name, "type": param.ty, "arity": arity, "kinds": kinds })
 }
 
 fn default_json(default: &AttrDefault) -> (AttrKind, Value) {

@@ -395,6 +395,35 @@ fn optionals_have_an_element_or_not() {
     );
 }
 
+/// Where no branch and no iteration gives an element, nothing tells what one would be.
+#[test]
+fn what_has_no_element_anywhere_stays_empty() {
+    let empty = |name: &str| graph(&[], nodes(&[&format!("{name} = SequenceEmpty()")]), &[name]);
+    let all = [vec![choose(empty("t"), empty("e"))], nodes(&["n = SequenceLength(y)"])].concat();
+    let chosen = imported(graph(&["c: bool[]"], all, &["n: i64[]", "y: seq(f32*)"]));
+    let wanted = vec![(vec![], vec![0]), (vec![0, 0], vec![]), (vec![0], vec![])];
+    assert_eq!(ran(&chosen, &[Tensor::scalar(true)]), wanted);
+    let body = graph(&["i", "keep", "s"], nodes(&["go = Identity(keep)", "t = Identity(s)"]), &["go", "t"]);
+    let all = [nodes(&["e = SequenceEmpty()"]), vec![repeat("m, , e", "y", body)]].concat();
+    let kept = imported(graph(&["m: i64[]"], all, &["y: seq(f32*)"]));
+    assert_eq!(ran(&kept, &[Tensor::scalar(2i64)]), wanted[1..]);
+    // The other branch tells the rank of an element that is not there.
+    let then = graph(&[], vec![node("t = Optional()").with(type_attribute("i64*"))], &["t"]);
+    let otherwise = graph(&[], nodes(&["e = Optional(a)"]), &["e"]);
+    let inputs = ["c: bool[]", "a: i64[n, 2]"];
+    let some = imported(graph(&inputs, vec![choose(then.clone(), otherwise)], &["y: optional(i64[n, 2])"]));
+    let of = |c: bool| [Tensor::scalar(c), matrix(&[1, 2], &[4, 5])];
+    assert_eq!(ran(&some, &of(true)), [(vec![], vec![0]), (vec![0, 2], vec![])]);
+    assert_eq!(ran(&some, &of(false)), [(vec![], vec![1]), (vec![1, 2], vec![4, 5])]);
+    let mut texts = then.node.clone();
+    texts.extend(nodes(&["h = OptionalHasElement(t)"]));
+    let never = imported(graph(&[], texts.clone(), &["h: bool[]"]));
+    assert_eq!(ran(&never, &[]), scalar(0));
+    texts.extend(nodes(&["y = OptionalGetElement(t)"]));
+    refused(graph(&[], texts, &["y"]), "of which no rank is known");
+    refused(graph(&[], nodes(&["t = Optional()"]), &["t"]), "neither an input nor a type");
+}
+
 /// A sequence that the first iteration begins.
 #[test]
 fn an_optional_is_handed_on_by_a_loop() {
