@@ -217,9 +217,7 @@ fn elements(tensor: &Tensor, range: std::ops::Range<usize>) -> Vec<String> {
         let texts = &tensor.texts()[range];
         return texts.iter().map(|text| format!("{:?}", String::from_utf8_lossy(text))).collect();
     }
-    let size = tensor.dtype.size();
-    let data = tensor.data.slice(range.start * size..range.end * size);
-    let part = Tensor::new(tensor.dtype, vec![range.len()], data);
+    let part = tensor.part(range.start, &[range.len()]);
     match (part.to_i64s(), part.dtype) {
         (_, DType::Bool) => part.data.iter().map(|&byte| (byte != 0).to_string()).collect(),
         (_, DType::U64) => part.values::<u64>().iter().map(u64::to_string).collect(),

@@ -9,7 +9,7 @@ use onnxc_runtime_support::abi::ValueInfo;
 use crate::cli::files;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{DType, Graph, Part, Tensor, TensorType};
-use crate::import;
+use crate::{import, interp};
 
 /// A value.
 #[derive(Clone, PartialEq, Debug)]
@@ -199,11 +199,11 @@ fn optional(proto: &OptionalProto) -> Result<Value> {
 }
 
 fn map(proto: &MapProto) -> Result<Map> {
-    if !proto.string_keys.is_empty() {
-        return usage("a map with keys that are strings");
-    }
     let dtype = DType::from_onnx(proto.key_type()).unwrap_or(DType::I64);
-    let keys = crate::interp::cast(&Tensor::from_slice(&[proto.keys.len()], &proto.keys), dtype, true);
+    let keys = match dtype {
+        DType::Str => Tensor::from_texts(&[proto.string_keys.len()], &proto.string_keys),
+        dtype => interp::cast(&Tensor::from_slice(&[proto.keys.len()], &proto.keys), dtype, true),
+    };
     let values = match &proto.values {
         Some(values) => sequence(values)?,
         None => vec![],
@@ -211,15 +211,9 @@ fn map(proto: &MapProto) -> Result<Map> {
     // Each value is a tensor of one element.
     let dtype = values.first().map_or(DType::F32, |value| value.dtype);
     if values.len() != keys.len() || values.iter().any(|value| value.len() != 1 || value.dtype != dtype) {
-        return usage("a map whose values are not one number for each key");
+        return usage("a map whose values are not one element for each key");
     }
-    Ok(Map { keys, values: flat(dtype, &values) })
-}
-
-/// The elements of tensors one behind the other, as a vector.
-fn flat<'t>(dtype: DType, tensors: impl IntoIterator<Item = &'t Tensor>) -> Tensor {
-    let data: Vec<u8> = tensors.into_iter().flat_map(|tensor| tensor.data.iter().copied()).collect();
-    Tensor::new(dtype, vec![data.len() / dtype.size()], data.into())
+    Ok(Map { keys, values: Tensor::joined(dtype, &values) })
 }
 
 /// The tensors of a value for its ports.
@@ -266,7 +260,7 @@ fn pack_sequence(elements: &[Tensor], ports: &[Port]) -> [Tensor; 2] {
     };
     let rows: Vec<i64> = elements.iter().flat_map(row).collect();
     let dtype = elements.first().map_or(ports[1].dtype, |element| element.dtype);
-    [Tensor::from_slice(&[elements.len(), axes], &rows), flat(dtype, elements)]
+    [Tensor::from_slice(&[elements.len(), axes], &rows), Tensor::joined(dtype, elements)]
 }
 
 fn pack_records(maps: &[Map], ports: &[Port]) -> Result<Vec<Tensor>> {
@@ -274,7 +268,7 @@ fn pack_records(maps: &[Map], ports: &[Port]) -> Result<Vec<Tensor>> {
     if maps.iter().any(|map| map.keys != first.keys) {
         return usage(format!("the maps of `{}` have unlike keys", ports[0].value));
     }
-    let values = flat(first.values.dtype, maps.iter().map(|map| &map.values));
+    let values = Tensor::joined(first.values.dtype, maps.iter().map(|map| &map.values));
     let shape = vec![maps.len(), first.keys.len()];
     Ok(vec![first.keys.clone(), Tensor { shape, ..values }])
 }
@@ -282,8 +276,7 @@ fn pack_records(maps: &[Map], ports: &[Port]) -> Result<Vec<Tensor>> {
 /// What stands for a value that is not there.
 fn zeros(port: &Port) -> Tensor {
     let shape: Vec<usize> = port.dims.iter().map(|dim| dim.unwrap_or(0)).collect();
-    let bytes = shape.iter().product::<usize>() * port.dtype.size();
-    Tensor::new(port.dtype, shape, vec![0; bytes].into())
+    Tensor::zeros(port.dtype, &shape)
 }
 
 /// The value of which these are the ports' tensors.
@@ -301,15 +294,8 @@ pub fn unpack(tensors: &[Tensor], ports: &[Port]) -> Result<Value> {
             Ok(Value::Optional(element.map(Box::new)))
         }
         ([Part::Keys, Part::Values], [keys, values]) if values.shape.len() == 2 => {
-            let row = keys.len() * values.dtype.size();
-            let map = |at: usize| Map {
-                keys: keys.clone(),
-                values: Tensor::new(
-                    values.dtype,
-                    vec![keys.len()],
-                    values.data.slice(at * row..(at + 1) * row),
-                ),
-            };
+            let count = keys.len();
+            let map = |at: usize| Map { keys: keys.clone(), values: values.part(at * count, &[count]) };
             Ok(Value::Records((0..values.shape[0]).map(map).collect()))
         }
         ([Part::Keys, Part::Values], [keys, values]) => {
@@ -326,10 +312,10 @@ fn unpack_sequence(shapes: &Tensor, data: &Tensor) -> Result<Vec<Tensor>> {
     for at in 0..shapes.shape[0] {
         let row = &dims[at * axes..(at + 1) * axes];
         let shape: Vec<usize> = row.iter().map_while(|&size| usize::try_from(size).ok()).collect();
-        let count = shape.iter().try_fold(data.dtype.size(), |count, &size| count.checked_mul(size));
-        let end = count.and_then(|count| start.checked_add(count)).filter(|&end| end <= data.data.len());
+        let count = shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
+        let end = count.and_then(|count| start.checked_add(count)).filter(|&end| end <= data.len());
         let Some(end) = end else { return usage("the shapes of a sequence exceed its data") };
-        elements.push(Tensor::new(data.dtype, shape, data.data.slice(start..end)));
+        elements.push(data.part(start, &shape));
         start = end;
     }
     Ok(elements)

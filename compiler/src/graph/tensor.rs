@@ -93,6 +93,35 @@ impl Tensor {
         Tensor::new(T::DTYPE, shape.to_vec(), Bytes::from(data))
     }
 
+    /// Zeros, or empty strings.
+    pub fn zeros(dtype: DType, shape: &[usize]) -> Tensor {
+        let count: usize = shape.iter().product();
+        match dtype {
+            DType::Str => Tensor::from_texts(shape, &vec![""; count]),
+            dtype => Tensor::new(dtype, shape.to_vec(), vec![0; count * dtype.size()].into()),
+        }
+    }
+
+    /// The elements of tensors of one type, one behind the other, as a vector.
+    pub fn joined<'t>(dtype: DType, tensors: impl IntoIterator<Item = &'t Tensor>) -> Tensor {
+        if dtype == DType::Str {
+            let texts: Vec<Bytes> = tensors.into_iter().flat_map(Tensor::texts).collect();
+            return Tensor::from_texts(&[texts.len()], &texts);
+        }
+        let data: Vec<u8> = tensors.into_iter().flat_map(|tensor| tensor.data.iter().copied()).collect();
+        Tensor::new(dtype, vec![data.len() / dtype.size()], data.into())
+    }
+
+    /// As many elements as `shape` has, from number `first` on.
+    pub fn part(&self, first: usize, shape: &[usize]) -> Tensor {
+        let end = first + shape.iter().product::<usize>();
+        if self.dtype == DType::Str {
+            return Tensor::from_texts(shape, &self.texts()[first..end]);
+        }
+        let size = self.dtype.size();
+        Tensor::new(self.dtype, shape.to_vec(), self.data.slice(first * size..end * size))
+    }
+
     pub fn scalar<T: Element>(value: T) -> Tensor {
         Tensor::from_slice(&[], &[value])
     }
