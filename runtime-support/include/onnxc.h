@@ -113,7 +113,10 @@ typedef enum onnxc_dtype {
  * options->allocate, and sets data and bytes: the caller gives them back by
  * options->release(options->allocator, data, bytes, ONNXC_WORKSPACE_ALIGNMENT). Otherwise `bytes` is what there is room
  * for; where it is too little the run fails with ONNXC_BAD_BYTES, and the message tells how many it takes. A run that
- * fails has given back what it allocated, and left NULL and 0. */
+ * fails has given back what it allocated, and left NULL and 0.
+ *
+ * An output of strings is likewise: only the run tells how long its texts are. It takes 16 bytes for each element, and the
+ * bytes of all texts behind them. Models with strings need options->allocate and options->release in any case. */
 typedef struct onnxc_tensor {
     /* Aligned to its element. May be NULL if there are no elements, for an input that has a default, and as told
      * above. */
@@ -129,8 +132,8 @@ typedef struct onnxc_tensor {
 } onnxc_tensor;
 
 /* A string, the element of tensors of ONNXC_STRING: `size` bytes of UTF-8 that may hold zeros and do not end with one.
- * data may be NULL if size is 0. Texts of inputs are read while the run lasts. The texts of an output whose data the run
- * allocated lie in the same memory, behind its elements: giving that back frees all. */
+ * data may be NULL if size is 0. Texts of inputs are read where they are while the run lasts. The texts of an output lie
+ * in the same memory as its elements, behind them: giving that back frees all. */
 typedef struct onnxc_string {
     const char *data;
     size_t size;

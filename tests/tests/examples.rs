@@ -32,6 +32,35 @@ fn c_program_by_make() {
     assert_predicted(&stdout(make.arg("--no-print-directory").arg("run")));
 }
 
+/// The library that models of strings are linked with.
+fn runtime() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--package", "onnxc-runtime-support", "--message-format", "json"]).current_dir(root);
+    let messages = String::from_utf8(must(&mut build).stdout).unwrap();
+    let library = messages.split('"').find(|text| text.ends_with("libonnxc_runtime_support.a"));
+    library.expect("a static library").into()
+}
+
+/// The classes of sentences that the model was not trained on are those that ONNX Runtime gives, see `lines.txt`.
+#[test]
+fn text_classifier_by_make() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut make = Command::new("make");
+    make.arg("-C").arg(examples().join("text")).arg(format!("ONNXC={ONNXC}"));
+    make.arg(format!("RUNTIME={}", runtime().display())).arg(format!("BUILD={}", dir.path().display()));
+    make.args(["CFLAGS=-O1 -pedantic -Werror", "--silent", "--no-print-directory", "run"]);
+    assert!(stdout(&mut make).starts_with("iris (probability "));
+    let lines = std::fs::read_to_string(examples().join("text/lines.txt")).unwrap();
+    assert!(lines.lines().count() > 30);
+    for line in lines.lines() {
+        let (class, sentence) = line.split_once('\t').unwrap();
+        let found = stdout(Command::new(dir.path().join("text")).arg(sentence));
+        assert!(found.starts_with(&format!("{class} (")), "{sentence}: {found}, not {class}");
+    }
+}
+
 #[test]
 fn c_program_by_cmake() {
     if Command::new("cmake").arg("--version").output().is_err() {
