@@ -3,8 +3,12 @@
 use onnxc::target::Target;
 use onnxc_proto::type_proto::{self, Value};
 use onnxc_proto::{TypeProto, build};
-use onnxc_tests::compile::compile_to;
+use onnxc_tests::compile::{Code, compile_to};
+use onnxc_tests::expected::Outcome;
+use onnxc_tests::harness::{Runner, link_batch};
 use onnxc_tests::object::{run_c, source};
+use onnxc_tests::onnx_env;
+use onnxc_tests::suite::Case;
 use prost::Message;
 
 fn boxed(ty: Value) -> Option<Box<TypeProto>> {
@@ -35,4 +39,28 @@ fn a_c_program_reads_a_sequence_element_by_element() {
         panic!("{failure}");
     }
     assert_eq!(run_c(folder.path(), &source("values.c"), &[object], &[]), "good\n");
+}
+
+/// Random programs that Python's lists and NumPy compute as well.
+#[test]
+fn programs_on_sequences_compute_what_lists_do() {
+    const COUNT: usize = 200;
+    let folder = tempfile::tempdir().unwrap();
+    let cases = folder.path().join("cases");
+    onnx_env::run_script("sequence_cases.py", &[&cases.to_string_lossy(), &COUNT.to_string()]).unwrap();
+    let case =
+        |at: usize| Case { id: at.to_string(), symbol: format!("t{at}"), folder: cases.join(at.to_string()) };
+    let cases: Vec<Case> = (0..COUNT).map(case).filter(|case| case.folder.exists()).collect();
+    assert!(cases.len() > COUNT / 2);
+    let runner = Runner::native(env!("CARGO_BIN_EXE_run_cases"));
+    let target = Target::host().unwrap();
+    for code in [Code::from(target.clone()), Code { target, opt_level: 0 }] {
+        let batch = folder.path().join(format!("{}", code.opt_level));
+        std::fs::create_dir(&batch).unwrap();
+        let (linked, mut outcomes) = link_batch(&cases, &code, &batch);
+        outcomes.extend(runner.run(&linked, &batch));
+        let failed: Vec<_> =
+            outcomes.iter().filter(|(_, outcome)| !matches!(outcome, Outcome::Passed)).collect();
+        assert!(failed.is_empty(), "{} of {} programs: {failed:?}", failed.len(), cases.len());
+    }
 }

@@ -5,12 +5,19 @@ use onnxc_proto::type_proto::Value as TypeValue;
 use onnxc_proto::{AttributeProto, GraphProto, NodeProto, ValueInfoProto, build};
 
 use super::Subgraph;
+use super::tensor::dtype;
 use crate::error::{Error, Result, Stage};
+use crate::graph::DType;
 
 /// Put before names that the loop adds.
 const OWN: &str = "onnxc.map.";
 
 impl Subgraph {
+    /// The declared element types of the results.
+    pub fn element_types(&self) -> Result<Vec<DType>> {
+        self.proto.output.iter().map(element_type).collect()
+    }
+
     /// A body that takes sequences where `sequences` says so, runs this one for each of their positions and gives the
     /// sequences of its results.
     pub fn over_elements(&self, sequences: &[bool]) -> Result<Subgraph> {
@@ -39,7 +46,7 @@ impl Subgraph {
         for (at, info) in body.output.iter().enumerate() {
             let [empty, before, after, result] =
                 ["empty", "before", "after", "out"].map(|what| name(what, at));
-            let dtype = build::int("dtype", i64::from(element_type(info)?));
+            let dtype = build::int("dtype", i64::from(element_type(info)?.to_onnx()));
             outer.node.push(build::node("SequenceEmpty", &[], &[&empty]).with(dtype));
             inner.node.push(build::node("SequenceInsert", &[&before, info.name()], &[&after]));
             inner.input.push(build::untyped(&before));
@@ -56,9 +63,9 @@ impl Subgraph {
 }
 
 /// The declared element type of a result.
-fn element_type(info: &ValueInfoProto) -> Result<i32> {
+fn element_type(info: &ValueInfoProto) -> Result<DType> {
     match info.r#type.as_ref().and_then(|ty| ty.value.as_ref()) {
-        Some(TypeValue::TensorType(tensor)) if tensor.elem_type() != 0 => Ok(tensor.elem_type()),
+        Some(TypeValue::TensorType(tensor)) if tensor.elem_type() != 0 => dtype(tensor.elem_type()),
         _ => {
             let message =
                 format!("the body does not declare the element type of its result `{}`", info.name());

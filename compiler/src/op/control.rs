@@ -1,14 +1,16 @@
 //! If, Loop and Scan: bodies that see the values around them.
 
 mod iterate;
+mod results;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use std::collections::HashMap;
 
 use self::iterate::{Iteration, Stack, as_type, set_inputs};
+use self::results::{has_declared_ranks, same_layouts, same_ranks};
 use super::dynamic::{dims_vector, valid_or_negative};
-use super::item::{ItemType, Layout, columns, from_columns};
+use super::item::from_columns;
 use super::optional::element_of;
 use super::row::*;
 use super::{AttrKind, Body, Fork};
@@ -181,76 +183,6 @@ fn choose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         }
     }
     cx.give(from_columns(&layouts, &results))
-}
-
-/// The results of a body with their types.
-fn results_of(body: &Body) -> Vec<ItemType> {
-    let values: Vec<ValueId> = body.graph.outputs.iter().map(|(_, value)| *value).collect();
-    let typed = |item: Item| ItemType {
-        layout: item.layout(),
-        columns: item.columns().iter().map(|&column| body.graph.ty(column).clone()).collect(),
-    };
-    from_columns(&body.results, &values).into_iter().map(typed).collect()
-}
-
-/// The ranks of those results of a body that are tensors.
-fn ranks_of(body: &Body) -> Vec<Option<usize>> {
-    let rank = |ty: &ItemType| (ty.layout == Layout::Tensor).then(|| ty.columns[0].rank());
-    results_of(body).iter().map(rank).collect()
-}
-
-fn has_declared_ranks(cx: &NodeCx<'_, '_>, body: &Body) -> bool {
-    let fits = |(at, rank): (usize, Option<usize>)| match (rank, cx.declared_rank(at)) {
-        (Some(rank), Some(declared)) => rank == declared,
-        _ => true,
-    };
-    ranks_of(body).into_iter().enumerate().all(fits)
-}
-
-fn same_ranks([a, b]: &[Body; 2]) -> bool {
-    ranks_of(a).iter().zip(ranks_of(b)).all(|(a, b)| *a == b)
-}
-
-/// Lets two bodies give the same columns.
-fn same_layouts(cx: &mut NodeCx<'_, '_>, bodies: &mut [Body; 2], outer: usize) -> Result<Vec<Layout>> {
-    let [then, otherwise] = [0, 1].map(|which| results_of(&bodies[which]));
-    let stays = |dim: &Dim| is_outer(dim, outer);
-    let mut types = vec![];
-    for (at, (a, b)) in then.iter().zip(&otherwise).enumerate() {
-        let joined = match (&a.layout, &b.layout) {
-            (Layout::Tensor, Layout::Tensor) => Ok(a.clone()),
-            _ => a.join(b, &stays),
-        };
-        types.push(joined.map_err(|error| of_output(at, error))?);
-    }
-    for body in bodies {
-        give_types(cx, body, 0, &types)?;
-    }
-    Ok(types.into_iter().map(|ty| ty.layout).collect())
-}
-
-fn of_output(at: usize, error: Error) -> Error {
-    Error { message: format!("output {at}: {}", error.message), ..error }
-}
-
-/// Converts the results of a body, from number `first` on, to types that can hold them.
-fn give_types(cx: &mut NodeCx<'_, '_>, body: &mut Body, first: usize, types: &[ItemType]) -> Result<()> {
-    let values: Vec<ValueId> = body.graph.outputs.iter().map(|(_, value)| *value).collect();
-    let items = from_columns(&body.results, &values);
-    let fits = |(item, ty): (&Item, &ItemType)| item.layout() == ty.layout;
-    if items.iter().skip(first).zip(types).all(fits) {
-        return Ok(());
-    }
-    let mut converted = vec![];
-    for (at, item) in items.into_iter().enumerate() {
-        converted.push(match at.checked_sub(first).and_then(|at| types.get(at)) {
-            Some(ty) => inside(cx, &mut body.graph, |b| item.convert(b, ty))?,
-            None => item,
-        });
-    }
-    body.results = converted.iter().map(Item::layout).collect();
-    body.graph.outputs = columns(&converted).into_iter().map(|value| (String::new(), value)).collect();
-    Ok(())
 }
 
 /// The results of one body; a run in which the condition is not `wanted` fails.

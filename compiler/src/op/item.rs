@@ -128,7 +128,8 @@ impl Layout {
     fn width(&self) -> Option<usize> {
         match self {
             Layout::List(_) => None,
-            Layout::Optional(element) => Some(1 + element.width()?),
+            // The list of an optional has no elements.
+            Layout::Optional(element) => Some(1 + element.width().unwrap_or(0)),
             _ => Some(self.parts().len()),
         }
     }

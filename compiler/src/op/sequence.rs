@@ -103,6 +103,11 @@ fn map(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let equal = crate::graph::Requirement::equal(counts[0].clone(), count.clone());
         cx.b.require(equal, "the sequences must have equal numbers of elements")?;
     }
+    if counts[0] == Dim::ZERO {
+        // Nothing tells what an element would be, and none is needed.
+        let empty = body.element_types()?.into_iter().map(|dtype| Item::list(dtype, vec![]));
+        return cx.give(empty.collect());
+    }
     let sequences: Vec<bool> = items.iter().map(|item| item.kind() == Kind::Sequence).collect();
     let body = body.over_elements(&sequences)?;
     let results = cx.inline(&body, &items)?;

@@ -6,7 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{give_types, inside, is_outer, of_output, results_of};
+use super::results::{give_types, of_output, results_of};
+use super::{inside, is_outer};
 use crate::graph::op::Shapes;
 use crate::graph::{Builder, Constant, DataSymbol, Def, Graph, Input, Op, Sym, Tensor, TensorType, Value};
 use crate::import::Subgraph;
