@@ -94,3 +94,14 @@ pub fn run_c(dir: &Path, source: &Path, objects: &[PathBuf], flags: &[&str]) -> 
     let output = must(&mut Command::new(&program));
     String::from_utf8(output.stdout).unwrap()
 }
+
+/// The library that models of strings are linked with.
+pub fn runtime() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--package", "onnxc-runtime-support", "--message-format", "json"]).current_dir(root);
+    let messages = String::from_utf8(must(&mut build).stdout).unwrap();
+    let library = messages.split('"').find(|text| text.ends_with("libonnxc_runtime_support.a"));
+    library.expect("a static library").into()
+}

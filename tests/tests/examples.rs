@@ -5,7 +5,7 @@ use std::process::Command;
 
 use onnxc::build::Builder;
 use onnxc_proto::build;
-use onnxc_tests::object::{host, must};
+use onnxc_tests::object::{host, must, runtime};
 use prost::Message;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
@@ -30,17 +30,6 @@ fn c_program_by_make() {
     make.arg("-C").arg(examples().join("c")).arg(format!("ONNXC={ONNXC}"));
     make.arg(format!("BUILD={}", dir.path().display())).arg("CFLAGS=-O1 -pedantic -Werror").arg("--silent");
     assert_predicted(&stdout(make.arg("--no-print-directory").arg("run")));
-}
-
-/// The library that models of strings are linked with.
-fn runtime() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args(["build", "--package", "onnxc-runtime-support", "--message-format", "json"]).current_dir(root);
-    let messages = String::from_utf8(must(&mut build).stdout).unwrap();
-    let library = messages.split('"').find(|text| text.ends_with("libonnxc_runtime_support.a"));
-    library.expect("a static library").into()
 }
 
 /// The classes of sentences that the model was not trained on are those that ONNX Runtime gives, see `lines.txt`.

@@ -6,7 +6,7 @@ use onnxc_proto::{TypeProto, build};
 use onnxc_tests::compile::{Code, compile_to};
 use onnxc_tests::expected::Outcome;
 use onnxc_tests::harness::{Runner, link_batch};
-use onnxc_tests::object::{run_c, source};
+use onnxc_tests::object::{run_c, runtime, source};
 use onnxc_tests::onnx_env;
 use onnxc_tests::suite::Case;
 use prost::Message;
@@ -39,6 +39,22 @@ fn a_c_program_reads_a_sequence_element_by_element() {
         panic!("{failure}");
     }
     assert_eq!(run_c(folder.path(), &source("values.c"), &[object], &[]), "good\n");
+}
+
+#[test]
+fn a_c_program_gives_and_takes_strings() {
+    let folder = tempfile::tempdir().unwrap();
+    let string = |name: &str| build::value(name, 8, &["n"]);
+    let node = build::node("StringConcat", &["x", "y"], &["z"]);
+    let graph = build::graph(vec![string("x"), string("y")], vec![node], vec![string("z")]);
+    let model = folder.path().join("model.onnx");
+    std::fs::write(&model, build::model(20, graph).encode_to_vec()).unwrap();
+    let object = folder.path().join("strings.o");
+    if let Err(failure) = compile_to(&model, "strings", &Target::host().unwrap().into(), &object) {
+        panic!("{failure}");
+    }
+    let libraries = ["-lpthread", "-ldl", "-lm"];
+    assert_eq!(run_c(folder.path(), &source("strings.c"), &[object, runtime()], &libraries), "good\n");
 }
 
 /// Random programs that Python's lists and NumPy compute as well.
