@@ -24,7 +24,7 @@ extern "C" {
 #endif
 
 /* Version of everything in this file. A model carries the version it was compiled for. */
-#define ONNXC_ABI_VERSION 1
+#define ONNXC_ABI_VERSION 2
 
 /* Alignment of a workspace, bytes. */
 #define ONNXC_WORKSPACE_ALIGNMENT 64

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_void};
 
 /// `ONNXC_ABI_VERSION`
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// `onnxc_status`
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,7 @@ use crate::graph::TensorType;
 use crate::host::ir::{FrameField, OptionsField, TensorField};
 
 /// `ONNXC_ABI_VERSION`.
-pub const ABI_VERSION: u32 = 1;
+pub const ABI_VERSION: u32 = 2;
 
 /// `onnxc_status`.
 pub mod status {
