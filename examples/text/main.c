@@ -1,5 +1,5 @@
 /* Reads a line and prints which of scikit-learn's data sets it is about, by the model that text.h and text.o were compiled
- * from: ./text < line, or with the line as arguments' only one: ./text "petals are longer than sepals". */
+ * from: ./text < line, or with the line as arguments' only one: ./text "petals and sepals of iris plants". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -37,6 +37,8 @@ fn drawn_models_of_microsoft_agree_with_definitions_and_onnx_runtime() {
     }
     let rows = onnxc::op::rows().filter(|row| row.domain == "com.microsoft").map(|row| row.name);
     let drawn: BTreeSet<&str> = summary.covered.iter().filter_map(|pair| pair.split('-').next()).collect();
+    // Texts are not drawn: what ONNX Runtime makes of some is among the row's own tests.
+    let rows = rows.filter(|name| *name != "Tokenizer");
     let missing: Vec<&str> =
         rows.filter(|name| !drawn.contains(format!("com.microsoft.{name}").as_str())).collect();
     assert!(missing.is_empty(), "no case of {missing:?} passed");

@@ -49,12 +49,12 @@ fn a_c_program_gives_and_takes_strings() {
     let graph = build::graph(vec![string("x"), string("y")], vec![node], vec![string("z")]);
     let model = folder.path().join("model.onnx");
     std::fs::write(&model, build::model(20, graph).encode_to_vec()).unwrap();
-    let object = folder.path().join("strings.o");
-    if let Err(failure) = compile_to(&model, "strings", &Target::host().unwrap().into(), &object) {
+    let object = folder.path().join("texts.o");
+    if let Err(failure) = compile_to(&model, "texts", &Target::host().unwrap().into(), &object) {
         panic!("{failure}");
     }
     let libraries = ["-lpthread", "-ldl", "-lm"];
-    assert_eq!(run_c(folder.path(), &source("strings.c"), &[object, runtime()], &libraries), "good\n");
+    assert_eq!(run_c(folder.path(), &source("texts.c"), &[object, runtime()], &libraries), "good\n");
 }
 
 /// Random programs that Python's lists and NumPy compute as well.

@@ -91,9 +91,13 @@ pub fn read_tensor(path: &Path, expected: Option<DType>) -> Result<Tensor> {
     import::dense_tensor(&proto).map_err(|error| bad(path, error))
 }
 
-/// Files `PREFIX_0.pb`, `PREFIX_1.pb`, ... of a folder of test data.
+/// Files `PREFIX_0.pb`, `PREFIX_1.pb`, ... of a folder of test data; some may be `.json`.
 pub fn numbered(folder: &Path, prefix: &str) -> Vec<PathBuf> {
-    (0..).map(|at| folder.join(format!("{prefix}_{at}.pb"))).take_while(|path| path.exists()).collect()
+    let file = |at: usize| {
+        let forms = ["pb", "json"].map(|form| folder.join(format!("{prefix}_{at}.{form}")));
+        forms.into_iter().find(|path| path.exists())
+    };
+    (0..).map_while(file).collect()
 }
 
 /// Writes a tensor as `.npy`.

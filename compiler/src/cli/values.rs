@@ -1,6 +1,7 @@
 //! ONNX values of every kind outside of a model: read from files, taken apart into the model's inputs, put together from its
 //! outputs, compared.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use onnxc_proto::{Budget, MapProto, OptionalProto, SequenceProto};
@@ -103,7 +104,8 @@ fn bad(path: &Path, what: impl std::fmt::Display) -> Error {
     Error::new(Stage::Io, Kind::Usage, format!("{}: {what}", path.display()))
 }
 
-/// A value in a file, for these ports: of a tensor see [`files::read_tensor`], else the protobuf message of its kind.
+/// A value in a file, for these ports: of a tensor see [`files::read_tensor`], else the protobuf message of its kind, or a list of
+/// maps as JSON.
 pub fn read(path: &Path, ports: &[Port]) -> Result<Value> {
     if let [port] = ports
         && port.part == Part::Whole
@@ -111,6 +113,9 @@ pub fn read(path: &Path, ports: &[Port]) -> Result<Value> {
         return files::read_tensor(path, Some(port.dtype)).map(Value::Tensor);
     }
     let (bytes, budget) = (files::Mapped::open(path)?.bytes(), Budget::default());
+    if path.extension().is_some_and(|form| form == "json") {
+        return maps_of_json(&bytes, ports).map_err(|error| bad(path, error.message));
+    }
     let refused = |what: &'static str| move |error| bad(path, format!("no {what}: {error}"));
     let value = match parts(ports).as_slice() {
         [Part::Shapes, Part::Data] => {
@@ -175,6 +180,39 @@ pub fn test_inputs(ports: &[Port], folder: &Path) -> Result<Vec<Option<Tensor>>>
 
 fn usage<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::new(Stage::Io, Kind::Usage, message))
+}
+
+/// Maps from a list of objects, the keys ascending.
+fn maps_of_json(bytes: &[u8], ports: &[Port]) -> Result<Value> {
+    let ([Part::Keys, Part::Values], [keys, values]) = (parts(ports).as_slice(), ports) else {
+        return usage("JSON is for lists of maps only");
+    };
+    let objects: Vec<BTreeMap<String, f64>> = match serde_json::from_slice(bytes) {
+        Ok(objects) => objects,
+        Err(error) => return usage(format!("no list of maps to numbers: {error}")),
+    };
+    let map = |object: BTreeMap<String, f64>| {
+        let mut entries: Vec<(Option<i64>, String, f64)> =
+            object.into_iter().map(|(key, value)| (key.parse().ok(), key, value)).collect();
+        let keys = match keys.dtype {
+            DType::Str => {
+                let texts: Vec<&str> = entries.iter().map(|(_, text, _)| text.as_str()).collect();
+                Tensor::from_texts(&[texts.len()], &texts)
+            }
+            dtype => {
+                entries.sort_by_key(|(number, ..)| *number);
+                let Some(numbers) = entries.iter().map(|(number, ..)| *number).collect::<Option<Vec<i64>>>()
+                else {
+                    return usage(format!("a key that is no {dtype}"));
+                };
+                interp::cast(&Tensor::from_slice(&[numbers.len()], &numbers), dtype, true)
+            }
+        };
+        let numbers: Vec<f64> = entries.iter().map(|(.., value)| *value).collect();
+        let values = interp::cast(&Tensor::from_slice(&[numbers.len()], &numbers), values.dtype, true);
+        Ok(Map { keys, values })
+    };
+    objects.into_iter().map(map).collect::<Result<_>>().map(Value::Records)
 }
 
 fn sequence(proto: &SequenceProto) -> Result<Vec<Tensor>> {

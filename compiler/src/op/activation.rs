@@ -1,6 +1,7 @@
 //! Activation functions.
 
 use super::row::*;
+use crate::graph::Builder;
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
@@ -241,19 +242,28 @@ fn gelu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             let scaled = cx.b.binary_scalar(BinaryFn::Mul, x, std::f64::consts::FRAC_1_SQRT_2)?;
             cx.b.unary(UnaryFn::Erf, scaled)?
         }
-        "tanh" => {
-            let square = cx.b.binary(BinaryFn::Mul, x, x)?;
-            let factor = cx.b.binary_scalar(BinaryFn::Mul, square, 0.044715)?;
-            let factor = cx.b.binary_scalar(BinaryFn::Add, factor, 1.0)?;
-            let inner = cx.b.binary(BinaryFn::Mul, x, factor)?;
-            let inner = cx.b.binary_scalar(BinaryFn::Mul, inner, (2.0 / std::f64::consts::PI).sqrt())?;
-            cx.b.unary(UnaryFn::Tanh, inner)?
-        }
+        "tanh" => return Ok(vec![fast_gelu(cx.b, x)?]),
         other => return not_one_of("approximate", other, "none, tanh"),
     };
-    let gate = cx.b.binary_scalar(BinaryFn::Add, gate, 1.0)?;
-    let half = cx.b.binary_scalar(BinaryFn::Mul, x, 0.5)?;
-    Ok(vec![cx.b.binary(BinaryFn::Mul, half, gate)?])
+    Ok(vec![half_gated(cx.b, x, gate)?])
+}
+
+/// `x / 2 * (1 + gate)`
+fn half_gated(b: &mut Builder<'_>, x: ValueId, gate: ValueId) -> Result<ValueId> {
+    let gate = b.binary_scalar(BinaryFn::Add, gate, 1.0)?;
+    let half = b.binary_scalar(BinaryFn::Mul, x, 0.5)?;
+    b.binary(BinaryFn::Mul, half, gate)
+}
+
+/// Gelu by tanh (Hendrycks and Gimpel 2016).
+pub fn fast_gelu(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
+    let square = b.binary(BinaryFn::Mul, x, x)?;
+    let factor = b.binary_scalar(BinaryFn::Mul, square, 0.044715)?;
+    let factor = b.binary_scalar(BinaryFn::Add, factor, 1.0)?;
+    let inner = b.binary(BinaryFn::Mul, x, factor)?;
+    let inner = b.binary_scalar(BinaryFn::Mul, inner, (2.0 / std::f64::consts::PI).sqrt())?;
+    let gate = b.unary(UnaryFn::Tanh, inner)?;
+    half_gated(b, x, gate)
 }
 
 fn swish(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

@@ -379,17 +379,32 @@ def gather(node):
 @definition("QAttention")
 def attention(node):
     x, w, bias, sx, sw, mask, zx, zw, past = arrays(node)
-    batch, steps, _ = x.shape
-    heads, hidden = attribute(node, "num_heads"), w.shape[1] // 3
     y = shifted(x, zx) @ (wide(w) - columns(zw)) * single(sx) * columns(sw) + wide(bias)
-    split = lambda part: part.reshape(batch, steps, heads, hidden // heads).transpose(0, 2, 1, 3)
-    q, k, v = (split(part) for part in np.split(y, 3, 2))
+    results = attended(node, y, [w.shape[1] // 3] * 3, mask, past)
+    return [result.astype(bias.dtype) for result in results]
+
+
+@definition("Attention")
+def float_attention(node):
+    x, w, bias, mask, past, added, _ = arrays(node)
+    y = wide(x) @ wide(w) + (0 if bias is None else wide(bias))
+    sizes = attribute(node, "qkv_hidden_sizes") or [w.shape[1] // 3] * 3
+    results = attended(node, y, sizes, mask, past, 0 if added is None else wide(added))
+    return [result.astype(x.dtype) for result in results][:node.outputs]
+
+
+def attended(node, y, sizes, mask, past, added=0):
+    """The result, and keys and values, of queries, keys and values of these sizes side by side."""
+    batch, steps, _ = y.shape
+    heads = attribute(node, "num_heads")
+    split = lambda part: part.reshape(batch, steps, heads, -1).transpose(0, 2, 1, 3)
+    q, k, v = (split(part) for part in np.split(y, np.cumsum(sizes)[:2], 2))
     behind = 0
     if past is not None:
         behind = past.shape[3]
         k, v = (np.concatenate([wide(old), new], 2) for old, new in zip(past, (k, v)))
     keys = k.shape[2]
-    scores = q @ k.transpose(0, 1, 3, 2) * (attribute(node, "scale") or 1 / np.sqrt(hidden // heads))
+    scores = q @ k.transpose(0, 1, 3, 2) * (attribute(node, "scale") or 1 / np.sqrt(q.shape[3]))
     if mask is not None:
         place = np.arange(keys)
         if mask.ndim == 1:
@@ -404,14 +419,15 @@ def attention(node):
         scores = scores + np.where(allowed, 0, attribute(node, "mask_filter_value", -10000.0))
     if attribute(node, "unidirectional", 0):
         scores = np.where(np.arange(keys) <= np.arange(steps)[:, None] + behind, scores, -np.inf)
+    scores = scores + added
     # A rounding of a score is one of the weight, as large as the score is: also where all keys are masked.
     terms = np.abs(q) @ np.abs(k).transpose(0, 1, 3, 2)
     node.ulps = 32 + 4 * float(max(terms.max(), np.abs(scores.max(-1)).max()))
     node.scale_ulps = node.ulps
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
-    y = (weights @ v).transpose(0, 2, 1, 3).reshape(batch, steps, hidden)
-    return [y.astype(bias.dtype), np.stack([k, v]).astype(bias.dtype)]
+    y = (weights @ v).transpose(0, 2, 1, 3).reshape(batch, steps, -1)
+    return [y] if sizes[1] != sizes[2] else [y, np.stack([k, v])]
 
 
 @definition("QEmbedLayerNormalization")
@@ -421,13 +437,42 @@ def embed(node):
     y = real(0, words)[ids] + real(1, places)[: ids.shape[1]]
     if segments is not None:
         y = y + real(2, kinds)[segments]
+    y = layer(node, y) * real(3, gamma) + real(4, beta)
+    counts = np.zeros(len(ids)) if mask is None else (mask == 1).sum(1)
+    return [y.astype(np.float32), counts.astype(np.int32)]
+
+
+def layer(node, y):
     y = y - y.mean(-1, keepdims=True)
     deviation = np.sqrt((y * y).mean(-1, keepdims=True) + attribute(node, "epsilon", float(np.float32(1e-12))))
     if np.any(deviation < 1e-3):
-        raise Skip("embeddings that do not differ")
-    y = y / deviation * real(3, gamma) + real(4, beta)
+        raise Skip("a row whose elements do not differ")
+    return y / deviation
+
+
+@definition("EmbedLayerNormalization")
+def float_embed(node):
+    ids, segments, words, places, kinds, gamma, beta, mask, at = arrays(node)
+    y = wide(words)[ids] + (wide(places)[: ids.shape[1]] if at is None else wide(places)[at])
+    if segments is not None:
+        y = y + wide(kinds)[segments]
     counts = np.zeros(len(ids)) if mask is None else (mask == 1).sum(1)
-    return [y.astype(np.float32), counts.astype(np.int32)]
+    result = layer(node, y) * wide(gamma) + wide(beta)
+    return [result.astype(np.float32), counts.astype(np.int32), y.astype(np.float32)][:node.outputs]
+
+
+@definition("SkipLayerNormalization")
+def skip_layer(node):
+    x, skip, gamma, beta, bias = arrays(node)
+    y = wide(x) + wide(skip) + (0 if bias is None else wide(bias))
+    return [(layer(node, y) * wide(gamma) + (0 if beta is None else wide(beta))).astype(x.dtype)]
+
+
+@definition("FastGelu")
+def fast_gelu(node):
+    x, bias = arrays(node)
+    y = wide(x) + (0 if bias is None else wide(bias))
+    return [(y / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y ** 3)))).astype(x.dtype)]
 
 
 def sigmoid(x):

@@ -546,6 +546,95 @@ def attention(n):
         n.add(n.rng.uniform(-1, 1, (2, batch, heads, past, each)).astype(kind))
 
 
+@recipe("Attention")
+def float_attention(n):
+    n.exact, n.ulps, n.scale_ulps, n.outputs = False, 32, 32, n.integer(1, 2)
+    n.types["T"], n.types["M"] = "float", "int32"
+    batch, steps, width = n.integer(1, 3), n.integer(1, 6), n.integer(1, 12)
+    heads, each = n.integer(1, 3), n.integer(1, 6)
+    sizes = [heads * each] * 3
+    past = n.integer(0, 4) if n.chance(0.4) else None
+    if past is None and n.chance(0.2):
+        sizes[2], n.outputs = heads * n.integer(1, 6), 1
+        n.attr("qkv_hidden_sizes", sizes)
+    n.attr("num_heads", heads)
+    n.maybe("unidirectional", n.integer(0, 1), 0.5)
+    n.maybe("scale", float(np.float32(n.rng.uniform(0.1, 1))), 0.2)
+    n.maybe("mask_filter_value", n.pick(-10000.0, -1000.0), 0.2)
+    reals = lambda dims, known=0.0: n.add(n.rng.uniform(-1, 1, dims).astype(np.float32), known)
+    reals((batch, steps, width))
+    reals((width, sum(sizes)), 0.8)
+    # ONNX Runtime does not survive a missing bias.
+    reals((sum(sizes),), 0.8)
+    keys = steps + (past or 0)
+    form = n.pick("", "", "length", "ends", "keys", "queries")
+    lengths = n.rng.integers(1, keys + 1, batch)
+    if form == "length":
+        n.add(lengths.astype(np.int32))
+    elif form == "ends":
+        n.add(np.concatenate([lengths, n.rng.integers(0, lengths)]).astype(np.int32))
+    elif form in ("keys", "queries"):
+        mask = (n.rng.random((batch, keys) if form == "keys" else (batch, steps, keys)) < 0.7).astype(np.int32)
+        mask[..., 0] = 1
+        n.add(mask)
+    else:
+        n.omit()
+    if past is not None:
+        n.outputs = 2
+        reals((2, batch, heads, past, each))
+    else:
+        n.omit()
+    if n.chance(0.3):
+        reals((n.pick(1, batch), n.pick(1, heads), steps, keys))
+
+
+@recipe("EmbedLayerNormalization")
+def float_embed(n):
+    n.exact, n.ulps, n.scale_ulps, n.outputs = False, 32, 32, n.integer(2, 3)
+    n.types["T"], n.types["T1"] = "float", "int32"
+    batch, steps, hidden = n.integer(1, 3), n.integer(1, 6), n.integer(2, 20)
+    words, places, kinds = n.integer(1, 30), steps + n.integer(0, 4), n.integer(1, 3)
+    segments = n.chance(0.6)
+    ids = lambda most, rows=batch: n.add(n.rng.integers(0, most, (rows, steps)).astype(np.int32))
+    reals = lambda dims: n.add(n.rng.uniform(-1, 1, dims).astype(np.float32), 0.8)
+    ids(words)
+    ids(kinds) if segments else n.omit()
+    reals((words, hidden))
+    reals((places, hidden))
+    reals((kinds, hidden)) if segments else n.omit()
+    reals((hidden,))
+    reals((hidden,))
+    n.add((n.rng.random((batch, steps)) < 0.7).astype(np.int32)) if n.chance(0.6) else n.omit()
+    if n.chance(0.4):
+        ids(places, n.pick(1, batch))
+    n.maybe("epsilon", float(np.float32(n.pick(1e-5, 1e-12, 0.1))))
+
+
+@recipe("SkipLayerNormalization")
+def skip_layer(n):
+    n.exact, n.ulps, n.scale_ulps = False, 32, 32
+    n.types["T"] = "float"
+    dims = (n.integer(1, 3), n.integer(1, 6), n.integer(2, 20))[n.integer(0, 1):]
+    reals = lambda dims, known=0.0: n.add(n.rng.uniform(-1, 1, dims).astype(np.float32), known)
+    reals(dims)
+    reals(dims if len(dims) == 2 or n.chance(0.7) else n.pick(dims[1:], (1, *dims[1:])))
+    reals(dims[-1:], 0.8)
+    reals(dims[-1:], 0.8) if n.chance(0.8) else n.omit()
+    if n.chance(0.6):
+        reals(dims[-1:], 0.8)
+    n.maybe("epsilon", float(np.float32(n.pick(1e-5, 1e-12, 0.1))))
+
+
+@recipe("FastGelu")
+def fast_gelu(n):
+    n.exact, n.ulps, n.scale_ulps = False, 32, 32
+    n.types["T"] = "float"
+    dims = n.shape(1, 3, zeros=False)
+    n.add(n.rng.uniform(-4, 4, dims).astype(np.float32))
+    if n.chance(0.6):
+        n.add(n.rng.uniform(-1, 1, dims[-1:]).astype(np.float32), 0.8)
+
+
 @recipe("QEmbedLayerNormalization")
 def embed(n):
     start(n)

@@ -1,18 +1,121 @@
-//! Attention and embeddings of quantised transformers.
+//! Attention, embeddings and layer normalization as ONNX Runtime's optimizer writes transformers, in floats and quantized.
 
 use super::matmul::scaled_product;
 use super::{BYTES, DOMAIN, real};
 use crate::error::{Error, Result, Stage};
-use crate::graph::DType::{F16, F32, I32, I64};
-use crate::graph::{Builder, Dim, Op, ValueId};
+use crate::graph::DType::{BF16, F16, F32, F64, I32, I64};
+use crate::graph::{Builder, DType, Dim, Op, ValueId};
 use crate::op::AttrDefault::{Float, Int, Optional, Required};
+use crate::op::activation::fast_gelu;
 use crate::op::attention::{heads, merged_heads, scores, weighted};
+use crate::op::matmul::product;
 use crate::op::norm::normalized;
+use crate::op::row::share;
 use crate::op::softmax::softmax_along;
 use crate::op::{AttrKind, NodeCx, OpDef, attr, opt, req};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn};
 
+const FLOATS: &[DType] = &[F32, F16, BF16];
+
 pub const ROWS: &[OpDef] = &[
+    OpDef {
+        domain: DOMAIN,
+        name: "Attention",
+        since: 1,
+        inputs: &[
+            req("input", "T"),
+            req("weights", "T"),
+            opt("bias", "T"),
+            opt("mask_index", "M"),
+            opt("past", "T"),
+            opt("attention_bias", "T"),
+            opt("past_sequence_length", "M"),
+        ],
+        outputs: &[req("output", "T"), opt("present", "T")],
+        attributes: &[
+            attr("do_rotary", Optional(AttrKind::Int)),
+            attr("mask_filter_value", Optional(AttrKind::Float)),
+            attr("num_heads", Required(AttrKind::Int)),
+            attr("past_present_share_buffer", Optional(AttrKind::Int)),
+            attr("qkv_hidden_sizes", Optional(AttrKind::Ints)),
+            attr("rotary_embedding_dim", Optional(AttrKind::Int)),
+            attr("scale", Optional(AttrKind::Float)),
+            attr("unidirectional", Int(0)),
+        ],
+        types: &[("T", FLOATS), ("M", &[I32])],
+        shapes: &[
+            "input[B, S, E]",
+            "weights[E, W]",
+            "bias[W]",
+            "past[2, B, num_heads, P, D]",
+            "mask_index[B|2 * B] | [B|1, S + (P else 0)|1] | [B, S, S + (P else 0)]",
+            "attention_bias[B|1, num_heads|1, S, S + (P else 0)]",
+        ],
+        lower: attention,
+        doc: "self-attention of projected inputs",
+    },
+    OpDef {
+        domain: DOMAIN,
+        name: "EmbedLayerNormalization",
+        since: 1,
+        inputs: &[
+            req("input_ids", "T1"),
+            opt("segment_ids", "T1"),
+            req("word_embedding", "T"),
+            req("position_embedding", "T"),
+            opt("segment_embedding", "T"),
+            req("gamma", "T"),
+            req("beta", "T"),
+            opt("mask", "T1"),
+            opt("position_ids", "T1"),
+        ],
+        outputs: &[req("output", "T"), opt("mask_index", "T1"), opt("embedding_sum", "T")],
+        attributes: &[attr("epsilon", Float(1e-12)), attr("mask_index_type", Optional(AttrKind::Int))],
+        types: &[("T1", &[I32]), ("T", &[F32, F16])],
+        shapes: &[
+            "input_ids[B, S]",
+            "segment_ids[B, S]",
+            "word_embedding[V, H]",
+            "position_embedding[P, H]",
+            "if !position_ids: S <= P",
+            "segment_embedding[G, H]",
+            "gamma[H]",
+            "beta[H]",
+            "mask[B, S]",
+            "position_ids[B|1, S]",
+        ],
+        lower: embed_layer_normalization,
+        doc: "layer normalization of a sum of embeddings",
+    },
+    OpDef {
+        domain: DOMAIN,
+        name: "SkipLayerNormalization",
+        since: 1,
+        inputs: &[req("input", "T"), req("skip", "T"), req("gamma", "T"), opt("beta", "T"), opt("bias", "T")],
+        outputs: &[
+            req("output", "T"),
+            opt("mean", "U"),
+            opt("inv_std_var", "U"),
+            opt("input_skip_bias_sum", "T"),
+        ],
+        attributes: &[attr("epsilon", Float(1e-12))],
+        types: &[("T", FLOATS), ("U", &[F32])],
+        shapes: &["input[B, S, H] | [S, H]", "broadcast(skip -> input)", "gamma[H]", "beta[H]", "bias[H]"],
+        lower: skip_layer_normalization,
+        doc: "layer normalization of a sum of two tensors and a bias",
+    },
+    OpDef {
+        domain: DOMAIN,
+        name: "FastGelu",
+        since: 1,
+        inputs: &[req("X", "T"), opt("bias", "T")],
+        outputs: &[req("Y", "T")],
+        attributes: &[],
+        types: &[("T", &[F32, F64, F16, BF16])],
+        shapes: &["X[.., N]", "bias[N]"],
+        lower: biased_gelu,
+        doc: "Gelu by tanh, of a sum with a bias",
+    },
     OpDef {
         domain: DOMAIN,
         name: "QAttention",
@@ -110,35 +213,99 @@ fn unsupported<T>(message: String) -> Result<T> {
     Err(Error::unsupported(Stage::Infer, message))
 }
 
-fn qattention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let lhs = (cx.input(0)?, cx.input(3)?, cx.optional(6));
-    let rhs = (cx.input(1)?, cx.input(4)?, cx.optional(7));
-    let (bias, mask, past) = (cx.input(2)?, cx.optional(5), cx.optional(8));
-    let count = cx.int("num_heads")?;
+/// Attributes that ask for what only other engines than that of CPUs do.
+fn refuse_services(cx: &NodeCx<'_, '_>) -> Result<()> {
     for name in ["do_rotary", "past_present_share_buffer"] {
         if let Some(value) = cx.optional_int(name)?.filter(|&value| value != 0) {
             return unsupported(format!("{name} {value}"));
         }
     }
+    Ok(())
+}
+
+/// What queries may see, and what is added to scores.
+struct Masks {
+    mask: Option<ValueId>,
+    bias: Option<ValueId>,
+    past: Option<ValueId>,
+}
+
+fn attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    refuse_services(cx)?;
+    if cx.optional(6).is_some() {
+        return unsupported("past_sequence_length".to_string());
+    }
+    let (x, weights, bias) = (cx.input(0)?, cx.input(1)?, cx.optional(2));
+    let to = cx.b.dtype(x);
+    let (x, weights) = (cx.b.cast(x, F32)?, cx.b.cast(weights, F32)?);
+    let mut all = product(cx.b, x, weights)?;
+    if let Some(bias) = bias {
+        let bias = cx.b.cast(bias, F32)?;
+        all = cx.b.binary(BinaryFn::Add, all, bias)?;
+    }
+    let width = cx.b.shape(all)[2].clone();
+    let sizes = match cx.ints("qkv_hidden_sizes")?.filter(|sizes| !sizes.is_empty()) {
+        Some(sizes) => sizes.into_iter().map(Dim::from).collect(),
+        None => match share(&width, 3) {
+            Some(size) => vec![size; 3],
+            None => return unsupported(format!("{} as queries, keys and values", cx.b.ty(all))),
+        },
+    };
+    let total = sizes.iter().fold(Dim::ZERO, |sum, size| sum + size.clone());
+    if sizes.len() != 3
+        || sizes[0] != sizes[1]
+        || (total.clone() - width.clone()).as_const().is_some_and(|by| by != 0)
+    {
+        let message =
+            format!("qkv_hidden_sizes {sizes:?}: three sizes, the first two equal, that sum to {width}");
+        return Err(Error::malformed(Stage::Infer, message));
+    }
+    if sizes[0] != sizes[2] && (cx.wants(1) || cx.optional(4).is_some()) {
+        return unsupported(format!("keys and values of unlike sizes {sizes:?} in one tensor"));
+    }
+    let masks = Masks { mask: cx.optional(3), bias: cx.optional(5), past: cx.optional(4) };
+    attend(cx, all, [&sizes[0], &sizes[1], &sizes[2]], &masks, to)
+}
+
+fn qattention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    refuse_services(cx)?;
+    let lhs = (cx.input(0)?, cx.input(3)?, cx.optional(6));
+    let rhs = (cx.input(1)?, cx.input(4)?, cx.optional(7));
+    let bias = cx.input(2)?;
+    let to = cx.b.dtype(bias);
+    let all = scaled_product(cx.b, lhs, rhs, Some(bias))?;
+    let shape = cx.b.shape(all);
+    let Some(hidden) = shape[2].floor_div(&Dim::from(3usize)) else {
+        return unsupported(format!("{} as queries, keys and values", cx.b.ty(all)));
+    };
+    let masks = Masks { mask: cx.optional(5), bias: None, past: cx.optional(8) };
+    attend(cx, all, [&hidden; 3], &masks, to)
+}
+
+/// Attention of `all: [B, S, q + k + v]`, f32: queries, keys and values of these sizes side by side. Gives the result, and keys
+/// and values so far where these are of one size.
+fn attend(
+    cx: &mut NodeCx<'_, '_>,
+    all: ValueId,
+    sizes: [&Dim; 3],
+    masks: &Masks,
+    to: DType,
+) -> Result<Vec<ValueId>> {
+    let count = cx.int("num_heads")?;
     let scale = cx.optional_float("scale")?.filter(|&scale| scale != 0.0);
     let filter = cx.optional_float("mask_filter_value")?.unwrap_or(-10000.0);
     let causal = cx.int("unidirectional")? != 0;
     let b = &mut *cx.b;
-    let to = b.dtype(bias);
-    let all = scaled_product(b, lhs, rhs, Some(bias))?;
     let shape = b.shape(all);
-    let Some(hidden) = shape[2].floor_div(&Dim::from(3usize)) else {
-        return unsupported(format!("{} as queries, keys and values", b.ty(all)));
-    };
-    let mut parts = Vec::with_capacity(3);
-    for part in 0..3usize {
-        let start = hidden.clone() * Dim::from(part);
-        let part = b.slice_axis(all, 2, start, hidden.clone())?;
+    let (mut parts, mut start) = (Vec::with_capacity(3), Dim::ZERO);
+    for size in sizes {
+        let part = b.slice_axis(all, 2, start.clone(), size.clone())?;
         parts.push(heads(b, part, Some(count))?);
+        start = start + size.clone();
     }
     let (q, mut key, mut value) = (parts[0], parts[1], parts[2]);
     let mut behind = Dim::ZERO;
-    if let Some(past) = past {
+    if let Some(past) = masks.past {
         behind = b.shape(past)[3].clone();
         let past = b.cast(past, F32)?;
         for (at, present) in [&mut key, &mut value].into_iter().enumerate() {
@@ -149,8 +316,8 @@ fn qattention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let mut weights = scores(b, q, key, scale)?;
     // A mask of one column masks nothing.
-    let masks = |b: &Builder<'_>, mask: ValueId| b.rank(mask) != 2 || b.shape(mask)[1] != Dim::ONE;
-    if let Some(mask) = mask.filter(|&mask| masks(b, mask)) {
+    let hides = |b: &Builder<'_>, mask: ValueId| b.rank(mask) != 2 || b.shape(mask)[1] != Dim::ONE;
+    if let Some(mask) = masks.mask.filter(|&mask| hides(b, mask)) {
         let keys = b.shape(key)[2].clone();
         let allowed = allowed(b, mask, &shape[0], &keys)?;
         let (zero, filter) = (b.scalar(F32, 0.0), b.scalar(F32, f64::from(filter)));
@@ -167,12 +334,20 @@ fn qattention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let seen = b.compare(CompareFn::Le, position, query)?;
         weights = b.select(seen, weights, never)?;
     }
+    if let Some(bias) = masks.bias {
+        let bias = b.cast(bias, F32)?;
+        weights = b.binary(BinaryFn::Add, weights, bias)?;
+    }
     let weights = softmax_along(b, weights, 3)?;
     let y = weighted(b, weights, value, F32)?;
     let y = merged_heads(b, y)?;
+    let y = b.cast(y, to)?;
+    if sizes[1] != sizes[2] {
+        return Ok(vec![y]);
+    }
     let (key, value) = (b.unsqueeze(key, &[0])?, b.unsqueeze(value, &[0])?);
     let present = b.concat(&[key, value], 0)?;
-    Ok(vec![b.cast(y, to)?, b.cast(present, to)?])
+    Ok(vec![y, b.cast(present, to)?])
 }
 
 /// Which keys queries may attend to, in a shape that broadcasts to `[B, heads, S, T]`: by the length of each row, by its
@@ -207,6 +382,84 @@ fn allowed(b: &mut Builder<'_>, mask: ValueId, batch: &Dim, keys: &Dim) -> Resul
     b.binary(BinaryFn::And, before, after)
 }
 
+/// `normalized(x) * gamma + beta` along the last axis, the mean and the inverse deviation; all are f32.
+fn layer(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    gamma: ValueId,
+    beta: Option<ValueId>,
+    epsilon: f32,
+) -> Result<(ValueId, ValueId, ValueId)> {
+    let axis = b.rank(x) - 1;
+    let (y, mean, inverse) = normalized(b, x, &[axis], epsilon)?;
+    let gamma = b.cast(gamma, F32)?;
+    let mut y = b.binary(BinaryFn::Mul, y, gamma)?;
+    if let Some(beta) = beta {
+        let beta = b.cast(beta, F32)?;
+        y = b.binary(BinaryFn::Add, y, beta)?;
+    }
+    Ok((y, mean, inverse))
+}
+
+fn embed_layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (ids, segments, mask) = (cx.input(0)?, cx.optional(1), cx.optional(7));
+    let (words, positions, kinds) = (cx.input(2)?, cx.input(3)?, cx.optional(4));
+    let (gamma, beta, places) = (cx.input(5)?, cx.input(6)?, cx.optional(8));
+    let (epsilon, b) = (cx.float("epsilon")?, &mut *cx.b);
+    let (rows, to) = (b.shape(ids), b.dtype(words));
+    let words = b.emit1(Op::Gather { axis: 0 }, &[words, ids])?;
+    let positions = match places {
+        Some(places) => b.emit1(Op::Gather { axis: 0 }, &[positions, places])?,
+        None => b.slice_axis(positions, 0, Dim::ZERO, rows[1].clone())?,
+    };
+    let (words, positions) = (b.cast(words, F32)?, b.cast(positions, F32)?);
+    let mut sum = b.binary(BinaryFn::Add, words, positions)?;
+    if let (Some(segments), Some(kinds)) = (segments, kinds) {
+        let taken = b.emit1(Op::Gather { axis: 0 }, &[kinds, segments])?;
+        let taken = b.cast(taken, F32)?;
+        sum = b.binary(BinaryFn::Add, sum, taken)?;
+    }
+    let (y, ..) = layer(b, sum, gamma, Some(beta), epsilon)?;
+    let counts = ones_in_rows(b, mask, &rows[0])?;
+    Ok(vec![b.cast(y, to)?, counts, b.cast(sum, to)?])
+}
+
+fn skip_layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, skip, gamma) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (beta, bias, epsilon) = (cx.optional(3), cx.optional(4), cx.float("epsilon")?);
+    let b = &mut *cx.b;
+    let to = b.dtype(x);
+    let (x, skip) = (b.cast(x, F32)?, b.cast(skip, F32)?);
+    let mut sum = b.binary(BinaryFn::Add, x, skip)?;
+    if let Some(bias) = bias {
+        let bias = b.cast(bias, F32)?;
+        sum = b.binary(BinaryFn::Add, sum, bias)?;
+    }
+    let (y, mean, inverse) = layer(b, sum, gamma, beta, epsilon)?;
+    Ok(vec![b.cast(y, to)?, mean, inverse, b.cast(sum, to)?])
+}
+
+fn biased_gelu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let mut x = cx.input(0)?;
+    if let Some(bias) = cx.optional(1) {
+        x = cx.b.binary(BinaryFn::Add, x, bias)?;
+    }
+    Ok(vec![fast_gelu(cx.b, x)?])
+}
+
+/// How many ones each row of a mask has; none without a mask.
+fn ones_in_rows(b: &mut Builder<'_>, mask: Option<ValueId>, rows: &Dim) -> Result<ValueId> {
+    let Some(mask) = mask else {
+        let zero = b.scalar(I32, 0.0);
+        return b.expand(zero, vec![rows.clone()]);
+    };
+    let one = b.scalar(I32, 1.0);
+    let ones = b.compare(CompareFn::Eq, mask, one)?;
+    let ones = b.cast(ones, I32)?;
+    let counts = b.reduce(ReduceFn::Sum, ones, &[1])?;
+    b.reshape(counts, vec![rows.clone()])
+}
+
 fn qembed_layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (ids, segments, mask) = (cx.input(0)?, cx.optional(1), cx.optional(7));
     let epsilon = cx.float("epsilon")?;
@@ -225,22 +478,7 @@ fn qembed_layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (gamma, beta) = (cx.input(5)?, cx.input(6)?);
     let gamma = real(cx.b, gamma, cx.input(11)?, Some(cx.input(16)?))?;
     let beta = real(cx.b, beta, cx.input(12)?, Some(cx.input(17)?))?;
-    let b = &mut *cx.b;
-    let (y, _, _) = normalized(b, sum, &[2], epsilon)?;
-    let y = b.binary(BinaryFn::Mul, y, gamma)?;
-    let y = b.binary(BinaryFn::Add, y, beta)?;
-    let counts = match mask {
-        Some(mask) => {
-            let one = b.scalar(I32, 1.0);
-            let ones = b.compare(CompareFn::Eq, mask, one)?;
-            let ones = b.cast(ones, I32)?;
-            let counts = b.reduce(ReduceFn::Sum, ones, &[1])?;
-            b.reshape(counts, vec![rows[0].clone()])?
-        }
-        None => {
-            let zero = b.scalar(I32, 0.0);
-            b.expand(zero, vec![rows[0].clone()])?
-        }
-    };
+    let (y, ..) = layer(cx.b, sum, gamma, Some(beta), epsilon)?;
+    let counts = ones_in_rows(cx.b, mask, &rows[0])?;
     Ok(vec![y, counts])
 }

@@ -3,7 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "strings.h"
+#include "onnxc.h"
+
+extern int32_t texts_run(const onnxc_tensor *inputs, size_t input_count, onnxc_tensor *outputs, size_t output_count,
+                         void *workspace, size_t workspace_bytes, const onnxc_options *options);
 
 static char message[256];
 
@@ -18,7 +21,7 @@ static int32_t join(const onnxc_string *x, onnxc_string *y, void *data, size_t b
     inputs[0] = onnxc_make_tensor(x, 2 * sizeof *x, ONNXC_STRING, 1, two);
     inputs[1] = onnxc_make_tensor(y, 2 * sizeof *y, ONNXC_STRING, 1, two);
     *z = onnxc_make_tensor(data, bytes, ONNXC_STRING, 1, dims);
-    status = strings_run(inputs, 2, z, 1, room, 1 << 16, options);
+    status = texts_run(inputs, 2, z, 1, room, 1 << 16, options);
     return status;
 }
 
