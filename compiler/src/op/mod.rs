@@ -123,7 +123,8 @@ const FAMILIES: &[&[OpDef]] = &[
     microsoft::windows::ROWS,
     microsoft::matmul::ROWS,
     microsoft::blockwise::ROWS,
-    microsoft::transformer::ROWS,
+    microsoft::attention::ROWS,
+    microsoft::layers::ROWS,
     microsoft::recurrent::ROWS,
     microsoft::text::ROWS,
 ];

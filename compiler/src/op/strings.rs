@@ -49,20 +49,24 @@ fn split(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let delimiter = constant(cx, &[cx.str("delimiter").unwrap_or_default()]);
     // Any number of splits is more than any text has.
-    let most = cx.optional_int("maxsplit")?.filter(|&most| most >= 0).unwrap_or(i64::MAX);
+    let splits = cx.optional_int("maxsplit")?.filter(|&splits| splits >= 0).unwrap_or(i64::MAX);
     let (count, shape) = (cx.b.ty(x).elements(), cx.b.shape(x));
-    let numbers = vec![count.clone(), Dim::from(most)];
+    let numbers = vec![count.clone(), Dim::from(splits)];
     let counts = TensorType::new(DType::I64, shape.clone());
     let counts = cx.b.call(&call::SPLIT_COUNTS, &[x, delimiter], numbers.clone(), counts)?;
-    let axes: Vec<usize> = (0..shape.len()).collect();
-    let longest = cx.b.reduce(ReduceFn::Max, counts, &axes)?;
-    // There may be no texts at all.
-    let longest = cx.b.binary_scalar(BinaryFn::Max, longest, 0.0)?;
-    let longest = to_scalar(cx, longest)?;
-    let width = cx.b.sizes(longest, &|_| None)?.remove(0);
+    let width = most(cx, counts)?;
     let result = TensorType::new(DType::Str, shape.into_iter().chain([width.clone()]).collect());
     let parts = cx.b.call(&call::SPLIT, &[x, delimiter], [numbers, vec![width]].concat(), result)?;
     Ok(vec![parts, counts])
+}
+
+/// The greatest of counts, as a size that data decide; 0 where there are none.
+pub fn most(cx: &mut NodeCx<'_, '_>, counts: ValueId) -> Result<Dim> {
+    let axes: Vec<usize> = (0..cx.b.rank(counts)).collect();
+    let most = cx.b.reduce(ReduceFn::Max, counts, &axes)?;
+    let most = cx.b.binary_scalar(BinaryFn::Max, most, 0.0)?;
+    let most = to_scalar(cx, most)?;
+    Ok(cx.b.sizes(most, &|_| None)?.remove(0))
 }
 
 /// Of an empty result one empty text is left.

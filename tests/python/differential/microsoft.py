@@ -502,6 +502,24 @@ def gather(n):
         small(n, tuple(counts), n.dtype(0), 0.8)
 
 
+def mask(n, batch, steps, keys):
+    """Which keys are seen: their number, their end and start, or flags of keys or of queries and keys."""
+    form = n.pick("", "", "length", "ends", "keys", "queries", "dummy")
+    lengths = n.rng.integers(1, keys + 1, batch)
+    if form == "length":
+        n.add(lengths.astype(np.int32))
+    elif form == "ends":
+        n.add(np.concatenate([lengths, n.rng.integers(0, lengths)]).astype(np.int32))
+    elif form in ("keys", "queries"):
+        flags = (n.rng.random((batch, keys) if form == "keys" else (batch, steps, keys)) < 0.7).astype(np.int32)
+        flags[..., 0] = 1
+        n.add(flags)
+    elif form == "dummy":
+        n.add(np.ones((n.pick(batch, 1), 1), np.int32))
+    else:
+        n.omit()
+
+
 @recipe("QAttention")
 def attention(n):
     start(n)
@@ -523,22 +541,7 @@ def attention(n):
     per = (3 * hidden,) if n.chance(0.4) else one(n)
     scale(n, 0.001, 0.02, per, kind)
     past = n.integer(0, 4) if n.chance(0.4) else None
-    keys = steps + (past or 0)
-    form = n.pick("", "", "length", "ends", "keys", "queries", "dummy")
-    lengths = n.rng.integers(1, keys + 1, batch)
-    if form == "length":
-        n.add(lengths.astype(np.int32))
-    elif form == "ends":
-        n.add(np.concatenate([lengths, n.rng.integers(0, lengths)]).astype(np.int32))
-    elif form in ("keys", "queries"):
-        dims = (batch, keys) if form == "keys" else (batch, steps, keys)
-        mask = (n.rng.random(dims) < 0.7).astype(np.int32)
-        mask[..., 0] = 1
-        n.add(mask)
-    elif form == "dummy":
-        n.add(np.ones((n.pick(batch, 1), 1), np.int32))
-    else:
-        n.omit()
+    mask(n, batch, steps, steps + (past or 0))
     maybe_zero(n, n.dtype(6), 0.6)
     zero(n, n.dtype(7), per) if n.chance(0.6) else n.omit()
     if past is not None:
@@ -567,18 +570,7 @@ def float_attention(n):
     # ONNX Runtime does not survive a missing bias.
     reals((sum(sizes),), 0.8)
     keys = steps + (past or 0)
-    form = n.pick("", "", "length", "ends", "keys", "queries")
-    lengths = n.rng.integers(1, keys + 1, batch)
-    if form == "length":
-        n.add(lengths.astype(np.int32))
-    elif form == "ends":
-        n.add(np.concatenate([lengths, n.rng.integers(0, lengths)]).astype(np.int32))
-    elif form in ("keys", "queries"):
-        mask = (n.rng.random((batch, keys) if form == "keys" else (batch, steps, keys)) < 0.7).astype(np.int32)
-        mask[..., 0] = 1
-        n.add(mask)
-    else:
-        n.omit()
+    mask(n, batch, steps, keys)
     if past is not None:
         n.outputs = 2
         reals((2, batch, heads, past, each))

@@ -1,24 +1,26 @@
-//! Operators of the domain `com.microsoft`, which ONNX Runtime defines: those of its quantised models. They are made of the
-//! same parts as the quantised operators of `ai.onnx`. Sums of integer products are exact, and a result is rounded once, to
-//! the nearest integer, half to even.
+//! Operators of the domain `com.microsoft`, which ONNX Runtime defines: those of its quantised models, and what its optimizer
+//! and its exporters write. They are made of the same parts as the quantised operators of `ai.onnx`. Sums of integer products
+//! are exact, and a result is rounded once, to the nearest integer, half to even.
 
+pub mod attention;
 pub mod blockwise;
 pub mod elementwise;
+pub mod layers;
 pub mod matmul;
 pub mod recurrent;
 pub mod text;
-pub mod transformer;
 pub mod windows;
 
 use super::quantize::{is_zero, saturated};
 use crate::error::Result;
-use crate::graph::DType::{F32, I8, U8};
+use crate::graph::DType::{BF16, F16, F32, I8, U8};
 use crate::graph::{Builder, DType, ValueId};
 use crate::scalar::BinaryFn;
 
 const DOMAIN: &str = "com.microsoft";
 
 const BYTES: &[DType] = &[I8, U8];
+const FLOATS: &[DType] = &[F32, F16, BF16];
 
 /// A parameter of one element, as a scalar.
 fn scalar(b: &mut Builder<'_>, value: ValueId) -> Result<ValueId> {

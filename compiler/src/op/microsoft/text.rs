@@ -4,7 +4,7 @@ use super::DOMAIN;
 use crate::graph::{TensorType, call};
 use crate::op::regex;
 use crate::op::row::*;
-use crate::op::strings::constant;
+use crate::op::strings::{constant, most};
 
 const STRING: &[DType] = &[DType::Str];
 
@@ -46,12 +46,7 @@ fn tokenize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let numbers = vec![count, Dim::from(bytes), Dim::from(shortest), Dim::from(usize::from(between))];
     let counts = TensorType::new(DType::I64, shape.clone());
     let counts = cx.b.call(&call::TOKEN_COUNTS, &[x, automaton], numbers.clone(), counts)?;
-    let axes: Vec<usize> = (0..shape.len()).collect();
-    let most = cx.b.reduce(ReduceFn::Max, counts, &axes)?;
-    // There may be no texts at all.
-    let most = cx.b.binary_scalar(BinaryFn::Max, most, 0.0)?;
-    let most = to_scalar(cx, most)?;
-    let width = cx.b.sizes(most, &|_| None)?.remove(0);
+    let width = most(cx, counts)?;
     let padding = constant(cx, &[cx.str("pad_value")?]);
     let row: Vec<Dim> = shape.iter().cloned().chain([width.clone()]).collect();
     let numbers = [numbers, vec![width]].concat();
