@@ -107,9 +107,12 @@ impl<'g> Builder<'g> {
         })
     }
 
-    /// A scalar constant of any numeric dtype or bool; `value` is rounded to it.
+    /// A scalar constant, real where the dtype is complex; `value` is rounded to it. Among strings all are the empty one.
     pub fn scalar(&mut self, dtype: DType, value: f64) -> ValueId {
-        let tensor = interp::cast(&Tensor::scalar(value), dtype, true);
+        let tensor = match dtype {
+            DType::Str => Tensor::zeros(dtype, &[]),
+            dtype => interp::cast(&Tensor::scalar(value), dtype, true),
+        };
         self.constant(tensor)
     }
 

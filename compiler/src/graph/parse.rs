@@ -343,6 +343,13 @@ impl Parser<'_> {
         let Some((shape, bytes)) = bytes else {
             return self.lexer.fail_at(at, format!("{ty} is not the type of a constant"));
         };
+        if ty.dtype == DType::Str {
+            let texts = self.list(|parser| parser.lexer.string())?;
+            if texts.len() != shape.iter().product::<usize>() {
+                return self.lexer.fail_at(at, format!("{ty} takes other than {} texts", texts.len()));
+            }
+            return Ok(Tensor::from_texts(&shape, &texts));
+        }
         let data = match *self.lexer.token() {
             Token::Hex(digits) => {
                 let data: Option<Vec<u8>> = digits

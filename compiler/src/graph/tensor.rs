@@ -78,6 +78,14 @@ impl Tensor {
         }
     }
 
+    /// Whether the data of a tensor of strings are where its texts end, in order, and the texts.
+    pub fn has_whole_texts(&self) -> bool {
+        let Some(ends) = self.data.get(..8 * self.len()) else { return false };
+        let ends: Vec<u64> = ends.chunks_exact(8).map(u64::read).collect();
+        ends.is_sorted()
+            && self.data.len() as u64 - 8 * ends.len() as u64 == ends.last().copied().unwrap_or(0)
+    }
+
     /// The texts of a tensor of strings.
     pub fn texts(&self) -> Vec<Bytes> {
         assert_eq!(self.dtype, DType::Str);

@@ -377,7 +377,11 @@ impl Verifier<'_> {
     /// Length and encoding of a tensor's data.
     fn data(&mut self, what: &str, tensor: &Tensor) {
         let bytes = tensor.shape.iter().try_fold(tensor.dtype.size(), |bytes, &size| bytes.checked_mul(size));
-        if bytes != Some(tensor.data.len()) {
+        let is_whole = match tensor.dtype {
+            DType::Str => tensor.has_whole_texts(),
+            _ => bytes == Some(tensor.data.len()),
+        };
+        if !is_whole {
             let (dtype, shape, found) = (tensor.dtype, &tensor.shape, tensor.data.len());
             self.report(format!("{what} has {found} bytes of data for {dtype}{shape:?}"));
         }

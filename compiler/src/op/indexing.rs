@@ -411,7 +411,7 @@ fn trilu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     };
     let function = if cx.int("upper")? != 0 { CompareFn::Ge } else { CompareFn::Le };
     let kept = cx.b.compare(function, diagonal, k)?;
-    let zero = scalar(cx, cx.b.dtype(x), 0.0)?;
+    let zero = cx.b.scalar(cx.b.dtype(x), 0.0);
     Ok(vec![cx.b.select(kept, x, zero)?])
 }
 

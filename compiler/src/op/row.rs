@@ -112,14 +112,6 @@ pub fn legacy_operands(cx: &mut NodeCx<'_, '_>) -> Result<(ValueId, ValueId)> {
     Ok((a, cx.b.reshape(b, shape)?))
 }
 
-/// A scalar of `dtype`, real where it is complex; among strings all are the empty one.
-pub fn scalar(cx: &mut NodeCx<'_, '_>, dtype: DType, value: f64) -> Result<ValueId> {
-    Ok(match dtype {
-        DType::Str => cx.b.constant(crate::graph::Tensor::from_texts(&[], &[""])),
-        _ => cx.b.scalar(dtype, value),
-    })
-}
-
 /// A one-element value as a scalar.
 pub fn to_scalar(cx: &mut NodeCx<'_, '_>, value: ValueId) -> Result<ValueId> {
     cx.b.reshape(value, vec![])

@@ -393,11 +393,12 @@ fn pad(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 fn fill_value(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
     let dtype = cx.b.dtype(x);
     if cx.has("value") {
-        return scalar(cx, dtype, f64::from(cx.float("value")?));
+        let value = f64::from(cx.float("value")?);
+        return Ok(cx.b.scalar(dtype, value));
     }
     match cx.optional(2) {
         Some(fill) => to_scalar(cx, fill),
-        None => scalar(cx, dtype, 0.0),
+        None => Ok(cx.b.scalar(dtype, 0.0)),
     }
 }
 
@@ -501,7 +502,7 @@ fn center_crop_pad(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if pads.iter().all(|(low, high)| *low == Dim::ZERO && *high == Dim::ZERO) {
         return Ok(vec![y]);
     }
-    let fill = scalar(cx, cx.b.dtype(x), 0.0)?;
+    let fill = cx.b.scalar(cx.b.dtype(x), 0.0);
     Ok(vec![pad_constant(cx, y, fill, &pads)?])
 }
 

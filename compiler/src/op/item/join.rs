@@ -2,7 +2,7 @@
 
 use super::{Elements, Item, ItemType, Layout};
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Builder, DType, Dim, Tensor, TensorType, ValueId};
+use crate::graph::{Builder, DType, Dim, TensorType, ValueId};
 
 impl ItemType {
     /// The type of values of either type. `stays` tells the dims that mean the same in both places: sizes that others
@@ -124,10 +124,9 @@ impl Item {
     }
 }
 
-/// A tensor of zeros.
+/// A tensor of zeros, or of empty strings.
 fn zeros(b: &mut Builder<'_>, dtype: DType, shape: Vec<Dim>) -> Result<ValueId> {
     TensorType::new(dtype, shape.clone()).check_size(Stage::Infer)?;
-    let one = Tensor::new(dtype, vec![1; shape.len()], vec![0; dtype.size()].into());
-    let one = b.constant(one);
-    b.expand(one, shape)
+    let zero = b.scalar(dtype, 0.0);
+    b.expand(zero, shape)
 }

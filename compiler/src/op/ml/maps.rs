@@ -75,7 +75,7 @@ fn looked_up(cx: &mut NodeCx<'_, '_>, keys: ValueId, values: ValueId, wanted: Va
     // What is nowhere lies behind all values.
     let behind = dim(cx, &count)?;
     let place = cx.b.select(is_there, place, behind)?;
-    let nothing = scalar(cx, cx.b.dtype(values), 0.0)?;
+    let nothing = cx.b.scalar(cx.b.dtype(values), 0.0);
     let nothing = cx.b.reshape(nothing, vec![Dim::ONE])?;
     let values = cx.b.concat(&[values, nothing], 0)?;
     let picked = cx.b.emit1(Op::Gather { axis: 0 }, &[values, place])?;

@@ -1,9 +1,31 @@
 //! Optionals, maps, sparse tensors, and parts of values at the border.
 
 use super::*;
+use crate::interp;
 
 fn type_attribute(ty: &str) -> AttributeProto {
     type_of_attribute("type", ty)
+}
+
+/// As places in the table of a run they are elements as others.
+#[test]
+fn strings_are_elements() {
+    let of = |shape: &[usize], texts: &[&str]| Tensor::from_texts(shape, texts);
+    let texts = ["e = SequenceEmpty()", "s = SequenceInsert(e, x)", "z = SequenceInsert(s, x)"];
+    let mut nodes = nodes(&texts);
+    nodes[0] = nodes[0].clone().with(int("dtype", 8));
+    let grown = imported(graph(&["x: str[n]"], nodes, &["e: seq(str[n])", "z: seq(str[n])"]));
+    let found = interp::run(&grown, &[of(&[2], &["a", "ü"])]).unwrap();
+    assert_eq!(found[1], of(&[0], &[]));
+    assert_eq!(found[3], of(&[4], &["a", "ü", "a", "ü"]));
+    // An optional that is absent in one branch.
+    let then = graph(&[], vec![node("t = Optional()").with(type_attribute("str[2]"))], &["t"]);
+    let otherwise = graph(&[], super::nodes(&["e = Optional(a)"]), &["e"]);
+    let all = vec![choose(then, otherwise)];
+    let chosen = imported(graph(&["c: bool[]", "a: str[2]"], all, &["y: optional(str[2])"]));
+    let given = |c: bool| [Tensor::scalar(c), of(&[2], &["b", ""])];
+    assert_eq!(interp::run(&chosen, &given(false)).unwrap()[1], of(&[2], &["b", ""]));
+    assert_eq!(interp::run(&chosen, &given(true)).unwrap()[1], of(&[2], &["", ""]));
 }
 
 #[test]
