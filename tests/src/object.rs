@@ -97,11 +97,21 @@ pub fn run_c(dir: &Path, source: &Path, objects: &[PathBuf], flags: &[&str]) -> 
 
 /// The library that models of strings are linked with.
 pub fn runtime() -> PathBuf {
+    built_runtime(".a")
+}
+
+/// That library as a crate.
+pub fn runtime_crate() -> PathBuf {
+    built_runtime(".rlib")
+}
+
+fn built_runtime(extension: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     build.args(["build", "--package", "onnxc-runtime-support", "--message-format", "json"]).current_dir(root);
     let messages = String::from_utf8(must(&mut build).stdout).unwrap();
-    let library = messages.split('"').find(|text| text.ends_with("libonnxc_runtime_support.a"));
-    library.expect("a static library").into()
+    let library =
+        messages.split('"').find(|text| text.ends_with(&format!("libonnxc_runtime_support{extension}")));
+    library.expect("a library").into()
 }

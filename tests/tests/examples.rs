@@ -5,7 +5,7 @@ use std::process::Command;
 
 use onnxc::build::Builder;
 use onnxc_proto::build;
-use onnxc_tests::object::{host, must, runtime};
+use onnxc_tests::object::{host, must, runtime, runtime_crate};
 use prost::Message;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
@@ -74,6 +74,7 @@ fn run_rust(model: &Path, main: &Path, dir: &Path) -> String {
     command.env("OUT_DIR", dir).args(["--edition", "2021", "--deny", "warnings"]);
     command.arg("-L").arg(format!("native={}", dir.display()));
     command.arg("-l").arg(format!("static={}", files.name));
+    command.arg("--extern").arg(format!("onnxc_runtime_support={}", runtime_crate().display()));
     must(command.arg(main).arg("-o").arg(&program));
     stdout(&mut Command::new(&program))
 }
@@ -134,4 +135,70 @@ fn rust_program_with_a_symbolic_model() {
     assert_eq!(lines[1], format!("the size `batch` of {} does not fit", usize::MAX));
     assert!(lines[2].contains("4611686018427387903") || lines[2].contains("64 bits"), "{output}");
     assert_eq!(lines[3], "`twice` has 3 elements, not those of [2, 3]");
+}
+
+/// Texts in and out, sizes that data decide, packed elements, a sequence.
+fn model_of_all_kinds() -> Vec<u8> {
+    let string = 8;
+    let nodes = vec![
+        build::node("StringConcat", &["words", "ending"], &["joined"]),
+        build::node("StringSplit", &["line"], &["parts", "count"]),
+        build::node("NonZero", &["x"], &["places"]),
+        build::node("Cast", &["x"], &["small"]).with(build::int("to", 21)),
+        build::node("SplitToSequence", &["x", "lengths"], &["pieces"]),
+    ];
+    let value = |name: &str, dtype, dims: &[&str]| build::value(name, dtype, dims);
+    let inputs = vec![
+        value("words", string, &["n"]),
+        value("ending", string, &[]),
+        value("line", string, &["1"]),
+        value("x", 1, &["m"]),
+        value("lengths", 7, &["k"]),
+    ];
+    let outputs = vec![
+        value("joined", string, &["n"]),
+        value("parts", string, &["1", "p"]),
+        value("places", 7, &["1", "q"]),
+        value("small", 21, &["m"]),
+        build::untyped("pieces"),
+    ];
+    build::model(21, build::graph(inputs, nodes, outputs)).encode_to_vec()
+}
+
+const ALL_KINDS_MAIN: &str = r#"
+include!(concat!(env!("OUT_DIR"), "/kinds.rs"));
+
+fn main() -> Result<(), kinds::Error> {
+    let mut model = kinds::Kinds::new();
+    for repeat in [1, 3] {
+        let words = vec!["é", "", "a longer one than sixteen bytes"].repeat(repeat);
+        let x = [0.0, 2.0, 0.0, 15.0, 7.0];
+        let outputs = model.run(words.len(), x.len(), 3, &words, &["!"], &["one two  three"], &x, &[2, 0, 3])?;
+        assert_eq!(outputs.joined[..3], ["é!", "!", "a longer one than sixteen bytes!"]);
+        assert_eq!(outputs.joined_dims, [3 * repeat]);
+        assert_eq!((&outputs.parts[..], outputs.parts_dims), (&["one", "two", "three"].map(String::from)[..], [1, 3]));
+        assert_eq!((&outputs.places[..], outputs.places_dims), (&[1, 3, 4][..], [1, 3]));
+        assert_eq!(outputs.small, [0x20, 0xf0, 0x07]);
+        let pieces: Vec<(Vec<usize>, &[f32])> = outputs.pieces().collect();
+        assert_eq!(pieces, [(vec![2], &x[..2]), (vec![0], &[]), (vec![3], &x[2..])]);
+    }
+    let few = model.run(1, 1, 1, &[], &["!"], &[""], &[0.0], &[1]).err();
+    println!("{}", few.unwrap());
+    let unequal = model.run(0, 1, 1, &[], &["!"], &[""], &[0.0], &[2]).err();
+    println!("{}", unequal.unwrap());
+    Ok(())
+}
+"#;
+
+#[test]
+fn rust_program_with_values_of_all_kinds() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, main) = (dir.path().join("kinds.onnx"), dir.path().join("main.rs"));
+    std::fs::write(&model, model_of_all_kinds()).unwrap();
+    std::fs::write(&main, ALL_KINDS_MAIN).unwrap();
+    let output = run_rust(&model, &main, dir.path());
+    let lines: Vec<&str> = output.lines().collect();
+    assert_eq!(lines.len(), 2, "{output}");
+    assert_eq!(lines[0], "`words` has 0 elements, not those of [1]");
+    assert!(lines[1].contains("SplitToSequence"), "{output}");
 }

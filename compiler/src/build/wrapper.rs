@@ -1,16 +1,24 @@
-//! The text of a model's Rust wrapper. It needs the standard library and nothing else; pure, like all of the
-//! compiler behind it.
+//! The text of a model's Rust wrapper. It needs the standard library and nothing else, or with strings the runtime; pure,
+//! like all of the compiler behind it.
 //!
 //! A tensor of static shape is an array of all its elements; one with symbolic dims is a slice, and the values
-//! of the model's symbols come first among the arguments.
+//! of the model's symbols come first among the arguments. An output whose size only data decides is a vector that a run
+//! replaces, and so are texts.
+
+mod names;
+mod port;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use crate::codegen::emit::{bound_symbols, identifier, printable};
+use names::{KEYWORDS, distinct, line, struct_name};
+use port::{Holds, Port};
+
+use crate::codegen::emit::bound_symbols;
 use crate::error::{Error, Result, Stage};
-use crate::graph::dim::Atom;
-use crate::graph::{DType, Dim, Graph, Sym, TensorType};
+use crate::graph::{Graph, Part, Sym};
 
 /// The wrapper of a model whose symbols start with `name`, an identifier. `workspace` is the size of a run's
 /// scratch memory where it does not depend on the inputs, bytes.
@@ -27,51 +35,18 @@ pub(super) fn text(graph: &Graph, name: &str, workspace: Option<i64>) -> Result<
          pub mod {module} {{\n",
         line(&graph.name)
     );
+    if graph.strings.is_some() {
+        out.push_str("    // Has what the object calls.\n    extern crate onnxc_runtime_support as _;\n\n");
+    }
     out.push_str(PRELUDE);
     out.push_str(&model.outputs_struct());
+    out.push_str(&model.sequences());
     out.push_str(&model.shapes(name));
     out.push_str(&model.methods(&struct_name, workspace));
     out.push_str(&externs(name));
     out.push_str("}\n");
     Ok(out)
 }
-
-const KEYWORDS: &[&str] = &[
-    "as", "async", "await", "abstract", "become", "box", "break", "const", "continue", "crate", "do", "dyn",
-    "else", "enum", "extern", "false", "final", "fn", "for", "gen", "if", "impl", "in", "let", "loop",
-    "macro", "match", "mod", "move", "mut", "override", "priv", "pub", "ref", "return", "self", "static",
-    "struct", "super", "trait", "true", "try", "type", "typeof", "unsafe", "unsized", "use", "virtual",
-    "where", "while", "yield",
-];
-
-/// Names that the wrapper's functions use for themselves.
-const OWN: &[&str] = &[
-    "add",
-    "array",
-    "bytes",
-    "check",
-    "count",
-    "data",
-    "elements",
-    "execute",
-    "floor_div",
-    "inputs",
-    "lines",
-    "max",
-    "min",
-    "model_run",
-    "model_workspace",
-    "modulo",
-    "mul",
-    "outputs",
-    "seed",
-    "shapes",
-    "size",
-    "symbol",
-    "symbols",
-    "workspace",
-    "workspace_bytes",
-];
 
 /// What every wrapper needs.
 const PRELUDE: &str = include_str!("prelude.rs.txt");
@@ -95,109 +70,12 @@ fn externs(name: &str) -> String {
     )
 }
 
-/// `mobile_net` is `MobileNet`.
-fn struct_name(name: &str) -> String {
-    let mut text = String::new();
-    for word in name.split('_') {
-        let mut letters = word.chars();
-        if let Some(first) = letters.next() {
-            text.push(first.to_ascii_uppercase());
-            text.push_str(letters.as_str());
-        }
-    }
-    let own = ["Error", "Outputs", "Shapes", "Tensor", "Options", "Line", "Self", "Result", "Option", "Vec"];
-    let more = ["Some", "None", "Ok", "Err", "Box", "String", "Default"];
-    if own.contains(&text.as_str()) || more.contains(&text.as_str()) {
-        text.push_str("Model");
-    }
-    text
-}
-
-/// Text of the model as it may stand in a line comment.
-fn line(text: &str) -> String {
-    printable(text)
-}
-
-fn distinct(name: &str, taken: &mut HashSet<String>) -> String {
-    let base = identifier(name).to_ascii_lowercase();
-    let mut ident = base.clone();
-    let mut number = 1;
-    while KEYWORDS.contains(&ident.as_str()) || OWN.contains(&ident.as_str()) || !taken.insert(ident.clone())
-    {
-        number += 1;
-        ident = format!("{base}_{number}");
-    }
-    ident
-}
-
-/// Rust type of an element.
-fn element(name: &str, dtype: DType) -> Result<&'static str> {
-    Ok(match dtype {
-        DType::F32 => "f32",
-        DType::F64 => "f64",
-        DType::F16 | DType::BF16 | DType::U16 => "u16",
-        DType::I8 => "i8",
-        DType::I16 => "i16",
-        DType::I32 => "i32",
-        DType::I64 => "i64",
-        DType::U32 => "u32",
-        DType::U64 => "u64",
-        DType::Bool => "bool",
-        DType::C64 | DType::C128 | DType::Str => {
-            let message = format!("`{name}`: tensors of {dtype} in a Rust wrapper");
-            return Err(Error::unsupported(Stage::Emit, message));
-        }
-        _ => "u8",
-    })
-}
-
-/// Array elements of a tensor, if its shape is static. Packed elements are bytes here.
-fn count(name: &str, ty: &TensorType) -> Result<Option<i64>> {
-    let count = if ty.dtype.is_packed() { ty.stored_bytes() } else { ty.elements() }.as_const();
-    if ty.dtype.is_packed() && count.is_none() {
-        let message = format!("`{name}`: packed elements of symbolic number in a Rust wrapper");
-        return Err(Error::unsupported(Stage::Emit, message));
-    }
-    Ok(count)
-}
-
-/// An input or output.
-struct Port<'g> {
-    name: &'g str,
-    ty: &'g TensorType,
-    has_default: bool,
-    ident: String,
-    element: &'static str,
-    /// Array elements, if the shape is static.
-    count: Option<i64>,
-    /// Per dim its value in the function `shapes`: an `Option<i64>`.
-    sizes: Vec<String>,
-}
-
-impl Port<'_> {
-    fn data(&self) -> String {
-        match self.count {
-            Some(count) => format!("[{}; {count}]", self.element),
-            None => format!("[{}]", self.element),
-        }
-    }
-
-    fn parameter(&self) -> String {
-        match self.has_default {
-            true => format!("{}: Option<&{}>", self.ident, self.data()),
-            false => format!("{}: &{}", self.ident, self.data()),
-        }
-    }
-}
-
 struct Model<'g> {
     graph: &'g Graph,
     /// Identifier and name of each symbol, in the order of the ABI.
     symbols: Vec<(String, &'g str)>,
     inputs: Vec<Port<'g>>,
     outputs: Vec<Port<'g>>,
-    /// Field that holds the dims of an output with symbolic ones.
-    dims_fields: Vec<String>,
 }
 
 impl<'g> Model<'g> {
@@ -210,41 +88,32 @@ impl<'g> Model<'g> {
             .map(|symbol| (distinct(&symbol.name, &mut taken), symbol.name.as_str()))
             .collect();
         let value = |sym: Sym| bound.iter().position(|&own| own == sym).map(|at| symbols[at].0.clone());
-        let mut port = |name: &'g str, ty: &'g TensorType, has_default: bool| -> Result<Port<'g>> {
-            let sizes = ty.shape.iter().map(|dim| {
-                expression(dim, &value).ok_or_else(|| {
-                    let dim = graph.dim_text(dim);
-                    Error::unsupported(
-                        Stage::Emit,
-                        format!("`{name}`: the size {dim} in a Rust wrapper, as no input's dim decides it"),
-                    )
-                })
-            });
-            Ok(Port {
-                name,
-                ty,
-                has_default,
-                element: element(name, ty.dtype)?,
-                count: count(name, ty)?,
-                sizes: sizes.collect::<Result<Vec<_>>>()?,
-                ident: distinct(name, &mut taken),
-            })
-        };
-        let inputs = graph
-            .inputs
-            .iter()
-            .enumerate()
-            .map(|(at, input)| port(&input.name, graph.input_ty(at), input.default.is_some()))
-            .collect::<Result<Vec<_>>>()?;
-        let outputs = graph
-            .outputs
-            .iter()
-            .enumerate()
-            .map(|(at, (name, _))| port(name, graph.output_ty(at), false))
-            .collect::<Result<Vec<_>>>()?;
-        let dims_fields =
-            outputs.iter().map(|port| distinct(&format!("{}_dims", port.ident), &mut taken)).collect();
-        Ok(Model { graph, symbols, inputs, outputs, dims_fields })
+        let names = graph.inputs.iter().map(|input| (input.name.as_str(), "texts"));
+        let names: Vec<_> =
+            names.chain(graph.outputs.iter().map(|(name, _)| (name.as_str(), "dims"))).collect();
+        let idents: Vec<String> = names.iter().map(|(name, _)| distinct(name, &mut taken)).collect();
+        let pairs = names.iter().zip(idents).map(|((_, beside), ident)| {
+            let beside = distinct(&format!("{ident}_{beside}"), &mut taken);
+            [ident, beside]
+        });
+        let mut pairs = pairs.collect::<Vec<_>>().into_iter();
+        let inputs = graph.inputs.iter().enumerate().zip(pairs.by_ref()).map(|((at, input), names)| {
+            let (name, ty) = (&input.name, graph.input_ty(at));
+            let port = Port::input(name, ty, names, &value).ok_or_else(|| {
+                let dims: Vec<String> = ty.shape.iter().map(|dim| graph.dim_text(dim)).collect();
+                let dims = dims.join(", ");
+                let message =
+                    format!("`{name}`: the sizes [{dims}] in a Rust wrapper, as no input's dims decide them");
+                Error::unsupported(Stage::Emit, message)
+            })?;
+            Ok(Port { has_default: input.default.is_some(), ..port })
+        });
+        let inputs = inputs.collect::<Result<Vec<_>>>()?;
+        let outputs = graph.outputs.iter().enumerate().zip(pairs);
+        let outputs = outputs
+            .map(|((at, (name, _)), names)| Port::output(name, graph.output_ty(at), names, &value))
+            .collect();
+        Ok(Model { graph, symbols, inputs, outputs })
     }
 
     fn ports(&self) -> impl Iterator<Item = &Port<'g>> {
@@ -259,20 +128,37 @@ impl<'g> Model<'g> {
 
     fn outputs_struct(&self) -> String {
         let mut out = String::from("\n    /// Results of a run.\n    pub struct Outputs {\n");
-        for (port, dims) in self.outputs.iter().zip(&self.dims_fields) {
+        for port in &self.outputs {
             let _ = writeln!(out, "        /// `{}`: {}", line(port.name), self.type_text(port));
-            match port.count {
-                Some(_) => {
-                    let _ = writeln!(out, "        pub {}: Box<{}>,", port.ident, port.data());
-                }
-                None => {
-                    let rank = port.ty.rank();
-                    let _ = writeln!(out, "        pub {}: Vec<{}>,", port.ident, port.element);
-                    let _ = writeln!(out, "        pub {dims}: [usize; {rank}],");
-                }
-            }
+            out.push_str(&port.fields());
         }
         out + "    }\n"
+    }
+
+    /// Functions of `Outputs` that walk over the elements of sequences.
+    fn sequences(&self) -> String {
+        let mut out = String::new();
+        for (at, shapes) in self.outputs.iter().enumerate() {
+            let Some((value, Part::Shapes)) = self.graph.output_parts.get(&at) else { continue };
+            // Packed elements of neighbours may share a byte.
+            let Some(data) = self.outputs.get(at + 1).filter(|data| !data.ty.dtype.is_packed()) else {
+                continue;
+            };
+            let _ = writeln!(
+                out,
+                "\n        /// The elements of `{}`: the dims and the data of each.\n        \
+                 pub fn {}(&self) -> Elements<'_, {}> {{\n            \
+                 Elements {{ left: {}, axes: {}, shapes: &self.{}[..], data: &self.{}[..] }}\n        }}",
+                line(value),
+                distinct(value, &mut HashSet::new()),
+                data.element(),
+                shapes.size(0),
+                shapes.size(1),
+                shapes.ident,
+                data.ident,
+            );
+        }
+        if out.is_empty() { out } else { format!("\n    impl Outputs {{{}    }}\n", &out) }
     }
 
     /// `batch: usize, `, for each symbol.
@@ -372,7 +258,7 @@ impl<'g> Model<'g> {
 
     /// Allocates the outputs and fills them.
     fn run(&self) -> String {
-        let inputs: String = self.inputs.iter().map(|port| port.parameter() + ", ").collect();
+        let inputs: String = self.inputs.iter().map(|port| port.input_parameter() + ", ").collect();
         let mut out = self.documentation("Runs the model; fails with the message of its C ABI.");
         let _ = writeln!(
             out,
@@ -381,30 +267,14 @@ impl<'g> Model<'g> {
         );
         let symbols: Vec<&str> = self.symbols.iter().map(|(ident, _)| ident.as_str()).collect();
         let _ = writeln!(out, "            let shapes = shapes({})?;", symbols.join(", "));
-        out.push_str(&self.checks(&self.inputs));
+        out.extend(self.inputs.iter().map(Port::check));
         out.push_str("            let mut outputs = Outputs {\n");
-        for (port, dims) in self.outputs.iter().zip(&self.dims_fields) {
-            let ident = &port.ident;
-            match port.count {
-                Some(count) => {
-                    let element = port.element;
-                    let _ = writeln!(
-                        out,
-                        "                {ident}: array::<{element}, {count}>(&shapes.{ident})?,"
-                    );
-                }
-                None => {
-                    let _ = writeln!(out, "                {ident}: elements(&shapes.{ident})?,");
-                    let _ =
-                        writeln!(out, "                {dims}: shapes.{ident}.map(|size| size as usize),");
-                }
-            }
-        }
+        out.extend(self.outputs.iter().map(Port::fresh_fields));
         let arguments: Vec<String> = symbols
             .iter()
             .map(|ident| ident.to_string())
             .chain(self.inputs.iter().map(|port| port.ident.clone()))
-            .chain(self.outputs.iter().map(|port| format!("&mut outputs.{}", port.ident)))
+            .chain(self.outputs.iter().map(Port::output_argument))
             .collect();
         let _ = writeln!(
             out,
@@ -416,11 +286,15 @@ impl<'g> Model<'g> {
 
     /// Fills outputs of the caller.
     fn run_into(&self) -> String {
-        let mut parameters: Vec<String> = self.inputs.iter().map(Port::parameter).collect();
-        parameters.extend(self.outputs.iter().map(|port| format!("{}: &mut {}", port.ident, port.data())));
-        let mut out = self.documentation(
-            "Runs the model on outputs of the caller; allocates nothing once the workspace is.",
-        );
+        let mut parameters: Vec<String> = self.inputs.iter().map(Port::input_parameter).collect();
+        parameters.extend(self.outputs.iter().map(Port::output_parameter));
+        let late: Vec<usize> =
+            (0..self.outputs.len()).filter(|&at| self.outputs[at].holds == Holds::Late).collect();
+        let memory = match late.is_empty() {
+            true => "; allocates nothing once the workspace is",
+            false => "",
+        };
+        let mut out = self.documentation(&format!("Runs the model on outputs of the caller{memory}."));
         let _ = writeln!(
             out,
             "        pub fn run_into(&mut self, {}{}) -> Result<(), Error> {{",
@@ -429,180 +303,26 @@ impl<'g> Model<'g> {
         );
         let symbols: Vec<&str> = self.symbols.iter().map(|(ident, _)| ident.as_str()).collect();
         let _ = writeln!(out, "            let mut shapes = shapes({})?;", symbols.join(", "));
-        out.push_str(&self.checks(&self.inputs));
-        out.push_str(&self.checks(&self.outputs));
+        out.extend(self.ports().map(Port::check));
+        out.extend(self.inputs.iter().map(Port::views));
         let _ = writeln!(out, "            let inputs: [Tensor; {}] = [", self.inputs.len());
-        for port in &self.inputs {
-            let ident = &port.ident;
-            let data = match (port.has_default, port.count) {
-                (true, None) => ident.to_string(),
-                (true, Some(_)) => format!("{ident}.map(|data| &data[..])"),
-                (false, _) => format!("Some(&{ident}[..])"),
-            };
-            let dtype = port.ty.dtype.to_onnx();
-            let _ = writeln!(out, "                Tensor::input({data}, {dtype}, &mut shapes.{ident}),");
-        }
+        out.extend(self.inputs.iter().map(Port::input_tensor));
         let _ = writeln!(
             out,
             "            ];\n            let mut outputs: [Tensor; {}] = [",
             self.outputs.len()
         );
-        for port in &self.outputs {
-            let (ident, dtype) = (&port.ident, port.ty.dtype.to_onnx());
-            let _ = writeln!(
-                out,
-                "                Tensor::output(&mut {ident}[..], {dtype}, &mut shapes.{ident}),"
-            );
-        }
+        out.extend(self.outputs.iter().map(Port::output_tensor));
         let seed = if self.graph.seed.is_some() { "self.seed" } else { "0" };
-        let _ = writeln!(
-            out,
-            "            ];\n            execute(&inputs, &mut outputs, &mut self.workspace, shapes.bytes, {seed})\n        }}"
-        );
-        out
-    }
-
-    /// Lengths of slices against the shapes; those of arrays are right by their type.
-    fn checks(&self, ports: &[Port<'_>]) -> String {
-        let mut out = String::new();
-        for port in ports.iter().filter(|port| port.count.is_none()) {
-            let (ident, name) = (&port.ident, line(port.name));
-            let call = |data: &str| format!("check({name:?}, {data}.len(), &shapes.{ident})?");
-            let _ = match port.has_default {
-                true => writeln!(out, "            if let Some(data) = {ident} {{ {} }}", call("data")),
-                false => writeln!(out, "            {};", call(ident)),
-            };
+        let run = format!("execute(&inputs, &mut outputs, &mut self.workspace, shapes.bytes, {seed})");
+        if late.is_empty() {
+            let _ = writeln!(out, "            ];\n            {run}\n        }}");
+            return out;
         }
-        out
-    }
-}
-
-/// Rust text of a dim: an `Option<i64>`, `None` where it does not fit. `None` here: a symbol without value.
-fn expression(dim: &Dim, value: &dyn Fn(Sym) -> Option<String>) -> Option<String> {
-    let mut sum: Option<String> = None;
-    for (monomial, coefficient) in dim.terms() {
-        let mut term = (coefficient != 1 || monomial.is_empty()).then(|| format!("Some({coefficient})"));
-        for atom in monomial.iter() {
-            let factor = match atom {
-                Atom::Sym(sym) => value(*sym)?,
-                Atom::FloorDiv(a, b) => call("floor_div", a, b, value)?,
-                Atom::Mod(a, b) => call("modulo", a, b, value)?,
-                Atom::Min(a, b) => call("min", a, b, value)?,
-                Atom::Max(a, b) => call("max", a, b, value)?,
-                Atom::Overgrown => return None,
-            };
-            term = Some(match term {
-                Some(term) => format!("mul({term}, {factor})"),
-                None => factor,
-            });
-        }
-        let term = term?;
-        sum = Some(match sum {
-            Some(sum) => format!("add({sum}, {term})"),
-            None => term,
-        });
-    }
-    Some(sum.unwrap_or_else(|| "Some(0)".to_string()))
-}
-
-fn call(function: &str, a: &Dim, b: &Dim, value: &dyn Fn(Sym) -> Option<String>) -> Option<String> {
-    Some(format!("{function}({}, {})", expression(a, value)?, expression(b, value)?))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::graph::{Builder, Origin, Symbol, Tensor};
-
-    fn ty(dtype: DType, shape: &[Dim]) -> TensorType {
-        TensorType::new(dtype, shape.to_vec())
-    }
-
-    /// A graph with these inputs (name, type, default) that gives them all, in this order, as outputs.
-    fn graph(symbols: &[&str], inputs: &[(&str, TensorType, Option<Tensor>)]) -> Graph {
-        let mut graph = Graph { name: "demo\nmodel".into(), ..Graph::default() };
-        for name in symbols {
-            graph.symbols.push(Symbol { name: name.to_string() });
-        }
-        let index = graph.origins.len();
-        let origin = graph.origins.push(Origin { name: "o".into(), op_type: "Identity".into(), index });
-        let mut values = vec![];
-        for (name, ty, default) in inputs {
-            let value = Builder::new(&mut graph, origin).input(name, ty.clone(), default.clone());
-            values.push((name.to_string(), value));
-        }
-        graph.outputs = values;
-        graph
-    }
-
-    fn has(text: &str, wanted: &[&str]) {
-        for line in wanted {
-            assert!(text.contains(line), "no `{line}` in\n{text}");
-        }
-    }
-
-    #[test]
-    fn static_shapes_are_arrays() {
-        let shape = [Dim::from(1i64), Dim::from(8i64), Dim::from(8i64)];
-        let graph =
-            graph(&[], &[("image", ty(DType::F32, &shape), None), ("type", ty(DType::Bool, &[]), None)]);
-        let text = text(&graph, "net_9", Some(128)).unwrap();
-        has(
-            &text,
-            &[
-                "/// Model `demo?model`, compiled by onnxc.",
-                "pub mod net_9 {",
-                "pub struct Net9 {",
-                "pub const WORKSPACE_BYTES: usize = 128;",
-                "pub fn run(&mut self, image: &[f32; 64], type_2: &[bool; 1], ) -> Result<Outputs, Error>",
-                "pub image_2: Box<[f32; 64]>,",
-                "/// - `image`: input `image`, f32[1, 8, 8]",
-                "#[link_name = \"net_9_run\"]",
-                "image: [size(Some(1))?, size(Some(8))?, size(Some(8))?],",
-            ],
-        );
-        assert!(!text.contains("check(\""), "arrays need no check:\n{text}");
-    }
-
-    #[test]
-    fn symbolic_shapes_are_slices_with_checked_sizes() {
-        let sym = |at: u32| Dim::sym(Sym::from_u32(at));
-        let half = sym(0).floor_div(&Dim::from(2i64)).unwrap();
-        let shape = [sym(0), sym(1), Dim::from(4i64)];
-        let bias = Tensor::from_slice(&[2], &[1i64, 2]);
-        let graph = graph(
-            &["batch size", "x"],
-            &[
-                ("x", ty(DType::F16, &shape), None),
-                ("half", ty(DType::F32, &[half]), None),
-                ("bias", ty(DType::I64, &[Dim::from(2i64)]), Some(bias)),
-            ],
-        );
-        let text = text(&graph, "demo", None).unwrap();
-        has(
-            &text,
-            &[
-                "pub fn run(&mut self, batch_size: usize, x: usize, x_2: &[u16], half: &[f32], \
-                 bias: Option<&[i64; 2]>, )",
-                "let symbols: [i64; 2] = [symbol(\"batch size\", batch_size)?, symbol(\"x\", x)?];",
-                "x_2: [size(batch_size)?, size(x)?, size(Some(4))?],",
-                "half: [size(floor_div(batch_size, Some(2)))?],",
-                "check(\"x\", x_2.len(), &shapes.x_2)?;",
-                "pub x_3: Vec<u16>,",
-                "pub x_3_dims: [usize; 3],",
-                "demo { workspace: Vec::new() }".replace("demo", "Demo").as_str(),
-            ],
-        );
-        assert!(!text.contains("WORKSPACE_BYTES"));
-    }
-
-    #[test]
-    fn what_rust_cannot_carry_is_unsupported() {
-        let complex = graph(&[], &[("z", ty(DType::C64, &[]), None)]);
-        assert!(text(&complex, "m", Some(0)).unwrap_err().message.contains("`z`: tensors of c64"));
-        // Only an input with a default has the symbol: nothing given by the caller decides it.
-        let loose = Tensor::from_slice(&[2], &[1i64, 2]);
-        let free = graph(&["n"], &[("x", ty(DType::I64, &[Dim::sym(Sym::from_u32(0))]), Some(loose))]);
-        assert!(text(&free, "m", Some(0)).unwrap_err().message.contains("the size n"));
+        let _ = writeln!(out, "            ];\n            {run}?;");
+        let list: Vec<String> = late.iter().map(|at| format!("Late::of(&outputs[{at}])")).collect();
+        let _ = writeln!(out, "            let late = [{}];", list.join(", "));
+        out.extend(late.iter().enumerate().map(|(at, &output)| self.outputs[output].taken(at)));
+        out + "            Ok(())\n        }\n"
     }
 }

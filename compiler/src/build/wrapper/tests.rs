@@ -1,0 +1,113 @@
+use super::*;
+use crate::graph::{Builder, DType, Dim, Origin, Symbol, Tensor, TensorType};
+
+fn ty(dtype: DType, shape: &[Dim]) -> TensorType {
+    TensorType::new(dtype, shape.to_vec())
+}
+
+/// A graph with these inputs (name, type, default) that gives them all, in this order, as outputs.
+fn graph(symbols: &[&str], inputs: &[(&str, TensorType, Option<Tensor>)]) -> Graph {
+    let mut graph = Graph { name: "demo\nmodel".into(), ..Graph::default() };
+    for name in symbols {
+        graph.symbols.push(Symbol { name: name.to_string() });
+    }
+    let index = graph.origins.len();
+    let origin = graph.origins.push(Origin { name: "o".into(), op_type: "Identity".into(), index });
+    let mut values = vec![];
+    for (name, ty, default) in inputs {
+        let value = Builder::new(&mut graph, origin).input(name, ty.clone(), default.clone());
+        values.push((name.to_string(), value));
+    }
+    graph.outputs = values;
+    graph
+}
+
+fn has(text: &str, wanted: &[&str]) {
+    for line in wanted {
+        assert!(text.contains(line), "no `{line}` in\n{text}");
+    }
+}
+
+#[test]
+fn static_shapes_are_arrays() {
+    let shape = [Dim::from(1i64), Dim::from(8i64), Dim::from(8i64)];
+    let graph = graph(&[], &[("image", ty(DType::F32, &shape), None), ("type", ty(DType::Bool, &[]), None)]);
+    let text = text(&graph, "net_9", Some(128)).unwrap();
+    has(
+        &text,
+        &[
+            "/// Model `demo?model`, compiled by onnxc.",
+            "pub mod net_9 {",
+            "pub struct Net9 {",
+            "pub const WORKSPACE_BYTES: usize = 128;",
+            "pub fn run(&mut self, image: &[f32; 64], type_2: &[bool; 1], ) -> Result<Outputs, Error>",
+            "pub image_2: Box<[f32; 64]>,",
+            "/// - `image`: input `image`, f32[1, 8, 8]",
+            "#[link_name = \"net_9_run\"]",
+            "image: [size(Some(1))?, size(Some(8))?, size(Some(8))?],",
+        ],
+    );
+    assert!(!text.contains("check(\""), "arrays need no check:\n{text}");
+}
+
+#[test]
+fn symbolic_shapes_are_slices_with_checked_sizes() {
+    let sym = |at: u32| Dim::sym(Sym::from_u32(at));
+    let half = sym(0).floor_div(&Dim::from(2i64)).unwrap();
+    let shape = [sym(0), sym(1), Dim::from(4i64)];
+    let bias = Tensor::from_slice(&[2], &[1i64, 2]);
+    let graph = graph(
+        &["batch size", "x"],
+        &[
+            ("x", ty(DType::F16, &shape), None),
+            ("half", ty(DType::F32, &[half]), None),
+            ("bias", ty(DType::I64, &[Dim::from(2i64)]), Some(bias)),
+        ],
+    );
+    let text = text(&graph, "demo", None).unwrap();
+    has(
+        &text,
+        &[
+            "pub fn run(&mut self, batch_size: usize, x: usize, x_2: &[u16], half: &[f32], \
+             bias: Option<&[i64; 2]>, )",
+            "let symbols: [i64; 2] = [symbol(\"batch size\", batch_size)?, symbol(\"x\", x)?];",
+            "x_2: [size(batch_size)?, size(x)?, size(Some(4))?],",
+            "half: [size(floor_div(batch_size, Some(2)))?],",
+            "check(\"x\", x_2.len(), &shapes.x_2, 0)?;",
+            "pub x_3: Vec<u16>,",
+            "pub x_3_dims: [usize; 3],",
+            "demo { workspace: Vec::new() }".replace("demo", "Demo").as_str(),
+        ],
+    );
+    assert!(!text.contains("WORKSPACE_BYTES"));
+}
+
+/// An output that two symbols decide which no input has is late.
+#[test]
+fn what_only_a_run_knows_is_a_vector() {
+    let mut graph = graph(&["n", "found"], &[("x", ty(DType::C64, &[Dim::sym(Sym::from_u32(0))]), None)]);
+    let found = ty(DType::U4, &[Dim::sym(Sym::from_u32(1)), Dim::from(3i64)]);
+    let origin = graph.origins.keys().next().unwrap();
+    let late = Builder::new(&mut graph, origin).input("late", found, None);
+    graph.inputs.pop();
+    graph.outputs.push(("late".into(), late));
+    let text = text(&graph, "m", Some(0)).unwrap();
+    has(
+        &text,
+        &[
+            "pub fn run(&mut self, n: usize, x: &[[f32; 2]], ) -> Result<Outputs, Error>",
+            "late_2: &mut Vec<u8>, late_2_dims: &mut [usize; 2]) -> Result<(), Error>",
+            "late_2: [size(Some(0))?, size(Some(3))?],",
+            "let late = [Late::of(&outputs[1])];",
+            "*late_2 = late[0].elements(&shapes.late_2, 4)?;",
+        ],
+    );
+}
+
+#[test]
+fn what_rust_cannot_carry_is_unsupported() {
+    // Only an input with a default has the symbol: nothing given by the caller decides it.
+    let loose = Tensor::from_slice(&[2], &[1i64, 2]);
+    let free = graph(&["n"], &[("x", ty(DType::I64, &[Dim::sym(Sym::from_u32(0))]), Some(loose))]);
+    assert!(text(&free, "m", Some(0)).unwrap_err().message.contains("the sizes [n]"));
+}
