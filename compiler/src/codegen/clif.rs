@@ -163,7 +163,7 @@ impl Emitter<'_> {
         match (inst.uses.get(at), inst.mem) {
             (Some(&reg), _) => self.used_as(reg, ty),
             (None, Some(Mem::Constant(bits))) => Ok(self.constant(ty, bits)),
-            (None, Some(Mem::At { .. })) => self.load(inst, ty),
+            (None, Some(Mem::At(_))) => self.load(inst, ty),
             _ => Err(format!("operand {at} is missing")),
         }
     }

@@ -230,7 +230,7 @@ fn vreg(func: &Func, isa: Isa, reg: Reg) -> VReg {
 
 fn operands(func: &Func, isa: Isa, inst: &Inst) -> Vec<regalloc2::Operand> {
     let vreg = |reg: Reg| vreg(func, isa, reg);
-    let uses = inst.uses.iter().copied().chain(inst.mem.and_then(Mem::base));
+    let uses = inst.uses.iter().copied().chain(inst.mem.into_iter().flat_map(Mem::reads));
     let mut operands: Vec<_> = uses.map(|r| regalloc2::Operand::reg_use(vreg(r))).collect();
     match (inst.op, inst.uses.as_slice(), inst.dst) {
         (Op::MulHigh, &[a, _], _) => {

@@ -21,10 +21,10 @@ pub fn run(func: &mut Func) {
                 (Op::Load(lanes), Some(mem), Some(dst)) if readers[&dst] == 1 => {
                     loads.insert(dst, (at, lanes, mem));
                 }
-                (Op::Broadcast(lanes), Some(Mem::At { base, disp }), Some(dst))
+                (Op::Broadcast(lanes), Some(Mem::At(address)), Some(dst))
                     if !lanes.is_scalar() && readers[&dst] == 1 =>
                 {
-                    loads.insert(dst, (at, lanes, Mem::Each { base, disp }));
+                    loads.insert(dst, (at, lanes, Mem::Each(address)));
                 }
                 (Op::Store(_) | Op::StorePart(_) | Op::TileStore(_), ..) => loads.clear(),
                 _ => folded.extend(fold(inst, &loads)),
@@ -40,7 +40,7 @@ pub fn run(func: &mut Func) {
 }
 
 /// How often each register is read.
-fn readers(func: &Func) -> HashMap<Reg, u32> {
+pub fn readers(func: &Func) -> HashMap<Reg, u32> {
     let mut readers: HashMap<Reg, u32> = func.regs.keys().map(|reg| (reg, 0)).collect();
     let mut read = |reg: Reg| *readers.entry(reg).or_default() += 1;
     for block in func.blocks.values() {

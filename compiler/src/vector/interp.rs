@@ -11,8 +11,8 @@ use half::f16;
 use crate::error::{Error, Result, Stage};
 use crate::scalar::dot;
 use crate::vector::ir::{
-    Binary, BlockId, Class, Compare, Cond, Convert, End, Func, Inst, Lanes, Logic, Mem, Op, Operand, Reg,
-    Small, Unary,
+    Address, Binary, BlockId, Class, Compare, Cond, Convert, End, Func, Inst, Lanes, Logic, Mem, Op, Operand,
+    Reg, Small, Unary,
 };
 use crate::vector::verify::{lanes, shape};
 
@@ -181,8 +181,12 @@ impl Machine<'_> {
 
     fn address(&self, mem: Option<Mem>) -> Step<u64> {
         match mem {
-            Some(Mem::At { base, disp } | Mem::Each { base, disp }) => {
-                Ok(self.int(base)?.wrapping_add(disp.into()) as u64)
+            Some(Mem::At(Address { base, scaled, disp }) | Mem::Each(Address { base, scaled, disp })) => {
+                let scaled = match scaled {
+                    Some((reg, log)) => self.int(reg)?.wrapping_shl(log.into()),
+                    None => 0,
+                };
+                Ok(self.int(base)?.wrapping_add(scaled).wrapping_add(disp.into()) as u64)
             }
             _ => Err("an operand in memory is missing".into()),
         }
@@ -234,7 +238,7 @@ impl Machine<'_> {
         let width = lanes.width();
         let value = match inst.mem {
             Some(Mem::Constant(bits)) => vector(lanes, |_| bits),
-            Some(Mem::Each { .. }) => {
+            Some(Mem::Each(_)) => {
                 let element = self.read(self.address(inst.mem)?, width)?;
                 vector(lanes, |_| element)
             }

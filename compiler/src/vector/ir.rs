@@ -76,21 +76,44 @@ pub struct Inst {
 /// store reaches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mem {
-    /// `disp` bytes from a base register.
-    At { base: Reg, disp: i32 },
+    At(Address),
     /// The one element there, in every lane; where the machine has such operands.
-    Each { base: Reg, disp: i32 },
+    Each(Address),
     /// These bits in every lane: a constant that takes no register.
     Constant(u64),
 }
 
 impl Mem {
-    pub fn base(self) -> Option<Reg> {
+    pub fn at(base: Reg, disp: i32) -> Mem {
+        Mem::At(Address { base, scaled: None, disp })
+    }
+
+    pub fn each(base: Reg, disp: i32) -> Mem {
+        Mem::Each(Address { base, scaled: None, disp })
+    }
+
+    pub fn address(self) -> Option<Address> {
         match self {
-            Mem::At { base, .. } | Mem::Each { base, .. } => Some(base),
+            Mem::At(address) | Mem::Each(address) => Some(address),
             Mem::Constant(_) => None,
         }
     }
+
+    /// The registers of the address: the base, then the one that is scaled.
+    pub fn reads(self) -> impl Iterator<Item = Reg> {
+        let address = self.address();
+        let scaled = address.and_then(|address| address.scaled);
+        address.map(|address| address.base).into_iter().chain(scaled.map(|(reg, _)| reg))
+    }
+}
+
+/// `disp` bytes from a base register, and where the machine has such addresses a register times a power of two of at most
+/// 8, of which this is the logarithm.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Address {
+    pub base: Reg,
+    pub scaled: Option<(Reg, u8)>,
+    pub disp: i32,
 }
 
 /// How many lanes an operation works on, and how wide they are: `X` of 32 bits, `D` of 64. A scalar operation leaves the

@@ -25,6 +25,8 @@ pub struct Isa {
     pub has_mask_registers: bool,
     /// An operand in memory can be one element for every lane, and no lane of it is more than a load.
     pub has_each_operands: bool,
+    /// Addresses can have a second register, times 1, 2, 4 or 8.
+    pub has_scaled_addresses: bool,
     /// Products, extremes, arithmetic shifts and conversions to and from f64 of 64-bit integers.
     pub has_long_arithmetic: bool,
     /// f16 is converted to and from f32.
@@ -52,6 +54,7 @@ impl Isa {
         encoding: Encoding::Vex,
         has_mask_registers: false,
         has_each_operands: false,
+        has_scaled_addresses: true,
         has_long_arithmetic: false,
         has_f16c: true,
         has_dot: false,
@@ -80,6 +83,7 @@ impl Isa {
         encoding: Encoding::Cranelift,
         has_mask_registers: false,
         has_each_operands: false,
+        has_scaled_addresses: false,
         has_long_arithmetic: true,
         has_f16c: false,
         has_dot: false,

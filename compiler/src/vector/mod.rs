@@ -1,7 +1,8 @@
 //! The vector IR, between the loop IR and machine code.
 //!
 //! [`lower`] selects the instructions of a kernel for what a machine has ([`isa::Isa`]): `select` turns loops, expressions and
-//! indices into SSA form with explicit addresses, `fold` moves loads into the operations that read them. A kernel that
+//! indices into SSA form with explicit addresses, `scaled` and
+//! `fold` move sums into addresses, and loads into the operations that read them. A kernel that
 //! holds anything the vector IR has no form for is refused. Emitters (`leaf`) give registers and write the bytes.
 //!
 //! A function prints ([`print`]), is read ([`parse`]), verified ([`verify`]) and interpreted ([`interp`]), so that what goes
@@ -13,6 +14,7 @@ pub mod ir;
 pub mod isa;
 pub mod parse;
 pub mod print;
+pub mod scaled;
 pub mod select;
 #[cfg(test)]
 mod tests;
@@ -28,6 +30,9 @@ pub const OVERGROWN: &str = "a size beyond the budget";
 /// The instructions of a kernel that was lowered for the vectors of `isa`, or why there are none.
 pub fn lower(kernel: &Kernel, isa: Isa) -> Result<Func, String> {
     let mut func = select::select(kernel, isa).map_err(|select::Refusal(reason)| reason)?;
+    if isa.has_scaled_addresses {
+        scaled::run(&mut func);
+    }
     if isa.has_each_operands {
         fold::run(&mut func);
     }

@@ -25,7 +25,7 @@ use cranelift_entity::EntityRef;
 use crate::error::Result;
 use crate::graph::parse::lexer::{Lexer, Token};
 use crate::vector::ir::{
-    Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, TileShape,
+    Address, Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, TileShape,
 };
 use crate::vector::print::{Kind, SPELLINGS, class_letter, cond_name, type_name};
 
@@ -248,17 +248,34 @@ impl FuncParser<'_> {
             return Ok(None);
         }
         self.lexer.punct("[")?;
-        let base = self.reg()?;
-        let disp = match *self.lexer.token() {
-            Token::Punct("+") => {
-                self.lexer.advance()?;
-                self.int32()?
+        let mut address = Address { base: self.reg()?, scaled: None, disp: 0 };
+        loop {
+            match *self.lexer.token() {
+                Token::Punct("+") => self.lexer.advance()?,
+                Token::Punct("-") => {}
+                _ => break,
             }
-            Token::Punct("-") => self.int32()?,
-            _ => 0,
-        };
+            match self.named() {
+                Some(_) => address.scaled = Some(self.scaled()?),
+                None => {
+                    address.disp = self.int32()?;
+                    break;
+                }
+            }
+        }
         self.lexer.punct("]")?;
-        Ok(Some(if each { Mem::Each { base, disp } } else { Mem::At { base, disp } }))
+        Ok(Some(if each { Mem::Each(address) } else { Mem::At(address) }))
+    }
+
+    /// A register times a power of two, as its logarithm.
+    fn scaled(&mut self) -> Result<(Reg, u8)> {
+        let reg = self.reg()?;
+        self.lexer.punct("*")?;
+        let at = self.lexer.position();
+        match self.lexer.integer()? {
+            scale @ (1 | 2 | 4 | 8) => Ok((reg, scale.trailing_zeros() as u8)),
+            scale => self.lexer.fail_at(at, format!("{scale} is not 1, 2, 4 or 8")),
+        }
     }
 
     /// The end of a block, if it is next.

@@ -5,8 +5,8 @@ use std::fmt::{self, Display, Formatter, Write};
 use cranelift_entity::EntityRef;
 
 use crate::vector::ir::{
-    Binary, Class, Compare, Cond, Convert, End, Func, Inst, Lanes, Logic, Mem, Op, Operand, Reg, Signs,
-    Small, TileShape, Unary,
+    Address, Binary, Class, Compare, Cond, Convert, End, Func, Inst, Lanes, Logic, Mem, Op, Operand, Reg,
+    Signs, Small, TileShape, Unary,
 };
 use crate::vector::verify::lanes;
 
@@ -293,8 +293,8 @@ impl Func {
         });
         let uses = inst.uses.iter().map(|&reg| self.name(reg));
         let mem = inst.mem.map(|mem| match mem {
-            Mem::At { base, disp } => self.address(base, disp),
-            Mem::Each { base, disp } => format!("each {}", self.address(base, disp)),
+            Mem::At(address) => self.address(address),
+            Mem::Each(address) => format!("each {}", self.address(address)),
             Mem::Constant(bits) => format!("0x{bits:x}"),
         });
         let operands: Vec<String> = number.into_iter().chain(uses).chain(mem).collect();
@@ -304,12 +304,14 @@ impl Func {
         text
     }
 
-    fn address(&self, base: Reg, disp: i32) -> String {
+    fn address(&self, Address { base, scaled, disp }: Address) -> String {
         let base = self.name(base);
+        let scaled =
+            scaled.map_or(String::new(), |(reg, log)| format!(" + {} * {}", self.name(reg), 1u32 << log));
         match disp {
-            0 => format!("[{base}]"),
-            1.. => format!("[{base} + {disp}]"),
-            _ => format!("[{base} - {}]", disp.unsigned_abs()),
+            0 => format!("[{base}{scaled}]"),
+            1.. => format!("[{base}{scaled} + {disp}]"),
+            _ => format!("[{base}{scaled} - {}]", disp.unsigned_abs()),
         }
     }
 

@@ -75,7 +75,7 @@ pub fn select(kernel: &Kernel, isa: Isa) -> Selected<Func> {
         if buffer.access == Access::Frame {
             continue;
         }
-        let mem = Mem::At { base: pointers, disp: 8 * buf.index() as i32 };
+        let mem = Mem::at(pointers, 8 * buf.index() as i32);
         let base = cx.inst(Op::LoadInt, Class::Int, vec![], Some(mem));
         cx.bases.insert(buf, base);
     }

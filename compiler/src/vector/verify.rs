@@ -52,7 +52,7 @@ pub fn verify(func: &Func) -> Result<(), String> {
 pub fn check(func: &Func, isa: Isa) -> Result<(), String> {
     for (id, block) in &func.blocks {
         for inst in &block.insts {
-            if let Some(reason) = isa.refuses(inst.op, matches!(inst.mem, Some(Mem::Each { .. }))) {
+            if let Some(reason) = isa.refuses(inst.op, matches!(inst.mem, Some(Mem::Each(_)))) {
                 return Err(format!("{id}: {:?}: {reason}", inst.op));
             }
         }
@@ -106,16 +106,21 @@ fn verify_args(func: &Func, params: &[Reg], args: &[Reg]) -> Result<(), String> 
 fn verify_inst(func: &Func, inst: &Inst) -> Result<(), String> {
     verify_immediate(inst.op)?;
     verify_tiles(func, inst.op)?;
-    if let Some(base) = inst.mem.and_then(Mem::base) {
-        expect_class(func, base, Class::Int)?;
+    for reg in inst.mem.into_iter().flat_map(Mem::reads) {
+        expect_class(func, reg, Class::Int)?;
+    }
+    if let Some((_, log)) = inst.mem.and_then(Mem::address).and_then(|address| address.scaled)
+        && (log > 3 || matches!(inst.op, Op::TileLoad(_) | Op::TileStore(_)))
+    {
+        return Err("an address that no instruction has".into());
     }
     let shape = shape(inst.op);
     let uses = match (shape.mem, inst.mem) {
         (MemUse::Never, Some(_)) => return Err("an operand in memory is not possible".into()),
-        (MemUse::Always, Some(Mem::Constant(_) | Mem::Each { .. })) => {
+        (MemUse::Always, Some(Mem::Constant(_) | Mem::Each(_))) => {
             return Err("the operand is no place for a vector".into());
         }
-        (_, Some(Mem::Each { .. })) if lanes(inst.op).is_some_and(Lanes::is_scalar) => {
+        (_, Some(Mem::Each(_))) if lanes(inst.op).is_some_and(Lanes::is_scalar) => {
             return Err("an element for every lane of one".into());
         }
         (MemUse::Always, None) => return Err("the operand in memory is missing".into()),
@@ -325,7 +330,7 @@ fn verify_edges(func: &Func) -> Result<(), String> {
 
 /// The registers that an instruction reads.
 pub fn reads(inst: &Inst) -> impl Iterator<Item = Reg> + '_ {
-    inst.uses.iter().copied().chain(inst.mem.and_then(Mem::base))
+    inst.uses.iter().copied().chain(inst.mem.into_iter().flat_map(Mem::reads))
 }
 
 /// The registers that the end of a block reads.

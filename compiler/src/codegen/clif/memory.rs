@@ -4,7 +4,7 @@ use cranelift_codegen::ir::{ConstantData, InstBuilder, MemFlagsData, Type, Value
 
 use super::types::of_lanes;
 use super::{Emitted, Emitter, Shift};
-use crate::vector::ir::{Inst, Lanes, Mem, Small};
+use crate::vector::ir::{Address, Inst, Lanes, Mem, Small};
 
 /// Buffers are valid by the calling convention. Vectors may lie at any element's address.
 fn flags() -> MemFlagsData {
@@ -14,8 +14,9 @@ fn flags() -> MemFlagsData {
 impl Emitter<'_> {
     fn address(&mut self, inst: &Inst) -> Emitted<(Value, i32)> {
         match inst.mem {
-            Some(Mem::At { base, disp }) => Ok((self.int(base)?, disp)),
-            _ => Err("the operand in memory is missing".into()),
+            Some(Mem::At(Address { base, scaled: None, disp })) => Ok((self.int(base)?, disp)),
+            Some(_) => Err("an address that Cranelift makes by itself".into()),
+            None => Err("the operand in memory is missing".into()),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::super::alloc::{Place, SLOT_BYTES};
 use super::Pool;
-use crate::vector::ir::{Inst, Lanes, Mem};
+use crate::vector::ir::{Address, Inst, Lanes, Mem};
 use crate::vector::isa::Isa;
 use crate::vector::verify::lanes;
 use iced_x86::{MemoryOperand, Register};
@@ -24,16 +24,11 @@ pub struct Operands<'a> {
 impl<'a> Operands<'a> {
     pub fn new(inst: &Inst, places: &'a [Place], isa: Isa, pool: &mut Pool) -> Result<Operands<'a>, String> {
         let (uses, rest) = places.split_at_checked(inst.uses.len()).ok_or("operands without places")?;
-        let mem = match (inst.mem, rest.first()) {
-            (Some(Mem::At { disp, .. }), Some(&base)) => Some(address(general(base)?, disp)),
-            (Some(Mem::Each { disp, .. }), Some(&base)) => {
-                let base = general(base)?;
-                Some(MemoryOperand::new(base, Register::None, 1, disp.into(), 1, true, Register::None))
-            }
-            (Some(Mem::Constant(bits)), _) => {
-                Some(pool.operand(bits, isa, lanes(inst.op).unwrap_or(Lanes::X1)))
-            }
-            _ => None,
+        let mem = match inst.mem {
+            Some(Mem::At(address)) => Some(in_memory(address, rest, false)?),
+            Some(Mem::Each(address)) => Some(in_memory(address, rest, true)?),
+            Some(Mem::Constant(bits)) => Some(pool.operand(bits, isa, lanes(inst.op).unwrap_or(Lanes::X1))),
+            None => None,
         };
         Ok(Operands { uses, mem, dst: inst.dst.and(rest.last().copied()) })
     }
@@ -65,6 +60,20 @@ impl<'a> Operands<'a> {
     pub fn result(&self) -> Result<Place, String> {
         self.dst.ok_or_else(|| "the result is missing".into())
     }
+}
+
+/// An operand whose registers have the first of these places, in every lane or not.
+fn in_memory(address: Address, places: &[Place], each: bool) -> Result<MemoryOperand, String> {
+    let mut places = places.iter();
+    let mut next = || places.next().ok_or("an address without places").map(|&place| general(place));
+    let base = next()??;
+    let (index, scale) = match address.scaled {
+        Some((_, log)) => (next()??, 1 << log),
+        None => (Register::None, 1),
+    };
+    // A displacement of a whole number of operands takes a byte; the encoder finds that out.
+    let size = if address.disp == 0 && !each { 0 } else { 1 };
+    Ok(MemoryOperand::new(base, index, scale, address.disp.into(), size, each, Register::None))
 }
 
 pub fn address(base: Register, disp: i32) -> MemoryOperand {

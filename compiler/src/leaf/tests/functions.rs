@@ -346,7 +346,7 @@ fn bad_functions_are_errors() {
         }
     }
     assert!(compile(&Func::default(), AVX2).is_err());
-    let mem = |base| Some(Mem::At { base, disp: 0 });
+    let mem = |base| Some(Mem::at(base, 0));
     let vec = Some(Class::Vec);
     let int = Some(Class::Int);
     // Operands that are missing, too many, or of the wrong kind.
@@ -366,14 +366,14 @@ fn bad_functions_are_errors() {
         let v = b.vec(Op::Splat(Lanes::X8, 1), &[]);
         b.push(Op::Store(Lanes::X8), None, &[v], mem(v));
     });
-    error(|b, [p, ..]| b.push(Op::Store(Lanes::X8), None, &[p], Some(Mem::Each { base: p, disp: 0 })));
+    error(|b, [p, ..]| b.push(Op::Store(Lanes::X8), None, &[p], Some(Mem::each(p, 0))));
     error(|b, _| {
         let v = b.vec(Op::Splat(Lanes::X8, 1), &[]);
         b.vec(Op::Blend(Lanes::X8), &[v, v, v]);
     });
     error(|b, [p, ..]| {
         let v = b.vec(Op::Splat(Lanes::X1, 1), &[]);
-        b.push(Op::Binary(Binary::Add, Lanes::X1), vec, &[v], Some(Mem::Each { base: p, disp: 0 }));
+        b.push(Op::Binary(Binary::Add, Lanes::X1), vec, &[v], Some(Mem::each(p, 0)));
     });
     // Registers that do not exist, are not defined yet, or twice.
     error(|b, _| b.int(Op::AddInt(1), &[Reg::new(99)]));

@@ -81,15 +81,15 @@ fn function(op: Op, lanes: Lanes, isa: Isa, in_memory: bool) -> Func {
     }
     let last = pointers[shape.uses.len().saturating_sub(1)];
     let mem = match shape.mem {
-        MemUse::Always => Some(Mem::At { base: pointers[3], disp: 0 }),
+        MemUse::Always => Some(Mem::at(pointers[3], 0)),
         MemUse::Last if in_memory => {
             uses.pop();
-            Some(Mem::At { base: last, disp: 0 })
+            Some(Mem::at(last, 0))
         }
         _ => None,
     };
     let out = pointers[4];
-    let mem = if shape.dst.is_none() { Some(Mem::At { base: out, disp: 0 }) } else { mem };
+    let mem = if shape.dst.is_none() { Some(Mem::at(out, 0)) } else { mem };
     match (shape.dst, b.push(op, shape.dst, &uses, mem)) {
         (Some(Class::Mask), Some(mask)) => {
             let lanes = if let Op::MaskNarrow(lanes) = op { lanes.narrow() } else { lanes };

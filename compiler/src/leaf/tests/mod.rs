@@ -96,7 +96,7 @@ impl Build {
     }
 
     fn vec_mem(&mut self, op: Op, uses: &[Reg], base: Reg, disp: i32) -> Reg {
-        self.push(op, Some(Class::Vec), uses, Some(Mem::At { base, disp })).unwrap()
+        self.push(op, Some(Class::Vec), uses, Some(Mem::at(base, disp))).unwrap()
     }
 
     fn int(&mut self, op: Op, uses: &[Reg]) -> Reg {
@@ -104,11 +104,11 @@ impl Build {
     }
 
     fn load_int(&mut self, base: Reg, disp: i32) -> Reg {
-        self.push(Op::LoadInt, Some(Class::Int), &[], Some(Mem::At { base, disp })).unwrap()
+        self.push(Op::LoadInt, Some(Class::Int), &[], Some(Mem::at(base, disp))).unwrap()
     }
 
     fn store(&mut self, lanes: Lanes, value: Reg, base: Reg, disp: i32) {
-        self.push(Op::Store(lanes), None, &[value], Some(Mem::At { base, disp }));
+        self.push(Op::Store(lanes), None, &[value], Some(Mem::at(base, disp)));
     }
 }
 

@@ -193,8 +193,8 @@ fn lanewise(op: Op, lanes: Lanes, arity: usize, last: Last) -> Func {
     }
     let mem = match (last, bases[arity - 1]) {
         (Last::Register, _) => None,
-        (Last::Memory, base) => Some(Mem::At { base, disp: 0 }),
-        (Last::Element, base) => Some(Mem::Each { base, disp: 0 }),
+        (Last::Memory, base) => Some(Mem::at(base, 0)),
+        (Last::Element, base) => Some(Mem::each(base, 0)),
     };
     let result = match op {
         Op::Compare(..) | Op::Mask(..) | Op::MaskNot(_) => {
@@ -425,7 +425,7 @@ fn prefetches() {
         let x = b.vec_mem(Op::Load(lanes), &[], from, 0);
         let y = b.vec_mem(Op::Load(lanes), &[], from, 64);
         for (base, disp) in [(from, 0), (from, 1 << 20), (lo, 0), (lo, -192)] {
-            assert!(b.push(Op::Prefetch, None, &[], Some(Mem::At { base, disp })).is_none());
+            assert!(b.push(Op::Prefetch, None, &[], Some(Mem::at(base, disp))).is_none());
         }
         let sum = b.push(Op::Binary(Binary::Add, lanes), vec, &[x, y], None).unwrap();
         b.store(lanes, sum, out, 0);
@@ -445,7 +445,7 @@ fn prefetches() {
             .collect();
         assert_eq!(places.iter().map(|place| place.1 as i64).collect::<Vec<_>>(), [0, 1 << 20, 0, -192]);
         assert!(places[0].0 == places[1].0 && places[2].0 == Register::RDX, "{places:?}");
-        for mem in [None, Some(Mem::Constant(0)), Some(Mem::Each { base: from, disp: 0 })] {
+        for mem in [None, Some(Mem::Constant(0)), Some(Mem::each(from, 0))] {
             let mut wrong = b.func.clone();
             let entry = wrong.blocks.keys().next().unwrap();
             wrong.blocks[entry].insts.push(Inst { op: Op::Prefetch, dst: None, uses: vec![], mem });

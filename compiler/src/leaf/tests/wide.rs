@@ -131,8 +131,7 @@ fn compare(op: impl Fn(Lanes) -> Op, arity: usize, evex_only: bool, model: impl 
     let edges = edges();
     let mut known: std::collections::HashMap<(Lanes, usize, usize), [u64; 8]> = Default::default();
     type Address = fn(Reg) -> Mem;
-    let lasts: [Option<Address>; 3] =
-        [None, Some(|base| Mem::At { base, disp: 0 }), Some(|base| Mem::Each { base, disp: 0 })];
+    let lasts: [Option<Address>; 3] = [None, Some(|base| Mem::at(base, 0)), Some(|base| Mem::each(base, 0))];
     for platform in platforms() {
         for lanes in wide_lanes(platform.isa) {
             let op = op(lanes);
@@ -348,7 +347,7 @@ fn small_elements() {
                 let (mut b, [buffers, ..]) = Build::new();
                 let [from, out, back] = [0, 8, 16].map(|disp| b.load_int(buffers, disp));
                 let value = if lanes == Lanes::X1 {
-                    let mem = Some(Mem::At { base: from, disp: 3 });
+                    let mem = Some(Mem::at(from, 3));
                     let general = b.push(Op::LoadPart(small), Some(Class::Int), &[], mem).unwrap();
                     let scalar = b.vec(Op::FromGeneral(Lanes::X1), &[general]);
                     if small == Small::F16 { b.vec(Op::Unpack(lanes), &[scalar]) } else { scalar }
@@ -366,7 +365,7 @@ fn small_elements() {
                     let general: Vec<Reg> =
                         (0..12).map(|_| b.int(Op::ToGeneral(Lanes::X1), &[packed])).collect();
                     for (n, general) in general.into_iter().enumerate() {
-                        let mem = Some(Mem::At { base: back, disp: (bytes * n) as i32 });
+                        let mem = Some(Mem::at(back, (bytes * n) as i32));
                         b.push(Op::StorePart(small), None, &[general], mem);
                     }
                 } else {

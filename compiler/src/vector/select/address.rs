@@ -290,7 +290,7 @@ impl Select<'_> {
                 let Some(disp) = i32::try_from(sym.index()).ok().and_then(|at| at.checked_mul(8)) else {
                     return refuse("a symbol with a large number");
                 };
-                self.first(Op::LoadInt, vec![], Some(Mem::At { base: self.symbols, disp }))
+                self.first(Op::LoadInt, vec![], Some(Mem::at(self.symbols, disp)))
             }
             Atom::FloorDiv(a, b) => self.floor_div(a, b)?,
             Atom::Mod(a, b) => {
@@ -381,10 +381,10 @@ impl Select<'_> {
         let Some(bytes) = constant.checked_mul(size) else { return refuse("an offset beyond 64 bits") };
         match i32::try_from(bytes) {
             // Room for the other bytes of a vector.
-            Ok(disp) if disp < i32::MAX - 64 => Ok(Mem::At { base, disp }),
+            Ok(disp) if disp < i32::MAX - 64 => Ok(Mem::at(base, disp)),
             _ => {
                 let bytes = self.int(Op::Int(bytes), vec![]);
-                Ok(Mem::At { base: self.int(Op::Add, vec![base, bytes]), disp: 0 })
+                Ok(Mem::at(self.int(Op::Add, vec![base, bytes]), 0))
             }
         }
     }
