@@ -3,27 +3,29 @@
 //! The command line and the tests run models here, in the way any caller does. All [`memory`] that a model is given shows
 //! what is written outside of it.
 
+mod buffer;
+mod heap;
 mod memory;
 mod runtime;
 
 pub mod kernel;
 
-use std::collections::HashMap;
 use std::ffi::{CStr, OsString, c_void};
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 
-use bytes::Bytes;
 use cranelift_entity::SecondaryMap;
 use libloading::Library;
 use onnxc_runtime_support::{Model as Descriptor, Options as RunOptions, Pool, Status, abi};
 
 use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::{DType, Dim, Graph, Sym, Tensor, borders};
+use crate::graph::{Dim, Graph, Sym, Tensor};
 
+use buffer::Buffer;
+use heap::{Heap, allocate, release};
 pub use memory::{ALIGNMENT, Block, Memory, Placement};
 
 /// Links objects into the shared library `library` with the system's C compiler (`$CC`, or `cc`), for [`Models::load`]. Dense
@@ -92,13 +94,6 @@ fn no_memory(what: &str, bytes: usize) -> Error {
 }
 
 /// A copy of an output's data.
-fn copy(data: &[u8], output: &str) -> Result<Bytes> {
-    let mut copy = Vec::new();
-    copy.try_reserve_exact(data.len()).map_err(|_| no_memory(&format!("output `{output}`"), data.len()))?;
-    copy.extend_from_slice(data);
-    Ok(copy.into())
-}
-
 /// A loaded shared library of compiled models.
 pub struct Models {
     library: Library,
@@ -223,7 +218,7 @@ impl<'l> Model<'l> {
             workspace: memory
                 .block(workspace, ALIGNMENT)
                 .ok_or_else(|| no_memory("the workspace", workspace))?,
-            heap: Heap { memory, blocks: Mutex::default(), fault: Mutex::default() },
+            heap: Heap::new(memory),
             model: *self,
         })
     }
@@ -312,165 +307,6 @@ impl<'l> Model<'l> {
 
 fn shape_text(tensor: &Tensor) -> String {
     format!("{}{:?}", tensor.dtype, tensor.shape)
-}
-
-/// What runs have allocated: blocks by their addresses.
-struct Heap {
-    memory: Memory,
-    blocks: Mutex<HashMap<usize, Block>>,
-    /// The first fault of a caller.
-    fault: Mutex<Option<String>>,
-}
-
-impl Heap {
-    fn blocks(&self) -> MutexGuard<'_, HashMap<usize, Block>> {
-        self.blocks.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    fn blame(&self, message: String) {
-        let mut fault = self.fault.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        fault.get_or_insert(message);
-    }
-
-    /// An internal error if a run wrote behind a block, or kept one.
-    fn check(&self) -> Result<()> {
-        let mut fault = self.fault.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let kept: usize = self.blocks().drain().map(|(_, block)| block.bytes()).sum();
-        match fault.take() {
-            Some(message) => Err(Error::internal(Stage::Run, message)),
-            None if kept > 0 => Err(Error::internal(Stage::Run, format!("a run kept {kept} bytes"))),
-            None => Ok(()),
-        }
-    }
-}
-
-unsafe extern "C" fn allocate(heap: *mut c_void, bytes: usize, alignment: usize) -> *mut c_void {
-    // SAFETY: `Prepared::run` passes a reference that outlives the run.
-    let heap = unsafe { &*heap.cast::<Heap>() };
-    let block = Some(alignment).filter(|&alignment| alignment.is_power_of_two() && alignment <= ALIGNMENT);
-    let Some(mut block) = block.and_then(|alignment| heap.memory.block(bytes, alignment)) else {
-        return std::ptr::null_mut();
-    };
-    let address = block.as_mut_ptr();
-    heap.blocks().insert(address.addr(), block);
-    address.cast()
-}
-
-unsafe extern "C" fn release(heap: *mut c_void, memory: *mut c_void, bytes: usize, _alignment: usize) {
-    // SAFETY: as above.
-    let heap = unsafe { &*heap.cast::<Heap>() };
-    match heap.blocks().remove(&memory.addr()) {
-        Some(block) if block.bytes() != bytes => {
-            heap.blame(format!("a run gave back {} bytes as {bytes}", block.bytes()));
-        }
-        Some(block) if !block.is_intact() => {
-            heap.blame(format!("a run wrote outside of the {bytes} bytes that it had allocated"));
-        }
-        Some(_) => {}
-        None => heap.blame(format!("a run gave back {bytes} bytes that it did not have")),
-    }
-}
-
-/// The data of one input or output.
-struct Buffer {
-    name: String,
-    dtype: DType,
-    dims: Vec<i64>,
-    /// `None` for an input that is left to its default, for an output that no run has allocated yet, and where there
-    /// are no elements and nothing else is said by NULL.
-    data: Option<Block>,
-    /// An output that every run allocates.
-    late: bool,
-    /// What the data of an input refer to.
-    texts: Option<Block>,
-}
-
-impl Buffer {
-    fn new(info: &abi::ValueInfo, late: bool) -> Result<Buffer> {
-        let (name, dtype) = (info.name.clone(), dtype(info)?);
-        Ok(Buffer { name, dtype, dims: vec![], data: None, late, texts: None })
-    }
-
-    fn input(memory: Memory, tensor: Option<&Tensor>, info: &abi::ValueInfo) -> Result<Buffer> {
-        let mut buffer = Buffer::new(info, false)?;
-        match tensor {
-            Some(tensor) => {
-                let what = format!("input `{}`", info.name);
-                let stored = match tensor.dtype {
-                    DType::Str => buffer.keep_texts(memory, &what, tensor)?,
-                    _ => borders::stored(tensor).data,
-                };
-                buffer.dtype = tensor.dtype;
-                buffer.dims = tensor.shape.iter().map(|&size| size as i64).collect();
-                if !stored.is_empty() || info.has_default {
-                    let mut data = buffer.block(memory, &what, stored.len())?;
-                    data.contents_mut().copy_from_slice(&stored);
-                    data.forbid_writes();
-                    buffer.data = Some(data);
-                }
-            }
-            None if info.has_default => buffer.dims = info.dims.iter().map(|dim| dim.unwrap_or(0)).collect(),
-            None => return Err(usage(format!("input `{}` is missing", info.name))),
-        }
-        Ok(buffer)
-    }
-
-    /// Texts in a block that ends with the last one; gives the addresses and lengths.
-    fn keep_texts(&mut self, memory: Memory, what: &str, tensor: &Tensor) -> Result<Bytes> {
-        let texts = tensor.texts();
-        let bytes = texts.iter().map(Bytes::len).sum();
-        let mut block = memory.block(bytes, 1).ok_or_else(|| no_memory(what, bytes))?;
-        let (mut views, mut at, first) = (vec![], 0, block.as_mut_ptr() as u64);
-        for text in &texts {
-            block.contents_mut()[at..][..text.len()].copy_from_slice(text);
-            views.extend([first + at as u64, text.len() as u64].map(u64::to_ne_bytes).as_flattened());
-            at += text.len();
-        }
-        block.forbid_writes();
-        self.texts = Some(block);
-        Ok(views.into())
-    }
-
-    fn output(memory: Memory, shape: Option<&[usize]>, info: &abi::ValueInfo) -> Result<Buffer> {
-        let mut buffer = Buffer::new(info, true)?;
-        buffer.dims = info.dims.iter().map(|dim| dim.unwrap_or(0)).collect();
-        // What texts need only the run tells.
-        let Some(shape) = shape.filter(|_| buffer.dtype != DType::Str) else { return Ok(buffer) };
-        buffer.late = false;
-        buffer.dims = shape.iter().map(|&size| size as i64).collect();
-        let elements = shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size));
-        let bits = elements.and_then(|elements| elements.checked_mul(buffer.dtype.bits() as usize));
-        let what = format!("output `{}` of shape {shape:?}", info.name);
-        let Some(bytes) = bits.map(|bits| bits.div_ceil(8)) else {
-            return Err(Error::new(Stage::Run, Kind::Budget, format!("{what} exceeds the address space")));
-        };
-        // NULL would have the run allocate an output whose size turns out to be another.
-        if bytes > 0 || info.dims.contains(&None) {
-            buffer.data = Some(buffer.block(memory, &what, bytes)?);
-        }
-        Ok(buffer)
-    }
-
-    /// Memory for the data: only as aligned as the ABI asks for.
-    fn block(&self, memory: Memory, what: &str, bytes: usize) -> Result<Block> {
-        let alignment = self.dtype.size().min(8);
-        memory.block(bytes, alignment).ok_or_else(|| no_memory(what, bytes))
-    }
-
-    fn descriptor(&mut self) -> abi::Tensor {
-        let (data, bytes) = match &mut self.data {
-            Some(data) => (data.as_mut_ptr().cast(), data.bytes()),
-            None => (std::ptr::null_mut(), 0),
-        };
-        let (dtype, rank) = (self.dtype.to_onnx(), self.dims.len() as i32);
-        abi::Tensor { data, bytes, dtype, rank, dims: self.dims.as_mut_ptr() }
-    }
-}
-
-fn dtype(info: &abi::ValueInfo) -> Result<DType> {
-    DType::from_onnx(info.dtype).ok_or_else(|| {
-        Error::internal(Stage::Run, format!("`{}` has element type {}", info.name, info.dtype))
-    })
 }
 
 /// What a run is given besides its tensors.
@@ -597,34 +433,7 @@ impl Prepared<'_> {
 
     /// The outputs of the last run.
     pub fn outputs(&self) -> Result<Vec<Tensor>> {
-        self.outputs
-            .iter()
-            .map(|buffer| {
-                let sizes: Option<Vec<usize>> =
-                    buffer.dims.iter().map(|&size| usize::try_from(size).ok()).collect();
-                let data = buffer.data.as_ref().map_or(&[][..], Block::contents);
-                let bits = sizes.as_ref().and_then(|sizes| {
-                    let bits = buffer.dtype.bits() as usize;
-                    sizes.iter().try_fold(bits, |product, &size| product.checked_mul(size))
-                });
-                match (sizes, bits.map(|bits| bits.div_ceil(8))) {
-                    (Some(shape), Some(bytes)) if buffer.dtype == DType::Str && bytes <= data.len() => {
-                        Ok(borders::unstored(buffer.dtype, shape, &copy(data, &buffer.name)?))
-                    }
-                    (Some(shape), Some(bytes)) if bytes <= data.len() => {
-                        let data = match buffer.dtype.is_packed() {
-                            true => borders::unpack_bits(buffer.dtype, data, shape.iter().product()),
-                            false => copy(&data[..bytes], &buffer.name)?,
-                        };
-                        Ok(Tensor::new(buffer.dtype, shape, data))
-                    }
-                    _ => {
-                        let message = format!("`{}` came back with the sizes {:?}", buffer.name, buffer.dims);
-                        Err(Error::internal(Stage::Run, message))
-                    }
-                }
-            })
-            .collect()
+        self.outputs.iter().map(Buffer::tensor).collect()
     }
 }
 

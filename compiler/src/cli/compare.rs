@@ -159,7 +159,7 @@ pub fn compare(got: &Tensor, wanted: &Tensor, rtol: f64, atol: f64) -> Result<Di
     if wanted.dtype == DType::Str {
         // Equal or not: there is no distance.
         for (at, (a, b)) in got.texts().iter().zip(wanted.texts()).enumerate() {
-            let unequal = f64::from(u8::from(*a != b));
+            let unequal = f64::from(*a != b);
             result.add(unequal, 0.0, *a == b, &|_, _| false, &|| index_of(at, &wanted.shape));
         }
         return Ok(result);

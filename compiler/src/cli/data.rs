@@ -213,11 +213,10 @@ pub fn text(name: &str, tensor: &Tensor) -> String {
 
 /// Some elements of a tensor as text.
 fn elements(tensor: &Tensor, range: std::ops::Range<usize>) -> Vec<String> {
-    if tensor.dtype == DType::Str {
-        let texts = &tensor.texts()[range];
-        return texts.iter().map(|text| format!("{:?}", String::from_utf8_lossy(text))).collect();
-    }
     let part = tensor.part(range.start, &[range.len()]);
+    if part.dtype == DType::Str {
+        return part.texts().iter().map(|text| format!("{:?}", String::from_utf8_lossy(text))).collect();
+    }
     match (part.to_i64s(), part.dtype) {
         (_, DType::Bool) => part.data.iter().map(|&byte| (byte != 0).to_string()).collect(),
         (_, DType::U64) => part.values::<u64>().iter().map(u64::to_string).collect(),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::error::Result;
 use crate::graph::{
-    Builder, Call, DType, Dim, Graph, MapFn, Op, Origin, OriginId, Tensor, TensorType, ValueId, call, strings,
+    Builder, DType, Dim, Graph, MapFn, Op, Origin, OriginId, Tensor, TensorType, ValueId, call, strings,
 };
 use crate::scalar::BinaryFn;
 
@@ -117,7 +117,7 @@ fn unpack(b: &mut Builder<'_>, packed: ValueId, ty: &TensorType) -> Result<Value
     if dtype == DType::Str {
         let result = TensorType::new(DType::I64, ty.shape.clone());
         let numbers = vec![ty.elements()];
-        return b.emit1(Op::Call(Call { function: &call::INTERN, numbers, result }), &[packed]);
+        return b.call(&call::INTERN, &[packed], numbers, result);
     }
     let word = word_type(dtype);
     let words = words(b, packed, ty)?;
@@ -215,12 +215,11 @@ fn pack(b: &mut Builder<'_>, value: ValueId, ty: &TensorType) -> Result<ValueId>
 /// Numbers of strings to what the caller gets: an address and a length each, then the texts.
 fn spell(b: &mut Builder<'_>, value: ValueId, ty: &TensorType) -> Result<ValueId> {
     let total = TensorType::new(DType::I64, vec![]);
-    let count = Call { function: &call::TEXT_BYTES, numbers: vec![ty.elements()], result: total };
-    let total = b.emit1(Op::Call(count), &[value])?;
+    let total = b.call(&call::TEXT_BYTES, &[value], vec![ty.elements()], total)?;
     let bytes = ty.stored_bytes() + b.sizes(total, &|_| None)?.remove(0);
     let result = TensorType::new(DType::U8, vec![bytes.clone()]);
     let numbers = vec![ty.elements(), bytes];
-    b.emit1(Op::Call(Call { function: &call::SPELL, numbers, result }), &[value])
+    b.call(&call::SPELL, &[value], numbers, result)
 }
 
 /// The addresses and lengths of the texts of a tensor, which are kept as long as these.

@@ -115,7 +115,7 @@ functions! {
     SPLIT_COUNTS "split_counts" onnxc_strings_split_counts [STRING, STRING] -> COUNT, [P, P, P, P, N, N];
     // These parts, rows filled up with the empty text: `n`, the most splits, the length of a row.
     SPLIT "split" onnxc_strings_split [STRING, STRING] -> STRING, [P, P, P, P, N, N, N];
-    // Whether an automaton, see `op/regex.rs`, accepts a text: `n`, bytes of the automaton.
+    // Whether an automaton of `op/strings.rs` accepts a text: `n`, bytes of the automaton.
     MATCHES "matches" onnxc_strings_regex [STRING, BYTES] -> Some(DType::Bool), [P, P, P, P, N, N];
     // How many tokens a text has, by an automaton: `n`, bytes of the automaton, the fewest characters of one, and whether they lie
     // between what it accepts.

@@ -5,7 +5,7 @@
 //! calls of the runtime, see [`borders`](super::borders).
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use onnxc_runtime_support::strings::{Table, constants};
@@ -19,6 +19,7 @@ pub struct Strings(Arc<Inner>);
 
 struct Inner {
     texts: Vec<Bytes>,
+    blob: OnceLock<Vec<u8>>,
     /// For evaluation: these texts, and those that were met since.
     table: Mutex<Table>,
 }
@@ -27,7 +28,7 @@ impl Strings {
     /// Strings by these texts, which differ.
     pub fn new(texts: Vec<Bytes>) -> Strings {
         let table = Table::new(&slices(&texts));
-        Strings(Arc::new(Inner { texts, table: Mutex::new(table) }))
+        Strings(Arc::new(Inner { texts, blob: OnceLock::new(), table: Mutex::new(table) }))
     }
 
     pub fn texts(&self) -> &[Bytes] {
@@ -35,8 +36,8 @@ impl Strings {
     }
 
     /// The texts as the runtime reads them.
-    pub fn blob(&self) -> Vec<u8> {
-        constants(&slices(&self.0.texts))
+    pub fn blob(&self) -> &[u8] {
+        self.0.blob.get_or_init(|| constants(&slices(&self.0.texts)))
     }
 
     pub fn table(&self) -> MutexGuard<'_, Table> {

@@ -48,7 +48,6 @@ pub mod quantize;
 pub mod random;
 pub mod recurrent;
 pub mod reduction;
-mod regex;
 pub mod resize;
 pub mod roi;
 mod row;

@@ -4,10 +4,10 @@
 use std::collections::HashMap;
 
 use super::dynamic::true_positions;
-use super::regex;
 use super::row::*;
 use crate::graph::{Builder, Op, Tensor as Data, TensorType, call};
 use crate::infer::broadcast_shapes;
+use onnxc_runtime_support::strings::regex;
 
 const STRING: &[DType] = &[DType::Str];
 const ONE_ROW: &[&str] = &["X[_] | [1, _]"];
@@ -118,14 +118,20 @@ fn normalize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 fn full_match(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let Ok(pattern) = cx.str("pattern") else { return malformed("attribute pattern is missing") };
-    let automaton = match regex::compile(&pattern) {
-        Ok(automaton) => automaton,
-        Err(message) => return malformed(format!("pattern `{pattern}`: {message}")),
-    };
-    let bytes = automaton.len();
-    let automaton = cx.b.constant(Data::from_slice(&[bytes], &automaton));
+    let (automaton, bytes) = automaton(cx, "pattern", &pattern)?;
     let (count, result) = (cx.b.ty(x).elements(), TensorType::new(DType::Bool, cx.b.shape(x)));
-    Ok(vec![cx.b.call(&call::MATCHES, &[x, automaton], vec![count, Dim::from(bytes)], result)?])
+    Ok(vec![cx.b.call(&call::MATCHES, &[x, automaton], vec![count, bytes], result)?])
+}
+
+/// The automaton of a pattern in RE2's syntax, as the runtime walks it, and its bytes. `what` the pattern is, for an error.
+pub fn automaton(cx: &mut NodeCx<'_, '_>, what: &str, pattern: &str) -> Result<(ValueId, Dim)> {
+    match regex::compile(pattern) {
+        Ok(automaton) => {
+            let bytes = automaton.len();
+            Ok((cx.b.constant(Data::from_slice(&[bytes], &automaton)), Dim::from(bytes)))
+        }
+        Err(message) => malformed(format!("{what} `{pattern}`: {message}")),
+    }
 }
 
 /// Each of the texts once, in the order in which they come first, and the place of every text among these.

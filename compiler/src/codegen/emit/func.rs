@@ -101,9 +101,7 @@ impl<'a> Code<'a> {
 
     /// Calls a function of this object; gives its result.
     pub fn call(&mut self, id: FuncId, args: &[Value]) -> Value {
-        let function = self.function(id);
-        let call = self.b.ins().call(function, args);
-        self.b.inst_results(call)[0]
+        self.call_extern(id, args).expect("the function has a result")
     }
 
     /// Calls a function; gives its result, if it has one.

@@ -102,7 +102,7 @@ impl<W: Write> Substitute<'_, W> {
                 WeightSource::Strings => {
                     let strings = self.graph.strings.as_ref();
                     let strings = strings.ok_or_else(|| internal("the strings have gone".into()))?;
-                    write(&mut self.out, &strings.blob())?;
+                    write(&mut self.out, strings.blob())?;
                 }
                 WeightSource::Value(value) => {
                     let tensor = interp::constant(body(self.graph, &weight.path)?, value)?;

@@ -125,15 +125,12 @@ fn attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let width = cx.b.shape(all)[2].clone();
     let sizes = match cx.ints("qkv_hidden_sizes")?.filter(|sizes| !sizes.is_empty()) {
         Some(sizes) => sizes.into_iter().map(Dim::from).collect(),
-        None => match share(&width, 3) {
-            Some(size) => vec![size; 3],
-            None => return unsupported(format!("{} as queries, keys and values", cx.b.ty(all))),
-        },
+        None => vec![third(cx.b, all)?; 3],
     };
     let total = sizes.iter().fold(Dim::ZERO, |sum, size| sum + size.clone());
     if sizes.len() != 3
         || sizes[0] != sizes[1]
-        || (total.clone() - width.clone()).as_const().is_some_and(|by| by != 0)
+        || (total - width.clone()).as_const().is_some_and(|by| by != 0)
     {
         let message =
             format!("qkv_hidden_sizes {sizes:?}: three sizes, the first two equal, that sum to {width}");
@@ -153,12 +150,17 @@ fn qattention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let bias = cx.input(2)?;
     let to = cx.b.dtype(bias);
     let all = scaled_product(cx.b, lhs, rhs, Some(bias))?;
-    let shape = cx.b.shape(all);
-    let Some(hidden) = shape[2].floor_div(&Dim::from(3usize)) else {
-        return unsupported(format!("{} as queries, keys and values", cx.b.ty(all)));
-    };
+    let hidden = third(cx.b, all)?;
     let masks = Masks { mask: cx.optional(5), bias: None, past: cx.optional(8) };
     attend(cx, all, [&hidden; 3], &masks, to)
+}
+
+/// The width of queries, of keys and of values in `all: [B, S, 3 * width]`.
+fn third(b: &Builder<'_>, all: ValueId) -> Result<Dim> {
+    match share(&b.shape(all)[2], 3) {
+        Some(width) => Ok(width),
+        None => unsupported(format!("{} as queries, keys and values", b.ty(all))),
+    }
 }
 
 /// Attention of `all: [B, S, q + k + v]`, f32: queries, keys and values of these sizes side by side. Gives the result, and keys

@@ -2,9 +2,8 @@
 
 use super::DOMAIN;
 use crate::graph::{TensorType, call};
-use crate::op::regex;
 use crate::op::row::*;
-use crate::op::strings::{constant, most};
+use crate::op::strings::{automaton, constant, most};
 
 const STRING: &[DType] = &[DType::Str];
 
@@ -36,14 +35,9 @@ fn tokenize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if shortest < 1 {
         return malformed(format!("mincharnum is {shortest}; it must be at least 1"));
     }
-    let automaton = match regex::compile(&pattern) {
-        Ok(automaton) => automaton,
-        Err(message) => return malformed(format!("expression `{pattern}`: {message}")),
-    };
-    let bytes = automaton.len();
-    let automaton = cx.b.constant(crate::graph::Tensor::from_slice(&[bytes], &automaton));
+    let (automaton, bytes) = automaton(cx, "expression", &pattern)?;
     let (shape, count) = (cx.b.shape(x), cx.b.ty(x).elements());
-    let numbers = vec![count, Dim::from(bytes), Dim::from(shortest), Dim::from(usize::from(between))];
+    let numbers = vec![count, bytes, Dim::from(shortest), Dim::from(usize::from(between))];
     let counts = TensorType::new(DType::I64, shape.clone());
     let counts = cx.b.call(&call::TOKEN_COUNTS, &[x, automaton], numbers.clone(), counts)?;
     let width = most(cx, counts)?;

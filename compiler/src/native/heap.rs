@@ -1,0 +1,69 @@
+//! What a run allocates.
+
+use std::collections::HashMap;
+use std::ffi::c_void;
+use std::sync::{Mutex, MutexGuard};
+
+use super::{ALIGNMENT, Block, Memory};
+use crate::error::{Error, Result, Stage};
+
+/// What runs have allocated: blocks by their addresses.
+pub struct Heap {
+    memory: Memory,
+    blocks: Mutex<HashMap<usize, Block>>,
+    /// The first fault of a caller.
+    fault: Mutex<Option<String>>,
+}
+
+impl Heap {
+    pub fn new(memory: Memory) -> Heap {
+        Heap { memory, blocks: Mutex::default(), fault: Mutex::default() }
+    }
+
+    pub fn blocks(&self) -> MutexGuard<'_, HashMap<usize, Block>> {
+        self.blocks.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    fn blame(&self, message: String) {
+        let mut fault = self.fault.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        fault.get_or_insert(message);
+    }
+
+    /// An internal error if a run wrote behind a block, or kept one.
+    pub fn check(&self) -> Result<()> {
+        let mut fault = self.fault.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let kept: usize = self.blocks().drain().map(|(_, block)| block.bytes()).sum();
+        match fault.take() {
+            Some(message) => Err(Error::internal(Stage::Run, message)),
+            None if kept > 0 => Err(Error::internal(Stage::Run, format!("a run kept {kept} bytes"))),
+            None => Ok(()),
+        }
+    }
+}
+
+pub unsafe extern "C" fn allocate(heap: *mut c_void, bytes: usize, alignment: usize) -> *mut c_void {
+    // SAFETY: `Prepared::run` passes a reference that outlives the run.
+    let heap = unsafe { &*heap.cast::<Heap>() };
+    let block = Some(alignment).filter(|&alignment| alignment.is_power_of_two() && alignment <= ALIGNMENT);
+    let Some(mut block) = block.and_then(|alignment| heap.memory.block(bytes, alignment)) else {
+        return std::ptr::null_mut();
+    };
+    let address = block.as_mut_ptr();
+    heap.blocks().insert(address.addr(), block);
+    address.cast()
+}
+
+pub unsafe extern "C" fn release(heap: *mut c_void, memory: *mut c_void, bytes: usize, _alignment: usize) {
+    // SAFETY: as above.
+    let heap = unsafe { &*heap.cast::<Heap>() };
+    match heap.blocks().remove(&memory.addr()) {
+        Some(block) if block.bytes() != bytes => {
+            heap.blame(format!("a run gave back {} bytes as {bytes}", block.bytes()));
+        }
+        Some(block) if !block.is_intact() => {
+            heap.blame(format!("a run wrote outside of the {bytes} bytes that it had allocated"));
+        }
+        Some(_) => {}
+        None => heap.blame(format!("a run gave back {bytes} bytes that it did not have")),
+    }
+}
