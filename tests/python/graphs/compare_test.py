@@ -95,6 +95,10 @@ def rules():
     assert product(1e-40) and not product(0.5)
 
 
+def split_of(x, **how):
+    return result("StringSplit", 20, {}, x, **how)
+
+
 def definitions():
     """What the oracle says where the reference does not go by the specification."""
     zero = result("PRelu", 16, {"T": "float"}, np.array([-0.0, -2.0], np.float32), np.array([-3.0], np.float32))
@@ -114,6 +118,10 @@ def definitions():
     normalized = lambda *words, **how: result("StringNormalizer", 10, {}, texts(*words), **how).tolist()
     assert normalized("", "\u00fc b", "B", case_change_action="UPPER", stopwords=["b"]) == ["", "\u00dc B"]
     assert normalized("b", "B", is_case_sensitive=1, stopwords=["b"]) == ["B"] and normalized("b", stopwords=["B"]) == [""]
+    parts, scalar = split_of(texts("a,b", ""), delimiter=","), split_of(np.array("", object), delimiter=",")
+    assert parts.tolist() == [["a", "b"], ["", ""]] and scalar.tolist() == [""] and split_of(texts(" a  b ")).tolist() == [["a", "b"]]
+    matches = result("RegexFullMatch", 20, {}, texts("a1", "\u00fc", ""), pattern="\\w+")
+    assert matches.tolist() == [True, False, False]
     whole = result("Cast", 21, {"T1": "string", "T2": "int64"}, texts("1e1", " 5 ", "-7"), to=7)
     assert whole.tolist() == [10, 5, -7] and whole.dtype == np.int64
     gathered = result("GatherElements", 13, {"T": "float", "Tind": "int64"}, np.arange(6, dtype=np.float32).reshape(2, 3),
