@@ -6,13 +6,15 @@ from fractions import Fraction
 
 import numpy as np
 
+import items
+import microsoft
 import values
 
 
 def floats(vertex, arrays):
     """Float operands as f64, None for others."""
     given = [arrays[name] if name else None for name in vertex.inputs]
-    is_float = lambda array: array is not None and values.NAMES[array.dtype] in values.FLOATS
+    is_float = lambda array: array is not None and not items.is_other(array) and values.NAMES[array.dtype] in values.FLOATS
     return [array.astype(np.float64) if is_float(array) else None for array in given]
 
 
@@ -32,7 +34,7 @@ huge = some(lambda array: ~(np.abs(array) < 1e30))
 def out_of_range(vertex, arrays):
     """A float that the integer type does not have."""
     to, operand = vertex.node.out_type(), floats(vertex, arrays)[0]
-    if operand is None or to in values.FLOATS | values.COMPLEX | {"bool"}:
+    if operand is None or to in values.FLOATS | values.COMPLEX | {"bool", values.STRING}:
         return False
     low, high = values.integer_range(to) if to in values.INTEGERS else (-200, 200)
     return not bool((np.isfinite(operand) & (operand > low - 1) & (operand < high + 1)).all())
@@ -78,6 +80,10 @@ def flat(vertex, arrays):
 def integers(vertex, arrays):
     """Exponentials of integers: as floats, and of which width. What is almost 0 is lost beside their 1, or not."""
     return floats(vertex, arrays)[0] is None or not_finite(vertex, arrays) or tiny(vertex, arrays)
+
+
+#: Of what operators of com.microsoft make of it only their kernels tell.
+beyond_millions = some(lambda array: ~(np.abs(array) < 1e6))
 
 
 #: Its square is zero in f32, or none in f64.
@@ -154,11 +160,13 @@ def rooted(vertex, arrays):
 
 
 def attended(vertex, arrays):
-    """The reference broadcasts the causal mask of one row to all queries, and casts values of another type late."""
+    """The reference broadcasts the causal mask of one row to all queries, and casts values of another type late. Of a mask of
+    integers it cannot make -inf, and ONNX Runtime, asked in its place, sees the keys behind the first query."""
     names = [*vertex.inputs, "", ""]
     query, value, mask = arrays[names[0]], arrays[names[2]], arrays.get(names[3])
     rows = vertex.node.attributes.get("is_causal", 0) and mask is not None and mask.ndim > 1 and mask.shape[-2] == 1
-    return bool(rows) or not_finite(vertex, arrays) or value.dtype != query.dtype and bool((np.abs(value) > 6e4).any())
+    integers = vertex.node.attributes.get("is_causal", 0) and mask is not None and mask.dtype.kind in "iu"
+    return bool(rows or integers) or not_finite(vertex, arrays) or value.dtype != query.dtype and bool((np.abs(value) > 6e4).any())
 
 
 #: Sizes of an image away from it, beyond which the precision of coordinates decides where their reflection lies.
@@ -345,7 +353,7 @@ RULES = {
 def undefined(vertex, arrays):
     """Whether the specification leaves a node's results open for these operands. Nothing is open of those that contradict each
     other, of which a rule cannot tell."""
-    rule = RULES.get(vertex.op)
+    rule = RULES.get(vertex.op, beyond_millions if vertex.node.domain == microsoft.DOMAIN else None)
     try:
         return rule is not None and rule(vertex, arrays)
     except ValueError:

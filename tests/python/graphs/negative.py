@@ -4,18 +4,20 @@ another shape than the model declares."""
 import numpy as np
 
 import draw
+import items
 from case import Skip
 from trial import Inputs, Trial
 
 #: Operators of which an operand decides the result's shape, and which operand.
 DECIDERS = {"Reshape": 1, "Expand": 1, "Tile": 1, "ConstantOfShape": 0, "Slice": 2, "Pad": 1, "Range": 1, "TopK": 1, "Split": 1,
-            "OneHot": 1, "CenterCropPad": 1, "Unsqueeze": 1, "Squeeze": 1, "Resize": 3}
+            "OneHot": 1, "CenterCropPad": 1, "Unsqueeze": 1, "Squeeze": 1, "Resize": 3, "SequenceAt": 1, "SequenceErase": 1,
+            "SequenceInsert": 2, "SplitToSequence": 1}
 
 
 def contradict(graph, dress, rng):
     """The graph with one operand of another size than its node expects."""
     places = [(vertex, at) for vertex in graph.vertices if len(vertex.inputs) > 1
-              for at, name in enumerate(vertex.inputs) if name and graph.arrays[name].ndim]
+              for at, name in enumerate(vertex.inputs) if name and not items.is_other(graph.arrays[name]) and graph.arrays[name].ndim]
     if not places:
         raise Skip("one operand each")
     # Of a negative axis the reference asks that all other axes and this one agree.
@@ -44,7 +46,7 @@ def contradict(graph, dress, rng):
         return array.reshape(array.shape + (1,)) if extra < 0.5 else array.reshape(-1)
 
     # Operands of one shape change together, at times: they then contradict a third.
-    same = [other for other, name in enumerate(vertex.inputs) if name and graph.arrays[name].shape == old.shape]
+    same = [other for other, name in enumerate(vertex.inputs) if name and getattr(graph.arrays[name], "shape", None) == old.shape]
     chosen = same if rng.random() < 0.5 else [at]
     hide = rng.random() < 0.5
     constant = not hide and rng.random() < 0.2
