@@ -27,6 +27,8 @@ fn random_graphs_agree_in_every_way() {
     assert!(summary.share_fused() >= 0.8, "fusion has too little to decide: {}", summary.share_fused());
     assert!(summary.operators.len() > 100, "{} operators", summary.operators.len());
     assert!(summary.pairs.len() > 800, "{} pairs of operators", summary.pairs.len());
+    let others = [summary.texts, summary.items, summary.vendor];
+    assert!(others.iter().all(|&graphs| graphs >= 10), "strings, sequences, com.microsoft: {others:?}");
 }
 
 #[test]

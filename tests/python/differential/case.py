@@ -65,6 +65,10 @@ class Node:
     def dtype(self, at=0):
         return values.DTYPES[self.type(at)]
 
+    def any_of(self, array, low=-10.0, high=10.0, constant=0.12):
+        """As `add`, where any values of this type and shape from `low` to `high` do as well."""
+        return self.add(array, constant)
+
     def shape(self, low=0, high=4, zeros=True):
         return values.shape(self.rng, low, high, zeros)
 
@@ -134,9 +138,20 @@ class Node:
         return node
 
 
+#: Versions of ai.onnx.ml, by the version of ai.onnx from which on they are used beside it.
+ML_VERSIONS = ((21, 5), (18, 4), (15, 3), (0, 2))
+
+
+def domain_version(domain, opset):
+    """Version of a domain that models of this version of ai.onnx import."""
+    if domain == "ai.onnx.ml":
+        return next(version for first, version in ML_VERSIONS if opset >= first)
+    return 1 if domain else opset
+
+
 def opset_imports(domains, opset):
-    """Of ai.onnx, and of vendors' domains."""
-    return [helper.make_opsetid("", opset)] + [helper.make_opsetid(name, 1) for name in sorted(set(domains) - {""})]
+    """Of ai.onnx, and of other domains."""
+    return [helper.make_opsetid(name, domain_version(name, opset)) for name in ["", *sorted(set(domains) - {""})]]
 
 
 def element_type(array):

@@ -50,7 +50,7 @@ LINKS = (
 
 def allowed(constraint):
     names = (text[len("tensor("):-1] for text in constraint.allowed_type_strs if text.startswith("tensor("))
-    return [name for name in names if name in values.DTYPES]
+    return [name for name in names if name in values.DENSE]
 
 
 def key_of(schema):

@@ -27,7 +27,7 @@ class Schema:
     ONNX Runtime do not outlive their list."""
 
     def __init__(self, entry):
-        self.domain, self.name, self.since_version = entry.domain, entry.name, entry.since_version
+        self.domain, self.name, self.since_version, self.deprecated = entry.domain, entry.name, entry.since_version, False
         self.inputs = [SimpleNamespace(type_str=parameter.typeStr) for parameter in entry.inputs]
         self.outputs = [SimpleNamespace(type_str=parameter.typeStr) for parameter in entry.outputs]
         self.attributes = {name: SimpleNamespace(type=int(own.type)) for name, own in entry.attributes.items()}
@@ -71,7 +71,7 @@ def small(n, dims, dtype, constant=0.12):
     array = n.rng.integers(low, high + 1, dims)
     if n.chance(0.15):
         array = np.where(n.rng.random(dims) < 0.5, low, high)
-    return n.add(np.asarray(array).astype(dtype), constant)
+    return n.any_of(np.asarray(array).astype(dtype), low, high, constant)
 
 
 def zero(n, dtype, dims=None):
@@ -99,7 +99,7 @@ def start(n):
 def quantize(n):
     start(n)
     dims = n.shape(1, 3, zeros=False)
-    n.add(n.rng.uniform(-20, 20, dims).astype(n.dtype(0)))
+    n.any_of(n.rng.uniform(-20, 20, dims).astype(n.dtype(0)))
     along = n.axis(len(dims)) if n.chance(0.5) else None
     own = one(n) if along is None else (dims[along],)
     if along is not None and not (along == 1 and n.chance(0.5)):
@@ -377,7 +377,7 @@ def dynamic_matmul(n):
     n.ulps, n.scale_ulps = 8, 8
     left, right, columns = operands(n, True)
     sign = n.pick((-3, 3), (0.5, 4), (-4, -0.5), (-0.01, 9))
-    n.add(n.rng.uniform(*sign, left).astype(np.float32))
+    n.any_of(n.rng.uniform(*sign, left).astype(np.float32))
     small(n, right, n.dtype(1), 0.8)
     n.exact = False
     per = (columns,) if n.chance(0.4) else one(n)
@@ -409,7 +409,7 @@ def n_bits(n):
         n.attr("bits", bits)
     n.maybe("accuracy_level", n.pick(0, 1, 2, 3) if n.chance(0.85) else 4, 0.4)
     lead = n.shape(0, 2, zeros=False)
-    n.add(n.rng.uniform(-2, 2, tuple(min(size, 6) for size in lead) + (n.integer(1, 5), k)).astype(kind))
+    n.any_of(n.rng.uniform(-2, 2, tuple(min(size, 6) for size in lead) + (n.integer(1, 5), k)).astype(kind))
     small(n, (columns, blocks, block * bits // 8), np.uint8, 0.8)
     table = (columns, blocks) if n.chance(0.6) else (columns * blocks,)
     n.add(n.rng.uniform(-0.1 if n.chance(0.3) else 0.01, 0.1, table).astype(kind), 0.8)
@@ -451,7 +451,7 @@ def bnb4(n):
     n.maybe("training_mode", n.integer(0, 1), 0.2)
     lead = tuple(min(size, 6) for size in n.shape(0, 2, zeros=False))
     inner = columns if n.attributes.get("transB") == 0 else k
-    n.add(n.rng.uniform(-2, 2, lead + (n.integer(1, 5), inner)).astype(kind))
+    n.any_of(n.rng.uniform(-2, 2, lead + (n.integer(1, 5), inner)).astype(kind))
     small(n, (-(-k * columns // 2),), np.uint8, 0.8)
     n.add(n.rng.uniform(0.1, 3, -(-k * columns // block)).astype(kind), 0.8)
 
@@ -564,7 +564,7 @@ def float_attention(n):
     n.maybe("unidirectional", n.integer(0, 1), 0.5)
     n.maybe("scale", float(np.float32(n.rng.uniform(0.1, 1))), 0.2)
     n.maybe("mask_filter_value", n.pick(-10000.0, -1000.0), 0.2)
-    reals = lambda dims, known=0.0: n.add(n.rng.uniform(-1, 1, dims).astype(np.float32), known)
+    reals = lambda dims, known=0.0: n.any_of(n.rng.uniform(-1, 1, dims).astype(np.float32), constant=known)
     reals((batch, steps, width))
     reals((width, sum(sizes)), 0.8)
     # ONNX Runtime does not survive a missing bias.
@@ -607,7 +607,7 @@ def skip_layer(n):
     n.exact, n.ulps, n.scale_ulps = False, 32, 32
     n.types["T"] = "float"
     dims = (n.integer(1, 3), n.integer(1, 6), n.integer(2, 20))[n.integer(0, 1):]
-    reals = lambda dims, known=0.0: n.add(n.rng.uniform(-1, 1, dims).astype(np.float32), known)
+    reals = lambda dims, known=0.0: n.any_of(n.rng.uniform(-1, 1, dims).astype(np.float32), constant=known)
     reals(dims)
     reals(dims if len(dims) == 2 or n.chance(0.7) else n.pick(dims[1:], (1, *dims[1:])))
     reals(dims[-1:], 0.8)
@@ -622,7 +622,7 @@ def fast_gelu(n):
     n.exact, n.ulps, n.scale_ulps = False, 32, 32
     n.types["T"] = "float"
     dims = n.shape(1, 3, zeros=False)
-    n.add(n.rng.uniform(-4, 4, dims).astype(np.float32))
+    n.any_of(n.rng.uniform(-4, 4, dims).astype(np.float32))
     if n.chance(0.6):
         n.add(n.rng.uniform(-1, 1, dims[-1:]).astype(np.float32), 0.8)
 
@@ -660,7 +660,7 @@ def lstm(n):
     count = 2 if direction == "bidirectional" else 1
     n.maybe("input_forget", 1, 0.15)
     n.maybe("clip", 0.9, 0.15)
-    n.add(n.rng.uniform(-2, 2, (steps, batch, width)).astype(np.float32))
+    n.any_of(n.rng.uniform(-2, 2, (steps, batch, width)).astype(np.float32))
     small(n, (count, width, 4 * hidden), n.dtype(1), 0.8)
     small(n, (count, hidden, 4 * hidden), n.dtype(2), 0.8)
     optional = lambda dims, p: n.add(n.rng.uniform(-1, 1, dims).astype(np.float32), 0.5) if n.chance(p) else n.omit()

@@ -242,7 +242,7 @@ def scatter_elements(n):
 
 def scatter_reduction(n):
     kinds = {16: ("add", "mul"), 18: ("add", "mul", "max", "min")}.get(n.since)
-    if kinds is None or n.chance(0.4) or n.type() in values.COMPLEX | {"bool"}:
+    if kinds is None or n.chance(0.4) or n.type() in values.COMPLEX | {"bool", "string"}:
         return None
     n.attr("reduction", n.pick(*kinds))
     n.edge = 0.0

@@ -11,6 +11,10 @@ DTYPES = {
         "float6e3m2 float4e2m1 int2 int4 int8 int16 int32 int64 uint2 uint4 uint8 uint16 uint32 uint64 bool complex64 complex128"
     ).split()
 }
+#: Types of numbers. Strings are objects, as NumPy's own have one width for all.
+DENSE = set(DTYPES)
+STRING = "string"
+DTYPES[STRING] = np.dtype(object)
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 FLOATS = {"float", "double", "float16", "bfloat16"}
@@ -97,9 +101,39 @@ def float_edges(name):
         return np.array(values, np.float64).astype(wide)
 
 
+#: Texts that differ in what code for strings looks at: no bytes, more than fit beside a length, letters of several bytes, with
+#: a mark of their own, without a small or capital letter of one character, white space and what delimits.
+WORDS = (
+    "", "", "a", "b", "a", "ab", "abc", "a b", " a  b ", "a,b", ",", "a,,b,", "Ab", "AB", "\u00fc", "u\u0308", "\u1e9e", "\u00df", "Stra\u00dfe",
+    "\u0130", "\u03a3\u0391\u03a3", "\ufb01n", "\U0001f600", "\U0001f469\u200d\U0001f4bb b", "\u65e5\u672c", "a\u00a0b", "a\tb\n",
+    "sixteen bytes...", "more than sixteen bytes", "more than sixteen byteS", "more than sixteen bytes, with \u00fc and more",
+    "12", "0", "-7", "3", "1e3", "nan", "True", "a1", "x2y3", "#",
+)
+#: Texts that Cast reads as numbers of every type.
+NUMERALS = ("0", "1", "2", "3", "7", "12", " 5 ", "007", "+4", "1e1", "100")
+#: Texts that Cast reads as floats.
+REALS = NUMERALS + ("-1", "0.5", "-2.25", "1e-3", "3.14159", ".5", "2.", "-0", "1E+2", "nan", "inf", "-inf", "Infinity", "1e400", "16777217")
+
+
+def texts(rng, words, dims):
+    """A tensor of strings, at times with a few that come again and again."""
+    words = [words[int(at)] for at in rng.integers(0, len(words), 4)] if rng.random() < 0.4 else words
+    array = np.empty(dims, object)
+    for at in np.ndindex(*array.shape):
+        array[at] = words[int(rng.integers(0, len(words)))]
+    return array
+
+
+def zeros(name, dims):
+    """Zeros, or empty strings."""
+    return np.full(dims, "", object) if name == STRING else np.zeros(dims, DTYPES[name])
+
+
 def draw(rng, name, dims, low=-3.0, high=3.0, edge=0.0):
     """An array of type `name`; `edge` is the share of elements that are special values."""
     dtype, count = DTYPES[name], int(np.prod(dims, dtype=np.int64))
+    if name == STRING:
+        return texts(rng, WORDS, dims)
     if name == "bool":
         return (rng.random(dims) < 0.5).astype(bool) if dims else np.array(rng.random() < 0.5)
     if name in INTEGERS:

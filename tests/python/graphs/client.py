@@ -10,6 +10,8 @@ import subprocess
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
+import items
+
 #: Seconds that one step, a compilation or two runs, may take.
 STEP_SECONDS = 30
 MOST_MEMORY = 6 << 30
@@ -37,7 +39,8 @@ class Worker:
         """What each way gives for the sets it names; a text if the process did not live to say so."""
         if self.process is None:
             self.start()
-        tensors = [[numpy_helper.from_array(array, name).SerializeToString() for name, array in one] for one in sets]
+        tensors = [[numpy_helper.from_array(array, name).SerializeToString()
+                    for name, value in one for array in items.packed(value)] for one in sets]
         header = {"model": len(model), "ways": ways, "sets": [[len(data) for data in one] for one in tensors]}
         text = json.dumps(header).encode()
         blob = model + b"".join(data for one in tensors for data in one)
@@ -82,12 +85,25 @@ def parsed(reply, blob):
         for run in way["runs"]:
             arrays = []
             for kind, dims, count in run.get("outputs", []):
-                tensor = TensorProto(data_type=kind, dims=dims, raw_data=blob[at:at + count])
-                arrays.append(numpy_helper.to_array(tensor))
+                data = blob[at:at + count]
                 at += count
+                if kind == TensorProto.STRING:
+                    arrays.append(np.array(texts(data), object).reshape(dims))
+                else:
+                    arrays.append(numpy_helper.to_array(TensorProto(data_type=kind, dims=dims, raw_data=data)))
             if "outputs" in run:
                 run["outputs"] = arrays
     return reply["ways"]
+
+
+def texts(data):
+    """Texts, each behind its length."""
+    found, at = [], 0
+    while at < len(data):
+        (length,) = struct.unpack_from("<I", data, at)
+        found.append(data[at + 4:at + 4 + length].decode(errors="surrogateescape"))
+        at += 4 + length
+    return found
 
 
 def way(name, cpu, level, sets, width=None, pins=(), exact=False):

@@ -11,6 +11,7 @@ some of these runs do not. What the specification leaves open: see `freedom`.
 import numpy as np
 
 import halves
+import items
 import values
 from generate import SINGLE
 
@@ -23,7 +24,7 @@ WIDE_EVERY = 4
 
 
 def is_float(array):
-    return values.epsilon(values.NAMES[array.dtype]) > 0
+    return not items.is_other(array) and values.epsilon(values.NAMES[array.dtype]) > 0
 
 
 def wide(array):
@@ -45,7 +46,8 @@ def unit(vertex, result):
 MOVES = set(
     "Identity Transpose Reshape Flatten Squeeze Unsqueeze Expand Concat Slice Gather Split Tile DepthToSpace SpaceToDepth "
     "Trilu GatherElements GatherND ReverseSequence Pad Compress Where Max Min Abs Neg Relu ReduceMax ReduceMin MaxPool "
-    "GlobalMaxPool Floor Ceil Round Sign TopK Unique Constant ConstantOfShape EyeLike ScatterElements ScatterND Clip".split()
+    "GlobalMaxPool Floor Ceil Round Sign TopK Unique Constant ConstantOfShape EyeLike ScatterElements ScatterND Clip "
+    "SequenceAt ConcatFromSequence OptionalGetElement".split()
 )
 
 
@@ -59,13 +61,13 @@ def moves(vertex):
 
 
 #: Operators whose formula, for operands far below zero, multiplies by a sum of 1 and nearly -1.
-CANCELLING = {"Gelu"}
+CANCELLING = {"Gelu", "com.microsoft.FastGelu"}
 
 
 #: What divides by how much its operand varies: where that is little, rounding errors of the mean decide.
 NORMALIZATIONS = set(
     "MeanVarianceNormalization LayerNormalization InstanceNormalization GroupNormalization LpNormalization "
-    "RMSNormalization BatchNormalization".split()
+    "RMSNormalization BatchNormalization com.microsoft.SkipLayerNormalization".split()
 )
 #: Sums, whose terms may cancel each other in one order and not in another.
 SUMS = set(
@@ -130,13 +132,24 @@ class Judge:
         wanted = self.set.arrays.get(name)
         if wanted is None:
             return ""
+        if not items.is_other(wanted):
+            return self.part(name, lambda value: value, got, wanted)
+        text = items.unlike(got, wanted)
+        for at, parts in enumerate(zip(items.tensors(got), items.tensors(wanted)) if not text else ()):
+            text = self.part(name, lambda value: dict(enumerate(items.tensors(value))).get(at), *parts)
+            if text:
+                return f"element {at} {text}"
+        return text
+
+    def part(self, name, pick, got, wanted):
+        """The same of a dense tensor that `pick` gives of a value."""
         if got.dtype != wanted.dtype:
             return f"is {got.dtype}, not {wanted.dtype}"
         if got.shape == wanted.shape and same(got, wanted):
             return ""
         for count in RUNS:
             self.shake(count)
-            others = [run.get(name) for run in self.runs]
+            others = [pick(run[name]) if name in run else None for run in self.runs]
             if any(other is None or other.shape != wanted.shape for other in others):
                 return ""
             if got.shape != wanted.shape:
@@ -178,8 +191,8 @@ def beyond(got, wanted, others, graph, name):
     if not is_float(wanted):
         steady = np.ones(wanted.shape, bool)
         for other in others:
-            steady &= other == wanted
-        wrong = steady & (got != wanted)
+            steady &= np.asarray(other == wanted)
+        wrong = steady & np.asarray(got != wanted)
         return place(wrong, got, wanted) if wrong.any() else ""
     a, b = wide(got), wide(wanted)
     spread, steady = np.zeros(b.shape), np.ones(b.shape, bool)
@@ -201,10 +214,15 @@ def beyond(got, wanted, others, graph, name):
 
 def apart(got, wanted):
     """How results differ, of which no rounding errors are known, by more than many of them."""
+    pairs = zip(items.tensors(got), items.tensors(wanted))
+    return items.unlike(got, wanted) or next((text for pair in pairs if (text := tensors_apart(*pair))), "")
+
+
+def tensors_apart(got, wanted):
     if got.dtype != wanted.dtype or got.shape != wanted.shape:
         return f"is {got.dtype}{list(got.shape)}, not {wanted.dtype}{list(wanted.shape)}"
     if not is_float(wanted):
-        wrong = got != wanted
+        wrong = np.asarray(got != wanted)
         return place(wrong, got, wanted) if wrong.any() else ""
     a, b = wide(got), wide(wanted)
     with np.errstate(all="ignore"):

@@ -6,13 +6,15 @@ from fractions import Fraction
 
 import numpy as np
 
+import items
+import microsoft
 import values
 
 
 def floats(vertex, arrays):
     """Float operands as f64, None for others."""
     given = [arrays[name] if name else None for name in vertex.inputs]
-    is_float = lambda array: array is not None and values.NAMES[array.dtype] in values.FLOATS
+    is_float = lambda array: array is not None and not items.is_other(array) and values.NAMES[array.dtype] in values.FLOATS
     return [array.astype(np.float64) if is_float(array) else None for array in given]
 
 
@@ -32,7 +34,7 @@ huge = some(lambda array: ~(np.abs(array) < 1e30))
 def out_of_range(vertex, arrays):
     """A float that the integer type does not have."""
     to, operand = vertex.node.out_type(), floats(vertex, arrays)[0]
-    if operand is None or to in values.FLOATS | values.COMPLEX | {"bool"}:
+    if operand is None or to in values.FLOATS | values.COMPLEX | {"bool", values.STRING}:
         return False
     low, high = values.integer_range(to) if to in values.INTEGERS else (-200, 200)
     return not bool((np.isfinite(operand) & (operand > low - 1) & (operand < high + 1)).all())
@@ -78,6 +80,10 @@ def flat(vertex, arrays):
 def integers(vertex, arrays):
     """Exponentials of integers: as floats, and of which width. What is almost 0 is lost beside their 1, or not."""
     return floats(vertex, arrays)[0] is None or not_finite(vertex, arrays) or tiny(vertex, arrays)
+
+
+#: Of what operators of com.microsoft make of it only their kernels tell.
+beyond_millions = some(lambda array: ~(np.abs(array) < 1e6))
 
 
 #: Its square is zero in f32, or none in f64.
@@ -345,7 +351,7 @@ RULES = {
 def undefined(vertex, arrays):
     """Whether the specification leaves a node's results open for these operands. Nothing is open of those that contradict each
     other, of which a rule cannot tell."""
-    rule = RULES.get(vertex.op)
+    rule = RULES.get(vertex.op, beyond_millions if vertex.node.domain == microsoft.DOMAIN else None)
     try:
         return rule is not None and rule(vertex, arrays)
     except ValueError:

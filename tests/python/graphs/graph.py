@@ -1,25 +1,56 @@
 """A graph that is being drawn: nodes with the values that the oracle gives them."""
 
+import functools
+
 import numpy as np
 from onnx import defs
 
 import attention  # noqa: F401 (recipes register themselves)
 import control  # noqa: F401
 import elementwise
+import items
+import microsoft
 import oracle
 import quantized  # noqa: F401
 import recurrent  # noqa: F401
 import shapes  # noqa: F401
 import signal_image  # noqa: F401
 import sums  # noqa: F401
+import texts
 import values
-from case import Node, Skip
+from case import Node, Skip, domain_version
 
-RECIPES = elementwise.RECIPES
+RECIPES = elementwise.RECIPES | microsoft.RECIPES
+#: Recipes of nodes that read or give strings.
+TEXT_RECIPES = RECIPES | texts.RECIPES
 #: Elements of a value, beyond which it is not worth its time.
 MOST_ELEMENTS = 4096
 #: Magnitude beyond which floats say little any more.
 MOST_MAGNITUDE = 1e4
+#: Characters of a text, and elements of a sequence.
+MOST_CHARACTERS, MOST_PARTS = 200, 12
+
+
+@functools.cache
+def vendor_schemas():
+    return {schema.name: schema for schema in microsoft.schemas()}
+
+
+def schema_of(key, opset):
+    """The version of an operator, named after that of its domain, that holds in this opset of ai.onnx."""
+    domain, _, name = key.rpartition(".")
+    try:
+        if domain == microsoft.DOMAIN:
+            return vendor_schemas()[name]
+        return defs.get_schema(name, domain_version(domain, opset), domain)
+    except (defs.SchemaError, KeyError):
+        raise Skip(f"{key} in opset {opset}") from None
+
+
+def schema_since(key, since):
+    """A version of an operator."""
+    domain, _, name = key.rpartition(".")
+    return vendor_schemas()[name] if domain == microsoft.DOMAIN else defs.get_schema(name, since, domain)
 
 
 class Vertex:
@@ -30,13 +61,14 @@ class Vertex:
 
     @property
     def op(self):
-        return self.node.op
+        return self.node.key
 
     def evaluate(self, arrays, opset):
         """Results for other arrays than those it was drawn with."""
         self.node.inputs = [(arrays[name] if name else None, False) for name in self.inputs]
         results, _ = oracle.evaluate(self.node, opset)
-        return [np.ascontiguousarray(result).reshape(np.shape(result)) for result in results]
+        whole = lambda array: np.ascontiguousarray(array).reshape(np.shape(array))
+        return [items.mapped(whole, result) for result in results]
 
     def proto(self, rename=lambda name: name):
         return self.node.proto([rename(name) for name in self.inputs], [rename(name) for name in self.outputs])
@@ -48,7 +80,7 @@ class Graph:
     def __init__(self, opset, rng):
         self.opset, self.rng = opset, rng
         self.vertices = []
-        #: Arrays by name: of leaves and of results.
+        #: Arrays, sequences and optionals by name: of leaves and of results.
         self.arrays = {}
         #: `input` or `constant` by the name of a leaf.
         self.leaves = {}
@@ -71,7 +103,8 @@ class Graph:
 
     def leaf(self, array, constant):
         name = self.name("c" if constant else "x")
-        self.arrays[name], self.leaves[name] = np.asarray(array), "constant" if constant else "input"
+        self.arrays[name] = array if items.is_other(array) else np.asarray(array)
+        self.leaves[name] = "constant" if constant else "input"
         return name
 
     def append(self, node, inputs):
@@ -87,27 +120,28 @@ class Graph:
 
     def apply(self, op, inputs, attributes=None, outputs=1, types=None):
         """Adds a node of this operator on names or arrays, which become constants; gives its first result."""
-        try:
-            schema = defs.get_schema(op, self.opset)
-        except defs.SchemaError:
-            raise Skip(f"{op} in opset {self.opset}") from None
+        schema = schema_of(op, self.opset)
         names = [self.leaf(value, True) if isinstance(value, np.ndarray) else value for value in inputs]
         bound = dict(types or {})
         for at, name in enumerate(names):
             if name:
                 formal = schema.inputs[min(at, len(schema.inputs) - 1)]
-                bound.setdefault(formal.type_str, values.NAMES[self.arrays[name].dtype])
+                bound.setdefault(formal.type_str, items.kind_of(self.arrays[name]))
         for at, name in enumerate(names):
             formal = schema.inputs[min(at, len(schema.inputs) - 1)]
-            if name and f"tensor({values.NAMES[self.arrays[name].dtype]})" not in allowed_types(schema, formal):
+            if name and items.type_text(self.arrays[name]) not in allowed_types(schema, formal):
                 raise Skip("type")
         node = Node(schema, bound, self.rng)
         node.attributes, node.outputs, node.ulps, node.scale_ulps = dict(attributes or {}), outputs, 8, 8
         return self.append(node, names)[0]
 
     def candidates(self, test):
-        """Names of values that pass, in the order they were made."""
-        return [name for name, array in self.arrays.items() if test(array)]
+        """Names of dense values that pass, in the order they were made."""
+        return [name for name, array in self.arrays.items() if not items.is_other(array) and test(array)]
+
+    def others(self, kind):
+        """Names of sequences or of optionals."""
+        return [name for name, value in self.arrays.items() if isinstance(value, kind)]
 
     def recent(self, names):
         """One of the names, mostly a late one."""
@@ -128,9 +162,16 @@ def allowed_types(schema, formal):
     return [formal.type_str]
 
 
-def usable(array):
+def usable(value):
+    parts = items.tensors(value)
+    return len(parts) <= MOST_PARTS and all(usable_tensor(part) for part in parts)
+
+
+def usable_tensor(array):
     if array.size > MOST_ELEMENTS or array.dtype not in values.NAMES:
         return False
+    if values.NAMES[array.dtype] == values.STRING:
+        return all(len(text) <= MOST_CHARACTERS for text in array.flat)
     if values.NAMES[array.dtype] not in values.FLOATS | values.COMPLEX:
         return True
     wide = np.abs(array.astype(complex if np.iscomplexobj(array) else np.float64))
@@ -155,6 +196,15 @@ class DrawnNode(Node):
     def omit(self):
         super().omit()
         self.sources.append(None)
+
+    def any_of(self, array, low=-10.0, high=10.0, constant=0.12):
+        if self.chance(self.reuse):
+            found = find(self.graph, values.NAMES[array.dtype], array.shape, low, high)
+            if found:
+                self.inputs.append((self.graph.arrays[found], False))
+                self.sources.append(found)
+                return self.graph.arrays[found]
+        return self.add(array, constant)
 
     def data(self, dims, low=-3.0, high=3.0, at=None, edge=None, constant=0.12):
         name = self.type(len(self.inputs) if at is None else at)
@@ -192,7 +242,7 @@ class DrawnNode(Node):
 def find(graph, kind, dims, low, high):
     """A value of this type and shape within the bounds, perhaps a view of one of another shape."""
     dtype = values.DTYPES[kind]
-    free = kind == "bool" or kind in values.FLOATS and low <= -3 and high >= 3
+    free = kind in ("bool", values.STRING) or kind in values.FLOATS and low <= -3 and high >= 3
     if dtype.kind in "iu":
         # The type may not have the bounds.
         low, high = np.float64(low), np.float64(high)

@@ -12,7 +12,7 @@ CONVERSIONS = {"Cast", "CastLike"}
 
 
 def is_half(array):
-    return array is not None and values.NAMES.get(array.dtype) in values.HALVES
+    return isinstance(array, np.ndarray) and values.NAMES.get(array.dtype) in values.HALVES
 
 
 def reach(graph):

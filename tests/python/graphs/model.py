@@ -6,11 +6,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
+import items
 import values
-from case import element_type
+from case import element_type, opset_imports
 
 #: Types that results of blocks have: those that Identity, Gather and Neg take in every version from 13 on.
-PLAIN = {"float", "double", "float16", "int32", "int64", "int8", "uint8", "bool"}
+PLAIN = {"float", "double", "float16", "int32", "int64", "int8", "uint8", "bool", values.STRING}
+#: Versions from which on Identity, If and Loop take sequences, and optionals.
+SEQUENCES_FROM, OPTIONALS_FROM = 14, 16
 NEGATED = {"float", "double", "float16", "int32", "int64", "int8"}
 
 
@@ -42,7 +45,8 @@ def dress(graph, rng):
     """How to write a graph, drawn."""
     chosen = Dress(declared=rng.random() < 0.3)
     if rng.random() < 0.5:
-        sizes = sorted({size for name, how in graph.leaves.items() if how == "input" for size in graph.arrays[name].shape})
+        inputs = [graph.arrays[name] for name, how in graph.leaves.items() if how == "input"]
+        sizes = sorted({size for value in inputs if not items.is_other(value) for size in value.shape})
         for size in sizes:
             if size >= 2 and rng.random() < 0.6:
                 chosen.symbols[size] = f"s{len(chosen.symbols)}"
@@ -64,8 +68,14 @@ def blocks(graph, rng, first, last, count):
     block = Block(kind, start, end, start * 100 + end * 10 + count, int(rng.integers(1, 4)), bool(rng.random() < 0.5))
     inside = blocks(graph, rng, start, end, count // 2) if count > 1 else []
     beside = blocks(graph, rng, end, last, count - 1 - count // 2) if count > 1 else []
-    good = all(values.NAMES[graph.arrays[name].dtype] in PLAIN for name in results(graph, block))
+    good = all(leaves_block(graph.arrays[name], graph.opset) for name in results(graph, block))
     return ([block] if good and results(graph, block) else []) + inside + beside
+
+
+def leaves_block(value, opset):
+    """Whether a value can be the result of a block."""
+    least = OPTIONALS_FROM if isinstance(value, items.Optional) else SEQUENCES_FROM if items.is_other(value) else 0
+    return opset >= least and items.kind_of(value) in PLAIN
 
 
 def made(graph, block):
@@ -122,15 +132,20 @@ class Writer:
             infos += [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in initializers]
         outputs = [self.declared(name) for name in graph.outputs]
         proto = helper.make_graph(first + nodes, "drawn", infos, outputs, initializers)
-        imports = [helper.make_opsetid("", graph.opset)]
+        imports = opset_imports(self.domains(0, len(graph.vertices)), graph.opset)
         version = 3 if graph.opset < 4 else helper.find_min_ir_version_for(imports, ignore_unknown=True)
         if self.functions:
             imports.append(helper.make_opsetid("local", 1))
             version = max(version, 8)
         return helper.make_model(proto, opset_imports=imports, ir_version=version, functions=self.functions)
 
+    def domains(self, first, last):
+        return [vertex.node.domain for vertex in self.graph.vertices[first:last]]
+
     def info(self, name):
         array = self.graph.arrays[name]
+        if items.is_other(array):
+            return items.value_info(name, array)
         dims = [self.hidden.get((name, axis)) or self.dress.symbols.get(size, size) for axis, size in enumerate(array.shape)]
         return helper.make_tensor_value_info(name, element_type(array), dims)
 
@@ -138,8 +153,8 @@ class Writer:
         array = self.graph.arrays[name]
         if self.graph.leaves.get(name) == "input":
             return self.info(name)
-        dims = list(array.shape) if self.dress.declared and not self.dress.symbols and not self.hidden else None
-        return helper.make_tensor_value_info(name, element_type(array), dims)
+        declared = self.dress.declared and not self.dress.symbols and not self.hidden and not items.is_other(array)
+        return items.value_info(name, array, list(array.shape) if declared else None)
 
     def emit(self, first, last, blocks, rename):
         """Nodes of vertices, with blocks around some of them."""
@@ -177,8 +192,7 @@ class Writer:
         return all(name not in vertex.inputs for vertex in outside)
 
     def body(self, nodes, inputs, names, values_, constants=()):
-        infos = [helper.make_tensor_value_info(name, element_type(self.graph.arrays[value]), None)
-                 for name, value in zip(names, values_)]
+        infos = [items.value_info(name, self.graph.arrays[value]) for name, value in zip(names, values_)]
         return helper.make_graph(nodes, "body", inputs, infos, list(constants))
 
     def constant(self, name, array):
@@ -194,13 +208,13 @@ class Writer:
         taken = self.body(nodes, [], [own[name] for name in outs], outs, constants)
         if block.count == 1:
             names = [f"{name}_z{tag}" for name in outs]
-            nodes = [helper.make_node("Constant", [], [to], value=numpy_helper.from_array(np.zeros_like(self.graph.arrays[name])))
-                     for name, to in zip(outs, names)]
+            nodes = [self.nothing(name, to) for name, to in zip(outs, names)]
         else:
             nodes, own, _ = self.inside(block, [], rename, f"e{tag}")
             names = [f"{name}_n{tag}" for name in outs]
             for name, to in zip(outs, names):
-                op = "Neg" if values.NAMES[self.graph.arrays[name].dtype] in NEGATED else "Identity"
+                value = self.graph.arrays[name]
+                op = "Neg" if not items.is_other(value) and items.kind_of(value) in NEGATED else "Identity"
                 nodes.append(helper.make_node(op, [own[name]], [to]))
         other = self.body(nodes, [], names, outs)
         condition = f"cond{tag}"
@@ -208,6 +222,15 @@ class Writer:
         self.decide(condition, np.array(first), block)
         branches = {"then_branch": taken, "else_branch": other} if first else {"then_branch": other, "else_branch": taken}
         return [helper.make_node("If", [condition], [rename.get(name, name) for name in outs], **branches)]
+
+    def nothing(self, name, to):
+        """A node that gives zeros, or an empty value of the same type."""
+        empty = items.empty_like(self.graph.arrays[name])
+        if isinstance(empty, items.Optional):
+            return helper.make_node("Optional", [], [to], type=items.type_proto(empty.like, [None] * (items.rank_of(empty.like) or 0)))
+        if isinstance(empty, items.Sequence):
+            return helper.make_node("SequenceEmpty", [], [to], dtype=getattr(TensorProto, empty.kind.upper()))
+        return helper.make_node("Constant", [], [to], value=numpy_helper.from_array(empty))
 
     def decide(self, name, array, block):
         """A value that decides the control flow: an input, or known to the compiler."""
@@ -227,26 +250,37 @@ class Writer:
         tag, outs = block.identity, results(self.graph, block)
         nodes, own, constants = self.inside(block, inner, rename, f"b{tag}")
         nodes.append(helper.make_node("Identity", [f"keep{tag}"], [f"on{tag}"]))
+        # What cannot be stacked is a state, which the last iteration gives.
+        states = [name for name in outs if items.is_other(self.graph.arrays[name])]
+        outs = [name for name in outs if name not in states]
         inputs = [helper.make_tensor_value_info(f"i{tag}", TensorProto.INT64, []),
-                  helper.make_tensor_value_info(f"keep{tag}", TensorProto.BOOL, [])]
-        body = self.body(nodes, inputs, [own[name] for name in outs], outs, constants)
+                  helper.make_tensor_value_info(f"keep{tag}", TensorProto.BOOL, []),
+                  *[items.value_info(f"{name}_s{tag}", self.graph.arrays[name]) for name in states]]
+        body = self.body(nodes, inputs, [own[name] for name in states + outs], states + outs, constants)
         body.output.insert(0, helper.make_tensor_value_info(f"on{tag}", TensorProto.BOOL, []))
+        initial = [f"{name}_0{tag}" for name in states]
+        before = [self.nothing(name, to) for name, to in zip(states, initial)]
+        last = [rename.get(name, name) for name in states]
         count = self.decide(f"count{tag}", np.array(block.count, np.int64), block)
         keep = self.constant(f"true{tag}", np.array(True))
-        loops = [helper.make_node("Loop", [count, keep], [f"{name}_all{tag}" for name in outs], body=body)]
+        whole = [f"{name}_all{tag}" for name in outs]
+        loops = [*before, helper.make_node("Loop", [count, keep, *initial], last + whole, body=body)]
         if self.vain and block.last % 2:
             # The same in vain: nobody reads what it gives.
-            loops.append(helper.make_node("Loop", [count, keep], [f"{name}_vain{tag}" for name in outs], body=body))
+            vain = [f"{name}_vain{tag}" for name in states + outs]
+            loops.append(helper.make_node("Loop", [count, keep, *initial], vain, body=body))
         return [*loops, *self.stacked(block, outs, rename)]
 
     def scan(self, block, inner, rename):
         """The first value from around comes as slices, all alike."""
         slices = lambda name: (
-            values.NAMES[self.graph.arrays[name].dtype] in PLAIN and self.graph.leaves.get(name) != "constant")
+            not items.is_other(self.graph.arrays[name]) and items.kind_of(self.graph.arrays[name]) in PLAIN
+            and self.graph.leaves.get(name) != "constant")
         around = [name for name in captured(self.graph, block) if slices(name)]
-        if not around:
+        tag, outs = block.identity, results(self.graph, block)
+        if not around or any(items.is_other(self.graph.arrays[name]) for name in outs):
             return self.loop(block, inner, rename)
-        tag, outs, x = block.identity, results(self.graph, block), around[0]
+        x = around[0]
         nodes, own, constants = self.inside(block, inner, rename, f"b{tag}", [(x, f"{x}_in{tag}")])
         inputs = [helper.make_tensor_value_info(f"{x}_in{tag}", element_type(self.graph.arrays[x]), None)]
         body = self.body(nodes, inputs, [own[name] for name in outs], outs, constants)
@@ -262,7 +296,7 @@ class Writer:
         held = Writer(self.graph, Dress())
         parameters = {name: f"{name}_p{tag}" for name in around}
         nodes, own, _ = held.inside(block, [], {}, f"f{tag}", parameters.items())
-        imports = [helper.make_opsetid("", self.graph.opset)]
+        imports = opset_imports(self.domains(block.first, block.last), self.graph.opset)
         self.functions.append(helper.make_function(
             "local", f"F{tag}", list(parameters.values()), [own[name] for name in outs], nodes, imports))
         to = [rename.get(name, name) for name in outs]

@@ -4,6 +4,7 @@ another shape than the model declares."""
 import numpy as np
 
 import draw
+import items
 from case import Skip
 from trial import Inputs, Trial
 
@@ -15,7 +16,7 @@ DECIDERS = {"Reshape": 1, "Expand": 1, "Tile": 1, "ConstantOfShape": 0, "Slice":
 def contradict(graph, dress, rng):
     """The graph with one operand of another size than its node expects."""
     places = [(vertex, at) for vertex in graph.vertices if len(vertex.inputs) > 1
-              for at, name in enumerate(vertex.inputs) if name and graph.arrays[name].ndim]
+              for at, name in enumerate(vertex.inputs) if name and not items.is_other(graph.arrays[name]) and graph.arrays[name].ndim]
     if not places:
         raise Skip("one operand each")
     # Of a negative axis the reference asks that all other axes and this one agree.
@@ -44,7 +45,7 @@ def contradict(graph, dress, rng):
         return array.reshape(array.shape + (1,)) if extra < 0.5 else array.reshape(-1)
 
     # Operands of one shape change together, at times: they then contradict a third.
-    same = [other for other, name in enumerate(vertex.inputs) if name and graph.arrays[name].shape == old.shape]
+    same = [other for other, name in enumerate(vertex.inputs) if name and getattr(graph.arrays[name], "shape", None) == old.shape]
     chosen = same if rng.random() < 0.5 else [at]
     hide = rng.random() < 0.5
     constant = not hide and rng.random() < 0.2

@@ -4,7 +4,7 @@ import copy
 
 import numpy as np
 
-import client
+import items
 from graph import Graph
 from model import Dress
 from trial import Inputs, Trial, resized
@@ -134,7 +134,8 @@ class Shrinker:
 
     def sizes(self):
         """Smaller sizes, each wherever it occurs."""
-        for size in sorted({size for array in self.best.graph.arrays.values() for size in array.shape}, reverse=True):
+        for size in sorted({size for value in self.best.graph.arrays.values() for array in items.tensors(value)
+                            for size in array.shape}, reverse=True):
             for smaller in (1, 2, size // 2):
                 if 0 < smaller < size and self.attempt(self.sized(size, smaller)):
                     break
@@ -143,7 +144,7 @@ class Shrinker:
         if self.best.dress.symbols or self.best.negative:
             return None
         old, symbols = self.best.graph, {size: "n"}
-        cut = lambda array: resized(array, symbols, {"n": smaller})
+        cut = lambda value: items.mapped(lambda array: resized(array, symbols, {"n": smaller}), value)
         graph = copy.copy(old)
         graph.arrays = {name: cut(array) if name in old.leaves else array for name, array in old.arrays.items()}
         sets = [Inputs(one.kind, {name: cut(array) for name, array in one.leaves.items()}) for one in self.best.sets]

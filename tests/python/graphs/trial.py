@@ -7,6 +7,7 @@ import numpy as np
 
 import client
 import halves
+import items
 import values
 from case import Skip
 from compare import Judge, apart
@@ -79,7 +80,7 @@ class Trial:
                 if endless(vertex, arrays):
                     raise GivesUp("endless")
                 results = self.results(vertex, before(vertex, arrays), wide)
-                if any(result.size > 1 << 16 for result in results):
+                if any(part.size > 1 << 16 for result in results for part in items.tensors(result)):
                     raise GivesUp("values grew")
             except Exception as error:  # The reference fails in many ways.
                 if missing is not None:
@@ -140,6 +141,9 @@ class Trial:
         if isinstance(reply, str):
             kind = reply.split(":")[0]
             return [Failure("", -1, kind, reply)], None
+        for run in (run for answer in reply for run in answer["runs"] if "outputs" in run):
+            given = iter(run["outputs"])
+            run["outputs"] = [items.unpacked(given, self.graph.arrays[name]) for name in self.graph.outputs]
         return self.judge(ways, reply), reply
 
     def judge(self, ways, reply):
@@ -187,7 +191,7 @@ class Trial:
 
     def is_empty(self, one):
         """Whether a leaf has no elements, which the oracle does not expect of many operators."""
-        return any(array.size == 0 for array in one.leaves.values())
+        return any(part.size == 0 for value in one.leaves.values() for part in items.tensors(value))
 
     def judge_run(self, judge, run):
         one = judge.set
@@ -221,12 +225,19 @@ def resized(array, symbols, sizes):
 
 
 def special_values(kind):
-    """Elements of a float type that rules are made for. None is so large that a sum of a few overflows: it would depend on
+    """Texts; or elements of a float type that rules are made for. None is so large that a sum of a few overflows: it would depend on
     the order of the terms."""
+    if kind == values.STRING:
+        return np.array(values.WORDS + ("0.1", "1e-40", "-inf", "2.5", "a" * 300, "\u0301", "\U0001f1e9\U0001f1ea"), object)
     large = {"float": 1e15, "double": 1e60, "float16": 90.0, "bfloat16": 1e15}[kind]
     tiny = {"float": 1e-40, "double": 5e-310, "float16": 1e-7, "bfloat16": 1e-40}[kind]
     edges = [np.nan, np.inf, -np.inf, 0.0, -0.0, tiny, -tiny, large, -large, 1.0, -1.0, 0.5, 2.5]
     return np.array(edges, np.float64).astype(values.DTYPES[kind])
+
+
+def with_edges(array, edges, share, rng):
+    marked = rng.random(array.shape) < share
+    return np.where(marked, edges[rng.integers(0, len(edges), array.shape)], array).astype(array.dtype)
 
 
 def input_sets(graph, dress, rng):
@@ -236,12 +247,10 @@ def input_sets(graph, dress, rng):
     special = dict(leaves)
     paired = {name for vertex in graph.vertices if vertex.op in PAIRED for name in vertex.inputs}
     for name, how in graph.leaves.items():
-        array = leaves[name]
-        kind = values.NAMES[array.dtype]
-        if how == "input" and kind in values.FLOATS:
-            edges = special_values(kind)
-            marked = rng.random(array.shape) < (0.7 if name in paired else 0.15)
-            special[name] = np.where(marked, edges[rng.integers(0, len(edges), array.shape)], array).astype(array.dtype)
+        kind = items.kind_of(leaves[name])
+        if how == "input" and (kind in values.FLOATS or kind == values.STRING):
+            share = 0.7 if name in paired else 0.15
+            special[name] = items.mapped(lambda array: with_edges(array, special_values(kind), share, rng), leaves[name])
     sets.append(Inputs("special", special))
     if dress.symbols:
         choices = [0, 0, 1, 2, 3, 5, 7, 9, 17]
@@ -250,8 +259,8 @@ def input_sets(graph, dress, rng):
             # One symbol empty, the others as they were.
             sizes = {list(sizes)[int(rng.integers(0, len(sizes)))]: 0}
         other = {
-            name: resized(array, dress.symbols, sizes) if graph.leaves[name] == "input" else array
-            for name, array in leaves.items()
+            name: items.mapped(lambda array: resized(array, dress.symbols, sizes), value) if graph.leaves[name] == "input" else value
+            for name, value in leaves.items()
         }
         sets.append(Inputs("resized", other))
     return sets

@@ -265,6 +265,10 @@ pub struct Summary {
     pub graphs: usize,
     pub empty: BTreeMap<String, usize>,
     pub negative: usize,
+    /// Graphs with strings, with sequences or optionals, and with operators of com.microsoft.
+    pub texts: usize,
+    pub items: usize,
+    pub vendor: usize,
     /// Graphs that every way compiled, and those that some way refused, by what it said.
     pub compiled: usize,
     pub refused: BTreeMap<String, usize>,
@@ -301,6 +305,10 @@ impl Summary {
             return;
         }
         self.negative += usize::from(line.negative);
+        let has = |types: &[String], test: fn(&str) -> bool| usize::from(types.iter().any(|name| test(name)));
+        self.texts += has(&line.types, |name| name.contains("string"));
+        self.items += has(&line.types, |name| name.starts_with("seq") || name.starts_with("optional"));
+        self.vendor += has(&line.operators, |name| name.starts_with("com.microsoft."));
         self.symbolic += usize::from(line.symbolic);
         self.runs += line.runs;
         self.statuses += line.statuses;
@@ -350,6 +358,9 @@ impl Summary {
             ("of these nothing drawn", self.empty.values().sum::<usize>().to_string()),
             ("of these with shapes that contradict each other", self.negative.to_string()),
             ("of these with symbolic dims", self.symbolic.to_string()),
+            ("of these with strings", self.texts.to_string()),
+            ("of these with sequences or optionals", self.items.to_string()),
+            ("of these with operators of com.microsoft", self.vendor.to_string()),
             ("nodes", self.nodes.to_string()),
             ("nodes inside bodies and functions: blocks", list(&self.blocks)),
             ("compiled in every way", self.compiled.to_string()),

@@ -5,10 +5,9 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_void};
 use std::sync::Mutex;
 
-use libloading::Library;
-use onnxc::graph::{Tensor, borders};
-use onnxc::native::{ALIGNMENT, Block, Memory, Placement};
-use onnxc_runtime_support::{Model as Descriptor, Options as RunOptions, Status, abi};
+use onnxc::graph::{DType, Tensor, borders};
+use onnxc::native::{ALIGNMENT, Block, Memory, Model, Models, Placement};
+use onnxc_runtime_support::{Options as RunOptions, Status, abi};
 
 /// How each of the two runs is made. As floats the poisons are a large negative number and a NaN.
 const RUNS: [Memory; 2] = [
@@ -16,12 +15,29 @@ const RUNS: [Memory; 2] = [
     Memory { placement: Placement::AfterProtectedPage, poison: 0xff },
 ];
 
-/// Bytes of an output, and its dims.
+/// An output: its bytes as the ABI has them, of a text its length as u32 and its bytes, and its dims.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Output {
     pub dtype: i32,
     pub dims: Vec<i64>,
     pub data: Vec<u8>,
+}
+
+impl Output {
+    pub fn of(tensor: &Tensor) -> Output {
+        let dims = tensor.shape.iter().map(|&size| size as i64).collect();
+        let data = match tensor.dtype {
+            DType::Str => framed(tensor.texts().iter().map(|text| &text[..])),
+            dtype if dtype.is_packed() => borders::pack_bits(dtype, &tensor.data),
+            _ => tensor.data.to_vec(),
+        };
+        Output { dtype: tensor.dtype.to_onnx(), dims, data }
+    }
+}
+
+/// Texts, each behind its length.
+fn framed<'t>(texts: impl Iterator<Item = &'t [u8]>) -> Vec<u8> {
+    texts.flat_map(|text| (text.len() as u32).to_le_bytes().into_iter().chain(text.iter().copied())).collect()
 }
 
 /// How a run ends.
@@ -39,13 +55,12 @@ pub enum Ending {
 }
 
 /// The model `name` of a loaded library, on these inputs.
-pub fn run(library: &Library, name: &str, inputs: &[Tensor], shapes: &[Option<Vec<usize>>]) -> Ending {
-    let symbol = format!("{name}_model");
-    // SAFETY: the compiler gives every symbol of this name this type, and the descriptor lives as long as the library.
-    let descriptor =
-        unsafe { library.get::<abi::ModelFn>(symbol.as_bytes()).ok().and_then(|model| model().as_ref()) };
-    let Some(descriptor) = descriptor else { return Ending::Broken(format!("no `{symbol}`")) };
-    let [first, second] = RUNS.map(|memory| run_once(descriptor, inputs, shapes, memory));
+pub fn run(library: &Models, name: &str, inputs: &[Tensor], shapes: &[Option<Vec<usize>>]) -> Ending {
+    let model = match library.get(name) {
+        Ok(model) => model,
+        Err(error) => return Ending::Broken(error.to_string()),
+    };
+    let [first, second] = RUNS.map(|memory| run_once(model, inputs, shapes, memory));
     match (first, second) {
         (Ending::Outputs(first), Ending::Outputs(second)) if first != second => {
             Ending::Broken("results depend on what the memory held".to_string())
@@ -105,11 +120,60 @@ unsafe extern "C" fn release(heap: *mut c_void, memory: *mut c_void, bytes: usiz
 /// A tensor of the caller.
 struct Buffer {
     data: Option<Block>,
+    /// What the elements of an input of strings refer to.
+    texts: Option<Block>,
     dtype: i32,
     dims: Vec<i64>,
 }
 
 impl Buffer {
+    fn input(tensor: &Tensor, memory: Memory) -> Option<Buffer> {
+        let (dtype, mut texts) = (tensor.dtype, None);
+        let bytes = match dtype {
+            DType::Str => views(tensor, texts.insert(memory.block(text_bytes(tensor), 1)?)),
+            dtype if dtype.is_packed() => borders::pack_bits(dtype, &tensor.data),
+            _ => tensor.data.to_vec(),
+        };
+        // The end is at the page, which is aligned to every element.
+        let mut data = memory.block(bytes.len(), 1)?;
+        data.contents_mut().copy_from_slice(&bytes);
+        let dims = tensor.shape.iter().map(|&size| size as i64).collect();
+        Some(Buffer { data: Some(data), texts, dtype: dtype.to_onnx(), dims })
+    }
+
+    fn output(info: &abi::ValueInfo, shape: Option<&[usize]>, memory: Memory) -> Option<Buffer> {
+        let dims = match shape {
+            Some(shape) => shape.iter().map(|&size| size as i64).collect(),
+            None => info.dims.iter().map(|dim| dim.unwrap_or(0)).collect(),
+        };
+        // What texts need only the run tells.
+        let sized = shape.filter(|_| info.dtype != DType::Str.to_onnx());
+        let data = match sized {
+            Some(shape) => Some(memory.block(output_bytes(info.dtype, shape), 1)?),
+            None => None,
+        };
+        Some(Buffer { data, texts: None, dtype: info.dtype, dims })
+    }
+
+    fn blocks(&self) -> impl Iterator<Item = &Block> {
+        self.data.iter().chain(&self.texts)
+    }
+
+    /// What a run left; `None` where the sizes and the bytes do not agree.
+    fn result(&self) -> Option<Output> {
+        let shape: Option<Vec<usize>> = self.dims.iter().map(|&size| usize::try_from(size).ok()).collect();
+        let bytes = output_bytes(self.dtype, &shape?);
+        let data = self.data.as_ref().map_or(&[][..], Block::contents);
+        let own = data.get(..bytes)?;
+        let data = match self.dtype == DType::Str.to_onnx() {
+            true => framed(
+                own.chunks_exact(16).map(|view| text_of(view, data)).collect::<Option<Vec<_>>>()?.into_iter(),
+            ),
+            false => own.to_vec(),
+        };
+        Some(Output { dtype: self.dtype, dims: self.dims.clone(), data })
+    }
+
     fn descriptor(&mut self) -> abi::Tensor {
         let bytes = self.data.as_ref().map_or(0, Block::bytes);
         let data = self.data.as_mut().filter(|_| bytes > 0);
@@ -123,59 +187,58 @@ impl Buffer {
     }
 }
 
-fn run_once(
-    descriptor: &Descriptor,
-    inputs: &[Tensor],
-    shapes: &[Option<Vec<usize>>],
-    memory: Memory,
-) -> Ending {
-    try_run(descriptor, inputs, shapes, memory)
+fn text_bytes(tensor: &Tensor) -> usize {
+    tensor.texts().iter().map(|text| text.len()).sum()
+}
+
+/// The texts of a tensor put into `block`; gives the address and the length of each.
+fn views(tensor: &Tensor, block: &mut Block) -> Vec<u8> {
+    let (mut views, mut at, first) = (Vec::new(), 0, block.as_mut_ptr().addr());
+    for text in tensor.texts() {
+        block.contents_mut()[at..][..text.len()].copy_from_slice(&text);
+        views.extend([first + at, text.len()].map(usize::to_ne_bytes).as_flattened());
+        at += text.len();
+    }
+    views
+}
+
+/// The text that an element of an output refers to, which lies in the output's block.
+fn text_of<'b>(view: &[u8], block: &'b [u8]) -> Option<&'b [u8]> {
+    let number = |at: usize| Some(usize::from_ne_bytes(view.get(at..at + 8)?.try_into().ok()?));
+    let (address, length) = (number(0)?, number(8)?);
+    if length == 0 {
+        return Some(&[]);
+    }
+    let first = address.checked_sub(block.as_ptr().addr())?;
+    block.get(first..first.checked_add(length)?)
+}
+
+fn run_once(model: Model<'_>, inputs: &[Tensor], shapes: &[Option<Vec<usize>>], memory: Memory) -> Ending {
+    try_run(model, inputs, shapes, memory)
         .unwrap_or_else(|| Ending::Broken("there is no memory for a buffer".to_string()))
 }
 
 fn try_run(
-    descriptor: &Descriptor,
+    model: Model<'_>,
     inputs: &[Tensor],
     shapes: &[Option<Vec<usize>>],
     memory: Memory,
 ) -> Option<Ending> {
-    // SAFETY: the descriptor is what the model's function gave; likewise below.
-    let (input_infos, output_infos) = unsafe { (descriptor.inputs(), descriptor.outputs()) };
-    let mut given = Vec::new();
-    for tensor in inputs {
-        let dtype = tensor.dtype;
-        let bytes = match dtype.is_packed() {
-            true => borders::pack_bits(dtype, &tensor.data),
-            false => tensor.data.to_vec(),
-        };
-        // The end is at the page, which is aligned to every element.
-        let mut data = memory.block(bytes.len(), 1)?;
-        data.contents_mut().copy_from_slice(&bytes);
-        let dims = tensor.shape.iter().map(|&size| size as i64).collect();
-        given.push(Buffer { data: Some(data), dtype: dtype.to_onnx(), dims });
-    }
-    let mut outputs = Vec::new();
-    for (info, shape) in output_infos.iter().zip(shapes) {
-        let data = match shape {
-            Some(shape) => Some(memory.block(output_bytes(info.dtype, shape), 1)?),
-            None => None,
-        };
-        let dims = match shape {
-            Some(shape) => shape.iter().map(|&size| size as i64).collect(),
-            None => info.dims.iter().map(|dim| dim.unwrap_or(0)).collect(),
-        };
-        outputs.push(Buffer { data, dtype: info.dtype, dims });
-    }
-    let workspace = match workspace_bytes(descriptor, &input_infos, inputs) {
+    let given = inputs.iter().map(|tensor| Buffer::input(tensor, memory)).collect::<Option<Vec<_>>>()?;
+    let outputs = model.outputs();
+    let outputs =
+        outputs.iter().zip(shapes).map(|(info, shape)| Buffer::output(info, shape.as_deref(), memory));
+    let outputs = outputs.collect::<Option<Vec<_>>>()?;
+    let workspace = match workspace_bytes(model, inputs) {
         Ok(bytes) if bytes > 1 << 30 => return Some(refused(-1, format!("a workspace of {bytes} bytes"))),
         Ok(bytes) => memory.block(bytes, ALIGNMENT)?,
         Err(status) => return Some(refused(status, "no workspace for these sizes".to_string())),
     };
-    Some(call(descriptor, given, outputs, workspace, memory))
+    Some(call(model, given, outputs, workspace, memory))
 }
 
 fn call(
-    descriptor: &Descriptor,
+    model: Model<'_>,
     mut inputs: Vec<Buffer>,
     mut outputs: Vec<Buffer>,
     mut workspace: Block,
@@ -194,11 +257,13 @@ fn call(
     let given: Vec<abi::Tensor> = inputs.iter_mut().map(Buffer::descriptor).collect();
     let mut results: Vec<abi::Tensor> = outputs.iter_mut().map(Buffer::descriptor).collect();
     let scratch = if workspace.bytes() == 0 { std::ptr::null_mut() } else { workspace.as_mut_ptr().cast() };
-    let before: Vec<Vec<u8>> =
-        inputs.iter().map(|input| input.data.as_ref().map_or(vec![], |d| d.contents().to_vec())).collect();
+    let contents = |inputs: &[Buffer]| -> Vec<Vec<u8>> {
+        inputs.iter().flat_map(Buffer::blocks).map(|block| block.contents().to_vec()).collect()
+    };
+    let before = contents(&inputs);
     // SAFETY: all descriptors point to live buffers of their length, which do not overlap.
     let status = unsafe {
-        (descriptor.run())(
+        model.run_function()(
             given.as_ptr(),
             given.len(),
             results.as_mut_ptr(),
@@ -217,31 +282,18 @@ fn call(
     if !heap.blocks.lock().unwrap().is_empty() {
         return Ending::Broken("a run kept a block".to_string());
     }
-    let changed = |(input, before): (&Buffer, &Vec<u8>)| {
-        input.data.as_ref().is_some_and(|data| data.contents() != before)
-    };
-    if inputs.iter().zip(&before).any(changed) {
+    if contents(&inputs) != before {
         return Ending::Broken("a run wrote to an input".to_string());
     }
-    let around = inputs.iter().chain(&outputs).filter_map(|buffer| buffer.data.as_ref());
-    if !around.chain([&workspace]).all(Block::is_intact) {
+    let mut around = inputs.iter().chain(&outputs).flat_map(Buffer::blocks);
+    if !around.all(Block::is_intact) || !workspace.is_intact() {
         return Ending::Broken("a run wrote around a buffer".to_string());
     }
     if status != Status::OK {
         let untouched = outputs.iter().filter_map(|output| output.data.as_ref()).all(Block::is_untouched);
         return Ending::Refused { status: status.0, message: text(&message), untouched };
     }
-    let result = |buffer: &Buffer| {
-        let shape: Option<Vec<usize>> = buffer.dims.iter().map(|&size| usize::try_from(size).ok()).collect();
-        let bytes = output_bytes(buffer.dtype, &shape?);
-        let data = buffer.data.as_ref().map_or(&[][..], Block::contents);
-        (bytes <= data.len()).then(|| Output {
-            dtype: buffer.dtype,
-            dims: buffer.dims.clone(),
-            data: data[..bytes].to_vec(),
-        })
-    };
-    match outputs.iter().map(result).collect::<Option<Vec<Output>>>() {
+    match outputs.iter().map(Buffer::result).collect::<Option<Vec<Output>>>() {
         Some(outputs) => Ending::Outputs(outputs),
         None => Ending::Broken("an output came back with sizes that its bytes do not hold".to_string()),
     }
@@ -260,13 +312,9 @@ fn output_bytes(dtype: i32, shape: &[usize]) -> usize {
 
 /// Bytes of workspace for inputs of these shapes: the first input that has a symbol as its dim decides it. Else the
 /// status.
-fn workspace_bytes(
-    descriptor: &Descriptor,
-    infos: &[abi::ValueInfo],
-    inputs: &[Tensor],
-) -> Result<usize, i32> {
-    let mut symbols = vec![-1i64; descriptor.symbol_count as usize];
-    for (info, tensor) in infos.iter().zip(inputs) {
+fn workspace_bytes(model: Model<'_>, inputs: &[Tensor]) -> Result<usize, i32> {
+    let mut symbols = vec![-1i64; model.symbols().len()];
+    for (info, tensor) in model.inputs().iter().zip(inputs) {
         for (symbol, &size) in info.symbols.iter().zip(&tensor.shape) {
             if let Some(symbol) = symbol
                 && symbols[*symbol] < 0
@@ -275,7 +323,7 @@ fn workspace_bytes(
             }
         }
     }
-    // SAFETY: the function reads `symbol_count` values.
-    let bytes = unsafe { descriptor.workspace()(symbols.as_ptr(), symbols.len()) };
+    // SAFETY: the function reads as many values as there are symbols.
+    let bytes = unsafe { model.workspace_function()(symbols.as_ptr(), symbols.len()) };
     usize::try_from(bytes).map_err(|_| -bytes as i32)
 }

@@ -8,9 +8,9 @@ use std::io::{self, Error, Read, Write};
 use std::path::Path;
 
 use bytes::Bytes;
-use libloading::Library;
 use onnxc::graph::{Graph, Op, Tensor};
 use onnxc::import::{DimPin, ImportOptions, NoExternalData};
+use onnxc::native::Models;
 use onnxc::schedule::{Program, Step};
 use onnxc::target::Target;
 use onnxc::{Compiled, Options, Quiet, interp, native};
@@ -65,7 +65,8 @@ struct Report {
 #[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Run {
-    /// Element type, dims and bytes of each output; the bytes are in the blob, in this order.
+    /// Element type, dims and bytes of each output; the bytes, of strings the texts behind their lengths, are in the blob, in
+    /// this order.
     Outputs(Vec<(i32, Vec<i64>, usize)>),
     Refused {
         status: i32,
@@ -152,8 +153,7 @@ fn answer(
         true => None,
         false => {
             native::link(&objects, &path).map_err(Error::other)?;
-            // SAFETY: objects of the compiler have no initialisation code.
-            Some(unsafe { Library::new(&path) }.map_err(Error::other)?)
+            Some(Models::load(&path).map_err(Error::other)?)
         }
     };
     let (mut reply, mut data) = (Reply::default(), Vec::new());
@@ -240,7 +240,7 @@ fn group_sizes(graph: &Graph, program: &Program, sizes: &mut Vec<usize>) {
     }
 }
 
-fn run_set(code: &Code, library: Option<&Library>, inputs: &[Tensor], data: &mut Vec<u8>) -> Run {
+fn run_set(code: &Code, library: Option<&Models>, inputs: &[Tensor], data: &mut Vec<u8>) -> Run {
     let ending = match (code, library) {
         (Code::Graph(graph), _) => interpret(graph, inputs),
         (Code::Native(compiled, name), Some(library)) => {
@@ -272,18 +272,6 @@ fn interpret(graph: &Graph, inputs: &[Tensor]) -> Ending {
         Err(message) => Ending::Broken(format!("panic: {message}")),
         Ok(Err(error)) if error.kind == onnxc::error::Kind::Internal => Ending::Broken(error.to_string()),
         Ok(Err(error)) => Ending::Refused { status: 0, message: error.to_string(), untouched: true },
-        Ok(Ok(outputs)) => Ending::Outputs(
-            outputs
-                .into_iter()
-                .map(|tensor| Output {
-                    dtype: tensor.dtype.to_onnx(),
-                    dims: tensor.shape.iter().map(|&size| size as i64).collect(),
-                    data: match tensor.dtype.is_packed() {
-                        true => onnxc::graph::borders::pack_bits(tensor.dtype, &tensor.data),
-                        false => tensor.data.to_vec(),
-                    },
-                })
-                .collect(),
-        ),
+        Ok(Ok(outputs)) => Ending::Outputs(outputs.iter().map(Output::of).collect()),
     }
 }

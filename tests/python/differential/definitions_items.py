@@ -1,0 +1,185 @@
+"""What operators on sequences and optionals should give, by Python's lists, and those on strings where the reference does not go by
+the specification."""
+
+import numpy as np
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+
+import items
+import values
+from case import Skip
+from items import Optional, Sequence
+
+DEFINITIONS = {}
+
+
+def definition(*ops):
+    def add(function):
+        DEFINITIONS.update((op, function) for op in ops)
+        return function
+    return add
+
+
+def operands(node, count=0):
+    given = [value for value, _ in node.inputs]
+    return given + [None] * (count - len(given))
+
+
+def position(at, low, high):
+    """An index from `low` to `high`, both included; others are refused."""
+    at = int(np.reshape(at, ()))
+    if not low <= at <= high:
+        raise IndexError(f"position {at}")
+    return at
+
+
+@definition("SequenceEmpty")
+def empty(node):
+    number = node.attributes.get("dtype", 1)
+    return [Sequence(values.NAMES[np.dtype(helper.tensor_dtype_to_np_dtype(number))])]
+
+
+@definition("SequenceConstruct")
+def construct(node):
+    elements = operands(node)
+    return [Sequence(items.kind_of(elements[0]), elements)]
+
+
+@definition("SequenceInsert")
+def insert(node):
+    """"Accepted range for 'position' is in [-n, n]"; "If 'position' is not specified, 'tensor' is appended"."""
+    sequence, tensor, at = operands(node, 3)
+    count = len(sequence.elements)
+    at = count if at is None else position(at, -count, count)
+    rest = list(sequence.elements)
+    rest.insert(at, tensor)
+    return [Sequence(sequence.kind, rest)]
+
+
+@definition("SequenceErase")
+def erase(node):
+    """"Accepted range for 'position' is in [-n, n - 1]"; "If 'position' is not specified, the last tensor is erased"."""
+    sequence, at = operands(node, 2)
+    count = len(sequence.elements)
+    rest = list(sequence.elements)
+    del rest[position(-1 if at is None else at, -count, count - 1)]
+    return [Sequence(sequence.kind, rest)]
+
+
+@definition("SequenceAt")
+def at(node):
+    sequence, at = operands(node)
+    count = len(sequence.elements)
+    return [sequence.elements[position(at, -count, count - 1)]]
+
+
+@definition("SequenceLength")
+def length(node):
+    return [np.array(len(operands(node)[0].elements), np.int64)]
+
+
+@definition("SplitToSequence")
+def split(node):
+    """"If the argument 'split' is not specified, a split of 1 is assumed"; "'keepdims' is ignored" where it is; a scalar gives
+    "equally sized chunks", the last one smaller."""
+    x, sizes = operands(node, 2)
+    axis = node.attributes.get("axis", 0) % x.ndim
+    total = x.shape[axis]
+    if sizes is None or sizes.ndim == 0:
+        size = 1 if sizes is None else int(sizes)
+        if size < 1:
+            raise ValueError("parts of no size")
+        cuts = list(range(size, total, size))
+        parts = np.split(x, cuts, axis) if total else []
+        if sizes is None and not node.attributes.get("keepdims", 1):
+            parts = [np.squeeze(part, axis) for part in parts]
+    else:
+        if (sizes < 0).any() or int(sizes.sum()) != total:
+            raise ValueError("parts that are not the whole")
+        parts = np.split(x, np.cumsum(sizes)[:-1], axis) if sizes.size else []
+    return [Sequence(items.kind_of(x), [np.ascontiguousarray(part).reshape(part.shape) for part in parts])]
+
+
+@definition("ConcatFromSequence")
+def concat(node):
+    (sequence,) = operands(node)
+    axis = node.attributes["axis"]
+    if node.attributes.get("new_axis", 0):
+        return [np.stack(sequence.elements, axis)]
+    return [np.concatenate(sequence.elements, axis)]
+
+
+@definition("SequenceMap")
+def sequence_map(node):
+    """The body for the elements of all sequences at one position."""
+    given, body = operands(node), node.attributes["body"]
+    graph = helper.make_graph(body.node, "body", body.input, body.output, body.initializer)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", node.opset)])
+    runner, results = ReferenceEvaluator(model), []
+    count = len(given[0].elements)
+    if any(isinstance(one, Sequence) and len(one.elements) != count for one in given):
+        raise ValueError("sequences of unlike lengths")
+    for at in range(count):
+        feeds = [one.elements[at] if isinstance(one, Sequence) else one for one in given]
+        results.append(runner.run(None, {info.name: feed for info, feed in zip(body.input, feeds)}))
+    kinds = [values.NAMES[np.dtype(helper.tensor_dtype_to_np_dtype(info.type.tensor_type.elem_type))] for info in body.output]
+    exact = lambda array, kind: np.array(array, values.DTYPES[kind])
+    return [Sequence(kind, [exact(row[at], kind) for row in results]) for at, kind in enumerate(kinds)]
+
+
+@definition("Cast")
+def cast(node):
+    """"Converting a string "100.5" to an integer may yield result 100": the whole part, also where it has an exponent. The reference
+    and ONNX Runtime read less."""
+    (x,) = operands(node)
+    to = node.out_type()
+    if values.NAMES[x.dtype] != values.STRING or to not in values.INTEGERS:
+        return None
+    low, high = values.integer_range(to)
+    numbers = [whole(text) for text in x.flat]
+    if not all(low <= number <= high for number in numbers):
+        raise ValueError("no number of the type")
+    return [np.array(numbers, values.DTYPES[to]).reshape(x.shape)]
+
+
+def whole(text):
+    try:
+        return int(text.strip())
+    except ValueError:
+        return int(float(text.strip()))
+
+
+@definition("StringNormalizer")
+def normalizer(node):
+    """"Removes elements specified in "stopwords" attribute", and no others: the reference also drops empty texts, accents, and stop
+    words inside of elements. "If all elements in X are dropped, the output will be the empty value"."""
+    (x,) = operands(node)
+    attributes = node.attributes
+    plain = str if attributes.get("is_case_sensitive", 0) else str.lower
+    stops = {plain(word) for word in attributes.get("stopwords", [])}
+    change = {"LOWER": str.lower, "UPPER": str.upper, "NONE": str}[attributes.get("case_change_action", "NONE")]
+    if x.ndim not in (1, 2) or x.ndim == 2 and x.shape[0] != 1:
+        raise ValueError("no row of texts")
+    kept = [change(text) for text in x.flat if plain(text) not in stops] or [""]
+    return [np.array(kept, object).reshape((1,) * (x.ndim - 1) + (len(kept),))]
+
+
+@definition("Optional")
+def optional(node):
+    element, = operands(node, 1)
+    return [Optional(items.empty_like(element), element) if element is not None else Optional(items.of_type(node.attributes["type"]))]
+
+
+@definition("OptionalHasElement")
+def has_element(node):
+    """Since version 18 a value is its own element, and nothing at all has none."""
+    given, = operands(node, 1)
+    return [np.array(given.element is not None if isinstance(given, Optional) else given is not None)]
+
+
+@definition("OptionalGetElement")
+def get_element(node):
+    given, = operands(node)
+    if isinstance(given, Optional) and given.element is None:
+        raise ValueError("there is no element")
+    return [given.element if isinstance(given, Optional) else given]
