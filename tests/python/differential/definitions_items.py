@@ -1,6 +1,8 @@
 """What operators on sequences and optionals should give, by Python's lists, and those on strings where the reference does not go by
 the specification."""
 
+import re
+
 import numpy as np
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
@@ -162,6 +164,34 @@ def normalizer(node):
         raise ValueError("no row of texts")
     kept = [change(text) for text in x.flat if plain(text) not in stops] or [""]
     return [np.array(kept, object).reshape((1,) * (x.ndim - 1) + (len(kept),))]
+
+
+@definition("StringSplit")
+def string_split(node):
+    """"Consecutive delimiters are not grouped together and are deemed to delimit empty strings", so that an empty text is one part. The
+    reference fails at scalars, in whose place ONNX Runtime has no part."""
+    (x,) = operands(node)
+    delimiter, most = node.attributes.get("delimiter") or None, node.attributes.get("maxsplit", -1)
+    parts = [text.split(delimiter, most) for text in x.flat]
+    width = max(map(len, parts), default=0)
+    table = np.full((len(parts), width), "", object)
+    for row, own in zip(table, parts):
+        row[:len(own)] = own
+    return [table.reshape((*x.shape, width)), np.array([len(own) for own in parts], np.int64).reshape(x.shape)]
+
+
+#: Classes of RE2 and what they are to Python, whose own have letters of all languages.
+CLASSES = {r"\w": "[0-9A-Za-z_]", r"\d": "[0-9]", r"\s": r"[\t\n\f\r ]", r"\S": r"[^\t\n\f\r ]"}
+
+
+@definition("RegexFullMatch")
+def full_match(node):
+    """"RE2 regex syntax is used"."""
+    (x,) = operands(node)
+    pattern = node.attributes["pattern"]
+    for name, meaning in CLASSES.items():
+        pattern = pattern.replace(name, meaning)
+    return [np.array([re.fullmatch(pattern, text) is not None for text in x.flat], bool).reshape(x.shape)]
 
 
 @definition("Optional")

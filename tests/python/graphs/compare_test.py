@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "differential"))
 
 from onnx import defs
 
+import items
 import quantized_models
 import store
 from case import Node
@@ -87,9 +88,15 @@ def rules():
 
     hot = lambda depth: is_open("OneHot", 11, np.array([0]), np.array(depth, np.float32), np.array([0, 1]))
     assert hot(-1) and not hot(3)
+    attend = lambda mask, **how: is_open("Attention", 23, *np.zeros((3, 1, 1, 2, 2), np.float32), np.ones((2, 2), mask), **how)
+    assert attend(np.uint32, is_causal=1) and not attend(np.uint32) and not attend(bool, is_causal=1)
     u8, f32 = np.zeros((1, 1), np.uint8), lambda number: np.array(number, np.float32)
     product = lambda scale: is_open("QLinearMatMul", 21, u8, f32(2), u8[0, 0], u8, f32(0.5), u8[0, 0], f32(scale), u8[0, 0])
     assert product(1e-40) and not product(0.5)
+
+
+def split_of(x, **how):
+    return result("StringSplit", 20, {}, x, **how)
 
 
 def definitions():
@@ -107,9 +114,45 @@ def definitions():
     vertex.node.outputs = 3
     y, mean, _ = vertex.evaluate(named, 15)
     assert y.dtype == np.float16 and mean.dtype == np.float64 and abs(mean[0] / -9e59 - 1) < 1e-6
+    texts = lambda *words: np.array(words, object)
+    normalized = lambda *words, **how: result("StringNormalizer", 10, {}, texts(*words), **how).tolist()
+    assert normalized("", "\u00fc b", "B", case_change_action="UPPER", stopwords=["b"]) == ["", "\u00dc B"]
+    assert normalized("b", "B", is_case_sensitive=1, stopwords=["b"]) == ["B"] and normalized("b", stopwords=["B"]) == [""]
+    parts, scalar = split_of(texts("a,b", ""), delimiter=","), split_of(np.array("", object), delimiter=",")
+    assert parts.tolist() == [["a", "b"], ["", ""]] and scalar.tolist() == [""] and split_of(texts(" a  b ")).tolist() == [["a", "b"]]
+    matches = result("RegexFullMatch", 20, {}, texts("a1", "\u00fc", ""), pattern="\\w+")
+    assert matches.tolist() == [True, False, False]
+    whole = result("Cast", 21, {"T1": "string", "T2": "int64"}, texts("1e1", " 5 ", "-7"), to=7)
+    assert whole.tolist() == [10, 5, -7] and whole.dtype == np.int64
     gathered = result("GatherElements", 13, {"T": "float", "Tind": "int64"}, np.arange(6, dtype=np.float32).reshape(2, 3),
                       np.array([[-1, 0]]), axis=-2)
     assert gathered.tolist() == [[3.0, 1.0]]
+
+
+def items_of_graphs():
+    """Sequences and optionals: what operators make of them, what is like them, and that they are stored."""
+    a, b = np.array([1, 2], np.int64), np.array([[3]], np.int64)
+    pair = items.Sequence("int64", [a, b])
+    kinds = {"S": "int64", "T": "int64", "I": "int64"}
+    inserted = result("SequenceInsert", 11, kinds, pair, b, np.array(-1))
+    assert [one.shape for one in inserted.elements] == [(2,), (1, 1), (1, 1)]
+    erased = result("SequenceErase", 11, kinds, pair)
+    assert len(erased.elements) == 1 and erased.elements[0].tolist() == [1, 2]
+    parts = result("SplitToSequence", 24, kinds, np.arange(5).reshape(5, 1), np.array(2))
+    assert [one.shape for one in parts.elements] == [(2, 1), (2, 1), (1, 1)]
+    parts = result("SplitToSequence", 24, kinds, np.arange(2).reshape(2, 1), keepdims=0)
+    assert [one.shape for one in parts.elements] == [(1,), (1,)]
+    there = result("Optional", 15, {"V": "int64", "O": "int64"}, pair)
+    assert result("OptionalHasElement", 18, {}, there) and not result("OptionalHasElement", 18, {}, items.Optional(there.like))
+
+    for value in (pair, there, items.Optional(there.like), items.Sequence("string"), items.Sequence("string", [np.array("\u00fc", object)])):
+        back = items.unpacked(iter(items.packed(value)), value)
+        assert not items.unlike(back, value) and all(map(np.array_equal, items.tensors(back), items.tensors(value)))
+        assert items.type_text(store.read_result(store.result(value))) == items.type_text(value)
+    assert items.unlike(items.Sequence("int64", [a]), pair) and items.unlike(items.Sequence("int32", [a, b]), pair)
+    assert items.unlike(items.Optional(there.like), there)
+    again = store.read_tensor(store.tensor(pair))
+    assert not items.unlike(again, pair) and np.array_equal(again.elements[1], b)
 
 
 def rounding():
@@ -134,6 +177,7 @@ def rounding():
 def main():
     rules()
     definitions()
+    items_of_graphs()
     rounding()
     half = lambda number: np.array(number, np.float16)
     # Cos(Pow(x, y)), whose power is beyond f16, and Log(Mul(x, x)), whose product is 0 in f16.

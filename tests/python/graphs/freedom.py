@@ -160,11 +160,13 @@ def rooted(vertex, arrays):
 
 
 def attended(vertex, arrays):
-    """The reference broadcasts the causal mask of one row to all queries, and casts values of another type late."""
+    """The reference broadcasts the causal mask of one row to all queries, and casts values of another type late. Of a mask of
+    integers it cannot make -inf, and ONNX Runtime, asked in its place, sees the keys behind the first query."""
     names = [*vertex.inputs, "", ""]
     query, value, mask = arrays[names[0]], arrays[names[2]], arrays.get(names[3])
     rows = vertex.node.attributes.get("is_causal", 0) and mask is not None and mask.ndim > 1 and mask.shape[-2] == 1
-    return bool(rows) or not_finite(vertex, arrays) or value.dtype != query.dtype and bool((np.abs(value) > 6e4).any())
+    integers = vertex.node.attributes.get("is_causal", 0) and mask is not None and mask.dtype.kind in "iu"
+    return bool(rows or integers) or not_finite(vertex, arrays) or value.dtype != query.dtype and bool((np.abs(value) > 6e4).any())
 
 
 #: Sizes of an image away from it, beyond which the precision of coordinates decides where their reflection lies.

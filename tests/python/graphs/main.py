@@ -1,8 +1,9 @@
 """Random graphs: draws them, has them compiled and run in every way, judges the results and makes failing graphs small.
 
 main.py --worker PROGRAM --seed S --first N --count C: prints a JSON line per graph. A graph depends on the seed and its
-number alone. Some have strings, sequences and optionals, and operators of com.microsoft: see `draw`. Of eight graphs one has shapes that contradict each other, see `negative`; of 32 one is a program of nested control
-flow, see `../differential/program.py`. With --quantized all are quantised models, see `quantized_models`.
+number alone. Some have strings, sequences and optionals, and operators of com.microsoft: see `draw`. Of eight graphs one has
+shapes that contradict each other, see `negative`; of 32 one is a program of nested control flow, see
+`../differential/program.py`. With --quantized all are quantised models, see `quantized_models`.
 """
 
 import argparse

@@ -10,7 +10,8 @@ from trial import Inputs, Trial
 
 #: Operators of which an operand decides the result's shape, and which operand.
 DECIDERS = {"Reshape": 1, "Expand": 1, "Tile": 1, "ConstantOfShape": 0, "Slice": 2, "Pad": 1, "Range": 1, "TopK": 1, "Split": 1,
-            "OneHot": 1, "CenterCropPad": 1, "Unsqueeze": 1, "Squeeze": 1, "Resize": 3}
+            "OneHot": 1, "CenterCropPad": 1, "Unsqueeze": 1, "Squeeze": 1, "Resize": 3, "SequenceAt": 1, "SequenceErase": 1,
+            "SequenceInsert": 2, "SplitToSequence": 1}
 
 
 def contradict(graph, dress, rng):

@@ -240,6 +240,14 @@ def with_edges(array, edges, share, rng):
     return np.where(marked, edges[rng.integers(0, len(edges), array.shape)], array).astype(array.dtype)
 
 
+def relisted(sequence, rng):
+    """A sequence with fewer elements or more, at times."""
+    elements = list(sequence.elements)
+    if rng.random() < 0.3:
+        elements = elements[:-1] if rng.random() < 0.5 else elements + elements[:1]
+    return items.Sequence(sequence.kind, elements)
+
+
 def input_sets(graph, dress, rng):
     """The values it was drawn with, special ones, and other sizes where it has symbols."""
     leaves = {name: graph.arrays[name] for name in graph.leaves}
@@ -251,6 +259,8 @@ def input_sets(graph, dress, rng):
         if how == "input" and (kind in values.FLOATS or kind == values.STRING):
             share = 0.7 if name in paired else 0.15
             special[name] = items.mapped(lambda array: with_edges(array, special_values(kind), share, rng), leaves[name])
+        if how == "input" and items.is_other(leaves[name]):
+            special[name] = relisted(special[name], rng)
     sets.append(Inputs("special", special))
     if dress.symbols:
         choices = [0, 0, 1, 2, 3, 5, 7, 9, 17]
