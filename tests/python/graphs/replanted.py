@@ -77,7 +77,7 @@ ABOUT = {
     "nan-extreme": lambda trial: reads_floats("ArgMax", trial) or reads_floats("ArgMin", trial),
     "tanh-one": has("Tanh", "Gelu", "com.microsoft.FastGelu", "LSTM", "GRU", "RNN"),
     "slice-start": has("Slice"),
-    "reshape-zero": has("Reshape"),
+    "reshape-zero": both(has("Reshape"), is_empty),
 }
 #: The ways of compiling that are enough to see a defect, by its name, where all others would take long.
 WAYS = {"sse-comparisons": ["baseline"], "negative-division": ["O3"]}
