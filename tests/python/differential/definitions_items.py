@@ -132,9 +132,11 @@ def sequence_map(node):
 @definition("Cast")
 def cast(node):
     """"Converting a string "100.5" to an integer may yield result 100": the whole part, also where it has an exponent. The reference
-    and ONNX Runtime read less."""
+    and ONNX Runtime read less, and ONNX Runtime of "+4+4" the beginning, which is no number."""
     (x,) = operands(node)
     to = node.out_type()
+    if values.NAMES[x.dtype] == values.STRING and to in values.FLOATS:
+        return [np.array([real(text) for text in x.flat], np.float64).astype(values.DTYPES[to]).reshape(x.shape)]
     if values.NAMES[x.dtype] != values.STRING or to not in values.INTEGERS:
         return None
     low, high = values.integer_range(to)
@@ -144,11 +146,16 @@ def cast(node):
     return [np.array(numbers, values.DTYPES[to]).reshape(x.shape)]
 
 
+def real(text):
+    """As Python reads it, but for underscores and digits of other scripts."""
+    if "_" in text or not text.strip().isascii():
+        raise ValueError(f"{text!r} as a number")
+    return float(text.strip())
+
+
 def whole(text):
-    try:
-        return int(text.strip())
-    except ValueError:
-        return int(float(text.strip()))
+    digits = text.strip()
+    return int(digits) if re.fullmatch("[+-]?[0-9]+", digits) else int(real(text))
 
 
 @definition("StringNormalizer")

@@ -11,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "differential"))
 from onnx import defs
 
 import items
+import oracle
 import quantized_models
 import store
 from case import Node
@@ -124,6 +125,13 @@ def definitions():
     assert matches.tolist() == [True, False, False]
     whole = result("Cast", 21, {"T1": "string", "T2": "int64"}, texts("1e1", " 5 ", "-7"), to=7)
     assert whole.tolist() == [10, 5, -7] and whole.dtype == np.int64
+    reals = result("Cast", 21, {"T1": "string", "T2": "float"}, texts("0.5", " -2.25 ", "1e400"), to=1)
+    assert reals.tolist() == [0.5, -2.25, np.inf] and reals.dtype == np.float32
+    for text in ("+4+4", "1_0", "4x"):
+        try:
+            raise AssertionError(f"{text} is {result('Cast', 21, {'T1': 'string', 'T2': 'double'}, texts(text), to=11)}")
+        except oracle.NoOracle:
+            pass
     gathered = result("GatherElements", 13, {"T": "float", "Tind": "int64"}, np.arange(6, dtype=np.float32).reshape(2, 3),
                       np.array([[-1, 0]]), axis=-2)
     assert gathered.tolist() == [[3.0, 1.0]]
