@@ -18,11 +18,11 @@ MOST_MEMORY = 6 << 30
 
 
 class Worker:
-    def __init__(self, program):
-        self.program, self.process = program, None
+    def __init__(self, program, **environment):
+        self.program, self.environment, self.process = program, environment, None
 
     def start(self):
-        environment = dict(os.environ, RAYON_NUM_THREADS="1")
+        environment = dict(os.environ, RAYON_NUM_THREADS="1", **self.environment)
         limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
         self.process = subprocess.Popen(
             [self.program, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,

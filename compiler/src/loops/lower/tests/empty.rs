@@ -152,6 +152,21 @@ fn rows_without_columns() {
     }
 }
 
+/// The same where only the run tells that there is no column: the row that all columns would read need not exist either.
+#[test]
+fn columns_of_one_row_of_nothing() {
+    for sizes in [[0, 0], [2, 0], [2, 3]] {
+        check_sizes(sizes, |b, x, y| {
+            let columns = b.shape(y);
+            let first = b.scalar(DType::I64, 0.0);
+            let rows = b.expand(first, columns).unwrap();
+            let gathered = b.emit1(Op::Gather { axis: 0 }, &[x, rows]).unwrap();
+            let turned = b.transpose(gathered, &[1, 0]).unwrap();
+            b.unary(UnaryFn::Exp, turned).unwrap()
+        });
+    }
+}
+
 /// Without elements, strides are 0 and addresses do not depend on loops: what is loaded there must stay inside.
 #[test]
 fn views_of_nothing() {
