@@ -100,6 +100,10 @@ pub fn decode(stream: &[u8]) -> Result<Image, Fault> {
     let pixels = width.checked_mul(height).ok_or(Fault::Memory)?;
     let packed = matches!(compression, RLE8 | RLE4);
     check(pixels.checked_mul(if packed { 4 } else { 3 }).ok_or(Fault::Memory)?)?;
+    // Two bytes are 255 pixels at most, unless they pass over some: a short stream takes no memory.
+    if packed && pixels / 256 > data.len() {
+        return Err(broken());
+    }
     // Rows are filled up to 4 bytes; the last one need not be.
     let stride = (width * bits).div_ceil(32) * 4;
     if !packed && data.len() < stride * (height - 1) + (width * bits).div_ceil(8) {

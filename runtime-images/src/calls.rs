@@ -128,7 +128,7 @@ fn size(state: &State, stream: &[u8], format: Format) -> Result<[usize; 2], Stat
         head_out.copy_from_slice(&head(format, sizes));
         stream_out.copy_from_slice(stream);
         image.write(format, pixels);
-    });
+    })?;
     Ok(sizes)
 }
 

@@ -14,6 +14,8 @@ use crate::{onnxc_images_decode, onnxc_images_size};
 struct Allocator {
     used: Cell<i64>,
     refuses: bool,
+    /// There is none at all.
+    missing: bool,
 }
 
 unsafe extern "C" fn allocate(context: *mut c_void, bytes: usize, alignment: usize) -> *mut c_void {
@@ -38,7 +40,7 @@ unsafe extern "C" fn release(context: *mut c_void, block: *mut c_void, bytes: us
 /// Opens a state with an allocator, and checks that closing it gives all back.
 fn run(mut allocator: Allocator, body: impl FnOnce(*mut State, &Allocator)) {
     let options = Options {
-        allocate: Some(allocate),
+        allocate: (!allocator.missing).then_some(allocate),
         release: Some(release),
         allocator: (&raw mut allocator).cast(),
         ..Options::default()
@@ -82,13 +84,13 @@ fn pixels(
 
 #[test]
 fn sizes_and_then_pixels() {
-    for refuses in [false, true] {
-        run(Allocator { refuses, ..Allocator::default() }, |state, allocator| {
+    for missing in [false, true] {
+        run(Allocator { missing, ..Allocator::default() }, |state, allocator| {
             for sample in samples() {
                 for (format, hash) in [(0, sample.hashes[0]), (2, sample.hashes[1])] {
                     let sizes = size(state, &sample.stream, format).unwrap();
                     assert_eq!(sizes, sample.sizes.map(|size| size as i64));
-                    assert_eq!(allocator.used.get(), i64::from(!refuses));
+                    assert_eq!(allocator.used.get(), i64::from(!missing));
                     let pixels = pixels(state, &sample.stream, format, sizes).unwrap();
                     assert_eq!(fnv(&pixels), hash, "{}", sample.name);
                     assert_eq!(allocator.used.get(), 0);
@@ -112,6 +114,15 @@ fn what_is_kept_is_of_this_stream_and_this_format() {
         assert_eq!(pixels(state, &first, 0, sizes).map(hash), expected);
         // What nobody asks for again is given back at the end.
         size(state, &first, 1).unwrap();
+    });
+}
+
+#[test]
+fn an_allocator_without_memory_fails_the_run() {
+    let stream = testdata("rgb.png");
+    run(Allocator { refuses: true, ..Allocator::default() }, |state, _| {
+        assert_eq!(size(state, &stream, 0), Err(Status::OUT_OF_MEMORY));
+        assert_eq!(size(state, b"nothing", 0), Ok([0, 0]));
     });
 }
 

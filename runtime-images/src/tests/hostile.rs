@@ -15,7 +15,7 @@ fn survives(name: &str, stream: &[u8]) {
         Ok(decoder) if own => drop(decoder(stream)),
         _ => drop(decode(stream)),
     }
-    assert!(start.elapsed() < Duration::from_secs(5), "{name} takes {:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(20), "{name} takes {:?}", start.elapsed());
 }
 
 #[test]

@@ -5,6 +5,8 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 
+use crate::abi::Status;
+
 use super::memory::Memory;
 use super::table::State;
 
@@ -30,11 +32,14 @@ impl Kept {
 }
 
 impl State {
-    /// Keeps `bytes`, more than 0, that `write` fills from zeros on, and nothing that was kept before. Without memory
+    /// Keeps `bytes`, more than 0, that `write` fills from zeros on, and nothing that was kept before. Without an allocator
     /// nothing is kept.
-    pub fn keep(&self, bytes: usize, write: impl FnOnce(&mut [u8])) {
+    pub fn keep(&self, bytes: usize, write: impl FnOnce(&mut [u8])) -> Result<(), Status> {
         self.kept.close(self.memory());
-        let Ok(block) = self.memory().take(bytes) else { return };
+        let block = match self.memory().take(bytes) {
+            Err(Status::NEEDS_ALLOCATOR) => return Ok(()),
+            block => block?,
+        };
         // SAFETY: the block has so many bytes and is nobody else's; they are written before they are read.
         let content = unsafe {
             block.as_ptr().write_bytes(0, bytes);
@@ -43,6 +48,7 @@ impl State {
         write(content);
         self.kept.block.set(block.as_ptr());
         self.kept.bytes.set(bytes);
+        Ok(())
     }
 
     /// Lends what is kept, if anything is, to `read`. It is given back if that says so.

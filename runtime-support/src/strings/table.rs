@@ -41,7 +41,14 @@ impl State {
     }
 
     fn with(memory: Memory, constants: Constants) -> State {
-        State { memory, constants, index: Index::new(), chunks: Chunks::new(), kept: Kept::new(), fault: Cell::new(-1) }
+        State {
+            memory,
+            constants,
+            index: Index::new(),
+            chunks: Chunks::new(),
+            kept: Kept::new(),
+            fault: Cell::new(-1),
+        }
     }
 
     /// A state without strings and memory: what [`State::open`] leaves where it fails.
