@@ -116,7 +116,8 @@ typedef enum onnxc_dtype {
  * fails has given back what it allocated, and left NULL and 0.
  *
  * An output of strings is likewise: only the run tells how long its texts are. It takes 16 bytes for each element, and the
- * bytes of all texts behind them. Models with strings need options->allocate and options->release in any case. */
+ * bytes of all texts behind them. Models with strings, and those that decode images, need options->allocate and
+ * options->release in any case. */
 typedef struct onnxc_tensor {
     /* Aligned to its element. May be NULL if there are no elements, for an input that has a default, and as told
      * above. */

@@ -31,7 +31,7 @@ fn stream(name: &str) -> Vec<u8> {
 
 fn decoder(output: &str, format: &str) -> NodeProto {
     let format = AttributeProto {
-        s: format.as_bytes().to_vec().into(),
+        s: Some(format.as_bytes().to_vec().into()),
         ..build::attribute("pixel_format", AttributeType::String)
     };
     build::node("ImageDecoder", &["stream"], &[output]).with(format)
