@@ -28,3 +28,31 @@ fn decode(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let image = TensorType::new(DType::U8, sizes.iter().cloned().chain([Dim::from(channels)]).collect());
     Ok(vec![cx.b.call(&call::DECODE_IMAGE, &[stream], [numbers, sizes].concat(), image)?])
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::Case;
+
+    fn case(stream: &[u8], format: &str) -> Case {
+        Case::new("ImageDecoder", 20).input(&[stream.len()], stream).str("pixel_format", format)
+    }
+
+    #[test]
+    fn channels_are_in_the_order_of_the_format() {
+        let stream = b"P6 2 1 255\nabcxyz";
+        case(stream, "RGB").gives(0, &[1, 2, 3], &[97.0, 98.0, 99.0, 120.0, 121.0, 122.0]);
+        case(stream, "BGR").gives(0, &[1, 2, 3], &[99.0, 98.0, 97.0, 122.0, 121.0, 120.0]);
+        case(stream, "Grayscale").gives(0, &[1, 2, 1], &[98.0, 121.0]);
+    }
+
+    #[test]
+    fn what_cannot_be_decoded_is_empty() {
+        case(b"no image", "RGB").gives(0, &[0, 0, 3], &[]);
+        case(b"P5 4 4 255 ", "Grayscale").gives(0, &[0, 0, 1], &[]);
+    }
+
+    #[test]
+    fn other_formats_are_refused() {
+        assert!(case(b"", "YUV").run().unwrap_err().message.contains("RGB, BGR, Grayscale"));
+    }
+}
