@@ -11,7 +11,7 @@
  * They have no thread-local state, and no writable globals but for a word that keeps which of several versions of the
  * code the processor can run. They may be called from any number of threads at once, each call with outputs and a
  * workspace of its own. They never abort or unwind, and allocate nothing but by the caller's own function, for values
- * whose size only the data decides.
+ * whose size only the data decides; decoders of images allocate from the process while they run.
  */
 #ifndef ONNXC_H
 #define ONNXC_H
@@ -29,7 +29,7 @@ extern "C" {
 /* Alignment of a workspace, bytes. */
 #define ONNXC_WORKSPACE_ALIGNMENT 64
 
-/* Most stack that a run takes, bytes. */
+/* Most stack that a run takes, bytes; twice that, where it decodes images. */
 #define ONNXC_STACK_BYTES 65536
 
 /* Results of a run. Those up to ONNXC_SIZE_OVERFLOW come before anything is written, unless they concern sizes that
@@ -65,7 +65,7 @@ typedef enum onnxc_status {
     /* Only the data decides the size of some value, and options->allocate or options->release is NULL; or an output's
      * data is. */
     ONNXC_NEEDS_ALLOCATOR = 14,
-    /* options->allocate gave NULL. */
+    /* options->allocate gave NULL; or an image needs more memory than there is, or than 1 GiB while it is decoded. */
     ONNXC_OUT_OF_MEMORY = 15,
     /* A text that is to be read as a number is none, or none that its type holds; or a text is not UTF-8 where it must
      * be. Outputs are unspecified. */
@@ -116,7 +116,8 @@ typedef enum onnxc_dtype {
  * fails has given back what it allocated, and left NULL and 0.
  *
  * An output of strings is likewise: only the run tells how long its texts are. It takes 16 bytes for each element, and the
- * bytes of all texts behind them. Models with strings need options->allocate and options->release in any case. */
+ * bytes of all texts behind them. Models with strings, and those that decode images, need options->allocate and
+ * options->release in any case. */
 typedef struct onnxc_tensor {
     /* Aligned to its element. May be NULL if there are no elements, for an input that has a default, and as told
      * above. */
@@ -522,7 +523,8 @@ static inline int onnxc_sequence_at(const onnxc_tensor *shapes, const onnxc_tens
     return found;
 }
 
-/* ---- The runtime: libonnxc_runtime_support. A model links without it, unless it has strings. ---- */
+/* ---- The runtime: libonnxc_runtime_support. A model links without it, unless it has strings. A model that decodes images needs
+ * libonnxc_runtime_images instead, which has the functions of both. ---- */
 
 /* A pool of threads for options.parallel_for. A child of fork() may use and destroy the pools of its parent: they have
  * no threads there, and all loops run on the thread that calls. */

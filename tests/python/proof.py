@@ -19,7 +19,6 @@ EXCEPTED = {
     "ConcatFromSequence SplitToSequence",
     "optionals": "Optional OptionalGetElement OptionalHasElement",
     "random values, whose distributions are tested": "Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike",
-    "decoded images": "ImageDecoder",
 }
 
 

@@ -18,7 +18,8 @@ use port::{Holds, Port};
 
 use crate::codegen::emit::bound_symbols;
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Graph, Part, Sym};
+use crate::graph::call::Subject;
+use crate::graph::{Graph, Op, Part, Sym};
 
 /// The wrapper of a model whose symbols start with `name`, an identifier. `workspace` is the size of a run's
 /// scratch memory where it does not depend on the inputs, bytes.
@@ -35,8 +36,8 @@ pub(super) fn text(graph: &Graph, name: &str, workspace: Option<i64>) -> Result<
          pub mod {module} {{\n",
         line(&graph.name)
     );
-    if graph.strings.is_some() {
-        out.push_str("    // Has what the object calls.\n    extern crate onnxc_runtime_support as _;\n\n");
+    if let Some(runtime) = runtime(graph) {
+        let _ = write!(out, "    // Has what the object calls.\n    extern crate {runtime} as _;\n\n");
     }
     out.push_str(PRELUDE);
     out.push_str(&model.outputs_struct());
@@ -46,6 +47,24 @@ pub(super) fn text(graph: &Graph, name: &str, workspace: Option<i64>) -> Result<
     out.push_str(&externs(name));
     out.push_str("}\n");
     Ok(out)
+}
+
+/// The crate with the functions that a model calls, if it has a table of strings, which is the state of such calls.
+fn runtime(graph: &Graph) -> Option<&'static str> {
+    graph.strings.as_ref()?;
+    let mut open = vec![graph];
+    while let Some(graph) = open.pop() {
+        for node in graph.order.iter().map(|&node| &graph.nodes[node]) {
+            match &node.op {
+                // It has the functions of the other one, too.
+                Op::Call(call) if call.function.subject == Subject::Image => {
+                    return Some("onnxc_runtime_images");
+                }
+                op => open.extend(op.bodies()),
+            }
+        }
+    }
+    Some("onnxc_runtime_support")
 }
 
 /// What every wrapper needs.

@@ -1,4 +1,4 @@
-//! Functions of the runtime that a graph calls: what is no loop over numbers, such as work on texts.
+//! Functions of the runtime that a graph calls: what is no loop over numbers, such as work on texts and encoded images.
 //!
 //! Inside a graph a string is a number, its place in the table of the run: equal texts have equal numbers, so that what
 //! moves, chooses or compares strings are operations on i64. `borders` brings this about. [`FUNCTIONS`] has all functions; a
@@ -6,13 +6,14 @@
 
 use std::ffi::c_void;
 
+use onnxc_runtime_images as images;
 use onnxc_runtime_support::strings;
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Builder, DType, Dim, Op, TensorType, ValueId};
 use crate::host::ir::{Extern, Type};
 
-/// A function of the runtime. It takes the table of strings, the addresses of its inputs and of its result, then numbers;
+/// A function of the runtime. It takes the table of strings, which is the state of the run, the addresses of its inputs and of its result, then numbers;
 /// it gives a status of the C ABI.
 #[derive(Debug)]
 pub struct Function {
@@ -23,10 +24,18 @@ pub struct Function {
     pub result: Option<DType>,
     /// How many numbers follow the addresses.
     pub numbers: usize,
+    pub subject: Subject,
     /// The symbol, and its parameters.
     pub symbol: Extern,
     /// Where it lies in this process.
     pub address: fn() -> *const c_void,
+}
+
+/// What a function works on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Subject {
+    Texts,
+    Image,
 }
 
 impl PartialEq for Function {
@@ -75,18 +84,21 @@ const COUNT: Option<DType> = Some(DType::I64);
 const BYTES: Option<DType> = Some(DType::U8);
 
 macro_rules! functions {
-    ($($constant:ident $name:literal $function:ident $inputs:tt -> $result:expr, $params:tt;)*) => {
-        $(pub static $constant: Function = Function {
+    ($($library:ident $subject:ident {
+        $($constant:ident $name:literal $function:ident $inputs:tt -> $result:expr, $params:tt;)*
+    })*) => {
+        $($(pub static $constant: Function = Function {
             name: $name,
             inputs: &$inputs,
             result: $result,
             numbers: numbers(&$params),
+            subject: Subject::$subject,
             symbol: Extern { name: stringify!($function), params: &$params, result: Some(Type::I32) },
-            address: || strings::$function as *const c_void,
-        };)*
+            address: || $library::$function as *const c_void,
+        };)*)*
 
         /// Every function that a graph may call.
-        pub static FUNCTIONS: &[&Function] = &[$(&$constant),*];
+        pub static FUNCTIONS: &[&Function] = &[$($(&$constant),*),*];
     };
 }
 
@@ -101,36 +113,47 @@ const fn numbers(params: &[Type]) -> usize {
 }
 
 functions! {
-    // Texts of the caller, 16 bytes each, to their numbers: `n`.
-    INTERN "intern" onnxc_strings_intern [BYTES] -> STRING, [P, P, P, N];
-    // Bytes of all texts: `n`.
-    TEXT_BYTES "text_bytes" onnxc_strings_text_bytes [STRING] -> COUNT, [P, P, P, N];
-    // Texts for the caller: `n`, and the bytes of the result.
-    SPELL "spell" onnxc_strings_spell [STRING] -> BYTES, [P, P, P, N, N];
-    // Two texts joined: `n`.
-    CONCAT "concat" onnxc_strings_concat [STRING, STRING] -> STRING, [P, P, P, P, N];
-    // In other letters: `n`, 1 for small ones and 2 for capitals.
-    CHANGE_CASE "change_case" onnxc_strings_change_case [STRING] -> STRING, [P, P, P, N, N];
-    // How many parts a text has between delimiters: `n`, and the most splits.
-    SPLIT_COUNTS "split_counts" onnxc_strings_split_counts [STRING, STRING] -> COUNT, [P, P, P, P, N, N];
-    // These parts, rows filled up with the empty text: `n`, the most splits, the length of a row.
-    SPLIT "split" onnxc_strings_split [STRING, STRING] -> STRING, [P, P, P, P, N, N, N];
-    // Whether an automaton of `op/strings.rs` accepts a text: `n`, bytes of the automaton.
-    MATCHES "matches" onnxc_strings_regex [STRING, BYTES] -> Some(DType::Bool), [P, P, P, P, N, N];
-    // How many tokens a text has, by an automaton: `n`, bytes of the automaton, the fewest characters of one, and whether they lie
-    // between what it accepts.
-    TOKEN_COUNTS "token_counts" onnxc_strings_token_counts [STRING, BYTES] -> COUNT, [P, P, P, P, N, N, N, N];
-    // These tokens, rows filled up with a text: the same, and the length of a row.
-    TOKENS "tokens" onnxc_strings_tokens [STRING, BYTES, STRING] -> STRING, [P, P, P, P, P, N, N, N, N, N];
-    // The number that a text tells: `n`, and the ONNX number of the type of the result.
-    PARSE "parse" onnxc_strings_parse [STRING] -> None, [P, P, P, N, N];
-    // A number as text: `n`, and the ONNX number of the operand's type.
-    FORMAT "format" onnxc_strings_format [None] -> STRING, [P, P, P, N, N];
-    // The rank of each text among all different ones, in the order of their bytes: `n`.
-    ORDER "order" onnxc_strings_order [STRING] -> COUNT, [P, P, P, N];
-    // Where among keys a text is the last time, or -1: number of keys, `n`.
-    FIND "find" onnxc_strings_find [STRING, STRING] -> COUNT, [P, P, P, P, N, N];
+    strings Texts {
+        // Texts of the caller, 16 bytes each, to their numbers: `n`.
+        INTERN "intern" onnxc_strings_intern [BYTES] -> STRING, [P, P, P, N];
+        // Bytes of all texts: `n`.
+        TEXT_BYTES "text_bytes" onnxc_strings_text_bytes [STRING] -> COUNT, [P, P, P, N];
+        // Texts for the caller: `n`, and the bytes of the result.
+        SPELL "spell" onnxc_strings_spell [STRING] -> BYTES, [P, P, P, N, N];
+        // Two texts joined: `n`.
+        CONCAT "concat" onnxc_strings_concat [STRING, STRING] -> STRING, [P, P, P, P, N];
+        // In other letters: `n`, 1 for small ones and 2 for capitals.
+        CHANGE_CASE "change_case" onnxc_strings_change_case [STRING] -> STRING, [P, P, P, N, N];
+        // How many parts a text has between delimiters: `n`, and the most splits.
+        SPLIT_COUNTS "split_counts" onnxc_strings_split_counts [STRING, STRING] -> COUNT, [P, P, P, P, N, N];
+        // These parts, rows filled up with the empty text: `n`, the most splits, the length of a row.
+        SPLIT "split" onnxc_strings_split [STRING, STRING] -> STRING, [P, P, P, P, N, N, N];
+        // Whether an automaton of `op/strings.rs` accepts a text: `n`, bytes of the automaton.
+        MATCHES "matches" onnxc_strings_regex [STRING, BYTES] -> Some(DType::Bool), [P, P, P, P, N, N];
+        // How many tokens a text has, by an automaton: `n`, bytes of the automaton, the fewest characters of one, and whether they lie
+        // between what it accepts.
+        TOKEN_COUNTS "token_counts" onnxc_strings_token_counts [STRING, BYTES] -> COUNT, [P, P, P, P, N, N, N, N];
+        // These tokens, rows filled up with a text: the same, and the length of a row.
+        TOKENS "tokens" onnxc_strings_tokens [STRING, BYTES, STRING] -> STRING, [P, P, P, P, P, N, N, N, N, N];
+        // The number that a text tells: `n`, and the ONNX number of the type of the result.
+        PARSE "parse" onnxc_strings_parse [STRING] -> None, [P, P, P, N, N];
+        // A number as text: `n`, and the ONNX number of the operand's type.
+        FORMAT "format" onnxc_strings_format [None] -> STRING, [P, P, P, N, N];
+        // The rank of each text among all different ones, in the order of their bytes: `n`.
+        ORDER "order" onnxc_strings_order [STRING] -> COUNT, [P, P, P, N];
+        // Where among keys a text is the last time, or -1: number of keys, `n`.
+        FIND "find" onnxc_strings_find [STRING, STRING] -> COUNT, [P, P, P, P, N, N];
+    }
+    images Image {
+        // The sizes of an image, `[height, width]`: bytes of the stream, and the pixels' format.
+        IMAGE_SIZE "image_size" onnxc_images_size [BYTES] -> COUNT, [P, P, P, N, N];
+        // Its pixels: the same, height, width.
+        DECODE_IMAGE "decode_image" onnxc_images_decode [BYTES] -> BYTES, [P, P, P, N, N, N, N];
+    }
 }
+
+/// What a run says of an image that is refused.
+pub const LARGE_IMAGE: &str = "the image needs more memory than there is, or than a run may take for one";
 
 /// The function with a name in the text form.
 pub fn named(name: &str) -> Option<&'static Function> {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use onnxc_runtime_support::strings::{Table, constants};
 
 use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::{Constant, DType, Def, Graph, Op, Tensor};
+use crate::graph::{Constant, DType, Def, Graph, NodeId, Op, Tensor};
 
 /// The constant strings of a model, by their numbers.
 #[derive(Clone)]
@@ -62,11 +62,15 @@ impl std::fmt::Debug for Strings {
     }
 }
 
-/// Whether a graph, or one inside it, has strings that are no numbers yet.
+/// Whether a graph, or one inside it, has strings that are no numbers yet, or calls that have no table yet.
 pub fn has_strings(graph: &Graph) -> bool {
     let mut open = vec![graph];
     while let Some(graph) = open.pop() {
         if graph.values.values().any(|value| value.ty.dtype == DType::Str) {
+            return true;
+        }
+        let calls = |&node: &NodeId| matches!(graph.nodes[node].op, Op::Call(_));
+        if graph.strings.is_none() && graph.order.iter().any(calls) {
             return true;
         }
         open.extend(graph.order.iter().flat_map(|&node| graph.nodes[node].op.bodies()));

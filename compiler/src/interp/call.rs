@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{Symbols, internal, movement};
 use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::call::INTERN;
+use crate::graph::call::{INTERN, LARGE_IMAGE, Subject};
 use crate::graph::{Call, Dim, Strings, Tensor};
 use crate::host::abi::status;
 use crate::host::ir::Type;
@@ -43,7 +43,7 @@ pub(crate) fn call(
     };
     match status {
         status::OK => Ok(Tensor::new(call.result.dtype, shape, Bytes::from(data))),
-        status => Err(Error::new(Stage::Run, Kind::Usage, failure(status))),
+        status => Err(Error::new(Stage::Run, Kind::Usage, failure(status, call.function.subject))),
     }
 }
 
@@ -64,8 +64,9 @@ fn interned(strings: &Strings, views: &Tensor, shape: &[usize]) -> Tensor {
 }
 
 /// What a status of a function of the runtime says of its operands.
-fn failure(status: i32) -> String {
+fn failure(status: i32, subject: Subject) -> String {
     match status {
+        status::OUT_OF_MEMORY if subject == Subject::Image => LARGE_IMAGE.to_string(),
         status::BAD_TEXT => "a text is not what is needed here".to_string(),
         status => format!("status {status}"),
     }
@@ -97,6 +98,9 @@ pub(crate) unsafe fn invoke(
         match (inputs, numbers) {
             (&[a], &[n]) => (as_function!(M, P, M, i64))(state, a, result, n),
             (&[a], &[n, m]) => (as_function!(M, P, M, i64, i64))(state, a, result, n, m),
+            (&[a], &[n, m, k, l]) => {
+                (as_function!(M, P, M, i64, i64, i64, i64))(state, a, result, n, m, k, l)
+            }
             (&[a, b], &[n]) => (as_function!(M, P, P, M, i64))(state, a, b, result, n),
             (&[a, b], &[n, m]) => (as_function!(M, P, P, M, i64, i64))(state, a, b, result, n, m),
             (&[a, b], &[n, m, k]) => (as_function!(M, P, P, M, i64, i64, i64))(state, a, b, result, n, m, k),

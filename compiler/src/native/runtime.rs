@@ -9,7 +9,7 @@ use onnxc_runtime_support::strings::{onnxc_strings_close, onnxc_strings_open};
 use crate::graph::call::FUNCTIONS;
 use crate::host::ir::{CLOSE_STRINGS, Extern, OPEN_STRINGS, Type};
 
-/// What the names of all these functions begin with.
+/// What the name of the function begins with that every object with a table calls.
 const PREFIX: &[u8] = b"onnxc_strings_";
 
 /// The function of a library that takes the table.

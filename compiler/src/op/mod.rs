@@ -29,6 +29,7 @@ pub mod fold;
 pub mod fourier;
 pub mod generate;
 pub mod grid;
+pub mod image;
 pub mod indexing;
 pub mod item;
 pub mod linear_attention;
@@ -107,6 +108,7 @@ const FAMILIES: &[&[OpDef]] = &[
     nms::ROWS,
     unique::ROWS,
     strings::ROWS,
+    image::ROWS,
     control::ROWS,
     optional::ROWS,
     sequence::ROWS,

@@ -19,6 +19,7 @@ mod decimal;
 mod dfa;
 mod ignorable;
 mod index;
+mod kept;
 mod memory;
 mod number;
 mod order;

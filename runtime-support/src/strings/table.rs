@@ -7,6 +7,7 @@ use crate::abi::{Options, Status, StringView};
 use super::chunks::{Chunks, Draft};
 use super::constants::Constants;
 use super::index::Index;
+use super::kept::Kept;
 use super::memory::Memory;
 use super::probe::hash;
 
@@ -25,6 +26,7 @@ pub struct State {
     constants: Constants,
     index: Index,
     chunks: Chunks,
+    pub(super) kept: Kept,
     fault: Cell<i64>,
 }
 
@@ -39,7 +41,14 @@ impl State {
     }
 
     fn with(memory: Memory, constants: Constants) -> State {
-        State { memory, constants, index: Index::new(), chunks: Chunks::new(), fault: Cell::new(-1) }
+        State {
+            memory,
+            constants,
+            index: Index::new(),
+            chunks: Chunks::new(),
+            kept: Kept::new(),
+            fault: Cell::new(-1),
+        }
     }
 
     /// A state without strings and memory: what [`State::open`] leaves where it fails.
@@ -54,6 +63,7 @@ impl State {
     pub fn close(&mut self) {
         self.index.close(&self.memory);
         self.chunks.close(&self.memory);
+        self.kept.close(&self.memory);
     }
 
     /// How many numbers have a text.

@@ -62,7 +62,9 @@ impl Dynamic {
             }
         }
         if root.graph.strings.is_some() {
-            dynamic.needs_allocator.get_or_insert_with(|| "strings need memory".to_string());
+            dynamic
+                .needs_allocator
+                .get_or_insert_with(|| "strings and decoded images need memory".to_string());
         }
         for at in 0..root.graph.outputs.len() {
             if decided_dims(root.graph, at).any(|dim| dynamic.decides(dim)) {

@@ -5,6 +5,7 @@ use cranelift_entity::EntityRef;
 
 use crate::codegen::emit::KernelCode;
 use crate::error::Result;
+use crate::graph::call::{LARGE_IMAGE, Subject};
 use crate::graph::{Call, Dim, NodeId, Op as GraphOp, ValueId};
 use crate::host::StepInfo;
 use crate::host::abi::status;
@@ -283,12 +284,17 @@ impl<'p> StepWriter<'_, 'p> {
         let result = self.b.extend(result);
         let origin = &self.scope.graph.origins[data.origin];
         let place = format!("node `{}` ({})", printable(&origin.name), printable(&origin.op_type));
-        for (status, what) in [
+        let texts = [
             (status::OUT_OF_MEMORY, "the allocator has no memory for texts"),
             (status::NEEDS_ALLOCATOR, "texts need memory, and there is no allocator"),
             (status::NULL_POINTER, "the data of a text is null"),
             (status::BAD_TEXT, "a text is not what is needed here"),
-        ] {
+        ];
+        let statuses: &[(i32, &str)] = match call.function.subject {
+            Subject::Texts => &texts,
+            Subject::Image => &[(status::OUT_OF_MEMORY, LARGE_IMAGE)],
+        };
+        for &(status, what) in statuses {
             let is = self.b.compare(Compare::Eq, result, i64::from(status));
             self.b.fail_if(is, status, &format!("{place}: {what}"), &[]);
         }

@@ -1,0 +1,275 @@
+//! A scan: the coefficients, or parts of them, of one or several components.
+
+use super::bits::Bits;
+use super::frame::Frame;
+use super::huffman::Huffman;
+use super::markers::{Decoder, ZIGZAG};
+use crate::fault::{Fault, broken};
+
+pub struct Scan {
+    /// Number of each component in the frame, and of its tables for the first and the other coefficients.
+    pub components: Vec<(usize, usize, usize)>,
+    /// The coefficients, in the order of the stream, and of a progressive frame the bits: those above `high` are known, 0
+    /// where none is, and those down to `low` come now.
+    first: usize,
+    last: usize,
+    high: u32,
+    low: u32,
+}
+
+impl Scan {
+    /// By the content of a start-of-scan segment.
+    pub fn new(segment: &[u8], frame: &Frame) -> Result<Scan, Fault> {
+        let [count, rest @ ..] = segment else { return Err(broken()) };
+        let (specs, rest) = rest.split_at_checked(2 * usize::from(*count)).ok_or_else(broken)?;
+        let &[first, last, bits] = rest else { return Err(broken()) };
+        let mut components: Vec<(usize, usize, usize)> = vec![];
+        for &[id, tables] in specs.as_chunks::<2>().0 {
+            let place =
+                frame.components.iter().position(|component| component.id == id).ok_or_else(broken)?;
+            if components.iter().any(|(other, ..)| *other == place) {
+                return Err(broken());
+            }
+            components.push((place, usize::from(tables >> 4 & 3), usize::from(tables & 3)));
+        }
+        let (first, last) = (usize::from(first), usize::from(last));
+        let (high, low) = (u32::from(bits >> 4), u32::from(bits & 15));
+        let scan = match frame.progressive {
+            true => Scan { components, first, last, high, low },
+            false => Scan { components, first: 0, last: 63, high: 0, low: 0 },
+        };
+        let blocks = scan.components.iter().map(|&(at, ..)| frame.components[at].h * frame.components[at].v);
+        let interleaves = scan.components.len() > 1;
+        let valid = !scan.components.is_empty()
+            && (!interleaves || blocks.sum::<usize>() <= 10)
+            && scan.last <= 63
+            && scan.low <= 13
+            && (scan.high == 0 || scan.high == scan.low + 1)
+            && (!frame.progressive
+                || if scan.first == 0 { scan.last == 0 } else { !interleaves && scan.first <= scan.last });
+        if valid { Ok(scan) } else { Err(broken()) }
+    }
+}
+
+/// What a segment between two restarts has decoded.
+#[derive(Default)]
+struct State {
+    /// By component: the first coefficient of the last block.
+    predictions: [i32; 4],
+    /// Blocks that follow in which no new coefficient comes.
+    ended: u32,
+}
+
+/// Decodes the scan whose bits begin at `at`; gives where it ends.
+pub fn decode(
+    decoder: &Decoder<'_>,
+    scan: &Scan,
+    frame: &mut Frame,
+    stream: &[u8],
+    at: usize,
+) -> Result<usize, Fault> {
+    let mut bits = Bits::new(stream, at);
+    let mut state = State::default();
+    let mut tables = vec![];
+    for &(_, dc, ac) in &scan.components {
+        tables.push((decoder.dc[dc].as_ref(), decoder.ac[ac].as_ref()));
+    }
+    // One component alone has the blocks that the image has, several have whole groups.
+    let (across, down) = match scan.components.as_slice() {
+        &[(only, ..)] => {
+            let component = &frame.components[only];
+            (component.width.div_ceil(8), component.height.div_ceil(8))
+        }
+        _ => (frame.mcus_across, frame.mcus_down),
+    };
+    let (mut left, mut restarts) = (decoder.restart_interval, 0u8);
+    for y in 0..down {
+        for x in 0..across {
+            if decoder.restart_interval > 0 {
+                if left == 0 {
+                    bits.restart(restarts)?;
+                    restarts = restarts.wrapping_add(1);
+                    (state, left) = (State::default(), decoder.restart_interval);
+                }
+                left -= 1;
+            }
+            for (&(number, ..), &tables) in scan.components.iter().zip(&tables) {
+                let (h, v) = match scan.components.len() {
+                    1 => (1, 1),
+                    _ => (frame.components[number].h, frame.components[number].v),
+                };
+                for (dy, dx) in (0..v).flat_map(|dy| (0..h).map(move |dx| (dy, dx))) {
+                    let place = (x * h + dx, y * v + dy);
+                    block(&mut bits, &mut state, scan, frame, number, tables, place)?;
+                }
+            }
+        }
+    }
+    Ok(bits.end())
+}
+
+type Tables<'t> = (Option<&'t Huffman>, Option<&'t Huffman>);
+
+fn block(
+    bits: &mut Bits<'_>,
+    state: &mut State,
+    scan: &Scan,
+    frame: &mut Frame,
+    number: usize,
+    (dc, ac): Tables<'_>,
+    (x, y): (usize, usize),
+) -> Result<(), Fault> {
+    let component = &mut frame.components[number];
+    let prediction = &mut state.predictions[number];
+    if !frame.progressive {
+        let mut block = [0; 64];
+        let (dc, ac) = (dc.ok_or_else(broken)?, ac.ok_or_else(broken)?);
+        first_coefficient(bits, dc, prediction, &mut block, 0)?;
+        sequential(bits, ac, &mut block)?;
+        let quantization = component.latched.ok_or_else(broken)?;
+        component.set(x, y, &block, &quantization);
+        return Ok(());
+    }
+    let block = &mut component.coefficients[y * component.blocks_across + x];
+    match (scan.first, scan.high) {
+        (0, 0) => first_coefficient(bits, dc.ok_or_else(broken)?, prediction, block, scan.low),
+        (0, _) => {
+            block[0] |= (bits.take(1)? << scan.low) as i16;
+            Ok(())
+        }
+        (_, 0) => new_coefficients(bits, ac.ok_or_else(broken)?, state, block, scan),
+        _ => refine(bits, ac.ok_or_else(broken)?, state, block, scan),
+    }
+}
+
+fn first_coefficient(
+    bits: &mut Bits<'_>,
+    table: &Huffman,
+    prediction: &mut i32,
+    block: &mut [i16; 64],
+    low: u32,
+) -> Result<(), Fault> {
+    let size = u32::from(table.symbol(bits)?);
+    if size > 15 {
+        return Err(broken());
+    }
+    *prediction = prediction.wrapping_add(bits.signed(size)?);
+    block[0] = (*prediction << low) as i16;
+    Ok(())
+}
+
+fn sequential(bits: &mut Bits<'_>, table: &Huffman, block: &mut [i16; 64]) -> Result<(), Fault> {
+    let mut at = 1;
+    while at < 64 {
+        let symbol = table.symbol(bits)?;
+        let (zeros, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
+        match (zeros, size) {
+            (15, 0) => at += 16,
+            (_, 0) => return Ok(()),
+            _ => {
+                at += zeros;
+                let place = *ZIGZAG.get(at).ok_or_else(broken)?;
+                block[usize::from(place)] = bits.signed(size)? as i16;
+                at += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The highest bits of coefficients.
+fn new_coefficients(
+    bits: &mut Bits<'_>,
+    table: &Huffman,
+    state: &mut State,
+    block: &mut [i16; 64],
+    scan: &Scan,
+) -> Result<(), Fault> {
+    if state.ended > 0 {
+        state.ended -= 1;
+        return Ok(());
+    }
+    let mut at = scan.first;
+    while at <= scan.last {
+        let symbol = table.symbol(bits)?;
+        let (zeros, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
+        match (zeros, size) {
+            (15, 0) => at += 16,
+            (_, 0) => {
+                state.ended = (1 << zeros) - 1 + bits.take(zeros)?;
+                return Ok(());
+            }
+            _ => {
+                at += zeros as usize;
+                let place = *ZIGZAG.get(at).ok_or_else(broken)?;
+                block[usize::from(place)] = (bits.signed(size)? << scan.low) as i16;
+                at += 1;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// One more bit of coefficients that are not 0 yet, and between them coefficients of one bit.
+fn refine(
+    bits: &mut Bits<'_>,
+    table: &Huffman,
+    state: &mut State,
+    block: &mut [i16; 64],
+    scan: &Scan,
+) -> Result<(), Fault> {
+    let one = 1i16 << scan.low;
+    let mut at = scan.first;
+    while at <= scan.last && state.ended == 0 {
+        let symbol = table.symbol(bits)?;
+        let (mut zeros, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
+        let value = match (zeros, size) {
+            (15, 0) => 0,
+            (_, 0) => {
+                state.ended = (1 << zeros) + bits.take(zeros)?;
+                break;
+            }
+            (_, 1) => {
+                if bits.take(1)? == 1 {
+                    one
+                } else {
+                    -one
+                }
+            }
+            _ => return Err(broken()),
+        };
+        // To the place of the new one, behind so many that stay 0.
+        loop {
+            let place = usize::from(*ZIGZAG.get(at).ok_or_else(broken)?);
+            at += 1;
+            match &mut block[place] {
+                0 if zeros == 0 => {
+                    block[place] = value;
+                    break;
+                }
+                0 => zeros -= 1,
+                coefficient => refined(bits, coefficient, one)?,
+            }
+            if at > scan.last {
+                break;
+            }
+        }
+    }
+    if state.ended > 0 {
+        for &place in ZIGZAG.get(at..=scan.last).unwrap_or_default() {
+            match &mut block[usize::from(place)] {
+                0 => {}
+                coefficient => refined(bits, coefficient, one)?,
+            }
+        }
+        state.ended -= 1;
+    }
+    Ok(())
+}
+
+fn refined(bits: &mut Bits<'_>, coefficient: &mut i16, one: i16) -> Result<(), Fault> {
+    if bits.take(1)? == 1 && *coefficient & one == 0 {
+        *coefficient = coefficient.wrapping_add(if *coefficient > 0 { one } else { -one });
+    }
+    Ok(())
+}
