@@ -22,8 +22,8 @@ pub struct DataSymbol {
 }
 
 impl Graph {
-    /// The data symbols that a node mentions in its operation, in the types of its operands and results or in a body, and
-    /// those that their bounds mention; those that other results of control flow define are not among them.
+    /// The data symbols that a node mentions in its operation, in the types of its operands and results or in a body, whose
+    /// assumptions count, and those that their bounds mention; those that other results of control flow define are not among them.
     pub fn data_symbols(&self, node: NodeId) -> BTreeSet<Sym> {
         let mut found = BTreeSet::new();
         if self.data.is_empty() {
@@ -53,6 +53,7 @@ impl Graph {
                 bodies.extend(inner.op.bodies());
             }
             body.data.values().filter_map(|symbol| symbol.bound.as_ref()).for_each(&mut note);
+            body.assumptions.requirements().flat_map(|own| [&own.left, &own.right]).for_each(&mut note);
         }
         found.retain(|sym| !node.op.is_control() || !node.outputs.contains(&self.data[sym].value));
         self.close(found)
