@@ -35,6 +35,7 @@ fn proof_table() {
     let path = lists.join("proof.md");
     let code: Code = Target::host().unwrap().into();
     let mut table = Table::of_suites(&lists).unwrap();
+    table.take_own(&lists.join("proof_tests.txt")).unwrap();
     let update = std::env::var_os("UPDATE_EXPECT").is_some_and(|value| value == "1");
     if update {
         // Cases that are named stay; a part of them is run below, as always. Without the page all are drawn anew.

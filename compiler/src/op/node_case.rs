@@ -37,6 +37,11 @@ impl Case {
         Case { domain, name, opset, attributes: HashMap::new(), inputs: Vec::new(), outputs: 1, rank: None }
     }
 
+    /// The same node of another opset.
+    pub fn at(self, opset: u32) -> Case {
+        Case { opset, ..self }
+    }
+
     pub fn attr(mut self, name: &str, value: Attr) -> Case {
         self.attributes.insert(name.to_string(), value);
         self

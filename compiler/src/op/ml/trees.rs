@@ -396,6 +396,10 @@ mod tests {
         stump("TreeEnsembleRegressor", "target").int("n_targets", 2)
     }
 
+    fn classifier() -> Case {
+        stump("TreeEnsembleClassifier", "class").ints("classlabels_int64s", &[7, 9]).outputs(2)
+    }
+
     const X: [f32; 4] = [9.0, -1.0, 9.0, 1.0];
 
     #[test]
@@ -413,10 +417,20 @@ mod tests {
 
     #[test]
     fn the_class_of_the_greater_score() {
-        let case = stump("TreeEnsembleClassifier", "class").ints("classlabels_int64s", &[7, 9]).outputs(2);
-        let case = case.input(&[2, 2], &X);
+        let case = classifier().input(&[2, 2], &X);
         case.gives(0, &[2], &[7., 9.]);
         case.gives(1, &[2, 2], &[1., 0., 0., 2.]);
+    }
+
+    /// TreeEnsembleRegressor and TreeEnsembleClassifier are deprecated in version 5, and mean what they did.
+    #[test]
+    fn every_version_votes_alike() {
+        for version in [1, 3, 5] {
+            regressor().at(version).input(&[2, 2], &X).gives(0, &[2, 2], &[1., 0., 0., 2.]);
+            let case = classifier().at(version).input(&[2, 2], &X);
+            case.gives(0, &[2], &[7., 9.]);
+            case.gives(1, &[2, 2], &[1., 0., 0., 2.]);
+        }
     }
 
     #[test]

@@ -157,6 +157,24 @@ fn like_forms_take_shape_and_type() {
     }
 }
 
+/// Versions differ in the types that they allow.
+#[test]
+fn older_versions_draw_the_same() {
+    let shaped = |name| Case::new(name, 22).ints("shape", &[3, 5]);
+    let like = |name| Case::new(name, 22).input(&[2, 3], &[0.5f32; 6]);
+    for (first, case) in [
+        (1, shaped("RandomUniform")),
+        (1, shaped("RandomNormal")),
+        (1, like("RandomUniformLike")),
+        (1, like("RandomNormalLike")),
+        (7, like("Multinomial").int("sample_size", 9)),
+        (15, like("Bernoulli")),
+    ] {
+        let newest = outputs_of(&case, 3)[0].clone();
+        assert_eq!(outputs_of(&case.at(first), 3)[0], newest);
+    }
+}
+
 #[test]
 fn seeds_and_streams() {
     let of = || Case::new("RandomUniform", 22).ints("shape", &[64]);

@@ -63,6 +63,16 @@ fn optionals_have_an_element_or_not() {
     );
 }
 
+#[test]
+fn optionals_of_every_version() {
+    let texts = ["o = Optional(a)", "h = OptionalHasElement(o)", "z = OptionalGetElement(o)"];
+    let whole = || graph(&["a: i64[n]"], nodes(&texts), &["z: i64[n]", "h: bool[]"]);
+    for version in [15, 18, 28] {
+        let graph = imported_at(version, whole()).unwrap();
+        assert_eq!(ran(&graph, &[vector(&[4, 5])]), [(vec![2], vec![4, 5]), (vec![], vec![1])]);
+    }
+}
+
 /// Where no branch and no iteration gives an element, nothing tells what one would be.
 #[test]
 fn what_has_no_element_anywhere_stays_empty() {
