@@ -339,7 +339,7 @@ const NOTE: &str = "\
 Errors of the outputs against the model evaluated in f64, with the same f32 weights and inputs: max is the largest error
 divided by the reference's largest element, RMS the root of the mean squared error divided by that of the reference;
 each the worst of all outputs. `last product` is the tensor that the model's last Gemm, MatMul or Conv takes. The ratio is
-onnxc's error to ONNX Runtime's. WORSE is what exceeds four times ONNX Runtime's error, or four times 2^-24 (the rounding
+onnxc's error to that of ONNX Runtime without its graph optimizations. WORSE is what exceeds four times ONNX Runtime's error, or four times 2^-24 (the rounding
 of one f32) if that is more.";
 
 #[cfg(test)]
