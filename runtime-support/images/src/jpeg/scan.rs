@@ -159,22 +159,7 @@ fn first_coefficient(
 }
 
 fn sequential(bits: &mut Bits<'_>, table: &Huffman, block: &mut [i16; 64]) -> Result<(), Fault> {
-    let mut at = 1;
-    while at < 64 {
-        let symbol = table.symbol(bits)?;
-        let (zeros, size) = (usize::from(symbol >> 4), u32::from(symbol & 15));
-        match (zeros, size) {
-            (15, 0) => at += 16,
-            (_, 0) => return Ok(()),
-            _ => {
-                at += zeros;
-                let place = *ZIGZAG.get(at).ok_or_else(broken)?;
-                block[usize::from(place)] = bits.signed(size)? as i16;
-                at += 1;
-            }
-        }
-    }
-    Ok(())
+    coefficients(bits, table, block, [1, 63], 0, |_, _| Ok(()))
 }
 
 /// The highest bits of coefficients.
@@ -189,20 +174,33 @@ fn new_coefficients(
         state.ended -= 1;
         return Ok(());
     }
-    let mut at = scan.first;
-    while at <= scan.last {
+    coefficients(bits, table, block, [scan.first, scan.last], scan.low, |bits, zeros| {
+        state.ended = (1 << zeros) - 1 + bits.take(zeros)?;
+        Ok(())
+    })
+}
+
+/// Coefficients from the first to the last place, each behind a run of zeros and without its `low` lowest bits. `end` is told
+/// the number that comes with the end of a block.
+fn coefficients(
+    bits: &mut Bits<'_>,
+    table: &Huffman,
+    block: &mut [i16; 64],
+    [first, last]: [usize; 2],
+    low: u32,
+    end: impl FnOnce(&mut Bits<'_>, u32) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let mut at = first;
+    while at <= last {
         let symbol = table.symbol(bits)?;
         let (zeros, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
         match (zeros, size) {
             (15, 0) => at += 16,
-            (_, 0) => {
-                state.ended = (1 << zeros) - 1 + bits.take(zeros)?;
-                return Ok(());
-            }
+            (_, 0) => return end(bits, zeros),
             _ => {
                 at += zeros as usize;
                 let place = *ZIGZAG.get(at).ok_or_else(broken)?;
-                block[usize::from(place)] = (bits.signed(size)? << scan.low) as i16;
+                block[usize::from(place)] = (bits.signed(size)? << low) as i16;
                 at += 1;
             }
         }
