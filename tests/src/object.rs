@@ -97,21 +97,25 @@ pub fn run_c(dir: &Path, source: &Path, objects: &[PathBuf], flags: &[&str]) -> 
 
 /// The library that models of strings are linked with.
 pub fn runtime() -> PathBuf {
-    built_runtime(".a")
+    built("onnxc-runtime-support", "libonnxc_runtime_support.a")
 }
 
 /// That library as a crate.
 pub fn runtime_crate() -> PathBuf {
-    built_runtime(".rlib")
+    built("onnxc-runtime-support", "libonnxc_runtime_support.rlib")
 }
 
-fn built_runtime(extension: &str) -> PathBuf {
+/// The library that models with images are linked with.
+pub fn images_runtime() -> PathBuf {
+    built("onnxc-runtime-images", "libonnxc_runtime_images.a")
+}
+
+fn built(package: &str, file: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.args(["build", "--package", "onnxc-runtime-support", "--message-format", "json"]).current_dir(root);
+    build.args(["build", "--package", package, "--message-format", "json"]).current_dir(root);
     let messages = String::from_utf8(must(&mut build).stdout).unwrap();
-    let library =
-        messages.split('"').find(|text| text.ends_with(&format!("libonnxc_runtime_support{extension}")));
+    let library = messages.split('"').find(|text| text.ends_with(file));
     library.expect("a library").into()
 }

@@ -1,7 +1,6 @@
 //! Models that decode images: in machine code, in the interpreter of host programs, and in a C program.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Instant;
 
 use onnxc::cli::session::Loaded;
@@ -15,7 +14,7 @@ use onnxc_runtime_images::decode;
 use onnxc_runtime_images::image::Format;
 use onnxc_tests::compile::{Code, compile_for, compile_to};
 use onnxc_tests::interpreted::Interpreted;
-use onnxc_tests::object::{must, run_c, source};
+use onnxc_tests::object::{images_runtime, run_c, source};
 use prost::Message;
 
 const UINT8: i32 = 2;
@@ -107,18 +106,6 @@ fn a_graph_reads_the_image_on() {
     }
 }
 
-/// The library that models with images are linked with.
-fn library() -> PathBuf {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build
-        .args(["build", "--package", "onnxc-runtime-images", "--message-format", "json"])
-        .current_dir(root());
-    let messages = String::from_utf8(must(&mut build).stdout).unwrap();
-    let library = messages.split('"').find(|text| text.ends_with("libonnxc_runtime_images.a"));
-    library.expect("a static library").into()
-}
-
 #[test]
 fn a_c_program_decodes_images() {
     let folder = tempfile::tempdir().unwrap();
@@ -131,5 +118,5 @@ fn a_c_program_decodes_images() {
         panic!("{failure}");
     }
     let libraries = ["-lpthread", "-ldl", "-lm"];
-    assert_eq!(run_c(folder.path(), &source("images.c"), &[object, library()], &libraries), "good\n");
+    assert_eq!(run_c(folder.path(), &source("images.c"), &[object, images_runtime()], &libraries), "good\n");
 }
