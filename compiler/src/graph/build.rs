@@ -128,7 +128,9 @@ impl<'g> Builder<'g> {
         for requirement in requirements {
             self.assume(requirement, "");
         }
-        if let Op::Scan { body, .. } = &op {
+        if let Op::Scan { body, .. } = &op
+            && !op.may_skip_bodies()
+        {
             // What only data inside the body decide is checked there, and gone with the loop if nothing reads its results.
             let inside = |own: &&Assumption| {
                 let mut found = false;

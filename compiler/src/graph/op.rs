@@ -181,6 +181,16 @@ impl Op {
         Op::Scan { body, trip, conditional: false, states, scans, reverse, shapes }
     }
 
+    /// Whether a run may do without a body: that of a choice, or of a loop that may not turn once. What such a body needs
+    /// of sizes is checked before it runs, and only then.
+    pub fn may_skip_bodies(&self) -> bool {
+        match self {
+            Op::If { .. } => true,
+            Op::Scan { trip, conditional, .. } => *conditional || trip.bounds().0.is_none_or(|low| low < 1),
+            _ => false,
+        }
+    }
+
     /// Whether elements of the results are computed from those of the operands, rather than chosen or moved.
     pub fn computes(&self) -> bool {
         match self {

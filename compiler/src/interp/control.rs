@@ -71,6 +71,9 @@ fn scan(op: &Op, inputs: &[&Tensor], symbols: &Symbols, run_body: RunBody<'_>) -
     let goes_on = |carried: &[Tensor]| !conditional || carried[0].data.first() != Some(&0);
     let mut turn = 0;
     while turn < trips && goes_on(&carried) {
+        if turn == 0 {
+            check_assumptions(body, symbols, &|_| true)?;
+        }
         let mut arguments = carried;
         for at in 0..*scans {
             arguments.push(element(inputs[states + at], if reverse[at] { trips - 1 - turn } else { turn }));

@@ -65,7 +65,7 @@ impl Binder<'_> {
         bind.outputs.iter().try_for_each(|&output| self.output(b, output, &mut sizes))
     }
 
-    /// Checks what must hold before this scope, a body of a choice, runs.
+    /// Checks what must hold before this scope, a body that may not run, does.
     pub fn enter(&self, b: &mut Builder) -> Result<()> {
         let Some(conditions) = self.plan.dynamic.conditions(self.scope.index) else { return Ok(()) };
         let mut sizes = self.sizes(b, conditions, None);

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::error::Result;
-use crate::graph::{Assumption, Dim, Graph, Op as GraphOp, Requirement, Sym, TensorType};
+use crate::graph::{Dim, Graph, Requirement, Sym, TensorType};
 use crate::host::abi::{alignment, options, status};
 use crate::host::ir::{Binary, Compare, Condition, Operand, OptionsField, Place, Port, TensorField};
 use crate::host::lower::bind::violated;
@@ -300,8 +300,7 @@ impl<'c, 'p> Checks<'c, 'p> {
     /// No dim of a value that has a buffer may become negative: inputs can be too small for the model.
     pub fn check_sizes(&mut self) -> Result<()> {
         let mut seen = HashSet::new();
-        let mut scopes = vec![*self.scope];
-        while let Some(scope) = scopes.pop() {
+        for scope in self.surely_run()? {
             for (value, data) in scope.graph.values.iter() {
                 if matches!(scope.place(value)?.1, Storage::None) {
                     continue;
@@ -321,28 +320,41 @@ impl<'c, 'p> Checks<'c, 'p> {
                     self.b.fail_if(negative, status::BAD_DIM, &template, &[size]);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// The scopes that every run gets to. What the others need is checked before they run.
+    fn surely_run(&self) -> Result<Vec<Scope<'p>>> {
+        let (mut scopes, mut next) = (vec![*self.scope], 0);
+        while let Some(&scope) = scopes.get(next) {
+            next += 1;
             for step in &scope.program.steps {
-                // What runs only under a condition is checked there.
                 if let Step::Control { node, bodies, .. } = step
-                    && matches!(scope.graph.nodes[*node].op, GraphOp::Scan { .. })
+                    && !bodies.is_empty()
+                    && !scope.graph.nodes[*node].op.may_skip_bodies()
                 {
                     scopes.extend(scope.bodies(*node, bodies, &[scope.index])?);
                 }
             }
         }
-        Ok(())
+        Ok(scopes)
     }
 
     /// What inference assumed of dims that only the inputs decide.
     pub fn check_assumptions(&mut self) -> Result<()> {
-        let graph = self.scope.graph;
-        let dynamic = &self.plan.dynamic;
-        let early = |assumption: &&Assumption| !dynamic.awaits(&assumption.requirement);
-        for assumption in graph.assumptions.iter().filter(early) {
-            let Requirement { left, relation, right } = &assumption.requirement;
-            let (left, right) = (self.sizes.value(self.b, left)?, self.sizes.value(self.b, right)?);
-            let wrong = violated(self.b, *relation, left, right);
-            self.b.fail_if(wrong, status::BAD_DIM, &violation(graph, assumption), &[left, right]);
+        let mut seen = HashSet::new();
+        for Scope { graph, .. } in self.surely_run()? {
+            for assumption in graph.assumptions.iter() {
+                let requirement = &assumption.requirement;
+                if self.plan.dynamic.awaits(requirement) || !seen.insert(requirement.clone()) {
+                    continue;
+                }
+                let Requirement { left, relation, right } = requirement;
+                let (left, right) = (self.sizes.value(self.b, left)?, self.sizes.value(self.b, right)?);
+                let wrong = violated(self.b, *relation, left, right);
+                self.b.fail_if(wrong, status::BAD_DIM, &violation(graph, assumption), &[left, right]);
+            }
         }
         Ok(())
     }

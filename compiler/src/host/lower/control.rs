@@ -4,7 +4,7 @@
 //! step. What a body leaves in blocks moves to the slots of the program around it; nothing is copied.
 
 use crate::error::Result;
-use crate::graph::{Dim, NodeId, Op as GraphOp, ValueId};
+use crate::graph::{Dim, Node, NodeId, Op as GraphOp, ValueId};
 use crate::host::abi::status;
 use crate::host::ir::{
     Address, Binary, Checked, Compare, Condition, Frame, FrameField, FuncId, Op, Operand, Place, Slot, Type,
@@ -104,6 +104,7 @@ impl<'p> StepWriter<'_, 'p> {
         let what = &node_text(self.scope.graph, work.node);
         let (number, trip) = (self.b.fresh(Type::I64), self.size(trip)?);
         let turn = Iteration { frame, number, trip, what };
+        self.enter_loop(body, node, &turn)?;
         let lanes = self.lanes(work, body, &turn)?;
         let counters = lanes.iter().filter_map(|lane| match lane {
             Lane::Growing { used, .. } | Lane::Parts { used, .. } => Some(*used),
@@ -115,9 +116,7 @@ impl<'p> StepWriter<'_, 'p> {
         let mut more = self.b.compare(Compare::Lt, number, trip);
         if *conditional {
             let state = self.b.load(turn.place(FrameField::Input(0)));
-            let holds = self.b.load_at(Type::I8, state, 0);
-            let holds = self.b.compare(Compare::Ne, holds, 0);
-            more = self.b.binary(Binary::And, more, holds);
+            more = self.and_holds(more, state);
         }
         let head = self.b.close();
         let Operand::Value(condition) = more else {
@@ -144,6 +143,36 @@ impl<'p> StepWriter<'_, 'p> {
         let init = vec![Operand::Int(0); params.len()];
         self.b.effect(Op::Loop { params, init, head, condition, body, next });
         lanes.iter().try_for_each(|lane| self.finish_lane(lane, &turn))
+    }
+
+    /// Checks what a body needs of sizes, if it will run.
+    fn enter_loop(&mut self, body: &Scope<'p>, node: &Node, turn: &Iteration<'_>) -> Result<()> {
+        let GraphOp::Scan { conditional, .. } = &node.op else { return Ok(()) };
+        if self.plan.dynamic.conditions(body.index).is_none() {
+            return Ok(());
+        }
+        let mut runs = self.b.compare(Compare::Gt, turn.trip, 0);
+        if *conditional {
+            let state = self.address(node.inputs[0])?;
+            runs = self.and_holds(runs, state);
+        }
+        let Operand::Value(runs) = runs else {
+            return Err(internal("a loop that surely runs has conditions".into()));
+        };
+        self.b.open();
+        Binder { plan: self.plan, scope: body }.enter(self.b)?;
+        let checks = self.b.close();
+        self.b.open();
+        let nothing = self.b.close();
+        self.b.if_else(Condition::Value(runs), checks, nothing);
+        Ok(())
+    }
+
+    /// Whether `other` holds, and the bool at an address is true.
+    fn and_holds(&mut self, other: Operand, bool: Value) -> Operand {
+        let holds = self.b.load_at(Type::I8, bool, 0);
+        let holds = self.b.compare(Compare::Ne, holds, 0);
+        self.b.binary(Binary::And, other, holds)
     }
 
     /// The frame of a body, but for the addresses of its inputs and outputs.

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use cranelift_entity::PrimaryMap;
 
 use crate::error::Result;
-use crate::graph::{Assumption, Dim, Graph, Op, Requirement, Sym};
+use crate::graph::{Assumption, Dim, Graph, Requirement, Sym};
 use crate::host::ir::{Slot, SlotUse};
 use crate::host::lower::internal;
 use crate::host::lower::layout::{Plan, Scope};
@@ -23,7 +23,7 @@ pub(crate) struct Dynamic {
     symbols: BTreeSet<Sym>,
     /// What a step reads and completes, by scope and step number.
     binds: HashMap<(usize, usize), Bind>,
-    /// What must hold before a body of a choice runs, by its scope.
+    /// What must hold before a body that may not run does, by its scope.
     conditions: HashMap<usize, Bind>,
     /// Slot of each block, by scope and number.
     blocks: HashMap<(usize, BlockId), Slot>,
@@ -97,7 +97,7 @@ impl Dynamic {
         self.binds.get(&(scope, step))
     }
 
-    /// What must hold before a body of a choice runs.
+    /// What must hold before a body that may not run does.
     pub fn conditions(&self, scope: usize) -> Option<&Bind> {
         self.conditions.get(&scope)
     }
@@ -129,23 +129,23 @@ pub(super) fn decided_dims(graph: &Graph, output: usize) -> impl Iterator<Item =
     graph.output_ty(output).shape.iter().chain(&graph.ty(graph.outputs[output].1).shape)
 }
 
-/// A scope, and the bodies of choices that it is in, outermost first.
+/// A scope, and the bodies that may not run which it is in, outermost first.
 struct Region<'g> {
     scope: Scope<'g>,
-    choices: Vec<usize>,
+    guards: Vec<usize>,
 }
 
 /// A scope and all inside it.
 fn scopes<'g>(root: Scope<'g>, plan: &Plan) -> Result<Vec<Region<'g>>> {
-    let (mut all, mut next) = (vec![Region { scope: root, choices: vec![] }], 0);
-    while let Some(Region { scope, choices }) = all.get(next) {
-        let (scope, choices) = (*scope, choices.clone());
+    let (mut all, mut next) = (vec![Region { scope: root, guards: vec![] }], 0);
+    while let Some(Region { scope, guards }) = all.get(next) {
+        let (scope, guards) = (*scope, guards.clone());
         next += 1;
         for (number, step) in scope.program.steps.iter().enumerate() {
             let Step::Control { node, bodies, .. } = step else { continue };
             for body in scope.bodies(*node, bodies, &plan.control(&scope, number)?.bodies)? {
-                let own = matches!(scope.graph.nodes[*node].op, Op::If { .. }).then_some(body.index);
-                all.push(Region { scope: body, choices: choices.iter().copied().chain(own).collect() });
+                let own = scope.graph.nodes[*node].op.may_skip_bodies().then_some(body.index);
+                all.push(Region { scope: body, guards: guards.iter().copied().chain(own).collect() });
             }
         }
     }
@@ -169,18 +169,18 @@ impl Open {
             dims: vec![],
             outputs: vec![],
         };
-        // What the bodies of choices, and all in them, define: the rest is known when they start.
+        // What the bodies that may not run, and all in them, define: the rest is known when they start.
         let mut inside: HashMap<usize, BTreeSet<Sym>> = HashMap::new();
-        for Region { scope, choices } in scopes {
-            for &choice in choices {
-                inside.entry(choice).or_default().extend(scope.graph.data.keys());
+        for Region { scope, guards } in scopes {
+            for &guard in guards {
+                inside.entry(guard).or_default().extend(scope.graph.data.keys());
             }
         }
         let (mut seen_requirements, mut seen) = (HashSet::new(), HashSet::new());
-        for Region { scope, choices } in scopes {
-            let choice = choices.last().copied();
-            let known = |symbols: &BTreeSet<Sym>| match choice {
-                Some(choice) => symbols.is_disjoint(&inside[&choice]),
+        for Region { scope, guards } in scopes {
+            let guard = guards.last().copied();
+            let known = |symbols: &BTreeSet<Sym>| match guard {
+                Some(guard) => symbols.is_disjoint(&inside[&guard]),
                 // The inputs tell it: checked when the run starts.
                 None => symbols.is_empty(),
             };
@@ -188,17 +188,17 @@ impl Open {
                 let requirement = &assumption.requirement;
                 let mut symbols = dynamic.symbols_of(&requirement.left);
                 symbols.append(&mut dynamic.symbols_of(&requirement.right));
-                if !seen_requirements.insert((choice, requirement.clone())) {
+                if !seen_requirements.insert((guard, requirement.clone())) {
                     continue;
                 }
                 let own = assumption.clone();
-                match (known(&symbols), choice) {
+                match (known(&symbols), guard) {
                     (true, Some(body)) => dynamic.conditions.entry(body).or_default().assumptions.push(own),
                     (true, None) => {}
                     (false, _) => open.assumptions.push((own, symbols)),
                 }
             }
-            if dynamic.symbols.is_empty() && choice.is_none() {
+            if dynamic.symbols.is_empty() && guard.is_none() {
                 continue;
             }
             for (value, data) in scope.graph.values.iter() {
@@ -207,12 +207,12 @@ impl Open {
                 }
                 for (axis, dim) in data.ty.shape.iter().enumerate() {
                     let never_negative = dim.bounds().0.is_some_and(|low| low >= 0);
-                    if never_negative || dim.is_const() || !seen.insert((choice, dim.clone())) {
+                    if never_negative || dim.is_const() || !seen.insert((guard, dim.clone())) {
                         continue;
                     }
                     let symbols = dynamic.symbols_of(dim);
                     let item = (data.name.clone(), axis, dim.clone());
-                    match (known(&symbols), choice) {
+                    match (known(&symbols), guard) {
                         (true, Some(body)) => dynamic.conditions.entry(body).or_default().dims.push(item),
                         (true, None) => {}
                         (false, _) => open.dims.push((item, symbols)),
