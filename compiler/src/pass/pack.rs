@@ -140,8 +140,18 @@ impl PackPolicy {
     }
 }
 
+/// Panels of a right-hand side with so many batch and inner axes, by their width, and whether they are those of all of its
+/// batch or of what is repeated along it.
+type Packed = HashMap<(ValueId, usize, usize, usize, Extent), ValueId>;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+enum Extent {
+    Whole,
+    Once,
+}
+
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
-    let mut packed: HashMap<(ValueId, usize, usize, usize), ValueId> = HashMap::new();
+    let mut packed = Packed::new();
     rewrite(graph, |b, id| {
         let Node { op: Op::Contract { batch, m, k, rhs: RhsLayout::Plain }, inputs, .. } = &b.graph.nodes[id]
         else {
@@ -156,13 +166,19 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         {
             return dequantizing(b, &weights, (m, lhs, rhs), options, &mut packed).map(Some);
         }
+        if m == 1
+            && b.dtype(lhs) == b.dtype(rhs)
+            && let Some(shared) = repeated(b, rhs, batch).filter(|shared| shared.axis + 1 == batch)
+        {
+            return shared.by_rows(b, (batch, k), (lhs, rhs), options, &mut packed).map(Some);
+        }
         let n = b.ty(rhs).shape[batch + k].clone();
         let rows = product(&b.ty(lhs).shape[batch..batch + m]);
         let depth = if b.dtype(lhs) == DType::U8 && b.dtype(rhs) == DType::I8 { DOT_DEPTH } else { 1 };
         // Narrow floats are widened to those on the left.
         let dtype = if b.dtype(lhs).is_float() { b.dtype(lhs) } else { b.dtype(rhs) };
         let nr = options.pack.nr(Product { dtype, rows: rows.as_const(), columns: n.as_const() });
-        let panels = match packed.get(&(rhs, batch, k, nr)) {
+        let panels = match packed.get(&(rhs, batch, k, nr, Extent::Whole)) {
             Some(&panels) => panels,
             None if depth == 1 => match repeated(b, rhs, batch) {
                 Some(repeated) => repeated.pack(b, batch, k, nr)?,
@@ -173,7 +189,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
                 b.emit1(Op::Pack { batch, k, nr: nr * depth }, &[steps])?
             }
         };
-        packed.insert((rhs, batch, k, nr), panels);
+        packed.insert((rhs, batch, k, nr, Extent::Whole), panels);
         let rhs = RhsLayout::Panels { nr, depth, n };
         b.emit1(Op::Contract { batch, m, k, rhs }, &[lhs, panels]).map(Some)
     })?;
@@ -228,14 +244,51 @@ fn repeated(b: &Builder, rhs: ValueId, batch: usize) -> Option<Repeated> {
 }
 
 impl Repeated {
-    /// Panels of what is repeated, then repeated: a view.
-    fn pack(&self, b: &mut Builder, batch: usize, k: usize, nr: usize) -> Result<ValueId> {
+    /// The contraction with what is repeated along the last batch axis, as one of more rows: those of the heads that share a
+    /// right-hand side, one after the other. A panel is then read once for all of them.
+    fn by_rows(
+        &self,
+        b: &mut Builder,
+        (batch, k): (usize, usize),
+        (lhs, wide): (ValueId, ValueId),
+        options: &Options,
+        packed: &mut Packed,
+    ) -> Result<ValueId> {
+        let rhs = self.narrow(b)?;
+        let (shape, own) = (b.shape(lhs), b.shape(rhs));
+        let mut grouped = shape.clone();
+        grouped[self.axis] = own[self.axis].clone();
+        grouped[batch] = self.times.clone() * shape[batch].clone();
+        let (rows, n) = (product(&grouped[batch..=batch]), own[batch + k].clone());
+        let product = Product { dtype: b.dtype(lhs), rows: rows.as_const(), columns: n.as_const() };
+        let nr = options.pack.nr(product);
+        let panels = match packed.get(&(wide, batch, k, nr, Extent::Once)) {
+            Some(&panels) => panels,
+            None => pack(b, rhs, batch, k, nr)?,
+        };
+        packed.insert((wide, batch, k, nr, Extent::Once), panels);
+        let lhs = b.reshape(lhs, grouped.clone())?;
+        let layout = RhsLayout::Panels { nr, depth: 1, n: n.clone() };
+        let result = b.emit1(Op::Contract { batch, m: 1, k, rhs: layout }, &[lhs, panels])?;
+        let mut to = shape[..=batch].to_vec();
+        to.push(n);
+        b.reshape(result, to)
+    }
+
+    /// What is repeated, as a right-hand side.
+    fn narrow(&self, b: &mut Builder) -> Result<ValueId> {
         let mut shape = b.shape(self.value);
         shape.remove(self.axis + 1);
         let mut value = b.reshape(self.value, shape)?;
         for perm in self.perms.iter().rev() {
             value = b.transpose(value, perm)?;
         }
+        Ok(value)
+    }
+
+    /// Panels of what is repeated, then repeated: a view.
+    fn pack(&self, b: &mut Builder, batch: usize, k: usize, nr: usize) -> Result<ValueId> {
+        let value = self.narrow(b)?;
         let panels = pack(b, value, batch, k, nr)?;
         let mut shape = b.shape(panels);
         shape.insert(self.axis + 1, Dim::ONE);
@@ -254,18 +307,18 @@ fn dequantizing(
     weights: &Weights,
     (m, lhs, rhs): (usize, ValueId, ValueId),
     options: &Options,
-    packed: &mut HashMap<(ValueId, usize, usize, usize), ValueId>,
+    packed: &mut Packed,
 ) -> Result<ValueId> {
     let n = b.ty(rhs).shape[1].clone();
     let mut shape = b.shape(lhs);
     let rows = product(&shape[..m]).as_const();
     let nr = options.pack.nr(Product { dtype: weights.dtype(), rows, columns: n.as_const() });
     // Two inner axes, where plain panels of the same value have one.
-    let panels = match packed.get(&(rhs, 0, 2, nr)) {
+    let panels = match packed.get(&(rhs, 0, 2, nr, Extent::Whole)) {
         Some(&panels) => panels,
         None => weights.pack(b, nr)?,
     };
-    packed.insert((rhs, 0, 2, nr), panels);
+    packed.insert((rhs, 0, 2, nr, Extent::Whole), panels);
     shape.truncate(m);
     shape.extend([Dim::from(weights.parts), Dim::from(weights.steps)]);
     let lhs = b.reshape(lhs, shape)?;
@@ -304,7 +357,43 @@ fn pack(b: &mut Builder, rhs: ValueId, batch: usize, k: usize, nr: usize) -> Res
         shape.push(Dim::ONE);
         return b.reshape(rhs, shape);
     }
+    if k == 1 && follows_itself(b.graph, rhs, nr) {
+        // Panels as a view: what a step reads lies side by side as it is.
+        let mut shape = b.shape(rhs);
+        let Some(panels) = n.exact_div(&Dim::from(nr)) else {
+            return b.emit1(Op::Pack { batch, k, nr }, &[rhs]);
+        };
+        shape.truncate(batch + k);
+        shape.extend([panels, Dim::from(nr)]);
+        let cut = b.reshape(rhs, shape)?;
+        let mut perm: Vec<usize> = (0..batch + k + 2).collect();
+        perm.swap(batch, batch + k);
+        return b.transpose(cut, &perm);
+    }
     b.emit1(Op::Pack { batch, k, nr }, &[rhs])
+}
+
+/// Bytes of a row of a right-hand side up to which its panels are read where they are: the rows of a panel are then near
+/// enough to each other that they do not meet in the same few lines of a cache.
+const NEAR_ROWS: i64 = 512;
+
+/// Whether the rows of a right-hand side that the run computes lie one after the other in a buffer, near to each other, and
+/// are whole panels of `nr` columns.
+fn follows_itself(graph: &Graph, mut rhs: ValueId, nr: usize) -> bool {
+    let ty = graph.ty(rhs);
+    let near = ty
+        .shape
+        .last()
+        .and_then(Dim::as_const)
+        .is_some_and(|n| n > 0 && n % nr as i64 == 0 && n * ty.dtype.size() as i64 <= NEAR_ROWS);
+    while let Some(node) = graph.producer(rhs)
+        && let Node { op: Op::Reshape { .. }, inputs, .. } = &graph.nodes[node]
+    {
+        rhs = inputs[0];
+    }
+    let computed =
+        graph.producer(rhs).map_or(!graph.is_constant(rhs), |node| !graph.nodes[node].op.is_view());
+    near && computed
 }
 
 #[cfg(test)]

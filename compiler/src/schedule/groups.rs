@@ -176,17 +176,18 @@ impl<'g> Grouper<'g> {
         self.forced[value] || self.graph.producer(value).is_none()
     }
 
-    /// Materialises the panels of a right-hand side: what is beneath a view that repeats them for a batch.
+    /// Materialises the panels of a right-hand side: what is beneath the views that repeat them for a batch, or that cut a
+    /// matrix into them.
     fn force_panels(&mut self, mut value: ValueId) {
         let mut source = value;
-        let mut repeats = false;
+        let mut viewed = false;
         while let Some(node) = self.graph.producer(source)
-            && let Op::Reshape { .. } | Op::Expand { .. } = self.op(node)
+            && let Op::Reshape { .. } | Op::Expand { .. } | Op::Transpose { .. } = self.op(node)
         {
-            repeats |= matches!(self.op(node), Op::Expand { .. });
+            viewed |= !matches!(self.op(node), Op::Reshape { .. });
             source = self.inputs(node)[0];
         }
-        if repeats {
+        if viewed {
             value = source;
         }
         self.forced[value] |= !self.is_dequantized(value);
