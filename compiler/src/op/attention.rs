@@ -389,21 +389,38 @@ fn distance(
 fn rotary_embedding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, cos, sin, positions) = (cx.input(0)?, cx.input(1)?, cx.input(2)?, cx.optional(3));
     let count = cx.optional_int("num_heads")?.filter(|&count| count > 0);
-    let rotated = cx.int("rotary_embedding_dim")?;
+    let turning = cx.int("rotary_embedding_dim")?;
     let interleaved = cx.int("interleaved")? != 0;
     let b = &mut *cx.b;
     let rank = b.rank(x);
     let x = heads(b, x, count)?;
     let size = b.shape(x)[3].clone();
-    let extent = if rotated > 0 { Dim::from(rotated) } else { size.clone() };
+    let extent = if turning > 0 { Dim::from(turning) } else { size.clone() };
     let two = Dim::from(2usize);
     let half = if extent.is_const() { extent.exact_div(&two) } else { extent.floor_div(&two) };
     let Some(half) = half else {
         return malformed(format!("rotation of {extent} features"));
     };
     let (cos, sin) = (cache(b, cos, positions)?, cache(b, sin, positions)?);
-    let turning = b.slice_axis(x, 3, Dim::ZERO, extent.clone())?;
-    let (first, second) = pairs(b, turning, &half, interleaved)?;
+    let y = rotated(b, x, [cos, sin], &half, interleaved)?;
+    Ok(vec![if rank == 3 { merged_heads(b, y)? } else { y }])
+}
+
+/// `x: [B, H, S, d]` whose first `2 * half` features turn by the angles with these cosines and sines,
+/// `[B or 1, 1, S, half]`.
+pub fn rotated(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    [cos, sin]: [ValueId; 2],
+    half: &Dim,
+    interleaved: bool,
+) -> Result<ValueId> {
+    let size = b.shape(x)[3].clone();
+    let extent = half.clone() * Dim::from(2usize);
+    // Whether a symbolic size is even shows when the model runs: the reshape or slice has it checked.
+    let whole = size.floor_div(&Dim::from(2usize)).as_ref() == Some(half);
+    let turning = if whole && !size.is_const() { x } else { b.slice_axis(x, 3, Dim::ZERO, extent.clone())? };
+    let (first, second) = pairs(b, turning, half, interleaved)?;
     let product = |b: &mut Builder<'_>, x, y| b.binary(BinaryFn::Mul, x, y);
     let (a, c) = (product(b, cos, first)?, product(b, sin, second)?);
     let real = b.binary(BinaryFn::Sub, a, c)?;
@@ -417,16 +434,15 @@ fn rotary_embedding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     } else {
         b.concat(&[real, imaginary], 3)?
     };
-    let mut y = turned;
-    if extent != size {
-        let rest = b.slice_axis(x, 3, extent.clone(), size - extent)?;
-        y = b.concat(&[turned, rest], 3)?;
+    if extent == size || whole && !size.is_const() {
+        return Ok(turned);
     }
-    Ok(vec![if rank == 3 { merged_heads(b, y)? } else { y }])
+    let rest = b.slice_axis(x, 3, extent.clone(), size - extent)?;
+    b.concat(&[turned, rest], 3)
 }
 
 /// A cache `[P, d]` at the positions `[B, S]`, or given per position, as `[B, 1, S, d]`.
-fn cache(b: &mut Builder<'_>, cache: ValueId, positions: Option<ValueId>) -> Result<ValueId> {
+pub fn cache(b: &mut Builder<'_>, cache: ValueId, positions: Option<ValueId>) -> Result<ValueId> {
     let taken = match positions {
         Some(positions) => b.emit1(crate::graph::Op::Gather { axis: 0 }, &[cache, positions])?,
         None => cache,

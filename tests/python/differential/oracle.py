@@ -14,6 +14,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 import definitions
+import definitions_attention  # noqa: F401 (definitions register themselves)
 import definitions_items
 import definitions_microsoft
 import items

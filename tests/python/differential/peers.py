@@ -74,6 +74,9 @@ def of_microsoft(node, inputs):
             return "auto_pad pads by less than nothing where strides are larger than kernels"
     if node.op_type == "QLinearAveragePool" and attributes.get("ceil_mode") and attributes.get("count_include_pad"):
         return "count_include_pad counts what lies behind the pads, too, which only ceil_mode reaches"
+    if node.op_type == "MultiHeadAttention" and attributes.get("unidirectional") and has(1):
+        if given[1].shape[2 if given[1].ndim == 4 else 1] != given[0].shape[1]:
+            return "unidirectional hides nothing from the last query, where queries and keys are not as many"
     if node.op_type == "DynamicQuantizeLSTM" and has(4):
         return "ranges are those of rows whose sequences have ended, too, as they are after the end"
     return ""

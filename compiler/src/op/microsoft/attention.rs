@@ -103,10 +103,10 @@ fn refuse_services(cx: &NodeCx<'_, '_>) -> Result<()> {
 }
 
 /// What queries may see, and what is added to scores.
-struct Masks {
-    mask: Option<ValueId>,
-    bias: Option<ValueId>,
-    past: Option<ValueId>,
+pub(super) struct Masks {
+    pub mask: Option<ValueId>,
+    pub bias: Option<ValueId>,
+    pub past: Option<ValueId>,
 }
 
 fn attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
@@ -195,33 +195,8 @@ fn attend(
             *present = b.concat(&[old, *present], 2)?;
         }
     }
-    let mut weights = scores(b, q, key, scale)?;
-    // A mask of one column masks nothing.
-    let hides = |b: &Builder<'_>, mask: ValueId| b.rank(mask) != 2 || b.shape(mask)[1] != Dim::ONE;
-    if let Some(mask) = masks.mask.filter(|&mask| hides(b, mask)) {
-        let keys = b.shape(key)[2].clone();
-        let allowed = allowed(b, mask, &shape[0], &keys)?;
-        let (zero, filter) = (b.scalar(F32, 0.0), b.scalar(F32, f64::from(filter)));
-        let mask = b.select(allowed, zero, filter)?;
-        weights = b.binary(BinaryFn::Add, weights, mask)?;
-    }
-    if causal {
-        let never = b.scalar(F32, f64::from(f32::MIN));
-        let query = b.iota(vec![shape[1].clone(), Dim::ONE], 0)?;
-        let offset = b.dim_scalar(&behind)?;
-        let query = b.binary(BinaryFn::Add, query, offset)?;
-        let keys = b.shape(key)[2].clone();
-        let position = b.iota(vec![keys], 0)?;
-        let seen = b.compare(CompareFn::Le, position, query)?;
-        weights = b.select(seen, weights, never)?;
-    }
-    if let Some(bias) = masks.bias {
-        let bias = b.cast(bias, F32)?;
-        weights = b.binary(BinaryFn::Add, weights, bias)?;
-    }
-    let weights = softmax_along(b, weights, 3)?;
-    let y = weighted(b, weights, value, F32)?;
-    let y = merged_heads(b, y)?;
+    let masked = Masked { masks, batch: &shape[0], behind: &behind, scale, filter, causal };
+    let (y, _) = masked.attended(b, q, key, value)?;
     let y = b.cast(y, to)?;
     if sizes[1] != sizes[2] {
         return Ok(vec![y]);
@@ -229,6 +204,56 @@ fn attend(
     let (key, value) = (b.unsqueeze(key, &[0])?, b.unsqueeze(value, &[0])?);
     let present = b.concat(&[key, value], 0)?;
     Ok(vec![y, b.cast(present, to)?])
+}
+
+/// Attention of queries to keys that masks may hide.
+pub(super) struct Masked<'m> {
+    pub masks: &'m Masks,
+    pub batch: &'m Dim,
+    /// Keys of the past, which lie before those of the first query.
+    pub behind: &'m Dim,
+    pub scale: Option<f32>,
+    /// Added to the scores of keys that are masked.
+    pub filter: f32,
+    pub causal: bool,
+}
+
+impl Masked<'_> {
+    /// Of `[B, heads, length, size]`, f32: the result `[B, S, heads * size]`, and the scores.
+    pub fn attended(
+        &self,
+        b: &mut Builder<'_>,
+        query: ValueId,
+        key: ValueId,
+        value: ValueId,
+    ) -> Result<(ValueId, ValueId)> {
+        let mut found = scores(b, query, key, self.scale)?;
+        let (steps, keys) = (b.shape(query)[2].clone(), b.shape(key)[2].clone());
+        // A mask of one column masks nothing.
+        let hides = |b: &Builder<'_>, mask: ValueId| b.rank(mask) != 2 || b.shape(mask)[1] != Dim::ONE;
+        if let Some(mask) = self.masks.mask.filter(|&mask| hides(b, mask)) {
+            let allowed = allowed(b, mask, self.batch, &keys)?;
+            let (zero, filter) = (b.scalar(F32, 0.0), b.scalar(F32, f64::from(self.filter)));
+            let mask = b.select(allowed, zero, filter)?;
+            found = b.binary(BinaryFn::Add, found, mask)?;
+        }
+        if self.causal {
+            let never = b.scalar(F32, f64::from(f32::MIN));
+            let query = b.iota(vec![steps, Dim::ONE], 0)?;
+            let offset = b.dim_scalar(self.behind)?;
+            let query = b.binary(BinaryFn::Add, query, offset)?;
+            let position = b.iota(vec![keys], 0)?;
+            let seen = b.compare(CompareFn::Le, position, query)?;
+            found = b.select(seen, found, never)?;
+        }
+        if let Some(bias) = self.masks.bias {
+            let bias = b.cast(bias, F32)?;
+            found = b.binary(BinaryFn::Add, found, bias)?;
+        }
+        let weights = softmax_along(b, found, 3)?;
+        let y = weighted(b, weights, value, F32)?;
+        Ok((merged_heads(b, y)?, found))
+    }
 }
 
 /// Which keys queries may attend to, in a shape that broadcasts to `[B, heads, S, T]`: by the length of each row, by its

@@ -8,7 +8,7 @@ use crate::op::AttrDefault::{Float, Optional};
 use crate::op::activation::fast_gelu;
 use crate::op::norm::normalized;
 use crate::op::{AttrKind, NodeCx, OpDef, attr, opt, req};
-use crate::scalar::{BinaryFn, CompareFn, ReduceFn};
+use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 pub const ROWS: &[OpDef] = &[
     OpDef {
@@ -60,6 +60,23 @@ pub const ROWS: &[OpDef] = &[
         shapes: &["input[B, S, H] | [S, H]", "broadcast(skip -> input)", "gamma[H]", "beta[H]", "bias[H]"],
         lower: skip_layer_normalization,
         doc: "layer normalization of a sum of two tensors and a bias",
+    },
+    OpDef {
+        domain: DOMAIN,
+        name: "SkipSimplifiedLayerNormalization",
+        since: 1,
+        inputs: &[req("input", "T"), req("skip", "T"), req("gamma", "T"), opt("bias", "T")],
+        outputs: &[
+            req("output", "T"),
+            opt("mean", "U"),
+            opt("inv_std_var", "U"),
+            opt("input_skip_bias_sum", "T"),
+        ],
+        attributes: &[attr("epsilon", Float(1e-12))],
+        types: &[("T", FLOATS), ("U", &[F32])],
+        shapes: &["input[B, S, H] | [S, H]", "broadcast(skip -> input)", "gamma[H]", "bias[H]"],
+        lower: skip_simplified_layer_normalization,
+        doc: "division by the root mean square of a sum of two tensors and a bias",
     },
     OpDef {
         domain: DOMAIN,
@@ -181,6 +198,31 @@ fn skip_layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let (y, mean, inverse) = layer(b, sum, gamma, beta, epsilon)?;
     Ok(vec![b.cast(y, to)?, mean, inverse, b.cast(sum, to)?])
+}
+
+/// The mean is no part of the norm, and 0.
+fn skip_simplified_layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, skip, gamma) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (bias, epsilon) = (cx.optional(3), cx.float("epsilon")?);
+    let b = &mut *cx.b;
+    let (to, axis) = (b.dtype(x), b.rank(x) - 1);
+    let (x, skip) = (b.cast(x, F32)?, b.cast(skip, F32)?);
+    let mut sum = b.binary(BinaryFn::Add, x, skip)?;
+    if let Some(bias) = bias {
+        let bias = b.cast(bias, F32)?;
+        sum = b.binary(BinaryFn::Add, sum, bias)?;
+    }
+    let squares = b.binary(BinaryFn::Mul, sum, sum)?;
+    let mean = b.mean(squares, &[axis])?;
+    let shifted = b.binary_scalar(BinaryFn::Add, mean, f64::from(epsilon))?;
+    let root = b.unary(UnaryFn::Sqrt, shifted)?;
+    let inverse = b.unary(UnaryFn::Recip, root)?;
+    let y = b.binary(BinaryFn::Mul, sum, inverse)?;
+    let gamma = b.cast(gamma, F32)?;
+    let y = b.binary(BinaryFn::Mul, y, gamma)?;
+    let zero = b.scalar(F32, 0.0);
+    let none = b.expand(zero, b.shape(inverse))?;
+    Ok(vec![b.cast(y, to)?, none, inverse, b.cast(sum, to)?])
 }
 
 fn biased_gelu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

@@ -5,9 +5,12 @@
 pub mod attention;
 pub mod blockwise;
 pub mod elementwise;
+pub mod group_query;
 pub mod layers;
 pub mod matmul;
+pub mod multi_head;
 pub mod recurrent;
+pub mod rotary;
 pub mod text;
 pub mod windows;
 
