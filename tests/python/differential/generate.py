@@ -26,6 +26,7 @@ import attention  # noqa: F401 (recipes register themselves)
 import control  # noqa: F401
 import elementwise
 import microsoft
+import microsoft_fused  # noqa: F401
 import oracle
 import program
 import quantized  # noqa: F401

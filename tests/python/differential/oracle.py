@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 
 import definitions
 import definitions_items
+import definitions_fused  # noqa: F401
 import definitions_microsoft
 import items
 import legacy
