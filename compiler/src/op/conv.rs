@@ -1,7 +1,7 @@
 //! Convolutions. They compute channels-last: a window view contracted with a `[kernel.., C, M]` weight,
 //! between two transposes that later passes cancel.
 
-mod transposed;
+pub(super) mod transposed;
 
 use super::AttrDefault::{Int, Optional, Str};
 use super::row::share;

@@ -17,6 +17,9 @@ import definitions
 import definitions_items
 import definitions_fused  # noqa: F401
 import definitions_microsoft
+import definitions_moe  # noqa: F401
+import definitions_nchwc  # noqa: F401
+import definitions_standard  # noqa: F401
 import items
 import legacy
 import peers

@@ -74,6 +74,8 @@ def of_microsoft(node, inputs):
             return "auto_pad pads by less than nothing where strides are larger than kernels"
     if node.op_type == "QLinearAveragePool" and attributes.get("ceil_mode") and attributes.get("count_include_pad"):
         return "count_include_pad counts what lies behind the pads, too, which only ceil_mode reaches"
+    if node.op_type == "QMoE" and attributes.get("block_size", 0) > 0 and attributes.get("expert_weight_bits", 4) != 4:
+        return "tokens are rounded to 8 bits where weights in blocks have 8, or 2"
     if node.op_type == "DynamicQuantizeLSTM" and has(4):
         return "ranges are those of rows whose sequences have ended, too, as they are after the end"
     return ""
@@ -123,6 +125,6 @@ def cause(model, case, difference, opinion):
         return ""
     if sizes:
         return next((SIZES[operator] for operator in sorted(operators & SIZES.keys())), "")
-    if any(node.domain == "com.microsoft" for node in model.graph.node):
+    if any(node.domain.startswith("com.microsoft") for node in model.graph.node):
         return of_microsoft(model.graph.node[0], dict(case.inputs) | dict(case.initializers))
     return BY_OPERATOR.get(*operators, "") if len(operators) == 1 else ""

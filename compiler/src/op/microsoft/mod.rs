@@ -4,13 +4,18 @@
 
 pub mod attention;
 pub mod blockwise;
+pub mod crops;
 pub mod elementwise;
 pub mod fused;
 pub mod gates;
 pub mod groups;
 pub mod layers;
 pub mod matmul;
+pub mod moe;
+pub mod nchwc;
+pub mod numbers;
 pub mod recurrent;
+pub mod standard;
 pub mod text;
 pub mod windows;
 
