@@ -184,6 +184,10 @@ impl BodyImporter for Importer<'_> {
         open.rev().find(|(known, _)| known == dim).map(|(_, is_one)| *is_one)
     }
 
+    fn block(&self) -> (usize, bool) {
+        self.block
+    }
+
     fn stream(&mut self) -> Option<u32> {
         self.streams += 1;
         (self.loops == 0).then_some(self.streams)

@@ -9,6 +9,7 @@
 //! in other files come through [`ExternalData`].
 
 mod attr;
+mod blocks;
 mod body;
 mod check;
 mod compound;
@@ -171,6 +172,7 @@ fn import_with(
         opsets.insert(String::new(), 1);
     }
     importer.index_functions(&model.functions);
+    importer.block = blocks::of_graph(proto);
     let mut notes = notes(model, &opsets);
     let env = Arc::new(Env { opsets, attributes: None });
     let mut graph = importer.main_graph(proto, env, ir_version);
@@ -266,6 +268,8 @@ struct Importer<'m> {
     loops: u32,
     /// Nodes so far that draw random numbers.
     streams: u32,
+    /// See [`crate::op::BodyImporter::block`].
+    block: (usize, bool),
 }
 
 impl<'m> Importer<'m> {
@@ -292,6 +296,7 @@ impl<'m> Importer<'m> {
             forks: 0,
             loops: 0,
             streams: 0,
+            block: (16, false),
         }
     }
 

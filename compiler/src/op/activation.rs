@@ -237,15 +237,19 @@ fn hard_swish(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 fn gelu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
-    let gate = match cx.str("approximate")?.as_str() {
-        "none" => {
-            let scaled = cx.b.binary_scalar(BinaryFn::Mul, x, std::f64::consts::FRAC_1_SQRT_2)?;
-            cx.b.unary(UnaryFn::Erf, scaled)?
-        }
-        "tanh" => return Ok(vec![fast_gelu(cx.b, x)?]),
+    let y = match cx.str("approximate")?.as_str() {
+        "none" => exact_gelu(cx.b, x)?,
+        "tanh" => fast_gelu(cx.b, x)?,
         other => return not_one_of("approximate", other, "none, tanh"),
     };
-    Ok(vec![half_gated(cx.b, x, gate)?])
+    Ok(vec![y])
+}
+
+/// `x` times the normal distribution function of `x`.
+pub fn exact_gelu(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
+    let scaled = b.binary_scalar(BinaryFn::Mul, x, std::f64::consts::FRAC_1_SQRT_2)?;
+    let gate = b.unary(UnaryFn::Erf, scaled)?;
+    half_gated(b, x, gate)
 }
 
 /// `x / 2 * (1 + gate)`
@@ -266,14 +270,19 @@ pub fn fast_gelu(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
     half_gated(b, x, gate)
 }
 
-fn swish(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn swish(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, alpha) = (cx.input(0)?, cx.float("alpha")?);
+    Ok(vec![swish_of(cx.b, x, alpha)?])
+}
+
+/// `x * sigmoid(alpha * x)`
+pub fn swish_of(b: &mut Builder<'_>, x: ValueId, alpha: f32) -> Result<ValueId> {
     let gate = match alpha == 1.0 {
         true => x,
-        false => cx.b.binary_scalar(BinaryFn::Mul, x, f64::from(alpha))?,
+        false => b.binary_scalar(BinaryFn::Mul, x, f64::from(alpha))?,
     };
-    let gate = cx.b.unary(UnaryFn::Sigmoid, gate)?;
-    Ok(vec![cx.b.binary(BinaryFn::Mul, x, gate)?])
+    let gate = b.unary(UnaryFn::Sigmoid, gate)?;
+    b.binary(BinaryFn::Mul, x, gate)
 }
 
 fn swiglu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

@@ -1,7 +1,7 @@
 //! Convolutions. They compute channels-last: a window view contracted with a `[kernel.., C, M]` weight,
 //! between two transposes that later passes cancel.
 
-mod transposed;
+pub(super) mod transposed;
 
 use super::AttrDefault::{Int, Optional, Str};
 use super::row::share;
@@ -84,14 +84,19 @@ fn malformed<T>(message: String) -> Result<T> {
 }
 
 fn conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, w, bias) = (cx.input(0)?, cx.input(1)?, cx.optional(2));
+    let (x, w) = (cx.input(0)?, cx.input(1)?);
+    let y = biased(cx, x, w)?;
+    Ok(vec![channels_first(cx.b, y)?])
+}
+
+/// The convolution of `x`, channels first, with `w`, plus the bias of input 2 if there is one, channels last.
+pub fn biased(cx: &mut NodeCx<'_, '_>, x: ValueId, w: ValueId) -> Result<ValueId> {
     let plan = plan(cx, x, w)?;
     let y = convolve(cx.b, x, w, &plan)?;
-    let y = match bias {
-        Some(bias) => cx.b.binary(BinaryFn::Add, y, bias)?,
-        None => y,
-    };
-    Ok(vec![channels_first(cx.b, y)?])
+    match cx.optional(2) {
+        Some(bias) => cx.b.binary(BinaryFn::Add, y, bias),
+        None => Ok(y),
+    }
 }
 
 /// What a convolution needs besides its operands.

@@ -172,6 +172,24 @@ fn dft_of_last(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
     b.cast(y, dtype)
 }
 
+/// The spectrum of real numbers along the last axis, `[.., n] -> [.., n / 2 + 1, 2]`; or the real points of such a spectrum.
+pub(super) fn of_reals(b: &mut Builder<'_>, x: ValueId, inverse: bool) -> Result<ValueId> {
+    let (rank, dtype) = (b.rank(x), b.dtype(x));
+    let x = b.cast(x, arithmetic(dtype))?;
+    let two = Dim::from(2usize);
+    let y = if inverse {
+        let length = (b.ty(x).shape[rank - 2].clone() - Dim::ONE) * two;
+        let y = real_inverse(b, x, &length)?;
+        b.squeeze(y, &[rank - 1])?
+    } else {
+        let length = b.ty(x).shape[rank - 1].clone();
+        let keep = length.floor_div(&two).unwrap_or(Dim::ZERO) + Dim::ONE;
+        let x = b.unsqueeze(x, &[rank])?;
+        transform(b, x, &length, &Transform { inverse, keep, real: false })?
+    };
+    b.cast(y, dtype)
+}
+
 /// Numbers of a known number of parts: one or two as the last axis tells; `wanted` where it is a symbol and the
 /// transform takes only that; else two, the second of which is zero where the run has one.
 fn with_parts(b: &mut Builder<'_>, x: ValueId, wanted: Option<usize>) -> Result<ValueId> {

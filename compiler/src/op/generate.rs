@@ -277,7 +277,7 @@ fn late_range_size(cx: &mut NodeCx<'_, '_>) -> Result<Dim> {
 }
 
 /// `start + i * delta`; 16-bit floats are computed as f32.
-fn range(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn range(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let size = match range_size(cx) {
         Ok(size) => size,
         Err(error) if error.kind == crate::error::Kind::Unsupported => late_range_size(cx)?,

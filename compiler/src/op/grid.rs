@@ -59,9 +59,9 @@ impl Rule {
     fn of(cx: &NodeCx<'_, '_>) -> Result<Rule> {
         let mode = match (cx.str("mode")?.as_str(), cx.def.since) {
             ("nearest", _) => Mode::Nearest,
-            ("bilinear", 16) | ("linear", 20..) => Mode::Linear,
-            ("bicubic", 16) | ("cubic", 20..) => Mode::Cubic,
-            (other, 16) => return not_one_of("mode", other, "bilinear, nearest, bicubic"),
+            ("bilinear", ..20) | ("linear", 20..) => Mode::Linear,
+            ("bicubic", ..20) | ("cubic", 20..) => Mode::Cubic,
+            (other, ..20) => return not_one_of("mode", other, "bilinear, nearest, bicubic"),
             (other, _) => return not_one_of("mode", other, "linear, nearest, cubic"),
         };
         let outside = match cx.str("padding_mode")?.as_str() {
@@ -76,7 +76,7 @@ impl Rule {
 
 /// `X: [N, C, d..]`, `grid: [N, o.., r]` gives `[N, C, o..]`. Interpolation runs in f32, or in f64 for values or
 /// coordinates that f32 cannot hold; integers are cut off at the end.
-fn grid_sample(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn grid_sample(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, grid) = (cx.input(0)?, cx.input(1)?);
     let rule = Rule::of(cx)?;
     let b = &mut *cx.b;
@@ -117,7 +117,7 @@ fn grid_sample(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// `[N, p, t]` taps to `[N, p, C]` values.
-fn sampled(b: &mut Builder<'_>, table: &Table, taps: &Product) -> Result<ValueId> {
+pub(super) fn sampled(b: &mut Builder<'_>, table: &Table, taps: &Product) -> Result<ValueId> {
     if taps.weight.is_some() {
         return table.reduce(b, taps, ReduceFn::Sum);
     }

@@ -201,7 +201,7 @@ fn with_depth(cx: &mut NodeCx<'_, '_>, indices: ValueId, depth: Option<usize>) -
     }
 }
 
-fn gather_nd(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn gather_nd(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, indices) = (cx.input(0)?, cx.input(1)?);
     let batch = if cx.has("batch_dims") { cx.int("batch_dims")? } else { 0 };
     let Ok(batch) = usize::try_from(batch) else { return malformed(format!("batch_dims is {batch}")) };
@@ -396,7 +396,7 @@ fn non_zero(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// Keeps `column - row >= k` (upper) or `<= k`; the rest is 0.
-fn trilu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn trilu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let shape = cx.b.shape(x);
     let [.., rows, columns] = shape.as_slice() else {

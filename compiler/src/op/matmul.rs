@@ -115,7 +115,7 @@ fn batched(b: &mut Builder<'_>, lhs: ValueId, rhs: ValueId) -> Result<ValueId> {
     b.matmul(lhs, rhs)
 }
 
-fn gemm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn gemm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (mut x, mut y, addend) = (cx.input(0)?, cx.input(1)?, cx.optional(2));
     let (alpha, beta) = (cx.float("alpha")?, cx.float("beta")?);
     let (transpose_x, transpose_y) = (cx.int("transA")? != 0, cx.int("transB")? != 0);
@@ -129,18 +129,7 @@ fn gemm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if transpose_y {
         y = b.transpose(y, &[1, 0])?;
     }
-    // A factor of a constant operand costs nothing at run time.
-    let integral = b.dtype(x).is_int();
-    if b.graph.is_constant(y) && !integral {
-        y = scaled(b, y, alpha)?;
-        x = b.matmul(x, y)?;
-    } else if b.graph.is_constant(x) && !integral {
-        x = scaled(b, x, alpha)?;
-        x = b.matmul(x, y)?;
-    } else {
-        x = b.matmul(x, y)?;
-        x = scaled(b, x, alpha)?;
-    }
+    x = scaled_product(b, x, y, alpha)?;
     match addend {
         Some(addend) if beta != 0.0 => {
             let shape = b.shape(x);
@@ -155,6 +144,22 @@ fn gemm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             Ok(vec![sum])
         }
         _ => Ok(vec![x]),
+    }
+}
+
+/// `alpha` times `numpy.matmul`.
+pub fn scaled_product(b: &mut Builder<'_>, x: ValueId, y: ValueId, alpha: f32) -> Result<ValueId> {
+    // A factor of a constant operand costs nothing at run time.
+    let integral = b.dtype(x).is_int();
+    if b.graph.is_constant(y) && !integral {
+        let y = scaled(b, y, alpha)?;
+        product(b, x, y)
+    } else if b.graph.is_constant(x) && !integral {
+        let x = scaled(b, x, alpha)?;
+        product(b, x, y)
+    } else {
+        let sum = product(b, x, y)?;
+        scaled(b, sum, alpha)
     }
 }
 

@@ -121,6 +121,14 @@ const FAMILIES: &[&[OpDef]] = &[
     ml::trees::ROWS,
     training::ROWS,
     microsoft::elementwise::ROWS,
+    microsoft::gates::ROWS,
+    microsoft::fused::ROWS,
+    microsoft::groups::ROWS,
+    microsoft::nchwc::ROWS,
+    microsoft::standard::ROWS,
+    microsoft::numbers::ROWS,
+    microsoft::moe::ROWS,
+    microsoft::crops::ROWS,
     microsoft::windows::ROWS,
     microsoft::matmul::ROWS,
     microsoft::blockwise::ROWS,
@@ -355,6 +363,11 @@ pub trait BodyImporter {
 
     /// Imports `body` as a graph of its own, with inputs of these types.
     fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ItemType]) -> Result<Body>;
+
+    /// Channels to a block of the layout of `com.microsoft.nchwc`, as the whole model tells, and whether it does.
+    fn block(&self) -> (usize, bool) {
+        (16, false)
+    }
 
     /// A number for the random numbers of one node, which no other node has; `None` in the body of a loop.
     fn stream(&mut self) -> Option<u32>;

@@ -424,7 +424,12 @@ fn instance_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// `x * scale + bias` per channel, in `x`'s dtype.
-fn scale_and_shift(b: &mut Builder<'_>, x: ValueId, scale: ValueId, bias: ValueId) -> Result<ValueId> {
+pub(super) fn scale_and_shift(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    scale: ValueId,
+    bias: ValueId,
+) -> Result<ValueId> {
     let (rank, dtype) = (b.rank(x), b.dtype(x));
     let (scale, bias) = (b.cast(scale, dtype)?, b.cast(bias, dtype)?);
     let (scale, bias) = (per_channel(b, scale, rank)?, per_channel(b, bias, rank)?);
@@ -468,18 +473,17 @@ pub(super) fn rms_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>>
     Ok(vec![b.binary(BinaryFn::Mul, y, scale)?, b.cast(inverse, stated)?])
 }
 
-fn group_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, scale, bias) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
-    let (groups, epsilon) = (cx.int("num_groups")?, cx.float("epsilon")?);
-    // The first version scales per group, the second per channel.
-    let scales_groups = cx.def.since < 21;
-    let (rank, dtype) = (cx.b.rank(x), cx.b.dtype(x));
-    let stash_dtype = stash(cx, dtype)?;
-    let b = &mut *cx.b;
-    let shape = b.shape(x);
+/// `[N, C, s..]` with channels in groups, each normalized: `[N, groups, C / groups, s..]`.
+pub(super) fn normalized_groups(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    groups: i64,
+    epsilon: f32,
+) -> Result<ValueId> {
+    let (rank, mut grouped) = (b.rank(x), b.shape(x));
     let count = Dim::from(usize::try_from(groups).unwrap_or(0));
     // Whether a symbolic number of channels divides shows when the model runs: the reshape has it checked.
-    let each = match shape.get(1) {
+    let each = match grouped.get(1) {
         Some(channels) if channels.is_const() && groups > 0 => channels.exact_div(&count),
         Some(channels) if groups > 0 => channels.floor_div(&count),
         _ => None,
@@ -487,15 +491,24 @@ fn group_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let Some(each) = each else {
         return malformed(format!("{} in {groups} groups of channels", b.ty(x)));
     };
-    let mut grouped = shape.clone();
     grouped[1] = each;
     grouped.insert(1, Dim::from(groups));
-    let x = b.cast(x, stash_dtype)?;
     let x = b.reshape(x, grouped)?;
     let axes: Vec<usize> = (2..=rank).collect();
-    let found = moments(b, x, &axes)?;
-    let inverse = inverse_deviation(b, found.variance, epsilon)?;
-    let y = b.binary(BinaryFn::Mul, found.centred, inverse)?;
+    Ok(normalized(b, x, &axes, epsilon)?.0)
+}
+
+fn group_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, scale, bias) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    let (groups, epsilon) = (cx.int("num_groups")?, cx.float("epsilon")?);
+    // The first version scales per group, the second per channel.
+    let scales_groups = cx.def.since < 21;
+    let dtype = cx.b.dtype(x);
+    let stash_dtype = stash(cx, dtype)?;
+    let b = &mut *cx.b;
+    let shape = b.shape(x);
+    let x = b.cast(x, stash_dtype)?;
+    let y = normalized_groups(b, x, groups, epsilon)?;
     let y = b.cast(y, dtype)?;
     let y = if scales_groups {
         let y = scale_and_shift(b, y, scale, bias)?;

@@ -261,8 +261,13 @@ fn pooled(
     b.squeeze(reduced, &axes)
 }
 
-fn max_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn max_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
+    max_pool_of(cx, x)
+}
+
+/// The maxima of windows over the spatial axes of `x`, channels first, and where they are.
+pub(super) fn max_pool_of(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<Vec<ValueId>> {
     let geometry = pool_geometry(cx, x)?;
     let column_major = cx.has("storage_order") && cx.int("storage_order")? != 0;
     let wants_indices = cx.wants(1);
@@ -326,7 +331,7 @@ fn max_indices(b: &mut Builder<'_>, x: ValueId, geometry: &Geometry, column_majo
     Ok(flat)
 }
 
-fn average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     Ok(vec![averaged(cx, x)?])
 }
@@ -465,13 +470,13 @@ pub(super) fn spatial_axes(b: &Builder<'_>, x: ValueId) -> Result<Vec<usize>> {
     }
 }
 
-fn global_average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn global_average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let axes = spatial_axes(cx.b, x)?;
     Ok(vec![cx.b.mean(x, &axes)?])
 }
 
-fn global_max_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn global_max_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let axes = spatial_axes(cx.b, x)?;
     Ok(vec![cx.b.reduce(ReduceFn::Max, x, &axes)?])

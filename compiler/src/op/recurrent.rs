@@ -296,7 +296,7 @@ fn malformed<T>(message: String) -> Result<T> {
 
 /// An activation function with its constants.
 #[derive(Clone, Copy, Debug)]
-struct Activation {
+pub(super) struct Activation {
     kind: ActivationKind,
     alpha: f64,
     beta: f64,
@@ -370,7 +370,14 @@ fn activations(cx: &NodeCx<'_, '_>, defaults: &[&str], directions: usize) -> Res
 }
 
 impl Activation {
-    fn apply(self, b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
+    /// The function of a name in lower case, with its constants or their defaults.
+    pub(super) fn named(name: &str, alpha: Option<f32>, beta: Option<f32>) -> Option<Activation> {
+        let &(_, kind, own_alpha, own_beta) = ACTIVATIONS.iter().find(|row| row.0 == name)?;
+        let or = |given: Option<f32>, own: Option<f64>| given.map(f64::from).or(own).unwrap_or(0.0);
+        Some(Activation { kind, alpha: or(alpha, own_alpha), beta: or(beta, own_beta) })
+    }
+
+    pub(super) fn apply(self, b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
         let Activation { kind, alpha, beta } = self;
         match kind {
             ActivationKind::Relu => b.binary_scalar(BinaryFn::Max, x, 0.0),

@@ -226,6 +226,20 @@ fn upsample(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![resample(cx.b, x, axes, &method)?])
 }
 
+/// `x` enlarged along each axis by a whole number.
+pub(super) fn enlarged(cx: &mut NodeCx<'_, '_>, x: ValueId, scales: &[i64]) -> Result<ValueId> {
+    let axes: Vec<usize> = (0..cx.b.rank(x)).collect();
+    let scales: Vec<f32> = scales.iter().map(|&scale| scale as f32).collect();
+    let mode = Mode::parse(&cx.str("mode")?)?;
+    let coordinates = match mode {
+        Mode::Nearest => Coordinates::Asymmetric,
+        _ => Coordinates::parse(&cx.str("coordinate_transformation_mode")?)?,
+    };
+    let method = Method { coordinates, nearest: Some(Nearest::Floor), ..legacy(mode) };
+    let axes = scaled_axes(cx.b, x, &axes, &scales)?;
+    resample(cx.b, x, axes, &method)
+}
+
 /// The only method there was before version 11.
 fn legacy(mode: Mode) -> Method {
     Method {

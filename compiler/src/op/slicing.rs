@@ -371,7 +371,7 @@ fn late_pads(cx: &mut NodeCx<'_, '_>, rank: usize) -> Result<Vec<(Dim, Dim)>> {
     Ok(low.iter().cloned().zip(high.iter().cloned()).collect())
 }
 
-fn pad(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn pad(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let pads = pads(cx, cx.b.rank(x))?;
     match cx.str("mode")?.as_str() {

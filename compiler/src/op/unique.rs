@@ -33,12 +33,21 @@ struct Sorted {
 
 /// NaNs are equal to each other, as in NumPy.
 fn unique(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let x = cx.input(0)?;
     let in_order = cx.int("sorted")? != 0;
     let axis = match cx.optional_int("axis")? {
-        Some(axis) => Some(normalize_axis(axis, cx.b.rank(x))?),
+        Some(axis) => Some(normalize_axis(axis, cx.b.rank(cx.input(0)?))?),
         None => None,
     };
+    unique_along(cx, axis, in_order)
+}
+
+/// The distinct slices of the first input along an axis, or its elements; in their order, or else as they come.
+pub(super) fn unique_along(
+    cx: &mut NodeCx<'_, '_>,
+    axis: Option<usize>,
+    in_order: bool,
+) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
     let b = &mut *cx.b;
     let (items, count) = match axis {
         Some(axis) => (x, b.shape(x)[axis].clone()),

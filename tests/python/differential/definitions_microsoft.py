@@ -8,34 +8,10 @@ import numpy as np
 
 import values
 from case import Skip
-
-DOMAIN = "com.microsoft"
-DEFINITIONS = {}
+from vendor import DEFINITIONS, DOMAIN, arrays, attribute, definition, wide  # noqa: F401
 
 # Their kernels add the zero point before they round, which differs in ties.
 ROUND_LAST = {f"{DOMAIN}.QLinear{name}" for name in ("Add", "Mul", "AveragePool", "ReduceMean")}
-
-
-def definition(*names):
-    def add(function):
-        DEFINITIONS.update((f"{DOMAIN}.{name}", function) for name in names)
-        return function
-    return add
-
-
-def arrays(node):
-    """The inputs, None where there is none."""
-    count = len(node.schema.inputs)
-    given = [array for array, _ in node.inputs]
-    return given + [None] * (count - len(given))
-
-
-def attribute(node, name, default=None):
-    return node.attributes.get(name, default)
-
-
-def wide(array):
-    return None if array is None else array.astype(np.float64)
 
 
 def saturated(node, reals, zero_point, dtype):

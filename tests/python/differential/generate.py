@@ -27,6 +27,10 @@ import control  # noqa: F401
 import elementwise
 import microsoft
 import microsoft_attention  # noqa: F401
+import microsoft_fused  # noqa: F401
+import microsoft_moe  # noqa: F401
+import microsoft_nchwc  # noqa: F401
+import microsoft_standard  # noqa: F401
 import oracle
 import program
 import quantized  # noqa: F401

@@ -10,16 +10,10 @@ import numpy as np
 
 import values
 from case import Skip
+from vendor import DOMAIN, RECIPES, recipe
 
-DOMAIN = "com.microsoft"
-RECIPES = {}
-
-
-def recipe(*names):
-    def add(function):
-        RECIPES.update((f"{DOMAIN}.{name}", function) for name in names)
-        return function
-    return add
+#: Domains of ONNX Runtime.
+DOMAINS = (DOMAIN, f"{DOMAIN}.nchwc")
 
 
 class Schema:
@@ -40,7 +34,7 @@ class Schema:
 def schemas():
     from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
     entries = get_all_operator_schema()
-    return [Schema(entry) for entry in entries if entry.domain == DOMAIN and f"{DOMAIN}.{entry.name}" in RECIPES]
+    return [Schema(entry) for entry in entries if entry.domain in DOMAINS and f"{entry.domain}.{entry.name}" in RECIPES]
 
 
 #: Operators of which ONNX Runtime refuses parameters that are vectors.

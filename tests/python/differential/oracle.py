@@ -16,7 +16,11 @@ from onnx.reference import ReferenceEvaluator
 import definitions
 import definitions_attention  # noqa: F401 (definitions register themselves)
 import definitions_items
+import definitions_fused  # noqa: F401
 import definitions_microsoft
+import definitions_moe  # noqa: F401
+import definitions_nchwc  # noqa: F401
+import definitions_standard  # noqa: F401
 import items
 import legacy
 import peers

@@ -77,6 +77,8 @@ def of_microsoft(node, inputs):
     if node.op_type == "MultiHeadAttention" and attributes.get("unidirectional") and has(1):
         if given[1].shape[2 if given[1].ndim == 4 else 1] != given[0].shape[1]:
             return "unidirectional hides nothing from the last query, where queries and keys are not as many"
+    if node.op_type == "QMoE" and attributes.get("block_size", 0) > 0 and attributes.get("expert_weight_bits", 4) != 4:
+        return "tokens are rounded to 8 bits where weights in blocks have 8, or 2"
     if node.op_type == "DynamicQuantizeLSTM" and has(4):
         return "ranges are those of rows whose sequences have ended, too, as they are after the end"
     return ""
@@ -126,6 +128,6 @@ def cause(model, case, difference, opinion):
         return ""
     if sizes:
         return next((SIZES[operator] for operator in sorted(operators & SIZES.keys())), "")
-    if any(node.domain == "com.microsoft" for node in model.graph.node):
+    if any(node.domain.startswith("com.microsoft") for node in model.graph.node):
         return of_microsoft(model.graph.node[0], dict(case.inputs) | dict(case.initializers))
     return BY_OPERATOR.get(*operators, "") if len(operators) == 1 else ""

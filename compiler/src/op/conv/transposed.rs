@@ -36,8 +36,20 @@ impl Filter {
     }
 }
 
-pub fn conv_transpose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, w, bias) = (cx.input(0)?, cx.input(1)?, cx.optional(2));
+pub(in crate::op) fn conv_transpose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let pads = match cx.has("pads") {
+        true => {
+            let (lo, hi) = explicit_pads(cx, cx.b.rank(cx.input(0)?).saturating_sub(2))?;
+            lo.into_iter().chain(hi).map(Dim::from).collect()
+        }
+        // What data decide may be pads, too.
+        false => match cx.optional(2) {
+            Some(_) => cx.sizes_input(2)?,
+            None => vec![Dim::ZERO; 2 * cx.b.rank(cx.input(0)?).saturating_sub(2)],
+        },
+    };
+    let bias = cx.optional(if cx.has("pads") { 2 } else { 3 });
+    let (x, w) = (cx.input(0)?, cx.input(1)?);
     let sizes = spatial_dims(cx.b, x)?;
     let kernel = kernel_dims(cx, w, sizes.len())?;
     let groups = groups(cx)?;
@@ -49,7 +61,7 @@ pub fn conv_transpose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let Some(per_group) = share(&channels, groups) else {
         return undivided(cx.b, w, groups);
     };
-    let axes = transposed_axes(cx, &sizes, &kernel)?;
+    let axes = transposed_axes(cx, &sizes, &kernel, &pads)?;
     let b = &mut *cx.b;
     let x = channels_last(b, x)?;
     let x = split_groups(b, x, groups, per_group)?;
@@ -73,7 +85,12 @@ pub fn conv_transpose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// Output sizes and leading cuts, from pads, `auto_pad`, `output_padding` and `output_shape`.
-fn transposed_axes(cx: &NodeCx<'_, '_>, sizes: &[Dim], kernel: &[Dim]) -> Result<Vec<Transposed>> {
+fn transposed_axes(
+    cx: &NodeCx<'_, '_>,
+    sizes: &[Dim],
+    kernel: &[Dim],
+    pads: &[Dim],
+) -> Result<Vec<Transposed>> {
     let rank = sizes.len();
     let strides = extents(cx, "strides", rank, 1)?;
     let dilations = extents(cx, "dilations", rank, 1)?;
@@ -84,9 +101,13 @@ fn transposed_axes(cx: &NodeCx<'_, '_>, sizes: &[Dim], kernel: &[Dim]) -> Result
     if adjust.len() != rank || adjust.iter().any(|value| !(0..=1 << 24).contains(value)) {
         return malformed(format!("output_padding {adjust:?} of {rank} spatial axes"));
     }
-    let (lo, hi) = explicit_pads(cx, rank)?;
+    if pads.len() != 2 * rank {
+        return malformed(format!("{} pads of {rank} spatial axes", pads.len()));
+    }
+    let (lo, hi) = pads.split_at(rank);
     let auto_pad = cx.str("auto_pad")?;
-    let shape = cx.ints("output_shape")?.filter(|shape| !shape.is_empty());
+    let shape = if cx.has("output_shape") { cx.ints("output_shape")? } else { None };
+    let shape = shape.filter(|shape| !shape.is_empty());
     let shape = match shape {
         // Some exporters state the batch and channels too.
         Some(shape) if shape.len() == rank + 2 => Some(shape[2..].to_vec()),
@@ -115,7 +136,7 @@ fn transposed_axes(cx: &NodeCx<'_, '_>, sizes: &[Dim], kernel: &[Dim]) -> Result
                 (if auto_pad == "SAME_UPPER" { half } else { total - half }, out)
             }
             None if auto_pad == "VALID" => (Dim::ZERO, full),
-            None => (Dim::from(lo[axis]), full - Dim::from(lo[axis]) - Dim::from(hi[axis])),
+            None => (lo[axis].clone(), full - lo[axis].clone() - hi[axis].clone()),
         };
         if out.as_const().is_some_and(|out| out < 0) {
             return malformed(format!("output of {out} elements along spatial axis {axis}"));

@@ -122,7 +122,7 @@ fn bits(cx: &NodeCx<'_, '_>) -> Result<i64> {
 }
 
 /// Parts of the bytes of a u8 tensor, of so many bits, along the last axis. `shifts` tells where in a byte each begins.
-fn unpacked(b: &mut Builder<'_>, x: ValueId, bits: i64, shifts: &[u8]) -> Result<ValueId> {
+pub(super) fn unpacked(b: &mut Builder<'_>, x: ValueId, bits: i64, shifts: &[u8]) -> Result<ValueId> {
     if shifts.len() == 1 {
         return Ok(x);
     }
@@ -137,12 +137,12 @@ fn unpacked(b: &mut Builder<'_>, x: ValueId, bits: i64, shifts: &[u8]) -> Result
 }
 
 /// Where the elements of a byte begin, the first in the lowest bits.
-fn ascending(bits: i64) -> Vec<u8> {
+pub(super) fn ascending(bits: i64) -> Vec<u8> {
     (0..8).step_by(bits as usize).collect()
 }
 
 /// The first `size` elements along an axis, which may have more.
-fn first(b: &mut Builder<'_>, x: ValueId, axis: usize, size: Dim) -> Result<ValueId> {
+pub(super) fn first(b: &mut Builder<'_>, x: ValueId, axis: usize, size: Dim) -> Result<ValueId> {
     if b.ty(x).shape[axis] == size { Ok(x) } else { b.slice_axis(x, axis, Dim::ZERO, size) }
 }
 

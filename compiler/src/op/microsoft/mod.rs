@@ -4,23 +4,47 @@
 
 pub mod attention;
 pub mod blockwise;
+pub mod crops;
 pub mod elementwise;
+pub mod fused;
+pub mod gates;
 pub mod group_query;
+pub mod groups;
 pub mod layers;
 pub mod matmul;
+pub mod moe;
 pub mod multi_head;
+pub mod nchwc;
+pub mod numbers;
 pub mod recurrent;
 pub mod rotary;
+pub mod standard;
 pub mod text;
 pub mod windows;
 
 use super::quantize::{is_zero, saturated};
+use super::row::row;
+use super::{AttrDef, LowerFn, OpDef, Param};
 use crate::error::Result;
 use crate::graph::DType::{BF16, F16, F32, I8, U8};
 use crate::graph::{Builder, DType, ValueId};
 use crate::scalar::BinaryFn;
 
 const DOMAIN: &str = "com.microsoft";
+
+/// A row of the domain, in its only version.
+const fn own(
+    name: &'static str,
+    inputs: &'static [Param],
+    outputs: &'static [Param],
+    attributes: &'static [AttrDef],
+    types: &'static [(&'static str, &'static [DType])],
+    shapes: &'static [&'static str],
+    lower: LowerFn,
+    doc: &'static str,
+) -> OpDef {
+    OpDef { domain: DOMAIN, ..row(name, 1, inputs, outputs, attributes, types, shapes, lower, doc) }
+}
 
 const BYTES: &[DType] = &[I8, U8];
 const FLOATS: &[DType] = &[F32, F16, BF16];
