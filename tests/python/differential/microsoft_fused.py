@@ -2,6 +2,7 @@
 
 import numpy as np
 
+import values
 from case import Skip
 from microsoft import windows
 from vendor import floats, recipe, single32
@@ -12,7 +13,7 @@ def begin(n, ulps=32, floating="T"):
     if n.given is not None:
         raise Skip("shape")
     n.ulps, n.scale_ulps, n.exact = ulps, ulps, False
-    if floating in n.types and n.chance(0.6):
+    if n.types.get(floating) in values.FLOATS and n.chance(0.6):
         n.types[floating] = "float"
 
 
