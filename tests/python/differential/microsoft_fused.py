@@ -201,6 +201,8 @@ def product_activation(n):
 @recipe("FusedGemm")
 def gemm(n):
     begin(n)
+    if n.chance(0.6):
+        n.types["T"] = "float"
     integers = n.types["T"] in ("int32", "int64", "uint32", "uint64")
     operand = lambda dims, known: (
         n.data(dims, 0 if n.types["T"].startswith("u") else -9, 9, at=0, edge=0, constant=known) if integers

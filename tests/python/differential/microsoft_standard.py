@@ -11,6 +11,10 @@ from vendor import floats, recipe, single32
 
 def exactly(n, floating="T"):
     begin(n, 0, floating)
+    # Of all types, those that ONNX Runtime has kernels for.
+    choices = {kind for own in n.schema.type_constraints if own.type_param_str == "T" for kind in own.allowed_type_strs}
+    if {"tensor(float)", "tensor(int64)"} <= choices and n.chance(0.5):
+        n.types["T"] = n.pick("float", "int64")
 
 
 @recipe("Trilu")
