@@ -38,7 +38,7 @@ def pad(node):
 @definition("Unique")
 def unique(node):
     x = arrays(node)[0]
-    if x.dtype.kind == "c" or x.dtype.kind == "f" and np.any(np.isnan(x)):
+    if x.dtype.kind in "fc" and np.any(np.isnan(x)):
         raise Skip("what equals nothing")
     _, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
     order = np.argsort(first)
@@ -58,16 +58,39 @@ def expand_dims(node):
     return [np.expand_dims(x, int(axis))]
 
 
+def cubic_weights(t, a=-0.75):
+    """Of the points at -1, 0, 1 and 2."""
+    far = lambda d: a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
+    near = lambda d: (a + 2) * d**3 - (a + 3) * d**2 + 1
+    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+
+
+def cubic_to_border(x, place):
+    """Points beyond the border are those on it."""
+    _, _, height, width = x.shape
+    y = np.zeros((x.shape[0], x.shape[1], *place.shape[1:3]))
+    for n, i, j in np.ndindex(*place.shape[:3]):
+        h, v = place[n, i, j]
+        left, top = int(np.floor(h)), int(np.floor(v))
+        for down, a in enumerate(cubic_weights(v - top)):
+            for right, b in enumerate(cubic_weights(h - left)):
+                at = np.clip(top - 1 + down, 0, height - 1), np.clip(left - 1 + right, 0, width - 1)
+                y[n, :, i, j] += a * b * x[n, :, at[0], at[1]]
+    return y
+
+
 @definition("GridSample")
 def grid_sample(node):
     x, grid = arrays(node)
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(attribute(node, "mode", "bilinear"), "nearest")
     padding, align = attribute(node, "padding_mode", "zeros"), attribute(node, "align_corners", 0)
-    if mode == "nearest":
-        sizes = np.array(x.shape[:1:-1], np.float64)
-        place = (wide(grid) + 1) / 2 * (sizes - 1) if align else ((wide(grid) + 1) * sizes - 1) / 2
-        if np.any(np.abs(place - np.floor(place) - 0.5) < 1e-2):
-            raise Skip("a tie")
+    sizes = np.array(x.shape[:1:-1], np.float64)
+    place = (wide(grid) + 1) / 2 * (sizes - 1) if align else ((wide(grid) + 1) * sizes - 1) / 2
+    if mode == "nearest" and np.any(np.abs(place - np.floor(place) - 0.5) < 1e-2):
+        raise Skip("a tie")
+    if (mode, padding) == ("cubic", "border"):
+        # The reference of the standard weighs points beyond the border in another way.
+        return [cubic_to_border(wide(x), place).astype(x.dtype)]
     found = modern("GridSample", [wide(x), wide(grid)], opset=20, mode=mode, padding_mode=padding, align_corners=align)
     return [found[0].astype(x.dtype)]
 
@@ -190,8 +213,8 @@ def is_all_finite(node):
 
 @definition("MurmurHash3")
 def murmur(node):
-    x = np.ascontiguousarray(arrays(node)[0])
-    words = x.reshape(-1, 1).view(np.uint32)
+    x = arrays(node)[0]
+    words = np.ascontiguousarray(x).reshape(-1, 1).view(np.uint32)
     with np.errstate(over="ignore"):
         u = np.uint32
         turned = lambda k, count: (k << u(count)) | (k >> u(32 - count))

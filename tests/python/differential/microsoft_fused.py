@@ -2,6 +2,7 @@
 
 import numpy as np
 
+import values
 from case import Skip
 from microsoft import windows
 from vendor import floats, recipe, single32
@@ -12,7 +13,7 @@ def begin(n, ulps=32, floating="T"):
     if n.given is not None:
         raise Skip("shape")
     n.ulps, n.scale_ulps, n.exact = ulps, ulps, False
-    if floating in n.types and n.chance(0.6):
+    if n.types.get(floating) in values.FLOATS and n.chance(0.6):
         n.types[floating] = "float"
 
 
@@ -200,6 +201,8 @@ def product_activation(n):
 @recipe("FusedGemm")
 def gemm(n):
     begin(n)
+    if n.chance(0.6):
+        n.types["T"] = "float"
     integers = n.types["T"] in ("int32", "int64", "uint32", "uint64")
     operand = lambda dims, known: (
         n.data(dims, 0 if n.types["T"].startswith("u") else -9, 9, at=0, edge=0, constant=known) if integers

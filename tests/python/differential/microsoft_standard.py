@@ -11,6 +11,10 @@ from vendor import floats, recipe, single32
 
 def exactly(n, floating="T"):
     begin(n, 0, floating)
+    # Of all types, those that ONNX Runtime has kernels for.
+    choices = {kind for own in n.schema.type_constraints if own.type_param_str == "T" for kind in own.allowed_type_strs}
+    if {"tensor(float)", "tensor(int64)"} <= choices and n.chance(0.5):
+        n.types["T"] = n.pick("float", "int64")
 
 
 @recipe("Trilu")
@@ -72,7 +76,8 @@ def gather_nd(n):
     depth = n.integer(1, len(dims))
     lead = tuple(min(size, 5) for size in n.shape(0, 2, zeros=False))
     parts = [n.rng.integers(-size, size, lead) for size in dims[:depth]]
-    n.add(np.stack(parts, -1).astype(n.dtype(1)), 0.4)
+    # The number of indices decides the rank of the result.
+    n.add(np.stack(parts, -1).astype(n.dtype(1)), 0.4 if depth == 1 else 1.0)
 
 
 @recipe("ExpandDims")
@@ -86,6 +91,8 @@ def expand_dims(n):
 @recipe("GridSample")
 def grid_sample(n):
     begin(n, 64)
+    if n.types["T1"] not in values.FLOATS:
+        n.types["T1"] = "float"
     n.types["T2"] = n.types["T1"]
     batch, channels, height, width = n.integer(1, 2), n.integer(1, 3), n.integer(2, 6), n.integer(2, 6)
     n.maybe("mode", n.pick("bilinear", "nearest", "bicubic"))

@@ -44,7 +44,11 @@ pub(in crate::op) fn conv_transpose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<Value
         }
         // What data decide may be pads, too.
         false => match cx.optional(2) {
-            Some(_) => cx.sizes_input(2)?,
+            Some(_) => {
+                let rank = cx.b.rank(cx.input(0)?).saturating_sub(2);
+                cx.with_count(2, Some(2 * rank))?;
+                cx.sizes_input(2)?
+            }
             None => vec![Dim::ZERO; 2 * cx.b.rank(cx.input(0)?).saturating_sub(2)],
         },
     };

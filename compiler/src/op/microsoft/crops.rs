@@ -47,6 +47,7 @@ fn crop_and_resize(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         other => return not_one_of("mode", other, "bilinear, nearest"),
     };
     let beyond = f64::from(cx.float("extrapolation_value")?);
+    cx.with_count(3, Some(2))?;
     let counts = cx.sizes_input(3)?;
     let b = &mut *cx.b;
     let (dtype, shape) = (b.dtype(x), b.shape(x));

@@ -4,7 +4,7 @@
 use super::blockwise::{ascending, unpacked};
 use super::gates::limited;
 use super::{FLOATS, own};
-use crate::graph::DType::{BF16, F16, F32, U8};
+use crate::graph::DType::{BF16, F8E4M3FN, F8E8M0, F16, F32, U8};
 use crate::graph::{Builder, Graph, Op, TensorType};
 use crate::op::activation::{fast_gelu, swish_of};
 use crate::op::row::*;
@@ -40,7 +40,7 @@ pub const ROWS: &[OpDef] = &[
           optional("fc3_expert_weight_bits", Int), int("k", 1), int("normalize_routing_weights", 0),
           string("quant_type", "int"), int("swiglu_fusion", 0), optional("swiglu_limit", Float),
           int("swiglu_limit_after_activation", 0), int("use_sparse_mixer", 0), int("weights_prepacked", -1)],
-        &[("T", FLOATS), ("T1", &[U8]), ("T2", &[F32, F16, BF16]), ("T4", F32S)],
+        &[("T", FLOATS), ("T1", &[U8, F8E4M3FN]), ("T2", &[F32, F16, BF16, F8E8M0, F8E4M3FN]), ("T4", F32S)],
         &["input[T, H] | [A, S, H]", "router_probs[R, E]", "router_weights[R, E]", "k <= E",
           "fc1_experts_weights[E, F, _]", "fc1_experts_bias[E, F]", "fc2_experts_weights[E, H, _]",
           "fc2_experts_bias[E, H]", "fc3_experts_weights[E, I, _]", "fc3_experts_bias[E, I]",
@@ -151,6 +151,14 @@ fn q_moe(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let Some(scales) = cx.optional(scales) else {
             return malformed(format!("input {scales} ({}) is missing", cx.def.inputs[scales].name));
         };
+        if cx.b.dtype(packed) != U8 || matches!(cx.b.dtype(scales), F8E8M0 | F8E4M3FN) {
+            let message = format!(
+                "weights {} with scales {}: of quant_type int, weights are u8 and scales f32, f16 or bf16",
+                cx.b.ty(packed),
+                cx.b.ty(scales)
+            );
+            return unsupported(message);
+        }
         let own = cx.b.shape(packed)[2].clone() * Dim::from(8 / bits);
         if number != 1 {
             let claim = format!("columns of {} must be those of input", cx.def.inputs[weights].name);

@@ -31,7 +31,7 @@ pub const ROWS: &[OpDef] = &[
     own("IsAllFinite", &[var("input", "V")], &[req("output", "T")], &[int("isinf_only", 0), int("isnan_only", 0)],
         &[("V", FLOATS), ("T", BOOL)], ANY, is_all_finite, "whether no number is infinite, or none is NaN"),
     own("MurmurHash3", &[req("X", "T1")], &[req("Y", "T2")], &[int("positive", 1), int("seed", 0)],
-        &[("T1", &[U32, I32, U64, I64, F32, F64]), ("T2", &[U32, I32])], ANY, murmur_hash,
+        &[("T1", &[U32, I32, U64, I64, F32, F64, DType::Str]), ("T2", &[U32, I32])], ANY, murmur_hash,
         "32-bit MurmurHash3 of the bytes of each element"),
 ];
 
@@ -154,6 +154,9 @@ fn murmur_hash(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         return malformed(format!("seed is {seed}; it must be from 0 to {}", u32::MAX));
     };
     let b = &mut *cx.b;
+    if b.dtype(x) == DType::Str {
+        return unsupported(format!("hashes of texts, {}: numbers are supported", b.ty(x)));
+    }
     let wide = matches!(b.dtype(x), U64 | I64 | F64);
     let to = if wide { U64 } else { U32 };
     let bits = if b.dtype(x) == to { x } else { b.emit1(Op::Map(MapFn::Bitcast { to }), &[x])? };

@@ -32,7 +32,7 @@ pub const ROWS: &[OpDef] = &[
         &["count(axis) = 1"], expand_dims, "an axis of size 1 put in"),
     own("GridSample", &[req("X", "T1"), req("Grid", "T1")], &[req("Y", "T2")],
         &[int("align_corners", 0), string("mode", "bilinear"), string("padding_mode", "zeros")],
-        &[("T1", FLOATS_F16), ("T2", FLOATS_F16)], &["X[N, _, _, _]", "Grid[N, _, _, 2]"], grid_sample,
+        &[("T1", ALL), ("T2", FLOATS_F16)], &["X[N, _, _, _]", "Grid[N, _, _, 2]"], sample_grid,
         "an image sampled at the positions of a grid"),
     own("ConvTransposeWithDynamicPads", &[req("X", "T"), req("W", "T"), opt("Pads", "tensor(int64)"), opt("B", "T")],
         &[req("Y", "T")],
@@ -70,6 +70,15 @@ fn range_by_one(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         cx.inputs[2] = Some(one);
     }
     range(cx)
+}
+
+/// The grid has the type of the image.
+fn sample_grid(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let x = cx.input(0)?;
+    match cx.b.dtype(x) {
+        DType::F16 | DType::F32 | DType::F64 => grid_sample(cx),
+        _ => unsupported(format!("positions as {}: f16, f32 and f64 are supported", cx.b.ty(x))),
+    }
 }
 
 /// Pads may be a row of a matrix.

@@ -184,3 +184,62 @@ fn windows_of_symbolic_images_channels_last() {
     // ((10 - 8) + (30 - 8)) / 2 * 0.5 / 0.25 + 1
     case.gives(0, &[1, 1, 2, 1], &[25.0, 45.0]);
 }
+
+#[test]
+fn joined_activations_are_named() {
+    let conv = |name: &str, params: &[f32]| {
+        case("FusedConv")
+            .input::<f32>(&[1, 1, 2], &[-1.0, 2.0])
+            .constant::<f32>(&[1, 1, 1], &[1.0])
+            .str("activation", name)
+            .floats("activation_params", params)
+    };
+    conv("Clip", &[0.0, 1.5]).gives(0, &[1, 1, 2], &[0.0, 1.5]);
+    let message = refusal(conv("Clip", &[0.0]));
+    assert!(message.contains("activation_params is [0.0]; activation Clip takes 2"), "{message}");
+    let message = refusal(conv("Gelu", &[]));
+    assert!(message.contains("activation is `Gelu`"), "{message}");
+}
+
+#[test]
+fn blocks_of_channels_are_whole() {
+    let case = |filters: usize| {
+        Case::of("com.microsoft.nchwc", "Conv", 1)
+            .input::<f32>(&[1, 1, 1, 1], &[2.0])
+            .constant::<f32>(&[filters, 1, 1, 1], &vec![3.0; filters])
+    };
+    case(16).gives(0, &[1, 16, 1, 1], &[6.0; 16]);
+    let message = refusal(case(20));
+    assert!(message.contains("20 filters are no whole blocks of 16"), "{message}");
+}
+
+#[test]
+fn experts_refuse_what_they_do_not_compute() {
+    let case = || {
+        case("MoE")
+            .input::<f32>(&[1, 1], &[2.0])
+            .input::<f32>(&[1, 2], &[0.0, 1.0])
+            .constant::<f32>(&[2, 1, 1], &[1.0, 3.0])
+            .missing()
+            .constant::<f32>(&[2, 1, 1], &[1.0, 0.5])
+            .int("normalize_routing_weights", 1)
+    };
+    // The second expert: 2 * 3 * 0.5.
+    case().gives(0, &[1, 1], &[3.0]);
+    let message = refusal(case().int("k", 3));
+    assert!(message.contains("k must be at most") || message.contains("k (k is 3)"), "{message}");
+    let message = refusal(case().int("use_sparse_mixer", 1));
+    assert!(message.contains("use_sparse_mixer 1"), "{message}");
+    let message = refusal(case().str("activation_type", "swiglu"));
+    assert!(message.contains("swiglu_fusion 0 with no weights of fc3"), "{message}");
+}
+
+#[test]
+fn transforms_and_hashes_say_what_they_take() {
+    let case = |name: &'static str| case(name).input::<f32>(&[2], &[1.0, 2.0]);
+    case("Rfft").gives(0, &[2, 2], &[3.0, 0.0, -1.0, 0.0]);
+    let message = refusal(case("Rfft").int("signal_ndim", 2));
+    assert!(message.contains("signal_ndim 2: 1 is supported"), "{message}");
+    let message = refusal(case("UnfoldTensor").int("size", 3));
+    assert!(message.contains("size is 3"), "{message}");
+}
