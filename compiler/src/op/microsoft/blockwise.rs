@@ -122,7 +122,7 @@ fn bits(cx: &NodeCx<'_, '_>) -> Result<i64> {
 }
 
 /// Parts of the bytes of a u8 tensor, of so many bits, along the last axis. `shifts` tells where in a byte each begins.
-fn unpacked(b: &mut Builder<'_>, x: ValueId, bits: i64, shifts: &[u8]) -> Result<ValueId> {
+pub(super) fn unpacked(b: &mut Builder<'_>, x: ValueId, bits: i64, shifts: &[u8]) -> Result<ValueId> {
     if shifts.len() == 1 {
         return Ok(x);
     }
