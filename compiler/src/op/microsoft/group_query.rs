@@ -210,9 +210,12 @@ fn places(cx: &mut NodeCx<'_, '_>, past: Option<ValueId>, steps: &Dim) -> Result
     // Of one row alone the cache is used to its end.
     let aligned = grows && (is_first || batch == Dim::ONE);
     if aligned && !is_first {
-        let last = cx.b.reshape(lengths, vec![Dim::ONE])?;
-        let last = cx.b.integers(last)?;
-        let apart = last[0].clone() + Dim::ONE - total.clone();
+        cx.with_count(5, Some(1))?;
+        let last = cx.sizes_input(5)?;
+        let Some(last) = last.first() else {
+            return malformed("seqlens_k has no element".to_string());
+        };
+        let apart = last.clone() + Dim::ONE - total.clone();
         let claim = "seqlens_k + 1 must be total_sequence_length where one row follows a cache";
         cx.b.require(Requirement::equal(apart * behind.min_dim(&Dim::ONE), Dim::ZERO), claim)?;
     }
