@@ -20,7 +20,7 @@ pub const ROWS: &[OpDef] = &[
         CAUSAL_CONV_WITH_STATE_SHAPES, causal_conv, "Depthwise convolution along time, with what came before as state"),
 ];
 
-const LINEAR_ATTENTION_SHAPES: &[&str] = &[
+pub(super) const LINEAR_ATTENTION_SHAPES: &[&str] = &[
     "query[B, T, q_num_heads * K]",
     "key[B, T, kv_num_heads * K]",
     "value[B, T, kv_num_heads * V]",
@@ -43,7 +43,7 @@ struct Heads {
     value_size: Dim,
 }
 
-fn linear_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+pub(super) fn linear_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (query, key, value) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
     let (past, decay, beta) = (cx.optional(3), cx.optional(4), cx.optional(5));
     let rule = cx.str("update_rule")?;
@@ -69,7 +69,20 @@ fn linear_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     else {
         return malformed(format!("queries {}, keys {}, values {}", b.ty(query), b.ty(key), b.ty(value)));
     };
-    let sizes = (share(q_width, queries), share(v_width, keys));
+    // Any operand may tell a size that the symbols of others leave open.
+    let own =
+        |value: Option<ValueId>, axis: usize| value.and_then(|value| b.ty(value).shape.get(axis).cloned());
+    let of_decay = own(decay, 2).filter(|width| *width != Dim::from(keys));
+    let parts = |width: Option<Dim>| width.and_then(|width| share(&width, keys));
+    let told = |first: Option<Dim>, others: [Option<Dim>; 3]| match first {
+        Some(size) if !size.is_const() => {
+            Some(others.into_iter().flatten().find(Dim::is_const).unwrap_or(size))
+        }
+        first => first,
+    };
+    let of_key = [parts(own(Some(key), 2)), own(past, 2), parts(of_decay)];
+    let sizes =
+        (told(share(q_width, queries), of_key), told(share(v_width, keys), [own(past, 3), None, None]));
     let (Some(key_size), Some(value_size), 0) = (sizes.0, sizes.1, queries % keys) else {
         return malformed(format!("{queries} heads of {q_width} and {keys} of {v_width} features"));
     };
@@ -208,8 +221,12 @@ fn recurrence(
     Ok(body)
 }
 
-/// `input: [B, C, L]`, `weight: [C, 1, k]`; the state is the last `k - 1` points of what was seen.
 fn causal_conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    causal_convolution(cx, 1)
+}
+
+/// `input: [B, C, L]`, `weight: [C, 1, k]`; the state is the last `(k - 1) * dilation` points of what was seen.
+pub(super) fn causal_convolution(cx: &mut NodeCx<'_, '_>, dilation: usize) -> Result<Vec<ValueId>> {
     let (x, weight) = (cx.input(0)?, cx.input(1)?);
     let (bias, past) = (cx.optional(2), cx.optional(3));
     let swish = match cx.str("activation")?.as_str() {
@@ -228,7 +245,7 @@ fn causal_conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if kernel.as_const().is_some_and(|kernel| kernel < 1) {
         return malformed(format!("a kernel of {kernel} points"));
     }
-    let before = kernel.clone() - Dim::ONE;
+    let before = (kernel.clone() - Dim::ONE) * Dim::from(dilation);
     let seen = match past {
         Some(past) => b.concat(&[past, x], 2)?,
         None => {
@@ -237,7 +254,7 @@ fn causal_conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         }
     };
     let present = b.slice_axis(seen, 2, length.clone(), before)?;
-    let windows = windows(b, seen, 2, std::slice::from_ref(kernel), &[1], &[1])?;
+    let windows = windows(b, seen, 2, std::slice::from_ref(kernel), &[1], &[dilation])?;
     let windows = b.cast(windows, DType::F32)?;
     let weight = b.cast(weight, DType::F32)?;
     let weight = b.reshape(weight, vec![channels.clone(), Dim::ONE, kernel.clone()])?;

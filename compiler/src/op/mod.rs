@@ -136,7 +136,9 @@ const FAMILIES: &[&[OpDef]] = &[
     microsoft::group_query::ROWS,
     microsoft::multi_head::ROWS,
     microsoft::rotary::ROWS,
+    microsoft::relative::ROWS,
     microsoft::layers::ROWS,
+    microsoft::linear::ROWS,
     microsoft::recurrent::ROWS,
     microsoft::text::ROWS,
 ];

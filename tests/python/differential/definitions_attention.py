@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from definitions_microsoft import arrays, attribute, definition, wide
+from case import Skip
+from definitions_microsoft import arrays, attribute, definition, unpacked, wide
 
 
 def split(x, heads):
@@ -74,6 +75,7 @@ def norm(x, weight, epsilon):
 def group_query(node):
     (x, key, value, past_key, past_value, lengths, total, cos, sin, positions, bias, sinks, _, _, q_norm, k_norm,
      _) = arrays(node)
+    scales, kinds = arrays(node)[12:14], [attribute(node, f"{part}_quant_type", "NONE") for part in "kv"]
     heads, groups = attribute(node, "num_heads"), attribute(node, "kv_num_heads")
     if key is None:
         each = x.shape[2] // (heads + 2 * groups)
@@ -95,15 +97,23 @@ def group_query(node):
             own = positions[0, 0] + np.arange(steps)[None] if first else positions
         q, k = (rotated(part, own, cos, sin, attribute(node, "rotary_interleaved", 0)) for part in (q, k))
     room = max(total, 0 if past_key is None else past_key.shape[2])
-    caches = []
-    for past, new in ((past_key, k), (past_value, v)):
-        cache = np.zeros((batch, groups, room, size))
+    caches, reals = [], []
+    for past, new, scale, kind in zip((past_key, past_value), (k, v), scales, kinds):
+        form = x.dtype
+        if kind != "NONE":
+            scale = wide(scale).reshape((groups, 1, size) if kind == "PER_CHANNEL" else ())
+            new = integers(new / scale, attribute(node, "kv_cache_bit_width"))
+            form = new.dtype
+        cache = np.zeros((batch, groups, room, new.shape[3]), form if kind != "NONE" else np.float64)
         for row in range(batch):
             if past is not None:
-                cache[row, :, : behind[row]] = wide(past[row, :, : behind[row]])
+                cache[row, :, : behind[row]] = past[row, :, : behind[row]]
             cache[row, :, behind[row]: behind[row] + steps] = new[row]
-        caches.append(cache)
-    k, v = (cache.repeat(heads // groups, 1) for cache in caches)
+        caches.append(cache.astype(form))
+        if form == np.uint8:
+            cache = unpacked(cache, 4).astype(np.float64) - 8
+        reals.append(cache if kind == "NONE" else cache * scale)
+    k, v = (cache.repeat(heads // groups, 1) for cache in reals)
     raw = q @ k.transpose(0, 1, 3, 2) * (attribute(node, "scale") or 1 / np.sqrt(size))
     scores = raw
     if attribute(node, "softcap", 0):
@@ -128,7 +138,17 @@ def group_query(node):
     rounding(node, np.abs(q) @ np.abs(k).transpose(0, 1, 3, 2), scores)
     shown = np.where(seen, scores, 0) if attribute(node, "qk_output", 0) == 1 else weights
     results = [y, *caches, shown[..., :total]]
-    return [one.astype(x.dtype) for one in results][: node.outputs]
+    return [one if one.dtype in (np.int8, np.uint8) else one.astype(x.dtype) for one in results][: node.outputs]
+
+
+def integers(x, bits):
+    """Whole numbers of 8 bits, or two of 4 in a byte. Rounding in the type must decide none."""
+    if np.any(np.abs(np.abs(x - np.floor(x)) - 0.5) < 1e-3 * (1 + np.abs(x) / 10)):
+        raise Skip("a tie")
+    if bits == 8:
+        return np.clip(np.round(x), -128, 127).astype(np.int8)
+    x = (np.clip(np.round(x), -8, 7) + 8).astype(np.uint8)
+    return x[..., 0::2] | x[..., 1::2] << 4
 
 
 @definition("MultiHeadAttention")
@@ -167,3 +187,116 @@ def multi_head(node):
     rounding(node, np.abs(q) @ np.abs(k).transpose(0, 1, 3, 2), scores.max(-1))
     y = merged(softmax(scores) @ v)
     return [one.astype(form) for one in (y, k, v, scores)][: node.outputs]
+
+
+@definition("MRotaryEmbedding")
+def multimodal_rotary(node):
+    x, positions, cos, sin = arrays(node)
+    heads, sections = attribute(node, "num_heads", 0), attribute(node, "mrope_section")
+    y = wide(x)
+    if x.ndim == 3:
+        y = split(y, heads or x.shape[2] // (2 * cos.shape[1]))
+    half = sum(sections)
+    if attribute(node, "mrope_layout", 0):
+        source = np.zeros(half, np.int64)
+        source[1: 3 * sections[1]: 3], source[2: 3 * sections[2]: 3] = 1, 2
+    else:
+        source = np.arange(3).repeat(sections)
+    # Each column of the tables by its own positions, of one row after the other.
+    tables = [wide(table)[positions[source].transpose(1, 2, 0), np.arange(half)] for table in (cos, sin)]
+    batch, steps = positions.shape[1:]
+    flat = [table.reshape(batch * steps, half) for table in tables]
+    y = rotated(y, np.arange(batch * steps).reshape(batch, steps), *flat, attribute(node, "interleaved", 0))
+    return [(y if x.ndim == 4 else merged(y)).astype(x.dtype)]
+
+
+@definition("GemmaRotaryEmbedding")
+def gemma_rotary(node):
+    emb, *given = arrays(node)
+    cos, sin = (wide(function(wide(emb)).astype(np.float16))[:, None] for function in (np.cos, np.sin))
+    q, q_rot, k, k_rot = (wide(one) for one in given)
+    node.magnitude = 2.0
+    return [(q * cos + q_rot * sin).astype(np.float16), (k * cos + k_rot * sin).astype(np.float16)]
+
+
+@definition("GatedRMSNorm")
+def gated_norm(node):
+    x, scale, gate = arrays(node)
+    y = wide(x).reshape(*x.shape[:-1], -1, len(scale))
+    y = norm(y, scale, attribute(node, "epsilon", float(np.float32(1e-5)))).reshape(x.shape)
+    factor = 1 / (1 + np.exp(-wide(gate)))
+    if attribute(node, "activation", "silu") != "sigmoid":
+        factor = factor * wide(gate)
+    return [(y * factor).astype(x.dtype)]
+
+
+@definition("LinearAttention")
+def linear(node):
+    query, key, value, past, decay, beta = arrays(node)
+    heads, groups = attribute(node, "q_num_heads"), attribute(node, "kv_num_heads")
+    rule = attribute(node, "update_rule", "gated_delta")
+    q, k, v = split(wide(query), heads), split(wide(key), groups), split(wide(value), groups)
+    batch, _, steps, size = q.shape
+    state = np.zeros((batch, groups, size, v.shape[3])) if past is None else wide(past)
+    q = q * (attribute(node, "scale", 0.0) or 1 / np.sqrt(size))
+    y = np.zeros((batch, heads, steps, v.shape[3]))
+    for t in range(steps):
+        if "gated" in rule:
+            state = state * np.exp(split(wide(decay), groups)[:, :, t])[..., None]
+        new = v[:, :, t]
+        if "delta" in rule:
+            rate = wide(beta)[:, t][..., None]
+            new = rate * (new - np.einsum("bgk,bgkv->bgv", k[:, :, t], state))
+        state = state + k[:, :, t, :, None] * new[:, :, None]
+        y[:, :, t] = np.einsum("bhk,bhkv->bhv", q[:, :, t], state.repeat(heads // groups, 1))
+    return [merged(y).astype(query.dtype), state.astype(query.dtype if past is None else past.dtype)]
+
+
+@definition("CausalConvWithState")
+def causal_conv(node):
+    x, weight, bias, past = arrays(node)
+    kernel, apart = weight.shape[2], attribute(node, "dilation", 1)
+    before = (kernel - 1) * apart
+    seen = np.concatenate([np.zeros((*x.shape[:2], before)) if past is None else wide(past), wide(x)], 2)
+    y = sum(seen[:, :, at * apart: at * apart + x.shape[2]] * wide(weight)[:, 0, at, None] for at in range(kernel))
+    y = y + (0 if bias is None else wide(bias)[:, None])
+    if attribute(node, "activation", "none") != "none":
+        y = y / (1 + np.exp(-y))
+    return [y.astype(x.dtype), seen[:, :, x.shape[2]:].astype(x.dtype)]
+
+
+@definition("RelativePositionBias")
+def relative_bias(node):
+    table, queries, keys = arrays(node)
+    count, furthest = len(table), attribute(node, "max_distance")
+    behind = np.arange(int(queries.reshape(())))[:, None] - np.arange(int(keys.reshape(())))
+    bucket = np.zeros_like(behind)
+    if attribute(node, "is_bidirectional", 0):
+        count //= 2
+        bucket = np.where(behind < 0, count, 0)
+        behind = np.abs(behind)
+    behind = np.maximum(behind, 0)
+    exact = count // 2
+    far = np.log(np.maximum(behind, 1) / exact) / np.log(furthest / exact) * (count - exact)
+    if np.any((behind >= exact) & (np.abs(far - np.round(far)) < 1e-4) & (behind != exact) & (far < count - exact)):
+        raise Skip("a distance between two buckets")
+    far = np.minimum(exact + np.where(behind == exact, 0, far).astype(np.int64), count - 1)
+    bucket = bucket + np.where(behind < exact, behind, far)
+    return [table[bucket].transpose(2, 0, 1)[None]]
+
+
+@definition("GatedRelativePositionBias")
+def gated_bias(node):
+    query, query_bias, biases, weight, bias, scale, _ = arrays(node)
+    gates = split(wide(query) + wide(query_bias), attribute(node, "num_heads")) @ wide(weight) + wide(bias)
+    gates = 1 / (1 + np.exp(-gates.reshape(*gates.shape[:3], 2, -1).sum(-1)))
+    update, reset = gates[..., :1], gates[..., 1:]
+    return [((update * (reset * wide(scale) - 1) + 2) * wide(biases)).astype(query.dtype)]
+
+
+@definition("RestorePadding")
+def restore_padding(node):
+    x, places = arrays(node)
+    y = np.zeros((places.size, x.shape[1]), x.dtype)
+    y[places.reshape(-1)[: len(x)]] = x
+    return [y.reshape(*places.shape, -1)]

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+import microsoft
 from microsoft import recipe, start
 
 
@@ -98,15 +99,18 @@ def group_query(n):
     else:
         for count in (heads, groups, groups):
             reals(n, (batch, steps, count * size), kind)
-    n.types["T_CACHE"] = n.types["T"]
+    # Caches of floats, or of integers of so many bits.
+    bits = n.pick(4, 8) if n.types["T"] == "float" and n.chance(0.2) else None
+    n.types["T_CACHE"] = {None: n.types["T"], 8: "int8", 4: "uint8"}[bits]
     for _ in range(2):
-        if form != "first":
-            reals(n, (batch, groups, room, size), kind)
-        elif packed:
+        of = (batch, groups, room if form != "first" else 0, size // 2 if bits == 4 else size)
+        if form == "first" and not packed and not bits:
             # Nothing, or a cache of no tokens.
-            reals(n, (batch, groups, 0, size), kind)
-        else:
             n.omit()
+        elif bits:
+            microsoft.small(n, of, n.dtype(3), 0.0)
+        else:
+            reals(n, of, kind)
     n.add(last.astype(np.int32))
     n.add(np.array([total] if n.chance(0.3) else total, np.int32), 1.0 if form == "room" else 0.3)
     if rotates:
@@ -130,7 +134,17 @@ def group_query(n):
     else:
         n.omit()
         n.maybe("smooth_softmax", n.pick(0, 1, 1), 0.3)
-    if n.chance(0.05):
+    if bits:
+        n.attr("kv_cache_bit_width", bits)
+        both = n.pick("PER_TENSOR", "PER_CHANNEL")
+        for part in "kv":
+            # ONNX Runtime takes one for both.
+            per = both if n.chance(0.95) else "PER_TENSOR"
+            n.attr(f"{part}_quant_type", per)
+            dims = (1,) if per == "PER_TENSOR" else n.pick((1, groups, 1, size), (groups * size,))
+            low = 0.005 if bits == 8 else 0.08
+            n.add(n.rng.uniform(low, 2 * low, dims).astype(np.float32), 0.8)
+    elif n.chance(0.05):
         n.omit()
         n.omit()
         reals(n, (size,), kind, 0.8)
@@ -208,3 +222,135 @@ def multi_head(n):
         n.outputs = max(n.outputs, 3)
         reals(n, (batch, heads, behind, size), kind)
         reals(n, (batch, heads, behind, of_values), kind)
+
+
+@recipe("MRotaryEmbedding")
+def multimodal_rotary(n):
+    start(n)
+    n.exact, n.ulps, n.scale_ulps = False, 16, 16
+    kind = mostly_single(n)
+    batch, steps, heads = n.integer(1, 3), n.integer(1, 6), n.integer(1, 3)
+    layout = n.maybe("mrope_layout", n.integer(0, 1))
+    # Where they alternate, time has the most.
+    sections = [n.integer(1, 4) for _ in range(3)]
+    if layout:
+        sections[0] = max(sections) + n.integer(0, 1)
+    n.attr("mrope_section", sections)
+    half = sum(sections)
+    size = 2 * half
+    if n.chance(0.3):
+        size += n.integer(0, 6)
+        n.attr("rotary_embedding_dim", 2 * half)
+        n.attr("num_heads", heads)
+    elif n.chance(0.85):
+        n.attr("num_heads", heads)
+    n.maybe("interleaved", n.integer(0, 1))
+    most = steps + n.integer(0, 6)
+    reals(n, (batch, heads, steps, size) if n.chance(0.4) else (batch, steps, heads * size), kind)
+    n.add(n.rng.integers(0, most, (3, batch, steps)))
+    angles(n, most, half, kind)
+
+
+@recipe("GemmaRotaryEmbedding")
+def gemma_rotary(n):
+    start(n)
+    n.exact, n.outputs, n.ulps, n.scale_ulps = False, 2, 8, 8
+    batch, steps, size = n.integer(1, 3), n.integer(1, 6), n.integer(1, 9)
+    reals(n, (batch, steps, size), np.float32, high=6.0)
+    for heads in (n.integer(1, 4), n.integer(1, 4)):
+        for _ in range(2):
+            reals(n, (batch, heads, steps, size), np.float16)
+
+
+@recipe("GatedRMSNorm")
+def gated_norm(n):
+    start(n)
+    n.exact, n.ulps, n.scale_ulps = False, 32, 32
+    kind = mostly_single(n)
+    each = n.integer(1, 9)
+    dims = (*n.shape(0, 2, zeros=False), each * n.integer(1, 4))
+    reals(n, dims, kind)
+    reals(n, (each,), kind, 0.8)
+    reals(n, dims, kind, high=3.0)
+    n.maybe("activation", n.pick("silu", "swish", "sigmoid"))
+    n.maybe("epsilon", float(np.float32(n.pick(1e-5, 1e-6, 0.1))))
+
+
+@recipe("LinearAttention")
+def linear(n):
+    start(n)
+    n.exact, n.outputs, n.ulps, n.scale_ulps = False, 2, 64, 128
+    kind = mostly_single(n)
+    n.types["S"] = n.types["T"]
+    groups = n.integer(1, 3)
+    heads = groups * n.integer(1, 3)
+    batch, steps, size, wide = n.integer(1, 3), n.integer(1, 6), n.integer(1, 6), n.integer(1, 6)
+    n.attr("q_num_heads", heads)
+    n.attr("kv_num_heads", groups)
+    rule = n.pick("linear", "gated", "delta", "gated_delta")
+    if rule != "gated_delta" or n.chance(0.5):
+        n.attr("update_rule", rule)
+    n.maybe("scale", float(np.float32(n.pick(0.0, 0.3, 1.0))), 0.4)
+    n.maybe("chunk_size", n.pick(1, 2, 64), 0.3)
+    n.maybe("state_window", 0, 0.1)
+    for width in (heads * size, groups * size, groups * wide):
+        reals(n, (batch, steps, width), kind)
+    reals(n, (batch, groups, size, wide), kind) if n.chance(0.6) else n.omit()
+    if "gated" in rule:
+        n.add(n.rng.uniform(-2, 0, (batch, steps, groups * n.pick(1, size))).astype(kind))
+    else:
+        n.omit()
+    if "delta" in rule:
+        n.add(n.rng.uniform(0, 1, (batch, steps, n.pick(1, groups))).astype(kind))
+
+
+@recipe("CausalConvWithState")
+def causal_conv(n):
+    start(n)
+    n.exact, n.outputs, n.ulps, n.scale_ulps = False, 2, 32, 32
+    kind = mostly_single(n)
+    batch, channels, length, kernel = n.integer(1, 3), n.integer(1, 5), n.integer(1, 8), n.integer(1, 5)
+    apart = n.maybe("dilation", n.integer(1, 3), 0.4) or 1
+    n.maybe("activation", n.pick("none", "silu", "swish"))
+    n.maybe("ndim", 1, 0.2)
+    reals(n, (batch, channels, length), kind)
+    reals(n, (channels, 1, kernel), kind, 0.8)
+    reals(n, (channels,), kind, 0.8) if n.chance(0.6) else n.omit()
+    if n.chance(0.6):
+        reals(n, (batch, channels, (kernel - 1) * apart), kind)
+
+
+@recipe("RelativePositionBias")
+def relative_bias(n):
+    start(n)
+    n.ulps = 0
+    both_ways = n.maybe("is_bidirectional", n.integer(0, 1)) or 0
+    count = n.integer(2, 12) * (1 + both_ways)
+    n.attr("max_distance", count + n.integer(0, 20))
+    reals(n, (count, n.integer(1, 4)), n.dtype(0), 1.0)
+    length = n.integer(1, 24)
+    for size in (length, length if n.chance(0.6) else n.integer(1, 24)):
+        n.add(np.array([size], np.int64), 0.5)
+
+
+@recipe("GatedRelativePositionBias")
+def gated_bias(n):
+    start(n)
+    n.exact, n.ulps, n.scale_ulps = False, 32, 32
+    kind = n.dtype(0)
+    batch, steps, heads, size, gates = n.integer(1, 3), n.integer(1, 5), n.integer(1, 3), n.integer(1, 6), 2 * n.integer(1, 4)
+    n.attr("num_heads", heads)
+    for dims in ((batch, steps, heads * size), (heads * size,), (1, heads, steps, steps), (size, gates), (gates,), (1, heads, 1, 1)):
+        reals(n, dims, kind, 0.3)
+
+
+@recipe("RestorePadding")
+def restore_padding(n):
+    start(n)
+    batch, steps = n.integer(1, 4), n.integer(1, 6)
+    lengths = n.rng.integers(0 if batch > 1 else 1, steps + 1, batch)
+    lengths[0] = max(lengths[0], 1)
+    place = np.arange(batch * steps).reshape(batch, steps)
+    real = np.arange(steps) < lengths[:, None]
+    reals(n, (int(lengths.sum()), n.integer(1, 6)), n.dtype(0))
+    n.add(np.concatenate([place[real], place[~real]]).reshape(batch, steps).astype(np.int32))

@@ -79,6 +79,9 @@ def of_microsoft(node, inputs):
             return "unidirectional hides nothing from the last query, where queries and keys are not as many"
     if node.op_type == "QMoE" and attributes.get("block_size", 0) > 0 and attributes.get("expert_weight_bits", 4) != 4:
         return "tokens are rounded to 8 bits where weights in blocks have 8, or 2"
+    if node.op_type == "GroupQueryAttention" and attributes.get("local_window_size", -1) > 0:
+        if given[5].min() + 1 < given[0].shape[1]:
+            return "a window of tokens that pad a row is not that of the row's last token, in some ways of computing it"
     if node.op_type == "DynamicQuantizeLSTM" and has(4):
         return "ranges are those of rows whose sequences have ended, too, as they are after the end"
     return ""

@@ -4,6 +4,7 @@
 //! cached ones, without a gap. Only where there is one row, or no cache, is the place of new tokens known from shapes, and
 //! caches are joined by Concat.
 
+use super::integer_cache::form;
 use super::{DOMAIN, FLOATS};
 use crate::graph::DType::{BF16, F8E4M3FN, F16, F32, I8, I32, I64, U8};
 use crate::graph::{Builder, Op, Requirement};
@@ -76,8 +77,10 @@ pub const ROWS: &[OpDef] = &[OpDef {
         "if !key: query[B, S, (num_heads + 2 * kv_num_heads) * E]",
         "key[B, S, kv_num_heads * E]",
         "value[B, S, kv_num_heads * E]",
-        "past_key[B, kv_num_heads, P, E]",
-        "past_value[B, kv_num_heads, P, E]",
+        "if kv_cache_bit_width != 4: past_key[B, kv_num_heads, P, E]",
+        "if kv_cache_bit_width != 4: past_value[B, kv_num_heads, P, E]",
+        "if kv_cache_bit_width = 4: past_key[B, kv_num_heads, P, E / 2]",
+        "if kv_cache_bit_width = 4: past_value[B, kv_num_heads, P, E / 2]",
         "seqlens_k[B] | [B, 1]",
         "count(total_sequence_length) = 1",
         "cos_cache[M, C]",
@@ -86,6 +89,10 @@ pub const ROWS: &[OpDef] = &[OpDef {
         "position_ids[B, S]",
         "attention_bias[B|1, num_heads|1, S, _]",
         "head_sink[num_heads]",
+        "if k_quant_type = PER_TENSOR: count(k_scale) = 1",
+        "if v_quant_type = PER_TENSOR: count(v_scale) = 1",
+        "if k_quant_type = PER_CHANNEL: count(k_scale) = kv_num_heads * E",
+        "if v_quant_type = PER_CHANNEL: count(v_scale) = kv_num_heads * E",
         "q_norm_weight[E]",
         "k_norm_weight[E]",
     ],
@@ -95,23 +102,11 @@ pub const ROWS: &[OpDef] = &[OpDef {
 
 /// What is not computed.
 fn refuse(cx: &NodeCx<'_, '_>) -> Result<()> {
-    for name in ["k_quant_type", "v_quant_type"] {
-        let kind = cx.str(name)?;
-        if !matches!(kind.as_str(), "NONE" | "") {
-            return unsupported(format!("{name} `{kind}`: caches of integers"));
-        }
-    }
     if cx.int("sliding_window_cache")? != 0 {
         return unsupported(format!("sliding_window_cache {}", cx.int("sliding_window_cache")?));
     }
-    if let Some(at) = [12, 13, 16].into_iter().find(|&at| cx.optional(at).is_some()) {
-        return unsupported(format!("the input {}", cx.def.inputs[at].name));
-    }
-    let dtype = cx.b.dtype(cx.input(0)?);
-    for at in [3, 4] {
-        if let Some(past) = cx.optional(at).filter(|&past| cx.b.dtype(past) != dtype) {
-            return unsupported(format!("{} {} of {dtype} queries", cx.def.inputs[at].name, cx.b.ty(past)));
-        }
+    if cx.optional(16).is_some() {
+        return unsupported("the input query_seqlens".to_string());
     }
     Ok(())
 }
@@ -215,9 +210,12 @@ fn places(cx: &mut NodeCx<'_, '_>, past: Option<ValueId>, steps: &Dim) -> Result
     // Of one row alone the cache is used to its end.
     let aligned = grows && (is_first || batch == Dim::ONE);
     if aligned && !is_first {
-        let last = cx.b.reshape(lengths, vec![Dim::ONE])?;
-        let last = cx.b.integers(last)?;
-        let apart = last[0].clone() + Dim::ONE - total.clone();
+        cx.with_count(5, Some(1))?;
+        let last = cx.sizes_input(5)?;
+        let Some(last) = last.first() else {
+            return malformed("seqlens_k has no element".to_string());
+        };
+        let apart = last.clone() + Dim::ONE - total.clone();
         let claim = "seqlens_k + 1 must be total_sequence_length where one row follows a cache";
         cx.b.require(Requirement::equal(apart * behind.min_dim(&Dim::ONE), Dim::ZERO), claim)?;
     }
@@ -373,7 +371,8 @@ fn group_query_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if exposed == 0 && cx.wants(3) {
         return malformed("output_qk is given where qk_output is 1 or 2".to_string());
     }
-    let [mut query, mut key, value] = operands(cx)?;
+    let integers = form(cx)?;
+    let [mut query, mut key, mut value] = operands(cx)?;
     let (dtype, steps) = (cx.b.dtype(query), cx.b.shape(query)[2].clone());
     let places = places(cx, past.map(|[key, _]| key), &steps)?;
     if let Some([of_queries, of_keys]) = norms {
@@ -401,8 +400,17 @@ fn group_query_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (bias, sinks) = (cx.optional(10), cx.optional(11));
     let smooth = cx.int("smooth_softmax")? == 1;
     let b = &mut *cx.b;
-    let key = places.joined(b, past.map(|[key, _]| key), key)?;
-    let value = places.joined(b, past.map(|[_, value]| value), value)?;
+    if let Some(integers) = &integers {
+        key = integers.kept(b, key, integers.scales[0])?;
+        value = integers.kept(b, value, integers.scales[1])?;
+    }
+    key = places.joined(b, past.map(|[key, _]| key), key)?;
+    value = places.joined(b, past.map(|[_, value]| value), value)?;
+    let present = [key, value];
+    if let Some(integers) = &integers {
+        key = integers.real(b, key, integers.scales[0], dtype)?;
+        value = integers.real(b, value, integers.scales[1], dtype)?;
+    }
     let mut found = scores(b, query, key, scale)?;
     if softcap > 0.0 {
         found = b.binary_scalar(BinaryFn::Div, found, f64::from(softcap))?;
@@ -435,7 +443,7 @@ fn group_query_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     };
     let y = weighted(b, weights, value, dtype)?;
     let y = merged_heads(b, y)?;
-    let mut outputs = vec![y, key, value];
+    let mut outputs = vec![y, present[0], present[1]];
     if cx.wants(3) {
         let b = &mut *cx.b;
         let mut shown = if exposed == 2 { weights } else { found };

@@ -4,10 +4,11 @@ use super::{BYTES, DOMAIN, FLOATS, real};
 use crate::error::Result;
 use crate::graph::DType::{BF16, F16, F32, F64, I32};
 use crate::graph::{Builder, Dim, Op, ValueId};
-use crate::op::AttrDefault::{Float, Optional};
+use crate::op::AttrDefault::{Float, Optional, Str};
 use crate::op::activation::fast_gelu;
 use crate::op::norm::normalized;
-use crate::op::{AttrKind, NodeCx, OpDef, attr, opt, req};
+use crate::op::row::malformed;
+use crate::op::{AttrKind, NodeCx, OpDef, attr, not_one_of, opt, req};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 pub const ROWS: &[OpDef] = &[
@@ -77,6 +78,18 @@ pub const ROWS: &[OpDef] = &[
         shapes: &["input[B, S, H] | [S, H]", "broadcast(skip -> input)", "gamma[H]", "bias[H]"],
         lower: skip_simplified_layer_normalization,
         doc: "division by the root mean square of a sum of two tensors and a bias",
+    },
+    OpDef {
+        domain: DOMAIN,
+        name: "GatedRMSNorm",
+        since: 1,
+        inputs: &[req("X", "T"), req("scale", "T"), req("gate", "T")],
+        outputs: &[req("Y", "T")],
+        attributes: &[attr("activation", Str("silu")), attr("epsilon", Float(1e-5))],
+        types: &[("T", FLOATS)],
+        shapes: &["X[D.., N * C]", "scale[C]", "gate[D.., N * C]"],
+        lower: gated_rms_norm,
+        doc: "division by the root mean square of groups of features, times an activated gate",
     },
     OpDef {
         domain: DOMAIN,
@@ -223,6 +236,45 @@ fn skip_simplified_layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<Va
     let zero = b.scalar(F32, 0.0);
     let none = b.expand(zero, b.shape(inverse))?;
     Ok(vec![b.cast(y, to)?, none, inverse, b.cast(sum, to)?])
+}
+
+fn gated_rms_norm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, scale, gate, epsilon) = (cx.input(0)?, cx.input(1)?, cx.input(2)?, cx.float("epsilon")?);
+    let weighs = match cx.str("activation")?.as_str() {
+        "silu" | "swish" => true,
+        "sigmoid" => false,
+        other => return not_one_of("activation", other, "silu, swish, sigmoid"),
+    };
+    let b = &mut *cx.b;
+    let (to, shape, each) = (b.dtype(x), b.shape(x), b.shape(scale)[0].clone());
+    let mut grouped = shape.clone();
+    let groups = grouped.pop().and_then(|width| match width.is_const() && each.is_const() {
+        true => width.exact_div(&each),
+        false => width.floor_div(&each),
+    });
+    let Some(groups) = groups else {
+        return malformed(format!("X {} in groups of {each} features", b.ty(x)));
+    };
+    grouped.extend([groups, each]);
+    let axis = grouped.len() - 1;
+    let x = b.cast(x, F32)?;
+    let x = b.reshape(x, grouped)?;
+    let squares = b.binary(BinaryFn::Mul, x, x)?;
+    let mean = b.mean(squares, &[axis])?;
+    let shifted = b.binary_scalar(BinaryFn::Add, mean, f64::from(epsilon))?;
+    let root = b.unary(UnaryFn::Sqrt, shifted)?;
+    let inverse = b.unary(UnaryFn::Recip, root)?;
+    let scale = b.cast(scale, F32)?;
+    let y = b.binary(BinaryFn::Mul, x, inverse)?;
+    let y = b.binary(BinaryFn::Mul, y, scale)?;
+    let y = b.reshape(y, shape)?;
+    let gate = b.cast(gate, F32)?;
+    let mut factor = b.unary(UnaryFn::Sigmoid, gate)?;
+    if weighs {
+        factor = b.binary(BinaryFn::Mul, gate, factor)?;
+    }
+    let y = b.binary(BinaryFn::Mul, y, factor)?;
+    Ok(vec![b.cast(y, to)?])
 }
 
 fn biased_gelu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

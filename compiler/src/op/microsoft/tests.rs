@@ -243,3 +243,49 @@ fn transforms_and_hashes_say_what_they_take() {
     let message = refusal(case("UnfoldTensor").int("size", 3));
     assert!(message.contains("size is 3"), "{message}");
 }
+
+/// One query behind two cached tokens.
+fn decoder() -> Case {
+    case("GroupQueryAttention")
+        .input::<f32>(&[1, 1, 2], &[1.0, 0.0])
+        .input::<f32>(&[1, 1, 2], &[1.0, 1.0])
+        .input::<f32>(&[1, 1, 2], &[3.0, -3.0])
+        .input::<f32>(&[1, 1, 2, 2], &[1.0, 2.0, 1.0, 4.0])
+        .input::<f32>(&[1, 1, 2, 2], &[0.0, 0.0, 0.0, 0.0])
+        .input::<i32>(&[1], &[2])
+        .int("num_heads", 1)
+        .int("kv_num_heads", 1)
+}
+
+#[test]
+fn a_decoder_and_its_cache() {
+    let case = || decoder().constant::<i32>(&[], &[3]).outputs(3);
+    case().gives(0, &[1, 1, 2], &[1.0, -1.0]);
+    case().gives(1, &[1, 1, 3, 2], &[1.0, 2.0, 1.0, 4.0, 1.0, 1.0]);
+    // Only the last token is in a window of one.
+    case().int("local_window_size", 1).gives(0, &[1, 1, 2], &[3.0, -3.0]);
+}
+
+#[test]
+fn a_decoder_whose_inputs_contradict() {
+    let message = refusal(decoder().constant::<i32>(&[], &[4]));
+    assert!(message.contains("total_sequence_length must be"), "{message}");
+    let whole = || decoder().constant::<i32>(&[], &[3]);
+    let message = refusal(whole().int("do_rotary", 1));
+    assert!(message.contains("do_rotary without cos_cache and sin_cache"), "{message}");
+    let message = refusal(whole().int("causal", 0).int("local_window_size", 2));
+    assert!(message.contains("local_window_size 2"), "{message}");
+    let message = refusal(whole().int("sliding_window_cache", 1));
+    assert!(message.contains("sliding_window_cache 1"), "{message}");
+    let message = refusal(whole().str("k_quant_type", "PER_TENSOR"));
+    assert!(message.contains("one is quantized"), "{message}");
+    let message = refusal(whole().int("kv_num_heads", 2));
+    assert!(message.contains("kv_num_heads"), "{message}");
+}
+
+#[test]
+fn layouts_of_queries_keys_and_values() {
+    let case = case("MultiHeadAttention").input::<f32>(&[1, 1, 2], &[1.0, 2.0]).int("num_heads", 1);
+    let message = refusal(case.input::<f32>(&[1, 1, 2], &[1.0, 2.0]));
+    assert!(message.contains("query has 3 axes, key 3 axes, value none"), "{message}");
+}
