@@ -113,7 +113,8 @@ pub fn compile_for(model: &Path, name: &str, code: &Code) -> Result<Compiled, Ve
         target: code.target.clone(),
         opt_level: code.opt_level,
         exact: false,
-        import: ImportOptions::default(),
+        // Of the layout in blocks of channels, single nodes do not tell how large these are.
+        import: ImportOptions { nchwc_block: Some(16), ..ImportOptions::default() },
         profile: false,
     };
     let bytes = Mapped::open(model).map_err(one)?.bytes();

@@ -68,6 +68,10 @@ pub struct ModelArgs {
     /// of order, operators and types that only ONNX Runtime has
     #[arg(long)]
     pub strict: bool,
+    /// Channels to a block in a model that ONNX Runtime saved in the layout of its machine, where the model does not tell: 16 on
+    /// x86-64 with AVX-512 and on aarch64, else 8
+    #[arg(long, value_name = "CHANNELS")]
+    pub nchwc_block: Option<Block>,
     /// Folder that external tensor data may be anywhere beneath (default: the model's folder)
     #[arg(long, value_name = "DIR")]
     pub external_data_root: Option<PathBuf>,
@@ -120,6 +124,15 @@ pub struct CompileArgs {
     /// Say what is done
     #[arg(short, long)]
     pub verbose: bool,
+}
+
+/// Channels to a block of the layout `com.microsoft.nchwc`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Block {
+    #[value(name = "8")]
+    Eight = 8,
+    #[value(name = "16")]
+    Sixteen = 16,
 }
 
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]

@@ -66,6 +66,7 @@ impl Session {
                 input_dims: pins,
                 overridable_defaults: args.overridable_defaults,
                 strict: args.strict,
+                nchwc_block: args.nchwc_block.map(|block| block as usize),
                 limits: Limits { nesting: NESTING, ..Limits::default() },
             },
             file,

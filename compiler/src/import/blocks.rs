@@ -7,8 +7,8 @@ use onnxc_proto::GraphProto;
 
 const DOMAIN: &str = "com.microsoft.nchwc";
 
-/// The number of channels, and whether the model tells it.
-pub fn of_graph(graph: &GraphProto) -> (usize, bool) {
+/// The number of channels, where the model tells it.
+pub fn of_graph(graph: &GraphProto) -> Option<usize> {
     let dims: HashMap<&str, &[i64]> =
         graph.initializer.iter().map(|tensor| (tensor.name(), tensor.dims.as_slice())).collect();
     let mut results: HashMap<&str, i64> = HashMap::new();
@@ -21,7 +21,7 @@ pub fn of_graph(graph: &GraphProto) -> (usize, bool) {
                     continue;
                 };
                 if filters % 16 != 0 {
-                    return (8, true);
+                    return Some(8);
                 }
                 // So few channels, which are more than 8, are not in blocks.
                 if (9..16).contains(channels) {
@@ -44,5 +44,5 @@ pub fn of_graph(graph: &GraphProto) -> (usize, bool) {
             _ => {}
         }
     }
-    (tells.unwrap_or(16), tells.is_some())
+    tells
 }

@@ -184,7 +184,7 @@ impl BodyImporter for Importer<'_> {
         open.rev().find(|(known, _)| known == dim).map(|(_, is_one)| *is_one)
     }
 
-    fn block(&self) -> (usize, bool) {
+    fn block(&self) -> Option<usize> {
         self.block
     }
 

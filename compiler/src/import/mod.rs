@@ -77,6 +77,8 @@ pub struct ImportOptions {
     pub overridable_defaults: bool,
     /// Refuse what else gives a warning.
     pub strict: bool,
+    /// Channels to a block of the layout `com.microsoft.nchwc`, for models that do not tell.
+    pub nchwc_block: Option<usize>,
     pub limits: Limits,
 }
 
@@ -172,7 +174,7 @@ fn import_with(
         opsets.insert(String::new(), 1);
     }
     importer.index_functions(&model.functions);
-    importer.block = blocks::of_graph(proto);
+    importer.block = blocks::of_graph(proto).or(options.nchwc_block);
     let mut notes = notes(model, &opsets);
     let env = Arc::new(Env { opsets, attributes: None });
     let mut graph = importer.main_graph(proto, env, ir_version);
@@ -269,7 +271,7 @@ struct Importer<'m> {
     /// Nodes so far that draw random numbers.
     streams: u32,
     /// See [`crate::op::BodyImporter::block`].
-    block: (usize, bool),
+    block: Option<usize>,
 }
 
 impl<'m> Importer<'m> {
@@ -296,7 +298,7 @@ impl<'m> Importer<'m> {
             forks: 0,
             loops: 0,
             streams: 0,
-            block: (16, false),
+            block: None,
         }
     }
 

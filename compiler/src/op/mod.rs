@@ -366,9 +366,9 @@ pub trait BodyImporter {
     /// Imports `body` as a graph of its own, with inputs of these types.
     fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ItemType]) -> Result<Body>;
 
-    /// Channels to a block of the layout of `com.microsoft.nchwc`, as the whole model tells, and whether it does.
-    fn block(&self) -> (usize, bool) {
-        (16, false)
+    /// Channels to a block of the layout of `com.microsoft.nchwc`, where the model or the caller tells.
+    fn block(&self) -> Option<usize> {
+        Some(16)
     }
 
     /// A number for the random numbers of one node, which no other node has; `None` in the body of a loop.

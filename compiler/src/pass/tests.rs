@@ -300,7 +300,8 @@ fn attention_keeps_its_head_views() -> Result<()> {
 #[test]
 fn recurrent_weights_are_packed_outside_the_loop() -> Result<()> {
     let mut net = Net::new();
-    let (steps, inner, hidden) = (5, 3, 4);
+    // Rows that are whole panels would not be packed.
+    let (steps, inner, hidden) = (5, 3, 6);
     let xs = net.input(&[steps, 2, inner]);
     let recurrent = net.input(&[hidden, hidden]);
     let initial = net.weights(&[2, hidden]);

@@ -126,20 +126,29 @@ impl Node {
                 ("scales", _) => Attr::Floats(vec![2.0; 1 + dice.below(3)]),
                 ("equation", _) => Attr::Str("i->i".into()),
                 ("hidden_size", _) if dice.below(2) == 0 => Attr::Int(2),
-                ("blocksize" | "num_groups" | "q_num_heads" | "kv_num_heads" | "group" | "num_heads", _) => {
-                    Attr::Int(2)
+                ("num_heads", _) if row.name == "GroupQueryAttention" => Attr::Int(2 + dice.below(2) as i64),
+                (
+                    "blocksize" | "num_groups" | "groups" | "q_num_heads" | "kv_num_heads" | "group"
+                    | "num_heads",
+                    _,
+                ) => Attr::Int(2),
+                ("kv_cache_bit_width", _) if dice.below(2) == 0 => Attr::Int(4),
+                ("k_quant_type" | "v_quant_type", _) => {
+                    Attr::Str(["NONE", "PER_TENSOR", "PER_CHANNEL"][dice.below(3)].into())
                 }
+                ("channels", AttrKind::Int) => Attr::Int(1 + dice.below(4) as i64),
                 ("offset_group", _) => Attr::Int(1 + dice.below(3) as i64),
                 ("block_size", _) if !row.domain.is_empty() => Attr::Int(2),
                 ("K" | "N", _) => Attr::Int(4),
                 ("block_size", _) => Attr::Int(2 * dice.below(2) as i64),
-                ("rotary_embedding_dim", _) => Attr::Int(4 * dice.below(2) as i64),
+                ("rotary_embedding_dim", _) => Attr::Int(4 * dice.below(3) as i64),
                 ("time_axis", _) => Attr::Int(dice.below(3) as i64),
                 (
                     "transA" | "transB" | "broadcast" | "spatial" | "layout" | "axis" | "batch_dims"
-                    | "channels_last",
+                    | "channels_last" | "transBatchA" | "transBatchB",
                     AttrKind::Int,
                 ) if dice.below(2) == 0 => Attr::Int(dice.below(2) as i64),
+                ("k", AttrKind::Int) if !row.domain.is_empty() => Attr::Int(1 + dice.below(3) as i64),
                 ("k" | "height_scale" | "width_scale", AttrKind::Int) => Attr::Int(1),
                 ("to" | "output_height" | "num_outputs", AttrKind::Int) => Attr::Int(1),
                 (_, AttrKind::Int) if required => Attr::Int(1),
@@ -416,7 +425,8 @@ const DRAWN: usize = 40_000;
 const ENOUGH: usize = 12;
 
 /// Agreements that any shapes keep: they only name sizes for others.
-const NAMING: [&str; 4] = ["A[D..]", "X[D..]", "attn_mask[L..]", "X[] | [C] | [_, C, ..]"];
+const NAMING: [&str; 5] =
+    ["A[D..]", "X[D..]", "if up: gate[D..]", "attn_mask[L..]", "X[] | [C] | [_, C, ..]"];
 
 /// What is found about one row.
 #[derive(Default)]

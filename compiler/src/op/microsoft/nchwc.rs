@@ -5,6 +5,7 @@
 
 use super::fused::conv_activation;
 use super::gates::shaped_as;
+use crate::error::Kind;
 use crate::graph::Builder;
 use crate::op::conv::biased;
 use crate::op::pool::{averaged, max_pool_of};
@@ -63,17 +64,13 @@ pub const ROWS: &[OpDef] = &[
 
 const POOL_SHAPES: &[&str] = &["X[_, _, D..]", "len(D) = 2", "len(kernel_shape) = 2"];
 
-/// Channels to a block. Where the weights of the model do not tell, this is said.
+/// Channels to a block. Where the weights of the model do not tell, only the caller knows.
 fn block(cx: &mut NodeCx<'_, '_>) -> Result<usize> {
-    let (block, is_told) = cx.bodies.block();
-    let message = format!(
-        "the model was saved in the layout of one machine, and does not tell how many channels its blocks have: \
-         {block} are taken, as on x86-64 with AVX-512 and on aarch64; other x86-64 has 8"
-    );
-    if !is_told && !cx.tolerated.contains(&message) {
-        cx.tolerated.push(message);
-    }
-    Ok(block)
+    cx.bodies.block().ok_or_else(|| {
+        let message = "the model was saved in the layout of one machine, and does not tell how many channels its blocks have: \
+                       give --nchwc-block 16 if that was x86-64 with AVX-512 or aarch64, 8 if it was other x86-64";
+        Error::new(Stage::Import, Kind::Usage, message)
+    })
 }
 
 /// How many blocks a number of channels has.
