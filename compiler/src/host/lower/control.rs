@@ -156,15 +156,18 @@ impl<'p> StepWriter<'_, 'p> {
             let state = self.address(node.inputs[0])?;
             runs = self.and_holds(runs, state);
         }
-        let Operand::Value(runs) = runs else {
-            return Err(internal("a loop that surely runs has conditions".into()));
-        };
-        self.b.open();
-        Binder { plan: self.plan, scope: body }.enter(self.b)?;
-        let checks = self.b.close();
-        self.b.open();
-        let nothing = self.b.close();
-        self.b.if_else(Condition::Value(runs), checks, nothing);
+        let binder = Binder { plan: self.plan, scope: body };
+        match runs {
+            // A loop of no turns.
+            Operand::Int(0) => {}
+            Operand::Int(_) => binder.enter(self.b)?,
+            Operand::Value(runs) => {
+                self.b.open();
+                binder.enter(self.b)?;
+                let checks = self.b.close();
+                self.b.if_else(Condition::Value(runs), checks, vec![]);
+            }
+        }
         Ok(())
     }
 
