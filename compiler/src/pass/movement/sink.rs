@@ -162,8 +162,10 @@ mod tests {
         Tensor::from_slice(shape, &values)
     }
 
+    type Select<'s> = &'s dyn Fn(&mut Builder, ValueId) -> ValueId;
+
     /// `abs(x . w + bias + more)`, of which `select` takes a part; with a symbolic number of rows.
-    fn last_of(select: &dyn Fn(&mut Builder, ValueId) -> ValueId, read_on: bool) -> Graph {
+    fn last_of(select: Select<'_>, read_on: bool) -> Graph {
         let mut graph = Graph::default();
         let origin = Origin { name: "head".into(), op_type: "MatMul".into(), index: 0 };
         let origin = graph.origins.push(origin);
@@ -209,7 +211,7 @@ mod tests {
         };
         let (one, list) = (gathered(Tensor::scalar(-1i64)), gathered(Tensor::from_slice(&[1], &[-1i64])));
         let dims = |sizes: &[i64]| sizes.iter().map(|&size| Dim::from(size)).collect::<Vec<_>>();
-        let cases: [(&dyn Fn(&mut Builder, ValueId) -> ValueId, Vec<Dim>); 3] =
+        let cases: [(Select<'_>, Vec<Dim>); 3] =
             [(&last, dims(&[2, 1, 6])), (&one, dims(&[2, 6])), (&list, dims(&[2, 1, 6]))];
         for (select, wanted) in cases {
             for read_on in [false, true] {
