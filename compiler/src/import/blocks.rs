@@ -36,7 +36,7 @@ pub fn of_graph(graph: &GraphProto) -> Option<usize> {
                 let whole = first.and_then(|name| results.get(name.as_str()));
                 // A block that is filled up has one channel of its own at least.
                 if let (Some(kept), Some(whole)) = (kept, whole)
-                    && whole - kept.i() >= 8
+                    && whole.saturating_sub(kept.i()) >= 8
                 {
                     tells = Some(16);
                 }
@@ -45,4 +45,38 @@ pub fn of_graph(graph: &GraphProto) -> Option<usize> {
         }
     }
     tells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use onnxc_proto::build;
+
+    /// A convolution of so many filters that read so many channels, of whose result so many channels are kept.
+    fn told(filters: i64, channels: i64, kept: i64) -> Option<usize> {
+        let own = |mut node: onnxc_proto::NodeProto| {
+            node.domain = Some(DOMAIN.into());
+            node
+        };
+        let conv = own(build::node("Conv", &["x", "w"], &["y"]));
+        let last = own(build::node("ReorderOutput", &["y"], &["z"]).with(build::int("channels", kept)));
+        let mut graph = build::graph(vec![], vec![conv, last], vec![]);
+        let dims = vec![filters, channels, 1, 1];
+        graph.initializer.push(onnxc_proto::TensorProto {
+            name: Some("w".into()),
+            dims,
+            ..Default::default()
+        });
+        of_graph(&graph)
+    }
+
+    #[test]
+    fn sizes_of_weights_tell_the_block() {
+        assert_eq!(told(24, 3, 24), Some(8));
+        assert_eq!(told(32, 12, 32), Some(16));
+        assert_eq!(told(32, 16, 20), Some(16));
+        assert_eq!(told(32, 16, 32), None);
+        assert_eq!(told(32, 16, i64::MAX), None);
+        assert_eq!(told(32, 16, i64::MIN), Some(16));
+    }
 }

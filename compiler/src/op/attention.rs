@@ -418,8 +418,9 @@ pub fn rotated(
     let size = b.shape(x)[3].clone();
     let extent = half.clone() * Dim::from(2usize);
     // Whether a symbolic size is even shows when the model runs: the reshape or slice has it checked.
-    let whole = size.floor_div(&Dim::from(2usize)).as_ref() == Some(half);
-    let turning = if whole && !size.is_const() { x } else { b.slice_axis(x, 3, Dim::ZERO, extent.clone())? };
+    let halved = size.floor_div(&Dim::from(2usize)).as_ref() == Some(half);
+    let whole = extent == size || halved && !size.is_const();
+    let turning = if whole { x } else { b.slice_axis(x, 3, Dim::ZERO, extent.clone())? };
     let (first, second) = pairs(b, turning, half, interleaved)?;
     let product = |b: &mut Builder<'_>, x, y| b.binary(BinaryFn::Mul, x, y);
     let (a, c) = (product(b, cos, first)?, product(b, sin, second)?);
@@ -434,7 +435,7 @@ pub fn rotated(
     } else {
         b.concat(&[real, imaginary], 3)?
     };
-    if extent == size || whole && !size.is_const() {
+    if whole {
         return Ok(turned);
     }
     let rest = b.slice_axis(x, 3, extent.clone(), size - extent)?;

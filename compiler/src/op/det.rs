@@ -49,30 +49,10 @@ fn elimination(outer: &Builder<'_>, batch: &Dim, n: &Dim, dtype: DType) -> Resul
     let det = b.input("det", TensorType::new(dtype, vec![batch.clone()]), None);
     let step = b.input("step", TensorType::new(DType::I64, vec![]), None);
 
-    let row = b.iota(vec![n.clone(), Dim::ONE], 0)?;
-    let below = b.compare(CompareFn::Ge, row, step)?;
-    let column = b.reshape(step, vec![Dim::ONE])?;
-    let column = b.emit1(Op::Gather { axis: 2 }, &[a, column])?;
-    let size = b.unary(UnaryFn::Abs, column)?;
-    let never = b.scalar(dtype, -1.0);
-    let candidates = b.select(below, size, never)?;
-    // [B, 1, 1]
-    let best = b.emit1(Op::ArgReduce { max: true, axis: 1, last: false }, &[candidates])?;
-    let whole = vec![batch.clone(), Dim::ONE, n.clone()];
-    let wide = b.expand(best, whole.clone())?;
-    let pivot_row = b.emit1(Op::GatherElements { axis: 1 }, &[a, wide])?;
-    let here = b.expand(step, whole)?;
-    let this_row = b.emit1(Op::GatherElements { axis: 1 }, &[a, here])?;
-    let pivot = b.emit1(Op::GatherElements { axis: 1 }, &[column, best])?;
-
-    // The pivot's row is done with; this row takes its place.
-    let moved = b.compare(CompareFn::Eq, row, best)?;
-    let swapped = b.select(moved, this_row, a)?;
-    let single = b.expand(step, vec![batch.clone(), Dim::ONE, Dim::ONE])?;
-    let head = b.emit1(Op::GatherElements { axis: 1 }, &[column, single])?;
-    let column = b.select(moved, head, column)?;
+    let Pivot { best, pivot, pivot_row, swapped, column } = Pivot::of(b, a, step, dtype)?;
     let zero = b.scalar(dtype, 0.0);
     let singular = b.compare(CompareFn::Eq, pivot, zero)?;
+    // The pivot's row is done with.
     let factor = b.binary(BinaryFn::Div, column, pivot)?;
     let factor = b.select(singular, zero, factor)?;
     let product = b.binary(BinaryFn::Mul, factor, pivot_row)?;
@@ -86,6 +66,47 @@ fn elimination(outer: &Builder<'_>, batch: &Dim, n: &Dim, dtype: DType) -> Resul
     let det = b.binary(BinaryFn::Mul, det, factor)?;
     body.outputs = vec![(String::new(), next), (String::new(), det)];
     Ok(body)
+}
+
+/// A step of elimination: of the column that has its number, the pivot and the exchange of its row.
+pub(super) struct Pivot {
+    /// The pivot's row, `[B, 1, 1]`: the one with the greatest element of those not yet taken.
+    pub best: ValueId,
+    /// `[B, 1, 1]`
+    pub pivot: ValueId,
+    /// `[B, 1, w]`
+    pub pivot_row: ValueId,
+    /// The matrices `[B, n, w]`, and their column `[B, n, 1]`, with the step's row in the place of the pivot's.
+    pub swapped: ValueId,
+    pub column: ValueId,
+}
+
+impl Pivot {
+    /// In matrices `a: [B, n, w]` at `step`, a scalar.
+    pub fn of(b: &mut Builder<'_>, a: ValueId, step: ValueId, dtype: DType) -> Result<Pivot> {
+        let [batch, n, width] = <[Dim; 3]>::try_from(b.shape(a))
+            .map_err(|shape| Error::internal(Stage::Infer, format!("matrices of shape {shape:?}")))?;
+        let row = b.iota(vec![n, Dim::ONE], 0)?;
+        let below = b.compare(CompareFn::Ge, row, step)?;
+        let column = b.reshape(step, vec![Dim::ONE])?;
+        let column = b.emit1(Op::Gather { axis: 2 }, &[a, column])?;
+        let size = b.unary(UnaryFn::Abs, column)?;
+        let never = b.scalar(dtype, -1.0);
+        let candidates = b.select(below, size, never)?;
+        let best = b.emit1(Op::ArgReduce { max: true, axis: 1, last: false }, &[candidates])?;
+        let whole = vec![batch.clone(), Dim::ONE, width];
+        let wide = b.expand(best, whole.clone())?;
+        let pivot_row = b.emit1(Op::GatherElements { axis: 1 }, &[a, wide])?;
+        let here = b.expand(step, whole)?;
+        let this_row = b.emit1(Op::GatherElements { axis: 1 }, &[a, here])?;
+        let pivot = b.emit1(Op::GatherElements { axis: 1 }, &[column, best])?;
+        let moved = b.compare(CompareFn::Eq, row, best)?;
+        let swapped = b.select(moved, this_row, a)?;
+        let single = b.expand(step, vec![batch, Dim::ONE, Dim::ONE])?;
+        let head = b.emit1(Op::GatherElements { axis: 1 }, &[column, single])?;
+        let column = b.select(moved, head, column)?;
+        Ok(Pivot { best, pivot, pivot_row, swapped, column })
+    }
 }
 
 #[cfg(test)]

@@ -367,9 +367,7 @@ pub trait BodyImporter {
     fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ItemType]) -> Result<Body>;
 
     /// Channels to a block of the layout of `com.microsoft.nchwc`, where the model or the caller tells.
-    fn block(&self) -> Option<usize> {
-        Some(16)
-    }
+    fn block(&self) -> Option<usize>;
 
     /// A number for the random numbers of one node, which no other node has; `None` in the body of a loop.
     fn stream(&mut self) -> Option<u32>;
@@ -391,6 +389,10 @@ impl BodyImporter for NoBodies {
 
     fn graph(&mut self, _: &mut Builder<'_>, _: &Subgraph, _: &[ItemType]) -> Result<Body> {
         Err(Error::internal(Stage::Import, "a body outside a model"))
+    }
+
+    fn block(&self) -> Option<usize> {
+        Some(16)
     }
 
     fn stream(&mut self) -> Option<u32> {

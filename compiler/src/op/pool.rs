@@ -261,7 +261,7 @@ fn pooled(
     b.squeeze(reduced, &axes)
 }
 
-pub(super) fn max_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+fn max_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     max_pool_of(cx, x)
 }
@@ -331,7 +331,7 @@ fn max_indices(b: &mut Builder<'_>, x: ValueId, geometry: &Geometry, column_majo
     Ok(flat)
 }
 
-pub(super) fn average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+fn average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     Ok(vec![averaged(cx, x)?])
 }
@@ -470,13 +470,13 @@ pub(super) fn spatial_axes(b: &Builder<'_>, x: ValueId) -> Result<Vec<usize>> {
     }
 }
 
-pub(super) fn global_average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+fn global_average_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let axes = spatial_axes(cx.b, x)?;
     Ok(vec![cx.b.mean(x, &axes)?])
 }
 
-pub(super) fn global_max_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+fn global_max_pool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let axes = spatial_axes(cx.b, x)?;
     Ok(vec![cx.b.reduce(ReduceFn::Max, x, &axes)?])

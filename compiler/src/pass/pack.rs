@@ -357,12 +357,11 @@ fn pack(b: &mut Builder, rhs: ValueId, batch: usize, k: usize, nr: usize) -> Res
         shape.push(Dim::ONE);
         return b.reshape(rhs, shape);
     }
-    if k == 1 && follows_itself(b.graph, rhs, nr) {
-        // Panels as a view: what a step reads lies side by side as it is.
+    if k == 1
+        && let Some(panels) = panels_in_place(b.graph, rhs, nr)
+    {
+        // A view: what a step reads lies side by side as it is.
         let mut shape = b.shape(rhs);
-        let Some(panels) = n.exact_div(&Dim::from(nr)) else {
-            return b.emit1(Op::Pack { batch, k, nr }, &[rhs]);
-        };
         shape.truncate(batch + k);
         shape.extend([panels, Dim::from(nr)]);
         let cut = b.reshape(rhs, shape)?;
@@ -377,15 +376,16 @@ fn pack(b: &mut Builder, rhs: ValueId, batch: usize, k: usize, nr: usize) -> Res
 /// enough to each other that they do not meet in the same few lines of a cache.
 const NEAR_ROWS: i64 = 512;
 
-/// Whether the rows of a right-hand side that the run computes lie one after the other in a buffer, near to each other, and
-/// are whole panels of `nr` columns.
-fn follows_itself(graph: &Graph, mut rhs: ValueId, nr: usize) -> bool {
+/// Panels of `nr` columns that a right-hand side consists of as it is: the run computes it, its rows lie one after the other
+/// in a buffer, near to each other, and no panel has to be filled up.
+fn panels_in_place(graph: &Graph, mut rhs: ValueId, nr: usize) -> Option<Dim> {
     let ty = graph.ty(rhs);
-    let near = ty
-        .shape
-        .last()
-        .and_then(Dim::as_const)
-        .is_some_and(|n| n > 0 && n % nr as i64 == 0 && n * ty.dtype.size() as i64 <= NEAR_ROWS);
+    let columns = ty.shape.last()?;
+    let bytes = columns.as_const()?.checked_mul(ty.dtype.size() as i64)?;
+    if !(1..=NEAR_ROWS).contains(&bytes) {
+        return None;
+    }
+    let panels = columns.exact_div(&Dim::from(nr))?;
     while let Some(node) = graph.producer(rhs)
         && let Node { op: Op::Reshape { .. }, inputs, .. } = &graph.nodes[node]
     {
@@ -393,7 +393,7 @@ fn follows_itself(graph: &Graph, mut rhs: ValueId, nr: usize) -> bool {
     }
     let computed =
         graph.producer(rhs).map_or(!graph.is_constant(rhs), |node| !graph.nodes[node].op.is_view());
-    near && computed
+    computed.then_some(panels)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use super::own;
 use crate::graph::{Builder, Graph, Op, TensorType};
 use crate::op::conv::transposed::conv_transpose;
+use crate::op::det::Pivot;
 use crate::op::fourier::of_reals;
 use crate::op::generate::range;
 use crate::op::grid::grid_sample;
@@ -213,29 +214,12 @@ fn elimination(outer: &Builder<'_>, batch: &Dim, n: &Dim, dtype: DType) -> Resul
     let width = n.clone() * Dim::from(2usize);
     let a = b.input("matrix", TensorType::new(dtype, vec![batch.clone(), n.clone(), width.clone()]), None);
     let step = b.input("step", TensorType::new(DType::I64, vec![]), None);
-    let row = b.iota(vec![n.clone(), Dim::ONE], 0)?;
-    let below = b.compare(CompareFn::Ge, row, step)?;
-    let column = b.reshape(step, vec![Dim::ONE])?;
-    let column = b.emit1(Op::Gather { axis: 2 }, &[a, column])?;
-    let size = b.unary(UnaryFn::Abs, column)?;
-    let never = b.scalar(dtype, -1.0);
-    let candidates = b.select(below, size, never)?;
-    let best = b.emit1(Op::ArgReduce { max: true, axis: 1, last: false }, &[candidates])?;
-    let whole = vec![batch.clone(), Dim::ONE, width];
-    let wide = b.expand(best, whole.clone())?;
-    let pivot_row = b.emit1(Op::GatherElements { axis: 1 }, &[a, wide])?;
-    let here = b.expand(step, whole)?;
-    let this_row = b.emit1(Op::GatherElements { axis: 1 }, &[a, here])?;
-    let pivot = b.emit1(Op::GatherElements { axis: 1 }, &[column, best])?;
-    let single = b.expand(step, vec![batch.clone(), Dim::ONE, Dim::ONE])?;
-    let head = b.emit1(Op::GatherElements { axis: 1 }, &[column, single])?;
-    // This row takes the place of the pivot's, which is put here.
-    let moved = b.compare(CompareFn::Eq, row, best)?;
-    let swapped = b.select(moved, this_row, a)?;
-    let factor = b.select(moved, head, column)?;
+    // The step's row takes the place of the pivot's, which is put here.
+    let Pivot { pivot, pivot_row, swapped, column, .. } = Pivot::of(b, a, step, dtype)?;
     let scaled = b.binary(BinaryFn::Div, pivot_row, pivot)?;
-    let product = b.binary(BinaryFn::Mul, factor, scaled)?;
+    let product = b.binary(BinaryFn::Mul, column, scaled)?;
     let others = b.binary(BinaryFn::Sub, swapped, product)?;
+    let row = b.iota(vec![n.clone(), Dim::ONE], 0)?;
     let own = b.compare(CompareFn::Eq, row, step)?;
     let next = b.select(own, scaled, others)?;
     body.outputs = vec![(String::new(), next)];

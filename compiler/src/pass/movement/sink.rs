@@ -51,19 +51,13 @@ impl Selection {
         }
         match self {
             Selection::Slice { starts, steps, sizes } => {
-                let repeats = |axis: usize| own[axis] != shape[lead + axis];
-                let pick = |axis: usize| match repeats(axis) {
-                    true => (Dim::ZERO, 1, Dim::ONE),
-                    false => (starts[lead + axis].clone(), steps[lead + axis], sizes[lead + axis].clone()),
-                };
-                let (mut from, mut by, mut to) = (vec![], vec![], vec![]);
-                for axis in 0..own.len() {
-                    let (start, step, size) = pick(axis);
-                    from.push(start);
-                    by.push(step);
-                    to.push(size);
+                let (mut starts, mut steps) = (starts[lead..].to_vec(), steps[lead..].to_vec());
+                let mut sizes = sizes[lead..].to_vec();
+                // What repeats along an axis stays as it is there.
+                for axis in (0..own.len()).filter(|&axis| own[axis] != shape[lead + axis]) {
+                    (starts[axis], steps[axis], sizes[axis]) = (Dim::ZERO, 1, Dim::ONE);
                 }
-                b.emit1(Op::Slice { starts: from, steps: by, sizes: to }, &[operand]).map(Some)
+                b.emit1(Op::Slice { starts, steps, sizes }, &[operand]).map(Some)
             }
             Selection::Gather { axis, index } => match axis.checked_sub(lead) {
                 None => Ok(Some(operand)),
