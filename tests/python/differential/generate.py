@@ -28,6 +28,7 @@ import elementwise
 import microsoft
 import microsoft_attention  # noqa: F401
 import microsoft_fused  # noqa: F401
+import microsoft_generation  # noqa: F401
 import microsoft_moe  # noqa: F401
 import microsoft_nchwc  # noqa: F401
 import microsoft_standard  # noqa: F401

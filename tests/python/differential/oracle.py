@@ -17,6 +17,7 @@ import definitions
 import definitions_attention  # noqa: F401 (definitions register themselves)
 import definitions_items
 import definitions_fused  # noqa: F401
+import definitions_generation  # noqa: F401
 import definitions_microsoft
 import definitions_moe  # noqa: F401
 import definitions_nchwc  # noqa: F401
