@@ -23,7 +23,7 @@ mod tests;
 pub mod trees;
 pub mod verify;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
@@ -303,6 +303,33 @@ impl Graph {
             Def::Const(Constant::Data(tensor)) => Some(tensor),
             _ => None,
         }
+    }
+
+    /// Makes these values the inputs, in this order. Those of before that are not among them are nothing any more.
+    pub fn set_inputs(&mut self, values: &[ValueId]) {
+        self.inputs = values
+            .iter()
+            .map(|&value| Input { name: self.values[value].name.clone(), value, default: None })
+            .collect();
+        for (at, &value) in values.iter().enumerate() {
+            self.values[value].def = Def::Input(at);
+        }
+    }
+
+    /// Drops the nodes that no output needs from `order`.
+    pub fn keep_reachable(&mut self) {
+        let mut open: Vec<_> = self.outputs.iter().map(|output| output.1).collect();
+        open.extend(self.output_needs());
+        let mut live = HashSet::new();
+        while let Some(value) = open.pop() {
+            if let Some(node) = self.producer(value)
+                && live.insert(node)
+            {
+                open.extend_from_slice(&self.nodes[node].inputs);
+                open.extend(self.needs(node));
+            }
+        }
+        self.order.retain(|node| live.contains(node));
     }
 
     /// For every value, how often live nodes, graph outputs and data symbols use it.

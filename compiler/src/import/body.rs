@@ -1,15 +1,15 @@
 //! Bodies of control flow: a body is a closure over the graph around it, imported in place or as a graph of
 //! its own when a row asks for it.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use onnxc_proto::GraphProto;
 
 use super::scope::{Binding, Env, Scope, referenced_names};
-use super::{Importer, keep_reachable};
+use super::{Importer, types};
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Builder, Constant, Def, Dim, Graph, TensorType, ValueId};
+use crate::graph::{Builder, DType, Dim, Graph, TensorType, ValueId};
+use crate::op::inner::Inner;
 use crate::op::item::{self, Item, ItemType};
 use crate::op::{Body, BodyImporter, Fork};
 
@@ -56,6 +56,21 @@ impl Subgraph {
             Value::TensorType(tensor) => Some(tensor.shape.as_ref()?.dim.len()),
             _ => None,
         }
+    }
+
+    /// Element type and sizes that it declares an input to have, as far as it does.
+    pub fn input_type(&self, at: usize) -> Option<(DType, Vec<Option<Dim>>)> {
+        let (dtype, dims) = types::tensor_type(self.proto.input.get(at)?).ok()?;
+        let size = |dim| match types::declared_dim(dim) {
+            types::Declared::Size(size) => Some(Dim::from(size)),
+            _ => None,
+        };
+        Some((dtype, dims?.iter().map(size).collect()))
+    }
+
+    /// Names of its inputs, for messages.
+    pub fn input_names(&self) -> Vec<&str> {
+        self.proto.input.iter().map(|info| info.name()).collect()
     }
 
     /// Number of outputs it gives.
@@ -155,6 +170,27 @@ impl Importer<'_> {
         Err(problem.unwrap_or_else(|| Error::malformed(Stage::Import, "a body uses what is not imported")))
     }
 
+    /// Emits the nodes of a body of `outer` into a graph inside that one.
+    fn inside(
+        &mut self,
+        outer: &Graph,
+        inner: &mut Inner,
+        body: &Subgraph,
+        inputs: &[Item],
+    ) -> Result<Vec<Item>> {
+        body.check_inputs(inputs.len())?;
+        self.check_depth()?;
+        let mut scope = body.scope();
+        for (name, binding) in &body.captures {
+            let binding = match binding {
+                Binding::Value(value) => Binding::Value(value.map(|value| inner.take(outer, value))),
+                other => other.clone(),
+            };
+            scope.capture(name, binding);
+        }
+        self.body_content(&mut inner.builder(), body, inputs, &mut scope)
+    }
+
     fn check_depth(&self) -> Result<()> {
         if self.depth < self.options.limits.nesting {
             return Ok(());
@@ -205,95 +241,43 @@ impl BodyImporter for Importer<'_> {
 
     fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ItemType]) -> Result<Body> {
         body.check_inputs(inputs.len())?;
-        self.check_depth()?;
         // A symbol means the same inside and outside: the body starts with the symbols there are, and what
         // it adds is kept.
-        let (mut graph, origin) = b.body();
-        graph.name = body.proto.name().to_string();
-        let mut scope = body.scope();
-        let mut inner = Builder::new(&mut graph, origin);
+        let mut inner = Inner::new(b);
+        inner.graph.name = body.proto.name().to_string();
         let mut given: Vec<Item> = vec![];
         for (info, ty) in body.proto.input.iter().zip(inputs) {
-            let mut column = |ty: &TensorType| inner.input(info.name(), ty.clone(), None);
+            let mut column = |ty: &TensorType| inner.builder().input(info.name(), ty.clone(), None);
             given.push(Item::new(ty.layout.clone(), ty.columns.iter().map(&mut column).collect()));
         }
-        let mut captures = Vec::new();
-        let mut inside: HashMap<ValueId, ValueId> = HashMap::new();
-        for (name, binding) in &body.captures {
-            let binding = match binding {
-                Binding::Value(outer) => Binding::Value(outer.map(|outer| {
-                    *inside.entry(outer).or_insert_with(|| capture(b.graph, &mut inner, outer, &mut captures))
-                })),
-                other => other.clone(),
-            };
-            scope.capture(name, binding);
-        }
         // A body with inputs runs once for each iteration of a loop.
-        let is_loop = !given.is_empty();
-        self.loops += u32::from(is_loop);
-        let outputs = self.body_content(&mut inner, body, &given, &mut scope);
-        self.loops -= u32::from(is_loop);
+        let outputs = match given.is_empty() {
+            true => self.inside(b.graph, &mut inner, body, &given),
+            false => self.repeat(b.graph, &mut inner, body, &given),
+        };
         let outputs = outputs.and_then(|outputs| {
-            outputs.iter().map(|item| item.packed(&mut inner)).collect::<Result<Vec<Item>>>()
+            let mut b = inner.builder();
+            outputs.iter().map(|item| item.packed(&mut b)).collect::<Result<Vec<Item>>>()
         });
-        b.graph.adopt_symbols(&graph);
+        b.graph.adopt_symbols(&inner.graph);
         let outputs = outputs?;
-        let results = outputs.iter().map(Item::layout).collect();
         for (info, item) in body.proto.output.iter().zip(&outputs) {
             let columns = item.columns().iter().map(|&column| (info.name().to_string(), column));
-            graph.outputs.extend(columns);
+            inner.graph.outputs.extend(columns);
         }
-        keep_reachable(&mut graph);
-        drop_unused_captures(&mut graph, item::columns(&given).len(), &mut captures);
-        Ok(Body { graph, results, captures })
+        Ok(inner.finish(&item::columns(&given), &outputs))
     }
-}
 
-/// What an outer value is inside a body: a constant of its own, or one more input.
-fn capture(outer: &Graph, inner: &mut Builder<'_>, value: ValueId, captures: &mut Vec<ValueId>) -> ValueId {
-    let source = &outer.values[value];
-    if let Def::Const(Constant::Data(tensor)) = &source.def {
-        let copy = inner.constant(tensor.clone());
-        inner.graph.values[copy].name = source.name.clone();
-        return copy;
-    }
-    captures.push(value);
-    let input = inner.input(&source.name, source.ty.clone(), None);
-    inner.graph.values[input].known =
-        source.known.as_ref().map(|known| known.iter().map(Dim::clone).collect());
-    input
-}
-
-/// Removes captured inputs that nothing in `graph` uses, not even to read a size.
-fn drop_unused_captures(graph: &mut Graph, given: usize, captures: &mut Vec<ValueId>) {
-    let used: HashSet<ValueId> = graph
-        .order
-        .iter()
-        .flat_map(|&node| graph.nodes[node].inputs.iter().copied())
-        .chain(graph.outputs.iter().map(|output| output.1))
-        .chain(graph.data_sources())
-        .collect();
-    let constants: HashSet<ValueId> = graph
-        .values
-        .values()
-        .filter_map(|value| match &value.def {
-            Def::Const(Constant::Deferred { inputs, .. }) => Some(inputs.clone()),
-            _ => None,
-        })
-        .flatten()
-        .collect();
-    let keep: Vec<bool> = graph.inputs[given..]
-        .iter()
-        .map(|input| used.contains(&input.value) || constants.contains(&input.value))
-        .collect();
-    let mut flags = keep.iter();
-    captures.retain(|_| *flags.next().expect("one input per capture"));
-    let mut position = 0;
-    graph.inputs.retain(|_| {
-        position += 1;
-        position <= given || keep[position - 1 - given]
-    });
-    for (at, input) in graph.inputs.iter().enumerate() {
-        graph.values[input.value].def = Def::Input(at);
+    fn repeat(
+        &mut self,
+        outer: &Graph,
+        inner: &mut Inner,
+        body: &Subgraph,
+        inputs: &[Item],
+    ) -> Result<Vec<Item>> {
+        self.loops += 1;
+        let outputs = self.inside(outer, inner, body, inputs);
+        self.loops -= 1;
+        outputs
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use onnxc_proto::{GraphProto, ValueInfoProto};
 
 use super::scope::{Binding, Env, Scope};
-use super::{Importer, compound, keep_reachable, kinds, types};
+use super::{Importer, compound, kinds, types};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{Builder, Dim, Graph, Tensor, TensorType};
 use crate::op::item::Item;
@@ -42,7 +42,7 @@ impl Importer<'_> {
         let names: Vec<&str> = proto.output.iter().map(|info| info.name()).collect();
         self.nodes(&mut Builder::new(&mut graph, origin), &proto.node, &names, &mut scope);
         self.outputs(&mut graph, proto, &scope);
-        keep_reachable(&mut graph);
+        graph.keep_reachable();
         graph
     }
 

@@ -344,21 +344,5 @@ impl<'m> Importer<'m> {
     }
 }
 
-/// Drops the nodes that no output needs from `order`.
-fn keep_reachable(graph: &mut Graph) {
-    let mut open: Vec<_> = graph.outputs.iter().map(|output| output.1).collect();
-    open.extend(graph.output_needs());
-    let mut live = HashSet::new();
-    while let Some(value) = open.pop() {
-        if let Some(node) = graph.producer(value)
-            && live.insert(node)
-        {
-            open.extend_from_slice(&graph.nodes[node].inputs);
-            open.extend(graph.needs(node));
-        }
-    }
-    graph.order.retain(|node| live.contains(node));
-}
-
 #[cfg(test)]
 mod tests;

@@ -1,13 +1,14 @@
 //! If, Loop and Scan: bodies that see the values around them.
 
-mod iterate;
+pub mod iterate;
 mod results;
 #[cfg(test)]
 pub(crate) mod tests;
+pub mod written;
 
 use std::collections::HashMap;
 
-use self::iterate::{Iteration, Stack, as_type, set_inputs};
+use self::iterate::{Iteration, Stack, as_type};
 use self::results::{has_declared_ranks, same_layouts, same_ranks};
 use super::dynamic::{dims_vector, valid_or_negative};
 use super::item::from_columns;
@@ -229,7 +230,7 @@ fn same_captures(outer: &Graph, bodies: [Body; 2]) -> ([Graph; 2], Vec<ValueId>)
                 }
             })
             .collect();
-        set_inputs(&mut graph, &inputs);
+        graph.set_inputs(&inputs);
         graph
     });
     (graphs, captures)

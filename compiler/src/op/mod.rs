@@ -31,6 +31,7 @@ pub mod generate;
 pub mod grid;
 pub mod image;
 pub mod indexing;
+pub mod inner;
 pub mod item;
 pub mod linear_attention;
 pub mod logic;
@@ -67,6 +68,7 @@ pub mod unary;
 pub mod unique;
 pub mod unreleased;
 
+use inner::Inner;
 use item::{Item, ItemType, Kind, Layout};
 
 pub use table::{json, markdown};
@@ -140,6 +142,7 @@ const FAMILIES: &[&[OpDef]] = &[
     microsoft::layers::ROWS,
     microsoft::linear::ROWS,
     microsoft::recurrent::ROWS,
+    microsoft::generation::ROWS,
     microsoft::text::ROWS,
 ];
 
@@ -366,6 +369,15 @@ pub trait BodyImporter {
     /// Imports `body` as a graph of its own, with inputs of these types.
     fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ItemType]) -> Result<Body>;
 
+    /// Emits the nodes of `body`, one of `outer`, into the body of a loop in that graph; gives the values of its outputs.
+    fn repeat(
+        &mut self,
+        outer: &Graph,
+        inner: &mut Inner,
+        body: &Subgraph,
+        inputs: &[Item],
+    ) -> Result<Vec<Item>>;
+
     /// Channels to a block of the layout of `com.microsoft.nchwc`, where the model or the caller tells.
     fn block(&self) -> Option<usize>;
 
@@ -388,6 +400,10 @@ impl BodyImporter for NoBodies {
     }
 
     fn graph(&mut self, _: &mut Builder<'_>, _: &Subgraph, _: &[ItemType]) -> Result<Body> {
+        Err(Error::internal(Stage::Import, "a body outside a model"))
+    }
+
+    fn repeat(&mut self, _: &Graph, _: &mut Inner, _: &Subgraph, _: &[Item]) -> Result<Vec<Item>> {
         Err(Error::internal(Stage::Import, "a body outside a model"))
     }
 

@@ -38,7 +38,7 @@ def optional(n, probability, draw):
 def start(n):
     if n.given is not None:
         raise Skip("chain")
-    n.edge, n.exact, n.ulps, n.scale_ulps = 0.0, False, 64, 64
+    n.edge, n.exact, n.ulps, n.scale_ulps, n.magnitude = 0.0, False, 64, 64, 10.0
 
 
 def common(n, sizes):

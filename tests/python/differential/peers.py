@@ -82,6 +82,12 @@ def of_microsoft(node, inputs):
     if node.op_type == "GroupQueryAttention" and attributes.get("local_window_size", -1) > 0:
         if given[5].min() + 1 < given[0].shape[1]:
             return "a window of tokens that pad a row is not that of the row's last token, in some ways of computing it"
+    if node.op_type in ("GreedySearch", "Sampling"):
+        return "what follows the step after which all rows have ended is not written"
+    if node.op_type == "BeamSearch" and len(node.output) > 2:
+        return "scores of steps that are not taken are not written"
+    if node.op_type == "BeamSearch" and given[0].shape[0] > 1 and not attributes.get("early_stopping", 0):
+        return "whether a row is done depends on the best scores of another row"
     if node.op_type == "DynamicQuantizeLSTM" and has(4):
         return "ranges are those of rows whose sequences have ended, too, as they are after the end"
     return ""

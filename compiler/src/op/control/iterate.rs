@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::results::{give_types, of_output, results_of};
 use super::{inside, is_outer};
 use crate::graph::op::Shapes;
-use crate::graph::{Builder, Constant, DataSymbol, Def, Graph, Input, Op, Sym, Tensor, TensorType, Value};
+use crate::graph::{Builder, Constant, DataSymbol, Def, Input, Op, Sym, Tensor, TensorType, Value};
 use crate::import::Subgraph;
 use crate::op::Body;
 use crate::op::item::{ItemType, Layout, columns};
@@ -287,7 +287,7 @@ impl Iteration {
         let count = initial.len();
         taken.extend(slices);
         taken.extend(captured);
-        set_inputs(graph, &taken);
+        graph.set_inputs(&taken);
         graph.outputs = given.into_iter().map(|value| (String::new(), value)).chain(parts).collect();
         let operands: Vec<ValueId> = initial
             .into_iter()
@@ -363,17 +363,6 @@ fn same_sizes(b: &mut Builder<'_>, counter: ValueId, dims: Vec<Dim>) -> Result<(
     let wrong = b.scalar(DType::I64, -1.0);
     let kept = b.select(is_same, now, wrong)?;
     Ok((state, b.select(is_first, now, kept)?))
-}
-
-/// Makes these values the inputs of a graph, in this order. Those of before that are not among them are nothing any more.
-pub fn set_inputs(graph: &mut Graph, values: &[ValueId]) {
-    graph.inputs = values
-        .iter()
-        .map(|&value| Input { name: graph.values[value].name.clone(), value, default: None })
-        .collect();
-    for (at, &value) in values.iter().enumerate() {
-        graph.values[value].def = Def::Input(at);
-    }
 }
 
 /// `value` under `shape`, which must have the same rank; whether the sizes are equal shows when the model runs.

@@ -8,6 +8,7 @@ pub mod crops;
 pub mod elementwise;
 pub mod fused;
 pub mod gates;
+pub mod generation;
 pub mod group_query;
 pub mod groups;
 mod integer_cache;

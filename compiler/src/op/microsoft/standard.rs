@@ -146,14 +146,24 @@ fn fourier(cx: &mut NodeCx<'_, '_>, inverse: bool) -> Result<Vec<ValueId>> {
     Ok(vec![of_reals(cx.b, x, inverse)?])
 }
 
-/// Before the tokens go as many of no kind as a run has besides its last one, so that short rows have windows, too.
 fn n_gram_repeat_block(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (ids, scores) = (cx.input(0)?, cx.input(1)?);
     let size = match cx.int("ngram_size")? {
         size @ 1..=0xffff => size as usize,
         other => return malformed(format!("ngram_size is {other}; it must be from 1 to 65535")),
     };
-    let b = &mut *cx.b;
+    Ok(vec![without_repeats(cx.b, ids, scores, size, f64::NEG_INFINITY)?])
+}
+
+/// Scores `[B, V]`, at most `low` for each token that would complete a run of `size` tokens which `ids`, i64 `[B, L]`, has
+/// already. Before the tokens go as many of no kind as a run has besides its last one, so that short rows have windows, too.
+pub(super) fn without_repeats(
+    b: &mut Builder<'_>,
+    ids: ValueId,
+    scores: ValueId,
+    size: usize,
+    low: f64,
+) -> Result<ValueId> {
     let (none, before) = (b.scalar(DType::I64, -1.0), Dim::from(size - 1));
     let padded = b.pad(ids, none, vec![Dim::ZERO, before.clone()], vec![Dim::ZERO; 2])?;
     let count = b.ty(ids).shape[1].clone();
@@ -172,14 +182,14 @@ fn n_gram_repeat_block(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let same = b.squeeze(same, &[2])?;
         repeats = b.binary(BinaryFn::And, repeats, same)?;
     }
-    let (low, high) = (b.scalar(DType::F32, f64::NEG_INFINITY), b.scalar(DType::F32, f64::INFINITY));
+    let (low, high) = (b.scalar(DType::F32, low), b.scalar(DType::F32, f64::INFINITY));
     let bound = b.select(repeats, low, high)?;
     // What is of no kind must be an index, and blocks nothing.
     let next = b.binary_scalar(BinaryFn::Max, next, 0.0)?;
     let (shape, rows) = (b.shape(next), b.shape(bound));
     let bound = if shape == rows { bound } else { b.expand(bound, shape)? };
     let op = Op::ScatterElements { axis: 1, combine: Some(BinaryFn::Min) };
-    Ok(vec![b.emit1(op, &[scores, next, bound])?])
+    b.emit1(op, &[scores, next, bound])
 }
 
 /// `[.., n, n]`, each beside the identity, by elimination of one column at a step; half types compute in f32.
