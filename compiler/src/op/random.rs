@@ -10,7 +10,7 @@
 use super::convert::dtype_of;
 use super::row::*;
 use crate::graph::dim::product;
-use crate::graph::{Op, Tensor as Data};
+use crate::graph::{Builder, Op, Tensor as Data};
 
 const DROPOUT_SHAPES: &[&str] = &["count(ratio) = 1", "count(training_mode) = 1"];
 
@@ -99,7 +99,7 @@ fn high(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
 }
 
 /// Where a node's numbers come from.
-struct Generator {
+pub struct Generator {
     key: [ValueId; 2],
     /// The upper half of the counter.
     stream: [i64; 2],
@@ -125,6 +125,21 @@ impl Generator {
             }
         };
         Ok(Generator { key: [low(cx, seed)?, high(cx, seed)?], stream })
+    }
+
+    /// That of a run, or of a seed that an input tells, an i64 scalar.
+    pub fn of_input(cx: &mut NodeCx<'_, '_>, seed: Option<ValueId>) -> Result<Generator> {
+        match seed {
+            Some(seed) => Ok(Generator { key: [low(cx, seed)?, high(cx, seed)?], stream: [0, 1] }),
+            None => Generator::new(cx),
+        }
+    }
+
+    /// Numbers below 1 of `dtype`, f32 or f64, in a shape.
+    pub fn below_one(&self, cx: &mut NodeCx<'_, '_>, shape: Vec<Dim>, dtype: DType) -> Result<ValueId> {
+        let [first, second, ..] = self.words(cx, product(&shape))?;
+        let y = fraction(cx, [first, second], dtype, precision(dtype), false)?;
+        cx.b.reshape(y, shape)
     }
 
     /// Four words for each of `count` elements, i64 vectors.
@@ -268,26 +283,16 @@ fn normal(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.b.reshape(y, shape)?])
 }
 
-/// Numbers below 1 of `dtype`, f32 or f64, in a shape.
-fn below_one(cx: &mut NodeCx<'_, '_>, shape: Vec<Dim>, dtype: DType) -> Result<ValueId> {
-    let generator = Generator::new(cx)?;
-    let [first, second, ..] = generator.words(cx, product(&shape))?;
-    let y = fraction(cx, [first, second], dtype, precision(dtype), false)?;
-    cx.b.reshape(y, shape)
-}
-
 fn bernoulli(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let (shape, dtype) = wanted(cx)?;
     let ty = work(cx.b.dtype(x));
-    let u = below_one(cx, shape, ty)?;
+    let u = Generator::new(cx)?.below_one(cx, shape, ty)?;
     let x = cx.b.cast(x, ty)?;
     let hit = cx.b.compare(CompareFn::Lt, u, x)?;
     Ok(vec![cx.b.cast(hit, dtype)?])
 }
 
-/// The number of classes whose cumulated weights are not above `u` times their sum. Classes at which the sum is complete are
-/// not counted, so that those behind the last one of any weight are never drawn.
 fn multinomial(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let rows = cx.b.shape(x)[0].clone();
@@ -296,24 +301,31 @@ fn multinomial(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         _ => return malformed(format!("sample_size is {}; it is 1 or more", cx.int("sample_size")?)),
     };
     let dtype = dtype_of(cx.int("dtype")?)?;
-    let x = cx.b.cast(x, DType::F64)?;
-    let most = cx.b.reduce(ReduceFn::Max, x, &[1])?;
-    let weights = cx.b.binary(BinaryFn::Sub, x, most)?;
-    let weights = cx.b.unary(UnaryFn::Exp, weights)?;
-    let cumulate = Op::Cumulate { op: ReduceFn::Sum, axis: 1, exclusive: false, reverse: false };
-    let sums = cx.b.emit1(cumulate, &[weights])?;
-    let total = cx.b.reduce(ReduceFn::Max, sums, &[1])?;
-    let incomplete = cx.b.compare(CompareFn::Lt, sums, total)?;
-    let u = below_one(cx, vec![rows, samples], DType::F64)?;
-    let mark = cx.b.binary(BinaryFn::Mul, u, total)?;
-    let (mark, sums) = (cx.b.unsqueeze(mark, &[2])?, cx.b.unsqueeze(sums, &[1])?);
-    let incomplete = cx.b.unsqueeze(incomplete, &[1])?;
-    let passed = cx.b.compare(CompareFn::Le, sums, mark)?;
-    let passed = cx.b.binary(BinaryFn::And, passed, incomplete)?;
-    let passed = cx.b.cast(passed, DType::I64)?;
-    let class = cx.b.reduce(ReduceFn::Sum, passed, &[2])?;
-    let class = cx.b.squeeze(class, &[2])?;
+    let u = Generator::new(cx)?.below_one(cx, vec![rows, samples], DType::F64)?;
+    let class = drawn(cx.b, x, u)?;
     Ok(vec![cx.b.cast(class, dtype)?])
+}
+
+/// Classes as likely as `exp(x)`, i64 `[rows, samples]`, of `x: [rows, classes]` and numbers below 1, f64 `[rows, samples]`: the
+/// number of classes whose cumulated weights are not above `u` times their sum. Classes at which the sum is complete are not
+/// counted, so that those behind the last one of any weight are never drawn.
+pub fn drawn(b: &mut Builder<'_>, x: ValueId, u: ValueId) -> Result<ValueId> {
+    let x = b.cast(x, DType::F64)?;
+    let most = b.reduce(ReduceFn::Max, x, &[1])?;
+    let weights = b.binary(BinaryFn::Sub, x, most)?;
+    let weights = b.unary(UnaryFn::Exp, weights)?;
+    let cumulate = Op::Cumulate { op: ReduceFn::Sum, axis: 1, exclusive: false, reverse: false };
+    let sums = b.emit1(cumulate, &[weights])?;
+    let total = b.reduce(ReduceFn::Max, sums, &[1])?;
+    let incomplete = b.compare(CompareFn::Lt, sums, total)?;
+    let mark = b.binary(BinaryFn::Mul, u, total)?;
+    let (mark, sums) = (b.unsqueeze(mark, &[2])?, b.unsqueeze(sums, &[1])?);
+    let incomplete = b.unsqueeze(incomplete, &[1])?;
+    let passed = b.compare(CompareFn::Le, sums, mark)?;
+    let passed = b.binary(BinaryFn::And, passed, incomplete)?;
+    let passed = b.cast(passed, DType::I64)?;
+    let class = b.reduce(ReduceFn::Sum, passed, &[2])?;
+    b.squeeze(class, &[2])
 }
 
 /// When a node drops.
@@ -364,7 +376,7 @@ fn dropout(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             cx.b.scalar(DType::F32, ratio)
         }
     };
-    let u = below_one(cx, shape, DType::F32)?;
+    let u = Generator::new(cx)?.below_one(cx, shape, DType::F32)?;
     let mut kept = cx.b.compare(CompareFn::Ge, u, ratio)?;
     let ty = work(dtype);
     let one = cx.b.scalar(ty, 1.0);

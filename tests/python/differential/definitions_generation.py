@@ -329,3 +329,47 @@ def beam_search(node):
     if node.outputs > 4:
         results += [np.zeros(0, np.float32), silence]
     return results
+
+
+@definition("Sampling")
+def sampling(node):
+    ids, longest, least, repetition, vocab_mask, prefix_mask, mask, presence, _ = arrays(node)
+    pad, eos, longest = attribute(node, "pad_token_id"), attribute(node, "eos_token_id"), int(number(longest, 0))
+    top, keep = attribute(node, "top_p", 0.0), attribute(node, "min_tokens_to_keep", 0)
+    custom, low = attribute(node, "custom", 0), attribute(node, "filter_value", float(np.float32(-1e20)))
+    model = Decoder(node, node.opset, ids, pad, mask)
+    logits, sequences = model.begin(1)
+    count = vocabulary(node, logits)
+    scores = Scores(node, count, vocab_mask, prefix_mask, least, repetition)
+    scores.temperature = np.float32(attribute(node, "temperature", 1.0))
+    if presence is not None:
+        scores.presence = presence * np.float32(attribute(node, "presence_penalty", 0.0))
+    done = np.zeros(len(ids), bool)
+    while True:
+        found = scores.process(logits[:, :count], sequences, sequences.shape[1] == ids.shape[1])
+        apart(found, count)
+        for row in found:
+            order = np.argsort(-row if custom else row, kind="stable")
+            wide = row[order].astype(np.float64)
+            weights = np.exp(wide - wide.max())
+            total = np.cumsum(weights / weights.sum())
+            if custom:
+                dropped = order[1:][total[:-1] > top]
+                if np.any(np.abs(total[:-1] - top) < MARGIN):
+                    raise Skip("too close to top_p")
+            else:
+                last = max(1, count - keep)
+                dropped = order[:last][total[:last] <= 1 - top]
+                if np.any(np.abs(total[: count - 1] - (1 - top)) < 1e-7):
+                    raise Skip("too close to top_p")
+            row[dropped] = low
+            if (row > row.max() - 60).sum() > 1:
+                raise Skip("several tokens may be drawn")
+        tokens = found.argmax(1).astype(np.int32)
+        done |= tokens == eos
+        tokens[done] = pad
+        sequences = np.concatenate([sequences, tokens[:, None]], 1)
+        if done.all() or sequences.shape[1] == longest:
+            break
+        logits = model.step(sequences, np.arange(len(ids)))
+    return [np.pad(sequences, ((0, 0), (0, longest - sequences.shape[1])), constant_values=pad)]

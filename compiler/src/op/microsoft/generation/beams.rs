@@ -7,12 +7,13 @@
 use super::greedy::some_go_on;
 use super::model::Model;
 use super::scores::{LOWEST, Places, Scores, scalar_of};
+use super::timestamps::Timestamps;
 use super::{MOST_BEAMS, longest, requires_more};
 use crate::graph::DType::{Bool, F32, I32, I64};
 use crate::graph::{Builder, Op, Requirement, Tensor};
 use crate::op::control::written::Written;
 use crate::op::row::*;
-use crate::op::softmax::log_softmax_along;
+use crate::op::softmax::{log_softmax_along, softmax_along};
 
 /// What the search depends on. Each of `rows` sequences has `beams` beams.
 struct Search {
@@ -69,16 +70,26 @@ fn number(cx: &mut NodeCx<'_, '_>, at: usize, most: &Dim) -> Result<Dim> {
     Ok(found)
 }
 
+/// What tells the operators of beam search apart.
+pub struct Kind {
+    /// 0 for a decoder alone, 1 for an encoder of tokens, 2 for one of features.
+    pub model: i64,
+    /// f32 scalar.
+    pub temperature: Option<ValueId>,
+    pub timestamps: Option<Timestamps>,
+}
+
 /// The results of a node.
-pub fn search(cx: &mut NodeCx<'_, '_>, kind: i64) -> Result<Vec<ValueId>> {
+pub fn search(cx: &mut NodeCx<'_, '_>, kind: Kind) -> Result<Vec<ValueId>> {
     let longest = longest(cx)?;
     let beams = number(cx, 3, &Dim::from(MOST_BEAMS))?;
     let returned = number(cx, 4, &beams)?;
-    let model = Model::new(cx, kind, &beams, cx.optional(9))?;
+    let model = Model::new(cx, kind.model, &beams, cx.optional(9))?;
     let length = cx.b.shape(model.start)[1].clone();
     requires_more(cx, &longest, &length)?;
     let places = Places { min_length: 2, repetition: 6, vocab_mask: 7, prefix_mask: 8 };
-    let scores = Scores::new(cx, &places, &beams)?;
+    let mut scores = Scores::new(cx, &places, &beams)?;
+    (scores.temperature, scores.timestamps) = (kind.temperature, kind.timestamps);
     let penalty = match scalar_of(cx, 5, F32)? {
         Some(penalty) => penalty,
         None => cx.b.scalar(F32, 1.0),
@@ -91,7 +102,7 @@ pub fn search(cx: &mut NodeCx<'_, '_>, kind: i64) -> Result<Vec<ValueId>> {
     let state = own.start(cx.b, model.start)?;
     let first = own.step(cx.b, &scores, model.logits, state)?;
     // Of a model with an encoder the first step is taken whatever comes next.
-    let goes_on = match kind {
+    let goes_on = match kind.model {
         0 => some_rows_go_on(cx.b, first.state.done)?,
         _ => cx.b.scalar(Bool, 1.0),
     };
@@ -136,16 +147,35 @@ pub fn search(cx: &mut NodeCx<'_, '_>, kind: i64) -> Result<Vec<ValueId>> {
         shape[0] = own.longest.clone() - length;
         outputs.push(b.reshape(told, shape)?);
     }
-    let to = cx.def.types.iter().find(|(name, _)| *name == "T").map_or(F32, |_| ratings_type(cx));
+    if cx.wants(4) {
+        outputs.resize(4, ratings);
+        outputs.push(silence(cx, model.logits, &own)?);
+    }
+    let to = ratings_type(cx);
     for value in &mut outputs[1..] {
         *value = cx.b.cast(*value, to)?;
     }
     Ok(outputs)
 }
 
+/// How likely the token that stands for no speech is at first, f32 `[R]`.
+fn silence(cx: &mut NodeCx<'_, '_>, logits: ValueId, own: &Search) -> Result<ValueId> {
+    let token = cx.optional_int("no_speech_token_id")?.unwrap_or(-1);
+    let b = &mut *cx.b;
+    let vocabulary = b.shape(logits)[1].clone();
+    let claim = "no_speech_token_id must be a token";
+    b.require(Requirement::at_most(Dim::ZERO, Dim::from(token)), claim)?;
+    b.require(Requirement::at_most(Dim::from(token) + Dim::ONE, vocabulary.clone()), claim)?;
+    let likely = softmax_along(b, logits, 1)?;
+    let likely = b.reshape(likely, vec![own.rows.clone(), own.beams.clone(), vocabulary])?;
+    let first = b.slice_axis(likely, 1, Dim::ZERO, Dim::ONE)?;
+    let first = b.slice_axis(first, 2, Dim::from(token), Dim::ONE)?;
+    b.reshape(first, vec![own.rows.clone()])
+}
+
 /// Type of scores, as inputs have it.
 fn ratings_type(cx: &NodeCx<'_, '_>) -> DType {
-    [5, 6].into_iter().find_map(|at| cx.optional(at)).map_or(F32, |value| cx.b.dtype(value))
+    [5, 6, 14].into_iter().find_map(|at| cx.optional(at)).map_or(F32, |value| cx.b.dtype(value))
 }
 
 fn some_rows_go_on(b: &mut Builder<'_>, done: ValueId) -> Result<ValueId> {

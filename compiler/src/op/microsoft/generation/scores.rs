@@ -1,5 +1,6 @@
 //! What is done to the scores of next tokens before one is picked.
 
+use super::timestamps::Timestamps;
 use crate::graph::DType::{Bool, F32, I64};
 use crate::graph::{Builder, Op, Tensor};
 use crate::op::control::written::Written;
@@ -18,7 +19,7 @@ pub struct Places {
 }
 
 /// Operations on scores, f32 `[rows, vocabulary]`, in the order in which they are done.
-#[derive(Clone)]
+#[derive(Clone, Copy)]
 pub struct Scores {
     /// f32 scalar.
     repetition: Option<ValueId>,
@@ -34,6 +35,7 @@ pub struct Scores {
     pub temperature: Option<ValueId>,
     /// f32, broadcast to the scores.
     pub presence: Option<ValueId>,
+    pub timestamps: Option<Timestamps>,
 }
 
 impl Scores {
@@ -55,7 +57,17 @@ impl Scores {
             super::model::spread(b, mask, 0, beams)
         });
         let (prefix, eos) = (prefix.transpose()?, cx.int("eos_token_id")?);
-        Ok(Scores { repetition, ngram, allowed, prefix, min_length, eos, temperature: None, presence: None })
+        Ok(Scores {
+            repetition,
+            ngram,
+            allowed,
+            prefix,
+            min_length,
+            eos,
+            temperature: None,
+            presence: None,
+            timestamps: None,
+        })
     }
 
     /// The operations inside a loop, which has the steps after the first.
@@ -68,6 +80,7 @@ impl Scores {
             min_length: take(self.min_length),
             temperature: take(self.temperature),
             presence: take(self.presence),
+            timestamps: self.timestamps.map(|own| own.applying(take(own.applies))),
             ..*self
         }
     }
@@ -108,6 +121,9 @@ impl Scores {
         }
         if let Some(presence) = self.presence {
             scores = b.binary(BinaryFn::Sub, scores, presence)?;
+        }
+        if let Some(timestamps) = self.timestamps {
+            scores = timestamps.apply(b, scores, ids)?;
         }
         Ok(scores)
     }
