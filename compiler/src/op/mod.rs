@@ -143,6 +143,7 @@ const FAMILIES: &[&[OpDef]] = &[
     microsoft::linear::ROWS,
     microsoft::recurrent::ROWS,
     microsoft::generation::ROWS,
+    microsoft::words::ROWS,
     microsoft::text::ROWS,
 ];
 

@@ -235,7 +235,7 @@ fn malformed<T>(message: String) -> Result<T> {
     Err(Error::malformed(Stage::Infer, message))
 }
 
-fn pool_geometry(cx: &NodeCx<'_, '_>, x: ValueId) -> Result<Geometry> {
+pub(super) fn pool_geometry(cx: &NodeCx<'_, '_>, x: ValueId) -> Result<Geometry> {
     let sizes = spatial_dims(cx.b, x)?;
     let Some(kernel) = cx.ints("kernel_shape")? else {
         return malformed("kernel_shape is missing".to_string());

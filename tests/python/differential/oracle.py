@@ -22,6 +22,7 @@ import definitions_microsoft
 import definitions_moe  # noqa: F401
 import definitions_nchwc  # noqa: F401
 import definitions_standard  # noqa: F401
+import definitions_words  # noqa: F401
 import items
 import legacy
 import peers

@@ -25,6 +25,7 @@ pub mod rotary;
 pub mod standard;
 pub mod text;
 pub mod windows;
+pub mod words;
 
 use super::quantize::{is_zero, saturated};
 use super::row::row;

@@ -2,7 +2,7 @@
 
 use super::timestamps::Timestamps;
 use crate::graph::DType::{Bool, F32, I64};
-use crate::graph::{Builder, Op, Tensor};
+use crate::graph::{Builder, Op, Requirement, Tensor};
 use crate::op::control::written::Written;
 use crate::op::microsoft::standard::without_repeats;
 use crate::op::row::*;
@@ -107,6 +107,9 @@ impl Scores {
             scores = without_repeats(b, ids, scores, self.ngram, LOWEST)?;
         }
         for mask in [self.allowed, self.prefix].into_iter().flatten() {
+            let columns = b.shape(mask).last().cloned().unwrap_or(Dim::ONE);
+            let claim = "a mask of the vocabulary must have an element for each token";
+            b.require(Requirement::equal(columns, shape[1].clone()), claim)?;
             scores = b.select(mask, scores, lowest)?;
         }
         if let Some(least) = self.min_length {
