@@ -143,6 +143,9 @@ const FAMILIES: &[&[OpDef]] = &[
     microsoft::linear::ROWS,
     microsoft::recurrent::ROWS,
     microsoft::generation::ROWS,
+    microsoft::packed::ROWS,
+    microsoft::masked_decoder::ROWS,
+    microsoft::sparse::ROWS,
     microsoft::words::ROWS,
     microsoft::text::ROWS,
 ];

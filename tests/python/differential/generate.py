@@ -31,6 +31,7 @@ import microsoft_fused  # noqa: F401
 import microsoft_generation  # noqa: F401
 import microsoft_moe  # noqa: F401
 import microsoft_nchwc  # noqa: F401
+import microsoft_packed  # noqa: F401
 import microsoft_standard  # noqa: F401
 import microsoft_words  # noqa: F401
 import oracle

@@ -21,6 +21,7 @@ import definitions_generation  # noqa: F401
 import definitions_microsoft
 import definitions_moe  # noqa: F401
 import definitions_nchwc  # noqa: F401
+import definitions_packed  # noqa: F401
 import definitions_standard  # noqa: F401
 import definitions_words  # noqa: F401
 import items
@@ -173,9 +174,31 @@ def apart(compute):
     return text if status == 0 else f"ends with status {status}"
 
 
+#: Operators of which ONNX Runtime takes a cache alone that it may overwrite: inputs and outputs in one buffer.
+SHARED = {"SparseAttention": {1: 3, 2: 4}}
+
+
+def results_of(model, feeds):
+    own, node = session(model), model.graph.node[0]
+    shared = SHARED.get(node.op_type)
+    if not shared:
+        return own.run(None, feeds)
+    values = {name: onnxruntime.OrtValue.ortvalue_from_numpy(array.copy()) for name, array in feeds.items()}
+    binding = own.io_binding()
+    for name, value in values.items():
+        binding.bind_ortvalue_input(name, value)
+    for at, name in enumerate(node.output):
+        if at in shared:
+            binding.bind_ortvalue_output(name, values[node.input[shared[at]]])
+        else:
+            binding.bind_output(name, "cpu")
+    own.run_with_iobinding(binding)
+    return binding.copy_outputs_to_cpu()
+
+
 def opinion(model, case):
     try:
-        got = session(model).run(None, dict(case.inputs))
+        got = results_of(model, dict(case.inputs))
     except Exception:
         return "refuses"
     for at, (result, (_, wanted)) in enumerate(zip(got, case.outputs)):

@@ -132,7 +132,7 @@ pub(super) fn both(cx: &NodeCx<'_, '_>, first: usize, second: usize) -> Result<O
 }
 
 /// Queries, keys and values, `[B, heads, S, E]`.
-fn operands(cx: &mut NodeCx<'_, '_>) -> Result<[ValueId; 3]> {
+pub(super) fn operands(cx: &mut NodeCx<'_, '_>) -> Result<[ValueId; 3]> {
     let counts = [count(cx, "num_heads")?, count(cx, "kv_num_heads")?, count(cx, "kv_num_heads")?];
     let given = both(cx, 1, 2)?;
     let query = cx.input(0)?;
@@ -162,15 +162,13 @@ fn operands(cx: &mut NodeCx<'_, '_>) -> Result<[ValueId; 3]> {
 
 /// Where tokens lie in the caches.
 struct Places {
-    /// Tokens in the caches of the call before, `P`; in them may be room for more.
-    behind: Dim,
     /// Tokens in the caches that this call gives.
     room: Dim,
     /// Of `total_sequence_length`.
     total: Dim,
-    /// Whether `room` is `P` and the new tokens.
+    /// Whether `room` is the length of the past and the new tokens.
     grows: bool,
-    /// Whether the tokens of every row lie behind `behind` others.
+    /// Whether the tokens of every row lie behind all others of the past.
     aligned: bool,
     /// Where the first token of a row lies: `[B or 1, 1]`, i64.
     start: ValueId,
@@ -242,7 +240,7 @@ fn places(cx: &mut NodeCx<'_, '_>, past: Option<ValueId>, steps: &Dim) -> Result
     if b.rank(start) == 0 {
         start = b.reshape(start, vec![Dim::ONE, Dim::ONE])?;
     }
-    Ok(Places { behind, room, total, grows, aligned, start, last, first, is_first })
+    Ok(Places { room, total, grows, aligned, start, last, first, is_first })
 }
 
 impl Places {
@@ -271,41 +269,10 @@ impl Places {
                 None => Ok(new),
             };
         }
-        let [batch, count, steps, size] = shape.as_slice() else {
+        if shape.len() != 4 {
             return malformed(format!("keys {}", b.ty(new)));
-        };
-        let zero = b.scalar(b.dtype(new), 0.0);
-        let token = b.iota(vec![Dim::ONE, self.room.clone()], 1)?;
-        let offset = b.binary(BinaryFn::Sub, token, self.start)?;
-        let placed = if *steps == Dim::ONE {
-            new
-        } else {
-            // Which token of its row lies at each place.
-            let (none, most) = (b.scalar(I64, 0.0), b.dim_scalar(&(steps.clone() - Dim::ONE))?);
-            let at = b.binary(BinaryFn::Max, offset, none)?;
-            let at = b.binary(BinaryFn::Min, at, most)?;
-            let row = b.iota(vec![batch.clone(), Dim::ONE], 0)?;
-            let each = b.dim_scalar(steps)?;
-            let row = b.binary(BinaryFn::Mul, row, each)?;
-            let at = b.binary(BinaryFn::Add, row, at)?;
-            let rows = b.transpose(new, &[0, 2, 1, 3])?;
-            let rows = b.reshape(rows, vec![batch.clone() * steps.clone(), count.clone(), size.clone()])?;
-            let placed = b.emit1(Op::Gather { axis: 0 }, &[rows, at])?;
-            b.transpose(placed, &[0, 2, 1, 3])?
-        };
-        let own = b.shape(offset);
-        let offset = b.reshape(offset, vec![own[0].clone(), Dim::ONE, own[1].clone(), Dim::ONE])?;
-        let (begin, end) = (b.scalar(I64, 0.0), b.dim_scalar(steps)?);
-        let before_end = b.compare(CompareFn::Lt, offset, end)?;
-        let mut present = b.select(before_end, placed, zero)?;
-        if let Some(past) = past {
-            let mut more = vec![Dim::ZERO; 4];
-            more[2] = self.room.clone() - self.behind.clone();
-            let past = b.pad(past, zero, vec![Dim::ZERO; 4], more)?;
-            let old = b.compare(CompareFn::Lt, offset, begin)?;
-            present = b.select(old, past, present)?;
         }
-        b.expand(present, vec![batch.clone(), count.clone(), self.room.clone(), size.clone()])
+        with_tokens(b, past, new, self.start, &self.room, false)
     }
 
     /// Which keys a query sees, `[B or 1, 1, S or 1, room]`; `None` if all of them.
@@ -505,4 +472,58 @@ fn softmax_beside(b: &mut Builder<'_>, x: ValueId, sink: ValueId) -> Result<Valu
     let sum = b.binary(BinaryFn::Add, sum, beside)?;
     let y = b.binary(BinaryFn::Div, exp, sum)?;
     b.cast(y, dtype)
+}
+
+/// A cache of `room` tokens, with those of the past, and new ones `[B, G, S, E]` from the places `start` on, i64 `[B or 1, 1]`;
+/// after them zeros or, if it `keeps`, what the past has there.
+pub(super) fn with_tokens(
+    b: &mut Builder<'_>,
+    past: Option<ValueId>,
+    new: ValueId,
+    start: ValueId,
+    room: &Dim,
+    keeps: bool,
+) -> Result<ValueId> {
+    let shape = b.shape(new);
+    let [batch, count, steps, size] = shape.as_slice() else {
+        return malformed(format!("keys {}", b.ty(new)));
+    };
+    let zero = b.scalar(b.dtype(new), 0.0);
+    let token = b.iota(vec![Dim::ONE, room.clone()], 1)?;
+    let offset = b.binary(BinaryFn::Sub, token, start)?;
+    let placed = if *steps == Dim::ONE {
+        new
+    } else {
+        // Which token of its row lies at each place.
+        let (none, most) = (b.scalar(I64, 0.0), b.dim_scalar(&(steps.clone() - Dim::ONE))?);
+        let at = b.binary(BinaryFn::Max, offset, none)?;
+        let at = b.binary(BinaryFn::Min, at, most)?;
+        let row = b.iota(vec![batch.clone(), Dim::ONE], 0)?;
+        let each = b.dim_scalar(steps)?;
+        let row = b.binary(BinaryFn::Mul, row, each)?;
+        let at = b.binary(BinaryFn::Add, row, at)?;
+        let rows = b.transpose(new, &[0, 2, 1, 3])?;
+        let rows = b.reshape(rows, vec![batch.clone() * steps.clone(), count.clone(), size.clone()])?;
+        let placed = b.emit1(Op::Gather { axis: 0 }, &[rows, at])?;
+        b.transpose(placed, &[0, 2, 1, 3])?
+    };
+    let own = b.shape(offset);
+    let offset = b.reshape(offset, vec![own[0].clone(), Dim::ONE, own[1].clone(), Dim::ONE])?;
+    let (begin, end) = (b.scalar(I64, 0.0), b.dim_scalar(steps)?);
+    let before_end = b.compare(CompareFn::Lt, offset, end)?;
+    let past = match past {
+        Some(past) => {
+            let mut more = vec![Dim::ZERO; 4];
+            more[2] = room.clone() - b.shape(past)[2].clone();
+            Some(b.pad(past, zero, vec![Dim::ZERO; 4], more)?)
+        }
+        None => None,
+    };
+    let after = past.filter(|_| keeps).unwrap_or(zero);
+    let mut present = b.select(before_end, placed, after)?;
+    if let Some(past) = past {
+        let old = b.compare(CompareFn::Lt, offset, begin)?;
+        present = b.select(old, past, present)?;
+    }
+    b.expand(present, vec![batch.clone(), count.clone(), room.clone(), size.clone()])
 }

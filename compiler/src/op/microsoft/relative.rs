@@ -2,7 +2,7 @@
 
 use super::DOMAIN;
 use crate::graph::DType::{F16, F32, I32, I64};
-use crate::graph::Op;
+use crate::graph::{Builder, Op};
 use crate::op::AttrDefault::{Int, Required};
 use crate::op::attention::heads;
 use crate::op::matmul::product;
@@ -160,7 +160,11 @@ fn gated_relative_position_bias(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>>
 /// `token_offset` names the places of all tokens, then those of what pads them.
 fn restore_padding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, places) = (cx.input(0)?, cx.input(1)?);
-    let b = &mut *cx.b;
+    Ok(vec![restored(cx.b, x, places)?])
+}
+
+/// Tokens `[N, H]` at the first of the places `[B, S]`, i32, among zeros: `[B, S, H]`.
+pub(super) fn restored(b: &mut Builder<'_>, x: ValueId, places: ValueId) -> Result<ValueId> {
     let (dtype, shape, outer) = (b.dtype(x), b.shape(x), b.shape(places));
     let [count, width] = shape.as_slice() else { return malformed(format!("tokens {}", b.ty(x))) };
     let all = outer[0].clone() * outer[1].clone();
@@ -171,5 +175,5 @@ fn restore_padding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let zero = b.scalar(dtype, 0.0);
     let zeros = b.expand(zero, vec![all, width.clone()])?;
     let y = b.emit1(Op::ScatterNd { combine: None }, &[zeros, own, x])?;
-    Ok(vec![b.reshape(y, vec![outer[0].clone(), outer[1].clone(), width.clone()])?])
+    b.reshape(y, vec![outer[0].clone(), outer[1].clone(), width.clone()])
 }

@@ -1,0 +1,168 @@
+//! Loops of com.microsoft that generate tokens: what is drawn, and what bodies take of the graph around them. Drawn models, held
+//! against definitions and ONNX Runtime, are in the tests of whole operators.
+
+use std::time::Instant;
+
+use onnxc::cli::session::Loaded;
+use onnxc::graph::{DType, Tensor};
+use onnxc::native::{self, Call};
+use onnxc::target::Target;
+use onnxc_proto::attribute_proto::AttributeType;
+use onnxc_proto::build::{self, f32_tensor, f32_value, i64_tensor, int, node, opset, value};
+use onnxc_proto::{AttributeProto, GraphProto, ModelProto, NodeProto};
+use onnxc_tests::compile::compile_for;
+use prost::Message;
+
+const VOCABULARY: usize = 5;
+
+/// A decoder whose scores are `table`, a value of the graph around it, whatever it is given; its cache is of zeros.
+fn decoder() -> GraphProto {
+    let ids = |name: &str| value(name, DType::I32.to_onnx(), &["b", "s"]);
+    let inputs = vec![
+        ids("input_ids"),
+        ids("position_ids"),
+        value("attention_mask", DType::I32.to_onnx(), &["b", "t"]),
+        f32_value("past_0", &["2", "b", "1", "p", "1"]),
+    ];
+    let nodes = vec![
+        node("Cast", &["input_ids"], &["real"]).with(int("to", 1)),
+        node("Mul", &["real", "none"], &["zeros"]),
+        node("Unsqueeze", &["zeros", "last"], &["columns"]),
+        node("Add", &["columns", "table"], &["logits"]),
+        node("Unsqueeze", &["zeros", "around"], &["keys"]),
+        node("Concat", &["keys", "keys"], &["both"]).with(int("axis", 0)),
+        node("Concat", &["past_0", "both"], &["present_0"]).with(int("axis", 3)),
+    ];
+    let outputs =
+        vec![f32_value("logits", &["b", "s", "5"]), f32_value("present_0", &["2", "b", "1", "t", "1"])];
+    let initializer = vec![
+        f32_tensor("none", &[], vec![0.0]),
+        i64_tensor("last", &[1], vec![2]),
+        i64_tensor("around", &[3], vec![0, 2, 4]),
+    ];
+    GraphProto { initializer, ..build::graph(inputs, nodes, outputs) }
+}
+
+fn float(name: &str, number: f32) -> AttributeProto {
+    AttributeProto { f: Some(number), ..build::attribute(name, AttributeType::Float) }
+}
+
+/// One node over that decoder, of a table that a run computes from the input `scale`.
+fn model(op: &str, attributes: Vec<AttributeProto>, inputs: &[&str]) -> ModelProto {
+    let mut own = node(op, inputs, &["sequences"]);
+    own.domain = Some("com.microsoft".into());
+    own.attribute = attributes;
+    own.attribute.push(build::subgraph("decoder", decoder()));
+    let nodes: Vec<NodeProto> = vec![node("Mul", &["scores", "scale"], &["table"]), own];
+    let vector = |name: &str| value(name, DType::I32.to_onnx(), &["1"]);
+    let mut given = vec![value("ids", DType::I32.to_onnx(), &["b", "s"]), f32_value("scale", &[] as &[&str])];
+    given.extend(inputs.iter().filter(|name| !["", "ids"].contains(name)).map(|name| vector(name)));
+    let graph = GraphProto {
+        initializer: vec![f32_tensor("scores", &[5], vec![2.0, 1.0, 0.0, -1.0, -2.0])],
+        ..build::graph(given, nodes, vec![value("sequences", DType::I32.to_onnx(), &["b", "?"])])
+    };
+    let mut model = build::model(13, graph);
+    model.opset_import.push(opset("com.microsoft", 1));
+    model
+}
+
+fn loaded(model: &ModelProto) -> Loaded {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    std::fs::write(&path, model.encode_to_vec()).unwrap();
+    let compiled = compile_for(&path, "model", &Target::host().unwrap().into()).unwrap();
+    Loaded::new(compiled, Instant::now()).unwrap()
+}
+
+/// The rows of the sequences that a run gives.
+fn run(loaded: &Loaded, inputs: Vec<Tensor>, seed: u64) -> Vec<Vec<i64>> {
+    let inputs: Vec<Option<Tensor>> = inputs.into_iter().map(Some).collect();
+    let shapes = native::output_shapes(&loaded.graph, &inputs).unwrap();
+    let call = Call { seed, ..Call::default() };
+    let found = loaded.model().unwrap().run_with(&inputs, &shapes, &call).unwrap().remove(0);
+    let width = found.shape[1];
+    found.to_i64s().unwrap().chunks(width).map(<[i64]>::to_vec).collect()
+}
+
+fn ids(rows: usize, length: usize) -> Tensor {
+    Tensor::from_slice(&[rows, length], &vec![1i32; rows * length])
+}
+
+fn number(number: i32) -> Tensor {
+    Tensor::from_slice(&[1], &[number])
+}
+
+fn scale(scale: f32) -> Tensor {
+    Tensor::from_slice(&[], &[scale])
+}
+
+fn ends() -> Vec<AttributeProto> {
+    vec![int("eos_token_id", 4), int("pad_token_id", 3)]
+}
+
+/// One object serves all lengths and numbers of rows; the scores of the body come from around it.
+#[test]
+fn sizes_are_those_of_the_run() {
+    let loaded = loaded(&model("GreedySearch", ends(), &["ids", "longest"]));
+    for (rows, length, longest) in [(1, 1, 2), (2, 3, 9), (3, 5, 6)] {
+        let found = run(&loaded, vec![ids(rows, length), scale(1.0), number(longest)], 0);
+        let mut wanted = vec![1; length];
+        wanted.resize(longest as usize, 0);
+        assert_eq!(found, vec![wanted; rows]);
+    }
+    // The last token is the likeliest: all rows end at once, and what is left is filled.
+    let found = run(&loaded, vec![ids(2, 2), scale(-1.0), number(6)], 0);
+    assert_eq!(found, vec![vec![1, 1, 3, 3, 3, 3]; 2]);
+    let inputs: Vec<Option<Tensor>> = vec![Some(ids(1, 3)), Some(scale(1.0)), Some(number(3))];
+    let shapes = native::output_shapes(&loaded.graph, &inputs).unwrap();
+    let error = loaded.model().unwrap().run(&inputs, &shapes).unwrap_err().to_string();
+    assert!(error.contains("max_length must be more than the number of tokens to begin with"), "{error}");
+}
+
+/// How often each token comes at a place.
+fn counts(sequences: &[Vec<i64>], place: usize) -> [usize; VOCABULARY] {
+    let mut counts = [0; VOCABULARY];
+    sequences.iter().for_each(|row| counts[row[place] as usize] += 1);
+    counts
+}
+
+#[test]
+fn tokens_are_drawn_as_often_as_they_are_likely() {
+    const ROWS: usize = 4000;
+    // Probabilities are 0.636, 0.234, 0.086, 0.032 and 0.012; of the first two, those of 0.8 in sum, 0.731 and 0.269.
+    let all = [0.6364, 0.2341, 0.0861, 0.0317, 0.0117];
+    let few = [0.7311, 0.2689, 0.0, 0.0, 0.0];
+    for (custom, top_p, wanted) in [(0, 0.8, few), (1, 0.8, few), (0, 1.0, all), (1, 1.0, all)] {
+        let mut attributes = vec![int("eos_token_id", -1), int("pad_token_id", 3), float("top_p", top_p)];
+        attributes.push(int("custom", custom));
+        let loaded = loaded(&model("Sampling", attributes, &["ids", "longest"]));
+        let inputs = || vec![ids(ROWS, 1), scale(1.0), number(4)];
+        let found = run(&loaded, inputs(), 7);
+        for place in 1..4 {
+            for (token, (count, wanted)) in counts(&found, place).into_iter().zip(wanted).enumerate() {
+                let mean = wanted * ROWS as f64;
+                let deviation = (mean * (1.0 - wanted)).sqrt();
+                let far = (count as f64 - mean).abs();
+                assert!(
+                    far <= 5.0 * deviation,
+                    "custom {custom}, top_p {top_p}, place {place}: token {token} {count} times, not {mean}"
+                );
+            }
+        }
+        // Steps and rows draw numbers of their own, and other seeds others.
+        assert!(found.iter().filter(|row| row[1] == row[2]).count() < ROWS * 7 / 10);
+        assert_eq!(found, run(&loaded, inputs(), 7));
+        assert_ne!(found, run(&loaded, inputs(), 8));
+    }
+}
+
+#[test]
+fn an_input_is_the_seed() {
+    let attributes = vec![int("eos_token_id", -1), int("pad_token_id", 3), float("top_p", 1.0)];
+    let inputs = ["ids", "longest", "", "", "", "", "", "", "seed"];
+    let loaded = loaded(&model("Sampling", attributes, &inputs));
+    let found =
+        |seed: i32, of_run: u64| run(&loaded, vec![ids(20, 2), scale(1.0), number(12), number(seed)], of_run);
+    assert_eq!(found(5, 1), found(5, 2));
+    assert_ne!(found(5, 1), found(6, 1));
+}
