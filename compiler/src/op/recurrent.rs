@@ -1,6 +1,9 @@
 //! Recurrent layers. The input projections of all steps are one contraction before the loop; the loop's body
 //! multiplies the state by the transposed recurrence weights, which it captures whole.
 
+mod memory;
+
+use self::memory::Memory;
 use super::AttrDefault::{Int, Optional, Str, Strs};
 use super::microsoft::matmul::scaled_product;
 use super::quantize::dynamically_quantized;
@@ -481,26 +484,34 @@ struct Layer {
     lengths: Option<ValueId>,
     /// Whether the outputs of all steps are wanted.
     stacked: bool,
+    /// Whether it attends to a memory; see [`memory`].
+    attends: bool,
     /// Whether weights are integers, in the order `[I, gates * H]`, and what they multiply is quantised by its range.
     quantized: bool,
 }
 
 fn rnn(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    recurrent(cx, Cell::Rnn)
+    recurrent(cx, Cell::Rnn, false)
 }
 
 fn gru(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let linear_before_reset = cx.has("linear_before_reset") && cx.int("linear_before_reset")? != 0;
-    recurrent(cx, Cell::Gru { linear_before_reset })
+    recurrent(cx, Cell::Gru { linear_before_reset }, false)
 }
 
 /// Also of integer weights, whose scales and zero points come after the other inputs.
 pub(super) fn lstm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let input_forget = cx.int("input_forget")? != 0;
-    recurrent(cx, Cell::Lstm { input_forget })
+    recurrent(cx, Cell::Lstm { input_forget }, false)
 }
 
-fn recurrent(cx: &mut NodeCx<'_, '_>, cell: Cell) -> Result<Vec<ValueId>> {
+/// An LSTM that attends to a memory, whose parameters come after the other inputs.
+pub(super) fn attending_lstm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let input_forget = cx.int("input_forget")? != 0;
+    recurrent(cx, Cell::Lstm { input_forget }, true)
+}
+
+fn recurrent(cx: &mut NodeCx<'_, '_>, cell: Cell, attends: bool) -> Result<Vec<ValueId>> {
     let direction = cx.str("direction")?;
     // The schema of GRU's first version misspells its default.
     let reverses: &[bool] = match direction.as_str() {
@@ -510,7 +521,7 @@ fn recurrent(cx: &mut NodeCx<'_, '_>, cell: Cell) -> Result<Vec<ValueId>> {
         other => return super::not_one_of("direction", other, "forward, reverse, bidirectional"),
     };
     let batch_major = cx.has("layout") && cx.int("layout")? != 0;
-    let layer = layer(cx, cell, reverses.len(), batch_major)?;
+    let layer = Layer { attends, ..layer(cx, cell, reverses.len(), batch_major)? };
     let mut sequences = Vec::new();
     let mut finals = vec![Vec::new(); cell.states()];
     for (at, &reverse) in reverses.iter().enumerate() {
@@ -518,6 +529,8 @@ fn recurrent(cx: &mut NodeCx<'_, '_>, cell: Cell) -> Result<Vec<ValueId>> {
         for (state, value) in finals.iter_mut().zip(results.drain(..cell.states())) {
             state.push(value);
         }
+        // What was seen last is nobody's.
+        results.drain(..usize::from(attends));
         sequences.extend(results);
     }
     let b = &mut *cx.b;
@@ -584,7 +597,21 @@ fn layer(cx: &mut NodeCx<'_, '_>, cell: Cell, directions: usize, batch_major: bo
         }
     };
     let dtype = x_ty.dtype;
-    Ok(Layer { cell, activations, clip, hidden, x, steps, batch, dtype, lengths, stacked, quantized })
+    let attends = false;
+    Ok(Layer {
+        cell,
+        activations,
+        clip,
+        hidden,
+        x,
+        steps,
+        batch,
+        dtype,
+        lengths,
+        stacked,
+        attends,
+        quantized,
+    })
 }
 
 /// Lengths of sequences as i64; the run ends with a status where one is not within `[0, steps]`. They are looked up in a table of
@@ -636,6 +663,11 @@ fn projections(
             quantized_product(b, layer.x, w, scale, zero_point)?
         }
         None => {
+            let w = match layer.attends {
+                // Weights of what is seen come after those of the input.
+                true => b.slice_axis(w, 1, Dim::ZERO, b.shape(layer.x)[2].clone())?,
+                false => w,
+            };
             // A symbolic number of rows is this one, which is checked when the model runs.
             let columns = b.shape(w)[1].clone();
             let w = b.reshape(w, vec![Dim::from(layer.cell.gates() * layer.hidden), columns])?;
@@ -701,7 +733,12 @@ fn one_direction(
     }
     let (r, peepholes) = (cx.input(2)?, if layer.cell.states() == 2 { cx.optional(7) } else { None });
     let parameters = if layer.quantized { vec![cx.input(10)?, cx.input(11)?] } else { vec![] };
+    let memory = if layer.attends { Some(Memory::new(cx, layer, direction)?) } else { None };
     let b = &mut *cx.b;
+    if let Some(memory) = &memory {
+        let zero = b.scalar(layer.dtype, 0.0);
+        states.push(b.expand(zero, vec![layer.batch.clone(), memory.size.clone()])?);
+    }
     let mut scans = vec![projected];
     if layer.lengths.is_some() {
         scans.push(b.iota(vec![layer.steps.clone()], 0)?);
@@ -720,6 +757,7 @@ fn one_direction(
         captures.push(part(b, parameter, 0, direction)?);
     }
     let weights = captures.len();
+    captures.extend(memory.iter().flat_map(|memory| &memory.values));
     captures.extend(layer.lengths);
     captures.extend(late_bias);
     let hidden = Dim::from(layer.hidden);
@@ -734,6 +772,7 @@ fn one_direction(
         layer,
         activations: &layer.activations[direction * each..(direction + 1) * each],
         weights,
+        memory: memory.as_ref(),
         late_bias: late_bias.is_some(),
         peepholes: peepholes.is_some(),
     };
@@ -760,6 +799,7 @@ struct Step<'a> {
     layer: &'a Layer,
     activations: &'a [Activation],
     weights: usize,
+    memory: Option<&'a Memory>,
     late_bias: bool,
     peepholes: bool,
 }
@@ -796,19 +836,29 @@ impl Step<'_> {
             captures.iter().map(|&capture| b.input("capture", outer.ty(capture).clone(), None)).collect();
         let mut rest = captures.into_iter();
         let weights: Vec<ValueId> = rest.by_ref().take(self.weights).collect();
+        let memory: Vec<ValueId> =
+            rest.by_ref().take(self.memory.map_or(0, |memory| memory.values.len())).collect();
         let lengths = if self.layer.lengths.is_some() { rest.next() } else { None };
         let late_bias = if self.late_bias { rest.next() } else { None };
         let peepholes = match (self.peepholes, rest.next(), rest.next(), rest.next()) {
             (true, Some(input), Some(output), Some(forget)) => Some([input, output, forget]),
             _ => None,
         };
-        let inputs = Inputs { states: states.clone(), projected: slices[0], weights, late_bias, peepholes };
+        let mut projected = slices[0];
+        if let (Some(&weights), Some(&seen)) = (memory.first(), states.last()) {
+            let seen = b.matmul(seen, weights)?;
+            projected = b.binary(BinaryFn::Add, projected, seen)?;
+        }
+        let inputs = Inputs { states: states.clone(), projected, weights, late_bias, peepholes };
         let mut next = match self.layer.cell {
             Cell::Rnn => self.rnn(&mut b, &inputs)?,
             Cell::Gru { linear_before_reset } => self.gru(&mut b, &inputs, linear_before_reset)?,
             Cell::Lstm { input_forget } => self.lstm(&mut b, &inputs, input_forget)?,
         };
         let mut y = next[0];
+        if let Some(own) = self.memory {
+            next.push(own.seen(&mut b, &memory, y)?);
+        }
         if let (Some(lengths), Some(&step)) = (lengths, slices.get(1)) {
             // Past the end of a row's sequence its states stand still and its outputs are zero.
             let valid = b.compare(CompareFn::Lt, step, lengths)?;

@@ -363,7 +363,7 @@ def sampling(node):
                 if np.any(np.abs(total[: count - 1] - (1 - top)) < 1e-7):
                     raise Skip("too close to top_p")
             row[dropped] = low
-            if (row > row.max() - 60).sum() > 1:
+            if (row >= row.max() - 60).sum() > 1:
                 raise Skip("several tokens may be drawn")
         tokens = found.argmax(1).astype(np.int32)
         done |= tokens == eos

@@ -121,3 +121,44 @@ def remove_padding(node):
     offsets = np.concatenate([np.flatnonzero(real), np.flatnonzero(~real)]).astype(np.int32)
     ends = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     return [x.reshape(-1, width)[real], offsets.reshape(batch, length), ends, counts.max(keepdims=True)]
+
+
+@definition("AttnLSTM")
+def attended_lstm(node):
+    x, w, r, bias, lengths, h0, c0, peep, queries, keys, v, memory, sizes, layer = map(wide, arrays(node))
+    x0 = arrays(node)[0]
+    directions, hidden = len(w), r.shape[2]
+    steps, batch, size = x.shape
+    clip, couples = attribute(node, "clip"), attribute(node, "input_forget", 0)
+    limit = (lambda a: np.clip(a, -clip, clip)) if clip else (lambda a: a)
+    sigmoid = lambda a: 1 / (1 + np.exp(-limit(a)))
+    lengths = np.full(batch, steps) if lengths is None else lengths.astype(int)
+    sizes = np.full(batch, memory.shape[1]) if sizes is None else sizes.astype(int)
+    y = np.zeros((steps, directions, batch, hidden))
+    last_h, last_c = np.zeros((2, directions, batch, hidden))
+    for way in range(directions):
+        reverse = attribute(node, "direction", "forward") == "reverse" or way == 1
+        added = np.zeros(4 * hidden) if bias is None else bias[way].reshape(2, -1).sum(0)
+        p = np.zeros((3, hidden)) if peep is None else peep[way].reshape(3, hidden)
+        for row in range(batch):
+            h = np.zeros(hidden) if h0 is None else h0[way, row]
+            c = np.zeros(hidden) if c0 is None else c0[way, row]
+            known = memory[row, : sizes[row]]
+            seen = np.zeros(w.shape[2] - size)
+            order = range(lengths[row])
+            for step in reversed(order) if reverse else order:
+                gates = w[way] @ np.concatenate([x[step, row], seen]) + r[way] @ h + added
+                i, o, f, g = gates.reshape(4, hidden)
+                i = sigmoid(i + p[0] * c)
+                f = 1 - i if couples else sigmoid(f + p[2] * c)
+                c = f * c + i * np.tanh(limit(g))
+                h = sigmoid(o + p[1] * c) * np.tanh(c)
+                energy = np.tanh(known @ keys[way] + h @ queries[way]) @ v[way]
+                weights = np.exp(energy - energy.max())
+                seen = (weights / weights.sum()) @ known
+                if layer is not None:
+                    seen = np.concatenate([h, seen]) @ layer[way]
+                y[step, way, row] = h
+            last_h[way, row], last_c[way, row] = h, c
+    node.scale_ulps = 256
+    return [one.astype(x0.dtype) for one in (y, last_h, last_c)][: node.outputs]

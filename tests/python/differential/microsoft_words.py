@@ -94,3 +94,38 @@ def remove_padding(n):
     counts = n.rng.integers(0 if n.chance(0.2) else 1, length + 1, batch).astype(np.int32)
     n.add(counts)
     n.outputs = 4
+
+
+@recipe("AttnLSTM")
+def attended_lstm(n):
+    start(n)
+    kind = np.float64 if n.types["T"] == "double" and n.chance(0.3) else np.float32
+    n.types["T"] = "double" if kind == np.float64 else "float"
+    way = n.pick("forward", "reverse", "bidirectional")
+    directions, hidden = 2 if way == "bidirectional" else 1, n.integer(1, 4)
+    steps, batch, size = n.integer(1, 4), n.integer(1, 3), n.integer(1, 4)
+    places, depth, wide, of_layer = n.integer(1, 4), n.integer(1, 3), n.integer(1, 4), n.integer(1, 4)
+    layered = n.chance(0.5)
+    of = lambda *dims: floats(n, dims, -1.0, 1.0, kind)
+    maybe = lambda draw: draw() if n.chance(0.5) else n.omit()
+    of(steps, batch, size)
+    of(directions, 4 * hidden, size + (of_layer if layered else depth))
+    of(directions, 4 * hidden, hidden)
+    maybe(lambda: of(directions, 8 * hidden))
+    maybe(lambda: n.add(n.rng.integers(1, steps + 1, batch).astype(np.int32)))
+    maybe(lambda: of(directions, batch, hidden))
+    maybe(lambda: of(directions, batch, hidden))
+    maybe(lambda: of(directions, 3 * hidden))
+    of(directions, hidden, wide)
+    of(directions, depth, wide)
+    of(directions, wide)
+    of(batch, places, depth)
+    maybe(lambda: n.add(n.rng.integers(1, places + 1, batch).astype(np.int32)))
+    if layered:
+        of(directions, depth + hidden, of_layer)
+    n.attr("hidden_size", hidden)
+    n.attr("direction", way)
+    n.attr("activations", ["sigmoid", "tanh", "tanh"] * directions)
+    n.maybe("input_forget", 1, 0.2)
+    n.maybe("clip", 0.5, 0.2)
+    n.outputs = 3

@@ -1,12 +1,14 @@
-//! Recurrent layers with quantised weights.
+//! Recurrent layers with quantised weights, and with a memory.
 
 use super::{BYTES, DOMAIN};
-use crate::graph::DType::{F32, I32};
+use crate::graph::DType::{F32, F64, I32};
 use crate::op::AttrDefault::{Int, Optional, Str};
-use crate::op::recurrent::lstm;
+use crate::op::recurrent::{attending_lstm, lstm};
 use crate::op::{AttrKind, OpDef, attr, opt, req};
 
-pub const ROWS: &[OpDef] = &[OpDef {
+pub const ROWS: &[OpDef] = &[DYNAMIC_QUANTIZE_LSTM, ATTN_LSTM];
+
+const DYNAMIC_QUANTIZE_LSTM: OpDef = OpDef {
     domain: DOMAIN,
     name: "DynamicQuantizeLSTM",
     since: 1,
@@ -54,4 +56,47 @@ pub const ROWS: &[OpDef] = &[OpDef {
     ],
     lower: lstm,
     doc: "LSTM with 8-bit weights; inputs and states are quantized by their ranges",
-}];
+};
+
+const ATTN_LSTM: OpDef = OpDef {
+    name: "AttnLSTM",
+    inputs: &[
+        req("X", "T"),
+        req("W", "T"),
+        req("R", "T"),
+        opt("B", "T"),
+        opt("sequence_lens", "T1"),
+        opt("initial_h", "T"),
+        opt("initial_c", "T"),
+        opt("P", "T"),
+        opt("QW", "T"),
+        opt("MW", "T"),
+        opt("V", "T"),
+        opt("M", "T"),
+        opt("memory_seq_lens", "T1"),
+        opt("AW", "T"),
+    ],
+    types: &[("T", &[F32, F64]), ("T1", &[I32])],
+    shapes: &[
+        "X[T, N, I]",
+        "if direction != bidirectional: W[1, ..]",
+        "if direction = bidirectional: W[2, ..]",
+        "R[D, 4 * H, H]",
+        "H = hidden_size",
+        "B[D, 8 * H]",
+        "sequence_lens[N]",
+        "initial_h[D, N, H]",
+        "initial_c[D, N, H]",
+        "P[D, 3 * H]",
+        "QW[D, H, K]",
+        "MW[D, E, K]",
+        "V[D, K]",
+        "M[N, _, E]",
+        "memory_seq_lens[N]",
+        "AW[D, E + H, A]",
+        "W[D, 4 * H, I + (A else E)]",
+    ],
+    lower: attending_lstm,
+    doc: "LSTM whose input has what its state attends to in a memory",
+    ..DYNAMIC_QUANTIZE_LSTM
+};
