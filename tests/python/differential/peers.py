@@ -82,6 +82,8 @@ def of_microsoft(node, inputs):
     if node.op_type == "GroupQueryAttention" and attributes.get("local_window_size", -1) > 0:
         if given[5].min() + 1 < given[0].shape[1]:
             return "a window of tokens that pad a row is not that of the row's last token, in some ways of computing it"
+    if node.op_type == "DecoderMaskedMultiHeadAttention" and has(4) and has(9):
+        return "the bias of a key is that of the beam which the key came from"
     if node.op_type == "SparseAttention" and given[8].min() < given[8].max():
         return "weights of rows of unlike lengths are read from other places than they are written to"
     if node.op_type == "MaxpoolWithMask" and given[1].shape[0] * given[1].shape[1] > 1:
