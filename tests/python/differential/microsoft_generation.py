@@ -104,9 +104,10 @@ def beams(n):
     if kind:
         n.attr("model_type", 1)
         n.attr("decoder_start_token_id", n.integer(0, sizes.vocabulary - 1))
-        form = n.pick("plain", "hidden", "sequence")
+        form = n.pick("plain", "hidden", "sequence", "cross")
         rng = np.random.default_rng(n.integer(0, 2**31))
-        encoder, decoder = decoders.with_encoder(rng, sizes, hidden=form == "hidden", sequence=form == "sequence")
+        encoder, decoder = decoders.with_encoder(
+            rng, sizes, hidden=form == "hidden", sequence=form == "sequence", cross_only=form == "cross")
         n.attr("encoder", encoder)
         n.attr("decoder", decoder)
     else:
