@@ -126,7 +126,12 @@ impl Node {
                 ("scales", _) => Attr::Floats(vec![2.0; 1 + dice.below(3)]),
                 ("equation", _) => Attr::Str("i->i".into()),
                 ("hidden_size", _) if dice.below(2) == 0 => Attr::Int(2),
-                ("num_heads", _) if row.name == "GroupQueryAttention" => Attr::Int(2 + dice.below(2) as i64),
+                ("num_heads", _) if matches!(row.name, "GroupQueryAttention" | "SparseAttention") => {
+                    Attr::Int(2 + dice.below(2) as i64)
+                }
+                ("char_embedding_size" | "conv_window_size" | "embedding_size", _) if dice.below(2) == 0 => {
+                    Attr::Int(2)
+                }
                 (
                     "blocksize" | "num_groups" | "groups" | "q_num_heads" | "kv_num_heads" | "group"
                     | "num_heads",
