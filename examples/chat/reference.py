@@ -1,6 +1,7 @@
 """The loop of main.c over ONNX Runtime, with the sampler of sampler.h:
 
     python reference.py [options] PROMPT ...                           prints the numbers of the tokens, one a line
+    python reference.py [options] --record FILE PROMPT ...             notes the arguments and the tokens in a line of FILE
     python reference.py [options] --program build/chat PROMPT ...      compares those of a program, and the time of both
 
 Exit status 1 where they differ. How near draws came to another token tells how much rounding could have changed.
@@ -68,7 +69,7 @@ class Session:
         self.session = onnxruntime.InferenceSession(options.model, settings, providers=["CPUExecutionProvider"])
         self.caches = self.session.get_inputs()[3:]
         self.outputs = ["logits"] + [cache.name.replace("past_key_values", "present") for cache in self.caches]
-        self.context = options.context
+        self.context, self.seconds = options.context, 0.0
         self.forget()
 
     def forget(self):
@@ -80,7 +81,9 @@ class Session:
         end = self.length + len(tokens)
         feeds = {"input_ids": np.array([tokens], np.int64), "attention_mask": np.ones((1, end), np.int64),
                  "position_ids": np.arange(self.length, end, dtype=np.int64)[None], **self.past}
+        start = time.perf_counter()
         logits, *present = self.session.run(self.outputs, feeds)
+        self.seconds += time.perf_counter() - start
         self.past, self.length = dict(zip(self.past, present)), end
         return logits[0, -1]
 
@@ -90,7 +93,6 @@ def generate(options):
     end = tokenizer.token_to_id(END)
     tokens = [end, *tokenizer.encode(" ".join(options.prompt)).ids]
     prompt, sampler, session = len(tokens), Sampler(options), Session(options)
-    start = time.perf_counter()
     logits = session.feed(tokens[-options.context:])
     while len(tokens) < prompt + options.tokens:
         token = sampler.next(logits)
@@ -102,7 +104,20 @@ def generate(options):
         else:
             session.forget()
             logits = session.feed(tokens[-(options.context // 2):])
-    return tokens[prompt:], time.perf_counter() - start, sampler.distance
+    return tokens[prompt:], session.seconds, sampler.distance
+
+
+#: Options of both programs.
+SHARED = ("temperature", "top_k", "top_p", "seed", "tokens", "context", "endless")
+
+
+def compare(program, arguments, tokens):
+    output = subprocess.run([program, "--ids", "1", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
+    found = [int(line) for line in output.split()]
+    if found != tokens:
+        at = next((at for at, (a, b) in enumerate(zip(found, tokens)) if a != b), min(len(found), len(tokens)))
+        sys.exit(f"token {at} differs: {program} has {found[at:at + 8]}, ONNX Runtime {tokens[at:at + 8]}")
+    print(f"{len(tokens)} tokens equal those of ONNX Runtime")
 
 
 def main():
@@ -110,6 +125,7 @@ def main():
     parser.add_argument("prompt", nargs="*")
     parser.add_argument("--model", default=str(HERE / "chat.onnx"))
     parser.add_argument("--program")
+    parser.add_argument("--record")
     parser.add_argument("--temperature", type=float, default=0.8)
     parser.add_argument("--top-k", type=int, default=40)
     parser.add_argument("--top-p", type=float, default=0.95)
@@ -120,21 +136,16 @@ def main():
     parser.add_argument("--endless", type=int, default=0)
     options = parser.parse_args()
     tokens, seconds, distance = generate(options)
-    if options.program is None:
+    shared = [text for name in SHARED for text in ("--" + name.replace("_", "-"), str(getattr(options, name)))]
+    if options.record is not None:
+        with open(options.record, "a") as file:
+            print(" ".join([*shared, *options.prompt]), " ".join(map(str, tokens)), sep="\t", file=file)
+    elif options.program is not None:
+        compare(options.program, ["--threads", str(options.threads), *shared, *options.prompt], tokens)
+        print(f"the nearest draw was {distance:.1e} away from another token")
+        print(f"ONNX Runtime's runs took {seconds:.3f} s, {len(tokens) / seconds:.0f} tokens per second")
+    else:
         print("\n".join(map(str, tokens)))
-        return
-    command = [options.program, "--ids", "1"]
-    for name in ("temperature", "top_k", "top_p", "seed", "tokens", "context", "threads", "endless"):
-        command += ["--" + name.replace("_", "-"), str(getattr(options, name))]
-    start = time.perf_counter()
-    output = subprocess.run([*command, *options.prompt], check=True, stdout=subprocess.PIPE, text=True).stdout
-    own = time.perf_counter() - start
-    found = [int(line) for line in output.split()]
-    same = next((at for at, (a, b) in enumerate(zip(found, tokens)) if a != b), min(len(found), len(tokens)))
-    if found != tokens:
-        sys.exit(f"token {same} differs: {options.program} has {found[same:same + 8]}, ONNX Runtime {tokens[same:same + 8]}")
-    print(f"{len(tokens)} tokens equal those of ONNX Runtime; the nearest draw was {distance:.1e} away from another token")
-    print(f"{own:.3f} s in all, ONNX Runtime {seconds:.3f} s without loading")
 
 
 main()

@@ -50,6 +50,61 @@ fn text_classifier_by_make() {
     }
 }
 
+/// What examples/chat is built from: its folder of what Cargo made is kept, the rest is made anew.
+fn chat(dir: &Path) -> PathBuf {
+    let cargo = Path::new(env!("CARGO_TARGET_TMPDIR")).join("chat");
+    let mut make = Command::new("make");
+    make.arg("-C").arg(examples().join("chat")).arg(format!("ONNXC={ONNXC}"));
+    make.arg(format!("BUILD={}", dir.display())).arg(format!("CARGO_DIR={}", cargo.display()));
+    must(make.args(["CFLAGS=-O1 -pedantic -Werror", "--silent", "--no-print-directory"]));
+    cargo
+}
+
+/// Arguments of the program, and the tokens that a loop over ONNX Runtime draws: `make recorded` in examples/chat.
+fn recorded_chats() -> Vec<(Vec<String>, String)> {
+    let text = std::fs::read_to_string(examples().join("chat/recorded.txt")).unwrap();
+    let chats: Vec<_> = text
+        .lines()
+        .map(|line| {
+            let (arguments, tokens) = line.split_once('\t').unwrap();
+            (arguments.split(' ').map(String::from).collect(), tokens.replace(' ', "\n") + "\n")
+        })
+        .collect();
+    assert_eq!(chats.len(), 4);
+    chats
+}
+
+#[test]
+fn chat_in_c_and_in_rust() {
+    let dir = tempfile::tempdir().unwrap();
+    let cargo = chat(dir.path());
+    let program = dir.path().join("chat");
+    let twin = rust_chat(&cargo, dir.path());
+    for (arguments, tokens) in recorded_chats() {
+        let ids = |program: &Path| stdout(Command::new(program).args(["--ids", "1"]).args(&arguments));
+        assert_eq!(ids(&program), tokens, "C {arguments:?}");
+        assert_eq!(ids(&twin), tokens, "Rust {arguments:?}");
+        let threads = stdout(Command::new(&program).args(["--ids", "1", "--threads", "2"]).args(&arguments));
+        assert_eq!(threads, tokens, "two threads {arguments:?}");
+        let text = |program: &Path| stdout(Command::new(program).args(&arguments));
+        let continued = text(&program);
+        assert!(
+            continued.starts_with("It is a truth universally acknowledged, that") && continued.len() > 300
+        );
+        assert_eq!(continued, text(&twin), "{arguments:?}");
+    }
+    // Characters of several tokens come back as they were.
+    let prompt = "na\u{ef}ve \u{a3} \u{65e5}\u{672c} \u{1f600}";
+    assert_eq!(stdout(Command::new(&program).args(["--tokens", "0", prompt])), prompt);
+    for wrong in [&["--top-p", "2", "x"][..], &["--seed"], &["--unknown", "1", "x"], &["--threads", "x"]] {
+        let output = Command::new(&program).args(wrong).output().unwrap();
+        assert!(
+            !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("usage"),
+            "{wrong:?}"
+        );
+    }
+}
+
 #[test]
 fn c_program_by_cmake() {
     if Command::new("cmake").arg("--version").output().is_err() {
@@ -64,19 +119,40 @@ fn c_program_by_cmake() {
     assert_predicted(&stdout(&mut Command::new(dir.path().join("digits"))));
 }
 
-/// The output of `main.rs` with the wrapper of a model in `OUT_DIR`.
-fn run_rust(model: &Path, main: &Path, dir: &Path) -> String {
+/// A program of `main.rs` with the wrapper of a model in `OUT_DIR`; `crates` are names and files.
+fn compile_rust(model: &Path, main: &Path, dir: &Path, crates: &[(&str, PathBuf)]) -> PathBuf {
     let files =
         Builder::new(model).target(host().triple.to_string()).cpu("native").out_dir(dir).generate().unwrap();
     let program = dir.join("program");
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let mut command = Command::new(rustc);
-    command.env("OUT_DIR", dir).args(["--edition", "2021", "--deny", "warnings"]);
+    command.env("OUT_DIR", dir).args(["--edition", "2024", "--deny", "warnings"]);
     command.arg("-L").arg(format!("native={}", dir.display()));
     command.arg("-l").arg(format!("static={}", files.name));
-    command.arg("--extern").arg(format!("onnxc_runtime_support={}", runtime_crate().display()));
+    for (name, file) in crates {
+        command.arg("--extern").arg(format!("{name}={}", file.display()));
+        command.arg("-L").arg(format!("dependency={}", file.parent().unwrap().display()));
+    }
     must(command.arg(main).arg("-o").arg(&program));
-    stdout(&mut Command::new(&program))
+    program
+}
+
+/// The output of that program.
+fn run_rust(model: &Path, main: &Path, dir: &Path) -> String {
+    let runtime = [("onnxc_runtime_support", runtime_crate())];
+    stdout(&mut Command::new(compile_rust(model, main, dir, &runtime)))
+}
+
+/// The twin of the program in C, with the library that Cargo made for that one.
+fn rust_chat(cargo: &Path, dir: &Path) -> PathBuf {
+    let chat = examples().join("chat");
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build.args(["build", "--release", "--package", "tokenizer", "--message-format", "json", "--target-dir"]);
+    let messages = stdout(build.arg(cargo).current_dir(&chat));
+    let library =
+        messages.split('"').find(|text| text.contains("/libtokenizers-") && text.ends_with(".rlib"));
+    let crates = [("tokenizers", library.expect("a library").into())];
+    compile_rust(&chat.join("chat.onnx"), &chat.join("rust/src/main.rs"), dir, &crates)
 }
 
 #[test]

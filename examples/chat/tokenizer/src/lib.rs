@@ -84,7 +84,9 @@ pub unsafe extern "C" fn tokenizer_encode(
 ) -> i64 {
     // SAFETY: the caller says so.
     let (handle, text) = unsafe { (&*handle, slice::from_raw_parts(text.cast(), bytes)) };
-    let Some(encoding) = std::str::from_utf8(text).ok().and_then(|text| handle.tokenizer.encode(text, false).ok()) else {
+    let Some(encoding) =
+        std::str::from_utf8(text).ok().and_then(|text| handle.tokenizer.encode(text, false).ok())
+    else {
         return -1;
     };
     let ids = encoding.get_ids();
@@ -98,10 +100,15 @@ pub unsafe extern "C" fn tokenizer_encode(
 /// # Safety
 /// `handle` is open, `bytes` may be written.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tokenizer_bytes(handle: *const Handle, token: i64, bytes: *mut usize) -> *const c_char {
+pub unsafe extern "C" fn tokenizer_bytes(
+    handle: *const Handle,
+    token: i64,
+    bytes: *mut usize,
+) -> *const c_char {
     // SAFETY: the caller says so.
     let handle = unsafe { &*handle };
-    let found = usize::try_from(token).ok().and_then(|token| handle.bytes.get(token)).map_or(&[][..], Vec::as_slice);
+    let found =
+        usize::try_from(token).ok().and_then(|token| handle.bytes.get(token)).map_or(&[][..], Vec::as_slice);
     // SAFETY: the caller says so.
     unsafe { bytes.write(found.len()) };
     found.as_ptr().cast()

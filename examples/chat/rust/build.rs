@@ -1,0 +1,4 @@
+fn main() -> Result<(), onnxc::build::Failure> {
+    onnxc::build("../chat.onnx")?;
+    Ok(())
+}
