@@ -175,7 +175,7 @@ def held_out(path, rows):
 def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("novels", help="folder that the package was unpacked to")
-    arguments.add_argument("--steps", type=int, default=1200)
+    arguments.add_argument("--steps", type=int, default=1100)
     arguments.add_argument("--threads", type=int, default=1)
     arguments.add_argument("--build", type=pathlib.Path, default=HERE / "build", help="folder of the checkpoint")
     options = arguments.parse_args()
