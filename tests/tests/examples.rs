@@ -147,8 +147,8 @@ fn run_rust(model: &Path, main: &Path, dir: &Path) -> String {
 fn rust_chat(cargo: &Path, dir: &Path) -> PathBuf {
     let chat = examples().join("chat");
     let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    build.args(["build", "--release", "--package", "tokenizer", "--message-format", "json", "--target-dir"]);
-    let messages = stdout(build.arg(cargo).current_dir(&chat));
+    build.args(["build", "--release", "--message-format", "json", "--target-dir"]);
+    let messages = stdout(build.arg(cargo).current_dir(chat.join("tokenizer")));
     let library =
         messages.split('"').find(|text| text.contains("/libtokenizers-") && text.ends_with(".rlib"));
     let crates = [("tokenizers", library.expect("a library").into())];
