@@ -7,7 +7,7 @@ use crate::cli::files;
 use crate::cli::session::usage;
 use crate::cli::values::{self, Value};
 use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::{DType, Dim, Graph, Sym, Tensor, TensorType};
+use crate::graph::{DType, Graph, Sym, Tensor, TensorType};
 use crate::import::DimPin;
 use crate::interp;
 
@@ -113,8 +113,11 @@ pub fn fill_randomly(
         }
         let ty = graph.input_ty(at);
         let size = |dim: &crate::graph::Dim| dim.eval(&|symbol| Some(symbols[symbol].unwrap_or(1)));
-        let shape: Option<Vec<usize>> =
-            ty.shape.iter().map(|dim| size(dim).and_then(|size| usize::try_from(size).ok())).collect();
+        let shape: Option<Vec<usize>> = graph
+            .found_shape(at)
+            .iter()
+            .map(|dim| size(dim).and_then(|size| usize::try_from(size).ok()))
+            .collect();
         let shape = shape.ok_or_else(|| {
             usage(format!("input `{}` of type {ty}: its sizes are not known; --size gives them", input.name))
         })?;
@@ -132,22 +135,24 @@ pub fn open_sizes(graph: &Graph, inputs: &[Option<Tensor>]) -> BTreeMap<String, 
 fn given_sizes(graph: &Graph, inputs: &[Option<Tensor>]) -> impl Iterator<Item = (Sym, usize)> {
     let given = inputs.iter().enumerate().filter_map(|(at, tensor)| Some((at, tensor.as_ref()?)));
     given
-        .flat_map(|(at, tensor)| graph.input_ty(at).shape.iter().zip(&tensor.shape))
+        .flat_map(|(at, tensor)| graph.found_shape(at).into_iter().zip(&tensor.shape))
         .filter_map(|(dim, &size)| Some((dim.as_sym()?, size)))
 }
 
 /// The symbol that a size is of: named, or that of an input's axis.
 fn open_dim(graph: &Graph, size: &DimPin) -> Result<Sym> {
-    let dims =
-        || (0..graph.inputs.len()).flat_map(|at| graph.input_ty(at).shape.iter().filter_map(Dim::as_sym));
+    let dims = || {
+        (0..graph.inputs.len())
+            .flat_map(|at| graph.found_shape(at).into_iter().filter_map(|dim| dim.as_sym()))
+    };
     if let Some(symbol) = dims().find(|&symbol| graph.symbols[symbol].name == size.target) {
         return Ok(symbol);
     }
     let axis = size.input_axis().and_then(|(input, axis)| {
         let at = graph.inputs.iter().position(|known| known.name == input)?;
-        graph.input_ty(at).shape.get(axis)
+        graph.found_shape(at).into_iter().nth(axis)
     });
-    axis.and_then(Dim::as_sym).ok_or_else(|| {
+    axis.and_then(|dim| dim.as_sym()).ok_or_else(|| {
         let mut open: Vec<&str> = dims().map(|symbol| graph.symbols[symbol].name.as_str()).collect();
         open.sort_unstable();
         open.dedup();

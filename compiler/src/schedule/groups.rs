@@ -360,6 +360,7 @@ impl<'g> Grouper<'g> {
                 | Op::WinogradInput { .. }
                 | Op::Sort { .. }
                 | Op::Suppress { .. }
+                | Op::Append { .. }
                 | Op::Leaves(_)
                 | Op::ScatterElements { .. }
                 | Op::ScatterNd { .. } => Some(GroupKind::Single),
