@@ -248,6 +248,14 @@ typedef struct onnxc_value_record {
     int32_t element_bytes;
 } onnxc_value_record;
 
+/* How a tensor in the state block changes, as onnxc_model stores it. */
+typedef struct onnxc_state_record {
+    int32_t output_at;
+    int32_t axis;
+    int32_t size_symbol;
+    int32_t panel;
+} onnxc_state_record;
+
 /* What an input or output of a model is of an ONNX value. A value that is no dense tensor has several, one after the other:
  *
  *   sequence     `x.shapes`, int64 [n, axes]: the dims of each of its n elements; `x.data` [total]: the elements, each
@@ -482,14 +490,6 @@ typedef int64_t (*onnxc_state_bytes_fn)(const int64_t *symbols, size_t count);
 /* Makes a block of so many bytes empty: all elements are 0, and there are none of what grows. Returns an onnxc_status:
  * ONNXC_BAD_STATE where the bytes are not those that these symbols need. */
 typedef int32_t (*onnxc_state_reset_fn)(void *state, size_t bytes, const int64_t *symbols, size_t count);
-
-/* How a tensor in the state block changes, as onnxc_model stores it. */
-typedef struct onnxc_state_record {
-    int32_t output_at;
-    int32_t axis;
-    int32_t size_symbol;
-    int32_t panel;
-} onnxc_state_record;
 
 /* A tensor in the state block. */
 typedef struct onnxc_state_info {
