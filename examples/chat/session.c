@@ -1,13 +1,10 @@
-/* The inputs of the model are input_ids i64[1, count], attention_mask i64[1, past + count], position_ids i64[1, count], and for
- * each layer past_key_values.N.key and .value [1, heads, past, head size]; its outputs are logits f32[1, count, vocabulary],
- * present.N.key and .value [1, heads, past + count, head size]. */
+/* The inputs of the model are input_ids i64[1, count], attention_mask i64[1, length + count], position_ids i64[1, count] and the
+ * state block, in which the caches of all layers lie; its output is logits f32[1, count, vocabulary]. */
 #include "session.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { FIRST_CACHE = CHAT_INPUT_POSITION_IDS_INDEX + 1, CACHES = CHAT_INPUT_COUNT - FIRST_CACHE };
 _Static_assert(CHAT_OUTPUT_LOGITS_DTYPE == ONNXC_FLOAT, "logits are read as f32");
 
 typedef struct memory {
@@ -18,13 +15,12 @@ typedef struct memory {
 struct session {
     onnxc_options options;
     char message[256];
-    int64_t context, past;
+    int64_t context;
     /* 0, 1, 2 and so on; and ones. */
     memory positions, mask;
-    /* Of each cache, one half is read and the other written; `side` is the half that is read next. */
-    memory caches[CACHES][2];
-    int side;
-    memory logits, workspace;
+    memory state, logits, workspace;
+    /* Of the model; those that the caches have are set. */
+    int64_t symbols[8];
 };
 
 _Noreturn static void fail(const char *message) {
@@ -71,67 +67,59 @@ session *session_open(int64_t context, int64_t threads) {
         positions[at] = at;
         mask[at] = 1;
     }
+    /* All caches have the same symbols: one text, and room for the whole context. */
+    onnxc_state_info cache = onnxc_model_state(chat_model(), 0);
+    text->symbols[cache.tensor.symbols[0]] = 1;
+    text->symbols[cache.tensor.symbols[cache.axis]] = context;
+    reserve(&text->state, chat_state_bytes(text->symbols, (size_t)chat_model()->symbol_count));
+    session_forget(text);
     return text;
 }
 
 void session_close(session *text) {
     onnxc_pool_destroy(text->options.pool);
-    for (int at = 0; at < CACHES; at++) {
-        release(&text->caches[at][0]);
-        release(&text->caches[at][1]);
-    }
     release(&text->positions);
     release(&text->mask);
+    release(&text->state);
     release(&text->logits);
     release(&text->workspace);
     free(text);
 }
 
 int64_t session_length(const session *text) {
-    return text->past;
+    return onnxc_state_symbol(text->state.data, onnxc_model_state(chat_model(), 0).size_symbol);
+}
+
+void session_forget(session *text) {
+    int32_t status = chat_state_reset(text->state.data, text->state.bytes, text->symbols, (size_t)chat_model()->symbol_count);
+    if (status != ONNXC_OK) {
+        fail("the state cannot be reset");
+    }
 }
 
 const float *session_feed(session *text, const int64_t *tokens, int64_t count) {
-    int64_t end = text->past + count;
+    int64_t length = session_length(text), end = length + count;
     if (end > text->context) {
         fail("the text is longer than the context");
     }
     int64_t dims[] = {1, count}, mask_dims[] = {1, end}, logits_dims[] = {1, count, SESSION_VOCABULARY};
+    int64_t state_dims[] = {(int64_t)text->state.bytes};
     size_t bytes = (size_t)count * sizeof *tokens, logits_bytes = (size_t)(count * SESSION_VOCABULARY) * sizeof(float);
-    onnxc_tensor inputs[CHAT_INPUT_COUNT], outputs[CHAT_OUTPUT_COUNT];
+    float *logits = reserve(&text->logits, (int64_t)logits_bytes);
+    onnxc_tensor inputs[CHAT_INPUT_COUNT], output = onnxc_make_tensor(logits, logits_bytes, ONNXC_FLOAT, 3, logits_dims);
     inputs[CHAT_INPUT_INPUT_IDS_INDEX] = onnxc_make_tensor(tokens, bytes, ONNXC_INT64, 2, dims);
     inputs[CHAT_INPUT_ATTENTION_MASK_INDEX] =
         onnxc_make_tensor(text->mask.data, (size_t)end * sizeof(int64_t), ONNXC_INT64, 2, mask_dims);
     inputs[CHAT_INPUT_POSITION_IDS_INDEX] =
-        onnxc_make_tensor((int64_t *)text->positions.data + text->past, bytes, ONNXC_INT64, 2, dims);
-    float *logits = reserve(&text->logits, (int64_t)logits_bytes);
-    outputs[CHAT_OUTPUT_LOGITS_INDEX] = onnxc_make_tensor(logits, logits_bytes, ONNXC_FLOAT, 3, logits_dims);
-
-    int64_t past_dims[CACHES][4], present_dims[CACHES][4];
-    for (int at = 0; at < CACHES; at++) {
-        onnxc_value_info info = onnxc_model_input(chat_model(), FIRST_CACHE + at);
-        int64_t row = info.dims[1] * info.dims[3] * info.element_bytes;
-        memcpy(past_dims[at], (int64_t[]){1, info.dims[1], text->past, info.dims[3]}, sizeof past_dims[at]);
-        memcpy(present_dims[at], (int64_t[]){1, info.dims[1], end, info.dims[3]}, sizeof present_dims[at]);
-        void *past = reserve(&text->caches[at][text->side], text->context * row);
-        void *present = reserve(&text->caches[at][!text->side], text->context * row);
-        inputs[FIRST_CACHE + at] = onnxc_make_tensor(past, (size_t)(text->past * row), info.dtype, 4, past_dims[at]);
-        outputs[1 + at] = onnxc_make_tensor(present, (size_t)(end * row), info.dtype, 4, present_dims[at]);
-    }
-
+        onnxc_make_tensor((int64_t *)text->positions.data + length, bytes, ONNXC_INT64, 2, dims);
+    inputs[CHAT_INPUT_COUNT - 1] =
+        onnxc_make_tensor(text->state.data, text->state.bytes, ONNXC_UINT8, 1, state_dims);
     int64_t symbols[8];
-    int64_t workspace = onnxc_model_workspace_for(chat_model(), inputs, CHAT_INPUT_COUNT, symbols);
-    reserve(&text->workspace, workspace);
-    int32_t status = chat_run(inputs, CHAT_INPUT_COUNT, outputs, CHAT_OUTPUT_COUNT, text->workspace.data,
-                              text->workspace.bytes, &text->options);
+    reserve(&text->workspace, onnxc_model_workspace_for(chat_model(), inputs, CHAT_INPUT_COUNT, symbols));
+    int32_t status = chat_run(inputs, CHAT_INPUT_COUNT, &output, 1, text->workspace.data, text->workspace.bytes,
+                              &text->options);
     if (status != ONNXC_OK) {
         fail(text->message);
     }
-    text->past = end;
-    text->side = !text->side;
     return logits + (count - 1) * SESSION_VOCABULARY;
-}
-
-void session_forget(session *text) {
-    text->past = 0;
 }
