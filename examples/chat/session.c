@@ -19,8 +19,8 @@ struct session {
     /* 0, 1, 2 and so on; and ones. */
     memory positions, mask;
     memory state, logits, workspace;
-    /* Of the model; those that the caches have are set. */
-    int64_t symbols[8];
+    /* Values of the model's symbols that the caches are made with, then room for those of a run. */
+    int64_t *symbols;
 };
 
 _Noreturn static void fail(const char *message) {
@@ -51,7 +51,8 @@ static void release(memory *memory) {
 session *session_open(int64_t context, int64_t threads) {
     session *text = calloc(1, sizeof *text);
     onnxc_pool *pool = onnxc_pool_create(threads);
-    if (text == NULL || pool == NULL) {
+    size_t symbols = (size_t)chat_model()->symbol_count;
+    if (text == NULL || pool == NULL || (text->symbols = calloc(2 * symbols, sizeof(int64_t))) == NULL) {
         fail("too little memory");
     }
     text->options = (onnxc_options)ONNXC_OPTIONS_INIT;
@@ -67,11 +68,16 @@ session *session_open(int64_t context, int64_t threads) {
         positions[at] = at;
         mask[at] = 1;
     }
-    /* All caches have the same symbols: one text, and room for the whole context. */
-    onnxc_state_info cache = onnxc_model_state(chat_model(), 0);
-    text->symbols[cache.tensor.symbols[0]] = 1;
-    text->symbols[cache.tensor.symbols[cache.axis]] = context;
-    reserve(&text->state, chat_state_bytes(text->symbols, (size_t)chat_model()->symbol_count));
+    /* Caches of one text, with room for the whole context. */
+    for (int32_t at = 0; at < chat_model()->state_count; at++) {
+        onnxc_state_info cache = onnxc_model_state(chat_model(), at);
+        for (int32_t axis = 0; axis < cache.tensor.rank; axis++) {
+            if (cache.tensor.symbols[axis] >= 0) {
+                text->symbols[cache.tensor.symbols[axis]] = axis == cache.axis ? context : 1;
+            }
+        }
+    }
+    reserve(&text->state, chat_state_bytes(text->symbols, symbols));
     session_forget(text);
     return text;
 }
@@ -83,6 +89,7 @@ void session_close(session *text) {
     release(&text->state);
     release(&text->logits);
     release(&text->workspace);
+    free(text->symbols);
     free(text);
 }
 
@@ -114,7 +121,7 @@ const float *session_feed(session *text, const int64_t *tokens, int64_t count) {
         onnxc_make_tensor((int64_t *)text->positions.data + length, bytes, ONNXC_INT64, 2, dims);
     inputs[CHAT_INPUT_COUNT - 1] =
         onnxc_make_tensor(text->state.data, text->state.bytes, ONNXC_UINT8, 1, state_dims);
-    int64_t symbols[8];
+    int64_t *symbols = text->symbols + chat_model()->symbol_count;
     reserve(&text->workspace, onnxc_model_workspace_for(chat_model(), inputs, CHAT_INPUT_COUNT, symbols));
     int32_t status = chat_run(inputs, CHAT_INPUT_COUNT, &output, 1, text->workspace.data, text->workspace.bytes,
                               &text->options);
