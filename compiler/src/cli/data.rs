@@ -67,13 +67,36 @@ pub fn test_set(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>, Ve
 /// As [`test_set`], with the outputs as the values that they are parts of.
 pub fn test_values(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>, Vec<Value>)> {
     let (inputs, outputs) = (values::inputs(graph), values::outputs(graph));
-    let wanted = values::read_numbered(folder, "output", &values::grouped(&outputs))?;
-    let count = values::grouped(&outputs).len();
+    let groups = values::grouped(&outputs);
+    // Files are numbered as the model's values are, of which states are the last here.
+    let order = in_model(&groups, &graph.output_numbers());
+    let ordered: Vec<&[values::Port]> = order.iter().map(|&group| groups[group]).collect();
+    let read = values::read_numbered(folder, "output", &ordered)?;
+    let mut wanted: Vec<(usize, Value)> = order.into_iter().zip(read).collect();
+    wanted.sort_by_key(|(group, _)| *group);
+    let wanted: Vec<Value> = wanted.into_iter().map(|(_, value)| value).collect();
+    let count = groups.len();
     if wanted.len() != count {
         let found = wanted.len();
         return Err(usage(format!("{}: {found} outputs, where the model has {count}", folder.display())));
     }
-    Ok((values::test_inputs(&inputs, folder)?, wanted))
+    let numbers = graph.input_numbers();
+    let mut order: Vec<usize> = (0..inputs.len()).collect();
+    order.sort_by_key(|&at| numbers[at]);
+    let ordered: Vec<values::Port> = order.iter().map(|&at| inputs[at].clone()).collect();
+    let mut found = vec![None; inputs.len()];
+    for (at, tensor) in order.into_iter().zip(values::test_inputs(&ordered, folder)?) {
+        found[at] = tensor;
+    }
+    Ok((found, wanted))
+}
+
+/// The values in the model's order; `numbers` are those of their ports there.
+fn in_model(groups: &[&[values::Port]], numbers: &[usize]) -> Vec<usize> {
+    let first = |group: usize| groups[..group].iter().map(|own| own.len()).sum::<usize>();
+    let mut order: Vec<usize> = (0..groups.len()).collect();
+    order.sort_by_key(|&group| numbers[first(group)]);
+    order
 }
 
 /// Every `test_data_set_*` beneath a folder, in the order of their names.

@@ -7,7 +7,7 @@
 //! assume    = "assume" dim ("=" | "<=" | "->") dim [STRING STRING]   checked in every run; node and claim, for messages
 //! strings   = "strings" STRING*                         the constant strings, by their numbers; of the outermost graph
 //! input     = "input" VALUE STRING ["named" STRING] ":" type [known] ["=" tensor]
-//! state     = "state" ["axis" INDEX "from" SYM "to" dim "of" dim ["by" INDEX]]   of the last inputs and outputs: see `graph::state`
+//! state     = "state" INDEX "," INDEX ["axis" INDEX "from" SYM "to" dim "of" dim ["by" INDEX]]   of the last inputs and outputs: see `graph::state`
 //! statement = results "=" op ":" type [known] ("," type [known])* ["@" origin]
 //!           | VALUE [STRING] "=" "const" tensor [known]
 //!           | VALUE [STRING] "=" "const" op ":" type [known]      deferred
@@ -140,13 +140,16 @@ impl Parser<'_> {
         }
         let mut growths = vec![];
         while self.lexer.eat_keyword("state")? {
-            growths.push(self.growth()?);
+            let input = self.index()?;
+            self.lexer.punct(",")?;
+            let ports = (input, self.index()?);
+            growths.push((ports, self.growth()?));
         }
         let first = draft.graph.inputs.len().saturating_sub(growths.len());
-        for (input, growth) in draft.graph.inputs[first..].iter().zip(growths) {
+        for (input, (ports, growth)) in draft.graph.inputs[first..].iter().zip(growths) {
             let stored = draft.values[input.value.index()].as_ref().map(|value| &value.ty);
             let ty = stored.map(|ty| Growth::whole(growth.as_ref(), ty));
-            draft.graph.states.extend(ty.map(|ty| State { ty, growth }));
+            draft.graph.states.extend(ty.map(|ty| State { ports, ty, growth }));
         }
         while !self.lexer.eat_keyword("return")? {
             self.statement(&mut draft)?;

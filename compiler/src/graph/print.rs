@@ -88,7 +88,7 @@ impl Printer<'_> {
             writeln!(self.out)?;
         }
         for state in &graph.states {
-            write!(self.out, "{indent}  state")?;
+            write!(self.out, "{indent}  state {}, {}", state.ports.0, state.ports.1)?;
             if let Some(Growth { axis, size, next, capacity, panel }) = &state.growth {
                 write!(self.out, " axis {axis} from {size} to {next} of {capacity}")?;
                 if let Some(panel) = panel {

@@ -14,11 +14,15 @@ use std::str::FromStr;
 use cranelift_entity::SecondaryMap;
 
 use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::{Builder, DType, Def, Dim, Graph, NodeId, Op, Sym, Symbol, TensorType, ValueId};
+use crate::graph::{
+    Assumption, Builder, DType, Def, Dim, Graph, NodeId, Op, Requirement, Sym, Symbol, TensorType, ValueId,
+};
 
 /// An input that is state, and the output of the same number.
 #[derive(Clone, PartialEq, Debug)]
 pub struct State {
+    /// Numbers of the input and of the output in the ONNX model.
+    pub ports: (usize, usize),
     /// The tensor as callers know it, with room for what is appended; in a graph it may lie in panels.
     pub ty: TensorType,
     /// Of a tensor that grows; else a run replaces it.
@@ -229,7 +233,10 @@ pub fn keep(graph: &mut Graph, choice: &Choice) -> Result<()> {
     let mut states = vec![];
     for (pair, &(input, output)) in pairs.iter().zip(&ports) {
         let growth = match growing_axis(graph, pair, input, output)? {
-            None => None,
+            None => {
+                same_sizes(graph, pair, input, output);
+                None
+            }
             Some((axis, size)) => {
                 let next = graph.ty(graph.outputs[output].1).shape[axis].clone();
                 let (most, shared) = grown.entry(size).or_insert_with(|| {
@@ -251,7 +258,8 @@ pub fn keep(graph: &mut Graph, choice: &Choice) -> Result<()> {
         if let Some(growth) = &growth {
             append(graph, pair, (input, output), growth)?;
         }
-        states.push(State { ty: graph.ty(graph.inputs[input].value).clone(), growth });
+        let ty = graph.ty(graph.inputs[input].value).clone();
+        states.push(State { ports: (input, output), ty, growth });
     }
     move_to_end(graph, &ports);
     graph.states = states;
@@ -302,7 +310,10 @@ fn growing_axis(graph: &Graph, pair: &Pair, input: usize, output: usize) -> Resu
     let axis = match (pair.axis, &(0..from.len()).filter(grows).collect::<Vec<_>>()[..]) {
         (Some(axis), _) if axis < from.len() => axis,
         (Some(_), _) => return usage(format!("state {pair}: the input has rank {}", from.len())),
-        (None, []) if from == to => return Ok(None),
+        // Sizes that must be the same, whatever they are called.
+        (None, []) if from.iter().zip(to).all(|(a, b)| a == b || !a.is_const() || !b.is_const()) => {
+            return Ok(None);
+        }
         (None, &[axis]) => axis,
         (None, found) => {
             let (from, to) = (text(from), text(to));
@@ -319,6 +330,16 @@ fn growing_axis(graph: &Graph, pair: &Pair, input: usize, output: usize) -> Resu
             "state {pair}: axis {axis} of the input, which is to grow, is {}, and must be a symbol of its own",
             graph.dim_text(&from[axis])
         )),
+    }
+}
+
+/// A run checks that the tensor that replaces a state has its dims.
+fn same_sizes(graph: &mut Graph, pair: &Pair, input: usize, output: usize) {
+    let (from, to) = (graph.input_ty(input).shape.clone(), graph.output_ty(output).shape.clone());
+    for (left, right) in to.into_iter().zip(from).filter(|(left, right)| left != right) {
+        let (node, claim) = (format!("state `{pair}`"), "a run must leave the dims that it finds");
+        let requirement = Requirement::equal(left, right);
+        graph.assumptions.insert(Assumption { requirement, node: node.into(), claim: claim.into() });
     }
 }
 
@@ -435,12 +456,8 @@ fn sort(graph: &mut Graph) -> std::result::Result<(), ()> {
 
 /// Makes these inputs and outputs the last ones, in this order.
 fn move_to_end(graph: &mut Graph, ports: &[(usize, usize)]) {
-    let order = |count: usize, last: Vec<usize>| -> Vec<usize> {
-        let own = (0..count).filter(|at| !last.contains(at));
-        own.chain(last.iter().copied()).collect()
-    };
-    let inputs = order(graph.inputs.len(), ports.iter().map(|ports| ports.0).collect());
-    let outputs = order(graph.outputs.len(), ports.iter().map(|ports| ports.1).collect());
+    let inputs = numbers(graph.inputs.len(), ports.iter().map(|ports| ports.0).collect());
+    let outputs = numbers(graph.outputs.len(), ports.iter().map(|ports| ports.1).collect());
     graph.inputs = inputs.iter().map(|&at| graph.inputs[at].clone()).collect();
     graph.outputs = outputs.iter().map(|&at| graph.outputs[at].clone()).collect();
     for (at, input) in graph.inputs.iter().enumerate() {
@@ -455,6 +472,12 @@ fn move_to_end(graph: &mut Graph, ports: &[(usize, usize)]) {
         .into_iter()
         .map(|(at, part)| (renumbered(&outputs, at), part))
         .collect();
+}
+
+/// All numbers but the last ones, in order, then these.
+fn numbers(count: usize, last: Vec<usize>) -> Vec<usize> {
+    let own = (0..count).filter(|at| !last.contains(at));
+    own.chain(last.iter().copied()).collect()
 }
 
 impl Graph {
@@ -476,6 +499,16 @@ impl Graph {
     /// The state that an input is.
     pub fn state_of_input(&self, input: usize) -> Option<&State> {
         self.states.get(input.checked_sub(self.given_inputs())?)
+    }
+
+    /// For each input, its number in the ONNX model, where states are among the others.
+    pub fn input_numbers(&self) -> Vec<usize> {
+        numbers(self.inputs.len(), self.states.iter().map(|state| state.ports.0).collect())
+    }
+
+    /// For each output, its number in the ONNX model.
+    pub fn output_numbers(&self) -> Vec<usize> {
+        numbers(self.outputs.len(), self.states.iter().map(|state| state.ports.1).collect())
     }
 
     /// The dim that the tensor of an input has along an axis when a run begins: of a state that grows, not the room for it.
