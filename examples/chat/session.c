@@ -119,7 +119,7 @@ const float *session_feed(session *text, const int64_t *tokens, int64_t count) {
         onnxc_make_tensor(text->mask.data, (size_t)end * sizeof(int64_t), ONNXC_INT64, 2, mask_dims);
     inputs[CHAT_INPUT_POSITION_IDS_INDEX] =
         onnxc_make_tensor((int64_t *)text->positions.data + length, bytes, ONNXC_INT64, 2, dims);
-    inputs[CHAT_INPUT_COUNT - 1] =
+    inputs[CHAT_INPUT_STATE_INDEX] =
         onnxc_make_tensor(text->state.data, text->state.bytes, ONNXC_UINT8, 1, state_dims);
     int64_t *symbols = text->symbols + chat_model()->symbol_count;
     reserve(&text->workspace, onnxc_model_workspace_for(chat_model(), inputs, CHAT_INPUT_COUNT, symbols));

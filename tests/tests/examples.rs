@@ -5,8 +5,11 @@ use std::process::Command;
 
 use onnxc::build::Builder;
 use onnxc_proto::build;
-use onnxc_tests::object::{host, must, runtime, runtime_crate};
+use onnxc_tests::object::{host, must, runtime, runtime_crate, source};
 use prost::Message;
+
+#[path = "../../examples/chat/rust/src/sampler.rs"]
+mod sampler;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
 
@@ -102,6 +105,87 @@ fn chat_in_c_and_in_rust() {
             !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("usage"),
             "{wrong:?}"
         );
+    }
+}
+
+/// Eight draws for each case, of the sampler in C and of that in Rust. A case is temperature, top_k, top_p, seed and logits.
+fn draws(cases: &[(f64, usize, f64, u64, Vec<f32>)]) -> [Vec<Vec<i64>>; 2] {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, input, chat) =
+        (dir.path().join("sampler"), dir.path().join("cases"), examples().join("chat"));
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsanitize=undefined", "-I"])
+        .arg(&chat);
+    must(cc.arg(source("sampler.c")).arg(chat.join("sampler.c")).arg("-lm").arg("-o").arg(&program));
+    let text: String = cases
+        .iter()
+        .map(|(temperature, top_k, top_p, seed, logits)| {
+            let list: String = logits.iter().map(|logit| format!(" {logit}")).collect();
+            format!("{temperature} {top_k} {top_p} {seed} {}{list}\n", logits.len())
+        })
+        .collect();
+    std::fs::write(&input, text).unwrap();
+    let output = stdout(Command::new(&program).stdin(std::fs::File::open(&input).unwrap()));
+    let numbers = |line: &str| line.split_whitespace().map(|text| text.parse().unwrap()).collect();
+    let rust = cases.iter().map(|&(temperature, top_k, top_p, state, ref logits)| {
+        let mut sampler = sampler::Sampler { temperature, top_k, top_p, state };
+        (0..8).map(|_| sampler.next(logits).map_or(-1, |token| token as i64)).collect()
+    });
+    [output.lines().map(numbers).collect(), rust.collect()]
+}
+
+#[test]
+fn samplers_of_both_languages_draw_the_same() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut cases = vec![];
+    for seed in 0..2000 {
+        let count = random.usize(1..=64);
+        // Equal ones are frequent.
+        let logits = (0..count).map(|_| (random.f32() * 12.0).round() / 2.0).collect();
+        let temperature = [0.0, 0.3, 1.0, 2.5][random.usize(0..4)];
+        cases.push((
+            temperature,
+            random.usize(0..70),
+            [0.0, 0.3, 0.9, 1.0][random.usize(0..4)],
+            seed,
+            logits,
+        ));
+    }
+    let [c, rust] = draws(&cases);
+    assert_eq!(c.len(), cases.len());
+    for (case, (c, rust)) in cases.iter().zip(c.iter().zip(&rust)) {
+        assert_eq!(c, rust, "{case:?}");
+    }
+}
+
+#[test]
+fn samplers_keep_to_their_rules() {
+    let (low, inf) = (f32::NEG_INFINITY, f32::INFINITY);
+    let cases = vec![
+        // The greatest; of equal ones that of the lowest number.
+        (0.0, 0, 1.0, 1, vec![1.0, 3.0, 3.0]),
+        (1.0, 1, 1.0, 2, vec![1.0, 3.0, 3.0]),
+        (1.0, 0, 0.0, 3, vec![1.0, 3.0, 3.0]),
+        // Of three equal ones the first two, by count and by share.
+        (1.0, 2, 1.0, 4, vec![5.0, 0.0, 5.0, 5.0]),
+        (1.0, 3, 0.6, 5, vec![5.0, 0.0, 5.0, 5.0]),
+        // What has no weight is never drawn.
+        (9.0, 0, 1.0, 6, vec![low, 0.5, low, 0.25]),
+        // Logits that are none.
+        (1.0, 0, 1.0, 7, vec![0.0, f32::NAN]),
+        (0.0, 0, 1.0, 8, vec![f32::NAN, 0.0]),
+        (1.0, 0, 1.0, 9, vec![0.0, inf]),
+        (1.0, 0, 1.0, 10, vec![low, low]),
+    ];
+    let allowed: [&[i64]; 10] = [&[1], &[1], &[1], &[0, 2], &[0, 2], &[1, 3], &[-1], &[-1], &[-1], &[-1]];
+    for drawn in draws(&cases) {
+        assert_eq!(drawn.len(), cases.len());
+        for (case, (drawn, allowed)) in cases.iter().zip(drawn.iter().zip(allowed)) {
+            let mut found = drawn.clone();
+            found.sort();
+            found.dedup();
+            assert_eq!(found, allowed, "{case:?}");
+        }
     }
 }
 
