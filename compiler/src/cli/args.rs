@@ -192,6 +192,9 @@ pub struct SizeArgs {
     /// any (default: 1)
     #[arg(long = "size", value_name = "NAME=N|INPUT:AXIS=N")]
     pub sizes: Vec<String>,
+    /// Give every element of an input this number in place of random ones, such as a mask its ones
+    #[arg(long, value_name = "INPUT=NUMBER")]
+    pub fill: Vec<String>,
 }
 
 #[derive(Args, Debug)]

@@ -121,7 +121,50 @@ pub fn fill_randomly(
     sizes: &[String],
     seed: u64,
 ) -> Result<()> {
-    let mut symbols = cranelift_entity::SecondaryMap::new();
+    let symbols = sizes_of(graph, inputs, sizes)?;
+    let mut state = seed;
+    for (at, (input, slot)) in graph.inputs.iter().zip(inputs).enumerate() {
+        if slot.is_some() || input.default.is_some() {
+            continue;
+        }
+        let ty = graph.input_ty(at);
+        let shape = shape_of(graph, at, &symbols)?;
+        *slot = Some(random(&input.name, ty, &shape, &mut state)?);
+    }
+    Ok(())
+}
+
+/// Gives inputs the value that `fills` (`INPUT=NUMBER`) tell, in every element; sizes are those of [`fill_randomly`].
+pub fn fill(graph: &Graph, inputs: &mut [Option<Tensor>], sizes: &[String], fills: &[String]) -> Result<()> {
+    let symbols = sizes_of(graph, inputs, sizes)?;
+    for text in fills {
+        let parts =
+            text.rsplit_once('=').and_then(|(name, number)| Some((name, number.parse::<f64>().ok()?)));
+        let Some((name, number)) = parts else {
+            return Err(usage(format!("--fill {text}: must be INPUT=NUMBER")));
+        };
+        let Some(at) = graph.inputs.iter().position(|input| input.name == name) else {
+            let names: Vec<&str> = graph.inputs.iter().map(|input| input.name.as_str()).collect();
+            return Err(usage(format!(
+                "--fill {text}: no input is `{name}`; there are {}",
+                names.join(", ")
+            )));
+        };
+        let (ty, shape) = (graph.input_ty(at), shape_of(graph, at, &symbols)?);
+        if ty.dtype == DType::Str {
+            return Err(usage(format!("--fill {text}: the input is of strings")));
+        }
+        let values = vec![number; shape.iter().product()];
+        inputs[at] = Some(interp::cast(&Tensor::from_slice(&shape, &values), ty.dtype, true));
+    }
+    Ok(())
+}
+
+/// Values of the symbols of open dims that `sizes` or inputs that are given tell.
+type Symbols = cranelift_entity::SecondaryMap<Sym, Option<i64>>;
+
+fn sizes_of(graph: &Graph, inputs: &[Option<Tensor>], sizes: &[String]) -> Result<Symbols> {
+    let mut symbols = Symbols::new();
     for text in sizes {
         let size: DimPin = text.parse()?;
         symbols[open_dim(graph, &size)?] = Some(size.size);
@@ -129,24 +172,18 @@ pub fn fill_randomly(
     for (symbol, size) in given_sizes(graph, inputs) {
         symbols[symbol] = Some(size as i64);
     }
-    let mut state = seed;
-    for (at, (input, slot)) in graph.inputs.iter().zip(inputs).enumerate() {
-        if slot.is_some() || input.default.is_some() {
-            continue;
-        }
-        let ty = graph.input_ty(at);
-        let size = |dim: &crate::graph::Dim| dim.eval(&|symbol| Some(symbols[symbol].unwrap_or(1)));
-        let shape: Option<Vec<usize>> = graph
-            .found_shape(at)
-            .iter()
-            .map(|dim| size(dim).and_then(|size| usize::try_from(size).ok()))
-            .collect();
-        let shape = shape.ok_or_else(|| {
-            usage(format!("input `{}` of type {ty}: its sizes are not known; --size gives them", input.name))
-        })?;
-        *slot = Some(random(&input.name, ty, &shape, &mut state)?);
-    }
-    Ok(())
+    Ok(symbols)
+}
+
+/// Dims of an input for a run; those that nothing tells are 1.
+fn shape_of(graph: &Graph, at: usize, symbols: &Symbols) -> Result<Vec<usize>> {
+    let size = |dim: &crate::graph::Dim| dim.eval(&|symbol| Some(symbols[symbol].unwrap_or(1)));
+    let size = |dim| size(dim).and_then(|size| usize::try_from(size).ok());
+    let shape: Option<Vec<usize>> = graph.found_shape(at).iter().map(size).collect();
+    shape.ok_or_else(|| {
+        let (name, ty) = (&graph.inputs[at].name, graph.input_ty(at));
+        usage(format!("input `{name}` of type {ty}: its sizes are not known; --size gives them"))
+    })
 }
 
 /// Sizes of the open dims that inputs have, by the names of their symbols.

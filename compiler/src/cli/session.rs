@@ -18,7 +18,7 @@ use crate::cli::output;
 use crate::codegen::emit::{Stats, StepInfo};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::Graph;
-use crate::graph::state::{Choice, Pair};
+use crate::graph::state::Choice;
 use crate::import::{DimPin, Import, ImportOptions, Limits, Warning};
 use crate::native::{self, Models};
 use crate::target::Target;
@@ -46,13 +46,6 @@ pub fn tell(warnings: &[Warning], notes: &[String]) {
     notes.iter().for_each(|note| eprintln!("note: {note}"));
 }
 
-/// What of a model is to be state.
-fn state_choice(args: &ModelArgs) -> Result<Choice> {
-    let (found, pairs): (Vec<&String>, Vec<&String>) = args.state.iter().partition(|text| *text == "auto");
-    let pairs = pairs.into_iter().map(|text| Pair::from_str(text)).collect::<Result<_>>()?;
-    Ok(Choice { found: !found.is_empty(), pairs, capacity: args.state_capacity })
-}
-
 /// A model file and how it is imported.
 pub struct Session {
     file: Mapped,
@@ -75,7 +68,7 @@ impl Session {
                 overridable_defaults: args.overridable_defaults,
                 strict: args.strict,
                 nchwc_block: args.nchwc_block.map(|block| block as usize),
-                state: state_choice(args)?,
+                state: Choice::parse(&args.state, args.state_capacity)?,
                 limits: Limits { nesting: NESTING, ..Limits::default() },
             },
             file,

@@ -88,6 +88,15 @@ pub struct Choice {
     pub capacity: Option<usize>,
 }
 
+impl Choice {
+    /// From texts as the command line takes them: pairs, and `auto` for those that are found.
+    pub fn parse(texts: &[String], capacity: Option<usize>) -> Result<Choice> {
+        let (found, pairs): (Vec<&String>, Vec<&String>) = texts.iter().partition(|text| *text == "auto");
+        let pairs = pairs.into_iter().map(|text| Pair::from_str(text)).collect::<Result<_>>()?;
+        Ok(Choice { found: !found.is_empty(), pairs, capacity })
+    }
+}
+
 fn usage<T>(message: String) -> Result<T> {
     Err(Error::new(Stage::Import, Kind::Usage, message))
 }

@@ -1,4 +1,4 @@
 fn main() -> Result<(), onnxc::build::Failure> {
-    onnxc::build("../chat.onnx")?;
+    onnxc::build::Builder::new("../chat.onnx").state("auto").compile()?;
     Ok(())
 }

@@ -51,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     let Options { temperature, top_k, top_p, seed: state, context, .. } = options;
-    let (mut session, mut sampler) = (Session::default(), Sampler { temperature, top_k, top_p, state });
+    let (mut session, mut sampler) = (Session::new(context)?, Sampler { temperature, top_k, top_p, state });
     let start = Instant::now();
     let mut logits = session.feed(&tokens[prompted.saturating_sub(context)..])?;
     let prefilled = Instant::now();
