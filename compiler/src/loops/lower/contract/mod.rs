@@ -7,6 +7,7 @@
 //! tile before it is stored. `walk.rs` orders the tiles.
 
 mod codes;
+mod digits;
 mod staged;
 mod taps;
 #[cfg(all(test, unix))]
@@ -54,6 +55,8 @@ struct Job {
     tiles: Option<tiles::Plan>,
     /// Steps of the last inner axis in an element of the weights, where these are codes of few bits.
     codes: Option<usize>,
+    /// The left-hand side in the form in which its products with codes are sums of bytes.
+    digits: Option<digits::Digits>,
     /// Where the right-hand side is widened for many rows at once.
     stage: Option<staged::Stage>,
 }
@@ -160,9 +163,11 @@ impl Lowering<'_> {
             taps,
             tiles: None,
             codes,
+            digits: None,
             stage: None,
         };
         job.tiles = self.tile_plan(&job, pick)?;
+        job.digits = self.digits_of(node, &facts, pick)?;
         job.stage = self.stage_plan(&job, pick)?;
         let (constant, on_tiles) = (self.graph.is_constant(rhs), job.tiles.is_some());
         job.prefetch = Prefetch::choose(self.target, constant, on_tiles, pick)?;

@@ -324,7 +324,8 @@ fn product_of_codes(
     let mut dims = rows.to_vec();
     dims.extend([parts, steps].map(Dim::from));
     let lhs = b.input("x", TensorType::new(DType::F32, dims), None);
-    let (panels, per_word) = (columns.div_ceil(nr), codes_per_word(bits).unwrap());
+    let (panels, per_word) =
+        (columns.div_ceil(nr), codes_per_word(bits, if bits == 8 { DType::I8 } else { DType::I32 }).unwrap());
     let shape = [panels, parts, steps / per_word, nr];
     let word = |at: usize| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let count = shape.iter().product();
