@@ -9,7 +9,7 @@ mod bn_fold;
 mod constants;
 mod cse;
 mod dce;
-mod digits;
+pub(crate) mod digits;
 mod half;
 mod hoist;
 mod integers;

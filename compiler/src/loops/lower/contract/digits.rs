@@ -106,7 +106,13 @@ impl Lowering<'_> {
         self.extents.insert(axis.var, words);
         let body = self.scope(|cx| cx.digit_word(job, tile, digits, dots, part, &Index::var(axis.var)))?;
         let tuned = RegisterTile { unroll: digits.tile.unroll, ..job.tile.clone() };
-        let stmts = self.unrolled(&tuned, &axis, body, &[], None);
+        let stmts = match axis.extent.as_const() {
+            Some(words) if words <= digits.tile.unroll => {
+                let (var, hi) = (axis.var, Index::int(words));
+                vec![Stmt::For { var, lo: Index::zero(), hi, step: 1, kind: LoopKind::Unrolled, body }]
+            }
+            _ => self.unrolled(&tuned, &axis, body, &[], None),
+        };
         stmts.into_iter().for_each(|stmt| self.push(stmt));
         let units: Result<Vec<Expr>> = (0..rows)
             .map(|row| {

@@ -7,6 +7,8 @@
 //! tile before it is stored. `walk.rs` orders the tiles.
 
 mod codes;
+#[cfg(all(test, unix))]
+mod digit_tests;
 mod digits;
 mod staged;
 mod taps;
