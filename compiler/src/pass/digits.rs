@@ -26,21 +26,26 @@ const ROOM: f64 = 1.0 + 1.0 / 128.0;
 /// `[rows.., parts, steps]`, f32; see [`Op::Contract`].
 pub fn digits(b: &mut Builder, x: ValueId, count: usize) -> Result<Vec<ValueId>> {
     let steps = b.rank(x) - 1;
-    let size = b.unary(UnaryFn::Abs, x)?;
-    let size = b.reduce(ReduceFn::Max, size, &[steps])?;
+    // Magnitudes are in the order of their bits, infinity above numbers and NaN above that.
+    let bits = b.emit1(Op::Map(MapFn::Bitcast { to: DType::I32 }), &[x])?;
+    let magnitude = b.binary_scalar(BinaryFn::BitAnd, bits, f64::from(i32::MAX))?;
+    let largest = b.reduce(ReduceFn::Max, magnitude, &[steps])?;
+    let size = b.emit1(Op::Map(MapFn::Bitcast { to: DType::F32 }), &[largest])?;
     let (unit, per_unit) = units(b, size, count)?;
     let scaled = b.binary(BinaryFn::Mul, x, per_unit)?;
     let scaled = b.unary(UnaryFn::Round, scaled)?;
-    let number = b.cast(scaled, DType::I32)?;
+    // Where it does not fit, the digits are not read.
+    let to_int = MapFn::Cast { to: DType::I32, saturate: false };
+    let number = b.emit1(Op::Map(to_int), &[scaled])?;
     let mut shape = b.shape(x);
     shape.pop();
     let mut operands = vec![b.reshape(unit, shape.clone())?];
-    for pair in pairs(b, number, count)? {
+    let rests = (0..count).map(|digit| above(b, number, digit)).collect::<Result<Vec<_>>>()?;
+    for pair in pairs(b, &rests)? {
         let total = b.reduce(ReduceFn::Sum, pair, &[steps])?;
         operands.push(b.reshape(total, shape.clone())?);
     }
-    for digit in 0..count {
-        let rest = above(b, number, digit)?;
+    for rest in rests {
         operands.push(b.cast(rest, DType::I8)?);
     }
     Ok(operands)
@@ -85,12 +90,9 @@ fn above(b: &mut Builder, number: ValueId, digit: usize) -> Result<ValueId> {
     b.binary_scalar(BinaryFn::Shr, number, (8 * digit) as f64)
 }
 
-/// `digit0 + 256 digit1`, `digit2 + 256 digit3`, as far as there are digits.
-fn pairs(b: &mut Builder, number: ValueId, count: usize) -> Result<Vec<ValueId>> {
-    if count <= 2 {
-        return Ok(vec![number]);
-    }
-    let high = above(b, number, 2)?;
+/// `digit0 + 256 digit1`, `digit2 + 256 digit3`, as far as there are digits, of integers by what `above` gives for each digit.
+fn pairs(b: &mut Builder, rests: &[ValueId]) -> Result<Vec<ValueId>> {
+    let &[number, _, high, ..] = rests else { return Ok(vec![rests[0]]) };
     let from = b.binary_scalar(BinaryFn::Shl, high, 16.0)?;
     let low = b.binary(BinaryFn::Sub, number, from)?;
     Ok(vec![low, high])

@@ -88,7 +88,7 @@ pub struct Facts<'a> {
     pub panel: usize,
     pub lanes: usize,
     pub sum: DType,
-    /// Whether the weights are codes of few bits.
+    /// Whether the weights are codes of few bits, which tiles of few rows widen in registers.
     pub codes: bool,
     /// Whether the right-hand side may be widened for several tiles at once.
     pub narrow: bool,

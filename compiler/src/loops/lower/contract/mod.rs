@@ -138,7 +138,7 @@ impl Lowering<'_> {
             panel: *nr,
             lanes,
             sum,
-            codes: codes.is_some(),
+            codes: codes.is_some() && node.inputs.len() == 2,
             narrow: self.is_narrow(rhs, sum, lanes, codes),
             row_distance: self.row_distance(&probe)?,
             row_axes: *m,
