@@ -95,6 +95,14 @@ fn requirements(op: &Op, inputs: &[&TensorType], results: &[TensorType]) -> Vec<
             list.push(not_negative(take));
             list.push(Requirement::at_most(take.clone(), inputs[0].shape[*axis].clone()));
         }
+        Op::Append { axis, at, panel } => {
+            let (state, new) = (&inputs[0].shape, &inputs[1].shape);
+            list.push(not_negative(at));
+            let room = state[*axis].clone() * Dim::from(panel.unwrap_or(1));
+            list.push(Requirement::at_most(at.clone() + new[*axis].clone(), room));
+            all_equal(&mut list, &state[..*axis], &new[..*axis]);
+            all_equal(&mut list, &state[axis + 1..new.len()], &new[axis + 1..]);
+        }
         Op::Suppress { take } => {
             list.push(not_negative(take));
             inputs[..4].iter().for_each(|ty| all_equal(&mut list, &ty.shape, &inputs[4].shape));
@@ -626,6 +634,20 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             let mut shape = ty.shape.clone();
             shape[*axis] = take.clone();
             Ok(vec![TensorType::new(ty.dtype, shape.clone()), TensorType::new(DType::I64, shape)])
+        }
+        Op::Append { axis, panel, .. } => {
+            arity(op, inputs, 2)?;
+            let (state, new) = (inputs[0], inputs[1]);
+            check_axis(*axis, new)?;
+            let rank = new.rank() + usize::from(panel.is_some());
+            let columns = panel.map(Dim::from);
+            if new.dtype != state.dtype
+                || state.rank() != rank
+                || columns.is_some_and(|columns| state.shape.last() != Some(&columns) || columns == Dim::ZERO)
+            {
+                return fail(format!("{new} appended to {state}"));
+            }
+            one(state.dtype, state.shape.clone())
         }
         Op::Suppress { take } => {
             arity(op, inputs, 6)?;

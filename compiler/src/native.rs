@@ -7,6 +7,7 @@ mod buffer;
 mod heap;
 mod memory;
 mod runtime;
+mod state;
 
 pub mod kernel;
 
@@ -24,9 +25,12 @@ use onnxc_runtime_support::{Model as Descriptor, Options as RunOptions, Pool, St
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{Dim, Graph, Sym, Tensor};
 
+use crate::host::block::SPARE;
+
 use buffer::Buffer;
 use heap::{Heap, allocate, release};
 pub use memory::{ALIGNMENT, Block, Memory, Placement};
+use state::States;
 
 /// Links objects into the shared library `library` with the system's C compiler (`$CC`, or `cc`), for [`Models::load`]. Dense
 /// models need no library but the C one (`memcpy` and its like), others the runtime, which is that of this process: an
@@ -170,6 +174,12 @@ impl<'l> Model<'l> {
         unsafe { self.descriptor.workspace() }
     }
 
+    /// The tensors in the model's state block.
+    pub fn states(&self) -> Vec<abi::StateInfo> {
+        // SAFETY: as for the inputs.
+        unsafe { self.descriptor.states() }
+    }
+
     /// Names of the symbols, in the order of their numbers.
     pub fn symbols(&self) -> Vec<String> {
         // SAFETY: as for the inputs.
@@ -187,23 +197,40 @@ impl<'l> Model<'l> {
 
     /// Buffers for runs on these inputs (`None`: the input's default) with outputs of these shapes. Where an output's
     /// size is symbolic, a larger shape than the actual one will do; without a shape each run allocates the output.
+    ///
+    /// Behind the inputs and outputs come the states, as tensors: those that a run finds (`None`: no elements where it grows, else
+    /// zeros), and the shapes of those that it leaves.
     pub fn prepare_in(
         &self,
         memory: Memory,
         inputs: &[Option<Tensor>],
         output_shapes: &[Option<Vec<usize>>],
     ) -> Result<Prepared<'l>> {
-        let (input_infos, output_infos) = (self.inputs(), self.outputs());
-        if inputs.len() != input_infos.len() || output_shapes.len() != output_infos.len() {
+        let (mut input_infos, output_infos, states) = (self.inputs(), self.outputs(), self.states());
+        if !states.is_empty() {
+            // The block is made of the states.
+            input_infos.pop();
+        }
+        if inputs.len() != input_infos.len() + states.len()
+            || output_shapes.len() != output_infos.len() + states.len()
+        {
             return Err(usage(format!(
-                "{} inputs and {} outputs, where the model has {} and {}",
+                "{} inputs and {} outputs, where the model has {} and {}, and {} states",
                 inputs.len(),
                 output_shapes.len(),
                 input_infos.len(),
                 output_infos.len(),
+                states.len(),
             )));
         }
-        let workspace = self.workspace_bytes(&input_infos, inputs)?;
+        let (inputs, found) = inputs.split_at(input_infos.len());
+        let (output_shapes, left) = output_shapes.split_at(output_infos.len());
+        let symbols = self.symbol_values(&input_infos, inputs, (&states, found, left))?;
+        let workspace = self.workspace_bytes(&symbols)?;
+        let states = match states.is_empty() {
+            true => None,
+            false => Some(States::new(self, memory, states, found, symbols)?),
+        };
         let inputs = inputs
             .iter()
             .zip(&input_infos)
@@ -215,6 +242,7 @@ impl<'l> Model<'l> {
         Ok(Prepared {
             inputs: inputs.collect::<Result<_>>()?,
             outputs: outputs.collect::<Result<_>>()?,
+            states,
             workspace: memory
                 .block(workspace, ALIGNMENT)
                 .ok_or_else(|| no_memory("the workspace", workspace))?,
@@ -261,16 +289,17 @@ impl<'l> Model<'l> {
         };
         let [one, other] = Memory::GUARDED.map(run);
         let (one, other) = (one?, other?);
-        for ((one, other), info) in one.iter().zip(&other).zip(self.outputs()) {
+        let outputs = self.outputs().into_iter().map(|info| info.name);
+        let states = self.states().into_iter().map(|state| state.output);
+        for ((one, other), name) in one.iter().zip(&other).zip(outputs.chain(states)) {
             if one != other {
                 let element = one.data.iter().zip(&other.data).position(|(one, other)| one != other);
                 let element = element.map(|at| at / one.dtype.size());
                 return Err(Error::internal(
                     Stage::Run,
                     format!(
-                        "output `{}` depends on what memory held before the run: {} in one memory and {} in the \
+                        "output `{name}` depends on what memory held before the run: {} in one memory and {} in the \
                              other, first at element {element:?}",
-                        info.name,
                         shape_text(one),
                         shape_text(other)
                     ),
@@ -280,24 +309,79 @@ impl<'l> Model<'l> {
         Ok(one)
     }
 
-    /// Bytes of workspace for inputs of these shapes; the first input that has a symbol as its dim decides it.
-    fn workspace_bytes(&self, infos: &[abi::ValueInfo], inputs: &[Option<Tensor>]) -> Result<usize> {
+    /// Values of the symbols for inputs of these shapes, the first input that has a symbol as its dim deciding it, and for
+    /// states; -1 for those that nothing decides.
+    fn symbol_values(
+        &self,
+        infos: &[abi::ValueInfo],
+        inputs: &[Option<Tensor>],
+        (states, found, left): (&[abi::StateInfo], &[Option<Tensor>], &[Option<Vec<usize>>]),
+    ) -> Result<Vec<i64>> {
         let mut symbols = vec![-1i64; self.descriptor.symbol_count as usize];
+        let mut decide = |symbol: Option<usize>, size: usize| {
+            if let Some(symbol) = symbol
+                && symbols[symbol] < 0
+            {
+                symbols[symbol] = size as i64;
+            }
+        };
+        let check_rank = |info: &abi::ValueInfo, tensor: &Tensor| match tensor.shape.len() == info.dims.len()
+        {
+            true => Ok(()),
+            false => Err(usage(format!(
+                "`{}` has shape {:?}, not {} dims",
+                info.name,
+                tensor.shape,
+                info.dims.len()
+            ))),
+        };
         for (info, tensor) in infos.iter().zip(inputs) {
             let Some(tensor) = tensor else { continue };
-            if tensor.shape.len() != info.dims.len() {
-                let message =
-                    format!("`{}` has shape {:?}, not {} dims", info.name, tensor.shape, info.dims.len());
-                return Err(usage(message));
+            check_rank(info, tensor)?;
+            info.symbols.iter().zip(&tensor.shape).for_each(|(symbol, &size)| decide(*symbol, size));
+        }
+        for ((state, tensor), left) in states.iter().zip(found).zip(left) {
+            if let Some(tensor) = tensor {
+                check_rank(&state.tensor, tensor)?;
             }
-            for (symbol, &size) in info.symbols.iter().zip(&tensor.shape) {
-                if let Some(symbol) = symbol
-                    && symbols[*symbol] < 0
-                {
-                    symbols[*symbol] = size as i64;
+            for (axis, symbol) in state.tensor.symbols.iter().enumerate() {
+                let size = tensor.as_ref().map(|tensor| tensor.shape[axis]);
+                match state.growth {
+                    Some((own, number)) if own == axis => {
+                        decide(Some(number), size.unwrap_or(0));
+                        let least = left.as_ref().and_then(|shape| shape.get(axis));
+                        decide(*symbol, least.copied().unwrap_or(0) + SPARE);
+                    }
+                    _ => drop(size.map(|size| decide(*symbol, size))),
                 }
             }
         }
+        Ok(symbols)
+    }
+
+    /// Bytes of the state block for these values of the model's symbols. Errors: sizes that there is no block for, a model
+    /// without states.
+    pub fn state_bytes(&self, symbols: &[i64]) -> Result<usize> {
+        // SAFETY: the descriptor is what the model's function gave.
+        let Some(function) = (unsafe { self.descriptor.state_bytes() }) else {
+            return Err(usage("the model has no state".to_string()));
+        };
+        // SAFETY: the function reads so many values.
+        let bytes = unsafe { function(symbols.as_ptr(), symbols.len()) };
+        usize::try_from(bytes)
+            .map_err(|_| usage(format!("no state for the sizes {symbols:?}: status {}", -bytes)))
+    }
+
+    /// Makes a block empty, by the model's `<name>_state_reset`.
+    pub fn reset_state(&self, block: &mut [u8], symbols: &[i64]) -> Status {
+        // SAFETY: the descriptor is what the model's function gave.
+        let Some(function) = (unsafe { self.descriptor.state_reset() }) else { return Status::BAD_STATE };
+        // SAFETY: the block has so many bytes, and the function reads so many values.
+        unsafe { function(block.as_mut_ptr().cast(), block.len(), symbols.as_ptr(), symbols.len()) }
+    }
+
+    /// Bytes of workspace for these values of the model's symbols.
+    pub fn workspace_bytes(&self, symbols: &[i64]) -> Result<usize> {
         // SAFETY: the function reads `symbol_count` values.
         let bytes = unsafe { self.descriptor.workspace()(symbols.as_ptr(), symbols.len()) };
         usize::try_from(bytes)
@@ -327,6 +411,7 @@ pub type StepObserver<'a> = Mutex<dyn FnMut(usize) + Send + 'a>;
 pub struct Prepared<'l> {
     inputs: Vec<Buffer>,
     outputs: Vec<Buffer>,
+    states: Option<States>,
     workspace: Block,
     heap: Heap,
     model: Model<'l>,
@@ -347,7 +432,7 @@ impl Prepared<'_> {
         self.workspace.bytes()
     }
 
-    /// The arguments of a run. Its failure is not described anywhere.
+    /// The arguments of a run, which finds its states as they were at first. Its failure is not described anywhere.
     pub fn arguments(&mut self, call: &Call<'_>) -> Arguments {
         let mut options = RunOptions {
             allocate: Some(allocate),
@@ -366,8 +451,10 @@ impl Prepared<'_> {
             options.step_context = std::ptr::from_ref(observer).cast_mut().cast();
         }
         self.outputs.iter_mut().filter(|buffer| buffer.late).for_each(|buffer| buffer.data = None);
+        self.states.iter_mut().for_each(States::rewind);
+        let block = self.states.as_mut().map(States::descriptor);
         Arguments {
-            inputs: self.inputs.iter_mut().map(Buffer::descriptor).collect(),
+            inputs: self.inputs.iter_mut().map(Buffer::descriptor).chain(block).collect(),
             outputs: self.outputs.iter_mut().map(Buffer::descriptor).collect(),
             workspace: self.workspace.as_mut_ptr().cast(),
             workspace_bytes: self.workspace.bytes(),
@@ -411,6 +498,9 @@ impl Prepared<'_> {
         if !self.workspace.is_intact() {
             return overrun(format!("its workspace of {} bytes", self.workspace.bytes()));
         }
+        if self.states.as_ref().is_some_and(|states| !states.block().is_intact()) {
+            return overrun("its states".to_string());
+        }
         for buffer in self.inputs.iter().chain(&self.outputs) {
             if buffer.data.as_ref().is_some_and(|data| !data.is_intact()) {
                 return overrun(format!("`{}` of shape {:?}", buffer.name, buffer.dims));
@@ -425,15 +515,19 @@ impl Prepared<'_> {
         self.check_guards()
     }
 
-    /// Whether no run has written to an output or the workspace.
+    /// Whether no run has written to an output, a state or the workspace.
     pub fn is_untouched(&self) -> bool {
+        if self.states.as_ref().is_some_and(|states| !states.is_untouched()) {
+            return false;
+        }
         let mut outputs = self.outputs.iter().filter_map(|buffer| buffer.data.as_ref());
         self.workspace.is_untouched() && outputs.all(Block::is_untouched)
     }
 
-    /// The outputs of the last run.
+    /// The outputs of the last run, then the states that it left.
     pub fn outputs(&self) -> Result<Vec<Tensor>> {
-        self.outputs.iter().map(Buffer::tensor).collect()
+        let states = self.states.iter().flat_map(States::tensors);
+        self.outputs.iter().map(Buffer::tensor).chain(states).collect()
     }
 }
 
@@ -450,7 +544,8 @@ pub fn output_shapes(graph: &Graph, inputs: &[Option<Tensor>]) -> Result<Vec<Opt
     let mut symbols: SecondaryMap<Sym, Option<i64>> = SecondaryMap::new();
     for (at, (input, tensor)) in graph.inputs.iter().zip(inputs).enumerate() {
         let Some(tensor) = tensor.as_ref().or(input.default.as_ref()) else { continue };
-        for (dim, &size) in graph.input_ty(at).shape.iter().zip(&tensor.shape) {
+        for (axis, &size) in tensor.shape.iter().enumerate().take(graph.input_ty(at).rank()) {
+            let dim = graph.found_dim(at, axis);
             if let Some(symbol) = dim.as_sym() {
                 symbols[symbol].get_or_insert(size as i64);
             } else if dim.as_const().is_some_and(|wanted| wanted != size as i64) {
@@ -464,7 +559,10 @@ pub fn output_shapes(graph: &Graph, inputs: &[Option<Tensor>]) -> Result<Vec<Opt
             .ok_or_else(|| usage(format!("output `{name}`: the inputs do not give its dim {dim} a size")))
     };
     let shape = |(at, (name, _)): (usize, &(String, _))| {
-        let shape = &graph.output_ty(at).shape;
+        let mut shape = graph.output_ty(at).shape.clone();
+        if let Some(growth) = graph.state_of_output(at).and_then(|state| state.growth.as_ref()) {
+            shape[growth.axis] = growth.next.clone();
+        }
         match shape.iter().any(|dim| graph.is_data_dim(dim)) {
             true => Ok(None),
             false => shape.iter().map(|dim| size(name, dim)).collect::<Result<Vec<usize>>>().map(Some),

@@ -1,12 +1,17 @@
 /* onnxc.h: the C ABI of models compiled by onnxc. C99 and C++.
  *
- * A compiled model is an object file that exports three functions, all prefixed by the model's name:
+ * A compiled model is an object file that exports three functions, all prefixed by the model's name,
  *
  *     const onnxc_model *<name>_model(void);
  *     int64_t <name>_workspace(const int64_t *symbols, size_t count);
  *     int32_t <name>_run(const onnxc_tensor *inputs, size_t input_count,
  *                        onnxc_tensor *outputs, size_t output_count,
  *                        void *workspace, size_t workspace_bytes, const onnxc_options *options);
+ *
+ * and, of a model with state, two more; see below "State":
+ *
+ *     int64_t <name>_state_bytes(const int64_t *symbols, size_t count);
+ *     int32_t <name>_state_reset(void *state, size_t bytes, const int64_t *symbols, size_t count);
  *
  * They have no thread-local state, and no writable globals but for a word that keeps which of several versions of the
  * code the processor can run. They may be called from any number of threads at once, each call with outputs and a
@@ -24,7 +29,7 @@ extern "C" {
 #endif
 
 /* Version of everything in this file. A model carries the version it was compiled for. */
-#define ONNXC_ABI_VERSION 2
+#define ONNXC_ABI_VERSION 3
 
 /* Alignment of a workspace, bytes. */
 #define ONNXC_WORKSPACE_ALIGNMENT 64
@@ -69,7 +74,11 @@ typedef enum onnxc_status {
     ONNXC_OUT_OF_MEMORY = 15,
     /* A text that is to be read as a number is none, or none that its type holds; or a text is not UTF-8 where it must
      * be. Outputs are unspecified. */
-    ONNXC_BAD_TEXT = 16
+    ONNXC_BAD_TEXT = 16,
+    /* The state block is none that this model has reset, or is for other sizes. */
+    ONNXC_BAD_STATE = 17,
+    /* The state has no room for what the run would append. Nothing is written. */
+    ONNXC_STATE_FULL = 18
 } onnxc_status;
 
 /* Element types: the numbers of ONNX's TensorProto.DataType. Elements smaller than a byte are packed as ONNX stores
@@ -218,6 +227,13 @@ typedef struct onnxc_model {
     int64_t workspace_alignment;
     int32_t input_parts_at;
     int32_t output_parts_at;
+    /* Tensors in the state block, 0 in a model without. */
+    int32_t state_count;
+    int32_t states_at;
+    int32_t state_records_at;
+    int32_t state_bytes_at;
+    int32_t state_reset_at;
+    int32_t reserved;
 } onnxc_model;
 
 /* An input or output as onnxc_model stores it. */
@@ -232,6 +248,14 @@ typedef struct onnxc_value_record {
     int32_t element_bytes;
 } onnxc_value_record;
 
+/* How a tensor in the state block changes, as onnxc_model stores it. */
+typedef struct onnxc_state_record {
+    int32_t output_at;
+    int32_t axis;
+    int32_t size_symbol;
+    int32_t panel;
+} onnxc_state_record;
+
 /* What an input or output of a model is of an ONNX value. A value that is no dense tensor has several, one after the other:
  *
  *   sequence     `x.shapes`, int64 [n, axes]: the dims of each of its n elements; `x.data` [total]: the elements, each
@@ -242,7 +266,9 @@ typedef struct onnxc_value_record {
  *                whatever.
  *   map          `x.keys` [n], `x.values` [n]
  *   sequence of maps   `x.keys` [c], `x.values` [n, c]: n maps with equal keys
- *   sparse tensor      `x.values` [n], `x.indices`, int64 [n, rank]: an input only */
+ *   sparse tensor      `x.values` [n], `x.indices`, int64 [n, rank]: an input only
+ *
+ * The last input of a model with state is the state block, which is no value of the ONNX model. */
 typedef enum onnxc_part {
     ONNXC_PART_WHOLE = 0,
     ONNXC_PART_SHAPES = 1,
@@ -251,7 +277,8 @@ typedef enum onnxc_part {
     ONNXC_PART_ELEMENT = 4,
     ONNXC_PART_KEYS = 5,
     ONNXC_PART_VALUES = 6,
-    ONNXC_PART_INDICES = 7
+    ONNXC_PART_INDICES = 7,
+    ONNXC_PART_STATE = 8
 } onnxc_part;
 
 /* Which part of which value it is, as onnxc_model stores it. */
@@ -394,6 +421,30 @@ static inline int64_t onnxc_model_workspace_for(const onnxc_model *model, const 
         if (info.has_default) {
             continue;
         }
+        if (info.part == ONNXC_PART_STATE) {
+            const onnxc_state_record *record =
+                (const onnxc_state_record *)(const void *)onnxc_model_at(model, model->state_records_at);
+            const onnxc_value_record *value =
+                (const onnxc_value_record *)(const void *)onnxc_model_at(model, model->states_at);
+            int32_t state;
+            if (inputs[at].data == NULL) {
+                return -(int64_t)ONNXC_NULL_POINTER;
+            }
+            for (state = 0; state < model->state_count; state++) {
+                const int64_t *words = (const int64_t *)inputs[at].data + 1;
+                const int32_t *dims =
+                    (const int32_t *)(const void *)onnxc_model_at(model, value[state].dim_symbols_at);
+                if (record[state].size_symbol >= 0) {
+                    symbols[record[state].size_symbol] = words[record[state].size_symbol];
+                }
+                for (axis = 0; axis < value[state].rank; axis++) {
+                    if (dims[axis] >= 0) {
+                        symbols[dims[axis]] = words[dims[axis]];
+                    }
+                }
+            }
+            continue;
+        }
         if (inputs[at].rank != info.rank) {
             return -(int64_t)ONNXC_BAD_RANK;
         }
@@ -416,6 +467,109 @@ static inline onnxc_tensor onnxc_make_tensor(const void *data, size_t bytes, int
     tensor.rank = rank;
     tensor.dims = (int64_t *)(uintptr_t)dims;
     return tensor;
+}
+
+/* ---- State. Pairs of an input and an output that were compiled as one tensor (`onnxc --state`), such as a cache of keys, are
+ * no inputs and outputs. They lie in one block of the caller, the state block, which every run is given as its last input:
+ * ONNXC_UINT8, rank 1, at a multiple of ONNXC_WORKSPACE_ALIGNMENT. A run changes it: it appends to a tensor that grows and
+ * replaces any other. A caller has as many blocks as he has conversations, streams or users; a block is saved, restored
+ * and forked by copying its bytes. A run that fails, but for one that is cancelled or fails by its data while it appends, has
+ * changed nothing; of one that fails so late nothing counts, as the sizes and what is replaced change last.
+ *
+ * The block begins with a word that tells the model, then has one word (int64) for each of the model's symbols, in their
+ * order: the values that hold for the tensors, 0 for symbols that no tensor depends on. Symbols that are the size of a tensor
+ * that grows are 0 after a reset, and runs add to them: to take back what the last runs appended, give the word an
+ * earlier value. At multiples of 64 bytes behind the words lie the tensors, each row-major, with room for as many elements
+ * along the axis that grows as the dim there (`<symbol>.capacity`) says. Where `panel` is not 0, elements along that axis lie
+ * in panels of so many, as the kernels read them: [before.., axis, behind..] is [before.., ceil(axis / panel), behind.., panel]
+ * in memory, and a block is of no use to a model that was compiled for another kind of processor. ---- */
+
+/* Bytes of the state block in which the model's symbols have these values, or minus an onnxc_status. */
+typedef int64_t (*onnxc_state_bytes_fn)(const int64_t *symbols, size_t count);
+
+/* Makes a block of so many bytes empty: all elements are 0, and there are none of what grows. Returns an onnxc_status:
+ * ONNXC_BAD_STATE where the bytes are not those that these symbols need. */
+typedef int32_t (*onnxc_state_reset_fn)(void *state, size_t bytes, const int64_t *symbols, size_t count);
+
+/* A tensor in the state block. */
+typedef struct onnxc_state_info {
+    /* The input that it was; the dims are those in the block, -1 where symbolic. */
+    onnxc_value_info tensor;
+    /* The output that it was. */
+    const char *output;
+    /* The axis along which runs append to it, and the symbol that is its size there; -1 where runs replace it. */
+    int32_t axis;
+    int32_t size_symbol;
+    /* Elements to a panel; 0 where the tensor is row-major. */
+    int32_t panel;
+} onnxc_state_info;
+
+/* The state number `index` of a model. */
+static inline onnxc_state_info onnxc_model_state(const onnxc_model *model, int32_t index) {
+    onnxc_state_info info;
+    const onnxc_state_record *record =
+        (const onnxc_state_record *)(const void *)onnxc_model_at(model, model->state_records_at) + index;
+    const onnxc_value_record *value =
+        (const onnxc_value_record *)(const void *)onnxc_model_at(model, model->states_at) + index;
+    info.tensor.name = onnxc_model_at(model, value->name_at);
+    info.tensor.dtype = value->dtype;
+    info.tensor.rank = value->rank;
+    info.tensor.dims = (const int64_t *)(const void *)onnxc_model_at(model, value->dims_at);
+    info.tensor.symbols = (const int32_t *)(const void *)onnxc_model_at(model, value->dim_symbols_at);
+    info.tensor.has_default = 0;
+    info.tensor.element_bytes = value->element_bytes;
+    info.tensor.model = model;
+    info.tensor.record = value;
+    info.tensor.value = info.tensor.name;
+    info.tensor.part = ONNXC_PART_WHOLE;
+    info.output = onnxc_model_at(model, record->output_at);
+    info.axis = record->axis;
+    info.size_symbol = record->size_symbol;
+    info.panel = record->panel;
+    return info;
+}
+
+static inline onnxc_state_bytes_fn onnxc_model_state_bytes(const onnxc_model *model) {
+    return (onnxc_state_bytes_fn)(uintptr_t)((intptr_t)model + model->state_bytes_at);
+}
+
+static inline onnxc_state_reset_fn onnxc_model_state_reset(const onnxc_model *model) {
+    return (onnxc_state_reset_fn)(uintptr_t)((intptr_t)model + model->state_reset_at);
+}
+
+/* The value of a symbol in a state block: how many elements there are, for one that is a size that grows. */
+static inline int64_t onnxc_state_symbol(const void *state, int32_t symbol) {
+    return ((const int64_t *)state)[1 + symbol];
+}
+
+/* Gives it another value, such as an earlier size. */
+static inline void onnxc_state_set_symbol(void *state, int32_t symbol, int64_t value) {
+    ((int64_t *)state)[1 + symbol] = value;
+}
+
+/* A size of a tensor in the block, with the room for what is appended. */
+static inline int64_t onnxc_state_dim(const onnxc_state_info *info, const void *state, int32_t axis) {
+    return info->tensor.dims[axis] >= 0 ? info->tensor.dims[axis]
+                                        : onnxc_state_symbol(state, info->tensor.symbols[axis]);
+}
+
+/* Address of the tensor number `index` in a state block that has been reset, to set or read its elements. */
+static inline void *onnxc_state_data(const onnxc_model *model, void *state, int32_t index) {
+    size_t at = (8 * (1 + (size_t)model->symbol_count) + 63) / 64 * 64;
+    int32_t before, axis;
+    for (before = 0; before < index; before++) {
+        onnxc_state_info info = onnxc_model_state(model, before);
+        size_t bytes = (size_t)info.tensor.element_bytes;
+        for (axis = 0; axis < info.tensor.rank; axis++) {
+            size_t size = (size_t)onnxc_state_dim(&info, state, axis);
+            if (axis == info.axis && info.panel > 0) {
+                size = (size + (size_t)info.panel - 1) / (size_t)info.panel * (size_t)info.panel;
+            }
+            bytes *= size;
+        }
+        at += (bytes + 63) / 64 * 64;
+    }
+    return (char *)state + at;
 }
 
 /* ---- Sequences: the ports `x.shapes` and `x.data` of one. ---- */

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_void};
 
 /// `ONNXC_ABI_VERSION`
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// `onnxc_status`
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +28,8 @@ impl Status {
     pub const NEEDS_ALLOCATOR: Status = Status(14);
     pub const OUT_OF_MEMORY: Status = Status(15);
     pub const BAD_TEXT: Status = Status(16);
+    pub const BAD_STATE: Status = Status(17);
+    pub const STATE_FULL: Status = Status(18);
 }
 
 /// `onnxc_tensor`
@@ -115,6 +117,10 @@ pub type RunFn = unsafe extern "C" fn(
 /// `onnxc_workspace_fn`
 pub type WorkspaceFn = unsafe extern "C" fn(symbols: *const i64, count: usize) -> i64;
 
+/// `onnxc_state_reset_fn`
+pub type StateResetFn =
+    unsafe extern "C" fn(state: *mut c_void, bytes: usize, symbols: *const i64, count: usize) -> Status;
+
 /// The type of `<name>_model`.
 pub type ModelFn = unsafe extern "C" fn() -> *const Model;
 
@@ -139,6 +145,37 @@ pub struct Model {
     pub workspace_alignment: i64,
     input_parts_at: i32,
     output_parts_at: i32,
+    /// Tensors in the state block, which is the last input; 0 in a model without one.
+    pub state_count: i32,
+    states_at: i32,
+    state_records_at: i32,
+    state_bytes_at: i32,
+    state_reset_at: i32,
+    reserved: i32,
+}
+
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct StateRecord {
+    output_at: i32,
+    axis: i32,
+    size_symbol: i32,
+    panel: i32,
+}
+
+/// A tensor in the state block.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StateInfo {
+    /// The input that it was in the ONNX model; its dims are those of the tensor in the block.
+    pub tensor: ValueInfo,
+    /// The output that it was.
+    pub output: String,
+    /// The axis along which runs append, and the number of the symbol whose word in the block tells how many elements there
+    /// are; `None` for one that runs replace.
+    pub growth: Option<(usize, usize)>,
+    /// Elements along that axis to a panel: in memory the panels come along the axis, and the elements of each behind all
+    /// other axes. 0 where the tensor is row-major.
+    pub panel: usize,
 }
 
 #[derive(Clone, Copy)]
@@ -268,6 +305,54 @@ impl Model {
     pub unsafe fn workspace(&self) -> WorkspaceFn {
         // SAFETY: the field is the distance of the model's function of this type.
         unsafe { std::mem::transmute::<*const c_void, WorkspaceFn>(self.at(self.workspace_at)) }
+    }
+
+    /// `<name>_state_bytes`, of a model with states.
+    ///
+    /// # Safety
+    /// See [`Model::name`].
+    pub unsafe fn state_bytes(&self) -> Option<WorkspaceFn> {
+        // SAFETY: where there are states, the field is the distance of the model's function of this type.
+        let function =
+            || unsafe { std::mem::transmute::<*const c_void, WorkspaceFn>(self.at(self.state_bytes_at)) };
+        (self.state_count > 0).then(function)
+    }
+
+    /// `<name>_state_reset`, of a model with states.
+    ///
+    /// # Safety
+    /// See [`Model::name`].
+    pub unsafe fn state_reset(&self) -> Option<StateResetFn> {
+        // SAFETY: where there are states, the field is the distance of the model's function of this type.
+        let function =
+            || unsafe { std::mem::transmute::<*const c_void, StateResetFn>(self.at(self.state_reset_at)) };
+        (self.state_count > 0).then(function)
+    }
+
+    /// # Safety
+    /// See [`Model::name`].
+    pub unsafe fn states(&self) -> Vec<StateInfo> {
+        let count = self.state_count as usize;
+        // SAFETY: there are so many records of each kind at these distances.
+        let (values, records) = unsafe {
+            (
+                self.array::<ValueRecord>(self.states_at, count),
+                self.array::<StateRecord>(self.state_records_at, count),
+            )
+        };
+        let state = |(value, record): (ValueRecord, StateRecord)| {
+            let part = PartRecord { value_at: value.name_at, part: 0 };
+            let (axis, symbol) = (usize::try_from(record.axis), usize::try_from(record.size_symbol));
+            StateInfo {
+                // SAFETY: the record is of this model.
+                tensor: unsafe { self.value(value, part) },
+                // SAFETY: the field is the distance of a string.
+                output: unsafe { self.string(record.output_at) },
+                growth: axis.ok().zip(symbol.ok()),
+                panel: record.panel as usize,
+            }
+        };
+        values.into_iter().zip(records).map(state).collect()
     }
 
     /// # Safety

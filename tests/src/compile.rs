@@ -9,6 +9,7 @@ use std::sync::{LazyLock, Mutex, Once};
 use onnxc::cli::external::ExternalFiles;
 use onnxc::cli::files::Mapped;
 use onnxc::error::{Error, Kind};
+use onnxc::graph::state::Choice;
 use onnxc::import::ImportOptions;
 use onnxc::target::Target;
 use onnxc::{Compiled, Options, Quiet};
@@ -105,6 +106,16 @@ pub fn compile(model: &Path, name: &str) -> Result<Compiled, Vec<Error>> {
 
 /// Compiles a model file.
 pub fn compile_for(model: &Path, name: &str, code: &Code) -> Result<Compiled, Vec<Error>> {
+    compile_with_state(model, name, code, Choice::default())
+}
+
+/// Compiles a model file, of which this is state.
+pub fn compile_with_state(
+    model: &Path,
+    name: &str,
+    code: &Code,
+    state: Choice,
+) -> Result<Compiled, Vec<Error>> {
     let one = |error: Error| vec![error];
     let folder = model.parent().unwrap_or(Path::new("."));
     let external = ExternalFiles::new(folder, None).map_err(one)?;
@@ -114,7 +125,7 @@ pub fn compile_for(model: &Path, name: &str, code: &Code) -> Result<Compiled, Ve
         opt_level: code.opt_level,
         exact: false,
         // Of the layout in blocks of channels, single nodes do not tell how large these are.
-        import: ImportOptions { nchwc_block: Some(16), ..ImportOptions::default() },
+        import: ImportOptions { nchwc_block: Some(16), state, ..ImportOptions::default() },
         profile: false,
     };
     let bytes = Mapped::open(model).map_err(one)?.bytes();

@@ -66,8 +66,12 @@ fn c_program_by_cmake() {
 
 /// The output of `main.rs` with the wrapper of a model in `OUT_DIR`.
 fn run_rust(model: &Path, main: &Path, dir: &Path) -> String {
-    let files =
-        Builder::new(model).target(host().triple.to_string()).cpu("native").out_dir(dir).generate().unwrap();
+    run_built(Builder::new(model), main, dir)
+}
+
+/// As [`run_rust`], with what else the model is compiled with.
+fn run_built(builder: Builder, main: &Path, dir: &Path) -> String {
+    let files = builder.target(host().triple.to_string()).cpu("native").out_dir(dir).generate().unwrap();
     let program = dir.join("program");
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let mut command = Command::new(rustc);
@@ -84,6 +88,52 @@ fn rust_program_with_a_static_model() {
     let dir = tempfile::tempdir().unwrap();
     let main = examples().join("rust/src/main.rs");
     assert_predicted(&run_rust(&examples().join("digits/digits.onnx"), &main, dir.path()));
+}
+
+const STATE_MAIN: &str = r#"
+include!(concat!(env!("OUT_DIR"), "/sums.rs"));
+
+fn main() -> Result<(), sums::Error> {
+    let mut model = sums::Sums::new();
+    let mut state = sums::State::new(5)?;
+    let first = model.run(&mut state, 2, &[1.0, 2.0, 3.0, 10.0, 20.0, 30.0])?;
+    assert_eq!(*first.y, [11.0, 22.0, 33.0]);
+    let mut other = state.clone();
+    let saved = state.as_bytes().to_vec();
+    assert_eq!(*model.run(&mut state, 1, &[100.0, 0.0, 0.0])?.y, [111.0, 22.0, 33.0]);
+    assert_eq!(*model.run(&mut other, 1, &[0.0, 0.0, 7.0])?.y, [11.0, 22.0, 40.0]);
+    assert_eq!((state.past(), other.past()), (3, 3));
+    state.truncate_past(1);
+    assert_eq!(*model.run(&mut state, 0, &[])?.y, [1.0, 2.0, 3.0]);
+    assert!(state.restore(&saved) && !state.restore(&saved[1..]));
+    let full = model.run(&mut state, 4, &[0.0; 12]).err().unwrap();
+    assert_eq!((full.status, full.message.as_str()), (18, "the state is full: `past` would become 6, and there is room for 5"));
+    assert_eq!(*model.run(&mut state, 0, &[])?.y, [11.0, 22.0, 33.0]);
+    state.reset();
+    assert_eq!(state.past(), 0);
+    assert!(sums::State::new(usize::MAX / 2).is_err());
+    println!("good");
+    Ok(())
+}
+"#;
+
+#[test]
+fn rust_program_with_state() {
+    let value = build::f32_value;
+    let nodes = vec![
+        build::node("Concat", &["rows", "x"], &["more"]).with(build::int("axis", 0)),
+        build::node("ReduceSum", &["more"], &["y"])
+            .with(build::ints("axes", &[0]))
+            .with(build::int("keepdims", 0)),
+    ];
+    let inputs = vec![value("x", &["new", "3"]), value("rows", &["past", "3"])];
+    let outputs = vec![value("more", &["all", "3"]), value("y", &["3"])];
+    let model = build::model(12, build::graph(inputs, nodes, outputs)).encode_to_vec();
+    let dir = tempfile::tempdir().unwrap();
+    let (path, main) = (dir.path().join("sums.onnx"), dir.path().join("main.rs"));
+    std::fs::write(&path, model).unwrap();
+    std::fs::write(&main, STATE_MAIN).unwrap();
+    assert_eq!(run_built(Builder::new(&path).state("rows=more"), &main, dir.path()), "good\n");
 }
 
 /// `twice = concat(x, -x)` along the first axis, `x` f32[batch, 3].

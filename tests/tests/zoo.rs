@@ -4,10 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::str::FromStr;
+use std::time::Instant;
 
+use onnxc::cli::data;
+use onnxc::cli::session::Loaded;
+use onnxc::graph::state::{Choice, Pair};
+use onnxc::native::{self, Call};
 use onnxc::op;
+use onnxc::target::Target;
 use onnxc_proto::NodeProto;
-use onnxc_tests::compile::compile;
+use onnxc_tests::compile::{Code, compile, compile_with_state};
 use onnxc_tests::expected::{self, Outcome};
 use onnxc_tests::suite;
 use rayon::prelude::*;
@@ -80,6 +87,44 @@ fn run_zoo(flags: &[&str]) {
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("zoo/expected_failures.txt");
     if let Err(problems) = expected::check(&list, &outcomes) {
         panic!("{problems}");
+    }
+}
+
+/// Models that read a stream keep what they carry from piece to piece as state: found without names, or by them.
+#[test]
+fn states_of_streaming_models() {
+    let Some(root) = suite::models_folder() else { return };
+    let models = [
+        ("dtln_model_1", None),
+        // An LSTM in single operations, whose state has no name that tells.
+        ("dtln_model_2", Some("input_5=tf_op_layer_stack_5")),
+        ("silero_vad_v6", None),
+        ("silero_vad_16k_op15", None),
+    ];
+    for (name, pair) in models {
+        let folder = root.join(name);
+        let pairs: Vec<Pair> = pair.iter().map(|text| Pair::from_str(text).unwrap()).collect();
+        let state = Choice { found: pairs.is_empty(), pairs, capacity: None };
+        let code = Code::from(Target::host().unwrap());
+        let compiled = compile_with_state(&folder.join("model.onnx"), "model", &code, state);
+        let compiled = compiled.unwrap_or_else(|errors| panic!("{name}: {errors:?}"));
+        assert_eq!(compiled.graph.states.len(), 1, "{name}");
+        let loaded = Loaded::new(compiled, Instant::now()).unwrap();
+        let sets = data::test_sets(&folder);
+        assert!(!sets.is_empty(), "{name}");
+        for set in sets {
+            let (inputs, wanted) = data::test_set(&loaded.graph, &set).unwrap();
+            let shapes = native::output_shapes(&loaded.graph, &inputs).unwrap();
+            let outputs = loaded.model().unwrap().run_guarded(&inputs, &shapes, &Call::default()).unwrap();
+            for (((output, _), tensor), wanted) in loaded.graph.outputs.iter().zip(&outputs).zip(&wanted) {
+                let (found, wanted) = (tensor.to_f64s().unwrap(), wanted.to_f64s().unwrap());
+                let near = |(a, b): (&f64, &f64)| (a - b).abs() <= 1e-4 + 1e-3 * b.abs();
+                assert!(
+                    found.len() == wanted.len() && found.iter().zip(&wanted).all(near),
+                    "{name}: {output}"
+                );
+            }
+        }
     }
 }
 

@@ -31,6 +31,7 @@ use crate::cli::external::ExternalFiles;
 use crate::cli::files::Mapped;
 use crate::codegen::emit::identifier;
 use crate::error::{Error, Kind, Result, Stage};
+use crate::graph::state::Choice;
 use crate::import::{self, ExternalData, ImportOptions};
 use crate::target::Target;
 use crate::{Options, Quiet};
@@ -46,6 +47,8 @@ pub struct Builder {
     model: PathBuf,
     name: Option<String>,
     input_dims: Vec<String>,
+    states: Vec<String>,
+    state_capacity: Option<usize>,
     overridable_defaults: bool,
     strict: bool,
     external_data_root: Option<PathBuf>,
@@ -100,6 +103,8 @@ impl Builder {
             model: model.as_ref().to_path_buf(),
             name: None,
             input_dims: vec![],
+            states: vec![],
+            state_capacity: None,
             overridable_defaults: false,
             strict: false,
             external_data_root: None,
@@ -120,6 +125,19 @@ impl Builder {
     /// Pins a symbolic dim (`batch=1`) or an axis of an input (`image:0=1`). May be called many times.
     pub fn input_dim(mut self, pin: impl Into<String>) -> Builder {
         self.input_dims.push(pin.into());
+        self
+    }
+
+    /// Keeps an input and an output as one tensor from run to run: `INPUT=OUTPUT`, `INPUT=OUTPUT:AXIS` where it grows along
+    /// several, or `auto` for all pairs that names tell. May be called many times. Runs of the wrapper then take a `State`.
+    pub fn state(mut self, pair: impl Into<String>) -> Builder {
+        self.states.push(pair.into());
+        self
+    }
+
+    /// Elements for which states that grow have room; if not set, `State::new` takes how many.
+    pub fn state_capacity(mut self, elements: usize) -> Builder {
+        self.state_capacity = Some(elements);
         self
     }
 
@@ -244,6 +262,7 @@ impl Builder {
                 input_dims: pins,
                 overridable_defaults: self.overridable_defaults,
                 strict: self.strict,
+                state: Choice::parse(&self.states, self.state_capacity)?,
                 ..ImportOptions::default()
             },
             profile: false,

@@ -40,11 +40,12 @@ pub(super) fn text(graph: &Graph, name: &str, workspace: Option<i64>) -> Result<
         let _ = write!(out, "    // Has what the object calls.\n    extern crate {runtime} as _;\n\n");
     }
     out.push_str(PRELUDE);
+    out.push_str(&model.state());
     out.push_str(&model.outputs_struct());
     out.push_str(&model.sequences());
     out.push_str(&model.shapes(name));
     out.push_str(&model.methods(&struct_name, workspace));
-    out.push_str(&externs(name));
+    out.push_str(&externs(name, !graph.states.is_empty()));
     out.push_str("}\n");
     Ok(out)
 }
@@ -67,12 +68,28 @@ fn runtime(graph: &Graph) -> Option<&'static str> {
     Some("onnxc_runtime_support")
 }
 
+/// What the wrapper of a model with state needs.
+const STATE: &str = include_str!("state.rs.txt");
+
 /// What every wrapper needs.
 const PRELUDE: &str = include_str!("prelude.rs.txt");
 
-fn externs(name: &str) -> String {
+fn externs(name: &str, has_state: bool) -> String {
+    let state = format!(
+        "
+        #[link_name = \"{name}_state_bytes\"]
+        fn model_state_bytes(symbols: *const i64, count: usize) -> i64;
+        #[link_name = \"{name}_state_reset\"]
+        fn model_state_reset(
+            state: *mut std::ffi::c_void,
+            bytes: usize,
+            symbols: *const i64,
+            count: usize,
+        ) -> i32;"
+    );
+    let state = if has_state { state.as_str() } else { "" };
     format!(
-        "\n    unsafe extern \"C\" {{
+        "\n    unsafe extern \"C\" {{{state}
         #[link_name = \"{name}_workspace\"]
         fn model_workspace(symbols: *const i64, count: usize) -> i64;
         #[link_name = \"{name}_run\"]
@@ -89,10 +106,23 @@ fn externs(name: &str) -> String {
     )
 }
 
+/// What the state block has to do with a symbol.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Told {
+    /// Nothing: whoever runs the model gives its value.
+    No,
+    /// Whoever makes the block does.
+    Fixed,
+    /// Runs add to it.
+    Grows,
+}
+
 struct Model<'g> {
     graph: &'g Graph,
     /// Identifier and name of each symbol, in the order of the ABI.
     symbols: Vec<(String, &'g str)>,
+    /// How the state block tells a symbol.
+    told: Vec<Told>,
     inputs: Vec<Port<'g>>,
     outputs: Vec<Port<'g>>,
 }
@@ -100,23 +130,37 @@ struct Model<'g> {
 impl<'g> Model<'g> {
     fn new(graph: &'g Graph) -> Result<Model<'g>> {
         let mut taken = HashSet::new();
+        if !graph.states.is_empty() {
+            taken.insert("state".to_string());
+        }
         let bound = bound_symbols(graph);
+        let states = graph.state_symbols();
+        let grows = |sym: Sym| {
+            let mut growths = graph.states.iter().filter_map(|state| state.growth.as_ref());
+            growths.any(|growth| growth.size == sym)
+        };
+        let told = bound.iter().map(|&sym| match states.contains(&sym) {
+            true if grows(sym) => Told::Grows,
+            true => Told::Fixed,
+            false => Told::No,
+        });
+        let told = told.collect();
         let symbols: Vec<(String, &str)> = bound
             .iter()
             .map(|&sym| &graph.symbols[sym])
             .map(|symbol| (distinct(&symbol.name, &mut taken), symbol.name.as_str()))
             .collect();
         let value = |sym: Sym| bound.iter().position(|&own| own == sym).map(|at| symbols[at].0.clone());
-        let names = graph.inputs.iter().map(|input| (input.name.as_str(), "texts"));
-        let names: Vec<_> =
-            names.chain(graph.outputs.iter().map(|(name, _)| (name.as_str(), "dims"))).collect();
+        let given = (&graph.inputs[..graph.given_inputs()], &graph.outputs[..graph.given_outputs()]);
+        let names = given.0.iter().map(|input| (input.name.as_str(), "texts"));
+        let names: Vec<_> = names.chain(given.1.iter().map(|(name, _)| (name.as_str(), "dims"))).collect();
         let idents: Vec<String> = names.iter().map(|(name, _)| distinct(name, &mut taken)).collect();
         let pairs = names.iter().zip(idents).map(|((_, beside), ident)| {
             let beside = distinct(&format!("{ident}_{beside}"), &mut taken);
             [ident, beside]
         });
         let mut pairs = pairs.collect::<Vec<_>>().into_iter();
-        let inputs = graph.inputs.iter().enumerate().zip(pairs.by_ref()).map(|((at, input), names)| {
+        let inputs = given.0.iter().enumerate().zip(pairs.by_ref()).map(|((at, input), names)| {
             let (name, ty) = (&input.name, graph.input_ty(at));
             let port = Port::input(name, ty, names, &value).ok_or_else(|| {
                 let dims: Vec<String> = ty.shape.iter().map(|dim| graph.dim_text(dim)).collect();
@@ -128,11 +172,11 @@ impl<'g> Model<'g> {
             Ok(Port { has_default: input.default.is_some(), ..port })
         });
         let inputs = inputs.collect::<Result<Vec<_>>>()?;
-        let outputs = graph.outputs.iter().enumerate().zip(pairs);
+        let outputs = given.1.iter().enumerate().zip(pairs);
         let outputs = outputs
             .map(|((at, (name, _)), names)| Port::output(name, graph.output_ty(at), names, &value))
             .collect();
-        Ok(Model { graph, symbols, inputs, outputs })
+        Ok(Model { graph, symbols, told, inputs, outputs })
     }
 
     fn ports(&self) -> impl Iterator<Item = &Port<'g>> {
@@ -180,9 +224,61 @@ impl<'g> Model<'g> {
         if out.is_empty() { out } else { format!("\n    impl Outputs {{{}    }}\n", &out) }
     }
 
-    /// `batch: usize, `, for each symbol.
+    fn has_state(&self) -> bool {
+        !self.graph.states.is_empty()
+    }
+
+    /// Numbers of the symbols that the state block has this to do with.
+    fn symbols_told(&self, told: Told) -> impl Iterator<Item = (usize, &(String, &'g str))> {
+        self.symbols.iter().enumerate().filter(move |(at, _)| self.told[*at] == told)
+    }
+
+    /// `batch: usize, `, for each symbol that whoever runs the model gives.
     fn symbol_parameters(&self) -> String {
-        self.symbols.iter().map(|(ident, _)| format!("{ident}: usize, ")).collect()
+        self.symbols_told(Told::No).map(|(_, (ident, _))| format!("{ident}: usize, ")).collect()
+    }
+
+    /// `state: &mut State, `
+    fn state_parameter(&self, borrow: &str) -> String {
+        if self.has_state() { format!("state: {borrow}State, ") } else { String::new() }
+    }
+
+    /// The struct of the state block.
+    fn state(&self) -> String {
+        if !self.has_state() {
+            return String::new();
+        }
+        let mut out = String::from(STATE);
+        let parameters: String =
+            self.symbols_told(Told::Fixed).map(|(_, (ident, _))| format!("{ident}: usize, ")).collect();
+        let sizes: Vec<String> = (self.symbols.iter().zip(&self.told))
+            .map(|((ident, name), told)| match told {
+                Told::Fixed => format!("symbol({:?}, {ident})?", line(name)),
+                _ => "0".to_string(),
+            })
+            .collect();
+        out.push_str("\n    impl State {\n        /// An empty state.\n        ///\n");
+        for (_, (ident, name)) in self.symbols_told(Told::Fixed) {
+            let _ = writeln!(out, "        /// - `{ident}`: the size `{}`", line(name));
+        }
+        let _ = writeln!(
+            out,
+            "        pub fn new({parameters}) -> Result<State, Error> {{\n            \
+             State::of(vec![{}])\n        }}",
+            sizes.join(", ")
+        );
+        for (at, (ident, name)) in self.symbols_told(Told::Grows) {
+            let _ = writeln!(
+                out,
+                "\n        /// The size `{name}`: what runs have appended.\n        \
+                 pub fn {ident}(&self) -> usize {{\n            self.word({at}) as usize\n        }}\n\n        \
+                 /// Takes back what was appended beyond a size of `{name}`; a greater one changes nothing.\n        \
+                 pub fn truncate_{ident}(&mut self, size: usize) {{\n            \
+                 self.truncate({at}, size);\n        }}",
+                name = line(name)
+            );
+        }
+        out + "    }\n"
     }
 
     /// The struct of all shapes, and the function that computes it.
@@ -197,12 +293,17 @@ impl<'g> Model<'g> {
         let _ = writeln!(
             out,
             "    }}\n\n    /// Shapes, and the workspace of `{name}_run`, for these values of the symbols.\n    \
-             fn shapes({}) -> Result<Shapes, Error> {{",
+             fn shapes({}{}) -> Result<Shapes, Error> {{",
+            self.state_parameter("&"),
             self.symbol_parameters()
         );
         let list: Vec<&str> = self.symbols.iter().map(|(ident, _)| ident.as_str()).collect();
-        let sizes: Vec<String> =
-            self.symbols.iter().map(|(ident, name)| format!("symbol({:?}, {ident})?", line(name))).collect();
+        let sizes: Vec<String> = (self.symbols.iter().zip(&self.told).enumerate())
+            .map(|(at, ((ident, name), told))| match told {
+                Told::No => format!("symbol({:?}, {ident})?", line(name)),
+                _ => format!("state.word({at})"),
+            })
+            .collect();
         let _ = writeln!(out, "        let symbols: [i64; {}] = [{}];", list.len(), sizes.join(", "));
         if !list.is_empty() {
             let _ = writeln!(out, "        let [{}] = symbols.map(Some);", list.join(", "));
@@ -254,7 +355,12 @@ impl<'g> Model<'g> {
 
     fn documentation(&self, summary: &str) -> String {
         let mut out = format!("        /// {summary}\n        ///\n");
-        for (ident, name) in &self.symbols {
+        if self.has_state() {
+            out.push_str(
+                "        /// - `state`: tensors that stay from run to run, which this one changes\n",
+            );
+        }
+        for (_, (ident, name)) in self.symbols_told(Told::No) {
             let _ = writeln!(out, "        /// - `{ident}`: the size `{}`", line(name));
         }
         for (kind, port) in self
@@ -281,10 +387,11 @@ impl<'g> Model<'g> {
         let mut out = self.documentation("Runs the model; fails with the message of its C ABI.");
         let _ = writeln!(
             out,
-            "        pub fn run(&mut self, {}{inputs}) -> Result<Outputs, Error> {{",
+            "        pub fn run(&mut self, {}{}{inputs}) -> Result<Outputs, Error> {{",
+            self.state_parameter("&mut "),
             self.symbol_parameters()
         );
-        let symbols: Vec<&str> = self.symbols.iter().map(|(ident, _)| ident.as_str()).collect();
+        let symbols = self.leading_arguments();
         let _ = writeln!(out, "            let shapes = shapes({})?;", symbols.join(", "));
         out.extend(self.inputs.iter().map(Port::check));
         out.push_str("            let mut outputs = Outputs {\n");
@@ -303,6 +410,12 @@ impl<'g> Model<'g> {
         out
     }
 
+    /// What both forms of a run take before tensors.
+    fn leading_arguments(&self) -> Vec<&str> {
+        let state = self.has_state().then_some("state");
+        state.into_iter().chain(self.symbols_told(Told::No).map(|(_, (ident, _))| ident.as_str())).collect()
+    }
+
     /// Fills outputs of the caller.
     fn run_into(&self) -> String {
         let mut parameters: Vec<String> = self.inputs.iter().map(Port::input_parameter).collect();
@@ -316,16 +429,24 @@ impl<'g> Model<'g> {
         let mut out = self.documentation(&format!("Runs the model on outputs of the caller{memory}."));
         let _ = writeln!(
             out,
-            "        pub fn run_into(&mut self, {}{}) -> Result<(), Error> {{",
+            "        pub fn run_into(&mut self, {}{}{}) -> Result<(), Error> {{",
+            self.state_parameter("&mut "),
             self.symbol_parameters(),
             parameters.join(", ")
         );
-        let symbols: Vec<&str> = self.symbols.iter().map(|(ident, _)| ident.as_str()).collect();
+        let symbols = self.leading_arguments();
         let _ = writeln!(out, "            let mut shapes = shapes({})?;", symbols.join(", "));
         out.extend(self.ports().map(Port::check));
         out.extend(self.inputs.iter().map(Port::views));
-        let _ = writeln!(out, "            let inputs: [Tensor; {}] = [", self.inputs.len());
+        if self.has_state() {
+            out.push_str("            let mut state_dims = [state.bytes as i64];\n");
+        }
+        let count = self.inputs.len() + usize::from(self.has_state());
+        let _ = writeln!(out, "            let inputs: [Tensor; {count}] = [");
         out.extend(self.inputs.iter().map(Port::input_tensor));
+        if self.has_state() {
+            out.push_str("                state.tensor(&mut state_dims),\n");
+        }
         let _ = writeln!(
             out,
             "            ];\n            let mut outputs: [Tensor; {}] = [",

@@ -72,6 +72,13 @@ pub struct ModelArgs {
     /// x86-64 with AVX-512 and on aarch64, else 8
     #[arg(long, value_name = "CHANNELS")]
     pub nchwc_block: Option<Block>,
+    /// Keep an input and an output as one tensor in the caller's memory from run to run: INPUT=OUTPUT, with :AXIS where it grows
+    /// along several; `auto` finds pairs by their names
+    #[arg(long, value_name = "PAIR|auto")]
+    pub state: Vec<String>,
+    /// Elements for which states that grow have room (default: a symbol, which is given when a state is made)
+    #[arg(long, value_name = "N", requires = "state")]
+    pub state_capacity: Option<usize>,
     /// Folder that external tensor data may be anywhere beneath (default: the model's folder)
     #[arg(long, value_name = "DIR")]
     pub external_data_root: Option<PathBuf>,
@@ -185,6 +192,9 @@ pub struct SizeArgs {
     /// any (default: 1)
     #[arg(long = "size", value_name = "NAME=N|INPUT:AXIS=N")]
     pub sizes: Vec<String>,
+    /// Give every element of an input this number in place of random ones, such as a mask its ones
+    #[arg(long, value_name = "INPUT=NUMBER")]
+    pub fill: Vec<String>,
 }
 
 #[derive(Args, Debug)]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use onnxc_runtime_support::Pool;
 use serde::Serialize;
 
-use crate::cli::args::BenchArgs;
+use crate::cli::args::{BenchArgs, SizeArgs};
 use crate::cli::check::to_json;
 use crate::cli::data;
 use crate::cli::session::{Loaded, Problems, Session, native_options, one, usage};
@@ -53,7 +53,7 @@ pub fn run(args: &BenchArgs) -> std::result::Result<(), Problems> {
     let session = Session::open(&args.model).map_err(one)?;
     let options = native_options(&session, &args.code).map_err(one)?;
     let loaded = session.load(&options)?;
-    let inputs = inputs(&session, &loaded, &args.sizes.sizes).map_err(one)?;
+    let inputs = inputs(&session, &loaded, &args.sizes).map_err(one)?;
     let mut report = measure(&loaded, &inputs, args).map_err(one)?;
     if args.per_node {
         let mut options = options;
@@ -87,9 +87,10 @@ fn print(report: &Report) {
 
 /// The first data set beside the model if it has the sizes that the model is compiled for and no others are asked for, else
 /// random values.
-fn inputs(session: &Session, loaded: &Loaded, sizes: &[String]) -> Result<Vec<Option<Tensor>>> {
+fn inputs(session: &Session, loaded: &Loaded, sizes: &SizeArgs) -> Result<Vec<Option<Tensor>>> {
     let graph = &loaded.graph;
-    if sizes.is_empty()
+    if sizes.sizes.is_empty()
+        && sizes.fill.is_empty()
         && let Some(folder) = data::test_sets(session.folder()).first()
         && let Ok((inputs, _)) = data::test_set(graph, folder)
         && native::output_shapes(graph, &inputs).is_ok()
@@ -97,7 +98,8 @@ fn inputs(session: &Session, loaded: &Loaded, sizes: &[String]) -> Result<Vec<Op
         return Ok(inputs);
     }
     let mut inputs = vec![None; graph.inputs.len()];
-    data::fill_randomly(graph, &mut inputs, sizes, 0)?;
+    data::fill(graph, &mut inputs, &sizes.sizes, &sizes.fill)?;
+    data::fill_randomly(graph, &mut inputs, &sizes.sizes, 0)?;
     Ok(inputs)
 }
 

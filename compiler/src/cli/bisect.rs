@@ -52,6 +52,7 @@ pub fn run(args: &VerifyArgs) -> std::result::Result<bool, Problems> {
             }
         };
         if set.is_none() {
+            data::fill(&imported, &mut inputs, &args.sizes.sizes, &args.sizes.fill).map_err(one)?;
             data::fill_randomly(&imported, &mut inputs, &args.sizes.sizes, args.random).map_err(one)?;
         }
         let subject = Subject { imported: &imported, inputs, expected, options: &options, rtol: args.rtol };

@@ -7,7 +7,7 @@ use crate::cli::files;
 use crate::cli::session::usage;
 use crate::cli::values::{self, Value};
 use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::{DType, Dim, Graph, Sym, Tensor, TensorType};
+use crate::graph::{DType, Graph, Sym, Tensor, TensorType};
 use crate::import::DimPin;
 use crate::interp;
 
@@ -67,13 +67,36 @@ pub fn test_set(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>, Ve
 /// As [`test_set`], with the outputs as the values that they are parts of.
 pub fn test_values(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>, Vec<Value>)> {
     let (inputs, outputs) = (values::inputs(graph), values::outputs(graph));
-    let wanted = values::read_numbered(folder, "output", &values::grouped(&outputs))?;
-    let count = values::grouped(&outputs).len();
+    let groups = values::grouped(&outputs);
+    // Files are numbered as the model's values are, of which states are the last here.
+    let order = in_model(&groups, &graph.output_numbers());
+    let ordered: Vec<&[values::Port]> = order.iter().map(|&group| groups[group]).collect();
+    let read = values::read_numbered(folder, "output", &ordered)?;
+    let mut wanted: Vec<(usize, Value)> = order.into_iter().zip(read).collect();
+    wanted.sort_by_key(|(group, _)| *group);
+    let wanted: Vec<Value> = wanted.into_iter().map(|(_, value)| value).collect();
+    let count = groups.len();
     if wanted.len() != count {
         let found = wanted.len();
         return Err(usage(format!("{}: {found} outputs, where the model has {count}", folder.display())));
     }
-    Ok((values::test_inputs(&inputs, folder)?, wanted))
+    let numbers = graph.input_numbers();
+    let mut order: Vec<usize> = (0..inputs.len()).collect();
+    order.sort_by_key(|&at| numbers[at]);
+    let ordered: Vec<values::Port> = order.iter().map(|&at| inputs[at].clone()).collect();
+    let mut found = vec![None; inputs.len()];
+    for (at, tensor) in order.into_iter().zip(values::test_inputs(&ordered, folder)?) {
+        found[at] = tensor;
+    }
+    Ok((found, wanted))
+}
+
+/// The values in the model's order; `numbers` are those of their ports there.
+fn in_model(groups: &[&[values::Port]], numbers: &[usize]) -> Vec<usize> {
+    let first = |group: usize| groups[..group].iter().map(|own| own.len()).sum::<usize>();
+    let mut order: Vec<usize> = (0..groups.len()).collect();
+    order.sort_by_key(|&group| numbers[first(group)]);
+    order
 }
 
 /// Every `test_data_set_*` beneath a folder, in the order of their names.
@@ -98,7 +121,50 @@ pub fn fill_randomly(
     sizes: &[String],
     seed: u64,
 ) -> Result<()> {
-    let mut symbols = cranelift_entity::SecondaryMap::new();
+    let symbols = sizes_of(graph, inputs, sizes)?;
+    let mut state = seed;
+    for (at, (input, slot)) in graph.inputs.iter().zip(inputs).enumerate() {
+        if slot.is_some() || input.default.is_some() {
+            continue;
+        }
+        let ty = graph.input_ty(at);
+        let shape = shape_of(graph, at, &symbols)?;
+        *slot = Some(random(&input.name, ty, &shape, &mut state)?);
+    }
+    Ok(())
+}
+
+/// Gives inputs the value that `fills` (`INPUT=NUMBER`) tell, in every element; sizes are those of [`fill_randomly`].
+pub fn fill(graph: &Graph, inputs: &mut [Option<Tensor>], sizes: &[String], fills: &[String]) -> Result<()> {
+    let symbols = sizes_of(graph, inputs, sizes)?;
+    for text in fills {
+        let parts =
+            text.rsplit_once('=').and_then(|(name, number)| Some((name, number.parse::<f64>().ok()?)));
+        let Some((name, number)) = parts else {
+            return Err(usage(format!("--fill {text}: must be INPUT=NUMBER")));
+        };
+        let Some(at) = graph.inputs.iter().position(|input| input.name == name) else {
+            let names: Vec<&str> = graph.inputs.iter().map(|input| input.name.as_str()).collect();
+            return Err(usage(format!(
+                "--fill {text}: no input is `{name}`; there are {}",
+                names.join(", ")
+            )));
+        };
+        let (ty, shape) = (graph.input_ty(at), shape_of(graph, at, &symbols)?);
+        if ty.dtype == DType::Str {
+            return Err(usage(format!("--fill {text}: the input is of strings")));
+        }
+        let values = vec![number; shape.iter().product()];
+        inputs[at] = Some(interp::cast(&Tensor::from_slice(&shape, &values), ty.dtype, true));
+    }
+    Ok(())
+}
+
+/// Values of the symbols of open dims that `sizes` or inputs that are given tell.
+type Symbols = cranelift_entity::SecondaryMap<Sym, Option<i64>>;
+
+fn sizes_of(graph: &Graph, inputs: &[Option<Tensor>], sizes: &[String]) -> Result<Symbols> {
+    let mut symbols = Symbols::new();
     for text in sizes {
         let size: DimPin = text.parse()?;
         symbols[open_dim(graph, &size)?] = Some(size.size);
@@ -106,21 +172,18 @@ pub fn fill_randomly(
     for (symbol, size) in given_sizes(graph, inputs) {
         symbols[symbol] = Some(size as i64);
     }
-    let mut state = seed;
-    for (at, (input, slot)) in graph.inputs.iter().zip(inputs).enumerate() {
-        if slot.is_some() || input.default.is_some() {
-            continue;
-        }
-        let ty = graph.input_ty(at);
-        let size = |dim: &crate::graph::Dim| dim.eval(&|symbol| Some(symbols[symbol].unwrap_or(1)));
-        let shape: Option<Vec<usize>> =
-            ty.shape.iter().map(|dim| size(dim).and_then(|size| usize::try_from(size).ok())).collect();
-        let shape = shape.ok_or_else(|| {
-            usage(format!("input `{}` of type {ty}: its sizes are not known; --size gives them", input.name))
-        })?;
-        *slot = Some(random(&input.name, ty, &shape, &mut state)?);
-    }
-    Ok(())
+    Ok(symbols)
+}
+
+/// Dims of an input for a run; those that nothing tells are 1.
+fn shape_of(graph: &Graph, at: usize, symbols: &Symbols) -> Result<Vec<usize>> {
+    let size = |dim: &crate::graph::Dim| dim.eval(&|symbol| Some(symbols[symbol].unwrap_or(1)));
+    let size = |dim| size(dim).and_then(|size| usize::try_from(size).ok());
+    let shape: Option<Vec<usize>> = graph.found_shape(at).iter().map(size).collect();
+    shape.ok_or_else(|| {
+        let (name, ty) = (&graph.inputs[at].name, graph.input_ty(at));
+        usage(format!("input `{name}` of type {ty}: its sizes are not known; --size gives them"))
+    })
 }
 
 /// Sizes of the open dims that inputs have, by the names of their symbols.
@@ -132,22 +195,24 @@ pub fn open_sizes(graph: &Graph, inputs: &[Option<Tensor>]) -> BTreeMap<String, 
 fn given_sizes(graph: &Graph, inputs: &[Option<Tensor>]) -> impl Iterator<Item = (Sym, usize)> {
     let given = inputs.iter().enumerate().filter_map(|(at, tensor)| Some((at, tensor.as_ref()?)));
     given
-        .flat_map(|(at, tensor)| graph.input_ty(at).shape.iter().zip(&tensor.shape))
+        .flat_map(|(at, tensor)| graph.found_shape(at).into_iter().zip(&tensor.shape))
         .filter_map(|(dim, &size)| Some((dim.as_sym()?, size)))
 }
 
 /// The symbol that a size is of: named, or that of an input's axis.
 fn open_dim(graph: &Graph, size: &DimPin) -> Result<Sym> {
-    let dims =
-        || (0..graph.inputs.len()).flat_map(|at| graph.input_ty(at).shape.iter().filter_map(Dim::as_sym));
+    let dims = || {
+        (0..graph.inputs.len())
+            .flat_map(|at| graph.found_shape(at).into_iter().filter_map(|dim| dim.as_sym()))
+    };
     if let Some(symbol) = dims().find(|&symbol| graph.symbols[symbol].name == size.target) {
         return Ok(symbol);
     }
     let axis = size.input_axis().and_then(|(input, axis)| {
         let at = graph.inputs.iter().position(|known| known.name == input)?;
-        graph.input_ty(at).shape.get(axis)
+        graph.found_shape(at).into_iter().nth(axis)
     });
-    axis.and_then(Dim::as_sym).ok_or_else(|| {
+    axis.and_then(|dim| dim.as_sym()).ok_or_else(|| {
         let mut open: Vec<&str> = dims().map(|symbol| graph.symbols[symbol].name.as_str()).collect();
         open.sort_unstable();
         open.dedup();

@@ -8,7 +8,9 @@ use serde::Serialize;
 use crate::cli::args::InspectArgs;
 use crate::cli::check::to_json;
 use crate::cli::session::{Problems, Progress, Session, one};
-use crate::graph::{DType, Dim, Graph, MapFn, Op, TensorType, ValueId};
+use crate::graph::state;
+use crate::graph::{DType, Dim, Graph, Input, MapFn, Op, State, TensorType, ValueId};
+use crate::host::lower::state::StateLayout;
 use crate::import;
 use crate::schedule::{Program, Step};
 
@@ -16,6 +18,12 @@ use crate::schedule::{Program, Step};
 struct Report {
     inputs: Vec<ValueReport>,
     outputs: Vec<ValueReport>,
+    /// Tensors that stay in the caller's memory.
+    states: Vec<StateReport>,
+    /// Bytes of the block of all states.
+    state_bytes: Option<String>,
+    /// Pairs of inputs and outputs that may be state by their names, where none are: arguments of `--state`.
+    possible_states: Vec<String>,
     parameters: u64,
     parameter_bytes: u64,
     /// Nodes per operator, those of functions and bodies once each.
@@ -46,6 +54,38 @@ struct ValueReport {
     has_default: bool,
 }
 
+#[derive(Serialize)]
+struct StateReport {
+    input: String,
+    output: String,
+    dtype: &'static str,
+    /// With the room for what is appended.
+    dims: Vec<String>,
+    /// Of one that grows: the axis, its size before and after a run, and the elements to a panel if it lies in panels.
+    axis: Option<usize>,
+    size: Option<String>,
+    next: Option<String>,
+    panel: Option<usize>,
+}
+
+fn states(graph: &Graph) -> Vec<StateReport> {
+    let ports = graph.inputs[graph.given_inputs()..].iter().zip(&graph.outputs[graph.given_outputs()..]);
+    let report = |((input, (output, _)), state): ((&Input, &(String, ValueId)), &State)| {
+        let growth = state.growth.as_ref();
+        StateReport {
+            input: input.name.clone(),
+            output: output.clone(),
+            dtype: state.ty.dtype.name(),
+            dims: state.ty.shape.iter().map(|dim| graph.dim_text(dim)).collect(),
+            axis: growth.map(|growth| growth.axis),
+            size: growth.map(|growth| graph.symbols[growth.size].name.clone()),
+            next: growth.map(|growth| graph.dim_text(&growth.next)),
+            panel: growth.and_then(|growth| growth.panel),
+        }
+    };
+    ports.zip(&graph.states).map(report).collect()
+}
+
 pub fn run(args: &InspectArgs) -> Result<(), Problems> {
     let session = Session::open(&args.model).map_err(one)?;
     let options = session.options(&args.code, "model").map_err(one)?;
@@ -69,14 +109,22 @@ pub fn run(args: &InspectArgs) -> Result<(), Problems> {
             .inputs
             .iter()
             .enumerate()
+            .take(graph.given_inputs())
             .map(|(at, input)| value(&input.name, graph.input_ty(at), input.default.is_some()))
             .collect(),
         outputs: graph
             .outputs
             .iter()
             .enumerate()
+            .take(graph.given_outputs())
             .map(|(at, (name, _))| value(name, graph.output_ty(at), false))
             .collect(),
+        states: states(graph),
+        state_bytes: StateLayout::new(graph).map(|layout| graph.dim_text(&layout.bytes)),
+        possible_states: match graph.states.is_empty() {
+            true => state::pairs_of(graph).iter().map(ToString::to_string).collect(),
+            false => vec![],
+        },
         parameters,
         parameter_bytes,
         operators: operators(&proto),
@@ -104,6 +152,22 @@ fn print(report: &Report) {
             let default = if value.has_default { " (has a default)" } else { "" };
             say!("{what} {}: {}[{}]{default}", value.name, value.dtype, value.dims.join(", "));
         }
+    }
+    for state in &report.states {
+        let how = match (&state.axis, &state.size, &state.next) {
+            (Some(axis), Some(size), Some(next)) => {
+                let panel = state.panel.map_or(String::new(), |panel| format!(", in panels of {panel}"));
+                format!("grows along axis {axis} from {size} to {next}{panel}")
+            }
+            _ => "is replaced".to_string(),
+        };
+        say!("state {} = {}: {}[{}], {how}", state.input, state.output, state.dtype, state.dims.join(", "));
+    }
+    if let Some(bytes) = &report.state_bytes {
+        say!("state block: {bytes} bytes");
+    }
+    if !report.possible_states.is_empty() {
+        say!("possible state (--state auto): {}", report.possible_states.join(", "));
     }
     say!("parameters: {} ({} bytes)", report.parameters, report.parameter_bytes);
     say!("FLOPs: {}", report.flops);

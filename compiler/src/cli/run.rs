@@ -12,8 +12,11 @@ use crate::graph::Graph;
 use crate::native::{self, Call};
 
 pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
-    if args.random.is_none() && !args.sizes.sizes.is_empty() {
-        return Err(one(usage("--size is for random inputs, which --random SEED asks for".to_string())));
+    for (flag, values) in [("size", &args.sizes.sizes), ("fill", &args.sizes.fill)] {
+        if args.random.is_none() && !values.is_empty() {
+            let message = format!("--{flag} is for random inputs, which --random SEED asks for");
+            return Err(one(usage(message)));
+        }
     }
     let session = Session::open(&args.model).map_err(one)?;
     let options = native_options(&session, &args.code).map_err(one)?;
@@ -23,6 +26,7 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
         let graph = &loaded.graph;
         let mut inputs = data::inputs_from(graph, &args.inputs)?;
         if let Some(seed) = args.random {
+            data::fill(graph, &mut inputs, &args.sizes.sizes, &args.sizes.fill)?;
             data::fill_randomly(graph, &mut inputs, &args.sizes.sizes, seed)?;
         }
         if let Some(folder) = &args.output {

@@ -18,6 +18,7 @@ use crate::cli::output;
 use crate::codegen::emit::{Stats, StepInfo};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::Graph;
+use crate::graph::state::Choice;
 use crate::import::{DimPin, Import, ImportOptions, Limits, Warning};
 use crate::native::{self, Models};
 use crate::target::Target;
@@ -67,6 +68,7 @@ impl Session {
                 overridable_defaults: args.overridable_defaults,
                 strict: args.strict,
                 nchwc_block: args.nchwc_block.map(|block| block as usize),
+                state: Choice::parse(&args.state, args.state_capacity)?,
                 limits: Limits { nesting: NESTING, ..Limits::default() },
             },
             file,

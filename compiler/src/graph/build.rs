@@ -560,7 +560,11 @@ impl<'g> Builder<'g> {
 fn takes_strings(op: &Op) -> bool {
     match op {
         Op::Map(MapFn::Select | MapFn::Compare(CompareFn::Eq | CompareFn::Ne)) | Op::Call(_) => true,
-        Op::Sort { .. } | Op::Suppress { .. } | Op::Iota { .. } | Op::DimValues { .. } => false,
+        Op::Sort { .. }
+        | Op::Suppress { .. }
+        | Op::Iota { .. }
+        | Op::DimValues { .. }
+        | Op::Append { .. } => false,
         op => !op.computes(),
     }
 }

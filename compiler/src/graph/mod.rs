@@ -16,6 +16,7 @@ pub mod parse;
 mod part;
 pub mod print;
 mod sizes;
+pub mod state;
 pub mod strings;
 pub mod tensor;
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub use dim::{Dim, Sym};
 pub use dtype::DType;
 pub use op::{DOT_DEPTH, MOST_DIGITS, MapFn, Op, RhsLayout, code_shift, codes_per_word};
 pub use part::Part;
+pub use state::{Growth, State};
 pub use strings::Strings;
 pub use tensor::Tensor;
 pub use trees::Trees;
@@ -229,6 +231,8 @@ pub struct Graph {
     pub input_parts: BTreeMap<usize, (String, Part)>,
     /// The same of outputs.
     pub output_parts: BTreeMap<usize, (String, Part)>,
+    /// Those of the last inputs and outputs that are one tensor, which the caller keeps.
+    pub states: Vec<State>,
     /// The constant strings, once strings are numbers; see [`strings`]. Graphs inside this one share them.
     pub strings: Option<Strings>,
 }
@@ -259,12 +263,18 @@ impl Graph {
 
     /// Type of input number `at` as callers know it.
     pub fn input_ty(&self, at: usize) -> &TensorType {
-        self.packed_inputs.get(&at).unwrap_or_else(|| self.ty(self.inputs[at].value))
+        match self.state_of_input(at) {
+            Some(state) => &state.ty,
+            None => self.packed_inputs.get(&at).unwrap_or_else(|| self.ty(self.inputs[at].value)),
+        }
     }
 
     /// Type of output number `at` as callers know it.
     pub fn output_ty(&self, at: usize) -> &TensorType {
-        self.packed_outputs.get(&at).unwrap_or_else(|| self.ty(self.outputs[at].1))
+        match self.state_of_output(at) {
+            Some(state) => &state.ty,
+            None => self.packed_outputs.get(&at).unwrap_or_else(|| self.ty(self.outputs[at].1)),
+        }
     }
 
     /// The node that computes a value; `None` for inputs and constants.

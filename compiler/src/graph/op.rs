@@ -116,6 +116,14 @@ pub enum Op {
     Pad { lo: Vec<Dim>, hi: Vec<Dim> },
     /// One or more inputs joined along `axis`.
     Concat { axis: usize },
+    /// Inputs `(state, new)`: `state` with `new` in place of its elements from `at` on along `axis`. The first input is a state of
+    /// the graph that nothing else reads, the result is that state's output (see [`super::State`]): the two are one tensor in the
+    /// caller's memory, where nothing but `new` is written.
+    ///
+    /// With `panel` the state lies in panels of so many elements along the axis: `new[lead.., i, rest..]` goes to
+    /// `[lead.., (at + i) / panel, rest.., (at + i) % panel]`. That is the layout of [`Op::Pack`] where those elements are the
+    /// columns of a right-hand side.
+    Append { axis: usize, at: Dim, panel: Option<usize> },
     /// Sliding windows over the axes `first..first+kernel.len()`, without padding:
     /// `[lead.., s.., tail..] -> [lead.., out.., kernel.., tail..]` with
     /// `out = (s - (kernel-1)*dilation - 1) / stride + 1`, and
@@ -244,6 +252,7 @@ impl Op {
             Op::Slice { .. } => "slice",
             Op::Pad { .. } => "pad",
             Op::Concat { .. } => "concat",
+            Op::Append { .. } => "append",
             Op::Window { .. } => "window",
             Op::WinogradInput { .. } => "winograd_input",
             Op::WinogradOutput { .. } => "winograd_output",
@@ -273,6 +282,7 @@ impl Op {
             Op::DimValues { dims } => dims.iter().collect(),
             Op::Contract { rhs: RhsLayout::Panels { n, .. }, .. } => vec![n],
             Op::Sort { take, .. } | Op::Suppress { take } => vec![take],
+            Op::Append { at, .. } => vec![at],
             Op::Scan { trip, shapes, .. } => shapes.values().flatten().chain([trip]).collect(),
             Op::If { shapes, .. } => shapes.values().flatten().collect(),
             Op::Call(call) => call.numbers.iter().chain(&call.result.shape).collect(),

@@ -1,12 +1,13 @@
 //! The text form of the tensor IR, read. `graph::print` writes it.
 //!
 //! ```text
-//! graph     = "graph" STRING "{" symbol* metadata* assume* [strings] input* statement* return "}"
+//! graph     = "graph" STRING "{" symbol* metadata* assume* [strings] input* state* statement* return "}"
 //! symbol    = "symbol" SYM STRING ["=" VALUE "[" INDEX "]" ["<=" dim]]   s0, s1, ... in order; defined by data
 //! metadata  = "metadata" STRING STRING                  key, value
 //! assume    = "assume" dim ("=" | "<=" | "->") dim [STRING STRING]   checked in every run; node and claim, for messages
 //! strings   = "strings" STRING*                         the constant strings, by their numbers; of the outermost graph
 //! input     = "input" VALUE STRING ["named" STRING] ":" type [known] ["=" tensor]
+//! state     = "state" INDEX "," INDEX ["axis" INDEX "from" SYM "to" dim "of" dim ["by" INDEX]]   of the last inputs and outputs: see `graph::state`
 //! statement = results "=" op ":" type [known] ("," type [known])* ["@" origin]
 //!           | VALUE [STRING] "=" "const" tensor [known]
 //!           | VALUE [STRING] "=" "const" op ":" type [known]      deferred
@@ -43,8 +44,8 @@ use crate::error::Result;
 use crate::graph::build::known_elements;
 use crate::graph::dim::Sym;
 use crate::graph::{
-    Assumption, Constant, DType, DataSymbol, Def, Dim, Graph, Input, Node, NodeId, Origin, OriginId,
-    Relation, Requirement, Strings, Symbol, Tensor, TensorType, Value, ValueId, strings::share,
+    Assumption, Constant, DType, DataSymbol, Def, Dim, Graph, Growth, Input, Node, NodeId, Origin, OriginId,
+    Relation, Requirement, State, Strings, Symbol, Tensor, TensorType, Value, ValueId, strings::share,
 };
 use lexer::Token;
 pub(crate) use parts::Parser;
@@ -137,6 +138,19 @@ impl Parser<'_> {
         while self.lexer.eat_keyword("input")? {
             self.input(&mut draft)?;
         }
+        let mut growths = vec![];
+        while self.lexer.eat_keyword("state")? {
+            let input = self.index()?;
+            self.lexer.punct(",")?;
+            let ports = (input, self.index()?);
+            growths.push((ports, self.growth()?));
+        }
+        let first = draft.graph.inputs.len().saturating_sub(growths.len());
+        for (input, (ports, growth)) in draft.graph.inputs[first..].iter().zip(growths) {
+            let stored = draft.values[input.value.index()].as_ref().map(|value| &value.ty);
+            let ty = stored.map(|ty| Growth::whole(growth.as_ref(), ty));
+            draft.graph.states.extend(ty.map(|ty| State { ports, ty, growth }));
+        }
         while !self.lexer.eat_keyword("return")? {
             self.statement(&mut draft)?;
         }
@@ -157,6 +171,24 @@ impl Parser<'_> {
         self.symbols = outer;
         self.depth -= 1;
         Ok(draft.finish())
+    }
+
+    fn growth(&mut self) -> Result<Option<Growth>> {
+        if !self.lexer.eat_keyword("axis")? {
+            return Ok(None);
+        }
+        let axis = self.index()?;
+        self.lexer.keyword("from")?;
+        let at = self.lexer.position();
+        let Some(size) = self.dim()?.as_sym() else {
+            return self.lexer.fail_at(at, "a state grows from a symbol".to_string());
+        };
+        self.lexer.keyword("to")?;
+        let next = self.dim()?;
+        self.lexer.keyword("of")?;
+        let capacity = self.dim()?;
+        let panel = if self.lexer.eat_keyword("by")? { Some(self.index()?) } else { None };
+        Ok(Some(Growth { axis, size, next, capacity, panel }))
     }
 
     fn symbol(&mut self, graph: &mut Graph) -> Result<()> {

@@ -12,11 +12,13 @@ pub enum Part {
     Keys,
     Values,
     Indices,
+    /// The block of all states: no value of its own.
+    State,
 }
 
 impl Part {
     /// All, by the number that the C ABI gives them.
-    pub const ALL: [Part; 8] = [
+    pub const ALL: [Part; 9] = [
         Part::Whole,
         Part::Shapes,
         Part::Data,
@@ -25,6 +27,7 @@ impl Part {
         Part::Keys,
         Part::Values,
         Part::Indices,
+        Part::State,
     ];
 
     pub fn number(self) -> i32 {
@@ -41,6 +44,7 @@ impl Part {
             Part::Keys => "keys",
             Part::Values => "values",
             Part::Indices => "indices",
+            Part::State => "state",
         }
     }
 }

@@ -8,7 +8,7 @@ use std::fmt::{self, Write};
 use crate::graph::build::known_elements;
 use crate::graph::op::Shapes;
 use crate::graph::{
-    Assumption, Constant, DType, Def, Dim, Graph, MapFn, Node, Op, Requirement, RhsLayout, Tensor,
+    Assumption, Constant, DType, Def, Dim, Graph, Growth, MapFn, Node, Op, Requirement, RhsLayout, Tensor,
     TensorType, Trees, Value, ValueId,
 };
 
@@ -84,6 +84,16 @@ impl Printer<'_> {
             if let Some(default) = &input.default {
                 write!(self.out, " = ")?;
                 self.tensor(default)?;
+            }
+            writeln!(self.out)?;
+        }
+        for state in &graph.states {
+            write!(self.out, "{indent}  state {}, {}", state.ports.0, state.ports.1)?;
+            if let Some(Growth { axis, size, next, capacity, panel }) = &state.growth {
+                write!(self.out, " axis {axis} from {size} to {next} of {capacity}")?;
+                if let Some(panel) = panel {
+                    write!(self.out, " by {panel}")?;
+                }
             }
             writeln!(self.out)?;
         }
@@ -331,6 +341,10 @@ fn attributes(op: &Op) -> String {
         }
         Op::Sort { axis, descending, take } => format!("axis={axis}, descending={descending}, take={take}"),
         Op::Suppress { take } => format!("take={take}"),
+        Op::Append { axis, at, panel } => {
+            let panel = panel.map_or(String::new(), |panel| format!(", panel={panel}"));
+            format!("axis={axis}, at={at}{panel}")
+        }
         Op::Leaves(trees) => {
             let Trees { features, steps, plain, categories, copied, two_sided, masks } = trees;
             let masks = masks.map_or(String::new(), |intervals| format!(", intervals={intervals}"));

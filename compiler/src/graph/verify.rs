@@ -20,7 +20,9 @@
 //! 11. bodies nest at most [`MAX_NESTING`] deep;
 //! 12. a data symbol that a live node mentions is an element of an i64 scalar or vector that is there before the
 //!     node, and its bound mentions symbols of lower numbers only;
-//! 13. the symbol of the seed is declared, no data define it, and no input's dim is it.
+//! 13. the symbol of the seed is declared, no data define it, and no input's dim is it;
+//! 14. states are pairs of an input and an output of one type; the output of one that grows is what is appended to the input,
+//!     by its size, and nothing else reads that input; there are no other appends.
 //!
 //! What no live node uses is not checked: dead nodes and values stay in their tables.
 
@@ -61,6 +63,7 @@ fn verify_nested(graph: &Graph, outer_symbols: usize, depth: usize) -> Vec<Error
         verifier.seed();
         verifier.nodes();
         verifier.outputs();
+        verifier.states();
     }
     verifier.errors
 }
@@ -258,6 +261,53 @@ impl Verifier<'_> {
     fn outputs(&mut self) {
         for (name, value) in &self.graph.outputs {
             self.operand(*value, || format!("output {name:?}"));
+        }
+    }
+
+    fn states(&mut self) {
+        let graph = self.graph;
+        if graph.states.len() > graph.inputs.len().min(graph.outputs.len()) {
+            return self.report(format!("{} states of fewer inputs or outputs", graph.states.len()));
+        }
+        let mut appends = EntitySet::new();
+        for (at, state) in graph.states.iter().enumerate() {
+            let input = graph.inputs[graph.given_inputs() + at].value;
+            let output = graph.outputs[graph.given_outputs() + at].1;
+            let (from, to) = (graph.ty(input), graph.ty(output));
+            if from.dtype != to.dtype || from.rank() != to.rank() {
+                self.report(format!("state {at} is {from} before a run and {to} after it"));
+            }
+            let Some(growth) = &state.growth else {
+                if *from != state.ty {
+                    self.report(format!("state {at} is {from}, not {}", state.ty));
+                }
+                continue;
+            };
+            let op = Op::Append { axis: growth.axis, at: Dim::sym(growth.size), panel: growth.panel };
+            let node = graph.producer(output).filter(|&node| {
+                let node = &graph.nodes[node];
+                node.op == op && node.inputs[0] == input
+            });
+            let fits = state.ty.shape.get(growth.axis) == Some(&growth.capacity)
+                && *from == growth.stored(&state.ty);
+            let Some(node) = node.filter(|_| fits) else {
+                self.report(format!(
+                    "state {at} is not what is appended to {input} along axis {}",
+                    growth.axis
+                ));
+                continue;
+            };
+            appends.insert(node);
+            let readers = graph.order.iter().filter(|&&reader| graph.nodes[reader].inputs.contains(&input));
+            let is_output = graph.outputs.iter().any(|(_, value)| *value == input);
+            if readers.count() != 1 || is_output || graph.nodes[node].inputs[1] == input {
+                self.report(format!("{input}, a state that grows, has other readers"));
+            }
+        }
+        for &id in graph.order.iter().filter(|&&id| !appends.contains(id)) {
+            if matches!(graph.nodes[id].op, Op::Append { .. }) {
+                self.report(format!("{id} appends to what is no state"));
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use crate::graph::TensorType;
 use crate::host::ir::{FrameField, OptionsField, TensorField};
 
 /// `ONNXC_ABI_VERSION`.
-pub const ABI_VERSION: u32 = 2;
+pub const ABI_VERSION: u32 = 3;
 
 /// `onnxc_status`.
 pub mod status {
@@ -26,9 +26,11 @@ pub mod status {
     pub const NEEDS_ALLOCATOR: i32 = 14;
     pub const OUT_OF_MEMORY: i32 = 15;
     pub const BAD_TEXT: i32 = 16;
+    pub const BAD_STATE: i32 = 17;
+    pub const STATE_FULL: i32 = 18;
 
     /// Names in the text form of host programs: those of `onnxc.h` without the prefix.
-    pub const NAMES: [(i32, &str); 17] = [
+    pub const NAMES: [(i32, &str); 19] = [
         (OK, "OK"),
         (NULL_POINTER, "NULL_POINTER"),
         (BAD_COUNT, "BAD_COUNT"),
@@ -46,6 +48,8 @@ pub mod status {
         (NEEDS_ALLOCATOR, "NEEDS_ALLOCATOR"),
         (OUT_OF_MEMORY, "OUT_OF_MEMORY"),
         (BAD_TEXT, "BAD_TEXT"),
+        (BAD_STATE, "BAD_STATE"),
+        (STATE_FULL, "STATE_FULL"),
     ];
 }
 

@@ -65,7 +65,8 @@ impl Type {
     }
 }
 
-/// What a model does around its kernels, and the layout of the memory that it does this in.
+/// What a model does around its kernels, and the layout of the memory that it does this in. A model with states has one input
+/// more than tensors: the state block.
 ///
 /// The workspace of a run begins with the words of the sizes. Where there are slots or sizes that data decide, the address of the
 /// caller's outputs follows, and the slots; then the arrays of pointers that are too many for the stack; at `arena` the
@@ -168,6 +169,10 @@ pub enum FunctionKind {
     Model,
     /// `int64_t workspace(const int64_t *dims, size_t count)`: bytes, or minus a status.
     Workspace,
+    /// `int64_t state_bytes(const int64_t *dims, size_t count)`: bytes of the state block, or minus a status.
+    StateBytes,
+    /// `int32_t state_reset(void *block, size_t bytes, const int64_t *dims, size_t count)`: a status.
+    StateReset,
     /// `int32_t run(inputs, n, outputs, m, workspace, bytes, options)`
     Run,
     /// Part of the checks of `run`, with its parameters.
@@ -184,7 +189,8 @@ impl FunctionKind {
         use Type::{I32, I64, Ptr};
         match self {
             FunctionKind::Model => (&[], Ptr),
-            FunctionKind::Workspace => (&[Ptr, I64], I64),
+            FunctionKind::Workspace | FunctionKind::StateBytes => (&[Ptr, I64], I64),
+            FunctionKind::StateReset => (&[Ptr, I64, Ptr, I64], I32),
             FunctionKind::Run | FunctionKind::Checks => (&[Ptr, I64, Ptr, I64, Ptr, I64, Ptr], I32),
             FunctionKind::Part => (&[Ptr, I64, I64], I32),
             FunctionKind::Steps(_) => (&[Ptr], I32),

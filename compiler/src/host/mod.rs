@@ -5,6 +5,7 @@
 //! and interpreted ([`interp`]); `codegen::emit` writes it as Cranelift IR.
 
 pub mod abi;
+pub mod block;
 pub mod interp;
 pub mod ir;
 pub(crate) mod lower;

@@ -62,9 +62,11 @@ pub(super) const FRAME: [(FrameField, &str); 7] = [
     (FrameField::Level, "level"),
 ];
 
-pub(super) const KINDS: [(FunctionKind, &str); 5] = [
+pub(super) const KINDS: [(FunctionKind, &str); 7] = [
     (FunctionKind::Model, "model"),
     (FunctionKind::Workspace, "workspace"),
+    (FunctionKind::StateBytes, "state_bytes"),
+    (FunctionKind::StateReset, "state_reset"),
     (FunctionKind::Run, "run"),
     (FunctionKind::Checks, "checks"),
     (FunctionKind::Part, "part"),

@@ -36,6 +36,7 @@ pub use types::DimPin;
 pub use warning::{Deviation, Warning, summary};
 
 use crate::error::{Error, Kind, Result, Stage};
+use crate::graph::state::{self, Choice};
 use crate::graph::{Dim, Graph};
 use crate::op::{self, Fork, OpDef};
 use scope::Env;
@@ -79,6 +80,8 @@ pub struct ImportOptions {
     pub strict: bool,
     /// Channels to a block of the layout `com.microsoft.nchwc`, for models that do not tell.
     pub nchwc_block: Option<usize>,
+    /// What of the model is state.
+    pub state: Choice,
     pub limits: Limits,
 }
 
@@ -190,6 +193,16 @@ fn import_with(
     let Importer { mut errors, warnings, .. } = importer;
     if options.strict {
         errors.extend(warnings.iter().map(|warning| warning.problem.clone()));
+    }
+    if errors.is_empty() && options.state != Choice::default() {
+        let fixed = state::fixed_dims(&graph, &options.state).map_err(|error| vec![error])?;
+        if !fixed.is_empty() {
+            let mut options = options.clone();
+            let pin = |(target, size)| DimPin { target, size };
+            options.input_dims.extend(fixed.into_iter().map(pin));
+            return import_with(model, &options, external, tables);
+        }
+        errors.extend(state::keep(&mut graph, &options.state).err());
     }
     if errors.is_empty() { Ok(Import { graph, notes, warnings }) } else { Err(errors) }
 }

@@ -19,6 +19,7 @@ mod reduce;
 mod run;
 mod scalar;
 mod sort;
+mod state;
 mod suppress;
 #[cfg(test)]
 mod tests;
@@ -102,6 +103,10 @@ fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
         }
         Op::Pad { lo, .. } => movement::pad(inputs[0], inputs[1], &numbers(lo, "pads")?, shape),
         Op::Concat { axis } => movement::concat(inputs, *axis, shape),
+        Op::Append { axis, at, panel } => {
+            let at = numbers(std::slice::from_ref(at), "places")?[0];
+            movement::append(inputs[0], inputs[1], (*axis, at), *panel)
+        }
         Op::Window { first, strides, dilations, .. } => {
             movement::window(inputs[0], *first, strides, dilations, shape)
         }

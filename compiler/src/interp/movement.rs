@@ -236,6 +236,50 @@ pub fn concat(inputs: &[&Tensor], axis: usize, shape: &[usize]) -> Result<Tensor
     Ok(Tensor::new(dtype, shape.to_vec(), Bytes::from(data)))
 }
 
+/// `state` with `new` in place of its elements from `at` on along `axis`, where they lie in panels of `panel`.
+pub fn append(
+    state: &Tensor,
+    new: &Tensor,
+    (axis, at): (usize, i64),
+    panel: Option<usize>,
+) -> Result<Tensor> {
+    let width = panel.unwrap_or(1);
+    let fits = |of: usize| {
+        let (start, room) = if of == axis { (at, state.shape[of] * width) } else { (0, state.shape[of]) };
+        start >= 0 && start + new.shape[of] as i64 <= room as i64
+    };
+    if !(0..new.shape.len()).all(fits) {
+        let (new, state) = (&new.shape, &state.shape);
+        return super::internal(format!("{new:?} appended to {state:?} at {at} of axis {axis}"));
+    }
+    let mut data = state.data.to_vec();
+    let (from, mut to) = (View::whole(&new.shape), View::whole(&state.shape));
+    let last = if panel.is_some() { to.strides.pop() } else { None };
+    let mut shape = new.shape.clone();
+    let count = std::mem::replace(&mut shape[axis], 1);
+    for i in 0..count {
+        let place = at as usize + i;
+        let (mut from, mut to) = (from.clone(), to.clone());
+        from.offset = from.strides[axis] * i as isize;
+        to.offset = to.strides[axis] * (place / width) as isize;
+        to.offset += last.unwrap_or(0) * (place % width) as isize;
+        copy(&shape, state.dtype.size(), (&new.data, from), (&mut data, to));
+    }
+    Ok(Tensor::new(state.dtype, state.shape.clone(), Bytes::from(data)))
+}
+
+/// What lies in panels along `axis` without them.
+pub fn from_panels(state: &Tensor, axis: usize) -> Result<Tensor> {
+    let last = state.shape.len() - 1;
+    let mut perm: Vec<usize> = (0..last).collect();
+    perm.insert(axis + 1, last);
+    let mut shape: Vec<usize> = perm.iter().map(|&from| state.shape[from]).collect();
+    let moved = transpose(state, &perm, &shape)?;
+    let width = shape.remove(axis + 1);
+    shape[axis] *= width;
+    Ok(Tensor::new(state.dtype, shape, moved.data))
+}
+
 /// `[batch.., k.., n] -> [batch.., ceil(n/nr), k.., nr]`
 pub fn pack(x: &Tensor, batch: usize, nr: usize, shape: &[usize]) -> Result<Tensor> {
     let mut data = zeroed(x.dtype, shape)?;

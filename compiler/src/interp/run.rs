@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use cranelift_entity::SecondaryMap;
 
-use super::{call, constant, control, eval, type_of};
+use super::{call, constant, control, eval, state, type_of};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::dim::Sym;
 use crate::graph::{
@@ -45,12 +45,16 @@ pub fn run_seeded(
     if let Some(symbol) = graph.seed {
         symbols[symbol] = Some(seed_value(seed));
     }
+    state::bind(graph, &mut symbols)?;
     check_assumptions(graph, &symbols, &|_| true)?;
     let stored = inputs.iter().enumerate().map(|(at, tensor)| match graph.packed_inputs.contains_key(&at) {
         true => borders::stored(tensor),
         false => tensor.clone(),
     });
-    let results = run_graph(graph, stored.collect(), &mut symbols, None, 0, observe)?;
+    let mut stored: Vec<Tensor> = stored.collect();
+    state::before(graph, &mut stored, &symbols)?;
+    let mut results = run_graph(graph, stored, &mut symbols, None, 0, observe)?;
+    state::after(graph, &mut results, &symbols)?;
     let unpacked = results.into_iter().enumerate().map(|(at, tensor)| match graph.packed_outputs.get(&at) {
         Some(ty) => unpacked(tensor, ty, &symbols),
         None => Ok(tensor),
@@ -169,22 +173,23 @@ fn bind(graph: &Graph, inputs: &[Tensor]) -> Result<Symbols> {
         if ty.dtype != tensor.dtype || ty.rank() != tensor.shape.len() {
             return usage(format!("input {} is {}, not {ty}", input.name, type_of(tensor)));
         }
-        for (dim, &size) in ty.shape.iter().zip(&tensor.shape) {
-            if let Some(sym) = dim.as_sym() {
+        for (axis, &size) in tensor.shape.iter().enumerate() {
+            if let Some(sym) = graph.found_dim(at, axis).as_sym() {
                 symbols[sym].get_or_insert(size as i64);
             }
         }
     }
     for (at, (input, tensor)) in graph.inputs.iter().zip(inputs).enumerate() {
         let ty = graph.input_ty(at);
-        for (axis, (dim, &size)) in ty.shape.iter().zip(&tensor.shape).enumerate() {
+        for (axis, &size) in tensor.shape.iter().enumerate() {
+            let dim = graph.found_dim(at, axis);
             let wanted = dim.eval(&|sym| symbols[sym]);
             if wanted.is_some_and(|wanted| wanted != size as i64) {
                 return usage(format!(
                     "axis {axis} of input {} is {size}, where {ty} makes it {}{}",
                     input.name,
                     wanted.unwrap_or_default(),
-                    describe(graph, dim, &symbols),
+                    describe(graph, &dim, &symbols),
                 ));
             }
         }
@@ -368,6 +373,7 @@ fn substitute<'a>(op: &'a Op, symbols: &Symbols) -> Result<Cow<'a, Op>> {
         Op::Sort { axis, descending, take } => {
             Cow::Owned(Op::Sort { axis: *axis, descending: *descending, take: one(take)? })
         }
+        Op::Append { axis, at, panel } => Cow::Owned(Op::Append { axis: *axis, at: one(at)?, panel: *panel }),
         Op::Suppress { take } => Cow::Owned(Op::Suppress { take: one(take)? }),
         // Bodies stay symbolic: each of their nodes is substituted as it runs.
         _ => Cow::Borrowed(op),

@@ -17,6 +17,7 @@ mod matmul;
 mod movement;
 mod mul_add;
 mod pack;
+mod panels;
 mod quantized;
 mod rewrite;
 #[cfg(test)]
@@ -85,6 +86,7 @@ pub const PASSES: &[PassDef] = &[
     row("integers", integers::run, 1, "products of small integers as exact products of floats"),
     row("mul_add", mul_add::run, 1, "products and sums that are rounded to integers, in one operation"),
     row("pack", pack::run, 0, "lay out right-hand sides of contractions as column panels"),
+    row("panels", panels::run, 1, "keep states that products read as right-hand sides in their panels"),
     row("constants", constants::run, 1, "compute what depends on constants alone"),
     row("unfold", constants::unfold, 0, "leave to the run what takes too long to compute now"),
 ];

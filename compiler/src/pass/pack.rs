@@ -413,10 +413,22 @@ fn panels_in_place(graph: &Graph, mut rhs: ValueId, nr: usize) -> Option<Dim> {
         return None;
     }
     let panels = columns.exact_div(&Dim::from(nr))?;
-    while let Some(node) = graph.producer(rhs)
-        && let Node { op: Op::Reshape { .. }, inputs, .. } = &graph.nodes[node]
-    {
-        rhs = inputs[0];
+    // Where rows are taken whole, those that stay are as near to each other as before.
+    let takes_rows = |starts: &[Dim], steps: &[i64], sizes: &[Dim], from: &[Dim]| {
+        starts.last() == Some(&Dim::ZERO)
+            && sizes.last() == from.last()
+            && steps.iter().all(|&step| step == 1)
+    };
+    while let Some(node) = graph.producer(rhs) {
+        match &graph.nodes[node] {
+            Node { op: Op::Reshape { .. }, inputs, .. } => rhs = inputs[0],
+            Node { op: Op::Slice { starts, steps, sizes }, inputs, .. }
+                if takes_rows(starts, steps, sizes, &graph.ty(inputs[0]).shape) =>
+            {
+                rhs = inputs[0];
+            }
+            _ => break,
+        }
     }
     let computed =
         graph.producer(rhs).map_or(!graph.is_constant(rhs), |node| !graph.nodes[node].op.is_view());

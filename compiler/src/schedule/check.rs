@@ -265,6 +265,8 @@ struct Replay<'a> {
     bound: BTreeSet<Sym>,
     /// Blocks that are allocated, and their bytes.
     blocks: BTreeMap<BlockId, i64>,
+    /// Inputs that are states and have been written over.
+    replaced: BTreeSet<usize>,
 }
 
 fn replay(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i64>) -> Result<()> {
@@ -273,7 +275,8 @@ fn replay(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i64>) 
     }
     let written = vec![0; graph.outputs.len()];
     let (bound, blocks) = (BTreeSet::new(), BTreeMap::new());
-    let mut replay = Replay { graph, program, sizes, holds: Vec::new(), written, bound, blocks };
+    let replaced = BTreeSet::new();
+    let mut replay = Replay { graph, program, sizes, holds: Vec::new(), written, bound, blocks, replaced };
     for step in &program.steps {
         match step {
             Step::Run(id) => {
@@ -289,6 +292,7 @@ fn replay(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i64>) 
                 replay.written[*output] += 1;
                 let end = replay.bytes(*from)?;
                 let held = content(graph, program, *from);
+                replay.replace(*output);
                 let space = match program.handed.get(output) {
                     Some(block) => Space::Heap(*block),
                     None => Space::Output(*output),
@@ -414,6 +418,11 @@ impl Replay<'_> {
     fn reads(&self, values: &[ValueId]) -> Result<()> {
         for &value in values {
             let range = self.range(value)?;
+            if let Some(Place::Input(at)) = self.program.place(value)
+                && self.replaced.contains(at)
+            {
+                return fault(format!("{value} is read from the state {at}, which was written over"));
+            }
             if range.space == Space::Fixed || range.start == range.end {
                 continue;
             }
@@ -486,6 +495,7 @@ impl Replay<'_> {
             match range.space {
                 Space::Fixed => return fault(format!("{value} is written over an input or a constant")),
                 Space::Output(at) => {
+                    self.replace(at);
                     match self.written.get_mut(at) {
                         Some(count) => *count += 1,
                         None => return fault(format!("{value} is written to output {at}, which is none")),
@@ -499,6 +509,13 @@ impl Replay<'_> {
             self.put(range, content(self.graph, self.program, value));
         }
         Ok(())
+    }
+
+    /// Notes that an output is written: of a state, that the input is gone.
+    fn replace(&mut self, output: usize) {
+        if self.graph.state_of_output(output).is_some() {
+            self.replaced.insert(self.graph.given_inputs() + output - self.graph.given_outputs());
+        }
     }
 
     fn put(&mut self, range: Range, held: ValueId) {
@@ -571,6 +588,13 @@ impl Replay<'_> {
         }
         for (at, (name, value)) in self.graph.outputs.iter().enumerate() {
             let block = self.program.handed.get(&at);
+            let kept = at.checked_sub(self.graph.given_outputs()).is_some_and(|state| {
+                let input = self.graph.inputs[self.graph.given_inputs() + state].value;
+                self.written[at] == 0 && self.program.storage(*value) == input
+            });
+            if kept {
+                continue;
+            }
             if block.is_none() && self.written[at] != 1 {
                 return fault(format!("output {at} `{name}` is written {} times", self.written[at]));
             }

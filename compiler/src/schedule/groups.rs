@@ -176,18 +176,25 @@ impl<'g> Grouper<'g> {
         self.forced[value] || self.graph.producer(value).is_none()
     }
 
-    /// Materialises the panels of a right-hand side: what is beneath the views that repeat them for a batch, or that cut a
-    /// matrix into them.
+    /// Materialises the panels of a right-hand side: what is beneath the views that repeat them for a batch, that cut a
+    /// matrix into them, or that take the first ones.
     fn force_panels(&mut self, mut value: ValueId) {
         let mut source = value;
         let mut viewed = false;
         while let Some(node) = self.graph.producer(source)
-            && let Op::Reshape { .. } | Op::Expand { .. } | Op::Transpose { .. } = self.op(node)
+            && match self.op(node) {
+                Op::Reshape { .. } | Op::Expand { .. } | Op::Transpose { .. } => true,
+                Op::Slice { steps, sizes, .. } => {
+                    let from = &self.graph.ty(self.inputs(node)[0]).shape;
+                    sizes.last() == from.last() && steps.iter().all(|&step| step == 1)
+                }
+                _ => false,
+            }
         {
             viewed |= !matches!(self.op(node), Op::Reshape { .. });
             source = self.inputs(node)[0];
         }
-        if viewed {
+        if viewed && view::compose(self.graph, value, &|other| other == source).is_ok() {
             value = source;
         }
         self.forced[value] |= !self.is_dequantized(value);
@@ -361,6 +368,7 @@ impl<'g> Grouper<'g> {
                 | Op::WinogradInput { .. }
                 | Op::Sort { .. }
                 | Op::Suppress { .. }
+                | Op::Append { .. }
                 | Op::Leaves(_)
                 | Op::ScatterElements { .. }
                 | Op::ScatterNd { .. } => Some(GroupKind::Single),

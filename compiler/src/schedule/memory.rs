@@ -41,7 +41,8 @@ pub(super) fn plan(
     if arena.as_const().is_some_and(|bytes| bytes > MAX_ARENA) {
         return Err(too_large(graph, &grouping, &arena, blocks.iter().zip(&owners)));
     }
-    let Planner { alias, output, copies, .. } = planner;
+    let copies = planner.ordered_copies()?;
+    let Planner { alias, output, .. } = planner;
     let mut program = Program { arena, bound, ..Program::default() };
     let mut scratch_at: SecondaryMap<NodeId, Option<Scratch>> = SecondaryMap::new();
     for (owner, (offset, size)) in owners.into_iter().zip(offsets) {
@@ -235,6 +236,19 @@ impl<'a> Planner<'a> {
         let bounds = Bounds::new(self.graph);
         for (at, (_, value)) in self.graph.outputs.iter().enumerate() {
             let storage = self.root(*value);
+            if let Some(state) = self.graph.state_of_output(at) {
+                match state.growth {
+                    // What is appended is written where it stays.
+                    Some(_) => self.output[storage] = Some(at),
+                    // A run reads the old one as long as it likes, and one that fails keeps it.
+                    None if self.state_input(at) == Some(storage) => {}
+                    None => {
+                        self.copies.push((*value, at));
+                        self.last[storage] = self.tasks.len();
+                    }
+                }
+                continue;
+            }
             let (ty, own) = (self.graph.ty(*value), self.graph.ty(storage));
             // The caller's buffer is checked once the output's dims are known, perhaps after its bytes are computed.
             let late = ty.shape != own.shape && ty.shape.iter().any(|dim| self.graph.is_data_dim(dim))
@@ -256,6 +270,34 @@ impl<'a> Planner<'a> {
                 self.output[storage] = Some(at);
             }
         }
+    }
+
+    /// The input that is the same tensor as an output.
+    fn state_input(&self, output: usize) -> Option<ValueId> {
+        self.graph.state_of_output(output)?;
+        let at = self.graph.given_inputs() + output - self.graph.given_outputs();
+        Some(self.graph.inputs[at].value)
+    }
+
+    /// The copies in an order in which no state is replaced before it is read.
+    fn ordered_copies(&mut self) -> Result<Vec<(ValueId, usize)>> {
+        let mut pending = std::mem::take(&mut self.copies);
+        let mut ordered = vec![];
+        while !pending.is_empty() {
+            let is_read_by_others = |at: usize| {
+                let state = self.state_input(pending[at].1);
+                let mut others = pending.iter().enumerate().filter(|(other, _)| *other != at);
+                state.is_some() && others.any(|(_, (from, _))| Some(self.root(*from)) == state)
+            };
+            let Some(next) = (0..pending.len()).find(|&at| !is_read_by_others(at)) else {
+                let names: Vec<&str> =
+                    pending.iter().map(|(_, at)| self.graph.outputs[*at].0.as_str()).collect();
+                let message = format!("the states {} take each other's values", names.join(", "));
+                return Err(Error::unsupported(Stage::Schedule, message));
+            };
+            ordered.push(pending.remove(next));
+        }
+        Ok(ordered)
     }
 
     /// Lets results take the bytes of an operand that dies.

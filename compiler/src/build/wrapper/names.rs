@@ -54,7 +54,7 @@ pub fn struct_name(name: &str) -> String {
     }
     let own = [
         "Error", "Outputs", "Shapes", "Tensor", "Text", "Late", "Elements", "Options", "Line", "Self",
-        "Result", "Option", "Vec",
+        "State", "Result", "Option", "Vec",
     ];
     let more = ["Some", "None", "Ok", "Err", "Box", "String", "Default"];
     if own.contains(&text.as_str()) || more.contains(&text.as_str()) {

@@ -1,22 +1,27 @@
 //! The constant description of a model that `<name>_model` returns: one block of read-only data in which
 //! everything is found by its distance from the start, so that it needs no relocation when it is loaded. The
-//! layout is that of `struct onnxc_model`, `struct onnxc_value_record` and `struct onnxc_part_record` in `onnxc.h`.
+//! layout is that of `struct onnxc_model` and of the records in `onnxc.h`.
 
 use std::collections::BTreeMap;
 
-use cranelift_module::FuncId;
-
-use crate::graph::{Graph, Part, TensorType};
+use crate::graph::{DType, Graph, Part, Sym, TensorType};
 use crate::host::abi::ABI_VERSION;
 use crate::host::lower::layout::{Plan, bound_symbols};
+use crate::host::lower::state;
 use crate::schedule::ALIGN;
 
 /// Offsets of the fields in `struct onnxc_model` that the linker fills.
-const RUN_FIELD: u32 = 40;
-const WORKSPACE_FIELD: u32 = 44;
+pub(super) const RUN: u32 = 40;
+pub(super) const WORKSPACE: u32 = 44;
+pub(super) const STATE_BYTES: u32 = 84;
+pub(super) const STATE_RESET: u32 = 88;
+
 const INPUT_PARTS_FIELD: usize = 64;
 const OUTPUT_PARTS_FIELD: usize = 68;
-const MODEL_BYTES: usize = 72;
+const STATE_COUNT_FIELD: usize = 72;
+const STATES_FIELD: usize = 76;
+const STATE_RECORDS_FIELD: usize = 80;
+const MODEL_BYTES: usize = 96;
 const RECORD_BYTES: usize = 32;
 
 /// What stands for the number of a symbol where a dim is none: it is static or only data decide it, or it is a formula of
@@ -24,37 +29,41 @@ const RECORD_BYTES: usize = 32;
 const NO_SYMBOL: i32 = -1;
 const FORMULA: i32 = -2;
 
-/// The block, and its fields that are to hold the distance to a function.
-pub(super) fn build(
-    graph: &Graph,
-    plan: &Plan,
-    name: &str,
-    (run, workspace): (FuncId, FuncId),
-) -> (Vec<u8>, Vec<(u32, FuncId)>) {
+/// The types of the inputs that callers give, and which of them have defaults: the state block is the last one.
+pub(super) fn given_inputs<'g>(graph: &'g Graph, plan: &Plan) -> Vec<(&'g str, TensorType, bool)> {
+    let tensors = graph.inputs.iter().enumerate().take(graph.given_inputs());
+    let tensors =
+        tensors.map(|(at, input)| (input.name.as_str(), graph.input_ty(at).clone(), input.default.is_some()));
+    let block = plan
+        .state
+        .as_ref()
+        .map(|layout| (state::PORT, TensorType::new(DType::U8, vec![layout.bytes.clone()]), false));
+    tensors.chain(block).collect()
+}
+
+/// The block. Its fields of functions are for the linker.
+pub(super) fn build(graph: &Graph, plan: &Plan, name: &str) -> Vec<u8> {
     let mut block = Block { bytes: vec![0; MODEL_BYTES] };
     let symbols = bound_symbols(graph);
-    let inputs: Vec<(&str, &TensorType, bool)> = graph
-        .inputs
-        .iter()
-        .enumerate()
-        .map(|(at, input)| (input.name.as_str(), graph.input_ty(at), input.default.is_some()))
-        .collect();
-    let outputs: Vec<(&str, &TensorType, bool)> = graph
-        .outputs
-        .iter()
-        .enumerate()
-        .map(|(at, (name, _))| (name.as_str(), graph.output_ty(at), false))
-        .collect();
+    let inputs = given_inputs(graph, plan);
+    let outputs = graph.outputs.iter().enumerate().take(graph.given_outputs());
+    let outputs: Vec<(&str, TensorType, bool)> =
+        outputs.map(|(at, (name, _))| (name.as_str(), graph.output_ty(at).clone(), false)).collect();
 
     let name = block.string(name);
     let inputs_at = block.values(graph, &inputs);
     let outputs_at = block.values(graph, &outputs);
     let input_names: Vec<&str> = inputs.iter().map(|input| input.0).collect();
     let output_names: Vec<&str> = outputs.iter().map(|output| output.0).collect();
-    let input_parts = block.parts(&input_names, &graph.input_parts);
+    let mut parts = graph.input_parts.clone();
+    if !graph.states.is_empty() {
+        parts.insert(graph.given_inputs(), (state::PORT.to_string(), Part::State));
+    }
+    let input_parts = block.parts(&input_names, &parts);
     let output_parts = block.parts(&output_names, &graph.output_parts);
     block.set(INPUT_PARTS_FIELD, input_parts);
     block.set(OUTPUT_PARTS_FIELD, output_parts);
+    block.states(graph, &symbols);
     let names: Vec<i32> = symbols.iter().map(|&sym| block.string(&graph.symbols[sym].name)).collect();
     let symbols_at = block.ints(&names);
     let mut metadata = vec![];
@@ -82,7 +91,7 @@ pub(super) fn build(
     let workspace_bytes = plan.workspace.as_const().unwrap_or(-1);
     block.bytes[48..56].copy_from_slice(&workspace_bytes.to_le_bytes());
     block.bytes[56..64].copy_from_slice(&ALIGN.to_le_bytes());
-    (block.bytes, vec![(RUN_FIELD, run), (WORKSPACE_FIELD, workspace)])
+    block.bytes
 }
 
 struct Block {
@@ -133,8 +142,29 @@ impl Block {
         self.ints(&records)
     }
 
+    /// The tensors of the state block, and how they grow.
+    fn states(&mut self, graph: &Graph, symbols: &[Sym]) {
+        let inputs = graph.inputs.iter().enumerate().skip(graph.given_inputs());
+        let values: Vec<(&str, TensorType, bool)> =
+            inputs.map(|(at, input)| (input.name.as_str(), graph.input_ty(at).clone(), false)).collect();
+        let states_at = self.values(graph, &values);
+        let mut records = vec![];
+        for (state, (output, _)) in graph.states.iter().zip(&graph.outputs[graph.given_outputs()..]) {
+            let growth = state.growth.as_ref();
+            let size = growth.and_then(|growth| symbols.iter().position(|&sym| sym == growth.size));
+            records.push(self.string(output));
+            records.push(growth.map_or(-1, |growth| growth.axis as i32));
+            records.push(size.map_or(NO_SYMBOL, |at| at as i32));
+            records.push(growth.and_then(|growth| growth.panel).map_or(0, |panel| panel as i32));
+        }
+        let records_at = self.ints(&records);
+        self.set(STATE_COUNT_FIELD, values.len() as i32);
+        self.set(STATES_FIELD, states_at);
+        self.set(STATE_RECORDS_FIELD, records_at);
+    }
+
     /// Records of inputs or outputs: name, type, whether there is a default.
-    fn values(&mut self, graph: &Graph, values: &[(&str, &TensorType, bool)]) -> i32 {
+    fn values(&mut self, graph: &Graph, values: &[(&str, TensorType, bool)]) -> i32 {
         let at = self.start(8);
         self.bytes.resize(self.bytes.len() + RECORD_BYTES * values.len(), 0);
         let symbols = bound_symbols(graph);

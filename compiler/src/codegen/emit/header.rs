@@ -4,6 +4,7 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
+use crate::codegen::emit::descriptor::given_inputs;
 use crate::codegen::emit::identifier;
 use crate::graph::{DType, Graph, TensorType};
 use crate::host::abi::alignment;
@@ -15,20 +16,26 @@ use crate::schedule::ALIGN;
 struct Port<'g> {
     kind: &'static str,
     name: &'g str,
-    ty: &'g TensorType,
+    ty: TensorType,
     has_default: bool,
+    /// It is the state block, which a run writes to.
+    is_state: bool,
     /// Name in C, distinct among all parameters of the typed function.
     ident: String,
 }
 
 /// The text of a model's header.
 pub(super) fn text(graph: &Graph, plan: &Plan, name: &str) -> String {
-    let ports = ports(graph);
+    let ports = ports(graph, plan);
     let mut out = Out { text: String::new(), upper: name.to_ascii_uppercase() };
     out.prologue(graph, name, &ports);
     out.sizes(plan, &ports);
-    out.prototypes(name);
-    out.workspace_for(graph, name);
+    out.prototypes(name, plan.state.is_some());
+    out.by_symbols(graph, name, "workspace");
+    if plan.state.is_some() {
+        out.by_symbols(graph, name, "state_bytes");
+        out.reset_for(graph, name);
+    }
     // Strings need an allocator, and their length shows in the run.
     let is_static = |port: &Port<'_>| port.ty.dtype != DType::Str && port.ty.static_shape().is_some();
     if ports.iter().all(is_static) && plan.workspace.is_const() {
@@ -127,25 +134,23 @@ fn distinct(name: &str, taken: &mut HashSet<String>) -> String {
     ident
 }
 
-fn ports(graph: &Graph) -> Vec<Port<'_>> {
+fn ports<'g>(graph: &'g Graph, plan: &Plan) -> Vec<Port<'g>> {
     let mut taken = HashSet::new();
-    let inputs = graph
-        .inputs
-        .iter()
-        .enumerate()
-        .map(|(at, input)| ("INPUT", input.name.as_str(), graph.input_ty(at), input.default.is_some()));
-    let outputs = graph
-        .outputs
-        .iter()
-        .enumerate()
-        .map(|(at, (name, _))| ("OUTPUT", name.as_str(), graph.output_ty(at), false));
+    let inputs = given_inputs(graph, plan).into_iter();
+    let inputs = inputs.map(|(name, ty, has_default)| ("INPUT", name, ty, has_default));
+    let outputs = graph.outputs.iter().enumerate().take(graph.given_outputs());
+    let outputs =
+        outputs.map(|(at, (name, _))| ("OUTPUT", name.as_str(), graph.output_ty(at).clone(), false));
+    let state = plan.state.as_ref().map(|_| graph.given_inputs());
     inputs
         .chain(outputs)
-        .map(|(kind, name, ty, has_default)| Port {
+        .enumerate()
+        .map(|(at, (kind, name, ty, has_default))| Port {
             kind,
             name,
             ty,
             has_default,
+            is_state: state == Some(at),
             ident: distinct(name, &mut taken),
         })
         .collect()
@@ -231,7 +236,10 @@ impl Out {
             self.define(&format!("{prefix}_INDEX"), number);
             self.define(&format!("{prefix}_DTYPE"), port.ty.dtype.to_onnx());
             self.define(&format!("{prefix}_RANK"), port.ty.rank());
-            self.define(&format!("{prefix}_ALIGNMENT"), alignment(port.ty));
+            self.define(
+                &format!("{prefix}_ALIGNMENT"),
+                if port.is_state { ALIGN } else { alignment(&port.ty) },
+            );
             for (axis, dim) in port.ty.shape.iter().enumerate() {
                 if let Some(size) = dim.as_const() {
                     self.define(&format!("{prefix}_DIM{axis}"), size);
@@ -247,11 +255,21 @@ impl Out {
         self.line("");
     }
 
-    fn prototypes(&mut self, name: &str) {
+    fn prototypes(&mut self, name: &str, has_state: bool) {
         self.line("/* The constant description of the model. Never NULL. */");
         self.line(&format!("const onnxc_model *{name}_model(void);\n"));
         self.line("/* Bytes of workspace for these values of the model's symbols, or minus a status. */");
         self.line(&format!("int64_t {name}_workspace(const int64_t *symbols, size_t count);\n"));
+        if has_state {
+            self.line(
+                "/* Bytes of the state block for these values of the model's symbols, or minus a status. */",
+            );
+            self.line(&format!("int64_t {name}_state_bytes(const int64_t *symbols, size_t count);\n"));
+            self.line("/* Makes a state block empty that has so many bytes; see onnxc_state_reset_fn. */");
+            self.line(&format!(
+                "int32_t {name}_state_reset(void *state, size_t bytes, const int64_t *symbols, size_t count);\n"
+            ));
+        }
         self.line("/* Runs the model; see onnxc_run_fn. Re-entrant. */");
         self.line(&format!(
             "int32_t {name}_run(const onnxc_tensor *inputs, size_t input_count, onnxc_tensor *outputs,\n    \
@@ -259,21 +277,47 @@ impl Out {
         ));
     }
 
-    /// The workspace by named symbols.
-    fn workspace_for(&mut self, graph: &Graph, name: &str) {
+    /// Assigns the model's symbols, which are parameters, to an array; gives the parameters.
+    fn symbols(graph: &Graph) -> (Vec<String>, String) {
         let mut taken = HashSet::new();
-        let names: Vec<String> =
-            bound_symbols(graph).iter().map(|&sym| distinct(&graph.symbols[sym].name, &mut taken)).collect();
+        let names = bound_symbols(graph);
+        let names = names.iter().map(|&sym| distinct(&graph.symbols[sym].name, &mut taken));
+        let names: Vec<String> = names.collect();
+        let mut text = format!("    int64_t onnxc_symbols[{}];\n", names.len().max(1));
+        for (at, symbol) in names.iter().enumerate() {
+            let _ = writeln!(text, "    onnxc_symbols[{at}] = {symbol};");
+        }
         if names.is_empty() {
+            text.push_str("    onnxc_symbols[0] = 0;\n");
+        }
+        (names.iter().map(|name| format!("int64_t {name}")).collect(), text)
+    }
+
+    /// A number of bytes by named symbols.
+    fn by_symbols(&mut self, graph: &Graph, name: &str, what: &str) {
+        let (params, text) = Self::symbols(graph);
+        let count = params.len();
+        if count == 0 && what == "workspace" {
             return;
         }
-        let params: Vec<String> = names.iter().map(|name| format!("int64_t {name}")).collect();
-        self.line(&format!("static inline int64_t {name}_workspace_for({}) {{", params.join(", ")));
-        self.line(&format!("    int64_t onnxc_symbols[{}];", names.len()));
-        for (at, symbol) in names.iter().enumerate() {
-            self.line(&format!("    onnxc_symbols[{at}] = {symbol};"));
-        }
-        self.line(&format!("    return {name}_workspace(onnxc_symbols, {});\n}}\n", names.len()));
+        let params = if count == 0 { "void".to_string() } else { params.join(", ") };
+        self.line(&format!("static inline int64_t {name}_{what}_for({params}) {{"));
+        self.text.push_str(&text);
+        self.line(&format!("    return {name}_{what}(onnxc_symbols, {count});\n}}\n"));
+    }
+
+    /// Empties a state block, by named symbols.
+    fn reset_for(&mut self, graph: &Graph, name: &str) {
+        let (params, text) = Self::symbols(graph);
+        let all = params.iter().map(|param| format!(", {param}")).collect::<String>();
+        self.line(&format!(
+            "static inline int32_t {name}_state_reset_for(void *onnxc_state, size_t onnxc_bytes{all}) {{"
+        ));
+        self.text.push_str(&text);
+        let count = params.len();
+        self.line(&format!(
+            "    return {name}_state_reset(onnxc_state, onnxc_bytes, onnxc_symbols, {count});\n}}\n"
+        ));
     }
 
     /// A run with one parameter per tensor.
@@ -316,6 +360,9 @@ impl Out {
 
 /// `const float x[1 * 3 * 224 * 224]`
 fn parameter(port: &Port<'_>) -> String {
+    if port.is_state {
+        return format!("void *{}", port.ident);
+    }
     let (element, per) = c_type(port.ty.dtype);
     let qualifier = if port.kind == "INPUT" { "const " } else { "" };
     let mut extents: Vec<String> = port.ty.shape.iter().map(ToString::to_string).collect();

@@ -175,11 +175,24 @@ pub fn emit(
         Some(id) => Ok(symbols.functions[id]),
         None => Err(Error::internal(Stage::Emit, format!("there is no function of kind {kind:?}"))),
     };
-    let (run, workspace) = (entry(FunctionKind::Run)?, entry(FunctionKind::Workspace)?);
-    let (descriptor, links) = descriptor::build(model, &plan, &host.name, (run, workspace));
-    let globals = [("model", entry(FunctionKind::Model)?), ("workspace", workspace), ("run", run)];
-    let globals = globals.map(|(public, id)| (format!("{}_{public}", host.name), id));
-    let object = unit.finish(&descriptor, &links, &globals)?;
+    let mut globals = vec![("model", entry(FunctionKind::Model)?)];
+    let mut links = vec![
+        (descriptor::RUN, "run", FunctionKind::Run),
+        (descriptor::WORKSPACE, "workspace", FunctionKind::Workspace),
+    ];
+    if plan.state.is_some() {
+        links.push((descriptor::STATE_BYTES, "state_bytes", FunctionKind::StateBytes));
+        links.push((descriptor::STATE_RESET, "state_reset", FunctionKind::StateReset));
+    }
+    let mut linked = vec![];
+    for (field, public, kind) in links {
+        linked.push((field, entry(kind)?));
+        globals.push((public, entry(kind)?));
+    }
+    let descriptor = descriptor::build(model, &plan, &host.name);
+    let globals: Vec<_> =
+        globals.into_iter().map(|(public, id)| (format!("{}_{public}", host.name), id)).collect();
+    let object = unit.finish(&descriptor, &linked, &globals)?;
     let versions = codes.iter().flat_map(|kernel| &kernel.code.versions);
     let stats = Stats {
         code_bytes: object.code_bytes,

@@ -78,6 +78,14 @@ impl Attrs {
         })
     }
 
+    /// An attribute that may be left out.
+    fn optional_index(&mut self, name: &str) -> Outcome<Option<usize>> {
+        match self.entries.iter().any(|entry| entry.0 == name) {
+            true => self.index(name).map(Some),
+            false => Ok(None),
+        }
+    }
+
     fn combine(&mut self) -> Outcome<Option<BinaryFn>> {
         if !self.entries.iter().any(|entry| entry.0 == "combine") {
             return Ok(None);
@@ -251,6 +259,11 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
             axis: attrs.index("axis")?,
             descending: attrs.flag("descending")?,
             take: attrs.dim("take")?,
+        },
+        "append" => Op::Append {
+            axis: attrs.index("axis")?,
+            at: attrs.dim("at")?,
+            panel: attrs.optional_index("panel")?,
         },
         "suppress" => Op::Suppress { take: attrs.dim("take")? },
         "call" => {

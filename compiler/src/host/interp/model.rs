@@ -8,11 +8,13 @@ use cranelift_entity::EntityRef;
 use crate::codegen::emit::{self, KernelCode};
 use crate::error::{Error, Result, Stage};
 use crate::graph::borders::{stored, unstored};
-use crate::graph::{DType, Dim, Graph, Sym, Tensor, TensorType};
+use crate::graph::{DType, Dim, Graph, State, Sym, Tensor, TensorType};
 use crate::host::abi::{options, status, tensor};
+use crate::host::block::{SPARE, StateTensor};
 use crate::host::interp::{KernelCall, Machine, Memory};
 use crate::host::ir::{FunctionKind, KernelId, Program, Type};
 use crate::host::lower::layout::bound_symbols;
+use crate::host::lower::state::StateLayout;
 use crate::host::lower::{KernelUse, Lowered};
 use crate::schedule::{ALIGN, Group};
 
@@ -54,6 +56,8 @@ pub struct Arguments {
     /// Whether the arrays of inputs and outputs are passed.
     pub arrays: [bool; 2],
     pub counts: [i64; 2],
+    /// Values of the model's symbols.
+    symbols: Vec<i64>,
     pub workspace: u64,
     pub workspace_bytes: i64,
     /// The fields of `onnxc_options` by their offsets; `None` for a caller without options.
@@ -110,19 +114,80 @@ impl<'g> Model<'g> {
         (used.code, used.buffers().len())
     }
 
-    /// Bytes of workspace for the sizes of these inputs, by the program's own function; minus a status without.
-    pub fn workspace(&self, inputs: &[Option<Tensor>]) -> Result<i64> {
+    /// Values of the symbols for these inputs and states; -1 for those that nothing decides.
+    fn symbols(&self, inputs: &[Option<Tensor>]) -> Vec<i64> {
         let mut symbols = BTreeMap::new();
         for (at, tensor) in inputs.iter().enumerate() {
             let Some(tensor) = tensor else { continue };
-            for (dim, &size) in self.graph.input_ty(at).shape.iter().zip(&tensor.shape) {
+            for (dim, &size) in self.graph.found_shape(at).iter().zip(&tensor.shape) {
                 if let Some(sym) = dim.as_sym() {
                     symbols.entry(sym).or_insert(size as i64);
                 }
             }
         }
-        let dims: Vec<i64> =
-            bound_symbols(self.graph).iter().map(|sym| symbols.get(sym).copied().unwrap_or(-1)).collect();
+        for growth in self.graph.states.iter().filter_map(|state| state.growth.as_ref()) {
+            symbols.entry(growth.size).or_insert(0);
+            if let Some(capacity) = growth.capacity.as_sym() {
+                let next = growth.next.eval(&|sym| symbols.get(&sym).copied());
+                symbols.entry(capacity).or_insert(next.unwrap_or(0) + SPARE as i64);
+            }
+        }
+        bound_symbols(self.graph).iter().map(|sym| symbols.get(sym).copied().unwrap_or(-1)).collect()
+    }
+
+    /// The state block of a run that finds these tensors (`None`: nothing, or zeros).
+    fn block(&self, found: &[Option<Tensor>], symbols: &[i64]) -> Result<Vec<u8>> {
+        let mut nothing = |_: &mut Memory, _: &KernelCall<'_>| Ok(0);
+        let mut machine = Machine::new(&self.program, Memory::default(), vec![], &mut nothing);
+        let count = symbols.len() as i64;
+        let array = machine.memory.with(symbols.iter().flat_map(|dim| dim.to_le_bytes()).collect());
+        let bytes = machine.call(FunctionKind::StateBytes, &[array as i64, count])?;
+        let Ok(length) = usize::try_from(bytes) else {
+            return Err(internal(format!("no state: status {}", -bytes)));
+        };
+        let block = machine.memory.block(length);
+        let status = machine.call(FunctionKind::StateReset, &[block as i64, bytes, array as i64, count])?;
+        if status != i64::from(status::OK) {
+            return Err(internal(format!("the state cannot be reset: status {status}")));
+        }
+        let mut contents = machine.memory.read(block, length).map_err(internal)?.to_vec();
+        for (state, tensor) in self.state_tensors(symbols)?.iter().zip(found) {
+            if let Some(tensor) = tensor {
+                state.put(tensor, &mut contents)?;
+            }
+        }
+        Ok(contents)
+    }
+
+    fn state_tensors(&self, symbols: &[i64]) -> Result<Vec<StateTensor>> {
+        let graph = self.graph;
+        let Some(layout) = StateLayout::new(graph) else { return Ok(vec![]) };
+        let number = |sym: Sym| layout.symbols.iter().position(|&own| own == sym);
+        let size = |dim: &Dim| {
+            let value = dim.eval(&|sym| symbols.get(number(sym)?).copied());
+            value.and_then(|value| usize::try_from(value).ok())
+        };
+        let tensor = |(at, state): (usize, &State)| {
+            let dims = state.ty.shape.iter().map(size).collect::<Option<Vec<usize>>>();
+            let (Some(dims), Some(offset)) = (dims, size(&layout.offsets[at])) else {
+                return Err(internal(format!("state {at} has no sizes")));
+            };
+            let growth = state.growth.as_ref();
+            Ok(StateTensor {
+                name: graph.inputs[graph.given_inputs() + at].name.clone(),
+                dtype: state.ty.dtype,
+                dims,
+                growth: growth.and_then(|growth| Some((growth.axis, 1 + number(growth.size)?))),
+                panel: growth.and_then(|growth| growth.panel).unwrap_or(1),
+                offset,
+            })
+        };
+        graph.states.iter().enumerate().map(tensor).collect()
+    }
+
+    /// Bytes of workspace for the sizes of these inputs, by the program's own function; minus a status without.
+    pub fn workspace(&self, inputs: &[Option<Tensor>]) -> Result<i64> {
+        let dims = self.symbols(inputs);
         let mut nothing = |_: &mut Memory, _: &KernelCall<'_>| Ok(0);
         let mut machine = Machine::new(&self.program, Memory::default(), vec![], &mut nothing);
         let count = dims.len() as i64;
@@ -144,7 +209,13 @@ impl<'g> Model<'g> {
             let (dtype, rank) = (ty.dtype.to_onnx(), ty.rank() as i32);
             Given { data, bytes: bytes as u64, dtype, rank, dims }
         };
-        let given_inputs = inputs.iter().enumerate().map(|(at, input)| {
+        let (given, found) = inputs.split_at(self.graph.given_inputs());
+        let symbols = self.symbols(inputs);
+        let state = match found.is_empty() {
+            true => None,
+            false => Some(self.block(found, &symbols)?),
+        };
+        let given_inputs = given.iter().enumerate().map(|(at, input)| {
             let ty = self.graph.input_ty(at);
             match input {
                 Some(input) => {
@@ -155,8 +226,14 @@ impl<'g> Model<'g> {
                 None => descriptor(&mut memory, ty, &vec![0; ty.rank()], 0, 0),
             }
         });
-        let given_inputs = given_inputs.collect();
-        let given_outputs = shapes.iter().enumerate().map(|(at, shape)| {
+        let mut given_inputs: Vec<Given> = given_inputs.collect();
+        if let Some(contents) = state {
+            let length = contents.len();
+            let data = memory.with(contents);
+            let ty = TensorType::new(DType::U8, vec![Dim::from(length)]);
+            given_inputs.push(descriptor(&mut memory, &ty, &[length], data, length));
+        }
+        let given_outputs = shapes.iter().take(self.graph.given_outputs()).enumerate().map(|(at, shape)| {
             let ty = self.graph.output_ty(at);
             let static_dims = || ty.shape.iter().map(|dim| dim.as_const().unwrap_or(0) as usize);
             match shape {
@@ -169,7 +246,8 @@ impl<'g> Model<'g> {
                 _ => descriptor(&mut memory, ty, &static_dims().collect::<Vec<_>>(), 0, 0),
             }
         });
-        let outputs = given_outputs.collect();
+        let outputs: Vec<Given> = given_outputs.collect();
+        let counts = [given_inputs.len() as i64, outputs.len() as i64];
         let message = memory.with(vec![0; MESSAGE_BYTES]);
         let fields = BTreeMap::from([
             (options::STRUCT_SIZE, options::SIZE),
@@ -183,7 +261,8 @@ impl<'g> Model<'g> {
             inputs: given_inputs,
             outputs,
             arrays: [true; 2],
-            counts: [inputs.len() as i64, shapes.len() as i64],
+            counts,
+            symbols,
             workspace,
             workspace_bytes,
             options: Some(fields),
@@ -236,6 +315,14 @@ impl<'g> Model<'g> {
         if status == status::OK {
             for at in 0..outputs.len() {
                 results.push(self.output(&mut machine, tensors[1] + at as u64 * tensor::SIZE as u64, at)?);
+            }
+        }
+        if status == status::OK
+            && let Some(block) = inputs.get(self.graph.given_inputs())
+        {
+            let contents = machine.memory.read(block.data, block.bytes as usize).map_err(internal)?;
+            for state in self.state_tensors(&arguments.symbols)? {
+                results.push(state.tensor(contents)?);
             }
         }
         let kept: usize = machine.blocks.values().sum();

@@ -4,13 +4,14 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::error::Result;
-use crate::graph::{Dim, Graph, Requirement, Sym, TensorType};
+use crate::graph::{DType, Dim, Graph, Requirement, Sym, TensorType};
 use crate::host::abi::{alignment, options, status};
 use crate::host::ir::{Binary, Compare, Condition, Operand, OptionsField, Place, Port, TensorField};
 use crate::host::lower::bind::violated;
 use crate::host::lower::builder::Builder;
 use crate::host::lower::layout::{Plan, Scope};
 use crate::host::lower::sizes::Sizes;
+use crate::host::lower::state;
 use crate::host::lower::text::violation;
 use crate::host::message::{A, B, printable};
 use crate::schedule::{ALIGN, Place as Storage, Step};
@@ -27,10 +28,10 @@ pub(super) struct Apart {
 impl Apart {
     pub fn new(plan: &Plan, graph: &Graph) -> Apart {
         let is_static = |ty: &TensorType| ty.shape.iter().all(Dim::is_const);
-        let inputs = graph.inputs.iter().enumerate();
+        let inputs = graph.inputs.iter().enumerate().take(graph.given_inputs());
         let inputs = inputs.filter(|(at, input)| input.default.is_none() && is_static(graph.input_ty(*at)));
         let late: HashSet<usize> = plan.dynamic.outputs.iter().map(|(output, _)| *output).collect();
-        let outputs = 0..graph.outputs.len();
+        let outputs = 0..graph.given_outputs();
         let outputs = outputs.filter(|at| !late.contains(at) && is_static(graph.output_ty(*at)));
         let tensors = inputs.map(|(at, _)| Port::Input(at as u32));
         let mut tensors: Vec<Port> = tensors.chain(outputs.map(|at| Port::Output(at as u32))).collect();
@@ -132,7 +133,8 @@ impl<'c, 'p> Checks<'c, 'p> {
 
     pub fn check_counts(&mut self) {
         let graph = self.scope.graph;
-        for (what, at, count) in [("input", 0, graph.inputs.len()), ("output", 2, graph.outputs.len())] {
+        let inputs = graph.given_inputs() + usize::from(!graph.states.is_empty());
+        for (what, at, count) in [("input", 0, inputs), ("output", 2, graph.given_outputs())] {
             let template = format!("{A} {what}s given, the model has {B}");
             let (array, given) = (self.b.param(at), self.b.param(at + 1));
             self.fail_unless_equal(given.into(), count as i64, status::BAD_COUNT, &template);
@@ -161,10 +163,30 @@ impl<'c, 'p> Checks<'c, 'p> {
         self.b.load(Place::Dim(given.port, axis as u32)).into()
     }
 
+    /// The state block, and the symbols that it tells.
+    pub fn bind_state(&mut self) {
+        let graph = self.scope.graph;
+        let Some(layout) = &self.plan.state else { return };
+        let given = Given { port: state::port(graph), what: state::NAME.to_string() };
+        self.check_type(&given, &TensorType::new(DType::U8, vec![layout.bytes.clone()]));
+        for (sym, value) in state::bind(self.b, graph, layout) {
+            self.sizes.symbols.insert(sym, value);
+            self.deciders.insert(sym, state::NAME.to_string());
+        }
+    }
+
+    /// What can be told of the state block once all symbols have values.
+    pub fn check_state(&mut self) -> Result<()> {
+        match &self.plan.state {
+            Some(layout) => state::check(self.b, self.scope.graph, layout, &mut self.sizes),
+            None => Ok(()),
+        }
+    }
+
     /// Types of all inputs without default; their lone symbolic dims give the symbols their values.
     pub fn bind_symbols(&mut self) {
         let graph = self.scope.graph;
-        for at in (0..graph.inputs.len()).filter(|&at| graph.inputs[at].default.is_none()) {
+        for at in (0..graph.given_inputs()).filter(|&at| graph.inputs[at].default.is_none()) {
             let port = Port::Input(at as u32);
             if self.apart.has(port) {
                 continue;
@@ -185,7 +207,7 @@ impl<'c, 'p> Checks<'c, 'p> {
 
     pub fn check_inputs(&mut self) -> Result<()> {
         let graph = self.scope.graph;
-        for (at, input) in graph.inputs.iter().enumerate() {
+        for (at, input) in graph.inputs.iter().enumerate().take(graph.given_inputs()) {
             let port = Port::Input(at as u32);
             if self.apart.has(port) {
                 continue;
@@ -361,7 +383,7 @@ impl<'c, 'p> Checks<'c, 'p> {
 
     pub fn check_outputs(&mut self) -> Result<()> {
         let graph = self.scope.graph;
-        for at in 0..graph.outputs.len() {
+        for at in 0..graph.given_outputs() {
             let port = Port::Output(at as u32);
             if self.apart.has(port) {
                 continue;

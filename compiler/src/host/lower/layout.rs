@@ -19,6 +19,7 @@ use crate::host::abi::frame;
 use crate::host::ir::{Frame, FrameLayout, Pointers};
 use crate::host::lower::dynamic::Dynamic;
 use crate::host::lower::internal;
+use crate::host::lower::state::StateLayout;
 use crate::schedule::{
     ALIGN, Group, GroupId, Place, Program, Scratch, Step, control_scratch, handed_by_bodies,
 };
@@ -130,6 +131,8 @@ pub(crate) struct Plan {
     pub frames: PrimaryMap<Frame, FrameLayout>,
     /// The buffers of a kernel.
     pub buffers: Pointers,
+    /// The state block, if there is one.
+    pub state: Option<StateLayout>,
     /// Offset of the table of strings in the workspace, and of the constant strings in the weights.
     pub strings: Option<(i64, u64)>,
     /// Offset of the arena in the workspace, bytes.
@@ -144,6 +147,9 @@ impl Plan {
         plan.add_frames(1);
         let path: Path = Arc::new([]);
         plan.scope(root, &path)?;
+        plan.state = StateLayout::new(root.graph);
+        let needed: Vec<Dim> = plan.state.iter().flat_map(|state| state.needs(root.graph)).cloned().collect();
+        needed.iter().for_each(|dim| plan.size(dim));
         for (at, input) in root.graph.inputs.iter().enumerate() {
             let offset = match &input.default {
                 Some(tensor) => {
@@ -347,12 +353,13 @@ impl Plan {
     }
 }
 
-/// Symbols that a lone dim of some input without default decides, in the order of their numbers. Those that data
-/// define are not among them.
+/// Symbols that a lone dim of some input without default decides, and those of states, in the order of their numbers. Those
+/// that data define are not among them.
 pub(crate) fn bound_symbols(graph: &Graph) -> Vec<Sym> {
     let mut symbols: Vec<Sym> = (0..graph.inputs.len())
         .filter(|&at| graph.inputs[at].default.is_none())
         .flat_map(|at| graph.input_ty(at).shape.iter().filter_map(Dim::as_sym))
+        .chain(graph.state_symbols())
         .collect();
     symbols.sort();
     symbols.dedup();

@@ -2,7 +2,7 @@
 //!
 //! `layout` decides where constants, sizes and pointers are, `dynamic` what each read of a size that data decide
 //! completes. `steps` writes the step functions, `control` the loops and choices in them, `bind` those reads; `run` the
-//! public functions, `checks` what they check first. Nothing here knows an operator or a machine.
+//! public functions, `checks` what they check first, `state` the block in which a caller keeps tensors from run to run. Nothing here knows an operator or a machine.
 
 mod bind;
 mod builder;
@@ -12,6 +12,7 @@ mod dynamic;
 pub(crate) mod layout;
 mod run;
 mod sizes;
+pub(crate) mod state;
 mod steps;
 mod text;
 
@@ -57,8 +58,8 @@ pub(crate) fn lower<'g>(
     let plan = Plan::new(scope)?;
     let program = Program {
         name: name.to_string(),
-        inputs: graph.inputs.len(),
-        outputs: graph.outputs.len(),
+        inputs: graph.given_inputs() + usize::from(!graph.states.is_empty()),
+        outputs: graph.given_outputs(),
         weights: plan.weight_bytes,
         sizes: plan.size_texts(graph),
         slots: plan.dynamic.slots.clone(),

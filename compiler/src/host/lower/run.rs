@@ -1,4 +1,5 @@
-//! The public functions of a model, `<name>_model`, `<name>_workspace` and `<name>_run`, and what a parallel-for calls.
+//! The public functions of a model, `<name>_model`, `<name>_workspace` and `<name>_run`, those of its state, and what a
+//! parallel-for calls.
 
 use cranelift_entity::EntityRef;
 
@@ -7,13 +8,14 @@ use crate::graph::{Dim, Graph, Sym};
 use crate::host::abi::{options, status};
 use crate::host::ir::{
     Address, Binary, CLOSE_STRINGS, Compare, Condition, Frame, FrameField, FuncId, FunctionKind,
-    OPEN_STRINGS, Op, Operand, OptionsField, Place, Port, Program, SlotUse, TensorField, Type,
+    OPEN_STRINGS, Op, Operand, OptionsField, Place, Port, Program, SlotUse, TensorField, Type, Value,
 };
 use crate::host::lower::Lowered;
 use crate::host::lower::builder::Builder;
 use crate::host::lower::checks::{Apart, CHECKS_PER_FUNCTION, Checks};
 use crate::host::lower::layout::{Plan, Scope, bound_symbols};
 use crate::host::lower::sizes::Sizes;
+use crate::host::lower::state::{self, leave_if};
 
 /// The frame of the model.
 fn own(field: FrameField) -> Place {
@@ -32,6 +34,14 @@ pub(super) fn lower(
     builder.effect(Op::Return(descriptor.into()));
     program.functions.push(builder.finish());
     workspace(program, plan, scope.graph)?;
+    if let Some(layout) = &plan.state {
+        let symbols = |b: &mut Builder, dims, count, refuse: &dyn Fn(&mut Builder, Operand, i32)| {
+            given_symbols(b, scope.graph, (dims, count), refuse)
+        };
+        for function in state::functions(scope.graph, layout, &symbols)? {
+            program.functions.push(function);
+        }
+    }
     let apart = Apart::new(plan, scope.graph);
     let mut checks = vec![];
     for (number, tensors) in apart.tensors.chunks(CHECKS_PER_FUNCTION).enumerate() {
@@ -50,8 +60,10 @@ pub(super) fn lower(
     for check in checks {
         writer.b.effect(Op::Call(check, params.clone()));
     }
+    writer.bind_state();
     writer.bind_symbols();
     writer.check_inputs()?;
+    writer.check_state()?;
     writer.check_sizes()?;
     writer.check_assumptions()?;
     writer.check_outputs()?;
@@ -82,38 +94,40 @@ pub(super) fn part(program: &mut Program) {
 fn workspace(program: &mut Program, plan: &Plan, graph: &Graph) -> Result<()> {
     let mut builder = Builder::new("workspace".into(), FunctionKind::Workspace);
     let b = &mut builder;
-    let leave_if = |b: &mut Builder, bad: Operand, status: i32| match bad {
-        Operand::Int(0) => {}
-        Operand::Int(_) => b.effect(Op::Return((-i64::from(status)).into())),
-        Operand::Value(bad) => {
-            b.open();
-            b.effect(Op::Return((-i64::from(status)).into()));
-            let leave = b.close();
-            b.if_else(Condition::Value(bad), leave, vec![]);
-        }
-    };
+    let refuse = |b: &mut Builder, bad: Operand, status: i32| leave_if(b, bad, -i64::from(status));
     let (dims, count) = (b.param(0), b.param(1));
+    let mut sizes = given_symbols(b, graph, (dims, count), &refuse);
+    let (bytes, overflow) = sizes.checked(b, &plan.workspace)?;
+    refuse(b, overflow, status::SIZE_OVERFLOW);
+    let negative = b.compare(Compare::Lt, bytes, 0);
+    refuse(b, negative, status::SIZE_OVERFLOW);
+    b.effect(Op::Return(bytes));
+    program.functions.push(builder.finish());
+    Ok(())
+}
+
+/// The symbols' values that a caller gives: an array and its length.
+fn given_symbols(
+    b: &mut Builder,
+    graph: &Graph,
+    (dims, count): (Value, Value),
+    refuse: &dyn Fn(&mut Builder, Operand, i32),
+) -> Sizes {
     let symbols = bound_symbols(graph);
     let miscounted = b.compare(Compare::Ne, count, symbols.len() as i64);
-    leave_if(b, miscounted, status::BAD_COUNT);
+    refuse(b, miscounted, status::BAD_COUNT);
     if !symbols.is_empty() {
         let null = b.compare(Compare::Eq, dims, 0);
-        leave_if(b, null, status::NULL_POINTER);
+        refuse(b, null, status::NULL_POINTER);
     }
     let mut sizes = Sizes::default();
     for (at, &symbol) in symbols.iter().enumerate() {
         let value = b.load_at(Type::I64, dims, 8 * at as i64);
         let negative = b.compare(Compare::Lt, value, 0);
-        leave_if(b, negative, status::BAD_DIM);
+        refuse(b, negative, status::BAD_DIM);
         sizes.symbols.insert(symbol, value.into());
     }
-    let (bytes, overflow) = sizes.checked(b, &plan.workspace)?;
-    leave_if(b, overflow, status::SIZE_OVERFLOW);
-    let negative = b.compare(Compare::Lt, bytes, 0);
-    leave_if(b, negative, status::SIZE_OVERFLOW);
-    b.effect(Op::Return(bytes));
-    program.functions.push(builder.finish());
-    Ok(())
+    sizes
 }
 
 /// Symbol values and the table of sizes, at the start of the workspace.
@@ -154,7 +168,7 @@ fn store_output_dims(
     apart: &Apart,
     sizes: &mut Sizes,
 ) -> Result<()> {
-    for at in 0..graph.outputs.len() {
+    for at in 0..graph.given_outputs() {
         let port = Port::Output(at as u32);
         if apart.has(port) {
             continue;
@@ -206,6 +220,7 @@ fn execute(b: &mut Builder, plan: &Plan, graph: &Graph, steps: &[FuncId]) {
         b.effect(Op::Attempt { body, status, handler });
     }
     close(b);
+    state::commit(b, plan, graph);
     b.effect(ok());
 }
 
@@ -241,7 +256,7 @@ fn fill_frame(b: &mut Builder, plan: &Plan, graph: &Graph) {
     b.store(own(FrameField::Level), level);
     let parallel = b.load(Place::Options(OptionsField::ParallelFor));
     b.store(own(FrameField::Parallel), parallel);
-    for at in 0..graph.inputs.len() {
+    for at in 0..graph.given_inputs() {
         let mut data: Operand = b.load(Place::Tensor(Port::Input(at as u32), TensorField::Data)).into();
         if let Some(offset) = plan.defaults[at] {
             let default = b.address(Address::Weights(offset));
@@ -249,8 +264,14 @@ fn fill_frame(b: &mut Builder, plan: &Plan, graph: &Graph) {
         }
         b.store(own(FrameField::Input(at as u32)), data);
     }
-    for at in 0..graph.outputs.len() {
+    for at in 0..graph.given_outputs() {
         let data = b.load(Place::Tensor(Port::Output(at as u32), TensorField::Data));
         b.store(own(FrameField::Output(at as u32)), data);
+    }
+    for at in 0..graph.states.len() {
+        if let Some(data) = state::address(b, plan, graph, at) {
+            b.store(own(FrameField::Input((graph.given_inputs() + at) as u32)), data);
+            b.store(own(FrameField::Output((graph.given_outputs() + at) as u32)), data);
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::host::verify::{expect, falls_through};
 pub(super) fn verify(program: &Program, function: &Function) -> Result<(), String> {
     let mut sizes = Sizes {
         program,
-        returns_size: function.kind == FunctionKind::Workspace,
+        returns_size: matches!(function.kind, FunctionKind::Workspace | FunctionKind::StateBytes),
         origins: SecondaryMap::new(),
         excluded: EntitySet::new(),
         good: EntitySet::new(),

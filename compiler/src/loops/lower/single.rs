@@ -35,6 +35,10 @@ impl Lowering<'_> {
                 let results = [out, node.outputs[1]];
                 self.sort(inputs[0], results, *axis, *descending, take)?;
             }
+            Op::Append { axis, at, panel: None } => self.append(inputs[1], *axis, at, out)?,
+            Op::Append { axis, at, panel: Some(panel) } => {
+                self.append_to_panels(inputs[1], (*axis, at), *panel, out)?;
+            }
             Op::Suppress { take } => self.suppress(&inputs, take, out)?,
             Op::Leaves(trees) => self.leaves(trees, &inputs, out)?,
             Op::Cumulate { op, axis, exclusive, reverse } => {
@@ -130,6 +134,35 @@ impl Lowering<'_> {
                 })?;
                 shift[axis] = end;
             }
+            Ok(())
+        })
+    }
+
+    /// What is before and behind stays as it is.
+    fn append(&mut self, new: ValueId, axis: usize, at: &Dim, out: ValueId) -> Result<()> {
+        let shape = self.graph.ty(new).shape.clone();
+        let mut shift = vec![Dim::ZERO; shape.len()];
+        shift[axis] = at.clone();
+        self.copy_nest(&[], &shape, out, &shift, &mut |cx, index| cx.expr_at(new, index))
+    }
+
+    /// As [`Lowering::append`], element by element: those of a panel lie beside each other, whatever else there is of each.
+    fn append_to_panels(
+        &mut self,
+        new: ValueId,
+        (axis, at): (usize, &Dim),
+        panel: usize,
+        out: ValueId,
+    ) -> Result<()> {
+        let shape = self.graph.ty(new).shape.clone();
+        let width = Dim::from(panel);
+        self.for_shape(&shape, LoopKind::Serial, &mut |cx, index| {
+            let value = cx.expr_at(new, &index)?;
+            let place = index[axis].add_dim(at);
+            let mut to = index;
+            to[axis] = place.floor_div(&width, &cx.extent_fn());
+            to.push(place.modulo(&width, &cx.extent_fn()));
+            cx.store(out, &to, value);
             Ok(())
         })
     }

@@ -1,0 +1,65 @@
+//! Graphs with states. The evaluator takes the tensors that a run finds and gives those that it leaves, however much room a
+//! caller has for more: [`before`] puts the former where there is room, [`after`] takes the latter out.
+
+use super::movement;
+use super::run::{Symbols, usage};
+use crate::error::Result;
+use crate::graph::{Dim, Graph, Growth, Tensor};
+
+fn growths(graph: &Graph) -> impl Iterator<Item = (usize, &Growth)> {
+    graph.states.iter().enumerate().filter_map(|(at, state)| Some((at, state.growth.as_ref()?)))
+}
+
+/// Gives every capacity that nothing fixes the least value that will do.
+pub(super) fn bind(graph: &Graph, symbols: &mut Symbols) -> Result<()> {
+    for (at, growth) in growths(graph) {
+        if let Some(capacity) = growth.capacity.as_sym() {
+            symbols[capacity] = growth.next.eval(&|sym| symbols[sym]);
+        }
+        let sizes = [&growth.next, &growth.capacity].map(|dim| dim.eval(&|sym| symbols[sym]));
+        if let [Some(next), Some(most)] = sizes
+            && next > most
+        {
+            let name = &graph.inputs[graph.given_inputs() + at].name;
+            return usage(format!(
+                "state `{name}` is full: it would grow to {next}, and there is room for {most}"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn size(dim: &Dim, symbols: &Symbols) -> usize {
+    dim.eval(&|sym| symbols[sym]).and_then(|size| usize::try_from(size).ok()).unwrap_or(0)
+}
+
+/// Tensors of states, with room behind them.
+pub(super) fn before(graph: &Graph, inputs: &mut [Tensor], symbols: &Symbols) -> Result<()> {
+    for (at, growth) in growths(graph) {
+        let tensor = &mut inputs[graph.given_inputs() + at];
+        let mut shape = tensor.shape.clone();
+        shape[growth.axis] = size(&growth.capacity, symbols);
+        if let Some(panel) = growth.panel {
+            shape[growth.axis] = shape[growth.axis].div_ceil(panel);
+            shape.push(panel);
+        }
+        let room = Tensor::new(tensor.dtype, shape.clone(), movement::zeroed(tensor.dtype, &shape)?.into());
+        *tensor = movement::append(&room, tensor, (growth.axis, 0), growth.panel)?;
+    }
+    Ok(())
+}
+
+/// Tensors of states, without what is behind them.
+pub(super) fn after(graph: &Graph, outputs: &mut [Tensor], symbols: &Symbols) -> Result<()> {
+    for (at, growth) in growths(graph) {
+        let tensor = &mut outputs[graph.given_outputs() + at];
+        if growth.panel.is_some() {
+            *tensor = movement::from_panels(tensor, growth.axis)?;
+        }
+        let mut shape = tensor.shape.clone();
+        shape[growth.axis] = size(&growth.next, symbols);
+        let (starts, steps) = (vec![0; shape.len()], vec![1; shape.len()]);
+        *tensor = movement::slice(tensor, &starts, &steps, &shape)?;
+    }
+    Ok(())
+}
