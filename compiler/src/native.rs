@@ -225,7 +225,7 @@ impl<'l> Model<'l> {
         }
         let (inputs, found) = inputs.split_at(input_infos.len());
         let (output_shapes, left) = output_shapes.split_at(output_infos.len());
-        let symbols = self.symbol_values(&input_infos, inputs, (&states, found, left))?;
+        let symbols = self.symbol_values(&input_infos, inputs, &states, (found, left))?;
         let workspace = self.workspace_bytes(&symbols)?;
         let states = match states.is_empty() {
             true => None,
@@ -315,7 +315,8 @@ impl<'l> Model<'l> {
         &self,
         infos: &[abi::ValueInfo],
         inputs: &[Option<Tensor>],
-        (states, found, left): (&[abi::StateInfo], &[Option<Tensor>], &[Option<Vec<usize>>]),
+        states: &[abi::StateInfo],
+        (found, left): (&[Option<Tensor>], &[Option<Vec<usize>>]),
     ) -> Result<Vec<i64>> {
         let mut symbols = vec![-1i64; self.descriptor.symbol_count as usize];
         let mut decide = |symbol: Option<usize>, size: usize| {

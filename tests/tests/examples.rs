@@ -5,8 +5,11 @@ use std::process::Command;
 
 use onnxc::build::Builder;
 use onnxc_proto::build;
-use onnxc_tests::object::{host, must, runtime, runtime_crate};
+use onnxc_tests::object::{host, must, runtime, runtime_crate, source};
 use prost::Message;
+
+#[path = "../../examples/chat/rust/src/sampler.rs"]
+mod sampler;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
 
@@ -50,6 +53,142 @@ fn text_classifier_by_make() {
     }
 }
 
+/// What examples/chat is built from: its folder of what Cargo made is kept, the rest is made anew.
+fn chat(dir: &Path) -> PathBuf {
+    let cargo = Path::new(env!("CARGO_TARGET_TMPDIR")).join("chat");
+    let mut make = Command::new("make");
+    make.arg("-C").arg(examples().join("chat")).arg(format!("ONNXC={ONNXC}"));
+    make.arg(format!("BUILD={}", dir.display())).arg(format!("CARGO_DIR={}", cargo.display()));
+    must(make.args(["CFLAGS=-O1 -pedantic -Werror", "--silent", "--no-print-directory"]));
+    cargo
+}
+
+/// Arguments of the program, and the tokens that a loop over ONNX Runtime draws: `make recorded` in examples/chat.
+fn recorded_chats() -> Vec<(Vec<String>, String)> {
+    let text = std::fs::read_to_string(examples().join("chat/recorded.txt")).unwrap();
+    let chats: Vec<_> = text
+        .lines()
+        .map(|line| {
+            let (arguments, tokens) = line.split_once('\t').unwrap();
+            (arguments.split(' ').map(String::from).collect(), tokens.replace(' ', "\n") + "\n")
+        })
+        .collect();
+    assert_eq!(chats.len(), 4);
+    chats
+}
+
+#[test]
+fn chat_in_c_and_in_rust() {
+    let dir = tempfile::tempdir().unwrap();
+    let cargo = chat(dir.path());
+    let program = dir.path().join("chat");
+    let twin = rust_chat(&cargo, dir.path());
+    for (arguments, tokens) in recorded_chats() {
+        let ids = |program: &Path| stdout(Command::new(program).args(["--ids", "1"]).args(&arguments));
+        assert_eq!(ids(&program), tokens, "C {arguments:?}");
+        assert_eq!(ids(&twin), tokens, "Rust {arguments:?}");
+        let threads = stdout(Command::new(&program).args(["--ids", "1", "--threads", "2"]).args(&arguments));
+        assert_eq!(threads, tokens, "two threads {arguments:?}");
+        let text = |program: &Path| stdout(Command::new(program).args(&arguments));
+        let continued = text(&program);
+        assert!(
+            continued.starts_with("It is a truth universally acknowledged, that") && continued.len() > 300
+        );
+        assert_eq!(continued, text(&twin), "{arguments:?}");
+    }
+    // Characters of several tokens come back as they were.
+    let prompt = "na\u{ef}ve \u{a3} \u{65e5}\u{672c} \u{1f600}";
+    assert_eq!(stdout(Command::new(&program).args(["--tokens", "0", prompt])), prompt);
+    for wrong in [&["--top-p", "2", "x"][..], &["--seed"], &["--unknown", "1", "x"], &["--threads", "x"]] {
+        let output = Command::new(&program).args(wrong).output().unwrap();
+        assert!(
+            !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("usage"),
+            "{wrong:?}"
+        );
+    }
+}
+
+/// Eight draws for each case, of the sampler in C and of that in Rust. A case is temperature, top_k, top_p, seed and logits.
+fn draws(cases: &[(f64, usize, f64, u64, Vec<f32>)]) -> [Vec<Vec<i64>>; 2] {
+    let dir = tempfile::tempdir().unwrap();
+    let (program, input, chat) =
+        (dir.path().join("sampler"), dir.path().join("cases"), examples().join("chat"));
+    let mut cc = Command::new("cc");
+    cc.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic", "-fsanitize=undefined", "-I"])
+        .arg(&chat);
+    must(cc.arg(source("sampler.c")).arg(chat.join("sampler.c")).arg("-lm").arg("-o").arg(&program));
+    let text: String = cases
+        .iter()
+        .map(|(temperature, top_k, top_p, seed, logits)| {
+            let list: String = logits.iter().map(|logit| format!(" {logit}")).collect();
+            format!("{temperature} {top_k} {top_p} {seed} {}{list}\n", logits.len())
+        })
+        .collect();
+    std::fs::write(&input, text).unwrap();
+    let output = stdout(Command::new(&program).stdin(std::fs::File::open(&input).unwrap()));
+    let numbers = |line: &str| line.split_whitespace().map(|text| text.parse().unwrap()).collect();
+    let rust = cases.iter().map(|&(temperature, top_k, top_p, state, ref logits)| {
+        let mut sampler = sampler::Sampler { temperature, top_k, top_p, state };
+        (0..8).map(|_| sampler.next(logits).map_or(-1, |token| token as i64)).collect()
+    });
+    [output.lines().map(numbers).collect(), rust.collect()]
+}
+
+#[test]
+fn samplers_of_both_languages_draw_the_same() {
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut cases = vec![];
+    for seed in 0..2000 {
+        let count = random.usize(1..=64);
+        // Equal ones are frequent.
+        let logits = (0..count).map(|_| (random.f32() * 12.0).round() / 2.0).collect();
+        let temperature = [0.0, 0.3, 1.0, 2.5][random.usize(0..4)];
+        cases.push((
+            temperature,
+            random.usize(0..70),
+            [0.0, 0.3, 0.9, 1.0][random.usize(0..4)],
+            seed,
+            logits,
+        ));
+    }
+    let [c, rust] = draws(&cases);
+    assert_eq!(c.len(), cases.len());
+    for (case, (c, rust)) in cases.iter().zip(c.iter().zip(&rust)) {
+        assert_eq!(c, rust, "{case:?}");
+    }
+}
+
+#[test]
+fn samplers_keep_to_their_rules() {
+    let (low, inf) = (f32::NEG_INFINITY, f32::INFINITY);
+    let cases = vec![
+        // The greatest; of equal ones that of the lowest number.
+        (0.0, 0, 1.0, 1, vec![1.0, 3.0, 3.0]),
+        (1.0, 1, 1.0, 2, vec![1.0, 3.0, 3.0]),
+        (1.0, 0, 0.0, 3, vec![1.0, 3.0, 3.0]),
+        // Of three equal ones the first two, by count and by share.
+        (1.0, 2, 1.0, 4, vec![5.0, 0.0, 5.0, 5.0]),
+        (1.0, 3, 0.6, 5, vec![5.0, 0.0, 5.0, 5.0]),
+        // What has no weight is never drawn.
+        (9.0, 0, 1.0, 6, vec![low, 0.5, low, 0.25]),
+        // Logits that are none.
+        (1.0, 0, 1.0, 7, vec![0.0, f32::NAN]),
+        (0.0, 0, 1.0, 8, vec![f32::NAN, 0.0]),
+        (1.0, 0, 1.0, 9, vec![0.0, inf]),
+        (1.0, 0, 1.0, 10, vec![low, low]),
+    ];
+    let allowed: [&[i64]; 10] = [&[1], &[1], &[1], &[0, 2], &[0, 2], &[1, 3], &[-1], &[-1], &[-1], &[-1]];
+    for drawn in draws(&cases) {
+        assert_eq!(drawn.len(), cases.len());
+        for (case, (drawn, allowed)) in cases.iter().zip(drawn.iter().zip(allowed)) {
+            let mut found = drawn.clone();
+            found.sort();
+            found.dedup();
+            assert_eq!(found, allowed, "{case:?}");
+        }
+    }
+}
+
 #[test]
 fn c_program_by_cmake() {
     if Command::new("cmake").arg("--version").output().is_err() {
@@ -64,30 +203,51 @@ fn c_program_by_cmake() {
     assert_predicted(&stdout(&mut Command::new(dir.path().join("digits"))));
 }
 
-/// The output of `main.rs` with the wrapper of a model in `OUT_DIR`.
-fn run_rust(model: &Path, main: &Path, dir: &Path) -> String {
-    run_built(Builder::new(model), main, dir)
-}
-
-/// As [`run_rust`], with what else the model is compiled with.
-fn run_built(builder: Builder, main: &Path, dir: &Path) -> String {
+/// A program of `main.rs` with the wrapper of a model in `OUT_DIR`; `crates` are names and files.
+fn compile_rust(builder: Builder, main: &Path, dir: &Path, crates: &[(&str, PathBuf)]) -> PathBuf {
     let files = builder.target(host().triple.to_string()).cpu("native").out_dir(dir).generate().unwrap();
     let program = dir.join("program");
     let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let mut command = Command::new(rustc);
-    command.env("OUT_DIR", dir).args(["--edition", "2021", "--deny", "warnings"]);
+    command.env("OUT_DIR", dir).args(["--edition", "2024", "--deny", "warnings"]);
     command.arg("-L").arg(format!("native={}", dir.display()));
     command.arg("-l").arg(format!("static={}", files.name));
-    command.arg("--extern").arg(format!("onnxc_runtime_support={}", runtime_crate().display()));
+    for (name, file) in crates {
+        command.arg("--extern").arg(format!("{name}={}", file.display()));
+        command.arg("-L").arg(format!("dependency={}", file.parent().unwrap().display()));
+    }
     must(command.arg(main).arg("-o").arg(&program));
-    stdout(&mut Command::new(&program))
+    program
+}
+
+/// The output of that program.
+fn run_rust(builder: Builder, main: &Path, dir: &Path) -> String {
+    let runtime = [("onnxc_runtime_support", runtime_crate())];
+    stdout(&mut Command::new(compile_rust(builder, main, dir, &runtime)))
+}
+
+/// The twin of the program in C, with the library that Cargo made for that one.
+fn rust_chat(cargo: &Path, dir: &Path) -> PathBuf {
+    let chat = examples().join("chat");
+    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    build.args(["build", "--release", "--message-format", "json", "--target-dir"]);
+    let messages = stdout(build.arg(cargo).current_dir(chat.join("tokenizer")));
+    let library =
+        messages.split('"').find(|text| text.contains("/libtokenizers-") && text.ends_with(".rlib"));
+    let crates = [("tokenizers", library.expect("a library").into())];
+    compile_rust(
+        Builder::new(chat.join("chat.onnx")).state("auto"),
+        &chat.join("rust/src/main.rs"),
+        dir,
+        &crates,
+    )
 }
 
 #[test]
 fn rust_program_with_a_static_model() {
     let dir = tempfile::tempdir().unwrap();
     let main = examples().join("rust/src/main.rs");
-    assert_predicted(&run_rust(&examples().join("digits/digits.onnx"), &main, dir.path()));
+    assert_predicted(&run_rust(Builder::new(examples().join("digits/digits.onnx")), &main, dir.path()));
 }
 
 const STATE_MAIN: &str = r#"
@@ -133,7 +293,7 @@ fn rust_program_with_state() {
     let (path, main) = (dir.path().join("sums.onnx"), dir.path().join("main.rs"));
     std::fs::write(&path, model).unwrap();
     std::fs::write(&main, STATE_MAIN).unwrap();
-    assert_eq!(run_built(Builder::new(&path).state("rows=more"), &main, dir.path()), "good\n");
+    assert_eq!(run_rust(Builder::new(&path).state("rows=more"), &main, dir.path()), "good\n");
 }
 
 /// `twice = concat(x, -x)` along the first axis, `x` f32[batch, 3].
@@ -178,7 +338,7 @@ fn rust_program_with_a_symbolic_model() {
     let (model, main) = (dir.path().join("pairs.onnx"), dir.path().join("main.rs"));
     std::fs::write(&model, symbolic_model()).unwrap();
     std::fs::write(&main, SYMBOLIC_MAIN).unwrap();
-    let output = run_rust(&model, &main, dir.path());
+    let output = run_rust(Builder::new(&model), &main, dir.path());
     let lines: Vec<&str> = output.lines().collect();
     assert_eq!(lines.len(), 4, "{output}");
     assert_eq!(lines[0], "`x` has 5 elements, not those of [2, 3]");
@@ -246,7 +406,7 @@ fn rust_program_with_values_of_all_kinds() {
     let (model, main) = (dir.path().join("kinds.onnx"), dir.path().join("main.rs"));
     std::fs::write(&model, model_of_all_kinds()).unwrap();
     std::fs::write(&main, ALL_KINDS_MAIN).unwrap();
-    let output = run_rust(&model, &main, dir.path());
+    let output = run_rust(Builder::new(&model), &main, dir.path());
     let lines: Vec<&str> = output.lines().collect();
     assert_eq!(lines.len(), 2, "{output}");
     assert_eq!(lines[0], "`words` has 0 elements, not those of [1]");

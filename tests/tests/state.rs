@@ -404,6 +404,100 @@ fn states_that_are_exchanged() {
     assert!(error.contains("the states c, d take each other's values"), "{error}");
 }
 
+/// The tensor before a run and after it, each read by others and given to the caller as well.
+#[test]
+fn what_reads_a_state_beside_the_append() {
+    let inputs = vec![f32_value("x", &["new", "3"]), f32_value("past", &["old", "3"])];
+    let sum = |from: &str, to: &str| {
+        node("ReduceSum", &[from], &[to]).with(ints("axes", &[0])).with(build::int("keepdims", 0))
+    };
+    let nodes = vec![
+        sum("past", "before"),
+        node("Concat", &["past", "x", "x"], &["more"]).with(build::int("axis", 0)),
+        sum("more", "after"),
+        node("Identity", &["more"], &["again"]),
+        node("Identity", &["past"], &["earlier"]),
+        node("Relu", &["more"], &["positive"]),
+    ];
+    let outputs = vec![
+        f32_value("again", &["all", "3"]),
+        f32_value("before", &["3"]),
+        f32_value("more", &["all", "3"]),
+        f32_value("earlier", &["old", "3"]),
+        f32_value("after", &["3"]),
+        f32_value("positive", &["all", "3"]),
+    ];
+    let model = build::model(12, build::graph(inputs, nodes, outputs));
+    let plain = compile(&model, Choice::default(), Target::host().unwrap(), 0).unwrap();
+    for (new, old) in [(1, 0), (2, 5), (0, 4), (0, 0)] {
+        let inputs = [("x", tensor(&[new, 3], 1)), ("past", tensor(&[old, 3], 2))];
+        let given: Vec<Tensor> = ordered(&plain.graph, &inputs).into_iter().flatten().collect();
+        let wanted = named(&plain.graph, interp::run(&plain.graph, &given).unwrap());
+        for level in [0, 3] {
+            let compiled = compile(&model, choice(&["past=more"]), native_target(), level).unwrap();
+            let loaded = Loaded::new(compiled, Instant::now()).unwrap();
+            let found = ordered(&loaded.graph, &inputs);
+            let shapes = native::output_shapes(&loaded.graph, &found).unwrap();
+            let run = loaded.model().unwrap().run_guarded(&found, &shapes, &Call::default()).unwrap();
+            for (name, tensor) in named(&loaded.graph, run) {
+                let other = &wanted.iter().find(|(own, _)| *own == name).unwrap().1;
+                assert!(
+                    close(&tensor, other),
+                    "{name} of {new} after {old} at -O{level}: {tensor:?}, not {other:?}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_appended_may_not_depend_on_what_is_there() {
+    let inputs = vec![f32_value("x", &["1", "3"]), f32_value("past", &["old", "3"])];
+    let mean = node("ReduceMean", &["past"], &["mean"]).with(ints("axes", &[0]));
+    let nodes = vec![
+        mean,
+        node("Add", &["x", "mean"], &["next"]),
+        node("Concat", &["past", "next"], &["more"]).with(build::int("axis", 0)),
+    ];
+    let model = build::model(12, build::graph(inputs, nodes, vec![f32_value("more", &["all", "3"])]));
+    let error = compile(&model, choice(&["past=more"]), Target::host().unwrap(), 3).map(|_| ()).unwrap_err();
+    assert!(error.contains("what is appended depends on what is there"), "{error}");
+}
+
+#[test]
+fn making_a_state_checks_what_it_is_given() {
+    let loaded = load(&decoder(), all());
+    let model = loaded.model().unwrap();
+    let names = model.symbols();
+    let symbols = |batch: i64, capacity: i64| -> Vec<i64> {
+        let value = |name: &String| match name.as_str() {
+            "batch" => batch,
+            "past.capacity" => capacity,
+            _ => 0,
+        };
+        names.iter().map(value).collect()
+    };
+    for (batch, capacity, status) in [(1, i64::MAX, 10), (i64::MAX, 2, 10), (-1, 2, 5), (1, -1, 5)] {
+        let error = model.state_bytes(&symbols(batch, capacity)).unwrap_err().to_string();
+        assert!(error.contains(&format!("status {status}")), "{batch}, {capacity}: {error}");
+    }
+    assert!(model.state_bytes(&symbols(1, 2)[1..]).unwrap_err().to_string().contains("status 2"));
+    let bytes = model.state_bytes(&symbols(2, 40)).unwrap();
+    let mut block = native::Memory::default().block(bytes + 64, native::ALIGNMENT).unwrap();
+    let mut reset = |from: usize, bytes: usize, symbols: &[i64]| {
+        model.reset_state(&mut block.contents_mut()[from..from + bytes], symbols)
+    };
+    assert_eq!(reset(0, bytes, &symbols(2, 40)), Status::OK);
+    assert_eq!(reset(0, bytes + 64, &symbols(2, 40)), Status::BAD_STATE);
+    assert_eq!(reset(0, bytes, &symbols(2, 80)), Status::BAD_STATE);
+    assert_eq!(reset(8, bytes, &symbols(2, 40)), Status::MISALIGNED);
+    assert_eq!(reset(0, bytes, &symbols(-2, 40)), Status::BAD_DIM);
+    assert_eq!(reset(0, bytes, &symbols(2, 40)[1..]), Status::BAD_COUNT);
+    // Room for nothing is a state that no run appends to.
+    let mut caller = Caller::new(&loaded, 1, 0);
+    assert_eq!(caller.step(&tensor(&[1, 1, 8], 1)).unwrap_err().0, Status::STATE_FULL);
+}
+
 #[test]
 fn pairs_are_found_by_their_names() {
     let plain = compile(&decoder(), Choice::default(), Target::host().unwrap(), 0).unwrap();

@@ -381,9 +381,15 @@ fn append(graph: &mut Graph, pair: &Pair, (input, output): (usize, usize), growt
         matches!(node.op, Op::Concat { axis: own } if own == axis) && node.inputs[0] == past
     });
     let Some(joined) = joined else {
-        return usage(format!(
-            "state {pair}: the output is not the input with more behind it along axis {axis} (a concatenation of the two)"
-        ));
+        let message = format!(
+            "state {pair}: the output is not the input with more behind it along axis {axis} (a concatenation of the two); rows of \
+             a batch that may have caches of unlike length are not: pin the batch to 1"
+        );
+        let error = Error::new(Stage::Import, Kind::Usage, message);
+        return Err(match graph.producer(present) {
+            Some(node) => error.at(graph.node_ref(node)),
+            None => error,
+        });
     };
     let shapes = (graph.ty(past).shape.clone(), graph.ty(present).shape.clone());
     let (origin, added) = (graph.nodes[joined].origin, graph.nodes[joined].inputs[1..].to_vec());

@@ -70,8 +70,10 @@ impl States {
         let words = self.states.first().map_or(0, |state| state.offset);
         let replaced = self.states.iter().filter(|state| state.growth.is_none());
         let ranges = replaced.map(|state| state.offset..state.offset + state.bytes());
-        for range in ranges.chain([0..words]) {
-            self.block.contents_mut()[range.clone()].copy_from_slice(&self.first[range]);
+        let contents = self.block.contents_mut();
+        contents[..words].copy_from_slice(&self.first[..words]);
+        for range in ranges {
+            contents[range.clone()].copy_from_slice(&self.first[range]);
         }
     }
 

@@ -211,6 +211,24 @@ impl Out {
                 comment(&dims.join(", "))
             ));
         }
+        let pairs = graph.inputs[graph.given_inputs()..].iter().zip(&graph.outputs[graph.given_outputs()..]);
+        for ((input, (output, _)), state) in pairs.zip(&graph.states) {
+            let dims: Vec<String> = state.ty.shape.iter().map(|dim| graph.dim_text(dim)).collect();
+            let how = match &state.growth {
+                Some(growth) => {
+                    format!("grows along axis {} to {}", growth.axis, graph.dim_text(&growth.next))
+                }
+                None => "is replaced".to_string(),
+            };
+            self.line(&format!(
+                " * in the state: `{}` and `{}`: {}[{}], {}",
+                comment(&input.name),
+                comment(output),
+                state.ty.dtype,
+                comment(&dims.join(", ")),
+                comment(&how)
+            ));
+        }
         let upper = self.upper.clone();
         self.line(" */");
         self.line(&format!("#ifndef ONNXC_MODEL_{upper}_H\n#define ONNXC_MODEL_{upper}_H\n"));

@@ -8,14 +8,14 @@ use crate::graph::{Dim, Graph, Sym};
 use crate::host::abi::{options, status};
 use crate::host::ir::{
     Address, Binary, CLOSE_STRINGS, Compare, Condition, Frame, FrameField, FuncId, FunctionKind,
-    OPEN_STRINGS, Op, Operand, OptionsField, Place, Port, Program, SlotUse, TensorField, Type, Value,
+    OPEN_STRINGS, Op, Operand, OptionsField, Place, Port, Program, SlotUse, TensorField, Type,
 };
 use crate::host::lower::Lowered;
 use crate::host::lower::builder::Builder;
 use crate::host::lower::checks::{Apart, CHECKS_PER_FUNCTION, Checks};
-use crate::host::lower::layout::{Plan, Scope, bound_symbols};
-use crate::host::lower::sizes::Sizes;
-use crate::host::lower::state::{self, leave_if};
+use crate::host::lower::layout::{Plan, Scope};
+use crate::host::lower::sizes::{Sizes, given_symbols, leave_if};
+use crate::host::lower::state;
 
 /// The frame of the model.
 fn own(field: FrameField) -> Place {
@@ -35,10 +35,7 @@ pub(super) fn lower(
     program.functions.push(builder.finish());
     workspace(program, plan, scope.graph)?;
     if let Some(layout) = &plan.state {
-        let symbols = |b: &mut Builder, dims, count, refuse: &dyn Fn(&mut Builder, Operand, i32)| {
-            given_symbols(b, scope.graph, (dims, count), refuse)
-        };
-        for function in state::functions(scope.graph, layout, &symbols)? {
+        for function in state::functions(scope.graph, layout)? {
             program.functions.push(function);
         }
     }
@@ -104,30 +101,6 @@ fn workspace(program: &mut Program, plan: &Plan, graph: &Graph) -> Result<()> {
     b.effect(Op::Return(bytes));
     program.functions.push(builder.finish());
     Ok(())
-}
-
-/// The symbols' values that a caller gives: an array and its length.
-fn given_symbols(
-    b: &mut Builder,
-    graph: &Graph,
-    (dims, count): (Value, Value),
-    refuse: &dyn Fn(&mut Builder, Operand, i32),
-) -> Sizes {
-    let symbols = bound_symbols(graph);
-    let miscounted = b.compare(Compare::Ne, count, symbols.len() as i64);
-    refuse(b, miscounted, status::BAD_COUNT);
-    if !symbols.is_empty() {
-        let null = b.compare(Compare::Eq, dims, 0);
-        refuse(b, null, status::NULL_POINTER);
-    }
-    let mut sizes = Sizes::default();
-    for (at, &symbol) in symbols.iter().enumerate() {
-        let value = b.load_at(Type::I64, dims, 8 * at as i64);
-        let negative = b.compare(Compare::Lt, value, 0);
-        refuse(b, negative, status::BAD_DIM);
-        sizes.symbols.insert(symbol, value.into());
-    }
-    sizes
 }
 
 /// Symbol values and the table of sizes, at the start of the workspace.

@@ -4,9 +4,49 @@ use std::collections::HashMap;
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::{Atom, overgrown};
-use crate::graph::{Dim, Sym};
-use crate::host::ir::{Binary, Checked, Operand};
+use crate::graph::{Dim, Graph, Sym};
+use crate::host::abi::status;
+use crate::host::ir::{Binary, Checked, Compare, Condition, Op, Operand, Type, Value};
 use crate::host::lower::builder::Builder;
+use crate::host::lower::layout::bound_symbols;
+
+/// The symbols' values that a caller gives: an array and its length.
+pub(super) fn given_symbols(
+    b: &mut Builder,
+    graph: &Graph,
+    (dims, count): (Value, Value),
+    refuse: &dyn Fn(&mut Builder, Operand, i32),
+) -> Sizes {
+    let symbols = bound_symbols(graph);
+    let miscounted = b.compare(Compare::Ne, count, symbols.len() as i64);
+    refuse(b, miscounted, status::BAD_COUNT);
+    if !symbols.is_empty() {
+        let null = b.compare(Compare::Eq, dims, 0);
+        refuse(b, null, status::NULL_POINTER);
+    }
+    let mut sizes = Sizes::default();
+    for (at, &symbol) in symbols.iter().enumerate() {
+        let value = b.load_at(Type::I64, dims, 8 * at as i64);
+        let negative = b.compare(Compare::Lt, value, 0);
+        refuse(b, negative, status::BAD_DIM);
+        sizes.symbols.insert(symbol, value.into());
+    }
+    sizes
+}
+
+/// Returns `result` where `bad` is not 0.
+pub(super) fn leave_if(b: &mut Builder, bad: Operand, result: i64) {
+    match bad {
+        Operand::Int(0) => {}
+        Operand::Int(_) => b.effect(Op::Return(result.into())),
+        Operand::Value(bad) => {
+            b.open();
+            b.effect(Op::Return(result.into()));
+            let leave = b.close();
+            b.if_else(Condition::Value(bad), leave, vec![]);
+        }
+    }
+}
 
 /// Evaluates dims in one function. Values are shared by all later uses, so every evaluation must be in a region that
 /// is open wherever they are used.

@@ -7,12 +7,10 @@
 use crate::error::Result;
 use crate::graph::{Dim, Graph, Growth, Sym};
 use crate::host::abi::status;
-use crate::host::ir::{
-    Binary, Compare, Condition, FunctionKind, Op, Operand, Place, Port, TensorField, Type, Value,
-};
+use crate::host::ir::{Binary, Compare, FunctionKind, Op, Operand, Place, Port, TensorField, Type, Value};
 use crate::host::lower::builder::Builder;
 use crate::host::lower::layout::{Plan, bound_symbols};
-use crate::host::lower::sizes::Sizes;
+use crate::host::lower::sizes::{Sizes, given_symbols, leave_if};
 use crate::host::message::{A, B, printable};
 use crate::schedule::ALIGN;
 
@@ -168,16 +166,12 @@ pub(super) fn commit(b: &mut Builder, plan: &Plan, graph: &Graph) {
 }
 
 /// `<name>_state_bytes` and `<name>_state_reset`.
-pub(super) fn functions(
-    graph: &Graph,
-    layout: &StateLayout,
-    symbols_of: &dyn Fn(&mut Builder, Value, Value, &dyn Fn(&mut Builder, Operand, i32)) -> Sizes,
-) -> Result<[crate::host::ir::Function; 2]> {
+pub(super) fn functions(graph: &Graph, layout: &StateLayout) -> Result<[crate::host::ir::Function; 2]> {
     let mut bytes_of = Builder::new("state_bytes".into(), FunctionKind::StateBytes);
     let b = &mut bytes_of;
     let (symbols, count) = (b.param(0), b.param(1));
     let refuse = |b: &mut Builder, bad: Operand, status: i32| leave_if(b, bad, -i64::from(status));
-    let mut sizes = symbols_of(b, symbols, count, &refuse);
+    let mut sizes = given_symbols(b, graph, (symbols, count), &refuse);
     let bytes = checked_bytes(b, layout, &mut sizes, &refuse)?;
     b.effect(Op::Return(bytes));
 
@@ -185,7 +179,7 @@ pub(super) fn functions(
     let b = &mut reset;
     let [block, given, symbols, count] = [0, 1, 2, 3].map(|number| b.param(number));
     let refuse = |b: &mut Builder, bad: Operand, status: i32| leave_if(b, bad, status.into());
-    let mut sizes = symbols_of(b, symbols, count, &refuse);
+    let mut sizes = given_symbols(b, graph, (symbols, count), &refuse);
     let bytes = checked_bytes(b, layout, &mut sizes, &refuse)?;
     let wrong = b.compare(Compare::Ne, given, bytes);
     refuse(b, wrong, status::BAD_STATE);
@@ -216,20 +210,6 @@ fn checked_bytes(
     let negative = b.compare(Compare::Lt, bytes, 0);
     refuse(b, negative, status::SIZE_OVERFLOW);
     Ok(bytes)
-}
-
-/// Returns `result` where `bad` is not 0.
-pub(super) fn leave_if(b: &mut Builder, bad: Operand, result: i64) {
-    match bad {
-        Operand::Int(0) => {}
-        Operand::Int(_) => b.effect(Op::Return(result.into())),
-        Operand::Value(bad) => {
-            b.open();
-            b.effect(Op::Return(result.into()));
-            let leave = b.close();
-            b.if_else(Condition::Value(bad), leave, vec![]);
-        }
-    }
 }
 
 /// Zeros a block, whose bytes are a multiple of 8, from its end.
