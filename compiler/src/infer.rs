@@ -14,7 +14,8 @@ use std::sync::Arc;
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::{overgrown, product};
 use crate::graph::{
-    DOT_DEPTH, DType, Dim, MapFn, Op, Requirement, RhsLayout, TensorType, Trees, codes_per_word, trees,
+    DOT_DEPTH, DType, Dim, MOST_DIGITS, MapFn, Op, Requirement, RhsLayout, TensorType, Trees, codes_per_word,
+    trees,
 };
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use crate::winograd;
@@ -254,6 +255,27 @@ fn are_trees(trees: &Trees, operands: &trees::Operands<&TensorType>) -> bool {
         })
 }
 
+/// Whether the further inputs of a contraction are a left-hand side as digits.
+fn is_digits_of(inputs: &[&TensorType], lhs: &TensorType, (batch, k): (usize, usize)) -> Result<()> {
+    let lead = &lhs.shape[..lhs.rank() - 1];
+    let is_lead = |ty: &TensorType, dtype: DType| ty.dtype == dtype && ty.shape == lead;
+    let fits = match inputs {
+        [unit, rest @ ..] => {
+            let totals = rest.iter().take_while(|ty| is_lead(ty, DType::I32)).count();
+            let digits = &rest[totals..];
+            is_lead(unit, DType::F32)
+                && (1..=MOST_DIGITS).contains(&digits.len())
+                && totals == digits.len().div_ceil(2)
+                && digits.iter().all(|ty| ty.dtype == DType::I8 && ty.shape == lhs.shape)
+        }
+        [] => false,
+    };
+    match fits && (batch, k, lhs.dtype) == (0, 2, DType::F32) {
+        true => Ok(()),
+        false => fail(format!("{lhs} as digits {inputs:?} in a contraction over {k} inner axes")),
+    }
+}
+
 fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
     let one = |dtype: DType, shape: Vec<Dim>| Ok(vec![TensorType { dtype, shape }]);
     match op {
@@ -282,8 +304,7 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             one(DType::I64, shape)
         }
         Op::Contract { batch, m, k, rhs } => {
-            arity(op, inputs, 2)?;
-            let (a, b) = (inputs[0], inputs[1]);
+            let [a, b, digits @ ..] = inputs else { return fail("a contraction needs two operands") };
             let depth = match rhs {
                 RhsLayout::Plain => 1,
                 RhsLayout::Panels { depth, .. } => *depth,
@@ -316,6 +337,9 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
                     return fail(format!("inner dims {x} and {y} of a product differ ({a} with {b})"));
                 }
             }
+            if !digits.is_empty() {
+                is_digits_of(digits, a, (*batch, *k))?;
+            }
             let mut shape = broadcast_shapes(&[&a.shape[..*batch], &b.shape[..*batch]])?;
             shape.extend_from_slice(&a.shape[*batch..batch + m]);
             shape.push(n);
@@ -335,14 +359,10 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
         }
         Op::Dequantize { bits, .. } => {
             let [codes, parameters @ ..] = inputs else { return fail("dequantize of nothing") };
-            let Some(per_word) = codes_per_word(*bits) else {
-                return fail(format!("codes of {bits} bits; they must have 2, 4 or 8"));
+            let Some(per_word) = codes_per_word(*bits, codes.dtype) else {
+                return fail(format!("dequantize of {codes} as codes of {bits} bits"));
             };
-            let is_codes = match per_word {
-                1 => matches!(codes.dtype, DType::I8 | DType::U8),
-                _ => codes.dtype == DType::I32,
-            };
-            let Some((steps, lead)) = codes.rank().checked_sub(2).filter(|_| is_codes).map(|axis| {
+            let Some((steps, lead)) = codes.rank().checked_sub(2).map(|axis| {
                 (
                     axis,
                     codes.shape[..axis].iter().chain(&codes.shape[axis + 1..]).cloned().collect::<Vec<_>>(),
@@ -350,10 +370,11 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             }) else {
                 return fail(format!("dequantize of {codes} as codes of {bits} bits"));
             };
-            let is_parameter = |ty: &&&TensorType| {
-                matches!(ty.dtype, DType::F32 | DType::F16 | DType::BF16) && ty.shape == lead
+            let is_parameter = |(at, ty): (usize, &&TensorType)| {
+                let fits = matches!(ty.dtype, DType::F32 | DType::F16 | DType::BF16);
+                (fits || at == 1 && ty.dtype == DType::U8) && ty.shape == lead
             };
-            if !(1..=2).contains(&parameters.len()) || !parameters.iter().all(|ty| is_parameter(&ty)) {
+            if !(1..=2).contains(&parameters.len()) || !parameters.iter().enumerate().all(is_parameter) {
                 return fail(format!(
                     "dequantize of {codes} by {parameters:?}; scale and zero must have the shape {lead:?}"
                 ));

@@ -44,13 +44,22 @@ pub enum RhsLayout {
 /// Steps of the inner axis that [`crate::scalar::BinaryFn::Dot`] adds up at once.
 pub const DOT_DEPTH: usize = 4;
 
-/// Codes of so many bits in an element of what [`Op::Dequantize`] reads; `None` for another number of bits.
-pub fn codes_per_word(bits: usize) -> Option<usize> {
-    match bits {
-        8 => Some(1),
-        2 | 4 => Some(32 / bits),
+/// Digits of the left-hand side of an [`Op::Contract`], at most.
+pub const MOST_DIGITS: usize = 4;
+
+/// Codes of so many bits in an element of what [`Op::Dequantize`] reads, of type `element`; `None` for what it does not read.
+pub fn codes_per_word(bits: usize, element: DType) -> Option<usize> {
+    match (bits, element) {
+        (8, DType::I8 | DType::U8) => Some(1),
+        (2 | 4 | 8, DType::I32) => Some(32 / bits),
         _ => None,
     }
+}
+
+/// The lowest bit of code number `place` in a word. Neighbours lie in neighbouring bytes, so that a shift and a mask leave
+/// the codes of [`DOT_DEPTH`] steps as the bytes of the word.
+pub fn code_shift(bits: usize, place: usize) -> usize {
+    8 * (place % DOT_DEPTH) + bits * (place / DOT_DEPTH)
 }
 
 /// How [`Op::ScatterElements`] and [`Op::ScatterNd`] combine an update with what is there.
@@ -77,6 +86,12 @@ pub enum Op {
     /// (size 1 against n). Of u8 with i8, and at least one inner axis, the sums are i32; of f32
     /// with f16 or bf16 they are f32. Floats accumulate in their own type (f16 and bf16 in f32), integers wrap.
     /// A convolution is a `Contract` whose `lhs` is a [`Op::Window`] with `k` = kernel axes + channels.
+    ///
+    /// Further inputs, of a product with [`Op::Dequantize`] over the inner axes part and step, say in another form what `lhs`
+    /// is: `(lhs, rhs, unit, total0, .., digit0, ..)` with `unit` f32 `[m.., parts]`, up to [`MOST_DIGITS`] digits, i8
+    /// `[m.., parts, steps]`, and for each two of them (the last may be alone) their total, i32 `[m.., parts]`. Where `unit` is
+    /// finite, `lhs` is about `unit * (digit0 + 256 digit1 + ..)`, and `total0` is the sum over the steps of
+    /// `digit0 + 256 digit1`, and so on. A kernel may read this form in place of `lhs`; `pass/digits.rs` makes it.
     Contract { batch: usize, m: usize, k: usize, rhs: RhsLayout },
     /// `[batch.., k.., n] -> [batch.., ceil(n/nr), k.., nr]`, zero-filled: the panel layout of a
     /// contraction's right-hand side. `k` counts the axes between.
@@ -84,9 +99,9 @@ pub enum Op {
     /// Inputs `(codes, scale)` or `(codes, scale, zero)`, the weights of a contraction as few bits, in panels:
     /// `out[lead.., part, step, column] = (code - bias - zero[lead.., part, column]) * scale[lead.., part, column]`, f32.
     ///
-    /// Codes of 8 bits are i8 or u8 `[lead.., parts, steps, columns]`. Codes of 2 or 4 bits, unsigned, lie in words, i32
-    /// `[lead.., parts, steps / per_word, columns]`, where the lowest bits are the first step; see [`codes_per_word`].
-    /// `scale` and `zero` are f32, f16 or bf16. Never folded: contractions read it as an expression.
+    /// Codes of 8 bits are i8 or u8 `[lead.., parts, steps, columns]`. Or codes of 2, 4 or 8 bits, unsigned, lie in words, i32
+    /// `[lead.., parts, steps / per_word, columns]`; see [`codes_per_word`] and [`code_shift`].
+    /// `scale` and `zero` are f32, f16 or bf16, `zero` may be u8. Never folded: contractions read it as an expression.
     Dequantize { bits: usize, bias: usize },
     /// The same elements in row-major order under another shape.
     Reshape { shape: Vec<Dim> },

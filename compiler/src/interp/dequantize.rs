@@ -5,11 +5,11 @@ use bytes::Bytes;
 use super::movement::zeroed;
 use super::{Tensor, cast, internal};
 use crate::error::Result;
-use crate::graph::{DType, codes_per_word};
+use crate::graph::{DType, code_shift, codes_per_word};
 
 /// `(code - bias - zero) * scale`, each step rounded to f32, see `Op::Dequantize`.
 pub fn dequantize(inputs: &[&Tensor], bits: usize, bias: usize, shape: &[usize]) -> Result<Tensor> {
-    let per_word = codes_per_word(bits).unwrap_or(1);
+    let per_word = codes_per_word(bits, inputs[0].dtype).unwrap_or(1);
     let (Some(codes), &[.., steps, columns]) = (cast(inputs[0], DType::I64, true).to_i64s(), shape) else {
         return internal(format!("codes of {}", inputs[0].dtype));
     };
@@ -24,7 +24,7 @@ pub fn dequantize(inputs: &[&Tensor], bits: usize, bias: usize, shape: &[usize])
         let word = codes[(part * (steps / per_word) + step / per_word) * columns + column];
         let code = match per_word {
             1 => word,
-            _ => word >> (step % per_word * bits) & ((1 << bits) - 1),
+            _ => word >> code_shift(bits, step % per_word) & ((1 << bits) - 1),
         };
         let own = |number: usize| parameters.get(number).map(|values| values[part * columns + column]);
         let value = code as f32 - bias as f32 - own(1).unwrap_or(0.0);

@@ -342,6 +342,15 @@ pub const DOT_PAIRS: Codes = Codes(
         EVEX_Vpmaddwd_xmm_k1z_xmm_xmmm128,
     ],
 );
+pub const DOT_BYTES: Codes = Codes(
+    [VEX_Vpmaddubsw_ymm_ymm_ymmm256, VEX_Vpmaddubsw_xmm_xmm_xmmm128, VEX_Vpmaddubsw_xmm_xmm_xmmm128],
+    [
+        EVEX_Vpmaddubsw_zmm_k1z_zmm_zmmm512,
+        EVEX_Vpmaddubsw_ymm_k1z_ymm_ymmm256,
+        EVEX_Vpmaddubsw_xmm_k1z_xmm_xmmm128,
+        EVEX_Vpmaddubsw_xmm_k1z_xmm_xmmm128,
+    ],
+);
 /// Whose wider forms take a lane from anywhere.
 pub const PERMUTE: Codes =
     Codes([INVALID, INVALID, INVALID], [EVEX_Vpermps_zmm_k1z_zmm_zmmm512b32, INVALID, INVALID, INVALID]);

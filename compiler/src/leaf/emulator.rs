@@ -633,6 +633,12 @@ fn function(mnemonic: Mnemonic, imm: u8) -> Box<dyn Fn([u32; 3]) -> u32> {
             let product = |shift: u32| i32::from((a >> shift) as i16) * i32::from((b >> shift) as i16);
             product(0).wrapping_add(product(16)) as u32
         },
+        Vpmaddubsw => |[_, a, b]| {
+            let ([a0, a1, a2, a3], b) = (a.to_le_bytes().map(i32::from), b.to_le_bytes());
+            let [b0, b1, b2, b3] = b.map(|byte| i32::from(byte as i8));
+            let half = |sum: i32| sum.clamp(i16::MIN.into(), i16::MAX.into()) as u16;
+            u32::from(half(a0 * b0 + a1 * b1)) | u32::from(half(a2 * b2 + a3 * b3)) << 16
+        },
         Vpdpbusd => |[c, a, b]| {
             let products = a.to_le_bytes().into_iter().zip(b.to_le_bytes());
             products.fold(c, |sum, (a, b)| sum.wrapping_add((i32::from(a) * i32::from(b as i8)) as u32))

@@ -52,6 +52,7 @@ pub fn binary(op: Binary, isa: Isa, lanes: Lanes) -> Form {
         Binary::IntMax => code!(INT_MAX, isa, lanes),
         Binary::LowMul => codes64::LOW_MUL.pick(isa, lanes),
         Binary::DotPairs => codes::DOT_PAIRS.pick(isa, lanes),
+        Binary::DotBytes => codes::DOT_BYTES.pick(isa, lanes),
         Binary::ShlBy => codes::SHL_BY.pick(isa, lanes),
         // No instruction stands for these: `Isa::has`.
         Binary::Minimum

@@ -9,6 +9,7 @@ mod bn_fold;
 mod constants;
 mod cse;
 mod dce;
+pub(crate) mod digits;
 mod half;
 mod hoist;
 mod integers;

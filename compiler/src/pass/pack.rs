@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::product;
 use crate::graph::{Builder, DOT_DEPTH, DType, Dim, Graph, Node, Op, RhsLayout, ValueId};
+use crate::pass::digits::digits;
 use crate::pass::rewrite::{bodies, rewrite};
 use crate::pass::weights::Weights;
 use crate::pass::{Options, hoist};
@@ -55,18 +56,29 @@ pub struct PackPolicy {
     /// Rows up to which a product of bytes is worth it, rather than one of floats: all where kernels add up four products at
     /// once, few where that takes several instructions and reading a quarter of the bytes is all that it has.
     pub byte_rows: i64,
+    /// Digits of a left-hand side whose products with codes of few bits are sums of bytes; 0 where products of floats are
+    /// faster.
+    pub digits: usize,
 }
 
 /// Terms of the last inner axis from which on filling it up to a multiple of [`DOT_DEPTH`] is worth it.
 const LEAST_STEPS: i64 = 3;
+
+/// Digits of a left-hand side: with three, its elements have an error of 2^-23 of the largest one that shares their unit, about
+/// that of f32.
+const DIGITS: usize = 3;
 
 /// Rows of a product whose time is that of reading its weights.
 const FEW_ROWS: i64 = 2;
 
 impl PackPolicy {
     /// For vectors of 128 bits: one vector per row, and as many rows as registers.
-    pub const NARROW: PackPolicy =
-        PackPolicy { rules: &[PackRule { dtypes: CODES, nr: 8, ..ANY }, ONE_ROW, ANY], nr: 4, byte_rows: 0 };
+    pub const NARROW: PackPolicy = PackPolicy {
+        rules: &[PackRule { dtypes: CODES, nr: 8, ..ANY }, ONE_ROW, ANY],
+        nr: 4,
+        byte_rows: 0,
+        digits: 0,
+    };
 
     /// For leaf kernels of 256 bits: two vectors per row, three where that wastes fewer columns.
     pub const WIDE: PackPolicy = PackPolicy {
@@ -83,6 +95,7 @@ impl PackPolicy {
         ],
         nr: 4,
         byte_rows: FEW_ROWS,
+        digits: DIGITS,
     };
 
     /// For leaf kernels of 512 bits: the same with vectors of twice the length.
@@ -102,6 +115,7 @@ impl PackPolicy {
         ],
         nr: 4,
         byte_rows: FEW_ROWS,
+        digits: DIGITS,
     };
 
     /// For vectors of so many bytes in leaf kernels, if there are any, which have products of bytes or not.
@@ -144,6 +158,9 @@ impl PackPolicy {
 /// batch or of what is repeated along it.
 type Packed = HashMap<(ValueId, usize, usize, usize, Extent), ValueId>;
 
+/// Left-hand sides as digits, by the steps that share a unit.
+type Split = HashMap<(ValueId, i64), Vec<ValueId>>;
+
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Extent {
     Whole,
@@ -151,7 +168,7 @@ enum Extent {
 }
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
-    let mut packed = Packed::new();
+    let (mut packed, mut split) = (Packed::new(), Split::new());
     rewrite(graph, |b, id| {
         let Node { op: Op::Contract { batch, m, k, rhs: RhsLayout::Plain }, inputs, .. } = &b.graph.nodes[id]
         else {
@@ -164,7 +181,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
             && b.dtype(lhs) == DType::F32
             && let Some(weights) = Weights::of(b.graph, rhs, options.exact)
         {
-            return dequantizing(b, &weights, (m, lhs, rhs), options, &mut packed).map(Some);
+            return dequantizing(b, &weights, (m, lhs, rhs), options, (&mut packed, &mut split)).map(Some);
         }
         if m == 1
             && b.dtype(lhs) == b.dtype(rhs)
@@ -307,22 +324,32 @@ fn dequantizing(
     weights: &Weights,
     (m, lhs, rhs): (usize, ValueId, ValueId),
     options: &Options,
-    packed: &mut Packed,
+    (packed, split): (&mut Packed, &mut Split),
 ) -> Result<ValueId> {
     let n = b.ty(rhs).shape[1].clone();
+    let count = if options.exact || !weights.as_bytes(b.graph) { 0 } else { options.pack.digits };
     let mut shape = b.shape(lhs);
     let rows = product(&shape[..m]).as_const();
     let nr = options.pack.nr(Product { dtype: weights.dtype(), rows, columns: n.as_const() });
     // Two inner axes, where plain panels of the same value have one.
     let panels = match packed.get(&(rhs, 0, 2, nr, Extent::Whole)) {
         Some(&panels) => panels,
-        None => weights.pack(b, nr)?,
+        None => weights.pack(b, nr, count > 0)?,
     };
     packed.insert((rhs, 0, 2, nr, Extent::Whole), panels);
     shape.truncate(m);
     shape.extend([Dim::from(weights.parts), Dim::from(weights.steps)]);
-    let lhs = b.reshape(lhs, shape)?;
-    b.emit1(Op::Contract { batch: 0, m, k: 2, rhs: RhsLayout::Panels { nr, depth: 1, n } }, &[lhs, panels])
+    let parts = b.reshape(lhs, shape)?;
+    let mut operands = vec![parts, panels];
+    if count > 0 {
+        let known = match split.get(&(lhs, weights.steps)) {
+            Some(known) => known.clone(),
+            None => digits(b, parts, count)?,
+        };
+        operands.extend(&known);
+        split.insert((lhs, weights.steps), known);
+    }
+    b.emit1(Op::Contract { batch: 0, m, k: 2, rhs: RhsLayout::Panels { nr, depth: 1, n } }, &operands)
 }
 
 /// `[.., steps, n]` as `[.., steps / depth, n * depth]`: so many steps of each column beside each other. `axis` is that of

@@ -7,13 +7,16 @@
 //! on, is what the steps of a part share.
 
 use crate::error::Result;
-use crate::graph::{Builder, DType, Dim, Graph, MapFn, Op, Tensor, ValueId, codes_per_word};
+use crate::graph::{Builder, DOT_DEPTH, DType, Dim, Graph, MapFn, Op, Tensor, ValueId, code_shift};
 use crate::interp;
 use crate::pass::constants::definition;
 use crate::scalar::{BinaryFn, ReduceFn};
 
 /// Steps of a part, at the least: fewer are not worth a scale of their own.
 const LEAST_STEPS: i64 = 8;
+
+/// Steps of a part whose sums of codes times digits, two digits together, 32 bits hold.
+const MOST_STEPS: i64 = 256;
 
 /// Operations on the way from a contraction to the codes, at most.
 const MAX_DEPTH: usize = 64;
@@ -197,6 +200,21 @@ fn holds(graph: &Graph, value: ValueId, dtype: DType) -> bool {
     graph.constant_data(value).is_some_and(|tensor| rounded(tensor).data == tensor.data)
 }
 
+/// Whether the elements of a constant plus `least` are integers of 8 bits without a sign.
+fn is_bytes(graph: &Graph, value: ValueId, least: usize) -> bool {
+    if let Some((Op::Map(MapFn::Cast { .. }), inputs)) = definition(graph, value) {
+        let (dtype, most) = (graph.ty(inputs[0]).dtype, 256 - least as i64);
+        return match dtype {
+            DType::U8 | DType::U4 | DType::U2 => 1i64 << dtype.bits() <= most,
+            DType::I8 | DType::I4 | DType::I2 => 1usize << (dtype.bits() - 1) <= least,
+            _ => false,
+        };
+    }
+    let values = graph.constant_data(value).and_then(|tensor| tensor.to_f64s());
+    let is_byte = |value: &f64| (0.0..=255.0).contains(&(value + least as f64)) && value.fract() == 0.0;
+    values.is_some_and(|values| values.iter().all(is_byte))
+}
+
 /// The value of a constant of one element.
 fn scalar(graph: &Graph, value: ValueId) -> Option<f64> {
     let values = graph.constant_data(value).filter(|tensor| tensor.len() == 1)?.to_f64s()?;
@@ -302,7 +320,7 @@ impl Weights {
         let outer = self.scales.iter().chain(&self.zeros).map(shared).max().unwrap_or(0);
         self.steps = self.digits.count(&inner[outer..]);
         self.parts = self.digits.count(&inner[..outer]);
-        if !(self.steps as usize).is_multiple_of(codes_per_word(self.bits)?) {
+        if !(self.steps as usize).is_multiple_of(32 / self.bits) {
             self.bits = 8;
         }
         // Where the scales have more bits, it is the model that rounds.
@@ -320,16 +338,38 @@ impl Weights {
         if self.bits == 8 { DType::U8 } else { DType::U4 }
     }
 
-    /// The weights in panels of `nr` columns: `[panels, parts, steps, nr]`.
-    pub fn pack(&self, b: &mut Builder, nr: usize) -> Result<ValueId> {
+    /// What is added to signed codes so that they have no sign.
+    fn least(&self) -> usize {
+        if self.signed { 1 << (self.bits - 1) } else { 0 }
+    }
+
+    /// Whether the codes can be those of exact sums of bytes, `digits` of them for each step of the left-hand side: whole
+    /// words, integral zeros, and sums that 32 bits hold.
+    pub fn as_bytes(&self, graph: &Graph) -> bool {
+        (self.steps as usize).is_multiple_of(DOT_DEPTH)
+            && self.steps <= MOST_STEPS
+            && self.zeros.len() <= 1
+            && self.zeros.iter().all(|zero| is_bytes(graph, zero.value, self.least()))
+    }
+
+    /// The weights in panels of `nr` columns: `[panels, parts, steps, nr]`. If `words`, codes of 8 bits too lie in words, and
+    /// zeros are bytes; see [`Weights::as_bytes`].
+    pub fn pack(&self, b: &mut Builder, nr: usize, words: bool) -> Result<ValueId> {
         let [parts, steps] = [self.parts, self.steps].map(Dim::from);
         let n = Dim::from(self.digits.count(&[1]));
         let codes = self.in_order(b, &self.codes, &[0, 1])?;
         let codes = b.reshape(codes, vec![parts, steps, n])?;
         let codes = b.emit1(Op::Pack { batch: 0, k: 2, nr }, &[codes])?;
-        let (codes, bias) = self.words(b, codes)?;
+        let (codes, bias) = self.words(b, codes, words)?;
         let mut inputs = vec![codes];
         for (leaves, join) in [(&self.scales, BinaryFn::Mul), (&self.zeros, BinaryFn::Add)] {
+            let narrow = match (join, &leaves[..]) {
+                (BinaryFn::Mul, [only]) => {
+                    [DType::BF16, DType::F16].into_iter().find(|to| holds(b.graph, only.value, *to))
+                }
+                (BinaryFn::Add, [_]) if words => Some(DType::U8),
+                _ => None,
+            };
             let mut all = None;
             for leaf in leaves {
                 let own = self.parameter(b, leaf)?;
@@ -338,7 +378,13 @@ impl Weights {
                     None => own,
                 });
             }
-            if let Some(parameter) = all {
+            if let Some(mut parameter) = all {
+                if narrow == Some(DType::U8) && self.signed {
+                    parameter = b.binary_scalar(BinaryFn::Add, parameter, self.least() as f64)?;
+                }
+                if let Some(narrow) = narrow {
+                    parameter = b.cast(parameter, narrow)?;
+                }
                 inputs.push(b.emit1(Op::Pack { batch: 0, k: 1, nr }, &[parameter])?);
             }
         }
@@ -346,24 +392,24 @@ impl Weights {
     }
 
     /// Packed codes `[panels, parts, steps, nr]` in the elements that they are read from, and their bias.
-    fn words(&self, b: &mut Builder, codes: ValueId) -> Result<(ValueId, usize)> {
-        let per_word = codes_per_word(self.bits).unwrap_or(1);
-        if per_word == 1 {
+    fn words(&self, b: &mut Builder, codes: ValueId, words: bool) -> Result<(ValueId, usize)> {
+        let per_word = 32 / self.bits;
+        if self.bits == 8 && !words {
             let to = if self.signed { DType::I8 } else { DType::U8 };
             return Ok((b.cast(codes, to)?, self.bias));
         }
         let mut codes = b.cast(codes, DType::I32)?;
         let mut bias = self.bias;
         if self.signed {
-            let least = 1usize << (self.bits - 1);
-            codes = b.binary_scalar(BinaryFn::Add, codes, least as f64)?;
-            bias += least;
+            codes = b.binary_scalar(BinaryFn::Add, codes, self.least() as f64)?;
+            // Zeros that are bytes have it added.
+            bias += if words && !self.zeros.is_empty() { 0 } else { self.least() };
         }
         let mut shape = b.shape(codes);
         let steps = Dim::from(self.steps as usize / per_word);
         shape.splice(2..3, [steps.clone(), Dim::from(per_word)]);
         let codes = b.reshape(codes, shape.clone())?;
-        let shifts: Vec<i32> = (0..per_word).map(|place| (place * self.bits) as i32).collect();
+        let shifts: Vec<i32> = (0..per_word).map(|place| code_shift(self.bits, place) as i32).collect();
         let shifts = b.constant(Tensor::from_slice(&[per_word, 1], &shifts));
         let codes = b.binary(BinaryFn::Shl, codes, shifts)?;
         let words = b.reduce(ReduceFn::Sum, codes, &[3])?;

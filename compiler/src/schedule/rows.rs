@@ -3,14 +3,14 @@
 
 use cranelift_entity::EntitySet;
 
-use crate::graph::{Dim, Graph, Node, NodeId, Op, ValueId};
+use crate::graph::{Dim, Graph, MOST_DIGITS, Node, NodeId, Op, ValueId};
 use crate::schedule::groups::{Grouper, MAX_INPUTS, MAX_NODES, is_expensive};
 use crate::schedule::inline::{Tree, is_cheap};
 use crate::schedule::{Group, GroupKind};
 use crate::tuning::chain::MOST_KEPT_ROWS;
 
-/// Values a rows group may write.
-const MAX_OUTPUTS: usize = 3;
+/// Values a rows group may write: what left-hand sides as digits consist of.
+const MAX_OUTPUTS: usize = 3 + MOST_DIGITS;
 /// Size of an expression as a tree (reduced values count 1).
 const MAX_TREE: u32 = 128;
 

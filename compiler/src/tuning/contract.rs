@@ -21,6 +21,12 @@ const LONG_AXIS: i64 = 12;
 /// Steps of the innermost axis per iteration, so that the loop's own instructions are few beside theirs.
 const UNROLL: i64 = 8;
 
+/// Most rows of a tile of digits: with more, the parts in which one of them has none are more.
+const DIGIT_ROWS: usize = 4;
+
+/// Words of codes per iteration for digits: those of a block of 32 codes of 4 bits.
+const DIGIT_UNROLL: i64 = 4;
+
 /// Terms of a partial sum of floats, at most: the rounding error of a long sum grows with the number of partial sums and
 /// with this, not with the number of all terms.
 const SUM_TERMS: i64 = 256;
@@ -82,7 +88,7 @@ pub struct Facts<'a> {
     pub panel: usize,
     pub lanes: usize,
     pub sum: DType,
-    /// Whether the weights are codes of few bits.
+    /// Whether the weights are codes of few bits, which tiles of few rows widen in registers.
     pub codes: bool,
     /// Whether the right-hand side may be widened for several tiles at once.
     pub narrow: bool,
@@ -164,6 +170,28 @@ impl RegisterTile {
         let Some(extent) = extent else { return self.unroll };
         let near = [0, 1, -1, 2, -2, 4, -3].map(|more| self.unroll + more);
         near.into_iter().find(|count| *count > 0 && extent % count == 0).unwrap_or(self.unroll)
+    }
+}
+
+/// Register tiles of a left-hand side that is digits.
+#[derive(Clone, Debug)]
+pub struct DigitTile {
+    pub rows: usize,
+    /// Words of codes per iteration of the innermost loop, or a divisor of their number close to it.
+    pub unroll: i64,
+}
+
+impl DigitTile {
+    pub fn choose(facts: &Facts<'_>, digits: usize, pick: &mut Picker<'_>) -> Result<DigitTile> {
+        let vectors = facts.panel / facts.lanes;
+        // Words and the codes in them, a digit of each row, the mask.
+        let operands = 2 * vectors + 2;
+        let each = vectors * (digits + 1);
+        let fit = (facts.target.vector_registers.saturating_sub(operands) / each).max(1);
+        let why = format!("each row takes {each} of {} vector registers", facts.target.vector_registers);
+        let rows = pick.count("digit_rows", fit.min(DIGIT_ROWS), &Allowed::between(1, fit as i64, why))?;
+        let words = Allowed::between(1, 64, "words are written out");
+        Ok(DigitTile { rows, unroll: pick.pick("digit_unroll", DIGIT_UNROLL, &words)? })
     }
 }
 

@@ -508,6 +508,11 @@ fn binary(op: Binary, a: u64, b: u64, width: usize) -> u64 {
             let product = |shift: u32| i32::from((a >> shift) as i16) * i32::from((b >> shift) as i16);
             u64::from(product(0).wrapping_add(product(16)) as u32)
         }
+        Binary::DotBytes => {
+            let product = |at: u32| i32::from((a >> at) as u8) * i32::from((b >> at) as i8);
+            let half = |at: u32| (product(at) + product(at + 8)).clamp(i16::MIN.into(), i16::MAX.into());
+            u64::from((half(0) & 0xffff | half(16) << 16) as u32)
+        }
         Binary::LowMul => u64::from(a as u32) * u64::from(b as u32),
         Binary::IntDiv if y == 0 => 0,
         Binary::IntDiv => x.wrapping_div(y) as u64,

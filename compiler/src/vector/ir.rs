@@ -374,6 +374,9 @@ pub enum Binary {
     ShrArithBy,
     /// The sum of the products of the lower and of the upper halves of 32-bit lanes, all signed.
     DotPairs,
+    /// In each half of 32-bit lanes the sum of the products of its two bytes, those of the first operand without a sign and those
+    /// of the second with one, which saturates at 16 bits.
+    DotBytes,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

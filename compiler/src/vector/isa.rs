@@ -132,7 +132,7 @@ impl Isa {
             Op::Binary(Binary::DotPairs, _) | Op::Unary(Unary::ToInt | Unary::FromInt, _) => !double,
             Op::Unary(Unary::ShrArithHalves(_), _) => !double,
             Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _) => self.has_rounding,
-            Op::Binary(Binary::LowMul, _) | Op::Dot(_) | Op::Unpack(_) => false,
+            Op::Binary(Binary::LowMul | Binary::DotBytes, _) | Op::Dot(_) | Op::Unpack(_) => false,
             Op::Unary(Unary::ToIntNearest, _) => false,
             Op::Ramp(..) | Op::Permute(_) => false,
             Op::Convert(Convert::DoubleToLong, _) => false,
@@ -157,7 +157,7 @@ impl Isa {
                 Op::Binary(Binary::IntMul | Binary::IntMin | Binary::IntMax, _)
                 | Op::Unary(Unary::ShrArith(_), _) => !double || self.has_long_arithmetic,
                 Op::Binary(Binary::LowMul, _) => double,
-                Op::Binary(Binary::ShlBy | Binary::DotPairs, _)
+                Op::Binary(Binary::ShlBy | Binary::DotPairs | Binary::DotBytes, _)
                 | Op::Unary(
                     Unary::ToInt | Unary::ToIntNearest | Unary::FromInt | Unary::ShrArithHalves(_),
                     _,

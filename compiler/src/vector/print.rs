@@ -85,6 +85,7 @@ pub const SPELLINGS: &[Spelling] = &[
     plain("shr", Int, |lanes, _| Op::Binary(Binary::ShrBy, lanes)),
     plain("shr_arith", Int, |lanes, _| Op::Binary(Binary::ShrArithBy, lanes)),
     plain("dot_pairs", Int, |lanes, _| Op::Binary(Binary::DotPairs, lanes)),
+    plain("dot_bytes", Int, |lanes, _| Op::Binary(Binary::DotBytes, lanes)),
     plain("sqrt", Float, |lanes, _| Op::Unary(Unary::Sqrt, lanes)),
     plain("floor", Float, |lanes, _| Op::Unary(Unary::Floor, lanes)),
     plain("ceil", Float, |lanes, _| Op::Unary(Unary::Ceil, lanes)),

@@ -281,7 +281,7 @@ fn last_if(possible: bool) -> MemUse {
 fn binary_reads_mem(op: Binary, lanes: Lanes) -> bool {
     use Binary::*;
     // With an EVEX prefix it reads whole vectors only, not an element for every lane.
-    if matches!(op, DotPairs | Rem | IntDiv | UnsignedDiv) {
+    if matches!(op, DotPairs | DotBytes | Rem | IntDiv | UnsignedDiv) {
         return false;
     }
     !lanes.is_scalar() || matches!(op, Add | Sub | Mul | Div | Min | Max | Minimum | Maximum)

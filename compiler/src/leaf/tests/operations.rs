@@ -78,6 +78,11 @@ fn binary_model(op: Binary, a: u32, b: u32) -> u32 {
             let ([a0, a1], [b0, b1]) = (halves(a), halves(b));
             (a0 * b0).wrapping_add(a1 * b1) as u32
         }
+        Binary::DotBytes => {
+            let product = |at: usize| i32::from(a.to_le_bytes()[at]) * i32::from(b.to_le_bytes()[at] as i8);
+            let half = |sum: i32| sum.clamp(-0x8000, 0x7fff) as u16;
+            u32::from(half(product(0) + product(1))) | u32::from(half(product(2) + product(3))) << 16
+        }
         Binary::LowMul => panic!("{op:?} has no 32-bit form"),
     }
 }
@@ -116,7 +121,7 @@ fn unary_model(op: Unary, a: u32) -> u32 {
     }
 }
 
-const BINARY: [Binary; 16] = [
+const BINARY: [Binary; 17] = [
     Binary::Add,
     Binary::Sub,
     Binary::Mul,
@@ -133,6 +138,7 @@ const BINARY: [Binary; 16] = [
     Binary::IntMax,
     Binary::ShlBy,
     Binary::DotPairs,
+    Binary::DotBytes,
 ];
 
 const COMPARE: [Compare; 6] =
@@ -270,7 +276,8 @@ fn compare(
 #[test]
 fn binary_operations() {
     for (n, op) in BINARY.into_iter().enumerate() {
-        let in_memory = |lanes| op != Binary::DotPairs && (lanes != Lanes::X1 || n < 6);
+        let in_memory =
+            |lanes| !matches!(op, Binary::DotPairs | Binary::DotBytes) && (lanes != Lanes::X1 || n < 6);
         compare(|lanes| Op::Binary(op, lanes), 2, in_memory, |a| binary_model(op, a[0], a[1]));
     }
 }

@@ -1,15 +1,15 @@
 //! Weights of few bits, as expressions: `(code - bias - zero) * scale`, see [`Op::Dequantize`].
 
 use crate::error::Result;
-use crate::graph::{DType, Dim, Node, Op, ValueId, codes_per_word};
+use crate::graph::{DOT_DEPTH, DType, Dim, Graph, Node, Op, ValueId, code_shift, codes_per_word};
 use crate::loops::lower::{Lowering, internal};
 use crate::loops::{Expr, Index};
 use crate::scalar::BinaryFn;
 
 /// A column of the codes of one part of the steps.
 pub(super) struct Codes {
-    bits: usize,
-    bias: usize,
+    pub bits: usize,
+    pub bias: usize,
     /// Steps that an element of the codes holds.
     pub per_word: usize,
     codes: ValueId,
@@ -22,20 +22,25 @@ pub(super) struct Codes {
 
 impl Codes {
     /// Of a node that dequantizes.
-    pub fn new(node: &Node, lead: &[Index], column: &Index) -> Option<Codes> {
+    pub fn new(graph: &Graph, node: &Node, lead: &[Index], column: &Index) -> Option<Codes> {
         let (Op::Dequantize { bits, bias }, [codes, scale, zero @ ..]) = (&node.op, &node.inputs[..]) else {
             return None;
         };
         Some(Codes {
             bits: *bits,
             bias: *bias,
-            per_word: codes_per_word(*bits)?,
+            per_word: codes_per_word(*bits, graph.ty(*codes).dtype)?,
             codes: *codes,
             scale: *scale,
             zero: zero.first().copied(),
             lead: lead.to_vec(),
             column: column.clone(),
         })
+    }
+
+    /// Whether columns have zeros of their own.
+    pub fn has_zero(&self) -> bool {
+        self.zero.is_some()
     }
 
     fn at(&self, word: Option<&Index>) -> Vec<Index> {
@@ -50,7 +55,10 @@ impl Lowering<'_> {
         let (word, place) =
             (step.floor_div(&per_word, &self.extent_fn()), step.modulo(&per_word, &self.extent_fn()));
         let word = self.code_word(codes, &word)?;
-        let shift = Expr::cast(DType::I32, Expr::Index(place.scale(&Dim::from(codes.bits))));
+        let depth = Dim::from(DOT_DEPTH);
+        let byte = place.modulo(&depth, &self.extent_fn()).scale(&Dim::from(8usize));
+        let shift = place.floor_div(&depth, &self.extent_fn()).scale(&Dim::from(codes.bits)).add(&byte);
+        let shift = Expr::cast(DType::I32, Expr::Index(shift));
         let code = self.code_in(codes, word, shift)?;
         Ok(Expr::binary(BinaryFn::Mul, code, self.code_scale(codes)?))
     }
@@ -65,7 +73,7 @@ impl Lowering<'_> {
         if place >= codes.per_word {
             return internal(format!("code {place} of {} in a word", codes.per_word));
         }
-        let shift = Expr::Const { dtype: DType::I32, bits: (place * codes.bits) as u64 };
+        let shift = Expr::Const { dtype: DType::I32, bits: code_shift(codes.bits, place) as u64 };
         self.code_in(codes, word, shift)
     }
 
@@ -86,6 +94,26 @@ impl Lowering<'_> {
             Some(zero) => Ok(Expr::binary(BinaryFn::Sub, code, self.parameter(codes, zero)?)),
             None => Ok(code),
         }
+    }
+
+    /// The codes of [`DOT_DEPTH`] steps, group number `group` in an element of the codes, as the bytes of a word.
+    pub(super) fn code_bytes(&mut self, codes: &Codes, word: Expr, group: usize) -> Expr {
+        let int = |bits: u64| Expr::Const { dtype: DType::I32, bits };
+        let word = match group {
+            0 => word,
+            _ => Expr::binary(BinaryFn::Shr, word, int((group * codes.bits) as u64)),
+        };
+        let mask = u64::from(u32::from_le_bytes([((1u32 << codes.bits) - 1) as u8; DOT_DEPTH]));
+        if codes.bits == 8 { word } else { Expr::binary(BinaryFn::BitAnd, word, int(mask)) }
+    }
+
+    /// The integer that is subtracted from the codes of a part's column, i32.
+    pub(super) fn code_zero(&mut self, codes: &Codes) -> Result<Expr> {
+        let bias = Expr::Const { dtype: DType::I32, bits: codes.bias as u64 };
+        let Some(zero) = codes.zero else { return Ok(bias) };
+        let zero = self.expr_at(zero, &codes.at(None))?;
+        let zero = Expr::cast(DType::I32, zero);
+        Ok(if codes.bias == 0 { zero } else { Expr::binary(BinaryFn::Add, zero, bias) })
     }
 
     /// The scale of a part's column.

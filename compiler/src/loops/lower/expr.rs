@@ -73,7 +73,7 @@ impl Lowering<'_> {
             }
             Op::Dequantize { .. } => {
                 let [lead @ .., step, column] = index else { return internal("a dequantized scalar") };
-                match Codes::new(node, lead, column) {
+                match Codes::new(self.graph, node, lead, column) {
                     Some(codes) => self.dequantized(&codes, step),
                     None => internal(format!("{value} dequantizes nothing")),
                 }

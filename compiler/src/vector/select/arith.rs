@@ -188,6 +188,13 @@ impl Select<'_> {
         if self.isa.has_dot {
             return self.apply(Op::Dot, &[sum, a, b]);
         }
+        if a.small_bytes && self.isa.has(Op::Binary(Binary::DotBytes, self.lanes(4)?)) {
+            // Sums of two products of 7 bits and 8 fit 16.
+            let sums = self.apply(|lanes| Op::Binary(Binary::DotBytes, lanes), &[a, b])?;
+            let sums =
+                self.apply(|lanes| Op::Binary(Binary::DotPairs, lanes), &[sums, Val::int(0x0001_0001)])?;
+            return self.pair(Binary::IntAdd, sum, sums);
+        }
         // Even and odd bytes as halves of 16 bits, whose products and sums of two need at most 17.
         let (a, b) = (self.halves(a, false)?, self.halves(b, true)?);
         let even = self.apply(|lanes| Op::Binary(Binary::DotPairs, lanes), &[a[0], b[0]])?;

@@ -61,7 +61,11 @@ impl Select<'_> {
             }
             BinaryFn::Max => self.int_extreme(form, true, a, b),
             BinaryFn::Min => self.int_extreme(form, false, a, b),
-            BinaryFn::BitAnd => self.pair(Binary::And, a, b),
+            BinaryFn::BitAnd => {
+                let masks = |x: Val| x.width == 4 && x.as_bits().is_some_and(|bits| bits & 0x8080_8080 == 0);
+                let value = self.pair(Binary::And, a, b)?;
+                Ok(Val { small_bytes: masks(a) || masks(b), ..value })
+            }
             BinaryFn::BitOr => self.pair(Binary::Or, a, b),
             BinaryFn::BitXor => self.pair(Binary::Xor, a, b),
             BinaryFn::Shl | BinaryFn::Shr => self.shift(op, form, dtype, a, b),

@@ -74,6 +74,8 @@ pub struct Val {
     /// What is known of the range, of a float that is no NaN: not below the least i32, not above the greatest.
     pub above: bool,
     pub below: bool,
+    /// No byte of an integer of 32 bits has its highest bit set.
+    pub small_bytes: bool,
     /// The same as it is stored: f16 in the lower part of a vector where the machine converts those, else codes of a narrow
     /// float in lanes of 32 bits.
     pub packed: Option<Reg>,
@@ -97,7 +99,7 @@ pub enum Key {
 
 impl Val {
     fn new(kind: Kind, width: usize) -> Val {
-        Val { kind, width, not_nan: false, above: false, below: false, packed: None }
+        Val { kind, width, not_nan: false, above: false, below: false, small_bytes: false, packed: None }
     }
 
     pub fn scalar(reg: Reg, width: usize) -> Val {

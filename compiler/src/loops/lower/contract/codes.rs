@@ -14,7 +14,7 @@ impl Lowering<'_> {
     /// Steps in an element of a right-hand side's codes, if it is made of such.
     pub(super) fn codes_per_word(&self, rhs: ValueId) -> Option<usize> {
         let node = self.graph.producer(rhs).filter(|_| !self.inputs.contains(&rhs))?;
-        Codes::new(&self.graph.nodes[node], &[], &Index::zero()).map(|codes| codes.per_word)
+        Codes::new(self.graph, &self.graph.nodes[node], &[], &Index::zero()).map(|codes| codes.per_word)
     }
 
     /// As `accumulate`, of codes: gives the registers with the sums.
@@ -32,14 +32,14 @@ impl Lowering<'_> {
         let (blocks, words) = (Dim::from(extent / block as i64), Dim::from(block / per_word));
         let sums = self.kernel.local("sums", job.sum, &[tile.rows.len(), job.nr], job.lanes);
         self.clear(job, sums, tile.rows.len())?;
-        self.for_each("part", parts, LoopKind::Serial, |cx, part| {
+        let floats = |cx: &mut Self, part: &Index| {
             cx.for_each("block", &blocks, LoopKind::Serial, |cx, block| {
                 cx.clear(job, acc, tile.rows.len())?;
                 let axis =
                     Axis { var: cx.kernel.loop_var("word"), extent: words.clone(), kind: LoopKind::Serial };
                 cx.extents.insert(axis.var, words.clone());
                 let word = block.scale(&words).add(&Index::var(axis.var));
-                let body = cx.scope(|cx| cx.code_steps(job, tile, acc, &part, &word))?;
+                let body = cx.scope(|cx| cx.code_steps(job, tile, acc, part, &word))?;
                 let stmts = match per_word {
                     1 => cx.unrolled(&job.tile, &axis, body, &[], None),
                     _ => vec![Stmt::For {
@@ -52,8 +52,18 @@ impl Lowering<'_> {
                     }],
                 };
                 stmts.into_iter().for_each(|stmt| cx.push(stmt));
-                cx.add_part(job, tile, acc, sums, &part)
+                cx.add_part(job, tile, acc, sums, part)
             })
+        };
+        self.for_each("part", parts, LoopKind::Serial, |cx, part| match &job.digits {
+            Some(digits) => {
+                let condition = cx.has_digits(job, tile, digits, &part)?;
+                let then = cx.scope(|cx| cx.digit_part(job, tile, digits, sums, &part))?;
+                let otherwise = cx.scope(|cx| floats(cx, &part))?;
+                cx.push(Stmt::If { condition, then, otherwise });
+                Ok(())
+            }
+            None => floats(cx, &part),
         })?;
         Ok(sums)
     }
@@ -113,7 +123,7 @@ impl Lowering<'_> {
     }
 
     /// The codes of a part of a tile's panel, in one column.
-    fn codes(&self, job: &Job, tile: &Tile, part: &Index, column: &Index) -> Result<Codes> {
+    pub(super) fn codes(&self, job: &Job, tile: &Tile, part: &Index, column: &Index) -> Result<Codes> {
         let mut lead = self.broadcast_batch(job.rhs, job, &tile.batch);
         lead.extend([tile.panel.clone(), part.clone()]);
         self.codes_at(job, &lead, column)
@@ -122,7 +132,7 @@ impl Lowering<'_> {
     /// The codes of the right-hand side at an index of all axes before the steps.
     pub(super) fn codes_at(&self, job: &Job, lead: &[Index], column: &Index) -> Result<Codes> {
         let node = self.graph.producer(job.rhs).map(|node| &self.graph.nodes[node]);
-        match node.and_then(|node| Codes::new(node, lead, column)) {
+        match node.and_then(|node| Codes::new(self.graph, node, lead, column)) {
             Some(codes) => Ok(codes),
             None => internal(format!("{} is not dequantized", job.rhs)),
         }

@@ -7,6 +7,9 @@
 //! tile before it is stored. `walk.rs` orders the tiles.
 
 mod codes;
+#[cfg(all(test, unix))]
+mod digit_tests;
+mod digits;
 mod staged;
 mod taps;
 #[cfg(all(test, unix))]
@@ -54,6 +57,8 @@ struct Job {
     tiles: Option<tiles::Plan>,
     /// Steps of the last inner axis in an element of the weights, where these are codes of few bits.
     codes: Option<usize>,
+    /// The left-hand side in the form in which its products with codes are sums of bytes.
+    digits: Option<digits::Digits>,
     /// Where the right-hand side is widened for many rows at once.
     stage: Option<staged::Stage>,
 }
@@ -133,7 +138,7 @@ impl Lowering<'_> {
             panel: *nr,
             lanes,
             sum,
-            codes: codes.is_some(),
+            codes: codes.is_some() && node.inputs.len() == 2,
             narrow: self.is_narrow(rhs, sum, lanes, codes),
             row_distance: self.row_distance(&probe)?,
             row_axes: *m,
@@ -160,9 +165,11 @@ impl Lowering<'_> {
             taps,
             tiles: None,
             codes,
+            digits: None,
             stage: None,
         };
         job.tiles = self.tile_plan(&job, pick)?;
+        job.digits = self.digits_of(node, &facts, pick)?;
         job.stage = self.stage_plan(&job, pick)?;
         let (constant, on_tiles) = (self.graph.is_constant(rhs), job.tiles.is_some());
         job.prefetch = Prefetch::choose(self.target, constant, on_tiles, pick)?;

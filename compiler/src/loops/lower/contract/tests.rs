@@ -47,7 +47,7 @@ fn product_of(
 }
 
 /// Compiles a graph and runs it.
-fn run(graph: &Graph, inputs: &[Tensor], target: &Target) -> Tensor {
+pub(super) fn run(graph: &Graph, inputs: &[Tensor], target: &Target) -> Tensor {
     let program = schedule(graph, Options::default()).unwrap();
     let backends = Backends::new(target).unwrap();
     let (mut kernels, mut codes) = (Vec::new(), HashMap::new());
@@ -66,7 +66,7 @@ fn run(graph: &Graph, inputs: &[Tensor], target: &Target) -> Tensor {
     program::run(graph, &program, &kernels.into(), inputs, &execute).unwrap().remove(0)
 }
 
-fn noise(at: usize) -> f32 {
+pub(super) fn noise(at: usize) -> f32 {
     let mixed = (at as u64).wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407) >> 40;
     mixed as f32 / (1u64 << 23) as f32 - 1.0
 }
@@ -103,7 +103,7 @@ fn large_products() {
 }
 
 /// Processors whose arithmetic of bytes differs: none, pairs of 16 bits, VNNI; this one as far as it has them.
-fn byte_targets() -> Vec<Target> {
+pub(super) fn byte_targets() -> Vec<Target> {
     let host = Target::host().unwrap();
     let mut targets = targets();
     if let Some(isa) = host.wide {
@@ -324,7 +324,8 @@ fn product_of_codes(
     let mut dims = rows.to_vec();
     dims.extend([parts, steps].map(Dim::from));
     let lhs = b.input("x", TensorType::new(DType::F32, dims), None);
-    let (panels, per_word) = (columns.div_ceil(nr), codes_per_word(bits).unwrap());
+    let (panels, per_word) =
+        (columns.div_ceil(nr), codes_per_word(bits, if bits == 8 { DType::I8 } else { DType::I32 }).unwrap());
     let shape = [panels, parts, steps / per_word, nr];
     let word = |at: usize| (at as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     let count = shape.iter().product();

@@ -40,8 +40,13 @@ impl Job {
         match (&self.tiles, &self.stage) {
             (Some(plan), _) => Plan::block(plan),
             (None, Some(stage)) => stage.rows(self),
-            (None, None) => self.tile.rows,
+            (None, None) => self.register_rows(),
         }
+    }
+
+    /// Rows of a tile of vector registers.
+    fn register_rows(&self) -> usize {
+        self.digits.as_ref().map_or(self.tile.rows, |digits| digits.tile.rows)
     }
 
     /// Sizes of the row axes, of what is computed of them.
@@ -207,7 +212,7 @@ impl<'a> Lowering<'a> {
         let row_axes = job.row_axes(&self.graph.ty(job.out).shape);
         let first = job.block.as_ref().map_or(Index::zero(), |block| block.first.clone());
         let (outer, tiled) = row_axes.split_at(job.tile.row_loops);
-        let runs = runs::balanced(&product(tiled), job.tile.rows);
+        let runs = runs::balanced(&product(tiled), job.register_rows());
         let tiles = runs.iter().fold(Dim::ZERO, |sum, run| sum + run.count.clone());
         let all = product(outer) * tiles.clone();
         let own = all.floor_div(&part.count).expect("there are parts");
