@@ -76,13 +76,16 @@ impl Memory {
         let seen =
             b.emit1(Op::Contract { batch: 1, m: 1, k: 1, rhs: RhsLayout::Plain }, &[weights, memory])?;
         let seen = b.squeeze(seen, &[1])?;
-        match (self.layered, values) {
+        let seen = match (self.layered, values) {
             (true, &[.., of_state, of_seen]) => {
                 let one = b.matmul(state, of_state)?;
                 let other = b.matmul(seen, of_seen)?;
-                b.binary(BinaryFn::Add, one, other)
+                b.binary(BinaryFn::Add, one, other)?
             }
-            _ => Ok(seen),
-        }
+            _ => seen,
+        };
+        // The memory may tell the rows of the batch by another dim, and a loop keeps the shapes of its states.
+        let shape = vec![b.shape(state)[0].clone(), b.shape(seen)[1].clone()];
+        if b.shape(seen) == shape { Ok(seen) } else { b.reshape(seen, shape) }
     }
 }
