@@ -10,7 +10,7 @@ import numpy as np
 
 import values
 from case import Skip
-from vendor import DOMAIN, RECIPES, recipe
+from vendor import DOMAIN, GELU_MAGNITUDE, RECIPES, recipe
 
 #: Domains of ONNX Runtime.
 DOMAINS = (DOMAIN, f"{DOMAIN}.nchwc")
@@ -613,7 +613,7 @@ def skip_layer(n):
 
 @recipe("FastGelu")
 def fast_gelu(n):
-    n.exact, n.ulps, n.scale_ulps = False, 32, 32
+    n.exact, n.ulps, n.scale_ulps, n.magnitude = False, 32, 32, GELU_MAGNITUDE
     n.types["T"] = "float"
     dims = n.shape(1, 3, zeros=False)
     n.any_of(n.rng.uniform(-4, 4, dims).astype(np.float32))

@@ -5,7 +5,7 @@ import numpy as np
 import values
 from case import Skip
 from microsoft import windows
-from vendor import floats, recipe, single32
+from vendor import GELU_MAGNITUDE, floats, recipe, single32
 
 
 def begin(n, ulps=32, floating="T"):
@@ -20,6 +20,7 @@ def begin(n, ulps=32, floating="T"):
 @recipe("Gelu", "QuickGelu")
 def gelu(n):
     begin(n)
+    n.magnitude = GELU_MAGNITUDE
     floats(n, n.shape(0, 4), -6, 6, n.dtype())
     if n.op == "QuickGelu":
         n.maybe("alpha", single32(n.rng.uniform(0.5, 2)))
@@ -28,6 +29,7 @@ def gelu(n):
 @recipe("BiasGelu")
 def bias_gelu(n):
     begin(n)
+    n.magnitude = GELU_MAGNITUDE
     dims = n.shape(1, 4)
     floats(n, dims, -4, 4, n.dtype())
     floats(n, dims[-1:], -1, 1, n.dtype(), 0.8)
