@@ -210,18 +210,14 @@ def vocabulary(node, logits):
     return own if own > 0 else logits.shape[-1]
 
 
-@definition("GreedySearch")
-def greedy(node):
-    ids, longest, least, repetition, vocab_mask, prefix_mask, mask = arrays(node)
-    pad, eos, longest = attribute(node, "pad_token_id"), attribute(node, "eos_token_id"), int(number(longest, 0))
-    model = Decoder(node, node.opset, ids, pad, mask)
-    logits, sequences = model.begin(1)
-    count = vocabulary(node, logits)
-    scores = Scores(node, count, vocab_mask, prefix_mask, least, repetition)
-    done = np.zeros(len(ids), bool)
+def continued(node, ids, model, scores, begun, longest, restrict):
+    """Texts to which the token of the greatest score is appended until all have ended, of scores that `restrict` has changed."""
+    pad, eos = attribute(node, "pad_token_id"), attribute(node, "eos_token_id")
+    logits, sequences = begun
+    count, done = logits.shape[-1], np.zeros(len(ids), bool)
     while True:
         found = scores.process(logits[:, :count], sequences, sequences.shape[1] == ids.shape[1])
-        apart(found, 1)
+        restrict(found)
         tokens = found.argmax(1).astype(np.int32)
         done |= tokens == eos
         tokens[done] = pad
@@ -230,6 +226,17 @@ def greedy(node):
             break
         logits = model.step(sequences, np.arange(len(ids)))
     return [np.pad(sequences, ((0, 0), (0, longest - sequences.shape[1])), constant_values=pad)]
+
+
+@definition("GreedySearch")
+def greedy(node):
+    ids, longest, least, repetition, vocab_mask, prefix_mask, mask = arrays(node)
+    longest = int(number(longest, 0))
+    model = Decoder(node, node.opset, ids, attribute(node, "pad_token_id"), mask)
+    logits, sequences = model.begin(1)
+    count = vocabulary(node, logits)
+    scores = Scores(node, count, vocab_mask, prefix_mask, least, repetition)
+    return continued(node, ids, model, scores, (logits[:, :count], sequences), longest, lambda found: apart(found, 1))
 
 
 class Hypotheses:
@@ -334,19 +341,18 @@ def beam_search(node):
 @definition("Sampling")
 def sampling(node):
     ids, longest, least, repetition, vocab_mask, prefix_mask, mask, presence, _ = arrays(node)
-    pad, eos, longest = attribute(node, "pad_token_id"), attribute(node, "eos_token_id"), int(number(longest, 0))
+    longest = int(number(longest, 0))
     top, keep = attribute(node, "top_p", 0.0), attribute(node, "min_tokens_to_keep", 0)
     custom, low = attribute(node, "custom", 0), attribute(node, "filter_value", float(np.float32(-1e20)))
-    model = Decoder(node, node.opset, ids, pad, mask)
+    model = Decoder(node, node.opset, ids, attribute(node, "pad_token_id"), mask)
     logits, sequences = model.begin(1)
     count = vocabulary(node, logits)
     scores = Scores(node, count, vocab_mask, prefix_mask, least, repetition)
     scores.temperature = np.float32(attribute(node, "temperature", 1.0))
     if presence is not None:
         scores.presence = presence * np.float32(attribute(node, "presence_penalty", 0.0))
-    done = np.zeros(len(ids), bool)
-    while True:
-        found = scores.process(logits[:, :count], sequences, sequences.shape[1] == ids.shape[1])
+
+    def restrict(found):
         apart(found, count)
         for row in found:
             order = np.argsort(-row if custom else row, kind="stable")
@@ -365,11 +371,5 @@ def sampling(node):
             row[dropped] = low
             if (row >= row.max() - 60).sum() > 1:
                 raise Skip("several tokens may be drawn")
-        tokens = found.argmax(1).astype(np.int32)
-        done |= tokens == eos
-        tokens[done] = pad
-        sequences = np.concatenate([sequences, tokens[:, None]], 1)
-        if done.all() or sequences.shape[1] == longest:
-            break
-        logits = model.step(sequences, np.arange(len(ids)))
-    return [np.pad(sequences, ((0, 0), (0, longest - sequences.shape[1])), constant_values=pad)]
+
+    return continued(node, ids, model, scores, (logits[:, :count], sequences), longest, restrict)
