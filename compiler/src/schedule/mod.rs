@@ -311,7 +311,7 @@ pub fn control_scratch(graph: &Graph, node: NodeId, bodies: &[Program]) -> (Vec<
 }
 
 /// A size in bytes rounded up to [`ALIGN`].
-fn aligned(bytes: &Dim) -> Dim {
+pub(crate) fn aligned(bytes: &Dim) -> Dim {
     let align = Dim::from(ALIGN);
     bytes.ceil_div(&align).expect("the alignment is not zero") * align
 }

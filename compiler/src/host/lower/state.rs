@@ -12,7 +12,7 @@ use crate::host::lower::builder::Builder;
 use crate::host::lower::layout::{Plan, bound_symbols};
 use crate::host::lower::sizes::{Sizes, given_symbols, leave_if};
 use crate::host::message::{A, B, printable};
-use crate::schedule::ALIGN;
+use crate::schedule::{ALIGN, aligned};
 
 /// The layout of the state block of a model that has states.
 #[derive(Clone, Debug)]
@@ -58,11 +58,6 @@ impl StateLayout {
         let at = self.symbols.iter().position(|&own| own == sym).unwrap_or(0);
         8 * (1 + at as i64)
     }
-}
-
-fn aligned(bytes: &Dim) -> Dim {
-    let align = Dim::from(ALIGN);
-    bytes.ceil_div(&align).expect("the alignment is not zero") * align
 }
 
 /// How states grow, each size once.

@@ -7,7 +7,7 @@ use crate::graph::{Dim, ValueId};
 use crate::loops::lower::codes::Codes;
 use crate::loops::lower::{Lowering, internal};
 use crate::loops::nest::Axis;
-use crate::loops::{Expr, Index, Local, LoopKind, Stmt};
+use crate::loops::{Expr, Index, Local, LoopKind, Stmt, Var};
 use crate::scalar::BinaryFn;
 
 impl Lowering<'_> {
@@ -68,18 +68,30 @@ impl Lowering<'_> {
         Ok(sums)
     }
 
+    /// One element of the codes of each column at `lane` of a panel, with where its codes are and the column.
+    pub(super) fn code_words(
+        &mut self,
+        job: &Job,
+        tile: &Tile,
+        part: &Index,
+        (word, lane): (&Index, Var),
+    ) -> Result<Vec<(Expr, Codes, Index)>> {
+        let mut columns = Vec::with_capacity(job.nr / job.lanes);
+        for first in (0..job.nr).step_by(job.lanes) {
+            let column = Index::int(first as i64);
+            let column = if job.lanes == 1 { column } else { column.add(&Index::var(lane)) };
+            let codes = self.codes(job, tile, part, &column)?;
+            let element = self.code_word(&codes, word)?;
+            columns.push((self.bind("word", element), codes, column));
+        }
+        Ok(columns)
+    }
+
     /// The steps in one element of the codes, all lanes of all rows.
     fn code_steps(&mut self, job: &Job, tile: &Tile, acc: Local, part: &Index, word: &Index) -> Result<()> {
         let lane = self.kernel.loop_var("v");
         let body = self.scope(|cx| {
-            let mut columns = Vec::with_capacity(job.nr / job.lanes);
-            for first in (0..job.nr).step_by(job.lanes) {
-                let column = Index::int(first as i64);
-                let column = if job.lanes == 1 { column } else { column.add(&Index::var(lane)) };
-                let codes = cx.codes(job, tile, part, &column)?;
-                let element = cx.code_word(&codes, word)?;
-                columns.push((cx.bind("word", element), codes, column));
-            }
+            let columns = cx.code_words(job, tile, part, (word, lane))?;
             for place in 0..columns.first().map_or(0, |(_, codes, _)| codes.per_word) {
                 let mut panel_row = Vec::with_capacity(columns.len());
                 for (word, codes, column) in &columns {

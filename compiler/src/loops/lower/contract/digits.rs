@@ -26,6 +26,11 @@ impl Digits {
     pub fn count(&self) -> usize {
         self.digits.len()
     }
+
+    /// Where the sum of a digit of a row is kept, among those of all digits of a tile's rows.
+    fn place(&self, row: usize, digit: usize, column: &Index) -> Vec<Index> {
+        vec![Index::int((row * self.count() + digit) as i64), column.clone()]
+    }
 }
 
 /// An i32 constant.
@@ -93,9 +98,6 @@ impl Lowering<'_> {
     ) -> Result<()> {
         let (rows, count) = (tile.rows.len(), digits.count());
         let dots = self.kernel.local("dots", DType::I32, &[rows * count, job.nr], job.lanes);
-        let dot = |row: usize, digit: usize, column: &Index| {
-            vec![Index::int((row * count + digit) as i64), column.clone()]
-        };
         self.digit_zeros(job, tile, digits, dots, part)?;
         let Some(per_word) = job.codes else { return internal("digits without codes") };
         let words = match job.inner.last().and_then(Dim::as_const) {
@@ -126,7 +128,7 @@ impl Lowering<'_> {
             let scale = cx.code_scale(&codes)?;
             let scale = cx.bind("scale", scale);
             for (row, unit) in units.iter().enumerate() {
-                let get = |digit: usize| Expr::Get { local: dots, at: dot(row, digit, column) };
+                let get = |digit: usize| Expr::Get { local: dots, at: digits.place(row, digit, column) };
                 let mut value: Option<Expr> = None;
                 for pair in (0..count).step_by(2).rev() {
                     let mut sum = get(pair);
@@ -196,7 +198,7 @@ impl Lowering<'_> {
                         }
                         _ => int(0),
                     };
-                    let at = vec![Index::int((row * count + digit) as i64), column.clone()];
+                    let at = digits.place(row, digit, column);
                     cx.push(Stmt::Set { local: dots, at, value });
                 }
             }
@@ -216,14 +218,7 @@ impl Lowering<'_> {
     ) -> Result<()> {
         let lane = self.kernel.loop_var("v");
         let body = self.scope(|cx| {
-            let mut columns = Vec::with_capacity(job.nr / job.lanes);
-            for first in (0..job.nr).step_by(job.lanes) {
-                let column = Index::int(first as i64);
-                let column = if job.lanes == 1 { column } else { column.add(&Index::var(lane)) };
-                let codes = cx.codes(job, tile, part, &column)?;
-                let element = cx.code_word(&codes, word)?;
-                columns.push((cx.bind("word", element), codes, column));
-            }
+            let columns = cx.code_words(job, tile, part, (word, lane))?;
             let per_word = columns.first().map_or(0, |(_, codes, _)| codes.per_word);
             for group in 0..per_word / DOT_DEPTH {
                 let mut bytes = Vec::with_capacity(columns.len());
@@ -240,8 +235,7 @@ impl Lowering<'_> {
                         };
                         let word = cx.bind("a", Expr::Word { buf, index });
                         for (column, bytes) in &bytes {
-                            let at =
-                                vec![Index::int((row * digits.count() + digit) as i64), (*column).clone()];
+                            let at = digits.place(row, digit, column);
                             let value = Expr::binary(BinaryFn::Dot, bytes.clone(), word.clone());
                             let op = BinaryFn::Add;
                             cx.push(Stmt::Accumulate { local: dots, at, op, value });
