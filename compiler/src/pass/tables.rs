@@ -19,9 +19,6 @@ use crate::scalar::{BinaryFn, ReduceFn};
 /// Bits of the codes of a table, two to a byte.
 const BITS: usize = 4;
 
-/// Bytes of a table below which it is not worth a way of its own.
-const LEAST_BYTES: i64 = 1 << 16;
-
 /// Panels that have all elements of a table.
 struct Panels {
     /// `[panels, inner.., nr]`
@@ -37,20 +34,19 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     let mut tables = HashMap::new();
     for &id in &graph.order {
         for (table, panels) in of_product(graph, &graph.nodes[id]) {
-            let stored = matches!(graph.values[table].def, Def::Const(Constant::Data(_)));
-            let bytes = graph.ty(table).bytes().as_const();
-            if stored && bytes.is_some_and(|bytes| bytes >= LEAST_BYTES) {
+            if matches!(graph.values[table].def, Def::Const(Constant::Data(_))) {
                 tables.entry(table).or_insert(panels);
             }
         }
     }
     // One that something else reads as it is stays in the object anyhow.
-    for &id in &graph.order {
+    let read_as_it_is = graph.order.iter().flat_map(|&id| {
         let Node { op, inputs, .. } = &graph.nodes[id];
-        let gathered = usize::from(matches!(op, Op::Gather { axis: 0 }));
-        inputs[gathered..].iter().for_each(|&input| drop(tables.remove(&behind(graph, input))));
+        &inputs[usize::from(matches!(op, Op::Gather { axis: 0 }))..]
+    });
+    for &value in read_as_it_is.chain(graph.outputs.iter().map(|(_, value)| value)) {
+        tables.remove(&behind(graph, value));
     }
-    graph.outputs.iter().for_each(|&(_, value)| drop(tables.remove(&behind(graph, value))));
     if !tables.is_empty() {
         rewrite(graph, |b, id| gather(b, id, &tables))?;
     }
