@@ -173,12 +173,13 @@ class Memory {
     std::size_t bytes_ = 0;
 };
 
+/* Bytes of a tensor; 0 where they do not fit: a run refuses such sizes, and says which. */
 inline std::size_t byte_count(std::int32_t dtype, Span<const std::int64_t> dims) {
     std::size_t bits = static_cast<std::size_t>(onnxc_dtype_bits(dtype));
     for (const std::int64_t size : dims) {
         const auto factor = static_cast<std::size_t>(size);
         if (factor != 0 && bits > (SIZE_MAX - 7) / factor) {
-            throw std::bad_alloc();
+            return 0;
         }
         bits *= factor;
     }
@@ -238,8 +239,8 @@ class Outputs {
     std::size_t size() const noexcept { return tensors_.size(); }
 
     /* Output number `at` in the order of the C ABI. */
-    View operator[](std::size_t at) const {
-        const onnxc_tensor &tensor = tensors_.at(at);
+    template <class I, std::enable_if_t<std::is_integral_v<I>, int> = 0> View operator[](I at) const {
+        const onnxc_tensor &tensor = tensors_.at(static_cast<std::size_t>(at));
         const Span<const std::int64_t> dims{tensor.dims, static_cast<std::size_t>(tensor.rank)};
         const std::size_t bytes =
             tensor.dtype == ONNXC_STRING ? tensor.bytes : detail::byte_count(tensor.dtype, dims);
@@ -248,7 +249,6 @@ class Outputs {
 
     /* The output of a name; of a value with several parts such as `x.data`. */
     View operator[](std::string_view name) const { return (*this)[find(name)]; }
-    View operator[](const char *name) const { return (*this)[std::string_view(name)]; }
 
     /* The elements of the sequence of a name. */
     std::vector<View> sequence(std::string_view name) const {

@@ -191,7 +191,7 @@ type memory struct{ blocks []unsafe.Pointer }
 func (m *memory) take(bytes C.size_t) unsafe.Pointer {
 	block := C.aligned(bytes)
 	if block == nil {
-		panic("no memory")
+		panic(&Error{int(C.ONNXC_OUT_OF_MEMORY), fmt.Sprintf("no memory for %d bytes", bytes)})
 	}
 	m.blocks = append(m.blocks, block)
 	return block
@@ -229,8 +229,17 @@ func (m *memory) input(tensor Tensor) C.onnxc_tensor {
 }
 
 // Run runs the model on inputs in their order. The error of a run that fails is an *Error.
-func (m *Model) Run(inputs ...Tensor) ([]Tensor, error) {
+func (m *Model) Run(inputs ...Tensor) (outputs []Tensor, err error) {
 	defer runtime.KeepAlive(m)
+	defer func() {
+		switch failure := recover().(type) {
+		case nil:
+		case *Error:
+			outputs, err = nil, failure
+		default:
+			panic(failure)
+		}
+	}()
 	if len(inputs) != int(m.model.input_count) {
 		return nil, &Error{int(C.ONNXC_BAD_COUNT), fmt.Sprintf("%d inputs given, the model has %d", len(inputs), m.model.input_count)}
 	}
@@ -274,7 +283,7 @@ func (m *Model) Run(inputs ...Tensor) ([]Tensor, error) {
 	if status != C.ONNXC_OK {
 		return nil, &Error{int(status), C.GoString(message)}
 	}
-	outputs := make([]Tensor, count)
+	outputs = make([]Tensor, count)
 	for at := range out {
 		outputs[at] = result(out[at])
 		if late[at] {
@@ -289,38 +298,45 @@ func (m *Model) output(at int, symbols *C.int64_t, own *memory) (C.onnxc_tensor,
 	info := C.onnxc_model_output(m.model, C.int32_t(at))
 	dims := make([]int64, int(info.rank))
 	late := info.dtype == C.ONNXC_STRING
-	elements := C.size_t(1)
 	for axis := range dims {
 		dims[axis] = int64(C.onnxc_value_dim(&info, C.int32_t(axis), symbols))
 		if dims[axis] < 0 {
 			dims[axis] = 0
 		}
 		late = late || C.onnxc_value_dim_kind(&info, C.int32_t(axis)) == C.ONNXC_DIM_DATA
-		elements *= C.size_t(dims[axis])
 	}
 	raw := C.onnxc_tensor{dtype: info.dtype, rank: info.rank, dims: own.dims(dims)}
 	if !late {
-		raw.bytes = (elements*C.size_t(C.onnxc_dtype_bits(info.dtype)) + 7) / 8
+		raw.bytes = byteCount(int(info.dtype), dims)
 		raw.data = own.take(raw.bytes)
 	}
 	return raw, late
+}
+
+// byteCount is that of a tensor, 0 where it does not fit: a run refuses such sizes, and says which.
+func byteCount(dtype int, dims []int64) C.size_t {
+	bits := uint64(C.onnxc_dtype_bits(C.int32_t(dtype)))
+	for _, size := range dims {
+		if size > 0 && bits > (1<<62)/uint64(size) {
+			return 0
+		}
+		bits *= uint64(size)
+	}
+	return C.size_t((bits + 7) / 8)
 }
 
 // result copies what a run wrote into memory of Go.
 func result(raw C.onnxc_tensor) Tensor {
 	tensor := Tensor{DType: int(raw.dtype), Dims: make([]int64, int(raw.rank))}
 	copy(tensor.Dims, unsafe.Slice((*int64)(unsafe.Pointer(raw.dims)), len(tensor.Dims)))
-	elements := C.size_t(1)
-	for _, size := range tensor.Dims {
-		elements *= C.size_t(size)
-	}
+	bytes := byteCount(tensor.DType, tensor.Dims)
 	if raw.dtype == C.ONNXC_STRING {
+		elements := bytes / C.size_t(unsafe.Sizeof(C.onnxc_string{}))
 		for _, text := range unsafe.Slice((*C.onnxc_string)(raw.data), int(elements)) {
 			tensor.Texts = append(tensor.Texts, C.GoStringN(text.data, C.int(text.size)))
 		}
 		return tensor
 	}
-	bytes := (elements*C.size_t(C.onnxc_dtype_bits(raw.dtype)) + 7) / 8
 	// Words, so that elements of every type are aligned.
 	words := make([]uint64, (bytes+7)/8+1)
 	tensor.Raw = unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), int(bytes))

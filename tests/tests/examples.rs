@@ -4,9 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use onnxc::build::Builder;
-use onnxc_proto::build;
 use onnxc_tests::object::{host, must, runtime, runtime_crate, source};
-use prost::Message;
+use onnxc_tests::sample_models;
 
 #[path = "../../examples/chat/rust/src/sampler.rs"]
 mod sampler;
@@ -279,32 +278,11 @@ fn main() -> Result<(), sums::Error> {
 
 #[test]
 fn rust_program_with_state() {
-    let value = build::f32_value;
-    let nodes = vec![
-        build::node("Concat", &["rows", "x"], &["more"]).with(build::int("axis", 0)),
-        build::node("ReduceSum", &["more"], &["y"])
-            .with(build::ints("axes", &[0]))
-            .with(build::int("keepdims", 0)),
-    ];
-    let inputs = vec![value("x", &["new", "3"]), value("rows", &["past", "3"])];
-    let outputs = vec![value("more", &["all", "3"]), value("y", &["3"])];
-    let model = build::model(12, build::graph(inputs, nodes, outputs)).encode_to_vec();
     let dir = tempfile::tempdir().unwrap();
     let (path, main) = (dir.path().join("sums.onnx"), dir.path().join("main.rs"));
-    std::fs::write(&path, model).unwrap();
+    std::fs::write(&path, sample_models::sums()).unwrap();
     std::fs::write(&main, STATE_MAIN).unwrap();
     assert_eq!(run_rust(Builder::new(&path).state("rows=more"), &main, dir.path()), "good\n");
-}
-
-/// `twice = concat(x, -x)` along the first axis, `x` f32[batch, 3].
-fn symbolic_model() -> Vec<u8> {
-    let nodes = vec![
-        build::node("Neg", &["x"], &["minus"]),
-        build::node("Concat", &["x", "minus"], &["twice"]).with(build::int("axis", 0)),
-    ];
-    let value = build::f32_value;
-    let graph = build::graph(vec![value("x", &["batch", "3"])], nodes, vec![value("twice", &["rows", "3"])]);
-    build::model(17, graph).encode_to_vec()
 }
 
 const SYMBOLIC_MAIN: &str = r#"
@@ -336,7 +314,7 @@ fn main() -> Result<(), pairs::Error> {
 fn rust_program_with_a_symbolic_model() {
     let dir = tempfile::tempdir().unwrap();
     let (model, main) = (dir.path().join("pairs.onnx"), dir.path().join("main.rs"));
-    std::fs::write(&model, symbolic_model()).unwrap();
+    std::fs::write(&model, sample_models::symbolic()).unwrap();
     std::fs::write(&main, SYMBOLIC_MAIN).unwrap();
     let output = run_rust(Builder::new(&model), &main, dir.path());
     let lines: Vec<&str> = output.lines().collect();
@@ -345,34 +323,6 @@ fn rust_program_with_a_symbolic_model() {
     assert_eq!(lines[1], format!("the size `batch` of {} does not fit", usize::MAX));
     assert!(lines[2].contains("4611686018427387903") || lines[2].contains("64 bits"), "{output}");
     assert_eq!(lines[3], "`twice` has 3 elements, not those of [2, 3]");
-}
-
-/// Texts in and out, sizes that data decide, packed elements, a sequence.
-fn model_of_all_kinds() -> Vec<u8> {
-    let string = 8;
-    let nodes = vec![
-        build::node("StringConcat", &["words", "ending"], &["joined"]),
-        build::node("StringSplit", &["line"], &["parts", "count"]),
-        build::node("NonZero", &["x"], &["places"]),
-        build::node("Cast", &["x"], &["small"]).with(build::int("to", 21)),
-        build::node("SplitToSequence", &["x", "lengths"], &["pieces"]),
-    ];
-    let value = |name: &str, dtype, dims: &[&str]| build::value(name, dtype, dims);
-    let inputs = vec![
-        value("words", string, &["n"]),
-        value("ending", string, &[]),
-        value("line", string, &["1"]),
-        value("x", 1, &["m"]),
-        value("lengths", 7, &["k"]),
-    ];
-    let outputs = vec![
-        value("joined", string, &["n"]),
-        value("parts", string, &["1", "p"]),
-        value("places", 7, &["1", "q"]),
-        value("small", 21, &["m"]),
-        build::untyped("pieces"),
-    ];
-    build::model(21, build::graph(inputs, nodes, outputs)).encode_to_vec()
 }
 
 const ALL_KINDS_MAIN: &str = r#"
@@ -404,7 +354,7 @@ fn main() -> Result<(), kinds::Error> {
 fn rust_program_with_values_of_all_kinds() {
     let dir = tempfile::tempdir().unwrap();
     let (model, main) = (dir.path().join("kinds.onnx"), dir.path().join("main.rs"));
-    std::fs::write(&model, model_of_all_kinds()).unwrap();
+    std::fs::write(&model, sample_models::all_kinds()).unwrap();
     std::fs::write(&main, ALL_KINDS_MAIN).unwrap();
     let output = run_rust(Builder::new(&model), &main, dir.path());
     let lines: Vec<&str> = output.lines().collect();

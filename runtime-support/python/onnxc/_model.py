@@ -283,7 +283,10 @@ class Model:
                 count = 1
                 for size in shape:
                     count *= size
-                if _types.is_packed(port.dtype):
+                if count >= 2**59:
+                    # More than there can be: the run says so.
+                    buffer = np.empty(0, np.uint8)
+                elif _types.is_packed(port.dtype):
                     buffer = np.empty(_types.byte_count(port.dtype, count), np.uint8)
                 else:
                     buffer = np.empty(shape, _types.numpy_type(port.dtype))
