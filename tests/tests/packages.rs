@@ -212,7 +212,7 @@ fn site() -> &'static Path {
 /// Python with the wheel, away from the sources.
 fn python() -> Command {
     let mut python = Command::new(WHEEL.interpreter().unwrap());
-    python.env("PYTHONPATH", site()).env_remove("ONNXC").current_dir(std::env::temp_dir());
+    python.env("PYTHONPATH", site()).env_remove("ONNXC_PREFIX").current_dir(std::env::temp_dir());
     python
 }
 

@@ -7,21 +7,18 @@ from pathlib import Path
 
 from . import _abi
 
-# As `make install` fills it: bin, include, lib.
-PREFIX = Path(__file__).resolve().parent / "prefix"
+# As `make install` fills it: bin, include, lib. $ONNXC_PREFIX names another folder.
+PREFIX = Path(os.environ.get("ONNXC_PREFIX") or Path(__file__).resolve().parent / "prefix")
 
 _RUNTIMES = {"darwin": "libonnxc_runtime_images.dylib", "win32": "onnxc_runtime_images.dll"}
 
 
 def compiler():
-    """Path of the command `onnxc`: `$ONNXC`, or the one of this package."""
-    given = os.environ.get("ONNXC")
-    if given:
-        return given
+    """Path of the command `onnxc`."""
     path = PREFIX / "bin" / ("onnxc.exe" if sys.platform == "win32" else "onnxc")
     if not path.exists():
         raise FileNotFoundError(
-            f"{path} is missing: this package was not installed from a wheel; $ONNXC may name the compiler"
+            f"{path} is missing: this package was not installed from a wheel; $ONNXC_PREFIX may name a folder that has it"
         )
     return str(path)
 
