@@ -2,6 +2,7 @@
 # make install            installs them, with headers and the packages for CMake and pkg-config
 # make wheel              the Python package, into target/wheels
 # make place              installs what was built before, in the folder BUILT
+# make crates             packages the crates to publish, and builds each from its package
 # make uninstall          removes what `make install` put there
 #
 # PREFIX   where to install
@@ -21,6 +22,7 @@ TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 BUILT ?= $(TARGET_DIR)/$(if $(TARGET),$(TARGET)/)release
 TO := $(DESTDIR)$(PREFIX)
 PACKAGES := $(TO)/lib/cmake/onnxc
+CRATES := onnxc-proto onnxc-runtime-support onnxc-runtime-images onnxc
 PROGRAMS := onnxc onnxc.exe
 LIBRARIES := $(addprefix libonnxc_runtime_,support.a images.a images.so images.dylib) \
     $(addprefix onnxc_runtime_,support.lib images.lib images.dll images.dll.lib)
@@ -55,4 +57,7 @@ uninstall:
 wheel:
 	$(PYTHON) -m pip wheel --no-deps --wheel-dir $(TARGET_DIR)/wheels runtime-support/python
 
-.PHONY: all install place uninstall wheel
+crates:
+	$(CARGO) package --locked $(addprefix -p ,$(CRATES))
+
+.PHONY: all install place uninstall wheel crates

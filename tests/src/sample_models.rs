@@ -55,3 +55,22 @@ pub fn sums() -> Vec<u8> {
     let outputs = vec![value("more", &["all", "3"]), value("y", &["3"])];
     build::model(12, build::graph(inputs, nodes, outputs)).encode_to_vec()
 }
+
+/// `h = ids * mask * weights`: what the model of the book takes and gives.
+pub fn embedding() -> Vec<u8> {
+    let weights: Vec<f32> = (0..384).map(|at| at as f32 / 384.0).collect();
+    let value = |name: &str, dtype, dims: &[&str]| build::value(name, dtype, dims);
+    let nodes = vec![
+        build::node("Mul", &["ids", "mask"], &["kept"]),
+        build::node("Cast", &["kept"], &["numbers"]).with(build::int("to", 1)),
+        build::node("Unsqueeze", &["numbers"], &["columns"]).with(build::ints("axes", &[2])),
+        build::node("Mul", &["columns", "weights"], &["h"]),
+    ];
+    let mut graph = build::graph(
+        vec![value("ids", 7, &["batch", "seq"]), value("mask", 7, &["batch", "seq"])],
+        nodes,
+        vec![value("h", 1, &["batch", "seq", "384"])],
+    );
+    graph.initializer.push(build::f32_tensor("weights", &[384], weights));
+    build::model(11, graph).encode_to_vec()
+}

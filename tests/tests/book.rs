@@ -10,11 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use onnxc::build::Builder;
-use onnxc_proto::build;
 use onnxc_tests::object::{host, must, runtime_crate};
 use onnxc_tests::onnx_env::WHEEL;
 use onnxc_tests::prefix::{prefix, root};
-use prost::Message;
+use onnxc_tests::sample_models;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
 
@@ -54,26 +53,11 @@ fn blocks(page: &str) -> Vec<Block> {
     blocks
 }
 
-/// `h = ids * mask * weights`, as the model of the book takes and gives it.
 fn model() -> Vec<u8> {
-    if let Some(path) = std::env::var_os("ONNXC_BOOK_MODEL") {
-        return fs::read(path).unwrap();
+    match std::env::var_os("ONNXC_BOOK_MODEL") {
+        Some(path) => fs::read(path).unwrap(),
+        None => sample_models::embedding(),
     }
-    let weights: Vec<f32> = (0..384).map(|at| at as f32 / 384.0).collect();
-    let value = |name: &str, dtype, dims: &[&str]| build::value(name, dtype, dims);
-    let nodes = vec![
-        build::node("Mul", &["ids", "mask"], &["kept"]),
-        build::node("Cast", &["kept"], &["numbers"]).with(build::int("to", 1)),
-        build::node("Unsqueeze", &["numbers"], &["columns"]).with(build::ints("axes", &[2])),
-        build::node("Mul", &["columns", "weights"], &["h"]),
-    ];
-    let mut graph = build::graph(
-        vec![value("ids", 7, &["batch", "seq"]), value("mask", 7, &["batch", "seq"])],
-        nodes,
-        vec![value("h", 1, &["batch", "seq", "384"])],
-    );
-    graph.initializer.push(build::f32_tensor("weights", &[384], weights));
-    build::model(11, graph).encode_to_vec()
 }
 
 /// The folder of a guide with the model and the files of the page.
