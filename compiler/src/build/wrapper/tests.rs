@@ -138,12 +138,13 @@ fn without_std_all_is_static() {
 #[test]
 fn threads_are_those_of_a_pool() {
     let seen = graph(&[], &[("x", ty(DType::F32, &[Dim::from(8i64)]), None)]);
-    let text = text(&seen, "net", Some(0), Form::Threads).unwrap();
+    let text = text(&seen, "pool", Some(0), Form::Threads).unwrap();
     has(
         &text,
         &[
             "use onnxc_runtime_support::pool::{Pool, onnxc_pool_parallel_for};",
             "pub pool: Option<std::sync::Arc<Pool>>,",
+            "pub struct PoolModel {",
             "shapes.bytes, Services::of(&self.pool))",
         ],
     );
