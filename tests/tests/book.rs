@@ -196,11 +196,33 @@ fn pages_are_whole() {
                 assert!(known, "{name}: {:?}", block.words);
             }
         }
-        for part in fs::read_to_string(&page).unwrap().split("{{#include ../../README.md:").skip(1) {
-            let anchor = part.split('}').next().unwrap();
-            for mark in [format!("<!-- ANCHOR: {anchor} -->"), format!("<!-- ANCHOR_END: {anchor} -->")] {
-                assert!(readme.contains(&mark), "{name}: README.md has no {mark}");
-            }
+        check_includes(&name, &fs::read_to_string(&page).unwrap(), &readme);
+    }
+}
+
+/// What a page includes is there: a file, or a section of README.md between marks. A link in that section has a definition
+/// of its own in the page.
+fn check_includes(name: &str, page: &str, readme: &str) {
+    for part in page.split("{{#include ../../").skip(1) {
+        let path = part.split('}').next().unwrap();
+        let Some((file, anchor)) = path.split_once(':') else {
+            assert!(root().join(path).exists(), "{name} includes {path}");
+            continue;
+        };
+        assert_eq!(file, "README.md", "{name}");
+        let section = readme.split(&format!("<!-- ANCHOR: {anchor} -->")).nth(1);
+        let (section, _) = section
+            .and_then(|text| text.split_once(&format!("<!-- ANCHOR_END: {anchor} -->")))
+            .unwrap_or_else(|| panic!("{name}: README.md has no section {anchor}"));
+        assert!(!section.contains("]("), "{name}: a link in section {anchor} leads out of the book");
+        for link in
+            readme.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: ")).map(|(link, _)| link)
+        {
+            let is_defined = page.contains(&format!("\n[{link}]: "));
+            assert!(
+                !section.contains(&format!("[{link}]")) || is_defined,
+                "{name}: no definition of [{link}]"
+            );
         }
     }
 }
