@@ -61,6 +61,10 @@ fn run_linker(objects: &[PathBuf], library: &Path, is_closed: bool, source: &str
     if cfg!(target_os = "linux") && is_closed {
         command.arg("-Wl,-z,defs");
     }
+    if cfg!(target_os = "macos") && !is_closed {
+        // ELF linkers leave what a library does not define to whoever loads it.
+        command.arg("-Wl,-undefined,dynamic_lookup");
+    }
     command.arg("-o").arg(library).args(objects);
     if !source.is_empty() {
         command.args(["-O1", "-fPIC", "-x", "c", "-"]);

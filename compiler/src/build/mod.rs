@@ -57,6 +57,7 @@ pub struct Builder {
     cpu: Option<String>,
     target: Option<String>,
     out_dir: Option<PathBuf>,
+    form: wrapper::Form,
 }
 
 /// What [`Builder::generate`] wrote.
@@ -113,6 +114,7 @@ impl Builder {
             cpu: None,
             target: None,
             out_dir: None,
+            form: wrapper::Form::Plain,
         }
     }
 
@@ -190,6 +192,20 @@ impl Builder {
         self
     }
 
+    /// Gives the wrapper a field `pool`: runs take the threads of an `onnxc_runtime_support::Pool` that is put there. The package
+    /// needs that crate under `[dependencies]`.
+    pub fn threads(mut self) -> Builder {
+        self.form = wrapper::Form::Threads;
+        self
+    }
+
+    /// Makes the wrapper one for programs without the standard library: it allocates nothing, the workspace lies in the model's
+    /// value, and `run_into` is what there is. For models of static shapes without strings, images and state.
+    pub fn no_std(mut self) -> Builder {
+        self.form = wrapper::Form::Bare;
+        self
+    }
+
     /// Compiles, archives, writes the wrapper and prints Cargo's directives: to link the archive, and to run
     /// the build script again when a file that was read changes.
     pub fn compile(&self) -> std::result::Result<Files, Failure> {
@@ -229,7 +245,12 @@ impl Builder {
         let compiled = crate::compile(model, &external, &options, &mut Quiet)?;
         let artifact = compiled.artifact().map_err(one)?;
         let name = artifact.name.clone();
-        let text = wrapper::text(&compiled.graph, &name, artifact.stats.workspace_bytes).map_err(one)?;
+        if let (wrapper::Form::Bare, Some(what)) = (self.form, &artifact.needs_allocator) {
+            let message = format!("{what}: an allocator in a wrapper without `std`");
+            return Err(one(Error::unsupported(Stage::Emit, message)));
+        }
+        let text = wrapper::text(&compiled.graph, &name, artifact.stats.workspace_bytes, self.form);
+        let text = text.map_err(one)?;
         let wrapper = folder.join(format!("{name}.rs"));
         fs::write(&wrapper, text).map_err(|error| io(&wrapper, &error)).map_err(one)?;
         let object = folder.join(format!("{name}.o"));

@@ -119,6 +119,8 @@ pub struct Stats {
 pub struct Artifact {
     /// Symbol prefix.
     pub name: String,
+    /// What a run needs `options->allocate` for, if anything.
+    pub needs_allocator: Option<String>,
     pub header: String,
     pub stats: Stats,
     pub steps: Vec<StepInfo>,
@@ -204,6 +206,7 @@ pub fn emit(
     let header = header::text(model, &plan, &host.name);
     Ok(Artifact {
         name: host.name,
+        needs_allocator: plan.dynamic.needs_allocator,
         header,
         stats,
         steps,
