@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use target_lexicon::{Architecture, BinaryFormat, Environment, OperatingSystem, Triple};
 use tempfile::TempDir;
 
-use crate::cli::session::usage;
+use crate::cli::session::{temporary_error, usage};
 use crate::codegen::emit::Artifact;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::files::io_error;
@@ -79,7 +79,7 @@ impl Tools {
         format!("{name}_{}", self.triple.to_string().replace(['-', '.'], "_"))
     }
 
-    fn from_environment(&self, name: &str) -> Option<OsString> {
+    fn named_by_variable(&self, name: &str) -> Option<OsString> {
         let value = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         value(&self.variable(name)).or_else(|| value(name).filter(|_| self.is_host()))
     }
@@ -88,7 +88,7 @@ impl Tools {
     fn compiler(&self) -> Result<Tool> {
         let what = "C compiler";
         let names = format!("--linker or {} names a C compiler for the target", self.variable("CC"));
-        let named = self.linker.clone().or_else(|| self.from_environment("CC"));
+        let named = self.linker.clone().or_else(|| self.named_by_variable("CC"));
         if let Some(program) = named {
             return Ok(Tool { program, what, remedy: names });
         }
@@ -115,7 +115,7 @@ impl Tools {
         let own = chain.map(|chain| format!("{}-ar", chain.prefix)).filter(|name| is_there(name));
         Tool {
             program: self
-                .from_environment("AR")
+                .named_by_variable("AR")
                 .unwrap_or_else(|| own.map_or_else(|| "ar".into(), OsString::from)),
             what: "archiver",
             remedy: format!(
@@ -171,12 +171,7 @@ pub struct Library {
 impl Library {
     /// A library that will be `output`: shared, or static with the object as its one member.
     pub fn build(artifact: Artifact, tools: &Tools, shared: bool, output: &Path) -> Result<Library> {
-        let in_temporary = |error: std::io::Error| {
-            io(format!(
-                "a temporary file in {}: {error}; TMPDIR names another folder",
-                std::env::temp_dir().display()
-            ))
-        };
+        let in_temporary = |error: std::io::Error| temporary_error(&error);
         let folder = tempfile::tempdir().map_err(in_temporary)?;
         let member = output.with_extension("o");
         let member = member.file_name().unwrap_or(OsStr::new("model.o"));

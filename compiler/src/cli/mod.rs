@@ -20,6 +20,7 @@ mod linker;
 mod manual;
 pub mod output;
 mod peak;
+mod plan;
 mod report;
 mod run;
 pub mod session;

@@ -37,6 +37,13 @@ pub fn usage(message: String) -> Error {
     Error::new(Stage::Io, Kind::Usage, message)
 }
 
+/// Of a file that has no name for others.
+pub fn temporary_error(error: &std::io::Error) -> Error {
+    let folder = std::env::temp_dir();
+    let message = format!("a temporary file in {}: {error}; TMPDIR names another folder", folder.display());
+    Error::new(Stage::Io, Kind::Io, message)
+}
+
 /// Tells on standard error what a model breaks, each kind once, and what has no influence on the result.
 pub fn tell(warnings: &[Warning], notes: &[String]) {
     import::summary(warnings).iter().for_each(|warning| eprintln!("warning: {warning}"));
@@ -217,18 +224,20 @@ pub struct Loaded {
 impl Loaded {
     /// `start` is when compiling began.
     pub fn new(compiled: Compiled, start: Instant) -> Result<Loaded> {
-        let folder = tempfile::tempdir().map_err(|error| io_error(&std::env::temp_dir(), &error))?;
+        let folder = tempfile::tempdir().map_err(|error| temporary_error(&error))?;
         let (object, library) = (folder.path().join("model.o"), folder.path().join("model.so"));
         let artifact = compiled.artifact()?;
         let (steps, stats) = (artifact.steps.clone(), artifact.stats);
-        let mut file = File::create(&object).map_err(|error| io_error(&object, &error))?;
+        let mut file = File::create(&object).map_err(|error| temporary_error(&error))?;
         artifact.write_object(&mut file)?;
-        let object_bytes = file.metadata().map_err(|error| io_error(&object, &error))?.len();
+        let object_bytes = file.metadata().map_err(|error| temporary_error(&error))?.len();
         let compile_time = start.elapsed();
         native::link(std::slice::from_ref(&object), &library)?;
-        std::fs::remove_file(&object).map_err(|error| io_error(&object, &error))?;
+        std::fs::remove_file(&object).map_err(|error| temporary_error(&error))?;
         let start = Instant::now();
-        let models = Models::load(&library)?;
+        let shown = library.display().to_string();
+        let models = Models::load(&library)
+            .map_err(|error| Error { message: error.message.replace(&shown, "the linked model"), ..error })?;
         models.get(NAME)?;
         Ok(Loaded {
             graph: compiled.graph,

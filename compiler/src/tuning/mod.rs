@@ -101,6 +101,14 @@ impl Allowed {
         Allowed { values: Values::OneOf(values), why: why.into() }
     }
 
+    /// The least value that is not below another.
+    fn least_from(&self, value: i64) -> Option<i64> {
+        match &self.values {
+            Values::Between(least, most) => Some(value.max(*least)).filter(|value| value <= most),
+            Values::OneOf(values) => values.iter().copied().filter(|own| *own >= value).min(),
+        }
+    }
+
     fn has(&self, value: i64) -> bool {
         match &self.values {
             Values::Between(least, most) => (*least..=*most).contains(&value),
@@ -140,10 +148,7 @@ impl<'a> Picker<'a> {
     /// The number `name`: `chosen` where none is set. Errors of kind `Usage`: one is set that is not allowed.
     pub fn pick(&mut self, name: &'static str, chosen: i64, allowed: &Allowed) -> Result<i64> {
         let set = self.settings.get(name);
-        let value = set.unwrap_or_else(|| match self.settings.goal.chosen(name, chosen) {
-            small if allowed.has(small) => small,
-            _ => chosen,
-        });
+        let value = set.unwrap_or_else(|| self.settings.goal.chosen(name, chosen, allowed));
         if !allowed.has(value) {
             let what = format!("{}: {name}={value} cannot be applied; allowed is {allowed}", self.owner());
             return Err(if set.is_some() { usage(what) } else { Error::internal(Stage::Loops, what) });

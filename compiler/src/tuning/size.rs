@@ -1,5 +1,7 @@
 //! Numbers for small code: in place of those that are fast, where a lowering can apply them.
 
+use super::Allowed;
+
 /// What code is tuned for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Goal {
@@ -9,9 +11,13 @@ pub enum Goal {
     Size,
 }
 
-/// Numbers for small code by name, each at most. What is not here decides no bytes.
+/// Numbers for small code by name, each at most: 0 for none, where a lowering can do without, else the least from there on that it
+/// can apply. What is not here decides few bytes.
 const SMALL: &[(&str, i64)] = &[
-    ("rows", 4),
+    ("rows", 2),
+    ("columns", 8),
+    ("parts", 1),
+    ("block", 0),
     ("unroll", 1),
     ("digit_rows", 1),
     ("digit_unroll", 1),
@@ -24,11 +30,14 @@ const SMALL: &[(&str, i64)] = &[
 ];
 
 impl Goal {
-    /// The number to take where `fast` is what speed takes.
-    pub(super) fn chosen(self, name: &str, fast: i64) -> i64 {
-        match self {
-            Goal::Speed => fast,
-            Goal::Size => SMALL.iter().find(|row| row.0 == name).map_or(fast, |row| row.1.min(fast)),
+    /// The number to take where `fast` is what speed takes, which the lowering can apply.
+    pub(super) fn chosen(self, name: &str, fast: i64, allowed: &Allowed) -> i64 {
+        match (self, SMALL.iter().find(|row| row.0 == name)) {
+            (Goal::Size, Some((_, 0))) if !allowed.has(0) => fast,
+            (Goal::Size, Some(&(_, small))) => {
+                allowed.least_from(small).map_or(fast, |small| small.min(fast))
+            }
+            _ => fast,
         }
     }
 }
