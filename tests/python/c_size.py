@@ -30,6 +30,8 @@ class Writer:
         self.graph = model.graph
         values = list(self.graph.value_info) + list(self.graph.input) + list(self.graph.output)
         self.shapes = {v.name: [d.dim_value for d in v.type.tensor_type.shape.dim] for v in values}
+        if any(0 in shape for shape in self.shapes.values()):
+            raise Unsupported("a dim is open")
         self.constants = {i.name: numpy_helper.to_array(i) for i in self.graph.initializer}
         for node in self.graph.node:
             if node.op_type == "Constant" and node.attribute[0].name == "value":

@@ -379,8 +379,8 @@ pub struct BenchArgs {
     pub json: bool,
     /// Time per kernel: its operators, the shape of its result, its share, and its rate against what this processor reaches. A
     /// kernel whose operations would take longer than its bytes is rated by GFLOP/s, else by GB/s. The peaks are measured in the same run,
-    /// on as many threads: fused multiply-adds of the widest vectors in registers, and reading an array of 256 MiB. What is still in a
-    /// cache is read faster than that
+    /// on as many threads: fused multiply-adds of the widest vectors in registers, and reading an array of 256 MiB, or of half the
+    /// second-level cache for kernels whose tensors that holds
     #[arg(long)]
     pub per_node: bool,
     /// With --per-node, name the ONNX nodes of each kernel

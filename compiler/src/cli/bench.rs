@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use onnxc_runtime_support::Pool;
 use serde::Serialize;
 
+use crate::Options;
 use crate::cli::args::{BenchArgs, MeasureArgs};
 use crate::cli::check::to_json;
 use crate::cli::data;
@@ -67,7 +68,7 @@ pub struct Rate {
     pub gbytes: f64,
     /// What would take longer at the peak: operations or bytes.
     pub bound: Bound,
-    /// Of that peak; above 1 where the bytes are in a cache.
+    /// Of that peak; above 1 where the bytes are in a nearer cache than is taken for granted.
     pub of_peak: f64,
     /// How long it would take at the peak.
     pub least_ms: f64,
@@ -83,7 +84,7 @@ pub enum Bound {
 impl Rate {
     /// Of a step that takes `ms` for so many operations and bytes; `None` for one with neither.
     fn new(flops: f64, bytes: f64, ms: f64, peak: &Peak) -> Option<Rate> {
-        let (of_flops, of_bytes) = (flops / (peak.gflops * 1e6), bytes / (peak.gbytes * 1e6));
+        let (of_flops, of_bytes) = (flops / (peak.gflops * 1e6), bytes / peak.bytes_a_ms(bytes));
         let least_ms = of_flops.max(of_bytes);
         let bound = if of_flops >= of_bytes { Bound::Operations } else { Bound::Bytes };
         let (gflops, gbytes) = (flops / (ms * 1e6), bytes / (ms * 1e6));
@@ -129,9 +130,8 @@ pub fn run(args: &BenchArgs) -> std::result::Result<(), Problems> {
     let inputs = inputs(&session, &loaded, measure).map_err(one)?;
     let mut report = self::measure(&loaded, &inputs, measure).map_err(one)?;
     if args.per_node {
-        let mut options = options;
-        options.profile = true;
-        let peak = Peak::measure(report.threads);
+        let options = Options { profile: true, ..options };
+        let peak = Peak::measure(report.threads, options.target.l2_bytes);
         report.nodes = profile(&session.load(&options)?, &inputs, measure, &peak).map_err(one)?;
         report.peak = Some(peak);
     }
@@ -164,7 +164,8 @@ fn print(report: &Report, verbose: bool) {
     }
     say!("workspace {} bytes, object {} bytes", report.workspace_bytes, report.object_bytes);
     let Some(peak) = &report.peak else { return };
-    say!("peak {:.1} GFLOP/s, {:.1} GB/s: {}", peak.gflops, peak.gbytes, peak.how);
+    let Peak { gflops, gbytes, cached_gbytes, how, .. } = peak;
+    say!("peak {gflops:.1} GFLOP/s, {gbytes:.1} GB/s, in caches {cached_gbytes:.1} GB/s: {how}");
     let widths = report.nodes.iter().map(|share| share.short_name().len()).max().unwrap_or(0).max(8);
     let shapes = report.nodes.iter().filter_map(|share| share.result.as_ref()).map(String::len).max();
     let shapes = shapes.unwrap_or(0).max(6);

@@ -11,8 +11,11 @@ use serde::Serialize;
 pub struct Peak {
     /// 10^9 operations on f32 a second, two to a multiply-add.
     pub gflops: f64,
-    /// 10^9 bytes a second.
+    /// 10^9 bytes a second, read from memory.
     pub gbytes: f64,
+    /// The same from the second-level cache, for up to so many bytes.
+    pub cached_gbytes: f64,
+    pub cached_bytes: usize,
     /// How they were measured.
     pub how: String,
 }
@@ -25,9 +28,18 @@ const ROUNDS: usize = 24;
 const STEPS: u64 = 200_000;
 const PASSES: usize = 4;
 
+/// Rounds over what a cache holds.
+const CACHED_PASSES: usize = 400;
+
 impl Peak {
-    /// Takes about a tenth of a second for each thread.
-    pub fn measure(threads: usize) -> Peak {
+    /// Bytes a millisecond where a kernel reads and writes so many.
+    pub fn bytes_a_ms(&self, bytes: f64) -> f64 {
+        let cached = bytes <= self.cached_bytes as f64;
+        1e6 * if cached { self.cached_gbytes } else { self.gbytes }
+    }
+
+    /// On so many threads of a processor whose cores have second-level caches of `l2_bytes`. Takes some tenths of a second.
+    pub fn measure(threads: usize, l2_bytes: usize) -> Peak {
         let (kernel, what) = kernel();
         let gflops = on_threads(threads, |_| {
             let rate = |_| {
@@ -41,17 +53,33 @@ impl Peak {
         // Pages that are not written are one page of zeros.
         words.iter_mut().step_by(512).for_each(|word| *word = 1);
         let part = words.len().div_ceil(threads);
-        let gbytes = on_threads(threads, |thread| {
-            let own = words.chunks(part).nth(thread).unwrap_or(&[]);
-            let rate = |_| {
-                let start = Instant::now();
-                black_box(sum(own));
-                (8 * own.len()) as f64 / seconds(start.elapsed())
-            };
-            (0..PASSES).map(rate).fold(0.0, f64::max)
-        });
-        let how = format!("{what}, and a sum over {} MiB, on {threads} threads", BYTES >> 20);
-        Peak { gflops: gflops / 1e9, gbytes: gbytes / 1e9, how }
+        let read = |bytes: usize, passes: usize| {
+            on_threads(threads, |thread| {
+                let own = words.chunks(part).nth(thread).unwrap_or(&[]);
+                let own = &own[..own.len().min(bytes / 8)];
+                let rate = |_| {
+                    let start = Instant::now();
+                    black_box(sum(black_box(own)));
+                    (8 * own.len()) as f64 / seconds(start.elapsed())
+                };
+                (0..passes).map(rate).fold(0.0, f64::max)
+            })
+        };
+        // A part of the cache, all of which is rarely the program's.
+        let (gbytes, cached) = (read(BYTES, PASSES), read(l2_bytes / 2, CACHED_PASSES));
+        let how = format!(
+            "{what}; sums over {} MiB and, for kernels whose tensors the second-level caches hold, over {} KiB; on {threads} threads",
+            BYTES >> 20,
+            l2_bytes >> 11
+        );
+        let cached_bytes = threads * l2_bytes;
+        Peak {
+            gflops: gflops / 1e9,
+            gbytes: gbytes / 1e9,
+            cached_gbytes: cached.max(gbytes) / 1e9,
+            cached_bytes,
+            how,
+        }
     }
 }
 
@@ -76,6 +104,16 @@ fn on_threads(threads: usize, work: impl Fn(usize) -> f64 + Sync) -> f64 {
 }
 
 fn sum(words: &[u64]) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if is_x86_feature_detected!("avx2") {
+        // SAFETY: the processor has it.
+        return unsafe { x86::sum(words) };
+    }
+    plain_sum(words)
+}
+
+#[inline(always)]
+fn plain_sum(words: &[u64]) -> u64 {
     let mut sums = [0u64; 16];
     let chunks = words.chunks_exact(sums.len());
     chunks
@@ -139,6 +177,11 @@ fn neon(steps: u64) -> u64 {
 mod x86 {
     use std::arch::x86_64::{_mm256_fmadd_ps, _mm256_set1_ps, _mm512_fmadd_ps, _mm512_set1_ps};
     use std::hint::black_box;
+
+    #[target_feature(enable = "avx2")]
+    pub fn sum(words: &[u64]) -> u64 {
+        super::plain_sum(words)
+    }
 
     #[target_feature(enable = "avx,fma")]
     pub fn fused(steps: u64) -> u64 {

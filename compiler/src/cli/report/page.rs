@@ -73,11 +73,12 @@ fn groups(page: &mut String, facts: &Facts) {
         page,
         "<h2>Groups and their times</h2>\n<p>Each row is one kernel, in the order of a run; arcs on the left lead from the kernels \
          whose results it takes. The bar is its time, the line across it what its bound would take: \
-         <i class=\"key operations\"></i> operations at {:.1} GFLOP/s, <i class=\"key bytes\"></i> bytes at {:.1} GB/s, \
-         as measured in this run ({}). What lies in a cache is read faster than that. Names of nodes show on hover.</p>\n\
+         <i class=\"key operations\"></i> operations at {:.1} GFLOP/s, <i class=\"key bytes\"></i> bytes at {:.1} GB/s, or {:.1} \
+         GB/s in caches, as measured in this run ({}). Names of nodes show on hover.</p>\n\
          <div class=\"scroll\">\n{}</div>",
         peak.gflops,
         peak.gbytes,
+        peak.cached_gbytes,
         escape(&peak.how),
         picture::groups(facts)
     );
