@@ -15,7 +15,7 @@ pub enum Goal {
 /// can apply. What is not here decides few bytes.
 const SMALL: &[(&str, i64)] = &[
     ("rows", 2),
-    ("columns", 4),
+    ("columns", 8),
     ("parts", 1),
     ("block", 0),
     ("unroll", 1),
