@@ -20,6 +20,7 @@ mod pack;
 mod panels;
 mod quantized;
 mod rewrite;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod weights;
@@ -91,6 +92,8 @@ pub const PASSES: &[PassDef] = &[
     row("pack", pack::run, 0, "lay out right-hand sides of contractions as column panels"),
     row("panels", panels::run, 1, "keep states that products read as right-hand sides in their panels"),
     row("constants", constants::run, 1, "compute what depends on constants alone"),
+    // Behind what computes constants: these stay views.
+    row("tables", tables::run, 1, "read tables that are weights of a product, too, from its panels"),
     row("unfold", constants::unfold, 0, "leave to the run what takes too long to compute now"),
 ];
 
