@@ -27,13 +27,14 @@ use std::{env, fmt};
 use bytes::Bytes;
 use target_lexicon::Triple;
 
-use crate::cli::external::ExternalFiles;
-use crate::cli::files::Mapped;
 use crate::codegen::emit::identifier;
 use crate::error::{Error, Kind, Result, Stage};
+use crate::files::Mapped;
+use crate::files::external::ExternalFiles;
 use crate::graph::state::Choice;
 use crate::import::{self, ExternalData, ImportOptions};
 use crate::target::Target;
+use crate::tuning::Goal;
 use crate::{Options, Quiet};
 
 /// Compiles a model with the default options; see [`Builder::compile`].
@@ -54,6 +55,7 @@ pub struct Builder {
     external_data_root: Option<PathBuf>,
     opt_level: u8,
     exact: bool,
+    goal: Goal,
     cpu: Option<String>,
     target: Option<String>,
     out_dir: Option<PathBuf>,
@@ -111,6 +113,7 @@ impl Builder {
             external_data_root: None,
             opt_level: 3,
             exact: false,
+            goal: Goal::Speed,
             cpu: None,
             target: None,
             out_dir: None,
@@ -170,6 +173,13 @@ impl Builder {
     /// Does without algorithms that trade accuracy for speed.
     pub fn exact(mut self, exact: bool) -> Builder {
         self.exact = exact;
+        self
+    }
+
+    /// Whether the object is to be fast, the default, or small: one version of each kernel, loops that are not written out, weights
+    /// in their own size.
+    pub fn goal(mut self, goal: Goal) -> Builder {
+        self.goal = goal;
         self
     }
 
@@ -276,9 +286,10 @@ impl Builder {
         let pins = self.input_dims.iter().map(|pin| pin.parse()).collect::<Result<Vec<_>>>()?;
         Ok(Options {
             name: identifier(&name),
-            target: Target::parse(&triple, self.cpu.as_deref())?,
+            target: Target::parse(&triple, self.cpu.as_deref())?.for_goal(self.goal),
             opt_level: self.opt_level,
             exact: self.exact,
+            goal: self.goal,
             import: ImportOptions {
                 input_dims: pins,
                 overridable_defaults: self.overridable_defaults,

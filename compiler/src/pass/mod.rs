@@ -31,6 +31,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::Graph;
 use crate::graph::verify::verify;
+use crate::tuning::Goal;
 
 pub use pack::PackPolicy;
 
@@ -42,11 +43,13 @@ pub struct Options {
     pub pack: PackPolicy,
     /// Nothing that trades accuracy for speed.
     pub exact: bool,
+    /// Whether the object is to be small or fast.
+    pub goal: Goal,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { level: 3, pack: PackPolicy::NARROW, exact: false }
+        Options { level: 3, pack: PackPolicy::NARROW, exact: false, goal: Goal::Speed }
     }
 }
 

@@ -4,6 +4,7 @@
 //! `descriptor` is the constant description of the model, `object` holds the file under construction. Nothing here knows an
 //! operator; kernels come as bytes.
 
+mod copy;
 mod descriptor;
 mod func;
 mod header;
