@@ -56,10 +56,6 @@ fn run_linker(objects: &[PathBuf], library: &Path, source: &str) -> Result<()> {
     if cfg!(target_os = "linux") {
         command.arg("-Wl,-z,defs");
     }
-    if cfg!(target_os = "macos") && !is_closed {
-        // ELF linkers leave what a library does not define to whoever loads it.
-        command.arg("-Wl,-undefined,dynamic_lookup");
-    }
     command.arg("-o").arg(library).args(objects);
     if !source.is_empty() {
         command.args(["-O1", "-fPIC", "-x", "c", "-"]);

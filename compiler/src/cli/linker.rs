@@ -208,7 +208,12 @@ fn shared_flags(triple: &Triple, name: &OsStr) -> Vec<OsString> {
         flag
     };
     match triple.binary_format {
-        BinaryFormat::Macho => vec!["-dynamiclib".into(), with("-Wl,-install_name,@rpath/")],
+        // ELF linkers leave what a library does not define to whoever loads it; this one is told to.
+        BinaryFormat::Macho => vec![
+            "-dynamiclib".into(),
+            with("-Wl,-install_name,@rpath/"),
+            "-Wl,-undefined,dynamic_lookup".into(),
+        ],
         BinaryFormat::Coff => vec!["-shared".into()],
         _ => vec!["-shared".into(), with("-Wl,-soname,")],
     }
