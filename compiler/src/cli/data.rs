@@ -69,10 +69,19 @@ pub fn test_values(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>,
     let (inputs, outputs) = (values::inputs(graph), values::outputs(graph));
     let groups = values::grouped(&outputs);
     // Files are numbered as the model's values are, of which states are the last here.
-    let order = in_model(&groups, &graph.output_numbers());
+    let mut order = in_model(&groups, &graph.output_numbers());
+    // Inputs alone that are state have no file: they are to be left as they are.
+    let alone =
+        order.split_off(order.len() - (0..graph.states.len()).filter(|&at| graph.is_alone(at)).count());
     let ordered: Vec<&[values::Port]> = order.iter().map(|&group| groups[group]).collect();
     let read = values::read_numbered(folder, "output", &ordered)?;
     let mut wanted: Vec<(usize, Value)> = order.into_iter().zip(read).collect();
+    let found = test_inputs(graph, &inputs, folder)?;
+    for group in alone {
+        let input = inputs.iter().position(|input| input.value == groups[group][0].value);
+        let tensor = input.and_then(|at| found[at].clone());
+        wanted.extend(tensor.map(|tensor| (group, Value::Tensor(tensor))));
+    }
     wanted.sort_by_key(|(group, _)| *group);
     let wanted: Vec<Value> = wanted.into_iter().map(|(_, value)| value).collect();
     let count = groups.len();
@@ -80,6 +89,11 @@ pub fn test_values(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>,
         let found = wanted.len();
         return Err(usage(format!("{}: {found} outputs, where the model has {count}", folder.display())));
     }
+    Ok((found, wanted))
+}
+
+/// Files are numbered as in the model here, too.
+fn test_inputs(graph: &Graph, inputs: &[values::Port], folder: &Path) -> Result<Vec<Option<Tensor>>> {
     let numbers = graph.input_numbers();
     let mut order: Vec<usize> = (0..inputs.len()).collect();
     order.sort_by_key(|&at| numbers[at]);
@@ -88,7 +102,7 @@ pub fn test_values(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>,
     for (at, tensor) in order.into_iter().zip(values::test_inputs(&ordered, folder)?) {
         found[at] = tensor;
     }
-    Ok((found, wanted))
+    Ok(found)
 }
 
 /// The values in the model's order; `numbers` are those of their ports there.
