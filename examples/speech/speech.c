@@ -120,7 +120,8 @@ void speech_listen(speech *speech, const float *samples) {
 }
 
 int64_t speech_next(speech *speech, int64_t token) {
-    static const int64_t dims[] = {1, 1, SPEECH_TOKENS};
+    /* A run writes the dims of its outputs. */
+    int64_t dims[] = {1, 1, SPEECH_TOKENS};
     onnxc_tensor inputs[DECODER_INPUT_COUNT];
     onnxc_tensor output = onnxc_make_tensor(speech->logits, sizeof speech->logits, ONNXC_FLOAT, 3, dims);
     token_inputs(speech, &token, inputs);
