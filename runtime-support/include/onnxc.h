@@ -23,6 +23,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -618,7 +619,8 @@ static inline onnxc_tensor onnxc_make_tensor(const void *data, size_t bytes, int
 /* ---- State. Pairs of an input and an output that were compiled as one tensor (`onnxc --state`), such as a cache of keys, are
  * no inputs and outputs. They lie in one block of the caller, the state block, which every run is given as its last input:
  * ONNXC_UINT8, rank 1, at a multiple of ONNXC_WORKSPACE_ALIGNMENT. A run changes it: it appends to a tensor that grows and
- * replaces any other. A caller has as many blocks as he has conversations, streams or users; a block is saved, restored
+ * replaces any other, but for those that the model gives back as they came, and inputs alone (`--state INPUT`): these are set by the
+ * caller (onnxc_state_set), such as to the keys that an encoder made, and every run reads them where they lie. A caller has as many blocks as he has conversations, streams or users; a block is saved, restored
  * and forked by copying its bytes. A run that fails, but for one that is cancelled or fails by its data while it appends, has
  * changed nothing; of one that fails so late nothing counts, as the sizes and what is replaced change last.
  *
@@ -641,9 +643,10 @@ typedef int32_t (*onnxc_state_reset_fn)(void *state, size_t bytes, const int64_t
 typedef struct onnxc_state_info {
     /* The input that it was; the dims are those in the block, -1 where symbolic. */
     onnxc_value_info tensor;
-    /* The output that it was. */
+    /* The output that it was; the name of the input where it was an input alone. */
     const char *output;
-    /* The axis along which runs append to it, and the symbol that is its size there; -1 where runs replace it. */
+    /* The axis along which runs append to it, or along which the panels lie of one that runs only read, else -1; and of one that
+     * grows the symbol that is its size there, else -1. */
     int32_t axis;
     int32_t size_symbol;
     /* Elements to a panel; 0 where the tensor is row-major. */
@@ -699,7 +702,18 @@ static inline int64_t onnxc_state_dim(const onnxc_state_info *info, const void *
                                         : onnxc_state_symbol(state, info->tensor.symbols[axis]);
 }
 
-/* Address of the tensor number `index` in a state block that has been reset, to set or read its elements. */
+/* Number of the state that was the input of this name, -1 where none was. */
+static inline int32_t onnxc_state_index(const onnxc_model *model, const char *name) {
+    int32_t index;
+    for (index = 0; index < model->state_count; index++) {
+        if (strcmp(onnxc_model_state(model, index).tensor.name, name) == 0) {
+            return index;
+        }
+    }
+    return -1;
+}
+
+/* Address of the tensor number `index` in a state block that has been reset, as it lies there. */
 static inline void *onnxc_state_data(const onnxc_model *model, void *state, int32_t index) {
     size_t at = (8 * (1 + (size_t)model->symbol_count) + 63) / 64 * 64;
     int32_t before, axis;
@@ -716,6 +730,57 @@ static inline void *onnxc_state_data(const onnxc_model *model, void *state, int3
         at += (bytes + 63) / 64 * 64;
     }
     return (char *)state + at;
+}
+
+/* Copies a tensor of a state block, as a row-major one without the room for more, to `to`, or from `from` where this is not NULL;
+ * returns its bytes, or those that there would be where both are NULL. */
+static inline size_t onnxc_state_move(const onnxc_model *model, const void *state, int32_t index, const void *from, void *to) {
+    onnxc_state_info info = onnxc_model_state(model, index);
+    char *block = (char *)onnxc_state_data(model, (void *)(uintptr_t)state, index);
+    size_t before = 1, count = 1, room = 1, behind = 1, row, width = info.panel > 0 ? (size_t)info.panel : 1;
+    size_t bytes = (size_t)info.tensor.element_bytes, panels;
+    int32_t axis;
+    for (axis = 0; axis < info.tensor.rank; axis++) {
+        size_t size = (size_t)onnxc_state_dim(&info, state, axis);
+        if (axis < info.axis) {
+            before *= size;
+        } else if (axis == info.axis) {
+            room = size;
+            count = info.size_symbol < 0 ? size : (size_t)onnxc_state_symbol(state, info.size_symbol);
+        } else {
+            behind *= size;
+        }
+    }
+    panels = (room + width - 1) / width;
+    for (row = 0; (from != NULL || to != NULL) && row < before * count; row++) {
+        size_t at = row % count, column;
+        char *there = block + ((row / count * panels + at / width) * behind * width + at % width) * bytes;
+        size_t here = row * behind * bytes, step = width == 1 ? behind : 1;
+        for (column = 0; column < behind; column += step) {
+            if (from != NULL) {
+                memcpy(there + column * width * bytes, (const char *)from + here + column * bytes, step * bytes);
+            } else {
+                memcpy((char *)to + here + column * bytes, there + column * width * bytes, step * bytes);
+            }
+        }
+    }
+    return before * count * behind * bytes;
+}
+
+/* Bytes of a tensor in a state block, as many elements as there are. */
+static inline size_t onnxc_state_tensor_bytes(const onnxc_model *model, const void *state, int32_t index) {
+    return onnxc_state_move(model, state, index, NULL, NULL);
+}
+
+/* Sets a tensor in a state block that has been reset to the elements of a row-major one. Of one that grows these are as many as its
+ * symbol says (onnxc_state_set_symbol). */
+static inline void onnxc_state_set(const onnxc_model *model, void *state, int32_t index, const void *tensor) {
+    onnxc_state_move(model, state, index, tensor, NULL);
+}
+
+/* Reads a tensor in a state block into a row-major one. */
+static inline void onnxc_state_get(const onnxc_model *model, const void *state, int32_t index, void *tensor) {
+    onnxc_state_move(model, state, index, NULL, tensor);
 }
 
 /* ---- Sequences: the ports `x.shapes` and `x.data` of one. ---- */

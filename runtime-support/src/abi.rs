@@ -168,14 +168,14 @@ struct StateRecord {
 pub struct StateInfo {
     /// The input that it was in the ONNX model; its dims are those of the tensor in the block.
     pub tensor: ValueInfo,
-    /// The output that it was.
+    /// The output that it was; the name of the input where it was an input alone.
     pub output: String,
     /// The axis along which runs append, and the number of the symbol whose word in the block tells how many elements there
-    /// are; `None` for one that runs replace.
+    /// are; `None` for one that runs replace or only read.
     pub growth: Option<(usize, usize)>,
-    /// Elements along that axis to a panel: in memory the panels come along the axis, and the elements of each behind all
-    /// other axes. 0 where the tensor is row-major.
-    pub panel: usize,
+    /// An axis, and elements along it to a panel: in memory the panels come along the axis, and the elements of each behind all
+    /// other axes. `None` where the tensor is row-major.
+    pub panels: Option<(usize, usize)>,
 }
 
 #[derive(Clone, Copy)]
@@ -349,7 +349,7 @@ impl Model {
                 // SAFETY: the field is the distance of a string.
                 output: unsafe { self.string(record.output_at) },
                 growth: axis.ok().zip(symbol.ok()),
-                panel: record.panel as usize,
+                panels: axis.ok().filter(|_| record.panel > 0).map(|axis| (axis, record.panel as usize)),
             }
         };
         values.into_iter().zip(records).map(state).collect()

@@ -54,6 +54,84 @@ fn text_classifier_by_make() {
     }
 }
 
+/// A WAV file of one channel of 16 bits: zeros, then a recording with so many eighths of its loudness.
+fn moved(recording: &Path, zeros: usize, eighths: i32, to: &Path) {
+    let file = std::fs::read(recording).unwrap();
+    let (mut head, data) = (file[..44].to_vec(), &file[44..]);
+    assert_eq!(head[36..40], *b"data");
+    let mut samples = vec![0; 2 * zeros];
+    for sample in data.chunks_exact(2) {
+        let sample = (i32::from(i16::from_le_bytes([sample[0], sample[1]])) * eighths) >> 3;
+        samples.extend((sample as i16).to_le_bytes());
+    }
+    head[4..8].copy_from_slice(&(36 + samples.len() as u32).to_le_bytes());
+    head[40..44].copy_from_slice(&(samples.len() as u32).to_le_bytes());
+    std::fs::write(to, [head, samples].concat()).unwrap();
+}
+
+/// An encoder and a decoder in one program find the tokens that a loop over ONNX Runtime finds, see `recorded.txt`.
+#[test]
+fn speech_in_c_and_in_rust() {
+    let (dir, speech) = (tempfile::tempdir().unwrap(), examples().join("speech"));
+    let mut make = Command::new("make");
+    make.arg("-C").arg(&speech).arg(format!("ONNXC={ONNXC}"));
+    make.arg(format!("RUNTIME={}", runtime().display())).arg(format!("BUILD={}", dir.path().display()));
+    make.args(["CFLAGS=-O1 -pedantic -Werror", "--silent", "--no-print-directory", "run"]);
+    let said = stdout(&mut make);
+    let wanted =
+        "nine minus four equals five\nthree point one four one five nine\nseven plus three equals ten\n";
+    assert_eq!(said.lines().map(str::trim_end).collect::<Vec<_>>(), wanted.lines().collect::<Vec<_>>());
+
+    let recorded = std::fs::read_to_string(speech.join("recorded.txt")).unwrap();
+    let (mut files, mut wanted) = (vec![], String::new());
+    for line in recorded.lines() {
+        let (recording, tokens) = line.split_once('\t').unwrap();
+        let [name, zeros, eighths] = recording.split(' ').collect::<Vec<_>>()[..] else { panic!("{line}") };
+        let to = dir.path().join(format!("{}.wav", files.len()));
+        moved(&speech.join(name), zeros.parse().unwrap(), eighths.parse().unwrap(), &to);
+        files.push(to);
+        wanted += &format!("{tokens}\n");
+    }
+    assert!(files.len() > 20);
+    let program = dir.path().join("speech");
+    assert_eq!(stdout(Command::new(&program).arg("--ids").args(&files)), wanted);
+    assert_eq!(stdout(Command::new(&program).args(["--ids", "--threads", "2"]).args(&files)), wanted);
+    let twin = rust_speech(dir.path());
+    assert_eq!(stdout(Command::new(&twin).arg("--ids").args(&files)), wanted);
+
+    let long = dir.path().join("long.wav");
+    moved(&speech.join("sum.wav"), 30_000, 8, &long);
+    for (arguments, problem) in [
+        (vec![long.to_str().unwrap()], "longer than the model's window"),
+        (vec!["Makefile"], "Makefile: "),
+        (vec!["--unknown", "x.wav"], "usage"),
+        (vec![], "usage"),
+    ] {
+        for program in [&program, &twin] {
+            let output = Command::new(program).args(&arguments).output().unwrap();
+            let message = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(!output.status.success() && message.contains(problem), "{arguments:?}: {message}");
+        }
+    }
+}
+
+/// The twin of the program in C.
+fn rust_speech(dir: &Path) -> PathBuf {
+    let speech = examples().join("speech");
+    let builder = |name: &str| Builder::new(speech.join(name)).target(host().triple.to_string()).out_dir(dir);
+    let encoder = builder("encoder.onnx").generate().unwrap();
+    let decoder = builder("decoder.onnx").state("auto").state_capacity(16).generate().unwrap();
+    let program = dir.join("program");
+    let mut command = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+    command.env("OUT_DIR", dir).args(["--edition", "2024", "--deny", "warnings", "-O"]);
+    command.arg("-L").arg(format!("native={}", dir.display()));
+    for files in [encoder, decoder] {
+        command.arg("-l").arg(format!("static={}", files.name));
+    }
+    must(command.arg(speech.join("rust/src/main.rs")).arg("-o").arg(&program));
+    program
+}
+
 /// What examples/chat is built from: its folder of what Cargo made is kept, the rest is made anew.
 fn chat(dir: &Path) -> PathBuf {
     let cargo = Path::new(env!("CARGO_TARGET_TMPDIR")).join("chat");

@@ -16,6 +16,7 @@ use onnxc_proto::build::{self, f32_value, ints, node};
 use onnxc_proto::{GraphProto, ModelProto};
 use onnxc_runtime_support::{Options as RunOptions, Status, abi};
 use onnxc_tests::interpreted::Interpreted;
+use onnxc_tests::object;
 use prost::Message;
 use std::time::Instant;
 
@@ -532,5 +533,145 @@ fn pairs_that_are_none() {
         let error = compile(&decoder(), choice(pairs), Target::host().unwrap(), 3).map(|_| ()).unwrap_err();
         assert!(error.contains(text), "{pairs:?}: {error}");
     }
-    assert!(Pair::from_str("a").unwrap_err().to_string().contains("must be INPUT=OUTPUT"));
+    for text in ["=a", "a=", ""] {
+        assert!(Pair::from_str(text).unwrap_err().to_string().contains("must be INPUT=OUTPUT"));
+    }
+}
+
+/// `x: [1, new, 8]` attends to its own cache of keys and values, then to those of an encoder, which are inputs alone; their length is
+/// a symbol, or a number. The bias of the encoder's scores is given back as it came.
+fn with_cross_attention(length: &str) -> ModelProto {
+    let cache = |name: &str, length: &str| f32_value(name, &["batch", "2", length, "4"]);
+    let bias = |name: &str| f32_value(name, &["1", "2", "1", length]);
+    let inputs = vec![
+        f32_value("x", &["batch", "new", "8"]),
+        cache("past.cross.key", length),
+        cache("past.key", "past"),
+        cache("past.value", "past"),
+        bias("past.bias"),
+        cache("past.cross.value", length),
+    ];
+    let attention = |q: &str, k: &str, v: &str, bias: &str, y: &str| {
+        let name = |part: &str| format!("{y}.{part}");
+        vec![
+            node("Transpose", &[k], &[&name("columns")]).with(ints("perm", &[0, 1, 3, 2])),
+            node("MatMul", &[q, &name("columns")], &[&name("products")]),
+            node("Add", &[&name("products"), bias], &[&name("scores")]),
+            node("Softmax", &[&name("scores")], &[&name("weights")]).with(build::int("axis", -1)),
+            node("MatMul", &[&name("weights"), v], &[y]),
+        ]
+    };
+    let mut nodes = vec![
+        node("Reshape", &["x", "split"], &["heads"]),
+        node("Transpose", &["heads"], &["q"]).with(ints("perm", &[0, 2, 1, 3])),
+        node("Tanh", &["q"], &["k"]),
+        node("Concat", &["past.key", "k"], &["present.key"]).with(build::int("axis", 2)),
+        node("Concat", &["past.value", "q"], &["present.value"]).with(build::int("axis", 2)),
+        node("Identity", &["past.bias"], &["present.bias"]),
+    ];
+    nodes.extend(attention("q", "present.key", "present.value", "zero", "own"));
+    nodes.extend(attention("own", "past.cross.key", "past.cross.value", "past.bias", "y"));
+    let outputs = vec![
+        f32_value("y", &["batch", "2", "new", "4"]),
+        bias("present.bias"),
+        cache("present.key", "all"),
+        cache("present.value", "all"),
+    ];
+    let mut graph: GraphProto = build::graph(inputs, nodes, outputs);
+    graph.initializer.push(build::i64_tensor("split", &[4], vec![0, 0, HEADS as i64, SIZE as i64]));
+    graph.initializer.push(build::f32_tensor("zero", &[], vec![0.0]));
+    build::model(12, graph)
+}
+
+/// What an encoder made stays in the block, keys in panels: every way to run gives what the model without states gives, and leaves
+/// them as they were.
+#[test]
+fn inputs_alone_are_read_where_they_lie() {
+    for (length, sizes) in [("frames", &[1, 16, 37][..]), ("21", &[21])] {
+        let model = with_cross_attention(length);
+        let plain = compile(&model, Choice::default(), Target::host().unwrap(), 0).unwrap();
+        let found = onnxc::graph::state::pairs_of(&plain.graph);
+        let text: Vec<String> = found.iter().map(ToString::to_string).collect();
+        let pairs = [
+            "past.key=present.key",
+            "past.value=present.value",
+            "past.bias=present.bias",
+            "past.cross.key",
+            "past.cross.value",
+        ];
+        assert_eq!(text, pairs);
+        for (target, level) in [(Target::host().unwrap(), 0), (native_target(), 3)] {
+            let compiled = compile(&model, choice(&pairs), target, level).unwrap();
+            let graph = compiled.graph.clone();
+            let panels = graph.states.iter().map(|state| state.panels.as_ref().map(|panels| panels.axis));
+            if level == 3 {
+                assert_eq!(panels.collect::<Vec<_>>(), [Some(2), None, None, Some(2), None], "{graph}");
+            }
+            let interpreted = Interpreted::new(&compiled).unwrap();
+            let loaded =
+                Loaded::new(compile(&model, choice(&pairs), native_target(), level).unwrap(), Instant::now());
+            let loaded = loaded.unwrap();
+            for (&frames, (batch, new, past)) in sizes.iter().zip([(1, 1, 6), (2, 3, 0), (1, 17, 2)]) {
+                let inputs = [
+                    ("x", tensor(&[batch, new, 8], 1)),
+                    ("past.key", tensor(&[batch, HEADS, past, SIZE], 2)),
+                    ("past.value", tensor(&[batch, HEADS, past, SIZE], 3)),
+                    ("past.cross.key", tensor(&[batch, HEADS, frames, SIZE], 4)),
+                    ("past.cross.value", tensor(&[batch, HEADS, frames, SIZE], 5)),
+                    ("past.bias", tensor(&[1, HEADS, 1, frames], 6)),
+                ];
+                let given: Vec<Tensor> = ordered(&plain.graph, &inputs).into_iter().flatten().collect();
+                let mut wanted = named(&plain.graph, interp::run(&plain.graph, &given).unwrap());
+                wanted.extend(inputs.iter().map(|(name, tensor)| (name.to_string(), tensor.clone())));
+                let found = ordered(&graph, &inputs);
+                let shapes = native::output_shapes(&graph, &found).unwrap();
+                let tensors: Vec<Tensor> = found.iter().flatten().cloned().collect();
+                let run = loaded.model().unwrap().run_guarded(&found, &shapes, &Call::default());
+                for (how, outputs) in [
+                    ("evaluated", interp::run(&graph, &tensors).unwrap()),
+                    ("interpreted", interpreted.run(&found, &shapes).unwrap()),
+                    ("compiled", run.unwrap()),
+                ] {
+                    assert_eq!(outputs.len(), 6);
+                    for (name, tensor) in named(&graph, outputs) {
+                        let other = &wanted.iter().find(|(own, _)| *own == name).unwrap().1;
+                        assert!(
+                            close(&tensor, other),
+                            "{how} {name}, {frames} frames, {batch} x {new} after {past}, -O{level}: {tensor:?}, not {other:?}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// `onnxc_state_set` and `onnxc_state_get`, and where elements lie.
+#[test]
+fn tensors_in_a_block_in_c() {
+    let import = onnxc::import::ImportOptions {
+        state: Choice { found: true, ..Choice::default() },
+        ..Default::default()
+    };
+    let target = native_target();
+    let options =
+        Options { name: "state".into(), target, opt_level: 3, exact: false, import, profile: false };
+    let model = with_cross_attention("frames").encode_to_vec().into();
+    let compiled = onnxc::compile(model, &onnxc::import::NoExternalData, &options, &mut Quiet).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let object = object::write(compiled.artifact().unwrap(), dir.path());
+    assert_eq!(object::run_c(dir.path(), &object::source("state.c"), &[object], &[]), "ok");
+}
+
+/// A run packs nothing and copies nothing of what is only read: its workspace does not depend on how much there is.
+#[test]
+fn what_is_only_read_is_not_copied() {
+    let model = with_cross_attention("frames");
+    let kernels = |choice: Choice| {
+        let compiled = compile(&model, choice, native_target(), 3).unwrap();
+        let text = compiled.graph.to_string();
+        (text.matches(" = pack ").count(), text.matches(" = append ").count())
+    };
+    assert_eq!(kernels(Choice::default()), (2, 0));
+    assert_eq!(kernels(Choice { found: true, ..Choice::default() }), (0, 2));
 }

@@ -15,12 +15,13 @@ use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use names::{KEYWORDS, distinct, line, struct_name};
-use port::{Holds, Port};
+use port::{Holds, Port, expression};
 
 use crate::codegen::emit::bound_symbols;
 use crate::error::{Error, Result, Stage};
 use crate::graph::call::Subject;
 use crate::graph::{Graph, Op, Part, Sym};
+use crate::host::lower::state::StateLayout;
 
 /// Which form a wrapper has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -304,7 +305,40 @@ impl<'g> Model<'g> {
                 name = line(name)
             );
         }
+        self.state_setters(&mut out);
         out + "    }\n"
+    }
+
+    /// A function of `State` for each tensor that runs only read.
+    fn state_setters(&self, out: &mut String) {
+        let Some(layout) = StateLayout::new(self.graph) else { return };
+        let word = |sym: Sym| {
+            let at = layout.symbols.iter().position(|&own| own == sym)?;
+            Some(format!("Some(self.word({at}))"))
+        };
+        let mut taken = HashSet::new();
+        for (at, state) in self.graph.states.iter().enumerate().filter(|&(at, _)| self.graph.is_kept(at)) {
+            let name = &self.graph.inputs[self.graph.given_inputs() + at].name;
+            let ident = distinct(name, &mut taken);
+            let names = [ident.clone(), String::new()];
+            let Some(port) = Port::input(name, &state.ty, names, &word) else { continue };
+            let Some(place) = expression(&layout.offsets[at], &word) else { continue };
+            let (axis, width) = state.panels.as_ref().map_or((0, 1), |panels| (panels.axis, panels.width));
+            let sizes: Vec<String> = port.sizes.iter().map(|size| format!("size({size})?")).collect();
+            let _ = writeln!(
+                out,
+                "\n        /// Sets `{name}`, {}, which runs only read.\n        \
+                 pub fn set_{ident}(&mut self, elements: &[{}]) -> Result<(), Error> {{\n            \
+                 let (place, dims) = (size({place})?, [{}]);\n            \
+                 check({name:?}, elements.len(), &dims, 0)?;\n            \
+                 self.put(place as usize, &dims, ({axis}, {width}), elements);\n            \
+                 Ok(())\n        }}",
+                self.type_text(&port),
+                port.element(),
+                sizes.join(", "),
+                name = line(name),
+            );
+        }
     }
 
     /// The struct of all shapes, and the function that computes it.

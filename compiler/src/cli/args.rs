@@ -137,8 +137,8 @@ pub struct ModelArgs {
     #[arg(long, value_name = "CHANNELS")]
     pub nchwc_block: Option<Block>,
     /// Keep an input and an output as one tensor in the caller's memory from run to run: INPUT=OUTPUT, with :AXIS where it grows
-    /// along several; `auto` finds pairs by their names
-    #[arg(long, value_name = "PAIR|auto")]
+    /// along several; or an input that runs only read: INPUT; `auto` finds both by their names
+    #[arg(long, value_name = "PAIR|INPUT|auto")]
     pub state: Vec<String>,
     /// Elements for which states that grow have room (default: a symbol, which is given when a state is made)
     #[arg(long, value_name = "N", requires = "state")]

@@ -69,10 +69,19 @@ pub fn test_values(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>,
     let outputs = values::outputs(graph);
     let groups = values::grouped(&outputs);
     // Files are numbered as the model's values are, of which states are the last here.
-    let order = in_model(&groups, &graph.output_numbers());
+    let mut order = in_model(&groups, &graph.output_numbers());
+    // Inputs alone that are state have no file: they are to be left as they are.
+    let alone =
+        order.split_off(order.len() - (0..graph.states.len()).filter(|&at| graph.is_alone(at)).count());
     let ordered: Vec<&[values::Port]> = order.iter().map(|&group| groups[group]).collect();
     let read = values::read_numbered(folder, "output", &ordered)?;
     let mut wanted: Vec<(usize, Value)> = order.into_iter().zip(read).collect();
+    let found = test_inputs(graph, folder)?;
+    for group in alone {
+        let input = values::inputs(graph).iter().position(|input| input.value == groups[group][0].value);
+        let tensor = input.and_then(|at| found[at].clone());
+        wanted.extend(tensor.map(|tensor| (group, Value::Tensor(tensor))));
+    }
     wanted.sort_by_key(|(group, _)| *group);
     let wanted: Vec<Value> = wanted.into_iter().map(|(_, value)| value).collect();
     let count = groups.len();
@@ -80,10 +89,10 @@ pub fn test_values(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>,
         let found = wanted.len();
         return Err(usage(format!("{}: {found} outputs, where the model has {count}", folder.display())));
     }
-    Ok((test_inputs(graph, folder)?, wanted))
+    Ok((found, wanted))
 }
 
-/// Inputs of a folder of test data, for the graph's inputs.
+/// Inputs of a folder of test data, for the graph's inputs. Files are numbered as in the model.
 pub fn test_inputs(graph: &Graph, folder: &Path) -> Result<Vec<Option<Tensor>>> {
     if files::numbered(folder, "input").is_empty() && !graph.inputs.is_empty() {
         let sets = test_sets(folder);

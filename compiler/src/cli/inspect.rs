@@ -9,7 +9,7 @@ use crate::cli::args::InspectArgs;
 use crate::cli::check::to_json;
 use crate::cli::session::{Problems, Progress, Session, one};
 use crate::graph::state;
-use crate::graph::{DType, Dim, Graph, Input, NodeId, Op, State, TensorType, ValueId};
+use crate::graph::{DType, Dim, Graph, NodeId, Op, State, TensorType, ValueId};
 use crate::host::lower::state::StateLayout;
 use crate::import;
 use crate::schedule::{self, Program, Step};
@@ -73,29 +73,33 @@ struct StateReport {
     dtype: &'static str,
     /// With the room for what is appended.
     dims: Vec<String>,
-    /// Of one that grows: the axis, its size before and after a run, and the elements to a panel if it lies in panels.
+    /// Of one that grows: the axis, and its size before and after a run; of one in panels the axis, and the elements to a panel.
     axis: Option<usize>,
     size: Option<String>,
     next: Option<String>,
     panel: Option<usize>,
+    /// Runs only read it.
+    kept: bool,
 }
 
 fn states(graph: &Graph) -> Vec<StateReport> {
-    let ports = graph.inputs[graph.given_inputs()..].iter().zip(&graph.outputs[graph.given_outputs()..]);
-    let report = |((input, (output, _)), state): ((&Input, &(String, ValueId)), &State)| {
+    let inputs = &graph.inputs[graph.given_inputs()..];
+    let outputs = &graph.outputs[graph.given_outputs()..];
+    let report = |(at, state): (usize, &State)| {
         let growth = state.growth.as_ref();
         StateReport {
-            input: input.name.clone(),
-            output: output.clone(),
+            input: inputs[at].name.clone(),
+            output: outputs[at].0.clone(),
             dtype: state.ty.dtype.name(),
             dims: state.ty.shape.iter().map(|dim| graph.dim_text(dim)).collect(),
-            axis: growth.map(|growth| growth.axis),
+            axis: state.axis(),
             size: growth.map(|growth| graph.symbols[growth.size].name.clone()),
             next: growth.map(|growth| graph.dim_text(&growth.next)),
-            panel: growth.and_then(|growth| growth.panel),
+            panel: state.panels.as_ref().map(|panels| panels.width),
+            kept: graph.is_kept(at),
         }
     };
-    ports.zip(&graph.states).map(report).collect()
+    graph.states.iter().enumerate().map(report).collect()
 }
 
 pub fn run(args: &InspectArgs) -> Result<(), Problems> {
@@ -168,13 +172,16 @@ fn print(report: &Report) {
     }
     for state in &report.states {
         let how = match (&state.axis, &state.size, &state.next) {
-            (Some(axis), Some(size), Some(next)) => {
-                let panel = state.panel.map_or(String::new(), |panel| format!(", in panels of {panel}"));
-                format!("grows along axis {axis} from {size} to {next}{panel}")
-            }
+            (Some(axis), Some(size), Some(next)) => format!("grows along axis {axis} from {size} to {next}"),
+            _ if state.kept => "is only read".to_string(),
             _ => "is replaced".to_string(),
         };
-        say!("state {} = {}: {}[{}], {how}", state.input, state.output, state.dtype, state.dims.join(", "));
+        let panels = state.panel.map_or(String::new(), |panel| format!(", in panels of {panel}"));
+        let output = match state.output == state.input {
+            true => String::new(),
+            false => format!(" = {}", state.output),
+        };
+        say!("state {}{output}: {}[{}], {how}{panels}", state.input, state.dtype, state.dims.join(", "));
     }
     if let Some(bytes) = &report.state_bytes {
         say!("state block: {bytes} bytes");

@@ -39,7 +39,7 @@ pub use dim::{Dim, Sym};
 pub use dtype::DType;
 pub use op::{DOT_DEPTH, MOST_DIGITS, MapFn, Op, RhsLayout, code_shift, codes_per_word};
 pub use part::Part;
-pub use state::{Growth, State};
+pub use state::{Growth, Panels, State};
 pub use strings::Strings;
 pub use tensor::Tensor;
 pub use trees::Trees;

@@ -45,7 +45,8 @@ use crate::graph::build::known_elements;
 use crate::graph::dim::Sym;
 use crate::graph::{
     Assumption, Constant, DType, DataSymbol, Def, Dim, Graph, Growth, Input, Node, NodeId, Origin, OriginId,
-    Relation, Requirement, State, Strings, Symbol, Tensor, TensorType, Value, ValueId, strings::share,
+    Panels, Relation, Requirement, State, Strings, Symbol, Tensor, TensorType, Value, ValueId,
+    strings::share,
 };
 use lexer::Token;
 pub(crate) use parts::Parser;
@@ -143,13 +144,15 @@ impl Parser<'_> {
             let input = self.index()?;
             self.lexer.punct(",")?;
             let ports = (input, self.index()?);
-            growths.push((ports, self.growth()?));
+            growths.push((ports, self.growth()?, self.panels()?));
         }
         let first = draft.graph.inputs.len().saturating_sub(growths.len());
-        for (input, (ports, growth)) in draft.graph.inputs[first..].iter().zip(growths) {
+        for (input, (ports, growth, panels)) in draft.graph.inputs[first..].iter().zip(growths) {
             let stored = draft.values[input.value.index()].as_ref().map(|value| &value.ty);
-            let ty = stored.map(|ty| Growth::whole(growth.as_ref(), ty));
-            draft.graph.states.extend(ty.map(|ty| State { ports, ty, growth }));
+            let whole =
+                |ty: &TensorType| panels.as_ref().map_or_else(|| ty.clone(), |panels| panels.whole(ty));
+            let ty = stored.map(whole);
+            draft.graph.states.extend(ty.map(|ty| State { ports, ty, growth, panels }));
         }
         while !self.lexer.eat_keyword("return")? {
             self.statement(&mut draft)?;
@@ -187,8 +190,19 @@ impl Parser<'_> {
         let next = self.dim()?;
         self.lexer.keyword("of")?;
         let capacity = self.dim()?;
-        let panel = if self.lexer.eat_keyword("by")? { Some(self.index()?) } else { None };
-        Ok(Some(Growth { axis, size, next, capacity, panel }))
+        Ok(Some(Growth { axis, size, next, capacity }))
+    }
+
+    fn panels(&mut self) -> Result<Option<Panels>> {
+        if !self.lexer.eat_keyword("panels")? {
+            return Ok(None);
+        }
+        self.lexer.keyword("of")?;
+        let width = self.index()?;
+        self.lexer.keyword("along")?;
+        let axis = self.index()?;
+        self.lexer.keyword("of")?;
+        Ok(Some(Panels { axis, width, size: self.dim()? }))
     }
 
     fn symbol(&mut self, graph: &mut Graph) -> Result<()> {

@@ -8,8 +8,8 @@ use std::fmt::{self, Write};
 use crate::graph::build::known_elements;
 use crate::graph::op::Shapes;
 use crate::graph::{
-    Assumption, Constant, DType, Def, Dim, Graph, Growth, MapFn, Node, Op, Requirement, RhsLayout, Tensor,
-    TensorType, Trees, Value, ValueId,
+    Assumption, Constant, DType, Def, Dim, Graph, Growth, MapFn, Node, Op, Panels, Requirement, RhsLayout,
+    Tensor, TensorType, Trees, Value, ValueId,
 };
 
 /// Constants of up to this many elements are written as numbers.
@@ -89,11 +89,11 @@ impl Printer<'_> {
         }
         for state in &graph.states {
             write!(self.out, "{indent}  state {}, {}", state.ports.0, state.ports.1)?;
-            if let Some(Growth { axis, size, next, capacity, panel }) = &state.growth {
+            if let Some(Growth { axis, size, next, capacity }) = &state.growth {
                 write!(self.out, " axis {axis} from {size} to {next} of {capacity}")?;
-                if let Some(panel) = panel {
-                    write!(self.out, " by {panel}")?;
-                }
+            }
+            if let Some(Panels { axis, width, size }) = &state.panels {
+                write!(self.out, " panels of {width} along {axis} of {size}")?;
             }
             writeln!(self.out)?;
         }

@@ -3,7 +3,8 @@
 //! A caller that feeds outputs back as inputs, as of a cache of keys or of the hidden state of a recurrent network, need not: it
 //! gives every run one block of memory, and the tensors lie in there. A tensor of a fixed shape is replaced at the end of a
 //! run. One that grows has room for more than it holds, and a run appends to it in place ([`Op::Append`]): what it held is
-//! neither copied nor moved.
+//! neither copied nor moved. One that is given back as it came, or is an input alone, runs only read: the caller sets it, such as
+//! to the keys that an encoder made.
 //!
 //! [`pairs_of`] finds such pairs by their names, [`keep`] makes them state. In the graph, states are the last inputs and the last
 //! outputs, in the same order.
@@ -21,12 +22,57 @@ use crate::graph::{
 /// An input that is state, and the output of the same number.
 #[derive(Clone, PartialEq, Debug)]
 pub struct State {
-    /// Numbers of the input and of the output in the ONNX model.
+    /// Numbers of the input and of the output in the ONNX model. An input alone has an output of its own behind those of the model.
     pub ports: (usize, usize),
     /// The tensor as callers know it, with room for what is appended; in a graph it may lie in panels.
     pub ty: TensorType,
-    /// Of a tensor that grows; else a run replaces it.
+    /// Of a tensor that grows; else a run replaces it, or leaves it as it is ([`Graph::is_kept`]).
     pub growth: Option<Growth>,
+    /// Of one that lies in panels in the graph and in the block: along the axis that grows, or of one that is kept.
+    pub panels: Option<Panels>,
+}
+
+impl State {
+    /// The type that the tensor has in a graph.
+    pub fn stored(&self) -> TensorType {
+        self.panels.as_ref().map_or_else(|| self.ty.clone(), |panels| panels.stored(&self.ty))
+    }
+
+    /// The axis along which the tensor grows or lies in panels.
+    pub fn axis(&self) -> Option<usize> {
+        let panels = self.panels.as_ref().map(|panels| panels.axis);
+        self.growth.as_ref().map(|growth| growth.axis).or(panels)
+    }
+}
+
+/// A tensor `[before.., size, behind..]` that lies as `[before.., ceil(size / width), behind.., width]`: as [`Op::Pack`] lays out
+/// the right-hand side of a product whose columns are along the axis.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Panels {
+    pub axis: usize,
+    pub width: usize,
+    pub size: Dim,
+}
+
+impl Panels {
+    pub fn stored(&self, whole: &TensorType) -> TensorType {
+        let mut ty = whole.clone();
+        let width = Dim::from(self.width.max(1));
+        if self.axis < ty.rank() {
+            ty.shape[self.axis] = self.size.ceil_div(&width).unwrap_or(Dim::ZERO);
+        }
+        ty.shape.push(width);
+        ty
+    }
+
+    pub fn whole(&self, stored: &TensorType) -> TensorType {
+        let mut ty = stored.clone();
+        ty.shape.pop();
+        if self.axis < ty.rank() {
+            ty.shape[self.axis] = self.size.clone();
+        }
+        ty
+    }
 }
 
 /// How a state grows.
@@ -39,38 +85,10 @@ pub struct Growth {
     pub next: Dim,
     /// How many there is room for.
     pub capacity: Dim,
-    /// Elements along the axis to a panel, where the tensor lies in panels; see [`Op::Append`].
-    pub panel: Option<usize>,
-}
-
-impl Growth {
-    /// The type of the whole tensor, which lies in a graph as `stored`.
-    pub fn whole(growth: Option<&Growth>, stored: &TensorType) -> TensorType {
-        let mut ty = stored.clone();
-        if let Some(growth) = growth
-            && growth.panel.is_some()
-            && growth.axis < ty.rank()
-        {
-            ty.shape[growth.axis] = growth.capacity.clone();
-            ty.shape.pop();
-        }
-        ty
-    }
-
-    /// The type that a tensor has in a graph.
-    pub fn stored(&self, whole: &TensorType) -> TensorType {
-        let mut ty = whole.clone();
-        if let Some(panel) = self.panel {
-            let width = Dim::from(panel.max(1));
-            ty.shape[self.axis] = ty.shape[self.axis].ceil_div(&width).unwrap_or(Dim::ZERO);
-            ty.shape.push(width);
-        }
-        ty
-    }
 }
 
 /// An input and an output that are to be one tensor: `INPUT=OUTPUT`, or `INPUT=OUTPUT:AXIS` with the axis along which the output
-/// is longer. Without it the axis is the one in which the shapes differ.
+/// is longer. Without it the axis is the one in which the shapes differ. `INPUT`, whose output has the same name, is an input alone.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Pair {
     pub input: String,
@@ -105,9 +123,12 @@ impl FromStr for Pair {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Pair> {
-        let Some((input, output)) = text.split_once('=') else {
-            return usage(format!("state `{text}`: must be INPUT=OUTPUT, INPUT=OUTPUT:AXIS, or `auto`"));
-        };
+        let (input, output) = text.split_once('=').unwrap_or((text, text));
+        if input.is_empty() || output.is_empty() {
+            return usage(format!(
+                "state `{text}`: must be INPUT=OUTPUT, INPUT=OUTPUT:AXIS, INPUT, or `auto`"
+            ));
+        }
         let (output, axis) = match output.rsplit_once(':') {
             Some((name, axis)) if axis.parse::<usize>().is_ok() => (name, axis.parse().ok()),
             _ => (output, None),
@@ -119,7 +140,10 @@ impl FromStr for Pair {
 /// Text form: as it is read.
 impl std::fmt::Display for Pair {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}={}", self.input, self.output)?;
+        write!(f, "{}", self.input)?;
+        if self.input != self.output {
+            write!(f, "={}", self.output)?;
+        }
         self.axis.map_or(Ok(()), |axis| write!(f, ":{axis}"))
     }
 }
@@ -143,8 +167,32 @@ fn names_after(input: &str) -> Vec<String> {
     names
 }
 
+/// Inputs that are named as those of pairs are, of the same rank, and have no output: caches that another model makes, such as those of
+/// cross-attention.
+fn alone(graph: &Graph, pairs: &[Pair]) -> Vec<Pair> {
+    let of = |name: &str| graph.inputs.iter().position(|input| input.name == name);
+    let is_like = |input: usize, (from, to): (&str, &str)| {
+        let mut named = pairs.iter().filter(|pair| pair.output == pair.input.replacen(from, to, 1));
+        let (ty, name) = (graph.input_ty(input), &graph.inputs[input].name);
+        let gone = graph.outputs.iter().all(|(output, _)| *output != name.replacen(from, to, 1));
+        let same = |pair: &Pair| {
+            let other = of(&pair.input).map(|other| graph.input_ty(other));
+            pair.input.contains(from)
+                && other.is_some_and(|other| other.dtype == ty.dtype && other.rank() == ty.rank())
+        };
+        name.contains(from) && gone && named.any(same)
+    };
+    let names = graph.inputs.iter().enumerate().filter(|(at, input)| {
+        input.default.is_none()
+            && pairs.iter().all(|pair| pair.input != input.name)
+            && CONVENTIONS.iter().any(|&convention| is_like(*at, convention))
+    });
+    let pair = |name: &String| Pair { input: name.clone(), output: name.clone(), axis: None };
+    names.map(|(_, input)| pair(&input.name)).collect()
+}
+
 /// Pairs of inputs and outputs that are state by their names, or as they are the first and last states of the same loop over
-/// time.
+/// time; and inputs alone that belong to them.
 pub fn pairs_of(graph: &Graph) -> Vec<Pair> {
     let mut taken: HashSet<usize> = HashSet::new();
     let mut pairs = vec![];
@@ -171,6 +219,7 @@ pub fn pairs_of(graph: &Graph) -> Vec<Pair> {
             pairs.push(Pair { input, output, axis: None });
         }
     }
+    pairs.extend(alone(graph, &pairs));
     pairs
 }
 
@@ -223,6 +272,7 @@ fn chosen(graph: &Graph, choice: &Choice) -> Result<Vec<Pair>> {
 /// input with more behind it.
 pub fn keep(graph: &mut Graph, choice: &Choice) -> Result<()> {
     let pairs = chosen(graph, choice)?;
+    give_back(graph, &pairs);
     let mut ports = vec![];
     for pair in &pairs {
         ports.push(find(graph, pair)?);
@@ -261,18 +311,30 @@ pub fn keep(graph: &mut Graph, choice: &Choice) -> Result<()> {
                         text(shared)
                     ));
                 }
-                Some(Growth { axis, size, next, capacity: most.clone(), panel: None })
+                Some(Growth { axis, size, next, capacity: most.clone() })
             }
         };
         if let Some(growth) = &growth {
             append(graph, pair, (input, output), growth)?;
         }
         let ty = graph.ty(graph.inputs[input].value).clone();
-        states.push(State { ports: (input, output), ty, growth });
+        states.push(State { ports: (input, output), ty, growth, panels: None });
     }
     move_to_end(graph, &ports);
     graph.states = states;
     Ok(())
+}
+
+/// Gives inputs alone an output.
+fn give_back(graph: &mut Graph, pairs: &[Pair]) {
+    for pair in pairs.iter().filter(|pair| pair.input == pair.output) {
+        let input = graph.inputs.iter().find(|input| input.name == pair.input).map(|input| input.value);
+        if let Some(value) = input
+            && graph.outputs.iter().all(|(name, _)| *name != pair.output)
+        {
+            graph.outputs.push((pair.output.clone(), value));
+        }
+    }
 }
 
 fn find(graph: &Graph, pair: &Pair) -> Result<(usize, usize)> {
@@ -356,7 +418,7 @@ fn same_sizes(graph: &mut Graph, pair: &Pair, input: usize, output: usize) {
 /// imported with them.
 pub fn fixed_dims(graph: &Graph, choice: &Choice) -> Result<BTreeMap<String, i64>> {
     let mut fixed = BTreeMap::new();
-    for pair in chosen(graph, choice)? {
+    for pair in chosen(graph, choice)?.into_iter().filter(|pair| pair.input != pair.output) {
         let (input, output) = find(graph, &pair)?;
         for (from, to) in graph.input_ty(input).shape.iter().zip(&graph.output_ty(output).shape) {
             if let (Some(symbol), Some(size)) = (from.as_sym(), to.as_const()) {
@@ -514,6 +576,18 @@ impl Graph {
     /// The state that an input is.
     pub fn state_of_input(&self, input: usize) -> Option<&State> {
         self.states.get(input.checked_sub(self.given_inputs())?)
+    }
+
+    /// Whether runs only read a state: the output is the input.
+    pub fn is_kept(&self, state: usize) -> bool {
+        let input = self.inputs.get(self.given_inputs() + state).map(|input| input.value);
+        self.outputs.get(self.given_outputs() + state).map(|output| output.1) == input
+    }
+
+    /// Whether a state is an input alone, of which the model has no output.
+    pub fn is_alone(&self, state: usize) -> bool {
+        let input = self.inputs.get(self.given_inputs() + state).map(|input| &input.name);
+        self.is_kept(state) && self.outputs.get(self.given_outputs() + state).map(|(name, _)| name) == input
     }
 
     /// For each input, its number in the ONNX model, where states are among the others.

@@ -277,19 +277,25 @@ impl Verifier<'_> {
             if from.dtype != to.dtype || from.rank() != to.rank() {
                 self.report(format!("state {at} is {from} before a run and {to} after it"));
             }
-            let Some(growth) = &state.growth else {
-                if *from != state.ty {
-                    self.report(format!("state {at} is {from}, not {}", state.ty));
-                }
-                continue;
-            };
-            let op = Op::Append { axis: growth.axis, at: Dim::sym(growth.size), panel: growth.panel };
+            if *from != state.stored() {
+                self.report(format!("state {at} is {from}, not {}", state.stored()));
+            }
+            let panels = state.panels.as_ref();
+            if let Some(panels) = panels
+                && (state.ty.shape.get(panels.axis) != Some(&panels.size)
+                    || state.axis() != Some(panels.axis)
+                    || state.growth.is_none() && !graph.is_kept(at))
+            {
+                self.report(format!("state {at} of {} cannot lie in {panels:?}", state.ty));
+            }
+            let Some(growth) = &state.growth else { continue };
+            let panel = panels.map(|panels| panels.width);
+            let op = Op::Append { axis: growth.axis, at: Dim::sym(growth.size), panel };
             let node = graph.producer(output).filter(|&node| {
                 let node = &graph.nodes[node];
                 node.op == op && node.inputs[0] == input
             });
-            let fits = state.ty.shape.get(growth.axis) == Some(&growth.capacity)
-                && *from == growth.stored(&state.ty);
+            let fits = state.ty.shape.get(growth.axis) == Some(&growth.capacity);
             let Some(node) = node.filter(|_| fits) else {
                 self.report(format!(
                     "state {at} is not what is appended to {input} along axis {}",

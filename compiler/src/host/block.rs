@@ -15,8 +15,8 @@ pub struct StateTensor {
     pub dims: Vec<usize>,
     /// That axis, and the word of the block with the number of elements.
     pub growth: Option<(usize, usize)>,
-    /// Elements along that axis to a panel; 1 for a row-major tensor.
-    pub panel: usize,
+    /// An axis along which the tensor lies in panels, and elements to a panel; `None` for a row-major tensor.
+    pub panels: Option<(usize, usize)>,
     /// Bytes from the start of the block.
     pub offset: usize,
 }
@@ -24,8 +24,8 @@ pub struct StateTensor {
 impl StateTensor {
     /// Elements along an axis that there is memory for.
     fn room(&self, axis: usize) -> usize {
-        match self.growth {
-            Some((own, _)) if own == axis => self.dims[axis].next_multiple_of(self.panel),
+        match self.panels {
+            Some((own, width)) if own == axis => self.dims[axis].next_multiple_of(width),
             _ => self.dims[axis],
         }
     }
@@ -36,7 +36,7 @@ impl StateTensor {
 
     /// Where in the block each element of a tensor of this shape lies, in row-major order.
     fn places(&self, shape: &[usize]) -> Vec<usize> {
-        let axis = self.growth.map_or(shape.len(), |(axis, _)| axis);
+        let (axis, width) = self.panels.unwrap_or((shape.len(), 1));
         let mut index = vec![0; shape.len()];
         let mut places = Vec::with_capacity(shape.iter().product());
         for _ in 0..shape.iter().product::<usize>() {
@@ -44,13 +44,13 @@ impl StateTensor {
             let mut at = 0;
             for (own, &i) in index.iter().enumerate() {
                 let (i, extent) = match own == axis {
-                    true => (i / self.panel, self.room(own) / self.panel),
+                    true => (i / width, self.room(own) / width),
                     false => (i, self.dims[own]),
                 };
                 at = at * extent + i;
             }
             if axis < shape.len() {
-                at = at * self.panel + index[axis] % self.panel;
+                at = at * width + index[axis] % width;
             }
             places.push(self.offset + at * self.dtype.size());
             for own in (0..shape.len()).rev() {

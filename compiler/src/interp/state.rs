@@ -33,31 +33,40 @@ fn size(dim: &Dim, symbols: &Symbols) -> usize {
     dim.eval(&|sym| symbols[sym]).and_then(|size| usize::try_from(size).ok()).unwrap_or(0)
 }
 
-/// Tensors of states, with room behind them.
+/// Tensors of states, with room behind them, as they lie in a graph.
 pub(super) fn before(graph: &Graph, inputs: &mut [Tensor], symbols: &Symbols) -> Result<()> {
-    for (at, growth) in growths(graph) {
+    for (at, state) in graph.states.iter().enumerate() {
+        let Some(axis) = state.axis() else { continue };
         let tensor = &mut inputs[graph.given_inputs() + at];
         let mut shape = tensor.shape.clone();
-        shape[growth.axis] = size(&growth.capacity, symbols);
-        if let Some(panel) = growth.panel {
-            shape[growth.axis] = shape[growth.axis].div_ceil(panel);
+        if let Some(growth) = &state.growth {
+            shape[axis] = size(&growth.capacity, symbols);
+        }
+        let panel = state.panels.as_ref().map(|panels| panels.width);
+        if let Some(panel) = panel {
+            shape[axis] = shape[axis].div_ceil(panel);
             shape.push(panel);
         }
         let room = Tensor::new(tensor.dtype, shape.clone(), movement::zeroed(tensor.dtype, &shape)?.into());
-        *tensor = movement::append(&room, tensor, (growth.axis, 0), growth.panel)?;
+        *tensor = movement::append(&room, tensor, (axis, 0), panel)?;
     }
     Ok(())
 }
 
-/// Tensors of states, without what is behind them.
+/// Tensors of states as callers know them, without what is behind them.
 pub(super) fn after(graph: &Graph, outputs: &mut [Tensor], symbols: &Symbols) -> Result<()> {
-    for (at, growth) in growths(graph) {
+    for (at, state) in graph.states.iter().enumerate() {
+        let Some(axis) = state.axis() else { continue };
         let tensor = &mut outputs[graph.given_outputs() + at];
-        if growth.panel.is_some() {
-            *tensor = movement::from_panels(tensor, growth.axis)?;
+        let mut held = &state.ty.shape[axis];
+        if state.panels.is_some() {
+            *tensor = movement::from_panels(tensor, axis)?;
+        }
+        if let Some(growth) = &state.growth {
+            held = &growth.next;
         }
         let mut shape = tensor.shape.clone();
-        shape[growth.axis] = size(&growth.next, symbols);
+        shape[axis] = size(held, symbols);
         let (starts, steps) = (vec![0; shape.len()], vec![1; shape.len()]);
         *tensor = movement::slice(tensor, &starts, &steps, &shape)?;
     }

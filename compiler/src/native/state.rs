@@ -44,7 +44,7 @@ impl States {
                 return Err(usage(format!("state `{name}`: the inputs do not give its dims a size")));
             };
             let growth = info.growth.map(|(axis, symbol)| (axis, 1 + symbol));
-            let state = StateTensor { name, dtype, dims, growth, panel: info.panel.max(1), offset };
+            let state = StateTensor { name, dtype, dims, growth, panels: info.panels, offset };
             offset += state.bytes().next_multiple_of(ALIGNMENT);
             states.push(state);
         }

@@ -220,7 +220,7 @@ impl<'g> Port<'g> {
 }
 
 /// Rust text of a dim: an `Option<i64>`, `None` where it does not fit. `None` here: a symbol without value.
-fn expression(dim: &Dim, value: &dyn Fn(Sym) -> Option<String>) -> Option<String> {
+pub fn expression(dim: &Dim, value: &dyn Fn(Sym) -> Option<String>) -> Option<String> {
     let mut sum: Option<String> = None;
     for (monomial, coefficient) in dim.terms() {
         let mut term = (coefficient != 1 || monomial.is_empty()).then(|| format!("Some({coefficient})"));

@@ -153,9 +153,9 @@ impl Block {
             let growth = state.growth.as_ref();
             let size = growth.and_then(|growth| symbols.iter().position(|&sym| sym == growth.size));
             records.push(self.string(output));
-            records.push(growth.map_or(-1, |growth| growth.axis as i32));
+            records.push(state.axis().map_or(-1, |axis| axis as i32));
             records.push(size.map_or(NO_SYMBOL, |at| at as i32));
-            records.push(growth.and_then(|growth| growth.panel).map_or(0, |panel| panel as i32));
+            records.push(state.panels.as_ref().map_or(0, |panels| panels.width as i32));
         }
         let records_at = self.ints(&records);
         self.set(STATE_COUNT_FIELD, values.len() as i32);

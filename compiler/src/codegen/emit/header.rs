@@ -212,18 +212,20 @@ impl Out {
             ));
         }
         let pairs = graph.inputs[graph.given_inputs()..].iter().zip(&graph.outputs[graph.given_outputs()..]);
-        for ((input, (output, _)), state) in pairs.zip(&graph.states) {
+        for (at, ((input, (output, _)), state)) in pairs.zip(&graph.states).enumerate() {
             let dims: Vec<String> = state.ty.shape.iter().map(|dim| graph.dim_text(dim)).collect();
             let how = match &state.growth {
                 Some(growth) => {
                     format!("grows along axis {} to {}", growth.axis, graph.dim_text(&growth.next))
                 }
+                None if graph.is_kept(at) => "is only read".to_string(),
                 None => "is replaced".to_string(),
             };
+            let and =
+                if *output == input.name { String::new() } else { format!(" and `{}`", comment(output)) };
             self.line(&format!(
-                " * in the state: `{}` and `{}`: {}[{}], {}",
+                " * in the state: `{}`{and}: {}[{}], {}",
                 comment(&input.name),
-                comment(output),
                 state.ty.dtype,
                 comment(&dims.join(", ")),
                 comment(&how)

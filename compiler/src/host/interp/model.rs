@@ -178,7 +178,7 @@ impl<'g> Model<'g> {
                 dtype: state.ty.dtype,
                 dims,
                 growth: growth.and_then(|growth| Some((growth.axis, 1 + number(growth.size)?))),
-                panel: growth.and_then(|growth| growth.panel).unwrap_or(1),
+                panels: state.panels.as_ref().map(|panels| (panels.axis, panels.width)),
                 offset,
             })
         };
