@@ -26,7 +26,8 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
             has_byte_shuffle: true,
             ..Isa::CRANELIFT
         },
-        wide: None,
+        wide: Some(Isa::NEON),
+        is_leaf: false,
         vector_registers: 32,
         l1_bytes: 64 << 10,
         l2_bytes: 512 << 10,

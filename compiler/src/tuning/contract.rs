@@ -94,6 +94,8 @@ pub struct Facts<'a> {
     pub narrow: bool,
     /// Bytes between neighbouring rows of the left-hand side, where constant.
     pub row_distance: Option<i64>,
+    /// Whether steps of the last inner axis are neighbours in the left-hand side, as many as the loop writes out.
+    pub neighbours: bool,
     pub row_axes: usize,
     /// Whether finding a row's place by its number among all rows takes divisions.
     pub divides: bool,
@@ -130,14 +132,17 @@ impl RegisterTile {
         };
         let columns = pick.count("columns", panel, &columns)?;
         let vectors = columns / lanes;
-        // A row of the panel, with codes those as well, and an element of the left-hand side.
-        let operands = if facts.codes { 2 * vectors } else { vectors } + 1;
-        let fit = (target.vector_registers.saturating_sub(operands) / vectors).max(1);
+        // A row of the panel, with codes those as well, and an element of the left-hand side; where products take lanes, a
+        // vector of each row's elements.
+        let by_lane = facts.neighbours && !facts.codes && target.has_element_products();
+        let own = if by_lane { vectors + 1 } else { vectors };
+        let operands = if facts.codes { 2 * vectors } else { vectors } + usize::from(!by_lane);
+        let fit = (target.vector_registers.saturating_sub(operands) / own).max(1);
         let registers = Allowed::between(
             1,
             fit as i64,
             format!(
-                "of {} vector registers, operands take {operands} and each row {vectors}",
+                "of {} vector registers, operands take {operands} and each row {own}",
                 target.vector_registers
             ),
         );

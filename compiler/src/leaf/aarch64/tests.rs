@@ -1,0 +1,283 @@
+//! Functions as machine code, by QEMU, against what the interpreter of the vector IR computes; the words of instructions
+//! against a disassembler.
+
+use super::inst;
+use super::runner::Runner;
+use crate::vector::interp;
+use crate::vector::ir::*;
+use crate::vector::isa::Isa;
+use crate::vector::parse::parse;
+use crate::vector::print::{Kind, SPELLINGS};
+use crate::vector::verify::{self, MemUse, lanes};
+
+const SDOT: Isa = Isa { dot: Some(Signs::SIGNED), ..Isa::NEON };
+
+fn compile(func: &Func, isa: Isa) -> Vec<u8> {
+    let allocated = crate::leaf::alloc::allocate(func, isa, &super::registers::REGISTERS).unwrap();
+    allocated.check().unwrap();
+    super::compile(func, isa).unwrap().bytes
+}
+
+/// Assembly of the words of a function, by an independent disassembler.
+fn listing(words: &[u32]) -> Vec<String> {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let target = crate::target::Target::parse("aarch64-unknown-linux-gnu", None).unwrap();
+    let isa = target.isa(crate::target::Opt::None).unwrap();
+    let capstone = isa.to_capstone().unwrap();
+    let insts = capstone.disasm_all(&bytes, 0).unwrap();
+    let text = |inst: &_| {
+        let text = format!("{inst}");
+        text.split_once(": ").map_or(text.clone(), |(_, text)| text.to_string())
+    };
+    insts.iter().map(text).collect()
+}
+
+#[test]
+fn show() {
+    println!("{:?}", listing(&[inst::FADD.three(Lanes::X4, 1, 2, 3), inst::RET]));
+}
+
+/// Bits of numbers, of which lanes of any width are made: small ones and large ones, edges, infinities, NaN.
+fn numbers(seed: u64, width: usize) -> Vec<u8> {
+    let singles = [0.0f32, -0.0, 1.0, -1.5, 2.5, 3e9, -3e9, 1e20, 1e-40, f32::INFINITY, f32::NAN, 65519.9];
+    let ints =
+        [0i64, 1, -1, 127, -128, 255, 32767, i64::from(i32::MAX), i64::from(i32::MIN), i64::MAX, i64::MIN];
+    let mut state = seed;
+    let mut next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33) as usize
+    };
+    let mut element = || match (next() % 3, width) {
+        (0, 8) => f64::from(singles[next() % singles.len()]).to_bits(),
+        (0, _) => singles[next() % singles.len()].to_bits().into(),
+        (1, _) => ints[next() % ints.len()] as u64,
+        _ => (next() as u64) << 32 ^ next() as u64,
+    };
+    (0..64 / width).flat_map(|_| element().to_le_bytes()[..width].to_vec()).collect()
+}
+
+/// Bytes of the result that an operation specifies.
+fn specified(op: Op, lanes: Lanes) -> usize {
+    match op {
+        Op::Convert(Convert::Narrow | Convert::DoubleToInt | Convert::Truncate, _) => 4 * lanes.count(),
+        Op::Pack(small, _) => small.bytes() * lanes.count(),
+        Op::BroadcastHalf => 16,
+        Op::FromGeneral(one) => one.width(),
+        _ => lanes.bytes(),
+    }
+}
+
+/// Whether a conversion may give any integer for what does not fit.
+fn any_of_what_does_not_fit(op: Op) -> bool {
+    matches!(op, Op::Unary(Unary::ToInt | Unary::ToIntNearest, _) | Op::Convert(Convert::DoubleToInt, _))
+}
+
+/// The text of a function that loads the operands of `op` from the first buffers, and stores its result to the last.
+fn function(op: Op, lanes: Lanes, in_memory: bool) -> Func {
+    let mut func = Func::default();
+    let args: Vec<Reg> = (0..4).map(|_| func.regs.push(Class::Int)).collect();
+    let mut insts = vec![];
+    let mut push = |func: &mut Func, op, class: Option<Class>, uses: &[Reg], mem| {
+        let dst = class.map(|class| func.regs.push(class));
+        insts.push(Inst { op, dst, uses: uses.to_vec(), mem });
+        dst
+    };
+    let pointers: Vec<Reg> = (0..5)
+        .map(|at| {
+            push(&mut func, Op::LoadInt, Some(Class::Int), &[], Some(Mem::at(args[0], 8 * at))).unwrap()
+        })
+        .collect();
+    let shape = verify::shape(op);
+    let mut uses = vec![];
+    for (at, class) in shape.uses.iter().enumerate() {
+        let from = Some(Mem::at(pointers[at], 0));
+        uses.push(match class {
+            Class::Int => {
+                push(&mut func, Op::LoadInt, Some(Class::Int), &[], Some(Mem::at(pointers[at], 8))).unwrap()
+            }
+            // Integers that fit.
+            Class::Vec => {
+                let load = match op {
+                    Op::Pack(small, lanes) if small != Small::F16 && lanes.count() > 1 => {
+                        Op::LoadSmall(small, lanes)
+                    }
+                    _ => Op::Load(Lanes::X4),
+                };
+                push(&mut func, load, Some(Class::Vec), &[], from).unwrap()
+            }
+            Class::Mask => {
+                let lanes = if let Op::MaskWiden(lanes) = op { lanes.narrow() } else { lanes };
+                let value = push(&mut func, Op::Load(Lanes::X4), Some(Class::Vec), &[], from).unwrap();
+                let zero = push(&mut func, Op::Splat(lanes, 0), Some(Class::Vec), &[], None).unwrap();
+                let greater = Op::Compare(Compare::IntGt, lanes);
+                push(&mut func, greater, Some(Class::Mask), &[value, zero], None).unwrap()
+            }
+        });
+    }
+    let out = pointers[4];
+    let mem = match shape.mem {
+        MemUse::Always if shape.dst.is_none() => Some(Mem::at(out, 0)),
+        MemUse::Always => Some(Mem::at(pointers[3], 0)),
+        MemUse::Last if in_memory => {
+            uses.pop();
+            Some(Mem::at(pointers[shape.uses.len() - 1], 0))
+        }
+        _ => None,
+    };
+    match (shape.dst, push(&mut func, op, shape.dst, &uses, mem)) {
+        (Some(Class::Mask), Some(mask)) => {
+            let lanes = if let Op::MaskNarrow(lanes) = op { lanes.narrow() } else { lanes };
+            let bits = push(&mut func, Op::MaskBits(lanes), Some(Class::Vec), &[mask], None).unwrap();
+            push(&mut func, Op::Store(lanes), None, &[bits], Some(Mem::at(out, 0)));
+        }
+        (Some(Class::Int), Some(value)) => {
+            let whole =
+                push(&mut func, Op::FromGeneral(Lanes::D1), Some(Class::Vec), &[value], None).unwrap();
+            push(&mut func, Op::Store(Lanes::D1), None, &[whole], Some(Mem::at(out, 0)));
+        }
+        (_, Some(value)) => {
+            drop(push(&mut func, Op::Store(Lanes::X4), None, &[value], Some(Mem::at(out, 0))))
+        }
+        (_, None) => {}
+    }
+    func.blocks.push(Block { params: args, insts, end: End::Return(0) });
+    func
+}
+
+/// The same bits, but for those of NaNs of an operation on floats.
+fn same(a: &[u8], b: &[u8], float: bool, width: usize) -> bool {
+    let nan = |bytes: &[u8]| match width {
+        8 => f64::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+        _ => f32::from_le_bytes(bytes.try_into().unwrap()).is_nan(),
+    };
+    let alike = |(a, b): (&[u8], &[u8])| a == b || a.len() == width && nan(a) && nan(b);
+    a == b || float && a.chunks(width).zip(b.chunks(width)).all(alike)
+}
+
+#[test]
+fn every_operation_as_the_machine_does_it() {
+    let Some(mut runner) = Runner::new("max") else { return };
+    let mut count = 0;
+    let ops = SPELLINGS.iter().flat_map(|one| {
+        // With a number there are several.
+        let numbers: &[u64] = if one.number { &[0, 1, 3, 7, 40, 0x1234, 0x3fc0_0000] } else { &[0] };
+        numbers.iter().flat_map(move |&number| Lanes::ALL.map(|lanes| (one.kind, (one.op)(lanes, number))))
+    });
+    for (kind, op) in ops {
+        let lanes = match op {
+            Op::Extract(_, one) => one,
+            _ => lanes(op).unwrap_or(Lanes::X1),
+        };
+        // Its divisor is neither 0 nor -1: below. A shift of 0 bytes is none.
+        if op == Op::DivInt {
+            continue;
+        }
+        for in_memory in [false, true] {
+            let func = function(op, lanes, in_memory);
+            if verify::verify(&func).and_then(|()| verify::check(&func, SDOT)).is_err() {
+                continue;
+            }
+            let code = compile(&func, SDOT);
+            for seed in 1..=8 {
+                let mut buffers: Vec<Vec<u8>> =
+                    (0..4).map(|at| numbers(seed * 5 + at, lanes.width())).collect();
+                buffers.push(vec![0; 64]);
+                if any_of_what_does_not_fit(op) {
+                    let fits = |at: usize| ((at * 7919 + seed as usize) % 4001) as f64 * 1e5 - 2e8 + 0.5;
+                    buffers[0] = (0..64 / lanes.width())
+                        .flat_map(|at| match lanes.width() {
+                            8 => fits(at).to_le_bytes().to_vec(),
+                            _ => (fits(at) as f32 / 64.0).to_le_bytes().to_vec(),
+                        })
+                        .collect();
+                }
+                let mut others = buffers.clone();
+                let code_of = interp::run(&func, &mut buffers, &[0; 8], (0, 0)).unwrap();
+                assert_eq!(runner.call(&code, &mut others, &[0; 8], (0, 0)), code_of, "{op:?}");
+                let bytes = specified(op, lanes);
+                let width = if let Op::Convert(Convert::Narrow, _) = op { 4 } else { lanes.width() };
+                let float = kind == Kind::Float && !matches!(op, Op::Pack(..));
+                assert!(
+                    same(&buffers[4][..bytes], &others[4][..bytes], float, width),
+                    "{op:?}, seed {seed}\n{func}{:x?}\n{:x?}",
+                    &buffers[4][..bytes],
+                    &others[4][..bytes]
+                );
+                count += 1;
+            }
+        }
+    }
+    assert!(count > 2000, "{count} runs");
+}
+
+#[test]
+fn quotients_of_integers() {
+    let Some(mut runner) = Runner::new("max") else { return };
+    let mut func = function(Op::DivInt, Lanes::X1, false);
+    let code = compile(&func, SDOT);
+    for (value, by) in [(7i64, 2i64), (-7, 2), (i64::MIN, 3), (1 << 60, -5)] {
+        let buffer = |value: i64| [[0; 8], value.to_le_bytes()].concat();
+        let mut buffers = vec![buffer(value), buffer(by), vec![], vec![], vec![0; 64]];
+        runner.call(&code, &mut buffers, &[], (0, 0));
+        assert_eq!(buffers[4][..8], (value / by).to_le_bytes());
+    }
+    func.blocks.values_mut().for_each(|block| block.insts.clear());
+    assert_eq!(compile(&func, SDOT), [inst::constant(0, 0)[0], inst::RET].map(u32::to_le_bytes).concat());
+}
+
+/// Loops, calls of all registers, spilled values, memory of the function, offsets of every length.
+#[test]
+fn functions_with_loops_and_frames() {
+    let Some(mut runner) = Runner::new("max") else { return };
+    for (frame, values, steps) in [(0, 4, 3), (0, 30, 7), (128, 45, 5), (20_480, 45, 2), (0, 60, 1)] {
+        let mut text = String::from("function {\n");
+        if frame > 0 {
+            text += &format!("frame {frame}\n");
+        }
+        text += "block0(g0, g1, g2, g3):\n  g4 = load int [g0]\n  g5 = load int [g0 + 8]\n";
+        if frame > 0 {
+            text += "  g6 = frame int 64\n";
+        } else {
+            text += "  g6 = add int 0, g5\n";
+        }
+        text += "  g7 = const int 0\n";
+        let regs =
+            |from: usize| (0..values).map(|at| format!("v{}", from + at)).collect::<Vec<_>>().join(", ");
+        for at in 0..values {
+            text += &format!("  v{} = load f32x4 [g4 + {}]\n", 100 + at, 16 * at).replace("f32x4", "b32x4");
+        }
+        text += &format!("  jump block1(g7, {})\n", regs(100));
+        text += &format!("block1(g8, {}):\n", regs(200));
+        text += "  branch lt g8, g3 then block2 else block3\nblock2:\n";
+        for at in 0..values {
+            text += &format!(
+                "  v{} = fma f32x4 v{}, v{}, v{}\n",
+                300 + at,
+                200 + at,
+                200 + (at + 1) % values,
+                200 + (at + 7) % values
+            );
+        }
+        text += &format!(
+            "  store b32x4 v{}, [g6]\n  g9 = add int 1, g8\n  jump block1(g9, {})\n",
+            300,
+            regs(300)
+        );
+        text += "block3:\n  v400 = load b32x4 [g6]\n  store b32x4 v400, [g5 + 8192]\n";
+        for at in 0..values {
+            text += &format!("  store b32x4 v{}, [g5 + {}]\n", 200 + at, 16 * at);
+        }
+        text += "  return 7\n}\n";
+        let func = parse(&text).unwrap();
+        verify::verify(&func).unwrap();
+        let code = compile(&func, SDOT);
+        let input: Vec<u8> =
+            (0..4 * values).flat_map(|at| ((at % 13) as f32 * 0.1 - 0.6).to_le_bytes()).collect();
+        let mut buffers = vec![input, vec![0; 8208]];
+        let mut others = buffers.clone();
+        let range = (0, steps);
+        assert_eq!(interp::run(&func, &mut buffers, &[], range).unwrap(), 7);
+        assert_eq!(runner.call(&code, &mut others, &[], range), 7);
+        assert!(buffers == others, "{frame} bytes of memory, {values} values");
+    }
+}
