@@ -262,8 +262,8 @@ mod tests {
         for (text, names) in [
             ("x86_64-unknown-linux-gnu", x86_64::names()),
             ("x86_64-pc-windows-msvc", x86_64::names()),
-            ("aarch64-unknown-linux-gnu", vec!["generic"]),
-            ("aarch64-apple-darwin", vec!["generic"]),
+            ("aarch64-unknown-linux-gnu", aarch64::names()),
+            ("aarch64-apple-darwin", aarch64::names()),
         ] {
             for name in names {
                 let target = Target::new(triple(text), Some(name)).unwrap();
@@ -302,6 +302,13 @@ mod tests {
         assert!(named.upgrades.is_empty());
         let arm = Target::new(triple("aarch64-unknown-linux-gnu"), None).unwrap();
         assert!(arm.upgrades.is_empty() && arm.level_code().is_err());
+        assert_eq!(arm.dot(), None);
+        // Every Mac of this architecture has products of bytes.
+        let mac = Target::new(triple("aarch64-apple-darwin"), None).unwrap();
+        assert_eq!((mac.cpu.as_str(), mac.dot()), ("apple-m1", Some(Signs::SIGNED)));
+        let named = Target::new(triple("aarch64-unknown-linux-gnu"), Some("neoverse-n1")).unwrap();
+        assert_eq!(named.leaf().unwrap().dot(), Some(Signs::SIGNED));
+        assert!(named.with_vector_width(128).unwrap().leaf().is_some());
     }
 
     #[test]

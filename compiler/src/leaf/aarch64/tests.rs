@@ -32,9 +32,158 @@ fn listing(words: &[u32]) -> Vec<String> {
     insts.iter().map(text).collect()
 }
 
+/// Words that [`inst`] makes and what an independent disassembler reads in them.
 #[test]
-fn show() {
-    println!("{:?}", listing(&[inst::FADD.three(Lanes::X4, 1, 2, 3), inst::RET]));
+fn words_are_the_instructions_they_are_named_for() {
+    use super::inst::*;
+    let (x1, x2, x4, d2) = (Lanes::X1, Lanes::X2, Lanes::X4, Lanes::D2);
+    let byte = |load| Access::vector(1, load);
+    let cases: Vec<(u32, &str)> = vec![
+        (FADD.three(x4, 1, 2, 3), "fadd v1.4s, v2.4s, v3.4s"),
+        (FSUB.three(d2, 31, 30, 29), "fsub v31.2d, v30.2d, v29.2d"),
+        (FMUL.three(x2, 1, 2, 3), "fmul v1.2s, v2.2s, v3.2s"),
+        (FDIV.three(x4, 1, 2, 3), "fdiv v1.4s, v2.4s, v3.4s"),
+        (FDIV_SCALAR.scalar(x1, 1, 2, 3), "fdiv s1, s2, s3"),
+        (FSQRT_SCALAR.scalar(Lanes::D1, 1, 2, 0), "fsqrt d1, d2"),
+        (FMLA.three(x4, 1, 2, 3), "fmla v1.4s, v2.4s, v3.4s"),
+        (FMLS.three(d2, 1, 2, 3), "fmls v1.2d, v2.2d, v3.2d"),
+        (FMLA_ELEMENT.element(x4, 8, 9, (31, 3)), "fmla v8.4s, v9.4s, v31.s[3]"),
+        (FMLA_ELEMENT.element(x4, 8, 9, (10, 2)), "fmla v8.4s, v9.4s, v10.s[2]"),
+        (FMLA_ELEMENT.element(d2, 8, 9, (10, 1)), "fmla v8.2d, v9.2d, v10.d[1]"),
+        (FMAX.three(x4, 1, 2, 3), "fmax v1.4s, v2.4s, v3.4s"),
+        (FMIN.three(x4, 1, 2, 3), "fmin v1.4s, v2.4s, v3.4s"),
+        (FCMEQ.three(x4, 1, 2, 3), "fcmeq v1.4s, v2.4s, v3.4s"),
+        (FCMGE.three(x4, 1, 2, 3), "fcmge v1.4s, v2.4s, v3.4s"),
+        (FCMGT.three(d2, 1, 2, 3), "fcmgt v1.2d, v2.2d, v3.2d"),
+        (FSQRT.two(x4, 1, 2), "fsqrt v1.4s, v2.4s"),
+        (FRINTM.two(x4, 1, 2), "frintm v1.4s, v2.4s"),
+        (FRINTP.two(x4, 1, 2), "frintp v1.4s, v2.4s"),
+        (FRINTZ.two(x4, 1, 2), "frintz v1.4s, v2.4s"),
+        (FRINTN.two(x4, 1, 2), "frintn v1.4s, v2.4s"),
+        (FCVTZS.two(x4, 1, 2), "fcvtzs v1.4s, v2.4s"),
+        (FCVTNS.two(x4, 1, 2), "fcvtns v1.4s, v2.4s"),
+        (SCVTF.two(d2, 1, 2), "scvtf v1.2d, v2.2d"),
+        (FCVTL.between(x4, 1, 2), "fcvtl v1.4s, v2.4h"),
+        (FCVTN.between(d2, 1, 2), "fcvtn v1.2s, v2.2d"),
+        (ADD.three(x4, 1, 2, 3), "add v1.4s, v2.4s, v3.4s"),
+        (SUB.three(d2, 1, 2, 3), "sub v1.2d, v2.2d, v3.2d"),
+        (MUL.three(x4, 1, 2, 3), "mul v1.4s, v2.4s, v3.4s"),
+        (SMIN.three(x4, 1, 2, 3), "smin v1.4s, v2.4s, v3.4s"),
+        (SMAX.three(x4, 1, 2, 3), "smax v1.4s, v2.4s, v3.4s"),
+        (UMIN.three(x4, 1, 2, 3), "umin v1.4s, v2.4s, v3.4s"),
+        (CMEQ.three(d2, 1, 2, 3), "cmeq v1.2d, v2.2d, v3.2d"),
+        (CMGT.three(x4, 1, 2, 3), "cmgt v1.4s, v2.4s, v3.4s"),
+        (SSHL.three(x4, 1, 2, 3), "sshl v1.4s, v2.4s, v3.4s"),
+        (USHL.three(x4, 1, 2, 3), "ushl v1.4s, v2.4s, v3.4s"),
+        (ADDP.three(x4, 1, 2, 3), "addp v1.4s, v2.4s, v3.4s"),
+        (NEG.two(x4, 1, 2), "neg v1.4s, v2.4s"),
+        (CMLT_ZERO.two(x4, 1, 2), "cmlt v1.4s, v2.4s, #0"),
+        (XTN.sized(2, false, 1, 2, 0), "xtn v1.4h, v2.4s"),
+        (SQXTN.sized(4, false, 1, 2, 0), "sqxtn v1.2s, v2.2d"),
+        (SMULL.sized(2, true, 1, 2, 3), "smull2 v1.4s, v2.8h, v3.8h"),
+        (UMULL.sized(4, false, 1, 2, 3), "umull v1.2d, v2.2s, v3.2s"),
+        (bits(AND, x4, 1, 2, 3), "and v1.16b, v2.16b, v3.16b"),
+        (bits(EOR, x2, 1, 2, 3), "eor v1.8b, v2.8b, v3.8b"),
+        (bits(ORR, x4, 1, 2, 3), "orr v1.16b, v2.16b, v3.16b"),
+        (bits(BSL, x4, 1, 2, 3), "bsl v1.16b, v2.16b, v3.16b"),
+        (bits(NOT, x4, 1, 2, 0), "mvn v1.16b, v2.16b"),
+        (bits(SDOT, x4, 1, 2, 3), "sdot v1.4s, v2.16b, v3.16b"),
+        (dot_element(SDOT_ELEMENT, x4, 1, 2, (19, 3)), "sdot v1.4s, v2.16b, v19.4b[3]"),
+        (shift_left(SHL, 4, true, 1, 2, 31), "shl v1.4s, v2.4s, #0x1f"),
+        (shift_right(SSHR, 2, true, 1, 2, 8), "sshr v1.8h, v2.8h, #8"),
+        (shift_right(USHR, 8, true, 1, 2, 32), "ushr v1.2d, v2.2d, #0x20"),
+        (shift_left(SSHLL, 4, false, 1, 2, 0), "sshll v1.2d, v2.2s, #0"),
+        (shift_left(USHLL, 1, false, 1, 2, 0), "ushll v1.8h, v2.8b, #0"),
+        (lane(DUP, 4, true, 1, 2, 3), "dup v1.4s, v2.s[3]"),
+        (lane(DUP, 2, true, 1, 2, 0), "dup v1.8h, v2.h[0]"),
+        (lane(DUP_SCALAR, 8, false, 1, 2, 1), "mov d1, v2.d[1]"),
+        (lane(UMOV, 8, true, 16, 2, 1), "mov x16, v2.d[1]"),
+        (lane(INS_GENERAL, 8, false, 1, 16, 1), "mov v1.d[1], x16"),
+        (insert(4, 1, 2, 3), "mov v1.s[2], v3.s[0]"),
+        (fields(FMOV_W_S, 1, 2, 0), "fmov w1, s2"),
+        (fields(FMOV_X_D, 1, 2, 0), "fmov x1, d2"),
+        (fields(FMOV_S_W, 1, 2, 0), "fmov s1, w2"),
+        (fields(FMOV_D_X, 1, 2, 0), "fmov d1, x2"),
+        (modified(1, 64, 0, false, x4), "movi v1.4s, #0x40"),
+        (modified(1, 0x70, 0b1111, false, x4), "fmov v1.4s, #1.00000000"),
+        (fields(ADD_X, 1, 2, 3), "add x1, x2, x3"),
+        (fields(SUB_X, 1, 2, 3), "sub x1, x2, x3"),
+        (fields(MUL_X, 1, 2, 3), "mul x1, x2, x3"),
+        (fields(UMULH, 1, 2, 3), "umulh x1, x2, x3"),
+        (fields(SDIV_X, 1, 2, 3), "sdiv x1, x2, x3"),
+        (fields(SDIV_W, 1, 2, 3), "sdiv w1, w2, w3"),
+        (fields(UDIV_X, 1, 2, 3), "udiv x1, x2, x3"),
+        (fields(UDIV_W, 1, 2, 3), "udiv w1, w2, w3"),
+        (fields(CMP_X, 0, 2, 3) | 0x1f, "cmp x2, x3"),
+        (copy(1, 2), "mov x1, x2"),
+        (shift_int(true, 1, 2, 3), "lsl x1, x2, #3"),
+        (shift_int(false, 1, 2, 63), "lsr x1, x2, #0x3f"),
+        (shift_int(false, 1, 2, 0), "lsr x1, x2, #0"),
+        (select(1, 2, 3, LT), "csel x1, x2, x3, lt"),
+        (select(1, 2, 3, GT), "csel x1, x2, x3, gt"),
+        (immediate(ADD_IMM, 1, 2, 4095, false), "add x1, x2, #0xfff"),
+        (immediate(SUB_IMM, 1, 2, 1, true), "sub x1, x2, #1, lsl #12"),
+        (immediate(CMP_IMM, 0, 2, 7, false), "cmp x2, #7"),
+        (immediate(CMN_IMM, 0, 2, 7, false), "cmn x2, #7"),
+        (aligned_64(SP, X16), "and sp, x16, #0xffffffffffffffc0"),
+        (constant(1, -1)[0], "mov x1, #-1"),
+        (LOAD_X.at(1, 2, 8).unwrap(), "ldr x1, [x2, #8]"),
+        (LOAD_X.at(1, 2, -8).unwrap(), "ldur x1, [x2, #-8]"),
+        (STORE_X.at(1, SP, 0).unwrap(), "str x1, [sp]"),
+        (LOAD_SW.at(1, 2, 4).unwrap(), "ldrsw x1, [x2, #4]"),
+        (LOAD_W.at(XZR, X16, 0).unwrap(), "ldr wzr, [x16]"),
+        (PREFETCH.at(PREFETCH_L2, 2, 64).unwrap(), "prfm pldl2keep, [x2, #0x40]"),
+        (Access::part(1, true, true).at(1, 2, 3).unwrap(), "ldrsb w1, [x2, #3]"),
+        (Access::part(2, true, false).at(1, 2, 2).unwrap(), "ldrh w1, [x2, #2]"),
+        (Access::part(1, false, false).at(1, 2, 0).unwrap(), "strb w1, [x2]"),
+        (Access::vector(16, true).at(1, 2, 16).unwrap(), "ldr q1, [x2, #0x10]"),
+        (Access::vector(16, false).at(1, 2, 1).unwrap(), "stur q1, [x2, #1]"),
+        (Access::vector(8, true).at(1, 2, 8).unwrap(), "ldr d1, [x2, #8]"),
+        (Access::vector(4, false).at(1, 2, 4).unwrap(), "str s1, [x2, #4]"),
+        (Access::vector(2, true).at(1, 2, 2).unwrap(), "ldr h1, [x2, #2]"),
+        (byte(true).at(1, 2, 0).unwrap(), "ldr b1, [x2]"),
+        (Access::vector(16, true).indexed(1, 2, 3, 4), "ldr q1, [x2, x3, lsl #4]"),
+        (Access::vector(4, true).indexed(1, 2, 3, 0), "ldr s1, [x2, x3]"),
+        (load_pair(1, 2, 3, -32).unwrap(), "ldp q1, q2, [x3, #-0x20]"),
+        (stack_pair(true, false, 19, 20, 16), "ldp x19, x20, [sp, #0x10]"),
+        (stack_pair(false, true, 8, 9, 32), "stp d8, d9, [sp, #0x20]"),
+        (push_frame(32), "stp x29, x30, [sp, #-0x20]!"),
+        (pop_frame(32), "ldp x29, x30, [sp], #0x20"),
+        (load_each(x4, 1, 2), "ld1r {v1.4s}, [x2]"),
+        (load_literal(16, 1) | 2 << 5, "ldr q1, #0x"),
+        (JUMP_IF | LT | 1 << 5, "b.lt #0x"),
+        (compare_zero(true, 1), "cbz x1, #0x"),
+        (compare_zero(false, 1), "cbnz x1, #0x"),
+        (RET, "ret"),
+    ];
+    let words: Vec<u32> = cases.iter().map(|case| case.0).collect();
+    let found = listing(&words);
+    assert_eq!(found.len(), cases.len());
+    for (found, (word, wanted)) in found.iter().zip(&cases) {
+        let found = found.trim();
+        assert!(
+            found == *wanted || wanted.ends_with("0x") && found.starts_with(wanted),
+            "{word:#x}: {found}, not {wanted}"
+        );
+    }
+    assert!(Access::vector(16, true).at(1, 2, 65536).is_none() && load_pair(1, 2, 3, 1024).is_none());
+}
+
+/// Constants by the instructions that make them.
+#[test]
+fn constants_of_64_bits() {
+    let Some(mut runner) = Runner::new("max") else { return };
+    for value in
+        [0, 1, -1, 65535, 65536, -65536, 0x1234_5678_9abc_def0, i64::MIN, i64::MAX, -2, 0xffff_0000_ffff]
+    {
+        let mut words = vec![inst::fields(0xf940_0000, 4, 0, 0)];
+        words.extend(inst::constant(5, value));
+        words.extend([inst::STORE_X.at(5, 4, 0).unwrap(), inst::RET]);
+        let code: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let mut buffers = vec![vec![0; 8]];
+        runner.call(&code, &mut buffers, &[], (0, 0));
+        assert_eq!(buffers[0], value.to_le_bytes());
+    }
 }
 
 /// Bits of numbers, of which lanes of any width are made: small ones and large ones, edges, infinities, NaN.
