@@ -115,6 +115,8 @@ pub struct RegisterTile {
     pub columns: usize,
     /// Steps per iteration of the innermost loop, or a divisor of its extent close to it.
     pub unroll: i64,
+    /// Loops of fewer steps are written out.
+    pub short: bool,
     /// Terms of a partial sum, at most, where sums are cut; for the exact ones of integers there is no limit.
     pub sum_terms: i64,
 }
@@ -158,7 +160,8 @@ impl RegisterTile {
             }
             false => i64::MAX,
         };
-        Ok(RegisterTile { row_loops, rows, columns, unroll, sum_terms })
+        let short = target.has_element_products();
+        Ok(RegisterTile { row_loops, rows, columns, unroll, short, sum_terms })
     }
 
     /// Parts of a sum over an axis of `extent`, where it is cut: the largest divisor that is not far below the limit.
@@ -173,6 +176,9 @@ impl RegisterTile {
     /// Steps per iteration of a loop of `extent`: near the number wanted such that none are left over, where there is such.
     pub fn unroll_of(&self, extent: Option<i64>) -> i64 {
         let Some(extent) = extent else { return self.unroll };
+        if self.short && (1..self.unroll).contains(&extent) {
+            return extent;
+        }
         let near = [0, 1, -1, 2, -2, 4, -3].map(|more| self.unroll + more);
         near.into_iter().find(|count| *count > 0 && extent % count == 0).unwrap_or(self.unroll)
     }
