@@ -167,10 +167,10 @@ fn the_tiles_of_a_processor_are_for_enough_work() {
 #[test]
 fn what_stays_in_a_cache_is_not_prefetched() {
     let target = target("x86-64-v3");
-    let (prefetch, text) = with("", |pick| Prefetch::choose(&target, true, false, pick)).unwrap();
+    let (prefetch, text) = with("", |pick| Prefetch::choose(&target, true, false, false, pick)).unwrap();
     assert_eq!((prefetch.above, prefetch.lines), (128 << 10, 4));
     assert_eq!(text, "tuning {prefetch=4, prefetch_above=131072}");
-    assert!(with("prefetch=1", |pick| Prefetch::choose(&target, false, false, pick)).is_err());
+    assert!(with("prefetch=1", |pick| Prefetch::choose(&target, false, false, false, pick)).is_err());
 }
 
 #[test]

@@ -12,9 +12,9 @@ pub(super) struct Codes {
     pub bias: usize,
     /// Steps that an element of the codes holds.
     pub per_word: usize,
-    codes: ValueId,
-    scale: ValueId,
-    zero: Option<ValueId>,
+    pub codes: ValueId,
+    pub scale: ValueId,
+    pub zero: Option<ValueId>,
     /// Leading axes, the last of them that of the parts.
     lead: Vec<Index>,
     column: Index,
@@ -43,7 +43,8 @@ impl Codes {
         self.zero.is_some()
     }
 
-    fn at(&self, word: Option<&Index>) -> Vec<Index> {
+    /// The index of an element of the codes, or of what a part has for a column.
+    pub fn at(&self, word: Option<&Index>) -> Vec<Index> {
         self.lead.iter().chain(word).chain([&self.column]).cloned().collect()
     }
 }

@@ -1,13 +1,14 @@
 //! Weights of few bits: the inner axes are parts and the steps of a part, and what all steps of a part share, its scale,
 //! multiplies their sum.
 
+use super::walk::CACHE_LINE;
 use super::{Job, Tile};
 use crate::error::Result;
 use crate::graph::{Dim, ValueId};
 use crate::loops::lower::codes::Codes;
 use crate::loops::lower::{Lowering, internal};
 use crate::loops::nest::Axis;
-use crate::loops::{Expr, Index, Local, LoopKind, Stmt, Var};
+use crate::loops::{Buffer, Expr, Index, Local, LoopKind, Stmt, Var};
 use crate::scalar::BinaryFn;
 
 impl Lowering<'_> {
@@ -55,17 +56,46 @@ impl Lowering<'_> {
                 cx.add_part(job, tile, acc, sums, part)
             })
         };
-        self.for_each("part", parts, LoopKind::Serial, |cx, part| match &job.digits {
-            Some(digits) => {
-                let condition = cx.has_digits(job, tile, digits, &part)?;
-                let then = cx.scope(|cx| cx.digit_part(job, tile, digits, sums, &part))?;
-                let otherwise = cx.scope(|cx| floats(cx, &part))?;
-                cx.push(Stmt::If { condition, then, otherwise });
-                Ok(())
+        self.for_each("part", parts, LoopKind::Serial, |cx, part| {
+            cx.stream_codes(job, tile, &part, &(blocks.clone() * words.clone()))?;
+            match &job.digits {
+                Some(digits) => {
+                    let condition = cx.has_digits(job, tile, digits, &part)?;
+                    let then = cx.scope(|cx| cx.digit_part(job, tile, digits, sums, &part))?;
+                    let otherwise = cx.scope(|cx| floats(cx, &part))?;
+                    cx.push(Stmt::If { condition, then, otherwise });
+                    Ok(())
+                }
+                None => floats(cx, &part),
             }
-            None => floats(cx, &part),
         })?;
         Ok(sums)
+    }
+
+    /// Asks for what a later part is made of, where a single tile reads the panel: the arithmetic on a part takes the place of
+    /// the loads that would ask for the parts behind it.
+    fn stream_codes(&mut self, job: &Job, tile: &Tile, part: &Index, words: &Dim) -> Result<()> {
+        let Some(words) = words.as_const().filter(|_| job.prefetch.stream > 0 && tile.ahead.is_none()) else {
+            return Ok(());
+        };
+        let here = self.codes(job, tile, part, &Index::zero())?;
+        let word = self.graph.ty(here.codes).dtype.size() as i64;
+        let later = job.prefetch.stream / (words * word * job.nr as i64);
+        let codes = self.codes(job, tile, &part.add(&Index::int(later.max(1))), &Index::zero())?;
+        let first = codes.at(Some(&Index::zero()));
+        let mut read = vec![(codes.codes, first, words), (codes.scale, codes.at(None), 1)];
+        read.extend(codes.zero.map(|zero| (zero, codes.at(None), 1)));
+        for (value, at, rows) in read {
+            let Expr::Load { buf, index } = self.expr_at(value, &at)? else { continue };
+            let Buffer { dtype, len, .. } = &self.kernel.buffers[buf];
+            let size = dtype.size() as i64;
+            if len.as_const().is_some_and(|len| len.saturating_mul(size) > job.prefetch.above) {
+                for line in (0..rows * job.nr as i64).step_by((CACHE_LINE / size) as usize) {
+                    self.push(Stmt::Prefetch { buf, index: index.add(&Index::int(line)) });
+                }
+            }
+        }
+        Ok(())
     }
 
     /// One element of the codes of each column at `lane` of a panel, with where its codes are and the column.

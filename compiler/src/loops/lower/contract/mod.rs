@@ -161,7 +161,7 @@ impl Lowering<'_> {
             sum,
             lanes,
             tile,
-            prefetch: Prefetch { lines: 0, above: 0 },
+            prefetch: Prefetch { lines: 0, above: 0, stream: 0 },
             block,
             taps,
             tiles: None,
@@ -173,7 +173,7 @@ impl Lowering<'_> {
         job.digits = self.digits_of(node, &facts, pick)?;
         job.stage = self.stage_plan(&job, pick)?;
         let (constant, on_tiles) = (self.graph.is_constant(rhs), job.tiles.is_some());
-        job.prefetch = Prefetch::choose(self.target, constant, on_tiles, pick)?;
+        job.prefetch = Prefetch::choose(self.target, constant, codes.is_some(), on_tiles, pick)?;
         Ok(job)
     }
 

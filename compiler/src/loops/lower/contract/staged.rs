@@ -302,7 +302,7 @@ impl Lowering<'_> {
                 let elements = steps * job.nr as i64 / job.codes.unwrap_or(1) as i64;
                 let start = index.add(&Index::int(elements));
                 let (tiles, above) = (stage.tuning.tiles(&job.tile), job.prefetch.above);
-                let prefetch = Prefetch { lines: stage.tuning.prefetch, above };
+                let prefetch = Prefetch { lines: stage.tuning.prefetch, above, stream: 0 };
                 ahead = Ahead::of_block(&cx.kernel, buf, start, elements, tiles, &prefetch);
             }
             Ok(())

@@ -20,7 +20,7 @@ use crate::scalar::CompareFn;
 use crate::tuning::Picker;
 use crate::tuning::contract::{Extents, Prefetch, Walk};
 
-const CACHE_LINE: i64 = 64;
+pub(super) const CACHE_LINE: i64 = 64;
 
 /// A part of a range: number `number` of `count`.
 pub(in crate::loops::lower) struct Part {
