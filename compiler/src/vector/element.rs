@@ -25,9 +25,6 @@ pub fn run(func: &mut Func, isa: Isa) {
     func.blocks = blocks;
 }
 
-/// Which register of which vector an element becomes: the vector's number, and the lane.
-type Lane = (usize, u8);
-
 /// Elements by their register, where they are, how wide they are, and how many stores come before.
 struct Element {
     reg: Reg,
@@ -79,27 +76,27 @@ fn elements(block: &Block, isa: Isa, readers: &HashMap<Reg, u32>) -> Vec<Element
 
 /// Loads elements as vectors, where the first of each was, and names lanes in products.
 fn by_lane(block: &mut Block, func: &mut Func, elements: &[Element]) {
-    let mut lanes: HashMap<Reg, Lane> = HashMap::new();
+    let mut lanes: HashMap<Reg, (Reg, u8)> = HashMap::new();
     // Where a vector is loaded, and the instruction that does it.
-    let mut loads: HashMap<usize, Inst> = HashMap::new();
-    let mut vectors: Vec<Reg> = vec![];
-    for group in groups(elements) {
-        let (first, width) = (group[0].address, group[0].width);
-        let offset = |element: &&Element| (element.address.disp - first.disp) as usize;
-        let bytes = group.iter().map(offset).max().unwrap_or(0) + width;
-        let op = Lanes::of(bytes / width, width).map(Op::Load);
-        let Some(at) = group.iter().map(|element| element.at).min() else { continue };
+    let mut loads: HashMap<usize, Vec<Inst>> = HashMap::new();
+    for Group { elements, start, bytes } in groups(elements) {
+        let (Some(first), Some(at)) = (elements.first(), elements.iter().map(|element| element.at).min())
+        else {
+            continue;
+        };
         let dst = func.regs.push(Class::Vec);
-        let op = op.unwrap_or(Op::Load(Lanes::X4));
-        loads.insert(at, Inst { op, dst: Some(dst), uses: vec![], mem: Some(Mem::At(first)) });
-        for element in group {
-            lanes.insert(element.reg, (vectors.len(), (offset(&element) / width) as u8));
+        let address = Address { disp: start, ..first.address };
+        let lane = Lanes::of(bytes / first.width, first.width).unwrap_or(Lanes::X4);
+        let load = Inst { op: Op::Load(lane), dst: Some(dst), uses: vec![], mem: Some(Mem::At(address)) };
+        loads.entry(at).or_default().push(load);
+        for element in elements {
+            let lane = (element.address.disp - start) as usize / element.width;
+            lanes.insert(element.reg, (dst, lane as u8));
         }
-        vectors.push(dst);
     }
     let mut insts = Vec::with_capacity(block.insts.len());
     for (at, mut inst) in block.insts.drain(..).enumerate() {
-        insts.extend(loads.remove(&at));
+        insts.extend(loads.remove(&at).into_iter().flatten());
         if inst.dst.is_some_and(|dst| lanes.contains_key(&dst)) {
             continue;
         }
@@ -110,7 +107,7 @@ fn by_lane(block: &mut Block, func: &mut Func, elements: &[Element]) {
             let (vector, lane) = lanes[&inst.uses[of]];
             let last = inst.uses.len() - 1;
             inst.uses.swap(of, last);
-            inst.uses[last] = vectors[vector];
+            inst.uses[last] = vector;
             inst.op = with(inst.op, lane);
         }
         insts.push(inst);
@@ -118,37 +115,43 @@ fn by_lane(block: &mut Block, func: &mut Func, elements: &[Element]) {
     block.insts = insts;
 }
 
-/// Elements that one vector has, the first of it first: as many as fit and follow each other, a power of two.
-fn groups(elements: &[Element]) -> Vec<Vec<&Element>> {
-    let key = |element: &Element| (element.address.base, element.stores, element.width, element.address.disp);
+/// Elements that one vector has, where it begins and how long it is.
+struct Group<'e> {
+    elements: Vec<&'e Element>,
+    start: i32,
+    bytes: usize,
+}
+
+/// Elements in vectors of 16 bytes, 8, or of one each. What a vector has beside its elements lies between others that are
+/// read from the same register on: it is memory of the same buffer.
+fn groups(elements: &[Element]) -> Vec<Group<'_>> {
+    let place = |element: &Element| (element.address.base, element.stores, element.width);
     let mut sorted: Vec<&Element> = elements.iter().collect();
-    sorted.sort_by_key(|element| key(element));
-    let mut groups: Vec<Vec<&Element>> = vec![];
-    let mut at = 0;
-    while at < sorted.len() {
-        let first = sorted[at];
-        let in_group = |element: &&&Element, steps: usize| {
-            let same = (element.address.base, element.stores, element.width)
-                == (first.address.base, first.stores, first.width);
-            same && i64::from(element.address.disp) - i64::from(first.address.disp)
-                < (steps * first.width) as i64
-        };
-        let follow = |steps: usize| -> Option<Vec<&Element>> {
-            let group: Vec<&Element> =
-                sorted[at..].iter().take_while(|element| in_group(element, steps)).copied().collect();
-            let has = |step: usize| {
-                let wanted = first.address.disp + (step * first.width) as i32;
-                group.iter().any(|element| element.address.disp == wanted)
+    sorted.sort_by_key(|element| (place(element), element.address.disp));
+    let mut groups = vec![];
+    for alike in sorted.chunk_by(|a, b| place(a) == place(b)) {
+        let (lowest, width) = (alike[0].address.disp, alike[0].width as i32);
+        let end = alike[alike.len() - 1].address.disp + width;
+        let mut rest = alike;
+        while let Some(first) = rest.first() {
+            let group = [BYTES, BYTES / 2].into_iter().find_map(|bytes| {
+                let start = first.address.disp.min(end - bytes as i32);
+                let within = |element: &&&Element| element.address.disp + width <= start + bytes as i32;
+                let count = rest.iter().take_while(within).count();
+                let whole = rest[..count].iter().all(|element| (element.address.disp - start) % width == 0);
+                let distinct = rest[..count].iter().any(|element| element.address.disp != first.address.disp);
+                let fits = start >= lowest && whole && distinct;
+                fits.then(|| Group { elements: rest[..count].to_vec(), start, bytes })
+            });
+            let alone = || {
+                let same = |element: &&&Element| element.address.disp == first.address.disp;
+                let elements = rest.iter().take_while(same).copied().collect();
+                Group { elements, start: first.address.disp, bytes: first.width }
             };
-            let whole = group
-                .iter()
-                .all(|element| (element.address.disp - first.address.disp) % first.width as i32 == 0);
-            (whole && (0..steps).all(has)).then_some(group)
-        };
-        let most = BYTES / first.width;
-        let group = [most, most / 2, 1].into_iter().find_map(follow).unwrap_or_else(|| vec![first]);
-        at += group.len();
-        groups.push(group);
+            let group = group.unwrap_or_else(alone);
+            rest = &rest[group.elements.len()..];
+            groups.push(group);
+        }
     }
     groups
 }
@@ -188,6 +191,25 @@ mod tests {
         let vector = found[1].split(' ').next().unwrap().to_string();
         let wanted: Vec<String> = wanted.iter().map(|line| line.replace("v100", &vector)).collect();
         assert_eq!(found, wanted);
+    }
+
+    /// Elements at a distance are lanes of a vector that has nothing before the first or behind the last of them.
+    #[test]
+    fn elements_at_a_distance() {
+        let mut body = vec!["v4 = load b32x4 [g1]".to_string()];
+        for at in 0..6 {
+            body.push(format!("v{} = broadcast b32x4 [g0 + {}]", 10 + at, 64 + 8 * at));
+            let sum = if at == 0 { 4 } else { 19 + at };
+            body.push(format!("v{} = fma f32x4 v{sum}, v{}, v4", 20 + at, 10 + at));
+        }
+        body.push("store b32x4 v25, [g2]".into());
+        let found = by_lane(&body.iter().map(String::as_str).collect::<Vec<_>>());
+        let loads: Vec<&str> =
+            found.iter().filter_map(|line| line.split_once("= load ")).map(|l| l.1).collect();
+        assert_eq!(loads, ["b32x4 [g1]", "b32x4 [g0 + 64]", "b32x4 [g0 + 80]", "b32x4 [g0 + 92]"]);
+        let lanes: Vec<&str> =
+            found.iter().filter_map(|line| line.split_once("fma_lane f32x4 ")).map(|l| &l.1[..1]).collect();
+        assert_eq!(lanes, ["0", "2", "0", "2", "1", "3"]);
     }
 
     /// What else reads an element keeps it in every lane, and a store between two keeps them apart.

@@ -2,21 +2,39 @@
 
 use std::collections::HashMap;
 
-use crate::vector::ir::{Address, Class, Func, Inst, Mem, Op, Reg};
+use crate::vector::ir::{Class, Func, Inst, Mem, Op, Reg};
+use crate::vector::verify::lanes;
 
-/// Bytes that are in reach of every load and store from a sum on, whatever their alignment but for single bytes.
+/// Bytes from a sum on that displacements share it for: in reach of most instructions.
 const WINDOW: i32 = 8000;
 
-/// Rewrites displacements outside of `0..reach` but for small negative ones.
+/// Bytes that a load or store reaches.
+fn bytes(op: Op) -> i32 {
+    let bytes = match op {
+        Op::Broadcast(lanes) => lanes.width(),
+        Op::LoadSmall(small, lanes) => small.bytes() * lanes.count(),
+        Op::LoadPart(small) | Op::StorePart(small) => small.bytes(),
+        Op::BroadcastHalf => 2,
+        Op::LoadInt32 => 4,
+        op => lanes(op).map_or(8, |lanes| lanes.bytes()),
+    };
+    bytes as i32
+}
+
+/// Where an instruction reaches memory at a displacement that is neither small nor a multiple of what it reaches, below
+/// `reach` times as much.
+fn far(inst: &Inst, reach: i32) -> Option<(Reg, i32)> {
+    let address = inst.mem.and_then(Mem::address).filter(|address| address.scaled.is_none())?;
+    let (disp, bytes) = (address.disp, bytes(inst.op));
+    let near = (-256..256).contains(&disp) || disp % bytes == 0 && (0..reach * bytes).contains(&disp);
+    (!near).then_some((address.base, disp))
+}
+
+/// Rewrites what is far, of a machine that has displacements below `reach` times the bytes that an instruction reaches.
 pub fn run(func: &mut Func, reach: i32) {
     let mut blocks = std::mem::take(&mut func.blocks);
     for block in blocks.values_mut() {
-        let is_far = |address: &Address| address.scaled.is_none() && !(-256..reach).contains(&address.disp);
-        let mut far: Vec<(Reg, i32)> = vec![];
-        for inst in &block.insts {
-            let address = inst.mem.and_then(Mem::address).filter(is_far);
-            far.extend(address.map(|Address { base, disp, .. }| (base, disp)));
-        }
+        let mut far: Vec<(Reg, i32)> = block.insts.iter().filter_map(|inst| self::far(inst, reach)).collect();
         if far.is_empty() {
             continue;
         }
@@ -40,16 +58,16 @@ pub fn run(func: &mut Func, reach: i32) {
         let mut sums: HashMap<(Reg, i32), Reg> = HashMap::new();
         let mut insts = Vec::with_capacity(block.insts.len());
         for mut inst in block.insts.drain(..) {
-            if let Some(Mem::At(address) | Mem::Each(address)) = &mut inst.mem
-                && let Some(&first) = windows.get(&(address.base, address.disp)).filter(|_| is_far(address))
+            if let Some((base, disp)) = self::far(&inst, reach)
+                && let Some(Mem::At(address) | Mem::Each(address)) = &mut inst.mem
             {
-                let sum = *sums.entry((address.base, first)).or_insert_with(|| {
+                let first = windows[&(base, disp)];
+                let sum = *sums.entry((base, first)).or_insert_with(|| {
                     let dst = func.regs.push(Class::Int);
-                    let (op, uses) = (Op::AddInt(first), vec![address.base]);
-                    insts.push(Inst { op, dst: Some(dst), uses, mem: None });
+                    insts.push(Inst { op: Op::AddInt(first), dst: Some(dst), uses: vec![base], mem: None });
                     dst
                 });
-                (address.base, address.disp) = (sum, address.disp - first);
+                (address.base, address.disp) = (sum, disp - first);
             }
             insts.push(inst);
         }
@@ -76,7 +94,7 @@ block0(g0, g1, g2, g3):
 }
 ";
         let mut func = parse::parse(text).unwrap();
-        far::run(&mut func, 16384);
+        far::run(&mut func, 4096);
         verify::verify(&func).unwrap();
         let found = func.to_string();
         let lines: Vec<&str> = found.lines().map(str::trim).collect();

@@ -29,7 +29,8 @@ pub struct Isa {
     pub has_each_operands: bool,
     /// One lane of a vector is an operand of a product for every lane.
     pub has_element_products: bool,
-    /// Displacements of loads and stores are below this, where they are not of 32 bits.
+    /// Displacements of loads and stores are multiples of the bytes that these reach, and below so many of them; where they
+    /// are not any number of 32 bits.
     pub reach: Option<i32>,
     /// Addresses can have a second register, times 1, 2, 4 or 8.
     pub has_scaled_addresses: bool,
@@ -91,7 +92,7 @@ impl Isa {
         has_mask_registers: false,
         has_each_operands: false,
         has_element_products: true,
-        reach: Some(4096 * 4),
+        reach: Some(4096),
         has_scaled_addresses: false,
         has_long_arithmetic: true,
         has_f16c: true,

@@ -472,6 +472,11 @@ impl Lowering<'_> {
                 body: copy,
             };
             let (lo, hi) = (Index::zero(), Index::dim(whole.clone()));
+            if tile.short && steps == *extent && ahead.is_none() {
+                let mut once = vec![inner];
+                visit::substitute(&mut once, block, &Index::zero());
+                return once;
+            }
             let mut body = vec![inner];
             if let (Some(ahead), Some(each)) = (ahead, whole.as_const()) {
                 let extents: Vec<Dim> = outer.iter().map(|axis| axis.extent.clone()).collect();
