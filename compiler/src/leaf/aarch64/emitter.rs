@@ -57,6 +57,9 @@ pub fn vector(place: Place) -> Result<u8, String> {
     }
 }
 
+/// An address: the base, the register that is scaled with the logarithm of its scale, the displacement.
+type Reached = (u8, Option<(u8, u8)>, i64);
+
 impl<'a> Operands<'a> {
     fn new(inst: &Inst, places: &'a [Place], temps: &'a [Place]) -> Result<Operands<'a>, String> {
         let (uses, rest) = places.split_at_checked(inst.uses.len()).ok_or("operands without places")?;
@@ -91,7 +94,7 @@ impl<'a> Operands<'a> {
         self.temps.get(at).map_or(Err("there is no register for what is in between".into()), |&t| vector(t))
     }
 
-    fn address(&self) -> Result<(u8, Option<(u8, u8)>, i64), String> {
+    fn address(&self) -> Result<Reached, String> {
         let address = self.mem.and_then(Mem::address);
         let (Some(Address { scaled, disp, .. }), Some(base)) = (address, self.base) else {
             return Err("the operand in memory is missing".into());
