@@ -2,13 +2,12 @@
 
 use std::fmt;
 
-use serde::Serialize;
-
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// Room of the pipeline that found the problem.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "cli", derive(serde::Serialize))]
+#[cfg_attr(feature = "cli", serde(rename_all = "snake_case"))]
 pub enum Stage {
     Decode,
     Import,
@@ -40,8 +39,9 @@ impl Stage {
 }
 
 /// What sort of problem it is; decides what a user can do about it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "cli", derive(serde::Serialize))]
+#[cfg_attr(feature = "cli", serde(rename_all = "snake_case"))]
 pub enum Kind {
     /// The model breaks the ONNX specification.
     Malformed,
@@ -58,7 +58,8 @@ pub enum Kind {
 }
 
 /// The ONNX node a problem belongs to.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "cli", derive(serde::Serialize))]
 pub struct NodeRef {
     pub name: String,
     pub domain: String,
@@ -71,7 +72,8 @@ pub struct NodeRef {
     pub inputs: Vec<String>,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
+#[cfg_attr(feature = "cli", derive(serde::Serialize))]
 pub struct Error {
     pub stage: Stage,
     pub kind: Kind,

@@ -1,14 +1,16 @@
 //! onnxc: an ahead-of-time compiler from ONNX models to native object files.
 //!
 //! [`compile`] is the whole pipeline. Data flows one way: bytes, protobuf structs, a graph of primitives, passes,
-//! a schedule of fusion groups, loop nests, machine code, an object. Everything but `cli`, `native` and
+//! a schedule of fusion groups, loop nests, machine code, an object. Everything but `files`, `cli`, `native` and
 //! `build` is pure: bytes in, bytes out, no global state, the same object bit for bit from the same input.
 
 pub mod backend;
 pub mod build;
+#[cfg(feature = "cli")]
 pub mod cli;
 pub mod codegen;
 pub mod error;
+pub mod files;
 pub mod graph;
 pub mod host;
 pub mod import;
@@ -16,6 +18,7 @@ pub mod infer;
 pub mod interp;
 mod leaf;
 pub mod loops;
+#[cfg(feature = "cli")]
 pub mod native;
 pub mod op;
 pub mod pass;
@@ -39,6 +42,7 @@ use graph::Graph;
 use import::{ExternalData, ImportOptions, Warning};
 use schedule::Program;
 use target::Target;
+use tuning::Goal;
 
 /// How a model is compiled.
 #[derive(Clone, Debug)]
@@ -50,6 +54,8 @@ pub struct Options {
     pub opt_level: u8,
     /// Without the algorithms that trade accuracy for speed: minimal filtering of convolutions.
     pub exact: bool,
+    /// Whether code and weights are to be fast or small.
+    pub goal: Goal,
     pub import: ImportOptions,
     /// Compile in a call of `step_done` after every step.
     pub profile: bool,
@@ -157,18 +163,23 @@ pub fn frontend(
 
 /// The model's protobuf structs.
 pub fn decode(model: Bytes) -> Result<onnxc_proto::ModelProto> {
-    onnxc_proto::decode(model, &onnxc_proto::Budget::default())
-        .map_err(|error| Error::new(Stage::Decode, Kind::Malformed, error.to_string()))
+    let malformed = |message: String| Error::new(Stage::Decode, Kind::Malformed, message);
+    match onnxc_proto::decode(model.clone(), &onnxc_proto::Budget::default()) {
+        Ok(proto) if proto.graph.is_some() => Ok(proto),
+        // Other bytes may be what a message without a graph is.
+        Ok(proto) => import::format::other(&model).map_or(Ok(proto), |what| Err(malformed(what))),
+        Err(error) => Err(malformed(import::format::other(&model).unwrap_or_else(|| error.to_string()))),
+    }
 }
 
 fn pass_options(options: &Options) -> pass::Options {
     let pack = pass::PackPolicy::for_leaf(options.target.panel_bytes(), options.target.dot());
-    pass::Options { level: options.opt_level, pack, exact: options.exact }
+    pass::Options { level: options.opt_level, pack, exact: options.exact, goal: options.goal }
 }
 
 fn schedule_options(options: &Options) -> schedule::Options {
     let fuse = options.opt_level > 0;
-    schedule::Options { fuse, in_place: fuse, ..Default::default() }
+    schedule::Options { fuse, in_place: fuse, goal: options.goal, ..Default::default() }
 }
 
 /// Passes and schedule.

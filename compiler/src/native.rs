@@ -44,21 +44,16 @@ pub fn link(objects: &[PathBuf], library: &Path) -> Result<()> {
         calls_runtime |= runtime::is_called_by(&object);
     }
     let source = if calls_runtime { runtime::source() } else { String::new() };
-    run_linker(objects, library, true, &source)
-}
-
-/// Links an object into a shared library for others. What it calls of the runtime has to be there where it is loaded.
-pub fn link_library(object: &Path, library: &Path) -> Result<()> {
-    run_linker(&[object.to_path_buf()], library, false, "")
+    run_linker(objects, library, &source)
 }
 
 /// `source`: C code to be part of the library.
-fn run_linker(objects: &[PathBuf], library: &Path, is_closed: bool, source: &str) -> Result<()> {
+fn run_linker(objects: &[PathBuf], library: &Path, source: &str) -> Result<()> {
     let driver =
         std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| OsString::from("cc"));
     let mut command = Command::new(&driver);
     command.arg("-shared");
-    if cfg!(target_os = "linux") && is_closed {
+    if cfg!(target_os = "linux") {
         command.arg("-Wl,-z,defs");
     }
     command.arg("-o").arg(library).args(objects);
@@ -72,7 +67,18 @@ fn run_linker(objects: &[PathBuf], library: &Path, is_closed: bool, source: &str
     if output.status.success() {
         return Ok(());
     }
-    Err(io(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr).trim_end())))
+    let mut text = String::from_utf8_lossy(&output.stderr).trim_end().to_string();
+    // The files have names of their own for as long as this takes.
+    for (file, shown) in
+        objects.iter().map(|object| (object, "the model")).chain([(&library.to_path_buf(), "the library")])
+    {
+        text = text.replace(&*file.to_string_lossy(), shown);
+    }
+    let driver = driver.to_string_lossy();
+    Err(io(format!(
+        "the C compiler `{driver}`, which links models for this machine, failed ({})\n{text}",
+        output.status
+    )))
 }
 
 fn run_with_input(command: &mut Command, input: &str) -> std::io::Result<Output> {

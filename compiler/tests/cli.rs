@@ -1,9 +1,13 @@
 //! The program's behaviour: files, messages and exit codes.
 
+#[path = "cli/commands.rs"]
+mod commands;
 #[path = "cli/messages.rs"]
 mod messages;
 #[path = "cli/outputs.rs"]
 mod outputs;
+#[path = "cli/small.rs"]
+mod small;
 #[path = "cli/targets.rs"]
 mod targets;
 #[path = "cli/values.rs"]

@@ -5,6 +5,7 @@ use onnxc::Options;
 use onnxc::error::Error;
 use onnxc::import::{ImportOptions, Limits, NoExternalData};
 use onnxc::target::Target;
+use onnxc::tuning::Goal;
 use onnxc_proto::build::{self, subgraph, untyped, value};
 use onnxc_proto::{FunctionProto, GraphProto, ModelProto, NodeProto};
 use prost::Message;
@@ -67,6 +68,7 @@ fn compile(model: Vec<u8>) -> Result<usize, Vec<Error>> {
             target: Target::host().unwrap(),
             opt_level: 3,
             exact: false,
+            goal: Goal::Speed,
             import: ImportOptions::default(),
             profile: false,
         };

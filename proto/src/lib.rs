@@ -10,7 +10,7 @@ mod walk;
 
 /// The structs of `proto/onnx.proto` and `proto/onnx-data.proto`.
 mod schema {
-    include!(concat!(env!("OUT_DIR"), "/onnx.rs"));
+    include!("generated/onnx.rs");
 }
 
 use bytes::Bytes;

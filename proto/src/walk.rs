@@ -31,7 +31,7 @@ pub enum Kind {
     Message(usize),
 }
 
-include!(concat!(env!("OUT_DIR"), "/messages.rs"));
+include!("generated/messages.rs");
 
 /// Memory of a `String` or `Bytes` handle.
 const HANDLE: u64 = 32;

@@ -394,6 +394,152 @@ static inline const char *onnxc_value_dim_text(const onnxc_value_info *info, int
     return onnxc_model_string(info->model, info->record->dim_texts_at, axis);
 }
 
+/* Reads the text of a dimension: sums of products of symbols, whole numbers and calls of floordiv, mod, min and max. */
+typedef struct onnxc_dim_reader {
+    const onnxc_model *model;
+    const int64_t *symbols;
+    const char *at;
+    /* Not 0: it cannot be read, divides by 0 or does not fit 64 bits. */
+    int failed;
+} onnxc_dim_reader;
+
+static inline int onnxc_dim_take(onnxc_dim_reader *reader, const char *token) {
+    size_t length = 0;
+    while (token[length] != 0) {
+        if (reader->at[length] != token[length]) {
+            return 0;
+        }
+        length++;
+    }
+    reader->at += length;
+    return 1;
+}
+
+static inline int64_t onnxc_dim_add(onnxc_dim_reader *reader, int64_t a, int64_t b) {
+    if (b > 0 ? a > INT64_MAX - b : a < INT64_MIN - b) {
+        reader->failed = 1;
+        return 0;
+    }
+    return a + b;
+}
+
+static inline int64_t onnxc_dim_multiply(onnxc_dim_reader *reader, int64_t a, int64_t b) {
+    if (a == 0 || b == 0) {
+        return 0;
+    }
+    if (a == INT64_MIN || b == INT64_MIN || (a < 0 ? -a : a) > INT64_MAX / (b < 0 ? -b : b)) {
+        reader->failed = 1;
+        return 0;
+    }
+    return a * b;
+}
+
+static inline int64_t onnxc_dim_divide(onnxc_dim_reader *reader, int64_t a, int64_t b) {
+    if (b == 0 || (a == INT64_MIN && b == -1)) {
+        reader->failed = 1;
+        return 0;
+    }
+    return a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+}
+
+static inline int64_t onnxc_dim_sum(onnxc_dim_reader *reader);
+
+static inline int64_t onnxc_dim_factor(onnxc_dim_reader *reader) {
+    static const char *const calls[4] = {"floordiv(", "mod(", "min(", "max("};
+    int64_t number = 0;
+    int32_t call, symbol, longest = -1;
+    size_t length = 0;
+    const char *start;
+    for (call = 0; call < 4; call++) {
+        int64_t a, b;
+        if (!onnxc_dim_take(reader, calls[call])) {
+            continue;
+        }
+        a = onnxc_dim_sum(reader);
+        reader->failed |= !onnxc_dim_take(reader, ", ");
+        b = onnxc_dim_sum(reader);
+        reader->failed |= !onnxc_dim_take(reader, ")");
+        switch (call) {
+        case 0:
+            return onnxc_dim_divide(reader, a, b);
+        case 1: {
+            const int64_t quotient = onnxc_dim_divide(reader, a, b);
+            return a - onnxc_dim_multiply(reader, quotient, b);
+        }
+        case 2:
+            return a < b ? a : b;
+        default:
+            return a < b ? b : a;
+        }
+    }
+    /* A symbol's name may be any text: the longest that fits is taken. */
+    start = reader->at;
+    for (symbol = 0; symbol < reader->model->symbol_count; symbol++) {
+        if (onnxc_dim_take(reader, onnxc_model_symbol(reader->model, symbol))) {
+            if ((size_t)(reader->at - start) > length) {
+                length = (size_t)(reader->at - start);
+                longest = symbol;
+            }
+            reader->at = start;
+        }
+    }
+    if (longest >= 0) {
+        reader->at = start + length;
+        return reader->symbols[longest];
+    }
+    while (*reader->at >= '0' && *reader->at <= '9') {
+        number = onnxc_dim_add(reader, onnxc_dim_multiply(reader, number, 10), *reader->at - '0');
+        reader->at++;
+    }
+    reader->failed |= reader->at == start;
+    return number;
+}
+
+static inline int64_t onnxc_dim_product(onnxc_dim_reader *reader) {
+    int64_t product = onnxc_dim_factor(reader);
+    while (!reader->failed && onnxc_dim_take(reader, "*")) {
+        product = onnxc_dim_multiply(reader, product, onnxc_dim_factor(reader));
+    }
+    return product;
+}
+
+static inline int64_t onnxc_dim_sum(onnxc_dim_reader *reader) {
+    int64_t sum = onnxc_dim_take(reader, "-") ? -onnxc_dim_product(reader) : onnxc_dim_product(reader);
+    while (!reader->failed) {
+        if (onnxc_dim_take(reader, " + ")) {
+            sum = onnxc_dim_add(reader, sum, onnxc_dim_product(reader));
+        } else if (onnxc_dim_take(reader, " - ")) {
+            sum = onnxc_dim_add(reader, sum, -onnxc_dim_product(reader));
+        } else {
+            return sum;
+        }
+    }
+    return 0;
+}
+
+/* The size of a dimension where the model's symbols have these values (as onnxc_model_workspace_for tells them); -1 for one
+ * that only the data decides, and for sizes that no run takes: negative ones, and those that do not fit 64 bits. */
+static inline int64_t onnxc_value_dim(const onnxc_value_info *info, int32_t axis, const int64_t *symbols) {
+    onnxc_dim_reader reader;
+    int64_t size;
+    switch (onnxc_value_dim_kind(info, axis)) {
+    case ONNXC_DIM_STATIC:
+        return info->dims[axis];
+    case ONNXC_DIM_SYMBOL:
+        return symbols[info->symbols[axis]];
+    case ONNXC_DIM_DATA:
+        return -1;
+    default:
+        break;
+    }
+    reader.model = info->model;
+    reader.symbols = symbols;
+    reader.at = onnxc_value_dim_text(info, axis);
+    reader.failed = 0;
+    size = onnxc_dim_sum(&reader);
+    return reader.failed || *reader.at != 0 || size < 0 ? -1 : size;
+}
+
 static inline onnxc_run_fn onnxc_model_run(const onnxc_model *model) {
     return (onnxc_run_fn)(uintptr_t)((intptr_t)model + model->run_at);
 }

@@ -6,12 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::{LazyLock, Mutex, Once};
 
-use onnxc::cli::external::ExternalFiles;
-use onnxc::cli::files::Mapped;
 use onnxc::error::{Error, Kind};
+use onnxc::files::Mapped;
+use onnxc::files::external::ExternalFiles;
 use onnxc::graph::state::Choice;
 use onnxc::import::ImportOptions;
 use onnxc::target::Target;
+use onnxc::tuning::Goal;
 use onnxc::{Compiled, Options, Quiet};
 
 /// Why there is no object.
@@ -124,6 +125,7 @@ pub fn compile_with_state(
         target: code.target.clone(),
         opt_level: code.opt_level,
         exact: false,
+        goal: Goal::Speed,
         // Of the layout in blocks of channels, single nodes do not tell how large these are.
         import: ImportOptions { nchwc_block: Some(16), state, ..ImportOptions::default() },
         profile: false,

@@ -22,6 +22,10 @@ pub const ONNX: Environment =
 pub const ONNX_1_22: Environment =
     Environment { name: "onnx-1.22-env", requirements: include_str!("../python/requirements-1.22.txt") };
 
+/// The ONNX package, and what builds the wheel of ours.
+pub const WHEEL: Environment =
+    Environment { name: "wheel-env", requirements: include_str!("../python/requirements-wheel.txt") };
+
 /// The peers that the benchmark measures, and ONNX.
 pub const PEERS: Environment =
     Environment { name: "bench-env", requirements: include_str!("../python/requirements-bench.txt") };

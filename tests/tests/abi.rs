@@ -8,6 +8,7 @@ use std::process::Command;
 
 use onnxc::codegen::emit::Artifact;
 use onnxc::native::{self, Call, Models};
+use onnxc::tuning::Goal;
 use onnxc_proto::build::{self, f32_value, ints, node};
 use onnxc_runtime_support::Status;
 use onnxc_runtime_support::abi::DimKind;
@@ -30,6 +31,7 @@ fn artifact(text: &str) -> Artifact {
         target: host(),
         opt_level: 3,
         exact: false,
+        goal: Goal::Speed,
         import: Default::default(),
         profile: false,
     };

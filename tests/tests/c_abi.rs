@@ -14,6 +14,7 @@ use onnxc::native::{self, Call};
 use onnxc::scalar::BinaryFn;
 use onnxc::schedule::{Group, GroupId, GroupKind, Place, Program, Scratch, Step, control_scratch};
 use onnxc::target::Target;
+use onnxc::tuning::Goal;
 use onnxc_tests::abi;
 use onnxc_tests::object::{c_kernel, host, include_dir, must, run_c, source, write};
 
@@ -284,6 +285,7 @@ fn run_text(name: &str, text: &str) {
             target: host(),
             opt_level,
             exact: false,
+            goal: Goal::Speed,
             import: Default::default(),
             profile: false,
         };

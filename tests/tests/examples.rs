@@ -6,6 +6,7 @@ use std::process::Command;
 use onnxc::build::Builder;
 use onnxc_proto::build;
 use onnxc_tests::object::{host, must, runtime, runtime_crate, source};
+use onnxc_tests::sample_models;
 use prost::Message;
 
 #[path = "../../examples/chat/rust/src/sampler.rs"]
@@ -279,32 +280,11 @@ fn main() -> Result<(), sums::Error> {
 
 #[test]
 fn rust_program_with_state() {
-    let value = build::f32_value;
-    let nodes = vec![
-        build::node("Concat", &["rows", "x"], &["more"]).with(build::int("axis", 0)),
-        build::node("ReduceSum", &["more"], &["y"])
-            .with(build::ints("axes", &[0]))
-            .with(build::int("keepdims", 0)),
-    ];
-    let inputs = vec![value("x", &["new", "3"]), value("rows", &["past", "3"])];
-    let outputs = vec![value("more", &["all", "3"]), value("y", &["3"])];
-    let model = build::model(12, build::graph(inputs, nodes, outputs)).encode_to_vec();
     let dir = tempfile::tempdir().unwrap();
     let (path, main) = (dir.path().join("sums.onnx"), dir.path().join("main.rs"));
-    std::fs::write(&path, model).unwrap();
+    std::fs::write(&path, sample_models::sums()).unwrap();
     std::fs::write(&main, STATE_MAIN).unwrap();
     assert_eq!(run_rust(Builder::new(&path).state("rows=more"), &main, dir.path()), "good\n");
-}
-
-/// `twice = concat(x, -x)` along the first axis, `x` f32[batch, 3].
-fn symbolic_model() -> Vec<u8> {
-    let nodes = vec![
-        build::node("Neg", &["x"], &["minus"]),
-        build::node("Concat", &["x", "minus"], &["twice"]).with(build::int("axis", 0)),
-    ];
-    let value = build::f32_value;
-    let graph = build::graph(vec![value("x", &["batch", "3"])], nodes, vec![value("twice", &["rows", "3"])]);
-    build::model(17, graph).encode_to_vec()
 }
 
 const SYMBOLIC_MAIN: &str = r#"
@@ -336,7 +316,7 @@ fn main() -> Result<(), pairs::Error> {
 fn rust_program_with_a_symbolic_model() {
     let dir = tempfile::tempdir().unwrap();
     let (model, main) = (dir.path().join("pairs.onnx"), dir.path().join("main.rs"));
-    std::fs::write(&model, symbolic_model()).unwrap();
+    std::fs::write(&model, sample_models::symbolic()).unwrap();
     std::fs::write(&main, SYMBOLIC_MAIN).unwrap();
     let output = run_rust(Builder::new(&model), &main, dir.path());
     let lines: Vec<&str> = output.lines().collect();
@@ -345,34 +325,6 @@ fn rust_program_with_a_symbolic_model() {
     assert_eq!(lines[1], format!("the size `batch` of {} does not fit", usize::MAX));
     assert!(lines[2].contains("4611686018427387903") || lines[2].contains("64 bits"), "{output}");
     assert_eq!(lines[3], "`twice` has 3 elements, not those of [2, 3]");
-}
-
-/// Texts in and out, sizes that data decide, packed elements, a sequence.
-fn model_of_all_kinds() -> Vec<u8> {
-    let string = 8;
-    let nodes = vec![
-        build::node("StringConcat", &["words", "ending"], &["joined"]),
-        build::node("StringSplit", &["line"], &["parts", "count"]),
-        build::node("NonZero", &["x"], &["places"]),
-        build::node("Cast", &["x"], &["small"]).with(build::int("to", 21)),
-        build::node("SplitToSequence", &["x", "lengths"], &["pieces"]),
-    ];
-    let value = |name: &str, dtype, dims: &[&str]| build::value(name, dtype, dims);
-    let inputs = vec![
-        value("words", string, &["n"]),
-        value("ending", string, &[]),
-        value("line", string, &["1"]),
-        value("x", 1, &["m"]),
-        value("lengths", 7, &["k"]),
-    ];
-    let outputs = vec![
-        value("joined", string, &["n"]),
-        value("parts", string, &["1", "p"]),
-        value("places", 7, &["1", "q"]),
-        value("small", 21, &["m"]),
-        build::untyped("pieces"),
-    ];
-    build::model(21, build::graph(inputs, nodes, outputs)).encode_to_vec()
 }
 
 const ALL_KINDS_MAIN: &str = r#"
@@ -404,11 +356,115 @@ fn main() -> Result<(), kinds::Error> {
 fn rust_program_with_values_of_all_kinds() {
     let dir = tempfile::tempdir().unwrap();
     let (model, main) = (dir.path().join("kinds.onnx"), dir.path().join("main.rs"));
-    std::fs::write(&model, model_of_all_kinds()).unwrap();
+    std::fs::write(&model, sample_models::all_kinds()).unwrap();
     std::fs::write(&main, ALL_KINDS_MAIN).unwrap();
     let output = run_rust(Builder::new(&model), &main, dir.path());
     let lines: Vec<&str> = output.lines().collect();
     assert_eq!(lines.len(), 2, "{output}");
     assert_eq!(lines[0], "`words` has 0 elements, not those of [1]");
     assert!(lines[1].contains("SplitToSequence"), "{output}");
+}
+
+const BARE_LIBRARY: &str = r#"
+#![no_std]
+
+include!(concat!(env!("OUT_DIR"), "/digits.rs"));
+
+use core::cell::UnsafeCell;
+
+/// A model in static memory.
+struct Cell(UnsafeCell<digits::Digits>);
+
+// SAFETY: the program has one thread.
+unsafe impl Sync for Cell {}
+
+static MODEL: Cell = Cell(UnsafeCell::new(digits::Digits::new()));
+
+pub fn classify(image: &[f32; 64], probabilities: &mut [f32; 10]) -> Result<(), digits::Error> {
+    // SAFETY: as above.
+    unsafe { &mut *MODEL.0.get() }.run_into(image, probabilities)
+}
+"#;
+
+const BARE_MAIN: &str = r#"
+fn main() {
+    let text = std::fs::read_to_string(std::env::args().nth(1).unwrap()).unwrap();
+    let list = text.split(['[', ']']).nth(1).unwrap();
+    let image: Vec<f32> = list.split(',').map(|pixel| pixel.trim().parse().unwrap()).collect();
+    let mut probabilities = [0.0; 10];
+    bare::classify(&image.try_into().unwrap(), &mut probabilities).unwrap();
+    let best = probabilities.iter().enumerate().max_by(|a, b| a.1.total_cmp(b.1)).unwrap();
+    println!("predicted {} (probability {:.3}), label 9", best.0, best.1);
+}
+"#;
+
+/// A library without the standard library, called by a program that has it.
+#[test]
+fn rust_library_without_std() {
+    let dir = tempfile::tempdir().unwrap();
+    let files = Builder::new(examples().join("digits/digits.onnx")).no_std();
+    let files = files.target(host().triple.to_string()).cpu("native").out_dir(dir.path()).generate().unwrap();
+    let (library, main) = (dir.path().join("bare.rs"), dir.path().join("main.rs"));
+    std::fs::write(&library, BARE_LIBRARY).unwrap();
+    std::fs::write(&main, BARE_MAIN).unwrap();
+    let rustc = || {
+        let mut rustc = Command::new(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
+        rustc
+            .env("OUT_DIR", dir.path())
+            .args(["--edition", "2024", "--deny", "warnings"])
+            .current_dir(dir.path());
+        rustc.arg("-L").arg(dir.path());
+        rustc
+    };
+    must(rustc().args(["--crate-type", "rlib", "-l", &format!("static={}", files.name)]).arg(&library));
+    must(rustc().args(["--extern", "bare=libbare.rlib", "-o", "program"]).arg(&main));
+    let sample = examples().join("digits/sample.json");
+    assert_predicted(&stdout(Command::new(dir.path().join("program")).arg(sample)));
+}
+
+#[test]
+fn models_that_need_std_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for (model, message) in [
+        (sample_models::symbolic(), "`x`: f32[batch, 3], whose sizes the model does not tell,"),
+        (sample_models::all_kinds(), "in a wrapper without `std`"),
+    ] {
+        let path = dir.path().join("m.onnx");
+        std::fs::write(&path, model).unwrap();
+        let builder = Builder::new(&path).no_std().target(host().triple.to_string()).out_dir(dir.path());
+        let failure = builder.generate().unwrap_err().to_string();
+        assert!(failure.contains(message), "{failure}");
+    }
+}
+
+const THREADS_MAIN: &str = r#"
+include!(concat!(env!("OUT_DIR"), "/product.rs"));
+
+use onnxc_runtime_support::Pool;
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let mut model = product::Product::new();
+    let matrix: Vec<f32> = (0..300 * 300).map(|at| (at * 7919 % 1009) as f32 - 500.0).collect();
+    let alone = model.run(300, &matrix)?;
+    let pool = std::sync::Arc::new(Pool::new(3)?);
+    model.pool = Some(pool.clone());
+    let together = model.run(300, &matrix)?;
+    assert_eq!(alone.y, together.y);
+    drop(model);
+    assert_eq!(std::sync::Arc::strong_count(&pool), 1);
+    println!("good");
+    Ok(())
+}
+"#;
+
+#[test]
+fn rust_program_with_threads() {
+    let value = build::f32_value;
+    let nodes = vec![build::node("MatMul", &["x", "x"], &["y"])];
+    let graph = build::graph(vec![value("x", &["n", "n"])], nodes, vec![value("y", &["n", "n"])]);
+    let dir = tempfile::tempdir().unwrap();
+    let (model, main) = (dir.path().join("product.onnx"), dir.path().join("main.rs"));
+    std::fs::write(&model, build::model(17, graph).encode_to_vec()).unwrap();
+    std::fs::write(&main, THREADS_MAIN).unwrap();
+    assert_eq!(run_rust(Builder::new(&model).threads(), &main, dir.path()), "good\n");
 }

@@ -17,6 +17,7 @@ use onnxc::loops::{self, Kernel, program};
 use onnxc::pass::{self, Options, PackPolicy};
 use onnxc::schedule::{self, Program};
 use onnxc::target::Target;
+use onnxc::tuning::Goal;
 use onnxc::tuning::Settings;
 use onnxc::vector::{self, ir::Func};
 
@@ -308,6 +309,7 @@ fn run_host_case(graph: &Graph) -> Result<String, String> {
         target: Target::parse("x86_64-unknown-linux-gnu", Some("x86-64-v3")).map_err(text)?,
         opt_level: 3,
         exact: false,
+        goal: Goal::Speed,
         import: Default::default(),
         profile: false,
     };

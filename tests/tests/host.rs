@@ -3,6 +3,7 @@
 
 use onnxc::graph::Tensor;
 use onnxc::native::{self, Models};
+use onnxc::tuning::Goal;
 use onnxc_tests::interpreted::Interpreted;
 use onnxc_tests::misuse;
 use onnxc_tests::object::{host, write};
@@ -22,6 +23,7 @@ fn with_both(text: &str, body: impl Fn(&native::Model<'_>, &Interpreted<'_>)) {
         target: host(),
         opt_level: 3,
         exact: false,
+        goal: Goal::Speed,
         import: Default::default(),
         profile: false,
     };

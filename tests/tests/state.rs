@@ -10,6 +10,7 @@ use onnxc::graph::{DType, Graph, Tensor};
 use onnxc::interp;
 use onnxc::native::{self, Call};
 use onnxc::target::Target;
+use onnxc::tuning::Goal;
 use onnxc::{Compiled, Options, Quiet};
 use onnxc_proto::build::{self, f32_value, ints, node};
 use onnxc_proto::{GraphProto, ModelProto};
@@ -72,7 +73,15 @@ fn all() -> Choice {
 
 fn compile(model: &ModelProto, state: Choice, target: Target, opt_level: u8) -> Result<Compiled, String> {
     let import = onnxc::import::ImportOptions { state, ..Default::default() };
-    let options = Options { name: "model".into(), target, opt_level, exact: false, import, profile: false };
+    let options = Options {
+        name: "model".into(),
+        target,
+        opt_level,
+        exact: false,
+        goal: Goal::Speed,
+        import,
+        profile: false,
+    };
     let bytes = model.encode_to_vec().into();
     onnxc::compile(bytes, &onnxc::import::NoExternalData, &options, &mut Quiet)
         .map_err(|errors| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))

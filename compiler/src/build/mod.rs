@@ -27,13 +27,14 @@ use std::{env, fmt};
 use bytes::Bytes;
 use target_lexicon::Triple;
 
-use crate::cli::external::ExternalFiles;
-use crate::cli::files::Mapped;
 use crate::codegen::emit::identifier;
 use crate::error::{Error, Kind, Result, Stage};
+use crate::files::Mapped;
+use crate::files::external::ExternalFiles;
 use crate::graph::state::Choice;
 use crate::import::{self, ExternalData, ImportOptions};
 use crate::target::Target;
+use crate::tuning::Goal;
 use crate::{Options, Quiet};
 
 /// Compiles a model with the default options; see [`Builder::compile`].
@@ -54,9 +55,11 @@ pub struct Builder {
     external_data_root: Option<PathBuf>,
     opt_level: u8,
     exact: bool,
+    goal: Goal,
     cpu: Option<String>,
     target: Option<String>,
     out_dir: Option<PathBuf>,
+    form: wrapper::Form,
 }
 
 /// What [`Builder::generate`] wrote.
@@ -110,9 +113,11 @@ impl Builder {
             external_data_root: None,
             opt_level: 3,
             exact: false,
+            goal: Goal::Speed,
             cpu: None,
             target: None,
             out_dir: None,
+            form: wrapper::Form::Plain,
         }
     }
 
@@ -171,6 +176,13 @@ impl Builder {
         self
     }
 
+    /// Whether the object is to be fast, the default, or small: one version of each kernel, loops that are not written out, weights
+    /// in their own size.
+    pub fn goal(mut self, goal: Goal) -> Builder {
+        self.goal = goal;
+        self
+    }
+
     /// Processor to generate code for, such as `x86-64-v3` or `native`; if not set, any of the architecture, with
     /// versions of hot code for better ones.
     pub fn cpu(mut self, cpu: impl Into<String>) -> Builder {
@@ -187,6 +199,20 @@ impl Builder {
     /// Folder to write to; Cargo's `OUT_DIR` if not set.
     pub fn out_dir(mut self, folder: impl AsRef<Path>) -> Builder {
         self.out_dir = Some(folder.as_ref().to_path_buf());
+        self
+    }
+
+    /// Gives the wrapper a field `pool`: runs take the threads of an `onnxc_runtime_support::Pool` that is put there. The package
+    /// needs that crate under `[dependencies]`.
+    pub fn threads(mut self) -> Builder {
+        self.form = wrapper::Form::Threads;
+        self
+    }
+
+    /// Makes the wrapper one for programs without the standard library: it allocates nothing, the workspace lies in the model's
+    /// value, and `run_into` is what there is. For models of static shapes without strings, images and state.
+    pub fn no_std(mut self) -> Builder {
+        self.form = wrapper::Form::Bare;
         self
     }
 
@@ -229,7 +255,12 @@ impl Builder {
         let compiled = crate::compile(model, &external, &options, &mut Quiet)?;
         let artifact = compiled.artifact().map_err(one)?;
         let name = artifact.name.clone();
-        let text = wrapper::text(&compiled.graph, &name, artifact.stats.workspace_bytes).map_err(one)?;
+        if let (wrapper::Form::Bare, Some(what)) = (self.form, &artifact.needs_allocator) {
+            let message = format!("{what}: an allocator in a wrapper without `std`");
+            return Err(one(Error::unsupported(Stage::Emit, message)));
+        }
+        let text = wrapper::text(&compiled.graph, &name, artifact.stats.workspace_bytes, self.form);
+        let text = text.map_err(one)?;
         let wrapper = folder.join(format!("{name}.rs"));
         fs::write(&wrapper, text).map_err(|error| io(&wrapper, &error)).map_err(one)?;
         let object = folder.join(format!("{name}.o"));
@@ -255,9 +286,10 @@ impl Builder {
         let pins = self.input_dims.iter().map(|pin| pin.parse()).collect::<Result<Vec<_>>>()?;
         Ok(Options {
             name: identifier(&name),
-            target: Target::parse(&triple, self.cpu.as_deref())?,
+            target: Target::parse(&triple, self.cpu.as_deref())?.for_goal(self.goal),
             opt_level: self.opt_level,
             exact: self.exact,
+            goal: self.goal,
             import: ImportOptions {
                 input_dims: pins,
                 overridable_defaults: self.overridable_defaults,

@@ -1,9 +1,12 @@
 //! The command line: gcc-like for compiling, subcommands for everything else.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
+
+use crate::tuning::Goal;
 
 #[derive(Parser, Debug)]
 #[command(
@@ -23,15 +26,70 @@ impl Cli {
     /// Parses arguments, the program's name first. Where no command is named, `compile` is meant. Ends the program
     /// on `--help`, `--version` and usage errors.
     pub fn from_arguments(arguments: impl Iterator<Item = OsString>) -> Cli {
-        let mut arguments: Vec<OsString> = arguments.collect();
-        if let Some(first) = arguments.get(1).map(|first| first.to_string_lossy()) {
-            let is_command = Cli::command().get_subcommands().any(|command| command.get_name() == first);
-            if !is_command && !["help", "-h", "--help", "-V", "--version"].contains(&first.as_ref()) {
+        let mut arguments = dependency_flags(arguments);
+        if let Some(first) = arguments.get(1).map(|first| first.to_string_lossy().into_owned()) {
+            let mut commands = Cli::command();
+            let is_command = commands.get_subcommands().any(|command| command.get_name() == first);
+            if !is_command && !["help", "-h", "--help", "-V", "--version"].contains(&first.as_str()) {
+                if let Some(message) = neither(&first, &commands) {
+                    commands.error(ErrorKind::InvalidSubcommand, message).exit();
+                }
                 arguments.insert(1, "compile".into());
             }
         }
         Cli::parse_from(arguments)
     }
+}
+
+/// What is wrong with a first argument that is meant as a command: a bare word that names no file.
+fn neither(first: &str, commands: &clap::Command) -> Option<String> {
+    let is_word = first.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') && !first.starts_with('-');
+    if !is_word || Path::new(first).exists() {
+        return None;
+    }
+    let names = commands.get_subcommands().map(clap::Command::get_name);
+    let near = names
+        .map(|name| (strsim::jaro_winkler(first, name), name))
+        .filter(|near| near.0 > NEAR)
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    let hint = match near {
+        Some((_, name)) => format!("; did you mean `{name}`?"),
+        None => "; `onnxc --help` lists the commands".to_string(),
+    };
+    Some(format!("`{first}` is neither a command nor a file{hint}"))
+}
+
+/// Likeness of two words from which on one is taken for the other mistyped.
+const NEAR: f64 = 0.75;
+
+/// Arguments with the flags that C compilers have for dependency files, `-MD` and `-MF FILE`, as `--depfile`.
+fn dependency_flags(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments = arguments.peekable();
+    let (mut others, mut asked, mut file) = (vec![], false, None);
+    while let Some(argument) = arguments.next() {
+        match argument.to_str() {
+            Some("--") => {
+                others.push(argument);
+                others.extend(arguments);
+                break;
+            }
+            Some("-MD" | "-MMD") => asked = true,
+            Some("-MF") => file = arguments.next(),
+            Some(text) if text.starts_with("-MF") => file = Some(text[3..].into()),
+            _ => others.push(argument),
+        }
+    }
+    let flag = match file {
+        Some(file) => {
+            let mut flag = OsString::from("--depfile=");
+            flag.push(file);
+            Some(flag)
+        }
+        None => asked.then(|| "--depfile".into()),
+    };
+    let at = others.iter().position(|argument| argument == "--").unwrap_or(others.len());
+    others.splice(at..at, flag);
+    others
 }
 
 #[derive(Subcommand, Debug)]
@@ -48,14 +106,20 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Compile and time a model
     Bench(BenchArgs),
+    /// Compile, time and write a page about a model: its groups, memory plan, times against bounds and sizes
+    Report(ReportArgs),
     /// Print the operator table
     Ops(OpsArgs),
+    /// Print completions of these commands and options for a shell
+    Completions(CompletionsArgs),
+    /// Print the manual page, or write those of all commands
+    Man(ManArgs),
 }
 
 /// Which model, and how it is compiled: shared by all subcommands that compile.
 #[derive(Args, Debug, Clone)]
 pub struct ModelArgs {
-    /// The ONNX model
+    /// The ONNX model; `-` is standard input
     #[arg(value_name = "MODEL.onnx")]
     pub model: PathBuf,
     /// Pin a symbolic dim (`batch=1`) or an axis of an input (`images:0=1`)
@@ -87,9 +151,10 @@ pub struct ModelArgs {
 /// How code is generated.
 #[derive(Args, Debug, Clone)]
 pub struct CodeArgs {
-    /// Optimization level: 0 (required passes only) to 3
-    #[arg(short = 'O', value_name = "LEVEL", default_value_t = 3, value_parser = clap::value_parser!(u8).range(0..=3))]
-    pub opt_level: u8,
+    /// Optimization level: 0 (required passes only) to 3, or s for small objects: one version of each kernel, loops that are not
+    /// written out, weights in their own size
+    #[arg(short = 'O', value_name = "LEVEL", value_enum, default_value_t = Level::Three)]
+    pub opt_level: Level,
     /// Do without algorithms that trade accuracy for speed (minimal filtering of convolutions)
     #[arg(long)]
     pub exact: bool,
@@ -106,6 +171,34 @@ pub struct CodeArgs {
     pub vector_width: Option<usize>,
 }
 
+/// See [`CodeArgs::opt_level`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Level {
+    #[value(name = "0")]
+    Zero,
+    #[value(name = "1")]
+    One,
+    #[value(name = "2")]
+    Two,
+    #[value(name = "3")]
+    Three,
+    #[value(name = "s")]
+    Size,
+}
+
+impl Level {
+    /// The level of the passes, and what code is tuned for.
+    pub fn parts(self) -> (u8, Goal) {
+        match self {
+            Level::Zero => (0, Goal::Speed),
+            Level::One => (1, Goal::Speed),
+            Level::Two => (2, Goal::Speed),
+            Level::Three => (3, Goal::Speed),
+            Level::Size => (3, Goal::Size),
+        }
+    }
+}
+
 #[derive(Args, Debug)]
 pub struct CompileArgs {
     #[command(flatten)]
@@ -113,15 +206,24 @@ pub struct CompileArgs {
     #[command(flatten)]
     pub code: CodeArgs,
     /// Output file (default: the model's name with the extension of what is emitted; `-` is standard output, for text). Its
-    /// extension says what to write: .o or .obj, .a, .so or .dylib, .h
+    /// extension says what to write: .o or .obj, .a, .h, a shared library of the target (.so, .dylib or .dll), or a form of the
+    /// compiler's own such as .s. With several kinds to emit, the others take their places beside it
     #[arg(short, value_name = "FILE")]
     pub output: Option<PathBuf>,
-    /// Prefix of every symbol (default: the output file's name)
+    /// Prefix of every symbol (default: the output file's name, of libraries without `lib`)
     #[arg(long)]
     pub name: Option<String>,
-    /// What to write (default: what the output's extension says, or obj)
-    #[arg(long, value_enum)]
-    pub emit: Option<Emit>,
+    /// What to write, several kinds with commas between (default: what the output's extension says, or obj)
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "KIND,...")]
+    pub emit: Vec<Emit>,
+    /// Write a dependency file for make or ninja that names the model and its external data: FILE, or the output's name with .d.
+    /// -MD and -MF FILE mean the same
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    pub depfile: Option<Option<PathBuf>>,
+    /// C compiler that links shared libraries for the target (default: CC_<target>, of this machine CC or cc, else the GNU one that
+    /// is named after the target)
+    #[arg(long, value_name = "PROGRAM")]
+    pub linker: Option<OsString>,
     /// Print the graph after a pass (`all`: after each)
     #[arg(long, value_name = "PASS")]
     pub print_ir_after: Vec<String>,
@@ -206,6 +308,9 @@ pub struct RunArgs {
     /// An input file (.npy or .pb), in the order of the model's inputs, or NAME=FILE
     #[arg(long = "input", value_name = "FILE")]
     pub inputs: Vec<String>,
+    /// Take the inputs of this folder of test data (input_K.pb), whose sizes the open dims have
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["inputs", "random"])]
+    pub data: Option<PathBuf>,
     /// Fill missing inputs with seeded random values
     #[arg(long, value_name = "SEED")]
     pub random: Option<u64>,
@@ -268,17 +373,60 @@ pub struct BenchArgs {
     #[command(flatten)]
     pub code: CodeArgs,
     #[command(flatten)]
+    pub measure: MeasureArgs,
+    /// All figures as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Time per kernel: its operators, the shape of its result, its share, and its rate against what this processor reaches. A
+    /// kernel whose operations would take longer than its bytes is rated by GFLOP/s, else by GB/s. The peaks are measured in the same run,
+    /// on as many threads: fused multiply-adds of the widest vectors in registers, and reading an array of 256 MiB, or of half the
+    /// second-level cache for kernels whose tensors that holds
+    #[arg(long)]
+    pub per_node: bool,
+    /// With --per-node, name the ONNX nodes of each kernel
+    #[arg(short, long, requires = "per_node")]
+    pub verbose: bool,
+}
+
+/// What a model is timed on, and for how long.
+#[derive(Args, Debug)]
+pub struct MeasureArgs {
+    #[command(flatten)]
     pub sizes: SizeArgs,
+    /// Take the inputs of this folder of test data (input_K.pb), whose sizes the open dims have
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["sizes", "fill"])]
+    pub data: Option<PathBuf>,
     #[arg(long, default_value_t = 1)]
     pub threads: usize,
     /// How long to repeat the inference
     #[arg(long, default_value_t = 3.0)]
     pub seconds: f64,
-    #[arg(long)]
-    pub json: bool,
-    /// Share of the time per ONNX node
-    #[arg(long)]
-    pub per_node: bool,
+}
+
+#[derive(Args, Debug)]
+pub struct ReportArgs {
+    #[command(flatten)]
+    pub model: ModelArgs,
+    #[command(flatten)]
+    pub code: CodeArgs,
+    #[command(flatten)]
+    pub measure: MeasureArgs,
+    /// The page (default: the model's name with .html)
+    #[arg(short, value_name = "FILE")]
+    pub output: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub struct CompletionsArgs {
+    #[arg(value_enum)]
+    pub shell: clap_complete::Shell,
+}
+
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// Write onnxc.1 and a page for each command into this folder
+    #[arg(long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

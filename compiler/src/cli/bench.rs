@@ -7,68 +7,153 @@ use std::time::{Duration, Instant};
 use onnxc_runtime_support::Pool;
 use serde::Serialize;
 
-use crate::cli::args::{BenchArgs, SizeArgs};
+use crate::Options;
+use crate::cli::args::{BenchArgs, MeasureArgs};
 use crate::cli::check::to_json;
 use crate::cli::data;
+use crate::cli::peak::Peak;
 use crate::cli::session::{Loaded, Problems, Session, native_options, one, usage};
 use crate::error::Result;
-use crate::graph::Tensor;
+use crate::graph::{Dim, Tensor};
 use crate::native::{self, Call};
 
 #[derive(Serialize)]
-struct Report {
-    compile_ms: f64,
-    load_ms: f64,
+pub struct Report {
+    pub compile_ms: f64,
+    pub load_ms: f64,
     /// The first run, with the workspace's pages not yet in memory.
-    first_ms: f64,
-    min_ms: f64,
-    median_ms: f64,
-    runs: usize,
-    threads: usize,
+    pub first_ms: f64,
+    pub min_ms: f64,
+    pub median_ms: f64,
+    pub runs: usize,
+    pub threads: usize,
     /// Sizes of the dims that the model leaves open.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    sizes: BTreeMap<String, usize>,
-    workspace_bytes: usize,
-    object_bytes: u64,
+    pub sizes: BTreeMap<String, usize>,
+    pub workspace_bytes: usize,
+    pub object_bytes: u64,
+    /// What this processor reaches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub peak: Option<Peak>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    nodes: Vec<Share>,
+    pub nodes: Vec<Share>,
 }
 
-/// What part of the time the kernels of some ONNX nodes take.
+/// What part of the time a step takes.
 #[derive(Serialize)]
-struct Share {
-    nodes: Vec<String>,
-    kernel: String,
-    ms: f64,
-    share: f64,
+pub struct Share {
+    /// Its number, as `step_done` is told.
+    #[serde(skip)]
+    pub step: usize,
+    pub nodes: Vec<String>,
+    pub operators: Vec<String>,
+    /// Type of the first result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<String>,
+    pub kernel: String,
+    pub ms: f64,
+    pub share: f64,
+    #[serde(flatten)]
+    pub rate: Option<Rate>,
     /// Why it is no leaf kernel, where the processor has those.
     #[serde(skip_serializing_if = "Option::is_none")]
-    refusal: Option<String>,
+    pub refusal: Option<String>,
+}
+
+/// How fast a kernel is, where its sizes are known.
+#[derive(Serialize)]
+pub struct Rate {
+    pub gflops: f64,
+    /// By the bytes of its operands and results, each once.
+    pub gbytes: f64,
+    /// What would take longer at the peak: operations or bytes.
+    pub bound: Bound,
+    /// Of that peak; above 1 where the bytes are in a nearer cache than is taken for granted.
+    pub of_peak: f64,
+    /// How long it would take at the peak.
+    pub least_ms: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Bound {
+    Operations,
+    Bytes,
+}
+
+impl Rate {
+    /// Of a step that takes `ms` for so many operations and bytes; `None` for one with neither.
+    fn new(flops: f64, bytes: f64, ms: f64, peak: &Peak) -> Option<Rate> {
+        let (of_flops, of_bytes) = (flops / (peak.gflops * 1e6), bytes / peak.bytes_a_ms(bytes));
+        let least_ms = of_flops.max(of_bytes);
+        let bound = if of_flops >= of_bytes { Bound::Operations } else { Bound::Bytes };
+        let (gflops, gbytes) = (flops / (ms * 1e6), bytes / (ms * 1e6));
+        (least_ms > 0.0 && ms > 0.0).then_some(Rate {
+            gflops,
+            gbytes,
+            bound,
+            of_peak: least_ms / ms,
+            least_ms,
+        })
+    }
+
+    pub fn text(&self) -> String {
+        let (rate, unit) = match self.bound {
+            Bound::Operations => (self.gflops, "GFLOP/s"),
+            Bound::Bytes => (self.gbytes, "GB/s"),
+        };
+        format!("{rate:.1} {unit}")
+    }
+}
+
+impl Share {
+    /// Its operators, of many the first and how many more there are.
+    pub fn short_name(&self) -> String {
+        const SHOWN: usize = 3;
+        if self.operators.is_empty() {
+            return self.kernel.clone();
+        }
+        let shown = &self.operators[..self.operators.len().min(SHOWN)];
+        match self.operators.len() - shown.len() {
+            0 => shown.join(" + "),
+            more => format!("{} + {more} more", shown.join(" + ")),
+        }
+    }
 }
 
 pub fn run(args: &BenchArgs) -> std::result::Result<(), Problems> {
-    if !args.seconds.is_finite() || args.seconds < 0.0 {
-        return Err(one(usage(format!("--seconds is {}; it must be 0 or more", args.seconds))));
-    }
+    let measure = &args.measure;
+    check(measure).map_err(one)?;
     let session = Session::open(&args.model).map_err(one)?;
     let options = native_options(&session, &args.code).map_err(one)?;
     let loaded = session.load(&options)?;
-    let inputs = inputs(&session, &loaded, &args.sizes).map_err(one)?;
-    let mut report = measure(&loaded, &inputs, args).map_err(one)?;
+    let inputs = inputs(&session, &loaded, measure).map_err(one)?;
+    let mut report = self::measure(&loaded, &inputs, measure).map_err(one)?;
     if args.per_node {
-        let mut options = options;
-        options.profile = true;
-        report.nodes = profile(&session.load(&options)?, &inputs, args).map_err(one)?;
+        let options = Options { profile: true, ..options };
+        let peak = Peak::measure(report.threads, options.target.l2_bytes);
+        report.nodes = profile(&session.load(&options)?, &inputs, measure, &peak).map_err(one)?;
+        report.peak = Some(peak);
     }
     if args.json {
         say!("{}", to_json(&report))
     } else {
-        print(&report)
+        print(&report, args.verbose)
     }
     Ok(())
 }
 
-fn print(report: &Report) {
+pub fn check(args: &MeasureArgs) -> Result<()> {
+    if !args.seconds.is_finite() || args.seconds < 0.0 {
+        return Err(usage(format!("--seconds is {}; it must be 0 or more", args.seconds)));
+    }
+    if args.threads == 0 {
+        return Err(usage("--threads is 0; it must be 1 or more".to_string()));
+    }
+    Ok(())
+}
+
+fn print(report: &Report, verbose: bool) {
     say!("compile {:.1} ms, load {:.3} ms", report.compile_ms, report.load_ms);
     let Report { first_ms, min_ms, median_ms, runs, threads, .. } = report;
     say!("first {first_ms:.3} ms, min {min_ms:.3} ms, median {median_ms:.3} ms");
@@ -78,21 +163,50 @@ fn print(report: &Report) {
         say!("sizes {} (--size for others)", sizes.join(" "));
     }
     say!("workspace {} bytes, object {} bytes", report.workspace_bytes, report.object_bytes);
+    let Some(peak) = &report.peak else { return };
+    let Peak { gflops, gbytes, cached_gbytes, how, .. } = peak;
+    say!("peak {gflops:.1} GFLOP/s, {gbytes:.1} GB/s, in caches {cached_gbytes:.1} GB/s: {how}");
+    let widths = report.nodes.iter().map(|share| share.short_name().len()).max().unwrap_or(0).max(8);
+    let shapes = report.nodes.iter().filter_map(|share| share.result.as_ref()).map(String::len).max();
+    let shapes = shapes.unwrap_or(0).max(6);
+    say!(
+        "{:>7} {:>10}  {:<widths$}  {:<shapes$}  {:>14}  of peak",
+        "share",
+        "ms",
+        "operator",
+        "result",
+        "rate"
+    );
     for share in &report.nodes {
-        let nodes = share.nodes.join(", ");
-        let note = share.refusal.as_ref().map_or(String::new(), |why| format!(" (no leaf kernel: {why})"));
-        say!("{:>6.2}% {:>9.4} ms  {} {nodes}{note}", share.share * 100.0, share.ms, share.kernel);
+        let (name, result) = (share.short_name(), share.result.as_deref().unwrap_or("-"));
+        let rate = share.rate.as_ref().map_or_else(|| "-".to_string(), Rate::text);
+        let of_peak =
+            share.rate.as_ref().map_or(String::new(), |rate| format!("{:.0}%", rate.of_peak * 100.0));
+        let percent = share.share * 100.0;
+        say!(
+            "{percent:>6.2}% {:>10.4}  {name:<widths$}  {result:<shapes$}  {rate:>14}  {of_peak:>7}",
+            share.ms
+        );
+        if verbose {
+            say!("        {} of {}", share.kernel, share.nodes.join(", "));
+            share.refusal.iter().for_each(|why| say!("        no leaf kernel: {why}"));
+        }
     }
 }
 
-/// The first data set beside the model if it has the sizes that the model is compiled for and no others are asked for, else
-/// random values.
-fn inputs(session: &Session, loaded: &Loaded, sizes: &SizeArgs) -> Result<Vec<Option<Tensor>>> {
-    let graph = &loaded.graph;
+/// The data set that is asked for; else the first one beside the model if it has the sizes that the model is compiled for and no
+/// others are asked for, else random values.
+pub fn inputs(session: &Session, loaded: &Loaded, args: &MeasureArgs) -> Result<Vec<Option<Tensor>>> {
+    let (graph, sizes) = (&loaded.graph, &args.sizes);
+    if let Some(folder) = &args.data {
+        let inputs = data::test_inputs(graph, folder)?;
+        native::output_shapes(graph, &inputs)?;
+        return Ok(inputs);
+    }
     if sizes.sizes.is_empty()
         && sizes.fill.is_empty()
         && let Some(folder) = data::test_sets(session.folder()).first()
-        && let Ok((inputs, _)) = data::test_set(graph, folder)
+        && let Ok(inputs) = data::test_inputs(graph, folder)
         && native::output_shapes(graph, &inputs).is_ok()
     {
         return Ok(inputs);
@@ -110,7 +224,7 @@ fn pool(threads: usize) -> Result<Option<Pool>> {
     Pool::new(threads).map(Some).map_err(|error| usage(format!("--threads {threads}: {error}")))
 }
 
-fn measure(loaded: &Loaded, inputs: &[Option<Tensor>], args: &BenchArgs) -> Result<Report> {
+pub fn measure(loaded: &Loaded, inputs: &[Option<Tensor>], args: &MeasureArgs) -> Result<Report> {
     let pool = pool(args.threads)?;
     let call = Call { pool: pool.as_ref(), ..Call::default() };
     let shapes = native::output_shapes(&loaded.graph, inputs)?;
@@ -139,16 +253,23 @@ fn measure(loaded: &Loaded, inputs: &[Option<Tensor>], args: &BenchArgs) -> Resu
         sizes: data::open_sizes(&loaded.graph, inputs),
         workspace_bytes: prepared.workspace_bytes(),
         object_bytes: loaded.object_bytes,
+        peak: None,
         nodes: vec![],
     })
 }
 
-/// Mean time of every step, longest first, over a second or the time of the benchmark if that is less.
-fn profile(loaded: &Loaded, inputs: &[Option<Tensor>], args: &BenchArgs) -> Result<Vec<Share>> {
+/// Mean time of every step in a run, longest first, over a second or the time of the benchmark if that is less.
+pub fn profile(
+    loaded: &Loaded,
+    inputs: &[Option<Tensor>],
+    args: &MeasureArgs,
+    peak: &Peak,
+) -> Result<Vec<Share>> {
     let pool = pool(args.threads)?;
     let shapes = native::output_shapes(&loaded.graph, inputs)?;
     let mut prepared = loaded.model()?.prepare(inputs, &shapes)?;
-    let mut spent: HashMap<usize, Duration> = HashMap::new();
+    // Time of each step in all runs, and how often it ran: those of loops more than once a run.
+    let mut spent: HashMap<usize, (Duration, u32)> = HashMap::new();
     let mut last = Instant::now();
     let mut runs = 0u32;
     let begin = Instant::now();
@@ -157,7 +278,9 @@ fn profile(loaded: &Loaded, inputs: &[Option<Tensor>], args: &BenchArgs) -> Resu
             let now = Instant::now();
             // The first run warms up. The end of a scan is told after its body's steps, which have had their time.
             if runs > 0 {
-                *spent.entry(step).or_default() += now - last;
+                let (time, times) = spent.entry(step).or_default();
+                *time += now - last;
+                *times += 1;
             }
             last = now;
         });
@@ -165,21 +288,28 @@ fn profile(loaded: &Loaded, inputs: &[Option<Tensor>], args: &BenchArgs) -> Resu
         runs += 1;
         last = Instant::now();
     }
-    let total: Duration = spent.values().sum();
-    let mut shares: Vec<Share> = spent
-        .into_iter()
-        .filter_map(|(step, time)| {
-            let info = loaded.steps.get(step)?;
-            Some(Share {
-                nodes: info.nodes.clone(),
-                kernel: info.kernel.clone(),
-                refusal: info.refusal.clone(),
-                ms: milliseconds(time) / f64::from(runs - 1),
-                share: time.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE),
-            })
+    let total: Duration = spent.values().map(|(time, _)| time).sum();
+    let symbols = data::symbols(&loaded.graph, inputs);
+    let size = |dim: &Dim| dim.eval(&|symbol| symbols[symbol]).map(|size| size as f64);
+    let share = |(step, (time, times)): (usize, (Duration, u32))| {
+        let info = loaded.steps.get(step)?;
+        let once = milliseconds(time) / f64::from(times.max(1));
+        // Sizes inside of loops are those of one turn, and may not be the caller's.
+        let known = if info.scope == 0 { size(&info.flops).zip(size(&info.bytes)) } else { None };
+        Some(Share {
+            step,
+            nodes: info.nodes.clone(),
+            operators: info.operators.clone(),
+            result: info.result.clone(),
+            kernel: info.kernel.clone(),
+            refusal: info.refusal.clone(),
+            ms: milliseconds(time) / f64::from(runs - 1),
+            share: time.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE),
+            rate: known.and_then(|(flops, bytes)| Rate::new(flops, bytes, once, peak)),
         })
-        .collect();
-    shares.sort_by(|a, b| b.ms.total_cmp(&a.ms));
+    };
+    let mut shares: Vec<Share> = spent.into_iter().filter_map(share).collect();
+    shares.sort_by(|a, b| b.ms.total_cmp(&a.ms).then(a.step.cmp(&b.step)));
     Ok(shares)
 }
 

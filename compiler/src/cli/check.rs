@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::cli::args::{CheckArgs, CodeArgs, OpsArgs};
+use crate::cli::args::{CheckArgs, CodeArgs, Level, OpsArgs};
 use crate::cli::session::{Problems, Progress, Session, one};
 use crate::error::Error;
 use crate::import::Warning;
@@ -33,7 +33,8 @@ struct ListedWarning {
 /// Whether the model has no problem. It is compiled whole: what only a later stage can tell is a problem too.
 pub fn run(args: &CheckArgs) -> Result<bool, Problems> {
     let session = Session::open(&args.model).map_err(one)?;
-    let code = CodeArgs { opt_level: 3, exact: false, target: None, mcpu: None, vector_width: None };
+    let code =
+        CodeArgs { opt_level: Level::Three, exact: false, target: None, mcpu: None, vector_width: None };
     let options = session.options(&code, "model").map_err(one)?;
     let mut progress = Progress::new(false, false, vec![]);
     let compiled = session.compile(&options, &mut progress);

@@ -66,7 +66,7 @@ pub fn test_set(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>, Ve
 
 /// As [`test_set`], with the outputs as the values that they are parts of.
 pub fn test_values(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>, Vec<Value>)> {
-    let (inputs, outputs) = (values::inputs(graph), values::outputs(graph));
+    let outputs = values::outputs(graph);
     let groups = values::grouped(&outputs);
     // Files are numbered as the model's values are, of which states are the last here.
     let order = in_model(&groups, &graph.output_numbers());
@@ -80,6 +80,17 @@ pub fn test_values(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>,
         let found = wanted.len();
         return Err(usage(format!("{}: {found} outputs, where the model has {count}", folder.display())));
     }
+    Ok((test_inputs(graph, folder)?, wanted))
+}
+
+/// Inputs of a folder of test data, for the graph's inputs.
+pub fn test_inputs(graph: &Graph, folder: &Path) -> Result<Vec<Option<Tensor>>> {
+    if files::numbered(folder, "input").is_empty() && !graph.inputs.is_empty() {
+        let sets = test_sets(folder);
+        let inside = sets.first().map_or(String::new(), |first| format!("; there is {}", first.display()));
+        return Err(usage(format!("{}: no input_0.pb{inside}", folder.display())));
+    }
+    let inputs = values::inputs(graph);
     let numbers = graph.input_numbers();
     let mut order: Vec<usize> = (0..inputs.len()).collect();
     order.sort_by_key(|&at| numbers[at]);
@@ -88,7 +99,7 @@ pub fn test_values(graph: &Graph, folder: &Path) -> Result<(Vec<Option<Tensor>>,
     for (at, tensor) in order.into_iter().zip(values::test_inputs(&ordered, folder)?) {
         found[at] = tensor;
     }
-    Ok((found, wanted))
+    Ok(found)
 }
 
 /// The values in the model's order; `numbers` are those of their ports there.
@@ -161,7 +172,7 @@ pub fn fill(graph: &Graph, inputs: &mut [Option<Tensor>], sizes: &[String], fill
 }
 
 /// Values of the symbols of open dims that `sizes` or inputs that are given tell.
-type Symbols = cranelift_entity::SecondaryMap<Sym, Option<i64>>;
+pub type Symbols = cranelift_entity::SecondaryMap<Sym, Option<i64>>;
 
 fn sizes_of(graph: &Graph, inputs: &[Option<Tensor>], sizes: &[String]) -> Result<Symbols> {
     let mut symbols = Symbols::new();
@@ -173,6 +184,13 @@ fn sizes_of(graph: &Graph, inputs: &[Option<Tensor>], sizes: &[String]) -> Resul
         symbols[symbol] = Some(size as i64);
     }
     Ok(symbols)
+}
+
+/// Sizes of the symbols that inputs tell.
+pub fn symbols(graph: &Graph, inputs: &[Option<Tensor>]) -> Symbols {
+    let mut symbols = Symbols::new();
+    given_sizes(graph, inputs).for_each(|(symbol, size)| symbols[symbol] = Some(size as i64));
+    symbols
 }
 
 /// Dims of an input for a run; those that nothing tells are 1.

@@ -1,82 +1,21 @@
 //! Tensors in files: NumPy's `.npy`, and `.pb` with an ONNX `TensorProto`.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use bytes::Bytes;
-use memmap2::Mmap;
 
 use crate::cli::output;
 use crate::error::{Error, Kind, Result, Stage};
+use crate::files::{Mapped, io_error};
 use crate::graph::{DType, Op, Tensor};
 use crate::{import, interp};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 
-fn io_error(path: &Path, error: &std::io::Error) -> Error {
-    Error::new(Stage::Io, Kind::Io, format!("{}: {error}", path.display()))
-}
-
 fn bad(path: &Path, what: impl std::fmt::Display) -> Error {
     Error::new(Stage::Io, Kind::Usage, format!("{}: {what}", path.display()))
-}
-
-/// A file mapped into memory; its bytes may be shared.
-pub struct Mapped {
-    /// `None` for an empty file, which cannot be mapped.
-    map: Option<Arc<Mmap>>,
-}
-
-struct Owner(Arc<Mmap>);
-
-impl AsRef<[u8]> for Owner {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl Mapped {
-    pub fn open(path: &Path) -> Result<Mapped> {
-        let fail = |error: std::io::Error| io_error(path, &error);
-        let (file, metadata) = open_regular(path)?;
-        if metadata.len() == 0 {
-            return Ok(Mapped { map: None });
-        }
-        // SAFETY: the mapping is private and read-only, and lives as long as the bytes handed out. Whoever changes a
-        // file while it is read gets what they ask for.
-        let map = unsafe { Mmap::map(&file) }.map_err(fail)?;
-        Ok(Mapped { map: Some(Arc::new(map)) })
-    }
-
-    pub fn bytes(&self) -> Bytes {
-        self.map.as_ref().map_or_else(Bytes::new, |map| Bytes::from_owner(Owner(map.clone())))
-    }
-
-    /// Gives the memory of the file's pages back; reading them again reads the file.
-    pub fn release(&self) {
-        #[cfg(unix)]
-        if let Some(map) = &self.map {
-            // SAFETY: the mapping is of a file and read-only, so nothing is lost. Failure costs memory only.
-            let _ = unsafe { map.unchecked_advise(memmap2::UncheckedAdvice::DontNeed) };
-        }
-    }
-}
-
-/// Opens a file to read. Anything else is refused without waiting for whoever may write into it.
-fn open_regular(path: &Path) -> Result<(File, fs::Metadata)> {
-    let fail = |error: std::io::Error| io_error(path, &error);
-    let mut options = File::options();
-    options.read(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::custom_flags(&mut options, libc::O_NONBLOCK | libc::O_NOCTTY);
-    let file = options.open(path).map_err(fail)?;
-    let metadata = file.metadata().map_err(fail)?;
-    match metadata.is_file() {
-        true => Ok((file, metadata)),
-        false => Err(bad(path, "not a regular file; a pipe or a device must be copied to one first")),
-    }
 }
 
 /// A tensor from a `.npy` or `.pb` file, told apart by their first bytes. `.npy` has no name for some element types

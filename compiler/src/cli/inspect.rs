@@ -9,10 +9,11 @@ use crate::cli::args::InspectArgs;
 use crate::cli::check::to_json;
 use crate::cli::session::{Problems, Progress, Session, one};
 use crate::graph::state;
-use crate::graph::{DType, Dim, Graph, Input, MapFn, Op, State, TensorType, ValueId};
+use crate::graph::{DType, Dim, Graph, Input, NodeId, Op, State, TensorType, ValueId};
 use crate::host::lower::state::StateLayout;
 use crate::import;
-use crate::schedule::{Program, Step};
+use crate::schedule::{self, Program, Step};
+use crate::winograd::KERNEL;
 
 #[derive(Serialize)]
 struct Report {
@@ -41,8 +42,19 @@ struct Report {
     constant_kernels: Vec<String>,
     /// Processors that there is code for, from the least up; an object chooses among them when it runs.
     levels: Vec<String>,
+    /// Convolutions by minimal filtering, if there are any; `-Os` does without.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    winograd: Option<WinogradReport>,
     warnings: Vec<String>,
     notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct WinogradReport {
+    convolutions: usize,
+    /// Of their transformed weights in the object, and of the weights as they were.
+    weight_bytes: i64,
+    plain_bytes: i64,
 }
 
 #[derive(Serialize)]
@@ -135,6 +147,7 @@ pub fn run(args: &InspectArgs) -> Result<(), Problems> {
         kernels: program.stats().groups(),
         constant_kernels: constant_kernels(graph, program),
         levels: options.target.levels().map(|level| level.cpu.clone()).collect(),
+        winograd: winograd(graph),
         warnings: import::summary(&frontend.warnings),
         notes: frontend.notes,
     };
@@ -174,6 +187,12 @@ fn print(report: &Report) {
     let ratio = report.arena_ratio.map_or(String::new(), |ratio| format!(" (ratio {ratio:.3})"));
     say!("arena: {} bytes, liveness bound {}{ratio}", report.arena_bytes, report.arena_bound_bytes);
     say!("kernels: {}, for {}", report.kernels, report.levels.join(", "));
+    if let Some(WinogradReport { convolutions, weight_bytes, plain_bytes }) = report.winograd {
+        say!(
+            "Winograd: {convolutions} convolutions by minimal filtering, whose weights take {weight_bytes} bytes in place of \
+             {plain_bytes}; -Os does without"
+        );
+    }
     report.constant_kernels.iter().for_each(|kernel| say!("reads constants only: {kernel}"));
     say!("operators:");
     for (operator, count) in &report.operators {
@@ -181,6 +200,32 @@ fn print(report: &Report) {
     }
     report.warnings.iter().for_each(|warning| say!("warning: {warning}"));
     report.notes.iter().for_each(|note| say!("note: {note}"));
+}
+
+/// Convolutions whose results come from a Winograd transform, and their weights.
+fn winograd(graph: &Graph) -> Option<WinogradReport> {
+    let mut report = WinogradReport { convolutions: 0, weight_bytes: 0, plain_bytes: 0 };
+    let mut open = vec![graph];
+    while let Some(graph) = open.pop() {
+        let producer = |value: ValueId| graph.producer(value).map(|node: NodeId| &graph.nodes[node]);
+        for &id in &graph.order {
+            let node = &graph.nodes[id];
+            open.extend(node.op.bodies());
+            let Op::WinogradOutput { tile, .. } = node.op else { continue };
+            let mut products = producer(node.inputs[0]);
+            while let Some(node) = products.filter(|node| !matches!(node.op, Op::Contract { .. })) {
+                products = node.inputs.first().and_then(|&input| producer(input));
+            }
+            let Some(weights) = products.and_then(|node| graph.ty(node.inputs[1]).bytes().as_const()) else {
+                continue;
+            };
+            let elements = (tile + KERNEL - 1).pow(2) as i64;
+            report.convolutions += 1;
+            report.weight_bytes += weights;
+            report.plain_bytes += weights / elements * (KERNEL * KERNEL) as i64;
+        }
+    }
+    (report.convolutions > 0).then_some(report)
 }
 
 /// See [`Report::constant_kernels`].
@@ -255,29 +300,17 @@ fn flops(graph: &Graph) -> Dim {
     let mut open = vec![(graph, Dim::ONE)];
     while let Some((graph, times)) = open.pop() {
         for &id in &graph.order {
-            let node = &graph.nodes[id];
-            let elements = |value: ValueId| graph.ty(value).elements();
-            let (first, output) = (node.inputs.first(), node.outputs[0]);
-            let is_float = graph.ty(output).dtype.is_float();
-            let work = match (&node.op, first) {
-                (Op::Contract { batch, m, k, .. }, Some(&a)) => {
-                    let inner = &graph.ty(a).shape[batch + m..batch + m + k];
-                    elements(output) * crate::graph::dim::product(inner) * Dim::from(2usize)
-                }
-                (Op::Reduce { .. }, Some(&x)) if is_float => elements(x),
-                (Op::Map(MapFn::Unary(_) | MapFn::Binary(_)), _) if is_float => elements(output),
-                // Both bodies of a choice; a condition may end a loop before.
-                (op, _) if op.is_control() => {
-                    let turns = match op {
-                        Op::Scan { trip, .. } => times.clone() * trip.clone(),
-                        _ => times.clone(),
-                    };
-                    open.extend(op.bodies().iter().map(|body| (body, turns.clone())));
-                    continue;
-                }
-                _ => continue,
-            };
-            total = total + work * times.clone();
+            let op = &graph.nodes[id].op;
+            // Both bodies of a choice; a condition may end a loop before.
+            if op.is_control() {
+                let turns = match op {
+                    Op::Scan { trip, .. } => times.clone() * trip.clone(),
+                    _ => times.clone(),
+                };
+                open.extend(op.bodies().iter().map(|body| (body, turns.clone())));
+                continue;
+            }
+            total = total + schedule::flops(graph, id) * times.clone();
         }
     }
     total

@@ -13,10 +13,15 @@ mod check;
 pub mod compare;
 mod compile;
 pub mod data;
-pub mod external;
+mod depfile;
 pub mod files;
 mod inspect;
+mod linker;
+mod manual;
 pub mod output;
+mod peak;
+mod plan;
+mod report;
 mod run;
 pub mod session;
 pub mod values;
@@ -66,6 +71,12 @@ fn command() -> ExitCode {
         Command::Run(args) => run::run(&args).map(|()| true),
         Command::Verify(args) => verify::run(&args),
         Command::Bench(args) => bench::run(&args).map(|()| true),
+        Command::Report(args) => report::run(&args).map(|()| true),
+        Command::Completions(args) => {
+            manual::completions(&args);
+            Ok(true)
+        }
+        Command::Man(args) => manual::pages(&args).map(|()| true),
         Command::Ops(args) => {
             check::ops(&args);
             Ok(true)

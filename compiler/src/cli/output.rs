@@ -16,9 +16,10 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use crate::cli::external::same_file;
-use crate::cli::session::{io_error, usage};
+use crate::cli::session::usage;
 use crate::error::Result;
+use crate::files::external::same_file;
+use crate::files::io_error;
 
 /// Start of the names of staging folders.
 const STAGING: &str = ".onnxc-staging-";

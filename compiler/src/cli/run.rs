@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use crate::cli::args::RunArgs;
 use crate::cli::output::{self, Outputs};
-use crate::cli::session::{Problems, Session, io_error, native_options, one, tell, usage};
+use crate::cli::session::{Problems, Session, native_options, one, tell, usage};
 use crate::cli::values::{self, Value};
 use crate::cli::{data, files};
 use crate::error::Result;
+use crate::files::io_error;
 use crate::graph::Graph;
 use crate::native::{self, Call};
 
@@ -24,7 +25,10 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
     tell(&loaded.warnings, &loaded.notes);
     let once = || -> Result<()> {
         let graph = &loaded.graph;
-        let mut inputs = data::inputs_from(graph, &args.inputs)?;
+        let mut inputs = match &args.data {
+            Some(folder) => data::test_inputs(graph, folder)?,
+            None => data::inputs_from(graph, &args.inputs)?,
+        };
         if let Some(seed) = args.random {
             data::fill(graph, &mut inputs, &args.sizes.sizes, &args.sizes.fill)?;
             data::fill_randomly(graph, &mut inputs, &args.sizes.sizes, seed)?;

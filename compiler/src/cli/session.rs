@@ -12,15 +12,16 @@ use tempfile::TempDir;
 
 use crate::cli::NESTING;
 use crate::cli::args::{CodeArgs, ModelArgs};
-use crate::cli::external::ExternalFiles;
-use crate::cli::files::Mapped;
 use crate::cli::output;
-use crate::codegen::emit::{Stats, StepInfo};
+use crate::codegen::emit::{Kernels, Stats, StepInfo};
 use crate::error::{Error, Kind, Result, Stage};
+use crate::files::external::ExternalFiles;
+use crate::files::{Mapped, io_error};
 use crate::graph::Graph;
 use crate::graph::state::Choice;
 use crate::import::{DimPin, Import, ImportOptions, Limits, Warning};
 use crate::native::{self, Models};
+use crate::schedule::Program;
 use crate::target::Target;
 use crate::{Compiled, Frontend, Observer, Options, import, pass};
 
@@ -36,8 +37,11 @@ pub fn usage(message: String) -> Error {
     Error::new(Stage::Io, Kind::Usage, message)
 }
 
-pub fn io_error(path: &Path, error: &std::io::Error) -> Error {
-    Error::new(Stage::Io, Kind::Io, format!("{}: {error}", path.display()))
+/// Of a file that has no name for others.
+pub fn temporary_error(error: &std::io::Error) -> Error {
+    let folder = std::env::temp_dir();
+    let message = format!("a temporary file in {}: {error}; TMPDIR names another folder", folder.display());
+    Error::new(Stage::Io, Kind::Io, message)
 }
 
 /// Tells on standard error what a model breaks, each kind once, and what has no influence on the result.
@@ -45,6 +49,9 @@ pub fn tell(warnings: &[Warning], notes: &[String]) {
     import::summary(warnings).iter().for_each(|warning| eprintln!("warning: {warning}"));
     notes.iter().for_each(|note| eprintln!("note: {note}"));
 }
+
+/// The path that stands for standard input.
+const STDIN: &str = "-";
 
 /// A model file and how it is imported.
 pub struct Session {
@@ -58,7 +65,11 @@ impl Session {
     pub fn open(args: &ModelArgs) -> Result<Session> {
         let pins = args.input_dims.iter().map(|text| DimPin::from_str(text)).collect::<Result<_>>()?;
         let path = args.model.clone();
-        let file = Mapped::open(&path)?;
+        let file = match path == Path::new(STDIN) {
+            true => Mapped::read(&mut std::io::stdin().lock())
+                .map_err(|error| io_error(Path::new("standard input"), &error))?,
+            false => Mapped::open(&path)?,
+        };
         // The folder of a plain file name is the empty path.
         let folder = path.parent().unwrap_or(Path::new(""));
         Ok(Session {
@@ -79,9 +90,18 @@ impl Session {
     /// Fails where an output may not be put, such as over a file that has been read: the model, and external data once the
     /// model is imported.
     pub fn check_place(&self, place: &Path) -> Result<()> {
-        let mut read = self.external.read_files();
-        read.push(self.path.clone());
-        output::check_place(place, &read)
+        output::check_place(place, &self.read_files())
+    }
+
+    /// The files that were read: the model but from standard input, and external data once the model is imported, in the order of
+    /// their names.
+    pub fn read_files(&self) -> Vec<PathBuf> {
+        let mut files = self.external.read_files();
+        files.sort();
+        if self.path != Path::new(STDIN) {
+            files.insert(0, self.path.clone());
+        }
+        files
     }
 
     /// The model's folder.
@@ -94,16 +114,29 @@ impl Session {
 
     /// The model's file name without extension.
     pub fn stem(&self) -> String {
-        self.path.file_stem().map_or("model".into(), |stem| stem.to_string_lossy().into_owned())
+        let stem = self.path.file_stem().filter(|_| self.path != Path::new(STDIN));
+        stem.map_or("model".into(), |stem| stem.to_string_lossy().into_owned())
     }
 
+    /// Options for this model.
     pub fn options(&self, code: &CodeArgs, name: &str) -> Result<Options> {
+        Ok(Options { name: name.to_string(), import: self.import.clone(), ..Session::code_options(code)? })
+    }
+
+    pub fn import_options(&self) -> ImportOptions {
+        self.import.clone()
+    }
+
+    /// Options of the code, for any model.
+    pub fn code_options(code: &CodeArgs) -> Result<Options> {
+        let (opt_level, goal) = code.opt_level.parts();
         Ok(Options {
-            name: name.to_string(),
-            target: target(code)?,
-            opt_level: code.opt_level,
+            name: String::new(),
+            target: target(code)?.for_goal(goal),
+            opt_level,
             exact: code.exact,
-            import: self.import.clone(),
+            goal,
+            import: ImportOptions::default(),
             profile: false,
         })
     }
@@ -177,6 +210,8 @@ pub struct Loaded {
     pub warnings: Vec<Warning>,
     pub steps: Vec<StepInfo>,
     pub stats: Stats,
+    pub program: Program,
+    pub kernels: Kernels,
     pub object_bytes: u64,
     /// From the start of compiling to the object on disk.
     pub compile_time: Duration,
@@ -189,18 +224,20 @@ pub struct Loaded {
 impl Loaded {
     /// `start` is when compiling began.
     pub fn new(compiled: Compiled, start: Instant) -> Result<Loaded> {
-        let folder = tempfile::tempdir().map_err(|error| io_error(&std::env::temp_dir(), &error))?;
+        let folder = tempfile::tempdir().map_err(|error| temporary_error(&error))?;
         let (object, library) = (folder.path().join("model.o"), folder.path().join("model.so"));
         let artifact = compiled.artifact()?;
         let (steps, stats) = (artifact.steps.clone(), artifact.stats);
-        let mut file = File::create(&object).map_err(|error| io_error(&object, &error))?;
+        let mut file = File::create(&object).map_err(|error| temporary_error(&error))?;
         artifact.write_object(&mut file)?;
-        let object_bytes = file.metadata().map_err(|error| io_error(&object, &error))?.len();
+        let object_bytes = file.metadata().map_err(|error| temporary_error(&error))?.len();
         let compile_time = start.elapsed();
         native::link(std::slice::from_ref(&object), &library)?;
-        std::fs::remove_file(&object).map_err(|error| io_error(&object, &error))?;
+        std::fs::remove_file(&object).map_err(|error| temporary_error(&error))?;
         let start = Instant::now();
-        let models = Models::load(&library)?;
+        let shown = library.display().to_string();
+        let models = Models::load(&library)
+            .map_err(|error| Error { message: error.message.replace(&shown, "the linked model"), ..error })?;
         models.get(NAME)?;
         Ok(Loaded {
             graph: compiled.graph,
@@ -208,6 +245,8 @@ impl Loaded {
             warnings: compiled.warnings,
             steps,
             stats,
+            program: compiled.program,
+            kernels: compiled.kernels,
             object_bytes,
             compile_time,
             load_time: start.elapsed(),

@@ -112,7 +112,7 @@ pub fn read(path: &Path, ports: &[Port]) -> Result<Value> {
     {
         return files::read_tensor(path, Some(port.dtype)).map(Value::Tensor);
     }
-    let (bytes, budget) = (files::Mapped::open(path)?.bytes(), Budget::default());
+    let (bytes, budget) = (crate::files::Mapped::open(path)?.bytes(), Budget::default());
     if path.extension().is_some_and(|form| form == "json") {
         return maps_of_json(&bytes, ports).map_err(|error| bad(path, error.message));
     }

@@ -184,6 +184,22 @@ impl<'g> Builder<'g> {
             };
             return Err(Error::unsupported(Stage::Infer, message));
         }
+        Ok(self.node(op, inputs, results, known))
+    }
+
+    /// A view that stays one where it is of a constant: what a run reads through it, the object has once.
+    pub fn view(&mut self, op: Op, x: ValueId) -> Result<ValueId> {
+        let Inferred { results, .. } = infer(&op, &[self.graph.ty(x)])?;
+        Ok(self.node(op, &[x], results, None)[0])
+    }
+
+    fn node(
+        &mut self,
+        op: Op,
+        inputs: &[ValueId],
+        results: Vec<TensorType>,
+        known: Option<Arc<[Dim]>>,
+    ) -> Vec<ValueId> {
         let node = self.graph.nodes.next_key();
         let mut outputs = Vec::with_capacity(results.len());
         for (at, ty) in results.into_iter().enumerate() {
@@ -202,7 +218,7 @@ impl<'g> Builder<'g> {
             origin: self.origin,
         });
         self.graph.order.push(node);
-        Ok(outputs)
+        outputs
     }
 
     /// Takes a requirement to hold; a run in which it does not fails. `claim` says it in terms of the operands of the

@@ -6,6 +6,7 @@
 
 use std::ffi::c_void;
 
+#[cfg(feature = "cli")]
 use onnxc_runtime_images as images;
 use onnxc_runtime_support::strings;
 
@@ -27,7 +28,7 @@ pub struct Function {
     pub subject: Subject,
     /// The symbol, and its parameters.
     pub symbol: Extern,
-    /// Where it lies in this process.
+    /// Where it lies in this process; null where the process runs no models and has no decoders.
     pub address: fn() -> *const c_void,
 }
 
@@ -82,6 +83,16 @@ const N: Type = Type::I64;
 const STRING: Option<DType> = Some(DType::Str);
 const COUNT: Option<DType> = Some(DType::I64);
 const BYTES: Option<DType> = Some(DType::U8);
+
+/// A compiler without the command runs no model: it has no decoders.
+#[cfg(not(feature = "cli"))]
+#[allow(non_upper_case_globals)]
+mod images {
+    use std::ffi::c_void;
+
+    pub const onnxc_images_size: *const c_void = std::ptr::null();
+    pub const onnxc_images_decode: *const c_void = std::ptr::null();
+}
 
 macro_rules! functions {
     ($($library:ident $subject:ident {

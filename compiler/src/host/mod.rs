@@ -16,6 +16,8 @@ pub mod print;
 mod tests;
 pub mod verify;
 
+use crate::graph::Dim;
+
 /// What one step of the compiled program does; its number is what `step_done` is told.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StepInfo {
@@ -23,6 +25,13 @@ pub struct StepInfo {
     pub kernel: String,
     /// The ONNX nodes computed, as `name (OpType)`.
     pub nodes: Vec<String>,
+    /// Their operators, of a kernel each run of the same once.
+    pub operators: Vec<String>,
+    /// Type of the first result of a kernel.
+    pub result: Option<String>,
+    /// Operations of a kernel, and the bytes that it reads and writes at the least.
+    pub flops: Dim,
+    pub bytes: Dim,
     /// 0 for the model's own steps, else the number of the scan body.
     pub scope: usize,
     /// Why the kernel for the best processors is no leaf kernel, where it could be one.

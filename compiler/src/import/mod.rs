@@ -14,6 +14,7 @@ mod body;
 mod check;
 mod compound;
 mod fork;
+pub mod format;
 mod function;
 mod interface;
 mod kinds;

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
 use super::{Importer, MAX_ERRORS, same_problem};
 use crate::error::{Error, NodeRef, Stage};
 
 /// What a model may break.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[cfg_attr(feature = "cli", derive(serde::Serialize))]
+#[cfg_attr(feature = "cli", serde(rename_all = "snake_case"))]
 pub enum Deviation {
     /// A declared type is not the one that is inferred.
     DeclaredType,
@@ -26,10 +25,11 @@ pub enum Deviation {
 }
 
 /// A deviation that is compiled: an error with `strict`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "cli", derive(serde::Serialize))]
 pub struct Warning {
     pub deviation: Deviation,
-    #[serde(flatten)]
+    #[cfg_attr(feature = "cli", serde(flatten))]
     pub problem: Error,
 }
 

@@ -87,6 +87,9 @@ pub(crate) unsafe fn invoke(
     numbers: &[i64],
 ) -> i32 {
     let code = (function.address)();
+    if code.is_null() {
+        return onnxc_runtime_support::Status::BAD_OPTIONS.0;
+    }
     debug_assert_eq!(function.symbol.params.iter().filter(|ty| **ty == Type::I64).count(), numbers.len());
     macro_rules! as_function {
         ($($ty:ty),*) => {

@@ -71,7 +71,9 @@ pub mod unreleased;
 use inner::Inner;
 use item::{Item, ItemType, Kind, Layout};
 
-pub use table::{json, markdown};
+#[cfg(feature = "cli")]
+pub use table::json;
+pub use table::markdown;
 
 /// Families of the table. The order is that of the generated documentation.
 const FAMILIES: &[&[OpDef]] = &[

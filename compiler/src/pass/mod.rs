@@ -20,6 +20,7 @@ mod pack;
 mod panels;
 mod quantized;
 mod rewrite;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod weights;
@@ -30,6 +31,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::Graph;
 use crate::graph::verify::verify;
+use crate::tuning::Goal;
 
 pub use pack::PackPolicy;
 
@@ -41,11 +43,13 @@ pub struct Options {
     pub pack: PackPolicy,
     /// Nothing that trades accuracy for speed.
     pub exact: bool,
+    /// Whether the object is to be small or fast.
+    pub goal: Goal,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { level: 3, pack: PackPolicy::NARROW, exact: false }
+        Options { level: 3, pack: PackPolicy::NARROW, exact: false, goal: Goal::Speed }
     }
 }
 
@@ -88,6 +92,8 @@ pub const PASSES: &[PassDef] = &[
     row("pack", pack::run, 0, "lay out right-hand sides of contractions as column panels"),
     row("panels", panels::run, 1, "keep states that products read as right-hand sides in their panels"),
     row("constants", constants::run, 1, "compute what depends on constants alone"),
+    // Behind what computes constants: these stay views.
+    row("tables", tables::run, 1, "read tables that are weights of a product, too, from its panels"),
     row("unfold", constants::unfold, 0, "leave to the run what takes too long to compute now"),
 ];
 

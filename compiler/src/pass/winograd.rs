@@ -10,10 +10,12 @@ use crate::graph::dim::product;
 use crate::graph::{Builder, DType, Dim, Graph, Node, NodeId, Op, RhsLayout, Tensor, ValueId};
 use crate::pass::rewrite::{bodies, producer, rewrite};
 use crate::pass::{Options, dce};
+use crate::tuning::Goal;
 use crate::winograd::{KERNEL, matrices, tiles};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
-    if options.exact {
+    // Transformed weights are 1.8 to 4 times as large.
+    if options.exact || options.goal == Goal::Size {
         return Ok(());
     }
     rewrite(graph, |b, id| {

@@ -7,6 +7,7 @@
 
 mod chain;
 mod check;
+mod cost;
 mod groups;
 mod inline;
 mod memory;
@@ -27,6 +28,7 @@ use cranelift_entity::{PrimaryMap, SecondaryMap, entity_impl};
 
 pub use chain::Blocks;
 pub use check::check;
+pub use cost::flops;
 pub use print::Stats;
 pub use rows::KeptRow;
 pub use scratch::{KeptBoxes, RadixSort};
@@ -34,8 +36,8 @@ pub use view::{View, affine_view};
 
 use crate::error::Result;
 use crate::graph::{Bounds, Dim, Graph, NodeId, Op, Sym, ValueId};
-use crate::tuning::Settings;
 use crate::tuning::chain::CHAIN_ABOVE;
+use crate::tuning::{Goal, Settings};
 
 /// A fusion group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -189,11 +191,13 @@ pub struct Options {
     pub in_place: bool,
     /// Attention whose scores outweigh its keys by more bytes than this is one kernel that stores no scores.
     pub chain_above: Option<i64>,
+    /// What the numbers of each group are chosen for.
+    pub goal: Goal,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { fuse: true, in_place: true, chain_above: Some(CHAIN_ABOVE) }
+        Options { fuse: true, in_place: true, chain_above: Some(CHAIN_ABOVE), goal: Goal::Speed }
     }
 }
 
@@ -212,7 +216,11 @@ pub fn schedule(graph: &Graph, options: Options) -> Result<Program> {
 
 /// `leaves`: outputs that the program leaves in blocks of their own.
 fn schedule_unchecked(graph: &Graph, options: Options, leaves: &BTreeSet<usize>) -> Result<Program> {
-    let grouping = groups::group(graph, options)?;
+    let mut grouping = groups::group(graph, options)?;
+    for group in grouping.groups.values_mut() {
+        group.settings.goal = options.goal;
+        group.stages.iter_mut().for_each(|stage| stage.settings.goal = options.goal);
+    }
     let mut bodies: Bodies = SecondaryMap::new();
     for &node in &grouping.controls {
         let leaves = handed_by_bodies(graph, node);

@@ -6,10 +6,13 @@ mod x86_64;
 
 use cranelift_codegen::isa::{self, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
-use target_lexicon::{Aarch64Architecture, Architecture, BinaryFormat, PointerWidth, Triple};
+use target_lexicon::{
+    Aarch64Architecture, Architecture, BinaryFormat, OperatingSystem, PointerWidth, Triple,
+};
 
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::DType;
+use crate::tuning::Goal;
 use crate::vector::ir::Signs;
 use crate::vector::isa::Isa;
 
@@ -57,6 +60,7 @@ impl Target {
     /// Errors of kind `Usage`: an architecture without back end, a processor that it does not know, `native`
     /// for another architecture than the host's.
     pub fn new(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
+        let triple = with_format(triple);
         let family = family(&triple, &triple.to_string())?;
         family(triple, mcpu)
     }
@@ -65,6 +69,7 @@ impl Target {
     pub fn parse(triple: &str, mcpu: Option<&str>) -> Result<Target> {
         let parsed: Triple =
             triple.parse().map_err(|error| usage(format!("target `{triple}`: {error}; {TARGETS}")))?;
+        let parsed = with_format(parsed);
         let family = family(&parsed, triple)?;
         family(parsed, mcpu)
     }
@@ -94,6 +99,20 @@ impl Target {
     /// This target and its upgrades, from the least up.
     pub fn levels(&self) -> impl Iterator<Item = &Target> {
         std::iter::once(self).chain(&self.upgrades)
+    }
+
+    /// Whether programs have no C library: those without an operating system, and of firmware.
+    pub fn is_freestanding(&self) -> bool {
+        use OperatingSystem::{None_, Uefi, Unknown};
+        matches!(self.triple.operating_system, None_ | Uefi | Unknown)
+    }
+
+    /// The target for small code: without what is there for better processors.
+    pub fn for_goal(mut self, goal: Goal) -> Target {
+        if goal == Goal::Size {
+            self.upgrades.clear();
+        }
+        self
     }
 
     /// Bytes of the vectors that panels of weights are made for; all levels read the same panels. Those of the least
@@ -170,6 +189,16 @@ impl Target {
         Some(Target { vector_bytes, vector_registers, is_leaf: true, upgrades: vec![], ..self.clone() })
     }
 
+    /// The triple as Cranelift is told it: code for UEFI has the calling convention of Windows.
+    pub fn code_triple(&self) -> Triple {
+        match self.triple.operating_system {
+            OperatingSystem::Uefi => {
+                Triple { operating_system: OperatingSystem::Windows, ..self.triple.clone() }
+            }
+            _ => self.triple.clone(),
+        }
+    }
+
     /// Cranelift's description of the target. Code is position independent and calls nothing.
     pub fn isa(&self, opt: Opt) -> Result<OwnedTargetIsa> {
         let mut flags = settings::builder();
@@ -188,7 +217,7 @@ impl Target {
             flags.set(name, value).map_err(|e| internal(format!("setting `{name}`: {e}")))?;
         }
         let mut builder =
-            isa::lookup(self.triple.clone()).map_err(|e| usage(format!("target `{}`: {e}", self.triple)))?;
+            isa::lookup(self.code_triple()).map_err(|e| usage(format!("target `{}`: {e}", self.triple)))?;
         for feature in &self.features {
             builder.enable(feature).map_err(|e| internal(format!("feature `{feature}`: {e}")))?;
         }
@@ -201,7 +230,19 @@ impl Target {
 /// The targets there are, for messages.
 const TARGETS: &str = "there are x86-64 with ELF, Mach-O or COFF objects and little-endian 64-bit AArch64 with ELF or Mach-O \
                        objects, such as x86_64-unknown-linux-gnu, x86_64-apple-darwin, x86_64-pc-windows-msvc, \
-                       aarch64-unknown-linux-gnu and aarch64-apple-darwin";
+                       aarch64-unknown-linux-gnu and aarch64-apple-darwin, and without an operating system x86_64-unknown-none, \
+                       aarch64-unknown-none and x86_64-unknown-uefi";
+
+/// The triple with the format of its objects: without an operating system ELF where it names none, for UEFI COFF.
+fn with_format(triple: Triple) -> Triple {
+    match (triple.operating_system, triple.binary_format) {
+        (OperatingSystem::None_, BinaryFormat::Unknown) => {
+            Triple { binary_format: BinaryFormat::Elf, ..triple }
+        }
+        (OperatingSystem::Uefi, _) => Triple { binary_format: BinaryFormat::Coff, ..triple },
+        _ => triple,
+    }
+}
 
 /// Makes a target of a triple and a processor's name.
 type Family = fn(Triple, Option<&str>) -> Result<Target>;
@@ -237,7 +278,16 @@ fn is_host(triple: &Triple) -> bool {
 }
 
 fn unknown_cpu(cpu: &str, triple: &Triple, known: &[&str]) -> Error {
-    usage(format!("unknown processor `{cpu}` for `{triple}`; known are native, {}", known.join(", ")))
+    let known = known.join(", ");
+    if cpu == "native" {
+        let host = Triple::host().architecture;
+        return usage(format!(
+            "`native` is the processor of this machine ({host}), which is none of the target `{triple}`; name one of the \
+             target's: {known}"
+        ));
+    }
+    let native = if is_host(triple) { "native, " } else { "" };
+    usage(format!("unknown processor `{cpu}` for `{triple}`; known are {native}{known}"))
 }
 
 fn usage(message: String) -> Error {

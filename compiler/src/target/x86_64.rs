@@ -203,7 +203,9 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
     let has_all = |wanted: &[&str]| wanted.iter().copied().all(has);
     // Leaf kernels follow the System V calling convention.
     let has_leaves = has_all(&["has_fma", "has_avx2", "has_bmi2"])
-        && triple.default_calling_convention() == Ok(CallingConvention::SystemV);
+        // That of code without an operating system, too.
+        && triple.operating_system != OperatingSystem::Uefi
+        && matches!(triple.default_calling_convention(), Ok(CallingConvention::SystemV) | Err(()));
     let dot = |feature: &str| has(feature).then_some(Signs::UNSIGNED_SIGNED);
     let has_f16c = has_f16c(cpu, &triple, has("has_avx2"));
     let wide = match has_all(V4) {

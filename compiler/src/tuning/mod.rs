@@ -12,13 +12,15 @@
 //!
 //! A group may have [`Settings`], which take the place of what is chosen: for tests, and to find out what is fastest. Each
 //! number has a range that its lowering can apply ([`Allowed`]); a setting outside of it is an error of kind `Usage`. What
-//! was taken is part of the kernel and of its text ([`Tuned`]).
+//! was taken is part of the kernel and of its text ([`Tuned`]). Where code is to be small, [`size`] takes the place of some
+//! of what is fast.
 
 pub mod chain;
 pub mod contract;
 pub mod map;
 pub mod reduce;
 pub mod single;
+pub mod size;
 #[cfg(test)]
 mod tests;
 pub mod work;
@@ -27,10 +29,14 @@ use std::fmt;
 
 use crate::error::{Error, Kind, Result, Stage};
 use crate::target::Target;
+pub use size::Goal;
 
-/// Numbers given for a group, by name.
+/// What a group's numbers are chosen for, and those given for it, by name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Settings(Vec<(String, i64)>);
+pub struct Settings {
+    pub goal: Goal,
+    values: Vec<(String, i64)>,
+}
 
 impl Settings {
     /// Reads `name=value` pairs between spaces. Errors of kind `Usage`: anything else, a name that comes twice.
@@ -44,13 +50,13 @@ impl Settings {
             if settings.get(name).is_some() {
                 return Err(usage(format!("`{name}` is set twice")));
             }
-            settings.0.push((name.to_string(), value));
+            settings.values.push((name.to_string(), value));
         }
         Ok(settings)
     }
 
     fn get(&self, name: &str) -> Option<i64> {
-        self.0.iter().find(|(own, _)| own == name).map(|(_, value)| *value)
+        self.values.iter().find(|(own, _)| own == name).map(|(_, value)| *value)
     }
 }
 
@@ -95,6 +101,14 @@ impl Allowed {
         Allowed { values: Values::OneOf(values), why: why.into() }
     }
 
+    /// The least value that is not below another.
+    fn least_from(&self, value: i64) -> Option<i64> {
+        match &self.values {
+            Values::Between(least, most) => Some(value.max(*least)).filter(|value| value <= most),
+            Values::OneOf(values) => values.iter().copied().filter(|own| *own >= value).min(),
+        }
+    }
+
     fn has(&self, value: i64) -> bool {
         match &self.values {
             Values::Between(least, most) => (*least..=*most).contains(&value),
@@ -134,7 +148,7 @@ impl<'a> Picker<'a> {
     /// The number `name`: `chosen` where none is set. Errors of kind `Usage`: one is set that is not allowed.
     pub fn pick(&mut self, name: &'static str, chosen: i64, allowed: &Allowed) -> Result<i64> {
         let set = self.settings.get(name);
-        let value = set.unwrap_or(chosen);
+        let value = set.unwrap_or_else(|| self.settings.goal.chosen(name, chosen, allowed));
         if !allowed.has(value) {
             let what = format!("{}: {name}={value} cannot be applied; allowed is {allowed}", self.owner());
             return Err(if set.is_some() { usage(what) } else { Error::internal(Stage::Loops, what) });
@@ -151,7 +165,7 @@ impl<'a> Picker<'a> {
     /// The numbers that were taken. Errors of kind `Usage`: one is set that this lowering does not read.
     pub fn finish(self) -> Result<Tuned> {
         let is_known = |name: &str| self.values.iter().any(|(known, _)| known == name);
-        if let Some((name, _)) = self.settings.0.iter().find(|(name, _)| !is_known(name)) {
+        if let Some((name, _)) = self.settings.values.iter().find(|(name, _)| !is_known(name)) {
             let known: Vec<&str> = self.values.iter().map(|(name, _)| name.as_str()).collect();
             let known = if known.is_empty() { "nothing".to_string() } else { known.join(", ") };
             return Err(usage(format!("{}: reads no `{name}`, but {known}", self.owner())));

@@ -202,3 +202,19 @@ fn rows_are_in_parts_and_blocks_where_there_is_work() {
     // 128 KiB less all panels hold so many rows of 256 bytes.
     assert_eq!(order(1000, 64, 64).1, (128 - 16) * 4);
 }
+
+#[test]
+fn small_code_takes_what_can_be_applied() {
+    let settings = Settings { goal: Goal::Size, ..Settings::default() };
+    let mut pick = Picker::new("g0", None, &settings);
+    let between = |least, most| Allowed::between(least, most, "");
+    assert_eq!(pick.pick("rows", 6, &between(1, 12)).unwrap(), 2);
+    assert_eq!(pick.pick("unroll", 8, &between(4, 64)).unwrap(), 4);
+    assert_eq!(pick.pick("columns", 32, &Allowed::one_of(vec![32, 16], "")).unwrap(), 16);
+    assert_eq!(pick.pick("block", 128, &between(1, 512)).unwrap(), 128);
+    // What is faster and smaller stays, as does what speed alone decides.
+    assert_eq!(pick.pick("positions", 1, &between(1, 4)).unwrap(), 1);
+    assert_eq!(pick.pick("sum_terms", 256, &between(1, 1 << 20)).unwrap(), 256);
+    let settings = Settings { goal: Goal::Size, ..Settings::parse("rows=5").unwrap() };
+    assert_eq!(Picker::new("g0", None, &settings).pick("rows", 6, &between(1, 12)).unwrap(), 5);
+}

@@ -20,7 +20,6 @@ fn the_extension_says_what_to_write() {
         ("a.o", &b"\x7fELF"[..]),
         ("b.obj", b"\x7fELF"),
         ("c.so", b"\x7fELF"),
-        ("d.dylib", b"\x7fELF"),
         ("e.a", b"!<arch>"),
         ("f.h", b"/*"),
     ] {
@@ -29,7 +28,7 @@ fn the_extension_says_what_to_write() {
         assert!(starts(file).starts_with(start), "{file}");
     }
     // The kind of an ELF file: 1 is relocatable, 3 shared.
-    assert_eq!((starts("a.o")[16], starts("c.so")[16], starts("d.dylib")[16]), (1, 3, 3));
+    assert_eq!((starts("a.o")[16], starts("c.so")[16]), (1, 3));
     assert!(!folder.path().join("f.o").exists());
     assert_eq!(onnxc(folder.path(), &["digits.onnx", "--emit", "obj", "-o", "odd.bin"]).code, 0);
     assert_eq!(onnxc(folder.path(), &["digits.onnx", "--emit", "so", "-o", "c.so"]).code, 0);

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use onnxc::error::Kind;
 use onnxc::import::{ImportOptions, NoExternalData};
 use onnxc::target::Target;
+use onnxc::tuning::Goal;
 use onnxc::{Options, Quiet};
 use onnxc_proto::build;
 use prost::Message;
@@ -40,6 +41,7 @@ fn assert_compiles(model: &Bytes, target: Target, triple: &str) {
         target,
         opt_level: 3,
         exact: false,
+        goal: Goal::Speed,
         import: ImportOptions::default(),
         profile: false,
     };

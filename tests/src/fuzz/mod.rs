@@ -14,10 +14,11 @@ use std::path::Path;
 
 use bytes::Bytes;
 use fastrand::Rng;
-use onnxc::cli::external::ExternalFiles;
 use onnxc::error::{Error, Kind};
+use onnxc::files::external::ExternalFiles;
 use onnxc::import::ImportOptions;
 use onnxc::target::Target;
+use onnxc::tuning::Goal;
 use onnxc::{Options, Quiet, op};
 use serde::{Deserialize, Serialize};
 
@@ -107,6 +108,7 @@ impl Fuzzer {
             target: self.target.clone(),
             opt_level: if case.is_multiple_of(4) { 0 } else { 3 },
             exact: false,
+            goal: Goal::Speed,
             import: ImportOptions {
                 overridable_defaults: case.is_multiple_of(8),
                 ..ImportOptions::default()

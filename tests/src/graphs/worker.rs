@@ -13,6 +13,7 @@ use onnxc::import::{DimPin, ImportOptions, NoExternalData};
 use onnxc::native::Models;
 use onnxc::schedule::{Program, Step};
 use onnxc::target::Target;
+use onnxc::tuning::Goal;
 use onnxc::{Compiled, Options, Quiet, interp, native};
 use prost::Message;
 use serde::{Deserialize, Serialize};
@@ -213,6 +214,7 @@ fn prepare(model: Bytes, way: &Way, name: &str, object: &Path) -> Result<Code, V
         target: target.map_err(one)?,
         opt_level: way.level,
         exact: way.exact,
+        goal: Goal::Speed,
         import,
         profile: false,
     };

@@ -32,7 +32,7 @@ fn has(text: &str, wanted: &[&str]) {
 fn static_shapes_are_arrays() {
     let shape = [Dim::from(1i64), Dim::from(8i64), Dim::from(8i64)];
     let graph = graph(&[], &[("image", ty(DType::F32, &shape), None), ("type", ty(DType::Bool, &[]), None)]);
-    let text = text(&graph, "net_9", Some(128)).unwrap();
+    let text = text(&graph, "net_9", Some(128), Form::Plain).unwrap();
     has(
         &text,
         &[
@@ -64,7 +64,7 @@ fn symbolic_shapes_are_slices_with_checked_sizes() {
             ("bias", ty(DType::I64, &[Dim::from(2i64)]), Some(bias)),
         ],
     );
-    let text = text(&graph, "demo", None).unwrap();
+    let text = text(&graph, "demo", None, Form::Plain).unwrap();
     has(
         &text,
         &[
@@ -91,7 +91,7 @@ fn what_only_a_run_knows_is_a_vector() {
     let late = Builder::new(&mut graph, origin).input("late", found, None);
     graph.inputs.pop();
     graph.outputs.push(("late".into(), late));
-    let text = text(&graph, "m", Some(0)).unwrap();
+    let text = text(&graph, "m", Some(0), Form::Plain).unwrap();
     has(
         &text,
         &[
@@ -109,5 +109,43 @@ fn what_rust_cannot_carry_is_unsupported() {
     // Only an input with a default has the symbol: nothing given by the caller decides it.
     let loose = Tensor::from_slice(&[2], &[1i64, 2]);
     let free = graph(&["n"], &[("x", ty(DType::I64, &[Dim::sym(Sym::from_u32(0))]), Some(loose))]);
-    assert!(text(&free, "m", Some(0)).unwrap_err().message.contains("the sizes [n]"));
+    assert!(text(&free, "m", Some(0), Form::Plain).unwrap_err().message.contains("the sizes [n]"));
+}
+
+#[test]
+fn without_std_all_is_static() {
+    let shape = [Dim::from(1i64), Dim::from(8i64)];
+    let seen = graph(&[], &[("image", ty(DType::F32, &shape), None)]);
+    let text_of = |graph: &Graph, workspace| text(graph, "net", workspace, Form::Bare);
+    let text = text_of(&seen, Some(128)).unwrap();
+    has(
+        &text,
+        &[
+            "pub const WORKSPACE_BYTES: usize = 128;",
+            "pub const fn new() -> Net {",
+            "pub fn run_into(&mut self, image: &[f32; 8], image_2: &mut [f32; 8]) -> Result<(), Error> {",
+            "image: [1, 8],",
+        ],
+    );
+    for word in ["std::", "Vec", "Box", "String"] {
+        assert!(!text.contains(word), "`{word}` in\n{text}");
+    }
+    assert!(text_of(&seen, None).unwrap_err().message.contains("a workspace whose size"));
+    let open = graph(&["n"], &[("x", ty(DType::F32, &[Dim::sym(Sym::from_u32(0))]), None)]);
+    assert!(text_of(&open, Some(0)).unwrap_err().message.contains("`x`: f32[n], whose sizes"));
+}
+
+#[test]
+fn threads_are_those_of_a_pool() {
+    let seen = graph(&[], &[("x", ty(DType::F32, &[Dim::from(8i64)]), None)]);
+    let text = text(&seen, "pool", Some(0), Form::Threads).unwrap();
+    has(
+        &text,
+        &[
+            "use onnxc_runtime_support::pool::{Pool, onnxc_pool_parallel_for};",
+            "pub pool: Option<std::sync::Arc<Pool>>,",
+            "pub struct PoolModel {",
+            "shapes.bytes, Services::of(&self.pool))",
+        ],
+    );
 }

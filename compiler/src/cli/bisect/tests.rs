@@ -5,6 +5,7 @@ use crate::graph::{Builder, Dim, MapFn, Op, Origin, TensorType};
 use crate::loops::{Expr, Stmt};
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 use crate::target::{Opt, Target};
+use crate::tuning::Goal;
 
 /// A softmax and a product of its result, of two ONNX nodes.
 fn graph() -> Graph {
@@ -34,6 +35,7 @@ fn examined(parts: &Parts<'_>, opt_level: u8) -> Report {
         target: Target::host().unwrap(),
         opt_level,
         exact: false,
+        goal: Goal::Speed,
         import: Default::default(),
         profile: false,
     };

@@ -4,6 +4,7 @@
 //! `descriptor` is the constant description of the model, `object` holds the file under construction. Nothing here knows an
 //! operator; kernels come as bytes.
 
+mod copy;
 mod descriptor;
 mod func;
 mod header;
@@ -119,6 +120,8 @@ pub struct Stats {
 pub struct Artifact {
     /// Symbol prefix.
     pub name: String,
+    /// What a run needs `options->allocate` for, if anything.
+    pub needs_allocator: Option<String>,
     pub header: String,
     pub stats: Stats,
     pub steps: Vec<StepInfo>,
@@ -204,6 +207,7 @@ pub fn emit(
     let header = header::text(model, &plan, &host.name);
     Ok(Artifact {
         name: host.name,
+        needs_allocator: plan.dynamic.needs_allocator,
         header,
         stats,
         steps,

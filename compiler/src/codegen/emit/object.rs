@@ -26,11 +26,12 @@ use cranelift_object::{ObjectBuilder, ObjectModule, ObjectProduct};
 use rayon::prelude::*;
 use target_lexicon::Architecture;
 
+use crate::codegen::emit::copy;
 use crate::codegen::emit::func::Code;
 use crate::codegen::emit::write::clif_type;
 use crate::codegen::stack_bytes;
 use crate::error::{Error, Kind, Result, Stage};
-use crate::host::ir::Extern;
+use crate::host::ir::{Extern, MEMCPY};
 use crate::target::Target;
 
 /// Machine code of a kernel. It refers to nothing outside itself.
@@ -78,6 +79,8 @@ pub(super) struct Unit {
     descriptor: Option<DataId>,
     imports: HashMap<&'static str, FuncId>,
     level: Option<LevelTest>,
+    /// For programs without a C library.
+    freestanding: bool,
 }
 
 /// How the object learns what processor it runs on.
@@ -122,6 +125,7 @@ impl Unit {
             descriptor: None,
             imports: HashMap::new(),
             level: None,
+            freestanding: target.is_freestanding(),
         })
     }
 
@@ -205,13 +209,22 @@ impl Unit {
         self.text_data
     }
 
-    /// A function outside of the object, for the linker to find.
+    /// A function outside of the object, for the linker to find; in an object for programs without a C library, its own `memcpy`.
     pub fn import(&mut self, function: &Extern) -> Result<FuncId> {
         if let Some(&id) = self.imports.get(function.name) {
             return Ok(id);
         }
         let params: Vec<Type> = function.params.iter().map(|&ty| clif_type(ty)).collect();
         let signature = self.signature(&params, function.result.map(clif_type));
+        if self.freestanding && *function == MEMCPY {
+            let id = self.declare(function.name, &signature)?;
+            self.imports.insert(function.name, id);
+            self.build(id, |code| {
+                copy::body(code);
+                Ok(())
+            })?;
+            return Ok(id);
+        }
         let imported = self.module.declare_function(function.name, Linkage::Import, &signature);
         let id = imported.map_err(emit_error)?;
         self.imports.insert(function.name, id);
@@ -375,7 +388,7 @@ fn entry_isa(target: &Target) -> Result<OwnedTargetIsa> {
     ] {
         flags.set(name, value).map_err(|error| Error::internal(Stage::Emit, error.to_string()))?;
     }
-    cranelift_codegen::isa::lookup(triple.clone())
+    cranelift_codegen::isa::lookup(target.code_triple())
         .map_err(|error| Error::unsupported(Stage::Emit, format!("target {triple}: {error}")))?
         .finish(settings::Flags::new(flags))
         .map_err(|error| Error::unsupported(Stage::Emit, format!("target {triple}: {error}")))

@@ -129,9 +129,14 @@ fn prepare<'p, 'g: 'p>(
 
 /// What a step is, for profiles.
 fn info(scope: &Scope<'_>, step: &Step) -> Result<StepInfo> {
+    let graph = scope.graph;
     let origin = |node: &NodeId| {
-        let origin = &scope.graph.origins[scope.graph.nodes[*node].origin];
+        let origin = &graph.origins[graph.nodes[*node].origin];
         format!("{} ({})", origin.name, origin.op_type)
+    };
+    let of_group = match step {
+        Step::Run(id) => Some(scope.group(*id)?.0),
+        _ => None,
     };
     let (kernel, nodes, refusal) = match step {
         Step::Run(id) => {
@@ -140,12 +145,10 @@ fn info(scope: &Scope<'_>, step: &Step) -> Result<StepInfo> {
             nodes.dedup();
             (kernel.name.clone(), nodes, kernel.refusal().map(String::from))
         }
-        Step::Copy { from, .. } => {
-            ("copy".into(), scope.graph.producer(*from).iter().map(origin).collect(), None)
-        }
-        Step::Control { node, .. } => (scope.graph.nodes[*node].op.name().into(), vec![origin(node)], None),
+        Step::Copy { from, .. } => ("copy".into(), graph.producer(*from).iter().map(origin).collect(), None),
+        Step::Control { node, .. } => (graph.nodes[*node].op.name().into(), vec![origin(node)], None),
         Step::Bind(sym) => {
-            let reader = scope.graph.producer(scope.graph.data[sym].value);
+            let reader = graph.producer(graph.data[sym].value);
             ("bind".into(), reader.iter().map(origin).collect(), None)
         }
         Step::Allocate(block) | Step::Release(block) => {
@@ -153,7 +156,21 @@ fn info(scope: &Scope<'_>, step: &Step) -> Result<StepInfo> {
             (name.into(), scope.program.heap[*block].writer.iter().map(origin).collect(), None)
         }
     };
-    Ok(StepInfo { kernel, nodes, scope: scope.index, refusal })
+    let result = of_group.and_then(|group| group.outputs.first()).map(|&value| {
+        let ty = graph.ty(value);
+        let dims: Vec<String> = ty.shape.iter().map(|dim| graph.dim_text(dim)).collect();
+        format!("{}[{}]", ty.dtype, dims.join(", "))
+    });
+    Ok(StepInfo {
+        kernel,
+        nodes,
+        operators: of_group.map_or_else(Vec::new, |group| group.operators(graph)),
+        result,
+        flops: of_group.map_or(Dim::ZERO, |group| group.flops(graph)),
+        bytes: of_group.map_or(Dim::ZERO, |group| group.bytes(graph)),
+        scope: scope.index,
+        refusal,
+    })
 }
 
 fn scope_name(scope: &Scope<'_>) -> String {

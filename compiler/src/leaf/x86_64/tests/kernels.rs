@@ -91,7 +91,8 @@ fn check_packed(
 ) -> Vec<Vec<Instruction>> {
     let expected = interp::run(graph, std::slice::from_ref(x)).unwrap().remove(0);
     let mut graph = graph.clone();
-    let options = pass::Options { level: 3, pack: PackPolicy::for_leaf(panel_bytes, None), exact: false };
+    let pack = PackPolicy::for_leaf(panel_bytes, None);
+    let options = pass::Options { pack, ..pass::Options::default() };
     pass::run_all(&mut graph, &options, &mut |_, _, _| {}).unwrap();
     let program = schedule(&graph, schedule::Options { in_place: false, ..Default::default() }).unwrap();
     let leaf = target.leaf().unwrap();

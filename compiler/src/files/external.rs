@@ -9,7 +9,8 @@ use std::sync::Mutex;
 use bytes::Bytes;
 use memmap2::Mmap;
 
-use crate::error::{Error, Kind, Result, Stage};
+use crate::error::{Error, Result, Stage};
+use crate::files::io_error;
 use crate::import::ExternalData;
 
 /// External data of one model.
@@ -38,7 +39,7 @@ impl ExternalFiles {
     }
 
     /// The files that were read so far.
-    pub(super) fn read_files(&self) -> Vec<PathBuf> {
+    pub fn read_files(&self) -> Vec<PathBuf> {
         let maps = self.maps.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         maps.keys().cloned().collect()
     }
@@ -123,12 +124,8 @@ fn refused(location: &str, reason: &str) -> Error {
     Error::malformed(Stage::Import, format!("external data `{location}` is refused: {reason}"))
 }
 
-fn io_error(path: &Path, error: &io::Error) -> Error {
-    Error::new(Stage::Io, Kind::Io, format!("{}: {error}", path.display()))
-}
-
 #[cfg(unix)]
-pub(super) fn same_file(a: &Metadata, b: &Metadata) -> bool {
+pub fn same_file(a: &Metadata, b: &Metadata) -> bool {
     use std::os::unix::fs::MetadataExt;
     (a.dev(), a.ino()) == (b.dev(), b.ino())
 }
@@ -139,7 +136,7 @@ fn links(metadata: &Metadata) -> u64 {
 }
 
 #[cfg(not(unix))]
-pub(super) fn same_file(a: &Metadata, b: &Metadata) -> bool {
+pub fn same_file(a: &Metadata, b: &Metadata) -> bool {
     a.len() == b.len() && a.modified().ok() == b.modified().ok()
 }
 
@@ -155,6 +152,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     use super::*;
+    use crate::error::Kind;
 
     struct Setup {
         base: tempfile::TempDir,

@@ -1,8 +1,10 @@
-//! Compiles the schema in process: prost structs, and a table of the messages for the budgeted walk.
+//! The code in `src/generated` is what the schema gives: prost structs, and a table of the messages for the budgeted walk. It is
+//! kept, so that building the compiler needs no compiler of schemas. `UPDATE_EXPECT=1 cargo test -p onnxc-proto` writes it.
 
 use std::error::Error;
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::fs;
+use std::path::Path;
 
 /// Numbers of `FieldDescriptorProto.Type`.
 const DOUBLE: i32 = 1;
@@ -11,9 +13,28 @@ const STRING: i32 = 9;
 const MESSAGE: i32 = 11;
 const BYTES: i32 = 12;
 
-fn main() -> Result<(), Box<dyn Error>> {
-    println!("cargo::rerun-if-changed=proto");
-    let files = protox::compile(["proto/onnx.proto", "proto/onnx-data.proto"], ["proto"])?;
+#[test]
+fn generated_code_is_what_the_schema_gives() -> Result<(), Box<dyn Error>> {
+    let fresh = tempfile::tempdir()?;
+    generate(fresh.path())?;
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/generated");
+    for name in ["onnx.rs", "messages.rs"] {
+        let (fresh, kept) = (fresh.path().join(name), kept.join(name));
+        if std::env::var_os("UPDATE_EXPECT").is_some_and(|value| value == "1") {
+            fs::copy(&fresh, &kept)?;
+        }
+        assert!(
+            fs::read(&fresh)? == fs::read(&kept)?,
+            "{name} is not what the schema gives; UPDATE_EXPECT=1 writes it"
+        );
+    }
+    Ok(())
+}
+
+/// Writes `onnx.rs` and `messages.rs` into a folder.
+fn generate(folder: &Path) -> Result<(), Box<dyn Error>> {
+    let schema = Path::new(env!("CARGO_MANIFEST_DIR")).join("proto");
+    let files = protox::compile(["onnx.proto", "onnx-data.proto"].map(|name| schema.join(name)), [&schema])?;
     let mut messages = Vec::new();
     for file in &files.file {
         // (descriptor, path of its names)
@@ -56,14 +77,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         table.push_str("    ] },\n");
     }
     table.push_str("];\n");
-    std::fs::write(PathBuf::from(std::env::var("OUT_DIR")?).join("messages.rs"), table)?;
+    fs::write(folder.join("messages.rs"), table)?;
     // Most attributes hold none of these, and would be several times as large with room for them.
     let boxed = ["t", "g", "tp", "sparse_tensor"].map(|field| format!(".onnx.AttributeProto.{field}"));
     let mut config = prost_build::Config::new();
     for field in boxed {
         config.boxed(field);
     }
-    config.bytes(["."]).compile_fds(files)?;
+    config.bytes(["."]).out_dir(folder).compile_fds(files)?;
     Ok(())
 }
 

@@ -1,0 +1,213 @@
+//! Where the outputs of a compilation belong: from kinds and names on the command line to files.
+
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use target_lexicon::Triple;
+
+use crate::cli::args::{CompileArgs, Emit};
+use crate::cli::linker;
+use crate::cli::session::{Session, usage};
+use crate::error::Result;
+
+/// One file to write, or standard output.
+pub struct Job {
+    pub emit: Emit,
+    pub place: PathBuf,
+}
+
+/// What a compilation is asked for.
+pub struct Plan {
+    pub jobs: Vec<Job>,
+    /// The header that comes with machine code, or alone.
+    pub header: Option<PathBuf>,
+    pub depfile: Option<PathBuf>,
+}
+
+impl Plan {
+    /// All kinds but the one that `-o` names take their places beside it, and without `-o` in the current folder.
+    pub fn new(args: &CompileArgs, kinds: &[Emit], session: &Session, triple: &Triple) -> Result<Plan> {
+        let output = args.output.as_deref();
+        let to_stdout = output == Some(Path::new("-"));
+        let named = output.filter(|_| !to_stdout);
+        let base = named.map_or_else(|| session.stem(), |output| stem(output, kinds));
+        let beside = |emit: Emit| {
+            let name = format!("{base}.{}", emit.extension(triple));
+            named.map_or_else(|| PathBuf::from(&name), |output| output.with_file_name(&name))
+        };
+        let to_terminal = kinds.len() == 1 && kinds[0].is_text() && kinds[0] != Emit::Header;
+        let place = |emit: Emit| match named {
+            Some(output) if kinds.len() == 1 || said(output) == Some(emit) => output.to_path_buf(),
+            None if to_stdout || to_terminal => PathBuf::from("-"),
+            _ => beside(emit),
+        };
+        let is_header = |job: &Job| job.emit == Emit::Header && job.place != Path::new("-");
+        let mut jobs: Vec<Job> = kinds.iter().map(|&emit| Job { emit, place: place(emit) }).collect();
+        let mut header = jobs.iter().find(|job| is_header(job)).map(|job| job.place.clone());
+        jobs.retain(|job| !is_header(job));
+        if to_stdout && let Some(job) = jobs.iter().find(|job| job.emit.is_binary()) {
+            return Err(usage(format!(
+                "{} is not written to standard output; `-o FILE` names a file, and --emit a kind of text",
+                job.emit.flag()
+            )));
+        }
+        if to_stdout && jobs.len() > 1 {
+            return Err(usage(
+                "standard output takes one kind of text; `-o FILE` names a file for several".into(),
+            ));
+        }
+        if let Some(job) = jobs.iter().find(|job| job.emit.is_binary()) {
+            let stem = stem(&job.place, &[job.emit]);
+            header.get_or_insert_with(|| job.place.with_file_name(format!("{stem}.h")));
+        }
+        // What build systems look at comes last.
+        jobs.sort_by_key(|job| job.emit.is_binary());
+        let last = jobs.last().map(|job| job.place.clone()).or(header.clone());
+        let depfile = match (&args.depfile, last) {
+            (None, _) => None,
+            (Some(Some(file)), _) => Some(file.clone()),
+            (Some(None), Some(last)) if last != Path::new("-") => Some(last.with_extension("d")),
+            (Some(None), _) => {
+                return Err(usage("standard output has no dependency file; --depfile=FILE names one".into()));
+            }
+        };
+        Ok(Plan { jobs, header, depfile })
+    }
+
+    /// Prefix of the symbols: the name of the file that is machine code, or of the first one.
+    pub fn name(&self, session: &Session) -> String {
+        let job = self.jobs.iter().rev().find(|job| job.place != Path::new("-"));
+        match (job, &self.header) {
+            (Some(job), _) => stem(&job.place, &[job.emit]),
+            (None, Some(header)) => stem(header, &[Emit::Header]),
+            (None, None) => session.stem(),
+        }
+    }
+
+    /// The files that are written, in the order in which they take their places.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let places = self.jobs.iter().map(|job| &job.place).filter(|place| **place != Path::new("-"));
+        self.depfile.iter().chain(&self.header).chain(places).cloned().collect()
+    }
+}
+
+/// A file's name without extension, and of libraries without `lib`.
+fn stem(place: &Path, kinds: &[Emit]) -> String {
+    let stem = place.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let is_library = said(place).map_or_else(|| kinds.iter().any(|kind| kind.is_library()), Emit::is_library);
+    match stem.strip_prefix("lib") {
+        Some(rest) if is_library && !rest.is_empty() => rest.to_string(),
+        _ => stem,
+    }
+}
+
+/// What the extensions of outputs say.
+const EXTENSIONS: &[(&str, Emit)] = &[
+    ("o", Emit::Obj),
+    ("obj", Emit::Obj),
+    ("a", Emit::Lib),
+    ("so", Emit::So),
+    ("dylib", Emit::So),
+    ("dll", Emit::So),
+    ("h", Emit::Header),
+    ("s", Emit::Asm),
+    ("clif", Emit::Clif),
+    ("vector", Emit::Vector),
+    ("loops", Emit::Loops),
+    ("host", Emit::Host),
+    ("graph", Emit::Graph),
+];
+
+/// The kind that a file's extension says.
+fn said(file: &Path) -> Option<Emit> {
+    let extension = file.extension()?;
+    EXTENSIONS.iter().find(|(known, _)| extension.eq_ignore_ascii_case(known)).map(|row| row.1)
+}
+
+/// What to write: the kinds that are asked for, or the one that the output's extension says. Both must agree, and libraries must
+/// have the extension of the target.
+pub fn what_to_emit(asked: &[Emit], output: Option<&Path>, triple: &Triple) -> Result<Vec<Emit>> {
+    let mut kinds: Vec<Emit> = Vec::new();
+    asked.iter().for_each(|&kind| {
+        if !kinds.contains(&kind) {
+            kinds.push(kind)
+        }
+    });
+    let file = output.filter(|&output| output != Path::new("-"));
+    let said = file.and_then(said);
+    match (file.map(Path::display), said) {
+        (Some(shown), Some(said)) if !kinds.is_empty() && !kinds.contains(&said) => {
+            let (asked, said) = (flags(&kinds), said.flag());
+            return Err(usage(format!(
+                "{shown}: the extension says --emit={said}, the flag --emit={asked}; give one of the two, or the same twice"
+            )));
+        }
+        (Some(shown), None) if kinds.len() != 1 => {
+            let known: Vec<String> = EXTENSIONS
+                .iter()
+                .map(|(extension, emit)| format!(".{extension} ({})", emit.flag()))
+                .collect();
+            let (known, several) =
+                (known.join(", "), if kinds.is_empty() { ", or --emit says it" } else { "" });
+            return Err(usage(format!(
+                "{shown}: the extension does not say what to write; it may be {known}{several}"
+            )));
+        }
+        (None, _) if kinds.is_empty() => kinds.push(Emit::Obj),
+        (Some(_), Some(said)) if kinds.is_empty() => kinds.push(said),
+        _ => {}
+    }
+    if kinds.contains(&Emit::So) {
+        let Some(wanted) = linker::shared_extension(triple) else {
+            return Err(usage(format!(
+                "target `{triple}` has no shared libraries; .o and .a are for any program"
+            )));
+        };
+        let extension = file.filter(|_| said == Some(Emit::So)).and_then(Path::extension);
+        if let (Some(file), Some(extension)) = (file, extension)
+            && !extension.eq_ignore_ascii_case(wanted)
+        {
+            return Err(usage(format!(
+                "{}: shared libraries of the target `{triple}` are .{wanted} files; --target names another target",
+                file.display()
+            )));
+        }
+    }
+    Ok(kinds)
+}
+
+fn flags(kinds: &[Emit]) -> String {
+    kinds.iter().map(|kind| kind.flag()).collect::<Vec<_>>().join(",")
+}
+
+impl Emit {
+    /// Its name on the command line.
+    fn flag(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
+    }
+
+    /// The usual extension of its files for a target.
+    fn extension(self, triple: &Triple) -> &'static str {
+        let shared = linker::shared_extension(triple).filter(|_| self == Emit::So);
+        let usual = EXTENSIONS.iter().find(|row| row.1 == self).map_or("txt", |row| row.0);
+        shared.unwrap_or(usual)
+    }
+
+    /// Whether it is machine code, which comes with a header beside it.
+    pub fn is_binary(self) -> bool {
+        matches!(self, Emit::Obj | Emit::Lib | Emit::So)
+    }
+
+    fn is_library(self) -> bool {
+        matches!(self, Emit::Lib | Emit::So)
+    }
+
+    pub fn is_text(self) -> bool {
+        !self.is_binary()
+    }
+
+    /// Whether it is made of machine code, not of the schedule.
+    pub fn needs_code(self) -> bool {
+        self.is_binary() || matches!(self, Emit::Header | Emit::Host)
+    }
+}

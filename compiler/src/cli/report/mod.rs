@@ -1,0 +1,56 @@
+//! `onnxc report`: a page about a model as it was compiled and measured, in one file that loads nothing else.
+
+mod facts;
+mod page;
+mod picture;
+
+use std::path::PathBuf;
+
+use crate::cli::args::ReportArgs;
+use crate::cli::bench;
+use crate::cli::output;
+use crate::cli::peak::Peak;
+use crate::cli::session::{Problems, Progress, Session, native_options, one, tell, usage};
+use crate::error::Result;
+
+pub fn run(args: &ReportArgs) -> std::result::Result<(), Problems> {
+    bench::check(&args.measure).map_err(one)?;
+    let session = Session::open(&args.model).map_err(one)?;
+    let place = place(args, &session).map_err(one)?;
+    let options = native_options(&session, &args.code).map_err(one)?;
+    let loaded = session.load(&options)?;
+    tell(&loaded.warnings, &loaded.notes);
+    let inputs = bench::inputs(&session, &loaded, &args.measure).map_err(one)?;
+    let mut timing = bench::measure(&loaded, &inputs, &args.measure).map_err(one)?;
+    let peak = Peak::measure(timing.threads, options.target.l2_bytes);
+    let profiled = session.load(&crate::Options { profile: true, ..options.clone() })?;
+    timing.nodes = bench::profile(&profiled, &inputs, &args.measure, &peak).map_err(one)?;
+    drop(profiled);
+    // What others get, without a processor named.
+    let any = session.options(&args.code, "model").map_err(one)?;
+    let levels = match any.target.cpu == options.target.cpu {
+        true => facts::levels(&loaded.kernels, &options.target),
+        false => {
+            let compiled = session.compile(&any, &mut Progress::new(false, false, vec![]))?;
+            facts::levels(&compiled.kernels, &any.target)
+        }
+    };
+    let facts = facts::Facts::new(&session.stem(), &loaded, &inputs, timing, peak, levels, &options);
+    session.check_place(&place).map_err(one)?;
+    output::write_bytes(&place, page::page(&facts).as_bytes()).map_err(one)?;
+    say!("{}", place.display());
+    Ok(())
+}
+
+fn place(args: &ReportArgs, session: &Session) -> Result<PathBuf> {
+    let place = match &args.output {
+        Some(place) => place.clone(),
+        None => PathBuf::from(format!("{}.html", session.stem())),
+    };
+    let extension = place.extension().unwrap_or_default();
+    if !["html", "htm"].iter().any(|known| extension.eq_ignore_ascii_case(known)) {
+        return Err(usage(format!("{}: the report is a page, whose extension is .html", place.display())));
+    }
+    session.check_place(&place)?;
+    Ok(place)
+}

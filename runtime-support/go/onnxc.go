@@ -1,0 +1,345 @@
+// Package onnxc runs models that were compiled by onnxc, over the C ABI of onnxc.h, by cgo.
+//
+// The program includes the model's own header and links its object:
+//
+//	// #cgo pkg-config: onnxc
+//	// #cgo LDFLAGS: ${SRCDIR}/minilm.o -lm
+//	// #include "minilm.h"
+//	import "C"
+//
+//	model, err := onnxc.New(unsafe.Pointer(C.minilm_model()))
+//	outputs, err := model.Run(onnxc.Of(ids, 1, length), onnxc.Of(mask, 1, length))
+//	states := onnxc.Slice[float32](outputs[0])
+package onnxc
+
+// #cgo pkg-config: onnxc
+// #cgo CFLAGS: -std=c99 -D_POSIX_C_SOURCE=200112L
+// #include <stdlib.h>
+// #include <onnxc.h>
+//
+// static void *allocate(void *allocator, size_t bytes, size_t alignment) {
+//     void *memory = NULL;
+//     (void)allocator;
+//     return posix_memalign(&memory, alignment, bytes > 0 ? bytes : 1) == 0 ? memory : NULL;
+// }
+//
+// static void release(void *allocator, void *memory, size_t bytes, size_t alignment) {
+//     (void)allocator, (void)bytes, (void)alignment;
+//     free(memory);
+// }
+//
+// static void *aligned(size_t bytes) {
+//     return allocate(NULL, bytes, ONNXC_WORKSPACE_ALIGNMENT);
+// }
+//
+// static int32_t run(const onnxc_model *model, const onnxc_tensor *inputs, onnxc_tensor *outputs, void *workspace,
+//                    size_t bytes, uint64_t seed, onnxc_pool *pool, int64_t threads, char *message, size_t capacity) {
+//     onnxc_options options = ONNXC_OPTIONS_INIT;
+//     options.allocate = allocate;
+//     options.release = release;
+//     options.seed = seed;
+//     options.message = message;
+//     options.message_capacity = capacity;
+//     if (pool != NULL) {
+//         options.parallel_for = onnxc_pool_parallel_for;
+//         options.pool = pool;
+//         options.threads = threads;
+//     }
+//     return onnxc_model_run(model)(inputs, (size_t)model->input_count, outputs, (size_t)model->output_count, workspace,
+//                                   bytes, &options);
+// }
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+)
+
+// An Element is a type of numbers that Go and ONNX have both. Others, such as 16-bit floats, are handed over as Raw bytes.
+type Element interface {
+	bool | int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64 | float32 | float64 | complex64 | complex128
+}
+
+// A Tensor is dense and row-major: numbers as the bytes that hold them, or texts.
+type Tensor struct {
+	// An onnxc_dtype, the number of ONNX's TensorProto.DataType.
+	DType int
+	Dims  []int64
+	Raw   []byte
+	// The elements of a tensor of strings.
+	Texts []string
+}
+
+// An Error is what a run failed with; its text names the tensor and the dimension.
+type Error struct {
+	// An onnxc_status.
+	Status  int
+	Message string
+}
+
+func (e *Error) Error() string { return e.Message }
+
+func dtypeOf[T Element]() int {
+	var zero T
+	switch any(zero).(type) {
+	case bool:
+		return int(C.ONNXC_BOOL)
+	case int8:
+		return int(C.ONNXC_INT8)
+	case int16:
+		return int(C.ONNXC_INT16)
+	case int32:
+		return int(C.ONNXC_INT32)
+	case int64:
+		return int(C.ONNXC_INT64)
+	case uint8:
+		return int(C.ONNXC_UINT8)
+	case uint16:
+		return int(C.ONNXC_UINT16)
+	case uint32:
+		return int(C.ONNXC_UINT32)
+	case uint64:
+		return int(C.ONNXC_UINT64)
+	case float32:
+		return int(C.ONNXC_FLOAT)
+	case float64:
+		return int(C.ONNXC_DOUBLE)
+	case complex64:
+		return int(C.ONNXC_COMPLEX64)
+	default:
+		return int(C.ONNXC_COMPLEX128)
+	}
+}
+
+// Of is a tensor of these elements, which it reads where they are when a run begins.
+func Of[T Element](elements []T, dims ...int64) Tensor {
+	tensor := Tensor{DType: dtypeOf[T](), Dims: dims}
+	if len(elements) > 0 {
+		size := int(unsafe.Sizeof(elements[0]))
+		tensor.Raw = unsafe.Slice((*byte)(unsafe.Pointer(&elements[0])), len(elements)*size)
+	}
+	return tensor
+}
+
+// Texts is a tensor of strings.
+func Texts(texts []string, dims ...int64) Tensor {
+	return Tensor{DType: int(C.ONNXC_STRING), Dims: dims, Texts: texts}
+}
+
+// Slice gives the elements of a tensor in its own memory; nil where they are of another type.
+func Slice[T Element](tensor Tensor) []T {
+	var zero T
+	if tensor.DType != dtypeOf[T]() || len(tensor.Raw) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(unsafe.Pointer(&tensor.Raw[0])), len(tensor.Raw)/int(unsafe.Sizeof(zero)))
+}
+
+// A Model is a compiled model with the scratch memory of its runs. One goroutine may use it at a time.
+type Model struct {
+	// For random numbers: runs with the same seed draw the same.
+	Seed uint64
+
+	model     *C.onnxc_model
+	workspace unsafe.Pointer
+	bytes     C.size_t
+	pool      *C.onnxc_pool
+}
+
+// New takes what the model's function <name>_model gives.
+func New(model unsafe.Pointer) (*Model, error) {
+	if model == nil {
+		return nil, errors.New("no model")
+	}
+	made := &Model{model: (*C.onnxc_model)(model)}
+	if version := made.model.abi_version; version != C.ONNXC_ABI_VERSION {
+		return nil, fmt.Errorf("the model has version %d of the C ABI, not %d", version, int(C.ONNXC_ABI_VERSION))
+	}
+	runtime.SetFinalizer(made, (*Model).free)
+	return made, nil
+}
+
+// Threads has the loops of later runs on so many threads, 0 for one per processor.
+func (m *Model) Threads(threads int) error {
+	C.onnxc_pool_destroy(m.pool)
+	m.pool = C.onnxc_pool_create(C.int64_t(threads))
+	if m.pool == nil {
+		return errors.New("the system refuses a pool of threads")
+	}
+	return nil
+}
+
+func (m *Model) free() {
+	C.free(m.workspace)
+	C.onnxc_pool_destroy(m.pool)
+}
+
+// Outputs are the names of the outputs in their order; of a value that is no tensor one for each part.
+func (m *Model) Outputs() []string {
+	var names []string
+	for at := C.int32_t(0); at < m.model.output_count; at++ {
+		names = append(names, C.GoString(C.onnxc_model_output(m.model, at).name))
+	}
+	return names
+}
+
+// memory is what the C side of one run is made of: Go's memory holds no pointers that C reads.
+type memory struct{ blocks []unsafe.Pointer }
+
+func (m *memory) take(bytes C.size_t) unsafe.Pointer {
+	block := C.aligned(bytes)
+	if block == nil {
+		panic(&Error{int(C.ONNXC_OUT_OF_MEMORY), fmt.Sprintf("no memory for %d bytes", bytes)})
+	}
+	m.blocks = append(m.blocks, block)
+	return block
+}
+
+func (m *memory) free() {
+	for _, block := range m.blocks {
+		C.free(block)
+	}
+}
+
+func (m *memory) dims(dims []int64) *C.int64_t {
+	block := (*C.int64_t)(m.take(C.size_t(8 * len(dims))))
+	copy(unsafe.Slice((*int64)(unsafe.Pointer(block)), len(dims)), dims)
+	return block
+}
+
+func (m *memory) input(tensor Tensor) C.onnxc_tensor {
+	raw := C.onnxc_tensor{dtype: C.int32_t(tensor.DType), rank: C.int32_t(len(tensor.Dims)), dims: m.dims(tensor.Dims)}
+	if tensor.DType == int(C.ONNXC_STRING) {
+		raw.bytes = C.size_t(len(tensor.Texts)) * C.size_t(unsafe.Sizeof(C.onnxc_string{}))
+		raw.data = m.take(raw.bytes)
+		for at, text := range tensor.Texts {
+			data := m.take(C.size_t(len(text)))
+			copy(unsafe.Slice((*byte)(data), len(text)), text)
+			element := (*C.onnxc_string)(unsafe.Add(raw.data, uintptr(at)*unsafe.Sizeof(C.onnxc_string{})))
+			element.data, element.size = (*C.char)(data), C.size_t(len(text))
+		}
+		return raw
+	}
+	raw.bytes = C.size_t(len(tensor.Raw))
+	raw.data = m.take(raw.bytes)
+	copy(unsafe.Slice((*byte)(raw.data), len(tensor.Raw)), tensor.Raw)
+	return raw
+}
+
+// Run runs the model on inputs in their order. The error of a run that fails is an *Error.
+func (m *Model) Run(inputs ...Tensor) (outputs []Tensor, err error) {
+	defer runtime.KeepAlive(m)
+	defer func() {
+		switch failure := recover().(type) {
+		case nil:
+		case *Error:
+			outputs, err = nil, failure
+		default:
+			panic(failure)
+		}
+	}()
+	if len(inputs) != int(m.model.input_count) {
+		return nil, &Error{int(C.ONNXC_BAD_COUNT), fmt.Sprintf("%d inputs given, the model has %d", len(inputs), m.model.input_count)}
+	}
+	var own memory
+	defer own.free()
+	size := C.size_t(unsafe.Sizeof(C.onnxc_tensor{}))
+	count := int(m.model.output_count)
+	in := (*C.onnxc_tensor)(own.take(size * C.size_t(len(inputs))))
+	for at, input := range inputs {
+		unsafe.Slice(in, len(inputs))[at] = own.input(input)
+	}
+	symbols := (*C.int64_t)(own.take(C.size_t(8 * m.model.symbol_count)))
+	if bytes := C.onnxc_model_workspace_for(m.model, in, C.size_t(len(inputs)), symbols); m.workspace == nil || bytes > C.int64_t(m.bytes) {
+		// Sizes that there is no workspace for are refused by the run, which says why.
+		if bytes < 0 {
+			bytes = 0
+		}
+		C.free(m.workspace)
+		m.workspace, m.bytes = C.aligned(C.size_t(bytes)), C.size_t(bytes)
+		if m.workspace == nil {
+			return nil, &Error{int(C.ONNXC_OUT_OF_MEMORY), fmt.Sprintf("no memory for a workspace of %d bytes", bytes)}
+		}
+	}
+	out := unsafe.Slice((*C.onnxc_tensor)(own.take(size*C.size_t(count))), count)
+	late := make([]bool, count)
+	for at := range out {
+		out[at], late[at] = m.output(at, symbols, &own)
+	}
+	const capacity = 512
+	message := (*C.char)(own.take(capacity))
+	*message = 0
+	var threads C.int64_t
+	if m.pool != nil {
+		threads = C.onnxc_pool_threads(m.pool)
+	}
+	var first *C.onnxc_tensor
+	if count > 0 {
+		first = &out[0]
+	}
+	status := C.run(m.model, in, first, m.workspace, m.bytes, C.uint64_t(m.Seed), m.pool, threads, message, capacity)
+	if status != C.ONNXC_OK {
+		return nil, &Error{int(status), C.GoString(message)}
+	}
+	outputs = make([]Tensor, count)
+	for at := range out {
+		outputs[at] = result(out[at])
+		if late[at] {
+			C.free(out[at].data)
+		}
+	}
+	return outputs, nil
+}
+
+// output has memory where the inputs tell the sizes, and is allocated by the run (true) where they do not.
+func (m *Model) output(at int, symbols *C.int64_t, own *memory) (C.onnxc_tensor, bool) {
+	info := C.onnxc_model_output(m.model, C.int32_t(at))
+	dims := make([]int64, int(info.rank))
+	late := info.dtype == C.ONNXC_STRING
+	for axis := range dims {
+		dims[axis] = int64(C.onnxc_value_dim(&info, C.int32_t(axis), symbols))
+		if dims[axis] < 0 {
+			dims[axis] = 0
+		}
+		late = late || C.onnxc_value_dim_kind(&info, C.int32_t(axis)) == C.ONNXC_DIM_DATA
+	}
+	raw := C.onnxc_tensor{dtype: info.dtype, rank: info.rank, dims: own.dims(dims)}
+	if !late {
+		raw.bytes = byteCount(int(info.dtype), dims)
+		raw.data = own.take(raw.bytes)
+	}
+	return raw, late
+}
+
+// byteCount is that of a tensor, 0 where it does not fit: a run refuses such sizes, and says which.
+func byteCount(dtype int, dims []int64) C.size_t {
+	bits := uint64(C.onnxc_dtype_bits(C.int32_t(dtype)))
+	for _, size := range dims {
+		if size > 0 && bits > (1<<62)/uint64(size) {
+			return 0
+		}
+		bits *= uint64(size)
+	}
+	return C.size_t((bits + 7) / 8)
+}
+
+// result copies what a run wrote into memory of Go.
+func result(raw C.onnxc_tensor) Tensor {
+	tensor := Tensor{DType: int(raw.dtype), Dims: make([]int64, int(raw.rank))}
+	copy(tensor.Dims, unsafe.Slice((*int64)(unsafe.Pointer(raw.dims)), len(tensor.Dims)))
+	bytes := byteCount(tensor.DType, tensor.Dims)
+	if raw.dtype == C.ONNXC_STRING {
+		elements := bytes / C.size_t(unsafe.Sizeof(C.onnxc_string{}))
+		for _, text := range unsafe.Slice((*C.onnxc_string)(raw.data), int(elements)) {
+			tensor.Texts = append(tensor.Texts, C.GoStringN(text.data, C.int(text.size)))
+		}
+		return tensor
+	}
+	// Words, so that elements of every type are aligned.
+	words := make([]uint64, (bytes+7)/8+1)
+	tensor.Raw = unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), int(bytes))
+	copy(tensor.Raw, unsafe.Slice((*byte)(raw.data), int(bytes)))
+	return tensor
+}

@@ -1,0 +1,5 @@
+import sys
+
+from ._files import main
+
+sys.exit(main())

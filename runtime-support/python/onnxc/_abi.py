@@ -1,0 +1,198 @@
+"""The C ABI of compiled models, as `onnxc.h` declares it: its structs, and the description of a model read from them."""
+
+import ctypes
+from ctypes import c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from dataclasses import dataclass
+
+ABI_VERSION = 3
+# Of a workspace and of a state block, bytes.
+ALIGNMENT = 64
+# An onnxc_status with a meaning of its own here.
+CANCELLED = 12
+NEEDS_ALLOCATOR = 14
+
+# onnxc_part
+WHOLE, SHAPES, DATA, PRESENT, ELEMENT, KEYS, VALUES, INDICES, STATE = range(9)
+
+# What decides a dim that is neither static nor a symbol.
+FORMULA, BY_DATA = -2, -1
+
+
+class Tensor(ctypes.Structure):
+    """`onnxc_tensor`"""
+
+    _fields_ = [
+        ("data", c_void_p),
+        ("bytes", c_size_t),
+        ("dtype", c_int32),
+        ("rank", c_int32),
+        ("dims", c_void_p),
+    ]
+
+
+PARALLEL_FOR = c_void_p
+ALLOCATE = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_size_t)
+RELEASE = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_size_t)
+
+
+class Options(ctypes.Structure):
+    """`onnxc_options`"""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("parallel_for", PARALLEL_FOR),
+        ("pool", c_void_p),
+        ("threads", c_int64),
+        ("allocate", ALLOCATE),
+        ("release", RELEASE),
+        ("allocator", c_void_p),
+        ("cancel", c_void_p),
+        ("message", c_void_p),
+        ("message_capacity", c_size_t),
+        ("step_done", c_void_p),
+        ("step_context", c_void_p),
+        ("seed", c_uint64),
+    ]
+
+
+class _Model(ctypes.Structure):
+    _fields_ = [("abi_version", c_uint32)] + [
+        (name, c_int32)
+        for name in (
+            "name_at input_count output_count symbol_count metadata_count inputs_at outputs_at symbols_at metadata_at "
+            "run_at workspace_at"
+        ).split()
+    ]
+    _fields_ += [("workspace_bytes", c_int64), ("workspace_alignment", c_int64)]
+    _fields_ += [
+        (name, c_int32)
+        for name in (
+            "input_parts_at output_parts_at state_count states_at state_records_at state_bytes_at state_reset_at "
+            "reserved"
+        ).split()
+    ]
+
+
+class _Value(ctypes.Structure):
+    _fields_ = [
+        (name, c_int32)
+        for name in "name_at dtype rank dims_at dim_texts_at dim_symbols_at has_default element_bytes".split()
+    ]
+
+
+class _State(ctypes.Structure):
+    _fields_ = [(name, c_int32) for name in "output_at axis size_symbol panel".split()]
+
+
+class _Part(ctypes.Structure):
+    _fields_ = [(name, c_int32) for name in "value_at part".split()]
+
+
+_RUN = ctypes.CFUNCTYPE(
+    c_int32, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_size_t, ctypes.POINTER(Options)
+)
+_SIZE = ctypes.CFUNCTYPE(c_int64, c_void_p, c_size_t)
+_RESET = ctypes.CFUNCTYPE(c_int32, c_void_p, c_size_t, c_void_p, c_size_t)
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of the C ABI: a tensor, or a part of an ONNX value that is none."""
+
+    name: str
+    # An onnxc_dtype, which is a TensorProto.DataType.
+    dtype: int
+    # Static sizes; `None` for others.
+    dims: tuple
+    # For each dim the number of its symbol, or FORMULA or BY_DATA where it is not static.
+    symbols: tuple
+    # For each dim that is not static its text, such as `batch*2`; else `None`.
+    texts: tuple
+    has_default: bool
+    # The ONNX value that it is a part of, and which.
+    value: str
+    part: int
+
+    @property
+    def rank(self):
+        return len(self.dims)
+
+
+@dataclass(frozen=True)
+class StateTensor:
+    """A tensor in the state block."""
+
+    port: Port
+    # The output that it was.
+    output: str
+    # The axis along which runs append, and the symbol that is the size there; -1 where runs replace it.
+    axis: int
+    size_symbol: int
+    # Elements to a panel; 0 where it is row-major.
+    panel: int
+
+
+class Description:
+    """What `<name>_model()` describes. `address` is what it gave, in a library that stays loaded."""
+
+    def __init__(self, address):
+        self._address = address
+        raw = _Model.from_address(address)
+        if raw.abi_version != ABI_VERSION:
+            raise ValueError(
+                f"the model has version {raw.abi_version} of the C ABI, this package version {ABI_VERSION}: "
+                "compile it again"
+            )
+        self.name = self._text(raw.name_at)
+        self.symbols = tuple(self._strings(raw.symbols_at, raw.symbol_count))
+        pairs = list(self._strings(raw.metadata_at, 2 * raw.metadata_count))
+        self.metadata = dict(zip(pairs[::2], pairs[1::2]))
+        self.inputs = self._ports(raw.inputs_at, raw.input_parts_at, raw.input_count)
+        self.outputs = self._ports(raw.outputs_at, raw.output_parts_at, raw.output_count)
+        self.states = tuple(self._states(raw))
+        self.run = _RUN(address + raw.run_at)
+        self.workspace = _SIZE(address + raw.workspace_at)
+        self.state_bytes = _SIZE(address + raw.state_bytes_at) if raw.state_count else None
+        self.state_reset = _RESET(address + raw.state_reset_at) if raw.state_count else None
+
+    def _text(self, at):
+        return ctypes.cast(self._address + at, c_char_p).value.decode("utf-8", "replace")
+
+    def _strings(self, at, count):
+        array = (c_int32 * count).from_address(self._address + at) if count else ()
+        return (self._text(distance) for distance in array)
+
+    def _port(self, record, value, part):
+        rank = record.rank
+        if rank:
+            dims = (c_int64 * rank).from_address(self._address + record.dims_at)
+            symbols = (c_int32 * rank).from_address(self._address + record.dim_symbols_at)
+            texts = (c_int32 * rank).from_address(self._address + record.dim_texts_at)
+        else:
+            dims = symbols = texts = ()
+        return Port(
+            name=self._text(record.name_at),
+            dtype=record.dtype,
+            dims=tuple(size if size >= 0 else None for size in dims),
+            symbols=tuple(symbols),
+            texts=tuple(self._text(text) if size < 0 else None for size, text in zip(dims, texts)),
+            has_default=record.has_default != 0,
+            value=value,
+            part=part,
+        )
+
+    def _ports(self, values_at, parts_at, count):
+        if not count:
+            return ()
+        values = (_Value * count).from_address(self._address + values_at)
+        parts = (_Part * count).from_address(self._address + parts_at)
+        return tuple(self._port(value, self._text(part.value_at), part.part) for value, part in zip(values, parts))
+
+    def _states(self, raw):
+        if not raw.state_count:
+            return
+        values = (_Value * raw.state_count).from_address(self._address + raw.states_at)
+        records = (_State * raw.state_count).from_address(self._address + raw.state_records_at)
+        for value, record in zip(values, records):
+            port = self._port(value, self._text(value.name_at), WHOLE)
+            yield StateTensor(port, self._text(record.output_at), record.axis, record.size_symbol, record.panel)

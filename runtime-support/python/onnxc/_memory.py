@@ -1,0 +1,77 @@
+"""Memory of runs: aligned blocks, texts, and an allocator for sizes that only the data decides. All of it is NumPy's."""
+
+import ctypes
+
+import numpy as np
+
+from . import _abi
+
+# `onnxc_string`: address and length.
+_TEXT = np.dtype([("data", np.uintp), ("size", np.uintp)])
+
+
+def aligned(count, alignment=_abi.ALIGNMENT):
+    """So many bytes at a multiple of `alignment`, with any contents."""
+    memory = np.empty(count + alignment, np.uint8)
+    start = -memory.ctypes.data % alignment
+    return memory[start : start + count]
+
+
+class _Heap:
+    """`allocate` and `release` of the options of all runs: address to array."""
+
+    def __init__(self):
+        self._blocks = {}
+        self.allocate = _abi.ALLOCATE(self._allocate)
+        self.release = _abi.RELEASE(self._release)
+
+    def _allocate(self, _allocator, count, alignment):
+        try:
+            block = aligned(count, alignment)
+        except MemoryError:
+            return None
+        self._blocks[block.ctypes.data] = block
+        return block.ctypes.data
+
+    def _release(self, _allocator, memory, _count, _alignment):
+        self._blocks.pop(memory, None)
+
+    def take(self, address):
+        """What a run left at an address; no bytes where it left nothing."""
+        return self._blocks.pop(address, _NOTHING)
+
+
+_NOTHING = np.empty(0, np.uint8)
+HEAP = _Heap()
+
+
+def texts_in(array):
+    """The elements of an array of texts as the C ABI has them, and what keeps their bytes.
+
+    Raises TypeError for an element that is no text.
+    """
+    pieces = []
+    for text in array.reshape(-1).tolist():
+        if isinstance(text, str):
+            pieces.append(text.encode("utf-8"))
+        elif isinstance(text, bytes):
+            pieces.append(text)
+        else:
+            raise TypeError(f"{text!r} is no text")
+    joined = np.frombuffer(b"".join(pieces) or b"\0", np.uint8)
+    records = np.zeros(len(pieces), _TEXT)
+    sizes = np.fromiter(map(len, pieces), np.uintp, len(pieces))
+    records["size"] = sizes
+    records["data"] = joined.ctypes.data + (np.cumsum(sizes) - sizes)
+    return records, joined
+
+
+def texts_out(address, shape):
+    """An array of `str` of this shape from elements of the C ABI at an address."""
+    count = int(np.prod(shape, dtype=np.int64))
+    array = np.empty(count, object)
+    if count:
+        raw = (ctypes.c_uint8 * (count * _TEXT.itemsize)).from_address(address)
+        for at, (data, size) in enumerate(np.frombuffer(raw, _TEXT).tolist()):
+            array[at] = ctypes.string_at(data, size).decode("utf-8", "replace") if size else ""
+    return array.reshape(shape)

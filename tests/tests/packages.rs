@@ -1,0 +1,282 @@
+//! What users install: the Python package, the packages for CMake, pkg-config and Go, the header for C++. All come from one
+//! folder that `make place` fills.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use onnxc_tests::expected;
+use onnxc_tests::object::{must, source};
+use onnxc_tests::onnx_env::WHEEL;
+use onnxc_tests::prefix::{self, root};
+use onnxc_tests::sample_models;
+use tempfile::TempDir;
+
+const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
+
+fn prefix() -> &'static Path {
+    prefix::prefix(ONNXC)
+}
+
+fn stdout(command: &mut Command) -> String {
+    String::from_utf8(must(command).stdout).unwrap()
+}
+
+fn assert_predicted(output: &str) {
+    let line = output.lines().last().unwrap_or_default();
+    assert!(line.starts_with("predicted 9 (probability ") && line.ends_with("), label 9"), "{output}");
+}
+
+/// Whether a tool is there; says so where it is not.
+fn has(tool: &str, version: &str) -> bool {
+    let found = Command::new(tool).arg(version).output().is_ok_and(|output| output.status.success());
+    if !found {
+        eprintln!("NOT TESTED: {tool} is not installed");
+    }
+    found
+}
+
+fn pkg_config(command: &mut Command) -> &mut Command {
+    command.env("PKG_CONFIG_PATH", prefix().join("lib/pkgconfig"))
+}
+
+/// A copy of an example, away from the repository.
+fn copied(example: &str, files: &[&str]) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (folder, file) in files.iter().map(|file| (example, *file)).chain([
+        ("digits", "digits.onnx"),
+        ("digits", "sample.h"),
+        ("digits", "sample.json"),
+    ]) {
+        std::fs::create_dir_all(dir.path().join(folder)).unwrap();
+        let path = Path::new(folder).join(file);
+        std::fs::copy(root().join("examples").join(&path), dir.path().join(&path)).unwrap();
+    }
+    dir
+}
+
+#[test]
+fn cmake_finds_the_package() {
+    if !has("cmake", "--version") {
+        return;
+    }
+    let dir = copied("cpp", &["CMakeLists.txt", "main.cpp"]);
+    let build = dir.path().join("build");
+    let mut configure = Command::new("cmake");
+    configure.arg("-S").arg(dir.path().join("cpp")).arg("-B").arg(&build);
+    configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display()));
+    must(configure.arg("-DCMAKE_CXX_FLAGS=-Wall -Wextra -pedantic -Wshadow -Wconversion -Werror"));
+    let build_again = || stdout(Command::new("cmake").arg("--build").arg(&build));
+    build_again();
+    assert_predicted(&stdout(&mut Command::new(build.join("digits"))));
+    assert!(!build_again().contains("Compiling"), "nothing has changed");
+    // A model that is newer is compiled again.
+    let model = dir.path().join("digits/digits.onnx");
+    let later = std::time::SystemTime::now() + std::time::Duration::from_secs(5);
+    std::fs::File::options().append(true).open(&model).unwrap().set_modified(later).unwrap();
+    assert!(build_again().contains("Compiling"), "the model has changed");
+    let refused = |lists: &str, message: &str| {
+        let dir = tempfile::tempdir().unwrap();
+        let head = "cmake_minimum_required(VERSION 3.13)\nproject(test C)\n";
+        std::fs::write(dir.path().join("CMakeLists.txt"), format!("{head}{lists}")).unwrap();
+        let mut configure = Command::new("cmake");
+        configure.arg("-S").arg(dir.path()).arg("-B").arg(dir.path().join("build"));
+        let output = configure.arg(format!("-DCMAKE_PREFIX_PATH={}", prefix().display())).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(!output.status.success() && text.contains(message), "{text}");
+    };
+    refused("find_package(onnxc 99 REQUIRED)", "compatible with requested version \"99\"");
+    let find = "find_package(onnxc REQUIRED)\nonnxc_add_model(m ";
+    refused(&format!("{find}none.onnx)"), "there is no file");
+    refused(&format!("{find}none.onnx FLAGS 3)"), "unknown arguments: FLAGS;3");
+}
+
+#[test]
+fn pkg_config_finds_the_package() {
+    if !has("pkg-config", "--version") {
+        return;
+    }
+    let words = |arguments: &[&str]| -> Vec<String> {
+        stdout(pkg_config(Command::new("pkg-config").args(arguments)))
+            .split_whitespace()
+            .map(String::from)
+            .collect()
+    };
+    assert_eq!(words(&["--modversion", "onnxc"]), [env!("CARGO_PKG_VERSION")]);
+    let compiler = words(&["--variable=onnxc", "onnxc"]).remove(0);
+    let dir = tempfile::tempdir().unwrap();
+    let object = dir.path().join("text.o");
+    must(Command::new(compiler).arg(root().join("examples/text/text.onnx")).arg("-o").arg(&object));
+    // Strings need the runtime, which either library has.
+    for package in ["onnxc", "onnxc-images"] {
+        let program = dir.path().join(package);
+        let mut cc = Command::new("cc");
+        cc.args(["-std=c99", "-Wall", "-Wextra", "-Werror", "-I"]).arg(dir.path());
+        cc.args(words(&["--cflags", package])).arg(root().join("examples/text/main.c")).arg(&object);
+        must(cc.args(words(&["--libs", package])).arg("-o").arg(&program));
+        let found = stdout(Command::new(&program).arg("the flower has blue petals"));
+        assert!(found.contains("(probability "), "{found}");
+    }
+}
+
+#[test]
+fn go_program() {
+    if !(has("go", "version") && has("pkg-config", "--version")) {
+        return;
+    }
+    let dir = copied("go", &["Makefile", "main.go", "go.mod"]);
+    let mut make = Command::new("make");
+    make.arg("-C").arg(dir.path().join("go")).args(["--silent", "--no-print-directory", "run"]);
+    assert_predicted(&stdout(pkg_config(&mut make).env("GOFLAGS", "-mod=mod").env("GOPROXY", "off")));
+}
+
+const GO_TEST: &str = include_str!("../go/wrapper.go");
+
+/// Values of all kinds through the package for Go.
+#[test]
+fn go_values_of_all_kinds() {
+    if !(has("go", "version") && has("pkg-config", "--version")) {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    compile_samples(dir.path());
+    let module = prefix().join("share/onnxc/go");
+    let text = format!(
+        "module wrapper\n\ngo 1.19\n\nrequire onnxc v0.0.0\n\nreplace onnxc => {}\n",
+        module.display()
+    );
+    std::fs::write(dir.path().join("go.mod"), text).unwrap();
+    std::fs::write(dir.path().join("main.go"), GO_TEST).unwrap();
+    let mut go = Command::new("go");
+    go.args(["run", "."]).current_dir(dir.path()).env("GOPROXY", "off");
+    assert_eq!(stdout(pkg_config(&mut go)), "good\n");
+}
+
+/// Objects and headers of `pairs`, `kinds` and `sums`.
+fn compile_samples(dir: &Path) {
+    for (name, model, options) in [
+        ("pairs", sample_models::symbolic(), &[][..]),
+        ("kinds", sample_models::all_kinds(), &[]),
+        ("sums", sample_models::sums(), &["--state", "rows=more"]),
+    ] {
+        let path = dir.join(format!("{name}.onnx"));
+        std::fs::write(&path, model).unwrap();
+        must(Command::new(ONNXC).arg(&path).args(options).arg("-o").arg(path.with_extension("o")));
+    }
+}
+
+#[test]
+fn cpp_values_of_all_kinds() {
+    let dir = tempfile::tempdir().unwrap();
+    compile_samples(dir.path());
+    let program = dir.path().join("wrapper");
+    let mut cxx = Command::new("c++");
+    cxx.args(["-std=c++17", "-g", "-Wall", "-Wextra", "-pedantic", "-Wshadow", "-Wconversion", "-Werror"]);
+    cxx.arg("-fsanitize=address,undefined").arg("-I").arg(prefix().join("include")).arg("-I").arg(dir.path());
+    cxx.arg(source("wrapper.cpp"))
+        .args(["pairs", "kinds", "sums"].map(|name| dir.path().join(format!("{name}.o"))));
+    cxx.arg(prefix().join("lib/libonnxc_runtime_support.a")).args(["-lpthread", "-ldl", "-lm", "-o"]);
+    must(cxx.arg(&program));
+    assert_eq!(stdout(&mut Command::new(&program)), "good\n");
+}
+
+/// Folder of the installed wheel.
+fn site() -> &'static Path {
+    static SITE: OnceLock<TempDir> = OnceLock::new();
+    SITE.get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        // The build leaves files beside its sources.
+        let source = dir.path().join("source");
+        must(Command::new("cp").arg("-R").arg(root().join("runtime-support/python")).arg(&source));
+        let pip = || {
+            let mut pip = Command::new(WHEEL.interpreter().unwrap());
+            pip.args(["-m", "pip", "--disable-pip-version-check", "--quiet"]).env("ONNXC_PREFIX", prefix());
+            pip
+        };
+        let wheels = dir.path().join("wheels");
+        let mut build = pip();
+        build.args(["wheel", "--no-deps", "--no-build-isolation", "--wheel-dir"]).arg(&wheels);
+        must(build.arg(&source));
+        let built: Vec<PathBuf> =
+            std::fs::read_dir(&wheels).unwrap().map(|entry| entry.unwrap().path()).collect();
+        let name = built[0].file_name().unwrap().to_string_lossy().into_owned();
+        assert!(built.len() == 1 && name.starts_with("onnxc-0.1.0-py3-none-"), "{name}");
+        let site = tempfile::tempdir().unwrap();
+        must(pip().args(["install", "--no-deps", "--target"]).arg(site.path()).arg(&built[0]));
+        site
+    })
+    .path()
+}
+
+/// Python with the wheel, away from the sources.
+fn python() -> Command {
+    let mut python = Command::new(WHEEL.interpreter().unwrap());
+    python.env("PYTHONPATH", site()).env_remove("ONNXC_PREFIX").current_dir(std::env::temp_dir());
+    python
+}
+
+fn script(name: &str) -> PathBuf {
+    root().join("runtime-support/python/tests").join(name)
+}
+
+#[test]
+fn python_package() {
+    let version = stdout(python().args(["-m", "onnxc", "--version"]));
+    assert_eq!(version.trim(), format!("onnxc {}", env!("CARGO_PKG_VERSION")));
+    let prefix = stdout(python().args(["-m", "onnxc", "prefix"]));
+    assert!(Path::new(prefix.trim()).join("include/onnxc.h").exists(), "{prefix}");
+    must(python().args(["-W", "ignore"]).arg(script("test_models.py")));
+}
+
+/// A test that the runner fails whatever a backend gives: it takes the length of an element of a sequence, here a scalar's.
+const RUNNERS_OWN: &str = "node/test_loop16_seq_none";
+
+/// The ONNX package's own runner passes what the harness passes.
+#[test]
+fn onnx_backend_tests() {
+    let parts = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let outcomes: BTreeMap<String, String> = std::thread::scope(|scope| {
+        let run = |part: usize| {
+            let mut command = python();
+            command.arg(script("run_backend_tests.py"));
+            command.args(["--parts", &parts.to_string(), "--part", &part.to_string()]);
+            stdout(&mut command)
+        };
+        let threads: Vec<_> = (0..parts).map(|part| scope.spawn(move || run(part))).collect();
+        let texts: Vec<String> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let lines = texts.iter().flat_map(|text| text.lines());
+        lines.filter_map(outcome).collect()
+    });
+    let list = root().join("tests/conformance/expected_failures.txt");
+    let mut wanted: BTreeSet<String> = expected::names(&list).unwrap();
+    assert!(wanted.insert(RUNNERS_OWN.to_string()));
+    let others: BTreeMap<&String, &String> =
+        outcomes.iter().filter(|(_, outcome)| !outcome.starts_with("PASS")).collect();
+    let found: BTreeSet<String> = others.keys().map(|name| name.to_string()).collect();
+    let differing: Vec<&String> = found.symmetric_difference(&wanted).collect();
+    assert!(
+        differing.is_empty(),
+        "not as the harness: {:#?}",
+        differing.iter().map(|name| (name, others.get(name))).collect::<Vec<_>>()
+    );
+    assert_eq!(outcomes.len(), onnxc_tests::suite::cases().unwrap().len());
+    assert!(others[&RUNNERS_OWN.to_string()].contains("Unable to compare expected type"), "{others:?}");
+    println!("{} of {} pass", outcomes.len() - others.len(), outcomes.len());
+}
+
+/// Name as the harness has it, and the line.
+fn outcome(line: &str) -> Option<(String, String)> {
+    let (word, rest) = line.split_once(' ')?;
+    let (kind, rest) = rest.split_once('/')?;
+    let kind = match kind {
+        "Node" => "node",
+        "Simple" => "simple",
+        "PyTorchConverted" => "pytorch-converted",
+        "PyTorchOperator" => "pytorch-operator",
+        "Real" => "light",
+        _ => return None,
+    };
+    let name = rest.split(':').next()?;
+    ["PASS", "FAIL", "SKIP"].contains(&word).then(|| (format!("{kind}/{name}"), line.to_string()))
+}
