@@ -173,7 +173,7 @@ pub fn decode(model: Bytes) -> Result<onnxc_proto::ModelProto> {
 }
 
 fn pass_options(options: &Options) -> pass::Options {
-    let pack = pass::PackPolicy::for_leaf(options.target.panel_bytes(), options.target.has_dot());
+    let pack = pass::PackPolicy::for_leaf(options.target.panel_bytes(), options.target.dot());
     pass::Options { level: options.opt_level, pack, exact: options.exact, goal: options.goal }
 }
 

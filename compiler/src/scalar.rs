@@ -109,6 +109,8 @@ named_enum! {
         /// Of i32 that stand for four bytes each: the sum of the products of the first one's bytes, unsigned, and the second
         /// one's, signed.
         Dot = "dot",
+        /// The same of bytes that are all signed.
+        DotSigned = "dot_signed",
     }
 }
 
@@ -116,6 +118,12 @@ named_enum! {
 pub fn dot(a: i32, b: i32) -> i32 {
     let products = a.to_le_bytes().into_iter().zip(b.to_le_bytes());
     products.map(|(a, b)| i32::from(a) * i32::from(b as i8)).sum()
+}
+
+/// What [`BinaryFn::DotSigned`] computes.
+pub fn dot_signed(a: i32, b: i32) -> i32 {
+    let products = a.to_le_bytes().into_iter().zip(b.to_le_bytes());
+    products.map(|(a, b)| i32::from(a as i8) * i32::from(b as i8)).sum()
 }
 
 named_enum! {

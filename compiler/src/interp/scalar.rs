@@ -107,7 +107,8 @@ macro_rules! float_work {
                     | BinaryFn::BitXor
                     | BinaryFn::Shl
                     | BinaryFn::Shr
-                    | BinaryFn::Dot => return None,
+                    | BinaryFn::Dot
+                    | BinaryFn::DotSigned => return None,
                 })
             }
         }
@@ -159,6 +160,9 @@ macro_rules! int_work {
                         _ => 0,
                     },
                     BinaryFn::Dot => |a, b, _| i64::from(scalar::dot(a as i32, b as i32)) as $int,
+                    BinaryFn::DotSigned => {
+                        |a, b, _| i64::from(scalar::dot_signed(a as i32, b as i32)) as $int
+                    }
                     BinaryFn::And | BinaryFn::Or | BinaryFn::Xor | BinaryFn::Atan2 => return None,
                 })
             }

@@ -4,7 +4,7 @@
 //! registers each of them reads and writes, and where. Its answer is read back as the steps of a block: the
 //! instructions of the IR with the places of their operands, and the moves between them.
 
-use crate::vector::ir::{Block, BlockId, Class, Convert, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
+use crate::vector::ir::{Block, BlockId, Class, End, Func, Inst, Mem, Operand, Reg};
 use crate::vector::isa::Isa;
 use crate::vector::verify::{MAX_ARGS, check, successors, verify};
 use cranelift_entity::EntityRef;
@@ -16,16 +16,39 @@ use regalloc2::{
 /// Bytes of a spill slot.
 pub const SLOT_BYTES: usize = 8;
 
-const RDI: usize = 7;
-const RSI: usize = 6;
-const RAX: usize = 0;
-const RDX: usize = 2;
-const RCX: usize = 1;
-const ARGS: [usize; MAX_ARGS] = [RDI, RSI, RDX, RCX];
-/// rax, rcx, rdx, rsi, rdi, r8 to r11: those a function may overwrite.
-const CALLER_SAVED: [usize; 9] = [RAX, RCX, RDX, RSI, RDI, 8, 9, 10, 11];
-/// rbx, rbp, r12 to r15: those a function has to restore.
-const CALLEE_SAVED: [usize; 6] = [3, 5, 12, 13, 14, 15];
+/// The registers of an architecture, by their numbers, and what its instructions want of them.
+pub struct Registers {
+    /// Where the arguments of a function are.
+    pub args: [u8; MAX_ARGS],
+    /// General registers that a function may overwrite, and those that it has to restore.
+    pub caller_saved: &'static [u8],
+    pub callee_saved: &'static [u8],
+    /// Likewise of vectors.
+    pub vectors: &'static [u8],
+    pub callee_saved_vectors: &'static [u8],
+    /// Registers of masks, where masks are not vectors.
+    pub masks: &'static [u8],
+    pub needs: fn(&Inst, Isa) -> Needs,
+}
+
+/// What an instruction wants of the places of its operands, beside that each is in a register.
+#[derive(Clone, Copy, Default)]
+pub struct Needs {
+    /// A use, by its number, and the general register it has to be in.
+    pub fixed_use: Option<(usize, u8)>,
+    pub fixed_result: Option<u8>,
+    /// A use that is read after the result is written.
+    pub late: Option<usize>,
+    /// The use in whose register the result is: where an instruction overwrites an operand, and for copies, which are
+    /// then no instruction unless the original lives on.
+    pub replaces: Option<usize>,
+    /// The result is written before the last operand is read.
+    pub early_result: bool,
+    /// A general register that it overwrites.
+    pub clobbers: Option<u8>,
+    /// Vectors that it needs for what is in between.
+    pub temps: usize,
+}
 
 /// Where a value is. Registers by their number in the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,6 +71,8 @@ pub enum Step<'a> {
     Inst {
         inst: &'a Inst,
         places: Vec<Place>,
+        /// Of the vectors for what is in between.
+        temps: Vec<Place>,
     },
     End {
         end: &'a End,
@@ -60,14 +85,18 @@ pub struct Allocated<'a> {
     output: Output,
 }
 
-pub fn allocate(func: &Func, isa: Isa) -> Result<Allocated<'_>, String> {
+pub fn allocate<'a>(
+    func: &'a Func,
+    isa: Isa,
+    registers: &'static Registers,
+) -> Result<Allocated<'a>, String> {
     verify(func)?;
     check(func, isa)?;
-    let program = Program::new(func, isa);
+    let program = Program::new(func, isa, registers);
     // The check for SSA form is cheap, and without it the allocator may panic.
     let options = RegallocOptions { validate_ssa: true, ..Default::default() };
-    let output =
-        regalloc2::run(&program, &machine(isa), &options).map_err(|e| format!("register allocation: {e}"))?;
+    let output = regalloc2::run(&program, &machine(registers), &options)
+        .map_err(|e| format!("register allocation: {e}"))?;
     Ok(Allocated { program, output })
 }
 
@@ -84,10 +113,14 @@ impl<'a> Allocated<'a> {
                 }
                 InstOrEdit::Inst(index) => {
                     let places = self.output.inst_allocs(index).iter().map(|&a| place(a));
-                    let places = places.collect::<Result<_, _>>()?;
-                    match self.program.insts[index.index()].source {
+                    let mut places = places.collect::<Result<Vec<_>, _>>()?;
+                    let ProgramInst { source, needs, .. } = &self.program.insts[index.index()];
+                    match *source {
                         Source::Entry => {}
-                        Source::Inst(inst) => steps.push(Step::Inst { inst, places }),
+                        Source::Inst(inst) => {
+                            let temps = places.split_off(places.len() - needs.temps);
+                            steps.push(Step::Inst { inst, places, temps });
+                        }
                         Source::End(end) => steps.push(Step::End { end, places }),
                     }
                 }
@@ -101,17 +134,27 @@ impl<'a> Allocated<'a> {
         self.output.num_spillslots
     }
 
-    /// The registers the function has to restore, in increasing order.
+    /// The general registers the function has to restore, in increasing order.
     pub fn callee_saved(&self) -> Vec<u8> {
+        self.written(self.program.registers.callee_saved, RegClass::Int)
+    }
+
+    /// The vectors the function has to restore, in increasing order.
+    pub fn callee_saved_vectors(&self) -> Vec<u8> {
+        self.written(self.program.registers.callee_saved_vectors, RegClass::Float)
+    }
+
+    /// Those of these registers that are written.
+    fn written(&self, of: &[u8], class: RegClass) -> Vec<u8> {
         let moved = self.output.edits.iter().map(|(_, Edit::Move { to, .. })| to);
         let written: PRegSet = self.output.allocs.iter().chain(moved).filter_map(|a| a.as_reg()).collect();
-        CALLEE_SAVED.into_iter().filter(|&n| written.contains(int(n))).map(|n| n as u8).collect()
+        of.iter().copied().filter(|&n| written.contains(PReg::new(n.into(), class))).collect()
     }
 
     /// Follows the values through the allocated function, and tells where a wrong one is read.
     #[cfg(test)]
     pub fn check(&self) -> Result<(), String> {
-        let machine = machine(self.program.isa);
+        let machine = machine(self.program.registers);
         let mut checker = regalloc2::checker::Checker::new(&self.program, &machine);
         checker.prepare(&self.output);
         checker.run().map_err(|e| format!("{e:?}"))
@@ -130,20 +173,24 @@ fn place(allocation: Allocation) -> Result<Place, String> {
     }
 }
 
-fn int(number: usize) -> PReg {
-    PReg::new(number, RegClass::Int)
+fn int(number: u8) -> PReg {
+    PReg::new(number.into(), RegClass::Int)
 }
 
 /// The registers there are. None is set aside for moves in a cycle: the allocator finds one when it needs it.
-fn machine(isa: Isa) -> MachineEnv {
-    let caller_saved = CALLER_SAVED.into_iter().map(int).collect();
-    let callee_saved = CALLEE_SAVED.into_iter().map(int).collect();
-    let vectors = (0..isa.vector_registers).map(|n| PReg::new(n, RegClass::Float)).collect();
-    // In place of k0, instructions that obey a mask obey none.
-    let masks = (1..8).filter(|_| isa.evex()).map(|n| PReg::new(n, RegClass::Vector)).collect();
+fn machine(registers: &Registers) -> MachineEnv {
+    let set = |of: &[u8], class| of.iter().map(|&n| PReg::new(n.into(), class)).collect::<PRegSet>();
     MachineEnv {
-        preferred_regs_by_class: [caller_saved, vectors, masks],
-        non_preferred_regs_by_class: [callee_saved, PRegSet::empty(), PRegSet::empty()],
+        preferred_regs_by_class: [
+            set(registers.caller_saved, RegClass::Int),
+            set(registers.vectors, RegClass::Float),
+            set(registers.masks, RegClass::Vector),
+        ],
+        non_preferred_regs_by_class: [
+            set(registers.callee_saved, RegClass::Int),
+            set(registers.callee_saved_vectors, RegClass::Float),
+            PRegSet::empty(),
+        ],
         scratch_by_class: [None; 3],
         fixed_stack_slots: vec![],
     }
@@ -160,6 +207,7 @@ enum Source<'a> {
 
 struct ProgramInst<'a> {
     source: Source<'a>,
+    needs: Needs,
     operands: Vec<regalloc2::Operand>,
 }
 
@@ -177,14 +225,15 @@ struct ProgramBlock {
 /// A function as the allocator sees it.
 struct Program<'a> {
     isa: Isa,
+    registers: &'static Registers,
     regs: usize,
     insts: Vec<ProgramInst<'a>>,
     blocks: Vec<ProgramBlock>,
 }
 
 impl<'a> Program<'a> {
-    fn new(func: &'a Func, isa: Isa) -> Program<'a> {
-        let mut program = Program { isa, regs: func.regs.len(), insts: vec![], blocks: vec![] };
+    fn new(func: &'a Func, isa: Isa, registers: &'static Registers) -> Program<'a> {
+        let mut program = Program { isa, registers, regs: func.regs.len(), insts: vec![], blocks: vec![] };
         for block in func.blocks.values() {
             program.add_block(func, block);
         }
@@ -200,16 +249,21 @@ impl<'a> Program<'a> {
         let first = self.insts.len();
         let mut params: Vec<VReg> = block.params.iter().map(|&r| vreg(func, self.isa, r)).collect();
         if self.blocks.is_empty() {
-            let args = params.drain(..).zip(ARGS);
+            let args = params.drain(..).zip(self.registers.args);
             let operands = args.map(|(r, n)| regalloc2::Operand::reg_fixed_def(r, int(n))).collect();
-            self.insts.push(ProgramInst { source: Source::Entry, operands });
+            self.insts.push(ProgramInst { source: Source::Entry, needs: Needs::default(), operands });
         }
         for inst in &block.insts {
-            let operands = operands(func, self.isa, inst);
-            self.insts.push(ProgramInst { source: Source::Inst(inst), operands });
+            let needs = (self.registers.needs)(inst, self.isa);
+            let mut operands = operands(func, self.isa, inst, &needs);
+            for _ in 0..needs.temps {
+                operands.push(regalloc2::Operand::reg_temp(VReg::new(self.regs, RegClass::Float)));
+                self.regs += 1;
+            }
+            self.insts.push(ProgramInst { source: Source::Inst(inst), needs, operands });
         }
         let operands = end_operands(func, self.isa, &block.end);
-        self.insts.push(ProgramInst { source: Source::End(&block.end), operands });
+        self.insts.push(ProgramInst { source: Source::End(&block.end), needs: Needs::default(), operands });
         let args = match &block.end {
             End::Jump(_, args) => args.iter().map(|&r| vreg(func, self.isa, r)).collect(),
             _ => vec![],
@@ -228,53 +282,32 @@ fn vreg(func: &Func, isa: Isa, reg: Reg) -> VReg {
     VReg::new(reg.index(), class)
 }
 
-fn operands(func: &Func, isa: Isa, inst: &Inst) -> Vec<regalloc2::Operand> {
+fn operands(func: &Func, isa: Isa, inst: &Inst, needs: &Needs) -> Vec<regalloc2::Operand> {
     let vreg = |reg: Reg| vreg(func, isa, reg);
     let uses = inst.uses.iter().copied().chain(inst.mem.into_iter().flat_map(Mem::reads));
-    let mut operands: Vec<_> = uses.map(|r| regalloc2::Operand::reg_use(vreg(r))).collect();
-    match (inst.op, inst.uses.as_slice(), inst.dst) {
-        (Op::MulHigh, &[a, _], _) => {
-            operands[0] = regalloc2::Operand::reg_fixed_use(vreg(a), int(RDX));
+    let mut operands: Vec<_> = uses
+        .enumerate()
+        .map(|(at, reg)| match (needs.fixed_use, needs.late) {
+            (Some((fixed, place)), _) if fixed == at => {
+                regalloc2::Operand::reg_fixed_use(vreg(reg), int(place))
+            }
+            (_, Some(late)) if late == at => {
+                let (kind, late) = (OperandKind::Use, OperandPos::Late);
+                regalloc2::Operand::new(vreg(reg), OperandConstraint::Reg, kind, late)
+            }
+            _ => regalloc2::Operand::reg_use(vreg(reg)),
+        })
+        .collect();
+    operands.extend(inst.dst.map(|dst| match *needs {
+        Needs { fixed_result: Some(place), .. } => regalloc2::Operand::reg_fixed_def(vreg(dst), int(place)),
+        Needs { replaces: Some(at), .. } => regalloc2::Operand::reg_reuse_def(vreg(dst), at),
+        Needs { early_result: true, .. } => {
+            let (kind, early) = (OperandKind::Def, OperandPos::Early);
+            regalloc2::Operand::new(vreg(dst), OperandConstraint::Reg, kind, early)
         }
-        // The vector is read after the result is written.
-        (Op::Insert(..), &[a, _], _) => {
-            operands[0] =
-                regalloc2::Operand::new(vreg(a), OperandConstraint::Reg, OperandKind::Use, OperandPos::Late);
-        }
-        (Op::DivInt, &[a, b], Some(dst)) => {
-            // The divisor is read after rdx, the dividend's upper half, is overwritten.
-            let (kind, late) = (OperandKind::Use, OperandPos::Late);
-            return vec![
-                regalloc2::Operand::reg_fixed_use(vreg(a), int(RAX)),
-                regalloc2::Operand::new(vreg(b), OperandConstraint::Reg, kind, late),
-                regalloc2::Operand::reg_fixed_def(vreg(dst), int(RAX)),
-            ];
-        }
-        _ => {}
-    }
-    operands.extend(inst.dst.map(|dst| match replaces_first_use(inst.op, isa) {
-        true => regalloc2::Operand::reg_reuse_def(vreg(dst), 0),
-        false => regalloc2::Operand::reg_def(vreg(dst)),
+        _ => regalloc2::Operand::reg_def(vreg(dst)),
     }));
     operands
-}
-
-/// Whether the result is in the register of the first operand: where the machine has two operands only, and
-/// for copies, which are then no instruction unless the original lives on.
-fn replaces_first_use(op: Op, isa: Isa) -> bool {
-    match op {
-        Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) | Op::Dot(_) => true,
-        Op::Sub | Op::Mul | Op::MinInt | Op::MaxInt => true,
-        Op::ShrInt(_) | Op::Extract(0, _) => true,
-        Op::SplatLane(lanes) => lanes.is_scalar(),
-        Op::Convert(Convert::Truncate, Lanes::D1) => true,
-        Op::MaskBits(_) | Op::MaskOf(_) => !isa.evex(),
-        Op::MaskWiden(_) => isa.evex(),
-        Op::MaskNarrow(lanes) => isa.evex() || lanes.is_scalar(),
-        // For the small ones there is `lea`.
-        Op::ShlInt(count) => !(1..=3).contains(&count),
-        _ => false,
-    }
 }
 
 fn end_operands(func: &Func, isa: Isa, end: &End) -> Vec<regalloc2::Operand> {
@@ -333,10 +366,7 @@ impl Function for Program<'_> {
     }
 
     fn inst_clobbers(&self, inst: regalloc2::Inst) -> PRegSet {
-        match self.insts[inst.index()].source {
-            Source::Inst(Inst { op: Op::DivInt, .. }) => PRegSet::empty().with(int(RDX)),
-            _ => PRegSet::empty(),
-        }
+        self.insts[inst.index()].needs.clobbers.into_iter().map(int).collect()
     }
 
     fn num_vregs(&self) -> usize {

@@ -443,7 +443,7 @@ pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -
         match expr {
             Expr::Index(_) => fits = false,
             Expr::Load { buf, index } => {
-                fits &= step(index) && (target.is_leaf() || kernel.buffers[*buf].dtype != DType::Bool);
+                fits &= step(index) && (target.is_leaf || kernel.buffers[*buf].dtype != DType::Bool);
                 // What another lane stores would be seen by a scalar loop only.
                 fits &= stores.iter().all(|(stored, at)| stored != buf || *at == index);
                 fits &= !visit::any_term(
@@ -458,7 +458,7 @@ pub fn vector_lanes(kernel: &Kernel, target: &Target, var: Var, body: &[Stmt]) -
         if own != DType::Bool {
             types.add(own);
         }
-        if target.is_leaf() && math::needs_f64(expr, own) {
+        if target.is_leaf && math::needs_f64(expr, own) {
             types.add(DType::F64);
         }
     });
@@ -482,7 +482,7 @@ impl Types<'_> {
     fn add(&mut self, dtype: DType) {
         // Bools are masks of any lanes, or bytes.
         let lanes = match dtype {
-            DType::Bool if self.target.is_leaf() => self.target.lanes(4),
+            DType::Bool if self.target.is_leaf => self.target.lanes(4),
             _ => self.target.lanes_of(dtype),
         };
         self.lanes = self.lanes.min(lanes);
@@ -491,7 +491,7 @@ impl Types<'_> {
 
     fn lanes(&self) -> usize {
         match self.first {
-            Some(_) if self.target.is_leaf() || !self.mixed => self.lanes,
+            Some(_) if self.target.is_leaf || !self.mixed => self.lanes,
             _ => 1,
         }
     }

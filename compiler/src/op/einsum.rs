@@ -219,6 +219,8 @@ fn multiply(b: &mut Builder<'_>, lhs: Term, rhs: Term, needed: &dyn Fn(&Index) -
     let right = b.reshape(right, shape)?;
     let op = Op::Contract { batch: batch.len(), m, k: inner.len(), rhs: RhsLayout::Plain };
     let value = b.emit1(op, &[left, right])?;
+    // Sums of products of bytes are wider; those of the model wrap.
+    let value = b.cast(value, b.dtype(left))?;
     let mut shape = b.shape(value);
     shape.pop();
     shape.truncate(batch.len() + rows.len());

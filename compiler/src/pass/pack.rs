@@ -10,6 +10,7 @@ use crate::pass::digits::digits;
 use crate::pass::rewrite::{bodies, rewrite};
 use crate::pass::weights::Weights;
 use crate::pass::{Options, hoist};
+use crate::vector::ir::Signs;
 
 /// What a panel's width is chosen by; `None` for symbolic counts.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +57,8 @@ pub struct PackPolicy {
     /// Rows up to which a product of bytes is worth it, rather than one of floats: all where kernels add up four products at
     /// once, few where that takes several instructions and reading a quarter of the bytes is all that it has.
     pub byte_rows: i64,
+    /// Whether the left-hand side of a product of bytes is signed, as its right-hand side is.
+    pub signed_bytes: bool,
     /// Digits of a left-hand side whose products with codes of few bits are sums of bytes; 0 where products of floats are
     /// faster.
     pub digits: usize,
@@ -77,6 +80,7 @@ impl PackPolicy {
         rules: &[PackRule { dtypes: CODES, nr: 8, ..ANY }, ONE_ROW, ANY],
         nr: 4,
         byte_rows: 0,
+        signed_bytes: false,
         digits: 0,
     };
 
@@ -95,6 +99,7 @@ impl PackPolicy {
         ],
         nr: 4,
         byte_rows: FEW_ROWS,
+        signed_bytes: false,
         digits: DIGITS,
     };
 
@@ -115,17 +120,23 @@ impl PackPolicy {
         ],
         nr: 4,
         byte_rows: FEW_ROWS,
+        signed_bytes: false,
         digits: DIGITS,
     };
 
-    /// For vectors of so many bytes in leaf kernels, if there are any, which have products of bytes or not.
-    pub fn for_leaf(leaf_bytes: Option<usize>, has_dot: bool) -> PackPolicy {
+    /// For leaf kernels of 128 bits with 32 registers.
+    pub const NEON: PackPolicy = PackPolicy { digits: 0, byte_rows: 0, ..PackPolicy::WIDE };
+
+    /// For vectors of so many bytes in leaf kernels, if there are any, which have products of such bytes or none.
+    pub fn for_leaf(leaf_bytes: Option<usize>, dot: Option<Signs>) -> PackPolicy {
         let policy = match leaf_bytes {
             None => return PackPolicy::NARROW,
+            Some(16) => PackPolicy::NEON,
             Some(..64) => PackPolicy::WIDE,
             Some(_) => PackPolicy::WIDEST,
         };
-        PackPolicy { byte_rows: if has_dot { i64::MAX } else { policy.byte_rows }, ..policy }
+        let byte_rows = if dot.is_some() { i64::MAX } else { policy.byte_rows };
+        PackPolicy { byte_rows, signed_bytes: dot.is_some_and(|signs| signs.a), ..policy }
     }
 
     /// Whether a product with these row axes and inner axes is one of bytes, if its operands are.
@@ -191,7 +202,10 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         }
         let n = b.ty(rhs).shape[batch + k].clone();
         let rows = product(&b.ty(lhs).shape[batch..batch + m]);
-        let depth = if b.dtype(lhs) == DType::U8 && b.dtype(rhs) == DType::I8 { DOT_DEPTH } else { 1 };
+        let bytes = matches!((b.dtype(lhs), b.dtype(rhs)), (DType::U8 | DType::I8, DType::I8)) && k > 0;
+        let words =
+            b.shape(lhs).last().and_then(Dim::as_const).is_some_and(|steps| steps % DOT_DEPTH as i64 == 0);
+        let depth = if bytes && words { DOT_DEPTH } else { 1 };
         // Narrow floats are widened to those on the left.
         let dtype = if b.dtype(lhs).is_float() { b.dtype(lhs) } else { b.dtype(rhs) };
         let nr = options.pack.nr(Product { dtype, rows: rows.as_const(), columns: n.as_const() });

@@ -1,35 +1,95 @@
-//! AArch64: Armv8-A with Advanced SIMD, which every processor of the architecture has.
+//! AArch64: Armv8-A with Advanced SIMD, which every processor of the architecture has, and processors by name.
 
-use target_lexicon::Triple;
+use target_lexicon::{OperatingSystem, Triple};
 
 use super::{Target, is_host, unknown_cpu};
 use crate::error::Result;
+use crate::vector::ir::Signs;
 use crate::vector::isa::Isa;
 
+/// A processor, as gcc and clang name it: whether it has products of bytes (FEAT_DotProd), kibibytes of the first-level data
+/// cache, its ways, and kibibytes of the second level. Where a processor is made with several sizes, a common one.
+type Row = (&'static str, bool, usize, usize, usize);
+
+const CPUS: &[Row] = &[
+    (BASELINE, false, 32, 4, 512),
+    ("cortex-a53", false, 32, 4, 512),
+    ("cortex-a35", false, 32, 4, 512),
+    ("cortex-a57", false, 32, 2, 1024),
+    ("cortex-a72", false, 32, 2, 1024),
+    ("cortex-a73", false, 64, 16, 1024),
+    ("cortex-a55", true, 32, 4, 128),
+    ("cortex-a75", true, 64, 16, 256),
+    ("cortex-a76", true, 64, 4, 256),
+    ("cortex-a77", true, 64, 4, 256),
+    ("cortex-a78", true, 64, 4, 512),
+    ("cortex-x1", true, 64, 4, 1024),
+    ("cortex-a510", true, 32, 4, 256),
+    ("cortex-a710", true, 64, 4, 512),
+    ("cortex-a715", true, 64, 4, 512),
+    ("cortex-x2", true, 64, 4, 1024),
+    ("cortex-x3", true, 64, 4, 1024),
+    ("neoverse-e1", true, 32, 4, 256),
+    ("neoverse-n1", true, 64, 4, 1024),
+    ("neoverse-n2", true, 64, 4, 1024),
+    ("neoverse-v1", true, 64, 4, 1024),
+    ("neoverse-v2", true, 64, 4, 2048),
+    ("a64fx", false, 64, 4, 8192),
+    ("thunderx2t99", false, 32, 8, 256),
+    ("tsv110", true, 64, 4, 512),
+    ("ampere1", true, 64, 4, 2048),
+    ("apple-a12", true, 128, 8, 8192),
+    ("apple-a13", true, 128, 8, 8192),
+    ("apple-a14", true, 128, 8, 8192),
+    (APPLE, true, 128, 8, 12288),
+    ("apple-m2", true, 128, 8, 16384),
+    ("apple-m3", true, 128, 8, 16384),
+];
+
+const BASELINE: &str = "generic";
+
+/// The least processor of a Mac.
+const APPLE: &str = "apple-m1";
+
+pub(super) fn names() -> Vec<&'static str> {
+    CPUS.iter().map(|row| row.0).collect()
+}
+
+/// Without a name, the baseline, which on macOS is the least processor that it runs on.
 pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
-    let cpu = mcpu.unwrap_or("generic");
-    // What `native` could add, generated code has no use for: atomics, pointer authentication.
-    if cpu != "generic" && !(cpu == "native" && is_host(&triple)) {
-        return Err(unknown_cpu(cpu, &triple, &["generic"]));
-    }
+    let macos = matches!(triple.operating_system, OperatingSystem::Darwin(_) | OperatingSystem::MacOSX(_));
+    let cpu = mcpu.unwrap_or(if macos { APPLE } else { BASELINE });
+    let native = cpu == "native" && is_host(&triple);
+    let name = if native { BASELINE } else { cpu };
+    let known = CPUS.iter().find(|row| row.0 == name);
+    let &(_, has_dot, l1, l1_ways, l2) = known.ok_or_else(|| unknown_cpu(cpu, &triple, &names()))?;
+    let has_dot = if native { host_has_dot() } else { has_dot };
+    let common = Isa {
+        vector_registers: 32,
+        has_fma: true,
+        has_rounding: true,
+        has_nan_extremes: true,
+        ..Isa::CRANELIFT
+    };
     Ok(Target {
         triple,
         cpu: cpu.to_string(),
         upgrades: vec![],
         features: vec![],
         vector_bytes: 16,
-        narrow: Isa {
-            vector_registers: 32,
-            has_fma: true,
-            has_rounding: true,
-            has_nan_extremes: true,
-            has_byte_shuffle: true,
-            ..Isa::CRANELIFT
-        },
-        wide: None,
+        narrow: Isa { has_byte_shuffle: true, ..common },
+        wide: Some(Isa { dot: has_dot.then_some(Signs::SIGNED), ..Isa::NEON }),
+        is_leaf: false,
         vector_registers: 32,
-        l1_bytes: 64 << 10,
-        l2_bytes: 512 << 10,
-        l1_ways: 4,
+        l1_bytes: l1 << 10,
+        l2_bytes: l2 << 10,
+        l1_ways,
     })
+}
+
+fn host_has_dot() -> bool {
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("dotprod");
+    #[cfg(not(target_arch = "aarch64"))]
+    false
 }

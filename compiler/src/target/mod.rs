@@ -13,6 +13,7 @@ use target_lexicon::{
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::DType;
 use crate::tuning::Goal;
+use crate::vector::ir::Signs;
 use crate::vector::isa::Isa;
 
 /// Everything that lowering and code generation may know about a machine.
@@ -31,6 +32,8 @@ pub struct Target {
     pub narrow: Isa,
     /// What leaf kernels have, where the target has those.
     pub wide: Option<Isa>,
+    /// Whether this is the machine as leaf kernels see it ([`Target::leaf`]).
+    pub is_leaf: bool,
     /// Registers of those vectors.
     pub vector_registers: usize,
     /// Bytes of the first and second level data caches of one core.
@@ -81,19 +84,14 @@ impl Target {
         self.vector_bytes / size
     }
 
-    /// Whether this is the machine as leaf kernels see it ([`Target::leaf`]).
-    pub fn is_leaf(&self) -> bool {
-        self.wide.is_some_and(|isa| isa.vector_bytes == self.vector_bytes)
-    }
-
     /// Lanes of a vector of elements of a type, 1 where vectors of it are not worth it. Leaf kernels hold elements of less
     /// than 32 bits in lanes of 32.
     pub fn lanes_of(&self, dtype: DType) -> usize {
         use DType::*;
         match dtype {
             F32 | I32 | F64 => self.lanes(dtype.size()),
-            I64 if self.is_leaf() => self.lanes(8),
-            F16 | BF16 | I8 | U8 | I16 | U16 if self.is_leaf() => self.lanes(4),
+            I64 if self.is_leaf => self.lanes(8),
+            F16 | BF16 | I8 | U8 | I16 | U16 if self.is_leaf => self.lanes(4),
             _ => 1,
         }
     }
@@ -123,9 +121,14 @@ impl Target {
         self.levels().find_map(Target::leaf_bytes)
     }
 
-    /// Whether the level that panels are made for has products of bytes.
-    pub fn has_dot(&self) -> bool {
-        self.levels().find_map(|level| level.wide).is_some_and(|isa| isa.has_dot)
+    /// Which products of bytes the level has that panels are made for.
+    pub fn dot(&self) -> Option<Signs> {
+        self.levels().find_map(|level| level.wide)?.dot
+    }
+
+    /// Whether leaf kernels have products by one lane of a vector.
+    pub fn has_element_products(&self) -> bool {
+        self.is_leaf && self.wide.is_some_and(|isa| isa.has_element_products)
     }
 
     /// Whether leaf kernels have tiles for products of bytes. The level before has all else that this one has.
@@ -167,7 +170,9 @@ impl Target {
         if several {
             self.upgrades.retain(|level| level.widest_bits() <= bits);
         } else {
-            self.wide = self.wide.filter(|_| bits > narrow).map(|isa| Isa { vector_bytes: bits / 8, ..isa });
+            // Leaf kernels of the narrowest width stay where there are no wider ones.
+            let stays = |isa: &Isa| bits > narrow || 8 * isa.vector_bytes == narrow;
+            self.wide = self.wide.filter(stays).map(|isa| Isa { vector_bytes: bits / 8, ..isa });
         }
         self.upgrades.extend(tiles.filter(|level| level.widest_bits() == bits));
         Ok(self)
@@ -181,7 +186,7 @@ impl Target {
     /// The same machine as leaf kernels see it.
     pub fn leaf(&self) -> Option<Target> {
         let Isa { vector_bytes, vector_registers, .. } = self.wide?;
-        Some(Target { vector_bytes, vector_registers, upgrades: vec![], ..self.clone() })
+        Some(Target { vector_bytes, vector_registers, is_leaf: true, upgrades: vec![], ..self.clone() })
     }
 
     /// The triple as Cranelift is told it: code for UEFI has the calling convention of Windows.
@@ -307,8 +312,8 @@ mod tests {
         for (text, names) in [
             ("x86_64-unknown-linux-gnu", x86_64::names()),
             ("x86_64-pc-windows-msvc", x86_64::names()),
-            ("aarch64-unknown-linux-gnu", vec!["generic"]),
-            ("aarch64-apple-darwin", vec!["generic"]),
+            ("aarch64-unknown-linux-gnu", aarch64::names()),
+            ("aarch64-apple-darwin", aarch64::names()),
         ] {
             for name in names {
                 let target = Target::new(triple(text), Some(name)).unwrap();
@@ -347,6 +352,13 @@ mod tests {
         assert!(named.upgrades.is_empty());
         let arm = Target::new(triple("aarch64-unknown-linux-gnu"), None).unwrap();
         assert!(arm.upgrades.is_empty() && arm.level_code().is_err());
+        assert_eq!(arm.dot(), None);
+        // Every Mac of this architecture has products of bytes.
+        let mac = Target::new(triple("aarch64-apple-darwin"), None).unwrap();
+        assert_eq!((mac.cpu.as_str(), mac.dot()), ("apple-m1", Some(Signs::SIGNED)));
+        let named = Target::new(triple("aarch64-unknown-linux-gnu"), Some("neoverse-n1")).unwrap();
+        assert_eq!(named.leaf().unwrap().dot(), Some(Signs::SIGNED));
+        assert!(named.with_vector_width(128).unwrap().leaf().is_some());
     }
 
     #[test]

@@ -10,6 +10,7 @@ use target_lexicon::{CallingConvention, OperatingSystem, Triple};
 use self::caches::Caches;
 use super::{Target, internal, is_host, unknown_cpu};
 use crate::error::Result;
+use crate::vector::ir::Signs;
 use crate::vector::isa::Isa;
 
 /// What `cpuid` must report: bits of its registers by leaf, and the register states that the operating system must
@@ -172,7 +173,7 @@ fn with_tiles(target: &Target) -> Option<Target> {
     let asks = matches!(target.triple.operating_system, OperatingSystem::Linux);
     let isa = target
         .wide
-        .filter(|isa| has && asks && isa.has_dot && isa.vector_bytes == Isa::AVX512.vector_bytes)?;
+        .filter(|isa| has && asks && isa.dot.is_some() && isa.vector_bytes == Isa::AVX512.vector_bytes)?;
     let cpu = format!("{}{WITH_AMX}", target.cpu);
     Some(Target { cpu, wide: Some(Isa { has_tiles: true, ..isa }), upgrades: vec![], ..target.clone() })
 }
@@ -205,10 +206,11 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         // That of code without an operating system, too.
         && triple.operating_system != OperatingSystem::Uefi
         && matches!(triple.default_calling_convention(), Ok(CallingConvention::SystemV) | Err(()));
+    let dot = |feature: &str| has(feature).then_some(Signs::UNSIGNED_SIGNED);
     let has_f16c = has_f16c(cpu, &triple, has("has_avx2"));
     let wide = match has_all(V4) {
-        true => Isa { has_f16c, has_dot: has("has_avx512vnni"), ..Isa::AVX512 },
-        false => Isa { has_f16c, has_dot: has("has_avx_vnni"), ..Isa::AVX2 },
+        true => Isa { has_f16c, dot: dot("has_avx512vnni"), ..Isa::AVX512 },
+        false => Isa { has_f16c, dot: dot("has_avx_vnni"), ..Isa::AVX2 },
     };
     let narrow = Isa {
         has_fma: has("has_fma"),
@@ -223,6 +225,7 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         vector_bytes: 16,
         narrow,
         wide: has_leaves.then_some(wide),
+        is_leaf: false,
         vector_registers: 16,
         triple,
         features,

@@ -98,6 +98,8 @@ pub struct Facts<'a> {
     pub narrow: bool,
     /// Bytes between neighbouring rows of the left-hand side, where constant.
     pub row_distance: Option<i64>,
+    /// Whether steps of the last inner axis are neighbours in the left-hand side, as many as the loop writes out.
+    pub neighbours: bool,
     pub row_axes: usize,
     /// Whether finding a row's place by its number among all rows takes divisions.
     pub divides: bool,
@@ -117,6 +119,8 @@ pub struct RegisterTile {
     pub columns: usize,
     /// Steps per iteration of the innermost loop, or a divisor of its extent close to it.
     pub unroll: i64,
+    /// Loops of fewer steps are written out.
+    pub short: bool,
     /// Terms of a partial sum, at most, where sums are cut; for the exact ones of integers there is no limit.
     pub sum_terms: i64,
 }
@@ -134,14 +138,17 @@ impl RegisterTile {
         };
         let columns = pick.count("columns", panel, &columns)?;
         let vectors = columns / lanes;
-        // A row of the panel, with codes those as well, and an element of the left-hand side.
-        let operands = if facts.codes { 2 * vectors } else { vectors } + 1;
-        let fit = (target.vector_registers.saturating_sub(operands) / vectors).max(1);
+        // A row of the panel, with codes those as well, and an element of the left-hand side; where products take lanes, a
+        // vector of each row's elements.
+        let by_lane = facts.neighbours && !facts.codes && target.has_element_products();
+        let own = if by_lane { vectors + 1 } else { vectors };
+        let operands = if facts.codes { 2 * vectors } else { vectors } + usize::from(!by_lane);
+        let fit = (target.vector_registers.saturating_sub(operands) / own).max(1);
         let registers = Allowed::between(
             1,
             fit as i64,
             format!(
-                "of {} vector registers, operands take {operands} and each row {vectors}",
+                "of {} vector registers, operands take {operands} and each row {own}",
                 target.vector_registers
             ),
         );
@@ -157,7 +164,8 @@ impl RegisterTile {
             }
             false => i64::MAX,
         };
-        Ok(RegisterTile { row_loops, rows, columns, unroll, sum_terms })
+        let short = target.has_element_products();
+        Ok(RegisterTile { row_loops, rows, columns, unroll, short, sum_terms })
     }
 
     /// Parts of a sum over an axis of `extent`, where it is cut: the largest divisor that is not far below the limit.
@@ -172,6 +180,9 @@ impl RegisterTile {
     /// Steps per iteration of a loop of `extent`: near the number wanted such that none are left over, where there is such.
     pub fn unroll_of(&self, extent: Option<i64>) -> i64 {
         let Some(extent) = extent else { return self.unroll };
+        if self.short && (1..self.unroll).contains(&extent) {
+            return extent;
+        }
         let near = [0, 1, -1, 2, -2, 4, -3].map(|more| self.unroll + more);
         near.into_iter().find(|count| *count > 0 && extent % count == 0).unwrap_or(self.unroll)
     }

@@ -24,6 +24,7 @@ fn facts(target: &Target, panel: usize) -> Facts<'_> {
         codes: false,
         narrow: false,
         row_distance: Some(400),
+        neighbours: true,
         row_axes: 1,
         divides: false,
         has_taps: false,

@@ -9,7 +9,6 @@ use cranelift_entity::{EntityRef, SecondaryMap};
 use half::f16;
 
 use crate::error::{Error, Result, Stage};
-use crate::scalar::dot;
 use crate::vector::ir::{
     Address, Binary, BlockId, Class, Compare, Cond, Convert, End, Func, Inst, Lanes, Logic, Mem, Op, Operand,
     Reg, Small, Unary,
@@ -408,12 +407,19 @@ impl Machine<'_> {
                     fma(at(&a), at(&b), at(&sum), negative, width)
                 })
             }
-            Op::Dot(_) => {
+            Op::FmaLane(by, _) => {
+                let (sum, a, b) = (used(0)?, used(1)?, self.vector(inst.uses[2])?);
+                let b = lane(&b, by.into(), width);
+                vector(lanes, |at| fma(lane(&a, at, width), b, lane(&sum, at, width), false, width))
+            }
+            Op::Dot(signs, _) => {
                 let (sum, a, b) = (used(0)?, used(1)?, used(2)?);
-                vector(lanes, |at| {
-                    let at = |vector: &[u8; VECTOR]| lane(vector, at, width) as i32;
-                    u64::from(at(&sum).wrapping_add(dot(at(&a), at(&b))) as u32)
-                })
+                vector(lanes, |at| signs.dot(lane(&sum, at, 4), lane(&a, at, 4), lane(&b, at, 4)))
+            }
+            Op::DotLane(by, signs, _) => {
+                let (sum, a, b) = (used(0)?, used(1)?, self.vector(inst.uses[2])?);
+                let b = lane(&b, by.into(), 4);
+                vector(lanes, |at| signs.dot(lane(&sum, at, 4), lane(&a, at, 4), b))
             }
             Op::MulAdd(_) => {
                 let (a, b, c) = (used(0)?, used(1)?, used(2)?);

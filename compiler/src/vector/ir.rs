@@ -56,6 +56,11 @@ pub struct Signs {
     pub b: bool,
 }
 
+impl Signs {
+    pub const UNSIGNED_SIGNED: Signs = Signs { a: false, b: true };
+    pub const SIGNED: Signs = Signs { a: true, b: true };
+}
+
 #[derive(Clone, Debug)]
 pub struct Block {
     pub params: Vec<Reg>,
@@ -261,9 +266,13 @@ pub enum Op {
     FmaNeg(Lanes),
     /// `a * b + c` with one rounding; `uses = [a, b, c]`, or `[a, b]` and `mem`. The result replaces `a`.
     MulAdd(Lanes),
-    /// `acc` plus the products of the four bytes of each lane, those of `a` unsigned, those of `b` signed;
+    /// `a * b + acc` of each lane of `a` and lane number `.0` of `b`, of 128 bits, with one rounding; `uses = [acc, a, b]`.
+    FmaLane(u8, Lanes),
+    /// `acc` plus the products of the four bytes of each lane, which have such signs;
     /// `uses = [acc, a, b]`, or `[acc, a]` and `mem`. The result replaces `acc`.
-    Dot(Lanes),
+    Dot(Signs, Lanes),
+    /// The same with the bytes of lane number `.0` of `b`, of 128 bits; `uses = [acc, a, b]`.
+    DotLane(u8, Signs, Lanes),
     /// Per lane that lane of `b` which the lowest bits of the lane of `a` number; `uses = [a, b]`, or `[a]` and `mem`.
     Permute(Lanes),
     /// Per lane `then` where the mask says yes; `uses = [mask, then, otherwise]`.

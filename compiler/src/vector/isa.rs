@@ -1,6 +1,6 @@
 //! What a back end can make of the vector IR.
 
-use crate::vector::ir::{Binary, Convert, Lanes, Op, Small, Unary};
+use crate::vector::ir::{Binary, Convert, Lanes, Op, Signs, Small, Unary};
 use crate::vector::verify::lanes;
 
 /// How vector instructions are encoded, which decides what there is besides their width.
@@ -10,6 +10,8 @@ pub enum Encoding {
     Vex,
     /// An EVEX prefix, for all widths: AVX-512 F, DQ and VL.
     Evex,
+    /// A64 words: NEON, with vectors of 128 bits and products by an element.
+    Neon,
     /// None here: Cranelift encodes what it is given in its own IR, with vectors of 128 bits.
     Cranelift,
 }
@@ -25,14 +27,19 @@ pub struct Isa {
     pub has_mask_registers: bool,
     /// An operand in memory can be one element for every lane, and no lane of it is more than a load.
     pub has_each_operands: bool,
+    /// One lane of a vector is an operand of a product for every lane.
+    pub has_element_products: bool,
+    /// Displacements of loads and stores are multiples of the bytes that these reach, and below so many of them; where they
+    /// are not any number of 32 bits.
+    pub reach: Option<i32>,
     /// Addresses can have a second register, times 1, 2, 4 or 8.
     pub has_scaled_addresses: bool,
     /// Products, extremes, arithmetic shifts and conversions to and from f64 of 64-bit integers.
     pub has_long_arithmetic: bool,
     /// f16 is converted to and from f32.
     pub has_f16c: bool,
-    /// Products of four bytes are added to a lane of 32 bits: VNNI.
-    pub has_dot: bool,
+    /// Which products of four bytes are added to a lane of 32 bits, if any: by VNNI, or by SDOT.
+    pub dot: Option<Signs>,
     /// Tiles of bytes and their products: AMX.
     pub has_tiles: bool,
     /// Multiply-adds with one rounding.
@@ -54,10 +61,12 @@ impl Isa {
         encoding: Encoding::Vex,
         has_mask_registers: false,
         has_each_operands: false,
+        has_element_products: false,
+        reach: None,
         has_scaled_addresses: true,
         has_long_arithmetic: false,
         has_f16c: true,
-        has_dot: false,
+        dot: None,
         has_tiles: false,
         has_fma: true,
         has_rounding: true,
@@ -76,6 +85,26 @@ impl Isa {
         ..Isa::AVX2
     };
 
+    pub const NEON: Isa = Isa {
+        vector_bytes: 16,
+        vector_registers: 32,
+        encoding: Encoding::Neon,
+        has_mask_registers: false,
+        has_each_operands: false,
+        has_element_products: true,
+        reach: Some(4096),
+        has_scaled_addresses: false,
+        has_long_arithmetic: true,
+        has_f16c: true,
+        dot: None,
+        has_tiles: false,
+        has_fma: true,
+        has_rounding: true,
+        has_nan_extremes: true,
+        has_byte_shuffle: true,
+        has_truncating_convert: false,
+    };
+
     /// Cranelift's machine: 128 bits, on every architecture. What it has besides, the target adds.
     pub const CRANELIFT: Isa = Isa {
         vector_bytes: 16,
@@ -83,10 +112,12 @@ impl Isa {
         encoding: Encoding::Cranelift,
         has_mask_registers: false,
         has_each_operands: false,
+        has_element_products: false,
+        reach: None,
         has_scaled_addresses: false,
         has_long_arithmetic: true,
         has_f16c: false,
-        has_dot: false,
+        dot: None,
         has_fma: false,
         has_rounding: false,
         has_nan_extremes: false,
@@ -109,7 +140,7 @@ impl Isa {
         let Some(lanes) = lanes(op) else {
             return match op {
                 Op::TileZero(_) | Op::TileLoad(_) | Op::TileStore(_) | Op::TileDot(..) => self.has_tiles,
-                _ => op != Op::BroadcastHalf || self.encoding == Encoding::Vex && self.has_f16c,
+                _ => op != Op::BroadcastHalf || self.encoding != Encoding::Evex && self.has_f16c,
             };
         };
         if lanes.bytes() > self.vector_bytes {
@@ -117,7 +148,8 @@ impl Isa {
         }
         match self.encoding {
             Encoding::Cranelift => self.cranelift_has(op, lanes),
-            Encoding::Vex | Encoding::Evex => self.leaf_has(op, lanes),
+            Encoding::Vex | Encoding::Evex => self.x86_has(op, lanes),
+            Encoding::Neon => self.neon_has(op, lanes),
         }
     }
 
@@ -132,7 +164,8 @@ impl Isa {
             Op::Binary(Binary::DotPairs, _) | Op::Unary(Unary::ToInt | Unary::FromInt, _) => !double,
             Op::Unary(Unary::ShrArithHalves(_), _) => !double,
             Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _) => self.has_rounding,
-            Op::Binary(Binary::LowMul | Binary::DotBytes, _) | Op::Dot(_) | Op::Unpack(_) => false,
+            Op::Binary(Binary::LowMul | Binary::DotBytes, _) | Op::Unpack(_) => false,
+            Op::Dot(..) | Op::FmaLane(..) | Op::DotLane(..) => false,
             Op::Unary(Unary::ToIntNearest, _) => false,
             Op::Ramp(..) | Op::Permute(_) => false,
             Op::Convert(Convert::DoubleToLong, _) => false,
@@ -145,7 +178,7 @@ impl Isa {
         }
     }
 
-    fn leaf_has(self, op: Op, lanes: Lanes) -> bool {
+    fn x86_has(self, op: Op, lanes: Lanes) -> bool {
         let double = lanes.width() == 8;
         lanes.count() != 2
             && match op {
@@ -162,7 +195,8 @@ impl Isa {
                     Unary::ToInt | Unary::ToIntNearest | Unary::FromInt | Unary::ShrArithHalves(_),
                     _,
                 ) => !double,
-                Op::Dot(_) => !double && self.has_dot,
+                Op::Dot(signs, _) => !double && self.dot == Some(signs),
+                Op::FmaLane(..) | Op::DotLane(..) => false,
                 Op::Ramp(..) | Op::Permute(_) => self.evex() && lanes == Lanes::X16,
                 Op::Convert(Convert::LongToDouble | Convert::DoubleToLong, _) => {
                     double && self.has_long_arithmetic
@@ -177,6 +211,27 @@ impl Isa {
                 Op::Unpack(_) => !double,
                 _ => true,
             }
+    }
+
+    fn neon_has(self, op: Op, lanes: Lanes) -> bool {
+        let double = lanes.width() == 8;
+        match op {
+            Op::Binary(Binary::Rem | Binary::DotBytes, _) | Op::Ramp(..) | Op::Permute(_) => false,
+            Op::Binary(Binary::IntDiv | Binary::UnsignedDiv, _) => lanes.is_scalar(),
+            Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy | Binary::DotPairs, _) => !double,
+            Op::Binary(Binary::LowMul, _) => double,
+            Op::Unary(Unary::ToInt | Unary::ToIntNearest | Unary::FromInt | Unary::ShrArithHalves(_), _) => {
+                !double
+            }
+            Op::Dot(signs, _) | Op::DotLane(_, signs, _) => !double && self.dot == Some(signs),
+            Op::Convert(Convert::DoubleToLong, _) => false,
+            Op::Convert(..) | Op::MaskWiden(_) | Op::MaskNarrow(_) => double,
+            Op::LoadSmall(..) => !double && !lanes.is_scalar(),
+            // One integer is packed as it is.
+            Op::Pack(small, _) => !double && (small == Small::F16 || !lanes.is_scalar()),
+            Op::Unpack(_) => !double,
+            _ => true,
+        }
     }
 
     /// Why an operation with an operand in memory, or a lane, is none of this machine.
@@ -202,7 +257,7 @@ impl Isa {
 
     /// So many lanes of elements of `width` bytes, where a vector has room for them.
     pub fn lanes_of(self, count: usize, width: usize) -> Option<Lanes> {
-        let two = self.encoding == Encoding::Cranelift;
+        let two = matches!(self.encoding, Encoding::Cranelift | Encoding::Neon);
         Lanes::of(count, width).filter(|lanes| lanes.bytes() <= self.vector_bytes && (two || count != 2))
     }
 }

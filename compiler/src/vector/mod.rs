@@ -2,12 +2,15 @@
 //!
 //! [`lower`] selects the instructions of a kernel for what a machine has ([`isa::Isa`]): `select` turns loops, expressions and
 //! indices into SSA form with explicit addresses, `scaled` and
-//! `fold` move sums into addresses, and loads into the operations that read them. A kernel that
+//! `fold` move sums into addresses, and loads into the operations that read them, `element` makes products by a lane, `far`
+//! shares what displacements are too long for. A kernel that
 //! holds anything the vector IR has no form for is refused. Emitters (`leaf`) give registers and write the bytes.
 //!
 //! A function prints ([`print`]), is read ([`parse`]), verified ([`verify`]) and interpreted ([`interp`]), so that what goes
 //! wrong between loops and bytes shows on its own level.
 
+pub mod element;
+pub mod far;
 pub mod fold;
 pub mod interp;
 pub mod ir;
@@ -35,6 +38,12 @@ pub fn lower(kernel: &Kernel, isa: Isa) -> Result<Func, String> {
     }
     if isa.has_each_operands {
         fold::run(&mut func);
+    }
+    if isa.has_element_products {
+        element::run(&mut func, isa);
+    }
+    if let Some(reach) = isa.reach {
+        far::run(&mut func, reach);
     }
     Ok(func)
 }

@@ -114,7 +114,11 @@ pub const SPELLINGS: &[Spelling] = &[
     plain("fma", Float, |lanes, _| Op::Fma(lanes)),
     plain("fma_neg", Float, |lanes, _| Op::FmaNeg(lanes)),
     plain("mul_add", Float, |lanes, _| Op::MulAdd(lanes)),
-    plain("dot", Int, |lanes, _| Op::Dot(lanes)),
+    numbered("fma_lane", Float, |lanes, lane| Op::FmaLane(lane as u8, lanes)),
+    plain("dot", Int, |lanes, _| Op::Dot(Signs::UNSIGNED_SIGNED, lanes)),
+    plain("dot_signed", Int, |lanes, _| Op::Dot(Signs::SIGNED, lanes)),
+    numbered("dot_lane", Int, |lanes, lane| Op::DotLane(lane as u8, Signs::UNSIGNED_SIGNED, lanes)),
+    numbered("dot_lane_signed", Int, |lanes, lane| Op::DotLane(lane as u8, Signs::SIGNED, lanes)),
     plain("permute", Bits, |lanes, _| Op::Permute(lanes)),
     plain("blend", Bits, |lanes, _| Op::Blend(lanes)),
     plain("splat_lane", Bits, |lanes, _| Op::SplatLane(lanes)),
@@ -180,7 +184,9 @@ fn dot_of(a: bool, b: bool, tiles: u64) -> Op {
 fn number(op: Op) -> Option<u64> {
     match op {
         Op::Splat(_, bits) | Op::Ramp(_, bits) => Some(bits),
-        Op::Extract(lane, _) | Op::Insert(lane, _) => Some(lane.into()),
+        Op::Extract(lane, _) | Op::Insert(lane, _) | Op::FmaLane(lane, _) | Op::DotLane(lane, ..) => {
+            Some(lane.into())
+        }
         Op::Unary(
             Unary::Shl(count) | Unary::Shr(count) | Unary::ShrArith(count) | Unary::ShrArithHalves(count),
             _,

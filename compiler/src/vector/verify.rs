@@ -149,6 +149,9 @@ fn verify_immediate(op: Op) -> Result<(), String> {
         Op::Insert(lane, lanes) if usize::from(lane) >= lanes.count() => {
             Err(format!("there is no lane {lane}"))
         }
+        Op::FmaLane(lane, lanes) | Op::DotLane(lane, _, lanes) if usize::from(lane) * lanes.width() >= 16 => {
+            Err(format!("there is no lane {lane} in 128 bits"))
+        }
         Op::ShlInt(count) | Op::ShrInt(count) if count >= 64 => Err(format!("a shift by {count}")),
         _ => Ok(()),
     }
@@ -193,9 +196,10 @@ pub fn lanes(op: Op) -> Option<Lanes> {
         Op::Binary(_, lanes) | Op::Unary(_, lanes) | Op::Compare(_, lanes) | Op::Mask(_, lanes) => {
             Some(lanes)
         }
-        Op::Fma(lanes) | Op::FmaNeg(lanes) | Op::MulAdd(lanes) | Op::Dot(lanes) | Op::Blend(lanes) => {
+        Op::Fma(lanes) | Op::FmaNeg(lanes) | Op::MulAdd(lanes) | Op::Dot(_, lanes) | Op::Blend(lanes) => {
             Some(lanes)
         }
+        Op::FmaLane(_, lanes) | Op::DotLane(_, _, lanes) => Some(lanes),
         Op::SplatLane(lanes) | Op::MaskNot(lanes) | Op::MaskBits(lanes) | Op::MaskOf(lanes) => Some(lanes),
         Op::MaskWiden(lanes) | Op::MaskNarrow(lanes) | Op::Convert(_, lanes) => Some(lanes),
         Op::LoadSmall(_, lanes) | Op::Pack(_, lanes) | Op::Unpack(lanes) => Some(lanes),
@@ -254,7 +258,8 @@ pub fn shape(op: Op) -> Shape {
         Op::Frame(_) => (&[], Some(Int), Never),
         Op::Binary(op, lanes) => (&[Vec, Vec], Some(Vec), last_if(binary_reads_mem(op, lanes))),
         Op::Unary(op, lanes) => (&[Vec], Some(Vec), last_if(unary_reads_mem(op, lanes))),
-        Op::Dot(lanes) => (&[Vec, Vec, Vec], Some(Vec), last_if(!lanes.is_scalar())),
+        Op::Dot(_, lanes) => (&[Vec, Vec, Vec], Some(Vec), last_if(!lanes.is_scalar())),
+        Op::FmaLane(..) | Op::DotLane(..) => (&[Vec, Vec, Vec], Some(Vec), Never),
         Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) => (&[Vec, Vec, Vec], Some(Vec), Last),
         Op::Blend(_) => (&[Mask, Vec, Vec], Some(Vec), Never),
         Op::Compare(op, lanes) => (&[Vec, Vec], Some(Mask), last_if(compare_reads_mem(op, lanes))),

@@ -552,7 +552,7 @@ fn random_graphs_in_wide_vectors() {
 }
 
 /// The same bytes, but for those of NaNs.
-#[cfg(all(target_arch = "x86_64", unix))]
+#[cfg(unix)]
 fn same_bits(a: &[u8], b: &[u8], dtype: DType) -> bool {
     let element = |bytes: &[u8]| Tensor::new(dtype, vec![], bytes.to_vec().into()).to_f64s().unwrap()[0];
     let size = dtype.size();
@@ -569,7 +569,7 @@ fn random_graphs_as_vector_functions() {
     let x86 = |cpu| Target::new(fixed_target().triple, Some(cpu)).unwrap();
     let arm = Target::parse("aarch64-unknown-linux-gnu", None).unwrap();
     let v4 = x86("x86-64-v4");
-    let leaves = [fixed_target(), v4.clone(), v4.with_vector_width(256).unwrap()];
+    let leaves = [fixed_target(), v4.clone(), v4.with_vector_width(256).unwrap(), arm.clone()];
     let leaves = leaves.map(|target| (target.leaf().unwrap(), target.wide.unwrap()));
     let narrow = [x86("x86-64"), x86("x86-64-v2"), fixed_target(), arm];
     let narrow = narrow.map(|target| (target.clone(), target.narrow));
@@ -611,7 +611,7 @@ fn random_graphs_as_vector_functions() {
 
 /// Holds leaf kernels of a target against the evaluator, and against what their vector IR computes, bit for bit. What
 /// they refuse is interpreted.
-#[cfg(all(target_arch = "x86_64", unix))]
+#[cfg(unix)]
 fn check_leaf_kernels(target: &Target, call: LeafCall<'_>) {
     let (taken, refused) = (Cell::new(0), RefCell::new(BTreeMap::new()));
     check_random_graphs(target, &|kernel, buffers, symbols| match leaf::compile(kernel, target)? {
@@ -644,14 +644,14 @@ fn check_leaf_kernels(target: &Target, call: LeafCall<'_>) {
 }
 
 /// Runs code on buffers.
-#[cfg(all(target_arch = "x86_64", unix))]
+#[cfg(unix)]
 type LeafCall<'c> = &'c dyn Fn(&Code, &mut [Vec<u8>], &[i64], (i64, i64)) -> i32;
 
 #[cfg(all(target_arch = "x86_64", unix))]
 fn emulate(code: &Code, buffers: &mut [Vec<u8>], dims: &[i64], range: (i64, i64)) -> i32 {
     let lengths: Vec<usize> = buffers.iter().map(Vec::len).collect();
     let pointers: Vec<*mut u8> = buffers.iter_mut().map(|buffer| buffer.as_mut_ptr()).collect();
-    leaf::emulator::Emulator::new(&code.bytes).call(&pointers, Some(&lengths), dims, range)
+    leaf::x86_64::emulator::Emulator::new(&code.bytes).call(&pointers, Some(&lengths), dims, range)
 }
 
 /// On this processor and on the emulator, which agree on every bit.
@@ -674,6 +674,17 @@ fn random_graphs_as_leaf_kernels_of_512_bits() {
     check_leaf_kernels(&target.leaf().unwrap(), &emulate);
     let target = target.with_vector_width(256).unwrap();
     check_leaf_kernels(&target.leaf().unwrap(), &emulate);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn random_graphs_as_leaf_kernels_of_aarch64() {
+    let Some(runner) = leaf::aarch64::runner::Runner::new("max") else { return };
+    let runner = RefCell::new(runner);
+    let target = Target::parse("aarch64-unknown-linux-gnu", None).unwrap();
+    check_leaf_kernels(&target.leaf().unwrap(), &|code, buffers, dims, range| {
+        runner.borrow_mut().call(&code.bytes, buffers, dims, range)
+    });
 }
 
 /// Columns of every number around the blocks that are computed together, and channels around several vectors; sizes that

@@ -3,7 +3,8 @@
 //! With `l = x - zl` and `r = y - zr`, the sum of the products over `k` terms is
 //! `sum(x y) - zl sum(y) - zr sum(x) + k zl zr`: the contraction of the bytes, less the sums of the columns of `y`, which
 //! are constants where `y` is, and of the rows of `x`. All of it wraps as the products of i32 do, so it is exact. `x` is made
-//! u8 and `y` i8, as [`crate::scalar::BinaryFn::Dot`] wants them: 128 more or less changes the zero point as well.
+//! u8, or i8 where the machine's products are of signed bytes, and `y` i8, as [`crate::scalar::BinaryFn::Dot`] or
+//! [`crate::scalar::BinaryFn::DotSigned`] wants them: 128 more or less changes the zero point as well.
 
 use super::range::{LOOKS, Range, range};
 use crate::error::Result;
@@ -39,7 +40,8 @@ pub fn in_bytes(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Opti
     if [b.dtype(outputs[0]), b.dtype(lhs)] != [DType::I32; 2] {
         return Ok(None);
     }
-    let Some(x) = bytes(b, lhs, Some(DType::U8), &mut { LOOKS })? else { return Ok(None) };
+    let left = if policy.signed_bytes { DType::I8 } else { DType::U8 };
+    let Some(x) = bytes(b, lhs, Some(left), &mut { LOOKS })? else { return Ok(None) };
     let Some(y) = bytes(b, rhs, Some(DType::I8), &mut { LOOKS })? else { return Ok(None) };
     let (x, y, k) = match by_planes(b, (&x, &y), [batch, m, k])? {
         Some((x, y)) => (x, y, k),

@@ -70,4 +70,11 @@ impl Signs {
         let value = |byte: u8, signed| if signed { i32::from(byte as i8) } else { i32::from(byte) };
         value(a, self.a) * value(b, self.b)
     }
+
+    /// A sum of 32 bits and the products of four bytes each; it wraps.
+    pub fn dot(self, sum: u64, a: u64, b: u64) -> u64 {
+        let bytes = (a as u32).to_le_bytes().into_iter().zip((b as u32).to_le_bytes());
+        let products = bytes.map(|(a, b)| self.product(a, b));
+        u64::from(products.fold(sum as i32, i32::wrapping_add) as u32)
+    }
 }

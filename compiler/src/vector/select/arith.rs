@@ -4,7 +4,7 @@ use super::value::{Form, Val};
 use super::{Select, Selected, refuse};
 use crate::graph::DType;
 use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
-use crate::vector::ir::{Binary, Compare, Lanes, Logic, Op, Unary};
+use crate::vector::ir::{Binary, Compare, Lanes, Logic, Op, Signs, Unary};
 
 /// The sign of a float.
 fn sign(form: Form) -> Val {
@@ -183,12 +183,15 @@ impl Select<'_> {
         }
     }
 
-    /// `sum` plus [`BinaryFn::Dot`] of `a` and `b`.
-    pub fn dot(&mut self, sum: Val, a: Val, b: Val) -> Selected<Val> {
-        if self.isa.has_dot {
-            return self.apply(Op::Dot, &[sum, a, b]);
+    /// `sum` plus [`BinaryFn::Dot`] of `a` and `b`, or what it is for bytes with other signs.
+    pub fn dot(&mut self, signs: Signs, sum: Val, a: Val, b: Val) -> Selected<Val> {
+        if self.isa.dot == Some(signs) {
+            return self.apply(|lanes| Op::Dot(signs, lanes), &[sum, a, b]);
         }
-        if a.small_bytes && self.isa.has(Op::Binary(Binary::DotBytes, self.lanes(4)?)) {
+        if signs == Signs::UNSIGNED_SIGNED
+            && a.small_bytes
+            && self.isa.has(Op::Binary(Binary::DotBytes, self.lanes(4)?))
+        {
             // Sums of two products of 7 bits and 8 fit 16.
             let sums = self.apply(|lanes| Op::Binary(Binary::DotBytes, lanes), &[a, b])?;
             let sums =
@@ -196,7 +199,7 @@ impl Select<'_> {
             return self.pair(Binary::IntAdd, sum, sums);
         }
         // Even and odd bytes as halves of 16 bits, whose products and sums of two need at most 17.
-        let (a, b) = (self.halves(a, false)?, self.halves(b, true)?);
+        let (a, b) = (self.halves(a, signs.a)?, self.halves(b, signs.b)?);
         let even = self.apply(|lanes| Op::Binary(Binary::DotPairs, lanes), &[a[0], b[0]])?;
         let odd = self.apply(|lanes| Op::Binary(Binary::DotPairs, lanes), &[a[1], b[1]])?;
         let sum = self.pair(Binary::IntAdd, sum, even)?;

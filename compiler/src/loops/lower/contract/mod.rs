@@ -140,7 +140,8 @@ impl Lowering<'_> {
             sum,
             codes: codes.is_some() && node.inputs.len() == 2,
             narrow: self.is_narrow(rhs, sum, lanes, codes),
-            row_distance: self.row_distance(&probe)?,
+            row_distance: self.distance(&probe, true)?,
+            neighbours: self.distance(&probe, false)? == Some(self.graph.ty(lhs).dtype.size() as i64),
             row_axes: *m,
             divides: self.rows_divide(&probe)?,
             has_taps: !taps.is_empty(),
@@ -204,20 +205,22 @@ impl Lowering<'_> {
         Ok(divides || self.group.outputs.iter().any(padded))
     }
 
-    /// Bytes between neighbouring rows of the left-hand side, where they are known.
-    fn row_distance(&mut self, job: &Probe) -> Result<Option<i64>> {
-        if job.rows == 0 {
+    /// Bytes between neighbouring rows of the left-hand side, or between neighbours along the last inner axis, where they
+    /// are known.
+    fn distance(&mut self, job: &Probe, rows: bool) -> Result<Option<i64>> {
+        let axes = job.batch + job.rows + job.inner;
+        let axis = if rows { job.batch + job.rows } else { axes };
+        if if rows { job.rows == 0 } else { job.inner == 0 } {
             return Ok(None);
         }
-        let row = self.kernel.loop_var("probe");
-        let mut index = vec![Index::zero(); job.batch + job.rows - 1];
-        index.push(Index::var(row));
-        index.extend((0..job.inner).map(|_| Index::zero()));
+        let step = self.kernel.loop_var("probe");
+        let mut index = vec![Index::zero(); axes];
+        index[axis - 1] = Index::var(step);
         let mut distance = None;
         self.scope(|cx| {
             if let Expr::Load { index, .. } = cx.expr_at(job.lhs, &index)? {
                 let size = cx.graph.ty(job.lhs).dtype.size() as i64;
-                distance = index.coefficient(row).and_then(|step| step.as_const()).map(|step| step * size);
+                distance = index.coefficient(step).and_then(|step| step.as_const()).map(|step| step * size);
             }
             Ok(())
         })?;
@@ -381,7 +384,11 @@ impl Lowering<'_> {
                 let element = cx.widened(job, "a", value);
                 for (column, value) in &panel_row {
                     let at = vec![Index::int(row as i64), column.clone()];
-                    let product = if job.depth == 1 { BinaryFn::Mul } else { BinaryFn::Dot };
+                    let product = match cx.graph.ty(job.lhs).dtype {
+                        _ if job.depth == 1 => BinaryFn::Mul,
+                        DType::I8 => BinaryFn::DotSigned,
+                        _ => BinaryFn::Dot,
+                    };
                     let value = Expr::binary(product, element.clone(), value.clone());
                     cx.push(Stmt::Accumulate { local: acc, at, op: BinaryFn::Add, value });
                 }
@@ -465,6 +472,11 @@ impl Lowering<'_> {
                 body: copy,
             };
             let (lo, hi) = (Index::zero(), Index::dim(whole.clone()));
+            if tile.short && steps == *extent && ahead.is_none() {
+                let mut once = vec![inner];
+                visit::substitute(&mut once, block, &Index::zero());
+                return once;
+            }
             let mut body = vec![inner];
             if let (Some(ahead), Some(each)) = (ahead, whole.as_const()) {
                 let extents: Vec<Dim> = outer.iter().map(|axis| axis.extent.clone()).collect();

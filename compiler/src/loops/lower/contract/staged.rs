@@ -109,7 +109,7 @@ impl Lowering<'_> {
     fn loads_widened(&self, dtype: DType, lanes: usize) -> bool {
         let load = |isa: Isa| isa.lanes_of(lanes, 4).map(|lanes| Op::LoadSmall(Small::F16, lanes));
         let has = |isa: Isa| load(isa).is_some_and(|op| isa.has(op));
-        dtype == DType::F16 && self.target.is_leaf() && self.target.wide.is_some_and(has)
+        dtype == DType::F16 && self.target.is_leaf && self.target.wide.is_some_and(has)
     }
 
     /// Whether the rows are enough; `None` where they are for certain.

@@ -107,7 +107,7 @@ pub(super) fn byte_targets() -> Vec<Target> {
     let host = Target::host().unwrap();
     let mut targets = targets();
     if let Some(isa) = host.wide {
-        let (wide, avx2) = (Isa { has_dot: false, ..isa }, Isa { vector_bytes: 32, ..isa });
+        let (wide, avx2) = (Isa { dot: None, ..isa }, Isa { vector_bytes: 32, ..isa });
         targets.extend([wide, avx2, Isa::AVX2].map(|isa| Target { wide: Some(isa), ..host.clone() }));
     }
     targets

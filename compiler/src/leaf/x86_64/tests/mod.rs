@@ -9,9 +9,10 @@ mod tiles;
 mod types;
 mod wide;
 
-use super::alloc::allocate;
 use super::emulator::Emulator;
 use super::encode;
+use super::registers::registers;
+use crate::leaf::alloc::allocate;
 use crate::vector::ir::*;
 use crate::vector::isa::Isa;
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, Instruction, Mnemonic, OpKind, Register};
@@ -34,13 +35,16 @@ fn platforms() -> Vec<Platform> {
         true => is_x86_feature_detected!("avx512vnni"),
         false => is_x86_feature_detected!("avxvnni"),
     };
-    let here = |isa: Isa| Platform { isa: Isa { has_dot: dot(isa), ..isa }, emulated: false };
+    let here = |isa: Isa| Platform {
+        isa: Isa { dot: dot(isa).then_some(Signs::UNSIGNED_SIGNED), ..isa },
+        emulated: false,
+    };
     let evex = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl");
     let mut platforms = vec![here(AVX2)];
     for isa in [AVX2, AVX512_256, AVX512] {
-        platforms.push(Platform { isa: Isa { has_dot: true, ..isa }, emulated: true });
+        platforms.push(Platform { isa: Isa { dot: Some(Signs::UNSIGNED_SIGNED), ..isa }, emulated: true });
         if isa.evex() && evex {
             platforms.push(here(isa));
         }
@@ -57,7 +61,7 @@ fn widest(isa: Isa) -> Lanes {
 }
 
 fn compile(func: &Func, isa: Isa) -> Result<Vec<u8>, String> {
-    encode::compile(func, isa).map(|machine| machine.bytes)
+    encode::compile(func, isa).map(|machine| machine.bytes).map_err(|failure| format!("{failure:?}"))
 }
 
 /// Builds a function block by block.
@@ -121,7 +125,7 @@ enum Code {
 impl Code {
     fn new(func: &Func, platform: Platform) -> Code {
         let Platform { isa, emulated } = platform;
-        allocate(func, isa).unwrap().check().unwrap();
+        allocate(func, isa, registers(isa)).unwrap().check().unwrap();
         let bytes = compile(func, isa).unwrap();
         assert_eq!(bytes, compile(func, isa).unwrap(), "the same code each time");
         if emulated {

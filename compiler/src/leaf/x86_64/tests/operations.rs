@@ -318,7 +318,8 @@ fn fused_operations_and_blends() {
     compare(Op::MulAdd, 3, |_| true, |a| f(a[0]).mul_add(f(a[1]), f(a[2])).to_bits());
     compare(Op::FmaNeg, 3, |_| true, |a| (-f(a[1])).mul_add(f(a[2]), f(a[0])).to_bits());
     let dot = |a: u32, b: u32| crate::scalar::dot(a as i32, b as i32);
-    compare(Op::Dot, 3, |lanes| lanes != Lanes::X1, |a| a[0].wrapping_add(dot(a[1], a[2]) as u32));
+    let dot_op = |lanes| Op::Dot(Signs::UNSIGNED_SIGNED, lanes);
+    compare(dot_op, 3, |lanes| lanes != Lanes::X1, |a| a[0].wrapping_add(dot(a[1], a[2]) as u32));
     compare(Op::Blend, 3, |_| false, |a| if a[0] >> 31 == 1 { a[1] } else { a[2] });
 }
 

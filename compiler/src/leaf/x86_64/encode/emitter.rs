@@ -1,10 +1,10 @@
 //! Instructions of the vector IR to instructions of the machine.
 
-use super::super::alloc::{Place, Step};
 use super::super::codes;
 use super::super::forms::{self, Form, UnaryForm, code};
 use super::operand::{Operands, Source, address, general, lower, slot, vector};
 use super::{Pool, text};
+use crate::leaf::alloc::{Place, Step};
 use crate::vector::ir::{End, Lanes, Op, Operand};
 use crate::vector::isa::Isa;
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
@@ -33,7 +33,7 @@ impl<'a> Emitter<'a> {
     pub fn step(&mut self, step: Step) -> Emitted {
         match step {
             Step::Move { from, to } => self.transfer(from, to),
-            Step::Inst { inst, places } => {
+            Step::Inst { inst, places, .. } => {
                 let operands = Operands::new(inst, &places, self.isa, self.pool)?;
                 self.inst(inst.op, &operands).map_err(|e| format!("{:?}: {e}", inst.op))
             }
@@ -185,7 +185,7 @@ impl<'a> Emitter<'a> {
                 let (b, c) = (operands.vector(1, lanes)?, operands.source(2, lanes)?);
                 self.three((code!(MUL_ADD, isa, lanes), None), vector(result, lanes)?, b, c)
             }
-            Op::Dot(lanes) => {
+            Op::Dot(_, lanes) => {
                 let (a, b) = (operands.vector(1, lanes)?, operands.source(2, lanes)?);
                 self.three((codes::DOT.pick(isa, lanes), None), vector(result, lanes)?, a, b)
             }

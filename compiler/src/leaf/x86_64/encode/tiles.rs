@@ -1,8 +1,8 @@
 //! Tiles as AMX has them: their configuration, and the operations on them.
 
-use super::super::alloc::Place;
 use super::emitter::{Emitted, Emitter};
 use super::operand::{Operands, general};
+use crate::leaf::alloc::Place;
 use crate::vector::ir::{Op, Signs, TileShape};
 use iced_x86::{Code, IcedError, Instruction, MemoryOperand, Register};
 

@@ -1,11 +1,11 @@
 //! Instructions that change the width of elements: between lanes of 32 and of 64 bits, and between lanes and small
 //! elements in memory.
 
-use super::super::alloc::Place;
 use super::super::forms;
 use super::super::small;
 use super::emitter::{Emitted, Emitter};
 use super::operand::{Operands, Source, general, lower, vector};
+use crate::leaf::alloc::Place;
 use crate::vector::ir::{Convert, Lanes, Op, Small};
 use iced_x86::{Code, Instruction, Register};
 

@@ -9,7 +9,9 @@ mod operand;
 mod tiles;
 mod width;
 
-use super::alloc::{Allocated, SLOT_BYTES, allocate};
+use super::registers::registers;
+use crate::leaf::alloc::{Allocated, SLOT_BYTES, allocate};
+use crate::leaf::{Failure, MAX_FRAME, Machine};
 use crate::vector::ir::{BlockId, Cond, End, Func, Lanes, TileShape};
 use crate::vector::isa::Isa;
 use cranelift_entity::EntityRef;
@@ -26,29 +28,18 @@ const POOL_ADDRESS: u64 = 1 << 33;
 const PAGE: i32 = 4096;
 
 /// Of a function and of its constants, in bytes: that of the widest constant.
-pub const ALIGN: u32 = 32;
+const ALIGN: u32 = 32;
 const INT3: u8 = 0xcc;
-const MAX_FRAME: usize = 1 << 20;
 
 /// Of a function's own memory.
 const MEMORY_ALIGN: usize = 64;
 
-/// Machine code of a function.
-pub struct Machine {
-    /// Instructions, then the constants they refer to.
-    pub bytes: Vec<u8>,
-    /// Bytes of the instructions.
-    pub instructions: usize,
-    /// Bytes of stack, with the address to return to.
-    pub stack: u32,
-}
-
 /// Machine code for a function.
-pub fn compile(func: &Func, isa: Isa) -> Result<Machine, String> {
-    let allocated = allocate(func, isa)?;
+pub fn compile(func: &Func, isa: Isa) -> Result<Machine, Failure> {
+    let allocated = allocate(func, isa, registers(isa))?;
     let slots = allocated.slots() * SLOT_BYTES;
     if slots + func.frame > MAX_FRAME {
-        return Err(format!("{slots} bytes of spilled values and {} of memory", func.frame));
+        return Err(format!("{slots} bytes of spilled values and {} of memory", func.frame).into());
     }
     let memory = (slots + SLOT_BYTES).next_multiple_of(MEMORY_ALIGN);
     let mut pool = Pool::default();
@@ -70,12 +61,12 @@ pub fn compile(func: &Func, isa: Isa) -> Result<Machine, String> {
     let instructions = unaligned.len().saturating_sub(pool_bytes);
     let padding = instructions.next_multiple_of(ALIGN as usize) - instructions;
     if pool_bytes == 0 || padding == 0 {
-        return Ok(Machine { bytes: unaligned, instructions, stack });
+        return Ok(Machine { bytes: unaligned, instructions, align: ALIGN, stack });
     }
     // Padding moves the constants, and with them what refers to them; jumps keep their lengths.
     let fill = (0..padding).map(|_| Instruction::with_declare_byte_1(INT3));
     insts.splice(code..code, fill);
-    Ok(Machine { bytes: encode(&insts)?, instructions, stack })
+    Ok(Machine { bytes: encode(&insts)?, instructions, align: ALIGN, stack })
 }
 
 fn encode(insts: &[Instruction]) -> Result<Vec<u8>, String> {

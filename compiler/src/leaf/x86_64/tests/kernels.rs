@@ -6,7 +6,7 @@ use crate::codegen::testing::{Runnable, build_at};
 use crate::graph::{
     Builder, DType, Dim, Graph, Op, Origin, OriginId, RhsLayout, Sym, Tensor, TensorType, ValueId,
 };
-use crate::leaf::emulator::Emulator;
+use crate::leaf::x86_64::emulator::Emulator;
 use crate::loops::{self, Kernel, math, program};
 use crate::pass::{self, PackPolicy};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
@@ -91,7 +91,7 @@ fn check_packed(
 ) -> Vec<Vec<Instruction>> {
     let expected = interp::run(graph, std::slice::from_ref(x)).unwrap().remove(0);
     let mut graph = graph.clone();
-    let pack = PackPolicy::for_leaf(panel_bytes, false);
+    let pack = PackPolicy::for_leaf(panel_bytes, None);
     let options = pass::Options { pack, ..pass::Options::default() };
     pass::run_all(&mut graph, &options, &mut |_, _, _| {}).unwrap();
     let program = schedule(&graph, schedule::Options { in_place: false, ..Default::default() }).unwrap();

@@ -1,7 +1,7 @@
 //! The operands of an instruction as the machine names them.
 
-use super::super::alloc::{Place, SLOT_BYTES};
 use super::Pool;
+use crate::leaf::alloc::{Place, SLOT_BYTES};
 use crate::vector::ir::{Address, Inst, Lanes, Mem};
 use crate::vector::isa::Isa;
 use crate::vector::verify::lanes;

@@ -14,8 +14,8 @@ pub type Form = (Code, Option<u32>);
 macro_rules! code {
     ($name:ident, $isa:expr, $lanes:expr) => {
         match $lanes.width() {
-            8 => $crate::leaf::codes64::$name.pick($isa, $lanes),
-            _ => $crate::leaf::codes::$name.pick($isa, $lanes),
+            8 => $crate::leaf::x86_64::codes64::$name.pick($isa, $lanes),
+            _ => $crate::leaf::x86_64::codes::$name.pick($isa, $lanes),
         }
     };
 }

@@ -1,0 +1,112 @@
+//! What a function does to the stack, and what it leaves behind.
+
+use super::inst::{self, FP, SP, X16, XZR};
+use super::{MEMORY_ALIGN, Word};
+use crate::leaf::alloc::{Allocated, SLOT_BYTES};
+use crate::vector::ir::Func;
+
+const PAGE: u32 = 4096;
+
+/// From the stack pointer up: slots of spilled values, the function's own memory, what aligns it; where the frame pointer
+/// points, the caller's frame pointer and the address to return to, and the registers that are saved.
+pub struct Frame {
+    saved: Vec<u8>,
+    saved_vectors: Vec<u8>,
+    /// Bytes of slots and memory.
+    size: u32,
+    /// Whether there is memory, which is aligned.
+    aligned: bool,
+}
+
+impl Frame {
+    pub fn new(func: &Func, allocated: &Allocated) -> Frame {
+        let slots = allocated.slots() * SLOT_BYTES;
+        let size = match func.frame {
+            0 => slots.next_multiple_of(16),
+            memory => slots.next_multiple_of(MEMORY_ALIGN) + memory,
+        };
+        let (saved, saved_vectors) = (allocated.callee_saved(), allocated.callee_saved_vectors());
+        Frame { saved, saved_vectors, size: size as u32, aligned: func.frame > 0 }
+    }
+
+    /// Bytes of the frame pointer, the address to return to and the registers that are saved; none if nothing is.
+    fn saved_bytes(&self) -> u32 {
+        match self.size == 0 && self.saved.is_empty() && self.saved_vectors.is_empty() {
+            true => 0,
+            false => {
+                let pairs = 1 + self.saved.len().div_ceil(2) + self.saved_vectors.len().div_ceil(2);
+                16 * pairs as u32
+            }
+        }
+    }
+
+    /// Bytes of stack at most.
+    pub fn stack(&self) -> u32 {
+        self.saved_bytes() + self.size + if self.aligned { MEMORY_ALIGN as u32 } else { 0 }
+    }
+
+    /// Stores or loads the registers that are saved, in pairs; a register without another one goes twice.
+    fn saves(&self, load: bool) -> Vec<Word> {
+        let mut words = vec![];
+        let mut at = 16;
+        for (vector, registers) in [(false, &self.saved), (true, &self.saved_vectors)] {
+            for pair in registers.chunks(2) {
+                let (one, two) = match (pair, vector) {
+                    (&[one, two], _) => (one, two),
+                    // Two places would be loaded to one register: the other one is for nothing.
+                    (&[one], false) => (one, XZR),
+                    (&[one], true) => {
+                        let access = inst::Access::vector(8, load);
+                        words.extend(access.at(one, SP, at).map(Word::Code));
+                        at += 16;
+                        continue;
+                    }
+                    _ => continue,
+                };
+                words.push(Word::Code(inst::stack_pair(load, vector, one, two, at as u32)));
+                at += 16;
+            }
+        }
+        words
+    }
+
+    pub fn prologue(&self) -> Vec<Word> {
+        if self.saved_bytes() == 0 {
+            return vec![];
+        }
+        let mut words = vec![Word::Code(inst::push_frame(self.saved_bytes()))];
+        words.extend(self.saves(false));
+        words.push(Word::Code(inst::immediate(inst::ADD_IMM, FP, SP, 0, false)));
+        if self.size > 0 {
+            // Every page is touched, so that none is jumped over that guards the stack.
+            for page in 1..=(self.stack() - self.saved_bytes()) / PAGE {
+                words.push(Word::Code(inst::immediate(inst::SUB_IMM, X16, SP, page, true)));
+                words.extend(inst::LOAD_W.at(XZR, X16, 0).map(Word::Code));
+            }
+            let (low, high) = (self.size % PAGE, self.size / PAGE);
+            words.push(Word::Code(inst::immediate(inst::SUB_IMM, X16, SP, low, false)));
+            if high > 0 {
+                words.push(Word::Code(inst::immediate(inst::SUB_IMM, X16, X16, high, true)));
+            }
+            words.push(Word::Code(match self.aligned {
+                true => inst::aligned_64(SP, X16),
+                false => inst::immediate(inst::ADD_IMM, SP, X16, 0, false),
+            }));
+        }
+        words
+    }
+
+    pub fn epilogue(&self, code: i32) -> Vec<Word> {
+        let mut words = vec![];
+        if self.saved_bytes() > 0 {
+            if self.size > 0 {
+                words.push(Word::Code(inst::immediate(inst::ADD_IMM, SP, FP, 0, false)));
+            }
+            words.extend(self.saves(true));
+            words.push(Word::Code(inst::pop_frame(self.saved_bytes())));
+        }
+        words.extend(inst::constant(0, code.into()).into_iter().map(Word::Code));
+        words.push(Word::Code(inst::RET));
+        words
+    }
+}
