@@ -654,8 +654,15 @@ fn tensors_in_a_block_in_c() {
         ..Default::default()
     };
     let target = native_target();
-    let options =
-        Options { name: "state".into(), target, opt_level: 3, exact: false, goal: Default::default(), import, profile: false };
+    let options = Options {
+        name: "state".into(),
+        target,
+        opt_level: 3,
+        exact: false,
+        goal: Default::default(),
+        import,
+        profile: false,
+    };
     let model = with_cross_attention("frames").encode_to_vec().into();
     let compiled = onnxc::compile(model, &onnxc::import::NoExternalData, &options, &mut Quiet).unwrap();
     let dir = tempfile::tempdir().unwrap();
