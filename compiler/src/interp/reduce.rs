@@ -232,7 +232,9 @@ pub fn contract(
     };
     // Products of bytes are added up in 32 bits, those of floats in the wider type.
     let sum = if inputs[0].dtype.is_float() { inputs[0].dtype } else { DType::I32 };
-    let wide = (inputs[0].dtype != inputs[1].dtype)
+    let are_bytes = inputs[..2].iter().all(|operand| operand.dtype == DType::I8);
+    let adds_up = inputs[0].shape.len() > batch + m;
+    let wide = (inputs[0].dtype != inputs[1].dtype || are_bytes && adds_up)
         .then(|| [inputs[0], inputs[1]].map(|operand| super::cast(operand, sum, true)));
     let inputs = match &wide {
         Some([lhs, rhs]) => &[lhs, rhs],
