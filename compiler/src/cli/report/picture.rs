@@ -106,7 +106,8 @@ const MARGIN: usize = 90;
 pub fn memory(facts: &Facts) -> Option<String> {
     let arena = facts.arena.filter(|&arena| arena > 0 && !facts.blocks.is_empty())?;
     let steps = facts.blocks.iter().map(|block| block.to + 1).max().unwrap_or(1);
-    let (width, height) = (PLAN.0 + MARGIN + 10, PLAN.1 + 40);
+    // The last label is centred on the right edge of the plan.
+    let (width, height) = (PLAN.0 + MARGIN + 40, PLAN.1 + 40);
     let x = |step: usize| MARGIN as f64 + step as f64 / steps as f64 * PLAN.0 as f64;
     let y = |byte: i64| 10.0 + (1.0 - byte as f64 / arena as f64) * PLAN.1 as f64;
     let mut svg = format!(
