@@ -14,6 +14,7 @@ use crate::graph::{
 use crate::pass::Options;
 use crate::pass::constants::definition;
 use crate::pass::rewrite::{bodies, rewrite};
+use crate::pass::weights::holds;
 use crate::scalar::{BinaryFn, ReduceFn};
 
 /// Bits of the codes of a table, two to a byte.
@@ -82,18 +83,20 @@ fn of_product(graph: &Graph, node: &Node) -> Vec<(ValueId, Panels)> {
     found
 }
 
-/// `[n, k..]` of packed `[k.., n]`, which may have been made of a narrower type that holds it.
+/// `[n, k..]` of packed `[k.., n]`, which may be of a narrower type that holds all of it.
 fn table_of(graph: &Graph, panels: ValueId, k: usize) -> Option<ValueId> {
     let (Op::Pack { batch: 0, k: axes, .. }, packed) = definition(graph, panels)? else { return None };
-    let mut value = packed[0];
-    if let (Op::Map(MapFn::Cast { .. }), inputs) = definition(graph, value)?
+    let (mut value, mut narrow) = (packed[0], None);
+    if let (Op::Map(MapFn::Cast { to, .. }), inputs) = definition(graph, value)?
         && graph.ty(inputs[0]).dtype.is_float()
     {
-        value = inputs[0];
+        (value, narrow) = (inputs[0], Some(*to));
     }
     let (Op::Transpose { perm }, inputs) = definition(graph, value)? else { return None };
     let moved = perm[..perm.len() - 1].iter().enumerate().all(|(to, &from)| from == to + 1);
-    (*axes == k && perm.len() == k + 1 && moved && perm[k] == 0).then_some(inputs[0])
+    // A model may round its weights, and gather what is not rounded.
+    let is_whole = narrow.is_none_or(|narrow| holds(graph, behind(graph, inputs[0]), narrow));
+    (*axes == k && perm.len() == k + 1 && moved && perm[k] == 0 && is_whole).then_some(inputs[0])
 }
 
 /// The bytes whose halves, the lower first, are the codes in these words.
@@ -239,6 +242,33 @@ mod tests {
             }
             let beyond = [Tensor::from_slice(&[3], &[0i64, 0, rows as i64])];
             assert!(interp::run(&after, &beyond).is_err());
+        }
+    }
+
+    /// Weights that the model rounds are not the table that it gathers from, if that has more digits.
+    #[test]
+    fn rounded_weights_are_another_table() {
+        for (step, is_shared) in [(0.25f32, true), (1e-3, false)] {
+            let mut graph = Graph::default();
+            let origin = graph.origins.push(Origin { name: "t".into(), op_type: "Gather".into(), index: 0 });
+            let mut b = Builder::new(&mut graph, origin);
+            let indices = b.input("indices", TensorType::new(DType::I64, vec![Dim::from(2usize)]), None);
+            let data: Vec<f32> = (0..256 * 128).map(|at| (at % 13) as f32 * step).collect();
+            let table = b.constant(Tensor::from_slice(&[256, 128], &data));
+            let own = b.emit1(Op::Gather { axis: 0 }, &[table, indices]).unwrap();
+            let rhs = b.transpose(table, &[1, 0]).unwrap();
+            let rhs = b.cast(rhs, DType::F16).unwrap();
+            let rhs = b.emit1(Op::Pack { batch: 0, k: 1, nr: 4 }, &[rhs]).unwrap();
+            let layout = RhsLayout::Panels { nr: 4, depth: 1, n: Dim::from(256usize) };
+            let y = b.emit1(Op::Contract { batch: 0, m: 1, k: 1, rhs: layout }, &[own, rhs]).unwrap();
+            graph.outputs.extend([("y".into(), y), ("own".into(), own)]);
+            let mut after = graph.clone();
+            run(&mut after, &Options::default()).unwrap();
+            let gathered = |graph: &Graph| graph.outputs[1].1;
+            assert_eq!(gathered(&after) != gathered(&graph), is_shared, "{after}");
+            let inputs = [Tensor::from_slice(&[2], &[3i64, -1])];
+            let own = |graph: &Graph| interp::run(graph, &inputs).unwrap().remove(1);
+            assert_eq!(own(&graph).data, own(&after).data, "{after}");
         }
     }
 }

@@ -192,7 +192,7 @@ fn bits_of(graph: &Graph, mut value: ValueId) -> (usize, bool) {
 }
 
 /// Whether an f32 constant is made of values of a narrower type.
-fn holds(graph: &Graph, value: ValueId, dtype: DType) -> bool {
+pub fn holds(graph: &Graph, value: ValueId, dtype: DType) -> bool {
     if let Some((Op::Map(MapFn::Cast { .. }), inputs)) = definition(graph, value) {
         return graph.ty(inputs[0]).dtype == dtype;
     }
