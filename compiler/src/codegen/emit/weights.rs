@@ -6,8 +6,11 @@
 
 use std::io::{self, Write};
 
+use bytes::Bytes;
 use memmap2::MmapMut;
+use target_lexicon::Endianness;
 
+use crate::codegen::emit::data::Data;
 use crate::codegen::emit::object::Finished;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::borders::stored;
@@ -22,27 +25,27 @@ pub(super) fn write(
     weights: &[Weight],
     out: &mut dyn Write,
 ) -> Result<()> {
-    let Finished { object, weights: section, .. } = finished;
+    let Finished { object, order, weights: section, .. } = finished;
     let placeholder = match section {
         Some((_, bytes)) => Some(map(bytes)?),
         None => None,
     };
     let hole: Option<&[u8]> = placeholder.as_deref();
-    write_with(object, section, hole, (graph, weights), out)
+    write_with(object, section, hole, Contents { graph, weights, order }, out)
 }
 
 fn write_with<'a>(
     mut object: cranelift_object::object::write::Object<'a>,
     section: Option<(cranelift_object::object::write::SectionId, u64)>,
     hole: Option<&'a [u8]>,
-    (graph, weights): (&Graph, &[Weight]),
+    contents: Contents<'_>,
     out: &mut dyn Write,
 ) -> Result<()> {
     if let (Some((section, _)), Some(hole)) = (section, hole) {
         object.set_section_data(section, hole, crate::schedule::ALIGN as u64);
     }
     let mut writer =
-        Substitute { out: io::BufWriter::with_capacity(1 << 16, out), hole, graph, weights, error: None };
+        Substitute { out: io::BufWriter::with_capacity(1 << 16, out), hole, contents, error: None };
     let written = object.write_stream(&mut writer);
     if let Some(error) = writer.error {
         return Err(error);
@@ -64,51 +67,62 @@ fn io_error(error: io::Error) -> Error {
 }
 
 /// The contents of the weights, all at once.
-pub(super) fn bytes(graph: &Graph, weights: &[Weight], length: u64) -> Result<Vec<u8>> {
+pub(super) fn bytes(graph: &Graph, weights: &[Weight], length: u64, order: Endianness) -> Result<Vec<u8>> {
     let mut out = vec![];
-    let mut writer = Substitute { out: &mut out, hole: None, graph, weights, error: None };
+    let contents = Contents { graph, weights, order };
+    let mut writer = Substitute { out: &mut out, hole: None, contents, error: None };
     writer.constants()?;
     out.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
     Ok(out)
+}
+
+/// What the section of the weights holds.
+struct Contents<'a> {
+    graph: &'a Graph,
+    weights: &'a [Weight],
+    order: Endianness,
+}
+
+impl Contents<'_> {
+    fn data(&self, weight: &Weight) -> Result<Data> {
+        match weight.source {
+            WeightSource::Default(input) => {
+                let default = self.graph.inputs[input].default.as_ref();
+                let tensor = default.ok_or_else(|| internal("a default has gone".into()))?;
+                Data::tensor(&stored(tensor))
+            }
+            WeightSource::Strings => {
+                let strings = self.graph.strings.as_ref();
+                let strings = strings.ok_or_else(|| internal("the strings have gone".into()))?;
+                // The format of the runtime, little-endian on every machine.
+                Ok(Data::bytes(Bytes::copy_from_slice(strings.blob())))
+            }
+            WeightSource::Value(value) => {
+                Data::tensor(&interp::constant(body(self.graph, &weight.path)?, value)?)
+            }
+        }
+    }
 }
 
 /// A writer that writes the constants where it is given the placeholder.
 struct Substitute<'a, W: Write> {
     out: W,
     hole: Option<&'a [u8]>,
-    graph: &'a Graph,
-    weights: &'a [Weight],
+    contents: Contents<'a>,
     error: Option<Error>,
 }
 
 impl<W: Write> Substitute<'_, W> {
     fn constants(&mut self) -> Result<()> {
         let mut at = 0;
-        for weight in self.weights {
+        for weight in self.contents.weights {
             pad(&mut self.out, weight.offset - at)?;
-            let write = |out: &mut W, data: &[u8]| -> Result<()> {
-                if data.len() as u64 != weight.bytes {
-                    let message = format!("a constant of {} bytes has {}", weight.bytes, data.len());
-                    return Err(Error::internal(Stage::Emit, message));
-                }
-                out.write_all(data).map_err(io_error)
-            };
-            match weight.source {
-                WeightSource::Default(input) => {
-                    let default = self.graph.inputs[input].default.as_ref();
-                    let tensor = default.ok_or_else(|| internal("a default has gone".into()))?;
-                    write(&mut self.out, &stored(tensor).data)?;
-                }
-                WeightSource::Strings => {
-                    let strings = self.graph.strings.as_ref();
-                    let strings = strings.ok_or_else(|| internal("the strings have gone".into()))?;
-                    write(&mut self.out, strings.blob())?;
-                }
-                WeightSource::Value(value) => {
-                    let tensor = interp::constant(body(self.graph, &weight.path)?, value)?;
-                    write(&mut self.out, &tensor.data)?;
-                }
+            let data = self.contents.data(weight)?;
+            if data.len() as u64 != weight.bytes {
+                let message = format!("a constant of {} bytes has {}", weight.bytes, data.len());
+                return Err(Error::internal(Stage::Emit, message));
             }
+            data.write(self.contents.order, &mut self.out).map_err(io_error)?;
             at = weight.offset + weight.bytes;
         }
         let end = self.hole.map_or(at, |hole| hole.len() as u64);
