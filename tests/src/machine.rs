@@ -23,6 +23,8 @@ pub struct Machine {
 /// Programs are static: the emulator needs no libraries of the machine.
 const AARCH64_GCC: &[&str] = &["aarch64-linux-gnu-gcc", "-static"];
 const AARCH64_PACKAGES: &str = "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static";
+const S390X_GCC: &[&str] = &["s390x-linux-gnu-gcc", "-static"];
+const S390X_PACKAGES: &str = "gcc-s390x-linux-gnu libc6-dev-s390x-cross qemu-user-static";
 
 pub const MACHINES: &[Machine] = &[
     Machine {
@@ -41,6 +43,23 @@ pub const MACHINES: &[Machine] = &[
         compiler: AARCH64_GCC,
         emulator: &["qemu-aarch64-static", "-cpu", "cortex-a76"],
         packages: AARCH64_PACKAGES,
+    },
+    Machine {
+        name: "s390x",
+        triple: "s390x-unknown-linux-gnu",
+        cpu: None,
+        compiler: S390X_GCC,
+        emulator: &["qemu-s390x-static", "-cpu", "qemu"],
+        packages: S390X_PACKAGES,
+    },
+    // With vector-enhancements facility 2.
+    Machine {
+        name: "s390x-z15",
+        triple: "s390x-unknown-linux-gnu",
+        cpu: Some("z15"),
+        compiler: S390X_GCC,
+        emulator: &["qemu-s390x-static", "-cpu", "max"],
+        packages: S390X_PACKAGES,
     },
 ];
 

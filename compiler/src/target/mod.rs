@@ -324,6 +324,7 @@ mod tests {
             ("x86_64-pc-windows-msvc", x86_64::names()),
             ("aarch64-unknown-linux-gnu", aarch64::names()),
             ("aarch64-apple-darwin", aarch64::names()),
+            ("s390x-unknown-linux-gnu", s390x::names()),
         ] {
             for name in names {
                 let target = Target::new(triple(text), Some(name)).unwrap();
@@ -420,6 +421,23 @@ mod tests {
     }
 
     #[test]
+    fn s390x_is_big_endian() {
+        let target = Target::new(triple("s390x-unknown-linux-gnu"), None).unwrap();
+        assert_eq!((target.cpu.as_str(), target.byte_order().unwrap()), ("z14", Endianness::Big));
+        assert!(target.narrow.is_big_endian && target.leaf().is_none() && target.upgrades.is_empty());
+        assert_eq!(target.isa(Opt::None).unwrap().endianness(), cranelift_codegen::ir::Endianness::Big);
+        for text in ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "aarch64-apple-darwin"] {
+            let target = Target::new(triple(text), None).unwrap();
+            assert_eq!(target.byte_order().unwrap(), Endianness::Little);
+            assert!(target.levels().all(|level| !level.narrow.is_big_endian && !level.extends_integers));
+        }
+        // The edition of the architecture is another name of the processor.
+        let features = |cpu| Target::new(triple("s390x-unknown-linux-gnu"), Some(cpu)).unwrap().features;
+        assert_eq!(features("z16"), features("arch14"));
+        assert!(features("z17").contains(&"has_vxrs_ext3") && !features("z15").contains(&"has_vxrs_ext3"));
+    }
+
+    #[test]
     fn unknown_names_are_usage_errors() {
         let error = Target::new(triple("x86_64-unknown-linux-gnu"), Some("z80")).unwrap_err();
         assert_eq!(error.kind, Kind::Usage);
@@ -435,6 +453,8 @@ mod tests {
             ("aarch64-pc-windows-msvc", "its objects (coff) cannot be written"),
             ("x86_64-unknown-linux-gnux32", "64 bits"),
             ("wasm32-unknown-unknown", "wasm32"),
+            ("powerpc64-unknown-linux-gnu", "no code generator for the architecture powerpc64"),
+            ("s390x-unknown-linux-gnu-macho", "its objects (macho) cannot be written"),
         ] {
             let error = Target::parse(text, None).unwrap_err();
             assert_eq!(error.kind, Kind::Usage, "{error}");

@@ -510,6 +510,8 @@ pub(super) fn data_value(
 
 #[cfg(test)]
 mod tests {
+    use cranelift_codegen::ir::ArgumentExtension;
+
     use super::*;
 
     /// Type, size and alignment of each section of a 64-bit ELF file.
@@ -520,6 +522,20 @@ mod tests {
         let (start, size, count) = (number(0x28, 8), number(0x3a, 2), number(0x3c, 2));
         let headers = (0..count).map(|at| (start + at * size) as usize);
         headers.map(|at| (number(at + 4, 4), number(at + 0x20, 8), number(at + 0x30, 8))).collect()
+    }
+
+    /// C on s390x expects integers in whole registers, as it takes them from its callers; others do not.
+    #[test]
+    fn integers_are_extended_where_c_expects_it() {
+        for (triple, extended) in [("s390x-unknown-linux-gnu", true), ("x86_64-unknown-linux-gnu", false)] {
+            let target = Target::parse(triple, None).unwrap();
+            let unit = Unit::new("model", &target).unwrap();
+            let signature = unit.signature(&[types::I64, types::I32], Some(types::I32));
+            let sign = |param: &AbiParam| param.extension == ArgumentExtension::Sext;
+            assert!(!sign(&signature.params[0]), "{triple}");
+            let found = [sign(&signature.params[1]), sign(&signature.returns[0])];
+            assert_eq!(found, [extended; 2], "{triple}");
+        }
     }
 
     /// Threads write the word of the processor's level at the same time: it must not lie across two cache lines.

@@ -169,3 +169,103 @@ impl<W: Write> Write for Substitute<'_, W> {
         self.out.flush()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use target_lexicon::Triple;
+
+    use super::*;
+    use crate::codegen::emit::{self, Options};
+    use crate::graph::{Builder, DType, Dim, Origin, Tensor, TensorType};
+    use crate::schedule::{self, Program};
+    use crate::target::Target;
+    use crate::{backend, graph};
+
+    /// Bytes of the numbers that tensors of a type consist of.
+    const WIDTHS: [(DType, usize); 18] = [
+        (DType::F32, 4),
+        (DType::F64, 8),
+        (DType::F16, 2),
+        (DType::BF16, 2),
+        (DType::F8E4M3FN, 1),
+        (DType::F8E8M0, 1),
+        (DType::I8, 1),
+        (DType::I16, 2),
+        (DType::I32, 4),
+        (DType::I64, 8),
+        (DType::U8, 1),
+        (DType::U16, 2),
+        (DType::U32, 4),
+        (DType::U64, 8),
+        (DType::C64, 4),
+        (DType::C128, 8),
+        // Packed at the borders of the graph, a byte each inside.
+        (DType::I4, 1),
+        (DType::F6E2M3, 1),
+    ];
+
+    fn tensor(dtype: DType) -> Tensor {
+        let data: Vec<u8> =
+            (0..3 * dtype.size() as u8).map(|at| at * 5 % (1 << dtype.bits().min(5))).collect();
+        Tensor::new(dtype, vec![3], data.into())
+    }
+
+    /// A graph that gives back constants of every type, defaults of its inputs and a text.
+    fn model() -> (Graph, Program) {
+        let mut graph = Graph::default();
+        let origin = graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+        let mut b = Builder::new(&mut graph, origin);
+        let mut outputs = vec![b.constant(Tensor::from_texts(&[1], &["text"]))];
+        outputs.extend(WIDTHS.map(|(dtype, _)| b.constant(tensor(dtype))));
+        for dtype in [DType::I16, DType::I4] {
+            let ty = TensorType::new(dtype, vec![Dim::from(3usize)]);
+            outputs.push(b.input(dtype.name(), ty, Some(tensor(dtype))));
+        }
+        graph.outputs =
+            outputs.into_iter().enumerate().map(|(at, value)| (format!("y{at}"), value)).collect();
+        graph::borders::pack_borders(&mut graph).unwrap();
+        let program = schedule::schedule(&graph, schedule::Options::default()).unwrap();
+        (graph, program)
+    }
+
+    /// Each kind of constant as targets of either byte order read it; all are in the object.
+    #[test]
+    fn constants_are_in_the_order_of_the_target() {
+        let (graph, program) = model();
+        let graph = std::sync::Arc::new(graph);
+        for (triple, order) in
+            [("x86_64-unknown-linux-gnu", Endianness::Little), ("s390x-unknown-linux-gnu", Endianness::Big)]
+        {
+            let target = Target::new(triple.parse::<Triple>().unwrap(), None).unwrap();
+            let kernels = backend::compile_kernels(&graph, &program, &target).unwrap();
+            let lowered = emit::lower(&graph, &program, &kernels, &Options::default()).unwrap();
+            let plan = &lowered.plan;
+            let all = bytes(&graph, &plan.weights, plan.weight_bytes, order).unwrap();
+            let placed: Vec<&[u8]> = plan
+                .weights
+                .iter()
+                .map(|weight| &all[weight.offset as usize..][..weight.bytes as usize])
+                .collect();
+            let wanted = |dtype: DType, width: usize| -> Vec<u8> {
+                let data = stored(&tensor(dtype)).data;
+                match order {
+                    Endianness::Little => data.to_vec(),
+                    Endianness::Big => {
+                        data.chunks(width).flat_map(|number| number.iter().rev().copied()).collect()
+                    }
+                }
+            };
+            for (dtype, width) in WIDTHS {
+                let wanted = wanted(dtype, width);
+                assert!(placed.contains(&wanted.as_slice()), "{dtype} in {triple}: {wanted:?} of {placed:?}");
+            }
+            // The runtime's format of texts is the same everywhere.
+            let blob = graph.strings.as_ref().unwrap().blob();
+            assert!(placed.contains(&blob), "{triple}");
+            let artifact = emit::emit(&graph, &program, &kernels, &target, &Options::default()).unwrap();
+            let mut object = vec![];
+            artifact.write_object(&mut object).unwrap();
+            assert!(object.windows(all.len()).any(|part| part == all), "{triple}");
+        }
+    }
+}
