@@ -79,6 +79,7 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         vector_bytes: 16,
         narrow: Isa { has_byte_shuffle: true, ..common },
         wide: Some(Isa { dot: has_dot.then_some(Signs::SIGNED), ..Isa::NEON }),
+        extends_integers: false,
         is_leaf: false,
         vector_registers: 32,
         l1_bytes: l1 << 10,

@@ -2,12 +2,13 @@
 //! target touches this folder; no other code matches on an architecture.
 
 mod aarch64;
+mod s390x;
 mod x86_64;
 
 use cranelift_codegen::isa::{self, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
 use target_lexicon::{
-    Aarch64Architecture, Architecture, BinaryFormat, OperatingSystem, PointerWidth, Triple,
+    Aarch64Architecture, Architecture, BinaryFormat, Endianness, OperatingSystem, PointerWidth, Triple,
 };
 
 use crate::error::{Error, Kind, Result, Stage};
@@ -32,6 +33,8 @@ pub struct Target {
     pub narrow: Isa,
     /// What leaf kernels have, where the target has those.
     pub wide: Option<Isa>,
+    /// Whether C's calling convention extends integers to whole registers, which functions may then rely on.
+    pub extends_integers: bool,
     /// Whether this is the machine as leaf kernels see it ([`Target::leaf`]).
     pub is_leaf: bool,
     /// Registers of those vectors.
@@ -94,6 +97,12 @@ impl Target {
             F16 | BF16 | I8 | U8 | I16 | U16 if self.is_leaf => self.lanes(4),
             _ => 1,
         }
+    }
+
+    /// Byte order of numbers in memory.
+    pub fn byte_order(&self) -> Result<Endianness> {
+        let unknown = || internal(format!("the byte order of `{}` is not known", self.triple));
+        self.triple.endianness().map_err(|()| unknown())
     }
 
     /// This target and its upgrades, from the least up.
@@ -228,9 +237,9 @@ impl Target {
 }
 
 /// The targets there are, for messages.
-const TARGETS: &str = "there are x86-64 with ELF, Mach-O or COFF objects and little-endian 64-bit AArch64 with ELF or Mach-O \
-                       objects, such as x86_64-unknown-linux-gnu, x86_64-apple-darwin, x86_64-pc-windows-msvc, \
-                       aarch64-unknown-linux-gnu and aarch64-apple-darwin, and without an operating system x86_64-unknown-none, \
+const TARGETS: &str = "there are x86-64 with ELF, Mach-O or COFF objects, little-endian 64-bit AArch64 with ELF or Mach-O objects \
+                       and s390x with ELF objects, such as x86_64-unknown-linux-gnu, x86_64-apple-darwin, x86_64-pc-windows-msvc, \
+                       aarch64-unknown-linux-gnu, aarch64-apple-darwin and s390x-unknown-linux-gnu, and without an operating system x86_64-unknown-none, \
                        aarch64-unknown-none and x86_64-unknown-uefi";
 
 /// The triple with the format of its objects: without an operating system ELF where it names none, for UEFI COFF.
@@ -259,6 +268,7 @@ fn family(triple: &Triple, name: &str) -> Result<Family> {
         Architecture::Aarch64(Aarch64Architecture::Aarch64) => {
             (aarch64::target, &[BinaryFormat::Elf, BinaryFormat::Macho])
         }
+        Architecture::S390x => (s390x::target, &[BinaryFormat::Elf]),
         other => return refused(format!("there is no code generator for the architecture {other}")),
     };
     if triple.pointer_width() != Ok(PointerWidth::U64) {
@@ -314,6 +324,7 @@ mod tests {
             ("x86_64-pc-windows-msvc", x86_64::names()),
             ("aarch64-unknown-linux-gnu", aarch64::names()),
             ("aarch64-apple-darwin", aarch64::names()),
+            ("s390x-unknown-linux-gnu", s390x::names()),
         ] {
             for name in names {
                 let target = Target::new(triple(text), Some(name)).unwrap();
@@ -410,6 +421,23 @@ mod tests {
     }
 
     #[test]
+    fn s390x_is_big_endian() {
+        let target = Target::new(triple("s390x-unknown-linux-gnu"), None).unwrap();
+        assert_eq!((target.cpu.as_str(), target.byte_order().unwrap()), ("z14", Endianness::Big));
+        assert!(target.narrow.is_big_endian && target.leaf().is_none() && target.upgrades.is_empty());
+        assert_eq!(target.isa(Opt::None).unwrap().endianness(), cranelift_codegen::ir::Endianness::Big);
+        for text in ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "aarch64-apple-darwin"] {
+            let target = Target::new(triple(text), None).unwrap();
+            assert_eq!(target.byte_order().unwrap(), Endianness::Little);
+            assert!(target.levels().all(|level| !level.narrow.is_big_endian && !level.extends_integers));
+        }
+        // The edition of the architecture is another name of the processor.
+        let features = |cpu| Target::new(triple("s390x-unknown-linux-gnu"), Some(cpu)).unwrap().features;
+        assert_eq!(features("z16"), features("arch14"));
+        assert!(features("z17").contains(&"has_vxrs_ext3") && !features("z15").contains(&"has_vxrs_ext3"));
+    }
+
+    #[test]
     fn unknown_names_are_usage_errors() {
         let error = Target::new(triple("x86_64-unknown-linux-gnu"), Some("z80")).unwrap_err();
         assert_eq!(error.kind, Kind::Usage);
@@ -425,6 +453,8 @@ mod tests {
             ("aarch64-pc-windows-msvc", "its objects (coff) cannot be written"),
             ("x86_64-unknown-linux-gnux32", "64 bits"),
             ("wasm32-unknown-unknown", "wasm32"),
+            ("powerpc64-unknown-linux-gnu", "no code generator for the architecture powerpc64"),
+            ("s390x-unknown-linux-gnu-macho", "its objects (macho) cannot be written"),
         ] {
             let error = Target::parse(text, None).unwrap_err();
             assert_eq!(error.kind, Kind::Usage, "{error}");

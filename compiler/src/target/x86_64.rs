@@ -225,6 +225,7 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         vector_bytes: 16,
         narrow,
         wide: has_leaves.then_some(wide),
+        extends_integers: false,
         is_leaf: false,
         vector_registers: 16,
         triple,

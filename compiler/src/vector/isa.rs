@@ -52,6 +52,8 @@ pub struct Isa {
     pub has_byte_shuffle: bool,
     /// Vectors of f32 are converted to i32 as `cvttps2dq` does, which is cheaper than with saturation.
     pub has_truncating_convert: bool,
+    /// The highest byte of a number comes first in memory. Lanes are in the order of memory either way.
+    pub is_big_endian: bool,
 }
 
 impl Isa {
@@ -73,6 +75,7 @@ impl Isa {
         has_nan_extremes: false,
         has_byte_shuffle: true,
         has_truncating_convert: true,
+        is_big_endian: false,
     };
 
     pub const AVX512: Isa = Isa {
@@ -103,6 +106,7 @@ impl Isa {
         has_nan_extremes: true,
         has_byte_shuffle: true,
         has_truncating_convert: false,
+        is_big_endian: false,
     };
 
     /// Cranelift's machine: 128 bits, on every architecture. What it has besides, the target adds.
@@ -124,6 +128,7 @@ impl Isa {
         has_byte_shuffle: false,
         has_truncating_convert: false,
         has_tiles: false,
+        is_big_endian: false,
     };
 
     pub fn evex(self) -> bool {
@@ -162,7 +167,7 @@ impl Isa {
             Op::Binary(Binary::Rem | Binary::IntDiv | Binary::UnsignedDiv, _)
             | Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy, _) => scalar,
             Op::Binary(Binary::DotPairs, _) | Op::Unary(Unary::ToInt | Unary::FromInt, _) => !double,
-            Op::Unary(Unary::ShrArithHalves(_), _) => !double,
+            Op::Unary(Unary::ShrArithHalves(_), _) | Op::SwapBytes(_) => !double,
             Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _) => self.has_rounding,
             Op::Binary(Binary::LowMul | Binary::DotBytes, _) | Op::Unpack(_) => false,
             Op::Dot(..) | Op::FmaLane(..) | Op::DotLane(..) => false,
@@ -189,6 +194,7 @@ impl Isa {
                 Op::Insert(..) => !self.evex() && !lanes.is_scalar(),
                 Op::Binary(Binary::IntMul | Binary::IntMin | Binary::IntMax, _)
                 | Op::Unary(Unary::ShrArith(_), _) => !double || self.has_long_arithmetic,
+                Op::SwapBytes(_) => false,
                 Op::Binary(Binary::LowMul, _) => double,
                 Op::Binary(Binary::ShlBy | Binary::DotPairs | Binary::DotBytes, _)
                 | Op::Unary(
@@ -217,6 +223,7 @@ impl Isa {
         let double = lanes.width() == 8;
         match op {
             Op::Binary(Binary::Rem | Binary::DotBytes, _) | Op::Ramp(..) | Op::Permute(_) => false,
+            Op::SwapBytes(_) => false,
             Op::Binary(Binary::IntDiv | Binary::UnsignedDiv, _) => lanes.is_scalar(),
             Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy | Binary::DotPairs, _) => !double,
             Op::Binary(Binary::LowMul, _) => double,

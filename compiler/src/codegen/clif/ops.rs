@@ -116,6 +116,10 @@ impl Emitter<'_> {
                 let whole = self.operand(inst, 0, own.by(128 / own.bits()).ok_or("no such vector")?)?;
                 self.b.ins().extractlane(whole, lane)
             }
+            Op::SwapBytes(lanes) => {
+                let a = self.operand(inst, 0, of_lanes(lanes, false))?;
+                self.swap_bytes(a)
+            }
             Op::Insert(lane, _) => {
                 let (whole, one) = (self.operand(inst, 0, own)?, self.operand(inst, 1, own.lane_type())?);
                 self.b.ins().insertlane(whole, one, lane)

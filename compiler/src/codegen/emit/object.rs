@@ -24,9 +24,10 @@ use cranelift_object::object::{
 };
 use cranelift_object::{ObjectBuilder, ObjectModule, ObjectProduct};
 use rayon::prelude::*;
-use target_lexicon::Architecture;
+use target_lexicon::{Architecture, Endianness};
 
 use crate::codegen::emit::copy;
+use crate::codegen::emit::data::Data;
 use crate::codegen::emit::func::Code;
 use crate::codegen::emit::write::clif_type;
 use crate::codegen::stack_bytes;
@@ -63,6 +64,8 @@ pub(super) const NO_OPTIONS_BYTES: usize = 128;
 /// An object under construction.
 pub(super) struct Unit {
     pub isa: OwnedTargetIsa,
+    /// Byte order of all data.
+    pub order: Endianness,
     pub module: ObjectModule,
     /// Model name: the prefix of every symbol.
     pub name: String,
@@ -81,6 +84,7 @@ pub(super) struct Unit {
     level: Option<LevelTest>,
     /// For programs without a C library.
     freestanding: bool,
+    extends_integers: bool,
 }
 
 /// How the object learns what processor it runs on.
@@ -95,6 +99,8 @@ pub(super) struct LevelTest {
 /// The finished object, but for the contents of its weights.
 pub(super) struct Finished {
     pub object: Object<'static>,
+    /// Byte order of the data.
+    pub order: Endianness,
     /// Section of the weights and its length in bytes.
     pub weights: Option<(SectionId, u64)>,
     pub code_bytes: u64,
@@ -105,6 +111,7 @@ pub(super) struct Finished {
 impl Unit {
     pub fn new(name: &str, target: &Target) -> Result<Unit> {
         let isa = entry_isa(target)?;
+        let order = target.byte_order()?;
         let libcalls = cranelift_module::default_libcall_names();
         let builder =
             ObjectBuilder::new(isa.clone(), format!("{name}.onnx"), libcalls).map_err(emit_error)?;
@@ -113,6 +120,7 @@ impl Unit {
             module.declare_data(&format!("{name}.text"), Linkage::Local, false, false).map_err(emit_error)?;
         Ok(Unit {
             isa,
+            order,
             module,
             name: name.to_string(),
             pending: vec![],
@@ -126,14 +134,20 @@ impl Unit {
             imports: HashMap::new(),
             level: None,
             freestanding: target.is_freestanding(),
+            extends_integers: target.extends_integers,
         })
     }
 
     /// A signature of the target's C ABI.
     pub fn signature(&self, params: &[Type], result: Option<Type>) -> Signature {
+        let param = |ty: Type| match self.extends_integers && ty.bits() < 64 {
+            // All integers of the ABI are signed.
+            true => AbiParam::new(ty).sext(),
+            false => AbiParam::new(ty),
+        };
         let mut signature = Signature::new(self.isa.default_call_conv());
-        signature.params = params.iter().map(|&ty| AbiParam::new(ty)).collect();
-        signature.returns = result.map(AbiParam::new).into_iter().collect();
+        signature.params = params.iter().map(|&ty| param(ty)).collect();
+        signature.returns = result.map(param).into_iter().collect();
         signature
     }
 
@@ -272,19 +286,16 @@ impl Unit {
     /// the descriptor's `links` (offset of a 32-bit field, function): the distance from the descriptor's start.
     pub fn finish(
         mut self,
-        descriptor: &[u8],
+        descriptor: &Data,
         links: &[(u32, FuncId)],
         globals: &[(String, FuncId)],
     ) -> Result<Finished> {
         self.compile_pending()?;
         let stack_bytes = self.check_stack()?;
         let descriptor_id = self.descriptor_symbol()?;
-        let text = std::mem::take(&mut self.text);
-        for (id, bytes) in [(self.text_data, text.as_slice()), (descriptor_id, descriptor)] {
-            let mut data = DataDescription::new();
-            data.define(bytes.into());
-            data.set_align(64);
-            self.module.define_data(id, &data).map_err(emit_error)?;
+        let text = Data::bytes(std::mem::take(&mut self.text).into());
+        for (id, data) in [(self.text_data, &text), (descriptor_id, descriptor)] {
+            self.define(id, data)?;
         }
         let weights = self.weights.map(|(id, bytes)| (id, bytes, self.is_large(bytes)));
         let name = self.name.clone();
@@ -301,9 +312,18 @@ impl Unit {
             let x86_large = large && architecture == Architecture::X86_64;
             (place_weights(&mut product.object, symbol, &name, bytes, x86_large), bytes)
         });
+        let order = self.order;
         let code_bytes =
             product.functions.values().flatten().map(|&(symbol, _)| product.object.symbol(symbol).size).sum();
-        Ok(Finished { object: product.object, weights, code_bytes, stack_bytes })
+        Ok(Finished { object: product.object, order, weights, code_bytes, stack_bytes })
+    }
+
+    /// The contents of a symbol's data.
+    fn define(&mut self, id: DataId, data: &Data) -> Result<()> {
+        let mut description = DataDescription::new();
+        description.define(data.in_order(self.order).into());
+        description.set_align(64);
+        self.module.define_data(id, &description).map_err(emit_error)
     }
 
     /// Bytes of stack of the function that needs most with all that it calls. An error if that is more than the ABI allows.
@@ -490,6 +510,8 @@ pub(super) fn data_value(
 
 #[cfg(test)]
 mod tests {
+    use cranelift_codegen::ir::ArgumentExtension;
+
     use super::*;
 
     /// Type, size and alignment of each section of a 64-bit ELF file.
@@ -502,6 +524,20 @@ mod tests {
         headers.map(|at| (number(at + 4, 4), number(at + 0x20, 8), number(at + 0x30, 8))).collect()
     }
 
+    /// C on s390x expects integers in whole registers, as it takes them from its callers; others do not.
+    #[test]
+    fn integers_are_extended_where_c_expects_it() {
+        for (triple, extended) in [("s390x-unknown-linux-gnu", true), ("x86_64-unknown-linux-gnu", false)] {
+            let target = Target::parse(triple, None).unwrap();
+            let unit = Unit::new("model", &target).unwrap();
+            let signature = unit.signature(&[types::I64, types::I32], Some(types::I32));
+            let sign = |param: &AbiParam| param.extension == ArgumentExtension::Sext;
+            assert!(!sign(&signature.params[0]), "{triple}");
+            let found = [sign(&signature.params[1]), sign(&signature.returns[0])];
+            assert_eq!(found, [extended; 2], "{triple}");
+        }
+    }
+
     /// Threads write the word of the processor's level at the same time: it must not lie across two cache lines.
     #[test]
     fn the_word_of_the_level_is_aligned() {
@@ -509,7 +545,7 @@ mod tests {
         let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), None).unwrap();
         let mut unit = Unit::new("model", &target).unwrap();
         unit.define_level(&target).unwrap();
-        let elf = unit.finish(&[0; 64], &[], &[]).unwrap().object.write().unwrap();
+        let elf = unit.finish(&Data::bytes(vec![0; 64].into()), &[], &[]).unwrap().object.write().unwrap();
         let zeros: Vec<_> = sections(&elf).into_iter().filter(|&(kind, ..)| kind == NO_BITS).collect();
         assert_eq!(zeros, [(NO_BITS, 4, 4)]);
     }
