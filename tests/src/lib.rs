@@ -22,3 +22,4 @@ pub mod scaling;
 pub mod stack;
 pub mod suite;
 pub mod variant;
+pub mod wine;
