@@ -24,4 +24,3 @@ pub mod scaling;
 pub mod stack;
 pub mod suite;
 pub mod variant;
-pub mod wine;

@@ -3,10 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use onnxc_tests::machine::Machine;
 use onnxc_tests::object::{include_dir, must, source};
-use onnxc_tests::wine::{self, COMPILER};
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
+
+fn windows() -> Option<&'static Machine> {
+    Machine::named("windows").ok().filter(|windows| windows.is_there())
+}
 
 fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples")
@@ -22,9 +26,9 @@ fn digits(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
 }
 
 /// Links objects with C source into a program.
-fn program(folder: &Path, source: &Path, objects: &[PathBuf]) -> PathBuf {
+fn program(windows: &Machine, folder: &Path, source: &Path, objects: &[PathBuf]) -> PathBuf {
     let program = folder.join("program.exe");
-    let mut compiler = Command::new(COMPILER);
+    let mut compiler = Command::new(windows.compiler[0]);
     compiler.args(["-std=gnu99", "-O1", "-Wall", "-Wextra", "-Werror"]);
     for include in [include_dir(), folder.to_path_buf(), examples().join("digits")] {
         compiler.arg("-I").arg(include);
@@ -36,7 +40,7 @@ fn program(folder: &Path, source: &Path, objects: &[PathBuf]) -> PathBuf {
 /// An object for no processor in particular has code for the same levels as on other systems, and chooses when it runs.
 #[test]
 fn the_example_predicts_at_every_level() {
-    let Some(wine) = wine::wine() else { return };
+    let Some(windows) = windows() else { return };
     let folder = tempfile::tempdir().unwrap();
     for flags in [&[][..], &["--mcpu", "x86-64"], &["--vector-width", "256"], &["-Os"]] {
         let object = digits(folder.path(), "digits", flags);
@@ -47,8 +51,8 @@ fn the_example_predicts_at_every_level() {
             ["--vector-width", ..] => assert!(levels[0] >= 2 && levels[1] == 0, "{levels:?}"),
             _ => assert_eq!(levels, [0, 0], "{flags:?}"),
         }
-        let program = program(folder.path(), &examples().join("c/main.c"), &[object]);
-        let output = must(&mut wine.command(&program));
+        let program = program(windows, folder.path(), &examples().join("c/main.c"), &[object]);
+        let output = must(&mut windows.command(&program));
         let text = String::from_utf8(output.stdout).unwrap();
         assert!(text.starts_with("predicted 9 (probability "), "{flags:?}: {text}");
     }
@@ -58,13 +62,13 @@ fn the_example_predicts_at_every_level() {
 /// run, a debugger and a profiler need. All functions have a record.
 #[test]
 fn the_stack_unwinds_from_every_instruction() {
-    let Some(wine) = wine::wine() else { return };
+    let Some(windows) = windows() else { return };
     let folder = tempfile::tempdir().unwrap();
     let objects: Vec<PathBuf> = [("least", "x86-64"), ("avx2", "x86-64-v3"), ("avx512", "x86-64-v4")]
         .map(|(name, cpu)| digits(folder.path(), name, &["--mcpu", cpu]))
         .into();
-    let program = program(folder.path(), &source("unwind.c"), &objects);
-    let run = wine.command(&program).output().unwrap();
+    let program = program(windows, folder.path(), &source("unwind.c"), &objects);
+    let run = windows.command(&program).output().unwrap();
     let text = String::from_utf8_lossy(&run.stdout);
     assert!(run.status.success(), "{} {text}", run.status);
     let mut versions = vec![];

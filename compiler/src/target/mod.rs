@@ -416,7 +416,13 @@ mod tests {
             let levels: Vec<_> = target.levels().filter_map(|level| level.wide).collect();
             assert_eq!(levels.len(), 2, "{text}");
             assert!(levels.iter().all(|isa| isa.convention == convention), "{text}");
-            assert_eq!(target.has_unwind_records(), convention == Convention::Windows, "{text}");
+            let windows = convention == Convention::Windows;
+            assert_eq!(target.has_unwind_records(), windows, "{text}");
+            for isa in [target.isa(Opt::None), target.isa(Opt::Speed), target.entry_isa()] {
+                let isa = isa.unwrap();
+                // Windows gives a stack its pages one by one, as they are touched.
+                assert_eq!((isa.flags().unwind_info(), isa.flags().enable_probestack()), (windows, windows));
+            }
         }
     }
 
