@@ -1,9 +1,12 @@
 //! Machines that this one is not: what code for them is made for, the C compiler that links it, and the emulator that runs it.
 //! A new one is an entry of [`MACHINES`].
 
+use std::path::Path;
 use std::process::Command;
 
 use onnxc::target::Target;
+
+use crate::onnx_env::target_dir;
 
 /// A machine with an emulator.
 #[derive(Debug)]
@@ -61,7 +64,19 @@ pub const MACHINES: &[Machine] = &[
         emulator: &["qemu-s390x-static", "-cpu", "max"],
         packages: S390X_PACKAGES,
     },
+    // The processor is this one.
+    Machine {
+        name: "windows",
+        triple: "x86_64-pc-windows-gnu",
+        cpu: None,
+        compiler: &["x86_64-w64-mingw32-gcc", "-static"],
+        emulator: &[WINE],
+        packages: "gcc-mingw-w64-x86-64 wine64",
+    },
 ];
+
+/// Where Debian has wine of 64 bits.
+const WINE: &str = "/usr/lib/wine/wine64";
 
 impl Machine {
     /// The machine of a name; the error lists all.
@@ -76,15 +91,25 @@ impl Machine {
         Target::parse(self.triple, self.cpu).unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 
+    /// A program for the machine as a command of this one. Wine has its system beneath the target folder, and keeps to itself
+    /// what it lacks.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(self.emulator[0]);
+        command.env("WINEPREFIX", target_dir().join("wine")).env("WINEDEBUG", "-all");
+        command.args(&self.emulator[1..]).arg(program);
+        command
+    }
+
     /// Whether compiler and emulator are there. Where they are not, tests are left out, and `ONNXC_REQUIRE_QEMU=1` makes
-    /// that a failure.
+    /// that a failure for machines of QEMU.
     pub fn is_there(&self) -> bool {
         let runs = |program: &str| {
             Command::new(program).arg("--version").output().is_ok_and(|run| run.status.success())
         };
         let there = [self.compiler[0], self.emulator[0]].iter().all(|program| runs(program));
         if !there {
-            let required = std::env::var_os("ONNXC_REQUIRE_QEMU").is_some_and(|value| value == "1");
+            let required = std::env::var_os("ONNXC_REQUIRE_QEMU").is_some_and(|value| value == "1")
+                && self.emulator[0].starts_with("qemu");
             let Machine { name, packages, .. } = self;
             assert!(!required, "the machine {name} is required here (Debian: {packages}), and not installed");
             println!("skipped: the machine {name} (Debian: {packages}) is not installed");

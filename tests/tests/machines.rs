@@ -11,6 +11,7 @@ use onnxc_tests::machine::{MACHINES, Machine};
 use onnxc_tests::object::{include_dir, must};
 use onnxc_tests::suite::{self, Case};
 use rayon::prelude::*;
+use target_lexicon::BinaryFormat;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
 
@@ -91,12 +92,13 @@ fn the_example_predicts_on_other_machines() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
     for machine in machines() {
         let dir = tempfile::tempdir().unwrap();
-        let (object, program) = (dir.path().join("digits.o"), dir.path().join("digits"));
+        let (object, program) = (dir.path().join("digits.o"), dir.path().join("digits.exe"));
         let mut onnxc = Command::new(ONNXC);
         onnxc.arg(examples.join("digits/digits.onnx")).args(["--target", machine.triple]);
         onnxc.args(machine.cpu.map(|cpu| ["--mcpu", cpu]).iter().flatten()).arg("-o").arg(&object);
         must(&mut onnxc);
-        for pie in ["-static", "-static-pie"] {
+        let is_elf = machine.target().triple.binary_format == BinaryFormat::Elf;
+        for pie in ["-static", "-static-pie"].into_iter().take(if is_elf { 2 } else { 1 }) {
             let mut cc = Command::new(machine.compiler[0]);
             cc.args(&machine.compiler[1..])
                 .args([pie, "-std=c99", "-Wl,--fatal-warnings", "-I"])
@@ -104,8 +106,7 @@ fn the_example_predicts_on_other_machines() {
             cc.arg("-I").arg(include_dir()).arg("-I").arg(examples.join("digits"));
             let output = must(cc.arg(examples.join("c/main.c")).arg(&object).arg("-o").arg(&program));
             assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
-            let mut run = Command::new(machine.emulator[0]);
-            let text = must(run.args(&machine.emulator[1..]).arg(&program)).stdout;
+            let text = must(&mut machine.command(&program)).stdout;
             let text = String::from_utf8(text).unwrap();
             assert!(text.starts_with("predicted 9 (probability "), "{} {pie}: {text}", machine.name);
         }

@@ -87,14 +87,15 @@ impl Target {
         self.vector_bytes / size
     }
 
-    /// Lanes of a vector of elements of a type, 1 where vectors of it are not worth it. Leaf kernels hold elements of less
-    /// than 32 bits in lanes of 32.
+    /// Lanes of a vector of elements of a type, 1 where vectors of it are not worth it. Floats of 16 bits are in lanes of 32, as in
+    /// leaf kernels all elements of less than 32 bits are.
     pub fn lanes_of(&self, dtype: DType) -> usize {
         use DType::*;
         match dtype {
             F32 | I32 | F64 => self.lanes(dtype.size()),
+            F16 | BF16 => self.lanes(4),
             I64 if self.is_leaf => self.lanes(8),
-            F16 | BF16 | I8 | U8 | I16 | U16 if self.is_leaf => self.lanes(4),
+            I8 | U8 | I16 | U16 if self.is_leaf => self.lanes(4),
             _ => 1,
         }
     }
@@ -198,36 +199,43 @@ impl Target {
         Some(Target { vector_bytes, vector_registers, is_leaf: true, upgrades: vec![], ..self.clone() })
     }
 
-    /// The triple as Cranelift is told it: code for UEFI has the calling convention of Windows.
-    pub fn code_triple(&self) -> Triple {
-        match self.triple.operating_system {
-            OperatingSystem::Uefi => {
-                Triple { operating_system: OperatingSystem::Windows, ..self.triple.clone() }
-            }
-            _ => self.triple.clone(),
-        }
+    /// Whether functions have records for unwinders, and the stack pages that are touched in their order: on Windows, whose
+    /// objects these are.
+    pub fn has_unwind_records(&self) -> bool {
+        self.triple.binary_format == BinaryFormat::Coff
     }
 
     /// Cranelift's description of the target. Code is position independent and calls nothing.
     pub fn isa(&self, opt: Opt) -> Result<OwnedTargetIsa> {
+        self.isa_with(opt, &self.features)
+    }
+
+    /// The same at the triple's baseline: for entry points.
+    pub fn entry_isa(&self) -> Result<OwnedTargetIsa> {
+        self.isa_with(Opt::Speed, &[])
+    }
+
+    fn isa_with(&self, opt: Opt, features: &[&str]) -> Result<OwnedTargetIsa> {
         let mut flags = settings::builder();
         let level = match opt {
             Opt::None => "none",
             Opt::Speed => "speed",
         };
+        let records = if self.has_unwind_records() { "true" } else { "false" };
         let verifier = if cfg!(debug_assertions) { "true" } else { "false" };
         for (name, value) in [
             ("opt_level", level),
             ("is_pic", "true"),
-            ("unwind_info", "false"),
-            ("enable_probestack", "false"),
+            ("unwind_info", records),
+            ("enable_probestack", records),
+            ("probestack_strategy", "inline"),
             ("enable_verifier", verifier),
         ] {
             flags.set(name, value).map_err(|e| internal(format!("setting `{name}`: {e}")))?;
         }
-        let mut builder =
-            isa::lookup(self.code_triple()).map_err(|e| usage(format!("target `{}`: {e}", self.triple)))?;
-        for feature in &self.features {
+        let mut builder = isa::lookup(code_triple(&self.triple))
+            .map_err(|e| usage(format!("target `{}`: {e}", self.triple)))?;
+        for feature in features {
             builder.enable(feature).map_err(|e| internal(format!("feature `{feature}`: {e}")))?;
         }
         builder
@@ -236,10 +244,18 @@ impl Target {
     }
 }
 
+/// The triple as Cranelift is told it: code for UEFI has the calling convention of Windows.
+fn code_triple(triple: &Triple) -> Triple {
+    match triple.operating_system {
+        OperatingSystem::Uefi => Triple { operating_system: OperatingSystem::Windows, ..triple.clone() },
+        _ => triple.clone(),
+    }
+}
+
 /// The targets there are, for messages.
-const TARGETS: &str = "there are x86-64 with ELF, Mach-O or COFF objects, little-endian 64-bit AArch64 with ELF or Mach-O objects \
-                       and s390x with ELF objects, such as x86_64-unknown-linux-gnu, x86_64-apple-darwin, x86_64-pc-windows-msvc, \
-                       aarch64-unknown-linux-gnu, aarch64-apple-darwin and s390x-unknown-linux-gnu, and without an operating system x86_64-unknown-none, \
+const TARGETS: &str = "there are x86-64 and little-endian 64-bit AArch64 with ELF, Mach-O or COFF objects, and s390x with ELF objects, such as \
+                       x86_64-unknown-linux-gnu, x86_64-apple-darwin, x86_64-pc-windows-msvc, aarch64-unknown-linux-gnu, \
+                       aarch64-apple-darwin, aarch64-pc-windows-msvc and s390x-unknown-linux-gnu, and without an operating system x86_64-unknown-none, \
                        aarch64-unknown-none and x86_64-unknown-uefi";
 
 /// The triple with the format of its objects: without an operating system ELF where it names none, for UEFI COFF.
@@ -264,9 +280,8 @@ fn family(triple: &Triple, name: &str) -> Result<Family> {
         Architecture::X86_64 => {
             (x86_64::target, &[BinaryFormat::Elf, BinaryFormat::Macho, BinaryFormat::Coff])
         }
-        // Cranelift does not relocate AArch64 code in COFF objects.
         Architecture::Aarch64(Aarch64Architecture::Aarch64) => {
-            (aarch64::target, &[BinaryFormat::Elf, BinaryFormat::Macho])
+            (aarch64::target, &[BinaryFormat::Elf, BinaryFormat::Macho, BinaryFormat::Coff])
         }
         Architecture::S390x => (s390x::target, &[BinaryFormat::Elf]),
         other => return refused(format!("there is no code generator for the architecture {other}")),
@@ -311,6 +326,7 @@ fn internal(message: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vector::isa::Convention;
     use std::str::FromStr;
 
     fn triple(text: &str) -> Triple {
@@ -353,10 +369,8 @@ mod tests {
             for feature in ["has_avx", "has_avx2", "has_fma", "has_bmi2"] {
                 assert!(v3.features.contains(&feature), "{feature}");
             }
-            // Only leaf kernels gain from the last level, and they follow the System V calling convention.
             let levels: Vec<&str> = target.levels().map(|level| level.cpu.as_str()).collect();
-            let wanted = if text.contains("windows") { 2 } else { 3 };
-            assert_eq!(levels, ["x86-64", "x86-64-v3", "x86-64-v4"][..wanted]);
+            assert_eq!(levels, ["x86-64", "x86-64-v3", "x86-64-v4"]);
             assert!(!target.level_code().unwrap().is_empty());
         }
         let named = Target::new(triple("x86_64-unknown-linux-gnu"), Some("x86-64-v3")).unwrap();
@@ -397,8 +411,31 @@ mod tests {
         assert_eq!(several().panel_bytes(), Some(32));
         let error = several().with_vector_width(192).unwrap_err();
         assert_eq!(error.message, "`x86-64` has vectors of 128, 256, 512 bits, not of 192");
-        let windows = Target::new(triple("x86_64-pc-windows-msvc"), Some("x86-64-v3")).unwrap();
-        assert!(windows.leaf().is_none());
+    }
+
+    /// Leaf kernels follow the calling convention of the system.
+    #[test]
+    fn systems_have_their_conventions() {
+        for (text, convention) in [
+            ("x86_64-unknown-linux-gnu", Convention::Standard),
+            ("x86_64-apple-darwin", Convention::Standard),
+            ("x86_64-unknown-none-elf", Convention::Standard),
+            ("x86_64-pc-windows-msvc", Convention::Windows),
+            ("x86_64-pc-windows-gnu", Convention::Windows),
+            ("x86_64-unknown-uefi", Convention::Windows),
+        ] {
+            let target = Target::parse(text, None).unwrap();
+            let levels: Vec<_> = target.levels().filter_map(|level| level.wide).collect();
+            assert_eq!(levels.len(), 2, "{text}");
+            assert!(levels.iter().all(|isa| isa.convention == convention), "{text}");
+            let windows = convention == Convention::Windows;
+            assert_eq!(target.has_unwind_records(), windows, "{text}");
+            for isa in [target.isa(Opt::None), target.isa(Opt::Speed), target.entry_isa()] {
+                let isa = isa.unwrap();
+                // Windows gives a stack its pages one by one, as they are touched.
+                assert_eq!((isa.flags().unwind_info(), isa.flags().enable_probestack()), (windows, windows));
+            }
+        }
     }
 
     #[test]
@@ -450,7 +487,7 @@ mod tests {
             ("no-such-machine", "Unrecognized architecture"),
             ("mips64-unknown-linux-gnu", "no code generator for the architecture mips64"),
             ("aarch64_be-unknown-linux-gnu", "no code generator for the architecture aarch64_be"),
-            ("aarch64-pc-windows-msvc", "its objects (coff) cannot be written"),
+            ("aarch64-unknown-unknown-wasm", "its objects (wasm) cannot be written"),
             ("x86_64-unknown-linux-gnux32", "64 bits"),
             ("wasm32-unknown-unknown", "wasm32"),
             ("powerpc64-unknown-linux-gnu", "no code generator for the architecture powerpc64"),

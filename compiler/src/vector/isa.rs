@@ -16,6 +16,15 @@ pub enum Encoding {
     Cranelift,
 }
 
+/// How functions call each other: which registers hold arguments, and which a function has to restore.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Convention {
+    /// That of the architecture's own documents: System V on x86-64, AAPCS64.
+    Standard,
+    /// That of Windows, with records for unwinders.
+    Windows,
+}
+
 /// A machine, as selection sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Isa {
@@ -23,6 +32,7 @@ pub struct Isa {
     pub vector_bytes: usize,
     pub vector_registers: usize,
     pub encoding: Encoding,
+    pub convention: Convention,
     /// Masks have registers of their own, with a bit for each lane however wide it is. Else they are vectors.
     pub has_mask_registers: bool,
     /// An operand in memory can be one element for every lane, and no lane of it is more than a load.
@@ -61,6 +71,7 @@ impl Isa {
         vector_bytes: 32,
         vector_registers: 16,
         encoding: Encoding::Vex,
+        convention: Convention::Standard,
         has_mask_registers: false,
         has_each_operands: false,
         has_element_products: false,
@@ -92,6 +103,7 @@ impl Isa {
         vector_bytes: 16,
         vector_registers: 32,
         encoding: Encoding::Neon,
+        convention: Convention::Standard,
         has_mask_registers: false,
         has_each_operands: false,
         has_element_products: true,
@@ -114,6 +126,7 @@ impl Isa {
         vector_bytes: 16,
         vector_registers: 16,
         encoding: Encoding::Cranelift,
+        convention: Convention::Standard,
         has_mask_registers: false,
         has_each_operands: false,
         has_element_products: false,

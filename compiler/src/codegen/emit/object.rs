@@ -9,18 +9,18 @@
 
 use std::collections::HashMap;
 
+use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::{AbiParam, Function, GlobalValueData, Signature, Type, UserFuncName, types};
 use cranelift_codegen::isa::OwnedTargetIsa;
-use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleReloc};
+use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleDeclarations, ModuleReloc};
 use cranelift_object::object::write::{
     Object, Relocation, SectionId, StandardSegment, Symbol, SymbolId, SymbolSection,
 };
 use cranelift_object::object::{
     BinaryFormat, RelocationEncoding, RelocationFlags, RelocationKind, SectionFlags, SectionKind,
-    SymbolFlags, SymbolKind, SymbolScope,
+    SymbolFlags, SymbolKind, SymbolScope, pe,
 };
 use cranelift_object::{ObjectBuilder, ObjectModule, ObjectProduct};
 use rayon::prelude::*;
@@ -30,7 +30,7 @@ use crate::codegen::emit::copy;
 use crate::codegen::emit::data::Data;
 use crate::codegen::emit::func::Code;
 use crate::codegen::emit::write::clif_type;
-use crate::codegen::stack_bytes;
+use crate::codegen::{stack_bytes, unwind};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::host::ir::{Extern, MEMCPY};
 use crate::target::Target;
@@ -43,14 +43,16 @@ pub struct MachineCode {
     pub alignment: u64,
     /// Bytes of stack, with the address to return to.
     pub stack: u32,
+    /// The record of its prologue for unwinders, where the target has those.
+    pub unwind: Vec<u8>,
 }
 
 /// Most stack of the object's own functions, bytes: `ONNXC_STACK_BYTES` without what the C library's `memcpy`, and finding
 /// it for the first time, may take.
 const MAX_STACK: u32 = 60 << 10;
 
-/// Stack of a test of the processor, which saves a register or two.
-const LEVEL_STACK: u32 = 64;
+/// Stack of a test of the processor: the address to return to.
+const LEVEL_STACK: u32 = 8;
 
 /// Where data that is larger than this lies beyond the reach of 32-bit offsets from code.
 const NEAR_BYTES: u64 = 1 << 30;
@@ -74,6 +76,10 @@ pub(super) struct Unit {
     calls: HashMap<FuncId, Vec<FuncId>>,
     /// Bytes of stack of each function that has its machine code.
     stacks: HashMap<FuncId, u32>,
+    /// The record for unwinders of each function, on targets that have those.
+    records: Vec<(FuncId, Vec<u8>)>,
+    /// What a function refers to in ways that the object's writer has no name for, and how in a COFF object.
+    references: Vec<(FuncId, ModuleReloc, u16)>,
     /// Text of messages, behind the zeros of the absent options; each string once.
     text: Vec<u8>,
     text_offsets: HashMap<String, i64>,
@@ -110,7 +116,7 @@ pub(super) struct Finished {
 
 impl Unit {
     pub fn new(name: &str, target: &Target) -> Result<Unit> {
-        let isa = entry_isa(target)?;
+        let isa = target.entry_isa().map_err(|error| Error::unsupported(Stage::Emit, error.message))?;
         let order = target.byte_order()?;
         let libcalls = cranelift_module::default_libcall_names();
         let builder =
@@ -126,6 +132,8 @@ impl Unit {
             pending: vec![],
             calls: HashMap::new(),
             stacks: HashMap::new(),
+            records: vec![],
+            references: vec![],
             text: vec![0; NO_OPTIONS_BYTES],
             text_offsets: HashMap::new(),
             text_data,
@@ -181,17 +189,41 @@ impl Unit {
 
     /// Places machine code made elsewhere.
     pub fn place(&mut self, id: FuncId, code: &MachineCode) -> Result<()> {
+        self.define(id, code, &[])
+    }
+
+    fn define(&mut self, id: FuncId, code: &MachineCode, relocations: &[ModuleReloc]) -> Result<()> {
         self.stacks.insert(id, code.stack);
-        self.module.define_function_bytes(id, code.alignment, &code.bytes, &[]).map_err(emit_error)
+        if !code.unwind.is_empty() {
+            self.records.push((id, code.unwind.clone()));
+        }
+        let mut known = vec![];
+        for relocation in relocations {
+            match self.coff_reference(relocation.kind) {
+                Some(kind) => self.references.push((id, relocation.clone(), kind)),
+                None => known.push(relocation.clone()),
+            }
+        }
+        self.module.define_function_bytes(id, code.alignment, &code.bytes, &known).map_err(emit_error)
+    }
+
+    /// The number of a COFF relocation that `cranelift-object` does not make: the page of an address, and the place in it.
+    fn coff_reference(&self, kind: Reloc) -> Option<u16> {
+        match kind {
+            _ if self.isa.triple().binary_format != target_lexicon::BinaryFormat::Coff => None,
+            Reloc::Aarch64AdrPrelPgHi21 => Some(pe::IMAGE_REL_ARM64_PAGEBASE_REL21),
+            Reloc::Aarch64AddAbsLo12Nc => Some(pe::IMAGE_REL_ARM64_PAGEOFFSET_12A),
+            _ => None,
+        }
     }
 
     /// Adds the test of the processor, and the word that keeps its result.
     pub fn define_level(&mut self, target: &Target) -> Result<()> {
         let function = self.declare("level", &self.signature(&[], Some(types::I32)))?;
-        self.place(
-            function,
-            &MachineCode { bytes: target.level_code()?, alignment: 16, stack: LEVEL_STACK },
-        )?;
+        // It leaves the stack as it is, so that unwinders need no record.
+        let code =
+            MachineCode { bytes: target.level_code()?, alignment: 16, stack: LEVEL_STACK, unwind: vec![] };
+        self.place(function, &code)?;
         let name = format!("{}.known_level", self.name);
         let known = self.module.declare_data(&name, Linkage::Local, true, false).map_err(emit_error)?;
         let mut data = DataDescription::new();
@@ -295,12 +327,16 @@ impl Unit {
         let descriptor_id = self.descriptor_symbol()?;
         let text = Data::bytes(std::mem::take(&mut self.text).into());
         for (id, data) in [(self.text_data, &text), (descriptor_id, descriptor)] {
-            self.define(id, data)?;
+            self.define_data(id, data)?;
         }
         let weights = self.weights.map(|(id, bytes)| (id, bytes, self.is_large(bytes)));
         let name = self.name.clone();
         let architecture = self.isa.triple().architecture;
+        let records = std::mem::take(&mut self.records);
+        let references = std::mem::take(&mut self.references);
         let mut product = self.module.finish();
+        unwind_tables(&mut product, architecture, &records)?;
+        references.iter().try_for_each(|reference| refer(&mut product, reference))?;
         for (global, id) in globals {
             export(&mut product, global, *id);
         }
@@ -319,7 +355,7 @@ impl Unit {
     }
 
     /// The contents of a symbol's data.
-    fn define(&mut self, id: DataId, data: &Data) -> Result<()> {
+    fn define_data(&mut self, id: DataId, data: &Data) -> Result<()> {
         let mut description = DataDescription::new();
         description.define(data.in_order(self.order).into());
         description.set_align(64);
@@ -363,10 +399,7 @@ impl Unit {
             pending.into_par_iter().map(|(id, function)| (id, compile(isa, id, function))).collect();
         for (id, code) in compiled {
             let (code, relocations) = code?;
-            self.stacks.insert(id, code.stack);
-            self.module
-                .define_function_bytes(id, code.alignment, &code.bytes, &relocations)
-                .map_err(emit_error)?;
+            self.define(id, &code, &relocations)?;
         }
         Ok(())
     }
@@ -388,31 +421,14 @@ fn compile(isa: &OwnedTargetIsa, id: FuncId, function: Function) -> Result<Linke
         bytes: compiled.code_buffer().to_vec(),
         alignment: u64::from(compiled.buffer.alignment),
         stack: stack_bytes(compiled),
+        unwind: unwind::of_compiled(compiled, &**isa)
+            .map_err(|text| Error::internal(Stage::Codegen, text))?,
     };
     Ok((code, relocations))
 }
 
 /// Machine code with its references to other symbols of the object.
 type Linked = (MachineCode, Vec<ModuleReloc>);
-
-/// Cranelift for entry points: scalar code at the triple's baseline, position independent.
-fn entry_isa(target: &Target) -> Result<OwnedTargetIsa> {
-    let triple = &target.triple;
-    let mut flags = settings::builder();
-    for (name, value) in [
-        ("is_pic", "true"),
-        ("opt_level", "speed"),
-        ("enable_probestack", "false"),
-        ("unwind_info", "false"),
-        ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
-    ] {
-        flags.set(name, value).map_err(|error| Error::internal(Stage::Emit, error.to_string()))?;
-    }
-    cranelift_codegen::isa::lookup(target.code_triple())
-        .map_err(|error| Error::unsupported(Stage::Emit, format!("target {triple}: {error}")))?
-        .finish(settings::Flags::new(flags))
-        .map_err(|error| Error::unsupported(Stage::Emit, format!("target {triple}: {error}")))
-}
 
 /// A global name for a local function.
 fn export(product: &mut ObjectProduct, name: &str, id: FuncId) {
@@ -451,6 +467,66 @@ fn link(product: &mut ObjectProduct, descriptor: DataId, field: u32, id: FuncId)
         .object
         .add_relocation_with_subtractor(section, relocation, subtractor)
         .map_err(|error| Error::internal(Stage::Emit, error.to_string()))
+}
+
+/// Writes the table of functions (`.pdata`) and their records (`.xdata`), from which Windows unwinds: start, end and record of
+/// each function, as distances from the image's start; on aarch64 the record tells the end. Equal records are there once.
+fn unwind_tables(
+    product: &mut ObjectProduct,
+    architecture: Architecture,
+    records: &[(FuncId, Vec<u8>)],
+) -> Result<()> {
+    if records.is_empty() {
+        return Ok(());
+    }
+    let mut add = |name: &[u8]| product.object.add_section(vec![], name.to_vec(), SectionKind::ReadOnlyData);
+    let (table, texts) = (add(b".pdata"), add(b".xdata"));
+    let texts_symbol = product.object.section_symbol(texts);
+    let mut known: HashMap<&[u8], u64> = HashMap::new();
+    for (id, record) in records {
+        let at = match known.get(record.as_slice()) {
+            Some(&at) => at,
+            None => {
+                let at = product.object.append_section_data(texts, record, 4);
+                known.insert(record, at);
+                at
+            }
+        };
+        let function = product.function_symbol(*id);
+        let size = product.object.symbol(function).size;
+        let mut entry = vec![(function, 0), (function, size), (texts_symbol, at)];
+        if architecture != Architecture::X86_64 {
+            entry.remove(1);
+        }
+        let start = product.object.append_section_data(table, &vec![0; 4 * entry.len()], 4);
+        for (field, (symbol, addend)) in (start..).step_by(4).zip(entry) {
+            let (kind, encoding) = (RelocationKind::ImageOffset, RelocationEncoding::Generic);
+            let flags = RelocationFlags::Generic { kind, encoding, size: 32 };
+            let relocation = Relocation { offset: field, symbol, addend: addend as i64, flags };
+            product
+                .object
+                .add_relocation(table, relocation)
+                .map_err(|error| Error::internal(Stage::Emit, error.to_string()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Relocates a reference of a function in a COFF object.
+fn refer(product: &mut ObjectProduct, (id, reference, typ): &(FuncId, ModuleReloc, u16)) -> Result<()> {
+    let symbol = match &reference.name {
+        name if ModuleDeclarations::is_function(name) => product.function_symbol(FuncId::from_name(name)),
+        name => product.data_symbol(DataId::from_name(name)),
+    };
+    let function = product.object.symbol(product.function_symbol(*id));
+    let SymbolSection::Section(section) = function.section else {
+        return Err(Error::internal(Stage::Emit, "a function has no section"));
+    };
+    let offset = function.value + u64::from(reference.offset);
+    let flags = RelocationFlags::Coff { typ: *typ };
+    let relocation = Relocation { offset, symbol, addend: reference.addend, flags };
+    let added = product.object.add_relocation(section, relocation);
+    added.map_err(|error| Error::internal(Stage::Emit, error.to_string()))
 }
 
 /// Makes the section of the weights, and the symbol that was an import a local one at its start.
