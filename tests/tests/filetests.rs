@@ -183,10 +183,11 @@ fn run_pass_case(pass: &str, cpu: Option<&str>, before: &Graph) -> Result<String
     Ok(renumbered(&to_text(&after)))
 }
 
-/// An x86-64 processor, or aarch64, with its widest vectors.
+/// An x86-64 processor, or aarch64 or one of its processors, with its widest vectors.
 fn wide_target(cpu: &str) -> Result<Target, String> {
     let target = match cpu {
         "aarch64" => Target::parse("aarch64-unknown-linux-gnu", None),
+        "cortex-a76" => Target::parse("aarch64-unknown-linux-gnu", Some(cpu)),
         // The level of a processor's tiles is one of its upgrades.
         cpu => {
             let (cpu, tiles) = cpu.strip_suffix("+amx").map_or((cpu, false), |cpu| (cpu, true));
