@@ -2,7 +2,8 @@
 //! reader of what is not there yet.
 //!
 //! Within a block a load moves up past instructions that it does not depend on, until [`AHEAD`] operations on vectors are
-//! between it and where it was, or until more values would be needed at once than there are registers. Neighbours that one
+//! between it and where it was, or until more values of the block would be needed at once than there are registers: what a block
+//! neither reads nor writes, such as sums that wait for the end of a loop, is spilled around it. Neighbours that one
 //! instruction loads stay together, loads keep their order, and none passes a store, which may write what it reads. The function
 //! computes the same with the same instructions; processors that reorder these themselves are as fast as before.
 
@@ -77,8 +78,10 @@ fn move_loads(
     temps: &dyn Fn(&Inst) -> usize,
 ) {
     // Registers that each instruction takes: what is live before it, and behind it with its result, and in between.
+    let own = block.insts.iter().flat_map(|inst| reads(inst).chain(inst.dst)).collect::<HashSet<_>>();
     let mut live = end.clone();
     live.extend(end_reads(&block.end).into_iter().filter(|&reg| is_vector(func, reg)));
+    live.retain(|reg| own.contains(reg));
     let mut taken: Vec<usize> = vec![0; block.insts.len()];
     for (at, inst) in block.insts.iter().enumerate().rev() {
         let behind = live.len() + usize::from(inst.dst.is_some_and(|dst| !live.contains(&dst)));
@@ -166,12 +169,12 @@ mod tests {
 
     #[test]
     fn loads_move_up_by_the_latency_of_one() {
-        let last = ["v1 = load b32x4 [g1]", "v2 = add f32x4 v1, v120", "store b32x4 v2, [g2]"];
+        let last = ["v401 = load b32x4 [g1]", "v402 = add f32x4 v401, v120", "store b32x4 v402, [g2]"];
         let found = moved(&body(&["v100 = load b32x4 [g0]"], 20, &last));
         assert_eq!(found.iter().position(|line| line == last[0]), Some(1 + 20 - AHEAD));
         // A pair stays one, in its order, behind another load and behind what its address is made of.
-        let pair = ["v1 = load b32x4 [g4]", "v2 = load b32x4 [g4 + 16]"];
-        let rest = ["v3 = add f32x4 v1, v2", "v4 = add f32x4 v3, v104", "store b32x4 v4, [g2]"];
+        let pair = ["v401 = load b32x4 [g4]", "v402 = load b32x4 [g4 + 16]"];
+        let rest = ["v403 = add f32x4 v401, v402", "v404 = add f32x4 v403, v104", "store b32x4 v404, [g2]"];
         let first = ["v100 = load b32x4 [g0]", "g4 = add int 64, g1"];
         let found = moved(&body(&first, 4, &[&pair[..], &rest[..]].concat()));
         assert_eq!(found[..4], [first[0], first[1], pair[0], pair[1]]);
@@ -179,7 +182,7 @@ mod tests {
 
     #[test]
     fn stores_stay_before_loads() {
-        let last = ["v1 = load b32x4 [g1]", "v2 = add f32x4 v1, v104", "store b32x4 v2, [g2]"];
+        let last = ["v401 = load b32x4 [g1]", "v402 = add f32x4 v401, v104", "store b32x4 v402, [g2]"];
         let written = ["v100 = load b32x4 [g0]", "store b32x4 v100, [g2]"];
         let found = moved(&body(&written, 4, &last));
         assert_eq!(found[..3], [written[0], written[1], last[0]]);
@@ -193,7 +196,7 @@ mod tests {
                 (0..others).map(|at| format!("v{} = load b32x4 [g3 + {}]", 300 + at, 32 * at)).collect();
             let stores: Vec<String> =
                 (0..others).map(|at| format!("store b32x4 v{}, [g2 + {}]", 300 + at, 32 * at)).collect();
-            let last = ["v1 = load b32x4 [g1]", "v2 = add f32x4 v1, v108", "store b32x4 v2, [g2]"];
+            let last = ["v401 = load b32x4 [g1]", "v402 = add f32x4 v401, v108", "store b32x4 v402, [g2]"];
             let lines = [loads, body(&["v100 = load b32x4 [g0]"], 8, &last), stores].concat();
             let found = moved(&lines);
             let at = |lines: &[String]| lines.iter().position(|line| line == last[0]);

@@ -44,7 +44,7 @@ const RELEASE: [u32; 24] = [
     0x17ff_fffb, //         b    digit
     0x0b0c_416c, // next:   add  w12, w11, w12, lsl #16
     0x7100_05ad, //         subs w13, w13, #1
-    0x54ff_fee1, //         b.ne number
+    0x54ff_fec1, //         b.ne number
     0x5280_016b, //         mov  w11, #11
     0x72a0_008b, //         movk w11, #4, lsl #16
     0x6b0b_019f, //         cmp  w12, w11
