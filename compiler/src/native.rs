@@ -36,15 +36,20 @@ use state::States;
 /// models need no library but the C one (`memcpy` and its like), others the runtime, which is that of this process: an
 /// object that refers to anything else is refused here.
 pub fn link(objects: &[PathBuf], library: &Path) -> Result<()> {
-    let mut calls_runtime = false;
+    let mut calls = false;
     for object in objects {
         let file = File::open(object).map_err(|error| io(format!("{}: {error}", object.display())))?;
         // SAFETY: the mapping is private and read-only, and the object is a file of this process.
         let object = unsafe { memmap2::Mmap::map(&file) }.map_err(|error| io(error.to_string()))?;
-        calls_runtime |= runtime::is_called_by(&object);
+        calls |= calls_runtime(&object);
     }
-    let source = if calls_runtime { runtime::source() } else { String::new() };
+    let source = if calls { runtime::source() } else { String::new() };
     run_linker(objects, library, &source)
+}
+
+/// Whether an object may call the runtime's functions for strings and images.
+pub fn calls_runtime(object: &[u8]) -> bool {
+    runtime::is_called_by(object)
 }
 
 /// `source`: C code to be part of the library.

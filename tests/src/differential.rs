@@ -210,7 +210,7 @@ impl Summary {
                     summary.passed += 1;
                     summary.covered.extend(drawn.pairs.iter().cloned());
                 }
-                Some(Outcome::Unsupported(reason)) => {
+                Some(Outcome::Unsupported(reason) | Outcome::LeftOut(reason)) => {
                     *summary.unsupported.entry(reason.clone()).or_default() += 1
                 }
                 Some(Outcome::Differs(what)) => summary.rounding.push(line(what)),

@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
+use crate::suite::Miss;
+
 /// How a test went.
 #[derive(Clone, Debug)]
 pub enum Outcome {
@@ -17,6 +19,18 @@ pub enum Outcome {
     Differs(String),
     /// A defect.
     Failed(String),
+    /// Not run; why it cannot be, where it would.
+    LeftOut(String),
+}
+
+impl From<Result<(), Miss>> for Outcome {
+    fn from(result: Result<(), Miss>) -> Outcome {
+        match result {
+            Ok(()) => Outcome::Passed,
+            Err(miss) if miss.rounding => Outcome::Differs(miss.text),
+            Err(miss) => Outcome::Failed(miss.text),
+        }
+    }
 }
 
 /// How reasons begin that excuse a result beyond the tolerance.
@@ -85,7 +99,7 @@ fn differences(list: &List, outcomes: &BTreeMap<String, Outcome>) -> Vec<String>
     let mut problems = Vec::new();
     for (name, outcome) in outcomes {
         match (outcome, list.get(name)) {
-            (Outcome::Passed, None) | (Outcome::Unsupported(_), Some(_)) => {}
+            (Outcome::Passed, None) | (Outcome::Unsupported(_), Some(_)) | (Outcome::LeftOut(_), _) => {}
             (Outcome::Differs(_), Some(reason)) if reason.starts_with(ROUNDING) => {}
             (Outcome::Failed(what) | Outcome::Differs(what), Some(reason))
                 if reason.starts_with(RANDOM) && what.contains(OTHER_VALUES) => {}

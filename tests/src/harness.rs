@@ -1,5 +1,5 @@
 //! Runs of compiled tests: objects of a batch linked into one shared library, which other processes load and run, so that
-//! a crash or a hang of generated code is one test's failure.
+//! a crash or a hang of generated code is one test's failure; or into a program for another machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,8 @@ use onnxc::native;
 
 use crate::compile::{Code, compile_to};
 use crate::expected::Outcome;
+use crate::machine::Machine;
+use crate::remote::{self, ALL_RUNS};
 use crate::suite::{Batch, Case, Report};
 
 /// Longest run of one test.
@@ -46,11 +48,7 @@ impl Runner {
             for line in fs::read_to_string(&report).unwrap().lines() {
                 if let Report::Done(at, failure) = serde_json::from_str(line).unwrap() {
                     assert_eq!(at, outcomes.len());
-                    let outcome = match failure {
-                        None => Outcome::Passed,
-                        Some(miss) if miss.rounding => Outcome::Differs(miss.text),
-                        Some(miss) => Outcome::Failed(miss.text),
-                    };
+                    let outcome = failure.map_or(Ok(()), Err).into();
                     outcomes.push((batch.cases[at].id.clone(), outcome));
                 }
             }
@@ -63,14 +61,68 @@ impl Runner {
     }
 }
 
-/// Compiles cases and links them into a library in the empty folder; gives the outcomes of those that do not get so far.
-pub fn link_batch(cases: &[Case], code: &Code, folder: &Path) -> (Batch, Vec<(String, Outcome)>) {
+/// Runs cases on another machine, by way of the empty folder.
+pub fn run_on(
+    machine: &'static Machine,
+    cases: &[Case],
+    code: &Code,
+    folder: &Path,
+) -> Vec<(String, Outcome)> {
+    let (mut linked, mut outcomes) = compile_batch(cases, code, folder);
+    linked.retain(|(case, object)| {
+        let calls = native::calls_runtime(&fs::read(object).unwrap());
+        if calls {
+            let why = "it calls the runtime library, of which there is none for the machine";
+            outcomes.push((case.id.clone(), Outcome::LeftOut(why.into())));
+        }
+        !calls
+    });
+    let path = folder.join("batch");
+    let link = |linked: &[(Case, PathBuf)]| {
+        let models: Vec<(&str, &Path)> =
+            linked.iter().map(|(case, object)| (case.symbol.as_str(), object.as_path())).collect();
+        remote::link(machine, &models, &path)
+    };
+    let mut program = link(&linked);
+    if program.is_err() {
+        // Whose fault it is shows one by one.
+        linked.retain(|linked| {
+            let failure = link(std::slice::from_ref(linked)).err();
+            outcomes.extend(failure.clone().map(|text| (linked.0.id.clone(), Outcome::Failed(text))));
+            failure.is_none()
+        });
+        program = link(&linked);
+    }
+    linked.iter().for_each(|(_, object)| fs::remove_file(object).unwrap());
+    match program {
+        Ok(mut program) => {
+            for (number, (case, _)) in linked.iter().enumerate() {
+                // The real architectures take minutes under an emulator.
+                let runs = if case.id.starts_with("light/") { 1 } else { ALL_RUNS };
+                let outcome = case.run_remote(&mut program, number, runs).into();
+                outcomes.push((case.id.clone(), outcome));
+            }
+        }
+        Err(text) => {
+            outcomes.extend(linked.iter().map(|(case, _)| (case.id.clone(), Outcome::Failed(text.clone()))));
+        }
+    }
+    let _ = fs::remove_file(&path);
+    outcomes
+}
+
+/// Compiles cases to objects in the folder; gives the outcomes of those that have none.
+fn compile_batch(
+    cases: &[Case],
+    code: &Code,
+    folder: &Path,
+) -> (Vec<(Case, PathBuf)>, Vec<(String, Outcome)>) {
     let mut outcomes = Vec::new();
-    let mut linked: Vec<(Case, PathBuf)> = Vec::new();
+    let mut compiled: Vec<(Case, PathBuf)> = Vec::new();
     for case in cases {
         let object = folder.join(format!("{}.o", case.symbol));
         match compile_to(&case.model(), &case.symbol, code, &object) {
-            Ok(()) => linked.push((case.clone(), object)),
+            Ok(()) => compiled.push((case.clone(), object)),
             Err(failure) => outcomes.push((
                 case.id.clone(),
                 match failure.reason() {
@@ -80,6 +132,12 @@ pub fn link_batch(cases: &[Case], code: &Code, folder: &Path) -> (Batch, Vec<(St
             )),
         }
     }
+    (compiled, outcomes)
+}
+
+/// Compiles cases and links them into a library in the empty folder; gives the outcomes of those that do not get so far.
+pub fn link_batch(cases: &[Case], code: &Code, folder: &Path) -> (Batch, Vec<(String, Outcome)>) {
+    let (mut linked, mut outcomes) = compile_batch(cases, code, folder);
     let library = folder.join("batch.so");
     let objects: Vec<PathBuf> = linked.iter().map(|(_, object)| object.clone()).collect();
     if objects.is_empty() {

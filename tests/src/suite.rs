@@ -1,21 +1,24 @@
 //! The official tests of the ONNX package as folders, and one such test run on a compiled model.
 
+use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io::{self, Error, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use onnxc::Compiled;
-use onnxc::cli::compare;
 use onnxc::cli::values::{self, Port};
+use onnxc::cli::{compare, files};
 use onnxc::graph::{DType, Tensor};
 use onnxc::native::{Call, Model};
 use onnxc_runtime_support::abi::ValueInfo;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::abi;
 use crate::interpreted::Interpreted;
 use crate::onnx_env::{self, Environment};
+use crate::remote::Program;
 
 /// Folders of the suite, in the order they are reported.
 pub const KINDS: [&str; 5] = ["node", "simple", "pytorch-converted", "pytorch-operator", "light"];
@@ -157,6 +160,32 @@ pub fn models_folder() -> Option<PathBuf> {
     folder
 }
 
+/// Largest absolute error of an output of a real model; relatively, its type's own.
+pub const MODEL_ATOL: f64 = 1e-4;
+
+/// The real model of a folder, whose test data lie beside it, as a test of the suite; it is put together beneath `scratch`.
+pub fn zoo_case(model: &Path, scratch: &Path) -> io::Result<Case> {
+    let name = model.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let folder = scratch.join(&name);
+    fs::create_dir(&folder)?;
+    let (mut sets, mut rtol) = (vec![], 0f64);
+    for entry in fs::read_dir(model)? {
+        let (path, file) = entry.map(|entry| (entry.path(), entry.file_name()))?;
+        std::os::unix::fs::symlink(&path, folder.join(&file))?;
+        if file.to_string_lossy().starts_with("test_data_set_") {
+            let kinds = |prefix| vec!["tensor"; files::numbered(&path, prefix).len()];
+            sets.push([kinds("input"), kinds("output")]);
+            for output in files::numbered(&path, "output") {
+                let tensor = files::read_tensor(&output, None);
+                rtol = rtol.max(tensor.map_or(0.0, |tensor| compare::default_rtol(tensor.dtype)));
+            }
+        }
+    }
+    let meta = json!({ "rtol": rtol, "atol": MODEL_ATOL, "data_sets": sets });
+    fs::write(folder.join("meta.json"), meta.to_string())?;
+    Ok(Case { id: name, symbol: "model".to_string(), folder })
+}
+
 fn find_models() -> Option<PathBuf> {
     let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
     let common = Command::new("git")
@@ -188,6 +217,17 @@ impl Case {
             (false, _) => Ok(model.run(inputs, shapes)?),
             (true, 0) => Ok(abi::check(model, inputs, shapes)?.outputs),
             (true, _) => Ok(model.run_guarded(inputs, shapes, &Call::default())?),
+        })
+    }
+
+    /// Runs every data set of the test as model `number` of a program for another machine, this often; fails with what is
+    /// wrong.
+    pub fn run_remote(&self, program: &mut Program, number: usize, runs: usize) -> Result<(), Miss> {
+        let infos = program.describe(number)?;
+        let ports = infos.each_ref().map(|infos| infos.iter().map(Port::from).collect::<Vec<Port>>());
+        let program = RefCell::new(program);
+        self.run_sets(&ports, &|_, inputs, shapes| {
+            Ok(program.borrow_mut().run(number, runs, &infos[1], inputs, shapes)?)
         })
     }
 

@@ -61,11 +61,7 @@ fn official_tests_with_symbolic_dims_in_the_interpreter() {
 fn interpret(cases: Vec<Case>, list: &str) {
     let code: Code = Target::host().unwrap().into();
     let outcome = |case: &Case| match compile_for(&case.model(), &case.symbol, &code) {
-        Ok(compiled) => match case.interpret(&compiled) {
-            Ok(()) => Outcome::Passed,
-            Err(miss) if miss.rounding => Outcome::Differs(miss.text),
-            Err(miss) => Outcome::Failed(miss.text),
-        },
+        Ok(compiled) => case.interpret(&compiled).into(),
         Err(errors) => match Failure::Errors(errors).reason() {
             Some(reason) => Outcome::Unsupported(reason),
             None => Outcome::Failed("it does not compile".to_string()),

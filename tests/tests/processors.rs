@@ -153,22 +153,8 @@ fn real_models_on_every_processor() {
     let Some(qemu) = emulator::qemu() else { return };
     let Some(root) = suite::models_folder() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let case = |(at, name): (usize, &&str)| {
-        let folder = dir.path().join(name);
-        fs::create_dir(&folder).unwrap();
-        for part in ["model.onnx", "test_data_set_0"] {
-            std::os::unix::fs::symlink(root.join(name).join(part), folder.join(part)).unwrap();
-        }
-        let kinds = |prefix| {
-            vec!["tensor"; onnxc::cli::files::numbered(&folder.join("test_data_set_0"), prefix).len()]
-        };
-        let meta = serde_json::json!({
-            "rtol": 1e-3, "atol": 1e-4, "data_sets": [[kinds("input"), kinds("output")]],
-        });
-        fs::write(folder.join("meta.json"), meta.to_string()).unwrap();
-        Case { id: name.to_string(), symbol: format!("m{at}"), folder }
-    };
-    let cases: Vec<Case> = MODELS.iter().enumerate().map(case).collect();
+    let cases: Vec<Case> =
+        MODELS.iter().map(|name| suite::zoo_case(&root.join(name), dir.path()).unwrap()).collect();
     let passed = run_everywhere(qemu, &cases, &dir.path().join("batch"));
     assert_eq!(passed, 2 * MODELS.len());
 }

@@ -13,9 +13,7 @@ use onnxc::native::{self, Call};
 use onnxc::target::Target;
 use onnxc_tests::abi;
 use onnxc_tests::compile::{Code, Failure, compile_for};
-
-/// Largest absolute error of an output; relatively, its type's own.
-const ATOL: f64 = 1e-4;
+use onnxc_tests::suite::MODEL_ATOL;
 
 #[derive(Parser)]
 struct Arguments {
@@ -64,7 +62,7 @@ fn verify(arguments: &Arguments) -> Result<(), String> {
             _ => model.run_guarded(&inputs, &shapes, &Call::default()).map_err(|error| error.to_string())?,
         };
         for (((name, _), got), wanted) in graph.outputs.iter().zip(&got).zip(&wanted) {
-            let difference = compare(got, wanted, default_rtol(wanted.dtype), ATOL);
+            let difference = compare(got, wanted, default_rtol(wanted.dtype), MODEL_ATOL);
             let difference = difference.map_err(|text| format!("{name}: {text}"))?;
             if !difference.matches() {
                 return Err(format!("{name}: {difference}"));

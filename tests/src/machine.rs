@@ -1,0 +1,75 @@
+//! Machines that this one is not: what code for them is made for, the C compiler that links it, and the emulator that runs it.
+//! A new one is an entry of [`MACHINES`].
+
+use std::process::Command;
+
+use onnxc::target::Target;
+
+/// A machine with an emulator.
+#[derive(Debug)]
+pub struct Machine {
+    pub name: &'static str,
+    /// What is compiled for: a triple, and a processor if not any of the architecture.
+    pub triple: &'static str,
+    pub cpu: Option<&'static str>,
+    /// The C compiler that makes programs for it, with its options.
+    pub compiler: &'static [&'static str],
+    /// The command that stands before such a program.
+    pub emulator: &'static [&'static str],
+    /// Debian's packages that have both.
+    pub packages: &'static str,
+}
+
+/// Programs are static: the emulator needs no libraries of the machine.
+const AARCH64_GCC: &[&str] = &["aarch64-linux-gnu-gcc", "-static"];
+const AARCH64_PACKAGES: &str = "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static";
+
+pub const MACHINES: &[Machine] = &[
+    Machine {
+        name: "aarch64",
+        triple: "aarch64-unknown-linux-gnu",
+        cpu: None,
+        compiler: AARCH64_GCC,
+        emulator: &["qemu-aarch64-static", "-cpu", "cortex-a53"],
+        packages: AARCH64_PACKAGES,
+    },
+    // With products of bytes.
+    Machine {
+        name: "aarch64-dot",
+        triple: "aarch64-unknown-linux-gnu",
+        cpu: Some("cortex-a76"),
+        compiler: AARCH64_GCC,
+        emulator: &["qemu-aarch64-static", "-cpu", "cortex-a76"],
+        packages: AARCH64_PACKAGES,
+    },
+];
+
+impl Machine {
+    /// The machine of a name; the error lists all.
+    pub fn named(name: &str) -> Result<&'static Machine, String> {
+        MACHINES.iter().find(|machine| machine.name == name).ok_or_else(|| {
+            let names: Vec<&str> = MACHINES.iter().map(|machine| machine.name).collect();
+            format!("there is no machine `{name}`, but {}", names.join(", "))
+        })
+    }
+
+    pub fn target(&self) -> Target {
+        Target::parse(self.triple, self.cpu).unwrap_or_else(|error| panic!("{}: {error}", self.name))
+    }
+
+    /// Whether compiler and emulator are there. Where they are not, tests are left out, and `ONNXC_REQUIRE_QEMU=1` makes
+    /// that a failure.
+    pub fn is_there(&self) -> bool {
+        let runs = |program: &str| {
+            Command::new(program).arg("--version").output().is_ok_and(|run| run.status.success())
+        };
+        let there = [self.compiler[0], self.emulator[0]].iter().all(|program| runs(program));
+        if !there {
+            let required = std::env::var_os("ONNXC_REQUIRE_QEMU").is_some_and(|value| value == "1");
+            let Machine { name, packages, .. } = self;
+            assert!(!required, "the machine {name} is required here (Debian: {packages}), and not installed");
+            println!("skipped: the machine {name} (Debian: {packages}) is not installed");
+        }
+        there
+    }
+}
