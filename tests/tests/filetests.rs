@@ -183,10 +183,11 @@ fn run_pass_case(pass: &str, cpu: Option<&str>, before: &Graph) -> Result<String
     Ok(renumbered(&to_text(&after)))
 }
 
-/// An x86-64 processor, aarch64 or s390x, with its widest vectors.
+/// An x86-64 processor, aarch64 or one of its processors, or s390x, with its widest vectors.
 fn wide_target(cpu: &str) -> Result<Target, String> {
     let target = match cpu {
         "aarch64" => Target::parse("aarch64-unknown-linux-gnu", None),
+        "cortex-a76" => Target::parse("aarch64-unknown-linux-gnu", Some(cpu)),
         "s390x" => Target::parse("s390x-unknown-linux-gnu", None),
         // The level of a processor's tiles is one of its upgrades.
         cpu => {

@@ -60,7 +60,7 @@ pub fn compile_elsewhere(kernel: &Kernel) {
 
 /// How many upgrades of a target this processor and this process are good for.
 pub fn level_here(target: &Target) -> i32 {
-    run_level(&target.level_code().unwrap())
+    run_level(&target.level_code().unwrap().bytes)
 }
 
 /// What the machine code of a level function returns here.

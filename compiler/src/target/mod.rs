@@ -46,6 +46,13 @@ pub struct Target {
     pub l1_ways: usize,
 }
 
+/// The function that finds out what level of a target a processor is good for.
+pub struct LevelCode {
+    pub bytes: Vec<u8>,
+    /// Bytes of stack at most.
+    pub stack: u32,
+}
+
 /// How hard Cranelift optimizes a function.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Opt {
@@ -131,9 +138,26 @@ impl Target {
         self.levels().find_map(Target::leaf_bytes)
     }
 
-    /// Which products of bytes the level has that panels are made for.
+    /// Which products of bytes graphs are made for: those of the least level that has such. The levels below it have the
+    /// same ones by several instructions each.
     pub fn dot(&self) -> Option<Signs> {
-        self.levels().find_map(|level| level.wide)?.dot
+        self.levels().find_map(|level| level.wide?.dot)
+    }
+
+    /// Whether leaf kernels have products of bytes as an instruction each.
+    pub fn has_byte_products(&self) -> bool {
+        self.is_leaf && self.wide.is_some_and(|isa| isa.dot.is_some())
+    }
+
+    /// Whether all that this level has more than the one before it is products of bytes: other kernels are the same.
+    pub fn adds_byte_products_only(&self, before: &Target) -> bool {
+        let without = |isa: Isa| Isa { dot: None, has_tiles: false, ..isa };
+        let same_caches = (self.l1_bytes, self.l1_ways, self.l2_bytes)
+            == (before.l1_bytes, before.l1_ways, before.l2_bytes);
+        self.wide.map(without) == before.wide.map(without)
+            && self.narrow == before.narrow
+            && self.features == before.features
+            && same_caches
     }
 
     /// Whether leaf kernels have products by one lane of a vector.
@@ -146,11 +170,12 @@ impl Target {
         self.wide.is_some_and(|isa| isa.has_tiles)
     }
 
-    /// Machine code of `int32_t level(void)` in the target's C calling convention: how many of the upgrades, one after
-    /// the other, the processor it runs on is good for. It refers to nothing outside itself.
-    pub fn level_code(&self) -> Result<Vec<u8>> {
+    /// `int32_t level(void)` in the target's C calling convention: how many of the upgrades, one after the other, the
+    /// processor it runs on is good for. It refers to nothing outside itself.
+    pub fn level_code(&self) -> Result<LevelCode> {
         match self.triple.architecture {
             Architecture::X86_64 => x86_64::level_code(&self.upgrades),
+            Architecture::Aarch64(_) => aarch64::level_code(&self.upgrades),
             other => Err(internal(format!("no processor of architecture `{other}` is tested for upgrades"))),
         }
     }
@@ -371,19 +396,27 @@ mod tests {
             }
             let levels: Vec<&str> = target.levels().map(|level| level.cpu.as_str()).collect();
             assert_eq!(levels, ["x86-64", "x86-64-v3", "x86-64-v4"]);
-            assert!(!target.level_code().unwrap().is_empty());
+            assert!(!target.level_code().unwrap().bytes.is_empty());
         }
         let named = Target::new(triple("x86_64-unknown-linux-gnu"), Some("x86-64-v3")).unwrap();
         assert!(named.upgrades.is_empty());
+        // Linux is asked for products of bytes; without a system nothing is.
         let arm = Target::new(triple("aarch64-unknown-linux-gnu"), None).unwrap();
-        assert!(arm.upgrades.is_empty() && arm.level_code().is_err());
-        assert_eq!(arm.dot(), None);
+        let levels: Vec<&str> = arm.levels().map(|level| level.cpu.as_str()).collect();
+        assert_eq!(levels, ["generic", "armv8.2-a+dotprod"]);
+        assert!(!arm.level_code().unwrap().bytes.is_empty() && arm.upgrades[0].adds_byte_products_only(&arm));
+        assert_eq!((arm.dot(), arm.wide.unwrap().dot), (Some(Signs::SIGNED), None));
+        let bare = Target::new(triple("aarch64-unknown-none"), None).unwrap();
+        assert!(bare.upgrades.is_empty() && bare.dot().is_none());
         // Every Mac of this architecture has products of bytes.
         let mac = Target::new(triple("aarch64-apple-darwin"), None).unwrap();
         assert_eq!((mac.cpu.as_str(), mac.dot()), ("apple-m1", Some(Signs::SIGNED)));
         let named = Target::new(triple("aarch64-unknown-linux-gnu"), Some("neoverse-n1")).unwrap();
         assert_eq!(named.leaf().unwrap().dot(), Some(Signs::SIGNED));
         assert!(named.with_vector_width(128).unwrap().leaf().is_some());
+        // Armv8.3, without what Armv8.4 requires.
+        let a12 = Target::new(triple("aarch64-unknown-linux-gnu"), Some("apple-a12")).unwrap();
+        assert_eq!(a12.dot(), None);
     }
 
     #[test]
@@ -445,7 +478,7 @@ mod tests {
         for cpu in ["sapphirerapids", "emeraldrapids", "graniterapids"] {
             let levels: Vec<bool> = target(linux, cpu).levels().map(Target::has_tiles).collect();
             assert_eq!(levels, [false, true], "{cpu}");
-            assert!(!target(linux, cpu).level_code().unwrap().is_empty());
+            assert!(!target(linux, cpu).level_code().unwrap().bytes.is_empty());
             for (bits, upgrades) in [(128, 0), (256, 0), (512, 1)] {
                 assert_eq!(target(linux, cpu).with_vector_width(bits).unwrap().upgrades.len(), upgrades);
             }

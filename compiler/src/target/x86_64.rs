@@ -8,7 +8,7 @@ mod cpuid;
 use target_lexicon::{CallingConvention, OperatingSystem, Triple};
 
 use self::caches::Caches;
-use super::{Target, code_triple, internal, is_host, unknown_cpu};
+use super::{LevelCode, Target, code_triple, internal, is_host, unknown_cpu};
 use crate::error::Result;
 use crate::vector::ir::Signs;
 use crate::vector::isa::{Convention, Isa};
@@ -172,7 +172,7 @@ fn with_tiles(target: &Target) -> Option<Target> {
 
 /// Machine code of `int32_t level(void)`: how many of these upgrades, one after the other, the processor it runs on is
 /// good for.
-pub(super) fn level_code(upgrades: &[Target]) -> Result<Vec<u8>> {
+pub(super) fn level_code(upgrades: &[Target]) -> Result<LevelCode> {
     let requirement = |target: &Target| {
         let row = UPGRADES.iter().find(|row| row.cpu == target.cpu);
         let tiles = target.cpu.ends_with(WITH_AMX).then_some(REQUIRES_AMX);
@@ -180,7 +180,8 @@ pub(super) fn level_code(upgrades: &[Target]) -> Result<Vec<u8>> {
             .or(tiles)
             .ok_or_else(|| internal(format!("nothing tests for `{}`", target.cpu)))
     };
-    cpuid::code(&upgrades.iter().map(requirement).collect::<Result<Vec<_>>>()?)
+    let bytes = cpuid::code(&upgrades.iter().map(requirement).collect::<Result<Vec<_>>>()?)?;
+    Ok(LevelCode { bytes, stack: cpuid::STACK })
 }
 
 fn single(triple: Triple, cpu: &str) -> Result<Target> {

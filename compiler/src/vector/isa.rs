@@ -183,7 +183,8 @@ impl Isa {
             Op::Unary(Unary::ShrArithHalves(_), _) | Op::SwapBytes(_) => !double,
             Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _) => self.has_rounding,
             Op::Binary(Binary::LowMul | Binary::DotBytes, _) | Op::Unpack(_) => false,
-            Op::Dot(..) | Op::FmaLane(..) | Op::DotLane(..) => false,
+            Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => false,
+            Op::Dot(..) | Op::FmaLane(..) | Op::DotLane(..) | Op::Quantize(..) => false,
             Op::Unary(Unary::ToIntNearest, _) => false,
             Op::Ramp(..) | Op::Permute(_) => false,
             Op::Convert(Convert::DoubleToLong, _) => false,
@@ -202,7 +203,8 @@ impl Isa {
             && match op {
                 Op::Binary(Binary::Minimum | Binary::Maximum | Binary::Rem, _)
                 | Op::Binary(Binary::IntDiv | Binary::UnsignedDiv, _)
-                | Op::Binary(Binary::ShrBy | Binary::ShrArithBy, _) => false,
+                | Op::Binary(Binary::ShrBy | Binary::ShrArithBy, _)
+                | Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => false,
                 Op::Convert(Convert::SaturateToLong, _) => false,
                 Op::Insert(..) => !self.evex() && !lanes.is_scalar(),
                 Op::Binary(Binary::IntMul | Binary::IntMin | Binary::IntMax, _)
@@ -215,7 +217,7 @@ impl Isa {
                     _,
                 ) => !double,
                 Op::Dot(signs, _) => !double && self.dot == Some(signs),
-                Op::FmaLane(..) | Op::DotLane(..) => false,
+                Op::FmaLane(..) | Op::DotLane(..) | Op::Quantize(..) => false,
                 Op::Ramp(..) | Op::Permute(_) => self.evex() && lanes == Lanes::X16,
                 Op::Convert(Convert::LongToDouble | Convert::DoubleToLong, _) => {
                     double && self.has_long_arithmetic
@@ -238,18 +240,22 @@ impl Isa {
             Op::Binary(Binary::Rem | Binary::DotBytes, _) | Op::Ramp(..) | Op::Permute(_) => false,
             Op::SwapBytes(_) => false,
             Op::Binary(Binary::IntDiv | Binary::UnsignedDiv, _) => lanes.is_scalar(),
-            Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy | Binary::DotPairs, _) => !double,
+            Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy | Binary::DotPairs, _)
+            | Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => !double,
             Op::Binary(Binary::LowMul, _) => double,
             Op::Unary(Unary::ToInt | Unary::ToIntNearest | Unary::FromInt | Unary::ShrArithHalves(_), _) => {
                 !double
             }
-            Op::Dot(signs, _) | Op::DotLane(_, signs, _) => !double && self.dot == Some(signs),
+            // By several instructions where there is none.
+            Op::Dot(signs, _) => !double && signs == Signs::SIGNED,
+            Op::DotLane(_, signs, _) => !double && self.dot == Some(signs),
             Op::Convert(Convert::DoubleToLong, _) => false,
             Op::Convert(..) | Op::MaskWiden(_) | Op::MaskNarrow(_) => double,
             Op::LoadSmall(..) => !double && !lanes.is_scalar(),
             // One integer is packed as it is.
             Op::Pack(small, _) => !double && (small == Small::F16 || !lanes.is_scalar()),
             Op::Unpack(_) => !double,
+            Op::Quantize(small, _) => !double && small != Small::F16 && !lanes.is_scalar(),
             _ => true,
         }
     }

@@ -196,7 +196,7 @@ impl Emitter<'_> {
             ShlBy => self.shift_by(a, b, Shift::Left),
             ShrBy => self.shift_by(a, b, Shift::Right),
             ShrArithBy => self.shift_by(a, b, Shift::Arithmetic),
-            LowMul | DotPairs | DotBytes => return Err("no such instruction".into()),
+            LowMul | DotPairs | DotBytes | DotHalves | AddHalves => return Err("no such instruction".into()),
         })
     }
 

@@ -33,7 +33,7 @@ use crate::codegen::emit::write::clif_type;
 use crate::codegen::{stack_bytes, unwind};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::host::ir::{Extern, MEMCPY};
-use crate::target::Target;
+use crate::target::{LevelCode, Target};
 
 /// Machine code of a kernel. It refers to nothing outside itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,9 +50,6 @@ pub struct MachineCode {
 /// Most stack of the object's own functions, bytes: `ONNXC_STACK_BYTES` without what the C library's `memcpy`, and finding
 /// it for the first time, may take.
 const MAX_STACK: u32 = 60 << 10;
-
-/// Stack of a test of the processor: the address to return to.
-const LEVEL_STACK: u32 = 8;
 
 /// Where data that is larger than this lies beyond the reach of 32-bit offsets from code.
 const NEAR_BYTES: u64 = 1 << 30;
@@ -220,10 +217,9 @@ impl Unit {
     /// Adds the test of the processor, and the word that keeps its result.
     pub fn define_level(&mut self, target: &Target) -> Result<()> {
         let function = self.declare("level", &self.signature(&[], Some(types::I32)))?;
-        // It leaves the stack as it is, so that unwinders need no record.
-        let code =
-            MachineCode { bytes: target.level_code()?, alignment: 16, stack: LEVEL_STACK, unwind: vec![] };
-        self.place(function, &code)?;
+        let LevelCode { bytes, stack } = target.level_code()?;
+        // It leaves the stack as it is where unwinders ask for records.
+        self.place(function, &MachineCode { bytes, alignment: 16, stack, unwind: vec![] })?;
         let name = format!("{}.known_level", self.name);
         let known = self.module.declare_data(&name, Linkage::Local, true, false).map_err(emit_error)?;
         let mut data = DataDescription::new();

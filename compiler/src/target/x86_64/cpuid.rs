@@ -14,6 +14,9 @@ const OSXSAVE: u32 = 27;
 const ARCH_PRCTL: u32 = 158;
 const ARCH_REQ_XCOMP_PERM: u32 = 0x1023;
 
+/// Bytes of stack of the function: the register that it gives back, and the address to return to, with room to spare.
+pub const STACK: u32 = 64;
+
 /// Made-up address of the function's end, until the block encoder has placed it.
 const END: u64 = 1 << 32;
 

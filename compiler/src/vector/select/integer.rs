@@ -4,9 +4,7 @@ use super::value::{Form, Kind, Val};
 use super::{Select, Selected, refuse};
 use crate::graph::DType;
 use crate::scalar::{BinaryFn, UnaryFn};
-use crate::vector::ir::{
-    Binary, Class, Compare, Cond, Convert, End, Lanes, Logic, Op, Operand, Reg, Signs, Unary,
-};
+use crate::vector::ir::{Binary, Class, Compare, Cond, Convert, End, Lanes, Logic, Op, Operand, Reg, Unary};
 
 /// The bit that the order of unsigned integers and that of signed ones differ by.
 fn sign(form: Form) -> Val {
@@ -55,8 +53,7 @@ impl Select<'_> {
         match op {
             BinaryFn::Add => self.pair(Binary::IntAdd, a, b),
             BinaryFn::Sub => self.pair(Binary::IntSub, a, b),
-            BinaryFn::Dot => self.dot(Signs::UNSIGNED_SIGNED, Val::int(0), a, b),
-            BinaryFn::DotSigned => self.dot(Signs::SIGNED, Val::int(0), a, b),
+            BinaryFn::Dot | BinaryFn::DotSigned | BinaryFn::DotNarrow => self.dot(op, Val::int(0), a, b),
             BinaryFn::Mul if form == Form::Long && !self.isa.has_long_arithmetic => self.long_product(a, b),
             BinaryFn::Mul => self.pair(Binary::IntMul, a, b),
             BinaryFn::Max | BinaryFn::Min if is_unsigned(dtype) => {

@@ -7,6 +7,7 @@ use super::value::{Form, Val};
 use super::{Select, Selected, refuse};
 use crate::graph::DType;
 use crate::loops::{Buf, Expr, Index};
+use crate::scalar::{BinaryFn, UnaryFn};
 use crate::vector::ir::{Binary, Class, Compare, Inst, Lanes, Mem, Op, Reg, Small};
 
 /// The small element that a type is in memory; of a narrow float its code, unless the machine converts it.
@@ -137,6 +138,19 @@ impl Select<'_> {
     pub fn store_element(&mut self, buf: Buf, index: &Index, value: &Expr) -> Selected<()> {
         let dtype = self.kernel.buffers[buf].dtype;
         let (width, mut small) = (self.element_width(buf), small(dtype, self.converts(dtype)));
+        if let Some(small) = small
+            && let Some(x) = self.quantized(dtype, value)
+            && let Place::Contiguous(index) = self.place_of(index, 1)?
+        {
+            let lanes = self.lanes(width)?;
+            if self.isa.has(Op::Quantize(small, lanes)) {
+                let x = self.eval(x)?;
+                let x = self.spread(x, lanes);
+                let reg = self.vec(Op::Quantize(small, lanes), vec![x]);
+                let mem = self.mem(buf, &index)?;
+                return self.store_lanes(Some(small), lanes, reg, mem);
+            }
+        }
         let value = match value {
             // Any integer will do for what does not fit, and packing takes any.
             Expr::Cast { to: DType::U8, saturate: false, x }
@@ -240,6 +254,39 @@ impl Select<'_> {
                 self.vec(Op::Pack(small, lanes), vec![reg])
             }
             (None, _) => self.spread(value, lanes),
+        }
+    }
+
+    /// The float that is stored as an integer of this type, rounded to the nearest, where it may be clamped to what the type
+    /// holds before.
+    fn quantized<'e>(&self, dtype: DType, value: &'e Expr) -> Option<&'e Expr> {
+        let Expr::Cast { to, saturate: false, x } = value else { return None };
+        let (least, most) = match dtype {
+            DType::I8 => (i8::MIN.into(), i8::MAX.into()),
+            DType::U8 => (0.0, u8::MAX.into()),
+            DType::I16 => (i16::MIN.into(), i16::MAX.into()),
+            DType::U16 => (0.0, u16::MAX.into()),
+            _ => return None,
+        };
+        let number = |expr: &Expr| match *expr {
+            Expr::Const { dtype: DType::F32, bits } => Some(f32::from_bits(bits as u32)),
+            _ => None,
+        };
+        let mut x = (*to == dtype && self.kernel.dtype(x) == DType::F32).then_some(&**x)?;
+        while let Expr::Binary { op, a, b } = x
+            && [(BinaryFn::Min, Some(most)), (BinaryFn::Max, Some(least))].contains(&(*op, number(b)))
+        {
+            x = a;
+        }
+        // With a number added after it was rounded, it is an integer already.
+        match x {
+            Expr::Unary { op: UnaryFn::Round, x } => Some(x),
+            Expr::Binary { op: BinaryFn::Add, a, b }
+                if matches!(**a, Expr::Unary { op: UnaryFn::Round, .. }) =>
+            {
+                number(b).is_some_and(|zero| zero.fract() == 0.0).then_some(x)
+            }
+            _ => None,
         }
     }
 

@@ -83,7 +83,7 @@ fn binary_model(op: Binary, a: u32, b: u32) -> u32 {
             let half = |sum: i32| sum.clamp(-0x8000, 0x7fff) as u16;
             u32::from(half(product(0) + product(1))) | u32::from(half(product(2) + product(3))) << 16
         }
-        Binary::LowMul => panic!("{op:?} has no 32-bit form"),
+        Binary::LowMul | Binary::DotHalves | Binary::AddHalves => panic!("{op:?} has no 32-bit form"),
     }
 }
 
