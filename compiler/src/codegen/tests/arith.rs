@@ -139,7 +139,8 @@ fn binary_functions() {
         for &op in BinaryFn::ALL {
             let expanded = dtype.is_float() && matches!(op, BinaryFn::Pow | BinaryFn::Atan2);
             // Of words only.
-            let words = matches!(op, BinaryFn::Dot | BinaryFn::DotSigned) && dtype != DType::I32;
+            let words = matches!(op, BinaryFn::Dot | BinaryFn::DotSigned | BinaryFn::DotNarrow);
+            let words = words && dtype != DType::I32;
             if expanded || words || interp::eval(&Op::Map(MapFn::Binary(op)), &[&a, &b]).is_err() {
                 continue;
             }
