@@ -38,11 +38,11 @@ pub const MACHINES: &[Machine] = &[
         emulator: &["qemu-aarch64-static", "-cpu", "cortex-a53"],
         packages: AARCH64_PACKAGES,
     },
-    // With products of bytes.
+    // The same objects where they find products of bytes.
     Machine {
         name: "aarch64-dot",
         triple: "aarch64-unknown-linux-gnu",
-        cpu: Some("cortex-a76"),
+        cpu: None,
         compiler: AARCH64_GCC,
         emulator: &["qemu-aarch64-static", "-cpu", "cortex-a76"],
         packages: AARCH64_PACKAGES,
