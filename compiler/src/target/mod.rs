@@ -61,6 +61,13 @@ pub enum Opt {
     Speed,
 }
 
+/// Forms of records for unwinders, as Microsoft documents them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Records {
+    X64,
+    Arm64,
+}
+
 impl Target {
     /// A target by triple and processor name.
     ///
@@ -224,10 +231,14 @@ impl Target {
         Some(Target { vector_bytes, vector_registers, is_leaf: true, upgrades: vec![], ..self.clone() })
     }
 
-    /// Whether functions have records for unwinders, and the stack pages that are touched in their order: on Windows, whose
-    /// objects these are.
-    pub fn has_unwind_records(&self) -> bool {
-        self.triple.binary_format == BinaryFormat::Coff
+    /// The form of what unwinders are told of functions, on Windows, whose objects are COFF. There pages of the stack are
+    /// touched in their order, too.
+    pub fn unwind_records(&self) -> Option<Records> {
+        match (self.triple.binary_format, self.triple.architecture) {
+            (BinaryFormat::Coff, Architecture::X86_64) => Some(Records::X64),
+            (BinaryFormat::Coff, _) => Some(Records::Arm64),
+            _ => None,
+        }
     }
 
     /// Cranelift's description of the target. Code is position independent and calls nothing.
@@ -246,11 +257,14 @@ impl Target {
             Opt::None => "none",
             Opt::Speed => "speed",
         };
-        let records = if self.has_unwind_records() { "true" } else { "false" };
+        let records = if self.unwind_records().is_some() { "true" } else { "false" };
+        // Else Cranelift reaches everything by way of a table that COFF does not have. What it then makes is the same at any
+        // address: pages relative to the code, and places in them.
+        let pic = if self.unwind_records() == Some(Records::Arm64) { "false" } else { "true" };
         let verifier = if cfg!(debug_assertions) { "true" } else { "false" };
         for (name, value) in [
             ("opt_level", level),
-            ("is_pic", "true"),
+            ("is_pic", pic),
             ("unwind_info", records),
             ("enable_probestack", records),
             ("probestack_strategy", "inline"),
@@ -462,7 +476,7 @@ mod tests {
             assert_eq!(levels.len(), 2, "{text}");
             assert!(levels.iter().all(|isa| isa.convention == convention), "{text}");
             let windows = convention == Convention::Windows;
-            assert_eq!(target.has_unwind_records(), windows, "{text}");
+            assert_eq!(target.unwind_records(), windows.then_some(Records::X64), "{text}");
             for isa in [target.isa(Opt::None), target.isa(Opt::Speed), target.entry_isa()] {
                 let isa = isa.unwrap();
                 // Windows gives a stack its pages one by one, as they are touched.
