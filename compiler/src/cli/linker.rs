@@ -31,6 +31,9 @@ fn chain(triple: &Triple) -> Option<Chain> {
         (Architecture::Aarch64(_), OperatingSystem::Linux, _) => {
             row("aarch64-linux-gnu", "gcc-aarch64-linux-gnu")
         }
+        (Architecture::Riscv64(_), OperatingSystem::Linux, _) => {
+            row("riscv64-linux-gnu", "gcc-riscv64-linux-gnu")
+        }
         (Architecture::X86_64, OperatingSystem::Windows, _) => {
             row("x86_64-w64-mingw32", "gcc-mingw-w64-x86-64")
         }

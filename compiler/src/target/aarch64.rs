@@ -76,6 +76,8 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         cpu: cpu.to_string(),
         upgrades: vec![],
         features: vec![],
+        baseline: &[],
+        extends_integers: false,
         vector_bytes: 16,
         narrow: Isa { has_byte_shuffle: true, ..common },
         wide: Some(Isa { dot: has_dot.then_some(Signs::SIGNED), ..Isa::NEON }),

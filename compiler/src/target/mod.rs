@@ -2,12 +2,14 @@
 //! target touches this folder; no other code matches on an architecture.
 
 mod aarch64;
+mod riscv64;
 mod x86_64;
 
 use cranelift_codegen::isa::{self, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
 use target_lexicon::{
-    Aarch64Architecture, Architecture, BinaryFormat, OperatingSystem, PointerWidth, Triple,
+    Aarch64Architecture, Architecture, BinaryFormat, OperatingSystem, PointerWidth, Riscv64Architecture,
+    Triple,
 };
 
 use crate::error::{Error, Kind, Result, Stage};
@@ -26,6 +28,10 @@ pub struct Target {
     pub upgrades: Vec<Target>,
     /// Cranelift settings to enable, beyond the triple's baseline.
     pub features: Vec<&'static str>,
+    /// Those that every processor of the architecture has: code around the kernels is made for these.
+    pub baseline: &'static [&'static str],
+    /// Whether C's calling convention extends integers to whole registers, which functions may then rely on.
+    pub extends_integers: bool,
     /// Bytes of the vectors that code is lowered for: at first those of Cranelift.
     pub vector_bytes: usize,
     /// What Cranelift has for it.
@@ -79,9 +85,9 @@ impl Target {
         Target::new(Triple::host(), Some("native"))
     }
 
-    /// Lanes of a vector of elements of `size` bytes.
+    /// Lanes of a vector of elements of `size` bytes, 1 without vectors.
     pub fn lanes(&self, size: usize) -> usize {
-        self.vector_bytes / size
+        (self.vector_bytes / size).max(1)
     }
 
     /// Lanes of a vector of elements of a type, 1 where vectors of it are not worth it. Leaf kernels hold elements of less
@@ -154,6 +160,9 @@ impl Target {
     /// kind `Usage`: a width that no level has.
     pub fn with_vector_width(mut self, bits: usize) -> Result<Target> {
         let narrow = 8 * self.vector_bytes;
+        if !self.narrow.has_vectors() {
+            return Err(usage(format!("`{}` has no vectors, of {bits} bits or others", self.cpu)));
+        }
         let tiles = self.upgrades.pop_if(|level| level.has_tiles());
         let several = !self.upgrades.is_empty();
         let mut widths: Vec<usize> = match several {
@@ -228,10 +237,11 @@ impl Target {
 }
 
 /// The targets there are, for messages.
-const TARGETS: &str = "there are x86-64 with ELF, Mach-O or COFF objects and little-endian 64-bit AArch64 with ELF or Mach-O \
-                       objects, such as x86_64-unknown-linux-gnu, x86_64-apple-darwin, x86_64-pc-windows-msvc, \
-                       aarch64-unknown-linux-gnu and aarch64-apple-darwin, and without an operating system x86_64-unknown-none, \
-                       aarch64-unknown-none and x86_64-unknown-uefi";
+const TARGETS: &str = "there are x86-64 with ELF, Mach-O or COFF objects, little-endian 64-bit AArch64 with ELF or Mach-O \
+                       objects and RV64GC with ELF objects, such as x86_64-unknown-linux-gnu, x86_64-apple-darwin, \
+                       x86_64-pc-windows-msvc, aarch64-unknown-linux-gnu, aarch64-apple-darwin and \
+                       riscv64gc-unknown-linux-gnu, and without an operating system x86_64-unknown-none, \
+                       aarch64-unknown-none, riscv64gc-unknown-none-elf and x86_64-unknown-uefi";
 
 /// The triple with the format of its objects: without an operating system ELF where it names none, for UEFI COFF.
 fn with_format(triple: Triple) -> Triple {
@@ -259,6 +269,10 @@ fn family(triple: &Triple, name: &str) -> Result<Family> {
         Architecture::Aarch64(Aarch64Architecture::Aarch64) => {
             (aarch64::target, &[BinaryFormat::Elf, BinaryFormat::Macho])
         }
+        // The others lack floats or compressed instructions, or have no 64 bits.
+        Architecture::Riscv64(
+            Riscv64Architecture::Riscv64 | Riscv64Architecture::Riscv64gc | Riscv64Architecture::Riscv64a23,
+        ) => (riscv64::target, &[BinaryFormat::Elf]),
         other => return refused(format!("there is no code generator for the architecture {other}")),
     };
     if triple.pointer_width() != Ok(PointerWidth::U64) {
@@ -314,6 +328,8 @@ mod tests {
             ("x86_64-pc-windows-msvc", x86_64::names()),
             ("aarch64-unknown-linux-gnu", aarch64::names()),
             ("aarch64-apple-darwin", aarch64::names()),
+            ("riscv64gc-unknown-linux-gnu", riscv64::names()),
+            ("riscv64gc-unknown-none-elf", riscv64::names()),
         ] {
             for name in names {
                 let target = Target::new(triple(text), Some(name)).unwrap();
@@ -388,6 +404,13 @@ mod tests {
         assert_eq!(error.message, "`x86-64` has vectors of 128, 256, 512 bits, not of 192");
         let windows = Target::new(triple("x86_64-pc-windows-msvc"), Some("x86-64-v3")).unwrap();
         assert!(windows.leaf().is_none());
+        // RISC-V has vectors with V only.
+        let riscv = |cpu| Target::new(triple("riscv64gc-unknown-linux-gnu"), cpu).unwrap();
+        assert_eq!([4, 8, 1].map(|size| riscv(None).lanes(size)), [1, 1, 4]);
+        assert_eq!([4, 8].map(|size| riscv(Some("rv64gcv")).lanes(size)), [4, 2]);
+        assert!(riscv(Some("rv64gcv")).with_vector_width(128).is_ok());
+        let error = riscv(None).with_vector_width(128).unwrap_err();
+        assert_eq!(error.message, "`generic-rv64` has no vectors, of 128 bits or others");
     }
 
     #[test]
@@ -423,6 +446,8 @@ mod tests {
             ("mips64-unknown-linux-gnu", "no code generator for the architecture mips64"),
             ("aarch64_be-unknown-linux-gnu", "no code generator for the architecture aarch64_be"),
             ("aarch64-pc-windows-msvc", "its objects (coff) cannot be written"),
+            ("riscv64imac-unknown-none-elf", "no code generator for the architecture riscv64imac"),
+            ("riscv32gc-unknown-linux-gnu", "no code generator for the architecture riscv32gc"),
             ("x86_64-unknown-linux-gnux32", "64 bits"),
             ("wasm32-unknown-unknown", "wasm32"),
         ] {

@@ -229,6 +229,8 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         vector_registers: 16,
         triple,
         features,
+        baseline: &[],
+        extends_integers: false,
         l1_bytes,
         l2_bytes,
         l1_ways,

@@ -81,6 +81,7 @@ pub(super) struct Unit {
     level: Option<LevelTest>,
     /// For programs without a C library.
     freestanding: bool,
+    extends_integers: bool,
 }
 
 /// How the object learns what processor it runs on.
@@ -126,14 +127,20 @@ impl Unit {
             imports: HashMap::new(),
             level: None,
             freestanding: target.is_freestanding(),
+            extends_integers: target.extends_integers,
         })
     }
 
     /// A signature of the target's C ABI.
     pub fn signature(&self, params: &[Type], result: Option<Type>) -> Signature {
         let mut signature = Signature::new(self.isa.default_call_conv());
-        signature.params = params.iter().map(|&ty| AbiParam::new(ty)).collect();
-        signature.returns = result.map(AbiParam::new).into_iter().collect();
+        let param = |ty: Type| match self.extends_integers && ty.bits() < 64 {
+            // All integers of the ABI are signed.
+            true => AbiParam::new(ty).sext(),
+            false => AbiParam::new(ty),
+        };
+        signature.params = params.iter().map(|&ty| param(ty)).collect();
+        signature.returns = result.map(param).into_iter().collect();
         signature
     }
 
@@ -375,7 +382,7 @@ fn compile(isa: &OwnedTargetIsa, id: FuncId, function: Function) -> Result<Linke
 /// Machine code with its references to other symbols of the object.
 type Linked = (MachineCode, Vec<ModuleReloc>);
 
-/// Cranelift for entry points: scalar code at the triple's baseline, position independent.
+/// Cranelift for entry points: scalar code at the architecture's baseline, position independent.
 fn entry_isa(target: &Target) -> Result<OwnedTargetIsa> {
     let triple = &target.triple;
     let mut flags = settings::builder();
@@ -388,10 +395,14 @@ fn entry_isa(target: &Target) -> Result<OwnedTargetIsa> {
     ] {
         flags.set(name, value).map_err(|error| Error::internal(Stage::Emit, error.to_string()))?;
     }
-    cranelift_codegen::isa::lookup(target.code_triple())
-        .map_err(|error| Error::unsupported(Stage::Emit, format!("target {triple}: {error}")))?
-        .finish(settings::Flags::new(flags))
-        .map_err(|error| Error::unsupported(Stage::Emit, format!("target {triple}: {error}")))
+    let unsupported =
+        |error: &dyn std::fmt::Display| Error::unsupported(Stage::Emit, format!("target {triple}: {error}"));
+    let mut builder =
+        cranelift_codegen::isa::lookup(target.code_triple()).map_err(|error| unsupported(&error))?;
+    for feature in target.baseline {
+        builder.enable(feature).map_err(|error| unsupported(&error))?;
+    }
+    builder.finish(settings::Flags::new(flags)).map_err(|error| unsupported(&error))
 }
 
 /// A global name for a local function.
