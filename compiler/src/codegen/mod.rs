@@ -58,7 +58,8 @@ pub fn compile(kernel: &Kernel, isa: &dyn TargetIsa, target: &Target) -> Result<
         bytes,
         align: compiled.buffer.alignment.max(16),
         stack: stack_bytes(compiled),
-        unwind: unwind::of_compiled(compiled, isa).map_err(|text| fail(kernel, &text))?,
+        unwind: unwind::of_compiled(compiled, isa, target.unwind_records())
+            .map_err(|text| fail(kernel, &text))?,
     })
 }
 

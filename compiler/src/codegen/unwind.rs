@@ -5,9 +5,10 @@
 //! handling"), on aarch64 as a record of `.xdata` ("ARM64 exception handling"). What a step saves lies where the prologue has
 //! put it until the function returns.
 
+use crate::target::Records;
 use cranelift_codegen::CompiledCode;
+use cranelift_codegen::isa::TargetIsa;
 use cranelift_codegen::isa::unwind::{UnwindInfo, UnwindInfoKind, UnwindInst};
-use target_lexicon::Architecture;
 
 /// A step of a prologue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,24 +117,23 @@ pub fn arm64(mut codes: Vec<u8>, bytes: usize) -> Result<Vec<u8>, String> {
 /// The record of a function that Cranelift compiled, empty where the target has none.
 pub fn of_compiled(
     compiled: &CompiledCode,
-    isa: &dyn cranelift_codegen::isa::TargetIsa,
+    isa: &dyn TargetIsa,
+    form: Option<Records>,
 ) -> Result<Vec<u8>, String> {
-    match isa.triple().architecture {
-        _ if !isa.flags().unwind_info() => Ok(vec![]),
-        Architecture::X86_64 => x64(&steps(compiled)?),
-        Architecture::Aarch64(_) => {
+    let bytes = compiled.code_buffer().len();
+    match form {
+        None => Ok(vec![]),
+        Some(Records::X64) => x64(&steps(compiled)?),
+        Some(Records::Arm64) => {
             let info = compiled.create_unwind_info_of_kind(isa, UnwindInfoKind::Windows);
-            match info.map_err(|error| error.to_string())? {
-                Some(UnwindInfo::WindowsArm64(info)) => {
-                    // What is not written stays, as the end of the codes.
-                    let mut codes = vec![END; 4 * usize::from(info.code_words()) + 1];
-                    info.emit(&mut codes);
-                    arm64(codes, compiled.code_buffer().len())
-                }
-                _ => arm64(vec![], compiled.code_buffer().len()),
-            }
+            let Some(UnwindInfo::WindowsArm64(info)) = info.map_err(|error| error.to_string())? else {
+                return Err("Cranelift tells unwinders nothing".into());
+            };
+            // What is not written stays, as the end of the codes.
+            let mut codes = vec![END; 4 * usize::from(info.code_words())];
+            info.emit(&mut codes);
+            arm64(codes, bytes)
         }
-        other => Err(format!("there are no records for unwinders on {other}")),
     }
 }
 

@@ -2,7 +2,7 @@
 //! reader of what is not there yet.
 //!
 //! Within a block a load moves up past instructions that it does not depend on, until [`AHEAD`] operations on vectors are
-//! between it and where it was, or until more values of the block would be needed at once than there are registers: what a block
+//! between it and its first reader, or until more values of the block would be needed at once than there are registers: what a block
 //! neither reads nor writes, such as sums that wait for the end of a loop, is spilled around it. Neighbours that one
 //! instruction loads stay together, loads keep their order, and none passes a store, which may write what it reads. The function
 //! computes the same with the same instructions; processors that reorder these themselves are as fast as before.
@@ -124,7 +124,10 @@ fn unit(insts: &[Inst]) -> usize {
 /// Where these loads go.
 fn place(func: &Func, insts: &[Inst], taken: &[usize], loads: std::ops::Range<usize>, room: usize) -> usize {
     let own: Vec<Reg> = insts[loads.clone()].iter().flat_map(reads).collect();
-    let (mut to, mut passed) = (loads.start, 0);
+    let is_operation = |inst: &Inst| inst.dst.is_some_and(|dst| is_vector(func, dst));
+    let results: Vec<Reg> = insts[loads.clone()].iter().filter_map(|inst| inst.dst).collect();
+    let readers = insts[loads.end..].iter().take_while(|inst| !reads(inst).any(|reg| results.contains(&reg)));
+    let (mut to, mut passed) = (loads.start, readers.filter(|inst| is_operation(inst)).count());
     while to > 0 && passed < AHEAD {
         let inst = &insts[to - 1];
         let fixed = matches!(inst.op, Op::Store(_) | Op::StorePart(_) | Op::TileStore(_))
@@ -133,7 +136,7 @@ fn place(func: &Func, insts: &[Inst], taken: &[usize], loads: std::ops::Range<us
         if fixed || needed || taken[to - 1] + loads.len() > room {
             break;
         }
-        passed += usize::from(inst.dst.is_some_and(|dst| is_vector(func, dst)));
+        passed += usize::from(is_operation(inst));
         to -= 1;
     }
     to
@@ -178,6 +181,15 @@ mod tests {
         let first = ["v100 = load b32x4 [g0]", "g4 = add int 64, g1"];
         let found = moved(&body(&first, 4, &[&pair[..], &rest[..]].concat()));
         assert_eq!(found[..4], [first[0], first[1], pair[0], pair[1]]);
+    }
+
+    /// What is read late enough stays where it is.
+    #[test]
+    fn loads_that_are_ahead_already_stay() {
+        let first = ["v100 = load b32x4 [g0]", "v200 = mul f32x4 v100, v100", "v401 = load b32x4 [g1]"];
+        let last = ["v402 = add f32x4 v401, v112", "v403 = add f32x4 v402, v200", "store b32x4 v403, [g2]"];
+        let lines = body(&first, 12, &last);
+        assert_eq!(moved(&lines), lines);
     }
 
     #[test]

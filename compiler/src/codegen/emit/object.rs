@@ -33,7 +33,7 @@ use crate::codegen::emit::write::clif_type;
 use crate::codegen::{stack_bytes, unwind};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::host::ir::{Extern, MEMCPY};
-use crate::target::{LevelCode, Target};
+use crate::target::{LevelCode, Records, Target};
 
 /// Machine code of a kernel. It refers to nothing outside itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,7 +73,8 @@ pub(super) struct Unit {
     calls: HashMap<FuncId, Vec<FuncId>>,
     /// Bytes of stack of each function that has its machine code.
     stacks: HashMap<FuncId, u32>,
-    /// The record for unwinders of each function, on targets that have those.
+    /// The form of records for unwinders, on targets that have those, and the record of each function.
+    form: Option<Records>,
     records: Vec<(FuncId, Vec<u8>)>,
     /// What a function refers to in ways that the object's writer has no name for, and how in a COFF object.
     references: Vec<(FuncId, ModuleReloc, u16)>,
@@ -129,6 +130,7 @@ impl Unit {
             pending: vec![],
             calls: HashMap::new(),
             stacks: HashMap::new(),
+            form: target.unwind_records(),
             records: vec![],
             references: vec![],
             text: vec![0; NO_OPTIONS_BYTES],
@@ -328,10 +330,10 @@ impl Unit {
         let weights = self.weights.map(|(id, bytes)| (id, bytes, self.is_large(bytes)));
         let name = self.name.clone();
         let architecture = self.isa.triple().architecture;
-        let records = std::mem::take(&mut self.records);
+        let (form, records) = (self.form, std::mem::take(&mut self.records));
         let references = std::mem::take(&mut self.references);
         let mut product = self.module.finish();
-        unwind_tables(&mut product, architecture, &records)?;
+        unwind_tables(&mut product, form, &records)?;
         references.iter().try_for_each(|reference| refer(&mut product, reference))?;
         for (global, id) in globals {
             export(&mut product, global, *id);
@@ -390,9 +392,9 @@ impl Unit {
 
     fn compile_pending(&mut self) -> Result<()> {
         let pending = std::mem::take(&mut self.pending);
-        let isa = &self.isa;
+        let (isa, form) = (&self.isa, self.form);
         let compiled: Vec<(FuncId, Result<Linked>)> =
-            pending.into_par_iter().map(|(id, function)| (id, compile(isa, id, function))).collect();
+            pending.into_par_iter().map(|(id, function)| (id, compile(isa, form, id, function))).collect();
         for (id, code) in compiled {
             let (code, relocations) = code?;
             self.define(id, &code, &relocations)?;
@@ -401,7 +403,7 @@ impl Unit {
     }
 }
 
-fn compile(isa: &OwnedTargetIsa, id: FuncId, function: Function) -> Result<Linked> {
+fn compile(isa: &OwnedTargetIsa, form: Option<Records>, id: FuncId, function: Function) -> Result<Linked> {
     let mut context = cranelift_codegen::Context::for_function(function);
     context
         .compile(&**isa, &mut ControlPlane::default())
@@ -417,7 +419,7 @@ fn compile(isa: &OwnedTargetIsa, id: FuncId, function: Function) -> Result<Linke
         bytes: compiled.code_buffer().to_vec(),
         alignment: u64::from(compiled.buffer.alignment),
         stack: stack_bytes(compiled),
-        unwind: unwind::of_compiled(compiled, &**isa)
+        unwind: unwind::of_compiled(compiled, &**isa, form)
             .map_err(|text| Error::internal(Stage::Codegen, text))?,
     };
     Ok((code, relocations))
@@ -469,7 +471,7 @@ fn link(product: &mut ObjectProduct, descriptor: DataId, field: u32, id: FuncId)
 /// each function, as distances from the image's start; on aarch64 the record tells the end. Equal records are there once.
 fn unwind_tables(
     product: &mut ObjectProduct,
-    architecture: Architecture,
+    form: Option<Records>,
     records: &[(FuncId, Vec<u8>)],
 ) -> Result<()> {
     if records.is_empty() {
@@ -491,7 +493,7 @@ fn unwind_tables(
         let function = product.function_symbol(*id);
         let size = product.object.symbol(function).size;
         let mut entry = vec![(function, 0), (function, size), (texts_symbol, at)];
-        if architecture != Architecture::X86_64 {
+        if form == Some(Records::Arm64) {
             entry.remove(1);
         }
         let start = product.object.append_section_data(table, &vec![0; 4 * entry.len()], 4);
