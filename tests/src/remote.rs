@@ -129,7 +129,7 @@ impl Program {
             Ok(Answer::Ran(Ok(outputs)))
         })?;
         let Answer::Ran(ran) = answer else { return Err("the answer to another request".into()) };
-        let tensor = |((dims, data), &dtype): ((Vec<i64>, Vec<u8>), &DType)| {
+        let tensor = |((dims, data), &dtype): (Output, &DType)| {
             let shape: Vec<usize> = dims.iter().map(|&dim| dim as usize).collect();
             let bytes = (shape.iter().product::<usize>() * dtype.bits() as usize).div_ceil(8);
             match data.get(..bytes) {
@@ -176,9 +176,12 @@ impl Program {
     }
 }
 
+/// Sizes and bytes of an output.
+type Output = (Vec<i64>, Vec<u8>);
+
 enum Answer {
     Described([Vec<ValueInfo>; 2]),
-    Ran(Result<Vec<(Vec<i64>, Vec<u8>)>, String>),
+    Ran(Result<Vec<Output>, String>),
 }
 
 type Reading = Box<dyn Fn(&mut dyn Read) -> io::Result<Answer> + Send>;

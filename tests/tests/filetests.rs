@@ -151,7 +151,8 @@ fn run_pass(name: &str, cpu: Option<&str>, graph: &mut Graph) -> Result<(), Stri
     let mut options = Options::default();
     if let Some(cpu) = cpu {
         let target = wide_target(cpu)?;
-        options.pack = PackPolicy::for_leaf(target.leaf_bytes(), target.dot());
+        options.pack =
+            PackPolicy::for_vectors(target.narrow.has_vectors(), target.leaf_bytes(), target.dot());
     }
     let result = match pass::by_name(name) {
         Some(row) => pass::run_one(row, graph, &options),

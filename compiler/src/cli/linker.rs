@@ -32,6 +32,9 @@ fn chain(triple: &Triple) -> Option<Chain> {
             row("aarch64-linux-gnu", "gcc-aarch64-linux-gnu")
         }
         (Architecture::S390x, OperatingSystem::Linux, _) => row("s390x-linux-gnu", "gcc-s390x-linux-gnu"),
+        (Architecture::Riscv64(_), OperatingSystem::Linux, _) => {
+            row("riscv64-linux-gnu", "gcc-riscv64-linux-gnu")
+        }
         (Architecture::X86_64, OperatingSystem::Windows, _) => {
             row("x86_64-w64-mingw32", "gcc-mingw-w64-x86-64")
         }

@@ -2,13 +2,15 @@
 //! target touches this folder; no other code matches on an architecture.
 
 mod aarch64;
+mod riscv64;
 mod s390x;
 mod x86_64;
 
 use cranelift_codegen::isa::{self, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
 use target_lexicon::{
-    Aarch64Architecture, Architecture, BinaryFormat, Endianness, OperatingSystem, PointerWidth, Triple,
+    Aarch64Architecture, Architecture, BinaryFormat, Endianness, OperatingSystem, PointerWidth,
+    Riscv64Architecture, Triple,
 };
 
 use crate::error::{Error, Kind, Result, Stage};
@@ -27,14 +29,16 @@ pub struct Target {
     pub upgrades: Vec<Target>,
     /// Cranelift settings to enable, beyond the triple's baseline.
     pub features: Vec<&'static str>,
+    /// Those that every processor of the architecture has: code around the kernels is made for these.
+    pub baseline: &'static [&'static str],
+    /// Whether C's calling convention extends integers to whole registers, which functions may then rely on.
+    pub extends_integers: bool,
     /// Bytes of the vectors that code is lowered for: at first those of Cranelift.
     pub vector_bytes: usize,
     /// What Cranelift has for it.
     pub narrow: Isa,
     /// What leaf kernels have, where the target has those.
     pub wide: Option<Isa>,
-    /// Whether C's calling convention extends integers to whole registers, which functions may then rely on.
-    pub extends_integers: bool,
     /// Whether this is the machine as leaf kernels see it ([`Target::leaf`]).
     pub is_leaf: bool,
     /// Registers of those vectors.
@@ -96,9 +100,9 @@ impl Target {
         Target::new(Triple::host(), Some("native"))
     }
 
-    /// Lanes of a vector of elements of `size` bytes.
+    /// Lanes of a vector of elements of `size` bytes, 1 without vectors.
     pub fn lanes(&self, size: usize) -> usize {
-        self.vector_bytes / size
+        (self.vector_bytes / size).max(1)
     }
 
     /// Lanes of a vector of elements of a type, 1 where vectors of it are not worth it. Floats of 16 bits are in lanes of 32, as in
@@ -196,6 +200,9 @@ impl Target {
     /// kind `Usage`: a width that no level has.
     pub fn with_vector_width(mut self, bits: usize) -> Result<Target> {
         let narrow = 8 * self.vector_bytes;
+        if !self.narrow.has_vectors() {
+            return Err(usage(format!("`{}` has no vectors, of {bits} bits or others", self.cpu)));
+        }
         let tiles = self.upgrades.pop_if(|level| level.has_tiles());
         let several = !self.upgrades.is_empty();
         let mut widths: Vec<usize> = match several {
@@ -248,7 +255,7 @@ impl Target {
 
     /// The same at the triple's baseline: for entry points.
     pub fn entry_isa(&self) -> Result<OwnedTargetIsa> {
-        self.isa_with(Opt::Speed, &[])
+        self.isa_with(Opt::Speed, self.baseline)
     }
 
     fn isa_with(&self, opt: Opt, features: &[&str]) -> Result<OwnedTargetIsa> {
@@ -292,10 +299,11 @@ fn code_triple(triple: &Triple) -> Triple {
 }
 
 /// The targets there are, for messages.
-const TARGETS: &str = "there are x86-64 and little-endian 64-bit AArch64 with ELF, Mach-O or COFF objects, and s390x with ELF objects, such as \
-                       x86_64-unknown-linux-gnu, x86_64-apple-darwin, x86_64-pc-windows-msvc, aarch64-unknown-linux-gnu, \
-                       aarch64-apple-darwin, aarch64-pc-windows-msvc and s390x-unknown-linux-gnu, and without an operating system x86_64-unknown-none, \
-                       aarch64-unknown-none and x86_64-unknown-uefi";
+const TARGETS: &str = "there are x86-64 and little-endian 64-bit AArch64 with ELF, Mach-O or COFF objects, RV64GC and s390x with ELF \
+                       objects, such as x86_64-unknown-linux-gnu, x86_64-apple-darwin, x86_64-pc-windows-msvc, aarch64-unknown-linux-gnu, \
+                       aarch64-apple-darwin, aarch64-pc-windows-msvc, riscv64gc-unknown-linux-gnu and s390x-unknown-linux-gnu, and \
+                       without an operating system x86_64-unknown-none, aarch64-unknown-none, riscv64gc-unknown-none-elf and \
+                       x86_64-unknown-uefi";
 
 /// The triple with the format of its objects: without an operating system ELF where it names none, for UEFI COFF.
 fn with_format(triple: Triple) -> Triple {
@@ -323,6 +331,10 @@ fn family(triple: &Triple, name: &str) -> Result<Family> {
             (aarch64::target, &[BinaryFormat::Elf, BinaryFormat::Macho, BinaryFormat::Coff])
         }
         Architecture::S390x => (s390x::target, &[BinaryFormat::Elf]),
+        // The others lack floats or compressed instructions, or have no 64 bits.
+        Architecture::Riscv64(
+            Riscv64Architecture::Riscv64 | Riscv64Architecture::Riscv64gc | Riscv64Architecture::Riscv64a23,
+        ) => (riscv64::target, &[BinaryFormat::Elf]),
         other => return refused(format!("there is no code generator for the architecture {other}")),
     };
     if triple.pointer_width() != Ok(PointerWidth::U64) {
@@ -380,6 +392,8 @@ mod tests {
             ("aarch64-unknown-linux-gnu", aarch64::names()),
             ("aarch64-apple-darwin", aarch64::names()),
             ("s390x-unknown-linux-gnu", s390x::names()),
+            ("riscv64gc-unknown-linux-gnu", riscv64::names()),
+            ("riscv64gc-unknown-none-elf", riscv64::names()),
         ] {
             for name in names {
                 let target = Target::new(triple(text), Some(name)).unwrap();
@@ -486,6 +500,17 @@ mod tests {
     }
 
     #[test]
+    fn widths_are_those_of_vectors() {
+        // RISC-V has vectors with V only.
+        let riscv = |cpu| Target::new(triple("riscv64gc-unknown-linux-gnu"), cpu).unwrap();
+        assert_eq!([4, 8, 1].map(|size| riscv(None).lanes(size)), [1, 1, 4]);
+        assert_eq!([4, 8].map(|size| riscv(Some("rv64gcv")).lanes(size)), [4, 2]);
+        assert!(riscv(Some("rv64gcv")).with_vector_width(128).is_ok());
+        let error = riscv(None).with_vector_width(128).unwrap_err();
+        assert_eq!(error.message, "`generic-rv64` has no vectors, of 128 bits or others");
+    }
+
+    #[test]
     fn tiles_are_a_level_of_their_own() {
         let target = |text, cpu| Target::new(triple(text), Some(cpu)).unwrap();
         let linux = "x86_64-unknown-linux-gnu";
@@ -535,6 +560,8 @@ mod tests {
             ("mips64-unknown-linux-gnu", "no code generator for the architecture mips64"),
             ("aarch64_be-unknown-linux-gnu", "no code generator for the architecture aarch64_be"),
             ("aarch64-unknown-unknown-wasm", "its objects (wasm) cannot be written"),
+            ("riscv64imac-unknown-none-elf", "no code generator for the architecture riscv64imac"),
+            ("riscv32gc-unknown-linux-gnu", "no code generator for the architecture riscv32gc"),
             ("x86_64-unknown-linux-gnux32", "64 bits"),
             ("wasm32-unknown-unknown", "wasm32"),
             ("powerpc64-unknown-linux-gnu", "no code generator for the architecture powerpc64"),

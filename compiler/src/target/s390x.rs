@@ -39,6 +39,7 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         cpu: cpu.to_string(),
         upgrades: vec![],
         features: features.concat(),
+        baseline: &[],
         vector_bytes: 16,
         narrow: Isa {
             vector_registers: 32,

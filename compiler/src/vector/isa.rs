@@ -28,7 +28,7 @@ pub enum Convention {
 /// A machine, as selection sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Isa {
-    /// Of the widest vector: 16, 32 or 64.
+    /// Of the widest vector: 16, 32 or 64; 4 where there are only scalars.
     pub vector_bytes: usize,
     pub vector_registers: usize,
     pub encoding: Encoding,
@@ -144,13 +144,27 @@ impl Isa {
         is_big_endian: false,
     };
 
+    /// Cranelift's machine where it has no vectors.
+    pub const SCALAR: Isa = Isa { vector_bytes: 4, ..Isa::CRANELIFT };
+
+    pub fn has_vectors(self) -> bool {
+        self.vector_bytes > 4
+    }
+
+    /// Whether registers hold these lanes. Scalars have registers of their own, and so has a pair of f64 that is moved as one
+    /// element.
+    fn holds(self, lanes: Lanes) -> bool {
+        let pair = lanes == Lanes::D2 && self.encoding == Encoding::Cranelift;
+        lanes.bytes() <= self.vector_bytes || lanes.is_scalar() || pair
+    }
+
     pub fn evex(self) -> bool {
         self.encoding == Encoding::Evex
     }
 
     /// Lanes of the widest vector of elements of `width` bytes.
     pub fn lanes(self, width: usize) -> usize {
-        self.vector_bytes / width
+        (self.vector_bytes / width).max(1)
     }
 
     /// Whether there is an instruction, or a few that stand for one, for an operation at its width.
@@ -161,7 +175,7 @@ impl Isa {
                 _ => op != Op::BroadcastHalf || self.encoding != Encoding::Evex && self.has_f16c,
             };
         };
-        if lanes.bytes() > self.vector_bytes {
+        if !self.holds(lanes) {
             return false;
         }
         match self.encoding {
@@ -179,8 +193,10 @@ impl Isa {
             Op::Binary(Binary::Minimum | Binary::Maximum, _) => self.has_nan_extremes,
             Op::Binary(Binary::Rem | Binary::IntDiv | Binary::UnsignedDiv, _)
             | Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy, _) => scalar,
-            Op::Binary(Binary::DotPairs, _) | Op::Unary(Unary::ToInt | Unary::FromInt, _) => !double,
-            Op::Unary(Unary::ShrArithHalves(_), _) | Op::SwapBytes(_) => !double,
+            Op::Unary(Unary::ToInt | Unary::FromInt, _) => !double,
+            Op::Binary(Binary::DotPairs, _) | Op::Unary(Unary::ShrArithHalves(_), _) | Op::SwapBytes(_) => {
+                !double && self.has_vectors()
+            }
             Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _) => self.has_rounding,
             Op::Binary(Binary::LowMul | Binary::DotBytes, _) | Op::Unpack(_) => false,
             Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => false,
@@ -263,7 +279,7 @@ impl Isa {
     /// Why an operation with an operand in memory, or a lane, is none of this machine.
     pub fn refuses(self, op: Op, each: bool) -> Option<String> {
         if let Some(lanes) = lanes(op)
-            && lanes.bytes() > self.vector_bytes
+            && !self.holds(lanes)
         {
             return Some(format!("{} bytes of {}", lanes.bytes(), self.vector_bytes));
         }
@@ -274,8 +290,9 @@ impl Isa {
             return Some("an element for every lane is not possible".into());
         }
         match op {
-            Op::Extract(lane, one) if usize::from(lane) >= self.lanes(one.width()) => {
-                Some(format!("there is no lane {lane}"))
+            Op::Extract(lane, one) => {
+                let lanes = self.lanes(one.width()).max(if one == Lanes::D1 { 2 } else { 1 });
+                (usize::from(lane) >= lanes).then(|| format!("there is no lane {lane}"))
             }
             _ => None,
         }
@@ -284,6 +301,6 @@ impl Isa {
     /// So many lanes of elements of `width` bytes, where a vector has room for them.
     pub fn lanes_of(self, count: usize, width: usize) -> Option<Lanes> {
         let two = matches!(self.encoding, Encoding::Cranelift | Encoding::Neon);
-        Lanes::of(count, width).filter(|lanes| lanes.bytes() <= self.vector_bytes && (two || count != 2))
+        Lanes::of(count, width).filter(|lanes| self.holds(*lanes) && (two || count != 2))
     }
 }
