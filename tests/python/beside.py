@@ -38,7 +38,7 @@ def main():
     parser.add_argument("--onnxc", required=True)
     parser.add_argument("--windows", action="store_true")
     parser.add_argument("--flags", default="")
-    parser.add_argument("--common", default="", help="flags of both")
+    parser.add_argument("--common", default="", help="flags of both, but for those that --flags has as well")
     parser.add_argument("--wine", default="/usr/lib/wine/wine64")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.5)
@@ -56,7 +56,7 @@ def main():
             options = WINDOWS if arguments.windows else arguments.flags.split()
             compiler = "x86_64-w64-mingw32-gcc" if arguments.windows else "cc"
             one, _ = program(folder, "one", model, common, "cc", arguments)
-            both = [flag for flag in common if not (flag.startswith("--mcpu") and "--mcpu" in arguments.flags)]
+            both = [flag for flag in common if flag.split("=")[0] not in arguments.flags]
             two, _ = program(folder, "two", model, [*both, *options], compiler, arguments)
             commands = [[one], [arguments.wine, two] if arguments.windows else [two]]
             run(commands[1], 0.01)
