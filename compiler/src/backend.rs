@@ -266,6 +266,11 @@ fn version((level, built): (usize, Built)) -> KernelVersion {
         refusal,
         threads: work::worth_threads(&kernel),
         range: kernel.parallel_range().map(|(lo, hi)| (lo.clone(), hi.clone())),
-        code: MachineCode { bytes: code.bytes, alignment: u64::from(code.align), stack: code.stack },
+        code: MachineCode {
+            bytes: code.bytes,
+            alignment: u64::from(code.align),
+            stack: code.stack,
+            unwind: code.unwind,
+        },
     }
 }

@@ -173,7 +173,8 @@ pub fn decode(model: Bytes) -> Result<onnxc_proto::ModelProto> {
 }
 
 fn pass_options(options: &Options) -> pass::Options {
-    let pack = pass::PackPolicy::for_leaf(options.target.panel_bytes(), options.target.dot());
+    let target = &options.target;
+    let pack = pass::PackPolicy::for_vectors(target.narrow.has_vectors(), target.panel_bytes(), target.dot());
     pass::Options { level: options.opt_level, pack, exact: options.exact, goal: options.goal }
 }
 

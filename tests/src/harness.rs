@@ -17,6 +17,9 @@ use crate::suite::{Batch, Case, Report};
 /// Longest run of one test.
 const TIME_LIMIT: Duration = Duration::from_secs(60);
 
+/// How cases went, by their names.
+pub type Outcomes = Vec<(String, Outcome)>;
+
 /// The program `run_cases`, perhaps behind an emulator and its arguments.
 #[derive(Clone)]
 pub struct Runner {
@@ -30,10 +33,10 @@ impl Runner {
     }
 
     /// Runs a batch in as many processes as it has crashes, and one.
-    pub fn run(&self, batch: &Batch, folder: &Path) -> Vec<(String, Outcome)> {
+    pub fn run(&self, batch: &Batch, folder: &Path) -> Outcomes {
         let (input, report) = (folder.join("batch.json"), folder.join("report.txt"));
         fs::write(&input, serde_json::to_vec(batch).unwrap()).unwrap();
-        let mut outcomes: Vec<(String, Outcome)> = Vec::new();
+        let mut outcomes = Outcomes::new();
         while outcomes.len() < batch.cases.len() {
             let first = outcomes.len();
             fs::write(&report, "").unwrap();
@@ -61,13 +64,36 @@ impl Runner {
     }
 }
 
+/// Where cases run once they are compiled.
+pub enum Place {
+    Here(Runner),
+    On(&'static Machine),
+}
+
+impl From<Runner> for Place {
+    fn from(runner: Runner) -> Place {
+        Place::Here(runner)
+    }
+}
+
+impl Place {
+    /// Compiles cases and runs them, by way of the empty folder.
+    pub fn outcomes(&self, cases: &[Case], code: &Code, folder: &Path) -> Vec<(String, Outcome)> {
+        let runner = match self {
+            Place::Here(runner) => runner,
+            Place::On(machine) => return run_on(machine, cases, code, folder),
+        };
+        let (batch, mut outcomes) = link_batch(cases, code, folder);
+        if !batch.cases.is_empty() {
+            outcomes.extend(runner.run(&batch, folder));
+            fs::remove_file(&batch.library).unwrap();
+        }
+        outcomes
+    }
+}
+
 /// Runs cases on another machine, by way of the empty folder.
-pub fn run_on(
-    machine: &'static Machine,
-    cases: &[Case],
-    code: &Code,
-    folder: &Path,
-) -> Vec<(String, Outcome)> {
+pub fn run_on(machine: &'static Machine, cases: &[Case], code: &Code, folder: &Path) -> Outcomes {
     let (mut linked, mut outcomes) = compile_batch(cases, code, folder);
     linked.retain(|(case, object)| {
         let calls = native::calls_runtime(&fs::read(object).unwrap());
@@ -97,8 +123,9 @@ pub fn run_on(
     match program {
         Ok(mut program) => {
             for (number, (case, _)) in linked.iter().enumerate() {
-                // The real architectures take minutes under an emulator.
-                let runs = if case.id.starts_with("light/") { 1 } else { ALL_RUNS };
+                // Real models take minutes under an emulator.
+                let is_single = case.id.contains('/') && !case.id.starts_with("light/");
+                let runs = if is_single { ALL_RUNS } else { 1 };
                 let outcome = case.run_remote(&mut program, number, runs).into();
                 outcomes.push((case.id.clone(), outcome));
             }
@@ -112,11 +139,7 @@ pub fn run_on(
 }
 
 /// Compiles cases to objects in the folder; gives the outcomes of those that have none.
-fn compile_batch(
-    cases: &[Case],
-    code: &Code,
-    folder: &Path,
-) -> (Vec<(Case, PathBuf)>, Vec<(String, Outcome)>) {
+fn compile_batch(cases: &[Case], code: &Code, folder: &Path) -> (Vec<(Case, PathBuf)>, Outcomes) {
     let mut outcomes = Vec::new();
     let mut compiled: Vec<(Case, PathBuf)> = Vec::new();
     for case in cases {
@@ -136,7 +159,7 @@ fn compile_batch(
 }
 
 /// Compiles cases and links them into a library in the empty folder; gives the outcomes of those that do not get so far.
-pub fn link_batch(cases: &[Case], code: &Code, folder: &Path) -> (Batch, Vec<(String, Outcome)>) {
+pub fn link_batch(cases: &[Case], code: &Code, folder: &Path) -> (Batch, Outcomes) {
     let (mut linked, mut outcomes) = compile_batch(cases, code, folder);
     let library = folder.join("batch.so");
     let objects: Vec<PathBuf> = linked.iter().map(|(_, object)| object.clone()).collect();

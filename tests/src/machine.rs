@@ -1,9 +1,12 @@
 //! Machines that this one is not: what code for them is made for, the C compiler that links it, and the emulator that runs it.
 //! A new one is an entry of [`MACHINES`].
 
+use std::path::Path;
 use std::process::Command;
 
 use onnxc::target::Target;
+
+use crate::onnx_env::target_dir;
 
 /// A machine with an emulator.
 #[derive(Debug)]
@@ -16,6 +19,8 @@ pub struct Machine {
     pub compiler: &'static [&'static str],
     /// The command that stands before such a program.
     pub emulator: &'static [&'static str],
+    /// The first version of it that runs what the machine has; 0 for any.
+    pub emulator_version: u32,
     /// Debian's packages that have both.
     pub packages: &'static str,
 }
@@ -23,6 +28,14 @@ pub struct Machine {
 /// Programs are static: the emulator needs no libraries of the machine.
 const AARCH64_GCC: &[&str] = &["aarch64-linux-gnu-gcc", "-static"];
 const AARCH64_PACKAGES: &str = "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static";
+const S390X_GCC: &[&str] = &["s390x-linux-gnu-gcc", "-static"];
+const S390X_PACKAGES: &str = "gcc-s390x-linux-gnu libc6-dev-s390x-cross qemu-user-static";
+
+const RISCV64_GCC: &[&str] = &["riscv64-linux-gnu-gcc", "-static"];
+const RISCV64_PACKAGES: &str = "gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user-static";
+
+/// Older ones end at conversions of vectors (QEMU's issue 1441).
+const QEMU_WITH_V: u32 = 8;
 
 pub const MACHINES: &[Machine] = &[
     Machine {
@@ -31,6 +44,7 @@ pub const MACHINES: &[Machine] = &[
         cpu: None,
         compiler: AARCH64_GCC,
         emulator: &["qemu-aarch64-static", "-cpu", "cortex-a53"],
+        emulator_version: 0,
         packages: AARCH64_PACKAGES,
     },
     // The same objects where they find products of bytes.
@@ -40,9 +54,71 @@ pub const MACHINES: &[Machine] = &[
         cpu: None,
         compiler: AARCH64_GCC,
         emulator: &["qemu-aarch64-static", "-cpu", "cortex-a76"],
+        emulator_version: 0,
         packages: AARCH64_PACKAGES,
     },
+    Machine {
+        name: "s390x",
+        triple: "s390x-unknown-linux-gnu",
+        cpu: None,
+        compiler: S390X_GCC,
+        emulator: &["qemu-s390x-static", "-cpu", "qemu"],
+        emulator_version: 0,
+        packages: S390X_PACKAGES,
+    },
+    // With vector-enhancements facility 2.
+    Machine {
+        name: "s390x-z15",
+        triple: "s390x-unknown-linux-gnu",
+        cpu: Some("z15"),
+        compiler: S390X_GCC,
+        emulator: &["qemu-s390x-static", "-cpu", "max"],
+        emulator_version: 0,
+        packages: S390X_PACKAGES,
+    },
+    // The processor is this one.
+    Machine {
+        name: "windows",
+        triple: "x86_64-pc-windows-gnu",
+        cpu: None,
+        compiler: &["x86_64-w64-mingw32-gcc", "-static"],
+        emulator: &[WINE],
+        emulator_version: 0,
+        packages: "gcc-mingw-w64-x86-64 wine64",
+    },
+    // No vectors.
+    Machine {
+        name: "riscv64",
+        triple: "riscv64gc-unknown-linux-gnu",
+        cpu: None,
+        compiler: RISCV64_GCC,
+        emulator: &["qemu-riscv64-static", "-cpu", "sifive-u54"],
+        emulator_version: 0,
+        packages: RISCV64_PACKAGES,
+    },
+    Machine {
+        name: "riscv64-v",
+        triple: "riscv64gc-unknown-linux-gnu",
+        cpu: Some("rv64gcv"),
+        compiler: RISCV64_GCC,
+        emulator: &["qemu-riscv64-static", "-cpu", "rv64,v=true,vlen=128,vext_spec=v1.0"],
+        emulator_version: QEMU_WITH_V,
+        packages: RISCV64_PACKAGES,
+    },
+    // Registers of twice the length, and bit manipulation.
+    Machine {
+        name: "riscv64-v256",
+        triple: "riscv64gc-unknown-linux-gnu",
+        cpu: Some("spacemit-x60"),
+        compiler: RISCV64_GCC,
+        emulator: &["qemu-riscv64-static", "-cpu", "rv64,v=true,vlen=256,vext_spec=v1.0"],
+        emulator_version: QEMU_WITH_V,
+        packages: RISCV64_PACKAGES,
+    },
 ];
+
+/// Where Debian has wine of 64 bits.
+const WINE: &str = "/usr/lib/wine/wine64";
 
 impl Machine {
     /// The machine of a name; the error lists all.
@@ -57,19 +133,41 @@ impl Machine {
         Target::parse(self.triple, self.cpu).unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 
+    /// A program for the machine as a command of this one. Wine has its system beneath the target folder, and keeps to itself
+    /// what it lacks.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(self.emulator[0]);
+        command.env("WINEPREFIX", target_dir().join("wine")).env("WINEDEBUG", "-all");
+        command.args(&self.emulator[1..]).arg(program);
+        command
+    }
+
     /// Whether compiler and emulator are there. Where they are not, tests are left out, and `ONNXC_REQUIRE_QEMU=1` makes
-    /// that a failure.
+    /// that a failure for machines of QEMU; but not of an emulator that is too old.
     pub fn is_there(&self) -> bool {
-        let runs = |program: &str| {
-            Command::new(program).arg("--version").output().is_ok_and(|run| run.status.success())
-        };
-        let there = [self.compiler[0], self.emulator[0]].iter().all(|program| runs(program));
-        if !there {
-            let required = std::env::var_os("ONNXC_REQUIRE_QEMU").is_some_and(|value| value == "1");
-            let Machine { name, packages, .. } = self;
+        let Machine { name, packages, emulator_version, .. } = self;
+        let versions = [self.compiler[0], self.emulator[0]].map(version);
+        let [Some(_), Some(version)] = versions else {
+            let required = std::env::var_os("ONNXC_REQUIRE_QEMU").is_some_and(|value| value == "1")
+                && self.emulator[0].starts_with("qemu");
             assert!(!required, "the machine {name} is required here (Debian: {packages}), and not installed");
             println!("skipped: the machine {name} (Debian: {packages}) is not installed");
+            return false;
+        };
+        if version < *emulator_version {
+            println!(
+                "skipped: the machine {name} takes {} {emulator_version}, not {version}",
+                self.emulator[0]
+            );
         }
-        there
+        version >= *emulator_version
     }
+}
+
+/// The first number of what a program calls its version; `None` where there is no such program.
+fn version(program: &str) -> Option<u32> {
+    let run = Command::new(program).arg("--version").output().ok().filter(|run| run.status.success())?;
+    let text = String::from_utf8_lossy(&run.stdout).into_owned();
+    let numbers = text.split_whitespace().filter_map(|word| word.split('.').next()?.parse().ok());
+    Some(numbers.into_iter().next().unwrap_or(0))
 }

@@ -2,15 +2,22 @@
 //! other tools of these architectures say of the objects.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use onnxc::graph::{DType, Tensor};
+use onnxc_proto::build;
+use onnxc_tests::compile::compile_to;
 use onnxc_tests::expected::Outcome;
 use onnxc_tests::harness::run_on;
 use onnxc_tests::machine::{MACHINES, Machine};
 use onnxc_tests::object::{include_dir, must};
+use onnxc_tests::remote;
 use onnxc_tests::suite::{self, Case};
+use prost::Message;
 use rayon::prelude::*;
+use target_lexicon::BinaryFormat;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
 
@@ -84,6 +91,46 @@ fn real_models_on_other_machines() {
     });
 }
 
+/// A complex number of two f64 is one element, also where there are no vectors of 16 bytes.
+#[test]
+fn complex_numbers_are_moved_and_summed_on_other_machines() {
+    const COMPLEX128: i32 = 15;
+    let inputs = vec![
+        build::value("c", 9, &["n", "1"]),
+        build::value("x", COMPLEX128, &["n", "2"]),
+        build::value("y", COMPLEX128, &["n", "2"]),
+    ];
+    let nodes = vec![
+        build::node("Where", &["c", "x", "y"], &["chosen"]),
+        build::node("Transpose", &["chosen"], &["z"]),
+        build::node("NonZero", &["x"], &["places"]),
+    ];
+    let outputs = vec![build::value("z", COMPLEX128, &["2", "n"]), build::value("places", 7, &["2", "k"])];
+    let dir = tempfile::tempdir().unwrap();
+    let model = dir.path().join("model.onnx");
+    fs::write(&model, build::model(18, build::graph(inputs, nodes, outputs)).encode_to_vec()).unwrap();
+    let numbers = |values: [[f64; 2]; 6]| {
+        let parts = Tensor::from_slice(&[12], values.as_flattened());
+        Tensor::new(DType::C128, vec![3, 2], parts.data)
+    };
+    let x = numbers([[0.0, 0.0], [1.0, -2.0], [0.0, 3.0], [-0.0, 0.0], [5.0, 6.0], [7.0, -8.0]]);
+    let y = numbers([[9.0, 1.5], [9.0, 2.5], [9.0, 3.5], [9.0, 4.5], [9.0, 5.5], [9.0, 6.5]]);
+    let chosen = numbers([[0.0, 0.0], [9.0, 3.5], [5.0, 6.0], [1.0, -2.0], [9.0, 4.5], [7.0, -8.0]]);
+    let condition = Tensor::new(DType::Bool, vec![3, 1], vec![1u8, 0, 1].into());
+    for machine in machines() {
+        let object = dir.path().join(format!("{}.o", machine.name));
+        compile_to(&model, "m", &machine.target().into(), &object).unwrap_or_else(|why| panic!("{why}"));
+        let program = dir.path().join(machine.name);
+        let mut program = remote::link(machine, &[("m", &object)], &program).unwrap();
+        let [_, outputs] = program.describe(0).unwrap();
+        let inputs = [&condition, &x, &y].map(|tensor| Some(tensor.clone()));
+        let shapes = [Some(vec![2, 3]), None];
+        let found = program.run(0, remote::ALL_RUNS, &outputs, &inputs, &shapes).unwrap();
+        assert_eq!(found[0].data, chosen.data, "{}", machine.name);
+        assert_eq!(found[1], Tensor::from_slice(&[2, 4], &[0i64, 1, 2, 2, 1, 0, 0, 1]), "{}", machine.name);
+    }
+}
+
 /// An object that the command makes links with the program of the example, statically and as part of a position-independent
 /// executable, without a word from the linker.
 #[test]
@@ -91,12 +138,13 @@ fn the_example_predicts_on_other_machines() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
     for machine in machines() {
         let dir = tempfile::tempdir().unwrap();
-        let (object, program) = (dir.path().join("digits.o"), dir.path().join("digits"));
+        let (object, program) = (dir.path().join("digits.o"), dir.path().join("digits.exe"));
         let mut onnxc = Command::new(ONNXC);
         onnxc.arg(examples.join("digits/digits.onnx")).args(["--target", machine.triple]);
         onnxc.args(machine.cpu.map(|cpu| ["--mcpu", cpu]).iter().flatten()).arg("-o").arg(&object);
         must(&mut onnxc);
-        for pie in ["-static", "-static-pie"] {
+        let is_elf = machine.target().triple.binary_format == BinaryFormat::Elf;
+        for pie in ["-static", "-static-pie"].into_iter().take(if is_elf { 2 } else { 1 }) {
             let mut cc = Command::new(machine.compiler[0]);
             cc.args(&machine.compiler[1..])
                 .args([pie, "-std=c99", "-Wl,--fatal-warnings", "-I"])
@@ -104,10 +152,32 @@ fn the_example_predicts_on_other_machines() {
             cc.arg("-I").arg(include_dir()).arg("-I").arg(examples.join("digits"));
             let output = must(cc.arg(examples.join("c/main.c")).arg(&object).arg("-o").arg(&program));
             assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
-            let mut run = Command::new(machine.emulator[0]);
-            let text = must(run.args(&machine.emulator[1..]).arg(&program)).stdout;
+            let text = must(&mut machine.command(&program)).stdout;
             let text = String::from_utf8(text).unwrap();
             assert!(text.starts_with("predicted 9 (probability "), "{} {pie}: {text}", machine.name);
+        }
+    }
+}
+
+/// A float's registers pass its arguments, and instructions may be compressed: what the linker must know of RISC-V.
+#[test]
+fn objects_for_riscv_have_their_flags() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
+    let dir = tempfile::tempdir().unwrap();
+    for triple in ["riscv64gc-unknown-linux-gnu", "riscv64gc-unknown-none-elf"] {
+        let object = dir.path().join("digits.o");
+        must(
+            Command::new(ONNXC)
+                .arg(examples.join("digits/digits.onnx"))
+                .args(["--target", triple, "-Os", "-o"])
+                .arg(&object),
+        );
+        let elf = fs::read(&object).unwrap();
+        // EM_RISCV; EF_RISCV_RVC and EF_RISCV_FLOAT_ABI_DOUBLE.
+        assert_eq!((elf[18], elf[48..52].to_vec()), (243, vec![5, 0, 0, 0]), "{triple}");
+        if triple.ends_with("none-elf") {
+            let names = String::from_utf8(must(Command::new("nm").arg("-u").arg(&object)).stdout).unwrap();
+            assert_eq!(names.trim(), "", "what a program without a C library has not");
         }
     }
 }

@@ -43,7 +43,7 @@ pub fn function(func: &Func, isa: Isa, target: &dyn TargetIsa) -> Emitted<Functi
     let frame = u32::try_from(func.frame).ok().filter(|bytes| *bytes > 0).map(|bytes| {
         b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes, FRAME_ALIGN_SHIFT))
     });
-    let types = Types::of(func);
+    let types = Types::of(func, isa);
     let mut emitter = Emitter { isa, func, types, b, blocks, values: SecondaryMap::new(), frame };
     for id in func.blocks.keys() {
         emitter.block(id).map_err(|text| format!("{id}: {text}"))?;
@@ -173,6 +173,15 @@ impl Emitter<'_> {
         let from = self.type_of(value);
         match (from.is_vector(), ty.is_vector()) {
             _ if from == ty => Ok(value),
+            // A pair of f64, as an integer: see `types`.
+            _ if from == t::I128 => {
+                let (low, _) = self.b.ins().isplit(value);
+                self.cast(low, ty)
+            }
+            _ if ty == t::I128 => {
+                let low = self.cast(value, t::I64)?;
+                Ok(self.b.ins().uextend(t::I128, low))
+            }
             (true, false) => {
                 let whole = ty.by(128 / ty.bits()).ok_or("no such vector")?;
                 let value = self.bitcast(whole, value);
@@ -194,7 +203,9 @@ impl Emitter<'_> {
         if self.type_of(value) == ty {
             return value;
         }
-        let flags = MemFlagsData::new().with_endianness(Endianness::Little);
+        // Lanes are in the order of memory, and so are the bytes of each: other lanes of a vector are those bytes again.
+        let order = if self.isa.is_big_endian { Endianness::Big } else { Endianness::Little };
+        let flags = MemFlagsData::new().with_endianness(order);
         self.b.ins().bitcast(ty, flags, value)
     }
 
@@ -203,6 +214,10 @@ impl Emitter<'_> {
         match ty {
             t::F32 => self.b.ins().f32const(Ieee32::with_bits(bits as u32)),
             t::F64 => self.b.ins().f64const(Ieee64::with_bits(bits)),
+            t::I128 => {
+                let half = self.b.ins().iconst(t::I64, bits as i64);
+                self.b.ins().iconcat(half, half)
+            }
             _ if ty.is_vector() => {
                 let width = ty.lane_bits() as usize / 8;
                 let data: Vec<u8> = bits.to_le_bytes()[..width].iter().copied().cycle().take(16).collect();

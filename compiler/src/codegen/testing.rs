@@ -42,10 +42,12 @@ pub fn build(kernel: &Kernel) -> Runnable {
     build_at(kernel, None, &target())
 }
 
-/// Compiles for AArch64 and for the least x86-64: nothing may need a call there either.
+/// Compiles for other architectures and for the least x86-64: nothing may be missing or need a call there either.
 pub fn compile_elsewhere(kernel: &Kernel) {
     for (triple, cpu) in [
         ("aarch64-unknown-linux-gnu", "generic"),
+        ("s390x-unknown-linux-gnu", "z14"),
+        ("s390x-unknown-linux-gnu", "z17"),
         ("x86_64-unknown-linux-gnu", "x86-64"),
         ("x86_64-unknown-linux-gnu", "x86-64-v2"),
     ] {

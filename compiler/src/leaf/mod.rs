@@ -37,6 +37,8 @@ pub struct Machine {
     pub align: u32,
     /// Bytes of stack, with the address to return to.
     pub stack: u32,
+    /// The record of its prologue for unwinders, where the target has those.
+    pub unwind: Vec<u8>,
 }
 
 /// Why there is no machine code.
@@ -76,7 +78,7 @@ pub fn compile(kernel: &Kernel, target: &Target) -> Result<std::result::Result<C
         Ok(func) => func,
         Err(reason) => return Ok(Err(reason)),
     };
-    let Machine { bytes, instructions, align, stack } = match encode(&func, isa) {
+    let Machine { bytes, instructions, align, stack, unwind } = match encode(&func, isa) {
         Ok(machine) => machine,
         Err(Failure::Refused(reason)) => return Ok(Err(reason)),
         Err(Failure::Internal(text)) => {
@@ -87,5 +89,5 @@ pub fn compile(kernel: &Kernel, target: &Target) -> Result<std::result::Result<C
     if spills > MAX_SPILLS {
         return Ok(Err(format!("{spills} bytes of spills")));
     }
-    Ok(Ok(Code { name: kernel.name.clone(), bytes, instructions, align, stack }))
+    Ok(Ok(Code { name: kernel.name.clone(), bytes, instructions, align, stack, unwind }))
 }

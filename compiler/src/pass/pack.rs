@@ -127,10 +127,18 @@ impl PackPolicy {
     /// For leaf kernels of 128 bits with 32 registers.
     pub const NEON: PackPolicy = PackPolicy { digits: 0, byte_rows: 0, ..PackPolicy::WIDE };
 
-    /// For vectors of so many bytes in leaf kernels, if there are any, which have products of such bytes or none.
-    pub fn for_leaf(leaf_bytes: Option<usize>, dot: Option<Signs>) -> PackPolicy {
+    /// Without vectors: a tile of four columns leaves registers for several rows, and one row has sums enough in sixteen.
+    pub const SCALAR: PackPolicy = PackPolicy {
+        rules: &[PackRule { dtypes: CODES, nr: 8, ..ANY }, PackRule { nr: 16, ..ONE_ROW }, ANY],
+        ..PackPolicy::NARROW
+    };
+
+    /// For vectors of so many bytes in leaf kernels, if there are any, which have products of such bytes or none, or else for
+    /// those of all kernels, if there are any.
+    pub fn for_vectors(has_vectors: bool, leaf_bytes: Option<usize>, dot: Option<Signs>) -> PackPolicy {
         let policy = match leaf_bytes {
-            None => return PackPolicy::NARROW,
+            None if has_vectors => return PackPolicy::NARROW,
+            None => return PackPolicy::SCALAR,
             Some(16) => PackPolicy::NEON,
             Some(..64) => PackPolicy::WIDE,
             Some(_) => PackPolicy::WIDEST,

@@ -4,13 +4,13 @@
 
 mod level;
 
-use target_lexicon::{OperatingSystem, Triple};
+use target_lexicon::{BinaryFormat, OperatingSystem, Triple};
 
 use self::level::{DOT_PRODUCTS, Requirement};
 use super::{LevelCode, Target, internal, is_host, unknown_cpu};
 use crate::error::Result;
 use crate::vector::ir::Signs;
-use crate::vector::isa::Isa;
+use crate::vector::isa::{Convention, Isa};
 
 /// A processor, as gcc and clang name it: whether it has products of bytes (FEAT_DotProd), kibibytes of the first-level data
 /// cache, its ways, and kibibytes of the second level. Where a processor is made with several sizes, a common one.
@@ -104,6 +104,11 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
     let known = CPUS.iter().find(|row| row.0 == name);
     let &(_, has_dot, l1, l1_ways, l2) = known.ok_or_else(|| unknown_cpu(cpu, &triple, &names()))?;
     let has_dot = if native { host_has_dot() } else { has_dot };
+    // Windows has the same registers, and unwinders.
+    let convention = match triple.binary_format {
+        BinaryFormat::Coff => Convention::Windows,
+        _ => Convention::Standard,
+    };
     let common = Isa {
         vector_registers: 32,
         has_fma: true,
@@ -116,9 +121,11 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         cpu: cpu.to_string(),
         upgrades: vec![],
         features: vec![],
+        baseline: &[],
+        extends_integers: false,
         vector_bytes: 16,
         narrow: Isa { has_byte_shuffle: true, ..common },
-        wide: Some(Isa { dot: has_dot.then_some(Signs::SIGNED), ..Isa::NEON }),
+        wide: Some(Isa { convention, dot: has_dot.then_some(Signs::SIGNED), ..Isa::NEON }),
         is_leaf: false,
         vector_registers: 32,
         l1_bytes: l1 << 10,

@@ -2,12 +2,15 @@
 //! target touches this folder; no other code matches on an architecture.
 
 mod aarch64;
+mod riscv64;
+mod s390x;
 mod x86_64;
 
 use cranelift_codegen::isa::{self, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
 use target_lexicon::{
-    Aarch64Architecture, Architecture, BinaryFormat, OperatingSystem, PointerWidth, Triple,
+    Aarch64Architecture, Architecture, BinaryFormat, Endianness, OperatingSystem, PointerWidth,
+    Riscv64Architecture, Triple,
 };
 
 use crate::error::{Error, Kind, Result, Stage};
@@ -26,6 +29,10 @@ pub struct Target {
     pub upgrades: Vec<Target>,
     /// Cranelift settings to enable, beyond the triple's baseline.
     pub features: Vec<&'static str>,
+    /// Those that every processor of the architecture has: code around the kernels is made for these.
+    pub baseline: &'static [&'static str],
+    /// Whether C's calling convention extends integers to whole registers, which functions may then rely on.
+    pub extends_integers: bool,
     /// Bytes of the vectors that code is lowered for: at first those of Cranelift.
     pub vector_bytes: usize,
     /// What Cranelift has for it.
@@ -58,6 +65,13 @@ pub enum Opt {
     Speed,
 }
 
+/// Forms of records for unwinders, as Microsoft documents them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Records {
+    X64,
+    Arm64,
+}
+
 impl Target {
     /// A target by triple and processor name.
     ///
@@ -86,21 +100,28 @@ impl Target {
         Target::new(Triple::host(), Some("native"))
     }
 
-    /// Lanes of a vector of elements of `size` bytes.
+    /// Lanes of a vector of elements of `size` bytes, 1 without vectors.
     pub fn lanes(&self, size: usize) -> usize {
-        self.vector_bytes / size
+        (self.vector_bytes / size).max(1)
     }
 
-    /// Lanes of a vector of elements of a type, 1 where vectors of it are not worth it. Leaf kernels hold elements of less
-    /// than 32 bits in lanes of 32.
+    /// Lanes of a vector of elements of a type, 1 where vectors of it are not worth it. Floats of 16 bits are in lanes of 32, as in
+    /// leaf kernels all elements of less than 32 bits are.
     pub fn lanes_of(&self, dtype: DType) -> usize {
         use DType::*;
         match dtype {
             F32 | I32 | F64 => self.lanes(dtype.size()),
+            F16 | BF16 => self.lanes(4),
             I64 if self.is_leaf => self.lanes(8),
-            F16 | BF16 | I8 | U8 | I16 | U16 if self.is_leaf => self.lanes(4),
+            I8 | U8 | I16 | U16 if self.is_leaf => self.lanes(4),
             _ => 1,
         }
+    }
+
+    /// Byte order of numbers in memory.
+    pub fn byte_order(&self) -> Result<Endianness> {
+        let unknown = || internal(format!("the byte order of `{}` is not known", self.triple));
+        self.triple.endianness().map_err(|()| unknown())
     }
 
     /// This target and its upgrades, from the least up.
@@ -179,6 +200,9 @@ impl Target {
     /// kind `Usage`: a width that no level has.
     pub fn with_vector_width(mut self, bits: usize) -> Result<Target> {
         let narrow = 8 * self.vector_bytes;
+        if !self.narrow.has_vectors() {
+            return Err(usage(format!("`{}` has no vectors, of {bits} bits or others", self.cpu)));
+        }
         let tiles = self.upgrades.pop_if(|level| level.has_tiles());
         let several = !self.upgrades.is_empty();
         let mut widths: Vec<usize> = match several {
@@ -214,36 +238,50 @@ impl Target {
         Some(Target { vector_bytes, vector_registers, is_leaf: true, upgrades: vec![], ..self.clone() })
     }
 
-    /// The triple as Cranelift is told it: code for UEFI has the calling convention of Windows.
-    pub fn code_triple(&self) -> Triple {
-        match self.triple.operating_system {
-            OperatingSystem::Uefi => {
-                Triple { operating_system: OperatingSystem::Windows, ..self.triple.clone() }
-            }
-            _ => self.triple.clone(),
+    /// The form of what unwinders are told of functions, on Windows, whose objects are COFF. There pages of the stack are
+    /// touched in their order, too.
+    pub fn unwind_records(&self) -> Option<Records> {
+        match (self.triple.binary_format, self.triple.architecture) {
+            (BinaryFormat::Coff, Architecture::X86_64) => Some(Records::X64),
+            (BinaryFormat::Coff, _) => Some(Records::Arm64),
+            _ => None,
         }
     }
 
     /// Cranelift's description of the target. Code is position independent and calls nothing.
     pub fn isa(&self, opt: Opt) -> Result<OwnedTargetIsa> {
+        self.isa_with(opt, &self.features)
+    }
+
+    /// The same at the triple's baseline: for entry points.
+    pub fn entry_isa(&self) -> Result<OwnedTargetIsa> {
+        self.isa_with(Opt::Speed, self.baseline)
+    }
+
+    fn isa_with(&self, opt: Opt, features: &[&str]) -> Result<OwnedTargetIsa> {
         let mut flags = settings::builder();
         let level = match opt {
             Opt::None => "none",
             Opt::Speed => "speed",
         };
+        let records = if self.unwind_records().is_some() { "true" } else { "false" };
+        // Else Cranelift reaches everything by way of a table that COFF does not have. What it then makes is the same at any
+        // address: pages relative to the code, and places in them.
+        let pic = if self.unwind_records() == Some(Records::Arm64) { "false" } else { "true" };
         let verifier = if cfg!(debug_assertions) { "true" } else { "false" };
         for (name, value) in [
             ("opt_level", level),
-            ("is_pic", "true"),
-            ("unwind_info", "false"),
-            ("enable_probestack", "false"),
+            ("is_pic", pic),
+            ("unwind_info", records),
+            ("enable_probestack", records),
+            ("probestack_strategy", "inline"),
             ("enable_verifier", verifier),
         ] {
             flags.set(name, value).map_err(|e| internal(format!("setting `{name}`: {e}")))?;
         }
-        let mut builder =
-            isa::lookup(self.code_triple()).map_err(|e| usage(format!("target `{}`: {e}", self.triple)))?;
-        for feature in &self.features {
+        let mut builder = isa::lookup(code_triple(&self.triple))
+            .map_err(|e| usage(format!("target `{}`: {e}", self.triple)))?;
+        for feature in features {
             builder.enable(feature).map_err(|e| internal(format!("feature `{feature}`: {e}")))?;
         }
         builder
@@ -252,11 +290,20 @@ impl Target {
     }
 }
 
+/// The triple as Cranelift is told it: code for UEFI has the calling convention of Windows.
+fn code_triple(triple: &Triple) -> Triple {
+    match triple.operating_system {
+        OperatingSystem::Uefi => Triple { operating_system: OperatingSystem::Windows, ..triple.clone() },
+        _ => triple.clone(),
+    }
+}
+
 /// The targets there are, for messages.
-const TARGETS: &str = "there are x86-64 with ELF, Mach-O or COFF objects and little-endian 64-bit AArch64 with ELF or Mach-O \
-                       objects, such as x86_64-unknown-linux-gnu, x86_64-apple-darwin, x86_64-pc-windows-msvc, \
-                       aarch64-unknown-linux-gnu and aarch64-apple-darwin, and without an operating system x86_64-unknown-none, \
-                       aarch64-unknown-none and x86_64-unknown-uefi";
+const TARGETS: &str = "there are x86-64 and little-endian 64-bit AArch64 with ELF, Mach-O or COFF objects, RV64GC and s390x with ELF \
+                       objects, such as x86_64-unknown-linux-gnu, x86_64-apple-darwin, x86_64-pc-windows-msvc, aarch64-unknown-linux-gnu, \
+                       aarch64-apple-darwin, aarch64-pc-windows-msvc, riscv64gc-unknown-linux-gnu and s390x-unknown-linux-gnu, and \
+                       without an operating system x86_64-unknown-none, aarch64-unknown-none, riscv64gc-unknown-none-elf and \
+                       x86_64-unknown-uefi";
 
 /// The triple with the format of its objects: without an operating system ELF where it names none, for UEFI COFF.
 fn with_format(triple: Triple) -> Triple {
@@ -280,10 +327,14 @@ fn family(triple: &Triple, name: &str) -> Result<Family> {
         Architecture::X86_64 => {
             (x86_64::target, &[BinaryFormat::Elf, BinaryFormat::Macho, BinaryFormat::Coff])
         }
-        // Cranelift does not relocate AArch64 code in COFF objects.
         Architecture::Aarch64(Aarch64Architecture::Aarch64) => {
-            (aarch64::target, &[BinaryFormat::Elf, BinaryFormat::Macho])
+            (aarch64::target, &[BinaryFormat::Elf, BinaryFormat::Macho, BinaryFormat::Coff])
         }
+        Architecture::S390x => (s390x::target, &[BinaryFormat::Elf]),
+        // The others lack floats or compressed instructions, or have no 64 bits.
+        Architecture::Riscv64(
+            Riscv64Architecture::Riscv64 | Riscv64Architecture::Riscv64gc | Riscv64Architecture::Riscv64a23,
+        ) => (riscv64::target, &[BinaryFormat::Elf]),
         other => return refused(format!("there is no code generator for the architecture {other}")),
     };
     if triple.pointer_width() != Ok(PointerWidth::U64) {
@@ -326,6 +377,7 @@ fn internal(message: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vector::isa::Convention;
     use std::str::FromStr;
 
     fn triple(text: &str) -> Triple {
@@ -339,6 +391,9 @@ mod tests {
             ("x86_64-pc-windows-msvc", x86_64::names()),
             ("aarch64-unknown-linux-gnu", aarch64::names()),
             ("aarch64-apple-darwin", aarch64::names()),
+            ("s390x-unknown-linux-gnu", s390x::names()),
+            ("riscv64gc-unknown-linux-gnu", riscv64::names()),
+            ("riscv64gc-unknown-none-elf", riscv64::names()),
         ] {
             for name in names {
                 let target = Target::new(triple(text), Some(name)).unwrap();
@@ -367,10 +422,8 @@ mod tests {
             for feature in ["has_avx", "has_avx2", "has_fma", "has_bmi2"] {
                 assert!(v3.features.contains(&feature), "{feature}");
             }
-            // Only leaf kernels gain from the last level, and they follow the System V calling convention.
             let levels: Vec<&str> = target.levels().map(|level| level.cpu.as_str()).collect();
-            let wanted = if text.contains("windows") { 2 } else { 3 };
-            assert_eq!(levels, ["x86-64", "x86-64-v3", "x86-64-v4"][..wanted]);
+            assert_eq!(levels, ["x86-64", "x86-64-v3", "x86-64-v4"]);
             assert!(!target.level_code().unwrap().bytes.is_empty());
         }
         let named = Target::new(triple("x86_64-unknown-linux-gnu"), Some("x86-64-v3")).unwrap();
@@ -419,8 +472,42 @@ mod tests {
         assert_eq!(several().panel_bytes(), Some(32));
         let error = several().with_vector_width(192).unwrap_err();
         assert_eq!(error.message, "`x86-64` has vectors of 128, 256, 512 bits, not of 192");
-        let windows = Target::new(triple("x86_64-pc-windows-msvc"), Some("x86-64-v3")).unwrap();
-        assert!(windows.leaf().is_none());
+    }
+
+    /// Leaf kernels follow the calling convention of the system.
+    #[test]
+    fn systems_have_their_conventions() {
+        for (text, convention) in [
+            ("x86_64-unknown-linux-gnu", Convention::Standard),
+            ("x86_64-apple-darwin", Convention::Standard),
+            ("x86_64-unknown-none-elf", Convention::Standard),
+            ("x86_64-pc-windows-msvc", Convention::Windows),
+            ("x86_64-pc-windows-gnu", Convention::Windows),
+            ("x86_64-unknown-uefi", Convention::Windows),
+        ] {
+            let target = Target::parse(text, None).unwrap();
+            let levels: Vec<_> = target.levels().filter_map(|level| level.wide).collect();
+            assert_eq!(levels.len(), 2, "{text}");
+            assert!(levels.iter().all(|isa| isa.convention == convention), "{text}");
+            let windows = convention == Convention::Windows;
+            assert_eq!(target.unwind_records(), windows.then_some(Records::X64), "{text}");
+            for isa in [target.isa(Opt::None), target.isa(Opt::Speed), target.entry_isa()] {
+                let isa = isa.unwrap();
+                // Windows gives a stack its pages one by one, as they are touched.
+                assert_eq!((isa.flags().unwind_info(), isa.flags().enable_probestack()), (windows, windows));
+            }
+        }
+    }
+
+    #[test]
+    fn widths_are_those_of_vectors() {
+        // RISC-V has vectors with V only.
+        let riscv = |cpu| Target::new(triple("riscv64gc-unknown-linux-gnu"), cpu).unwrap();
+        assert_eq!([4, 8, 1].map(|size| riscv(None).lanes(size)), [1, 1, 4]);
+        assert_eq!([4, 8].map(|size| riscv(Some("rv64gcv")).lanes(size)), [4, 2]);
+        assert!(riscv(Some("rv64gcv")).with_vector_width(128).is_ok());
+        let error = riscv(None).with_vector_width(128).unwrap_err();
+        assert_eq!(error.message, "`generic-rv64` has no vectors, of 128 bits or others");
     }
 
     #[test]
@@ -443,6 +530,23 @@ mod tests {
     }
 
     #[test]
+    fn s390x_is_big_endian() {
+        let target = Target::new(triple("s390x-unknown-linux-gnu"), None).unwrap();
+        assert_eq!((target.cpu.as_str(), target.byte_order().unwrap()), ("z14", Endianness::Big));
+        assert!(target.narrow.is_big_endian && target.leaf().is_none() && target.upgrades.is_empty());
+        assert_eq!(target.isa(Opt::None).unwrap().endianness(), cranelift_codegen::ir::Endianness::Big);
+        for text in ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "aarch64-apple-darwin"] {
+            let target = Target::new(triple(text), None).unwrap();
+            assert_eq!(target.byte_order().unwrap(), Endianness::Little);
+            assert!(target.levels().all(|level| !level.narrow.is_big_endian && !level.extends_integers));
+        }
+        // The edition of the architecture is another name of the processor.
+        let features = |cpu| Target::new(triple("s390x-unknown-linux-gnu"), Some(cpu)).unwrap().features;
+        assert_eq!(features("z16"), features("arch14"));
+        assert!(features("z17").contains(&"has_vxrs_ext3") && !features("z15").contains(&"has_vxrs_ext3"));
+    }
+
+    #[test]
     fn unknown_names_are_usage_errors() {
         let error = Target::new(triple("x86_64-unknown-linux-gnu"), Some("z80")).unwrap_err();
         assert_eq!(error.kind, Kind::Usage);
@@ -455,9 +559,13 @@ mod tests {
             ("no-such-machine", "Unrecognized architecture"),
             ("mips64-unknown-linux-gnu", "no code generator for the architecture mips64"),
             ("aarch64_be-unknown-linux-gnu", "no code generator for the architecture aarch64_be"),
-            ("aarch64-pc-windows-msvc", "its objects (coff) cannot be written"),
+            ("aarch64-unknown-unknown-wasm", "its objects (wasm) cannot be written"),
+            ("riscv64imac-unknown-none-elf", "no code generator for the architecture riscv64imac"),
+            ("riscv32gc-unknown-linux-gnu", "no code generator for the architecture riscv32gc"),
             ("x86_64-unknown-linux-gnux32", "64 bits"),
             ("wasm32-unknown-unknown", "wasm32"),
+            ("powerpc64-unknown-linux-gnu", "no code generator for the architecture powerpc64"),
+            ("s390x-unknown-linux-gnu-macho", "its objects (macho) cannot be written"),
         ] {
             let error = Target::parse(text, None).unwrap_err();
             assert_eq!(error.kind, Kind::Usage, "{error}");

@@ -369,6 +369,10 @@ impl Machine<'_> {
                 let (a, b) = (used(0)?, used(1)?);
                 vector(lanes, |at| lane(&b, lane(&a, at, width) as usize % count, width))
             }
+            Op::SwapBytes(_) => {
+                let a = used(0)?;
+                vector(lanes, |at| (lane(&a, at, width) as u32).swap_bytes().into())
+            }
             Op::Load(_) => Value::Vector(used(0)?),
             Op::Broadcast(_) => {
                 let bits = self.read(self.address(inst.mem)?, width)?;

@@ -280,6 +280,8 @@ pub enum Op {
     Permute(Lanes),
     /// Per lane `then` where the mask says yes; `uses = [mask, then, otherwise]`.
     Blend(Lanes),
+    /// The bytes of each lane of 32 bits in the other order.
+    SwapBytes(Lanes),
     /// The first lane of `uses[0]` in every lane.
     SplatLane(Lanes),
     /// Lane number `.0` of `uses[0]` as a scalar; `.1` is one lane of its width.

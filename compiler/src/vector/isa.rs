@@ -16,13 +16,23 @@ pub enum Encoding {
     Cranelift,
 }
 
+/// How functions call each other: which registers hold arguments, and which a function has to restore.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Convention {
+    /// That of the architecture's own documents: System V on x86-64, AAPCS64.
+    Standard,
+    /// That of Windows, with records for unwinders.
+    Windows,
+}
+
 /// A machine, as selection sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Isa {
-    /// Of the widest vector: 16, 32 or 64.
+    /// Of the widest vector: 16, 32 or 64; 4 where there are only scalars.
     pub vector_bytes: usize,
     pub vector_registers: usize,
     pub encoding: Encoding,
+    pub convention: Convention,
     /// Masks have registers of their own, with a bit for each lane however wide it is. Else they are vectors.
     pub has_mask_registers: bool,
     /// An operand in memory can be one element for every lane, and no lane of it is more than a load.
@@ -52,6 +62,8 @@ pub struct Isa {
     pub has_byte_shuffle: bool,
     /// Vectors of f32 are converted to i32 as `cvttps2dq` does, which is cheaper than with saturation.
     pub has_truncating_convert: bool,
+    /// The highest byte of a number comes first in memory. Lanes are in the order of memory either way.
+    pub is_big_endian: bool,
 }
 
 impl Isa {
@@ -59,6 +71,7 @@ impl Isa {
         vector_bytes: 32,
         vector_registers: 16,
         encoding: Encoding::Vex,
+        convention: Convention::Standard,
         has_mask_registers: false,
         has_each_operands: false,
         has_element_products: false,
@@ -73,6 +86,7 @@ impl Isa {
         has_nan_extremes: false,
         has_byte_shuffle: true,
         has_truncating_convert: true,
+        is_big_endian: false,
     };
 
     pub const AVX512: Isa = Isa {
@@ -89,6 +103,7 @@ impl Isa {
         vector_bytes: 16,
         vector_registers: 32,
         encoding: Encoding::Neon,
+        convention: Convention::Standard,
         has_mask_registers: false,
         has_each_operands: false,
         has_element_products: true,
@@ -103,6 +118,7 @@ impl Isa {
         has_nan_extremes: true,
         has_byte_shuffle: true,
         has_truncating_convert: false,
+        is_big_endian: false,
     };
 
     /// Cranelift's machine: 128 bits, on every architecture. What it has besides, the target adds.
@@ -110,6 +126,7 @@ impl Isa {
         vector_bytes: 16,
         vector_registers: 16,
         encoding: Encoding::Cranelift,
+        convention: Convention::Standard,
         has_mask_registers: false,
         has_each_operands: false,
         has_element_products: false,
@@ -124,7 +141,22 @@ impl Isa {
         has_byte_shuffle: false,
         has_truncating_convert: false,
         has_tiles: false,
+        is_big_endian: false,
     };
+
+    /// Cranelift's machine where it has no vectors.
+    pub const SCALAR: Isa = Isa { vector_bytes: 4, ..Isa::CRANELIFT };
+
+    pub fn has_vectors(self) -> bool {
+        self.vector_bytes > 4
+    }
+
+    /// Whether registers hold these lanes. Scalars have registers of their own, and so has a pair of f64 that is moved as one
+    /// element.
+    fn holds(self, lanes: Lanes) -> bool {
+        let pair = lanes == Lanes::D2 && self.encoding == Encoding::Cranelift;
+        lanes.bytes() <= self.vector_bytes || lanes.is_scalar() || pair
+    }
 
     pub fn evex(self) -> bool {
         self.encoding == Encoding::Evex
@@ -132,7 +164,7 @@ impl Isa {
 
     /// Lanes of the widest vector of elements of `width` bytes.
     pub fn lanes(self, width: usize) -> usize {
-        self.vector_bytes / width
+        (self.vector_bytes / width).max(1)
     }
 
     /// Whether there is an instruction, or a few that stand for one, for an operation at its width.
@@ -143,7 +175,7 @@ impl Isa {
                 _ => op != Op::BroadcastHalf || self.encoding != Encoding::Evex && self.has_f16c,
             };
         };
-        if lanes.bytes() > self.vector_bytes {
+        if !self.holds(lanes) {
             return false;
         }
         match self.encoding {
@@ -161,8 +193,10 @@ impl Isa {
             Op::Binary(Binary::Minimum | Binary::Maximum, _) => self.has_nan_extremes,
             Op::Binary(Binary::Rem | Binary::IntDiv | Binary::UnsignedDiv, _)
             | Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy, _) => scalar,
-            Op::Binary(Binary::DotPairs, _) | Op::Unary(Unary::ToInt | Unary::FromInt, _) => !double,
-            Op::Unary(Unary::ShrArithHalves(_), _) => !double,
+            Op::Unary(Unary::ToInt | Unary::FromInt, _) => !double,
+            Op::Binary(Binary::DotPairs, _) | Op::Unary(Unary::ShrArithHalves(_), _) | Op::SwapBytes(_) => {
+                !double && self.has_vectors()
+            }
             Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _) => self.has_rounding,
             Op::Binary(Binary::LowMul | Binary::DotBytes, _) | Op::Unpack(_) => false,
             Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => false,
@@ -191,6 +225,7 @@ impl Isa {
                 Op::Insert(..) => !self.evex() && !lanes.is_scalar(),
                 Op::Binary(Binary::IntMul | Binary::IntMin | Binary::IntMax, _)
                 | Op::Unary(Unary::ShrArith(_), _) => !double || self.has_long_arithmetic,
+                Op::SwapBytes(_) => false,
                 Op::Binary(Binary::LowMul, _) => double,
                 Op::Binary(Binary::ShlBy | Binary::DotPairs | Binary::DotBytes, _)
                 | Op::Unary(
@@ -219,6 +254,7 @@ impl Isa {
         let double = lanes.width() == 8;
         match op {
             Op::Binary(Binary::Rem | Binary::DotBytes, _) | Op::Ramp(..) | Op::Permute(_) => false,
+            Op::SwapBytes(_) => false,
             Op::Binary(Binary::IntDiv | Binary::UnsignedDiv, _) => lanes.is_scalar(),
             Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy | Binary::DotPairs, _)
             | Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => !double,
@@ -243,7 +279,7 @@ impl Isa {
     /// Why an operation with an operand in memory, or a lane, is none of this machine.
     pub fn refuses(self, op: Op, each: bool) -> Option<String> {
         if let Some(lanes) = lanes(op)
-            && lanes.bytes() > self.vector_bytes
+            && !self.holds(lanes)
         {
             return Some(format!("{} bytes of {}", lanes.bytes(), self.vector_bytes));
         }
@@ -254,8 +290,9 @@ impl Isa {
             return Some("an element for every lane is not possible".into());
         }
         match op {
-            Op::Extract(lane, one) if usize::from(lane) >= self.lanes(one.width()) => {
-                Some(format!("there is no lane {lane}"))
+            Op::Extract(lane, one) => {
+                let lanes = self.lanes(one.width()).max(if one == Lanes::D1 { 2 } else { 1 });
+                (usize::from(lane) >= lanes).then(|| format!("there is no lane {lane}"))
             }
             _ => None,
         }
@@ -264,6 +301,6 @@ impl Isa {
     /// So many lanes of elements of `width` bytes, where a vector has room for them.
     pub fn lanes_of(self, count: usize, width: usize) -> Option<Lanes> {
         let two = matches!(self.encoding, Encoding::Cranelift | Encoding::Neon);
-        Lanes::of(count, width).filter(|lanes| lanes.bytes() <= self.vector_bytes && (two || count != 2))
+        Lanes::of(count, width).filter(|lanes| self.holds(*lanes) && (two || count != 2))
     }
 }

@@ -127,6 +127,7 @@ pub const SPELLINGS: &[Spelling] = &[
     numbered("dot_lane_signed", Int, |lanes, lane| Op::DotLane(lane as u8, Signs::SIGNED, lanes)),
     plain("permute", Bits, |lanes, _| Op::Permute(lanes)),
     plain("blend", Bits, |lanes, _| Op::Blend(lanes)),
+    plain("swap_bytes", Bits, |lanes, _| Op::SwapBytes(lanes)),
     plain("splat_lane", Bits, |lanes, _| Op::SplatLane(lanes)),
     numbered("extract", Bits, |lanes, lane| Op::Extract(lane as u8, lanes)),
     numbered("insert", Bits, |lanes, lane| Op::Insert(lane as u8, lanes)),

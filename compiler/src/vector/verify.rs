@@ -191,7 +191,7 @@ fn verify_shapes(func: &Func) -> Result<(), String> {
 /// How many lanes an operation on vectors works on.
 pub fn lanes(op: Op) -> Option<Lanes> {
     match op {
-        Op::Ramp(lanes, _) | Op::Permute(lanes) => Some(lanes),
+        Op::Ramp(lanes, _) | Op::Permute(lanes) | Op::SwapBytes(lanes) => Some(lanes),
         Op::Splat(lanes, _) | Op::Load(lanes) | Op::Broadcast(lanes) | Op::Store(lanes) => Some(lanes),
         Op::Binary(_, lanes) | Op::Unary(_, lanes) | Op::Compare(_, lanes) | Op::Mask(_, lanes) => {
             Some(lanes)
@@ -246,7 +246,9 @@ pub fn shape(op: Op) -> Shape {
         Op::Splat(..) | Op::Ramp(..) => (&[], Some(Vec), Never),
         Op::Permute(_) => (&[Vec, Vec], Some(Vec), Last),
         Op::Load(_) | Op::Broadcast(_) | Op::LoadSmall(..) | Op::BroadcastHalf => (&[], Some(Vec), Always),
-        Op::Unpack(_) | Op::Pack(..) | Op::Quantize(..) | Op::Convert(..) => (&[Vec], Some(Vec), Never),
+        Op::Unpack(_) | Op::Pack(..) | Op::Quantize(..) | Op::Convert(..) | Op::SwapBytes(_) => {
+            (&[Vec], Some(Vec), Never)
+        }
         Op::MaskWiden(_) | Op::MaskNarrow(_) => (&[Mask], Some(Mask), Never),
         Op::Insert(..) => (&[Vec, Vec], Some(Vec), Never),
         Op::FromGeneral(_) => (&[Int], Some(Vec), Never),

@@ -112,9 +112,26 @@ impl Emitter<'_> {
                 self.b.ins().splat(own, lane)
             }
             Op::SplatLane(_) | Op::Extract(0, _) => self.operand(inst, 0, own)?,
+            Op::Extract(_, _) if !self.isa.has_vectors() => {
+                let whole = self.operand(inst, 0, t::I128)?;
+                let (_, high) = self.b.ins().isplit(whole);
+                self.bitcast(own, high)
+            }
             Op::Extract(lane, _) => {
                 let whole = self.operand(inst, 0, own.by(128 / own.bits()).ok_or("no such vector")?)?;
                 self.b.ins().extractlane(whole, lane)
+            }
+            Op::SwapBytes(lanes) => {
+                let a = self.operand(inst, 0, of_lanes(lanes, false))?;
+                self.swap_bytes(a)
+            }
+            Op::Insert(lane, _) if !self.isa.has_vectors() => {
+                let (whole, one) = (self.operand(inst, 0, own)?, self.operand(inst, 1, t::I64)?);
+                let (low, high) = self.b.ins().isplit(whole);
+                match lane {
+                    0 => self.b.ins().iconcat(one, high),
+                    _ => self.b.ins().iconcat(low, one),
+                }
             }
             Op::Insert(lane, _) => {
                 let (whole, one) = (self.operand(inst, 0, own)?, self.operand(inst, 1, own.lane_type())?);

@@ -6,6 +6,7 @@ use cranelift_codegen::ir::{Type, types};
 use cranelift_entity::{EntityRef, SecondaryMap};
 
 use crate::vector::ir::{Binary, Class, Compare, Convert, End, Func, Inst, Lanes, Op, Reg, Unary};
+use crate::vector::isa::Isa;
 use crate::vector::verify;
 
 pub struct Types {
@@ -33,7 +34,7 @@ pub fn of_mask(lanes: Lanes) -> Type {
 }
 
 impl Types {
-    pub fn of(func: &Func) -> Types {
+    pub fn of(func: &Func, isa: Isa) -> Types {
         let (lanes, constants) = (lanes_of(func), constants_of(func));
         let floats = floats(func, &constants);
         let mut of = SecondaryMap::new();
@@ -41,6 +42,8 @@ impl Types {
             of[reg] = match (class, lanes[reg]) {
                 (Class::Int, _) => Some(types::I64),
                 (Class::Mask, Some(lanes)) => Some(of_mask(lanes)),
+                // Without vectors a pair of f64 is moved as an integer.
+                (Class::Vec, Some(lanes)) if !isa.has_vectors() && !lanes.is_scalar() => Some(types::I128),
                 (Class::Vec, Some(lanes)) => Some(of_lanes(lanes, floats[reg.index()])),
                 (_, None) => None,
             };

@@ -16,8 +16,9 @@ mod tests;
 use super::ahead;
 use super::alloc::{SLOT_BYTES, Step, allocate};
 use super::{Failure, MAX_FRAME, Machine};
+use crate::codegen::unwind;
 use crate::vector::ir::{BlockId, Cond, End, Func, Operand};
-use crate::vector::isa::Isa;
+use crate::vector::isa::{Convention, Isa};
 use cranelift_entity::EntityRef;
 use emitter::{Emitter, Pool, general};
 use frame::Frame;
@@ -102,7 +103,11 @@ pub fn compile(func: &Func, isa: Isa) -> Result<Machine, Failure> {
     let frame = Frame::new(func, &allocated);
     let words = lay_out(&blocks, &frame)?;
     let (bytes, instructions) = link(&words, &pool)?;
-    Ok(Machine { bytes, instructions, align: ALIGN, stack: frame.stack() })
+    let unwind = match isa.convention {
+        Convention::Standard => vec![],
+        Convention::Windows => unwind::arm64(frame.unwind_codes(), bytes.len())?,
+    };
+    Ok(Machine { bytes, instructions, align: ALIGN, stack: frame.stack(), unwind })
 }
 
 /// An instruction with its place, or the block that begins there.

@@ -38,13 +38,15 @@ impl Select<'_> {
                 let negative = self.test(Compare::IntGt, zero, x)?;
                 self.choose(form, negative, minus, value)
             }
-            // The halves of a complex number.
-            UnaryFn::Swap if dtype == DType::C64 => {
-                let (high, low) = (self.simple(Unary::Shl(32), x)?, self.simple(Unary::Shr(32), x)?);
-                self.pair(Binary::Or, high, low)
-            }
+            UnaryFn::Swap if dtype == DType::C64 => self.swap_halves(x),
             _ => refuse(format!("`{op}` of {dtype}")),
         }
+    }
+
+    /// The halves of 64 bits, such as the parts of a complex number.
+    pub fn swap_halves(&mut self, x: Val) -> Selected<Val> {
+        let (high, low) = (self.simple(Unary::Shl(32), x)?, self.simple(Unary::Shr(32), x)?);
+        self.pair(Binary::Or, high, low)
     }
 
     pub fn int_binary(&mut self, op: BinaryFn, form: Form, dtype: DType, a: Val, b: Val) -> Selected<Val> {

@@ -43,8 +43,15 @@ impl Select<'_> {
             _ if is_narrow(dtype) && small == Some(Small::F16) => Ok(value),
             _ if is_narrow(dtype) => self.decode(value, dtype),
             _ if dtype.is_packed() => self.round(value, dtype),
+            DType::C64 => self.complex(value),
             _ => Ok(value),
         }
+    }
+
+    /// A complex number of 64 bits as it is in memory, where its real part comes first, from a lane, whose lower half that part
+    /// is, or the other way.
+    fn complex(&mut self, value: Val) -> Selected<Val> {
+        if self.isa.is_big_endian { self.swap_halves(value) } else { Ok(value) }
     }
 
     /// Loads an element, or one for each lane, as it is in memory, widened to a lane.
@@ -106,8 +113,13 @@ impl Select<'_> {
         })
     }
 
-    /// Four elements of 8 bits as one lane of 32 bits.
+    /// Four elements of 8 bits as one lane of 32 bits, the first in its lowest ones.
     pub fn load_word(&mut self, buf: Buf, index: &Index) -> Selected<Val> {
+        let word = self.load_word_as_number(buf, index)?;
+        if self.isa.is_big_endian { self.apply(Op::SwapBytes, &[word]) } else { Ok(word) }
+    }
+
+    fn load_word_as_number(&mut self, buf: Buf, index: &Index) -> Selected<Val> {
         let lanes = self.lanes(4)?;
         let (op, index) = match self.place_of(index, 4)? {
             Place::Contiguous(index) => (Op::Load(lanes), index),
@@ -216,6 +228,7 @@ impl Select<'_> {
                 }),
                 None => self.encode_exact(value, dtype),
             },
+            DType::C64 => self.complex(value),
             _ => Ok(value),
         }
     }
@@ -304,7 +317,11 @@ impl Select<'_> {
             Some(16) => Lanes::X4,
             Some(32) => Lanes::X8,
             Some(2) => {
-                let general = self.int(Op::ToGeneral(Lanes::X1), vec![value]);
+                let mut general = self.int(Op::ToGeneral(Lanes::X1), vec![value]);
+                if self.isa.is_big_endian {
+                    // The first bytes of a lane are its highest.
+                    general = self.int(Op::ShrInt(16), vec![general]);
+                }
                 let op = Op::StorePart(Small::U16);
                 self.push(Inst { op, dst: None, uses: vec![general], mem: Some(mem) });
                 return Ok(());

@@ -452,7 +452,8 @@ fn prefetches() {
             .map(|inst| (inst.memory_base(), inst.memory_displacement64()))
             .collect();
         assert_eq!(places.iter().map(|place| place.1 as i64).collect::<Vec<_>>(), [0, 1 << 20, 0, -192]);
-        assert!(places[0].0 == places[1].0 && places[2].0 == Register::RDX, "{places:?}");
+        let third = Register::RAX + u32::from(registers(platform.isa).args[2]);
+        assert!(places[0].0 == places[1].0 && places[2].0 == third, "{places:?}");
         for mem in [None, Some(Mem::Constant(0)), Some(Mem::each(from, 0))] {
             let mut wrong = b.func.clone();
             let entry = wrong.blocks.keys().next().unwrap();
