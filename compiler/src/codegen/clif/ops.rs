@@ -13,7 +13,7 @@ impl Emitter<'_> {
         Ok(match inst.op {
             Op::Compare(op, lanes) => self.compare(inst, op, lanes)?,
             Op::Mask(op, lanes) => {
-                let ty = of_mask(lanes);
+                let ty = self.mask_type(lanes);
                 let (a, b) = (self.operand(inst, 0, ty)?, self.operand(inst, 1, ty)?);
                 match op {
                     Logic::And => self.b.ins().band(a, b),
@@ -21,7 +21,7 @@ impl Emitter<'_> {
                     Logic::Xor => self.b.ins().bxor(a, b),
                 }
             }
-            Op::MaskNot(lanes) if lanes.is_scalar() => {
+            Op::MaskNot(lanes) if self.mask_type(lanes) == t::I8 => {
                 let (a, one) = (self.operand(inst, 0, t::I8)?, self.constant(t::I8, 1));
                 self.b.ins().bxor(a, one)
             }
@@ -29,8 +29,8 @@ impl Emitter<'_> {
                 let a = self.operand(inst, 0, of_mask(lanes))?;
                 self.b.ins().bnot(a)
             }
-            Op::MaskOf(lanes) if lanes.is_scalar() => {
-                let ty = of_lanes(lanes, false);
+            Op::MaskOf(lanes) if self.mask_type(lanes) == t::I8 => {
+                let ty = of_lanes(lanes.one(), false);
                 let (a, zero) = (self.operand(inst, 0, ty)?, self.constant(ty, 0));
                 self.b.ins().icmp(IntCC::SignedLessThan, a, zero)
             }
@@ -46,6 +46,11 @@ impl Emitter<'_> {
             }
             _ => return Err("no operation on masks".into()),
         })
+    }
+
+    /// See [`of_mask`]. Without vectors the mask of a pair of f64, one element there, is a bool as well.
+    fn mask_type(&self, lanes: Lanes) -> Type {
+        if self.isa.has_vectors() { of_mask(lanes) } else { t::I8 }
     }
 
     fn compare(&mut self, inst: &Inst, op: Compare, lanes: Lanes) -> Emitted<Value> {
@@ -103,7 +108,7 @@ impl Emitter<'_> {
                 self.b.ins().fma(a, b, c)
             }
             Op::Blend(lanes) => {
-                let mask = self.operand(inst, 0, of_mask(lanes))?;
+                let mask = self.operand(inst, 0, self.mask_type(lanes))?;
                 let (a, b) = (self.operand(inst, 1, own)?, self.operand(inst, 2, own)?);
                 self.choose(mask, a, b)
             }

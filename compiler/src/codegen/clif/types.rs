@@ -41,6 +41,7 @@ impl Types {
         for (reg, &class) in &func.regs {
             of[reg] = match (class, lanes[reg]) {
                 (Class::Int, _) => Some(types::I64),
+                (Class::Mask, Some(_)) if !isa.has_vectors() => Some(types::I8),
                 (Class::Mask, Some(lanes)) => Some(of_mask(lanes)),
                 // Without vectors a pair of f64 is moved as an integer.
                 (Class::Vec, Some(lanes)) if !isa.has_vectors() && !lanes.is_scalar() => Some(types::I128),
