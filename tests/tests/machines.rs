@@ -17,7 +17,6 @@ use onnxc_tests::remote;
 use onnxc_tests::suite::{self, Case};
 use prost::Message;
 use rayon::prelude::*;
-use target_lexicon::BinaryFormat;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
 
