@@ -16,8 +16,8 @@ use crate::vector::isa::{Convention, Isa};
 /// cache, its ways, and kibibytes of the second level. Where a processor is made with several sizes, a common one.
 ///
 /// Names and features are those of gcc's `aarch64-cores.def` and LLVM's `AArch64Processors.td`, which agree but for tsv110,
-/// whose products of bytes only LLVM knows; caches those of Arm's technical reference manuals and of other makers'
-/// documentation, for Apple's of the large cores.
+/// whose products of bytes only LLVM knows. Caches are common ones of the core, for Apple's of the large cores; only speed
+/// depends on them.
 type Row = (&'static str, bool, usize, usize, usize);
 
 const CPUS: &[Row] = &[
