@@ -163,11 +163,7 @@ fn records_tell_the_prologue() {
                         allocated = inst.immediate32();
                         match allocated {
                             ..=128 => vec![2 | ((allocated / 8 - 1) as u8) << 4],
-<<<<<<< HEAD
                             _ => vec![1, (allocated / 8) as u8, (allocated >> 11) as u8],
-=======
-                            _ => vec![1, (allocated / 8) as u8, ((allocated / 8) >> 8) as u8],
->>>>>>> helper-d
                         }
                     }
                     (Mnemonic::Mov, RBP, RSP) => vec![3],
