@@ -18,7 +18,8 @@ use crate::codegen::{self, Code};
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::leaf;
-use crate::loops::{self, Kernel};
+use crate::loops::{self, Expr, Kernel, visit};
+use crate::scalar::BinaryFn;
 use crate::schedule::{GroupId, Program, Step};
 use crate::target::{Opt, Target};
 use crate::tuning::work;
@@ -113,16 +114,6 @@ impl Backends<'_> {
         }))
     }
 
-    /// Compiles a group that is computed on tiles; to others a level that adds those has nothing to add.
-    fn build_on_tiles(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<Option<Built>> {
-        let Some(target) = &self.leaf else { return Ok(None) };
-        let kernel = lower(graph, program, group, target)?;
-        match kernel.tiles.is_empty() {
-            true => Ok(None),
-            false => Ok(self.leaf_kernel(kernel, target)?.ok()),
-        }
-    }
-
     /// Vector IR of a group: that of a leaf kernel, or what Cranelift is given.
     pub fn vector(&self, built: &Built) -> String {
         let name = &built.kernel.name;
@@ -173,6 +164,17 @@ fn lower(graph: &Graph, program: &Program, group: GroupId, target: &Target) -> R
     Ok(kernel)
 }
 
+fn has_byte_products(kernel: &Kernel) -> bool {
+    let mut found = false;
+    visit::exprs(&kernel.body, &mut |expr| {
+        found |= matches!(
+            expr,
+            Expr::Binary { op: BinaryFn::Dot | BinaryFn::DotSigned | BinaryFn::DotNarrow, .. }
+        );
+    });
+    found
+}
+
 /// A group's kernel is named by its number and the ONNX node of its anchor.
 fn kernel_name(graph: &Graph, program: &Program, group: GroupId) -> String {
     let node = program.groups[group].anchor;
@@ -186,6 +188,13 @@ pub struct Levels<'t>(Vec<Backends<'t>>);
 impl<'t> Levels<'t> {
     pub fn new(target: &'t Target) -> Result<Levels<'t>> {
         target.levels().map(Backends::new).collect::<Result<_>>().map(Levels)
+    }
+
+    /// Whether a level has nothing for a kernel that the one before it has not: all that it adds are products of bytes.
+    fn adds_nothing(&self, level: usize, kernel: &Kernel) -> bool {
+        let before = level.checked_sub(1).map(|before| self.0[before].target);
+        before.is_some_and(|before| self.0[level].target.adds_byte_products_only(before))
+            && !has_byte_products(kernel)
     }
 
     pub fn get(&self, level: usize) -> &Backends<'t> {
@@ -202,11 +211,10 @@ impl<'t> Levels<'t> {
     pub fn build(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<Vec<(usize, Built)>> {
         let mut versions: Vec<(usize, Built)> = vec![];
         for (level, backends) in self.0.iter().enumerate() {
-            let built = match backends.target.has_tiles() {
-                true => backends.build_on_tiles(graph, program, group)?,
-                false => Some(backends.build(graph, program, group)?),
-            };
-            let Some(built) = built else { continue };
+            if versions.last().is_some_and(|(_, last)| self.adds_nothing(level, &last.kernel)) {
+                continue;
+            }
+            let built = backends.build(graph, program, group)?;
             let worth_more = work::worth_upgrades(&built.kernel);
             let same = |(_, last): &(usize, Built)| {
                 last.code == built.code && last.kernel.parallel_range() == built.kernel.parallel_range()
@@ -258,6 +266,11 @@ fn version((level, built): (usize, Built)) -> KernelVersion {
         refusal,
         threads: work::worth_threads(&kernel),
         range: kernel.parallel_range().map(|(lo, hi)| (lo.clone(), hi.clone())),
-        code: MachineCode { bytes: code.bytes, alignment: u64::from(code.align), stack: code.stack },
+        code: MachineCode {
+            bytes: code.bytes,
+            alignment: u64::from(code.align),
+            stack: code.stack,
+            unwind: code.unwind,
+        },
     }
 }

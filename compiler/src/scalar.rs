@@ -111,6 +111,8 @@ named_enum! {
         Dot = "dot",
         /// The same of bytes that are all signed.
         DotSigned = "dot_signed",
+        /// The same, where no byte of the second one is -128: the sum of two products fits 16 bits.
+        DotNarrow = "dot_narrow",
     }
 }
 
@@ -120,7 +122,7 @@ pub fn dot(a: i32, b: i32) -> i32 {
     products.map(|(a, b)| i32::from(a) * i32::from(b as i8)).sum()
 }
 
-/// What [`BinaryFn::DotSigned`] computes.
+/// What [`BinaryFn::DotSigned`] and [`BinaryFn::DotNarrow`] compute.
 pub fn dot_signed(a: i32, b: i32) -> i32 {
     let products = a.to_le_bytes().into_iter().zip(b.to_le_bytes());
     products.map(|(a, b)| i32::from(a as i8) * i32::from(b as i8)).sum()

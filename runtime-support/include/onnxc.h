@@ -630,7 +630,8 @@ static inline onnxc_tensor onnxc_make_tensor(const void *data, size_t bytes, int
  * earlier value. At multiples of 64 bytes behind the words lie the tensors, each row-major, with room for as many elements
  * along the axis that grows as the dim there (`<symbol>.capacity`) says. Where `panel` is not 0, elements along that axis lie
  * in panels of so many, as the kernels read them: [before.., axis, behind..] is [before.., ceil(axis / panel), behind.., panel]
- * in memory, and a block is of no use to a model that was compiled for another kind of processor. ---- */
+ * in memory, and a block is of no use to a model that was compiled for another kind of processor, such as one of another byte
+ * order. ---- */
 
 /* Bytes of the state block in which the model's symbols have these values, or minus an onnxc_status. */
 typedef int64_t (*onnxc_state_bytes_fn)(const int64_t *symbols, size_t count);

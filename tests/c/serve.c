@@ -15,8 +15,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#ifdef _WIN32
+#include <fcntl.h>
+#include <io.h>
+#include <windows.h>
+#else
 #include <sys/mman.h>
 #include <unistd.h>
+#endif
 
 typedef const onnxc_model *(*model_fn)(void);
 
@@ -99,17 +106,53 @@ typedef struct placement {
 
 static const placement placements[] = { { 1, 0xfb, 0 }, { 0, 0x3e, 0 }, { 1, 0xfb, 1 } };
 
+/* Pages of the system, at first protected from all use; what gives or protects them tells whether it could. */
+#ifdef _WIN32
+static size_t page_bytes(void) {
+    SYSTEM_INFO info;
+    GetSystemInfo(&info);
+    return info.dwPageSize;
+}
+
+static unsigned char *take_pages(size_t bytes) {
+    return VirtualAlloc(NULL, bytes, MEM_RESERVE | MEM_COMMIT, PAGE_NOACCESS);
+}
+
+static int protect_pages(unsigned char *pages, size_t bytes, int may_write) {
+    DWORD before;
+    return VirtualProtect(pages, bytes, may_write ? PAGE_READWRITE : PAGE_READONLY, &before);
+}
+
+static void give_pages(unsigned char *pages, size_t bytes) {
+    (void)bytes;
+    VirtualFree(pages, 0, MEM_RELEASE);
+}
+#else
 static size_t page_bytes(void) {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
+
+static unsigned char *take_pages(size_t bytes) {
+    void *pages = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return pages == MAP_FAILED ? NULL : pages;
+}
+
+static int protect_pages(unsigned char *pages, size_t bytes, int may_write) {
+    return mprotect(pages, bytes, may_write ? PROT_READ | PROT_WRITE : PROT_READ) == 0;
+}
+
+static void give_pages(unsigned char *pages, size_t bytes) {
+    munmap(pages, bytes);
+}
+#endif
 
 static block take(const placement *how, size_t bytes, size_t alignment) {
     size_t page = page_bytes();
     block b;
     b.bytes = bytes;
     b.pages = (bytes + page - 1) / page * page;
-    b.map = mmap(NULL, b.pages + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (b.map == MAP_FAILED || (b.pages > 0 && mprotect(b.map + page, b.pages, PROT_READ | PROT_WRITE) != 0)) {
+    b.map = take_pages(b.pages + 2 * page);
+    if (b.map == NULL || (b.pages > 0 && !protect_pages(b.map + page, b.pages, 1))) {
         need(NULL);
     }
     memset(b.map + page, how->poison, b.pages);
@@ -118,7 +161,7 @@ static block take(const placement *how, size_t bytes, size_t alignment) {
 }
 
 static void forbid_writes(const block *b) {
-    if (b->pages > 0 && mprotect(b->map + page_bytes(), b->pages, PROT_READ) != 0) {
+    if (b->pages > 0 && !protect_pages(b->map + page_bytes(), b->pages, 0)) {
         need(NULL);
     }
 }
@@ -141,7 +184,7 @@ static int intact(const placement *how, const block *b) {
 
 static void give(block *b) {
     if (b->map != NULL) {
-        munmap(b->map, b->pages + 2 * page_bytes());
+        give_pages(b->map, b->pages + 2 * page_bytes());
         b->map = NULL;
     }
 }
@@ -462,6 +505,10 @@ static void describe(const onnxc_model *model) {
 }
 
 int main(void) {
+#ifdef _WIN32
+    _setmode(_fileno(stdin), _O_BINARY);
+    _setmode(_fileno(stdout), _O_BINARY);
+#endif
     for (;;) {
         int64_t request = read_number();
         const onnxc_model *model = served_models[read_number()]();

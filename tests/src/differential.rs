@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::compile::Code;
 use crate::expected::Outcome;
-use crate::harness::{Runner, link_batch};
+use crate::harness::Place;
 use crate::onnx_env;
 use crate::suite::Case;
 
@@ -69,8 +69,8 @@ pub struct Drawn {
 /// A case and how it went; `None` if there was nothing to run.
 pub type Result = (Drawn, Option<Outcome>);
 
-/// Runs a plan on `runner`, in as many threads as there are processors.
-pub fn run(plan: &Plan, code: &Code, runner: &Runner) -> io::Result<Vec<Result>> {
+/// Runs a plan, in as many threads as there are processors.
+pub fn run(plan: &Plan, code: &Code, place: &Place) -> io::Result<Vec<Result>> {
     let python = match &plan.python {
         Some(path) => path.clone(),
         // Schemas of that domain are ONNX Runtime's.
@@ -87,7 +87,7 @@ pub fn run(plan: &Plan, code: &Code, runner: &Runner) -> io::Result<Vec<Result>>
             let count = BATCH.min(plan.first + plan.count - start);
             let folder = root.join(start.to_string());
             let numbers: Vec<u64> = (start..start + count).collect();
-            let results = run_batch(plan, &python, &numbers, code, runner, &folder)?;
+            let results = run_batch(plan, &python, &numbers, code, place, &folder)?;
             if plan.keep.is_none() {
                 fs::remove_dir_all(&folder)?;
             }
@@ -120,7 +120,7 @@ pub fn numbers_for(plan: &Plan, pairs: &[String], first: u64, each: usize) -> io
 }
 
 /// Runs cases of these numbers; those of a plan do not matter.
-pub fn run_numbers(plan: &Plan, numbers: &[u64], code: &Code, runner: &Runner) -> io::Result<Vec<Result>> {
+pub fn run_numbers(plan: &Plan, numbers: &[u64], code: &Code, place: &Place) -> io::Result<Vec<Result>> {
     let python = onnx_env::ONNX.interpreter()?;
     let root = tempfile::tempdir()?;
     let batches: Vec<io::Result<Vec<Result>>> = numbers
@@ -128,7 +128,7 @@ pub fn run_numbers(plan: &Plan, numbers: &[u64], code: &Code, runner: &Runner) -
         .enumerate()
         .par_bridge()
         .map(|(at, numbers)| {
-            run_batch(plan, &python, numbers, code, runner, &root.path().join(at.to_string()))
+            run_batch(plan, &python, numbers, code, place, &root.path().join(at.to_string()))
         })
         .collect();
     Ok(batches.into_iter().collect::<io::Result<Vec<_>>>()?.into_iter().flatten().collect())
@@ -139,7 +139,7 @@ fn run_batch(
     python: &Path,
     numbers: &[u64],
     code: &Code,
-    runner: &Runner,
+    place: &Place,
     folder: &Path,
 ) -> io::Result<Vec<Result>> {
     fs::create_dir_all(folder)?;
@@ -149,12 +149,7 @@ fn run_batch(
         Some(Case { id: drawn.number.to_string(), symbol: format!("t{at}"), folder: folder.join(inside) })
     };
     let cases: Vec<Case> = drawn.iter().enumerate().filter_map(|(at, drawn)| case(at, drawn)).collect();
-    let (batch, mut outcomes) = link_batch(&cases, code, folder);
-    if !batch.cases.is_empty() {
-        outcomes.extend(runner.run(&batch, folder));
-        fs::remove_file(&batch.library)?;
-    }
-    let mut by_id: BTreeMap<String, Outcome> = outcomes.into_iter().collect();
+    let mut by_id: BTreeMap<String, Outcome> = place.outcomes(&cases, code, folder).into_iter().collect();
     Ok(drawn
         .into_iter()
         .map(|drawn| {

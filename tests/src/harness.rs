@@ -64,6 +64,34 @@ impl Runner {
     }
 }
 
+/// Where cases run once they are compiled.
+pub enum Place {
+    Here(Runner),
+    On(&'static Machine),
+}
+
+impl From<Runner> for Place {
+    fn from(runner: Runner) -> Place {
+        Place::Here(runner)
+    }
+}
+
+impl Place {
+    /// Compiles cases and runs them, by way of the empty folder.
+    pub fn outcomes(&self, cases: &[Case], code: &Code, folder: &Path) -> Vec<(String, Outcome)> {
+        let runner = match self {
+            Place::Here(runner) => runner,
+            Place::On(machine) => return run_on(machine, cases, code, folder),
+        };
+        let (batch, mut outcomes) = link_batch(cases, code, folder);
+        if !batch.cases.is_empty() {
+            outcomes.extend(runner.run(&batch, folder));
+            fs::remove_file(&batch.library).unwrap();
+        }
+        outcomes
+    }
+}
+
 /// Runs cases on another machine, by way of the empty folder.
 pub fn run_on(machine: &'static Machine, cases: &[Case], code: &Code, folder: &Path) -> Outcomes {
     let (mut linked, mut outcomes) = compile_batch(cases, code, folder);

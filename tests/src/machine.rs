@@ -1,9 +1,12 @@
 //! Machines that this one is not: what code for them is made for, the C compiler that links it, and the emulator that runs it.
 //! A new one is an entry of [`MACHINES`].
 
+use std::path::Path;
 use std::process::Command;
 
 use onnxc::target::Target;
+
+use crate::onnx_env::target_dir;
 
 /// A machine with an emulator.
 #[derive(Debug)]
@@ -25,6 +28,8 @@ pub struct Machine {
 /// Programs are static: the emulator needs no libraries of the machine.
 const AARCH64_GCC: &[&str] = &["aarch64-linux-gnu-gcc", "-static"];
 const AARCH64_PACKAGES: &str = "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user-static";
+const S390X_GCC: &[&str] = &["s390x-linux-gnu-gcc", "-static"];
+const S390X_PACKAGES: &str = "gcc-s390x-linux-gnu libc6-dev-s390x-cross qemu-user-static";
 
 const RISCV64_GCC: &[&str] = &["riscv64-linux-gnu-gcc", "-static"];
 const RISCV64_PACKAGES: &str = "gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user-static";
@@ -42,15 +47,44 @@ pub const MACHINES: &[Machine] = &[
         emulator_version: 0,
         packages: AARCH64_PACKAGES,
     },
-    // With products of bytes.
+    // The same objects where they find products of bytes.
     Machine {
         name: "aarch64-dot",
         triple: "aarch64-unknown-linux-gnu",
-        cpu: Some("cortex-a76"),
+        cpu: None,
         compiler: AARCH64_GCC,
         emulator: &["qemu-aarch64-static", "-cpu", "cortex-a76"],
         emulator_version: 0,
         packages: AARCH64_PACKAGES,
+    },
+    Machine {
+        name: "s390x",
+        triple: "s390x-unknown-linux-gnu",
+        cpu: None,
+        compiler: S390X_GCC,
+        emulator: &["qemu-s390x-static", "-cpu", "qemu"],
+        emulator_version: 0,
+        packages: S390X_PACKAGES,
+    },
+    // With vector-enhancements facility 2.
+    Machine {
+        name: "s390x-z15",
+        triple: "s390x-unknown-linux-gnu",
+        cpu: Some("z15"),
+        compiler: S390X_GCC,
+        emulator: &["qemu-s390x-static", "-cpu", "max"],
+        emulator_version: 0,
+        packages: S390X_PACKAGES,
+    },
+    // The processor is this one.
+    Machine {
+        name: "windows",
+        triple: "x86_64-pc-windows-gnu",
+        cpu: None,
+        compiler: &["x86_64-w64-mingw32-gcc", "-static"],
+        emulator: &[WINE],
+        emulator_version: 0,
+        packages: "gcc-mingw-w64-x86-64 wine64",
     },
     // No vectors.
     Machine {
@@ -83,6 +117,9 @@ pub const MACHINES: &[Machine] = &[
     },
 ];
 
+/// Where Debian has wine of 64 bits.
+const WINE: &str = "/usr/lib/wine/wine64";
+
 impl Machine {
     /// The machine of a name; the error lists all.
     pub fn named(name: &str) -> Result<&'static Machine, String> {
@@ -96,13 +133,23 @@ impl Machine {
         Target::parse(self.triple, self.cpu).unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 
+    /// A program for the machine as a command of this one. Wine has its system beneath the target folder, and keeps to itself
+    /// what it lacks.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(self.emulator[0]);
+        command.env("WINEPREFIX", target_dir().join("wine")).env("WINEDEBUG", "-all");
+        command.args(&self.emulator[1..]).arg(program);
+        command
+    }
+
     /// Whether compiler and emulator are there. Where they are not, tests are left out, and `ONNXC_REQUIRE_QEMU=1` makes
-    /// that a failure; but not of an emulator that is too old.
+    /// that a failure for machines of QEMU; but not of an emulator that is too old.
     pub fn is_there(&self) -> bool {
         let Machine { name, packages, emulator_version, .. } = self;
         let versions = [self.compiler[0], self.emulator[0]].map(version);
         let [Some(_), Some(version)] = versions else {
-            let required = std::env::var_os("ONNXC_REQUIRE_QEMU").is_some_and(|value| value == "1");
+            let required = std::env::var_os("ONNXC_REQUIRE_QEMU").is_some_and(|value| value == "1")
+                && self.emulator[0].starts_with("qemu");
             assert!(!required, "the machine {name} is required here (Debian: {packages}), and not installed");
             println!("skipped: the machine {name} (Debian: {packages}) is not installed");
             return false;

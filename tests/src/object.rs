@@ -58,7 +58,7 @@ pub fn c_kernel(dir: &Path, name: &str, range: Option<(Dim, Dim)>, body: &str) -
     must(Command::new("objcopy").args(["-O", "binary", "-j", ".text"]).arg(&object).arg(&binary));
     let bytes = std::fs::read(&binary).unwrap();
     assert!(!bytes.is_empty(), "{name}: no code");
-    let code = MachineCode { bytes, alignment: 16, stack: 256 };
+    let code = MachineCode { bytes, alignment: 16, stack: 256, unwind: vec![] };
     KernelCode {
         name: name.to_string(),
         versions: vec![KernelVersion { level: 0, code, range, threads: Threads::Always, refusal: None }],

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::compile::Code;
 use crate::differential::{self, Plan};
 use crate::expected::{self, Outcome};
-use crate::harness::Runner;
+use crate::harness::Place;
 use crate::{onnx_env, suite};
 
 /// What `python/proof.py` tells.
@@ -132,7 +132,7 @@ impl Table {
         plan: &Plan,
         rounds: usize,
         code: &Code,
-        runner: &Runner,
+        place: &Place,
     ) -> io::Result<Vec<differential::Result>> {
         let (mut all, mut done) = (Vec::new(), BTreeSet::new());
         for round in 1..=rounds {
@@ -140,7 +140,7 @@ impl Table {
                 self.rows.iter().filter(|(_, row)| !row.proven()).map(|(key, _)| pair_text(key)).collect();
             let numbers = differential::numbers_for(plan, &missing, plan.first, round)?;
             let numbers: Vec<u64> = numbers.into_iter().filter(|&number| done.insert(number)).collect();
-            let results = differential::run_numbers(plan, &numbers, code, runner)?;
+            let results = differential::run_numbers(plan, &numbers, code, place)?;
             self.note(&results, plan.seed)?;
             all.extend(results);
         }

@@ -39,6 +39,8 @@ pub struct Program {
 
 /// Links objects of models with these symbol prefixes into the program `path`; the error is what the linker says.
 pub fn link(machine: &'static Machine, models: &[(&str, &Path)], path: &Path) -> Result<Program, String> {
+    // As Windows wants it, and others do not mind.
+    let path = &path.with_extension("exe");
     let mut table = "#include <onnxc.h>\n".to_string();
     for (name, _) in models {
         let _ = writeln!(table, "const onnxc_model *{name}_model(void);");
@@ -194,8 +196,7 @@ struct Process {
 
 impl Process {
     fn start(machine: &Machine, program: &Path) -> Result<Process, String> {
-        let mut command = Command::new(machine.emulator[0]);
-        command.args(&machine.emulator[1..]).arg(program);
+        let mut command = machine.command(program);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|error| format!("{}: {error}", machine.emulator[0]))?;
         let stdin = child.stdin.take();

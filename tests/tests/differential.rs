@@ -11,7 +11,7 @@ use onnxc_tests::harness::Runner;
 fn drawn_models_agree_with_the_reference() {
     let plan = Plan { seed: 20, first: 0, count: 512, operator: None, python: None, keep: None };
     let runner = Runner::native(env!("CARGO_BIN_EXE_run_cases"));
-    let results = run(&plan, &Target::host().unwrap().into(), &runner).unwrap();
+    let results = run(&plan, &Target::host().unwrap().into(), &runner.into()).unwrap();
     let summary = Summary::new(&results);
     println!("{summary}");
     assert!(summary.passed > 300, "only {} of the cases agree", summary.passed);
@@ -23,7 +23,7 @@ fn drawn_models_of_microsoft_agree_with_definitions_and_onnx_runtime() {
     let operator = Some("com.microsoft".to_string());
     let plan = Plan { seed: 20, first: 0, count: 512, operator, python: None, keep: None };
     let runner = Runner::native(env!("CARGO_BIN_EXE_run_cases"));
-    let results = run(&plan, &Target::host().unwrap().into(), &runner).unwrap();
+    let results = run(&plan, &Target::host().unwrap().into(), &runner.into()).unwrap();
     let summary = Summary::new(&results);
     println!("{summary}");
     assert_eq!(summary.failures(), 0, "{summary}");

@@ -184,10 +184,12 @@ fn run_pass_case(pass: &str, cpu: Option<&str>, before: &Graph) -> Result<String
     Ok(renumbered(&to_text(&after)))
 }
 
-/// An x86-64 processor, or aarch64, with its widest vectors.
+/// An x86-64 processor, aarch64 or one of its processors, or s390x, with its widest vectors.
 fn wide_target(cpu: &str) -> Result<Target, String> {
     let target = match cpu {
         "aarch64" => Target::parse("aarch64-unknown-linux-gnu", None),
+        "cortex-a76" => Target::parse("aarch64-unknown-linux-gnu", Some(cpu)),
+        "s390x" => Target::parse("s390x-unknown-linux-gnu", None),
         // The level of a processor's tiles is one of its upgrades.
         cpu => {
             let (cpu, tiles) = cpu.strip_suffix("+amx").map_or((cpu, false), |cpu| (cpu, true));
@@ -269,7 +271,7 @@ fn lower(graph: &Graph, target: &Target, tuning: &[Tuning]) -> Result<(Program, 
     Ok((program, kernels))
 }
 
-/// The vector IR of a graph's kernels. It is read again, verified and run.
+/// The vector IR of a graph's kernels. It is read again, verified and, if it is little-endian, run.
 fn run_vector_case(graph: &Graph, cpu: &str) -> Result<String, String> {
     let text = |error: onnxc::error::Error| error.to_string();
     let target = wide_target(cpu)?;
@@ -288,6 +290,10 @@ fn run_vector_case(graph: &Graph, cpu: &str) -> Result<String, String> {
         vector::verify::verify(&func).and_then(|()| vector::verify::check(&func, isa))?;
         printed.push_str(&format!("// {}\n{once}", kernel.name));
         functions.push((kernel, func));
+    }
+    if isa.is_big_endian {
+        // The interpreter's memory is little-endian; `machines.rs` runs such code.
+        return Ok(printed);
     }
     let functions = functions.into();
     let execute: program::Execute<'_, (Kernel, Func)> = &|(kernel, func), buffers, symbols| {

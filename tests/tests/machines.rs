@@ -17,6 +17,7 @@ use onnxc_tests::remote;
 use onnxc_tests::suite::{self, Case};
 use prost::Message;
 use rayon::prelude::*;
+use target_lexicon::BinaryFormat;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
 
@@ -137,7 +138,7 @@ fn the_example_predicts_on_other_machines() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples");
     for machine in machines() {
         let dir = tempfile::tempdir().unwrap();
-        let (object, program) = (dir.path().join("digits.o"), dir.path().join("digits"));
+        let (object, program) = (dir.path().join("digits.o"), dir.path().join("digits.exe"));
         let mut onnxc = Command::new(ONNXC);
         onnxc.arg(examples.join("digits/digits.onnx")).args(["--target", machine.triple]);
         onnxc.args(machine.cpu.map(|cpu| ["--mcpu", cpu]).iter().flatten()).arg("-o").arg(&object);
@@ -149,12 +150,11 @@ fn the_example_predicts_on_other_machines() {
             let output = must(cc.arg(examples.join("c/main.c")).arg(&object).arg("-o").arg(&program));
             assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
         };
-        if machine.triple.contains("linux") {
+        if machine.target().triple.binary_format == BinaryFormat::Elf {
             link(&["-pie", "-Wl,-z,text"]);
         }
         link(&machine.compiler[1..]);
-        let mut run = Command::new(machine.emulator[0]);
-        let text = must(run.args(&machine.emulator[1..]).arg(&program)).stdout;
+        let text = must(&mut machine.command(&program)).stdout;
         let text = String::from_utf8(text).unwrap();
         assert!(text.starts_with("predicted 9 (probability "), "{}: {text}", machine.name);
     }

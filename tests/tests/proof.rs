@@ -9,7 +9,7 @@ use onnxc::target::Target;
 use onnxc_tests::compile::Code;
 use onnxc_tests::differential::{Plan, Summary, run_numbers};
 use onnxc_tests::expected::Outcome;
-use onnxc_tests::harness::Runner;
+use onnxc_tests::harness::{Place, Runner};
 use onnxc_tests::proof::{Table, drawn_cases};
 
 /// Seed of the table's cases.
@@ -21,8 +21,8 @@ const ROUNDS: usize = 12;
 /// Cases of the table that are run each time: every so many, from the first on.
 const STEP: usize = 24;
 
-fn runner() -> Runner {
-    Runner::native(env!("CARGO_BIN_EXE_run_cases"))
+fn here() -> Place {
+    Runner::native(env!("CARGO_BIN_EXE_run_cases")).into()
 }
 
 fn plan() -> Plan {
@@ -42,7 +42,7 @@ fn proof_table() {
         if let Ok(old) = std::fs::read_to_string(&path) {
             table.take_drawn(&old).unwrap();
         }
-        let results = table.draw_missing(&plan(), ROUNDS, &code, &runner()).unwrap();
+        let results = table.draw_missing(&plan(), ROUNDS, &code, &here()).unwrap();
         println!("{}", Summary::new(&results));
         std::fs::write(&path, table.markdown()).unwrap();
     }
@@ -56,7 +56,7 @@ fn proof_table() {
         found.insert(number, Vec::new());
     }
     let numbers: Vec<u64> = found.keys().copied().collect();
-    for results in run_numbers(&plan(), &numbers, &code, &runner()).unwrap() {
+    for results in run_numbers(&plan(), &numbers, &code, &here()).unwrap() {
         match results {
             (drawn, Some(Outcome::Passed)) => drop(found.insert(drawn.number, drawn.pairs)),
             (drawn, outcome) => wrong.push(format!("{} {}: {outcome:?}", drawn.number, drawn.subject)),

@@ -11,7 +11,8 @@ use onnxc::host::abi::{options, status};
 use onnxc::interp;
 use onnxc::native::{self, Call};
 use onnxc::target::Target;
-use onnxc_proto::build::{self, int, ints, node, untyped};
+use onnxc_proto::attribute_proto::AttributeType;
+use onnxc_proto::build::{self, int, ints, node, untyped, value};
 use onnxc_proto::{AttributeProto, NodeProto};
 use onnxc_runtime_support::Pool;
 use onnxc_tests::compile::{Code, compile_for};
@@ -26,7 +27,38 @@ fn drawn(name: &str, output: &str, attributes: Vec<AttributeProto>) -> NodeProto
     NodeProto { attribute: attributes, ..node(name, &[], &[output]) }
 }
 
-/// A model of two uniform tensors, one of each other type, and normal ones.
+/// Iterations of the loops of the model, and elements that each draws.
+const ITERATIONS: i64 = 3;
+const EACH: i64 = 1000;
+
+/// A Loop that gathers in `parts` what its body draws, and what a Loop inside it does.
+fn nested_loops(parts: [&str; 2]) -> NodeProto {
+    let condition = || node("Identity", &["k"], &["go"]);
+    let body = |nodes: Vec<NodeProto>, outputs: &[&str]| {
+        let inputs = vec![
+            value("i", DType::I64.to_onnx(), &[] as &[&str]),
+            value("k", DType::Bool.to_onnx(), &[] as &[&str]),
+        ];
+        let outputs = ["go"].iter().chain(outputs).map(|name| untyped(name)).collect();
+        build::graph(inputs, [vec![condition()], nodes].concat(), outputs)
+    };
+    let shape = || vec![ints("shape", &[EACH])];
+    let inner = body(vec![drawn("RandomUniform", "p", shape())], &["p"]);
+    let inner = node("Loop", &["count", ""], &["ps"]).with(build::subgraph("body", inner));
+    let outer = body(vec![drawn("RandomUniform", "q", shape()), inner], &["q", "ps"]);
+    node("Loop", &["count", ""], &parts).with(build::subgraph("body", outer))
+}
+
+/// A Scan whose body draws by the attribute `seed`.
+fn seeded_scan(parts: &str) -> NodeProto {
+    let seed = AttributeProto { f: Some(7.0), ..build::attribute("seed", AttributeType::Float) };
+    let drawn = drawn("RandomUniform", "t", vec![ints("shape", &[EACH]), seed]);
+    let element = value("e", DType::I64.to_onnx(), &[] as &[&str]);
+    let body = build::graph(vec![element], vec![drawn], vec![untyped("t")]);
+    node("Scan", &["elements"], &[parts]).with(int("num_scan_inputs", 1)).with(build::subgraph("body", body))
+}
+
+/// A model of two uniform tensors, one of each other type, those that loops draw, and normal ones.
 fn model() -> (TempDir, std::path::PathBuf) {
     let shape = || ints("shape", &[COUNT]);
     let of = |name: &str, output: &str, dtype: DType| {
@@ -38,13 +70,18 @@ fn model() -> (TempDir, std::path::PathBuf) {
         of("RandomUniform", "c", DType::F64),
         of("RandomUniform", "d", DType::F16),
         of("RandomUniform", "e", DType::BF16),
+        nested_loops(["h", "i"]),
+        seeded_scan("j"),
         of("RandomNormal", "f", DType::F32),
         of("RandomNormal", "g", DType::F64),
     ];
-    let outputs = ["a", "b", "c", "d", "e", "f", "g"].map(untyped).into();
+    let outputs = ["a", "b", "c", "d", "e", "h", "i", "j", "f", "g"].map(untyped).into();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
-    let model = build::model(22, build::graph(vec![], nodes, outputs));
+    let mut graph = build::graph(vec![], nodes, outputs);
+    let elements = build::i64_tensor("elements", &[ITERATIONS], (0..ITERATIONS).collect());
+    graph.initializer = vec![build::i64_tensor("count", &[], vec![ITERATIONS]), elements];
+    let model = build::model(22, graph);
     std::fs::write(&path, model.encode_to_vec()).unwrap();
     (folder, path)
 }
@@ -67,7 +104,10 @@ fn run(path: &Path, code: &Code, seed: u64, pool: Option<&Pool>) -> Vec<Tensor> 
 }
 
 /// Bits that are computed without rounding: those of uniform numbers.
-const EXACT: std::ops::Range<usize> = 0..5;
+const EXACT: std::ops::Range<usize> = 0..8;
+/// What loops draw, and the one of these whose node has a seed of its own.
+const LOOPS: std::ops::Range<usize> = 5..8;
+const SEEDED: usize = 7;
 
 /// Holds normal numbers to a few units in the last place, and all others to their bits.
 fn same(found: &[Tensor], wanted: &[Tensor]) {
@@ -103,8 +143,12 @@ fn seeds_nodes_and_elements_draw_other_numbers() {
     let [best, ..] = codes();
     let (one, two) = (run(&path, &best, 1, None), run(&path, &best, 2, None));
     for (at, (one, two)) in one.iter().zip(&two).enumerate() {
-        assert!(one != two, "output {at} does not depend on the seed");
+        assert_eq!(one != two, at != SEEDED, "output {at} and the seed of the run");
     }
+    let bytes = EACH as usize * DType::F32.size();
+    let iterations = one[LOOPS].iter().flat_map(|tensor| tensor.data.chunks(bytes));
+    let distinct: HashSet<&[u8]> = iterations.clone().collect();
+    assert_eq!((iterations.count(), distinct.len()), (3 + 9 + 3, 3 + 9 + 3), "two iterations draw the same");
     assert!(one[0] != one[1], "two nodes draw the same");
     let distinct: HashSet<u64> = one[2].to_f64s().unwrap().into_iter().map(f64::to_bits).collect();
     assert!(distinct.len() > COUNT as usize - 2, "elements repeat");

@@ -31,6 +31,7 @@ fn chain(triple: &Triple) -> Option<Chain> {
         (Architecture::Aarch64(_), OperatingSystem::Linux, _) => {
             row("aarch64-linux-gnu", "gcc-aarch64-linux-gnu")
         }
+        (Architecture::S390x, OperatingSystem::Linux, _) => row("s390x-linux-gnu", "gcc-s390x-linux-gnu"),
         (Architecture::Riscv64(_), OperatingSystem::Linux, _) => {
             row("riscv64-linux-gnu", "gcc-riscv64-linux-gnu")
         }
@@ -240,6 +241,9 @@ mod tests {
         let tool = tools(foreign.0).compiler().unwrap();
         assert_eq!(tool.program, foreign.1);
         assert!(tool.remedy.contains(foreign.2) && tool.remedy.contains("CC_"), "{}", tool.remedy);
+        let tool = tools("s390x-unknown-linux-gnu").compiler().unwrap();
+        let own = if cfg!(target_arch = "s390x") { "cc" } else { "s390x-linux-gnu-gcc" };
+        assert!(tool.program == own && tool.remedy.contains("CC_"), "{}", tool.remedy);
         let named = Tools::new(&foreign.0.parse().unwrap(), Some(OsStr::new("my-cc")));
         assert_eq!(named.compiler().unwrap().program, "my-cc");
         assert!(tools("x86_64-unknown-freebsd").compiler().is_err() || cfg!(target_os = "freebsd"));

@@ -203,7 +203,9 @@ impl Emitter<'_> {
         if self.type_of(value) == ty {
             return value;
         }
-        let flags = MemFlagsData::new().with_endianness(Endianness::Little);
+        // Lanes are in the order of memory, and so are the bytes of each: other lanes of a vector are those bytes again.
+        let order = if self.isa.is_big_endian { Endianness::Big } else { Endianness::Little };
+        let flags = MemFlagsData::new().with_endianness(order);
         self.b.ins().bitcast(ty, flags, value)
     }
 

@@ -11,6 +11,7 @@ pub mod emit;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+pub mod unwind;
 
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::Function;
@@ -35,6 +36,8 @@ pub struct Code {
     pub align: u32,
     /// Bytes of stack, with the address to return to.
     pub stack: u32,
+    /// The record of its prologue for unwinders, where the target has those.
+    pub unwind: Vec<u8>,
 }
 
 /// Compiles a kernel for `isa`, one of `target.isa(..)`; [`prefers_speed`] says which serves it best.
@@ -55,6 +58,8 @@ pub fn compile(kernel: &Kernel, isa: &dyn TargetIsa, target: &Target) -> Result<
         bytes,
         align: compiled.buffer.alignment.max(16),
         stack: stack_bytes(compiled),
+        unwind: unwind::of_compiled(compiled, isa, target.unwind_records())
+            .map_err(|text| fail(kernel, &text))?,
     })
 }
 

@@ -42,10 +42,12 @@ pub fn build(kernel: &Kernel) -> Runnable {
     build_at(kernel, None, &target())
 }
 
-/// Compiles for AArch64 and for the least x86-64: nothing may need a call there either.
+/// Compiles for other architectures and for the least x86-64: nothing may be missing or need a call there either.
 pub fn compile_elsewhere(kernel: &Kernel) {
     for (triple, cpu) in [
         ("aarch64-unknown-linux-gnu", "generic"),
+        ("s390x-unknown-linux-gnu", "z14"),
+        ("s390x-unknown-linux-gnu", "z17"),
         ("x86_64-unknown-linux-gnu", "x86-64"),
         ("x86_64-unknown-linux-gnu", "x86-64-v2"),
     ] {
@@ -58,7 +60,7 @@ pub fn compile_elsewhere(kernel: &Kernel) {
 
 /// How many upgrades of a target this processor and this process are good for.
 pub fn level_here(target: &Target) -> i32 {
-    run_level(&target.level_code().unwrap())
+    run_level(&target.level_code().unwrap().bytes)
 }
 
 /// What the machine code of a level function returns here.

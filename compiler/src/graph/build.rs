@@ -245,6 +245,22 @@ impl<'g> Builder<'g> {
         Ok(())
     }
 
+    /// `whole / parts`, where nothing may be left over: where constants tell that something is, an error; of symbols the run
+    /// checks it, also for tensors without elements, of which a reshape into the parts would tell nothing. `claim` says what
+    /// is divided.
+    pub fn divided(&mut self, whole: &Dim, parts: impl Into<Dim>, claim: &str) -> Result<Dim> {
+        let parts = parts.into();
+        let (Some(quotient), Some(rest)) = (whole.floor_div(&parts), whole.modulo(&parts)) else {
+            return Err(Error::malformed(Stage::Infer, format!("{claim}: {whole} in parts of 0")));
+        };
+        if rest.as_const().is_some_and(|rest| rest != 0) {
+            let message = format!("{claim}: {whole} is not a multiple of {parts}");
+            return Err(Error::malformed(Stage::Infer, message));
+        }
+        self.assume(Requirement::equal(rest, Dim::ZERO), &format!("{claim} without rest"));
+        Ok(quotient)
+    }
+
     /// [`Builder::emit`] for an operation with one result.
     pub fn emit1(&mut self, op: Op, inputs: &[ValueId]) -> Result<ValueId> {
         Ok(self.emit(op, inputs)?[0])

@@ -8,10 +8,10 @@ use onnxc_proto::GraphProto;
 use super::scope::{Binding, Env, Scope, referenced_names};
 use super::{Importer, types};
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Builder, DType, Dim, Graph, TensorType, ValueId};
+use crate::graph::{Builder, DType, Dim, Graph, Sym, TensorType, ValueId};
 use crate::op::inner::Inner;
 use crate::op::item::{self, Item, ItemType};
-use crate::op::{Body, BodyImporter, Fork};
+use crate::op::{Body, BodyImporter, Fork, Stream};
 
 /// A graph attribute, with the values around it that its names stand for.
 #[derive(Debug)]
@@ -191,6 +191,21 @@ impl Importer<'_> {
         self.body_content(&mut inner.builder(), body, inputs, &mut scope)
     }
 
+    /// As [`Importer::inside`] for the body of a loop; `iteration` is the number of the iteration, if something asks for it.
+    fn repeated(
+        &mut self,
+        outer: &Graph,
+        inner: &mut Inner,
+        body: &Subgraph,
+        inputs: &[Item],
+        iteration: &mut Option<Sym>,
+    ) -> Result<Vec<Item>> {
+        self.loops.push(*iteration);
+        let outputs = self.inside(outer, inner, body, inputs);
+        *iteration = self.loops.pop().flatten();
+        outputs
+    }
+
     fn check_depth(&self) -> Result<()> {
         if self.depth < self.options.limits.nesting {
             return Ok(());
@@ -224,9 +239,11 @@ impl BodyImporter for Importer<'_> {
         self.block
     }
 
-    fn stream(&mut self) -> Option<u32> {
+    fn stream(&mut self, b: &mut Builder<'_>) -> Stream {
         self.streams += 1;
-        (self.loops == 0).then_some(self.streams)
+        let mut number = |known: &mut Option<Sym>| *known.get_or_insert_with(|| b.fresh_symbol());
+        let iterations = self.loops.iter_mut().map(&mut number).collect();
+        Stream { number: self.streams, iterations }
     }
 
     fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[Item]) -> Result<Vec<Item>> {
@@ -251,9 +268,10 @@ impl BodyImporter for Importer<'_> {
             given.push(Item::new(ty.layout.clone(), ty.columns.iter().map(&mut column).collect()));
         }
         // A body with inputs runs once for each iteration of a loop.
+        let mut iteration = None;
         let outputs = match given.is_empty() {
             true => self.inside(b.graph, &mut inner, body, &given),
-            false => self.repeat(b.graph, &mut inner, body, &given),
+            false => self.repeated(b.graph, &mut inner, body, &given, &mut iteration),
         };
         let outputs = outputs.and_then(|outputs| {
             let mut b = inner.builder();
@@ -265,7 +283,7 @@ impl BodyImporter for Importer<'_> {
             let columns = item.columns().iter().map(|&column| (info.name().to_string(), column));
             inner.graph.outputs.extend(columns);
         }
-        Ok(inner.finish(&item::columns(&given), &outputs))
+        Ok(Body { iteration, ..inner.finish(&item::columns(&given), &outputs) })
     }
 
     fn repeat(
@@ -274,10 +292,8 @@ impl BodyImporter for Importer<'_> {
         inner: &mut Inner,
         body: &Subgraph,
         inputs: &[Item],
+        iteration: Sym,
     ) -> Result<Vec<Item>> {
-        self.loops += 1;
-        let outputs = self.inside(outer, inner, body, inputs);
-        self.loops -= 1;
-        outputs
+        self.repeated(outer, inner, body, inputs, &mut Some(iteration))
     }
 }

@@ -38,7 +38,7 @@ pub use warning::{Deviation, Warning, summary};
 
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::state::{self, Choice};
-use crate::graph::{Dim, Graph};
+use crate::graph::{Dim, Graph, Sym};
 use crate::op::{self, Fork, OpDef};
 use scope::Env;
 use tensor::Constants;
@@ -280,8 +280,8 @@ struct Importer<'m> {
     open_units: Vec<usize>,
     /// Bodies taken apart so far.
     forks: u64,
-    /// Bodies of loops around the current node.
-    loops: u32,
+    /// Loops around the current node, the innermost one last: the number of the iteration, once something asks for it.
+    loops: Vec<Option<Sym>>,
     /// Nodes so far that draw random numbers.
     streams: u32,
     /// See [`crate::op::BodyImporter::block`].
@@ -310,7 +310,7 @@ impl<'m> Importer<'m> {
             units: Vec::new(),
             open_units: Vec::new(),
             forks: 0,
-            loops: 0,
+            loops: Vec::new(),
             streams: 0,
             block: None,
         }

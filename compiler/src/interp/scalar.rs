@@ -108,7 +108,8 @@ macro_rules! float_work {
                     | BinaryFn::Shl
                     | BinaryFn::Shr
                     | BinaryFn::Dot
-                    | BinaryFn::DotSigned => return None,
+                    | BinaryFn::DotSigned
+                    | BinaryFn::DotNarrow => return None,
                 })
             }
         }
@@ -160,7 +161,7 @@ macro_rules! int_work {
                         _ => 0,
                     },
                     BinaryFn::Dot => |a, b, _| i64::from(scalar::dot(a as i32, b as i32)) as $int,
-                    BinaryFn::DotSigned => {
+                    BinaryFn::DotSigned | BinaryFn::DotNarrow => {
                         |a, b, _| i64::from(scalar::dot_signed(a as i32, b as i32)) as $int
                     }
                     BinaryFn::And | BinaryFn::Or | BinaryFn::Xor | BinaryFn::Atan2 => return None,

@@ -2,12 +2,13 @@
 //! on aarch64 all registers, and instructions that Cranelift has no word for.
 //!
 //! [`compile`] takes a kernel of the loop IR that was lowered for leaf kernels: `vector` turns it into the
-//! vector IR, `alloc` gives registers, and the module of the architecture makes machine code. What the processor has is an
+//! vector IR, `ahead` moves loads up where the machine wants it, `alloc` gives registers, and the module of the architecture makes machine code. What the processor has is an
 //! `Isa` value. Lanes have 32 or 64 bits; smaller
 //! elements are widened when they are loaded and packed before they are stored, so that a kernel of mixed types has as
 //! many lanes as a vector holds of the widest. What the vector IR refuses is compiled by Cranelift at its own width.
 
 pub mod aarch64;
+mod ahead;
 mod alloc;
 pub mod x86_64;
 
@@ -36,6 +37,8 @@ pub struct Machine {
     pub align: u32,
     /// Bytes of stack, with the address to return to.
     pub stack: u32,
+    /// The record of its prologue for unwinders, where the target has those.
+    pub unwind: Vec<u8>,
 }
 
 /// Why there is no machine code.
@@ -75,7 +78,7 @@ pub fn compile(kernel: &Kernel, target: &Target) -> Result<std::result::Result<C
         Ok(func) => func,
         Err(reason) => return Ok(Err(reason)),
     };
-    let Machine { bytes, instructions, align, stack } = match encode(&func, isa) {
+    let Machine { bytes, instructions, align, stack, unwind } = match encode(&func, isa) {
         Ok(machine) => machine,
         Err(Failure::Refused(reason)) => return Ok(Err(reason)),
         Err(Failure::Internal(text)) => {
@@ -86,5 +89,5 @@ pub fn compile(kernel: &Kernel, target: &Target) -> Result<std::result::Result<C
     if spills > MAX_SPILLS {
         return Ok(Err(format!("{spills} bytes of spills")));
     }
-    Ok(Ok(Code { name: kernel.name.clone(), bytes, instructions, align, stack }))
+    Ok(Ok(Code { name: kernel.name.clone(), bytes, instructions, align, stack, unwind }))
 }

@@ -485,8 +485,10 @@ impl Types<'_> {
             DType::Bool if self.target.is_leaf => self.target.lanes(4),
             _ => self.target.lanes_of(dtype),
         };
+        // Floats of 16 bits are held as f32.
+        let held = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
         self.lanes = self.lanes.min(lanes);
-        self.mixed |= *self.first.get_or_insert(dtype) != dtype;
+        self.mixed |= *self.first.get_or_insert(held) != held;
     }
 
     fn lanes(&self) -> usize {

@@ -152,11 +152,7 @@ pub fn heads(b: &mut Builder<'_>, x: ValueId, count: Option<i64>) -> Result<Valu
     match (shape.len(), count) {
         (4, _) => Ok(x),
         (3, Some(count)) if count > 0 => {
-            let exact = shape[2].exact_div(&Dim::from(count));
-            let each = if shape[2].is_const() { exact } else { shape[2].floor_div(&Dim::from(count)) };
-            let Some(each) = each else {
-                return malformed(format!("{} in {count} heads", b.ty(x)));
-            };
+            let each = b.divided(&shape[2], count, "features must divide into heads")?;
             let split = vec![shape[0].clone(), shape[1].clone(), Dim::from(count), each];
             let x = b.reshape(x, split)?;
             b.transpose(x, &[0, 2, 1, 3])
@@ -231,12 +227,7 @@ fn grouped_rows(b: &mut Builder<'_>, x: ValueId, kv_heads: &Dim) -> Result<Value
     if shape[1] == *kv_heads {
         return Ok(x);
     }
-    // Whether symbolic counts divide shows when the model runs: the reshape has it checked.
-    let known = shape[1].is_const() && kv_heads.is_const();
-    let group = if known { shape[1].exact_div(kv_heads) } else { shape[1].floor_div(kv_heads) };
-    let Some(group) = group else {
-        return malformed(format!("{} with {kv_heads} heads of keys", b.ty(x)));
-    };
+    let group = b.divided(&shape[1], kv_heads.clone(), "heads of queries must divide into those of keys")?;
     b.reshape(x, vec![shape[0].clone(), kv_heads.clone(), group * shape[2].clone(), shape[3].clone()])
 }
 
@@ -396,11 +387,7 @@ fn rotary_embedding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = heads(b, x, count)?;
     let size = b.shape(x)[3].clone();
     let extent = if turning > 0 { Dim::from(turning) } else { size.clone() };
-    let two = Dim::from(2usize);
-    let half = if extent.is_const() { extent.exact_div(&two) } else { extent.floor_div(&two) };
-    let Some(half) = half else {
-        return malformed(format!("rotation of {extent} features"));
-    };
+    let half = b.divided(&extent, 2usize, "features that turn must divide into pairs")?;
     let (cos, sin) = (cache(b, cos, positions)?, cache(b, sin, positions)?);
     let y = rotated(b, x, [cos, sin], &half, interleaved)?;
     Ok(vec![if rank == 3 { merged_heads(b, y)? } else { y }])

@@ -402,7 +402,7 @@ fn repeat(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         iteration.fix(asked, Tensor::from_slice(&[1][..holds.len()], &[true]));
     }
     let iterations = leading.len();
-    if numbered || iteration.has_parts_of_own_size() {
+    if numbered || iteration.is_numbered() || iteration.has_parts_of_own_size() {
         leading.push(iteration.count(cx, zero, number)?);
     } else {
         iteration.drop_input(number);
@@ -466,7 +466,7 @@ fn scan(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let items: Vec<Item> = states.iter().copied().map(Item::Tensor).collect();
     let mut iteration = Iteration::new(cx, &body, &[], &items, &elements)?;
     let mut leading = vec![];
-    if iteration.has_parts_of_own_size() {
+    if iteration.is_numbered() || iteration.has_parts_of_own_size() {
         let zero = cx.b.scalar(DType::I64, 0.0);
         let number = iteration.new_input(TensorType::new(DType::I64, vec![]));
         leading.push(iteration.count(cx, zero, number)?);

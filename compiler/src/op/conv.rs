@@ -4,7 +4,6 @@
 pub(super) mod transposed;
 
 use super::AttrDefault::{Int, Optional, Str};
-use super::row::share;
 use super::spatial::{Geometry, channels_first, channels_last, checked_extents, geometry, spatial_dims};
 use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
@@ -118,7 +117,7 @@ pub fn plan(cx: &NodeCx<'_, '_>, x: ValueId, w: ValueId) -> Result<Plan> {
         return malformed(format!("convolution of {x_ty} with weights {w_ty} in {groups} groups"));
     }
     if w_ty.shape[0].as_const().is_some_and(|count| count % groups as i64 != 0) {
-        return malformed(format!("weights {w_ty} do not divide into {groups} groups"));
+        return malformed(format!("weights {w_ty} do not must divide into {groups} groups"));
     }
     Ok(Plan { geometry: geometry(cx, &sizes, kernel)?, groups })
 }
@@ -250,18 +249,13 @@ fn grouped(b: &mut Builder<'_>, x: ValueId, w: ValueId, plan: &Plan) -> Result<V
     join_groups(b, y)
 }
 
-/// The error for weights whose first axis does not divide.
-fn undivided<T>(b: &Builder<'_>, w: ValueId, groups: usize) -> Result<T> {
-    malformed(format!("weights {} do not divide into {groups} groups", b.ty(w)))
-}
+/// What is claimed of the first axis of weights.
+const FILTERS: &str = "weights must divide into groups";
 
 /// The first axis of `w` split into `[G, each]`.
 fn grouped_filters(b: &mut Builder<'_>, w: ValueId, groups: usize) -> Result<ValueId> {
     let mut shape = b.shape(w);
-    let Some(each) = share(&shape[0], groups) else {
-        return undivided(b, w, groups);
-    };
-    shape[0] = each;
+    shape[0] = b.divided(&shape[0], groups, FILTERS)?;
     shape.insert(0, Dim::from(groups));
     b.reshape(w, shape)
 }

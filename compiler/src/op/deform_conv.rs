@@ -91,9 +91,7 @@ impl Shape {
         let offsets = shape.taps() * Dim::from(offset_groups) * Dim::from(rank);
         let fits = offset_shape.len() == rank + 2
             && agree(&offset_shape[1], &offsets)
-            && agree(&x_shape[1], &filtered)
-            && share(&w_shape[0], groups).is_some()
-            && share(&shape.channels, offset_groups).is_some();
+            && agree(&x_shape[1], &filtered);
         if !fits {
             return malformed(format!(
                 "deformable convolution of {} with weights {} and offsets {} in {groups} groups, {offset_groups} of \
@@ -180,7 +178,7 @@ fn columns(
     let x = b.cast(x, work)?;
     let mut rows = vec![shape.batch.clone()];
     rows.extend_from_slice(&sizes);
-    rows.push(shape.channels.floor_div(&groups).unwrap_or(Dim::ONE));
+    rows.push(b.divided(&shape.channels, groups, "channels must divide into groups of offsets")?);
     let x = b.reshape(x, rows)?;
     let table = Table::new(b, x)?;
     let image = b.iota(vec![shape.batch.clone(), Dim::ONE, Dim::ONE, Dim::ONE, Dim::ONE], 0)?;
@@ -213,7 +211,8 @@ fn regular_places(b: &mut Builder<'_>, axis: usize, shape: &Shape) -> Result<Val
 fn products(b: &mut Builder<'_>, columns: ValueId, w: ValueId, shape: &Shape) -> Result<ValueId> {
     let (groups, taps, points) = (Dim::from(shape.groups), shape.taps(), product(&shape.out));
     let w_shape = b.shape(w);
-    let (each, filters) = (w_shape[1].clone(), w_shape[0].floor_div(&groups).unwrap_or(Dim::ONE));
+    let each = w_shape[1].clone();
+    let filters = b.divided(&w_shape[0], groups.clone(), "filters must divide into groups")?;
     // [N, points, taps, C], then [G, N, points, taps, C / G]
     let x = b.transpose(columns, &[0, 3, 2, 1, 4])?;
     let x =

@@ -69,20 +69,12 @@ fn block(cx: &NodeCx<'_, '_>, x: ValueId) -> Result<(Dim, bool)> {
     Ok((Dim::from(size), mode == "CRD"))
 }
 
-/// `dim / by`, which must be exact where the dim is known.
-fn divided(dim: &Dim, by: &Dim) -> Result<Dim> {
-    let exact = dim.exact_div(by);
-    let quotient = if dim.is_const() { exact } else { exact.or_else(|| dim.floor_div(by)) };
-    quotient
-        .ok_or_else(|| Error::malformed(Stage::Infer, format!("{dim} does not divide into blocks of {by}")))
-}
-
 fn depth_to_space(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let (size, channels_first) = block(cx, x)?;
     let shape = cx.b.shape(x);
     let [batch, channels, height, width] = [0, 1, 2, 3].map(|axis| shape[axis].clone());
-    let depth = divided(&channels, &(size.clone() * size.clone()))?;
+    let depth = cx.b.divided(&channels, size.clone() * size.clone(), "channels must divide into blocks")?;
     let (split, perm) = match channels_first {
         true => (vec![batch.clone(), depth.clone(), size.clone(), size.clone()], [0, 1, 4, 2, 5, 3]),
         false => (vec![batch.clone(), size.clone(), size.clone(), depth.clone()], [0, 3, 4, 1, 5, 2]),
@@ -98,7 +90,8 @@ fn space_to_depth(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (size, channels_first) = block(cx, x)?;
     let shape = cx.b.shape(x);
     let [batch, channels, height, width] = [0, 1, 2, 3].map(|axis| shape[axis].clone());
-    let (height, width) = (divided(&height, &size)?, divided(&width, &size)?);
+    let height = cx.b.divided(&height, size.clone(), "the height must divide into blocks")?;
+    let width = cx.b.divided(&width, size.clone(), "the width must divide into blocks")?;
     let split =
         vec![batch.clone(), channels.clone(), height.clone(), size.clone(), width.clone(), size.clone()];
     let perm = if channels_first { [0, 1, 3, 5, 2, 4] } else { [0, 3, 5, 1, 2, 4] };

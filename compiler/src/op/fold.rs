@@ -86,15 +86,10 @@ fn summed_blocks(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
     let shape = b.shape(x);
     let blocks = Dim::from(block.iter().product::<usize>());
     let counts: Vec<Dim> = axes.iter().map(|axis| axis.count.clone()).collect();
-    // Whether symbolic rows divide into blocks shows when the model runs.
-    let channels = shape.get(1).and_then(|rows| match rows.is_const() {
-        true => rows.exact_div(&blocks),
-        false => rows.floor_div(&blocks),
-    });
-    let (Some(channels), 3) = (channels, shape.len()) else {
+    let (Some(rows), 3) = (shape.get(1), shape.len()) else {
         return malformed(format!("columns {} of blocks {block:?}", b.ty(x)));
     };
-    b.assume_equal(&shape[1], &(channels.clone() * blocks));
+    let channels = b.divided(rows, blocks, "rows must divide into blocks")?;
     if let (Some(given), Some(wanted)) = (shape[2].as_const(), product(&counts).as_const())
         && given != wanted
     {
@@ -157,7 +152,7 @@ fn scattered_blocks(cx: &mut NodeCx<'_, '_>, x: ValueId, image: &[Dim]) -> Resul
     let (Some(place), Some(inside)) = (place, inside) else { return malformed("an image without axes") };
     let place = b.select(inside, place, spare)?;
     let taps = product(&block);
-    let Some(channels) = shape[1].floor_div(&taps) else { return malformed("blocks of no elements") };
+    let channels = b.divided(&shape[1], taps.clone(), "rows must divide into blocks")?;
     let rows = shape[0].clone() * channels.clone();
     let columns = taps * product(&counts);
     let place = b.reshape(place, vec![Dim::ONE, columns.clone()])?;

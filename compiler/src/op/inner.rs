@@ -59,7 +59,7 @@ impl Inner {
         self.graph.set_inputs(&inputs);
         let results = results.iter().map(Item::layout).collect();
         let captures = self.captures.into_iter().map(|capture| capture.0).collect();
-        Body { graph: self.graph, results, captures }
+        Body { graph: self.graph, results, captures, iteration: None }
     }
 }
 

@@ -73,16 +73,23 @@ pub(super) fn linear_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> 
     let own =
         |value: Option<ValueId>, axis: usize| value.and_then(|value| b.ty(value).shape.get(axis).cloned());
     let of_decay = own(decay, 2).filter(|width| *width != Dim::from(keys));
-    let parts = |width: Option<Dim>| width.and_then(|width| share(&width, keys));
+    let (keys_width, past_sizes) = (own(Some(key), 2), [own(past, 2), own(past, 3)]);
+    let mut parts = |width: Option<Dim>, heads| match width {
+        Some(width) => b.divided(&width, heads, "features must divide into heads").map(Some),
+        None => Ok(None),
+    };
     let told = |first: Option<Dim>, others: [Option<Dim>; 3]| match first {
         Some(size) if !size.is_const() => {
             Some(others.into_iter().flatten().find(Dim::is_const).unwrap_or(size))
         }
         first => first,
     };
-    let of_key = [parts(own(Some(key), 2)), own(past, 2), parts(of_decay)];
-    let sizes =
-        (told(share(q_width, queries), of_key), told(share(v_width, keys), [own(past, 3), None, None]));
+    let of_key = [parts(keys_width, keys)?, past_sizes[0].clone(), parts(of_decay, keys)?];
+    let of_value = [past_sizes[1].clone(), None, None];
+    let sizes = (
+        told(parts(Some(q_width.clone()), queries)?, of_key),
+        told(parts(Some(v_width.clone()), keys)?, of_value),
+    );
     let (Some(key_size), Some(value_size), 0) = (sizes.0, sizes.1, queries % keys) else {
         return malformed(format!("{queries} heads of {q_width} and {keys} of {v_width} features"));
     };
@@ -113,9 +120,8 @@ pub(super) fn linear_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> 
     if let Some(decay) = decay {
         // [T, B, H_kv, d_k or 1, 1]
         let shape = b.shape(decay);
-        let Some(size) = shape.last().and_then(|width| share(width, keys)) else {
-            return malformed(format!("decay {} in {keys} heads", b.ty(decay)));
-        };
+        let Some(width) = shape.last() else { return malformed("decay is a scalar") };
+        let size = b.divided(width, keys, "features of decay must divide into heads")?;
         let mut decay = by_time(b, decay, &heads, [keys, 1], &size)?;
         if !size.is_const() {
             // One for each key's element or one for all shows when the model runs.

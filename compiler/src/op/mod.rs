@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Builder, DType, Dim, Graph, Tensor, TensorType, ValueId};
+use crate::graph::{Builder, DType, Dim, Graph, Sym, Tensor, TensorType, ValueId};
 use crate::import::Subgraph;
 
 pub mod activation;
@@ -348,6 +348,17 @@ pub struct Body {
     pub results: Vec<Layout>,
     /// Values of the graph around it that the last inputs stand for.
     pub captures: Vec<ValueId>,
+    /// The number of the iteration, where the body of a loop draws random numbers. Whoever writes the loop defines it.
+    pub iteration: Option<Sym>,
+}
+
+/// Where the random numbers of a node come from.
+#[derive(Debug)]
+pub struct Stream {
+    /// No other node has it.
+    pub number: u32,
+    /// The numbers of the iterations of the loops around the node, the innermost one last.
+    pub iterations: Vec<Sym>,
 }
 
 /// By what a node is imported several times, with all that follows it.
@@ -376,19 +387,21 @@ pub trait BodyImporter {
     fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ItemType]) -> Result<Body>;
 
     /// Emits the nodes of `body`, one of `outer`, into the body of a loop in that graph; gives the values of its outputs.
+    /// `iteration` has another value in each iteration.
     fn repeat(
         &mut self,
         outer: &Graph,
         inner: &mut Inner,
         body: &Subgraph,
         inputs: &[Item],
+        iteration: Sym,
     ) -> Result<Vec<Item>>;
 
     /// Channels to a block of the layout of `com.microsoft.nchwc`, where the model or the caller tells.
     fn block(&self) -> Option<usize>;
 
-    /// A number for the random numbers of one node, which no other node has; `None` in the body of a loop.
-    fn stream(&mut self) -> Option<u32>;
+    /// For the random numbers of one node.
+    fn stream(&mut self, b: &mut Builder<'_>) -> Stream;
 }
 
 /// For nodes outside any model: there are no bodies.
@@ -409,7 +422,7 @@ impl BodyImporter for NoBodies {
         Err(Error::internal(Stage::Import, "a body outside a model"))
     }
 
-    fn repeat(&mut self, _: &Graph, _: &mut Inner, _: &Subgraph, _: &[Item]) -> Result<Vec<Item>> {
+    fn repeat(&mut self, _: &Graph, _: &mut Inner, _: &Subgraph, _: &[Item], _: Sym) -> Result<Vec<Item>> {
         Err(Error::internal(Stage::Import, "a body outside a model"))
     }
 
@@ -417,8 +430,8 @@ impl BodyImporter for NoBodies {
         Some(16)
     }
 
-    fn stream(&mut self) -> Option<u32> {
-        Some(0)
+    fn stream(&mut self, _: &mut Builder<'_>) -> Stream {
+        Stream { number: 0, iterations: vec![] }
     }
 }
 

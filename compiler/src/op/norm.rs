@@ -481,17 +481,10 @@ pub(super) fn normalized_groups(
     epsilon: f32,
 ) -> Result<ValueId> {
     let (rank, mut grouped) = (b.rank(x), b.shape(x));
-    let count = Dim::from(usize::try_from(groups).unwrap_or(0));
-    // Whether a symbolic number of channels divides shows when the model runs: the reshape has it checked.
-    let each = match grouped.get(1) {
-        Some(channels) if channels.is_const() && groups > 0 => channels.exact_div(&count),
-        Some(channels) if groups > 0 => channels.floor_div(&count),
-        _ => None,
-    };
-    let Some(each) = each else {
+    if rank < 2 || groups < 1 {
         return malformed(format!("{} in {groups} groups of channels", b.ty(x)));
-    };
-    grouped[1] = each;
+    }
+    grouped[1] = b.divided(&grouped[1], groups, "channels must divide into groups")?;
     grouped.insert(1, Dim::from(groups));
     let x = b.reshape(x, grouped)?;
     let axes: Vec<usize> = (2..=rank).collect();

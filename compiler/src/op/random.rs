@@ -5,8 +5,10 @@
 //! element's index and the node's stream, so that an element does not depend on how a tensor is cut into parts.
 //!
 //! A node with the attribute `seed` draws the same in every run and wherever it stands, and so does another one with the same
-//! seed. All others share the seed of the run, and each has a stream of its own.
+//! seed. All others share the seed of the run, and each has a stream of its own. In the body of a loop each iteration has a key of
+//! its own, which the generator makes of the key around the loop and of the iteration's number.
 
+use super::Stream;
 use super::convert::dtype_of;
 use super::row::*;
 use crate::graph::dim::product;
@@ -98,6 +100,9 @@ fn high(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
     low(cx, x)
 }
 
+/// The upper half of the counter for the keys of iterations, which no node has.
+const ITERATIONS: [i64; 2] = [0, 2];
+
 /// Where a node's numbers come from.
 pub struct Generator {
     key: [ValueId; 2],
@@ -107,11 +112,7 @@ pub struct Generator {
 
 impl Generator {
     fn new(cx: &mut NodeCx<'_, '_>) -> Result<Generator> {
-        let Some(stream) = cx.bodies.stream() else {
-            return unsupported(
-                "random numbers in the body of a loop, whose iterations would all draw the same",
-            );
-        };
+        let Stream { number, iterations } = cx.bodies.stream(cx.b);
         let given = match cx.has("seed") && cx.attributes.contains_key("seed") {
             false => None,
             true if cx.default("seed").kind() == Int => Some(cx.int("seed")?),
@@ -121,10 +122,17 @@ impl Generator {
             Some(seed) => (cx.b.constant(Data::scalar(seed)), [0, 1]),
             None => {
                 let seed = Dim::sym(cx.b.seed());
-                (cx.b.dim_scalar(&seed)?, [i64::from(stream), 0])
+                (cx.b.dim_scalar(&seed)?, [i64::from(number), 0])
             }
         };
-        Ok(Generator { key: [low(cx, seed)?, high(cx, seed)?], stream })
+        let mut key = [low(cx, seed)?, high(cx, seed)?];
+        for iteration in iterations {
+            let iteration = cx.b.dim_scalar(&Dim::sym(iteration))?;
+            let of_loop = Generator { key, stream: ITERATIONS };
+            let [first, second, ..] = of_loop.words_at(cx, iteration)?;
+            key = [first, second];
+        }
+        Ok(Generator { key, stream })
     }
 
     /// That of a run, or of a seed that an input tells, an i64 scalar.

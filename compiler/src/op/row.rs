@@ -71,13 +71,6 @@ pub fn unsupported<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::unsupported(Stage::Infer, message))
 }
 
-/// One of `parts` equal parts of a dim; `None` if it has no such. Whether a symbolic one has shows when the model runs: a reshape
-/// into parts has it checked.
-pub fn share(whole: &Dim, parts: usize) -> Option<Dim> {
-    let parts = Dim::from(parts);
-    if whole.is_const() { whole.exact_div(&parts) } else { whole.floor_div(&parts) }
-}
-
 /// `function` of the first input.
 pub fn unary(cx: &mut NodeCx<'_, '_>, function: UnaryFn) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;

@@ -147,11 +147,13 @@ impl PackPolicy {
         PackPolicy { byte_rows, signed_bytes: dot.is_some_and(|signs| signs.a), ..policy }
     }
 
-    /// Whether a product with these row axes and inner axes is one of bytes, if its operands are.
+    /// Whether a product with these row axes and inner axes is one of bytes, if its operands are. Axes of one element have no
+    /// say: words are made along the last of the others.
     pub fn in_bytes(&self, rows: &[Dim], inner: &[Dim]) -> bool {
         let rows = product(rows);
         let few = self.byte_rows == i64::MAX || rows.as_const().is_some_and(|rows| rows <= self.byte_rows);
-        let long = inner.last().and_then(Dim::as_const).is_some_and(|steps| steps >= LEAST_STEPS);
+        let last = inner.iter().rev().find(|dim| **dim != Dim::ONE);
+        let long = last.and_then(Dim::as_const).is_some_and(|steps| steps >= LEAST_STEPS);
         few && long && inner.iter().all(Dim::is_const)
     }
 

@@ -1,18 +1,28 @@
-//! AArch64: Armv8-A with Advanced SIMD, which every processor of the architecture has, and processors by name.
+//! AArch64: Armv8-A with Advanced SIMD, which every processor of the architecture has, and processors by name. On Linux an
+//! object for no processor in particular holds its hot code for a level above this as well, [`UPGRADES`]; [`level`] has the code
+//! that asks the system for it. Without an operating system nothing is asked: whoever writes firmware knows its processor.
 
-use target_lexicon::{OperatingSystem, Triple};
+mod level;
 
-use super::{Target, is_host, unknown_cpu};
+use target_lexicon::{BinaryFormat, OperatingSystem, Triple};
+
+use self::level::{DOT_PRODUCTS, Requirement};
+use super::{LevelCode, Target, internal, is_host, unknown_cpu};
 use crate::error::Result;
 use crate::vector::ir::Signs;
-use crate::vector::isa::Isa;
+use crate::vector::isa::{Convention, Isa};
 
 /// A processor, as gcc and clang name it: whether it has products of bytes (FEAT_DotProd), kibibytes of the first-level data
 /// cache, its ways, and kibibytes of the second level. Where a processor is made with several sizes, a common one.
+///
+/// Names and features are those of gcc's `aarch64-cores.def` and LLVM's `AArch64Processors.td`, which agree but for tsv110,
+/// whose products of bytes only LLVM knows; caches those of Arm's technical reference manuals and of other makers'
+/// documentation, for Apple's of the large cores.
 type Row = (&'static str, bool, usize, usize, usize);
 
 const CPUS: &[Row] = &[
     (BASELINE, false, 32, 4, 512),
+    (WITH_DOT, true, 32, 4, 512),
     ("cortex-a53", false, 32, 4, 512),
     ("cortex-a35", false, 32, 4, 512),
     ("cortex-a57", false, 32, 2, 1024),
@@ -38,7 +48,7 @@ const CPUS: &[Row] = &[
     ("thunderx2t99", false, 32, 8, 256),
     ("tsv110", true, 64, 4, 512),
     ("ampere1", true, 64, 4, 2048),
-    ("apple-a12", true, 128, 8, 8192),
+    ("apple-a12", false, 128, 8, 8192),
     ("apple-a13", true, 128, 8, 8192),
     ("apple-a14", true, 128, 8, 8192),
     (APPLE, true, 128, 8, 12288),
@@ -48,6 +58,13 @@ const CPUS: &[Row] = &[
 
 const BASELINE: &str = "generic";
 
+/// Armv8.2-A with FEAT_DotProd, as gcc and clang write it.
+const WITH_DOT: &str = "armv8.2-a+dotprod";
+
+/// The levels that an object for no processor in particular has code for, besides the baseline, from the least up, with what
+/// the processor must have.
+const UPGRADES: &[(&str, Requirement)] = &[(WITH_DOT, DOT_PRODUCTS)];
+
 /// The least processor of a Mac.
 const APPLE: &str = "apple-m1";
 
@@ -55,15 +72,43 @@ pub(super) fn names() -> Vec<&'static str> {
     CPUS.iter().map(|row| row.0).collect()
 }
 
-/// Without a name, the baseline, which on macOS is the least processor that it runs on.
+/// Without a name, the baseline, which on macOS is the least processor that it runs on, and on Linux its upgrades.
 pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
-    let macos = matches!(triple.operating_system, OperatingSystem::Darwin(_) | OperatingSystem::MacOSX(_));
-    let cpu = mcpu.unwrap_or(if macos { APPLE } else { BASELINE });
+    if let Some(cpu) = mcpu {
+        return single(triple, cpu);
+    }
+    match triple.operating_system {
+        OperatingSystem::Darwin(_) | OperatingSystem::MacOSX(_) => single(triple, APPLE),
+        OperatingSystem::Linux => {
+            let upgrades = UPGRADES.iter().map(|row| single(triple.clone(), row.0)).collect::<Result<_>>()?;
+            Ok(Target { upgrades, ..single(triple, BASELINE)? })
+        }
+        _ => single(triple, BASELINE),
+    }
+}
+
+/// Machine code of `int32_t level(void)`: how many of these upgrades, one after the other, the processor it runs on is
+/// good for.
+pub(super) fn level_code(upgrades: &[Target]) -> Result<LevelCode> {
+    let requirement = |target: &Target| {
+        let row = UPGRADES.iter().find(|row| row.0 == target.cpu);
+        row.map(|row| row.1).ok_or_else(|| internal(format!("nothing tests for `{}`", target.cpu)))
+    };
+    let bytes = level::code(&upgrades.iter().map(requirement).collect::<Result<Vec<_>>>()?)?;
+    Ok(LevelCode { bytes, stack: level::STACK })
+}
+
+fn single(triple: Triple, cpu: &str) -> Result<Target> {
     let native = cpu == "native" && is_host(&triple);
     let name = if native { BASELINE } else { cpu };
     let known = CPUS.iter().find(|row| row.0 == name);
     let &(_, has_dot, l1, l1_ways, l2) = known.ok_or_else(|| unknown_cpu(cpu, &triple, &names()))?;
     let has_dot = if native { host_has_dot() } else { has_dot };
+    // Windows has the same registers, and unwinders.
+    let convention = match triple.binary_format {
+        BinaryFormat::Coff => Convention::Windows,
+        _ => Convention::Standard,
+    };
     let common = Isa {
         vector_registers: 32,
         has_fma: true,
@@ -80,7 +125,7 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         extends_integers: false,
         vector_bytes: 16,
         narrow: Isa { has_byte_shuffle: true, ..common },
-        wide: Some(Isa { dot: has_dot.then_some(Signs::SIGNED), ..Isa::NEON }),
+        wide: Some(Isa { convention, dot: has_dot.then_some(Signs::SIGNED), ..Isa::NEON }),
         is_leaf: false,
         vector_registers: 32,
         l1_bytes: l1 << 10,

@@ -3,13 +3,14 @@
 
 mod aarch64;
 mod riscv64;
+mod s390x;
 mod x86_64;
 
 use cranelift_codegen::isa::{self, OwnedTargetIsa};
 use cranelift_codegen::settings::{self, Configurable};
 use target_lexicon::{
-    Aarch64Architecture, Architecture, BinaryFormat, OperatingSystem, PointerWidth, Riscv64Architecture,
-    Triple,
+    Aarch64Architecture, Architecture, BinaryFormat, Endianness, OperatingSystem, PointerWidth,
+    Riscv64Architecture, Triple,
 };
 
 use crate::error::{Error, Kind, Result, Stage};
@@ -49,12 +50,26 @@ pub struct Target {
     pub l1_ways: usize,
 }
 
+/// The function that finds out what level of a target a processor is good for.
+pub struct LevelCode {
+    pub bytes: Vec<u8>,
+    /// Bytes of stack at most.
+    pub stack: u32,
+}
+
 /// How hard Cranelift optimizes a function.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Opt {
     /// Instructions stay in the order they are given: best for hand-ordered vector loops.
     None,
     Speed,
+}
+
+/// Forms of records for unwinders, as Microsoft documents them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Records {
+    X64,
+    Arm64,
 }
 
 impl Target {
@@ -90,16 +105,23 @@ impl Target {
         (self.vector_bytes / size).max(1)
     }
 
-    /// Lanes of a vector of elements of a type, 1 where vectors of it are not worth it. Leaf kernels hold elements of less
-    /// than 32 bits in lanes of 32.
+    /// Lanes of a vector of elements of a type, 1 where vectors of it are not worth it. Floats of 16 bits are in lanes of 32, as in
+    /// leaf kernels all elements of less than 32 bits are.
     pub fn lanes_of(&self, dtype: DType) -> usize {
         use DType::*;
         match dtype {
             F32 | I32 | F64 => self.lanes(dtype.size()),
+            F16 | BF16 => self.lanes(4),
             I64 if self.is_leaf => self.lanes(8),
-            F16 | BF16 | I8 | U8 | I16 | U16 if self.is_leaf => self.lanes(4),
+            I8 | U8 | I16 | U16 if self.is_leaf => self.lanes(4),
             _ => 1,
         }
+    }
+
+    /// Byte order of numbers in memory.
+    pub fn byte_order(&self) -> Result<Endianness> {
+        let unknown = || internal(format!("the byte order of `{}` is not known", self.triple));
+        self.triple.endianness().map_err(|()| unknown())
     }
 
     /// This target and its upgrades, from the least up.
@@ -127,9 +149,26 @@ impl Target {
         self.levels().find_map(Target::leaf_bytes)
     }
 
-    /// Which products of bytes the level has that panels are made for.
+    /// Which products of bytes graphs are made for: those of the least level that has such. The levels below it have the
+    /// same ones by several instructions each.
     pub fn dot(&self) -> Option<Signs> {
-        self.levels().find_map(|level| level.wide)?.dot
+        self.levels().find_map(|level| level.wide?.dot)
+    }
+
+    /// Whether leaf kernels have products of bytes as an instruction each.
+    pub fn has_byte_products(&self) -> bool {
+        self.is_leaf && self.wide.is_some_and(|isa| isa.dot.is_some())
+    }
+
+    /// Whether all that this level has more than the one before it is products of bytes: other kernels are the same.
+    pub fn adds_byte_products_only(&self, before: &Target) -> bool {
+        let without = |isa: Isa| Isa { dot: None, has_tiles: false, ..isa };
+        let same_caches = (self.l1_bytes, self.l1_ways, self.l2_bytes)
+            == (before.l1_bytes, before.l1_ways, before.l2_bytes);
+        self.wide.map(without) == before.wide.map(without)
+            && self.narrow == before.narrow
+            && self.features == before.features
+            && same_caches
     }
 
     /// Whether leaf kernels have products by one lane of a vector.
@@ -142,11 +181,12 @@ impl Target {
         self.wide.is_some_and(|isa| isa.has_tiles)
     }
 
-    /// Machine code of `int32_t level(void)` in the target's C calling convention: how many of the upgrades, one after
-    /// the other, the processor it runs on is good for. It refers to nothing outside itself.
-    pub fn level_code(&self) -> Result<Vec<u8>> {
+    /// `int32_t level(void)` in the target's C calling convention: how many of the upgrades, one after the other, the
+    /// processor it runs on is good for. It refers to nothing outside itself.
+    pub fn level_code(&self) -> Result<LevelCode> {
         match self.triple.architecture {
             Architecture::X86_64 => x86_64::level_code(&self.upgrades),
+            Architecture::Aarch64(_) => aarch64::level_code(&self.upgrades),
             other => Err(internal(format!("no processor of architecture `{other}` is tested for upgrades"))),
         }
     }
@@ -198,36 +238,50 @@ impl Target {
         Some(Target { vector_bytes, vector_registers, is_leaf: true, upgrades: vec![], ..self.clone() })
     }
 
-    /// The triple as Cranelift is told it: code for UEFI has the calling convention of Windows.
-    pub fn code_triple(&self) -> Triple {
-        match self.triple.operating_system {
-            OperatingSystem::Uefi => {
-                Triple { operating_system: OperatingSystem::Windows, ..self.triple.clone() }
-            }
-            _ => self.triple.clone(),
+    /// The form of what unwinders are told of functions, on Windows, whose objects are COFF. There pages of the stack are
+    /// touched in their order, too.
+    pub fn unwind_records(&self) -> Option<Records> {
+        match (self.triple.binary_format, self.triple.architecture) {
+            (BinaryFormat::Coff, Architecture::X86_64) => Some(Records::X64),
+            (BinaryFormat::Coff, _) => Some(Records::Arm64),
+            _ => None,
         }
     }
 
     /// Cranelift's description of the target. Code is position independent and calls nothing.
     pub fn isa(&self, opt: Opt) -> Result<OwnedTargetIsa> {
+        self.isa_with(opt, &self.features)
+    }
+
+    /// The same at the triple's baseline: for entry points.
+    pub fn entry_isa(&self) -> Result<OwnedTargetIsa> {
+        self.isa_with(Opt::Speed, self.baseline)
+    }
+
+    fn isa_with(&self, opt: Opt, features: &[&str]) -> Result<OwnedTargetIsa> {
         let mut flags = settings::builder();
         let level = match opt {
             Opt::None => "none",
             Opt::Speed => "speed",
         };
+        let records = if self.unwind_records().is_some() { "true" } else { "false" };
+        // Else Cranelift reaches everything by way of a table that COFF does not have. What it then makes is the same at any
+        // address: pages relative to the code, and places in them.
+        let pic = if self.unwind_records() == Some(Records::Arm64) { "false" } else { "true" };
         let verifier = if cfg!(debug_assertions) { "true" } else { "false" };
         for (name, value) in [
             ("opt_level", level),
-            ("is_pic", "true"),
-            ("unwind_info", "false"),
-            ("enable_probestack", "false"),
+            ("is_pic", pic),
+            ("unwind_info", records),
+            ("enable_probestack", records),
+            ("probestack_strategy", "inline"),
             ("enable_verifier", verifier),
         ] {
             flags.set(name, value).map_err(|e| internal(format!("setting `{name}`: {e}")))?;
         }
-        let mut builder =
-            isa::lookup(self.code_triple()).map_err(|e| usage(format!("target `{}`: {e}", self.triple)))?;
-        for feature in &self.features {
+        let mut builder = isa::lookup(code_triple(&self.triple))
+            .map_err(|e| usage(format!("target `{}`: {e}", self.triple)))?;
+        for feature in features {
             builder.enable(feature).map_err(|e| internal(format!("feature `{feature}`: {e}")))?;
         }
         builder
@@ -236,12 +290,20 @@ impl Target {
     }
 }
 
+/// The triple as Cranelift is told it: code for UEFI has the calling convention of Windows.
+fn code_triple(triple: &Triple) -> Triple {
+    match triple.operating_system {
+        OperatingSystem::Uefi => Triple { operating_system: OperatingSystem::Windows, ..triple.clone() },
+        _ => triple.clone(),
+    }
+}
+
 /// The targets there are, for messages.
-const TARGETS: &str = "there are x86-64 with ELF, Mach-O or COFF objects, little-endian 64-bit AArch64 with ELF or Mach-O \
-                       objects and RV64GC with ELF objects, such as x86_64-unknown-linux-gnu, x86_64-apple-darwin, \
-                       x86_64-pc-windows-msvc, aarch64-unknown-linux-gnu, aarch64-apple-darwin and \
-                       riscv64gc-unknown-linux-gnu, and without an operating system x86_64-unknown-none, \
-                       aarch64-unknown-none, riscv64gc-unknown-none-elf and x86_64-unknown-uefi";
+const TARGETS: &str = "there are x86-64 and little-endian 64-bit AArch64 with ELF, Mach-O or COFF objects, RV64GC and s390x with ELF \
+                       objects, such as x86_64-unknown-linux-gnu, x86_64-apple-darwin, x86_64-pc-windows-msvc, aarch64-unknown-linux-gnu, \
+                       aarch64-apple-darwin, aarch64-pc-windows-msvc, riscv64gc-unknown-linux-gnu and s390x-unknown-linux-gnu, and \
+                       without an operating system x86_64-unknown-none, aarch64-unknown-none, riscv64gc-unknown-none-elf and \
+                       x86_64-unknown-uefi";
 
 /// The triple with the format of its objects: without an operating system ELF where it names none, for UEFI COFF.
 fn with_format(triple: Triple) -> Triple {
@@ -265,10 +327,10 @@ fn family(triple: &Triple, name: &str) -> Result<Family> {
         Architecture::X86_64 => {
             (x86_64::target, &[BinaryFormat::Elf, BinaryFormat::Macho, BinaryFormat::Coff])
         }
-        // Cranelift does not relocate AArch64 code in COFF objects.
         Architecture::Aarch64(Aarch64Architecture::Aarch64) => {
-            (aarch64::target, &[BinaryFormat::Elf, BinaryFormat::Macho])
+            (aarch64::target, &[BinaryFormat::Elf, BinaryFormat::Macho, BinaryFormat::Coff])
         }
+        Architecture::S390x => (s390x::target, &[BinaryFormat::Elf]),
         // The others lack floats or compressed instructions, or have no 64 bits.
         Architecture::Riscv64(
             Riscv64Architecture::Riscv64 | Riscv64Architecture::Riscv64gc | Riscv64Architecture::Riscv64a23,
@@ -315,6 +377,7 @@ fn internal(message: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::vector::isa::Convention;
     use std::str::FromStr;
 
     fn triple(text: &str) -> Triple {
@@ -328,6 +391,7 @@ mod tests {
             ("x86_64-pc-windows-msvc", x86_64::names()),
             ("aarch64-unknown-linux-gnu", aarch64::names()),
             ("aarch64-apple-darwin", aarch64::names()),
+            ("s390x-unknown-linux-gnu", s390x::names()),
             ("riscv64gc-unknown-linux-gnu", riscv64::names()),
             ("riscv64gc-unknown-none-elf", riscv64::names()),
         ] {
@@ -358,23 +422,29 @@ mod tests {
             for feature in ["has_avx", "has_avx2", "has_fma", "has_bmi2"] {
                 assert!(v3.features.contains(&feature), "{feature}");
             }
-            // Only leaf kernels gain from the last level, and they follow the System V calling convention.
             let levels: Vec<&str> = target.levels().map(|level| level.cpu.as_str()).collect();
-            let wanted = if text.contains("windows") { 2 } else { 3 };
-            assert_eq!(levels, ["x86-64", "x86-64-v3", "x86-64-v4"][..wanted]);
-            assert!(!target.level_code().unwrap().is_empty());
+            assert_eq!(levels, ["x86-64", "x86-64-v3", "x86-64-v4"]);
+            assert!(!target.level_code().unwrap().bytes.is_empty());
         }
         let named = Target::new(triple("x86_64-unknown-linux-gnu"), Some("x86-64-v3")).unwrap();
         assert!(named.upgrades.is_empty());
+        // Linux is asked for products of bytes; without a system nothing is.
         let arm = Target::new(triple("aarch64-unknown-linux-gnu"), None).unwrap();
-        assert!(arm.upgrades.is_empty() && arm.level_code().is_err());
-        assert_eq!(arm.dot(), None);
+        let levels: Vec<&str> = arm.levels().map(|level| level.cpu.as_str()).collect();
+        assert_eq!(levels, ["generic", "armv8.2-a+dotprod"]);
+        assert!(!arm.level_code().unwrap().bytes.is_empty() && arm.upgrades[0].adds_byte_products_only(&arm));
+        assert_eq!((arm.dot(), arm.wide.unwrap().dot), (Some(Signs::SIGNED), None));
+        let bare = Target::new(triple("aarch64-unknown-none"), None).unwrap();
+        assert!(bare.upgrades.is_empty() && bare.dot().is_none());
         // Every Mac of this architecture has products of bytes.
         let mac = Target::new(triple("aarch64-apple-darwin"), None).unwrap();
         assert_eq!((mac.cpu.as_str(), mac.dot()), ("apple-m1", Some(Signs::SIGNED)));
         let named = Target::new(triple("aarch64-unknown-linux-gnu"), Some("neoverse-n1")).unwrap();
         assert_eq!(named.leaf().unwrap().dot(), Some(Signs::SIGNED));
         assert!(named.with_vector_width(128).unwrap().leaf().is_some());
+        // Armv8.3, without what Armv8.4 requires.
+        let a12 = Target::new(triple("aarch64-unknown-linux-gnu"), Some("apple-a12")).unwrap();
+        assert_eq!(a12.dot(), None);
     }
 
     #[test]
@@ -402,8 +472,35 @@ mod tests {
         assert_eq!(several().panel_bytes(), Some(32));
         let error = several().with_vector_width(192).unwrap_err();
         assert_eq!(error.message, "`x86-64` has vectors of 128, 256, 512 bits, not of 192");
-        let windows = Target::new(triple("x86_64-pc-windows-msvc"), Some("x86-64-v3")).unwrap();
-        assert!(windows.leaf().is_none());
+    }
+
+    /// Leaf kernels follow the calling convention of the system.
+    #[test]
+    fn systems_have_their_conventions() {
+        for (text, convention) in [
+            ("x86_64-unknown-linux-gnu", Convention::Standard),
+            ("x86_64-apple-darwin", Convention::Standard),
+            ("x86_64-unknown-none-elf", Convention::Standard),
+            ("x86_64-pc-windows-msvc", Convention::Windows),
+            ("x86_64-pc-windows-gnu", Convention::Windows),
+            ("x86_64-unknown-uefi", Convention::Windows),
+        ] {
+            let target = Target::parse(text, None).unwrap();
+            let levels: Vec<_> = target.levels().filter_map(|level| level.wide).collect();
+            assert_eq!(levels.len(), 2, "{text}");
+            assert!(levels.iter().all(|isa| isa.convention == convention), "{text}");
+            let windows = convention == Convention::Windows;
+            assert_eq!(target.unwind_records(), windows.then_some(Records::X64), "{text}");
+            for isa in [target.isa(Opt::None), target.isa(Opt::Speed), target.entry_isa()] {
+                let isa = isa.unwrap();
+                // Windows gives a stack its pages one by one, as they are touched.
+                assert_eq!((isa.flags().unwind_info(), isa.flags().enable_probestack()), (windows, windows));
+            }
+        }
+    }
+
+    #[test]
+    fn widths_are_those_of_vectors() {
         // RISC-V has vectors with V only.
         let riscv = |cpu| Target::new(triple("riscv64gc-unknown-linux-gnu"), cpu).unwrap();
         assert_eq!([4, 8, 1].map(|size| riscv(None).lanes(size)), [1, 1, 4]);
@@ -420,7 +517,7 @@ mod tests {
         for cpu in ["sapphirerapids", "emeraldrapids", "graniterapids"] {
             let levels: Vec<bool> = target(linux, cpu).levels().map(Target::has_tiles).collect();
             assert_eq!(levels, [false, true], "{cpu}");
-            assert!(!target(linux, cpu).level_code().unwrap().is_empty());
+            assert!(!target(linux, cpu).level_code().unwrap().bytes.is_empty());
             for (bits, upgrades) in [(128, 0), (256, 0), (512, 1)] {
                 assert_eq!(target(linux, cpu).with_vector_width(bits).unwrap().upgrades.len(), upgrades);
             }
@@ -430,6 +527,23 @@ mod tests {
             target("x86_64-apple-darwin", "sapphirerapids").upgrades.is_empty(),
             "no other system is asked"
         );
+    }
+
+    #[test]
+    fn s390x_is_big_endian() {
+        let target = Target::new(triple("s390x-unknown-linux-gnu"), None).unwrap();
+        assert_eq!((target.cpu.as_str(), target.byte_order().unwrap()), ("z14", Endianness::Big));
+        assert!(target.narrow.is_big_endian && target.leaf().is_none() && target.upgrades.is_empty());
+        assert_eq!(target.isa(Opt::None).unwrap().endianness(), cranelift_codegen::ir::Endianness::Big);
+        for text in ["x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "aarch64-apple-darwin"] {
+            let target = Target::new(triple(text), None).unwrap();
+            assert_eq!(target.byte_order().unwrap(), Endianness::Little);
+            assert!(target.levels().all(|level| !level.narrow.is_big_endian && !level.extends_integers));
+        }
+        // The edition of the architecture is another name of the processor.
+        let features = |cpu| Target::new(triple("s390x-unknown-linux-gnu"), Some(cpu)).unwrap().features;
+        assert_eq!(features("z16"), features("arch14"));
+        assert!(features("z17").contains(&"has_vxrs_ext3") && !features("z15").contains(&"has_vxrs_ext3"));
     }
 
     #[test]
@@ -445,11 +559,13 @@ mod tests {
             ("no-such-machine", "Unrecognized architecture"),
             ("mips64-unknown-linux-gnu", "no code generator for the architecture mips64"),
             ("aarch64_be-unknown-linux-gnu", "no code generator for the architecture aarch64_be"),
-            ("aarch64-pc-windows-msvc", "its objects (coff) cannot be written"),
+            ("aarch64-unknown-unknown-wasm", "its objects (wasm) cannot be written"),
             ("riscv64imac-unknown-none-elf", "no code generator for the architecture riscv64imac"),
             ("riscv32gc-unknown-linux-gnu", "no code generator for the architecture riscv32gc"),
             ("x86_64-unknown-linux-gnux32", "64 bits"),
             ("wasm32-unknown-unknown", "wasm32"),
+            ("powerpc64-unknown-linux-gnu", "no code generator for the architecture powerpc64"),
+            ("s390x-unknown-linux-gnu-macho", "its objects (macho) cannot be written"),
         ] {
             let error = Target::parse(text, None).unwrap_err();
             assert_eq!(error.kind, Kind::Usage, "{error}");

@@ -8,10 +8,10 @@ mod cpuid;
 use target_lexicon::{CallingConvention, OperatingSystem, Triple};
 
 use self::caches::Caches;
-use super::{Target, internal, is_host, unknown_cpu};
+use super::{LevelCode, Target, code_triple, internal, is_host, unknown_cpu};
 use crate::error::Result;
 use crate::vector::ir::Signs;
-use crate::vector::isa::Isa;
+use crate::vector::isa::{Convention, Isa};
 
 /// What `cpuid` must report: bits of its registers by leaf, and the register states that the operating system must
 /// save, as XCR0 tells, or must first be asked to save.
@@ -60,15 +60,13 @@ const REQUIRES_AMX: Requirement = Requirement {
 struct Upgrade {
     cpu: &'static str,
     requires: Requirement,
-    /// Whether it is better for leaf kernels only: Cranelift has the same vectors at the level before.
-    leaves_only: bool,
 }
 
 /// The levels that an object for no processor in particular has code for, besides the baseline, from the least up. Each
 /// includes what the one before it requires.
 const UPGRADES: &[Upgrade] = &[
-    Upgrade { cpu: "x86-64-v3", requires: REQUIRES_V3, leaves_only: false },
-    Upgrade { cpu: "x86-64-v4", requires: REQUIRES_V4, leaves_only: true },
+    Upgrade { cpu: "x86-64-v3", requires: REQUIRES_V3 },
+    Upgrade { cpu: "x86-64-v4", requires: REQUIRES_V4 },
 ];
 
 // Features are enabled one by one: Cranelift's own presets leave `has_avx` and others out, and then every
@@ -155,13 +153,7 @@ pub(super) fn target(triple: Triple, mcpu: Option<&str>) -> Result<Target> {
         let target = single(triple, cpu)?;
         return Ok(Target { upgrades: with_tiles(&target).into_iter().collect(), ..target });
     }
-    let mut upgrades = vec![];
-    for row in UPGRADES {
-        let level = single(triple.clone(), row.cpu)?;
-        if level.wide.is_some() || !row.leaves_only {
-            upgrades.push(level);
-        }
-    }
+    let upgrades = UPGRADES.iter().map(|row| single(triple.clone(), row.cpu)).collect::<Result<_>>()?;
     Ok(Target { upgrades, ..single(triple, BASELINE)? })
 }
 
@@ -180,7 +172,7 @@ fn with_tiles(target: &Target) -> Option<Target> {
 
 /// Machine code of `int32_t level(void)`: how many of these upgrades, one after the other, the processor it runs on is
 /// good for.
-pub(super) fn level_code(upgrades: &[Target]) -> Result<Vec<u8>> {
+pub(super) fn level_code(upgrades: &[Target]) -> Result<LevelCode> {
     let requirement = |target: &Target| {
         let row = UPGRADES.iter().find(|row| row.cpu == target.cpu);
         let tiles = target.cpu.ends_with(WITH_AMX).then_some(REQUIRES_AMX);
@@ -188,7 +180,8 @@ pub(super) fn level_code(upgrades: &[Target]) -> Result<Vec<u8>> {
             .or(tiles)
             .ok_or_else(|| internal(format!("nothing tests for `{}`", target.cpu)))
     };
-    cpuid::code(&upgrades.iter().map(requirement).collect::<Result<Vec<_>>>()?)
+    let bytes = cpuid::code(&upgrades.iter().map(requirement).collect::<Result<Vec<_>>>()?)?;
+    Ok(LevelCode { bytes, stack: cpuid::STACK })
 }
 
 fn single(triple: Triple, cpu: &str) -> Result<Target> {
@@ -201,16 +194,16 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
     let Caches { l1_bytes, l1_ways, l2_bytes } = caches;
     let has = |feature: &str| features.contains(&feature);
     let has_all = |wanted: &[&str]| wanted.iter().copied().all(has);
-    // Leaf kernels follow the System V calling convention.
-    let has_leaves = has_all(&["has_fma", "has_avx2", "has_bmi2"])
-        // That of code without an operating system, too.
-        && triple.operating_system != OperatingSystem::Uefi
-        && matches!(triple.default_calling_convention(), Ok(CallingConvention::SystemV) | Err(()));
+    let has_leaves = has_all(&["has_fma", "has_avx2", "has_bmi2"]);
+    let convention = match code_triple(&triple).default_calling_convention() {
+        Ok(CallingConvention::WindowsFastcall) => Convention::Windows,
+        _ => Convention::Standard,
+    };
     let dot = |feature: &str| has(feature).then_some(Signs::UNSIGNED_SIGNED);
     let has_f16c = has_f16c(cpu, &triple, has("has_avx2"));
     let wide = match has_all(V4) {
-        true => Isa { has_f16c, dot: dot("has_avx512vnni"), ..Isa::AVX512 },
-        false => Isa { has_f16c, dot: dot("has_avx_vnni"), ..Isa::AVX2 },
+        true => Isa { has_f16c, convention, dot: dot("has_avx512vnni"), ..Isa::AVX512 },
+        false => Isa { has_f16c, convention, dot: dot("has_avx_vnni"), ..Isa::AVX2 },
     };
     let narrow = Isa {
         has_fma: has("has_fma"),

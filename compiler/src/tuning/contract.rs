@@ -27,6 +27,13 @@ const DIGIT_ROWS: usize = 4;
 /// Words of codes per iteration for digits: those of a block of 32 codes of 4 bits.
 const DIGIT_UNROLL: i64 = 4;
 
+/// Vectors that a product of bytes takes in between, where it is several instructions.
+const PRODUCT_TEMPS: usize = 2;
+
+/// Vectors of a panel's row that all rows take before the next ones, where elements are lanes: those that one instruction
+/// loads. The registers of the first ones are then free for those of the next step while the others are taken.
+const GROUP: usize = 2;
+
 /// Terms of a partial sum of floats, at most: the rounding error of a long sum grows with the number of partial sums and
 /// with this, not with the number of all terms.
 const SUM_TERMS: i64 = 256;
@@ -92,6 +99,8 @@ pub struct Facts<'a> {
     pub panel: usize,
     pub lanes: usize,
     pub sum: DType,
+    /// Whether products are of several bytes each, which are added up at once.
+    pub bytes: bool,
     /// Whether the weights are codes of few bits, which tiles of few rows widen in registers.
     pub codes: bool,
     /// Whether the right-hand side may be widened for several tiles at once.
@@ -117,6 +126,8 @@ pub struct RegisterTile {
     pub rows: usize,
     /// A divisor of the panel's columns.
     pub columns: usize,
+    /// Columns that all rows take before they take the next ones.
+    pub together: usize,
     /// Steps per iteration of the innermost loop, or a divisor of its extent close to it.
     pub unroll: i64,
     /// Loops of fewer steps are written out.
@@ -140,9 +151,11 @@ impl RegisterTile {
         let vectors = columns / lanes;
         // A row of the panel, with codes those as well, and an element of the left-hand side; where products take lanes, a
         // vector of each row's elements.
-        let by_lane = facts.neighbours && !facts.codes && target.has_element_products();
+        let own_products = !facts.bytes || target.has_byte_products();
+        let by_lane = facts.neighbours && !facts.codes && own_products && target.has_element_products();
+        let between = if own_products || !target.has_element_products() { 0 } else { PRODUCT_TEMPS };
         let own = if by_lane { vectors + 1 } else { vectors };
-        let operands = if facts.codes { 2 * vectors } else { vectors } + usize::from(!by_lane);
+        let operands = if facts.codes { 2 * vectors } else { vectors } + usize::from(!by_lane) + between;
         let fit = (target.vector_registers.saturating_sub(operands) / own).max(1);
         let registers = Allowed::between(
             1,
@@ -165,7 +178,11 @@ impl RegisterTile {
             false => i64::MAX,
         };
         let short = target.has_element_products();
-        Ok(RegisterTile { row_loops, rows, columns, unroll, short, sum_terms })
+        let groups = (1..=vectors).filter(|group| vectors.is_multiple_of(*group));
+        let groups = Allowed::one_of(groups.map(|group| (group * lanes) as i64).collect(), "whole vectors");
+        let group = if by_lane && vectors.is_multiple_of(GROUP) { GROUP } else { vectors };
+        let together = pick.count("together", group * lanes, &groups)?;
+        Ok(RegisterTile { row_loops, rows, columns, together, unroll, short, sum_terms })
     }
 
     /// Parts of a sum over an axis of `extent`, where it is cut: the largest divisor that is not far below the limit.

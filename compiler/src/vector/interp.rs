@@ -369,6 +369,10 @@ impl Machine<'_> {
                 let (a, b) = (used(0)?, used(1)?);
                 vector(lanes, |at| lane(&b, lane(&a, at, width) as usize % count, width))
             }
+            Op::SwapBytes(_) => {
+                let a = used(0)?;
+                vector(lanes, |at| (lane(&a, at, width) as u32).swap_bytes().into())
+            }
             Op::Load(_) => Value::Vector(used(0)?),
             Op::Broadcast(_) => {
                 let bits = self.read(self.address(inst.mem)?, width)?;
@@ -389,6 +393,19 @@ impl Machine<'_> {
                 packed(count, small.bytes(), |at| match small {
                     Small::F16 => f16::from_f32(single(lane(&a, at, 4))).to_bits().into(),
                     _ => lane(&a, at, 4),
+                })
+            }
+            Op::Quantize(small, _) => {
+                let a = used(0)?;
+                packed(count, small.bytes(), |at| {
+                    // Conversions of Rust saturate, too.
+                    let x = single(lane(&a, at, 4)).round_ties_even();
+                    match small {
+                        Small::I8 => x as i8 as u64,
+                        Small::U8 => x as u8 as u64,
+                        Small::I16 => x as i16 as u64,
+                        Small::U16 | Small::F16 => x as u16 as u64,
+                    }
                 })
             }
             Op::Binary(op, _) => {
@@ -518,6 +535,15 @@ fn binary(op: Binary, a: u64, b: u64, width: usize) -> u64 {
             let product = |at: u32| i32::from((a >> at) as u8) * i32::from((b >> at) as i8);
             let half = |at: u32| (product(at) + product(at + 8)).clamp(i16::MIN.into(), i16::MAX.into());
             u64::from((half(0) & 0xffff | half(16) << 16) as u32)
+        }
+        Binary::DotHalves => {
+            let product = |at: u32| i32::from((a >> at) as i8) * i32::from((b >> at) as i8);
+            let half = |at: u32| product(at) + product(at + 8);
+            u64::from((half(0) & 0xffff | half(16) << 16) as u32)
+        }
+        Binary::AddHalves => {
+            let halves = i32::from(b as i16) + i32::from((b >> 16) as i16);
+            u64::from((a as i32).wrapping_add(halves) as u32)
         }
         Binary::LowMul => u64::from(a as u32) * u64::from(b as u32),
         Binary::IntDiv if y == 0 => 0,

@@ -254,6 +254,9 @@ pub enum Op {
     /// The lanes of `uses[0]` as small elements in the lower part of the result. Integers fit, but that u8 may be made of
     /// `i32::MIN`, which is what NaN is converted to: it gives 0.
     Pack(Small, Lanes),
+    /// The floats of `uses[0]`, rounded to the nearest, ties to even, as small integers in the lower part of the result: the
+    /// nearest there is for what does not fit, 0 for NaN. Not to f16, and not of one lane.
+    Quantize(Small, Lanes),
     /// Brings the cache line of `mem` to the second level, if that address is one.
     Prefetch,
     /// `uses = [a, b]`, or `[a]` and `mem`.
@@ -277,6 +280,8 @@ pub enum Op {
     Permute(Lanes),
     /// Per lane `then` where the mask says yes; `uses = [mask, then, otherwise]`.
     Blend(Lanes),
+    /// The bytes of each lane of 32 bits in the other order.
+    SwapBytes(Lanes),
     /// The first lane of `uses[0]` in every lane.
     SplatLane(Lanes),
     /// Lane number `.0` of `uses[0]` as a scalar; `.1` is one lane of its width.
@@ -386,6 +391,10 @@ pub enum Binary {
     /// In each half of 32-bit lanes the sum of the products of its two bytes, those of the first operand without a sign and those
     /// of the second with one, which saturates at 16 bits.
     DotBytes,
+    /// In each half of 32-bit lanes the sum of the products of its two bytes, all signed, which wraps at 16 bits.
+    DotHalves,
+    /// `a` plus both halves of each 32-bit lane of `b`, which are signed. The result replaces `a`.
+    AddHalves,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

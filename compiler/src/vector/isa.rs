@@ -16,6 +16,15 @@ pub enum Encoding {
     Cranelift,
 }
 
+/// How functions call each other: which registers hold arguments, and which a function has to restore.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Convention {
+    /// That of the architecture's own documents: System V on x86-64, AAPCS64.
+    Standard,
+    /// That of Windows, with records for unwinders.
+    Windows,
+}
+
 /// A machine, as selection sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Isa {
@@ -23,6 +32,7 @@ pub struct Isa {
     pub vector_bytes: usize,
     pub vector_registers: usize,
     pub encoding: Encoding,
+    pub convention: Convention,
     /// Masks have registers of their own, with a bit for each lane however wide it is. Else they are vectors.
     pub has_mask_registers: bool,
     /// An operand in memory can be one element for every lane, and no lane of it is more than a load.
@@ -52,6 +62,8 @@ pub struct Isa {
     pub has_byte_shuffle: bool,
     /// Vectors of f32 are converted to i32 as `cvttps2dq` does, which is cheaper than with saturation.
     pub has_truncating_convert: bool,
+    /// The highest byte of a number comes first in memory. Lanes are in the order of memory either way.
+    pub is_big_endian: bool,
 }
 
 impl Isa {
@@ -59,6 +71,7 @@ impl Isa {
         vector_bytes: 32,
         vector_registers: 16,
         encoding: Encoding::Vex,
+        convention: Convention::Standard,
         has_mask_registers: false,
         has_each_operands: false,
         has_element_products: false,
@@ -73,6 +86,7 @@ impl Isa {
         has_nan_extremes: false,
         has_byte_shuffle: true,
         has_truncating_convert: true,
+        is_big_endian: false,
     };
 
     pub const AVX512: Isa = Isa {
@@ -89,6 +103,7 @@ impl Isa {
         vector_bytes: 16,
         vector_registers: 32,
         encoding: Encoding::Neon,
+        convention: Convention::Standard,
         has_mask_registers: false,
         has_each_operands: false,
         has_element_products: true,
@@ -103,6 +118,7 @@ impl Isa {
         has_nan_extremes: true,
         has_byte_shuffle: true,
         has_truncating_convert: false,
+        is_big_endian: false,
     };
 
     /// Cranelift's machine: 128 bits, on every architecture. What it has besides, the target adds.
@@ -110,6 +126,7 @@ impl Isa {
         vector_bytes: 16,
         vector_registers: 16,
         encoding: Encoding::Cranelift,
+        convention: Convention::Standard,
         has_mask_registers: false,
         has_each_operands: false,
         has_element_products: false,
@@ -124,6 +141,7 @@ impl Isa {
         has_byte_shuffle: false,
         has_truncating_convert: false,
         has_tiles: false,
+        is_big_endian: false,
     };
 
     /// Cranelift's machine where it has no vectors.
@@ -176,12 +194,13 @@ impl Isa {
             Op::Binary(Binary::Rem | Binary::IntDiv | Binary::UnsignedDiv, _)
             | Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy, _) => scalar,
             Op::Unary(Unary::ToInt | Unary::FromInt, _) => !double,
-            Op::Binary(Binary::DotPairs, _) | Op::Unary(Unary::ShrArithHalves(_), _) => {
+            Op::Binary(Binary::DotPairs, _) | Op::Unary(Unary::ShrArithHalves(_), _) | Op::SwapBytes(_) => {
                 !double && self.has_vectors()
             }
             Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _) => self.has_rounding,
             Op::Binary(Binary::LowMul | Binary::DotBytes, _) | Op::Unpack(_) => false,
-            Op::Dot(..) | Op::FmaLane(..) | Op::DotLane(..) => false,
+            Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => false,
+            Op::Dot(..) | Op::FmaLane(..) | Op::DotLane(..) | Op::Quantize(..) => false,
             Op::Unary(Unary::ToIntNearest, _) => false,
             Op::Ramp(..) | Op::Permute(_) => false,
             Op::Convert(Convert::DoubleToLong, _) => false,
@@ -200,11 +219,13 @@ impl Isa {
             && match op {
                 Op::Binary(Binary::Minimum | Binary::Maximum | Binary::Rem, _)
                 | Op::Binary(Binary::IntDiv | Binary::UnsignedDiv, _)
-                | Op::Binary(Binary::ShrBy | Binary::ShrArithBy, _) => false,
+                | Op::Binary(Binary::ShrBy | Binary::ShrArithBy, _)
+                | Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => false,
                 Op::Convert(Convert::SaturateToLong, _) => false,
                 Op::Insert(..) => !self.evex() && !lanes.is_scalar(),
                 Op::Binary(Binary::IntMul | Binary::IntMin | Binary::IntMax, _)
                 | Op::Unary(Unary::ShrArith(_), _) => !double || self.has_long_arithmetic,
+                Op::SwapBytes(_) => false,
                 Op::Binary(Binary::LowMul, _) => double,
                 Op::Binary(Binary::ShlBy | Binary::DotPairs | Binary::DotBytes, _)
                 | Op::Unary(
@@ -212,7 +233,7 @@ impl Isa {
                     _,
                 ) => !double,
                 Op::Dot(signs, _) => !double && self.dot == Some(signs),
-                Op::FmaLane(..) | Op::DotLane(..) => false,
+                Op::FmaLane(..) | Op::DotLane(..) | Op::Quantize(..) => false,
                 Op::Ramp(..) | Op::Permute(_) => self.evex() && lanes == Lanes::X16,
                 Op::Convert(Convert::LongToDouble | Convert::DoubleToLong, _) => {
                     double && self.has_long_arithmetic
@@ -233,19 +254,24 @@ impl Isa {
         let double = lanes.width() == 8;
         match op {
             Op::Binary(Binary::Rem | Binary::DotBytes, _) | Op::Ramp(..) | Op::Permute(_) => false,
+            Op::SwapBytes(_) => false,
             Op::Binary(Binary::IntDiv | Binary::UnsignedDiv, _) => lanes.is_scalar(),
-            Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy | Binary::DotPairs, _) => !double,
+            Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy | Binary::DotPairs, _)
+            | Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => !double,
             Op::Binary(Binary::LowMul, _) => double,
             Op::Unary(Unary::ToInt | Unary::ToIntNearest | Unary::FromInt | Unary::ShrArithHalves(_), _) => {
                 !double
             }
-            Op::Dot(signs, _) | Op::DotLane(_, signs, _) => !double && self.dot == Some(signs),
+            // By several instructions where there is none.
+            Op::Dot(signs, _) => !double && signs == Signs::SIGNED,
+            Op::DotLane(_, signs, _) => !double && self.dot == Some(signs),
             Op::Convert(Convert::DoubleToLong, _) => false,
             Op::Convert(..) | Op::MaskWiden(_) | Op::MaskNarrow(_) => double,
             Op::LoadSmall(..) => !double && !lanes.is_scalar(),
             // One integer is packed as it is.
             Op::Pack(small, _) => !double && (small == Small::F16 || !lanes.is_scalar()),
             Op::Unpack(_) => !double,
+            Op::Quantize(small, _) => !double && small != Small::F16 && !lanes.is_scalar(),
             _ => true,
         }
     }

@@ -191,7 +191,7 @@ fn verify_shapes(func: &Func) -> Result<(), String> {
 /// How many lanes an operation on vectors works on.
 pub fn lanes(op: Op) -> Option<Lanes> {
     match op {
-        Op::Ramp(lanes, _) | Op::Permute(lanes) => Some(lanes),
+        Op::Ramp(lanes, _) | Op::Permute(lanes) | Op::SwapBytes(lanes) => Some(lanes),
         Op::Splat(lanes, _) | Op::Load(lanes) | Op::Broadcast(lanes) | Op::Store(lanes) => Some(lanes),
         Op::Binary(_, lanes) | Op::Unary(_, lanes) | Op::Compare(_, lanes) | Op::Mask(_, lanes) => {
             Some(lanes)
@@ -202,7 +202,9 @@ pub fn lanes(op: Op) -> Option<Lanes> {
         Op::FmaLane(_, lanes) | Op::DotLane(_, _, lanes) => Some(lanes),
         Op::SplatLane(lanes) | Op::MaskNot(lanes) | Op::MaskBits(lanes) | Op::MaskOf(lanes) => Some(lanes),
         Op::MaskWiden(lanes) | Op::MaskNarrow(lanes) | Op::Convert(_, lanes) => Some(lanes),
-        Op::LoadSmall(_, lanes) | Op::Pack(_, lanes) | Op::Unpack(lanes) => Some(lanes),
+        Op::LoadSmall(_, lanes) | Op::Pack(_, lanes) | Op::Quantize(_, lanes) | Op::Unpack(lanes) => {
+            Some(lanes)
+        }
         Op::Insert(_, lanes) | Op::FromGeneral(lanes) | Op::ToGeneral(lanes) => Some(lanes),
         Op::Extract(..)
         | Op::BroadcastHalf
@@ -244,7 +246,9 @@ pub fn shape(op: Op) -> Shape {
         Op::Splat(..) | Op::Ramp(..) => (&[], Some(Vec), Never),
         Op::Permute(_) => (&[Vec, Vec], Some(Vec), Last),
         Op::Load(_) | Op::Broadcast(_) | Op::LoadSmall(..) | Op::BroadcastHalf => (&[], Some(Vec), Always),
-        Op::Unpack(_) | Op::Pack(..) | Op::Convert(..) => (&[Vec], Some(Vec), Never),
+        Op::Unpack(_) | Op::Pack(..) | Op::Quantize(..) | Op::Convert(..) | Op::SwapBytes(_) => {
+            (&[Vec], Some(Vec), Never)
+        }
         Op::MaskWiden(_) | Op::MaskNarrow(_) => (&[Mask], Some(Mask), Never),
         Op::Insert(..) => (&[Vec, Vec], Some(Vec), Never),
         Op::FromGeneral(_) => (&[Int], Some(Vec), Never),
@@ -286,7 +290,7 @@ fn last_if(possible: bool) -> MemUse {
 fn binary_reads_mem(op: Binary, lanes: Lanes) -> bool {
     use Binary::*;
     // With an EVEX prefix it reads whole vectors only, not an element for every lane.
-    if matches!(op, DotPairs | DotBytes | Rem | IntDiv | UnsignedDiv) {
+    if matches!(op, DotPairs | DotBytes | DotHalves | AddHalves | Rem | IntDiv | UnsignedDiv) {
         return false;
     }
     !lanes.is_scalar() || matches!(op, Add | Sub | Mul | Div | Min | Max | Minimum | Maximum)

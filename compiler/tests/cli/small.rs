@@ -119,6 +119,8 @@ fn bare_metal_objects_need_nothing() {
         ("aarch64-unknown-none-elf", b"\x7fELF"),
         // IMAGE_FILE_MACHINE_AMD64.
         ("x86_64-unknown-uefi", b"\x64\x86"),
+        // IMAGE_FILE_MACHINE_ARM64.
+        ("aarch64-unknown-uefi", b"\x64\xaa"),
     ] {
         for model in ["copies.onnx", "digits.onnx"] {
             let bytes = compile(model, triple);

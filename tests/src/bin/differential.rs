@@ -9,7 +9,8 @@ use clap::Parser;
 use onnxc::target::Target;
 use onnxc_tests::compile::Code;
 use onnxc_tests::differential::{Plan, Summary, run};
-use onnxc_tests::harness::Runner;
+use onnxc_tests::harness::{Place, Runner};
+use onnxc_tests::machine::Machine;
 use onnxc_tests::proof::Table;
 
 #[derive(Parser)]
@@ -34,6 +35,9 @@ struct Arguments {
     /// 0 to 3
     #[arg(short = 'O', default_value_t = 3)]
     opt_level: u8,
+    /// Run on this machine under its emulator, see `src/machine.rs`
+    #[arg(long, conflicts_with = "proof")]
+    machine: Option<String>,
     /// Write the proof table, with this run's cases and more where they leave pairs without proof
     #[arg(long)]
     proof: Option<PathBuf>,
@@ -44,9 +48,16 @@ struct Arguments {
 
 fn main() -> Result<ExitCode, Box<dyn Error>> {
     let arguments = Arguments::parse();
-    let runner = std::env::current_exe()?.with_file_name("run_cases");
-    let runner = Runner::native(&runner.to_string_lossy());
-    let code = Code { target: Target::host()?, opt_level: arguments.opt_level };
+    let machine = arguments.machine.as_deref().map(Machine::named).transpose()?;
+    let place = match machine {
+        Some(machine) => Place::On(machine),
+        None => {
+            let runner = std::env::current_exe()?.with_file_name("run_cases");
+            Runner::native(&runner.to_string_lossy()).into()
+        }
+    };
+    let target = machine.map_or_else(Target::host, |machine| Ok(machine.target()))?;
+    let code = Code { target, opt_level: arguments.opt_level };
     let plan = Plan {
         seed: arguments.seed,
         first: arguments.first,
@@ -55,7 +66,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         python: arguments.python,
         keep: arguments.keep,
     };
-    let results = run(&plan, &code, &runner)?;
+    let results = run(&plan, &code, &place)?;
     if let Some(path) = arguments.results {
         let lines: Vec<String> = results
             .iter()
@@ -67,7 +78,7 @@ fn main() -> Result<ExitCode, Box<dyn Error>> {
         let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("conformance");
         let mut table = Table::of_suites(&lists)?;
         table.note(&results, plan.seed)?;
-        table.draw_missing(&plan, 12, &code, &runner)?;
+        table.draw_missing(&plan, 12, &code, &place)?;
         std::fs::write(path, table.markdown())?;
     }
     let summary = Summary::new(&results);

@@ -67,7 +67,11 @@ impl Emitter<'_> {
         let (base, disp) = self.address(inst)?;
         let packed = match small.bytes() * lanes.count() {
             2 => {
-                let bits = self.b.ins().uload16(types::I32, flags(), base, disp);
+                let mut bits = self.b.ins().uload16(types::I32, flags(), base, disp);
+                if self.isa.is_big_endian {
+                    // The first bytes of a lane are its highest.
+                    bits = self.shifted(bits, 16, Shift::Left);
+                }
                 self.cast(bits, types::I32X4)?
             }
             4 => {
@@ -134,7 +138,22 @@ impl Emitter<'_> {
     /// The low `to` bytes of every lane of `from` bytes.
     fn pick(&mut self, value: Value, from: usize, to: usize) -> Value {
         let lanes = 16 / from;
-        let mask: Vec<u8> = (0..16).map(|at| ((at / to % lanes) * from + at % to) as u8).collect();
+        let low = if self.isa.is_big_endian { from - to } else { 0 };
+        self.shuffle(value, |at| (at / to % lanes) * from + low + at % to)
+    }
+
+    /// The bytes of lanes of 32 bits in the other order.
+    pub fn swap_bytes(&mut self, value: Value) -> Value {
+        if !self.type_of(value).is_vector() {
+            return self.b.ins().bswap(value);
+        }
+        let bytes = self.shuffle(value, |at| at ^ 3);
+        self.bitcast(types::I32X4, bytes)
+    }
+
+    /// The bytes of a vector that `source` numbers.
+    fn shuffle(&mut self, value: Value, source: impl Fn(usize) -> usize) -> Value {
+        let mask: Vec<u8> = (0..16).map(|at| source(at) as u8).collect();
         let value = self.bitcast(types::I8X16, value);
         let mask = self.b.func.dfg.immediates.push(ConstantData::from(mask.as_slice()));
         self.b.ins().shuffle(value, value, mask)

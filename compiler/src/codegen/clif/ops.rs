@@ -126,6 +126,10 @@ impl Emitter<'_> {
                 let whole = self.operand(inst, 0, own.by(128 / own.bits()).ok_or("no such vector")?)?;
                 self.b.ins().extractlane(whole, lane)
             }
+            Op::SwapBytes(lanes) => {
+                let a = self.operand(inst, 0, of_lanes(lanes, false))?;
+                self.swap_bytes(a)
+            }
             Op::Insert(lane, _) if !self.isa.has_vectors() => {
                 let (whole, one) = (self.operand(inst, 0, own)?, self.operand(inst, 1, t::I64)?);
                 let (low, high) = self.b.ins().isplit(whole);
@@ -210,7 +214,7 @@ impl Emitter<'_> {
             ShlBy => self.shift_by(a, b, Shift::Left),
             ShrBy => self.shift_by(a, b, Shift::Right),
             ShrArithBy => self.shift_by(a, b, Shift::Arithmetic),
-            LowMul | DotPairs | DotBytes => return Err("no such instruction".into()),
+            LowMul | DotPairs | DotBytes | DotHalves | AddHalves => return Err("no such instruction".into()),
         })
     }
 

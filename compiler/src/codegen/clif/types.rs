@@ -102,7 +102,7 @@ fn result_lanes(op: Op) -> Option<Lanes> {
     match op {
         Op::Extract(_, one) => Some(one),
         // Small elements in the lower part of a vector.
-        Op::Pack(..) => Some(Lanes::X4),
+        Op::Pack(..) | Op::Quantize(..) => Some(Lanes::X4),
         Op::Convert(Convert::Narrow | Convert::DoubleToInt | Convert::Truncate, lanes)
         | Op::MaskNarrow(lanes) => Some(lanes.narrow()),
         _ => verify::lanes(op),

@@ -4,6 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use target_lexicon::Endianness;
+
+use crate::codegen::emit::data::{Data, Record};
 use crate::graph::{DType, Graph, Part, Sym, TensorType};
 use crate::host::abi::ABI_VERSION;
 use crate::host::lower::layout::{Plan, bound_symbols};
@@ -16,6 +19,8 @@ pub(super) const WORKSPACE: u32 = 44;
 pub(super) const STATE_BYTES: u32 = 84;
 pub(super) const STATE_RESET: u32 = 88;
 
+const WORKSPACE_BYTES_FIELD: usize = 48;
+const WORKSPACE_ALIGN_FIELD: usize = 56;
 const INPUT_PARTS_FIELD: usize = 64;
 const OUTPUT_PARTS_FIELD: usize = 68;
 const STATE_COUNT_FIELD: usize = 72;
@@ -41,9 +46,9 @@ pub(super) fn given_inputs<'g>(graph: &'g Graph, plan: &Plan) -> Vec<(&'g str, T
     tensors.chain(block).collect()
 }
 
-/// The block. Its fields of functions are for the linker.
-pub(super) fn build(graph: &Graph, plan: &Plan, name: &str) -> Vec<u8> {
-    let mut block = Block { bytes: vec![0; MODEL_BYTES] };
+/// The block, for a target of this byte order. Its fields of functions are for the linker.
+pub(super) fn build(graph: &Graph, plan: &Plan, name: &str, order: Endianness) -> Data {
+    let mut block = Record::new(order, MODEL_BYTES);
     let symbols = bound_symbols(graph);
     let inputs = given_inputs(graph, plan);
     let outputs = graph.outputs.iter().enumerate().take(graph.given_outputs());
@@ -89,46 +94,12 @@ pub(super) fn build(graph: &Graph, plan: &Plan, name: &str) -> Vec<u8> {
         block.set(4 * at, field);
     }
     let workspace_bytes = plan.workspace.as_const().unwrap_or(-1);
-    block.bytes[48..56].copy_from_slice(&workspace_bytes.to_le_bytes());
-    block.bytes[56..64].copy_from_slice(&ALIGN.to_le_bytes());
-    block.bytes
+    block.set_long(WORKSPACE_BYTES_FIELD, workspace_bytes);
+    block.set_long(WORKSPACE_ALIGN_FIELD, ALIGN);
+    block.finish()
 }
 
-struct Block {
-    bytes: Vec<u8>,
-}
-
-impl Block {
-    fn set(&mut self, at: usize, value: i32) {
-        self.bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
-    }
-
-    /// Where the next item starts.
-    fn start(&mut self, align: usize) -> i32 {
-        self.bytes.resize(self.bytes.len().next_multiple_of(align), 0);
-        self.bytes.len() as i32
-    }
-
-    /// A zero-terminated string; it ends at its first zero.
-    fn string(&mut self, text: &str) -> i32 {
-        let at = self.start(1);
-        self.bytes.extend(text.bytes().take_while(|&byte| byte != 0));
-        self.bytes.push(0);
-        at
-    }
-
-    fn ints(&mut self, values: &[i32]) -> i32 {
-        let at = self.start(4);
-        values.iter().for_each(|value| self.bytes.extend_from_slice(&value.to_le_bytes()));
-        at
-    }
-
-    fn longs(&mut self, values: &[i64]) -> i32 {
-        let at = self.start(8);
-        values.iter().for_each(|value| self.bytes.extend_from_slice(&value.to_le_bytes()));
-        at
-    }
-
+impl Record {
     /// Which ONNX value each input or output belongs to, and which part of it it is.
     fn parts(&mut self, names: &[&str], parts: &BTreeMap<usize, (String, Part)>) -> i32 {
         let mut records = vec![];
@@ -166,7 +137,7 @@ impl Block {
     /// Records of inputs or outputs: name, type, whether there is a default.
     fn values(&mut self, graph: &Graph, values: &[(&str, TensorType, bool)]) -> i32 {
         let at = self.start(8);
-        self.bytes.resize(self.bytes.len() + RECORD_BYTES * values.len(), 0);
+        self.reserve(RECORD_BYTES * values.len());
         let symbols = bound_symbols(graph);
         for (number, (name, ty, has_default)) in values.iter().enumerate() {
             let dims: Vec<i64> = ty.shape.iter().map(|dim| dim.as_const().unwrap_or(-1)).collect();

@@ -9,6 +9,7 @@ use cranelift_codegen::ir::{
 };
 use cranelift_frontend::FunctionBuilder;
 use cranelift_module::{DataId, FuncId, Module};
+use target_lexicon::BinaryFormat;
 
 use crate::codegen::emit::object::{Unit, data_value};
 
@@ -95,6 +96,10 @@ impl<'a> Code<'a> {
             return function;
         }
         let function = self.unit.module.declare_func_in_func(id, self.b.func);
+        // In COFF objects, a linker makes what leads to a function of another image.
+        if self.unit.isa.triple().binary_format == BinaryFormat::Coff {
+            self.b.func.dfg.ext_funcs[function].colocated = true;
+        }
         self.functions.insert(id, function);
         function
     }

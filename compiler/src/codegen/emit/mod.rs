@@ -5,6 +5,7 @@
 //! operator; kernels come as bytes.
 
 mod copy;
+mod data;
 mod descriptor;
 mod func;
 mod header;
@@ -19,6 +20,7 @@ use std::sync::Arc;
 
 use cranelift_entity::PrimaryMap;
 use cranelift_module::FuncId;
+use target_lexicon::Endianness;
 
 use crate::codegen::emit::write::Symbols;
 use crate::error::{Error, Result, Stage};
@@ -192,7 +194,7 @@ pub fn emit(
         linked.push((field, entry(kind)?));
         globals.push((public, entry(kind)?));
     }
-    let descriptor = descriptor::build(model, &plan, &host.name);
+    let descriptor = descriptor::build(model, &plan, &host.name, unit.order);
     let globals: Vec<_> =
         globals.into_iter().map(|(public, id)| (format!("{}_{public}", host.name), id)).collect();
     let object = unit.finish(&descriptor, &linked, &globals)?;
@@ -217,9 +219,9 @@ pub fn emit(
     })
 }
 
-/// The contents of a program's weights.
+/// The contents of a program's weights, little-endian as all that is interpreted.
 pub(crate) fn weight_bytes(graph: &Graph, plan: &Plan) -> Result<Vec<u8>> {
-    weights::bytes(graph, &plan.weights, plan.weight_bytes)
+    weights::bytes(graph, &plan.weights, plan.weight_bytes, Endianness::Little)
 }
 
 /// Places the versions of every kernel; gives their functions.

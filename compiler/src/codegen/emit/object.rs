@@ -9,30 +9,31 @@
 
 use std::collections::HashMap;
 
+use cranelift_codegen::binemit::Reloc;
 use cranelift_codegen::control::ControlPlane;
 use cranelift_codegen::ir::{AbiParam, Function, GlobalValueData, Signature, Type, UserFuncName, types};
 use cranelift_codegen::isa::OwnedTargetIsa;
-use cranelift_codegen::settings::{self, Configurable};
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext};
-use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleReloc};
+use cranelift_module::{DataDescription, DataId, FuncId, Linkage, Module, ModuleDeclarations, ModuleReloc};
 use cranelift_object::object::write::{
     Object, Relocation, SectionId, StandardSegment, Symbol, SymbolId, SymbolSection,
 };
 use cranelift_object::object::{
     BinaryFormat, RelocationEncoding, RelocationFlags, RelocationKind, SectionFlags, SectionKind,
-    SymbolFlags, SymbolKind, SymbolScope,
+    SymbolFlags, SymbolKind, SymbolScope, pe,
 };
 use cranelift_object::{ObjectBuilder, ObjectModule, ObjectProduct};
 use rayon::prelude::*;
-use target_lexicon::Architecture;
+use target_lexicon::{Architecture, Endianness};
 
 use crate::codegen::emit::copy;
+use crate::codegen::emit::data::Data;
 use crate::codegen::emit::func::Code;
 use crate::codegen::emit::write::clif_type;
-use crate::codegen::stack_bytes;
+use crate::codegen::{stack_bytes, unwind};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::host::ir::{Extern, MEMCPY};
-use crate::target::Target;
+use crate::target::{LevelCode, Records, Target};
 
 /// Machine code of a kernel. It refers to nothing outside itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -42,14 +43,13 @@ pub struct MachineCode {
     pub alignment: u64,
     /// Bytes of stack, with the address to return to.
     pub stack: u32,
+    /// The record of its prologue for unwinders, where the target has those.
+    pub unwind: Vec<u8>,
 }
 
 /// Most stack of the object's own functions, bytes: `ONNXC_STACK_BYTES` without what the C library's `memcpy`, and finding
 /// it for the first time, may take.
 const MAX_STACK: u32 = 60 << 10;
-
-/// Stack of a test of the processor, which saves a register or two.
-const LEVEL_STACK: u32 = 64;
 
 /// Where data that is larger than this lies beyond the reach of 32-bit offsets from code.
 const NEAR_BYTES: u64 = 1 << 30;
@@ -63,6 +63,8 @@ pub(super) const NO_OPTIONS_BYTES: usize = 128;
 /// An object under construction.
 pub(super) struct Unit {
     pub isa: OwnedTargetIsa,
+    /// Byte order of all data.
+    pub order: Endianness,
     pub module: ObjectModule,
     /// Model name: the prefix of every symbol.
     pub name: String,
@@ -71,6 +73,11 @@ pub(super) struct Unit {
     calls: HashMap<FuncId, Vec<FuncId>>,
     /// Bytes of stack of each function that has its machine code.
     stacks: HashMap<FuncId, u32>,
+    /// The form of records for unwinders, on targets that have those, and the record of each function.
+    form: Option<Records>,
+    records: Vec<(FuncId, Vec<u8>)>,
+    /// What a function refers to in ways that the object's writer has no name for, and how in a COFF object.
+    references: Vec<(FuncId, ModuleReloc, u16)>,
     /// Text of messages, behind the zeros of the absent options; each string once.
     text: Vec<u8>,
     text_offsets: HashMap<String, i64>,
@@ -96,6 +103,8 @@ pub(super) struct LevelTest {
 /// The finished object, but for the contents of its weights.
 pub(super) struct Finished {
     pub object: Object<'static>,
+    /// Byte order of the data.
+    pub order: Endianness,
     /// Section of the weights and its length in bytes.
     pub weights: Option<(SectionId, u64)>,
     pub code_bytes: u64,
@@ -105,7 +114,8 @@ pub(super) struct Finished {
 
 impl Unit {
     pub fn new(name: &str, target: &Target) -> Result<Unit> {
-        let isa = entry_isa(target)?;
+        let isa = target.entry_isa().map_err(|error| Error::unsupported(Stage::Emit, error.message))?;
+        let order = target.byte_order()?;
         let libcalls = cranelift_module::default_libcall_names();
         let builder =
             ObjectBuilder::new(isa.clone(), format!("{name}.onnx"), libcalls).map_err(emit_error)?;
@@ -114,11 +124,15 @@ impl Unit {
             module.declare_data(&format!("{name}.text"), Linkage::Local, false, false).map_err(emit_error)?;
         Ok(Unit {
             isa,
+            order,
             module,
             name: name.to_string(),
             pending: vec![],
             calls: HashMap::new(),
             stacks: HashMap::new(),
+            form: target.unwind_records(),
+            records: vec![],
+            references: vec![],
             text: vec![0; NO_OPTIONS_BYTES],
             text_offsets: HashMap::new(),
             text_data,
@@ -133,12 +147,12 @@ impl Unit {
 
     /// A signature of the target's C ABI.
     pub fn signature(&self, params: &[Type], result: Option<Type>) -> Signature {
-        let mut signature = Signature::new(self.isa.default_call_conv());
         let param = |ty: Type| match self.extends_integers && ty.bits() < 64 {
             // All integers of the ABI are signed.
             true => AbiParam::new(ty).sext(),
             false => AbiParam::new(ty),
         };
+        let mut signature = Signature::new(self.isa.default_call_conv());
         signature.params = params.iter().map(|&ty| param(ty)).collect();
         signature.returns = result.map(param).into_iter().collect();
         signature
@@ -174,17 +188,40 @@ impl Unit {
 
     /// Places machine code made elsewhere.
     pub fn place(&mut self, id: FuncId, code: &MachineCode) -> Result<()> {
+        self.define(id, code, &[])
+    }
+
+    fn define(&mut self, id: FuncId, code: &MachineCode, relocations: &[ModuleReloc]) -> Result<()> {
         self.stacks.insert(id, code.stack);
-        self.module.define_function_bytes(id, code.alignment, &code.bytes, &[]).map_err(emit_error)
+        if !code.unwind.is_empty() {
+            self.records.push((id, code.unwind.clone()));
+        }
+        let mut known = vec![];
+        for relocation in relocations {
+            match self.coff_reference(relocation.kind) {
+                Some(kind) => self.references.push((id, relocation.clone(), kind)),
+                None => known.push(relocation.clone()),
+            }
+        }
+        self.module.define_function_bytes(id, code.alignment, &code.bytes, &known).map_err(emit_error)
+    }
+
+    /// The number of a COFF relocation that `cranelift-object` does not make: the page of an address, and the place in it.
+    fn coff_reference(&self, kind: Reloc) -> Option<u16> {
+        match kind {
+            _ if self.isa.triple().binary_format != target_lexicon::BinaryFormat::Coff => None,
+            Reloc::Aarch64AdrPrelPgHi21 => Some(pe::IMAGE_REL_ARM64_PAGEBASE_REL21),
+            Reloc::Aarch64AddAbsLo12Nc => Some(pe::IMAGE_REL_ARM64_PAGEOFFSET_12A),
+            _ => None,
+        }
     }
 
     /// Adds the test of the processor, and the word that keeps its result.
     pub fn define_level(&mut self, target: &Target) -> Result<()> {
         let function = self.declare("level", &self.signature(&[], Some(types::I32)))?;
-        self.place(
-            function,
-            &MachineCode { bytes: target.level_code()?, alignment: 16, stack: LEVEL_STACK },
-        )?;
+        let LevelCode { bytes, stack } = target.level_code()?;
+        // It leaves the stack as it is where unwinders ask for records.
+        self.place(function, &MachineCode { bytes, alignment: 16, stack, unwind: vec![] })?;
         let name = format!("{}.known_level", self.name);
         let known = self.module.declare_data(&name, Linkage::Local, true, false).map_err(emit_error)?;
         let mut data = DataDescription::new();
@@ -279,24 +316,25 @@ impl Unit {
     /// the descriptor's `links` (offset of a 32-bit field, function): the distance from the descriptor's start.
     pub fn finish(
         mut self,
-        descriptor: &[u8],
+        descriptor: &Data,
         links: &[(u32, FuncId)],
         globals: &[(String, FuncId)],
     ) -> Result<Finished> {
         self.compile_pending()?;
         let stack_bytes = self.check_stack()?;
         let descriptor_id = self.descriptor_symbol()?;
-        let text = std::mem::take(&mut self.text);
-        for (id, bytes) in [(self.text_data, text.as_slice()), (descriptor_id, descriptor)] {
-            let mut data = DataDescription::new();
-            data.define(bytes.into());
-            data.set_align(64);
-            self.module.define_data(id, &data).map_err(emit_error)?;
+        let text = Data::bytes(std::mem::take(&mut self.text).into());
+        for (id, data) in [(self.text_data, &text), (descriptor_id, descriptor)] {
+            self.define_data(id, data)?;
         }
         let weights = self.weights.map(|(id, bytes)| (id, bytes, self.is_large(bytes)));
         let name = self.name.clone();
         let architecture = self.isa.triple().architecture;
+        let (form, records) = (self.form, std::mem::take(&mut self.records));
+        let references = std::mem::take(&mut self.references);
         let mut product = self.module.finish();
+        unwind_tables(&mut product, form, &records)?;
+        references.iter().try_for_each(|reference| refer(&mut product, reference))?;
         for (global, id) in globals {
             export(&mut product, global, *id);
         }
@@ -308,9 +346,18 @@ impl Unit {
             let x86_large = large && architecture == Architecture::X86_64;
             (place_weights(&mut product.object, symbol, &name, bytes, x86_large), bytes)
         });
+        let order = self.order;
         let code_bytes =
             product.functions.values().flatten().map(|&(symbol, _)| product.object.symbol(symbol).size).sum();
-        Ok(Finished { object: product.object, weights, code_bytes, stack_bytes })
+        Ok(Finished { object: product.object, order, weights, code_bytes, stack_bytes })
+    }
+
+    /// The contents of a symbol's data.
+    fn define_data(&mut self, id: DataId, data: &Data) -> Result<()> {
+        let mut description = DataDescription::new();
+        description.define(data.in_order(self.order).into());
+        description.set_align(64);
+        self.module.define_data(id, &description).map_err(emit_error)
     }
 
     /// Bytes of stack of the function that needs most with all that it calls. An error if that is more than the ABI allows.
@@ -345,21 +392,18 @@ impl Unit {
 
     fn compile_pending(&mut self) -> Result<()> {
         let pending = std::mem::take(&mut self.pending);
-        let isa = &self.isa;
+        let (isa, form) = (&self.isa, self.form);
         let compiled: Vec<(FuncId, Result<Linked>)> =
-            pending.into_par_iter().map(|(id, function)| (id, compile(isa, id, function))).collect();
+            pending.into_par_iter().map(|(id, function)| (id, compile(isa, form, id, function))).collect();
         for (id, code) in compiled {
             let (code, relocations) = code?;
-            self.stacks.insert(id, code.stack);
-            self.module
-                .define_function_bytes(id, code.alignment, &code.bytes, &relocations)
-                .map_err(emit_error)?;
+            self.define(id, &code, &relocations)?;
         }
         Ok(())
     }
 }
 
-fn compile(isa: &OwnedTargetIsa, id: FuncId, function: Function) -> Result<Linked> {
+fn compile(isa: &OwnedTargetIsa, form: Option<Records>, id: FuncId, function: Function) -> Result<Linked> {
     let mut context = cranelift_codegen::Context::for_function(function);
     context
         .compile(&**isa, &mut ControlPlane::default())
@@ -375,35 +419,14 @@ fn compile(isa: &OwnedTargetIsa, id: FuncId, function: Function) -> Result<Linke
         bytes: compiled.code_buffer().to_vec(),
         alignment: u64::from(compiled.buffer.alignment),
         stack: stack_bytes(compiled),
+        unwind: unwind::of_compiled(compiled, &**isa, form)
+            .map_err(|text| Error::internal(Stage::Codegen, text))?,
     };
     Ok((code, relocations))
 }
 
 /// Machine code with its references to other symbols of the object.
 type Linked = (MachineCode, Vec<ModuleReloc>);
-
-/// Cranelift for entry points: scalar code at the architecture's baseline, position independent.
-fn entry_isa(target: &Target) -> Result<OwnedTargetIsa> {
-    let triple = &target.triple;
-    let mut flags = settings::builder();
-    for (name, value) in [
-        ("is_pic", "true"),
-        ("opt_level", "speed"),
-        ("enable_probestack", "false"),
-        ("unwind_info", "false"),
-        ("enable_verifier", if cfg!(debug_assertions) { "true" } else { "false" }),
-    ] {
-        flags.set(name, value).map_err(|error| Error::internal(Stage::Emit, error.to_string()))?;
-    }
-    let unsupported =
-        |error: &dyn std::fmt::Display| Error::unsupported(Stage::Emit, format!("target {triple}: {error}"));
-    let mut builder =
-        cranelift_codegen::isa::lookup(target.code_triple()).map_err(|error| unsupported(&error))?;
-    for feature in target.baseline {
-        builder.enable(feature).map_err(|error| unsupported(&error))?;
-    }
-    builder.finish(settings::Flags::new(flags)).map_err(|error| unsupported(&error))
-}
 
 /// A global name for a local function.
 fn export(product: &mut ObjectProduct, name: &str, id: FuncId) {
@@ -442,6 +465,66 @@ fn link(product: &mut ObjectProduct, descriptor: DataId, field: u32, id: FuncId)
         .object
         .add_relocation_with_subtractor(section, relocation, subtractor)
         .map_err(|error| Error::internal(Stage::Emit, error.to_string()))
+}
+
+/// Writes the table of functions (`.pdata`) and their records (`.xdata`), from which Windows unwinds: start, end and record of
+/// each function, as distances from the image's start; on aarch64 the record tells the end. Equal records are there once.
+fn unwind_tables(
+    product: &mut ObjectProduct,
+    form: Option<Records>,
+    records: &[(FuncId, Vec<u8>)],
+) -> Result<()> {
+    if records.is_empty() {
+        return Ok(());
+    }
+    let mut add = |name: &[u8]| product.object.add_section(vec![], name.to_vec(), SectionKind::ReadOnlyData);
+    let (table, texts) = (add(b".pdata"), add(b".xdata"));
+    let texts_symbol = product.object.section_symbol(texts);
+    let mut known: HashMap<&[u8], u64> = HashMap::new();
+    for (id, record) in records {
+        let at = match known.get(record.as_slice()) {
+            Some(&at) => at,
+            None => {
+                let at = product.object.append_section_data(texts, record, 4);
+                known.insert(record, at);
+                at
+            }
+        };
+        let function = product.function_symbol(*id);
+        let size = product.object.symbol(function).size;
+        let mut entry = vec![(function, 0), (function, size), (texts_symbol, at)];
+        if form == Some(Records::Arm64) {
+            entry.remove(1);
+        }
+        let start = product.object.append_section_data(table, &vec![0; 4 * entry.len()], 4);
+        for (field, (symbol, addend)) in (start..).step_by(4).zip(entry) {
+            let (kind, encoding) = (RelocationKind::ImageOffset, RelocationEncoding::Generic);
+            let flags = RelocationFlags::Generic { kind, encoding, size: 32 };
+            let relocation = Relocation { offset: field, symbol, addend: addend as i64, flags };
+            product
+                .object
+                .add_relocation(table, relocation)
+                .map_err(|error| Error::internal(Stage::Emit, error.to_string()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Relocates a reference of a function in a COFF object.
+fn refer(product: &mut ObjectProduct, (id, reference, typ): &(FuncId, ModuleReloc, u16)) -> Result<()> {
+    let symbol = match &reference.name {
+        name if ModuleDeclarations::is_function(name) => product.function_symbol(FuncId::from_name(name)),
+        name => product.data_symbol(DataId::from_name(name)),
+    };
+    let function = product.object.symbol(product.function_symbol(*id));
+    let SymbolSection::Section(section) = function.section else {
+        return Err(Error::internal(Stage::Emit, "a function has no section"));
+    };
+    let offset = function.value + u64::from(reference.offset);
+    let flags = RelocationFlags::Coff { typ: *typ };
+    let relocation = Relocation { offset, symbol, addend: reference.addend, flags };
+    let added = product.object.add_relocation(section, relocation);
+    added.map_err(|error| Error::internal(Stage::Emit, error.to_string()))
 }
 
 /// Makes the section of the weights, and the symbol that was an import a local one at its start.
@@ -501,6 +584,8 @@ pub(super) fn data_value(
 
 #[cfg(test)]
 mod tests {
+    use cranelift_codegen::ir::ArgumentExtension;
+
     use super::*;
 
     /// Type, size and alignment of each section of a 64-bit ELF file.
@@ -513,6 +598,20 @@ mod tests {
         headers.map(|at| (number(at + 4, 4), number(at + 0x20, 8), number(at + 0x30, 8))).collect()
     }
 
+    /// C on s390x expects integers in whole registers, as it takes them from its callers; others do not.
+    #[test]
+    fn integers_are_extended_where_c_expects_it() {
+        for (triple, extended) in [("s390x-unknown-linux-gnu", true), ("x86_64-unknown-linux-gnu", false)] {
+            let target = Target::parse(triple, None).unwrap();
+            let unit = Unit::new("model", &target).unwrap();
+            let signature = unit.signature(&[types::I64, types::I32], Some(types::I32));
+            let sign = |param: &AbiParam| param.extension == ArgumentExtension::Sext;
+            assert!(!sign(&signature.params[0]), "{triple}");
+            let found = [sign(&signature.params[1]), sign(&signature.returns[0])];
+            assert_eq!(found, [extended; 2], "{triple}");
+        }
+    }
+
     /// Threads write the word of the processor's level at the same time: it must not lie across two cache lines.
     #[test]
     fn the_word_of_the_level_is_aligned() {
@@ -520,7 +619,7 @@ mod tests {
         let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), None).unwrap();
         let mut unit = Unit::new("model", &target).unwrap();
         unit.define_level(&target).unwrap();
-        let elf = unit.finish(&[0; 64], &[], &[]).unwrap().object.write().unwrap();
+        let elf = unit.finish(&Data::bytes(vec![0; 64].into()), &[], &[]).unwrap().object.write().unwrap();
         let zeros: Vec<_> = sections(&elf).into_iter().filter(|&(kind, ..)| kind == NO_BITS).collect();
         assert_eq!(zeros, [(NO_BITS, 4, 4)]);
     }

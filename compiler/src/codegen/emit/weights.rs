@@ -6,8 +6,11 @@
 
 use std::io::{self, Write};
 
+use bytes::Bytes;
 use memmap2::MmapMut;
+use target_lexicon::Endianness;
 
+use crate::codegen::emit::data::Data;
 use crate::codegen::emit::object::Finished;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::borders::stored;
@@ -22,27 +25,27 @@ pub(super) fn write(
     weights: &[Weight],
     out: &mut dyn Write,
 ) -> Result<()> {
-    let Finished { object, weights: section, .. } = finished;
+    let Finished { object, order, weights: section, .. } = finished;
     let placeholder = match section {
         Some((_, bytes)) => Some(map(bytes)?),
         None => None,
     };
     let hole: Option<&[u8]> = placeholder.as_deref();
-    write_with(object, section, hole, (graph, weights), out)
+    write_with(object, section, hole, Contents { graph, weights, order }, out)
 }
 
 fn write_with<'a>(
     mut object: cranelift_object::object::write::Object<'a>,
     section: Option<(cranelift_object::object::write::SectionId, u64)>,
     hole: Option<&'a [u8]>,
-    (graph, weights): (&Graph, &[Weight]),
+    contents: Contents<'_>,
     out: &mut dyn Write,
 ) -> Result<()> {
     if let (Some((section, _)), Some(hole)) = (section, hole) {
         object.set_section_data(section, hole, crate::schedule::ALIGN as u64);
     }
     let mut writer =
-        Substitute { out: io::BufWriter::with_capacity(1 << 16, out), hole, graph, weights, error: None };
+        Substitute { out: io::BufWriter::with_capacity(1 << 16, out), hole, contents, error: None };
     let written = object.write_stream(&mut writer);
     if let Some(error) = writer.error {
         return Err(error);
@@ -64,51 +67,62 @@ fn io_error(error: io::Error) -> Error {
 }
 
 /// The contents of the weights, all at once.
-pub(super) fn bytes(graph: &Graph, weights: &[Weight], length: u64) -> Result<Vec<u8>> {
+pub(super) fn bytes(graph: &Graph, weights: &[Weight], length: u64, order: Endianness) -> Result<Vec<u8>> {
     let mut out = vec![];
-    let mut writer = Substitute { out: &mut out, hole: None, graph, weights, error: None };
+    let contents = Contents { graph, weights, order };
+    let mut writer = Substitute { out: &mut out, hole: None, contents, error: None };
     writer.constants()?;
     out.resize(usize::try_from(length).unwrap_or(usize::MAX), 0);
     Ok(out)
+}
+
+/// What the section of the weights holds.
+struct Contents<'a> {
+    graph: &'a Graph,
+    weights: &'a [Weight],
+    order: Endianness,
+}
+
+impl Contents<'_> {
+    fn data(&self, weight: &Weight) -> Result<Data> {
+        match weight.source {
+            WeightSource::Default(input) => {
+                let default = self.graph.inputs[input].default.as_ref();
+                let tensor = default.ok_or_else(|| internal("a default has gone".into()))?;
+                Data::tensor(&stored(tensor))
+            }
+            WeightSource::Strings => {
+                let strings = self.graph.strings.as_ref();
+                let strings = strings.ok_or_else(|| internal("the strings have gone".into()))?;
+                // The format of the runtime, little-endian on every machine.
+                Ok(Data::bytes(Bytes::copy_from_slice(strings.blob())))
+            }
+            WeightSource::Value(value) => {
+                Data::tensor(&interp::constant(body(self.graph, &weight.path)?, value)?)
+            }
+        }
+    }
 }
 
 /// A writer that writes the constants where it is given the placeholder.
 struct Substitute<'a, W: Write> {
     out: W,
     hole: Option<&'a [u8]>,
-    graph: &'a Graph,
-    weights: &'a [Weight],
+    contents: Contents<'a>,
     error: Option<Error>,
 }
 
 impl<W: Write> Substitute<'_, W> {
     fn constants(&mut self) -> Result<()> {
         let mut at = 0;
-        for weight in self.weights {
+        for weight in self.contents.weights {
             pad(&mut self.out, weight.offset - at)?;
-            let write = |out: &mut W, data: &[u8]| -> Result<()> {
-                if data.len() as u64 != weight.bytes {
-                    let message = format!("a constant of {} bytes has {}", weight.bytes, data.len());
-                    return Err(Error::internal(Stage::Emit, message));
-                }
-                out.write_all(data).map_err(io_error)
-            };
-            match weight.source {
-                WeightSource::Default(input) => {
-                    let default = self.graph.inputs[input].default.as_ref();
-                    let tensor = default.ok_or_else(|| internal("a default has gone".into()))?;
-                    write(&mut self.out, &stored(tensor).data)?;
-                }
-                WeightSource::Strings => {
-                    let strings = self.graph.strings.as_ref();
-                    let strings = strings.ok_or_else(|| internal("the strings have gone".into()))?;
-                    write(&mut self.out, strings.blob())?;
-                }
-                WeightSource::Value(value) => {
-                    let tensor = interp::constant(body(self.graph, &weight.path)?, value)?;
-                    write(&mut self.out, &tensor.data)?;
-                }
+            let data = self.contents.data(weight)?;
+            if data.len() as u64 != weight.bytes {
+                let message = format!("a constant of {} bytes has {}", weight.bytes, data.len());
+                return Err(Error::internal(Stage::Emit, message));
             }
+            data.write(self.contents.order, &mut self.out).map_err(io_error)?;
             at = weight.offset + weight.bytes;
         }
         let end = self.hole.map_or(at, |hole| hole.len() as u64);
@@ -153,5 +167,105 @@ impl<W: Write> Write for Substitute<'_, W> {
 
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use target_lexicon::Triple;
+
+    use super::*;
+    use crate::codegen::emit::{self, Options};
+    use crate::graph::{Builder, DType, Dim, Origin, Tensor, TensorType};
+    use crate::schedule::{self, Program};
+    use crate::target::Target;
+    use crate::{backend, graph};
+
+    /// Bytes of the numbers that tensors of a type consist of.
+    const WIDTHS: [(DType, usize); 18] = [
+        (DType::F32, 4),
+        (DType::F64, 8),
+        (DType::F16, 2),
+        (DType::BF16, 2),
+        (DType::F8E4M3FN, 1),
+        (DType::F8E8M0, 1),
+        (DType::I8, 1),
+        (DType::I16, 2),
+        (DType::I32, 4),
+        (DType::I64, 8),
+        (DType::U8, 1),
+        (DType::U16, 2),
+        (DType::U32, 4),
+        (DType::U64, 8),
+        (DType::C64, 4),
+        (DType::C128, 8),
+        // Packed at the borders of the graph, a byte each inside.
+        (DType::I4, 1),
+        (DType::F6E2M3, 1),
+    ];
+
+    fn tensor(dtype: DType) -> Tensor {
+        let data: Vec<u8> =
+            (0..3 * dtype.size() as u8).map(|at| at * 5 % (1 << dtype.bits().min(5))).collect();
+        Tensor::new(dtype, vec![3], data.into())
+    }
+
+    /// A graph that gives back constants of every type, defaults of its inputs and a text.
+    fn model() -> (Graph, Program) {
+        let mut graph = Graph::default();
+        let origin = graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+        let mut b = Builder::new(&mut graph, origin);
+        let mut outputs = vec![b.constant(Tensor::from_texts(&[1], &["text"]))];
+        outputs.extend(WIDTHS.map(|(dtype, _)| b.constant(tensor(dtype))));
+        for dtype in [DType::I16, DType::I4] {
+            let ty = TensorType::new(dtype, vec![Dim::from(3usize)]);
+            outputs.push(b.input(dtype.name(), ty, Some(tensor(dtype))));
+        }
+        graph.outputs =
+            outputs.into_iter().enumerate().map(|(at, value)| (format!("y{at}"), value)).collect();
+        graph::borders::pack_borders(&mut graph).unwrap();
+        let program = schedule::schedule(&graph, schedule::Options::default()).unwrap();
+        (graph, program)
+    }
+
+    /// Each kind of constant as targets of either byte order read it; all are in the object.
+    #[test]
+    fn constants_are_in_the_order_of_the_target() {
+        let (graph, program) = model();
+        let graph = std::sync::Arc::new(graph);
+        for (triple, order) in
+            [("x86_64-unknown-linux-gnu", Endianness::Little), ("s390x-unknown-linux-gnu", Endianness::Big)]
+        {
+            let target = Target::new(triple.parse::<Triple>().unwrap(), None).unwrap();
+            let kernels = backend::compile_kernels(&graph, &program, &target).unwrap();
+            let lowered = emit::lower(&graph, &program, &kernels, &Options::default()).unwrap();
+            let plan = &lowered.plan;
+            let all = bytes(&graph, &plan.weights, plan.weight_bytes, order).unwrap();
+            let placed: Vec<&[u8]> = plan
+                .weights
+                .iter()
+                .map(|weight| &all[weight.offset as usize..][..weight.bytes as usize])
+                .collect();
+            let wanted = |dtype: DType, width: usize| -> Vec<u8> {
+                let data = stored(&tensor(dtype)).data;
+                match order {
+                    Endianness::Little => data.to_vec(),
+                    Endianness::Big => {
+                        data.chunks(width).flat_map(|number| number.iter().rev().copied()).collect()
+                    }
+                }
+            };
+            for (dtype, width) in WIDTHS {
+                let wanted = wanted(dtype, width);
+                assert!(placed.contains(&wanted.as_slice()), "{dtype} in {triple}: {wanted:?} of {placed:?}");
+            }
+            // The runtime's format of texts is the same everywhere.
+            let blob = graph.strings.as_ref().unwrap().blob();
+            assert!(placed.contains(&blob), "{triple}");
+            let artifact = emit::emit(&graph, &program, &kernels, &target, &Options::default()).unwrap();
+            let mut object = vec![];
+            artifact.write_object(&mut object).unwrap();
+            assert!(object.windows(all.len()).any(|part| part == all), "{triple}");
+        }
     }
 }

@@ -250,13 +250,14 @@ impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
             Op::Transfer { from, to } => self.transfer(*from, *to)?,
             Op::FailIf { condition, status, template, args } => {
                 let condition = self.get(*condition)?;
-                let number = |at: usize| args.get(at).copied().unwrap_or(Operand::Int(0));
-                let (cold, next) = (self.code.cold_block(), self.code.block());
-                self.code.branch(condition, cold, next);
-                self.code.b.switch_to_block(cold);
-                let numbers = [self.int(number(0))?, self.int(number(1))?];
-                self.fail(*status, template, numbers)?;
-                self.code.b.switch_to_block(next);
+                let mut numbers = [leave::Number::Known(0); 2];
+                for (number, arg) in numbers.iter_mut().zip(args) {
+                    *number = match *arg {
+                        Operand::Value(value) => leave::Number::Computed(self.get(value)?),
+                        Operand::Int(known) => leave::Number::Known(known),
+                    };
+                }
+                self.fail_if(condition, *status, template, numbers)?;
             }
             Op::Poll => self.poll()?,
             Op::Call(callee, args) => {

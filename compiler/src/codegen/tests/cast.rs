@@ -175,6 +175,77 @@ fn vector_casts_are_those_of_the_evaluator() {
     }
 }
 
+/// The lanes of 128 bits, in vectors and alone, on processors from the least one on.
+fn run_everywhere(from: DType, to: DType, x: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let n = (x.len() / from.size()) as i64;
+    let mut found = vec![];
+    for width in [0, 4] {
+        let kernel = map(from, to, n, width, |x| Expr::Cast { to, saturate: true, x: Box::new(x) });
+        for target in [target(), baseline()] {
+            let mut buffers = vec![x.to_vec(), vec![0xaa; n as usize * to.size()]];
+            build_at(&kernel, None, &target).run_ok(&mut buffers, &[]);
+            found.push((format!("{} in {width} lanes", target.cpu), buffers.remove(1)));
+        }
+    }
+    found
+}
+
+/// Every number and every NaN, whose bits are those that instructions of processors give: made quiet, and no others.
+#[test]
+fn every_half_is_widened_exactly() {
+    let halves: Vec<u16> = (0..=u16::MAX).collect();
+    let codes = bytes_of(&halves, u16::to_le_bytes);
+    let quiet = |value: f32| if value.is_nan() { value.to_bits() | 0x0040_0000 } else { value.to_bits() };
+    for (dtype, value) in [
+        (DType::F16, (|bits| half::f16::from_bits(bits).to_f32()) as fn(u16) -> f32),
+        (DType::BF16, |bits| f32::from_bits(u32::from(bits) << 16)),
+    ] {
+        for (what, found) in run_everywhere(dtype, DType::F32, &codes) {
+            for (&code, found) in halves.iter().zip(f32s(&found)) {
+                let wanted = value(code);
+                // What moves only its bits keeps those of a NaN.
+                let same = match dtype {
+                    DType::F16 => found.to_bits() == quiet(wanted),
+                    _ => quiet(found) == quiet(wanted),
+                };
+                assert!(same, "{dtype} {code:#x}: {found} ({:#x}), {what}", found.to_bits());
+            }
+        }
+    }
+}
+
+/// Around every number of 16 bits and every tie between two: to the nearest, ties to even.
+#[test]
+fn every_boundary_is_narrowed_to_the_nearest() {
+    for dtype in [DType::F16, DType::BF16] {
+        let value = |code: u16| match dtype {
+            DType::F16 => half::f16::from_bits(code).to_f32(),
+            _ => half::bf16::from_bits(code).to_f32(),
+        };
+        let mut values = vec![];
+        for code in 0..=u16::MAX {
+            let (own, next) = (value(code), value(code.wrapping_add(1)));
+            let tie = ((f64::from(own) + f64::from(next)) / 2.0) as f32;
+            for center in [own, tie] {
+                values.extend(
+                    [-1, 0, 1].map(|step| f32::from_bits(center.to_bits().wrapping_add_signed(step))),
+                );
+            }
+        }
+        values.resize(values.len().next_multiple_of(4), 0.0);
+        let wanted = |value: f32| match dtype {
+            DType::F16 => half::f16::from_f32(value).to_bits(),
+            _ => half::bf16::from_f32(value).to_bits(),
+        };
+        for (what, found) in run_everywhere(DType::F32, dtype, &f32_bytes(&values)) {
+            for (&value, found) in values.iter().zip(found.chunks_exact(2)) {
+                let found = u16::from_le_bytes([found[0], found[1]]);
+                assert!(found == wanted(value), "{value} to {dtype}: {found:#x}, {what}");
+            }
+        }
+    }
+}
+
 #[test]
 fn unsaturated_casts_to_integers_convert_what_is_in_range() {
     let values: Vec<f32> = (-64..64).map(|i| i as f32 * 0.9).collect();

@@ -6,6 +6,7 @@ use crate::leaf::alloc::{Place, SLOT_BYTES, Step};
 use crate::vector::ir::{
     Address, Binary, Compare, Convert, End, Inst, Lanes, Logic, Mem, Op, Operand, Small, Unary,
 };
+use crate::vector::isa::Isa;
 use crate::vector::verify::lanes;
 
 /// Collects the words of a block.
@@ -14,6 +15,7 @@ pub struct Emitter<'p> {
     pub pool: &'p mut Pool,
     /// Where the function's own memory begins, from the stack pointer on.
     pub frame: i64,
+    pub isa: Isa,
 }
 
 /// Constants, in the order of their first use.
@@ -338,6 +340,20 @@ impl Emitter<'_> {
             Op::LoadSmall(small, lanes) => return self.load_small(small, lanes, d, operands),
             Op::Unpack(lanes) => self.push(inst::FCVTL.between(lanes, d, used(0)?)),
             Op::Pack(small, lanes) => self.pack(small, lanes, d, used(0)?),
+            Op::Quantize(small, lanes) => {
+                self.push(inst::FCVTNS.two(lanes, d, used(0)?));
+                match small {
+                    Small::I8 | Small::U8 => self.push(inst::SQXTN.sized(2, false, d, d, 0)),
+                    Small::I16 => self.push(inst::SQXTN.sized(2, false, d, d, 0)),
+                    Small::U16 => self.push(inst::SQXTUN.sized(2, false, d, d, 0)),
+                    Small::F16 => return Err("floats are not quantized".into()),
+                }
+                match small {
+                    Small::I8 => self.push(inst::SQXTN.sized(1, false, d, d, 0)),
+                    Small::U8 => self.push(inst::SQXTUN.sized(1, false, d, d, 0)),
+                    _ => {}
+                }
+            }
             Op::Binary(op, lanes) => return self.binary(op, lanes, d, operands),
             Op::Unary(op, lanes) => return self.unary(op, lanes, d, operands),
             Op::Compare(op, lanes) => return self.comparison(op, lanes, d, operands),
@@ -358,8 +374,20 @@ impl Emitter<'_> {
                 self.push(inst::FMLA.three(lanes, d, used(0)?, used(1)?));
             }
             Op::Dot(_, lanes) => {
-                let b = self.last(2, 0, lanes, operands)?;
-                self.push(inst::bits(inst::SDOT, lanes, d, used(1)?, b));
+                let (a, b) =
+                    (used(1)?, self.last(2, super::registers::dot_temps(self.isa), lanes, operands)?);
+                if self.isa.dot.is_some() {
+                    self.push(inst::bits(inst::SDOT, lanes, d, a, b));
+                    return Ok(());
+                }
+                // Products of 16 bits, sums of two and of four, whose lower half is that of the lower bytes.
+                let (low, high) = (operands.temp(0)?, operands.temp(1)?);
+                self.push(inst::SMULL.sized(1, false, low, a, b));
+                self.push(inst::SMULL.sized(1, true, high, a, b));
+                self.push(inst::SADDLP.sized(2, true, low, low, 0));
+                self.push(inst::SADDLP.sized(2, true, high, high, 0));
+                self.push(inst::ADDP.sized(4, true, low, low, high));
+                self.push(inst::ADD.three(lanes, d, d, low));
             }
             Op::DotLane(lane, _, lanes) => {
                 self.push(inst::dot_element(inst::SDOT_ELEMENT, lanes, d, used(1)?, (used(2)?, lane)));
@@ -489,6 +517,13 @@ impl Emitter<'_> {
                 self.push(inst::SMULL.sized(2, true, d, a, b));
                 inst::ADDP.sized(4, true, d, low, d)
             }
+            Binary::DotHalves => {
+                let low = temp(0)?;
+                self.push(inst::SMULL.sized(1, false, low, a, b));
+                self.push(inst::SMULL.sized(1, true, d, a, b));
+                inst::ADDP.sized(2, true, d, low, d)
+            }
+            Binary::AddHalves => inst::SADALP.sized(2, inst::whole(lanes), d, b, 0),
             Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy => {
                 // The lowest byte of a lane is the count, to the right where it is negative: too large ones are one that
                 // leaves nothing but zeros or the sign.

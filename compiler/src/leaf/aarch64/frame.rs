@@ -7,6 +7,17 @@ use crate::vector::ir::Func;
 
 const PAGE: u32 = 4096;
 
+/// Codes of unwinders: of the registers from x19 and from d8 on, at so many words of 8 bytes above the stack pointer.
+const SAVE_PAIR: u16 = 0xc800;
+const SAVE_ONE: u16 = 0xd000;
+const SAVE_VECTORS: u16 = 0xd800;
+const SAVE_VECTOR: u16 = 0xdc00;
+const PUSH_FRAME: u8 = 0x80;
+const SET_FRAME: u8 = 0xe1;
+
+/// The first general register that a function has to restore.
+const FIRST_SAVED: u8 = 19;
+
 /// From the stack pointer up: slots of spilled values, the function's own memory, what aligns it; where the frame pointer
 /// points, the caller's frame pointer and the address to return to, and the registers that are saved.
 pub struct Frame {
@@ -94,6 +105,36 @@ impl Frame {
             }));
         }
         words
+    }
+
+    /// What an unwinder of Windows is told of the prologue, the last instruction first: the frame pointer is set, registers are
+    /// saved by single ones or by pairs of neighbours, the frame pointer and the address to return to are pushed.
+    pub fn unwind_codes(&self) -> Vec<u8> {
+        if self.saved_bytes() == 0 {
+            return vec![];
+        }
+        let mut codes = vec![vec![PUSH_FRAME | (self.saved_bytes() / 8 - 1) as u8]];
+        let mut slots = (2u16..).step_by(2);
+        for (registers, first, pair_code, one_code) in [
+            (&self.saved, FIRST_SAVED, SAVE_PAIR, SAVE_ONE),
+            (&self.saved_vectors, 8, SAVE_VECTORS, SAVE_VECTOR),
+        ] {
+            for (pair, slot) in registers.chunks(2).zip(&mut slots) {
+                let code = |code: u16, register: u8, slot: u16| {
+                    (code | u16::from(register - first) << 6 | slot).to_be_bytes().to_vec()
+                };
+                match *pair {
+                    [one, two] if two == one + 1 => codes.push(code(pair_code, one, slot)),
+                    _ => {
+                        let each = pair.iter().zip(slot..);
+                        codes.push(each.flat_map(|(&one, slot)| code(one_code, one, slot)).collect());
+                    }
+                }
+            }
+        }
+        codes.push(vec![SET_FRAME]);
+        codes.reverse();
+        codes.concat()
     }
 
     pub fn epilogue(&self, code: i32) -> Vec<Word> {

@@ -66,9 +66,14 @@ pub const CMLT_ZERO: Int = Int(0x0e20_a800);
 pub const XTN: Int = Int(0x0e21_2800);
 /// Likewise, the nearest of what does not fit, signed.
 pub const SQXTN: Int = Int(0x0e21_4800);
+/// The nearest of what does not fit, unsigned, of signed ones.
+pub const SQXTUN: Int = Int(0x2e21_2800);
 /// Products of twice the width, of signed halves and of unsigned ones.
 pub const SMULL: Int = Int(0x0e20_c000);
 pub const UMULL: Int = Int(0x2e20_c000);
+/// Sums of neighbours, signed, of twice the width; added to elements of that.
+pub const SADDLP: Int = Int(0x0e20_2800);
+pub const SADALP: Int = Int(0x0e20_6800);
 
 /// Of all bits; they have no width.
 pub const AND: u32 = 0x0e20_1c00;

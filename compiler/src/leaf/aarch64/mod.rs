@@ -13,13 +13,16 @@ pub mod runner;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
 
+use super::ahead;
 use super::alloc::{SLOT_BYTES, Step, allocate};
 use super::{Failure, MAX_FRAME, Machine};
+use crate::codegen::unwind;
 use crate::vector::ir::{BlockId, Cond, End, Func, Operand};
-use crate::vector::isa::Isa;
+use crate::vector::isa::{Convention, Isa};
 use cranelift_entity::EntityRef;
 use emitter::{Emitter, Pool, general};
 use frame::Frame;
+pub use registers::REGISTERS;
 
 /// Of a function and of its constants, in bytes: that of the widest constant.
 const ALIGN: u32 = 16;
@@ -62,7 +65,10 @@ enum Test {
 
 /// Machine code for a function.
 pub fn compile(func: &Func, isa: Isa) -> Result<Machine, Failure> {
-    let allocated = allocate(func, isa, &registers::REGISTERS)?;
+    let mut func = func.clone();
+    ahead::run(&mut func, isa, &REGISTERS);
+    let func = &func;
+    let allocated = allocate(func, isa, &REGISTERS)?;
     let slots = allocated.slots() * SLOT_BYTES;
     if slots + func.frame > MAX_FRAME {
         return Err(format!("{slots} bytes of spilled values and {} of memory", func.frame).into());
@@ -70,7 +76,7 @@ pub fn compile(func: &Func, isa: Isa) -> Result<Machine, Failure> {
     let memory = slots.next_multiple_of(MEMORY_ALIGN);
     let mut pool = Pool::default();
     let blocks = func.blocks.iter().map(|(id, block)| {
-        let mut code = Emitter { words: vec![], pool: &mut pool, frame: memory as i64 };
+        let mut code = Emitter { words: vec![], pool: &mut pool, frame: memory as i64, isa };
         let steps = allocated.steps(id)?;
         let (end, mut rest) = match steps.split_last() {
             Some((Step::End { places, .. }, rest)) => (places, rest),
@@ -97,7 +103,11 @@ pub fn compile(func: &Func, isa: Isa) -> Result<Machine, Failure> {
     let frame = Frame::new(func, &allocated);
     let words = lay_out(&blocks, &frame)?;
     let (bytes, instructions) = link(&words, &pool)?;
-    Ok(Machine { bytes, instructions, align: ALIGN, stack: frame.stack() })
+    let unwind = match isa.convention {
+        Convention::Standard => vec![],
+        Convention::Windows => unwind::arm64(frame.unwind_codes(), bytes.len())?,
+    };
+    Ok(Machine { bytes, instructions, align: ALIGN, stack: frame.stack(), unwind })
 }
 
 /// An instruction with its place, or the block that begins there.

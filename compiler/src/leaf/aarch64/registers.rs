@@ -18,11 +18,13 @@ pub const REGISTERS: Registers = Registers {
     needs,
 };
 
-fn needs(inst: &Inst, _: Isa) -> Needs {
+fn needs(inst: &Inst, isa: Isa) -> Needs {
     let replaces = |at: usize| Needs { replaces: Some(at), ..Needs::default() };
     let early = |temps: usize| Needs { early_result: true, temps, ..Needs::default() };
     let needs = match inst.op {
-        Op::Fma(_) | Op::FmaNeg(_) | Op::FmaLane(..) | Op::Dot(..) | Op::DotLane(..) => replaces(0),
+        Op::Fma(_) | Op::FmaNeg(_) | Op::FmaLane(..) | Op::DotLane(..) => replaces(0),
+        Op::Dot(..) => Needs { temps: dot_temps(isa), ..replaces(0) },
+        Op::Binary(Binary::AddHalves, _) => replaces(0),
         // The sum is read first, unless it is loaded, to where the result is to be.
         Op::MulAdd(_) if inst.mem.is_none() => replaces(2),
         Op::MulAdd(_) => return early(0),
@@ -43,17 +45,27 @@ fn needs(inst: &Inst, _: Isa) -> Needs {
 fn two_steps(op: Binary, lanes: Lanes) -> bool {
     let wide = lanes.width() == 8;
     match op {
-        Binary::Min | Binary::Max | Binary::LowMul | Binary::DotPairs => true,
+        Binary::Min | Binary::Max | Binary::LowMul | Binary::DotPairs | Binary::DotHalves => true,
         Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy => true,
         Binary::IntMin | Binary::IntMax | Binary::IntMul => wide,
         _ => false,
     }
 }
 
+/// Vectors that a product of bytes needs in between, besides that for an operand in memory, which is the last one.
+pub fn dot_temps(isa: Isa) -> usize {
+    if isa.dot.is_some() { 0 } else { 2 }
+}
+
 /// Vectors that an operation needs in between, besides that for an operand in memory, which is the last one.
 pub fn own_temps(op: Binary) -> usize {
     match op {
-        Binary::LowMul | Binary::DotPairs | Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy => 1,
+        Binary::LowMul
+        | Binary::DotPairs
+        | Binary::DotHalves
+        | Binary::ShlBy
+        | Binary::ShrBy
+        | Binary::ShrArithBy => 1,
         _ => 0,
     }
 }

@@ -106,20 +106,25 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// On a processor that QEMU names, if it is there. Without it tests are left out, where `ONNXC_REQUIRE_QEMU=1` does not
-    /// ask for them.
+    /// On a processor that QEMU names; see [`Runner::start`].
     pub fn new(cpu: &str) -> Option<Runner> {
+        Runner::start(&["-cpu", cpu])
+    }
+
+    /// With these options of QEMU, if it is there. Without it tests are left out, where `ONNXC_REQUIRE_QEMU=1` does not ask for
+    /// them.
+    pub fn start(options: &[&str]) -> Option<Runner> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("runner");
         fs::write(&path, program()).unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o755)).unwrap();
-        let start = |mut command: Command| {
+        let spawn = |mut command: Command| {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map(|child| Runner { child })
         };
         for qemu in ["qemu-aarch64-static", "qemu-aarch64"] {
             let mut command = Command::new(qemu);
-            command.args(["-cpu", cpu]).arg(&path);
-            if let Ok(mut runner) = start(command) {
+            command.args(options).arg(&path);
+            if let Ok(mut runner) = spawn(command) {
                 // It has read the file once it answers.
                 let ret = 0xd65f_03c0u32.to_le_bytes();
                 runner.call(&ret, &mut [], &[], (0, 0));

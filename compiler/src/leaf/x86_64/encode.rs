@@ -1,21 +1,23 @@
 //! The bytes of a function: its instructions, with the places that they were allocated, as x86-64 machine
 //! code.
 //!
-//! A function has the System V calling convention. Its code can be put anywhere: what it refers to outside of
-//! the buffers are constants, which follow the code and are reached relative to it.
+//! `frame.rs` has the stack. Code can be put anywhere: what it refers to outside of the buffers are constants, which follow
+//! the code and are reached relative to it.
 
 mod emitter;
+mod frame;
 mod operand;
 mod tiles;
 mod width;
 
 use super::registers::registers;
-use crate::leaf::alloc::{Allocated, SLOT_BYTES, allocate};
+use crate::leaf::alloc::{SLOT_BYTES, allocate};
 use crate::leaf::{Failure, MAX_FRAME, Machine};
-use crate::vector::ir::{BlockId, Cond, End, Func, Lanes, TileShape};
+use crate::vector::ir::{BlockId, Cond, End, Func, Lanes};
 use crate::vector::isa::Isa;
 use cranelift_entity::EntityRef;
 use emitter::Emitter;
+use frame::Frame;
 use iced_x86::{
     BlockEncoder, BlockEncoderOptions, Code, IcedError, Instruction, InstructionBlock, MemoryOperand,
     Register,
@@ -24,8 +26,6 @@ use iced_x86::{
 /// What is to be jumped to or loaded has a made-up address until the block encoder has placed it.
 const BLOCK_ADDRESS: u64 = 1 << 32;
 const POOL_ADDRESS: u64 = 1 << 33;
-
-const PAGE: i32 = 4096;
 
 /// Of a function and of its constants, in bytes: that of the widest constant.
 const ALIGN: u32 = 32;
@@ -52,7 +52,7 @@ pub fn compile(func: &Func, isa: Isa) -> Result<Machine, Failure> {
     });
     let blocks = blocks.collect::<Result<Vec<_>, String>>()?;
     let frame = Frame::new(isa, func, &allocated, &blocks);
-    let (mut insts, stack) = (lay_out(&blocks, &frame)?, frame.stack());
+    let (mut insts, stack, unwind) = (lay_out(&blocks, &frame)?, frame.stack(), frame.unwind()?);
     let constants = pool.insts()?;
     let pool_bytes = pool.bytes();
     let code = insts.len();
@@ -61,12 +61,12 @@ pub fn compile(func: &Func, isa: Isa) -> Result<Machine, Failure> {
     let instructions = unaligned.len().saturating_sub(pool_bytes);
     let padding = instructions.next_multiple_of(ALIGN as usize) - instructions;
     if pool_bytes == 0 || padding == 0 {
-        return Ok(Machine { bytes: unaligned, instructions, align: ALIGN, stack });
+        return Ok(Machine { bytes: unaligned, instructions, align: ALIGN, stack, unwind });
     }
     // Padding moves the constants, and with them what refers to them; jumps keep their lengths.
     let fill = (0..padding).map(|_| Instruction::with_declare_byte_1(INT3));
     insts.splice(code..code, fill);
-    Ok(Machine { bytes: encode(&insts)?, instructions, align: ALIGN, stack })
+    Ok(Machine { bytes: encode(&insts)?, instructions, align: ALIGN, stack, unwind })
 }
 
 fn encode(insts: &[Instruction]) -> Result<Vec<u8>, String> {
@@ -156,96 +156,6 @@ fn jump_unless(cond: Cond) -> Code {
         Cond::Eq => Cond::Ne,
         Cond::Ne => Cond::Eq,
     })
-}
-
-/// What a function does to the stack and with the tiles, and what it leaves behind.
-struct Frame {
-    saved: Vec<Register>,
-    /// Bytes of spill slots; above them is the stack pointer as it was before.
-    slots: i32,
-    /// Bytes of slots, that pointer, and the function's own memory above; zero without slots and memory.
-    size: i32,
-    /// Of the slots, so that vectors do not cross cache lines.
-    align: i32,
-    tiles: Vec<TileShape>,
-    /// Whether the upper halves of vector registers were written, which slows down code without VEX after it.
-    wide: bool,
-}
-
-impl Frame {
-    fn new(isa: Isa, func: &Func, allocated: &Allocated, blocks: &[BlockCode]) -> Frame {
-        let slots = allocated.slots() * SLOT_BYTES;
-        let (size, align) = match (slots, func.frame) {
-            (0, 0) => (0, isa.vector_bytes),
-            (_, 0) => (slots + SLOT_BYTES, isa.vector_bytes),
-            (_, memory) => ((slots + SLOT_BYTES).next_multiple_of(MEMORY_ALIGN) + memory, MEMORY_ALIGN),
-        };
-        let wide = blocks.iter().flat_map(|block| &block.insts).any(writes_wide);
-        let saved = allocated.callee_saved().into_iter().map(|n| Register::RAX + u32::from(n)).collect();
-        let tiles = func.tiles.clone();
-        Frame { saved, slots: slots as i32, size: size as i32, align: align as i32, tiles, wide }
-    }
-
-    /// Bytes of stack at most: the address to return to, saved registers, and slots with what aligns them.
-    fn stack(&self) -> u32 {
-        let size = if self.size > 0 { self.size + self.align } else { 0 };
-        let config = if self.tiles.is_empty() { 0 } else { tiles::CONFIG_BYTES };
-        8 * (1 + self.saved.len() as u32) + size.max(config) as u32
-    }
-
-    fn prologue(&self) -> Result<Vec<Instruction>, String> {
-        let mut insts = vec![];
-        for &reg in &self.saved {
-            insts.push(Instruction::with1(Code::Push_r64, reg));
-        }
-        if !self.tiles.is_empty() {
-            insts.extend(tiles::configure(&self.tiles));
-        }
-        if self.size > 0 {
-            let size = self.size;
-            // No argument is in rax. Every page is touched, so that none is jumped over that guards the
-            // stack.
-            for page in 1..=(size + self.align) / PAGE {
-                let touched = MemoryOperand::with_base_displ(Register::RSP, (-page * PAGE).into());
-                insts.push(Instruction::with2(Code::Test_rm64_r64, touched, Register::RAX));
-            }
-            insts.push(Instruction::with2(Code::Mov_r64_rm64, Register::RAX, Register::RSP));
-            insts.push(Instruction::with2(Code::Sub_rm64_imm32, Register::RSP, size));
-            insts.push(Instruction::with2(Code::And_rm64_imm8, Register::RSP, -self.align));
-            insts.push(Instruction::with2(Code::Mov_rm64_r64, self.saved_stack_pointer(), Register::RAX));
-        }
-        insts.into_iter().map(|inst| inst.map_err(text)).collect()
-    }
-
-    fn epilogue(&self, code: i32) -> Result<Vec<Instruction>, String> {
-        let mut insts = vec![];
-        if !self.tiles.is_empty() {
-            insts.push(Ok(tiles::release()));
-        }
-        if self.size > 0 {
-            insts.push(Instruction::with2(Code::Mov_r64_rm64, Register::RSP, self.saved_stack_pointer()));
-        }
-        for &reg in self.saved.iter().rev() {
-            insts.push(Instruction::with1(Code::Pop_r64, reg));
-        }
-        if self.wide {
-            insts.push(Ok(Instruction::with(Code::VEX_Vzeroupper)));
-        }
-        insts.push(match code {
-            0 => Instruction::with2(Code::Xor_r32_rm32, Register::EAX, Register::EAX),
-            _ => Instruction::with2(Code::Mov_r32_imm32, Register::EAX, code),
-        });
-        insts.push(Ok(Instruction::with(Code::Retnq)));
-        insts.into_iter().map(|inst| inst.map_err(text)).collect()
-    }
-
-    fn saved_stack_pointer(&self) -> MemoryOperand {
-        MemoryOperand::with_base_displ(Register::RSP, self.slots.into())
-    }
-}
-
-fn writes_wide(inst: &Instruction) -> bool {
-    (0..inst.op_count()).any(|n| (Register::YMM0..=Register::ZMM31).contains(&inst.op_register(n)))
 }
 
 /// Constants, in the order of their first use.

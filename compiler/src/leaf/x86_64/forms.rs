@@ -61,7 +61,9 @@ pub fn binary(op: Binary, isa: Isa, lanes: Lanes) -> Form {
         | Binary::IntDiv
         | Binary::UnsignedDiv
         | Binary::ShrBy
-        | Binary::ShrArithBy => Code::INVALID,
+        | Binary::ShrArithBy
+        | Binary::DotHalves
+        | Binary::AddHalves => Code::INVALID,
     };
     (code, None)
 }

@@ -57,6 +57,9 @@ pub fn import(
     let types: Vec<ItemType> = [lead, states, elements].concat().into_iter().map(ItemType::from).collect();
     let mut imported = cx.body(body, &types)?;
     require_tensors(&imported.results)?;
+    if imported.iteration.is_some() {
+        return unsupported("random numbers in the body of a Scan of opset 8");
+    }
     for (at, state) in states.iter().enumerate() {
         let (_, value) = imported.graph.outputs[at];
         let next = inside(cx, &mut imported.graph, |b| as_type(b, value, &state.shape))?;
@@ -188,8 +191,16 @@ impl Iteration {
 
     /// The leading state that counts iterations from `zero`; `number` is its input.
     pub fn count(&mut self, cx: &mut NodeCx<'_, '_>, zero: ValueId, number: ValueId) -> Result<Leading> {
+        if let Some(iteration) = self.body.iteration {
+            self.body.graph.data.insert(iteration, DataSymbol { value: number, element: 0, bound: None });
+        }
         let next = inside(cx, &mut self.body.graph, |b| b.binary_scalar(BinaryFn::Add, number, 1.0))?;
         Ok((zero, number, next))
+    }
+
+    /// Whether the body asks for the number of the iteration.
+    pub fn is_numbered(&self) -> bool {
+        self.body.iteration.is_some()
     }
 
     /// Whether the parts of some stacked result have a size that only the body tells.

@@ -93,7 +93,7 @@ impl Written {
     ) -> Result<Vec<ValueId>> {
         self.inner.graph.adopt_symbols(cx.b.graph);
         let inputs: Vec<Item> = inputs.iter().copied().map(Item::Tensor).collect();
-        let results = cx.bodies.repeat(cx.b.graph, &mut self.inner, body, &inputs);
+        let results = cx.bodies.repeat(cx.b.graph, &mut self.inner, body, &inputs, self.counter);
         cx.b.graph.adopt_symbols(&self.inner.graph);
         tensors(&results?)
     }

@@ -1,11 +1,11 @@
 //! Transposed convolutions. With a kernel whose extents are known each is an ordinary convolution that computes one
 //! block of outputs per position; else zeros go between the inputs, and windows of the run's extents over them.
 
-use super::{grouped_filters, groups, join_groups, kernel_dims, split_groups, undivided, zero};
+use super::{FILTERS, grouped_filters, groups, join_groups, kernel_dims, split_groups, zero};
 use crate::error::Result;
 use crate::graph::{Builder, Dim, Op, RhsLayout, ValueId};
 use crate::op::NodeCx;
-use crate::op::row::{malformed, share};
+use crate::op::row::malformed;
 use crate::op::spatial::{
     channels_first, channels_last, explicit_pads, extents, known_extents, reach, reach_of, spatial_dims,
     windows,
@@ -62,9 +62,7 @@ pub(in crate::op) fn conv_transpose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<Value
     if x_ty.shape[1].is_const() && channels.is_const() && x_ty.shape[1] != channels {
         return malformed(format!("transposed convolution of {x_ty} with weights {w_ty}"));
     }
-    let Some(per_group) = share(&channels, groups) else {
-        return undivided(cx.b, w, groups);
-    };
+    let per_group = cx.b.divided(&channels, groups, FILTERS)?;
     let axes = transposed_axes(cx, &sizes, &kernel, &pads)?;
     let b = &mut *cx.b;
     let x = channels_last(b, x)?;
@@ -203,9 +201,7 @@ fn phase_filters(b: &mut Builder<'_>, w: ValueId, groups: usize, axes: &[Filter]
     }
     // [G, C/G, m, taps0, stride0, taps1, stride1, ..]
     let mut shape = b.shape(w)[..2].to_vec();
-    let Some(each) = share(&shape[0], groups) else {
-        return undivided(b, w, groups);
-    };
+    let each = b.divided(&shape[0], groups, FILTERS)?;
     shape[0] = each.clone();
     shape.insert(0, Dim::from(groups));
     let outputs = shape[2].clone();

@@ -8,7 +8,7 @@ use crate::graph::{Builder, DType, Dim, ValueId};
 use crate::op::AttrDefault::{Int, Optional, Required};
 use crate::op::attention::{heads, merged_heads, scores, weighted};
 use crate::op::matmul::product;
-use crate::op::row::{share, unsupported};
+use crate::op::row::unsupported;
 use crate::op::softmax::softmax_along;
 use crate::op::{AttrKind, NodeCx, OpDef, attr, opt, req};
 use crate::scalar::{BinaryFn, CompareFn};
@@ -156,11 +156,9 @@ fn qattention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// The width of queries, of keys and of values in `all: [B, S, 3 * width]`.
-fn third(b: &Builder<'_>, all: ValueId) -> Result<Dim> {
-    match share(&b.shape(all)[2], 3) {
-        Some(width) => Ok(width),
-        None => unsupported(format!("{} as queries, keys and values", b.ty(all))),
-    }
+fn third(b: &mut Builder<'_>, all: ValueId) -> Result<Dim> {
+    let width = b.shape(all)[2].clone();
+    b.divided(&width, 3usize, "features must divide into queries, keys and values")
 }
 
 /// Attention of `all: [B, S, q + k + v]`, f32: queries, keys and values of these sizes side by side. Gives the result, and keys

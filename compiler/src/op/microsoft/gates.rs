@@ -87,9 +87,8 @@ fn bias_gelu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 /// The halves of `x` along its last axis.
 fn halves(b: &mut Builder<'_>, x: ValueId) -> Result<(ValueId, ValueId)> {
     let axis = b.rank(x) - 1;
-    let Some(half) = share(&b.ty(x).shape[axis], 2) else {
-        return malformed(format!("{} has no two halves", b.ty(x)));
-    };
+    let width = b.ty(x).shape[axis].clone();
+    let half = b.divided(&width, 2usize, "the last axis must divide into halves")?;
     let first = b.slice_axis(x, axis, Dim::ZERO, half.clone())?;
     Ok((first, b.slice_axis(x, axis, half.clone(), half)?))
 }

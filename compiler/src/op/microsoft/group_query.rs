@@ -12,7 +12,7 @@ use crate::op::AttrDefault::{Float, Int, Optional, Required, Str};
 use crate::op::attention::{cache, heads, merged_heads, rotated, scores, weighted};
 use crate::op::row::{
     BinaryFn, CompareFn, Dim, NodeCx, OpDef, ReduceFn, Result, UnaryFn, ValueId, malformed, not_one_of, opt,
-    req, share, size_scalar, unsupported,
+    req, size_scalar, unsupported,
 };
 use crate::op::softmax::softmax_along;
 use crate::op::{AttrKind, attr};
@@ -141,9 +141,9 @@ pub(super) fn operands(cx: &mut NodeCx<'_, '_>) -> Result<[ValueId; 3]> {
         Some([key, value]) => [query, key, value],
         None => {
             let whole = counts.iter().sum::<i64>() as usize;
-            let Some(each) = share(&b.shape(query)[2], whole) else {
-                return malformed(format!("query {} in {whole} heads", b.ty(query)));
-            };
+            let width = b.shape(query)[2].clone();
+            let each =
+                b.divided(&width, whole, "query must divide into heads of queries, keys and values")?;
             let (mut parts, mut start) = ([query; 3], Dim::ZERO);
             for (part, count) in parts.iter_mut().zip(counts) {
                 let size = Dim::from(count) * each.clone();

@@ -6,7 +6,7 @@ use crate::graph::Builder;
 use crate::graph::DType::{F32, I8, U8};
 use crate::op::quantize::saturated;
 use crate::op::row::{
-    BinaryFn, DType, Dim, NodeCx, Result, UnaryFn, ValueId, malformed, not_one_of, share, unsupported,
+    BinaryFn, DType, Dim, NodeCx, Result, UnaryFn, ValueId, malformed, not_one_of, unsupported,
 };
 
 /// How elements are kept.
@@ -55,10 +55,10 @@ pub(super) fn form(cx: &mut NodeCx<'_, '_>) -> Result<Option<Integers>> {
     for (scale, per_channel) in scales.iter_mut().zip(per_channel) {
         let shape = match per_channel {
             false => vec![],
-            true => match share(&b.ty(*scale).elements(), heads) {
-                Some(size) => vec![Dim::from(heads), Dim::ONE, size],
-                None => return malformed(format!("scales {} of {heads} heads", b.ty(*scale))),
-            },
+            true => {
+                let count = b.ty(*scale).elements();
+                vec![Dim::from(heads), Dim::ONE, b.divided(&count, heads, "scales must divide into heads")?]
+            }
         };
         *scale = b.reshape(*scale, shape)?;
     }
@@ -78,10 +78,7 @@ impl Integers {
         let x = b.binary_scalar(BinaryFn::Min, x, 7.0)?;
         let x = b.binary_scalar(BinaryFn::Add, x, 8.0)?;
         let mut shape = b.shape(x);
-        let Some(half) = share(&shape[3], 2) else {
-            return malformed(format!("{} in pairs", b.ty(x)));
-        };
-        shape[3] = half;
+        shape[3] = b.divided(&shape[3], 2usize, "features of a head must divide into pairs")?;
         shape.push(Dim::from(2usize));
         let pairs = b.reshape(x, shape)?;
         let low = b.slice_axis(pairs, 4, Dim::ZERO, Dim::ONE)?;

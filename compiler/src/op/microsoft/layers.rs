@@ -248,13 +248,8 @@ fn gated_rms_norm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let b = &mut *cx.b;
     let (to, shape, each) = (b.dtype(x), b.shape(x), b.shape(scale)[0].clone());
     let mut grouped = shape.clone();
-    let groups = grouped.pop().and_then(|width| match width.is_const() && each.is_const() {
-        true => width.exact_div(&each),
-        false => width.floor_div(&each),
-    });
-    let Some(groups) = groups else {
-        return malformed(format!("X {} in groups of {each} features", b.ty(x)));
-    };
+    let Some(width) = grouped.pop() else { return malformed(format!("X {} has no axis", b.ty(x))) };
+    let groups = b.divided(&width, each.clone(), "features must divide into groups as large as scale")?;
     grouped.extend([groups, each]);
     let axis = grouped.len() - 1;
     let x = b.cast(x, F32)?;

@@ -34,10 +34,7 @@ fn decoder_masked(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let to = cx.b.dtype(query);
     let width = match (given, cx.b.shape(query)[2].clone()) {
         (Some(_), width) => width,
-        (None, width) => match share(&width, 3) {
-            Some(third) => third,
-            None => return malformed(format!("query {} is not three parts", cx.b.ty(query))),
-        },
+        (None, width) => cx.b.divided(&width, 3usize, "query must divide into queries, keys and values")?,
     };
     let b = &mut *cx.b;
     let mut parts = match given {

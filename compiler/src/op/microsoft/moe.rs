@@ -374,7 +374,7 @@ fn dequantized(
     let shape = b.shape(codes);
     let block = form.block.map_or(shape[2].clone(), Dim::from);
     let blocks = match form.block {
-        Some(block) => shape[2].floor_div(&Dim::from(block)).unwrap_or(Dim::ZERO),
+        Some(block) => b.divided(&shape[2], block, "codes must divide into blocks")?,
         None => Dim::ONE,
     };
     let codes = b.reshape(codes, vec![shape[0].clone(), shape[1].clone(), blocks.clone(), block])?;
@@ -413,13 +413,13 @@ fn activated(
         Halves::Apart => (x, third),
         Halves::Joined => {
             let shape = b.shape(x);
-            let Some(half) = share(&shape[2], 2) else { return malformed(format!("halves of {}", b.ty(x))) };
+            let half = b.divided(&shape[2], 2usize, "rows of fc1 must divide into gates and values")?;
             let gate = b.slice_axis(x, 2, Dim::ZERO, half.clone())?;
             (gate, Some(b.slice_axis(x, 2, half.clone(), half)?))
         }
         Halves::Interleaved => {
             let shape = b.shape(x);
-            let Some(half) = share(&shape[2], 2) else { return malformed(format!("halves of {}", b.ty(x))) };
+            let half = b.divided(&shape[2], 2usize, "rows of fc1 must divide into gates and values")?;
             let pairs = b.reshape(x, vec![shape[0].clone(), shape[1].clone(), half, Dim::from(2usize)])?;
             let gate = b.slice_axis(pairs, 3, Dim::ZERO, Dim::ONE)?;
             let up = b.slice_axis(pairs, 3, Dim::ONE, Dim::ONE)?;

@@ -74,19 +74,14 @@ fn block(cx: &mut NodeCx<'_, '_>) -> Result<usize> {
 }
 
 /// How many blocks a number of channels has.
-fn blocks(channels: &Dim, block: usize, what: &str) -> Result<Dim> {
-    let size = Dim::from(block);
-    match channels.as_const() {
-        Some(channels) if channels % block as i64 == 0 => Ok(Dim::from(channels / block as i64)),
-        Some(channels) => malformed(format!("{channels} {what} are no whole blocks of {block}")),
-        None => channels.floor_div(&size).map_or_else(|| unsupported(format!("{channels} {what}")), Ok),
-    }
+fn blocks(b: &mut Builder<'_>, channels: &Dim, block: usize, what: &str) -> Result<Dim> {
+    b.divided(channels, block, &format!("{what} must divide into blocks of {block}"))
 }
 
 /// `[N, C, H, W]` whose channels lie in blocks, as one whose channels do not.
 fn from_blocks(b: &mut Builder<'_>, x: ValueId, block: usize) -> Result<ValueId> {
     let shape = b.shape(x);
-    let count = blocks(&shape[1], block, "channels")?;
+    let count = blocks(b, &shape[1], block, "channels")?;
     let [n, _, h, w] = &shape[..] else { return malformed(format!("{} has no 4 axes", b.ty(x))) };
     let x = b.reshape(x, vec![n.clone(), count, h.clone(), w.clone(), Dim::from(block)])?;
     let x = b.transpose(x, &[0, 1, 4, 2, 3])?;
@@ -96,7 +91,7 @@ fn from_blocks(b: &mut Builder<'_>, x: ValueId, block: usize) -> Result<ValueId>
 /// The other way around.
 fn to_blocks(b: &mut Builder<'_>, x: ValueId, block: usize) -> Result<ValueId> {
     let shape = b.shape(x);
-    let count = blocks(&shape[1], block, "channels")?;
+    let count = blocks(b, &shape[1], block, "channels")?;
     let [n, _, h, w] = &shape[..] else { return malformed(format!("{} has no 4 axes", b.ty(x))) };
     let x = b.reshape(x, vec![n.clone(), count, Dim::from(block), h.clone(), w.clone()])?;
     let x = b.transpose(x, &[0, 1, 3, 4, 2])?;
@@ -146,7 +141,7 @@ fn conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     };
     let (groups, each) = (cx.int("group")?, channels.as_const().unwrap_or(0));
     let size = Dim::from(block);
-    let count = blocks(filters, block, "filters")?;
+    let count = blocks(cx.b, filters, block, "filters")?;
     // So few channels are read as they are, or one by one.
     let (x, w) = if each < block as i64 {
         let depthwise = each == 1 && Dim::from(groups) == *filters;
@@ -158,7 +153,7 @@ fn conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let w = cx.b.reshape(w, parts)?;
         (x, cx.b.transpose(w, &[0, 4, 1, 2, 3])?)
     } else {
-        let inner = blocks(channels, block, "channels of a filter")?;
+        let inner = blocks(cx.b, channels, block, "channels of a filter")?;
         let parts = vec![count, inner, height.clone(), width.clone(), size.clone(), size];
         let w = cx.b.reshape(w, parts)?;
         (from_blocks(cx.b, x, block)?, cx.b.transpose(w, &[0, 5, 1, 4, 2, 3])?)

@@ -41,10 +41,12 @@ fn packed_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let width = cx.b.shape(all)[1].clone();
     let sizes = match cx.ints("qkv_hidden_sizes")?.filter(|sizes| !sizes.is_empty()) {
         Some(sizes) => sizes.into_iter().map(Dim::from).collect(),
-        None => match share(&width, 3) {
-            Some(third) => vec![third; 3],
-            None => return malformed(format!("{width} columns of weights are no three parts")),
-        },
+        None => {
+            vec![
+                cx.b.divided(&width, 3usize, "columns of weights must divide into queries, keys and values")?;
+                3
+            ]
+        }
     };
     let total = sizes.iter().fold(Dim::ZERO, |sum, size| sum + size.clone());
     if sizes.len() != 3 || (total - width.clone()).as_const().is_some_and(|by| by != 0) {

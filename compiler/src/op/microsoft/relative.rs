@@ -8,7 +8,7 @@ use crate::op::attention::heads;
 use crate::op::matmul::product;
 use crate::op::row::{
     BinaryFn, CompareFn, DType, Dim, NodeCx, OpDef, ReduceFn, Result, UnaryFn, ValueId, malformed, opt, req,
-    share, size_scalar, unsupported,
+    size_scalar, unsupported,
 };
 use crate::op::{AttrKind, attr};
 
@@ -138,9 +138,7 @@ fn gated_relative_position_bias(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>>
     let gates = product(b, query, weight)?;
     let gates = b.binary(BinaryFn::Add, gates, bias)?;
     let mut shape = b.shape(gates);
-    let Some(half) = share(&shape[3], 2) else {
-        return malformed(format!("gates {} in halves", b.ty(gates)));
-    };
+    let half = b.divided(&shape[3], 2usize, "gates must divide into halves")?;
     shape[3] = Dim::from(2usize);
     shape.push(half);
     let gates = b.reshape(gates, shape)?;

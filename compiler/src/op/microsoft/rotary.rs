@@ -7,7 +7,7 @@ use crate::graph::{Requirement, Tensor};
 use crate::op::AttrDefault::{Optional, Required};
 use crate::op::attention::{cache, heads, merged_heads, rotated};
 use crate::op::row::{
-    BinaryFn, Dim, NodeCx, OpDef, Result, UnaryFn, ValueId, malformed, not_one_of, req, share, unsupported,
+    BinaryFn, Dim, NodeCx, OpDef, Result, UnaryFn, ValueId, malformed, not_one_of, req, unsupported,
 };
 use crate::op::{AttrKind, attr};
 
@@ -99,7 +99,7 @@ pub(super) fn operand(cx: &mut NodeCx<'_, '_>, x: ValueId, cos: ValueId) -> Resu
     let own = b.shape(cos)[1].clone();
     if b.rank(x) == 4 {
         let size = b.shape(x)[3].clone();
-        return Ok((x, half_of(b, x, &size, turning, &own)?));
+        return Ok((x, half_of(b, &size, turning, &own)?));
     }
     if count == 0 {
         if turning > 0 {
@@ -107,10 +107,8 @@ pub(super) fn operand(cx: &mut NodeCx<'_, '_>, x: ValueId, cos: ValueId) -> Resu
         }
         // All features turn, so that the cache tells how many a head has.
         let (width, each) = (b.shape(x)[2].clone(), own.clone() * Dim::from(2usize));
-        let known = width.is_const() && each.is_const();
-        let Some(count) = (if known { width.exact_div(&each) } else { width.floor_div(&each) }) else {
-            return malformed(format!("{} in heads of {each} features, as the cache tells", b.ty(x)));
-        };
+        let count =
+            b.divided(&width, each.clone(), "features must divide into heads as wide as cos_cache tells")?;
         let mut split = b.shape(x);
         split.truncate(2);
         split.extend([count, each]);
@@ -119,15 +117,13 @@ pub(super) fn operand(cx: &mut NodeCx<'_, '_>, x: ValueId, cos: ValueId) -> Resu
     }
     let split = heads(b, x, Some(count))?;
     let size = b.shape(split)[3].clone();
-    let half = half_of(b, x, &size, turning, &own)?;
+    let half = half_of(b, &size, turning, &own)?;
     Ok((split, half))
 }
 
-fn half_of(b: &mut Builder<'_>, x: ValueId, size: &Dim, turning: i64, own: &Dim) -> Result<Dim> {
+fn half_of(b: &mut Builder<'_>, size: &Dim, turning: i64, own: &Dim) -> Result<Dim> {
     let whole = if turning > 0 { Dim::from(turning) } else { size.clone() };
-    let Some(half) = share(&whole, 2) else {
-        return malformed(format!("rotation of {whole} features of {}", b.ty(x)));
-    };
+    let half = b.divided(&whole, 2usize, "features that turn must divide into pairs")?;
     if size.as_const().is_some_and(|size| turning > size) {
         return malformed(format!("rotary_embedding_dim {turning} of heads of {size} features"));
     }

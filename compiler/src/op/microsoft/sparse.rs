@@ -70,9 +70,7 @@ fn sparse_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     // Layouts go round among the heads.
     let shape = b.shape(found);
     let kinds = b.shape(starts)[0].clone();
-    let Some(rounds) = shape[1].floor_div(&kinds) else {
-        return malformed(format!("{} heads with {kinds} layouts", shape[1]));
-    };
+    let rounds = b.divided(&shape[1], kinds.clone(), "heads must divide into rounds of layouts")?;
     let mut split = shape.clone();
     split.splice(1..2, [rounds, kinds]);
     let found = b.reshape(found, split)?;

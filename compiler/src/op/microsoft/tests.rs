@@ -3,7 +3,7 @@
 
 use super::DOMAIN;
 use crate::graph::{DType, Tensor};
-use crate::op::node_case::Case;
+use crate::op::node_case::{Case, ramp};
 
 fn case(name: &'static str) -> Case {
     Case::of(DOMAIN, name, 1)
@@ -210,7 +210,10 @@ fn blocks_of_channels_are_whole() {
     };
     case(16).gives(0, &[1, 16, 1, 1], &[6.0; 16]);
     let message = refusal(case(20));
-    assert!(message.contains("20 filters are no whole blocks of 16"), "{message}");
+    assert!(
+        message.contains("filters must divide into blocks of 16: 20 is not a multiple of 16"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -288,4 +291,22 @@ fn layouts_of_queries_keys_and_values() {
     let case = case("MultiHeadAttention").input::<f32>(&[1, 1, 2], &[1.0, 2.0]).int("num_heads", 1);
     let message = refusal(case.input::<f32>(&[1, 1, 2], &[1.0, 2.0]));
     assert!(message.contains("query has 3 axes, key 3 axes, value none"), "{message}");
+}
+
+/// Of tensors without elements, a reshape into heads holds for any number of features.
+#[test]
+fn features_that_do_not_divide_are_refused_without_elements() {
+    let rotary = |width: usize, batch: usize| {
+        let count = batch * 3 * width;
+        Case::of(DOMAIN, "RotaryEmbedding", 1)
+            .symbolic(&["b", "s", "w"], &[batch, 3, width], &ramp(count, 1))
+            .symbolic(&["b", "s"], &[batch, 3], &vec![0i64; batch * 3])
+            .input(&[5, 4], &ramp(20, 2))
+            .input(&[5, 4], &ramp(20, 3))
+    };
+    for batch in [0, 2] {
+        assert_eq!(rotary(16, batch).run().unwrap()[0].shape, [batch, 3, 16]);
+        let message = rotary(9, batch).run().unwrap_err().to_string();
+        assert!(message.contains("divide into heads as wide as cos_cache tells"), "{message}");
+    }
 }

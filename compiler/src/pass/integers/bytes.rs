@@ -47,6 +47,7 @@ pub fn in_bytes(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Opti
         Some((x, y)) => (x, y, k),
         None => (x, y, k),
     };
+    let (x, y, k) = without_units(b, (x, y), [batch, m, k])?;
     let inner: Vec<i64> = b.shape(x.value)[batch + m..].iter().filter_map(Dim::as_const).collect();
     let missing = -inner.last().copied().unwrap_or(0) & (DOT_DEPTH as i64 - 1);
     let (left, right) = match missing {
@@ -121,6 +122,24 @@ fn by_planes(
     perm.push(spatial + 1);
     let weights = b.transpose(y.value, &perm)?;
     Ok(Some((Bytes { value: windows, ..*x }, Bytes { value: weights, ..*y })))
+}
+
+/// Operands without the inner axes of one element behind the last of more: words are made along that one.
+fn without_units(
+    b: &mut Builder,
+    (x, y): (Bytes, Bytes),
+    [batch, m, k]: [usize; 3],
+) -> Result<(Bytes, Bytes, usize)> {
+    let (mut of_x, mut of_y) = (b.shape(x.value), b.shape(y.value));
+    let inner = &of_x[batch + m..];
+    let units = inner[1..].iter().rev().take_while(|dim| **dim == Dim::ONE).count();
+    if units == 0 {
+        return Ok((x, y, k));
+    }
+    of_x.truncate(of_x.len() - units);
+    of_y.drain(batch + k - units..batch + k);
+    let (left, right) = (b.reshape(x.value, of_x)?, b.reshape(y.value, of_y)?);
+    Ok((Bytes { value: left, ..x }, Bytes { value: right, ..y }, k - units))
 }
 
 /// A transposition, in front of a padding and joined with another one.

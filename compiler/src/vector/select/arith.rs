@@ -183,14 +183,21 @@ impl Select<'_> {
         }
     }
 
-    /// `sum` plus [`BinaryFn::Dot`] of `a` and `b`, or what it is for bytes with other signs.
-    pub fn dot(&mut self, signs: Signs, sum: Val, a: Val, b: Val) -> Selected<Val> {
-        if self.isa.dot == Some(signs) {
+    /// `sum` plus [`BinaryFn::Dot`] of `a` and `b`, or what it is for other bytes.
+    pub fn dot(&mut self, op: BinaryFn, sum: Val, a: Val, b: Val) -> Selected<Val> {
+        let signs = Signs { a: op != BinaryFn::Dot, b: true };
+        let lanes = self.lanes(4)?;
+        let halves = op == BinaryFn::DotNarrow && self.isa.has(Op::Binary(Binary::DotHalves, lanes));
+        if self.isa.dot != Some(signs) && halves {
+            let sums = self.apply(|lanes| Op::Binary(Binary::DotHalves, lanes), &[a, b])?;
+            return self.apply(|lanes| Op::Binary(Binary::AddHalves, lanes), &[sum, sums]);
+        }
+        if self.isa.has(Op::Dot(signs, lanes)) {
             return self.apply(|lanes| Op::Dot(signs, lanes), &[sum, a, b]);
         }
         if signs == Signs::UNSIGNED_SIGNED
             && a.small_bytes
-            && self.isa.has(Op::Binary(Binary::DotBytes, self.lanes(4)?))
+            && self.isa.has(Op::Binary(Binary::DotBytes, lanes))
         {
             // Sums of two products of 7 bits and 8 fit 16.
             let sums = self.apply(|lanes| Op::Binary(Binary::DotBytes, lanes), &[a, b])?;

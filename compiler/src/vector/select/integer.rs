@@ -4,9 +4,7 @@ use super::value::{Form, Kind, Val};
 use super::{Select, Selected, refuse};
 use crate::graph::DType;
 use crate::scalar::{BinaryFn, UnaryFn};
-use crate::vector::ir::{
-    Binary, Class, Compare, Cond, Convert, End, Lanes, Logic, Op, Operand, Reg, Signs, Unary,
-};
+use crate::vector::ir::{Binary, Class, Compare, Cond, Convert, End, Lanes, Logic, Op, Operand, Reg, Unary};
 
 /// The bit that the order of unsigned integers and that of signed ones differ by.
 fn sign(form: Form) -> Val {
@@ -40,21 +38,22 @@ impl Select<'_> {
                 let negative = self.test(Compare::IntGt, zero, x)?;
                 self.choose(form, negative, minus, value)
             }
-            // The halves of a complex number.
-            UnaryFn::Swap if dtype == DType::C64 => {
-                let (high, low) = (self.simple(Unary::Shl(32), x)?, self.simple(Unary::Shr(32), x)?);
-                self.pair(Binary::Or, high, low)
-            }
+            UnaryFn::Swap if dtype == DType::C64 => self.swap_halves(x),
             _ => refuse(format!("`{op}` of {dtype}")),
         }
+    }
+
+    /// The halves of 64 bits, such as the parts of a complex number.
+    pub fn swap_halves(&mut self, x: Val) -> Selected<Val> {
+        let (high, low) = (self.simple(Unary::Shl(32), x)?, self.simple(Unary::Shr(32), x)?);
+        self.pair(Binary::Or, high, low)
     }
 
     pub fn int_binary(&mut self, op: BinaryFn, form: Form, dtype: DType, a: Val, b: Val) -> Selected<Val> {
         match op {
             BinaryFn::Add => self.pair(Binary::IntAdd, a, b),
             BinaryFn::Sub => self.pair(Binary::IntSub, a, b),
-            BinaryFn::Dot => self.dot(Signs::UNSIGNED_SIGNED, Val::int(0), a, b),
-            BinaryFn::DotSigned => self.dot(Signs::SIGNED, Val::int(0), a, b),
+            BinaryFn::Dot | BinaryFn::DotSigned | BinaryFn::DotNarrow => self.dot(op, Val::int(0), a, b),
             BinaryFn::Mul if form == Form::Long && !self.isa.has_long_arithmetic => self.long_product(a, b),
             BinaryFn::Mul => self.pair(Binary::IntMul, a, b),
             BinaryFn::Max | BinaryFn::Min if is_unsigned(dtype) => {

@@ -7,7 +7,7 @@ use super::{Select, Selected, refuse};
 use crate::graph::Dim;
 use crate::loops::{Expr, Index, Local, Stmt, visit};
 use crate::scalar::BinaryFn;
-use crate::vector::ir::{Lanes, Op, Reg, Signs};
+use crate::vector::ir::{Lanes, Op, Reg};
 
 /// Where the elements of a local are that an index means.
 enum Elements {
@@ -175,11 +175,13 @@ impl Select<'_> {
         let dtype = self.kernel.locals[local].dtype;
         let float = Form::of(dtype)?.is_float();
         let result = match (op, value) {
-            (BinaryFn::Add, Expr::Binary { op: dot @ (BinaryFn::Dot | BinaryFn::DotSigned), a, b }) => {
+            (
+                BinaryFn::Add,
+                Expr::Binary { op: dot @ (BinaryFn::Dot | BinaryFn::DotSigned | BinaryFn::DotNarrow), a, b },
+            ) => {
                 let (a, b) = (self.eval(a)?, self.eval(b)?);
                 let sum = self.get(local, at)?;
-                let signs = Signs { a: *dot == BinaryFn::DotSigned, b: true };
-                self.dot(signs, sum, a, b)?
+                self.dot(*dot, sum, a, b)?
             }
             (BinaryFn::Add, Expr::Binary { op: BinaryFn::Mul, a, b }) if float => {
                 let (a, b) = (self.eval(a)?, self.eval(b)?);

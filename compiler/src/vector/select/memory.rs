@@ -7,6 +7,7 @@ use super::value::{Form, Val};
 use super::{Select, Selected, refuse};
 use crate::graph::DType;
 use crate::loops::{Buf, Expr, Index};
+use crate::scalar::{BinaryFn, UnaryFn};
 use crate::vector::ir::{Binary, Class, Compare, Inst, Lanes, Mem, Op, Reg, Small};
 
 /// The small element that a type is in memory; of a narrow float its code, unless the machine converts it.
@@ -42,8 +43,15 @@ impl Select<'_> {
             _ if is_narrow(dtype) && small == Some(Small::F16) => Ok(value),
             _ if is_narrow(dtype) => self.decode(value, dtype),
             _ if dtype.is_packed() => self.round(value, dtype),
+            DType::C64 => self.complex(value),
             _ => Ok(value),
         }
+    }
+
+    /// A complex number of 64 bits as it is in memory, where its real part comes first, from a lane, whose lower half that part
+    /// is, or the other way.
+    fn complex(&mut self, value: Val) -> Selected<Val> {
+        if self.isa.is_big_endian { self.swap_halves(value) } else { Ok(value) }
     }
 
     /// Loads an element, or one for each lane, as it is in memory, widened to a lane.
@@ -105,8 +113,13 @@ impl Select<'_> {
         })
     }
 
-    /// Four elements of 8 bits as one lane of 32 bits.
+    /// Four elements of 8 bits as one lane of 32 bits, the first in its lowest ones.
     pub fn load_word(&mut self, buf: Buf, index: &Index) -> Selected<Val> {
+        let word = self.load_word_as_number(buf, index)?;
+        if self.isa.is_big_endian { self.apply(Op::SwapBytes, &[word]) } else { Ok(word) }
+    }
+
+    fn load_word_as_number(&mut self, buf: Buf, index: &Index) -> Selected<Val> {
         let lanes = self.lanes(4)?;
         let (op, index) = match self.place_of(index, 4)? {
             Place::Contiguous(index) => (Op::Load(lanes), index),
@@ -125,6 +138,19 @@ impl Select<'_> {
     pub fn store_element(&mut self, buf: Buf, index: &Index, value: &Expr) -> Selected<()> {
         let dtype = self.kernel.buffers[buf].dtype;
         let (width, mut small) = (self.element_width(buf), small(dtype, self.converts(dtype)));
+        if let Some(small) = small
+            && let Some(x) = self.quantized(dtype, value)
+            && let Place::Contiguous(index) = self.place_of(index, 1)?
+        {
+            let lanes = self.lanes(width)?;
+            if self.isa.has(Op::Quantize(small, lanes)) {
+                let x = self.eval(x)?;
+                let x = self.spread(x, lanes);
+                let reg = self.vec(Op::Quantize(small, lanes), vec![x]);
+                let mem = self.mem(buf, &index)?;
+                return self.store_lanes(Some(small), lanes, reg, mem);
+            }
+        }
         let value = match value {
             // Any integer will do for what does not fit, and packing takes any.
             Expr::Cast { to: DType::U8, saturate: false, x }
@@ -202,6 +228,7 @@ impl Select<'_> {
                 }),
                 None => self.encode_exact(value, dtype),
             },
+            DType::C64 => self.complex(value),
             _ => Ok(value),
         }
     }
@@ -227,6 +254,39 @@ impl Select<'_> {
                 self.vec(Op::Pack(small, lanes), vec![reg])
             }
             (None, _) => self.spread(value, lanes),
+        }
+    }
+
+    /// The float that is stored as an integer of this type, rounded to the nearest, where it may be clamped to what the type
+    /// holds before.
+    fn quantized<'e>(&self, dtype: DType, value: &'e Expr) -> Option<&'e Expr> {
+        let Expr::Cast { to, saturate: false, x } = value else { return None };
+        let (least, most) = match dtype {
+            DType::I8 => (i8::MIN.into(), i8::MAX.into()),
+            DType::U8 => (0.0, u8::MAX.into()),
+            DType::I16 => (i16::MIN.into(), i16::MAX.into()),
+            DType::U16 => (0.0, u16::MAX.into()),
+            _ => return None,
+        };
+        let number = |expr: &Expr| match *expr {
+            Expr::Const { dtype: DType::F32, bits } => Some(f32::from_bits(bits as u32)),
+            _ => None,
+        };
+        let mut x = (*to == dtype && self.kernel.dtype(x) == DType::F32).then_some(&**x)?;
+        while let Expr::Binary { op, a, b } = x
+            && [(BinaryFn::Min, Some(most)), (BinaryFn::Max, Some(least))].contains(&(*op, number(b)))
+        {
+            x = a;
+        }
+        // With a number added after it was rounded, it is an integer already.
+        match x {
+            Expr::Unary { op: UnaryFn::Round, x } => Some(x),
+            Expr::Binary { op: BinaryFn::Add, a, b }
+                if matches!(**a, Expr::Unary { op: UnaryFn::Round, .. }) =>
+            {
+                number(b).is_some_and(|zero| zero.fract() == 0.0).then_some(x)
+            }
+            _ => None,
         }
     }
 
@@ -257,7 +317,11 @@ impl Select<'_> {
             Some(16) => Lanes::X4,
             Some(32) => Lanes::X8,
             Some(2) => {
-                let general = self.int(Op::ToGeneral(Lanes::X1), vec![value]);
+                let mut general = self.int(Op::ToGeneral(Lanes::X1), vec![value]);
+                if self.isa.is_big_endian {
+                    // The first bytes of a lane are its highest.
+                    general = self.int(Op::ShrInt(16), vec![general]);
+                }
                 let op = Op::StorePart(Small::U16);
                 self.push(Inst { op, dst: None, uses: vec![general], mem: Some(mem) });
                 return Ok(());

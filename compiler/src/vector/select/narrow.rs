@@ -214,6 +214,9 @@ impl Select<'_> {
             _ => {}
         }
         let Some(f) = format(dtype) else { return refuse(format!("codes of {dtype}")) };
+        if f.nan == Nan::Payload {
+            return self.decode_standard(code, &f);
+        }
         let magnitude = self.pair(Binary::And, code, Val::int((1 << f.sign) - 1))?;
         let shifted = self.simple(Unary::Shl(23 - f.mantissa), magnitude)?;
         let normal = self.pair(Binary::IntAdd, shifted, Val::int((127 - f.bias) << 23))?;
@@ -241,5 +244,31 @@ impl Select<'_> {
             bits = self.choose(Form::Int, is_nan, Val::int(INFINITY | QUIET), bits)?;
         }
         Ok(Val { not_nan: false, ..bits })
+    }
+
+    /// The f32 of a code of a format like f32 itself, without a subnormal operand: processors are slow with these, and a program may
+    /// have told its processor to take them for 0.
+    fn decode_standard(&mut self, code: Val, f: &Format) -> Selected<Val> {
+        let (shift, widest) = (23 - f.mantissa, (127 - f.bias) << 23);
+        let magnitude = self.pair(Binary::And, code, Val::int((1 << f.sign) - 1))?;
+        let shifted = self.simple(Unary::Shl(shift), magnitude)?;
+        let is_subnormal = self.test(Compare::IntGt, Val::int(1 << 23), shifted)?;
+        let is_subnormal = self.mask_as_bits(is_subnormal)?;
+        let is_special = self.test(Compare::IntGt, shifted, Val::int(f.max << shift))?;
+        let is_special = self.mask_as_bits(is_special)?;
+        let bits = self.pair(Binary::IntAdd, shifted, Val::int(widest))?;
+        // The greatest exponent becomes the greatest one.
+        let rest = self.pair(Binary::And, is_special, Val::int(widest))?;
+        let bits = self.pair(Binary::IntAdd, bits, rest)?;
+        // A subnormal as the mantissa of the least normal number, which is taken away again. For all others that is 0, and the
+        // subtraction makes NaNs quiet.
+        let least = self.pair(Binary::And, is_subnormal, Val::int(1 << 23))?;
+        let bits = self.pair(Binary::IntAdd, bits, least)?;
+        let excess = self.pair(Binary::And, is_subnormal, Val::int(widest + (1 << 23)))?;
+        let value = self.pair(Binary::Sub, bits, excess)?;
+        let sign = self.pair(Binary::And, code, Val::int(1 << f.sign))?;
+        let sign = self.simple(Unary::Shl(31 - f.sign), sign)?;
+        let value = self.pair(Binary::Or, value, sign)?;
+        Ok(Val { not_nan: false, ..value })
     }
 }

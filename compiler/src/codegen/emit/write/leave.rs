@@ -1,6 +1,8 @@
 //! The ways to leave a function: with a status, and with a message for the caller.
 
-use cranelift_codegen::ir::{Block, InstBuilder, Value, types};
+use std::collections::BTreeMap;
+
+use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value, types};
 
 use super::Writer;
 use crate::error::Result;
@@ -12,9 +14,29 @@ use crate::host::lower::internal;
 pub(super) struct Leave {
     /// Its parameter is the status.
     to: Block,
-    /// Writes the message first. Parameters: status, offset of the template, two numbers.
-    fail: Option<Block>,
+    /// Blocks that write the message of a failure first, as many checks have the same; parameters: the numbers that only a
+    /// run tells.
+    failures: BTreeMap<Failure, Block>,
     is_used: bool,
+}
+
+/// What code for a failure depends on: the status, the offset of the template, and which numbers are known.
+type Failure = (i32, i64, [Option<i64>; 2]);
+
+/// A number of a message.
+#[derive(Clone, Copy)]
+pub(super) enum Number {
+    Known(i64),
+    Computed(Value),
+}
+
+impl Number {
+    fn known(self) -> Option<i64> {
+        match self {
+            Number::Known(number) => Some(number),
+            Number::Computed(_) => None,
+        }
+    }
 }
 
 /// The end of a [`Leave`].
@@ -27,7 +49,7 @@ impl Writer<'_, '_, '_> {
     pub(super) fn push_leave(&mut self) {
         let to = self.code.cold_block();
         self.code.b.append_block_param(to, types::I32);
-        self.leaves.push(Leave { to, fail: None, is_used: false });
+        self.leaves.push(Leave { to, failures: BTreeMap::new(), is_used: false });
     }
 
     /// Where a status goes.
@@ -37,45 +59,55 @@ impl Writer<'_, '_, '_> {
         Ok(leave.to)
     }
 
-    /// Ends what may leave, and writes the block that fails.
+    /// Ends what may leave, and writes the blocks that fail.
     pub(super) fn pop_leave(&mut self) -> Result<Left> {
         let leave = self.leaves.pop().ok_or_else(|| internal("nothing to leave".into()))?;
-        if let Some(block) = leave.fail {
-            self.code.b.switch_to_block(block);
-            let params = self.code.b.block_params(block).to_vec();
-            let text = self.code.unit.text_symbol();
-            let base = self.code.data_addr(text, true);
-            let template = self.code.b.ins().iadd(base, params[1]);
-            let options = self.environment.options()?;
-            self.code.call(self.symbols.message, &[options, template, params[2], params[3]]);
-            self.code.jump(leave.to, &[params[0]]);
+        if leave.failures.is_empty() {
+            return Ok(Left { block: leave.to, is_used: leave.is_used });
         }
+        // Parameters: status, offset of the template, two numbers.
+        let fail = self.code.cold_block();
+        for ty in [types::I32, types::I64, types::I64, types::I64] {
+            self.code.b.append_block_param(fail, ty);
+        }
+        for ((status, template, known), block) in leave.failures {
+            self.code.b.switch_to_block(block);
+            let mut computed = self.code.b.block_params(block).to_vec().into_iter();
+            let mut args = vec![self.code.int32(status), self.code.int(template)];
+            for known in known {
+                args.push(match known {
+                    Some(number) => self.code.int(number),
+                    None => computed.next().ok_or_else(|| internal("a failure without its number".into()))?,
+                });
+            }
+            self.code.jump(fail, &args);
+        }
+        self.code.b.switch_to_block(fail);
+        let params = self.code.b.block_params(fail).to_vec();
+        let text = self.code.unit.text_symbol();
+        let base = self.code.data_addr(text, true);
+        let template = self.code.b.ins().iadd(base, params[1]);
+        let options = self.environment.options()?;
+        self.code.call(self.symbols.message, &[options, template, params[2], params[3]]);
+        self.code.jump(leave.to, &[params[0]]);
         Ok(Left { block: leave.to, is_used: leave.is_used })
     }
 
-    /// Ends the current block with a failure.
-    pub(super) fn fail(&mut self, status: i32, template: &str, numbers: [Value; 2]) -> Result<()> {
-        let to = self.leave()?;
-        let status = self.code.int32(status);
-        if template.is_empty() {
-            self.code.jump(to, &[status]);
-            return Ok(());
+    /// The block of a failure.
+    fn failure(&mut self, status: i32, template: &str, numbers: [Number; 2]) -> Result<Block> {
+        self.leave()?;
+        let key = (status, self.code.unit.text(template), numbers.map(Number::known));
+        if let Some(&block) = self.leaves.last().and_then(|leave| leave.failures.get(&key)) {
+            return Ok(block);
         }
-        let known = self.leaves.last().and_then(|leave| leave.fail);
-        let block = known.unwrap_or_else(|| {
-            let block = self.code.cold_block();
-            for ty in [types::I32, types::I64, types::I64, types::I64] {
-                self.code.b.append_block_param(block, ty);
-            }
-            block
-        });
+        let block = self.code.cold_block();
+        for _ in key.2.iter().filter(|known| known.is_none()) {
+            self.code.b.append_block_param(block, types::I64);
+        }
         if let Some(leave) = self.leaves.last_mut() {
-            leave.fail = Some(block);
+            leave.failures.insert(key, block);
         }
-        let template = self.code.unit.text(template);
-        let template = self.code.int(template);
-        self.code.jump(block, &[status, template, numbers[0], numbers[1]]);
-        Ok(())
+        Ok(block)
     }
 
     /// Fails where `bad` is not 0.
@@ -84,12 +116,20 @@ impl Writer<'_, '_, '_> {
         bad: Value,
         status: i32,
         template: &str,
-        numbers: [Value; 2],
+        numbers: [Number; 2],
     ) -> Result<()> {
-        let (cold, next) = (self.code.cold_block(), self.code.block());
-        self.code.branch(bad, cold, next);
-        self.code.b.switch_to_block(cold);
-        self.fail(status, template, numbers)?;
+        let next = self.code.block();
+        let (block, args) = match template.is_empty() {
+            true => (self.leave()?, vec![BlockArg::from(self.code.int32(status))]),
+            false => {
+                let computed = numbers.into_iter().filter_map(|number| match number {
+                    Number::Known(_) => None,
+                    Number::Computed(value) => Some(BlockArg::from(value)),
+                });
+                (self.failure(status, template, numbers)?, computed.collect())
+            }
+        };
+        self.code.b.ins().brif(bad, block, &args, next, &[]);
         self.code.b.switch_to_block(next);
         Ok(())
     }
@@ -97,8 +137,7 @@ impl Writer<'_, '_, '_> {
     pub(super) fn poll(&mut self) -> Result<()> {
         let cancel = self.address(Address::Cancel)?;
         let flag = self.code.load(types::I32, cancel, 0);
-        let none = self.code.int(0);
-        self.fail_if(flag, status::CANCELLED, "cancelled by the caller", [none, none])
+        self.fail_if(flag, status::CANCELLED, "cancelled by the caller", [Number::Known(0); 2])
     }
 
     pub(super) fn step_done(&mut self, step: i64) -> Result<()> {

@@ -14,7 +14,7 @@ use super::encode;
 use super::registers::registers;
 use crate::leaf::alloc::allocate;
 use crate::vector::ir::*;
-use crate::vector::isa::Isa;
+use crate::vector::isa::{Convention, Isa};
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, Instruction, Mnemonic, OpKind, Register};
 
 const AVX2: Isa = Isa::AVX2;
@@ -29,7 +29,8 @@ struct Platform {
     emulated: bool,
 }
 
-/// AVX2 on this processor comes first. The emulator has every extension, this processor perhaps some.
+/// AVX2 on this processor comes first. The emulator has every extension, this processor perhaps some; it runs code with
+/// either calling convention.
 fn platforms() -> Vec<Platform> {
     let dot = |isa: Isa| match isa.evex() {
         true => is_x86_feature_detected!("avx512vnni"),
@@ -42,11 +43,12 @@ fn platforms() -> Vec<Platform> {
     let evex = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl");
-    let mut platforms = vec![here(AVX2)];
+    let windows = |isa: Isa| here(Isa { convention: Convention::Windows, ..isa });
+    let mut platforms = vec![here(AVX2), windows(AVX2)];
     for isa in [AVX2, AVX512_256, AVX512] {
         platforms.push(Platform { isa: Isa { dot: Some(Signs::UNSIGNED_SIGNED), ..isa }, emulated: true });
         if isa.evex() && evex {
-            platforms.push(here(isa));
+            platforms.extend([here(isa), windows(isa)]);
         }
     }
     platforms
@@ -118,7 +120,7 @@ impl Build {
 
 /// Compiled code that can be called.
 enum Code {
-    Page(memmap2::Mmap),
+    Page(memmap2::Mmap, Convention),
     Emulated(Emulator),
 }
 
@@ -133,42 +135,94 @@ impl Code {
         }
         let mut map = memmap2::MmapMut::map_anon(bytes.len()).unwrap();
         map.copy_from_slice(&bytes);
-        Code::Page(map.make_exec().unwrap())
+        Code::Page(map.make_exec().unwrap(), isa.convention)
     }
 
     /// Puts a canary in the registers that a function has to restore.
     fn call(&self, buffers: &[*mut u32], dims: &[i64], lo: i64, hi: i64) -> i32 {
-        let page = match self {
-            Code::Page(page) => page,
+        match self {
             Code::Emulated(code) => {
                 let buffers: Vec<*mut u8> = buffers.iter().map(|buffer| buffer.cast()).collect();
-                return code.call(&buffers, None, dims, (lo, hi));
+                code.call(&buffers, None, dims, (lo, hi))
             }
-        };
-        let result: u64;
-        let [mut r12, mut r13, mut r14, mut r15] = [12u64, 13, 14, 15];
-        let restored: u64;
-        // SAFETY: the page holds a function of this signature, the tests size the buffers to their kernels, and all that a
-        // call may change is named.
-        unsafe {
-            std::arch::asm!(
-                "push rbx", "push rbp",
-                "mov rbx, 3333", "mov rbp, rsp",
-                "and rsp, -16",
-                "call r8",
-                "mov rsp, rbp",
-                "mov r8, rbx",
-                "pop rbp", "pop rbx",
-                inout("r8") page.as_ptr() as u64 => restored,
-                in("rdi") buffers.as_ptr(), in("rsi") dims.as_ptr(), in("rdx") lo, in("rcx") hi,
-                lateout("rax") result,
-                inout("r12") r12, inout("r13") r13, inout("r14") r14, inout("r15") r15,
-                clobber_abi("sysv64"),
-            );
+            Code::Page(page, Convention::Standard) => call_standard(page, buffers, dims, lo, hi),
+            Code::Page(page, Convention::Windows) => call_windows(page, buffers, dims, lo, hi),
         }
-        assert_eq!([r12, r13, r14, r15, restored], [12, 13, 14, 15, 3333]);
-        result as i32
     }
+}
+
+fn call_standard(page: &memmap2::Mmap, buffers: &[*mut u32], dims: &[i64], lo: i64, hi: i64) -> i32 {
+    let result: u64;
+    let [mut r12, mut r13, mut r14, mut r15] = [12u64, 13, 14, 15];
+    let restored: u64;
+    // SAFETY: the page holds a function of this signature, the tests size the buffers to their kernels, and all that a
+    // call may change is named.
+    unsafe {
+        std::arch::asm!(
+            "push rbx", "push rbp",
+            "mov rbx, 3333", "mov rbp, rsp",
+            "and rsp, -16",
+            "call r8",
+            "mov rsp, rbp",
+            "mov r8, rbx",
+            "pop rbp", "pop rbx",
+            inout("r8") page.as_ptr() as u64 => restored,
+            in("rdi") buffers.as_ptr(), in("rsi") dims.as_ptr(), in("rdx") lo, in("rcx") hi,
+            lateout("rax") result,
+            inout("r12") r12, inout("r13") r13, inout("r14") r14, inout("r15") r15,
+            clobber_abi("sysv64"),
+        );
+    }
+    assert_eq!([r12, r13, r14, r15, restored], [12, 13, 14, 15, 3333]);
+    result as i32
+}
+
+/// Windows gives more registers to the caller.
+fn call_windows(page: &memmap2::Mmap, buffers: &[*mut u32], dims: &[i64], lo: i64, hi: i64) -> i32 {
+    /// What goes to a call, and what is in registers after it.
+    #[repr(C)]
+    struct Registers {
+        entry: u64,
+        args: [u64; 4],
+        general: [u64; 7],
+        vectors: [u128; 10],
+    }
+    let general = [3, 6, 7, 12, 13, 14, 15].map(|n| 1111 * n);
+    let vectors = std::array::from_fn(|n| (n as u128 + 6) << 64 | 0x7777);
+    let args = [buffers.as_ptr() as u64, dims.as_ptr() as u64, lo as u64, hi as u64];
+    let mut registers = Registers { entry: page.as_ptr() as u64, args, general, vectors };
+    let result: u64;
+    // SAFETY: the page holds a function of this signature, the tests size the buffers to their kernels, and all that a
+    // call may change is named. Below the frame are the 32 bytes that the convention gives to a callee.
+    unsafe {
+        std::arch::asm!(
+            "push rbx", "push rbp", "push r12", "push r13", "push r14", "push r15",
+            "mov rbp, rsp",
+            "and rsp, -16", "sub rsp, 48",
+            "mov [rsp + 32], rax",
+            "mov rcx, [rax + 8]", "mov rdx, [rax + 16]", "mov r8, [rax + 24]", "mov r9, [rax + 32]",
+            "mov rbx, [rax + 40]", "mov rsi, [rax + 48]", "mov rdi, [rax + 56]", "mov r12, [rax + 64]",
+            "mov r13, [rax + 72]", "mov r14, [rax + 80]", "mov r15, [rax + 88]",
+            "movups xmm6, [rax + 96]", "movups xmm7, [rax + 112]", "movups xmm8, [rax + 128]",
+            "movups xmm9, [rax + 144]", "movups xmm10, [rax + 160]", "movups xmm11, [rax + 176]",
+            "movups xmm12, [rax + 192]", "movups xmm13, [rax + 208]", "movups xmm14, [rax + 224]",
+            "movups xmm15, [rax + 240]",
+            "call [rax]",
+            "mov r10, [rsp + 32]",
+            "mov [r10 + 40], rbx", "mov [r10 + 48], rsi", "mov [r10 + 56], rdi", "mov [r10 + 64], r12",
+            "mov [r10 + 72], r13", "mov [r10 + 80], r14", "mov [r10 + 88], r15",
+            "movups [r10 + 96], xmm6", "movups [r10 + 112], xmm7", "movups [r10 + 128], xmm8",
+            "movups [r10 + 144], xmm9", "movups [r10 + 160], xmm10", "movups [r10 + 176], xmm11",
+            "movups [r10 + 192], xmm12", "movups [r10 + 208], xmm13", "movups [r10 + 224], xmm14",
+            "movups [r10 + 240], xmm15",
+            "mov rsp, rbp",
+            "pop r15", "pop r14", "pop r13", "pop r12", "pop rbp", "pop rbx",
+            inout("rax") &raw mut registers => result,
+            clobber_abi("sysv64"),
+        );
+    }
+    assert_eq!((registers.general, registers.vectors), (general, vectors));
+    result as i32
 }
 
 fn decode(bytes: &[u8]) -> Vec<Instruction> {

@@ -19,11 +19,11 @@ pub(super) mod walk;
 
 use std::ops::Range;
 
-use self::taps::Tap;
+use self::taps::{Tap, made_of};
 use self::walk::{Ahead, Part};
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::{product, row_major_strides};
-use crate::graph::{DType, Dim, Node, Op, RhsLayout, ValueId};
+use crate::graph::{DType, Dim, Node, Op, RhsLayout, Tensor, ValueId};
 use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Axis, Nest};
 use crate::loops::{Expr, Index, Local, LoopKind, Stmt, visit};
@@ -42,6 +42,8 @@ struct Job {
     nr: usize,
     /// Steps of the last inner axis that are added up at once; `inner` counts it in these.
     depth: usize,
+    /// What multiplies an element of the left-hand side with one of the right, or so many of each.
+    product: BinaryFn,
     columns: Dim,
     /// Type of the sums: f32 for the 16-bit floats.
     sum: DType,
@@ -138,6 +140,7 @@ impl Lowering<'_> {
             panel: *nr,
             lanes,
             sum,
+            bytes: *depth > 1,
             codes: codes.is_some() && node.inputs.len() == 2,
             narrow: self.is_narrow(rhs, sum, lanes, codes),
             row_distance: self.distance(&probe, true)?,
@@ -157,6 +160,7 @@ impl Lowering<'_> {
             inner,
             nr: *nr,
             depth: *depth,
+            product: self.product(lhs, rhs, *depth),
             columns: n.clone(),
             sum,
             lanes,
@@ -175,6 +179,17 @@ impl Lowering<'_> {
         let (constant, on_tiles) = (self.graph.is_constant(rhs), job.tiles.is_some());
         job.prefetch = Prefetch::choose(self.target, constant, codes.is_some(), on_tiles, pick)?;
         Ok(job)
+    }
+
+    /// The product of an element of each operand, or of `depth` of them, which are bytes.
+    fn product(&self, lhs: ValueId, rhs: ValueId, depth: usize) -> BinaryFn {
+        let narrow = |tensor: &Tensor| tensor.dtype != DType::I8 || !tensor.data.contains(&(i8::MIN as u8));
+        match self.graph.ty(lhs).dtype {
+            _ if depth == 1 => BinaryFn::Mul,
+            DType::I8 if made_of(self.graph, rhs, &narrow) => BinaryFn::DotNarrow,
+            DType::I8 => BinaryFn::DotSigned,
+            _ => BinaryFn::Dot,
+        }
     }
 
     /// Whether finding the place of a row in the operand or in the result by its number among all rows takes divisions: they
@@ -356,6 +371,18 @@ impl Lowering<'_> {
         Ok(sums)
     }
 
+    /// The element, or the word of bytes, of the left-hand side that a row takes in a step.
+    fn element(&mut self, job: &Job, tile: &Tile, row: &[Index], inner: &[Index]) -> Result<Expr> {
+        let mut index = self.broadcast_batch(job.lhs, job, &tile.batch);
+        index.extend_from_slice(row);
+        index.extend_from_slice(inner);
+        if let Some(last) = index.last_mut() {
+            *last = last.scale(&Dim::from(job.depth));
+        }
+        let value = self.operand_at(job, job.lhs, &index)?;
+        Ok(self.widened(job, "a", value))
+    }
+
     /// One step of the inner axes, all lanes of all rows.
     fn step(&mut self, job: &Job, tile: &Tile, acc: Local, inner: &[Index]) -> Result<()> {
         let lane = self.kernel.loop_var("v");
@@ -373,24 +400,17 @@ impl Lowering<'_> {
                 let value = cx.operand_at(job, job.rhs, &index)?;
                 panel_row.push((column, cx.widened(job, "b", value)));
             }
-            for (row, place) in tile.rows.iter().enumerate() {
-                let mut index = cx.broadcast_batch(job.lhs, job, &tile.batch);
-                index.extend_from_slice(place);
-                index.extend_from_slice(inner);
-                if let Some(last) = index.last_mut() {
-                    *last = last.scale(&Dim::from(job.depth));
-                }
-                let value = cx.operand_at(job, job.lhs, &index)?;
-                let element = cx.widened(job, "a", value);
-                for (column, value) in &panel_row {
-                    let at = vec![Index::int(row as i64), column.clone()];
-                    let product = match cx.graph.ty(job.lhs).dtype {
-                        _ if job.depth == 1 => BinaryFn::Mul,
-                        DType::I8 => BinaryFn::DotSigned,
-                        _ => BinaryFn::Dot,
-                    };
-                    let value = Expr::binary(product, element.clone(), value.clone());
-                    cx.push(Stmt::Accumulate { local: acc, at, op: BinaryFn::Add, value });
+            let mut elements = vec![];
+            for columns in panel_row.chunks(job.tile.together / job.lanes) {
+                for (row, place) in tile.rows.iter().enumerate() {
+                    if elements.len() == row {
+                        elements.push(cx.element(job, tile, place, inner)?);
+                    }
+                    for (column, value) in columns {
+                        let at = vec![Index::int(row as i64), column.clone()];
+                        let value = Expr::binary(job.product, elements[row].clone(), value.clone());
+                        cx.push(Stmt::Accumulate { local: acc, at, op: BinaryFn::Add, value });
+                    }
                 }
             }
             Ok(())

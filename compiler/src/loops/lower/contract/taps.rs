@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use super::{Job, Tile};
-use crate::graph::{Constant, Def, Dim, Graph, Op, ValueId};
+use crate::graph::{Constant, Def, Dim, Graph, Op, Tensor, ValueId};
 use crate::loops::lower::Lowering;
 use crate::loops::nest::Nest;
 use crate::loops::{Expr, Index, Stmt, Var};
@@ -40,7 +40,9 @@ impl Lowering<'_> {
             return vec![];
         };
         let zero = graph.constant_data(fill).and_then(|fill| fill.to_f64s());
-        if !zero.is_some_and(|zero| zero.iter().all(|value| *value == 0.0)) || !is_finite(graph, rhs) {
+        if !zero.is_some_and(|zero| zero.iter().all(|value| *value == 0.0))
+            || !made_of(graph, rhs, &is_finite)
+        {
             return vec![];
         }
         let taps = (0..kernel.len()).filter_map(|axis| {
@@ -62,14 +64,17 @@ impl Lowering<'_> {
     }
 }
 
-/// Whether a constant was made of finite numbers by moving them.
-fn is_finite(graph: &Graph, value: ValueId) -> bool {
+fn is_finite(tensor: &Tensor) -> bool {
+    tensor.to_f64s().is_some_and(|all| all.iter().all(|value| value.is_finite()))
+}
+
+/// Whether a value is a constant made of tensors for which `holds`, by moving their elements.
+pub(super) fn made_of(graph: &Graph, value: ValueId, holds: &dyn Fn(&Tensor) -> bool) -> bool {
     let mut pending = vec![value];
     while let Some(value) = pending.pop() {
         match &graph.values[value].def {
             Def::Const(Constant::Data(tensor)) => {
-                let finite = tensor.to_f64s().is_some_and(|all| all.iter().all(|value| value.is_finite()));
-                if !finite {
+                if !holds(tensor) {
                     return false;
                 }
             }

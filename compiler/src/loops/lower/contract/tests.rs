@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::backend::Backends;
+use crate::codegen::Code;
 use crate::codegen::testing::Runnable;
 use crate::graph::dim::Sym;
 use crate::graph::{Builder, DType, Dim, Graph, Op, Origin, RhsLayout, Tensor, TensorType, codes_per_word};
@@ -48,6 +49,16 @@ fn product_of(
 
 /// Compiles a graph and runs it.
 pub(super) fn run(graph: &Graph, inputs: &[Tensor], target: &Target) -> Tensor {
+    run_by(graph, inputs, target, &|code, buffers, range| {
+        Runnable::new(code, buffers.len()).run(buffers, &[], range)
+    })
+}
+
+/// Calls a kernel's code on buffers, for a range of its parallel loop.
+type Call<'c> = &'c dyn Fn(&Code, &mut [Vec<u8>], (i64, i64)) -> i32;
+
+/// Compiles a graph and runs it where `call` does.
+fn run_by(graph: &Graph, inputs: &[Tensor], target: &Target, call: Call) -> Tensor {
     let program = schedule(graph, Options::default()).unwrap();
     let backends = Backends::new(target).unwrap();
     let (mut kernels, mut codes) = (Vec::new(), HashMap::new());
@@ -61,7 +72,7 @@ pub(super) fn run(graph: &Graph, inputs: &[Tensor], target: &Target) -> Tensor {
             let value = |dim: &Dim| dim.as_const().unwrap();
             (value(lo), value(hi))
         });
-        Ok(Runnable::new(&codes[&kernel.name], buffers.len()).run(buffers, &[], range) as u32)
+        Ok(call(&codes[&kernel.name], buffers, range) as u32)
     };
     program::run(graph, &program, &kernels.into(), inputs, &execute).unwrap().remove(0)
 }
@@ -116,6 +127,30 @@ pub(super) fn byte_targets() -> Vec<Target> {
 /// Sums of products of bytes are exact, at the ends of their ranges too, where pairs of products do not fit 16 bits.
 #[test]
 fn products_of_bytes() {
+    check_products_of_bytes(&[(DType::U8, -128)], &|graph, inputs| {
+        byte_targets().into_iter().map(|target| (run(graph, inputs, &target), target)).collect()
+    });
+}
+
+/// Of signed bytes, by SDOT and by the several instructions that stand for it, fewer where no weight is -128.
+#[test]
+#[cfg(target_os = "linux")]
+fn products_of_bytes_on_aarch64() {
+    let Some(runner) = crate::leaf::aarch64::runner::Runner::new("max") else { return };
+    let runner = std::cell::RefCell::new(runner);
+    let targets = Target::parse("aarch64-unknown-linux-gnu", None).unwrap();
+    assert_eq!(targets.levels().count(), 2);
+    let call = |code: &Code, buffers: &mut [Vec<u8>], range: (i64, i64)| {
+        runner.borrow_mut().call(&code.bytes, buffers, &[], range)
+    };
+    check_products_of_bytes(&[(DType::I8, -128), (DType::I8, -127)], &|graph, inputs| {
+        let levels = targets.levels().map(|level| Target { upgrades: vec![], ..level.clone() });
+        levels.map(|target| (run_by(graph, inputs, &target, &call), target)).collect()
+    });
+}
+
+/// For left-hand sides of these types and weights of these and greater numbers, on what `run` makes code for.
+fn check_products_of_bytes(kinds: &[(DType, i32)], run: &dyn Fn(&Graph, &[Tensor]) -> Vec<(Tensor, Target)>) {
     let random = |at: usize, from: i32| (noise(at) * 128.0).floor() as i32 + from;
     let extreme = |at: usize, least: i32| if at % 7 == 3 { least } else { least + 255 };
     for (shape, rows, columns, nr) in [
@@ -126,7 +161,9 @@ fn products_of_bytes() {
         (vec![3, 4], 1, 5, 4),
         (vec![0, 8], 1, 5, 8),
     ] {
-        for extremes in [false, true] {
+        for (extremes, &(dtype, least)) in
+            [false, true].iter().flat_map(|e| kinds.iter().map(move |k| (*e, k)))
+        {
             let number: &dyn Fn(usize, i32) -> i32 =
                 if extremes { &extreme } else { &|at, least| random(at, least + 128) };
             let inner: usize = shape[rows..].iter().product();
@@ -136,28 +173,31 @@ fn products_of_bytes() {
                 let origin = graph.origins.push(origin);
                 let mut b = Builder::new(&mut graph, origin);
                 let dims: Vec<Dim> = shape.iter().map(|&size| Dim::from(size)).collect();
-                let lhs = b.input("x", TensorType::new(DType::U8, dims), None);
+                let lhs = b.input("x", TensorType::new(dtype, dims), None);
                 let mut weights = shape[rows..].to_vec();
                 let k = weights.len();
                 weights[k - 1] /= 4;
                 weights.insert(0, columns.div_ceil(nr));
                 weights.push(4 * nr);
-                let data: Vec<i8> = (0..weights.iter().product()).map(|at| number(at, -128) as i8).collect();
+                let data: Vec<i8> =
+                    (0..weights.iter().product()).map(|at| number(at, -128).max(least) as i8).collect();
                 let rhs = b.constant(Tensor::from_slice(&weights, &data));
                 let layout = RhsLayout::Panels { nr, depth: 4, n: Dim::from(columns) };
                 let y = b.emit1(Op::Contract { batch: 0, m: rows, k, rhs: layout }, &[lhs, rhs]).unwrap();
                 graph.outputs.push(("y".into(), y));
                 graph
             };
-            let data: Vec<u8> = (0..shape.iter().product()).map(|at| number(at + 77, 0) as u8).collect();
-            let inputs = [Tensor::from_slice(&shape, &data)];
+            // Of signed bytes, the ends of the range have the highest bit the other way round.
+            let sign = if dtype == DType::I8 { 0x80 } else { 0 };
+            let data: Vec<u8> =
+                (0..shape.iter().product()).map(|at| number(at + 77, 0) as u8 ^ sign).collect();
+            let inputs = [Tensor { dtype, ..Tensor::from_slice(&shape, &data) }];
             let wanted = interp::run(&graph, &inputs).unwrap().remove(0);
-            if extremes && !data.is_empty() {
+            if extremes && dtype == DType::U8 && !data.is_empty() {
                 let most = wanted.to_i64s().unwrap().into_iter().map(i64::abs).max();
                 assert!(most > Some(20_000 * inner as i64), "{most:?} of {inner} terms");
             }
-            for target in byte_targets() {
-                let got = run(&graph, &inputs, &target);
+            for (got, target) in run(&graph, &inputs) {
                 assert_eq!(wanted.data, got.data, "{shape:?} on {:?}", target.wide);
             }
         }
