@@ -149,8 +149,11 @@ fn products_of_bytes_on_aarch64() {
     });
 }
 
+/// Runs a graph on these inputs; gives the result and the target for each that code is made for.
+type Runs<'a> = &'a dyn Fn(&Graph, &[Tensor]) -> Vec<(Tensor, Target)>;
+
 /// For left-hand sides of these types and weights of these and greater numbers, on what `run` makes code for.
-fn check_products_of_bytes(kinds: &[(DType, i32)], run: &dyn Fn(&Graph, &[Tensor]) -> Vec<(Tensor, Target)>) {
+fn check_products_of_bytes(kinds: &[(DType, i32)], run: Runs<'_>) {
     let random = |at: usize, from: i32| (noise(at) * 128.0).floor() as i32 + from;
     let extreme = |at: usize, least: i32| if at % 7 == 3 { least } else { least + 255 };
     for (shape, rows, columns, nr) in [
