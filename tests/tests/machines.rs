@@ -149,7 +149,7 @@ fn the_example_predicts_on_other_machines() {
             let output = must(cc.arg(examples.join("c/main.c")).arg(&object).arg("-o").arg(&program));
             assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
         };
-        if machine.target().triple.binary_format == BinaryFormat::Elf {
+        if machine.target().triple.binary_format == target_lexicon::BinaryFormat::Elf {
             link(&["-pie", "-Wl,-z,text"]);
         }
         link(&machine.compiler[1..]);
