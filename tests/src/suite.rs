@@ -183,7 +183,8 @@ pub fn zoo_case(model: &Path, scratch: &Path) -> io::Result<Case> {
     }
     let meta = json!({ "rtol": rtol, "atol": MODEL_ATOL, "data_sets": sets });
     fs::write(folder.join("meta.json"), meta.to_string())?;
-    Ok(Case { id: name, symbol: "model".to_string(), folder })
+    let symbol = name.replace(|letter: char| !letter.is_ascii_alphanumeric(), "_");
+    Ok(Case { id: name, symbol: format!("model_{symbol}"), folder })
 }
 
 fn find_models() -> Option<PathBuf> {
