@@ -8,7 +8,7 @@ from onnx import helper
 
 import flow
 import values
-from case import Skip
+from case import Close, Skip
 from recurrent import GATES
 from reference import modern
 from shapes import number
@@ -221,7 +221,7 @@ def reduce_log_sum(node):
     result = np.log(wide.sum(axis=axes, keepdims=True)) + shift
     result = result if node.attributes.get("keepdims", 1) else np.squeeze(result, axes)
     if node.type() in values.INTEGERS and (np.abs(result - np.rint(result)) < 1e-3).any():
-        raise Skip("truncated at an integer")
+        raise Close("truncated at an integer")
     if node.type() in values.INTEGERS and not np.isfinite(result).all():
         # A logarithm of nothing, or of less: Cast says of such a number that the integer is undefined.
         raise Skip("no integer")
@@ -334,7 +334,7 @@ def quantized_matmul(node):
     if node.out_type() not in values.INTEGERS:
         return [modern("Cast", [real.astype(np.float32)], to=number(node.out_type()), saturate=1)[0]]
     if (np.abs(real - np.floor(real) - 0.5) < 1e-3).any():
-        raise Skip("a tie")
+        raise Close("a tie")
     least, most = values.integer_range(node.out_type())
     return [np.clip(np.rint(real) + zero, least, most).astype(values.DTYPES[node.out_type()])]
 
@@ -348,7 +348,7 @@ def quantized_convolution(node):
     total = modern("Conv", [x - x_zero, w - aligned(w_zero, w.ndim - 1), *bias], **node.attributes)[0]
     real = total * (x_scale * aligned(w_scale, w.ndim - 2) / scale)
     if (np.abs(real - np.floor(real) - 0.5) < 1e-3).any():
-        raise Skip("a tie")
+        raise Close("a tie")
     least, most = values.integer_range(node.out_type())
     return [np.clip(np.rint(real) + zero, least, most).astype(values.DTYPES[node.out_type()])]
 

@@ -4,12 +4,12 @@ import numpy as np
 
 from case import Skip
 from definitions_attention import merged, rotated, rounding, softmax, split
-from vendor import arrays, attribute, definition, wide
+from vendor import arrays, attribute, definition, score_factor, wide
 
 
 def attended(node, q, k, v, bias=None, seen=None, filter=-np.inf):
     """Of q: [B, N, S, E]; gives [B, S, N * F] and scores before the softmax."""
-    scores = q @ k.transpose(0, 1, 3, 2) * (attribute(node, "scale") or 1 / np.sqrt(q.shape[-1]))
+    scores = q @ k.transpose(0, 1, 3, 2) * score_factor(node, q.shape[-1])
     if bias is not None:
         scores = scores + wide(bias)
     if seen is not None:

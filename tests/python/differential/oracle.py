@@ -27,7 +27,7 @@ import items
 import legacy
 import peers
 import values
-from case import opset_imports
+from case import Skip, opset_imports
 from reference import evaluator
 
 try:
@@ -66,7 +66,7 @@ def evaluate(node, opset):
                 return [one if items.is_other(one) else np.asarray(one) for one in results][: node.outputs], "definition"
         return reference(node, opset), "reference"
     except Exception as error:  # The reference fails in many ways; each is told.
-        if type(error).__name__ == "Skip":
+        if isinstance(error, Skip):
             raise
         return runtime_only(node, opset, error), "runtime"
 

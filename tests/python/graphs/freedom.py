@@ -82,6 +82,12 @@ def integers(vertex, arrays):
     return floats(vertex, arrays)[0] is None or not_finite(vertex, arrays) or tiny(vertex, arrays)
 
 
+#: Operators of com.microsoft that divide by the scale of their result.
+SCALED = {f"{microsoft.DOMAIN}.{name}" for name in (
+    "QGemm QLinearAdd QLinearAveragePool QLinearConcat QLinearConv QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul "
+    "QLinearReduceMean QLinearSigmoid QLinearSoftmax QLinearWhere").split()}
+
+
 #: Of what operators of com.microsoft make of it only their kernels tell.
 beyond_millions = some(lambda array: ~(np.abs(array) < 1e6))
 
@@ -116,10 +122,17 @@ def not_countable(vertex, arrays):
 
 
 def beyond_scales(vertex, arrays):
-    """The factor of a quantised product is infinite in f32, which times a sum of 0 is NaN."""
-    first, second, result = (np.abs(array) for array in floats(vertex, arrays) if array is not None)
+    """A factor of a quantised result is infinite in f32: times 0 it is NaN, and so is the difference of two such terms."""
+    scales = [np.abs(array) for array in floats(vertex, arrays) if array is not None and array.size]
+    result = scales.pop(0 if vertex.op == "com.microsoft.QLinearConcat" else -1)
     with np.errstate(all="ignore"):
-        return not bool(first.max() * second.max() / result.min() < 1e30)
+        each = [scale.max() for scale in scales]
+        return not bool(np.max([*each, np.prod(each)]) / result.min() < 1e30)
+
+
+def vendor(vertex, arrays):
+    """What operators of com.microsoft make of large numbers, and of scales by which the result of a quantised one is infinite."""
+    return beyond_millions(vertex, arrays) or vertex.op in SCALED and beyond_scales(vertex, arrays)
 
 
 #: Points along a side of a region.
@@ -161,11 +174,14 @@ def rooted(vertex, arrays):
 
 def attended(vertex, arrays):
     """The reference broadcasts the causal mask of one row to all queries, and casts values of another type late. Of a mask of
-    integers it cannot make -inf, and ONNX Runtime, asked in its place, sees the keys behind the first query."""
-    names = [*vertex.inputs, "", ""]
-    query, value, mask = arrays[names[0]], arrays[names[2]], arrays.get(names[3])
-    rows = vertex.node.attributes.get("is_causal", 0) and mask is not None and mask.ndim > 1 and mask.shape[-2] == 1
-    integers = vertex.node.attributes.get("is_causal", 0) and mask is not None and mask.dtype.kind in "iu"
+    integers it cannot make -inf, and ONNX Runtime, asked in its place, sees the keys behind the first query, and those behind a mask
+    that is too short."""
+    names = [*vertex.inputs, "", "", ""]
+    query, key, value, mask, past = (arrays.get(name) for name in names[:5])
+    causal = vertex.node.attributes.get("is_causal", 0)
+    rows = causal and mask is not None and mask.ndim > 1 and mask.shape[-2] == 1
+    keys = key.shape[-2] + (0 if past is None else past.shape[-2])
+    integers = mask is not None and mask.dtype.kind in "iu" and bool(causal or mask.shape[-1] < keys)
     return bool(rows or integers) or not_finite(vertex, arrays) or value.dtype != query.dtype and bool((np.abs(value) > 6e4).any())
 
 
@@ -353,7 +369,7 @@ RULES = {
 def undefined(vertex, arrays):
     """Whether the specification leaves a node's results open for these operands. Nothing is open of those that contradict each
     other, of which a rule cannot tell."""
-    rule = RULES.get(vertex.op, beyond_millions if vertex.node.domain == microsoft.DOMAIN else None)
+    rule = RULES.get(vertex.op, vendor if vertex.node.domain == microsoft.DOMAIN else None)
     try:
         return rule is not None and rule(vertex, arrays)
     except ValueError:
