@@ -133,6 +133,17 @@ def gather_elements(node):
     return [np.take_along_axis(x[within], indices.astype(np.int64), axis)]
 
 
+@definition("ScatterND", "ScatterElements")
+def scatter(node):
+    """"updates.shape == indices.shape[:-1] + data.shape[indices.shape[-1]:]", and "updates" of ScatterElements have the shape of
+    "indices". The reference takes the first ones of more."""
+    data, indices, updates = arrays(node)
+    each = indices.shape if node.op == "ScatterElements" else indices.shape[:-1] + data.shape[indices.shape[-1]:]
+    if updates.shape != each:
+        raise ValueError("updates of another shape than the indices ask for")
+    return None
+
+
 @definition("OneHot")
 def one_hot(node):
     """"In case 'indices' is of non-integer type, the values will be casted to int64 before use." The reference compares
@@ -250,6 +261,14 @@ def resize(node):
     result = np.empty(real.shape, x.dtype)
     result.real, result.imag = real, imaginary
     return [result]
+
+
+@definition("Range")
+def range_(node):
+    """"number_of_elements = max(ceil((limit - start) / delta), 0)": none of an infinite delta, where NumPy has one."""
+    start, limit, delta = (array.reshape(()) for array in arrays(node))
+    span = limit.astype(np.float64) - start.astype(np.float64)
+    return [np.zeros(0, start.dtype)] if np.isinf(delta) and np.isfinite(span) else None
 
 
 @definition("ReduceSumSquare")

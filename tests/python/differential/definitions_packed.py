@@ -94,6 +94,8 @@ def sparse(node):
     else:
         q, k, v = wide(query), wide(key), wide(value)
     q, k, v = split(q, heads), split(k, groups), split(v, groups)
+    if (np.diff(starts) < 0).any() or (starts < 0).any() or (starts > columns.shape[1]).any():
+        raise ValueError("rows of a layout that are not one after the other")
     batch, _, steps, _ = q.shape
     behind = np.zeros(batch, np.int64) if int(longest.reshape(-1)[0]) == steps else totals.astype(np.int64) - steps
     places = behind[:, None] + np.arange(steps)

@@ -15,7 +15,7 @@ import oracle
 import program
 import quantized_models
 import store
-from case import Node
+from case import Node, Skip
 from compare import Judge
 from freedom import undefined
 from graph import Graph, Vertex, schema_since
@@ -159,6 +159,24 @@ def definitions():
     assert whole.tolist() == [10, 5, -7] and whole.dtype == np.int64
     reals = result("Cast", 21, {"T1": "string", "T2": "float"}, texts("0.5", " -2.25 ", "1e400"), to=1)
     assert reals.tolist() == [0.5, -2.25, np.inf] and reals.dtype == np.float32
+    whole = lambda delta: result("Range", 11, {"T": "float"}, *np.array([[-2.0], [-10.0], [delta]], np.float32).reshape(3))
+    assert whole(-np.inf).tolist() == [] and whole(-5).tolist() == [-2.0, -7.0]
+    # The reference pads strings with numbers: nothing is known then, and nothing refused.
+    crop = lambda size: result("CenterCropPad", 18, {"T": "string", "Tind": "int64"}, np.array(["a", "b"], object), np.array([size]))
+    assert crop(1).tolist() == ["a"]
+    try:
+        raise AssertionError(crop(3))
+    except Skip:
+        pass
+    # More updates than indices.
+    at, ten = np.array([[1]]), np.array([10.0], np.float32)
+    for op, indices in (("ScatterND", at), ("ScatterElements", at[0])):
+        scattered = lambda updates: result(op, 18, {"T": "float", "Tind": "int64"}, np.zeros(3, np.float32), indices, updates)
+        assert scattered(ten).tolist() == [0.0, 10.0, 0.0]
+        try:
+            raise AssertionError(scattered(ten.repeat(2)))
+        except oracle.NoOracle:
+            pass
     for text in ("+4+4", "1_0", "4x"):
         try:
             raise AssertionError(f"{text} is {result('Cast', 21, {'T1': 'string', 'T2': 'double'}, texts(text), to=11)}")
