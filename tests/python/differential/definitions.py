@@ -271,6 +271,19 @@ def range_(node):
     return [np.zeros(0, start.dtype)] if np.isinf(delta) and np.isfinite(span) else None
 
 
+@definition("Gemm")
+def gemm(node):
+    """Of integers by whole factors: overflow wraps, as in Mul. The reference multiplies by floats."""
+    factors = [node.attributes.get(name, 1.0) for name in ("alpha", "beta")]
+    if node.type() not in values.INTEGERS or any(factor != int(factor) for factor in factors):
+        return None
+    a, b, *rest = arrays(node)
+    a, b = (one.T if node.attributes.get(name) else one for one, name in ((a, "transA"), (b, "transB")))
+    alpha, beta = (np.array(int(factor)).astype(a.dtype) for factor in factors)
+    product = (a @ b) * alpha
+    return [product + rest[0] * beta if rest and rest[0] is not None else product]
+
+
 @definition("ReduceSumSquare")
 def reduce_sum_square(node):
     """"T" is the type of the result, too: the reference widens integers. Overflow wraps, as in Mul."""
@@ -373,11 +386,17 @@ def quantized_convolution(node):
 
 
 @definition("ConvTranspose")
-def grouped_transposed_convolution(node):
+def transposed_convolution(node):
     """Each group is a convolution of its own. "Optional 1D bias to be added to the convolution, has size of M." The reference
-    mixes the groups of several images, and adds the first group's bias to all groups."""
+    mixes the groups of several images, and adds the first group's bias to all groups. Of no images, or to no channels, results
+    have the sizes that others have: "output_shape[i] = input_shape[i] * strides[i]" where the padding is SAME. The reference fails
+    there, and ONNX Runtime has fewer where the stride is larger than the kernel."""
     x, w, bias = (arrays(node) + [None])[:3]
     groups = node.attributes.get("group", 1)
+    if 0 in (len(x), w.shape[1]) and 0 not in (*x.shape[1:], len(w), *w.shape[2:]):
+        whole = [np.ones((1, 1, *x.shape[2:])), np.ones((1, 1, *w.shape[2:]))]
+        sizes = modern("ConvTranspose", whole, **(node.attributes | {"group": 1}))[0].shape[2:]
+        return [np.zeros((len(x), w.shape[1] * groups, *sizes), x.dtype)]
     if groups == 1:
         return None
     wide = [np.split(array.astype(np.float64), groups, axis) for array, axis in ((x, 1), (w, 0))]

@@ -96,6 +96,13 @@ def unsteady(vertex, arrays, rng):
     return moved
 
 
+def least_sum(vertex, epsilon):
+    """A sum of a lesser magnitude may be 0: it is less than the rounding error of its largest term."""
+    given = vertex.node.inputs if vertex.op in ("Sum", "Mean") else vertex.node.inputs[:1]
+    terms = [np.abs(wide(array)) for array, _ in given if array is not None and is_float(array)]
+    return epsilon * max((array[np.isfinite(array)].max(initial=0.0) for array in terms), default=0.0)
+
+
 def shaken(vertex, results, rng, share):
     """Results off by a share of what rounding errors may be."""
     moved = []
@@ -115,6 +122,8 @@ def shaken(vertex, results, rng, share):
         off = exact + share * error * rng.choice([-1.0, 1.0], exact.shape) * rng.uniform(0.5, 1.0, exact.shape)
         # No share of an infinite result is an error.
         off = np.where(np.isfinite(exact), off, exact)
+        if vertex.op in SUMS and share:
+            off = np.where((np.abs(exact) < least_sum(vertex, epsilon)) & (rng.random(off.shape) < 0.5), 0.0, off)
         if vertex.op in FLUSHED and values.NAMES[result.dtype] in ("float", "bfloat16"):
             least = values.smallest_normal("float")
             off = np.where((np.abs(off) < least) & (rng.random(off.shape) < 0.5), 0.0, off)

@@ -126,6 +126,12 @@ def rules():
     assert total(1e-40) and total(0) and not total(0.1)
     joined = lambda scale: is_open("com.microsoft.QLinearConcat", 1, f32(scale), i8, i8, f32(0.1), i8)
     assert joined(1e-40) and not joined(0.1)
+    angle = lambda x: is_open("Tan", 7, np.array([x], np.float32))
+    assert angle(1e15) and not angle(1e5) and not angle(np.inf)
+    half = np.ones((1, 1, 1), np.float16)
+    decays = lambda op, since, decay: is_open(op, since, half, half, half, half[None], half * decay, half)
+    for op, since in (("com.microsoft.LinearAttention", 1), ("LinearAttention", 27)):
+        assert decays(op, since, 90) and not decays(op, since, 1)
 
 
 def split_of(x, **how):
@@ -168,6 +174,11 @@ def definitions():
         raise AssertionError(crop(3))
     except Skip:
         pass
+    product = lambda *whole, **how: result("Gemm", 13, {"T": "uint64"}, *np.array(whole, np.uint64).reshape(-1, 1, 1), **how).item()
+    assert product(2**64 - 2, 3, 2, beta=0.0) == 2**64 - 6 and product(2**64 - 2, 3, 2) == 2**64 - 4
+    empty = np.zeros((0, 1, 5, 3), np.float32), np.ones((1, 2, 3, 1), np.float32)
+    spread = result("ConvTranspose", 11, {"T": "float"}, *empty, strides=[3, 3], auto_pad="SAME_LOWER", kernel_shape=[3, 1])
+    assert spread.shape == (0, 2, 15, 9)
     # More updates than indices.
     at, ten = np.array([[1]]), np.array([10.0], np.float32)
     for op, indices in (("ScatterND", at), ("ScatterElements", at[0])):
@@ -282,6 +293,11 @@ def rounding():
     for x, kind, free in ((-90, np.float32, True), (-80, np.float32, False), (-90, np.float64, False)):
         trial = trial_of(22, {"x": np.array([x], kind)}, [("Sigmoid", ["x"]), ("Sign", [0])], [1])
         assert not difference(trial, np.array([1], kind)) and (not difference(trial, np.array([0], kind))) == free
+    # The reciprocal of a sum that is less than the rounding error of its terms, and of one that is not.
+    for huge, free in ((1e60, True), (1e5, False)):
+        nodes = [("GlobalAveragePool", ["x"]), ("Reciprocal", [0])]
+        trial = trial_of(22, {"x": np.ones((1, 1, 3))}, nodes, [1], {"x": np.array([[[0.3, huge, -huge]]])})
+        assert (not difference(trial, np.array([[[np.inf]]]))) == free
     # A sum of numbers and of their negatives, which are rounded to f16, of numbers that are not; no more than the rounding error.
     x = np.array([0.3, 1.7, -2.1], np.float16)
     trial = trial_of(22, {"x": x}, [("Mul", ["x", "x"]), ("Neg", [0]), ("Add", [0, 1])], [2])

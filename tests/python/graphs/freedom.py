@@ -92,6 +92,13 @@ SCALED = {f"{microsoft.DOMAIN}.{name}" for name in (
 beyond_millions = some(lambda array: ~(np.abs(array) < 1e6))
 
 
+def huge_angle(vertex, arrays):
+    """An angle whose rounding error is more than a period: its tangent is any number, where a sine is none beyond 1."""
+    x = floats(vertex, arrays)[0]
+    epsilon = values.epsilon(values.NAMES[arrays[vertex.inputs[0]].dtype])
+    return bool((np.isfinite(x) & (np.abs(x) * epsilon > np.pi)).any())
+
+
 #: Its square is zero in f32, or none in f64.
 tiny = some(lambda array: (array != 0) & (np.abs(array) < 1e-18))
 
@@ -130,8 +137,16 @@ def beyond_scales(vertex, arrays):
         return not bool(np.max([*each, np.prod(each)]) / result.min() < 1e30)
 
 
+def grows(vertex, arrays):
+    """Exponentials of the decay that are infinite in f32."""
+    decay = floats(vertex, arrays)[4] if len(vertex.inputs) > 4 else None
+    return decay is not None and bool((decay > 80).any())
+
+
 def vendor(vertex, arrays):
     """What operators of com.microsoft make of large numbers, and of scales by which the result of a quantised one is infinite."""
+    if vertex.op == f"{microsoft.DOMAIN}.LinearAttention" and grows(vertex, arrays):
+        return True
     return beyond_millions(vertex, arrays) or vertex.op in SCALED and beyond_scales(vertex, arrays)
 
 
@@ -332,7 +347,7 @@ def between_points(vertex, arrays):
 #: By operator: for which operands its result is open.
 RULES = {
     # "In the case of out of range, behaviour is undefined".
-    "Cast": out_of_range, "CastLike": out_of_range, "Pow": rooted,
+    "Cast": out_of_range, "CastLike": out_of_range, "Pow": rooted, "Tan": huge_angle,
     "QuantizeLinear": unscalable, "DynamicQuantizeLinear": flat,
     # Elements in the padding are multiplied by zero, or left out.
     "Conv": not_finite, "ConvTranspose": not_finite, "DeformConv": not_finite, "CausalConvWithState": not_finite,
@@ -358,7 +373,7 @@ RULES = {
     "Resize": between_points, "Upsample": not_finite, "GridSample": beyond_border, "RoiAlign": not_finite, "AffineGrid": not_finite,
     "NonMaxSuppression": not_finite,
     # Masks are added as -inf or chosen, sums are split into parts.
-    "Attention": attended, "LinearAttention": not_finite, "RNN": not_finite, "GRU": not_finite, "LSTM": not_finite,
+    "Attention": attended, "LinearAttention": lambda vertex, arrays: not_finite(vertex, arrays) or grows(vertex, arrays), "RNN": not_finite, "GRU": not_finite, "LSTM": not_finite,
     "DFT": not_finite, "STFT": not_finite, "Einsum": not_finite, "Det": huge,
     # As of LogSoftmax.
     "SoftmaxCrossEntropyLoss": steep, "MelWeightMatrix": below_zero_hertz,
