@@ -1,6 +1,7 @@
 """Results by the words of the specification, where the reference does something else or fails. Each quotes what it goes
 by. A definition that gives None leaves the node to the reference."""
 
+import functools
 import math
 
 import numpy as np
@@ -98,7 +99,9 @@ def mean(node):
     given = arrays(node)
     if node.since < 8 and len({array.shape for array in given}) > 1:
         raise ValueError("shapes that differ")
-    return [(sum(array.astype(np.float64) for array in given) / len(given)).astype(given[0].dtype)]
+    # Of zeros below zero the sum is one, too, which it is not with a 0 ahead of them.
+    total = functools.reduce(np.add, (array.astype(np.float64) for array in given))
+    return [(total / len(given)).astype(given[0].dtype)]
 
 
 @definition("BatchNormalization")

@@ -128,6 +128,9 @@ def rules():
     assert joined(1e-40) and not joined(0.1)
     angle = lambda x: is_open("Tan", 7, np.array([x], np.float32))
     assert angle(1e15) and not angle(1e5) and not angle(np.inf)
+    factors = lambda *x, **how: is_open("ReduceProd", 13, np.array([x], np.float32), **how)
+    assert factors(*[1e10] * 4, 0) and factors(*[1e10] * 4, 0, axes=[1]) and not factors(*[1e10] * 4, 0, axes=[0])
+    assert not factors(*[1e10] * 4) and not factors(*[1e10] * 3, 0) and factors(*[1e-10] * 4, 1e5)
     half = np.ones((1, 1, 1), np.float16)
     decays = lambda op, since, decay: is_open(op, since, half, half, half, half[None], half * decay, half)
     for op, since in (("com.microsoft.LinearAttention", 1), ("LinearAttention", 27)):
@@ -144,6 +147,8 @@ def definitions():
     assert zero.tolist() == [0.0, 6.0] and np.signbit(zero[0])
     mean = result("Mean", 13, {"T": "float"}, np.ones((1, 2), np.float32), np.array([[2.0], [4.0]], np.float32))
     assert mean.tolist() == [[1.5, 1.5], [2.5, 2.5]]
+    below = result("Mean", 13, {"T": "float"}, *np.full((2, 1), -0.0, np.float32))
+    assert np.signbit(below).all()
     wrapped = result("ReduceSumSquare", 18, {"T": "int32"}, np.array([49740], np.int32), np.array([], np.int64),
                      noop_with_empty_axes=1)
     assert wrapped.tolist() == [-1820899696]

@@ -117,6 +117,26 @@ beyond_single = some(lambda array: np.abs(array) > 1e17)
 lopsided = some(lambda array: (np.abs(array) > 1e12) | (array != 0) & (np.abs(array) < 1e-12))
 
 
+def reduced_axes(vertex, arrays):
+    """Axes of a reduction; all where none are given."""
+    given = vertex.inputs[1] if len(vertex.inputs) > 1 else ""
+    axes = arrays[given].tolist() if given else vertex.node.attributes.get("axes")
+    return tuple(axes) if axes else None
+
+
+def many_factors(vertex, arrays):
+    """Factors of which those beyond 1, or those below, leave the range of the type by themselves, and others bring the product back:
+    0, and NaN or another number in another order."""
+    x = floats(vertex, arrays)[0]
+    if x is None or lopsided(vertex, arrays):
+        return x is not None
+    limit = 1000 if arrays[vertex.inputs[0]].dtype == np.float64 else 120
+    axes, digits = reduced_axes(vertex, arrays), np.log2(np.where(x == 0, 1, np.abs(x)))
+    beyond, below = (part.sum(axes) for part in (np.maximum(digits, 0), np.minimum(digits, 0)))
+    zeros = (x == 0).any(axes)
+    return bool(((beyond > limit) & (zeros | (below < 0)) | (below < -limit) & (beyond > 0)).any())
+
+
 def overflowing_squares(vertex, arrays):
     """Squares of integers that overflow, of which the root is taken."""
     x = arrays[vertex.inputs[0]]
@@ -357,7 +377,7 @@ RULES = {
     # Which of a number and NaN is the greater.
     "MaxPool": nan, "GlobalMaxPool": nan, "MaxRoiPool": far_rois, "TopK": nan, "Unique": nan, "Hardmax": nan,
     "BatchNormalization": infinite_statistics, "MatMul": zero_times_infinite, "Gemm": zero_times_infinite,
-    "ReduceProd": lopsided, "CumProd": lopsided, "ReduceL2": overflowing_squares,
+    "ReduceProd": many_factors, "CumProd": lopsided, "ReduceL2": overflowing_squares,
     "ReduceMean": inexact_integers, "LpNormalization": lambda vertex, arrays: tiny(vertex, arrays) or beyond_single(vertex, arrays),
     "GroupNormalization": beyond_single, "LayerNormalization": beyond_single, "RMSNormalization": beyond_single,
     # Its power is infinite in f32.
