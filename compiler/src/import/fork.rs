@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use onnxc_proto::{GraphProto, NodeProto, StringStringEntryProto, build};
 
+use super::node::own_name;
 use super::scope::Scope;
 use super::{Importer, normal_domain};
 use crate::error::Result;
@@ -147,7 +148,7 @@ impl<'m> Importer<'m> {
             build::subgraph(name, continuation(body.clone(), &output, unit))
         });
         let fork = NodeProto {
-            name: node.name.clone(),
+            name: Some(own_name(node, index)),
             op_type: Some("If".to_string()),
             input: vec![name],
             output,

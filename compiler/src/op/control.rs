@@ -10,13 +10,15 @@ use std::collections::HashMap;
 
 use self::iterate::{Iteration, Stack, as_type};
 use self::results::{has_declared_ranks, same_layouts, same_ranks};
-use super::dynamic::{dims_vector, valid_or_negative};
+use super::dynamic::dims_vector;
 use super::item::from_columns;
 use super::optional::element_of;
 use super::row::*;
 use super::{AttrKind, Body, Fork};
 use crate::graph::op::Shapes;
-use crate::graph::{Bounds, Builder, DataSymbol, Def, Graph, Op, Sym, Tensor, TensorType, Value};
+use crate::graph::{
+    Bounds, Builder, DataSymbol, Def, Graph, Op, Requirement, Sym, Tensor, TensorType, Value,
+};
 use crate::import::Subgraph;
 
 const CONDITION: Param = req("cond", "B");
@@ -194,11 +196,27 @@ fn only(cx: &mut NodeCx<'_, '_>, condition: ValueId, body: &Subgraph, wanted: bo
     else {
         return cx.give(results);
     };
-    // 0 where all is well, and else -1, which is no size.
-    let zero = cx.b.scalar(DType::I64, 0.0);
-    let valid = if wanted { condition } else { cx.b.unary(UnaryFn::Not, condition)? };
-    let start = valid_or_negative(cx, valid, zero)?;
-    let start = cx.b.sizes(start, &|_| Some(Dim::ZERO))?;
+    // Where the one element begins that is read: 0 where all is well, and else 1, behind it.
+    let other = if wanted { cx.b.unary(UnaryFn::Not, condition)? } else { condition };
+    let other = cx.b.cast(other, DType::I64)?;
+    let start = cx.b.sizes(other, &|_| Some(Dim::ONE))?;
+    let claim = match (body.knows_unit(), wanted) {
+        (true, true) => {
+            "ranks are fixed: the number of symbolic axes that turn out to be of size 1, and would be removed, must be 0"
+        }
+        (true, false) => {
+            "ranks are fixed: the number of axes that are not of size 1, as what follows takes them to be, must be 0"
+        }
+        (false, true) => {
+            "what follows takes the rank of `then_branch`: the number of choices of `else_branch` must be 0"
+        }
+        (false, false) => {
+            "what follows takes the rank of `else_branch`: the number of choices of `then_branch` must be 0"
+        }
+    };
+    for own in &start {
+        cx.b.require(Requirement::equal(own.clone(), Dim::ZERO), claim)?;
+    }
     let shape = cx.b.shape(first);
     let whole = cx.b.unsqueeze(first, &[0])?;
     let sizes: Vec<Dim> = std::iter::once(Dim::ONE).chain(shape.iter().cloned()).collect();

@@ -486,7 +486,7 @@ fn center_crop_pad(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let two = Dim::from(2i64);
     let half = |dim: Dim| dim.floor_div(&two).expect("two is not zero");
     let mut y = x;
-    let mut pads = vec![(Dim::ZERO, Dim::ZERO); rank];
+    let (mut low, mut high) = (vec![Dim::ZERO; rank], vec![Dim::ZERO; rank]);
     for (axis, wanted) in axes.iter().zip(&sizes) {
         let axis = normalize_axis(*axis, rank)?;
         if wanted.as_const().is_some_and(|size| size < 0) {
@@ -496,14 +496,11 @@ fn center_crop_pad(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let kept = size.min_dim(wanted);
         y = cx.b.slice_axis(y, axis, half(size - kept.clone()), kept.clone())?;
         let missing = wanted.clone() - kept;
-        let before = half(missing.clone());
-        pads[axis] = (before.clone(), missing - before);
-    }
-    if pads.iter().all(|(low, high)| *low == Dim::ZERO && *high == Dim::ZERO) {
-        return Ok(vec![y]);
+        low[axis] = half(missing.clone());
+        high[axis] = missing - low[axis].clone();
     }
     let fill = cx.b.scalar(cx.b.dtype(x), 0.0);
-    Ok(vec![pad_constant(cx, y, fill, &pads)?])
+    Ok(vec![cx.b.pad(y, fill, low, high)?])
 }
 
 #[cfg(test)]
@@ -720,5 +717,11 @@ mod tests {
         };
         case(&[2, 3]).gives(0, &[2, 3], &[1., 2., 0., 3., 4., 0.]);
         case(&[4, 1]).gives(0, &[4, 1], &[1., 3., 5., 0.]);
+        // The sizes of the result are the ones that are wanted, however many axes of the operand have symbols.
+        let x = Case::new("CenterCropPad", 18).symbolic(&["n", "n", "m", "m"], &[1, 1, 3, 3], &[1f32; 9]);
+        let crop = x.constant(&[4], &[2i64, 1, 1, 4]);
+        crop.gives(0, &[2, 1, 1, 4], &[1., 1., 1., 0., 0., 0., 0., 0.]);
+        let (graph, _) = crop.lower().unwrap();
+        assert_eq!(graph.ty(graph.outputs[0].1).shape, [2i64, 1, 1, 4].map(Dim::from));
     }
 }

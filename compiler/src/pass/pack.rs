@@ -219,8 +219,11 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         let n = b.ty(rhs).shape[batch + k].clone();
         let rows = product(&b.ty(lhs).shape[batch..batch + m]);
         let bytes = matches!((b.dtype(lhs), b.dtype(rhs)), (DType::U8 | DType::I8, DType::I8)) && k > 0;
-        let words =
-            b.shape(lhs).last().and_then(Dim::as_const).is_some_and(|steps| steps % DOT_DEPTH as i64 == 0);
+        // Of both: that two sizes are equal may show when the model runs.
+        let steps = [b.shape(lhs).pop(), k.checked_sub(1).map(|last| b.shape(rhs)[batch + last].clone())];
+        let words = steps.iter().all(|steps| {
+            steps.as_ref().and_then(Dim::as_const).is_some_and(|steps| steps % DOT_DEPTH as i64 == 0)
+        });
         let depth = if bytes && words { DOT_DEPTH } else { 1 };
         // Narrow floats are widened to those on the left.
         let dtype = if b.dtype(lhs).is_float() { b.dtype(lhs) } else { b.dtype(rhs) };
@@ -468,6 +471,7 @@ fn panels_in_place(graph: &Graph, mut rhs: ValueId, nr: usize) -> Option<Dim> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::graph::{Origin, Symbol, Tensor, TensorType};
 
     /// Keys that three heads share are packed once, or are read where they lie; the rows of these heads are those of one
     /// product, and the results are the same.
@@ -513,6 +517,31 @@ mod tests {
             ];
             let result = |graph: &Graph| crate::interp::run(graph, &inputs).unwrap().remove(0);
             assert_eq!(result(&graph).data, result(&after).data);
+        }
+    }
+
+    /// Steps of bytes whose number only one of the operands tells: the run checks that it is that of the other.
+    #[test]
+    fn bytes_of_a_symbolic_number_of_steps() {
+        let (one, other) =
+            (Tensor::from_slice(&[2, 4], &[1i8, -2, 3, 4, 5, -6, 7, -8]), [9i8, 8, -7, 6, 5, 4, 3, -2]);
+        let other = Tensor::from_slice(&[4, 2], &other);
+        for symbolic in [0, 1] {
+            let mut graph = Graph::default();
+            let origin = Origin { name: "product".into(), op_type: "Einsum".into(), index: 0 };
+            let origin = graph.origins.push(origin);
+            let steps = Dim::sym(graph.symbols.push(Symbol { name: "n".into() }));
+            let mut b = Builder::new(&mut graph, origin);
+            let steps = |side: usize| if side == symbolic { steps.clone() } else { Dim::from(4usize) };
+            let shapes = [vec![Dim::from(2usize), steps(0)], vec![steps(1), Dim::from(2usize)]];
+            let inputs = shapes.map(|shape| b.input("", TensorType::new(DType::I8, shape), None));
+            let product = Op::Contract { batch: 0, m: 1, k: 1, rhs: RhsLayout::Plain };
+            let y = b.emit1(product, &inputs).unwrap();
+            graph.outputs.push(("y".into(), y));
+            run(&mut graph, &Options::default()).unwrap();
+            let result = crate::interp::run(&graph, &[one.clone(), other.clone()]).unwrap().remove(0);
+            // [[1, -2, 3, 4], [5, -6, 7, -8]] times [[9, 8], [-7, 6], [5, 4], [3, -2]]
+            assert_eq!(crate::op::node_case::elements(&result), [50.0, 0.0, 98.0, 48.0]);
         }
     }
 

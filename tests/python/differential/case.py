@@ -10,6 +10,10 @@ class Skip(Exception):
     """These types, or this tensor as the first input, are none for the recipe."""
 
 
+class Close(Skip):
+    """Rounding decides what a node gives: implementations may differ in more than its rounding error."""
+
+
 class Node:
     """One node of a generated model. A recipe fills it in."""
 

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from case import Skip
+from case import Close
 from definitions_microsoft import arrays, attribute, definition, unpacked, wide
+from vendor import score_factor
 
 
 def split(x, heads):
@@ -114,7 +115,7 @@ def group_query(node):
             cache = unpacked(cache, 4).astype(np.float64) - 8
         reals.append(cache if kind == "NONE" else cache * scale)
     k, v = (cache.repeat(heads // groups, 1) for cache in reals)
-    raw = q @ k.transpose(0, 1, 3, 2) * (attribute(node, "scale") or 1 / np.sqrt(size))
+    raw = q @ k.transpose(0, 1, 3, 2) * score_factor(node, size)
     scores = raw
     if attribute(node, "softcap", 0):
         scores = attribute(node, "softcap") * np.tanh(scores / attribute(node, "softcap"))
@@ -144,7 +145,7 @@ def group_query(node):
 def integers(x, bits):
     """Whole numbers of 8 bits, or two of 4 in a byte. Rounding in the type must decide none."""
     if np.any(np.abs(np.abs(x - np.floor(x)) - 0.5) < 1e-3 * (1 + np.abs(x) / 10)):
-        raise Skip("a tie")
+        raise Close("a tie")
     if bits == 8:
         return np.clip(np.round(x), -128, 127).astype(np.int8)
     x = (np.clip(np.round(x), -8, 7) + 8).astype(np.uint8)
@@ -172,7 +173,7 @@ def multi_head(node):
         k, v = np.concatenate([wide(past_key), k], 2), np.concatenate([wide(past_value), v], 2)
     batch, _, steps, size = q.shape
     keys = k.shape[2]
-    scores = q @ k.transpose(0, 1, 3, 2) * (attribute(node, "scale") or 1 / np.sqrt(size))
+    scores = q @ k.transpose(0, 1, 3, 2) * score_factor(node, size)
     if mask is not None:
         if mask.ndim == 1:
             allowed = (np.arange(keys) < mask[:batch, None])[:, None, None, :]
@@ -216,7 +217,7 @@ def gemma_rotary(node):
     cos, sin = (wide(function(wide(emb)).astype(np.float16))[:, None] for function in (np.cos, np.sin))
     q, q_rot, k, k_rot = (wide(one) for one in given)
     node.magnitude = 2.0
-    return [(q * cos + q_rot * sin).astype(np.float16), (k * cos + k_rot * sin).astype(np.float16)]
+    return [(one * cos + other * sin).astype(given[0].dtype) for one, other in ((q, q_rot), (k, k_rot))]
 
 
 @definition("GatedRMSNorm")
@@ -238,7 +239,7 @@ def linear(node):
     q, k, v = split(wide(query), heads), split(wide(key), groups), split(wide(value), groups)
     batch, _, steps, size = q.shape
     state = np.zeros((batch, groups, size, v.shape[3])) if past is None else wide(past)
-    q = q * (attribute(node, "scale", 0.0) or 1 / np.sqrt(size))
+    q = q * score_factor(node, size)
     y = np.zeros((batch, heads, steps, v.shape[3]))
     for t in range(steps):
         if "gated" in rule:
@@ -279,7 +280,7 @@ def relative_bias(node):
     exact = count // 2
     far = np.log(np.maximum(behind, 1) / exact) / np.log(furthest / exact) * (count - exact)
     if np.any((behind >= exact) & (np.abs(far - np.round(far)) < 1e-4) & (behind != exact) & (far < count - exact)):
-        raise Skip("a distance between two buckets")
+        raise Close("a distance between two buckets")
     far = np.minimum(exact + np.where(behind == exact, 0, far).astype(np.int64), count - 1)
     bucket = bucket + np.where(behind < exact, behind, far)
     return [table[bucket].transpose(2, 0, 1)[None]]

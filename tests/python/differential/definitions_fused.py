@@ -5,7 +5,7 @@ from math import erf
 import numpy as np
 
 import values
-from case import Skip
+from case import Close, Skip
 from definitions_microsoft import pads, taps
 from vendor import arrays, attribute, definition, single32, wide
 
@@ -114,7 +114,7 @@ def elu(x, alpha):
 
 def thresholded(x, limit):
     if np.any(np.abs(x - limit) < 1e-4):
-        raise Skip("a threshold")
+        raise Close("a threshold")
     return np.where(x > limit, x, 0)
 
 
@@ -260,7 +260,7 @@ def group_norm(node):
     y = y.reshape(y.shape[0], attribute(node, "groups"), -1)
     spread = y.var(-1, keepdims=True)
     if np.any(spread < 1e-2):
-        raise Skip("a group whose elements do not differ")
+        raise Close("a group whose elements do not differ")
     y = (y - y.mean(-1, keepdims=True)) / np.sqrt(spread + attribute(node, "epsilon", single32(1e-5)))
     y = y.reshape(total.shape) * by_channel(gamma, 4) + by_channel(beta, 4)
     if attribute(node, "activation"):

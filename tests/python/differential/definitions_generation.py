@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from case import Skip
+from case import Close
 from vendor import arrays, attribute, definition
 
 LOWEST = np.finfo(np.float32).min
@@ -47,7 +47,7 @@ def apart(values, count):
     # What is masked is all the same, and its order by number.
     exact = (top[..., :-1] < LOWEST / 2) & (top[..., 1:] < LOWEST / 2)
     if np.any((gaps < MARGIN * np.maximum(1, np.abs(top[..., 1:]))) & ~exact):
-        raise Skip("scores are too close")
+        raise Close("scores are too close")
 
 
 class Scores:
@@ -124,7 +124,7 @@ class Tokens:
         total = np.log(np.exp(stamped - stamped.max()).sum()) + stamped.max() if len(stamped) else LOWEST
         best = row[:begin].max()
         if abs(total - best) < MARGIN * max(1, abs(best)):
-            raise Skip("timestamps and text are as likely")
+            raise Close("timestamps and text are as likely")
         if total > best:
             row[:begin] = LOWEST
 
@@ -251,7 +251,7 @@ class Hypotheses:
     def add(self, sequence, total):
         score = self.rated(total, len(sequence))
         if any(abs(score - other) < MARGIN * max(1, abs(score)) for other, _ in self.kept if other > LOWEST / 2):
-            raise Skip("hypotheses are too close")
+            raise Close("hypotheses are too close")
         self.kept.append((score, sequence))
         self.kept = sorted(self.kept, key=lambda pair: -pair[0])[: self.beams]
 
@@ -311,7 +311,7 @@ def beam_search(node):
             if len(own.kept) == beams:
                 best, worst = own.rated(found[row, order[0]], length), own.kept[-1][0]
                 if abs(best - worst) < MARGIN * max(1, abs(best)) and not early:
-                    raise Skip("whether a row is done is too close")
+                    raise Close("whether a row is done is too close")
                 own.done = early or worst >= best
         totals, parents = following, parents.reshape(-1)
         sequences = np.concatenate([sequences[parents], tokens.reshape(-1, 1)], 1)
@@ -362,14 +362,14 @@ def sampling(node):
             if custom:
                 dropped = order[1:][total[:-1] > top]
                 if np.any(np.abs(total[:-1] - top) < MARGIN):
-                    raise Skip("too close to top_p")
+                    raise Close("too close to top_p")
             else:
                 last = max(1, count - keep)
                 dropped = order[:last][total[:last] <= 1 - top]
                 if np.any(np.abs(total[: count - 1] - (1 - top)) < 1e-7):
-                    raise Skip("too close to top_p")
+                    raise Close("too close to top_p")
             row[dropped] = low
             if (row >= row.max() - 60).sum() > 1:
-                raise Skip("several tokens may be drawn")
+                raise Close("several tokens may be drawn")
 
     return continued(node, ids, model, scores, (logits[:, :count], sequences), longest, restrict)

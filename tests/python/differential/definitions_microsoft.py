@@ -7,7 +7,7 @@ A case in which rounding in f32 could decide a result is skipped.
 import numpy as np
 
 import values
-from case import Skip
+from case import Close
 from vendor import DEFINITIONS, DOMAIN, arrays, attribute, definition, wide  # noqa: F401
 
 # Their kernels add the zero point before they round, which differs in ties.
@@ -26,7 +26,7 @@ def saturated(node, reals, zero_point, dtype):
     inside = (reals + zero_point > low - 1) & (reals + zero_point < high + 1)
     near = (distance < margin) & ~((distance == 0) & node.exact)
     if np.any(near & inside):
-        raise Skip("a tie")
+        raise Close("a tie")
     if node.key in ROUND_LAST:
         return np.clip(np.round(reals + zero_point), low, high).astype(dtype)
     return np.clip(np.round(reals) + zero_point, low, high).astype(dtype)
@@ -274,7 +274,7 @@ def dynamic(node, x, margin=1e-3):
     zero, steps = wide(-low) / wide(scale), wide(x) / wide(scale)
     for reals in (zero, steps):
         if np.any(np.abs(np.abs(reals - np.floor(reals)) - 0.5) < margin):
-            raise Skip("a tie")
+            raise Close("a tie")
     zero = np.clip(np.round(zero), 0, 255)
     return np.clip(np.round(steps) + zero, 0, 255) - zero, wide(scale)
 
@@ -380,7 +380,7 @@ def attended(node, y, sizes, mask, past, added=0):
         behind = past.shape[3]
         k, v = (np.concatenate([wide(old), new], 2) for old, new in zip(past, (k, v)))
     keys = k.shape[2]
-    scores = q @ k.transpose(0, 1, 3, 2) * (attribute(node, "scale") or 1 / np.sqrt(q.shape[3]))
+    scores = q @ k.transpose(0, 1, 3, 2) * score_factor(node, q.shape[3])
     if mask is not None:
         place = np.arange(keys)
         if mask.ndim == 1:
@@ -422,7 +422,7 @@ def layer(node, y):
     y = y - y.mean(-1, keepdims=True)
     deviation = np.sqrt((y * y).mean(-1, keepdims=True) + attribute(node, "epsilon", float(np.float32(1e-12))))
     if np.any(deviation < 1e-3):
-        raise Skip("a row whose elements do not differ")
+        raise Close("a row whose elements do not differ")
     return y / deviation
 
 

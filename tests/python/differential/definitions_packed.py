@@ -4,12 +4,12 @@ import numpy as np
 
 from case import Skip
 from definitions_attention import merged, rotated, rounding, softmax, split
-from vendor import arrays, attribute, definition, wide
+from vendor import arrays, attribute, definition, score_factor, wide
 
 
 def attended(node, q, k, v, bias=None, seen=None, filter=-np.inf):
     """Of q: [B, N, S, E]; gives [B, S, N * F] and scores before the softmax."""
-    scores = q @ k.transpose(0, 1, 3, 2) * (attribute(node, "scale") or 1 / np.sqrt(q.shape[-1]))
+    scores = q @ k.transpose(0, 1, 3, 2) * score_factor(node, q.shape[-1])
     if bias is not None:
         scores = scores + wide(bias)
     if seen is not None:
@@ -94,6 +94,8 @@ def sparse(node):
     else:
         q, k, v = wide(query), wide(key), wide(value)
     q, k, v = split(q, heads), split(k, groups), split(v, groups)
+    if (np.diff(starts) < 0).any() or (starts < 0).any() or (starts > columns.shape[1]).any():
+        raise ValueError("rows of a layout that are not one after the other")
     batch, _, steps, _ = q.shape
     behind = np.zeros(batch, np.int64) if int(longest.reshape(-1)[0]) == steps else totals.astype(np.int64) - steps
     places = behind[:, None] + np.arange(steps)

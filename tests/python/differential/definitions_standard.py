@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from case import Skip
+from case import Close, Skip
 from reference import modern
 from vendor import arrays, attribute, definition, wide
 
@@ -87,7 +87,7 @@ def grid_sample(node):
     sizes = np.array(x.shape[:1:-1], np.float64)
     place = (wide(grid) + 1) / 2 * (sizes - 1) if align else ((wide(grid) + 1) * sizes - 1) / 2
     if mode == "nearest" and np.any(np.abs(place - np.floor(place) - 0.5) < 1e-2):
-        raise Skip("a tie")
+        raise Close("a tie")
     if (mode, padding) == ("cubic", "border"):
         # The reference of the standard weighs points beyond the border in another way.
         return [cubic_to_border(wide(x), place).astype(x.dtype)]
@@ -192,7 +192,7 @@ def distances(node):
     if attribute(node, "metric", "sqeuclidean") == "sqeuclidean":
         return [squares.astype(a.dtype)]
     if np.any(squares < 0.05 * node.magnitude):
-        raise Skip("points next to each other")
+        raise Close("points next to each other")
     return [np.sqrt(squares).astype(a.dtype)]
 
 
@@ -241,7 +241,7 @@ def crop_and_resize(node):
             place = np.array([(start + end) / 2 * last]) if count == 1 else np.linspace(start, end, count) * last
             edges = np.abs(place[:, None] - np.array([0, last]))
             if np.any(edges < 1e-3) or np.any(np.abs(place - np.floor(place) - 0.5) < 1e-3):
-                raise Skip("a tie")
+                raise Close("a tie")
             places.append(place)
         for i, j in np.ndindex(*counts):
             v, h = places[0][i], places[1][j]

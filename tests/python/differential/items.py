@@ -114,14 +114,14 @@ def unlike(got, wanted):
     return "" if counts[0] == counts[1] else f"has {counts[0]} elements, not {counts[1]}"
 
 
-def packed(value):
-    """What the C ABI takes."""
+def packed(value, like=None):
+    """What the C ABI takes. An empty sequence has elements of as many axes as those of `like`, another value of the type."""
     if isinstance(value, Optional):
         inner = value.like if value.element is None else value.element
         return [np.array(value.element is not None), *packed(inner)]
     if not isinstance(value, Sequence):
         return [value]
-    most = max((one.ndim for one in value.elements), default=0)
+    most = max((one.ndim for one in value.elements or (like.elements if like else ())), default=0)
     rows = [[*one.shape, *[-1] * (most - one.ndim)] for one in value.elements]
     flat = [one.reshape(-1) for one in value.elements] or [values.zeros(value.kind, (0,))]
     return [np.array(rows, np.int64).reshape(len(rows), most), np.concatenate(flat).astype(values.DTYPES[value.kind])]

@@ -417,6 +417,8 @@ def distinct(s, outputs):
         again = value.name in seen and s.chance(0.9)
         results.append(s.node("Identity", [value], value.kind, value.dims) if again else value)
         seen.add(results[-1].name)
+        if value.name in s.program.own:
+            s.program.own.add(results[-1].name)
     return results
 
 

@@ -39,6 +39,11 @@ def attribute(node, name, default=None):
     return node.attributes.get(name, default)
 
 
+def score_factor(node, size):
+    """What scores of heads of this size are multiplied by. Sums of no products are 0, which the infinite default is not."""
+    return attribute(node, "scale", 0.0) or (1 / np.sqrt(size) if size else 0.0)
+
+
 def wide(array):
     return None if array is None else array.astype(np.float64)
 

@@ -8,16 +8,19 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "differential"))
 
-from onnx import defs
+from types import SimpleNamespace
 
 import items
 import oracle
+import program
 import quantized_models
 import store
-from case import Node
+from case import Node, Skip
 from compare import Judge
 from freedom import undefined
-from graph import Vertex
+from graph import Graph, Vertex, schema_since
+from model import Dress
+from trial import Inputs, Trial
 
 GRAPHS = Path(__file__).parents[2] / "graphs"
 
@@ -30,7 +33,7 @@ def accepted(graph, result, wide):
 def vertex_of(op, since, arrays, types, **attributes):
     """A node that reads these arrays, and them by name."""
     names = [f"x{at}" if array is not None else "" for at, array in enumerate(arrays)]
-    node = Node(defs.get_schema(op, since), types, np.random.default_rng(0))
+    node = Node(schema_since(op, since), types, np.random.default_rng(0))
     node.attributes = attributes
     return Vertex(node, names, ["y"]), {name: array for name, array in zip(names, arrays) if name}
 
@@ -42,6 +45,28 @@ def is_open(op, since, *arrays, **attributes):
 def result(op, since, types, *arrays, **attributes):
     vertex, named = vertex_of(op, since, arrays, types, **attributes)
     return vertex.evaluate(named, since)[0]
+
+
+def trial_of(opset, inputs, nodes, outputs, run=None):
+    """A graph of these nodes, each `(op, inputs, attributes, types)` with a result called after its place, and what the oracle makes of it;
+    of other operands than those it was drawn with where `run` has them."""
+    graph = Graph(opset, np.random.default_rng(0))
+    names = {name: graph.leaf(array, False) for name, array in inputs.items()}
+    for at, node in enumerate(nodes):
+        op, given, attributes, types = (*node, {}, {})[:4]
+        given = [one if isinstance(one, np.ndarray) else names[one] for one in given]
+        names[at] = graph.apply(op, given, attributes, types=types)
+    graph.outputs = [names[name] for name in outputs]
+    leaves = dict(graph.arrays) | {names[name]: array for name, array in (run or {}).items()}
+    trial = Trial(graph, Dress(), [Inputs("plain", {name: leaves[name] for name in graph.leaves})])
+    trial.prepare()
+    return trial
+
+
+def difference(trial, *results, wide=False):
+    """How results differ from what the oracle gives."""
+    judge = Judge(trial, trial.sets[0], wide)
+    return "".join(judge.difference(name, got) for name, got in zip(trial.graph.outputs, results, strict=True))
 
 
 def rules():
@@ -91,9 +116,25 @@ def rules():
     assert hot(-1) and not hot(3)
     attend = lambda mask, **how: is_open("Attention", 23, *np.zeros((3, 1, 1, 2, 2), np.float32), np.ones((2, 2), mask), **how)
     assert attend(np.uint32, is_causal=1) and not attend(np.uint32) and not attend(bool, is_causal=1)
+    short = lambda mask: is_open("Attention", 24, *np.zeros((3, 1, 1, 2, 2), np.float32), np.ones((2, 1), mask))
+    assert short(np.int8) and not short(bool), "a mask that is padded with -inf"
     u8, f32 = np.zeros((1, 1), np.uint8), lambda number: np.array(number, np.float32)
     product = lambda scale: is_open("QLinearMatMul", 21, u8, f32(2), u8[0, 0], u8, f32(0.5), u8[0, 0], f32(scale), u8[0, 0])
     assert product(1e-40) and not product(0.5)
+    i8 = np.array(1, np.int8)
+    total = lambda scale: is_open("com.microsoft.QLinearAdd", 1, i8, f32(1), i8, i8, f32(0.1), i8, f32(scale), i8)
+    assert total(1e-40) and total(0) and not total(0.1)
+    joined = lambda scale: is_open("com.microsoft.QLinearConcat", 1, f32(scale), i8, i8, f32(0.1), i8)
+    assert joined(1e-40) and not joined(0.1)
+    angle = lambda x: is_open("Tan", 7, np.array([x], np.float32))
+    assert angle(1e15) and not angle(1e5) and not angle(np.inf)
+    factors = lambda *x, **how: is_open("ReduceProd", 13, np.array([x], np.float32), **how)
+    assert factors(*[1e10] * 4, 0) and factors(*[1e10] * 4, 0, axes=[1]) and not factors(*[1e10] * 4, 0, axes=[0])
+    assert not factors(*[1e10] * 4) and not factors(*[1e10] * 3, 0) and factors(*[1e-10] * 4, 1e5)
+    half = np.ones((1, 1, 1), np.float16)
+    decays = lambda op, since, decay: is_open(op, since, half, half, half, half[None], half * decay, half)
+    for op, since in (("com.microsoft.LinearAttention", 1), ("LinearAttention", 27)):
+        assert decays(op, since, 90) and not decays(op, since, 1)
 
 
 def split_of(x, **how):
@@ -106,6 +147,8 @@ def definitions():
     assert zero.tolist() == [0.0, 6.0] and np.signbit(zero[0])
     mean = result("Mean", 13, {"T": "float"}, np.ones((1, 2), np.float32), np.array([[2.0], [4.0]], np.float32))
     assert mean.tolist() == [[1.5, 1.5], [2.5, 2.5]]
+    below = result("Mean", 13, {"T": "float"}, *np.full((2, 1), -0.0, np.float32))
+    assert np.signbit(below).all()
     wrapped = result("ReduceSumSquare", 18, {"T": "int32"}, np.array([49740], np.int32), np.array([], np.int64),
                      noop_with_empty_axes=1)
     assert wrapped.tolist() == [-1820899696]
@@ -127,6 +170,29 @@ def definitions():
     assert whole.tolist() == [10, 5, -7] and whole.dtype == np.int64
     reals = result("Cast", 21, {"T1": "string", "T2": "float"}, texts("0.5", " -2.25 ", "1e400"), to=1)
     assert reals.tolist() == [0.5, -2.25, np.inf] and reals.dtype == np.float32
+    whole = lambda delta: result("Range", 11, {"T": "float"}, *np.array([[-2.0], [-10.0], [delta]], np.float32).reshape(3))
+    assert whole(-np.inf).tolist() == [] and whole(-5).tolist() == [-2.0, -7.0]
+    # The reference pads strings with numbers: nothing is known then, and nothing refused.
+    crop = lambda size: result("CenterCropPad", 18, {"T": "string", "Tind": "int64"}, np.array(["a", "b"], object), np.array([size]))
+    assert crop(1).tolist() == ["a"]
+    try:
+        raise AssertionError(crop(3))
+    except Skip:
+        pass
+    product = lambda *whole, **how: result("Gemm", 13, {"T": "uint64"}, *np.array(whole, np.uint64).reshape(-1, 1, 1), **how).item()
+    assert product(2**64 - 2, 3, 2, beta=0.0) == 2**64 - 6 and product(2**64 - 2, 3, 2) == 2**64 - 4
+    empty = np.zeros((0, 1, 5, 3), np.float32), np.ones((1, 2, 3, 1), np.float32)
+    spread = result("ConvTranspose", 11, {"T": "float"}, *empty, strides=[3, 3], auto_pad="SAME_LOWER", kernel_shape=[3, 1])
+    assert spread.shape == (0, 2, 15, 9)
+    # More updates than indices.
+    at, ten = np.array([[1]]), np.array([10.0], np.float32)
+    for op, indices in (("ScatterND", at), ("ScatterElements", at[0])):
+        scattered = lambda updates: result(op, 18, {"T": "float", "Tind": "int64"}, np.zeros(3, np.float32), indices, updates)
+        assert scattered(ten).tolist() == [0.0, 10.0, 0.0]
+        try:
+            raise AssertionError(scattered(ten.repeat(2)))
+        except oracle.NoOracle:
+            pass
     for text in ("+4+4", "1_0", "4x"):
         try:
             raise AssertionError(f"{text} is {result('Cast', 21, {'T1': 'string', 'T2': 'double'}, texts(text), to=11)}")
@@ -135,6 +201,12 @@ def definitions():
     gathered = result("GatherElements", 13, {"T": "float", "Tind": "int64"}, np.arange(6, dtype=np.float32).reshape(2, 3),
                       np.array([[-1, 0]]), axis=-2)
     assert gathered.tolist() == [[3.0, 1.0]]
+    # Scores of heads of no elements are 0, and not 0 times infinite: every value has the same weight.
+    tokens = [np.zeros((2, 0), np.float32), np.zeros((2, 0), np.float32), np.array([[1], [2]], np.float32), None]
+    places = [np.array([[0, 1]], np.int32), np.array([0, 2], np.int32)]
+    kinds = {"T": "float", "M": "int32"}
+    packed = result("com.microsoft.PackedMultiHeadAttention", 1, kinds, *tokens, *places, num_heads=1)
+    assert packed.tolist() == [[1.5], [1.5]]
 
 
 def items_of_graphs():
@@ -163,6 +235,51 @@ def items_of_graphs():
     assert not items.unlike(again, pair) and np.array_equal(again.elements[1], b)
 
 
+    # An empty sequence has elements of as many axes as another value of its type.
+    assert items.packed(items.Sequence("int64"), items.Sequence("int64", [b]))[0].shape == (0, 2)
+    assert items.packed(items.Sequence("int64"))[0].shape == (0, 0)
+
+
+def programs():
+    """A result of a body whose size only a run tells is such a one under its other name, too."""
+    own = {"v1"}
+    node = lambda op, inputs, kind, dims: program.Val("v2", kind, dims)
+    scope = SimpleNamespace(program=SimpleNamespace(own=own), chance=lambda probability: True, node=node)
+    value = program.Val("v1", "int64", (program.Size("s1"),))
+    assert [one.name for one in program.distinct(scope, [value, value])] == ["v1", "v2"] and own == {"v1", "v2"}
+
+
+def indices():
+    """An index beyond its axis is refused where an element of the results is read by it."""
+    inputs, beyond = {"x": np.zeros((2, 3), np.float32), "at": np.array(0)}, {"at": np.array(-6)}
+    gather, some = ("Gather", ["x", "at"]), np.array([3.0], np.float32)
+    for nodes, outputs, got, spares in (
+            ([gather, ("Neg", [0])], [1], some, False),
+            ([gather, ("Size", [0], {}, {"T1": "int64"})], [1], np.array(3), True),
+            ([gather, ("Slice", [0, np.array([3]), np.array([4])])], [1], some[:0], True)):
+        trial = trial_of(20, inputs, nodes, outputs, beyond)
+        one, = trial.sets
+        assert one.refused and trial.spares(one, [got]) == spares
+        run = {"outputs": [got]}
+        trial.negative = True
+        judged = trial.judge_run(Judge(trial, one), run)
+        assert judged is None if spares else judged[0] == "accepted"
+        refusal = {"refused": {"status": 11}}
+        assert (not trial.unlike(one, run, refusal) and not trial.unlike(one, refusal, run)) == spares
+    contradicts = trial_of(20, {"x": some, "y": some}, [("Add", ["x", "y"]), ("Size", [0], {}, {"T1": "int64"})], [1],
+                           {"x": np.ones(2, np.float32), "y": np.ones(3, np.float32)})
+    assert not contradicts.spares(contradicts.sets[0], [np.array(1)]), "sizes are read"
+
+
+def ties():
+    """What rounding decides is open, and so is what follows."""
+    one, zero, scale = np.array([[1]], np.uint8), np.array(0, np.uint8), lambda number: np.array(number, np.float32)
+    product = ("QLinearMatMul", [one, scale(1), zero, one, scale(1), zero, "scale", zero], {}, {"TS": "float"})
+    for number, tied in ((4, False), (2, True)):
+        trial = trial_of(20, {"scale": scale(3)}, [product, ("Identity", [0])], [0, 1], {"scale": scale(number)})
+        assert trial.sets[0].opened == (set(trial.graph.outputs) if tied else set())
+
+
 def rounding():
     """Sums that cancel are off by a rounding error of their terms, and by no more."""
     for graph, got, off in (("einsum_that_cancels", -0.002721183664274651, 1e-13),
@@ -172,6 +289,34 @@ def rounding():
         kind = trial.sets[0].arrays[name].dtype
         assert not Judge(trial, trial.sets[0]).difference(name, np.array(got, kind)), graph
         assert Judge(trial, trial.sets[0]).difference(name, np.array(got + off, kind)), graph
+    # x / 6 + 1/2 cancels near -3, and x / 5 + 1/2 near -2.5.
+    for op, x, got, off in (("HardSwish", -2.9993136, -0.00034306541783735156, 1e-5), ("HardSigmoid", -2.4999, 1.9997358e-05, 1e-6)):
+        trial = trial_of(22, {"x": np.array([x], np.float32)}, [(op, ["x"])], [0])
+        assert not difference(trial, np.array([got], np.float32)), op
+        assert difference(trial, np.array([got + off], np.float32)), op
+    # The sign of a result that is subnormal, or 0, and of others.
+    for x, kind, free in ((-90, np.float32, True), (-80, np.float32, False), (-90, np.float64, False)):
+        trial = trial_of(22, {"x": np.array([x], kind)}, [("Sigmoid", ["x"]), ("Sign", [0])], [1])
+        assert not difference(trial, np.array([1], kind)) and (not difference(trial, np.array([0], kind))) == free
+    # The reciprocal of a sum that is less than the rounding error of its terms, and of one that is not.
+    for huge, free in ((1e60, True), (1e5, False)):
+        nodes = [("GlobalAveragePool", ["x"]), ("Reciprocal", [0])]
+        trial = trial_of(22, {"x": np.ones((1, 1, 3))}, nodes, [1], {"x": np.array([[[0.3, huge, -huge]]])})
+        assert (not difference(trial, np.array([[[np.inf]]]))) == free
+    # A sum of numbers and of their negatives, which are rounded to f16, of numbers that are not; no more than the rounding error.
+    x = np.array([0.3, 1.7, -2.1], np.float16)
+    trial = trial_of(22, {"x": x}, [("Mul", ["x", "x"]), ("Neg", [0]), ("Add", [0, 1])], [2])
+    square = x.astype(np.float32) ** 2
+    rest = (square - square.astype(np.float16)).astype(np.float16)
+    assert rest.all() and not difference(trial, rest, wide=True) and difference(trial, rest)
+    assert difference(trial, 16 * rest, wide=True)
+    # Infinite in f16, and far from each other in f32: the softmax of NaN, or of numbers whose differences are exact.
+    x = np.array([[-300.0, 600.0]], np.float16)
+    nodes = [("Mul", ["x", "x"]), ("Mul", [0, 0]), ("ReduceMax", [1], {"axes": [1]}), ("Sub", [1, 2]), ("Exp", [3])]
+    trial = trial_of(17, {"x": np.ones((1, 2), np.float16)}, nodes, [4], {"x": x})
+    wide = np.array([[0, 1]], np.float16)
+    assert np.isnan(trial.sets[0].arrays[trial.graph.outputs[0]]).any()
+    assert not difference(trial, wide, wide=True) and difference(trial, wide)
     # Softmax of reciprocals of zeros, which Celu gives either sign: inf, and NaN, or -inf.
     trial = store.load(GRAPHS / "celu_of_zeros.json")
     name, = trial.graph.outputs
@@ -186,6 +331,9 @@ def main():
     rules()
     definitions()
     items_of_graphs()
+    programs()
+    indices()
+    ties()
     rounding()
     half = lambda number: np.array(number, np.float16)
     # Cos(Pow(x, y)), whose power is beyond f16, and Log(Mul(x, x)), whose product is 0 in f16.

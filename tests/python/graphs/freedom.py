@@ -82,8 +82,21 @@ def integers(vertex, arrays):
     return floats(vertex, arrays)[0] is None or not_finite(vertex, arrays) or tiny(vertex, arrays)
 
 
+#: Operators of com.microsoft that divide by the scale of their result.
+SCALED = {f"{microsoft.DOMAIN}.{name}" for name in (
+    "QGemm QLinearAdd QLinearAveragePool QLinearConcat QLinearConv QLinearGlobalAveragePool QLinearLeakyRelu QLinearMul "
+    "QLinearReduceMean QLinearSigmoid QLinearSoftmax QLinearWhere").split()}
+
+
 #: Of what operators of com.microsoft make of it only their kernels tell.
 beyond_millions = some(lambda array: ~(np.abs(array) < 1e6))
+
+
+def huge_angle(vertex, arrays):
+    """An angle whose rounding error is more than a period: its tangent is any number, where a sine is none beyond 1."""
+    x = floats(vertex, arrays)[0]
+    epsilon = values.epsilon(values.NAMES[arrays[vertex.inputs[0]].dtype])
+    return bool((np.isfinite(x) & (np.abs(x) * epsilon > np.pi)).any())
 
 
 #: Its square is zero in f32, or none in f64.
@@ -104,6 +117,26 @@ beyond_single = some(lambda array: np.abs(array) > 1e17)
 lopsided = some(lambda array: (np.abs(array) > 1e12) | (array != 0) & (np.abs(array) < 1e-12))
 
 
+def reduced_axes(vertex, arrays):
+    """Axes of a reduction; all where none are given."""
+    given = vertex.inputs[1] if len(vertex.inputs) > 1 else ""
+    axes = arrays[given].tolist() if given else vertex.node.attributes.get("axes")
+    return tuple(axes) if axes else None
+
+
+def many_factors(vertex, arrays):
+    """Factors of which those beyond 1, or those below, leave the range of the type by themselves, and others bring the product back:
+    0, and NaN or another number in another order."""
+    x = floats(vertex, arrays)[0]
+    if x is None or lopsided(vertex, arrays):
+        return x is not None
+    limit = 1000 if arrays[vertex.inputs[0]].dtype == np.float64 else 120
+    axes, digits = reduced_axes(vertex, arrays), np.log2(np.where(x == 0, 1, np.abs(x)))
+    beyond, below = (part.sum(axes) for part in (np.maximum(digits, 0), np.minimum(digits, 0)))
+    zeros = (x == 0).any(axes)
+    return bool(((beyond > limit) & (zeros | (below < 0)) | (below < -limit) & (beyond > 0)).any())
+
+
 def overflowing_squares(vertex, arrays):
     """Squares of integers that overflow, of which the root is taken."""
     x = arrays[vertex.inputs[0]]
@@ -116,10 +149,25 @@ def not_countable(vertex, arrays):
 
 
 def beyond_scales(vertex, arrays):
-    """The factor of a quantised product is infinite in f32, which times a sum of 0 is NaN."""
-    first, second, result = (np.abs(array) for array in floats(vertex, arrays) if array is not None)
+    """A factor of a quantised result is infinite in f32: times 0 it is NaN, and so is the difference of two such terms."""
+    scales = [np.abs(array) for array in floats(vertex, arrays) if array is not None and array.size]
+    result = scales.pop(0 if vertex.op == "com.microsoft.QLinearConcat" else -1)
     with np.errstate(all="ignore"):
-        return not bool(first.max() * second.max() / result.min() < 1e30)
+        each = [scale.max() for scale in scales]
+        return not bool(np.max([*each, np.prod(each)]) / result.min() < 1e30)
+
+
+def grows(vertex, arrays):
+    """Exponentials of the decay that are infinite in f32."""
+    decay = floats(vertex, arrays)[4] if len(vertex.inputs) > 4 else None
+    return decay is not None and bool((decay > 80).any())
+
+
+def vendor(vertex, arrays):
+    """What operators of com.microsoft make of large numbers, and of scales by which the result of a quantised one is infinite."""
+    if vertex.op == f"{microsoft.DOMAIN}.LinearAttention" and grows(vertex, arrays):
+        return True
+    return beyond_millions(vertex, arrays) or vertex.op in SCALED and beyond_scales(vertex, arrays)
 
 
 #: Points along a side of a region.
@@ -161,11 +209,14 @@ def rooted(vertex, arrays):
 
 def attended(vertex, arrays):
     """The reference broadcasts the causal mask of one row to all queries, and casts values of another type late. Of a mask of
-    integers it cannot make -inf, and ONNX Runtime, asked in its place, sees the keys behind the first query."""
-    names = [*vertex.inputs, "", ""]
-    query, value, mask = arrays[names[0]], arrays[names[2]], arrays.get(names[3])
-    rows = vertex.node.attributes.get("is_causal", 0) and mask is not None and mask.ndim > 1 and mask.shape[-2] == 1
-    integers = vertex.node.attributes.get("is_causal", 0) and mask is not None and mask.dtype.kind in "iu"
+    integers it cannot make -inf, and ONNX Runtime, asked in its place, sees the keys behind the first query, and those behind a mask
+    that is too short."""
+    names = [*vertex.inputs, "", "", ""]
+    query, key, value, mask, past = (arrays.get(name) for name in names[:5])
+    causal = vertex.node.attributes.get("is_causal", 0)
+    rows = causal and mask is not None and mask.ndim > 1 and mask.shape[-2] == 1
+    keys = key.shape[-2] + (0 if past is None else past.shape[-2])
+    integers = mask is not None and mask.dtype.kind in "iu" and bool(causal or mask.shape[-1] < keys)
     return bool(rows or integers) or not_finite(vertex, arrays) or value.dtype != query.dtype and bool((np.abs(value) > 6e4).any())
 
 
@@ -316,7 +367,7 @@ def between_points(vertex, arrays):
 #: By operator: for which operands its result is open.
 RULES = {
     # "In the case of out of range, behaviour is undefined".
-    "Cast": out_of_range, "CastLike": out_of_range, "Pow": rooted,
+    "Cast": out_of_range, "CastLike": out_of_range, "Pow": rooted, "Tan": huge_angle,
     "QuantizeLinear": unscalable, "DynamicQuantizeLinear": flat,
     # Elements in the padding are multiplied by zero, or left out.
     "Conv": not_finite, "ConvTranspose": not_finite, "DeformConv": not_finite, "CausalConvWithState": not_finite,
@@ -326,7 +377,7 @@ RULES = {
     # Which of a number and NaN is the greater.
     "MaxPool": nan, "GlobalMaxPool": nan, "MaxRoiPool": far_rois, "TopK": nan, "Unique": nan, "Hardmax": nan,
     "BatchNormalization": infinite_statistics, "MatMul": zero_times_infinite, "Gemm": zero_times_infinite,
-    "ReduceProd": lopsided, "CumProd": lopsided, "ReduceL2": overflowing_squares,
+    "ReduceProd": many_factors, "CumProd": lopsided, "ReduceL2": overflowing_squares,
     "ReduceMean": inexact_integers, "LpNormalization": lambda vertex, arrays: tiny(vertex, arrays) or beyond_single(vertex, arrays),
     "GroupNormalization": beyond_single, "LayerNormalization": beyond_single, "RMSNormalization": beyond_single,
     # Its power is infinite in f32.
@@ -342,7 +393,7 @@ RULES = {
     "Resize": between_points, "Upsample": not_finite, "GridSample": beyond_border, "RoiAlign": not_finite, "AffineGrid": not_finite,
     "NonMaxSuppression": not_finite,
     # Masks are added as -inf or chosen, sums are split into parts.
-    "Attention": attended, "LinearAttention": not_finite, "RNN": not_finite, "GRU": not_finite, "LSTM": not_finite,
+    "Attention": attended, "LinearAttention": lambda vertex, arrays: not_finite(vertex, arrays) or grows(vertex, arrays), "RNN": not_finite, "GRU": not_finite, "LSTM": not_finite,
     "DFT": not_finite, "STFT": not_finite, "Einsum": not_finite, "Det": huge,
     # As of LogSoftmax.
     "SoftmaxCrossEntropyLoss": steep, "MelWeightMatrix": below_zero_hertz,
@@ -353,7 +404,7 @@ RULES = {
 def undefined(vertex, arrays):
     """Whether the specification leaves a node's results open for these operands. Nothing is open of those that contradict each
     other, of which a rule cannot tell."""
-    rule = RULES.get(vertex.op, beyond_millions if vertex.node.domain == microsoft.DOMAIN else None)
+    rule = RULES.get(vertex.op, vendor if vertex.node.domain == microsoft.DOMAIN else None)
     try:
         return rule is not None and rule(vertex, arrays)
     except ValueError:

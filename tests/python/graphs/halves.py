@@ -27,6 +27,12 @@ def rounded(arrays, like):
     return {name: narrow(name, array) for name, array in arrays.items()}
 
 
+def some_rounded(vertex, arrays, like, rng):
+    """Operands of a node, some of them rounded to these types: what is kept in 16 bits for one reader is not for all."""
+    return arrays | {name: rounded({name: arrays[name]}, like)[name]
+                     for name in dict.fromkeys(vertex.inputs) if name and rng.random() < 0.5}
+
+
 def evaluate(vertex, arrays, opset):
     """Results of a node whose operands of 16 bits are f32, and whose results of 16 bits are so, too."""
     widened = {}

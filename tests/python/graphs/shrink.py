@@ -93,7 +93,7 @@ class Shrinker:
             if any(name not in one.arrays for name in graph.leaves):
                 return None
             leaves = {name: one.arrays[name] for name in graph.leaves}
-            sets.append(Inputs(one.kind, leaves, one.arrays, one.missing, one.opened, one.refused))
+            sets.append(Inputs(one.kind, leaves, one.arrays, one.missing, one.opened, one.refused, one.beyond))
         return self.copy(graph, self.best.dress, sets) if graph.vertices else None
 
     def outputs(self):

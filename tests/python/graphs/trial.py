@@ -9,7 +9,7 @@ import client
 import halves
 import items
 import values
-from case import Skip
+from case import Close, Skip
 from compare import Judge, apart
 from freedom import endless, undefined
 from model import Dress, Writer
@@ -18,6 +18,16 @@ from model import Dress, Writer
 PAIRED = {"Pow", "Mod"}
 #: Statuses that only the checks before a run give: outputs must be as they were. Sizes may overflow later, too.
 CHECKED = range(1, 10)
+
+
+#: Nodes that read no element of a tensor.
+SIZES = {"Shape", "Size"}
+
+
+def is_of_index(error):
+    """Whether an operator fails as an index is beyond its axis."""
+    text = str(error)
+    return "index" in text and "out of bounds" in text or "non-empty take from an empty axes" in text
 
 
 class GivesUp(Exception):
@@ -36,6 +46,8 @@ class Inputs:
     opened: set = field(default_factory=set)
     #: Whether they are absent because an operator refuses its operands, and not because the oracle does not know.
     refused: bool = False
+    #: Where it refuses an index beyond its axis, the values that have elements to read by it.
+    beyond: set | None = None
 
 
 @dataclass
@@ -84,8 +96,9 @@ class Trial:
                     raise GivesUp("values grew")
             except Exception as error:  # The reference fails in many ways.
                 if missing is not None:
-                    refused = not isinstance(error, (GivesUp, Skip))
-                    missing.append((f"{vertex.op}: {type(error).__name__}: {str(error)[:80]}", refused))
+                    missing.append((vertex, error))
+                if opened is not None and isinstance(error, Close):
+                    opened.update(vertex.outputs)
                 continue
             arrays.update(zip(vertex.outputs, change(vertex, results)))
         return arrays
@@ -103,8 +116,25 @@ class Trial:
         for one in self.sets:
             missing, one.opened = [], set()
             one.arrays = self.evaluate(one.leaves, missing=missing, opened=one.opened)
-            one.missing, one.refused = missing[0] if missing else ("", False)
+            for vertex, error in missing[:1]:
+                one.missing = f"{vertex.op}: {type(error).__name__}: {str(error)[:80]}"
+                one.refused = not isinstance(error, (GivesUp, Skip))
+                one.beyond = self.dependent(vertex.outputs) if is_of_index(error) else None
         self.sets = [one for one in self.sets if not any(endless(vertex, one.arrays) for vertex in self.graph.vertices)]
+
+    def dependent(self, names):
+        """These values, and those whose elements depend on theirs."""
+        found = set(names)
+        for vertex in self.graph.vertices:
+            if vertex.op not in SIZES and found.intersection(vertex.inputs):
+                found.update(vertex.outputs)
+        return found
+
+    def spares(self, one, outputs):
+        """Whether the oracle refuses an index beyond its axis of which no element of these outputs depends. It then need not be read."""
+        has_elements = lambda value: any(part.size for part in items.tensors(value))
+        return one.beyond is not None and not any(
+            name in one.beyond and has_elements(got) for name, got in zip(self.graph.outputs, outputs))
 
     def writer(self):
         writer = Writer(self.graph, self.dress)
@@ -136,7 +166,9 @@ class Trial:
             way["pins"] = [pin for pin in way["pins"] if pin[0] in used]
         feeds = []
         for one in self.sets:
-            feeds.append([(name, one.leaves[name]) for name in writer.inputs] + writer.own_inputs)
+            parts = [(name, part) for name in writer.inputs
+                     for part in items.packed(one.leaves[name], self.graph.arrays[name])]
+            feeds.append(parts + writer.own_inputs)
         reply = worker.ask(model.SerializeToString(), ways, feeds)
         if isinstance(reply, str):
             kind = reply.split(":")[0]
@@ -182,7 +214,8 @@ class Trial:
         """How two runs end, where they end in unlike ways; how values differ that the oracle does not know."""
         if "outputs" not in run or "outputs" not in other:
             ends = [str(each.get("refused", "outputs")) for each in (run, other)]
-            return " and ".join(ends) if ("outputs" in run) != ("outputs" in other) else ""
+            given = [each["outputs"] for each in (run, other) if "outputs" in each]
+            return " and ".join(ends) if given and not self.spares(one, given[0]) else ""
         for name, got, wanted in zip(self.graph.outputs, run["outputs"], other["outputs"]):
             text = apart(got, wanted) if name not in one.arrays and name not in one.opened else ""
             if text:
@@ -204,10 +237,11 @@ class Trial:
                 return "broken", f"outputs written, {text}"
             open_ = one.missing or one.kind in ("resized", "decided") or self.negative or one.opened
             return None if open_ else ("refused", text)
+        refused = one.refused and self.negative and not self.is_empty(one) and not self.spares(one, run["outputs"])
         for name, got in zip(self.graph.outputs, run["outputs"]):
             if name in one.opened:
                 continue
-            if one.arrays.get(name) is None and one.refused and self.negative and not self.is_empty(one):
+            if one.arrays.get(name) is None and refused:
                 return "accepted", f"{name} where {one.missing}"
             text = judge.difference(name, got)
             if text:

@@ -247,7 +247,8 @@ fn branches_of_unlike_ranks_go_on_apart() {
         [c, a, vector(&[10, 20])]
     };
     assert_eq!(run(&model, &operands(false)).unwrap(), [(vec![2, 1], vec![10, 21])]);
-    assert!(run(&model, &operands(true)).unwrap_err().message.contains("-1"));
+    let message = run(&model, &operands(true)).unwrap_err().message;
+    assert!(message.contains("the rank of `else_branch`") && message.contains("1 is not 0"), "{message}");
 }
 
 #[test]
@@ -269,7 +270,8 @@ fn axes_that_may_be_one_go_on_apart() {
         run(&model, &[rows(2)]).unwrap(),
         [(vec![2, 6], vec![0, -1, -2, 0, -1, -2, -3, -4, -5, -3, -4, -5])]
     );
-    assert!(run(&model, &[rows(1)]).is_err());
+    let message = run(&model, &[rows(1)]).unwrap_err().message;
+    assert!(message.contains("`Squeeze_0`") && message.contains("turn out to be of size 1"), "{message}");
     // The declared rank of what has the shape of the result tells it, too.
     let model = imported(graph(&inputs, squeezed(nodes(&["z = Neg(y)"])), &["z: i64[m]"]));
     assert_eq!(run(&model, &[rows(1)]).unwrap(), [(vec![3], vec![0, -1, -2])]);

@@ -84,7 +84,8 @@ fn sparse_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// Which keys the queries at `places`, i64 `[B, S]`, see: those of no later place, in the blocks of their row of a layout; bool
-/// `[B, layouts, S, room]`. Rows of layouts are in compressed form: where the columns of each begin, and the columns.
+/// `[B, layouts, S, room]`. Rows of layouts are in compressed form: where the columns of each begin, and the columns. A run in which
+/// rows begin before those ahead of them, or outside of the columns, or in which a row has a column that there is not, fails.
 fn visible(
     b: &mut Builder<'_>,
     [starts, columns]: [ValueId; 2],
@@ -106,9 +107,21 @@ fn visible(
     let (width, all) = (b.dim_scalar(&rows)?, b.dim_scalar(&(rows.clone() * rows.clone()))?);
     let place = b.binary(BinaryFn::Mul, row, width)?;
     let place = b.binary(BinaryFn::Add, place, columns)?;
+    let is_column = within(b, columns, width)?;
+    // A place that there is not: storing there fails, as by any index that is outside.
+    let outside = b.binary_scalar(BinaryFn::Add, all, 1.0)?;
+    let place = b.select(is_column, place, outside)?;
     // Entries behind the last row go to one more place.
     let inside = b.compare(CompareFn::Lt, row, width)?;
     let place = b.select(inside, place, all)?;
+    let first = b.slice_axis(starts, 1, Dim::ZERO, rows.clone())?;
+    let next = b.slice_axis(starts, 1, Dim::ONE, rows.clone())?;
+    let follows = b.compare(CompareFn::Le, first, next)?;
+    let limit = b.dim_scalar(&(count.clone() + Dim::ONE))?;
+    let begins = within(b, starts, limit)?;
+    let [follows, begins] = [follows, begins].map(|each| b.reduce(ReduceFn::And, each, &[1]));
+    let in_order = b.binary(BinaryFn::And, follows?, begins?)?;
+    let place = b.select(in_order, place, outside)?;
     let (no, yes) = (b.scalar(Bool, 0.0), b.scalar(Bool, 1.0));
     let area = rows.clone() * rows.clone();
     let no = b.expand(no, vec![kinds.clone(), area.clone() + Dim::ONE])?;
@@ -127,4 +140,43 @@ fn visible(
     let places = b.reshape(places, vec![shape[0].clone(), Dim::ONE, shape[1].clone(), Dim::ONE])?;
     let before = b.compare(CompareFn::Le, token, places)?;
     b.binary(BinaryFn::And, layout, before)
+}
+
+/// Whether indices are from 0 to `size`, without it.
+fn within(b: &mut Builder<'_>, index: ValueId, size: ValueId) -> Result<ValueId> {
+    let zero = b.scalar(I64, 0.0);
+    let (low, high) = (b.compare(CompareFn::Le, zero, index)?, b.compare(CompareFn::Lt, index, size)?);
+    b.binary(BinaryFn::And, low, high)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::DOMAIN;
+    use crate::op::node_case::Case;
+
+    /// Two rows of blocks of one key: the first sees itself, the second what the layout says.
+    #[test]
+    fn rows_of_a_layout_follow_each_other() {
+        let of = |starts: &[i32], columns: &[i32]| {
+            let tokens = |first: f32| [first, first + 1.0];
+            let sparse = Case::of(DOMAIN, "SparseAttention", 1)
+                .outputs(3)
+                .int("num_heads", 1)
+                .int("kv_num_heads", 1)
+                .int("sparse_block_size", 1);
+            let sparse = sparse.float("scale", 1.0).input::<f32>(&[1, 2, 1], &[0.0, 0.0]);
+            let sparse = sparse.input::<f32>(&[1, 2, 1], &tokens(1.0)).input::<f32>(&[1, 2, 1], &tokens(3.0));
+            let sparse = sparse.input::<f32>(&[1, 1, 2, 1], &[0.0; 2]).input::<f32>(&[1, 1, 2, 1], &[0.0; 2]);
+            let sparse = sparse.input::<i32>(&[1, 3], starts).input::<i32>(&[1, columns.len()], columns);
+            sparse.input::<i32>(&[1], &[2]).input::<i32>(&[1], &[2])
+        };
+        of(&[0, 1, 3], &[0, 0, 1]).gives(0, &[1, 2, 1], &[3.0, 3.5]);
+        of(&[0, 1, 2], &[0, 1, -1]).gives(0, &[1, 2, 1], &[3.0, 4.0]);
+        for (starts, columns) in
+            [([0, 2, 1], [0, 0, 1]), ([0, 1, 4], [0, 0, 1]), ([-1, 1, 3], [0, 0, 1]), ([0, 1, 3], [0, 0, 2])]
+        {
+            let message = of(&starts, &columns).run().unwrap_err().message;
+            assert!(message.contains("index"), "{starts:?} {columns:?}: {message}");
+        }
+    }
 }
