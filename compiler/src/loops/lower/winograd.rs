@@ -158,13 +158,17 @@ impl Lowering<'_> {
             let needed = |row: usize| own.iter().any(|factors| factors[row] != 0.0);
             let mut rows = vec![Vec::with_capacity(size); own.len()];
             for column in 0..size {
+                let mut values = vec![None; size];
+                for (row, value) in values.iter_mut().enumerate().filter(|(row, _)| needed(*row)) {
+                    *value = Some(load(self, row, column)?);
+                }
                 // What has no factor is not read.
-                let nothing = Expr::constant(DType::F32, 0.0);
-                let values = (0..size).map(|row| match needed(row) {
-                    true => load(self, row, column),
-                    false => Ok(nothing.clone()),
-                });
-                let values = values.collect::<Result<Vec<Expr>>>()?;
+                let dtype =
+                    values.iter().flatten().next().map_or(DType::F32, |value| self.kernel.dtype(value));
+                let values: Vec<Expr> = values
+                    .into_iter()
+                    .map(|value| value.unwrap_or_else(|| Expr::constant(dtype, 0.0)))
+                    .collect();
                 for (row, value) in rows.iter_mut().zip(self.times(&own, &values)) {
                     row.push(value);
                 }
