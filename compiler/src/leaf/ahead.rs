@@ -147,18 +147,9 @@ fn place(func: &Func, insts: &[Inst], taken: &[usize], loads: std::ops::Range<us
 mod tests {
     use super::*;
     use crate::leaf::aarch64::REGISTERS;
-    use crate::vector::{parse, verify};
 
     fn moved(body: &[String]) -> Vec<String> {
-        let lines: String = body.iter().map(|line| format!("  {line}\n")).collect();
-        let text = format!("function {{\nblock0(g0, g1, g2, g3):\n{lines}  return 0\n}}\n");
-        let mut func = parse::parse(&text).unwrap();
-        verify::verify(&func).unwrap();
-        run(&mut func, Isa::NEON, &REGISTERS);
-        verify::verify(&func).unwrap();
-        let after = func.to_string();
-        let lines = after.lines().skip_while(|line| !line.starts_with("block0(")).skip(1);
-        lines.map(|line| line.trim().to_string()).take_while(|line| line != "return 0").collect()
+        crate::vector::tests::after(body, |func| run(func, Isa::NEON, &REGISTERS))
     }
 
     /// A chain of so many operations on `v100`, whose last result is `v{100 + count}`.

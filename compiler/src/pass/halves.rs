@@ -22,23 +22,22 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
 fn narrowed(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     let node = &b.graph.nodes[id];
     let Some(([x, weights], _)) = sum_of_products(b.graph, node) else { return Ok(None) };
-    let (sum, inputs) = (node.op.clone(), [x, weights]);
+    let sum = node.op.clone();
     if b.dtype(x) != DType::I32 {
         return Ok(None);
     }
-    let is_constant = inputs.map(|input| b.graph.is_constant(input));
-    let (x, weights) = match is_constant {
+    let (x, weights) = match [x, weights].map(|input| b.graph.is_constant(input)) {
         [false, true] => (x, weights),
         [true, false] => (weights, x),
         _ => return Ok(None),
     };
-    let is_small = |b: &Builder, value| match operation(b.graph, value) {
+    let is_small = match operation(b.graph, x) {
         Some((Op::Map(MapFn::Cast { .. }), &[bytes])) => matches!(b.dtype(bytes), DType::I8 | DType::U8),
         _ => false,
     };
     let Some(known) = range(b.graph, weights, &mut { LOOKS }) else { return Ok(None) };
     let fits = Range::of(DType::I16).is_some_and(|all| all.or(known) == all);
-    if !fits || !is_small(b, x) {
+    if !fits || !is_small {
         return Ok(None);
     }
     let narrow = b.cast(weights, DType::I16)?;

@@ -158,19 +158,12 @@ fn groups(elements: &[Element]) -> Vec<Group<'_>> {
 
 #[cfg(test)]
 mod tests {
+    use crate::vector::element;
     use crate::vector::isa::Isa;
-    use crate::vector::{element, parse, verify};
+    use crate::vector::tests::after;
 
     fn by_lane(body: &[&str]) -> Vec<String> {
-        let lines: String = body.iter().map(|line| format!("  {line}\n")).collect();
-        let text = format!("function {{\nblock0(g0, g1, g2, g3):\n{lines}  return 0\n}}\n");
-        let mut func = parse::parse(&text).unwrap();
-        verify::verify(&func).unwrap();
-        element::run(&mut func, Isa::NEON);
-        verify::verify(&func).and_then(|()| verify::check(&func, Isa::NEON)).unwrap();
-        let after = func.to_string();
-        let lines = after.lines().skip_while(|line| !line.starts_with("block0(")).skip(1);
-        lines.map(|line| line.trim().to_string()).take_while(|line| line != "return 0").collect()
+        after(body, |func| element::run(func, Isa::NEON))
     }
 
     #[test]

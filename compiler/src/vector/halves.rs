@@ -58,10 +58,7 @@ struct Product {
     factors: [Reg; 2],
 }
 
-/// The pairs of a block, by the registers of both parts.
-type Pairs = Vec<Pair>;
-
-fn pairs(block: &Block) -> Pairs {
+fn pairs(block: &Block) -> Vec<Pair> {
     let (mut loads, mut stores) = (vec![], 0);
     for (at, inst) in block.insts.iter().enumerate() {
         match (inst.op, inst.mem, inst.dst) {
@@ -116,7 +113,7 @@ fn products(block: &Block, readers: &HashMap<Reg, u32>) -> Vec<Product> {
 /// Leaves the pairs that nothing else reads than products of equal parts of two of them, and gives those products with
 /// their parts.
 fn keep<'p>(
-    pairs: &mut Pairs,
+    pairs: &mut Vec<Pair>,
     products: &'p [Product],
     readers: &HashMap<Reg, u32>,
 ) -> Vec<(&'p Product, u8)> {
@@ -143,7 +140,7 @@ fn keep<'p>(
 fn rewrite(
     block: &mut Block,
     func: &mut Func,
-    (pairs, products): (&Pairs, &[(&Product, u8)]),
+    (pairs, products): (&[Pair], &[(&Product, u8)]),
     zeros: &HashSet<Reg>,
 ) {
     // By both registers of a pair, the one that takes their place.
@@ -184,20 +181,11 @@ fn rewrite(
 
 #[cfg(test)]
 mod tests {
-    use crate::vector::isa::Isa;
-    use crate::vector::{halves, parse, verify};
+    use crate::vector::halves;
+    use crate::vector::tests::after;
 
-    /// The instructions of a block, after the pass.
     fn in_halves(body: &[&str]) -> Vec<String> {
-        let lines: String = body.iter().map(|line| format!("  {line}\n")).collect();
-        let text = format!("function {{\nblock0(g0, g1, g2, g3):\n{lines}  return 0\n}}\n");
-        let mut func = parse::parse(&text).unwrap();
-        verify::verify(&func).unwrap();
-        halves::run(&mut func);
-        verify::verify(&func).and_then(|()| verify::check(&func, Isa::NEON)).unwrap();
-        let after = func.to_string();
-        let lines = after.lines().skip_while(|line| !line.starts_with("block0(")).skip(1);
-        lines.map(|line| line.trim().to_string()).take_while(|line| line != "return 0").collect()
+        after(body, halves::run)
     }
 
     const SUMS: [&str; 12] = [

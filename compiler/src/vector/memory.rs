@@ -76,14 +76,11 @@ fn by_data(func: &Func) -> HashSet<Reg> {
             }
             if let End::Jump(to, args) = &block.end {
                 let params = &func.blocks[*to].params;
-                found.extend(
-                    params
-                        .iter()
-                        .zip(args)
-                        .filter(|(_, arg)| found.contains(arg))
-                        .map(|(&param, _)| param)
-                        .collect::<Vec<_>>(),
-                );
+                for (&param, arg) in params.iter().zip(args) {
+                    if found.contains(arg) {
+                        found.insert(param);
+                    }
+                }
             }
         }
         if found.len() == before {

@@ -24,7 +24,7 @@ pub mod reuse;
 pub mod scaled;
 pub mod select;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 pub mod verify;
 
 use crate::loops::Kernel;

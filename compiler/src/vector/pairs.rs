@@ -155,9 +155,10 @@ fn join(block: &mut Block, func: &mut Func, stores: &[Store], pairs: &[[usize; 2
 #[cfg(test)]
 mod tests {
     use crate::loops::parse::parse as kernel;
-    use crate::vector::isa::Isa;
+    use crate::vector::ir::Func;
     use crate::vector::memory::Buffers;
-    use crate::vector::{pairs, parse, verify};
+    use crate::vector::pairs;
+    use crate::vector::tests::after;
 
     const KERNEL: &str = "kernel \"k\" {
   buffer b0 \"x\" : read f32[64]
@@ -166,23 +167,16 @@ mod tests {
 }
 ";
 
+    /// The addresses of the buffers.
+    const START: [&str; 3] = ["g4 = load int [g0]", "g5 = load int [g0 + 8]", "g6 = load int [g0 + 16]"];
+
     fn paired(body: &[String]) -> Vec<String> {
-        let lines: String = body.iter().map(|line| format!("  {line}\n")).collect();
-        let start = "  g4 = load int [g0]\n  g5 = load int [g0 + 8]\n  g6 = load int [g0 + 16]\n";
-        let text = format!("function {{\nblock0(g0, g1, g2, g3):\n{start}{lines}  return 0\n}}\n");
-        let mut func = parse::parse(&text).unwrap();
-        verify::verify(&func).unwrap();
-        let kernel = kernel(KERNEL).unwrap();
-        let buffers = Buffers::new(&func, &kernel);
-        pairs::run(&mut func, &buffers);
-        verify::verify(&func).and_then(|()| verify::check(&func, Isa::NEON)).unwrap();
-        let after = func.to_string();
-        after
-            .lines()
-            .skip(5)
-            .map(|line| line.trim().to_string())
-            .take_while(|line| line != "return 0")
-            .collect()
+        let (kernel, body) = (kernel(KERNEL).unwrap(), [&START.map(String::from), body].concat());
+        let pass = |func: &mut Func| {
+            let buffers = Buffers::new(func, &kernel);
+            pairs::run(func, &buffers);
+        };
+        after(&body, pass).split_off(START.len())
     }
 
     /// Floats number `number`, which become bytes at `disp` with a zero point of -3 if there is one.

@@ -81,8 +81,10 @@ fn key(inst: &Inst, buffers: &Buffers<'_>) -> Option<Key> {
 #[cfg(test)]
 mod tests {
     use crate::loops::parse::parse as kernel;
+    use crate::vector::ir::Func;
     use crate::vector::memory::Buffers;
-    use crate::vector::{parse, reuse, verify};
+    use crate::vector::reuse;
+    use crate::vector::tests::after;
 
     const KERNEL: &str = "kernel \"k\" {
   buffer b0 \"x\" : read f32[64]
@@ -90,23 +92,16 @@ mod tests {
 }
 ";
 
+    /// The addresses of the buffers, and one behind the first.
+    const START: [&str; 3] = ["g4 = load int [g0]", "g5 = load int [g0 + 8]", "g6 = add int 64, g4"];
+
     fn reused(body: &[&str]) -> Vec<String> {
-        let lines: String = body.iter().map(|line| format!("  {line}\n")).collect();
-        let start = "  g4 = load int [g0]\n  g5 = load int [g0 + 8]\n  g6 = add int 64, g4\n";
-        let text = format!("function {{\nblock0(g0, g1, g2, g3):\n{start}{lines}  return 0\n}}\n");
-        let mut func = parse::parse(&text).unwrap();
-        verify::verify(&func).unwrap();
-        let kernel = kernel(KERNEL).unwrap();
-        let buffers = Buffers::new(&func, &kernel);
-        reuse::run(&mut func, &buffers);
-        verify::verify(&func).unwrap();
-        let after = func.to_string();
-        after
-            .lines()
-            .skip(5)
-            .map(|line| line.trim().to_string())
-            .take_while(|line| line != "return 0")
-            .collect()
+        let (kernel, body) = (kernel(KERNEL).unwrap(), [&START, body].concat());
+        let pass = |func: &mut Func| {
+            let buffers = Buffers::new(func, &kernel);
+            reuse::run(func, &buffers);
+        };
+        after(&body, pass).split_off(START.len())
     }
 
     #[test]

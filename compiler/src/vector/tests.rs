@@ -3,10 +3,23 @@
 use cranelift_entity::EntityRef;
 
 use crate::vector::interp;
-use crate::vector::ir::{Lanes, Reg};
+use crate::vector::ir::{Func, Lanes, Reg};
+use crate::vector::isa::Isa;
 use crate::vector::parse::parse;
 use crate::vector::print::{Kind, SPELLINGS};
-use crate::vector::verify::{lanes, verify};
+use crate::vector::verify::{check, lanes, verify};
+
+/// The instructions of a function of one block for NEON, after a pass over them.
+pub fn after(body: &[impl AsRef<str>], pass: impl FnOnce(&mut Func)) -> Vec<String> {
+    let lines: String = body.iter().map(|line| format!("  {}\n", line.as_ref())).collect();
+    let mut func = parse(&format!("function {{\nblock0(g0, g1, g2, g3):\n{lines}  return 0\n}}\n")).unwrap();
+    verify(&func).unwrap();
+    pass(&mut func);
+    verify(&func).and_then(|()| check(&func, Isa::NEON)).unwrap();
+    let text = func.to_string();
+    let lines = text.lines().skip_while(|line| !line.starts_with("block0(")).skip(1);
+    lines.map(|line| line.trim().to_string()).take_while(|line| line != "return 0").collect()
+}
 
 /// Adds 1 to floats, eight at a time, and the rest one by one.
 const SUM: &str = "function {
