@@ -8,7 +8,7 @@ import numpy as np
 
 import values
 from case import Close
-from vendor import DEFINITIONS, DOMAIN, arrays, attribute, definition, wide  # noqa: F401
+from vendor import DEFINITIONS, DOMAIN, arrays, attribute, definition, score_factor, wide  # noqa: F401
 
 # Their kernels add the zero point before they round, which differs in ties.
 ROUND_LAST = {f"{DOMAIN}.QLinear{name}" for name in ("Add", "Mul", "AveragePool", "ReduceMean")}
