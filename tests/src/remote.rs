@@ -144,7 +144,7 @@ impl Program {
 
     /// Elements in the order of bytes of the other of the two machines.
     fn swapped(&self, dtype: DType, data: &[u8]) -> Vec<u8> {
-        let part = if matches!(dtype, DType::C64 | DType::C128) { dtype.size() / 2 } else { dtype.size() };
+        let part = dtype.part().unwrap_or(dtype).size();
         let mut data = data.to_vec();
         if self.big_endian && !dtype.is_packed() {
             data.chunks_exact_mut(part).for_each(<[u8]>::reverse);

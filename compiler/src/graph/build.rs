@@ -187,8 +187,8 @@ impl<'g> Builder<'g> {
         Ok(self.node(op, inputs, results, known))
     }
 
-    /// A view that stays one where it is of a constant: what a run reads through it, the object has once.
-    pub fn view(&mut self, op: Op, x: ValueId) -> Result<ValueId> {
+    /// An operation that stays one where it is of a constant: what a run reads through it, the object has as that constant.
+    pub fn unfolded(&mut self, op: Op, x: ValueId) -> Result<ValueId> {
         let Inferred { results, .. } = infer(&op, &[self.graph.ty(x)])?;
         Ok(self.node(op, &[x], results, None)[0])
     }

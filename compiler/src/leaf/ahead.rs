@@ -131,7 +131,8 @@ fn place(func: &Func, insts: &[Inst], taken: &[usize], loads: std::ops::Range<us
     while to > 0 && passed < AHEAD {
         let inst = &insts[to - 1];
         let fixed = matches!(inst.op, Op::Store(_) | Op::StorePart(_) | Op::TileStore(_))
-            || matches!(inst.op, Op::Load(_) | Op::Broadcast(_) | Op::LoadSmall(..) | Op::BroadcastHalf);
+            || matches!(inst.op, Op::Load(_) | Op::Broadcast(_) | Op::LoadSmall(..))
+            || matches!(inst.op, Op::LoadHalves(..) | Op::BroadcastHalf);
         let needed = inst.dst.is_some_and(|dst| own.contains(&dst));
         if fixed || needed || taken[to - 1] + loads.len() > room {
             break;

@@ -11,6 +11,7 @@ mod cse;
 mod dce;
 pub(crate) mod digits;
 mod half;
+mod halves;
 mod hoist;
 mod integers;
 mod matmul;
@@ -94,6 +95,7 @@ pub const PASSES: &[PassDef] = &[
     row("constants", constants::run, 1, "compute what depends on constants alone"),
     // Behind what computes constants: these stay views.
     row("tables", tables::run, 1, "read tables that are weights of a product, too, from its panels"),
+    row("halves", halves::run, 1, "store weights that kernels multiply as integers of 16 bits in as many"),
     row("unfold", constants::unfold, 0, "leave to the run what takes too long to compute now"),
 ];
 

@@ -59,6 +59,8 @@ pub struct PackPolicy {
     pub byte_rows: i64,
     /// Whether the left-hand side of a product of bytes is signed, as its right-hand side is.
     pub signed_bytes: bool,
+    /// Whether kernels add up products of 16 bits, so that short sums of small integers stay integers rather than become floats.
+    pub half_products: bool,
     /// Digits of a left-hand side whose products with codes of few bits are sums of bytes; 0 where products of floats are
     /// faster.
     pub digits: usize,
@@ -81,6 +83,7 @@ impl PackPolicy {
         nr: 4,
         byte_rows: 0,
         signed_bytes: false,
+        half_products: false,
         digits: 0,
     };
 
@@ -100,6 +103,7 @@ impl PackPolicy {
         nr: 4,
         byte_rows: FEW_ROWS,
         signed_bytes: false,
+        half_products: false,
         digits: DIGITS,
     };
 
@@ -121,11 +125,13 @@ impl PackPolicy {
         nr: 4,
         byte_rows: FEW_ROWS,
         signed_bytes: false,
+        half_products: false,
         digits: DIGITS,
     };
 
     /// For leaf kernels of 128 bits with 32 registers.
-    pub const NEON: PackPolicy = PackPolicy { digits: 0, byte_rows: 0, ..PackPolicy::WIDE };
+    pub const NEON: PackPolicy =
+        PackPolicy { digits: 0, byte_rows: 0, half_products: true, ..PackPolicy::WIDE };
 
     /// Without vectors: a tile of four columns leaves registers for several rows, and one row has sums enough in sixteen.
     pub const SCALAR: PackPolicy = PackPolicy {

@@ -109,11 +109,12 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         BinaryFormat::Coff => Convention::Windows,
         _ => Convention::Standard,
     };
-    let common = Isa {
+    let narrow = Isa {
         vector_registers: 32,
         has_fma: true,
         has_rounding: true,
         has_nan_extremes: true,
+        has_byte_shuffle: true,
         ..Isa::CRANELIFT
     };
     Ok(Target {
@@ -124,7 +125,7 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         baseline: &[],
         extends_integers: false,
         vector_bytes: 16,
-        narrow: Isa { has_byte_shuffle: true, ..common },
+        narrow,
         wide: Some(Isa { convention, dot: has_dot.then_some(Signs::SIGNED), ..Isa::NEON }),
         is_leaf: false,
         vector_registers: 32,

@@ -176,6 +176,16 @@ impl Target {
         self.is_leaf && self.wide.is_some_and(|isa| isa.has_element_products)
     }
 
+    /// Whether operations of leaf kernels have no operands in memory.
+    pub fn loads_apart(&self) -> bool {
+        self.is_leaf && self.wide.is_some_and(|isa| isa.loads_apart)
+    }
+
+    /// Whether leaf kernels add up products of halves of lanes.
+    pub fn has_half_products(&self) -> bool {
+        self.is_leaf && self.wide.is_some_and(|isa| isa.has_half_products)
+    }
+
     /// Whether leaf kernels have tiles for products of bytes. The level before has all else that this one has.
     pub fn has_tiles(&self) -> bool {
         self.wide.is_some_and(|isa| isa.has_tiles)

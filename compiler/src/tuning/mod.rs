@@ -23,6 +23,7 @@ pub mod single;
 pub mod size;
 #[cfg(test)]
 mod tests;
+pub mod winograd;
 pub mod work;
 
 use std::fmt;

@@ -7,6 +7,9 @@ use crate::target::Target;
 /// Independent partial results of a reduction in vectors: enough to hide the latency of an addition.
 const PARTIALS: usize = 4;
 
+/// Vectors whose elements one vector has as halves of its lanes.
+const HALVES: usize = 2;
+
 /// Reductions over at most this many elements are written out where they keep the last axis.
 const WRITE_OUT: i64 = 32;
 
@@ -43,6 +46,8 @@ pub struct Facts<'a> {
     pub reduced: Option<i64>,
     /// Positions along the kept axis before the last one, where their number is known.
     pub positions: Option<i64>,
+    /// Whether it adds up products of small integers, of two neighbouring vectors by one that has their elements as halves.
+    pub halves: bool,
     /// Whether threads can share nothing but these positions, or the channels.
     pub alone: bool,
 }
@@ -75,8 +80,13 @@ impl Block {
             1 => Allowed::between(1, 1, "channels are not in vectors"),
             _ => Allowed::between(1, registers as i64, format!("there are {registers} vector registers")),
         };
-        let vectors =
-            pick.count("vectors", if written_out || facts.lanes == 1 { 1 } else { PARTIALS }, &allowed)?;
+        let vectors = match facts.lanes {
+            1 => 1,
+            _ if written_out && facts.halves => HALVES,
+            _ if written_out => 1,
+            _ => PARTIALS,
+        };
+        let vectors = pick.count("vectors", vectors, &allowed)?;
         let fit = (registers / vectors) as i64;
         let why = format!("of {registers} vector registers, each position takes {vectors}");
         let chosen = if written_out { facts.chosen_positions() } else { 1 };

@@ -13,6 +13,7 @@ fn bytes(op: Op) -> i32 {
     let bytes = match op {
         Op::Broadcast(lanes) => lanes.width(),
         Op::LoadSmall(small, lanes) => small.bytes() * lanes.count(),
+        Op::LoadHalves(small, lanes) => 2 * small.bytes() * lanes.count(),
         Op::LoadPart(small) | Op::StorePart(small) => small.bytes(),
         Op::BroadcastHalf => 2,
         Op::LoadInt32 => 4,

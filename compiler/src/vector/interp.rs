@@ -384,6 +384,12 @@ impl Machine<'_> {
                 let elements = elements.collect::<Step<Vec<_>>>()?;
                 vector(lanes, |at| widened(small, elements[at]))
             }
+            Op::LoadHalves(small, _) => {
+                let address = self.address(inst.mem)?;
+                let elements = (0..2 * count).map(|at| self.read(address + at as u64, 1));
+                let elements = elements.collect::<Step<Vec<_>>>()?;
+                packed(2 * count, 2, |at| widened(small, elements[at]))
+            }
             Op::Unpack(_) => {
                 let a = self.vector(inst.uses[0])?;
                 vector(lanes, |at| widened(Small::F16, lane(&a, at, 2)))
@@ -405,6 +411,18 @@ impl Machine<'_> {
                         Small::U8 => x as u8 as u64,
                         Small::I16 => x as i16 as u64,
                         Small::U16 | Small::F16 => x as u16 as u64,
+                    }
+                })
+            }
+            Op::QuantizePair(small, adds, _) => {
+                let (a, b) = (used(0)?, used(1)?);
+                let zero = if adds == 1 { used(2)? } else { [0; VECTOR] };
+                packed(2 * count, 1, |at| {
+                    let x = single(lane(if at < count { &a } else { &b }, at % count, 4));
+                    let whole = (x.round_ties_even() as i16).saturating_add(lane(&zero, at, 2) as i16);
+                    match small {
+                        Small::I8 => whole.clamp(-128, 127) as u64,
+                        _ => whole.clamp(0, 255) as u64,
                     }
                 })
             }
@@ -437,6 +455,16 @@ impl Machine<'_> {
                 let (sum, a, b) = (used(0)?, used(1)?, self.vector(inst.uses[2])?);
                 let b = lane(&b, by.into(), 4);
                 vector(lanes, |at| signs.dot(lane(&sum, at, 4), lane(&a, at, 4), b))
+            }
+            Op::MulAddHalves(part, _) | Op::MulHalves(part, _) => {
+                let last = inst.uses.len() - 1;
+                let (a, b) = (used(last - 1)?, used(last)?);
+                let sum = if last == 2 { used(0)? } else { [0; VECTOR] };
+                vector(lanes, |at| {
+                    let half = |vector| lane(vector, at + usize::from(part) * count, 2) as i16;
+                    let product = i32::from(half(&a)) * i32::from(half(&b));
+                    (lane(&sum, at, 4) as i32).wrapping_add(product) as u64
+                })
             }
             Op::MulAdd(_) => {
                 let (a, b, c) = (used(0)?, used(1)?, used(2)?);

@@ -247,6 +247,8 @@ pub enum Op {
     Store(Lanes),
     /// Small elements from `mem`, widened to lanes of 32 bits. Not of one lane.
     LoadSmall(Small, Lanes),
+    /// Twice as many integers of a byte as there are lanes, from `mem`, widened to the halves of lanes.
+    LoadHalves(Small, Lanes),
     /// An f16 from `mem` in as many lanes of 16 bits as 128 bits hold; needs VEX.
     BroadcastHalf,
     /// Floats of the f16 in the lower part of `uses[0]`.
@@ -257,6 +259,10 @@ pub enum Op {
     /// The floats of `uses[0]`, rounded to the nearest, ties to even, as small integers in the lower part of the result: the
     /// nearest there is for what does not fit, 0 for NaN. Not to f16, and not of one lane.
     Quantize(Small, Lanes),
+    /// The floats of `uses = [a, b]`, rounded to the nearest, ties to even, as small integers of a byte in the lower part of the
+    /// result, those of `a` first: the nearest there is for what does not fit, 0 for NaN. Where `.1` is 1, `uses = [a, b, zero]`, the
+    /// halves of which are added before what is out of range is cut.
+    QuantizePair(Small, u8, Lanes),
     /// Brings the cache line of `mem` to the second level, if that address is one.
     Prefetch,
     /// `uses = [a, b]`, or `[a]` and `mem`.
@@ -276,6 +282,11 @@ pub enum Op {
     Dot(Signs, Lanes),
     /// The same with the bytes of lane number `.0` of `b`, of 128 bits; `uses = [acc, a, b]`.
     DotLane(u8, Signs, Lanes),
+    /// `acc` plus products of signed halves of lanes, those of the lower part of `a` and `b` where `.0` is 0, of the upper part where
+    /// it is 1; `uses = [acc, a, b]`. The result replaces `acc`.
+    MulAddHalves(u8, Lanes),
+    /// The products alone, likewise; `uses = [a, b]`.
+    MulHalves(u8, Lanes),
     /// Per lane that lane of `b` which the lowest bits of the lane of `a` number; `uses = [a, b]`, or `[a]` and `mem`.
     Permute(Lanes),
     /// Per lane `then` where the mask says yes; `uses = [mask, then, otherwise]`.

@@ -39,6 +39,10 @@ pub struct Isa {
     pub has_each_operands: bool,
     /// One lane of a vector is an operand of a product for every lane.
     pub has_element_products: bool,
+    /// Operations have no operands in memory, so that an element which several of them read is loaded once.
+    pub loads_apart: bool,
+    /// Products of signed halves of lanes are added to lanes, those of the lower part of two vectors or of the upper one.
+    pub has_half_products: bool,
     /// Displacements of loads and stores are multiples of the bytes that these reach, and below so many of them; where they
     /// are not any number of 32 bits.
     pub reach: Option<i32>,
@@ -75,6 +79,8 @@ impl Isa {
         has_mask_registers: false,
         has_each_operands: false,
         has_element_products: false,
+        loads_apart: false,
+        has_half_products: false,
         reach: None,
         has_scaled_addresses: true,
         has_long_arithmetic: false,
@@ -107,6 +113,8 @@ impl Isa {
         has_mask_registers: false,
         has_each_operands: false,
         has_element_products: true,
+        loads_apart: true,
+        has_half_products: true,
         reach: Some(4096),
         has_scaled_addresses: false,
         has_long_arithmetic: true,
@@ -130,6 +138,8 @@ impl Isa {
         has_mask_registers: false,
         has_each_operands: false,
         has_element_products: false,
+        loads_apart: false,
+        has_half_products: false,
         reach: None,
         has_scaled_addresses: false,
         has_long_arithmetic: true,
@@ -201,6 +211,7 @@ impl Isa {
             Op::Binary(Binary::LowMul | Binary::DotBytes, _) | Op::Unpack(_) => false,
             Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => false,
             Op::Dot(..) | Op::FmaLane(..) | Op::DotLane(..) | Op::Quantize(..) => false,
+            Op::LoadHalves(..) | Op::MulAddHalves(..) | Op::MulHalves(..) | Op::QuantizePair(..) => false,
             Op::Unary(Unary::ToIntNearest, _) => false,
             Op::Ramp(..) | Op::Permute(_) => false,
             Op::Convert(Convert::DoubleToLong, _) => false,
@@ -234,6 +245,7 @@ impl Isa {
                 ) => !double,
                 Op::Dot(signs, _) => !double && self.dot == Some(signs),
                 Op::FmaLane(..) | Op::DotLane(..) | Op::Quantize(..) => false,
+                Op::LoadHalves(..) | Op::MulAddHalves(..) | Op::MulHalves(..) | Op::QuantizePair(..) => false,
                 Op::Ramp(..) | Op::Permute(_) => self.evex() && lanes == Lanes::X16,
                 Op::Convert(Convert::LongToDouble | Convert::DoubleToLong, _) => {
                     double && self.has_long_arithmetic
@@ -272,6 +284,9 @@ impl Isa {
             Op::Pack(small, _) => !double && (small == Small::F16 || !lanes.is_scalar()),
             Op::Unpack(_) => !double,
             Op::Quantize(small, _) => !double && small != Small::F16 && !lanes.is_scalar(),
+            Op::LoadHalves(small, _) => lanes == Lanes::X4 && small.bytes() == 1,
+            Op::MulAddHalves(..) | Op::MulHalves(..) => lanes == Lanes::X4,
+            Op::QuantizePair(small, ..) => lanes == Lanes::X4 && small.bytes() == 1,
             _ => true,
         }
     }

@@ -1,9 +1,9 @@
 //! The vector IR, between the loop IR and machine code.
 //!
 //! [`lower`] selects the instructions of a kernel for what a machine has ([`isa::Isa`]): `select` turns loops, expressions and
-//! indices into SSA form with explicit addresses, `scaled` and
-//! `fold` move sums into addresses, and loads into the operations that read them, `element` makes products by a lane, `far`
-//! shares what displacements are too long for. A kernel that
+//! indices into SSA form with explicit addresses, `reuse` loads once what several read, `pairs` joins stores of bytes, `scaled` and
+//! `fold` move sums into addresses, and loads into the operations that read them, `halves` makes products of halves of
+//! lanes, `element` products by a lane, `far` shares what displacements are too long for. A kernel that
 //! holds anything the vector IR has no form for is refused. Emitters (`leaf`) give registers and write the bytes.
 //!
 //! A function prints ([`print`]), is read ([`parse`]), verified ([`verify`]) and interpreted ([`interp`]), so that what goes
@@ -12,11 +12,15 @@
 pub mod element;
 pub mod far;
 pub mod fold;
+pub mod halves;
 pub mod interp;
 pub mod ir;
 pub mod isa;
+pub mod memory;
+pub mod pairs;
 pub mod parse;
 pub mod print;
+pub mod reuse;
 pub mod scaled;
 pub mod select;
 #[cfg(test)]
@@ -33,11 +37,21 @@ pub const OVERGROWN: &str = "a size beyond the budget";
 /// The instructions of a kernel that was lowered for the vectors of `isa`, or why there are none.
 pub fn lower(kernel: &Kernel, isa: Isa) -> Result<Func, String> {
     let mut func = select::select(kernel, isa).map_err(|select::Refusal(reason)| reason)?;
+    if isa.loads_apart {
+        let buffers = memory::Buffers::new(&func, kernel);
+        reuse::run(&mut func, &buffers);
+        if isa.has(ir::Op::QuantizePair(ir::Small::I8, 0, ir::Lanes::X4)) {
+            pairs::run(&mut func, &buffers);
+        }
+    }
     if isa.has_scaled_addresses {
         scaled::run(&mut func);
     }
     if isa.has_each_operands {
         fold::run(&mut func);
+    }
+    if isa.has_half_products {
+        halves::run(&mut func);
     }
     if isa.has_element_products {
         element::run(&mut func, isa);

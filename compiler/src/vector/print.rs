@@ -53,6 +53,8 @@ pub const SPELLINGS: &[Spelling] = &[
     plain("load_i16", Int, |lanes, _| Op::LoadSmall(Small::I16, lanes)),
     plain("load_u16", Int, |lanes, _| Op::LoadSmall(Small::U16, lanes)),
     plain("load_f16", Float, |lanes, _| Op::LoadSmall(Small::F16, lanes)),
+    plain("load_halves_i8", Int, |lanes, _| Op::LoadHalves(Small::I8, lanes)),
+    plain("load_halves_u8", Int, |lanes, _| Op::LoadHalves(Small::U8, lanes)),
     plain("broadcast_f16", General, |_, _| Op::BroadcastHalf),
     plain("unpack_f16", Float, |lanes, _| Op::Unpack(lanes)),
     plain("pack_i8", Int, |lanes, _| Op::Pack(Small::I8, lanes)),
@@ -63,6 +65,8 @@ pub const SPELLINGS: &[Spelling] = &[
     plain("quantize_u8", Float, |lanes, _| Op::Quantize(Small::U8, lanes)),
     plain("quantize_i16", Float, |lanes, _| Op::Quantize(Small::I16, lanes)),
     plain("quantize_u16", Float, |lanes, _| Op::Quantize(Small::U16, lanes)),
+    numbered("quantize_pair_i8", Float, |lanes, adds| Op::QuantizePair(Small::I8, adds as u8, lanes)),
+    numbered("quantize_pair_u8", Float, |lanes, adds| Op::QuantizePair(Small::U8, adds as u8, lanes)),
     plain("pack_f16", Float, |lanes, _| Op::Pack(Small::F16, lanes)),
     plain("prefetch", General, |_, _| Op::Prefetch),
     plain("add", Float, |lanes, _| Op::Binary(Binary::Add, lanes)),
@@ -125,6 +129,8 @@ pub const SPELLINGS: &[Spelling] = &[
     plain("dot_signed", Int, |lanes, _| Op::Dot(Signs::SIGNED, lanes)),
     numbered("dot_lane", Int, |lanes, lane| Op::DotLane(lane as u8, Signs::UNSIGNED_SIGNED, lanes)),
     numbered("dot_lane_signed", Int, |lanes, lane| Op::DotLane(lane as u8, Signs::SIGNED, lanes)),
+    numbered("mul_add_halves", Int, |lanes, part| Op::MulAddHalves(part as u8, lanes)),
+    numbered("mul_halves", Int, |lanes, part| Op::MulHalves(part as u8, lanes)),
     plain("permute", Bits, |lanes, _| Op::Permute(lanes)),
     plain("blend", Bits, |lanes, _| Op::Blend(lanes)),
     plain("swap_bytes", Bits, |lanes, _| Op::SwapBytes(lanes)),
@@ -194,6 +200,8 @@ fn number(op: Op) -> Option<u64> {
         Op::Extract(lane, _) | Op::Insert(lane, _) | Op::FmaLane(lane, _) | Op::DotLane(lane, ..) => {
             Some(lane.into())
         }
+        Op::MulAddHalves(part, _) | Op::MulHalves(part, _) => Some(part.into()),
+        Op::QuantizePair(_, adds, _) => Some(adds.into()),
         Op::Unary(
             Unary::Shl(count) | Unary::Shr(count) | Unary::ShrArith(count) | Unary::ShrArithHalves(count),
             _,

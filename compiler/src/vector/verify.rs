@@ -5,7 +5,8 @@
 use cranelift_entity::{EntityRef, SecondaryMap};
 
 use crate::vector::ir::{
-    Binary, Block, BlockId, Class, Compare, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, TileShape, Unary,
+    Binary, Block, BlockId, Class, Compare, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, Small, TileShape,
+    Unary,
 };
 use crate::vector::isa::Isa;
 
@@ -152,6 +153,15 @@ fn verify_immediate(op: Op) -> Result<(), String> {
         Op::FmaLane(lane, lanes) | Op::DotLane(lane, _, lanes) if usize::from(lane) * lanes.width() >= 16 => {
             Err(format!("there is no lane {lane} in 128 bits"))
         }
+        Op::MulAddHalves(part @ 2.., _) | Op::MulHalves(part @ 2.., _) => {
+            Err(format!("there is no part {part} of halves"))
+        }
+        Op::LoadHalves(Small::I16 | Small::U16 | Small::F16, _) => {
+            Err("halves are widened from bytes".into())
+        }
+        Op::QuantizePair(small, adds, _) if small.bytes() != 1 || adds > 1 => {
+            Err(format!("a pair of {small:?}, {adds}"))
+        }
         Op::ShlInt(count) | Op::ShrInt(count) if count >= 64 => Err(format!("a shift by {count}")),
         _ => Ok(()),
     }
@@ -199,9 +209,10 @@ pub fn lanes(op: Op) -> Option<Lanes> {
         Op::Fma(lanes) | Op::FmaNeg(lanes) | Op::MulAdd(lanes) | Op::Dot(_, lanes) | Op::Blend(lanes) => {
             Some(lanes)
         }
-        Op::FmaLane(_, lanes) | Op::DotLane(_, _, lanes) => Some(lanes),
+        Op::FmaLane(_, lanes) | Op::DotLane(_, _, lanes) | Op::MulAddHalves(_, lanes) => Some(lanes),
         Op::SplatLane(lanes) | Op::MaskNot(lanes) | Op::MaskBits(lanes) | Op::MaskOf(lanes) => Some(lanes),
         Op::MaskWiden(lanes) | Op::MaskNarrow(lanes) | Op::Convert(_, lanes) => Some(lanes),
+        Op::LoadHalves(_, lanes) | Op::MulHalves(_, lanes) | Op::QuantizePair(_, _, lanes) => Some(lanes),
         Op::LoadSmall(_, lanes) | Op::Pack(_, lanes) | Op::Quantize(_, lanes) | Op::Unpack(lanes) => {
             Some(lanes)
         }
@@ -245,10 +256,14 @@ pub fn shape(op: Op) -> Shape {
     let (uses, dst, mem): (&'static [Class], _, _) = match op {
         Op::Splat(..) | Op::Ramp(..) => (&[], Some(Vec), Never),
         Op::Permute(_) => (&[Vec, Vec], Some(Vec), Last),
-        Op::Load(_) | Op::Broadcast(_) | Op::LoadSmall(..) | Op::BroadcastHalf => (&[], Some(Vec), Always),
+        Op::Load(_) | Op::Broadcast(_) | Op::LoadSmall(..) | Op::LoadHalves(..) | Op::BroadcastHalf => {
+            (&[], Some(Vec), Always)
+        }
         Op::Unpack(_) | Op::Pack(..) | Op::Quantize(..) | Op::Convert(..) | Op::SwapBytes(_) => {
             (&[Vec], Some(Vec), Never)
         }
+        Op::QuantizePair(_, 1, _) => (&[Vec, Vec, Vec], Some(Vec), Never),
+        Op::MulHalves(..) | Op::QuantizePair(..) => (&[Vec, Vec], Some(Vec), Never),
         Op::MaskWiden(_) | Op::MaskNarrow(_) => (&[Mask], Some(Mask), Never),
         Op::Insert(..) => (&[Vec, Vec], Some(Vec), Never),
         Op::FromGeneral(_) => (&[Int], Some(Vec), Never),
@@ -263,7 +278,7 @@ pub fn shape(op: Op) -> Shape {
         Op::Binary(op, lanes) => (&[Vec, Vec], Some(Vec), last_if(binary_reads_mem(op, lanes))),
         Op::Unary(op, lanes) => (&[Vec], Some(Vec), last_if(unary_reads_mem(op, lanes))),
         Op::Dot(_, lanes) => (&[Vec, Vec, Vec], Some(Vec), last_if(!lanes.is_scalar())),
-        Op::FmaLane(..) | Op::DotLane(..) => (&[Vec, Vec, Vec], Some(Vec), Never),
+        Op::FmaLane(..) | Op::DotLane(..) | Op::MulAddHalves(..) => (&[Vec, Vec, Vec], Some(Vec), Never),
         Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) => (&[Vec, Vec, Vec], Some(Vec), Last),
         Op::Blend(_) => (&[Mask, Vec, Vec], Some(Vec), Never),
         Op::Compare(op, lanes) => (&[Vec, Vec], Some(Mask), last_if(compare_reads_mem(op, lanes))),

@@ -92,11 +92,11 @@ impl Record {
     }
 
     pub fn set(&mut self, at: usize, value: i32) {
-        self.bytes[at..at + 4].copy_from_slice(&i32_bytes(self.order, value));
+        self.bytes[at..at + 4].copy_from_slice(&ordered(self.order, value.to_le_bytes()));
     }
 
     pub fn set_long(&mut self, at: usize, value: i64) {
-        self.bytes[at..at + 8].copy_from_slice(&i64_bytes(self.order, value));
+        self.bytes[at..at + 8].copy_from_slice(&ordered(self.order, value.to_le_bytes()));
     }
 
     /// A zero-terminated string; it ends at its first zero.
@@ -110,30 +110,24 @@ impl Record {
     pub fn ints(&mut self, values: &[i32]) -> i32 {
         let at = self.start(4);
         let order = self.order;
-        self.bytes.extend(values.iter().flat_map(|&value| i32_bytes(order, value)));
+        self.bytes.extend(values.iter().flat_map(|&value| ordered(order, value.to_le_bytes())));
         at
     }
 
     pub fn longs(&mut self, values: &[i64]) -> i32 {
         let at = self.start(8);
         let order = self.order;
-        self.bytes.extend(values.iter().flat_map(|&value| i64_bytes(order, value)));
+        self.bytes.extend(values.iter().flat_map(|&value| ordered(order, value.to_le_bytes())));
         at
     }
 }
 
-fn i32_bytes(order: Endianness, value: i32) -> [u8; 4] {
-    match order {
-        Endianness::Little => value.to_le_bytes(),
-        Endianness::Big => value.to_be_bytes(),
+/// The bytes of a number, which are little-endian, as a target of this byte order has them.
+fn ordered<const N: usize>(order: Endianness, mut bytes: [u8; N]) -> [u8; N] {
+    if order == Endianness::Big {
+        bytes.reverse();
     }
-}
-
-fn i64_bytes(order: Endianness, value: i64) -> [u8; 8] {
-    match order {
-        Endianness::Little => value.to_le_bytes(),
-        Endianness::Big => value.to_be_bytes(),
-    }
+    bytes
 }
 
 #[cfg(test)]

@@ -338,6 +338,7 @@ impl Emitter<'_> {
                 self.push(inst::lane(inst::DUP, 2, true, d, d, 0));
             }
             Op::LoadSmall(small, lanes) => return self.load_small(small, lanes, d, operands),
+            Op::LoadHalves(small, lanes) => return self.load_halves(small, lanes, d, operands),
             Op::Unpack(lanes) => self.push(inst::FCVTL.between(lanes, d, used(0)?)),
             Op::Pack(small, lanes) => self.pack(small, lanes, d, used(0)?),
             Op::Quantize(small, lanes) => {
@@ -353,6 +354,18 @@ impl Emitter<'_> {
                     Small::U8 => self.push(inst::SQXTUN.sized(1, false, d, d, 0)),
                     _ => {}
                 }
+            }
+            Op::QuantizePair(small, adds, lanes) => {
+                let other = operands.temp(0)?;
+                self.push(inst::FCVTNS.two(lanes, d, used(0)?));
+                self.push(inst::FCVTNS.two(lanes, other, used(1)?));
+                self.push(inst::SQXTN.sized(2, false, d, d, 0));
+                self.push(inst::SQXTN.sized(2, true, d, other, 0));
+                if adds == 1 {
+                    self.push(inst::SQADD.sized(2, true, d, d, used(2)?));
+                }
+                let code = if small == Small::I8 { inst::SQXTN } else { inst::SQXTUN };
+                self.push(code.sized(1, false, d, d, 0));
             }
             Op::Binary(op, lanes) => return self.binary(op, lanes, d, operands),
             Op::Unary(op, lanes) => return self.unary(op, lanes, d, operands),
@@ -391,6 +404,12 @@ impl Emitter<'_> {
             }
             Op::DotLane(lane, _, lanes) => {
                 self.push(inst::dot_element(inst::SDOT_ELEMENT, lanes, d, used(1)?, (used(2)?, lane)));
+            }
+            Op::MulAddHalves(part, _) => {
+                self.push(inst::SMLAL.sized(2, part == 1, d, used(1)?, used(2)?));
+            }
+            Op::MulHalves(part, _) => {
+                self.push(inst::SMULL.sized(2, part == 1, d, used(0)?, used(1)?));
             }
             Op::Blend(lanes) => self.push(inst::bits(inst::BSL, lanes, d, used(1)?, used(2)?)),
             Op::Mask(op, lanes) => {
@@ -460,6 +479,13 @@ impl Emitter<'_> {
             self.push(inst::shift_left(code, 1, false, d, d, 0));
         }
         self.push(inst::shift_left(code, 2, false, d, d, 0));
+        Ok(())
+    }
+
+    fn load_halves(&mut self, small: Small, lanes: Lanes, d: u8, operands: &Operands) -> Emitted {
+        self.memory(Access::vector(2 * small.bytes() * lanes.count(), true), d, operands)?;
+        let code = if small == Small::I8 { inst::SSHLL } else { inst::USHLL };
+        self.push(inst::shift_left(code, 1, false, d, d, 0));
         Ok(())
     }
 

@@ -68,9 +68,13 @@ pub const XTN: Int = Int(0x0e21_2800);
 pub const SQXTN: Int = Int(0x0e21_4800);
 /// The nearest of what does not fit, unsigned, of signed ones.
 pub const SQXTUN: Int = Int(0x2e21_2800);
+/// Sums, the nearest of what does not fit, signed.
+pub const SQADD: Int = Int(0x0e20_0c00);
 /// Products of twice the width, of signed halves and of unsigned ones.
 pub const SMULL: Int = Int(0x0e20_c000);
 pub const UMULL: Int = Int(0x2e20_c000);
+/// Likewise, added to elements of twice the width.
+pub const SMLAL: Int = Int(0x0e20_8000);
 /// Sums of neighbours, signed, of twice the width; added to elements of that.
 pub const SADDLP: Int = Int(0x0e20_2800);
 pub const SADALP: Int = Int(0x0e20_6800);

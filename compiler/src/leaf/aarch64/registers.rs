@@ -22,12 +22,13 @@ fn needs(inst: &Inst, isa: Isa) -> Needs {
     let replaces = |at: usize| Needs { replaces: Some(at), ..Needs::default() };
     let early = |temps: usize| Needs { early_result: true, temps, ..Needs::default() };
     let needs = match inst.op {
-        Op::Fma(_) | Op::FmaNeg(_) | Op::FmaLane(..) | Op::DotLane(..) => replaces(0),
+        Op::Fma(_) | Op::FmaNeg(_) | Op::FmaLane(..) | Op::DotLane(..) | Op::MulAddHalves(..) => replaces(0),
         Op::Dot(..) => Needs { temps: dot_temps(isa), ..replaces(0) },
         Op::Binary(Binary::AddHalves, _) => replaces(0),
         // The sum is read first, unless it is loaded, to where the result is to be.
         Op::MulAdd(_) if inst.mem.is_none() => replaces(2),
         Op::MulAdd(_) => return early(0),
+        Op::QuantizePair(..) => return early(1),
         // The mask becomes the result.
         Op::Blend(_) | Op::Insert(..) => replaces(0),
         Op::Extract(0, _) | Op::MaskBits(_) => replaces(0),

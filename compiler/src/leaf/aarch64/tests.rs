@@ -217,6 +217,7 @@ fn specified(op: Op, lanes: Lanes) -> usize {
     match op {
         Op::Convert(Convert::Narrow | Convert::DoubleToInt | Convert::Truncate, _) => 4 * lanes.count(),
         Op::Pack(small, _) | Op::Quantize(small, _) => small.bytes() * lanes.count(),
+        Op::QuantizePair(small, _, _) => 2 * small.bytes() * lanes.count(),
         Op::BroadcastHalf => 16,
         Op::FromGeneral(one) => one.width(),
         _ => lanes.bytes(),
@@ -358,7 +359,8 @@ fn every_operation_as_the_machine_does_it() {
                 assert_eq!(runner.call(&code, &mut others, &[0; 8], (0, 0)), code_of, "{op:?}");
                 let bytes = specified(op, lanes);
                 let width = if let Op::Convert(Convert::Narrow, _) = op { 4 } else { lanes.width() };
-                let float = kind == Kind::Float && !matches!(op, Op::Pack(..) | Op::Quantize(..));
+                let float = kind == Kind::Float
+                    && !matches!(op, Op::Pack(..) | Op::Quantize(..) | Op::QuantizePair(..));
                 assert!(
                     same(&buffers[4][..bytes], &others[4][..bytes], op, float, width),
                     "{op:?}, seed {seed}\n{func}{:x?}\n{:x?}",

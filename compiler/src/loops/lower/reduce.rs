@@ -5,13 +5,13 @@
 //! windows are loaded once. Otherwise the reduced axes themselves are run in vectors.
 
 use crate::error::Result;
-use crate::graph::{DType, Dim, Node, Op, Tensor, ValueId};
+use crate::graph::{DType, Dim, MapFn, Node, Op, Tensor, ValueId};
 use crate::interp;
 use crate::loops::lower::runs::{self, Run};
 use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Nest, hoist, split_vector, vector_lanes, with_hoisted};
 use crate::loops::{Buf, Expr, Index, Local, LoopKind, Stmt, Var, visit};
-use crate::scalar::ReduceFn;
+use crate::scalar::{BinaryFn, ReduceFn};
 use crate::tuning::reduce::{Block, Facts, Partials};
 
 /// The element that changes nothing: what the reference evaluator gives for no elements at all.
@@ -193,6 +193,7 @@ impl Lowering<'_> {
             lanes,
             reduced: super::map::volume(&reduced),
             positions: columns.as_const(),
+            halves: self.multiplies_halves(op, x),
             alone: only,
         };
         let mut pick = self.picker();
@@ -231,6 +232,22 @@ impl Lowering<'_> {
                 })?;
             }
             Ok(())
+        })
+    }
+
+    /// Whether a reduction adds up products of integers of at most 16 bits, which kernels have instructions for.
+    fn multiplies_halves(&self, op: ReduceFn, x: ValueId) -> bool {
+        let small = |value: &ValueId| match self.group_producer(*value) {
+            Some(Node { op: Op::Map(MapFn::Cast { .. }), inputs, .. }) => {
+                matches!(self.graph.ty(inputs[0]).dtype, DType::I8 | DType::U8 | DType::I16)
+            }
+            _ => false,
+        };
+        let is_i32 = self.graph.ty(x).dtype == DType::I32;
+        let has = self.target.has_half_products() && op == ReduceFn::Sum && is_i32;
+        let product = self.group_producer(x).filter(|_| has);
+        product.is_some_and(|node| {
+            node.op == Op::Map(MapFn::Binary(BinaryFn::Mul)) && node.inputs.iter().all(small)
         })
     }
 

@@ -9,6 +9,7 @@ use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::Nest;
 use crate::loops::{Expr, Index, LoopKind, Stmt};
 use crate::scalar::{BinaryFn, CompareFn};
+use crate::tuning;
 use crate::winograd::{KERNEL, Matrix, matrices};
 
 impl Lowering<'_> {
@@ -17,22 +18,25 @@ impl Lowering<'_> {
         let size = tile + KERNEL - 1;
         let shape = self.graph.ty(out).shape.clone();
         let each = [shape[0].clone(), shape[1].clone()];
+        let mut pick = self.picker();
+        let passes = tuning::winograd::passes(self.target, size, &mut pick)?;
+        self.tuned(pick)?;
         self.for_shape(&each, LoopKind::Parallel, &mut |cx, outer| {
             let inner = [shape[2].clone(), shape[4].clone()];
             cx.squares(&inner, &mut |cx, inner| {
-                let mut square = Vec::with_capacity(size * size);
-                for at in 0..size * size {
-                    let y = outer[1].scale(&Dim::from(tile)).add(&Index::int((at / size) as i64));
-                    let x_at = inner[0].scale(&Dim::from(tile)).add(&Index::int((at % size) as i64));
+                let mut load = |cx: &mut Self, row: usize, column: usize| {
+                    let y = outer[1].scale(&Dim::from(tile)).add(&Index::int(row as i64));
+                    let x_at = inner[0].scale(&Dim::from(tile)).add(&Index::int(column as i64));
                     let value = cx.expr_at(x, &[outer[0].clone(), y, x_at, inner[1].clone()])?;
-                    square.push(cx.bind("d", value));
-                }
-                for (at, value) in cx.both_sides(&matrices.input, square).into_iter().enumerate() {
-                    let (row, place) = (Index::int(at as i64), inner[1].clone());
-                    let index = [outer[0].clone(), outer[1].clone(), inner[0].clone(), row, place];
+                    Ok(cx.bind("d", value))
+                };
+                let mut store = |cx: &mut Self, row: usize, column: usize, value: Expr| {
+                    let at = Index::int((row * size + column) as i64);
+                    let index = [outer[0].clone(), outer[1].clone(), inner[0].clone(), at, inner[1].clone()];
                     cx.store(out, &index, value);
-                }
-                Ok(())
+                    Ok(())
+                };
+                cx.both_sides(&matrices.input, passes, &mut load, &mut store)
             })
         })
     }
@@ -102,25 +106,23 @@ impl Lowering<'_> {
         let inner = [Dim::from(count), shape[4].clone()];
         let size = tile + KERNEL - 1;
         self.squares(&inner, &mut |cx, inner| {
-            let column = inner[0].add(&Index::int(first as i64));
-            let mut square = Vec::with_capacity(size * size);
-            for at in 0..size * size {
-                let row = Index::int(at as i64);
-                let index = [row, outer[0].clone(), outer[1].clone(), column.clone(), inner[1].clone()];
+            let square = inner[0].add(&Index::int(first as i64));
+            let mut load = |cx: &mut Self, row: usize, column: usize| {
+                let at = Index::int((row * size + column) as i64);
+                let index = [at, outer[0].clone(), outer[1].clone(), square.clone(), inner[1].clone()];
                 let value = cx.expr_at(m, &index)?;
-                square.push(cx.bind("m", value));
-            }
-            for (at, value) in cx.both_sides(&matrices.output, square).into_iter().enumerate() {
-                let (row, place) = (at / tile, at % tile);
-                if row >= kept[0] || place >= kept[1] {
-                    continue;
+                Ok(cx.bind("m", value))
+            };
+            let mut store = |cx: &mut Self, row: usize, column: usize, value: Expr| {
+                if row >= kept[0] || column >= kept[1] {
+                    return Ok(());
                 }
                 let y = outer[1].scale(&Dim::from(tile)).add(&Index::int(row as i64));
-                let x = column.scale(&Dim::from(tile)).add(&Index::int(place as i64));
+                let x = square.scale(&Dim::from(tile)).add(&Index::int(column as i64));
                 cx.overrides.insert(out, Override::Expr(value));
-                cx.store_outputs(&[outer[0].clone(), y, x, inner[1].clone()])?;
-            }
-            Ok(())
+                cx.store_outputs(&[outer[0].clone(), y, x, inner[1].clone()])
+            };
+            cx.both_sides(&matrices.output, 1, &mut load, &mut store)
         })
     }
 
@@ -140,17 +142,44 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// `M x M^T` of the square `x`: columns first.
-    fn both_sides(&mut self, matrix: &Matrix, x: Vec<Expr>) -> Vec<Expr> {
+    /// `M x M^T` of a square `x`, whose elements `load` gives by their row and column; `store` gets the results, row by row. The
+    /// rows are computed in `passes` parts.
+    fn both_sides(
+        &mut self,
+        matrix: &Matrix,
+        passes: usize,
+        load: &mut dyn FnMut(&mut Self, usize, usize) -> Result<Expr>,
+        store: &mut dyn FnMut(&mut Self, usize, usize, Expr) -> Result<()>,
+    ) -> Result<()> {
         let size = matrix[0].len();
-        let mut rows = vec![Vec::with_capacity(size); matrix.len()];
-        for column in 0..size {
-            let values: Vec<Expr> = (0..size).map(|row| x[row * size + column].clone()).collect();
-            for (row, value) in rows.iter_mut().zip(self.times(matrix, &values)) {
-                row.push(value);
+        let part = matrix.len() / passes;
+        for first in (0..matrix.len()).step_by(part) {
+            let own: Matrix = matrix[first..first + part].to_vec();
+            let needed = |row: usize| own.iter().any(|factors| factors[row] != 0.0);
+            let mut rows = vec![Vec::with_capacity(size); own.len()];
+            for column in 0..size {
+                let mut values = vec![None; size];
+                for (row, value) in values.iter_mut().enumerate().filter(|(row, _)| needed(*row)) {
+                    *value = Some(load(self, row, column)?);
+                }
+                // What has no factor is not read.
+                let dtype =
+                    values.iter().flatten().next().map_or(DType::F32, |value| self.kernel.dtype(value));
+                let values: Vec<Expr> = values
+                    .into_iter()
+                    .map(|value| value.unwrap_or_else(|| Expr::constant(dtype, 0.0)))
+                    .collect();
+                for (row, value) in rows.iter_mut().zip(self.times(&own, &values)) {
+                    row.push(value);
+                }
+            }
+            for (row, values) in rows.iter().enumerate() {
+                for (column, value) in self.times(matrix, values).into_iter().enumerate() {
+                    store(self, first + row, column, value)?;
+                }
             }
         }
-        rows.iter().flat_map(|row| self.times(matrix, row)).collect()
+        Ok(())
     }
 
     /// A matrix times a vector. The interpolation points come in pairs `a, -a`: two rows of the input's matrix, or two

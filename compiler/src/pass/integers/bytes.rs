@@ -251,19 +251,48 @@ fn of_type(b: &mut Builder, value: ValueId, wanted: Option<DType>) -> Result<Opt
         _ => return Ok(None),
     };
     let by = b.constant(Tensor::scalar(shift));
-    if let Some(value) = quantized_to(b, value, wanted, f64::from(shift))? {
-        return Ok(Some(Bytes { value, zero: Some(by) }));
-    }
+    let value = match shifted_before(b, value, wanted, (shift, by))? {
+        Some(value) => value,
+        None => shifted(b, value, wanted, by)?,
+    };
+    Ok(Some(Bytes { value, zero: Some(by) }))
+}
+
+/// Bytes as those of the other type, all greater by a constant of i32.
+fn shifted(b: &mut Builder, value: ValueId, wanted: DType, by: ValueId) -> Result<ValueId> {
     let wide = b.cast(value, DType::I32)?;
     let shifted = b.binary(BinaryFn::Add, wide, by)?;
-    Ok(Some(Bytes { value: b.cast(shifted, wanted)?, zero: Some(by) }))
+    b.cast(shifted, wanted)
+}
+
+/// Likewise by a number that is known, where floats are quantized to them, before they are padded or moved.
+fn shifted_before(
+    b: &mut Builder,
+    value: ValueId,
+    wanted: DType,
+    (shift, by): (i32, ValueId),
+) -> Result<Option<ValueId>> {
+    let Some((op, inputs)) = operation(b.graph, value) else { return Ok(None) };
+    let (op, mut inputs) = (op.clone(), inputs.to_vec());
+    match op {
+        Op::Map(MapFn::Cast { .. }) => quantized_to(b, value, wanted, f64::from(shift)),
+        Op::Pad { .. } | Op::Transpose { .. } | Op::Reshape { .. } => {
+            let Some(inner) = shifted_before(b, inputs[0], wanted, (shift, by))? else { return Ok(None) };
+            inputs[0] = inner;
+            if let Some(fill) = inputs.get_mut(1) {
+                *fill = shifted(b, *fill, wanted, by)?;
+            }
+            b.emit1(op, &inputs).map(Some)
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Floats that are quantized to bytes, `min(max(round(x) + zero, least), most)`, quantized to bytes of the other type, all greater
 /// by `shift`: the bounds are, too, so that nothing is shifted after. What NaN becomes is not specified.
 fn quantized_to(b: &mut Builder, value: ValueId, wanted: DType, shift: f64) -> Result<Option<ValueId>> {
     let (Some(from), Some(to)) = (Range::of(b.dtype(value)), Range::of(wanted)) else { return Ok(None) };
-    let Some((Op::Map(MapFn::Cast { saturate: true, .. }), &[clamped])) = operation(b.graph, value) else {
+    let Some((Op::Map(MapFn::Cast { .. }), &[clamped])) = operation(b.graph, value) else {
         return Ok(None);
     };
     if b.dtype(clamped) != DType::F32 {

@@ -8,6 +8,7 @@ use super::bytes::bytes;
 use super::range::{EXACT, LOOKS, Range, range};
 use crate::error::Result;
 use crate::graph::{Builder, Constant, DType, Def, Dim, MapFn, Node, NodeId, Op, RhsLayout, ValueId};
+use crate::pass::PackPolicy;
 use crate::pass::rewrite::{operation, sum_of_products, with_rank};
 use crate::scalar::{BinaryFn, ReduceFn};
 
@@ -62,8 +63,8 @@ pub fn in_floats(b: &mut Builder, id: NodeId, left: &mut u64) -> Result<Option<V
 }
 
 /// Sums over a map multiplication, as depthwise convolutions are. Those of bytes read them as they are: what their zero
-/// point adds is the same for all sums of the same weights.
-pub fn depthwise(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
+/// point adds is the same for all sums of the same weights. Where kernels multiply halves they stay integers.
+pub fn depthwise(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Option<ValueId>> {
     let node = &b.graph.nodes[id];
     let (product, output) = (node.inputs.first().copied(), node.outputs[0]);
     let (Some(product), Some(([x, weights], axes))) = (product, sum_of_products(b.graph, node)) else {
@@ -82,7 +83,8 @@ pub fn depthwise(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     if largest > EXACT {
         return Ok(None);
     }
-    let (wide, factor) = (b.cast(x.value, DType::F32)?, b.cast(weights, DType::F32)?);
+    let dtype = if policy.half_products { DType::I32 } else { DType::F32 };
+    let (wide, factor) = (b.cast(x.value, dtype)?, b.cast(weights, dtype)?);
     let product = b.binary(BinaryFn::Mul, wide, factor)?;
     let sum = b.emit1(Op::Reduce { op: ReduceFn::Sum, axes: axes.clone() }, &[product])?;
     let sum = b.cast(sum, DType::I32)?;

@@ -5,6 +5,8 @@ mod bytes;
 mod floats;
 mod range;
 
+pub use range::{LOOKS, Range, range};
+
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::pass::Options;
@@ -13,7 +15,7 @@ use crate::pass::rewrite::{bodies, rewrite};
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     rewrite(graph, |b, id| bytes::in_bytes(b, id, &options.pack))?;
     let mut left = floats::MOST_OF_ALL;
-    rewrite(graph, |b, id| match floats::depthwise(b, id)? {
+    rewrite(graph, |b, id| match floats::depthwise(b, id, &options.pack)? {
         Some(sum) => Ok(Some(sum)),
         None => floats::in_floats(b, id, &mut left),
     })?;

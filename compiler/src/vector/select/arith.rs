@@ -253,18 +253,18 @@ impl Select<'_> {
     /// NaN if an operand is NaN. The instruction gives its second operand then, so that one which is never NaN
     /// comes first.
     fn extreme(&mut self, op: Binary, a: Val, b: Val) -> Selected<Val> {
-        if self.isa.has_nan_extremes {
-            let op = if op == Binary::Max { Binary::Maximum } else { Binary::Minimum };
-            let value = self.pair(op, a, b)?;
-            return Ok(Val { not_nan: a.not_nan && b.not_nan, ..value });
-        }
-        let form = if a.width == 8 { Form::Double } else { Form::Single };
-        let (first, second) = if b.not_nan { (b, a) } else { (a, b) };
-        let value = self.pair(op, first, second)?;
         let (above, below) = match op {
             Binary::Max => (a.above || b.above, a.below && b.below),
             _ => (a.above && b.above, a.below || b.below),
         };
+        if self.isa.has_nan_extremes {
+            let op = if op == Binary::Max { Binary::Maximum } else { Binary::Minimum };
+            let value = self.pair(op, a, b)?;
+            return Ok(Val { above, below, not_nan: a.not_nan && b.not_nan, ..value });
+        }
+        let form = if a.width == 8 { Form::Double } else { Form::Single };
+        let (first, second) = if b.not_nan { (b, a) } else { (a, b) };
+        let value = self.pair(op, first, second)?;
         let value = Val { above, below, ..value };
         if a.not_nan || b.not_nan {
             return Ok(Val { not_nan: a.not_nan && b.not_nan, ..value });
