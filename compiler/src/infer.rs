@@ -24,8 +24,8 @@ fn fail<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::malformed(Stage::Infer, message))
 }
 
-/// Broadcast of two dims. Symbolic dims may turn out to be equal, or one of them 1: the result is the larger, or
-/// the constant where there is one. [`Inferred::requirements`] lists what must hold, which the compiled model checks
+/// Broadcast of two dims. Symbolic dims may turn out to be equal, or one of them 1: the result is the larger or 0, see
+/// [`Dim::broadcast`], or the constant where there is one. [`Inferred::requirements`] lists what must hold, which the compiled model checks
 /// before it runs.
 pub fn broadcast_dim(a: &Dim, b: &Dim) -> Result<Dim> {
     match (a.as_const(), b.as_const()) {
@@ -35,7 +35,7 @@ pub fn broadcast_dim(a: &Dim, b: &Dim) -> Result<Dim> {
         (Some(x), Some(y)) => fail(format!("dims {x} and {y} do not broadcast")),
         (Some(_), None) => Ok(a.clone()),
         (None, Some(_)) => Ok(b.clone()),
-        (None, None) => Ok(a.max_dim(b)),
+        (None, None) => Ok(a.broadcast(b)),
     }
 }
 

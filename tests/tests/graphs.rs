@@ -51,5 +51,6 @@ fn graphs_that_once_failed_agree() {
 /// Infinite results are held against infinite ones; 16-bit floats between nodes may be rounded or not, and nothing else.
 #[test]
 fn the_oracle_accepts_what_rounding_explains() {
+    // Operators of com.microsoft have the schemas of ONNX Runtime.
     onnxc_tests::onnx_env::PEERS.run_script("graphs/compare_test.py", &[]).unwrap();
 }

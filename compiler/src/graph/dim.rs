@@ -2,7 +2,7 @@
 //!
 //! A [`Dim`] is kept in a canonical form (a sorted sum of products with integer coefficients), so two
 //! dims that are equal as polynomials are equal as values. What is no polynomial (floor division,
-//! remainder, minimum, maximum) becomes an atom of the products. Symbols stand for sizes: they are
+//! remainder, minimum, maximum, what two sizes broadcast to) becomes an atom of the products. Symbols stand for sizes: they are
 //! never negative.
 //!
 //! Models decide what is computed with sizes, so dims have a budget. Expressions are shared, and each knows its hash,
@@ -77,6 +77,8 @@ pub enum Atom {
     Mod(Dim, Dim),
     Min(Dim, Dim),
     Max(Dim, Dim),
+    /// See [`Dim::broadcast`]; the lesser operand first.
+    Broadcast(Dim, Dim),
     /// An expression beyond the budget; it stands alone.
     Overgrown,
 }
@@ -306,6 +308,31 @@ impl Dim {
         }
     }
 
+    /// The size that two sizes broadcast to, if they do: the larger, or 0 where one is 0.
+    pub fn broadcast(&self, other: &Dim) -> Dim {
+        if *self == Dim::ONE || self == other || self.is_broadcast_to(other) {
+            return other.clone();
+        }
+        if *other == Dim::ONE || other.is_broadcast_to(self) {
+            return self.clone();
+        }
+        if [self, other].iter().all(|dim| dim.bounds().0.is_some_and(|low| low > 0)) {
+            return self.max_dim(other);
+        }
+        Dim::pair(Atom::Broadcast, self.min(other), self.max(other))
+    }
+
+    /// Whether `other` is exactly what the dim and another one broadcast to.
+    fn is_broadcast_to(&self, other: &Dim) -> bool {
+        let Repr::Poly(poly) = &other.0 else { return false };
+        match poly.terms.as_slice() {
+            [(monomial, 1)] => {
+                matches!(monomial.as_ref(), [Atom::Broadcast(a, b)] if a == self || b == self)
+            }
+            _ => false,
+        }
+    }
+
     /// The two operands, when the dim is exactly a minimum (`max` false) or a maximum.
     fn extremes(&self, max: bool) -> Option<(&Dim, &Dim)> {
         let Repr::Poly(poly) = &self.0 else { return None };
@@ -447,6 +474,10 @@ impl Dim {
                         let (a, b) = pair(a, b);
                         a.max_dim(&b)
                     }
+                    Atom::Broadcast(a, b) => {
+                        let (a, b) = pair(a, b);
+                        a.broadcast(&b)
+                    }
                     Atom::Overgrown => Dim::overgrown(),
                 };
                 product = product * factor;
@@ -462,11 +493,11 @@ impl Dim {
             for atom in monomial.iter() {
                 match atom {
                     Atom::Sym(sym) => visit(*sym),
-                    Atom::FloorDiv(a, b) | Atom::Mod(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => {
+                    Atom::Overgrown => {}
+                    pair => pair.operands().into_iter().for_each(|(a, b)| {
                         a.visit_symbols(visit);
                         b.visit_symbols(visit);
-                    }
-                    Atom::Overgrown => {}
+                    }),
                 }
             }
         }
@@ -476,7 +507,11 @@ impl Dim {
 impl Atom {
     fn operands(&self) -> Option<(&Dim, &Dim)> {
         match self {
-            Atom::FloorDiv(a, b) | Atom::Mod(a, b) | Atom::Min(a, b) | Atom::Max(a, b) => Some((a, b)),
+            Atom::FloorDiv(a, b)
+            | Atom::Mod(a, b)
+            | Atom::Min(a, b)
+            | Atom::Max(a, b)
+            | Atom::Broadcast(a, b) => Some((a, b)),
             Atom::Sym(_) | Atom::Overgrown => None,
         }
     }
@@ -513,6 +548,12 @@ impl Atom {
                 let (a, b) = (a.bounds(), b.bounds());
                 ([a.0, b.0].into_iter().flatten().max(), a.1.zip(b.1).map(|(x, y)| x.max(y)))
             }
+            Atom::Broadcast(a, b) => {
+                let (a, b) = (a.bounds(), b.bounds());
+                // Sizes are not negative.
+                let low = a.0.zip(b.0).map_or(0, |(x, y)| if x.min(y) > 0 { x.max(y) } else { 0 });
+                (Some(low), a.1.zip(b.1).map(|(x, y)| x.max(y).max(0)))
+            }
         }
     }
 
@@ -531,7 +572,7 @@ impl Atom {
                 (Some(a), Some(b)) => Some(a.min_dim(&b)),
                 (a, b) => a.or(b),
             },
-            Atom::Max(a, b) => Some(a.upper(bound)?.max_dim(&b.upper(bound)?)),
+            Atom::Max(a, b) | Atom::Broadcast(a, b) => Some(a.upper(bound)?.max_dim(&b.upper(bound)?)),
             Atom::Overgrown => None,
         }
     }
@@ -548,6 +589,7 @@ impl Atom {
             Atom::Mod(a, b) => pair(a, b).and_then(|(a, b)| a.checked_rem_euclid(b)),
             Atom::Min(a, b) => pair(a, b).map(|(a, b)| a.min(b)),
             Atom::Max(a, b) => pair(a, b).map(|(a, b)| a.max(b)),
+            Atom::Broadcast(a, b) => pair(a, b).map(|(a, b)| if a.min(b) <= 0 { 0 } else { a.max(b) }),
             Atom::Overgrown => None,
         }
     }
@@ -704,7 +746,7 @@ pub fn row_major_strides(shape: &[Dim]) -> Vec<Dim> {
     strides
 }
 
-/// Text form: `s0*64 + 3`, atoms as `floordiv(a, b)`, `mod(a, b)`, `min(a, b)`, `max(a, b)`.
+/// Text form: `s0*64 + 3`, atoms as `floordiv(a, b)`, `mod(a, b)`, `min(a, b)`, `max(a, b)`, `broadcast(a, b)`.
 impl Dim {
     /// The text of the dim, with symbols as `name` writes them.
     pub fn text(&self, name: &dyn Fn(Sym) -> String) -> String {
@@ -737,6 +779,7 @@ impl Atom {
             Atom::Mod(a, b) => call("mod", a, b),
             Atom::Min(a, b) => call("min", a, b),
             Atom::Max(a, b) => call("max", a, b),
+            Atom::Broadcast(a, b) => call("broadcast", a, b),
             Atom::Overgrown => "overgrown".to_string(),
         }
     }
@@ -791,6 +834,34 @@ mod tests {
         let (low, high) = (s(0).min_dim(&s(1)), s(0).max_dim(&s(1)));
         assert_eq!((s(0).max_dim(&low), s(1).min_dim(&low)), (s(0), low));
         assert_eq!((high.max_dim(&s(1)), high.min_dim(&s(0))), (high, s(0)));
+    }
+
+    #[test]
+    fn sizes_broadcast_to_the_larger_or_to_none() {
+        let both = s(0).broadcast(&s(1));
+        assert_eq!(both.to_string(), "broadcast(s0, s1)");
+        let at = |first: i64, second: i64| both.eval(&|sym| Some([first, second][sym.index()]));
+        for (first, second, wanted) in
+            [(1, 7, 7), (7, 1, 7), (5, 5, 5), (0, 1, 0), (1, 0, 0), (0, 0, 0), (1, 1, 1)]
+        {
+            assert_eq!(at(first, second), Some(wanted), "{first} and {second}");
+            let value = |sym: Sym| Dim::from([first, second][sym.index()]);
+            assert_eq!(both.substitute(&value), Dim::from(wanted), "{first} and {second}");
+        }
+        // Neither the order nor what is part of it already makes another size.
+        assert_eq!(s(1).broadcast(&s(0)), both);
+        assert_eq!((both.broadcast(&s(0)), s(1).broadcast(&both)), (both.clone(), both.clone()));
+        assert_eq!(
+            (s(0).broadcast(&Dim::ONE), Dim::ONE.broadcast(&s(0)), s(0).broadcast(&s(0))),
+            (s(0), s(0), s(0))
+        );
+        // Of sizes of 1 at least it is the larger; of others it may be 0.
+        let more = |index| s(index) + Dim::ONE;
+        assert_eq!(more(0).broadcast(&(more(0) + Dim::ONE)), more(0) + Dim::ONE);
+        assert_eq!((both.bounds(), more(0).broadcast(&more(1)).bounds()), ((Some(0), None), (Some(1), None)));
+        let few = s(0).min_dim(&Dim::from(3i64));
+        assert_eq!(more(0).min_dim(&Dim::from(4i64)).broadcast(&few).bounds(), (Some(0), Some(4)));
+        assert_eq!(both.upper(&|_| Some(Some(Dim::from(6i64)))), Some(Dim::from(6i64)));
     }
 
     #[test]

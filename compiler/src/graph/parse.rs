@@ -21,7 +21,7 @@
 //! origin    = "o" DIGITS ["(" INDEX STRING STRING ")"]  position, operator, node name; once per origin
 //! dim       = ["-"] product (("+" | "-") product)*
 //! product   = factor ("*" factor)*
-//! factor    = DIGITS | SYM | ("floordiv" | "mod" | "min" | "max") "(" dim "," dim ")" | "(" dim ")"
+//! factor    = DIGITS | SYM | ("floordiv" | "mod" | "min" | "max" | "broadcast") "(" dim "," dim ")" | "(" dim ")"
 //! ```
 //!
 //! `VALUE` is `v` and digits, `SYM` is `s` and digits; strings are those of Rust; `//` begins a comment.

@@ -70,7 +70,7 @@ const ALL_OPERATIONS: &str = r#"graph "all \"ops\"\n" {
   v28 = scatter_nd v6, v2, v25 : f32[s0, 4] @o0
   v29 = scatter_nd v6, v2, v25 {combine=add} : f32[s0, 4] @o0
   v30 = iota {shape=[s0, 2], axis=0} : i64[s0, 2] @o0
-  v31 = dim_values {dims=[min(s0, 3), max(s0, s1), mod(s0, 2)]} : i64[3] known [min(s0, 3), max(s0, s1), mod(s0, 2)] @o0
+  v31 = dim_values {dims=[min(s0, 3), max(s0, s1), mod(s0, 2), broadcast(s0, s1)]} : i64[4] known [min(s0, 3), max(s0, s1), mod(s0, 2), broadcast(s0, s1)] @o0
   v32 = cumulate v6 {op=sum, axis=0, exclusive=true, reverse=false} : f32[s0, 4] @o0
   v37, v38 = sort v6 {axis=1, descending=true, take=2} : f32[s0, 2], i64[s0, 2] @o0
   v39 = suppress v6, v3, v3, v6, v5, v19 {take=2} : i64[s0, 2] @o0

@@ -16,6 +16,7 @@ pub const KEYWORDS: &[&str] = &[
 const OWN: &[&str] = &[
     "add",
     "array",
+    "broadcast",
     "bytes",
     "check",
     "count",

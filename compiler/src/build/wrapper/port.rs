@@ -231,6 +231,7 @@ pub fn expression(dim: &Dim, value: &dyn Fn(Sym) -> Option<String>) -> Option<St
                 Atom::Mod(a, b) => call("modulo", a, b, value)?,
                 Atom::Min(a, b) => call("min", a, b, value)?,
                 Atom::Max(a, b) => call("max", a, b, value)?,
+                Atom::Broadcast(a, b) => call("broadcast", a, b, value)?,
                 Atom::Overgrown => return None,
             };
             term = Some(match term {

@@ -61,6 +61,7 @@ fn symbolic_shapes_are_slices_with_checked_sizes() {
         &[
             ("x", ty(DType::F16, &shape), None),
             ("half", ty(DType::F32, &[half]), None),
+            ("both", ty(DType::F32, &[sym(0).broadcast(&sym(1))]), None),
             ("bias", ty(DType::I64, &[Dim::from(2i64)]), Some(bias)),
         ],
     );
@@ -69,10 +70,11 @@ fn symbolic_shapes_are_slices_with_checked_sizes() {
         &text,
         &[
             "pub fn run(&mut self, batch_size: usize, x: usize, x_2: &[u16], half: &[f32], \
-             bias: Option<&[i64; 2]>, )",
+             both: &[f32], bias: Option<&[i64; 2]>, )",
             "let symbols: [i64; 2] = [symbol(\"batch size\", batch_size)?, symbol(\"x\", x)?];",
             "x_2: [size(batch_size)?, size(x)?, size(Some(4))?],",
             "half: [size(floor_div(batch_size, Some(2)))?],",
+            "both: [size(broadcast(batch_size, x))?],",
             "check(\"x\", x_2.len(), &shapes.x_2, 0)?;",
             "pub x_3: Vec<u16>,",
             "pub x_3_dims: [usize; 3],",

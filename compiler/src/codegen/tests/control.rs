@@ -374,6 +374,34 @@ fn indices_are_values() {
     assert_eq!(out[0], i64_bytes(&want));
 }
 
+/// What is computed with sizes when a kernel runs.
+#[test]
+fn sizes_of_two_symbols() {
+    let (a, b) = (sym(0), sym(1));
+    let few = Dim::from(3i64);
+    let dims = [
+        a.min_dim(&b),
+        a.max_dim(&b),
+        a.broadcast(&b),
+        b.broadcast(&few.min_dim(&a)),
+        a.modulo(&few).unwrap(),
+        (a.clone() - b.clone()).floor_div(&few).unwrap(),
+    ];
+    let mut kernel = Kernel::new("sizes");
+    let y = buffer(&mut kernel, "y", DType::I64, dims.len() as i64, Access::Write);
+    let store = |(at, dim): (usize, &Dim)| Stmt::Store {
+        buf: y,
+        index: Index::int(at as i64),
+        value: Expr::Index(Index::dim(dim.clone())),
+    };
+    kernel.body = dims.iter().enumerate().map(store).collect();
+    for sizes in [[0, 1], [1, 0], [0, 0], [1, 7], [7, 1], [5, 5], [1, 1]] {
+        let out = run(&kernel, &[vec![0; 8 * dims.len()]], &sizes);
+        let wanted = dims.each_ref().map(|dim| dim.eval(&|sym| Some(sizes[sym.index()])).unwrap());
+        assert_eq!(out[0], i64_bytes(&wanted), "{sizes:?}");
+    }
+}
+
 /// An element that all lanes read is not the vector that begins with it.
 #[test]
 fn one_element_and_all_lanes() {

@@ -143,7 +143,7 @@ impl<'t> Parser<'t> {
             self.lexer.advance()?;
             return Ok(Dim::sym(Sym::new(number)));
         }
-        if !["floordiv", "mod", "min", "max"].contains(&word) {
+        if !["floordiv", "mod", "min", "max", "broadcast"].contains(&word) {
             return self.lexer.expected("a dim such as 3, s0 or min(s0, 3)");
         }
         self.lexer.advance()?;
@@ -156,7 +156,8 @@ impl<'t> Parser<'t> {
             "floordiv" => a.floor_div(&b),
             "mod" => a.modulo(&b),
             "min" => Some(a.min_dim(&b)),
-            _ => Some(a.max_dim(&b)),
+            "max" => Some(a.max_dim(&b)),
+            _ => Some(a.broadcast(&b)),
         };
         match result {
             Some(dim) => Ok(dim),

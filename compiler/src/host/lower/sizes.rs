@@ -123,6 +123,14 @@ impl Sizes {
                 let (x, y) = pair(x, y)?;
                 b.binary(Binary::Max, x, y)
             }
+            Atom::Broadcast(x, y) => {
+                // The larger, times 1 where both are that at least, and else 0.
+                let (x, y) = pair(x, y)?;
+                let (most, least) = (b.binary(Binary::Max, x, y), b.binary(Binary::Min, x, y));
+                let some = b.binary(Binary::Min, least, 1);
+                let some = b.binary(Binary::Max, some, 0);
+                self.arithmetic(b, Checked::Mul, most, some)
+            }
             Atom::Overgrown => return Err(overgrown(Stage::Codegen, "a size that a run checks")),
         })
     }

@@ -304,6 +304,16 @@ impl Select<'_> {
                 let (a, b) = (self.dim(a)?, self.dim(b)?);
                 self.first(op, vec![a, b], None)
             }
+            Atom::Broadcast(a, b) => {
+                // The larger, times 1 where both are that at least, and else 0.
+                let (a, b) = (self.dim(a)?, self.dim(b)?);
+                let (most, least) =
+                    (self.first(Op::MaxInt, vec![a, b], None), self.first(Op::MinInt, vec![a, b], None));
+                let [none, one] = [0, 1].map(|bound| self.first(Op::Int(bound), vec![], None));
+                let some = self.first(Op::MinInt, vec![least, one], None);
+                let some = self.first(Op::MaxInt, vec![some, none], None);
+                self.first(Op::Mul, vec![most, some], None)
+            }
             Atom::Overgrown => return refuse(OVERGROWN),
         })
     }
