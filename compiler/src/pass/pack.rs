@@ -212,6 +212,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         }
         if m == 1
             && b.dtype(lhs) == b.dtype(rhs)
+            && b.ty(lhs).shape[..batch] == b.ty(rhs).shape[..batch]
             && let Some(shared) = repeated(b, rhs, batch).filter(|shared| shared.axis + 1 == batch)
         {
             return shared.by_rows(b, (batch, k), (lhs, rhs), options, &mut packed).map(Some);
@@ -295,7 +296,7 @@ fn repeated(b: &Builder, rhs: ValueId, batch: usize) -> Option<Repeated> {
 
 impl Repeated {
     /// The contraction with what is repeated along the last batch axis, as one of more rows: those of the heads that share a
-    /// right-hand side, one after the other. A panel is then read once for all of them.
+    /// right-hand side, one after the other. A panel is then read once for all of them. The batch of `lhs` is that of `wide`.
     fn by_rows(
         &self,
         b: &mut Builder,
@@ -517,6 +518,36 @@ mod tests {
             ];
             let result = |graph: &Graph| crate::interp::run(graph, &inputs).unwrap().remove(0);
             assert_eq!(result(&graph).data, result(&after).data);
+        }
+    }
+
+    /// Heads that share keys and have the same rows: those are broadcast, and cannot become more rows.
+    #[test]
+    fn repeated_values_against_a_broadcast_batch() {
+        for batch in [[1, 1], [2, 1], [1, 6]] {
+            let mut graph = Graph::default();
+            let origin = Origin { name: "scores".into(), op_type: "MatMul".into(), index: 0 };
+            let origin = graph.origins.push(origin);
+            let mut b = Builder::new(&mut graph, origin);
+            let dims = |sizes: &[usize]| sizes.iter().map(|&size| Dim::from(size)).collect::<Vec<_>>();
+            let rows = [batch[0], batch[1], 3, 4];
+            let shapes: [&[usize]; 2] = [&rows, &[2, 2, 1, 4, 5]];
+            let [q, k] = shapes.map(|sizes| b.input("", TensorType::new(DType::F32, dims(sizes)), None));
+            let wide = b.expand(k, dims(&[2, 2, 3, 4, 5])).unwrap();
+            let rhs = b.reshape(wide, dims(&[2, 6, 4, 5])).unwrap();
+            let product = Op::Contract { batch: 2, m: 1, k: 1, rhs: RhsLayout::Plain };
+            let y = b.emit1(product, &[q, rhs]).unwrap();
+            graph.outputs.push(("y".into(), y));
+            let mut after = graph.clone();
+            run(&mut after, &Options::default()).unwrap();
+            let inputs = shapes.map(|sizes| {
+                let numbers: Vec<f32> =
+                    (0..sizes.iter().product()).map(|at| (at * 7 % 31) as f32 - 15.0).collect();
+                Tensor::from_slice(sizes, &numbers)
+            });
+            let result = |graph: &Graph| crate::interp::run(graph, &inputs).unwrap().remove(0);
+            let (wanted, result) = (result(&graph), result(&after));
+            assert_eq!((result.shape, result.data), (wanted.shape, wanted.data), "{batch:?}");
         }
     }
 
