@@ -31,7 +31,10 @@ use state::State;
 use suite::{Form, Suite, Test, Verdict};
 
 /// Folders that mutants are drawn from; `infer` is a file as well.
-const FOLDERS: &[&str] = &["pass", "schedule", "loops", "vector", "leaf", "codegen", "infer", "import"];
+const FOLDERS: &[&str] = &[
+    "graph", "import", "infer", "op", "pass", "schedule", "loops", "tuning", "vector", "leaf", "host",
+    "codegen",
+];
 
 /// Mutants drawn for each that is wanted, as some do not compile.
 const SPARE: usize = 2;
