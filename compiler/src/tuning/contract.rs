@@ -82,6 +82,12 @@ const STAGE_TILES: usize = 2;
 /// Rows whose epilogues are interleaved where sums come from the processor's tiles: enough to hide the latency of one.
 const EPILOGUE_ROWS: usize = 4;
 
+/// Share of the first-level cache that sums of several blocks of rows have, and most blocks. Each change from an epilogue's vectors
+/// to tiles takes some 100 cycles besides, as measured on Sapphire Rapids' successors; with sums in half of the cache what else is
+/// read falls out of it.
+const SUMS_SHARE: usize = 6;
+const MAX_BLOCKS: usize = 8;
+
 /// Cycles on Sapphire Rapids' successors, as measured: of a product of the processor's tiles at the least, besides those per row,
 /// per row (16ths), and of a row of an accumulator that is stored and loaded again.
 const LEAST_CYCLES: usize = 9;
@@ -320,6 +326,8 @@ pub struct ProcessorTile {
     pub rows: usize,
     /// Tiles of rows that have their sums at once: 2 beside both halves of a panel's columns, 4 beside one of them.
     pub side: usize,
+    /// Blocks of rows that have their sums before the first of their epilogues.
+    pub blocks: usize,
     /// Rows whose epilogues are interleaved.
     pub epilogue_rows: usize,
 }
@@ -345,13 +353,17 @@ impl ProcessorTile {
         let rows = pick.count("tile_rows", if work.pays() { MAX_ROWS } else { 0 }, &allowed)?;
         let allowed = Allowed::between(1, most, "rows of a tile");
         if rows == 0 {
-            return Ok(ProcessorTile { rows, side: 0, epilogue_rows: 0 });
+            return Ok(ProcessorTile { rows, side: 0, blocks: 0, epilogue_rows: 0 });
         }
         let epilogue_rows = pick.count("epilogue_rows", EPILOGUE_ROWS, &allowed)?;
         let sides = SIDES.map(|side| side as i64).to_vec();
         let allowed = Allowed::one_of(sides, "tiles of rows that have their sums at once");
         let side = pick.count("tile_side", work.side(target), &allowed)?;
-        Ok(ProcessorTile { rows, side, epilogue_rows })
+        let block_bytes = side * work.rows * work.halves * MAX_ROW_BYTES;
+        let blocks = (target.l1_bytes / SUMS_SHARE / block_bytes.max(1)).clamp(1, MAX_BLOCKS);
+        let allowed = Allowed::between(1, MAX_BLOCKS as i64, "blocks of rows");
+        let blocks = pick.count("tile_blocks", blocks, &allowed)?;
+        Ok(ProcessorTile { rows, side, blocks, epilogue_rows })
     }
 
     /// Rows of the tiles that cut `rows` rows evenly, where their number is known.

@@ -244,7 +244,8 @@ impl Isa {
                     _,
                 ) => !double,
                 Op::Dot(signs, _) => !double && self.dot == Some(signs),
-                Op::FmaLane(..) | Op::DotLane(..) | Op::Quantize(..) => false,
+                Op::FmaLane(..) | Op::DotLane(..) => false,
+                Op::Quantize(small, _) => self.evex() && small == Small::U8 && !double && !lanes.is_scalar(),
                 Op::LoadHalves(..) | Op::MulAddHalves(..) | Op::MulHalves(..) | Op::QuantizePair(..) => false,
                 Op::Ramp(..) | Op::Permute(_) => self.evex() && lanes == Lanes::X16,
                 Op::Convert(Convert::LongToDouble | Convert::DoubleToLong, _) => {

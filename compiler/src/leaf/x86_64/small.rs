@@ -84,6 +84,16 @@ pub fn truncate(small: Small, lanes: Lanes) -> Code {
     }
 }
 
+/// With EVEX, one instruction packs integers without a sign to bytes, the greatest for what does not fit.
+pub fn cut_to_byte(lanes: Lanes) -> Code {
+    match lanes {
+        Lanes::X16 => EVEX_Vpmovusdb_xmmm128_k1z_zmm,
+        Lanes::X8 => EVEX_Vpmovusdb_xmmm64_k1z_ymm,
+        Lanes::X4 => EVEX_Vpmovusdb_xmmm32_k1z_xmm,
+        _ => INVALID,
+    }
+}
+
 /// Packs 32 bits to 16, in each half of 256 bits; of integers that fit.
 pub fn to_words(small: Small, lanes: Lanes) -> Code {
     match (small, lanes) {

@@ -69,6 +69,10 @@ impl Machine<'_> {
                 let value = self.lanes(inst, 1, from);
                 gather_bytes(&value[..from].iter().map(|&x| x as u8).collect::<Vec<_>>())
             }
+            Vpmovusdb => {
+                let value = self.lanes(inst, 1, from);
+                gather_bytes(&value[..from].iter().map(|&x| x.min(255) as u8).collect::<Vec<_>>())
+            }
             Vpackssdw | Vpackusdw => {
                 let (a, b) = (self.lanes(inst, 1, to), self.lanes(inst, 2, to));
                 let pack = |x: u32| match inst.mnemonic() {
@@ -131,7 +135,7 @@ impl Machine<'_> {
         let written = match inst.mnemonic() {
             Vpmovqd | Vcvtpd2ps | Vcvttpd2dq => from / 2,
             Vcvtps2ph | Vpmovdw => from / 2,
-            Vpmovdb => from / 4,
+            Vpmovdb | Vpmovusdb => from / 4,
             _ => to,
         };
         self.set_lanes(inst.op0_register(), written.max(1), &value);

@@ -115,9 +115,10 @@ impl<'a> Emitter<'a> {
             }
             Op::StorePart(small) => self.store_part(small, operands),
             Op::ToGeneral(one) => self.move_to_general(one, operands),
-            Op::Unpack(_) | Op::Pack(..) | Op::Convert(..) | Op::MaskWiden(_) | Op::MaskNarrow(_) => {
+            Op::Unpack(_) | Op::Pack(..) | Op::Quantize(..) | Op::Convert(..) => {
                 self.change_width(op, operands)
             }
+            Op::MaskWiden(_) | Op::MaskNarrow(_) => self.change_width(op, operands),
             Op::TileZero(_) | Op::TileLoad(_) | Op::TileStore(_) | Op::TileDot(..) => {
                 self.tile_op(op, operands)
             }

@@ -1,6 +1,7 @@
 //! Instructions that change the width of elements: between lanes of 32 and of 64 bits, and between lanes and small
 //! elements in memory.
 
+use super::super::codes;
 use super::super::forms;
 use super::super::small;
 use super::emitter::{Emitted, Emitter};
@@ -66,6 +67,7 @@ impl Emitter<'_> {
                 self.two((code, None), vector(result, lanes)?, operands.source(0, from)?)
             }
             Op::Pack(small, lanes) => self.pack(small, lanes, result, operands),
+            Op::Quantize(Small::U8, lanes) => self.quantize(lanes, result, operands),
             // The allocator has put the result where the operand is, or has copied it there.
             Op::MaskWiden(_) | Op::MaskNarrow(_) if isa.evex() => self.transfer(operands.used(0)?, result),
             Op::Convert(Convert::Truncate, Lanes::D1) | Op::MaskNarrow(Lanes::D1) => {
@@ -109,6 +111,16 @@ impl Emitter<'_> {
             self.three((small::to_bytes(small), None), low, low, Source::Reg(low))?;
         }
         Ok(())
+    }
+
+    /// To u8. What is greater, and what no i32 holds, is a large integer without a sign, which packing cuts.
+    fn quantize(&mut self, lanes: Lanes, result: Place, operands: &Operands) -> Emitted {
+        let (isa, dst) = (self.isa, vector(result, lanes)?);
+        let zero = Source::Mem(self.pool.operand(0, isa, lanes));
+        // Of NaN and another operand the result is the second.
+        self.three((codes::MAX.pick(isa, lanes), None), dst, operands.vector(0, lanes)?, zero)?;
+        self.two((codes::TO_INT_NEAREST.pick(isa, lanes), None), dst, Source::Reg(dst))?;
+        self.two((small::cut_to_byte(lanes), None), vector(result, Lanes::X4)?, Source::Reg(dst))
     }
 }
 

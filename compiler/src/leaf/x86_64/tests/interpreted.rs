@@ -28,7 +28,7 @@ fn numbers(seed: u64, width: usize) -> Vec<u8> {
 fn specified(op: Op, lanes: Lanes) -> usize {
     match op {
         Op::Convert(Convert::Narrow | Convert::DoubleToInt | Convert::Truncate, _) => 4 * lanes.count(),
-        Op::Pack(small, _) => small.bytes() * lanes.count(),
+        Op::Pack(small, _) | Op::Quantize(small, _) => small.bytes() * lanes.count(),
         Op::BroadcastHalf => 16,
         Op::FromGeneral(one) => one.width(),
         _ => lanes.bytes(),
@@ -161,7 +161,7 @@ fn every_operation_as_the_machine_does_it() {
                     assert_eq!(machine.call(&pointers, Some(&lengths), &[0; 8], (0, 0)), code);
                     let bytes = specified(op, lanes);
                     let width = if let Op::Convert(Convert::Narrow, _) = op { 4 } else { lanes.width() };
-                    let float = kind == Kind::Float && !matches!(op, Op::Pack(..));
+                    let float = kind == Kind::Float && !matches!(op, Op::Pack(..) | Op::Quantize(..));
                     assert!(
                         same(&buffers[4][..bytes], &others[4][..bytes], float, width),
                         "{op:?} on {platform:?}, seed {seed}\n{func}{:x?}\n{:x?}",

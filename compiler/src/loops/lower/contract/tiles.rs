@@ -4,7 +4,8 @@
 //! bytes of the inner axes. Or four tiles of rows meet one half after the other, so that short tiles load a large panel less
 //! often. A row of a panel, as `Op::Pack` has it, is a row of the second operand. The rows of a tile are
 //! at one distance in memory: those of a matrix, or neighbours in a row of an image, whose windows need no copy. The
-//! accumulators go to the kernel's own memory, and the epilogue reads them from there in vectors.
+//! accumulators go to the kernel's own memory, and the epilogue reads them from there in vectors. Several blocks have their sums
+//! before the first epilogue, as changes between tiles and vectors take time.
 //!
 //! All tiles of a kernel have one height, which divides the rows evenly: the time of a product follows the height. Where it
 //! does not divide them, the last tile begins so early that it ends with them, and the rows that two tiles have are stored
@@ -40,6 +41,8 @@ pub(super) struct Plan {
     /// Tiles of rows at once, and halves of columns.
     side: usize,
     halves: usize,
+    /// Blocks that have their sums before the first epilogue.
+    blocks: usize,
     /// Rows whose epilogues are interleaved.
     epilogue_rows: usize,
     /// Distance of the rows in memory, bytes.
@@ -89,6 +92,8 @@ struct Block<'a> {
     panel: &'a Index,
     starts: Vec<Start>,
     ahead: Option<Ahead>,
+    /// Where its sums begin.
+    sums: Index,
 }
 
 impl Plan {
@@ -133,7 +138,8 @@ impl Lowering<'_> {
             dots: turns * (steps + usize::from(rest > 0)),
             bytes: turns * run as usize,
         };
-        let ProcessorTile { rows, side, epilogue_rows } = ProcessorTile::choose(self.target, &work, pick)?;
+        let ProcessorTile { rows, side, blocks, epilogue_rows } =
+            ProcessorTile::choose(self.target, &work, pick)?;
         if rows == 0 {
             return Ok(None);
         }
@@ -151,6 +157,7 @@ impl Lowering<'_> {
             height,
             side,
             halves: at_once,
+            blocks,
             epilogue_rows,
             stride,
             outer,
@@ -273,7 +280,7 @@ impl Lowering<'_> {
         let ahead = self.ahead(job, batch, panel, &own)?;
         let block = |starts: Vec<Start>, number: Index| {
             let ahead = ahead.clone().map(|ahead| ahead.of_tile(number));
-            Block { batch, panel, starts, ahead }
+            Block { batch, panel, starts, ahead, sums: Index::zero() }
         };
         let whole = Part::whole();
         let looped = outer.iter().any(|dim| *dim != Dim::ONE);
@@ -287,9 +294,8 @@ impl Lowering<'_> {
                 let size = Dim::from(plan.block());
                 let blocks = line.floor_div(&size).expect("blocks are not empty");
                 let done = blocks.clone() * size.clone();
-                cx.for_part(std::slice::from_ref(&blocks), by_block, &mut |cx, number| {
-                    let starts = starts_from(&lead, &number[0].scale(&size), plan.side);
-                    cx.tile_block(job, plan, &block(starts, number[0].clone()))
+                cx.tile_blocks(job, plan, &blocks, by_block, &|_, number| {
+                    block(starts_from(&lead, &number.scale(&size), plan.side), number.clone())
                 })?;
                 let left = line.clone() - done;
                 let one = left.min_dim(&Dim::ONE);
@@ -321,9 +327,8 @@ impl Lowering<'_> {
             let starts = |cx: &mut Self, first: Index, count: usize| -> Vec<Start> {
                 (0..count).map(|tile| start(cx, first.add(&Index::int(tile as i64)))).collect()
             };
-            self.for_part(std::slice::from_ref(&groups), part, &mut |cx, group| {
-                let starts = starts(cx, group[0].scale(&side), plan.side);
-                cx.tile_block(job, plan, &block(starts, group[0].clone()))
+            self.tile_blocks(job, plan, &groups, part, &|cx: &mut Self, group: &Index| {
+                block(starts(cx, group.scale(&side), plan.side), group.clone())
             })?;
             // The rest at once, or one by one where only the run knows how many.
             let (turns, at_once) = match left.as_const() {
@@ -338,9 +343,8 @@ impl Lowering<'_> {
         }
         let groups = (tiles - 1) / plan.side as i64;
         self.for_part(outer, by_loop, &mut |cx, lead| {
-            cx.for_part(&[Dim::from(groups)], by_block, &mut |cx, group| {
-                let starts = starts_from(&lead, &group[0].scale(&Dim::from(plan.block())), plan.side);
-                cx.tile_block(job, plan, &block(starts, group[0].clone()))
+            cx.tile_blocks(job, plan, &Dim::from(groups), by_block, &|_, group| {
+                block(starts_from(&lead, &group.scale(&Dim::from(plan.block())), plan.side), group.clone())
             })?;
             cx.for_part(&[Dim::ONE], by_block, &mut |cx, number| {
                 let from = |row: i64| number[0].scale(&Dim::from(plan.block())).add(&Index::int(row));
@@ -368,7 +372,62 @@ impl Lowering<'_> {
         }
     }
 
+    /// So many blocks, or a part of them: the sums of some, then their epilogues.
+    fn tile_blocks<'b>(
+        &mut self,
+        job: &Job,
+        plan: &Plan,
+        count: &Dim,
+        part: &Part,
+        make: &dyn Fn(&mut Self, &Index) -> Block<'b>,
+    ) -> Result<()> {
+        let own = count.ceil_div(&part.count).expect("there are parts");
+        let at_once = own.as_const().map_or(plan.blocks, |own| plan.blocks.min(own.max(1) as usize));
+        if at_once == 1 {
+            return self.for_part(std::slice::from_ref(count), part, &mut |cx, number| {
+                let block = make(cx, &number[0]);
+                cx.tile_block_sums(job, plan, &block)?;
+                cx.tile_epilogue(job, plan, &block)
+            });
+        }
+        let (step, room) = (Dim::from(at_once), Dim::from(plan.block() * job.nr));
+        let sums = &mut self.kernel.buffers[plan.sums];
+        sums.len = sums.len.max_dim(&(room.clone() * step.clone()));
+        let (lo, hi) = self.part_of(count, part);
+        let whole = part.count == Dim::ONE && count.exact_div(&step).is_some();
+        let var = self.kernel.loop_var("t");
+        self.extents.insert(var, count.clone());
+        let body = self.scope(|cx| {
+            for with in [Self::tile_block_sums, Self::tile_epilogue] {
+                cx.for_each("b", &step, LoopKind::Serial, |cx, number| {
+                    let (at, sums) = (Index::var(var).add(&number), number.scale(&room));
+                    let then = cx.scope(|cx| {
+                        let block = Block { sums, ..make(cx, &at) };
+                        with(cx, job, plan, &block)
+                    })?;
+                    if whole {
+                        then.into_iter().for_each(|stmt| cx.push(stmt));
+                        return Ok(());
+                    }
+                    let condition =
+                        Expr::compare(CompareFn::Lt, Expr::Index(at.clone()), Expr::Index(hi.clone()));
+                    cx.push(Stmt::If { condition, then, otherwise: vec![] });
+                    Ok(())
+                })?;
+            }
+            Ok(())
+        })?;
+        let step = at_once as i64;
+        self.push(Stmt::For { var, lo, hi, step, kind: LoopKind::Serial, body });
+        Ok(())
+    }
+
     fn tile_block(&mut self, job: &Job, plan: &Plan, block: &Block) -> Result<()> {
+        self.tile_block_sums(job, plan, block)?;
+        self.tile_epilogue(job, plan, block)
+    }
+
+    fn tile_block_sums(&mut self, job: &Job, plan: &Plan, block: &Block) -> Result<()> {
         let starts = &block.starts;
         let axes = self.tile_axes(job);
         let mut rows = Vec::with_capacity(starts.len());
@@ -380,7 +439,7 @@ impl Lowering<'_> {
         for first in (0..halves).step_by(plan.halves) {
             self.tile_sums(job, plan, block, &rows, first)?;
         }
-        self.tile_epilogue(job, plan, block)
+        Ok(())
     }
 
     /// The sums of a block of rows for some halves of the columns, from `first` on, in the kernel's memory.
@@ -430,6 +489,7 @@ impl Lowering<'_> {
         let stride = job.nr as i64;
         for (tile, half) in all {
             let index = Index::int((tile * plan.height * job.nr + (first + half) * COLUMNS) as i64);
+            let index = block.sums.add(&index);
             self.push(Stmt::Tile(TileStmt::Store { tile: own(tile, half), buf: plan.sums, index, stride }));
         }
         Ok(())
@@ -556,7 +616,7 @@ impl Lowering<'_> {
     ) -> Result<()> {
         self.panel_columns(job, block.panel, &mut |cx, column| {
             for (row, place) in rows {
-                let index = row.scale(&Dim::from(job.nr)).add(column);
+                let index = block.sums.add(&row.scale(&Dim::from(job.nr))).add(column);
                 cx.overrides.insert(job.out, Override::Expr(Expr::Load { buf: plan.sums, index }));
                 let mut index = block.batch.to_vec();
                 index.extend_from_slice(place);

@@ -262,8 +262,7 @@ impl<'a> Lowering<'a> {
         // A single iteration too is only one part's.
         let first = shape.iter().position(|dim| *dim != Dim::ONE).unwrap_or(0);
         let (var, extent) = (self.kernel.loop_var("t"), shape[first].clone());
-        let end = |number: &Index, cx: &Self| number.scale(&extent).floor_div(&part.count, &cx.extent_fn());
-        let (lo, hi) = (end(&part.number, self), end(&part.number.add(&Index::int(1)), self));
+        let (lo, hi) = self.part_of(&extent, part);
         self.extents.insert(var, extent);
         let body = self.scope(|cx| {
             cx.for_shape(&shape[first + 1..], LoopKind::Serial, &mut |cx, rest| {
@@ -275,6 +274,12 @@ impl<'a> Lowering<'a> {
         })?;
         self.push(Stmt::For { var, lo, hi, step: 1, kind: LoopKind::Serial, body });
         Ok(())
+    }
+
+    /// The iterations of a loop that are a part's.
+    pub(super) fn part_of(&self, extent: &Dim, part: &Part) -> (Index, Index) {
+        let end = |number: &Index| number.scale(extent).floor_div(&part.count, &self.extent_fn());
+        (end(&part.number), end(&part.number.add(&Index::int(1))))
     }
 
     /// The panel after `panel`, where the panels come from memory.
