@@ -33,7 +33,7 @@ pub fn run(kernel: &Kernel, buffers: &mut [Vec<u8>], symbols: &dyn Fn(Sym) -> Op
             machine.frames.insert(buf, vec![UNSPECIFIED; bytes]);
             continue;
         }
-        if machine.buffers.get(at).is_none_or(|data| data.len() < bytes) {
+        if machine.buffers.get(at).map_or(0, Vec::len) < bytes {
             return fail(format!("buffer {} needs {bytes} bytes", buffer.name));
         }
     }

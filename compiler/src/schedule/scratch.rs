@@ -81,30 +81,49 @@ fn has_short_keys(dtype: DType) -> bool {
 }
 
 /// The boxes that a suppression has kept so far, of each row: their least and greatest coordinates along both axes and
-/// their areas, each in an array of its own, f32.
+/// their areas, each in an array of its own, f32. Boxes of a chunk are near to each other along the first axis; the ends of what
+/// each chunk holds follow, four arrays as well.
 pub struct KeptBoxes {
     pub rows: Dim,
-    /// Elements of each array: whole chunks.
-    pub room: Dim,
+    /// Chunks of a row: whole groups.
+    pub chunks: Dim,
+    /// Parts of the first axis; the boxes that begin in one have chunks of their own.
+    pub bands: Dim,
 }
 
 impl KeptBoxes {
-    /// Arrays of a row.
+    /// Arrays of a row's boxes.
     pub const ARRAYS: i64 = 5;
+    /// Arrays of a row's chunks.
+    pub const ENDS: i64 = 4;
     /// Boxes that a candidate is compared with before it is known whether one overlaps it.
-    pub const CHUNK: i64 = 64;
+    pub const CHUNK: i64 = 16;
+    /// Chunks whose ends are compared at once.
+    pub const GROUP: i64 = 4;
+    /// Most bands, and kept boxes that are worth one.
+    pub const BANDS: i64 = 64;
+    const BAND: i64 = 64;
 
     pub fn of(graph: &Graph, node: NodeId) -> KeptBoxes {
         let shape = &graph.ty(graph.nodes[node].outputs[0]).shape;
         let (take, rows) = shape.split_last().expect("picks have an axis");
-        let chunk = Dim::from(KeptBoxes::CHUNK);
-        let room = take.ceil_div(&chunk).expect("chunks are not empty") * chunk;
-        KeptBoxes { rows: product(rows), room }
+        let bands = take.ceil_div(&Dim::from(KeptBoxes::BAND)).expect("bands are not empty");
+        let bands = bands.min_dim(&Dim::from(KeptBoxes::BANDS));
+        // The last chunk of each band may hold a single box.
+        let boxes = take.clone() + bands.clone() * Dim::from(KeptBoxes::CHUNK);
+        let group = Dim::from(KeptBoxes::GROUP);
+        let groups = boxes.ceil_div(&(Dim::from(KeptBoxes::CHUNK) * group.clone()));
+        KeptBoxes { rows: product(rows), chunks: groups.expect("groups are not empty") * group, bands }
+    }
+
+    /// Elements of each array of boxes.
+    pub fn room(&self) -> Dim {
+        self.chunks.clone() * Dim::from(KeptBoxes::CHUNK)
     }
 
     /// Elements of one row.
     pub fn slot(&self) -> Dim {
-        self.room.clone() * Dim::from(KeptBoxes::ARRAYS)
+        self.room() * Dim::from(KeptBoxes::ARRAYS) + self.chunks.clone() * Dim::from(KeptBoxes::ENDS)
     }
 
     pub fn elements(&self) -> Dim {

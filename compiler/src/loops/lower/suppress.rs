@@ -2,6 +2,8 @@
 //!
 //! The boxes that are kept lie in arrays of the scratch, one per coordinate, which end in boxes without extent: chunks of
 //! them are compared in vectors. A candidate is done with at the first chunk that has a box which overlaps it too much.
+//! Boxes of a chunk begin in the same band of the first axis, so that most chunks are far from a candidate, which their ends
+//! tell, those of several chunks at once.
 //!
 //! `common / union > limit` is told without division for nearly all pairs: rounding keeps the order of numbers, so that
 //! the rounded quotient is above `limit`, a float, only where the quotient is, and then `common`, a float, is not below
@@ -24,10 +26,18 @@ struct Row {
     buf: Buf,
     start: Index,
     room: Dim,
+    chunks_room: Dim,
     limit: Expr,
-    /// Boxes and chunks of boxes that are kept.
+    /// Boxes and chunks of boxes that are kept, and groups of chunks.
     count: Local,
     chunks: Local,
+    groups: Local,
+    /// Where a box goes.
+    slot: Local,
+    /// By band, where its next box goes; a whole number of chunks: into a chunk that does not exist yet.
+    next: Buf,
+    /// Where the bands begin, those of a unit of the axis, and the last one.
+    bands: [Expr; 3],
     /// Pairs found in the lanes, and whether the candidate is dropped.
     found: Local,
     dropped: Local,
@@ -60,10 +70,20 @@ fn minus(a: Expr, b: Expr) -> Expr {
     Expr::binary(BinaryFn::Sub, a, b)
 }
 
+fn add_one(local: Local) -> Stmt {
+    Stmt::Accumulate { local, at: at(), op: BinaryFn::Add, value: int(1.0) }
+}
+
 impl Row {
-    /// Address of element `k` of an array of the row.
+    /// Address of element `k` of an array of the row's boxes.
     fn address(&self, array: usize, k: &Index) -> Index {
         self.start.add(k).add_dim(&(self.room.clone() * Dim::from(array)))
+    }
+
+    /// Address of an end of chunk `k`.
+    fn end(&self, array: usize, k: &Index) -> Index {
+        let before = self.room.clone() * Dim::from(KeptBoxes::ARRAYS);
+        self.start.add(k).add_dim(&(before + self.chunks_room.clone() * Dim::from(array)))
     }
 }
 
@@ -82,7 +102,16 @@ impl Lowering<'_> {
             access: Access::ReadWrite,
         };
         let buf = self.kernel.buffers.push(buffer);
-        let [count, chunks] = ["count", "chunks"].map(|name| self.kernel.local(name, DType::I64, &[1], 1));
+        let [count, chunks, groups, slot] =
+            ["count", "chunks", "groups", "slot"].map(|name| self.kernel.local(name, DType::I64, &[1], 1));
+        let ends_of_all = ["least", "most"].map(|name| self.kernel.local(name, DType::F32, &[1], 1));
+        let next = Buffer {
+            name: "next".into(),
+            dtype: DType::I64,
+            len: Dim::from(KeptBoxes::BANDS),
+            access: Access::Frame,
+        };
+        let next = self.kernel.buffers.push(next);
         let found = self.kernel.local("found", DType::F32, &[LANES], LANES);
         let dropped = self.kernel.local("dropped", DType::F32, &[1], 1);
         let shape = self.graph.ty(alive).shape.clone();
@@ -93,15 +122,39 @@ impl Lowering<'_> {
                 index.iter().zip(&strides).fold(Index::zero(), |sum, (i, stride)| sum.add(&i.scale(stride)));
             let limit = cx.expr_at(limit, &[])?;
             let limit = cx.bind("limit", limit);
-            let (start, room) = (place.scale(&boxes.slot()), boxes.room.clone());
-            let row = Row { buf, start, room, limit, count, chunks, found, dropped };
+            let (start, room) = (place.scale(&boxes.slot()), boxes.room());
             let full = |last: &Index| index.iter().cloned().chain([last.clone()]).collect::<Vec<_>>();
             cx.for_each("t", take, LoopKind::Serial, |cx, t| {
                 cx.store(out, &full(&t), int(-1.0));
                 Ok(())
             })?;
-            cx.push(set(count, int(0.0)));
-            cx.push(set(chunks, int(0.0)));
+            let bands = cx.bands(&boxes, ends_of_all, candidates, &mut |cx, i| {
+                let (wanted, end) = (cx.expr_at(alive, &full(i))?, cx.expr_at(ends[0], &full(i))?);
+                Ok((wanted, end))
+            })?;
+            for local in [count, chunks, groups, slot] {
+                cx.push(set(local, int(0.0)));
+            }
+            cx.for_each("band", &Dim::from(KeptBoxes::BANDS), LoopKind::Serial, |cx, band| {
+                cx.push(Stmt::Store { buf: next, index: band, value: int(0.0) });
+                Ok(())
+            })?;
+            let chunks_room = boxes.chunks.clone();
+            let row = Row {
+                buf,
+                start,
+                room,
+                chunks_room,
+                limit,
+                count,
+                chunks,
+                groups,
+                slot,
+                next,
+                bands,
+                found,
+                dropped,
+            };
             cx.for_each("i", candidates, LoopKind::Serial, |cx, i| {
                 let alive = cx.expr_at(alive, &full(&i))?;
                 let wanted = Expr::Index(Index::dim(take.clone()));
@@ -113,7 +166,7 @@ impl Lowering<'_> {
                     let then = cx.scope(|cx| {
                         let kept = cx.bind("kept", get(count));
                         let kept = cx.as_index(kept);
-                        cx.keep(&row, &candidate, &kept)?;
+                        cx.keep(&row, &candidate)?;
                         cx.store(out, &full(&kept), Expr::Index(i.clone()));
                         Ok(())
                     })?;
@@ -140,32 +193,109 @@ impl Lowering<'_> {
         Ok(Candidate { ends, area })
     }
 
+    /// Where bands of the first axis begin, how many a unit of it has, and the number of the last one: bands between the least
+    /// and the greatest beginning of a candidate.
+    fn bands(
+        &mut self,
+        boxes: &KeptBoxes,
+        [least, most]: [Local; 2],
+        candidates: &Dim,
+        candidate: &mut dyn FnMut(&mut Self, &Index) -> Result<(Expr, Expr)>,
+    ) -> Result<[Expr; 3]> {
+        self.push(set(least, float(f64::INFINITY)));
+        self.push(set(most, float(f64::NEG_INFINITY)));
+        self.for_each("i", candidates, LoopKind::Serial, |cx, i| {
+            let (wanted, end) = candidate(cx, &i)?;
+            let end = cx.bind("end", end);
+            let then = [(least, CompareFn::Lt), (most, CompareFn::Gt)]
+                .map(|(local, op)| set(local, extreme(op, end.clone(), get(local))));
+            cx.push(Stmt::If { condition: wanted, then: then.to_vec(), otherwise: vec![] });
+            Ok(())
+        })?;
+        let least = self.bind("least", get(least));
+        let count = Expr::cast(DType::F32, Expr::Index(Index::dim(boxes.bands.clone())));
+        let count = self.bind("bands", count);
+        let unit = Expr::binary(BinaryFn::Div, count.clone(), minus(get(most), least.clone()));
+        let unit = self.bind("unit", unit);
+        Ok([least, unit, self.bind("last", minus(count, float(1.0)))])
+    }
+
     /// Sets `dropped` to a number that is not 0 where a kept box overlaps the candidate beyond the limit.
     fn compare_with_kept(&mut self, row: &Row, candidate: &Candidate) -> Result<()> {
         self.push(set(row.dropped, float(0.0)));
         // Boxes without area overlap nothing.
-        let chunks = Expr::select(is_positive(&candidate.area), get(row.chunks), int(0.0));
-        let chunks = self.as_index(chunks);
-        let chunk = self.kernel.loop_var("chunk");
+        let groups = Expr::select(is_positive(&candidate.area), get(row.groups), int(0.0));
+        let groups = self.as_index(groups);
+        let group = self.kernel.loop_var("group");
+        let open = Expr::compare(CompareFn::Eq, get(row.dropped), float(0.0));
         let body = self.scope(|cx| {
-            let first = Index::var(chunk).scale(&Dim::from(KeptBoxes::CHUNK));
+            let first = Index::var(group).scale(&Dim::from(KeptBoxes::GROUP));
             let then = cx.scope(|cx| {
-                let close = cx.pairs(row, candidate, &first, false)?;
+                let near = cx.near(row, candidate, &first)?;
                 let then = cx.scope(|cx| {
-                    let above = cx.pairs(row, candidate, &first, true)?;
-                    cx.push(set(row.dropped, above));
-                    Ok(())
+                    cx.for_each("chunk", &Dim::from(KeptBoxes::GROUP), LoopKind::Serial, |cx, chunk| {
+                        cx.compare_with_chunk(row, candidate, &first.add(&chunk))
+                    })
                 })?;
-                cx.push(Stmt::If { condition: is_positive(&close), then, otherwise: vec![] });
+                cx.push(Stmt::If { condition: is_positive(&near), then, otherwise: vec![] });
                 Ok(())
             })?;
-            let condition = Expr::compare(CompareFn::Eq, get(row.dropped), float(0.0));
-            cx.push(Stmt::If { condition, then, otherwise: vec![] });
+            cx.push(Stmt::If { condition: open.clone(), then, otherwise: vec![] });
             Ok(())
         })?;
         let lo = Index::zero();
-        self.push(Stmt::For { var: chunk, lo, hi: chunks, step: 1, kind: LoopKind::Serial, body });
+        self.push(Stmt::For { var: group, lo, hi: groups, step: 1, kind: LoopKind::Serial, body });
         Ok(())
+    }
+
+    fn compare_with_chunk(&mut self, row: &Row, candidate: &Candidate, chunk: &Index) -> Result<()> {
+        let open = Expr::compare(CompareFn::Eq, get(row.dropped), float(0.0));
+        let reaches = self.reaches(row, candidate, chunk);
+        let then = self.scope(|cx| {
+            let first = chunk.scale(&Dim::from(KeptBoxes::CHUNK));
+            let close = cx.pairs(row, candidate, &first, false)?;
+            let then = cx.scope(|cx| {
+                let above = cx.pairs(row, candidate, &first, true)?;
+                cx.push(set(row.dropped, above));
+                Ok(())
+            })?;
+            cx.push(Stmt::If { condition: is_positive(&close), then, otherwise: vec![] });
+            Ok(())
+        })?;
+        let condition = Expr::binary(BinaryFn::And, open, reaches);
+        self.push(Stmt::If { condition, then, otherwise: vec![] });
+        Ok(())
+    }
+
+    /// The number of chunks of a group, from `first` on, whose ends reach the candidate.
+    fn near(&mut self, row: &Row, candidate: &Candidate, first: &Index) -> Result<Expr> {
+        let lane = self.kernel.loop_var("v");
+        let body = self.scope(|cx| {
+            let reaches = cx.reaches(row, candidate, &first.add(&Index::var(lane)));
+            let value = Expr::select(reaches, float(1.0), float(0.0));
+            cx.push(Stmt::Set { local: row.found, at: vec![Index::var(lane)], value });
+            Ok(())
+        })?;
+        self.push_lanes(lane, LANES, body);
+        Ok(self.sum_of_lanes(row))
+    }
+
+    /// Whether the ends of a chunk leave room for a common part with the candidate. Rounding keeps the order of numbers, so that
+    /// what a box has in common is not more.
+    fn reaches(&mut self, row: &Row, candidate: &Candidate, chunk: &Index) -> Expr {
+        let load = |array: usize| Expr::Load { buf: row.buf, index: row.end(array, chunk) };
+        let [height, width] = [0, 2].map(|axis| {
+            let lo = extreme(CompareFn::Gt, load(axis), candidate.ends[axis].clone());
+            let hi = extreme(CompareFn::Lt, load(axis + 1), candidate.ends[axis + 1].clone());
+            is_positive(&minus(hi, lo))
+        });
+        Expr::binary(BinaryFn::And, height, width)
+    }
+
+    fn sum_of_lanes(&mut self, row: &Row) -> Expr {
+        let lanes = (0..LANES).map(|lane| Expr::Get { local: row.found, at: vec![Index::int(lane as i64)] });
+        let sum = lanes.reduce(|a, b| Expr::binary(BinaryFn::Add, a, b)).unwrap_or(float(0.0));
+        self.bind("pairs", sum)
     }
 
     /// The number of boxes of a chunk that overlap the candidate beyond the limit or, if that is not asked `exactly`, of
@@ -186,9 +316,7 @@ impl Lowering<'_> {
             })?;
             self.push_lanes(lane, LANES, body);
         }
-        let lanes = (0..LANES).map(|lane| Expr::Get { local: row.found, at: vec![Index::int(lane as i64)] });
-        let sum = lanes.reduce(|a, b| Expr::binary(BinaryFn::Add, a, b)).unwrap_or(float(0.0));
-        Ok(self.bind("pairs", sum))
+        Ok(self.sum_of_lanes(row))
     }
 
     fn overlaps(&mut self, row: &Row, candidate: &Candidate, k: &Index, exactly: bool) -> Expr {
@@ -220,28 +348,75 @@ impl Lowering<'_> {
             .fold(overlap, |all, more| Expr::binary(BinaryFn::And, all, more))
     }
 
-    /// Appends a box, number `k`, to those that are kept.
-    fn keep(&mut self, row: &Row, candidate: &Candidate, k: &Index) -> Result<()> {
-        let chunk = KeptBoxes::CHUNK;
-        let end = self.bind("end", Expr::binary(BinaryFn::Mul, get(row.chunks), int(chunk as f64)));
+    /// Adds a box to those that are kept, in its band's last chunk or a new one.
+    fn keep(&mut self, row: &Row, candidate: &Candidate) -> Result<()> {
+        let [least, unit, last] = row.bands.clone();
+        let band = Expr::binary(BinaryFn::Mul, minus(candidate.ends[0].clone(), least), unit);
+        let band = self.bind("band", band);
+        // 0 for NaN: of a box that ends nowhere, or where all begin at one place.
+        let band = Expr::select(is_positive(&band), band, float(0.0));
+        let band = Expr::cast(DType::I64, extreme(CompareFn::Lt, band, last));
+        let band = self.as_index(band);
+        self.push(set(row.slot, Expr::Load { buf: row.next, index: band.clone() }));
         let then = self.scope(|cx| {
-            for array in 0..KeptBoxes::ARRAYS as usize {
-                for vector in (0..chunk).step_by(LANES) {
-                    let lane = cx.kernel.loop_var("v");
-                    let index = row.address(array, &k.add(&Index::int(vector)).add(&Index::var(lane)));
-                    cx.push_lanes(lane, LANES, vec![Stmt::Store { buf: row.buf, index, value: float(0.0) }]);
-                }
-            }
-            cx.push(Stmt::Accumulate { local: row.chunks, at: at(), op: BinaryFn::Add, value: int(1.0) });
+            let then = cx.scope(|cx| {
+                let chunks = cx.as_index(get(row.chunks));
+                cx.clear_group(row, &chunks)
+            })?;
+            let condition = cx.is_multiple(row.chunks, KeptBoxes::GROUP);
+            cx.push(Stmt::If { condition, then, otherwise: vec![] });
+            let chunk = int(KeptBoxes::CHUNK as f64);
+            cx.push(set(row.slot, Expr::binary(BinaryFn::Mul, get(row.chunks), chunk)));
+            cx.push(add_one(row.chunks));
             Ok(())
         })?;
-        let condition = Expr::compare(CompareFn::Eq, get(row.count), end);
+        let condition = self.is_multiple(row.slot, KeptBoxes::CHUNK);
         self.push(Stmt::If { condition, then, otherwise: vec![] });
+        let slot = self.as_index(get(row.slot));
         let values = candidate.ends.iter().chain([&candidate.area]);
         for (array, value) in values.enumerate() {
-            self.push(Stmt::Store { buf: row.buf, index: row.address(array, k), value: value.clone() });
+            self.push(Stmt::Store { buf: row.buf, index: row.address(array, &slot), value: value.clone() });
         }
-        self.push(Stmt::Accumulate { local: row.count, at: at(), op: BinaryFn::Add, value: int(1.0) });
+        let chunk = slot.floor_div(&Dim::from(KeptBoxes::CHUNK), &self.extent_fn());
+        let chunk = self.named(chunk);
+        for (array, end) in candidate.ends.iter().enumerate() {
+            let op = if array % 2 == 0 { CompareFn::Lt } else { CompareFn::Gt };
+            let index = row.end(array, &chunk);
+            let own = Expr::Load { buf: row.buf, index: index.clone() };
+            self.push(Stmt::Store { buf: row.buf, index, value: extreme(op, end.clone(), own) });
+        }
+        let after = Expr::binary(BinaryFn::Add, get(row.slot), int(1.0));
+        self.push(Stmt::Store { buf: row.next, index: band, value: after });
+        self.push(add_one(row.count));
+        Ok(())
+    }
+
+    fn is_multiple(&mut self, count: Local, of: i64) -> Expr {
+        let count = self.as_index(get(count));
+        let rest = count.modulo(&Dim::from(of), &self.extent_fn());
+        Expr::compare(CompareFn::Eq, Expr::Index(rest), int(0.0))
+    }
+
+    /// A new group of chunks, from `first` on: boxes without extent, and ends that reach nothing.
+    fn clear_group(&mut self, row: &Row, first: &Index) -> Result<()> {
+        let start = first.scale(&Dim::from(KeptBoxes::CHUNK));
+        let vectors = KeptBoxes::GROUP * KeptBoxes::CHUNK / LANES as i64;
+        self.for_each("vector", &Dim::from(vectors), LoopKind::Serial, |cx, vector| {
+            for array in 0..KeptBoxes::ARRAYS as usize {
+                let lane = cx.kernel.loop_var("v");
+                let k = start.add(&vector.scale(&Dim::from(LANES))).add(&Index::var(lane));
+                let index = row.address(array, &k);
+                cx.push_lanes(lane, LANES, vec![Stmt::Store { buf: row.buf, index, value: float(0.0) }]);
+            }
+            Ok(())
+        })?;
+        for array in 0..KeptBoxes::ENDS as usize {
+            let lane = self.kernel.loop_var("v");
+            let index = row.end(array, &first.add(&Index::var(lane)));
+            let value = float(if array % 2 == 0 { f64::INFINITY } else { f64::NEG_INFINITY });
+            self.push_lanes(lane, LANES, vec![Stmt::Store { buf: row.buf, index, value }]);
+        }
+        self.push(add_one(row.groups));
         Ok(())
     }
 }

@@ -73,11 +73,11 @@ fn few_elements_and_long_keys_go_to_a_heap() {
     assert!(sort(&short, 0, true, 64, false).contains("\"digit\""));
 }
 
-/// Boxes in clusters, some without extent, some that are none.
-fn boxes(dice: &mut Dice, count: usize) -> [Vec<f32>; 4] {
+/// Boxes in clusters within `spread` of the origin, some without extent, some that are none.
+fn boxes(dice: &mut Dice, count: usize, spread: usize) -> [Vec<f32>; 4] {
     let mut ends = [const { Vec::new() }; 4];
     for _ in 0..count {
-        let mut corner = || dice.below(12) as f32;
+        let mut corner = || dice.below(spread) as f32;
         let (y, x) = (corner(), corner());
         let (mut height, mut width) = (dice.below(7) as f32, dice.below(7) as f32);
         if dice.chance(5) {
@@ -97,7 +97,7 @@ fn boxes_that_overlap_a_better_one() {
     let limits = [0.5, 0.0, 0.25, 1.0 / 3.0, 0.9, -0.5, 1.0, f32::NAN, f32::INFINITY];
     for (case, limit) in limits.into_iter().cycle().take(18).enumerate() {
         let rows = [1 + dice.below(2), 1 + dice.below(3)];
-        let count = [140, 1, 70, 0][case % 4];
+        let count = [140, 1, 70, 0, 500][case % 5];
         let take = if case % 3 == 0 { count } else { dice.below(count + 1) };
         let all = rows[0] * rows[1] * count;
         let mut graph = graph_of("suppress");
@@ -106,7 +106,7 @@ fn boxes_that_overlap_a_better_one() {
         let shape = vec![Dim::from(rows[0]), Dim::from(rows[1]), last.clone()];
         let sizes = [rows[0], rows[1], count];
         let (mut operands, mut inputs) = (vec![], vec![]);
-        for ends in boxes(&mut dice, all) {
+        for ends in boxes(&mut dice, all, [12, 90][case % 2]) {
             operands.push(b.input("end", TensorType::new(DType::F32, shape.clone()), None));
             inputs.push(Tensor::from_slice(&sizes, &ends));
         }
