@@ -625,3 +625,6 @@ impl Graph {
         symbols.into_iter().collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

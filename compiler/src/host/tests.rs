@@ -152,6 +152,25 @@ fn a_block_is_given_back_once_on_every_path() {
         "slot0 is empty",
     );
     refused(steps("v1 = load slot0 return 0"), "slot0 is empty");
+    // Both ways from a condition are followed, and what it says of a slot is known there.
+    let perhaps = format!("v1 = load size 0 if v1 {{ {whole} }}");
+    refused(
+        steps(&format!("v1 = load size 0 if v1 {{ }} else {{ {whole} }} return 0")),
+        "slot0 may hold a block",
+    );
+    refused(steps(&format!("{whole} if holds slot0 {{ }} return 0")), "slot0 may hold a block");
+    refused(steps("if holds slot0 { } else { release slot0 } return 0"), "slot0 is empty");
+    refused(
+        steps(&format!("{perhaps} if holds slot0 {{ release slot0 release slot0 }} return 0")),
+        "slot0 is empty",
+    );
+    refused(
+        steps(&format!("{perhaps} if holds slot0 {{ release slot0 }} else {{ release slot0 }} return 0")),
+        "slot0 is empty",
+    );
+    steps(&format!("{perhaps} if holds slot0 {{ release slot0 }} return 0")).unwrap();
+    steps(&format!("{perhaps} if holds slot0 {{ release slot0 }} else {{ {whole} release slot0 }} return 0"))
+        .unwrap();
     // Handed over to the caller.
     steps(&format!("{whole} transfer slot0, slot1 return 0")).unwrap();
     // A loop that keeps the block of its last iteration.

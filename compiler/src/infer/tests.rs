@@ -44,6 +44,13 @@ fn operands_must_fit_each_other() {
     holds(&scatter, &three, &[&[3, 4], &[2, 9], &[2, 9]], &[&[3, 4], &[2, 2], &[2, 1]]);
     let ranks = types(&three, &[&[3, 4], &[2], &[2]], false);
     assert!(infer(&scatter, &ranks.iter().collect::<Vec<_>>()).is_err());
+    // An axis that the data do not have is named, whatever the indices are.
+    let far = types(&three, &[&[3, 4], &[3, 4, 5], &[3, 4, 5]], false);
+    for op in [Op::ScatterElements { axis: 2, combine: None }, Op::GatherElements { axis: 2 }] {
+        let count = if matches!(op, Op::GatherElements { .. }) { 2 } else { 3 };
+        let error = infer(&op, &far.iter().take(count).collect::<Vec<_>>()).err().unwrap();
+        assert!(error.message.contains("axis 2 of a tensor of type f32[3, 4]"), "{error}");
+    }
     let gather = Op::GatherElements { axis: 0 };
     holds(&gather, &[F32, I64], &[&[3, 4], &[9, 4]], &[&[3, 4], &[3, 5]]);
     holds(&Op::Concat { axis: 0 }, &[F32, F32], &[&[3, 4], &[9, 4]], &[&[3, 4], &[3, 5]]);

@@ -109,6 +109,21 @@ fn layer_norm(b: &mut Builder, x: ValueId) -> ValueId {
     b.binary(BinaryFn::Div, d, deviation).unwrap()
 }
 
+/// The bound is the sum of what lives at once, each at a multiple of the alignment.
+#[test]
+fn the_bound_counts_what_lives_at_once() {
+    let g = graph(|b| {
+        let x = input(b, &[4, 6]);
+        let first = costly(b, x);
+        let second = costly(b, first);
+        let sum = b.binary(BinaryFn::Add, first, second).unwrap();
+        vec![costly(b, sum)]
+    });
+    let program = schedule(&g, Options { fuse: false, in_place: false, ..Options::default() }).unwrap();
+    // Of 96 bytes each: both operands of the sum, and the sum.
+    assert_eq!((program.arena, program.bound), (Dim::from(3 * 128i64), Dim::from(3 * 128i64)));
+}
+
 #[test]
 fn a_chain_of_maps_and_views_is_one_kernel() {
     let g = graph(|b| {

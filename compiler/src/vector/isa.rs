@@ -214,6 +214,8 @@ impl Isa {
             Op::LoadHalves(..) | Op::MulAddHalves(..) | Op::MulHalves(..) | Op::QuantizePair(..) => false,
             Op::Unary(Unary::ToIntNearest, _) => false,
             Op::Ramp(..) | Op::Permute(_) => false,
+            Op::Insert(..) => !scalar,
+            Op::FromGeneral(_) | Op::ToGeneral(_) => scalar,
             Op::Convert(Convert::DoubleToLong, _) => false,
             Op::Convert(Convert::LongToDouble | Convert::SaturateToLong | Convert::DoubleToInt, _) => {
                 double && scalar

@@ -76,6 +76,18 @@ fn a_function_is_read_and_runs() {
     }
 }
 
+/// What selection makes for machines of the other byte order only.
+#[test]
+fn bytes_of_lanes_are_swapped() {
+    let text = "function { block0(g0): g1 = load int [g0] g2 = load int [g0 + 8] v3 = load b32x4 [g1]
+        v4 = swap_bytes b32x4 v3 store b32x4 v4, [g2] return 0 }";
+    let func = parse(text).unwrap();
+    verify(&func).unwrap();
+    let mut buffers = [(0..16).collect(), vec![0u8; 16]];
+    interp::run(&func, &mut buffers, &[], (0, 0)).unwrap();
+    assert_eq!(buffers[1], [3, 2, 1, 0, 7, 6, 5, 4, 11, 10, 9, 8, 15, 14, 13, 12]);
+}
+
 #[test]
 fn accesses_outside_of_a_buffer_are_told() {
     let func = parse(SUM).unwrap();

@@ -86,11 +86,6 @@ impl Record {
         self.bytes.len() as i32
     }
 
-    /// Appends so many zeros.
-    pub fn reserve(&mut self, bytes: usize) {
-        self.bytes.resize(self.bytes.len() + bytes, 0);
-    }
-
     pub fn set(&mut self, at: usize, value: i32) {
         self.bytes[at..at + 4].copy_from_slice(&ordered(self.order, value.to_le_bytes()));
     }

@@ -27,7 +27,6 @@ const STATE_COUNT_FIELD: usize = 72;
 const STATES_FIELD: usize = 76;
 const STATE_RECORDS_FIELD: usize = 80;
 const MODEL_BYTES: usize = 96;
-const RECORD_BYTES: usize = 32;
 
 /// What stands for the number of a symbol where a dim is none: it is static or only data decide it, or it is a formula of
 /// symbols.
@@ -136,10 +135,9 @@ impl Record {
 
     /// Records of inputs or outputs: name, type, whether there is a default.
     fn values(&mut self, graph: &Graph, values: &[(&str, TensorType, bool)]) -> i32 {
-        let at = self.start(8);
-        self.reserve(RECORD_BYTES * values.len());
         let symbols = bound_symbols(graph);
-        for (number, (name, ty, has_default)) in values.iter().enumerate() {
+        let mut records = vec![];
+        for (name, ty, has_default) in values {
             let dims: Vec<i64> = ty.shape.iter().map(|dim| dim.as_const().unwrap_or(-1)).collect();
             let mut texts = vec![];
             let mut numbers = vec![];
@@ -152,7 +150,7 @@ impl Record {
                     None => FORMULA,
                 });
             }
-            let record = [
+            records.extend([
                 self.string(name),
                 ty.dtype.to_onnx(),
                 ty.rank() as i32,
@@ -161,10 +159,47 @@ impl Record {
                 self.ints(&numbers),
                 i32::from(*has_default),
                 ty.dtype.size() as i32,
-            ];
-            let base = at as usize + RECORD_BYTES * number;
-            record.into_iter().enumerate().for_each(|(field, value)| self.set(base + 4 * field, value));
+            ]);
         }
-        at
+        self.ints(&records)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::parse::parse;
+
+    #[test]
+    fn states_are_described_in_the_order_of_the_block() {
+        let text = r#"graph "states" {
+  symbol s0 "past"
+  symbol s1 "past.capacity"
+  input v0 "x" : f32[1]
+  input v1 "past" : f32[s1]
+  input v2 "kept" : f32[3]
+  state 0, 0 axis 0 from s0 to s0 + 1 of s1
+  state 1, 1
+  v3 = append v1, v0 {axis=0, at=s0} : f32[s1] @o0(0 "Concat" "")
+  return v3 "present", v2 "given_back"
+}
+"#;
+        let graph = parse(text).unwrap();
+        let symbols: Vec<Sym> = graph.symbols.keys().collect();
+        let mut record = Record::new(Endianness::Little, MODEL_BYTES);
+        record.states(&graph, &symbols);
+        let bytes = record.finish().in_order(Endianness::Little);
+        let number = |at: usize| i32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+        let text = |at: i32| {
+            let text = &bytes[at as usize..];
+            String::from_utf8(text[..text.iter().position(|&byte| byte == 0).unwrap()].to_vec()).unwrap()
+        };
+        assert_eq!(number(STATE_COUNT_FIELD), 2);
+        let (values, records) = (number(STATES_FIELD) as usize, number(STATE_RECORDS_FIELD) as usize);
+        // The first field of an `onnxc_value_record`, of 32 bytes, is its name; `onnxc_state_record` has four fields.
+        assert_eq!([0, 1].map(|at| text(number(values + 32 * at))), ["past", "kept"]);
+        assert_eq!([0, 1].map(|at| text(number(records + 16 * at))), ["present", "given_back"]);
+        let fields = |at: usize| [4, 8, 12].map(|field| number(records + 16 * at + field));
+        assert_eq!([fields(0), fields(1)], [[0, 0, 0], [-1, NO_SYMBOL, 0]]);
     }
 }

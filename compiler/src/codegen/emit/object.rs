@@ -612,6 +612,29 @@ mod tests {
         }
     }
 
+    /// Weights beyond the reach of code are in a section that x86-64 has for such data; of others, in the usual one.
+    #[test]
+    fn sections_of_weights() {
+        for (triple, bytes, name, large) in [
+            ("x86_64-unknown-linux-gnu", NEAR_BYTES, ".rodata.model.weights", false),
+            ("x86_64-unknown-linux-gnu", NEAR_BYTES + 1, ".lrodata.model.weights", true),
+            ("aarch64-unknown-linux-gnu", NEAR_BYTES + 1, ".rodata.model.weights", false),
+        ] {
+            let mut unit = Unit::new("model", &Target::parse(triple, None).unwrap()).unwrap();
+            unit.declare_weights(bytes).unwrap();
+            let mut finished = unit.finish(&Data::bytes(vec![0; 64].into()), &[], &[]).unwrap();
+            let (section, length) = finished.weights.unwrap();
+            let found = finished.object.section_mut(section).name().map(str::to_string);
+            assert_eq!((found.as_deref(), length), (Some(name), bytes), "{triple}");
+            let flags = finished.object.section_flags_mut(section);
+            let marked = matches!(flags, SectionFlags::Elf { sh_flags } if *sh_flags & SHF_X86_64_LARGE != 0);
+            assert_eq!(marked, large, "{bytes} bytes for {triple}");
+        }
+        let mut unit = Unit::new("model", &Target::parse("x86_64-pc-windows-msvc", None).unwrap()).unwrap();
+        unit.declare_weights(NEAR_BYTES).unwrap();
+        assert!(unit.declare_weights(NEAR_BYTES + 1).is_err());
+    }
+
     /// Threads write the word of the processor's level at the same time: it must not lie across two cache lines.
     #[test]
     fn the_word_of_the_level_is_aligned() {

@@ -2,6 +2,7 @@ mod arith;
 mod cast;
 mod control;
 mod gemm;
+mod operations;
 
 use super::testing::*;
 use crate::graph::{DType, Dim};

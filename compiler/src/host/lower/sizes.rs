@@ -96,43 +96,31 @@ impl Sizes {
     }
 
     fn atom(&mut self, b: &mut Builder, atom: &Atom) -> Result<Operand> {
-        let mut pair = |x: &Dim, y: &Dim| Ok::<_, Error>((self.value(b, x)?, self.value(b, y)?));
-        Ok(match atom {
-            Atom::Sym(sym) => match self.symbols.get(sym) {
-                Some(&value) => value,
-                None => {
-                    return Err(Error::unsupported(
-                        Stage::Codegen,
-                        format!("a size that no input's shape decides ({sym})"),
-                    ));
-                }
-            },
-            Atom::FloorDiv(x, y) => {
-                let (x, y) = pair(x, y)?;
-                self.arithmetic(b, Checked::Div, x, y)
-            }
-            Atom::Mod(x, y) => {
-                let (x, y) = pair(x, y)?;
-                self.arithmetic(b, Checked::Mod, x, y)
-            }
-            Atom::Min(x, y) => {
-                let (x, y) = pair(x, y)?;
-                b.binary(Binary::Min, x, y)
-            }
-            Atom::Max(x, y) => {
-                let (x, y) = pair(x, y)?;
-                b.binary(Binary::Max, x, y)
-            }
-            Atom::Broadcast(x, y) => {
-                // The larger, times 1 where both are that at least, and else 0.
-                let (x, y) = pair(x, y)?;
-                let (most, least) = (b.binary(Binary::Max, x, y), b.binary(Binary::Min, x, y));
-                let some = b.binary(Binary::Min, least, 1);
-                let some = b.binary(Binary::Max, some, 0);
-                self.arithmetic(b, Checked::Mul, most, some)
+        type Combine = fn(&mut Sizes, &mut Builder, Operand, Operand) -> Operand;
+        let (x, y, combine): (&Dim, &Dim, Combine) = match atom {
+            Atom::Sym(sym) => {
+                return self.symbols.get(sym).copied().ok_or_else(|| {
+                    let message = format!("a size that no input's shape decides ({sym})");
+                    Error::unsupported(Stage::Codegen, message)
+                });
             }
             Atom::Overgrown => return Err(overgrown(Stage::Codegen, "a size that a run checks")),
-        })
+            Atom::FloorDiv(x, y) => (x, y, |own, b, x, y| own.arithmetic(b, Checked::Div, x, y)),
+            Atom::Mod(x, y) => (x, y, |own, b, x, y| own.arithmetic(b, Checked::Mod, x, y)),
+            Atom::Min(x, y) => (x, y, |_, b, x, y| b.binary(Binary::Min, x, y)),
+            Atom::Max(x, y) => (x, y, |_, b, x, y| b.binary(Binary::Max, x, y)),
+            Atom::Broadcast(x, y) => (x, y, Sizes::broadcast),
+        };
+        let (x, y) = (self.value(b, x)?, self.value(b, y)?);
+        Ok(combine(self, b, x, y))
+    }
+
+    /// The larger, times 1 where both are that at least, and else 0.
+    fn broadcast(&mut self, b: &mut Builder, x: Operand, y: Operand) -> Operand {
+        let (most, least) = (b.binary(Binary::Max, x, y), b.binary(Binary::Min, x, y));
+        let some = b.binary(Binary::Min, least, 1);
+        let some = b.binary(Binary::Max, some, 0);
+        self.arithmetic(b, Checked::Mul, most, some)
     }
 
     fn arithmetic(&mut self, b: &mut Builder, checked: Checked, x: Operand, y: Operand) -> Operand {

@@ -141,6 +141,23 @@ fn all_problems_of_all_bodies_are_reported_once() {
     let first = node("Gone", &["x"], &["p"]);
     assert_eq!(names(&model(vec![first.clone(), poisoned])), ["Gone", "Nope", "Nada"]);
     assert_eq!(names(&model(vec![first, unknown])), ["Gone", "Nope", "Nada", "Unknown"]);
+    // Functions that are called there have operators of their own opsets.
+    let inner = FunctionProto {
+        name: Some("F".into()),
+        domain: Some("local".into()),
+        input: strings(&["a"]),
+        output: strings(&["r"]),
+        node: vec![node("Neg", &["a"], &["s"]), node("None", &["s"], &["r"])],
+        opset_import: vec![opset("", 9)],
+        ..Default::default()
+    };
+    let call = NodeProto { domain: Some("local".into()), ..node("F", &["x"], &["t"]) };
+    let unknown = NodeProto {
+        op_type: Some("Unknown".into()),
+        ..choose(body(vec![call], &["t"]), body(vec![], &["x"]))
+    };
+    let calling = ModelProto { functions: vec![inner], ..model(vec![unknown]) };
+    assert_eq!(names(&calling), ["None", "Unknown"]);
     // What only shapes tell.
     let sum = |result| node("Add", &["x", "k"], &[result]);
     let mut then = body(vec![sum("s"), sum("t")], &["t"]);

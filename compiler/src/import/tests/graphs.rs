@@ -168,8 +168,7 @@ fn inputs_need_a_type_a_rank_and_a_sane_size() {
         model.graph.as_mut().unwrap().input.push(info);
         error_of(&model)
     };
-    let untyped = untyped("v");
-    assert!(broken(untyped).message.contains("the type is missing"));
+    assert!(broken(untyped("v")).message.contains("the type is missing"));
     let no_rank = type_proto::Tensor { elem_type: Some(1), shape: None };
     let error = broken(typed("v", type_proto::Value::TensorType(no_rank)));
     assert!(error.kind == Kind::Unsupported && error.message.contains("rank is unknown"), "{error}");
@@ -177,6 +176,25 @@ fn inputs_need_a_type_a_rank_and_a_sane_size() {
     assert!(broken(typed("v", type_proto::Value::TensorType(unknown))).message.contains("number 99"));
     assert_eq!(broken(f32v("v", &["9223372036854775807", "N"])).kind, Kind::Budget);
     assert!(broken(f32v("x", &["2"])).message.contains("`x` is defined twice"));
+    let inner = f32v("", &["9223372036854775807", "N"]).r#type.map(Box::new);
+    let optional = type_proto::Value::OptionalType(Box::new(type_proto::Optional { elem_type: inner }));
+    let error = broken(typed("v", optional));
+    assert!(error.kind == Kind::Budget && error.message.contains("input `v`"), "{error}");
+}
+
+#[test]
+fn inputs_have_names() {
+    let mut model = model(vec![node("Same", &["x"], &["y"])]);
+    model.graph.as_mut().unwrap().input.push(f32v("", &["2"]));
+    refuses(&model, Kind::Malformed, "a graph input has no name");
+}
+
+/// That there is a second input of a name is the only problem that is told of it.
+#[test]
+fn a_second_input_of_a_name_is_looked_at_no_further() {
+    let mut model = model(vec![node("Same", &["x"], &["y"])]);
+    model.graph.as_mut().unwrap().input.push(untyped("x"));
+    refuses(&model, Kind::Malformed, "input `x` is defined twice");
 }
 
 #[test]

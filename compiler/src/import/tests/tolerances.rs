@@ -60,11 +60,15 @@ fn bodies_wait_for_what_they_capture() {
     warns(&unsorted, Deviation::NodeOrder, "input `late` is used before node 1");
     // A name that a body defines itself is not that of the graph around.
     let own = body("late", vec![node("Same", &["x"], &["late"])]);
-    let choose =
-        with(node("Choose", &["k"], &["t"]), vec![a_graph("then", own.clone()), a_graph("else", own)]);
-    unsorted.graph.as_mut().unwrap().node =
-        vec![choose, node("Same", &["t"], &["late"]), node("Same", &["late"], &["y"])];
-    assert!(run(&unsorted).unwrap().warnings.is_empty());
+    // Nor is one that a body around the body defines.
+    let around = body("w", vec![node("Same", &["x"], &["late"]), nest]);
+    for own in [own, around] {
+        let choose =
+            with(node("Choose", &["k"], &["t"]), vec![a_graph("then", own.clone()), a_graph("else", own)]);
+        unsorted.graph.as_mut().unwrap().node =
+            vec![choose, node("Same", &["t"], &["late"]), node("Same", &["late"], &["y"])];
+        assert!(run(&unsorted).unwrap().warnings.is_empty());
+    }
 }
 
 #[test]

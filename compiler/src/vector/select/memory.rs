@@ -79,10 +79,10 @@ impl Select<'_> {
 
     /// An element that all lanes have: a vector where it can be loaded as one.
     fn load_uniform(&mut self, buf: Buf, small: Option<Small>, width: usize, index: &Index) -> Selected<Val> {
-        // An i64 may be what an index is made of; what is, or becomes, wider than all that differs between lanes is for
-        // scalars, too.
+        // An i64 may be what an index is made of; what becomes wider than all that differs between lanes is for scalars,
+        // too, as is what no lane holds.
         let widens = self.group.as_ref().is_some_and(|group| group.widens);
-        let index_or_wide = self.kernel.buffers[buf].dtype == DType::I64 || width == 16 || widens;
+        let index_or_wide = self.kernel.buffers[buf].dtype == DType::I64 || widens;
         let lanes = self.lanes(width).ok().filter(|lanes| !lanes.is_scalar() && !index_or_wide);
         let (Some(lanes), None | Some(Small::F16)) = (lanes, small) else {
             return Ok(Val::scalar(self.load_scalar(buf, small, width, index)?, width));

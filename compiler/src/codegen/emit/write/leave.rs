@@ -54,9 +54,14 @@ impl Writer<'_, '_, '_> {
 
     /// Where a status goes.
     pub(super) fn leave(&mut self) -> Result<Block> {
+        Ok(self.innermost()?.to)
+    }
+
+    /// What is left next, which from now on is.
+    fn innermost(&mut self) -> Result<&mut Leave> {
         let leave = self.leaves.last_mut().ok_or_else(|| internal("nowhere to leave to".into()))?;
         leave.is_used = true;
-        Ok(leave.to)
+        Ok(leave)
     }
 
     /// Ends what may leave, and writes the blocks that fail.
@@ -95,18 +100,15 @@ impl Writer<'_, '_, '_> {
 
     /// The block of a failure.
     fn failure(&mut self, status: i32, template: &str, numbers: [Number; 2]) -> Result<Block> {
-        self.leave()?;
         let key = (status, self.code.unit.text(template), numbers.map(Number::known));
-        if let Some(&block) = self.leaves.last().and_then(|leave| leave.failures.get(&key)) {
+        if let Some(&block) = self.innermost()?.failures.get(&key) {
             return Ok(block);
         }
         let block = self.code.cold_block();
         for _ in key.2.iter().filter(|known| known.is_none()) {
             self.code.b.append_block_param(block, types::I64);
         }
-        if let Some(leave) = self.leaves.last_mut() {
-            leave.failures.insert(key, block);
-        }
+        self.innermost()?.failures.insert(key, block);
         Ok(block)
     }
 

@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 
+use cranelift_entity::EntityRef;
+
+use super::word;
 use crate::backend::Backends;
 use crate::codegen::Code;
 use crate::codegen::testing::Runnable;
@@ -9,7 +12,7 @@ use crate::graph::dim::Sym;
 use crate::graph::{Builder, DType, Dim, Graph, Op, Origin, RhsLayout, Tensor, TensorType, codes_per_word};
 use crate::interp;
 use crate::loops::lower::lower;
-use crate::loops::{Expr, Stmt, program, visit};
+use crate::loops::{Buf, Expr, Index, Stmt, Var, program, visit};
 use crate::schedule::{Options, schedule};
 use crate::target::Target;
 use crate::vector::isa::Isa;
@@ -468,4 +471,22 @@ fn weights_of_16_bits() {
             check(&graph, &shape, terms, &format!("{shape:?} x {columns} in {dtype}"));
         }
     }
+}
+
+/// Bytes are one word where they lie side by side in one buffer.
+#[test]
+fn words_are_neighbours_of_one_buffer() {
+    let at = |buf: usize, index: i64| Expr::Load {
+        buf: Buf::new(buf),
+        index: Index::var(Var::new(0)).add(&Index::int(index)),
+    };
+    let bytes = |step: i64| [0, 1, 2, 3].map(|byte| at(1, 5 + step * byte));
+    let Expr::Load { buf, index } = at(1, 5) else { unreachable!() };
+    assert_eq!(word(&bytes(1)), Some(Expr::Word { buf, index }));
+    for step in [-1, 0, 2] {
+        assert_eq!(word(&bytes(step)), None, "steps of {step}");
+    }
+    let [a, b, c, d] = bytes(1);
+    assert_eq!(word(&[a.clone(), c.clone(), b.clone(), d]), None);
+    assert_eq!(word(&[a, b, c, at(0, 8)]), None);
 }

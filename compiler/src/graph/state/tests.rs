@@ -1,0 +1,98 @@
+use super::*;
+use crate::graph::Tensor;
+use crate::graph::parse::parse;
+use crate::interp;
+
+/// The pairs that are found, as text.
+fn found(text: &str) -> Vec<String> {
+    pairs_of(&parse(text).unwrap()).iter().map(ToString::to_string).collect()
+}
+
+/// An input alone belongs to pairs if no output has the name that its pair would have, of whatever type that output is.
+#[test]
+fn inputs_whose_output_has_another_type_are_not_alone() {
+    let text = |output: &str| {
+        format!(
+            r#"graph "caches" {{
+  symbol s0 "past"
+  input v0 "past.key" : f32[1, s0]
+  input v1 "past.scale" : f32[1, 4]
+  input v2 "x" : f32[1, 1]
+  v3 = concat v0, v2 {{axis=1}} : f32[1, s0 + 1] @o0(0 "Concat" "")
+  v4 = cast v1 {{to=f16, saturate=false}} : f16[1, 4] @o1(1 "Cast" "")
+  return v3 "present.key", v4 "{output}"
+}}
+"#
+        )
+    };
+    assert_eq!(found(&text("y")), ["past.key=present.key", "past.scale"]);
+    assert_eq!(found(&text("present.scale")), ["past.key=present.key"]);
+}
+
+/// A loop over time from `h` to `last`, whose state is then changed by `more`.
+fn looped(more: &str, last: &str) -> String {
+    format!(
+        r#"graph "looped" {{
+  input v0 "h" : f32[1, 2]
+  input v1 "other" : f32[1, 2]
+  v2 = reshape v0 {{shape=[2]}} : f32[2] @o0(0 "Squeeze" "")
+  v3 = scan v2 {{trip=4, states=1, scans=0, reverse=[false], body=graph "step" {{
+    input v0 "h" : f32[2]
+    v1 = tanh v0 : f32[2] @o0(0 "Tanh" "")
+    return v1 "h"
+  }}}} : f32[2] @o1(1 "Scan" "")
+  v4 = reshape v3 {{shape=[1, 2]}} : f32[1, 2] @o2(2 "Unsqueeze" "")
+{more}  return {last} "last"
+}}
+"#
+    )
+}
+
+/// A first and a last state of a loop are a pair; what is computed from the last one, or is no state, is none.
+#[test]
+fn states_of_loops_are_carried_as_they_are() {
+    assert_eq!(found(&looped("", "v4")), ["h=last"]);
+    let node = "@o3(3 \"Node\" \"\")";
+    for more in [
+        format!("  v5 = neg v4 : f32[1, 2] {node}\n"),
+        format!("  v5 = neg v1 : f32[1, 2] {node}\n"),
+        format!("  v5 = add v4, v1 : f32[1, 2] {node}\n"),
+        // Half of it is a state.
+        format!(
+            "  v6 = slice v4 {{starts=[0, 0], steps=[1, 1], sizes=[1, 1]}} : f32[1, 1] {node}\n  \
+               v7 = slice v1 {{starts=[0, 0], steps=[1, 1], sizes=[1, 1]}} : f32[1, 1] @o3\n  \
+               v8 = neg v7 : f32[1, 1] @o3\n  v5 = concat v6, v8 {{axis=1}} : f32[1, 2] @o3\n"
+        ),
+    ] {
+        assert_eq!(found(&looped(&more, "v5")), [""; 0], "{more}");
+    }
+    assert_eq!(found(&looped("", "v1")), [""; 0]);
+}
+
+/// Readers of the tensor before a run and of the one after it see as many elements as there are, whatever the room is; so does a
+/// caller that takes either as another output.
+#[test]
+fn readers_of_a_growing_state_see_what_is_there() {
+    let text = r#"graph "growing" {
+  symbol s0 "past"
+  input v0 "x" : f32[1]
+  input v1 "past" : f32[s0]
+  v2 = concat v1, v0 {axis=0} : f32[s0 + 1] @o0(0 "Concat" "")
+  v3 = neg v1 : f32[s0] @o1(1 "Neg" "")
+  v4 = neg v2 : f32[s0 + 1] @o2(2 "Neg" "")
+  return v2 "present", v1 "before", v2 "after", v3 "minus_before", v4 "minus_after"
+}
+"#;
+    let plain = parse(text).unwrap();
+    let mut kept = plain.clone();
+    let pair = "past=present".parse().unwrap();
+    keep(&mut kept, &Choice { pairs: vec![pair], capacity: Some(8), ..Choice::default() }).unwrap();
+    assert_eq!(kept.states.len(), 1);
+    assert_eq!(crate::graph::verify::verify(&kept), Ok(()));
+    let given = [Tensor::from_slice(&[1], &[5f32]), Tensor::from_slice(&[3], &[2f32, 3.0, 4.0])];
+    let (wanted, found) = (interp::run(&plain, &given).unwrap(), interp::run(&kept, &given).unwrap());
+    let named = |graph: &Graph, tensors: Vec<Tensor>| -> BTreeMap<String, Tensor> {
+        graph.outputs.iter().map(|(name, _)| name.clone()).zip(tensors).collect()
+    };
+    assert_eq!(named(&kept, found), named(&plain, wanted), "{kept}");
+}
