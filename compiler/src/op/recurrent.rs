@@ -969,7 +969,7 @@ impl Step<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::op::node_case::Case;
+    use crate::op::node_case::{Case, elements};
 
     #[test]
     fn sequences_are_no_longer_than_the_input() {
@@ -1036,6 +1036,18 @@ mod tests {
         case.gives(0, &[2, 1, 1, 2], &[0.016763, -0.013055, -0.059905, 0.076919]);
         case.gives(1, &[1, 1, 2], &[0.016763, -0.013055]);
         case.gives(2, &[1, 1, 2], &[0.029826, -0.029826]);
+    }
+
+    /// A bound of 0 is none, as in ONNX Runtime.
+    #[test]
+    fn a_bound_of_zero_clips_nothing() {
+        let case = || {
+            let case = Case::new("RNN", 14).ramp(&[2, 1, 2], 1).constant_ramp(&[1, 2, 2], 2);
+            case.constant_ramp(&[1, 2, 2], 3).int("hidden_size", 2)
+        };
+        let [plain, clipped] = [case(), case().float("clip", 0.0)].map(|case| case.run().unwrap().remove(0));
+        assert!(elements(&plain).iter().all(|element| element.abs() > 0.01), "{plain:?}");
+        assert_eq!(clipped, plain);
     }
 
     #[test]

@@ -551,6 +551,35 @@ mod tests {
         }
     }
 
+    /// What is repeated along a batch axis that a transposition moves is no right-hand side of more rows.
+    #[test]
+    fn repeated_values_of_a_transposed_batch() {
+        for size in [2, 3] {
+            let dims = |sizes: &[usize]| sizes.iter().map(|&size| Dim::from(size)).collect::<Vec<_>>();
+            let mut graph = Graph::default();
+            let origin = Origin { name: "scores".into(), op_type: "MatMul".into(), index: 0 };
+            let origin = graph.origins.push(origin);
+            let mut b = Builder::new(&mut graph, origin);
+            let shapes: [&[usize]; 2] = [&[2 * size, size, 3, 4], &[size, size, 1, 4, 5]];
+            let [q, k] = shapes.map(|sizes| b.input("", TensorType::new(DType::F32, dims(sizes)), None));
+            let wide = b.expand(k, dims(&[size, size, 2, 4, 5])).unwrap();
+            let rhs = b.reshape(wide, dims(&[size, 2 * size, 4, 5])).unwrap();
+            let rhs = b.transpose(rhs, &[1, 0, 2, 3]).unwrap();
+            let y = b.emit1(Op::Contract { batch: 2, m: 1, k: 1, rhs: RhsLayout::Plain }, &[q, rhs]).unwrap();
+            graph.outputs.push(("y".into(), y));
+            let mut after = graph.clone();
+            run(&mut after, &Options::default()).unwrap();
+            let inputs = shapes.map(|sizes| {
+                let numbers: Vec<f32> =
+                    (0..sizes.iter().product()).map(|at| (at * 7 % 31) as f32 - 15.0).collect();
+                Tensor::from_slice(sizes, &numbers)
+            });
+            let result = |graph: &Graph| crate::interp::run(graph, &inputs).unwrap().remove(0);
+            let (wanted, result) = (result(&graph), result(&after));
+            assert_eq!((result.shape, result.data), (wanted.shape, wanted.data), "{size}");
+        }
+    }
+
     /// Steps of bytes whose number only one of the operands tells: the run checks that it is that of the other.
     #[test]
     fn bytes_of_a_symbolic_number_of_steps() {

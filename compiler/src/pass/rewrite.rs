@@ -261,6 +261,23 @@ mod tests {
     }
 
     #[test]
+    fn replacements_keep_what_they_have() {
+        use crate::graph::{DType, Origin, TensorType};
+        let mut graph = Graph::default();
+        let origin = graph.origins.push(Origin { name: "net".into(), op_type: "Net".into(), index: 0 });
+        let mut b = Builder::new(&mut graph, origin);
+        let ty = TensorType::new(DType::I64, dims(&[1]));
+        let [old, bare, own] = ["old", "", "own"].map(|name| b.input(name, ty.clone(), None));
+        graph.values[old].known = Some(dims(&[3]).into());
+        graph.values[own].known = Some(dims(&[4]).into());
+        for (new, name, size) in [(bare, "old", 3), (own, "own", 4)] {
+            inherit(&mut graph, old, new);
+            let value = &graph.values[new];
+            assert_eq!((value.name.as_str(), value.known.as_deref()), (name, Some(&dims(&[size])[..])));
+        }
+    }
+
+    #[test]
     fn groups_of_symbolic_dims() {
         use cranelift_entity::EntityRef;
         let s = Dim::sym(crate::graph::Sym::new(0));

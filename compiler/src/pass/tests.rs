@@ -411,6 +411,23 @@ fn gathers_that_stay_assume_nothing() -> Result<()> {
     Ok(())
 }
 
+/// Tensors without elements along the axis are left out of a concatenation, unless there are no others.
+#[test]
+fn concatenations_without_elements() -> Result<()> {
+    let text = r#"graph "nothing" {
+  input v0 "x" : f32[2, 0]
+  input v1 "y" : f32[2, 0]
+  v2 = concat v0, v1 {axis=1} : f32[2, 0] @o0(0 "Net" "net")
+  return v2 "z"
+}"#;
+    let mut graph = crate::graph::parse::parse(text)?;
+    super::movement::run(&mut graph, &Options::default())?;
+    let empty = Tensor::from_slice::<f32>(&[2, 0], &[]);
+    let results = interp::run(&graph, &[empty.clone(), empty.clone()])?;
+    assert_eq!(results, [empty]);
+    Ok(())
+}
+
 #[test]
 fn exact_identities_only() -> Result<()> {
     let mut net = Net::new();

@@ -453,3 +453,32 @@ impl Weights {
         b.transpose(value, &perm)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Weights in f16 are codes times scales if the scales are of f16, too: else the model rounds what they give.
+    #[test]
+    fn scales_of_more_bits_than_the_weights() {
+        let found = |scale: &str, exact: bool| {
+            let codes = (0..32).map(|at| (at * 7 % 256).to_string()).collect::<Vec<_>>().join(", ");
+            let text = format!(
+                r#"graph "weights" {{
+  v0 = const u8[16, 2] [{codes}]
+  v1 = const cast v0 {{to=f32, saturate=true}} : f32[16, 2]
+  v2 = const f32[] [{scale}]
+  v3 = const mul v1, v2 : f32[16, 2]
+  v4 = const cast v3 {{to=f16, saturate=true}} : f16[16, 2]
+  v5 = const cast v4 {{to=f32, saturate=true}} : f32[16, 2]
+  return v5 "y"
+}}"#
+            );
+            let graph = crate::graph::parse::parse(&text).unwrap();
+            Weights::of(&graph, graph.outputs[0].1, exact).is_some()
+        };
+        assert!(found("0.375", false));
+        assert!(!found("0.1", false));
+        assert!(!found("0.375", true));
+    }
+}

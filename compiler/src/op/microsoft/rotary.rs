@@ -162,8 +162,8 @@ fn multimodal_rotary_embedding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> 
         }
         1 => (0..total)
             .map(|at| match at % 3 {
-                1 if at < high * 3 => 1,
-                2 if at < wide * 3 => 2,
+                1 if at / 3 < high => 1,
+                2 if at / 3 < wide => 2,
                 _ => 0,
             })
             .collect(),

@@ -171,6 +171,24 @@ fn attention_refuses_what_it_does_not_compute() {
     assert!(message.contains("num_heads"), "{message}");
 }
 
+/// Scores of keys that are masked would all be the same number.
+#[test]
+fn a_mask_of_one_column_masks_nothing() {
+    let case = |mask: &[usize]| {
+        case("Attention")
+            .input::<f32>(&[1, 2, 1], &[3.0, 5.0])
+            .constant::<f32>(&[1, 3], &[1.0, 2.0, 3.0])
+            .missing()
+            .constant::<i32>(mask, &vec![0; mask.iter().product()])
+            .float("mask_filter_value", -1e30)
+            .int("num_heads", 1)
+    };
+    // Both queries attend to the second key, of value 5 * 3.
+    case(&[1, 1]).gives(0, &[1, 2, 1], &[15.0, 15.0]);
+    case(&[1, 2]).gives(0, &[1, 2, 1], &[12.0, 12.0]);
+    case(&[1, 2, 2]).gives(0, &[1, 2, 1], &[12.0, 12.0]);
+}
+
 #[test]
 fn windows_of_symbolic_images_channels_last() {
     let case = case("QLinearAveragePool")
@@ -235,6 +253,70 @@ fn experts_refuse_what_they_do_not_compute() {
     assert!(message.contains("use_sparse_mixer 1"), "{message}");
     let message = refusal(case().str("activation_type", "swiglu"));
     assert!(message.contains("swiglu_fusion 0 with no weights of fc3"), "{message}");
+}
+
+/// Two experts, of which the second one is picked; its zero points are of whole rows, two to a byte.
+#[test]
+fn experts_of_few_bits() {
+    let case = || {
+        case("QMoE")
+            .input::<f32>(&[1, 2], &[1.0, 2.0])
+            .input::<f32>(&[1, 2], &[0.0, 1.0])
+            .constant::<u8>(&[2, 4, 1], &[0, 0, 0, 0, 0x98, 0x79, 0x0a, 0xf3])
+            .constant::<f32>(&[2, 4], &[9.0, 9.0, 9.0, 9.0, 0.5, 1.0, 2.0, 0.25])
+            .missing()
+            .constant::<u8>(&[2, 2, 2], &[0, 0, 0, 0, 0x09, 0xa0, 0x14, 0x61])
+            .constant::<f32>(&[2, 2], &[9.0, 9.0, 1.0, 0.5])
+            .missing()
+            .missing()
+            .missing()
+            .missing()
+            .constant::<u8>(&[2, 2], &[0, 0, 0x87, 0x39])
+            .constant::<u8>(&[2, 1], &[0, 0x58])
+    };
+    // Rows (1, 2), (1, -1), (1, -9) and (0, 12) times their scales give 2.5, -1, -34 and 6.
+    case().gives(0, &[1, 2], &[14.5, 1.75]);
+    let message = refusal(case().str("quant_type", "fp4"));
+    assert!(message.contains("quant_type `fp4`: int is supported"), "{message}");
+}
+
+#[test]
+fn distances_beyond_the_furthest_share_a_bucket() {
+    let case = case("RelativePositionBias")
+        .input::<f32>(&[4, 1], &[10.0, 20.0, 30.0, 40.0])
+        .constant::<i64>(&[1], &[7])
+        .constant::<i64>(&[1], &[1])
+        .int("max_distance", 4);
+    // Up to a distance of 1 buckets are exact; 2 + 2 * log2(3 / 2) is below 4.
+    case.gives(0, &[1, 1, 7, 1], &[10.0, 20.0, 30.0, 40.0, 40.0, 40.0, 40.0]);
+}
+
+/// Pairs in turn by time, height and width, as long as their sections last.
+#[test]
+fn pairs_turn_by_one_of_three_positions() {
+    let case = |sections: &[i64]| {
+        case("MRotaryEmbedding")
+            .input::<f32>(&[1, 1, 10], &[1.0; 10])
+            .input::<i64>(&[3, 1, 1], &[0, 1, 2])
+            .constant::<f32>(&[3, 5], &[[1.0; 5], [2.0; 5], [3.0; 5]].concat())
+            .constant::<f32>(&[3, 5], &[0.0; 15])
+            .ints("mrope_section", sections)
+            .int("mrope_layout", 1)
+    };
+    case(&[3, 1, 1]).gives(0, &[1, 1, 10], &[1.0, 2.0, 3.0, 1.0, 1.0, 1.0, 2.0, 3.0, 1.0, 1.0]);
+    case(&[2, 2, 1]).gives(0, &[1, 1, 10], &[1.0, 2.0, 3.0, 1.0, 2.0, 1.0, 2.0, 3.0, 1.0, 2.0]);
+    case(&[4, 1, 0]).gives(0, &[1, 1, 10], &[1.0, 2.0, 1.0, 1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0]);
+}
+
+#[test]
+fn words_end_with_their_last_character() {
+    let case = case("WordConvEmbedding")
+        .input::<i32>(&[2, 4], &[1, 2, 1, 0, 0, 1, 1, 1])
+        .constant::<f32>(&[1, 1, 2, 1], &[1.0, -1.0])
+        .constant::<f32>(&[1], &[0.25])
+        .constant::<f32>(&[3, 1], &[-3.0, 0.5, -1.0]);
+    // tanh(0.5 + 1 + 0.25), as the window (1, 0), of 3.75, is behind the word. A word without a first character is none.
+    case.gives(0, &[2, 1], &[0.9413755, 0.0]);
 }
 
 #[test]

@@ -402,3 +402,41 @@ fn coupling(b: &mut Builder<'_>, types: &[TensorType; 3], classes: usize) -> Res
     graph.outputs = vec![("p".to_string(), p), ("open".to_string(), open)];
     Ok(graph)
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::Case;
+
+    fn ml(name: &'static str) -> Case {
+        Case::of("ai.onnx.ml", name, 1)
+    }
+
+    #[test]
+    fn a_regressor_without_support_vectors() {
+        let case = ml("SVMRegressor").input::<f32>(&[2, 3], &[1.0, 2.0, 3.0, 0.0, -1.0, 4.0]);
+        let case = case.floats("coefficients", &[1.0, 2.0, -1.0]).floats("rho", &[0.5]);
+        case.gives(0, &[2, 1], &[2.5, -5.5]);
+    }
+
+    /// Probabilities are those of LIBSVM's `multiclass_probability` in f64.
+    #[test]
+    fn probabilities_of_three_classes() {
+        let case = |b: &[f32]| {
+            ml("SVMClassifier")
+                .symbolic::<f32>(&["n", ""], &[2, 1], &[0.75, -2.0])
+                .ints("classlabels_ints", &[7, 8, 9])
+                .ints("vectors_per_class", &[1, 1, 1])
+                .floats("support_vectors", &[1.0, -1.0, 2.0])
+                .floats("coefficients", &[1.0, -0.5, 0.25, 0.5, 1.0, -1.0])
+                .floats("rho", &[0.25, -0.5, 0.1])
+                .floats("prob_a", &[-1.0, -2.0, -0.5])
+                .floats("prob_b", b)
+                .outputs(2)
+        };
+        let whole = case(&[0.1, 0.0, -0.2]);
+        whole.gives(0, &[2], &[7.0, 8.0]);
+        whole.gives(1, &[2, 3], &[0.531305, 0.142681, 0.326013, 0.026457, 0.935604, 0.037939]);
+        let message = case(&[0.1, 0.0]).run().unwrap_err().message;
+        assert!(message.contains("3 prob_a and 2 prob_b for 3 pairs of classes"), "{message}");
+    }
+}

@@ -57,3 +57,22 @@ fn signs_are_sought_a_few_operations_deep() {
         assert_eq!(sign_is_clear(b.graph, value, 8), deep < 8, "{deep}");
     }
 }
+
+/// A quotient becomes a product only where both round alike: powers of two whose reciprocal is a normal number.
+#[test]
+fn reciprocals_that_are_exact() {
+    use DType::*;
+    let largest = [(F16, 14), (BF16, 126), (F32, 126), (F64, 1022)];
+    for dtype in DType::all() {
+        let Some((_, largest)) = largest.into_iter().find(|(of, _)| *of == dtype) else {
+            assert!(!has_exact_reciprocal(dtype, 2.0), "{dtype:?}");
+            continue;
+        };
+        for exponent in [-largest, -1, 0, 1, largest] {
+            assert!(has_exact_reciprocal(dtype, 2f64.powi(exponent)), "{dtype:?}: 2^{exponent}");
+        }
+        for divisor in [3.0, 0.0, f64::INFINITY, 2f64.powi(largest + 1), 2f64.powi(-largest - 1)] {
+            assert!(!has_exact_reciprocal(dtype, divisor), "{dtype:?}: {divisor}");
+        }
+    }
+}
