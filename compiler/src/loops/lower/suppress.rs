@@ -128,9 +128,8 @@ impl Lowering<'_> {
                 cx.store(out, &full(&t), int(-1.0));
                 Ok(())
             })?;
-            let bands = cx.bands(&boxes, ends_of_all, candidates, &mut |cx, i| {
-                let (wanted, end) = (cx.expr_at(alive, &full(i))?, cx.expr_at(ends[0], &full(i))?);
-                Ok((wanted, end))
+            let bands = cx.bands(&boxes, ends_of_all, candidates, &|cx, i| {
+                Ok([cx.expr_at(alive, &full(i))?, cx.expr_at(ends[0], &full(i))?])
             })?;
             for local in [count, chunks, groups, slot] {
                 cx.push(set(local, int(0.0)));
@@ -200,12 +199,12 @@ impl Lowering<'_> {
         boxes: &KeptBoxes,
         [least, most]: [Local; 2],
         candidates: &Dim,
-        candidate: &mut dyn FnMut(&mut Self, &Index) -> Result<(Expr, Expr)>,
+        candidate: &dyn Fn(&mut Self, &Index) -> Result<[Expr; 2]>,
     ) -> Result<[Expr; 3]> {
         self.push(set(least, float(f64::INFINITY)));
         self.push(set(most, float(f64::NEG_INFINITY)));
         self.for_each("i", candidates, LoopKind::Serial, |cx, i| {
-            let (wanted, end) = candidate(cx, &i)?;
+            let [wanted, end] = candidate(cx, &i)?;
             let end = cx.bind("end", end);
             let then = [(least, CompareFn::Lt), (most, CompareFn::Gt)]
                 .map(|(local, op)| set(local, extreme(op, end.clone(), get(local))));
