@@ -19,7 +19,6 @@ use crate::error::Result;
 use crate::graph::Graph;
 use crate::leaf;
 use crate::loops::{self, Expr, Kernel, visit};
-use crate::scalar::BinaryFn;
 use crate::schedule::{GroupId, Program, Step};
 use crate::target::{Opt, Target};
 use crate::tuning::work;
@@ -167,10 +166,7 @@ fn lower(graph: &Graph, program: &Program, group: GroupId, target: &Target) -> R
 fn has_byte_products(kernel: &Kernel) -> bool {
     let mut found = false;
     visit::exprs(&kernel.body, &mut |expr| {
-        found |= matches!(
-            expr,
-            Expr::Binary { op: BinaryFn::Dot | BinaryFn::DotSigned | BinaryFn::DotNarrow, .. }
-        );
+        found |= matches!(expr, Expr::Binary { op, .. } if op.is_dot());
     });
     found
 }

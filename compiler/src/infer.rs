@@ -39,6 +39,18 @@ pub fn broadcast_dim(a: &Dim, b: &Dim) -> Result<Dim> {
     }
 }
 
+/// Whether the third input of a contraction is an order of the rows of the panels `b`, of which the first `short` have short sums.
+fn is_order_of(inputs: &[&TensorType], (a, b): (&TensorType, &TensorType), short: usize) -> Result<()> {
+    let rows = &b.shape[..b.rank() - 1];
+    let steps = rows.last().and_then(Dim::as_const);
+    let fits = steps.is_some_and(|steps| (short as i64..=1 << 16).contains(&steps));
+    let is_order = |order: &&TensorType| order.dtype == DType::U16 && order.shape == rows;
+    if a.dtype != DType::U8 || !fits || inputs.len() > 1 || !inputs.iter().all(is_order) {
+        return fail(format!("{short} rows with short sums, and an order {inputs:?}, of panels {b} for {a}"));
+    }
+    Ok(())
+}
+
 /// What an operation needs of the sizes of its operands and results so that every element it reads and writes exists.
 /// The ranks are those that inference has checked.
 fn requirements(op: &Op, inputs: &[&TensorType], results: &[TensorType]) -> Vec<Requirement> {
@@ -51,12 +63,12 @@ fn requirements(op: &Op, inputs: &[&TensorType], results: &[TensorType]) -> Vec<
             broadcasts(&mut list, &b[..*batch], &results[0].shape[..*batch]);
             let skip = usize::from(*rhs != RhsLayout::Plain);
             let mut inner = b[batch + skip..batch + skip + k].to_vec();
-            if let (RhsLayout::Panels { depth, .. }, Some(last)) = (rhs, inner.last_mut()) {
-                *last = last.clone() * Dim::from(*depth);
+            if let (Some((_, depth, _)), Some(last)) = (rhs.panels(), inner.last_mut()) {
+                *last = last.clone() * Dim::from(depth);
             }
             all_equal(&mut list, &a[batch + m..], &inner);
-            if let RhsLayout::Panels { nr, depth, n } = rhs {
-                let panels = n.ceil_div(&Dim::from((*nr).max(1))).unwrap_or(Dim::ZERO);
+            if let Some((nr, depth, n)) = rhs.panels() {
+                let panels = n.ceil_div(&Dim::from(nr.max(1))).unwrap_or(Dim::ZERO);
                 all_equal(&mut list, &b[*batch..=*batch], &[panels]);
                 all_equal(&mut list, &b[b.len() - 1..], &[Dim::from(nr * depth)]);
             }
@@ -305,30 +317,22 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
         }
         Op::Contract { batch, m, k, rhs } => {
             let [a, b, digits @ ..] = inputs else { return fail("a contraction needs two operands") };
-            let depth = match rhs {
-                RhsLayout::Plain => 1,
-                RhsLayout::Panels { depth, .. } => *depth,
-            };
+            let depth = rhs.panels().map_or(1, |(_, depth, _)| depth);
             let result = match (a.dtype, b.dtype, depth) {
                 (DType::U8 | DType::I8, DType::I8, 1 | DOT_DEPTH) if *k > 0 => DType::I32,
                 (DType::F32, DType::F16 | DType::BF16, 1) => DType::F32,
                 (a, b, 1) if a == b => a,
                 _ => return fail(format!("contraction of {a} with {b}, {depth} steps deep")),
             };
-            let b_rank = match rhs {
-                RhsLayout::Plain => batch + k + 1,
-                RhsLayout::Panels { .. } => batch + k + 2,
-            };
+            let skip = usize::from(*rhs != RhsLayout::Plain);
+            let b_rank = batch + k + 1 + skip;
             if a.rank() != batch + m + k || b.rank() != b_rank {
                 return fail(format!(
                     "contraction over {batch} batch, {m} row and {k} inner axes of {a} with {b}"
                 ));
             }
-            let (b_inner, n) = match rhs {
-                RhsLayout::Plain => (&b.shape[*batch..batch + k], b.shape[batch + k].clone()),
-                RhsLayout::Panels { n, .. } => (&b.shape[batch + 1..batch + 1 + k], n.clone()),
-            };
-            let mut b_inner = b_inner.to_vec();
+            let n = rhs.panels().map_or_else(|| b.shape[batch + k].clone(), |(.., n)| n.clone());
+            let mut b_inner = b.shape[batch + skip..batch + skip + k].to_vec();
             if let Some(last) = b_inner.last_mut() {
                 *last = last.clone() * Dim::from(depth);
             }
@@ -337,8 +341,10 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
                     return fail(format!("inner dims {x} and {y} of a product differ ({a} with {b})"));
                 }
             }
-            if !digits.is_empty() {
-                is_digits_of(digits, a, (*batch, *k))?;
+            match rhs {
+                RhsLayout::Ordered { short, .. } => is_order_of(digits, (a, b), *short)?,
+                _ if !digits.is_empty() => is_digits_of(digits, a, (*batch, *k))?,
+                _ => {}
             }
             let mut shape = broadcast_shapes(&[&a.shape[..*batch], &b.shape[..*batch]])?;
             shape.extend_from_slice(&a.shape[*batch..batch + m]);

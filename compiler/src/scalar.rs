@@ -113,10 +113,20 @@ named_enum! {
         DotSigned = "dot_signed",
         /// The same, where no byte of the second one is -128: the sum of two products fits 16 bits.
         DotNarrow = "dot_narrow",
+        /// As `dot`, where the products of the first two bytes and those of the last two have sums that fit 16 bits, whatever
+        /// the first one's bytes are.
+        DotShort = "dot_short",
     }
 }
 
-/// What [`BinaryFn::Dot`] computes.
+impl BinaryFn {
+    /// Whether it adds up products of bytes.
+    pub fn is_dot(self) -> bool {
+        matches!(self, BinaryFn::Dot | BinaryFn::DotSigned | BinaryFn::DotNarrow | BinaryFn::DotShort)
+    }
+}
+
+/// What [`BinaryFn::Dot`] and [`BinaryFn::DotShort`] compute.
 pub fn dot(a: i32, b: i32) -> i32 {
     let products = a.to_le_bytes().into_iter().zip(b.to_le_bytes());
     products.map(|(a, b)| i32::from(a) * i32::from(b as i8)).sum()

@@ -39,6 +39,23 @@ pub enum RhsLayout {
     /// A row of a panel holds `depth` steps of the last inner axis, those of each column side by side; that axis of the
     /// left-hand side is so many times as long. A depth of 4 is for products of u8 with i8.
     Panels { nr: usize, depth: usize, n: Dim },
+    /// As `Panels` of depth [`DOT_DEPTH`], for u8 on the left. In the first `short` rows along the last inner axis, neither the
+    /// products of the first two bytes of a column with bytes of u8 nor those of the last two have a sum beyond 16 bits,
+    /// whatever these bytes are. Those rows come first in an order that each panel has for itself: `order`, the contraction's
+    /// third input, u16 `[batch.., ceil(n/nr), k..]`, gives the place of each row along that axis. Without this input they are in
+    /// place. `pass/order.rs` makes it.
+    Ordered { nr: usize, n: Dim, short: usize },
+}
+
+impl RhsLayout {
+    /// Of panels: their columns, the steps that a row of them holds, and the columns of all.
+    pub fn panels(&self) -> Option<(usize, usize, &Dim)> {
+        match self {
+            RhsLayout::Plain => None,
+            RhsLayout::Panels { nr, depth, n } => Some((*nr, *depth, n)),
+            RhsLayout::Ordered { nr, n, .. } => Some((*nr, DOT_DEPTH, n)),
+        }
+    }
 }
 
 /// Steps of the inner axis that [`crate::scalar::BinaryFn::Dot`] adds up at once.
@@ -280,7 +297,7 @@ impl Op {
             Op::Slice { starts, sizes, .. } => starts.iter().chain(sizes).collect(),
             Op::Pad { lo, hi } => lo.iter().chain(hi).collect(),
             Op::DimValues { dims } => dims.iter().collect(),
-            Op::Contract { rhs: RhsLayout::Panels { n, .. }, .. } => vec![n],
+            Op::Contract { rhs, .. } => rhs.panels().map(|(.., n)| n).into_iter().collect(),
             Op::Sort { take, .. } | Op::Suppress { take } => vec![take],
             Op::Append { at, .. } => vec![at],
             Op::Scan { trip, shapes, .. } => shapes.values().flatten().chain([trip]).collect(),

@@ -315,6 +315,9 @@ fn attributes(op: &Op) -> String {
             RhsLayout::Panels { nr, depth, n } => {
                 format!("batch={batch}, m={m}, k={k}, nr={nr}, depth={depth}, n={n}")
             }
+            RhsLayout::Ordered { nr, n, short } => {
+                format!("batch={batch}, m={m}, k={k}, nr={nr}, short={short}, n={n}")
+            }
         },
         Op::Pack { batch, k, nr } => format!("batch={batch}, k={k}, nr={nr}"),
         Op::Dequantize { bits, bias } => format!("bits={bits}, bias={bias}"),

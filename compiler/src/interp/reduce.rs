@@ -217,6 +217,18 @@ struct Extents {
     rhs: usize,
 }
 
+/// Panels whose rows have an order, with each row in its place.
+fn in_place(panels: &Tensor, order: &Tensor) -> Tensor {
+    let &[.., rows, width] = &panels.shape[..] else { return panels.clone() };
+    let mut data = vec![0; panels.data.len()];
+    let places = order.data.as_chunks::<2>().0.iter().map(|&place| usize::from(u16::from_ne_bytes(place)));
+    for (row, place) in places.enumerate() {
+        let to = (row / rows * rows + place) * width;
+        data[to..][..width].copy_from_slice(&panels.data[row * width..][..width]);
+    }
+    Tensor::new(panels.dtype, panels.shape.clone(), data.into())
+}
+
 /// `shape` is the inferred result `[batch.., m.., n]`.
 pub fn contract(
     inputs: &[&Tensor],
@@ -225,11 +237,14 @@ pub fn contract(
     layout: &RhsLayout,
     shape: &[usize],
 ) -> Result<Tensor> {
-    let n = shape.last().copied().unwrap_or(1);
-    let depth = match layout {
-        RhsLayout::Plain => 1,
-        RhsLayout::Panels { depth, .. } => *depth,
+    let placed = match inputs {
+        [_, rhs, order] if matches!(layout, RhsLayout::Ordered { .. }) => Some(in_place(rhs, order)),
+        _ => None,
     };
+    let inputs = &[inputs[0], placed.as_ref().unwrap_or(inputs[1])];
+    let n = shape.last().copied().unwrap_or(1);
+    let panels = layout.panels();
+    let depth = panels.map_or(1, |(_, depth, _)| depth);
     // Products of bytes are added up in 32 bits, those of floats in the wider type.
     let sum = if inputs[0].dtype.is_float() { inputs[0].dtype } else { DType::I32 };
     let are_bytes = inputs[..2].iter().all(|operand| operand.dtype == DType::I8);
@@ -245,15 +260,12 @@ pub fn contract(
         m: lhs.shape[batch..batch + m].iter().product(),
         k: lhs.shape[batch + m..].iter().product(),
         n,
-        nr: match layout {
-            RhsLayout::Plain => n,
-            RhsLayout::Panels { nr, .. } => *nr,
-        },
+        nr: panels.map_or(n, |(nr, ..)| nr),
         depth,
         rhs: rhs.shape[batch..].iter().product(),
     };
-    if let RhsLayout::Panels { nr, .. } = layout
-        && (rhs.shape.last() != Some(&(nr * depth)) || rhs.shape[batch] != n.div_ceil(*nr))
+    if let Some((nr, ..)) = panels
+        && (rhs.shape.last() != Some(&(nr * depth)) || rhs.shape[batch] != n.div_ceil(nr))
     {
         let message = format!("panels of {nr} columns for {n} columns in a tensor {:?}", rhs.shape);
         return Err(Error::internal(Stage::Run, message));

@@ -370,6 +370,12 @@ fn substitute<'a>(op: &'a Op, symbols: &Symbols) -> Result<Cow<'a, Op>> {
             k: *k,
             rhs: RhsLayout::Panels { nr: *nr, depth: *depth, n: one(n)? },
         }),
+        Op::Contract { batch, m, k, rhs: RhsLayout::Ordered { nr, n, short } } => Cow::Owned(Op::Contract {
+            batch: *batch,
+            m: *m,
+            k: *k,
+            rhs: RhsLayout::Ordered { nr: *nr, n: one(n)?, short: *short },
+        }),
         Op::Sort { axis, descending, take } => {
             Cow::Owned(Op::Sort { axis: *axis, descending: *descending, take: one(take)? })
         }

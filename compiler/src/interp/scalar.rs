@@ -109,7 +109,8 @@ macro_rules! float_work {
                     | BinaryFn::Shr
                     | BinaryFn::Dot
                     | BinaryFn::DotSigned
-                    | BinaryFn::DotNarrow => return None,
+                    | BinaryFn::DotNarrow
+                    | BinaryFn::DotShort => return None,
                 })
             }
         }
@@ -160,7 +161,9 @@ macro_rules! int_work {
                         Ok(count) if count < bits => a >> count,
                         _ => 0,
                     },
-                    BinaryFn::Dot => |a, b, _| i64::from(scalar::dot(a as i32, b as i32)) as $int,
+                    BinaryFn::Dot | BinaryFn::DotShort => {
+                        |a, b, _| i64::from(scalar::dot(a as i32, b as i32)) as $int
+                    }
                     BinaryFn::DotSigned | BinaryFn::DotNarrow => {
                         |a, b, _| i64::from(scalar::dot_signed(a as i32, b as i32)) as $int
                     }

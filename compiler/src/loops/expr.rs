@@ -236,7 +236,7 @@ pub fn result_of(function: MapFn, operands: &[DType]) -> Result<DType, String> {
             BinaryFn::BitAnd | BinaryFn::BitOr | BinaryFn::BitXor | BinaryFn::Shl | BinaryFn::Shr,
         ) => first.is_int(),
         MapFn::Binary(BinaryFn::Atan2) => first.is_float(),
-        MapFn::Binary(BinaryFn::Dot | BinaryFn::DotSigned | BinaryFn::DotNarrow) => first == DType::I32,
+        MapFn::Binary(op) if op.is_dot() => first == DType::I32,
         _ => true,
     };
     let op = Op::Map(function);

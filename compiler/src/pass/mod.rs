@@ -17,6 +17,7 @@ mod integers;
 mod matmul;
 mod movement;
 mod mul_add;
+mod order;
 mod pack;
 mod panels;
 mod quantized;
@@ -93,6 +94,7 @@ pub const PASSES: &[PassDef] = &[
     row("pack", pack::run, 0, "lay out right-hand sides of contractions as column panels"),
     row("panels", panels::run, 1, "keep states that products read as right-hand sides in their panels"),
     row("constants", constants::run, 1, "compute what depends on constants alone"),
+    row("order", order::run, 1, "products of bytes with sums that fit 16 bits before the others"),
     // Behind what computes constants: these stay views.
     row("tables", tables::run, 1, "read tables that are weights of a product, too, from its panels"),
     row("halves", halves::run, 1, "store weights that kernels multiply as integers of 16 bits in as many"),

@@ -54,9 +54,10 @@ pub struct PackPolicy {
     pub rules: &'static [PackRule],
     /// Where no rule holds.
     pub nr: usize,
-    /// Rows up to which a product of bytes is worth it, rather than one of floats: all where kernels add up four products at
-    /// once, few where that takes several instructions and reading a quarter of the bytes is all that it has.
-    pub byte_rows: i64,
+    /// Whether products of bytes are faster than those of floats.
+    pub bytes: bool,
+    /// Whether kernels that add up four products of bytes by several instructions need fewer where sums of two fit 16 bits.
+    pub short_sums: bool,
     /// Whether the left-hand side of a product of bytes is signed, as its right-hand side is.
     pub signed_bytes: bool,
     /// Whether kernels add up products of 16 bits, so that short sums of small integers stay integers rather than become floats.
@@ -73,15 +74,13 @@ const LEAST_STEPS: i64 = 3;
 /// that of f32.
 const DIGITS: usize = 3;
 
-/// Rows of a product whose time is that of reading its weights.
-const FEW_ROWS: i64 = 2;
-
 impl PackPolicy {
     /// For vectors of 128 bits: one vector per row, and as many rows as registers.
     pub const NARROW: PackPolicy = PackPolicy {
         rules: &[PackRule { dtypes: CODES, nr: 8, ..ANY }, ONE_ROW, ANY],
         nr: 4,
-        byte_rows: 0,
+        bytes: false,
+        short_sums: false,
         signed_bytes: false,
         half_products: false,
         digits: 0,
@@ -101,7 +100,8 @@ impl PackPolicy {
             PackRule { nr: 16, ..ANY },
         ],
         nr: 4,
-        byte_rows: FEW_ROWS,
+        bytes: true,
+        short_sums: true,
         signed_bytes: false,
         half_products: false,
         digits: DIGITS,
@@ -123,7 +123,8 @@ impl PackPolicy {
             PackRule { nr: 32, ..ANY },
         ],
         nr: 4,
-        byte_rows: FEW_ROWS,
+        bytes: true,
+        short_sums: true,
         signed_bytes: false,
         half_products: false,
         digits: DIGITS,
@@ -131,7 +132,7 @@ impl PackPolicy {
 
     /// For leaf kernels of 128 bits with 32 registers.
     pub const NEON: PackPolicy =
-        PackPolicy { digits: 0, byte_rows: 0, half_products: true, ..PackPolicy::WIDE };
+        PackPolicy { digits: 0, bytes: false, short_sums: false, half_products: true, ..PackPolicy::WIDE };
 
     /// Without vectors: a tile of four columns leaves registers for several rows, and one row has sums enough in sixteen.
     pub const SCALAR: PackPolicy = PackPolicy {
@@ -149,18 +150,16 @@ impl PackPolicy {
             Some(..64) => PackPolicy::WIDE,
             Some(_) => PackPolicy::WIDEST,
         };
-        let byte_rows = if dot.is_some() { i64::MAX } else { policy.byte_rows };
-        PackPolicy { byte_rows, signed_bytes: dot.is_some_and(|signs| signs.a), ..policy }
+        let (bytes, short_sums) = (policy.bytes || dot.is_some(), policy.short_sums && dot.is_none());
+        PackPolicy { bytes, short_sums, signed_bytes: dot.is_some_and(|signs| signs.a), ..policy }
     }
 
-    /// Whether a product with these row axes and inner axes is one of bytes, if its operands are. Axes of one element have no
-    /// say: words are made along the last of the others.
-    pub fn in_bytes(&self, rows: &[Dim], inner: &[Dim]) -> bool {
-        let rows = product(rows);
-        let few = self.byte_rows == i64::MAX || rows.as_const().is_some_and(|rows| rows <= self.byte_rows);
+    /// Whether a product with these inner axes is one of bytes, if its operands are. Axes of one element have no say: words are
+    /// made along the last of the others.
+    pub fn in_bytes(&self, inner: &[Dim]) -> bool {
         let last = inner.iter().rev().find(|dim| **dim != Dim::ONE);
         let long = last.and_then(Dim::as_const).is_some_and(|steps| steps >= LEAST_STEPS);
-        few && long && inner.iter().all(Dim::is_const)
+        self.bytes && long && inner.iter().all(Dim::is_const)
     }
 
     /// Columns per panel. Never more than twice the columns there are, so that padding stays below the size of the

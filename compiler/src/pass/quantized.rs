@@ -23,7 +23,7 @@ const MAX_STEPS: usize = 16;
 const MOST_TAPS: i64 = 256;
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
-    if options.exact || options.pack.byte_rows == 0 {
+    if options.exact || !options.pack.bytes {
         return Ok(());
     }
     rewrite(graph, |b, id| match &b.graph.nodes[id].op {
@@ -54,7 +54,7 @@ fn contraction(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Optio
     };
     let (batch, m, k, lhs, rhs) = (*batch, *m, *k, inputs[0], inputs[1]);
     let shape = &b.ty(lhs).shape;
-    if b.dtype(lhs) != DType::F32 || !policy.in_bytes(&shape[batch..batch + m], &shape[batch + m..]) {
+    if b.dtype(lhs) != DType::F32 || !policy.in_bytes(&shape[batch + m..]) {
         return Ok(None);
     }
     let Some(x) = scaled(b, lhs)? else { return Ok(None) };

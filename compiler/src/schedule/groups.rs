@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Dim, Graph, MapFn, NodeId, Op, RhsLayout, Sym, ValueId};
+use crate::graph::{Dim, Graph, MapFn, NodeId, Op, Sym, ValueId};
 use crate::scalar::{BinaryFn, UnaryFn};
 use crate::schedule::scratch;
 use crate::schedule::{Group, GroupId, GroupKind, Options, chain, estimate, view};
@@ -240,15 +240,15 @@ impl<'g> Grouper<'g> {
                 Op::Contract { rhs, .. } => {
                     inputs[2..].iter().for_each(|&digits| self.forced[digits] = true);
                     self.force_affine(inputs[0]);
-                    match rhs {
-                        RhsLayout::Panels { depth, .. } => {
+                    match rhs.panels() {
+                        Some((_, depth, _)) => {
                             self.force_panels(inputs[1]);
                             // Several steps are read at once.
-                            if *depth > 1 && !self.has_steps_side_by_side(inputs[0]) {
+                            if depth > 1 && !self.has_steps_side_by_side(inputs[0]) {
                                 self.forced[inputs[0]] = true;
                             }
                         }
-                        RhsLayout::Plain => self.force_affine(inputs[1]),
+                        None => self.force_affine(inputs[1]),
                     }
                 }
                 Op::Pack { .. } => self.force_affine(inputs[0]),

@@ -159,7 +159,12 @@ impl RegisterTile {
         // vector of each row's elements.
         let own_products = !facts.bytes || target.has_byte_products();
         let by_lane = facts.neighbours && !facts.codes && own_products && target.has_element_products();
-        let between = if own_products || !target.has_element_products() { 0 } else { PRODUCT_TEMPS };
+        let between = match own_products {
+            true => 0,
+            false if target.has_element_products() => PRODUCT_TEMPS,
+            // Both halves of what else is one operand.
+            false => PRODUCT_TEMPS + vectors,
+        };
         let own = if by_lane { vectors + 1 } else { vectors };
         let operands = if facts.codes { 2 * vectors } else { vectors } + usize::from(!by_lane) + between;
         let fit = (target.vector_registers.saturating_sub(operands) / own).max(1);

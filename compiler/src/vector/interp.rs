@@ -608,6 +608,10 @@ fn unary(op: Unary, a: u64, width: usize) -> u64 {
         Unary::Shr(count) => a >> count,
         Unary::ShrArith(count) if width == 8 => (a as i64 >> count.min(63)) as u64,
         Unary::ShrArith(count) => u64::from((a as i32 >> count.min(31)) as u32),
+        Unary::ShrHalves(count) => {
+            let half = |bits: u64| (bits & 0xffff).checked_shr(count.into()).unwrap_or(0);
+            half(a) | half(a >> 16) << 16
+        }
         Unary::ShrArithHalves(count) => {
             let half = |shift: u32| u64::from(((a >> shift) as i16 >> count.min(15)) as u16);
             half(0) | half(16) << 16

@@ -449,6 +449,8 @@ pub enum Unary {
     Shr(u8),
     /// Both halves of 32-bit lanes, each with its sign shifted in.
     ShrArithHalves(u8),
+    /// Likewise with zeros.
+    ShrHalves(u8),
 }
 
 /// A comparison of signed integers.

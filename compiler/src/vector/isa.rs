@@ -204,9 +204,9 @@ impl Isa {
             Op::Binary(Binary::Rem | Binary::IntDiv | Binary::UnsignedDiv, _)
             | Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy, _) => scalar,
             Op::Unary(Unary::ToInt | Unary::FromInt, _) => !double,
-            Op::Binary(Binary::DotPairs, _) | Op::Unary(Unary::ShrArithHalves(_), _) | Op::SwapBytes(_) => {
-                !double && self.has_vectors()
-            }
+            Op::Binary(Binary::DotPairs, _)
+            | Op::Unary(Unary::ShrArithHalves(_) | Unary::ShrHalves(_), _)
+            | Op::SwapBytes(_) => !double && self.has_vectors(),
             Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _) => self.has_rounding,
             Op::Binary(Binary::LowMul | Binary::DotBytes, _) | Op::Unpack(_) => false,
             Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => false,
@@ -242,7 +242,11 @@ impl Isa {
                 Op::Binary(Binary::LowMul, _) => double,
                 Op::Binary(Binary::ShlBy | Binary::DotPairs | Binary::DotBytes, _)
                 | Op::Unary(
-                    Unary::ToInt | Unary::ToIntNearest | Unary::FromInt | Unary::ShrArithHalves(_),
+                    Unary::ToInt
+                    | Unary::ToIntNearest
+                    | Unary::FromInt
+                    | Unary::ShrArithHalves(_)
+                    | Unary::ShrHalves(_),
                     _,
                 ) => !double,
                 Op::Dot(signs, _) => !double && self.dot == Some(signs),
@@ -274,9 +278,8 @@ impl Isa {
             Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy | Binary::DotPairs, _)
             | Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => !double,
             Op::Binary(Binary::LowMul, _) => double,
-            Op::Unary(Unary::ToInt | Unary::ToIntNearest | Unary::FromInt | Unary::ShrArithHalves(_), _) => {
-                !double
-            }
+            Op::Unary(Unary::ToInt | Unary::ToIntNearest | Unary::FromInt, _)
+            | Op::Unary(Unary::ShrArithHalves(_) | Unary::ShrHalves(_), _) => !double,
             // By several instructions where there is none.
             Op::Dot(signs, _) => !double && signs == Signs::SIGNED,
             Op::DotLane(_, signs, _) => !double && self.dot == Some(signs),

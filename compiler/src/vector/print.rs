@@ -120,6 +120,7 @@ pub const SPELLINGS: &[Spelling] = &[
     numbered("shl", Int, |lanes, count| Op::Unary(Unary::Shl(count as u8), lanes)),
     numbered("shr", Int, |lanes, count| Op::Unary(Unary::Shr(count as u8), lanes)),
     numbered("shr_arith", Int, |lanes, count| Op::Unary(Unary::ShrArith(count as u8), lanes)),
+    numbered("shr_halves", Int, |lanes, count| Op::Unary(Unary::ShrHalves(count as u8), lanes)),
     numbered("shr_arith_halves", Int, |lanes, count| Op::Unary(Unary::ShrArithHalves(count as u8), lanes)),
     plain("fma", Float, |lanes, _| Op::Fma(lanes)),
     plain("fma_neg", Float, |lanes, _| Op::FmaNeg(lanes)),
@@ -203,7 +204,11 @@ fn number(op: Op) -> Option<u64> {
         Op::MulAddHalves(part, _) | Op::MulHalves(part, _) => Some(part.into()),
         Op::QuantizePair(_, adds, _) => Some(adds.into()),
         Op::Unary(
-            Unary::Shl(count) | Unary::Shr(count) | Unary::ShrArith(count) | Unary::ShrArithHalves(count),
+            Unary::Shl(count)
+            | Unary::Shr(count)
+            | Unary::ShrArith(count)
+            | Unary::ShrArithHalves(count)
+            | Unary::ShrHalves(count),
             _,
         ) => Some(count.into()),
         Op::TileZero(tile) | Op::TileLoad(tile) | Op::TileStore(tile) => Some(tile.into()),

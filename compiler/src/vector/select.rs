@@ -29,7 +29,7 @@ use value::{Form, Kind, Val};
 use crate::graph::{DType, Dim};
 use crate::loops::{Access, Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Var};
 use crate::scalar::CompareFn;
-use crate::vector::ir::{Binary, Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg};
+use crate::vector::ir::{Binary, Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, Small};
 use crate::vector::isa::Isa;
 
 /// Why a kernel is left to the other back end.
@@ -277,14 +277,19 @@ impl Select<'_> {
 
     /// An index that is loaded, in a general register.
     fn loaded_index(&mut self, value: &Expr) -> Selected<Option<Reg>> {
-        let (load, op) = match value {
-            Expr::Cast { to: DType::I64, x, .. } => (x.as_ref(), Op::LoadInt32),
-            other => (other, Op::LoadInt),
+        let (load, widened) = match value {
+            Expr::Cast { to: DType::I64, x, .. } => (x.as_ref(), true),
+            other => (other, false),
         };
         let Expr::Load { buf, index } = load else { return Ok(None) };
-        let wanted = if op == Op::LoadInt32 { DType::I32 } else { DType::I64 };
+        let op = match (self.kernel.buffers[*buf].dtype, widened) {
+            (DType::I64, _) => Op::LoadInt,
+            (DType::I32, true) => Op::LoadInt32,
+            (DType::U16, true) => Op::LoadPart(Small::U16),
+            _ => return Ok(None),
+        };
         let index = self.resolve(index)?;
-        if self.kernel.buffers[*buf].dtype != wanted || self.varies(&index) {
+        if self.varies(&index) {
             return Ok(None);
         }
         let mem = self.mem(*buf, &index)?;

@@ -320,7 +320,11 @@ fn unary_reads_mem(op: Unary, lanes: Lanes) -> bool {
         Unary::Sqrt | Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest => true,
         Unary::ToInt | Unary::ToIntNearest | Unary::FromInt => !lanes.is_scalar(),
         // AVX2 shifts by a constant only what is in a register.
-        Unary::Shl(_) | Unary::ShrArith(_) | Unary::Shr(_) | Unary::ShrArithHalves(_) => false,
+        Unary::Shl(_)
+        | Unary::ShrArith(_)
+        | Unary::Shr(_)
+        | Unary::ShrArithHalves(_)
+        | Unary::ShrHalves(_) => false,
     }
 }
 

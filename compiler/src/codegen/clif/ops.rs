@@ -303,6 +303,12 @@ impl Emitter<'_> {
                 let halves = self.bitcast(t::I16X8, a);
                 self.shifted(halves, count.min(15), Shift::Arithmetic)
             }
+            Unary::ShrHalves(16..) => self.constant(t::I32X4, 0),
+            Unary::ShrHalves(count) => {
+                let a = self.operand(inst, 0, t::I32X4)?;
+                let halves = self.bitcast(t::I16X8, a);
+                self.shifted(halves, count, Shift::Right)
+            }
         })
     }
 

@@ -206,6 +206,11 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
         "contract" => {
             let given = |attrs: &Attrs, name: &str| attrs.entries.iter().any(|entry| entry.0 == name);
             let rhs = match given(attrs, "nr") {
+                true if given(attrs, "short") => RhsLayout::Ordered {
+                    nr: attrs.index("nr")?,
+                    n: attrs.dim("n")?,
+                    short: attrs.index("short")?,
+                },
                 true => RhsLayout::Panels {
                     nr: attrs.index("nr")?,
                     depth: if given(attrs, "depth") { attrs.index("depth")? } else { 1 },

@@ -618,8 +618,9 @@ impl Emitter<'_> {
             Unary::Shl(count) | Unary::Shr(count) if usize::from(count) >= 8 * width => {
                 inst::move_byte(d, 0, lanes)
             }
+            Unary::ShrHalves(16..) => inst::move_byte(d, 0, lanes),
             Unary::Shl(count) => inst::shift_left(inst::SHL, width, true, d, n, count.into()),
-            Unary::Shr(0) | Unary::ShrArith(0) | Unary::ShrArithHalves(0) => {
+            Unary::Shr(0) | Unary::ShrArith(0) | Unary::ShrArithHalves(0) | Unary::ShrHalves(0) => {
                 inst::bits(inst::ORR, lanes, d, n, n)
             }
             Unary::Shr(count) => inst::shift_right(inst::USHR, width, true, d, n, count.into()),
@@ -627,6 +628,7 @@ impl Emitter<'_> {
                 inst::shift_right(inst::SSHR, width, true, d, n, shift(count, 8 * width))
             }
             Unary::ShrArithHalves(count) => inst::shift_right(inst::SSHR, 2, true, d, n, shift(count, 16)),
+            Unary::ShrHalves(count) => inst::shift_right(inst::USHR, 2, true, d, n, count.into()),
         };
         self.push(word);
         Ok(())

@@ -333,6 +333,15 @@ pub const SHR_ARITH_HALVES: Codes = Codes(
         EVEX_Vpsraw_xmm_k1z_xmmm128_imm8,
     ],
 );
+pub const SHR_HALVES: Codes = Codes(
+    [VEX_Vpsrlw_ymm_ymm_imm8, VEX_Vpsrlw_xmm_xmm_imm8, VEX_Vpsrlw_xmm_xmm_imm8],
+    [
+        EVEX_Vpsrlw_zmm_k1z_zmmm512_imm8,
+        EVEX_Vpsrlw_ymm_k1z_ymmm256_imm8,
+        EVEX_Vpsrlw_xmm_k1z_xmmm128_imm8,
+        EVEX_Vpsrlw_xmm_k1z_xmmm128_imm8,
+    ],
+);
 pub const DOT_PAIRS: Codes = Codes(
     [VEX_Vpmaddwd_ymm_ymm_ymmm256, VEX_Vpmaddwd_xmm_xmm_xmmm128, VEX_Vpmaddwd_xmm_xmm_xmmm128],
     [

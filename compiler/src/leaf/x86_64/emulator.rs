@@ -608,6 +608,10 @@ fn unary(mnemonic: Mnemonic, imm: u8) -> Option<Box<dyn Fn(u32) -> u32>> {
             let half = |shift: u32| u32::from(((a >> shift) as i16 >> imm.min(15)) as u16);
             half(0) | half(16) << 16
         }),
+        Vpsrlw => Box::new(move |a| {
+            let half = |bits: u32| (bits & 0xffff).checked_shr(imm.into()).unwrap_or(0);
+            half(a) | half(a >> 16) << 16
+        }),
         Vpsrad => Box::new(move |a| ((a as i32) >> imm.min(31)) as u32),
         _ => return None,
     })

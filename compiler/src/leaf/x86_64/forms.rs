@@ -148,6 +148,7 @@ pub fn unary(op: Unary, isa: Isa, lanes: Lanes) -> UnaryForm {
             UnaryForm::Shift(codes::SHR_ARITH_HALVES.pick(isa, lanes), count.into())
         }
         Unary::Shr(count) => UnaryForm::Shift(code!(SHR, isa, lanes), count.into()),
+        Unary::ShrHalves(count) => UnaryForm::Shift(codes::SHR_HALVES.pick(isa, lanes), count.into()),
     }
 }
 

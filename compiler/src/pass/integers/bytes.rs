@@ -32,8 +32,8 @@ pub fn in_bytes(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Opti
     };
     let (batch, m, k, lhs, rhs) = (*batch, *m, *k, inputs[0], inputs[1]);
     let shape = &b.ty(lhs).shape;
-    let (rows, inner) = (&shape[batch..batch + m], &shape[batch + m..]);
-    let worth = policy.in_bytes(rows, inner);
+    let inner = &shape[batch + m..];
+    let worth = policy.in_bytes(inner);
     // A size may be known of one operand only.
     let alike = *inner == b.ty(rhs).shape[batch..batch + k];
     let (Some(terms), true) = (product(inner).as_const(), worth && alike) else { return Ok(None) };

@@ -185,7 +185,7 @@ impl Select<'_> {
 
     /// `sum` plus [`BinaryFn::Dot`] of `a` and `b`, or what it is for other bytes.
     pub fn dot(&mut self, op: BinaryFn, sum: Val, a: Val, b: Val) -> Selected<Val> {
-        let signs = Signs { a: op != BinaryFn::Dot, b: true };
+        let signs = Signs { a: matches!(op, BinaryFn::DotSigned | BinaryFn::DotNarrow), b: true };
         let lanes = self.lanes(4)?;
         let halves = op == BinaryFn::DotNarrow && self.isa.has(Op::Binary(Binary::DotHalves, lanes));
         if self.isa.dot != Some(signs) && halves {
@@ -196,10 +196,10 @@ impl Select<'_> {
             return self.apply(|lanes| Op::Dot(signs, lanes), &[sum, a, b]);
         }
         if signs == Signs::UNSIGNED_SIGNED
-            && a.small_bytes
+            && (op == BinaryFn::DotShort || a.small_bytes)
             && self.isa.has(Op::Binary(Binary::DotBytes, lanes))
         {
-            // Sums of two products of 7 bits and 8 fit 16.
+            // Sums of two products of 7 bits and 8 fit 16, too.
             let sums = self.apply(|lanes| Op::Binary(Binary::DotBytes, lanes), &[a, b])?;
             let sums =
                 self.apply(|lanes| Op::Binary(Binary::DotPairs, lanes), &[sums, Val::int(0x0001_0001)])?;
@@ -227,8 +227,8 @@ impl Select<'_> {
             let even = self.simple(Unary::ShrArithHalves(8), low)?;
             [even, self.simple(Unary::ShrArithHalves(8), x)?]
         } else {
-            let (mask, high) = (Val::int(0x00ff_00ff), self.simple(Unary::Shr(8), x)?);
-            [self.pair(Binary::And, x, mask)?, self.pair(Binary::And, high, mask)?]
+            let odd = self.simple(Unary::ShrHalves(8), x)?;
+            [self.pair(Binary::And, x, Val::int(0x00ff_00ff))?, odd]
         };
         if let (Some(key), [Some(even), Some(odd)]) = (key, halves.map(|half| half.register())) {
             self.scope().halves.insert(key, [even, odd]);

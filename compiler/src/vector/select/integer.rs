@@ -53,7 +53,7 @@ impl Select<'_> {
         match op {
             BinaryFn::Add => self.pair(Binary::IntAdd, a, b),
             BinaryFn::Sub => self.pair(Binary::IntSub, a, b),
-            BinaryFn::Dot | BinaryFn::DotSigned | BinaryFn::DotNarrow => self.dot(op, Val::int(0), a, b),
+            dot if dot.is_dot() => self.dot(dot, Val::int(0), a, b),
             BinaryFn::Mul if form == Form::Long && !self.isa.has_long_arithmetic => self.long_product(a, b),
             BinaryFn::Mul => self.pair(Binary::IntMul, a, b),
             BinaryFn::Max | BinaryFn::Min if is_unsigned(dtype) => {

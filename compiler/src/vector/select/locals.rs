@@ -175,10 +175,7 @@ impl Select<'_> {
         let dtype = self.kernel.locals[local].dtype;
         let float = Form::of(dtype)?.is_float();
         let result = match (op, value) {
-            (
-                BinaryFn::Add,
-                Expr::Binary { op: dot @ (BinaryFn::Dot | BinaryFn::DotSigned | BinaryFn::DotNarrow), a, b },
-            ) => {
+            (BinaryFn::Add, Expr::Binary { op: dot, a, b }) if dot.is_dot() => {
                 let (a, b) = (self.eval(a)?, self.eval(b)?);
                 let sum = self.get(local, at)?;
                 self.dot(*dot, sum, a, b)?

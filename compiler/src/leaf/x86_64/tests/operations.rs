@@ -118,6 +118,10 @@ fn unary_model(op: Unary, a: u32) -> u32 {
             half(a) | half(a >> 16) << 16
         }
         Unary::Shr(count) => a.checked_shr(count.into()).unwrap_or(0),
+        Unary::ShrHalves(count) => {
+            let half = |bits: u32| (bits & 0xffff).checked_shr(count.into()).unwrap_or(0);
+            half(a) | half(a >> 16) << 16
+        }
     }
 }
 
@@ -162,6 +166,8 @@ const UNARY: [Unary; 17] = [
     Unary::Shr(40),
     Unary::ShrArithHalves(8),
     Unary::ShrArithHalves(77),
+    Unary::ShrHalves(8),
+    Unary::ShrHalves(16),
 ];
 
 /// Bits that mean a result; which NaN it is does not matter, unless bits are what the operation is about.

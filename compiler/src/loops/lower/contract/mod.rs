@@ -44,6 +44,8 @@ struct Job {
     depth: usize,
     /// What multiplies an element of the left-hand side with one of the right, or so many of each.
     product: BinaryFn,
+    /// Steps whose products have short sums.
+    short: Option<Short>,
     columns: Dim,
     /// Type of the sums: f32 for the 16-bit floats.
     sum: DType,
@@ -65,6 +67,22 @@ struct Job {
     stage: Option<staged::Stage>,
 }
 
+/// The steps of the last inner axis whose products are [`BinaryFn::DotShort`]: the first `steps` of each row of panels.
+struct Short {
+    steps: usize,
+    /// Where these and the others are along that axis, if not in place.
+    order: Option<ValueId>,
+}
+
+impl Short {
+    fn new(layout: &RhsLayout, order: Option<ValueId>) -> Option<Short> {
+        match layout {
+            RhsLayout::Ordered { short, .. } => Some(Short { steps: *short, order }),
+            _ => None,
+        }
+    }
+}
+
 /// `rows` rows from `first` on.
 #[derive(Clone)]
 pub(super) struct RowBlock {
@@ -80,6 +98,19 @@ struct Probe {
     rows: usize,
     /// Inner axes.
     inner: usize,
+}
+
+/// A step of the inner axes: where it is in either operand, and what multiplies their elements.
+struct Step {
+    lhs: Vec<Index>,
+    rhs: Vec<Index>,
+    product: BinaryFn,
+}
+
+impl Step {
+    fn at(product: BinaryFn, inner: &[Index]) -> Step {
+        Step { lhs: inner.to_vec(), rhs: inner.to_vec(), product }
+    }
 }
 
 /// Where a tile stands.
@@ -118,29 +149,32 @@ impl Lowering<'_> {
 
     fn contract_job(&mut self, block: Option<RowBlock>, pick: &mut Picker<'_>) -> Result<Job> {
         let node = &self.graph.nodes[self.group.anchor];
-        let Op::Contract { batch, m, k: _, rhs: RhsLayout::Panels { nr, depth, n } } = &node.op else {
+        let Op::Contract { batch, m, k: _, rhs: layout } = &node.op else {
+            return internal("no contraction");
+        };
+        let Some((nr, depth, n)) = layout.panels() else {
             return internal("a contraction whose right-hand side is not packed");
         };
         let (lhs, rhs, out) = (node.inputs[0], node.inputs[1], node.outputs[0]);
         let dtype = self.graph.ty(out).dtype;
         let sum = if matches!(dtype, DType::F16 | DType::BF16) { DType::F32 } else { dtype };
         // The widest vectors that panels are a multiple of: panels may be made for narrower ones.
-        let mut lanes = self.target.lanes_of(sum).min(*nr);
+        let mut lanes = self.target.lanes_of(sum).min(nr);
         while nr % lanes != 0 {
             lanes /= 2;
         }
         let mut inner = self.graph.ty(lhs).shape[batch + m..].to_vec();
         if let Some(last) = inner.last_mut() {
-            *last = last.exact_div(&Dim::from(*depth)).ok_or_else(|| uneven(last, *depth))?;
+            *last = last.exact_div(&Dim::from(depth)).ok_or_else(|| uneven(last, depth))?;
         }
         let probe = Probe { out, lhs, batch: *batch, rows: *m, inner: inner.len() };
         let (taps, codes) = (self.taps(lhs, *batch, *m, rhs), self.codes_per_word(rhs));
         let facts = Facts {
             target: self.target,
-            panel: *nr,
+            panel: nr,
             lanes,
             sum,
-            bytes: *depth > 1,
+            bytes: depth > 1,
             codes: codes.is_some() && node.inputs.len() == 2,
             narrow: self.is_narrow(rhs, sum, lanes, codes),
             row_distance: self.distance(&probe, true)?,
@@ -158,9 +192,10 @@ impl Lowering<'_> {
             batch: *batch,
             rows: *m,
             inner,
-            nr: *nr,
-            depth: *depth,
-            product: self.product(lhs, rhs, *depth),
+            nr,
+            depth,
+            product: self.product(lhs, rhs, depth),
+            short: Short::new(layout, node.inputs.get(2).copied()),
             columns: n.clone(),
             sum,
             lanes,
@@ -265,6 +300,7 @@ impl Lowering<'_> {
         self.prefetch_results(job, tile);
         let sums = match job.codes {
             Some(per_word) => self.accumulate_codes(job, tile, acc, per_word)?,
+            None if job.short.is_some() => self.accumulate_short(job, tile, acc)?,
             None => self.accumulate(job, tile, acc)?,
         };
         self.epilogue(job, tile, sums)
@@ -334,7 +370,7 @@ impl Lowering<'_> {
         for axis in &nest.axes {
             self.extents.insert(axis.var, axis.extent.clone());
         }
-        nest.body = self.scope(|cx| cx.step(job, tile, acc, &index))?;
+        nest.body = self.scope(|cx| cx.step(job, tile, acc, &Step::at(job.product, &index)))?;
         nest.fuse_all(0);
         let conditions = job.conditions(tile, &nest, &index);
         if let Some(last) = nest.axes.len().checked_sub(1)
@@ -371,6 +407,48 @@ impl Lowering<'_> {
         Ok(sums)
     }
 
+    /// As `accumulate`, of bytes: first the steps whose products have short sums, then the others.
+    fn accumulate_short(&mut self, job: &Job, tile: &Tile, acc: Local) -> Result<Local> {
+        let (Some(short), Some((last, lead))) = (&job.short, job.inner.split_last()) else {
+            return internal("no short sums");
+        };
+        let Some(steps) = last.as_const() else { return internal("short sums of a symbolic number of steps") };
+        let (mut nest, index) = Nest::over(&mut self.kernel, lead);
+        for axis in &nest.axes {
+            self.extents.insert(axis.var, axis.extent.clone());
+        }
+        for (steps, product) in
+            [(0..short.steps as i64, BinaryFn::DotShort), (short.steps as i64..steps, BinaryFn::Dot)]
+        {
+            if steps.is_empty() {
+                continue;
+            }
+            let extent = Dim::from(steps.end - steps.start);
+            let axis =
+                Axis { var: self.kernel.loop_var("word"), extent: extent.clone(), kind: LoopKind::Serial };
+            self.extents.insert(axis.var, extent);
+            let body = self.scope(|cx| {
+                let mut at = index.clone();
+                at.push(Index::var(axis.var).add(&Index::int(steps.start)));
+                let mut step = Step::at(product, &at);
+                if let (Some(order), Some(own)) = (short.order, step.lhs.last_mut()) {
+                    let mut place = cx.broadcast_batch(order, job, &tile.batch);
+                    place.push(tile.panel.clone());
+                    place.extend_from_slice(&at);
+                    let place = cx.expr_at(order, &place)?;
+                    *own = cx.as_index(Expr::cast(DType::I64, place));
+                }
+                cx.step(job, tile, acc, &step)
+            })?;
+            let ahead = tile.ahead.as_ref().filter(|_| steps.start == 0);
+            nest.body.extend(self.unrolled(&job.tile, &axis, body, &nest.axes, ahead));
+        }
+        let conditions = job.conditions(tile, &nest, &index);
+        self.clear(job, acc, tile.rows.len())?;
+        taps::loops(nest, &conditions).into_iter().for_each(|stmt| self.push(stmt));
+        Ok(acc)
+    }
+
     /// The element, or the word of bytes, of the left-hand side that a row takes in a step.
     fn element(&mut self, job: &Job, tile: &Tile, row: &[Index], inner: &[Index]) -> Result<Expr> {
         let mut index = self.broadcast_batch(job.lhs, job, &tile.batch);
@@ -384,7 +462,7 @@ impl Lowering<'_> {
     }
 
     /// One step of the inner axes, all lanes of all rows.
-    fn step(&mut self, job: &Job, tile: &Tile, acc: Local, inner: &[Index]) -> Result<()> {
+    fn step(&mut self, job: &Job, tile: &Tile, acc: Local, step: &Step) -> Result<()> {
         let lane = self.kernel.loop_var("v");
         let body = self.scope(|cx| {
             let vectors = job.tile.columns / job.lanes;
@@ -395,7 +473,7 @@ impl Lowering<'_> {
                 let column = if job.lanes == 1 { column } else { column.add(&Index::var(lane)) };
                 let mut index = cx.broadcast_batch(job.rhs, job, &tile.batch);
                 index.push(tile.panel.clone());
-                index.extend_from_slice(inner);
+                index.extend_from_slice(&step.rhs);
                 index.push(first.add(&column).scale(&Dim::from(job.depth)));
                 let value = cx.operand_at(job, job.rhs, &index)?;
                 panel_row.push((column, cx.widened(job, "b", value)));
@@ -404,11 +482,11 @@ impl Lowering<'_> {
             for columns in panel_row.chunks(job.tile.together / job.lanes) {
                 for (row, place) in tile.rows.iter().enumerate() {
                     if elements.len() == row {
-                        elements.push(cx.element(job, tile, place, inner)?);
+                        elements.push(cx.element(job, tile, place, &step.lhs)?);
                     }
                     for (column, value) in columns {
                         let at = vec![Index::int(row as i64), column.clone()];
-                        let value = Expr::binary(job.product, elements[row].clone(), value.clone());
+                        let value = Expr::binary(step.product, elements[row].clone(), value.clone());
                         cx.push(Stmt::Accumulate { local: acc, at, op: BinaryFn::Add, value });
                     }
                 }
