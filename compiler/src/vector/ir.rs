@@ -261,7 +261,7 @@ pub enum Op {
     Quantize(Small, Lanes),
     /// The floats of `uses = [a, b]`, rounded to the nearest, ties to even, as small integers of a byte in the lower part of the
     /// result, those of `a` first: the nearest there is for what does not fit, 0 for NaN. Where `.1` is 1, `uses = [a, b, zero]`, the
-    /// halves of which are added before what is out of range is cut.
+    /// halves of which are added before what is out of range is cut, and NaN becomes any byte.
     QuantizePair(Small, u8, Lanes),
     /// Brings the cache line of `mem` to the second level, if that address is one.
     Prefetch,

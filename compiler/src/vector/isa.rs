@@ -251,8 +251,9 @@ impl Isa {
                 ) => !double,
                 Op::Dot(signs, _) => !double && self.dot == Some(signs),
                 Op::FmaLane(..) | Op::DotLane(..) => false,
-                Op::Quantize(small, _) => self.evex() && small == Small::U8 && !double && !lanes.is_scalar(),
-                Op::LoadHalves(..) | Op::MulAddHalves(..) | Op::MulHalves(..) | Op::QuantizePair(..) => false,
+                Op::Quantize(small, _) => small == Small::U8 && !double && !lanes.is_scalar(),
+                Op::QuantizePair(small, ..) => !self.evex() && small == Small::U8 && lanes == Lanes::X8,
+                Op::LoadHalves(..) | Op::MulAddHalves(..) | Op::MulHalves(..) => false,
                 Op::Ramp(..) | Op::Permute(_) => self.evex() && lanes == Lanes::X16,
                 Op::Convert(Convert::LongToDouble | Convert::DoubleToLong, _) => {
                     double && self.has_long_arithmetic

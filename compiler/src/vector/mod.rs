@@ -37,11 +37,15 @@ pub const OVERGROWN: &str = "a size beyond the budget";
 /// The instructions of a kernel that was lowered for the vectors of `isa`, or why there are none.
 pub fn lower(kernel: &Kernel, isa: Isa) -> Result<Func, String> {
     let mut func = select::select(kernel, isa).map_err(|select::Refusal(reason)| reason)?;
-    if isa.loads_apart {
+    let quantizes = |lanes: &ir::Lanes| isa.has(ir::Op::QuantizePair(ir::Small::U8, 0, *lanes));
+    let pairs = [ir::Lanes::X4, ir::Lanes::X8].into_iter().find(quantizes);
+    if isa.loads_apart || pairs.is_some() {
         let buffers = memory::Buffers::new(&func, kernel);
-        reuse::run(&mut func, &buffers);
-        if isa.has(ir::Op::QuantizePair(ir::Small::I8, 0, ir::Lanes::X4)) {
-            pairs::run(&mut func, &buffers);
+        if isa.loads_apart {
+            reuse::run(&mut func, &buffers);
+        }
+        if let Some(lanes) = pairs {
+            pairs::run(&mut func, &buffers, lanes);
         }
     }
     if isa.has_scaled_addresses {

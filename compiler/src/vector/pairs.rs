@@ -8,20 +8,18 @@ use super::fold::readers;
 use super::memory::Buffers;
 use crate::vector::ir::{Address, Binary, Block, Class, Func, Inst, Lanes, Mem, Op, Reg, Small, Unary};
 
-const LANES: Lanes = Lanes::X4;
-/// Bytes that one of the vectors is stored as.
-const BYTES: i32 = 4;
 /// Instructions between two stores, at most: as long, floats take registers.
 const NEAR: usize = 256;
 
-pub fn run(func: &mut Func, buffers: &Buffers<'_>) {
+/// For vectors of so many lanes.
+pub fn run(func: &mut Func, buffers: &Buffers<'_>, lanes: Lanes) {
     let readers = readers(func);
     let mut blocks = std::mem::take(&mut func.blocks);
     for block in blocks.values_mut() {
-        let stores = stores(block, &readers);
-        let pairs = pairs(block, &stores, buffers);
+        let stores = stores(block, &readers, lanes);
+        let pairs = pairs(block, &stores, buffers, lanes);
         if !pairs.is_empty() {
-            join(block, func, &stores, &pairs);
+            join(block, func, &stores, &pairs, lanes);
         }
     }
     func.blocks = blocks;
@@ -39,7 +37,17 @@ struct Store {
     steps: Vec<usize>,
 }
 
-fn stores(block: &Block, readers: &HashMap<Reg, u32>) -> Vec<Store> {
+/// The lanes that so many bytes are stored as.
+fn stored(bytes: usize) -> Option<Lanes> {
+    match bytes {
+        4 => Some(Lanes::X1),
+        8 => Some(Lanes::D1),
+        16 => Some(Lanes::X4),
+        _ => None,
+    }
+}
+
+fn stores(block: &Block, readers: &HashMap<Reg, u32>, lanes: Lanes) -> Vec<Store> {
     let defined: HashMap<Reg, usize> =
         block.insts.iter().enumerate().filter_map(|(at, inst)| Some((inst.dst?, at))).collect();
     // The instruction whose result an operand is, if nothing else reads it.
@@ -48,17 +56,21 @@ fn stores(block: &Block, readers: &HashMap<Reg, u32>) -> Vec<Store> {
         Some((at, &block.insts[at]))
     };
     let store = |(at, inst): (usize, &Inst)| {
-        let (Op::Store(Lanes::X1), Some(Mem::At(address))) = (inst.op, inst.mem) else { return None };
+        let (Op::Store(own), Some(Mem::At(address))) = (inst.op, inst.mem) else { return None };
         let (quantized, by) = step(inst.uses[0])?;
-        let Op::Quantize(small @ (Small::I8 | Small::U8), LANES) = by.op else { return None };
+        let Op::Quantize(small @ (Small::I8 | Small::U8), of) = by.op else { return None };
+        if of != lanes || Some(own) != stored(lanes.count()) {
+            return None;
+        }
         let (mut steps, mut floats, mut zero) = (vec![quantized], by.uses[0], 0);
         if let Some((added, sum)) = step(floats)
-            && let (Op::Binary(Binary::Add, LANES), Some(Mem::Constant(bits))) = (sum.op, sum.mem)
+            && let (Op::Binary(Binary::Add, of), Some(Mem::Constant(bits))) = (sum.op, sum.mem)
+            && of == lanes
             && let number = f32::from_bits(bits as u32)
             && number.fract() == 0.0
             && number.abs() <= 255.0
             && let Some((rounded, nearest)) = step(sum.uses[0])
-            && (nearest.op, nearest.mem) == (Op::Unary(Unary::Nearest, LANES), None)
+            && (nearest.op, nearest.mem) == (Op::Unary(Unary::Nearest, lanes), None)
         {
             steps.extend([added, rounded]);
             (floats, zero) = (nearest.uses[0], number as i16);
@@ -69,7 +81,8 @@ fn stores(block: &Block, readers: &HashMap<Reg, u32>) -> Vec<Store> {
 }
 
 /// Pairs of stores, the one of the lower bytes first.
-fn pairs(block: &Block, stores: &[Store], buffers: &Buffers<'_>) -> Vec<[usize; 2]> {
+fn pairs(block: &Block, stores: &[Store], buffers: &Buffers<'_>, lanes: Lanes) -> Vec<[usize; 2]> {
+    let bytes = lanes.count() as i32;
     let mut order: Vec<usize> = (0..stores.len()).collect();
     let place = |at: usize| (stores[at].address.base, stores[at].small == Small::U8, stores[at].zero);
     order.sort_by_key(|&at| (place(at), stores[at].address.disp, at));
@@ -78,8 +91,8 @@ fn pairs(block: &Block, stores: &[Store], buffers: &Buffers<'_>) -> Vec<[usize; 
         rest = others;
         let Some(high) = others.first() else { break };
         let (a, b) = (&stores[*low], &stores[*high]);
-        let beside = a.address.disp.checked_add(BYTES) == Some(b.address.disp);
-        if place(*low) == place(*high) && beside && may_wait(block, [a, b], buffers) {
+        let beside = a.address.disp.checked_add(bytes) == Some(b.address.disp);
+        if place(*low) == place(*high) && beside && may_wait(block, [a, b], bytes, buffers) {
             rest = &others[1..];
             pairs.push([*low, *high]);
         }
@@ -88,10 +101,10 @@ fn pairs(block: &Block, stores: &[Store], buffers: &Buffers<'_>) -> Vec<[usize; 
 }
 
 /// Whether the first of two stores may be done with the second.
-fn may_wait(block: &Block, [low, high]: [&Store; 2], buffers: &Buffers<'_>) -> bool {
+fn may_wait(block: &Block, [low, high]: [&Store; 2], bytes: i32, buffers: &Buffers<'_>) -> bool {
     let (first, last) = (low.at.min(high.at), low.at.max(high.at));
     let buffer = buffers.of(block.insts[first].mem);
-    let (start, end) = (low.address.disp, i64::from(high.address.disp) + i64::from(BYTES));
+    let (start, end) = (low.address.disp, i64::from(high.address.disp) + i64::from(bytes));
     let apart = |inst: &Inst| {
         let Some(mem) = inst.mem else { return true };
         let Some(address) = mem.address() else { return true };
@@ -113,7 +126,8 @@ fn may_wait(block: &Block, [low, high]: [&Store; 2], buffers: &Buffers<'_>) -> b
     buffer.is_some() && last - first <= NEAR && block.insts[first + 1..last].iter().all(apart)
 }
 
-fn join(block: &mut Block, func: &mut Func, stores: &[Store], pairs: &[[usize; 2]]) {
+fn join(block: &mut Block, func: &mut Func, stores: &[Store], pairs: &[[usize; 2]], lanes: Lanes) {
+    let Some(both) = stored(2 * lanes.count()) else { return };
     let mut gone: HashSet<usize> = HashSet::new();
     // Where the later one of a pair was.
     let mut joined: HashMap<usize, Vec<Inst>> = HashMap::new();
@@ -130,16 +144,16 @@ fn join(block: &mut Block, func: &mut Func, stores: &[Store], pairs: &[[usize; 2
         if low.zero != 0 {
             uses.push(*zeros.entry(low.zero).or_insert_with(|| {
                 let (dst, half) = (func.regs.push(Class::Vec), u64::from(low.zero as u16));
-                let op = Op::Splat(LANES, half << 16 | half);
+                let op = Op::Splat(lanes, half << 16 | half);
                 insts.push(Inst { op, dst: Some(dst), uses: vec![], mem: None });
                 dst
             }));
         }
         let dst = func.regs.push(Class::Vec);
-        let op = Op::QuantizePair(low.small, u8::from(low.zero != 0), LANES);
+        let op = Op::QuantizePair(low.small, u8::from(low.zero != 0), lanes);
         insts.push(Inst { op, dst: Some(dst), uses, mem: None });
         let mem = Some(Mem::At(low.address));
-        insts.push(Inst { op: Op::Store(Lanes::D1), dst: None, uses: vec![dst], mem });
+        insts.push(Inst { op: Op::Store(both), dst: None, uses: vec![dst], mem });
         joined.insert(low.at.max(high.at), insts);
     }
     let mut insts = Vec::with_capacity(block.insts.len());
@@ -155,7 +169,7 @@ fn join(block: &mut Block, func: &mut Func, stores: &[Store], pairs: &[[usize; 2
 #[cfg(test)]
 mod tests {
     use crate::loops::parse::parse as kernel;
-    use crate::vector::ir::Func;
+    use crate::vector::ir::{Func, Lanes};
     use crate::vector::memory::Buffers;
     use crate::vector::pairs;
     use crate::vector::tests::after;
@@ -174,7 +188,7 @@ mod tests {
         let (kernel, body) = (kernel(KERNEL).unwrap(), [&START.map(String::from), body].concat());
         let pass = |func: &mut Func| {
             let buffers = Buffers::new(func, &kernel);
-            pairs::run(func, &buffers);
+            pairs::run(func, &buffers, Lanes::X4);
         };
         after(&body, pass).split_off(START.len())
     }

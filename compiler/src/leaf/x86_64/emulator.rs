@@ -637,6 +637,10 @@ fn function(mnemonic: Mnemonic, imm: u8) -> Box<dyn Fn([u32; 3]) -> u32> {
             let product = |shift: u32| i32::from((a >> shift) as i16) * i32::from((b >> shift) as i16);
             product(0).wrapping_add(product(16)) as u32
         },
+        Vpaddsw => |[_, a, b]| {
+            let half = |shift: u32| ((a >> shift) as i16).saturating_add((b >> shift) as i16) as u16;
+            u32::from(half(0)) | u32::from(half(16)) << 16
+        },
         Vpmaddubsw => |[_, a, b]| {
             let ([a0, a1, a2, a3], b) = (a.to_le_bytes().map(i32::from), b.to_le_bytes());
             let [b0, b1, b2, b3] = b.map(|byte| i32::from(byte as i8));

@@ -86,13 +86,13 @@ impl Machine<'_> {
                 gather(&words.collect::<Vec<_>>())
             }
             Vpacksswb | Vpackuswb => {
-                assert_eq!(to, 4);
-                let both = [self.words(inst, 1, 8), self.words(inst, 2, 8)].concat();
+                let (a, b) = (self.words(inst, 1, 2 * to), self.words(inst, 2, 2 * to));
+                let both = a.chunks(8).zip(b.chunks(8)).flat_map(|(a, b)| [a, b].concat());
                 let pack = |x: u16| match inst.mnemonic() {
                     Vpacksswb => (x as i16).clamp(-0x80, 0x7f) as u8,
                     _ => (x as i16).clamp(0, 0xff) as u8,
                 };
-                gather_bytes(&both.into_iter().map(pack).collect::<Vec<_>>())
+                gather_bytes(&both.map(pack).collect::<Vec<_>>())
             }
             Vshufps => {
                 let (a, b, order) = (self.lanes(inst, 1, to), self.lanes(inst, 2, to), inst.immediate(3));

@@ -33,8 +33,8 @@ impl<'a> Emitter<'a> {
     pub fn step(&mut self, step: Step) -> Emitted {
         match step {
             Step::Move { from, to } => self.transfer(from, to),
-            Step::Inst { inst, places, .. } => {
-                let operands = Operands::new(inst, &places, self.isa, self.pool)?;
+            Step::Inst { inst, places, temps } => {
+                let operands = Operands::new(inst, (&places, &temps), self.isa, self.pool)?;
                 self.inst(inst.op, &operands).map_err(|e| format!("{:?}: {e}", inst.op))
             }
             Step::End { end, places } => self.compare(end, &places),
@@ -115,7 +115,7 @@ impl<'a> Emitter<'a> {
             }
             Op::StorePart(small) => self.store_part(small, operands),
             Op::ToGeneral(one) => self.move_to_general(one, operands),
-            Op::Unpack(_) | Op::Pack(..) | Op::Quantize(..) | Op::Convert(..) => {
+            Op::Unpack(_) | Op::Pack(..) | Op::Quantize(..) | Op::QuantizePair(..) | Op::Convert(..) => {
                 self.change_width(op, operands)
             }
             Op::MaskWiden(_) | Op::MaskNarrow(_) => self.change_width(op, operands),

@@ -19,10 +19,16 @@ pub struct Operands<'a> {
     uses: &'a [Place],
     pub mem: Option<MemoryOperand>,
     dst: Option<Place>,
+    temps: &'a [Place],
 }
 
 impl<'a> Operands<'a> {
-    pub fn new(inst: &Inst, places: &'a [Place], isa: Isa, pool: &mut Pool) -> Result<Operands<'a>, String> {
+    pub fn new(
+        inst: &Inst,
+        (places, temps): (&'a [Place], &'a [Place]),
+        isa: Isa,
+        pool: &mut Pool,
+    ) -> Result<Operands<'a>, String> {
         let (uses, rest) = places.split_at_checked(inst.uses.len()).ok_or("operands without places")?;
         let mem = match inst.mem {
             Some(Mem::At(address)) => Some(in_memory(address, rest, false)?),
@@ -30,7 +36,12 @@ impl<'a> Operands<'a> {
             Some(Mem::Constant(bits)) => Some(pool.operand(bits, isa, lanes(inst.op).unwrap_or(Lanes::X1))),
             None => None,
         };
-        Ok(Operands { uses, mem, dst: inst.dst.and(rest.last().copied()) })
+        Ok(Operands { uses, mem, dst: inst.dst.and(rest.last().copied()), temps })
+    }
+
+    /// A register for what is in between.
+    pub fn temp(&self, index: usize) -> Result<Place, String> {
+        self.temps.get(index).copied().ok_or_else(|| format!("temporary register {index} is missing"))
     }
 
     pub fn used(&self, index: usize) -> Result<Place, String> {

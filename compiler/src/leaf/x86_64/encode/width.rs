@@ -16,6 +16,10 @@ const NEAREST: u32 = 0;
 const EVEN: u32 = 0b10_00_10_00;
 /// Of a permutation of 64-bit lanes: the first of each half of 256 bits, in the lower half.
 const FIRST_OF_HALVES: u32 = 0b10_00;
+/// The quarters 0 and 2, then 1 and 3.
+const OUTER_THEN_INNER: u32 = 0b11_01_10_00;
+/// What the greatest integer of 16 bits is made of.
+const MOST_WORD: f32 = i16::MAX as f32;
 
 impl Emitter<'_> {
     pub fn load_small(&mut self, op: Op, operands: &Operands, result: Place) -> Emitted {
@@ -68,6 +72,7 @@ impl Emitter<'_> {
             }
             Op::Pack(small, lanes) => self.pack(small, lanes, result, operands),
             Op::Quantize(Small::U8, lanes) => self.quantize(lanes, result, operands),
+            Op::QuantizePair(Small::U8, adds, lanes) => self.quantize_pair(adds, lanes, operands),
             // The allocator has put the result where the operand is, or has copied it there.
             Op::MaskWiden(_) | Op::MaskNarrow(_) if isa.evex() => self.transfer(operands.used(0)?, result),
             Op::Convert(Convert::Truncate, Lanes::D1) | Op::MaskNarrow(Lanes::D1) => {
@@ -100,6 +105,10 @@ impl Emitter<'_> {
             let dst = vector(result, packed(small, lanes))?;
             return self.two((small::truncate(small, lanes), None), dst, Source::Reg(from));
         }
+        self.pack_words(small, lanes, result, from)
+    }
+
+    fn pack_words(&mut self, small: Small, lanes: Lanes, result: Place, from: Register) -> Emitted {
         let dst = vector(result, lanes)?;
         self.three((small::to_words(small, lanes), None), dst, from, Source::Reg(from))?;
         if lanes == Lanes::X8 {
@@ -113,14 +122,45 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// To u8. What is greater, and what no i32 holds, is a large integer without a sign, which packing cuts.
+    /// To u8. With EVEX, what is greater, and what no i32 holds, is a large integer without a sign, which packing cuts.
     fn quantize(&mut self, lanes: Lanes, result: Place, operands: &Operands) -> Emitted {
         let (isa, dst) = (self.isa, vector(result, lanes)?);
         let zero = Source::Mem(self.pool.operand(0, isa, lanes));
         // Of NaN and another operand the result is the second.
         self.three((codes::MAX.pick(isa, lanes), None), dst, operands.vector(0, lanes)?, zero)?;
+        if !isa.evex() {
+            let most = Source::Mem(self.pool.operand(255f32.to_bits().into(), isa, lanes));
+            self.three((codes::MIN.pick(isa, lanes), None), dst, dst, most)?;
+        }
         self.two((codes::TO_INT_NEAREST.pick(isa, lanes), None), dst, Source::Reg(dst))?;
-        self.two((small::cut_to_byte(lanes), None), vector(result, Lanes::X4)?, Source::Reg(dst))
+        match isa.evex() {
+            true => self.two((small::cut_to_byte(lanes), None), vector(result, Lanes::X4)?, Source::Reg(dst)),
+            false => self.pack_words(Small::U8, lanes, result, dst),
+        }
+    }
+
+    /// Two vectors to u8. What no i32 holds becomes `i32::MIN`, so that only what is great is cut before.
+    fn quantize_pair(&mut self, adds: u8, lanes: Lanes, operands: &Operands) -> Emitted {
+        let isa = self.isa;
+        let (dst, other) = (vector(operands.result()?, lanes)?, vector(operands.temp(0)?, lanes)?);
+        for (at, to) in [(0, dst), (1, other)] {
+            // With the number in front, NaN stays NaN, which becomes `i32::MIN` as well.
+            let most = Source::Mem(self.pool.operand(MOST_WORD.to_bits().into(), isa, lanes));
+            self.two((codes::LOAD.pick(isa, lanes), None), to, most)?;
+            let from = Source::Reg(operands.vector(at, lanes)?);
+            self.three((codes::MIN.pick(isa, lanes), None), to, to, from)?;
+            self.two((codes::TO_INT_NEAREST.pick(isa, lanes), None), to, Source::Reg(to))?;
+        }
+        self.three((small::to_words(Small::U8, lanes), None), dst, dst, Source::Reg(other))?;
+        if adds == 1 {
+            let zero = Source::Reg(operands.vector(2, lanes)?);
+            self.three((Code::VEX_Vpaddsw_ymm_ymm_ymmm256, None), dst, dst, zero)?;
+        }
+        // Both vectors' first halves are in the first half.
+        let permute = |order| (Code::VEX_Vpermq_ymm_ymmm256_imm8, Some(order));
+        self.two(permute(OUTER_THEN_INNER), dst, Source::Reg(dst))?;
+        self.three((Code::VEX_Vpackuswb_ymm_ymm_ymmm256, None), dst, dst, Source::Reg(dst))?;
+        self.two(permute(FIRST_OF_HALVES), dst, Source::Reg(dst))
     }
 }
 

@@ -148,7 +148,7 @@ const BINARY: [Binary; 17] = [
 const COMPARE: [Compare; 6] =
     [Compare::Eq, Compare::Ne, Compare::Lt, Compare::Le, Compare::IntEq, Compare::IntGt];
 
-const UNARY: [Unary; 17] = [
+const UNARY: [Unary; 19] = [
     Unary::Sqrt,
     Unary::Floor,
     Unary::Ceil,

@@ -13,6 +13,7 @@ use crate::graph::{Builder, DType, Dim, Graph, Op, Origin, RhsLayout, Tensor, Te
 use crate::interp;
 use crate::loops::lower::lower;
 use crate::loops::{Buf, Expr, Index, Stmt, Var, program, visit};
+use crate::pass::{self, PackPolicy};
 use crate::schedule::{Options, schedule};
 use crate::target::Target;
 use crate::vector::isa::Isa;
@@ -133,6 +134,70 @@ fn products_of_bytes() {
     check_products_of_bytes(&[(DType::U8, -128)], &|graph, inputs| {
         byte_targets().into_iter().map(|target| (run(graph, inputs, &target), target)).collect()
     });
+}
+
+/// Rows of panels in orders of their own, those whose sums fit 16 bits first: windows with two axes before the steps, and an element
+/// of u8 that makes every sum as large as it can be.
+#[test]
+fn products_of_bytes_with_short_sums() {
+    // Of the pairs of weights, the last are the greatest that fit 16 bits; and those that do not.
+    let short = [[0, 0], [64, 64], [-64, -64], [127, 1], [-128, 127], [1, 127], [-127, -1], [-128, 0]];
+    let long = [[64, 65], [-65, -64], [127, 127], [-128, -128]];
+    for (shape, rows, columns, nr, every, some) in [
+        (vec![7, 64], 1, 40usize, 16usize, 3, true),
+        (vec![9, 256], 1, 70, 32, 5, true),
+        (vec![1, 96], 1, 64, 32, 4, true),
+        (vec![3, 5, 3, 2, 48], 2, 40, 16, 2, true),
+        (vec![5, 64], 1, 40, 16, usize::MAX, false),
+    ] {
+        let mut graph = Graph { name: "bytes".into(), ..Graph::default() };
+        let origin = Origin { name: "bytes".into(), op_type: "Bytes".into(), index: 0 };
+        let origin = graph.origins.push(origin);
+        let mut b = Builder::new(&mut graph, origin);
+        let dims: Vec<Dim> = shape.iter().map(|&size| Dim::from(size)).collect();
+        let lhs = b.input("x", TensorType::new(DType::U8, dims), None);
+        let mut weights = shape[rows..].to_vec();
+        let k = weights.len();
+        weights[k - 1] /= 4;
+        weights.insert(0, columns.div_ceil(nr));
+        weights.push(4 * nr);
+        let pairs = weights.iter().product::<usize>() / 2;
+        let data = (0..pairs).flat_map(|at| {
+            let (row, mixed) = (at / (2 * nr), (noise(at) * 512.0) as i32);
+            let is_long = (row + row / 7) % every == 1 && at % 5 == 2;
+            let pairs = if is_long { &long[..] } else { &short };
+            pairs[mixed.unsigned_abs() as usize % pairs.len()].map(|weight: i32| weight as i8)
+        });
+        let rhs = b.constant(Tensor::from_slice(&weights, &data.collect::<Vec<i8>>()));
+        let layout = RhsLayout::Panels { nr, depth: 4, n: Dim::from(columns) };
+        let y = b.emit1(Op::Contract { batch: 0, m: rows, k, rhs: layout }, &[lhs, rhs]).unwrap();
+        graph.outputs.push(("y".into(), y));
+        let all = vec![255u8; shape.iter().product()];
+        let random: Vec<u8> = (0..all.len()).map(|at| (noise(at + 77) * 512.0) as u8).collect();
+        let inputs = [all, random].map(|data| [Tensor::from_slice(&shape, &data)]);
+        let wanted = inputs.each_ref().map(|inputs| interp::run(&graph, inputs).unwrap().remove(0));
+        order(&mut graph);
+        let layouts: Vec<&Op> = graph.order.iter().map(|&node| &graph.nodes[node].op).collect();
+        let [Op::Contract { rhs: RhsLayout::Ordered { short, .. }, .. }] = &layouts[..] else {
+            panic!("{layouts:?}");
+        };
+        assert_eq!(*short < weights[k], some, "{shape:?}: {short}");
+        assert_eq!(graph.nodes[graph.order[0]].inputs.len(), if some { 3 } else { 2 });
+        for (inputs, wanted) in inputs.iter().zip(&wanted) {
+            assert_eq!(wanted.data, interp::run(&graph, inputs).unwrap()[0].data, "{shape:?} by the evaluator");
+            for target in byte_targets() {
+                assert_eq!(wanted.data, run(&graph, inputs, &target).data, "{shape:?} on {:?}", target.wide);
+            }
+        }
+    }
+}
+
+/// Runs the pass `order`, for a machine with AVX2.
+fn order(graph: &mut Graph) {
+    let options = pass::Options { level: 3, pack: PackPolicy::WIDE, ..pass::Options::default() };
+    for name in ["order", "dce"] {
+        pass::run_one(pass::by_name(name).unwrap(), graph, &options).unwrap();
+    }
 }
 
 /// Of signed bytes, by SDOT and by the several instructions that stand for it, fewer where no weight is -128.
