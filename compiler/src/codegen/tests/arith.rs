@@ -139,8 +139,9 @@ fn binary_functions() {
         for &op in BinaryFn::ALL {
             let expanded = dtype.is_float() && matches!(op, BinaryFn::Pow | BinaryFn::Atan2);
             // Of words only.
-            let words = matches!(op, BinaryFn::Dot | BinaryFn::DotSigned | BinaryFn::DotNarrow);
-            let words = words && dtype != DType::I32;
+            let words = op.is_dot() && dtype != DType::I32;
+            // Of bytes with short sums only.
+            let words = words || op == BinaryFn::DotShort;
             if expanded || words || interp::eval(&Op::Map(MapFn::Binary(op)), &[&a, &b]).is_err() {
                 continue;
             }

@@ -152,13 +152,13 @@ impl Emitter<'_> {
             self.two((codes::TO_INT_NEAREST.pick(isa, lanes), None), to, Source::Reg(to))?;
         }
         self.three((small::to_words(Small::U8, lanes), None), dst, dst, Source::Reg(other))?;
+        // Both vectors' first halves are in the first half.
+        let permute = |order| (Code::VEX_Vpermq_ymm_ymmm256_imm8, Some(order));
+        self.two(permute(OUTER_THEN_INNER), dst, Source::Reg(dst))?;
         if adds == 1 {
             let zero = Source::Reg(operands.vector(2, lanes)?);
             self.three((Code::VEX_Vpaddsw_ymm_ymm_ymmm256, None), dst, dst, zero)?;
         }
-        // Both vectors' first halves are in the first half.
-        let permute = |order| (Code::VEX_Vpermq_ymm_ymmm256_imm8, Some(order));
-        self.two(permute(OUTER_THEN_INNER), dst, Source::Reg(dst))?;
         self.three((Code::VEX_Vpackuswb_ymm_ymm_ymmm256, None), dst, dst, Source::Reg(dst))?;
         self.two(permute(FIRST_OF_HALVES), dst, Source::Reg(dst))
     }
