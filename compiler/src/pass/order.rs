@@ -45,8 +45,11 @@ fn contraction(
     id: NodeId,
     done: &mut HashMap<ValueId, Option<Ordered>>,
 ) -> Result<Option<ValueId>> {
-    let Node { op: Op::Contract { batch, m, k, rhs: RhsLayout::Panels { nr, depth: DOT_DEPTH, n } }, inputs, .. } =
-        &b.graph.nodes[id]
+    let Node {
+        op: Op::Contract { batch, m, k, rhs: RhsLayout::Panels { nr, depth: DOT_DEPTH, n } },
+        inputs,
+        ..
+    } = &b.graph.nodes[id]
     else {
         return Ok(None);
     };

@@ -201,6 +201,10 @@ pub enum Small {
 }
 
 impl Small {
+    pub fn is_byte(self) -> bool {
+        matches!(self, Small::I8 | Small::U8)
+    }
+
     pub fn bytes(self) -> usize {
         match self {
             Small::I8 | Small::U8 => 1,
@@ -257,11 +261,11 @@ pub enum Op {
     /// `i32::MIN`, which is what NaN is converted to: it gives 0.
     Pack(Small, Lanes),
     /// The floats of `uses[0]`, rounded to the nearest, ties to even, as small integers in the lower part of the result: the
-    /// nearest there is for what does not fit, 0 for NaN. Not to f16, and not of one lane.
+    /// nearest there is for what does not fit. NaN becomes 0, or any i8. Not to f16, and not of one lane.
     Quantize(Small, Lanes),
     /// The floats of `uses = [a, b]`, rounded to the nearest, ties to even, as small integers of a byte in the lower part of the
-    /// result, those of `a` first: the nearest there is for what does not fit, 0 for NaN. Where `.1` is 1, `uses = [a, b, zero]`, the
-    /// halves of which are added before what is out of range is cut, and NaN becomes any byte.
+    /// result, those of `a` first: the nearest there is for what does not fit. NaN becomes 0, or any i8. Where `.1` is 1,
+    /// `uses = [a, b, zero]`, the halves of which are added before what is out of range is cut, and NaN becomes any byte.
     QuantizePair(Small, u8, Lanes),
     /// Brings the cache line of `mem` to the second level, if that address is one.
     Prefetch,

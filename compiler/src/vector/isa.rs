@@ -251,8 +251,9 @@ impl Isa {
                 ) => !double,
                 Op::Dot(signs, _) => !double && self.dot == Some(signs),
                 Op::FmaLane(..) | Op::DotLane(..) => false,
-                Op::Quantize(small, _) => small == Small::U8 && !double && !lanes.is_scalar(),
-                Op::QuantizePair(small, ..) => !self.evex() && small == Small::U8 && lanes == Lanes::X8,
+                Op::Quantize(Small::I8, _) if self.evex() => false,
+                Op::Quantize(small, _) => small.is_byte() && !double && !lanes.is_scalar(),
+                Op::QuantizePair(small, ..) => !self.evex() && small.is_byte() && lanes == Lanes::X8,
                 Op::LoadHalves(..) | Op::MulAddHalves(..) | Op::MulHalves(..) => false,
                 Op::Ramp(..) | Op::Permute(_) => self.evex() && lanes == Lanes::X16,
                 Op::Convert(Convert::LongToDouble | Convert::DoubleToLong, _) => {

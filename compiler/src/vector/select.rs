@@ -29,7 +29,9 @@ use value::{Form, Kind, Val};
 use crate::graph::{DType, Dim};
 use crate::loops::{Access, Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Var};
 use crate::scalar::CompareFn;
-use crate::vector::ir::{Binary, Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, Small};
+use crate::vector::ir::{
+    Binary, Block, BlockId, Class, Cond, End, Func, Inst, Lanes, Mem, Op, Operand, Reg, Small,
+};
 use crate::vector::isa::Isa;
 
 /// Why a kernel is left to the other back end.

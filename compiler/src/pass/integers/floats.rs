@@ -18,8 +18,8 @@ const LEAST_PART: u64 = 64;
 const STEP: u64 = 8;
 /// Each part is a kernel of its own: sums of more stay integers.
 const MOST_PARTS: u64 = 64;
-/// Integers that are added to a sum one after the other.
-const MOST_TERMS: usize = 4;
+/// Integers that are added to a sum one after the other, and views in between.
+const MOST_STEPS: usize = 8;
 /// Parts of all sums of a graph together, so that a small model does not become a large one.
 pub const MOST_OF_ALL: u64 = 4096;
 
@@ -108,19 +108,23 @@ pub fn back(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     if b.dtype(integers) != DType::I32 || range(b.graph, integers, &mut { LOOKS }).is_none() {
         return Ok(None);
     }
-    let (mut terms, mut at) = (Vec::new(), integers);
+    let (mut steps, mut at) = (Vec::new(), integers);
     let mut x = loop {
         match operation(b.graph, at) {
-            Some((&Op::Map(MapFn::Binary(op @ (BinaryFn::Add | BinaryFn::Sub))), &[x, term]))
+            Some((op @ Op::Map(MapFn::Binary(BinaryFn::Add | BinaryFn::Sub)), &[x, term]))
                 if b.graph.is_constant(term) && b.ty(x).shape == b.ty(at).shape =>
             {
-                terms.push((op, term));
+                steps.push((op.clone(), Some(term)));
+                at = x;
+            }
+            Some((op @ (Op::Reshape { .. } | Op::Transpose { .. }), &[x])) => {
+                steps.push((op.clone(), None));
                 at = x;
             }
             Some((Op::Map(MapFn::Cast { .. }), &[x])) if b.dtype(x) == DType::F32 => break x,
             _ => return Ok(None),
         }
-        if terms.len() > MOST_TERMS {
+        if steps.len() > MOST_STEPS {
             return Ok(None);
         }
     };
@@ -129,9 +133,10 @@ pub fn back(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     if !sum || range(b.graph, x, &mut { LOOKS }).is_none() {
         return Ok(None);
     }
-    while let Some((op, term)) = terms.pop() {
-        let term = b.cast(term, DType::F32)?;
-        x = b.binary(op, x, term)?;
+    while let Some((op, term)) = steps.pop() {
+        let term = term.map(|term| b.cast(term, DType::F32)).transpose()?;
+        let operands: Vec<ValueId> = [x].into_iter().chain(term).collect();
+        x = b.emit1(op, &operands)?;
     }
     Ok(Some(x))
 }

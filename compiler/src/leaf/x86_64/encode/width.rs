@@ -71,8 +71,8 @@ impl Emitter<'_> {
                 self.two((code, None), vector(result, lanes)?, operands.source(0, from)?)
             }
             Op::Pack(small, lanes) => self.pack(small, lanes, result, operands),
-            Op::Quantize(Small::U8, lanes) => self.quantize(lanes, result, operands),
-            Op::QuantizePair(Small::U8, adds, lanes) => self.quantize_pair(adds, lanes, operands),
+            Op::Quantize(small, lanes) => self.quantize(small, lanes, result, operands),
+            Op::QuantizePair(small, adds, lanes) => self.quantize_pair(small, adds, lanes, operands),
             // The allocator has put the result where the operand is, or has copied it there.
             Op::MaskWiden(_) | Op::MaskNarrow(_) if isa.evex() => self.transfer(operands.used(0)?, result),
             Op::Convert(Convert::Truncate, Lanes::D1) | Op::MaskNarrow(Lanes::D1) => {
@@ -122,25 +122,26 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// To u8. With EVEX, what is greater, and what no i32 holds, is a large integer without a sign, which packing cuts.
-    fn quantize(&mut self, lanes: Lanes, result: Place, operands: &Operands) -> Emitted {
+    /// To u8 or, without EVEX, i8. With EVEX, what is greater, and what no i32 holds, is a large integer without a sign, which
+    /// packing cuts.
+    fn quantize(&mut self, small: Small, lanes: Lanes, result: Place, operands: &Operands) -> Emitted {
         let (isa, dst) = (self.isa, vector(result, lanes)?);
-        let zero = Source::Mem(self.pool.operand(0, isa, lanes));
-        // Of NaN and another operand the result is the second.
-        self.three((codes::MAX.pick(isa, lanes), None), dst, operands.vector(0, lanes)?, zero)?;
+        let (least, most) = if small == Small::I8 { (-128f32, 127f32) } else { (0f32, 255f32) };
+        let least = Source::Mem(self.pool.operand(least.to_bits().into(), isa, lanes));
+        self.three((codes::MAX.pick(isa, lanes), None), dst, operands.vector(0, lanes)?, least)?;
         if !isa.evex() {
-            let most = Source::Mem(self.pool.operand(255f32.to_bits().into(), isa, lanes));
+            let most = Source::Mem(self.pool.operand(most.to_bits().into(), isa, lanes));
             self.three((codes::MIN.pick(isa, lanes), None), dst, dst, most)?;
         }
         self.two((codes::TO_INT_NEAREST.pick(isa, lanes), None), dst, Source::Reg(dst))?;
         match isa.evex() {
             true => self.two((small::cut_to_byte(lanes), None), vector(result, Lanes::X4)?, Source::Reg(dst)),
-            false => self.pack_words(Small::U8, lanes, result, dst),
+            false => self.pack_words(small, lanes, result, dst),
         }
     }
 
-    /// Two vectors to u8. What no i32 holds becomes `i32::MIN`, so that only what is great is cut before.
-    fn quantize_pair(&mut self, adds: u8, lanes: Lanes, operands: &Operands) -> Emitted {
+    /// Two vectors to bytes. What no i32 holds becomes `i32::MIN`, so that only what is great is cut before.
+    fn quantize_pair(&mut self, small: Small, adds: u8, lanes: Lanes, operands: &Operands) -> Emitted {
         let isa = self.isa;
         let (dst, other) = (vector(operands.result()?, lanes)?, vector(operands.temp(0)?, lanes)?);
         for (at, to) in [(0, dst), (1, other)] {
@@ -151,7 +152,7 @@ impl Emitter<'_> {
             self.three((codes::MIN.pick(isa, lanes), None), to, to, from)?;
             self.two((codes::TO_INT_NEAREST.pick(isa, lanes), None), to, Source::Reg(to))?;
         }
-        self.three((small::to_words(Small::U8, lanes), None), dst, dst, Source::Reg(other))?;
+        self.three((small::to_words(small, lanes), None), dst, dst, Source::Reg(other))?;
         // Both vectors' first halves are in the first half.
         let permute = |order| (Code::VEX_Vpermq_ymm_ymmm256_imm8, Some(order));
         self.two(permute(OUTER_THEN_INNER), dst, Source::Reg(dst))?;
@@ -159,7 +160,11 @@ impl Emitter<'_> {
             let zero = Source::Reg(operands.vector(2, lanes)?);
             self.three((Code::VEX_Vpaddsw_ymm_ymm_ymmm256, None), dst, dst, zero)?;
         }
-        self.three((Code::VEX_Vpackuswb_ymm_ymm_ymmm256, None), dst, dst, Source::Reg(dst))?;
+        let to_bytes = match small {
+            Small::I8 => Code::VEX_Vpacksswb_ymm_ymm_ymmm256,
+            _ => Code::VEX_Vpackuswb_ymm_ymm_ymmm256,
+        };
+        self.three((to_bytes, None), dst, dst, Source::Reg(dst))?;
         self.two(permute(FIRST_OF_HALVES), dst, Source::Reg(dst))
     }
 }

@@ -412,7 +412,9 @@ impl Lowering<'_> {
         let (Some(short), Some((last, lead))) = (&job.short, job.inner.split_last()) else {
             return internal("no short sums");
         };
-        let Some(steps) = last.as_const() else { return internal("short sums of a symbolic number of steps") };
+        let Some(steps) = last.as_const() else {
+            return internal("short sums of a symbolic number of steps");
+        };
         let (mut nest, index) = Nest::over(&mut self.kernel, lead);
         for axis in &nest.axes {
             self.extents.insert(axis.var, axis.extent.clone());

@@ -184,7 +184,11 @@ fn products_of_bytes_with_short_sums() {
         assert_eq!(*short < weights[k], some, "{shape:?}: {short}");
         assert_eq!(graph.nodes[graph.order[0]].inputs.len(), if some { 3 } else { 2 });
         for (inputs, wanted) in inputs.iter().zip(&wanted) {
-            assert_eq!(wanted.data, interp::run(&graph, inputs).unwrap()[0].data, "{shape:?} by the evaluator");
+            assert_eq!(
+                wanted.data,
+                interp::run(&graph, inputs).unwrap()[0].data,
+                "{shape:?} by the evaluator"
+            );
             for target in byte_targets() {
                 assert_eq!(wanted.data, run(&graph, inputs, &target).data, "{shape:?} on {:?}", target.wide);
             }
