@@ -209,7 +209,9 @@ impl Lowering<'_> {
             stage: None,
         };
         job.tiles = self.tile_plan(&job, pick)?;
-        job.digits = self.digits_of(node, &facts, pick)?;
+        if job.short.is_none() {
+            job.digits = self.digits_of(node, &facts, pick)?;
+        }
         job.stage = self.stage_plan(&job, pick)?;
         let (constant, on_tiles) = (self.graph.is_constant(rhs), job.tiles.is_some());
         job.prefetch = Prefetch::choose(self.target, constant, codes.is_some(), on_tiles, pick)?;
