@@ -544,7 +544,9 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
         Op::Gather { axis } => {
             arity(op, inputs, 2)?;
             check_axis(*axis, inputs[0])?;
-            check_indices(inputs[1])?;
+            if inputs[1].dtype != DType::U8 {
+                check_indices(inputs[1])?;
+            }
             let mut shape = inputs[0].shape[..*axis].to_vec();
             shape.extend_from_slice(&inputs[1].shape);
             shape.extend_from_slice(&inputs[0].shape[axis + 1..]);

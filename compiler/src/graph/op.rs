@@ -153,7 +153,7 @@ pub enum Op {
     /// `[n, height, width, c]`.
     WinogradOutput { tile: usize, height: usize, width: usize },
     /// Inputs `(data, indices)`, ONNX `Gather`: `data.shape[..axis] ++ indices.shape ++ data.shape[axis+1..]`.
-    /// Indices are i32 or i64, negative ones count from the end; out of range is a run-time error.
+    /// Indices are u8, i32 or i64, negative ones count from the end; out of range is a run-time error.
     Gather { axis: usize },
     /// Inputs `(data, indices)`, ONNX `GatherElements`; the result has the shape of `indices`.
     GatherElements { axis: usize },

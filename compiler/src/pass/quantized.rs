@@ -6,8 +6,10 @@
 //! scales are new. Views and paddings between the two operations move to the integers.
 //!
 //! Also sums over a map multiplication by constants, as depthwise convolutions are. Besides, what is quantized by a
-//! known scale is multiplied by its reciprocal, and rows of a dequantized table are dequantized once they are taken.
+//! known scale is multiplied by its reciprocal, rows of a dequantized table are dequantized once they are taken, and bytes that are
+//! made of bytes by expensive functions are read from a table.
 
+mod looked_up;
 mod moved;
 
 use crate::error::Result;
@@ -31,7 +33,10 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         Op::Reduce { op: ReduceFn::Sum, .. } => depthwise(b, id),
         Op::Map(MapFn::Cast { to: DType::I8 | DType::U8, .. }) => match moved::moved(b, id)? {
             Some(bytes) => Ok(Some(bytes)),
-            None => quantization(b, id),
+            None => match looked_up::looked_up(b, id)? {
+                Some(bytes) => Ok(Some(bytes)),
+                None => quantization(b, id),
+            },
         },
         Op::Gather { .. } => gathered(b, id),
         _ => Ok(None),

@@ -287,6 +287,7 @@ impl Select<'_> {
         let op = match (self.kernel.buffers[*buf].dtype, widened) {
             (DType::I64, _) => Op::LoadInt,
             (DType::I32, true) => Op::LoadInt32,
+            (DType::U8, true) => Op::LoadPart(Small::U8),
             (DType::U16, true) => Op::LoadPart(Small::U16),
             _ => return Ok(None),
         };

@@ -225,7 +225,11 @@ impl Lowering<'_> {
 
     /// A data-dependent index: negative counts from the end, out of range ends the kernel.
     pub(super) fn checked_index(&mut self, pick: Expr, extent: &Dim) -> Index {
+        let is_byte = self.kernel.dtype(&pick) == DType::U8;
         let pick = if self.kernel.dtype(&pick) == DType::I64 { pick } else { Expr::cast(DType::I64, pick) };
+        if is_byte && extent.as_const().is_some_and(|extent| extent > u8::MAX.into()) {
+            return self.as_index(pick);
+        }
         if let Expr::Index(index) = &pick
             && index.below(extent, &self.extent_fn())
         {
