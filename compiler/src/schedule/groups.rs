@@ -238,7 +238,7 @@ impl<'g> Grouper<'g> {
             let inputs = self.inputs(node);
             match self.op(node) {
                 Op::Contract { rhs, .. } => {
-                    inputs[2..].iter().for_each(|&digits| self.forced[digits] = true);
+                    inputs[2..].iter().for_each(|&other| self.forced[other] = true);
                     self.force_affine(inputs[0]);
                     match rhs.panels() {
                         Some((_, depth, _)) => {

@@ -122,8 +122,7 @@ fn is_expensive(function: MapFn) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::graph::{Builder, DType, Dim, Tensor, ValueId};
-    use crate::graph::{Graph, MapFn, Op, Origin, TensorType};
+    use crate::graph::{Builder, DType, Dim, Graph, MapFn, Op, Origin, Tensor, TensorType, ValueId};
     use crate::interp;
     use crate::pass::{Options, PackPolicy, by_name, run_one};
     use crate::scalar::{BinaryFn, UnaryFn};
