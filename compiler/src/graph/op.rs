@@ -56,6 +56,15 @@ impl RhsLayout {
             RhsLayout::Ordered { nr, n, .. } => Some((*nr, DOT_DEPTH, n)),
         }
     }
+
+    /// The same with so many columns in all, where they are panels.
+    pub fn with_columns(&self, columns: Dim) -> RhsLayout {
+        let mut layout = self.clone();
+        if let RhsLayout::Panels { n, .. } | RhsLayout::Ordered { n, .. } = &mut layout {
+            *n = columns;
+        }
+        layout
+    }
 }
 
 /// Steps of the inner axis that [`crate::scalar::BinaryFn::Dot`] adds up at once.

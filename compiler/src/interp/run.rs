@@ -8,9 +8,7 @@ use cranelift_entity::SecondaryMap;
 use super::{call, constant, control, eval, state, type_of};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::dim::Sym;
-use crate::graph::{
-    Dim, Graph, NodeId, Op, RhsLayout, Tensor, TensorType, ValueId, borders, seed_value, strings,
-};
+use crate::graph::{Dim, Graph, NodeId, Op, Tensor, TensorType, ValueId, borders, seed_value, strings};
 
 /// Sizes of the symbols, as far as they are known.
 pub type Symbols = SecondaryMap<Sym, Option<i64>>;
@@ -364,18 +362,13 @@ fn substitute<'a>(op: &'a Op, symbols: &Symbols) -> Result<Cow<'a, Op>> {
         Op::Pad { lo, hi } => Cow::Owned(Op::Pad { lo: all(lo)?, hi: all(hi)? }),
         Op::Iota { shape, axis } => Cow::Owned(Op::Iota { shape: shape_of(shape)?, axis: *axis }),
         Op::DimValues { dims } => Cow::Owned(Op::DimValues { dims: all(dims)? }),
-        Op::Contract { batch, m, k, rhs: RhsLayout::Panels { nr, depth, n } } => Cow::Owned(Op::Contract {
-            batch: *batch,
-            m: *m,
-            k: *k,
-            rhs: RhsLayout::Panels { nr: *nr, depth: *depth, n: one(n)? },
-        }),
-        Op::Contract { batch, m, k, rhs: RhsLayout::Ordered { nr, n, short } } => Cow::Owned(Op::Contract {
-            batch: *batch,
-            m: *m,
-            k: *k,
-            rhs: RhsLayout::Ordered { nr: *nr, n: one(n)?, short: *short },
-        }),
+        Op::Contract { batch, m, k, rhs } => match rhs.panels() {
+            Some((.., n)) => {
+                let rhs = rhs.with_columns(one(n)?);
+                Cow::Owned(Op::Contract { batch: *batch, m: *m, k: *k, rhs })
+            }
+            None => Cow::Borrowed(op),
+        },
         Op::Sort { axis, descending, take } => {
             Cow::Owned(Op::Sort { axis: *axis, descending: *descending, take: one(take)? })
         }

@@ -140,6 +140,17 @@ impl Lanes {
     pub const ALL: [Lanes; 9] =
         [Lanes::X1, Lanes::X2, Lanes::X4, Lanes::X8, Lanes::X16, Lanes::D1, Lanes::D2, Lanes::D4, Lanes::D8];
 
+    /// Those that a store of so many bytes has.
+    pub fn stored(bytes: usize) -> Option<Lanes> {
+        match bytes {
+            4 => Some(Lanes::X1),
+            8 => Some(Lanes::D1),
+            16 => Some(Lanes::X4),
+            32 => Some(Lanes::X8),
+            _ => None,
+        }
+    }
+
     pub fn count(self) -> usize {
         match self {
             Lanes::X1 | Lanes::D1 => 1,

@@ -27,6 +27,7 @@ pub mod select;
 pub(crate) mod tests;
 pub mod verify;
 
+use crate::graph::DType;
 use crate::loops::Kernel;
 use ir::Func;
 use isa::Isa;
@@ -38,7 +39,8 @@ pub const OVERGROWN: &str = "a size beyond the budget";
 pub fn lower(kernel: &Kernel, isa: Isa) -> Result<Func, String> {
     let mut func = select::select(kernel, isa).map_err(|select::Refusal(reason)| reason)?;
     let quantizes = |lanes: &ir::Lanes| isa.has(ir::Op::QuantizePair(ir::Small::U8, 0, *lanes));
-    let pairs = [ir::Lanes::X4, ir::Lanes::X8].into_iter().find(quantizes);
+    let has_bytes = kernel.buffers.values().any(|buffer| matches!(buffer.dtype, DType::I8 | DType::U8));
+    let pairs = [ir::Lanes::X4, ir::Lanes::X8].into_iter().find(quantizes).filter(|_| has_bytes);
     if isa.loads_apart || pairs.is_some() {
         let buffers = memory::Buffers::new(&func, kernel);
         if isa.loads_apart {

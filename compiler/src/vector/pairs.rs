@@ -37,16 +37,6 @@ struct Store {
     steps: Vec<usize>,
 }
 
-/// The lanes that so many bytes are stored as.
-fn stored(bytes: usize) -> Option<Lanes> {
-    match bytes {
-        4 => Some(Lanes::X1),
-        8 => Some(Lanes::D1),
-        16 => Some(Lanes::X4),
-        _ => None,
-    }
-}
-
 fn stores(block: &Block, readers: &HashMap<Reg, u32>, lanes: Lanes) -> Vec<Store> {
     let defined: HashMap<Reg, usize> =
         block.insts.iter().enumerate().filter_map(|(at, inst)| Some((inst.dst?, at))).collect();
@@ -59,7 +49,7 @@ fn stores(block: &Block, readers: &HashMap<Reg, u32>, lanes: Lanes) -> Vec<Store
         let (Op::Store(own), Some(Mem::At(address))) = (inst.op, inst.mem) else { return None };
         let (quantized, by) = step(inst.uses[0])?;
         let Op::Quantize(small @ (Small::I8 | Small::U8), of) = by.op else { return None };
-        if of != lanes || Some(own) != stored(lanes.count()) {
+        if of != lanes || Some(own) != Lanes::stored(lanes.count()) {
             return None;
         }
         let (mut steps, mut floats, mut zero) = (vec![quantized], by.uses[0], 0);
@@ -127,7 +117,7 @@ fn may_wait(block: &Block, [low, high]: [&Store; 2], bytes: i32, buffers: &Buffe
 }
 
 fn join(block: &mut Block, func: &mut Func, stores: &[Store], pairs: &[[usize; 2]], lanes: Lanes) {
-    let Some(both) = stored(2 * lanes.count()) else { return };
+    let Some(both) = Lanes::stored(2 * lanes.count()) else { return };
     let mut gone: HashSet<usize> = HashSet::new();
     // Where the later one of a pair was.
     let mut joined: HashMap<usize, Vec<Inst>> = HashMap::new();

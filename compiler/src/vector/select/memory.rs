@@ -312,10 +312,6 @@ impl Select<'_> {
     fn store_lanes(&mut self, small: Option<Small>, lanes: Lanes, value: Reg, mem: Mem) -> Selected<()> {
         let lanes = match small.map(|small| small.bytes() * lanes.count()) {
             None => lanes,
-            Some(4) => Lanes::X1,
-            Some(8) => Lanes::D1,
-            Some(16) => Lanes::X4,
-            Some(32) => Lanes::X8,
             Some(2) => {
                 let mut general = self.int(Op::ToGeneral(Lanes::X1), vec![value]);
                 if self.isa.is_big_endian {
@@ -326,7 +322,10 @@ impl Select<'_> {
                 self.push(Inst { op, dst: None, uses: vec![general], mem: Some(mem) });
                 return Ok(());
             }
-            Some(bytes) => return refuse(format!("a store of {bytes} bytes")),
+            Some(bytes) => match Lanes::stored(bytes) {
+                Some(lanes) => lanes,
+                None => return refuse(format!("a store of {bytes} bytes")),
+            },
         };
         self.store(lanes, value, mem);
         Ok(())
