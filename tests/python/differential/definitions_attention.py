@@ -86,6 +86,9 @@ def group_query(node):
     q, k, v = split(q, heads), split(k, groups), split(v, groups)
     batch, _, steps, size = q.shape
     total, last = int(np.reshape(total, ())), lengths.reshape(-1).astype(np.int64)
+    past_length = 0 if past_key is None else past_key.shape[2]
+    if past_length < total != past_length + steps:
+        raise ValueError("more tokens than those of the past and new ones")
     first = total == steps
     behind = np.zeros(batch, np.int64) if first else last + 1 - steps
     if q_norm is not None:
@@ -97,7 +100,7 @@ def group_query(node):
         if positions is not None:
             own = positions[0, 0] + np.arange(steps)[None] if first else positions
         q, k = (rotated(part, own, cos, sin, attribute(node, "rotary_interleaved", 0)) for part in (q, k))
-    room = max(total, 0 if past_key is None else past_key.shape[2])
+    room = max(total, past_length)
     caches, reals = [], []
     for past, new, scale, kind in zip((past_key, past_value), (k, v), scales, kinds):
         form = x.dtype

@@ -407,7 +407,7 @@ def undefined(vertex, arrays):
     rule = RULES.get(vertex.op, vendor if vertex.node.domain == microsoft.DOMAIN else None)
     try:
         return rule is not None and rule(vertex, arrays)
-    except ValueError:
+    except (IndexError, ValueError):
         return False
 
 

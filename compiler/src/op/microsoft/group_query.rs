@@ -201,8 +201,12 @@ fn places(cx: &mut NodeCx<'_, '_>, past: Option<ValueId>, steps: &Dim) -> Result
         let claim = claim("the length of past_key and that of query together");
         cx.b.require(Requirement::equal(total.clone(), grown), &claim)?;
     } else {
-        let claim = claim("at most the length of present_key");
-        cx.b.require(Requirement::at_most(total.clone(), room.clone()), &claim)?;
+        let at_most = claim("at most the length of present_key");
+        cx.b.require(Requirement::at_most(total.clone(), room.clone()), &at_most)?;
+        // All that came before this call is in the past, if not all of the cache is.
+        let missing = total.clone() - behind.min_dim(&total);
+        let claim = claim("at most the length of past_key, or that and the length of query together");
+        cx.b.require(Requirement::equal(missing * (grown - total.clone()), Dim::ZERO), &claim)?;
     }
     let is_first = if grows { behind == Dim::ZERO } else { total == *steps };
     // Of one row alone the cache is used to its end.

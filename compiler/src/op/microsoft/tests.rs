@@ -368,6 +368,21 @@ fn a_decoder_whose_inputs_contradict() {
     assert!(message.contains("kv_num_heads"), "{message}");
 }
 
+/// Tokens before this call that no past holds are in no cache, whatever the length of the query.
+#[test]
+fn a_decoder_without_a_past_begins_at_the_first_token() {
+    let case = |total: i32, queries: usize| {
+        let case =
+            case("GroupQueryAttention").symbolic(&["b", "s", "2"], &[1, queries, 2], &ramp(2 * queries, 1));
+        let case = case.input::<f32>(&[1, 2, 2], &ramp(4, 2)).input::<f32>(&[1, 2, 2], &ramp(4, 3));
+        let case = case.missing().missing().input::<i32>(&[1], &[total - 1]).constant::<i32>(&[], &[total]);
+        case.int("num_heads", 1).int("kv_num_heads", 1).outputs(3)
+    };
+    assert_eq!(case(2, 2).run().unwrap()[1].shape, [1, 1, 2, 2]);
+    let message = case(5, 2).run().unwrap_err().to_string();
+    assert!(message.contains("total_sequence_length must be at most the length of past_key"), "{message}");
+}
+
 #[test]
 fn layouts_of_queries_keys_and_values() {
     let case = case("MultiHeadAttention").input::<f32>(&[1, 1, 2], &[1.0, 2.0]).int("num_heads", 1);
