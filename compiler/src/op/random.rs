@@ -7,12 +7,16 @@
 //! A node with the attribute `seed` draws the same in every run and wherever it stands, and so does another one with the same
 //! seed. All others share the seed of the run, and each has a stream of its own. In the body of a loop each iteration has a key of
 //! its own, which the generator makes of the key around the loop and of the iteration's number.
+//!
+//! Dropout with a seed takes NumPy's generator outside of loops, see [`mersenne`]: the official tests fix which elements it drops.
 
 use super::Stream;
 use super::convert::dtype_of;
 use super::row::*;
 use crate::graph::dim::product;
 use crate::graph::{Builder, Op, Tensor as Data};
+
+mod mersenne;
 
 const DROPOUT_SHAPES: &[&str] = &["count(ratio) = 1", "count(training_mode) = 1"];
 
@@ -112,7 +116,11 @@ pub struct Generator {
 
 impl Generator {
     fn new(cx: &mut NodeCx<'_, '_>) -> Result<Generator> {
-        let Stream { number, iterations } = cx.bodies.stream(cx.b);
+        let stream = cx.bodies.stream(cx.b);
+        Generator::of_stream(cx, stream)
+    }
+
+    fn of_stream(cx: &mut NodeCx<'_, '_>, Stream { number, iterations }: Stream) -> Result<Generator> {
         let given = match cx.has("seed") && cx.attributes.contains_key("seed") {
             false => None,
             true if cx.default("seed").kind() == Int => Some(cx.int("seed")?),
@@ -362,6 +370,20 @@ fn training(cx: &mut NodeCx<'_, '_>) -> Result<Training> {
     })
 }
 
+/// Numbers below 1; with the attribute `seed` those that NumPy draws. Its seeds have 32 bits: of others the lower bits count.
+fn below_one_for_dropout(cx: &mut NodeCx<'_, '_>, shape: Vec<Dim>) -> Result<ValueId> {
+    let stream = cx.bodies.stream(cx.b);
+    let seed = if cx.has("seed") { cx.optional_int("seed")? } else { None };
+    match seed {
+        // Iterations drop other elements each.
+        Some(seed) if stream.iterations.is_empty() => {
+            let u = mersenne::below_one(cx.b, seed as u32, product(&shape))?;
+            cx.b.reshape(u, shape)
+        }
+        _ => Generator::of_stream(cx, stream)?.below_one(cx, shape, DType::F32),
+    }
+}
+
 /// Elements stay with a chance of `1 - ratio`, and are divided by it; the others are 0.
 fn dropout(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
@@ -384,8 +406,9 @@ fn dropout(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             cx.b.scalar(DType::F32, ratio)
         }
     };
-    let u = Generator::new(cx)?.below_one(cx, shape, DType::F32)?;
-    let mut kept = cx.b.compare(CompareFn::Ge, u, ratio)?;
+    let u = below_one_for_dropout(cx, shape)?;
+    let limit = cx.b.cast(ratio, cx.b.dtype(u))?;
+    let mut kept = cx.b.compare(CompareFn::Ge, u, limit)?;
     let ty = work(dtype);
     let one = cx.b.scalar(ty, 1.0);
     let ratio = cx.b.cast(ratio, ty)?;

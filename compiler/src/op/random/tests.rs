@@ -82,6 +82,36 @@ fn philox_gives_the_words_of_its_authors() {
     assert_eq!(of(pi, key), [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]);
 }
 
+/// `RandomState(0).rand(1000)`, as multiples of 2^-53, at both ends and where a block of words ends.
+#[test]
+fn the_twister_gives_the_numbers_of_numpy() {
+    let wanted = [
+        (0, 4_943_272_583_565_992u64),
+        (1, 6_441_853_127_788_339),
+        (2, 5_429_209_831_737_675),
+        (311, 1_323_577_714_936_947),
+        (312, 716_271_243_010_878),
+        (623, 7_323_338_151_106_812),
+        (624, 8_793_059_068_320_278),
+        (999, 6_099_145_208_594_882),
+    ];
+    for symbolic in [false, true] {
+        let mut graph = Graph::default();
+        let origin = graph.origins.push(Origin { name: "t".into(), op_type: "t".into(), index: 0 });
+        let mut b = Builder::new(&mut graph, origin);
+        let n = if symbolic { Dim::sym(b.fresh_symbol()) } else { Dim::from(1000usize) };
+        let x = b.input("x", crate::graph::TensorType::new(DType::F64, vec![n.clone()]), None);
+        let u = mersenne::below_one(&mut b, 0, n).unwrap();
+        let y = b.binary(BinaryFn::Add, x, u).unwrap();
+        graph.outputs = vec![("y".to_string(), y)];
+        let y = &interp::run(&graph, &[Tensor::from_slice(&[1000], &[0f64; 1000])]).unwrap()[0];
+        let y = y.to_f64s().unwrap();
+        for (at, number) in wanted {
+            assert_eq!(y[at] * 2f64.powi(53), number as f64, "element {at}");
+        }
+    }
+}
+
 #[test]
 fn uniform_numbers_of_every_type() {
     for number in [1, 10, 11, 16] {
