@@ -4,7 +4,7 @@ use super::matmul::scaled_product;
 use super::{BYTES, DOMAIN, FLOATS};
 use crate::error::{Error, Result, Stage};
 use crate::graph::DType::{F16, F32, I32, I64};
-use crate::graph::{Builder, DType, Dim, ValueId};
+use crate::graph::{Builder, DType, Dim, Requirement, ValueId};
 use crate::op::AttrDefault::{Int, Optional, Required};
 use crate::op::attention::{heads, merged_heads, scores, weighted};
 use crate::op::matmul::product;
@@ -122,18 +122,9 @@ fn attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let bias = cx.b.cast(bias, F32)?;
         all = cx.b.binary(BinaryFn::Add, all, bias)?;
     }
-    let width = cx.b.shape(all)[2].clone();
-    let sizes = match cx.ints("qkv_hidden_sizes")?.filter(|sizes| !sizes.is_empty()) {
-        Some(sizes) => sizes.into_iter().map(Dim::from).collect(),
-        None => vec![third(cx.b, all)?; 3],
-    };
-    let total = sizes.iter().fold(Dim::ZERO, |sum, size| sum + size.clone());
-    if sizes.len() != 3
-        || sizes[0] != sizes[1]
-        || (total - width.clone()).as_const().is_some_and(|by| by != 0)
-    {
-        let message =
-            format!("qkv_hidden_sizes {sizes:?}: three sizes, the first two equal, that sum to {width}");
+    let sizes = hidden_sizes(cx, all)?;
+    if sizes[0] != sizes[1] {
+        let message = format!("qkv_hidden_sizes {sizes:?}: queries and keys must be of one size");
         return Err(Error::malformed(Stage::Infer, message));
     }
     if sizes[0] != sizes[2] && (cx.wants(1) || cx.optional(4).is_some()) {
@@ -156,8 +147,36 @@ fn qattention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// The width of queries, of keys and of values in `all: [B, S, 3 * width]`.
+/// Sizes of the queries, keys and values that lie side by side in the last axis of `all`.
+pub(super) fn hidden_sizes(cx: &mut NodeCx<'_, '_>, all: ValueId) -> Result<[Dim; 3]> {
+    let Some(sizes) = cx.ints("qkv_hidden_sizes")?.filter(|sizes| !sizes.is_empty()) else {
+        let third = third(cx.b, all)?;
+        return Ok([third.clone(), third.clone(), third]);
+    };
+    let Ok(sizes) = <[i64; 3]>::try_from(sizes.as_slice()) else {
+        let message = format!("qkv_hidden_sizes {sizes:?}: there must be three sizes");
+        return Err(Error::malformed(Stage::Infer, message));
+    };
+    let sizes = sizes.map(Dim::from);
+    for size in &sizes {
+        cx.b.require(
+            Requirement::at_most(Dim::ZERO, size.clone()),
+            "no size of qkv_hidden_sizes may be negative",
+        )?;
+    }
+    let total = sizes.iter().fold(Dim::ZERO, |sum, size| sum + size.clone());
+    let width = last_dim(cx.b, all);
+    let claim = "the columns of weights must be the sum of qkv_hidden_sizes";
+    cx.b.require(Requirement::equal(width, total), claim)?;
+    Ok(sizes)
+}
+
+fn last_dim(b: &Builder<'_>, x: ValueId) -> Dim {
+    b.shape(x).last().cloned().unwrap_or(Dim::ONE)
+}
+
 fn third(b: &mut Builder<'_>, all: ValueId) -> Result<Dim> {
-    let width = b.shape(all)[2].clone();
+    let width = last_dim(b, all);
     b.divided(&width, 3usize, "features must divide into queries, keys and values")
 }
 

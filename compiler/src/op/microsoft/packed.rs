@@ -1,6 +1,6 @@
 //! Attention among tokens that are packed without those that pad their sequences.
 
-use super::attention::{Masked, Masks};
+use super::attention::{Masked, Masks, hidden_sizes};
 use super::group_query::count;
 use super::own;
 use super::relative::restored;
@@ -38,20 +38,7 @@ fn packed_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let all = product(cx.b, x, weights)?;
     let bias = cx.b.cast(bias, F32)?;
     let all = cx.b.binary(BinaryFn::Add, all, bias)?;
-    let width = cx.b.shape(all)[1].clone();
-    let sizes = match cx.ints("qkv_hidden_sizes")?.filter(|sizes| !sizes.is_empty()) {
-        Some(sizes) => sizes.into_iter().map(Dim::from).collect(),
-        None => {
-            vec![
-                cx.b.divided(&width, 3usize, "columns of weights must divide into queries, keys and values")?;
-                3
-            ]
-        }
-    };
-    let total = sizes.iter().fold(Dim::ZERO, |sum, size| sum + size.clone());
-    if sizes.len() != 3 || (total - width.clone()).as_const().is_some_and(|by| by != 0) {
-        return malformed(format!("qkv_hidden_sizes {sizes:?}: three sizes that sum to {width}"));
-    }
+    let sizes = hidden_sizes(cx, all)?;
     let mut start = Dim::ZERO;
     let mut parts = [all; 3];
     for (part, size) in parts.iter_mut().zip(sizes) {

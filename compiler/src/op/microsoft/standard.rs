@@ -2,7 +2,7 @@
 //! transforms.
 
 use super::own;
-use crate::graph::{Builder, Graph, Op, TensorType};
+use crate::graph::{Builder, Graph, Op, Requirement, TensorType};
 use crate::op::conv::transposed::conv_transpose;
 use crate::op::det::Pivot;
 use crate::op::fourier::of_reals;
@@ -120,9 +120,8 @@ fn unfold(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         }
     }
     let extent = cx.b.ty(x).shape[axis].clone();
-    if extent.as_const().is_some_and(|extent| extent < sizes[0] as i64) {
-        return malformed(format!("size is {}; axis {axis} of {} is shorter", sizes[0], cx.b.ty(x)));
-    }
+    let claim = format!("size is {}, and axis {axis} of input must not be shorter", sizes[0]);
+    cx.b.require(Requirement::at_most(Dim::from(sizes[0]), extent), &claim)?;
     let found = windows(cx.b, x, axis, &[Dim::from(sizes[0])], &[sizes[1]], &[1])?;
     // The window's own axis goes last.
     let mut perm: Vec<usize> = (0..=rank).collect();
@@ -139,10 +138,10 @@ fn fourier(cx: &mut NodeCx<'_, '_>, inverse: bool) -> Result<Vec<ValueId>> {
     }
     let x = cx.input(0)?;
     let axis = cx.b.rank(x) - 1 - usize::from(inverse);
-    let least = if inverse { 2 } else { 1 };
-    if cx.b.ty(x).shape[axis].as_const().is_some_and(|size| size < least) {
-        return malformed(format!("a transform of {}", cx.b.ty(x)));
-    }
+    let least = if inverse { 2usize } else { 1 };
+    let size = cx.b.shape(x)[axis].clone();
+    let claim = format!("the axis of a transform must have at least {least} elements");
+    cx.b.require(Requirement::at_most(Dim::from(least), size), &claim)?;
     Ok(vec![of_reals(cx.b, x, inverse)?])
 }
 

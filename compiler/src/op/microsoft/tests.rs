@@ -368,6 +368,34 @@ fn a_decoder_whose_inputs_contradict() {
     assert!(message.contains("kv_num_heads"), "{message}");
 }
 
+/// Of sizes that only the caller gives.
+#[test]
+fn sizes_of_attributes_are_checked_when_the_model_runs() {
+    let projected = |name: &'static str, rank: usize, columns: usize| {
+        let (dims, shape) = ([&["b"][..], &["s", "e"]].concat(), [1, 2, 3]);
+        let case = case(name).symbolic(&dims[3 - rank..], &shape[3 - rank..], &ramp(6, 1));
+        let case = case.symbolic(&["e", "w"], &[3, columns], &ramp(3 * columns, 2));
+        let case = case.symbolic(&["w"], &[columns], &ramp(columns, 3));
+        case.int("num_heads", 1).ints("qkv_hidden_sizes", &[2, 2, 5])
+    };
+    let packed = |columns| {
+        let case = projected("PackedAttention", 2, columns);
+        case.input::<i32>(&[1, 2], &[0, 1]).input::<i32>(&[2], &[0, 2])
+    };
+    assert_eq!(projected("Attention", 3, 9).run().unwrap()[0].shape, [1, 2, 5]);
+    assert_eq!(packed(9).run().unwrap()[0].shape, [2, 5]);
+    for case in [projected("Attention", 3, 12), packed(12)] {
+        let message = case.run().unwrap_err().to_string();
+        assert!(message.contains("columns of weights must be the sum of qkv_hidden_sizes"), "{message}");
+    }
+    let nothing = case("Rfft").symbolic(&["n", "m"], &[1, 0], &[0f32; 0]);
+    let short = case("UnfoldTensor").symbolic(&["n"], &[2], &[1f32, 2.0]).int("dim", 0).int("size", 3);
+    for (case, claim) in [(nothing, "at least 1 elements"), (short, "size is 3")] {
+        let message = case.run().unwrap_err().to_string();
+        assert!(message.contains(claim), "{message}");
+    }
+}
+
 /// Tokens before this call that no past holds are in no cache, whatever the length of the query.
 #[test]
 fn a_decoder_without_a_past_begins_at_the_first_token() {
