@@ -360,11 +360,19 @@ def attention(node):
     return [result.astype(bias.dtype) for result in results]
 
 
+def hidden_sizes(node, weights):
+    """Columns of the weights of queries, keys and values."""
+    sizes = attribute(node, "qkv_hidden_sizes") or [weights.shape[1] // 3] * 3
+    if sum(sizes) != weights.shape[1]:
+        raise ValueError("qkv_hidden_sizes of other weights")
+    return sizes
+
+
 @definition("Attention")
 def float_attention(node):
     x, w, bias, mask, past, added, _ = arrays(node)
     y = wide(x) @ wide(w) + (0 if bias is None else wide(bias))
-    sizes = attribute(node, "qkv_hidden_sizes") or [w.shape[1] // 3] * 3
+    sizes = hidden_sizes(node, w)
     results = attended(node, y, sizes, mask, past, 0 if added is None else wide(added))
     return [result.astype(x.dtype) for result in results][:node.outputs]
 

@@ -4,6 +4,7 @@ import numpy as np
 
 from case import Skip
 from definitions_attention import merged, rotated, rounding, softmax, split
+from definitions_microsoft import hidden_sizes
 from vendor import arrays, attribute, definition, score_factor, wide
 
 
@@ -36,7 +37,7 @@ def packed(node, q, k, v, offsets, ends, bias):
 @definition("PackedAttention")
 def packed_attention(node):
     x, weights, own, offsets, ends, bias = arrays(node)
-    sizes = attribute(node, "qkv_hidden_sizes", [weights.shape[1] // 3] * 3)
+    sizes = hidden_sizes(node, weights)
     q, k, v = np.split(wide(x) @ wide(weights) + wide(own), np.cumsum(sizes)[:2], 1)
     return [packed(node, q, k, v, offsets, ends, bias).astype(x.dtype)]
 

@@ -68,6 +68,8 @@ def sloped(vertex):
 #: Operators whose formula has a sum that cancels for some operands below zero, and how large its terms are, as a factor of the operand:
 #: of 1 and nearly -1 in a GELU; of a multiple of the operand and a constant.
 CANCELLING = {"Gelu": lambda _: 1.0, "com.microsoft.FastGelu": lambda _: 1.0, "HardSwish": lambda _: 1.0, "HardSigmoid": sloped}
+#: Those of them whose results are cut off at 0, exactly.
+CUT = {"HardSwish", "HardSigmoid"}
 #: Operators whose results are 0 where they would be subnormal, in f32 and what is computed in it.
 FLUSHED = {"Sigmoid"}
 
@@ -118,7 +120,7 @@ def shaken(vertex, results, rng, share):
         error = (vertex.node.ulps + 1) * epsilon * np.abs(exact) + vertex.node.scale_ulps * epsilon * largest
         if vertex.op in CANCELLING:
             terms = np.abs(CANCELLING[vertex.op](vertex) * wide(vertex.node.inputs[0][0]))
-            error = error + np.where(exact == 0, 0.0, epsilon * terms)
+            error = error + np.where((exact == 0) & (vertex.op in CUT), 0.0, epsilon * terms)
         off = exact + share * error * rng.choice([-1.0, 1.0], exact.shape) * rng.uniform(0.5, 1.0, exact.shape)
         # No share of an infinite result is an error.
         off = np.where(np.isfinite(exact), off, exact)

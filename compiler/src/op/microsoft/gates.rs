@@ -123,17 +123,22 @@ fn bias_softmax(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     while own.len() < shape.len() {
         own.insert(0, Dim::ONE);
     }
-    // Axes that are of size 1 in both tell nothing.
-    let spread: Vec<bool> =
-        (0..before).filter(|&axis| shape[axis] != Dim::ONE).map(|axis| own[axis] == Dim::ONE).collect();
-    if !spread.is_sorted_by_key(|&spread| spread == is_inner) {
-        let message = format!(
-            "is_inner_broadcast is {}; the bias {} broadcasts to {} otherwise",
-            u8::from(is_inner),
-            cx.b.ty(bias),
-            cx.b.ty(x)
-        );
-        return malformed(message);
+    let claim = format!(
+        "is_inner_broadcast is {}; the bias {} must not broadcast to {} otherwise",
+        u8::from(is_inner),
+        cx.b.ty(bias),
+        cx.b.ty(x)
+    );
+    // 0 for a size of 1, else 1.
+    let many = |size: &Dim| {
+        let above = size.clone() - Dim::ONE;
+        (above.clone() * above).min_dim(&Dim::ONE)
+    };
+    for (first, second) in (0..before).flat_map(|second| (0..second).map(move |first| (first, second))) {
+        let (kept, repeated) = if is_inner { (second, first) } else { (first, second) };
+        // Axes that are of size 1 in both tell nothing.
+        let repeats = (Dim::ONE - many(&own[repeated])) * many(&shape[repeated]);
+        cx.b.require(Requirement::equal(many(&own[kept]) * repeats, Dim::ZERO), &claim)?;
     }
     let sum = cx.b.binary(BinaryFn::Add, x, bias)?;
     Ok(vec![on_rows_of(cx.b, sum, axis, true, softmax_along)?])

@@ -396,6 +396,31 @@ fn sizes_of_attributes_are_checked_when_the_model_runs() {
     }
 }
 
+/// Which axes a bias is repeated along may depend on sizes of the run.
+#[test]
+fn sides_on_which_a_bias_is_repeated() {
+    let softmax = |is_inner: i64, bias: &[usize]| {
+        let case = case("BiasSoftmax").ramp(&[3, 2, 4], 1);
+        let values = ramp(bias.iter().product(), 2);
+        case.symbolic(&["a", "b", "c"], bias, &values).int("axis", 2).int("is_inner_broadcast", is_inner)
+    };
+    for (is_inner, bias, fits) in [
+        (1, [3, 1, 4], true),
+        (1, [1, 2, 4], false),
+        (0, [1, 2, 4], true),
+        (0, [3, 1, 4], false),
+        (1, [1, 1, 4], true),
+        (0, [3, 2, 4], true),
+    ] {
+        match softmax(is_inner, &bias).run() {
+            Ok(results) => assert!(fits && results[0].shape == [3, 2, 4], "{is_inner} {bias:?}"),
+            Err(error) => {
+                assert!(!fits && error.to_string().contains("must not broadcast"), "{bias:?}: {error}")
+            }
+        }
+    }
+}
+
 /// Tokens before this call that no past holds are in no cache, whatever the length of the query.
 #[test]
 fn a_decoder_without_a_past_begins_at_the_first_token() {
