@@ -68,6 +68,15 @@ def erf_(node):
     return [erf(x).astype(x.dtype)]
 
 
+@definition("Sign")
+def sign(node):
+    """"If input == 0, output 0": of -0 too, of which bfloat16 keeps the sign in the reference."""
+    (x,) = arrays(node)
+    if node.type() in values.INTEGERS:
+        return None
+    return [(np.sign(x.astype(np.float64)) + 0.0).astype(x.dtype)]
+
+
 @definition("Gelu")
 def gelu(node):
     """"y = 0.5 * x * (1 + Erf(x / Sqrt(2)))" and "y = 0.5 * x * (1 + Tanh(math.Sqrt(2 / math.Pi) * (x + 0.044715 * x * x

@@ -15,6 +15,7 @@ import oracle
 import program
 import quantized_models
 import store
+import values
 from case import Node, Skip
 from compare import Judge
 from freedom import undefined
@@ -145,6 +146,8 @@ def definitions():
     """What the oracle says where the reference does not go by the specification."""
     zero = result("PRelu", 16, {"T": "float"}, np.array([-0.0, -2.0], np.float32), np.array([-3.0], np.float32))
     assert zero.tolist() == [0.0, 6.0] and np.signbit(zero[0])
+    signs = [result("Sign", 13, {"T": kind}, np.array([-0.0, np.nan], values.DTYPES[kind])) for kind in ("float", "bfloat16")]
+    assert not np.signbit([sign[0] for sign in signs]).any() and np.isnan(np.array([sign[1] for sign in signs], np.float64)).all()
     mean = result("Mean", 13, {"T": "float"}, np.ones((1, 2), np.float32), np.array([[2.0], [4.0]], np.float32))
     assert mean.tolist() == [[1.5, 1.5], [2.5, 2.5]]
     below = result("Mean", 13, {"T": "float"}, *np.full((2, 1), -0.0, np.float32))
