@@ -297,12 +297,15 @@ fn shrink(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (bias, lambd) = (f64::from(cx.float("bias")?), f64::from(cx.float("lambd")?));
     let dtype = cx.b.dtype(x);
     let work = if dtype.is_float() { dtype } else { DType::F64 };
-    let x = cx.b.cast(x, work)?;
+    let real = cx.b.cast(x, work)?;
     let (low, high) = (cx.b.scalar(work, -lambd), cx.b.scalar(work, lambd));
-    let zero = cx.b.scalar(work, 0.0);
-    let (below, above) = (cx.b.compare(CompareFn::Lt, x, low)?, cx.b.compare(CompareFn::Gt, x, high)?);
-    let raised = cx.b.binary_scalar(BinaryFn::Add, x, bias)?;
-    let lowered = cx.b.binary_scalar(BinaryFn::Sub, x, bias)?;
+    let (below, above) = (cx.b.compare(CompareFn::Lt, real, low)?, cx.b.compare(CompareFn::Gt, real, high)?);
+    // Integers of 64 bits are not all numbers of f64.
+    let is_exact = matches!(dtype, DType::I64 | DType::U64) && bias >= 0.0 && bias.fract() == 0.0;
+    let moved = if is_exact { x } else { real };
+    let zero = cx.b.scalar(cx.b.dtype(moved), 0.0);
+    let raised = cx.b.binary_scalar(BinaryFn::Add, moved, bias)?;
+    let lowered = cx.b.binary_scalar(BinaryFn::Sub, moved, bias)?;
     let y = cx.b.select(above, lowered, zero)?;
     let y = cx.b.select(below, raised, y)?;
     Ok(vec![cx.b.cast(y, dtype)?])
@@ -358,6 +361,9 @@ mod tests {
         of_x("Softsign", 1).gives(0, &[4], &[-2. / 3., -1. / 3., 0., 0.75]);
         of_x("Shrink", 9).float("bias", 1.0).float("lambd", 1.0).gives(0, &[4], &[-1., 0., 0., 2.]);
         Case::new("Shrink", 9).float("bias", 1.5).input(&[2], &[-3i32, 1]).gives(0, &[2], &[-1., 0.]);
+        let far =
+            Case::new("Shrink", 9).float("bias", 2.0).input(&[3], &[i64::MAX, i64::MIN, 0]).run().unwrap();
+        assert_eq!(far[0].to_i64s().unwrap(), [i64::MAX - 2, i64::MIN + 2, 0]);
     }
 
     #[test]

@@ -77,6 +77,18 @@ def sign(node):
     return [(np.sign(x.astype(np.float64)) + 0.0).astype(x.dtype)]
 
 
+@definition("Shrink")
+def shrink(node):
+    """"If x < -lambd, y = x + bias; If x > lambd, y = x - bias; Otherwise, y = 0", in the type of the elements where the bias is one:
+    the reference makes f64 of integers of 64 bits."""
+    (x,) = arrays(node)
+    bias, lambd = (node.attributes.get(name, default) for name, default in (("bias", 0.0), ("lambd", 0.5)))
+    if node.type() not in ("int64", "uint64") or bias < 0 or bias != int(bias):
+        return None
+    moved = x.dtype.type(int(bias))
+    return [np.where(x < -lambd, x + moved, np.where(x > lambd, x - moved, x.dtype.type(0)))]
+
+
 @definition("Gelu")
 def gelu(node):
     """"y = 0.5 * x * (1 + Erf(x / Sqrt(2)))" and "y = 0.5 * x * (1 + Tanh(math.Sqrt(2 / math.Pi) * (x + 0.044715 * x * x

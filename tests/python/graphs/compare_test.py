@@ -148,6 +148,7 @@ def definitions():
     assert zero.tolist() == [0.0, 6.0] and np.signbit(zero[0])
     signs = [result("Sign", 13, {"T": kind}, np.array([-0.0, np.nan], values.DTYPES[kind])) for kind in ("float", "bfloat16")]
     assert not np.signbit([sign[0] for sign in signs]).any() and np.isnan(np.array([sign[1] for sign in signs], np.float64)).all()
+    assert result("Shrink", 9, {"T": "uint64"}, np.array([2**64 - 3, 0], np.uint64)).tolist() == [2**64 - 3, 0]
     mean = result("Mean", 13, {"T": "float"}, np.ones((1, 2), np.float32), np.array([[2.0], [4.0]], np.float32))
     assert mean.tolist() == [[1.5, 1.5], [2.5, 2.5]]
     below = result("Mean", 13, {"T": "float"}, *np.full((2, 1), -0.0, np.float32))
