@@ -87,21 +87,27 @@ const ROUNDS: usize = 10;
 
 const WORD: i64 = 0xffff_ffff;
 
-/// The lower 32 bits.
-fn low(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
-    let mask = cx.b.constant(Data::scalar(WORD));
-    cx.b.binary(BinaryFn::BitAnd, x, mask)
+/// `x & mask`, of words of 32 bits in i64s.
+fn masked(b: &mut Builder<'_>, x: ValueId, mask: i64) -> Result<ValueId> {
+    let mask = b.constant(Data::scalar(mask));
+    b.binary(BinaryFn::BitAnd, x, mask)
 }
 
 /// The bits from the `count`-th on of a word of 32 bits in an i64; a shift that brings in the sign is masked.
-fn shifted(cx: &mut NodeCx<'_, '_>, x: ValueId, count: i64) -> Result<ValueId> {
-    let count = cx.b.constant(Data::scalar(count));
-    cx.b.binary(BinaryFn::Shr, x, count)
+fn shifted(b: &mut Builder<'_>, x: ValueId, count: i64) -> Result<ValueId> {
+    let count = b.constant(Data::scalar(count));
+    b.binary(BinaryFn::Shr, x, count)
 }
 
-fn high(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
-    let x = shifted(cx, x, 32)?;
-    low(cx, x)
+/// The lower 32 bits.
+fn low(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
+    masked(b, x, WORD)
+}
+
+/// The upper 32 bits.
+fn high(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
+    let x = shifted(b, x, 32)?;
+    low(b, x)
 }
 
 /// The upper half of the counter for the keys of iterations, which no node has.
@@ -133,7 +139,7 @@ impl Generator {
                 (cx.b.dim_scalar(&seed)?, [i64::from(number), 0])
             }
         };
-        let mut key = [low(cx, seed)?, high(cx, seed)?];
+        let mut key = [low(cx.b, seed)?, high(cx.b, seed)?];
         for iteration in iterations {
             let iteration = cx.b.dim_scalar(&Dim::sym(iteration))?;
             let of_loop = Generator { key, stream: ITERATIONS };
@@ -146,7 +152,7 @@ impl Generator {
     /// That of a run, or of a seed that an input tells, an i64 scalar.
     pub fn of_input(cx: &mut NodeCx<'_, '_>, seed: Option<ValueId>) -> Result<Generator> {
         match seed {
-            Some(seed) => Ok(Generator { key: [low(cx, seed)?, high(cx, seed)?], stream: [0, 1] }),
+            Some(seed) => Ok(Generator { key: [low(cx.b, seed)?, high(cx.b, seed)?], stream: [0, 1] }),
             None => Generator::new(cx),
         }
     }
@@ -167,14 +173,14 @@ impl Generator {
     /// Four words for each index.
     fn words_at(&self, cx: &mut NodeCx<'_, '_>, index: ValueId) -> Result<[ValueId; 4]> {
         let [third, fourth] = self.stream.map(|word| cx.b.constant(Data::scalar(word)));
-        let mut counter = [low(cx, index)?, high(cx, index)?, third, fourth];
+        let mut counter = [low(cx.b, index)?, high(cx.b, index)?, third, fourth];
         let mut key = self.key;
         for round in 0..ROUNDS {
             let mut products = [(index, index); 2];
             for (half, product) in products.iter_mut().enumerate() {
                 let factor = cx.b.constant(Data::scalar(MULTIPLIERS[half]));
                 let wide = cx.b.binary(BinaryFn::Mul, counter[2 * half], factor)?;
-                *product = (high(cx, wide)?, low(cx, wide)?);
+                *product = (high(cx.b, wide)?, low(cx.b, wide)?);
             }
             let [(high_0, low_0), (high_1, low_1)] = products;
             let first = cx.b.binary(BinaryFn::BitXor, high_1, counter[1])?;
@@ -189,7 +195,7 @@ impl Generator {
                 for (part, increment) in key.iter_mut().zip(INCREMENTS) {
                     let increment = cx.b.constant(Data::scalar(increment));
                     *part = cx.b.binary(BinaryFn::Add, *part, increment)?;
-                    *part = low(cx, *part)?;
+                    *part = low(cx.b, *part)?;
                 }
             }
         }
@@ -206,11 +212,11 @@ fn fraction(
     above_zero: bool,
 ) -> Result<ValueId> {
     let number = if bits <= 32 {
-        shifted(cx, words[0], 32 - bits)?
+        shifted(cx.b, words[0], 32 - bits)?
     } else {
         let first = cx.b.constant(Data::scalar(1i64 << (bits - 32)));
         let first = cx.b.binary(BinaryFn::Mul, words[0], first)?;
-        let second = shifted(cx, words[1], 64 - bits)?;
+        let second = shifted(cx.b, words[1], 64 - bits)?;
         cx.b.binary(BinaryFn::Add, first, second)?
     };
     let number = match above_zero {

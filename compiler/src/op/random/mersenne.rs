@@ -21,12 +21,6 @@ fn seeded(seed: u32) -> Vec<i64> {
     std::iter::successors(Some(first), next).take(BLOCK).map(|(word, _)| i64::from(word)).collect()
 }
 
-/// `x & mask`, of words of 32 bits in i64s.
-fn masked(b: &mut Builder<'_>, x: ValueId, mask: i64) -> Result<ValueId> {
-    let mask = b.constant(Data::scalar(mask));
-    b.binary(BinaryFn::BitAnd, x, mask)
-}
-
 /// `x ^ ((x shifted by count) & mask)`.
 fn mixed(b: &mut Builder<'_>, x: ValueId, shift: BinaryFn, count: i64, mask: i64) -> Result<ValueId> {
     let count = b.constant(Data::scalar(count));
@@ -43,8 +37,7 @@ fn following(b: &mut Builder<'_>, block: ValueId) -> Result<ValueId> {
         let here = b.slice_axis(block, 0, Dim::from(at), count)?;
         let (upper, lower) = (masked(b, here, 0x8000_0000)?, masked(b, behind, 0x7fff_ffff)?);
         let joined = b.binary(BinaryFn::BitOr, upper, lower)?;
-        let one = b.constant(Data::scalar(1i64));
-        let half = b.binary(BinaryFn::Shr, joined, one)?;
+        let half = shifted(b, joined, 1)?;
         let odd = masked(b, lower, 1)?;
         let matrix = b.constant(Data::scalar(0x9908_b0df_i64));
         let matrix = b.binary(BinaryFn::Mul, odd, matrix)?;
@@ -103,8 +96,7 @@ pub fn below_one(b: &mut Builder<'_>, seed: u32, count: Dim) -> Result<ValueId> 
     // 27 bits of the first word, and 26 of the second.
     let mut bits = |at: usize, drop: i64| {
         let word = b.slice_axis(pairs, 1, Dim::from(at), Dim::ONE)?;
-        let drop = b.constant(Data::scalar(drop));
-        let word = b.binary(BinaryFn::Shr, word, drop)?;
+        let word = shifted(b, word, drop)?;
         b.cast(word, DType::F64)
     };
     let (upper, lower) = (bits(0, 5)?, bits(1, 6)?);

@@ -68,7 +68,7 @@ fn philox_gives_the_words_of_its_authors() {
             bodies: &mut crate::op::NoBodies,
             tolerated: Vec::new(),
         };
-        let key = [low(&mut cx, key).unwrap(), high(&mut cx, key).unwrap()];
+        let key = [low(cx.b, key).unwrap(), high(cx.b, key).unwrap()];
         let start = cx.b.constant(Data::scalar(index));
         let generator = Generator { key, stream: [counter[2], counter[3]] };
         let words = generator.words_at(&mut cx, start).unwrap();
