@@ -40,8 +40,11 @@ pub fn check(graph: &Graph, program: &Program) -> Result<()> {
             let offset = (at * 2 + 1) * sym.as_u32() as usize;
             SIZES[(at + offset) % SIZES.len()]
         };
-        replay(graph, program, &within_bounds(graph, &sizes))?;
-        replay(graph, program, &within_bounds(graph, &|_| SIZES[at]))?;
+        for sizes in [&sizes as &dyn Fn(Sym) -> i64, &|_| SIZES[at]] {
+            let sizes = within_bounds(graph, sizes);
+            replay(graph, program, &sizes)?;
+            stays_within(graph, program, &sizes)?;
+        }
     }
     for step in &program.steps {
         if let Step::Control { node, bodies, .. } = step {
@@ -335,6 +338,51 @@ fn consistent(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i6
             ty.bytes().eval(sizes) == graph.ty(storage).bytes().eval(sizes)
         }
     })
+}
+
+/// Whatever the sizes, nothing is read or written beyond a storage, or an output's buffer, before the run finds out that they
+/// contradict what is assumed of them.
+fn stays_within(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<i64>) -> Result<()> {
+    let mut bound = BTreeSet::new();
+    let contradicts = |bound: &BTreeSet<Sym>| {
+        graph.assumptions.requirements().any(|Requirement { left, relation, right }| {
+            let known = [left, right].iter().all(|dim| graph.data_symbols_of(dim).is_subset(bound));
+            let sides = left.eval(sizes).zip(right.eval(sizes));
+            known && sides.is_none_or(|(left, right)| !relation.holds(left, right))
+        })
+    };
+    for step in &program.steps {
+        if contradicts(&bound) {
+            return Ok(());
+        }
+        let values: Vec<ValueId> = match step {
+            Step::Run(id) => [&program.groups[*id].inputs[..], &program.groups[*id].outputs].concat(),
+            Step::Control { node, .. } => {
+                let node = &graph.nodes[*node];
+                [&node.inputs[..], &node.outputs].concat()
+            }
+            Step::Copy { from, .. } => vec![*from],
+            Step::Bind(sym) => {
+                bound.insert(*sym);
+                continue;
+            }
+            Step::Allocate(_) | Step::Release(_) => continue,
+        };
+        for value in values {
+            let storage = program.storage(value);
+            let room = match program.places[storage] {
+                Some(Place::Output(at)) => graph.ty(graph.outputs[at].1),
+                _ => graph.ty(storage),
+            };
+            let (bytes, room) = (graph.ty(value).bytes().eval(sizes), room.bytes().eval(sizes));
+            let (Some(bytes), Some(room)) = (bytes, room) else { continue };
+            if room >= 0 && bytes > room {
+                let what = format!("{value} ({bytes} bytes) is used where {storage} has {room}");
+                return fault(format!("{what}, before the run knows that these sizes are wrong"));
+            }
+        }
+    }
+    Ok(())
 }
 
 impl Replay<'_> {

@@ -8,7 +8,7 @@
 //! Nearly all groups have one output, computed from everything they read, so they cannot form a cycle;
 //! `rows` checks reachability for the others. At the end, `chain` makes one group of the three of an attention.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use cranelift_entity::{EntitySet, PrimaryMap, SecondaryMap};
 
@@ -42,6 +42,20 @@ impl Grouping {
             value = of;
         }
         value
+    }
+
+    /// Data symbols of the values between some and the storages that they are views of: what is assumed of these sizes is what
+    /// a view has the bytes of its storage by.
+    pub fn view_symbols(&self, graph: &Graph, values: &[ValueId]) -> BTreeSet<Sym> {
+        let mut found = BTreeSet::new();
+        for &value in values {
+            let mut value = value;
+            while let Some(of) = self.alias[value] {
+                found.extend(graph.producer(value).into_iter().flat_map(|node| graph.data_symbols(node)));
+                value = of;
+            }
+        }
+        found
     }
 }
 

@@ -6,7 +6,7 @@ use cranelift_entity::{EntitySet, SecondaryMap};
 
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::dim::overgrown;
-use crate::graph::{Bounds, Def, Dim, Graph, NodeId, Op, ValueId};
+use crate::graph::{Bounds, Def, Dim, Graph, NodeId, Op, Relation, Requirement, Sym, TensorType, ValueId};
 use crate::schedule::groups::Grouping;
 use crate::schedule::offsets::{Block, assign};
 use crate::schedule::order::Task;
@@ -252,7 +252,8 @@ impl<'a> Planner<'a> {
             let (ty, own) = (self.graph.ty(*value), self.graph.ty(storage));
             // The caller's buffer is checked once the output's dims are known, perhaps after its bytes are computed.
             let late = ty.shape != own.shape && ty.shape.iter().any(|dim| self.graph.is_data_dim(dim))
-                || self.graph.is_late(storage);
+                || self.graph.is_late(storage)
+                || !self.surely_has_bytes_of(storage, ty);
             let taken = self.graph.producer(storage).is_none()
                 || self.output[storage].is_some()
                 || self.leaves[storage].is_some();
@@ -270,6 +271,22 @@ impl<'a> Planner<'a> {
                 self.output[storage] = Some(at);
             }
         }
+    }
+
+    /// Whether a storage has an output's bytes when it is computed, whatever turns out later: either has the same number of
+    /// elements, or what is assumed of these numbers is checked by then.
+    fn surely_has_bytes_of(&self, storage: ValueId, output: &TensorType) -> bool {
+        let (graph, own) = (self.graph, self.graph.ty(storage));
+        if own.bytes() == output.bytes() {
+            return true;
+        }
+        let bound: BTreeSet<Sym> = own.shape.iter().flat_map(|dim| graph.data_symbols_of(dim)).collect();
+        let counts = [own.elements(), output.elements()];
+        graph.assumptions.requirements().any(|Requirement { left, relation, right }| {
+            let same = [left, right] == [&counts[0], &counts[1]] || [right, left] == [&counts[0], &counts[1]];
+            let known = [left, right].iter().all(|dim| graph.data_symbols_of(dim).is_subset(&bound));
+            *relation == Relation::Equal && same && known
+        })
     }
 
     /// The input that is the same tensor as an output.

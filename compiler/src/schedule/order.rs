@@ -66,6 +66,8 @@ impl Tasks {
             let scratch = estimate(&group.scratch);
             let at = tasks.add(grouping, Task::Run(id), &group.inputs, &group.outputs, scratch, last);
             tasks.items[at].symbols = group.nodes.iter().flat_map(|&node| graph.data_symbols(node)).collect();
+            let views = grouping.view_symbols(graph, &group.inputs);
+            tasks.items[at].symbols.extend(views);
         }
         for &node in &grouping.controls {
             let scratch = estimate(&control_scratch(graph, node, &bodies[node]).1);
@@ -73,6 +75,8 @@ impl Tasks {
             let at = position[node];
             let item = tasks.add(grouping, Task::Control(node), &data.inputs, &data.outputs, scratch, at);
             tasks.items[item].symbols = graph.data_symbols(node);
+            let views = grouping.view_symbols(graph, &data.inputs);
+            tasks.items[item].symbols.extend(views);
         }
         for &sym in &grouping.symbols {
             let data = &graph.data[&sym];

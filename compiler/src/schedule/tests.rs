@@ -509,6 +509,50 @@ fn what_data_size_is_placed_by_its_bound_or_allocated() {
     assert!(broken(&small).contains("v10"));
 }
 
+/// That `v2` has the four elements of `v4` is known when the run reads `s1`.
+const VIEWED: &str = r#"graph "viewed" {
+  symbol s0 "n"
+  symbol s1 "?1" = v1[0]
+  assume s0 = s1
+  assume s1 = 4
+  input v0 "x" : f32[s0]
+  input v1 "count" : i64[1]
+  v2 = exp v0 : f32[s0] @o0
+  v3 = reshape v2 {shape=[s1]} : f32[s1] @o0
+  v4 = reshape v3 {shape=[2, 2]} : f32[2, 2] @o0
+  v5 = reshape v0 {shape=[s1]} : f32[s1] @o0
+  v6 = reshape v5 {shape=[2, 2]} : f32[2, 2] @o0
+  v7 = neg v6 : f32[2, 2] @o0
+  return v4 "y", v7 "z"
+}"#;
+
+#[test]
+fn views_are_used_when_their_sizes_are_known() {
+    let g = crate::graph::parse::parse(VIEWED).unwrap();
+    let program = planned(&g);
+    let [exponential, view] = [2, 4].map(ValueId::from_u32);
+    assert!(matches!(program.places[exponential], Some(Place::Arena { .. })), "{}", program.text(&g));
+    let broken = |change: &dyn Fn(&mut Program)| {
+        let mut program = program.clone();
+        change(&mut program);
+        check(&g, &program).unwrap_err().message
+    };
+    // Computed in the output.
+    let late = broken(&|program| {
+        program.places[exponential] = Some(Place::Output(0));
+        program.steps.retain(|step| !matches!(step, Step::Copy { .. }));
+        assert_eq!(program.storage(view), exponential);
+    });
+    assert!(late.contains("v2 (4 bytes) is used where") || late.contains("before the run knows"), "{late}");
+    // The size is read last.
+    let late = broken(&|program| {
+        let at = program.steps.iter().position(|step| matches!(step, Step::Bind(_))).unwrap();
+        let bind = program.steps.remove(at);
+        program.steps.push(bind);
+    });
+    assert!(late.contains("before the run knows"), "{late}");
+}
+
 /// `v7` reads rows of `v2`, as its kernel could; but how long the sum `v6` is depends on all of them.
 const SIZED_BY_ROWS: &str = r#"graph "sized_by_rows" {
   symbol s0 "?0" = v4[0]

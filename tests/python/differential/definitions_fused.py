@@ -57,11 +57,12 @@ def bias_add(node):
 
 @definition("BiasSoftmax")
 def bias_softmax(node):
-    """As the kernels have it: rows of the bias repeat each, or all of them in turn."""
+    """As the kernels have it: rows of the bias repeat each, or all of them in turn. One element of a row stands for all."""
     x, bias = arrays(node)
     axis = attribute(node, "axis", 1) % x.ndim
     count = int(np.prod(x.shape[axis:]))
-    rows, own = wide(x).reshape(-1, count), wide(bias).reshape(-1, count)
+    rows, own = wide(x).reshape(-1, count), wide(bias)
+    own = np.broadcast_to(own, own.shape[:axis] + x.shape[axis:]).reshape(-1, count)
     times = len(rows) // len(own)
     rows = rows + (np.repeat(own, times, 0) if attribute(node, "is_inner_broadcast") else np.tile(own, (times, 1)))
     y = np.exp(rows - rows.max(1, keepdims=True))

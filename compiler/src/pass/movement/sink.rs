@@ -106,6 +106,8 @@ pub fn sink(b: &mut Builder, x: ValueId, selection: &Selection, uses: &Uses) -> 
                     starts.resize(own.len(), Dim::ZERO);
                     steps.resize(own.len(), 1);
                     sizes.extend_from_slice(&own[batch + m..]);
+                    // All of the batch, of which the left operand may have one element for all.
+                    sizes[..batch].clone_from_slice(&own[..batch]);
                     Selection::Slice { starts, steps, sizes }
                 }
                 gather => gather,
@@ -231,5 +233,31 @@ mod tests {
         run_all(&mut graph, &Options::default(), &mut |_, _, _| {}).unwrap();
         let [rows] = rows_of_products(&graph).try_into().unwrap();
         assert!(!rows[1].is_const(), "{rows:?}");
+    }
+
+    /// Of a batch whose left operand is the same for all.
+    #[test]
+    fn rows_of_a_repeated_left_operand() {
+        let mut graph = Graph::default();
+        let origin = Origin { name: "batch".into(), op_type: "MatMul".into(), index: 0 };
+        let origin = graph.origins.push(origin);
+        let mut b = Builder::new(&mut graph, origin);
+        let sized =
+            |shape: &[i64]| TensorType::new(DType::F32, shape.iter().map(|&size| Dim::from(size)).collect());
+        let (x, y) = (b.input("x", sized(&[1, 3, 4]), None), b.input("y", sized(&[2, 4, 5]), None));
+        let op = Op::Contract { batch: 1, m: 1, k: 1, rhs: RhsLayout::Plain };
+        let product = b.emit1(op, &[x, y]).unwrap();
+        let slice = Op::Slice {
+            starts: vec![Dim::ZERO, Dim::ONE, Dim::ZERO],
+            steps: vec![1, 2, 1],
+            sizes: [2i64, 1, 5].map(Dim::from).to_vec(),
+        };
+        let part = b.emit1(slice, &[product]).unwrap();
+        graph.outputs.push(("part".into(), part));
+        let inputs = [tensor(&[1, 3, 4], 1), tensor(&[2, 4, 5], 9)];
+        let wanted = interp::run(&graph, &inputs).unwrap();
+        run_all(&mut graph, &Options::default(), &mut |_, _, _| {}).unwrap();
+        assert_eq!(rows_of_products(&graph), [[2i64, 1, 5].map(Dim::from)]);
+        assert_eq!(interp::run(&graph, &inputs).unwrap(), wanted);
     }
 }
