@@ -166,7 +166,7 @@ fn lower(graph: &Graph, program: &Program, group: GroupId, target: &Target) -> R
 fn has_byte_products(kernel: &Kernel) -> bool {
     let mut found = false;
     visit::exprs(&kernel.body, &mut |expr| {
-        found |= matches!(expr, Expr::Binary { op, .. } if op.is_dot());
+        found |= matches!(expr, Expr::Binary { op, .. } if op.is_byte_dot());
     });
     found
 }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::{overgrown, product};
 use crate::graph::{
-    DOT_DEPTH, DType, Dim, MOST_DIGITS, MapFn, Op, Requirement, RhsLayout, TensorType, Trees, codes_per_word,
-    trees,
+    DOT_DEPTH, DType, Dim, MOST_DIGITS, MapFn, Op, PAIR_DEPTH, Requirement, RhsLayout, TensorType, Trees,
+    codes_per_word, trees,
 };
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use crate::winograd;
@@ -320,6 +320,7 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             let depth = rhs.panels().map_or(1, |(_, depth, _)| depth);
             let result = match (a.dtype, b.dtype, depth) {
                 (DType::U8 | DType::I8, DType::I8, 1 | DOT_DEPTH) if *k > 0 => DType::I32,
+                (DType::I16, DType::I16, 1 | PAIR_DEPTH) if *k > 0 => DType::I32,
                 (DType::F32, DType::F16 | DType::BF16, 1) => DType::F32,
                 (a, b, 1) if a == b => a,
                 _ => return fail(format!("contraction of {a} with {b}, {depth} steps deep")),
@@ -512,7 +513,7 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             arity(op, inputs, 1)?;
             let ty = inputs[0];
             let size = Dim::from(winograd_size(*tile)?);
-            let (DType::F32 | DType::F64, [n, h, w, c]) = (ty.dtype, &ty.shape[..]) else {
+            let (Some(dtype), [n, h, w, c]) = (winograd::of_input(ty.dtype), &ty.shape[..]) else {
                 return fail(format!("winograd_input of {ty}"));
             };
             let tiles = |extent: &Dim| {
@@ -521,13 +522,13 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             let (Some(th), Some(tw)) = (tiles(h), tiles(w)) else {
                 return fail(format!("tiles of {tile} do not fill {ty}"));
             };
-            one(ty.dtype, vec![n.clone(), th, tw, size.clone() * size, c.clone()])
+            one(dtype, vec![n.clone(), th, tw, size.clone() * size, c.clone()])
         }
         Op::WinogradOutput { tile, height, width } => {
             arity(op, inputs, 1)?;
             let ty = inputs[0];
             let size = winograd_size(*tile)?;
-            let (DType::F32 | DType::F64, [squares, n, th, tw, c]) = (ty.dtype, &ty.shape[..]) else {
+            let (true, [squares, n, th, tw, c]) = (winograd::has_results(ty.dtype), &ty.shape[..]) else {
                 return fail(format!("winograd_output of {ty}"));
             };
             let counts = [

@@ -116,12 +116,19 @@ named_enum! {
         /// As `dot`, where the products of the first two bytes and those of the last two have sums that fit 16 bits, whatever
         /// the first one's bytes are.
         DotShort = "dot_short",
+        /// Of i32 that stand for two integers of 16 bits each: the sum of the products of the first ones and of the second ones.
+        DotPairs = "dot_pairs",
     }
 }
 
 impl BinaryFn {
-    /// Whether it adds up products of bytes.
+    /// Whether it adds up products of the small integers that words stand for.
     pub fn is_dot(self) -> bool {
+        self.is_byte_dot() || self == BinaryFn::DotPairs
+    }
+
+    /// Whether these are bytes.
+    pub fn is_byte_dot(self) -> bool {
         matches!(self, BinaryFn::Dot | BinaryFn::DotSigned | BinaryFn::DotNarrow | BinaryFn::DotShort)
     }
 }
@@ -136,6 +143,12 @@ pub fn dot(a: i32, b: i32) -> i32 {
 pub fn dot_signed(a: i32, b: i32) -> i32 {
     let products = a.to_le_bytes().into_iter().zip(b.to_le_bytes());
     products.map(|(a, b)| i32::from(a as i8) * i32::from(b as i8)).sum()
+}
+
+/// What [`BinaryFn::DotPairs`] computes; it wraps.
+pub fn dot_pairs(a: i32, b: i32) -> i32 {
+    let product = |shift: u32| i32::from((a >> shift) as i16) * i32::from((b >> shift) as i16);
+    product(0).wrapping_add(product(16))
 }
 
 named_enum! {

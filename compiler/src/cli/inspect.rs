@@ -223,10 +223,13 @@ fn winograd(graph: &Graph) -> Option<WinogradReport> {
             while let Some(node) = products.filter(|node| !matches!(node.op, Op::Contract { .. })) {
                 products = node.inputs.first().and_then(|&input| producer(input));
             }
-            let Some(weights) = products.and_then(|node| graph.ty(node.inputs[1]).bytes().as_const()) else {
+            let weights = products.map(|node| graph.ty(node.inputs[1]));
+            let Some((ty, weights)) = weights.and_then(|ty| Some((ty, ty.bytes().as_const()?))) else {
                 continue;
             };
-            let elements = (tile + KERNEL - 1).pow(2) as i64;
+            // Those of bytes have 16 bits.
+            let of_byte = if ty.dtype == DType::I16 { 2 } else { 1 };
+            let elements = of_byte * (tile + KERNEL - 1).pow(2) as i64;
             report.convolutions += 1;
             report.weight_bytes += weights;
             report.plain_bytes += weights / elements * (KERNEL * KERNEL) as i64;

@@ -37,7 +37,7 @@ pub enum RhsLayout {
     /// Column panels as [`Op::Pack`] makes them: `[batch.., ceil(n/nr), k.., nr * depth]`; `n` is the true count.
     ///
     /// A row of a panel holds `depth` steps of the last inner axis, those of each column side by side; that axis of the
-    /// left-hand side is so many times as long. A depth of 4 is for products of u8 with i8.
+    /// left-hand side is so many times as long. A depth of 4 is for products of bytes, one of 2 for those of i16.
     Panels { nr: usize, depth: usize, n: Dim },
     /// As `Panels` of depth [`DOT_DEPTH`], for u8 on the left. In the first `short` rows along the last inner axis, neither the
     /// products of the first two bytes of a column with bytes of u8 nor those of the last two have a sum beyond 16 bits,
@@ -69,6 +69,9 @@ impl RhsLayout {
 
 /// Steps of the inner axis that [`crate::scalar::BinaryFn::Dot`] adds up at once.
 pub const DOT_DEPTH: usize = 4;
+
+/// The same of [`crate::scalar::BinaryFn::DotPairs`].
+pub const PAIR_DEPTH: usize = 2;
 
 /// Digits of the left-hand side of an [`Op::Contract`], at most.
 pub const MOST_DIGITS: usize = 4;
@@ -109,8 +112,8 @@ pub enum Op {
     /// `out[b.., m.., n] = sum over k.. of lhs[b.., m.., k..] * rhs[b.., k.., n]`.
     ///
     /// `lhs` has `batch + m + k` axes, `rhs` `batch + k + 1` in the plain layout. Batch axes broadcast
-    /// (size 1 against n). Of u8 with i8, and at least one inner axis, the sums are i32; of f32
-    /// with f16 or bf16 they are f32. Floats accumulate in their own type (f16 and bf16 in f32), integers wrap.
+    /// (size 1 against n). Of bytes with i8, and of i16, over at least one inner axis, the sums are
+    /// i32; of f32 with f16 or bf16 they are f32. Floats accumulate in their own type (f16 and bf16 in f32), integers wrap.
     /// A convolution is a `Contract` whose `lhs` is a [`Op::Window`] with `k` = kernel axes + channels.
     ///
     /// Further inputs, of a product with [`Op::Dequantize`] over the inner axes part and step, say in another form what `lhs`
@@ -156,10 +159,10 @@ pub enum Op {
     /// `result[l.., o.., k.., t..] = in[l.., o*stride + k*dilation .., t..]`. A view: it copies nothing.
     Window { first: usize, kernel: Vec<usize>, strides: Vec<usize>, dilations: Vec<usize> },
     /// `x: [n, h, w, c]` in overlapping squares of `tile + 2`, each `B^T d B` (see `winograd.rs`):
-    /// `[n, th, tw, (tile+2)^2, c]`, where `h = th*tile + 2` and `w = tw*tile + 2`.
+    /// `[n, th, tw, (tile+2)^2, c]`, where `h = th*tile + 2` and `w = tw*tile + 2`. Of bytes they are i16.
     WinogradInput { tile: usize },
     /// Products `[(tile+2)^2, n, th, tw, c]` in squares, each `A^T m A`, joined and cut to `height` and `width`:
-    /// `[n, height, width, c]`.
+    /// `[n, height, width, c]`. Those of i32 are divided by the square of the scale, see [`crate::winograd::Quotient`].
     WinogradOutput { tile: usize, height: usize, width: usize },
     /// Inputs `(data, indices)`, ONNX `Gather`: `data.shape[..axis] ++ indices.shape ++ data.shape[axis+1..]`.
     /// Indices are u8, i32 or i64, negative ones count from the end; out of range is a run-time error.

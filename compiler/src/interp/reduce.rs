@@ -245,11 +245,12 @@ pub fn contract(
     let n = shape.last().copied().unwrap_or(1);
     let panels = layout.panels();
     let depth = panels.map_or(1, |(_, depth, _)| depth);
-    // Products of bytes are added up in 32 bits, those of floats in the wider type.
+    // Products of integers of up to 16 bits are added up in 32, those of floats in the wider type.
     let sum = if inputs[0].dtype.is_float() { inputs[0].dtype } else { DType::I32 };
-    let are_bytes = inputs[..2].iter().all(|operand| operand.dtype == DType::I8);
+    let alike = inputs[0].dtype == inputs[1].dtype;
+    let are_small = alike && matches!(inputs[0].dtype, DType::I8 | DType::I16);
     let adds_up = inputs[0].shape.len() > batch + m;
-    let wide = (inputs[0].dtype != inputs[1].dtype || are_bytes && adds_up)
+    let wide = (!alike || are_small && adds_up)
         .then(|| [inputs[0], inputs[1]].map(|operand| super::cast(operand, sum, true)));
     let inputs = match &wide {
         Some([lhs, rhs]) => &[lhs, rhs],

@@ -110,7 +110,8 @@ macro_rules! float_work {
                     | BinaryFn::Dot
                     | BinaryFn::DotSigned
                     | BinaryFn::DotNarrow
-                    | BinaryFn::DotShort => return None,
+                    | BinaryFn::DotShort
+                    | BinaryFn::DotPairs => return None,
                 })
             }
         }
@@ -167,6 +168,7 @@ macro_rules! int_work {
                     BinaryFn::DotSigned | BinaryFn::DotNarrow => {
                         |a, b, _| i64::from(scalar::dot_signed(a as i32, b as i32)) as $int
                     }
+                    BinaryFn::DotPairs => |a, b, _| i64::from(scalar::dot_pairs(a as i32, b as i32)) as $int,
                     BinaryFn::And | BinaryFn::Or | BinaryFn::Xor | BinaryFn::Atan2 => return None,
                 })
             }

@@ -1,10 +1,11 @@
-//! The transforms of Winograd's convolutions, square by square in f64.
+//! The transforms of Winograd's convolutions, square by square in f64, in which those of integers are exact, too.
 
 use super::lane::Lane;
 use super::movement::zeroed;
-use super::{Tensor, internal};
+use super::{Tensor, cast, internal};
 use crate::error::Result;
-use crate::winograd::{KERNEL, Matrix, matrices};
+use crate::graph::DType;
+use crate::winograd::{KERNEL, Matrix, matrices, of_input};
 use bytes::Bytes;
 
 /// `M x M^T` of the square `x`, both row-major.
@@ -23,41 +24,56 @@ fn both_sides(matrix: &Matrix, x: &[f64]) -> Vec<f64> {
 
 /// `[n, h, w, c] -> [n, th, tw, (tile+2)^2, c]`, see `Op::WinogradInput`.
 pub fn input(x: &Tensor, tile: usize, shape: &[usize]) -> Result<Tensor> {
-    let (Some(lane), Some(matrices)) = (Lane::f64(x.dtype), matrices(tile)) else {
+    let (Some(to), Some(matrices)) = (of_input(x.dtype), matrices(tile, x.dtype.is_float())) else {
         return internal(format!("a Winograd transform of {} in tiles of {tile}", x.dtype));
     };
+    let (wide, lane) = wide(x)?;
     let size = tile + KERNEL - 1;
     let (h, w, c) = (x.shape[1], x.shape[2], x.shape[3]);
-    let mut data = zeroed(x.dtype, shape)?;
+    let mut data = zeroed(DType::F64, shape)?;
     for (at, index) in crate::infer::indices(&[shape[0], shape[1], shape[2], c]).enumerate() {
         let (n, y, x0, channel) = (index[0], index[1] * tile, index[2] * tile, index[3]);
         let square: Vec<f64> = (0..size * size)
-            .map(|k| lane.get(&x.data, ((n * h + y + k / size) * w + x0 + k % size) * c + channel))
+            .map(|k| lane.get(&wide.data, ((n * h + y + k / size) * w + x0 + k % size) * c + channel))
             .collect();
         for (k, value) in both_sides(&matrices.input, &square).into_iter().enumerate() {
             lane.put(&mut data, (at / c * size * size + k) * c + channel, value);
         }
     }
-    Ok(Tensor::new(x.dtype, shape.to_vec(), Bytes::from(data)))
+    Ok(cast(&Tensor::new(DType::F64, shape.to_vec(), Bytes::from(data)), to, true))
+}
+
+/// A tensor in f64.
+fn wide(x: &Tensor) -> Result<(Tensor, Lane<f64>)> {
+    match Lane::f64(DType::F64) {
+        Some(lane) => Ok((cast(x, DType::F64, true), lane)),
+        None => internal("no elements of f64".to_string()),
+    }
 }
 
 /// `[(tile+2)^2, n, th, tw, c] -> [n, height, width, c]`, see `Op::WinogradOutput`.
 pub fn output(m: &Tensor, tile: usize, shape: &[usize]) -> Result<Tensor> {
-    let (Some(lane), Some(matrices)) = (Lane::f64(m.dtype), matrices(tile)) else {
+    let Some(matrices) = matrices(tile, m.dtype.is_float()) else {
         return internal(format!("a Winograd transform of {} in tiles of {tile}", m.dtype));
     };
+    let quotient = (m.dtype == DType::I32).then(|| matrices.quotient());
+    let (wide, lane) = wide(m)?;
     let (height, width, c) = (shape[1], shape[2], shape[3]);
     let per_square: usize = m.shape[1..].iter().product();
-    let mut data = zeroed(m.dtype, shape)?;
+    let mut data = zeroed(DType::F64, shape)?;
     for (at, index) in crate::infer::indices(&m.shape[1..]).enumerate() {
         let (n, y, x, channel) = (index[0], index[1] * tile, index[2] * tile, index[3]);
-        let square: Vec<f64> = (0..m.shape[0]).map(|k| lane.get(&m.data, k * per_square + at)).collect();
+        let square: Vec<f64> = (0..m.shape[0]).map(|k| lane.get(&wide.data, k * per_square + at)).collect();
         for (k, value) in both_sides(&matrices.output, &square).into_iter().enumerate() {
             let (y, x) = (y + k / tile, x + k % tile);
             if y < height && x < width {
+                let value = match quotient {
+                    Some(quotient) => f64::from(quotient.of(value as i64 as i32)),
+                    None => value,
+                };
                 lane.put(&mut data, ((n * height + y) * width + x) * c + channel, value);
             }
         }
     }
-    Ok(Tensor::new(m.dtype, shape.to_vec(), Bytes::from(data)))
+    Ok(cast(&Tensor::new(DType::F64, shape.to_vec(), Bytes::from(data)), m.dtype, true))
 }

@@ -25,7 +25,7 @@ pub enum Expr {
         buf: Buf,
         index: Index,
     },
-    /// Four neighbouring elements of 8 bits, from this one on, as the bytes of an i32: the first is the lowest.
+    /// Four neighbouring elements of 8 bits, or two of 16, from this one on, as the parts of an i32: the first is the lowest.
     Word {
         buf: Buf,
         index: Index,
@@ -105,7 +105,8 @@ pub struct Reads<'e> {
     pub buf: Buf,
     /// The first one.
     pub index: &'e Index,
-    pub elements: i64,
+    /// Whether they are those of a word, or this one alone.
+    pub is_word: bool,
 }
 
 impl Expr {
@@ -201,8 +202,8 @@ impl Expr {
     /// What it reads of a buffer.
     pub fn reads(&self) -> Option<Reads<'_>> {
         match self {
-            Expr::Load { buf, index } => Some(Reads { buf: *buf, index, elements: 1 }),
-            Expr::Word { buf, index } => Some(Reads { buf: *buf, index, elements: 4 }),
+            Expr::Load { buf, index } => Some(Reads { buf: *buf, index, is_word: false }),
+            Expr::Word { buf, index } => Some(Reads { buf: *buf, index, is_word: true }),
             _ => None,
         }
     }
@@ -218,7 +219,7 @@ impl Expr {
         let Some(&first) = operands.first() else { return Err(format!("{self} without operands")) };
         match self {
             Expr::Load { .. } => Ok(first),
-            Expr::Word { .. } if matches!(first, DType::I8 | DType::U8) => Ok(DType::I32),
+            Expr::Word { .. } if matches!(first, DType::I8 | DType::U8 | DType::I16) => Ok(DType::I32),
             Expr::Word { .. } => Err(format!("a word of {first} in {self}")),
             _ => Err(format!("{self} is no value of operands")),
         }
@@ -324,13 +325,13 @@ mod tests {
             assert_eq!(expr.indices(), [&Index::int(3)]);
             expr.indices_mut().into_iter().for_each(|index| *index = Index::int(4));
             assert_eq!(expr.indices(), [&Index::int(4)]);
-            let elements = expr.reads().map(|reads| (reads.buf, reads.elements));
+            let reads = expr.reads().map(|reads| (reads.buf, reads.is_word));
             let wanted = match expr {
-                Expr::Load { .. } => Some((buf, 1)),
-                Expr::Word { .. } => Some((buf, 4)),
+                Expr::Load { .. } => Some((buf, false)),
+                Expr::Word { .. } => Some((buf, true)),
                 _ => None,
             };
-            assert_eq!(elements, wanted);
+            assert_eq!(reads, wanted);
         }
     }
 
@@ -338,7 +339,7 @@ mod tests {
     fn operands_decide_the_type() {
         use DType::*;
         let word = Expr::Word { buf: Buf::from_u32(0), index: Index::zero() };
-        assert_eq!((word.result(&[U8]), word.result(&[I8])), (Ok(I32), Ok(I32)));
+        assert!([U8, I8, I16].iter().all(|dtype| word.result(&[*dtype]) == Ok(I32)));
         assert!(word.result(&[F32]).unwrap_err().contains("a word of f32"));
         let fma = Expr::fma(var(0), var(1), var(2));
         assert_eq!(fma.result(&[F64, F64, F64]), Ok(F64));

@@ -212,11 +212,12 @@ impl Machine<'_> {
                 Ok(Tensor::new(dtype, vec![], data.into()))
             }
             Expr::Word { buf, index } => {
-                let bytes = (0..4).map(|byte| {
-                    let at = self.element(*buf, &index.add(&Index::int(byte)))?;
-                    Ok(self.bytes(*buf)[at])
-                });
-                let bytes = bytes.collect::<Result<Vec<u8>>>()?;
+                let size = self.kernel.buffers[*buf].dtype.size();
+                let mut bytes = Vec::with_capacity(4);
+                for element in 0..4 / size {
+                    let at = self.element(*buf, &index.add(&Index::int(element as i64)))?;
+                    bytes.extend_from_slice(&self.bytes(*buf)[at..at + size]);
+                }
                 Ok(Tensor::new(DType::I32, vec![], bytes.into()))
             }
             Expr::Get { local, at } => {

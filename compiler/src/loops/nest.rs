@@ -258,7 +258,7 @@ fn keeps_order(body: &[Stmt], outer: &Axis, inner: &Axis) -> bool {
     }
     let mut loads = Vec::new();
     visit::exprs(body, &mut |expr| {
-        plain &= expr.reads().is_none_or(|reads| reads.elements == 1);
+        plain &= expr.reads().is_none_or(|reads| !reads.is_word);
         if matches!(expr, Expr::Load { .. } | Expr::Get { .. }) {
             loads.push(expr.clone());
         }

@@ -520,15 +520,15 @@ impl<'k> Line<'k> {
     }
 
     fn loads(&mut self, expr: &'k Expr) -> Checked {
-        if let Some(Reads { buf, index, elements }) = expr.reads() {
-            if elements == 1 && self.replaced.contains(&(buf, index)) {
+        if let Some(Reads { buf, index, is_word }) = expr.reads() {
+            if !is_word && self.replaced.contains(&(buf, index)) {
                 return Err(format!("{expr} is loaded, overwritten and loaded again"));
             }
             // Where several elements are one, which of them were stored is not followed.
-            if elements > 1 && self.replaced.iter().any(|(stored, _)| *stored == buf) {
+            if is_word && self.replaced.iter().any(|(stored, _)| *stored == buf) {
                 return Err(format!("{expr} is loaded after elements of it were overwritten"));
             }
-            if elements == 1 {
+            if !is_word {
                 self.loaded.insert((buf, index));
             }
         }

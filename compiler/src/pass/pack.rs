@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::product;
-use crate::graph::{Builder, DOT_DEPTH, DType, Dim, Graph, Node, Op, RhsLayout, ValueId};
+use crate::graph::{Builder, DOT_DEPTH, DType, Dim, Graph, Node, Op, PAIR_DEPTH, RhsLayout, ValueId};
 use crate::pass::digits::digits;
 use crate::pass::rewrite::{bodies, rewrite};
 use crate::pass::weights::Weights;
@@ -39,8 +39,8 @@ const ANY: PackRule =
 /// They compute in f32, and have as many lanes.
 const HALVES: &[DType] = &[DType::F16, DType::BF16];
 
-/// Bytes, whose products are added up in lanes of 32 bits, and what other integers are widened to.
-const INTS: &[DType] = &[DType::I8, DType::I32];
+/// Small integers, whose products are added up in lanes of 32 bits, and what other integers are widened to.
+const INTS: &[DType] = &[DType::I8, DType::I16, DType::I32];
 
 /// Codes of weights, whose products are of f32.
 const CODES: &[DType] = &[DType::U4, DType::U8];
@@ -162,6 +162,11 @@ impl PackPolicy {
         self.bytes && long && inner.iter().all(Dim::is_const)
     }
 
+    /// Whether products of pairs of i16 are about as fast as those of bytes.
+    pub fn has_fast_pairs(&self) -> bool {
+        self.short_sums
+    }
+
     /// Columns per panel. Never more than twice the columns there are, so that padding stays below the size of the
     /// data.
     pub fn nr(&self, wanted: Product) -> usize {
@@ -218,13 +223,17 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         }
         let n = b.ty(rhs).shape[batch + k].clone();
         let rows = product(&b.ty(lhs).shape[batch..batch + m]);
-        let bytes = matches!((b.dtype(lhs), b.dtype(rhs)), (DType::U8 | DType::I8, DType::I8)) && k > 0;
+        let depth = match (b.dtype(lhs), b.dtype(rhs)) {
+            (DType::U8 | DType::I8, DType::I8) if k > 0 => DOT_DEPTH,
+            (DType::I16, DType::I16) if k > 0 => PAIR_DEPTH,
+            _ => 1,
+        };
         // Of both: that two sizes are equal may show when the model runs.
         let steps = [b.shape(lhs).pop(), k.checked_sub(1).map(|last| b.shape(rhs)[batch + last].clone())];
         let words = steps.iter().all(|steps| {
-            steps.as_ref().and_then(Dim::as_const).is_some_and(|steps| steps % DOT_DEPTH as i64 == 0)
+            steps.as_ref().and_then(Dim::as_const).is_some_and(|steps| steps % depth as i64 == 0)
         });
-        let depth = if bytes && words { DOT_DEPTH } else { 1 };
+        let depth = if words { depth } else { 1 };
         // Narrow floats are widened to those on the left.
         let dtype = if b.dtype(lhs).is_float() { b.dtype(lhs) } else { b.dtype(rhs) };
         let nr = options.pack.nr(Product { dtype, rows: rows.as_const(), columns: n.as_const() });
@@ -393,7 +402,7 @@ fn side_by_side(b: &mut Builder, rhs: ValueId, axis: usize, depth: usize) -> Res
     let Some(groups) = steps.exact_div(&Dim::from(depth)) else {
         return Err(Error::internal(
             Stage::Pass,
-            format!("{steps} steps of bytes are no multiple of {depth}"),
+            format!("{steps} steps of small integers are no multiple of {depth}"),
         ));
     };
     shape.truncate(axis);

@@ -452,6 +452,87 @@ fn exact_identities_only() -> Result<()> {
     Ok(())
 }
 
+/// A convolution of bytes less a zero point, with weights from `weight`, and its result: `x` is padded by the zero point.
+fn conv_of_bytes(
+    dtype: DType,
+    zero: i32,
+    [extent, channels, filters]: [usize; 3],
+    weight: &dyn Fn(usize) -> i8,
+) -> Result<Graph> {
+    let mut net = Net::new();
+    let x = net.b().input("x", TensorType::new(dtype, dims(&[1, extent, extent, channels])), None);
+    let x = net.b().cast(x, DType::I32)?;
+    let zero = net.b().constant(Tensor::scalar(zero));
+    let x = net.b().binary(BinaryFn::Sub, x, zero)?;
+    let fill = net.b().scalar(DType::I32, 0.0);
+    let border = dims(&[0, 1, 1, 0]);
+    let x = net.b().pad(x, fill, border.clone(), border)?;
+    let op = Op::Window { first: 1, kernel: vec![3; 2], strides: vec![1; 2], dilations: vec![1; 2] };
+    let x = net.b().emit1(op, &[x])?;
+    let weights: Vec<i8> = (0..9 * channels * filters).map(weight).collect();
+    let weights = net.b().constant(Tensor::from_slice(&[3, 3, channels, filters], &weights));
+    let weights = net.b().cast(weights, DType::I32)?;
+    let y = net.b().emit1(Op::Contract { batch: 0, m: 3, k: 3, rhs: RhsLayout::Plain }, &[x, weights])?;
+    net.graph.outputs = vec![("y".into(), y)];
+    Ok(net.graph)
+}
+
+/// The sums stay exact, also where those of the transforms wrap; what weights do not prove to be small enough has smaller
+/// tiles, or none, and so has what fills none.
+#[test]
+fn convolutions_of_bytes_by_minimal_filtering() -> Result<()> {
+    let random = |at: usize| (at.wrapping_mul(2_654_435_761) >> 13) as i8;
+    let most = |_: usize| i8::MAX;
+    let alternating = |at: usize| if at % 2 == 0 { i8::MAX } else { i8::MIN };
+    type Weight<'w> = &'w dyn Fn(usize) -> i8;
+    let cases: [(DType, i32, [usize; 3], Weight, Option<usize>); 7] = [
+        (DType::U8, 128, [16, 32, 32], &random, Some(4)),
+        (DType::I8, -3, [16, 32, 32], &random, Some(4)),
+        (DType::U8, 0, [13, 32, 40], &alternating, Some(4)),
+        // Of the greatest sums, 2^25 is less than those of 130 channels.
+        (DType::U8, 7, [16, 114, 16], &most, Some(4)),
+        (DType::U8, 7, [16, 130, 16], &most, Some(2)),
+        // Pairs of channels.
+        (DType::U8, 7, [16, 33, 32], &random, None),
+        (DType::U8, 7, [4, 2, 4], &random, None),
+    ];
+    for (dtype, zero, sizes, weight, tile) in cases {
+        let graph = conv_of_bytes(dtype, zero, sizes, weight)?;
+        let options = Options { pack: crate::pass::PackPolicy::WIDE, exact: true, ..Options::default() };
+        let mut optimised = graph.clone();
+        run_all(&mut optimised, &options, &mut |_, _, _| {})?;
+        let tiles: Vec<usize> = optimised
+            .order
+            .iter()
+            .filter_map(|&node| match optimised.nodes[node].op {
+                Op::WinogradOutput { tile, .. } => Some(tile),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(tiles, Vec::from_iter(tile), "{dtype} {sizes:?}");
+        let shape = [1, sizes[0], sizes[0], sizes[1]];
+        let count: usize = shape.iter().product();
+        for extreme in [false, true] {
+            let bytes: Vec<u8> =
+                (0..count).map(|at| if extreme { 255 } else { random(at + 99) as u8 }).collect();
+            let x = Tensor::new(dtype, shape.to_vec(), bytes.into());
+            let wanted = interp::run(&graph, std::slice::from_ref(&x))?;
+            assert!(interp::run(&optimised, &[x])? == wanted, "{dtype} {sizes:?}");
+        }
+    }
+    // Where bytes have products of their own, or size matters more.
+    let options = |pack, goal| Options { pack, goal, ..Options::default() };
+    for options in [
+        options(crate::pass::PackPolicy::NARROW, crate::tuning::Goal::Speed),
+        options(crate::pass::PackPolicy::WIDE, crate::tuning::Goal::Size),
+    ] {
+        let mut graph = conv_of_bytes(DType::U8, 0, [16, 32, 32], &random)?;
+        run_all(&mut graph, &options, &mut |_, _, _| {})?;
+        assert_eq!(count(&graph, "winograd_input"), 0);
+    }
+    Ok(())
+}
+
 #[test]
 fn convolutions_by_minimal_filtering() -> Result<()> {
     for (extents, channels, tile) in [([16, 16], 16, 4), ([14, 9], 24, 4), ([7, 7], 128, 2)] {

@@ -2,27 +2,30 @@
 //!
 //! A window of 3x3 with stride 1, contracted with constant weights, becomes a transform of the input in squares, one
 //! product for each element of a square, batched, and a transform of the results; the weights are transformed when
-//! the object is written. The sums round differently: with tiles of 4 the error is about twice that of the
-//! direct sum.
+//! the object is written. The sums of floats round differently: with tiles of 4 the error is about twice that of the
+//! direct sum. Those of bytes are exact (see `winograd.rs`), as far as the weights prove that no result is too large: their
+//! transforms have 16 bits, of which a product of pairs is made where one of bytes takes several instructions, too.
 
 use crate::error::Result;
 use crate::graph::dim::product;
-use crate::graph::{Builder, DType, Dim, Graph, Node, NodeId, Op, RhsLayout, Tensor, ValueId};
+use crate::graph::{Builder, DType, Dim, Graph, Node, NodeId, Op, PAIR_DEPTH, RhsLayout, Tensor, ValueId};
+use crate::interp;
+use crate::pass::integers::{self, Bytes, LOOKS, Range};
 use crate::pass::rewrite::{bodies, producer, rewrite};
 use crate::pass::{Options, dce};
 use crate::tuning::Goal;
-use crate::winograd::{KERNEL, matrices, tiles};
+use crate::winograd::{KERNEL, Matrices, growth, matrices, tiles};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
-    // Transformed weights are 1.8 to 4 times as large.
-    if options.exact || options.goal == Goal::Size {
+    // Transformed weights are 1.8 to 4 times as large, those of bytes twice as large as that.
+    if options.goal == Goal::Size {
         return Ok(());
     }
     rewrite(graph, |b, id| {
         let Some(conv) = Conv::of(b.graph, id) else { return Ok(None) };
-        let best = tiles().map(|tile| (conv.cost(tile), tile)).min_by(|a, b| a.0.total_cmp(&b.0));
-        match best {
-            Some((cost, tile)) if cost < WORTH * conv.direct_cost() => conv.transformed(b, tile).map(Some),
+        match conv.dtype {
+            DType::F32 if !options.exact => conv.of_floats(b),
+            DType::I32 if options.pack.has_fast_pairs() => conv.of_bytes(b),
             _ => Ok(None),
         }
     })?;
@@ -43,8 +46,28 @@ const MEMORY_BYTE: f64 = 3.5;
 /// Of storing a result, in steps of its inner sum.
 const STORE_STEPS: f64 = 7.0;
 
+/// How products are computed: bytes of an element of the weights, and multiplications in the time of one of floats.
+#[derive(Clone, Copy)]
+struct Arithmetic {
+    weight_bytes: f64,
+    rate: f64,
+}
+
+const FLOATS: Arithmetic = Arithmetic { weight_bytes: 4.0, rate: 1.0 };
+/// By several instructions.
+const BYTES: Arithmetic = Arithmetic { weight_bytes: 1.0, rate: 1.5 };
+const PAIRS: Arithmetic = Arithmetic { weight_bytes: 2.0, rate: 1.6 };
+
+/// Bytes of an element of both transforms, together with one of floats, or of i16 and of i32.
+struct Moved {
+    input: f64,
+    output: f64,
+}
+
 /// A convolution that could be transformed.
 struct Conv {
+    /// Of the sums.
+    dtype: DType,
     x: ValueId,
     weights: ValueId,
     images: usize,
@@ -66,8 +89,7 @@ impl Conv {
         let window = producer(graph, inputs[0])?;
         let Op::Window { first: 1, kernel, strides, dilations } = &window.op else { return None };
         let simple = kernel[..] == [KERNEL; 2] && strides[..] == [1; 2] && dilations[..] == [1; 2];
-        let f32 = graph.ty(outputs[0]).dtype == DType::F32;
-        if !simple || !f32 || !graph.is_constant(inputs[1]) {
+        if !simple || !graph.is_constant(inputs[1]) {
             return None;
         }
         let shape = graph.ty(outputs[0]).static_shape()?;
@@ -78,6 +100,7 @@ impl Conv {
         // The product of all parts, with room for the squares and bytes, is a number that can be counted with.
         let size = parts.iter().try_fold(256usize, |size, &part| size.checked_mul(part))?;
         (size > 0 && size < 1 << 50).then_some(Conv {
+            dtype: graph.ty(inputs[0]).dtype,
             x: window.inputs[0],
             weights: inputs[1],
             images,
@@ -88,53 +111,93 @@ impl Conv {
         })
     }
 
-    /// Of products over `rows` rows, or of the weights they read: one hides the other.
-    fn products(&self, count: f64, rows: f64, inner: f64) -> f64 {
-        let filters = self.filters as f64;
-        let steps = count * rows * filters * (inner + STORE_STEPS);
-        steps.max(MEMORY_BYTE * 4.0 * count * inner * filters)
+    fn of_floats(&self, b: &mut Builder<'_>) -> Result<Option<ValueId>> {
+        let moved = Moved { input: 4.0, output: 4.0 };
+        let cost = |tile: usize| self.cost(tile, FLOATS, &moved);
+        match self.best(FLOATS, tiles().map(|tile| (cost(tile), tile))) {
+            Some(tile) => self.transformed(b, tile, self.x, DType::F32).map(Some),
+            None => Ok(None),
+        }
     }
 
-    fn direct_cost(&self) -> f64 {
+    /// Of integers that are bytes less a zero point, and weights that are known. The products are those of the bytes, and the
+    /// zero point's part is taken away behind them.
+    fn of_bytes(&self, b: &mut Builder<'_>) -> Result<Option<ValueId>> {
+        let moved = Moved { input: 2.0, output: 4.0 };
+        if !self.channels.is_multiple_of(PAIR_DEPTH) || b.dtype(self.weights) != DType::I32 {
+            return Ok(None);
+        }
+        let cost = |tile: usize| (self.cost(tile, PAIRS, &moved), tile);
+        if self.best(BYTES, tiles().map(cost)).is_none() {
+            return Ok(None);
+        }
+        let Some(Bytes { value, zero }) = integers::bytes(b, self.x, None, &mut { LOOKS })? else {
+            return Ok(None);
+        };
+        let Some(range) = Range::of(b.dtype(value)) else { return Ok(None) };
+        let weights = Weights::of(&interp::constant(b.graph, self.weights)?, self.filters, range);
+        let fits = tiles().filter(|&tile| matrices(tile, false).is_some_and(|by| weights.fit(&by, range)));
+        let Some(tile) = self.best(BYTES, fits.map(cost)) else { return Ok(None) };
+        let sum = self.transformed(b, tile, value, DType::I16)?;
+        match zero {
+            Some(zero) => integers::less_columns(b, sum, self.weights, [0, 3, 3], zero).map(Some),
+            None => Ok(Some(sum)),
+        }
+    }
+
+    /// The cheapest of some transformed forms, by their cost, if it is worth it.
+    fn best(&self, direct: Arithmetic, tiles: impl Iterator<Item = (f64, usize)>) -> Option<usize> {
+        let (cost, tile) = tiles.min_by(|a, b| a.0.total_cmp(&b.0))?;
         let rows = (self.images * self.height * self.width) as f64;
-        self.products(1.0, rows, (KERNEL * KERNEL * self.channels) as f64)
+        let direct = self.products(direct, 1.0, rows, (KERNEL * KERNEL * self.channels) as f64);
+        (cost < WORTH * direct).then_some(tile)
     }
 
-    fn cost(&self, tile: usize) -> f64 {
+    /// Of products over `rows` rows, or of the weights they read: one hides the other.
+    fn products(&self, arithmetic: Arithmetic, count: f64, rows: f64, inner: f64) -> f64 {
+        let filters = self.filters as f64;
+        let steps = count * rows * filters * (inner / arithmetic.rate + STORE_STEPS);
+        steps.max(MEMORY_BYTE * arithmetic.weight_bytes * count * inner * filters)
+    }
+
+    fn cost(&self, tile: usize, arithmetic: Arithmetic, moved: &Moved) -> f64 {
         let (th, tw) = (self.height.div_ceil(tile), self.width.div_ceil(tile));
         let squares = ((tile + KERNEL - 1) * (tile + KERNEL - 1)) as f64;
         let count = (self.images * th * tw) as f64;
-        let moved = 2.0 * squares * count * (self.channels + self.filters) as f64;
-        self.products(squares, count, self.channels as f64) + CACHED_BYTE * 4.0 * moved
+        let (channels, filters) = (self.channels as f64, self.filters as f64);
+        let bytes = 2.0 * squares * count * (moved.input * channels + moved.output * filters);
+        self.products(arithmetic, squares, count, channels) + CACHED_BYTE * bytes
     }
 
-    fn transformed(&self, b: &mut Builder<'_>, tile: usize) -> Result<ValueId> {
+    /// The sums of `x`, whose transform is of the type of the weights', in tiles.
+    fn transformed(&self, b: &mut Builder<'_>, tile: usize, x: ValueId, dtype: DType) -> Result<ValueId> {
         let (th, tw) = (self.height.div_ceil(tile), self.width.div_ceil(tile));
-        let x = self.whole_tiles(b, [th * tile, tw * tile])?;
+        let x = self.whole_tiles(b, x, [th * tile, tw * tile])?;
         let input = b.emit1(Op::WinogradInput { tile }, &[x])?;
         let input = b.transpose(input, &[3, 0, 1, 2, 4])?;
-        let weights = self.filters(b, tile)?;
+        let weights = self.filters(b, tile, dtype)?;
         let op = Op::Contract { batch: 1, m: 3, k: 1, rhs: RhsLayout::Plain };
         let products = b.emit1(op, &[input, weights])?;
         b.emit1(Op::WinogradOutput { tile, height: self.height, width: self.width }, &[products])
     }
 
-    /// The padded input with zeros behind it, as far as the tiles reach that the result is cut from.
-    fn whole_tiles(&self, b: &mut Builder<'_>, results: [usize; 2]) -> Result<ValueId> {
+    /// The padded input with more behind it, as far as the tiles reach that the result is cut from: zeros in place of floats, so
+    /// that nothing is NaN which has no part in a result, and any integers.
+    fn whole_tiles(&self, b: &mut Builder<'_>, mut x: ValueId, results: [usize; 2]) -> Result<ValueId> {
+        let dtype = b.dtype(x);
         let more: Vec<Dim> = results
             .iter()
-            .zip(&b.ty(self.x).shape[1..3])
+            .zip(&b.ty(x).shape[1..3])
             .map(|(&results, have)| Dim::from(results + KERNEL - 1) - have.clone())
             .collect();
         if more.iter().all(|dim| *dim == Dim::ZERO) {
-            return Ok(self.x);
+            return Ok(x);
         }
         let mut hi = vec![Dim::ZERO, more[0].clone(), more[1].clone(), Dim::ZERO];
         let mut lo = vec![Dim::ZERO; 4];
-        let mut x = self.x;
-        let mut fill = b.scalar(DType::F32, 0.0);
+        let mut fill = b.scalar(dtype, 0.0);
         if let Some(Node { op: Op::Pad { lo: before, hi: after }, inputs, .. }) = producer(b.graph, x)
-            && b.graph.constant_data(inputs[1]).is_some_and(|fill| fill.data.iter().all(|&byte| byte == 0))
+            && (!dtype.is_float() || is_zero(b.graph, inputs[1]))
         {
             lo = before.clone();
             hi = hi.into_iter().zip(after).map(|(more, after)| more + after.clone()).collect();
@@ -144,8 +207,9 @@ impl Conv {
     }
 
     /// `G g G^T` of every kernel: `[3, 3, c, f] -> [(tile+2)^2, c, f]`, computed in f64 and rounded once.
-    fn filters(&self, b: &mut Builder<'_>, tile: usize) -> Result<ValueId> {
-        let filter = matrices(tile).map(|matrices| matrices.filter).unwrap_or_default();
+    fn filters(&self, b: &mut Builder<'_>, tile: usize, dtype: DType) -> Result<ValueId> {
+        let matrices = matrices(tile, dtype.is_float());
+        let filter = matrices.map(|matrices| matrices.filter).unwrap_or_default();
         let mut squared = Vec::new();
         for left in &filter {
             for right in &filter {
@@ -160,7 +224,46 @@ impl Conv {
         let weights = b.reshape(weights, vec![taps, product(&shape[2..])])?;
         let op = Op::Contract { batch: 0, m: 1, k: 1, rhs: RhsLayout::Plain };
         let filters = b.emit1(op, &[matrix, weights])?;
-        let filters = b.cast(filters, DType::F32)?;
+        let filters = b.cast(filters, dtype)?;
         b.reshape(filters, vec![Dim::from(squares), shape[2].clone(), shape[3].clone()])
+    }
+}
+
+fn is_zero(graph: &Graph, value: ValueId) -> bool {
+    graph.constant_data(value).is_some_and(|fill| fill.data.iter().all(|&byte| byte == 0))
+}
+
+/// What is known of weights that are integers.
+struct Weights {
+    /// The greatest magnitude.
+    largest: f64,
+    /// The greatest magnitude of a result.
+    reach: i64,
+}
+
+impl Weights {
+    /// Of weights `[3, 3, c, f]`, i32, and an input within a range.
+    fn of(weights: &Tensor, filters: usize, range: Range) -> Weights {
+        let (mut largest, mut sums) = (0u32, vec![(0i64, 0i64); filters]);
+        for row in weights.data.chunks_exact(4 * filters) {
+            for (weight, (least, most)) in row.chunks_exact(4).zip(&mut sums) {
+                let weight = weight.try_into().map_or(0, i32::from_le_bytes);
+                largest = largest.max(weight.unsigned_abs());
+                let weight = i64::from(weight);
+                let products = [weight.saturating_mul(range.least), weight.saturating_mul(range.most)];
+                *least = least.saturating_add(products[0].min(products[1]));
+                *most = most.saturating_add(products[0].max(products[1]));
+            }
+        }
+        let reach = sums.iter().map(|(least, most)| least.saturating_neg().max(*most)).max();
+        Weights { largest: largest.into(), reach: reach.unwrap_or(0) }
+    }
+
+    /// Whether all that is stored of either transform fits 16 bits, and results can be told from what is known of them.
+    fn fit(&self, matrices: &Matrices, input: Range) -> bool {
+        let most = f64::from(i16::MAX);
+        self.largest * growth(&matrices.filter) <= most
+            && input.largest() as f64 * growth(&matrices.input) <= most
+            && self.reach <= matrices.quotient().limit()
     }
 }

@@ -3,7 +3,7 @@
 use super::{Allowed, Picker, kept_in_l2};
 use crate::error::Result;
 use crate::graph::dim::product;
-use crate::graph::{DType, Dim};
+use crate::graph::{DType, Dim, PAIR_DEPTH};
 use crate::loops::tiles::{MAX_ROW_BYTES, MAX_ROWS};
 use crate::target::Target;
 
@@ -105,8 +105,8 @@ pub struct Facts<'a> {
     pub panel: usize,
     pub lanes: usize,
     pub sum: DType,
-    /// Whether products are of several bytes each, which are added up at once.
-    pub bytes: bool,
+    /// Steps of the inner axes that a product adds up at once: small integers of a word.
+    pub depth: usize,
     /// Whether the weights are codes of few bits, which tiles of few rows widen in registers.
     pub codes: bool,
     /// Whether the right-hand side may be widened for several tiles at once.
@@ -157,11 +157,15 @@ impl RegisterTile {
         let vectors = columns / lanes;
         // A row of the panel, with codes those as well, and an element of the left-hand side; where products take lanes, a
         // vector of each row's elements.
-        let own_products = !facts.bytes || target.has_byte_products();
+        let own_products = match facts.depth {
+            1 => true,
+            PAIR_DEPTH => false,
+            _ => target.has_byte_products(),
+        };
         let by_lane = facts.neighbours && !facts.codes && own_products && target.has_element_products();
         let between = match own_products {
             true => 0,
-            false if target.has_element_products() => PRODUCT_TEMPS,
+            false if facts.depth == PAIR_DEPTH || target.has_element_products() => PRODUCT_TEMPS,
             // Both halves of what else is one operand.
             false => PRODUCT_TEMPS + vectors,
         };

@@ -21,7 +21,7 @@ fn facts(target: &Target, panel: usize) -> Facts<'_> {
         panel,
         lanes: target.lanes(4),
         sum: DType::F32,
-        bytes: false,
+        depth: 1,
         codes: false,
         narrow: false,
         row_distance: Some(400),

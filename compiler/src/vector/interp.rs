@@ -9,6 +9,7 @@ use cranelift_entity::{EntityRef, SecondaryMap};
 use half::f16;
 
 use crate::error::{Error, Result, Stage};
+use crate::scalar;
 use crate::vector::ir::{
     Address, Binary, BlockId, Class, Compare, Cond, Convert, End, Func, Inst, Lanes, Logic, Mem, Op, Operand,
     Reg, Small, Unary,
@@ -555,10 +556,7 @@ fn binary(op: Binary, a: u64, b: u64, width: usize) -> u64 {
         Binary::IntMul => x.wrapping_mul(y) as u64,
         Binary::IntMin => x.min(y) as u64,
         Binary::IntMax => x.max(y) as u64,
-        Binary::DotPairs => {
-            let product = |shift: u32| i32::from((a >> shift) as i16) * i32::from((b >> shift) as i16);
-            u64::from(product(0).wrapping_add(product(16)) as u32)
-        }
+        Binary::DotPairs => u64::from(scalar::dot_pairs(a as i32, b as i32) as u32),
         Binary::DotBytes => {
             let product = |at: u32| i32::from((a >> at) as u8) * i32::from((b >> at) as i8);
             let half = |at: u32| (product(at) + product(at + 8)).clamp(i16::MIN.into(), i16::MAX.into());

@@ -275,11 +275,15 @@ impl Draft {
         let tile = self.dice.pick(&[2, 4]);
         let counts = [h, w].map(|extent| extent.saturating_sub(2).div_ceil(tile).max(1));
         let x = self.build().reshape(x, shape).ok()?;
-        let fill = self.build().scalar(dtype, 0.0);
+        let own = if dtype == DType::I32 { self.dice.pick(&[DType::I8, DType::U8]) } else { dtype };
+        let x = self.build().cast(x, own).ok()?;
+        let fill = self.build().scalar(own, 0.0);
         let hi = [0, counts[0] * tile + 2 - h, counts[1] * tile + 2 - w, 0].map(Dim::from).to_vec();
         let x = self.build().pad(x, fill, vec![Dim::ZERO; 4], hi).ok()?;
         let squares = self.build().emit1(Op::WinogradInput { tile }, &[x]).ok()?;
         let squares = self.build().transpose(squares, &[3, 0, 1, 2, 4]).ok()?;
+        // Those of bytes are i16.
+        let squares = self.build().cast(squares, dtype).ok()?;
         let [height, width] = counts.map(|count| count * tile - self.dice.below(tile));
         self.build().emit1(Op::WinogradOutput { tile, height, width }, &[squares]).ok()
     }

@@ -4,19 +4,20 @@
 use std::collections::HashMap;
 
 use crate::error::Result;
-use crate::graph::{DType, Dim, Op, ValueId};
+use crate::graph::{DType, Dim, Op, TensorType, ValueId};
 use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::Nest;
 use crate::loops::{Expr, Index, LoopKind, Stmt};
 use crate::scalar::{BinaryFn, CompareFn};
 use crate::tuning;
-use crate::winograd::{KERNEL, Matrix, matrices};
+use crate::winograd::{KERNEL, Matrix, Quotient, matrices};
 
 impl Lowering<'_> {
     pub(super) fn winograd_input(&mut self, x: ValueId, tile: usize, out: ValueId) -> Result<()> {
-        let Some(matrices) = matrices(tile) else { return internal(format!("tiles of {tile}")) };
+        let floats = self.graph.ty(x).dtype.is_float();
+        let Some(matrices) = matrices(tile, floats) else { return internal(format!("tiles of {tile}")) };
         let size = tile + KERNEL - 1;
-        let shape = self.graph.ty(out).shape.clone();
+        let TensorType { dtype, shape } = self.graph.ty(out).clone();
         let each = [shape[0].clone(), shape[1].clone()];
         let mut pick = self.picker();
         let passes = tuning::winograd::passes(self.target, size, &mut pick)?;
@@ -28,11 +29,13 @@ impl Lowering<'_> {
                     let y = outer[1].scale(&Dim::from(tile)).add(&Index::int(row as i64));
                     let x_at = inner[0].scale(&Dim::from(tile)).add(&Index::int(column as i64));
                     let value = cx.expr_at(x, &[outer[0].clone(), y, x_at, inner[1].clone()])?;
+                    let value = if floats { value } else { Expr::cast(DType::I32, value) };
                     Ok(cx.bind("d", value))
                 };
                 let mut store = |cx: &mut Self, row: usize, column: usize, value: Expr| {
                     let at = Index::int((row * size + column) as i64);
                     let index = [outer[0].clone(), outer[1].clone(), inner[0].clone(), at, inner[1].clone()];
+                    let value = if floats { value } else { Expr::cast(dtype, value) };
                     cx.store(out, &index, value);
                     Ok(())
                 };
@@ -100,9 +103,12 @@ impl Lowering<'_> {
         [first, count]: [usize; 2],
         outer: &[Index],
     ) -> Result<()> {
-        let Some(matrices) = matrices(tile) else { return internal(format!("tiles of {tile}")) };
+        let TensorType { dtype, shape } = self.graph.ty(m).clone();
+        let Some(matrices) = matrices(tile, dtype.is_float()) else {
+            return internal(format!("tiles of {tile}"));
+        };
+        let quotient = matrices.quotient();
         let out = self.node_output(self.group.anchor);
-        let shape = self.graph.ty(m).shape.clone();
         let inner = [Dim::from(count), shape[4].clone()];
         let size = tile + KERNEL - 1;
         self.squares(&inner, &mut |cx, inner| {
@@ -119,6 +125,7 @@ impl Lowering<'_> {
                 }
                 let y = outer[1].scale(&Dim::from(tile)).add(&Index::int(row as i64));
                 let x = square.scale(&Dim::from(tile)).add(&Index::int(column as i64));
+                let value = if dtype.is_float() { value } else { divided(value, quotient) };
                 cx.overrides.insert(out, Override::Expr(value));
                 cx.store_outputs(&[outer[0].clone(), y, x, inner[1].clone()])
             };
@@ -244,11 +251,24 @@ impl Lowering<'_> {
                 (None, _) => Expr::binary(BinaryFn::Mul, x.clone(), by),
                 (Some(sum), 1.0) => Expr::binary(BinaryFn::Add, sum, x.clone()),
                 (Some(sum), -1.0) => Expr::binary(BinaryFn::Sub, sum, x.clone()),
-                (Some(sum), _) => Expr::fma(x.clone(), by, sum),
+                (Some(sum), _) if dtype.is_float() => Expr::fma(x.clone(), by, sum),
+                (Some(sum), _) => {
+                    Expr::binary(BinaryFn::Add, sum, Expr::binary(BinaryFn::Mul, x.clone(), by))
+                }
             };
             sum = Some(next);
         }
         let sum = sum.unwrap_or_else(|| Expr::constant(dtype, 0.0));
         self.part(sum)
     }
+}
+
+/// An i32 divided by the square of the scale.
+fn divided(value: Expr, Quotient { inverse, shift }: Quotient) -> Expr {
+    let int = |value: f64| Expr::constant(DType::I32, value);
+    let odd = match inverse {
+        1 => value,
+        _ => Expr::binary(BinaryFn::Mul, value, int(inverse.into())),
+    };
+    Expr::binary(BinaryFn::Shr, odd, int(shift.into()))
 }

@@ -59,12 +59,7 @@ pub fn in_bytes(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Opti
     };
     let mut sum = b.emit1(Op::Contract { batch, m, k, rhs: RhsLayout::Plain }, &[left, right])?;
     if let Some(zero) = x.zero {
-        let columns = sums(b, y.value, batch..batch + k)?;
-        let mut shape = b.shape(columns);
-        shape.splice(batch..batch + k, vec![Dim::ONE; m]);
-        let columns = b.reshape(columns, shape)?;
-        let part = b.binary(BinaryFn::Mul, columns, zero)?;
-        sum = b.binary(BinaryFn::Sub, sum, part)?;
+        sum = less_columns(b, sum, y.value, [batch, m, k], zero)?;
     }
     if let Some(zero) = y.zero {
         let rows = sums(b, x.value, batch + m..batch + m + k)?;
@@ -84,6 +79,22 @@ pub fn in_bytes(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Opti
         sum = b.binary(BinaryFn::Sub, sum, part)?;
     }
     Ok(Some(sum))
+}
+
+/// A product less what the zero point of its left-hand side adds: that times the sums of the columns of the right-hand side.
+pub fn less_columns(
+    b: &mut Builder,
+    product: ValueId,
+    rhs: ValueId,
+    [batch, m, k]: [usize; 3],
+    zero: ValueId,
+) -> Result<ValueId> {
+    let columns = sums(b, rhs, batch..batch + k)?;
+    let mut shape = b.shape(columns);
+    shape.splice(batch..batch + k, vec![Dim::ONE; m]);
+    let columns = b.reshape(columns, shape)?;
+    let part = b.binary(BinaryFn::Mul, columns, zero)?;
+    b.binary(BinaryFn::Sub, product, part)
 }
 
 /// Windows of an image with few channels, which do not fill words: the channels as planes, so that words are neighbours

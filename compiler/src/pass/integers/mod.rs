@@ -5,6 +5,7 @@ mod bytes;
 mod floats;
 mod range;
 
+pub use bytes::{Bytes, bytes, less_columns};
 pub use range::{LOOKS, Range, range};
 
 use crate::error::Result;

@@ -183,8 +183,12 @@ impl Select<'_> {
         }
     }
 
-    /// `sum` plus [`BinaryFn::Dot`] of `a` and `b`, or what it is for other bytes.
+    /// `sum` plus [`BinaryFn::Dot`] of `a` and `b`, or what it is for other bytes and for pairs.
     pub fn dot(&mut self, op: BinaryFn, sum: Val, a: Val, b: Val) -> Selected<Val> {
+        if op == BinaryFn::DotPairs {
+            let sums = self.apply(|lanes| Op::Binary(Binary::DotPairs, lanes), &[a, b])?;
+            return self.pair(Binary::IntAdd, sum, sums);
+        }
         let signs = Signs { a: matches!(op, BinaryFn::DotSigned | BinaryFn::DotNarrow), b: true };
         let lanes = self.lanes(4)?;
         let halves = op == BinaryFn::DotNarrow && self.isa.has(Op::Binary(Binary::DotHalves, lanes));

@@ -8,7 +8,7 @@ use super::{Select, Selected, refuse};
 use crate::graph::DType;
 use crate::loops::{Buf, Expr, Index};
 use crate::scalar::{BinaryFn, UnaryFn};
-use crate::vector::ir::{Binary, Class, Compare, Inst, Lanes, Mem, Op, Reg, Small};
+use crate::vector::ir::{Binary, Class, Compare, Inst, Lanes, Mem, Op, Reg, Small, Unary};
 
 /// The small element that a type is in memory; of a narrow float its code, unless the machine converts it.
 fn small(dtype: DType, converts: bool) -> Option<Small> {
@@ -116,12 +116,20 @@ impl Select<'_> {
     /// Four elements of 8 bits as one lane of 32 bits, the first in its lowest ones.
     pub fn load_word(&mut self, buf: Buf, index: &Index) -> Selected<Val> {
         let word = self.load_word_as_number(buf, index)?;
-        if self.isa.is_big_endian { self.apply(Op::SwapBytes, &[word]) } else { Ok(word) }
+        match self.kernel.buffers[buf].dtype.size() {
+            _ if !self.isa.is_big_endian => Ok(word),
+            1 => self.apply(Op::SwapBytes, &[word]),
+            _ => {
+                let (high, low) = (self.simple(Unary::Shl(16), word)?, self.simple(Unary::Shr(16), word)?);
+                self.pair(Binary::Or, high, low)
+            }
+        }
     }
 
     fn load_word_as_number(&mut self, buf: Buf, index: &Index) -> Selected<Val> {
         let lanes = self.lanes(4)?;
-        let (op, index) = match self.place_of(index, 4)? {
+        let elements = 4 / self.kernel.buffers[buf].dtype.size() as i64;
+        let (op, index) = match self.place_of(index, elements)? {
             Place::Contiguous(index) => (Op::Load(lanes), index),
             Place::Uniform(index) if lanes.is_scalar() => (Op::Load(lanes), index),
             Place::Uniform(index) => (Op::Broadcast(lanes), index),

@@ -174,7 +174,7 @@ impl Lowering<'_> {
             panel: nr,
             lanes,
             sum,
-            bytes: depth > 1,
+            depth,
             codes: codes.is_some() && node.inputs.len() == 2,
             narrow: self.is_narrow(rhs, sum, lanes, codes),
             row_distance: self.distance(&probe, true)?,
@@ -218,11 +218,12 @@ impl Lowering<'_> {
         Ok(job)
     }
 
-    /// The product of an element of each operand, or of `depth` of them, which are bytes.
+    /// The product of an element of each operand, or of `depth` of them, which are small integers.
     fn product(&self, lhs: ValueId, rhs: ValueId, depth: usize) -> BinaryFn {
         let narrow = |tensor: &Tensor| tensor.dtype != DType::I8 || !tensor.data.contains(&(i8::MIN as u8));
         match self.graph.ty(lhs).dtype {
             _ if depth == 1 => BinaryFn::Mul,
+            DType::I16 => BinaryFn::DotPairs,
             DType::I8 if made_of(self.graph, rhs, &narrow) => BinaryFn::DotNarrow,
             DType::I8 => BinaryFn::DotSigned,
             _ => BinaryFn::Dot,
@@ -501,28 +502,29 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// An element of an operand, or all those of one step of bytes.
+    /// An element of an operand, or all those of one step of small integers, as a word.
     fn operand_at(&mut self, job: &Job, value: ValueId, index: &[Index]) -> Result<Expr> {
         if job.depth == 1 {
             return self.expr_at(value, index);
         }
-        let mut bytes = Vec::with_capacity(job.depth);
+        let mut parts = Vec::with_capacity(job.depth);
         for step in 0..job.depth {
             let mut index = index.to_vec();
             if let Some(last) = index.last_mut() {
                 *last = last.add(&Index::int(step as i64));
             }
-            bytes.push(self.expr_at(value, &index)?);
+            parts.push(self.expr_at(value, &index)?);
         }
-        if let Some(word) = word(&bytes) {
+        if let Some(word) = word(&parts) {
             return Ok(word);
         }
         // Read through a view that does not have them side by side.
-        let wide = bytes.into_iter().enumerate().map(|(at, byte)| {
-            let byte = Expr::binary(BinaryFn::BitAnd, Expr::cast(DType::I32, byte), int(0xff));
-            if at == 0 { byte } else { Expr::binary(BinaryFn::Shl, byte, int(8 * at as u64)) }
+        let bits = 32 / job.depth as u64;
+        let wide = parts.into_iter().zip(0..).map(|(part, at)| {
+            let part = Expr::binary(BinaryFn::BitAnd, Expr::cast(DType::I32, part), int((1 << bits) - 1));
+            if at == 0 { part } else { Expr::binary(BinaryFn::Shl, part, int(bits * at)) }
         });
-        let joined = wide.reduce(|word, byte| Expr::binary(BinaryFn::BitOr, word, byte));
+        let joined = wide.reduce(|word, part| Expr::binary(BinaryFn::BitOr, word, part));
         joined.map_or_else(|| internal("no steps"), Ok)
     }
 

@@ -136,6 +136,61 @@ fn products_of_bytes() {
     });
 }
 
+/// Sums of products of pairs of i16, which wrap.
+#[test]
+fn products_of_pairs() {
+    for (shape, rows, columns) in [
+        (vec![1, 64], 1, 40usize),
+        (vec![7, 302], 1, 40),
+        (vec![130, 256], 1, 50),
+        (vec![5, 9, 3, 3, 6], 2, 70),
+        (vec![3, 2], 1, 5),
+        // No pairs, and no rows.
+        (vec![4, 3], 1, 16),
+        (vec![0, 8], 1, 5),
+    ] {
+        let mut graph = Graph { name: "pairs".into(), ..Graph::default() };
+        let origin = Origin { name: "pairs".into(), op_type: "Pairs".into(), index: 0 };
+        let origin = graph.origins.push(origin);
+        let mut b = Builder::new(&mut graph, origin);
+        let dims: Vec<Dim> = shape.iter().map(|&size| Dim::from(size)).collect();
+        let lhs = b.input("x", TensorType::new(DType::I16, dims), None);
+        let mut weights = shape[rows..].to_vec();
+        let k = weights.len();
+        weights.push(columns);
+        let count = |shape: &[usize]| shape.iter().product::<usize>();
+        let random = |at: usize| (noise(at) * 32768.0) as i16;
+        let extreme = |at: usize| if at % 5 == 2 { i16::MAX } else { i16::MIN };
+        let rhs: Vec<i16> =
+            (0..count(&weights)).map(|at| if at % 3 == 0 { extreme(at) } else { random(at) }).collect();
+        let rhs = b.constant(Tensor::from_slice(&weights, &rhs));
+        let y = b.emit1(Op::Contract { batch: 0, m: rows, k, rhs: RhsLayout::Plain }, &[lhs, rhs]).unwrap();
+        assert_eq!(b.dtype(y), DType::I32);
+        graph.outputs.push(("y".into(), y));
+        let inputs: [Vec<i16>; 2] =
+            [(0..count(&shape)).map(extreme).collect(), (0..count(&shape)).map(random).collect()];
+        let inputs = inputs.map(|data| [Tensor::from_slice(&shape, &data)]);
+        let wanted = inputs.each_ref().map(|inputs| interp::run(&graph, inputs).unwrap().remove(0));
+        let options = pass::Options { level: 3, pack: PackPolicy::WIDE, ..pass::Options::default() };
+        for name in ["pack", "constants", "dce"] {
+            pass::run_one(pass::by_name(name).unwrap(), &mut graph, &options).unwrap();
+        }
+        let node = &graph.nodes[*graph.order.last().unwrap()];
+        let Op::Contract { rhs: RhsLayout::Panels { depth, .. }, .. } = node.op else { panic!("{graph}") };
+        assert_eq!(depth, if shape.last() == Some(&3) { 1 } else { 2 });
+        for (inputs, wanted) in inputs.iter().zip(&wanted) {
+            assert_eq!(
+                wanted.data,
+                interp::run(&graph, inputs).unwrap()[0].data,
+                "{shape:?} by the evaluator"
+            );
+            for target in byte_targets() {
+                assert_eq!(wanted.data, run(&graph, inputs, &target).data, "{shape:?} on {:?}", target.wide);
+            }
+        }
+    }
+}
+
 /// Rows of panels in orders of their own, those whose sums fit 16 bits first: windows with two axes before the steps, and an element
 /// of u8 that makes every sum as large as it can be.
 #[test]
