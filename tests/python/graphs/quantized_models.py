@@ -124,8 +124,19 @@ def model_of(stages, inputs, outputs):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
 
 
+def square(d, name):
+    """A convolution that minimal filtering serves: 3x3, stride 1, channels in pairs, and more than a few of all."""
+    channels, results = d.arrays[name].shape[1], d.pick(8, 16, 20, 32)
+    pads = [int(d.rng.integers(0, 3)) for _ in range(4)]
+    weights = d.weights((results, channels, 3, 3), 0, 0.01)
+    constants, bias = d.bias(results)
+    return d.operator("Conv", name, weights, ([], constants, bias), kernel_shape=[3, 3], pads=pads)
+
+
 def convolution(d, name):
     batch, channels, *sizes = d.arrays[name].shape
+    if channels >= 8 and channels % 2 == 0 and min(sizes) > 4 and d.rng.random() < 0.5:
+        return square(d, name)
     groups = channels if d.rng.random() < 0.25 else d.pick(*[g for g in (1, 1, 1, 2, 4) if channels % g == 0])
     results = groups * d.pick(1, 2, 3, 7, 16) if groups < channels or channels == 1 else channels * d.pick(1, 1, 2)
     kernel = [int(d.pick(1, 3, 3, 2, min(5, size))) for size in sizes]
@@ -177,7 +188,7 @@ def draw(seed, number):
     d = Drawing(np.random.default_rng([seed, number, 8]))
     image = d.rng.random() < 0.6
     if image:
-        name = d.input((d.pick(1, 1, 2), d.pick(1, 2, 3, 4, 5, 8, 16), d.pick(4, 5, 9, 14), d.pick(4, 6, 11, 17)))
+        name = d.input((d.pick(1, 1, 2), d.pick(1, 2, 3, 4, 5, 8, 16, 32), d.pick(4, 5, 9, 14), d.pick(4, 6, 11, 17)))
     else:
         name = d.input((*d.pick((), (), (2,)), d.pick(1, 1, 2, 9, 33), d.pick(3, 4, 7, 16, 30, 64)))
     for _ in range(d.pick(1, 1, 2, 3, 4)):
