@@ -483,9 +483,9 @@ fn conv_of_bytes(
 fn convolutions_of_bytes_by_minimal_filtering() -> Result<()> {
     let random = |at: usize| (at.wrapping_mul(2_654_435_761) >> 13) as i8;
     let most = |_: usize| i8::MAX;
-    let alternating = |at: usize| if at % 2 == 0 { i8::MAX } else { i8::MIN };
-    type Weight<'w> = &'w dyn Fn(usize) -> i8;
-    let cases: [(DType, i32, [usize; 3], Weight, Option<usize>); 7] = [
+    let alternating = |at: usize| if at.is_multiple_of(2) { i8::MAX } else { i8::MIN };
+    type Case<'w> = (DType, i32, [usize; 3], &'w dyn Fn(usize) -> i8, Option<usize>);
+    let cases: [Case<'_>; 7] = [
         (DType::U8, 128, [16, 32, 32], &random, Some(4)),
         (DType::I8, -3, [16, 32, 32], &random, Some(4)),
         (DType::U8, 0, [13, 32, 40], &alternating, Some(4)),
