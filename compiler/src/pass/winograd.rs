@@ -46,27 +46,24 @@ const MEMORY_BYTE: f64 = 3.5;
 /// Of storing a result, in steps of its inner sum.
 const STORE_STEPS: f64 = 7.0;
 
-/// How products are computed: bytes of an element of the weights, and multiplications in the time of one of floats.
+/// Of a sum.
+const SUM_BYTES: f64 = 4.0;
+
+/// How products are computed: bytes of an element of either operand, and multiplications in the time of one of floats.
 #[derive(Clone, Copy)]
 struct Arithmetic {
-    weight_bytes: f64,
+    bytes: f64,
     rate: f64,
 }
 
-const FLOATS: Arithmetic = Arithmetic { weight_bytes: 4.0, rate: 1.0 };
+const FLOATS: Arithmetic = Arithmetic { bytes: 4.0, rate: 1.0 };
 /// By several instructions.
-const BYTES: Arithmetic = Arithmetic { weight_bytes: 1.0, rate: 1.5 };
-const PAIRS: Arithmetic = Arithmetic { weight_bytes: 2.0, rate: 1.6 };
-
-/// Bytes of an element of both transforms, together with one of floats, or of i16 and of i32.
-struct Moved {
-    input: f64,
-    output: f64,
-}
+const BYTES: Arithmetic = Arithmetic { bytes: 1.0, rate: 1.5 };
+const PAIRS: Arithmetic = Arithmetic { bytes: 2.0, rate: 1.6 };
 
 /// A convolution that could be transformed.
 struct Conv {
-    /// Of the sums.
+    /// Of what is multiplied.
     dtype: DType,
     x: ValueId,
     weights: ValueId,
@@ -112,9 +109,7 @@ impl Conv {
     }
 
     fn of_floats(&self, b: &mut Builder<'_>) -> Result<Option<ValueId>> {
-        let moved = Moved { input: 4.0, output: 4.0 };
-        let cost = |tile: usize| self.cost(tile, FLOATS, &moved);
-        match self.best(FLOATS, tiles().map(|tile| (cost(tile), tile))) {
+        match self.best(FLOATS, tiles().map(|tile| (self.cost(tile, FLOATS), tile))) {
             Some(tile) => self.transformed(b, tile, self.x, DType::F32).map(Some),
             None => Ok(None),
         }
@@ -123,12 +118,8 @@ impl Conv {
     /// Of integers that are bytes less a zero point, and weights that are known. The products are those of the bytes, and the
     /// zero point's part is taken away behind them.
     fn of_bytes(&self, b: &mut Builder<'_>) -> Result<Option<ValueId>> {
-        let moved = Moved { input: 2.0, output: 4.0 };
-        if !self.channels.is_multiple_of(PAIR_DEPTH) || b.dtype(self.weights) != DType::I32 {
-            return Ok(None);
-        }
-        let cost = |tile: usize| (self.cost(tile, PAIRS, &moved), tile);
-        if self.best(BYTES, tiles().map(cost)).is_none() {
+        let cost = |tile: usize| (self.cost(tile, PAIRS), tile);
+        if !self.channels.is_multiple_of(PAIR_DEPTH) || self.best(BYTES, tiles().map(cost)).is_none() {
             return Ok(None);
         }
         let Some(Bytes { value, zero }) = integers::bytes(b, self.x, None, &mut { LOOKS })? else {
@@ -157,15 +148,15 @@ impl Conv {
     fn products(&self, arithmetic: Arithmetic, count: f64, rows: f64, inner: f64) -> f64 {
         let filters = self.filters as f64;
         let steps = count * rows * filters * (inner / arithmetic.rate + STORE_STEPS);
-        steps.max(MEMORY_BYTE * arithmetic.weight_bytes * count * inner * filters)
+        steps.max(MEMORY_BYTE * arithmetic.bytes * count * inner * filters)
     }
 
-    fn cost(&self, tile: usize, arithmetic: Arithmetic, moved: &Moved) -> f64 {
+    fn cost(&self, tile: usize, arithmetic: Arithmetic) -> f64 {
         let (th, tw) = (self.height.div_ceil(tile), self.width.div_ceil(tile));
         let squares = ((tile + KERNEL - 1) * (tile + KERNEL - 1)) as f64;
         let count = (self.images * th * tw) as f64;
         let (channels, filters) = (self.channels as f64, self.filters as f64);
-        let bytes = 2.0 * squares * count * (moved.input * channels + moved.output * filters);
+        let bytes = 2.0 * squares * count * (arithmetic.bytes * channels + SUM_BYTES * filters);
         self.products(arithmetic, squares, count, channels) + CACHED_BYTE * bytes
     }
 

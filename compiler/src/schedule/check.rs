@@ -351,10 +351,10 @@ fn stays_within(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<
             known && sides.is_none_or(|(left, right)| !relation.holds(left, right))
         })
     };
+    if contradicts(&bound) {
+        return Ok(());
+    }
     for step in &program.steps {
-        if contradicts(&bound) {
-            return Ok(());
-        }
         let values: Vec<ValueId> = match step {
             Step::Run(id) => [&program.groups[*id].inputs[..], &program.groups[*id].outputs].concat(),
             Step::Control { node, .. } => {
@@ -364,6 +364,9 @@ fn stays_within(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<
             Step::Copy { from, .. } => vec![*from],
             Step::Bind(sym) => {
                 bound.insert(*sym);
+                if contradicts(&bound) {
+                    return Ok(());
+                }
                 continue;
             }
             Step::Allocate(_) | Step::Release(_) => continue,

@@ -43,9 +43,10 @@ impl Select<'_> {
         }
     }
 
-    /// The halves of 64 bits, such as the parts of a complex number.
+    /// The halves of a lane exchanged, such as the parts of a complex number.
     pub fn swap_halves(&mut self, x: Val) -> Selected<Val> {
-        let (high, low) = (self.simple(Unary::Shl(32), x)?, self.simple(Unary::Shr(32), x)?);
+        let bits = 4 * x.width as u8;
+        let (high, low) = (self.simple(Unary::Shl(bits), x)?, self.simple(Unary::Shr(bits), x)?);
         self.pair(Binary::Or, high, low)
     }
 

@@ -8,7 +8,7 @@ use super::{Select, Selected, refuse};
 use crate::graph::DType;
 use crate::loops::{Buf, Expr, Index};
 use crate::scalar::{BinaryFn, UnaryFn};
-use crate::vector::ir::{Binary, Class, Compare, Inst, Lanes, Mem, Op, Reg, Small, Unary};
+use crate::vector::ir::{Binary, Class, Compare, Inst, Lanes, Mem, Op, Reg, Small};
 
 /// The small element that a type is in memory; of a narrow float its code, unless the machine converts it.
 fn small(dtype: DType, converts: bool) -> Option<Small> {
@@ -113,16 +113,13 @@ impl Select<'_> {
         })
     }
 
-    /// Four elements of 8 bits as one lane of 32 bits, the first in its lowest ones.
+    /// Four elements of 8 bits, or two of 16, as one lane of 32 bits, the first in its lowest ones.
     pub fn load_word(&mut self, buf: Buf, index: &Index) -> Selected<Val> {
         let word = self.load_word_as_number(buf, index)?;
         match self.kernel.buffers[buf].dtype.size() {
             _ if !self.isa.is_big_endian => Ok(word),
             1 => self.apply(Op::SwapBytes, &[word]),
-            _ => {
-                let (high, low) = (self.simple(Unary::Shl(16), word)?, self.simple(Unary::Shr(16), word)?);
-                self.pair(Binary::Or, high, low)
-            }
+            _ => self.swap_halves(word),
         }
     }
 

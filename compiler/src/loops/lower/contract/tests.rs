@@ -128,6 +128,32 @@ pub(super) fn byte_targets() -> Vec<Target> {
     targets
 }
 
+/// `x`, contracted over all axes but the first `rows` with a constant.
+fn contraction(dtype: DType, x: &[usize], rows: usize, rhs: Tensor, layout: RhsLayout) -> Graph {
+    let mut graph = Graph { name: "integers".into(), ..Graph::default() };
+    let origin = Origin { name: "integers".into(), op_type: "Integers".into(), index: 0 };
+    let origin = graph.origins.push(origin);
+    let mut b = Builder::new(&mut graph, origin);
+    let dims = x.iter().map(|&size| Dim::from(size)).collect();
+    let (lhs, rhs) = (b.input("x", TensorType::new(dtype, dims), None), b.constant(rhs));
+    let op = Op::Contract { batch: 0, m: rows, k: x.len() - rows, rhs: layout };
+    let y = b.emit1(op, &[lhs, rhs]).unwrap();
+    graph.outputs.push(("y".into(), y));
+    graph
+}
+
+/// What a graph gives by the evaluator, and on every processor of `byte_targets`, is what is wanted for each of its inputs.
+fn check_everywhere(graph: &Graph, inputs: &[[Tensor; 1]], wanted: &[Tensor]) {
+    for (inputs, wanted) in inputs.iter().zip(wanted) {
+        let shape = &inputs[0].shape;
+        let evaluated = &interp::run(graph, inputs).unwrap()[0];
+        assert_eq!(wanted.data, evaluated.data, "{shape:?} by the evaluator");
+        for target in byte_targets() {
+            assert_eq!(wanted.data, run(graph, inputs, &target).data, "{shape:?} on {:?}", target.wide);
+        }
+    }
+}
+
 /// Sums of products of bytes are exact, at the ends of their ranges too, where pairs of products do not fit 16 bits.
 #[test]
 fn products_of_bytes() {
@@ -149,24 +175,16 @@ fn products_of_pairs() {
         (vec![4, 3], 1, 16),
         (vec![0, 8], 1, 5),
     ] {
-        let mut graph = Graph { name: "pairs".into(), ..Graph::default() };
-        let origin = Origin { name: "pairs".into(), op_type: "Pairs".into(), index: 0 };
-        let origin = graph.origins.push(origin);
-        let mut b = Builder::new(&mut graph, origin);
-        let dims: Vec<Dim> = shape.iter().map(|&size| Dim::from(size)).collect();
-        let lhs = b.input("x", TensorType::new(DType::I16, dims), None);
         let mut weights = shape[rows..].to_vec();
-        let k = weights.len();
         weights.push(columns);
         let count = |shape: &[usize]| shape.iter().product::<usize>();
         let random = |at: usize| (noise(at) * 32768.0) as i16;
         let extreme = |at: usize| if at % 5 == 2 { i16::MAX } else { i16::MIN };
         let rhs: Vec<i16> =
             (0..count(&weights)).map(|at| if at % 3 == 0 { extreme(at) } else { random(at) }).collect();
-        let rhs = b.constant(Tensor::from_slice(&weights, &rhs));
-        let y = b.emit1(Op::Contract { batch: 0, m: rows, k, rhs: RhsLayout::Plain }, &[lhs, rhs]).unwrap();
-        assert_eq!(b.dtype(y), DType::I32);
-        graph.outputs.push(("y".into(), y));
+        let rhs = Tensor::from_slice(&weights, &rhs);
+        let mut graph = contraction(DType::I16, &shape, rows, rhs, RhsLayout::Plain);
+        assert_eq!(graph.ty(graph.outputs[0].1).dtype, DType::I32);
         let inputs: [Vec<i16>; 2] =
             [(0..count(&shape)).map(extreme).collect(), (0..count(&shape)).map(random).collect()];
         let inputs = inputs.map(|data| [Tensor::from_slice(&shape, &data)]);
@@ -178,16 +196,7 @@ fn products_of_pairs() {
         let node = &graph.nodes[*graph.order.last().unwrap()];
         let Op::Contract { rhs: RhsLayout::Panels { depth, .. }, .. } = node.op else { panic!("{graph}") };
         assert_eq!(depth, if shape.last() == Some(&3) { 1 } else { 2 });
-        for (inputs, wanted) in inputs.iter().zip(&wanted) {
-            assert_eq!(
-                wanted.data,
-                interp::run(&graph, inputs).unwrap()[0].data,
-                "{shape:?} by the evaluator"
-            );
-            for target in byte_targets() {
-                assert_eq!(wanted.data, run(&graph, inputs, &target).data, "{shape:?} on {:?}", target.wide);
-            }
-        }
+        check_everywhere(&graph, &inputs, &wanted);
     }
 }
 
@@ -205,12 +214,6 @@ fn products_of_bytes_with_short_sums() {
         (vec![3, 5, 3, 2, 48], 2, 40, 16, 2, true),
         (vec![5, 64], 1, 40, 16, 2, false),
     ] {
-        let mut graph = Graph { name: "bytes".into(), ..Graph::default() };
-        let origin = Origin { name: "bytes".into(), op_type: "Bytes".into(), index: 0 };
-        let origin = graph.origins.push(origin);
-        let mut b = Builder::new(&mut graph, origin);
-        let dims: Vec<Dim> = shape.iter().map(|&size| Dim::from(size)).collect();
-        let lhs = b.input("x", TensorType::new(DType::U8, dims), None);
         let mut weights = shape[rows..].to_vec();
         let k = weights.len();
         weights[k - 1] /= 4;
@@ -223,10 +226,9 @@ fn products_of_bytes_with_short_sums() {
             let pairs = if is_long { &long[..] } else { &short };
             pairs[mixed.unsigned_abs() as usize % pairs.len()].map(|weight: i32| weight as i8)
         });
-        let rhs = b.constant(Tensor::from_slice(&weights, &data.collect::<Vec<i8>>()));
+        let rhs = Tensor::from_slice(&weights, &data.collect::<Vec<i8>>());
         let layout = RhsLayout::Panels { nr, depth: 4, n: Dim::from(columns) };
-        let y = b.emit1(Op::Contract { batch: 0, m: rows, k, rhs: layout }, &[lhs, rhs]).unwrap();
-        graph.outputs.push(("y".into(), y));
+        let mut graph = contraction(DType::U8, &shape, rows, rhs, layout);
         let all = vec![255u8; shape.iter().product()];
         let random: Vec<u8> = (0..all.len()).map(|at| (noise(at + 77) * 512.0) as u8).collect();
         let inputs = [all, random].map(|data| [Tensor::from_slice(&shape, &data)]);
@@ -238,16 +240,7 @@ fn products_of_bytes_with_short_sums() {
         };
         assert_eq!(*short < weights[k], some, "{shape:?}: {short}");
         assert_eq!(graph.nodes[graph.order[0]].inputs.len(), if some { 3 } else { 2 });
-        for (inputs, wanted) in inputs.iter().zip(&wanted) {
-            assert_eq!(
-                wanted.data,
-                interp::run(&graph, inputs).unwrap()[0].data,
-                "{shape:?} by the evaluator"
-            );
-            for target in byte_targets() {
-                assert_eq!(wanted.data, run(&graph, inputs, &target).data, "{shape:?} on {:?}", target.wide);
-            }
-        }
+        check_everywhere(&graph, &inputs, &wanted);
     }
 }
 
