@@ -362,13 +362,7 @@ fn stays_within(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<
                 [&node.inputs[..], &node.outputs].concat()
             }
             Step::Copy { from, .. } => vec![*from],
-            Step::Bind(sym) => {
-                bound.insert(*sym);
-                if contradicts(&bound) {
-                    return Ok(());
-                }
-                continue;
-            }
+            Step::Bind(sym) => graph.data.get(sym).map(|data| data.value).into_iter().collect(),
             Step::Allocate(_) | Step::Release(_) => continue,
         };
         for value in values {
@@ -382,6 +376,12 @@ fn stays_within(graph: &Graph, program: &Program, sizes: &dyn Fn(Sym) -> Option<
             if room >= 0 && bytes > room {
                 let what = format!("{value} ({bytes} bytes) is used where {storage} has {room}");
                 return fault(format!("{what}, before the run knows that these sizes are wrong"));
+            }
+        }
+        if let Step::Bind(sym) = step {
+            bound.insert(*sym);
+            if contradicts(&bound) {
+                return Ok(());
             }
         }
     }

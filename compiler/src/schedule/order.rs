@@ -33,6 +33,13 @@ struct Item {
     symbols: BTreeSet<Sym>,
 }
 
+impl Item {
+    /// One that reads and writes nothing.
+    fn new(task: Task, scratch: i64, position: usize, symbols: BTreeSet<Sym>) -> Item {
+        Item { task, reads: Vec::new(), writes: Vec::new(), scratch, position, symbols }
+    }
+}
+
 struct Tasks {
     items: DiGraph<Item, ()>,
     /// Estimated bytes of arena storages, and how many tasks read them.
@@ -64,26 +71,21 @@ impl Tasks {
         for (id, group) in grouping.groups.iter() {
             let last = group.nodes.iter().map(|&node| position[node]).max().unwrap_or(0);
             let scratch = estimate(&group.scratch);
-            let at = tasks.add(grouping, Task::Run(id), &group.inputs, &group.outputs, scratch, last);
-            tasks.items[at].symbols = group.nodes.iter().flat_map(|&node| graph.data_symbols(node)).collect();
-            let views = grouping.view_symbols(graph, &group.inputs);
-            tasks.items[at].symbols.extend(views);
+            let symbols = group.nodes.iter().flat_map(|&node| graph.data_symbols(node)).collect();
+            let item = Item::new(Task::Run(id), scratch, last, symbols);
+            tasks.add(graph, grouping, item, &group.inputs, &group.outputs);
         }
         for &node in &grouping.controls {
             let scratch = estimate(&control_scratch(graph, node, &bodies[node]).1);
             let data = &graph.nodes[node];
-            let at = position[node];
-            let item = tasks.add(grouping, Task::Control(node), &data.inputs, &data.outputs, scratch, at);
-            tasks.items[item].symbols = graph.data_symbols(node);
-            let views = grouping.view_symbols(graph, &data.inputs);
-            tasks.items[item].symbols.extend(views);
+            let item = Item::new(Task::Control(node), scratch, position[node], graph.data_symbols(node));
+            tasks.add(graph, grouping, item, &data.inputs, &data.outputs);
         }
         for &sym in &grouping.symbols {
             let data = &graph.data[&sym];
             let at = graph.producer(data.value).map_or(0, |node| position[node]);
-            let item = tasks.add(grouping, Task::Bind(sym), &[data.value], &[], 0, at);
-            tasks.items[item].symbols =
-                data.bound.iter().flat_map(|bound| graph.data_symbols_of(bound)).collect();
+            let symbols = data.bound.iter().flat_map(|bound| graph.data_symbols_of(bound)).collect();
+            tasks.add(graph, grouping, Item::new(Task::Bind(sym), 0, at, symbols), &[data.value], &[]);
         }
         tasks.connect();
         // Outputs have buffers of the caller and free nothing.
@@ -99,24 +101,26 @@ impl Tasks {
         tasks
     }
 
+    /// A task that reads and writes some values. It waits for the sizes of the views that it reads too: they say whether the
+    /// view has the bytes of its storage.
     fn add(
         &mut self,
+        graph: &Graph,
         grouping: &Grouping,
-        task: Task,
+        mut item: Item,
         inputs: &[ValueId],
         outputs: &[ValueId],
-        scratch: i64,
-        position: usize,
-    ) -> NodeIndex {
+    ) {
         let storages = |values: &[ValueId]| -> Vec<ValueId> {
             let set: BTreeSet<ValueId> = values.iter().map(|&value| grouping.storage(value)).collect();
             set.into_iter().collect()
         };
-        let (reads, writes) = (storages(inputs), storages(outputs));
-        for &value in &reads {
+        (item.reads, item.writes) = (storages(inputs), storages(outputs));
+        item.symbols.extend(grouping.view_symbols(graph, inputs));
+        for &value in &item.reads {
             self.readers[value] += 1;
         }
-        self.items.add_node(Item { task, reads, writes, scratch, position, symbols: BTreeSet::new() })
+        self.items.add_node(item);
     }
 
     /// Edges from the writer of each storage to its readers, and from what binds a symbol to what mentions it. What
