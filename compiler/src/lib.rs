@@ -11,6 +11,7 @@ pub mod cli;
 pub mod codegen;
 pub mod error;
 pub mod files;
+pub mod gradient;
 pub mod graph;
 pub mod host;
 pub mod import;

@@ -1,6 +1,6 @@
 """What must be proven, and what the official tests touch.
 
-proof.py SUITE..: prints {"pairs": [..], "excepted": {version: reason}, "tests": [{id: [pair, ..]}, ..]}, with one entry of
+proof.py SUITE..: prints {"pairs": [..], "tests": [{id: [pair, ..]}, ..]}, with one entry of
 `tests` per suite folder (see export_suite.py). A pair is `operator-version variable=type`: each type of a tensor that a
 variable of an operator's signature allows. An operator without variables has the pair `operator-version =`, and so have those
 on other values than tensors of numbers, those that draw random numbers, and all of other domains, whose names begin with it.
@@ -13,8 +13,6 @@ from pathlib import Path
 
 import onnx
 from onnx import TensorProto, defs, shape_inference
-
-EXCEPTED = {"ai.onnx.preview.training.Gradient-1": "no row: derivatives of subgraphs"}
 
 #: Of ai.onnx, with one pair for each version.
 WHOLE = set(
@@ -35,8 +33,6 @@ def is_whole(schema):
 def all_pairs():
     pairs = []
     for schema in defs.get_all_schemas_with_history():
-        if version_of(schema) in EXCEPTED:
-            continue
         found = [
             f"{schema.name}-{schema.since_version} {c.type_param_str}={text[len('tensor('):-1]}"
             for c in schema.type_constraints for text in c.allowed_type_strs
@@ -97,7 +93,7 @@ def main():
         models = sorted(Path(suite).glob("*/*/model.onnx"))
         models = [path for path in models if path.parent.parent.name != "light"]
         tests.append({f"{path.parent.parent.name}/{path.parent.name}": of_model(path) for path in models})
-    print(json.dumps({"pairs": all_pairs(), "excepted": EXCEPTED, "tests": tests}))
+    print(json.dumps({"pairs": all_pairs(), "tests": tests}))
 
 
 main()

@@ -17,8 +17,6 @@ use crate::{onnx_env, suite};
 #[derive(Deserialize)]
 struct Facts {
     pairs: Vec<String>,
-    /// Operator versions without a row, and why.
-    excepted: BTreeMap<String, String>,
     /// Per suite the pairs that each test touches.
     tests: Vec<BTreeMap<String, Vec<String>>>,
 }
@@ -46,7 +44,6 @@ impl Row {
 #[derive(Default)]
 pub struct Table {
     pub rows: BTreeMap<Key, Row>,
-    excepted: BTreeMap<String, String>,
 }
 
 /// Operator, version, `variable=type`.
@@ -68,7 +65,7 @@ impl Table {
         let folders = [current.to_string_lossy().into_owned(), older.to_string_lossy().into_owned()];
         let text = onnx_env::run_script("proof.py", &[&folders[0], &folders[1]])?;
         let facts: Facts = serde_json::from_str(&text).map_err(Error::other)?;
-        let mut table = Table { excepted: facts.excepted, ..Table::default() };
+        let mut table = Table::default();
         for pair in &facts.pairs {
             let key = key(pair)?;
             table.rows.insert(key, Row::default());
@@ -194,11 +191,10 @@ impl Table {
              and where no official test has it one of ours, as `proof_tests.txt` names it. \
              `UPDATE_EXPECT=1 cargo test -p onnxc-tests --test proof` writes this page.\n\n\
              - Operator versions: {} of {} have a proof.\n- Pairs of operator version and type: {proven} of {} have \
-             one.\n- Not here: {}.\n",
+             one.\n",
             versions(&Row::proven),
             versions(&|_| true),
             self.rows.len(),
-            self.reasons()
         );
         let without: Vec<String> =
             self.rows.iter().filter(|(_, row)| !row.proven()).map(|(key, _)| pair_text(key)).collect();
@@ -224,12 +220,6 @@ impl Table {
             );
         }
         text
-    }
-
-    fn reasons(&self) -> String {
-        let parts: Vec<String> =
-            self.excepted.iter().map(|(version, reason)| format!("{version} ({reason})")).collect();
-        parts.join("; ")
     }
 }
 

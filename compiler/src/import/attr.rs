@@ -6,6 +6,7 @@ use onnxc_proto::attribute_proto::AttributeType;
 use onnxc_proto::{AttributeProto, NodeProto};
 
 use crate::error::{Error, Result, Stage};
+use crate::op::training::{BODY, DOMAIN};
 use crate::op::{Attr, AttrDefault, AttrKind, OpDef};
 
 fn malformed<T>(message: impl Into<String>) -> Result<T> {
@@ -63,6 +64,9 @@ fn kind_of_set_field(attribute: &AttributeProto) -> Option<AttrKind> {
 pub fn check_names(row: &OpDef, node: &NodeProto) -> Result<()> {
     for (at, attribute) in node.attribute.iter().enumerate() {
         let name = attribute.name();
+        if name == BODY && row.domain == DOMAIN {
+            continue;
+        }
         let Some(wanted) = row.attributes.iter().find(|wanted| wanted.name == name) else {
             return malformed(format!("attribute `{name}` is not one of {}", names(row)));
         };

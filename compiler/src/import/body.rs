@@ -240,10 +240,15 @@ impl BodyImporter for Importer<'_> {
     }
 
     fn stream(&mut self, b: &mut Builder<'_>) -> Stream {
-        self.streams += 1;
+        let known = self.streams_of.get(&self.result).copied().filter(|_| self.recomputes);
+        let own = known.unwrap_or_else(|| {
+            self.streams += 1;
+            self.streams_of.insert(self.result.clone(), self.streams);
+            self.streams
+        });
         let mut number = |known: &mut Option<Sym>| *known.get_or_insert_with(|| b.fresh_symbol());
         let iterations = self.loops.iter_mut().map(&mut number).collect();
-        Stream { number: self.streams, iterations }
+        Stream { number: own, iterations }
     }
 
     fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[Item]) -> Result<Vec<Item>> {
@@ -254,6 +259,17 @@ impl BodyImporter for Importer<'_> {
             scope.capture(name, binding.clone());
         }
         self.body_content(b, body, inputs, &mut scope)
+    }
+
+    fn recompute(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[Item]) -> Result<Vec<Item>> {
+        let before = (std::mem::replace(&mut self.recomputes, true), self.result.clone());
+        let results = self.inline(b, body, inputs);
+        (self.recomputes, self.result) = before;
+        results
+    }
+
+    fn charge(&mut self, nodes: u64) -> Result<()> {
+        self.charge_nodes(nodes)
     }
 
     fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ItemType]) -> Result<Body> {

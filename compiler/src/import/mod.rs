@@ -16,6 +16,7 @@ mod compound;
 mod fork;
 pub mod format;
 mod function;
+mod gradient;
 mod interface;
 mod kinds;
 mod map;
@@ -53,7 +54,7 @@ const MAX_ERRORS: usize = 1000;
 /// What importing may use beyond what the model file holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Nodes that functions and bodies bring in, each counted as often as it is brought in, and as often as a body that
+    /// Nodes that functions and bodies bring in, and primitives that derivatives do, each counted as often as it is brought in, and as often as a body that
     /// it is in is copied. Those of the model's own graph are not counted: the file pays for them.
     pub nodes: u64,
     /// Functions and bodies inside each other. The import recurses, and so does what follows, through as many; each takes
@@ -282,8 +283,13 @@ struct Importer<'m> {
     forks: u64,
     /// Loops around the current node, the innermost one last: the number of the iteration, once something asks for it.
     loops: Vec<Option<Sym>>,
-    /// Nodes so far that draw random numbers.
+    /// Nodes so far that draw random numbers, and the number of each by its first output.
     streams: u32,
+    streams_of: HashMap<String, u32>,
+    /// The first output of the current node.
+    result: String,
+    /// Whether nodes are imported that others are copies of; see [`crate::op::BodyImporter::recompute`].
+    recomputes: bool,
     /// See [`crate::op::BodyImporter::block`].
     block: Option<usize>,
 }
@@ -312,6 +318,9 @@ impl<'m> Importer<'m> {
             forks: 0,
             loops: Vec::new(),
             streams: 0,
+            streams_of: HashMap::new(),
+            result: String::new(),
+            recomputes: false,
             block: None,
         }
     }

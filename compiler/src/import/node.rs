@@ -50,6 +50,7 @@ impl<'m> Importer<'m> {
         outputs: &[&str],
         scope: &mut Scope<'_>,
     ) -> Next {
+        let nodes = &*self.with_bodies(b, nodes, scope);
         let order = self.order(b, nodes, scope);
         scope.find_ranks(order.iter().map(|&index| &nodes[index]));
         for (at, &index) in order.iter().enumerate() {
@@ -77,10 +78,10 @@ impl<'m> Importer<'m> {
     }
 
     /// Takes nodes from the budget.
-    fn charge_nodes(&mut self, count: u64) -> Result<()> {
+    pub(super) fn charge_nodes(&mut self, count: u64) -> Result<()> {
         let limit = self.options.limits.nodes;
         let over = || {
-            let message = format!("functions and bodies make more than {limit} nodes");
+            let message = format!("functions, bodies and derivatives make more than {limit} nodes");
             Error::new(Stage::Import, Kind::Budget, message)
         };
         self.nodes_left = self.nodes_left.checked_sub(count).ok_or_else(over)?;
@@ -97,6 +98,7 @@ impl<'m> Importer<'m> {
     ) {
         let label = label(node, index, scope);
         let op_type = node.op_type().to_string();
+        self.result = format!("{}{}", scope.prefix, node.output.first().map_or("", String::as_str));
         b.origin = b.graph.origins.push(Origin { name: label.clone(), op_type, index });
         let inputs: Result<Vec<Binding>> = node.input.iter().map(|name| resolve(name, node, scope)).collect();
         let outputs = inputs.and_then(|inputs| match self.callee(node) {

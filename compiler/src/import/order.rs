@@ -8,7 +8,7 @@ use onnxc_proto::{GraphProto, NodeProto};
 
 use super::scope::{Scope, bodies};
 use super::warning::Deviation;
-use super::{Importer, node};
+use super::{Importer, gradient, node};
 use crate::error::{Error, Stage};
 use crate::graph::Builder;
 
@@ -68,7 +68,8 @@ fn needs<'p>(nodes: &'p [NodeProto], scope: &Scope<'_>) -> Vec<Vec<(usize, &'p s
         }
     }
     let of_node = |(at, node): (usize, &'p NodeProto)| {
-        let names = node.input.iter().map(String::as_str).chain(bodies(node).flat_map(free_names));
+        let names = node.input.iter().map(String::as_str).chain(gradient::target(node));
+        let names = names.chain(bodies(node).flat_map(free_names));
         names
             .filter_map(|name| Some((*definers.get(name)?, name)))
             .filter(|(definer, _)| *definer != at)
@@ -78,7 +79,7 @@ fn needs<'p>(nodes: &'p [NodeProto], scope: &Scope<'_>) -> Vec<Vec<(usize, &'p s
 }
 
 /// Names that a body, or one inside it, takes from the graphs around it.
-fn free_names(body: &GraphProto) -> Vec<&str> {
+pub(super) fn free_names(body: &GraphProto) -> Vec<&str> {
     // Names that a graph defines, and the graph around it.
     let mut levels: Vec<(HashSet<&str>, Option<usize>)> = Vec::new();
     let (mut open, mut free) = (vec![(body, None)], Vec::new());

@@ -383,6 +383,12 @@ pub trait BodyImporter {
     /// Emits the nodes of `body` into the builder's graph; gives the values of its outputs.
     fn inline(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[Item]) -> Result<Vec<Item>>;
 
+    /// As [`BodyImporter::inline`] for copies of nodes of the graph around, which draw the same random numbers.
+    fn recompute(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[Item]) -> Result<Vec<Item>>;
+
+    /// Takes nodes from the budget for those that functions and bodies bring in.
+    fn charge(&mut self, nodes: u64) -> Result<()>;
+
     /// Imports `body` as a graph of its own, with inputs of these types.
     fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ItemType]) -> Result<Body>;
 
@@ -416,6 +422,14 @@ impl BodyImporter for NoBodies {
 
     fn inline(&mut self, _: &mut Builder<'_>, _: &Subgraph, _: &[Item]) -> Result<Vec<Item>> {
         Err(Error::internal(Stage::Import, "a body outside a model"))
+    }
+
+    fn recompute(&mut self, _: &mut Builder<'_>, _: &Subgraph, _: &[Item]) -> Result<Vec<Item>> {
+        Err(Error::internal(Stage::Import, "a body outside a model"))
+    }
+
+    fn charge(&mut self, _: u64) -> Result<()> {
+        Ok(())
     }
 
     fn graph(&mut self, _: &mut Builder<'_>, _: &Subgraph, _: &[ItemType]) -> Result<Body> {
@@ -616,6 +630,11 @@ impl<'g> NodeCx<'_, 'g> {
     /// Emits the nodes of a body here, with these values as its inputs; gives the values of its outputs.
     pub fn inline(&mut self, body: &Subgraph, inputs: &[Item]) -> Result<Vec<Item>> {
         self.bodies.inline(self.b, body, inputs)
+    }
+
+    /// As [`NodeCx::inline`] for copies of nodes of the graph around, which draw the same random numbers.
+    pub fn recompute(&mut self, body: &Subgraph, inputs: &[Item]) -> Result<Vec<Item>> {
+        self.bodies.recompute(self.b, body, inputs)
     }
 
     /// Imports a body as a graph of its own, with inputs of these types.

@@ -1,12 +1,34 @@
-//! Optimizers of `ai.onnx.preview.training`: one step of each, for any number of tensors. A node takes a learning rate `R`, a
-//! count of updates `T`, and then groups of inputs, each group one tensor for every optimized one: `X_1, X_2, G_1, G_2, ..`.
+//! The operators of `ai.onnx.preview.training`: derivatives, and optimizers, one step of each for any number of tensors. A node of
+//! these takes a learning rate `R`, a count of updates `T`, and then groups of inputs, each group one tensor for every optimized
+//! one: `X_1, X_2, G_1, G_2, ..`.
 
 use super::row::*;
-use crate::graph::Requirement;
+use crate::gradient::gradients;
+use crate::graph::{Op, Requirement};
 
-const DOMAIN: &str = "ai.onnx.preview.training";
+pub(crate) const DOMAIN: &str = "ai.onnx.preview.training";
+
+/// The attribute of a Gradient node that holds what it differentiates: a body of its inputs with one output. No model has it: the
+/// importer makes it.
+pub(crate) const BODY: &str = "onnxc.body";
+
+const GRADIENT: OpDef = OpDef {
+    domain: DOMAIN,
+    ..row(
+        "Gradient",
+        1,
+        &[super::mixed("Inputs", "T1")],
+        &[super::mixed("Outputs", "T2")],
+        &[required("xs", Strs), required("y", Str), optional("zs", Strs)],
+        &[("T1", ALL), ("T2", FLOATS_F16)],
+        &[],
+        gradient,
+        "The derivatives of the sum of y's elements by each of xs",
+    )
+};
 
 pub const ROWS: &[OpDef] = &[
+    GRADIENT,
     optimizer(
         "Adagrad",
         &[float("decay_factor", 0.0), float("epsilon", 1e-6), float("norm_coefficient", 0.0)],
@@ -49,6 +71,48 @@ const fn optimizer(
     let types = &[("T1", F32_F64), ("T2", I64S), ("T3", F32_F64)];
     let shapes = &["count(R) = 1", "count(T) = 1"];
     OpDef { domain: DOMAIN, ..row(name, 1, INPUTS, OUTPUTS, attributes, types, shapes, lower, doc) }
+}
+
+/// What the body computes from the inputs, and the derivatives of that. The inputs that these are by are values of their own
+/// there: what is else computed from the same tensors does not depend on them.
+fn gradient(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (body, given) = (cx.graph(BODY)?, cx.inputs.len());
+    let count = cx.strs("xs")?.map_or(0, |xs| xs.len());
+    if given != body.inputs() {
+        return malformed(format!("xs and zs name {} values, and {given} are given", body.inputs()));
+    }
+    if cx.outputs > count {
+        return malformed(format!("{} outputs are named, and xs names {count} values", cx.outputs));
+    }
+    let mut inputs = cx.all_inputs()?;
+    let first = cx.b.graph.order.len();
+    let names = body.input_names();
+    for (x, name) in inputs[..count].iter_mut().zip(&names) {
+        if !FLOATS_F16.contains(&cx.b.dtype(*x)) {
+            let (ty, types) = (cx.b.ty(*x), "f16, f32 or f64");
+            return malformed(format!(
+                "there is no derivative by `{name}`, which is {ty}; it must be {types}"
+            ));
+        }
+        *x = cx.b.unfolded(Op::Reshape { shape: cx.b.shape(*x) }, *x)?;
+    }
+    let items: Vec<Item> = inputs.iter().copied().map(Item::Tensor).collect();
+    let Some(y) = cx.recompute(&body, &items)?.first().and_then(Item::tensor) else {
+        return malformed("y is no tensor");
+    };
+    if !FLOATS_F16.contains(&cx.b.dtype(y)) {
+        return malformed(format!(
+            "y is {}, which has no derivative; it must be f16, f32 or f64",
+            cx.b.ty(y)
+        ));
+    }
+    let wanted: Vec<ValueId> = (0..count).filter(|&at| cx.wants(at)).map(|at| inputs[at]).collect();
+    let bodies = &mut *cx.bodies;
+    let found = gradients(cx.b, y, &wanted, first, &mut |nodes| bodies.charge(nodes))?;
+    let mut found = found.into_iter();
+    // What nothing reads is dropped again.
+    let result = |at: usize| if cx.wants(at) { found.next().unwrap_or(inputs[at]) } else { inputs[at] };
+    Ok((0..cx.outputs).map(result).collect())
 }
 
 /// The tensors that belong to one optimized tensor, for each: `groups` of them, of one shape and type.

@@ -1,8 +1,9 @@
 //! Nesting, functions, control flow, counts, names and cycles.
 
-use onnxc_proto::build::{int, node, subgraph, untyped, value};
+use onnxc_proto::attribute_proto::AttributeType;
+use onnxc_proto::build::{attribute, graph, int, model, node, opset, subgraph, untyped, value};
 use onnxc_proto::tensor_proto::DataType;
-use onnxc_proto::{GraphProto, ModelProto, NodeProto, StringStringEntryProto};
+use onnxc_proto::{AttributeProto, GraphProto, ModelProto, NodeProto, StringStringEntryProto};
 
 use super::sketch::{Sketch, call, function, refs};
 use super::{Case, family};
@@ -21,6 +22,8 @@ pub fn add(cases: &mut Vec<Case>) {
     family(cases, "loop_with_many_values", &[100, 1000], loop_values);
     family(cases, "scan_with_many_values", &[100, 1000], scan_values);
     family(cases, "functions_that_double", &[10, 16, 30, 60], functions_double);
+    family(cases, "derivatives_of_derivatives", &[3, 12, 60, 2000], derivatives);
+    family(cases, "derivatives_of_a_chain", &[300, 2000], derivatives_of_chain);
     family(cases, "functions_in_a_chain", &[60, 1000], functions_chain);
     family(cases, "functions_that_call_themselves", &[1, 2, 100], functions_cycle);
     family(cases, "function_called_often", &[1000, 10_000], function_often);
@@ -264,6 +267,39 @@ fn functions_double(n: usize) -> ModelProto {
     }
     s.node(call("f0", &[&x], &["y"]));
     s.giving("y")
+}
+
+/// A Gradient of a value by `x`.
+fn gradient(y: &str, dy: &str) -> NodeProto {
+    let xs = AttributeProto { strings: vec!["x".into()], ..attribute("xs", AttributeType::Strings) };
+    let y = AttributeProto { s: Some(y.to_string().into()), ..attribute("y", AttributeType::String) };
+    NodeProto { domain: Some(TRAINING.into()), ..node("Gradient", &["x"], &[dy]) }.with(xs).with(y)
+}
+
+/// The derivative number `n` of a function, each of which is larger than the one before by a factor.
+fn derivatives(n: usize) -> ModelProto {
+    let nodes = (0..n).map(|at| gradient(&format!("y{at}"), &format!("y{}", at + 1)));
+    let nodes = [node("Tanh", &["x"], &["y0"])].into_iter().chain(nodes).collect();
+    training(nodes, &format!("y{n}"))
+}
+
+/// A derivative of each value of a chain.
+fn derivatives_of_chain(n: usize) -> ModelProto {
+    let name = |at: usize| if at == 0 { "x".to_string() } else { format!("y{at}") };
+    let steps = (0..n).map(|at| node("Sin", &[&name(at)], &[&name(at + 1)]));
+    let derivatives = (1..=n).map(|at| gradient(&name(at), &format!("d{at}")));
+    let terms: Vec<String> = (1..=n).map(|at| format!("d{at}")).collect();
+    let terms: Vec<&str> = terms.iter().map(String::as_str).collect();
+    training(steps.chain(derivatives).chain([node("Sum", &terms, &["sum"])]).collect(), "sum")
+}
+
+const TRAINING: &str = "ai.onnx.preview.training";
+
+fn training(nodes: Vec<NodeProto>, output: &str) -> ModelProto {
+    let input = value("x", DataType::Float as i32, &["4"]);
+    let mut model = model(20, graph(vec![input], nodes, vec![untyped(output)]));
+    model.opset_import.push(opset(TRAINING, 1));
+    model
 }
 
 fn functions_chain(n: usize) -> ModelProto {

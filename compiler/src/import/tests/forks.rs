@@ -61,7 +61,7 @@ fn a_walk_that_ended_early_is_always_an_error() {
             if found == whole {
                 break;
             }
-            let expected = format!("functions and bodies make more than {nodes} nodes");
+            let expected = format!("functions, bodies and derivatives make more than {nodes} nodes");
             let errors = found.expect_err("a graph that is not the whole model");
             assert!(errors.contains(&expected), "{errors:?}");
             refused += 1;
