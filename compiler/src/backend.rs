@@ -37,8 +37,8 @@ pub struct Backends<'t> {
     done: Done<Code>,
 }
 
-/// Results by kernel, whose text without names is the key.
-struct Done<T>(Mutex<HashMap<String, T>>);
+/// Results by kernel without its names.
+struct Done<T>(Mutex<HashMap<Kernel, T>>);
 
 impl<T: Clone> Done<T> {
     fn new() -> Done<T> {
@@ -47,7 +47,7 @@ impl<T: Clone> Done<T> {
 
     /// The result for a kernel; several threads may compute one at once, and compute the same.
     fn get_or(&self, kernel: &Kernel, compute: impl FnOnce() -> Result<T>) -> Result<T> {
-        let key = text_without_names(kernel);
+        let key = without_names(kernel);
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(&key) {
             return Ok(known.clone());
@@ -58,7 +58,7 @@ impl<T: Clone> Done<T> {
     }
 }
 
-fn text_without_names(kernel: &Kernel) -> String {
+fn without_names(kernel: &Kernel) -> Kernel {
     let mut kernel = kernel.clone();
     kernel.name.clear();
     kernel.tuning.clear();
@@ -66,7 +66,7 @@ fn text_without_names(kernel: &Kernel) -> String {
     kernel.locals.values_mut().for_each(|local| local.name.clear());
     kernel.vars.values_mut().for_each(|var| var.name.clear());
     kernel.tiles.values_mut().for_each(|tile| tile.name.clear());
-    format!("{kernel:?}")
+    kernel
 }
 
 /// A group's kernel as it was lowered for the back end that took it, and its machine code.

@@ -10,7 +10,7 @@ use crate::loops::{Buf, Index, Kernel, Local, Var};
 use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
 
 /// A value of one element (or of one vector of elements inside a vector loop).
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Expr {
     /// A constant of a dtype, given by its bits (zero-extended).
     Const {

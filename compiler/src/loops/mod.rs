@@ -75,7 +75,7 @@ entity_impl!(Var, "i");
 /// of the frame, which come last,
 /// the run-time values of all graph symbols by number, and the part of the parallel range to run (ignored
 /// without one). The result is 0, or the code of the `check` that failed.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Kernel {
     pub name: String,
     /// The numbers that its lowering took, and those of each stage of a chain; they change nothing by themselves.
@@ -87,7 +87,7 @@ pub struct Kernel {
     pub body: Vec<Stmt>,
 }
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Buffer {
     pub name: String,
     pub dtype: DType,
@@ -96,7 +96,7 @@ pub struct Buffer {
     pub access: Access,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Access {
     Read,
     Write,
@@ -107,7 +107,7 @@ pub enum Access {
 
 /// An array of registers. The last extent is held in vectors of `lanes` elements (it is a multiple of
 /// `lanes`); `lanes` is 1 for scalars.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct LocalDecl {
     pub name: String,
     pub dtype: DType,
@@ -115,7 +115,7 @@ pub struct LocalDecl {
     pub lanes: usize,
 }
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct VarDecl {
     pub name: String,
     /// I64 for loop variables; the type of the bound value for lets.
@@ -134,7 +134,7 @@ pub enum LoopKind {
     Unrolled,
 }
 
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Stmt {
     For {
         var: Var,

@@ -21,7 +21,7 @@ pub struct Tile(u32);
 entity_impl!(Tile, "t");
 
 /// A tile of `rows` rows with `columns` elements of i32, i8 or u8.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TileDecl {
     pub name: String,
     pub dtype: DType,
@@ -55,7 +55,7 @@ impl TileDecl {
 }
 
 /// What is done with tiles. `stride` is the distance of the rows in memory, in elements.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum TileStmt {
     Zero { tile: Tile },
     Load { tile: Tile, buf: Buf, index: Index, stride: i64 },

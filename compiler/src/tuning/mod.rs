@@ -62,7 +62,7 @@ impl Settings {
 }
 
 /// The numbers of a kernel, or of a stage of a chain, in the order in which they were chosen.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Tuned {
     pub stage: Option<usize>,
     pub values: Vec<(String, i64)>,
