@@ -205,19 +205,7 @@ impl Rule<'_, '_> {
                 [Some(self.b.binary(BinaryFn::Mul, quotient, b)?), Some(by_b)]
             }
             // Of integers and bools, and of complex numbers.
-            BinaryFn::And
-            | BinaryFn::Or
-            | BinaryFn::Xor
-            | BinaryFn::BitAnd
-            | BinaryFn::BitOr
-            | BinaryFn::BitXor
-            | BinaryFn::Shl
-            | BinaryFn::Shr
-            | BinaryFn::Dot
-            | BinaryFn::DotSigned
-            | BinaryFn::DotNarrow
-            | BinaryFn::DotShort
-            | BinaryFn::DotPairs => return self.unknown(),
+            _ => return self.unknown(),
         })
     }
 

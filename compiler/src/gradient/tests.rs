@@ -327,21 +327,19 @@ fn what_is_moved() {
 
 #[test]
 fn windows() {
-    let cases: [(&[usize], usize, &[usize], &[usize], &[usize]); 6] = [
-        (&[7], 0, &[3], &[1], &[1]),
-        (&[2, 9, 2], 1, &[3], &[2], &[1]),
-        (&[9], 0, &[2], &[3], &[2]),
-        (&[8], 0, &[2], &[2], &[1]),
-        (&[2, 6, 7, 3], 1, &[3, 2], &[1, 2], &[2, 1]),
-        (&[5, 6, 5], 0, &[2, 3, 2], &[2, 1, 1], &[1, 2, 1]),
+    let window = |first: usize, kernel: &[usize], strides: &[usize], dilations: &[usize]| {
+        let [kernel, strides, dilations] = [kernel, strides, dilations].map(<[usize]>::to_vec);
+        Op::Window { first, kernel, strides, dilations }
+    };
+    let cases: [(&[usize], Op); 6] = [
+        (&[7], window(0, &[3], &[1], &[1])),
+        (&[2, 9, 2], window(1, &[3], &[2], &[1])),
+        (&[9], window(0, &[2], &[3], &[2])),
+        (&[8], window(0, &[2], &[2], &[1])),
+        (&[2, 6, 7, 3], window(1, &[3, 2], &[1, 2], &[2, 1])),
+        (&[5, 6, 5], window(0, &[2, 3, 2], &[2, 1, 1], &[1, 2, 1])),
     ];
-    for (shape, first, kernel, strides, dilations) in cases {
-        let op = Op::Window {
-            first,
-            kernel: kernel.to_vec(),
-            strides: strides.to_vec(),
-            dilations: dilations.to_vec(),
-        };
+    for (shape, op) in cases {
         check(&format!("{op:?}"), &[shape], &|b, x| {
             let y = b.emit1(op.clone(), &[x[0]])?;
             b.binary(BinaryFn::Mul, y, y)

@@ -3,6 +3,7 @@
 //! all that it needs from there on, also where a Gradient of a Gradient copies the node itself.
 
 use std::borrow::Cow;
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use onnxc_proto::{AttributeProto, GraphProto, NodeProto, build};
@@ -147,9 +148,9 @@ impl Importer<'_> {
                 let of_node = |name: &&str| definer(name).is_some_and(|at| depends.get(&at) == Some(&true));
                 let found = needs.iter().any(|name| given.contains(name) || of_node(name));
                 depends.insert(at, found);
-            } else if !depends.contains_key(&at) {
+            } else if let Entry::Vacant(slot) = depends.entry(at) {
+                slot.insert(false);
                 self.charge_nodes(1)?;
-                depends.insert(at, false);
                 open.push((at, true));
                 open.extend(needs.into_iter().filter_map(definer).map(|at| (at, false)));
             }
