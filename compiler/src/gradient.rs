@@ -19,7 +19,7 @@ mod tests;
 use cranelift_entity::{EntitySet, SecondaryMap};
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Builder, Dim, Node, NodeId, Op, RhsLayout, ValueId};
+use crate::graph::{Builder, DType, Dim, Node, NodeId, Op, RhsLayout, ValueId, inverse};
 use crate::scalar::{BinaryFn, ReduceFn};
 
 /// The derivatives of the sum of `y`'s elements by each of `xs`, of the type of that one. They are computed along the nodes of the
@@ -137,11 +137,15 @@ impl Rule<'_, '_> {
         self.node.inputs[at]
     }
 
+    /// A scalar of the type of `like`.
+    fn number(&mut self, value: f64, like: ValueId) -> ValueId {
+        self.b.scalar(self.b.dtype(like), value)
+    }
+
     fn unknown<T>(&self) -> Result<T> {
-        let unnamed = || String::new();
         let origin = self.b.graph.origins.get(self.node.origin);
-        let of =
-            origin.map_or_else(unnamed, |origin| format!(", of node `{}` ({})", origin.name, origin.op_type));
+        let of = origin
+            .map_or_else(String::new, |origin| format!(", of node `{}` ({})", origin.name, origin.op_type));
         let results: Vec<String> =
             self.node.outputs.iter().map(|&value| self.b.ty(value).to_string()).collect();
         let (name, results) = (self.node.op.name(), results.join(", "));
@@ -175,13 +179,7 @@ impl Rule<'_, '_> {
     }
 }
 
-fn zeros(b: &mut Builder<'_>, dtype: crate::graph::DType, shape: Vec<Dim>) -> Result<ValueId> {
+fn zeros(b: &mut Builder<'_>, dtype: DType, shape: Vec<Dim>) -> Result<ValueId> {
     let zero = b.scalar(dtype, 0.0);
     b.expand(zero, shape)
-}
-
-fn inverse(perm: &[usize]) -> Vec<usize> {
-    let mut inverse = vec![0; perm.len()];
-    perm.iter().enumerate().for_each(|(at, &axis)| inverse[axis] = at);
-    inverse
 }

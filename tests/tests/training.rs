@@ -384,6 +384,20 @@ fn constants_and_outputs_left_out() {
     assert_eq!(results(&model, &[scalar(3.0)]).concat(), [15.0, 3.0, 3.0]);
 }
 
+/// An input and an output that are left out are not one value.
+#[test]
+fn names_left_out_are_no_value() {
+    let nodes = vec![
+        node("Mul", &["x", "w"], &["y"]),
+        node("Clip", &["y", "", "limit"], &["c"]),
+        gradient(&["x", "w"], &[], "c", &["", "dw"]),
+    ];
+    let model = model(scalars(&["x", "w", "limit"]), nodes, &["c", "dw"]);
+    for (limit, wanted) in [(20.0, [15.0, 3.0]), (10.0, [10.0, 0.0])] {
+        assert_eq!(results(&model, &[scalar(3.0), scalar(5.0), scalar(limit)]).concat(), wanted);
+    }
+}
+
 /// The derivative of a derivative, also where it is listed before what it differentiates, inside a body and in a function.
 #[test]
 fn derivatives_of_derivatives() {

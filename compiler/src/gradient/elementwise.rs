@@ -2,7 +2,7 @@
 
 use super::Rule;
 use crate::error::Result;
-use crate::graph::{DType, MapFn, ValueId};
+use crate::graph::{MapFn, ValueId};
 use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
 
 impl Rule<'_, '_> {
@@ -11,7 +11,7 @@ impl Rule<'_, '_> {
             MapFn::Unary(function) => vec![self.unary(function, g)?],
             MapFn::Binary(function) => self.binary(function, g)?.into(),
             MapFn::Select => {
-                let (condition, zero) = (self.operand(0), self.b.scalar(self.b.dtype(g), 0.0));
+                let (condition, zero) = (self.operand(0), self.number(0.0, g));
                 let then = self.b.select(condition, g, zero)?;
                 vec![None, Some(then), Some(self.b.select(condition, zero, g)?)]
             }
@@ -32,11 +32,6 @@ impl Rule<'_, '_> {
             None => Ok(None),
         };
         of_operands.into_iter().enumerate().map(sum).collect()
-    }
-
-    fn number(&mut self, value: f64, like: ValueId) -> ValueId {
-        let dtype: DType = self.b.dtype(like);
-        self.b.scalar(dtype, value)
     }
 
     fn unary(&mut self, function: UnaryFn, g: ValueId) -> Result<Option<ValueId>> {

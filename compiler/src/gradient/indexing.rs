@@ -1,9 +1,9 @@
 //! Rules of what takes elements by index, and puts them there.
 
-use super::{Rule, inverse, zeros};
+use super::{Rule, zeros};
 use crate::error::Result;
 use crate::graph::op::ScatterFn;
-use crate::graph::{DType, Dim, Op, ValueId};
+use crate::graph::{DType, Dim, Op, ValueId, inverse};
 use crate::scalar::BinaryFn;
 
 const ADD: ScatterFn = Some(BinaryFn::Add);

@@ -9,7 +9,7 @@ impl Rule<'_, '_> {
     /// A tensor with zeros around: along `axis` element `i` is put at `at + i * stride` of `size` places.
     fn placed(&mut self, x: ValueId, axis: usize, at: Dim, stride: usize, size: &Dim) -> Result<ValueId> {
         let shape = self.b.shape(x);
-        let zero = self.b.scalar(self.b.dtype(x), 0.0);
+        let zero = self.number(0.0, x);
         let along = |amount: Dim, rank: usize, axis: usize| {
             let mut amounts = vec![Dim::ZERO; rank];
             amounts[axis] = amount;

@@ -17,7 +17,7 @@ impl Rule<'_, '_> {
                 let ones = self.b.cast(extreme, self.b.dtype(x))?;
                 let count = self.b.reduce(ReduceFn::Sum, ones, axes)?;
                 let part = self.b.binary(BinaryFn::Div, g, count)?;
-                let zero = self.b.scalar(self.b.dtype(x), 0.0);
+                let zero = self.number(0.0, x);
                 self.b.select(extreme, part, zero)
             }
             ReduceFn::Prod => self.reduce_product(axes, g),

@@ -37,7 +37,7 @@ pub use call::Call;
 pub use data::{Bounds, DataSymbol};
 pub use dim::{Dim, Sym};
 pub use dtype::DType;
-pub use op::{DOT_DEPTH, MOST_DIGITS, MapFn, Op, PAIR_DEPTH, RhsLayout, code_shift, codes_per_word};
+pub use op::{DOT_DEPTH, MOST_DIGITS, MapFn, Op, PAIR_DEPTH, RhsLayout, code_shift, codes_per_word, inverse};
 pub use part::Part;
 pub use state::{Growth, Panels, State};
 pub use strings::Strings;

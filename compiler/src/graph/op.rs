@@ -226,6 +226,13 @@ pub enum Op {
     Call(Call),
 }
 
+/// The permutation that undoes `perm`, of [`Op::Transpose`].
+pub fn inverse(perm: &[usize]) -> Vec<usize> {
+    let mut inverse = vec![0; perm.len()];
+    perm.iter().enumerate().for_each(|(to, &from)| inverse[from] = to);
+    inverse
+}
+
 impl Op {
     /// A loop over time that runs `trip` times, every state of one shape.
     pub fn scan(body: Graph, trip: Dim, states: usize, scans: usize, reverse: Vec<bool>) -> Op {

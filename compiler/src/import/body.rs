@@ -262,9 +262,9 @@ impl BodyImporter for Importer<'_> {
     }
 
     fn recompute(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[Item]) -> Result<Vec<Item>> {
-        let before = (std::mem::replace(&mut self.recomputes, true), self.result.clone());
+        let before = std::mem::replace(&mut self.recomputes, true);
         let results = self.inline(b, body, inputs);
-        (self.recomputes, self.result) = before;
+        self.recomputes = before;
         results
     }
 

@@ -9,8 +9,8 @@ use std::collections::{HashMap, HashSet};
 use onnxc_proto::{AttributeProto, GraphProto, NodeProto, build};
 
 use super::order::free_names;
-use super::scope::{Binding, Scope, bodies, count_nodes};
-use super::{Importer, node, normal_domain};
+use super::scope::{Binding, Scope, bodies, count_nodes, definers};
+use super::{Importer, attr, node, normal_domain};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::Builder;
 use crate::op::training::{BODY, DOMAIN};
@@ -33,12 +33,8 @@ pub(super) fn target(node: &NodeProto) -> Option<&str> {
 }
 
 fn texts(node: &NodeProto, name: &str) -> Result<Vec<String>> {
-    let strings = attribute(node, name).map_or(&[][..], |attribute| &attribute.strings);
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec());
-    match strings.iter().map(|bytes| text(bytes)).collect() {
-        Ok(texts) => Ok(texts),
-        Err(_) => malformed(format!("attribute {name} is no UTF-8")),
-    }
+    let Some(attribute) = attribute(node, name) else { return Ok(vec![]) };
+    attribute.strings.iter().map(|bytes| attr::text(attribute, bytes)).collect()
 }
 
 impl Importer<'_> {
@@ -54,12 +50,7 @@ impl Importer<'_> {
         if !nodes.iter().any(needs_body) {
             return Cow::Borrowed(nodes);
         }
-        let mut definers: HashMap<&str, usize> = HashMap::new();
-        for (at, node) in nodes.iter().enumerate() {
-            for name in &node.output {
-                definers.entry(name).or_insert(at);
-            }
-        }
+        let definers = definers(nodes);
         let mut complete = nodes.to_vec();
         // Bodies of Gradient nodes inside each other, in each node.
         let mut depths = vec![0; nodes.len()];

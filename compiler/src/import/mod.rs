@@ -54,8 +54,8 @@ const MAX_ERRORS: usize = 1000;
 /// What importing may use beyond what the model file holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Nodes that functions and bodies bring in, and primitives that derivatives do, each counted as often as it is brought in, and as often as a body that
-    /// it is in is copied. Those of the model's own graph are not counted: the file pays for them.
+    /// Nodes that functions and bodies bring in, and primitives that derivatives do, each counted as often as it is brought
+    /// in, and as often as a body that it is in is copied. Those of the model's own graph are not counted: the file pays for them.
     pub nodes: u64,
     /// Functions and bodies inside each other. The import recurses, and so does what follows, through as many; each takes
     /// some 6 KiB of stack. The default does with 2 MiB, the stack of a thread.

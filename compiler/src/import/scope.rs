@@ -71,12 +71,6 @@ struct Entry {
 
 impl<'p> Scope<'p> {
     pub fn new(env: Arc<Env>, prefix: String, nodes: &'p [NodeProto]) -> Scope<'p> {
-        let mut definers = HashMap::new();
-        for (index, node) in nodes.iter().enumerate() {
-            for output in &node.output {
-                definers.entry(output.as_str()).or_insert(index);
-            }
-        }
         Scope {
             names: HashMap::new(),
             env,
@@ -84,7 +78,7 @@ impl<'p> Scope<'p> {
             declared: HashMap::new(),
             declared_outputs: HashMap::new(),
             ranks: HashMap::new(),
-            definers,
+            definers: definers(nodes),
             cyclic: HashSet::new(),
         }
     }
@@ -131,6 +125,17 @@ impl<'p> Scope<'p> {
     pub fn capture(&mut self, name: &str, binding: Binding) {
         self.names.insert(name.to_string(), Entry { binding, outer: true });
     }
+}
+
+/// Positions of the nodes that define names, the first of each.
+pub fn definers(nodes: &[NodeProto]) -> HashMap<&str, usize> {
+    let mut definers = HashMap::new();
+    for (index, node) in nodes.iter().enumerate() {
+        for output in node.output.iter().filter(|output| !output.is_empty()) {
+            definers.entry(output.as_str()).or_insert(index);
+        }
+    }
+    definers
 }
 
 /// The bodies among a node's attributes.

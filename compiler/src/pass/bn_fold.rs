@@ -9,10 +9,8 @@
 use std::collections::HashSet;
 
 use crate::error::Result;
-use crate::graph::{Builder, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, ValueId};
-use crate::pass::rewrite::{
-    Uses, bodies, finite, fixpoint, inverse, is_one, producer, reshaped, rewrite, with_rank,
-};
+use crate::graph::{Builder, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, ValueId, inverse};
+use crate::pass::rewrite::{Uses, bodies, finite, fixpoint, is_one, producer, reshaped, rewrite, with_rank};
 use crate::pass::{Options, dce};
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 

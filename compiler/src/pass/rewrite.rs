@@ -149,12 +149,6 @@ pub fn is_identity(perm: &[usize]) -> bool {
     perm.iter().enumerate().all(|(at, &axis)| at == axis)
 }
 
-pub fn inverse(perm: &[usize]) -> Vec<usize> {
-    let mut inverse = vec![0; perm.len()];
-    perm.iter().enumerate().for_each(|(to, &from)| inverse[from] = to);
-    inverse
-}
-
 /// Whether transposing a tensor of `shape` by `perm` leaves its elements where they are: only axes of
 /// size 1 move.
 pub fn moves_only_ones(shape: &[Dim], perm: &[usize]) -> bool {

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 
 use super::plan::{Layout, base_shape, extended, identity, propagate, relayout};
 use crate::error::Result;
-use crate::graph::{Builder, Dim, Graph, NodeId, Op, TensorType, ValueId};
-use crate::pass::rewrite::{inherit, inverse, is_one, moves_only_ones};
+use crate::graph::{Builder, Dim, Graph, NodeId, Op, TensorType, ValueId, inverse};
+use crate::pass::rewrite::{inherit, is_one, moves_only_ones};
 
 /// Layouts that consumers want of a value; more than this many are not told apart.
 const MAX_WANTS: usize = 4;

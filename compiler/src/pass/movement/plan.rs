@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use crate::graph::{Dim, Op, TensorType};
-use crate::pass::rewrite::{inverse, is_one, reshape_groups};
+use crate::graph::{Dim, Op, TensorType, inverse};
+use crate::pass::rewrite::{is_one, reshape_groups};
 
 /// A permutation of a value's axes: axis `i` of the value is axis `layout[i]` of the base.
 pub type Layout = Vec<usize>;

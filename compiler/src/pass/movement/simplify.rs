@@ -3,12 +3,10 @@
 use crate::error::Result;
 use crate::graph::build::MAX_JOINED;
 use crate::graph::dim::product;
-use crate::graph::{Builder, Dim, Node, NodeId, Op, RhsLayout, ValueId};
+use crate::graph::{Builder, Dim, Node, NodeId, Op, RhsLayout, ValueId, inverse};
 use crate::infer::{broadcast_shapes, infer};
 use crate::pass::movement::sink::{Selection, sink};
-use crate::pass::rewrite::{
-    Uses, inverse, is_identity, is_one, moves_only_ones, producer, reshape_groups, splat,
-};
+use crate::pass::rewrite::{Uses, is_identity, is_one, moves_only_ones, producer, reshape_groups, splat};
 
 /// What the node should be, if something simpler.
 pub fn node(b: &mut Builder, id: NodeId, uses: &Uses) -> Result<Option<ValueId>> {
