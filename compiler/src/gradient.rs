@@ -19,12 +19,12 @@ mod tests;
 use cranelift_entity::{EntitySet, SecondaryMap};
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Builder, DType, Dim, Node, NodeId, Op, RhsLayout, ValueId, inverse};
+use crate::graph::{Builder, DType, Dim, MapFn, Node, NodeId, Op, RhsLayout, ValueId, inverse};
 use crate::scalar::{BinaryFn, ReduceFn};
 
 /// The derivatives of the sum of `y`'s elements by each of `xs`, of the type of that one. They are computed along the nodes of the
-/// builder's graph from number `first` of its order on, which compute `y`, and none of `xs`. `charge` hears how many nodes are
-/// added: a derivative of a derivative is larger by a factor each time.
+/// builder's graph from number `first` of its order on, which compute `y`, and none of `xs`. `charge` hears how many primitives
+/// are added: a derivative of a derivative is larger by a factor each time.
 ///
 /// Errors: a primitive between them that has no rule, and those of `charge`.
 pub fn gradients(
@@ -43,8 +43,8 @@ pub fn gradients(
         adjoints[y] = Some(b.expand(one, b.shape(y))?);
     }
     for node in nodes.into_iter().rev() {
-        let before = b.graph.order.len();
-        let node = b.graph.nodes[node].clone();
+        let before = b.graph.nodes.len();
+        let node = mathematical(b, node);
         let of_results: Vec<Option<ValueId>> = node.outputs.iter().map(|&value| adjoints[value]).collect();
         if of_results.iter().all(Option::is_none) {
             continue;
@@ -58,13 +58,24 @@ pub fn gradients(
                 None => adjoint,
             });
         }
-        charge((b.graph.order.len() - before) as u64)?;
+        charge(b.graph.primitives_from(before))?;
     }
     let gradient = |&x: &ValueId| match adjoints[x] {
         Some(adjoint) => Ok(adjoint),
         None => zeros(b, b.dtype(x), b.shape(x)),
     };
     xs.iter().map(gradient).collect()
+}
+
+/// The node to differentiate: a function that is known where a choice computes it.
+fn mathematical(b: &Builder<'_>, node: NodeId) -> Node {
+    let mut node = b.graph.nodes[node].clone();
+    if let [y] = node.outputs[..]
+        && let Some(&(function, x)) = b.graph.functions.get(&y)
+    {
+        (node.op, node.inputs) = (Op::Map(MapFn::Unary(function)), [x].into_iter().collect());
+    }
+    node
 }
 
 /// The values that are of `xs`, or computed from them by way of numbers that are no integers.

@@ -398,6 +398,34 @@ fn names_left_out_are_no_value() {
     }
 }
 
+/// Sine, cosine and tangent, whose far arguments are reduced by bits, are differentiated as functions; and again.
+#[test]
+fn circular_functions_near_and_far() {
+    type Function = fn(f64) -> f64;
+    let cases: [(&str, Function, Function); 3] = [
+        ("Sin", |x| x.cos(), |x| -x.sin()),
+        ("Cos", |x| -x.sin(), |x| -x.cos()),
+        ("Tan", |x| 1.0 / (x.cos() * x.cos()), |x| 2.0 * x.sin() / (x.cos() * x.cos() * x.cos())),
+    ];
+    for (operator, first, second) in cases {
+        let nodes = vec![
+            node(operator, &["x"], &["y"]),
+            gradient(&["x"], &[], "y", &["dy"]),
+            gradient(&["x"], &[], "dy", &["ddy"]),
+        ];
+        let model = model(scalars(&["x"]), nodes, &["dy", "ddy"]);
+        for x in [0.5, -2.0, 1e4, -3e12, 1e300] {
+            let found = results(&model, &[scalar(x)]).concat();
+            for (found, wanted) in found.iter().zip([first(x), second(x)]) {
+                assert!(
+                    (found - wanted).abs() <= 1e-12 * (1.0 + wanted.abs()),
+                    "{operator} of {x}: {found}, {wanted}"
+                );
+            }
+        }
+    }
+}
+
 /// The derivative of a derivative, also where it is listed before what it differentiates, inside a body and in a function.
 #[test]
 fn derivatives_of_derivatives() {

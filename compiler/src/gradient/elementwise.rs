@@ -3,6 +3,7 @@
 use super::Rule;
 use crate::error::Result;
 use crate::graph::{MapFn, ValueId};
+use crate::op::circular::circular;
 use crate::scalar::{BinaryFn, CompareFn, UnaryFn};
 
 impl Rule<'_, '_> {
@@ -69,11 +70,11 @@ impl Rule<'_, '_> {
                 by(self, sum)?
             }
             UnaryFn::Sin => {
-                let cos = self.b.unary(UnaryFn::Cos, x)?;
+                let cos = circular(self.b, x, UnaryFn::Cos)?;
                 by(self, cos)?
             }
             UnaryFn::Cos => {
-                let sin = self.b.unary(UnaryFn::Sin, x)?;
+                let sin = circular(self.b, x, UnaryFn::Sin)?;
                 let product = by(self, sin)?;
                 self.b.unary(UnaryFn::Neg, product)?
             }

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use cranelift_entity::{EntityRef, PrimaryMap, entity_impl};
 
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
+use crate::scalar::UnaryFn;
 
 pub use assumption::{Assumption, Assumptions, Relation, Requirement};
 pub use build::Builder;
@@ -235,6 +236,8 @@ pub struct Graph {
     pub states: Vec<State>,
     /// The constant strings, once strings are numbers; see [`strings`]. Graphs inside this one share them.
     pub strings: Option<Strings>,
+    /// Results that are one function of a value, though a choice computes them; derivatives go by the function.
+    pub functions: BTreeMap<ValueId, (UnaryFn, ValueId)>,
 }
 
 /// The value of the symbol that stands for a seed: no size is negative.
@@ -243,6 +246,13 @@ pub fn seed_value(seed: u64) -> i64 {
 }
 
 impl Graph {
+    /// How many primitives there are from number `first` on, those of bodies counted.
+    pub fn primitives_from(&self, first: usize) -> u64 {
+        let of_node =
+            |node: &Node| 1 + node.op.bodies().iter().map(|body| body.primitives_from(0)).sum::<u64>();
+        self.nodes.values().skip(first).map(of_node).sum()
+    }
+
     /// Takes over what `other`, a body or the graph around this one, has of symbols beyond those of both.
     pub fn adopt_symbols(&mut self, other: &Graph) {
         for (sym, symbol) in other.symbols.iter().skip(self.symbols.len()) {

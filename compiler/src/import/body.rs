@@ -268,8 +268,8 @@ impl BodyImporter for Importer<'_> {
         results
     }
 
-    fn charge(&mut self, nodes: u64) -> Result<()> {
-        self.charge_nodes(nodes)
+    fn charge(&mut self, primitives: u64) -> Result<()> {
+        Importer::charge(self, primitives)
     }
 
     fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ItemType]) -> Result<Body> {

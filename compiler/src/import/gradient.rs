@@ -19,6 +19,9 @@ fn malformed<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::malformed(Stage::Import, message))
 }
 
+/// Primitives that the copy of a node counts as: with its attributes it takes as much memory as so many.
+const COPY: u64 = 2;
+
 fn is_gradient(node: &NodeProto) -> bool {
     node.op_type() == "Gradient" && normal_domain(node.domain()) == DOMAIN
 }
@@ -55,6 +58,9 @@ impl Importer<'_> {
         // Bodies of Gradient nodes inside each other, in each node.
         let mut depths = vec![0; nodes.len()];
         for (at, node) in nodes.iter().enumerate().filter(|(_, node)| needs_body(node)) {
+            if self.stopped {
+                break;
+            }
             match self.differentiated(&complete, at, &definers, &mut depths, scope) {
                 Ok(body) => complete[at].attribute.push(build::subgraph(BODY, body)),
                 Err(error) => {
@@ -102,7 +108,7 @@ impl Importer<'_> {
             return Err(Error::new(Stage::Import, Kind::Budget, message));
         }
         let inside = |&at: &usize| bodies(&nodes[at]).map(count_nodes).sum::<u64>();
-        self.charge_nodes(between.len() as u64 + between.iter().map(inside).sum::<u64>())?;
+        self.charge(COPY * (between.len() as u64 + between.iter().map(inside).sum::<u64>()))?;
         let mut body = GraphProto { name: Some(y.to_string()), ..Default::default() };
         for &index in &between {
             let mut node = nodes[index].clone();
@@ -141,7 +147,7 @@ impl Importer<'_> {
                 depends.insert(at, found);
             } else if let Entry::Vacant(slot) = depends.entry(at) {
                 slot.insert(false);
-                self.charge_nodes(1)?;
+                self.charge(1)?;
                 open.push((at, true));
                 open.extend(needs.into_iter().filter_map(definer).map(|at| (at, false)));
             }

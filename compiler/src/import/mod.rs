@@ -54,9 +54,10 @@ const MAX_ERRORS: usize = 1000;
 /// What importing may use beyond what the model file holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Nodes that functions and bodies bring in, and primitives that derivatives do, each counted as often as it is brought
-    /// in, and as often as a body that it is in is copied. Those of the model's own graph are not counted: the file pays for them.
-    pub nodes: u64,
+    /// Primitives of what functions, bodies and derivatives bring in, each counted as often as it is brought in: a node
+    /// counts as those it becomes, at least one, and once more for each time that a body it is in is copied. Those of the
+    /// model's own graph are not counted: the file pays for them.
+    pub primitives: u64,
     /// Functions and bodies inside each other. The import recurses, and so does what follows, through as many; each takes
     /// some 6 KiB of stack. The default does with 2 MiB, the stack of a thread.
     pub nesting: u32,
@@ -66,7 +67,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { nodes: 1 << 17, nesting: 64, expanded_bytes: 16 << 30 }
+        Limits { primitives: 1 << 17, nesting: 64, expanded_bytes: 16 << 30 }
     }
 }
 
@@ -264,7 +265,7 @@ struct Importer<'m> {
     stopped: bool,
     /// What ended it, if that was no problem of a node: reports may be taken back for another way to import a node.
     exhausted: Option<Error>,
-    nodes_left: u64,
+    primitives_left: u64,
     /// Functions and bodies around the current node.
     depth: u32,
     /// Functions whose nodes have been checked without types.
@@ -306,7 +307,7 @@ impl<'m> Importer<'m> {
             reports: 0,
             stopped: false,
             exhausted: None,
-            nodes_left: options.limits.nodes,
+            primitives_left: options.limits.primitives,
             depth: 0,
             checked: HashSet::new(),
             calls: Vec::new(),
@@ -328,6 +329,13 @@ impl<'m> Importer<'m> {
     /// Lists a problem, once.
     fn report(&mut self, error: Error) {
         self.reports += 1;
+        // Where the budget was exceeded.
+        if let Some(ended) = self.exhausted.as_mut().filter(|ended| ended.node.is_none())
+            && ended.message == error.message
+        {
+            *ended = error;
+            return;
+        }
         if self.stopped || self.errors.iter().any(|other| same_problem(other, &error)) {
             return;
         }

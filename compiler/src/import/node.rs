@@ -55,17 +55,19 @@ impl<'m> Importer<'m> {
         scope.find_ranks(order.iter().map(|&index| &nodes[index]));
         for (at, &index) in order.iter().enumerate() {
             let node = &nodes[index];
-            if self.depth > 0
-                && let Err(error) = self.charge_nodes(1)
-            {
-                self.exhausted.get_or_insert(error);
-                self.stopped = true;
-            }
             if self.stopped {
                 return Next::End;
             }
             let problems = (self.errors.len(), self.reports);
+            let (primitives, left) = (b.graph.nodes.len(), self.primitives_left);
             self.node(b, index, node, scope);
+            if self.depth > 0 {
+                // What the nodes inside this one have not paid for.
+                let (made, paid) = (b.graph.primitives_from(primitives), left - self.primitives_left);
+                if let Err(error) = self.charge(made.max(1).saturating_sub(paid)) {
+                    self.report(error.at(self.site(b, index, node, scope)));
+                }
+            }
             if self.wants_fork.is_none() {
                 continue;
             }
@@ -77,15 +79,17 @@ impl<'m> Importer<'m> {
         Next::End
     }
 
-    /// Takes nodes from the budget.
-    pub(super) fn charge_nodes(&mut self, count: u64) -> Result<()> {
-        let limit = self.options.limits.nodes;
-        let over = || {
-            let message = format!("functions, bodies and derivatives make more than {limit} nodes");
-            Error::new(Stage::Import, Kind::Budget, message)
-        };
-        self.nodes_left = self.nodes_left.checked_sub(count).ok_or_else(over)?;
-        Ok(())
+    /// Takes primitives from the budget. Where there are not enough left, the import ends.
+    pub(super) fn charge(&mut self, primitives: u64) -> Result<()> {
+        let left = self.primitives_left.checked_sub(primitives);
+        self.primitives_left = left.unwrap_or(0);
+        left.map(|_| ()).ok_or_else(|| {
+            let limit = self.options.limits.primitives;
+            let message = format!("functions, bodies and derivatives become more than {limit} primitives");
+            let error = Error::new(Stage::Import, Kind::Budget, message);
+            self.stopped = true;
+            self.exhausted.get_or_insert(error).clone()
+        })
     }
 
     /// Imports one node and binds its outputs.
@@ -377,7 +381,7 @@ impl<'m> Importer<'m> {
             }
             AttrKind::Graph => {
                 let body = attribute.g.as_ref().ok_or_else(missing)?;
-                self.charge_nodes(count_nodes(body))?;
+                self.charge(count_nodes(body))?;
                 Attr::Graph(Arc::new(Subgraph::new(body, scope)))
             }
             AttrKind::Type => {

@@ -9,17 +9,23 @@ use crate::graph::{Builder, Graph, MapFn, Op, Tensor};
 /// The magnitude up to which the plain function is accurate.
 const NEAR: f64 = (1u64 << 30) as f64;
 
-/// Sine, cosine or tangent of the input.
-pub fn circular(cx: &mut NodeCx<'_, '_>, function: UnaryFn) -> Result<Vec<ValueId>> {
+/// The row of an operator.
+pub fn row(cx: &mut NodeCx<'_, '_>, function: UnaryFn) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
-    let b = &mut *cx.b;
+    Ok(vec![circular(cx.b, x, function)?])
+}
+
+/// Sine, cosine or tangent of `x`.
+pub fn circular(b: &mut Builder<'_>, x: ValueId, function: UnaryFn) -> Result<ValueId> {
     // All of f16 is near.
     if b.dtype(x) == DType::F16 || b.graph.is_constant(x) {
-        return Ok(vec![b.unary(function, x)?]);
+        return b.unary(function, x);
     }
     let far = any_far(b, x)?;
     let bodies = Box::new([of_any(b, x, function)?, of_near(b, x, function)?]);
-    b.emit(Op::If { bodies, shapes: Shapes::new() }, &[far, x])
+    let y = b.emit1(Op::If { bodies, shapes: Shapes::new() }, &[far, x])?;
+    b.graph.functions.insert(y, (function, x));
+    Ok(y)
 }
 
 /// Whether an element is not below [`NEAR`], as a scalar.

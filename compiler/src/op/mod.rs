@@ -15,7 +15,7 @@ pub mod activation;
 mod agreement;
 pub mod arithmetic;
 pub mod attention;
-mod circular;
+pub mod circular;
 pub mod control;
 pub mod conv;
 pub mod convert;
@@ -386,8 +386,8 @@ pub trait BodyImporter {
     /// As [`BodyImporter::inline`] for copies of nodes of the graph around, which draw the same random numbers.
     fn recompute(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[Item]) -> Result<Vec<Item>>;
 
-    /// Takes nodes from the budget for those that functions and bodies bring in.
-    fn charge(&mut self, nodes: u64) -> Result<()>;
+    /// Takes primitives from the budget for what functions, bodies and derivatives bring in.
+    fn charge(&mut self, primitives: u64) -> Result<()>;
 
     /// Imports `body` as a graph of its own, with inputs of these types.
     fn graph(&mut self, b: &mut Builder<'_>, body: &Subgraph, inputs: &[ItemType]) -> Result<Body>;

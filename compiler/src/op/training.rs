@@ -108,7 +108,7 @@ fn gradient(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let wanted: Vec<ValueId> = (0..count).filter(|&at| cx.wants(at)).map(|at| inputs[at]).collect();
     let bodies = &mut *cx.bodies;
-    let found = gradients(cx.b, y, &wanted, first, &mut |nodes| bodies.charge(nodes))?;
+    let found = gradients(cx.b, y, &wanted, first, &mut |primitives| bodies.charge(primitives))?;
     let mut found = found.into_iter();
     // What nothing reads is dropped again.
     let result = |at: usize| if cx.wants(at) { found.next().unwrap_or(inputs[at]) } else { inputs[at] };

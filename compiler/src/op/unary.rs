@@ -1,6 +1,6 @@
 //! Functions of one element.
 
-use super::circular::circular;
+use super::circular;
 use super::row::*;
 
 #[rustfmt::skip]
@@ -66,17 +66,17 @@ pub const ROWS: &[OpDef] = &[
     row("Log", 13, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
         ANY, |cx| unary(cx, UnaryFn::Log), "Natural logarithm"),
     row("Sin", 7, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| circular(cx, UnaryFn::Sin), "Sine"),
+        ANY, |cx| circular::row(cx, UnaryFn::Sin), "Sine"),
     row("Sin", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| circular(cx, UnaryFn::Sin), "Sine"),
+        ANY, |cx| circular::row(cx, UnaryFn::Sin), "Sine"),
     row("Cos", 7, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| circular(cx, UnaryFn::Cos), "Cosine"),
+        ANY, |cx| circular::row(cx, UnaryFn::Cos), "Cosine"),
     row("Cos", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| circular(cx, UnaryFn::Cos), "Cosine"),
+        ANY, |cx| circular::row(cx, UnaryFn::Cos), "Cosine"),
     row("Tan", 7, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
-        ANY, |cx| circular(cx, UnaryFn::Tan), "Tangent"),
+        ANY, |cx| circular::row(cx, UnaryFn::Tan), "Tangent"),
     row("Tan", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],
-        ANY, |cx| circular(cx, UnaryFn::Tan), "Tangent"),
+        ANY, |cx| circular::row(cx, UnaryFn::Tan), "Tangent"),
     row("Asin", 7, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS_F16)],
         ANY, |cx| unary(cx, UnaryFn::Asin), "Inverse sine"),
     row("Asin", 22, &[req("input", "T")], &[req("output", "T")], &[], &[("T", FLOATS)],

@@ -21,7 +21,8 @@ pub fn add(cases: &mut Vec<Case>) {
     family(cases, "loop_that_grows", &[10, 1 << 40], loop_that_grows);
     family(cases, "loop_with_many_values", &[100, 1000], loop_values);
     family(cases, "scan_with_many_values", &[100, 1000], scan_values);
-    family(cases, "functions_that_double", &[10, 16, 30, 60], functions_double);
+    family(cases, "functions_that_double", &[10, 16, 30, 60], |n| functions_double(n, "Relu"));
+    family(cases, "functions_that_double_dear_nodes", &[10, 16, 30], |n| functions_double(n, "Sin"));
     family(cases, "derivatives_of_derivatives", &[3, 12, 60, 2000], derivatives);
     family(cases, "derivatives_of_a_chain", &[300, 2000], derivatives_of_chain);
     family(cases, "functions_in_a_chain", &[60, 1000], functions_chain);
@@ -252,12 +253,12 @@ fn scan_values(n: usize) -> ModelProto {
     s.model()
 }
 
-fn functions_double(n: usize) -> ModelProto {
+fn functions_double(n: usize, operator: &str) -> ModelProto {
     let mut s = Sketch::new();
     let x = s.input(&["4"]);
     for at in 0..n {
         let nodes = match at + 1 == n {
-            true => vec![node("Relu", &["x"], &["y"])],
+            true => vec![node(operator, &["x"], &["y"])],
             false => {
                 let next = format!("f{}", at + 1);
                 vec![call(&next, &["x"], &["z"]), call(&next, &["z"], &["y"])]

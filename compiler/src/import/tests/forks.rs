@@ -46,8 +46,8 @@ fn squeezes() -> Vec<NodeProto> {
 fn a_walk_that_ended_early_is_always_an_error() {
     for nodes in [choices(1), choices(3), choice_in_a_choice(), squeezes()] {
         let model = open_rank(nodes);
-        let within = |nodes: u64| {
-            let limits = Limits { nodes, ..Limits::default() };
+        let within = |primitives: u64| {
+            let limits = Limits { primitives, ..Limits::default() };
             import(&model, &ImportOptions { limits, ..Default::default() }, &NoExternalData)
         };
         let text = |outcome: &Outcome| match outcome {
@@ -56,12 +56,13 @@ fn a_walk_that_ended_early_is_always_an_error() {
         };
         let whole = text(&within(10_000));
         let mut refused = 0;
-        for nodes in 0.. {
-            let found = text(&within(nodes));
+        for primitives in 0.. {
+            let found = text(&within(primitives));
             if found == whole {
                 break;
             }
-            let expected = format!("functions, bodies and derivatives make more than {nodes} nodes");
+            let expected =
+                format!("functions, bodies and derivatives become more than {primitives} primitives");
             let errors = found.expect_err("a graph that is not the whole model");
             assert!(errors.contains(&expected), "{errors:?}");
             refused += 1;

@@ -182,7 +182,7 @@ fn recursion_and_explosion_are_bounded() {
     };
     let wide: Vec<_> = (0..30).map(|at| level(at, 10)).chain([leaf(30)]).collect();
     let options =
-        ImportOptions { limits: Limits { nodes: 1000, ..Default::default() }, ..Default::default() };
+        ImportOptions { limits: Limits { primitives: 1000, ..Default::default() }, ..Default::default() };
     let errors = run_with(&model_with(vec![call("F0", &["x"], &["y"])], wide), &options).unwrap_err();
     assert!(errors.len() == 1 && errors[0].kind == Kind::Budget, "{errors:?}");
 
