@@ -21,7 +21,16 @@ pub struct DataSymbol {
     pub bound: Option<Dim>,
 }
 
+/// Symbols that a bound may lead to, by bounds of those it mentions. Whoever asks for all symbols behind a node visits these.
+const MAX_BEHIND_BOUND: usize = 16;
+
 impl Graph {
+    /// Lets data define a symbol, without its bound where that leads too far.
+    pub fn define_symbol(&mut self, sym: Sym, value: ValueId, element: usize, bound: Option<Dim>) {
+        let bound = bound.filter(|bound| self.data_symbols_of(bound).len() <= MAX_BEHIND_BOUND);
+        self.data.insert(sym, DataSymbol { value, element, bound });
+    }
+
     /// The data symbols that a node mentions in its operation, in the types of its operands and results or in a body, whose
     /// assumptions count, and those that their bounds mention; those that other results of control flow define are not among them.
     pub fn data_symbols(&self, node: NodeId) -> BTreeSet<Sym> {

@@ -225,7 +225,7 @@ impl Builder<'_> {
             return Err(overgrown(Stage::Infer, "the bound of a size that data decides"));
         }
         let sym = self.fresh_symbol();
-        self.graph.data.insert(sym, DataSymbol { value, element, bound });
+        self.graph.define_symbol(sym, value, element, bound);
         Ok(Dim::sym(sym))
     }
 

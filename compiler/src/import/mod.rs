@@ -54,9 +54,9 @@ const MAX_ERRORS: usize = 1000;
 /// What importing may use beyond what the model file holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
-    /// Primitives of what functions, bodies and derivatives bring in, each counted as often as it is brought in: a node
-    /// counts as those it becomes, at least one, and once more for each time that a body it is in is copied. Those of the
-    /// model's own graph are not counted: the file pays for them.
+    /// Primitives that the nodes of functions, bodies and derivatives become, each node counted as often as it is brought in, and
+    /// as one at least; and once more for each time that a body it is in is copied. Of those that a node of the model's own
+    /// graph becomes the first few are not counted: the file pays for them.
     pub primitives: u64,
     /// Functions and bodies inside each other. The import recurses, and so does what follows, through as many; each takes
     /// some 6 KiB of stack. The default does with 2 MiB, the stack of a thread.

@@ -55,18 +55,22 @@ impl<'m> Importer<'m> {
         scope.find_ranks(order.iter().map(|&index| &nodes[index]));
         for (at, &index) in order.iter().enumerate() {
             let node = &nodes[index];
+            let (primitives, sizes, left) = (b.graph.nodes.len(), b.graph.data.len(), self.primitives_left);
+            let own = if self.depth > 0 { 1 } else { 0 };
+            if let Err(error) = self.charge(own) {
+                self.report(error.at(self.site(b, index, node, scope)));
+            }
             if self.stopped {
                 return Next::End;
             }
             let problems = (self.errors.len(), self.reports);
-            let (primitives, left) = (b.graph.nodes.len(), self.primitives_left);
             self.node(b, index, node, scope);
-            if self.depth > 0 {
-                // What the nodes inside this one have not paid for.
-                let (made, paid) = (b.graph.primitives_from(primitives), left - self.primitives_left);
-                if let Err(error) = self.charge(made.max(1).saturating_sub(paid)) {
-                    self.report(error.at(self.site(b, index, node, scope)));
-                }
+            // What neither the file nor the nodes inside this one have paid for.
+            let paid = (left - self.primitives_left).max(PAID_BY_FILE * (1 - own));
+            let of_sizes = COST_OF_SIZE * (b.graph.data.len() - sizes) as u64;
+            let made = b.graph.primitives_from(primitives) + of_sizes;
+            if let Err(error) = self.charge(made.saturating_sub(paid)) {
+                self.report(error.at(self.site(b, index, node, scope)));
             }
             if self.wants_fork.is_none() {
                 continue;
@@ -85,7 +89,8 @@ impl<'m> Importer<'m> {
         self.primitives_left = left.unwrap_or(0);
         left.map(|_| ()).ok_or_else(|| {
             let limit = self.options.limits.primitives;
-            let message = format!("functions, bodies and derivatives become more than {limit} primitives");
+            let message =
+                format!("the model becomes more than {limit} primitives, functions and bodies taken apart");
             let error = Error::new(Stage::Import, Kind::Budget, message);
             self.stopped = true;
             self.exhausted.get_or_insert(error).clone()
@@ -392,6 +397,12 @@ impl<'m> Importer<'m> {
         })
     }
 }
+
+/// Primitives that a node of the model's own graph may become at no charge.
+const PAID_BY_FILE: u64 = 16;
+
+/// Primitives that a size which data decide counts as: with its checks, blocks and kernels that no other node shares.
+const COST_OF_SIZE: u64 = 128;
 
 /// Inputs that a message names, and characters of the type of each.
 const MAX_NAMED: usize = 16;

@@ -16,9 +16,7 @@ use super::optional::element_of;
 use super::row::*;
 use super::{AttrKind, Body, Fork};
 use crate::graph::op::Shapes;
-use crate::graph::{
-    Bounds, Builder, DataSymbol, Def, Graph, Op, Requirement, Sym, Tensor, TensorType, Value,
-};
+use crate::graph::{Bounds, Builder, Def, Graph, Op, Requirement, Sym, Tensor, TensorType, Value};
 use crate::import::Subgraph;
 
 const CONDITION: Param = req("cond", "B");
@@ -182,7 +180,7 @@ fn choose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if !late.is_empty() {
         let value = results.pop().unwrap_or(condition);
         for (element, (sym, bound)) in late.into_iter().enumerate() {
-            cx.b.graph.data.insert(sym, DataSymbol { value, element, bound });
+            cx.b.graph.define_symbol(sym, value, element, bound);
         }
     }
     cx.give(from_columns(&layouts, &results))

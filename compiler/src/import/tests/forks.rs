@@ -61,8 +61,9 @@ fn a_walk_that_ended_early_is_always_an_error() {
             if found == whole {
                 break;
             }
-            let expected =
-                format!("functions, bodies and derivatives become more than {primitives} primitives");
+            let expected = format!(
+                "the model becomes more than {primitives} primitives, functions and bodies taken apart"
+            );
             let errors = found.expect_err("a graph that is not the whole model");
             assert!(errors.contains(&expected), "{errors:?}");
             refused += 1;

@@ -316,7 +316,7 @@ impl Iteration {
         };
         let mut results = cx.b.emit(op, &operands)?;
         for DataSymbolOf { sym, state, element, bound } in symbols {
-            cx.b.graph.data.insert(sym, DataSymbol { value: results[state], element, bound });
+            cx.b.graph.define_symbol(sym, results[state], element, bound);
         }
         for part in flipped {
             let result = &mut results[count + part];
