@@ -114,6 +114,28 @@ fn the_code_of_kernels_is_counted() {
     assert!(dims.kernel_bytes > 0 && dims.kernel_bytes < dims.code_bytes, "{dims:?}");
 }
 
+/// Equal layers are one function in the object.
+#[test]
+fn equal_kernels_share_their_code() {
+    let sums = |count: usize| {
+        let layer = |at: usize| {
+            let op = "{op=sum, axis=0, exclusive=false, reverse=false}";
+            format!("  v{} = cumulate v{at} {op} : i64[4] @o0(0 \"Net\" \"net\")\n", at + 1)
+        };
+        let layers: String = (0..count).map(layer).collect();
+        format!("graph \"sums\" {{\n  input v0 \"x\" : i64[4]\n{layers}  return v{count} \"y\"\n}}")
+    };
+    let (one, three) = (artifact(&sums(1)).stats, artifact(&sums(3)).stats);
+    assert!(one.kernel_bytes > 0 && three.kernel_bytes == one.kernel_bytes, "{one:?}, {three:?}");
+    let kernel = one.kernel_bytes;
+    assert!(three.code_bytes < one.code_bytes + kernel, "{kernel} bytes a kernel: {one:?}, {three:?}");
+    with_model(&sums(3), |model| {
+        let x = onnxc::graph::Tensor::from_slice(&[4], &[1i64, 2, 3, 4]);
+        let wanted = onnxc::graph::Tensor::from_slice(&[4], &[1i64, 5, 15, 35]);
+        assert_eq!(model.run(&[Some(x)], &[None]).unwrap(), [wanted]);
+    });
+}
+
 /// One branch has a tensor with three elements less than the input.
 const SHORTER: &str = r#"graph "shorter" {
   symbol s0 "n"

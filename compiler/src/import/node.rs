@@ -401,8 +401,8 @@ impl<'m> Importer<'m> {
 /// Primitives that a node of the model's own graph may become at no charge.
 const PAID_BY_FILE: u64 = 16;
 
-/// Primitives that a size which data decide counts as: with its checks, blocks and kernels that no other node shares.
-const COST_OF_SIZE: u64 = 128;
+/// Primitives that a size which data decide counts as, with its checks and blocks.
+const COST_OF_SIZE: u64 = 8;
 
 /// Inputs that a message names, and characters of the type of each.
 const MAX_NAMED: usize = 16;

@@ -40,8 +40,8 @@ pub fn add(cases: &mut Vec<Case>) {
     family(cases, "chain_of_tangents", &[500, 3000], |n| chain(n, "Tan"));
     family(cases, "chain_of_random_numbers", &[500, 3000], |n| chain(n, "RandomNormalLike"));
     family(cases, "chain_of_bernoullis", &[500, 3000], |n| chain(n, "Bernoulli"));
-    family(cases, "chain_of_nonzeros", &[100, 1500], |n| chain(n, "NonZero"));
-    family(cases, "chain_of_uniques", &[100, 1500], |n| chain(n, "Unique"));
+    family(cases, "chain_of_nonzeros", &[100, 1000], |n| chain(n, "NonZero"));
+    family(cases, "chain_of_uniques", &[100, 600], |n| chain(n, "Unique"));
     family(cases, "chain_of_shapes", &[5000], shapes);
     family(cases, "equal_nodes", &[10_000], equal_nodes);
     family(cases, "outputs_of_one_value", &[10_000], outputs_of_one);

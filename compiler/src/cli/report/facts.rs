@@ -1,6 +1,6 @@
 //! What the page shows: steps, blocks of memory, code by level.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::Options;
 use crate::cli::bench::{self, Share};
@@ -62,16 +62,18 @@ pub struct Level {
     pub bytes: u64,
 }
 
-/// Code by level, bodies included.
+/// Code by level, bodies included; equal code lies in the object once.
 pub fn levels(kernels: &Kernels, target: &Target) -> Vec<Level> {
     let mut levels: Vec<Level> =
         target.levels().map(|level| Level { cpu: level.cpu.clone(), kernels: 0, bytes: 0 }).collect();
-    let mut open = vec![kernels];
+    let (mut open, mut seen) = (vec![kernels], HashSet::new());
     while let Some(kernels) = open.pop() {
         for version in kernels.groups.values().flat_map(|kernel| &kernel.versions) {
             if let Some(level) = levels.get_mut(version.level) {
                 level.kernels += 1;
-                level.bytes += version.code.bytes.len() as u64;
+                if seen.insert(&version.code) {
+                    level.bytes += version.code.bytes.len() as u64;
+                }
             }
         }
         open.extend(kernels.bodies.values().flatten());

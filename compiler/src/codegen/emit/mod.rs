@@ -14,7 +14,7 @@ mod object;
 mod weights;
 mod write;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::Write;
 use std::sync::Arc;
 
@@ -198,10 +198,11 @@ pub fn emit(
     let globals: Vec<_> =
         globals.into_iter().map(|(public, id)| (format!("{}_{public}", host.name), id)).collect();
     let object = unit.finish(&descriptor, &linked, &globals)?;
-    let versions = codes.iter().flat_map(|kernel| &kernel.code.versions);
+    let distinct: HashSet<&MachineCode> =
+        codes.iter().flat_map(|kernel| &kernel.code.versions).map(|version| &version.code).collect();
     let stats = Stats {
         code_bytes: object.code_bytes,
-        kernel_bytes: versions.map(|version| version.code.bytes.len() as u64).sum(),
+        kernel_bytes: distinct.iter().map(|code| code.bytes.len() as u64).sum(),
         weight_bytes: plan.weight_bytes,
         stack_bytes: object.stack_bytes,
         workspace_bytes: plan.workspace.as_const(),
@@ -224,7 +225,8 @@ pub(crate) fn weight_bytes(graph: &Graph, plan: &Plan) -> Result<Vec<u8>> {
     weights::bytes(graph, &plan.weights, plan.weight_bytes, Endianness::Little)
 }
 
-/// Places the versions of every kernel; gives their functions.
+/// Places the versions of every kernel; gives their functions. Where the machine code of several is equal, as in the equal layers
+/// of a network, it lies in the object once, under the name of the first.
 fn place_kernels(
     unit: &mut object::Unit,
     host: &host::ir::Program,
@@ -234,9 +236,14 @@ fn place_kernels(
     let levels: Vec<String> = target.levels().map(|level| level.cpu.clone()).collect();
     let signature = write::kernel_signature(unit);
     let mut placed = PrimaryMap::new();
+    let mut known: HashMap<&MachineCode, FuncId> = HashMap::new();
     for (kernel, used) in host.kernels.values().zip(codes) {
         let mut functions = Vec::with_capacity(used.code.versions.len());
         for version in &used.code.versions {
+            if let Some(&id) = known.get(&version.code) {
+                functions.push(id);
+                continue;
+            }
             let level = match levels.get(version.level) {
                 _ if version.level == 0 => String::new(),
                 Some(level) => format!(".{}", symbol_text(level)),
@@ -247,6 +254,7 @@ fn place_kernels(
             };
             let id = unit.declare(&format!("{}{level}", kernel.name), &signature)?;
             unit.place(id, &version.code)?;
+            known.insert(&version.code, id);
             functions.push(id);
         }
         placed.push(functions);

@@ -36,7 +36,7 @@ use crate::host::ir::{Extern, MEMCPY};
 use crate::target::{LevelCode, Records, Target};
 
 /// Machine code of a kernel. It refers to nothing outside itself.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct MachineCode {
     pub bytes: Vec<u8>,
     /// Bytes; a power of two.
