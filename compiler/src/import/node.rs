@@ -67,7 +67,7 @@ impl<'m> Importer<'m> {
             self.node(b, index, node, scope);
             // What neither the file nor the nodes inside this one have paid for.
             let paid = (left - self.primitives_left).max(PAID_BY_FILE * (1 - own));
-            let of_sizes = COST_OF_SIZE * (b.graph.data.len() - sizes) as u64;
+            let of_sizes = COST_OF_SIZE * b.graph.data.len().saturating_sub(sizes) as u64;
             let made = b.graph.primitives_from(primitives) + of_sizes;
             if let Err(error) = self.charge(made.saturating_sub(paid)) {
                 self.report(error.at(self.site(b, index, node, scope)));
