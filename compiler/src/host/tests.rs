@@ -53,6 +53,12 @@ fn refused(result: Result<(), String>, reason: &str) {
     assert!(text.contains(reason), "{text:?}, not {reason:?}");
 }
 
+/// As every program here, it is parsed again from its text.
+#[test]
+fn steps_are_told_when_they_are_done() {
+    assert!(program(CALL, "step_done 3 return 0").to_string().contains("step_done 3"));
+}
+
 #[test]
 fn good_programs_are_accepted() {
     steps("return 0").unwrap();

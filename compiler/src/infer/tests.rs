@@ -208,3 +208,37 @@ fn elements_beyond_a_tensor_are_refused() {
     assert!(!pad(2, 1, &scalar(DType::F32)) && !pad(1, 0, &scalar(DType::F32)));
     assert!(!pad(1, 1, &scalar(DType::I32)) && !pad(1, 1, &ty));
 }
+
+#[test]
+fn branches_give_equally_many_results() {
+    let text = r#"graph "choice" {
+  input v0 "c" : bool[]
+  v1 = if v0 {then=graph "then" {
+    v0 = const i64[] [1]
+    return v0 "a"
+  }, else=graph "else" {
+    v0 = const i64[] [1]
+    v1 = const i64[] [2]
+    return v0 "a", v1 "b"
+  }} : i64[] @o0(0 "If" "if")
+  return v1 "y"
+}"#;
+    let found = match crate::graph::parse::parse(text) {
+        Ok(graph) => format!("{:?}", crate::graph::verify::verify(&graph)),
+        Err(error) => error.to_string(),
+    };
+    assert!(found.contains("bodies of 1 and of 2 results"), "{found}");
+}
+
+#[test]
+fn suppression_compares_with_a_number() {
+    let ty =
+        |dtype: DType, sizes: &[i64]| TensorType::new(dtype, sizes.iter().map(|&n| Dim::from(n)).collect());
+    let (side, candidate) = (ty(DType::F32, &[3]), ty(DType::Bool, &[3]));
+    let fits = |limit: TensorType| {
+        let operands = [&side, &side, &side, &side, &candidate, &limit];
+        infer(&Op::Suppress { take: Dim::ONE }, &operands).is_ok()
+    };
+    assert!(fits(ty(DType::F32, &[])));
+    assert!(!fits(ty(DType::F64, &[])) && !fits(ty(DType::F32, &[1])));
+}

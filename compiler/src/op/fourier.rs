@@ -689,6 +689,8 @@ mod tests {
             let back = Case::new("DFT", 20).input(&[1, keep, 2], &given).int("onesided", 1).int("inverse", 1);
             let wide: Vec<f64> = reals.iter().map(|&value| f64::from(value)).collect();
             back.gives(0, &[1, n, 1], &wide);
+            let back = Case::new("DFT", 20).symbolic(&["", "k"], &[1, keep, 2], &given);
+            back.int("onesided", 1).int("inverse", 1).gives(0, &[1, n, 1], &wide);
         }
     }
 

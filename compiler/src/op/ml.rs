@@ -302,6 +302,25 @@ mod tests {
         case.run().unwrap_err().message
     }
 
+    /// The first of equal keys counts, in whatever order they stand.
+    #[test]
+    fn keys_in_any_order() {
+        let case = ml("LabelEncoder").at(4).symbolic::<i64>(&["n"], &[5], &[1, 3, 5, 2, 6]);
+        let case = case.ints("keys_int64s", &[5, 1, 3, 1]).floats("values_floats", &[50., 10., 30., 11.]);
+        case.float("default_float", -1.).gives(0, &[5], &[10., 30., 50., -1., -1.]);
+    }
+
+    /// The quantile of the normal distribution, by Winitzki's approximation of the inverse error function.
+    #[test]
+    fn scores_as_quantiles() {
+        let case = ml("LinearRegressor").symbolic::<f32>(&["n", ""], &[3, 1], &[0.2, 0.5, 0.9]);
+        let outputs = case.floats("coefficients", &[1.]).str("post_transform", "PROBIT").run().unwrap();
+        let found = crate::op::node_case::elements(&outputs[0]);
+        for (found, wanted) in found.iter().zip([-0.841621, 0., 1.281552]) {
+            assert!((found - wanted).abs() < 5e-3, "{found} and not {wanted}");
+        }
+    }
+
     #[test]
     fn scaling_per_feature() {
         let x = || ml("Scaler").symbolic(&["n", ""], &[2, 2], &[1f32, -2., 3., 4.]);

@@ -735,6 +735,7 @@ fn qlinear_conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 #[cfg(test)]
 mod tests {
+    use crate::graph::DType;
     use crate::op::node_case::Case;
 
     #[test]
@@ -750,6 +751,20 @@ mod tests {
             .constant::<i8>(&[2], &[1, -3])
             .int("axis", 0);
         case.gives(0, &[2, 3], &[0.2, -12.900001, 9.900001, 0.2, 0.06, -0.04]);
+    }
+
+    /// 7 / 2.0007 is 3.4988; in f16 the scale is 2, and 3.5 is rounded to even.
+    #[test]
+    fn the_division_is_of_the_stated_precision() {
+        let case = || {
+            let case = Case::new("QuantizeLinear", 23).input::<f32>(&[1], &[7.0]);
+            case.constant::<f32>(&[], &[2.0007]).constant::<u8>(&[], &[0])
+        };
+        case().gives(0, &[1], &[3.0]);
+        case().int("precision", DType::F32.to_onnx().into()).gives(0, &[1], &[3.0]);
+        case().int("precision", DType::F16.to_onnx().into()).gives(0, &[1], &[4.0]);
+        let error = case().int("precision", DType::I64.to_onnx().into()).run().unwrap_err();
+        assert!(error.message.contains("precision 7"), "{error}");
     }
 
     #[test]

@@ -8,6 +8,18 @@ fn found(text: &str) -> Vec<String> {
     pairs_of(&parse(text).unwrap()).iter().map(ToString::to_string).collect()
 }
 
+#[test]
+fn auto_is_no_pair() {
+    let choice = |texts: &[&str]| {
+        let texts: Vec<String> = texts.iter().map(ToString::to_string).collect();
+        let choice = Choice::parse(&texts, None).unwrap();
+        (choice.found, choice.pairs.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    assert_eq!(choice(&["auto"]), (true, vec![]));
+    assert_eq!(choice(&["past=present"]), (false, vec!["past=present".to_string()]));
+    assert_eq!(choice(&["past=present", "auto"]), (true, vec!["past=present".to_string()]));
+}
+
 /// An input alone belongs to pairs if no output has the name that its pair would have, of whatever type that output is.
 #[test]
 fn inputs_whose_output_has_another_type_are_not_alone() {

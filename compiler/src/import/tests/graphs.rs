@@ -35,6 +35,14 @@ fn imports_a_graph_with_names_origins_and_metadata() {
 }
 
 #[test]
+fn a_declared_size_of_zero_is_a_size() {
+    let none = |name: &str| f32v(name, &["0", "4"]);
+    let graph =
+        graph_of(&model_of(graph(vec![none("x")], vec![node("Neg", &["x"], &["y"])], vec![none("y")])));
+    assert_eq!(input_types(&graph), ["x: f32[0, 4]"]);
+}
+
+#[test]
 fn dead_nodes_leave_the_order() {
     let graph = graph_of(&model(vec![node("Neg", &["x"], &["dead"]), node("Same", &["x"], &["y"])]));
     assert!(graph.order.is_empty());

@@ -418,6 +418,15 @@ mod tests {
         case.gives(0, &[2, 1], &[2.5, -5.5]);
     }
 
+    #[test]
+    fn one_class_has_no_pairs() {
+        let case = ml("SVMClassifier").input::<f32>(&[1, 1], &[0.5]).ints("classlabels_ints", &[7]);
+        let case = case.ints("vectors_per_class", &[1]).floats("support_vectors", &[1.0]);
+        let message =
+            case.floats("coefficients", &[]).floats("rho", &[0.25]).outputs(2).run().unwrap_err().message;
+        assert!(message.contains("vectors_per_class does not fit 1 labels"), "{message}");
+    }
+
     /// Probabilities are those of LIBSVM's `multiclass_probability` in f64.
     #[test]
     fn probabilities_of_three_classes() {
