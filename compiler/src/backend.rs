@@ -8,7 +8,6 @@
 //! grows with the unlike kernels of a model.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, PoisonError};
 
 use cranelift_codegen::isa::OwnedTargetIsa;
@@ -16,6 +15,7 @@ use rayon::prelude::*;
 
 use crate::codegen::emit::{KernelCode, KernelVersion, Kernels, MachineCode};
 use crate::codegen::{self, Code};
+use crate::digest::digest;
 use crate::error::Result;
 use crate::graph::Graph;
 use crate::leaf;
@@ -38,8 +38,7 @@ pub struct Backends<'t> {
     done: Done<Code>,
 }
 
-/// Results by kernel, its names aside. Kernels themselves would be most of the memory of a model of thousands: they are
-/// known by 128 bits of hash.
+/// Results by the digest of a kernel, its names aside: kernels themselves would be most of the memory of a model of thousands.
 struct Done<T>(Mutex<HashMap<[u64; 2], T>>);
 
 impl<T: Clone> Done<T> {
@@ -49,7 +48,7 @@ impl<T: Clone> Done<T> {
 
     /// The result for a kernel; several threads may compute one at once, and compute the same.
     fn get_or(&self, kernel: &Kernel, compute: impl FnOnce() -> Result<T>) -> Result<T> {
-        let key = fingerprint(kernel);
+        let key = digest(&without_names(kernel));
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = lock().get(&key) {
             return Ok(known.clone());
@@ -58,16 +57,6 @@ impl<T: Clone> Done<T> {
         lock().insert(key, result.clone());
         Ok(result)
     }
-}
-
-/// Two hashes of a kernel without its names.
-fn fingerprint(kernel: &Kernel) -> [u64; 2] {
-    let kernel = without_names(kernel);
-    [0u8, 1].map(|salt| {
-        let mut hasher = DefaultHasher::new();
-        (salt, &kernel).hash(&mut hasher);
-        hasher.finish()
-    })
 }
 
 fn without_names(kernel: &Kernel) -> Kernel {

@@ -9,6 +9,7 @@ pub mod build;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod codegen;
+mod digest;
 pub mod error;
 pub mod files;
 pub mod gradient;

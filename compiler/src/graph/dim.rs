@@ -21,12 +21,13 @@
 
 use std::cmp::Ordering;
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::ops::{Add, Mul, Neg, Sub};
 use std::sync::Arc;
 
 use cranelift_entity::entity_impl;
 
+use crate::digest::digest;
 use crate::error::{Error, Kind, Stage};
 
 /// Parts of an expression, written out, beyond which it is overgrown.
@@ -60,7 +61,8 @@ type Range = (Option<i64>, Option<i64>);
 struct Poly {
     /// Sorted by monomial; never a lone constant, no zero coefficients.
     terms: Vec<(Monomial, i64)>,
-    hash: u64,
+    /// Of the terms; a digest of what holds dims is as wide.
+    digest: [u64; 2],
     weight: u32,
     depth: u32,
     bounds: Range,
@@ -85,11 +87,9 @@ pub enum Atom {
 
 impl Poly {
     fn new(terms: Vec<(Monomial, i64)>) -> Poly {
-        let mut hasher = DefaultHasher::new();
-        terms.hash(&mut hasher);
         let atoms = || terms.iter().flat_map(|term| term.0.iter());
         Poly {
-            hash: hasher.finish(),
+            digest: digest(&terms),
             weight: atoms().map(Atom::weight).fold(terms.len() as u32, u32::saturating_add),
             depth: atoms().map(Atom::depth).max().unwrap_or(0),
             bounds: bounds(&terms),
@@ -100,7 +100,7 @@ impl Poly {
 
 impl PartialEq for Poly {
     fn eq(&self, other: &Poly) -> bool {
-        std::ptr::eq(self, other) || self.hash == other.hash && self.terms == other.terms
+        std::ptr::eq(self, other) || self.digest == other.digest && self.terms == other.terms
     }
 }
 
@@ -108,7 +108,7 @@ impl Eq for Poly {}
 
 impl Hash for Poly {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.hash);
+        self.digest.hash(state);
     }
 }
 

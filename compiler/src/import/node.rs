@@ -55,21 +55,18 @@ impl<'m> Importer<'m> {
         scope.find_ranks(order.iter().map(|&index| &nodes[index]));
         for (at, &index) in order.iter().enumerate() {
             let node = &nodes[index];
-            let (primitives, sizes, left) = (b.graph.nodes.len(), b.graph.data.len(), self.primitives_left);
-            let own = if self.depth > 0 { 1 } else { 0 };
-            if let Err(error) = self.charge(own) {
-                self.report(error.at(self.site(b, index, node, scope)));
-            }
             if self.stopped {
                 return Next::End;
             }
+            let (primitives, sizes, left) = (b.graph.nodes.len(), b.graph.data.len(), self.primitives_left);
             let problems = (self.errors.len(), self.reports);
             self.node(b, index, node, scope);
-            // What neither the file nor the nodes inside this one have paid for.
-            let paid = (left - self.primitives_left).max(PAID_BY_FILE * (1 - own));
+            // The node itself, and of what it became all that neither the file nor the nodes inside it have paid for.
+            let (own, free) = if self.depth > 0 { (1, 0) } else { (0, PAID_BY_FILE) };
+            let paid = own + (left - self.primitives_left).max(free);
             let of_sizes = COST_OF_SIZE * b.graph.data.len().saturating_sub(sizes) as u64;
             let made = b.graph.primitives_from(primitives) + of_sizes;
-            if let Err(error) = self.charge(made.saturating_sub(paid)) {
+            if let Err(error) = self.charge(own + made.saturating_sub(paid)) {
                 self.report(error.at(self.site(b, index, node, scope)));
             }
             if self.wants_fork.is_none() {

@@ -14,7 +14,7 @@ mod object;
 mod weights;
 mod write;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io::Write;
 use std::sync::Arc;
 
@@ -173,7 +173,7 @@ pub fn emit(
         unit.define_level(target)?;
     }
     let message = message::define(&mut unit)?;
-    let placed = place_kernels(&mut unit, &host, &codes, target)?;
+    let (placed, kernel_bytes) = place_kernels(&mut unit, &host, &codes, target)?;
     let symbols = Symbols::new(&mut unit, &host, placed, message)?;
     symbols.write(&mut unit)?;
     let entry = |kind: FunctionKind| match host.function_of(kind) {
@@ -198,11 +198,9 @@ pub fn emit(
     let globals: Vec<_> =
         globals.into_iter().map(|(public, id)| (format!("{}_{public}", host.name), id)).collect();
     let object = unit.finish(&descriptor, &linked, &globals)?;
-    let distinct: HashSet<&MachineCode> =
-        codes.iter().flat_map(|kernel| &kernel.code.versions).map(|version| &version.code).collect();
     let stats = Stats {
         code_bytes: object.code_bytes,
-        kernel_bytes: distinct.iter().map(|code| code.bytes.len() as u64).sum(),
+        kernel_bytes,
         weight_bytes: plan.weight_bytes,
         stack_bytes: object.stack_bytes,
         workspace_bytes: plan.workspace.as_const(),
@@ -225,14 +223,14 @@ pub(crate) fn weight_bytes(graph: &Graph, plan: &Plan) -> Result<Vec<u8>> {
     weights::bytes(graph, &plan.weights, plan.weight_bytes, Endianness::Little)
 }
 
-/// Places the versions of every kernel; gives their functions. Where the machine code of several is equal, as in the equal layers
-/// of a network, it lies in the object once, under the name of the first.
+/// Places the versions of every kernel; gives their functions, and the bytes of all. Where the machine code of several is equal,
+/// as in the equal layers of a network, it lies in the object once, under the name of the first.
 fn place_kernels(
     unit: &mut object::Unit,
     host: &host::ir::Program,
     codes: &[KernelUse<'_>],
     target: &Target,
-) -> Result<PrimaryMap<KernelId, Vec<FuncId>>> {
+) -> Result<(PrimaryMap<KernelId, Vec<FuncId>>, u64)> {
     let levels: Vec<String> = target.levels().map(|level| level.cpu.clone()).collect();
     let signature = write::kernel_signature(unit);
     let mut placed = PrimaryMap::new();
@@ -259,7 +257,8 @@ fn place_kernels(
         }
         placed.push(functions);
     }
-    Ok(placed)
+    let bytes = known.keys().map(|code| code.bytes.len() as u64).sum();
+    Ok((placed, bytes))
 }
 
 fn carried(name: &str, dtype: DType, packed: bool) -> Result<()> {
