@@ -161,6 +161,19 @@ fn absolute_values_of_known_elements() {
     assert_eq!(absolute([n.clone() - Dim::ONE, n]), None);
 }
 
+/// A size as a condition is whether it is zero, and known where it is a number.
+#[test]
+fn conditions_of_known_elements() {
+    let of = |dtype| TensorType::new(dtype, vec![Dim::from(3usize)]);
+    let condition = |values: [Dim; 3]| {
+        let op = Op::Map(MapFn::Cast { to: DType::Bool, saturate: true });
+        infer_known(&op, &[&of(DType::I64)], &[Some(Arc::from(values))], &of(DType::Bool))
+    };
+    let numbers = |values: [i64; 3]| values.map(Dim::from);
+    assert_eq!(condition(numbers([0, 1, -7])), Some(Arc::from(numbers([0, 1, 1]))));
+    assert_eq!(condition([Dim::ONE, Dim::ONE, Dim::sym(Sym::from_u32(0))]), None);
+}
+
 #[test]
 fn operations_take_as_many_operands_as_they_have() {
     let ty = TensorType::new(DType::F32, vec![Dim::from(2usize), Dim::from(3usize)]);

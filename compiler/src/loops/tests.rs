@@ -131,4 +131,10 @@ fn rules_are_enforced() {
     let mut kernel = read(sound);
     kernel.locals.values_mut().next().unwrap().lanes = 3;
     assert!(verify(&kernel).unwrap_err().to_string().contains("vectors of 3"));
+    let tiles = |count: usize| {
+        let tiles = (0..count).map(|at| format!("  tile t{at} \"t\" : i32[16, 16]\n")).collect::<String>();
+        verify(&parse(&format!("kernel \"k\" {{\n{tiles}}}\n")).unwrap())
+    };
+    assert!(tiles(8).is_ok());
+    assert!(tiles(9).unwrap_err().to_string().contains("9 tiles, at most 8"));
 }

@@ -528,6 +528,18 @@ mod tests {
         case("max").gives(0, &[3, 2, 2, 2], &MAXIMA);
     }
 
+    /// Of each region other samples are the last: those that another region has more of are no maximum. Values of ONNX Runtime.
+    #[test]
+    fn samples_that_a_region_has_not() {
+        let rois = [0.5, 1.0, 3.5, 2.5, 0.2, 0.2, 1.2, 3.4, 0.1, 0.1, 2.9, 1.3];
+        let image: Vec<f32> = (1..=20).map(|value| -value as f32).collect();
+        let case = Case::new("RoiAlign", 16)
+            .input::<f32>(&[1, 1, 4, 5], &image)
+            .input::<f32>(&[3, 4], &rois)
+            .input::<i64>(&[3], &[0, 0, 0]);
+        case.str("mode", "max").gives(0, &[3, 1, 1, 1], &[-0.0625, -0.04, 0.0]);
+    }
+
     #[test]
     fn bins_of_whole_points() {
         let image: Vec<f32> = (0..16).map(|value| value as f32 - 20.0).collect();

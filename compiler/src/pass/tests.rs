@@ -327,6 +327,30 @@ fn recurrent_weights_are_packed_outside_the_loop() -> Result<()> {
     Ok(())
 }
 
+/// Constants of constants are copied out of a body with what they are made of.
+#[test]
+fn constants_of_constants_leave_the_loop() -> Result<()> {
+    let mut body = Net::new();
+    let (h, w) = (body.input(&[4]), body.input(&[4]));
+    let first = body.weights(&[4]);
+    let negative = body.b().unary(UnaryFn::Neg, first)?;
+    let factors = body.b().binary(BinaryFn::Add, negative, first)?;
+    let product = body.b().binary(BinaryFn::Mul, w, factors)?;
+    let next = body.b().binary(BinaryFn::Add, h, product)?;
+    body.graph.outputs = vec![("h".into(), next)];
+    let mut net = Net::new();
+    let (initial, w) = (net.input(&[4]), net.input(&[4]));
+    let op = Op::scan(body.graph, Dim::from(3usize), 1, 0, vec![]);
+    let results = net.b().emit(op, &[initial, w])?;
+    net.graph.outputs = vec![("y".into(), results[0])];
+    let inputs = [1.0f32, -2.0].map(|value| Tensor::from_slice(&[4], &[value, 0.5, 0.25, -value]));
+    let before = interp::run(&net.graph, &inputs)?;
+    super::hoist::run(&mut net.graph, &Options::default())?;
+    assert_eq!(count(&net.graph, "mul"), 1, "{}", net.graph);
+    assert_eq!(interp::run(&net.graph, &inputs)?, before);
+    Ok(())
+}
+
 /// What is moved twice is moved once, where that has a meaning. Here the sizes between must be those of both, which no run
 /// can have: it is for the run to say so.
 #[test]

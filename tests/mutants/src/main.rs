@@ -42,10 +42,8 @@ const SPARE: usize = 2;
 /// Tests of one program, as the table below has them.
 struct Row {
     name: &'static str,
-    /// Arguments of Cargo that build it.
-    build: &'static [&'static str],
-    program: &'static str,
-    is_test: bool,
+    package: &'static str,
+    tests: Tests,
     /// Where in the workspace it runs.
     folder: &'static str,
     /// How the tests' names begin.
@@ -54,37 +52,82 @@ struct Row {
     together: usize,
 }
 
-const fn tests(
-    name: &'static str,
-    build: &'static [&'static str],
-    program: &'static str,
-    folder: &'static str,
-) -> Row {
-    Row { name, build, program, is_test: true, folder, prefix: "", together: 1 }
+enum Tests {
+    /// The tests of the library.
+    Library,
+    /// The tests in a file of this name.
+    File(&'static str),
+    /// The program that runs official tests.
+    Official,
+}
+
+impl Row {
+    /// Arguments of Cargo that build it.
+    fn build(&self) -> Vec<&'static str> {
+        let (command, targets): (&[&str], &[&str]) = match self.tests {
+            Tests::Library => (&["test", "--no-run"], &["--lib"]),
+            Tests::File(name) => (&["test", "--no-run"], &["--test", name]),
+            Tests::Official => (&["build"], &["--bin", "official", "--bin", "run_cases"]),
+        };
+        [command, &["--package", self.package], targets].concat()
+    }
+
+    /// What the build calls the program, and whether it is a test.
+    fn built(&self) -> (&'static str, bool) {
+        match self.tests {
+            Tests::Library => (self.package, true),
+            Tests::File(name) => (name, true),
+            Tests::Official => ("official", false),
+        }
+    }
+}
+
+const fn file(name: &'static str, package: &'static str, folder: &'static str) -> Row {
+    Row { name, package, tests: Tests::File(name), folder, prefix: "", together: 1 }
+}
+
+/// Short differential runs, each a suite of its own: what draws models takes longer than other tests.
+const fn drawn(name: &'static str, prefix: &'static str) -> Row {
+    Row {
+        name,
+        package: "onnxc-tests",
+        tests: Tests::File("differential"),
+        folder: "tests",
+        prefix,
+        together: 1,
+    }
 }
 
 /// Official tests that are run one way.
 const fn official(name: &'static str, prefix: &'static str) -> Row {
-    let build = &["build", "--package", "onnxc-tests", "--bin", "official", "--bin", "run_cases"];
-    Row { name, build, program: "official", is_test: false, folder: "tests", prefix, together: 16 }
+    Row { name, package: "onnxc-tests", tests: Tests::Official, folder: "tests", prefix, together: 16 }
 }
 
 /// The suites, quickest first.
 const SUITES: &[Row] = &[
-    tests("unit", &["test", "--no-run", "--package", "onnxc", "--lib"], "onnxc", "compiler"),
-    tests(
-        "files",
-        &["test", "--no-run", "--package", "onnxc-tests", "--test", "filetests"],
-        "filetests",
-        "tests",
-    ),
+    Row {
+        name: "unit",
+        package: "onnxc",
+        tests: Tests::Library,
+        folder: "compiler",
+        prefix: "",
+        together: 1,
+    },
+    file("filetests", "onnxc-tests", "tests"),
     official("official", "host/"),
     official("symbolic", "symbolic/"),
     official("narrow", "narrow/"),
     official("least", "least/"),
-    tests("cli", &["test", "--no-run", "--package", "onnxc", "--test", "cli"], "cli", "compiler"),
-    tests("c_abi", &["test", "--no-run", "--package", "onnxc-tests", "--test", "c_abi"], "c_abi", "tests"),
-    tests("abi", &["test", "--no-run", "--package", "onnxc-tests", "--test", "abi"], "abi", "tests"),
+    file("cli", "onnxc", "compiler"),
+    file("c_abi", "onnxc-tests", "tests"),
+    file("abi", "onnxc-tests", "tests"),
+    file("state", "onnxc-tests", "tests"),
+    file("values", "onnxc-tests", "tests"),
+    file("training", "onnxc-tests", "tests"),
+    file("host", "onnxc-tests", "tests"),
+    file("generation", "onnxc-tests", "tests"),
+    drawn("microsoft", "drawn_models_of_microsoft"),
+    drawn("differential", "drawn_models_agree"),
 ];
 
 #[derive(Parser)]
@@ -224,7 +267,7 @@ fn suites(arguments: &Arguments, project: &Project, target: &Path) -> Result<Vec
     let rows: Vec<&Row> = SUITES.iter().filter(wanted).collect();
     let mut programs: Vec<Program> = Vec::new();
     for row in &rows {
-        programs.extend(project.build(row.build)?);
+        programs.extend(project.build(&row.build())?);
     }
     if !arguments.also.is_empty() {
         programs.extend(project.build(&["build", "--package", "onnxc-tests", "--bins"])?);
@@ -248,7 +291,8 @@ fn suites(arguments: &Arguments, project: &Project, target: &Path) -> Result<Vec
     let mut suites = Vec::new();
     for row in rows {
         let form = Form::Listed { prefix: row.prefix.to_string(), together: row.together };
-        suites.push(suite(row.name, row.program, row.is_test, row.folder, form)?);
+        let (program, is_test) = row.built();
+        suites.push(suite(row.name, program, is_test, row.folder, form)?);
     }
     for command in &arguments.also {
         let mut words = command.split_whitespace().map(str::to_string);

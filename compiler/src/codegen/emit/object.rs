@@ -619,6 +619,7 @@ mod tests {
             ("x86_64-unknown-linux-gnu", NEAR_BYTES, ".rodata.model.weights", false),
             ("x86_64-unknown-linux-gnu", NEAR_BYTES + 1, ".lrodata.model.weights", true),
             ("aarch64-unknown-linux-gnu", NEAR_BYTES + 1, ".rodata.model.weights", false),
+            ("aarch64-apple-darwin", NEAR_BYTES, "__const", false),
         ] {
             let mut unit = Unit::new("model", &Target::parse(triple, None).unwrap()).unwrap();
             unit.declare_weights(bytes).unwrap();

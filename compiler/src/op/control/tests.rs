@@ -199,6 +199,8 @@ fn a_known_condition_leaves_one_body() {
     );
     let other = choose(graph(&[], vec![], &["a"]), graph(&[], nodes(&["e = Cast(a)"]), &["a", "a"]));
     refused(graph(&["c: bool[]", "a: i64[n]"], vec![other], &["y: i64[n]"]), "2 outputs");
+    let with_input = choose(graph(&[], vec![], &["a"]), graph(&["e: i64[n]"], vec![], &["e"]));
+    refused(graph(&["c: bool[]", "a: i64[n]"], vec![with_input], &["y: i64[n]"]), "a branch with 1 inputs");
 }
 
 /// Without a declared rank a result has the one of dims that vary.

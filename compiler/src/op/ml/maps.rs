@@ -124,3 +124,26 @@ fn cast_map(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         _ => cx.b.cast(row, to)?,
     }])
 }
+
+#[cfg(test)]
+mod tests {
+    use onnxc_proto::AttributeProto;
+    use onnxc_proto::attribute_proto::AttributeType;
+    use onnxc_proto::build;
+
+    use crate::import::{ImportOptions, NoExternalData, import};
+    use crate::op::control::tests::{graph, node};
+
+    #[test]
+    fn a_form_that_is_none_is_named() {
+        let form =
+            AttributeProto { s: Some("dense".into()), ..build::attribute("map_form", AttributeType::String) };
+        let mut cast = node("y = CastMap(m)").with(form);
+        cast.domain = Some("ai.onnx.ml".into());
+        let mut model = build::model(17, graph(&["m: map(i64, f32[])"], vec![cast], &["y"]));
+        model.opset_import.push(build::opset("ai.onnx.ml", 1));
+        let errors = import(&model, &ImportOptions::default(), &NoExternalData).err().unwrap();
+        let wanted = "map_form is `dense`; it may be one of DENSE, SPARSE";
+        assert!(errors[0].to_string().contains(wanted), "{errors:?}");
+    }
+}

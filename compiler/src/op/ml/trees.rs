@@ -415,6 +415,38 @@ mod tests {
         regressor().input(&[2, 2], &[5i32, 0, 5, 1]).gives(0, &[2, 2], &[1., 0., 0., 2.]);
     }
 
+    /// `x == 0 ? 0 : x == 1 ? 1 : .. : count`, of few leaves and of more than a mask has bits.
+    #[test]
+    fn chains_of_equalities_count() {
+        for count in [3i64, 100] {
+            let nodes = 2 * count + 1;
+            let is_leaf = |node: i64| node % 2 == 1 || node == nodes - 1;
+            let of = |value: &dyn Fn(i64) -> i64| (0..nodes).map(value).collect::<Vec<_>>();
+            let modes: Vec<&str> =
+                (0..nodes).map(|node| if is_leaf(node) { "LEAF" } else { "BRANCH_EQ" }).collect();
+            let leaves: Vec<i64> = (0..nodes).filter(|&node| is_leaf(node)).collect();
+            let numbers = |values: &[i64]| values.iter().map(|&value| value as f32).collect::<Vec<_>>();
+            let next = |step: i64| move |node: i64| if is_leaf(node) { 0 } else { node + step };
+            let case = Case::of("ai.onnx.ml", "TreeEnsembleRegressor", 3)
+                .ints("nodes_treeids", &of(&|_| 0))
+                .ints("nodes_nodeids", &of(&|node| node))
+                .ints("nodes_featureids", &of(&|_| 0))
+                .floats("nodes_values", &numbers(&of(&|node| node / 2)))
+                .strs("nodes_modes", &modes)
+                .ints("nodes_truenodeids", &of(&next(1)))
+                .ints("nodes_falsenodeids", &of(&next(2)))
+                .ints("target_treeids", &vec![0; leaves.len()])
+                .ints("target_nodeids", &leaves)
+                .ints("target_ids", &vec![0; leaves.len()])
+                .floats("target_weights", &numbers(&(0..=count).collect::<Vec<_>>()))
+                .int("n_targets", 1);
+            let x = [0.0, 1.0, 1.5, 2.0, -1.0, f32::NAN, f32::INFINITY, 99.0, 1e9];
+            let other = count as f64;
+            let wanted = [0.0, 1.0, other, 2.0, other, other, other, other.min(99.0), other];
+            case.symbolic(&["n", "f"], &[9, 1], &x).gives(0, &[9, 1], &wanted);
+        }
+    }
+
     #[test]
     fn the_class_of_the_greater_score() {
         let case = classifier().input(&[2, 2], &X);

@@ -310,3 +310,19 @@ fn what_would_take_too_long_is_left_to_the_run() {
     let plain = |op: &Op| matches!(op, Op::Contract { rhs: RhsLayout::Plain, .. });
     assert_eq!((count(plain), count(|op| matches!(op, Op::Map(MapFn::Unary(_))))), (40, 0));
 }
+
+/// Its work is that of one row, however large the matrix is.
+#[test]
+fn the_product_of_a_row_is_affordable() {
+    let (mut graph, origin) = empty();
+    let mut b = Builder::new(&mut graph, origin);
+    let size = 1024usize;
+    let matrix = b.constant(Tensor::from_slice(&[size, size], &vec![0.5f32; size * size]));
+    let row = b.constant(Tensor::from_slice(&[1, size], &vec![2.0f32; size]));
+    let product = b.matmul(row, matrix).unwrap();
+    let x = b.input("x", TensorType::new(DType::F32, vec![Dim::from(size)]), None);
+    let y = b.binary(BinaryFn::Add, x, product).unwrap();
+    graph.outputs = vec![("y".into(), y)];
+    unfold(&mut graph, &Options::default()).unwrap();
+    assert_eq!(graph.order.len(), 1, "{graph}");
+}

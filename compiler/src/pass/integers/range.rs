@@ -166,6 +166,8 @@ mod tests {
         let shifted = b.binary(BinaryFn::Sub, wide, zero)?;
         let fill = b.constant(crate::graph::Tensor::scalar(-300i32));
         let padded = b.pad(shifted, fill, vec![Dim::ONE], vec![Dim::ZERO])?;
+        let joined = b.concat(&[shifted, wide, padded], 0)?;
+        let unknown = b.concat(&[shifted, y], 0)?;
         let narrow = b.cast(shifted, DType::I8)?;
         let back = b.cast(narrow, DType::I32)?;
         let twice = b.binary(BinaryFn::Add, shifted, wide)?;
@@ -180,6 +182,7 @@ mod tests {
         assert_eq!(found(x), Some((0, 255)));
         assert_eq!(found(shifted), Some((-138, 117)));
         assert_eq!(found(padded), Some((-300, 117)));
+        assert_eq!([found(joined), found(unknown)], [Some((-300, 255)), None]);
         assert_eq!(found(back), Some((-128, 127)));
         assert_eq!(found(twice), Some((-138, 372)));
         assert_eq!([found(y), found(product)], [None, Some((-35190, 29835))]);

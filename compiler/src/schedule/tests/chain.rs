@@ -56,6 +56,30 @@ fn attention_is_one_kernel() {
     assert_eq!(chain.scratch, Dim::from(16 * 24 * (128 + 16) * 4i64));
 }
 
+/// The second product of one attention as the scores of the next: a group is part of one chain.
+#[test]
+fn chains_share_no_product() {
+    let (long, size) = (Dim::from(2048i64), Dim::from(512i64));
+    let g = graph(|b| {
+        let mut input = |shape: &[&Dim]| {
+            let shape = std::iter::once(Dim::ONE).chain(shape.iter().map(|&dim| dim.clone()));
+            b.input("x", TensorType::new(DType::F32, shape.collect()), None)
+        };
+        let depth = Dim::from(64i64);
+        let (x, y) = (input(&[&long, &depth]), input(&[&depth, &size]));
+        let (z, last) = (input(&[&size, &size]), input(&[&size, &depth]));
+        let mut rows = contract(b, x, y);
+        for operand in [z, last] {
+            let weights = softmax(b, rows, 2);
+            rows = contract(b, weights, operand);
+        }
+        vec![rows]
+    });
+    let program = planned(&g);
+    // Three packed operands, and what the chain leaves: a softmax and a product.
+    assert_eq!((program.stats().chain, program.groups.len()), (1, 6), "{}", program.text(&g));
+}
+
 /// Where data decide how many rows there are, so do they the bytes of the slots.
 #[test]
 fn scratch_of_data_sizes_is_a_block() {

@@ -1,7 +1,7 @@
 //! Kernels of every element type that leaf kernels hold, alone and mixed.
 
 use super::kernels::{Close, check, graph, input, targets};
-use crate::graph::{DType, Op, RhsLayout, Tensor};
+use crate::graph::{DType, Dim, MapFn, Op, RhsLayout, Tensor};
 use crate::interp;
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 use iced_x86::{Mnemonic, Register};
@@ -115,6 +115,43 @@ fn casts_between_all_types() {
                 for target in targets() {
                     check(&cast, &edges(from, count), &target, Close::Exactly);
                 }
+            }
+        }
+    }
+}
+
+/// Where all values fit nothing saturates.
+#[test]
+fn casts_of_what_fits() {
+    for from in TYPES {
+        for to in TYPES.into_iter().filter(|&to| to != from) {
+            for count in [1, 49] {
+                let cast = graph(|b| {
+                    let x = input(b, from, &[count]);
+                    b.emit1(Op::Map(MapFn::Cast { to, saturate: false }), &[x])
+                });
+                let small: Vec<i64> = (0..count as i64).map(|n| n * 29 % 128).collect();
+                let small = interp::cast(&Tensor::from_slice(&[count], &small), from, true);
+                for target in targets() {
+                    check(&cast, &small, &target, Close::Exactly);
+                }
+            }
+        }
+    }
+}
+
+/// Of bytes in memory a condition is one, whether it is computed or known.
+#[test]
+fn known_conditions_are_stored() {
+    for count in [1, 49] {
+        for known in [true, false] {
+            let padded = graph(|b| {
+                let x = input(b, DType::Bool, &[count]);
+                let fill = b.constant(Tensor::scalar(known));
+                b.pad(x, fill, vec![Dim::from(3usize)], vec![Dim::from(40usize)])
+            });
+            for target in targets() {
+                check(&padded, &edges(DType::Bool, count), &target, Close::Exactly);
             }
         }
     }
