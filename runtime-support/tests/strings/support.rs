@@ -2,7 +2,7 @@
 //! checkers of memory see what lies outside.
 
 use std::alloc::{Layout, alloc, dealloc};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, UnsafeCell};
 use std::collections::HashMap;
 use std::ffi::c_void;
 
@@ -66,10 +66,10 @@ unsafe extern "C" fn release(allocator: *mut c_void, memory: *mut c_void, bytes:
 
 /// Strings that are open.
 pub struct Run<'c> {
-    state: Box<[u64; STATE_BYTES / 8]>,
+    state: Box<UnsafeCell<[u64; STATE_BYTES / 8]>>,
     pub counter: Option<&'c Counter>,
     /// Texts that the state refers to, and its constants.
-    texts: RefCell<Vec<Box<[u8]>>>,
+    texts: RefCell<Vec<Vec<u8>>>,
 }
 
 pub type Numbers = Result<Vec<i64>, Status>;
@@ -90,19 +90,18 @@ impl<'c> Run<'c> {
             allocator: std::ptr::from_ref(counter).cast_mut().cast(),
             ..Options::default()
         });
-        let blob = blob.map(Vec::into_boxed_slice);
-        let mut state = Box::new([0xcccc_cccc_cccc_cccc; STATE_BYTES / 8]);
+        let state = Box::new(UnsafeCell::new([0xcccc_cccc_cccc_cccc; STATE_BYTES / 8]));
         let options = options.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         let constants = blob.as_ref().map_or(std::ptr::null(), |blob| blob.as_ptr());
         // SAFETY: the state has its bytes; the run keeps the constants, and its user the counter.
-        let status = unsafe { onnxc_strings_open(state.as_mut_ptr().cast(), options, constants) };
+        let status = unsafe { onnxc_strings_open(state.get().cast(), options, constants) };
         let texts = RefCell::new(blob.into_iter().collect());
         // Dropped, and so closed, also after a failure.
         outcome(status, Run { state, counter, texts })
     }
 
     pub fn state(&self) -> *mut State {
-        self.state.as_ptr().cast_mut().cast()
+        self.state.get().cast()
     }
 
     pub fn fault(&self) -> i64 {
@@ -112,7 +111,7 @@ impl<'c> Run<'c> {
 
     pub fn close(&mut self) {
         // SAFETY: the state is open.
-        unsafe { onnxc_strings_close(self.state.as_mut_ptr().cast()) };
+        unsafe { onnxc_strings_close(self.state()) };
     }
 
     /// Calls a function with an output of `count` elements.
@@ -122,7 +121,7 @@ impl<'c> Run<'c> {
     }
 
     pub fn intern(&self, texts: &[&[u8]]) -> Numbers {
-        let own: Vec<Box<[u8]>> = texts.iter().map(|&text| text.into()).collect();
+        let own: Vec<Vec<u8>> = texts.iter().map(|&text| text.to_vec()).collect();
         let view = |text: &[u8]| match text.len() {
             0 => StringView { data: std::ptr::null(), size: 0 },
             size => StringView { data: text.as_ptr(), size },
