@@ -4,9 +4,12 @@
 use onnxc::graph::Tensor;
 use onnxc::native::{self, Models};
 use onnxc::tuning::Goal;
+use onnxc_proto::build;
+use onnxc_tests::compile::compile_for;
 use onnxc_tests::interpreted::Interpreted;
 use onnxc_tests::misuse;
 use onnxc_tests::object::{host, write};
+use prost::Message;
 
 /// The graph of a file test.
 fn graph(name: &str) -> String {
@@ -109,4 +112,21 @@ fn refusals() {
     refused("if_with_sizes_of_its_own", &[vector(&[1, 2]), Tensor::scalar(true)], &[Some(vec![1])]);
     let looped = [vector(&[1, 0, 2]), Tensor::scalar(9i64), Tensor::scalar(true)];
     refused("loop_with_growing_state", &looped, &[None, None, None, None]);
+}
+
+/// The interpreter hands the texts of a run, of any number, to the functions on strings.
+#[test]
+fn many_texts() {
+    const STRING: i32 = 8;
+    let nodes = vec![build::node("StringConcat", &["x", "x"], &["y"])];
+    let graph = build::graph(vec![build::value("x", STRING, &["n"])], nodes, vec![build::untyped("y")]);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.onnx");
+    std::fs::write(&path, build::model(20, graph).encode_to_vec()).unwrap();
+    let compiled = compile_for(&path, "model", &host().into()).unwrap();
+    let interpreted = Interpreted::new(&compiled).unwrap();
+    let texts: Vec<String> = (0..100).map(|at| format!("text {at}, {}", "long".repeat(at % 7))).collect();
+    let twice: Vec<String> = texts.iter().map(|text| text.repeat(2)).collect();
+    let x = Tensor::from_texts(&[100], &texts);
+    assert_eq!(interpreted.run(&[Some(x)], &[None]).unwrap(), [Tensor::from_texts(&[100], &twice)]);
 }

@@ -150,6 +150,8 @@ fn parse_errors_say_where_and_what() {
     let body = |statement: &str| {
         message(&format!("graph \"\" {{\n  input v0 \"x\" : f32[2]\n  {statement}\n  return\n}}"))
     };
+    let dim = message("graph \"\" {\n  symbol s0 \"n\"\n  input v0 \"x\" : f32[2*(1 + s0]\n  return\n}");
+    assert_eq!(dim, "line 3, column 31: expected `)`, found `]`");
     assert_eq!(message(""), "line 1, column 1: expected `graph`, found the end of the text");
     assert_eq!(message("graph \"\" {\n  return ? }"), "line 2, column 10: unexpected character '?'");
     assert_eq!(body("v1 = neg v7 : f32[2]"), "line 3, column 12: v7 is not defined before its use");
@@ -461,4 +463,18 @@ proptest! {
             prop_assert_eq!(to_text(&parse(&printed).unwrap()), printed);
         }
     }
+}
+
+/// Of a scan that names no shapes for its results a state keeps its sizes.
+#[test]
+fn states_of_a_scan_keep_their_sizes() {
+    let text = "graph \"\" {\n  input v0 \"x\" : f32[2]\n  \
+                v1 = scan v0 {trip=3, states=1, scans=0, reverse=[], body=graph \"b\" {\n    \
+                input v0 \"h\" : f32[2]\n    v1 = const f32[3] [1, 2, 3]\n    return v1 \"h\"\n  \
+                }} : f32[2] @o0(0 \"Scan\" \"s\")\n  return v1 \"y\"\n}";
+    let message = match parse(text) {
+        Ok(graph) => problems(&graph),
+        Err(error) => error.message,
+    };
+    assert!(message.contains("scan state 0 changes from f32[2] to f32[3]"), "{message}");
 }

@@ -280,6 +280,21 @@ fn arithmetic_of_sizes() {
     assert_eq!(of("mul_checked", 1 << 32, 1 << 31), -1000);
     assert_eq!((of("div_checked", -7, 2), of("mod_checked", -7, 2)), (-4, 1));
     assert_eq!((of("div_checked", 7, 0), of("mod_checked", 7, -1)), (-1000, -1000));
+    for (name, wanted) in [
+        ("eq", [false, true, false, false]),
+        ("ne", [true, false, true, true]),
+        ("lt", [true, false, false, true]),
+        ("le", [true, true, false, true]),
+        ("gt", [false, false, true, false]),
+        ("ge", [false, true, true, false]),
+        ("lt_unsigned", [true, false, false, false]),
+    ] {
+        let body = format!(
+            "v2 = load i64 [v0] v3 = load i64 [v0 + 8] v4 = {name} v2, v3 if v4 {{ return 1 }} return 0"
+        );
+        let found = [(1, 2), (2, 2), (3, 2), (-1, 2)].map(|(a, b)| workspace(&body, &[a, b]) == 1);
+        assert_eq!(found, wanted, "{name}");
+    }
     let looped = "loop (v2 = 0, v3 = 1) { v4 = lt v2, v1 } while v4 { v5 = add v2, 1 v6, v7 = add_checked v3, v3 if v7 { return -1 } } next (v5, v6) return v3";
     assert_eq!(workspace(looped, &[0; 10]), 1024);
 }

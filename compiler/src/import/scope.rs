@@ -173,3 +173,22 @@ pub fn referenced_names(body: &GraphProto) -> Vec<&str> {
     names.sort_unstable();
     names
 }
+
+#[cfg(test)]
+mod tests {
+    use onnxc_proto::build::{self, subgraph};
+
+    use super::*;
+
+    #[test]
+    fn nodes_of_bodies_count() {
+        let leaf = || build::graph(vec![], vec![build::node("Neg", &["x"], &["y"])], vec![]);
+        let choice = || {
+            let node = build::node("If", &["c"], &["y"]);
+            node.with(subgraph("then_branch", leaf())).with(subgraph("else_branch", leaf()))
+        };
+        let inner = build::graph(vec![], vec![choice(), choice()], vec![]);
+        let outer = build::node("Loop", &[], &["y"]).with(subgraph("body", inner));
+        assert_eq!(count_nodes(&build::graph(vec![], vec![outer, choice()], vec![])), 1 + 2 * 3 + 3);
+    }
+}

@@ -174,6 +174,27 @@ fn conditions_of_known_elements() {
     assert_eq!(condition([Dim::ONE, Dim::ONE, Dim::sym(Sym::from_u32(0))]), None);
 }
 
+/// Sizes stay known as other integers and floats, and as the smaller and the larger of two.
+#[test]
+fn known_elements_of_other_types() {
+    let ty = |dtype| TensorType::new(dtype, vec![Dim::from(2usize)]);
+    let (n, m) = (Dim::sym(Sym::from_u32(0)), Dim::sym(Sym::from_u32(1)));
+    let own: [Dim; 2] = [n.clone(), Dim::from(7i64)];
+    for to in [DType::I32, DType::I64, DType::F32, DType::F64] {
+        let op = Op::Map(MapFn::Cast { to, saturate: true });
+        let found = infer_known(&op, &[&ty(DType::I64)], &[Some(Arc::from(own.clone()))], &ty(to));
+        assert_eq!(found, Some(Arc::from(own.clone())), "{to}");
+    }
+    let other: [Dim; 2] = [m.clone(), Dim::from(3i64)];
+    let of_both = |function| {
+        let op = Op::Map(MapFn::Binary(function));
+        let (ty, known) = (ty(DType::I64), [&own, &other].map(|values| Some(Arc::from(values.clone()))));
+        infer_known(&op, &[&ty, &ty], &known, &ty)
+    };
+    assert_eq!(of_both(BinaryFn::Min), Some(Arc::from([n.min_dim(&m), Dim::from(3i64)])));
+    assert_eq!(of_both(BinaryFn::Max), Some(Arc::from([n.max_dim(&m), Dim::from(7i64)])));
+}
+
 #[test]
 fn operations_take_as_many_operands_as_they_have() {
     let ty = TensorType::new(DType::F32, vec![Dim::from(2usize), Dim::from(3usize)]);

@@ -56,6 +56,19 @@ fn names_that_nothing_reads_go() {
     assert_eq!(kernel.to_string(), with(left));
 }
 
+/// Loops of no iterations, and stores to buffers without elements, are gone.
+#[test]
+fn what_does_nothing_goes() {
+    let mut kernel = read(
+        "  for i0 in 4..4 {\n    b1[i0] = 1:f32\n  }\n  for i1 in 0..s0 {\n    if true:bool {\n    }\n  }\n  b1[0] = 2:f32\n",
+    );
+    visit::drop_idle(&mut kernel);
+    assert_eq!(kernel.to_string(), with("  b1[0] = 2:f32\n"));
+    kernel.buffers.values_mut().for_each(|buffer| buffer.len = crate::graph::Dim::ZERO);
+    visit::drop_idle(&mut kernel);
+    assert!(kernel.body.is_empty());
+}
+
 #[test]
 fn malformed_text_names_its_place() {
     for (body, message) in [
@@ -131,6 +144,10 @@ fn rules_are_enforced() {
     let mut kernel = read(sound);
     kernel.locals.values_mut().next().unwrap().lanes = 3;
     assert!(verify(&kernel).unwrap_err().to_string().contains("vectors of 3"));
+    let tile = "kernel \"k\" {\n  buffer b0 \"z\" : readwrite i32[256]\n  tile t0 \"t\" : i32[1, 16]\n  \
+                for i0 in 0..16 parallel {\n    zero t0\n    store b0[16*i0] stride 16 = t0\n    \
+                let i1 : i32 = b0[0]\n  }\n}\n";
+    assert!(verify(&parse(tile).unwrap()).unwrap_err().to_string().contains("is loaded in all iterations"));
     let tiles = |count: usize| {
         let tiles = (0..count).map(|at| format!("  tile t{at} \"t\" : i32[16, 16]\n")).collect::<String>();
         verify(&parse(&format!("kernel \"k\" {{\n{tiles}}}\n")).unwrap())

@@ -81,15 +81,10 @@ impl Checker<'_, '_, '_> {
     fn applies(&self, guard: &Guard<'_>) -> bool {
         match guard {
             Guard::Given { name, wanted } => {
-                let given = match self.cx.def.attributes.iter().find(|attribute| attribute.name == *name) {
-                    Some(attribute) => {
-                        self.cx.attributes.contains_key(*name)
-                            || !matches!(
-                                attribute.default,
-                                AttrDefault::Optional(_) | AttrDefault::Required(_)
-                            )
-                    }
-                    None => !self.values(name).is_empty(),
+                let is_attribute = self.cx.def.attributes.iter().any(|attribute| attribute.name == *name);
+                let given = match is_attribute {
+                    true => self.cx.attributes.contains_key(*name),
+                    false => !self.values(name).is_empty(),
                 };
                 given == *wanted
             }

@@ -491,6 +491,23 @@ mod tests {
         );
     }
 
+    /// Nothing but the key beside a query, and what lies before or behind it.
+    #[test]
+    fn windows_of_no_keys() {
+        let case = || {
+            let case = Case::new("Attention", 25).ramp(&[1, 1, 3, 2], 1).ramp(&[1, 1, 3, 2], 2);
+            case.ramp(&[1, 1, 3, 2], 3)
+        };
+        let masked = |mask: [bool; 9]| elements(&case().input(&[3, 3], &mask).run().unwrap()[0]);
+        let (y, n) = (true, false);
+        let (behind, before) = (masked([y, y, y, n, y, y, n, n, y]), masked([y, n, n, y, y, n, y, y, y]));
+        case().int("left_window_size", 0).gives(0, &[1, 1, 3, 2], &behind);
+        case().int("right_window_size", 0).gives(0, &[1, 1, 3, 2], &before);
+        let alone = masked([y, n, n, n, y, n, n, n, y]);
+        let both = case().int("left_window_size", 0).int("right_window_size", 0);
+        both.gives(0, &[1, 1, 3, 2], &alone);
+    }
+
     #[test]
     fn a_mask_may_be_a_scalar() {
         let case = || {

@@ -47,6 +47,11 @@ impl Case {
         self
     }
 
+    pub fn without(mut self, name: &str) -> Case {
+        self.attributes.remove(name);
+        self
+    }
+
     pub fn int(self, name: &str, value: i64) -> Case {
         self.attr(name, Attr::Int(value))
     }

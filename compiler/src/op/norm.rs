@@ -792,6 +792,9 @@ mod tests {
             &[1, 2, 2, 2],
             &[-0.722897, 1.526117, 0.240966, -1.044185, 1.044185, -0.240966, -1.526117, 0.722897],
         );
+        // What is added to the deviation, here as large as that.
+        let case = Case::new("MeanVarianceNormalization", 13).input::<f32>(&[1, 2], &[1e-9, -1e-9]);
+        case.ints("axes", &[0, 1]).gives(0, &[1, 2], &[0.5, -0.5]);
         let case = Case::new("LpNormalization", 1).ramp(&[2, 3], 1).int("axis", 0).int("p", 1);
         case.gives(0, &[2, 3], &[-0.4, 0.555556, 1.0, -0.6, 0.444444, 0.0]);
         let case = Case::new("LpNormalization", 1).ramp(&[2, 3], 1).int("p", 2);

@@ -201,6 +201,8 @@ fn a_known_condition_leaves_one_body() {
     refused(graph(&["c: bool[]", "a: i64[n]"], vec![other], &["y: i64[n]"]), "2 outputs");
     let with_input = choose(graph(&[], vec![], &["a"]), graph(&["e: i64[n]"], vec![], &["e"]));
     refused(graph(&["c: bool[]", "a: i64[n]"], vec![with_input], &["y: i64[n]"]), "a branch with 1 inputs");
+    let kinds = choose(graph(&[], vec![], &["a"]), graph(&[], nodes(&["e = SequenceConstruct(a)"]), &["e"]));
+    refused(graph(&["c: bool[]", "a: i64[n]"], vec![kinds], &["y"]), "is due");
 }
 
 /// Without a declared rank a result has the one of dims that vary.
@@ -448,6 +450,24 @@ fn scans_by_axis_and_direction() {
     let rows = |values: &[i64]| [Tensor::from_slice(&[values.len() / 2, 2], values)];
     assert_eq!(run(&model, &rows(&[5, 0, 0, 7])).unwrap(), [(vec![2, 1, 1], vec![1, 0])]);
     assert!(run(&model, &rows(&[5, 0, 6, 7])).is_err(), "parts of two sizes");
+}
+
+/// Slices without elements are as many as the others.
+#[test]
+fn what_is_scanned_together_is_equally_long() {
+    let body = graph(
+        &["s: i64[]", "x: i64[]", "e: i64[q]"],
+        nodes(&["t = Add(s, x)", "p = Identity(e)"]),
+        &["t", "p"],
+    );
+    let scan =
+        node("last all = Scan(s0, x0, e0)").with(subgraph("body", body)).with(int("num_scan_inputs", 2));
+    let inputs = ["s0: i64[]", "x0: i64[n]", "e0: i64[m, q]"];
+    let model = imported(graph(&inputs, vec![scan], &["last: i64[]", "all: i64[k, q]"]));
+    let operands =
+        |slices: usize| [Tensor::scalar(1i64), vector(&[2, 3]), Tensor::from_slice::<i64>(&[slices, 0], &[])];
+    assert_eq!(run(&model, &operands(2)).unwrap(), [(vec![], vec![6]), (vec![2, 0], vec![])]);
+    assert!(run(&model, &operands(3)).is_err());
 }
 
 #[test]

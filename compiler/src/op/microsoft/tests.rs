@@ -436,6 +436,41 @@ fn a_decoder_without_a_past_begins_at_the_first_token() {
     assert!(message.contains("total_sequence_length must be at most the length of past_key"), "{message}");
 }
 
+/// Where no token came before, the position of the first one tells those of the others; else each has its own.
+#[test]
+fn positions_of_the_first_tokens() {
+    let outputs = |past: usize, positions: [i64; 2]| {
+        let caches = ramp(4 * past, 4);
+        let case = case("GroupQueryAttention").input::<f32>(&[1, 2, 4], &ramp(8, 1));
+        let case = case.input::<f32>(&[1, 2, 4], &ramp(8, 2)).input::<f32>(&[1, 2, 4], &ramp(8, 3));
+        let case = case.symbolic::<f32>(&["", "", "p", ""], &[1, 1, past, 4], &caches);
+        let case = case.symbolic::<f32>(&["", "", "p", ""], &[1, 1, past, 4], &caches);
+        let case = case.input::<i32>(&[1], &[past as i32 + 1]).input::<i32>(&[], &[past as i32 + 2]);
+        let case = case.input::<f32>(&[16, 2], &ramp(32, 5)).input::<f32>(&[16, 2], &ramp(32, 6));
+        let case = case.input::<i64>(&[1, 2], &positions).int("do_rotary", 1);
+        case.int("num_heads", 1).int("kv_num_heads", 1).outputs(3).run().unwrap()
+    };
+    assert_eq!(outputs(0, [5, 9]), outputs(0, [5, 6]));
+    assert_ne!(outputs(0, [5, 6]), outputs(0, [4, 6]));
+    assert_ne!(outputs(1, [5, 9]), outputs(1, [5, 6]));
+}
+
+/// A scale of 0 is none given, of 1 it is one.
+#[test]
+fn a_scale_of_queries() {
+    let output = |scale: Option<f32>| {
+        let case = case("GroupQueryAttention").input::<f32>(&[1, 2, 4], &ramp(8, 1));
+        let case = case.input::<f32>(&[1, 2, 4], &ramp(8, 2)).input::<f32>(&[1, 2, 4], &ramp(8, 3));
+        let case = case.missing().missing().input::<i32>(&[1], &[1]).constant::<i32>(&[], &[2]);
+        let case = case.int("num_heads", 1).int("kv_num_heads", 1).outputs(3);
+        let case = scale.into_iter().fold(case, |case, scale| case.float("scale", scale));
+        case.run().unwrap().remove(0)
+    };
+    assert_eq!(output(Some(0.0)), output(None));
+    assert_eq!(output(Some(0.5)), output(None), "1 / sqrt(4)");
+    assert_ne!(output(Some(1.0)), output(None));
+}
+
 #[test]
 fn layouts_of_queries_keys_and_values() {
     let case = case("MultiHeadAttention").input::<f32>(&[1, 1, 2], &[1.0, 2.0]).int("num_heads", 1);

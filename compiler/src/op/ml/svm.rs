@@ -419,6 +419,14 @@ mod tests {
     }
 
     #[test]
+    fn each_support_vector_has_a_coefficient() {
+        let case = ml("SVMRegressor").input::<f32>(&[1, 1], &[0.5]).floats("support_vectors", &[1.0, 2.0]);
+        let case = case.floats("coefficients", &[1.0, 2.0, 3.0]).floats("rho", &[0.5]).int("n_supports", 2);
+        let message = case.run().unwrap_err().message;
+        assert!(message.contains("3 coefficients for 2 support vectors"), "{message}");
+    }
+
+    #[test]
     fn one_class_has_no_pairs() {
         let case = ml("SVMClassifier").input::<f32>(&[1, 1], &[0.5]).ints("classlabels_ints", &[7]);
         let case = case.ints("vectors_per_class", &[1]).floats("support_vectors", &[1.0]);

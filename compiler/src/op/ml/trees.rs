@@ -372,6 +372,7 @@ fn ensemble(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 #[cfg(test)]
 mod tests {
+    use crate::graph::Tensor;
     use crate::op::Attr;
     use crate::op::node_case::{Case, close, elements};
 
@@ -413,6 +414,27 @@ mod tests {
         );
         regressor().input(&[0, 2], &[0f32; 0]).gives(0, &[0, 2], &[]);
         regressor().input(&[2, 2], &[5i32, 0, 5, 1]).gives(0, &[2, 2], &[1., 0., 0., 2.]);
+    }
+
+    /// ONNX Runtime leaves one score as it is, and transforms those of several targets.
+    #[test]
+    fn transforms_of_one_target_and_of_several() {
+        let case = |targets: i64| {
+            let case = stump("TreeEnsembleRegressor", "target").str("post_transform", "SOFTMAX");
+            case.ints("target_ids", &[0, targets - 1]).int("n_targets", targets).input(&[2, 2], &X)
+        };
+        case(1).gives(0, &[2, 1], &[1., 2.]);
+        case(2).gives(0, &[2, 2], &[0.731059, 0.268941, 0.119203, 0.880797]);
+    }
+
+    /// A threshold of f64 between two neighbours of f32 tells them apart.
+    #[test]
+    fn thresholds_of_f64_are_not_rounded() {
+        let values = Tensor::from_slice(&[3], &[0.1f64, 0.0, 0.0]);
+        let case = stump("TreeEnsembleRegressor", "target").int("n_targets", 2);
+        let case = case.without("nodes_values").attr("nodes_values_as_tensor", Attr::Tensor(values));
+        // 0.1 as f32 is larger.
+        case.input(&[2, 2], &[9.0f32, 0.1, 9.0, 0.09]).gives(0, &[2, 2], &[0., 2., 1., 0.]);
     }
 
     /// `x == 0 ? 0 : x == 1 ? 1 : .. : count`, of few leaves and of more than a mask has bits.

@@ -140,6 +140,27 @@ fn casts_of_what_fits() {
     }
 }
 
+/// A number that is known not to be too large may be too small.
+#[test]
+fn casts_of_what_is_bounded_on_one_side() {
+    let integers = TYPES.into_iter().filter(|to| to.is_int());
+    for (to, (function, bound)) in
+        integers.flat_map(|to| [(BinaryFn::Min, 100.0), (BinaryFn::Max, -100.0)].map(|limit| (to, limit)))
+    {
+        for count in [1, 49] {
+            let cast = graph(|b| {
+                let x = input(b, DType::F32, &[count]);
+                let bound = b.scalar(DType::F32, bound);
+                let x = b.binary(function, x, bound)?;
+                b.cast(x, to)
+            });
+            for target in targets() {
+                check(&cast, &edges(DType::F32, count), &target, Close::Exactly);
+            }
+        }
+    }
+}
+
 /// Of bytes in memory a condition is one, whether it is computed or known.
 #[test]
 fn known_conditions_are_stored() {
