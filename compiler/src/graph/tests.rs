@@ -152,6 +152,13 @@ fn parse_errors_say_where_and_what() {
     };
     let dim = message("graph \"\" {\n  symbol s0 \"n\"\n  input v0 \"x\" : f32[2*(1 + s0]\n  return\n}");
     assert_eq!(dim, "line 3, column 31: expected `)`, found `]`");
+    let state = |panels: &str| {
+        message(&format!(
+            "graph \"\" {{\n  input v0 \"x\" : f32[2]\n  state 0, 0 {panels}\n  return v0 \"y\"\n}}"
+        ))
+    };
+    assert_eq!(state("panels 16"), "line 3, column 21: expected `of`, found `16`");
+    assert_eq!(state("panels of 16 along 1 2"), "line 3, column 35: expected `of`, found `2`");
     assert_eq!(message(""), "line 1, column 1: expected `graph`, found the end of the text");
     assert_eq!(message("graph \"\" {\n  return ? }"), "line 2, column 10: unexpected character '?'");
     assert_eq!(body("v1 = neg v7 : f32[2]"), "line 3, column 12: v7 is not defined before its use");

@@ -66,11 +66,15 @@ fn good_programs_are_accepted() {
         .unwrap();
     steps("loop (v1 = 0) { v2 = lt v1, 3 } while v2 { v3 = add v1, 1 } next (v3) v4 = lt v1, 5 return 0")
         .unwrap();
+    steps("loop (v1 = v0, v2 = 0) { v3 = lt v2, 3 } while v3 { v4 = offset v1, 8 v5 = add v2, 1 } next (v4, v5) return 0")
+        .unwrap();
 }
 
 #[test]
 fn values_are_defined_once_before_their_uses() {
     refused(steps("v1 = add v2, 1 v2 = load size 0 return 0"), "v2 is used before it is defined");
+    refused(steps("v1 = element v0, v2, 8 v2 = load size 0 return 0"), "v2 is used before it is defined");
+    refused(steps("v1 = element v0, 0, v2 v2 = load size 0 return 0"), "v2 is used before it is defined");
     refused(
         steps("v1 = load size 0 if v1 { v2 = load size 1 } v3 = add v2, 1 return 0"),
         "v2 is not visible here",

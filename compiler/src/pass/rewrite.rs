@@ -254,6 +254,20 @@ mod tests {
         assert_eq!(groups(&[2, 3], &[2]), None);
     }
 
+    /// NaN is no number that an identity could be found by.
+    #[test]
+    fn a_splat_is_a_number() {
+        use crate::graph::Tensor;
+        let mut graph = Graph::default();
+        let mut b = Builder::new(&mut graph, crate::graph::OriginId::from_u32(0));
+        let mut found = |values: &[f32]| {
+            let value = b.constant(Tensor::from_slice(&[values.len()], values));
+            splat(b.graph, value)
+        };
+        assert_eq!((found(&[2.5, 2.5]), found(&[2.5, 1.0]), found(&[0.0, -0.0])), (Some(2.5), None, None));
+        assert_eq!((found(&[f32::NAN]), found(&[f32::NAN, f32::NAN])), (None, None));
+    }
+
     #[test]
     fn replacements_keep_what_they_have() {
         use crate::graph::{DType, Origin, TensorType};

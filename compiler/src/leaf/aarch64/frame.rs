@@ -151,3 +151,22 @@ impl Frame {
         words
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each pair of registers has 16 bytes, and so has one that is left; two more are above the frame pointer.
+    #[test]
+    fn registers_are_saved_in_pairs() {
+        for (saved, vectors, pairs) in [(0, 0, 0), (1, 0, 1), (2, 0, 1), (3, 2, 3), (4, 3, 4), (10, 8, 9)] {
+            let (saved, saved_vectors) = ((19..19 + saved).collect(), (8..8 + vectors).collect());
+            let frame = Frame { saved, saved_vectors, size: 0, aligned: false };
+            for load in [false, true] {
+                assert_eq!(frame.saves(load).len(), pairs, "{load}");
+            }
+            let bytes = if pairs == 0 { 0 } else { 16 * (pairs as u32 + 1) };
+            assert_eq!(frame.saved_bytes(), bytes);
+        }
+    }
+}

@@ -419,6 +419,13 @@ mod tests {
     }
 
     #[test]
+    fn features_have_coefficients() {
+        let case = ml("SVMRegressor").input::<f32>(&[1, 1], &[0.5]).floats("rho", &[0.5]);
+        let message = case.floats("coefficients", &[]).run().unwrap_err().message;
+        assert!(message.contains("0 coefficients for 1 classes"), "{message}");
+    }
+
+    #[test]
     fn each_support_vector_has_a_coefficient() {
         let case = ml("SVMRegressor").input::<f32>(&[1, 1], &[0.5]).floats("support_vectors", &[1.0, 2.0]);
         let case = case.floats("coefficients", &[1.0, 2.0, 3.0]).floats("rho", &[0.5]).int("n_supports", 2);
