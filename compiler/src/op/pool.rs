@@ -637,6 +637,10 @@ mod tests {
             .ints("pads", &[1, 1, 0, 0])
             .ints("strides", &[2, 2]);
         case.gives(0, &[1, 1, 2, 2], &[0.194444, 0.055556, 0.111111, -0.111111]);
+        // The last window reaches one place beyond the pads.
+        let case = Case::new("AveragePool", 19).input::<f32>(&[1, 1, 4], &[1.0, 2.0, 3.0, 4.0]);
+        let case = case.int("ceil_mode", 1).int("count_include_pad", 1).ints("kernel_shape", &[3]);
+        case.ints("pads", &[1, 1]).ints("strides", &[2]).gives(0, &[1, 1, 3], &[1.0, 3.0, 2.0]);
     }
 
     #[test]
