@@ -8,8 +8,8 @@ use super::table::State;
 /// Strings and their numbers, in memory of `onnxc_allocate`.
 pub struct Table {
     state: Box<State>,
-    /// What the state refers to.
-    _constants: Box<[u8]>,
+    /// What the state refers to: a box that is moved would be its only pointer.
+    _constants: Vec<u8>,
 }
 
 // SAFETY: all that the state refers to belongs to this value alone, and the allocator takes memory back on any thread.
@@ -24,10 +24,10 @@ impl Default for Table {
 impl Table {
     /// A table in which texts have the numbers of their places here; they are distinct.
     pub fn new(constants: &[&[u8]]) -> Table {
-        let constants = super::constants(constants).into_boxed_slice();
+        let constants = super::constants(constants);
         let options =
             Options { allocate: Some(onnxc_allocate), release: Some(onnxc_release), ..Options::default() };
-        // SAFETY: that is an allocator; the constants are in a box that the table keeps.
+        // SAFETY: that is an allocator; the table keeps the constants, where they are.
         let state = unsafe { State::open(&options, constants.as_ptr()) };
         // The blob was just made as it is to be.
         Table { state: Box::new(state.expect("constants")), _constants: constants }
