@@ -8,7 +8,7 @@ use super::table::State;
 /// Strings and their numbers, in memory of `onnxc_allocate`.
 pub struct Table {
     state: Box<State>,
-    /// What the state refers to: a box that is moved would be its only pointer.
+    /// What the state refers to. No box: moving one would end the pointer that the state has.
     _constants: Vec<u8>,
 }
 

@@ -103,41 +103,35 @@ fn edges(dtype: DType, count: usize) -> Tensor {
     interp::cast(&values, dtype, true)
 }
 
-#[test]
-fn casts_between_all_types() {
+/// Casts between all types, of the values that there are so many of in the type that is cast.
+fn casts(saturate: bool, values: impl Fn(DType, usize) -> Tensor) {
     for from in TYPES {
         for to in TYPES.into_iter().filter(|&to| to != from) {
             for count in [1, 49] {
                 let cast = graph(|b| {
                     let x = input(b, from, &[count]);
-                    b.cast(x, to)
+                    b.emit1(Op::Map(MapFn::Cast { to, saturate }), &[x])
                 });
                 for target in targets() {
-                    check(&cast, &edges(from, count), &target, Close::Exactly);
+                    check(&cast, &values(from, count), &target, Close::Exactly);
                 }
             }
         }
     }
 }
 
+#[test]
+fn casts_between_all_types() {
+    casts(true, edges);
+}
+
 /// Where all values fit nothing saturates.
 #[test]
 fn casts_of_what_fits() {
-    for from in TYPES {
-        for to in TYPES.into_iter().filter(|&to| to != from) {
-            for count in [1, 49] {
-                let cast = graph(|b| {
-                    let x = input(b, from, &[count]);
-                    b.emit1(Op::Map(MapFn::Cast { to, saturate: false }), &[x])
-                });
-                let small: Vec<i64> = (0..count as i64).map(|n| n * 29 % 128).collect();
-                let small = interp::cast(&Tensor::from_slice(&[count], &small), from, true);
-                for target in targets() {
-                    check(&cast, &small, &target, Close::Exactly);
-                }
-            }
-        }
-    }
+    casts(false, |from, count| {
+        let small: Vec<i64> = (0..count as i64).map(|n| n * 29 % 128).collect();
+        interp::cast(&Tensor::from_slice(&[count], &small), from, true)
+    });
 }
 
 /// A number that is known not to be too large may be too small.
