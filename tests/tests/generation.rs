@@ -4,6 +4,8 @@
 use std::time::Instant;
 
 use onnxc::cli::session::Loaded;
+use onnxc::Compiled;
+use onnxc::error::Error;
 use onnxc::graph::{DType, Tensor};
 use onnxc::native::{self, Call};
 use onnxc::target::Target;
@@ -66,12 +68,15 @@ fn model(op: &str, attributes: Vec<AttributeProto>, inputs: &[&str]) -> ModelPro
     model
 }
 
-fn loaded(model: &ModelProto) -> Loaded {
+fn compiled(model: &ModelProto) -> Result<Compiled, Vec<Error>> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
     std::fs::write(&path, model.encode_to_vec()).unwrap();
-    let compiled = compile_for(&path, "model", &Target::host().unwrap().into()).unwrap();
-    Loaded::new(compiled, Instant::now()).unwrap()
+    compile_for(&path, "model", &Target::host().unwrap().into())
+}
+
+fn loaded(model: &ModelProto) -> Loaded {
+    Loaded::new(compiled(model).unwrap(), Instant::now()).unwrap()
 }
 
 /// The rows of the sequences that a run gives.
@@ -117,6 +122,41 @@ fn sizes_are_those_of_the_run() {
     let shapes = native::output_shapes(&loaded.graph, &inputs).unwrap();
     let error = loaded.model().unwrap().run(&inputs, &shapes).unwrap_err().to_string();
     assert!(error.contains("max_length must be more than the number of tokens to begin with"), "{error}");
+}
+
+/// ONNX Runtime refuses such a penalty as well: scores divided by it are infinite, and the probabilities of all tokens NaN.
+#[test]
+fn a_repetition_penalty_is_above_zero() {
+    const GREEDY: &[&str] = &["ids", "longest", "", "penalty"];
+    const BEAMS: &[&str] = &["ids", "longest", "", "beams", "returned", "", "penalty"];
+    for (op, names) in [("GreedySearch", GREEDY), ("Sampling", GREEDY), ("BeamSearch", BEAMS)] {
+        let mut model = model(op, ends(), names);
+        let graph = model.graph.as_mut().unwrap();
+        let data = std::mem::replace(graph.input.last_mut().unwrap(), f32_value("penalty", &["1"]));
+        assert_eq!(data.name.as_deref(), Some("penalty"));
+        let loaded = loaded(&model);
+        for penalty in [1.5, 0.0, -0.0, -1.0, f32::NAN] {
+            let mut inputs = vec![Some(ids(1, 2)), Some(scale(1.0)), Some(number(4))];
+            if op == "BeamSearch" {
+                inputs.extend([Some(number(2)), Some(number(1))]);
+            }
+            inputs.push(Some(Tensor::from_slice(&[1], &[penalty])));
+            let shapes = native::output_shapes(&loaded.graph, &inputs).unwrap();
+            let found = loaded.model().unwrap().run(&inputs, &shapes);
+            if penalty > 0.0 {
+                assert!(found.is_ok(), "{op}: {found:?}");
+                continue;
+            }
+            let error = found.unwrap_err().to_string();
+            assert!(error.contains("repetition_penalty must be more than 0"), "{op} by {penalty}: {error}");
+        }
+        // A constant one is refused when it is compiled.
+        let graph = model.graph.as_mut().unwrap();
+        graph.input.pop();
+        graph.initializer.push(f32_tensor("penalty", &[1], vec![0.0]));
+        let error = compiled(&model).err().unwrap().remove(0).to_string();
+        assert!(error.contains("repetition_penalty must be more than 0"), "{op}: {error}");
+    }
 }
 
 /// How often each token comes at a place.

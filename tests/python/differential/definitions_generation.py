@@ -59,6 +59,8 @@ class Scores:
         self.vocab_mask, self.prefix_mask, self.vocabulary = vocab_mask, prefix_mask, vocabulary
         self.min_length = int(number(min_length, 0))
         self.repetition = np.float32(number(repetition, 1.0))
+        if not self.repetition > 0:
+            raise ValueError("a repetition penalty that is not above 0")
         self.temperature = np.float32(1)
         self.presence = None
         self.timestamps = None

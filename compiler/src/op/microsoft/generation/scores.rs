@@ -48,6 +48,9 @@ impl Scores {
         let repetition = scalar_of(cx, places.repetition, F32)?;
         let repetition =
             repetition.filter(|&value| cx.b.known(value).is_none_or(|known| *known != [Dim::ONE]));
+        if let Some(penalty) = repetition {
+            requires_positive(cx.b, penalty, cx.def.inputs[places.repetition].name)?;
+        }
         let min_length = scalar_of(cx, places.min_length, I64)?;
         let [allowed, prefix] = [places.vocab_mask, places.prefix_mask].map(|at| cx.optional(at));
         let b = &mut *cx.b;
@@ -130,6 +133,15 @@ impl Scores {
         }
         Ok(scores)
     }
+}
+
+/// Has a run end in which an f32 scalar is not above 0: scores divided by it would be infinite, and their probabilities NaN.
+fn requires_positive(b: &mut Builder<'_>, scalar: ValueId, name: &str) -> Result<()> {
+    let zero = b.scalar(F32, 0.0);
+    let positive = b.compare(CompareFn::Gt, scalar, zero)?;
+    let positive = b.cast(positive, I64)?;
+    let positive = b.sizes(positive, &|_| Some(Dim::ONE))?.remove(0);
+    b.require(Requirement::equal(positive, Dim::ONE), &format!("{name} must be more than 0"))
 }
 
 /// Whether each token of a vocabulary is this one, bool `[vocabulary]`.
