@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
-use onnxc::cli::session::Loaded;
 use onnxc::Compiled;
+use onnxc::cli::session::Loaded;
 use onnxc::error::Error;
 use onnxc::graph::{DType, Tensor};
 use onnxc::native::{self, Call};
