@@ -12,9 +12,15 @@ NEWEST = 24
 
 
 class GridSample(StockGridSample):
-    """The package's, which rounds coordinates to f32, with coordinates in f64."""
+    """The package's, which rounds coordinates to f32 and knows the modes by their names since version 20 alone: with
+    coordinates in f64, and the older names."""
 
     op_domain = ""
+
+    def _run(self, x, grid, mode=None, padding_mode=None, align_corners=None):
+        mode = mode or self.mode
+        mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+        return super()._run(x, grid, mode=mode, padding_mode=padding_mode, align_corners=align_corners)
 
     def _gs_denormalize_coordinates(self, n, dims, align_corners):
         return np.array([self._gs_denormalize(v, dim, align_corners) for v, dim in zip(n, dims)], np.float64)
