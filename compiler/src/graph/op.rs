@@ -4,6 +4,7 @@
 //! Every primitive states its shape rule here; `graph::build` enforces it and `graph::verify` rechecks.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::graph::{Call, DType, Dim, Graph, Trees};
 pub use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
@@ -211,7 +212,7 @@ pub enum Op {
     /// stacked outputs are then as long as there were iterations, nothing is scanned, and nothing runs from its end. A
     /// state whose result has a shape of its own in `shapes` may change its sizes from one iteration to the next.
     Scan {
-        body: Box<Graph>,
+        body: Arc<Graph>,
         trip: Dim,
         conditional: bool,
         states: usize,
@@ -221,7 +222,7 @@ pub enum Op {
     },
     /// Inputs `(condition, captures..)`, the condition one bool: the results of the first body where it is true,
     /// of the second where it is not. Both bodies take all captures.
-    If { bodies: Box<[Graph; 2]>, shapes: Shapes },
+    If { bodies: Arc<[Graph; 2]>, shapes: Shapes },
     /// A function of the runtime. Never folded: what it gives are places in a table that a run makes.
     Call(Call),
 }
@@ -236,7 +237,7 @@ pub fn inverse(perm: &[usize]) -> Vec<usize> {
 impl Op {
     /// A loop over time that runs `trip` times, every state of one shape.
     pub fn scan(body: Graph, trip: Dim, states: usize, scans: usize, reverse: Vec<bool>) -> Op {
-        let (body, shapes) = (Box::new(body), Shapes::new());
+        let (body, shapes) = (Arc::new(body), Shapes::new());
         Op::Scan { body, trip, conditional: false, states, scans, reverse, shapes }
     }
 
@@ -338,8 +339,8 @@ impl Op {
     /// See [`Op::bodies`].
     pub fn bodies_mut(&mut self) -> &mut [Graph] {
         match self {
-            Op::Scan { body, .. } => std::slice::from_mut(body),
-            Op::If { bodies, .. } => &mut **bodies,
+            Op::Scan { body, .. } => std::slice::from_mut(Arc::make_mut(body)),
+            Op::If { bodies, .. } => &mut Arc::make_mut(bodies)[..],
             _ => &mut [],
         }
     }

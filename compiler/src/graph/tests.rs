@@ -308,7 +308,7 @@ fn the_verifier_enters_bodies() {
     assert!(problems(&graph).contains("scan"));
     let Op::Scan { body: inner, states, .. } = &mut graph.nodes[scan].op else { panic!("a scan") };
     *states = 1;
-    inner.values[v(3)].ty.shape[0] = Dim::from(5i64);
+    Arc::make_mut(inner).values[v(3)].ty.shape[0] = Dim::from(5i64);
     assert!(problems(&graph).contains("body \"step\": n0 (contract) has results f32[5], not f32[2]"));
 }
 

@@ -2,6 +2,8 @@
 //! reduced by the bits of 2/pi that its exponent asks for (M. H. Payne and R. N. Hanek, 1983), in integers. That is many
 //! steps: they run only where some element needs them.
 
+use std::sync::Arc;
+
 use super::row::*;
 use crate::graph::op::Shapes;
 use crate::graph::{Builder, Graph, MapFn, Op, Tensor};
@@ -22,7 +24,7 @@ pub fn circular(b: &mut Builder<'_>, x: ValueId, function: UnaryFn) -> Result<Va
         return b.unary(function, x);
     }
     let far = any_far(b, x)?;
-    let bodies = Box::new([of_any(b, x, function)?, of_near(b, x, function)?]);
+    let bodies = Arc::new([of_any(b, x, function)?, of_near(b, x, function)?]);
     let y = b.emit1(Op::If { bodies, shapes: Shapes::new() }, &[far, x])?;
     b.graph.functions.insert(y, (function, x));
     Ok(y)

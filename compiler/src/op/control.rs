@@ -7,6 +7,7 @@ pub(crate) mod tests;
 pub mod written;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use self::iterate::{Iteration, Stack, as_type};
 use self::results::{has_declared_ranks, same_layouts, same_ranks};
@@ -176,7 +177,7 @@ fn choose(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (mut bodies, captures) = same_captures(cx.b.graph, bodies);
     let Merged { shapes, late } = merge(cx, condition, &mut bodies, outer)?;
     let inputs: Vec<ValueId> = std::iter::once(condition).chain(captures).collect();
-    let mut results = cx.b.emit(Op::If { bodies: Box::new(bodies), shapes }, &inputs)?;
+    let mut results = cx.b.emit(Op::If { bodies: Arc::new(bodies), shapes }, &inputs)?;
     if !late.is_empty() {
         let value = results.pop().unwrap_or(condition);
         for (element, (sym, bound)) in late.into_iter().enumerate() {

@@ -2,7 +2,7 @@
 //! become the dims of results.
 
 use super::row::*;
-use crate::graph::{MapFn, Op, Tensor};
+use crate::graph::{MapFn, Op, Requirement, Tensor};
 
 /// The values of `dims` as an i64 vector.
 pub fn dims_vector(cx: &mut NodeCx<'_, '_>, dims: &[Dim]) -> Result<ValueId> {
@@ -37,12 +37,12 @@ pub struct AxisMask {
 }
 
 impl AxisMask {
-    /// Has the run check that the axes are axes, where no size that they decide shows it.
-    fn assume_valid(&self, cx: &mut NodeCx<'_, '_>) -> Result<()> {
+    /// Has the run check the axes, where no size that they decide shows it.
+    pub fn require_valid(&self, cx: &mut NodeCx<'_, '_>) -> Result<()> {
         let valid = cx.b.cast(self.valid, DType::I64)?;
         let valid = cx.b.sizes(valid, &|_| Some(Dim::ONE))?.remove(0);
-        cx.b.assume_equal(&valid, &Dim::ONE);
-        Ok(())
+        let claim = "axes must be within the rank of the operand, and none may repeat";
+        cx.b.require(Requirement::equal(valid, Dim::ONE), claim)
     }
 }
 
@@ -68,8 +68,8 @@ fn axis_hits(cx: &mut NodeCx<'_, '_>, axes: ValueId, rank: usize) -> Result<Valu
     cx.b.compare(CompareFn::Eq, place, axes)
 }
 
-/// `out[axes[j]] = values[j]`, and `default` where no axis points: i64 `[rank]`. Axes out of range or repeated make
-/// `default` of all, which must be a value that fails where it is used.
+/// `out[axes[j]] = values[j]`, and `default` where no axis points: i64 `[rank]`. The axes must be valid, which
+/// [`AxisMask`] tells.
 pub fn spread(
     cx: &mut NodeCx<'_, '_>,
     axes: ValueId,
@@ -237,7 +237,7 @@ pub fn squeezed_dims(
     };
     if room == 0 {
         // No size is left that could tell.
-        mask.assume_valid(cx)?;
+        mask.require_valid(cx)?;
         return Ok(vec![]);
     }
     let keep = cx.b.emit1(Op::Map(MapFn::Unary(UnaryFn::Not)), &[mask.named])?;
@@ -257,7 +257,7 @@ pub fn unsqueezed_dims(
     let mask = axis_mask(cx, axes, shape.len() + count)?;
     if shape.is_empty() {
         // All sizes are 1, whatever the axes are.
-        mask.assume_valid(cx)?;
+        mask.require_valid(cx)?;
         return Ok(vec![Dim::ONE; count]);
     }
     let keep = cx.b.emit1(Op::Map(MapFn::Unary(UnaryFn::Not)), &[mask.named])?;

@@ -284,14 +284,11 @@ fn slice_late(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             cx.b.expand(one, vec![count])?
         }
     };
-    let valid = axis_mask(cx, axes, rank)?.valid;
-    let none = cx.b.scalar(DType::I64, 0.0);
+    axis_mask(cx, axes, rank)?.require_valid(cx)?;
     let mut ranges = Vec::new();
     for (values, default) in [(cx.input(1)?, 0), (cx.input(2)?, i64::MAX), (steps, 1)] {
         let default = cx.b.i64s(&vec![default; rank]);
         let all = spread(cx, axes, values, default, rank)?;
-        // Axes that are none, or that repeat, leave no direction.
-        let all = cx.b.select(valid, all, none)?;
         ranges.push(cx.b.integers(all)?);
     }
     for (axis, size) in shape.iter().enumerate() {
@@ -360,6 +357,7 @@ fn pads(cx: &mut NodeCx<'_, '_>, rank: usize) -> Result<Vec<(Dim, Dim)>> {
 fn late_pads(cx: &mut NodeCx<'_, '_>, rank: usize) -> Result<Vec<(Dim, Dim)>> {
     let (pads, axes) = (cx.input(1)?, cx.input(3)?);
     let count = cx.b.ty(axes).elements();
+    axis_mask(cx, axes, rank)?.require_valid(cx)?;
     let none = cx.b.i64s(&vec![0; rank]);
     let mut sides = Vec::new();
     for start in [Dim::ZERO, count.clone()] {
@@ -699,6 +697,12 @@ mod tests {
         assert!(by("constant", -2, -2).run().is_err());
         let axes = Case::new("Pad", 18).input(&[1, 2], &[1i32, 2]).input(&[2], &[1i64, 0]).missing();
         axes.input(&[1], &[-1i64]).gives(0, &[1, 3], &[0., 1., 2.]);
+        // Axes out of range, and one that is named twice.
+        for wrong in [[0, 2], [-3, 0], [1, -1], [0, 0]] {
+            let x = Case::new("Pad", 18).input(&[1, 2], &[1i32, 2]).input(&[4], &[1i64, 0, 0, 2]).missing();
+            let error = x.input(&[2], &wrong).run().unwrap_err().to_string();
+            assert!(error.contains("none may repeat"), "{wrong:?}: {error}");
+        }
         let crop = Case::new("CenterCropPad", 18).input(&[3, 2], &[1f32, 2., 3., 4., 5., 6.]);
         crop.input(&[2], &[2i64, 3]).gives(0, &[2, 3], &[1., 2., 0., 3., 4., 0.]);
     }

@@ -2,6 +2,7 @@
 //! before the scan, and captured.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::error::Result;
 use crate::graph::{
@@ -50,7 +51,7 @@ fn hoist(graph: &mut Graph, id: NodeId, may: May<'_>) -> Result<bool> {
     let node = &mut graph.nodes[id];
     let (origin, mut operands) = (node.origin, node.inputs.clone());
     let Op::Scan { body, states, scans, .. } = &mut node.op else { return Ok(false) };
-    let mut inner = std::mem::take(&mut **body);
+    let mut inner = std::mem::take(Arc::make_mut(body));
     let first_capture = *states + *scans;
     let mut outside: HashMap<ValueId, ValueId> = inner.inputs[first_capture..]
         .iter()
@@ -70,7 +71,7 @@ fn hoist(graph: &mut Graph, id: NodeId, may: May<'_>) -> Result<bool> {
     let node = &mut graph.nodes[id];
     node.inputs = operands;
     if let Op::Scan { body, .. } = &mut node.op {
-        **body = inner;
+        *body = Arc::new(inner);
     }
     Ok(changed)
 }

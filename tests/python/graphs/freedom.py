@@ -374,6 +374,8 @@ RULES = {
     "Col2Im": not_finite,
     "ArgMax": empty, "ArgMin": empty, "ScatterElements": extremes, "ScatterND": extremes, "Pad": cut_and_repeated,
     "OneHot": not_countable, "QLinearConv": beyond_scales, "QLinearMatMul": beyond_scales,
+    # IEEE 754 leaves the sign of a NaN open that an operation gives.
+    "BitCast": nan,
     # Which of a number and NaN is the greater.
     "MaxPool": nan, "GlobalMaxPool": nan, "MaxRoiPool": far_rois, "TopK": nan, "Unique": nan, "Hardmax": nan,
     "BatchNormalization": infinite_statistics, "MatMul": zero_times_infinite, "Gemm": zero_times_infinite,

@@ -1,5 +1,7 @@
 //! Operations of the text form: a name, operands, and attributes that the name decides.
 
+use std::sync::Arc;
+
 use super::{Draft, Parser};
 use crate::error::Result;
 use crate::graph::op::Shapes;
@@ -293,7 +295,7 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
         }),
         "if" => {
             let bodies = [body(attrs, "then")?, body(attrs, "else")?];
-            Op::If { bodies: Box::new(bodies), shapes: shapes(attrs)? }
+            Op::If { bodies: Arc::new(bodies), shapes: shapes(attrs)? }
         }
         "scan" => Op::Scan {
             trip: attrs.dim("trip")?,
@@ -304,7 +306,7 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
             states: attrs.index("states")?,
             scans: attrs.index("scans")?,
             reverse: attrs.list("reverse", "a list of true and false", flag)?,
-            body: Box::new(body(attrs, "body")?),
+            body: Arc::new(body(attrs, "body")?),
             shapes: shapes(attrs)?,
         },
         _ => return Err(format!("there is no operation {name}")),

@@ -5,6 +5,7 @@
 //! the values themselves.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::results::{give_types, of_output, results_of};
 use super::{inside, is_outer};
@@ -306,7 +307,7 @@ impl Iteration {
             .chain(self.body.captures.iter().copied())
             .collect();
         let op = Op::Scan {
-            body: Box::new(self.body.graph),
+            body: Arc::new(self.body.graph),
             trip,
             conditional,
             states: count,

@@ -1,5 +1,7 @@
 //! Loops whose bodies rows write, one state after the other.
 
+use std::sync::Arc;
+
 use super::iterate::as_type;
 use crate::graph::op::Shapes;
 use crate::graph::{Builder, DataSymbol, Op, Sym, TensorType};
@@ -142,7 +144,7 @@ impl Written {
         let body = self.inner.finish(&self.inputs, &items);
         let operands: Vec<ValueId> = self.initial.iter().copied().chain(body.captures).collect();
         let op = Op::Scan {
-            body: Box::new(body.graph),
+            body: Arc::new(body.graph),
             trip: self.most.clone() - self.first,
             conditional: true,
             states,

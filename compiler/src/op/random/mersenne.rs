@@ -4,6 +4,8 @@
 //!
 //! A block of 624 words makes the next one: a loop gives all blocks, and what is made of their words is computed for all at once.
 
+use std::sync::Arc;
+
 use super::*;
 use crate::op::inner::Inner;
 
@@ -78,7 +80,7 @@ pub fn below_one(b: &mut Builder<'_>, seed: u32, count: Dim) -> Result<ValueId> 
     let items = [Item::Tensor(next), Item::Tensor(next)];
     let body = inner.finish(&[input], &items);
     let op = Op::Scan {
-        body: Box::new(body.graph),
+        body: Arc::new(body.graph),
         trip: trip.clone(),
         conditional: false,
         states: 1,
