@@ -17,7 +17,7 @@ use crate::codegen::emit::{KernelCode, KernelVersion, Kernels, MachineCode};
 use crate::codegen::{self, Code};
 use crate::digest::digest;
 use crate::error::Result;
-use crate::graph::Graph;
+use crate::graph::{DType, Graph};
 use crate::leaf;
 use crate::loops::{self, Expr, Kernel, visit};
 use crate::schedule::{GroupId, Program, Step};
@@ -172,6 +172,12 @@ fn has_byte_products(kernel: &Kernel) -> bool {
     found
 }
 
+fn has_bf16(kernel: &Kernel) -> bool {
+    let mut found = kernel.buffers.values().any(|buffer| buffer.dtype == DType::BF16);
+    visit::exprs(&kernel.body, &mut |expr| found |= matches!(expr, Expr::Cast { to: DType::BF16, .. }));
+    found
+}
+
 /// A group's kernel is named by its number and the ONNX node of its anchor.
 fn kernel_name(graph: &Graph, program: &Program, group: GroupId) -> String {
     let node = program.groups[group].anchor;
@@ -187,11 +193,14 @@ impl<'t> Levels<'t> {
         target.levels().map(Backends::new).collect::<Result<_>>().map(Levels)
     }
 
-    /// Whether a level has nothing for a kernel that the one before it has not: all that it adds are products of bytes.
+    /// Whether a level has nothing for a kernel that the one before it has not: all that it adds is for types that the kernel
+    /// does without.
     fn adds_nothing(&self, level: usize, kernel: &Kernel) -> bool {
-        let before = level.checked_sub(1).map(|before| self.0[before].target);
-        before.is_some_and(|before| self.0[level].target.adds_byte_products_only(before))
-            && !has_byte_products(kernel)
+        let Some(before) = level.checked_sub(1).map(|before| self.0[before].target) else { return false };
+        let own = self.0[level].target;
+        own.adds_narrow_types_only(before)
+            && !(own.adds_byte_products(before) && has_byte_products(kernel))
+            && !(own.adds_bf16(before) && has_bf16(kernel))
     }
 
     pub fn get(&self, level: usize) -> &Backends<'t> {

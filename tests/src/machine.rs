@@ -57,6 +57,16 @@ pub const MACHINES: &[Machine] = &[
         emulator_version: 0,
         packages: AARCH64_PACKAGES,
     },
+    // And conversions to bf16.
+    Machine {
+        name: "aarch64-bf16",
+        triple: "aarch64-unknown-linux-gnu",
+        cpu: None,
+        compiler: AARCH64_GCC,
+        emulator: &["qemu-aarch64-static", "-cpu", "max"],
+        emulator_version: 0,
+        packages: AARCH64_PACKAGES,
+    },
     Machine {
         name: "s390x",
         triple: "s390x-unknown-linux-gnu",

@@ -188,7 +188,7 @@ fn run_pass_case(pass: &str, cpu: Option<&str>, before: &Graph) -> Result<String
 fn wide_target(cpu: &str) -> Result<Target, String> {
     let target = match cpu {
         "aarch64" => Target::parse("aarch64-unknown-linux-gnu", None),
-        "cortex-a76" => Target::parse("aarch64-unknown-linux-gnu", Some(cpu)),
+        "cortex-a76" | "neoverse-n2" => Target::parse("aarch64-unknown-linux-gnu", Some(cpu)),
         "s390x" => Target::parse("s390x-unknown-linux-gnu", None),
         // The level of a processor's tiles is one of its upgrades.
         cpu => {

@@ -6,64 +6,78 @@ mod level;
 
 use target_lexicon::{BinaryFormat, OperatingSystem, Triple};
 
-use self::level::{DOT_PRODUCTS, Requirement};
+use self::level::{BF16_CONVERSIONS, DOT_PRODUCTS, Requirement};
 use super::{LevelCode, Target, internal, is_host, unknown_cpu};
 use crate::error::Result;
 use crate::vector::ir::Signs;
 use crate::vector::isa::{Convention, Isa};
 
-/// A processor, as gcc and clang name it: whether it has products of bytes (FEAT_DotProd), kibibytes of the first-level data
-/// cache, its ways, and kibibytes of the second level. Where a processor is made with several sizes, a common one.
+/// What processors have for narrow types, each with what comes before it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Debug)]
+enum Narrow {
+    None,
+    /// Products of bytes: FEAT_DotProd.
+    Dot,
+    /// Conversions from f32 to bf16: FEAT_BF16.
+    Bf16,
+}
+
+use Narrow::{Bf16, Dot};
+
+/// A processor, as gcc and clang name it: what it has for narrow types, kibibytes of the first-level data cache, its ways, and
+/// kibibytes of the second level. Where a processor is made with several sizes, a common one.
 ///
 /// Names and features are those of gcc's `aarch64-cores.def` and LLVM's `AArch64Processors.td`, which agree but for tsv110,
 /// whose products of bytes only LLVM knows. Caches are common ones of the core, for Apple's of the large cores; only speed
 /// depends on them.
-type Row = (&'static str, bool, usize, usize, usize);
+type Row = (&'static str, Narrow, usize, usize, usize);
 
 const CPUS: &[Row] = &[
-    (BASELINE, false, 32, 4, 512),
-    (WITH_DOT, true, 32, 4, 512),
-    ("cortex-a53", false, 32, 4, 512),
-    ("cortex-a35", false, 32, 4, 512),
-    ("cortex-a57", false, 32, 2, 1024),
-    ("cortex-a72", false, 32, 2, 1024),
-    ("cortex-a73", false, 64, 16, 1024),
-    ("cortex-a55", true, 32, 4, 128),
-    ("cortex-a75", true, 64, 16, 256),
-    ("cortex-a76", true, 64, 4, 256),
-    ("cortex-a77", true, 64, 4, 256),
-    ("cortex-a78", true, 64, 4, 512),
-    ("cortex-x1", true, 64, 4, 1024),
-    ("cortex-a510", true, 32, 4, 256),
-    ("cortex-a710", true, 64, 4, 512),
-    ("cortex-a715", true, 64, 4, 512),
-    ("cortex-x2", true, 64, 4, 1024),
-    ("cortex-x3", true, 64, 4, 1024),
-    ("neoverse-e1", true, 32, 4, 256),
-    ("neoverse-n1", true, 64, 4, 1024),
-    ("neoverse-n2", true, 64, 4, 1024),
-    ("neoverse-v1", true, 64, 4, 1024),
-    ("neoverse-v2", true, 64, 4, 2048),
-    ("a64fx", false, 64, 4, 8192),
-    ("thunderx2t99", false, 32, 8, 256),
-    ("tsv110", true, 64, 4, 512),
-    ("ampere1", true, 64, 4, 2048),
-    ("apple-a12", false, 128, 8, 8192),
-    ("apple-a13", true, 128, 8, 8192),
-    ("apple-a14", true, 128, 8, 8192),
-    (APPLE, true, 128, 8, 12288),
-    ("apple-m2", true, 128, 8, 16384),
-    ("apple-m3", true, 128, 8, 16384),
+    (BASELINE, Narrow::None, 32, 4, 512),
+    (WITH_DOT, Dot, 32, 4, 512),
+    (WITH_BF16, Bf16, 32, 4, 512),
+    ("cortex-a53", Narrow::None, 32, 4, 512),
+    ("cortex-a35", Narrow::None, 32, 4, 512),
+    ("cortex-a57", Narrow::None, 32, 2, 1024),
+    ("cortex-a72", Narrow::None, 32, 2, 1024),
+    ("cortex-a73", Narrow::None, 64, 16, 1024),
+    ("cortex-a55", Dot, 32, 4, 128),
+    ("cortex-a75", Dot, 64, 16, 256),
+    ("cortex-a76", Dot, 64, 4, 256),
+    ("cortex-a77", Dot, 64, 4, 256),
+    ("cortex-a78", Dot, 64, 4, 512),
+    ("cortex-x1", Dot, 64, 4, 1024),
+    ("cortex-a510", Bf16, 32, 4, 256),
+    ("cortex-a710", Bf16, 64, 4, 512),
+    ("cortex-a715", Bf16, 64, 4, 512),
+    ("cortex-x2", Bf16, 64, 4, 1024),
+    ("cortex-x3", Bf16, 64, 4, 1024),
+    ("neoverse-e1", Dot, 32, 4, 256),
+    ("neoverse-n1", Dot, 64, 4, 1024),
+    ("neoverse-n2", Bf16, 64, 4, 1024),
+    ("neoverse-v1", Bf16, 64, 4, 1024),
+    ("neoverse-v2", Bf16, 64, 4, 2048),
+    ("a64fx", Narrow::None, 64, 4, 8192),
+    ("thunderx2t99", Narrow::None, 32, 8, 256),
+    ("tsv110", Dot, 64, 4, 512),
+    ("ampere1", Bf16, 64, 4, 2048),
+    ("apple-a12", Narrow::None, 128, 8, 8192),
+    ("apple-a13", Dot, 128, 8, 8192),
+    ("apple-a14", Dot, 128, 8, 8192),
+    (APPLE, Dot, 128, 8, 12288),
+    ("apple-m2", Bf16, 128, 8, 16384),
+    ("apple-m3", Bf16, 128, 8, 16384),
 ];
 
 const BASELINE: &str = "generic";
 
-/// Armv8.2-A with FEAT_DotProd, as gcc and clang write it.
+/// Armv8.2-A with these, as gcc and clang write it.
 const WITH_DOT: &str = "armv8.2-a+dotprod";
+const WITH_BF16: &str = "armv8.2-a+dotprod+bf16";
 
 /// The levels that an object for no processor in particular has code for, besides the baseline, from the least up, with what
 /// the processor must have.
-const UPGRADES: &[(&str, Requirement)] = &[(WITH_DOT, DOT_PRODUCTS)];
+const UPGRADES: &[(&str, Requirement)] = &[(WITH_DOT, DOT_PRODUCTS), (WITH_BF16, BF16_CONVERSIONS)];
 
 /// The least processor of a Mac.
 const APPLE: &str = "apple-m1";
@@ -102,8 +116,8 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
     let native = cpu == "native" && is_host(&triple);
     let name = if native { BASELINE } else { cpu };
     let known = CPUS.iter().find(|row| row.0 == name);
-    let &(_, has_dot, l1, l1_ways, l2) = known.ok_or_else(|| unknown_cpu(cpu, &triple, &names()))?;
-    let has_dot = if native { host_has_dot() } else { has_dot };
+    let &(_, has, l1, l1_ways, l2) = known.ok_or_else(|| unknown_cpu(cpu, &triple, &names()))?;
+    let has = if native { of_host() } else { has };
     // Windows has the same registers, and unwinders.
     let convention = match triple.binary_format {
         BinaryFormat::Coff => Convention::Windows,
@@ -126,7 +140,12 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
         extends_integers: false,
         vector_bytes: 16,
         narrow,
-        wide: Some(Isa { convention, dot: has_dot.then_some(Signs::SIGNED), ..Isa::NEON }),
+        wide: Some(Isa {
+            convention,
+            dot: (has >= Dot).then_some(Signs::SIGNED),
+            has_bf16: has >= Bf16,
+            ..Isa::NEON
+        }),
         is_leaf: false,
         vector_registers: 32,
         l1_bytes: l1 << 10,
@@ -135,9 +154,16 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
     })
 }
 
-fn host_has_dot() -> bool {
+fn of_host() -> Narrow {
     #[cfg(target_arch = "aarch64")]
-    return std::arch::is_aarch64_feature_detected!("dotprod");
+    {
+        use std::arch::is_aarch64_feature_detected;
+        return match is_aarch64_feature_detected!("dotprod") {
+            true if is_aarch64_feature_detected!("bf16") => Bf16,
+            true => Dot,
+            false => Narrow::None,
+        };
+    }
     #[cfg(not(target_arch = "aarch64"))]
-    false
+    Narrow::None
 }

@@ -160,15 +160,28 @@ impl Target {
         self.is_leaf && self.wide.is_some_and(|isa| isa.dot.is_some())
     }
 
-    /// Whether all that this level has more than the one before it is products of bytes: other kernels are the same.
-    pub fn adds_byte_products_only(&self, before: &Target) -> bool {
-        let without = |isa: Isa| Isa { dot: None, has_tiles: false, ..isa };
+    /// Whether all that this level has more than the one before it serves narrow types, of which
+    /// [`Target::adds_byte_products`] and [`Target::adds_bf16`] tell: kernels without these are the same.
+    pub fn adds_narrow_types_only(&self, before: &Target) -> bool {
+        let without = |isa: Isa| Isa { dot: None, has_tiles: false, has_bf16: false, ..isa };
         let same_caches = (self.l1_bytes, self.l1_ways, self.l2_bytes)
             == (before.l1_bytes, before.l1_ways, before.l2_bytes);
         self.wide.map(without) == before.wide.map(without)
             && self.narrow == before.narrow
             && self.features == before.features
             && same_caches
+    }
+
+    /// Whether leaf kernels have other products of bytes than on the level before.
+    pub fn adds_byte_products(&self, before: &Target) -> bool {
+        let products = |target: &Target| target.wide.map(|isa| (isa.dot, isa.has_tiles));
+        products(self) != products(before)
+    }
+
+    /// Whether leaf kernels round to bf16 in another way than on the level before.
+    pub fn adds_bf16(&self, before: &Target) -> bool {
+        let has = |target: &Target| target.wide.is_some_and(|isa| isa.has_bf16);
+        has(self) != has(before)
     }
 
     /// Whether leaf kernels have products by one lane of a vector.
@@ -441,8 +454,11 @@ mod tests {
         // Linux is asked for products of bytes; without a system nothing is.
         let arm = Target::new(triple("aarch64-unknown-linux-gnu"), None).unwrap();
         let levels: Vec<&str> = arm.levels().map(|level| level.cpu.as_str()).collect();
-        assert_eq!(levels, ["generic", "armv8.2-a+dotprod"]);
-        assert!(!arm.level_code().unwrap().bytes.is_empty() && arm.upgrades[0].adds_byte_products_only(&arm));
+        assert_eq!(levels, ["generic", "armv8.2-a+dotprod", "armv8.2-a+dotprod+bf16"]);
+        let [dot, bf16] = &arm.upgrades[..] else { panic!("two levels above the baseline") };
+        assert!(!arm.level_code().unwrap().bytes.is_empty() && dot.adds_narrow_types_only(&arm));
+        assert!(dot.adds_byte_products(&arm) && !dot.adds_bf16(&arm) && bf16.adds_narrow_types_only(dot));
+        assert!(bf16.adds_bf16(dot) && !bf16.adds_byte_products(dot));
         assert_eq!((arm.dot(), arm.wide.unwrap().dot), (Some(Signs::SIGNED), None));
         let bare = Target::new(triple("aarch64-unknown-none"), None).unwrap();
         assert!(bare.upgrades.is_empty() && bare.dot().is_none());

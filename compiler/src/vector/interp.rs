@@ -6,7 +6,7 @@
 mod tiles;
 
 use cranelift_entity::{EntityRef, SecondaryMap};
-use half::f16;
+use half::{bf16, f16};
 
 use crate::error::{Error, Result, Stage};
 use crate::scalar;
@@ -601,6 +601,7 @@ fn unary(op: Unary, a: u64, width: usize) -> u64 {
         Unary::ToInt => u64::from(to_int(single(a).into()) as u32),
         Unary::ToIntNearest => u64::from(to_int(f64::from(single(a)).round_ties_even()) as u32),
         Unary::FromInt => of_single(a as i32 as f32),
+        Unary::RoundBf16 => u64::from(bf16::from_f32(single(a)).to_bits()) << 16,
         Unary::Shl(count) | Unary::Shr(count) if usize::from(count) >= 8 * width => 0,
         Unary::Shl(count) => a << count,
         Unary::Shr(count) => a >> count,

@@ -456,6 +456,8 @@ pub enum Unary {
     ToIntNearest,
     /// i32 to f32.
     FromInt,
+    /// f32 to the nearest that bf16 has, ties to even; a NaN to a quiet one with the highest bits that it had.
+    RoundBf16,
     /// Shifts of each lane by a constant; one of the width or more leaves zeros, or the sign.
     Shl(u8),
     /// Of 64 bits it needs EVEX.

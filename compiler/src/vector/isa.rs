@@ -54,6 +54,8 @@ pub struct Isa {
     pub has_f16c: bool,
     /// Which products of four bytes are added to a lane of 32 bits, if any: by VNNI, or by SDOT.
     pub dot: Option<Signs>,
+    /// f32 is rounded to bf16, numbers below the normal ones, too. AVX512-BF16 takes these for zeros.
+    pub has_bf16: bool,
     /// Tiles of bytes and their products: AMX.
     pub has_tiles: bool,
     /// Multiply-adds with one rounding.
@@ -86,6 +88,7 @@ impl Isa {
         has_long_arithmetic: false,
         has_f16c: true,
         dot: None,
+        has_bf16: false,
         has_tiles: false,
         has_fma: true,
         has_rounding: true,
@@ -120,6 +123,7 @@ impl Isa {
         has_long_arithmetic: true,
         has_f16c: true,
         dot: None,
+        has_bf16: false,
         has_tiles: false,
         has_fma: true,
         has_rounding: true,
@@ -150,6 +154,7 @@ impl Isa {
         has_nan_extremes: false,
         has_byte_shuffle: false,
         has_truncating_convert: false,
+        has_bf16: false,
         has_tiles: false,
         is_big_endian: false,
     };
@@ -212,7 +217,7 @@ impl Isa {
             Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => false,
             Op::Dot(..) | Op::FmaLane(..) | Op::DotLane(..) | Op::Quantize(..) => false,
             Op::LoadHalves(..) | Op::MulAddHalves(..) | Op::MulHalves(..) | Op::QuantizePair(..) => false,
-            Op::Unary(Unary::ToIntNearest, _) => false,
+            Op::Unary(Unary::ToIntNearest | Unary::RoundBf16, _) => false,
             Op::Ramp(..) | Op::Permute(_) => false,
             Op::Insert(..) => !scalar,
             Op::FromGeneral(_) | Op::ToGeneral(_) => scalar,
@@ -238,7 +243,7 @@ impl Isa {
                 Op::Insert(..) => !self.evex() && !lanes.is_scalar(),
                 Op::Binary(Binary::IntMul | Binary::IntMin | Binary::IntMax, _)
                 | Op::Unary(Unary::ShrArith(_), _) => !double || self.has_long_arithmetic,
-                Op::SwapBytes(_) => false,
+                Op::SwapBytes(_) | Op::Unary(Unary::RoundBf16, _) => false,
                 Op::Binary(Binary::LowMul, _) => double,
                 Op::Binary(Binary::ShlBy | Binary::DotPairs | Binary::DotBytes, _)
                 | Op::Unary(
@@ -282,6 +287,7 @@ impl Isa {
             Op::Binary(Binary::LowMul, _) => double,
             Op::Unary(Unary::ToInt | Unary::ToIntNearest | Unary::FromInt, _)
             | Op::Unary(Unary::ShrArithHalves(_) | Unary::ShrHalves(_), _) => !double,
+            Op::Unary(Unary::RoundBf16, _) => !double && self.has_bf16,
             // By several instructions where there is none.
             Op::Dot(signs, _) => !double && signs == Signs::SIGNED,
             Op::DotLane(_, signs, _) => !double && self.dot == Some(signs),

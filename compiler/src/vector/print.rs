@@ -110,6 +110,7 @@ pub const SPELLINGS: &[Spelling] = &[
         8 => Op::Convert(Convert::IntToDouble, lanes),
         _ => Op::Unary(Unary::FromInt, lanes),
     }),
+    plain("round_bf16", Float, |lanes, _| Op::Unary(Unary::RoundBf16, lanes)),
     plain("to_i64", Float, |lanes, _| Op::Convert(Convert::DoubleToLong, lanes)),
     plain("saturate_i64", Float, |lanes, _| Op::Convert(Convert::SaturateToLong, lanes)),
     plain("from_i64", Float, |lanes, _| Op::Convert(Convert::LongToDouble, lanes)),

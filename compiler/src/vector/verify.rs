@@ -324,7 +324,8 @@ fn unary_reads_mem(op: Unary, lanes: Lanes) -> bool {
         | Unary::ShrArith(_)
         | Unary::Shr(_)
         | Unary::ShrArithHalves(_)
-        | Unary::ShrHalves(_) => false,
+        | Unary::ShrHalves(_)
+        | Unary::RoundBf16 => false,
     }
 }
 

@@ -260,6 +260,7 @@ def indices():
     for nodes, outputs, got, spares in (
             ([gather, ("Neg", [0])], [1], some, False),
             ([gather, ("Size", [0], {}, {"T1": "int64"})], [1], np.array(3), True),
+            ([gather, ("OptionalHasElement", [0])], [1], np.array(True), True),
             ([gather, ("Slice", [0, np.array([3]), np.array([4])])], [1], some[:0], True)):
         trial = trial_of(20, inputs, nodes, outputs, beyond)
         one, = trial.sets

@@ -251,9 +251,11 @@ def zero_times_infinite(vertex, arrays):
 
 
 def infinite_statistics(vertex, arrays):
-    """Whether the mean is subtracted first, or the scale and the mean made one term: where these are not finite."""
-    statistics = [array for at, array in enumerate(floats(vertex, arrays)) if at in (1, 3, 4) and array is not None]
-    return any(not bool(np.isfinite(array).all()) for array in statistics)
+    """Whether the mean is subtracted first, or the scale and the mean made one term: where these, or their product, are not finite
+    in f32."""
+    scale, _, mean, variance = floats(vertex, arrays)[1:5]
+    term = scale * mean / np.sqrt(variance + vertex.node.attributes.get("epsilon", 1e-5))
+    return any(not bool((np.abs(array) <= np.finfo(np.float32).max).all()) for array in (scale, mean, variance, term))
 
 
 def subnormal_terms(vertex, arrays):
@@ -341,8 +343,8 @@ def between_points(vertex, arrays):
     """Scales that are none: "It takes value greater than 0". Positions that rounding moves from one point to the next, so
     that exactly, in f64 and in f32 they are not of one point. Whole positions that f64 does not have: the reference
     takes the points by the rounded position and their weights by the position rounded once more. And where a single
-    element of `pytorch_half_pixel` is: at 0 by the text, at -0.5 in the reference, which is the same point but for cubic samples
-    and filters."""
+    element of `pytorch_half_pixel` is: at 0 by the text; in the reference at -0.5, which is the same point but for cubic samples
+    and filters, and somewhere else where scale times length is more than 1 and rounded to it."""
     if not_finite(vertex, arrays) or vertex.node.since < 11:
         return not_finite(vertex, arrays)
     scales = floats(vertex, arrays)[2] if len(vertex.inputs) > 2 else None
@@ -353,8 +355,8 @@ def between_points(vertex, arrays):
         return False
     mode, transformation = (attributes.get(name) for name in ("mode", "coordinate_transformation_mode"))
     filtered = mode == "cubic" or mode == "linear" and attributes.get("antialias", 0)
-    if transformation == "pytorch_half_pixel" and filtered:
-        if any(length > 1 and result == 1 for length, result, _, _ in axes):
+    if transformation == "pytorch_half_pixel":
+        if any(one == 1 and (filtered and length > 1 or length * scale != 1) for length, one, scale, _ in axes):
             return True
 
     def differs(at, axis):

@@ -21,7 +21,7 @@ CHECKED = range(1, 10)
 
 
 #: Nodes that read no element of a tensor.
-SIZES = {"Shape", "Size"}
+SIZES = {"Shape", "Size", "OptionalHasElement"}
 
 
 def is_of_index(error):

@@ -279,7 +279,7 @@ impl Emitter<'_> {
                     false => self.b.ins().fcvt_to_sint_sat(int, a),
                 }
             }
-            Unary::ToIntNearest => return Err("no such instruction".into()),
+            Unary::ToIntNearest | Unary::RoundBf16 => return Err("no such instruction".into()),
             Unary::FromInt => {
                 let a = self.operand(inst, 0, int)?;
                 self.b.ins().fcvt_from_sint(float, a)

@@ -615,6 +615,10 @@ impl Emitter<'_> {
             Unary::ToInt => float(inst::FCVTZS),
             Unary::ToIntNearest => float(inst::FCVTNS),
             Unary::FromInt => float(inst::SCVTF),
+            Unary::RoundBf16 => {
+                self.push(inst::fields(inst::BFCVTN, d, n, 0));
+                inst::fields(inst::SHLL, d, d, 0)
+            }
             Unary::Shl(count) | Unary::Shr(count) if usize::from(count) >= 8 * width => {
                 inst::move_byte(d, 0, lanes)
             }

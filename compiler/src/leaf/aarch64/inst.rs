@@ -41,6 +41,9 @@ pub const SCVTF: Float = Float(0x0e21_d800);
 /// To twice the width, of which bit 22 tells f64 from f32, and back.
 pub const FCVTL: Float = Float(0x0e21_7800);
 pub const FCVTN: Float = Float(0x0e21_6800);
+/// f32 to bf16, of half the width, and integers to twice the width with zeros below them.
+pub const BFCVTN: u32 = 0x0ea1_6800;
+pub const SHLL: u32 = 0x2e61_3800;
 /// By one element.
 pub const FMLA_ELEMENT: Float = Float(0x0f80_1000);
 

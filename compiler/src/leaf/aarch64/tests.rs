@@ -10,7 +10,8 @@ use crate::vector::parse::parse;
 use crate::vector::print::{Kind, SPELLINGS};
 use crate::vector::verify::{self, MemUse, lanes};
 
-const SDOT: Isa = Isa { dot: Some(Signs::SIGNED), ..Isa::NEON };
+/// With all that processors have for narrow types.
+const NARROW: Isa = Isa { dot: Some(Signs::SIGNED), has_bf16: true, ..Isa::NEON };
 
 fn compile(func: &Func, isa: Isa) -> Vec<u8> {
     let allocated = crate::leaf::alloc::allocate(func, isa, &super::registers::REGISTERS).unwrap();
@@ -94,6 +95,8 @@ fn words_are_the_instructions_they_are_named_for() {
         (bits(ORR, x4, 1, 2, 3), "orr v1.16b, v2.16b, v3.16b"),
         (bits(BSL, x4, 1, 2, 3), "bsl v1.16b, v2.16b, v3.16b"),
         (bits(NOT, x4, 1, 2, 0), "mvn v1.16b, v2.16b"),
+        (fields(BFCVTN, 1, 2, 0), "bfcvtn v1.4h, v2.4s"),
+        (fields(SHLL, 1, 2, 0), "shll v1.4s, v2.4h, #16"),
         (bits(SDOT, x4, 1, 2, 3), "sdot v1.4s, v2.16b, v3.16b"),
         (dot_element(SDOT_ELEMENT, x4, 1, 2, (19, 3)), "sdot v1.4s, v2.16b, v19.4b[3]"),
         (shift_left(SHL, 4, true, 1, 2, 31), "shl v1.4s, v2.4s, #0x1f"),
@@ -331,14 +334,14 @@ fn every_operation_as_the_machine_does_it() {
         if op == Op::DivInt {
             continue;
         }
-        for (in_memory, isa) in [(false, SDOT), (true, SDOT), (false, Isa::NEON), (true, Isa::NEON)] {
+        for (in_memory, isa) in [(false, NARROW), (true, NARROW), (false, Isa::NEON), (true, Isa::NEON)] {
             let func = function(op, lanes, in_memory);
             if verify::verify(&func).and_then(|()| verify::check(&func, isa)).is_err() {
                 continue;
             }
             let code = compile(&func, isa);
-            // What products of bytes are not in differs in nothing.
-            if isa == Isa::NEON && code == compile(&func, SDOT) {
+            // What has nothing to do with narrow types is the same.
+            if isa == Isa::NEON && code == compile(&func, NARROW) {
                 continue;
             }
             for seed in 1..=8 {
@@ -378,7 +381,7 @@ fn every_operation_as_the_machine_does_it() {
 fn quotients_of_integers() {
     let Some(mut runner) = Runner::new("max") else { return };
     let mut func = function(Op::DivInt, Lanes::X1, false);
-    let code = compile(&func, SDOT);
+    let code = compile(&func, NARROW);
     for (value, by) in [(7i64, 2i64), (-7, 2), (i64::MIN, 3), (1 << 60, -5)] {
         let buffer = |value: i64| [[0; 8], value.to_le_bytes()].concat();
         let mut buffers = vec![buffer(value), buffer(by), vec![], vec![], vec![0; 64]];
@@ -386,7 +389,7 @@ fn quotients_of_integers() {
         assert_eq!(buffers[4][..8], (value / by).to_le_bytes());
     }
     func.blocks.values_mut().for_each(|block| block.insts.clear());
-    assert_eq!(compile(&func, SDOT), [inst::constant(0, 0)[0], inst::RET].map(u32::to_le_bytes).concat());
+    assert_eq!(compile(&func, NARROW), [inst::constant(0, 0)[0], inst::RET].map(u32::to_le_bytes).concat());
 }
 
 /// Loops, calls of all registers, spilled values, memory of the function, offsets of every length.
@@ -434,7 +437,7 @@ fn functions_with_loops_and_frames() {
         text += "  return 7\n}\n";
         let func = parse(&text).unwrap();
         verify::verify(&func).unwrap();
-        let code = compile(&func, SDOT);
+        let code = compile(&func, NARROW);
         let input: Vec<u8> =
             (0..4 * values).flat_map(|at| ((at % 13) as f32 * 0.1 - 0.6).to_le_bytes()).collect();
         let mut buffers = vec![input, vec![0; 8208]];

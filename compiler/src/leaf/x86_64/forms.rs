@@ -142,6 +142,8 @@ pub fn unary(op: Unary, isa: Isa, lanes: Lanes) -> UnaryForm {
         Unary::ToInt => UnaryForm::Two((codes::TO_INT.pick(isa, lanes), None)),
         Unary::ToIntNearest => UnaryForm::Two((codes::TO_INT_NEAREST.pick(isa, lanes), None)),
         Unary::FromInt => UnaryForm::Two((codes::FROM_INT.pick(isa, lanes), None)),
+        // No instruction stands for this one, either.
+        Unary::RoundBf16 => UnaryForm::Two((Code::INVALID, None)),
         Unary::Shl(count) => UnaryForm::Shift(code!(SHL, isa, lanes), count.into()),
         Unary::ShrArith(count) => UnaryForm::Shift(code!(SHR_ARITH, isa, lanes), count.into()),
         Unary::ShrArithHalves(count) => {

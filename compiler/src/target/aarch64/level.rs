@@ -19,6 +19,9 @@ pub struct Requirement {
 /// FEAT_DotProd: `ID_AA64ISAR0_EL1.DP`.
 pub const DOT_PRODUCTS: Requirement = Requirement { register: (6, 0), lowest_bit: 44, least: 1 };
 
+/// FEAT_BF16: `ID_AA64ISAR1_EL1.BF16`.
+pub const BF16_CONVERSIONS: Requirement = Requirement { register: (6, 1), lowest_bit: 44, least: 1 };
+
 /// Bytes of stack: those of `struct new_utsname`, 6 texts of 65, which begin with the system's name, the node's and the release.
 pub const STACK: u32 = 400;
 
@@ -115,7 +118,7 @@ mod tests {
     /// An independent disassembler reads what the comments say.
     #[test]
     fn words_are_the_instructions_beside_them() {
-        let lines = listing(&code(&[DOT_PRODUCTS]).unwrap());
+        let lines = listing(&code(&[DOT_PRODUCTS, BF16_CONVERSIONS]).unwrap());
         let wanted = [
             "sub sp, sp, #0x190",
             "mov x0, sp",
@@ -123,7 +126,7 @@ mod tests {
             "svc #0",
             "mov w9, #0",
             "mov w12, #0",
-            "cbnz x0, #0x74",
+            "cbnz x0, #0x88",
             "add x10, sp, #0x82",
             "mov w13, #2",
             "mov w11, #0",
@@ -140,11 +143,16 @@ mod tests {
             "mov w11, #0xb",
             "movk w11, #4, lsl #16",
             "cmp w12, w11",
-            "b.lo #0x74",
+            "b.lo #0x88",
             "mrs x10, id_aa64isar0_el1",
             "ubfx x10, x10, #0x2c, #4",
             "cmp x10, #1",
-            "b.lo #0x74",
+            "b.lo #0x88",
+            "add w9, w9, #1",
+            "mrs x10, id_aa64isar1_el1",
+            "ubfx x10, x10, #0x2c, #4",
+            "cmp x10, #1",
+            "b.lo #0x88",
             "add w9, w9, #1",
             "mov w0, w9",
             "add sp, sp, #0x190",
@@ -167,6 +175,9 @@ mod tests {
         assert_eq!(none, 0);
         for (cpu, wanted) in [("cortex-a72", 0), ("cortex-a76", 1), ("neoverse-n1", 1), ("max", 1)] {
             assert_eq!(of(cpu, &[DOT_PRODUCTS]), Some(wanted), "{cpu}");
+        }
+        for (cpu, wanted) in [("cortex-a72", 0), ("cortex-a76", 1), ("max", 2)] {
+            assert_eq!(of(cpu, &[DOT_PRODUCTS, BF16_CONVERSIONS]), Some(wanted), "{cpu}");
         }
         assert_eq!(of("cortex-a53", &[]), Some(0));
         assert_eq!(of("cortex-a53", &[ALWAYS, ALWAYS]), Some(2));

@@ -80,6 +80,10 @@ impl Select<'_> {
     }
 
     fn round_bf16(&mut self, x: Val) -> Selected<Val> {
+        if self.isa.has(Op::Unary(Unary::RoundBf16, Lanes::X1)) {
+            let rounded = self.simple(Unary::RoundBf16, x)?;
+            return Ok(Val { not_nan: x.not_nan, ..rounded });
+        }
         let high = Val::int(0xffff_0000_u32 as i32);
         let odd = self.simple(Unary::Shr(16), x)?;
         let odd = self.pair(Binary::And, odd, Val::int(1))?;

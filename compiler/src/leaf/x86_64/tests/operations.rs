@@ -111,6 +111,7 @@ fn unary_model(op: Unary, a: u32) -> u32 {
         Unary::ToInt => i32::MIN as u32,
         Unary::ToIntNearest => unary_model(Unary::ToInt, x.round_ties_even().to_bits()),
         Unary::FromInt => (a as i32 as f32).to_bits(),
+        Unary::RoundBf16 => u32::from(half::bf16::from_f32(x).to_bits()) << 16,
         Unary::Shl(count) => a.checked_shl(count.into()).unwrap_or(0),
         Unary::ShrArith(count) => ((a as i32) >> count.min(31)) as u32,
         Unary::ShrArithHalves(count) => {
