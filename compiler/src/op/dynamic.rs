@@ -44,6 +44,17 @@ impl AxisMask {
         let claim = "axes must be within the rank of the operand, and none may repeat";
         cx.b.require(Requirement::equal(valid, Dim::ONE), claim)
     }
+
+    /// The same mask, valid only where the axes of `shape` that it names have size 1. A reshape tells that of tensors with
+    /// elements alone.
+    pub fn of_units(self, cx: &mut NodeCx<'_, '_>, shape: &[Dim]) -> Result<AxisMask> {
+        let (sizes, one) = (dims_vector(cx, shape)?, cx.b.scalar(DType::I64, 1.0));
+        let named = cx.b.select(self.named, sizes, one)?;
+        let units = cx.b.compare(CompareFn::Eq, named, one)?;
+        let units = cx.b.reduce(ReduceFn::And, units, &[0])?;
+        let units = to_scalar(cx, units)?;
+        Ok(AxisMask { valid: cx.b.binary(BinaryFn::And, self.valid, units)?, ..self })
+    }
 }
 
 /// `named[i] = some axis is i`.

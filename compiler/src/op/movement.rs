@@ -287,7 +287,7 @@ fn squeeze(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     cx.with_count(1, count)?;
     if let Some(axes) = late_axes(cx, 1) {
         let count = cx.input_count(1)?;
-        let mask = axis_mask(cx, axes, shape.len())?;
+        let mask = axis_mask(cx, axes, shape.len())?.of_units(cx, &shape)?;
         let dims = squeezed_dims(cx, &shape, &mask, count)?;
         return Ok(vec![cx.b.reshape(x, dims)?]);
     }
@@ -295,6 +295,11 @@ fn squeeze(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         Some(axes) => normalize_axes(&axes, shape.len())?,
         None => unit_axes(cx, &shape)?,
     };
+    for &axis in axes.iter().filter(|&&axis| !shape[axis].is_const()) {
+        // Of a tensor without elements the reshape does not tell.
+        let claim = format!("axis {axis} must have size 1 to be removed");
+        cx.b.require(Requirement::equal(shape[axis].clone(), Dim::ONE), &claim)?;
+    }
     Ok(vec![cx.b.squeeze(x, &axes)?])
 }
 
@@ -603,6 +608,13 @@ mod tests {
             assert!(x("Squeeze").input(&[1], &[wrong]).run().is_err(), "{wrong}");
         }
         assert!(x("Squeeze").input(&[2], &[0i64, 0]).run().is_err());
+        // Without elements, too.
+        let none = || Case::new("Squeeze", 13).symbolic(&["m", "n"], &[0, 3], &[0f32; 0]);
+        for axis in [0i64, 1] {
+            let error = none().constant(&[1], &[axis]).run().unwrap_err();
+            assert!(error.message.contains("must have size 1"), "{axis}: {error}");
+            assert!(none().input(&[1], &[axis]).run().is_err(), "{axis}");
+        }
         // Where nothing is left, too.
         let one = |axes: [i64; 2]| Case::new("Squeeze", 13).input(&[1, 1], &[5f32]).input(&[2], &axes);
         one([0, -1]).gives(0, &[], &[5.]);
