@@ -6,7 +6,7 @@ use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, req, var};
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::product;
-use crate::graph::{Builder, Dim, Op, RhsLayout, ValueId};
+use crate::graph::{Builder, Dim, Op, Requirement, RhsLayout, ValueId};
 use crate::scalar::{BinaryFn, ReduceFn};
 
 pub const ROWS: &[OpDef] = &[EINSUM, OpDef { since: 28, types: &[("T", NUMERIC)], ..EINSUM }];
@@ -141,13 +141,15 @@ fn diagonal(b: &mut Builder<'_>, value: ValueId, axes: Vec<Index>) -> Result<Ter
     while let Some(second) = (1..axes.len()).find(|&at| axes[..at].contains(&axes[at])) {
         let first = axes.iter().position(|index| *index == axes[second]).unwrap_or(0);
         let shape = b.shape(value);
-        if shape[first] != shape[second] && !(shape[first].is_const() && shape[second].is_const()) {
-            // Equal when the model runs, as the reshape has it checked.
+        if shape[first] != shape[second] {
+            let claim = format!(
+                "axes {first} and {second} of {} share an index, and must have one size",
+                b.ty(value)
+            );
+            b.require(Requirement::equal(shape[first].clone(), shape[second].clone()), &claim)?;
             let mut equal = shape.clone();
             equal[second] = shape[first].clone();
             value = b.reshape(value, equal)?;
-        } else if shape[first] != shape[second] {
-            return malformed(format!("axes {first} and {second} of {} share an index", b.ty(value)));
         }
         let mut picks = shape;
         picks[second] = Dim::ONE;
@@ -262,6 +264,20 @@ fn trailing_ones(b: &mut Builder<'_>, x: ValueId, count: usize) -> Result<ValueI
 #[cfg(test)]
 mod tests {
     use crate::op::node_case::Case;
+
+    /// Also where nothing is left that a reshape could miss.
+    #[test]
+    fn axes_of_one_index_have_one_size() {
+        let diagonal = |shape: &[usize]| {
+            let elements = vec![1f32; shape.iter().product()];
+            Case::new("Einsum", 12).symbolic(&["m", "n", "k"], shape, &elements).str("equation", "iij->ij")
+        };
+        diagonal(&[2, 2, 0]).gives(0, &[2, 0], &[]);
+        for wrong in [[2, 3, 1], [2, 3, 0], [0, 3, 1]] {
+            let error = diagonal(&wrong).run().unwrap_err();
+            assert!(error.message.contains("share an index"), "{wrong:?}: {error}");
+        }
+    }
 
     #[test]
     fn products_traces_and_ellipsis() {
