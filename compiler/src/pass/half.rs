@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use crate::error::Result;
 use crate::graph::{Builder, DType, Graph, MapFn, Node, NodeId, Op, OriginId, RhsLayout, ValueId};
 use crate::pass::Options;
-use crate::pass::rewrite::{bodies, rewrite};
+use crate::pass::rewrite::{bodies, producer, rewrite};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     let mut halves = Halves { exact: options.exact, ..Halves::default() };
@@ -111,7 +111,15 @@ impl Halves {
         if let Some(&wide) = self.widened.get(&value) {
             return Ok(wide);
         }
-        let wide = b.cast(value, DType::F32)?;
+        let wide = match producer(b.graph, value) {
+            // It repeats elements, each of which would be converted several times.
+            Some(Node { op: op @ (Op::Window { .. } | Op::Expand { .. }), inputs, .. }) => {
+                let (op, source) = (op.clone(), inputs[0]);
+                let source = self.wide(b, source, origin)?;
+                b.emit1(op, &[source])?
+            }
+            _ => b.cast(value, DType::F32)?,
+        };
         self.widened.insert(value, wide);
         Ok(wide)
     }

@@ -67,8 +67,9 @@ const BLOCK_TILES: i64 = 4;
 /// Multiplications below which a contraction needs no parts.
 const SMALL: i64 = 1 << 16;
 
-/// Rows that share a widened block of a panel, at least: widening costs about as much as a tenth as many rows.
-const STAGE_ROWS: usize = 32;
+/// Rows that share a widened block of a panel, at least, where the kernel has room for their sums: widening costs about as much
+/// as three rows.
+const STAGE_ROWS: usize = 128;
 
 /// Bytes of a widened block, at most: of what a kernel has of the stack, and half of the first-level cache.
 const STAGE_BYTES: usize = 16 << 10;
@@ -294,7 +295,7 @@ impl Stage {
         let fit = (STAGE_BYTES / row_bytes) as i64;
         let allowed =
             Allowed::between(1, fit, format!("the kernel's frame has room for the sums of {fit} rows"));
-        let rows = pick.count("stage_rows", STAGE_ROWS, &allowed)?;
+        let rows = pick.count("stage_rows", STAGE_ROWS.min(fit as usize), &allowed)?;
         let allowed = Allowed::between(tile.rows as i64, 1 << 20, "whole tiles share a block");
         let least_rows = pick.count("stage_from", STAGE_TILES * tile.rows, &allowed)?;
         let prefetch = pick.pick("stage_prefetch", BLOCK_PREFETCHES, &prefetches())?;

@@ -20,6 +20,9 @@ use crate::tuning::contract::{Blocks, Prefetch, Stage as Tuning};
 use crate::vector::ir::{Op, Small};
 use crate::vector::isa::Isa;
 
+/// Most lanes that are widened as they are loaded in one instruction of the processor.
+const CHEAP_LANES: usize = 8;
+
 /// How a panel is widened in blocks.
 #[derive(Clone)]
 pub(super) struct Stage {
@@ -105,10 +108,11 @@ impl Lowering<'_> {
         Ok(Some(Stage { axis, chunk, tuning, tiles, panel, sums }))
     }
 
-    /// Whether the machine widens elements as it loads them.
+    /// Whether the machine widens elements as it loads them, at no cost beside products of a tile's rows. Vectors of 512 bits
+    /// cost as much as one of the 7 or 14 rows of a tile.
     fn loads_widened(&self, dtype: DType, lanes: usize) -> bool {
         let load = |isa: Isa| isa.lanes_of(lanes, 4).map(|lanes| Op::LoadSmall(Small::F16, lanes));
-        let has = |isa: Isa| load(isa).is_some_and(|op| isa.has(op));
+        let has = |isa: Isa| load(isa).is_some_and(|op| isa.has(op) && lanes <= CHEAP_LANES);
         dtype == DType::F16 && self.target.is_leaf && self.target.wide.is_some_and(has)
     }
 
