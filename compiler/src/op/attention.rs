@@ -172,6 +172,11 @@ fn attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let mode = cx.int("qk_matmul_output_mode")?;
     let dtype = cx.b.dtype(q);
     let rank = cx.b.rank(q);
+    let ranks = [q, k, v].map(|value| cx.b.rank(value));
+    if ranks != [rank; 3] {
+        let [q, k, v] = ranks;
+        return malformed(format!("Q has {q} axes, K {k} and V {v}; all of them must have 3, or 4"));
+    }
     let b = &mut *cx.b;
     let (q, k, v) = (heads(b, q, q_heads)?, heads(b, k, kv_heads)?, heads(b, v, kv_heads)?);
     let (mut key, mut value) = (k, v);
@@ -516,6 +521,13 @@ mod tests {
         let plain = elements(&case().run().unwrap()[0]);
         case().input::<f32>(&[], &[2.5]).gives(0, &[1, 1, 1, 2], &plain);
         case().input::<bool>(&[], &[false]).gives(0, &[1, 1, 1, 2], &[0.0, 0.0]);
+    }
+
+    #[test]
+    fn operands_have_as_many_axes() {
+        let case = Case::new("Attention", 23).ramp(&[1, 1, 3], 1).ramp(&[1, 5, 3], 2).ramp(&[1, 1, 5, 1], 3);
+        let error = case.int("q_num_heads", 1).int("kv_num_heads", 1).run().unwrap_err();
+        assert_eq!(error.message, "Q has 3 axes, K 3 and V 4; all of them must have 3, or 4");
     }
 
     #[test]
