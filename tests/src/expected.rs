@@ -1,7 +1,6 @@
 //! Lists of expected failures: names under `# reason` lines, held exactly. What onnxc does not support yet is listed
-//! under the compiler's own words. Two kinds of reason are written by hand: one that begins with `rounding:` excuses
-//! results that miss the suite's tolerance, one that begins with `random:` elements of any value, of the right type and shape. A
-//! crash, a hang or a panic fails the run whether listed or not.
+//! under the compiler's own words. One kind of reason is written by hand: one that begins with `rounding:` excuses results
+//! that miss the suite's tolerance. A crash, a hang or a panic fails the run whether listed or not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -35,12 +34,6 @@ impl From<Result<(), Miss>> for Outcome {
 
 /// How reasons begin that excuse a result beyond the tolerance.
 const ROUNDING: &str = "rounding:";
-
-/// How reasons begin that excuse elements of other values: those that are expected came from another generator.
-const RANDOM: &str = "random:";
-
-/// What the message of a result says whose type and shape are right.
-const OTHER_VALUES: &str = "elements outside the tolerance";
 
 /// Reason by name.
 type List = BTreeMap<String, String>;
@@ -81,8 +74,7 @@ pub fn check(path: &Path, outcomes: &BTreeMap<String, Outcome>) -> Result<(), St
     if std::env::var_os("UPDATE_EXPECT").is_some_and(|value| value == "1") {
         let mut list: List = outcomes.iter().filter_map(unsupported).collect();
         if let Ok(old) = fs::read_to_string(path) {
-            let by_hand = |reason: &str| reason.starts_with(ROUNDING) || reason.starts_with(RANDOM);
-            list.extend(parse(&old).into_iter().filter(|(_, reason)| by_hand(reason)));
+            list.extend(parse(&old).into_iter().filter(|(_, reason)| reason.starts_with(ROUNDING)));
         }
         fs::write(path, print(&list)).map_err(|error| format!("{}: {error}", path.display()))?;
     }
@@ -101,8 +93,6 @@ fn differences(list: &List, outcomes: &BTreeMap<String, Outcome>) -> Vec<String>
         match (outcome, list.get(name)) {
             (Outcome::Passed, None) | (Outcome::Unsupported(_), Some(_)) | (Outcome::LeftOut(_), _) => {}
             (Outcome::Differs(_), Some(reason)) if reason.starts_with(ROUNDING) => {}
-            (Outcome::Failed(what) | Outcome::Differs(what), Some(reason))
-                if reason.starts_with(RANDOM) && what.contains(OTHER_VALUES) => {}
             (Outcome::Passed, Some(_)) => problems.push(format!("{name}: passes, and is listed as failing")),
             (Outcome::Unsupported(reason), None) => {
                 problems.push(format!("{name}: not supported yet: {reason}"))
@@ -141,14 +131,5 @@ mod tests {
         let problems = differences(&list, &outcomes);
         let names: Vec<&str> = problems.iter().map(|text| text.split(':').next().unwrap()).collect();
         assert_eq!(names, ["b", "c", "d", "gone"]);
-        let random = |what: &str| {
-            let outcomes = BTreeMap::from([outcome(Outcome::Failed(what.into()))("a")]);
-            differences(&parse("# random: drawn\na\n"), &outcomes).len()
-        };
-        assert_eq!(
-            random("data set 0: output 0: max abs 1; 3 of 4 elements outside the tolerance, first 1 for 0"),
-            0
-        );
-        assert_eq!(random("data set 0: output 0: f32[2] where f32[3] is expected"), 1);
     }
 }

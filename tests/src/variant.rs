@@ -49,10 +49,11 @@ impl Variant {
             fs::create_dir_all(target.join(&name))?;
             for entry in fs::read_dir(case.folder.join(&name))? {
                 let entry = entry?;
-                let input = entry.file_name().to_string_lossy().starts_with("input");
-                if self == Variant::Symbolic || !input {
-                    fs::copy(entry.path(), target.join(&name).join(entry.file_name()))?;
+                let mut file = entry.file_name().to_string_lossy().into_owned();
+                if self == Variant::Constant {
+                    file = file.replace("input", "constant");
                 }
+                fs::copy(entry.path(), target.join(&name).join(file))?;
             }
         }
         fs::write(target.join("meta.json"), serde_json::to_vec(&meta)?)?;

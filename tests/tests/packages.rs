@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use onnxc_tests::expected;
 use onnxc_tests::object::{must, source};
 use onnxc_tests::onnx_env::WHEEL;
 use onnxc_tests::prefix::{self, root};
 use onnxc_tests::sample_models;
+use onnxc_tests::{drawn, expected, suite};
 use tempfile::TempDir;
 
 const ONNXC: &str = env!("CARGO_BIN_EXE_onnxc_driver");
@@ -250,6 +250,9 @@ fn onnx_backend_tests() {
     });
     let list = root().join("tests/conformance/expected_failures.txt");
     let mut wanted: BTreeSet<String> = expected::names(&list).unwrap();
+    // That runner compares what is drawn with what NumPy drew.
+    let names = suite::cases().unwrap().into_iter().map(|case| case.id);
+    wanted.extend(names.filter(|name| drawn::is_drawn(name)));
     assert!(wanted.insert(RUNNERS_OWN.to_string()));
     let others: BTreeMap<&String, &String> =
         outcomes.iter().filter(|(_, outcome)| !outcome.starts_with("PASS")).collect();
@@ -260,7 +263,7 @@ fn onnx_backend_tests() {
         "not as the harness: {:#?}",
         differing.iter().map(|name| (name, others.get(name))).collect::<Vec<_>>()
     );
-    assert_eq!(outcomes.len(), onnxc_tests::suite::cases().unwrap().len());
+    assert_eq!(outcomes.len(), suite::cases().unwrap().len());
     assert!(others[&RUNNERS_OWN.to_string()].contains("Unable to compare expected type"), "{others:?}");
     println!("{} of {} pass", outcomes.len() - others.len(), outcomes.len());
 }
