@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use onnxc::graph::{DType, Tensor};
+use onnxc::target::Target;
 use onnxc_proto::build;
 use onnxc_tests::compile::compile_to;
 use onnxc_tests::expected::Outcome;
@@ -128,6 +129,46 @@ fn complex_numbers_are_moved_and_summed_on_other_machines() {
         assert_eq!(found[0].data, chosen.data, "{}", machine.name);
         assert_eq!(found[1], Tensor::from_slice(&[2, 4], &[0i64, 1, 2, 2, 1, 0, 0, 1]), "{}", machine.name);
     }
+}
+
+/// A level that only adds to narrow types has the kernels that these serve, and no others: products of bytes the one, roundings to
+/// bf16 the other.
+#[test]
+fn levels_have_the_kernels_that_they_serve() {
+    const F64: i32 = 11;
+    const U8: i32 = 2;
+    const I8: i32 = 3;
+    const I32: i32 = 6;
+    const BF16: i32 = 16;
+    let inputs = vec![
+        build::value("a", F64, &["64", "256"]),
+        build::value("b", BF16, &["64", "256"]),
+        build::value("c", U8, &["64", "256"]),
+        build::value("d", I8, &["256", "64"]),
+    ];
+    let nodes = vec![
+        build::node("Softmax", &["a"], &["x"]),
+        build::node("Tanh", &["b"], &["y"]),
+        build::node("MatMulInteger", &["c", "d"], &["z"]),
+    ];
+    let outputs = vec![
+        build::value("x", F64, &["64", "256"]),
+        build::value("y", BF16, &["64", "256"]),
+        build::value("z", I32, &["64", "64"]),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let (model, object) = (dir.path().join("model.onnx"), dir.path().join("model.o"));
+    fs::write(&model, build::model(21, build::graph(inputs, nodes, outputs)).encode_to_vec()).unwrap();
+    let target = Target::new("aarch64-unknown-linux-gnu".parse().unwrap(), None).unwrap();
+    compile_to(&model, "m", &target.into(), &object).unwrap_or_else(|why| panic!("{why}"));
+    let bytes = fs::read(&object).unwrap();
+    let names = bytes.split(|byte| *byte == 0).filter_map(|name| str::from_utf8(name).ok());
+    let mut upgraded: Vec<&str> = names
+        .filter_map(|name| name.split_once(".g")?.1.split_once('_')?.1.into())
+        .filter(|name| name.contains('.'))
+        .collect();
+    upgraded.sort();
+    assert_eq!(upgraded, ["MatMulInteger.armv8_2_a_dotprod", "Tanh.armv8_2_a_dotprod_bf16"]);
 }
 
 /// An object that the command makes links with the program of the example, statically and as part of a position-independent

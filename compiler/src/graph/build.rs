@@ -478,19 +478,19 @@ impl<'g> Builder<'g> {
         self.emit1(Op::Reshape { shape }, &[x])
     }
 
-    /// Removes axes of size 1.
+    /// Removes axes of size 1; the run checks those whose size is not known, also of tensors without elements, of which the
+    /// reshape would not tell.
     pub fn squeeze(&mut self, x: ValueId, axes: &[usize]) -> Result<ValueId> {
         let shape = self.shape(x);
         for &axis in axes {
-            match shape.get(axis).map(Dim::as_const) {
-                Some(Some(1) | None) => {}
-                _ => {
-                    return Err(Error::malformed(
-                        Stage::Infer,
-                        format!("squeeze of axis {axis} of shape {shape:?}"),
-                    ));
-                }
-            }
+            let size = shape.get(axis).ok_or_else(|| {
+                Error::malformed(
+                    Stage::Infer,
+                    format!("there is no axis {axis} of shape {shape:?} to remove"),
+                )
+            })?;
+            let claim = format!("axis {axis} must have size 1 to be removed");
+            self.require(Requirement::equal(size.clone(), Dim::ONE), &claim)?;
         }
         let kept = (0..shape.len()).filter(|axis| !axes.contains(axis)).map(|axis| shape[axis].clone());
         self.reshape(x, kept.collect())
