@@ -11,6 +11,10 @@ use crate::graph::{DType, Dim};
 use crate::loops::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, math, visit};
 use crate::scalar::CompareFn;
 use crate::target::Target;
+use crate::tuning::Goal;
+
+/// Most turns of an innermost loop without vectors that are written out.
+const WRITTEN_OUT: i64 = 4;
 
 /// One loop of a nest: `0..extent`.
 #[derive(Clone, Debug)]
@@ -93,9 +97,9 @@ impl Nest {
     }
 
     /// The nest as statements, the innermost axis in vectors where its accesses are contiguous and its types have
-    /// vectors, after what does not depend on it.
-    pub fn vectorize(mut self, kernel: &mut Kernel, target: &Target) -> Vec<Stmt> {
-        let Some(inner) = self.axes.pop() else { return self.body };
+    /// vectors, else written out where it is short; after what does not depend on it.
+    pub fn vectorize(mut self, kernel: &mut Kernel, target: &Target, goal: Goal) -> Vec<Stmt> {
+        let Some(mut inner) = self.axes.pop() else { return self.body };
         let (outer, body) = hoist(kernel, inner.var, std::mem::take(&mut self.body));
         let lanes = vector_lanes(kernel, target, inner.var, &body);
         let extent = inner.extent.clone();
@@ -103,6 +107,10 @@ impl Nest {
         let loops = if lanes > 1 && wide {
             split_vector(kernel, inner.var, &extent, lanes, lanes, &body)
         } else {
+            let is_short = extent.as_const().is_some_and(|extent| (2..=WRITTEN_OUT).contains(&extent));
+            if is_short && goal == Goal::Speed && inner.kind == LoopKind::Serial {
+                inner.kind = LoopKind::Unrolled;
+            }
             Nest { axes: vec![inner], body }.into_stmts()
         };
         self.body = with_hoisted(&extent, outer, loops);

@@ -112,11 +112,14 @@ impl Halves {
             return Ok(wide);
         }
         let wide = match producer(b.graph, value) {
-            // It repeats elements, each of which would be converted several times.
-            Some(Node { op: op @ (Op::Window { .. } | Op::Expand { .. }), inputs, .. }) => {
-                let (op, source) = (op.clone(), inputs[0]);
-                let source = self.wide(b, source, origin)?;
-                b.emit1(op, &[source])?
+            // They repeat elements, each of which would be converted several times; a padding has loops of its own for its
+            // border only where it is the last operation of a group.
+            Some(Node {
+                op: op @ (Op::Window { .. } | Op::Expand { .. } | Op::Pad { .. }), inputs, ..
+            }) => {
+                let (op, inputs) = (op.clone(), inputs.clone());
+                let inputs = self.all_wide(b, &inputs, origin)?;
+                b.emit1(op, &inputs)?
             }
             _ => b.cast(value, DType::F32)?,
         };

@@ -33,7 +33,7 @@ impl Lowering<'_> {
         if nest.axes.len() > 1 {
             nest.axes[0].kind = LoopKind::Parallel;
         }
-        self.kernel.body = nest.vectorize(&mut self.kernel, self.target);
+        self.kernel.body = nest.vectorize(&mut self.kernel, self.target, self.group.settings.goal);
         Ok(())
     }
 }

@@ -210,7 +210,7 @@ impl Lowering<'_> {
         nest.body =
             self.scope(|cx| cx.store_all(rows.into_iter().map(|output| (output, full.clone())).collect()))?;
         nest.fuse_all(0);
-        let stmts = nest.vectorize(&mut self.kernel, self.target);
+        let stmts = nest.vectorize(&mut self.kernel, self.target, self.group.settings.goal);
         stmts.into_iter().for_each(|stmt| self.push(stmt));
         Ok(())
     }

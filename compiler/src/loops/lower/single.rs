@@ -76,7 +76,7 @@ impl Lowering<'_> {
             Ok(())
         })?;
         nest.fuse_all(0);
-        let stmts = nest.vectorize(&mut self.kernel, self.target);
+        let stmts = nest.vectorize(&mut self.kernel, self.target, self.group.settings.goal);
         stmts.into_iter().for_each(|stmt| self.push(stmt));
         Ok(())
     }

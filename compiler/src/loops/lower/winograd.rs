@@ -144,7 +144,7 @@ impl Lowering<'_> {
             self.extents.insert(axis.var, axis.extent.clone());
         }
         nest.body = self.scope(|cx| fill(cx, &index))?;
-        let stmts = nest.vectorize(&mut self.kernel, self.target);
+        let stmts = nest.vectorize(&mut self.kernel, self.target, self.group.settings.goal);
         stmts.into_iter().for_each(|stmt| self.push(stmt));
         Ok(())
     }

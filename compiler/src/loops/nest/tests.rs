@@ -6,6 +6,7 @@ use crate::loops::parse::parse;
 use crate::loops::verify::verify;
 use crate::loops::{Kernel, LoopKind, interp};
 use crate::target::Target;
+use crate::tuning::Goal;
 
 fn kernel(body: &str) -> Kernel {
     let head = "kernel \"k\" {\n  buffer b0 \"x\" : read f32[96]\n  buffer b1 \"y\" : readwrite f32[96]\n  \
@@ -115,13 +116,35 @@ fn vectorize_leaves_a_tail_and_hoists() {
         ));
         let mut after = before.clone();
         let nest = Nest::of(after.body.pop().unwrap());
-        after.body = nest.vectorize(&mut after, &target);
+        after.body = nest.vectorize(&mut after, &target, Goal::Speed);
         assert_eq!(run(&before), run(&after), "{after}");
         let mut found = false;
         crate::loops::visit::stmts(&after.body, &mut |stmt| {
             found |= matches!(stmt, crate::loops::Stmt::For { kind: LoopKind::Vector, .. });
         });
         assert_eq!(found, vectors, "{after}");
+    }
+}
+
+/// A short loop without vectors is written out, but not in small code, nor where threads share it.
+#[test]
+fn short_loops_are_written_out() {
+    let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), Some("x86-64-v3")).unwrap();
+    for (extent, goal, kind, wanted) in [
+        (3, Goal::Speed, "", LoopKind::Unrolled),
+        (4, Goal::Speed, "", LoopKind::Unrolled),
+        (5, Goal::Speed, "", LoopKind::Serial),
+        (1, Goal::Speed, "", LoopKind::Serial),
+        (3, Goal::Size, "", LoopKind::Serial),
+        (3, Goal::Speed, " parallel", LoopKind::Parallel),
+    ] {
+        let before = kernel(&format!("  for i0 in 0..{extent}{kind} {{\n    b1[i0*2] = b0[i0*7]\n  }}\n"));
+        let mut after = before.clone();
+        let nest = Nest::of(after.body.pop().unwrap());
+        after.body = nest.vectorize(&mut after, &target, goal);
+        assert_eq!(run(&before), run(&after), "{after}");
+        let [crate::loops::Stmt::For { kind, .. }] = after.body[..] else { panic!("{after}") };
+        assert_eq!(kind, wanted, "{after}");
     }
 }
 
