@@ -299,35 +299,49 @@ fn shifted_before(
     }
 }
 
-/// Floats that are quantized to bytes, `min(max(round(x) + zero, least), most)`, quantized to bytes of the other type, all greater
-/// by `shift`: the bounds are, too, so that nothing is shifted after. What NaN becomes is not specified.
+/// Floats that are quantized to bytes, quantized to bytes of the other type, all greater by `shift`: the bounds are, too, so
+/// that nothing is shifted after. What NaN becomes is not specified.
 fn quantized_to(b: &mut Builder, value: ValueId, wanted: DType, shift: f64) -> Result<Option<ValueId>> {
-    let (Some(from), Some(to)) = (Range::of(b.dtype(value)), Range::of(wanted)) else { return Ok(None) };
-    let Some((Op::Map(MapFn::Cast { .. }), &[clamped])) = operation(b.graph, value) else {
-        return Ok(None);
-    };
-    if b.dtype(clamped) != DType::F32 {
-        return Ok(None);
+    match Quantized::of(b.graph, value) {
+        Some(quantized) => quantized.shifted_to(b, wanted, shift),
+        None => Ok(None),
     }
-    let sum = with_number(b.graph, clamped, BinaryFn::Min, from.most as f64)
-        .and_then(|above| with_number(b.graph, above, BinaryFn::Max, from.least as f64));
-    let Some(sum) = sum else { return Ok(None) };
-    let is_round =
-        |b: &Builder, x| matches!(operation(b.graph, x), Some((Op::Map(MapFn::Unary(UnaryFn::Round)), _)));
-    let (rounded, zero) = match operation(b.graph, sum) {
-        Some((Op::Map(MapFn::Binary(BinaryFn::Add)), &[x, c])) => match splat(b.graph, c) {
-            Some(zero) if zero.fract() == 0.0 => (x, zero),
-            _ => return Ok(None),
-        },
-        _ => (sum, 0.0),
-    };
-    if !is_round(b, rounded) {
-        return Ok(None);
+}
+
+/// Floats that are quantized to bytes: `min(max(rounded + zero, least), most)`, where `rounded` is a whole number.
+pub struct Quantized {
+    pub rounded: ValueId,
+    pub zero: f64,
+}
+
+impl Quantized {
+    pub fn of(graph: &Graph, value: ValueId) -> Option<Quantized> {
+        let range = Range::of(graph.ty(value).dtype)?;
+        let Some((Op::Map(MapFn::Cast { .. }), &[clamped])) = operation(graph, value) else { return None };
+        if graph.ty(clamped).dtype != DType::F32 {
+            return None;
+        }
+        let above = with_number(graph, clamped, BinaryFn::Min, range.most as f64)?;
+        let sum = with_number(graph, above, BinaryFn::Max, range.least as f64)?;
+        let (rounded, zero) = match operation(graph, sum) {
+            Some((Op::Map(MapFn::Binary(BinaryFn::Add)), &[x, c])) => match splat(graph, c) {
+                Some(zero) if zero.fract() == 0.0 => (x, zero),
+                _ => return None,
+            },
+            _ => (sum, 0.0),
+        };
+        let is_round = matches!(operation(graph, rounded), Some((Op::Map(MapFn::Unary(UnaryFn::Round)), _)));
+        is_round.then_some(Quantized { rounded, zero })
     }
-    let mut moved = b.binary_scalar(BinaryFn::Add, rounded, zero + shift)?;
-    moved = b.binary_scalar(BinaryFn::Max, moved, to.least as f64)?;
-    moved = b.binary_scalar(BinaryFn::Min, moved, to.most as f64)?;
-    Ok(Some(b.cast(moved, wanted)?))
+
+    /// Bytes of type `to` that are all greater by `shift`.
+    pub fn shifted_to(&self, b: &mut Builder, to: DType, shift: f64) -> Result<Option<ValueId>> {
+        let Some(range) = Range::of(to) else { return Ok(None) };
+        let mut moved = b.binary_scalar(BinaryFn::Add, self.rounded, self.zero + shift)?;
+        moved = b.binary_scalar(BinaryFn::Max, moved, range.least as f64)?;
+        moved = b.binary_scalar(BinaryFn::Min, moved, range.most as f64)?;
+        b.cast(moved, to).map(Some)
+    }
 }
 
 /// `x`, where a value is `function(x, number)`.

@@ -4,17 +4,19 @@
 mod bytes;
 mod floats;
 mod range;
+mod twins;
 
 pub use bytes::{Bytes, bytes, less_columns};
 pub use range::{LOOKS, Range, range};
 
 use crate::error::Result;
-use crate::graph::Graph;
+use crate::graph::{DType, Graph};
 use crate::pass::Options;
 use crate::pass::rewrite::{bodies, rewrite};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     rewrite(graph, |b, id| bytes::in_bytes(b, id, &options.pack))?;
+    twins::run(graph, if options.pack.signed_bytes { DType::I8 } else { DType::U8 })?;
     let mut left = floats::MOST_OF_ALL;
     rewrite(graph, |b, id| match floats::depthwise(b, id, &options.pack)? {
         Some(sum) => Ok(Some(sum)),
