@@ -4,6 +4,7 @@
 
 pub mod attention;
 pub mod blockwise;
+pub mod branches;
 pub mod crops;
 pub mod elementwise;
 pub mod fused;
