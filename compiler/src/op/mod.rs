@@ -143,6 +143,7 @@ const FAMILIES: &[&[OpDef]] = &[
     microsoft::relative::ROWS,
     microsoft::layers::ROWS,
     microsoft::linear::ROWS,
+    microsoft::gated_delta::ROWS,
     microsoft::branches::ROWS,
     microsoft::recurrent::ROWS,
     microsoft::generation::ROWS,
