@@ -145,6 +145,7 @@ const FAMILIES: &[&[OpDef]] = &[
     microsoft::linear::ROWS,
     microsoft::gated_delta::ROWS,
     microsoft::branches::ROWS,
+    microsoft::ngrams::ROWS,
     microsoft::recurrent::ROWS,
     microsoft::generation::ROWS,
     microsoft::packed::ROWS,

@@ -21,6 +21,7 @@ pub mod matmul;
 pub mod moe;
 pub mod multi_head;
 pub mod nchwc;
+pub mod ngrams;
 pub mod numbers;
 pub mod packed;
 pub mod recurrent;
