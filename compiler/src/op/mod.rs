@@ -136,6 +136,7 @@ const FAMILIES: &[&[OpDef]] = &[
     microsoft::windows::ROWS,
     microsoft::matmul::ROWS,
     microsoft::blockwise::ROWS,
+    microsoft::byte_blocks::ROWS,
     microsoft::attention::ROWS,
     microsoft::group_query::ROWS,
     microsoft::multi_head::ROWS,

@@ -5,6 +5,7 @@
 pub mod attention;
 pub mod blockwise;
 pub mod branches;
+pub mod byte_blocks;
 pub mod crops;
 pub mod elementwise;
 pub mod fused;
