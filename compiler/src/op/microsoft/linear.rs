@@ -35,7 +35,7 @@ pub const ROWS: &[OpDef] = &[
         &[string("activation", "none"), int("delta_offset", 0), int("dilation", 1), int("group_size", 1),
           int("state_update_capacity", 0)],
         &[("T", FLOATS), ("M", &[I32])],
-        &["input[N, C]", "weight[C, 1, K]", "1 <= K", "bias[C]", "initial_state[B, C, (K - 1) * dilation]",
+        &["input[N, C]", "weight[C, 1, K]", "bias[C]", "initial_state[B, C, (K - 1) * dilation]",
           "cumulative_sequence_length[B + 1]", "capture_count[B]"],
         packed_convolution, "CausalConvWithState of packed requests of unlike lengths"),
 ];
