@@ -188,23 +188,23 @@ fn selu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// `max(x, 0) + log1p(exp(-|x|))`: equal to `log(1 + exp(x))`, and finite wherever that is.
-pub(super) fn softplus_of(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
-    let magnitude = cx.b.unary(UnaryFn::Abs, x)?;
-    let tail = cx.b.unary(UnaryFn::Neg, magnitude)?;
-    let tail = cx.b.unary(UnaryFn::Exp, tail)?;
-    let tail = cx.b.unary(UnaryFn::Log1p, tail)?;
-    let linear = cx.b.binary_scalar(BinaryFn::Max, x, 0.0)?;
-    cx.b.binary(BinaryFn::Add, linear, tail)
+pub(super) fn softplus_of(b: &mut Builder<'_>, x: ValueId) -> Result<ValueId> {
+    let magnitude = b.unary(UnaryFn::Abs, x)?;
+    let tail = b.unary(UnaryFn::Neg, magnitude)?;
+    let tail = b.unary(UnaryFn::Exp, tail)?;
+    let tail = b.unary(UnaryFn::Log1p, tail)?;
+    let linear = b.binary_scalar(BinaryFn::Max, x, 0.0)?;
+    b.binary(BinaryFn::Add, linear, tail)
 }
 
 fn softplus(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
-    Ok(vec![softplus_of(cx, x)?])
+    Ok(vec![softplus_of(cx.b, x)?])
 }
 
 fn mish(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
-    let gate = softplus_of(cx, x)?;
+    let gate = softplus_of(cx.b, x)?;
     let gate = cx.b.unary(UnaryFn::Tanh, gate)?;
     Ok(vec![cx.b.binary(BinaryFn::Mul, x, gate)?])
 }

@@ -2,7 +2,7 @@
 
 use super::row::*;
 use super::spatial::windows;
-use crate::graph::{Builder, Graph, Op, RhsLayout, TensorType};
+use crate::graph::{Builder, Op, RhsLayout, TensorType};
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
@@ -46,17 +46,7 @@ struct Heads {
 pub(super) fn linear_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (query, key, value) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
     let (past, decay, beta) = (cx.optional(3), cx.optional(4), cx.optional(5));
-    let rule = cx.str("update_rule")?;
-    let (gated, corrected) = match rule.as_str() {
-        "linear" => (false, false),
-        "gated" => (true, false),
-        "delta" => (false, true),
-        "gated_delta" => (true, true),
-        other => return not_one_of("update_rule", other, "linear, gated, delta, gated_delta"),
-    };
-    if decay.is_some() != gated || beta.is_some() != corrected {
-        return malformed(format!("update_rule `{rule}` with or without decay and beta"));
-    }
+    held_to_rule(cx, decay, beta)?;
     let count = |name: &str| match cx.int(name)? {
         count @ 1..=0x7fff_ffff => Ok(count as usize),
         other => malformed(format!("{name} {other}")),
@@ -109,14 +99,16 @@ pub(super) fn linear_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> 
             b.expand(zero, state_shape)?
         }
     };
-    let scaled = scaled_queries(b, query, &heads, scale)?;
+    let scaled = scaled_queries(b, query, &heads.key_size, scale)?;
     let group = queries / keys;
     // Time first: [T, B, H_kv, rows, size]
-    let mut scans = vec![
-        by_time(b, scaled, &heads, [keys, group], &heads.key_size)?,
-        by_time(b, key, &heads, [keys, 1], &heads.key_size)?,
-        by_time(b, value, &heads, [keys, 1], &heads.value_size)?,
-    ];
+    let mut steps = Steps {
+        query: by_time(b, scaled, &heads, [keys, group], &heads.key_size)?,
+        key: by_time(b, key, &heads, [keys, 1], &heads.key_size)?,
+        value: by_time(b, value, &heads, [keys, 1], &heads.value_size)?,
+        decay: None,
+        rate: None,
+    };
     if let Some(decay) = decay {
         // [T, B, H_kv, d_k or 1, 1]
         let shape = b.shape(decay);
@@ -129,7 +121,7 @@ pub(super) fn linear_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> 
                 [heads.time.clone(), heads.batch.clone(), Dim::from(keys), Dim::ONE, heads.key_size.clone()];
             decay = b.expand(decay, whole.to_vec())?;
         }
-        scans.push(b.transpose(decay, &[0, 1, 2, 4, 3])?);
+        steps.decay = Some(b.transpose(decay, &[0, 1, 2, 4, 3])?);
     }
     if let Some(beta) = beta {
         let shared = b.ty(beta).shape.last() == Some(&Dim::ONE);
@@ -137,26 +129,45 @@ pub(super) fn linear_attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> 
         if b.ty(beta).shape.last().is_some_and(|width| !width.is_const()) {
             beta = b.expand(beta, vec![heads.batch.clone(), heads.time.clone(), Dim::from(keys)])?;
         }
-        scans.push(by_time(b, beta, &heads, [if shared { 1 } else { keys }, 1], &Dim::ONE)?);
+        steps.rate = Some(by_time(b, beta, &heads, [if shared { 1 } else { keys }, 1], &Dim::ONE)?);
     }
-    let body = recurrence(b, state, &scans, gated, corrected)?;
-    let op = Op::scan(body, heads.time.clone(), 1, scans.len(), vec![false; scans.len() + 1]);
-    let results = b.emit(op, &[vec![state], scans].concat())?;
+    let found = recurrence(b, state, &steps, heads.time.clone(), false)?;
     // [T, B, H_kv, group, d_v] to [B, T, H_q * d_v]
-    let y = b.transpose(results[1], &[1, 0, 2, 3, 4])?;
+    let y = b.transpose(found.output, &[1, 0, 2, 3, 4])?;
     let width = Dim::from(heads.queries) * heads.value_size.clone();
     let y = b.reshape(y, vec![heads.batch.clone(), heads.time.clone(), width])?;
-    Ok(vec![b.cast(y, dtype)?, b.cast(results[0], state_dtype)?])
+    Ok(vec![b.cast(y, dtype)?, b.cast(found.state, state_dtype)?])
+}
+
+/// Refuses a decay or a rate that `update_rule` does not name, and the lack of one that it names.
+pub(super) fn held_to_rule(cx: &NodeCx<'_, '_>, decay: Option<ValueId>, beta: Option<ValueId>) -> Result<()> {
+    let rule = cx.str("update_rule")?;
+    let (gated, corrected) = match rule.as_str() {
+        "linear" => (false, false),
+        "gated" => (true, false),
+        "delta" => (false, true),
+        "gated_delta" => (true, true),
+        other => return not_one_of("update_rule", other, "linear, gated, delta, gated_delta"),
+    };
+    if decay.is_some() != gated || beta.is_some() != corrected {
+        return malformed(format!("update_rule `{rule}` with or without decay and beta"));
+    }
+    Ok(())
 }
 
 /// Queries in f32 times `scale`, or one over the root of a key's size.
-fn scaled_queries(b: &mut Builder<'_>, query: ValueId, heads: &Heads, scale: f32) -> Result<ValueId> {
+pub(super) fn scaled_queries(
+    b: &mut Builder<'_>,
+    query: ValueId,
+    key_size: &Dim,
+    scale: f32,
+) -> Result<ValueId> {
     let query = b.cast(query, DType::F32)?;
-    match heads.key_size.as_const() {
+    match key_size.as_const() {
         _ if scale != 0.0 => b.binary_scalar(BinaryFn::Mul, query, f64::from(scale)),
         Some(size) => b.binary_scalar(BinaryFn::Mul, query, 1.0 / (size.max(1) as f64).sqrt()),
         None => {
-            let size = b.dim_scalar(&heads.key_size)?;
+            let size = b.dim_scalar(key_size)?;
             let size = b.cast(size, DType::F32)?;
             let root = b.unary(UnaryFn::Sqrt, size)?;
             b.binary(BinaryFn::Div, query, root)
@@ -184,62 +195,101 @@ fn by_time(
     b.transpose(x, &[1, 0, 2, 3, 4])
 }
 
-/// One step. State: `[B, H, d_k, d_v]`; scanned: query `[B, H, group, d_k]`, key `[B, H, 1, d_k]`, value
-/// `[B, H, 1, d_v]`, decay `[B, H, d_k or 1, 1]`, beta `[B, H or 1, 1, 1]`. Gives the next state and the outputs
-/// `[B, H, group, d_v]`.
-fn recurrence(
-    outer: &Builder<'_>,
+/// What the steps of a recurrence read, f32, time first.
+pub(super) struct Steps {
+    /// `[T, B, H, rows, K]`, scaled.
+    pub query: ValueId,
+    /// `[T, B, H, 1, K]`
+    pub key: ValueId,
+    /// `[T, B, H, 1, V]`
+    pub value: ValueId,
+    /// Logarithms of what the state is multiplied by, `[T, B, H, K or 1, 1]`.
+    pub decay: Option<ValueId>,
+    /// How much of the error is corrected, `[T, B, H or 1, 1, 1]`; without it values are written as they are.
+    pub rate: Option<ValueId>,
+}
+
+/// What comes of a recurrence.
+pub(super) struct Recurrence {
+    /// The last state, `[B, H, K, V]`.
+    pub state: ValueId,
+    /// `[T, B, H, rows, V]`
+    pub output: ValueId,
+    /// What each step wrote at its key, `[T, B, H, 1, V]`, where it was asked for.
+    pub written: Option<ValueId>,
+}
+
+/// The states and outputs of `trip` steps of linear attention, from the state `[B, H, K, V]` on:
+/// `S = exp(decay) * S`, `w = rate * (value - key S)`, `S = S + key^T w`, `output = query S`; see the schema of LinearAttention.
+/// `keeps` asks for what is written.
+pub(super) fn recurrence(
+    b: &mut Builder<'_>,
     state: ValueId,
-    scans: &[ValueId],
-    gated: bool,
-    corrected: bool,
-) -> Result<Graph> {
-    let (mut body, origin) = outer.body();
-    let mut builder = Builder::new(&mut body, origin);
-    let b = &mut builder;
-    let mut state = b.input("state", outer.ty(state).clone(), None);
-    let mut steps = scans.iter().map(|&scan| {
-        let ty = outer.ty(scan);
-        TensorType::new(ty.dtype, ty.shape[1..].to_vec())
-    });
-    let mut next = |b: &mut Builder<'_>| match steps.next() {
-        Some(ty) => Ok(b.input("step", ty, None)),
-        None => malformed("a step without operands"),
-    };
-    let (query, key, mut value) = (next(b)?, next(b)?, next(b)?);
-    if gated {
-        let decay = next(b)?;
+    steps: &Steps,
+    trip: Dim,
+    keeps: bool,
+) -> Result<Recurrence> {
+    let Steps { query, key, value, decay, rate } = *steps;
+    let scans: Vec<ValueId> =
+        [Some(query), Some(key), Some(value), decay, rate].into_iter().flatten().collect();
+    let (mut body, origin) = b.body();
+    {
+        let inner = &mut Builder::new(&mut body, origin);
+        let state = inner.input("state", b.ty(state).clone(), None);
+        let mut step = |scan: ValueId| {
+            let ty = b.ty(scan);
+            inner.input("step", TensorType::new(ty.dtype, ty.shape[1..].to_vec()), None)
+        };
+        let [query, key, value] = [query, key, value].map(&mut step);
+        let [decay, rate] = [decay, rate].map(|scan| scan.map(&mut step));
+        let own = Steps { query, key, value, decay, rate };
+        let (state, output, written) = one_step(inner, state, &own)?;
+        let results = [state, output].into_iter().chain(keeps.then_some(written));
+        body.outputs = results.map(|value| (String::new(), value)).collect();
+    }
+    let stacked = body.outputs.len() - 1;
+    let op = Op::scan(body, trip, 1, scans.len(), vec![false; scans.len() + stacked]);
+    let results = b.emit(op, &[vec![state], scans].concat())?;
+    Ok(Recurrence { state: results[0], output: results[1], written: results.get(2).copied() })
+}
+
+/// The next state, the output and what was written, of one step, whose operands have no axis of time.
+fn one_step(b: &mut Builder<'_>, mut state: ValueId, step: &Steps) -> Result<(ValueId, ValueId, ValueId)> {
+    if let Some(decay) = step.decay {
         let factor = b.unary(UnaryFn::Exp, decay)?;
         state = b.binary(BinaryFn::Mul, state, factor)?;
     }
     let product = Op::Contract { batch: 2, m: 1, k: 1, rhs: RhsLayout::Plain };
-    let column = b.transpose(key, &[0, 1, 3, 2])?;
-    if corrected {
-        let beta = next(b)?;
-        let seen = b.emit1(product.clone(), &[key, state])?;
+    let column = b.transpose(step.key, &[0, 1, 3, 2])?;
+    let mut value = step.value;
+    if let Some(rate) = step.rate {
+        let seen = b.emit1(product.clone(), &[step.key, state])?;
         let error = b.binary(BinaryFn::Sub, value, seen)?;
-        value = b.binary(BinaryFn::Mul, beta, error)?;
+        value = b.binary(BinaryFn::Mul, rate, error)?;
     }
     let written = b.binary(BinaryFn::Mul, column, value)?;
     let state = b.binary(BinaryFn::Add, state, written)?;
-    let y = b.emit1(product, &[query, state])?;
-    body.outputs = vec![(String::new(), state), (String::new(), y)];
-    Ok(body)
+    Ok((state, b.emit1(product, &[step.query, state])?, value))
 }
 
 fn causal_conv(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     causal_convolution(cx, 1)
 }
 
+/// Whether a convolution has the activation SiLU.
+pub(super) fn is_swish(cx: &NodeCx<'_, '_>) -> Result<bool> {
+    match cx.str("activation")?.as_str() {
+        "none" => Ok(false),
+        "silu" | "swish" => Ok(true),
+        other => not_one_of("activation", other, "none, silu, swish"),
+    }
+}
+
 /// `input: [B, C, L]`, `weight: [C, 1, k]`; the state is the last `(k - 1) * dilation` points of what was seen.
 pub(super) fn causal_convolution(cx: &mut NodeCx<'_, '_>, dilation: usize) -> Result<Vec<ValueId>> {
     let (x, weight) = (cx.input(0)?, cx.input(1)?);
     let (bias, past) = (cx.optional(2), cx.optional(3));
-    let swish = match cx.str("activation")?.as_str() {
-        "none" => false,
-        "silu" | "swish" => true,
-        other => return not_one_of("activation", other, "none, silu, swish"),
-    };
+    let swish = is_swish(cx)?;
     let b = &mut *cx.b;
     let (shape, w_shape, dtype) = (b.shape(x), b.shape(weight), b.dtype(x));
     let ([_, channels, length], [filters, _, kernel]) = (shape.as_slice(), w_shape.as_slice()) else {

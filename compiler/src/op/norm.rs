@@ -260,6 +260,19 @@ fn inverse_deviation(b: &mut Builder<'_>, variance: ValueId, epsilon: f32) -> Re
     b.unary(UnaryFn::Recip, deviation)
 }
 
+/// `x / sqrt(mean(x * x) + epsilon)` over `axes`, and the inverse of the square root, in the type of `x`.
+pub(super) fn by_root_mean_square(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    axes: &[usize],
+    epsilon: f32,
+) -> Result<(ValueId, ValueId)> {
+    let squares = b.binary(BinaryFn::Mul, x, x)?;
+    let mean = b.mean(squares, axes)?;
+    let inverse = inverse_deviation(b, mean, epsilon)?;
+    Ok((b.binary(BinaryFn::Mul, x, inverse)?, inverse))
+}
+
 /// Mean and variance over `axes`, and `x - mean`.
 pub(super) struct Moments {
     mean: ValueId,
@@ -465,10 +478,7 @@ pub(super) fn rms_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>>
     let b = &mut *cx.b;
     let axes: Vec<usize> = (axis..rank).collect();
     let x = b.cast(x, stash_dtype)?;
-    let squares = b.binary(BinaryFn::Mul, x, x)?;
-    let mean = b.mean(squares, &axes)?;
-    let inverse = inverse_deviation(b, mean, epsilon)?;
-    let y = b.binary(BinaryFn::Mul, x, inverse)?;
+    let (y, inverse) = by_root_mean_square(b, x, &axes, epsilon)?;
     let y = b.cast(y, b.dtype(scale))?;
     Ok(vec![b.binary(BinaryFn::Mul, y, scale)?, b.cast(inverse, stated)?])
 }

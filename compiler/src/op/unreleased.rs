@@ -136,7 +136,7 @@ fn parametric_softplus(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (alpha, beta) = factors(cx)?;
     let x = cx.input(0)?;
     let x = cx.b.binary_scalar(BinaryFn::Mul, x, beta)?;
-    let y = softplus_of(cx, x)?;
+    let y = softplus_of(cx.b, x)?;
     Ok(vec![cx.b.binary_scalar(BinaryFn::Mul, y, alpha)?])
 }
 

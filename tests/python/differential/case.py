@@ -29,6 +29,8 @@ class Node:
         self.attributes = {}
         #: What attributes mean to the oracle, where it differs from their spelling.
         self.outputs = 1
+        #: Numbers of outputs that have no name.
+        self.unnamed = set()
         #: Units in the last place of the result type that rounding may make.
         self.ulps = 4
         #: Absolute tolerance, as a share of the greatest magnitude in the results.

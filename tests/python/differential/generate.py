@@ -29,6 +29,7 @@ import microsoft
 import microsoft_attention  # noqa: F401
 import microsoft_fused  # noqa: F401
 import microsoft_generation  # noqa: F401
+import microsoft_hybrid  # noqa: F401
 import microsoft_moe  # noqa: F401
 import microsoft_nchwc  # noqa: F401
 import microsoft_packed  # noqa: F401
@@ -150,12 +151,13 @@ class Case:
                 name = f"i{at}_{index}"
                 names.append(name)
                 (self.initializers if constant else self.inputs).append((name, array))
-        outputs = [f"o{at}_{index}" for index in range(len(results))]
+        outputs = ["" if index in node.unnamed else f"o{at}_{index}" for index in range(len(results))]
         self.nodes.append(node.proto(names, outputs))
         used = node.types or {"": ""}
         self.pairs += [f"{node.key}-{node.since} {variable}={name}" for variable, name in used.items()]
-        self.tolerance(node, results)
-        return list(zip(outputs, results))
+        named = [(name, result) for name, result in zip(outputs, results) if name]
+        self.tolerance(node, [result for _, result in named])
+        return named
 
     def tolerance(self, node, results):
         # What an f32 or a narrower operand takes part in is no more exact than f32, nor are stashed statistics.

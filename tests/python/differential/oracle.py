@@ -17,6 +17,7 @@ import definitions_attention  # noqa: F401 (definitions register themselves)
 import definitions_items
 import definitions_fused  # noqa: F401
 import definitions_generation  # noqa: F401
+import definitions_hybrid  # noqa: F401
 import definitions_microsoft
 import definitions_moe  # noqa: F401
 import definitions_nchwc  # noqa: F401
@@ -67,7 +68,8 @@ def evaluate(node, opset):
         if define:
             results = define(node)
             if results is not None:
-                return [one if items.is_other(one) else np.asarray(one) for one in results][: node.outputs], "definition"
+                plain = lambda one: one is None or items.is_other(one)
+                return [one if plain(one) else np.asarray(one) for one in results][: node.outputs], "definition"
         return reference(node, opset), "reference"
     except Exception as error:  # The reference fails in many ways; each is told.
         if isinstance(error, Skip):

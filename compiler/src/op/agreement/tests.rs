@@ -137,6 +137,10 @@ impl Node {
                     | "num_heads",
                     _,
                 ) => Attr::Int(2),
+                ("num_branches" | "n_group", _) if dice.below(2) == 0 => Attr::Int(2),
+                ("topk_group", _) => Attr::Int(1 + dice.below(2) as i64),
+                ("top_k", _) if row.name == "MoEGroupRouter" => Attr::Int(1 + dice.below(3) as i64),
+                ("max_ngram_size", _) => Attr::Int(2 + dice.below(3) as i64),
                 ("kv_cache_bit_width", _) if dice.below(2) == 0 => Attr::Int(4),
                 ("k_quant_type" | "v_quant_type", _) => {
                     Attr::Str(["NONE", "PER_TENSOR", "PER_CHANNEL"][dice.below(3)].into())

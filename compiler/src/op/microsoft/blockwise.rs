@@ -216,7 +216,12 @@ fn mat_mul_n_bits(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// The product with f32 weights, plus bias, rounded once to the type of `x`.
-fn real_product(b: &mut Builder<'_>, x: ValueId, weights: ValueId, bias: Option<ValueId>) -> Result<ValueId> {
+pub(super) fn real_product(
+    b: &mut Builder<'_>,
+    x: ValueId,
+    weights: ValueId,
+    bias: Option<ValueId>,
+) -> Result<ValueId> {
     let dtype = b.dtype(x);
     let x = b.cast(x, F32)?;
     let mut y = product(b, x, weights)?;

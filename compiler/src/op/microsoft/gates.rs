@@ -2,7 +2,7 @@
 
 use super::{FLOATS, own};
 use crate::graph::{Builder, Requirement};
-use crate::op::activation::{exact_gelu, fast_gelu, swish, swish_of};
+use crate::op::activation::{exact_gelu, fast_gelu, softplus_of, swish, swish_of};
 use crate::op::matmul::product;
 use crate::op::row::*;
 use crate::op::softmax::{on_rows_of, softmax_along};
@@ -46,6 +46,10 @@ pub const ROWS: &[OpDef] = &[
         &["X[D.., C]", "Y[D.., C]", "if !gate_weight: gate[D.., 1]", "if gate_weight: gate[D.., K]",
           "gate_weight[K, 1]"], gated_add,
         "X + Y * gate; with weights the gate is a sigmoid of a product"),
+    own("LinearAttentionGate", &[req("a", "T"), req("dt_bias", "TF"), req("decay_scale", "TF"), opt("b", "T")],
+        &[req("decay", "T"), opt("beta", "T")], &[], &[("T", FLOATS), ("TF", &[DType::F32])],
+        &["a[D.., H]", "dt_bias[H]", "decay_scale[H]", "b[D.., H]"], linear_attention_gate,
+        "decay_scale * log(1 + exp(a + dt_bias)), and sigmoid(b): decays and rates of LinearAttention"),
     own("ScaledSiLU", &[req("X", "T"), opt("scale", "M")], &[req("Y", "T")], &[float("alpha", 1.0)],
         &[("T", FLOATS), ("M", FLOATS)], &["count(scale) = 1"], scaled_silu, "z * sigmoid(z) of z = scale * x"),
     own("SwiGLU", &[req("gate", "T"), opt("up", "T")], &[req("output", "T")],
@@ -189,6 +193,29 @@ fn gated_add(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let gated = cx.b.binary(BinaryFn::Mul, y, gate)?;
     Ok(vec![cx.b.binary(BinaryFn::Add, x, gated)?])
+}
+
+/// All in f32: a recurrence exponentiates and accumulates the decays.
+fn linear_attention_gate(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (a, bias, factor, rate) = (cx.input(0)?, cx.input(1)?, cx.input(2)?, cx.optional(3));
+    let wants_rate = cx.wants(1);
+    let b = &mut *cx.b;
+    let dtype = b.dtype(a);
+    let a = b.cast(a, DType::F32)?;
+    let biased = b.binary(BinaryFn::Add, a, bias)?;
+    let soft = softplus_of(b, biased)?;
+    let decay = b.binary(BinaryFn::Mul, soft, factor)?;
+    let mut results = vec![b.cast(decay, dtype)?];
+    match rate {
+        Some(rate) => {
+            let rate = b.cast(rate, DType::F32)?;
+            let rate = b.unary(UnaryFn::Sigmoid, rate)?;
+            results.push(b.cast(rate, dtype)?);
+        }
+        None if wants_rate => return malformed("the output beta without the input b, whose sigmoid it is"),
+        None => {}
+    }
+    Ok(results)
 }
 
 fn scaled_silu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

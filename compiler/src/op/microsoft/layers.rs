@@ -6,7 +6,7 @@ use crate::graph::DType::{BF16, F16, F32, F64, I32};
 use crate::graph::{Builder, Dim, Op, ValueId};
 use crate::op::AttrDefault::{Float, Optional, Str};
 use crate::op::activation::fast_gelu;
-use crate::op::norm::normalized;
+use crate::op::norm::{by_root_mean_square, normalized};
 use crate::op::row::malformed;
 use crate::op::{AttrKind, NodeCx, OpDef, attr, not_one_of, opt, req};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
@@ -225,12 +225,7 @@ fn skip_simplified_layer_normalization(cx: &mut NodeCx<'_, '_>) -> Result<Vec<Va
         let bias = b.cast(bias, F32)?;
         sum = b.binary(BinaryFn::Add, sum, bias)?;
     }
-    let squares = b.binary(BinaryFn::Mul, sum, sum)?;
-    let mean = b.mean(squares, &[axis])?;
-    let shifted = b.binary_scalar(BinaryFn::Add, mean, f64::from(epsilon))?;
-    let root = b.unary(UnaryFn::Sqrt, shifted)?;
-    let inverse = b.unary(UnaryFn::Recip, root)?;
-    let y = b.binary(BinaryFn::Mul, sum, inverse)?;
+    let (y, inverse) = by_root_mean_square(b, sum, &[axis], epsilon)?;
     let gamma = b.cast(gamma, F32)?;
     let y = b.binary(BinaryFn::Mul, y, gamma)?;
     let zero = b.scalar(F32, 0.0);
@@ -254,13 +249,8 @@ fn gated_rms_norm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let axis = grouped.len() - 1;
     let x = b.cast(x, F32)?;
     let x = b.reshape(x, grouped)?;
-    let squares = b.binary(BinaryFn::Mul, x, x)?;
-    let mean = b.mean(squares, &[axis])?;
-    let shifted = b.binary_scalar(BinaryFn::Add, mean, f64::from(epsilon))?;
-    let root = b.unary(UnaryFn::Sqrt, shifted)?;
-    let inverse = b.unary(UnaryFn::Recip, root)?;
+    let (y, _) = by_root_mean_square(b, x, &[axis], epsilon)?;
     let scale = b.cast(scale, F32)?;
-    let y = b.binary(BinaryFn::Mul, x, inverse)?;
     let y = b.binary(BinaryFn::Mul, y, scale)?;
     let y = b.reshape(y, shape)?;
     let gate = b.cast(gate, F32)?;

@@ -4,9 +4,12 @@
 
 pub mod attention;
 pub mod blockwise;
+pub mod branches;
+pub mod byte_blocks;
 pub mod crops;
 pub mod elementwise;
 pub mod fused;
+pub mod gated_delta;
 pub mod gates;
 pub mod generation;
 pub mod group_query;
@@ -19,11 +22,13 @@ pub mod matmul;
 pub mod moe;
 pub mod multi_head;
 pub mod nchwc;
+pub mod ngrams;
 pub mod numbers;
 pub mod packed;
 pub mod recurrent;
 pub mod relative;
 pub mod rotary;
+mod sequences;
 pub mod sparse;
 pub mod standard;
 pub mod text;

@@ -5,6 +5,7 @@ use super::blockwise::{ascending, unpacked};
 use super::gates::limited;
 use super::{FLOATS, own};
 use crate::graph::DType::{BF16, F8E4M3FN, F8E8M0, F16, F32, U8};
+use crate::graph::dim::product;
 use crate::graph::{Builder, Graph, Op, TensorType};
 use crate::op::activation::{fast_gelu, swish_of};
 use crate::op::row::*;
@@ -48,6 +49,14 @@ pub const ROWS: &[OpDef] = &[
           "fc1_zero_points[E, _] | [E, F, _]", "fc2_zero_points[E, _] | [E, H, _]",
           "fc3_zero_points[E, _] | [E, I, _]"],
         q_moe, "as MoE, with weights of 2, 4 or 8 bits"),
+    own("MoEGroupRouter", &[req("logits", "T"), req("expert_bias", "TF"), opt("projection_weight", "T")],
+        &[opt("router_probs", "T"), opt("selection_scores", "TF"), opt("router_weights", "TF")],
+        &[int("group_topk", 2), int("n_group", 1), float("router_sentinel", -10000.0), required("top_k", Int),
+          int("topk_group", 1)],
+        &[("T", FLOATS), ("TF", F32S)],
+        &["if !projection_weight: logits[.., _, E]", "if projection_weight: logits[N, W]", "projection_weight[E, W]",
+          "expert_bias[E]", "E % n_group = 0", "top_k <= E", "topk_group <= n_group"],
+        group_router, "log(sigmoid(x)) of the best experts of the best groups, for MoE; or the scores of all"),
 ];
 
 /// What a layer computes with, of all experts; in the body of the loop, of those that a token has.
@@ -293,6 +302,96 @@ fn mixture(
     Ok(vec![b.reshape(y, shape)?])
 }
 
+/// Scores are `s = sigmoid(logits)`, experts are compared by `c = s + expert_bias`. Groups of experts with the greatest sums of their
+/// `group_topk` greatest `c` are picked, and of these the `top_k` experts with the greatest `c`.
+fn group_router(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
+    let (x, bias, weight) = (cx.input(0)?, cx.input(1)?, cx.optional(2));
+    let (probs, scores, weights) = (cx.wants(0), cx.wants(1), cx.wants(2));
+    let count = |name: &str| match cx.int(name)? {
+        count @ 1..=0xffff => Ok(count),
+        other => malformed(format!("{name} is {other}; it must be at least 1")),
+    };
+    let (groups, of_group) = (count("n_group")?, count("group_topk")?);
+    let (picked_groups, picked) = (count("topk_group")?, count("top_k")?);
+    let sentinel = cx.float("router_sentinel")?;
+    if scores != weights {
+        return malformed("one of selection_scores and router_weights: both are given, or neither");
+    }
+    if scores && (probs || groups != 1) {
+        let other = if probs { "with router_probs".to_string() } else { format!("of {groups} groups") };
+        return malformed(format!("selection_scores and router_weights {other}"));
+    }
+    if weight.is_some() && !scores {
+        return malformed("projection_weight without selection_scores and router_weights");
+    }
+    let b = &mut *cx.b;
+    let to = b.dtype(x);
+    let experts = b.shape(bias)[0].clone();
+    let mut logits = b.cast(x, F32)?;
+    match weight {
+        Some(weight) => {
+            let width = b.shape(weight)[1].clone();
+            if width.as_const().is_some_and(|width| width < 1 || width % 256 != 0) {
+                return malformed(format!(
+                    "projection_weight of width {width}; it must be a multiple of 256"
+                ));
+            }
+            let weight = b.cast(weight, F32)?;
+            let columns = b.transpose(weight, &[1, 0])?;
+            logits = b.matmul(logits, columns)?;
+        }
+        None => {
+            let mut lead = b.shape(x);
+            lead.pop();
+            logits = b.reshape(logits, vec![product(&lead), experts.clone()])?;
+        }
+    }
+    let tokens = b.shape(logits)[0].clone();
+    let share = b.unary(UnaryFn::Sigmoid, logits)?;
+    let compared = b.binary(BinaryFn::Add, share, bias)?;
+    if scores {
+        // The first is not named, and of no use.
+        return Ok(vec![b.cast(share, to)?, compared, share]);
+    }
+    let never = b.scalar(F32, f64::NEG_INFINITY);
+    let mut seen = compared;
+    let mut is_picked = None;
+    if picked_groups < groups {
+        let size = b.divided(&experts, groups, "experts must divide into n_group groups")?;
+        let grouped = b.reshape(compared, vec![tokens.clone(), Dim::from(groups), size.clone()])?;
+        let (best, _) = b.sort(grouped, 2, true, Dim::from(of_group).min_dim(&size))?;
+        let sums = b.reduce(ReduceFn::Sum, best, &[2])?;
+        let sums = b.squeeze(sums, &[2])?;
+        let (_, best) = b.sort(sums, 1, true, Dim::from(picked_groups))?;
+        let group = among(b, best, &Dim::from(groups))?;
+        let group = b.unsqueeze(group, &[2])?;
+        let group = b.expand(group, vec![tokens.clone(), Dim::from(groups), size])?;
+        let group = b.reshape(group, vec![tokens, experts.clone()])?;
+        seen = b.select(group, compared, never)?;
+        is_picked = Some(group);
+    }
+    let (_, best) = b.sort(seen, 1, true, Dim::from(picked))?;
+    let mut chosen = among(b, best, &experts)?;
+    if let Some(group) = is_picked {
+        // Groups may have fewer experts than are picked.
+        chosen = b.binary(BinaryFn::And, chosen, group)?;
+    }
+    let share = b.binary_scalar(BinaryFn::Max, share, f64::from(1e-20f32))?;
+    let share = b.unary(UnaryFn::Log, share)?;
+    let sentinel = b.scalar(F32, f64::from(sentinel));
+    let y = b.select(chosen, share, sentinel)?;
+    Ok(vec![b.cast(y, to)?])
+}
+
+/// Which of the numbers below `count` are among those of each row of `[rows, k]`: bool `[rows, count]`.
+fn among(b: &mut Builder<'_>, numbers: ValueId, count: &Dim) -> Result<ValueId> {
+    let numbers = b.unsqueeze(numbers, &[2])?;
+    let own = b.iota(vec![Dim::ONE, Dim::ONE, count.clone()], 2)?;
+    let is_one = b.compare(CompareFn::Eq, numbers, own)?;
+    let is_any = b.reduce(ReduceFn::Or, is_one, &[1])?;
+    b.squeeze(is_any, &[1])
+}
+
 fn captures(layer: &Layer) -> Vec<ValueId> {
     [Some(layer.weights), layer.scales, layer.zeros, layer.bias].into_iter().flatten().collect()
 }
@@ -454,5 +553,48 @@ fn activated(
     match up {
         Some(up) => b.binary(BinaryFn::Mul, y, up),
         None => Ok(y),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::DOMAIN;
+    use crate::op::node_case::{Case, ramp};
+
+    /// The best of three groups has two experts, though three are to be picked. Numbers of ONNX Runtime 1.32.
+    #[test]
+    fn a_router_picks_groups_first() {
+        let bias: Vec<f32> = ramp(6, 4).iter().map(|bias| bias * 0.3).collect();
+        let case = |groups: i64| {
+            let case = Case::of(DOMAIN, "MoEGroupRouter", 1).symbolic(&["n", ""], &[2, 6], &ramp(12, 1));
+            let case = case.input::<f32>(&[6], &bias).int("top_k", 3).int("n_group", groups);
+            case.float("router_sentinel", -9.0)
+        };
+        let none = -9.0;
+        let wanted = [
+            none,
+            none,
+            none,
+            none,
+            -0.313262,
+            -std::f64::consts::LN_2,
+            none,
+            none,
+            none,
+            none,
+            -0.474077,
+            -0.974077,
+        ];
+        case(3).gives(0, &[2, 6], &wanted);
+        let message = case(4).lower().unwrap_err().message;
+        assert!(message.contains("n_group"), "{message}");
+        let message = case(3).int("top_k", 7).lower().unwrap_err().message;
+        assert!(message.contains("top_k"), "{message}");
+        let message = case(3).int("topk_group", 4).lower().unwrap_err().message;
+        assert!(message.contains("topk_group"), "{message}");
+        let message = case(3).int("group_topk", 0).lower().unwrap_err().message;
+        assert!(message.contains("group_topk is 0; it must be at least 1"), "{message}");
+        let message = case(1).outputs(3).lower().unwrap_err().message;
+        assert!(message.contains("with router_probs"), "{message}");
     }
 }

@@ -495,3 +495,16 @@ fn features_that_do_not_divide_are_refused_without_elements() {
         assert!(message.contains("divide into heads as wide as cos_cache tells"), "{message}");
     }
 }
+
+/// Numbers of ONNX Runtime 1.32; the second head's scale is 0.
+#[test]
+fn gates_of_linear_attention() {
+    let case = || case("LinearAttentionGate").ramp(&[1, 2, 2], 1).ramp(&[2], 2).ramp(&[2], 3);
+    let both = case().ramp(&[1, 2, 2], 4).outputs(2);
+    both.gives(0, &[1, 2, 2], &[0.575939, 0.0, 0.974077, 0.0]);
+    both.gives(1, &[1, 2, 2], &[0.268941, 0.679179, 0.437824, 0.2227]);
+    let message = refusal(case().outputs(2));
+    assert!(message.contains("beta without the input b"), "{message}");
+    let message = refusal(case().ramp(&[1, 3, 2], 4));
+    assert!(message.contains("dimension 1 of b `x` must be dimension 1 of a `x`: 3 is not 2"), "{message}");
+}
