@@ -337,7 +337,10 @@ impl Quantized {
     /// Bytes of type `to` that are all greater by `shift`.
     pub fn shifted_to(&self, b: &mut Builder, to: DType, shift: f64) -> Result<Option<ValueId>> {
         let Some(range) = Range::of(to) else { return Ok(None) };
-        let mut moved = b.binary_scalar(BinaryFn::Add, self.rounded, self.zero + shift)?;
+        let mut moved = match self.zero + shift {
+            0.0 => self.rounded,
+            zero => b.binary_scalar(BinaryFn::Add, self.rounded, zero)?,
+        };
         moved = b.binary_scalar(BinaryFn::Max, moved, range.least as f64)?;
         moved = b.binary_scalar(BinaryFn::Min, moved, range.most as f64)?;
         b.cast(moved, to).map(Some)
