@@ -180,6 +180,8 @@ def node(graph, op, style, chain, wanted=None):
     prefer(graph, schema, types, variable, op, style)
     drawn = DrawnNode(graph, schema, types, given)
     (TEXT_RECIPES if style.texts else RECIPES)[op](drawn)
+    if drawn.unnamed:
+        raise Skip("outputs that are left out")
     # The edges of types are for the second set of inputs.
     graph.append(drawn, drawn.names())
 
