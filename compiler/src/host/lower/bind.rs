@@ -49,7 +49,7 @@ impl Binder<'_> {
         };
         let size: Operand = b.load_at(Type::I64, source, 8 * *element as i64).into();
         b.store(Place::Size(sym.index() as u32), size);
-        let place = source_text(graph, *value);
+        let place = source_text(graph, *value, sym);
         let negative = b.compare(Compare::Lt, size, 0);
         let template = format!("{place}: a size is {A}, which is negative or does not fit the others");
         b.fail_if(negative, status::BAD_SIZE, &template, &[size]);

@@ -1,6 +1,6 @@
 //! How messages name nodes and values.
 
-use crate::graph::{Assumption, Graph, NodeId, ValueId};
+use crate::graph::{Assumption, Graph, NodeId, Sym, ValueId};
 use crate::host::message::{A, B, printable};
 
 /// `node `name` (Op)`
@@ -16,11 +16,19 @@ pub(super) fn writer_text(graph: &Graph, writer: Option<NodeId>) -> String {
     writer.map_or_else(|| "the output of a body".to_string(), |node| node_text(graph, node))
 }
 
-/// Who computes a value.
-pub(super) fn source_text(graph: &Graph, value: ValueId) -> String {
-    match graph.producer(value) {
-        Some(node) => node_text(graph, node),
-        None => format!("`{}`", printable(&graph.values[value].name)),
+/// Who computes a value that decides a size: a node, or an input. The sizes that a body is given have no name of their own, but
+/// the tensor beside them that has them does.
+pub(super) fn source_text(graph: &Graph, value: ValueId, size: Sym) -> String {
+    if let Some(node) = graph.producer(value) {
+        return node_text(graph, node);
+    }
+    let is_named = |value: ValueId| !graph.values[value].name.is_empty();
+    let has_it = |value: ValueId| graph.ty(value).shape.iter().any(|dim| dim.as_sym() == Some(size));
+    let tensor =
+        || graph.inputs.iter().map(|input| input.value).find(|&value| is_named(value) && has_it(value));
+    match Some(value).filter(|&value| is_named(value)).or_else(tensor) {
+        Some(value) => format!("`{}`", printable(&graph.values[value].name)),
+        None => "an input of a body".to_string(),
     }
 }
 
