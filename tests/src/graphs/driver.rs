@@ -247,6 +247,7 @@ fn run_part(plan: &Plan, python: &Path, part: Range<u64>, watch: Watch<'_>) -> i
             if next == before && status.code().is_some() {
                 return Err(Error::other(format!("Python ended with {status} at graph {next}")));
             }
+            eprintln!("graph {next}: Python, in which ONNX Runtime runs, ended or was silent: {status}");
             let line = Line { number: next, peer: "crashes or hangs".to_string(), ..Line::default() };
             let goes_on = watch(&line).is_continue();
             lines.push(line);
