@@ -5,6 +5,7 @@ mod memory;
 
 use self::memory::Memory;
 use super::AttrDefault::{Int, Optional, Str, Strs};
+use super::activation::softplus_of;
 use super::microsoft::matmul::scaled_product;
 use super::quantize::dynamically_quantized;
 use super::sample::constant_dim;
@@ -420,15 +421,7 @@ impl Activation {
                 let divisor = b.binary_scalar(BinaryFn::Add, magnitude, 1.0)?;
                 b.binary(BinaryFn::Div, x, divisor)
             }
-            ActivationKind::Softplus => {
-                // max(x, 0) + log(1 + exp(-|x|)) does not overflow.
-                let magnitude = b.unary(UnaryFn::Abs, x)?;
-                let negative = b.unary(UnaryFn::Neg, magnitude)?;
-                let exp = b.unary(UnaryFn::Exp, negative)?;
-                let log = b.unary(UnaryFn::Log1p, exp)?;
-                let linear = b.binary_scalar(BinaryFn::Max, x, 0.0)?;
-                b.binary(BinaryFn::Add, linear, log)
-            }
+            ActivationKind::Softplus => softplus_of(b, x),
         }
     }
 }

@@ -286,7 +286,10 @@ fn shifted_before(
     let Some((op, inputs)) = operation(b.graph, value) else { return Ok(None) };
     let (op, mut inputs) = (op.clone(), inputs.to_vec());
     match op {
-        Op::Map(MapFn::Cast { .. }) => quantized_to(b, value, wanted, f64::from(shift)),
+        Op::Map(MapFn::Cast { .. }) => match Quantized::of(b.graph, value) {
+            Some(quantized) => quantized.shifted_to(b, wanted, f64::from(shift)),
+            None => Ok(None),
+        },
         Op::Pad { .. } | Op::Transpose { .. } | Op::Reshape { .. } => {
             let Some(inner) = shifted_before(b, inputs[0], wanted, (shift, by))? else { return Ok(None) };
             inputs[0] = inner;
@@ -296,15 +299,6 @@ fn shifted_before(
             b.emit1(op, &inputs).map(Some)
         }
         _ => Ok(None),
-    }
-}
-
-/// Floats that are quantized to bytes, quantized to bytes of the other type, all greater by `shift`: the bounds are, too, so
-/// that nothing is shifted after. What NaN becomes is not specified.
-fn quantized_to(b: &mut Builder, value: ValueId, wanted: DType, shift: f64) -> Result<Option<ValueId>> {
-    match Quantized::of(b.graph, value) {
-        Some(quantized) => quantized.shifted_to(b, wanted, shift),
-        None => Ok(None),
     }
 }
 
@@ -334,7 +328,8 @@ impl Quantized {
         is_round.then_some(Quantized { rounded, zero })
     }
 
-    /// Bytes of type `to` that are all greater by `shift`.
+    /// Bytes of type `to` that are all greater by `shift`: the bounds are, too, so that nothing is shifted after. What NaN becomes
+    /// is not specified.
     pub fn shifted_to(&self, b: &mut Builder, to: DType, shift: f64) -> Result<Option<ValueId>> {
         let Some(range) = Range::of(to) else { return Ok(None) };
         let mut moved = match self.zero + shift {

@@ -9,7 +9,7 @@ use cranelift_entity::SecondaryMap;
 
 use super::bytes::Quantized;
 use crate::error::Result;
-use crate::graph::{DType, Graph, MapFn, Op, Tensor, ValueId};
+use crate::graph::{DType, Graph, MapFn, Op, ValueId};
 use crate::pass::rewrite::{operation, rewrite, splat};
 use crate::scalar::BinaryFn;
 
@@ -92,8 +92,7 @@ pub fn run(graph: &mut Graph, wanted: DType) -> Result<()> {
             return Ok((bytes != value).then_some(bytes));
         }
         let wide = b.cast(bytes, DType::I32)?;
-        let by = b.constant(Tensor::scalar(shift as i32));
-        let own = b.binary(BinaryFn::Sub, wide, by)?;
+        let own = b.binary_scalar(BinaryFn::Sub, wide, shift)?;
         let own = b.cast(own, other)?;
         replaced.insert(own, bytes);
         Ok(Some(own))
