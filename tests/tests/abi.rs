@@ -100,6 +100,34 @@ fn sizes_beyond_their_bounds_are_refused() {
     });
 }
 
+/// Data decide how many elements are computed and added up at once, and never stored.
+const REDUCED: &str = r#"graph "reduced" {
+  symbol s0 "count" = v0[0]
+  input v0 "count" : i64[1]
+  v1 = iota {shape=[s0, 3], axis=0} : i64[s0, 3] @o0(0 "Range" "range")
+  v2 = reduce v1 {op=sum, axes=[0]} : i64[1, 3] @o1(1 "ReduceSum" "sum")
+  return v2 "y"
+}"#;
+
+/// No allocator refuses such a size: the kernel would not end.
+#[test]
+fn results_that_no_memory_holds_are_refused_though_nothing_stores_them() {
+    with_model(REDUCED, |model| {
+        let run = |count: i64| {
+            let count = onnxc::graph::Tensor::from_slice(&[1], &[count]);
+            model.run(&[Some(count)], &[Some(vec![1, 3])])
+        };
+        let sums = |sum: i64| onnxc::graph::Tensor::from_slice(&[1, 3], &[sum; 3]);
+        assert_eq!(run(0).unwrap(), [sums(0)]);
+        assert_eq!(run(5).unwrap(), [sums(10)]);
+        let message = |count: i64| run(count).unwrap_err().message;
+        let text = message(1 << 45);
+        assert!(text.contains("node `range` (Range)") && text.contains("844424930131968 bytes"), "{text}");
+        let text = message(1 << 60);
+        assert!(text.contains("node `range` (Range): the bytes of its result exceed 64 bits"), "{text}");
+    });
+}
+
 /// A model that only hands its input on.
 const SAME: &str = r#"graph "same" {
   input v0 "x" : i64[4]

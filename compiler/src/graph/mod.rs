@@ -61,7 +61,7 @@ pub struct OriginId(u32);
 entity_impl!(OriginId, "o");
 
 /// Bytes of an address space of today's processors.
-const MAX_BYTES: i64 = 1 << 47;
+pub(crate) const MAX_BYTES: i64 = 1 << 47;
 
 /// Axes of a tensor: operations and loops on them take time and stack by axis.
 const MAX_RANK: usize = 128;

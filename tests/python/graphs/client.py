@@ -1,9 +1,11 @@
 """The process that compiles and runs models, and what it says."""
 
+import ctypes
 import json
 import os
 import resource
 import select
+import signal
 import struct
 import subprocess
 
@@ -15,6 +17,15 @@ import items
 #: Seconds that one step, a compilation or two runs, may take.
 STEP_SECONDS = 30
 MOST_MEMORY = 6 << 30
+#: Of Linux's prctl: the signal when the parent ends.
+PR_SET_PDEATHSIG = 1
+LIBC = ctypes.CDLL(None)
+
+
+def confine():
+    """Limits the memory of this process, and ends it with its parent, whatever it computes then."""
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Worker:
@@ -23,10 +34,9 @@ class Worker:
 
     def start(self):
         environment = dict(os.environ, RAYON_NUM_THREADS="1", **self.environment)
-        limit = lambda: resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
         self.process = subprocess.Popen(
             [self.program, "--serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
-            env=environment, preexec_fn=limit)
+            env=environment, preexec_fn=confine)
 
     def stop(self):
         """Ends the process; tells how it ended."""

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cranelift_entity::EntityRef;
 
 use crate::error::Result;
-use crate::graph::{DataSymbol, Dim, Relation, Requirement, Sym};
+use crate::graph::{DataSymbol, Dim, MAX_BYTES, Relation, Requirement, Sym};
 use crate::host::abi::status;
 use crate::host::ir::{
     Binary, Compare, Condition, FrameField, Op, Operand, OptionsField, Place, Port, TensorField, Type, Value,
@@ -83,6 +83,7 @@ impl Binder<'_> {
             [left, right].into_iter().for_each(&mut note);
         }
         bind.dims.iter().for_each(|(_, _, dim)| note(dim));
+        bind.bytes.iter().for_each(|(_, dim)| note(dim));
         for &output in &bind.outputs {
             decided_dims(self.scope.graph, output).for_each(&mut note);
         }
@@ -118,6 +119,14 @@ impl Binder<'_> {
             let (name, text) = (printable(name), printable(&graph.dim_text(dim)));
             let template = format!("dimension {axis} of value `{name}` ({text}) would be {A}");
             b.fail_if(negative, status::BAD_SIZE, &template, &[size]);
+        }
+        for (node, dim) in &bind.bytes {
+            let (bytes, overflow) = sizes.checked(b, dim)?;
+            let template = format!("{node}: the bytes of its result exceed 64 bits");
+            b.fail_if(overflow, status::SIZE_OVERFLOW, &template, &[]);
+            let above = b.compare(Compare::Gt, bytes, MAX_BYTES);
+            let template = format!("{node}: its result would have {A} bytes, more than {MAX_BYTES}");
+            b.fail_if(above, status::BAD_SIZE, &template, &[bytes]);
         }
         Ok(())
     }

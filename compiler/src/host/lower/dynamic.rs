@@ -9,11 +9,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use cranelift_entity::PrimaryMap;
 
 use crate::error::Result;
-use crate::graph::{Assumption, Dim, Graph, Requirement, Sym};
+use crate::graph::{Assumption, Dim, Graph, Requirement, Sym, TensorType};
 use crate::host::ir::{Slot, SlotUse};
 use crate::host::lower::internal;
 use crate::host::lower::layout::{Plan, Scope};
-use crate::host::lower::text::writer_text;
+use crate::host::lower::text::{node_text, writer_text};
 use crate::schedule::{BlockId, Place, Step};
 
 /// What data decide in a model and its bodies.
@@ -43,6 +43,9 @@ pub(crate) struct Bind {
     pub assumptions: Vec<Assumption>,
     /// Dims of values that must not be negative, each with a value's name and an axis.
     pub dims: Vec<(String, usize, Dim)>,
+    /// Bytes that results would take which kernels compute and never store, each with the text of its node: no allocator
+    /// refuses them, and a kernel over more than memory can hold would not end.
+    pub bytes: Vec<(String, Dim)>,
     pub outputs: Vec<usize>,
 }
 
@@ -129,6 +132,12 @@ pub(super) fn decided_dims(graph: &Graph, output: usize) -> impl Iterator<Item =
     graph.output_ty(output).shape.iter().chain(&graph.ty(graph.outputs[output].1).shape)
 }
 
+/// The bytes of a value, or of one with an element where an axis has none: loops go over the other axes all the same.
+fn spread(ty: &TensorType) -> Dim {
+    let shape = ty.shape.iter().map(|dim| dim.max_dim(&Dim::ONE)).collect::<Vec<_>>();
+    TensorType::new(ty.dtype, shape).bytes()
+}
+
 /// A scope, and the bodies that may not run which it is in, outermost first.
 struct Region<'g> {
     scope: Scope<'g>,
@@ -157,6 +166,7 @@ struct Open {
     table: Vec<(usize, BTreeSet<Sym>)>,
     assumptions: Vec<(Assumption, BTreeSet<Sym>)>,
     dims: Vec<((String, usize, Dim), BTreeSet<Sym>)>,
+    bytes: Vec<((String, Dim), BTreeSet<Sym>)>,
     outputs: Vec<(usize, BTreeSet<Sym>)>,
 }
 
@@ -167,6 +177,7 @@ impl Open {
             table: table.filter(|(_, symbols)| !symbols.is_empty()).collect(),
             assumptions: vec![],
             dims: vec![],
+            bytes: vec![],
             outputs: vec![],
         };
         // What the bodies that may not run, and all in them, define: the rest is known when they start.
@@ -177,6 +188,7 @@ impl Open {
             }
         }
         let (mut seen_requirements, mut seen) = (HashSet::new(), HashSet::new());
+        let mut seen_bytes = HashSet::new();
         for Region { scope, guards } in scopes {
             let guard = guards.last().copied();
             let known = |symbols: &BTreeSet<Sym>| match guard {
@@ -203,6 +215,17 @@ impl Open {
             }
             for (value, data) in scope.graph.values.iter() {
                 if matches!(scope.place(value)?.1, Place::None) {
+                    let Some(node) = scope.graph.producer(value) else { continue };
+                    let bytes = spread(&data.ty);
+                    let symbols = dynamic.symbols_of(&bytes);
+                    if symbols.is_empty() || !seen_bytes.insert((guard, bytes.clone())) {
+                        continue;
+                    }
+                    let item = (node_text(scope.graph, node), bytes);
+                    match guard.filter(|_| known(&symbols)) {
+                        Some(body) => dynamic.conditions.entry(body).or_default().bytes.push(item),
+                        None => open.bytes.push((item, symbols)),
+                    }
                     continue;
                 }
                 for (axis, dim) in data.ty.shape.iter().enumerate() {
@@ -243,6 +266,7 @@ impl Open {
                         table: complete(&mut self.table, *sym),
                         assumptions: complete(&mut self.assumptions, *sym),
                         dims: complete(&mut self.dims, *sym),
+                        bytes: complete(&mut self.bytes, *sym),
                         outputs: complete(&mut self.outputs, *sym),
                     };
                     dynamic.binds.insert((scope.index, number), bind);
