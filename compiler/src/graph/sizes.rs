@@ -138,7 +138,10 @@ impl Builder<'_> {
         let ty = self.ty(value).clone();
         let count = ty.static_shape().map(|shape| shape.iter().product::<usize>());
         let Some(count) = count.filter(|&count| count <= crate::infer::MAX_KNOWN) else {
-            let message = format!("{ty} decides a shape: its number of elements must be known");
+            let message = format!(
+                "{ty} decides a shape: its number of elements must be known; pin the dim that it follows from \
+                 (--input-dim), or declare the rank of the result"
+            );
             return Err(Error::unsupported(Stage::Infer, message));
         };
         let value = self.cast(value, DType::I64)?;
