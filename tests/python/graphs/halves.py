@@ -47,4 +47,11 @@ def evaluate(vertex, arrays, opset):
             if name and given[name].dtype == np.float32}
     wide.node.types = {variable: "float" if variable in read and kind in values.HALVES else kind
                        for variable, kind in vertex.node.types.items()}
+    half = [kind for kind in vertex.node.types.values() if kind in values.HALVES]
+    schema = vertex.node.schema
+    if half and (schema.has_function or schema.has_context_dependent_function):
+        # The functions that define operators cast what attributes say to the type of the operands.
+        kind = values.DTYPES[half[0]]
+        narrow = lambda value: float(np.float32(value).astype(kind)) if isinstance(value, float) else value
+        wide.node.attributes = {name: narrow(value) for name, value in vertex.node.attributes.items()}
     return wide.evaluate(given, opset)

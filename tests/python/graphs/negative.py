@@ -86,7 +86,8 @@ def decide(graph, dress, rng):
     if rng.random() < 0.4:
         flat[:] = flat[::-1].copy()
     elif rng.random() < 0.5:
-        flat[int(rng.integers(0, flat.size))] += int(rng.integers(-2, 3))
+        # Of unsigned numbers, one below 0 is the greatest.
+        flat[int(rng.integers(0, flat.size))] += np.int64(rng.integers(-2, 3)).astype(flat.dtype)
     else:
         flat[:] = rng.integers(-1, 6, flat.size)
     trial = Trial(graph, dress, [Inputs("plain", leaves), Inputs("decided", dict(leaves) | {name: other})])
