@@ -4,11 +4,13 @@ reads what the one before computed, in f32: a result that overflows in 16 bits, 
 import copy
 
 import numpy as np
+from onnx import TensorProto
 
 import values
 
 #: What the model converts is rounded.
 CONVERSIONS = {"Cast", "CastLike"}
+HALF_CODES = {TensorProto.FLOAT16, TensorProto.BFLOAT16}
 
 
 def is_half(array):
@@ -47,11 +49,14 @@ def evaluate(vertex, arrays, opset):
             if name and given[name].dtype == np.float32}
     wide.node.types = {variable: "float" if variable in read and kind in values.HALVES else kind
                        for variable, kind in vertex.node.types.items()}
+    if wide.node.attributes.get("output_dtype") in HALF_CODES:
+        wide.node.attributes = wide.node.attributes | {"output_dtype": TensorProto.FLOAT}
+        wide.node.types = wide.node.types | {"T3": "float"}
     half = [kind for kind in vertex.node.types.values() if kind in values.HALVES]
     schema = vertex.node.schema
     if half and (schema.has_function or schema.has_context_dependent_function):
         # The functions that define operators cast what attributes say to the type of the operands.
         kind = values.DTYPES[half[0]]
         narrow = lambda value: float(np.float32(value).astype(kind)) if isinstance(value, float) else value
-        wide.node.attributes = {name: narrow(value) for name, value in vertex.node.attributes.items()}
+        wide.node.attributes = {name: narrow(value) for name, value in wide.node.attributes.items()}
     return wide.evaluate(given, opset)
