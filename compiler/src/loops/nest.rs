@@ -5,7 +5,7 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use crate::graph::{DType, Dim};
 use crate::loops::{Buf, Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, math, visit};
@@ -78,6 +78,32 @@ impl Nest {
         let position = Index::var(block).scale(&size).add(&Index::var(step));
         visit::substitute(&mut self.body, old, &position);
         Some(())
+    }
+
+    /// Splits the innermost axis where a reshape divides it, as `floordiv(i, 28)` and `mod(i, 28)` do: of a loop over blocks and
+    /// one over the steps of a block no index takes a division, and the steps can run in vectors. `extents` are those of all
+    /// variables around, which the new ones join.
+    pub fn split_divisions(&mut self, kernel: &mut Kernel, extents: &mut HashMap<Var, Dim>) {
+        while let Some(factor) = self.division()
+            && let Some(inner) = self.axes.len().checked_sub(1)
+            && self.split(kernel, inner, factor).is_some()
+        {
+            extents.extend(self.axes[inner..].iter().map(|axis| (axis.var, axis.extent.clone())));
+            let known = |var: Var| extents.get(&var).cloned();
+            visit::indices_mut(&mut self.body, &mut |index| {
+                let simpler = index.rewrite(&mut |var| Some(Index::var(var)), &known);
+                *index = simpler.unwrap_or_else(|| index.clone());
+            });
+        }
+    }
+
+    /// Steps of the innermost axis, a divisor of its extent, from block to block of which an index divides it: the least.
+    fn division(&mut self) -> Option<usize> {
+        let Axis { var, extent, .. } = self.axes.last()?.clone();
+        let mut found = Vec::new();
+        visit::indices_mut(&mut self.body, &mut |index| divisions(index, var, &mut found));
+        let splits = |steps: &i64| *steps > 1 && extent.exact_div(&Dim::from(*steps)).is_some_and(|n| n != Dim::ONE);
+        found.into_iter().filter(splits).min().map(|steps| steps as usize)
     }
 
     /// Swaps axes `at` and `at + 1`, where no element or register is reached in another order by that.
@@ -239,6 +265,17 @@ pub fn split_vector(
         });
     }
     out
+}
+
+/// How many steps of a variable it takes from one quotient to the next, for each division of it.
+fn divisions(index: &Index, var: Var, found: &mut Vec<i64>) {
+    for (term, _) in &index.terms {
+        let (Term::FloorDiv(x, by) | Term::Mod(x, by)) = term else { continue };
+        match x.coefficient(var) {
+            Some(step) => found.extend(by.exact_div(&step).and_then(|steps| steps.as_const())),
+            None => divisions(x, var, found),
+        }
+    }
 }
 
 /// One element or register that a body reaches.

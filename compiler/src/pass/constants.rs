@@ -14,7 +14,7 @@ use cranelift_entity::{EntitySet, SecondaryMap};
 
 use crate::error::Result;
 use crate::graph::{
-    Builder, Constant, DType, Def, Graph, Node, NodeId, Op, OriginId, TensorType, Value, ValueId,
+    Builder, Constant, DType, Def, Dim, Graph, Node, NodeId, Op, OriginId, TensorType, Value, ValueId,
 };
 use crate::interp::{self, Budget};
 use crate::pass::Options;
@@ -129,9 +129,10 @@ impl Folder<'_> {
             let is_static = node.op.dims().iter().all(|dim| dim.is_const())
                 && node.outputs.iter().all(|&output| bytes(self.graph.ty(output)).is_some());
             let narrow = matches!(node.op, Op::Dequantize { .. });
-            if !reads_constants || !is_static || narrow || may_fail(self.graph, node) {
+            if !reads_constants || !is_static || narrow || self.may_fail(id)? {
                 continue;
             }
+            let node = &self.graph.nodes[id];
             match node.outputs[..] {
                 [output] if !node.op.is_hosted() => drop(self.members.insert(output)),
                 _ => self.evaluate(id)?,
@@ -142,6 +143,44 @@ impl Folder<'_> {
 
     fn is_constant(&self, value: ValueId) -> bool {
         self.members.contains(value) || self.graph.is_constant(value)
+    }
+
+    /// Whether an index may be out of range, as far as little work tells: the run must say so, if the node runs at all.
+    fn may_fail(&mut self, id: NodeId) -> Result<bool> {
+        let Node { op, inputs, .. } = &self.graph.nodes[id];
+        // The axes that an index picks from.
+        let axes = match op {
+            Op::Gather { axis } | Op::GatherElements { axis } | Op::ScatterElements { axis, .. } => *axis..axis + 1,
+            Op::GatherNd { batch } => *batch..batch + self.coordinates(inputs[1]),
+            Op::ScatterNd { .. } => 0..self.coordinates(inputs[1]),
+            _ => return Ok(false),
+        };
+        let sizes = self.graph.ty(inputs[0]).shape.get(axes).unwrap_or_default();
+        let sizes: Option<Vec<i64>> = sizes.iter().map(Dim::as_const).collect();
+        let Some(sizes) = sizes.filter(|sizes| !sizes.is_empty()) else { return Ok(true) };
+        let Some(indices) = self.elements(inputs[1])? else { return Ok(true) };
+        let fits = |index: &[i64]| index.iter().zip(&sizes).all(|(at, size)| (-size..*size).contains(at));
+        Ok(!indices.chunks(sizes.len()).all(fits))
+    }
+
+    /// Numbers in an index of several axes: the size of the last.
+    fn coordinates(&self, indices: ValueId) -> usize {
+        self.graph.ty(indices).shape.last().and_then(Dim::as_const).map_or(0, |count| count as usize)
+    }
+
+    /// The elements of indices that are known, or that little work makes so.
+    fn elements(&mut self, indices: ValueId) -> Result<Option<Vec<i64>>> {
+        if let Some(tensor) = self.graph.constant_data(indices) {
+            return Ok(tensor.to_i64s());
+        }
+        let Expression { largest, work, .. } = self.expression(indices);
+        if largest > INTERMEDIATE || !self.limits.work.spend(work) {
+            return Ok(None);
+        }
+        match self.constant(indices) {
+            Some(constant) => Ok(interp::constant(self.graph, constant)?.to_i64s()),
+            None => Ok(None),
+        }
     }
 
     /// Replaces the results of a node on constants by what they are, unless that costs too much.
@@ -326,17 +365,6 @@ pub(super) fn definition(graph: &Graph, value: ValueId) -> Option<(&Op, &[ValueI
 fn bytes(ty: &TensorType) -> Option<u64> {
     let sizes = ty.static_shape()?.into_iter().map(|size| size as u64);
     Some(sizes.fold(ty.dtype.size() as u64, u64::saturating_mul))
-}
-
-/// Whether an index may be out of range: the run must say so, if the node runs at all.
-fn may_fail(graph: &Graph, node: &Node) -> bool {
-    let axis = match &node.op {
-        Op::Gather { axis } | Op::GatherElements { axis } | Op::ScatterElements { axis, .. } => *axis,
-        op => return matches!(op, Op::GatherNd { .. } | Op::ScatterNd { .. }),
-    };
-    let size = graph.ty(node.inputs[0]).shape[axis].as_const();
-    let indices = graph.constant_data(node.inputs[1]).and_then(|indices| indices.to_i64s());
-    !size.zip(indices).is_some_and(|(size, indices)| indices.iter().all(|at| (-size..size).contains(at)))
 }
 
 /// Whether no kernel computes the operation where it reads the result.

@@ -116,6 +116,7 @@ impl Lowering<'_> {
             cx.push(Stmt::Accumulate { local: total, at: zero.clone(), op: op.combine(), value });
             Ok(())
         })?;
+        nest.split_divisions(&mut self.kernel, &mut self.extents);
         nest.fuse_all(0);
         let Some(axis) = nest.axes.pop() else {
             nest.body.into_iter().for_each(|stmt| self.push(stmt));
@@ -123,6 +124,7 @@ impl Lowering<'_> {
         };
         let (outer, body) = hoist(&mut self.kernel, axis.var, std::mem::take(&mut nest.body));
         let lanes = vector_lanes(&self.kernel, self.target, axis.var, &body);
+        let lanes = fitting(lanes, axis.extent.as_const());
         let width = lanes * partials;
         let wide = lanes > 1 && axis.extent.as_const().is_none_or(|extent| extent >= lanes as i64);
         if !wide {
@@ -354,6 +356,13 @@ fn serial(var: Var, extent: &Dim, body: Vec<Stmt>) -> Vec<Stmt> {
         kind: LoopKind::Serial,
         body,
     }]
+}
+
+/// Lanes that leave few single elements behind whole vectors of a loop: up to a quarter of those that the values have.
+fn fitting(lanes: usize, extent: Option<i64>) -> usize {
+    let Some(extent) = extent.filter(|_| lanes > 8) else { return lanes };
+    let steps = |lanes: &usize| extent / *lanes as i64 + extent % *lanes as i64;
+    [lanes, lanes / 2, lanes / 4].into_iter().min_by_key(steps).unwrap_or(lanes)
 }
 
 /// Inside vector loops, accumulation into the scalar `total` becomes accumulation into the lanes of `partial`.
