@@ -10,7 +10,8 @@ const PARTIALS: usize = 4;
 /// Vectors whose elements one vector has as halves of its lanes.
 const HALVES: usize = 2;
 
-/// Reductions over at most this many elements are written out where they keep the last axis.
+/// Reductions over at most this many elements are written out where they keep the last axis; of windows with more, so many of the
+/// innermost axes.
 const WRITE_OUT: i64 = 32;
 
 /// Most reduced elements that may be written out.
@@ -42,8 +43,10 @@ impl Partials {
 pub struct Facts<'a> {
     pub target: &'a Target,
     pub lanes: usize,
-    /// Reduced elements, where their number is known.
-    pub reduced: Option<i64>,
+    /// Sizes of the reduced axes, where they are known.
+    pub reduced: Vec<Option<i64>>,
+    /// Whether the elements are those of windows, which neighbouring positions share.
+    pub windows: bool,
     /// Positions along the kept axis before the last one, where their number is known.
     pub positions: Option<i64>,
     /// Whether it adds up products of small integers, of two neighbouring vectors by one that has their elements as halves.
@@ -55,8 +58,8 @@ pub struct Facts<'a> {
 /// A reduction that keeps the last axis: the block of results in registers.
 #[derive(Clone, Debug)]
 pub struct Block {
-    /// Whether the reduced elements are written out rather than in a loop.
-    pub written_out: bool,
+    /// Innermost reduced axes whose elements are written out rather than in loops.
+    pub written_out: usize,
     /// Neighbouring positions of the axis before the last one.
     pub positions: usize,
     /// Vectors of channels.
@@ -65,15 +68,15 @@ pub struct Block {
 
 impl Block {
     pub fn choose(facts: &Facts<'_>, pick: &mut Picker<'_>) -> Result<Block> {
-        let small = facts.reduced.is_some_and(|count| count <= WRITE_OUT);
-        let most = facts.reduced.filter(|count| *count <= MOST_WRITTEN);
-        let unroll = Allowed::one_of(
-            [1].into_iter().chain(most).collect(),
-            "a loop over the reduced elements, or all of them written out",
-        );
-        let reduced = facts.reduced.unwrap_or(1);
-        let unroll = pick.pick("unroll", if small { reduced } else { 1 }, &unroll)?;
-        let written_out = unroll == reduced && (small || unroll > 1);
+        let choices = facts.written_out();
+        let allowed = choices.iter().map(|choice| choice.1).collect();
+        let why = "1 for loops over the reduced elements, or those of the innermost axes, written out";
+        let few = choices.iter().rev().find(|(axes, count)| {
+            *count <= WRITE_OUT && (*axes == facts.reduced.len() || facts.windows)
+        });
+        let chosen = few.map_or(1, |choice| choice.1);
+        let unroll = pick.pick("unroll", chosen, &Allowed::one_of(allowed, why))?;
+        let written_out = choices.iter().rev().find(|choice| choice.1 == unroll).map_or(0, |choice| choice.0);
         let registers = facts.target.vector_registers;
         // Where results are short chains of operations, several positions keep the units busy, else several vectors.
         let allowed = match facts.lanes {
@@ -82,14 +85,14 @@ impl Block {
         };
         let vectors = match facts.lanes {
             1 => 1,
-            _ if written_out && facts.halves => HALVES,
-            _ if written_out => 1,
+            _ if written_out > 0 && facts.halves => HALVES,
+            _ if written_out > 0 => 1,
             _ => PARTIALS,
         };
         let vectors = pick.count("vectors", vectors, &allowed)?;
         let fit = (registers / vectors) as i64;
         let why = format!("of {registers} vector registers, each position takes {vectors}");
-        let chosen = if written_out { facts.chosen_positions() } else { 1 };
+        let chosen = if written_out > 0 { facts.chosen_positions() } else { 1 };
         let positions = pick.count("positions", chosen as usize, &Allowed::between(1, fit, why))?;
         Ok(Block { written_out, positions, vectors })
     }
@@ -106,6 +109,19 @@ impl Block {
 }
 
 impl Facts<'_> {
+    /// How many of the innermost axes may be written out, and their elements; of none, 1.
+    fn written_out(&self) -> Vec<(usize, i64)> {
+        let mut choices = vec![(0, 1i64)];
+        for (at, size) in self.reduced.iter().rev().enumerate() {
+            let Some(count) = size.and_then(|size| size.checked_mul(choices[at].1)) else { break };
+            if count > MOST_WRITTEN {
+                break;
+            }
+            choices.push((at + 1, count));
+        }
+        choices
+    }
+
     fn chosen_positions(&self) -> i64 {
         let even = self.positions.and_then(|extent| POSITIONS.into_iter().find(|size| extent % size == 0));
         match even {

@@ -193,7 +193,8 @@ impl Lowering<'_> {
         let facts = Facts {
             target: self.target,
             lanes,
-            reduced: super::map::volume(&reduced),
+            reduced: reduced.iter().map(Dim::as_const).collect(),
+            windows: self.reads_windows(x),
             positions: columns.as_const(),
             halves: self.multiplies_halves(op, x),
             alone: only,
@@ -235,6 +236,16 @@ impl Lowering<'_> {
             }
             Ok(())
         })
+    }
+
+    /// Whether a value is one of windows, or an elementwise result of them.
+    fn reads_windows(&self, x: ValueId) -> bool {
+        let Some(node) = self.group_producer(x) else { return false };
+        match node.op {
+            Op::Window { .. } => true,
+            Op::Map(_) => node.inputs.iter().any(|&input| self.reads_windows(input)),
+            _ => false,
+        }
     }
 
     /// Whether a reduction adds up products of integers of at most 16 bits, which kernels have instructions for.
@@ -279,27 +290,20 @@ impl Lowering<'_> {
             }
             Ok(())
         };
-        if job.written_out {
-            let sizes: Vec<usize> =
-                job.reduced.iter().map(|dim| dim.as_const().unwrap_or(1) as usize).collect();
-            let before = std::mem::replace(&mut self.share_loads, true);
-            let stmts = self.scope(|cx| {
-                for inner in crate::infer::indices(&sizes) {
-                    let inner: Vec<Index> = inner.into_iter().map(|i| Index::int(i as i64)).collect();
-                    combine(cx, &inner)?;
-                }
-                Ok(())
+        let (outer, inner) = job.reduced.split_at(job.reduced.len() - job.written_out);
+        let sizes: Vec<usize> = inner.iter().map(|dim| dim.as_const().unwrap_or(1) as usize).collect();
+        self.for_shape(outer, LoopKind::Serial, &mut |cx, head| {
+            let before = std::mem::replace(&mut cx.share_loads, job.written_out > 0);
+            let stmts = cx.scope(|cx| {
+                crate::infer::indices(&sizes).try_for_each(|rest| {
+                    let rest = rest.into_iter().map(|i| Index::int(i as i64));
+                    combine(cx, &head.iter().cloned().chain(rest).collect::<Vec<_>>())
+                })
             });
-            self.share_loads = before;
-            self.push_lanes(lane, width, stmts?);
-        } else {
-            let reduced = job.reduced.clone();
-            self.for_shape(&reduced, LoopKind::Serial, &mut |cx, inner| {
-                let stmts = cx.scope(|cx| combine(cx, &inner))?;
-                cx.push_lanes(lane, width, stmts);
-                Ok(())
-            })?;
-        }
+            cx.share_loads = before;
+            cx.push_lanes(lane, width, stmts?);
+            Ok(())
+        })?;
         let stmts = self.scope(|cx| {
             for (block, place) in places.iter().enumerate() {
                 let value = Expr::Get { local: acc, at: at(block) };
@@ -336,8 +340,8 @@ struct Job {
     anchor: ValueId,
     dtype: DType,
     reduced: Vec<Dim>,
-    /// The reduced elements are written out.
-    written_out: bool,
+    /// Innermost reduced axes whose elements are written out.
+    written_out: usize,
 }
 
 /// Channels that are computed together: so many vectors, single vectors of what is left, single channels.
