@@ -118,7 +118,11 @@ impl Index {
         if rest.below(by, extents) {
             return whole;
         }
-        whole.add(&Index::term(Term::FloorDiv(Box::new(rest), by.clone())))
+        let (rest, by) = match rest.coarser(by, extents) {
+            Some((blocks, _, size)) => (blocks, by.exact_div(&size).unwrap_or_else(|| by.clone())),
+            None => (rest, by.clone()),
+        };
+        whole.add(&Index::term(Term::FloorDiv(Box::new(rest), by)))
     }
 
     /// Remainder of [`Index::floor_div`].
@@ -130,7 +134,22 @@ impl Index {
         if rest.below(by, extents) {
             return rest;
         }
+        if let Some((blocks, step, size)) = rest.coarser(by, extents)
+            && let Some(by) = by.exact_div(&size)
+        {
+            return Index::term(Term::Mod(Box::new(blocks), by)).scale(&size).add(&step);
+        }
         Index::term(Term::Mod(Box::new(rest), by.clone()))
+    }
+
+    /// `(blocks, step, size)` with `self = blocks * size + step` and `step < size`, for a size that divides `by`: a division by
+    /// `by` is one of the blocks then.
+    fn coarser(&self, by: &Dim, extents: &dyn Fn(Var) -> Option<Dim>) -> Option<(Index, Index, Dim)> {
+        self.terms.iter().find_map(|(_, size)| {
+            by.exact_div(size).filter(|_| *size != Dim::ONE)?;
+            let (blocks, step) = self.split(size, extents);
+            step.below(size, extents).then(|| (blocks, step, size.clone()))
+        })
     }
 
     /// `(q, r)` with `self = q * by + r`, taking every exactly divisible part into `q`, unless that may leave an `r` below
@@ -276,6 +295,23 @@ impl Index {
 mod tests {
     use super::*;
     use cranelift_entity::EntityRef;
+
+    /// Of blocks that a divisor has a whole number of, the block alone is divided.
+    #[test]
+    fn divisions_of_blocks_leave_the_step_out() {
+        let extents = |var: Var| Some(Dim::from(if var == Var::new(0) { 6i64 } else { 16 }));
+        let (block, step) = (Index::var(Var::new(0)), Index::var(Var::new(1)));
+        let at = block.scale(&Dim::from(16i64)).add(&step);
+        let by = Dim::from(48i64);
+        let (whole, rest) = (at.floor_div(&by, &extents), at.modulo(&by, &extents));
+        assert_eq!(whole, Index::term(Term::FloorDiv(Box::new(block.clone()), Dim::from(3i64))));
+        let turn = Index::term(Term::Mod(Box::new(block), Dim::from(3i64)));
+        assert_eq!(rest, turn.scale(&Dim::from(16i64)).add(&step));
+        assert_eq!(whole.scale(&by).add(&rest), at);
+        // Steps that go beyond a block stay.
+        let long = at.add_dim(&Dim::from(1i64));
+        assert_eq!(long.floor_div(&by, &extents), Index::term(Term::FloorDiv(Box::new(long.clone()), by)));
+    }
 
     #[test]
     fn delinearised_indices_rejoin() {

@@ -80,20 +80,26 @@ impl Nest {
         Some(())
     }
 
-    /// Splits the innermost axis where a reshape divides it, as `floordiv(i, 28)` and `mod(i, 28)` do: of a loop over blocks and
-    /// one over the steps of a block no index takes a division, and the steps can run in vectors. `extents` are those of all
-    /// variables around, which the new ones join.
-    pub fn split_divisions(&mut self, kernel: &mut Kernel, extents: &mut HashMap<Var, Dim>) {
-        while let Some(factor) = self.division()
-            && let Some(inner) = self.axes.len().checked_sub(1)
-            && self.split(kernel, inner, factor).is_some()
+    /// Splits the innermost axis where a reshape divides it, as `floordiv(i, 28)` and `mod(i, 28)` do, if the steps of a block run
+    /// in vectors then. `extents` are those of all variables around, which the new ones join.
+    pub fn split_divisions(&mut self, kernel: &mut Kernel, target: &Target, extents: &mut HashMap<Var, Dim>) {
+        let mut nest = self.clone();
+        while let Some(factor) = nest.division()
+            && let Some(inner) = nest.axes.len().checked_sub(1)
+            && nest.split(kernel, inner, factor).is_some()
         {
-            extents.extend(self.axes[inner..].iter().map(|axis| (axis.var, axis.extent.clone())));
+            extents.extend(nest.axes[inner..].iter().map(|axis| (axis.var, axis.extent.clone())));
             let known = |var: Var| extents.get(&var).cloned();
-            visit::indices_mut(&mut self.body, &mut |index| {
+            visit::indices_mut(&mut nest.body, &mut |index| {
                 let simpler = index.rewrite(&mut |var| Some(Index::var(var)), &known);
                 *index = simpler.unwrap_or_else(|| index.clone());
             });
+        }
+        if let Some(Axis { var, extent, .. }) = nest.axes.last()
+            && nest.axes.len() > self.axes.len()
+            && fills_vectors(extent, vector_lanes(kernel, target, *var, &nest.body))
+        {
+            *self = nest;
         }
     }
 
@@ -102,7 +108,8 @@ impl Nest {
         let Axis { var, extent, .. } = self.axes.last()?.clone();
         let mut found = Vec::new();
         visit::indices_mut(&mut self.body, &mut |index| divisions(index, var, &mut found));
-        let splits = |steps: &i64| *steps > 1 && extent.exact_div(&Dim::from(*steps)).is_some_and(|n| n != Dim::ONE);
+        let splits =
+            |steps: &i64| *steps > 1 && extent.exact_div(&Dim::from(*steps)).is_some_and(|n| n != Dim::ONE);
         found.into_iter().filter(splits).min().map(|steps| steps as usize)
     }
 
@@ -129,8 +136,7 @@ impl Nest {
         let (outer, body) = hoist(kernel, inner.var, std::mem::take(&mut self.body));
         let lanes = vector_lanes(kernel, target, inner.var, &body);
         let extent = inner.extent.clone();
-        let wide = extent.as_const().is_none_or(|extent| extent >= lanes as i64);
-        let loops = if lanes > 1 && wide {
+        let loops = if fills_vectors(&extent, lanes) {
             split_vector(kernel, inner.var, &extent, lanes, lanes, &body)
         } else {
             let is_short = extent.as_const().is_some_and(|extent| (2..=WRITTEN_OUT).contains(&extent));
@@ -196,6 +202,17 @@ impl Nest {
     }
 }
 
+/// Lanes of the vectors that a loop runs in, the rest behind the first ones in the others: wide vectors leave long rests.
+pub fn widths(lanes: usize) -> Vec<usize> {
+    if lanes > 8 { vec![lanes, lanes / 2, lanes / 4] } else { vec![lanes] }
+}
+
+/// Whether a loop of `extent` steps that can run in so many lanes has any vector.
+fn fills_vectors(extent: &Dim, lanes: usize) -> bool {
+    let least = widths(lanes).last().copied().unwrap_or(lanes) as i64;
+    lanes > 1 && extent.as_const().is_none_or(|extent| extent >= least)
+}
+
 /// `for var in 0..extent { body }` as a serial loop of vector chunks, then the rest: single vectors or narrower ones,
 /// then scalars.
 pub fn split_vector(
@@ -208,13 +225,7 @@ pub fn split_vector(
 ) -> Vec<Stmt> {
     let mut out = Vec::new();
     let mut start = Dim::ZERO;
-    let mut widths = vec![chunk];
-    if chunk > lanes {
-        widths.push(lanes);
-    } else if lanes > 8 {
-        // Wide vectors leave long rests, for which there are narrower ones.
-        widths.extend([lanes / 2, lanes / 4]);
-    }
+    let widths = if chunk > lanes { vec![chunk, lanes] } else { widths(lanes) };
     for width in widths {
         let size = Dim::from(width);
         let rest = extent.clone() - start.clone();

@@ -150,7 +150,9 @@ impl Folder<'_> {
         let Node { op, inputs, .. } = &self.graph.nodes[id];
         // The axes that an index picks from.
         let axes = match op {
-            Op::Gather { axis } | Op::GatherElements { axis } | Op::ScatterElements { axis, .. } => *axis..axis + 1,
+            Op::Gather { axis } | Op::GatherElements { axis } | Op::ScatterElements { axis, .. } => {
+                *axis..axis + 1
+            }
             Op::GatherNd { batch } => *batch..batch + self.coordinates(inputs[1]),
             Op::ScatterNd { .. } => 0..self.coordinates(inputs[1]),
             _ => return Ok(false),

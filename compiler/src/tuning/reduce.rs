@@ -71,9 +71,10 @@ impl Block {
         let choices = facts.written_out();
         let allowed = choices.iter().map(|choice| choice.1).collect();
         let why = "1 for loops over the reduced elements, or those of the innermost axes, written out";
-        let few = choices.iter().rev().find(|(axes, count)| {
-            *count <= WRITE_OUT && (*axes == facts.reduced.len() || facts.windows)
-        });
+        let few = choices
+            .iter()
+            .rev()
+            .find(|(axes, count)| *count <= WRITE_OUT && (*axes == facts.reduced.len() || facts.windows));
         let chosen = few.map_or(1, |choice| choice.1);
         let unroll = pick.pick("unroll", chosen, &Allowed::one_of(allowed, why))?;
         let written_out = choices.iter().rev().find(|choice| choice.1 == unroll).map_or(0, |choice| choice.0);

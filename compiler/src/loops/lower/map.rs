@@ -18,7 +18,7 @@ impl Lowering<'_> {
         let outputs = self.group.outputs.clone();
         nest.body = self
             .scope(|cx| cx.store_all(outputs.into_iter().map(|output| (output, index.clone())).collect()))?;
-        nest.split_divisions(&mut self.kernel, &mut self.extents);
+        nest.split_divisions(&mut self.kernel, self.target, &mut self.extents);
         let elements = self.graph.ty(first).elements().as_const();
         let outermost = nest.axes.first().and_then(|axis| axis.extent.as_const());
         let mut pick = self.picker();

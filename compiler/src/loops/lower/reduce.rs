@@ -9,7 +9,7 @@ use crate::graph::{DType, Dim, MapFn, Node, Op, Tensor, ValueId};
 use crate::interp;
 use crate::loops::lower::runs::{self, Run};
 use crate::loops::lower::{Lowering, Override, internal};
-use crate::loops::nest::{Nest, hoist, split_vector, vector_lanes, with_hoisted};
+use crate::loops::nest::{Nest, hoist, split_vector, vector_lanes, widths, with_hoisted};
 use crate::loops::{Buf, Expr, Index, Local, LoopKind, Stmt, Var, visit};
 use crate::scalar::{BinaryFn, ReduceFn};
 use crate::tuning::reduce::{Block, Facts, Partials};
@@ -116,7 +116,7 @@ impl Lowering<'_> {
             cx.push(Stmt::Accumulate { local: total, at: zero.clone(), op: op.combine(), value });
             Ok(())
         })?;
-        nest.split_divisions(&mut self.kernel, &mut self.extents);
+        nest.split_divisions(&mut self.kernel, self.target, &mut self.extents);
         nest.fuse_all(0);
         let Some(axis) = nest.axes.pop() else {
             nest.body.into_iter().for_each(|stmt| self.push(stmt));
@@ -364,9 +364,9 @@ fn serial(var: Var, extent: &Dim, body: Vec<Stmt>) -> Vec<Stmt> {
 
 /// Lanes that leave few single elements behind whole vectors of a loop: up to a quarter of those that the values have.
 fn fitting(lanes: usize, extent: Option<i64>) -> usize {
-    let Some(extent) = extent.filter(|_| lanes > 8) else { return lanes };
+    let Some(extent) = extent else { return lanes };
     let steps = |lanes: &usize| extent / *lanes as i64 + extent % *lanes as i64;
-    [lanes, lanes / 2, lanes / 4].into_iter().min_by_key(steps).unwrap_or(lanes)
+    widths(lanes).into_iter().min_by_key(steps).unwrap_or(lanes)
 }
 
 /// Inside vector loops, accumulation into the scalar `total` becomes accumulation into the lanes of `partial`.

@@ -209,7 +209,7 @@ impl Lowering<'_> {
         let full = place(&inner);
         nest.body =
             self.scope(|cx| cx.store_all(rows.into_iter().map(|output| (output, full.clone())).collect()))?;
-        nest.split_divisions(&mut self.kernel, &mut self.extents);
+        nest.split_divisions(&mut self.kernel, self.target, &mut self.extents);
         nest.fuse_all(0);
         let stmts = nest.vectorize(&mut self.kernel, self.target, self.group.settings.goal);
         stmts.into_iter().for_each(|stmt| self.push(stmt));

@@ -126,6 +126,58 @@ fn vectorize_leaves_a_tail_and_hoists() {
     }
 }
 
+/// A loop that a reshape divides becomes one over blocks, whose steps run in vectors; one without such steps stays.
+#[test]
+fn divisions_split_loops() {
+    let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), Some("x86-64-v4")).unwrap();
+    let target = target.leaf().unwrap();
+    // (statement, extents of the loops that are left)
+    for (stmt, loops) in [
+        ("b1[i1] = b0[floordiv(i1, 16)*16 + mod(i1, 16)]", vec![6, 16]),
+        ("b1[i1] = b0[floordiv(i1, 16) + mod(i1, 16)*6]", vec![96]),
+        ("b1[i1] = b0[floordiv(i1, 16)*8 + mod(i1, 16)]", vec![6, 16]),
+        ("b1[i1] = (b0[mod(i1, 16)] + b0[floordiv(i1, 48)])", vec![6, 16]),
+        ("b1[i1] = (b0[mod(i1, 24)] * b0[floordiv(i1, 8)])", vec![12, 8]),
+        ("b1[i1] = b0[mod(i1, 3)]", vec![96]),
+        ("b1[i1] = b0[mod(i1, 7)]", vec![96]),
+        // Two steps of four of the second loop to a block.
+        ("b1[i1] = b0[mod(i1*2, 32)]", vec![96]),
+        ("b1[i1] = b0[mod(i1*4, 64)*1]", vec![96]),
+    ] {
+        let body = format!("  for i1 in 0..96 {{\n    {stmt}\n  }}\n");
+        let mut left = Vec::new();
+        let same = agrees(&body, |kernel, nest| {
+            let mut extents = nest.axes.iter().map(|axis| (axis.var, axis.extent.clone())).collect();
+            nest.split_divisions(kernel, &target, &mut extents);
+            left = nest.axes.iter().map(|axis| axis.extent.as_const().unwrap()).collect();
+            Some(())
+        });
+        assert_eq!((same, left), (Some(true), loops), "{stmt}");
+    }
+}
+
+/// Wide vectors leave long rests, for which there are narrower ones, and loops that are shorter than a whole one have those.
+#[test]
+fn rests_and_short_loops_run_in_narrower_vectors() {
+    let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), Some("x86-64-v4")).unwrap();
+    let target = target.leaf().unwrap();
+    for (extent, widths) in [(3, vec![]), (4, vec![4]), (7, vec![4]), (12, vec![8, 4]), (30, vec![16, 8, 4])]
+    {
+        let before = kernel(&format!("  for i0 in 0..{extent} {{\n    b1[i0] = b0[i0 + 1]\n  }}\n"));
+        let mut after = before.clone();
+        let nest = Nest::of(after.body.pop().unwrap());
+        after.body = nest.vectorize(&mut after, &target, Goal::Size);
+        assert_eq!(run(&before), run(&after), "{after}");
+        let mut found = vec![];
+        crate::loops::visit::stmts(&after.body, &mut |stmt| {
+            if let crate::loops::Stmt::For { kind: LoopKind::Vector, hi, .. } = stmt {
+                found.extend(hi.as_int());
+            }
+        });
+        assert_eq!(found, widths, "{after}");
+    }
+}
+
 /// A short loop without vectors is written out, but not in small code, nor where threads share it.
 #[test]
 fn short_loops_are_written_out() {

@@ -100,6 +100,31 @@ fn bits_of_weights(graph: &Graph) -> Option<usize> {
     })
 }
 
+/// A table of biases is picked from when compiling, also where indices are computed; an index beyond the table is left to the run.
+#[test]
+fn biases_are_picked_from_tables() {
+    // The result has more than twice the elements of the table: the builder does not fold it.
+    let of = |nodes: Vec<NodeProto>, most: i64| {
+        let rows = build::i64_tensor("rows", &[64, 1], (0..64).map(|at| (at * 5 + 3) % most).collect());
+        product(nodes, vec![floats("table", &[20, 128]), rows])
+    };
+    let picks = |graph: &Graph| {
+        graph.order.iter().filter(|&&id| matches!(graph.nodes[id].op, Op::GatherNd { .. })).count()
+    };
+    let picked = || vec![node("w = GatherND(table, rows)")];
+    let (graph, _, constant) = compiled(of(picked(), 20));
+    assert_eq!((picks(&graph), constant), (0, 0));
+    // Of negative numbers -20 is the first.
+    let (graph, _, constant) = compiled(of(vec![node("n = Neg(rows)"), node("w = GatherND(table, n)")], 21));
+    assert_eq!((picks(&graph), constant), (0, 0));
+    let mut beyond = import(&build::model(25, of(picked(), 21)), &ImportOptions::default(), &NoExternalData);
+    let beyond = &mut beyond.as_mut().unwrap().graph;
+    run_all(beyond, &Options::default(), &mut |_, _, _| {}).unwrap();
+    assert_eq!(picks(beyond), 1);
+    let x = Tensor::from_slice(&[3, 64], &[0f32; 192]);
+    assert!(interp::run(beyond, &[x]).unwrap_err().message.contains("20"));
+}
+
 /// Weights keep their few bits in whatever order and through whatever views they are scaled, where parts of the inner axis
 /// share the scales; else they become reals.
 #[test]
