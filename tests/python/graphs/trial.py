@@ -275,9 +275,10 @@ def with_edges(array, edges, share, rng):
 
 
 def relisted(sequence, rng):
-    """A sequence with fewer elements or more, at times."""
+    """A sequence with fewer elements or more, at times. Where ranks are unlike, positions keep theirs, which results may declare."""
     elements = list(sequence.elements)
-    if rng.random() < 0.3:
+    alike = len({np.ndim(element) for element in elements}) <= 1
+    if rng.random() < 0.3 and alike:
         elements = elements[:-1] if rng.random() < 0.5 else elements + elements[:1]
     return items.Sequence(sequence.kind, elements)
 

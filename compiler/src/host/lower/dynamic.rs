@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use cranelift_entity::PrimaryMap;
 
 use crate::error::Result;
-use crate::graph::{Assumption, Dim, Graph, Requirement, Sym, TensorType};
+use crate::graph::{Assumption, Dim, Graph, NodeId, Requirement, Sym, TensorType};
 use crate::host::ir::{Slot, SlotUse};
 use crate::host::lower::internal;
 use crate::host::lower::layout::{Plan, Scope};
@@ -132,6 +132,19 @@ pub(super) fn decided_dims(graph: &Graph, output: usize) -> impl Iterator<Item =
     graph.output_ty(output).shape.iter().chain(&graph.ty(graph.outputs[output].1).shape)
 }
 
+/// The results of a scope's nodes that kernels compute and never store, with their bytes.
+fn unstored(scope: Scope<'_>) -> Result<Vec<(NodeId, Dim)>> {
+    let mut found = vec![];
+    for &node in &scope.graph.order {
+        for &value in &scope.graph.nodes[node].outputs {
+            if matches!(scope.place(value)?.1, Place::None) {
+                found.push((node, spread(scope.graph.ty(value))));
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// The bytes of a value, or of one with an element where an axis has none: loops go over the other axes all the same.
 fn spread(ty: &TensorType) -> Dim {
     let shape = ty.shape.iter().map(|dim| dim.max_dim(&Dim::ONE)).collect::<Vec<_>>();
@@ -215,17 +228,6 @@ impl Open {
             }
             for (value, data) in scope.graph.values.iter() {
                 if matches!(scope.place(value)?.1, Place::None) {
-                    let Some(node) = scope.graph.producer(value) else { continue };
-                    let bytes = spread(&data.ty);
-                    let symbols = dynamic.symbols_of(&bytes);
-                    if symbols.is_empty() || !seen_bytes.insert((guard, bytes.clone())) {
-                        continue;
-                    }
-                    let item = (node_text(scope.graph, node), bytes);
-                    match guard.filter(|_| known(&symbols)) {
-                        Some(body) => dynamic.conditions.entry(body).or_default().bytes.push(item),
-                        None => open.bytes.push((item, symbols)),
-                    }
                     continue;
                 }
                 for (axis, dim) in data.ty.shape.iter().enumerate() {
@@ -240,6 +242,17 @@ impl Open {
                         (true, None) => {}
                         (false, _) => open.dims.push((item, symbols)),
                     }
+                }
+            }
+            for (node, bytes) in unstored(*scope)? {
+                let symbols = dynamic.symbols_of(&bytes);
+                if symbols.is_empty() || !seen_bytes.insert((guard, bytes.clone())) {
+                    continue;
+                }
+                let item = (node_text(scope.graph, node), bytes);
+                match guard.filter(|_| known(&symbols)) {
+                    Some(body) => dynamic.conditions.entry(body).or_default().bytes.push(item),
+                    None => open.bytes.push((item, symbols)),
                 }
             }
         }
