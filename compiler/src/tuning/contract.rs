@@ -16,7 +16,7 @@ const ROWS: [usize; 2] = [10, 14];
 
 /// Extent of the last row axis from which on it is tiled on its own where its rows do not continue each other: shorter
 /// ones would have tiles of few rows.
-const LONG_AXIS: i64 = 12;
+pub const LONG_AXIS: i64 = 12;
 
 /// Steps of the innermost axis per iteration, so that the loop's own instructions are few beside theirs.
 const UNROLL: i64 = 8;

@@ -168,7 +168,10 @@ impl Lowering<'_> {
             *last = last.exact_div(&Dim::from(depth)).ok_or_else(|| uneven(last, depth))?;
         }
         let probe = Probe { out, lhs, batch: *batch, rows: *m, inner: inner.len() };
-        let (taps, codes) = (self.taps(lhs, *batch, *m, rhs), self.codes_per_word(rhs));
+        let codes = self.codes_per_word(rhs);
+        let narrow = self.is_narrow(rhs, sum, lanes, codes);
+        // Weights that are widened once for many rows serve them all alike.
+        let taps = self.taps(lhs, (*batch, *m), rhs, !narrow);
         let facts = Facts {
             target: self.target,
             panel: nr,
@@ -176,7 +179,7 @@ impl Lowering<'_> {
             sum,
             depth,
             codes: codes.is_some() && node.inputs.len() == 2,
-            narrow: self.is_narrow(rhs, sum, lanes, codes),
+            narrow,
             row_distance: self.distance(&probe, true)?,
             neighbours: self.distance(&probe, false)? == Some(self.graph.ty(lhs).dtype.size() as i64),
             row_axes: *m,

@@ -1,8 +1,8 @@
-//! Taps of dilated windows that read nothing but padding.
+//! Taps of windows that read nothing but padding.
 //!
 //! A window with wide gaps between its taps reaches far over the border: where an image is not larger than the gaps, all
-//! taps but the middle ones read zeros only. Which do is told by the sizes of a run, for each tile of rows at once; products
-//! with zeros are left out.
+//! taps but the middle ones read zeros only. So does a window over an axis of few elements, as a video has images. Which do is told
+//! by the sizes of a run, for each tile of rows at once; products with zeros are left out.
 
 use std::collections::HashMap;
 
@@ -12,6 +12,10 @@ use crate::loops::lower::Lowering;
 use crate::loops::nest::Nest;
 use crate::loops::{Expr, Index, Stmt, Var};
 use crate::scalar::CompareFn;
+use crate::tuning::contract::LONG_AXIS;
+
+/// A window over an axis with gaps of 1 has taps left out from one of so many that read padding.
+const SHARE: i64 = 25;
 
 /// An axis of a window, over an axis padded with zeros.
 pub(super) struct Tap {
@@ -26,8 +30,15 @@ pub(super) struct Tap {
 }
 
 impl Lowering<'_> {
-    /// The dilated axes of the window that a left-hand side is, where products with what pads them are 0.
-    pub(super) fn taps(&self, lhs: ValueId, batch: usize, rows: usize, rhs: ValueId) -> Vec<Tap> {
+    /// The axes of the window that a left-hand side is of which many taps read padding, where products with that are 0: those with
+    /// gaps between the taps, and with `short_too` short ones along which no tile goes.
+    pub(super) fn taps(
+        &self,
+        lhs: ValueId,
+        (batch, rows): (usize, usize),
+        rhs: ValueId,
+        short_too: bool,
+    ) -> Vec<Tap> {
         let graph = self.graph;
         let node = |value| graph.producer(value).map(|node| &graph.nodes[node]);
         let Some((Op::Window { first, kernel, strides, dilations }, [padded])) =
@@ -45,12 +56,18 @@ impl Lowering<'_> {
         {
             return vec![];
         }
+        let line = rows.checked_sub(1).and_then(|last| graph.ty(lhs).shape[batch + last].as_const());
+        let tiles_lines = line.is_some_and(|extent| extent >= LONG_AXIS);
         let taps = (0..kernel.len()).filter_map(|axis| {
             let padded = first + axis;
             let row = padded.checked_sub(batch).filter(|row| *row < rows)?;
             let inner = (padded + kernel.len()).checked_sub(batch + rows)?;
-            let wide = dilations[axis] > 1 && kernel[axis] > 1;
             let (before, after) = (&lo[padded], &hi[padded]);
+            let positions = &graph.ty(lhs).shape[padded];
+            let all = positions.clone() * Dim::from(kernel[axis]);
+            let of_padding = (before.clone() + after.clone()) * Dim::from(SHARE);
+            let short = row + 1 < rows && of_padding.as_const() >= all.as_const() && all.is_const();
+            let wide = kernel[axis] > 1 && (dilations[axis] > 1 || short_too && short && tiles_lines);
             (wide && (before, after) != (&Dim::ZERO, &Dim::ZERO)).then(|| Tap {
                 row,
                 inner,

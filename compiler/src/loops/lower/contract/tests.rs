@@ -455,6 +455,8 @@ fn taps_that_read_padding_are_left_out() {
         ([1, 1, 260], 1, 36),
         ([2, 15, 8], 1, 2),
         ([9, 31, 8], 3, 7),
+        ([3, 20, 8], 1, 1),
+        ([2, 33, 20], 2, 1),
     ] {
         let count: usize = image.iter().product();
         let data: Vec<f32> = (0..count).map(|at| noise(at + 77)).collect();
