@@ -6,6 +6,14 @@
 use crate::graph::Dim;
 use crate::loops::{Index, Term, Var};
 
+/// An index as `number * size + step` with `step < size`, and how many blocks of that size a divisor has.
+struct Blocks {
+    number: Index,
+    step: Index,
+    size: Dim,
+    by: Dim,
+}
+
 impl Index {
     pub fn zero() -> Index {
         Index::dim(Dim::ZERO)
@@ -118,8 +126,8 @@ impl Index {
         if rest.below(by, extents) {
             return whole;
         }
-        let (rest, by) = match rest.coarser(by, extents) {
-            Some((blocks, _, size)) => (blocks, by.exact_div(&size).unwrap_or_else(|| by.clone())),
+        let (rest, by) = match rest.blocks(by, extents) {
+            Some(Blocks { number, by, .. }) => (number, by),
             None => (rest, by.clone()),
         };
         whole.add(&Index::term(Term::FloorDiv(Box::new(rest), by)))
@@ -134,21 +142,18 @@ impl Index {
         if rest.below(by, extents) {
             return rest;
         }
-        if let Some((blocks, step, size)) = rest.coarser(by, extents)
-            && let Some(by) = by.exact_div(&size)
-        {
-            return Index::term(Term::Mod(Box::new(blocks), by)).scale(&size).add(&step);
+        if let Some(Blocks { number, step, size, by }) = rest.blocks(by, extents) {
+            return Index::term(Term::Mod(Box::new(number), by)).scale(&size).add(&step);
         }
         Index::term(Term::Mod(Box::new(rest), by.clone()))
     }
 
-    /// `(blocks, step, size)` with `self = blocks * size + step` and `step < size`, for a size that divides `by`: a division by
-    /// `by` is one of the blocks then.
-    fn coarser(&self, by: &Dim, extents: &dyn Fn(Var) -> Option<Dim>) -> Option<(Index, Index, Dim)> {
-        self.terms.iter().find_map(|(_, size)| {
-            by.exact_div(size).filter(|_| *size != Dim::ONE)?;
-            let (blocks, step) = self.split(size, extents);
-            step.below(size, extents).then(|| (blocks, step, size.clone()))
+    /// The index in blocks that `by` is a whole number of: the number of the block alone is divided then.
+    fn blocks(&self, by: &Dim, extents: &dyn Fn(Var) -> Option<Dim>) -> Option<Blocks> {
+        self.terms.iter().filter(|(_, size)| *size != Dim::ONE).find_map(|(_, size)| {
+            let by = by.exact_div(size)?;
+            let (number, step) = self.split(size, extents);
+            step.below(size, extents).then(|| Blocks { number, step, size: size.clone(), by })
         })
     }
 

@@ -83,6 +83,9 @@ impl Nest {
     /// Splits the innermost axis where a reshape divides it, as `floordiv(i, 28)` and `mod(i, 28)` do, if the steps of a block run
     /// in vectors then. `extents` are those of all variables around, which the new ones join.
     pub fn split_divisions(&mut self, kernel: &mut Kernel, target: &Target, extents: &mut HashMap<Var, Dim>) {
+        if self.division().is_none() {
+            return;
+        }
         let mut nest = self.clone();
         while let Some(factor) = nest.division()
             && let Some(inner) = nest.axes.len().checked_sub(1)
@@ -91,8 +94,9 @@ impl Nest {
             extents.extend(nest.axes[inner..].iter().map(|axis| (axis.var, axis.extent.clone())));
             let known = |var: Var| extents.get(&var).cloned();
             visit::indices_mut(&mut nest.body, &mut |index| {
-                let simpler = index.rewrite(&mut |var| Some(Index::var(var)), &known);
-                *index = simpler.unwrap_or_else(|| index.clone());
+                if let Some(simpler) = index.rewrite(&mut |var| Some(Index::var(var)), &known) {
+                    *index = simpler;
+                }
             });
         }
         if let Some(Axis { var, extent, .. }) = nest.axes.last()
