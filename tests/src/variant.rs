@@ -15,22 +15,11 @@ use crate::suite::Case;
 /// What is changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Variant {
-    /// Every dim of every input is a symbol of its own, but for those of [`PINNED`].
-    Symbolic,
     /// Every dim of every input is a symbol of its own.
-    AllSymbolic,
+    Symbolic,
     /// Inputs are initializers of the first data set's values, so that all is computed at compile time.
     Constant,
 }
-
-/// Tests and inputs whose length decides the rank of a value inside the model, which its declared results do not tell: the
-/// compiler refuses a symbol there, and asks for the length.
-pub const PINNED: [(&str, &str); 4] = [
-    ("node/test_affine_grid_2d_expanded", "size"),
-    ("node/test_affine_grid_2d_align_corners_expanded", "size"),
-    ("node/test_affine_grid_3d_expanded", "size"),
-    ("node/test_affine_grid_3d_align_corners_expanded", "size"),
-];
 
 impl Variant {
     /// Writes the variant of `case` into `folder`; `None` where there is none, as the test has no inputs or no data.
@@ -42,10 +31,7 @@ impl Variant {
             return Ok(None);
         }
         match self {
-            Variant::Symbolic => {
-                make_symbolic(graph, &|input| PINNED.contains(&(case.id.as_str(), input)));
-            }
-            Variant::AllSymbolic => make_symbolic(graph, &|_| false),
+            Variant::Symbolic => make_symbolic(graph),
             Variant::Constant => {
                 let set = &meta["data_sets"][0];
                 let Some(kinds) = set[0].as_array() else { return Ok(None) };
@@ -87,11 +73,11 @@ fn forget_shapes(graph: &mut GraphProto) {
     }
 }
 
-fn make_symbolic(graph: &mut GraphProto, is_pinned: &dyn Fn(&str) -> bool) {
+fn make_symbolic(graph: &mut GraphProto) {
     forget_shapes(graph);
     let constants: Vec<&str> = graph.initializer.iter().map(|tensor| tensor.name()).collect();
     for (at, input) in graph.input.iter_mut().enumerate() {
-        if constants.contains(&input.name()) || is_pinned(input.name()) {
+        if constants.contains(&input.name()) {
             continue;
         }
         let Some(TypeValue::TensorType(tensor)) = input.r#type.as_mut().and_then(|ty| ty.value.as_mut())

@@ -16,7 +16,7 @@ use onnxc_tests::expected::{self, Outcome};
 use onnxc_tests::harness::{Runner, link_batch};
 use onnxc_tests::object::must;
 use onnxc_tests::suite::{self, Batch, Case, KINDS};
-use onnxc_tests::variant::{PINNED, Variant};
+use onnxc_tests::variant::Variant;
 use rayon::prelude::*;
 
 const BATCH: usize = 64;
@@ -83,21 +83,6 @@ fn node_tests_of_1_22() {
 #[test]
 fn official_tests_with_symbolic_dims() {
     run_variant(Variant::Symbolic, "expected_failures_symbolic.txt");
-}
-
-/// An entry of the list that has become needless fails.
-#[test]
-fn lengths_that_decide_ranks_are_asked_for() {
-    let folder = tempfile::tempdir().unwrap();
-    let code: Code = Target::host().unwrap().into();
-    let cases = suite::cases().unwrap();
-    for (id, _) in PINNED {
-        let case = cases.iter().find(|case| case.id == id).unwrap_or_else(|| panic!("no test {id}"));
-        let case = Variant::AllSymbolic.apply(case, folder.path()).unwrap().unwrap();
-        let compiled = compile_for(&case.model(), &case.symbol, &code);
-        let errors = compiled.err().unwrap_or_else(|| panic!("{id} compiles without its length"));
-        assert!(errors.iter().any(|error| error.message.contains("--input-dim")), "{id}: {errors:?}");
-    }
 }
 
 /// Constant folding agrees with generated code: inputs are constants of the model.

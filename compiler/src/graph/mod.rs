@@ -40,6 +40,7 @@ pub use dim::{Dim, Sym};
 pub use dtype::DType;
 pub use op::{DOT_DEPTH, MOST_DIGITS, MapFn, Op, PAIR_DEPTH, RhsLayout, code_shift, codes_per_word, inverse};
 pub use part::Part;
+pub use sizes::unknown_count;
 pub use state::{Growth, Panels, State};
 pub use strings::Strings;
 pub use tensor::Tensor;

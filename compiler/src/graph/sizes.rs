@@ -4,7 +4,7 @@
 use crate::error::{Error, Result, Stage};
 use crate::graph::build::Builder;
 use crate::graph::dim::overgrown;
-use crate::graph::{DType, DataSymbol, Dim, MapFn, Op, Requirement, Tensor, ValueId};
+use crate::graph::{DType, DataSymbol, Dim, MapFn, Op, Requirement, Tensor, TensorType, ValueId};
 use crate::scalar::{BinaryFn, UnaryFn};
 
 /// Operations of movement that an element is followed through.
@@ -13,6 +13,15 @@ const MAX_TRACE: usize = 256;
 /// Elements that decide sizes are read clamped to this magnitude, so that sums of a few never overflow. No size comes
 /// near it.
 const FAR: i64 = 1 << 61;
+
+/// The error for a tensor of `ty` that has an element for each of an unknown number of axes.
+pub fn unknown_count(ty: &TensorType) -> Error {
+    let message = format!(
+        "{ty} decides a shape: its number of elements must be known; pin the dim that it follows from (--input-dim), or \
+         declare the rank of the result"
+    );
+    Error::unsupported(Stage::Infer, message)
+}
 
 /// What an element of an integer tensor is.
 enum Element {
@@ -138,11 +147,7 @@ impl Builder<'_> {
         let ty = self.ty(value).clone();
         let count = ty.static_shape().map(|shape| shape.iter().product::<usize>());
         let Some(count) = count.filter(|&count| count <= crate::infer::MAX_KNOWN) else {
-            let message = format!(
-                "{ty} decides a shape: its number of elements must be known; pin the dim that it follows from \
-                 (--input-dim), or declare the rank of the result"
-            );
-            return Err(Error::unsupported(Stage::Infer, message));
+            return Err(unknown_count(&ty));
         };
         let value = self.cast(value, DType::I64)?;
         let value = match self.rank(value) {

@@ -19,6 +19,7 @@ mod function;
 mod gradient;
 mod interface;
 mod kinds;
+mod lengths;
 mod map;
 mod node;
 mod order;
@@ -163,6 +164,17 @@ fn import_with(
     external: &dyn ExternalData,
     tables: Tables,
 ) -> std::result::Result<Import, Vec<Error>> {
+    import_once(model, options, external, tables)
+        .or_else(|errors| lengths::search(model, options, external, tables, &errors).ok_or(errors))
+}
+
+/// [`import_with`] the lengths that are given.
+fn import_once(
+    model: &ModelProto,
+    options: &ImportOptions,
+    external: &dyn ExternalData,
+    tables: Tables,
+) -> std::result::Result<Import, Vec<Error>> {
     let ir_version = model.ir_version();
     if ir_version > onnxc_proto::IR_VERSION {
         return Err(vec![Error::unsupported(
@@ -203,7 +215,7 @@ fn import_with(
             let mut options = options.clone();
             let pin = |(target, size)| DimPin { target, size };
             options.input_dims.extend(fixed.into_iter().map(pin));
-            return import_with(model, &options, external, tables);
+            return import_once(model, &options, external, tables);
         }
         errors.extend(state::keep(&mut graph, &options.state).err());
     }

@@ -2,7 +2,7 @@
 //! become the dims of results.
 
 use super::row::*;
-use crate::graph::{MapFn, Op, Requirement, Tensor};
+use crate::graph::{MapFn, Op, Requirement, Tensor, unknown_count};
 
 /// The values of `dims` as an i64 vector.
 pub fn dims_vector(cx: &mut NodeCx<'_, '_>, dims: &[Dim]) -> Result<ValueId> {
@@ -142,8 +142,7 @@ pub fn resolved_shape(
     allow_zero: bool,
 ) -> Result<Vec<Dim>> {
     let Some(&[count]) = cx.b.ty(wanted).static_shape().as_deref() else {
-        let ty = cx.b.ty(wanted);
-        return unsupported(format!("a shape of type {ty}: the result's rank is known only at run time"));
+        return Err(unknown_count(cx.b.ty(wanted)));
     };
     let known = cx.b.known_elements(wanted)?;
     let rank = count.max(from.len());

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Builder, DType, Dim, Graph, Sym, Tensor, TensorType, ValueId};
+use crate::graph::{Builder, DType, Dim, Graph, Sym, Tensor, TensorType, ValueId, unknown_count};
 use crate::import::Subgraph;
 
 pub mod activation;
@@ -716,10 +716,7 @@ impl<'g> NodeCx<'_, 'g> {
         let count = ty.elements().as_const().and_then(|count| usize::try_from(count).ok());
         match count.filter(|&count| count <= crate::infer::MAX_KNOWN) {
             Some(count) => Ok(count),
-            None => {
-                let message = format!("{ty}: the rank of the result is known only at run time");
-                Err(self.of_input(at, Error::unsupported(Stage::Infer, message)))
-            }
+            None => Err(self.of_input(at, unknown_count(ty))),
         }
     }
 

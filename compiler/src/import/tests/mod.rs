@@ -4,6 +4,7 @@ mod bodies;
 mod forks;
 mod functions;
 mod graphs;
+mod lengths;
 mod nodes;
 mod tensors;
 mod tolerances;

@@ -1,0 +1,82 @@
+//! Lengths of inputs that decide ranks. A vector of sizes, such as the `shape` of a Reshape, that is an input of symbolic
+//! length makes the rank of a result symbolic, and no rank may be. Where one length alone gives the model results of the
+//! ranks that it declares, the input has that length: every other one would contradict the declaration.
+//!
+//! That length is searched for by importing the model with each. Rules that infer ranks from results instead would need one
+//! for every operator, and still not see through a branch that is taken for some of the lengths.
+
+use std::ops::RangeInclusive;
+
+use onnxc_proto::{GraphProto, ModelProto, ValueInfoProto};
+
+use super::types::{Declared, declared_dim, tensor_type};
+use super::warning::Deviation;
+use super::{DimPin, ExternalData, Import, ImportOptions, Limits, Tables, import_once};
+use crate::error::{Error, Kind};
+use crate::graph::DType;
+
+/// The lengths that are tried: enough for sizes of all axes, and for the two pads of each.
+const LENGTHS: RangeInclusive<i64> = 0..=16;
+
+/// Nodes imported by all tries together: what a search takes stays in the order of what a large model takes.
+const MAX_NODES: usize = 1 << 17;
+
+/// The import of `model` with the one length of one input that its declared results allow. `None` where no length of any
+/// input is the only one, or where `errors`, the problems without it, are not such that a length would solve them.
+pub(super) fn search(
+    model: &ModelProto,
+    options: &ImportOptions,
+    external: &dyn ExternalData,
+    tables: Tables,
+    errors: &[Error],
+) -> Option<Import> {
+    let graph = model.graph.as_ref()?;
+    if errors.iter().any(|error| error.kind != Kind::Unsupported) {
+        return None;
+    }
+    let inputs = open_vectors(graph, &options.input_dims);
+    let tries = inputs.len() * LENGTHS.count();
+    if tries.saturating_mul(graph.node.len()) > MAX_NODES {
+        return None;
+    }
+    let mut found: Option<(Import, DimPin)> = None;
+    for input in inputs {
+        for size in LENGTHS {
+            let pin = DimPin { target: format!("{}:0", input.name()), size };
+            let mut options = options.clone();
+            options.input_dims.push(pin.clone());
+            let primitives = options.limits.primitives / tries as u64;
+            options.limits = Limits { primitives, ..options.limits };
+            let Ok(import) = import_once(model, &options, external, tables) else { continue };
+            if import.warnings.iter().any(|warning| warning.deviation == Deviation::DeclaredShape) {
+                continue;
+            }
+            if found.replace((import, pin)).is_some() {
+                return None;
+            }
+        }
+    }
+    let (mut import, pin) = found?;
+    import.notes.push(format!(
+        "`{}` is {}: of the lengths {} to {}, the only one with which the results have the declared shapes",
+        pin.target,
+        pin.size,
+        LENGTHS.start(),
+        LENGTHS.end()
+    ));
+    Some(import)
+}
+
+/// Inputs that are vectors of integers of a length that is not given.
+fn open_vectors<'m>(graph: &'m GraphProto, pins: &[DimPin]) -> Vec<&'m ValueInfoProto> {
+    let is_open = |info: &&ValueInfoProto| {
+        let Ok((DType::I32 | DType::I64, Some([dim]))) = tensor_type(info) else { return false };
+        let is_given = |pin: &DimPin| match declared_dim(dim) {
+            Declared::Symbol(name) if pin.target == name => true,
+            _ => pin.input_axis() == Some((info.name(), 0)),
+        };
+        let is_constant = || graph.initializer.iter().any(|tensor| tensor.name() == info.name());
+        !matches!(declared_dim(dim), Declared::Size(_)) && !pins.iter().any(is_given) && !is_constant()
+    };
+    graph.input.iter().filter(is_open).collect()
+}
