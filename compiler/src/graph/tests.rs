@@ -362,12 +362,25 @@ fn symbols_that_data_define() {
 }
 
 #[test]
+fn symbols_of_attributes_are_dims_of_their_operation() {
+    let n = Dim::sym(Sym::from_u32(0));
+    let sort = Op::Sort { axis: 0, descending: false, take: n.clone() };
+    let append = Op::Append { axis: 0, at: n.clone() };
+    for op in [sort, append, Op::Suppress { take: n.clone() }, Op::Reshape { shape: vec![n.clone()].into() }]
+    {
+        assert_eq!(op.dims(), [&n], "{op:?}");
+    }
+}
+
+#[test]
 fn bounds_come_from_definitions_and_assumptions() {
     let mut graph = parse(LATE).unwrap();
     let [n, free, bound] = [0, 1, 2].map(|number| Dim::sym(Sym::from_u32(number)));
     let upper = |graph: &Graph, dim: &Dim| Bounds::new(graph).upper(dim);
     assert_eq!(upper(&graph, &(bound.clone() * n.clone())), Some(n.clone() * n.clone()));
     assert_eq!(upper(&graph, &free), None);
+    assert_eq!(n.min_dim(&Dim::from(i64::MAX)), n);
+    assert_eq!(Dim::from(i64::MAX).min_dim(&n), n);
     assert_eq!(upper(&graph, &free.min_dim(&n)), Some(n.clone()));
     assert_eq!(upper(&graph, &(n.clone() - bound.clone())), Some(n.clone()));
     graph.assumptions.insert(Assumption {

@@ -1,7 +1,7 @@
 //! Programs that break a rule are refused, and small ones do what they say.
 
 use super::interp::{KernelCall, Machine, Memory};
-use super::ir::{FunctionKind, Program};
+use super::ir::{FunctionKind, Program, Version};
 use super::parse::parse;
 use super::verify::verify;
 
@@ -89,6 +89,21 @@ fn values_are_defined_once_before_their_uses() {
     let body = &mut twice.functions.values_mut().next().unwrap().body;
     body[1].results = body[0].results.clone();
     refused(verify(&twice), "v1 is defined twice");
+}
+
+#[test]
+fn kernels_have_a_version_for_every_processor() {
+    let with_levels = |levels: &[usize]| {
+        let mut program = program(CALL, "return 0");
+        let versions = &mut program.kernels.values_mut().next().unwrap().versions;
+        let version = versions[0].clone();
+        *versions = levels.iter().map(|&level| Version { level, ..version.clone() }).collect();
+        verify(&program)
+    };
+    with_levels(&[0, 1]).unwrap();
+    refused(with_levels(&[]), "has no version of level 0");
+    refused(with_levels(&[1, 2]), "has no version of level 0");
+    refused(with_levels(&[0, 2, 1]), "the levels of k0 are not in order");
 }
 
 #[test]

@@ -320,6 +320,25 @@ mod tests {
     }
 
     #[test]
+    fn an_unpooled_image_has_a_size_for_each_axis() {
+        let case =
+            Case::new("MaxUnpool", 11).ramp(&[1, 1, 2, 2], 1).input::<i64>(&[1, 1, 2, 2], &[5, 7, 13, 15]);
+        let case =
+            case.constant::<i64>(&[3], &[1, 1, 4]).ints("kernel_shape", &[2, 2]).ints("strides", &[2, 2]);
+        let message = case.run().unwrap_err().message;
+        assert!(message.contains("output_shape"), "{message}");
+    }
+
+    /// The declared rank tells how many axes an image and its blocks have.
+    #[test]
+    fn as_many_axes_as_the_declared_rank_has() {
+        let ramp: Vec<f32> = (0..16).map(|value| value as f32).collect();
+        let case = Case::new("Col2Im", 18).input::<f32>(&[1, 4, 4], &ramp).of_rank(4);
+        let case = case.symbolic::<i64>(&["axes"], &[2], &[3, 3]).symbolic::<i64>(&["axes"], &[2], &[2, 2]);
+        case.gives(0, &[1, 1, 3, 3], &[0.0, 5.0, 5.0, 10.0, 30.0, 20.0, 10.0, 25.0, 15.0]);
+    }
+
+    #[test]
     fn complex_blocks() {
         let columns: Vec<f32> = (0..6).flat_map(|value| [value as f32, -10.0 * value as f32]).collect();
         let case = Case::new("Col2Im", 18)

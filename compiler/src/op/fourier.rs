@@ -647,6 +647,17 @@ mod tests {
     }
 
     #[test]
+    fn onesided_transforms_take_one_kind_of_numbers() {
+        let case = |parts: usize, inverse: i64| {
+            let case =
+                Case::new("DFT", 17).ramp(&[1, 4, parts], 1).int("onesided", 1).int("inverse", inverse);
+            case.run().unwrap_err().message
+        };
+        assert!(case(1, 1).contains("an inverse transform needs complex numbers"), "{}", case(1, 1));
+        assert!(case(2, 0).contains("a transform needs real numbers"), "{}", case(2, 0));
+    }
+
+    #[test]
     fn lengths_split_into_like_digits() {
         assert_eq!(digits(60), [60]);
         assert_eq!(digits(512), [8, 8, 8]);

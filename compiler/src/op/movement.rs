@@ -527,6 +527,13 @@ mod tests {
     }
 
     #[test]
+    fn repeats_are_not_negative() {
+        let case = Case::new("Tile", 13).ramp(&[2, 3], 1).constant::<i64>(&[2], &[1, -2]);
+        let message = case.run().unwrap_err().message;
+        assert!(message.contains("repeats [1, -2]"), "{message}");
+    }
+
+    #[test]
     fn shapes_copy_and_infer() {
         assert_eq!(resolve_shape(&dims(&[2, 3, 4]), &dims(&[0, -1]), false).unwrap(), dims(&[2, 12]));
         assert_eq!(resolve_shape(&dims(&[0, 3]), &dims(&[0, -1]), false).unwrap(), dims(&[0, 3]));

@@ -1031,6 +1031,16 @@ mod tests {
         case.gives(2, &[1, 1, 2], &[0.029826, -0.029826]);
     }
 
+    /// The third is the output's, as in ONNX Runtime.
+    #[test]
+    fn lstm_has_three_activations() {
+        let case = Case::new("LSTM", 14).ramp(&[2, 1, 2], 1).constant_ramp(&[1, 8, 2], 2);
+        let case = case.constant_ramp(&[1, 8, 2], 3).strs("activations", &["Sigmoid", "Tanh", "Relu"]);
+        let case = case.int("hidden_size", 2).outputs(3);
+        case.gives(0, &[2, 1, 1, 2], &[0.192044, 0.0, 0.0, 0.151169]);
+        case.gives(2, &[1, 1, 2], &[-0.348262, 0.208416]);
+    }
+
     /// A bound of 0 is none, as in ONNX Runtime.
     #[test]
     fn a_bound_of_zero_clips_nothing() {

@@ -1,6 +1,6 @@
 use super::*;
-use crate::graph::Tensor;
 use crate::graph::parse::parse;
+use crate::graph::{Part, Tensor};
 use crate::interp;
 
 /// The pairs that are found, as text.
@@ -39,6 +39,55 @@ fn inputs_whose_output_has_another_type_are_not_alone() {
     };
     assert_eq!(found(&text("y")), ["past.key=present.key", "past.scale"]);
     assert_eq!(found(&text("present.scale")), ["past.key=present.key"]);
+}
+
+/// A column of a value of another kind is no state, even where its type is the other tensor's.
+#[test]
+fn parts_of_values_are_no_state() {
+    let text = r#"graph "halves" {
+  input v0 "past" : f32[4]
+  v1 = neg v0 : f32[4] @o0(0 "Neg" "")
+  return v1 "present"
+}
+"#;
+    let choice = Choice::parse(&["past=present".to_string()], None).unwrap();
+    keep(&mut parse(text).unwrap(), &choice).unwrap();
+    let parts: [fn(&mut Graph); 2] = [
+        |graph| drop(graph.input_parts.insert(0, ("past".to_string(), Part::Data))),
+        |graph| drop(graph.output_parts.insert(0, ("present".to_string(), Part::Data))),
+    ];
+    for make_part in parts {
+        let mut graph = parse(text).unwrap();
+        make_part(&mut graph);
+        let message = keep(&mut graph, &choice).unwrap_err().message;
+        assert!(message.contains("only dense tensors of whole bytes can be state"), "{message}");
+    }
+}
+
+#[test]
+fn parts_of_values_are_told_by_their_new_places() {
+    let text = r#"graph "two" {
+  input v0 "past" : f32[4]
+  input v1 "list" : f32[4]
+  v2 = neg v0 : f32[4] @o0(0 "Neg" "")
+  v3 = neg v1 : f32[4] @o1(1 "Neg" "")
+  return v2 "present", v3 "next"
+}
+"#;
+    let mut graph = parse(text).unwrap();
+    graph.input_parts.insert(1, ("list".to_string(), Part::Data));
+    graph.output_parts.insert(1, ("next".to_string(), Part::Data));
+    keep(&mut graph, &Choice::parse(&["past=present".to_string()], None).unwrap()).unwrap();
+    let name = |at: usize| graph.inputs[at].name.as_str();
+    assert_eq!(
+        graph.input_parts.iter().map(|(&at, part)| (name(at), part.1)).collect::<Vec<_>>(),
+        [("list", Part::Data)]
+    );
+    let name = |at: usize| graph.outputs[at].0.as_str();
+    assert_eq!(
+        graph.output_parts.iter().map(|(&at, part)| (name(at), part.1)).collect::<Vec<_>>(),
+        [("next", Part::Data)]
+    );
 }
 
 /// A loop over time from `h` to `last`, whose state is then changed by `more`.

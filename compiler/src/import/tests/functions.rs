@@ -27,6 +27,29 @@ fn transpose(perm: AttributeProto) -> NodeProto {
 }
 
 #[test]
+fn derivatives_nest_as_deep_as_the_limit() {
+    let gradient = |y: &str, dy: &str| {
+        let names = |name: &str, strings: &[&str]| AttributeProto {
+            strings: strings.iter().map(|text| text.to_string().into()).collect(),
+            ..attribute(name, AttributeType::Strings)
+        };
+        let text = AttributeProto { s: Some(y.to_string().into()), ..attribute("y", AttributeType::String) };
+        let node = with(node("Gradient", &["x"], &[dy]), vec![names("xs", &["x"]), text]);
+        NodeProto { domain: Some("ai.onnx.preview.training".into()), ..node }
+    };
+    let nodes = vec![node("Mul", &["x", "x"], &["s"]), gradient("s", "ds"), gradient("ds", "dds")];
+    let mut model = model_of(graph(vec![f32v("x", &[])], nodes, vec![f32v("dds", &[])]));
+    model.opset_import.push(opset("ai.onnx.preview.training", 1));
+    let import = |nesting| {
+        let limits = Limits { nesting, ..Limits::default() };
+        import(&model, &ImportOptions { limits, ..ImportOptions::default() }, &NoExternalData)
+    };
+    import(2).unwrap();
+    let errors = import(1).unwrap_err();
+    assert!(errors[0].message.contains("derivatives of derivatives nest deeper than 1"), "{errors:?}");
+}
+
+#[test]
 fn calls_are_inlined_with_names_of_their_own() {
     let twice =
         function("Twice", &["a"], &["r"], vec![node("Neg", &["a"], &["t"]), node("Neg", &["t"], &["r"])]);

@@ -13,6 +13,14 @@ fn same(input: &str, output: &str) -> NodeProto {
 }
 
 #[test]
+fn operators_beyond_the_standard_are_taken_to_the_last_version_that_has_them() {
+    for (name, last) in [("Affine", 9), ("ImageScaler", 9), ("LayerNormalization", 16)] {
+        assert!(op::tolerated("", name, last).is_some(), "{name}-{last}");
+        assert!(op::tolerated("", name, last + 1).is_none(), "{name}-{}", last + 1);
+    }
+}
+
+#[test]
 fn nodes_are_sorted_where_they_must_be_and_no_further() {
     let mut unsorted =
         model(vec![node("Add", &["b", "a"], &["y"]), same("c", "a"), same("x", "c"), same("x", "b")]);

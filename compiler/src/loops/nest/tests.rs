@@ -203,10 +203,8 @@ fn short_loops_are_written_out() {
 /// A copy of a body beside the body, each with variables of its own, in every place that a statement has.
 #[test]
 fn copies_of_bodies_bind_their_own_variables() {
-    let body = two(
-        "      let i2 : f32 = b0[i0]\n      if (i2 < b0[i1]) {\n        b1[i0*12 + i1] = (i2 + b0[i1])\n      } else {\n\
-         \x20       r0[0] = neg(i2)\n        b1[i0*12 + i1] = r0[0]\n      }\n",
-    );
+    let body = two("      let i2 : f32 = b0[i0]\n      if (i2 < b0[i1]) {\n        let i3 : f32 = b0[i1]\n\
+         \x20       b1[i0*12 + i1] = (i2 + i3)\n      } else {\n        r0[0] = neg(i2)\n        b1[i0*12 + i1] = r0[0]\n      }\n");
     let before = kernel(&body);
     let mut after = before.clone();
     let mut copy = after.body.clone();
@@ -214,7 +212,7 @@ fn copies_of_bodies_bind_their_own_variables() {
     super::rename_lets(&mut after, &mut copy);
     after.body = copy;
     let own = after.to_string();
-    assert!(["i0", "i1", "i2"].iter().all(|var| !own.contains(var)), "{own}");
-    assert_eq!((bound, after.vars.len()), (3, 6));
+    assert!(["i0", "i1", "i2", "i3"].iter().all(|var| !own.contains(var)), "{own}");
+    assert_eq!((bound, after.vars.len()), (4, 8));
     assert_eq!(run(&before), run(&after));
 }

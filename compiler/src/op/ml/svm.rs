@@ -442,6 +442,23 @@ mod tests {
         assert!(message.contains("vectors_per_class does not fit 1 labels"), "{message}");
     }
 
+    /// Labels are those of ONNX Runtime: the second one is for a positive score, or one of a half where no coefficient is
+    /// negative.
+    #[test]
+    fn two_classes_without_support_vectors() {
+        let case = |coefficients: &[f32]| {
+            let x = [0.1, 0.1, 0.5, 0.5, 2.0, 1.0, -1.0, -1.0];
+            let case = ml("SVMClassifier").input::<f32>(&[4, 2], &x).ints("classlabels_ints", &[10, 20]);
+            case.floats("coefficients", coefficients).floats("rho", &[0.1]).outputs(2)
+        };
+        let positive = case(&[0.5, 0.25, 0.25, 0.125]);
+        positive.gives(0, &[4], &[10.0, 10.0, 20.0, 20.0]);
+        positive.gives(1, &[4, 2], &[0.175, 0.1375, 0.475, 0.2875, 1.35, 0.725, -0.65, -0.275]);
+        let mixed = case(&[0.5, -0.25, 0.25, -0.125]);
+        mixed.gives(0, &[4], &[20.0; 4]);
+        mixed.gives(1, &[4, 2], &[0.125, 0.1125, 0.225, 0.1625, 0.85, 0.475, -0.15, -0.025]);
+    }
+
     /// Probabilities are those of LIBSVM's `multiclass_probability` in f64.
     #[test]
     fn probabilities_of_three_classes() {
