@@ -208,6 +208,21 @@ fn a_block_is_given_back_once_on_every_path() {
 }
 
 #[test]
+fn a_table_of_strings_is_opened_once_and_closed_once() {
+    let run = |text: &str| {
+        let mut program = program(&format!("v20 = address strings {text} return 0"), "return 0");
+        program.strings = Some(0);
+        verify(&program)
+    };
+    let (open, close) = ("extern onnxc_strings_open(v20, v20, v20)", "extern onnxc_strings_close(v20)");
+    run(&format!("{open} {close}")).unwrap();
+    refused(run(close), "the table of strings is Unset here, not Full");
+    refused(run(&format!("{open} {close} {close}")), "the table of strings is Empty here, not Full");
+    refused(run(&format!("{open} {open} {close}")), "the table of strings is Full here, not Unset");
+    refused(run(open), "the table of strings may be open when a run ends");
+}
+
+#[test]
 fn a_run_that_fails_keeps_no_block() {
     let leaky = "store outputs, v2 clear slot0 clear slot1 v20 = address frame0
         call \"main.steps0\"(v20) return 0";

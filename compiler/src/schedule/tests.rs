@@ -576,6 +576,35 @@ fn rows_that_decide_a_size_are_computed_before_what_has_it() {
     assert_eq!(rows.outputs, [ValueId::from_u32(2)], "{}", program.text(&g));
 }
 
+/// `v9` reads rows of `v6`, as its kernel could, and `v4`: of a kernel that began before and goes on with rows of `v6`.
+const CROSSED_ROWS: &str = r#"graph "crossed_rows" {
+  input v0 "x" : i32[4, 8]
+  input v1 "w" : i32[8, 4]
+  v2 = reduce v0 {op=max, axes=[1]} : i32[4, 1] @o0
+  v3 = sub v0, v2 : i32[4, 8] @o0
+  v4 = reshape v3 {shape=[8, 4]} : i32[8, 4] @o0
+  v5 = reduce v1 {op=max, axes=[1]} : i32[8, 1] @o0
+  v6 = sub v1, v5 : i32[8, 4] @o0
+  v7 = reshape v6 {shape=[4, 8]} : i32[4, 8] @o0
+  v8 = add v3, v7 : i32[4, 8] @o0
+  v9 = add v6, v4 : i32[8, 4] @o0
+  return v8 "y", v9 "z"
+}"#;
+
+#[test]
+fn rows_that_wait_for_each_other_are_kernels_of_their_own() {
+    let g = crate::graph::parse::parse(CROSSED_ROWS).unwrap();
+    let program = planned(&g);
+    check(&g, &program).unwrap();
+    let rows = program.groups.values().filter(|group| group.kind == GroupKind::Rows);
+    let mut outputs: Vec<_> = rows.map(|group| group.outputs.clone()).collect();
+    outputs.sort();
+    let wanted: [Vec<ValueId>; 2] =
+        [vec![3, 8], vec![6]].map(|values| values.into_iter().map(ValueId::from_u32).collect());
+    assert_eq!(outputs, wanted, "{}", program.text(&g));
+    run::assert_computes(&g);
+}
+
 /// The loop reads nothing but an input, and stands before the end of the kernel that decides its length.
 const COUNTED_LOOP: &str = r#"graph "counted_loop" {
   symbol s0 "?0" = v1[0]

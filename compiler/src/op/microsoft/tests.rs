@@ -351,6 +351,26 @@ fn a_decoder_and_its_cache() {
     case().int("local_window_size", 1).gives(0, &[1, 1, 2], &[3.0, -3.0]);
 }
 
+/// A row of two tokens, which a third one pads, and one of three; all weights are equal.
+#[test]
+fn queries_see_later_tokens_if_not_causal() {
+    let case = |causal| {
+        case("GroupQueryAttention")
+            .input::<f32>(&[2, 3, 1], &[0.0; 6])
+            .input::<f32>(&[2, 3, 1], &[1.0; 6])
+            .input::<f32>(&[2, 3, 1], &[3.0, 6.0, 30.0, 3.0, 6.0, 30.0])
+            .missing()
+            .missing()
+            .input::<i32>(&[2], &[1, 2])
+            .constant::<i32>(&[], &[3])
+            .int("num_heads", 1)
+            .int("kv_num_heads", 1)
+            .int("causal", causal)
+    };
+    case(0).gives(0, &[2, 3, 1], &[4.5, 4.5, 4.5, 13.0, 13.0, 13.0]);
+    case(1).gives(0, &[2, 3, 1], &[3.0, 4.5, 4.5, 3.0, 4.5, 13.0]);
+}
+
 #[test]
 fn a_decoder_whose_inputs_contradict() {
     let message = refusal(decoder().constant::<i32>(&[], &[4]));

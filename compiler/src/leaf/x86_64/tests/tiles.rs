@@ -233,6 +233,15 @@ fn windows_of_images() {
     }
 }
 
+/// Two blocks of rows have their sums at once, of three and of four; a rest of rows follows them.
+#[test]
+fn blocks_behind_the_last_row_are_left_out() {
+    for rows in [97, 112, 128] {
+        let graph = contraction(known(&[rows, 64]), &[], 1, 32, false, &as_it_is);
+        assert!(check(&graph, &[rows, 64], false), "{rows} rows");
+    }
+}
+
 /// Threads share the rows of a panel: what is left behind whole blocks of rows is one thread's.
 #[test]
 fn rows_of_one_panel_are_shared() {
