@@ -1,9 +1,16 @@
 //! Programs that break a rule are refused, and small ones do what they say.
 
+use target_lexicon::Triple;
+
 use super::interp::{KernelCall, Machine, Memory};
 use super::ir::{FunctionKind, Program, Version};
 use super::parse::parse;
 use super::verify::verify;
+use crate::graph::{DType, Tensor};
+use crate::host::abi::status;
+use crate::target::Target;
+use crate::tuning::Goal;
+use crate::{Frontend, Options, Quiet, backend, optimize};
 
 /// A program of one input, one output and two slots, with these bodies of `run` and of a step function.
 fn program(run: &str, steps: &str) -> Program {
@@ -344,4 +351,48 @@ fn accesses_outside_of_memory_are_faults() {
     let array = machine.memory.with(vec![0; 12]);
     let error = machine.call(FunctionKind::Workspace, &[array as i64, 1]).unwrap_err();
     assert!(error.message.contains("are in no block"), "{error}");
+}
+
+/// The shape of an input that is left out is that of its default, which the others may contradict.
+#[test]
+fn defaults_have_the_sizes_of_the_other_inputs() {
+    let text = r#"graph "defaults" {
+  symbol s0 "n"
+  input v0 "x" : f32[s0]
+  input v1 "b" : f32[s0] = f32[3] [1, 2, 3]
+  v2 = add v0, v1 : f32[s0] @o0(0 "Add" "add")
+  return v2 "y"
+}"#;
+    let graph = crate::graph::parse::parse(text).unwrap();
+    assert_eq!(crate::graph::verify::verify(&graph), Ok(()));
+    let triple: Triple = "x86_64-unknown-linux-gnu".parse().unwrap();
+    let options = Options {
+        name: "defaults".into(),
+        target: Target::new(triple, None).unwrap(),
+        opt_level: 3,
+        exact: false,
+        goal: Goal::Speed,
+        import: Default::default(),
+        profile: false,
+    };
+    let (graph, program) = optimize(graph, &options, &mut Quiet).unwrap();
+    let frontend = Frontend { graph, program, notes: vec![], warnings: vec![] };
+    let compiled = backend(frontend, &options, &mut Quiet).unwrap();
+    let model = compiled.interpreted().unwrap();
+    verify(&model.program).unwrap();
+    let run = |size: usize, default: Option<usize>| {
+        let zeros = |size: usize| Tensor::zeros(DType::F32, &[size]);
+        let inputs = [Some(zeros(size)), default.map(zeros)];
+        let arguments = model.arguments(&inputs, &[Some(vec![size])]).unwrap();
+        model.call(arguments, &|_, _, _, _| Ok(0)).unwrap()
+    };
+    assert_eq!(run(3, None).status, status::OK);
+    assert_eq!(run(2, Some(2)).status, status::OK);
+    for size in [2, 4] {
+        let outcome = run(size, None);
+        assert_eq!(outcome.status, status::BAD_DIM);
+        let claim =
+            format!("dimension 0 of its default is 3, must be {size} (`n`, as in dimension 0 of input 0");
+        assert!(outcome.message.contains(&claim), "{}", outcome.message);
+    }
 }

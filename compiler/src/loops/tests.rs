@@ -2,7 +2,7 @@
 
 use crate::loops::parse::parse;
 use crate::loops::verify::verify;
-use crate::loops::{Kernel, visit};
+use crate::loops::{Kernel, interp, visit};
 
 /// A kernel around a body, with a buffer of each access and two locals.
 fn with(body: &str) -> String {
@@ -154,4 +154,23 @@ fn rules_are_enforced() {
     };
     assert!(tiles(8).is_ok());
     assert!(tiles(9).unwrap_err().to_string().contains("9 tiles, at most 8"));
+}
+
+/// Also where nobody has verified the kernel.
+#[test]
+fn tiles_are_of_the_type_of_their_buffers() {
+    let kernel = |dtype: &str, statement: &str| {
+        let text = format!(
+            "kernel \"k\" {{\n  buffer b0 \"x\" : readwrite i32[256]\n  tile t0 \"t\" : {dtype}[1, 16]\n  \
+             {statement}\n}}\n"
+        );
+        parse(&text).unwrap_or_else(|error| panic!("{error}\n{text}"))
+    };
+    for statement in ["load t0 = b0[0] stride 16", "zero t0\n  store b0[0] stride 16 = t0"] {
+        let run = |dtype: &str| interp::run(&kernel(dtype, statement), &mut [vec![0; 1024]], &|_| None);
+        assert_eq!(run("i32").unwrap(), 0, "{statement}");
+        let message = run("i8").unwrap_err().message;
+        assert!(message.contains("t0 of i8 in b0 of i32"), "{message}");
+        assert!(verify(&kernel("i8", statement)).is_err());
+    }
 }

@@ -273,7 +273,7 @@ fn positions(
 
 #[cfg(test)]
 mod tests {
-    use crate::op::node_case::{Case, ramp};
+    use crate::op::node_case::{Case, close, ramp};
 
     fn sampled(opset: u32, mode: &str, padding: &str, align: i64) -> Case {
         Case::new("GridSample", opset)
@@ -329,6 +329,31 @@ mod tests {
             .input::<f32>(&[1, 1, 1, 2], &[f32::NAN, 1.0])
             .input::<f32>(&[1, 1, 3, 2], &[f32::NAN, 0.0, 1e30, 0.0, 0.5, 0.0]);
         case.gives(0, &[1, 1, 1, 3], &[0.0, 0.0, 1.0]);
+    }
+
+    #[test]
+    fn affine_grids_of_double_precision() {
+        let theta = [1.0 / 3.0, 0.2, 0.1, -0.7, 1.0 / 7.0, 1.0 / 9.0];
+        let case = Case::new("AffineGrid", 20).input::<f64>(&[1, 2, 3], &theta);
+        let found = case.constant::<i64>(&[4], &[1, 1, 2, 3]).run().unwrap().remove(0).to_f64s().unwrap();
+        let wanted = [
+            -0.22222222222222218,
+            0.5063492063492063,
+            0.0,
+            0.03968253968253968,
+            0.2222222222222222,
+            -0.42698412698412697,
+            -0.0222222222222222,
+            0.6492063492063491,
+            0.2,
+            0.18253968253968253,
+            0.42222222222222217,
+            -0.28412698412698406,
+        ];
+        assert_eq!(found.len(), wanted.len());
+        for (found, wanted) in found.iter().zip(wanted) {
+            assert!(close(*found, wanted, 1e-14), "{found}, not {wanted}");
+        }
     }
 
     #[test]

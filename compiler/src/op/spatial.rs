@@ -260,3 +260,25 @@ pub fn lowest(dtype: DType) -> f64 {
         _ => f64::NEG_INFINITY,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::Case;
+
+    /// Of no operator with windows or samples; ONNX's own inference of shapes refuses them as well.
+    #[test]
+    fn tensors_without_spatial_axes_are_refused() {
+        let case = |name: &'static str, opset: u32| Case::new(name, opset).ramp(&[2, 3], 1);
+        for case in [
+            case("Conv", 11).constant_ramp(&[4, 3], 2),
+            case("ConvTranspose", 11).constant_ramp(&[3, 4], 2),
+            case("MaxPool", 12).ints("kernel_shape", &[]),
+            case("AveragePool", 22).ints("kernel_shape", &[]),
+            case("LpPool", 18).ints("kernel_shape", &[]),
+            case("GridSample", 20).input::<f32>(&[2, 0], &[]),
+        ] {
+            let message = case.lower().unwrap_err().message;
+            assert!(message.contains("f32[2, 3] has no spatial axes"), "{message}");
+        }
+    }
+}

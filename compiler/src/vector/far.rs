@@ -109,4 +109,27 @@ block0(g0, g1, g2, g3):
         assert_eq!(lines[9], format!("store b32x4 v6, [{c}]"));
         assert_eq!(lines[10], "store b32x4 v4, [g1 - 16]");
     }
+
+    /// What is broadcast has two bytes, which an instruction reaches at even displacements.
+    #[test]
+    fn halves_are_near_at_even_displacements() {
+        let text = "function {
+block0(g0, g1):
+  v2 = broadcast_f16 int [g0 + 8190]
+  v3 = broadcast_f16 int [g0 + 301]
+  v4 = broadcast_f16 int [g0 + 20000]
+  store b32x4 v2, [g1]
+  store b32x4 v3, [g1 + 16]
+  store b32x4 v4, [g1 + 32]
+  return 0
+}
+";
+        let mut func = parse::parse(text).unwrap();
+        far::run(&mut func, 4096);
+        verify::verify(&func).unwrap();
+        let found = func.to_string();
+        for (line, is_near) in [("[g0 + 8190]", true), ("[g0 + 301]", false), ("[g0 + 20000]", false)] {
+            assert_eq!(found.contains(line), is_near, "{found}");
+        }
+    }
 }

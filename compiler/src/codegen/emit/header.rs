@@ -401,3 +401,29 @@ fn parameter(port: &Port<'_>) -> String {
     }
     format!("{qualifier}{element} {}[{}]", port.ident, extents.join(" * "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Dim;
+
+    /// Complex numbers are two elements of C, and of types below 8 bits several elements share a byte.
+    #[test]
+    fn parameters_have_as_many_elements_of_c_as_callers_store() {
+        for (dtype, shape, wanted) in [
+            (DType::F32, &[2, 3][..], "const float x[2 * 3]"),
+            (DType::F64, &[], "const double x[1]"),
+            (DType::C64, &[2, 3], "const float x[2 * 3 * 2]"),
+            (DType::I4, &[3, 5], "const uint8_t x[8]"),
+            (DType::U4, &[6], "const uint8_t x[3]"),
+            (DType::I2, &[3, 3], "const uint8_t x[3]"),
+            (DType::F4E2M1, &[], "const uint8_t x[1]"),
+            (DType::I4, &[3, 0], "const uint8_t *x"),
+        ] {
+            let ty = TensorType::new(dtype, shape.iter().map(|&size: &usize| Dim::from(size)).collect());
+            let ident = "x".to_string();
+            let port = Port { kind: "INPUT", name: "x", ty, has_default: false, is_state: false, ident };
+            assert_eq!(parameter(&port), wanted);
+        }
+    }
+}

@@ -157,3 +157,19 @@ fn readers_of_a_growing_state_see_what_is_there() {
     };
     assert_eq!(named(&kept, found), named(&plain, wanted), "{kept}");
 }
+
+/// Panels along an axis are the tensor's own axis and one more behind the others.
+#[test]
+fn panels_and_the_whole_tensor() {
+    let ty =
+        |shape: &[usize]| TensorType::new(DType::F32, shape.iter().map(|&size| Dim::from(size)).collect());
+    for (axis, size, whole, stored) in [
+        (1, 20usize, [2, 20, 64], [2, 2, 64, 16]),
+        (2, 64, [2, 20, 64], [2, 20, 4, 16]),
+        (0, 2, [2, 20, 64], [1, 20, 64, 16]),
+    ] {
+        let panels = Panels { axis, width: 16, size: Dim::from(size) };
+        assert_eq!(panels.stored(&ty(&whole)), ty(&stored));
+        assert_eq!(panels.whole(&ty(&stored)), ty(&whole));
+    }
+}

@@ -280,6 +280,27 @@ fn experts_of_few_bits() {
     assert!(message.contains("quant_type `fp4`: int is supported"), "{message}");
 }
 
+/// With a block size scales and zero points have a column for each block, without one neither has.
+#[test]
+fn zero_points_of_experts_lie_as_their_scales() {
+    let case = |scales: &[usize], zeros: &[usize]| {
+        let bytes = vec![0x88u8; zeros.iter().product()];
+        let case = case("QMoE").ramp(&[1, 4], 1).ramp(&[1, 2], 2).constant::<u8>(&[2, 4, 2], &[0x98; 16]);
+        let case = case.constant_ramp(scales, 3).missing().constant::<u8>(&[2, 4, 2], &[0x79; 16]);
+        let case = case.constant_ramp(scales, 4).missing().missing().missing().missing();
+        case.constant::<u8>(zeros, &bytes).constant::<u8>(zeros, &bytes)
+    };
+    let (rows, blocks) = ([2, 4], [2, 4, 2]);
+    let (of_rows, of_blocks) = ([2, 2], [2, 4, 1]);
+    assert_eq!(case(&rows, &of_rows).run().unwrap()[0].shape, [1, 4]);
+    assert_eq!(case(&blocks, &of_blocks).int("block_size", 2).run().unwrap()[0].shape, [1, 4]);
+    for (case, size) in [(case(&rows, &of_blocks), 0), (case(&blocks, &of_rows).int("block_size", 2), 2)] {
+        let message = refusal(case);
+        assert!(message.contains("zero points of fc1 are"), "{message}");
+        assert!(message.contains(&format!("with block_size {size}")), "{message}");
+    }
+}
+
 #[test]
 fn distances_beyond_the_furthest_share_a_bucket() {
     let case = case("RelativePositionBias")
@@ -369,6 +390,82 @@ fn queries_see_later_tokens_if_not_causal() {
     };
     case(0).gives(0, &[2, 3, 1], &[4.5, 4.5, 4.5, 13.0, 13.0, 13.0]);
     case(1).gives(0, &[2, 3, 1], &[3.0, 4.5, 4.5, 3.0, 4.5, 13.0]);
+}
+
+/// Numbers of ONNX Runtime 1.32.
+#[test]
+fn a_decoder_whose_cache_is_quantized() {
+    let case = |kind: &str, bits: i64, scales: [&[f32]; 2]| {
+        let case = case("GroupQueryAttention")
+            .input::<f32>(&[1, 1, 8], &[1.0, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0])
+            .input::<f32>(&[1, 1, 8], &[1.0, 1.0, -9.0, 0.3, 0.8, 1.3, -1.3, 40.0])
+            .input::<f32>(&[1, 1, 8], &[3.0, -3.0, 0.4, -0.4, 0.7, 1.1, 100.0, -100.0]);
+        let case = if bits == 8 {
+            let bytes = |from: i8, step: i8| (0..16).map(|at| from + step * at).collect::<Vec<i8>>();
+            let case = case.input::<i8>(&[1, 1, 2, 8], &bytes(-7, 1));
+            case.input::<i8>(&[1, 1, 2, 8], &bytes(-20, 3))
+        } else {
+            let case = case.input::<u8>(&[1, 1, 2, 4], &[0xca, 0x3a, 0x71, 0x08, 0x12, 0x9f, 0x55, 0xe0]);
+            case.input::<u8>(&[1, 1, 2, 4], &[0x1a, 0x3c, 0x31, 0x58, 0x92, 0x2f, 0x65, 0xb0])
+        };
+        let case = case.input::<i32>(&[1], &[2]).constant::<i32>(&[], &[3]);
+        let case = case.missing().missing().missing().missing().missing();
+        let case = case.constant::<f32>(&[scales[0].len()], scales[0]);
+        let case = case.constant::<f32>(&[scales[1].len()], scales[1]).outputs(3);
+        let case = case.str("k_quant_type", kind).str("v_quant_type", kind).float("scale", 1.0);
+        case.int("kv_cache_bit_width", bits).int("num_heads", 1).int("kv_num_heads", 1)
+    };
+    let whole: [&[f32]; 2] = [&[0.5], &[0.25]];
+    let each: [&[f32]; 2] =
+        [&[0.5, 0.25, 1.0, 0.5, 0.5, 2.0, 0.5, 0.5], &[0.25, 0.5, 0.5, 0.25, 0.5, 0.5, 1.0, 1.0]];
+    let bytes = |from: i32, step: i32, last: [i32; 8]| {
+        [(0..16).map(|at| from + step * at).collect::<Vec<_>>(), last.to_vec()].concat()
+    };
+    let keys = |last| bytes(-7, 1, last);
+    let values = |last| bytes(-20, 3, last);
+    let half_keys = |last: [i32; 4]| [&[0xca, 0x3a, 0x71, 0x08, 0x12, 0x9f, 0x55, 0xe0][..], &last].concat();
+    let half_values =
+        |last: [i32; 4]| [&[0x1a, 0x3c, 0x31, 0x58, 0x92, 0x2f, 0x65, 0xb0][..], &last].concat();
+    for (kind, bits, scales, y, keys, values) in [
+        (
+            "PER_TENSOR",
+            8,
+            whole,
+            [2.238145, -1.209527, 1.250636, 0.912350, 1.973289, 2.412350, 21.818672, -17.542419],
+            keys([2, 2, -18, 1, 2, 3, -3, 80]),
+            values([12, -12, 2, -2, 3, 4, 127, -128]),
+        ),
+        (
+            "PER_CHANNEL",
+            8,
+            each,
+            [2.342485, -0.931023, 1.924404, 0.695632, 2.891263, 3.713549, 74.809898, -59.765980],
+            keys([2, 4, -9, 1, 2, 1, -3, 80]),
+            values([12, -6, 1, -2, 1, 2, 100, -100]),
+        ),
+        (
+            "PER_TENSOR",
+            4,
+            whole,
+            [0.970126, -1.842860, 0.811913, -0.967233, -0.806107, -0.400606, 0.658758, -1.220490],
+            half_keys([170, 144, 186, 245]),
+            half_values([15, 106, 203, 15]),
+        ),
+        (
+            "PER_CHANNEL",
+            4,
+            each,
+            [1.118936, -3.241337, 1.255198, -0.876444, -1.5, -0.750577, 3.473433, -5.480364],
+            half_keys([202, 144, 154, 245]),
+            half_values([47, 105, 169, 15]),
+        ),
+    ] {
+        let case = case(kind, bits, scales);
+        case.gives(0, &[1, 1, 8], &y);
+        let width = bits as usize;
+        case.gives(1, &[1, 1, 3, width], &keys.into_iter().map(f64::from).collect::<Vec<_>>());
+        case.gives(2, &[1, 1, 3, width], &values.into_iter().map(f64::from).collect::<Vec<_>>());
+    }
 }
 
 #[test]

@@ -201,3 +201,12 @@ fn text(name: &str, value: &str) -> AttributeProto {
     let attribute = build::attribute(name, AttributeType::String);
     AttributeProto { s: Some(value.as_bytes().to_vec().into()), ..attribute }
 }
+
+/// What constants break is the error of its own node, also where another node before it has broken the same.
+#[test]
+fn constants_that_another_node_breaks_too_are_refused() {
+    let empty = node("o = Optional()").with(type_attribute("i64[n]"));
+    let all = [vec![empty], nodes(&["z = OptionalGetElement(o)", "c = Conv(x, w)"])].concat();
+    let inputs = ["x: f32[1, 0, 3, 3]", "w: f32[1, 1, 1, 1]"];
+    refused(graph(&inputs, all, &["z: i64[k]", "c: f32[1, 1, 3, 3]"]), "must be G * group");
+}
