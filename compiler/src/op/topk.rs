@@ -62,6 +62,14 @@ mod tests {
     }
 
     #[test]
+    fn the_run_tells_how_many_of_constants() {
+        let case = Case::new("TopK", 11).constant::<f32>(&[4], &[1.0, 4.0, 2.0, 3.0]);
+        let case = case.input::<i64>(&[1], &[2]).outputs(2);
+        case.gives(0, &[2], &[4.0, 3.0]);
+        case.gives(1, &[2], &[1.0, 3.0]);
+    }
+
+    #[test]
     fn ties_keep_their_order_and_nan_is_the_largest() {
         let values = [2.0, NAN, 1.0, 2.0, f32::INFINITY, -0.0, 0.0, NAN];
         let case = |largest| {

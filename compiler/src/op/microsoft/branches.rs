@@ -300,6 +300,7 @@ mod tests {
         let flat = case("HyperConnectionPreMix").symbolic(&["n", ""], &[2, 4], &ramp(8, 1)).ramp(&[2, 4], 2);
         let flat = flat.int("num_branches", 2).float("reduction_scale", 0.5);
         flat.gives(0, &[2, 2], &[0.0625, -0.46875, -0.375, -0.46875]);
+        flat.float("reduction_scale", 0.0).gives(0, &[2, 2], &[0.0; 4]);
         let grouped =
             case("HyperConnectionPreMix").ramp(&[2, 2, 2], 1).symbolic(&["n", "k"], &[2, 2], &ramp(4, 2));
         grouped.gives(0, &[2, 2], &[-0.3125, 0.875, 1.0, 0.0]);
