@@ -3,15 +3,17 @@
 //! the zoo; see `onnxc_tests::misuse`.
 
 use std::collections::HashSet;
+use std::ffi::c_void;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use onnxc::codegen::emit::Artifact;
 use onnxc::native::{self, Call, Models};
 use onnxc::tuning::Goal;
 use onnxc_proto::build::{self, f32_value, ints, node};
-use onnxc_runtime_support::Status;
 use onnxc_runtime_support::abi::DimKind;
+use onnxc_runtime_support::{Options as RunOptions, Status};
 use onnxc_tests::abi;
 use onnxc_tests::compile::compile;
 use onnxc_tests::misuse::KINDS;
@@ -228,6 +230,74 @@ fn a_model_without_kernels_is_cancelled() {
         assert_eq!(status, Status::CANCELLED);
         assert!(prepared.is_untouched());
     });
+}
+
+/// A caller that cancels a run when it first allocates.
+struct Canceller {
+    own: RunOptions,
+    cancel: AtomicI32,
+    /// Blocks that the run has.
+    blocks: AtomicI32,
+}
+
+impl Canceller {
+    unsafe extern "C" fn allocate(caller: *mut c_void, bytes: usize, alignment: usize) -> *mut c_void {
+        // SAFETY: the caller outlives the run.
+        let caller = unsafe { &*caller.cast::<Canceller>() };
+        caller.cancel.store(1, Ordering::Relaxed);
+        caller.blocks.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: what the run asks for.
+        unsafe { caller.own.allocate.unwrap()(caller.own.allocator, bytes, alignment) }
+    }
+
+    unsafe extern "C" fn release(caller: *mut c_void, memory: *mut c_void, bytes: usize, alignment: usize) {
+        // SAFETY: as above.
+        let caller = unsafe { &*caller.cast::<Canceller>() };
+        caller.blocks.fetch_sub(1, Ordering::Relaxed);
+        // SAFETY: what the run gives back.
+        unsafe { caller.own.release.unwrap()(caller.own.allocator, memory, bytes, alignment) }
+    }
+}
+
+/// Nodes of texts have no kernels, before which others look at the flag.
+#[test]
+fn a_model_of_texts_is_cancelled_between_its_nodes() {
+    const STRING: i32 = 8;
+    let text = |name: &str| build::value(name, STRING, &["2"]);
+    let nodes =
+        vec![node("StringConcat", &["x", "x"], &["twice"]), node("StringConcat", &["twice", "x"], &["y"])];
+    let graph = build::graph(vec![text("x")], nodes, vec![text("y")]);
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("texts.onnx");
+    std::fs::write(&path, build::model(20, graph).encode_to_vec()).unwrap();
+    let library = dir.path().join("texts.so");
+    let artifact = compile(&path, "texts").unwrap().artifact().unwrap();
+    native::link(&[write(artifact, dir.path())], &library).unwrap();
+    let models = Models::load(&library).unwrap();
+    let model = models.get("texts").unwrap();
+    let texts = ["of more than a few bytes", "that need memory"];
+    let x = onnxc::graph::Tensor::from_texts(&[2], &texts);
+    let mut prepared = model.prepare(&[Some(x)], &[Some(vec![2])]).unwrap();
+    let mut arguments = prepared.arguments(&Call::default());
+    let caller = Canceller { own: arguments.options, cancel: AtomicI32::new(0), blocks: AtomicI32::new(0) };
+    arguments.options.allocate = Some(Canceller::allocate);
+    arguments.options.release = Some(Canceller::release);
+    arguments.options.allocator = std::ptr::from_ref(&caller).cast_mut().cast();
+    arguments.options.cancel = caller.cancel.as_ptr();
+    // SAFETY: the arguments are those of a good call.
+    let status = unsafe {
+        model.run_function()(
+            arguments.inputs.as_ptr(),
+            1,
+            arguments.outputs.as_mut_ptr(),
+            1,
+            arguments.workspace,
+            arguments.workspace_bytes,
+            &arguments.options,
+        )
+    };
+    assert_eq!(caller.cancel.load(Ordering::Relaxed), 1, "nothing is allocated");
+    assert_eq!((status, caller.blocks.load(Ordering::Relaxed)), (Status::CANCELLED, 0));
 }
 
 #[test]

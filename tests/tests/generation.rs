@@ -206,3 +206,73 @@ fn an_input_is_the_seed() {
     assert_eq!(found(5, 1), found(5, 2));
     assert_ne!(found(5, 1), found(6, 1));
 }
+
+/// An encoder of features whose two caches are the features, and a decoder of one token at a time whose scores are `table` as
+/// often as the token says.
+fn speech() -> [GraphProto; 2] {
+    let cache = |name: &str, length: &str| f32_value(name, &["b", "1", length, "1"]);
+    let nodes = ["cross_key", "cross_value"].map(|name| node("Unsqueeze", &["features", "behind"], &[name]));
+    let outputs = vec![cache("cross_key", "f"), cache("cross_value", "f")];
+    let features = vec![f32_value("features", &["b", "1", "f"])];
+    let encoder = GraphProto {
+        initializer: vec![i64_tensor("behind", &[1], vec![3])],
+        ..build::graph(features, nodes.to_vec(), outputs)
+    };
+    let inputs = vec![
+        value("input_ids", DType::I32.to_onnx(), &["b", "1"]),
+        cache("past_key", "p"),
+        cache("past_value", "p"),
+        cache("cross_key", "f"),
+        cache("cross_value", "f"),
+    ];
+    let nodes = vec![
+        node("Cast", &["input_ids"], &["real"]).with(int("to", 1)),
+        node("Unsqueeze", &["real", "last"], &["columns"]),
+        node("Mul", &["columns", "table"], &["logits"]),
+        node("Unsqueeze", &["real", "around"], &["keys"]),
+        node("Concat", &["past_key", "keys"], &["present_key"]).with(int("axis", 2)),
+        node("Concat", &["past_value", "keys"], &["present_value"]).with(int("axis", 2)),
+    ];
+    let outputs =
+        vec![f32_value("logits", &["b", "1", "5"]), cache("present_key", "t"), cache("present_value", "t")];
+    let initializer = vec![i64_tensor("last", &[1], vec![2]), i64_tensor("around", &[2], vec![1, 3])];
+    [encoder, GraphProto { initializer, ..build::graph(inputs, nodes, outputs) }]
+}
+
+/// Of all tokens, by the scores after those that a row begins with; the numbers of beams and of steps do not matter.
+#[test]
+fn how_likely_it_is_that_nothing_is_said() {
+    let inputs = ["features", "longest", "", "beams", "returned", "", "", "", "", "", "starts"];
+    let mut own = node("WhisperBeamSearch", &inputs, &["sequences", "", "", "", "silence"]);
+    own.domain = Some("com.microsoft".into());
+    let [encoder, decoder] = speech();
+    own.attribute = ends();
+    own.attribute.push(int("no_speech_token_id", 3));
+    own.attribute.push(build::subgraph("encoder", encoder));
+    own.attribute.push(build::subgraph("decoder", decoder));
+    let vector = |name: &str| value(name, DType::I32.to_onnx(), &["1"]);
+    let mut given = vec![f32_value("features", &["b", "1", "f"])];
+    given.extend(["longest", "beams", "returned"].map(vector));
+    given.push(value("starts", DType::I32.to_onnx(), &["b", "1"]));
+    let outputs =
+        vec![value("sequences", DType::I32.to_onnx(), &["b", "?", "?"]), f32_value("silence", &["b"])];
+    let graph = GraphProto {
+        initializer: vec![f32_tensor("table", &[5], vec![2.0, 1.0, 0.0, -1.0, -2.0])],
+        ..build::graph(given, vec![own], outputs)
+    };
+    let mut model = build::model(13, graph);
+    model.opset_import.push(opset("com.microsoft", 1));
+    let loaded = loaded(&model);
+    for (beams, longest) in [(1, 2), (2, 4)] {
+        let starts = Tensor::from_slice(&[3, 1], &[1i32, 2, 0]);
+        let features = Tensor::from_slice(&[3, 1, 2], &[0.5f32; 6]);
+        let inputs = [features, number(longest), number(beams), number(1), starts].map(Some);
+        let shapes = native::output_shapes(&loaded.graph, &inputs).unwrap();
+        let found = loaded.model().unwrap().run(&inputs, &shapes).unwrap().remove(1);
+        assert_eq!(found.shape, [3]);
+        // exp(-s) / (exp(2 s) + exp(s) + 1 + exp(-s) + exp(-2 s)) for the tokens s = 1, 2 and 0.
+        for (found, wanted) in found.to_f64s().unwrap().into_iter().zip([0.0316849, 0.0021434, 0.2]) {
+            assert!((found - wanted).abs() < 1e-6, "{beams} beams: {found}, not {wanted}");
+        }
+    }
+}

@@ -219,6 +219,21 @@ fn operations_take_as_many_operands_as_they_have() {
 }
 
 #[test]
+fn an_axis_that_a_tensor_lacks_is_named() {
+    let ty = TensorType::new(DType::F32, vec![Dim::from(3usize), Dim::from(4usize)]);
+    for op in [
+        Op::Reduce { op: ReduceFn::Sum, axes: vec![0, 2] },
+        Op::ArgReduce { max: true, axis: 2, last: false },
+        Op::Cumulate { op: ReduceFn::Sum, axis: 2, exclusive: false, reverse: false },
+        Op::Sort { axis: 2, descending: false, take: Dim::ONE },
+        Op::Concat { axis: 2 },
+    ] {
+        let error = infer(&op, &[&ty]).err().unwrap();
+        assert!(error.message.contains("axis 2 of a tensor of type f32[3, 4]"), "{}: {error}", op.name());
+    }
+}
+
+#[test]
 fn elements_beyond_a_tensor_are_refused() {
     let ty = TensorType::new(DType::F32, vec![Dim::from(5usize)]);
     let slice = |start: i64, step: i64, size: i64| {

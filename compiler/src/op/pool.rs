@@ -521,6 +521,14 @@ mod tests {
     }
 
     #[test]
+    fn an_unknown_auto_pad_is_named() {
+        let case = Case::new("MaxPool", 12).ramp(&[1, 1, 5, 5], 1).ints("kernel_shape", &[2, 2]);
+        let error = case.str("auto_pad", "SAME").run().unwrap_err();
+        let wanted = "auto_pad is `SAME`; it may be one of NOTSET, VALID, SAME_UPPER, SAME_LOWER";
+        assert_eq!(error.message, wanted);
+    }
+
+    #[test]
     fn max_pool_indices_in_both_storage_orders() {
         let case = Case::new("MaxPool", 12)
             .ramp(&[1, 2, 3, 4], 1)

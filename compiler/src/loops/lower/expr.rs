@@ -314,9 +314,6 @@ impl Lowering<'_> {
         let mut result: Option<Expr> = None;
         for &input in inputs {
             let size = self.graph.ty(input).shape[axis].clone();
-            if size == Dim::ZERO {
-                continue;
-            }
             self.must_have_elements(input, axis)?;
             let mut at = index.to_vec();
             at[axis] = at[axis].add_dim(&-start.clone());
@@ -330,9 +327,7 @@ impl Lowering<'_> {
             });
             start = start + size;
         }
-        // Of nothing there is no element to read; what this stands in is never taken.
-        let dtype = self.graph.ty(inputs[0]).dtype;
-        Ok(result.unwrap_or(Expr::Const { dtype, bits: 0 }))
+        result.map_or_else(|| internal("a concatenation of nothing"), Ok)
     }
 }
 

@@ -513,6 +513,15 @@ fn sizes_of_attributes_are_checked_when_the_model_runs() {
     }
 }
 
+#[test]
+fn sizes_of_queries_keys_and_values_are_not_negative() {
+    for sizes in [[-1, -1, 5], [2, 2, -1]] {
+        let case = case("Attention").ramp(&[1, 2, 3], 1).ramp(&[3, 3], 2).ramp(&[3], 3);
+        let message = refusal(case.int("num_heads", 1).ints("qkv_hidden_sizes", &sizes));
+        assert!(message.contains("no size of qkv_hidden_sizes may be negative"), "{sizes:?}: {message}");
+    }
+}
+
 /// Which axes a bias is repeated along may depend on sizes of the run.
 #[test]
 fn sides_on_which_a_bias_is_repeated() {
@@ -586,6 +595,44 @@ fn a_scale_of_queries() {
     assert_eq!(output(Some(0.0)), output(None));
     assert_eq!(output(Some(0.5)), output(None), "1 / sqrt(4)");
     assert_ne!(output(Some(1.0)), output(None));
+}
+
+/// A scale of 0 is none given: it is 1 / sqrt(4). One of 1 leaves the products with the keys, -1 and 1, as they are.
+#[test]
+fn a_scale_of_one_token() {
+    let case = |scale: Option<f32>| {
+        let case = case("DecoderMaskedMultiHeadAttention").input::<f32>(&[1, 1, 4], &[1.0, 0.0, -1.0, 0.5]);
+        let case = case.input::<f32>(&[1, 1, 2, 4], &[1.0, 0.0, 2.0, 0.0, 0.0, 1.0, 0.0, 2.0]);
+        let case = case.input::<f32>(&[1, 1, 2, 4], &[1.0, 2.0, 3.0, 4.0, -1.0, 0.0, -3.0, 0.0]);
+        let case = case.int("num_heads", 1);
+        scale.into_iter().fold(case, |case, scale| case.float("scale", scale))
+    };
+    let usual = [-0.4621172, 0.5378828, -1.3863515, 1.0757657];
+    case(None).gives(0, &[1, 1, 4], &usual);
+    case(Some(0.0)).gives(0, &[1, 1, 4], &usual);
+    case(Some(1.0)).gives(0, &[1, 1, 4], &[-0.7615942, 0.2384058, -2.2847825, 0.4768117]);
+}
+
+/// The last tokens are looked for in the source, first one, then more of them.
+#[test]
+fn where_the_source_goes_on_behind_the_last_tokens() {
+    let case = |source: &[i64], tokens: &[i64], most: i64, found: f64| {
+        let case = case("BifurcationDetector").symbolic(&["s"], &[source.len()], source);
+        let case = case.symbolic(&["t"], &[tokens.len()], tokens).input::<i64>(&[], &[0]);
+        let case = case.int("min_ngram_size", 1).int("max_ngram_size", most).outputs(2);
+        let kept: Vec<f64> = tokens.iter().map(|&token| token as f64).collect();
+        case.gives(0, &[tokens.len()], &kept);
+        case.gives(1, &[], &[found]);
+    };
+    for most in [1, 2, 3] {
+        case(&[1, 5, 3, 4], &[2, 5], most, 2.0);
+        case(&[1, 2, 3], &[3], most, 3.0);
+        case(&[1, 2, 3], &[9], most, -1.0);
+        // Two places, and longer runs come nowhere.
+        case(&[1, 5, 3, 5, 6], &[2, 5], most, -1.0);
+        // Two places, of which one is behind a 3.
+        case(&[1, 5, 3, 5, 6], &[2, 3, 5], most, if most == 1 { -1.0 } else { 4.0 });
+    }
 }
 
 #[test]
