@@ -291,3 +291,23 @@ fn suppression_compares_with_a_number() {
     assert!(fits(ty(DType::F32, &[])));
     assert!(!fits(ty(DType::F64, &[])) && !fits(ty(DType::F32, &[1])));
 }
+
+#[test]
+fn suppression_takes_rows_of_boxes() {
+    let ty =
+        |dtype: DType, sizes: &[i64]| TensorType::new(dtype, sizes.iter().map(|&n| Dim::from(n)).collect());
+    let limit = ty(DType::F32, &[]);
+    let fits = |side: TensorType, candidate: TensorType| {
+        let operands = [&side, &side, &side, &side, &candidate, &limit];
+        infer(&Op::Suppress { take: Dim::ONE }, &operands).is_ok()
+    };
+    assert!(fits(ty(DType::F32, &[2, 3]), ty(DType::Bool, &[2, 3])));
+    for (side, candidate) in [
+        (ty(DType::F64, &[3]), ty(DType::Bool, &[3])),
+        (ty(DType::F32, &[2, 3]), ty(DType::Bool, &[3])),
+        (ty(DType::F32, &[3]), ty(DType::U8, &[3])),
+        (ty(DType::F32, &[]), ty(DType::Bool, &[])),
+    ] {
+        assert!(!fits(side.clone(), candidate.clone()), "{side}, {candidate}");
+    }
+}

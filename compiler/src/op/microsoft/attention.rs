@@ -146,7 +146,6 @@ fn qattention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     attend(cx, all, [&hidden; 3], &masks, to)
 }
 
-/// The width of queries, of keys and of values in `all: [B, S, 3 * width]`.
 /// Sizes of the queries, keys and values that lie side by side in the last axis of `all`.
 pub(super) fn hidden_sizes(cx: &mut NodeCx<'_, '_>, all: ValueId) -> Result<[Dim; 3]> {
     let Some(sizes) = cx.ints("qkv_hidden_sizes")?.filter(|sizes| !sizes.is_empty()) else {
