@@ -362,6 +362,31 @@ fn symbols_that_data_define() {
 }
 
 #[test]
+fn bounds_that_are_overgrown_are_refused() {
+    let text = r#"graph "bounded" {
+  symbol s0 "n"
+  symbol s1 "m"
+  input v0 "k" : i64[1]
+  input v1 "x" : f32[s0, s1]
+  return v1 "y"
+}"#;
+    let mut graph = parse(text).unwrap();
+    let mut bound = Dim::sym(Sym::from_u32(0)) + Dim::sym(Sym::from_u32(1));
+    while !bound.is_overgrown() {
+        bound = bound.clone() * (bound + Dim::ONE);
+    }
+    let origin = graph.origins.next_key();
+    let message = Builder::new(&mut graph, origin)
+        .sizes(ValueId::from_u32(0), &|_| Some(bound.clone()))
+        .unwrap_err()
+        .message;
+    assert!(
+        message.contains("the bound of a size that data decides is an expression of more than"),
+        "{message}"
+    );
+}
+
+#[test]
 fn symbols_of_attributes_are_dims_of_their_operation() {
     let n = Dim::sym(Sym::from_u32(0));
     let sort = Op::Sort { axis: 0, descending: false, take: n.clone() };

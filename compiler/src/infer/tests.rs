@@ -280,6 +280,32 @@ fn branches_give_equally_many_results() {
 }
 
 #[test]
+fn bodies_of_loops_take_what_they_are_given() {
+    let text = r#"graph "rows" {
+  input v0 "x" : f32[4, 2]
+  v1 = scan v0 {trip=4, states=0, scans=1, reverse=[false, false], body=graph "step" {
+    input v0 "row" : f32[2]
+    v1 = neg v0 : f32[2] @o0(0 "Neg" "")
+    return v1 "y"
+  }} : f32[4, 2] @o0(0 "Scan" "")
+  return v1 "y"
+}"#;
+    let graph = crate::graph::parse::parse(text).unwrap();
+    let op = &graph.nodes[graph.order[0]].op;
+    let of = |dtype, sizes: &[i64]| {
+        infer(op, &[&TensorType::new(dtype, sizes.iter().map(|&n| Dim::from(n)).collect())])
+    };
+    of(DType::F32, &[4, 2]).unwrap();
+    for (dtype, sizes) in [(DType::F32, &[3, 2]), (DType::F32, &[4, 3]), (DType::F64, &[4, 2])] {
+        let message = of(dtype, sizes).err().unwrap().message;
+        assert!(
+            message.contains("scan input 0 is") && message.contains("its body takes f32[4, 2]"),
+            "{message}"
+        );
+    }
+}
+
+#[test]
 fn suppression_compares_with_a_number() {
     let ty =
         |dtype: DType, sizes: &[i64]| TensorType::new(dtype, sizes.iter().map(|&n| Dim::from(n)).collect());

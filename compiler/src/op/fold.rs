@@ -285,7 +285,12 @@ fn max_unpool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 #[cfg(test)]
 mod tests {
-    use crate::op::node_case::{Case, parts};
+    use onnxc_proto::build;
+
+    use crate::graph::Tensor;
+    use crate::import::{ImportOptions, NoExternalData, import};
+    use crate::interp;
+    use crate::op::node_case::{Case, elements, parts};
 
     #[test]
     fn blocks_overlap_with_strides_pads_and_dilations() {
@@ -317,6 +322,27 @@ mod tests {
         };
         columns(4).gives(0, &[1, 2, 4], &[1.0, 3.0, 2.0, 4.0, 5.0, 7.0, 6.0, 8.0]);
         assert!(columns(3).run().is_err());
+    }
+
+    /// A block whose size is a symbol is known, and no number.
+    #[test]
+    fn blocks_of_symbolic_size() {
+        let value = |name, dims: &[&str]| build::f32_value(name, dims);
+        let nodes = vec![
+            build::node("Shape", &["w"], &["block"]),
+            build::node("Col2Im", &["x", "image", "block"], &["y"]),
+        ];
+        let inputs = vec![value("x", &["1", "K", "L"]), value("w", &["K"])];
+        let graph = onnxc_proto::GraphProto {
+            initializer: vec![build::i64_tensor("image", &[1], vec![4])],
+            ..build::graph(inputs, nodes, vec![value("y", &["1", "1", "4"])])
+        };
+        let graph =
+            import(&build::model(21, graph), &ImportOptions::default(), &NoExternalData).unwrap().graph;
+        let x = Tensor::from_slice::<f32>(&[1, 2, 3], &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        let w = Tensor::from_slice::<f32>(&[2], &[0.0; 2]);
+        let found = interp::run(&graph, &[x, w]).unwrap().remove(0);
+        assert_eq!(elements(&found), [1.0, 6.0, 8.0, 6.0]);
     }
 
     #[test]

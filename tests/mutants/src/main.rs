@@ -125,6 +125,8 @@ const SUITES: &[Row] = &[
     file("values", "onnxc-tests", "tests"),
     file("training", "onnxc-tests", "tests"),
     file("host", "onnxc-tests", "tests"),
+    file("runtime", "onnxc-tests", "tests"),
+    file("agreements", "onnxc-tests", "tests"),
     file("generation", "onnxc-tests", "tests"),
     drawn("microsoft", "drawn_models_of_microsoft"),
     drawn("differential", "drawn_models_agree"),

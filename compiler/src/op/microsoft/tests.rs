@@ -1,8 +1,11 @@
 //! Nodes of com.microsoft: results computed by hand, and what is refused. Drawn models of every operator are in the
 //! tests of the whole compiler.
 
+use onnxc_proto::build;
+
 use super::DOMAIN;
 use crate::graph::{DType, Tensor};
+use crate::import::{ImportOptions, NoExternalData, import};
 use crate::op::node_case::{Case, ramp};
 
 fn case(name: &'static str) -> Case {
@@ -466,6 +469,30 @@ fn a_decoder_whose_cache_is_quantized() {
         case.gives(1, &[1, 1, 3, width], &keys.into_iter().map(f64::from).collect::<Vec<_>>());
         case.gives(2, &[1, 1, 3, width], &values.into_iter().map(f64::from).collect::<Vec<_>>());
     }
+}
+
+/// What a cache of symbolic length is declared to be after the call tells whether tokens are put into it or behind it.
+#[test]
+fn caches_are_as_long_as_declared() {
+    let cache = |name: &str, length: &str| build::f32_value(name, &["1", "1", length, "8"]);
+    let token = |name: &str| build::f32_value(name, &["1", "1", "8"]);
+    let count = |name: &str, dims: &[&str]| build::value(name, DType::I32.to_onnx(), dims);
+    let length = |declared: &str| {
+        let inputs = ["q", "k", "v", "past_k", "past_v", "last", "total"];
+        let node = build::node("GroupQueryAttention", &inputs, &["y", "present_k", "present_v"]);
+        let node = node.with(build::int("num_heads", 1)).with(build::int("kv_num_heads", 1));
+        let node = onnxc_proto::NodeProto { domain: Some(DOMAIN.to_string()), ..node };
+        let pasts = [cache("past_k", "room"), cache("past_v", "room")];
+        let counts = [count("last", &["1"]), count("total", &[])];
+        let inputs = [["q", "k", "v"].map(token).to_vec(), pasts.to_vec(), counts.to_vec()].concat();
+        let outputs = vec![token("y"), cache("present_k", declared), cache("present_v", declared)];
+        let mut model = build::model(21, build::graph(inputs, vec![node], outputs));
+        model.opset_import.push(build::opset(DOMAIN, 1));
+        let graph = import(&model, &ImportOptions::default(), &NoExternalData).unwrap().graph;
+        [1, 2].map(|at| graph.output_ty(at).shape[2].to_string())
+    };
+    assert_eq!(length("room"), ["s0", "s0"]);
+    assert_eq!(length("more"), ["1 + s0", "1 + s0"]);
 }
 
 #[test]
