@@ -345,6 +345,15 @@ mod tests {
         assert_eq!(elements(&found), [1.0, 6.0, 8.0, 6.0]);
     }
 
+    /// The block alone has a known number of sizes.
+    #[test]
+    fn as_many_axes_as_the_block_has() {
+        let ramp: Vec<f32> = (0..16).map(|value| value as f32).collect();
+        let case = Case::new("Col2Im", 18).input::<f32>(&[1, 4, 4], &ramp);
+        let case = case.symbolic::<i64>(&["axes"], &[2], &[3, 3]).constant::<i64>(&[2], &[2, 2]);
+        case.gives(0, &[1, 1, 3, 3], &[0.0, 5.0, 5.0, 10.0, 30.0, 20.0, 10.0, 25.0, 15.0]);
+    }
+
     #[test]
     fn an_unpooled_image_has_a_size_for_each_axis() {
         let case =
