@@ -391,8 +391,7 @@ fn symbols_of_attributes_are_dims_of_their_operation() {
     let n = Dim::sym(Sym::from_u32(0));
     let sort = Op::Sort { axis: 0, descending: false, take: n.clone() };
     let append = Op::Append { axis: 0, at: n.clone(), panel: None };
-    for op in [sort, append, Op::Suppress { take: n.clone() }, Op::Reshape { shape: vec![n.clone()].into() }]
-    {
+    for op in [sort, append, Op::Suppress { take: n.clone() }, Op::Reshape { shape: vec![n.clone()] }] {
         assert_eq!(op.dims(), [&n], "{op:?}");
     }
 }
