@@ -207,6 +207,22 @@ fn sizes_of_a_branch_are_checked_where_it_runs() {
     });
 }
 
+/// How a run with the arguments of a good call ends.
+fn status_of(model: &native::Model<'_>, arguments: &mut native::Arguments) -> Status {
+    // SAFETY: the arguments are those of a good call.
+    unsafe {
+        model.run_function()(
+            arguments.inputs.as_ptr(),
+            arguments.inputs.len(),
+            arguments.outputs.as_mut_ptr(),
+            arguments.outputs.len(),
+            arguments.workspace,
+            arguments.workspace_bytes,
+            &arguments.options,
+        )
+    }
+}
+
 #[test]
 fn a_model_without_kernels_is_cancelled() {
     with_model(SAME, |model| {
@@ -215,19 +231,7 @@ fn a_model_without_kernels_is_cancelled() {
         let mut arguments = prepared.arguments(&Call::default());
         let cancel = 1;
         arguments.options.cancel = &cancel;
-        // SAFETY: the arguments are those of a good call.
-        let status = unsafe {
-            model.run_function()(
-                arguments.inputs.as_ptr(),
-                1,
-                arguments.outputs.as_mut_ptr(),
-                1,
-                arguments.workspace,
-                arguments.workspace_bytes,
-                &arguments.options,
-            )
-        };
-        assert_eq!(status, Status::CANCELLED);
+        assert_eq!(status_of(model, &mut arguments), Status::CANCELLED);
         assert!(prepared.is_untouched());
     });
 }
@@ -284,18 +288,7 @@ fn a_model_of_texts_is_cancelled_between_its_nodes() {
     arguments.options.release = Some(Canceller::release);
     arguments.options.allocator = std::ptr::from_ref(&caller).cast_mut().cast();
     arguments.options.cancel = caller.cancel.as_ptr();
-    // SAFETY: the arguments are those of a good call.
-    let status = unsafe {
-        model.run_function()(
-            arguments.inputs.as_ptr(),
-            1,
-            arguments.outputs.as_mut_ptr(),
-            1,
-            arguments.workspace,
-            arguments.workspace_bytes,
-            &arguments.options,
-        )
-    };
+    let status = status_of(&model, &mut arguments);
     assert_eq!(caller.cancel.load(Ordering::Relaxed), 1, "nothing is allocated");
     assert_eq!((status, caller.blocks.load(Ordering::Relaxed)), (Status::CANCELLED, 0));
 }

@@ -9,7 +9,7 @@ use std::ops::RangeInclusive;
 
 use onnxc_proto::{GraphProto, ModelProto, ValueInfoProto};
 
-use super::types::{Declared, declared_dim, tensor_type};
+use super::types::{Types, tensor_type};
 use super::warning::Deviation;
 use super::{DimPin, ExternalData, Import, ImportOptions, Limits, Tables, import_once};
 use crate::error::{Error, Kind};
@@ -69,14 +69,13 @@ pub(super) fn search(
 
 /// Inputs that are vectors of integers of a length that is not given.
 fn open_vectors<'m>(graph: &'m GraphProto, pins: &[DimPin]) -> Vec<&'m ValueInfoProto> {
+    let mut types = Types::default();
+    // What is wrong with a pin is reported by the import.
+    types.pin(graph, pins);
     let is_open = |info: &&ValueInfoProto| {
         let Ok((DType::I32 | DType::I64, Some([dim]))) = tensor_type(info) else { return false };
-        let is_given = |pin: &DimPin| match declared_dim(dim) {
-            Declared::Symbol(name) if pin.target == name => true,
-            _ => pin.input_axis() == Some((info.name(), 0)),
-        };
         let is_constant = || graph.initializer.iter().any(|tensor| tensor.name() == info.name());
-        !matches!(declared_dim(dim), Declared::Size(_)) && !pins.iter().any(is_given) && !is_constant()
+        types.pinned_dim(info, 0, dim).is_none() && !is_constant()
     };
     graph.input.iter().filter(is_open).collect()
 }

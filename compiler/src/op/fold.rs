@@ -292,14 +292,19 @@ mod tests {
     use crate::interp;
     use crate::op::node_case::{Case, elements, parts};
 
+    /// Four blocks of two by two elements.
+    fn four_blocks() -> Case {
+        let ramp: Vec<f32> = (0..16).map(|value| value as f32).collect();
+        Case::new("Col2Im", 18).input::<f32>(&[1, 4, 4], &ramp)
+    }
+
+    /// Their sums in an image of three by three.
+    const SUMS: [f64; 9] = [0.0, 5.0, 5.0, 10.0, 30.0, 20.0, 10.0, 25.0, 15.0];
+
     #[test]
     fn blocks_overlap_with_strides_pads_and_dilations() {
-        let ramp: Vec<f32> = (0..16).map(|value| value as f32).collect();
-        let case = Case::new("Col2Im", 18)
-            .input::<f32>(&[1, 4, 4], &ramp)
-            .constant::<i64>(&[2], &[3, 3])
-            .constant::<i64>(&[2], &[2, 2]);
-        case.gives(0, &[1, 1, 3, 3], &[0.0, 5.0, 5.0, 10.0, 30.0, 20.0, 10.0, 25.0, 15.0]);
+        let case = four_blocks().constant::<i64>(&[2], &[3, 3]).constant::<i64>(&[2], &[2, 2]);
+        case.gives(0, &[1, 1, 3, 3], &SUMS);
         let case = Case::new("Col2Im", 18)
             .input::<i32>(&[1, 2, 3], &[1, 2, 3, 4, 5, 6])
             .constant::<i64>(&[1], &[5])
@@ -348,10 +353,9 @@ mod tests {
     /// The block alone has a known number of sizes.
     #[test]
     fn as_many_axes_as_the_block_has() {
-        let ramp: Vec<f32> = (0..16).map(|value| value as f32).collect();
-        let case = Case::new("Col2Im", 18).input::<f32>(&[1, 4, 4], &ramp);
+        let case = four_blocks();
         let case = case.symbolic::<i64>(&["axes"], &[2], &[3, 3]).constant::<i64>(&[2], &[2, 2]);
-        case.gives(0, &[1, 1, 3, 3], &[0.0, 5.0, 5.0, 10.0, 30.0, 20.0, 10.0, 25.0, 15.0]);
+        case.gives(0, &[1, 1, 3, 3], &SUMS);
     }
 
     #[test]
@@ -367,10 +371,9 @@ mod tests {
     /// The declared rank tells how many axes an image and its blocks have.
     #[test]
     fn as_many_axes_as_the_declared_rank_has() {
-        let ramp: Vec<f32> = (0..16).map(|value| value as f32).collect();
-        let case = Case::new("Col2Im", 18).input::<f32>(&[1, 4, 4], &ramp).of_rank(4);
+        let case = four_blocks().of_rank(4);
         let case = case.symbolic::<i64>(&["axes"], &[2], &[3, 3]).symbolic::<i64>(&["axes"], &[2], &[2, 2]);
-        case.gives(0, &[1, 1, 3, 3], &[0.0, 5.0, 5.0, 10.0, 30.0, 20.0, 10.0, 25.0, 15.0]);
+        case.gives(0, &[1, 1, 3, 3], &SUMS);
     }
 
     #[test]
