@@ -67,7 +67,8 @@ def sloped(vertex):
 
 #: Operators whose formula has a sum that cancels for some operands below zero, and how large its terms are, as a factor of the operand:
 #: of 1 and nearly -1 in a GELU; of a multiple of the operand and a constant.
-CANCELLING = {"Gelu": lambda _: 1.0, "com.microsoft.FastGelu": lambda _: 1.0, "HardSwish": lambda _: 1.0, "HardSigmoid": sloped}
+CANCELLING = {"HardSigmoid": sloped} | {
+    op: lambda _: 1.0 for op in ("Gelu", "com.microsoft.Gelu", "com.microsoft.FastGelu", "HardSwish")}
 #: Those of them whose results are cut off at 0, exactly.
 CUT = {"HardSwish", "HardSigmoid"}
 #: Operators whose results are 0 where they would be subnormal, in f32 and what is computed in it.
@@ -105,6 +106,19 @@ def least_sum(vertex, epsilon):
     return epsilon * max((array[np.isfinite(array)].max(initial=0.0) for array in terms), default=0.0)
 
 
+def cancelling_terms(vertex):
+    return np.abs(CANCELLING[vertex.op](vertex) * wide(vertex.node.inputs[0][0]))
+
+
+def may_vanish(vertex, exact, epsilon):
+    """Which results may be 0: less than a rounding error of what they are a sum of, by f32 at the coarsest in a formula that cancels."""
+    if vertex.op in SUMS:
+        return np.abs(exact) < least_sum(vertex, epsilon)
+    if vertex.op in CANCELLING:
+        return np.abs(exact) < min(epsilon, 2.0**-23) * cancelling_terms(vertex)
+    return np.zeros(exact.shape, bool)
+
+
 def shaken(vertex, results, rng, share):
     """Results off by a share of what rounding errors may be."""
     moved = []
@@ -119,13 +133,12 @@ def shaken(vertex, results, rng, share):
         largest = np.abs(finite).max(initial=vertex.node.magnitude) if vertex.node.scale_ulps else 0.0
         error = (vertex.node.ulps + 1) * epsilon * np.abs(exact) + vertex.node.scale_ulps * epsilon * largest
         if vertex.op in CANCELLING:
-            terms = np.abs(CANCELLING[vertex.op](vertex) * wide(vertex.node.inputs[0][0]))
-            error = error + np.where((exact == 0) & (vertex.op in CUT), 0.0, epsilon * terms)
+            error = error + np.where((exact == 0) & (vertex.op in CUT), 0.0, epsilon * cancelling_terms(vertex))
         off = exact + share * error * rng.choice([-1.0, 1.0], exact.shape) * rng.uniform(0.5, 1.0, exact.shape)
         # No share of an infinite result is an error.
         off = np.where(np.isfinite(exact), off, exact)
-        if vertex.op in SUMS and share:
-            off = np.where((np.abs(exact) < least_sum(vertex, epsilon)) & (rng.random(off.shape) < 0.5), 0.0, off)
+        if share and (vanishing := may_vanish(vertex, exact, epsilon)).any():
+            off = np.where(vanishing & (rng.random(off.shape) < 0.5), 0.0, off)
         if vertex.op in FLUSHED and values.NAMES[result.dtype] in ("float", "bfloat16"):
             least = values.smallest_normal("float")
             off = np.where((np.abs(off) < least) & (rng.random(off.shape) < 0.5), 0.0, off)
