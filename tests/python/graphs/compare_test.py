@@ -49,14 +49,14 @@ def result(op, since, types, *arrays, **attributes):
 
 
 def trial_of(opset, inputs, nodes, outputs, run=None):
-    """A graph of these nodes, each `(op, inputs, attributes, types)` with a result called after its place, and what the oracle makes of it;
-    of other operands than those it was drawn with where `run` has them."""
+    """A graph of these nodes, each `(op, inputs, attributes, types, outputs)` with a first result called after its place, and what the
+    oracle makes of it; of other operands than those it was drawn with where `run` has them."""
     graph = Graph(opset, np.random.default_rng(0))
     names = {name: graph.leaf(array, False) for name, array in inputs.items()}
     for at, node in enumerate(nodes):
-        op, given, attributes, types = (*node, {}, {})[:4]
+        op, given, attributes, types, count = (*node, *({}, {}, 1)[len(node) - 2:])
         given = [one if isinstance(one, np.ndarray) else names[one] for one in given]
-        names[at] = graph.apply(op, given, attributes, types=types)
+        names[at] = graph.apply(op, given, attributes, count, types)
     graph.outputs = [names[name] for name in outputs]
     leaves = dict(graph.arrays) | {names[name]: array for name, array in (run or {}).items()}
     trial = Trial(graph, Dress(), [Inputs("plain", {name: leaves[name] for name in graph.leaves})])
@@ -308,6 +308,21 @@ def rounding():
         trial = trial_of(22, {"x": np.array([x], np.float32)}, [(op, ["x"])], [0])
         assert not difference(trial, np.array([got], np.float32)), op
         assert difference(trial, np.array([got + off], np.float32)), op
+    # An interpolation between numbers of either sign is off by a rounding error of them; the nearest one is itself.
+    scales = np.array([1.0, 1.0, 1.0, 0.5], np.float32)
+    cancels = [1e15, -1e15]
+    for mode, x, off, free in (("linear", cancels, 1e6, True), ("linear", cancels, 1e11, False), ("nearest", [1, 1e15], -1, False)):
+        x = np.array([[[x]]], np.float32)
+        nodes = [("Resize", ["x", np.array([], np.float32), scales], {"mode": mode})]
+        trial = trial_of(19, {"x": np.ones(x.shape, np.float32)}, nodes, [0], {"x": x})
+        got = trial.sets[0].arrays[trial.graph.outputs[0]] + np.float32(off)
+        assert (not difference(trial, got)) == free, (mode, off)
+    # The logarithm of a sum of nearly 1 may be 0, which has no scale; that of 2 is not.
+    for x, free in ((9.2e-9, True), (0.7, False)):
+        nodes = [("ReduceLogSumExp", ["x"], {"keepdims": 0}), ("DynamicQuantizeLinear", [0], {}, {"T2": "uint8"}, 3)]
+        trial = trial_of(18, {"x": np.array([1.0, 2.0], np.float32)}, nodes, [1], {"x": np.array([x, -30], np.float32)})
+        trial.graph.outputs = [trial.graph.vertices[1].outputs[1]]
+        assert (not difference(trial, np.array(1, np.float32))) == free, x
     # The sign of a result that is subnormal, or 0, and of others.
     for x, kind, free in ((-90, np.float32, True), (-80, np.float32, False), (-90, np.float64, False)):
         trial = trial_of(22, {"x": np.array([x], kind)}, [("Sigmoid", ["x"]), ("Sign", [0])], [1])
