@@ -112,7 +112,9 @@ def least_sum(vertex, epsilon):
 
 
 def cancelling_terms(vertex):
-    return np.abs(CANCELLING[vertex.op](vertex) * wide(vertex.node.inputs[0][0]))
+    """Magnitudes; of infinite terms nothing is an error, nor of those that are finite in f32 only, which the node does not know."""
+    terms = np.abs(CANCELLING[vertex.op](vertex) * wide(vertex.node.inputs[0][0]))
+    return np.where(np.isfinite(terms), terms, 0.0)
 
 
 def may_vanish(vertex, exact, epsilon):

@@ -346,6 +346,13 @@ def rounding():
     wide = np.array([[0, 1]], np.float16)
     assert np.isnan(trial.sets[0].arrays[trial.graph.outputs[0]]).any()
     assert not difference(trial, wide, wide=True) and difference(trial, wide)
+    # A GELU of what is NaN in f16, and finite in f32 until the result is of f16.
+    trial = store.load(GRAPHS / "gelu_of_infinite_halves.json")
+    name, = trial.graph.outputs
+    got = trial.sets[0].arrays[name].copy()
+    assert np.isnan(got[0, 0, 0, 1])
+    got[0, 0, 0, 1] = np.inf
+    assert not difference(trial, got, wide=True) and difference(trial, got)
     # Softmax of reciprocals of zeros, which Celu gives either sign: inf, and NaN, or -inf.
     trial = store.load(GRAPHS / "celu_of_zeros.json")
     name, = trial.graph.outputs
