@@ -16,7 +16,7 @@ import values
 from generate import SINGLE
 
 #: Runs with rounding errors: first a few, and if these do not explain a difference more.
-RUNS = (4, 16, 48)
+RUNS = (4, 16, 48, 144)
 #: Shares of an element's movement that is allowed.
 FACTOR = 4.0
 #: One run of so many does not round floats of 16 bits between nodes, and of these every other one those that some nodes read. Half of
