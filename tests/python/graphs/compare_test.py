@@ -110,6 +110,8 @@ def rules():
     assert mel(-90) and not mel(0)
 
     ones = np.ones(1, np.float32)
+    gated = lambda a, b: is_open("SwiGLU", 28, *np.array([[a], [b]], np.float32))
+    assert gated(-1e-40, np.inf) and gated(-200, -np.inf) and not gated(0, np.inf) and not gated(1, np.inf) and not gated(-200, 1)
     normalize = lambda scale: is_open("BatchNormalization", 15, np.ones((1, 1), np.float16), ones * scale, ones, ones, ones)
     assert not normalize(1e15) and normalize(np.inf)
 

@@ -250,6 +250,15 @@ def zero_times_infinite(vertex, arrays):
     return any(bool((one == 0).any()) and not bool(np.isfinite(other).all()) for one, other in ((a, b), (b, a)))
 
 
+def closed_gate(vertex, arrays):
+    """An infinite factor of a gate that may be 0 in the type of the elements: "Y = Swish_alpha(A) * B", where Swish is that operator."""
+    a, b = floats(vertex, arrays)
+    with np.errstate(over="ignore"):
+        gate = np.abs(a) / (1 + np.exp(-vertex.node.attributes.get("alpha", 1.0) * a))
+    tiny_gate = (a != 0) & (gate < values.smallest_normal(values.NAMES[arrays[vertex.inputs[0]].dtype]))
+    return bool((tiny_gate & np.isinf(b)).any())
+
+
 def infinite_statistics(vertex, arrays):
     """Whether the mean is subtracted first, or the scale and the mean made one term: where these, or their product, are not finite
     in f32."""
@@ -380,7 +389,7 @@ RULES = {
     "BitCast": nan,
     # Which of a number and NaN is the greater.
     "MaxPool": nan, "GlobalMaxPool": nan, "MaxRoiPool": far_rois, "TopK": nan, "Unique": nan, "Hardmax": nan,
-    "BatchNormalization": infinite_statistics, "MatMul": zero_times_infinite, "Gemm": zero_times_infinite,
+    "SwiGLU": closed_gate, "BatchNormalization": infinite_statistics, "MatMul": zero_times_infinite, "Gemm": zero_times_infinite,
     "ReduceProd": many_factors, "CumProd": lopsided, "ReduceL2": overflowing_squares,
     "ReduceMean": inexact_integers, "LpNormalization": lambda vertex, arrays: tiny(vertex, arrays) or beyond_single(vertex, arrays),
     "GroupNormalization": beyond_single, "LayerNormalization": beyond_single, "RMSNormalization": beyond_single,
