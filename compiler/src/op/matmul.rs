@@ -149,12 +149,12 @@ pub(super) fn gemm(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 /// `alpha` times `numpy.matmul`.
 pub fn scaled_product(b: &mut Builder<'_>, x: ValueId, y: ValueId, alpha: f32) -> Result<ValueId> {
-    // A factor of a constant operand costs nothing at run time.
-    let integral = b.dtype(x).is_int();
-    if b.graph.is_constant(y) && !integral {
+    // A factor of a constant operand costs nothing at run time. One of 16 bits would be rounded again, by more than the sum is.
+    let takes = matches!(b.dtype(x), F32 | F64);
+    if b.graph.is_constant(y) && takes {
         let y = scaled(b, y, alpha)?;
         product(b, x, y)
-    } else if b.graph.is_constant(x) && !integral {
+    } else if b.graph.is_constant(x) && takes {
         let x = scaled(b, x, alpha)?;
         product(b, x, y)
     } else {

@@ -210,14 +210,15 @@ def rooted(vertex, arrays):
 def attended(vertex, arrays):
     """The reference broadcasts the causal mask of one row to all queries, and casts values of another type late. Of a mask of
     integers it cannot make -inf, and ONNX Runtime, asked in its place, sees the keys behind the first query, and those behind a mask
-    that is too short."""
+    that is too short. A mask of one column is one for all keys before version 24, which pads it; the reference pads always."""
     names = [*vertex.inputs, "", "", ""]
     query, key, value, mask, past = (arrays.get(name) for name in names[:5])
     causal = vertex.node.attributes.get("is_causal", 0)
     rows = causal and mask is not None and mask.ndim > 1 and mask.shape[-2] == 1
     keys = key.shape[-2] + (0 if past is None else past.shape[-2])
     integers = mask is not None and mask.dtype.kind in "iu" and bool(causal or mask.shape[-1] < keys)
-    return bool(rows or integers) or not_finite(vertex, arrays) or value.dtype != query.dtype and bool((np.abs(value) > 6e4).any())
+    column = mask is not None and vertex.node.schema.since_version < 24 and mask.shape[-1] < keys
+    return bool(rows or integers or column) or not_finite(vertex, arrays) or value.dtype != query.dtype and bool((np.abs(value) > 6e4).any())
 
 
 #: Sizes of an image away from it, beyond which the precision of coordinates decides where their reflection lies.
