@@ -112,7 +112,7 @@ def least_sum(vertex, epsilon):
 
 
 def cancelling_terms(vertex):
-    """Magnitudes; of infinite terms nothing is an error, nor of those that are finite in f32 only, which the node does not know."""
+    """Magnitudes of the terms. An infinite one counts as 0: it has no rounding error, nor is one known where it is finite in f32."""
     terms = np.abs(CANCELLING[vertex.op](vertex) * wide(vertex.node.inputs[0][0]))
     return np.where(np.isfinite(terms), terms, 0.0)
 

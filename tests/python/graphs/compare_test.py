@@ -121,8 +121,8 @@ def rules():
     assert attend(np.uint32, is_causal=1) and not attend(np.uint32) and not attend(bool, is_causal=1)
     short = lambda mask: is_open("Attention", 24, *np.zeros((3, 1, 1, 2, 2), np.float32), np.ones((2, 1), mask))
     assert short(np.int8) and not short(bool), "a mask that is padded with -inf"
-    column = lambda since: is_open("Attention", since, *np.zeros((3, 1, 1, 2, 2), np.float32), np.ones((2, 1), np.float32))
-    assert column(23) and not column(24)
+    masked = lambda since, columns: is_open("Attention", since, *np.zeros((3, 1, 1, 3, 2), np.float32), np.ones((3, columns), np.float32))
+    assert masked(23, 1) and not masked(24, 1) and not masked(23, 2), "two columns for three keys contradict each other"
     u8, f32 = np.zeros((1, 1), np.uint8), lambda number: np.array(number, np.float32)
     product = lambda scale: is_open("QLinearMatMul", 21, u8, f32(2), u8[0, 0], u8, f32(0.5), u8[0, 0], f32(scale), u8[0, 0])
     assert product(1e-40) and not product(0.5)

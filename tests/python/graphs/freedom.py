@@ -217,7 +217,7 @@ def attended(vertex, arrays):
     rows = causal and mask is not None and mask.ndim > 1 and mask.shape[-2] == 1
     keys = key.shape[-2] + (0 if past is None else past.shape[-2])
     integers = mask is not None and mask.dtype.kind in "iu" and bool(causal or mask.shape[-1] < keys)
-    column = mask is not None and vertex.node.schema.since_version < 24 and mask.shape[-1] < keys
+    column = mask is not None and vertex.node.schema.since_version < 24 and mask.shape[-1] == 1 < keys
     return bool(rows or integers or column) or not_finite(vertex, arrays) or value.dtype != query.dtype and bool((np.abs(value) > 6e4).any())
 
 
