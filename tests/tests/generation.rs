@@ -239,11 +239,9 @@ fn speech() -> [GraphProto; 2] {
     [encoder, GraphProto { initializer, ..build::graph(inputs, nodes, outputs) }]
 }
 
-/// Of all tokens, by the scores after those that a row begins with; the numbers of beams and of steps do not matter.
-#[test]
-fn how_likely_it_is_that_nothing_is_said() {
-    let inputs = ["features", "longest", "", "beams", "returned", "", "", "", "", "", "starts"];
-    let mut own = node("WhisperBeamSearch", &inputs, &["sequences", "", "", "", "silence"]);
+/// A search with these names of its inputs.
+fn speech_search(inputs: &[&str]) -> ModelProto {
+    let mut own = node("WhisperBeamSearch", inputs, &["sequences", "", "", "", "silence"]);
     own.domain = Some("com.microsoft".into());
     let [encoder, decoder] = speech();
     own.attribute = ends();
@@ -262,7 +260,28 @@ fn how_likely_it_is_that_nothing_is_said() {
     };
     let mut model = build::model(13, graph);
     model.opset_import.push(opset("com.microsoft", 1));
-    let loaded = loaded(&model);
+    model
+}
+
+const SPEECH: [&str; 11] = ["features", "longest", "", "beams", "returned", "", "", "", "", "", "starts"];
+
+/// Masks of inputs, and what decoders for other devices take.
+#[test]
+fn inputs_that_no_search_of_speech_reads_are_refused() {
+    for (at, name) in [(9, "attention_mask"), (12, "cross_qk_layer_head"), (13, "extra_decoding_ids")] {
+        let mut inputs = SPEECH.to_vec();
+        inputs.resize(inputs.len().max(at + 1), "");
+        inputs[at] = "starts";
+        let Err(errors) = compiled(&speech_search(&inputs)) else { panic!("{name} is taken") };
+        let text = errors.iter().map(Error::to_string).collect::<Vec<_>>().join("; ");
+        assert!(text.contains(&format!("the input {name}")), "{text}");
+    }
+}
+
+/// Of all tokens, by the scores after those that a row begins with; the numbers of beams and of steps do not matter.
+#[test]
+fn how_likely_it_is_that_nothing_is_said() {
+    let loaded = loaded(&speech_search(&SPEECH));
     for (beams, longest) in [(1, 2), (2, 4)] {
         let starts = Tensor::from_slice(&[3, 1], &[1i32, 2, 0]);
         let features = Tensor::from_slice(&[3, 1, 2], &[0.5f32; 6]);

@@ -323,10 +323,20 @@ fn suppression_takes_rows_of_boxes() {
     let ty =
         |dtype: DType, sizes: &[i64]| TensorType::new(dtype, sizes.iter().map(|&n| Dim::from(n)).collect());
     let limit = ty(DType::F32, &[]);
-    let fits = |side: TensorType, candidate: TensorType| {
-        let operands = [&side, &side, &side, &side, &candidate, &limit];
+    let fit = |sides: [&TensorType; 4], candidate: &TensorType| {
+        let operands = [sides[0], sides[1], sides[2], sides[3], candidate, &limit];
         infer(&Op::Suppress { take: Dim::ONE }, &operands).is_ok()
     };
+    let fits = |side: TensorType, candidate: TensorType| fit([&side; 4], &candidate);
+    // One of another type or rank is enough.
+    let (side, candidate) = (ty(DType::F32, &[3]), ty(DType::Bool, &[3]));
+    for other in [ty(DType::F64, &[3]), ty(DType::F32, &[2, 3])] {
+        for at in 0..4 {
+            let mut sides = [&side; 4];
+            sides[at] = &other;
+            assert!(!fit(sides, &candidate), "{other} as side {at}");
+        }
+    }
     assert!(fits(ty(DType::F32, &[2, 3]), ty(DType::Bool, &[2, 3])));
     for (side, candidate) in [
         (ty(DType::F64, &[3]), ty(DType::Bool, &[3])),

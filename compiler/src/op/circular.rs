@@ -241,7 +241,38 @@ const TWO_OVER_PI: [u64; 20] = [
 
 #[cfg(test)]
 mod tests {
+    use super::high_product;
+    use crate::graph::{Builder, Graph, Origin, Tensor};
+    use crate::interp;
     use crate::op::node_case::Case;
+
+    #[test]
+    fn products_of_128_bits() {
+        let factors = [
+            0u64,
+            1,
+            u64::MAX,
+            1 << 32,
+            (1 << 32) - 1,
+            1 << 63,
+            0x9e37_79b9_7f4a_7c15,
+            0xffff_ffff_0000_0001,
+        ];
+        let pairs: Vec<[u64; 2]> = factors.iter().flat_map(|&x| factors.map(|y| [x, y])).collect();
+        let mut graph = Graph::default();
+        let origin = graph.origins.push(Origin { name: "t".into(), op_type: "t".into(), index: 0 });
+        let mut b = Builder::new(&mut graph, origin);
+        let [x, y] = [0, 1].map(|of| {
+            let values: Vec<u64> = pairs.iter().map(|pair| pair[of]).collect();
+            b.constant(Tensor::from_slice(&[values.len()], &values))
+        });
+        let high = high_product(&mut b, x, y).unwrap();
+        graph.outputs = vec![("high".to_string(), high)];
+        let found: Vec<u64> = interp::run(&graph, &[]).unwrap()[0].values();
+        let wanted: Vec<u64> =
+            pairs.iter().map(|[x, y]| ((u128::from(*x) * u128::from(*y)) >> 64) as u64).collect();
+        assert_eq!(found, wanted);
+    }
 
     /// Near and far magnitudes beside each other.
     #[test]

@@ -196,6 +196,24 @@ mod tests {
         let case = Case::new("Cast", 1).str("to", "BOOL").input(&[2], &[0.5f32, 0.]);
         assert_eq!(case.run().unwrap()[0].dtype, DType::Bool);
         case.gives(0, &[2], &[1., 0.]);
+        use DType::{Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+        for (name, dtype) in [
+            ("FLOAT", F32),
+            ("UINT8", U8),
+            ("INT8", I8),
+            ("UINT16", U16),
+            ("INT16", I16),
+            ("INT32", I32),
+            ("INT64", I64),
+            ("BOOL", Bool),
+            ("FLOAT16", F16),
+            ("DOUBLE", F64),
+            ("UINT32", U32),
+            ("UINT64", U64),
+        ] {
+            let case = Case::new("Cast", 1).str("to", name).input(&[1], &[1f32]);
+            assert_eq!(case.run().unwrap()[0].dtype, dtype, "{name}");
+        }
         let unknown = Case::new("Cast", 1).str("to", "NUMBER").input(&[1], &[0f32]).run();
         assert!(unknown.unwrap_err().message.contains("NUMBER"));
         let future = Case::new("Cast", 13).int("to", 99).input(&[1], &[0f32]).run();

@@ -478,7 +478,9 @@ mod tests {
         cache().gives(0, &[2, 3, 1], &[1., 2., 0., 3., 4., 0.]);
         let circular = cache().str("mode", "circular").input(&[2], &[1i64, 2]);
         circular.gives(0, &[2, 3, 1], &[0., 1., 2., 4., 0., 3.]);
-        assert!(cache().int("axis", 0).run().is_err());
+        let rows = Case::new("TensorScatter", 24).input(&[2, 3, 1], &[0f32; 6]).input(&[1, 3, 1], &[1f32; 3]);
+        let message = rows.int("axis", 0).run().unwrap_err().message;
+        assert!(message.contains("axis 0 of f32[2, 3, 1]"), "{message}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use cranelift_entity::EntityRef;
 
 use crate::vector::interp;
-use crate::vector::ir::{Func, Lanes, Reg};
+use crate::vector::ir::{Func, Lanes, Op, Reg, Small};
 use crate::vector::isa::Isa;
 use crate::vector::parse::parse;
 use crate::vector::print::{Kind, SPELLINGS};
@@ -73,6 +73,17 @@ fn a_function_is_read_and_runs() {
         let mut buffers = [floats(&values), floats(&vec![0.0; count])];
         assert_eq!(interp::run(&func, &mut buffers, &[count as i64], (0, 0)).unwrap(), 0);
         assert_eq!(buffers, [floats(&values), floats(&more)]);
+    }
+}
+
+/// A processor with AVX2 that converts no halves has none of what takes them.
+#[test]
+fn halves_take_their_conversions() {
+    let halves = |lanes| [Op::LoadSmall(Small::F16, lanes), Op::Pack(Small::F16, lanes), Op::Unpack(lanes)];
+    for (has_f16c, isa) in [(true, Isa::AVX2), (false, Isa { has_f16c: false, ..Isa::AVX2 })] {
+        for op in halves(Lanes::X8) {
+            assert_eq!(isa.has(op), has_f16c, "{op:?}");
+        }
     }
 }
 

@@ -228,6 +228,49 @@ mod tests {
         (graph, program)
     }
 
+    /// A device that refuses one write, and takes those before and after it.
+    struct Refuses {
+        after: usize,
+        writes: usize,
+    }
+
+    impl Write for Refuses {
+        fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+            self.writes += 1;
+            match self.writes == self.after + 1 {
+                true => Err(io::Error::other("it is full")),
+                false => Ok(data.len()),
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn an_error_of_any_write_is_told() {
+        use cranelift_object::object::write::Object;
+        use cranelift_object::object::{Architecture, BinaryFormat, Endianness as Order, SectionKind};
+        let graph = Graph::default();
+        let written = |after: usize| {
+            let mut object = Object::new(BinaryFormat::Elf, Architecture::X86_64, Order::Little);
+            for name in ["a", "b", "c"] {
+                let section = object.add_section(vec![], name.as_bytes().to_vec(), SectionKind::Data);
+                object.set_section_data(section, vec![7; 100_000], 64);
+            }
+            let contents = Contents { graph: &graph, weights: &[], order: Endianness::Little };
+            let mut out = Refuses { after, writes: 0 };
+            let result = write_with(object, None, None, contents, &mut out);
+            (result.is_ok(), out.writes)
+        };
+        let (fits, writes) = written(usize::MAX - 1);
+        assert!(fits && writes > 3, "{writes} writes");
+        for after in 0..writes {
+            assert!(!written(after).0, "write {after} of {writes}");
+        }
+    }
+
     /// Each kind of constant as targets of either byte order read it; all are in the object.
     #[test]
     fn constants_are_in_the_order_of_the_target() {

@@ -786,24 +786,35 @@ fn concatenation_of_nothing() {
     check(&graph, &inputs, true, &fixed_target(), &loops::interp::run).unwrap();
 }
 
-/// Indices that data decide: the last ones that there are, from either end, and those past them.
+/// Indices that data decide: the last ones that there are, from either end, and those past them. Of a long axis every byte is one.
 #[test]
 fn indices_out_of_range_end_the_kernel() {
-    for (pick, expected) in [(2, Some(7.0)), (-3, Some(5.0)), (3, None), (-4, None)] {
+    let check_index = |extent: i64, at: Tensor, expected: Option<i64>| {
         let mut graph = Graph::default();
         graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
         let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
-        let x = b.input("x", TensorType::new(DType::F32, vec![Dim::from(3i64)]), None);
-        let at = b.input("at", TensorType::new(DType::I64, vec![Dim::ONE]), None);
-        let picked = b.emit1(Op::Gather { axis: 0 }, &[x, at]).unwrap();
+        let x = b.input("x", TensorType::new(DType::F32, vec![Dim::from(extent)]), None);
+        let index = b.input("at", TensorType::new(at.dtype, vec![Dim::ONE]), None);
+        let picked = b.emit1(Op::Gather { axis: 0 }, &[x, index]).unwrap();
         graph.outputs.push(("picked".into(), picked));
-        let inputs = [Tensor::from_slice(&[3], &[5f32, 6.0, 7.0]), Tensor::from_slice(&[1], &[pick as i64])];
-        let expected = expected.map(|value: f32| Tensor::from_slice(&[1], &[value]));
+        let values: Vec<f32> = (0..extent).map(|value| 5.0 + value as f32).collect();
+        let what = format!("{at:?} of {extent}");
+        let inputs = [Tensor::from_slice(&[extent as usize], &values), at];
+        let expected = expected.map(|at| Tensor::from_slice(&[1], &[5.0 + at as f32]));
         let result =
             check_against(expected.as_slice(), &graph, &inputs, true, &fixed_target(), &loops::interp::run);
         match expected {
-            Some(_) => assert_eq!(result, Ok(()), "index {pick}"),
-            None => assert!(result.is_err_and(|text| text.contains("code 1")), "index {pick}"),
+            Some(_) => assert_eq!(result, Ok(()), "{what}"),
+            None => assert!(result.is_err_and(|text| text.contains("code 1")), "{what}"),
+        }
+    };
+    for extent in [3, 300] {
+        for (at, expected) in
+            [(extent - 1, Some(extent - 1)), (-extent, Some(0)), (extent, None), (-extent - 1, None)]
+        {
+            check_index(extent, Tensor::from_slice(&[1], &[at]), expected);
         }
     }
+    check_index(300, Tensor::from_slice(&[1], &[255u8]), Some(255));
+    check_index(255, Tensor::from_slice(&[1], &[255u8]), None);
 }

@@ -136,3 +136,16 @@ fn features(cx: &NodeCx<'_, '_>) -> Option<usize> {
     let shape = cx.b.shape(cx.input(0).ok()?);
     usize::try_from(shape.last()?.as_const()?).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::op::node_case::Case;
+
+    /// One score for two labels: the second one is for more than 0.
+    #[test]
+    fn one_score_of_two_labels() {
+        let case = Case::of("ai.onnx.ml", "LinearClassifier", 1).input::<f32>(&[3, 1], &[0.25, -0.25, 2.0]);
+        let case = case.floats("coefficients", &[1.0]).floats("intercepts", &[0.0]);
+        case.ints("classlabels_ints", &[7, 8]).outputs(2).gives(0, &[3], &[8.0, 7.0, 8.0]);
+    }
+}

@@ -477,6 +477,13 @@ mod tests {
         let whole = case(&[0.1, 0.0, -0.2]);
         whole.gives(0, &[2], &[7.0, 8.0]);
         whole.gives(1, &[2, 3], &[0.531305, 0.142681, 0.326013, 0.026457, 0.935604, 0.037939]);
+        // More iterations than classes: after three it is 0.174481, 0.266411, 0.559108.
+        let slow = ml("SVMClassifier").symbolic::<f32>(&["n", ""], &[1, 1], &[0.75]);
+        let slow = slow.ints("classlabels_ints", &[7, 8, 9]).ints("vectors_per_class", &[1, 1, 1]);
+        let slow = slow.floats("support_vectors", &[1.0, -1.0, 2.0]).floats("coefficients", &[0.0; 6]);
+        let slow =
+            slow.floats("rho", &[0.0; 3]).floats("prob_a", &[0.0; 3]).floats("prob_b", &[-7.2, 7.8, -0.6]);
+        slow.outputs(2).gives(1, &[1, 3], &[0.172983, 0.267166, 0.559851]);
         let message = case(&[0.1, 0.0]).run().unwrap_err().message;
         assert!(message.contains("3 prob_a and 2 prob_b for 3 pairs of classes"), "{message}");
     }

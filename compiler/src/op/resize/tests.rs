@@ -16,6 +16,18 @@ fn a_single_element_of_pytorch_half_pixel_is_at_zero() {
 }
 
 #[test]
+fn sizes_that_cannot_be_are_refused() {
+    let resized = |shape: &[usize], sizes: &[i64]| {
+        let case = Case::new("Resize", 19).ramp(shape, 1).missing().missing();
+        case.constant::<i64>(&[sizes.len()], sizes).run().unwrap_err().message
+    };
+    let message = resized(&[1, 1, 2, 2], &[1, 1, -4, 4]);
+    assert!(message.contains("sizes [1, 1, -4, 4] of axes"), "{message}");
+    let message = resized(&[1, 1, 0, 2], &[1, 1, 4, 4]);
+    assert!(message.contains("resampling of the empty f32[1, 1, 0, 2]"), "{message}");
+}
+
+#[test]
 fn nearest_in_all_roundings() {
     let case = Case::new("Resize", 13)
         .ramp(&[1, 1, 1, 4], 1)

@@ -129,3 +129,31 @@ impl Timestamps {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{Graph, Origin};
+    use crate::interp;
+
+    /// Of 60 tokens those from 5 on are points in time, and the later ones are likelier.
+    #[test]
+    fn a_text_begins_within_a_second() {
+        let picked = |ids: &[i64]| {
+            let mut graph = Graph::default();
+            let origin = graph.origins.push(Origin { name: "t".into(), op_type: "t".into(), index: 0 });
+            let mut b = Builder::new(&mut graph, origin);
+            let likelihoods: Vec<f32> = (0..60).map(|token| token as f32 / 8.0).collect();
+            let scores = b.constant(Tensor::from_slice(&[1, 60], &likelihoods));
+            let ids = b.constant(Tensor::from_slice(&[1, ids.len()], ids));
+            let rules = Timestamps { begin: 5, eos: 4, hidden: [-1; 2], starts: [0, 1, 2], applies: None };
+            let left = rules.apply(&mut b, scores, ids).unwrap();
+            graph.outputs = vec![("left".to_string(), left)];
+            let left = interp::run(&graph, &[]).unwrap()[0].to_f64s().unwrap();
+            (0..60).max_by(|&a, &b| left[a].total_cmp(&left[b])).unwrap()
+        };
+        // 50 steps from the first one; behind it any may come.
+        assert_eq!(picked(&[0]), 55);
+        assert_eq!(picked(&[0, 7, 3]), 59);
+    }
+}
