@@ -309,3 +309,33 @@ fn moved(b: &mut Builder, x: Scaled, step: Op) -> Result<Option<Scaled>> {
     };
     Ok(Some(Scaled { integers, scale }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::{OriginId, TensorType};
+    use cranelift_entity::EntityRef;
+
+    /// Sums of so many terms that floats hold them are those of integers, of more they are not.
+    #[test]
+    fn depthwise_sums_of_so_many_terms() {
+        let becomes = |taps: i64| {
+            let mut graph = Graph::default();
+            let mut b = Builder::new(&mut graph, OriginId::new(0));
+            let shape = vec![Dim::from(taps), Dim::from(4i64)];
+            let bytes = b.input("x", TensorType::new(DType::U8, shape), None);
+            let x = b.cast(bytes, DType::F32).unwrap();
+            let x = b.binary_scalar(BinaryFn::Mul, x, 0.5).unwrap();
+            let codes = b.constant(Tensor::from_slice(&[taps as usize, 4], &vec![-3i8; 4 * taps as usize]));
+            let weights = b.cast(codes, DType::F32).unwrap();
+            let weights = b.binary_scalar(BinaryFn::Mul, weights, 0.25).unwrap();
+            let product = b.binary(BinaryFn::Mul, x, weights).unwrap();
+            let sum = b.reduce(ReduceFn::Sum, product, &[0]).unwrap();
+            graph.outputs.push(("y".into(), sum));
+            let mut found = graph.clone();
+            run(&mut found, &Options { pack: PackPolicy::WIDE, ..Options::default() }).unwrap();
+            found != graph
+        };
+        assert!(becomes(MOST_TAPS) && !becomes(MOST_TAPS + 1));
+    }
+}

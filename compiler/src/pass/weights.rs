@@ -481,4 +481,38 @@ mod tests {
         assert!(!found("0.1", false));
         assert!(!found("0.375", true));
     }
+
+    /// Scales of two digits of the inner axis, that of the parts, are laid out by both of them.
+    #[test]
+    fn scales_of_parts_and_of_their_parts() {
+        let list = |count: usize, number: fn(usize) -> usize| {
+            (0..count).map(|at| number(at).to_string()).collect::<Vec<_>>().join(", ")
+        };
+        let text = format!(
+            r#"graph "weights" {{
+  v0 = const u8[4, 2, 16, 2] [{}]
+  v1 = const cast v0 {{to=f32, saturate=true}} : f32[4, 2, 16, 2]
+  v2 = const f32[4, 1, 1, 2] [{}]
+  v3 = const mul v1, v2 : f32[4, 2, 16, 2]
+  v4 = const f32[2, 1, 1] [0.5, 2]
+  v5 = const mul v3, v4 : f32[4, 2, 16, 2]
+  v6 = const reshape v5 {{shape=[128, 2]}} : f32[128, 2]
+  return v6 "y"
+}}"#,
+            list(256, |at| at * 7 % 256),
+            list(8, |at| at + 1)
+        );
+        let mut graph = crate::graph::parse::parse(&text).unwrap();
+        let value = graph.outputs[0].1;
+        let whole = crate::interp::run(&graph, &[]).unwrap().remove(0);
+        let weights = Weights::of(&graph, value, false).unwrap();
+        assert_eq!((weights.parts, weights.steps), (8, 16));
+        let origin = cranelift_entity::EntityRef::new(0);
+        let packed = weights.pack(&mut Builder::new(&mut graph, origin), 2, false).unwrap();
+        // It stays as the codes and the scales.
+        assert!(!graph.is_constant(packed));
+        graph.outputs[0].1 = packed;
+        let found = crate::interp::run(&graph, &[]).unwrap().remove(0);
+        assert_eq!(found.to_f64s(), whole.to_f64s());
+    }
 }

@@ -665,6 +665,31 @@ fn an_arena_that_no_machine_has_is_refused_by_node() {
     assert!(error.node.is_some() && error.message.contains("the largest, 140737488355328 bytes"), "{error}");
 }
 
+/// Each size can be told, and all of them together cannot.
+#[test]
+fn an_arena_of_too_many_terms_is_refused() {
+    let terms = |first: u32| -> Dim {
+        (first..first + 30)
+            .map(|at| Dim::sym(crate::graph::Sym::from_u32(at)))
+            .fold(Dim::ZERO, |sum, sym| sum + sym)
+    };
+    let g = graph(|b| {
+        for at in 2..30 * 17 {
+            b.graph.symbols.push(Symbol { name: format!("s{at}") });
+        }
+        let mut all = vec![];
+        for at in 1..17 {
+            let x = b.input("x", TensorType::new(DType::F32, vec![terms(0), terms(30 * at)]), None);
+            let x = costly(b, x);
+            all.push((x, b.reduce(ReduceFn::Sum, x, &[0, 1]).unwrap()));
+        }
+        let sum = all.iter().map(|own| own.1).reduce(|a, c| b.binary(BinaryFn::Add, a, c).unwrap()).unwrap();
+        all.iter().map(|own| b.binary(BinaryFn::Mul, own.0, sum).unwrap()).collect()
+    });
+    let error = schedule(&g, Options { fuse: false, in_place: false, ..Options::default() }).unwrap_err();
+    assert!(error.message.contains("the size of all intermediate values"), "{error}");
+}
+
 #[test]
 fn the_checker_finds_broken_plans() {
     let g = graph(|b| {

@@ -158,4 +158,35 @@ mod tests {
         body.extend(["v8 = load b32x4 [g4]", "store b32x4 v8, [g5]"]);
         assert_eq!(reused(&body), body);
     }
+
+    /// What another register has is read from it in blocks that come before it in the layout, too, and where blocks end.
+    #[test]
+    fn blocks_before_and_their_ends_read_the_one_that_is_kept() {
+        let text = "function {
+block0(g0, g1, g2, g3):
+  g4 = load int [g0]
+  g5 = load int [g0 + 8]
+  jump block2
+block1:
+  g6 = add int g4, g8
+  v7 = load b32 [g6]
+  store b32 v7, [g5]
+  branch lt g8, g2 then block3 else block4
+block2:
+  g9 = const int 123456789
+  g8 = const int 123456789
+  g10 = add int g9, g2
+  branch lt g10, g8 then block1 else block4
+block3:
+  branch lt g2, g8 then block1 else block4
+block4:
+  return 0
+}
+";
+        let mut func = crate::vector::parse::parse(text).unwrap();
+        let kernel = kernel(KERNEL).unwrap();
+        let buffers = Buffers::new(&func, &kernel);
+        reuse::run(&mut func, &buffers);
+        assert_eq!(func.to_string(), text.replace("  g8 = const int 123456789\n", "").replace("g8", "g9"));
+    }
 }

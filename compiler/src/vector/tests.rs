@@ -3,7 +3,7 @@
 use cranelift_entity::EntityRef;
 
 use crate::vector::interp;
-use crate::vector::ir::{Func, Lanes, Op, Reg, Small};
+use crate::vector::ir::{Convert, Func, Lanes, Op, Reg, Small};
 use crate::vector::isa::Isa;
 use crate::vector::parse::parse;
 use crate::vector::print::{Kind, SPELLINGS};
@@ -85,6 +85,24 @@ fn halves_take_their_conversions() {
             assert_eq!(isa.has(op), has_f16c, "{op:?}");
         }
     }
+}
+
+/// Cranelift widens and narrows lanes of 64 bits; others are selected lane by lane.
+#[test]
+fn cranelift_converts_lanes_of_64_bits() {
+    let converted =
+        |lanes| [Op::Convert(Convert::Extend, lanes), Op::MaskWiden(lanes), Op::MaskNarrow(lanes)];
+    for (lanes, has) in [(Lanes::D2, true), (Lanes::X4, false)] {
+        for op in converted(lanes) {
+            assert_eq!(Isa::CRANELIFT.has(op), has, "{op:?}");
+        }
+    }
+}
+
+#[test]
+fn an_instruction_is_missing() {
+    let error = parse("function {\nblock0(g0):\n  v1 = load b32x4 }").unwrap_err();
+    assert!(error.to_string().contains("an operation"), "{error}");
 }
 
 /// What selection makes for machines of the other byte order only.

@@ -230,6 +230,10 @@ fn blocks_of_channels_are_whole() {
             .constant::<f32>(&[filters, 1, 1, 1], &vec![3.0; filters])
     };
     case(16).gives(0, &[1, 16, 1, 1], &[6.0; 16]);
+    let biased = case(16).constant::<f32>(&[16], &[0.5; 16]);
+    biased.gives(0, &[1, 16, 1, 1], &[6.5; 16]);
+    let added = case(16).missing().input::<f32>(&[1, 16, 1, 1], &[0.25; 16]);
+    added.gives(0, &[1, 16, 1, 1], &[6.25; 16]);
     let message = refusal(case(20));
     assert!(
         message.contains("filters must divide into blocks of 16: 20 is not a multiple of 16"),
@@ -508,6 +512,9 @@ fn a_decoder_whose_inputs_contradict() {
     assert!(message.contains("sliding_window_cache 1"), "{message}");
     let message = refusal(whole().str("k_quant_type", "PER_TENSOR"));
     assert!(message.contains("one is quantized"), "{message}");
+    let quantized = whole().str("k_quant_type", "PER_TENSOR").str("v_quant_type", "PER_TENSOR");
+    let message = refusal(quantized.int("kv_cache_bit_width", 2));
+    assert!(message.contains("kv_cache_bit_width") && message.contains("8, 4"), "{message}");
     let message = refusal(whole().int("kv_num_heads", 2));
     assert!(message.contains("kv_num_heads"), "{message}");
 }
@@ -698,4 +705,25 @@ fn gates_of_linear_attention() {
     assert!(message.contains("beta without the input b"), "{message}");
     let message = refusal(case().ramp(&[1, 3, 2], 4));
     assert!(message.contains("dimension 1 of b `x` must be dimension 1 of a `x`: 3 is not 2"), "{message}");
+}
+
+/// Of a memory of two places, of which there is one, the state sees what it sees of a memory of that one.
+#[test]
+fn places_beyond_the_end_of_a_memory_are_not_seen() {
+    let outputs = |memory: &[f32], length: Option<i32>| {
+        let case = case("AttnLSTM").input::<f32>(&[2, 1, 1], &[0.5, -0.25]);
+        let case = case.constant::<f32>(&[1, 4, 2], &[0.5, 1.0, -0.5, 0.75, 0.25, 1.0, 0.5, 2.0]);
+        let case = case.constant::<f32>(&[1, 4, 1], &[0.5, -1.0, 0.25, 1.0]);
+        let case = case.missing().missing().missing().missing().missing();
+        let case = case.constant::<f32>(&[1, 1, 1], &[1.0]).constant::<f32>(&[1, 1, 1], &[0.5]);
+        let case = case.constant::<f32>(&[1, 1], &[1.0]).input::<f32>(&[1, memory.len(), 1], memory);
+        let case = match length {
+            Some(length) => case.input::<i32>(&[1], &[length]),
+            None => case,
+        };
+        case.int("hidden_size", 1).run().unwrap()
+    };
+    let one = outputs(&[1.5], None);
+    assert_eq!(outputs(&[1.5, -3.0], Some(1)), one);
+    assert_ne!(outputs(&[1.5, -3.0], None), one);
 }
