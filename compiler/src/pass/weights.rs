@@ -482,6 +482,30 @@ mod tests {
         assert!(!found("0.375", true));
     }
 
+    /// Between two scales the model rounds, which no scale of codes stands for.
+    #[test]
+    fn what_is_rounded_between_two_scales() {
+        let found = |between: &str| {
+            let text = format!(
+                r#"graph "weights" {{
+  v0 = const u8[16, 1] [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 255]
+  v1 = const cast v0 {{to=f32, saturate=true}} : f32[16, 1]
+  v2 = const f32[] [0.1]
+  v3 = const mul v1, v2 : f32[16, 1]
+  v4 = const cast v3 {{to={between}, saturate=true}} : {between}[16, 1]
+  v5 = const cast v4 {{to=f32, saturate=true}} : f32[16, 1]
+  v6 = const f32[] [0.375]
+  v7 = const mul v5, v6 : f32[16, 1]
+  return v7 "y"
+}}"#
+            );
+            let graph = crate::graph::parse::parse(&text).unwrap();
+            Weights::of(&graph, graph.outputs[0].1, false).is_some()
+        };
+        assert!(found("f32"));
+        assert!(!found("f16"));
+    }
+
     /// Scales of two digits of the inner axis, that of the parts, are laid out by both of them.
     #[test]
     fn scales_of_parts_and_of_their_parts() {
