@@ -48,6 +48,36 @@ fn graphs_that_once_failed_agree() {
     assert!(summary.failures.is_empty(), "{summary}");
 }
 
+/// A graph at which ONNX Runtime crashes runs once more without it. A script stands for Python.
+#[cfg(unix)]
+#[test]
+fn a_graph_runs_where_onnx_runtime_crashes() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let python = folder.path().join("python");
+    let script = r#"#!/bin/sh
+while [ $# -gt 0 ]; do
+    case $1 in
+        --first) at=$2 ;;
+        --count) end=$((at + $2)) ;;
+        --no-peer) alone=yes ;;
+    esac
+    shift
+done
+while [ $at -lt $end ]; do
+    if [ $at = 1 ] && [ -z "$alone" ] || [ $at = 2 ]; then kill -SEGV $$; fi
+    echo "{\"number\": $at, \"runs\": 7}"
+    at=$((at + 1))
+done
+"#;
+    std::fs::write(&python, script).unwrap();
+    std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let plan = Plan { python: Some(python), jobs: 1, ..plan(4) };
+    let lines = run(&plan, Vec::new(), UNWATCHED).unwrap();
+    let found: Vec<_> = lines.iter().map(|line| (line.number, line.runs, line.peer.as_str())).collect();
+    assert_eq!(found, [(0, 7, ""), (1, 7, "crashes or hangs"), (2, 0, "crashes or hangs"), (3, 7, "")]);
+}
+
 /// Infinite results are held against infinite ones; 16-bit floats between nodes may be rounded or not, and nothing else.
 #[test]
 fn the_oracle_accepts_what_rounding_explains() {

@@ -1,5 +1,6 @@
 """What the judge of results accepts, and what not: results of stored graphs, right and wrong ones."""
 
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -19,7 +20,7 @@ import values
 from case import Node, Skip
 from compare import Judge
 from freedom import undefined
-from graph import Graph, Vertex, schema_since
+from graph import Graph, Vertex, find, schema_since
 from model import Dress
 from trial import Inputs, Trial
 
@@ -367,9 +368,36 @@ def rounding():
     assert Judge(trial, trial.sets[0]).difference(name, np.where(rows, right, np.float32(np.nan)))
 
 
+def crashes():
+    """A node that ONNX Runtime does not survive, where the reference fails, is one that nobody tells; the process goes on."""
+    session = oracle.session
+    oracle.session = lambda model: SimpleNamespace(run=lambda names, feeds: os.abort())
+    try:
+        node = Node(schema_since("Neg", 13), {"T": "float"}, np.random.default_rng(0))
+        node.inputs = [(np.ones(2, np.float32), False)]
+        oracle.runtime_only(node, 13, ValueError("the reference fails"))
+    except oracle.NoOracle as error:
+        assert "crashes" in str(error), error
+    else:
+        raise AssertionError("somebody tells")
+    finally:
+        oracle.session = session
+
+
+def bounds():
+    """Types of a few bits are found by bounds that they do not have."""
+    drawn = Graph(21, np.random.default_rng(0))
+    few = drawn.leaf(np.array([-8, 7], values.DTYPES["int4"]), False)
+    found = {find(drawn, "int4", (2,), -200, 200) for _ in range(20)}
+    assert few in found and not found - {few, None}, found
+    assert {find(drawn, "int4", (2,), -200, 5) for _ in range(20)} == {None}
+
+
 def main():
     rules()
     definitions()
+    crashes()
+    bounds()
     items_of_graphs()
     programs()
     indices()

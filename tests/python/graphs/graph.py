@@ -243,7 +243,7 @@ def find(graph, kind, dims, low, high):
     """A value of this type and shape within the bounds, perhaps a view of one of another shape."""
     dtype = values.DTYPES[kind]
     free = kind in ("bool", values.STRING) or kind in values.FLOATS and low <= -3 and high >= 3
-    if dtype.kind in "iu":
+    if kind in values.SIGNED | values.UNSIGNED:
         # The type may not have the bounds.
         low, high = np.float64(low), np.float64(high)
     fits = lambda array: free or array.size == 0 or bool((array >= low).all() and (array <= high).all())

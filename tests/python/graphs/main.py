@@ -68,7 +68,7 @@ def peer(trial):
     if any(vertex.node.domain == microsoft.DOMAIN for vertex in trial.graph.vertices):
         # It does not survive all that its own operators are given.
         how, _, text = oracle.apart(lambda: "\n".join(opinion(trial))).partition("\n")
-        return ("crashes", "") if how.startswith("ends") else (how, text)
+        return ("crashes", "") if how.startswith(oracle.ENDS) else (how, text)
     return opinion(trial)
 
 

@@ -234,21 +234,33 @@ fn run_part(plan: &Plan, python: &Path, part: Range<u64>, watch: Watch<'_>) -> i
     let mut lines: Vec<Line> = Vec::new();
     let mut next = part.start;
     while next < part.end {
-        let what = |command: &mut Command| {
-            command.args(["--seed", &plan.seed.to_string(), "--first", &next.to_string()]);
-            command.args(["--count", &(part.end - next).to_string()]);
+        let what = |command: &mut Command, graphs: Range<u64>| {
+            command.args(["--seed", &plan.seed.to_string(), "--first", &graphs.start.to_string()]);
+            command.args(["--count", &(graphs.end - graphs.start).to_string()]);
             if plan.kind == Kind::Quantized {
                 command.arg("--quantized");
             }
         };
-        let ControlFlow::Continue(status) = examine(plan, python, what, watch, &mut lines)? else { break };
+        let ControlFlow::Continue(status) =
+            examine(plan, python, |command| what(command, next..part.end), watch, &mut lines)?
+        else {
+            break;
+        };
         let before = std::mem::replace(&mut next, part.start + lines.len() as u64);
         if next < part.end {
             if next == before && status.code().is_some() {
                 return Err(Error::other(format!("Python ended with {status} at graph {next}")));
             }
             eprintln!("graph {next}: Python, in which ONNX Runtime runs, ended or was silent: {status}");
-            let line = Line { number: next, peer: "crashes or hangs".to_string(), ..Line::default() };
+            // Ours runs nevertheless.
+            let own = |command: &mut Command| {
+                what(command, next..next + 1);
+                command.arg("--no-peer");
+            };
+            let mut alone = Vec::new();
+            let _ = examine(plan, python, own, UNWATCHED, &mut alone)?;
+            let line = alone.pop().unwrap_or(Line { number: next, ..Line::default() });
+            let line = Line { peer: "crashes or hangs".to_string(), ..line };
             let goes_on = watch(&line).is_continue();
             lines.push(line);
             next += 1;
