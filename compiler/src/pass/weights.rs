@@ -482,6 +482,25 @@ mod tests {
         assert!(!found("0.375", true));
     }
 
+    /// A product in f16 is rounded to it, which `--exact` keeps.
+    #[test]
+    fn what_is_scaled_in_fewer_bits() {
+        let found = |exact: bool| {
+            let text = r#"graph "weights" {
+  v0 = const u8[16, 1] [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 255]
+  v1 = const cast v0 {to=f16, saturate=true} : f16[16, 1]
+  v2 = const f16[] [0.375]
+  v3 = const mul v1, v2 : f16[16, 1]
+  v4 = const cast v3 {to=f32, saturate=true} : f32[16, 1]
+  return v4 "y"
+}"#;
+            let graph = crate::graph::parse::parse(text).unwrap();
+            Weights::of(&graph, graph.outputs[0].1, exact).is_some()
+        };
+        assert!(found(false));
+        assert!(!found(true));
+    }
+
     /// Between two scales the model rounds, which no scale of codes stands for.
     #[test]
     fn what_is_rounded_between_two_scales() {
