@@ -458,6 +458,12 @@ impl Weights {
 mod tests {
     use super::*;
 
+    /// Whether the output of a graph is codes times scales.
+    fn is_found(text: &str, exact: bool) -> bool {
+        let graph = crate::graph::parse::parse(text).unwrap();
+        Weights::of(&graph, graph.outputs[0].1, exact).is_some()
+    }
+
     /// Weights in f16 are codes times scales if the scales are of f16, too: else the model rounds what they give.
     #[test]
     fn scales_of_more_bits_than_the_weights() {
@@ -474,8 +480,7 @@ mod tests {
   return v5 "y"
 }}"#
             );
-            let graph = crate::graph::parse::parse(&text).unwrap();
-            Weights::of(&graph, graph.outputs[0].1, exact).is_some()
+            is_found(&text, exact)
         };
         assert!(found("0.375", false));
         assert!(!found("0.1", false));
@@ -494,8 +499,7 @@ mod tests {
   v4 = const cast v3 {to=f32, saturate=true} : f32[16, 1]
   return v4 "y"
 }"#;
-            let graph = crate::graph::parse::parse(text).unwrap();
-            Weights::of(&graph, graph.outputs[0].1, exact).is_some()
+            is_found(text, exact)
         };
         assert!(found(false));
         assert!(!found(true));
@@ -518,8 +522,7 @@ mod tests {
   return v7 "y"
 }}"#
             );
-            let graph = crate::graph::parse::parse(&text).unwrap();
-            Weights::of(&graph, graph.outputs[0].1, false).is_some()
+            is_found(&text, false)
         };
         assert!(found("f32"));
         assert!(!found("f16"));

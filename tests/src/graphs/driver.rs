@@ -229,7 +229,7 @@ fn examine(
 }
 
 /// Graphs one after the other. Where a process of Python ends early, as ONNX Runtime crashes at times, or says nothing any
-/// more, another goes on behind the graph it was at.
+/// more, one without ONNX Runtime as a peer runs the graph it was at, and another goes on behind it.
 fn run_part(plan: &Plan, python: &Path, part: Range<u64>, watch: Watch<'_>) -> io::Result<Vec<Line>> {
     let mut lines: Vec<Line> = Vec::new();
     let mut next = part.start;
@@ -252,15 +252,14 @@ fn run_part(plan: &Plan, python: &Path, part: Range<u64>, watch: Watch<'_>) -> i
                 return Err(Error::other(format!("Python ended with {status} at graph {next}")));
             }
             eprintln!("graph {next}: Python, in which ONNX Runtime runs, ended or was silent: {status}");
-            // Ours runs nevertheless.
             let own = |command: &mut Command| {
                 what(command, next..next + 1);
                 command.arg("--no-peer");
             };
             let mut alone = Vec::new();
             let _ = examine(plan, python, own, UNWATCHED, &mut alone)?;
-            let line = alone.pop().unwrap_or(Line { number: next, ..Line::default() });
-            let line = Line { peer: "crashes or hangs".to_string(), ..line };
+            let peer = "crashes or hangs".to_string();
+            let line = Line { number: next, peer, ..alone.pop().unwrap_or_default() };
             let goes_on = watch(&line).is_continue();
             lines.push(line);
             next += 1;
