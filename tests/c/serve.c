@@ -1,6 +1,7 @@
 /* Runs compiled models on a machine that the tests themselves do not run on: it is linked with objects of models and a table
  * of them, reads requests from standard input and answers on standard output. `src/remote.rs` is the other side. Numbers are 8
- * bytes, the least significant first, whatever the machine's own order is; the data of tensors are in the machine's order.
+ * bytes, the least significant first, whatever the machine's own order is; the data of tensors are in the machine's order, and
+ * strings are the number of bytes of each, then the bytes of all.
  *
  *   request  `DESCRIBE`, model         its inputs, then its outputs, from the model's descriptor
  *   request  `RUN`, model, runs, inputs, outputs
@@ -43,15 +44,26 @@ static void read_bytes(void *to, size_t bytes) {
     }
 }
 
-static int64_t read_number(void) {
-    unsigned char bytes[8];
+static void put_number(unsigned char *to, uint64_t number) {
+    int at;
+    for (at = 0; at < 8; at++) {
+        to[at] = (unsigned char)(number >> (8 * at));
+    }
+}
+
+static uint64_t get_number(const unsigned char *from) {
     uint64_t number = 0;
     int at;
-    read_bytes(bytes, sizeof bytes);
     for (at = 7; at >= 0; at--) {
-        number = number << 8 | bytes[at];
+        number = number << 8 | from[at];
     }
-    return (int64_t)number;
+    return number;
+}
+
+static int64_t read_number(void) {
+    unsigned char bytes[8];
+    read_bytes(bytes, sizeof bytes);
+    return (int64_t)get_number(bytes);
 }
 
 static void write_bytes(const void *from, size_t bytes) {
@@ -62,10 +74,7 @@ static void write_bytes(const void *from, size_t bytes) {
 
 static void write_number(int64_t number) {
     unsigned char bytes[8];
-    int at;
-    for (at = 0; at < 8; at++) {
-        bytes[at] = (unsigned char)((uint64_t)number >> (8 * at));
-    }
+    put_number(bytes, (uint64_t)number);
     write_bytes(bytes, sizeof bytes);
 }
 
@@ -245,18 +254,75 @@ static int32_t in_parts(void *pool, int64_t begin, int64_t end, onnxc_range_fn b
     return 0;
 }
 
+/* ---- Strings ---- */
+
+/* A length as it is sent takes less than a string in memory; the texts are the same. */
+enum { SENT_LENGTH = 8, MORE_IN_MEMORY = sizeof(onnxc_string) - SENT_LENGTH };
+
+static size_t elements_of(const onnxc_tensor *tensor) {
+    size_t count = 1;
+    int32_t axis;
+    for (axis = 0; axis < tensor->rank; axis++) {
+        count *= (size_t)tensor->dims[axis];
+    }
+    return count;
+}
+
+/* Strings in memory, their texts behind them, from strings as they are sent. */
+static void lay_strings(void *to, const unsigned char *sent, size_t count, size_t bytes) {
+    onnxc_string *strings = to;
+    char *text = (char *)(strings + count);
+    size_t at;
+    memcpy(text, sent + SENT_LENGTH * count, bytes - SENT_LENGTH * count);
+    for (at = 0; at < count; at++) {
+        strings[at].data = text;
+        strings[at].size = (size_t)get_number(sent + SENT_LENGTH * at);
+        text += strings[at].size;
+    }
+}
+
+/* What is sent of an output, in memory of its own. */
+static void *to_send(const onnxc_tensor *tensor, size_t *bytes) {
+    const onnxc_string *strings = tensor->data;
+    size_t count = elements_of(tensor), at;
+    unsigned char *sent, *text;
+    if (tensor->dtype != ONNXC_STRING) {
+        sent = room(tensor->bytes);
+        *bytes = tensor->bytes;
+        if (*bytes > 0) {
+            memcpy(sent, tensor->data, *bytes);
+        }
+        return sent;
+    }
+    *bytes = SENT_LENGTH * count;
+    for (at = 0; at < count; at++) {
+        *bytes += strings[at].size;
+    }
+    sent = room(*bytes);
+    text = sent + SENT_LENGTH * count;
+    for (at = 0; at < count; at++) {
+        put_number(sent + SENT_LENGTH * at, strings[at].size);
+        if (strings[at].size > 0) {
+            memcpy(text, strings[at].data, strings[at].size);
+        }
+        text += strings[at].size;
+    }
+    return sent;
+}
+
 /* ---- A run ---- */
 
 typedef struct input {
     int64_t present, dtype, rank, bytes;
     int64_t *dims;
+    /* As it was sent. */
     void *data;
 } input;
 
 typedef struct output {
     int64_t has_shape, rank, bytes;
     int64_t *dims;
-    /* What the first run left. */
+    /* What the first run left, as it is sent. */
     int64_t *found_dims;
     void *found;
     size_t found_bytes;
@@ -331,15 +397,23 @@ static int64_t run_once(const onnxc_model *model, const input *in, output *out, 
         int32_t axis;
         memset(&read[at], 0, sizeof read[at]);
         given[at].data = NULL;
-        given[at].bytes = (size_t)in[at].bytes;
+        given[at].bytes = 0;
         given[at].dtype = in[at].present ? (int32_t)in[at].dtype : info.dtype;
         given[at].rank = in[at].present ? (int32_t)in[at].rank : info.rank;
         given[at].dims = in[at].present ? in[at].dims : sizes_of(&info);
         if (!in[at].present) {
             continue;
         }
-        read[at] = take(how, (size_t)in[at].bytes, alignment_of(&info));
-        memcpy(read[at].data, in[at].data, (size_t)in[at].bytes);
+        if (given[at].dtype == ONNXC_STRING) {
+            size_t count = elements_of(&given[at]);
+            read[at] = take(how, (size_t)in[at].bytes + MORE_IN_MEMORY * count, alignment_of(&info));
+            lay_strings(read[at].data, in[at].data, count, (size_t)in[at].bytes);
+            given[at].bytes = sizeof(onnxc_string) * count;
+        } else {
+            read[at] = take(how, (size_t)in[at].bytes, alignment_of(&info));
+            memcpy(read[at].data, in[at].data, (size_t)in[at].bytes);
+            given[at].bytes = (size_t)in[at].bytes;
+        }
         forbid_writes(&read[at]);
         given[at].data = read[at].data;
         for (axis = 0; axis < info.rank && axis < in[at].rank; axis++) {
@@ -400,13 +474,13 @@ static int64_t run_once(const onnxc_model *model, const input *in, output *out, 
         if (status == 0 && first) {
             out[at].found_dims = made[at].dims;
             out[at].rank = made[at].rank;
-            out[at].found_bytes = made[at].bytes;
-            out[at].found = room(made[at].bytes);
-            memcpy(out[at].found, made[at].data == NULL ? out[at].found : made[at].data, made[at].bytes);
+            out[at].found = to_send(&made[at], &out[at].found_bytes);
         } else if (status == 0) {
+            size_t bytes;
+            void *found = to_send(&made[at], &bytes);
             int same = memcmp(out[at].found_dims, made[at].dims, (size_t)made[at].rank * sizeof(int64_t)) == 0
-                && out[at].found_bytes == made[at].bytes
-                && (made[at].bytes == 0 || memcmp(out[at].found, made[at].data, made[at].bytes) == 0);
+                && out[at].found_bytes == bytes && memcmp(out[at].found, found, bytes) == 0;
+            free(found);
             if (!same && how->threads) {
                 status = broken("output %d depends on the threads of its loops", at);
             } else if (!same) {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use onnxc::native;
 
 use crate::compile::{Code, compile_to};
+use crate::cross;
 use crate::expected::Outcome;
 use crate::machine::Machine;
 use crate::remote::{self, ALL_RUNS};
@@ -95,19 +96,25 @@ impl Place {
 /// Runs cases on another machine, by way of the empty folder.
 pub fn run_on(machine: &'static Machine, cases: &[Case], code: &Code, folder: &Path) -> Outcomes {
     let (mut linked, mut outcomes) = compile_batch(cases, code, folder);
+    let mut runtime = None;
     linked.retain(|(case, object)| {
-        let calls = native::calls_runtime(&fs::read(object).unwrap());
-        if calls {
-            let why = "it calls the runtime library, of which there is none for the machine";
-            outcomes.push((case.id.clone(), Outcome::LeftOut(why.into())));
+        if !native::calls_runtime(&fs::read(object).unwrap()) {
+            return true;
         }
-        !calls
+        match cross::runtime(machine) {
+            Ok(library) => runtime = Some(library),
+            Err(outcome) => {
+                outcomes.push((case.id.clone(), outcome));
+                return false;
+            }
+        }
+        true
     });
     let path = folder.join("batch");
     let link = |linked: &[(Case, PathBuf)]| {
         let models: Vec<(&str, &Path)> =
             linked.iter().map(|(case, object)| (case.symbol.as_str(), object.as_path())).collect();
-        remote::link(machine, &models, &path)
+        remote::link(machine, &models, runtime.as_deref(), &path)
     };
     let mut program = link(&linked);
     if program.is_err() {

@@ -37,8 +37,14 @@ pub struct Program {
     process: Option<Process>,
 }
 
-/// Links objects of models with these symbol prefixes into the program `path`; the error is what the linker says.
-pub fn link(machine: &'static Machine, models: &[(&str, &Path)], path: &Path) -> Result<Program, String> {
+/// Links objects of models with these symbol prefixes, and the runtime library if they call it, into the program `path`; the
+/// error is what the linker says.
+pub fn link(
+    machine: &'static Machine,
+    models: &[(&str, &Path)],
+    runtime: Option<&Path>,
+    path: &Path,
+) -> Result<Program, String> {
     // As Windows wants it, and others do not mind.
     let path = &path.with_extension("exe");
     let mut table = "#include <onnxc.h>\n".to_string();
@@ -52,7 +58,11 @@ pub fn link(machine: &'static Machine, models: &[(&str, &Path)], path: &Path) ->
     let mut command = Command::new(machine.compiler[0]);
     command.args(&machine.compiler[1..]).args(["-std=c99", "-O1", "-Wall", "-Wextra", "-Werror", "-I"]);
     command.arg(include_dir()).args([&c, &source("serve.c")]);
-    command.args(models.iter().map(|(_, object)| object)).arg("-o").arg(path);
+    command.args(models.iter().map(|(_, object)| object));
+    if let Some(runtime) = runtime {
+        command.arg(runtime).args(machine.libraries);
+    }
+    command.arg("-o").arg(path);
     let output = command.output().map_err(|error| format!("{}: {error}", machine.compiler[0]))?;
     // A linker warns of objects that do not fit together.
     if !output.status.success() || !output.stderr.is_empty() {
@@ -99,12 +109,14 @@ impl Program {
             if let Some(tensor) = input {
                 put(&mut request, tensor.dtype.to_onnx().into());
                 put_dims(&mut request, &tensor.shape);
-                let data = self.swapped(tensor.dtype, &borders::stored(tensor).data);
+                let data = self.sent(tensor);
                 put(&mut request, data.len() as i64);
                 request.extend(data);
             }
         }
-        for (shape, dtype) in shapes.iter().zip(&dtypes) {
+        for (shape, &dtype) in shapes.iter().zip(&dtypes) {
+            // Only the run knows how long texts are.
+            let shape = shape.as_ref().filter(|_| dtype != DType::Str);
             put(&mut request, shape.is_some().into());
             if let Some(shape) = shape {
                 put_dims(&mut request, shape);
@@ -131,15 +143,38 @@ impl Program {
         let Answer::Ran(ran) = answer else { return Err("the answer to another request".into()) };
         let tensor = |((dims, data), &dtype): (Output, &DType)| {
             let shape: Vec<usize> = dims.iter().map(|&dim| dim as usize).collect();
-            let bytes = (shape.iter().product::<usize>() * dtype.bits() as usize).div_ceil(8);
-            match data.get(..bytes) {
-                Some(data) => {
-                    Ok(borders::unstored(dtype, shape, &bytes::Bytes::from(self.swapped(dtype, data))))
-                }
-                None => Err(format!("{} bytes came back for the sizes {dims:?}", data.len())),
-            }
+            self.received(dtype, shape, &data)
+                .ok_or_else(|| format!("{} bytes came back for the sizes {dims:?}", data.len()))
         };
         ran?.into_iter().zip(&dtypes).map(tensor).collect()
+    }
+
+    /// The data of a tensor as `c/serve.c` reads them.
+    fn sent(&self, tensor: &Tensor) -> Vec<u8> {
+        if tensor.dtype != DType::Str {
+            return self.swapped(tensor.dtype, &borders::stored(tensor).data);
+        }
+        let (texts, mut data) = (tensor.texts(), vec![]);
+        texts.iter().for_each(|text| put(&mut data, text.len() as i64));
+        texts.iter().for_each(|text| data.extend_from_slice(text));
+        data
+    }
+
+    /// A tensor of such data; `None` if they are too few.
+    fn received(&self, dtype: DType, shape: Vec<usize>, data: &[u8]) -> Option<Tensor> {
+        let count = shape.iter().product::<usize>();
+        if dtype != DType::Str {
+            let data = data.get(..(count * dtype.bits() as usize).div_ceil(8))?;
+            return Some(borders::unstored(dtype, shape, &self.swapped(dtype, data).into()));
+        }
+        let (lengths, mut rest) = data.split_at_checked(8 * count)?;
+        let mut texts = vec![];
+        for length in lengths.as_chunks().0 {
+            let (text, behind) = rest.split_at_checked(u64::from_le_bytes(*length) as usize)?;
+            texts.push(text);
+            rest = behind;
+        }
+        Some(Tensor::from_texts(&shape, &texts))
     }
 
     /// Elements in the order of bytes of the other of the two machines.

@@ -121,7 +121,7 @@ fn complex_numbers_are_moved_and_summed_on_other_machines() {
         let object = dir.path().join(format!("{}.o", machine.name));
         compile_to(&model, "m", &machine.target().into(), &object).unwrap_or_else(|why| panic!("{why}"));
         let program = dir.path().join(machine.name);
-        let mut program = remote::link(machine, &[("m", &object)], &program).unwrap();
+        let mut program = remote::link(machine, &[("m", &object)], None, &program).unwrap();
         let [_, outputs] = program.describe(0).unwrap();
         let inputs = [&condition, &x, &y].map(|tensor| Some(tensor.clone()));
         let shapes = [Some(vec![2, 3]), None];
