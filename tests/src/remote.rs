@@ -61,15 +61,22 @@ pub fn link(
     command.args(models.iter().map(|(_, object)| object));
     if let Some(runtime) = runtime {
         command.arg(runtime).args(machine.libraries);
+        for name in machine.lacking {
+            let mut shared = Command::new(machine.compiler[0]);
+            shared.arg("-shared").arg(source(&format!("{name}.c"))).arg("-o");
+            compile(shared.arg(path.with_file_name(format!("{name}.dll"))))?;
+        }
     }
-    command.arg("-o").arg(path);
-    let output = command.output().map_err(|error| format!("{}: {error}", machine.compiler[0]))?;
-    // A linker warns of objects that do not fit together.
-    if !output.status.success() || !output.stderr.is_empty() {
-        return Err(String::from_utf8_lossy(&output.stderr).trim().to_string());
-    }
+    compile(command.arg("-o").arg(path))?;
     let big_endian = machine.target().triple.endianness() == Ok(Endianness::Big);
     Ok(Program { machine, path: path.to_path_buf(), big_endian, process: None })
+}
+
+/// Runs a C compiler; the error is what it says, and so are warnings: a linker warns of objects that do not fit together.
+fn compile(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("{}: {error}", command.get_program().display()))?;
+    let is_silent = output.status.success() && output.stderr.is_empty();
+    is_silent.then_some(()).ok_or_else(|| String::from_utf8_lossy(&output.stderr).trim().to_string())
 }
 
 impl Program {
