@@ -2,12 +2,13 @@
 //! its sources.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 
 use crate::expected::Outcome;
 use crate::machine::Machine;
+use crate::object::cargo;
 use crate::onnx_env::target_dir;
 
 /// Compilers that are asked, in this order: the one in use, and Debian's, whose sources are a package.
@@ -56,24 +57,15 @@ fn build(triple: &str) -> Result<PathBuf, Outcome> {
         Outcome::LeftOut(why.into())
     })?;
     let folder = target_dir().join("cross");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut command = Command::new(cargo);
-    command.args([
-        "rustc",
-        "--quiet",
-        "--release",
-        "--package",
-        "onnxc-runtime-images",
-        "--crate-type",
-        "staticlib",
-    ]);
+    let mut command = cargo();
+    command.args(["rustc", "--quiet", "--release", "--package", "onnxc-runtime-images"]);
+    command.args(["--crate-type", "staticlib"]);
     command.args(["--target", triple, "--target-dir"]).arg(&folder).env("RUSTC", compiler.path);
     // What models never call is left out: of users and hosts, whose functions a linker warns of in a static program.
     command.env("CARGO_PROFILE_RELEASE_LTO", "fat");
     if compiler.of_sources {
         command.args(["-Z", "build-std=std,panic_unwind"]).env("RUSTC_BOOTSTRAP", "1");
     }
-    command.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
     let output = command.output().map_err(|error| Outcome::Failed(format!("cargo: {error}")))?;
     if !output.status.success() {
         let text = String::from_utf8_lossy(&output.stderr);

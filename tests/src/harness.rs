@@ -102,13 +102,15 @@ pub fn run_on(machine: &'static Machine, cases: &[Case], code: &Code, folder: &P
             return true;
         }
         match cross::runtime(machine) {
-            Ok(library) => runtime = Some(library),
+            Ok(library) => {
+                runtime = Some(library);
+                true
+            }
             Err(outcome) => {
                 outcomes.push((case.id.clone(), outcome));
-                return false;
+                false
             }
         }
-        true
     });
     let path = folder.join("batch");
     let link = |linked: &[(Case, PathBuf)]| {

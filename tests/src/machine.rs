@@ -17,16 +17,22 @@ pub struct Machine {
     pub cpu: Option<&'static str>,
     /// The C compiler that makes programs for it, with its options.
     pub compiler: &'static [&'static str],
-    /// What it links with the runtime library.
-    pub libraries: &'static [&'static str],
-    /// Libraries of its system that this one calls and the emulator lacks; their sources are in `c/`.
-    pub lacking: &'static [&'static str],
+    pub rust: Rust,
     /// The command that stands before such a program.
     pub emulator: &'static [&'static str],
     /// The first version of it that runs what the machine has; 0 for any.
     pub emulator_version: u32,
     /// Debian's packages that have both.
     pub packages: &'static str,
+}
+
+/// What Rust's standard library, and so the runtime library, calls on a system.
+#[derive(Debug)]
+pub struct Rust {
+    /// As options of the C compiler.
+    pub libraries: &'static [&'static str],
+    /// Shared libraries that the emulator lacks; their sources are in `c/`.
+    pub lacking: &'static [&'static str],
 }
 
 /// Programs are static: the emulator needs no libraries of the machine.
@@ -38,8 +44,11 @@ const S390X_PACKAGES: &str = "gcc-s390x-linux-gnu libc6-dev-s390x-cross qemu-use
 const RISCV64_GCC: &[&str] = &["riscv64-linux-gnu-gcc", "-static"];
 const RISCV64_PACKAGES: &str = "gcc-riscv64-linux-gnu libc6-dev-riscv64-cross qemu-user-static";
 
-/// What Rust's standard library calls there.
-const RUST_ON_LINUX: &[&str] = &["-lgcc_eh", "-lm", "-lc"];
+const RUST_ON_LINUX: Rust = Rust { libraries: &["-lgcc_eh", "-lm", "-lc"], lacking: &[] };
+const RUST_ON_WINDOWS: Rust = Rust {
+    libraries: &["-lkernel32", "-lntdll", "-luserenv", "-lws2_32", "-ldbghelp"],
+    lacking: &["bcryptprimitives"],
+};
 
 /// Older ones end at conversions of vectors (QEMU's issue 1441).
 const QEMU_WITH_V: u32 = 8;
@@ -50,8 +59,7 @@ pub const MACHINES: &[Machine] = &[
         triple: "aarch64-unknown-linux-gnu",
         cpu: None,
         compiler: AARCH64_GCC,
-        libraries: RUST_ON_LINUX,
-        lacking: &[],
+        rust: RUST_ON_LINUX,
         emulator: &["qemu-aarch64-static", "-cpu", "cortex-a53"],
         emulator_version: 0,
         packages: AARCH64_PACKAGES,
@@ -62,8 +70,7 @@ pub const MACHINES: &[Machine] = &[
         triple: "aarch64-unknown-linux-gnu",
         cpu: None,
         compiler: AARCH64_GCC,
-        libraries: RUST_ON_LINUX,
-        lacking: &[],
+        rust: RUST_ON_LINUX,
         emulator: &["qemu-aarch64-static", "-cpu", "cortex-a76"],
         emulator_version: 0,
         packages: AARCH64_PACKAGES,
@@ -74,8 +81,7 @@ pub const MACHINES: &[Machine] = &[
         triple: "aarch64-unknown-linux-gnu",
         cpu: None,
         compiler: AARCH64_GCC,
-        libraries: RUST_ON_LINUX,
-        lacking: &[],
+        rust: RUST_ON_LINUX,
         emulator: &["qemu-aarch64-static", "-cpu", "max"],
         emulator_version: 0,
         packages: AARCH64_PACKAGES,
@@ -85,8 +91,7 @@ pub const MACHINES: &[Machine] = &[
         triple: "s390x-unknown-linux-gnu",
         cpu: None,
         compiler: S390X_GCC,
-        libraries: RUST_ON_LINUX,
-        lacking: &[],
+        rust: RUST_ON_LINUX,
         emulator: &["qemu-s390x-static", "-cpu", "qemu"],
         emulator_version: 0,
         packages: S390X_PACKAGES,
@@ -97,8 +102,7 @@ pub const MACHINES: &[Machine] = &[
         triple: "s390x-unknown-linux-gnu",
         cpu: Some("z15"),
         compiler: S390X_GCC,
-        libraries: RUST_ON_LINUX,
-        lacking: &[],
+        rust: RUST_ON_LINUX,
         emulator: &["qemu-s390x-static", "-cpu", "max"],
         emulator_version: 0,
         packages: S390X_PACKAGES,
@@ -109,8 +113,7 @@ pub const MACHINES: &[Machine] = &[
         triple: "x86_64-pc-windows-gnu",
         cpu: None,
         compiler: &["x86_64-w64-mingw32-gcc", "-static"],
-        libraries: &["-lkernel32", "-lntdll", "-luserenv", "-lws2_32", "-ldbghelp"],
-        lacking: &["bcryptprimitives"],
+        rust: RUST_ON_WINDOWS,
         emulator: &[WINE],
         emulator_version: 0,
         packages: "gcc-mingw-w64-x86-64 wine64",
@@ -121,8 +124,7 @@ pub const MACHINES: &[Machine] = &[
         triple: "riscv64gc-unknown-linux-gnu",
         cpu: None,
         compiler: RISCV64_GCC,
-        libraries: RUST_ON_LINUX,
-        lacking: &[],
+        rust: RUST_ON_LINUX,
         emulator: &["qemu-riscv64-static", "-cpu", "sifive-u54"],
         emulator_version: 0,
         packages: RISCV64_PACKAGES,
@@ -132,8 +134,7 @@ pub const MACHINES: &[Machine] = &[
         triple: "riscv64gc-unknown-linux-gnu",
         cpu: Some("rv64gcv"),
         compiler: RISCV64_GCC,
-        libraries: RUST_ON_LINUX,
-        lacking: &[],
+        rust: RUST_ON_LINUX,
         emulator: &["qemu-riscv64-static", "-cpu", "rv64,v=true,vlen=128,vext_spec=v1.0"],
         emulator_version: QEMU_WITH_V,
         packages: RISCV64_PACKAGES,
@@ -144,8 +145,7 @@ pub const MACHINES: &[Machine] = &[
         triple: "riscv64gc-unknown-linux-gnu",
         cpu: Some("spacemit-x60"),
         compiler: RISCV64_GCC,
-        libraries: RUST_ON_LINUX,
-        lacking: &[],
+        rust: RUST_ON_LINUX,
         emulator: &["qemu-riscv64-static", "-cpu", "rv64,v=true,vlen=256,vext_spec=v1.0"],
         emulator_version: QEMU_WITH_V,
         packages: RISCV64_PACKAGES,

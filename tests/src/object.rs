@@ -110,11 +110,16 @@ pub fn images_runtime() -> PathBuf {
     built("onnxc-runtime-images", "libonnxc_runtime_images.a")
 }
 
+/// The Cargo that runs the tests, in the repository.
+pub fn cargo() -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
+    cargo
+}
+
 fn built(package: &str, file: &str) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let mut build = Command::new(cargo);
-    build.args(["build", "--package", package, "--message-format", "json"]).current_dir(root);
+    let mut build = cargo();
+    build.args(["build", "--package", package, "--message-format", "json"]);
     let messages = String::from_utf8(must(&mut build).stdout).unwrap();
     let library = messages.split('"').find(|text| text.ends_with(file));
     library.expect("a library").into()

@@ -60,8 +60,8 @@ pub fn link(
     command.arg(include_dir()).args([&c, &source("serve.c")]);
     command.args(models.iter().map(|(_, object)| object));
     if let Some(runtime) = runtime {
-        command.arg(runtime).args(machine.libraries);
-        for name in machine.lacking {
+        command.arg(runtime).args(machine.rust.libraries);
+        for name in machine.rust.lacking {
             let mut shared = Command::new(machine.compiler[0]);
             shared.arg("-shared").arg(source(&format!("{name}.c"))).arg("-o");
             compile(shared.arg(path.with_file_name(format!("{name}.dll"))))?;

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use onnxc::build::Builder;
 use onnxc_proto::build;
-use onnxc_tests::object::{host, must, runtime, runtime_crate, source};
+use onnxc_tests::object::{cargo, host, must, runtime, runtime_crate, source};
 use onnxc_tests::sample_models;
 use prost::Message;
 
@@ -159,9 +159,9 @@ fn recorded_chats() -> Vec<(Vec<String>, String)> {
 #[test]
 fn chat_in_c_and_in_rust() {
     let dir = tempfile::tempdir().unwrap();
-    let cargo = chat(dir.path());
+    let target = chat(dir.path());
     let program = dir.path().join("chat");
-    let twin = rust_chat(&cargo, dir.path());
+    let twin = rust_chat(&target, dir.path());
     for (arguments, tokens) in recorded_chats() {
         let ids = |program: &Path| stdout(Command::new(program).args(["--ids", "1"]).args(&arguments));
         assert_eq!(ids(&program), tokens, "C {arguments:?}");
@@ -305,12 +305,12 @@ fn run_rust(builder: Builder, main: &Path, dir: &Path) -> String {
     stdout(&mut Command::new(compile_rust(builder, main, dir, &runtime)))
 }
 
-/// The twin of the program in C, with the library that Cargo made for that one.
-fn rust_chat(cargo: &Path, dir: &Path) -> PathBuf {
+/// The twin of the program in C, with the library that Cargo made for that one beneath `target`.
+fn rust_chat(target: &Path, dir: &Path) -> PathBuf {
     let chat = examples().join("chat");
-    let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut build = cargo();
     build.args(["build", "--release", "--message-format", "json", "--target-dir"]);
-    let messages = stdout(build.arg(cargo).current_dir(chat.join("tokenizer")));
+    let messages = stdout(build.arg(target).current_dir(chat.join("tokenizer")));
     let library =
         messages.split('"').find(|text| text.contains("/libtokenizers-") && text.ends_with(".rlib"));
     let crates = [("tokenizers", library.expect("a library").into())];

@@ -5,15 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use onnxc_tests::object::must;
+use onnxc_tests::object::{cargo, must};
 use onnxc_tests::prefix::root;
 use onnxc_tests::sample_models;
 
 const CRATES: [&str; 4] = ["onnxc-proto", "onnxc-runtime-support", "onnxc-runtime-images", "onnxc"];
-
-fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-}
 
 /// The files that the page of the Rust guide tells, and what it says that the program prints.
 fn guide(dir: &Path) -> String {
