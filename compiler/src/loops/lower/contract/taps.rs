@@ -50,10 +50,7 @@ impl Lowering<'_> {
         else {
             return vec![];
         };
-        let zero = graph.constant_data(fill).and_then(|fill| fill.to_f64s());
-        if !zero.is_some_and(|zero| zero.iter().all(|value| *value == 0.0))
-            || !made_of(graph, rhs, &is_finite)
-        {
+        if !graph.constant_data(fill).is_some_and(is_zero) || !made_of(graph, rhs, &is_finite) {
             return vec![];
         }
         let line = rows.checked_sub(1).and_then(|last| graph.ty(lhs).shape[batch + last].as_const());
@@ -81,8 +78,18 @@ impl Lowering<'_> {
     }
 }
 
+fn is_zero(tensor: &Tensor) -> bool {
+    match tensor.to_f64s() {
+        Some(all) => all.iter().all(|value| *value == 0.0),
+        None => tensor.data.iter().all(|byte| *byte == 0),
+    }
+}
+
 fn is_finite(tensor: &Tensor) -> bool {
-    tensor.to_f64s().is_some_and(|all| all.iter().all(|value| value.is_finite()))
+    match tensor.to_f64s() {
+        Some(all) => all.iter().all(|value| value.is_finite()),
+        None => tensor.dtype.is_int(),
+    }
 }
 
 /// Whether a value is a constant made of tensors for which `holds`, by moving their elements.

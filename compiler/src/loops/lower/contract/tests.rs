@@ -9,7 +9,9 @@ use crate::backend::Backends;
 use crate::codegen::Code;
 use crate::codegen::testing::Runnable;
 use crate::graph::dim::Sym;
-use crate::graph::{Builder, DType, Dim, Graph, Op, Origin, RhsLayout, Tensor, TensorType, codes_per_word};
+use crate::graph::{
+    Builder, DOT_DEPTH, DType, Dim, Graph, Op, Origin, RhsLayout, Tensor, TensorType, codes_per_word,
+};
 use crate::interp;
 use crate::loops::lower::lower;
 use crate::loops::{Buf, Expr, Index, Stmt, Var, program, visit};
@@ -419,27 +421,51 @@ fn long_sums_are_made_of_short_ones() {
     }
 }
 
-/// A dilated window of an image padded with zeros, contracted over its taps and channels.
-fn dilated(image: [usize; 3], stride: usize, dilation: usize, weights: &dyn Fn(usize) -> f32) -> Graph {
+/// A window of an image in a border of `fill`, with gaps between its taps, contracted over its taps and channels. The weights are
+/// `[3, 3, channels, 40]`: floats, or i8 for an image of u8.
+fn dilated(image: [usize; 3], stride: usize, dilation: usize, fill: Tensor, weights: Tensor) -> Graph {
     let mut graph = Graph { name: "dilated".into(), ..Graph::default() };
     let origin = graph.origins.push(Origin { name: "dilated".into(), op_type: "Conv".into(), index: 0 });
     let mut b = Builder::new(&mut graph, origin);
     let [height, width, channels] = image.map(Dim::from);
-    let x = b.input("x", TensorType::new(DType::F32, vec![Dim::ONE, height, width, channels]), None);
+    let x = b.input("x", TensorType::new(fill.dtype, vec![Dim::ONE, height, width, channels]), None);
     let border = vec![Dim::ZERO, Dim::from(dilation), Dim::from(dilation), Dim::ZERO];
-    let zero = b.scalar(DType::F32, 0.0);
-    let padded = b.pad(x, zero, border.clone(), border).unwrap();
+    let fill = b.constant(fill);
+    let padded = b.pad(x, fill, border.clone(), border).unwrap();
     let (strides, dilations) = (vec![stride; 2], vec![dilation; 2]);
     let windows = Op::Window { first: 1, kernel: vec![3, 3], strides, dilations };
     let windows = b.emit1(windows, &[padded]).unwrap();
-    let shape = [3, 3, image[2], 40];
-    let data: Vec<f32> = (0..shape.iter().product()).map(weights).collect();
-    let rhs = b.constant(Tensor::from_slice(&shape, &data));
-    let packed = b.emit1(Op::Pack { batch: 0, k: 3, nr: 16 }, &[rhs]).unwrap();
-    let rhs = RhsLayout::Panels { nr: 16, depth: 1, n: Dim::from(40usize) };
+    let depth = if weights.dtype == DType::I8 { DOT_DEPTH } else { 1 };
+    let shape = |dims: &[usize]| dims.iter().map(|&dim| Dim::from(dim)).collect::<Vec<_>>();
+    let rhs = b.constant(weights);
+    let rhs = b.reshape(rhs, shape(&[3, 3, image[2] / depth, depth, 40])).unwrap();
+    let rhs = b.transpose(rhs, &[0, 1, 2, 4, 3]).unwrap();
+    let rhs = b.reshape(rhs, shape(&[3, 3, image[2] / depth, 40 * depth])).unwrap();
+    let packed = b.emit1(Op::Pack { batch: 0, k: 3, nr: 16 * depth }, &[rhs]).unwrap();
+    let rhs = RhsLayout::Panels { nr: 16, depth, n: Dim::from(40usize) };
     let y = b.emit1(Op::Contract { batch: 0, m: 3, k: 3, rhs }, &[windows, packed]).unwrap();
     graph.outputs.push(("y".into(), y));
     graph
+}
+
+/// The same on every target as by the interpreter, with branches around taps or without them.
+fn check_taps(graph: &Graph, input: Tensor, branches: bool) {
+    let inputs = [input];
+    let wanted = interp::run(graph, &inputs).unwrap().remove(0);
+    let floats = |tensor: &Tensor| match tensor.dtype {
+        DType::I32 => tensor.values::<i32>().into_iter().map(f64::from).collect(),
+        _ => tensor.to_f64s().unwrap(),
+    };
+    for target in targets() {
+        let got = run(graph, &inputs, &target);
+        let same = |(a, b): (&f64, &f64)| a == b || (a - b).abs() < 1e-4 || a.is_nan() && b.is_nan();
+        assert!(floats(&wanted).iter().zip(&floats(&got)).all(same), "{:?}", inputs[0].shape);
+    }
+    let program = schedule(graph, Options::default()).unwrap();
+    let group = program.groups.values().find(|group| group.kind == crate::schedule::GroupKind::Contract);
+    let kernel = lower(graph, group.unwrap(), "dilated", &Target::host().unwrap()).unwrap();
+    // The last columns of a panel have a branch with another comparison.
+    assert_eq!(kernel.to_string().contains(">= index("), branches, "{:?}\n{kernel}", inputs[0].shape);
 }
 
 /// Taps that read padding only are left out, for images smaller and larger than the gaps of the window, and not where a
@@ -460,21 +486,36 @@ fn taps_that_read_padding_are_left_out() {
     ] {
         let count: usize = image.iter().product();
         let data: Vec<f32> = (0..count).map(|at| noise(at + 77)).collect();
-        let inputs = [Tensor::from_slice(&[1, image[0], image[1], image[2]], &data)];
+        let input = Tensor::from_slice(&[1, image[0], image[1], image[2]], &data);
         for finite in [true, false] {
-            let graph = dilated(image, stride, dilation, if finite { &noise } else { &infinite });
-            let wanted = interp::run(&graph, &inputs).unwrap().remove(0).to_f64s().unwrap();
-            for target in targets() {
-                let got = run(&graph, &inputs, &target).to_f64s().unwrap();
-                let same = |(a, b): (&f64, &f64)| a == b || (a - b).abs() < 1e-4 || a.is_nan() && b.is_nan();
-                assert!(wanted.iter().zip(&got).all(same), "{image:?} {stride} {dilation} {finite}");
-            }
-            let program = schedule(&graph, Options::default()).unwrap();
-            let group =
-                program.groups.values().find(|group| group.kind == crate::schedule::GroupKind::Contract);
-            let kernel = lower(&graph, group.unwrap(), "dilated", &Target::host().unwrap()).unwrap();
-            // The last columns of a panel have a branch with another comparison.
-            assert_eq!(kernel.to_string().contains(">= index("), finite, "{image:?}\n{kernel}");
+            let weights = |at| if finite { noise(at) } else { infinite(at) };
+            let weights: Vec<f32> = (0..360 * image[2]).map(weights).collect();
+            let weights = Tensor::from_slice(&[3, 3, image[2], 40], &weights);
+            let zero = Tensor::from_slice(&[], &[0f32]);
+            check_taps(&dilated(image, stride, dilation, zero, weights), input.clone(), finite);
+        }
+    }
+}
+
+/// The same of bytes, whose border is the zero point: only where that is 0.
+#[test]
+fn taps_of_bytes_that_read_padding_are_left_out() {
+    let byte = |at: usize| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8;
+    for (image, stride, dilation) in [
+        ([5, 40, 8], 1, 24),
+        ([17, 23, 8], 2, 3),
+        ([3, 20, 8], 1, 1),
+        ([14, 14, 8], 1, 1),
+        ([2, 33, 20], 2, 1),
+    ] {
+        let count: usize = image.iter().product();
+        let data: Vec<u8> = (0..count).map(|at| byte(at + 77)).collect();
+        let input = Tensor::from_slice(&[1, image[0], image[1], image[2]], &data);
+        for zero_point in [0u8, 3] {
+            let weights: Vec<i8> = (0..360 * image[2]).map(|at| byte(at) as i8).collect();
+            let weights = Tensor::from_slice(&[3, 3, image[2], 40], &weights);
+            let fill = Tensor::from_slice(&[], &[zero_point]);
+            check_taps(&dilated(image, stride, dilation, fill, weights), input.clone(), zero_point == 0);
         }
     }
 }
