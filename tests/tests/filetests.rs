@@ -151,8 +151,9 @@ fn run_pass(name: &str, cpu: Option<&str>, graph: &mut Graph) -> Result<(), Stri
     let mut options = Options::default();
     if let Some(cpu) = cpu {
         let target = wide_target(cpu)?;
-        options.pack =
-            PackPolicy::for_vectors(target.narrow.has_vectors(), target.leaf_bytes(), target.dot());
+        let narrow = target.narrow.has_vectors();
+        let pairs = target.multiplies_pairs();
+        options.pack = PackPolicy::for_vectors(narrow, target.leaf_bytes(), target.dot(), pairs);
     }
     let result = match pass::by_name(name) {
         Some(row) => pass::run_one(row, graph, &options),

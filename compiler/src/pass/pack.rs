@@ -54,8 +54,8 @@ pub struct PackPolicy {
     pub rules: &'static [PackRule],
     /// Where no rule holds.
     pub nr: usize,
-    /// Whether products of bytes are faster than those of floats.
-    pub bytes: bool,
+    /// Multiplications of small integers in the time of one of floats.
+    pub rates: Rates,
     /// Whether kernels that add up four products of bytes by several instructions need fewer where sums of two fit 16 bits.
     pub short_sums: bool,
     /// Whether the left-hand side of a product of bytes is signed, as its right-hand side is.
@@ -65,6 +65,29 @@ pub struct PackPolicy {
     /// Digits of a left-hand side whose products with codes of few bits are sums of bytes; 0 where products of floats are
     /// faster.
     pub digits: usize,
+}
+
+/// Multiplications of bytes and of pairs of 16 bits, each added up in 32, in the time of one of floats; 0 where they are not
+/// faster. And those of floats in the time in which a byte of weights comes from memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Rates {
+    pub bytes: f64,
+    pub pairs: f64,
+    pub memory_byte: f64,
+}
+
+impl Rates {
+    pub const NONE: Rates = Rates { bytes: 0.0, pairs: 0.0, memory_byte: 3.5 };
+
+    /// By several instructions of AVX2: those of bytes as short sums allow them.
+    pub const AVX2: Rates = Rates { bytes: 1.5, pairs: 1.6, ..Rates::NONE };
+
+    /// By an instruction each. Of weights that come between products, Zen 5 reads 17 GB/s in the time of 144e9 multiplications
+    /// of floats.
+    pub const VNNI: Rates = Rates { bytes: 4.0, pairs: 2.0, memory_byte: 7.0 };
+
+    /// By an instruction for bytes only: SDOT, and the processor's tiles.
+    pub const DOT: Rates = Rates { bytes: 4.0, ..Rates::NONE };
 }
 
 /// Terms of the last inner axis from which on filling it up to a multiple of [`DOT_DEPTH`] is worth it.
@@ -79,7 +102,7 @@ impl PackPolicy {
     pub const NARROW: PackPolicy = PackPolicy {
         rules: &[PackRule { dtypes: CODES, nr: 8, ..ANY }, ONE_ROW, ANY],
         nr: 4,
-        bytes: false,
+        rates: Rates::NONE,
         short_sums: false,
         signed_bytes: false,
         half_products: false,
@@ -100,7 +123,7 @@ impl PackPolicy {
             PackRule { nr: 16, ..ANY },
         ],
         nr: 4,
-        bytes: true,
+        rates: Rates::AVX2,
         short_sums: true,
         signed_bytes: false,
         half_products: false,
@@ -123,7 +146,7 @@ impl PackPolicy {
             PackRule { nr: 32, ..ANY },
         ],
         nr: 4,
-        bytes: true,
+        rates: Rates::AVX2,
         short_sums: true,
         signed_bytes: false,
         half_products: false,
@@ -131,8 +154,13 @@ impl PackPolicy {
     };
 
     /// For leaf kernels of 128 bits with 32 registers.
-    pub const NEON: PackPolicy =
-        PackPolicy { digits: 0, bytes: false, short_sums: false, half_products: true, ..PackPolicy::WIDE };
+    pub const NEON: PackPolicy = PackPolicy {
+        digits: 0,
+        rates: Rates::NONE,
+        short_sums: false,
+        half_products: true,
+        ..PackPolicy::WIDE
+    };
 
     /// Without vectors: a tile of four columns leaves registers for several rows, and one row has sums enough in sixteen.
     pub const SCALAR: PackPolicy = PackPolicy {
@@ -141,8 +169,13 @@ impl PackPolicy {
     };
 
     /// For vectors of so many bytes in leaf kernels, if there are any, which have products of such bytes or none, or else for
-    /// those of all kernels, if there are any.
-    pub fn for_vectors(has_vectors: bool, leaf_bytes: Option<usize>, dot: Option<Signs>) -> PackPolicy {
+    /// those of all kernels, if there are any. `has_pairs` tells whether the former have such of pairs of 16 bits, too.
+    pub fn for_vectors(
+        has_vectors: bool,
+        leaf_bytes: Option<usize>,
+        dot: Option<Signs>,
+        has_pairs: bool,
+    ) -> PackPolicy {
         let policy = match leaf_bytes {
             None if has_vectors => return PackPolicy::NARROW,
             None => return PackPolicy::SCALAR,
@@ -150,8 +183,13 @@ impl PackPolicy {
             Some(..64) => PackPolicy::WIDE,
             Some(_) => PackPolicy::WIDEST,
         };
-        let (bytes, short_sums) = (policy.bytes || dot.is_some(), policy.short_sums && dot.is_none());
-        PackPolicy { bytes, short_sums, signed_bytes: dot.is_some_and(|signs| signs.a), ..policy }
+        let rates = match dot {
+            None => policy.rates,
+            Some(_) if has_pairs => Rates::VNNI,
+            Some(_) => Rates::DOT,
+        };
+        let short_sums = policy.short_sums && dot.is_none();
+        PackPolicy { rates, short_sums, signed_bytes: dot.is_some_and(|signs| signs.a), ..policy }
     }
 
     /// Whether a product with these inner axes is one of bytes, if its operands are. Axes of one element have no say: words are
@@ -159,12 +197,7 @@ impl PackPolicy {
     pub fn in_bytes(&self, inner: &[Dim]) -> bool {
         let last = inner.iter().rev().find(|dim| **dim != Dim::ONE);
         let long = last.and_then(Dim::as_const).is_some_and(|steps| steps >= LEAST_STEPS);
-        self.bytes && long && inner.iter().all(Dim::is_const)
-    }
-
-    /// Whether products of pairs of i16 are about as fast as those of bytes.
-    pub fn has_fast_pairs(&self) -> bool {
-        self.short_sums
+        self.rates.bytes > 0.0 && long && inner.iter().all(Dim::is_const)
     }
 
     /// Columns per panel. Never more than twice the columns there are, so that padding stays below the size of the

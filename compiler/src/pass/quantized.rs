@@ -25,7 +25,7 @@ const MAX_STEPS: usize = 16;
 const MOST_TAPS: i64 = 256;
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
-    if options.exact || !options.pack.bytes {
+    if options.exact || options.pack.rates.bytes == 0.0 {
         return Ok(());
     }
     rewrite(graph, |b, id| match &b.graph.nodes[id].op {

@@ -4,13 +4,14 @@
 //! product for each element of a square, batched, and a transform of the results; the weights are transformed when
 //! the object is written. The sums of floats round differently: with tiles of 4 the error is about twice that of the
 //! direct sum. Those of bytes are exact (see `winograd.rs`), as far as the weights prove that no result is too large: their
-//! transforms have 16 bits, of which a product of pairs is made where one of bytes takes several instructions, too.
+//! transforms have 16 bits, whose products of pairs are compared with the direct ones of bytes.
 
 use crate::error::Result;
 use crate::graph::dim::product;
 use crate::graph::{Builder, DType, Dim, Graph, Node, NodeId, Op, PAIR_DEPTH, RhsLayout, Tensor, ValueId};
 use crate::interp;
 use crate::pass::integers::{self, Bytes, LOOKS, Range};
+use crate::pass::pack::Rates;
 use crate::pass::rewrite::{bodies, producer, rewrite};
 use crate::pass::{Options, dce};
 use crate::tuning::Goal;
@@ -25,7 +26,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         let Some(conv) = Conv::of(b.graph, id) else { return Ok(None) };
         match conv.dtype {
             DType::F32 if !options.exact => conv.of_floats(b),
-            DType::I32 if options.pack.has_fast_pairs() => conv.of_bytes(b),
+            DType::I32 if options.pack.rates.pairs > 0.0 => conv.of_bytes(b, options.pack.rates),
             _ => Ok(None),
         }
     })?;
@@ -41,8 +42,6 @@ const WORTH: f64 = 0.9;
 
 /// Of a byte that goes through the second-level cache, or the third.
 const CACHED_BYTE: f64 = 1.5;
-/// Of a byte of weights, which come from memory.
-const MEMORY_BYTE: f64 = 3.5;
 /// Of storing a result, in steps of its inner sum.
 const STORE_STEPS: f64 = 7.0;
 
@@ -54,12 +53,11 @@ const SUM_BYTES: f64 = 4.0;
 struct Arithmetic {
     bytes: f64,
     rate: f64,
+    /// Cost of a byte of weights, which come from memory.
+    memory_byte: f64,
 }
 
-const FLOATS: Arithmetic = Arithmetic { bytes: 4.0, rate: 1.0 };
-/// By several instructions.
-const BYTES: Arithmetic = Arithmetic { bytes: 1.0, rate: 1.5 };
-const PAIRS: Arithmetic = Arithmetic { bytes: 2.0, rate: 1.6 };
+const FLOATS: Arithmetic = Arithmetic { bytes: 4.0, rate: 1.0, memory_byte: Rates::NONE.memory_byte };
 
 /// A convolution that could be transformed.
 struct Conv {
@@ -117,9 +115,12 @@ impl Conv {
 
     /// Of integers that are bytes less a zero point, and weights that are known. The products are those of the bytes, and the
     /// zero point's part is taken away behind them.
-    fn of_bytes(&self, b: &mut Builder<'_>) -> Result<Option<ValueId>> {
-        let cost = |tile: usize| (self.cost(tile, PAIRS), tile);
-        if !self.channels.is_multiple_of(PAIR_DEPTH) || self.best(BYTES, tiles().map(cost)).is_none() {
+    fn of_bytes(&self, b: &mut Builder<'_>, rates: Rates) -> Result<Option<ValueId>> {
+        let memory_byte = rates.memory_byte;
+        let bytes = Arithmetic { bytes: 1.0, rate: rates.bytes, memory_byte };
+        let pairs = Arithmetic { bytes: 2.0, rate: rates.pairs, memory_byte };
+        let cost = |tile: usize| (self.cost(tile, pairs), tile);
+        if !self.channels.is_multiple_of(PAIR_DEPTH) || self.best(bytes, tiles().map(cost)).is_none() {
             return Ok(None);
         }
         let Some(Bytes { value, zero }) = integers::bytes(b, self.x, None, &mut { LOOKS })? else {
@@ -128,7 +129,7 @@ impl Conv {
         let Some(range) = Range::of(b.dtype(value)) else { return Ok(None) };
         let weights = Weights::of(&interp::constant(b.graph, self.weights)?, self.filters, range);
         let fits = tiles().filter(|&tile| matrices(tile, false).is_some_and(|by| weights.fit(&by, range)));
-        let Some(tile) = self.best(BYTES, fits.map(cost)) else { return Ok(None) };
+        let Some(tile) = self.best(bytes, fits.map(cost)) else { return Ok(None) };
         let sum = self.transformed(b, tile, value, DType::I16)?;
         match zero {
             Some(zero) => integers::less_columns(b, sum, self.weights, [0, 3, 3], zero).map(Some),
@@ -148,7 +149,7 @@ impl Conv {
     fn products(&self, arithmetic: Arithmetic, count: f64, rows: f64, inner: f64) -> f64 {
         let filters = self.filters as f64;
         let steps = count * rows * filters * (inner / arithmetic.rate + STORE_STEPS);
-        steps.max(MEMORY_BYTE * arithmetic.bytes * count * inner * filters)
+        steps.max(arithmetic.memory_byte * arithmetic.bytes * count * inner * filters)
     }
 
     fn cost(&self, tile: usize, arithmetic: Arithmetic) -> f64 {

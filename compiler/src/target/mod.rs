@@ -16,7 +16,7 @@ use target_lexicon::{
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::DType;
 use crate::tuning::Goal;
-use crate::vector::ir::Signs;
+use crate::vector::ir::{Lanes, Op, Signs};
 use crate::vector::isa::Isa;
 
 /// Everything that lowering and code generation may know about a machine.
@@ -155,9 +155,21 @@ impl Target {
         self.levels().find_map(|level| level.wide?.dot)
     }
 
+    /// Whether graphs are made for products of pairs of 16 bits, too: those of the least level with products of bytes, unless a
+    /// better one has tiles, which multiply bytes far faster.
+    pub fn multiplies_pairs(&self) -> bool {
+        let pairs = |isa: Isa| isa.dot.is_some() && isa.has(Op::AddDotPairs(Lanes::X4));
+        self.levels().any(|level| level.wide.is_some_and(pairs)) && !self.levels().any(Target::has_tiles)
+    }
+
     /// Whether leaf kernels have products of bytes as an instruction each.
     pub fn has_byte_products(&self) -> bool {
         self.is_leaf && self.wide.is_some_and(|isa| isa.dot.is_some())
+    }
+
+    /// Whether leaf kernels have products of pairs of 16 bits as an instruction each, which adds them to a sum.
+    pub fn has_pair_products(&self) -> bool {
+        self.is_leaf && self.wide.is_some_and(|isa| isa.has(Op::AddDotPairs(Lanes::X4)))
     }
 
     /// Whether all that this level has more than the one before it serves narrow types, of which

@@ -160,7 +160,7 @@ impl RegisterTile {
         // vector of each row's elements.
         let own_products = match facts.depth {
             1 => true,
-            PAIR_DEPTH => false,
+            PAIR_DEPTH => target.has_pair_products(),
             _ => target.has_byte_products(),
         };
         let by_lane = facts.neighbours && !facts.codes && own_products && target.has_element_products();

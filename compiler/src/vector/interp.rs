@@ -452,6 +452,13 @@ impl Machine<'_> {
                 let (sum, a, b) = (used(0)?, used(1)?, used(2)?);
                 vector(lanes, |at| signs.dot(lane(&sum, at, 4), lane(&a, at, 4), lane(&b, at, 4)))
             }
+            Op::AddDotPairs(_) => {
+                let (sum, a, b) = (used(0)?, used(1)?, used(2)?);
+                vector(lanes, |at| {
+                    let products = scalar::dot_pairs(lane(&a, at, 4) as i32, lane(&b, at, 4) as i32);
+                    (lane(&sum, at, 4) as i32).wrapping_add(products) as u32 as u64
+                })
+            }
             Op::DotLane(by, signs, _) => {
                 let (sum, a, b) = (used(0)?, used(1)?, self.vector(inst.uses[2])?);
                 let b = lane(&b, by.into(), 4);

@@ -295,7 +295,9 @@ pub enum Op {
     /// `acc` plus the products of the four bytes of each lane, which have such signs;
     /// `uses = [acc, a, b]`, or `[acc, a]` and `mem`. The result replaces `acc`.
     Dot(Signs, Lanes),
-    /// The same with the bytes of lane number `.0` of `b`, of 128 bits; `uses = [acc, a, b]`.
+    /// `acc` plus the products of the two halves of each lane, which have signs; operands and result as of [`Op::Dot`].
+    AddDotPairs(Lanes),
+    /// As [`Op::Dot`] with the bytes of lane number `.0` of `b`, of 128 bits; `uses = [acc, a, b]`.
     DotLane(u8, Signs, Lanes),
     /// `acc` plus products of signed halves of lanes, those of the lower part of `a` and `b` where `.0` is 0, of the upper part where
     /// it is 1; `uses = [acc, a, b]`. The result replaces `acc`.

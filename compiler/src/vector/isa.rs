@@ -215,7 +215,7 @@ impl Isa {
             Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _) => self.has_rounding,
             Op::Binary(Binary::LowMul | Binary::DotBytes, _) | Op::Unpack(_) => false,
             Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => false,
-            Op::Dot(..) | Op::FmaLane(..) | Op::DotLane(..) | Op::Quantize(..) => false,
+            Op::Dot(..) | Op::AddDotPairs(_) | Op::FmaLane(..) | Op::DotLane(..) | Op::Quantize(..) => false,
             Op::LoadHalves(..) | Op::MulAddHalves(..) | Op::MulHalves(..) | Op::QuantizePair(..) => false,
             Op::Unary(Unary::ToIntNearest | Unary::RoundBf16, _) => false,
             Op::Ramp(..) | Op::Permute(_) => false,
@@ -255,6 +255,8 @@ impl Isa {
                     _,
                 ) => !double,
                 Op::Dot(signs, _) => !double && self.dot == Some(signs),
+                // VNNI has both.
+                Op::AddDotPairs(_) => !double && self.dot.is_some(),
                 Op::FmaLane(..) | Op::DotLane(..) => false,
                 Op::Quantize(Small::I8, _) if self.evex() => false,
                 Op::Quantize(small, _) => small.is_byte() && !double && !lanes.is_scalar(),
@@ -280,7 +282,7 @@ impl Isa {
         let double = lanes.width() == 8;
         match op {
             Op::Binary(Binary::Rem | Binary::DotBytes, _) | Op::Ramp(..) | Op::Permute(_) => false,
-            Op::SwapBytes(_) => false,
+            Op::SwapBytes(_) | Op::AddDotPairs(_) => false,
             Op::Binary(Binary::IntDiv | Binary::UnsignedDiv, _) => lanes.is_scalar(),
             Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy | Binary::DotPairs, _)
             | Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => !double,

@@ -129,6 +129,7 @@ pub const SPELLINGS: &[Spelling] = &[
     numbered("fma_lane", Float, |lanes, lane| Op::FmaLane(lane as u8, lanes)),
     plain("dot", Int, |lanes, _| Op::Dot(Signs::UNSIGNED_SIGNED, lanes)),
     plain("dot_signed", Int, |lanes, _| Op::Dot(Signs::SIGNED, lanes)),
+    plain("add_dot_pairs", Int, |lanes, _| Op::AddDotPairs(lanes)),
     numbered("dot_lane", Int, |lanes, lane| Op::DotLane(lane as u8, Signs::UNSIGNED_SIGNED, lanes)),
     numbered("dot_lane_signed", Int, |lanes, lane| Op::DotLane(lane as u8, Signs::SIGNED, lanes)),
     numbered("mul_add_halves", Int, |lanes, part| Op::MulAddHalves(part as u8, lanes)),

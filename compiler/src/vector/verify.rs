@@ -210,6 +210,7 @@ pub fn lanes(op: Op) -> Option<Lanes> {
             Some(lanes)
         }
         Op::FmaLane(_, lanes) | Op::DotLane(_, _, lanes) | Op::MulAddHalves(_, lanes) => Some(lanes),
+        Op::AddDotPairs(lanes) => Some(lanes),
         Op::SplatLane(lanes) | Op::MaskNot(lanes) | Op::MaskBits(lanes) | Op::MaskOf(lanes) => Some(lanes),
         Op::MaskWiden(lanes) | Op::MaskNarrow(lanes) | Op::Convert(_, lanes) => Some(lanes),
         Op::LoadHalves(_, lanes) | Op::MulHalves(_, lanes) | Op::QuantizePair(_, _, lanes) => Some(lanes),
@@ -277,7 +278,9 @@ pub fn shape(op: Op) -> Shape {
         Op::Frame(_) => (&[], Some(Int), Never),
         Op::Binary(op, lanes) => (&[Vec, Vec], Some(Vec), last_if(binary_reads_mem(op, lanes))),
         Op::Unary(op, lanes) => (&[Vec], Some(Vec), last_if(unary_reads_mem(op, lanes))),
-        Op::Dot(_, lanes) => (&[Vec, Vec, Vec], Some(Vec), last_if(!lanes.is_scalar())),
+        Op::Dot(_, lanes) | Op::AddDotPairs(lanes) => {
+            (&[Vec, Vec, Vec], Some(Vec), last_if(!lanes.is_scalar()))
+        }
         Op::FmaLane(..) | Op::DotLane(..) | Op::MulAddHalves(..) => (&[Vec, Vec, Vec], Some(Vec), Never),
         Op::Fma(_) | Op::FmaNeg(_) | Op::MulAdd(_) => (&[Vec, Vec, Vec], Some(Vec), Last),
         Op::Blend(_) => (&[Mask, Vec, Vec], Some(Vec), Never),

@@ -372,6 +372,15 @@ pub const DOT: Codes = Codes(
         EVEX_Vpdpbusd_xmm_k1z_xmm_xmmm128b32,
     ],
 );
+pub const ADD_DOT_PAIRS: Codes = Codes(
+    [VEX_Vpdpwssd_ymm_ymm_ymmm256, VEX_Vpdpwssd_xmm_xmm_xmmm128, VEX_Vpdpwssd_xmm_xmm_xmmm128],
+    [
+        EVEX_Vpdpwssd_zmm_k1z_zmm_zmmm512b32,
+        EVEX_Vpdpwssd_ymm_k1z_ymm_ymmm256b32,
+        EVEX_Vpdpwssd_xmm_k1z_xmm_xmmm128b32,
+        EVEX_Vpdpwssd_xmm_k1z_xmm_xmmm128b32,
+    ],
+);
 pub const SHR: Codes = Codes(
     [VEX_Vpsrld_ymm_ymm_imm8, VEX_Vpsrld_xmm_xmm_imm8, VEX_Vpsrld_xmm_xmm_imm8],
     [

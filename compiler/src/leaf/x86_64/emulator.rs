@@ -651,6 +651,11 @@ fn function(mnemonic: Mnemonic, imm: u8) -> Box<dyn Fn([u32; 3]) -> u32> {
             let products = a.to_le_bytes().into_iter().zip(b.to_le_bytes());
             products.fold(c, |sum, (a, b)| sum.wrapping_add((i32::from(a) * i32::from(b as i8)) as u32))
         },
+        Vpdpwssd => |[c, a, b]| {
+            let halves = |word: u32| [word as i16, (word >> 16) as i16].map(i32::from);
+            let products = halves(a).into_iter().zip(halves(b));
+            products.fold(c, |sum, (a, b)| sum.wrapping_add((a * b) as u32))
+        },
         Vpsllvd => |[_, a, b]| a.checked_shl(b).unwrap_or(0),
         Vpminsd => |[_, a, b]| (a as i32).min(b as i32) as u32,
         Vpmaxsd => |[_, a, b]| (a as i32).max(b as i32) as u32,

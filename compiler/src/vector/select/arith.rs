@@ -186,6 +186,9 @@ impl Select<'_> {
     /// `sum` plus [`BinaryFn::Dot`] of `a` and `b`, or what it is for other bytes and for pairs.
     pub fn dot(&mut self, op: BinaryFn, sum: Val, a: Val, b: Val) -> Selected<Val> {
         if op == BinaryFn::DotPairs {
+            if self.isa.has(Op::AddDotPairs(self.lanes(4)?)) {
+                return self.apply(Op::AddDotPairs, &[sum, a, b]);
+            }
             let sums = self.apply(|lanes| Op::Binary(Binary::DotPairs, lanes), &[a, b])?;
             return self.pair(Binary::IntAdd, sum, sums);
         }

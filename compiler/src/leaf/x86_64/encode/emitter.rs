@@ -186,9 +186,10 @@ impl<'a> Emitter<'a> {
                 let (b, c) = (operands.vector(1, lanes)?, operands.source(2, lanes)?);
                 self.three((code!(MUL_ADD, isa, lanes), None), vector(result, lanes)?, b, c)
             }
-            Op::Dot(_, lanes) => {
+            Op::Dot(_, lanes) | Op::AddDotPairs(lanes) => {
+                let codes = if matches!(op, Op::Dot(..)) { codes::DOT } else { codes::ADD_DOT_PAIRS };
                 let (a, b) = (operands.vector(1, lanes)?, operands.source(2, lanes)?);
-                self.three((codes::DOT.pick(isa, lanes), None), vector(result, lanes)?, a, b)
+                self.three((codes.pick(isa, lanes), None), vector(result, lanes)?, a, b)
             }
             Op::Blend(lanes) => {
                 let [mask, then, otherwise] = [0, 1, 2].map(|n| operands.vector(n, lanes));

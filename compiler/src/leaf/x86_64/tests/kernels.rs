@@ -91,7 +91,7 @@ fn check_packed(
 ) -> Vec<Vec<Instruction>> {
     let expected = interp::run(graph, std::slice::from_ref(x)).unwrap().remove(0);
     let mut graph = graph.clone();
-    let pack = PackPolicy::for_vectors(true, panel_bytes, None);
+    let pack = PackPolicy::for_vectors(true, panel_bytes, None, false);
     let options = pass::Options { pack, ..pass::Options::default() };
     pass::run_all(&mut graph, &options, &mut |_, _, _| {}).unwrap();
     let program = schedule(&graph, schedule::Options { in_place: false, ..Default::default() }).unwrap();

@@ -327,6 +327,9 @@ fn fused_operations_and_blends() {
     let dot = |a: u32, b: u32| crate::scalar::dot(a as i32, b as i32);
     let dot_op = |lanes| Op::Dot(Signs::UNSIGNED_SIGNED, lanes);
     compare(dot_op, 3, |lanes| lanes != Lanes::X1, |a| a[0].wrapping_add(dot(a[1], a[2]) as u32));
+    let pairs = |a: u32, b: u32| crate::scalar::dot_pairs(a as i32, b as i32) as u32;
+    let no_scalar = |lanes| lanes != Lanes::X1;
+    compare(Op::AddDotPairs, 3, no_scalar, |a| a[0].wrapping_add(pairs(a[1], a[2])));
     compare(Op::Blend, 3, |_| false, |a| if a[0] >> 31 == 1 { a[1] } else { a[2] });
 }
 

@@ -12,10 +12,12 @@ use crate::loops::lower::Lowering;
 use crate::loops::nest::Nest;
 use crate::loops::{Expr, Index, Stmt, Var};
 use crate::scalar::CompareFn;
-use crate::tuning::contract::LONG_AXIS;
 
 /// A window over an axis with gaps of 1 has taps left out from one of so many that read padding.
 const SHARE: i64 = 25;
+
+/// Least extent of the last row axis whose lines are tiles of their own for that: sums of fewer rows wait for each other.
+const LINE: i64 = 7;
 
 /// An axis of a window, over an axis padded with zeros.
 pub(super) struct Tap {
@@ -54,7 +56,7 @@ impl Lowering<'_> {
             return vec![];
         }
         let line = rows.checked_sub(1).and_then(|last| graph.ty(lhs).shape[batch + last].as_const());
-        let tiles_lines = line.is_some_and(|extent| extent >= LONG_AXIS);
+        let tiles_lines = line.is_some_and(|extent| extent >= LINE);
         let taps = (0..kernel.len()).filter_map(|axis| {
             let padded = first + axis;
             let row = padded.checked_sub(batch).filter(|row| *row < rows)?;
