@@ -177,6 +177,11 @@ impl Isa {
         self.encoding == Encoding::Evex
     }
 
+    /// Whether integers of any size are packed to their low bits.
+    pub fn packs_low_bits(self) -> bool {
+        self.evex()
+    }
+
     /// Lanes of the widest vector of elements of `width` bytes.
     pub fn lanes(self, width: usize) -> usize {
         (self.vector_bytes / width).max(1)
@@ -258,7 +263,6 @@ impl Isa {
                 // VNNI has both.
                 Op::AddDotPairs(_) => !double && self.dot.is_some(),
                 Op::FmaLane(..) | Op::DotLane(..) => false,
-                Op::Quantize(Small::I8, _) if self.evex() => false,
                 Op::Quantize(small, _) => small.is_byte() && !double && !lanes.is_scalar(),
                 Op::QuantizePair(small, ..) => !self.evex() && small.is_byte() && lanes == Lanes::X8,
                 Op::LoadHalves(..) | Op::MulAddHalves(..) | Op::MulHalves(..) => false,

@@ -84,12 +84,15 @@ pub fn truncate(small: Small, lanes: Lanes) -> Code {
     }
 }
 
-/// With EVEX, one instruction packs integers without a sign to bytes, the greatest for what does not fit.
-pub fn cut_to_byte(lanes: Lanes) -> Code {
-    match lanes {
-        Lanes::X16 => EVEX_Vpmovusdb_xmmm128_k1z_zmm,
-        Lanes::X8 => EVEX_Vpmovusdb_xmmm64_k1z_ymm,
-        Lanes::X4 => EVEX_Vpmovusdb_xmmm32_k1z_xmm,
+/// With EVEX, one instruction packs integers to bytes, those to u8 without a sign, the nearest for what does not fit.
+pub fn cut_to_byte(small: Small, lanes: Lanes) -> Code {
+    match (small, lanes) {
+        (Small::U8, Lanes::X16) => EVEX_Vpmovusdb_xmmm128_k1z_zmm,
+        (Small::U8, Lanes::X8) => EVEX_Vpmovusdb_xmmm64_k1z_ymm,
+        (Small::U8, Lanes::X4) => EVEX_Vpmovusdb_xmmm32_k1z_xmm,
+        (Small::I8, Lanes::X16) => EVEX_Vpmovsdb_xmmm128_k1z_zmm,
+        (Small::I8, Lanes::X8) => EVEX_Vpmovsdb_xmmm64_k1z_ymm,
+        (Small::I8, Lanes::X4) => EVEX_Vpmovsdb_xmmm32_k1z_xmm,
         _ => INVALID,
     }
 }

@@ -158,8 +158,10 @@ impl Select<'_> {
         }
         let value = match value {
             // Any integer will do for what does not fit, and packing takes any.
-            Expr::Cast { to: DType::U8, saturate: false, x }
-                if dtype == DType::U8 && self.kernel.dtype(x) == DType::F32 =>
+            Expr::Cast { to, saturate: false, x }
+                if dtype == *to
+                    && (dtype == DType::U8 || dtype == DType::I8 && self.isa.packs_low_bits())
+                    && self.kernel.dtype(x) == DType::F32 =>
             {
                 match self.nearest_int(x, DType::I32, false)? {
                     Some(value) => value,

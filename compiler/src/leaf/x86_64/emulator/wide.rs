@@ -73,6 +73,11 @@ impl Machine<'_> {
                 let value = self.lanes(inst, 1, from);
                 gather_bytes(&value[..from].iter().map(|&x| x.min(255) as u8).collect::<Vec<_>>())
             }
+            Vpmovsdb => {
+                let value = self.lanes(inst, 1, from);
+                let cut = |x: u32| (x as i32).clamp(i8::MIN.into(), i8::MAX.into()) as u8;
+                gather_bytes(&value[..from].iter().map(|&x| cut(x)).collect::<Vec<_>>())
+            }
             Vpackssdw | Vpackusdw => {
                 let (a, b) = (self.lanes(inst, 1, to), self.lanes(inst, 2, to));
                 let pack = |x: u32| match inst.mnemonic() {
@@ -135,7 +140,7 @@ impl Machine<'_> {
         let written = match inst.mnemonic() {
             Vpmovqd | Vcvtpd2ps | Vcvttpd2dq => from / 2,
             Vcvtps2ph | Vpmovdw => from / 2,
-            Vpmovdb | Vpmovusdb => from / 4,
+            Vpmovdb | Vpmovusdb | Vpmovsdb => from / 4,
             _ => to,
         };
         self.set_lanes(inst.op0_register(), written.max(1), &value);

@@ -122,20 +122,26 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// To u8 or, without EVEX, i8. With EVEX, what is greater, and what no i32 holds, is a large integer without a sign, which
-    /// packing cuts.
+    /// To u8 or i8. With EVEX packing cuts one end, where the conversion makes `i32::MIN` of what no i32 holds: that is a large
+    /// integer without a sign, and the least one with a sign.
     fn quantize(&mut self, small: Small, lanes: Lanes, result: Place, operands: &Operands) -> Emitted {
         let (isa, dst) = (self.isa, vector(result, lanes)?);
         let (least, most) = if small == Small::I8 { (-128f32, 127f32) } else { (0f32, 255f32) };
-        let least = Source::Mem(self.pool.operand(least.to_bits().into(), isa, lanes));
-        self.three((codes::MAX.pick(isa, lanes), None), dst, operands.vector(0, lanes)?, least)?;
-        if !isa.evex() {
-            let most = Source::Mem(self.pool.operand(most.to_bits().into(), isa, lanes));
-            self.three((codes::MIN.pick(isa, lanes), None), dst, dst, most)?;
+        let mut from = operands.vector(0, lanes)?;
+        let (max, min) = (codes::MAX.pick(isa, lanes), codes::MIN.pick(isa, lanes));
+        for (code, bound, by_packing) in [(max, least, small == Small::I8), (min, most, small == Small::U8)] {
+            if !(by_packing && isa.evex()) {
+                let bound = Source::Mem(self.pool.operand(bound.to_bits().into(), isa, lanes));
+                self.three((code, None), dst, from, bound)?;
+                from = dst;
+            }
         }
-        self.two((codes::TO_INT_NEAREST.pick(isa, lanes), None), dst, Source::Reg(dst))?;
+        self.two((codes::TO_INT_NEAREST.pick(isa, lanes), None), dst, Source::Reg(from))?;
         match isa.evex() {
-            true => self.two((small::cut_to_byte(lanes), None), vector(result, Lanes::X4)?, Source::Reg(dst)),
+            true => {
+                let cut = (small::cut_to_byte(small, lanes), None);
+                self.two(cut, vector(result, Lanes::X4)?, Source::Reg(dst))
+            }
             false => self.pack_words(small, lanes, result, dst),
         }
     }
