@@ -176,8 +176,7 @@ pub fn decode(model: Bytes) -> Result<onnxc_proto::ModelProto> {
 
 fn pass_options(options: &Options) -> pass::Options {
     let target = &options.target;
-    let (narrow, panel) = (target.narrow.has_vectors(), target.panel_bytes());
-    let pack = pass::PackPolicy::for_vectors(narrow, panel, target.dot(), target.multiplies_pairs());
+    let pack = pass::PackPolicy::for_target(target);
     pass::Options { level: options.opt_level, pack, exact: options.exact, goal: options.goal }
 }
 

@@ -35,6 +35,12 @@ fn official_tests_without_optimization() {
 /// Where leaf kernels serve, the suite would hardly see Cranelift's vector code.
 #[test]
 fn official_tests_without_leaf_kernels() {
+    run_suite(Target::host().unwrap().without_leaf_kernels());
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn official_tests_in_vectors_of_128_bits() {
     run_suite(Target::host().unwrap().with_vector_width(128).unwrap());
 }
 

@@ -150,10 +150,7 @@ fn checked(graph: &Graph, when: &str) -> Result<(), String> {
 fn run_pass(name: &str, cpu: Option<&str>, graph: &mut Graph) -> Result<(), String> {
     let mut options = Options::default();
     if let Some(cpu) = cpu {
-        let target = wide_target(cpu)?;
-        let narrow = target.narrow.has_vectors();
-        let pairs = target.multiplies_pairs();
-        options.pack = PackPolicy::for_vectors(narrow, target.leaf_bytes(), target.dot(), pairs);
+        options.pack = PackPolicy::for_target(&wide_target(cpu)?);
     }
     let result = match pass::by_name(name) {
         Some(row) => pass::run_one(row, graph, &options),

@@ -50,6 +50,11 @@ fn zoo() {
 
 #[test]
 fn zoo_without_leaf_kernels() {
+    run_zoo(&["--without-leaf-kernels"]);
+}
+
+#[test]
+fn zoo_in_vectors_of_128_bits() {
     run_zoo(&["--vector-width", "128"]);
 }
 

@@ -10,7 +10,7 @@ use crate::pass::digits::digits;
 use crate::pass::rewrite::{bodies, rewrite};
 use crate::pass::weights::Weights;
 use crate::pass::{Options, hoist};
-use crate::vector::ir::Signs;
+use crate::target::Target;
 
 /// What a panel's width is chosen by; `None` for symbolic counts.
 #[derive(Clone, Copy, Debug)]
@@ -162,30 +162,43 @@ impl PackPolicy {
         ..PackPolicy::WIDE
     };
 
+    /// For leaf kernels of 128 bits with 16 registers: the same as with 256 bits, with vectors of half the length. With 32
+    /// registers, tiles of panels for 256 bits are high enough.
+    pub const SHORT: PackPolicy = PackPolicy {
+        rules: &[
+            PackRule { dtypes: INTS, nr: 16, ..ONE_ROW },
+            PackRule { dtypes: INTS, nr: 8, ..ANY },
+            PackRule { nr: 16, ..ONE_ROW },
+            PackRule { columns_of: 8, nr: 8, ..ANY },
+            PackRule { columns_of: 12, nr: 12, ..ANY },
+            PackRule { dtypes: &[DType::F64], nr: 4, ..ANY },
+            PackRule { dtypes: &[], nr: 8, ..ANY },
+        ],
+        ..PackPolicy::WIDE
+    };
+
     /// Without vectors: a tile of four columns leaves registers for several rows, and one row has sums enough in sixteen.
     pub const SCALAR: PackPolicy = PackPolicy {
         rules: &[PackRule { dtypes: CODES, nr: 8, ..ANY }, PackRule { nr: 16, ..ONE_ROW }, ANY],
         ..PackPolicy::NARROW
     };
 
-    /// For vectors of so many bytes in leaf kernels, if there are any, which have products of such bytes or none, or else for
-    /// those of all kernels, if there are any. `has_pairs` tells whether the former have such of pairs of 16 bits, too.
-    pub fn for_vectors(
-        has_vectors: bool,
-        leaf_bytes: Option<usize>,
-        dot: Option<Signs>,
-        has_pairs: bool,
-    ) -> PackPolicy {
-        let policy = match leaf_bytes {
-            None if has_vectors => return PackPolicy::NARROW,
+    /// For the leaf kernels of a target, of its upgrades where those alone have them, or else for all of its kernels.
+    pub fn for_target(target: &Target) -> PackPolicy {
+        let policy = match target.panel_isa() {
+            None if target.narrow.has_vectors() => return PackPolicy::NARROW,
             None => return PackPolicy::SCALAR,
-            Some(16) => PackPolicy::NEON,
-            Some(..64) => PackPolicy::WIDE,
-            Some(_) => PackPolicy::WIDEST,
+            Some(isa) if isa.has_half_products => PackPolicy::NEON,
+            Some(isa) => match (isa.vector_bytes, isa.vector_registers) {
+                (64.., _) => PackPolicy::WIDEST,
+                (..32, ..32) => PackPolicy::SHORT,
+                _ => PackPolicy::WIDE,
+            },
         };
+        let dot = target.dot();
         let rates = match dot {
             None => policy.rates,
-            Some(_) if has_pairs => Rates::VNNI,
+            Some(_) if target.multiplies_pairs() => Rates::VNNI,
             Some(_) => Rates::DOT,
         };
         let short_sums = policy.short_sums && dot.is_none();

@@ -143,10 +143,10 @@ impl Target {
         self
     }
 
-    /// Bytes of the vectors that panels of weights are made for; all levels read the same panels. Those of the least
-    /// level with leaf kernels: the level that most processors have.
-    pub fn panel_bytes(&self) -> Option<usize> {
-        self.levels().find_map(Target::leaf_bytes)
+    /// The machine that panels of weights are made for; all levels read the same panels. That of the least level with leaf
+    /// kernels: the level that most processors have.
+    pub fn panel_isa(&self) -> Option<Isa> {
+        self.levels().find_map(|level| level.wide)
     }
 
     /// Which products of bytes graphs are made for: those of the least level that has such. The levels below it have the
@@ -158,8 +158,7 @@ impl Target {
     /// Whether graphs are made for products of pairs of 16 bits, too: those of the least level with products of bytes, unless a
     /// better one has tiles, which multiply bytes far faster.
     pub fn multiplies_pairs(&self) -> bool {
-        let pairs = |isa: Isa| isa.dot.is_some() && isa.has(Op::AddDotPairs(Lanes::X4));
-        self.levels().any(|level| level.wide.is_some_and(pairs)) && !self.levels().any(Target::has_tiles)
+        self.levels().any(Target::adds_pair_products) && !self.levels().any(Target::has_tiles)
     }
 
     /// Whether leaf kernels have products of bytes as an instruction each.
@@ -169,7 +168,11 @@ impl Target {
 
     /// Whether leaf kernels have products of pairs of 16 bits as an instruction each, which adds them to a sum.
     pub fn has_pair_products(&self) -> bool {
-        self.is_leaf && self.wide.is_some_and(|isa| isa.has(Op::AddDotPairs(Lanes::X4)))
+        self.is_leaf && self.adds_pair_products()
+    }
+
+    fn adds_pair_products(&self) -> bool {
+        self.wide.is_some_and(|isa| isa.has(Op::AddDotPairs(Lanes::X4)))
     }
 
     /// Whether all that this level has more than the one before it serves narrow types, of which
@@ -254,9 +257,7 @@ impl Target {
         if several {
             self.upgrades.retain(|level| level.widest_bits() <= bits);
         } else {
-            // Leaf kernels of the narrowest width stay where there are no wider ones.
-            let stays = |isa: &Isa| bits > narrow || 8 * isa.vector_bytes == narrow;
-            self.wide = self.wide.filter(stays).map(|isa| Isa { vector_bytes: bits / 8, ..isa });
+            self.wide = self.wide.map(|isa| Isa { vector_bytes: bits / 8, ..isa });
         }
         self.upgrades.extend(tiles.filter(|level| level.widest_bits() == bits));
         Ok(self)
@@ -271,6 +272,11 @@ impl Target {
     pub fn leaf(&self) -> Option<Target> {
         let Isa { vector_bytes, vector_registers, .. } = self.wide?;
         Some(Target { vector_bytes, vector_registers, is_leaf: true, upgrades: vec![], ..self.clone() })
+    }
+
+    /// The same machine without leaf kernels and upgrades: Cranelift makes all of its code.
+    pub fn without_leaf_kernels(self) -> Target {
+        Target { wide: None, upgrades: vec![], ..self }
     }
 
     /// The form of what unwinders are told of functions, on Windows, whose objects are COFF. There pages of the stack are
@@ -489,7 +495,7 @@ mod tests {
     fn vectors_are_as_wide_as_asked_for() {
         let target = |cpu| Target::new(triple("x86_64-unknown-linux-gnu"), Some(cpu)).unwrap();
         assert_eq!(target("x86-64-v3").leaf().unwrap().lanes(4), 8);
-        assert!(target("x86-64-v3").with_vector_width(128).unwrap().leaf().is_none());
+        assert_eq!(target("x86-64-v3").with_vector_width(128).unwrap().leaf_bytes(), Some(16));
         assert_eq!(target("x86-64-v3").with_vector_width(256).unwrap().leaf_bytes(), Some(32));
         assert!(target("x86-64-v2").leaf().is_none());
         for cpu in ["x86-64-v4", "skylake-avx512", "icelake-server", "sapphirerapids", "znver4", "znver5"] {
@@ -497,6 +503,8 @@ mod tests {
             assert_eq!((leaf.lanes(4), leaf.vector_registers), (16, 32), "{cpu}");
             let leaf = target(cpu).with_vector_width(256).unwrap().leaf().unwrap();
             assert_eq!((leaf.lanes(4), leaf.vector_registers), (8, 32), "{cpu}");
+            let leaf = target(cpu).with_vector_width(128).unwrap().leaf().unwrap();
+            assert_eq!((leaf.lanes(4), leaf.vector_registers), (4, 32), "{cpu}");
             assert!(target(cpu).with_vector_width(512).is_ok() && target(cpu).with_vector_width(64).is_err());
             assert_eq!(target(cpu).vector_registers, 16, "Cranelift's have a VEX prefix");
         }
@@ -507,7 +515,7 @@ mod tests {
         let names = |target: Target| target.levels().map(|level| level.cpu.clone()).collect::<Vec<_>>();
         assert_eq!(names(several().with_vector_width(256).unwrap()), ["x86-64", "x86-64-v3"]);
         assert_eq!(names(several().with_vector_width(512).unwrap()), ["x86-64", "x86-64-v3", "x86-64-v4"]);
-        assert_eq!(several().panel_bytes(), Some(32));
+        assert_eq!(several().panel_isa(), Some(Isa::AVX2));
         let error = several().with_vector_width(192).unwrap_err();
         assert_eq!(error.message, "`x86-64` has vectors of 128, 256, 512 bits, not of 192");
     }

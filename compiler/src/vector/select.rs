@@ -353,6 +353,7 @@ impl Select<'_> {
             return refuse("a vector loop without a constant number of lanes");
         };
         let lanes = lanes::group_lanes(self.kernel, self.isa, &self.register_lanes, var, extent, body);
+        let Some(lanes) = lanes else { return refuse("two lanes of 64 bits, of which there are no vectors") };
         let widens = self.isa.lanes_of(lanes, 8).is_none() && lanes::widens(self.kernel, body);
         for first in (0..extent).step_by(lanes) {
             let base = lo.add_dim(&Dim::from(first));

@@ -14,7 +14,7 @@ use onnxc_tests::suite::{self, Case};
 use onnxc_tests::variant::Variant;
 
 /// Ways to run a test.
-const WAYS: [&str; 6] = ["host", "narrow", "least", "unoptimized", "symbolic", "constant"];
+const WAYS: [&str; 7] = ["host", "narrow", "cranelift", "least", "unoptimized", "symbolic", "constant"];
 
 /// Cases that are linked into one library.
 const BATCH: usize = 32;
@@ -26,6 +26,7 @@ fn way(name: &str) -> Result<(Code, Option<Variant>, &'static str), Box<dyn Erro
     Ok(match name {
         "host" => (host.into(), None, list),
         "narrow" => (host.with_vector_width(128)?.into(), None, list),
+        "cranelift" => (host.without_leaf_kernels().into(), None, list),
         "least" => (Target::new(host.triple, Some("x86-64"))?.into(), None, list),
         "unoptimized" => (Code { target: host, opt_level: 0 }, None, list),
         "symbolic" => (host.into(), Some(Variant::Symbolic), "expected_failures_symbolic.txt"),

@@ -21,6 +21,9 @@ struct Arguments {
     /// Widest vectors to use, in bits.
     #[arg(long)]
     vector_width: Option<usize>,
+    /// All kernels are Cranelift's.
+    #[arg(long)]
+    without_leaf_kernels: bool,
     #[arg(short = 'O', default_value_t = 3)]
     opt_level: u8,
 }
@@ -36,11 +39,14 @@ fn main() -> ExitCode {
 }
 
 fn verify(arguments: &Arguments) -> Result<(), String> {
-    let Arguments { model, vector_width, opt_level } = arguments;
+    let Arguments { model, vector_width, without_leaf_kernels, opt_level } = arguments;
     let start = Instant::now();
     let mut target = Target::host().map_err(|error| error.to_string())?;
     if let Some(bits) = vector_width {
         target = target.with_vector_width(*bits).map_err(|error| error.to_string())?;
+    }
+    if *without_leaf_kernels {
+        target = target.without_leaf_kernels();
     }
     let code = Code { target, opt_level: *opt_level };
     let compiled = compile_for(model, "model", &code).map_err(|errors| {

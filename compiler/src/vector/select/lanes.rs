@@ -21,7 +21,7 @@ pub fn register_lanes(kernel: &Kernel, isa: Isa) -> SecondaryMap<Local, usize> {
         visit::stmts(&kernel.body, &mut |stmt| {
             let Stmt::For { var, lo, hi, kind: LoopKind::Vector, body, .. } = stmt else { return };
             let Some(extent) = extent(lo, hi) else { return };
-            let count = group_lanes(kernel, isa, &lanes, *var, extent, body);
+            let count = group_lanes(kernel, isa, &lanes, *var, extent, body).unwrap_or(1);
             for local in locals(body) {
                 if count > 1 && lanes[local] > count {
                     lanes[local] = count;
@@ -42,7 +42,7 @@ pub fn extent(lo: &Index, hi: &Index) -> Option<usize> {
 }
 
 /// Lanes that run at once: as many as the widest value that differs between them allows and its locals have, of which the
-/// loop has a multiple.
+/// loop has a multiple. None where the machine has no vectors of such values.
 pub fn group_lanes(
     kernel: &Kernel,
     isa: Isa,
@@ -50,13 +50,16 @@ pub fn group_lanes(
     var: Var,
     extent: usize,
     body: &[Stmt],
-) -> usize {
+) -> Option<usize> {
     let mut varying = Varying { kernel, vars: HashSet::from([var]), width: 4 };
     varying.body(body);
+    if isa.has_vectors() {
+        isa.lanes_of(isa.lanes(varying.width), varying.width)?;
+    }
     let vectors = locals(body).into_iter().map(|local| registers[local]).filter(|&lanes| lanes > 1);
     let widest = vectors.fold(isa.lanes(varying.width), usize::min).max(1);
     let lanes = if extent.is_multiple_of(widest) { widest } else { extent & extent.wrapping_neg() };
-    if isa.lanes_of(lanes, varying.width).is_some() { lanes } else { 1 }
+    Some(if isa.lanes_of(lanes, varying.width).is_some() { lanes } else { 1 })
 }
 
 /// Whether statements convert a value to a type of 8 bytes from a smaller one.

@@ -45,7 +45,7 @@ impl<'a> Emitter<'a> {
     /// matters.
     pub fn transfer(&mut self, from: Place, to: Place) -> Emitted {
         use Code::*;
-        let whole = if self.isa.lanes(4) > 8 { Lanes::X16 } else { Lanes::X8 };
+        let whole = Lanes::of(self.isa.lanes(4), 4).ok_or("no such lanes")?;
         match (from, to) {
             _ if from == to => Ok(()),
             (Place::Int(_), Place::Int(_)) => {

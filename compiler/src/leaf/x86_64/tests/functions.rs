@@ -67,7 +67,8 @@ fn gemm_kernel_is_right_and_tight() {
         if platform.isa.convention == Convention::Standard {
             assert!(!insts.iter().any(|i| i.mnemonic() == Mnemonic::Push || uses_stack(i)));
         }
-        assert!(insts.iter().any(|i| i.mnemonic() == Mnemonic::Vzeroupper));
+        let clears = insts.iter().any(|i| i.mnemonic() == Mnemonic::Vzeroupper);
+        assert_eq!(clears, platform.isa.vector_bytes > 16);
     }
 }
 
@@ -234,7 +235,9 @@ fn large_frames_touch_every_page() {
             b.store(lanes, v, out, n as i32 * bytes);
         }
         let insts = disassemble(&b.func, platform.isa);
-        assert!(insts.iter().filter(|i| i.mnemonic() == Mnemonic::Test && uses_stack(i)).count() >= 4);
+        let pages = insts.iter().filter(|i| i.mnemonic() == Mnemonic::Test && uses_stack(i)).count();
+        let in_memory = 600 - platform.isa.vector_registers as i32;
+        assert!(pages as i32 >= in_memory * bytes / 4096);
         let from: Vec<u32> = (0..150 * bytes as u32).collect();
         let mut out = vec![0u32; from.len()];
         Code::new(&b.func, platform).call(&[from.as_ptr() as *mut u32, out.as_mut_ptr()], &[], 0, 0);
@@ -297,16 +300,16 @@ fn fused_operations_with_equal_operands() {
     {
         let (mut b, [buffers, ..]) = Build::new();
         let [p, q, out] = [0, 8, 16].map(|disp| b.load_int(buffers, disp));
-        let x = b.vec_mem(Op::Load(Lanes::X8), &[], p, 0);
-        let y = b.vec_mem(Op::Load(Lanes::X8), &[], q, 0);
-        let result = b.vec(Op::Fma(Lanes::X8), &uses.map(|n| [x, y][n]));
-        let sum = b.vec(Op::Binary(Binary::Add, Lanes::X8), &[result, x]);
-        b.store(Lanes::X8, sum, out, 0);
-        let mut buffers = [[3f32; 8], [5.0; 8], [0.0; 8]];
+        let x = b.vec_mem(Op::Load(Lanes::X4), &[], p, 0);
+        let y = b.vec_mem(Op::Load(Lanes::X4), &[], q, 0);
+        let result = b.vec(Op::Fma(Lanes::X4), &uses.map(|n| [x, y][n]));
+        let sum = b.vec(Op::Binary(Binary::Add, Lanes::X4), &[result, x]);
+        b.store(Lanes::X4, sum, out, 0);
+        let mut buffers = [[3f32; 4], [5.0; 4], [0.0; 4]];
         let pointers = buffers.each_mut().map(|b| b.as_mut_ptr() as *mut u32);
         Code::new(&b.func, platform).call(&pointers, &[], 0, 0);
         let [acc, a, c] = uses.map(|n| [3.0, 5.0][n]);
-        assert_eq!(buffers[2], [a * c + acc + 3.0; 8]);
+        assert_eq!(buffers[2], [a * c + acc + 3.0; 4]);
     }
 }
 

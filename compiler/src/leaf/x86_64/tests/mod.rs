@@ -21,6 +21,9 @@ const AVX2: Isa = Isa::AVX2;
 const AVX512: Isa = Isa::AVX512;
 /// As `--vector-width 256` has it.
 const AVX512_256: Isa = Isa { vector_bytes: 32, ..AVX512 };
+/// As `--vector-width 128` has them.
+const AVX2_128: Isa = Isa { vector_bytes: 16, ..AVX2 };
+const AVX512_128: Isa = Isa { vector_bytes: 16, ..AVX512 };
 
 /// What code is compiled for, and who runs it.
 #[derive(Clone, Copy, Debug)]
@@ -44,8 +47,8 @@ fn platforms() -> Vec<Platform> {
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512vl");
     let windows = |isa: Isa| here(Isa { convention: Convention::Windows, ..isa });
-    let mut platforms = vec![here(AVX2), windows(AVX2)];
-    for isa in [AVX2, AVX512_256, AVX512] {
+    let mut platforms = vec![here(AVX2), windows(AVX2), here(AVX2_128), windows(AVX2_128)];
+    for isa in [AVX2_128, AVX2, AVX512_128, AVX512_256, AVX512] {
         platforms.push(Platform { isa: Isa { dot: Some(Signs::UNSIGNED_SIGNED), ..isa }, emulated: true });
         if isa.evex() && evex {
             platforms.extend([here(isa), windows(isa)]);
@@ -59,7 +62,7 @@ fn widths(isa: Isa) -> impl Iterator<Item = Lanes> {
 }
 
 fn widest(isa: Isa) -> Lanes {
-    if isa.lanes(4) == 16 { Lanes::X16 } else { Lanes::X8 }
+    Lanes::of(isa.lanes(4), 4).unwrap()
 }
 
 fn compile(func: &Func, isa: Isa) -> Result<Vec<u8>, String> {

@@ -226,7 +226,8 @@ fn functions_of_f32_in_f64() {
                 let wide = kernels.iter().flatten().any(|inst| {
                     matches!(inst.mnemonic(), Mnemonic::Vcvtps2pd) && inst.op0_register() >= Register::YMM0
                 });
-                assert_eq!(wide, count >= target.leaf().unwrap().lanes(8), "{function} of {count}");
+                let lanes = target.leaf().unwrap().lanes(8);
+                assert!(kernels.is_empty() || wide == (count >= lanes), "{function} of {count}");
             }
         }
     }
@@ -349,12 +350,14 @@ fn matrix_products_of_halves_and_doubles() {
             });
             for target in targets() {
                 let kernels = check(&product, &fill(dtype, &[m, k]), &target, Close::Within(1e-3));
+                let is_short = target.leaf_bytes() == Some(16);
                 let fused = |inst: &&iced_x86::Instruction| {
                     let name =
                         if dtype == DType::F64 { Mnemonic::Vfmadd231pd } else { Mnemonic::Vfmadd231ps };
-                    inst.mnemonic() == name && inst.op0_register() >= Register::YMM0
+                    inst.mnemonic() == name && (is_short || inst.op0_register() >= Register::YMM0)
                 };
-                assert!(n < 24 || kernels.iter().flatten().any(|inst| fused(&inst)), "{dtype} {m} {k} {n}");
+                let all = kernels.is_empty() || n < 24 || kernels.iter().flatten().any(|inst| fused(&inst));
+                assert!(all, "{dtype} {m} {k} {n}");
             }
         }
     }
