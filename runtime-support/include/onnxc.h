@@ -395,7 +395,8 @@ static inline const char *onnxc_value_dim_text(const onnxc_value_info *info, int
     return onnxc_model_string(info->model, info->record->dim_texts_at, axis);
 }
 
-/* Reads the text of a dimension: sums of products of symbols, whole numbers and calls of floordiv, mod, min and max. */
+/* Reads the text of a dimension: sums of products of symbols, whole numbers and calls of floordiv, mod, min, max and broadcast (the size of
+ * two that are equal, or of which one is 1). */
 typedef struct onnxc_dim_reader {
     const onnxc_model *model;
     const int64_t *symbols;
@@ -446,12 +447,12 @@ static inline int64_t onnxc_dim_divide(onnxc_dim_reader *reader, int64_t a, int6
 static inline int64_t onnxc_dim_sum(onnxc_dim_reader *reader);
 
 static inline int64_t onnxc_dim_factor(onnxc_dim_reader *reader) {
-    static const char *const calls[4] = {"floordiv(", "mod(", "min(", "max("};
+    static const char *const calls[5] = {"floordiv(", "mod(", "min(", "max(", "broadcast("};
     int64_t number = 0;
     int32_t call, symbol, longest = -1;
     size_t length = 0;
     const char *start;
-    for (call = 0; call < 4; call++) {
+    for (call = 0; call < 5; call++) {
         int64_t a, b;
         if (!onnxc_dim_take(reader, calls[call])) {
             continue;
@@ -469,8 +470,10 @@ static inline int64_t onnxc_dim_factor(onnxc_dim_reader *reader) {
         }
         case 2:
             return a < b ? a : b;
-        default:
+        case 3:
             return a < b ? b : a;
+        default:
+            return a <= 0 || b <= 0 ? 0 : a < b ? b : a;
         }
     }
     /* A symbol's name may be any text: the longest that fits is taken. */

@@ -128,10 +128,11 @@ static int dims() {
     batch = -1;
     EXPECT(onnxc_value_dim(&twice, 0, &batch) == -1);
     const char *const texts[] = {"floordiv(batch + 1, 3)*2", "mod(batch, 4)", "min(batch, max(3, 5)) + 1", "-batch + 9",
-                                 "batch - 7",                "floordiv(1 - batch, 4)", "batch*batch*2 - 1"};
-    const std::int64_t values[] = {4, 3, 6, 2, 0, -2, 97};
+                                 "batch - 7",                "floordiv(1 - batch, 4)", "batch*batch*2 - 1",
+                                 "broadcast(1, batch)",      "broadcast(batch, batch - 7)"};
+    const std::int64_t values[] = {4, 3, 6, 2, 0, -2, 97, 7, 0};
     batch = 7;
-    for (int at = 0; at < 7; at++) {
+    for (int at = 0; at < 9; at++) {
         onnxc_dim_reader reader = {model, &batch, texts[at], 0};
         const std::int64_t value = onnxc_dim_sum(&reader);
         EXPECT(!reader.failed && *reader.at == 0 && value == values[at]);

@@ -64,13 +64,23 @@ pub fn embedding() -> Vec<u8> {
         build::node("Mul", &["ids", "mask"], &["kept"]),
         build::node("Cast", &["kept"], &["numbers"]).with(build::int("to", 1)),
         build::node("Unsqueeze", &["numbers"], &["columns"]).with(build::ints("axes", &[2])),
-        build::node("Mul", &["columns", "weights"], &["h"]),
+        build::node("Mul", &["columns", "weights"], &["words"]),
+        // A position each, of a table that may be too short: the broadcasting of the sum decides the length.
+        build::node("Shape", &["ids"], &["sizes"]),
+        build::node("Gather", &["sizes", "second"], &["length"]),
+        build::node("Slice", &["positions", "zero", "length", "zero"], &["places"]),
+        build::node("Add", &["words", "places"], &["h"]),
     ];
     let mut graph = build::graph(
         vec![value("ids", 7, &["batch", "seq"]), value("mask", 7, &["batch", "seq"])],
         nodes,
         vec![value("h", 1, &["batch", "seq", "384"])],
     );
-    graph.initializer.push(build::f32_tensor("weights", &[384], weights));
+    graph.initializer.extend([
+        build::f32_tensor("weights", &[384], weights),
+        build::f32_tensor("positions", &[512, 384], vec![0.0; 512 * 384]),
+        build::i64_tensor("zero", &[1], vec![0]),
+        build::i64_tensor("second", &[1], vec![1]),
+    ]);
     build::model(11, graph).encode_to_vec()
 }

@@ -1,7 +1,7 @@
 """Dims that follow from symbols, such as `batch*2 + floordiv(length, 4)`: their text evaluated.
 
-The grammar is that of the compiler: sums of products of symbols, whole numbers and calls of `floordiv`, `mod`, `min` and `max`
-of two dims. A symbol's name may be any text, so that the longest name which fits is taken.
+The grammar is that of the compiler: sums of products of symbols, whole numbers and calls of `floordiv`, `mod`, `min`, `max`
+and `broadcast` (the size of two that are equal, or of which one is 1) of two dims. A symbol's name may be any text, so that the longest name which fits is taken.
 """
 
 _CALLS = {
@@ -9,6 +9,7 @@ _CALLS = {
     "mod": lambda a, b: a % b,
     "min": min,
     "max": max,
+    "broadcast": lambda a, b: 0 if min(a, b) <= 0 else max(a, b),
 }
 
 

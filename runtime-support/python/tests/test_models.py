@@ -438,6 +438,7 @@ class Dims(unittest.TestCase):
             ("mod(n2, n)", 2),
             ("min(n, max(a b, 4)) + 1", 5),
             ("past + new", 5),
+            ("broadcast(n, min(n2, 1)) + broadcast(n, a b - 3)", 7),
             ("floordiv(1 - n, 4)", -2),
         ]:
             self.assertEqual(_dims.evaluate(text, values), size, text)
