@@ -34,7 +34,8 @@ all:
 install: all
 	$(MAKE) place
 
-# Of the libraries, those that this system makes: lib*.a, lib*.so or .dylib; *.lib and *.dll on Windows.
+# Of the libraries, those that this system makes: lib*.a, lib*.so or .dylib; *.lib and *.dll on Windows. The module for Go has the
+# header beside it: when another version is installed, Go builds the module again only where a file in its folder has changed.
 place:
 	$(INSTALL) -d $(TO)/bin $(TO)/include $(TO)/lib/pkgconfig $(PACKAGES) $(TO)/share/onnxc/go
 	for file in $(addprefix $(BUILT)/,$(PROGRAMS)); do \
@@ -44,7 +45,7 @@ place:
 	-test -f $(TO)/bin/onnxc.exe || $(STRIP) -S $(TO)/bin/onnxc $(TO)/lib/libonnxc_runtime_*
 	$(INSTALL) -m 644 runtime-support/include/onnxc.h runtime-support/cpp/onnxc.hpp $(TO)/include
 	$(INSTALL) -m 644 runtime-support/cmake/onnxcConfig.cmake $(PACKAGES)
-	$(INSTALL) -m 644 runtime-support/go/go.mod runtime-support/go/onnxc.go $(TO)/share/onnxc/go
+	$(INSTALL) -m 644 runtime-support/go/go.mod runtime-support/go/onnxc.go runtime-support/include/onnxc.h $(TO)/share/onnxc/go
 	sed 's/@VERSION@/$(VERSION)/' runtime-support/cmake/onnxcConfigVersion.cmake.in > $(PACKAGES)/onnxcConfigVersion.cmake
 	for package in onnxc onnxc-images; do \
 	    sed 's/@VERSION@/$(VERSION)/' runtime-support/cmake/$$package.pc.in > $(TO)/lib/pkgconfig/$$package.pc || exit 1; done

@@ -15,7 +15,7 @@ package onnxc
 // #cgo pkg-config: onnxc
 // #cgo CFLAGS: -std=c99 -D_POSIX_C_SOURCE=200112L
 // #include <stdlib.h>
-// #include <onnxc.h>
+// #include "onnxc.h"
 //
 // static void *allocate(void *allocator, size_t bytes, size_t alignment) {
 //     void *memory = NULL;
