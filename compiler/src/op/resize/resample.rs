@@ -14,8 +14,14 @@ pub(super) fn resample(b: &mut Builder<'_>, x: ValueId, axes: Vec<Axis>, method:
     }
     let crops = method.coordinates == Coordinates::TfCropAndResize;
     let interpolates = method.mode != Mode::Nearest;
-    let moved: Vec<&Axis> =
+    let mut moved: Vec<&Axis> =
         axes.iter().filter(|axis| crops || axis.scale != Some(1.0) || axis.out != axis.size).collect();
+    // What shrinks comes first: the others then have less to do. Of what grows, the innermost: along that axis elements are
+    // gathered one by one, along all others in rows.
+    moved.sort_by_key(|axis| match axis.scale {
+        Some(scale) if scale < 1.0 => (0, axis.axis),
+        _ => (1, usize::MAX - axis.axis),
+    });
     let mut y = x;
     if interpolates && dtype != F64 {
         y = b.cast(y, F32)?;

@@ -1,5 +1,5 @@
-use crate::graph::Dim;
-use crate::op::node_case::{Case, ramp};
+use crate::graph::{Dim, Op};
+use crate::op::node_case::{Case, close, elements, ramp};
 
 /// "length_resized > 1 ? (x_resized + 0.5) / scale - 0.5 : 0": a single element is at 0, where `asymmetric` has it.
 #[test]
@@ -339,4 +339,64 @@ fn old_versions_are_asymmetric() {
         &[1, 1, 3, 4],
         &[-0.5, 0.375, 1.25, 1.25, 0.0, -0.041667, -0.083333, -0.083333, 0.25, -0.25, -0.75, -0.75],
     );
+}
+
+/// Axes that gathers of the lowered `case` resample, in their order.
+fn resampled(case: &Case) -> Vec<usize> {
+    let (graph, _) = case.lower().unwrap();
+    let mut axes: Vec<usize> = graph
+        .nodes
+        .iter()
+        .filter_map(|(_, node)| match node.op {
+            Op::Gather { axis } => Some(axis),
+            _ => None,
+        })
+        .collect();
+    axes.dedup();
+    axes
+}
+
+#[test]
+fn what_shrinks_comes_first_then_the_innermost_that_grows() {
+    let order = |scales: &[f32]| {
+        let case = Case::new("Resize", 19).ramp(&[1, 2, 8, 8], 1).missing();
+        resampled(&case.constant::<f32>(&[4], scales).str("mode", "linear"))
+    };
+    assert_eq!(order(&[1.0, 1.0, 1.5, 2.5]), [3, 2]);
+    assert_eq!(order(&[1.0, 1.0, 0.5, 2.5]), [2, 3]);
+    assert_eq!(order(&[1.0, 1.0, 1.5, 0.5]), [3, 2]);
+    assert_eq!(order(&[1.0, 1.0, 0.5, 0.5]), [2, 3]);
+    assert_eq!(order(&[1.0, 1.5, 0.5, 2.5]), [2, 3, 1]);
+}
+
+/// Each axis is resampled alone: two of them at once are one after the other, whichever is first.
+#[test]
+fn two_axes_at_once_are_one_after_the_other() {
+    const SIZE: [usize; 4] = [1, 2, 6, 5];
+    let resized = |shape: &[usize], values: &[f32], sizes: [i64; 4], modes: [&str; 2], antialias: i64| {
+        let case = Case::new("Resize", 19).input(shape, values).missing().missing();
+        let case = case.constant::<i64>(&[4], &sizes).str("mode", modes[0]).int("antialias", antialias);
+        let result = case.str("coordinate_transformation_mode", modes[1]).run().unwrap().remove(0);
+        elements(&result).iter().map(|&value| value as f32).collect::<Vec<f32>>()
+    };
+    let x = ramp(SIZE.iter().product(), 1);
+    for (mode, antialias) in [("nearest", 0), ("linear", 0), ("cubic", 0), ("linear", 1), ("cubic", 1)] {
+        for coordinates in ["half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric"] {
+            for [h, w] in [[9, 8], [9, 3], [4, 8], [4, 3], [1, 8], [12, 1]] {
+                let modes = [mode, coordinates];
+                let both = resized(&SIZE, &x, [1, 2, h, w], modes, antialias);
+                let high = resized(&SIZE, &x, [1, 2, h, 5], modes, antialias);
+                let h_then_w = resized(&[1, 2, h as usize, 5], &high, [1, 2, h, w], modes, antialias);
+                let wide = resized(&SIZE, &x, [1, 2, 6, w], modes, antialias);
+                let w_then_h = resized(&[1, 2, 6, w as usize], &wide, [1, 2, h, w], modes, antialias);
+                for other in [h_then_w, w_then_h] {
+                    let same = both.iter().zip(&other).all(|(&a, &b)| close(a.into(), b.into(), 1e-5));
+                    assert!(
+                        same && both.len() == other.len(),
+                        "{modes:?} {antialias} to {h}x{w}: {both:?} {other:?}"
+                    );
+                }
+            }
+        }
+    }
 }
