@@ -58,13 +58,13 @@ impl Job {
     }
 }
 
-/// The panel after a tile's own, which the tiles of a panel bring nearer together.
+/// What tiles bring nearer: together the panel after their own, or alone what comes next of their own.
 #[derive(Clone)]
 pub(super) struct Ahead {
     buf: Buf,
     /// Its first element.
     start: Index,
-    /// Number of the tile in its panel, and of tiles.
+    /// Number of the tile in its panel, and of tiles; most where only the run shows how many there are.
     number: Index,
     tiles: i64,
     /// Cache lines of a panel, and elements of a line.
@@ -103,6 +103,18 @@ impl Ahead {
     /// As tile number `number` of its panel brings it nearer.
     pub fn of_tile(self, number: Index) -> Ahead {
         Ahead { number, ..self }
+    }
+
+    /// Instead of the next panel, each line of the tile's own `bytes` ahead of its use.
+    fn of_own_panel(self, bytes: i64) -> Ahead {
+        let elements = bytes * self.line / CACHE_LINE - self.lines * self.line;
+        Ahead {
+            start: self.start.add(&Index::int(elements)),
+            number: Index::zero(),
+            tiles: 1,
+            most: self.lines,
+            ..self
+        }
     }
 }
 
@@ -237,7 +249,17 @@ impl<'a> Lowering<'a> {
                         }
                         rows.push(index);
                     }
-                    let mut ahead = ahead.clone().map(|ahead| ahead.of_tile(before.add(tile)));
+                    let mut ahead = ahead.clone().and_then(|ahead| {
+                        let alone = ahead.tiles == 1 || ahead.tiles == i64::MAX && !looped;
+                        match job.prefetch.stream {
+                            // A tile of many rows computes for longer than its panel takes to come.
+                            bytes if alone && bytes > 0 && 2 * run.size <= job.tile.rows => {
+                                Some(ahead.of_own_panel(bytes))
+                            }
+                            _ if ahead.tiles == 1 && job.tiles.is_none() => None,
+                            _ => Some(ahead.of_tile(before.add(tile))),
+                        }
+                    });
                     (0..job.nr).step_by(job.tile.columns).try_for_each(|first| {
                         let (batch, rows, ahead) = (batch.to_vec(), rows.clone(), ahead.take());
                         cx.tile(job, &Tile { batch, rows, panel: panel.clone(), first, ahead })
@@ -294,8 +316,7 @@ impl<'a> Lowering<'a> {
         let size = ty.dtype.size() as i64;
         let far = ty.bytes().as_const().is_some_and(|bytes| bytes > job.prefetch.above);
         let tiles = tiles.as_const().unwrap_or(i64::MAX);
-        // A single register tile reads its panel as fast as it could ask for the next one.
-        let far = far && job.prefetch.lines > 0 && (tiles > 1 || job.tiles.is_some());
+        let far = far && job.prefetch.lines > 0;
         let (true, Some(inner)) = (far && self.graph.is_constant(job.rhs), product(&job.inner).as_const())
         else {
             return Ok(None);
