@@ -58,13 +58,20 @@ impl Job {
     }
 }
 
+/// Where only the run shows how many tiles a panel has.
+const UNKNOWN_TILES: i64 = i64::MAX;
+
+/// As many tiles bring the next panel nearer where their number is not known: with more, some of it is asked for twice. A prompt of
+/// 32 tokens of llama takes 13.9 ms on Zen 5 where each tile asks for as little as of a panel of many, 13.0 with this.
+const FEW_TILES: i64 = 2;
+
 /// What tiles bring nearer: together the panel after their own, or alone what comes next of their own.
 #[derive(Clone)]
 pub(super) struct Ahead {
     buf: Buf,
     /// Its first element.
     start: Index,
-    /// Number of the tile in its panel, and of tiles; most where only the run shows how many there are.
+    /// Number of the tile in its panel, and of tiles.
     number: Index,
     tiles: i64,
     /// Cache lines of a panel, and elements of a line.
@@ -250,7 +257,7 @@ impl<'a> Lowering<'a> {
                         rows.push(index);
                     }
                     let mut ahead = ahead.clone().and_then(|ahead| {
-                        let alone = ahead.tiles == 1 || ahead.tiles == i64::MAX && !looped;
+                        let alone = ahead.tiles == 1 || ahead.tiles == UNKNOWN_TILES && !looped;
                         match job.prefetch.stream {
                             // A tile of many rows computes for longer than its panel takes to come.
                             bytes if alone && bytes > 0 && 2 * run.size <= job.tile.rows => {
@@ -315,7 +322,7 @@ impl<'a> Lowering<'a> {
         let ty = self.graph.ty(job.rhs);
         let size = ty.dtype.size() as i64;
         let far = ty.bytes().as_const().is_some_and(|bytes| bytes > job.prefetch.above);
-        let tiles = tiles.as_const().unwrap_or(i64::MAX);
+        let tiles = tiles.as_const().unwrap_or(UNKNOWN_TILES);
         let far = far && job.prefetch.lines > 0;
         let (true, Some(inner)) = (far && self.graph.is_constant(job.rhs), product(&job.inner).as_const())
         else {
@@ -344,7 +351,8 @@ impl<'a> Lowering<'a> {
             return vec![];
         }
         // Each tile takes a part of the panel. When there are more tiles than parts, they start again.
-        let turns = ahead.tiles.saturating_mul(iterations);
+        let tiles = if ahead.tiles == UNKNOWN_TILES { FEW_TILES } else { ahead.tiles };
+        let turns = tiles.saturating_mul(iterations);
         let each = (ahead.lines as u64).div_ceil(turns as u64).clamp(1, ahead.most as u64) as i64;
         let parts = (ahead.lines as u64).div_ceil((each * iterations) as u64) as i64;
         let part = ahead.number.modulo(&Dim::from(parts), &self.extent_fn());
