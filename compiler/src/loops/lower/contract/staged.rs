@@ -49,6 +49,9 @@ struct Group<'a> {
     part: Part,
 }
 
+/// Codes of 4 bits in a word.
+const CODES_IN_WORD: usize = 8;
+
 /// A tile: its number in a run, and the first row of its sums.
 struct Place<'a> {
     run: &'a Run,
@@ -80,7 +83,11 @@ impl Lowering<'_> {
         let inner = job.inner.iter().map(|dim| dim.as_const().filter(|&extent| extent > 0));
         let Some(inner) = inner.collect::<Option<Vec<i64>>>() else { return Ok(None) };
         let row_bytes = job.nr * job.sum.size();
-        let tuning = Tuning::choose(self.target, &job.tile, row_bytes, &inner, job.codes, pick)?;
+        // Of 8 bits, a row of a panel takes longer to come from the second-level cache than to multiply.
+        let digits = job.digits.is_some()
+            && self.target.has_byte_products()
+            && job.codes.is_some_and(|per_word| per_word >= CODES_IN_WORD);
+        let tuning = Tuning::choose(self.target, &job.tile, row_bytes, &inner, job.codes, digits, pick)?;
         let rows = product(&job.row_axes(&self.graph.ty(job.out).shape)[job.tile.row_loops..]);
         let few = rows.bounds().1.is_some_and(|rows| rows < tuning.least_rows as i64);
         let Some(Blocks { axis, chunk, steps }) =
