@@ -5,14 +5,14 @@ use crate::loops::{Expr, Index, Kernel, LoopKind, Stmt, Term};
 
 /// Operations below which a kernel does not pay for handing a part to another thread: some four microseconds of work, where
 /// the hand-over takes one or two if the thread is awake.
-const WORTH_THREADS: u64 = 48_000;
+const WORTH_THREADS: f64 = 48_000.0;
 
 /// Elements that one operation of a vector loop is for, about.
-const LANES: u64 = 8;
+const LANES: f64 = 8.0;
 
 /// Operations below which a kernel is not made for better processors too: it would gain less than the tens of
 /// nanoseconds that its call takes.
-const WORTH_UPGRADES: u64 = 256;
+const WORTH_UPGRADES: f64 = 256.0;
 
 /// What each symbol, and the extent of a loop that data decide, is taken for where work is estimated.
 const TYPICAL: i64 = 64;
@@ -32,7 +32,7 @@ pub enum Threads {
 /// Whether a kernel does enough for versions of its own for better processors.
 pub fn worth_upgrades(kernel: &Kernel) -> bool {
     // Of sizes that are not known, any may be large.
-    work(kernel, 1) >= WORTH_UPGRADES || largest(kernel).is_some()
+    work(kernel, 1.0) >= WORTH_UPGRADES || largest(kernel).is_some()
 }
 
 /// When a kernel has a parallel loop with enough work to split.
@@ -43,8 +43,9 @@ pub fn worth_threads(kernel: &Kernel) -> Threads {
     let work = work(kernel, LANES);
     match largest(kernel) {
         Some((size, typical)) => {
-            let least = WORTH_THREADS.saturating_mul(typical).div_ceil(work.max(1));
-            Threads::From { size, least: i64::try_from(least).unwrap_or(i64::MAX) }
+            // Where it does not fit, the conversion gives the largest number.
+            let least = (WORTH_THREADS * typical as f64 / work.max(1.0)).ceil() as i64;
+            Threads::From { size, least }
         }
         None if work >= WORTH_THREADS => Threads::Always,
         None => Threads::Never,
@@ -64,43 +65,45 @@ fn typical(dim: &Dim) -> u64 {
     dim.eval(&|_| Some(TYPICAL)).map_or(TYPICAL.unsigned_abs(), |value| value.max(0).unsigned_abs())
 }
 
-/// Operations of a kernel, roughly, those of vector loops for `lanes` elements each, for typical sizes.
-fn work(kernel: &Kernel, lanes: u64) -> u64 {
-    kernel.body.iter().map(|stmt| stmt_work(stmt, lanes)).fold(0, u64::saturating_add)
+/// Operations of a kernel, roughly, those of vector loops for `lanes` elements each, for typical sizes. In fractions: a part of
+/// a loop may have less than one of its turns.
+fn work(kernel: &Kernel, lanes: f64) -> f64 {
+    kernel.body.iter().map(|stmt| stmt_work(stmt, lanes)).sum()
 }
 
-fn stmt_work(stmt: &Stmt, lanes: u64) -> u64 {
-    let all = |body: &[Stmt]| body.iter().map(|stmt| stmt_work(stmt, lanes)).fold(0, u64::saturating_add);
+fn stmt_work(stmt: &Stmt, lanes: f64) -> f64 {
+    let all = |body: &[Stmt]| body.iter().map(|stmt| stmt_work(stmt, lanes)).sum::<f64>();
     match stmt {
         Stmt::For { lo, hi, step, kind, body, .. } => {
             let extent = extent(lo, hi, *step);
-            let turns = if *kind == LoopKind::Vector { extent.div_ceil(lanes) } else { extent };
-            turns.saturating_mul(all(body))
+            let turns = if *kind == LoopKind::Vector { (extent / lanes).ceil() } else { extent };
+            turns * all(body)
         }
-        Stmt::If { then, otherwise, .. } => all(then).max(all(otherwise)).saturating_add(1),
+        Stmt::If { then, otherwise, .. } => all(then).max(all(otherwise)) + 1.0,
         Stmt::Let { value, .. }
         | Stmt::Store { value, .. }
         | Stmt::Set { value, .. }
-        | Stmt::Accumulate { value, .. } => expr_work(value).saturating_add(1),
-        Stmt::Check { .. } => 1,
-        Stmt::Prefetch { .. } => 0,
+        | Stmt::Accumulate { value, .. } => expr_work(value) as f64 + 1.0,
+        Stmt::Check { .. } => 1.0,
+        Stmt::Prefetch { .. } => 0.0,
         // A row a cycle, as a few vector operations.
-        Stmt::Tile(_) => 32,
+        Stmt::Tile(_) => 32.0,
     }
 }
 
-fn extent(lo: &Index, hi: &Index, step: i64) -> u64 {
+fn extent(lo: &Index, hi: &Index, step: i64) -> f64 {
     match hi.add(&lo.scale(&Dim::from(-1i64))).as_dim() {
-        Some(extent) => typical(extent) / step.unsigned_abs().max(1),
-        None => part(lo, hi).unwrap_or(TYPICAL.unsigned_abs()),
+        Some(extent) => (typical(extent) / step.unsigned_abs().max(1)) as f64,
+        None => part(lo, hi).unwrap_or(TYPICAL as f64),
     }
 }
 
 /// Extent of a loop over one of several equal parts of a range: from `floor(i * n / parts)` to the same for `i + 1`.
-fn part(lo: &Index, hi: &Index) -> Option<u64> {
+fn part(lo: &Index, hi: &Index) -> Option<f64> {
     let [(Term::FloorDiv(from, by), _)] = lo.terms.as_slice() else { return None };
     let [(Term::FloorDiv(to, _), _)] = hi.terms.as_slice() else { return None };
-    typical(&(to.constant.clone() - from.constant.clone())).checked_div(typical(by))
+    let (all, parts) = (typical(&(to.constant.clone() - from.constant.clone())), typical(by));
+    (parts > 0).then(|| all as f64 / parts as f64)
 }
 
 fn expr_work(expr: &Expr) -> u64 {
@@ -162,5 +165,23 @@ mod tests {
             assert_eq!(size.eval(&|_| Some(count)).unwrap() >= least, many, "{count} rows, from {least} on");
         }
         assert!(worth_upgrades(&fill_rows(rows)));
+    }
+
+    /// Rows of which each part has less than one, at typical sizes, are as much work as undivided ones.
+    #[test]
+    fn parts_of_few_rows_are_work() {
+        let rows = Dim::sym(crate::graph::Sym::from_u32(0));
+        let whole = fill_rows(rows.clone());
+        let mut parted = fill_rows(rows.clone());
+        let (part, parts) = (parted.loop_var("part"), Dim::from(4 * TYPICAL));
+        let end = |number: Index| number.scale(&rows).floor_div(&parts, &|_| Some(parts.clone()));
+        let (from, to) = (end(Index::var(part)), end(Index::var(part).add(&Index::int(1))));
+        let Some(Stmt::For { lo, hi, kind, .. }) = parted.body.first_mut() else {
+            panic!("a loop over rows")
+        };
+        (*lo, *hi, *kind) = (from, to, LoopKind::Serial);
+        let (lo, hi, body) = (Index::zero(), Index::dim(parts.clone()), std::mem::take(&mut parted.body));
+        parted.body = vec![Stmt::For { var: part, lo, hi, step: 1, kind: LoopKind::Parallel, body }];
+        assert_eq!(worth_threads(&parted), worth_threads(&whole));
     }
 }
