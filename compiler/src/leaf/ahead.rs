@@ -10,10 +10,10 @@
 use std::collections::HashSet;
 
 use super::alloc::Registers;
-use crate::vector::ir::{Block, BlockId, Class, Func, Inst, Mem, Op, Reg};
+use super::live::{self, Live};
+use crate::vector::ir::{Block, Class, Func, Inst, Mem, Op, Reg};
 use crate::vector::isa::Isa;
-use crate::vector::verify::{end_reads, reads, successors};
-use cranelift_entity::{EntityRef, SecondaryMap};
+use crate::vector::verify::reads;
 
 /// Operations on vectors between a load and its first reader: the latency of loads from the first-level cache, 4 to 5 cycles
 /// on Cortex-A53 and A55, at up to two instructions per cycle.
@@ -25,69 +25,27 @@ const SPARE: usize = 2;
 /// Moves the loads of a function.
 pub fn run(func: &mut Func, isa: Isa, registers: &Registers) {
     let room = registers.vectors.len() + registers.callee_saved_vectors.len() - SPARE;
-    let live = live_at_ends(func);
+    let live = live::behind(func, isa);
     let mut blocks = std::mem::take(&mut func.blocks);
     for (id, block) in &mut blocks {
-        move_loads(func, block, &live[id], room, &|inst| (registers.needs)(inst, isa).temps);
+        move_loads(func, isa, block, &live[id], room, &|inst| (registers.needs)(inst, isa).temps);
     }
     func.blocks = blocks;
 }
 
-fn is_vector(func: &Func, reg: Reg) -> bool {
-    func.regs[reg] != Class::Int
-}
-
-/// The vectors and masks that are read behind each block.
-fn live_at_ends(func: &Func) -> SecondaryMap<BlockId, HashSet<Reg>> {
-    let mut ends: SecondaryMap<BlockId, HashSet<Reg>> = SecondaryMap::new();
-    let mut starts: SecondaryMap<BlockId, HashSet<Reg>> = SecondaryMap::new();
-    let mut changed = true;
-    while changed {
-        changed = false;
-        for index in (0..func.blocks.len()).rev() {
-            let id = BlockId::new(index);
-            let block = &func.blocks[id];
-            let end: HashSet<Reg> =
-                successors(block).into_iter().flat_map(|to| starts[to].iter().copied()).collect();
-            let mut live = end.clone();
-            live.extend(end_reads(&block.end).into_iter().filter(|&reg| is_vector(func, reg)));
-            for inst in block.insts.iter().rev() {
-                step_back(func, inst, &mut live);
-            }
-            live.retain(|reg| !block.params.contains(reg));
-            changed |= live != starts[id];
-            (starts[id], ends[id]) = (live, end);
-        }
-    }
-    ends
-}
-
-/// What is live before an instruction, from what is live behind it.
-fn step_back(func: &Func, inst: &Inst, live: &mut HashSet<Reg>) {
-    if let Some(dst) = inst.dst {
-        live.remove(&dst);
-    }
-    live.extend(reads(inst).filter(|&reg| is_vector(func, reg)));
-}
-
 fn move_loads(
     func: &Func,
+    isa: Isa,
     block: &mut Block,
-    end: &HashSet<Reg>,
+    behind: &Live,
     room: usize,
     temps: &dyn Fn(&Inst) -> usize,
 ) {
-    // Registers that each instruction takes: what is live before it, and behind it with its result, and in between.
+    // Registers that each instruction takes for values of the block's own.
     let own = block.insts.iter().flat_map(|inst| reads(inst).chain(inst.dst)).collect::<HashSet<_>>();
-    let mut live = end.clone();
-    live.extend(end_reads(&block.end).into_iter().filter(|&reg| is_vector(func, reg)));
+    let mut live = behind.clone();
     live.retain(|reg| own.contains(reg));
-    let mut taken: Vec<usize> = vec![0; block.insts.len()];
-    for (at, inst) in block.insts.iter().enumerate().rev() {
-        let behind = live.len() + usize::from(inst.dst.is_some_and(|dst| !live.contains(&dst)));
-        step_back(func, inst, &mut live);
-        taken[at] = behind.max(live.len()) + temps(inst);
-    }
+    let mut taken = live::taken(func, isa, block, live, temps);
     let mut at = 0;
     while at < block.insts.len() {
         let count = unit(&block.insts[at..]);
@@ -124,7 +82,7 @@ fn unit(insts: &[Inst]) -> usize {
 /// Where these loads go.
 fn place(func: &Func, insts: &[Inst], taken: &[usize], loads: std::ops::Range<usize>, room: usize) -> usize {
     let own: Vec<Reg> = insts[loads.clone()].iter().flat_map(reads).collect();
-    let is_operation = |inst: &Inst| inst.dst.is_some_and(|dst| is_vector(func, dst));
+    let is_operation = |inst: &Inst| inst.dst.is_some_and(|dst| func.regs[dst] != Class::Int);
     let results: Vec<Reg> = insts[loads.clone()].iter().filter_map(|inst| inst.dst).collect();
     let readers = insts[loads.end..].iter().take_while(|inst| !reads(inst).any(|reg| results.contains(&reg)));
     let (mut to, mut passed) = (loads.start, readers.filter(|inst| is_operation(inst)).count());

@@ -12,7 +12,7 @@ mod width;
 
 use super::registers::registers;
 use crate::leaf::alloc::{SLOT_BYTES, allocate};
-use crate::leaf::{Failure, MAX_FRAME, Machine};
+use crate::leaf::{Failure, MAX_FRAME, Machine, constants};
 use crate::vector::ir::{BlockId, Cond, End, Func, Lanes};
 use crate::vector::isa::Isa;
 use cranelift_entity::EntityRef;
@@ -36,6 +36,9 @@ const MEMORY_ALIGN: usize = 64;
 
 /// Machine code for a function.
 pub fn compile(func: &Func, isa: Isa) -> Result<Machine, Failure> {
+    let mut func = func.clone();
+    constants::run(&mut func, isa, registers(isa));
+    let func = &func;
     let allocated = allocate(func, isa, registers(isa))?;
     let slots = allocated.slots() * SLOT_BYTES;
     if slots + func.frame > MAX_FRAME {

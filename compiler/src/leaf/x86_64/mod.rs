@@ -6,7 +6,7 @@ mod codes64;
 pub mod emulator;
 pub mod encode;
 mod forms;
-mod registers;
+pub(super) mod registers;
 mod small;
 #[cfg(all(test, target_arch = "x86_64", unix))]
 mod tests;
