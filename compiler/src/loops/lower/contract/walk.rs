@@ -58,9 +58,6 @@ impl Job {
     }
 }
 
-/// Where only the run shows how many tiles a panel has.
-const UNKNOWN_TILES: i64 = i64::MAX;
-
 /// As many tiles bring the next panel nearer where their number is not known: with more, some of it is asked for twice. A prompt of
 /// 32 tokens of llama takes 13.9 ms on Zen 5 where each tile asks for as little as of a panel of many, 13.0 with this.
 const FEW_TILES: i64 = 2;
@@ -71,9 +68,9 @@ pub(super) struct Ahead {
     buf: Buf,
     /// Its first element.
     start: Index,
-    /// Number of the tile in its panel, and of tiles.
+    /// Number of the tile in its panel, and of tiles where that is known before the run.
     number: Index,
-    tiles: i64,
+    tiles: Option<i64>,
     /// Cache lines of a panel, and elements of a line.
     lines: i64,
     line: i64,
@@ -100,7 +97,7 @@ impl Ahead {
             buf,
             start,
             number: Index::zero(),
-            tiles,
+            tiles: Some(tiles),
             lines,
             line,
             most: prefetch.lines,
@@ -112,16 +109,22 @@ impl Ahead {
         Ahead { number, ..self }
     }
 
+    /// What tile number `number` of a run of tiles of `size` rows brings nearer. `looped`: an outer loop repeats the runs.
+    fn of_run(self, job: &Job, size: usize, looped: bool, number: Index) -> Option<Ahead> {
+        let maybe_alone = self.tiles == Some(1) || self.tiles.is_none() && !looped;
+        // A tile of many rows computes for longer than its panel takes to come.
+        if maybe_alone && job.prefetch.stream > 0 && 2 * size <= job.tile.rows {
+            return Some(self.of_own_panel(job.prefetch.stream));
+        }
+        let alone = self.tiles == Some(1) && job.tiles.is_none();
+        (!alone).then(|| self.of_tile(number))
+    }
+
     /// Instead of the next panel, each line of the tile's own `bytes` ahead of its use.
     fn of_own_panel(self, bytes: i64) -> Ahead {
         let elements = bytes * self.line / CACHE_LINE - self.lines * self.line;
-        Ahead {
-            start: self.start.add(&Index::int(elements)),
-            number: Index::zero(),
-            tiles: 1,
-            most: self.lines,
-            ..self
-        }
+        let start = self.start.add(&Index::int(elements));
+        Ahead { start, number: Index::zero(), tiles: Some(1), most: self.lines, ..self }
     }
 }
 
@@ -256,17 +259,9 @@ impl<'a> Lowering<'a> {
                         }
                         rows.push(index);
                     }
-                    let mut ahead = ahead.clone().and_then(|ahead| {
-                        let alone = ahead.tiles == 1 || ahead.tiles == UNKNOWN_TILES && !looped;
-                        match job.prefetch.stream {
-                            // A tile of many rows computes for longer than its panel takes to come.
-                            bytes if alone && bytes > 0 && 2 * run.size <= job.tile.rows => {
-                                Some(ahead.of_own_panel(bytes))
-                            }
-                            _ if ahead.tiles == 1 && job.tiles.is_none() => None,
-                            _ => Some(ahead.of_tile(before.add(tile))),
-                        }
-                    });
+                    let number = before.add(tile);
+                    let mut ahead =
+                        ahead.clone().and_then(|ahead| ahead.of_run(job, run.size, looped, number));
                     (0..job.nr).step_by(job.tile.columns).try_for_each(|first| {
                         let (batch, rows, ahead) = (batch.to_vec(), rows.clone(), ahead.take());
                         cx.tile(job, &Tile { batch, rows, panel: panel.clone(), first, ahead })
@@ -322,7 +317,7 @@ impl<'a> Lowering<'a> {
         let ty = self.graph.ty(job.rhs);
         let size = ty.dtype.size() as i64;
         let far = ty.bytes().as_const().is_some_and(|bytes| bytes > job.prefetch.above);
-        let tiles = tiles.as_const().unwrap_or(UNKNOWN_TILES);
+        let tiles = tiles.as_const();
         let far = far && job.prefetch.lines > 0;
         let (true, Some(inner)) = (far && self.graph.is_constant(job.rhs), product(&job.inner).as_const())
         else {
@@ -338,7 +333,8 @@ impl<'a> Lowering<'a> {
                 let line = CACHE_LINE / size;
                 let lines = inner.saturating_mul((job.nr * job.depth) as i64) / line;
                 let most = job.prefetch.lines;
-                ahead = Some(Ahead { buf, start, number: Index::zero(), tiles, lines, line, most });
+                let number = Index::zero();
+                ahead = Some(Ahead { buf, start, number, tiles, lines, line, most });
             }
             Ok(())
         })?;
@@ -351,8 +347,7 @@ impl<'a> Lowering<'a> {
             return vec![];
         }
         // Each tile takes a part of the panel. When there are more tiles than parts, they start again.
-        let tiles = if ahead.tiles == UNKNOWN_TILES { FEW_TILES } else { ahead.tiles };
-        let turns = tiles.saturating_mul(iterations);
+        let turns = ahead.tiles.unwrap_or(FEW_TILES).saturating_mul(iterations);
         let each = (ahead.lines as u64).div_ceil(turns as u64).clamp(1, ahead.most as u64) as i64;
         let parts = (ahead.lines as u64).div_ceil((each * iterations) as u64) as i64;
         let part = ahead.number.modulo(&Dim::from(parts), &self.extent_fn());
