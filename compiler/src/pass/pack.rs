@@ -44,6 +44,7 @@ const INTS: &[DType] = &[DType::I8, DType::I16, DType::I32];
 
 /// Codes of weights, whose products are of f32.
 const CODES: &[DType] = &[DType::U4, DType::U8];
+const BYTES: &[DType] = &[DType::U8];
 
 /// One row: a wide panel keeps several accumulators busy.
 const ONE_ROW: PackRule = PackRule { max_rows: Some(1), min_columns: Some(32), nr: 32, ..ANY };
@@ -134,7 +135,7 @@ impl PackPolicy {
     pub const WIDEST: PackPolicy = PackPolicy {
         rules: &[
             PackRule { dtypes: HALVES, nr: 32, ..ANY },
-            PackRule { dtypes: CODES, min_columns: Some(64), nr: 64, ..ANY },
+            PackRule { dtypes: BYTES, min_columns: Some(64), nr: 64, ..ANY },
             PackRule { dtypes: CODES, nr: 32, ..ANY },
             PackRule { dtypes: &[DType::F64], nr: 16, ..ANY },
             PackRule { dtypes: INTS, ..ONE_ROW },

@@ -22,7 +22,7 @@ pub const LONG_AXIS: i64 = 12;
 const UNROLL: i64 = 8;
 
 /// Most rows of a tile of digits: with more, the parts in which one of them has none are more.
-const DIGIT_ROWS: usize = 4;
+const DIGIT_ROWS: usize = 6;
 
 /// Words of codes per iteration for digits: those of a block of 32 codes of 4 bits.
 const DIGIT_UNROLL: i64 = 4;
@@ -231,11 +231,12 @@ pub struct DigitTile {
 }
 
 impl DigitTile {
-    pub fn choose(facts: &Facts<'_>, digits: usize, pick: &mut Picker<'_>) -> Result<DigitTile> {
+    /// `sums`: those of integers that each row and column of a tile of several rows has.
+    pub fn choose(facts: &Facts<'_>, sums: usize, pick: &mut Picker<'_>) -> Result<DigitTile> {
         let vectors = facts.panel / facts.lanes;
         // Words and the codes in them, a digit of each row, the mask.
         let operands = 2 * vectors + 2;
-        let each = vectors * (digits + 1);
+        let each = vectors * (sums + 1);
         let fit = (facts.target.vector_registers.saturating_sub(operands) / each).max(1);
         let why = format!("each row takes {each} of {} vector registers", facts.target.vector_registers);
         let rows = pick.count("digit_rows", fit.min(DIGIT_ROWS), &Allowed::between(1, fit as i64, why))?;

@@ -37,6 +37,11 @@ impl Partials {
         let why = format!("powers of two below the {} vector registers", target.vector_registers);
         pick.count("partials", PARTIALS, &Allowed::one_of(powers.collect(), why)).map(Partials)
     }
+
+    /// So many for a reduction of `vectors`, where their number is known: each has one, at least.
+    pub fn of(self, vectors: Option<usize>) -> usize {
+        vectors.map_or(self.0, |vectors| self.0.min(1 << vectors.max(1).ilog2()))
+    }
 }
 
 /// What a reduction that keeps the last axis is chosen by.

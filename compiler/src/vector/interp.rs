@@ -370,6 +370,10 @@ impl Machine<'_> {
                 let (a, b) = (used(0)?, used(1)?);
                 vector(lanes, |at| lane(&b, lane(&a, at, width) as usize % count, width))
             }
+            Op::UpperHalf(_) => {
+                let a = self.vector(inst.uses[0])?;
+                vector(lanes, |at| lane(&a, count + at, width))
+            }
             Op::SwapBytes(_) => {
                 let a = used(0)?;
                 vector(lanes, |at| (lane(&a, at, width) as u32).swap_bytes().into())

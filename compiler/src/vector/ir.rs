@@ -312,6 +312,8 @@ pub enum Op {
     SwapBytes(Lanes),
     /// The first lane of `uses[0]` in every lane.
     SplatLane(Lanes),
+    /// So many lanes of `uses[0]`, the upper half of twice as many.
+    UpperHalf(Lanes),
     /// Lane number `.0` of `uses[0]` as a scalar; `.1` is one lane of its width.
     Extract(u8, Lanes),
     /// `uses[0]` with the scalar `uses[1]` in lane number `.0`.

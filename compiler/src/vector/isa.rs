@@ -223,7 +223,7 @@ impl Isa {
             Op::Dot(..) | Op::AddDotPairs(_) | Op::FmaLane(..) | Op::DotLane(..) | Op::Quantize(..) => false,
             Op::LoadHalves(..) | Op::MulAddHalves(..) | Op::MulHalves(..) | Op::QuantizePair(..) => false,
             Op::Unary(Unary::ToIntNearest | Unary::RoundBf16, _) => false,
-            Op::Ramp(..) | Op::Permute(_) => false,
+            Op::Ramp(..) | Op::Permute(_) | Op::UpperHalf(_) => false,
             Op::Insert(..) => !scalar,
             Op::FromGeneral(_) | Op::ToGeneral(_) => scalar,
             Op::Convert(Convert::DoubleToLong, _) => false,
@@ -267,6 +267,7 @@ impl Isa {
                 Op::QuantizePair(small, ..) => !self.evex() && small.is_byte() && lanes == Lanes::X8,
                 Op::LoadHalves(..) | Op::MulAddHalves(..) | Op::MulHalves(..) => false,
                 Op::Ramp(..) | Op::Permute(_) => self.evex() && lanes == Lanes::X16,
+                Op::UpperHalf(_) => !lanes.is_scalar() && 2 * lanes.bytes() <= self.vector_bytes,
                 Op::Convert(Convert::LongToDouble | Convert::DoubleToLong, _) => {
                     double && self.has_long_arithmetic
                 }
@@ -286,7 +287,7 @@ impl Isa {
         let double = lanes.width() == 8;
         match op {
             Op::Binary(Binary::Rem | Binary::DotBytes, _) | Op::Ramp(..) | Op::Permute(_) => false,
-            Op::SwapBytes(_) | Op::AddDotPairs(_) => false,
+            Op::SwapBytes(_) | Op::AddDotPairs(_) | Op::UpperHalf(_) => false,
             Op::Binary(Binary::IntDiv | Binary::UnsignedDiv, _) => lanes.is_scalar(),
             Op::Binary(Binary::ShlBy | Binary::ShrBy | Binary::ShrArithBy | Binary::DotPairs, _)
             | Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => !double,

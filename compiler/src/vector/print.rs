@@ -138,6 +138,7 @@ pub const SPELLINGS: &[Spelling] = &[
     plain("blend", Bits, |lanes, _| Op::Blend(lanes)),
     plain("swap_bytes", Bits, |lanes, _| Op::SwapBytes(lanes)),
     plain("splat_lane", Bits, |lanes, _| Op::SplatLane(lanes)),
+    plain("upper_half", Bits, |lanes, _| Op::UpperHalf(lanes)),
     numbered("extract", Bits, |lanes, lane| Op::Extract(lane as u8, lanes)),
     numbered("insert", Bits, |lanes, lane| Op::Insert(lane as u8, lanes)),
     plain("eq", Float, |lanes, _| Op::Compare(Compare::Eq, lanes)),

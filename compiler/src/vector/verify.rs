@@ -217,7 +217,9 @@ pub fn lanes(op: Op) -> Option<Lanes> {
         Op::LoadSmall(_, lanes) | Op::Pack(_, lanes) | Op::Quantize(_, lanes) | Op::Unpack(lanes) => {
             Some(lanes)
         }
-        Op::Insert(_, lanes) | Op::FromGeneral(lanes) | Op::ToGeneral(lanes) => Some(lanes),
+        Op::Insert(_, lanes) | Op::UpperHalf(lanes) | Op::FromGeneral(lanes) | Op::ToGeneral(lanes) => {
+            Some(lanes)
+        }
         Op::Extract(..)
         | Op::BroadcastHalf
         | Op::LoadPart(_)
@@ -289,7 +291,7 @@ pub fn shape(op: Op) -> Shape {
         Op::MaskNot(_) => (&[Mask], Some(Mask), Never),
         Op::MaskBits(_) => (&[Mask], Some(Vec), Never),
         Op::MaskOf(_) => (&[Vec], Some(Mask), Never),
-        Op::SplatLane(_) | Op::Extract(..) => (&[Vec], Some(Vec), Never),
+        Op::SplatLane(_) | Op::UpperHalf(_) | Op::Extract(..) => (&[Vec], Some(Vec), Never),
         Op::Int(_) => (&[], Some(Int), Never),
         Op::LoadInt | Op::LoadInt32 => (&[], Some(Int), Always),
         Op::Add | Op::Sub | Op::Mul | Op::MulHigh | Op::DivInt | Op::MinInt | Op::MaxInt => {

@@ -466,11 +466,12 @@ impl Machine<'_> {
                 let (a, b) = (self.lanes(inst, 1, width(0)), self.lanes(inst, 2, width(0)));
                 std::array::from_fn(|lane| if inst.immediate(3) >> lane & 1 == 1 { b[lane] } else { a[lane] })
             }
-            Vextractf128 | Vextractf32x4 => {
+            Vextractf128 | Vextractf32x4 | Vextractf64x4 => {
                 let (n, lanes) = vector(inst.op1_register()).expect("a vector register");
-                let first = 4 * (inst.immediate(2) as usize % (lanes / 4));
+                let count = if inst.mnemonic() == Vextractf64x4 { 8 } else { 4 };
+                let first = count * (inst.immediate(2) as usize % (lanes / count));
                 let mut value = [0; 16];
-                value[..4].copy_from_slice(&self.vectors[n][first..first + 4]);
+                value[..count].copy_from_slice(&self.vectors[n][first..first + count]);
                 value
             }
             Vpermilps => {

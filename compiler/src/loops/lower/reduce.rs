@@ -23,6 +23,9 @@ pub(super) fn identity(op: ReduceFn, dtype: DType) -> Result<Expr> {
     Ok(Expr::Const { dtype, bits: u64::from_le_bytes(bits) })
 }
 
+/// Lanes of a vector that are combined one by one: those of 128 bits, half of which is no vector of every machine.
+const LAST_LANES: usize = 4;
+
 impl Lowering<'_> {
     fn reduction_of(&self, value: ValueId) -> Result<(ReduceFn, Vec<usize>, ValueId)> {
         let node = self.graph.producer(value).map(|node| &self.graph.nodes[node]);
@@ -91,7 +94,7 @@ impl Lowering<'_> {
         op: ReduceFn,
         x: ValueId,
         reduced: &[Dim],
-        Partials(partials): Partials,
+        partials: Partials,
         keep: Option<Buf>,
         place: &mut dyn FnMut(&mut Self, &[Index]) -> Vec<Index>,
     ) -> Result<Expr> {
@@ -125,7 +128,7 @@ impl Lowering<'_> {
         let (outer, body) = hoist(&mut self.kernel, axis.var, std::mem::take(&mut nest.body));
         let lanes = vector_lanes(&self.kernel, self.target, axis.var, &body);
         let lanes = fitting(lanes, axis.extent.as_const());
-        let width = lanes * partials;
+        let width = lanes * partials.of(axis.extent.as_const().map(|extent| extent as usize / lanes));
         let wide = lanes > 1 && axis.extent.as_const().is_none_or(|extent| extent >= lanes as i64);
         if !wide {
             nest.body = with_hoisted(&axis.extent, outer, serial(axis.var, &axis.extent, body));
@@ -150,8 +153,8 @@ impl Lowering<'_> {
         self.push(Stmt::For { var, lo, hi, step: 1, kind: LoopKind::Vector, body });
     }
 
-    /// Adds the vectors of `partial` to its first one, then that one's lanes to `total`: a tree, so that rounding
-    /// stays small and the order is the same on every target of one width.
+    /// Adds the vectors of `partial` to its first one, halves of that one's lanes to each other, then the last lanes to `total`: a
+    /// tree, so that rounding stays small and the order is the same on every target of one width.
     fn combine_partials(&mut self, op: ReduceFn, partial: Local, total: Local, width: usize, lanes: usize) {
         let mut half = width / lanes;
         while half > 1 {
@@ -165,8 +168,22 @@ impl Lowering<'_> {
                 self.push(Stmt::For { var, lo, hi, step: 1, kind: LoopKind::Vector, body });
             }
         }
+        let dtype = self.kernel.locals[partial].dtype;
+        let (mut whole, mut lanes) = (partial, lanes);
+        while lanes > LAST_LANES {
+            lanes /= 2;
+            let half = self.kernel.local("half", dtype, &[lanes], lanes);
+            let var = self.kernel.loop_var("v");
+            let at = |first: usize| vec![Index::var(var).add(&Index::int(first as i64))];
+            let [lower, upper] = [0, lanes].map(|first| Expr::Get { local: whole, at: at(first) });
+            let body =
+                vec![Stmt::Set { local: half, at: at(0), value: Expr::binary(op.combine(), lower, upper) }];
+            let (lo, hi) = (Index::zero(), Index::int(lanes as i64));
+            self.push(Stmt::For { var, lo, hi, step: 1, kind: LoopKind::Vector, body });
+            whole = half;
+        }
         for lane in 0..lanes {
-            let value = Expr::Get { local: partial, at: vec![Index::int(lane as i64)] };
+            let value = Expr::Get { local: whole, at: vec![Index::int(lane as i64)] };
             self.push(Stmt::Accumulate { local: total, at: vec![Index::zero()], op: op.combine(), value });
         }
     }

@@ -7,10 +7,11 @@ use cranelift_entity::SecondaryMap;
 use super::value::Form;
 use crate::graph::Dim;
 use crate::loops::{Expr, Index, Kernel, Local, LoopKind, Stmt, Term, Var, visit};
+use crate::vector::ir::Op;
 use crate::vector::isa::Isa;
 
 /// Elements in the registers of each local: as many as it is declared with, if all vector loops over it have that many
-/// lanes.
+/// lanes. One whose registers have twice the lanes is read by halves.
 pub fn register_lanes(kernel: &Kernel, isa: Isa) -> SecondaryMap<Local, usize> {
     let mut lanes: SecondaryMap<Local, usize> = SecondaryMap::new();
     for (local, decl) in kernel.locals.iter() {
@@ -22,8 +23,11 @@ pub fn register_lanes(kernel: &Kernel, isa: Isa) -> SecondaryMap<Local, usize> {
             let Stmt::For { var, lo, hi, kind: LoopKind::Vector, body, .. } = stmt else { return };
             let Some(extent) = extent(lo, hi) else { return };
             let count = group_lanes(kernel, isa, &lanes, *var, extent, body).unwrap_or(1);
+            let written = written(body);
             for local in locals(body) {
-                if count > 1 && lanes[local] > count {
+                let halves = !written.contains(&local) && lanes[local] == 2 * count && extent == count;
+                let halves = halves && has_upper_half(kernel, isa, local, count);
+                if count > 1 && lanes[local] > count && !halves {
                     lanes[local] = count;
                     changed = true;
                 }
@@ -73,14 +77,25 @@ pub fn widens(kernel: &Kernel, body: &[Stmt]) -> bool {
     widens
 }
 
-/// The locals that statements name.
-fn locals(body: &[Stmt]) -> HashSet<Local> {
+fn has_upper_half(kernel: &Kernel, isa: Isa, local: Local, count: usize) -> bool {
+    let width = Form::of(kernel.locals[local].dtype).map_or(4, Form::width);
+    isa.lanes_of(count, width).is_some_and(|lanes| isa.has(Op::UpperHalf(lanes)))
+}
+
+/// The locals that statements set.
+pub fn written(body: &[Stmt]) -> HashSet<Local> {
     let mut locals = HashSet::new();
     visit::stmts(body, &mut |stmt| {
         if let Stmt::Set { local, .. } | Stmt::Accumulate { local, .. } = stmt {
             locals.insert(*local);
         }
     });
+    locals
+}
+
+/// The locals that statements name.
+fn locals(body: &[Stmt]) -> HashSet<Local> {
+    let mut locals = written(body);
     visit::exprs(body, &mut |expr| {
         if let Expr::Get { local, .. } = expr {
             locals.insert(*local);

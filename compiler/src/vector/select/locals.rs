@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
+use super::lanes::written;
 use super::value::{Form, Val};
 use super::{Select, Selected, refuse};
 use crate::graph::Dim;
-use crate::loops::{Expr, Index, Local, Stmt, visit};
+use crate::loops::{Expr, Index, Local, Stmt};
 use crate::scalar::BinaryFn;
 use crate::vector::ir::{Lanes, Op, Reg};
 
@@ -13,6 +14,8 @@ use crate::vector::ir::{Lanes, Op, Reg};
 enum Elements {
     /// All lanes of the vector loop are those of this register.
     Whole(usize),
+    /// They are so of half a register's lanes: whether of the upper half.
+    Half(usize, bool),
     /// A register and a lane in it.
     One(usize, usize),
     /// One for each lane of the vector loop.
@@ -83,6 +86,13 @@ impl Select<'_> {
         {
             return Ok(Elements::Whole(register));
         }
+        if flat.coefficient(group.lane) == Some(Dim::ONE)
+            && lanes == 2 * group.lanes
+            && let (register, first) = place(0)?
+            && first.is_multiple_of(group.lanes)
+        {
+            return Ok(Elements::Half(register, first > 0));
+        }
         (0..group.lanes).map(place).collect::<Selected<_>>().map(Elements::Lanes)
     }
 
@@ -95,6 +105,11 @@ impl Select<'_> {
         let form = Form::of(self.kernel.locals[local].dtype)?;
         let value = match self.elements(local, at)? {
             Elements::Whole(register) => Val::vector(self.register(local, register)?, form.width()),
+            Elements::Half(register, false) => Val::vector(self.register(local, register)?, form.width()),
+            Elements::Half(register, true) => {
+                let (whole, lanes) = (self.register(local, register)?, self.lanes(form.width())?);
+                Val::vector(self.vec(Op::UpperHalf(lanes), vec![whole]), form.width())
+            }
             Elements::One(register, lane) => {
                 Val::scalar(self.element(local, form, register, lane)?, form.width())
             }
@@ -131,6 +146,7 @@ impl Select<'_> {
                 let reg = self.spread(value, lanes);
                 self.put(local, register, reg);
             }
+            Elements::Half(..) => return refuse("half of a register is set"),
             Elements::One(register, lane) => {
                 let reg = self.scalar(value)?;
                 self.set_element(local, form, (register, lane), reg)?;
@@ -240,14 +256,7 @@ impl Select<'_> {
 }
 
 fn assigned(bodies: &[&[Stmt]]) -> Vec<Local> {
-    let mut locals = HashSet::new();
-    for body in bodies {
-        visit::stmts(body, &mut |stmt| {
-            if let Stmt::Set { local, .. } | Stmt::Accumulate { local, .. } = stmt {
-                locals.insert(*local);
-            }
-        });
-    }
+    let locals: HashSet<Local> = bodies.iter().flat_map(|body| written(body)).collect();
     let mut locals: Vec<Local> = locals.into_iter().collect();
     // In one order: the same kernel gives the same code.
     locals.sort();

@@ -205,6 +205,7 @@ impl<'a> Emitter<'a> {
                 let code = code!(SPLAT_LANE, isa, lanes);
                 self.two((code, None), vector(result, lanes)?, operands.source(0, Lanes::X1)?)
             }
+            Op::UpperHalf(lanes) => self.upper_half(lanes, result, operands.used(0)?),
             Op::Extract(lane, one) => {
                 let (lane, order) = match one.width() {
                     8 => (2 * u32::from(lane), 0b1110),
@@ -278,6 +279,16 @@ impl<'a> Emitter<'a> {
             }
             (UnaryForm::Shift(code, count), a) => self.two((code, Some(count)), dst, a),
         }
+    }
+
+    fn upper_half(&mut self, lanes: Lanes, result: Place, from: Place) -> Emitted {
+        use Code::*;
+        let (code, whole) = match (lanes.bytes(), self.isa.evex()) {
+            (16, false) => (VEX_Vextractf128_xmmm128_ymm_imm8, Lanes::X8),
+            (16, true) => (EVEX_Vextractf32x4_xmmm128_k1z_ymm_imm8, Lanes::X8),
+            _ => (EVEX_Vextractf64x4_ymmm256_k1z_zmm_imm8, Lanes::X16),
+        };
+        self.push(Instruction::with3(code, vector(result, lanes)?, vector(from, whole)?, 1))
     }
 
     /// What is at a 32-bit lane other than the first, which is where it is already; `order` brings it to the front of its

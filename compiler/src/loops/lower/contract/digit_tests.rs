@@ -19,6 +19,8 @@ struct Case {
     nr: usize,
     bits: usize,
     zero: bool,
+    /// Instead of codes of all kinds.
+    all: Option<usize>,
 }
 
 impl Case {
@@ -31,6 +33,9 @@ impl Case {
     }
 
     fn code(&self, part: usize, step: usize, column: usize) -> usize {
+        if let Some(code) = self.all {
+            return code;
+        }
         let at = ((part * self.steps + step) * self.columns + column) as u64;
         (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize % (1 << self.bits)
     }
@@ -129,6 +134,7 @@ fn cases() -> Vec<Case> {
         nr,
         bits,
         zero,
+        all: None,
     };
     let mut cases = vec![];
     for steps in [16, 32, 64, 128, 256] {
@@ -177,11 +183,44 @@ fn digits_times_codes() {
     }
 }
 
+/// Sums as far from zero as codes and digits can make them, which 32 bits hold.
+#[test]
+fn largest_sums() {
+    // Just below what the next power of two would be taken for.
+    let largest = 1.984;
+    for (steps, bits) in [(32, 4), (64, 4), (256, 4), (256, 8), (256, 2), (16, 4)] {
+        for (zero, code) in [(false, 0), (false, (1 << bits) - 1), (true, 0), (true, (1 << bits) - 1)] {
+            for (rows, nr) in [(1, 64), (2, 64), (6, 32), (5, 16)] {
+                let case =
+                    Case { rows: vec![rows], parts: 2, steps, columns: 40, nr, bits, zero, all: Some(code) };
+                let x =
+                    case.numbers(|at| if (at / case.inner()).is_multiple_of(2) { largest } else { -largest });
+                let (exact, sizes) = case.exact(&x);
+                let graph = case.graph(3);
+                for target in byte_targets() {
+                    let got = run(&graph, &case.input(&x), &target).to_f64s().unwrap();
+                    for (at, (exact, got)) in exact.iter().zip(&got).enumerate() {
+                        // Many rows may be computed in floats, whose terms all round the same way here.
+                        let near = (exact - got).abs() <= sizes[at] * 2f64.powi(-16) + 1e-30;
+                        let name = case.name();
+                        assert!(
+                            near,
+                            "{name}, codes {code}, element {at}, {:?}: {got}, not {exact}",
+                            target.wide
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// What has no form as digits comes through as floats have it, without changing other rows: infinities, NaN, numbers near
 /// the limits of f32 and below them.
 #[test]
 fn extreme_left_hand_sides() {
-    let case = Case { rows: vec![5], parts: 3, steps: 32, columns: 70, nr: 64, bits: 4, zero: false };
+    let case =
+        Case { rows: vec![5], parts: 3, steps: 32, columns: 70, nr: 64, bits: 4, zero: false, all: None };
     let plain = case.numbers(|at| noise(at + 77));
     let row = case.inner();
     let set = |changes: &[(usize, f32)]| {
@@ -221,7 +260,8 @@ fn extreme_left_hand_sides() {
 #[test]
 fn many_rows_are_digits_where_bytes_have_products() {
     let widens = |cpu: &str, bits: usize| {
-        let case = Case { rows: vec![40], parts: 3, steps: 32, columns: 64, nr: 64, bits, zero: false };
+        let case =
+            Case { rows: vec![40], parts: 3, steps: 32, columns: 64, nr: 64, bits, zero: false, all: None };
         let graph = case.graph(3);
         let program = schedule(&graph, Options::default()).unwrap();
         let target =
@@ -240,7 +280,8 @@ fn many_rows_are_digits_where_bytes_have_products() {
 #[test]
 fn integers_are_exact() {
     // One row is nowhere computed with weights that are widened, and rounded, before.
-    let case = Case { rows: vec![1], parts: 2, steps: 32, columns: 16, nr: 16, bits: 4, zero: true };
+    let case =
+        Case { rows: vec![1], parts: 2, steps: 32, columns: 16, nr: 16, bits: 4, zero: true, all: None };
     let x = case.numbers(|at| ((at * 7919) % 4001) as f32 - 2000.0);
     let graph = case.graph(3);
     for target in byte_targets() {

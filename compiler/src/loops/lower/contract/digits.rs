@@ -1,11 +1,17 @@
-//! Left-hand sides as digits: the products of a part are sums of bytes, codes times digits, one sum for each digit. They are
-//! exact; they are joined, two digits at a time, to floats at the end of the part.
+//! Left-hand sides as digits: the products of a part are sums of bytes, codes times digits. They are exact, and those of as
+//! many digits as an i32 has room for are joined as integers; at the end of the part they become floats.
+//!
+//! Tiles of several rows take one digit after the other, from the highest on: between two of them the sums are multiplied by 256,
+//! so that one sum for each column is enough, and registers are left for more rows, which share the unpacked codes. A single row
+//! takes all digits of an unpacked code at once, each with sums of its own.
 //!
 //! A part in which some row of the tile has no such form is computed in floats.
 
+use std::ops::Range;
+
 use super::{Job, Tile};
 use crate::error::Result;
-use crate::graph::{DOT_DEPTH, DType, Dim, Node, ValueId};
+use crate::graph::{DOT_DEPTH, DType, Dim, Node, Op, ValueId};
 use crate::loops::lower::{Lowering, internal};
 use crate::loops::nest::Axis;
 use crate::loops::{Expr, Index, Local, LoopKind, Stmt};
@@ -13,24 +19,77 @@ use crate::scalar::{BinaryFn, CompareFn};
 use crate::tuning::Picker;
 use crate::tuning::contract::{DigitTile, Facts, RegisterTile};
 
+/// Bits of a digit, a byte.
+const DIGIT_BITS: i32 = 8;
+
+/// Digits that one total is for.
+const PER_TOTAL: usize = 2;
+
 /// The operands of a contraction that say its left-hand side as digits, see [`crate::graph::Op::Contract`].
 pub(super) struct Digits {
     unit: ValueId,
+    /// For each [`PER_TOTAL`] digits.
     totals: Vec<ValueId>,
     /// From the lowest on.
     digits: Vec<ValueId>,
+    /// Digits whose sums are joined as integers, from the lowest on.
+    groups: Vec<Range<usize>>,
     pub tile: DigitTile,
 }
 
 impl Digits {
-    pub fn count(&self) -> usize {
-        self.digits.len()
+    /// The digits that each pass over the codes of a part takes, with the number of their sum.
+    fn passes(&self, rows: usize) -> Vec<Vec<(usize, usize)>> {
+        let own = |digit: usize| (digit, self.sum_of(rows, digit));
+        if apart(rows) {
+            return vec![(0..self.digits.len()).map(own).collect()];
+        }
+        let longest = self.groups.iter().map(Range::len).max().unwrap_or(0);
+        let passes = (0..longest).rev().map(|place| {
+            let with = self.groups.iter().filter(|group| place < group.len());
+            with.map(|group| own(group.start + place)).collect()
+        });
+        passes.collect()
     }
 
-    /// Where the sum of a digit of a row is kept, among those of all digits of a tile's rows.
-    fn place(&self, row: usize, digit: usize, column: &Index) -> Vec<Index> {
-        vec![Index::int((row * self.count() + digit) as i64), column.clone()]
+    /// Sums of each row and column.
+    fn sums(&self, rows: usize) -> usize {
+        if apart(rows) { self.digits.len() } else { self.groups.len() }
     }
+
+    /// The number of the sum of a digit.
+    fn sum_of(&self, rows: usize, digit: usize) -> usize {
+        let group = self.groups.iter().position(|group| group.contains(&digit));
+        if apart(rows) { digit } else { group.unwrap_or(0) }
+    }
+
+    /// Where a sum of a row is kept.
+    fn place(&self, rows: usize, row: usize, sum: usize, column: &Index) -> Vec<Index> {
+        vec![Index::int((row * self.sums(rows) + sum) as i64), column.clone()]
+    }
+}
+
+/// Whether each digit of a tile of so many rows has sums of its own.
+fn apart(rows: usize) -> bool {
+    rows == 1
+}
+
+/// How many of `count` digits have sums that an i32 holds together: those of codes of so many bits over so many steps.
+fn joined(count: usize, bits: usize, bias: usize, has_zero: bool, steps: u64) -> usize {
+    let codes = (1u64 << bits) - 1;
+    // Zeros are bytes.
+    let distance =
+        if has_zero { u8::MAX.into() } else { (bias as u64).max(codes.saturating_sub(bias as u64)) };
+    let reach = |digits: usize| 127 * ((1u64 << (DIGIT_BITS as usize * digits)) - 1) / 255;
+    match steps.saturating_mul(distance).saturating_mul(reach(count)) <= i32::MAX as u64 {
+        true => count,
+        false => PER_TOTAL,
+    }
+}
+
+/// The sum of a digit's products as one of the next lower digit's.
+fn above(sum: Expr) -> Expr {
+    Expr::binary(BinaryFn::Shl, sum, int(DIGIT_BITS))
 }
 
 /// An i32 constant.
@@ -48,8 +107,18 @@ impl Lowering<'_> {
         let &[_, _, unit, ref rest @ ..] = &node.inputs[..] else { return Ok(None) };
         let totals = rest.iter().take_while(|&&value| self.graph.ty(value).dtype == DType::I32).count();
         let (totals, digits) = rest.split_at(totals);
-        let tile = DigitTile::choose(facts, digits.len(), pick)?;
-        Ok(Some(Digits { unit, totals: totals.to_vec(), digits: digits.to_vec(), tile }))
+        let producer = self.graph.producer(node.inputs[1]).map(|rhs| &self.graph.nodes[rhs]);
+        let Some(Node { op: Op::Dequantize { bits, bias }, inputs, .. }) = producer else {
+            return internal("digits without codes");
+        };
+        let Some(steps) = self.graph.ty(node.inputs[0]).shape.last().and_then(Dim::as_const) else {
+            return internal("parts of no known number of steps");
+        };
+        let joined = joined(digits.len(), *bits, *bias, inputs.len() > 2, steps as u64);
+        let starts = (0..digits.len()).step_by(joined);
+        let groups: Vec<_> = starts.map(|first| first..(first + joined).min(digits.len())).collect();
+        let tile = DigitTile::choose(facts, groups.len(), pick)?;
+        Ok(Some(Digits { unit, totals: totals.to_vec(), digits: digits.to_vec(), groups, tile }))
     }
 
     /// Whether all rows of a tile are digits in a part.
@@ -96,26 +165,31 @@ impl Lowering<'_> {
         sums: Local,
         part: &Index,
     ) -> Result<()> {
-        let (rows, count) = (tile.rows.len(), digits.count());
-        let dots = self.kernel.local("dots", DType::I32, &[rows * count, job.nr], job.lanes);
-        self.digit_zeros(job, tile, digits, dots, part)?;
+        let rows = tile.rows.len();
+        let dots = self.kernel.local("dots", DType::I32, &[rows * digits.sums(rows), job.nr], job.lanes);
         let Some(per_word) = job.codes else { return internal("digits without codes") };
         let words = match job.inner.last().and_then(Dim::as_const) {
             Some(steps) if (steps as usize).is_multiple_of(per_word) => Dim::from(steps as usize / per_word),
             _ => return internal("parts of no whole words"),
         };
-        let axis = Axis { var: self.kernel.loop_var("word"), extent: words.clone(), kind: LoopKind::Serial };
-        self.extents.insert(axis.var, words);
-        let body = self.scope(|cx| cx.digit_word(job, tile, digits, dots, part, &Index::var(axis.var)))?;
         let tuned = RegisterTile { unroll: digits.tile.unroll, ..job.tile.clone() };
-        let stmts = match axis.extent.as_const() {
-            Some(words) if words <= digits.tile.unroll => {
-                let (var, hi) = (axis.var, Index::int(words));
-                vec![Stmt::For { var, lo: Index::zero(), hi, step: 1, kind: LoopKind::Unrolled, body }]
-            }
-            _ => self.unrolled(&tuned, &axis, body, &[], None),
-        };
-        stmts.into_iter().for_each(|stmt| self.push(stmt));
+        let totals = self.group_totals(job, tile, digits, part)?;
+        for pass in digits.passes(rows) {
+            self.begin_pass(job, tile, digits, (dots, &pass), &totals, part)?;
+            let var = self.kernel.loop_var("word");
+            let axis = Axis { var, extent: words.clone(), kind: LoopKind::Serial };
+            self.extents.insert(axis.var, words.clone());
+            let word = Index::var(axis.var);
+            let body = self.scope(|cx| cx.digit_word(job, tile, digits, (dots, &pass), part, &word))?;
+            let stmts = match axis.extent.as_const() {
+                Some(words) if words <= digits.tile.unroll => {
+                    let (var, hi) = (axis.var, Index::int(words));
+                    vec![Stmt::For { var, lo: Index::zero(), hi, step: 1, kind: LoopKind::Unrolled, body }]
+                }
+                _ => self.unrolled(&tuned, &axis, body, &[], None),
+            };
+            stmts.into_iter().for_each(|stmt| self.push(stmt));
+        }
         let units: Result<Vec<Expr>> = (0..rows)
             .map(|row| {
                 let unit = self.row_of(job, tile, digits.unit, row, &[part])?;
@@ -128,20 +202,22 @@ impl Lowering<'_> {
             let scale = cx.code_scale(&codes)?;
             let scale = cx.bind("scale", scale);
             for (row, unit) in units.iter().enumerate() {
-                let get = |digit: usize| Expr::Get { local: dots, at: digits.place(row, digit, column) };
+                let get = |digit: usize| {
+                    let at = digits.place(rows, row, digits.sum_of(rows, digit), column);
+                    Expr::Get { local: dots, at }
+                };
                 let mut value: Option<Expr> = None;
-                for pair in (0..count).step_by(2).rev() {
-                    let mut sum = get(pair);
-                    if pair + 1 < count {
-                        sum = Expr::binary(
-                            BinaryFn::Add,
-                            Expr::binary(BinaryFn::Shl, get(pair + 1), int(8)),
-                            sum,
-                        );
+                for group in digits.groups.iter().rev() {
+                    let mut sum = get(group.end - 1);
+                    if apart(rows) {
+                        for digit in group.clone().rev().skip(1) {
+                            sum = Expr::binary(BinaryFn::Add, above(sum), get(digit));
+                        }
                     }
                     let sum = Expr::cast(DType::F32, sum);
+                    let unit = f64::from(DIGIT_BITS * group.len() as i32).exp2();
                     value = Some(match value {
-                        Some(above) => Expr::fma(above, Expr::constant(DType::F32, 65536.0), sum),
+                        Some(value) => Expr::fma(value, Expr::constant(DType::F32, unit), sum),
                         None => sum,
                     });
                 }
@@ -155,32 +231,60 @@ impl Lowering<'_> {
         })
     }
 
-    /// What the sums of bytes begin with: minus what is subtracted from the codes, times the sum of the digits.
-    fn digit_zeros(
+    /// For each row and group of digits, the sum of the numbers that these are; times minus what is subtracted from all codes,
+    /// unless columns have zeros of their own.
+    fn group_totals(
         &mut self,
         job: &Job,
         tile: &Tile,
         digits: &Digits,
-        dots: Local,
         part: &Index,
-    ) -> Result<()> {
-        let (rows, count) = (tile.rows.len(), digits.count());
+    ) -> Result<Vec<Vec<Expr>>> {
         let uniform = self.codes(job, tile, part, &Index::zero())?;
         let bias = int(-(uniform.bias as i32));
-        let mut totals = Vec::with_capacity(rows * digits.totals.len());
-        for row in 0..rows {
-            for &total in &digits.totals {
-                let total = self.row_of(job, tile, total, row, &[part])?;
-                let total = match uniform.has_zero() {
-                    true => total,
-                    false => Expr::binary(BinaryFn::Mul, total, bias.clone()),
+        let mut totals = Vec::with_capacity(tile.rows.len());
+        for row in 0..tile.rows.len() {
+            let mut own = Vec::with_capacity(digits.groups.len());
+            for group in &digits.groups {
+                let mut sum: Option<Expr> = None;
+                for number in (group.start / PER_TOTAL..group.end.div_ceil(PER_TOTAL)).rev() {
+                    let total = self.row_of(job, tile, digits.totals[number], row, &[part])?;
+                    let shift = int(DIGIT_BITS * PER_TOTAL as i32);
+                    sum = Some(match sum {
+                        Some(above) => {
+                            Expr::binary(BinaryFn::Add, Expr::binary(BinaryFn::Shl, above, shift), total)
+                        }
+                        None => total,
+                    });
+                }
+                let Some(sum) = sum else { return internal("a group of no digits") };
+                let sum = match uniform.has_zero() {
+                    true => sum,
+                    false => Expr::binary(BinaryFn::Mul, sum, bias.clone()),
                 };
-                totals.push(self.bind("total", total));
+                own.push(self.bind("total", sum));
             }
+            totals.push(own);
         }
+        Ok(totals)
+    }
+
+    /// What the sums of a pass begin with: those of the digits above times 256, if there are any, and at the lowest digit of a
+    /// group minus what is subtracted from the codes, times the group's total.
+    fn begin_pass(
+        &mut self,
+        job: &Job,
+        tile: &Tile,
+        digits: &Digits,
+        (dots, pass): (Local, &[(usize, usize)]),
+        totals: &[Vec<Expr>],
+        part: &Index,
+    ) -> Result<()> {
+        let rows = tile.rows.len();
         self.for_columns(job, 0..job.nr, &mut |cx, column| {
             let codes = cx.codes(job, tile, part, column)?;
-            let zero = match codes.has_zero() {
+            let begins = |digit: usize| digits.groups.iter().position(|group| group.start == digit);
+            let zero = match codes.has_zero() && pass.iter().any(|(digit, _)| begins(*digit).is_some()) {
                 true => {
                     let zero = cx.code_zero(&codes)?;
                     let zero = Expr::binary(BinaryFn::Sub, int(0), zero);
@@ -188,17 +292,21 @@ impl Lowering<'_> {
                 }
                 false => None,
             };
-            for row in 0..rows {
-                for digit in 0..count {
-                    let value = match (digit % 2, &zero) {
-                        (0, None) => totals[row * digits.totals.len() + digit / 2].clone(),
-                        (0, Some(zero)) => {
-                            let total = totals[row * digits.totals.len() + digit / 2].clone();
-                            Expr::binary(BinaryFn::Mul, zero.clone(), total)
-                        }
-                        _ => int(0),
+            for (row, totals) in totals.iter().enumerate() {
+                for &(digit, sum) in pass {
+                    let at = digits.place(rows, row, sum, column);
+                    let is_highest = digits.groups.iter().any(|group| group.end == digit + 1);
+                    let higher = (!apart(rows) && !is_highest)
+                        .then(|| above(Expr::Get { local: dots, at: at.clone() }));
+                    let total = begins(digit).map(|group| match &zero {
+                        Some(zero) => Expr::binary(BinaryFn::Mul, zero.clone(), totals[group].clone()),
+                        None => totals[group].clone(),
+                    });
+                    let value = match (higher, total) {
+                        (Some(higher), Some(total)) => Expr::binary(BinaryFn::Add, higher, total),
+                        (Some(value), None) | (None, Some(value)) => value,
+                        (None, None) => int(0),
                     };
-                    let at = digits.place(row, digit, column);
                     cx.push(Stmt::Set { local: dots, at, value });
                 }
             }
@@ -212,10 +320,11 @@ impl Lowering<'_> {
         job: &Job,
         tile: &Tile,
         digits: &Digits,
-        dots: Local,
+        (dots, pass): (Local, &[(usize, usize)]),
         part: &Index,
         word: &Index,
     ) -> Result<()> {
+        let rows = tile.rows.len();
         let lane = self.kernel.loop_var("v");
         let body = self.scope(|cx| {
             let columns = cx.code_words(job, tile, part, (word, lane))?;
@@ -227,15 +336,15 @@ impl Lowering<'_> {
                     bytes.push((column, cx.bind("b", own)));
                 }
                 let step = word.scale(&Dim::from(per_word)).add(&Index::int((group * DOT_DEPTH) as i64));
-                for row in 0..tile.rows.len() {
-                    for (digit, &value) in digits.digits.iter().enumerate() {
-                        let first = cx.row_of(job, tile, value, row, &[part, &step])?;
+                for row in 0..rows {
+                    for &(digit, sum) in pass {
+                        let first = cx.row_of(job, tile, digits.digits[digit], row, &[part, &step])?;
                         let Expr::Load { buf, index } = first else {
                             return internal("digits have a buffer");
                         };
                         let word = cx.bind("a", Expr::Word { buf, index });
                         for (column, bytes) in &bytes {
-                            let at = digits.place(row, digit, column);
+                            let at = digits.place(rows, row, sum, column);
                             let value = Expr::binary(BinaryFn::Dot, bytes.clone(), word.clone());
                             let op = BinaryFn::Add;
                             cx.push(Stmt::Accumulate { local: dots, at, op, value });
@@ -247,5 +356,22 @@ impl Lowering<'_> {
         })?;
         self.push_lanes(lane, job.lanes, body);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::joined;
+
+    #[test]
+    fn digits_are_joined_where_an_i32_holds_their_sums() {
+        // Codes of 4 bits less 8: 32 of them times 127 (256^3 - 1) / 255 are 2139095040.
+        assert_eq!(joined(3, 4, 8, false, 32), 3);
+        assert_eq!(joined(3, 4, 8, false, 33), 2);
+        assert_eq!(joined(3, 4, 0, true, 32), 2);
+        assert_eq!(joined(3, 8, 128, false, 16), 2);
+        assert_eq!(joined(4, 2, 2, false, 8), 2);
+        assert_eq!(joined(2, 8, 128, false, 256), 2);
+        assert_eq!(joined(1, 8, 128, false, 256), 1);
     }
 }
