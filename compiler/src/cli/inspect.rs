@@ -9,7 +9,7 @@ use crate::cli::args::InspectArgs;
 use crate::cli::check::to_json;
 use crate::cli::session::{Problems, Progress, Session, one};
 use crate::graph::state;
-use crate::graph::{DType, Dim, Graph, NodeId, Op, State, TensorType, ValueId};
+use crate::graph::{Constant, DType, Def, Dim, Graph, NodeId, Op, State, TensorType, ValueId};
 use crate::host::lower::state::StateLayout;
 use crate::import;
 use crate::schedule::{self, Program, Step};
@@ -223,19 +223,34 @@ fn winograd(graph: &Graph) -> Option<WinogradReport> {
             while let Some(node) = products.filter(|node| !matches!(node.op, Op::Contract { .. })) {
                 products = node.inputs.first().and_then(|&input| producer(input));
             }
-            let weights = products.map(|node| graph.ty(node.inputs[1]));
-            let Some((ty, weights)) = weights.and_then(|ty| Some((ty, ty.bytes().as_const()?))) else {
+            let weights = products.map(|node| node.inputs[1]);
+            let Some((value, weights)) =
+                weights.and_then(|value| Some((value, graph.ty(value).bytes().as_const()?)))
+            else {
                 continue;
             };
             // Those of bytes have 16 bits.
-            let of_byte = if ty.dtype == DType::I16 { 2 } else { 1 };
+            let of_byte = if graph.ty(value).dtype == DType::I16 { 2 } else { 1 };
             let elements = of_byte * (tile + KERNEL - 1).pow(2) as i64;
+            let plain = weights / elements * (KERNEL * KERNEL) as i64;
             report.convolutions += 1;
             report.weight_bytes += weights;
-            report.plain_bytes += weights / elements * (KERNEL * KERNEL) as i64;
+            report.plain_bytes += plain.min(made_of(graph, value).unwrap_or(plain));
         }
     }
     (report.convolutions > 0).then_some(report)
+}
+
+/// Bytes of the largest constant of the model that one which is computed when the object is written is made of: weights of 16
+/// bits become f32 before they are transformed.
+fn made_of(graph: &Graph, value: ValueId) -> Option<i64> {
+    match &graph.values[value].def {
+        Def::Const(Constant::Deferred { inputs, .. }) => {
+            inputs.iter().filter_map(|&input| made_of(graph, input)).max()
+        }
+        Def::Const(Constant::Data(_)) => graph.ty(value).bytes().as_const(),
+        _ => None,
+    }
 }
 
 /// See [`Report::constant_kernels`].

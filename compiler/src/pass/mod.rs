@@ -97,7 +97,7 @@ pub const PASSES: &[PassDef] = &[
     row("order", order::run, 1, "products of bytes with sums that fit 16 bits before the others"),
     // Behind what computes constants: these stay views.
     row("tables", tables::run, 1, "read tables that are weights of a product, too, from its panels"),
-    row("halves", halves::run, 1, "store weights that kernels multiply as integers of 16 bits in as many"),
+    row("halves", halves::run, 1, "store weights of sums of small integers in 16 or 8 bits"),
     row("unfold", constants::unfold, 0, "leave to the run what takes too long to compute now"),
 ];
 

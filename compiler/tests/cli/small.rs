@@ -4,32 +4,42 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use onnxc_proto::build;
+use onnxc_proto::{TensorProto, build, tensor_proto};
 use prost::Message;
 
 use crate::{folder, onnxc};
 
-/// A 3x3 convolution that is worth minimal filtering, then a product.
-fn write_convolution(path: &Path) {
-    let weights = |name: &str, dims: &[i64]| {
-        let count = dims.iter().product::<i64>();
-        build::f32_tensor(name, dims, (0..count).map(|at| (at % 7) as f32 * 0.1 - 0.3).collect())
+/// A 3x3 convolution that is worth minimal filtering, then a product; with weights of 16 bits, if `half`.
+fn write_convolution(path: &Path, half: bool) {
+    let dims = [32, 32, 3, 3];
+    let values = (0..dims.iter().product::<i64>()).map(|at| (at % 7) as f32 * 0.1 - 0.3);
+    let weights = match half {
+        true => TensorProto {
+            name: Some("w".into()),
+            dims: dims.to_vec(),
+            data_type: Some(tensor_proto::DataType::Float16 as i32),
+            int32_data: values.map(|value| i32::from(half::f16::from_f32(value).to_bits())).collect(),
+            ..Default::default()
+        },
+        false => build::f32_tensor("w", &dims, values.collect()),
     };
-    let conv = build::node("Conv", &["x", "w"], &["c"]).with(build::ints("pads", &[1, 1, 1, 1]));
-    let nodes = vec![conv, build::node("Relu", &["c"], &["r"]), build::node("ReduceMean", &["r"], &["y"])];
+    let wide = build::node("Cast", &["w"], &["f"]).with(build::int("to", 1));
+    let conv = build::node("Conv", &["x", "f"], &["c"]).with(build::ints("pads", &[1, 1, 1, 1]));
+    let nodes =
+        vec![wide, conv, build::node("Relu", &["c"], &["r"]), build::node("ReduceMean", &["r"], &["y"])];
     let mut graph = build::graph(
         vec![build::f32_value("x", &["1", "32", "56", "56"])],
         nodes,
         vec![build::f32_value("y", &["1", "1", "1", "1"])],
     );
-    graph.initializer.push(weights("w", &[32, 32, 3, 3]));
+    graph.initializer.push(weights);
     fs::write(path, build::model(13, graph).encode_to_vec()).unwrap();
 }
 
 #[test]
 fn small_objects_do_without_what_is_large() {
     let folder = folder();
-    write_convolution(&folder.path().join("conv.onnx"));
+    write_convolution(&folder.path().join("conv.onnx"), false);
     let target = ["--target", "x86_64-unknown-linux-gnu"];
     let out = |arguments: &[&str]| {
         let run = onnxc(folder.path(), &[arguments, &target].concat());
@@ -45,6 +55,10 @@ fn small_objects_do_without_what_is_large() {
     let report = &report["winograd"];
     assert_eq!((&report["convolutions"], &report["plain_bytes"]), (&1.into(), &plain.into()));
     assert!(report["weight_bytes"].as_i64().unwrap() >= plain * 16 / 9);
+    // Those of 16 bits take half of that.
+    write_convolution(&folder.path().join("half.onnx"), true);
+    let halved = out(&["inspect", "half.onnx"]);
+    assert!(halved.contains(&format!("in place of {}", plain / 2)), "{halved}");
     let small = out(&["inspect", "conv.onnx", "-Os"]);
     assert!(!small.contains("Winograd") && small.contains(", for x86-64\n"), "{small}");
     for model in ["conv.onnx", "digits.onnx"] {
@@ -62,7 +76,7 @@ fn small_objects_do_without_what_is_large() {
 #[test]
 fn small_code_computes_the_same() {
     let folder = folder();
-    write_convolution(&folder.path().join("conv.onnx"));
+    write_convolution(&folder.path().join("conv.onnx"), false);
     for model in ["conv.onnx", "digits.onnx"] {
         let result = |level: &str| {
             let arguments = ["run", model, "--random", "3", level, "--exact", "--output", "out"];
