@@ -60,7 +60,7 @@ const PARTS: i64 = 12;
 const PARTS_OF_ROWS: i64 = 4;
 
 /// Least tiles of a part of a panel's rows: each part loads the panel anew.
-const PART_TILES: i64 = 3;
+pub const PART_TILES: usize = 3;
 
 /// Least tiles of a block of rows that stays in the second-level cache: each block loads all panels anew.
 const BLOCK_TILES: i64 = 4;
@@ -466,6 +466,8 @@ pub struct Extents<'a> {
     pub tiled: &'a [Dim],
     /// Rows that are computed at once.
     pub block_rows: usize,
+    /// The fewest rows that are worth a part of their own.
+    pub part_rows: usize,
     pub inner: &'a [Dim],
     /// Bytes of a step of the left-hand side, and of both operands where known.
     pub step_bytes: i64,
@@ -496,7 +498,7 @@ impl Extents<'_> {
         // What is cut: the outermost loop over rows.
         let most = match self.looped.iter().find(|dim| **dim != Dim::ONE) {
             Some(dim) => dim.as_const(),
-            None => product(self.tiled).as_const().map(|rows| rows / self.block_rows as i64 / PART_TILES),
+            None => product(self.tiled).as_const().map(|rows| rows / self.part_rows as i64),
         };
         let work = [self.looped, self.tiled, self.inner, std::slice::from_ref(self.columns)].concat();
         if batch != 1 || panels < 1 || volume(&work).is_some_and(|work| work < SMALL) {

@@ -189,6 +189,7 @@ fn rows_are_in_parts_and_blocks_where_there_is_work() {
             looped: &[],
             tiled: &tiled,
             block_rows: 6,
+            part_rows: 18,
             inner: &inner,
             step_bytes: 4,
             operands: [bytes(tiled[0].clone() * inner[0].clone()), bytes(columns.clone() * inner[0].clone())],

@@ -14,7 +14,7 @@ use crate::graph::{
 };
 use crate::interp;
 use crate::loops::lower::lower;
-use crate::loops::{Buf, Expr, Index, Stmt, Var, program, visit};
+use crate::loops::{Buf, Expr, Index, LoopKind, Stmt, Var, program, visit};
 use crate::pass::{self, PackPolicy};
 use crate::schedule::{Options, schedule};
 use crate::target::Target;
@@ -653,4 +653,26 @@ fn words_are_neighbours_of_one_buffer() {
     let [a, b, c, d] = bytes(1);
     assert_eq!(word(&[a.clone(), c.clone(), b.clone(), d]), None);
     assert_eq!(word(&[a, b, c, at(0, 8)]), None);
+}
+
+/// Products that widen their weights for many rows are shared among threads, also where there are few columns.
+#[test]
+fn staged_products_have_parts() {
+    let tasks = |rows: usize, columns: usize| {
+        let (nr, inner) = (32, 144);
+        let rhs = Tensor::zeros(DType::F16, &[columns.div_ceil(nr), inner, nr]);
+        let layout = RhsLayout::Panels { nr, depth: 1, n: Dim::from(columns) };
+        let graph = contraction(DType::F32, &[rows, inner], 1, rhs, layout);
+        let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), Some("x86-64-v4")).unwrap();
+        let target = target.leaf().unwrap();
+        let program = schedule(&graph, Options::default()).unwrap();
+        let kernel = lower(&graph, program.groups.values().next().unwrap(), "parts", &target).unwrap();
+        assert!(kernel.buffers.values().any(|buffer| buffer.name == "panel"), "{rows} rows are not staged");
+        match &kernel.body[..] {
+            [Stmt::For { hi, kind: LoopKind::Parallel, .. }] => hi.as_int().unwrap(),
+            // A single one needs no loop.
+            _ => 1,
+        }
+    };
+    assert_eq!([tasks(784, 24), tasks(196, 96), tasks(100, 24)], [11, 6, 1]);
 }

@@ -18,7 +18,7 @@ use crate::loops::lower::single::slabs;
 use crate::loops::{Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt};
 use crate::scalar::CompareFn;
 use crate::tuning::Picker;
-use crate::tuning::contract::{Extents, Prefetch, Walk};
+use crate::tuning::contract::{Extents, PART_TILES, Prefetch, Walk};
 
 pub(super) const CACHE_LINE: i64 = 64;
 
@@ -41,6 +41,14 @@ impl Job {
             (Some(plan), _) => Plan::block(plan),
             (None, Some(stage)) => stage.rows(self),
             (None, None) => self.register_rows(),
+        }
+    }
+
+    /// The fewest rows that are worth a part of their own, which widens panels for itself.
+    fn part_rows(&self) -> usize {
+        match (&self.tiles, &self.stage) {
+            (None, Some(stage)) => (stage.rows(self) / 2).max(1),
+            _ => PART_TILES * self.block_rows(),
         }
     }
 
@@ -148,6 +156,7 @@ impl<'a> Lowering<'a> {
             looped,
             tiled,
             block_rows: job.block_rows(),
+            part_rows: job.part_rows(),
             inner: &job.inner,
             step_bytes: (self.graph.ty(job.lhs).dtype.size() * job.depth) as i64,
             operands: [bytes(job.lhs), bytes(job.rhs)],
