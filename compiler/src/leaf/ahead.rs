@@ -10,7 +10,7 @@
 use std::collections::HashSet;
 
 use super::alloc::Registers;
-use super::live::{self, Live};
+use super::live::{self, Live, SPARE};
 use crate::vector::ir::{Block, Class, Func, Inst, Mem, Op, Reg};
 use crate::vector::isa::Isa;
 use crate::vector::verify::reads;
@@ -19,33 +19,23 @@ use crate::vector::verify::reads;
 /// on Cortex-A53 and A55, at up to two instructions per cycle.
 const AHEAD: usize = 10;
 
-/// Registers that no load is moved up for: with fewer, the allocator spills in some loops that it did not spill in before.
-const SPARE: usize = 2;
-
 /// Moves the loads of a function.
 pub fn run(func: &mut Func, isa: Isa, registers: &Registers) {
     let room = registers.vectors.len() + registers.callee_saved_vectors.len() - SPARE;
     let live = live::behind(func, isa);
     let mut blocks = std::mem::take(&mut func.blocks);
     for (id, block) in &mut blocks {
-        move_loads(func, isa, block, &live[id], room, &|inst| (registers.needs)(inst, isa).temps);
+        move_loads(func, isa, registers, block, &live[id], room);
     }
     func.blocks = blocks;
 }
 
-fn move_loads(
-    func: &Func,
-    isa: Isa,
-    block: &mut Block,
-    behind: &Live,
-    room: usize,
-    temps: &dyn Fn(&Inst) -> usize,
-) {
+fn move_loads(func: &Func, isa: Isa, registers: &Registers, block: &mut Block, behind: &Live, room: usize) {
     // Registers that each instruction takes for values of the block's own.
     let own = block.insts.iter().flat_map(|inst| reads(inst).chain(inst.dst)).collect::<HashSet<_>>();
     let mut live = behind.clone();
     live.retain(|reg| own.contains(reg));
-    let mut taken = live::taken(func, isa, block, live, temps);
+    let mut taken = live::taken(func, isa, registers, block, live);
     let mut at = 0;
     while at < block.insts.len() {
         let count = unit(&block.insts[at..]);

@@ -8,14 +8,11 @@
 use std::collections::BTreeMap;
 
 use super::alloc::Registers;
-use super::live;
+use super::live::{self, SPARE};
 use crate::vector::ir::{BlockId, Class, Func, Inst, Lanes, Mem, Op, Reg};
 use crate::vector::isa::Isa;
 use crate::vector::verify::{lanes, reads_mem, successors};
 use cranelift_entity::{EntityRef, SecondaryMap};
-
-/// Registers that no constant takes: the allocator, which knows no order of instructions but this one, spills with fewer.
-const SPARE: usize = 2;
 
 /// How many more times the body of a loop runs than what is around it, for the order of constants.
 const TRIPS: u64 = 8;
@@ -52,10 +49,9 @@ pub fn run(func: &mut Func, isa: Isa, registers: &Registers) {
     // Those that a function has to restore would cost more than they gain.
     let room = registers.vectors.len().saturating_sub(SPARE);
     let behind = live::behind(func, isa);
-    let temps = |inst: &Inst| (registers.needs)(inst, isa).temps;
     let mut taken: SecondaryMap<BlockId, usize> = SecondaryMap::new();
     for (id, block) in &func.blocks {
-        let own = live::taken(func, isa, block, behind[id].clone(), &temps);
+        let own = live::taken(func, isa, registers, block, behind[id].clone());
         taken[id] = own.into_iter().max().unwrap_or(0).max(behind[id].len());
     }
     let mut found: Vec<(Key, Reads)> = found.into_iter().collect();

@@ -2,12 +2,16 @@
 
 use std::collections::HashSet;
 
+use super::alloc::Registers;
 use crate::vector::ir::{Block, BlockId, Class, Func, Inst, Reg};
 use crate::vector::isa::Isa;
 use crate::vector::verify::{end_reads, reads, successors};
 use cranelift_entity::{EntityRef, SecondaryMap};
 
 pub type Live = HashSet<Reg>;
+
+/// Registers that passes before the allocator leave free: with fewer, it spills in some loops that it did not spill in before.
+pub const SPARE: usize = 2;
 
 /// Whether a value takes a vector register: vectors, and masks where these have no registers of their own.
 fn is_vector(func: &Func, isa: Isa, reg: Reg) -> bool {
@@ -52,20 +56,14 @@ fn step_back(func: &Func, isa: Isa, inst: &Inst, live: &mut Live) {
 }
 
 /// Vector registers that each instruction of a block takes, with `live` behind all of them: for what is live before it, for that
-/// behind it with its result, and for `temps` in between.
-pub fn taken(
-    func: &Func,
-    isa: Isa,
-    block: &Block,
-    mut live: Live,
-    temps: &dyn Fn(&Inst) -> usize,
-) -> Vec<usize> {
+/// behind it with its result, and for what is in between.
+pub fn taken(func: &Func, isa: Isa, registers: &Registers, block: &Block, mut live: Live) -> Vec<usize> {
     let mut taken = vec![0; block.insts.len()];
     for (at, inst) in block.insts.iter().enumerate().rev() {
         let result = inst.dst.filter(|&dst| is_vector(func, isa, dst) && !live.contains(&dst));
         let behind = live.len() + usize::from(result.is_some());
         step_back(func, isa, inst, &mut live);
-        taken[at] = behind.max(live.len()) + temps(inst);
+        taken[at] = behind.max(live.len()) + (registers.needs)(inst, isa).temps;
     }
     taken
 }

@@ -80,8 +80,8 @@ fn joined(count: usize, bits: usize, bias: usize, has_zero: bool, steps: u64) ->
     // Zeros are bytes.
     let distance =
         if has_zero { u8::MAX.into() } else { (bias as u64).max(codes.saturating_sub(bias as u64)) };
-    let reach = |digits: usize| 127 * ((1u64 << (DIGIT_BITS as usize * digits)) - 1) / 255;
-    match steps.saturating_mul(distance).saturating_mul(reach(count)) <= i32::MAX as u64 {
+    let reach = 127 * ((1u64 << (DIGIT_BITS as usize * count)) - 1) / 255;
+    match steps.saturating_mul(distance).saturating_mul(reach) <= i32::MAX as u64 {
         true => count,
         false => PER_TOTAL,
     }
