@@ -186,6 +186,9 @@ fn usage(message: String) -> Error {
     Error::new(Stage::Loops, Kind::Usage, message)
 }
 
+/// Bytes that caches load and store at once.
+pub const CACHE_LINE: i64 = 64;
+
 /// Bytes that stay in the second-level cache while others pass through it. A cache is never used in full: which of its
 /// sets a page meets is chance. Nor does it pay to rely on more than [`KEPT`]: with blocks of 1 MiB in a cache of 2 MiB, resnet50
 /// and minilm take 1.04 of the time, as what else the kernel reads then comes from further away.

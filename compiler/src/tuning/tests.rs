@@ -136,13 +136,14 @@ fn blocks_of_steps_are_alike() {
 }
 
 #[test]
-fn short_sums_are_not_widened_in_blocks() {
+fn panels_are_widened_whole_or_in_long_blocks() {
     let target = target("x86-64-v3");
     let steps = |inner: &[i64]| {
         let tile = with("", |pick| RegisterTile::choose(&facts(&target, 16), pick)).unwrap().0;
         with("", |pick| Stage::choose(&target, &tile, 64, inner, None, false, pick)).unwrap().0.steps
     };
-    assert_eq!((steps(&[16]), steps(&[512])), (0, 256));
+    assert_eq!([16, 512, 1024].map(|inner| steps(&[inner])), [16, 512, 256]);
+    assert_eq!(steps(&[1021]), 0, "blocks of one step");
 }
 
 #[test]
@@ -166,11 +167,37 @@ fn the_tiles_of_a_processor_are_for_enough_work() {
 }
 
 #[test]
+fn rows_of_windows_stay_in_a_cache() {
+    use super::reduce::{Block, Facts, SharedRows};
+    let target = target("x86-64-v3");
+    let channels = |size: usize, columns: Option<usize>, channels| {
+        let facts = Facts {
+            target: &target,
+            lanes: target.lanes(size),
+            reduced: vec![Some(3), Some(3)],
+            windows: true,
+            positions: columns.map(|columns| columns as i64 - 2),
+            halves: false,
+            alone: false,
+            shared: Some(SharedRows { size, bytes: columns.map(|columns| 3 * columns * size) }),
+            channels,
+        };
+        with("", |pick| Block::choose(&facts, pick)).unwrap().0.channels
+    };
+    // Half of 32 KiB: 85 channels of three rows of 16 columns, 24 of 56 columns.
+    assert_eq!(channels(4, Some(16), Some(384)), 64);
+    assert_eq!(channels(4, Some(56), Some(144)), 24);
+    assert_eq!(channels(4, Some(16), Some(64)), 0, "all of them fit");
+    assert_eq!(channels(4, Some(100), Some(144)), 0, "less than a line of the cache fits");
+    assert_eq!((channels(4, None, Some(144)), channels(4, Some(16), None)), (16, 0));
+}
+
+#[test]
 fn what_stays_in_a_cache_is_not_prefetched() {
     let target = target("x86-64-v3");
     let (prefetch, text) = with("", |pick| Prefetch::choose(&target, true, false, false, pick)).unwrap();
-    assert_eq!((prefetch.above, prefetch.lines), (128 << 10, 4));
-    assert_eq!(text, "tuning {prefetch=4, prefetch_above=131072, prefetch_stream=8192}");
+    assert_eq!((prefetch.above, prefetch.lines), (64 << 10, 4));
+    assert_eq!(text, "tuning {prefetch=4, prefetch_above=65536, prefetch_stream=8192}");
     assert!(with("prefetch=1", |pick| Prefetch::choose(&target, false, false, false, pick)).is_err());
 }
 

@@ -12,7 +12,7 @@ use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Nest, hoist, split_vector, vector_lanes, widths, with_hoisted};
 use crate::loops::{Buf, Expr, Index, Local, LoopKind, Stmt, Var, visit};
 use crate::scalar::{BinaryFn, ReduceFn};
-use crate::tuning::reduce::{Block, Facts, Partials};
+use crate::tuning::reduce::{Block, Facts, Partials, SharedRows};
 
 /// The element that changes nothing: what the reference evaluator gives for no elements at all.
 pub(super) fn identity(op: ReduceFn, dtype: DType) -> Result<Expr> {
@@ -206,6 +206,7 @@ impl Lowering<'_> {
         let mut outer = kept.clone();
         outer[last] = Dim::ONE;
         let columns = column.map_or(Dim::ONE, |axis| std::mem::replace(&mut outer[axis], Dim::ONE));
+        let row = (0..last).rev().find(|axis| outer[*axis] != Dim::ONE);
         let only = outer.iter().all(|dim| *dim == Dim::ONE);
         let facts = Facts {
             target: self.target,
@@ -215,6 +216,8 @@ impl Lowering<'_> {
             positions: columns.as_const(),
             halves: self.multiplies_halves(op, x),
             alone: only,
+            shared: self.shared_rows(x).filter(|_| row.is_some()),
+            channels: kept[last].as_const(),
         };
         let mut pick = self.picker();
         let block = Block::choose(&facts, &mut pick)?;
@@ -222,13 +225,28 @@ impl Lowering<'_> {
         let written_out = block.written_out;
         let job = Job { op, axes: axes.to_vec(), x, anchor, dtype, reduced, written_out };
         let columns = runs::greedy(&columns, &block.runs(columns.as_const()));
-        let channels = channel_runs(&kept[last], lanes, block.vectors);
+        // The channels come in blocks: all rows of one, then those of the next one.
+        let mut all = kept[last].clone();
+        let blocked = row.filter(|_| block.channels > 0);
+        if let Some(row) = blocked {
+            let size = Dim::from(block.channels);
+            let Some(blocks) = all.exact_div(&size) else { return internal("channels in uneven blocks") };
+            (outer[row], all) = (outer[row].clone() * blocks, size);
+        }
+        let channels = channel_runs(&all, lanes, block.vectors);
         // Where the columns, or the channels, are all there is, threads share them.
         let share = |alone: bool| if alone { LoopKind::Parallel } else { LoopKind::Serial };
         let column_kind = share(only && columns.len() == 1);
         let channel_kind =
             share(only && columns.iter().all(|run| run.count == Dim::ONE) && channels.len() == 1);
-        self.for_shape(&outer, LoopKind::Parallel, &mut |cx, index| {
+        self.for_shape(&outer, LoopKind::Parallel, &mut |cx, mut index| {
+            let mut first = Index::zero();
+            if let Some(row) = blocked {
+                let number = index[row].floor_div(&kept[row], &cx.extent_fn());
+                let at = index[row].modulo(&kept[row], &cx.extent_fn());
+                first = cx.named(number).scale(&all);
+                index[row] = cx.named(at);
+            }
             for run in &columns {
                 cx.for_each("x", &run.count, column_kind, |cx, piece| {
                     for part in &channels {
@@ -241,7 +259,7 @@ impl Lowering<'_> {
                                     if let Some(axis) = column {
                                         place[axis] = run.at(&piece, at);
                                     }
-                                    place[last] = part.at(&chunk, channel);
+                                    place[last] = first.add(&part.at(&chunk, channel));
                                     places.push(place);
                                 }
                             }
@@ -262,6 +280,22 @@ impl Lowering<'_> {
             Op::Window { .. } => true,
             Op::Map(_) => node.inputs.iter().any(|&input| self.reads_windows(input)),
             _ => false,
+        }
+    }
+
+    /// The rows that one row of windows reads and the next one, too.
+    fn shared_rows(&self, x: ValueId) -> Option<SharedRows> {
+        let node = self.group_producer(x)?;
+        match &node.op {
+            Op::Window { first, kernel, strides, .. } => {
+                let (&[rows, _], &[step, _]) = (&kernel[..], &strides[..]) else { return None };
+                let ty = self.graph.ty(node.inputs[0]);
+                let (size, columns) = (ty.dtype.size(), ty.shape.get(first + 1)?.as_const());
+                let bytes = columns.map(|columns| rows.saturating_mul(columns as usize * size));
+                (rows > step).then_some(SharedRows { size, bytes })
+            }
+            Op::Map(_) => node.inputs.iter().find_map(|&input| self.shared_rows(input)),
+            _ => None,
         }
     }
 

@@ -722,6 +722,51 @@ fn reductions_that_keep_the_last_axis_at_every_size() {
     }
 }
 
+/// Rows of windows share rows of many channels, which come in blocks: rows and columns whose numbers are constants and such that
+/// are not, several images, windows whose rows are not shared.
+#[test]
+fn windows_of_many_channels() {
+    let target = fixed_target().leaf().unwrap();
+    let mut dice = Dice(11);
+    for (sizes, symbolic, stride, channels) in [
+        ([1, 5, 30, 160], [false; 3], 1, Some(40)),
+        ([2, 7, 30, 160], [false; 3], 2, Some(40)),
+        ([2, 5, 30, 160], [true, true, false], 1, Some(40)),
+        ([1, 6, 31, 48], [false, true, true], 1, Some(16)),
+        ([3, 4, 9, 48], [true; 3], 2, Some(16)),
+        // One row; all channels fit; a number of them that vectors do not divide; rows that are not shared.
+        ([1, 3, 30, 160], [false; 3], 1, None),
+        ([1, 5, 30, 32], [false; 3], 1, Some(0)),
+        ([1, 5, 30, 164], [false; 3], 1, Some(0)),
+        ([1, 7, 30, 160], [false; 3], 3, None),
+    ] {
+        let mut graph = Graph::default();
+        graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+        let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
+        let mut shape: Vec<Dim> = sizes.iter().map(|&size: &usize| Dim::from(size)).collect();
+        for axis in (0..3).filter(|&axis| symbolic[axis]) {
+            shape[axis] = Dim::sym(b.fresh_symbol());
+        }
+        let x = b.input("x", TensorType::new(DType::F32, shape), None);
+        let op = Op::Window { first: 1, kernel: vec![3; 2], strides: vec![stride; 2], dilations: vec![1; 2] };
+        let window = b.emit1(op, &[x]).unwrap();
+        let weights = b.constant(dice.tensor(DType::F32, &[3, 3, sizes[3]]));
+        let product = b.binary(BinaryFn::Mul, window, weights).unwrap();
+        let sum = b.reduce(ReduceFn::Sum, product, &[3, 4]).unwrap();
+        graph.outputs.push(("sum".into(), sum));
+        let input = dice.tensor(DType::F32, &sizes);
+        let result = check(&graph, &[input], true, &target, &loops::interp::run);
+        assert!(result.is_ok(), "{sizes:?}, step {stride}: {}", result.unwrap_err());
+        let program = schedule(&graph, schedule::Options::default()).unwrap();
+        let kernel =
+            loops::lower::lower(&graph, program.groups.values().next().unwrap(), "sum", &target).unwrap();
+        let chosen = channels.map(|channels| format!("channels={channels}"));
+        let (tuning, none) = (kernel.to_string(), "channels=".to_string());
+        let found = tuning.contains(chosen.as_ref().unwrap_or(&none));
+        assert_eq!(found, chosen.is_some(), "{sizes:?}, step {stride}: {tuning}");
+    }
+}
+
 /// Long rows are looked at in blocks, which NaN must not hide from.
 #[test]
 fn the_first_of_long_rows() {

@@ -296,18 +296,23 @@ fn convolutions() {
         let y = b.emit1(Op::Contract { batch: 0, m: 3, k: 3, rhs: RhsLayout::Plain }, &[x, weights])?;
         b.binary(BinaryFn::Add, y, bias)
     });
-    let depthwise = graph(|b| {
-        let x = input(b, DType::F32, &[1, 8, 9, 37]);
-        let weights = b.constant(tensor(&[3, 3, 37]));
-        let op = Op::Window { first: 1, kernel: vec![3; 2], strides: vec![1; 2], dilations: vec![1; 2] };
-        let x = b.emit1(op, &[x])?;
-        let weights = b.transpose(weights, &[0, 1, 2])?;
-        let y = b.binary(BinaryFn::Mul, x, weights)?;
-        b.reduce(ReduceFn::Sum, y, &[3, 4])
-    });
+    let depthwise = |sizes: &[usize; 4]| {
+        graph(|b| {
+            let x = input(b, DType::F32, sizes);
+            let weights = b.constant(tensor(&[3, 3, sizes[3]]));
+            let op = Op::Window { first: 1, kernel: vec![3; 2], strides: vec![1; 2], dilations: vec![1; 2] };
+            let x = b.emit1(op, &[x])?;
+            let weights = b.transpose(weights, &[0, 1, 2])?;
+            let y = b.binary(BinaryFn::Mul, x, weights)?;
+            b.reduce(ReduceFn::Sum, y, &[3, 4])
+        })
+    };
     for target in targets() {
         check(&convolution, &tensor(&[1, 9, 11, 5]), &target, Close::Within(1e-5));
-        check(&depthwise, &tensor(&[1, 8, 9, 37]), &target, Close::Within(1e-5));
+        // The second one's channels come in blocks.
+        for sizes in [[1, 8, 9, 37], [2, 5, 30, 160]] {
+            check(&depthwise(&sizes), &tensor(&sizes), &target, Close::Within(1e-5));
+        }
     }
 }
 

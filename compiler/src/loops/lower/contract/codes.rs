@@ -1,7 +1,6 @@
 //! Weights of few bits: the inner axes are parts and the steps of a part, and what all steps of a part share, its scale,
 //! multiplies their sum.
 
-use super::walk::CACHE_LINE;
 use super::{Job, Tile};
 use crate::error::Result;
 use crate::graph::{Dim, ValueId};
@@ -10,6 +9,7 @@ use crate::loops::lower::{Lowering, internal};
 use crate::loops::nest::Axis;
 use crate::loops::{Buffer, Expr, Index, Local, LoopKind, Stmt, Var};
 use crate::scalar::BinaryFn;
+use crate::tuning::CACHE_LINE;
 
 impl Lowering<'_> {
     /// Steps in an element of a right-hand side's codes, if it is made of such.

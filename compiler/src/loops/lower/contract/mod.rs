@@ -26,7 +26,7 @@ use crate::graph::dim::{product, row_major_strides};
 use crate::graph::{DType, Dim, Node, Op, RhsLayout, Tensor, ValueId};
 use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Axis, Nest};
-use crate::loops::{Expr, Index, Local, LoopKind, Stmt, visit};
+use crate::loops::{Buf, Expr, Index, Local, LoopKind, Stmt, visit};
 use crate::scalar::{BinaryFn, CompareFn};
 use crate::tuning::Picker;
 use crate::tuning::contract::{Facts, Prefetch, RegisterTile};
@@ -119,6 +119,8 @@ struct Tile {
     /// Per row of the tile: its index along every row axis.
     rows: Vec<Vec<Index>>,
     panel: Index,
+    /// The panel in the type of the sums, `[steps, nr]`, where it was widened first.
+    widened: Option<Buf>,
     /// The first of its columns among those of the panel.
     first: usize,
     ahead: Option<Ahead>,
@@ -304,7 +306,7 @@ impl Lowering<'_> {
     fn tile(&mut self, job: &Job, tile: &Tile) -> Result<()> {
         let acc = self.kernel.local("acc", job.sum, &[tile.rows.len(), job.tile.columns], job.lanes);
         self.prefetch_results(job, tile);
-        let sums = match job.codes {
+        let sums = match job.codes.filter(|_| tile.widened.is_none()) {
             Some(per_word) => self.accumulate_codes(job, tile, acc, per_word)?,
             None if job.short.is_some() => self.accumulate_short(job, tile, acc)?,
             None => self.accumulate(job, tile, acc)?,
@@ -469,6 +471,20 @@ impl Lowering<'_> {
         Ok(self.widened(job, "a", value))
     }
 
+    /// The element, or the word of bytes, of a panel's column in a step.
+    fn weight(&mut self, job: &Job, tile: &Tile, inner: &[Index], column: &Index) -> Result<Expr> {
+        if let Some(buf) = tile.widened {
+            let strides = row_major_strides(&job.inner);
+            let step = inner.iter().zip(&strides).fold(Index::zero(), |sum, (i, by)| sum.add(&i.scale(by)));
+            return Ok(Expr::Load { buf, index: step.scale(&Dim::from(job.nr)).add(column) });
+        }
+        let mut index = self.broadcast_batch(job.rhs, job, &tile.batch);
+        index.push(tile.panel.clone());
+        index.extend_from_slice(inner);
+        index.push(column.scale(&Dim::from(job.depth)));
+        self.operand_at(job, job.rhs, &index)
+    }
+
     /// One step of the inner axes, all lanes of all rows.
     fn step(&mut self, job: &Job, tile: &Tile, acc: Local, step: &Step) -> Result<()> {
         let lane = self.kernel.loop_var("v");
@@ -479,11 +495,7 @@ impl Lowering<'_> {
             for vector in 0..vectors {
                 let column = Index::int((vector * job.lanes) as i64);
                 let column = if job.lanes == 1 { column } else { column.add(&Index::var(lane)) };
-                let mut index = cx.broadcast_batch(job.rhs, job, &tile.batch);
-                index.push(tile.panel.clone());
-                index.extend_from_slice(&step.rhs);
-                index.push(first.add(&column).scale(&Dim::from(job.depth)));
-                let value = cx.operand_at(job, job.rhs, &index)?;
+                let value = cx.weight(job, tile, &step.rhs, &first.add(&column))?;
                 panel_row.push((column, cx.widened(job, "b", value)));
             }
             let mut elements = vec![];

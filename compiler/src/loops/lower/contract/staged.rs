@@ -1,8 +1,9 @@
 //! Right-hand sides that are narrower than the sums, for many rows: widened once for several tiles of rows.
 //!
-//! A block of a panel, so many steps of the inner axes, is widened into the kernel's own memory, where it stays in the
-//! first-level cache. All tiles of a group of rows are computed for this block before the next one, with their sums in
-//! memory between blocks. Few rows are computed with weights that are widened in registers, as each is read once or twice.
+//! A panel that fits is widened into the kernel's own memory as a whole, and the tiles read it there. Of a larger one, a block, so
+//! many steps of the inner axes, is widened, which stays in the first-level cache. All tiles of a group of rows are computed for
+//! this block before the next one, with their sums in memory between blocks. Few rows are computed with weights that are widened
+//! in registers, as each is read once or twice.
 
 use super::Job;
 use super::walk::{Ahead, Part};
@@ -34,14 +35,15 @@ pub(super) struct Stage {
     tiles: usize,
     /// `[steps, nr]`
     panel: Buf,
-    /// `[rows of a group, nr]`
-    sums: Buf,
+    /// `[rows of a group, nr]`; none where a block is a whole panel.
+    sums: Option<Buf>,
 }
 
-/// Rows of a panel that are computed together: whole tiles, those of one group, and what is left behind the last group.
+/// Rows of a panel that are computed together, with their sums in memory: whole tiles, those of one group, and what is left behind the last group.
 struct Group<'a> {
     batch: &'a [Index],
     panel: &'a Index,
+    sums: Buf,
     lead: &'a [Index],
     main: &'a Run,
     rest: &'a [Run],
@@ -111,7 +113,9 @@ impl Lowering<'_> {
             }
             buffers.push(Buffer { name: name.into(), dtype: job.sum, len, access })
         };
-        let (panel, sums) = (buffer("panel", steps), buffer("sums", rows));
+        let panel = buffer("panel", steps);
+        let whole = product(&job.inner).as_const() == Some(steps as i64);
+        let sums = (!whole).then(|| buffer("sums", rows));
         Ok(Some(Stage { axis, chunk, tuning, tiles, panel, sums }))
     }
 
@@ -146,6 +150,10 @@ impl Lowering<'_> {
         panel: &Index,
         part: &Part,
     ) -> Result<()> {
+        let Some(sums) = stage.sums else {
+            self.widen_block(job, stage, (batch, panel), &[Index::zero()])?;
+            return self.register_panel(job, batch, panel, part, Some(stage.panel));
+        };
         let row_axes = job.row_axes(&self.graph.ty(job.out).shape);
         let (outer, tiled) = row_axes.split_at(job.tile.row_loops);
         let (rows, height) = (product(tiled), Dim::from(job.tile.rows));
@@ -167,7 +175,7 @@ impl Lowering<'_> {
             cx.for_part(std::slice::from_ref(&groups), by_group, &mut |cx, number| {
                 let part = Part { number: number[0].clone(), count: groups.clone() };
                 let (lead, main, rest) = (&lead[..], &main, &rest[..]);
-                cx.staged_group(job, stage, &Group { batch, panel, lead, main, rest, part })
+                cx.staged_group(job, stage, &Group { batch, panel, sums, lead, main, rest, part })
             })
         })
     }
@@ -175,7 +183,7 @@ impl Lowering<'_> {
     fn staged_group(&mut self, job: &Job, stage: &Stage, group: &Group) -> Result<()> {
         self.for_tiles(job, stage, group, &mut |cx, place| {
             cx.for_sums(job, place, &mut |cx, index| {
-                cx.push(Stmt::Store { buf: stage.sums, index, value: Expr::constant(job.sum, 0.0) });
+                cx.push(Stmt::Store { buf: group.sums, index, value: Expr::constant(job.sum, 0.0) });
                 Ok(())
             })
         })?;
@@ -187,14 +195,14 @@ impl Lowering<'_> {
             if let Some(last) = block.last_mut() {
                 *last = last.scale(&Dim::from(stage.chunk));
             }
-            cx.widen_block(job, stage, group, &block)?;
+            cx.widen_block(job, stage, (group.batch, group.panel), &block)?;
             let ahead = cx.next_block(job, stage, group, &block)?;
             cx.for_tiles(job, stage, group, &mut |cx, place| {
                 let ahead = ahead.clone().map(|ahead| ahead.of_tile(place.tile.clone()));
                 cx.staged_tile(job, stage, group, place, &block, ahead)
             })
         })?;
-        self.for_tiles(job, stage, group, &mut |cx, place| cx.staged_epilogue(job, stage, group, place))
+        self.for_tiles(job, stage, group, &mut |cx, place| cx.staged_epilogue(job, group, place))
     }
 
     /// Statements for every tile of a group.
@@ -250,8 +258,14 @@ impl Lowering<'_> {
         })
     }
 
-    /// Widens a block of a panel; `block` is the index of its first step.
-    fn widen_block(&mut self, job: &Job, stage: &Stage, group: &Group, block: &[Index]) -> Result<()> {
+    /// Widens a block of a panel, of one element of the batch; `block` is the index of its first step.
+    fn widen_block(
+        &mut self,
+        job: &Job,
+        stage: &Stage,
+        (batch, panel): (&[Index], &Index),
+        block: &[Index],
+    ) -> Result<()> {
         let behind = &job.inner[(stage.axis + 1).min(job.inner.len())..];
         let mut shape = vec![Dim::from(stage.chunk)];
         shape.extend_from_slice(behind);
@@ -269,8 +283,8 @@ impl Lowering<'_> {
             }
             let index = inner_index(block, &index);
             cx.for_columns(job, 0..job.nr, &mut |cx, column| {
-                let mut lead = cx.broadcast_batch(job.rhs, job, group.batch);
-                lead.push(group.panel.clone());
+                let mut lead = cx.broadcast_batch(job.rhs, job, batch);
+                lead.push(panel.clone());
                 let weights = cx.weights(job, lead, &index, column)?;
                 for (step, value) in weights.into_iter().enumerate() {
                     let index = first.add(column).add(&Index::int((step * job.nr) as i64));
@@ -420,9 +434,9 @@ impl Lowering<'_> {
         self.for_columns(job, 0..job.nr, &mut |cx, column| {
             for row in 0..rows.len() {
                 let index = place.sum(job, row, column);
-                let sum = Expr::Load { buf: stage.sums, index: index.clone() };
+                let sum = Expr::Load { buf: group.sums, index: index.clone() };
                 let own = Expr::Get { local: acc, at: vec![Index::int(row as i64), column.clone()] };
-                cx.push(Stmt::Store { buf: stage.sums, index, value: Expr::binary(BinaryFn::Add, sum, own) });
+                cx.push(Stmt::Store { buf: group.sums, index, value: Expr::binary(BinaryFn::Add, sum, own) });
             }
             Ok(())
         })
@@ -446,11 +460,11 @@ impl Lowering<'_> {
         rows
     }
 
-    fn staged_epilogue(&mut self, job: &Job, stage: &Stage, group: &Group, place: &Place) -> Result<()> {
+    fn staged_epilogue(&mut self, job: &Job, group: &Group, place: &Place) -> Result<()> {
         let rows = self.staged_rows(job, group, place);
         self.panel_columns(job, group.panel, &mut |cx, column| {
             for (row, at) in rows.iter().enumerate() {
-                let sum = Expr::Load { buf: stage.sums, index: place.sum(job, row, column) };
+                let sum = Expr::Load { buf: group.sums, index: place.sum(job, row, column) };
                 let dtype = cx.graph.ty(job.out).dtype;
                 let sum = if dtype == job.sum { sum } else { Expr::cast(dtype, sum) };
                 cx.overrides.insert(job.out, Override::Expr(sum));

@@ -17,10 +17,8 @@ use crate::loops::lower::runs;
 use crate::loops::lower::single::slabs;
 use crate::loops::{Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt};
 use crate::scalar::CompareFn;
-use crate::tuning::Picker;
 use crate::tuning::contract::{Extents, PART_TILES, Prefetch, Walk};
-
-pub(super) const CACHE_LINE: i64 = 64;
+use crate::tuning::{CACHE_LINE, Picker};
 
 /// A part of a range: number `number` of `count`.
 pub(in crate::loops::lower) struct Part {
@@ -224,7 +222,7 @@ impl<'a> Lowering<'a> {
         let condition = match (&job.tiles, &job.stage) {
             (Some(plan), _) => self.enough_for_tiles(job, plan),
             (None, Some(stage)) => self.enough_for_stage(job, stage),
-            (None, None) => return self.register_panel(job, batch, panel, part),
+            (None, None) => return self.register_panel(job, batch, panel, part, None),
         };
         let many = |cx: &mut Self| match (&job.tiles, &job.stage) {
             (Some(plan), _) => cx.tile_panel(job, plan, batch, panel, part),
@@ -233,17 +231,25 @@ impl<'a> Lowering<'a> {
         };
         let Some(condition) = condition else { return many(self) };
         let then = self.scope(many)?;
-        let otherwise = self.scope(|cx| cx.register_panel(job, batch, panel, part))?;
+        let otherwise = self.scope(|cx| cx.register_panel(job, batch, panel, part, None))?;
         self.push(Stmt::If { condition, then, otherwise });
         Ok(())
     }
 
-    /// A part of the rows of one panel, on tiles of vector registers.
-    fn register_panel(&mut self, job: &Job, batch: &[Index], panel: &Index, part: &Part) -> Result<()> {
+    /// A part of the rows of one panel, on tiles of vector registers. `widened`: the panel in the type of the sums.
+    pub(super) fn register_panel(
+        &mut self,
+        job: &Job,
+        batch: &[Index],
+        panel: &Index,
+        part: &Part,
+        widened: Option<Buf>,
+    ) -> Result<()> {
         let row_axes = job.row_axes(&self.graph.ty(job.out).shape);
         let first = job.block.as_ref().map_or(Index::zero(), |block| block.first.clone());
         let (outer, tiled) = row_axes.split_at(job.tile.row_loops);
-        let runs = runs::balanced(&product(tiled), job.register_rows());
+        let rows = if widened.is_some() { job.tile.rows } else { job.register_rows() };
+        let runs = runs::balanced(&product(tiled), rows);
         let tiles = runs.iter().fold(Dim::ZERO, |sum, run| sum + run.count.clone());
         let all = product(outer) * tiles.clone();
         let own = all.floor_div(&part.count).expect("there are parts");
@@ -273,7 +279,7 @@ impl<'a> Lowering<'a> {
                         ahead.clone().and_then(|ahead| ahead.of_run(job, run.size, looped, number));
                     (0..job.nr).step_by(job.tile.columns).try_for_each(|first| {
                         let (batch, rows, ahead) = (batch.to_vec(), rows.clone(), ahead.take());
-                        cx.tile(job, &Tile { batch, rows, panel: panel.clone(), first, ahead })
+                        cx.tile(job, &Tile { batch, rows, panel: panel.clone(), widened, first, ahead })
                     })
                 })?;
                 before = before.add_dim(&run.count);
