@@ -8,6 +8,11 @@ use crate::target::Target;
 /// of a row at once, depthwise convolutions of 14 x 14 x 384 and 576 (f32) take 1.7 of the time on Zen 5.
 const ROWS_SHARE: usize = 2;
 
+/// Parts of the rows of windows in blocks of channels, at least and at most: the thread that has a part of an image here reads the same
+/// part in the product behind. Each part reads the rows again that it shares with the one before, so that its own are some.
+const PARTS_OF_ROWS: [i64; 2] = [2, 4];
+const PART_ROWS: i64 = 7;
+
 /// Independent partial results of a reduction in vectors: enough to hide the latency of an addition.
 const PARTIALS: usize = 4;
 
@@ -64,6 +69,8 @@ pub struct Facts<'a> {
     pub alone: bool,
     /// The rows that a row of windows shares with the next one, where it does.
     pub shared: Option<SharedRows>,
+    /// Rows along the axis before that of the positions, where there are several: their number, where that is known.
+    pub rows: Option<Option<i64>>,
     /// Channels, where their number is known.
     pub channels: Option<i64>,
 }
@@ -88,6 +95,8 @@ pub struct Block {
     pub vectors: usize,
     /// Channels for which all rows are computed before the next ones; 0 for all.
     pub channels: i64,
+    /// Parts of these rows that have all channels before the next part.
+    pub parts: i64,
 }
 
 impl Block {
@@ -119,8 +128,8 @@ impl Block {
         let why = format!("of {registers} vector registers, each position takes {vectors}");
         let chosen = if written_out > 0 { facts.chosen_positions() } else { 1 };
         let positions = pick.count("positions", chosen as usize, &Allowed::between(1, fit, why))?;
-        let channels = facts.block_channels(vectors, pick)?;
-        Ok(Block { written_out, positions, vectors, channels })
+        let (channels, parts) = facts.channel_blocks(vectors, pick)?;
+        Ok(Block { written_out, positions, vectors, channels, parts })
     }
 
     /// Numbers of positions that are computed together, in turn, each as often as there is room for.
@@ -148,9 +157,12 @@ impl Facts<'_> {
         choices
     }
 
-    /// Channels of a block: as many as have their windows' rows in the first-level cache until the next row reads them again.
-    fn block_channels(&self, vectors: usize, pick: &mut Picker<'_>) -> Result<i64> {
-        let (Some(shared), Some(channels)) = (&self.shared, self.channels) else { return Ok(0) };
+    /// Channels of a block, as many as have their windows' rows in the first-level cache until the next row reads them again, and
+    /// parts of the rows.
+    fn channel_blocks(&self, vectors: usize, pick: &mut Picker<'_>) -> Result<(i64, i64)> {
+        let (Some(shared), Some(rows), Some(channels)) = (&self.shared, self.rows, self.channels) else {
+            return Ok((0, 1));
+        };
         let step = (vectors * self.lanes) as i64;
         let blocks = (1..=channels / step).map(|count| count * step).filter(|size| channels % size == 0);
         let choices: Vec<i64> = [0].into_iter().chain(blocks).collect();
@@ -160,7 +172,13 @@ impl Facts<'_> {
         let chosen = choices.iter().copied().filter(|size| (line..=fit).contains(size)).max();
         let chosen = chosen.filter(|&size| size < channels).unwrap_or(0);
         let why = format!("0 for all, or a part of the {channels} channels in steps of {step}");
-        pick.pick("channels", chosen, &Allowed::one_of(choices, why))
+        let size = pick.pick("channels", chosen, &Allowed::one_of(choices, why))?;
+        if size == 0 {
+            return Ok((0, 1));
+        }
+        let [least, most] = PARTS_OF_ROWS;
+        let parts = rows.map_or(most, |rows| (rows / PART_ROWS).clamp(least, most));
+        Ok((size, pick.pick("parts", parts, &Allowed::between(1, 1 << 10, "parts of the rows"))?))
     }
 
     fn chosen_positions(&self) -> i64 {

@@ -170,7 +170,7 @@ fn the_tiles_of_a_processor_are_for_enough_work() {
 fn rows_of_windows_stay_in_a_cache() {
     use super::reduce::{Block, Facts, SharedRows};
     let target = target("x86-64-v3");
-    let channels = |size: usize, columns: Option<usize>, channels| {
+    let blocks = |size: usize, columns: Option<usize>, rows, channels| {
         let facts = Facts {
             target: &target,
             lanes: target.lanes(size),
@@ -180,16 +180,21 @@ fn rows_of_windows_stay_in_a_cache() {
             halves: false,
             alone: false,
             shared: Some(SharedRows { size, bytes: columns.map(|columns| 3 * columns * size) }),
+            rows,
             channels,
         };
-        with("", |pick| Block::choose(&facts, pick)).unwrap().0.channels
+        let Block { channels, parts, .. } = with("", |pick| Block::choose(&facts, pick)).unwrap().0;
+        (channels, parts)
     };
     // Half of 32 KiB: 85 channels of three rows of 16 columns, 24 of 56 columns.
-    assert_eq!(channels(4, Some(16), Some(384)), 64);
-    assert_eq!(channels(4, Some(56), Some(144)), 24);
-    assert_eq!(channels(4, Some(16), Some(64)), 0, "all of them fit");
-    assert_eq!(channels(4, Some(100), Some(144)), 0, "less than a line of the cache fits");
-    assert_eq!((channels(4, None, Some(144)), channels(4, Some(16), None)), (16, 0));
+    assert_eq!(blocks(4, Some(16), Some(Some(14)), Some(384)), (64, 2));
+    assert_eq!(blocks(4, Some(56), Some(Some(30)), Some(144)), (24, 4));
+    assert_eq!(blocks(4, None, Some(None), Some(144)), (16, 4));
+    // All of them fit; less than a line of the cache fits; one row; their number is not known.
+    assert_eq!(blocks(4, Some(16), Some(Some(14)), Some(64)), (0, 1));
+    assert_eq!(blocks(4, Some(100), Some(Some(14)), Some(144)), (0, 1));
+    assert_eq!(blocks(4, Some(16), None, Some(384)), (0, 1));
+    assert_eq!(blocks(4, Some(16), Some(Some(14)), None), (0, 1));
 }
 
 #[test]

@@ -7,6 +7,7 @@
 use crate::error::Result;
 use crate::graph::{DType, Dim, MapFn, Node, Op, Tensor, ValueId};
 use crate::interp;
+use crate::loops::lower::contract::walk::Part;
 use crate::loops::lower::runs::{self, Run};
 use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Nest, hoist, split_vector, vector_lanes, widths, with_hoisted};
@@ -216,7 +217,8 @@ impl Lowering<'_> {
             positions: columns.as_const(),
             halves: self.multiplies_halves(op, x),
             alone: only,
-            shared: self.shared_rows(x).filter(|_| row.is_some()),
+            shared: self.shared_rows(x),
+            rows: row.map(|row| outer[row].as_const()),
             channels: kept[last].as_const(),
         };
         let mut pick = self.picker();
@@ -225,13 +227,13 @@ impl Lowering<'_> {
         let written_out = block.written_out;
         let job = Job { op, axes: axes.to_vec(), x, anchor, dtype, reduced, written_out };
         let columns = runs::greedy(&columns, &block.runs(columns.as_const()));
-        // The channels come in blocks: all rows of one, then those of the next one.
         let mut all = kept[last].clone();
-        let blocked = row.filter(|_| block.channels > 0);
-        if let Some(row) = blocked {
+        let mut blocks = None;
+        if let Some(row) = row.filter(|_| block.channels > 0) {
             let size = Dim::from(block.channels);
-            let Some(blocks) = all.exact_div(&size) else { return internal("channels in uneven blocks") };
-            (outer[row], all) = (outer[row].clone() * blocks, size);
+            let Some(count) = all.exact_div(&size) else { return internal("channels in uneven blocks") };
+            all = size.clone();
+            blocks = Some(ChannelBlocks { row, count, size, parts: Dim::from(block.parts) });
         }
         let channels = channel_runs(&all, lanes, block.vectors);
         // Where the columns, or the channels, are all there is, threads share them.
@@ -239,14 +241,7 @@ impl Lowering<'_> {
         let column_kind = share(only && columns.len() == 1);
         let channel_kind =
             share(only && columns.iter().all(|run| run.count == Dim::ONE) && channels.len() == 1);
-        self.for_shape(&outer, LoopKind::Parallel, &mut |cx, mut index| {
-            let mut first = Index::zero();
-            if let Some(row) = blocked {
-                let number = index[row].floor_div(&kept[row], &cx.extent_fn());
-                let at = index[row].modulo(&kept[row], &cx.extent_fn());
-                first = cx.named(number).scale(&all);
-                index[row] = cx.named(at);
-            }
+        let fill = &mut |cx: &mut Self, index: Vec<Index>| {
             for run in &columns {
                 cx.for_each("x", &run.count, column_kind, |cx, piece| {
                     for part in &channels {
@@ -259,7 +254,7 @@ impl Lowering<'_> {
                                     if let Some(axis) = column {
                                         place[axis] = run.at(&piece, at);
                                     }
-                                    place[last] = first.add(&part.at(&chunk, channel));
+                                    place[last] = place[last].add(&part.at(&chunk, channel));
                                     places.push(place);
                                 }
                             }
@@ -270,6 +265,41 @@ impl Lowering<'_> {
                 })?;
             }
             Ok(())
+        };
+        match blocks {
+            Some(blocks) => self.for_channel_blocks(&outer, &blocks, fill),
+            None => self.for_shape(&outer, LoopKind::Parallel, fill),
+        }
+    }
+
+    /// All rows of a block of channels before the next block; where an image is all there is, of a part of the rows, which threads
+    /// share. `fill` gets an index of `outer` and, at its end, the first channel.
+    fn for_channel_blocks(
+        &mut self,
+        outer: &[Dim],
+        blocks: &ChannelBlocks,
+        fill: &mut dyn FnMut(&mut Self, Vec<Index>) -> Result<()>,
+    ) -> Result<()> {
+        let ChannelBlocks { row, count, size, parts } = blocks;
+        let (lead, rows) = outer.split_at(*row);
+        let (parts, kind) = match lead.iter().all(|dim| *dim == Dim::ONE) {
+            true => (parts.clone(), LoopKind::Parallel),
+            false => (Dim::ONE, LoopKind::Serial),
+        };
+        self.for_shape(lead, LoopKind::Parallel, &mut |cx, lead| {
+            cx.for_each("part", &(parts.clone() * count.clone()), kind, |cx, number| {
+                let part = number.floor_div(count, &cx.extent_fn());
+                let block = number.modulo(count, &cx.extent_fn());
+                let (part, channel) = (cx.named(part), cx.named(block).scale(size));
+                let part = Part { number: part, count: parts.clone() };
+                cx.for_part(rows, &part, &mut |cx, at| {
+                    let mut index: Vec<Index> = lead.iter().cloned().chain(at).collect();
+                    if let Some(last) = index.last_mut() {
+                        *last = channel.clone();
+                    }
+                    fill(cx, index)
+                })
+            })
         })
     }
 
@@ -381,6 +411,14 @@ impl Lowering<'_> {
         let (lo, hi) = (Index::zero(), Index::int(width as i64));
         self.push(Stmt::For { var, lo, hi, step: 1, kind: LoopKind::Vector, body });
     }
+}
+
+/// Blocks of channels: so many of so many, and parts of the rows along axis `row` that have all of them before the next part.
+struct ChannelBlocks {
+    row: usize,
+    count: Dim,
+    size: Dim,
+    parts: Dim,
 }
 
 /// What one block of a channels-last reduction needs to know.
