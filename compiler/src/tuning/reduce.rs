@@ -2,6 +2,7 @@
 
 use super::{Allowed, CACHE_LINE, Picker};
 use crate::error::Result;
+use crate::graph::Dim;
 use crate::target::Target;
 
 /// Share of the first-level cache that the rows of windows have: the results and what comes next pass through it. With all channels
@@ -69,8 +70,8 @@ pub struct Facts<'a> {
     pub alone: bool,
     /// The rows that a row of windows shares with the next one, where it does.
     pub shared: Option<SharedRows>,
-    /// Rows along the axis before that of the positions, where there are several: their number, where that is known.
-    pub rows: Option<Option<i64>>,
+    /// Rows along the axis before that of the positions, where there are several.
+    pub rows: Option<Dim>,
     /// Channels, where their number is known.
     pub channels: Option<i64>,
 }
@@ -160,7 +161,7 @@ impl Facts<'_> {
     /// Channels of a block, as many as have their windows' rows in the first-level cache until the next row reads them again, and
     /// parts of the rows.
     fn channel_blocks(&self, vectors: usize, pick: &mut Picker<'_>) -> Result<(i64, i64)> {
-        let (Some(shared), Some(rows), Some(channels)) = (&self.shared, self.rows, self.channels) else {
+        let (Some(shared), Some(rows), Some(channels)) = (&self.shared, &self.rows, self.channels) else {
             return Ok((0, 1));
         };
         let step = (vectors * self.lanes) as i64;
@@ -177,7 +178,7 @@ impl Facts<'_> {
             return Ok((0, 1));
         }
         let [least, most] = PARTS_OF_ROWS;
-        let parts = rows.map_or(most, |rows| (rows / PART_ROWS).clamp(least, most));
+        let parts = rows.as_const().map_or(most, |rows| (rows / PART_ROWS).clamp(least, most));
         Ok((size, pick.pick("parts", parts, &Allowed::between(1, 1 << 10, "parts of the rows"))?))
     }
 

@@ -1,6 +1,6 @@
 use super::contract::{Blocks, Extents, Facts, Prefetch, ProcessorTile, RegisterTile, Stage, TileWork, Walk};
 use super::*;
-use crate::graph::{DType, Dim};
+use crate::graph::{DType, Dim, Sym};
 
 fn target(cpu: &str) -> Target {
     let target = Target::parse("x86_64-unknown-linux-gnu", Some(cpu)).unwrap();
@@ -170,7 +170,7 @@ fn the_tiles_of_a_processor_are_for_enough_work() {
 fn rows_of_windows_stay_in_a_cache() {
     use super::reduce::{Block, Facts, SharedRows};
     let target = target("x86-64-v3");
-    let blocks = |size: usize, columns: Option<usize>, rows, channels| {
+    let blocks = |size: usize, columns: Option<usize>, rows: Dim, channels| {
         let facts = Facts {
             target: &target,
             lanes: target.lanes(size),
@@ -180,21 +180,22 @@ fn rows_of_windows_stay_in_a_cache() {
             halves: false,
             alone: false,
             shared: Some(SharedRows { size, bytes: columns.map(|columns| 3 * columns * size) }),
-            rows,
+            rows: Some(rows).filter(|rows| *rows != Dim::ONE),
             channels,
         };
         let Block { channels, parts, .. } = with("", |pick| Block::choose(&facts, pick)).unwrap().0;
         (channels, parts)
     };
     // Half of 32 KiB: 85 channels of three rows of 16 columns, 24 of 56 columns.
-    assert_eq!(blocks(4, Some(16), Some(Some(14)), Some(384)), (64, 2));
-    assert_eq!(blocks(4, Some(56), Some(Some(30)), Some(144)), (24, 4));
-    assert_eq!(blocks(4, None, Some(None), Some(144)), (16, 4));
-    // All of them fit; less than a line of the cache fits; one row; their number is not known.
-    assert_eq!(blocks(4, Some(16), Some(Some(14)), Some(64)), (0, 1));
-    assert_eq!(blocks(4, Some(100), Some(Some(14)), Some(144)), (0, 1));
-    assert_eq!(blocks(4, Some(16), None, Some(384)), (0, 1));
-    assert_eq!(blocks(4, Some(16), Some(Some(14)), None), (0, 1));
+    let (few, many, open) = (Dim::from(14i64), Dim::from(30i64), Dim::sym(Sym::from_u32(0)));
+    assert_eq!(blocks(4, Some(16), few.clone(), Some(384)), (64, 2));
+    assert_eq!(blocks(4, Some(56), many, Some(144)), (24, 4));
+    assert_eq!(blocks(4, None, open, Some(144)), (16, 4));
+    // All of them fit; less than a line of the cache fits; one row; channels of no known number.
+    assert_eq!(blocks(4, Some(16), few.clone(), Some(64)), (0, 1));
+    assert_eq!(blocks(4, Some(100), few.clone(), Some(144)), (0, 1));
+    assert_eq!(blocks(4, Some(16), Dim::ONE, Some(384)), (0, 1));
+    assert_eq!(blocks(4, Some(16), few, None), (0, 1));
 }
 
 #[test]

@@ -218,7 +218,7 @@ impl Lowering<'_> {
             halves: self.multiplies_halves(op, x),
             alone: only,
             shared: self.shared_rows(x),
-            rows: row.map(|row| outer[row].as_const()),
+            rows: row.map(|row| outer[row].clone()),
             channels: kept[last].as_const(),
         };
         let mut pick = self.picker();

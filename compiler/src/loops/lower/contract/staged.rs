@@ -39,7 +39,8 @@ pub(super) struct Stage {
     sums: Option<Buf>,
 }
 
-/// Rows of a panel that are computed together, with their sums in memory: whole tiles, those of one group, and what is left behind the last group.
+/// Rows of a panel that are computed together, with their sums in memory: whole tiles, those of one group, and what is left behind
+/// the last group.
 struct Group<'a> {
     batch: &'a [Index],
     panel: &'a Index,
