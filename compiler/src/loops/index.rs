@@ -4,6 +4,7 @@
 //! schedule inlines no more views than leave them small (see `schedule::inline`), which bounds every recursion here.
 
 use crate::graph::Dim;
+use crate::graph::dim::row_major_strides;
 use crate::loops::{Index, Term, Var};
 
 /// An index as `number * size + step` with `step < size`, and how many blocks of that size a divisor has.
@@ -99,6 +100,12 @@ impl Index {
             // Joining leaves fewer divisions, so this recursion is as deep as divisions are nested.
             self = self.add(&joined);
         }
+    }
+
+    /// The number of an element of a shape, in row-major order, from its index along every axis.
+    pub fn row_major(at: &[Index], shape: &[Dim]) -> Index {
+        let strides = row_major_strides(shape);
+        at.iter().zip(&strides).fold(Index::zero(), |sum, (i, stride)| sum.add(&i.scale(stride)))
     }
 
     pub fn add_dim(&self, dim: &Dim) -> Index {

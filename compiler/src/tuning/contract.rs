@@ -41,12 +41,12 @@ const SUM_TERMS: i64 = 256;
 /// Cache lines of the next panel asked for per iteration of a register tile's inner loop.
 const PREFETCHES: i64 = 4;
 
+/// The same for a step on the processor's tiles, or of a widened block: it takes as many lines of a panel of 32 columns.
+const BLOCK_PREFETCHES: i64 = 32;
+
 /// Bytes of an operand from which on it is taken as far: until a constant is read again, all others of the model are. Products of
 /// mobilenet_v2_f16 with 110 to 184 KB of weights take 0.93 of the time on Zen 5 where these are asked for.
 const FAR: i64 = 64 << 10;
-
-/// The same for a step on the processor's tiles, or of a widened block: it takes as many lines of a panel of 32 columns.
-const BLOCK_PREFETCHES: i64 = 32;
 
 /// Bytes that a panel which a single tile of few rows reads is asked for ahead of its use. As measured from memory, on Zen 5: 54 MB
 /// of f16 take 2.36 ms without, 1.91 with 4 KiB, 1.77 with 8, 1.92 with 16; f32 5% less; 4 bits 0.53 with 4 KiB, 0.47 with 8. On

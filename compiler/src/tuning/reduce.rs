@@ -11,7 +11,7 @@ const ROWS_SHARE: usize = 2;
 
 /// Parts of the rows of windows in blocks of channels, at least and at most: the thread that has a part of an image here reads the same
 /// part in the product behind. Each part reads the rows again that it shares with the one before, so that its own are some.
-const PARTS_OF_ROWS: [i64; 2] = [2, 4];
+const ROW_PARTS: [i64; 2] = [2, 4];
 const PART_ROWS: i64 = 7;
 
 /// Independent partial results of a reduction in vectors: enough to hide the latency of an addition.
@@ -177,7 +177,7 @@ impl Facts<'_> {
         if size == 0 {
             return Ok((0, 1));
         }
-        let [least, most] = PARTS_OF_ROWS;
+        let [least, most] = ROW_PARTS;
         let parts = rows.as_const().map_or(most, |rows| (rows / PART_ROWS).clamp(least, most));
         Ok((size, pick.pick("parts", parts, &Allowed::between(1, 1 << 10, "parts of the rows"))?))
     }

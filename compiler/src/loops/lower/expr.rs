@@ -203,11 +203,7 @@ impl Lowering<'_> {
                     break;
                 }
             }
-            let strides = row_major_strides(&to[b0..b]);
-            let mut flat = index[b0..b]
-                .iter()
-                .zip(&strides)
-                .fold(Index::zero(), |sum, (i, stride)| sum.add(&i.scale(stride)));
+            let mut flat = Index::row_major(&index[b0..b], &to[b0..b]);
             let strides = row_major_strides(&from[a0..a]);
             for (at, (dim, stride)) in from[a0..a].iter().zip(&strides).enumerate() {
                 if *dim == Dim::ONE {

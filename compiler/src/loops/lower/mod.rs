@@ -27,7 +27,6 @@ use std::collections::{HashMap, HashSet};
 
 use self::chain::Slot;
 use crate::error::{Error, Result, Stage};
-use crate::graph::dim::row_major_strides;
 use crate::graph::{DType, Dim, Graph, Node, NodeId, ValueId};
 use crate::loops::{Access, Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt, Term, Var, visit};
 use crate::schedule::{Group, GroupKind};
@@ -229,9 +228,7 @@ impl<'a> Lowering<'a> {
         if let Some(slot) = slots.into_iter().find(|slot| slot.values.contains(&value)) {
             return slot.address(index);
         }
-        let strides = row_major_strides(&self.graph.ty(value).shape);
-        let address =
-            index.iter().zip(&strides).fold(Index::zero(), |sum, (i, stride)| sum.add(&i.scale(stride)));
+        let address = Index::row_major(index, &self.graph.ty(value).shape);
         self.at_one_stride(&address).unwrap_or(address)
     }
 

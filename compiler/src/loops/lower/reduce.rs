@@ -209,15 +209,16 @@ impl Lowering<'_> {
         let columns = column.map_or(Dim::ONE, |axis| std::mem::replace(&mut outer[axis], Dim::ONE));
         let row = (0..last).rev().find(|axis| outer[*axis] != Dim::ONE);
         let only = outer.iter().all(|dim| *dim == Dim::ONE);
+        let window = self.window_of(x);
         let facts = Facts {
             target: self.target,
             lanes,
             reduced: reduced.iter().map(Dim::as_const).collect(),
-            windows: self.reads_windows(x),
+            windows: window.is_some(),
             positions: columns.as_const(),
             halves: self.multiplies_halves(op, x),
             alone: only,
-            shared: self.shared_rows(x),
+            shared: window.and_then(|window| self.shared_rows(window)),
             rows: row.map(|row| outer[row].clone()),
             channels: kept[last].as_const(),
         };
@@ -227,15 +228,18 @@ impl Lowering<'_> {
         let written_out = block.written_out;
         let job = Job { op, axes: axes.to_vec(), x, anchor, dtype, reduced, written_out };
         let columns = runs::greedy(&columns, &block.runs(columns.as_const()));
-        let mut all = kept[last].clone();
-        let mut blocks = None;
-        if let Some(row) = row.filter(|_| block.channels > 0) {
-            let size = Dim::from(block.channels);
-            let Some(count) = all.exact_div(&size) else { return internal("channels in uneven blocks") };
-            all = size.clone();
-            blocks = Some(ChannelBlocks { row, count, size, parts: Dim::from(block.parts) });
-        }
-        let channels = channel_runs(&all, lanes, block.vectors);
+        let blocks = match row.filter(|_| block.channels > 0) {
+            Some(row) => {
+                let size = Dim::from(block.channels);
+                let Some(count) = kept[last].exact_div(&size) else {
+                    return internal("channels in uneven blocks");
+                };
+                Some(ChannelBlocks { row, count, size, parts: Dim::from(block.parts) })
+            }
+            None => None,
+        };
+        let together = blocks.as_ref().map_or(&kept[last], |blocks| &blocks.size);
+        let channels = channel_runs(together, lanes, block.vectors);
         // Where the columns, or the channels, are all there is, threads share them.
         let share = |alone: bool| if alone { LoopKind::Parallel } else { LoopKind::Serial };
         let column_kind = share(only && columns.len() == 1);
@@ -303,30 +307,24 @@ impl Lowering<'_> {
         })
     }
 
-    /// Whether a value is one of windows, or an elementwise result of them.
-    fn reads_windows(&self, x: ValueId) -> bool {
-        let Some(node) = self.group_producer(x) else { return false };
+    /// The node that reads the windows which a value is one of, or an elementwise result of.
+    fn window_of(&self, x: ValueId) -> Option<&Node> {
+        let node = self.group_producer(x)?;
         match node.op {
-            Op::Window { .. } => true,
-            Op::Map(_) => node.inputs.iter().any(|&input| self.reads_windows(input)),
-            _ => false,
+            Op::Window { .. } => Some(node),
+            Op::Map(_) => node.inputs.iter().find_map(|&input| self.window_of(input)),
+            _ => None,
         }
     }
 
     /// The rows that one row of windows reads and the next one, too.
-    fn shared_rows(&self, x: ValueId) -> Option<SharedRows> {
-        let node = self.group_producer(x)?;
-        match &node.op {
-            Op::Window { first, kernel, strides, .. } => {
-                let (&[rows, _], &[step, _]) = (&kernel[..], &strides[..]) else { return None };
-                let ty = self.graph.ty(node.inputs[0]);
-                let (size, columns) = (ty.dtype.size(), ty.shape.get(first + 1)?.as_const());
-                let bytes = columns.map(|columns| rows.saturating_mul(columns as usize * size));
-                (rows > step).then_some(SharedRows { size, bytes })
-            }
-            Op::Map(_) => node.inputs.iter().find_map(|&input| self.shared_rows(input)),
-            _ => None,
-        }
+    fn shared_rows(&self, window: &Node) -> Option<SharedRows> {
+        let Op::Window { first, kernel, strides, .. } = &window.op else { return None };
+        let (&[rows, _], &[step, _]) = (&kernel[..], &strides[..]) else { return None };
+        let ty = self.graph.ty(window.inputs[0]);
+        let (size, columns) = (ty.dtype.size(), ty.shape.get(first + 1)?.as_const());
+        let bytes = columns.map(|columns| rows.saturating_mul(columns as usize * size));
+        (rows > step).then_some(SharedRows { size, bytes })
     }
 
     /// Whether a reduction adds up products of integers of at most 16 bits, which kernels have instructions for.

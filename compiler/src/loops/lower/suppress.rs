@@ -116,10 +116,8 @@ impl Lowering<'_> {
         let dropped = self.kernel.local("dropped", DType::F32, &[1], 1);
         let shape = self.graph.ty(alive).shape.clone();
         let (candidates, rows) = shape.split_last().expect("inference has checked the rank");
-        let strides = crate::graph::dim::row_major_strides(rows);
         self.for_shape(rows, LoopKind::Parallel, &mut |cx, index| {
-            let place =
-                index.iter().zip(&strides).fold(Index::zero(), |sum, (i, stride)| sum.add(&i.scale(stride)));
+            let place = Index::row_major(&index, rows);
             let limit = cx.expr_at(limit, &[])?;
             let limit = cx.bind("limit", limit);
             let (start, room) = (place.scale(&boxes.slot()), boxes.room());

@@ -474,8 +474,7 @@ impl Lowering<'_> {
     /// The element, or the word of bytes, of a panel's column in a step.
     fn weight(&mut self, job: &Job, tile: &Tile, inner: &[Index], column: &Index) -> Result<Expr> {
         if let Some(buf) = tile.widened {
-            let strides = row_major_strides(&job.inner);
-            let step = inner.iter().zip(&strides).fold(Index::zero(), |sum, (i, by)| sum.add(&i.scale(by)));
+            let step = Index::row_major(inner, &job.inner);
             return Ok(Expr::Load { buf, index: step.scale(&Dim::from(job.nr)).add(column) });
         }
         let mut index = self.broadcast_batch(job.rhs, job, &tile.batch);

@@ -8,7 +8,7 @@
 use super::Job;
 use super::walk::{Ahead, Part};
 use crate::error::Result;
-use crate::graph::dim::{product, row_major_strides};
+use crate::graph::dim::product;
 use crate::graph::{DType, Dim, ValueId};
 use crate::loops::lower::codes::Codes;
 use crate::loops::lower::runs::{Run, balanced};
@@ -274,9 +274,8 @@ impl Lowering<'_> {
         if let Some(last) = shape.last_mut() {
             *last = last.exact_div(&Dim::from(per_word)).unwrap_or(last.clone());
         }
-        let strides = row_major_strides(&shape);
         self.for_shape(&shape, LoopKind::Serial, &mut |cx, at| {
-            let number = at.iter().zip(&strides).fold(Index::zero(), |sum, (i, by)| sum.add(&i.scale(by)));
+            let number = Index::row_major(&at, &shape);
             let first = number.scale(&Dim::from(per_word * job.nr));
             let mut index = at;
             if let Some(last) = index.last_mut() {
@@ -392,12 +391,11 @@ impl Lowering<'_> {
         self.clear(job, acc, rows.len())?;
         let mut shape = vec![Dim::from(stage.chunk)];
         shape.extend_from_slice(&job.inner[(stage.axis + 1).min(job.inner.len())..]);
-        let strides = row_major_strides(&shape);
         let (mut nest, at) = Nest::over(&mut self.kernel, &shape);
         for axis in &nest.axes {
             self.extents.insert(axis.var, axis.extent.clone());
         }
-        let number = at.iter().zip(&strides).fold(Index::zero(), |sum, (i, by)| sum.add(&i.scale(by)));
+        let number = Index::row_major(&at, &shape);
         let index = inner_index(block, &at);
         let lane = self.kernel.loop_var("v");
         nest.body = self.scope(|cx| {

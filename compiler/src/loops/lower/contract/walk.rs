@@ -10,7 +10,7 @@
 use super::tiles::Plan;
 use super::{Job, Tile};
 use crate::error::Result;
-use crate::graph::dim::{product, row_major_strides};
+use crate::graph::dim::product;
 use crate::graph::{Dim, Node, Op};
 use crate::loops::lower::Lowering;
 use crate::loops::lower::runs;
@@ -254,13 +254,11 @@ impl<'a> Lowering<'a> {
         let all = product(outer) * tiles.clone();
         let own = all.floor_div(&part.count).expect("there are parts");
         let ahead = self.ahead(job, batch, panel, &own)?;
-        let strides = row_major_strides(outer);
         let whole = Part::whole();
         let looped = outer.iter().any(|dim| *dim != Dim::ONE);
         let (by_loop, by_tile) = if looped { (part, &whole) } else { (&whole, part) };
         self.for_part(outer, by_loop, &mut |cx, lead| {
-            let turn = lead.iter().zip(&strides).fold(Index::zero(), |sum, (i, by)| sum.add(&i.scale(by)));
-            let mut before = turn.scale(&tiles);
+            let mut before = Index::row_major(&lead, outer).scale(&tiles);
             for run in &runs {
                 cx.for_part(std::slice::from_ref(&run.count), by_tile, &mut |cx, tile| {
                     let tile = &tile[0];
