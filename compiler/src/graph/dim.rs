@@ -737,6 +737,11 @@ pub fn product(dims: &[Dim]) -> Dim {
     dims.iter().fold(Dim::ONE, |product, dim| product * dim.clone())
 }
 
+/// The number of elements of a shape, where it is known.
+pub fn volume(shape: &[Dim]) -> Option<i64> {
+    shape.iter().try_fold(1i64, |product, dim| product.checked_mul(dim.as_const()?))
+}
+
 /// Row-major strides of a shape, in elements.
 pub fn row_major_strides(shape: &[Dim]) -> Vec<Dim> {
     let mut strides = vec![Dim::ONE; shape.len()];

@@ -173,19 +173,49 @@ impl Nest {
         while at > keep {
             at -= 1;
             if self.can_fuse(at) {
-                let inner = self.axes.remove(at + 1);
-                let outer = &mut self.axes[at];
-                // outer*inner.extent + inner is the fused variable: the inner one vanishes.
-                outer.extent = outer.extent.clone() * inner.extent.clone();
-                let (outer, inner_var) = (outer.var, inner.var);
-                visit::indices_mut(&mut self.body, &mut |index| {
-                    if let Some(c) = index.coefficient(inner_var) {
-                        let mut kept = index.substitute(inner_var, &Index::zero());
-                        kept = kept.substitute(outer, &Index::zero());
-                        *index = kept.add(&Index::var(outer).scale(&c));
-                    }
-                });
+                self.fuse(at);
             }
+        }
+    }
+
+    fn fuse(&mut self, at: usize) {
+        let inner = self.axes.remove(at + 1);
+        let outer = &mut self.axes[at];
+        // outer*inner.extent + inner is the fused variable: the inner one vanishes.
+        outer.extent = outer.extent.clone() * inner.extent.clone();
+        let (outer, inner_var) = (outer.var, inner.var);
+        visit::indices_mut(&mut self.body, &mut |index| {
+            if let Some(c) = index.coefficient(inner_var) {
+                let mut kept = index.substitute(inner_var, &Index::zero());
+                kept = kept.substitute(outer, &Index::zero());
+                *index = kept.add(&Index::var(outer).scale(&c));
+            }
+        });
+    }
+
+    /// Makes one axis of the `count` outermost ones. Where the body does not count through them as one variable does, it divides.
+    /// `extents` are those of all variables around, which the new ones join.
+    pub fn flatten(&mut self, kernel: &mut Kernel, count: usize, extents: &mut HashMap<Var, Dim>) {
+        for at in (1..count).rev().map(|inner| inner - 1) {
+            if self.can_fuse(at) {
+                self.fuse(at);
+                extents.insert(self.axes[at].var, self.axes[at].extent.clone());
+                continue;
+            }
+            let inner = self.axes.remove(at + 1);
+            let outer = &mut self.axes[at];
+            let row = kernel.loop_var("row");
+            let (all, known) = (Index::var(row), |_| None);
+            let parts = [all.floor_div(&inner.extent, &known), all.modulo(&inner.extent, &known)];
+            for (axis, value) in [&*outer, &inner].into_iter().zip(parts).rev() {
+                let var = kernel.let_var("at", DType::I64);
+                extents.insert(var, axis.extent.clone());
+                visit::substitute(&mut self.body, axis.var, &Index::var(var));
+                self.body.insert(0, Stmt::Let { var, value: Expr::Index(value) });
+            }
+            outer.extent = outer.extent.clone() * inner.extent;
+            outer.var = row;
+            extents.insert(outer.var, outer.extent.clone());
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Allowed, Picker, kept_in_l2};
 use crate::error::Result;
-use crate::graph::dim::product;
+use crate::graph::dim::{product, volume};
 use crate::graph::{DType, Dim, PAIR_DEPTH};
 use crate::loops::tiles::{MAX_ROW_BYTES, MAX_ROWS};
 use crate::target::Target;
@@ -504,10 +504,10 @@ impl Walk {
 impl Extents<'_> {
     fn parts(&self) -> i64 {
         let (Some(batch), Some(panels)) = (self.batch.as_const(), self.panels.as_const()) else { return 1 };
-        // What is cut: the outermost loop over rows.
-        let most = match self.looped.iter().find(|dim| **dim != Dim::ONE) {
-            Some(dim) => dim.as_const(),
-            None => product(self.tiled).as_const().map(|rows| rows / self.part_rows as i64),
+        // What is cut: the outer loops over rows.
+        let most = match self.looped.iter().any(|dim| *dim != Dim::ONE) {
+            true => volume(self.looped),
+            false => volume(self.tiled).map(|rows| rows / self.part_rows as i64),
         };
         let work = [self.looped, self.tiled, self.inner, std::slice::from_ref(self.columns)].concat();
         if batch != 1 || panels < 1 || volume(&work).is_some_and(|work| work < SMALL) {
@@ -547,9 +547,4 @@ impl Extents<'_> {
         // Of rows so long that few of them fit, each block would load the panels anew too often.
         if fit < BLOCK_TILES * self.block_rows as i64 { 0 } else { fit }
     }
-}
-
-/// Number of elements of a shape, where it is known.
-fn volume(shape: &[Dim]) -> Option<i64> {
-    shape.iter().try_fold(1i64, |product, dim| product.checked_mul(dim.as_const()?))
 }

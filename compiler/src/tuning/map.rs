@@ -1,14 +1,13 @@
 //! Elementwise nests, and copies: what threads share of them.
 
-use super::{Allowed, Picker, divisors};
+use super::{Allowed, Picker, SHARED_TURNS, divisors, shared_axes};
 use crate::error::Result;
+use crate::graph::Dim;
+use crate::graph::dim::volume;
 
 /// Elements from which on the outermost loop of a nest stays apart, so that threads can share it. Fewer are fused into as few
 /// loops as can be.
 const PARALLEL_ELEMENTS: i64 = 1 << 15;
-
-/// Iterations of a loop that threads would not share evenly.
-const FEW: i64 = 8;
 
 /// Elements per iteration of a loop that threads share and that has no inner one: from the first to the second.
 const BLOCK: [i64; 2] = [1 << 9, 1 << 13];
@@ -24,17 +23,24 @@ fn is_large(elements: Option<i64>) -> bool {
     elements.is_none_or(|count| count >= PARALLEL_ELEMENTS)
 }
 
-/// Outermost loops of a nest that are not fused with those inside: one that threads share, where the result is large and
-/// that loop has enough iterations. `loops` is their number, `outermost` the extent of the first where known.
-pub fn outer_loops(
-    elements: Option<i64>,
-    loops: usize,
-    outermost: Option<i64>,
-    pick: &mut Picker<'_>,
-) -> Result<usize> {
-    let apart = loops > 0 && is_large(elements) && outermost.is_none_or(|extent| extent >= FEW);
+/// Outermost loops of a nest that become one which threads share, apart from those inside, where the result is large and they have
+/// enough iterations: more than one where the first may have a single one, if enough elements are left inside.
+pub fn outer_loops(elements: Option<i64>, extents: &[Dim], pick: &mut Picker<'_>) -> Result<usize> {
+    let loops = extents.len();
+    let apart = is_large(elements)
+        && extents.first().is_some_and(|first| first.as_const().is_none_or(|extent| extent >= SHARED_TURNS));
+    let chosen = if apart { outer_axes(extents) } else { 0 };
     let allowed = Allowed::between(0, loops as i64, format!("the nest has {loops} loops"));
-    pick.count("outer_loops", usize::from(apart), &allowed)
+    pick.count("outer_loops", chosen, &allowed)
+}
+
+/// The outermost of some axes that threads share together: more than the first one with a loop, where that may have a single
+/// turn, if enough elements are left inside.
+pub fn outer_axes(extents: &[Dim]) -> usize {
+    let first = extents.iter().position(|extent| *extent != Dim::ONE).map_or(0, |first| first + 1);
+    let several = shared_axes(extents, SHARED_TURNS).min(extents.len().max(1) - 1);
+    let inside = volume(&extents[several..]).is_none_or(|elements| elements >= BLOCK[0]);
+    if inside { several.max(first) } else { first }
 }
 
 /// Loops that threads share around the nests that write parts of one result, of `loops` that there can be.

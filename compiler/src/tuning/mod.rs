@@ -29,8 +29,31 @@ pub mod work;
 use std::fmt;
 
 use crate::error::{Error, Kind, Result, Stage};
+use crate::graph::Dim;
 use crate::target::Target;
 pub use size::Goal;
+
+/// Turns of a loop that a few threads share about evenly.
+pub const SHARED_TURNS: i64 = 8;
+
+/// Outer axes of a shape that threads share together: as few as have `turns` turns, or all. Of extents that only a run tells the
+/// first is taken for 1, as a batch mostly is, and any other for enough.
+pub fn shared_axes(shape: &[Dim], turns: i64) -> usize {
+    let (mut known, mut open) = (1i64, false);
+    for (at, extent) in shape.iter().enumerate() {
+        match extent.as_const() {
+            // Nothing divides by an extent of 0.
+            Some(0) => return at.max(1),
+            Some(extent) => known = known.saturating_mul(extent),
+            None if open => return at + 1,
+            None => open = true,
+        }
+        if known >= turns {
+            return at + 1;
+        }
+    }
+    shape.len()
+}
 
 /// What a group's numbers are chosen for, and those given for it, by name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]

@@ -20,9 +20,11 @@ impl Lowering<'_> {
             .scope(|cx| cx.store_all(outputs.into_iter().map(|output| (output, index.clone())).collect()))?;
         nest.split_divisions(&mut self.kernel, self.target, &mut self.extents);
         let elements = self.graph.ty(first).elements().as_const();
-        let outermost = nest.axes.first().and_then(|axis| axis.extent.as_const());
+        let extents: Vec<Dim> = nest.axes.iter().map(|axis| axis.extent.clone()).collect();
         let mut pick = self.picker();
-        nest.fuse_all(tuning::outer_loops(elements, nest.axes.len(), outermost, &mut pick)?);
+        let shared = tuning::outer_loops(elements, &extents, &mut pick)?;
+        nest.flatten(&mut self.kernel, shared, &mut self.extents);
+        nest.fuse_all(shared.min(1));
         // One loop is cut into blocks, so that threads can share it.
         if let [axis] = nest.axes.as_slice()
             && let Some(extent) = axis.extent.as_const()
@@ -37,9 +39,4 @@ impl Lowering<'_> {
         self.kernel.body = nest.vectorize(&mut self.kernel, self.target, self.group.settings.goal);
         Ok(())
     }
-}
-
-/// Number of elements of a shape, where it is known.
-pub(super) fn volume(shape: &[Dim]) -> Option<i64> {
-    shape.iter().try_fold(1i64, |product, dim| product.checked_mul(dim.as_const()?))
 }

@@ -27,11 +27,12 @@ use std::collections::{HashMap, HashSet};
 
 use self::chain::Slot;
 use crate::error::{Error, Result, Stage};
+use crate::graph::dim::product;
 use crate::graph::{DType, Dim, Graph, Node, NodeId, ValueId};
 use crate::loops::{Access, Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt, Term, Var, visit};
 use crate::schedule::{Group, GroupKind};
 use crate::target::Target;
-use crate::tuning::Picker;
+use crate::tuning::{Picker, SHARED_TURNS, shared_axes};
 
 /// Lowers one group to a kernel. Its buffers are the group's inputs, then its outputs, in their order, then its scratch.
 pub fn lower(graph: &Graph, group: &Group, name: &str, target: &Target) -> Result<Kernel> {
@@ -214,6 +215,43 @@ impl<'a> Lowering<'a> {
             index.push(var);
             cx.for_rest(shape, next, index, fill)
         })
+    }
+
+    /// Nested loops over a shape for threads to share: the outermost one is over as many axes together as have enough turns,
+    /// however large a batch of unknown size turns out to be.
+    fn for_shared(
+        &mut self,
+        shape: &[Dim],
+        fill: &mut dyn FnMut(&mut Self, Vec<Index>) -> Result<()>,
+    ) -> Result<()> {
+        let (outer, inner) = shape.split_at(shared_axes(shape, SHARED_TURNS));
+        self.for_each("x", &product(outer), LoopKind::Parallel, |cx, row| {
+            let outer = cx.split_axes(&row, outer);
+            cx.for_shape(inner, LoopKind::Serial, &mut |cx, inner| fill(cx, [outer.clone(), inner].concat()))
+        })
+    }
+
+    /// Row number `row` of the flattened `axes` as an index per axis, each computed once.
+    fn split_axes(&mut self, row: &Index, axes: &[Dim]) -> Vec<Index> {
+        let indices = self.split_rows(row, axes);
+        indices
+            .into_iter()
+            .zip(axes)
+            .map(|(index, extent)| {
+                if !index.divides() {
+                    return index;
+                }
+                let var = self.name(index);
+                self.extents.insert(var, extent.clone());
+                Index::var(var)
+            })
+            .collect()
+    }
+
+    /// The same of two axes.
+    fn split_pair(&mut self, row: &Index, axes: [&Dim; 2]) -> [Index; 2] {
+        let indices = self.split_axes(row, &axes.map(Dim::clone));
+        indices.try_into().expect("one of each axis")
     }
 
     /// Takes the statements collected at the outermost level as the kernel's body.

@@ -5,6 +5,7 @@
 //! windows are loaded once. Otherwise the reduced axes themselves are run in vectors.
 
 use crate::error::Result;
+use crate::graph::dim::volume;
 use crate::graph::{DType, Dim, MapFn, Node, Op, Tensor, ValueId};
 use crate::interp;
 use crate::loops::lower::contract::walk::Part;
@@ -13,6 +14,7 @@ use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::{Nest, hoist, split_vector, vector_lanes, widths, with_hoisted};
 use crate::loops::{Buf, Expr, Index, Local, LoopKind, Stmt, Var, visit};
 use crate::scalar::{BinaryFn, ReduceFn};
+use crate::tuning::SHARED_TURNS;
 use crate::tuning::reduce::{Block, Facts, Partials, SharedRows};
 
 /// The element that changes nothing: what the reference evaluator gives for no elements at all.
@@ -58,7 +60,7 @@ impl Lowering<'_> {
         let reduced: Vec<Dim> = axes.iter().map(|&axis| shape[axis].clone()).collect();
         let axes = axes.to_vec();
         let partials = self.row_partials()?;
-        self.for_shape(&kept, LoopKind::Parallel, &mut |cx, index| {
+        self.for_shared(&kept, &mut |cx, index| {
             let result = cx.reduction(op, x, &reduced, partials, None, &mut |_, inner| {
                 let mut full = index.clone();
                 axes.iter().zip(inner).for_each(|(&axis, i)| full[axis] = i.clone());
@@ -272,12 +274,12 @@ impl Lowering<'_> {
         };
         match blocks {
             Some(blocks) => self.for_channel_blocks(&outer, &blocks, fill),
-            None => self.for_shape(&outer, LoopKind::Parallel, fill),
+            None => self.for_shared(&outer, fill),
         }
     }
 
-    /// All rows of a block of channels before the next block; where an image is all there is, of a part of the rows, which threads
-    /// share. `fill` gets an index of `outer` and, at its end, the first channel.
+    /// All rows of a block of channels before the next block; where images are not known to be many, of a part of the rows, which
+    /// threads share. `fill` gets an index of `outer` and, at its end, the first channel.
     fn for_channel_blocks(
         &mut self,
         outer: &[Dim],
@@ -286,23 +288,19 @@ impl Lowering<'_> {
     ) -> Result<()> {
         let ChannelBlocks { row, count, size, parts } = blocks;
         let (lead, rows) = outer.split_at(*row);
-        let (parts, kind) = match lead.iter().all(|dim| *dim == Dim::ONE) {
-            true => (parts.clone(), LoopKind::Parallel),
-            false => (Dim::ONE, LoopKind::Serial),
-        };
-        self.for_shape(lead, LoopKind::Parallel, &mut |cx, lead| {
-            cx.for_each("part", &(parts.clone() * count.clone()), kind, |cx, number| {
-                let part = number.floor_div(count, &cx.extent_fn());
-                let block = number.modulo(count, &cx.extent_fn());
-                let (part, channel) = (cx.named(part), cx.named(block).scale(size));
-                let part = Part { number: part, count: parts.clone() };
-                cx.for_part(rows, &part, &mut |cx, at| {
-                    let mut index: Vec<Index> = lead.iter().cloned().chain(at).collect();
-                    if let Some(last) = index.last_mut() {
-                        *last = channel.clone();
-                    }
-                    fill(cx, index)
-                })
+        let many = volume(lead).is_some_and(|images| images >= SHARED_TURNS);
+        let parts = if many { Dim::ONE } else { parts.clone() };
+        self.for_shared(&[lead, &[parts.clone() * count.clone()]].concat(), &mut |cx, index| {
+            let (turn, lead) = index.split_last().expect("the axis of the parts");
+            let [number, block] = cx.split_pair(turn, [&parts, count]);
+            let channel = block.scale(size);
+            let part = Part { number, count: parts.clone() };
+            cx.for_part(rows, &part, &mut |cx, at| {
+                let mut index: Vec<Index> = lead.iter().cloned().chain(at).collect();
+                if let Some(last) = index.last_mut() {
+                    *last = channel.clone();
+                }
+                fill(cx, index)
             })
         })
     }

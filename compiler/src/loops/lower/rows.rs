@@ -29,13 +29,18 @@ impl Lowering<'_> {
             (self.kernel.buffers.push(buffer), kept)
         });
         let partials = self.row_partials()?;
-        self.for_shape(&lead, LoopKind::Parallel, &mut |cx, index| {
+        let rows = &mut |cx: &mut Self, index: Vec<Index>| {
             if let Some((buf, kept)) = &kept {
                 let slot = Slot::of_row(kept.value, index[kept.axis].clone(), kept.elements);
                 cx.kept = Some((slot, *buf));
             }
             cx.row(&axes, &row, &index, partials)
-        })?;
+        };
+        match kept {
+            // It has a place for each row of one axis: no others may run at the same time.
+            Some(_) => self.for_shape(&lead, LoopKind::Parallel, rows)?,
+            None => self.for_shared(&lead, rows)?,
+        }
         self.finish();
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Primitives with a loop nest of their own.
 
 use crate::error::Result;
+use crate::graph::dim::volume;
 use crate::graph::{DType, Dim, Op, ValueId};
 
-use crate::loops::lower::map::volume;
 use crate::loops::lower::reduce::identity;
 use crate::loops::lower::{Lowering, internal};
 use crate::loops::nest::{Nest, where_any};
@@ -82,8 +82,8 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    /// The outermost loops over a result that several nests write: up to its first axis with more than one element,
-    /// which threads share, if the result is large; `fill` is given their index.
+    /// The outermost loop over a result that several nests write, which threads share, if the result is large: over as many axes
+    /// as have enough turns, if enough is left inside. `fill` is given its index.
     fn leading_loop(
         &mut self,
         out: ValueId,
@@ -91,13 +91,13 @@ impl Lowering<'_> {
     ) -> Result<()> {
         let shape = self.graph.ty(out).shape.clone();
         let first = shape.iter().position(|dim| *dim != Dim::ONE);
-        let loops = first.map_or(0, |first| shape.len() - first - 1).min(1);
+        let loops = usize::from(first.is_some_and(|first| first + 1 < shape.len()));
         let mut pick = self.picker();
         let outer_loops = tuning::shared_loops(volume(&shape), loops, &mut pick)?;
         self.tuned(pick)?;
-        match first {
-            Some(first) if outer_loops > 0 => self.for_shape(&shape[..=first], LoopKind::Parallel, fill),
-            _ => fill(self, vec![]),
+        match outer_loops {
+            0 => fill(self, vec![]),
+            _ => self.for_shared(&shape[..tuning::outer_axes(&shape)], fill),
         }
     }
 
@@ -252,7 +252,7 @@ impl Lowering<'_> {
         let kept = self.graph.ty(out).shape.clone();
         let extent = self.graph.ty(x).shape[axis].clone();
         let dtype = self.graph.ty(x).dtype;
-        self.for_shape(&kept, LoopKind::Parallel, &mut |cx, index| {
+        self.for_shared(&kept, &mut |cx, index| {
             let best = cx.kernel.local("best", dtype, &[1], 1);
             let place = cx.kernel.local("place", DType::I64, &[1], 1);
             let at = || vec![Index::zero()];
@@ -293,7 +293,7 @@ impl Lowering<'_> {
         let dtype = self.graph.ty(x).dtype;
         let mut lead = shape.clone();
         lead[axis] = Dim::ONE;
-        self.for_shape(&lead, LoopKind::Parallel, &mut |cx, index| {
+        self.for_shared(&lead, &mut |cx, index| {
             let total = cx.kernel.local("total", dtype, &[1], 1);
             let at = || vec![Index::zero()];
             cx.push(Stmt::Set { local: total, at: at(), value: identity(op, dtype)? });

@@ -122,9 +122,7 @@ impl Lowering<'_> {
         let row = |index| Row { x, results, axis, index, take: take.clone(), extent: extent.clone(), tuning };
         let Some(sort) = RadixSort::of(self.graph, self.group.anchor) else {
             let locals = self.heap_locals();
-            return self.for_shape(&rows, LoopKind::Parallel, &mut |cx, index| {
-                cx.heap_row(&row(index), descending, locals)
-            });
+            return self.for_shared(&rows, &mut |cx, index| cx.heap_row(&row(index), descending, locals));
         };
         let (name, len) = ("scratch".into(), sort.elements());
         let buffer = Buffer { name, dtype: DType::I64, len, access: Access::ReadWrite };

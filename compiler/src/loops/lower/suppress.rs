@@ -116,7 +116,7 @@ impl Lowering<'_> {
         let dropped = self.kernel.local("dropped", DType::F32, &[1], 1);
         let shape = self.graph.ty(alive).shape.clone();
         let (candidates, rows) = shape.split_last().expect("inference has checked the rank");
-        self.for_shape(rows, LoopKind::Parallel, &mut |cx, index| {
+        self.for_shared(rows, &mut |cx, index| {
             let place = Index::row_major(&index, rows);
             let limit = cx.expr_at(limit, &[])?;
             let limit = cx.bind("limit", limit);

@@ -26,6 +26,7 @@ use {
 mod empty;
 mod order;
 mod rows;
+mod shared;
 
 /// A reproducible source of choices.
 struct Dice(u64);

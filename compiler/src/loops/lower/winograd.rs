@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::graph::{DType, Dim, Op, TensorType, ValueId};
 use crate::loops::lower::{Lowering, Override, internal};
 use crate::loops::nest::Nest;
-use crate::loops::{Expr, Index, LoopKind, Stmt};
+use crate::loops::{Expr, Index, Stmt};
 use crate::scalar::{BinaryFn, CompareFn};
 use crate::tuning;
 use crate::winograd::{KERNEL, Matrix, Quotient, matrices};
@@ -22,7 +22,7 @@ impl Lowering<'_> {
         let mut pick = self.picker();
         let passes = tuning::winograd::passes(self.target, size, &mut pick)?;
         self.tuned(pick)?;
-        self.for_shape(&each, LoopKind::Parallel, &mut |cx, outer| {
+        self.for_shared(&each, &mut |cx, outer| {
             let inner = [shape[2].clone(), shape[4].clone()];
             cx.squares(&inner, &mut |cx, inner| {
                 let mut load = |cx: &mut Self, row: usize, column: usize| {
@@ -53,7 +53,7 @@ impl Lowering<'_> {
         let shape = self.graph.ty(m).shape.clone();
         let each = [shape[1].clone(), shape[2].clone()];
         self.share_loads = true;
-        self.for_shape(&each, LoopKind::Parallel, &mut |cx, outer| {
+        self.for_shared(&each, &mut |cx, outer| {
             let (whole, rest) = (height / tile, height % tile);
             if rest == 0 {
                 return cx.output_row(m, tile, tile, width, outer);

@@ -18,7 +18,7 @@ use crate::loops::lower::single::slabs;
 use crate::loops::{Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt};
 use crate::scalar::CompareFn;
 use crate::tuning::contract::{Extents, PART_TILES, Prefetch, Walk};
-use crate::tuning::{CACHE_LINE, Picker};
+use crate::tuning::{CACHE_LINE, Picker, shared_axes};
 
 /// A part of a range: number `number` of `count`.
 pub(in crate::loops::lower) struct Part {
@@ -140,8 +140,6 @@ impl<'a> Lowering<'a> {
         let shape = self.graph.ty(job.out).shape.clone();
         let panels = job.columns.ceil_div(&Dim::from(job.nr)).expect("nr is positive");
         let batch = shape[..job.batch].to_vec();
-        let batched = batch.iter().any(|dim| *dim != Dim::ONE);
-        let kind = if batched { LoopKind::Serial } else { LoopKind::Parallel };
         let row_axes = &shape[job.batch..job.batch + job.rows];
         let (looped, tiled) = row_axes.split_at(job.tile.row_loops);
         let bytes = |value| self.graph.ty(value).bytes().as_const();
@@ -166,17 +164,11 @@ impl<'a> Lowering<'a> {
             block => product(row_axes).ceil_div(&Dim::from(block)).expect("blocks are not empty"),
         };
         let parts = blocks.max_dim(&Dim::ONE).max_dim(&Dim::from(order.parts));
-        self.for_shape(&batch, LoopKind::Parallel, &mut |cx, batch| {
-            cx.for_each("part", &(parts.clone() * panels.clone()), kind, |cx, part| {
-                let (mut number, mut panel) = (Index::zero(), part.clone());
-                if parts != Dim::ONE {
-                    number = part.floor_div(&panels, &cx.extent_fn());
-                    panel = part.modulo(&panels, &cx.extent_fn());
-                    (number, panel) = (cx.named(number), cx.named(panel));
-                }
-                cx.border(job, &number, &panel)?;
-                cx.panel(job, &batch, &panel, &Part { number, count: parts.clone() })
-            })
+        self.for_shared(&[&batch[..], &[parts.clone() * panels.clone()]].concat(), &mut |cx, index| {
+            let (turn, batch) = index.split_last().expect("the axis of the parts");
+            let [number, panel] = cx.split_pair(turn, [&parts, &panels]);
+            cx.border(job, &number, &panel)?;
+            cx.panel(job, batch, &panel, &Part { number, count: parts.clone() })
         })
     }
 
@@ -286,7 +278,8 @@ impl<'a> Lowering<'a> {
         })
     }
 
-    /// Nested serial loops over a shape, or a part of the outermost one.
+    /// Nested serial loops over a shape, or a part of the outer ones: of as many of them together as have a turn for each part.
+    /// Of images whose number only a run tells, the rows are cut too: most runs have a single image.
     pub(in crate::loops::lower) fn for_part(
         &mut self,
         shape: &[Dim],
@@ -297,17 +290,17 @@ impl<'a> Lowering<'a> {
             return self.for_shape(shape, LoopKind::Serial, fill);
         }
         // A single iteration too is only one part's.
-        let first = shape.iter().position(|dim| *dim != Dim::ONE).unwrap_or(0);
-        let (var, extent) = (self.kernel.loop_var("t"), shape[first].clone());
+        let (cut, rest) = shape.split_at(shared_axes(shape, part.count.as_const().unwrap_or(1)));
+        let (var, extent) = (self.kernel.loop_var("t"), product(cut));
         let (lo, hi) = self.part_of(&extent, part);
         self.extents.insert(var, extent);
         let body = self.scope(|cx| {
-            cx.for_shape(&shape[first + 1..], LoopKind::Serial, &mut |cx, rest| {
-                let mut index = vec![Index::zero(); first];
-                index.push(Index::var(var));
-                index.extend(rest);
-                fill(cx, index)
-            })
+            let outer = match cut {
+                // Of a single iteration too the index depends on the part.
+                [_] => vec![Index::var(var)],
+                _ => cx.split_axes(&Index::var(var), cut),
+            };
+            cx.for_shape(rest, LoopKind::Serial, &mut |cx, inner| fill(cx, [outer.clone(), inner].concat()))
         })?;
         self.push(Stmt::For { var, lo, hi, step: 1, kind: LoopKind::Serial, body });
         Ok(())
