@@ -15,7 +15,7 @@ use crate::cli::peak::Peak;
 use crate::cli::session::{Loaded, Problems, Session, native_options, one, usage};
 use crate::error::Result;
 use crate::graph::{Dim, Tensor};
-use crate::native::{self, Call};
+use crate::native::{self, Call, Memory};
 
 #[derive(Serialize)]
 pub struct Report {
@@ -228,7 +228,7 @@ pub fn measure(loaded: &Loaded, inputs: &[Option<Tensor>], args: &MeasureArgs) -
     let pool = pool(args.threads)?;
     let call = Call { pool: pool.as_ref(), ..Call::default() };
     let shapes = native::output_shapes(&loaded.graph, inputs)?;
-    let mut prepared = loaded.model()?.prepare(inputs, &shapes)?;
+    let mut prepared = loaded.model()?.prepare_in(Memory::PLAIN, inputs, &shapes)?;
     let mut once = || -> Result<f64> {
         let start = Instant::now();
         prepared.run(&call)?;
@@ -240,7 +240,6 @@ pub fn measure(loaded: &Loaded, inputs: &[Option<Tensor>], args: &MeasureArgs) -
     while times.is_empty() || start.elapsed().as_secs_f64() < args.seconds {
         times.push(once()?);
     }
-    prepared.check_guards()?;
     times.sort_by(f64::total_cmp);
     Ok(Report {
         compile_ms: milliseconds(loaded.compile_time),
@@ -267,7 +266,7 @@ pub fn profile(
 ) -> Result<Vec<Share>> {
     let pool = pool(args.threads)?;
     let shapes = native::output_shapes(&loaded.graph, inputs)?;
-    let mut prepared = loaded.model()?.prepare(inputs, &shapes)?;
+    let mut prepared = loaded.model()?.prepare_in(Memory::PLAIN, inputs, &shapes)?;
     // Time of each step in all runs, and how often it ran: those of loops more than once a run.
     let mut spent: HashMap<usize, (Duration, u32)> = HashMap::new();
     let mut last = Instant::now();

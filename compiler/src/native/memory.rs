@@ -21,6 +21,8 @@ pub enum Placement {
     BeforeProtectedPage,
     /// Begins at the end of a protected page.
     AfterProtectedPage,
+    /// As the process's allocator gives it, with nothing to check: what a program that links the model has.
+    Plain,
 }
 
 impl Default for Memory {
@@ -38,10 +40,18 @@ impl Memory {
         Memory { placement: Placement::AfterProtectedPage, poison: 0x3e },
     ];
 
+    /// For measurements.
+    pub const PLAIN: Memory = Memory { placement: Placement::Plain, poison: 0 };
+
     /// `bytes` at a multiple of `alignment`, a power of two up to 64; `None` if the system has no such memory.
     pub fn block(self, bytes: usize, alignment: usize) -> Option<Block> {
         debug_assert!(alignment.is_power_of_two() && alignment <= ALIGNMENT);
         let (mut whole, start) = match self.placement {
+            Placement::Plain => {
+                // SAFETY: a model reads of its buffers what it has written, and fills outputs before anyone reads them.
+                let whole = Whole::Heap(unsafe { AlignedBytes::unset(bytes)? });
+                return Some(Block { whole, start: 0, bytes, poison: self.poison });
+            }
             Placement::Heap => (Whole::Heap(AlignedBytes::new(bytes.checked_add(BEHIND)?)?), 0),
             placement => {
                 let whole = Whole::guarded(bytes)?;

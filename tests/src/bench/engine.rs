@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use onnxc::cli::files;
 use onnxc::cli::session::{Session, native_options};
 use onnxc::graph::{DType, Tensor};
-use onnxc::native::{self, Call, Models};
+use onnxc::native::{self, Call, Memory, Models};
 use onnxc::{Quiet, error};
 use onnxc_runtime_support::Pool;
 use serde::de::DeserializeOwned;
@@ -191,8 +191,9 @@ fn run(task: &RunTask) -> Result<Timing> {
     let meter = Meter::start();
     let start = Instant::now();
     let models = Models::load(&task.model).map_err(text)?;
-    let mut prepared =
-        models.get("model").and_then(|model| model.prepare(&inputs, &task.output_shapes)).map_err(text)?;
+    let prepared =
+        models.get("model").and_then(|model| model.prepare_in(Memory::PLAIN, &inputs, &task.output_shapes));
+    let mut prepared = prepared.map_err(text)?;
     let pool = match task.threads {
         1 => None,
         threads => Some(Pool::new(threads).map_err(|error| format!("{threads} threads: {error}"))?),
@@ -208,7 +209,6 @@ fn run(task: &RunTask) -> Result<Timing> {
         times.push(milliseconds(start.elapsed()));
     }
     let bytes = meter.peak();
-    prepared.check_guards().map_err(text)?;
     if let Some(folder) = &task.outputs {
         for (at, tensor) in prepared.outputs().map_err(text)?.iter().enumerate() {
             files::write_npy(&folder.join(format!("{at}.npy")), tensor).map_err(text)?;
