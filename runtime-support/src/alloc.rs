@@ -156,10 +156,8 @@ mod tests {
             // SAFETY: `bytes` bytes are written, and given back once.
             unsafe {
                 let memory = onnxc_allocate(std::ptr::null_mut(), bytes, 64);
-                assert!(
-                    !memory.is_null() && memory.addr() % if huge { HUGE_PAGE } else { 64 } == 0,
-                    "{bytes}"
-                );
+                let alignment = if huge { HUGE_PAGE } else { 64 };
+                assert!(!memory.is_null() && memory.addr().is_multiple_of(alignment), "{bytes}");
                 memory.cast::<u8>().write_bytes(7, bytes);
                 if std::path::Path::new("/sys/kernel/mm/transparent_hugepage").exists() {
                     assert_eq!(flags(memory).split_whitespace().any(|flag| flag == "hg"), huge, "{bytes}");

@@ -14,15 +14,19 @@ const LANES: f64 = 8.0;
 /// nanoseconds that its call takes.
 const WORTH_UPGRADES: f64 = 256.0;
 
-/// What each symbol, and the extent of a loop that data decide, is taken for where work is estimated.
+/// What each symbol, and the extent of a loop that data decide, is taken for where a kernel's versions are chosen.
 const TYPICAL: i64 = 64;
+
+/// Most that such are tried for where they decide whether threads share a kernel.
+const MOST: i64 = 1 << 20;
 
 /// When a kernel's work outweighs waking threads.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Threads {
     Never,
     Always,
-    /// Where `size`, the elements of its largest buffer, is at least `least`: work is taken to grow with that.
+    /// Where `size`, the elements of its largest buffer, is at least `least`: those that it has where all symbols are as large as
+    /// makes just enough work. Work may grow faster than buffers do, with the square of a length.
     From {
         size: Dim,
         least: i64,
@@ -32,7 +36,7 @@ pub enum Threads {
 /// Whether a kernel does enough for versions of its own for better processors.
 pub fn worth_upgrades(kernel: &Kernel) -> bool {
     // Of sizes that are not known, any may be large.
-    work(kernel, 1.0) >= WORTH_UPGRADES || largest(kernel).is_some()
+    work(kernel, 1.0, TYPICAL) >= WORTH_UPGRADES || largest(kernel, TYPICAL).is_some()
 }
 
 /// When a kernel has a parallel loop with enough work to split.
@@ -40,42 +44,55 @@ pub fn worth_threads(kernel: &Kernel) -> Threads {
     if kernel.parallel_range().is_none() {
         return Threads::Never;
     }
-    let work = work(kernel, LANES);
-    match largest(kernel) {
-        Some((size, typical)) => {
-            // Where it does not fit, the conversion gives the largest number.
-            let least = (WORTH_THREADS * typical as f64 / work.max(1.0)).ceil() as i64;
-            Threads::From { size, least }
+    let is_enough = |symbols: i64| work(kernel, LANES, symbols) >= WORTH_THREADS;
+    if largest(kernel, 1).is_none() {
+        return if is_enough(1) { Threads::Always } else { Threads::Never };
+    }
+    let (mut few, mut many) = (0, 1);
+    while !is_enough(many) {
+        (few, many) = (many, 2 * many);
+        if many > MOST {
+            return Threads::Never;
         }
-        None if work >= WORTH_THREADS => Threads::Always,
-        None => Threads::Never,
+    }
+    while many - few > 1 {
+        let middle = few + (many - few) / 2;
+        if is_enough(middle) {
+            many = middle;
+        } else {
+            few = middle;
+        }
+    }
+    match largest(kernel, many) {
+        Some((size, elements)) => Threads::From { size, least: elements },
+        None => Threads::Always,
     }
 }
 
-/// The size of the largest of the buffers whose sizes only a run tells, and what it is taken for.
-fn largest(kernel: &Kernel) -> Option<(Dim, u64)> {
+/// The size of the largest of the buffers whose sizes only a run tells, and what it is where each symbol is `symbols`.
+fn largest(kernel: &Kernel, symbols: i64) -> Option<(Dim, i64)> {
     let sizes = kernel.buffers.values().filter(|buffer| !buffer.len.is_const());
-    let sizes = sizes.map(|buffer| (buffer.len.clone(), typical(&buffer.len).max(1)));
+    let sizes = sizes.map(|buffer| (buffer.len.clone(), size_of(&buffer.len, symbols).max(1)));
     // Of equals the first: the choice does not depend on the order of buffers in a hash table.
     sizes.reduce(|best, next| if next.1 > best.1 { next } else { best })
 }
 
-/// A dim with every symbol at [`TYPICAL`].
-fn typical(dim: &Dim) -> u64 {
-    dim.eval(&|_| Some(TYPICAL)).map_or(TYPICAL.unsigned_abs(), |value| value.max(0).unsigned_abs())
+/// A dim where each symbol is `symbols`.
+fn size_of(dim: &Dim, symbols: i64) -> i64 {
+    dim.eval(&|_| Some(symbols)).map_or(symbols, |value| value.max(0))
 }
 
-/// Operations of a kernel, roughly, those of vector loops for `lanes` elements each, for typical sizes. In fractions: a part of
-/// a loop may have less than one of its turns.
-fn work(kernel: &Kernel, lanes: f64) -> f64 {
-    kernel.body.iter().map(|stmt| stmt_work(stmt, lanes)).sum()
+/// Operations of a kernel, roughly, those of vector loops for `lanes` elements each, where each symbol is `symbols`. In
+/// fractions: a part of a loop may have less than one of its turns.
+fn work(kernel: &Kernel, lanes: f64, symbols: i64) -> f64 {
+    kernel.body.iter().map(|stmt| stmt_work(stmt, lanes, symbols)).sum()
 }
 
-fn stmt_work(stmt: &Stmt, lanes: f64) -> f64 {
-    let all = |body: &[Stmt]| body.iter().map(|stmt| stmt_work(stmt, lanes)).sum::<f64>();
+fn stmt_work(stmt: &Stmt, lanes: f64, symbols: i64) -> f64 {
+    let all = |body: &[Stmt]| body.iter().map(|stmt| stmt_work(stmt, lanes, symbols)).sum::<f64>();
     match stmt {
         Stmt::For { lo, hi, step, kind, body, .. } => {
-            let extent = extent(lo, hi, *step);
+            let extent = extent(lo, hi, *step, symbols);
             let turns = if *kind == LoopKind::Vector { (extent / lanes).ceil() } else { extent };
             turns * all(body)
         }
@@ -91,18 +108,19 @@ fn stmt_work(stmt: &Stmt, lanes: f64) -> f64 {
     }
 }
 
-fn extent(lo: &Index, hi: &Index, step: i64) -> f64 {
+fn extent(lo: &Index, hi: &Index, step: i64, symbols: i64) -> f64 {
     match hi.add(&lo.scale(&Dim::from(-1i64))).as_dim() {
-        Some(extent) => (typical(extent) / step.unsigned_abs().max(1)) as f64,
-        None => part(lo, hi).unwrap_or(TYPICAL as f64),
+        Some(extent) => (size_of(extent, symbols) / step.saturating_abs().max(1)) as f64,
+        None => part(lo, hi, symbols).unwrap_or(symbols as f64),
     }
 }
 
 /// Extent of a loop over one of several equal parts of a range: from `floor(i * n / parts)` to the same for `i + 1`.
-fn part(lo: &Index, hi: &Index) -> Option<f64> {
+fn part(lo: &Index, hi: &Index, symbols: i64) -> Option<f64> {
     let [(Term::FloorDiv(from, by), _)] = lo.terms.as_slice() else { return None };
     let [(Term::FloorDiv(to, _), _)] = hi.terms.as_slice() else { return None };
-    let (all, parts) = (typical(&(to.constant.clone() - from.constant.clone())), typical(by));
+    let all = size_of(&(to.constant.clone() - from.constant.clone()), symbols);
+    let parts = size_of(by, symbols);
     (parts > 0).then(|| all as f64 / parts as f64)
 }
 
@@ -165,6 +183,28 @@ mod tests {
             assert_eq!(size.eval(&|_| Some(count)).unwrap() >= least, many, "{count} rows, from {least} on");
         }
         assert!(worth_upgrades(&fill_rows(rows)));
+    }
+
+    /// Work that grows with the square of a length is not taken for as much at a short one as a line through a long one gives.
+    #[test]
+    fn squares_of_a_length_decide() {
+        let length = Dim::sym(crate::graph::Sym::from_u32(0));
+        let mut kernel = fill_rows(length.clone());
+        let inner = std::mem::take(&mut kernel.body);
+        let var = kernel.loop_var("again");
+        kernel.body = vec![Stmt::For {
+            var,
+            lo: Index::zero(),
+            hi: Index::dim(length.clone()),
+            step: 1,
+            kind: LoopKind::Parallel,
+            body: inner,
+        }];
+        let Threads::From { size, least } = worth_threads(&kernel) else { panic!("a kernel of any size") };
+        for count in [1, 5, 10, 15, 20, 21, 22, 23, 30, 64, 500] {
+            let many = (count * count * 100) as f64 >= WORTH_THREADS;
+            assert_eq!(size.eval(&|_| Some(count)).unwrap() >= least, many, "{count} rows, from {least} on");
+        }
     }
 
     /// Rows of which each part has less than one, at typical sizes, are as much work as undivided ones.
