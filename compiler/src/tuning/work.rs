@@ -14,7 +14,7 @@ const LANES: f64 = 8.0;
 /// nanoseconds that its call takes.
 const WORTH_UPGRADES: f64 = 256.0;
 
-/// What each symbol, and the extent of a loop that data decide, is taken for where a kernel's versions are chosen.
+/// What the extent of a loop that data decide is taken for, and where a kernel's versions are chosen, each symbol.
 const TYPICAL: i64 = 64;
 
 /// Most that such are tried for where they decide whether threads share a kernel.
@@ -46,7 +46,7 @@ pub fn worth_threads(kernel: &Kernel) -> Threads {
     }
     let is_enough = |symbols: i64| work(kernel, LANES, symbols) >= WORTH_THREADS;
     if largest(kernel, 1).is_none() {
-        return if is_enough(1) { Threads::Always } else { Threads::Never };
+        return if is_enough(TYPICAL) { Threads::Always } else { Threads::Never };
     }
     let (mut few, mut many) = (0, 1);
     while !is_enough(many) {
