@@ -101,17 +101,12 @@ impl AlignedBytes {
         let start = unsafe { onnxc_allocate(std::ptr::null_mut(), bytes, 64) };
         Some(AlignedBytes { start: NonNull::new(start.cast())?, bytes })
     }
-
-    fn layout(bytes: usize) -> Option<Layout> {
-        layout(bytes, 64)
-    }
 }
 
 impl Drop for AlignedBytes {
     fn drop(&mut self) {
-        let layout = AlignedBytes::layout(self.bytes).expect("the layout it was allocated with");
-        // SAFETY: `unset` allocated it with this layout.
-        unsafe { dealloc(self.start.as_ptr(), layout) };
+        // SAFETY: `unset` had it of `onnxc_allocate` with these sizes.
+        unsafe { onnxc_release(std::ptr::null_mut(), self.start.as_ptr().cast(), self.bytes, 64) };
     }
 }
 

@@ -36,7 +36,7 @@ pub enum Threads {
 /// Whether a kernel does enough for versions of its own for better processors.
 pub fn worth_upgrades(kernel: &Kernel) -> bool {
     // Of sizes that are not known, any may be large.
-    work(kernel, 1.0, TYPICAL) >= WORTH_UPGRADES || largest(kernel, TYPICAL).is_some()
+    work(kernel, 1.0, TYPICAL) >= WORTH_UPGRADES || open_sizes(kernel).next().is_some()
 }
 
 /// When a kernel has a parallel loop with enough work to split.
@@ -45,7 +45,7 @@ pub fn worth_threads(kernel: &Kernel) -> Threads {
         return Threads::Never;
     }
     let is_enough = |symbols: i64| work(kernel, LANES, symbols) >= WORTH_THREADS;
-    if largest(kernel, 1).is_none() {
+    if open_sizes(kernel).next().is_none() {
         return if is_enough(TYPICAL) { Threads::Always } else { Threads::Never };
     }
     let (mut few, mut many) = (0, 1);
@@ -63,18 +63,16 @@ pub fn worth_threads(kernel: &Kernel) -> Threads {
             few = middle;
         }
     }
-    match largest(kernel, many) {
-        Some((size, elements)) => Threads::From { size, least: elements },
-        None => Threads::Always,
-    }
+    let sizes = open_sizes(kernel).map(|size| (size, size_of(size, many).max(1)));
+    // Of equals the first, in the order of the buffers.
+    let largest = sizes.reduce(|best, next| if next.1 > best.1 { next } else { best });
+    let (size, least) = largest.expect("there is one, as seen above");
+    Threads::From { size: size.clone(), least }
 }
 
-/// The size of the largest of the buffers whose sizes only a run tells, and what it is where each symbol is `symbols`.
-fn largest(kernel: &Kernel, symbols: i64) -> Option<(Dim, i64)> {
-    let sizes = kernel.buffers.values().filter(|buffer| !buffer.len.is_const());
-    let sizes = sizes.map(|buffer| (buffer.len.clone(), size_of(&buffer.len, symbols).max(1)));
-    // Of equals the first: the choice does not depend on the order of buffers in a hash table.
-    sizes.reduce(|best, next| if next.1 > best.1 { next } else { best })
+/// The sizes of buffers that only a run tells.
+fn open_sizes(kernel: &Kernel) -> impl Iterator<Item = &Dim> {
+    kernel.buffers.values().map(|buffer| &buffer.len).filter(|size| !size.is_const())
 }
 
 /// A dim where each symbol is `symbols`.
