@@ -59,7 +59,6 @@ static long tried, without_record;
 static void fail(const char *what, uint64_t rip, uint64_t found, uint64_t wanted) {
     printf("at %#llx: %s is %#llx, not %#llx\n", (unsigned long long)(rip - (uint64_t)base), what,
            (unsigned long long)found, (unsigned long long)wanted);
-    fflush(stdout);
     ExitProcess(1);
 }
 
@@ -144,6 +143,8 @@ int main(void) {
         { "avx512", avx512_predict, __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") },
     };
     size_t at;
+    /* Whatever ends the program, what came before is told. */
+    setvbuf(stdout, NULL, _IONBF, 0);
     base = (char *)GetModuleHandle(NULL);
     AddVectoredExceptionHandler(1, step);
     for (at = 0; at < sizeof versions / sizeof *versions; at++) {

@@ -1,8 +1,10 @@
 //! Machines that this one is not: what code for them is made for, the C compiler that links it, and the emulator that runs it.
 //! A new one is an entry of [`MACHINES`].
 
-use std::path::Path;
-use std::process::Command;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use onnxc::target::Target;
 
@@ -154,6 +156,36 @@ pub const MACHINES: &[Machine] = &[
 
 /// Where Debian has wine of 64 bits.
 const WINE: &str = "/usr/lib/wine/wine64";
+const WINE_SERVER: &str = "/usr/lib/wine/wineserver";
+/// Errors, but not what wine lacks.
+const WINE_MESSAGES: &str = "err+all,fixme-all";
+
+/// The folder of wine's system, which runs. Programs that start at once each start a server where there is none, and one of these
+/// servers, with its program, may fail at creating the folder of their sockets; so one process of tests after the other starts
+/// the system, before any program. It ends 5 minutes after the last program, and keeps what it writes to, so that a pipe of the
+/// tests' output would stay open: its messages go to a file.
+fn wine_system() -> &'static Path {
+    static SYSTEM: OnceLock<PathBuf> = OnceLock::new();
+    SYSTEM.get_or_init(|| {
+        let [system, lock, messages] = ["wine", "wine.lock", "wine.log"].map(|name| target_dir().join(name));
+        fs::create_dir_all(&system).unwrap();
+        let lock = File::create(lock).unwrap();
+        lock.lock().unwrap();
+        fs::write(&messages, "").unwrap();
+        // A server that ends with 2 found one that runs.
+        for (program, arguments, there) in [(WINE_SERVER, "-p300", Some(2)), (WINE, "wineboot --init", None)]
+        {
+            let mut command = Command::new(program);
+            command.args(arguments.split(' ')).env("WINEPREFIX", &system).env("WINEDEBUG", WINE_MESSAGES);
+            let messages_file = File::options().append(true).open(&messages).unwrap();
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(messages_file);
+            let status = command.status().unwrap();
+            let text = || fs::read_to_string(&messages).unwrap();
+            assert!(status.success() || status.code() == there, "{command:?}: {status} {}", text());
+        }
+        system
+    })
+}
 
 impl Machine {
     /// The machine of a name; the error lists all.
@@ -168,11 +200,12 @@ impl Machine {
         Target::parse(self.triple, self.cpu).unwrap_or_else(|error| panic!("{}: {error}", self.name))
     }
 
-    /// A program for the machine as a command of this one. Wine has its system beneath the target folder, and keeps to itself
-    /// what it lacks.
+    /// A program for the machine as a command of this one. Wine has its system beneath the target folder.
     pub fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(self.emulator[0]);
-        command.env("WINEPREFIX", target_dir().join("wine")).env("WINEDEBUG", "-all");
+        if self.emulator[0] == WINE {
+            command.env("WINEPREFIX", wine_system()).env("WINEDEBUG", WINE_MESSAGES);
+        }
         command.args(&self.emulator[1..]).arg(program);
         command
     }

@@ -70,7 +70,7 @@ fn the_stack_unwinds_from_every_instruction() {
     let program = program(windows, folder.path(), &source("unwind.c"), &objects);
     let run = windows.command(&program).output().unwrap();
     let text = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success(), "{} {text}", run.status);
+    assert!(run.status.success(), "{} {text} {}", run.status, String::from_utf8_lossy(&run.stderr));
     let mut versions = vec![];
     for line in text.lines() {
         let [name, tried, without_record] = line.split_whitespace().collect::<Vec<_>>()[..] else {
