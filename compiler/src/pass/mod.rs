@@ -20,6 +20,7 @@ mod mul_add;
 mod order;
 mod pack;
 mod panels;
+mod planes;
 mod quantized;
 mod rewrite;
 mod tables;
@@ -88,6 +89,13 @@ pub const PASSES: &[PassDef] = &[
     row("cse", cse::run, 1, "compute equal expressions once"),
     row("dce", dce::run, 1, "drop nodes that no output needs"),
     row("winograd", winograd::run, 2, "3x3 convolutions by minimal filtering, where that is faster"),
+    // Behind what takes windows of channels, and what cancels transposes.
+    row(
+        "planes",
+        planes::run,
+        1,
+        "windows of images with few channels, read from the planes that the images come in",
+    ),
     // Behind those that round: every sum of these floats must stay exact.
     row("integers", integers::run, 1, "products of small integers as exact products of floats"),
     row("mul_add", mul_add::run, 1, "products and sums that are rounded to integers, in one operation"),

@@ -202,7 +202,7 @@ impl RegisterTile {
             }
             false => i64::MAX,
         };
-        let short = target.has_element_products();
+        let short = target.has_element_products() || sum.is_float();
         let groups = (1..=vectors).filter(|group| vectors.is_multiple_of(*group));
         let groups = Allowed::one_of(groups.map(|group| (group * lanes) as i64).collect(), "whole vectors");
         let group = if by_lane && vectors.is_multiple_of(GROUP) { GROUP } else { vectors };
@@ -227,6 +227,11 @@ impl RegisterTile {
         }
         let near = [0, 1, -1, 2, -2, 4, -3].map(|more| self.unroll + more);
         near.into_iter().find(|count| *count > 0 && extent % count == 0).unwrap_or(self.unroll)
+    }
+
+    /// Whether so many steps of several short axes are all written out.
+    pub fn writes_out(&self, steps: i64) -> bool {
+        steps <= self.unroll + self.unroll / 2
     }
 }
 

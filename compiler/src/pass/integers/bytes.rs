@@ -10,10 +10,11 @@ use super::range::{LOOKS, Range, range};
 use crate::error::Result;
 use crate::graph::dim::product;
 use crate::graph::{
-    Builder, DOT_DEPTH, DType, Def, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId,
+    Builder, DOT_DEPTH, DType, Dim, Graph, MapFn, Node, NodeId, Op, RhsLayout, Tensor, ValueId,
 };
 use crate::pass::PackPolicy;
-use crate::pass::rewrite::{is_identity, operation, producer, splat};
+use crate::pass::planes::Windows;
+use crate::pass::rewrite::{operation, producer, splat};
 use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
 /// An i32 tensor is `value - zero`.
@@ -99,40 +100,11 @@ pub fn less_columns(
 
 /// Windows of an image with few channels, which do not fill words: the channels as planes, so that words are neighbours
 /// within a row of the image. Also spares the image a transposition where it comes in planes.
-fn by_planes(
-    b: &mut Builder,
-    (x, y): (&Bytes, &Bytes),
-    [batch, m, k]: [usize; 3],
-) -> Result<Option<(Bytes, Bytes)>> {
-    let Def::Node(id, _) = b.graph.values[x.value].def else { return Ok(None) };
-    let Node { op: Op::Window { first, kernel, strides, dilations }, inputs, .. } = &b.graph.nodes[id] else {
-        return Ok(None);
-    };
-    let (first, kernel, strides, dilations) = (*first, kernel.clone(), strides.clone(), dilations.clone());
-    let (image, spatial) = (inputs[0], kernel.len());
-    let channels = b.shape(image).last().and_then(Dim::as_const);
-    let narrow = channels.is_some_and(|channels| channels < DOT_DEPTH as i64);
-    if batch != 0 || k != spatial + 1 || m != first + spatial || !narrow || dilations.last() != Some(&1) {
-        return Ok(None);
-    }
-    // [lead.., s.., c] to [lead.., c, s..]
-    let rank = first + spatial + 1;
-    let mut perm: Vec<usize> = (0..first).chain([rank - 1]).collect();
-    perm.extend(first..rank - 1);
-    let planes = turned(b, image, &perm)?;
-    // [lead.., c, out.., kernel..] to [lead.., out.., c, kernel..]
-    let windows = Op::Window { first: first + 1, kernel, strides, dilations };
-    let windows = b.emit1(windows, &[planes])?;
-    let mut perm: Vec<usize> = (0..first).chain(first + 1..first + 1 + spatial).collect();
-    perm.push(first);
-    perm.extend(first + 1 + spatial..first + 1 + 2 * spatial);
-    let windows = b.transpose(windows, &perm)?;
-    // [kernel.., c, n] to [c, kernel.., n]
-    let mut perm = vec![spatial];
-    perm.extend(0..spatial);
-    perm.push(spatial + 1);
-    let weights = b.transpose(y.value, &perm)?;
-    Ok(Some((Bytes { value: windows, ..*x }, Bytes { value: weights, ..*y })))
+fn by_planes(b: &mut Builder, (x, y): (&Bytes, &Bytes), sizes: [usize; 3]) -> Result<Option<(Bytes, Bytes)>> {
+    let windows = Windows::of(b.graph, x.value, sizes, DOT_DEPTH as i64 - 1);
+    let Some(windows) = windows.filter(Windows::has_neighbours) else { return Ok(None) };
+    let (of_x, of_y) = windows.of_planes(b, y.value)?;
+    Ok(Some((Bytes { value: of_x, ..*x }, Bytes { value: of_y, ..*y })))
 }
 
 /// Operands without the inner axes of one element behind the last of more: words are made along that one.
@@ -151,27 +123,6 @@ fn without_units(
     of_y.drain(batch + k - units..batch + k);
     let (left, right) = (b.reshape(x.value, of_x)?, b.reshape(y.value, of_y)?);
     Ok((Bytes { value: left, ..x }, Bytes { value: right, ..y }, k - units))
-}
-
-/// A transposition, in front of a padding and joined with another one.
-fn turned(b: &mut Builder, value: ValueId, perm: &[usize]) -> Result<ValueId> {
-    let Some(Node { op, inputs, .. }) = producer(b.graph, value) else { return b.transpose(value, perm) };
-    let (op, inputs) = (op.clone(), inputs.clone());
-    match op {
-        Op::Pad { lo, hi } => {
-            let inner = turned(b, inputs[0], perm)?;
-            let along = |sizes: &[Dim]| perm.iter().map(|&axis| sizes[axis].clone()).collect();
-            b.pad(inner, inputs[1], along(&lo), along(&hi))
-        }
-        Op::Transpose { perm: own } => {
-            let joined: Vec<usize> = perm.iter().map(|&axis| own[axis]).collect();
-            match is_identity(&joined) {
-                true => Ok(inputs[0]),
-                false => b.transpose(inputs[0], &joined),
-            }
-        }
-        _ => b.transpose(value, perm),
-    }
 }
 
 /// Sums of bytes along axes, which stay with size 1.

@@ -392,8 +392,18 @@ impl Lowering<'_> {
             return Ok(acc);
         };
         let body = std::mem::take(&mut nest.body);
-        let body = self.unrolled(&job.tile, &axis, body, &nest.axes, tile.ahead.as_ref());
-        let parts = nest.axes.len() - short_axes(&nest.axes, &axis.extent, job.tile.sum_terms);
+        let mut body = self.unrolled(&job.tile, &axis, body, &nest.axes, tile.ahead.as_ref());
+        let mut steps = axis.extent;
+        if conditions.is_empty() && steps.as_const() == Some(job.tile.unroll_of(steps.as_const())) {
+            let whole = |steps: &Dim| steps.as_const().is_some_and(|steps| job.tile.writes_out(steps));
+            while let Some(outer) = nest.axes.pop_if(|outer| whole(&(outer.extent.clone() * steps.clone()))) {
+                steps = outer.extent.clone() * steps;
+                let hi = Index::dim(outer.extent);
+                let (var, lo, kind) = (outer.var, Index::zero(), LoopKind::Unrolled);
+                body = vec![Stmt::For { var, lo, hi, step: 1, kind, body }];
+            }
+        }
+        let parts = nest.axes.len() - short_axes(&nest.axes, &steps, job.tile.sum_terms);
         let inner = Nest { axes: nest.axes.split_off(parts), body };
         if nest.axes.is_empty() {
             self.clear(job, acc, rows)?;
