@@ -21,20 +21,20 @@ pub struct Product {
 }
 
 /// A row of the panel policy: it holds for products of `dtypes` with at most `max_rows` rows, at least `min_columns`
-/// columns, and a multiple of `columns_of`. A symbolic count meets no limit.
+/// columns, and whose panels have fewer columns in all than those that are `fewer_than` wide. A symbolic count meets no limit.
 #[derive(Clone, Copy, Debug)]
 pub struct PackRule {
     /// Empty: any.
     pub dtypes: &'static [DType],
     pub max_rows: Option<i64>,
     pub min_columns: Option<i64>,
-    pub columns_of: i64,
+    pub fewer_than: Option<i64>,
     /// Columns per panel.
     pub nr: usize,
 }
 
 const ANY: PackRule =
-    PackRule { dtypes: &[DType::F32], max_rows: None, min_columns: None, columns_of: 1, nr: 4 };
+    PackRule { dtypes: &[DType::F32], max_rows: None, min_columns: None, fewer_than: None, nr: 4 };
 
 /// They compute in f32, and have as many lanes.
 const HALVES: &[DType] = &[DType::F16, DType::BF16];
@@ -119,8 +119,7 @@ impl PackPolicy {
             PackRule { dtypes: INTS, ..ONE_ROW },
             PackRule { dtypes: INTS, nr: 16, ..ANY },
             ONE_ROW,
-            PackRule { columns_of: 16, nr: 16, ..ANY },
-            PackRule { columns_of: 24, nr: 24, ..ANY },
+            PackRule { fewer_than: Some(16), nr: 24, ..ANY },
             PackRule { nr: 16, ..ANY },
         ],
         nr: 4,
@@ -142,8 +141,7 @@ impl PackPolicy {
             PackRule { dtypes: INTS, nr: 32, ..ANY },
             PackRule { min_columns: Some(64), nr: 64, ..ONE_ROW },
             ONE_ROW,
-            PackRule { columns_of: 32, nr: 32, ..ANY },
-            PackRule { columns_of: 48, nr: 48, ..ANY },
+            PackRule { fewer_than: Some(32), nr: 48, ..ANY },
             PackRule { nr: 32, ..ANY },
         ],
         nr: 4,
@@ -170,8 +168,7 @@ impl PackPolicy {
             PackRule { dtypes: INTS, nr: 16, ..ONE_ROW },
             PackRule { dtypes: INTS, nr: 8, ..ANY },
             PackRule { nr: 16, ..ONE_ROW },
-            PackRule { columns_of: 8, nr: 8, ..ANY },
-            PackRule { columns_of: 12, nr: 12, ..ANY },
+            PackRule { fewer_than: Some(8), nr: 12, ..ANY },
             PackRule { dtypes: &[DType::F64], nr: 4, ..ANY },
             PackRule { dtypes: &[], nr: 8, ..ANY },
         ],
@@ -222,7 +219,10 @@ impl PackPolicy {
             (rule.dtypes.is_empty() || rule.dtypes.contains(&dtype))
                 && rule.max_rows.is_none_or(|limit| rows.is_some_and(|rows| rows <= limit))
                 && rule.min_columns.is_none_or(|limit| columns.is_some_and(|columns| columns >= limit))
-                && (rule.columns_of == 1 || columns.is_some_and(|columns| columns % rule.columns_of == 0))
+                && rule.fewer_than.is_none_or(|other| {
+                    let in_all = |nr: i64| columns.map(|columns| (columns + nr - 1) / nr * nr);
+                    in_all(rule.nr as i64) < in_all(other)
+                })
         };
         let nr = self.rules.iter().find(holds).map_or(self.nr, |rule| rule.nr).max(1);
         match columns.and_then(|columns| usize::try_from(columns).ok()) {
@@ -675,5 +675,8 @@ mod tests {
         let widest = |rows, columns| PackPolicy::WIDEST.nr(product(DType::F32, Some(rows), Some(columns)));
         assert_eq!([1, 5, 16, 24, 48, 96, 144, 100].map(|n| widest(64, n)), [1, 8, 16, 32, 48, 32, 48, 32]);
         assert_eq!([20, 40, 1000].map(|n| widest(1, n)), [32, 32, 64]);
+        // Panels of three vectors where they have fewer columns in all: 24 for 20, 48 for 40; not 48 for 40, nor 144 for 112.
+        assert_eq!([17, 20, 40, 68].map(wide), [24, 24, 16, 24]);
+        assert_eq!([33, 40, 80, 112, 136].map(|n| widest(64, n)), [48, 48, 32, 32, 48]);
     }
 }
