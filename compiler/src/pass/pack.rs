@@ -675,8 +675,9 @@ mod tests {
         let widest = |rows, columns| PackPolicy::WIDEST.nr(product(DType::F32, Some(rows), Some(columns)));
         assert_eq!([1, 5, 16, 24, 48, 96, 144, 100].map(|n| widest(64, n)), [1, 8, 16, 32, 48, 32, 48, 32]);
         assert_eq!([20, 40, 1000].map(|n| widest(1, n)), [32, 32, 64]);
-        // Panels of three vectors where they have fewer columns in all: 24 for 20, 48 for 40; not 48 for 40, nor 144 for 112.
+        // Panels of three vectors where they have fewer columns in all: 24 for 20, not twice 24 for 40, which three of 16 are.
         assert_eq!([17, 20, 40, 68].map(wide), [24, 24, 16, 24]);
+        // 48 for 40, not three of 48 for 112.
         assert_eq!([33, 40, 80, 112, 136].map(|n| widest(64, n)), [48, 48, 32, 32, 48]);
     }
 }

@@ -85,8 +85,8 @@ impl Windows {
     }
 }
 
-/// What a transposition can be done in front of: an operation of one tensor, and of scalars beside it.
-fn passes(graph: &Graph, node: &Node) -> bool {
+/// Whether an operation can follow a transposition that follows it: it is of one tensor, and of scalars beside it.
+fn commutes(graph: &Graph, node: &Node) -> bool {
     match &node.op {
         Op::Pad { .. } => true,
         Op::Map(_) => node.inputs[1..].iter().all(|&input| graph.ty(input).rank() == 0),
@@ -98,7 +98,7 @@ fn passes(graph: &Graph, node: &Node) -> bool {
 fn comes_as(graph: &Graph, value: ValueId, perm: &[usize]) -> bool {
     match producer(graph, value) {
         Some(Node { op: Op::Transpose { perm: own }, .. }) => is_identity(&joined(own, perm)),
-        Some(node) if passes(graph, node) => comes_as(graph, node.inputs[0], perm),
+        Some(node) if commutes(graph, node) => comes_as(graph, node.inputs[0], perm),
         _ => false,
     }
 }
@@ -106,7 +106,7 @@ fn comes_as(graph: &Graph, value: ValueId, perm: &[usize]) -> bool {
 /// A transposition, in front of paddings and joined with another one; in front of maps, too, where that one undoes it.
 fn turned(b: &mut Builder, value: ValueId, perm: &[usize]) -> Result<ValueId> {
     let Some(node) = producer(b.graph, value).cloned() else { return b.transpose(value, perm) };
-    let undone = passes(b.graph, &node) && comes_as(b.graph, node.inputs[0], perm);
+    let undone = commutes(b.graph, &node) && comes_as(b.graph, node.inputs[0], perm);
     let Node { op, mut inputs, .. } = node;
     match op {
         Op::Pad { lo, hi } => {

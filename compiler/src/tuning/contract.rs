@@ -229,9 +229,9 @@ impl RegisterTile {
         near.into_iter().find(|count| *count > 0 && extent % count == 0).unwrap_or(self.unroll)
     }
 
-    /// Whether so many steps of several short axes are all written out.
+    /// Whether so many steps of several short axes, terms of one partial sum, are all written out.
     pub fn writes_out(&self, steps: i64) -> bool {
-        steps <= self.unroll + self.unroll / 2
+        steps <= (self.unroll + self.unroll / 2).min(self.sum_terms)
     }
 }
 

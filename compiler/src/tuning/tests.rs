@@ -114,6 +114,7 @@ fn loops_are_cut_evenly_where_they_can_be() {
     // Few steps are written out, those of two short axes together: 3 times 3, 4 times 3, not 5 times 3.
     assert_eq!([1, 3, 4].map(|extent| chosen.unroll_of(Some(extent))), [1, 3, 4]);
     assert_eq!([9, 12, 15].map(|steps| chosen.writes_out(steps)), [true, true, false]);
+    assert!(!tile("sum_terms=3").writes_out(9), "a partial sum has three terms at most");
     assert_eq!((chosen.unroll_of(None), tile("unroll=1").unroll_of(Some(7))), (8, 1));
     assert_eq!([256, 512, 300, 577].map(|extent| chosen.part_of(extent)), [None, Some(256), Some(150), None]);
     assert_eq!(tile("sum_terms=2").part_of(9), Some(1));

@@ -395,8 +395,8 @@ impl Lowering<'_> {
         let mut body = self.unrolled(&job.tile, &axis, body, &nest.axes, tile.ahead.as_ref());
         let mut steps = axis.extent;
         if conditions.is_empty() && steps.as_const() == Some(job.tile.unroll_of(steps.as_const())) {
-            let whole = |steps: &Dim| steps.as_const().is_some_and(|steps| job.tile.writes_out(steps));
-            while let Some(outer) = nest.axes.pop_if(|outer| whole(&(outer.extent.clone() * steps.clone()))) {
+            let few = |steps: Dim| steps.as_const().is_some_and(|steps| job.tile.writes_out(steps));
+            while let Some(outer) = nest.axes.pop_if(|outer| few(outer.extent.clone() * steps.clone())) {
                 steps = outer.extent.clone() * steps;
                 let hi = Index::dim(outer.extent);
                 let (var, lo, kind) = (outer.var, Index::zero(), LoopKind::Unrolled);
