@@ -5,8 +5,8 @@
 //! planes are padded and converted in vectors. The sums of floats take their terms channel by channel, so they round differently.
 
 use crate::error::Result;
-use crate::graph::{Builder, Dim, Graph, Node, NodeId, Op, RhsLayout, ValueId};
-use crate::pass::rewrite::{bodies, is_identity, producer, rewrite};
+use crate::graph::{Builder, Dim, Graph, Node, NodeId, Op, RhsLayout, ValueId, inverse};
+use crate::pass::rewrite::{bodies, joined, producer, rewrite};
 use crate::pass::{Options, dce};
 
 /// Most channels of an image that is read in planes: each has its own rows in the first-level cache.
@@ -97,7 +97,7 @@ fn commutes(graph: &Graph, node: &Node) -> bool {
 /// Whether a transposition of `value` is undone by one that made it.
 fn comes_as(graph: &Graph, value: ValueId, perm: &[usize]) -> bool {
     match producer(graph, value) {
-        Some(Node { op: Op::Transpose { perm: own }, .. }) => is_identity(&joined(own, perm)),
+        Some(Node { op: Op::Transpose { perm: own }, .. }) => *own == inverse(perm),
         Some(node) if commutes(graph, node) => comes_as(graph, node.inputs[0], perm),
         _ => false,
     }
@@ -114,22 +114,11 @@ fn turned(b: &mut Builder, value: ValueId, perm: &[usize]) -> Result<ValueId> {
             let along = |sizes: &[Dim]| perm.iter().map(|&axis| sizes[axis].clone()).collect();
             b.pad(inner, inputs[1], along(&lo), along(&hi))
         }
-        Op::Transpose { perm: own } => {
-            let joined = joined(&own, perm);
-            match is_identity(&joined) {
-                true => Ok(inputs[0]),
-                false => b.transpose(inputs[0], &joined),
-            }
-        }
+        Op::Transpose { perm: own } => b.transpose(inputs[0], &joined(&own, perm)),
         op if undone => {
             inputs[0] = turned(b, inputs[0], perm)?;
             b.emit1(op, &inputs)
         }
         _ => b.transpose(value, perm),
     }
-}
-
-/// A transposition by `first`, then by `second`, as one.
-fn joined(first: &[usize], second: &[usize]) -> Vec<usize> {
-    second.iter().map(|&axis| first[axis]).collect()
 }

@@ -145,6 +145,11 @@ pub fn is_one(dim: &Dim) -> bool {
     *dim == Dim::ONE
 }
 
+/// A transposition by `first`, then by `second`, as one.
+pub fn joined(first: &[usize], second: &[usize]) -> Vec<usize> {
+    second.iter().map(|&axis| first[axis]).collect()
+}
+
 pub fn is_identity(perm: &[usize]) -> bool {
     perm.iter().enumerate().all(|(at, &axis)| at == axis)
 }

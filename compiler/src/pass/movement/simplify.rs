@@ -6,7 +6,9 @@ use crate::graph::dim::product;
 use crate::graph::{Builder, Dim, Node, NodeId, Op, RhsLayout, ValueId, inverse};
 use crate::infer::{broadcast_shapes, infer};
 use crate::pass::movement::sink::{Selection, sink};
-use crate::pass::rewrite::{Uses, is_identity, is_one, moves_only_ones, producer, reshape_groups, splat};
+use crate::pass::rewrite::{
+    Uses, is_identity, is_one, joined, moves_only_ones, producer, reshape_groups, splat,
+};
 
 /// What the node should be, if something simpler.
 pub fn node(b: &mut Builder, id: NodeId, uses: &Uses) -> Result<Option<ValueId>> {
@@ -70,9 +72,8 @@ fn transpose(b: &mut Builder, x: ValueId, perm: &[usize]) -> Result<Option<Value
         return Ok(Some(x));
     }
     if let Some(Node { op: Op::Transpose { perm: inner }, inputs, .. }) = producer(b.graph, x) {
-        let composed: Vec<usize> = perm.iter().map(|&axis| inner[axis]).collect();
-        let source = inputs[0];
-        return b.transpose(source, &composed).map(Some);
+        let (source, perm) = (inputs[0], joined(inner, perm));
+        return b.transpose(source, &perm).map(Some);
     }
     Ok(None)
 }
