@@ -51,7 +51,9 @@ pub struct Share {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
     pub kernel: String,
+    /// In a run, the least of all runs.
     pub ms: f64,
+    /// Of the sum of those.
     pub share: f64,
     #[serde(flatten)]
     pub rate: Option<Rate>,
@@ -257,7 +259,7 @@ pub fn measure(loaded: &Loaded, inputs: &[Option<Tensor>], args: &MeasureArgs) -
     })
 }
 
-/// Mean time of every step in a run, longest first, over a second or the time of the benchmark if that is less.
+/// Time of every step in a run, the least of all runs, longest first.
 pub fn profile(
     loaded: &Loaded,
     inputs: &[Option<Tensor>],
@@ -267,27 +269,32 @@ pub fn profile(
     let pool = pool(args.threads)?;
     let shapes = native::output_shapes(&loaded.graph, inputs)?;
     let mut prepared = loaded.model()?.prepare_in(Memory::PLAIN, inputs, &shapes)?;
-    // Time of each step in all runs, and how often it ran: those of loops more than once a run.
-    let mut spent: HashMap<usize, (Duration, u32)> = HashMap::new();
-    let mut last = Instant::now();
+    // The least time of each step, and how often it runs: those of loops more than once a run.
+    let mut least: HashMap<usize, (Duration, u32)> = HashMap::new();
     let mut runs = 0u32;
     let begin = Instant::now();
-    while runs < 2 || begin.elapsed().as_secs_f64() < args.seconds.min(1.0) {
+    while runs < 2 || begin.elapsed().as_secs_f64() < args.seconds {
+        let mut spent: HashMap<usize, (Duration, u32)> = HashMap::new();
+        let mut last = Instant::now();
         let observer = Mutex::new(|step: usize| {
             let now = Instant::now();
-            // The first run warms up. The end of a scan is told after its body's steps, which have had their time.
-            if runs > 0 {
-                let (time, times) = spent.entry(step).or_default();
-                *time += now - last;
-                *times += 1;
-            }
+            // The end of a scan is told after its body's steps, which have had their time.
+            let (time, times) = spent.entry(step).or_default();
+            *time += now - last;
+            *times += 1;
             last = now;
         });
         prepared.run(&Call { pool: pool.as_ref(), step_done: Some(&observer), ..Call::default() })?;
+        drop(observer);
+        // The first run warms up.
+        if runs > 0 {
+            for (step, once) in spent {
+                least.entry(step).and_modify(|known| *known = once.min(*known)).or_insert(once);
+            }
+        }
         runs += 1;
-        last = Instant::now();
     }
-    let total: Duration = spent.values().map(|(time, _)| time).sum();
+    let total: Duration = least.values().map(|(time, _)| time).sum();
     let symbols = data::symbols(&loaded.graph, inputs);
     let size = |dim: &Dim| dim.eval(&|symbol| symbols[symbol]).map(|size| size as f64);
     let share = |(step, (time, times)): (usize, (Duration, u32))| {
@@ -302,12 +309,12 @@ pub fn profile(
             result: info.result.clone(),
             kernel: info.kernel.clone(),
             refusal: info.refusal.clone(),
-            ms: milliseconds(time) / f64::from(runs - 1),
+            ms: milliseconds(time),
             share: time.as_secs_f64() / total.as_secs_f64().max(f64::MIN_POSITIVE),
             rate: known.and_then(|(flops, bytes)| Rate::new(flops, bytes, once, peak)),
         })
     };
-    let mut shares: Vec<Share> = spent.into_iter().filter_map(share).collect();
+    let mut shares: Vec<Share> = least.into_iter().filter_map(share).collect();
     shares.sort_by(|a, b| b.ms.total_cmp(&a.ms).then(a.step.cmp(&b.step)));
     Ok(shares)
 }
