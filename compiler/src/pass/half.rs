@@ -8,16 +8,21 @@
 //! What one operation hands to the next is not rounded in between, as in other engines: results are closer to those of the
 //! model in f32, and a sum that is out of range for f16 is not infinite. Values are rounded where they are kept in 16 bits,
 //! as outputs are, and where the model says so by Cast. With `exact` every result of a node of the model is.
+//!
+//! Values are also kept in 16 bits where they are larger than caches and windows read them, as of depthwise convolutions and
+//! pools: their kernels take whole vectors, which conversions cost less than reading twice the bytes. Those that products
+//! read are not: an element is widened for each panel of columns.
 
 use std::collections::{HashMap, HashSet};
 
 use crate::error::Result;
 use crate::graph::{Builder, DType, Graph, MapFn, Node, NodeId, Op, OriginId, RhsLayout, ValueId};
 use crate::pass::Options;
-use crate::pass::rewrite::{bodies, producer, rewrite};
+use crate::pass::rewrite::{bodies, operation, producer, rewrite};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
-    let mut halves = Halves { exact: options.exact, ..Halves::default() };
+    let (exact, kept_above) = (options.exact, options.pack.kept_above);
+    let mut halves = Halves { exact, kept_above, ..Halves::default() };
     rewrite(graph, |b, id| halves.node(b, id))?;
     bodies(graph, options, run)
 }
@@ -31,6 +36,8 @@ pub fn is_half(dtype: DType) -> bool {
 struct Halves {
     /// Results are rounded between nodes of the model.
     exact: bool,
+    /// Bytes as f32 above which values that windows read stay in 16 bits.
+    kept_above: i64,
     /// What was rounded to a value, and the node of the model that it belongs to.
     rounded: HashMap<ValueId, (ValueId, OriginId)>,
     /// Values converted to f32.
@@ -51,14 +58,18 @@ impl Halves {
         let halves = inputs.iter().any(|&input| is_half(b.dtype(input)));
         match &op {
             Op::Map(MapFn::Cast { to: DType::F32, .. }) if halves && self.is_computed(inputs[0]) => {
-                self.wide(b, inputs[0], origin).map(Some)
+                let wide = self.wide(b, inputs[0], origin)?;
+                self.windows_of_kept(b, wide, b.dtype(inputs[0])).map(|kept| kept.or(Some(wide)))
             }
             Op::Map(MapFn::Cast { .. }) if is_half(dtype) && b.dtype(inputs[0]) == DType::F32 => {
                 self.rounded.insert(*result, (inputs[0], origin));
                 Ok(None)
             }
             Op::Map(MapFn::Unary(_) | MapFn::Binary(_) | MapFn::Compare(_)) | Op::Reduce { .. } if halves => {
-                let wide = self.all_wide(b, &inputs, origin)?;
+                let mut wide = self.all_wide(b, &inputs, origin)?;
+                if let (Op::Reduce { .. }, [wide]) = (&op, &mut wide[..]) {
+                    *wide = self.windows_of_kept(b, *wide, dtype)?.unwrap_or(*wide);
+                }
                 let value = b.emit1(op, &wide)?;
                 self.round(b, value, dtype, origin)
             }
@@ -127,6 +138,27 @@ impl Halves {
         Ok(wide)
     }
 
+    /// Windows of a large padded value of type `half`, if `wide` is those as f32: widened behind the windows, so that what they
+    /// are of is kept in 16 bits.
+    fn windows_of_kept(&self, b: &mut Builder, wide: ValueId, half: DType) -> Result<Option<ValueId>> {
+        let Some((window @ Op::Window { .. }, &[padded])) = operation(b.graph, wide) else { return Ok(None) };
+        let Some((pad @ Op::Pad { .. }, &[x, fill])) = operation(b.graph, padded) else { return Ok(None) };
+        // What only a run tells counts as 1.
+        let bytes = b.graph.ty(padded).bytes().eval(&|_| Some(1));
+        if !is_half(half) || bytes.is_none_or(|bytes| bytes <= self.kept_above) {
+            return Ok(None);
+        }
+        let (window, pad) = (window.clone(), pad.clone());
+        let x = match operation(b.graph, x) {
+            Some((Op::Map(MapFn::Cast { .. }), &[own])) if b.dtype(own) == half => own,
+            _ => b.cast(x, half)?,
+        };
+        let fill = b.cast(fill, half)?;
+        let padded = b.emit1(pad, &[x, fill])?;
+        let windows = b.emit1(window, &[padded])?;
+        b.emit1(Op::Map(MapFn::Cast { to: DType::F32, saturate: true }), &[windows]).map(Some)
+    }
+
     /// What was rounded to a value, if a node of the model may read that instead.
     fn unrounded(&self, graph: &Graph, value: ValueId, origin: OriginId) -> Option<ValueId> {
         let &(exact, own) = self.rounded.get(&value)?;
@@ -167,7 +199,7 @@ mod tests {
     use super::*;
     use crate::graph::{Dim, Origin, Tensor, TensorType};
     use crate::interp;
-    use crate::pass::dce;
+    use crate::pass::{PackPolicy, dce};
     use crate::scalar::{BinaryFn, ReduceFn, UnaryFn};
 
     /// The elements of a value of 3 x 4 in another order.
@@ -226,6 +258,43 @@ mod tests {
             let run = |graph: &Graph| interp::run(graph, std::slice::from_ref(&x)).unwrap();
             for (wanted, found) in run(&before).iter().zip(run(&after)) {
                 assert_eq!(wanted.data, found.data, "{before}\n{after}");
+            }
+        }
+    }
+
+    /// Those of a large value that is kept in 16 bits: as the model says with or without `exact`.
+    #[test]
+    fn windows_of_kept_values_are_rounded_as_before() {
+        let mut graph = Graph::default();
+        let shape = [1i64, 4, 4, 3].map(Dim::from).to_vec();
+        let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
+        let x = b.input("x", TensorType::new(DType::F16, shape), None);
+        let y = b.unary(UnaryFn::Exp, x).unwrap();
+        let fill = b.scalar(DType::F16, 0.0);
+        let one = || vec![Dim::ZERO, Dim::ONE, Dim::ONE, Dim::ZERO];
+        let padded = b.emit1(Op::Pad { lo: one(), hi: one() }, &[y, fill]).unwrap();
+        let (kernel, strides, dilations) = (vec![3; 2], vec![2; 2], vec![1; 2]);
+        let windows = b.emit1(Op::Window { first: 1, kernel, strides, dilations }, &[padded]).unwrap();
+        let most = b.reduce(ReduceFn::Max, windows, &[3, 4]).unwrap();
+        let wide = b.cast(windows, DType::F32).unwrap();
+        let sum = b.reduce(ReduceFn::Sum, wide, &[3, 4]).unwrap();
+        graph.outputs = vec![("most".into(), most), ("sum".into(), sum)];
+        let x: Vec<f32> = (0..48).map(|i| i as f32 * 0.173 - 4.0).collect();
+        let x = interp::cast(&Tensor::from_slice(&[1, 4, 4, 3], &x), DType::F16, true);
+        let wanted = interp::run(&graph, std::slice::from_ref(&x)).unwrap();
+        for exact in [false, true] {
+            let mut after = graph.clone();
+            let pack = PackPolicy { kept_above: 4 * 6 * 6 * 3 - 1, ..PackPolicy::WIDE };
+            let options = Options { exact, pack, ..Options::default() };
+            run(&mut after, &options).unwrap();
+            dce::run(&mut after, &options).unwrap();
+            let pads = after.order.iter().map(|&node| &after.nodes[node]);
+            let pads = pads.filter(|node| matches!(node.op, Op::Pad { .. }));
+            assert!(pads.clone().count() > 0);
+            assert!(pads.clone().all(|pad| after.ty(pad.outputs[0]).dtype == DType::F16), "{after}");
+            let found = interp::run(&after, std::slice::from_ref(&x)).unwrap();
+            for (wanted, found) in wanted.iter().zip(found) {
+                assert_eq!(wanted.data, found.data, "exact: {exact}\n{after}");
             }
         }
     }
