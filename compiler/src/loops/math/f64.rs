@@ -99,7 +99,7 @@ impl Math<'_> {
 
     pub(super) fn exp64(&mut self, x: Expr) -> Expr {
         let x = self.bind(x);
-        let x = self.bind(select(lt(x.clone(), c64(-746.0)), c64(-746.0), x));
+        let x = self.bind(select(lt(x.clone(), c64(-746.0)), c64(EXP_LEAST), x));
         let x = self.bind(select(gt(x.clone(), c64(710.0)), c64(710.0), x));
         let n = self.bind(round(mul(x.clone(), c64(LOG2_E))));
         let r = fma(neg(n.clone()), c64(6.931_457_519_531_25e-1), x);
@@ -115,8 +115,8 @@ impl Math<'_> {
         self.times_power_of_two(value, n)
     }
 
-    /// `2^n x` for a whole `n` within `[-2044, 2046]`. The power is applied in two halves, so results run smoothly into infinity and
-    /// the subnormals.
+    /// `2^n x` for a whole `n` within `[-2046, 2046]`, 0 for the least. The power is applied in two halves, so results run smoothly
+    /// into infinity and the subnormals.
     pub(super) fn times_power_of_two(&mut self, x: Expr, n: Expr) -> Expr {
         // A small number; more processors convert vectors of f64 to i32 than to i64.
         let n = Expr::Cast { to: DType::I32, saturate: false, x: Box::new(n) };
@@ -320,10 +320,14 @@ fn leg(x: &Expr) -> Expr {
     sqrt(mul(sub(c64(1.0), x.clone()), add(c64(1.0), x.clone())))
 }
 
-/// `2^n` for `-1022 <= n <= 1023`.
+/// `2^n` for `-1022 <= n <= 1023`, and 0 for -1023.
 fn power_of_two64(n: Expr) -> Expr {
     bits(DType::F64, Expr::binary(BinaryFn::Shl, add(n, i64c(1023)), i64c(52)))
 }
+
+/// Taken for operands whose exponential rounds to 0: `n` is -2046, both halves of the power of two are 0, and nothing underflows, which
+/// is slow on some processors.
+pub(super) const EXP_LEAST: f64 = -1418.0;
 
 /// erf(1) to f32 precision, about which the second interval is expanded.
 const ERX: f64 = 8.450_629_115_104_675e-1;

@@ -386,6 +386,15 @@ fn through_kernels(case: &Case, points: &Tensor) -> Vec<f64> {
     results[0].to_f64s().unwrap()
 }
 
+/// Operands far below the least are multiplied by two zeros: the whole powers of both types have halves that are none of a normal number.
+#[test]
+fn exponentials_of_masked_scores_do_not_underflow() {
+    let n = (super::f32::EXP_LEAST * std::f32::consts::LOG2_E).round_ties_even();
+    assert_eq!([n / 2.0, n - n / 2.0], [-127.0; 2]);
+    let n = (super::f64::EXP_LEAST * std::f64::consts::LOG2_E).round_ties_even();
+    assert_eq!([n / 2.0, n - n / 2.0], [-1023.0; 2]);
+}
+
 /// Every activation at extreme points of both types, held against itself in f64: limits are reached, nothing cancels
 /// or overflows on the way, and NaN comes where the formula says so.
 #[test]
