@@ -285,7 +285,6 @@ pub fn profile(
             last = now;
         });
         prepared.run(&Call { pool: pool.as_ref(), step_done: Some(&observer), ..Call::default() })?;
-        drop(observer);
         // The first run warms up.
         if runs > 0 {
             for (step, once) in spent {
