@@ -377,10 +377,10 @@ pub struct BenchArgs {
     /// All figures as JSON
     #[arg(long)]
     pub json: bool,
-    /// Time per kernel, the least of all runs: its operators, the shape of its result, its share, and its rate against what this processor reaches. A
-    /// kernel whose operations would take longer than its bytes is rated by GFLOP/s, else by GB/s. The peaks are measured in the same run,
-    /// on as many threads: fused multiply-adds of the widest vectors in registers, and reading an array of 256 MiB, or of half the
-    /// second-level cache for kernels whose tensors that holds
+    /// Time per kernel, the least of all runs: its operators, the shape of its result, its share, and its rate against what this
+    /// processor reaches. A kernel whose operations would take longer than its bytes is rated by GFLOP/s, else by GB/s. The peaks are
+    /// measured in the same run, on as many threads: fused multiply-adds of the widest vectors in registers, and reading an array of 256
+    /// MiB, or of half the second-level cache for kernels whose tensors that holds
     #[arg(long)]
     pub per_node: bool,
     /// With --per-node, name the ONNX nodes of each kernel
