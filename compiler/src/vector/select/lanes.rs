@@ -11,7 +11,7 @@ use crate::vector::ir::Op;
 use crate::vector::isa::Isa;
 
 /// Elements in the registers of each local: as many as it is declared with, if all vector loops over it have that many
-/// lanes. One whose registers have twice the lanes is read by halves.
+/// lanes. Loops over fewer that only read them take parts of registers.
 pub fn register_lanes(kernel: &Kernel, isa: Isa) -> SecondaryMap<Local, usize> {
     let mut lanes: SecondaryMap<Local, usize> = SecondaryMap::new();
     for (local, decl) in kernel.locals.iter() {
@@ -25,9 +25,9 @@ pub fn register_lanes(kernel: &Kernel, isa: Isa) -> SecondaryMap<Local, usize> {
             let count = group_lanes(kernel, isa, &lanes, *var, extent, body).unwrap_or(1);
             let written = written(body);
             for local in locals(body) {
-                let halves = !written.contains(&local) && lanes[local] == 2 * count && extent == count;
-                let halves = halves && has_upper_half(kernel, isa, local, count);
-                if count > 1 && lanes[local] > count && !halves {
+                let parts = !written.contains(&local) && extent == count;
+                let parts = parts && has_parts(kernel, isa, local, lanes[local], count);
+                if count > 1 && lanes[local] > count && !parts {
                     lanes[local] = count;
                     changed = true;
                 }
@@ -77,9 +77,12 @@ pub fn widens(kernel: &Kernel, body: &[Stmt]) -> bool {
     widens
 }
 
-fn has_upper_half(kernel: &Kernel, isa: Isa, local: Local, count: usize) -> bool {
+/// Whether registers of a local, of so many lanes, can be read by parts of `count`: halves, halves of these and so on.
+fn has_parts(kernel: &Kernel, isa: Isa, local: Local, lanes: usize, count: usize) -> bool {
     let width = Form::of(kernel.locals[local].dtype).map_or(4, Form::width);
-    isa.lanes_of(count, width).is_some_and(|lanes| isa.has(Op::UpperHalf(lanes)))
+    let halves = std::iter::successors(Some(count), |size| Some(2 * size)).take_while(|&size| size < lanes);
+    let has_half = |size| isa.lanes_of(size, width).is_some_and(|lanes| isa.has(Op::UpperHalf(lanes)));
+    lanes.is_multiple_of(count) && halves.into_iter().all(has_half)
 }
 
 /// The locals that statements set.

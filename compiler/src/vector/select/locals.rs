@@ -14,8 +14,8 @@ use crate::vector::ir::{Lanes, Op, Reg};
 enum Elements {
     /// All lanes of the vector loop are those of this register.
     Whole(usize),
-    /// They are so of half a register's lanes: whether of the upper half.
-    Half(usize, bool),
+    /// They are so of a part of a register's lanes, from this one on.
+    Part(usize, usize),
     /// A register and a lane in it.
     One(usize, usize),
     /// One for each lane of the vector loop.
@@ -87,11 +87,11 @@ impl Select<'_> {
             return Ok(Elements::Whole(register));
         }
         if flat.coefficient(group.lane) == Some(Dim::ONE)
-            && lanes == 2 * group.lanes
+            && lanes.is_multiple_of(group.lanes)
             && let (register, first) = place(0)?
             && first.is_multiple_of(group.lanes)
         {
-            return Ok(Elements::Half(register, first > 0));
+            return Ok(Elements::Part(register, first));
         }
         (0..group.lanes).map(place).collect::<Selected<_>>().map(Elements::Lanes)
     }
@@ -105,10 +105,9 @@ impl Select<'_> {
         let form = Form::of(self.kernel.locals[local].dtype)?;
         let value = match self.elements(local, at)? {
             Elements::Whole(register) => Val::vector(self.register(local, register)?, form.width()),
-            Elements::Half(register, false) => Val::vector(self.register(local, register)?, form.width()),
-            Elements::Half(register, true) => {
-                let (whole, lanes) = (self.register(local, register)?, self.lanes(form.width())?);
-                Val::vector(self.vec(Op::UpperHalf(lanes), vec![whole]), form.width())
+            Elements::Part(register, first) => {
+                let whole = self.register(local, register)?;
+                Val::vector(self.part(whole, self.register_lanes[local], first, form.width())?, form.width())
             }
             Elements::One(register, lane) => {
                 Val::scalar(self.element(local, form, register, lane)?, form.width())
@@ -124,6 +123,24 @@ impl Select<'_> {
             Form::Mask => self.apply(Op::MaskOf, &[value]),
             _ => Ok(value),
         }
+    }
+
+    /// As many lanes as the loop has of a register of `size` lanes, from lane `first` on: the halves that they are in, in turn.
+    fn part(&mut self, register: Reg, mut size: usize, mut first: usize, width: usize) -> Selected<Reg> {
+        let count = self.group.as_ref().map_or(1, |group| group.lanes);
+        let mut part = register;
+        while size > count {
+            size /= 2;
+            // Lanes of the lower half are where they are in the whole.
+            if first >= size {
+                let Some(lanes) = self.isa.lanes_of(size, width) else {
+                    return refuse(format!("{size} lanes of {width} bytes"));
+                };
+                part = self.vec(Op::UpperHalf(lanes), vec![part]);
+                first -= size;
+            }
+        }
+        Ok(part)
     }
 
     fn element(&mut self, local: Local, form: Form, register: usize, lane: usize) -> Selected<Reg> {
@@ -146,7 +163,7 @@ impl Select<'_> {
                 let reg = self.spread(value, lanes);
                 self.put(local, register, reg);
             }
-            Elements::Half(..) => return refuse("half of a register is set"),
+            Elements::Part(..) => return refuse("a part of a register is set"),
             Elements::One(register, lane) => {
                 let reg = self.scalar(value)?;
                 self.set_element(local, form, (register, lane), reg)?;

@@ -25,7 +25,7 @@ use crate::error::{Error, Result, Stage};
 use crate::graph::dim::{product, row_major_strides};
 use crate::graph::{DType, Dim, Node, Op, RhsLayout, Tensor, ValueId};
 use crate::loops::lower::{Lowering, Override, internal};
-use crate::loops::nest::{Axis, Nest};
+use crate::loops::nest::{Axis, Nest, widths};
 use crate::loops::{Buf, Expr, Index, Local, LoopKind, Stmt, visit};
 use crate::scalar::{BinaryFn, CompareFn};
 use crate::tuning::Picker;
@@ -343,14 +343,24 @@ impl Lowering<'_> {
         columns: Range<usize>,
         fill: &mut dyn FnMut(&mut Self, &Index) -> Result<()>,
     ) -> Result<()> {
-        if job.lanes == 1 {
+        self.for_vectors(job.lanes, columns, fill)
+    }
+
+    /// The same in vectors of so many lanes.
+    fn for_vectors(
+        &mut self,
+        lanes: usize,
+        columns: Range<usize>,
+        fill: &mut dyn FnMut(&mut Self, &Index) -> Result<()>,
+    ) -> Result<()> {
+        if lanes == 1 {
             return columns.into_iter().try_for_each(|column| fill(self, &Index::int(column as i64)));
         }
-        for first in columns.step_by(job.lanes) {
+        for first in columns.step_by(lanes) {
             let lane = self.kernel.loop_var("v");
-            self.extents.insert(lane, Dim::from(job.lanes));
+            self.extents.insert(lane, Dim::from(lanes));
             let body = self.scope(|cx| fill(cx, &Index::var(lane).add(&Index::int(first as i64))))?;
-            self.push_lanes(lane, job.lanes, body);
+            self.push_lanes(lane, lanes, body);
         }
         Ok(())
     }
@@ -679,9 +689,13 @@ impl Lowering<'_> {
     ) -> Result<()> {
         if let Some(rest) = rest.as_const() {
             let end = (rest as usize).clamp(columns.start, columns.end);
-            let vectors = columns.start + (end - columns.start) / job.lanes * job.lanes;
-            self.for_columns(job, columns.start..vectors, fill)?;
-            return (vectors..end).try_for_each(|column| fill(self, &Index::int(column as i64)));
+            let mut start = columns.start;
+            for width in widths(job.lanes).into_iter().chain([1]) {
+                let whole = start + (end - start) / width * width;
+                self.for_vectors(width, start..whole, fill)?;
+                start = whole;
+            }
+            return Ok(());
         }
         columns.into_iter().try_for_each(|column| {
             let column = Index::int(column as i64);
