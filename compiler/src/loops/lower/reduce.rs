@@ -429,9 +429,11 @@ struct Job {
     written_out: usize,
 }
 
-/// Channels that are computed together: so many vectors, single vectors of what is left, single channels.
+/// Channels that are computed together: so many vectors, single vectors of what is left, narrower ones, single channels.
 fn channel_runs(extent: &Dim, lanes: usize, vectors: usize) -> Vec<Run> {
-    let mut sizes = vec![vectors * lanes, lanes, 1];
+    let mut sizes = vec![vectors * lanes];
+    sizes.extend(widths(lanes));
+    sizes.push(1);
     sizes.dedup();
     runs::greedy(extent, &sizes)
 }
