@@ -30,6 +30,10 @@ pub enum Expr {
         buf: Buf,
         index: Index,
     },
+    /// Four integers of 8 bits as the parts of an i32: the first is the lowest.
+    Quad {
+        bytes: Box<[Expr; 4]>,
+    },
     Get {
         local: Local,
         at: Vec<Index>,
@@ -84,6 +88,7 @@ macro_rules! parts {
             Expr::Index(index) | Expr::Load { index, .. } | Expr::Word { index, .. } => {
                 Parts { operands: vec![], indices: vec![index] }
             }
+            Expr::Quad { bytes } => Parts { operands: bytes.$iter().collect(), indices: vec![] },
             Expr::Get { at, .. } => Parts { operands: vec![], indices: at.$iter().collect() },
             Expr::Unary { x, .. } | Expr::Cast { x, .. } | Expr::Bitcast { x, .. } => {
                 Parts { operands: vec![x], indices: vec![] }
@@ -140,6 +145,10 @@ impl Expr {
 
     pub fn bitcast(to: DType, x: Expr) -> Expr {
         Expr::Bitcast { to, x: Box::new(x) }
+    }
+
+    pub fn quad(bytes: [Expr; 4]) -> Expr {
+        Expr::Quad { bytes: Box::new(bytes) }
     }
 
     pub fn fma(a: Expr, b: Expr, c: Expr) -> Expr {
@@ -221,6 +230,12 @@ impl Expr {
             Expr::Load { .. } => Ok(first),
             Expr::Word { .. } if matches!(first, DType::I8 | DType::U8 | DType::I16) => Ok(DType::I32),
             Expr::Word { .. } => Err(format!("a word of {first} in {self}")),
+            Expr::Quad { .. } => match operands {
+                [DType::U8 | DType::I8, rest @ ..] if rest.iter().all(|other| *other == first) => {
+                    Ok(DType::I32)
+                }
+                _ => Err(format!("four bytes of {operands:?} in {self}")),
+            },
             _ => Err(format!("{self} is no value of operands")),
         }
     }
@@ -269,7 +284,7 @@ impl Kernel {
             Expr::Index(_) => DType::I64,
             Expr::Var(var) => self.vars[*var].dtype,
             Expr::Load { buf, .. } => self.buffers[*buf].dtype,
-            Expr::Word { .. } => DType::I32,
+            Expr::Word { .. } | Expr::Quad { .. } => DType::I32,
             Expr::Get { local, .. } => self.locals[*local].dtype,
             Expr::Unary { op: UnaryFn::IsNan | UnaryFn::IsPosInf | UnaryFn::IsNegInf, .. } => DType::Bool,
             Expr::Unary { x, .. } => self.dtype(x),
@@ -315,6 +330,9 @@ mod tests {
         let mut expr = Expr::fma(var(0), var(1), var(2));
         expr.operands_mut().into_iter().for_each(|operand| *operand = var(7));
         assert_eq!(expr, Expr::fma(var(7), var(7), var(7)));
+        let mut expr = Expr::quad([0, 1, 2, 3].map(var));
+        expr.operands_mut().into_iter().for_each(|operand| *operand = var(7));
+        assert_eq!(expr, Expr::quad([7; 4].map(var)));
         let (buf, local) = (Buf::from_u32(0), Local::from_u32(0));
         for mut expr in [
             Expr::Index(Index::int(3)),
@@ -341,6 +359,9 @@ mod tests {
         let word = Expr::Word { buf: Buf::from_u32(0), index: Index::zero() };
         assert!([U8, I8, I16].iter().all(|dtype| word.result(&[*dtype]) == Ok(I32)));
         assert!(word.result(&[F32]).unwrap_err().contains("a word of f32"));
+        let quad = Expr::quad([0, 1, 2, 3].map(var));
+        assert_eq!(quad.result(&[U8; 4]), Ok(I32));
+        assert!(quad.result(&[U8, U8, U8, I8]).unwrap_err().contains("four bytes"));
         let fma = Expr::fma(var(0), var(1), var(2));
         assert_eq!(fma.result(&[F64, F64, F64]), Ok(F64));
         assert!(fma.result(&[F64, F64, F32]).is_err() && fma.result(&[I32, I32, I32]).is_err());

@@ -220,6 +220,10 @@ impl Machine<'_> {
                 }
                 Ok(Tensor::new(DType::I32, vec![], bytes.into()))
             }
+            Expr::Quad { bytes } => {
+                let bytes = bytes.iter().map(|byte| Ok(self.eval(byte)?.data[0]));
+                Ok(Tensor::new(DType::I32, vec![], bytes.collect::<Result<Vec<u8>>>()?.into()))
+            }
             Expr::Get { local, at } => {
                 let at = self.register(*local, at)?;
                 Ok(self.locals[local][at].clone())

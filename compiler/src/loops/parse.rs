@@ -26,6 +26,7 @@
 //!         | "(" expr ("+" | "-" | "*" | "/" | "==" | "!=" | "<" | "<=" | ">" | ">=") expr ")"
 //!         | NAME "(" expr ["," expr] ")"                     unary and other binary functions
 //!         | ("fma" | "select") "(" expr "," expr "," expr ")"
+//!         | "quad" "(" expr "," expr "," expr "," expr ")"
 //!         | "cast" "(" expr "," DTYPE ["," "unsaturated"] ")" | "bitcast" "(" expr "," DTYPE ")"
 //! position = LOCAL "[" [index ("," index)*] "]"
 //! index   = ["-"] product (("+" | "-") product)*             at most one factor of a product has variables

@@ -54,6 +54,10 @@ impl Display for Expr {
             Expr::Var(var) => write!(f, "{var}"),
             Expr::Load { buf, index } => write!(f, "{buf}[{index}]"),
             Expr::Word { buf, index } => write!(f, "word({buf}[{index}])"),
+            Expr::Quad { bytes } => {
+                let [a, b, c, d] = &**bytes;
+                write!(f, "quad({a}, {b}, {c}, {d})")
+            }
             Expr::Get { local, at } => write!(f, "{local}{}", Position(at)),
             Expr::Unary { op, x } => write!(f, "{op}({x})"),
             Expr::Binary { op, a, b } => match infix(*op) {
@@ -157,7 +161,7 @@ impl KernelParser<'_> {
         let Token::Word(name) = *self.text.lexer.token() else {
             return self.text.lexer.expected("a function");
         };
-        let known = ["index", "word", "fma", "select", "cast", "bitcast"].contains(&name);
+        let known = ["index", "word", "quad", "fma", "select", "cast", "bitcast"].contains(&name);
         let (unary, binary) = (UnaryFn::from_name(name), BinaryFn::from_name(name));
         let binary = binary.filter(|op| infix(*op).is_none());
         if !known && unary.is_none() && binary.is_none() {
@@ -187,6 +191,17 @@ impl KernelParser<'_> {
                     "fma" => Expr::Fma { a: Box::new(first), b: Box::new(second), c: Box::new(third) },
                     _ => Expr::select(first, second, third),
                 }
+            }
+            "quad" => {
+                let mut bytes = [const { None }; 3];
+                for byte in &mut bytes {
+                    self.text.lexer.punct(",")?;
+                    *byte = Some(self.expr()?);
+                }
+                let [Some(second), Some(third), Some(fourth)] = bytes else {
+                    return self.text.lexer.expected("four bytes");
+                };
+                Expr::quad([first, second, third, fourth])
             }
             "cast" | "bitcast" => {
                 self.text.lexer.punct(",")?;

@@ -18,6 +18,9 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         false => (DType::F32, &[DType::I8, DType::I16]),
     };
     rewrite(graph, |b, id| narrowed(b, id, sums, stored))?;
+    if options.pack.joined_bytes {
+        rewrite(graph, |b, id| narrowed(b, id, DType::I32, &[DType::I8]))?;
+    }
     bodies(graph, options, run)
 }
 

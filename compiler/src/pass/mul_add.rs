@@ -50,33 +50,45 @@ fn rounded(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
             let Some(same) = reshaped(b, factor, &before, &shape)? else { continue };
             (x, factor) = (b.reshape(x, shape)?, same);
         }
-        let addend = dequantized(b, addend)?.unwrap_or(addend);
+        // The zero point of either operand is in what both add.
+        let (bytes, shift) = match (difference(b, x), splat(b.graph, factor)) {
+            (Some((bytes, zero)), Some(scale)) => (bytes, -zero * scale),
+            _ => (x, 0.0),
+        };
+        let addend = match dequantized(b, addend, shift)? {
+            Some(sum) => {
+                x = bytes;
+                sum
+            }
+            None => addend,
+        };
         let sum = b.emit1(Op::Map(MapFn::MulAdd), &[x, factor, addend])?;
         return b.unary(UnaryFn::Round, sum).map(Some);
     }
     Ok(None)
 }
 
-/// `(x - zero) * scale` of bytes as `x * scale - zero * scale`, one operation. Bytes are so small that the second product's
-/// rounding error is no greater than that of the first form.
-fn dequantized(b: &mut Builder, value: ValueId) -> Result<Option<ValueId>> {
-    let pair = |b: &Builder, value: ValueId, function: BinaryFn| match operation(b.graph, value) {
-        Some((Op::Map(MapFn::Binary(own)), &[x, number])) if *own == function => {
-            splat(b.graph, number).map(|number| (x, number))
-        }
-        _ => None,
+/// `(x - zero) * scale` of bytes as `x * scale - zero * scale`, one operation, and `shift` added to it. Bytes are so small that the
+/// rounding error of what is added is no greater than that of the first form.
+fn dequantized(b: &mut Builder, value: ValueId, shift: f64) -> Result<Option<ValueId>> {
+    let Some((Op::Map(MapFn::Binary(BinaryFn::Mul)), &[x, scale])) = operation(b.graph, value) else {
+        return Ok(None);
     };
-    let Some((difference, scale)) = pair(b, value, BinaryFn::Mul) else { return Ok(None) };
-    let Some((x, zero)) = pair(b, difference, BinaryFn::Sub) else { return Ok(None) };
-    let of_bytes = match operation(b.graph, x) {
-        Some((Op::Map(MapFn::Cast { .. }), &[bytes])) => {
-            matches!(b.dtype(bytes), DType::U8 | DType::I8)
-        }
-        _ => false,
-    };
-    if !of_bytes || zero.abs() > f64::from(u8::MAX) || b.shape(x) != b.shape(value) {
+    let (Some((x, zero)), Some(scale)) = (difference(b, x), splat(b.graph, scale)) else { return Ok(None) };
+    if b.shape(x) != b.shape(value) {
         return Ok(None);
     }
-    let [scale, offset] = [scale, -zero * scale].map(|number| b.scalar(DType::F32, number));
+    let [scale, offset] = [scale, shift - zero * scale].map(|number| b.scalar(DType::F32, number));
     b.emit1(Op::Map(MapFn::MulAdd), &[x, scale, offset]).map(Some)
+}
+
+/// Bytes as floats, and the zero point that is subtracted from them.
+fn difference(b: &Builder, value: ValueId) -> Option<(ValueId, f64)> {
+    let (Op::Map(MapFn::Binary(BinaryFn::Sub)), &[x, zero]) = operation(b.graph, value)? else { return None };
+    let (zero, (Op::Map(MapFn::Cast { .. }), &[bytes])) = (splat(b.graph, zero)?, operation(b.graph, x)?)
+    else {
+        return None;
+    };
+    let of_bytes = matches!(b.dtype(bytes), DType::U8 | DType::I8) && zero.abs() <= f64::from(u8::MAX);
+    (of_bytes && b.shape(x) == b.shape(value)).then_some((x, zero))
 }

@@ -63,6 +63,8 @@ pub struct PackPolicy {
     pub signed_bytes: bool,
     /// Whether kernels add up products of 16 bits, so that short sums of small integers stay integers rather than become floats.
     pub half_products: bool,
+    /// Whether kernels add up products of bytes from four places at once.
+    pub joined_bytes: bool,
     /// Digits of a left-hand side whose products with codes of few bits are sums of bytes; 0 where products of floats are
     /// faster.
     pub digits: usize,
@@ -113,6 +115,7 @@ impl PackPolicy {
         short_sums: false,
         signed_bytes: false,
         half_products: false,
+        joined_bytes: false,
         digits: 0,
         kept_above: i64::MAX,
     };
@@ -134,6 +137,7 @@ impl PackPolicy {
         short_sums: true,
         signed_bytes: false,
         half_products: false,
+        joined_bytes: false,
         digits: DIGITS,
         kept_above: KEPT_ABOVE,
     };
@@ -157,6 +161,7 @@ impl PackPolicy {
         short_sums: true,
         signed_bytes: false,
         half_products: false,
+        joined_bytes: false,
         digits: DIGITS,
         kept_above: KEPT_ABOVE,
     };
@@ -209,7 +214,14 @@ impl PackPolicy {
             Some(_) => Rates::DOT,
         };
         let short_sums = policy.short_sums && dot.is_none();
-        PackPolicy { rates, short_sums, signed_bytes: dot.is_some_and(|signs| signs.a), ..policy }
+        let joined_bytes = target.joins_bytes_everywhere();
+        PackPolicy {
+            rates,
+            short_sums,
+            joined_bytes,
+            signed_bytes: dot.is_some_and(|signs| signs.a),
+            ..policy
+        }
     }
 
     /// Whether a product with these inner axes is one of bytes, if its operands are. Axes of one element have no say: words are

@@ -161,6 +161,17 @@ impl Target {
         self.levels().any(Target::adds_pair_products) && !self.levels().any(Target::has_tiles)
     }
 
+    /// Whether leaf kernels have bytes from four places as one lane by few instructions, and products of such lanes.
+    pub fn joins_bytes(&self) -> bool {
+        let wide = self.wide.filter(|isa| isa.dot == Some(Signs::UNSIGNED_SIGNED));
+        wide.is_some_and(|isa| isa.has(Op::Interleave(Lanes::X16)))
+    }
+
+    /// Whether those of all levels do, so that graphs are made for it.
+    pub fn joins_bytes_everywhere(&self) -> bool {
+        self.levels().all(Target::joins_bytes)
+    }
+
     /// Whether leaf kernels have products of bytes as an instruction each.
     pub fn has_byte_products(&self) -> bool {
         self.is_leaf && self.wide.is_some_and(|isa| isa.dot.is_some())

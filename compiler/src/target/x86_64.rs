@@ -201,8 +201,9 @@ fn single(triple: Triple, cpu: &str) -> Result<Target> {
     };
     let dot = |feature: &str| has(feature).then_some(Signs::UNSIGNED_SIGNED);
     let has_f16c = has_f16c(cpu, &triple, has("has_avx2"));
+    let has_byte_permute = has("has_avx512vbmi");
     let wide = match has_all(V4) {
-        true => Isa { has_f16c, convention, dot: dot("has_avx512vnni"), ..Isa::AVX512 },
+        true => Isa { has_f16c, convention, dot: dot("has_avx512vnni"), has_byte_permute, ..Isa::AVX512 },
         false => Isa { has_f16c, convention, dot: dot("has_avx_vnni"), ..Isa::AVX2 },
     };
     let narrow = Isa {

@@ -34,6 +34,20 @@ const POSITIONS: [i64; 6] = [4, 7, 5, 6, 3, 2];
 /// Of positions of unknown number, or whose number none of [`POSITIONS`] divides.
 const ODD_POSITIONS: i64 = 4;
 
+/// Most registers of weights for windows in quads of bytes: beside these are the sums and what an epilogue needs.
+const MOST_WORDS: i64 = 8;
+
+/// Whether windows with so many taps along the reduced axes are added up in quads of bytes: a quad has a row of one window, of
+/// several where rows are short, and for each window that it can have there is a register of weights.
+pub fn quads_hold(taps: &[i64]) -> bool {
+    let Some((&row, rows)) = taps.split_last() else { return false };
+    (1..=4).contains(&row)
+        && rows
+            .iter()
+            .try_fold(5 - row, |words, &rows| words.checked_mul(rows))
+            .is_some_and(|words| words <= MOST_WORDS)
+}
+
 /// Vectors of partial results of a reduction along the vector axis: a power of two, as they are combined in a tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Partials(pub usize);

@@ -419,6 +419,28 @@ impl Machine<'_> {
                     }
                 })
             }
+            Op::InsertQuarter(at, _) => {
+                let (mut whole, address) = (used(0)?, self.address(inst.mem)?);
+                for byte in 0..16 {
+                    whole[16 * usize::from(at) + byte] = self.read(address + byte as u64, 1)? as u8;
+                }
+                Value::Vector(whole)
+            }
+            Op::Interleave(_) => {
+                let a = used(0)?;
+                let byte =
+                    |lane: usize, quarter: usize| u64::from(a[count * quarter + lane]) << (8 * quarter);
+                vector(lanes, |lane| (0..4).map(|quarter| byte(lane, quarter)).sum())
+            }
+            Op::Saturate(small, _) => {
+                let a = used(0)?;
+                packed(count, small.bytes(), |at| match (small, lane(&a, at, 4) as u32) {
+                    (Small::I8, x) => (x as i32).clamp(-128, 127) as u64,
+                    (Small::I16, x) => (x as i32).clamp(-32768, 32767) as u64,
+                    (Small::U8, x) => x.min(255).into(),
+                    (Small::U16 | Small::F16, x) => x.min(65535).into(),
+                })
+            }
             Op::QuantizePair(small, adds, _) => {
                 let (a, b) = (used(0)?, used(1)?);
                 let zero = if adds == 1 { used(2)? } else { [0; VECTOR] };

@@ -266,6 +266,10 @@ pub enum Op {
     LoadHalves(Small, Lanes),
     /// An f16 from `mem` in as many lanes of 16 bits as 128 bits hold; needs VEX.
     BroadcastHalf,
+    /// `uses[0]` with the 128 bits at `mem` as one of its quarters.
+    InsertQuarter(u8, Lanes),
+    /// The bytes of each lane are one of each quarter of `uses[0]`: those of the first lane the first bytes of the quarters.
+    Interleave(Lanes),
     /// Floats of the f16 in the lower part of `uses[0]`.
     Unpack(Lanes),
     /// The lanes of `uses[0]` as small elements in the lower part of the result. Integers fit, but that u8 may be made of
@@ -274,6 +278,9 @@ pub enum Op {
     /// The floats of `uses[0]`, rounded to the nearest, ties to even, as small integers in the lower part of the result: the
     /// nearest there is for what does not fit. NaN becomes 0, or any i8. Not to f16, and not of one lane.
     Quantize(Small, Lanes),
+    /// The lanes of `uses[0]`, integers with the sign of the small type, as small elements in the lower part of the result: the
+    /// nearest there is for what does not fit.
+    Saturate(Small, Lanes),
     /// The floats of `uses = [a, b]`, rounded to the nearest, ties to even, as small integers of a byte in the lower part of the
     /// result, those of `a` first: the nearest there is for what does not fit. NaN becomes 0, or any i8. Where `.1` is 1,
     /// `uses = [a, b, zero]`, the halves of which are added before what is out of range is cut, and NaN becomes any byte.

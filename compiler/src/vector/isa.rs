@@ -66,6 +66,8 @@ pub struct Isa {
     pub has_nan_extremes: bool,
     /// One instruction picks any bytes of a vector.
     pub has_byte_shuffle: bool,
+    /// One instruction puts the bytes of 512 bits in any order.
+    pub has_byte_permute: bool,
     /// Vectors of f32 are converted to i32 as `cvttps2dq` does, which is cheaper than with saturation.
     pub has_truncating_convert: bool,
     /// The highest byte of a number comes first in memory. Lanes are in the order of memory either way.
@@ -94,6 +96,7 @@ impl Isa {
         has_rounding: true,
         has_nan_extremes: false,
         has_byte_shuffle: true,
+        has_byte_permute: false,
         has_truncating_convert: true,
         is_big_endian: false,
     };
@@ -129,6 +132,7 @@ impl Isa {
         has_rounding: true,
         has_nan_extremes: true,
         has_byte_shuffle: true,
+        has_byte_permute: false,
         has_truncating_convert: false,
         is_big_endian: false,
     };
@@ -153,6 +157,7 @@ impl Isa {
         has_rounding: false,
         has_nan_extremes: false,
         has_byte_shuffle: false,
+        has_byte_permute: false,
         has_truncating_convert: false,
         has_bf16: false,
         has_tiles: false,
@@ -220,10 +225,12 @@ impl Isa {
             Op::Unary(Unary::Floor | Unary::Ceil | Unary::Trunc | Unary::Nearest, _) => self.has_rounding,
             Op::Binary(Binary::LowMul | Binary::DotBytes, _) | Op::Unpack(_) => false,
             Op::Binary(Binary::DotHalves | Binary::AddHalves, _) => false,
-            Op::Dot(..) | Op::AddDotPairs(_) | Op::FmaLane(..) | Op::DotLane(..) | Op::Quantize(..) => false,
+            Op::Dot(..) | Op::AddDotPairs(_) | Op::FmaLane(..) | Op::DotLane(..) => false,
+            Op::Quantize(..) | Op::Saturate(..) => false,
             Op::LoadHalves(..) | Op::MulAddHalves(..) | Op::MulHalves(..) | Op::QuantizePair(..) => false,
             Op::Unary(Unary::ToIntNearest | Unary::RoundBf16, _) => false,
             Op::Ramp(..) | Op::Permute(_) | Op::UpperHalf(_) => false,
+            Op::InsertQuarter(..) | Op::Interleave(_) => false,
             Op::Insert(..) => !scalar,
             Op::FromGeneral(_) | Op::ToGeneral(_) => scalar,
             Op::Convert(Convert::DoubleToLong, _) => false,
@@ -264,9 +271,11 @@ impl Isa {
                 Op::AddDotPairs(_) => !double && self.dot.is_some(),
                 Op::FmaLane(..) | Op::DotLane(..) => false,
                 Op::Quantize(small, _) => small.is_byte() && !double && !lanes.is_scalar(),
+                Op::Saturate(small, _) => self.evex() && small.is_byte() && !double && !lanes.is_scalar(),
                 Op::QuantizePair(small, ..) => !self.evex() && small.is_byte() && lanes == Lanes::X8,
                 Op::LoadHalves(..) | Op::MulAddHalves(..) | Op::MulHalves(..) => false,
                 Op::Ramp(..) | Op::Permute(_) => self.evex() && lanes == Lanes::X16,
+                Op::InsertQuarter(..) | Op::Interleave(_) => self.has_byte_permute && lanes == Lanes::X16,
                 Op::UpperHalf(_) => !lanes.is_scalar() && 2 * lanes.bytes() <= self.vector_bytes,
                 Op::Convert(Convert::LongToDouble | Convert::DoubleToLong, _) => {
                     double && self.has_long_arithmetic
@@ -305,6 +314,7 @@ impl Isa {
             Op::Pack(small, _) => !double && (small == Small::F16 || !lanes.is_scalar()),
             Op::Unpack(_) => !double,
             Op::Quantize(small, _) => !double && small != Small::F16 && !lanes.is_scalar(),
+            Op::Saturate(..) | Op::InsertQuarter(..) | Op::Interleave(_) => false,
             Op::LoadHalves(small, _) => lanes == Lanes::X4 && small.bytes() == 1,
             Op::MulAddHalves(..) | Op::MulHalves(..) => lanes == Lanes::X4,
             Op::QuantizePair(small, ..) => lanes == Lanes::X4 && small.bytes() == 1,

@@ -65,6 +65,10 @@ pub const SPELLINGS: &[Spelling] = &[
     plain("quantize_u8", Float, |lanes, _| Op::Quantize(Small::U8, lanes)),
     plain("quantize_i16", Float, |lanes, _| Op::Quantize(Small::I16, lanes)),
     plain("quantize_u16", Float, |lanes, _| Op::Quantize(Small::U16, lanes)),
+    numbered("insert_quarter", Bits, |lanes, at| Op::InsertQuarter(at as u8, lanes)),
+    plain("interleave", Bits, |lanes, _| Op::Interleave(lanes)),
+    plain("saturate_i8", Int, |lanes, _| Op::Saturate(Small::I8, lanes)),
+    plain("saturate_u8", Int, |lanes, _| Op::Saturate(Small::U8, lanes)),
     numbered("quantize_pair_i8", Float, |lanes, adds| Op::QuantizePair(Small::I8, adds as u8, lanes)),
     numbered("quantize_pair_u8", Float, |lanes, adds| Op::QuantizePair(Small::U8, adds as u8, lanes)),
     plain("pack_f16", Float, |lanes, _| Op::Pack(Small::F16, lanes)),
@@ -204,7 +208,7 @@ fn number(op: Op) -> Option<u64> {
         Op::Extract(lane, _) | Op::Insert(lane, _) | Op::FmaLane(lane, _) | Op::DotLane(lane, ..) => {
             Some(lane.into())
         }
-        Op::MulAddHalves(part, _) | Op::MulHalves(part, _) => Some(part.into()),
+        Op::MulAddHalves(part, _) | Op::MulHalves(part, _) | Op::InsertQuarter(part, _) => Some(part.into()),
         Op::QuantizePair(_, adds, _) => Some(adds.into()),
         Op::Unary(
             Unary::Shl(count)

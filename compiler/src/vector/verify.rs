@@ -156,6 +156,7 @@ fn verify_immediate(op: Op) -> Result<(), String> {
         Op::MulAddHalves(part @ 2.., _) | Op::MulHalves(part @ 2.., _) => {
             Err(format!("there is no part {part} of halves"))
         }
+        Op::InsertQuarter(at @ 4.., _) => Err(format!("there is no quarter {at}")),
         Op::LoadHalves(Small::I16 | Small::U16 | Small::F16, _) => {
             Err("halves are widened from bytes".into())
         }
@@ -217,6 +218,7 @@ pub fn lanes(op: Op) -> Option<Lanes> {
         Op::LoadSmall(_, lanes) | Op::Pack(_, lanes) | Op::Quantize(_, lanes) | Op::Unpack(lanes) => {
             Some(lanes)
         }
+        Op::Saturate(_, lanes) | Op::InsertQuarter(_, lanes) | Op::Interleave(lanes) => Some(lanes),
         Op::Insert(_, lanes) | Op::UpperHalf(lanes) | Op::FromGeneral(lanes) | Op::ToGeneral(lanes) => {
             Some(lanes)
         }
@@ -262,9 +264,9 @@ pub fn shape(op: Op) -> Shape {
         Op::Load(_) | Op::Broadcast(_) | Op::LoadSmall(..) | Op::LoadHalves(..) | Op::BroadcastHalf => {
             (&[], Some(Vec), Always)
         }
-        Op::Unpack(_) | Op::Pack(..) | Op::Quantize(..) | Op::Convert(..) | Op::SwapBytes(_) => {
-            (&[Vec], Some(Vec), Never)
-        }
+        Op::Unpack(_) | Op::Pack(..) | Op::Quantize(..) | Op::Saturate(..) => (&[Vec], Some(Vec), Never),
+        Op::InsertQuarter(..) => (&[Vec], Some(Vec), Always),
+        Op::Convert(..) | Op::SwapBytes(_) | Op::Interleave(_) => (&[Vec], Some(Vec), Never),
         Op::QuantizePair(_, 1, _) => (&[Vec, Vec, Vec], Some(Vec), Never),
         Op::MulHalves(..) | Op::QuantizePair(..) => (&[Vec, Vec], Some(Vec), Never),
         Op::MaskWiden(_) | Op::MaskNarrow(_) => (&[Mask], Some(Mask), Never),

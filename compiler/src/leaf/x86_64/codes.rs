@@ -363,6 +363,9 @@ pub const DOT_BYTES: Codes = Codes(
 /// Whose wider forms take a lane from anywhere.
 pub const PERMUTE: Codes =
     Codes([INVALID, INVALID, INVALID], [EVEX_Vpermps_zmm_k1z_zmm_zmmm512b32, INVALID, INVALID, INVALID]);
+/// Any order of bytes.
+pub const PERMUTE_BYTES: Code = EVEX_Vpermb_zmm_k1z_zmm_zmmm512;
+pub const INSERT_QUARTER: Code = EVEX_Vinsertf32x4_zmm_k1z_zmm_xmmm128_imm8;
 pub const DOT: Codes = Codes(
     [VEX_Vpdpbusd_ymm_ymm_ymmm256, VEX_Vpdpbusd_xmm_xmm_xmmm128, VEX_Vpdpbusd_xmm_xmm_xmmm128],
     [

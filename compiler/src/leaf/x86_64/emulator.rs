@@ -461,6 +461,21 @@ impl Machine<'_> {
                 let (index, table) = (self.lanes(inst, 1, width(0)), self.lanes(inst, 2, width(0)));
                 std::array::from_fn(|lane| table[index[lane] as usize % width(0)])
             }
+            Vpermb => {
+                let byte = |from: &Vector, at: usize| (from[at / 4] >> (8 * (at % 4))) as u8;
+                let (order, from) = (self.lanes(inst, 1, width(0)), self.lanes(inst, 2, width(0)));
+                let bytes = 4 * width(0);
+                std::array::from_fn(|lane| {
+                    let picked = |at: usize| byte(&from, usize::from(byte(&order, 4 * lane + at)) % bytes);
+                    u32::from_le_bytes(std::array::from_fn(picked))
+                })
+            }
+            Vinsertf32x4 => {
+                let (mut value, quarter) = (self.lanes(inst, 1, width(0)), self.lanes(inst, 2, 4));
+                let first = 4 * (inst.immediate(3) as usize % (width(0) / 4));
+                value[first..first + 4].copy_from_slice(&quarter[..4]);
+                value
+            }
             Vbroadcastss => [self.lanes(inst, 1, 1)[0]; 16],
             Vblendps => {
                 let (a, b) = (self.lanes(inst, 1, width(0)), self.lanes(inst, 2, width(0)));

@@ -174,12 +174,14 @@ enum Lasting {
     Same(u64, Lanes),
     /// f32 that rise by 1, from the one with these bits on.
     Ramp(u64, Lanes),
+    /// For each byte, the number of the one that comes there when those of four quarters are interleaved.
+    Interleaved(Lanes),
 }
 
 impl Lasting {
     fn lanes(self) -> Lanes {
         match self {
-            Lasting::Same(_, lanes) | Lasting::Ramp(_, lanes) => lanes,
+            Lasting::Same(_, lanes) | Lasting::Ramp(_, lanes) | Lasting::Interleaved(lanes) => lanes,
         }
     }
 
@@ -189,6 +191,12 @@ impl Lasting {
             Lasting::Ramp(first, lanes) => {
                 let lane = |at: usize| (f32::from_bits(first as u32) + at as f32).to_le_bytes();
                 (0..lanes.count()).flat_map(lane).collect()
+            }
+            Lasting::Interleaved(lanes) => {
+                let count = lanes.count();
+                (0..count)
+                    .flat_map(|lane| [0, 1, 2, 3].map(|quarter| (count * quarter + lane) as u8))
+                    .collect()
             }
         }
     }
@@ -204,7 +212,15 @@ impl Pool {
 
     /// Rising numbers as an operand.
     fn ramp(&mut self, first: u64, lanes: Lanes) -> MemoryOperand {
-        let address = self.address(Lasting::Ramp(first, lanes));
+        self.whole(Lasting::Ramp(first, lanes))
+    }
+
+    fn interleaved(&mut self, lanes: Lanes) -> MemoryOperand {
+        self.whole(Lasting::Interleaved(lanes))
+    }
+
+    fn whole(&mut self, constant: Lasting) -> MemoryOperand {
+        let address = self.address(constant);
         MemoryOperand::new(Register::RIP, Register::None, 1, address, 1, false, Register::None)
     }
 

@@ -72,6 +72,7 @@ fn needs(inst: &Inst, isa: Isa) -> Needs {
         Op::MulHigh => Needs { fixed_use: Some((0, RDX)), ..Needs::default() },
         // The vector is read after the result is written.
         Op::Insert(..) => Needs { late: Some(0), ..Needs::default() },
+        Op::Interleave(_) => Needs { early_result: true, ..Needs::default() },
         Op::QuantizePair(..) => Needs { early_result: true, temps: 1, ..Needs::default() },
         // The divisor is read after rdx, the dividend's upper half, is overwritten.
         Op::DivInt => Needs {

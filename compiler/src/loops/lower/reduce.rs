@@ -4,6 +4,8 @@
 //! neighbouring positions of the axis before it are computed together, so that weights and overlapping
 //! windows are loaded once. Otherwise the reduced axes themselves are run in vectors.
 
+mod quads;
+
 use crate::error::Result;
 use crate::graph::dim::volume;
 use crate::graph::{DType, Dim, MapFn, Node, Op, Tensor, ValueId};
@@ -247,7 +249,11 @@ impl Lowering<'_> {
         let column_kind = share(only && columns.len() == 1);
         let channel_kind =
             share(only && columns.iter().all(|run| run.count == Dim::ONE) && channels.len() == 1);
+        let adds_quads = self.adds_quads(&job, kept[last].as_const());
         let fill = &mut |cx: &mut Self, index: Vec<Index>| {
+            if adds_quads {
+                return cx.reduce_quads(&job, &index, column, &columns, &channels, share(only));
+            }
             for run in &columns {
                 cx.for_each("x", &run.count, column_kind, |cx, piece| {
                     for part in &channels {
@@ -343,14 +349,29 @@ impl Lowering<'_> {
 
     /// The outputs from each of `places`, `width` channels each, side by side in registers.
     fn reduce_block(&mut self, job: &Job, mut places: Vec<Vec<Index>>, width: usize) -> Result<()> {
-        let acc = self.kernel.local("acc", job.dtype, &[places.len(), width], width);
         let lane = self.kernel.loop_var("v");
         self.extents.insert(lane, Dim::from(width));
         let lane_index = if width == 1 { Index::zero() } else { Index::var(lane) };
         for channel in places.iter_mut().filter_map(|place| place.last_mut()) {
             *channel = channel.add(&lane_index);
         }
-        let at = |block: usize| vec![Index::int(block as i64), lane_index.clone()];
+        self.for_results(job, &places, lane, width, &mut |cx, acc| {
+            cx.reduce_elements(job, &places, acc, lane, width)
+        })
+    }
+
+    /// Registers for the results at `places`, in which channels have `lane`; `add` combines the elements in them, then they are
+    /// stored.
+    fn for_results(
+        &mut self,
+        job: &Job,
+        places: &[Vec<Index>],
+        lane: Var,
+        width: usize,
+        add: &mut dyn FnMut(&mut Self, Local) -> Result<()>,
+    ) -> Result<()> {
+        let acc = self.kernel.local("acc", job.dtype, &[places.len(), width], width);
+        let at = |block: usize| sum_at(block, lane, width);
         let lanes = self.scope(|cx| {
             for block in 0..places.len() {
                 cx.push(Stmt::Set { local: acc, at: at(block), value: identity(job.op, job.dtype)? });
@@ -358,12 +379,34 @@ impl Lowering<'_> {
             Ok(())
         })?;
         self.push_lanes(lane, width, lanes);
+        add(self, acc)?;
+        let stmts = self.scope(|cx| {
+            for (block, place) in places.iter().enumerate() {
+                let value = Expr::Get { local: acc, at: at(block) };
+                cx.overrides.insert(job.anchor, Override::Expr(value));
+                cx.memo.last_mut().expect("a scope is open").clear();
+                cx.store_outputs(place)?;
+            }
+            Ok(())
+        })?;
+        self.push_lanes(lane, width, stmts);
+        Ok(())
+    }
+
+    /// The elements one by one, each in all places.
+    fn reduce_elements(
+        &mut self,
+        job: &Job,
+        places: &[Vec<Index>],
+        acc: Local,
+        lane: Var,
+        width: usize,
+    ) -> Result<()> {
         let combine = |cx: &mut Self, inner: &[Index]| -> Result<()> {
             for (block, place) in places.iter().enumerate() {
-                let mut full = place.clone();
-                job.axes.iter().zip(inner).for_each(|(&axis, i)| full[axis] = i.clone());
-                let value = cx.expr_at(job.x, &full)?;
-                cx.push(Stmt::Accumulate { local: acc, at: at(block), op: job.op.combine(), value });
+                let value = cx.expr_at(job.x, &job.element(place, inner))?;
+                let at = sum_at(block, lane, width);
+                cx.push(Stmt::Accumulate { local: acc, at, op: job.op.combine(), value });
             }
             Ok(())
         };
@@ -380,18 +423,7 @@ impl Lowering<'_> {
             cx.share_loads = before;
             cx.push_lanes(lane, width, stmts?);
             Ok(())
-        })?;
-        let stmts = self.scope(|cx| {
-            for (block, place) in places.iter().enumerate() {
-                let value = Expr::Get { local: acc, at: at(block) };
-                cx.overrides.insert(job.anchor, Override::Expr(value));
-                cx.memo.last_mut().expect("a scope is open").clear();
-                cx.store_outputs(place)?;
-            }
-            Ok(())
-        })?;
-        self.push_lanes(lane, width, stmts);
-        Ok(())
+        })
     }
 
     /// Statements as one vector loop over the lanes of a register, which `lane` stands for in them.
@@ -427,6 +459,20 @@ struct Job {
     reduced: Vec<Dim>,
     /// Innermost reduced axes whose elements are written out.
     written_out: usize,
+}
+
+impl Job {
+    /// The index of an element that the result at `place` has, by its indices along the reduced axes.
+    fn element(&self, place: &[Index], inner: &[Index]) -> Vec<Index> {
+        let mut full = place.to_vec();
+        self.axes.iter().zip(inner).for_each(|(&axis, i)| full[axis] = i.clone());
+        full
+    }
+}
+
+/// Where the result of a place is in the registers.
+fn sum_at(block: usize, lane: Var, width: usize) -> Vec<Index> {
+    vec![Index::int(block as i64), if width == 1 { Index::zero() } else { Index::var(lane) }]
 }
 
 /// Channels that are computed together: so many vectors, single vectors of what is left, narrower ones, single channels.

@@ -11,6 +11,7 @@ use crate::graph::{Builder, Constant, DType, Def, Dim, MapFn, Node, NodeId, Op, 
 use crate::pass::PackPolicy;
 use crate::pass::rewrite::{operation, sum_of_products, with_rank};
 use crate::scalar::{BinaryFn, ReduceFn};
+use crate::tuning::reduce::quads_hold;
 
 /// Shorter parts are not worth the additions of integers between them.
 const LEAST_PART: u64 = 64;
@@ -62,6 +63,15 @@ pub fn in_floats(b: &mut Builder, id: NodeId, left: &mut u64) -> Result<Option<V
     Ok(sum)
 }
 
+/// Whether kernels add up such products of unsigned bytes in quads: windows of few taps and whole vectors of channels, with weights
+/// that are signed bytes.
+fn in_quads(shape: &[Dim], axes: &[usize], weights: Range) -> bool {
+    let taps: Option<Vec<i64>> = axes.iter().map(|&axis| shape[axis].as_const()).collect();
+    let bytes = Range::of(DType::I8).is_some_and(|all| all.or(weights) == all);
+    let channels = shape.last().and_then(Dim::as_const).filter(|_| !axes.contains(&(shape.len() - 1)));
+    bytes && taps.is_some_and(|taps| quads_hold(&taps)) && channels.is_some_and(|channels| channels % 16 == 0)
+}
+
 /// Sums over a map multiplication, as depthwise convolutions are. Those of bytes read them as they are: what their zero
 /// point adds is the same for all sums of the same weights. Where kernels multiply halves they stay integers.
 pub fn depthwise(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Option<ValueId>> {
@@ -83,7 +93,8 @@ pub fn depthwise(b: &mut Builder, id: NodeId, policy: &PackPolicy) -> Result<Opt
     if largest > EXACT {
         return Ok(None);
     }
-    let dtype = if policy.half_products { DType::I32 } else { DType::F32 };
+    let joined = policy.joined_bytes && b.dtype(x.value) == DType::U8 && in_quads(&shape, &axes, factor);
+    let dtype = if policy.half_products || joined { DType::I32 } else { DType::F32 };
     let (wide, factor) = (b.cast(x.value, dtype)?, b.cast(weights, dtype)?);
     let product = b.binary(BinaryFn::Mul, wide, factor)?;
     let sum = b.emit1(Op::Reduce { op: ReduceFn::Sum, axes: axes.clone() }, &[product])?;

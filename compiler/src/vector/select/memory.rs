@@ -8,7 +8,7 @@ use super::{Select, Selected, refuse};
 use crate::graph::DType;
 use crate::loops::{Buf, Expr, Index};
 use crate::scalar::{BinaryFn, UnaryFn};
-use crate::vector::ir::{Binary, Class, Compare, Inst, Lanes, Mem, Op, Reg, Small};
+use crate::vector::ir::{Binary, Class, Compare, Inst, Lanes, Mem, Op, Reg, Small, Unary};
 
 /// The small element that a type is in memory; of a narrow float its code, unless the machine converts it.
 fn small(dtype: DType, converts: bool) -> Option<Small> {
@@ -123,6 +123,54 @@ impl Select<'_> {
         }
     }
 
+    /// Four bytes as one lane of 32 bits.
+    pub fn quad(&mut self, bytes: &[Expr; 4]) -> Selected<Val> {
+        if let Some(whole) = self.quad_of_quarters(bytes)? {
+            return Ok(whole);
+        }
+        let mut whole = Val::int(0);
+        for (at, byte) in bytes.iter().enumerate() {
+            let byte = self.eval(byte)?;
+            let low = self.pair(Binary::And, byte, Val::int(0xff))?;
+            let part = if at == 0 { low } else { self.simple(Unary::Shl(8 * at as u8), low)? };
+            whole = self.pair(Binary::Or, whole, part)?;
+        }
+        Ok(whole)
+    }
+
+    /// Bytes that lie side by side for all lanes: each of the four runs is a quarter of a vector, whose bytes are interleaved.
+    fn quad_of_quarters(&mut self, bytes: &[Expr; 4]) -> Selected<Option<Val>> {
+        let lanes = self.lanes(4)?;
+        if !self.isa.has(Op::Interleave(lanes)) {
+            return Ok(None);
+        }
+        let mut runs = Vec::new();
+        for (at, byte) in bytes.iter().enumerate() {
+            match byte {
+                Expr::Load { buf, index } => match self.place_of(index, 1)? {
+                    Place::Contiguous(index) => runs.push((at, *buf, index)),
+                    _ => return Ok(None),
+                },
+                Expr::Const { bits: 0, .. } => {}
+                _ => return Ok(None),
+            }
+        }
+        // Where all quarters are written, the first one needs no vector to be inserted into.
+        let (mut whole, all) = (None, runs.len() == bytes.len());
+        for (at, buf, index) in runs {
+            let mem = self.mem(buf, &index)?;
+            whole = Some(match whole {
+                None if all => self.inst(Op::Load(Lanes::X4), Class::Vec, vec![], Some(mem)),
+                before => {
+                    let before = before.unwrap_or_else(|| self.vec(Op::Splat(lanes, 0), vec![]));
+                    self.inst(Op::InsertQuarter(at as u8, lanes), Class::Vec, vec![before], Some(mem))
+                }
+            });
+        }
+        let Some(whole) = whole else { return Ok(Some(Val::int(0))) };
+        Ok(Some(Val::vector(self.vec(Op::Interleave(lanes), vec![whole]), 4)))
+    }
+
     fn load_word_as_number(&mut self, buf: Buf, index: &Index) -> Selected<Val> {
         let lanes = self.lanes(4)?;
         let elements = 4 / self.kernel.buffers[buf].dtype.size() as i64;
@@ -148,6 +196,13 @@ impl Select<'_> {
             && let Place::Contiguous(index) = self.place_of(index, 1)?
         {
             let lanes = self.lanes(width)?;
+            if self.isa.has(Op::Saturate(small, lanes))
+                && let Some((x, zero)) = shifted(x)
+            {
+                let reg = self.quantize_shifted(small, lanes, x, zero)?;
+                let mem = self.mem(buf, &index)?;
+                return self.store_lanes(Some(small), lanes, reg, mem);
+            }
             if self.isa.has(Op::Quantize(small, lanes)) {
                 let x = self.eval(x)?;
                 let x = self.spread(x, lanes);
@@ -297,6 +352,23 @@ impl Select<'_> {
         }
     }
 
+    /// Bytes of a float that is rounded to an integer, which `zero` is added to. What no i32 holds becomes `i32::MIN`: as an
+    /// unsigned number it is great, and so it stays when a small number is added; as a signed one it must not wrap.
+    fn quantize_shifted(&mut self, small: Small, lanes: Lanes, x: &Expr, zero: i32) -> Selected<Reg> {
+        let mut value = self.eval(x)?;
+        let (least, most) = if small == Small::I8 { (-128, 127) } else { (0, 255) };
+        if small == Small::I8 {
+            value = self.pair(Binary::Min, value, Val::single((most - zero) as f32))?;
+        }
+        if small == Small::U8 || zero < 0 {
+            value = self.pair(Binary::Max, value, Val::single((least - zero) as f32))?;
+        }
+        let value = self.simple(Unary::ToIntNearest, value)?;
+        let value = self.pair(Binary::IntAdd, value, Val::int(zero))?;
+        let value = self.spread(value, lanes);
+        Ok(self.vec(Op::Saturate(small, lanes), vec![value]))
+    }
+
     fn store_scalar(
         &mut self,
         buf: Buf,
@@ -337,4 +409,15 @@ impl Select<'_> {
         self.store(lanes, value, mem);
         Ok(())
     }
+}
+
+/// A float that is rounded before a small integer is added to it, and that integer.
+fn shifted(x: &Expr) -> Option<(&Expr, i32)> {
+    let Expr::Binary { op: BinaryFn::Add, a, b } = x else { return None };
+    let (Expr::Unary { op: UnaryFn::Round, x }, &Expr::Const { dtype: DType::F32, bits }) = (&**a, &**b)
+    else {
+        return None;
+    };
+    let zero = f32::from_bits(bits as u32);
+    (zero.abs() <= 255.0 && zero.fract() == 0.0).then_some((x, zero as i32))
 }

@@ -215,6 +215,7 @@ impl Select<'_> {
             },
             Expr::Load { buf, index } => self.load(*buf, index),
             Expr::Word { buf, index } => self.load_word(*buf, index),
+            Expr::Quad { bytes } => self.quad(bytes),
             Expr::Get { local, at } => self.get(*local, at),
             Expr::Unary { op, x } => {
                 let dtype = self.kernel.dtype(x);

@@ -115,10 +115,10 @@ impl<'a> Emitter<'a> {
             }
             Op::StorePart(small) => self.store_part(small, operands),
             Op::ToGeneral(one) => self.move_to_general(one, operands),
-            Op::Unpack(_) | Op::Pack(..) | Op::Quantize(..) | Op::QuantizePair(..) | Op::Convert(..) => {
+            Op::Unpack(_) | Op::Pack(..) | Op::Quantize(..) | Op::Saturate(..) | Op::QuantizePair(..) => {
                 self.change_width(op, operands)
             }
-            Op::MaskWiden(_) | Op::MaskNarrow(_) => self.change_width(op, operands),
+            Op::Convert(..) | Op::MaskWiden(_) | Op::MaskNarrow(_) => self.change_width(op, operands),
             Op::TileZero(_) | Op::TileLoad(_) | Op::TileStore(_) | Op::TileDot(..) => {
                 self.tile_op(op, operands)
             }
@@ -142,6 +142,15 @@ impl<'a> Emitter<'a> {
             Op::Permute(lanes) => {
                 let (a, b) = (operands.vector(0, lanes)?, operands.source(1, lanes)?);
                 self.three((codes::PERMUTE.pick(isa, lanes), None), vector(result, lanes)?, a, b)
+            }
+            Op::InsertQuarter(at, lanes) => {
+                let (a, quarter) = (operands.vector(0, lanes)?, Source::Mem(operands.memory()?));
+                self.three((codes::INSERT_QUARTER, Some(at.into())), vector(result, lanes)?, a, quarter)
+            }
+            Op::Interleave(lanes) => {
+                let (dst, order) = (vector(result, lanes)?, Source::Mem(self.pool.interleaved(lanes)));
+                self.two((code!(LOAD, isa, lanes), None), dst, order)?;
+                self.three((codes::PERMUTE_BYTES, None), dst, dst, Source::Reg(operands.vector(0, lanes)?))
             }
             Op::Load(lanes) => {
                 let code = code!(LOAD, isa, lanes);

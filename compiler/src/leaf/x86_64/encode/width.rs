@@ -72,6 +72,14 @@ impl Emitter<'_> {
             }
             Op::Pack(small, lanes) => self.pack(small, lanes, result, operands),
             Op::Quantize(small, lanes) => self.quantize(small, lanes, result, operands),
+            Op::Saturate(small, lanes) => {
+                let from = operands.vector(0, lanes)?;
+                self.two(
+                    (small::cut_to_byte(small, lanes), None),
+                    vector(result, Lanes::X4)?,
+                    Source::Reg(from),
+                )
+            }
             Op::QuantizePair(small, adds, lanes) => self.quantize_pair(small, adds, lanes, operands),
             // The allocator has put the result where the operand is, or has copied it there.
             Op::MaskWiden(_) | Op::MaskNarrow(_) if isa.evex() => self.transfer(operands.used(0)?, result),

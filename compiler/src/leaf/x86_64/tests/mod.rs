@@ -40,7 +40,11 @@ fn platforms() -> Vec<Platform> {
         false => is_x86_feature_detected!("avxvnni"),
     };
     let here = |isa: Isa| Platform {
-        isa: Isa { dot: dot(isa).then_some(Signs::UNSIGNED_SIGNED), ..isa },
+        isa: Isa {
+            dot: dot(isa).then_some(Signs::UNSIGNED_SIGNED),
+            has_byte_permute: isa.evex() && is_x86_feature_detected!("avx512vbmi"),
+            ..isa
+        },
         emulated: false,
     };
     let evex = is_x86_feature_detected!("avx512f")
@@ -49,7 +53,8 @@ fn platforms() -> Vec<Platform> {
     let windows = |isa: Isa| here(Isa { convention: Convention::Windows, ..isa });
     let mut platforms = vec![here(AVX2), windows(AVX2), here(AVX2_128), windows(AVX2_128)];
     for isa in [AVX2_128, AVX2, AVX512_128, AVX512_256, AVX512] {
-        platforms.push(Platform { isa: Isa { dot: Some(Signs::UNSIGNED_SIGNED), ..isa }, emulated: true });
+        let dot = Some(Signs::UNSIGNED_SIGNED);
+        platforms.push(Platform { isa: Isa { dot, has_byte_permute: isa.evex(), ..isa }, emulated: true });
         if isa.evex() && evex {
             platforms.extend([here(isa), windows(isa)]);
         }
