@@ -12,7 +12,7 @@
 //!         | prefetch buf[index]                        a hint: that element will be read soon
 //!         | zero, load, store or dot of tiles          see `tiles.rs`
 //! expr    = const | index | var | buf[index] | word(buf[index]) | local[index, ..]
-//!         | unary | binary | compare | select | cast | fma
+//!         | unary | binary | compare | select | cast | fma | quad(expr, expr, expr, expr)
 //! index   = sum of dim * term + dim                    term = var | floordiv(index, dim) | mod(index, dim)
 //! ```
 //!

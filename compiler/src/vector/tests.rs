@@ -2,6 +2,7 @@
 
 use cranelift_entity::EntityRef;
 
+use crate::loops;
 use crate::vector::interp;
 use crate::vector::ir::{Convert, Func, Lanes, Op, Reg, Small};
 use crate::vector::isa::Isa;
@@ -73,6 +74,41 @@ fn a_function_is_read_and_runs() {
         let mut buffers = [floats(&values), floats(&vec![0.0; count])];
         assert_eq!(interp::run(&func, &mut buffers, &[count as i64], (0, 0)).unwrap(), 0);
         assert_eq!(buffers, [floats(&values), floats(&more)]);
+    }
+}
+
+/// Bytes of four places, as lanes: by insertions and one permutation where the machine has these and the bytes lie side by side.
+#[test]
+fn four_bytes_are_a_lane() {
+    let kernel = loops::parse::parse(
+        "kernel \"quads\" {
+  buffer b0 \"x\" : read u8[64]
+  buffer b1 \"w\" : read i8[64]
+  buffer b2 \"y\" : write i32[16]
+  buffer b3 \"z\" : write i32[16]
+  for i0 \"v\" in 0..16 vector {
+    b2[i0] = quad(b0[i0], b0[i0 + 16], b0[i0 + 3], b0[i0 + 48])
+    b3[i0] = quad(b1[i0], 0:i8, b1[i0 + 5], b1[i0 + 40])
+  }
+}
+",
+    )
+    .unwrap();
+    let bytes: Vec<u8> = (0..64).map(|at| (at * 73 + 19) as u8).collect();
+    let buffers = [bytes.clone(), bytes, vec![0; 64], vec![0; 64]];
+    let mut expected = buffers.clone();
+    loops::interp::run(&kernel, &mut expected, &|_| None).unwrap();
+    assert_eq!(expected[2][..4], [buffers[0][0], buffers[0][16], buffers[0][3], buffers[0][48]]);
+    let permuting = Isa { has_byte_permute: true, ..Isa::AVX512 };
+    for (isa, quarters) in
+        [(Isa::CRANELIFT, 0), (Isa::NEON, 0), (Isa::AVX2, 0), (Isa::AVX512, 0), (permuting, 6)]
+    {
+        let func = super::lower(&kernel, isa).unwrap();
+        let insertions = func.to_string().matches("insert_quarter").count();
+        assert_eq!(insertions, quarters, "{func}");
+        let mut found = buffers.clone();
+        interp::run(&func, &mut found, &[], (0, 0)).unwrap();
+        assert_eq!(found, expected, "{func}");
     }
 }
 
