@@ -30,7 +30,8 @@ impl Quad {
     fn add(&mut self, place: usize, products: &[[Expr; 2]]) -> bool {
         let (mut bytes, mut weights) = (self.bytes.clone(), Bytes::default());
         for [x, weight] in products {
-            let found = bytes.iter().position(|byte| byte.as_ref() == Some(x));
+            // A byte that a window has several times needs as many places, for a weight each.
+            let found = (0..4).find(|&at| bytes[at].as_ref() == Some(x) && weights[at].is_none());
             let Some(at) = found.or_else(|| bytes.iter().position(Option::is_none)) else { return false };
             bytes[at] = Some(x.clone());
             weights[at] = Some(weight.clone());
@@ -43,28 +44,30 @@ impl Quad {
 
 impl Lowering<'_> {
     /// Whether a reduction adds up products of bytes in quads.
-    pub(super) fn adds_quads(&self, job: &Job, channels: Option<i64>) -> bool {
+    pub(super) fn adds_quads(&mut self, job: &Job, channels: Option<i64>) -> Result<bool> {
         let lanes = self.target.lanes_of(DType::I32) as i64;
         let taps: Option<Vec<i64>> = job.reduced.iter().map(Dim::as_const).collect();
-        self.target.is_leaf
+        let fits = self.target.is_leaf
             && self.target.joins_bytes()
             && (job.op, job.dtype) == (ReduceFn::Sum, DType::I32)
             && job.written_out == job.reduced.len()
             && channels.is_some_and(|channels| channels % lanes == 0)
-            && taps.is_some_and(|taps| quads_hold(&taps))
-            && self.multiplies_bytes(job)
-    }
-
-    fn multiplies_bytes(&self, job: &Job) -> bool {
-        let dtype = |value| {
-            let cast = self.group_producer(value)?;
-            Some(self.graph.ty(*cast.inputs.first()?).dtype)
-        };
-        let product = self.group_producer(job.x);
-        product.is_some_and(|product| {
-            let dtypes: Vec<_> = product.inputs.iter().map(|&input| dtype(input)).collect();
-            matches!(dtypes[..], [Some(DType::U8), Some(DType::I8)] | [Some(DType::I8), Some(DType::U8)])
-        })
+            && taps.is_some_and(|taps| quads_hold(&taps));
+        if !fits {
+            return Ok(false);
+        }
+        let mut anywhere = Vec::new();
+        for extent in self.graph.ty(job.x).shape.clone() {
+            let var = self.kernel.loop_var("probe");
+            self.extents.insert(var, extent);
+            anywhere.push(Index::var(var));
+        }
+        let mut loads = false;
+        let shared = self.scope(|cx| {
+            loads = cx.bytes_at(job, &anywhere)?.is_some();
+            Ok(())
+        })?;
+        Ok(loads && shared.is_empty())
     }
 
     /// All positions of some channels before the next ones.
@@ -137,7 +140,10 @@ impl Lowering<'_> {
                 for tap in 0..taps {
                     let inner: Vec<Index> =
                         row.iter().chain([&tap]).map(|&at| Index::int(at as i64)).collect();
-                    products.push(self.bytes_at(job, &job.element(place, &inner))?);
+                    let Some(bytes) = self.bytes_at(job, &job.element(place, &inner))? else {
+                        return internal(format!("{} is no product of bytes everywhere", job.x));
+                    };
+                    products.push(bytes);
                 }
                 if !quad.add(number, &products) {
                     quads.push(std::mem::take(&mut quad));
@@ -149,18 +155,19 @@ impl Lowering<'_> {
         Ok(quads)
     }
 
-    /// What is multiplied at an index: the unsigned byte, then the signed one.
-    fn bytes_at(&mut self, job: &Job, index: &[Index]) -> Result<[Expr; 2]> {
-        match self.expr_at(job.x, index)? {
-            Expr::Binary { op: BinaryFn::Mul, a, b } => match (*a, *b) {
-                (Expr::Cast { x: a, .. }, Expr::Cast { x: b, .. }) => {
-                    let (a, b) = (*a, *b);
-                    Ok(if self.kernel.dtype(&a) == DType::U8 { [a, b] } else { [b, a] })
-                }
-                (a, b) => internal(format!("bytes to multiply at {a} and {b}")),
-            },
-            other => internal(format!("a product of bytes at {other}")),
-        }
+    /// The bytes whose product an element is, where both are read from memory: the unsigned one, then the signed one.
+    fn bytes_at(&mut self, job: &Job, index: &[Index]) -> Result<Option<[Expr; 2]>> {
+        let Expr::Binary { op: BinaryFn::Mul, a, b } = self.expr_at(job.x, index)? else { return Ok(None) };
+        let (Expr::Cast { x: a, .. }, Expr::Cast { x: b, .. }) = (*a, *b) else { return Ok(None) };
+        let dtype = |expr: &Expr| match expr {
+            Expr::Load { buf, .. } => Some(self.kernel.buffers[*buf].dtype),
+            _ => None,
+        };
+        Ok(match (dtype(&a), dtype(&b)) {
+            (Some(DType::U8), Some(DType::I8)) => Some([*a, *b]),
+            (Some(DType::I8), Some(DType::U8)) => Some([*b, *a]),
+            _ => None,
+        })
     }
 
     /// Registers of weights.
