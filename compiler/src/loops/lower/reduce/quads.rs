@@ -195,7 +195,9 @@ impl Lowering<'_> {
                 let bytes = bytes.map(|byte| byte.unwrap_or(Expr::constant(DType::U8, 0.0)));
                 let x = cx.bind("q", Expr::quad(bytes));
                 for (place, own) in &quad.sums {
-                    let number = words.iter().position(|word| word == own).unwrap_or_default();
+                    let Some(number) = words.iter().position(|word| word == own) else {
+                        return internal("weights of other windows than the first");
+                    };
                     let weight = Expr::Get { local: weights, at: sum_at(number, lane, width) };
                     let value = Expr::binary(BinaryFn::Dot, x.clone(), weight);
                     let at = sum_at(*place, lane, width);
