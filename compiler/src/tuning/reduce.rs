@@ -37,15 +37,18 @@ const ODD_POSITIONS: i64 = 4;
 /// Most registers of weights for windows in quads of bytes: beside these are the sums and what an epilogue needs.
 const MOST_WORDS: i64 = 8;
 
-/// Whether windows with so many taps along the reduced axes are added up in quads of bytes: a quad has a row of one window, of
-/// several where rows are short, and for each window that it can have there is a register of weights.
-pub fn quads_hold(taps: &[i64]) -> bool {
-    let Some((&row, rows)) = taps.split_last() else { return false };
+/// Channels of a vector of quads.
+const QUAD_CHANNELS: i64 = 16;
+
+/// Whether windows with these taps along the reduced axes are added up in quads of bytes: a quad has a row of one window, of several
+/// where rows are short, for each window that it can have there is a register of weights, and channels are whole vectors.
+pub fn quads_hold<'d>(taps: impl Iterator<Item = &'d Dim>, channels: &Dim) -> bool {
+    let taps: Option<Vec<i64>> = taps.map(Dim::as_const).collect();
+    let Some((&row, rows)) = taps.as_deref().and_then(|taps| taps.split_last()) else { return false };
+    let words = rows.iter().try_fold(5 - row, |words, &rows| words.checked_mul(rows));
     (1..=4).contains(&row)
-        && rows
-            .iter()
-            .try_fold(5 - row, |words, &rows| words.checked_mul(rows))
-            .is_some_and(|words| words <= MOST_WORDS)
+        && words.is_some_and(|words| words <= MOST_WORDS)
+        && channels.as_const().is_some_and(|channels| channels % QUAD_CHANNELS == 0)
 }
 
 /// Vectors of partial results of a reduction along the vector axis: a power of two, as they are combined in a tree.

@@ -249,7 +249,7 @@ impl Lowering<'_> {
         let column_kind = share(only && columns.len() == 1);
         let channel_kind =
             share(only && columns.iter().all(|run| run.count == Dim::ONE) && channels.len() == 1);
-        let adds_quads = self.adds_quads(&job, kept[last].as_const())?;
+        let adds_quads = self.adds_quads(&job, &kept[last])?;
         let fill = &mut |cx: &mut Self, index: Vec<Index>| {
             if adds_quads {
                 return cx.reduce_quads(&job, &index, column, &columns, &channels, share(only));

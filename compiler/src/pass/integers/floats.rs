@@ -66,10 +66,9 @@ pub fn in_floats(b: &mut Builder, id: NodeId, left: &mut u64) -> Result<Option<V
 /// Whether kernels add up such products of unsigned bytes in quads: windows of few taps and whole vectors of channels, with weights
 /// that are signed bytes.
 fn in_quads(shape: &[Dim], axes: &[usize], weights: Range) -> bool {
-    let taps: Option<Vec<i64>> = axes.iter().map(|&axis| shape[axis].as_const()).collect();
     let bytes = Range::of(DType::I8).is_some_and(|all| all.or(weights) == all);
-    let channels = shape.last().and_then(Dim::as_const).filter(|_| !axes.contains(&(shape.len() - 1)));
-    bytes && taps.is_some_and(|taps| quads_hold(&taps)) && channels.is_some_and(|channels| channels % 16 == 0)
+    let channels = shape.last().filter(|_| !axes.contains(&(shape.len() - 1)));
+    bytes && channels.is_some_and(|channels| quads_hold(axes.iter().map(|&axis| &shape[axis]), channels))
 }
 
 /// Sums over a map multiplication, as depthwise convolutions are. Those of bytes read them as they are: what their zero

@@ -44,15 +44,12 @@ impl Quad {
 
 impl Lowering<'_> {
     /// Whether a reduction adds up products of bytes in quads.
-    pub(super) fn adds_quads(&mut self, job: &Job, channels: Option<i64>) -> Result<bool> {
-        let lanes = self.target.lanes_of(DType::I32) as i64;
-        let taps: Option<Vec<i64>> = job.reduced.iter().map(Dim::as_const).collect();
+    pub(super) fn adds_quads(&mut self, job: &Job, channels: &Dim) -> Result<bool> {
         let fits = self.target.is_leaf
             && self.target.joins_bytes()
             && (job.op, job.dtype) == (ReduceFn::Sum, DType::I32)
             && job.written_out == job.reduced.len()
-            && channels.is_some_and(|channels| channels % lanes == 0)
-            && taps.is_some_and(|taps| quads_hold(&taps));
+            && quads_hold(job.reduced.iter(), channels);
         if !fits {
             return Ok(false);
         }
