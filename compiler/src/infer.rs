@@ -80,7 +80,9 @@ fn requirements(op: &Op, inputs: &[&TensorType], results: &[TensorType]) -> Vec<
                 inside(&mut list, [&starts[axis], &sizes[axis], extent], steps[axis]);
             }
         }
-        Op::Pad { lo, hi } => lo.iter().chain(hi).for_each(|pad| list.push(not_negative(pad))),
+        Op::Pad { lo, hi } | Op::ImplicitPad { lo, hi } => {
+            lo.iter().chain(hi).for_each(|pad| list.push(not_negative(pad)));
+        }
         Op::Concat { axis } => {
             for ty in &inputs[1..] {
                 all_equal(&mut list, &inputs[0].shape[..*axis], &ty.shape[..*axis]);
@@ -441,15 +443,15 @@ fn result_types(op: &Op, inputs: &[&TensorType]) -> Result<Vec<TensorType>> {
             }
             one(ty.dtype, sizes.clone())
         }
-        Op::Pad { lo, hi } => {
-            arity(op, inputs, 2)?;
-            let ty = inputs[0];
+        Op::Pad { lo, hi } | Op::ImplicitPad { lo, hi } => {
+            arity(op, inputs, if matches!(op, Op::Pad { .. }) { 2 } else { 1 })?;
+            let (ty, fill) = (inputs[0], inputs.get(1));
             if lo.len() != ty.rank()
                 || hi.len() != ty.rank()
-                || inputs[1].dtype != ty.dtype
-                || inputs[1].rank() != 0
+                || fill.is_some_and(|fill| fill.dtype != ty.dtype || fill.rank() != 0)
             {
-                return fail(format!("pad of {ty} by {lo:?} and {hi:?} with {}", inputs[1]));
+                let fill = fill.map_or("zeros".to_string(), |fill| fill.to_string());
+                return fail(format!("pad of {ty} by {lo:?} and {hi:?} with {fill}"));
             }
             if lo.iter().chain(hi).any(|pad| pad.as_const().is_some_and(|value| value < 0)) {
                 return fail(format!("negative pads {lo:?}, {hi:?}"));

@@ -704,16 +704,7 @@ fn divided(term: &(Monomial, i64), by: &(Monomial, i64)) -> Option<(Monomial, i6
 fn bounds(terms: &[(Monomial, i64)]) -> Range {
     let (mut low, mut high) = (Some(0i64), Some(0i64));
     for (monomial, coefficient) in terms {
-        let (mut term_low, mut term_high) = (Some(1i64), Some(1i64));
-        for atom in monomial.iter() {
-            let (atom_low, atom_high) = atom.bounds();
-            // Products keep bounds only while every factor is known to be non-negative.
-            let non_negative = atom_low.is_some_and(|value| value >= 0);
-            let times = |bound: Option<i64>, by: Option<i64>| {
-                bound.zip(by).filter(|_| non_negative).and_then(|(a, b)| a.checked_mul(b))
-            };
-            (term_low, term_high) = (times(term_low, atom_low), times(term_high, atom_high));
-        }
+        let (term_low, term_high) = monomial_bounds(monomial);
         let scale = |bound: Option<i64>| bound.and_then(|value| value.checked_mul(*coefficient));
         let (term_low, term_high) = if *coefficient >= 0 {
             (scale(term_low), scale(term_high))
@@ -724,6 +715,21 @@ fn bounds(terms: &[(Monomial, i64)]) -> Range {
         high = high.zip(term_high).and_then(|(a, b)| a.checked_add(b));
     }
     (low, high)
+}
+
+fn monomial_bounds(monomial: &Monomial) -> Range {
+    if let [atom] = &monomial[..] {
+        return atom.bounds();
+    }
+    monomial.iter().fold((Some(1), Some(1)), |(low, high), atom| {
+        let (atom_low, atom_high) = atom.bounds();
+        // Products keep bounds only while every factor is known to be non-negative.
+        let non_negative = atom_low.is_some_and(|value| value >= 0);
+        let times = |bound: Option<i64>, by: Option<i64>| {
+            bound.zip(by).filter(|_| non_negative).and_then(|(a, b)| a.checked_mul(b))
+        };
+        (times(low, atom_low), times(high, atom_high))
+    })
 }
 
 /// The leading term: of the highest degree, then the last of those. Multiplication keeps this order, which
@@ -836,6 +842,8 @@ mod tests {
         assert_eq!(s(0).max_dim(&Dim::ZERO), s(0));
         assert_eq!((s(0) + Dim::from(3i64)).min_dim(&s(0)), s(0));
         assert_eq!(s(0).min_dim(&Dim::from(5i64)).to_string(), "min(s0, 5)");
+        let half = (s(0) - Dim::ONE).floor_div(&Dim::from(2i64)).unwrap();
+        assert_eq!((half.clone() + Dim::ONE).max_dim(&Dim::ZERO), half + Dim::ONE);
         let (low, high) = (s(0).min_dim(&s(1)), s(0).max_dim(&s(1)));
         assert_eq!((s(0).max_dim(&low), s(1).min_dim(&low)), (s(0), low));
         assert_eq!((high.max_dim(&s(1)), high.min_dim(&s(0))), (high, s(0)));

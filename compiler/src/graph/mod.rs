@@ -18,6 +18,7 @@ pub mod print;
 mod sizes;
 pub mod state;
 pub mod strings;
+pub mod taps;
 pub mod tensor;
 #[cfg(test)]
 mod tests;
@@ -324,6 +325,23 @@ impl Graph {
             Def::Const(Constant::Data(tensor)) => Some(tensor),
             _ => None,
         }
+    }
+
+    /// Whether a value is a constant made of tensors for which `holds`, by moving their elements.
+    pub fn is_made_of(&self, value: ValueId, holds: &dyn Fn(&Tensor) -> bool) -> bool {
+        let mut pending = vec![value];
+        while let Some(value) = pending.pop() {
+            match &self.values[value].def {
+                Def::Const(Constant::Data(tensor)) => {
+                    if !holds(tensor) {
+                        return false;
+                    }
+                }
+                Def::Const(Constant::Deferred { op, inputs }) if !op.computes() => pending.extend(inputs),
+                _ => return false,
+            }
+        }
+        true
     }
 
     /// Makes these values the inputs, in this order. Those of before that are not among them are nothing any more.

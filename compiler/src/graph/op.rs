@@ -144,6 +144,9 @@ pub enum Op {
     Slice { starts: Vec<Dim>, steps: Vec<i64>, sizes: Vec<Dim> },
     /// Inputs `(x, fill)`: `lo`/`hi` elements of the scalar `fill` before/after each axis; never negative.
     Pad { lo: Vec<Dim>, hi: Vec<Dim> },
+    /// `x` with `lo`/`hi` zeros before/after each axis that have no memory: a view. Its only reader is a [`Op::Window`] that only a
+    /// [`Op::Contract`] reads, which leaves out the steps that would read a zero. `pass/implicit_padding.rs` makes it.
+    ImplicitPad { lo: Vec<Dim>, hi: Vec<Dim> },
     /// One or more inputs joined along `axis`.
     Concat { axis: usize },
     /// Inputs `(state, new)`: `state` with `new` in place of its elements from `at` on along `axis`. The first input is a state of
@@ -288,6 +291,7 @@ impl Op {
             Op::Expand { .. } => "expand",
             Op::Slice { .. } => "slice",
             Op::Pad { .. } => "pad",
+            Op::ImplicitPad { .. } => "implicit_pad",
             Op::Concat { .. } => "concat",
             Op::Append { .. } => "append",
             Op::Window { .. } => "window",
@@ -315,7 +319,7 @@ impl Op {
         match self {
             Op::Reshape { shape } | Op::Expand { shape } | Op::Iota { shape, .. } => shape.iter().collect(),
             Op::Slice { starts, sizes, .. } => starts.iter().chain(sizes).collect(),
-            Op::Pad { lo, hi } => lo.iter().chain(hi).collect(),
+            Op::Pad { lo, hi } | Op::ImplicitPad { lo, hi } => lo.iter().chain(hi).collect(),
             Op::DimValues { dims } => dims.iter().collect(),
             Op::Contract { rhs, .. } => rhs.panels().map(|(.., n)| n).into_iter().collect(),
             Op::Sort { take, .. } | Op::Suppress { take } => vec![take],
@@ -363,6 +367,7 @@ impl Op {
                 | Op::Transpose { .. }
                 | Op::Expand { .. }
                 | Op::Slice { .. }
+                | Op::ImplicitPad { .. }
                 | Op::Window { .. }
         )
     }

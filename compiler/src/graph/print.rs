@@ -326,7 +326,7 @@ fn attributes(op: &Op) -> String {
         Op::Slice { starts, steps, sizes } => {
             format!("starts={starts:?}, steps={steps:?}, sizes={sizes:?}")
         }
-        Op::Pad { lo, hi } => format!("lo={lo:?}, hi={hi:?}"),
+        Op::Pad { lo, hi } | Op::ImplicitPad { lo, hi } => format!("lo={lo:?}, hi={hi:?}"),
         Op::Concat { axis } | Op::Gather { axis } | Op::GatherElements { axis } => format!("axis={axis}"),
         Op::Window { first, kernel, strides, dilations } => {
             format!("first={first}, kernel={kernel:?}, strides={strides:?}, dilations={dilations:?}")

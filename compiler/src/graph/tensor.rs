@@ -139,6 +139,22 @@ impl Tensor {
         self.shape.iter().product()
     }
 
+    /// Whether every element is 0.
+    pub fn is_zero(&self) -> bool {
+        match self.to_f64s() {
+            Some(all) => all.iter().all(|value| *value == 0.0),
+            None => self.data.iter().all(|byte| *byte == 0),
+        }
+    }
+
+    /// Whether no element is infinite or not a number; of integers, none is.
+    pub fn is_finite(&self) -> bool {
+        match self.to_f64s() {
+            Some(all) => all.iter().all(|value| value.is_finite()),
+            None => self.dtype.is_int(),
+        }
+    }
+
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

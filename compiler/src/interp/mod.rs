@@ -102,6 +102,7 @@ fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
             movement::slice(inputs[0], &numbers(starts, "slice starts")?, steps, shape)
         }
         Op::Pad { lo, .. } => movement::pad(inputs[0], inputs[1], &numbers(lo, "pads")?, shape),
+        Op::ImplicitPad { lo, .. } => movement::implicit_pad(inputs[0], &numbers(lo, "pads")?, shape),
         Op::Concat { axis } => movement::concat(inputs, *axis, shape),
         Op::Append { axis, at, panel } => {
             let at = numbers(std::slice::from_ref(at), "places")?[0];

@@ -360,6 +360,7 @@ fn substitute<'a>(op: &'a Op, symbols: &Symbols) -> Result<Cow<'a, Op>> {
             Cow::Owned(Op::Slice { starts: all(starts)?, steps: steps.clone(), sizes: shape_of(sizes)? })
         }
         Op::Pad { lo, hi } => Cow::Owned(Op::Pad { lo: all(lo)?, hi: all(hi)? }),
+        Op::ImplicitPad { lo, hi } => Cow::Owned(Op::ImplicitPad { lo: all(lo)?, hi: all(hi)? }),
         Op::Iota { shape, axis } => Cow::Owned(Op::Iota { shape: shape_of(shape)?, axis: *axis }),
         Op::DimValues { dims } => Cow::Owned(Op::DimValues { dims: all(dims)? }),
         Op::Contract { batch, m, k, rhs } => match rhs.panels() {

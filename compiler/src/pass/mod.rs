@@ -13,6 +13,7 @@ pub(crate) mod digits;
 mod half;
 mod halves;
 mod hoist;
+mod implicit_padding;
 mod integers;
 mod matmul;
 mod movement;
@@ -106,6 +107,13 @@ pub const PASSES: &[PassDef] = &[
     // Behind what computes constants: these stay views.
     row("tables", tables::run, 1, "read tables that are weights of a product, too, from its panels"),
     row("halves", halves::run, 1, "store weights of sums of small integers in 16 or 8 bits"),
+    // Behind what looks at paddings.
+    row(
+        "implicit_padding",
+        implicit_padding::run,
+        1,
+        "no memory for the zeros around images that dilated convolutions need not read",
+    ),
     row("unfold", constants::unfold, 0, "leave to the run what takes too long to compute now"),
 ];
 

@@ -58,6 +58,12 @@ fn step(op: &Op, shape: &[Dim], view: View) -> Option<View> {
             }
             strides.iter().zip(steps).map(|(stride, &by)| stride.clone() * Dim::from(by)).collect()
         }
+        Op::ImplicitPad { lo, .. } => {
+            for (before, stride) in lo.iter().zip(&strides) {
+                offset = offset - before.clone() * stride.clone();
+            }
+            strides
+        }
         Op::Window { first, kernel, strides: by, dilations } => {
             let axes = &strides[*first..first + kernel.len()];
             let scaled = |factors: &[usize]| -> Vec<Dim> {

@@ -29,6 +29,7 @@ fn facts(target: &Target, panel: usize) -> Facts<'_> {
         row_axes: 1,
         divides: false,
         has_taps: false,
+        by_line: false,
         last_axis: Some(100),
     }
 }

@@ -235,6 +235,7 @@ fn operation(name: &str, attrs: &mut Attrs) -> Outcome<Op> {
             })?,
             sizes: attrs.dims("sizes")?,
         },
+        "implicit_pad" => Op::ImplicitPad { lo: attrs.dims("lo")?, hi: attrs.dims("hi")? },
         "pad" => Op::Pad { lo: attrs.dims("lo")?, hi: attrs.dims("hi")? },
         "concat" => Op::Concat { axis: attrs.index("axis")? },
         "window" => Op::Window {

@@ -112,6 +112,10 @@ impl Lowering<'_> {
                 at.extend_from_slice(&index[first + 2 * rank..]);
                 self.expr_at(source(0), &at)
             }
+            Op::ImplicitPad { lo, .. } => {
+                let at: Vec<Index> = index.iter().zip(lo).map(|(i, lo)| i.add_dim(&-lo.clone())).collect();
+                self.expr_at(source(0), &at)
+            }
             Op::Pad { lo, hi } => self.padded([source(0), source(1)], [lo, hi], index),
             Op::Iota { axis, .. } => Ok(Expr::Index(index[*axis].clone())),
             Op::DimValues { dims } => Ok(pick(dims, &index[0])),

@@ -19,7 +19,7 @@ pub(super) mod walk;
 
 use std::ops::Range;
 
-use self::taps::{Tap, made_of};
+use self::taps::LeftOut;
 use self::walk::{Ahead, Part};
 use crate::error::{Error, Result, Stage};
 use crate::graph::dim::{product, row_major_strides};
@@ -56,7 +56,7 @@ struct Job {
     /// The only row axis' part that is computed, where it is not all rows.
     block: Option<RowBlock>,
     /// Inner axes whose steps may read nothing but padding for a whole tile.
-    taps: Vec<Tap>,
+    left_out: LeftOut,
     /// Where it is computed on the processor's tiles.
     tiles: Option<tiles::Plan>,
     /// Steps of the last inner axis in an element of the weights, where these are codes of few bits.
@@ -173,7 +173,7 @@ impl Lowering<'_> {
         let codes = self.codes_per_word(rhs);
         let narrow = self.is_narrow(rhs, sum, lanes, codes);
         // Weights that are widened once for many rows serve them all alike.
-        let taps = self.taps(lhs, (*batch, *m), rhs, !narrow);
+        let left_out = self.left_out(lhs, (*batch, *m), rhs, !narrow)?;
         let facts = Facts {
             target: self.target,
             panel: nr,
@@ -186,7 +186,8 @@ impl Lowering<'_> {
             neighbours: self.distance(&probe, false)? == Some(self.graph.ty(lhs).dtype.size() as i64),
             row_axes: *m,
             divides: self.rows_divide(&probe)?,
-            has_taps: !taps.is_empty(),
+            has_taps: !left_out.is_empty(),
+            by_line: left_out.is_implicit,
             last_axis: m.checked_sub(1).and_then(|last| self.graph.ty(out).shape[batch + last].as_const()),
         };
         let tile = RegisterTile::choose(&facts, pick)?;
@@ -207,7 +208,7 @@ impl Lowering<'_> {
             tile,
             prefetch: Prefetch { lines: 0, above: 0, stream: 0 },
             block,
-            taps,
+            left_out,
             tiles: None,
             codes,
             digits: None,
@@ -229,7 +230,7 @@ impl Lowering<'_> {
         match self.graph.ty(lhs).dtype {
             _ if depth == 1 => BinaryFn::Mul,
             DType::I16 => BinaryFn::DotPairs,
-            DType::I8 if made_of(self.graph, rhs, &narrow) => BinaryFn::DotNarrow,
+            DType::I8 if self.graph.is_made_of(rhs, &narrow) => BinaryFn::DotNarrow,
             DType::I8 => BinaryFn::DotSigned,
             _ => BinaryFn::Dot,
         }
@@ -389,8 +390,9 @@ impl Lowering<'_> {
             self.extents.insert(axis.var, axis.extent.clone());
         }
         nest.body = self.scope(|cx| cx.step(job, tile, acc, &Step::at(job.product, &index)))?;
-        nest.fuse_all(0);
-        let conditions = job.conditions(tile, &nest, &index);
+        // Steps that read padding have loops of their own.
+        nest.fuse_all(if job.left_out.is_implicit { nest.axes.len() } else { 0 });
+        let conditions = job.conditions(tile, &nest, &index)?;
         if let Some(last) = nest.axes.len().checked_sub(1)
             && let Some(part) = nest.axes[last].extent.as_const().and_then(|extent| job.tile.part_of(extent))
         {
@@ -473,7 +475,7 @@ impl Lowering<'_> {
             let ahead = tile.ahead.as_ref().filter(|_| steps.start == 0);
             nest.body.extend(self.unrolled(&job.tile, &axis, body, &nest.axes, ahead));
         }
-        let conditions = job.conditions(tile, &nest, &index);
+        let conditions = job.conditions(tile, &nest, &index)?;
         self.clear(job, acc, tile.rows.len())?;
         taps::loops(nest, &conditions).into_iter().for_each(|stmt| self.push(stmt));
         Ok(acc)

@@ -7,8 +7,10 @@
 use std::collections::HashMap;
 
 use super::{Job, Tile};
-use crate::graph::{Constant, Def, Dim, Graph, Op, Tensor, ValueId};
-use crate::loops::lower::Lowering;
+use crate::error::Result;
+use crate::graph::taps::{PaddedWindows, Taps};
+use crate::graph::{Dim, Tensor, ValueId};
+use crate::loops::lower::{Lowering, internal};
 use crate::loops::nest::Nest;
 use crate::loops::{Expr, Index, Stmt, Var};
 use crate::scalar::CompareFn;
@@ -24,118 +26,103 @@ pub(super) struct Tap {
     /// Number among the row axes, and among the inner axes.
     row: usize,
     inner: usize,
-    stride: usize,
-    dilation: usize,
-    /// Zeros before the image, and its extent.
-    before: Dim,
-    extent: Dim,
+    taps: Taps,
+}
+
+/// The axes of a window along which steps are left out that read padding.
+#[derive(Default)]
+pub(super) struct LeftOut {
+    axes: Vec<Tap>,
+    /// Whether no padding is read: it has no memory.
+    pub is_implicit: bool,
 }
 
 impl Lowering<'_> {
     /// The axes of the window that a left-hand side is of which many taps read padding, where products with that are 0: those with
     /// gaps between the taps, and with `short_too` short ones along which no tile goes.
-    pub(super) fn taps(
+    pub(super) fn left_out(
         &self,
         lhs: ValueId,
         (batch, rows): (usize, usize),
         rhs: ValueId,
         short_too: bool,
-    ) -> Vec<Tap> {
+    ) -> Result<LeftOut> {
         let graph = self.graph;
-        let node = |value| graph.producer(value).map(|node| &graph.nodes[node]);
-        let Some((Op::Window { first, kernel, strides, dilations }, [padded])) =
-            node(lhs).map(|node| (&node.op, &node.inputs[..]))
-        else {
-            return vec![];
+        let Some(PaddedWindows { taps, is_implicit, .. }) = PaddedWindows::of(graph, lhs) else {
+            return Ok(LeftOut::default());
         };
-        let Some((Op::Pad { lo, hi }, &[x, fill])) = node(*padded).map(|node| (&node.op, &node.inputs[..]))
-        else {
-            return vec![];
-        };
-        if !graph.constant_data(fill).is_some_and(is_zero) || !made_of(graph, rhs, &is_finite) {
-            return vec![];
+        if !graph.is_made_of(rhs, &Tensor::is_finite) {
+            return match is_implicit {
+                true => internal("products of zeros that have no memory with what may be infinite"),
+                false => Ok(LeftOut::default()),
+            };
         }
         let line = rows.checked_sub(1).and_then(|last| graph.ty(lhs).shape[batch + last].as_const());
         let tiles_lines = line.is_some_and(|extent| extent >= LINE);
-        let taps = (0..kernel.len()).filter_map(|axis| {
-            let padded = first + axis;
-            let row = padded.checked_sub(batch).filter(|row| *row < rows)?;
-            let inner = (padded + kernel.len()).checked_sub(batch + rows)?;
-            let (before, after) = (&lo[padded], &hi[padded]);
-            let positions = &graph.ty(lhs).shape[padded];
-            let all = positions.clone() * Dim::from(kernel[axis]);
-            let of_padding = (before.clone() + after.clone()) * Dim::from(SHARE);
+        let axes = taps.into_iter().filter_map(|taps| {
+            let row = taps.axis.checked_sub(batch).filter(|row| *row < rows)?;
+            let inner = taps.tap_axis.checked_sub(batch + rows)?;
+            let all = taps.positions.clone() * Dim::from(taps.kernel);
+            let of_padding = (taps.before.clone() + taps.after.clone()) * Dim::from(SHARE);
             let short = row + 1 < rows && of_padding.as_const() >= all.as_const() && all.is_const();
-            let wide = kernel[axis] > 1 && (dilations[axis] > 1 || short_too && short && tiles_lines);
-            (wide && (before, after) != (&Dim::ZERO, &Dim::ZERO)).then(|| Tap {
-                row,
-                inner,
-                stride: strides[axis],
-                dilation: dilations[axis],
-                before: before.clone(),
-                extent: graph.ty(x).shape[padded].clone(),
-            })
+            let wide = taps.kernel > 1 && (taps.dilation > 1 || short_too && short && tiles_lines);
+            (wide && taps.is_padded()).then_some(Tap { row, inner, taps })
         });
-        taps.collect()
+        Ok(LeftOut { axes: axes.collect(), is_implicit })
     }
 }
 
-fn is_zero(tensor: &Tensor) -> bool {
-    match tensor.to_f64s() {
-        Some(all) => all.iter().all(|value| *value == 0.0),
-        None => tensor.data.iter().all(|byte| *byte == 0),
+impl LeftOut {
+    pub fn is_empty(&self) -> bool {
+        self.axes.is_empty()
     }
-}
 
-fn is_finite(tensor: &Tensor) -> bool {
-    match tensor.to_f64s() {
-        Some(all) => all.iter().all(|value| value.is_finite()),
-        None => tensor.dtype.is_int(),
+    /// Parts of the last of `rows` row axes, of `extent`, each from the first to before the second: where padding has no memory, those
+    /// whose rows read the image with the same taps.
+    pub fn parts(&self, rows: usize, extent: &Dim) -> Result<Vec<[Dim; 2]>> {
+        let own = self.axes.iter().find(|tap| self.is_implicit && tap.row + 1 == rows);
+        let Some(breaks) = own.map_or(Some(vec![]), |tap| tap.taps.breaks()) else {
+            return internal("padding without memory, and taps that read it in an order that only a run tells");
+        };
+        let ends = breaks.iter().chain([extent]).cloned();
+        let starts = [Dim::ZERO].into_iter().chain(breaks.iter().cloned());
+        Ok(starts.zip(ends).map(|(start, end)| [start, end]).collect())
     }
-}
-
-/// Whether a value is a constant made of tensors for which `holds`, by moving their elements.
-pub(super) fn made_of(graph: &Graph, value: ValueId, holds: &dyn Fn(&Tensor) -> bool) -> bool {
-    let mut pending = vec![value];
-    while let Some(value) = pending.pop() {
-        match &graph.values[value].def {
-            Def::Const(Constant::Data(tensor)) => {
-                if !holds(tensor) {
-                    return false;
-                }
-            }
-            Def::Const(Constant::Deferred { op, inputs }) if !op.computes() => pending.extend(inputs),
-            _ => return false,
-        }
-    }
-    true
 }
 
 impl Job {
     /// For the loops of a nest over the inner axes: what holds where a step of the loop reads elements that are no padding.
     /// `inner` has the variables of the axes.
-    pub(super) fn conditions(&self, tile: &Tile, nest: &Nest, inner: &[Index]) -> HashMap<Var, Vec<Expr>> {
+    pub(super) fn conditions(
+        &self,
+        tile: &Tile,
+        nest: &Nest,
+        inner: &[Index],
+    ) -> Result<HashMap<Var, Vec<Expr>>> {
         let mut conditions = HashMap::new();
-        let (Some(first), Some(last)) = (tile.rows.first(), tile.rows.last()) else { return conditions };
-        // The rows of a tile follow each other along the last axis only where the others have loops.
-        if self.tile.row_loops + 1 < self.rows && tile.rows.len() > 1 {
-            return conditions;
-        }
-        for tap in &self.taps {
-            // Of axes that became one loop there is one variable.
-            let own = nest.axes.iter().find(|axis| inner[tap.inner] == Index::var(axis.var));
-            let Some(axis) = own.filter(|axis| axis.extent == self.inner[tap.inner]) else { continue };
-            let position = |row: &[Index]| {
-                let step = Index::var(axis.var).scale(&Dim::from(tap.dilation));
-                Expr::Index(row[tap.row].scale(&Dim::from(tap.stride)).add(&step))
+        let (Some(first), Some(last)) = (tile.rows.first(), tile.rows.last()) else { return Ok(conditions) };
+        let by_line = self.tile.row_loops + 1 == self.rows || tile.rows.len() == 1;
+        for Tap { row, inner: axis, taps } in &self.left_out.axes {
+            // Of axes that became one loop there is one variable, and the rows of a tile follow each other along the last axis only where
+            // the others have loops.
+            let own = nest.axes.iter().find(|own| inner[*axis] == Index::var(own.var));
+            let Some(axis) = own.filter(|own| by_line && own.extent == self.inner[*axis]) else {
+                if self.left_out.is_implicit {
+                    return internal("steps that read padding without memory have no loop of their own");
+                }
+                continue;
             };
-            let from = Expr::Index(Index::dim(tap.before.clone()));
-            let to = Expr::Index(Index::dim(tap.before.clone() + tap.extent.clone()));
+            let position = |at: &[Index]| {
+                let step = Index::var(axis.var).scale(&Dim::from(taps.dilation));
+                Expr::Index(at[*row].scale(&Dim::from(taps.stride)).add(&step))
+            };
+            let from = Expr::Index(Index::dim(taps.before.clone()));
+            let to = Expr::Index(Index::dim(taps.before.clone() + taps.extent.clone()));
             let after_start = Expr::compare(CompareFn::Ge, position(last), from);
             let before_end = Expr::compare(CompareFn::Lt, position(first), to);
             conditions.insert(axis.var, vec![after_start, before_end]);
         }
-        conditions
+        Ok(conditions)
     }
 }
 
