@@ -103,14 +103,20 @@ mod tests {
     #[test]
     fn taps_read_the_image_alike_between_breaks() {
         let mut told = 0;
-        for (kernel, dilation, stride, before, after) in
-            [(3, 12, 1, 12, 12), (3, 6, 2, 6, 5), (2, 7, 1, 7, 0), (3, 4, 1, 8, 0), (5, 2, 1, 4, 4), (1, 1, 1, 3, 2)]
-        {
+        for (kernel, dilation, stride, before, after) in [
+            (3, 12, 1, 12, 12),
+            (3, 6, 2, 6, 5),
+            (2, 7, 1, 7, 0),
+            (3, 4, 1, 8, 0),
+            (5, 2, 1, 4, 4),
+            (1, 1, 1, 3, 2),
+        ] {
             for extent in 1..40usize {
                 let reach = (kernel - 1) * dilation;
                 let Some(room) = (before + extent + after).checked_sub(reach + 1) else { continue };
                 let reads = |position: usize| -> Vec<bool> {
-                    let inside = |tap| (before..before + extent).contains(&(position * stride + tap * dilation));
+                    let inside =
+                        |tap| (before..before + extent).contains(&(position * stride + tap * dilation));
                     (0..kernel).map(inside).collect()
                 };
                 for known in [true, false] {

@@ -22,14 +22,15 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
 /// The contraction over windows of an image whose padding has no memory.
 fn unpadded(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
     let Node { op, inputs, .. } = &b.graph.nodes[id];
-    let (Op::Contract { batch, m, rhs: RhsLayout::Panels { depth: 1, .. }, .. }, &[windows, rhs]) = (op, &inputs[..])
+    let (Op::Contract { batch, m, rhs: RhsLayout::Panels { depth: 1, .. }, .. }, &[windows, rhs]) =
+        (op, &inputs[..])
     else {
         return Ok(None);
     };
     let (op, rows) = (op.clone(), batch + m);
     let floats = [windows, rhs].iter().all(|&value| b.dtype(value) == DType::F32);
     let Some(padded) = PaddedWindows::of(b.graph, windows).filter(|_| floats) else { return Ok(None) };
-    let leaves_out = !padded.is_implicit && is_left_out(&padded, rows);
+    let leaves_out = !padded.is_implicit && is_left_out(b.graph, &padded, rows);
     if !leaves_out || !b.graph.is_made_of(rhs, &Tensor::is_finite) {
         return Ok(None);
     }
@@ -41,14 +42,20 @@ fn unpadded(b: &mut Builder, id: NodeId) -> Result<Option<ValueId>> {
 }
 
 /// Whether a contraction can leave out all zeros, and with large tiles: those along windows with wide gaps. `rows` is the number of axes
-/// of its rows, the last of which tiles go along.
-fn is_left_out(padded: &PaddedWindows, rows: usize) -> bool {
-    let Some(last) = padded.taps.last().filter(|last| last.axis + 1 == rows) else { return false };
+/// of its rows.
+fn is_left_out(graph: &Graph, padded: &PaddedWindows, rows: usize) -> bool {
+    // The innermost loop is that over the channels.
+    let channels = padded.lo.len().checked_sub(rows + 1).and_then(|_| graph.ty(padded.image).shape.last());
+    if padded.taps.last().is_none_or(|last| last.axis + 1 != rows)
+        || channels.is_none_or(|count| *count == Dim::ONE)
+    {
+        return false;
+    }
     let is_padded = |axis: usize| (&padded.lo[axis], &padded.hi[axis]) != (&Dim::ZERO, &Dim::ZERO);
     let has_wide_taps = |axis: usize| {
         let own = padded.taps.iter().find(|taps| taps.axis == axis);
-        own.is_some_and(|taps| taps.kernel > 1 && taps.dilation >= LEAST_DILATION)
+        own.is_some_and(|taps| taps.kernel > 1 && taps.dilation >= LEAST_DILATION && taps.breaks().is_some())
     };
     let mut axes = (0..padded.lo.len()).filter(|&axis| is_padded(axis)).peekable();
-    axes.peek().is_some() && axes.all(has_wide_taps) && last.breaks().is_some()
+    axes.peek().is_some() && axes.all(has_wide_taps)
 }

@@ -130,8 +130,8 @@ pub struct Facts<'a> {
     pub divides: bool,
     /// Whether whole tiles may read nothing but padding.
     pub has_taps: bool,
-    /// Whether the rows of a tile must be along the last axis.
-    pub by_line: bool,
+    /// Row axes that must have loops, and no others.
+    pub loops: Option<usize>,
     /// Extent of the last row axis, where constant.
     pub last_axis: Option<i64>,
 }
@@ -195,9 +195,14 @@ impl RegisterTile {
         let rows = pick.count("rows", rows(facts, columns, fit), &registers)?;
         let long = facts.has_taps || facts.last_axis.is_none_or(|extent| extent >= LONG_AXIS);
         let most = facts.row_axes.saturating_sub(1);
-        let least = if facts.by_line { most } else { 0 };
-        let loops = Allowed::between(least as i64, most as i64, "all row axes but the last");
-        let row_loops = pick.count("row_loops", if facts.divides && long { most } else { least }, &loops)?;
+        let loops = match facts.loops {
+            Some(axes) => {
+                Allowed::one_of(vec![axes as i64], "those before the first that is padded without memory")
+            }
+            None => Allowed::between(0, most as i64, "all row axes but the last"),
+        };
+        let wanted = facts.loops.unwrap_or(if facts.divides && long { most } else { 0 });
+        let row_loops = pick.count("row_loops", wanted, &loops)?;
         let unroll = pick.pick("unroll", UNROLL, &Allowed::between(1, 64, "steps are written out"))?;
         let sum_terms = match sum.is_float() {
             true => {

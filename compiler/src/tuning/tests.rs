@@ -29,7 +29,7 @@ fn facts(target: &Target, panel: usize) -> Facts<'_> {
         row_axes: 1,
         divides: false,
         has_taps: false,
-        by_line: false,
+        loops: None,
         last_axis: Some(100),
     }
 }

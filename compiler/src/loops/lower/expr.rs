@@ -332,19 +332,25 @@ impl Lowering<'_> {
 }
 
 /// `values[index]` for a small list.
-fn pick(values: &[Dim], index: &Index) -> Expr {
-    let at = |dim: &Dim| Expr::Index(Index::dim(dim.clone()));
+pub(super) fn pick(values: &[Dim], index: &Index) -> Expr {
+    let values: Vec<Index> = values.iter().map(|dim| Index::dim(dim.clone())).collect();
+    pick_index(&values, index)
+}
+
+/// The same of values that differ from one iteration to the next.
+pub(super) fn pick_index(values: &[Index], index: &Index) -> Expr {
+    let at = |value: &Index| Expr::Index(value.clone());
     if let Some(known) = index.as_int().and_then(|i| values.get(usize::try_from(i).ok()?)) {
         return at(known);
     }
     let last = values.last().map_or_else(|| Expr::constant(DType::I64, 0.0), at);
-    values.iter().enumerate().rev().skip(1).fold(last, |rest, (position, dim)| {
+    values.iter().enumerate().rev().skip(1).fold(last, |rest, (position, value)| {
         let here = Expr::compare(
             CompareFn::Eq,
             Expr::Index(index.clone()),
             Expr::constant(DType::I64, position as f64),
         );
-        Expr::select(here, at(dim), rest)
+        Expr::select(here, at(value), rest)
     })
 }
 

@@ -15,6 +15,7 @@ mod taps;
 #[cfg(all(test, unix))]
 mod tests;
 mod tiles;
+mod unpadded;
 pub(super) mod walk;
 
 use std::ops::Range;
@@ -187,7 +188,7 @@ impl Lowering<'_> {
             row_axes: *m,
             divides: self.rows_divide(&probe)?,
             has_taps: !left_out.is_empty(),
-            by_line: left_out.is_implicit,
+            loops: left_out.first_axis(),
             last_axis: m.checked_sub(1).and_then(|last| self.graph.ty(out).shape[batch + last].as_const()),
         };
         let tile = RegisterTile::choose(&facts, pick)?;
@@ -403,6 +404,9 @@ impl Lowering<'_> {
             nest.body.into_iter().for_each(|stmt| self.push(stmt));
             return Ok(acc);
         };
+        if job.left_out.is_implicit && conditions.contains_key(&axis.var) {
+            return internal("steps that read padding without memory are the innermost");
+        }
         let body = std::mem::take(&mut nest.body);
         let mut body = self.unrolled(&job.tile, &axis, body, &nest.axes, tile.ahead.as_ref());
         let mut steps = axis.extent;

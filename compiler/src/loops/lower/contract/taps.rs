@@ -77,16 +77,22 @@ impl LeftOut {
         self.axes.is_empty()
     }
 
-    /// Parts of the last of `rows` row axes, of `extent`, each from the first to before the second: where padding has no memory, those
-    /// whose rows read the image with the same taps.
-    pub fn parts(&self, rows: usize, extent: &Dim) -> Result<Vec<[Dim; 2]>> {
-        let own = self.axes.iter().find(|tap| self.is_implicit && tap.row + 1 == rows);
-        let Some(breaks) = own.map_or(Some(vec![]), |tap| tap.taps.breaks()) else {
-            return internal("padding without memory, and taps that read it in an order that only a run tells");
-        };
-        let ends = breaks.iter().chain([extent]).cloned();
-        let starts = [Dim::ZERO].into_iter().chain(breaks.iter().cloned());
-        Ok(starts.zip(ends).map(|(start, end)| [start, end]).collect())
+    /// Of padding without memory, the first row axis along which there is some.
+    pub fn first_axis(&self) -> Option<usize> {
+        self.axes.iter().map(|tap| tap.row).min().filter(|_| self.is_implicit)
+    }
+
+    /// Where parts of the row axes from `first` on end, the start before them: in a part the same taps read the image.
+    pub fn ends(&self, first: usize, axes: &[Dim]) -> Result<Vec<Vec<Dim>>> {
+        let ends = axes.iter().enumerate().map(|(at, extent)| {
+            let own = self.axes.iter().find(|tap| tap.row == first + at);
+            let breaks = own.map_or(Some(vec![]), |tap| tap.taps.breaks());
+            breaks.map(|breaks| [&[Dim::ZERO], &breaks[..], &[extent.clone()]].concat())
+        });
+        match ends.collect() {
+            Some(ends) => Ok(ends),
+            None => internal("taps that read an image in an order that only a run tells"),
+        }
     }
 }
 
@@ -101,13 +107,14 @@ impl Job {
     ) -> Result<HashMap<Var, Vec<Expr>>> {
         let mut conditions = HashMap::new();
         let (Some(first), Some(last)) = (tile.rows.first(), tile.rows.last()) else { return Ok(conditions) };
-        let by_line = self.tile.row_loops + 1 == self.rows || tile.rows.len() == 1;
+        let is_implicit = self.left_out.is_implicit;
+        let alike = is_implicit || self.tile.row_loops + 1 == self.rows || tile.rows.len() == 1;
         for Tap { row, inner: axis, taps } in &self.left_out.axes {
-            // Of axes that became one loop there is one variable, and the rows of a tile follow each other along the last axis only where
-            // the others have loops.
+            // Of axes that became one loop there is one variable. The rows of a tile are alike, or follow each other along the last axis
+            // where the others have loops.
             let own = nest.axes.iter().find(|own| inner[*axis] == Index::var(own.var));
-            let Some(axis) = own.filter(|own| by_line && own.extent == self.inner[*axis]) else {
-                if self.left_out.is_implicit {
+            let Some(axis) = own.filter(|own| alike && own.extent == self.inner[*axis]) else {
+                if is_implicit {
                     return internal("steps that read padding without memory have no loop of their own");
                 }
                 continue;

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::graph::dim::product;
 use crate::graph::{Dim, Node, Op};
 use crate::loops::lower::Lowering;
-use crate::loops::lower::runs::{self, Run};
+use crate::loops::lower::runs;
 use crate::loops::lower::single::slabs;
 use crate::loops::{Buf, Buffer, Expr, Index, Kernel, LoopKind, Stmt};
 use crate::scalar::CompareFn;
@@ -237,16 +237,14 @@ impl<'a> Lowering<'a> {
         part: &Part,
         widened: Option<Buf>,
     ) -> Result<()> {
+        if job.left_out.is_implicit {
+            return self.unpadded_panel(job, batch, panel, part);
+        }
         let row_axes = job.row_axes(&self.graph.ty(job.out).shape);
         let first = job.block.as_ref().map_or(Index::zero(), |block| block.first.clone());
         let (outer, tiled) = row_axes.split_at(job.tile.row_loops);
         let rows = if widened.is_some() { job.tile.rows } else { job.register_rows() };
-        let extent = product(tiled);
-        let mut runs = vec![];
-        for [from, to] in job.left_out.parts(job.rows, &extent)? {
-            let part = runs::balanced(&(to - from.clone()), rows);
-            runs.extend(part.into_iter().map(|run| Run { from: run.from + from.clone(), ..run }));
-        }
+        let runs = runs::balanced(&product(tiled), rows);
         let tiles = runs.iter().fold(Dim::ZERO, |sum, run| sum + run.count.clone());
         let all = product(outer) * tiles.clone();
         let own = all.floor_div(&part.count).expect("there are parts");
