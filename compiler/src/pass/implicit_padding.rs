@@ -15,7 +15,7 @@ use crate::pass::rewrite::{bodies, operation, rewrite};
 const LEAST_DILATION: usize = 6;
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
-    rewrite(graph, |b, id| unpadded(b, id))?;
+    rewrite(graph, unpadded)?;
     bodies(graph, options, run)
 }
 

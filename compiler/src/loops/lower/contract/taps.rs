@@ -87,7 +87,7 @@ impl LeftOut {
         let ends = axes.iter().enumerate().map(|(at, extent)| {
             let own = self.axes.iter().find(|tap| tap.row == first + at);
             let breaks = own.map_or(Some(vec![]), |tap| tap.taps.breaks());
-            breaks.map(|breaks| [&[Dim::ZERO], &breaks[..], &[extent.clone()]].concat())
+            breaks.map(|breaks| [&[Dim::ZERO], &breaks[..], std::slice::from_ref(extent)].concat())
         });
         match ends.collect() {
             Some(ends) => Ok(ends),

@@ -14,6 +14,9 @@ use crate::loops::lower::expr::{pick, pick_index};
 use crate::loops::{Expr, Index, LoopKind, Stmt};
 use crate::scalar::{BinaryFn, CompareFn};
 
+/// What is done for a tile: its number, and its rows by their index along each axis of a rectangle.
+type TileFn<'f, L> = &'f mut dyn FnMut(&mut L, Index, Vec<Vec<Index>>) -> Result<()>;
+
 /// A rectangle of the last row axes.
 struct Rectangle<'a> {
     /// Its first row along each of them, and its extents.
@@ -66,13 +69,13 @@ impl Lowering<'_> {
         })
     }
 
-    /// Loops over a part of the tiles of a rectangle: `fill` gets the rows of one, by their index along each of its axes.
+    /// Loops over a part of the tiles of a rectangle: `fill` makes the statements of one.
     fn for_rectangle(
         &mut self,
         job: &Job,
         rectangle: &Rectangle,
         part: &Part,
-        fill: &mut dyn FnMut(&mut Self, Index, Vec<Vec<Index>>) -> Result<()>,
+        fill: TileFn<'_, Self>,
     ) -> Result<()> {
         let rows =
             rectangle.extents.iter().cloned().reduce(|all, extent| Expr::binary(BinaryFn::Mul, all, extent));
