@@ -77,6 +77,9 @@ impl Taps {
             for place in [self.before.clone(), self.before.clone() + self.extent.clone()] {
                 let at = (place - own.clone()).ceil_div(&Dim::from(self.stride))?;
                 let at = at.max_dim(&Dim::ZERO).min_dim(&self.positions);
+                if at.is_overgrown() {
+                    return None;
+                }
                 if at != Dim::ZERO && at != self.positions && !breaks.contains(&at) {
                     breaks.push(at);
                 }

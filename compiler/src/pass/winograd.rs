@@ -25,7 +25,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     rewrite(graph, |b, id| {
         let Some(conv) = Conv::of(b.graph, id) else { return Ok(None) };
         match conv.dtype {
-            DType::F32 if !options.exact => conv.of_floats(b),
+            DType::F32 if !options.exact => conv.of_floats(b, options.pack.rates),
             DType::I32 if options.pack.rates.pairs > 0.0 => conv.of_bytes(b, options.pack.rates),
             _ => Ok(None),
         }
@@ -56,8 +56,6 @@ struct Arithmetic {
     /// Cost of a byte of weights, which come from memory.
     memory_byte: f64,
 }
-
-const FLOATS: Arithmetic = Arithmetic { bytes: 4.0, rate: 1.0, memory_byte: Rates::NONE.memory_byte };
 
 /// A convolution that could be transformed.
 struct Conv {
@@ -106,8 +104,9 @@ impl Conv {
         })
     }
 
-    fn of_floats(&self, b: &mut Builder<'_>) -> Result<Option<ValueId>> {
-        match self.best(FLOATS, tiles().map(|tile| (self.cost(tile, FLOATS), tile))) {
+    fn of_floats(&self, b: &mut Builder<'_>, rates: Rates) -> Result<Option<ValueId>> {
+        let floats = Arithmetic { bytes: 4.0, rate: 1.0, memory_byte: rates.memory_byte };
+        match self.best(floats, tiles().map(|tile| (self.cost(tile, floats), tile))) {
             Some(tile) => self.transformed(b, tile, self.x, DType::F32).map(Some),
             None => Ok(None),
         }
