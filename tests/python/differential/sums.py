@@ -114,11 +114,12 @@ def einsum(n):
         n.data(dims, at=0)
 
 
-def window(n, rank, sizes, kernel, dilated=True):
-    """Attributes of a sliding window; gives nothing if it does not fit."""
+def window(n, rank, sizes, kernel, wide=False):
+    """Attributes of a sliding window; gives nothing if it does not fit. With `wide`, gaps and pads may be larger than the window."""
     dilations = [1] * rank
-    if n.has("dilations") and dilated and n.chance(0.4):
-        dilations = [n.integer(1, 2) for _ in range(rank)]
+    if n.has("dilations") and n.chance(0.4):
+        gaps = (1, 2, 7, 9) if wide else (1, 2)
+        dilations = [n.pick(*gaps) for _ in range(rank)]
         n.attr("dilations", dilations)
     if n.chance(0.6):
         n.attr("strides", [n.integer(1, 3) for _ in range(rank)])
@@ -128,7 +129,10 @@ def window(n, rank, sizes, kernel, dilated=True):
         if n.attributes["auto_pad"] != "VALID":
             return
     elif n.chance(0.6):
-        n.attr("pads", [n.integer(0, k - 1) for k in kernel] + [n.integer(0, k - 1) for k in kernel])
+        most = [size - 1 for size in (extent if wide else kernel)]
+        # Those that keep the size are what models have.
+        same = wide and n.chance(0.5)
+        n.attr("pads", [size // 2 for size in most] * 2 if same else [n.integer(0, size) for size in most * 2])
     pads = n.attributes.get("pads", [0] * (2 * rank))
     if any(size + pads[at] + pads[at + rank] < extent[at] for at, size in enumerate(sizes)):
         raise Skip("the window is too large")
@@ -148,7 +152,7 @@ def conv(n):
         n.shaped((n.integer(1, 2), channels) + sizes)
     filters = groups * n.pick(1, 2, 4, 9)
     kernel = tuple(n.integer(1, 3) for _ in range(rank))
-    window(n, rank, sizes, kernel)
+    window(n, rank, sizes, kernel, wide=True)
     n.maybe("kernel_shape", list(kernel))
     if groups > 1:
         n.attr("group", groups)

@@ -52,6 +52,9 @@ struct Group<'a> {
     part: Part,
 }
 
+/// Rows from which on the sums of a tile of two vectors do not wait for each other.
+const FEW_ROWS: i64 = 4;
+
 /// Codes of 4 bits in a word.
 const CODES_IN_WORD: usize = 8;
 
@@ -99,8 +102,8 @@ impl Lowering<'_> {
             return Ok(None);
         };
         let tiles = tuning.rows.div_ceil(job.tile.rows);
-        // Behind the whole tiles there is room for what is left of one.
-        let rows = (tiles + 1) * job.tile.rows;
+        // Behind the whole tiles there is room for what is left of one, or of two.
+        let rows = (tiles + 1) * job.tile.rows + FEW_ROWS as usize - 1;
         // Contractions of one kernel follow each other.
         let mut buffer = |name: &str, rows: usize| {
             let (len, access) = (Dim::from(rows * job.nr), Access::Frame);
@@ -159,11 +162,16 @@ impl Lowering<'_> {
         let (outer, tiled) = row_axes.split_at(job.tile.row_loops);
         let (rows, height) = (product(tiled), Dim::from(job.tile.rows));
         let count = rows.floor_div(&height).expect("tiles have rows");
+        // A few rows alone would wait for each other's sums: they share those of a whole tile, in two tiles.
+        let left = (rows.clone() - count.clone() * height.clone()).as_const();
+        let shares = |left: i64| (1..FEW_ROWS).contains(&left) && left + job.tile.rows as i64 >= 2 * FEW_ROWS;
+        let few = left.is_some_and(shares) && count.as_const() > Some(1);
+        let count = if few { count - Dim::ONE } else { count };
         let main = Run { from: Dim::ZERO, count: count.clone(), size: job.tile.rows };
         let left = rows - count.clone() * height.clone();
         let rest: Vec<Run> = match left == Dim::ZERO {
             true => vec![],
-            false => balanced(&left, job.tile.rows - 1),
+            false => balanced(&left, if few { job.tile.rows } else { job.tile.rows - 1 }),
         };
         let behind = count.clone() * height;
         let rest: Vec<Run> =

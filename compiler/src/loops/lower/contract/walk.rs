@@ -45,7 +45,7 @@ impl Job {
     /// The fewest rows that are worth a part of their own, which widens panels for itself.
     fn part_rows(&self) -> usize {
         match (&self.tiles, &self.stage) {
-            (None, Some(stage)) => (stage.rows(self) / 2).max(1),
+            (None, Some(stage)) => (stage.rows(self) / 3).max(1),
             _ => PART_TILES * self.block_rows(),
         }
     }
