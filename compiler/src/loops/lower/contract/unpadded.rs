@@ -123,6 +123,11 @@ impl Lowering<'_> {
 
     /// Rows that follow each other in a rectangle, from number `first` on.
     fn rows_of(&mut self, rectangle: &Rectangle, first: Index, count: usize) -> Vec<Vec<Index>> {
+        if let [start] = &rectangle.first[..] {
+            // At one stride.
+            let first = first.add(start);
+            return (0..count).map(|row| vec![first.add(&Index::int(row as i64))]).collect();
+        }
         let mut rest = self.bind("row", Expr::Index(first));
         let mut place: Vec<Expr> = vec![];
         for axis in (1..rectangle.extents.len()).rev() {
