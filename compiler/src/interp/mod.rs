@@ -102,7 +102,10 @@ fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
             movement::slice(inputs[0], &numbers(starts, "slice starts")?, steps, shape)
         }
         Op::Pad { lo, .. } => movement::pad(inputs[0], inputs[1], &numbers(lo, "pads")?, shape),
-        Op::ImplicitPad { lo, .. } => movement::implicit_pad(inputs[0], &numbers(lo, "pads")?, shape),
+        Op::ImplicitPad { lo, .. } => {
+            let zero = Tensor::zeros(inputs[0].dtype, &[]);
+            movement::pad(inputs[0], &zero, &numbers(lo, "pads")?, shape)
+        }
         Op::Concat { axis } => movement::concat(inputs, *axis, shape),
         Op::Append { axis, at, panel } => {
             let at = numbers(std::slice::from_ref(at), "places")?[0];

@@ -225,11 +225,6 @@ pub fn pad(x: &Tensor, fill: &Tensor, lo: &[i64], shape: &[usize]) -> Result<Ten
     Ok(Tensor::new(x.dtype, shape.to_vec(), Bytes::from(data)))
 }
 
-pub fn implicit_pad(x: &Tensor, lo: &[i64], shape: &[usize]) -> Result<Tensor> {
-    let zero = zeroed(x.dtype, &[])?;
-    pad(x, &Tensor::new(x.dtype, vec![], Bytes::from(zero)), lo, shape)
-}
-
 pub fn concat(inputs: &[&Tensor], axis: usize, shape: &[usize]) -> Result<Tensor> {
     let dtype = inputs[0].dtype;
     let mut data = zeroed(dtype, shape)?;

@@ -11,7 +11,7 @@ use crate::graph::{Builder, DType, Dim, Graph, Node, NodeId, Op, RhsLayout, Tens
 use crate::pass::Options;
 use crate::pass::rewrite::{bodies, operation, rewrite};
 
-/// The least gap: half of what a tile has of rows.
+/// The least gap: about half of the rows of a tile.
 const LEAST_DILATION: usize = 6;
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {

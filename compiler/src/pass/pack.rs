@@ -216,7 +216,7 @@ impl PackPolicy {
             Some(_) if target.multiplies_pairs() => Rates::VNNI,
             Some(_) => Rates::DOT,
         };
-        // That depends on the length of vectors.
+        // How many multiplications take the time of a byte depends on the length of vectors.
         let rates = Rates { memory_byte: policy.rates.memory_byte, ..by_instructions };
         let short_sums = policy.short_sums && dot.is_none();
         let joined_bytes = target.joins_bytes_everywhere();

@@ -9,6 +9,7 @@ use crate::backend::Backends;
 use crate::codegen::Code;
 use crate::codegen::testing::Runnable;
 use crate::graph::dim::Sym;
+use crate::graph::tensor::Element;
 use crate::graph::{
     Builder, DOT_DEPTH, DType, Dim, Graph, Op, Origin, RhsLayout, Symbol, Tensor, TensorType, codes_per_word,
 };
@@ -423,6 +424,12 @@ fn long_sums_are_made_of_short_ones() {
     }
 }
 
+/// A tensor whose element number `at` is `value(at)`.
+fn drawn<T: Element>(shape: &[usize], value: impl Fn(usize) -> T) -> Tensor {
+    let values: Vec<T> = (0..shape.iter().product()).map(value).collect();
+    Tensor::from_slice(shape, &values)
+}
+
 fn known([height, width, channels]: [usize; 3]) -> ([Dim; 2], usize) {
     ([height, width].map(Dim::from), channels)
 }
@@ -500,13 +507,10 @@ fn taps_that_read_padding_are_left_out() {
         ([3, 20, 8], 1, 1),
         ([2, 33, 20], 2, 1),
     ] {
-        let count: usize = image.iter().product();
-        let data: Vec<f32> = (0..count).map(|at| noise(at + 77)).collect();
-        let input = Tensor::from_slice(&[1, image[0], image[1], image[2]], &data);
+        let input = drawn(&[1, image[0], image[1], image[2]], |at| noise(at + 77));
         for finite in [true, false] {
             let weights = |at| if finite { noise(at) } else { infinite(at) };
-            let weights: Vec<f32> = (0..360 * image[2]).map(weights).collect();
-            let weights = Tensor::from_slice(&[3, 3, image[2], 40], &weights);
+            let weights = drawn(&[3, 3, image[2], 40], weights);
             let zero = Tensor::from_slice(&[], &[0f32]);
             check_taps(&dilated(known(image), stride, dilation, zero, weights), input.clone(), finite);
         }
@@ -528,11 +532,8 @@ fn images_padded_without_memory() {
         ([30, 3, 1], 1, 6),
         ([0, 9, 8], 1, 6),
     ] {
-        let count: usize = image.iter().product();
-        let data: Vec<f32> = (0..count).map(|at| noise(at + 77)).collect();
-        let input = Tensor::from_slice(&[1, image[0], image[1], image[2]], &data);
-        let weights: Vec<f32> = (0..360 * image[2]).map(noise).collect();
-        let weights = Tensor::from_slice(&[3, 3, image[2], 40], &weights);
+        let input = drawn(&[1, image[0], image[1], image[2]], |at| noise(at + 77));
+        let weights = drawn(&[3, 3, image[2], 40], noise);
         for sizes in [known(image).0, symbols.clone()] {
             // How more than two places are ordered is not told by steps of more than 1.
             let implicit = (sizes[0].is_const() || stride == 1) && image[2] > 1;
@@ -558,12 +559,9 @@ fn taps_of_bytes_that_read_padding_are_left_out() {
         ([14, 14, 8], 1, 1),
         ([2, 33, 20], 2, 1),
     ] {
-        let count: usize = image.iter().product();
-        let data: Vec<u8> = (0..count).map(|at| byte(at + 77)).collect();
-        let input = Tensor::from_slice(&[1, image[0], image[1], image[2]], &data);
+        let input = drawn(&[1, image[0], image[1], image[2]], |at| byte(at + 77));
         for zero_point in [0u8, 3] {
-            let weights: Vec<i8> = (0..360 * image[2]).map(|at| byte(at) as i8).collect();
-            let weights = Tensor::from_slice(&[3, 3, image[2], 40], &weights);
+            let weights = drawn(&[3, 3, image[2], 40], |at| byte(at) as i8);
             let fill = Tensor::from_slice(&[], &[zero_point]);
             check_taps(
                 &dilated(known(image), stride, dilation, fill, weights),
