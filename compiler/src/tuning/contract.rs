@@ -537,7 +537,12 @@ impl Extents<'_> {
         } else {
             1
         };
-        wanted.min(most.unwrap_or(i64::MAX)).max(1)
+        match most.filter(|most| *most < wanted) {
+            // Two threads have as much work each, with one less, too.
+            Some(most) if most >= PARTS_OF_ROWS => most / PARTS_OF_ROWS * PARTS_OF_ROWS,
+            Some(most) => (most / 2 * 2).max(1),
+            None => wanted,
+        }
     }
 
     /// Whether the left-hand side is larger than the right-hand side, which stays in the second-level cache.

@@ -176,10 +176,12 @@ impl Lowering<'_> {
         let behind = count.clone() * height;
         let rest: Vec<Run> =
             rest.into_iter().map(|run| Run { from: run.from + behind.clone(), ..run }).collect();
-        let groups = count.ceil_div(&Dim::from(stage.tiles)).expect("groups have tiles");
         let whole = Part::whole();
         let looped = outer.iter().any(|dim| *dim != Dim::ONE);
         let (by_loop, by_group) = if looped { (part, &whole) } else { (&whole, part) };
+        // As many for each part: a part without a group would leave its work to another thread.
+        let fit = by_group.count.clone() * Dim::from(stage.tiles);
+        let groups = count.ceil_div(&fit).expect("groups have tiles") * by_group.count.clone();
         self.for_part(outer, by_loop, &mut |cx, lead| {
             cx.for_part(std::slice::from_ref(&groups), by_group, &mut |cx, number| {
                 let part = Part { number: number[0].clone(), count: groups.clone() };

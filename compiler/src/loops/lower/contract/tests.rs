@@ -15,7 +15,7 @@ use crate::graph::{
 };
 use crate::interp;
 use crate::loops::lower::lower;
-use crate::loops::{Buf, Expr, Index, LoopKind, Stmt, Var, program, visit};
+use crate::loops::{self, Access, Buf, Buffer, Expr, Index, Kernel, Stmt, Var, program, visit};
 use crate::pass::{self, PackPolicy};
 use crate::schedule::{Options, schedule};
 use crate::target::Target;
@@ -74,15 +74,14 @@ fn run_by(graph: &Graph, inputs: &[Tensor], target: &Target, call: Call) -> Tens
         codes.insert(built.kernel.name.clone(), built.code);
         kernels.push(built.kernel);
     }
-    let execute =
-        |kernel: &crate::loops::Kernel, buffers: &mut [Vec<u8>], value: &dyn Fn(Sym) -> Option<i64>| {
-            let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| {
-                let value = |dim: &Dim| dim.eval(&|sym| value(sym)).unwrap();
-                (value(lo), value(hi))
-            });
-            let dims: Vec<i64> = graph.symbols.keys().map(|sym| value(sym).unwrap()).collect();
-            Ok(call(&codes[&kernel.name], buffers, &dims, range) as u32)
-        };
+    let execute = |kernel: &Kernel, buffers: &mut [Vec<u8>], value: &dyn Fn(Sym) -> Option<i64>| {
+        let range = kernel.parallel_range().map_or((0, 0), |(lo, hi)| {
+            let value = |dim: &Dim| dim.eval(&|sym| value(sym)).unwrap();
+            (value(lo), value(hi))
+        });
+        let dims: Vec<i64> = graph.symbols.keys().map(|sym| value(sym).unwrap()).collect();
+        Ok(call(&codes[&kernel.name], buffers, &dims, range) as u32)
+    };
     program::run(graph, &program, &kernels.into(), inputs, &execute).unwrap().remove(0)
 }
 
@@ -710,24 +709,45 @@ fn words_are_neighbours_of_one_buffer() {
     assert_eq!(word(&[a, b, c, at(0, 8)]), None);
 }
 
+/// A kernel that widens its weights for many rows, and its tasks.
+fn staged_product(rows: usize, inner: usize, columns: usize) -> (Kernel, i64) {
+    let nr = 32;
+    let rhs = Tensor::zeros(DType::F16, &[columns.div_ceil(nr), inner, nr]);
+    let layout = RhsLayout::Panels { nr, depth: 1, n: Dim::from(columns) };
+    let graph = contraction(DType::F32, &[rows, inner], 1, rhs, layout);
+    let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), Some("x86-64-v4")).unwrap();
+    let target = target.leaf().unwrap();
+    let program = schedule(&graph, Options::default()).unwrap();
+    let kernel = lower(&graph, program.groups.values().next().unwrap(), "parts", &target).unwrap();
+    assert!(kernel.buffers.values().any(|buffer| buffer.name == "panel"), "{rows} rows are not staged");
+    // A single task needs no loop.
+    let tasks = kernel.parallel_range().map_or(1, |(_, hi)| hi.as_const().unwrap());
+    (kernel, tasks)
+}
+
 /// Products that widen their weights for many rows are shared among threads, also where there are few columns.
 #[test]
 fn staged_products_have_parts() {
-    let tasks = |rows: usize, columns: usize| {
-        let (nr, inner) = (32, 144);
-        let rhs = Tensor::zeros(DType::F16, &[columns.div_ceil(nr), inner, nr]);
-        let layout = RhsLayout::Panels { nr, depth: 1, n: Dim::from(columns) };
-        let graph = contraction(DType::F32, &[rows, inner], 1, rhs, layout);
-        let target = Target::new("x86_64-unknown-linux-gnu".parse().unwrap(), Some("x86-64-v4")).unwrap();
-        let target = target.leaf().unwrap();
-        let program = schedule(&graph, Options::default()).unwrap();
-        let kernel = lower(&graph, program.groups.values().next().unwrap(), "parts", &target).unwrap();
-        assert!(kernel.buffers.values().any(|buffer| buffer.name == "panel"), "{rows} rows are not staged");
-        match &kernel.body[..] {
-            [Stmt::For { hi, kind: LoopKind::Parallel, .. }] => hi.as_int().unwrap(),
-            // A single one needs no loop.
-            _ => 1,
-        }
-    };
-    assert_eq!([tasks(784, 24), tasks(196, 96), tasks(100, 24)], [11, 6, 1]);
+    let tasks = |rows, columns| staged_product(rows, 144, columns).1;
+    assert_eq!([tasks(784, 24), tasks(196, 96), tasks(100, 24)], [8, 6, 1]);
+}
+
+/// Each part of the rows has as many, where the sums of all would fit in memory together, too.
+#[test]
+fn parts_of_staged_products_are_alike() {
+    let (mut kernel, tasks) = staged_product(140, 258, 24);
+    assert!(kernel.buffers.values().any(|buffer| buffer.name == "sums"), "the panel is widened as a whole");
+    let rows_of_tasks = (0..tasks).map(|task| {
+        let [Stmt::For { lo, hi, .. }] = &mut kernel.body[..] else { panic!("a single task") };
+        (*lo, *hi) = (Index::int(task), Index::int(task + 1));
+        let fill = |buffer: &Buffer| {
+            let byte = if buffer.access == Access::Read { 0 } else { u8::MAX };
+            vec![byte; buffer.len.as_const().unwrap() as usize * buffer.dtype.size()]
+        };
+        let mut buffers: Vec<Vec<u8>> = kernel.buffers.values().map(fill).collect();
+        loops::interp::run(&kernel, &mut buffers, &|_| None).unwrap();
+        let result = kernel.buffers.values().position(|buffer| buffer.access == Access::Write).unwrap();
+        buffers[result].chunks(4).filter(|bytes| **bytes != [u8::MAX; 4]).count() / 24
+    });
+    assert_eq!(rows_of_tasks.collect::<Vec<usize>>(), [70, 70]);
 }
