@@ -23,6 +23,7 @@ mod pack;
 mod panels;
 mod planes;
 mod quantized;
+mod regions;
 mod rewrite;
 mod tables;
 #[cfg(test)]
@@ -84,6 +85,8 @@ pub const PASSES: &[PassDef] = &[
     row("constants", constants::run, 1, "compute what depends on constants alone"),
     row("algebra", algebra::run, 1, "identities of arithmetic"),
     row("matmul", matmul::run, 1, "bring contractions to one form"),
+    // Before selections become views of views.
+    row("regions", regions::run, 1, "of values of which only a region is read, compute no more"),
     row("movement", movement::run, 1, "compose views and cancel transposes"),
     row("bn_fold", bn_fold::run, 1, "fold constant scales and shifts into weights"),
     row("hoist", hoist::run, 1, "move loop invariants out of scans"),

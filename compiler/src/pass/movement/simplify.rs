@@ -5,7 +5,6 @@ use crate::graph::build::MAX_JOINED;
 use crate::graph::dim::product;
 use crate::graph::{Builder, Dim, Node, NodeId, Op, RhsLayout, ValueId, inverse};
 use crate::infer::{broadcast_shapes, infer};
-use crate::pass::movement::sink::{Selection, sink};
 use crate::pass::rewrite::{
     Uses, is_identity, is_one, joined, moves_only_ones, producer, reshape_groups, splat,
 };
@@ -21,25 +20,13 @@ pub fn node(b: &mut Builder, id: NodeId, uses: &Uses) -> Result<Option<ValueId>>
         (Op::Reshape { shape }, Some(x)) => reshape(b, x, shape),
         (Op::Transpose { perm }, Some(x)) => transpose(b, x, perm),
         (Op::Expand { shape }, Some(x)) => expand(b, x, shape),
-        (Op::Slice { starts, steps, sizes }, Some(x)) => match slice(b, x, starts, steps, sizes)? {
-            Some(simpler) => Ok(Some(simpler)),
-            None => {
-                let (starts, steps, sizes) = (starts.clone(), steps.clone(), sizes.clone());
-                sink(b, x, &Selection::Slice { starts, steps, sizes }, uses)
-            }
-        },
+        (Op::Slice { starts, steps, sizes }, Some(x)) => slice(b, x, starts, steps, sizes),
         (Op::Pad { lo, hi }, Some(x)) => pad(b, x, node.inputs[1], lo, hi, uses),
         (Op::Concat { axis }, Some(_)) => concat(b, &node.inputs, *axis, uses),
         (Op::Window { first, kernel, strides, .. }, Some(x)) => {
             unit_window(b, x, *first, kernel, strides, node.outputs[0])
         }
-        (Op::Gather { axis }, Some(x)) => match gather(b, x, node.inputs[1], *axis)? {
-            Some(simpler) => Ok(Some(simpler)),
-            None => match Selection::gather(b.graph, node.inputs[1], *axis) {
-                Some(selection) => sink(b, x, &selection, uses),
-                None => Ok(None),
-            },
-        },
+        (Op::Gather { axis }, Some(x)) => gather(b, x, node.inputs[1], *axis),
         (Op::Map(_), Some(_)) => map_of_expands(b, &node),
         (Op::Contract { batch: 0, m, rhs: RhsLayout::Plain, .. }, Some(x)) => permute_rows(b, &node, x, *m),
         _ => Ok(None),
