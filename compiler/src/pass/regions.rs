@@ -127,6 +127,10 @@ fn regions(graph: &Graph) -> HashMap<ValueId, Region> {
             needed.insert(result, own.clone());
             region = Some((axes, own));
         }
+        // Nodes of several results compute all of them.
+        if region.is_none() {
+            node.outputs.iter().for_each(|result| drop(needed.remove(result)));
+        }
         for (number, &operand) in node.inputs.iter().enumerate() {
             let own = match &region {
                 Some((axes, region)) => axes.needed(graph, node, number, region),
@@ -450,7 +454,7 @@ mod tests {
     }
 
     /// A graph of one origin, whose results `build` makes.
-    fn graph_of(build: &dyn Fn(&mut Builder) -> Vec<ValueId>) -> Graph {
+    fn graph_of(build: impl FnOnce(&mut Builder) -> Vec<ValueId>) -> Graph {
         let mut graph = Graph { name: "net".into(), ..Graph::default() };
         let origin = graph.origins.push(Origin { name: "net".into(), op_type: "Net".into(), index: 0 });
         let results = build(&mut Builder::new(&mut graph, origin));
@@ -495,7 +499,7 @@ mod tests {
 
     /// `abs(x . w + bias + more)`, of which `select` takes a part; with a symbolic number of rows.
     fn last_of(select: Select<'_>, read_on: bool) -> Graph {
-        graph_of(&|b| {
+        graph_of(|b| {
             let rows = Dim::sym(b.fresh_symbol());
             let shape = |columns: i64| vec![Dim::from(2i64), rows.clone(), Dim::from(columns)];
             let (x, more) = (input(b, "x", shape(4)), input(b, "more", shape(6)));
@@ -546,7 +550,7 @@ mod tests {
     /// Of a batch whose left operand is the same for all.
     #[test]
     fn rows_of_a_repeated_left_operand() {
-        let graph = graph_of(&|b| {
+        let graph = graph_of(|b| {
             let (x, y) = (input(b, "x", dims(&[1, 3, 4])), input(b, "y", dims(&[2, 4, 5])));
             let op = Op::Contract { batch: 1, m: 1, k: 1, rhs: RhsLayout::Plain };
             let product = b.emit1(op, &[x, y]).unwrap();
@@ -590,7 +594,7 @@ mod tests {
     /// Of the last layer of a classifier only keys and values are computed for all tokens, of the one before all is.
     #[test]
     fn a_classifier_computes_one_token() {
-        let graph = graph_of(&|b| {
+        let graph = graph_of(|b| {
             let x = input(b, "x", dims(&[1, 8, 8]));
             let mut x = residual(b, x);
             for _ in 0..2 {
@@ -616,20 +620,20 @@ mod tests {
     /// Two readers, of rows 2 and 4: rows 2 to 4 are computed. Two of different parts of an open axis: all is.
     #[test]
     fn regions_of_several_readers() {
-        let known = graph_of(&|b| {
+        let known = graph_of(|b| {
             let x = input(b, "x", dims(&[12, 4]));
             let y = product(b, x, 4, 6);
             let y = b.unary(UnaryFn::Abs, y).unwrap();
             vec![row(b, y, 0, 4i64), row(b, y, 0, 2i64)]
         });
         assert_eq!(narrowed(&known, &[tensor(&[12, 4], 1)]), [dims(&[3, 6])]);
-        let most = graph_of(&|b| {
+        let most = graph_of(|b| {
             let x = input(b, "x", dims(&[12, 4]));
             let y = product(b, x, 4, 6);
             vec![row(b, y, 0, 0i64), row(b, y, 0, 10i64)]
         });
         assert_eq!(narrowed(&most, &[tensor(&[12, 4], 1)]), [dims(&[12, 6])]);
-        let open = graph_of(&|b| {
+        let open = graph_of(|b| {
             let rows = Dim::sym(b.fresh_symbol());
             let x = input(b, "x", vec![rows.clone(), Dim::from(4i64)]);
             let y = product(b, x, 4, 6);
@@ -641,7 +645,7 @@ mod tests {
     /// Columns of constant weights that nothing reads are left out.
     #[test]
     fn columns_that_nothing_reads() {
-        let graph = graph_of(&|b| {
+        let graph = graph_of(|b| {
             let x = input(b, "x", dims(&[5, 4]));
             let y = product(b, x, 4, 12);
             vec![b.slice_axis(y, 1, Dim::from(3i64), Dim::from(4i64)).unwrap()]
@@ -652,7 +656,7 @@ mod tests {
     /// A row whose number a run computes, from what comes behind the product in the order of the nodes.
     #[test]
     fn a_row_that_the_data_tells() {
-        let graph = graph_of(&|b| {
+        let graph = graph_of(|b| {
             let x = input(b, "x", dims(&[6, 4]));
             let y = product(b, x, 4, 6);
             let shifted = b.unary(UnaryFn::Abs, y).unwrap();
@@ -666,10 +670,158 @@ mod tests {
         assert_eq!(narrowed(&graph, &[tensor(&[6, 4], 1)]), [dims(&[1, 6])]);
     }
 
+    /// A node of several results computes all of each, from all of its operand.
+    #[test]
+    fn nodes_of_several_results_stay() {
+        let graph = graph_of(|b| {
+            let x = input(b, "x", dims(&[6, 4]));
+            let y = product(b, x, 4, 6);
+            let (sorted, places) = b.sort(y, 1, false, Dim::from(6i64)).unwrap();
+            let part = row(b, sorted, 0, 2i64);
+            vec![product(b, part, 6, 3), row(b, places, 0, 1i64)]
+        });
+        assert_eq!(narrowed(&graph, &[tensor(&[6, 4], 1)]), [dims(&[6, 6]), dims(&[1, 3])]);
+        // Beside a product that has less to do.
+        let graph = graph_of(|b| {
+            let x = input(b, "x", dims(&[6, 4]));
+            let (sorted, _) = b.sort(x, 1, false, Dim::from(4i64)).unwrap();
+            let y = product(b, sorted, 4, 6);
+            vec![row(b, y, 0, 2i64), row(b, sorted, 0, 1i64)]
+        });
+        assert_eq!(narrowed(&graph, &[tensor(&[6, 4], 1)]), [dims(&[1, 6])]);
+    }
+
+    /// A part of a value that a number draws.
+    fn drawn_part(
+        b: &mut Builder,
+        x: ValueId,
+        draw: &mut dyn FnMut(usize) -> usize,
+        index: ValueId,
+    ) -> ValueId {
+        let shape = b.shape(x);
+        let axis = draw(shape.len());
+        let extent = shape[axis].as_const().unwrap();
+        match draw(6) {
+            // Of a single row: known, at the end, or what a run tells.
+            0 if extent > 3 => b.emit1(Op::Gather { axis }, &[x, index]).unwrap(),
+            0 | 1 => {
+                let at = -1 - draw(extent as usize) as i64;
+                let at = b.constant(Tensor::from_slice(&[1], &[at]));
+                b.emit1(Op::Gather { axis }, &[x, at]).unwrap()
+            }
+            2 => {
+                let (mut starts, mut steps, mut sizes) =
+                    (dims(&vec![0; shape.len()]), vec![1; shape.len()], shape);
+                (starts[axis], steps[axis]) = (Dim::from(extent - 1), -1);
+                sizes[axis] = Dim::from(1 + draw(extent as usize));
+                b.emit1(Op::Slice { starts, steps, sizes }, &[x]).unwrap()
+            }
+            _ => {
+                let start = draw(extent as usize);
+                let size = 1 + draw(extent as usize - start);
+                b.slice_axis(x, axis, Dim::from(start), Dim::from(size)).unwrap()
+            }
+        }
+    }
+
+    /// A value made of those before it.
+    fn drawn_value(
+        b: &mut Builder,
+        values: &[ValueId],
+        draw: &mut dyn FnMut(usize) -> usize,
+        index: ValueId,
+    ) -> ValueId {
+        // The last ones more often: long chains.
+        let from = values.len().saturating_sub(3 + draw(values.len()));
+        let x = values[from + draw(values.len() - from)];
+        let shape = b.shape(x);
+        let last = shape.len() - 1;
+        match draw(9) {
+            0 | 1 if last > 0 => product(b, x, shape[last].as_const().unwrap() as usize, 2 + draw(6)),
+            2 => {
+                let same =
+                    values.iter().copied().filter(|&other| b.shape(other) == shape).collect::<Vec<_>>();
+                b.binary(BinaryFn::Add, x, same[draw(same.len())]).unwrap()
+            }
+            3 => {
+                let most = b.reduce(ReduceFn::Max, x, &[draw(shape.len())]).unwrap();
+                b.binary(BinaryFn::Sub, x, most).unwrap()
+            }
+            4 => {
+                let mut perm: Vec<usize> = (0..shape.len()).collect();
+                perm.rotate_left(draw(shape.len()));
+                b.transpose(x, &perm).unwrap()
+            }
+            5 => {
+                let mut shape = shape;
+                match draw(3) {
+                    0 => shape.insert(draw(last + 2), Dim::ONE),
+                    1 if last > 0 => {
+                        let joined = shape[0].clone() * shape.remove(1);
+                        shape[0] = joined;
+                    }
+                    _ => shape.retain(|dim| !is_one(dim)),
+                }
+                if shape.is_empty() { x } else { b.reshape(x, shape).unwrap() }
+            }
+            6 if last > 1 => {
+                let mut perm: Vec<usize> = (0..=last).collect();
+                perm.swap(last - 1, last);
+                let turned = b.transpose(x, &perm).unwrap();
+                let op = Op::Contract { batch: last - 1, m: 1, k: 1, rhs: RhsLayout::Plain };
+                b.emit1(op, &[x, turned]).unwrap()
+            }
+            7 => drawn_part(b, x, draw, index),
+            _ => b.unary(UnaryFn::Abs, x).unwrap(),
+        }
+    }
+
+    /// Drawn graphs of all that regions pass through, whose results are parts.
+    #[test]
+    fn drawn_graphs_compute_the_same() {
+        let mut fewer = 0;
+        for seed in 0..600u64 {
+            let mut state = seed;
+            let draw = &mut |count: usize| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                (state >> 33) as usize % count
+            };
+            let graph = graph_of(|b| {
+                let index = b.input("index", TensorType::new(DType::I64, vec![]), None);
+                let mut values = vec![input(b, "x", dims(&[2, 5, 4])), input(b, "z", dims(&[6, 4]))];
+                for _ in 0..4 + draw(10) {
+                    let value = drawn_value(b, &values, draw, index);
+                    // Of what has become a single row there is no part, and none of what has no axes.
+                    if b.rank(value) > 0 && b.rank(value) < 5 {
+                        values.push(value);
+                    }
+                }
+                let count = 1 + draw(2);
+                let results = values.len() - count.min(values.len() - 2)..values.len();
+                let results = results.map(|at| {
+                    let x = values[at];
+                    drawn_part(b, x, draw, index)
+                });
+                results.collect()
+            });
+            let inputs = [Tensor::scalar(2i64), tensor(&[2, 5, 4], 1), tensor(&[6, 4], 8)];
+            let mut after = graph.clone();
+            run(&mut after, &Options::default()).unwrap();
+            let work = |graph: &Graph| products(graph).iter().map(|shape| product_of(shape)).sum::<i64>();
+            let mut swept = graph.clone();
+            dce::sweep(&mut swept);
+            fewer += usize::from(work(&after) < work(&swept));
+            assert!(work(&after) <= work(&swept), "seed {seed}:\n{graph}\n{after}");
+            let wanted = interp::run(&graph, &inputs).unwrap();
+            assert_eq!(interp::run(&after, &inputs).unwrap(), wanted, "seed {seed}:\n{graph}\n{after}");
+        }
+        assert!(fewer > 100, "only {fewer} have less to do");
+    }
+
     /// Rows of which there are none, and a slice of none of them.
     #[test]
     fn regions_without_elements() {
-        let graph = graph_of(&|b| {
+        let graph = graph_of(|b| {
             let x = input(b, "x", dims(&[6, 4]));
             let y = product(b, x, 4, 6);
             vec![b.slice_axis(y, 0, Dim::from(2i64), Dim::ZERO).unwrap()]
