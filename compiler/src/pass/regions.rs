@@ -91,15 +91,16 @@ impl Span {
 
     /// Along an axis of `extent`, of which most may as well be all.
     fn of(self, extent: &Dim) -> Span {
-        match &self {
+        let is_most = |size: i64, extent: i64| size.saturating_mul(8) > extent.saturating_mul(MOST_EIGHTHS);
+        let may_be_all = match &self {
+            Span::All => true,
+            Span::At { .. } => is_one(extent),
             Span::Range { size, .. } => match (size.as_const(), extent.as_const()) {
-                (Some(size), Some(extent)) if size < 1 || size * 8 > extent * MOST_EIGHTHS => Span::All,
-                _ if size == extent => Span::All,
-                _ => self,
+                (Some(size), Some(extent)) => size < 1 || is_most(size, extent),
+                _ => size == extent,
             },
-            Span::At { .. } if is_one(extent) => Span::All,
-            _ => self,
-        }
+        };
+        if may_be_all { Span::All } else { self }
     }
 }
 
