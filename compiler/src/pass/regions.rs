@@ -654,6 +654,23 @@ mod tests {
         assert_eq!(narrowed(&graph, &[tensor(&[5, 4], 1)]), [dims(&[5, 4])]);
     }
 
+    /// Of weights in panels the rows of the left operand are left out, and no columns.
+    #[test]
+    fn products_with_panels() {
+        let graph = |axis: usize| {
+            graph_of(|b| {
+                let x = input(b, "x", dims(&[5, 4]));
+                let panels = b.constant(tensor(&[2, 4, 8], 3));
+                let rhs = RhsLayout::Panels { nr: 8, depth: 1, n: Dim::from(12i64) };
+                let y = b.emit1(Op::Contract { batch: 0, m: 1, k: 1, rhs }, &[x, panels]).unwrap();
+                vec![b.slice_axis(y, axis, Dim::from(1i64), Dim::from(2i64)).unwrap()]
+            })
+        };
+        let x = tensor(&[5, 4], 1);
+        assert_eq!(narrowed(&graph(0), std::slice::from_ref(&x)), [dims(&[2, 12])]);
+        assert_eq!(narrowed(&graph(1), &[x]), [dims(&[5, 12])]);
+    }
+
     /// A row whose number a run computes, from what comes behind the product in the order of the nodes.
     #[test]
     fn a_row_that_the_data_tells() {
