@@ -13,7 +13,8 @@ pub const ROWS: &[OpDef] = &[
 
 const DET_SHAPES: &[&str] = &["X[.., N, N]"];
 
-/// `[.., n, n] -> [..]`. One step of a loop eliminates one column; half types compute in f32.
+/// `[.., n, n] -> [..]`. One step of a loop eliminates one column, in f64 for every type, as NumPy does: where a pivot is much less than
+/// the rest of its row, f32 would lose what makes the other rows differ.
 fn det(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let b = &mut *cx.b;
@@ -26,13 +27,12 @@ fn det(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let lead = shape[..rank].to_vec();
     let batch = crate::graph::dim::product(&lead);
-    let work = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
-    let x = b.cast(x, work)?;
+    let x = b.cast(x, DType::F64)?;
     let x = b.reshape(x, vec![batch.clone(), rows.clone(), rows.clone()])?;
-    let one = b.scalar(work, 1.0);
+    let one = b.scalar(DType::F64, 1.0);
     let start = b.expand(one, vec![batch.clone()])?;
     let step = b.iota(vec![rows.clone()], 0)?;
-    let body = elimination(b, &batch, rows, work)?;
+    let body = elimination(b, &batch, rows)?;
     let op = Op::scan(body, rows.clone(), 2, 1, vec![false]);
     let results = b.emit(op, &[x, start, step])?;
     let y = b.cast(results[1], dtype)?;
@@ -40,7 +40,8 @@ fn det(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 }
 
 /// States: matrices `[B, n, n]` and determinants so far `[B]`; scanned: the number of the column.
-fn elimination(outer: &Builder<'_>, batch: &Dim, n: &Dim, dtype: DType) -> Result<Graph> {
+fn elimination(outer: &Builder<'_>, batch: &Dim, n: &Dim) -> Result<Graph> {
+    let dtype = DType::F64;
     let (mut body, origin) = outer.body();
     let mut builder = Builder::new(&mut body, origin);
     let b = &mut builder;
@@ -126,5 +127,12 @@ mod tests {
             &[6.0],
         );
         Case::new("Det", 22).input::<f32>(&[1, 0, 0], &[]).gives(0, &[1], &[1.0]);
+    }
+
+    /// A small pivot of the first column before large elements.
+    #[test]
+    fn large_elements_beside_a_small_pivot() {
+        let matrix = [0.5, -0.75, 2.0, 2.0, -1e15, -1e15, 1.0, -1.25, 2.5];
+        Case::new("Det", 11).input::<f32>(&[3, 3], &matrix).gives(0, &[], &[8.75e14]);
     }
 }
