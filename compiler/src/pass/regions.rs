@@ -116,22 +116,24 @@ fn regions(graph: &Graph) -> HashMap<ValueId, Region> {
     needed.extend(read.map(|value| (value, whole(value))));
     for &id in graph.order.iter().rev() {
         let node = &graph.nodes[id];
-        let mut region = None;
-        if let [result] = node.outputs[..] {
-            let axes = Axes::of(graph, node);
-            let mut own = needed.remove(&result).unwrap_or_else(|| whole(result));
-            for (axis, span) in own.iter_mut().enumerate() {
-                if !axes.may_narrow(axis, span) {
-                    *span = Span::All;
+        let region = match node.outputs[..] {
+            [result] => {
+                let axes = Axes::of(graph, node);
+                let mut own = needed.remove(&result).unwrap_or_else(|| whole(result));
+                for (axis, span) in own.iter_mut().enumerate() {
+                    if !axes.may_narrow(axis, span) {
+                        *span = Span::All;
+                    }
                 }
+                needed.insert(result, own.clone());
+                Some((axes, own))
             }
-            needed.insert(result, own.clone());
-            region = Some((axes, own));
-        }
-        // Nodes of several results compute all of them.
-        if region.is_none() {
-            node.outputs.iter().for_each(|result| drop(needed.remove(result)));
-        }
+            // Nodes of several results compute all of them.
+            _ => {
+                node.outputs.iter().for_each(|result| drop(needed.remove(result)));
+                None
+            }
+        };
         for (number, &operand) in node.inputs.iter().enumerate() {
             let own = match &region {
                 Some((axes, region)) => axes.needed(graph, node, number, region),
@@ -168,27 +170,8 @@ impl Axes {
         let mut indexed = vec![true; result.len()];
         match &node.op {
             Op::Map(_) => {
-                for axis in 0..result.len() {
-                    // From behind: an operand may have fewer axes.
-                    let own = |number: usize| {
-                        let rank = operands[number].len();
-                        (rank + axis).checked_sub(result.len())
-                    };
-                    let places: Vec<Option<usize>> = (0..operands.len()).map(own).collect();
-                    let extent = |number: usize| places[number].map(|at| &shape(node.inputs[number])[at]);
-                    let is_known =
-                        |number| extent(number).is_none_or(|dim| is_one(dim) || *dim == result[axis]);
-                    if !(0..operands.len()).all(is_known) {
-                        continue;
-                    }
-                    for (number, place) in places.iter().enumerate() {
-                        if let Some(at) = *place
-                            && shape(node.inputs[number])[at] == result[axis]
-                        {
-                            operands[number][at] = Some(axis);
-                        }
-                    }
-                }
+                let shapes: Vec<&[Dim]> = node.inputs.iter().map(|&input| shape(input)).collect();
+                (0..result.len()).for_each(|axis| follow_broadcast(&mut operands, &shapes, result, axis));
             }
             Op::Reduce { axes, .. } => {
                 for axis in (0..result.len()).filter(|axis| !axes.contains(axis)) {
@@ -283,6 +266,23 @@ impl Axes {
             _ => span,
         };
         needed.into_iter().zip(shape).map(all).collect()
+    }
+}
+
+/// Lets the axes of operands of a map that have the extent of an axis of the result follow it, where the others have one element there.
+fn follow_broadcast(operands: &mut [Vec<Option<usize>>], shapes: &[&[Dim]], result: &[Dim], axis: usize) {
+    // From behind: an operand may have fewer axes.
+    let place = |shape: &[Dim]| (shape.len() + axis).checked_sub(result.len());
+    let repeats = |shape: &&[Dim]| place(shape).is_none_or(|at| is_one(&shape[at]));
+    let follows = |shape: &&[Dim]| place(shape).is_some_and(|at| shape[at] == result[axis]);
+    // Where only the run tells whether an axis repeats, none is narrowed.
+    if !shapes.iter().all(|shape| repeats(shape) || follows(shape)) {
+        return;
+    }
+    for (operand, shape) in operands.iter_mut().zip(shapes).filter(|(_, shape)| follows(shape)) {
+        if let Some(at) = place(shape) {
+            operand[at] = Some(axis);
+        }
     }
 }
 
