@@ -19,6 +19,7 @@ use crate::graph::{
 use crate::interp::{self, Budget};
 use crate::pass::Options;
 use crate::pass::dce::sweep;
+use crate::pass::rewrite::{replace_operands, replace_results};
 
 /// A stored value may take so many times the bytes of the constants that it is computed from. A weight of four bits,
 /// which has a byte here, becomes f32 or f64.
@@ -344,12 +345,10 @@ impl Folder<'_> {
         if replaced.is_empty() {
             return;
         }
-        let new = |value: ValueId| *replaced.get(&value).unwrap_or(&value);
         for &id in &graph.order {
-            graph.nodes[id].inputs.iter_mut().for_each(|input| *input = new(*input));
+            replace_operands(&mut graph.nodes[id], &replaced);
         }
-        graph.outputs.iter_mut().for_each(|(_, value)| *value = new(*value));
-        graph.replace_data_sources(|value| replaced.get(&value).copied());
+        replace_results(graph, &replaced);
         sweep(graph);
     }
 }

@@ -7,16 +7,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use crate::error::Result;
 use crate::graph::{Constant, Def, Graph, MapFn, NodeId, Op, Tensor, ValueId};
 use crate::pass::Options;
-use crate::pass::rewrite::{bodies, inherit};
+use crate::pass::rewrite::{bodies, inherit, replace_operands, replace_results};
 use crate::scalar::{BinaryFn, CompareFn};
 
 pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
     let mut same = merge_constants(graph);
     let mut seen: HashMap<(&'static str, Vec<ValueId>), Vec<NodeId>> = HashMap::new();
     for id in std::mem::take(&mut graph.order) {
-        for input in &mut graph.nodes[id].inputs {
-            *input = *same.get(input).unwrap_or(input);
-        }
+        replace_operands(&mut graph.nodes[id], &same);
         let node = &graph.nodes[id];
         // Bodies are rarely equal, and comparing them is dear.
         if !node.op.is_hosted() {
@@ -37,10 +35,7 @@ pub fn run(graph: &mut Graph, options: &Options) -> Result<()> {
         }
         graph.order.push(id);
     }
-    for (_, value) in &mut graph.outputs {
-        *value = *same.get(value).unwrap_or(value);
-    }
-    graph.replace_data_sources(|value| same.get(&value).copied());
+    replace_results(graph, &same);
     bodies(graph, options, run)
 }
 

@@ -11,7 +11,9 @@ use std::collections::{HashMap, HashSet};
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Builder, Dim, Graph, Node, NodeId, Op, OriginId, RhsLayout, ValueId};
-use crate::pass::rewrite::{bodies, inherit, is_one, producer, reshape_groups};
+use crate::pass::rewrite::{
+    bodies, inherit, is_one, producer, replace_operands, replace_results, reshape_groups,
+};
 use crate::pass::{Options, dce};
 
 /// Of a region with more than this share of an axis, in eighths, all is computed: sizes stay as even as they are.
@@ -211,14 +213,8 @@ impl Axes {
                     && !producer(graph, node.inputs[0])
                         .is_some_and(|node| matches!(node.op, Op::Window { .. })) =>
             {
-                for axis in 0..batch {
-                    let own = [0, 1].map(|number| &shape(node.inputs[number])[axis]);
-                    if own.iter().all(|dim| is_one(dim) || **dim == result[axis]) {
-                        for number in (0..2).filter(|&number| *own[number] == result[axis]) {
-                            operands[number][axis] = Some(axis);
-                        }
-                    }
-                }
+                let shapes = [0, 1].map(|number| &shape(node.inputs[number])[..batch]);
+                (0..batch).for_each(|axis| follow_broadcast(&mut operands, &shapes, &result[..batch], axis));
                 (batch..batch + m).for_each(|axis| operands[0][axis] = Some(axis));
                 if let (RhsLayout::Plain, Some(last)) = (rhs, operands[1].last_mut()) {
                     *last = Some(batch + m);
@@ -260,16 +256,11 @@ impl Axes {
             }
             _ => {}
         }
-        let shape = &graph.ty(node.inputs[number]).shape;
-        let all = |(span, extent): (Span, &Dim)| match &span {
-            Span::Range { size, .. } if size == extent => Span::All,
-            _ => span,
-        };
-        needed.into_iter().zip(shape).map(all).collect()
+        needed
     }
 }
 
-/// Lets the axes of operands of a map that have the extent of an axis of the result follow it, where the others have one element there.
+/// Lets the axes of operands that have the extent of an axis of the result follow it, where those of the others have one element.
 fn follow_broadcast(operands: &mut [Vec<Option<usize>>], shapes: &[&[Dim]], result: &[Dim], axis: usize) {
     // From behind: an operand may have fewer axes.
     let place = |shape: &[Dim]| (shape.len() + axis).checked_sub(result.len());
@@ -313,7 +304,7 @@ struct Narrowing<'g> {
 }
 
 impl Narrowing<'_> {
-    fn run(mut self) -> Result<()> {
+    fn run(&mut self) -> Result<()> {
         let old = std::mem::take(&mut self.graph.order);
         let is_narrowed = |value: &ValueId| self.regions.contains_key(value);
         let mut waiting: Vec<NodeId> = Vec::new();
@@ -327,18 +318,11 @@ impl Narrowing<'_> {
                 }
                 self.build(id)?;
             } else {
-                let new = &self.new;
-                let inputs = &mut self.graph.nodes[id].inputs;
-                inputs.iter_mut().for_each(|input| *input = new.get(input).copied().unwrap_or(*input));
+                replace_operands(&mut self.graph.nodes[id], &self.new);
                 self.graph.order.push(id);
             }
         }
-        let new = self.new;
-        self.graph
-            .outputs
-            .iter_mut()
-            .for_each(|(_, value)| *value = new.get(value).copied().unwrap_or(*value));
-        self.graph.replace_data_sources(|value| new.get(&value).copied());
+        replace_results(self.graph, &self.new);
         Ok(())
     }
 
@@ -809,7 +793,7 @@ mod tests {
                 let mut values = vec![input(b, "x", dims(&[2, 5, 4])), input(b, "z", dims(&[6, 4]))];
                 for _ in 0..4 + draw(10) {
                     let value = drawn_value(b, &values, draw, index);
-                    // Of what has become a single row there is no part, and none of what has no axes.
+                    // What has no axes has no parts.
                     if b.rank(value) > 0 && b.rank(value) < 5 {
                         values.push(value);
                     }

@@ -23,11 +23,7 @@ pub fn rewrite(
     let old = std::mem::take(&mut graph.order);
     let mut replaced: HashMap<ValueId, ValueId> = HashMap::new();
     for id in old {
-        for input in &mut graph.nodes[id].inputs {
-            if let Some(&new) = replaced.get(input) {
-                *input = new;
-            }
-        }
+        replace_operands(&mut graph.nodes[id], &replaced);
         let mark = graph.order.len();
         if let [result] = graph.nodes[id].outputs[..] {
             let origin = graph.nodes[id].origin;
@@ -43,13 +39,27 @@ pub fn rewrite(
         graph.order.truncate(mark);
         graph.order.push(id);
     }
+    replace_results(graph, &replaced);
+    Ok(!replaced.is_empty())
+}
+
+/// Lets a node read what replaced its operands.
+pub fn replace_operands(node: &mut Node, replaced: &HashMap<ValueId, ValueId>) {
+    for input in &mut node.inputs {
+        if let Some(&new) = replaced.get(input) {
+            *input = new;
+        }
+    }
+}
+
+/// Lets the outputs, and what defines symbols, be what replaced them.
+pub fn replace_results(graph: &mut Graph, replaced: &HashMap<ValueId, ValueId>) {
     for (_, value) in &mut graph.outputs {
         if let Some(&new) = replaced.get(value) {
             *value = new;
         }
     }
     graph.replace_data_sources(|value| replaced.get(&value).copied());
-    Ok(!replaced.is_empty())
 }
 
 /// Runs `step` until it changes nothing, at most `limit` times.

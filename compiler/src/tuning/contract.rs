@@ -538,7 +538,7 @@ impl Extents<'_> {
             1
         };
         match most.filter(|most| *most < wanted) {
-            // Two threads have as much work each, with one less, too.
+            // Where rows are too few for all parts, so many that two threads still have as many each.
             Some(most) if most >= PARTS_OF_ROWS => most / PARTS_OF_ROWS * PARTS_OF_ROWS,
             Some(most) => (most / 2 * 2).max(1),
             None => wanted,

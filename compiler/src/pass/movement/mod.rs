@@ -1,7 +1,8 @@
-//! Data movement: views compose, and transposes move, meet and cancel.
+//! Data movement: views compose, and transposes sink, meet and cancel.
 //!
 //! Two steps alternate until no transpose is saved: [`simplify`] rewrites single nodes (a reshape of a
-//! reshape, a slice of a concatenation, an expand that a map does by itself), [`layout`] chooses the axis order in which each operation runs. Every convolution is lowered channels-last between two
+//! reshape, a slice of a concatenation, an expand that a map does by itself), [`layout`] chooses the axis
+//! order in which each operation runs. Every convolution is lowered channels-last between two
 //! transposes; after this pass a convolutional network runs channels-last from its first layer to its last.
 
 mod layout;
