@@ -71,7 +71,8 @@ typedef enum onnxc_status {
     /* Only the data decides the size of some value, and options->allocate or options->release is NULL; or an output's
      * data is. */
     ONNXC_NEEDS_ALLOCATOR = 14,
-    /* options->allocate gave NULL; or an image needs more memory than there is, or than 1 GiB while it is decoded. */
+    /* options->allocate gave NULL; or an image needs more memory than there is, or than 1 GiB while it is decoded, or more
+     * work than its bytes may ask for. */
     ONNXC_OUT_OF_MEMORY = 15,
     /* A text that is to be read as a number is none, or none that its type holds; or a text is not UTF-8 where it must
      * be. Outputs are unspecified. */
@@ -174,8 +175,8 @@ typedef struct onnxc_options {
     void *(*allocate)(void *allocator, size_t bytes, size_t alignment);
     void (*release)(void *allocator, void *memory, size_t bytes, size_t alignment);
     void *allocator;
-    /* Polled before anything is written, between kernels and between iterations; not 0 ends the run with
-     * ONNXC_CANCELLED. */
+    /* Polled before anything is written, between kernels, between iterations, and in decoders of images; not 0 ends the
+     * run with ONNXC_CANCELLED. */
     const volatile int32_t *cancel;
     /* Where a failure is described, zero-terminated and cut to message_capacity bytes. Not touched on success. */
     char *message;

@@ -67,6 +67,7 @@ fn interned(strings: &Strings, views: &Tensor, shape: &[usize]) -> Tensor {
 fn failure(status: i32, subject: Subject) -> String {
     match status {
         status::OUT_OF_MEMORY if subject == Subject::Image => LARGE_IMAGE.to_string(),
+        status::CANCELLED => "cancelled by the caller".to_string(),
         status::BAD_TEXT => "a text is not what is needed here".to_string(),
         status => format!("status {status}"),
     }

@@ -2,6 +2,7 @@
 
 use crate::fault::{Fault, broken, unsupported};
 use crate::image::{Channels, Image, check};
+use crate::watch::Watch;
 
 /// What the headers tell.
 struct Header<'s> {
@@ -94,7 +95,7 @@ impl Header<'_> {
     }
 }
 
-pub fn decode(stream: &[u8]) -> Result<Image, Fault> {
+pub fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
     let header = Header::read(stream)?;
     let Header { width, height, bits, compression, data, .. } = header;
     let pixels = width.checked_mul(height).ok_or(Fault::Memory)?;
@@ -109,9 +110,10 @@ pub fn decode(stream: &[u8]) -> Result<Image, Fault> {
     if !packed && data.len() < stride * (height - 1) + (width * bits).div_ceil(8) {
         return Err(broken());
     }
-    let indices = if packed { Some(runs(&header)?) } else { None };
+    let indices = if packed { Some(runs(&header, watch)?) } else { None };
     let mut image = Image::new(height, width, Channels::Rgb)?;
     for (y, out) in image.rows_mut().enumerate() {
+        watch.poll()?;
         let y = if header.rises { height - 1 - y } else { y };
         let out = out.as_chunks_mut::<3>().0;
         let color = |index: u8| header.palette.get(usize::from(index)).copied().unwrap_or_default();
@@ -152,7 +154,7 @@ fn field(pixel: u32, mask: u32) -> u8 {
 }
 
 /// The indices of run-length coded pixels; those that no run covers are 0.
-fn runs(header: &Header<'_>) -> Result<Vec<u8>, Fault> {
+fn runs(header: &Header<'_>, watch: &Watch<'_>) -> Result<Vec<u8>, Fault> {
     let Header { width, height, .. } = *header;
     let nibbles = header.compression == RLE4;
     let mut indices = crate::image::zeroed(width * height, 0u8)?;
@@ -172,7 +174,10 @@ fn runs(header: &Header<'_>) -> Result<Vec<u8>, Fault> {
             (true, _) => byte & 15,
         };
         match (*first, *second) {
-            (0, 0) => (x, y) = (0, y + 1),
+            (0, 0) => {
+                watch.poll()?;
+                (x, y) = (0, y + 1);
+            }
             (0, 1) => break,
             (0, 2) => {
                 let [right, up, rest @ ..] = data else { return Err(broken()) };

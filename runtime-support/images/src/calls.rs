@@ -6,14 +6,16 @@
 //! - `NULL_POINTER`: the state is null, or something that has elements;
 //! - `BAD_SIZE`: a size is negative, or not the image's;
 //! - `BAD_OPTIONS`: there is no such format;
-//! - `OUT_OF_MEMORY`: the image needs more memory than there is, or than is allowed.
+//! - `OUT_OF_MEMORY`: the image needs more memory than there is, or more memory or work than is allowed;
+//! - `CANCELLED`: the flag of the run was set meanwhile.
 
 use onnxc_runtime_support::Status;
 use onnxc_runtime_support::strings::State;
 
-use crate::decode::decode;
+use crate::decode::decode_watched;
 use crate::fault::Fault;
-use crate::image::Format;
+use crate::image::{Format, Image};
+use crate::watch::Watch;
 
 /// What is kept of an image between the two calls: these many bytes, the stream, the pixels. The first are a word for the format
 /// and for each size.
@@ -115,11 +117,7 @@ fn head(format: Format, sizes: [usize; 2]) -> [u8; HEAD] {
 
 /// To know whether a stream can be decoded it has to be, so the pixels are kept for the call that follows.
 fn size(state: &State, stream: &[u8], format: Format) -> Result<[usize; 2], Status> {
-    let image = match decode(stream) {
-        Ok(image) => image,
-        Err(Fault::Undecodable) => return Ok([0, 0]),
-        Err(Fault::Memory) => return Err(Status::OUT_OF_MEMORY),
-    };
+    let Some(image) = image_of(state, stream)? else { return Ok([0, 0]) };
     let sizes = [image.height, image.width];
     let pixels = image.height * image.width * format.channels();
     state.keep(HEAD + stream.len() + pixels, |kept| {
@@ -147,12 +145,21 @@ fn pixels_of(
     if found {
         return Ok(());
     }
-    match decode(stream) {
-        Ok(image) if [image.height, image.width] == sizes => {
+    match image_of(state, stream)? {
+        Some(image) if [image.height, image.width] == sizes => {
             image.write(format, out);
             Ok(())
         }
-        Ok(_) | Err(Fault::Undecodable) => Err(Status::BAD_SIZE),
-        Err(Fault::Memory) => Err(Status::OUT_OF_MEMORY),
+        _ => Err(Status::BAD_SIZE),
+    }
+}
+
+/// The image of a stream, if it can be decoded.
+fn image_of(state: &State, stream: &[u8]) -> Result<Option<Image>, Status> {
+    match decode_watched(stream, &Watch::new(state.cancel())) {
+        Ok(image) => Ok(Some(image)),
+        Err(Fault::Undecodable) => Ok(None),
+        Err(Fault::Memory | Fault::Work) => Err(Status::OUT_OF_MEMORY),
+        Err(Fault::Cancelled) => Err(Status::CANCELLED),
     }
 }

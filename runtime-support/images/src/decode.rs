@@ -4,16 +4,25 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::fault::{Fault, unsupported};
 use crate::image::Image;
+use crate::watch::Watch;
 use crate::{bmp, jpeg, jpeg2000, png, pnm, tiff, webp};
 
 /// Decodes a stream, whose format its first bytes tell. Where a library panics the stream counts as broken.
 pub fn decode(stream: &[u8]) -> Result<Image, Fault> {
-    let decode = decoder(stream)?;
-    // Nothing is used after a panic that it could have left half done.
-    catch_unwind(AssertUnwindSafe(|| decode(stream))).unwrap_or(Err(Fault::Undecodable))
+    decode_watched(stream, &Watch::new(None))
 }
 
-pub type Decoder = fn(&[u8]) -> Result<Image, Fault>;
+/// [`decode`], which ends with [`Fault::Cancelled`] once the flag is set.
+pub fn decode_watched(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
+    let decode = decoder(stream)?;
+    watch.poll()?;
+    // Nothing is used after a panic that it could have left half done.
+    let image = catch_unwind(AssertUnwindSafe(|| decode(stream, watch))).unwrap_or(Err(Fault::Undecodable));
+    // To a library a read that fails is the end of the stream.
+    image.map_err(|fault| if watch.is_cancelled() { Fault::Cancelled } else { fault })
+}
+
+pub type Decoder = fn(&[u8], &Watch<'_>) -> Result<Image, Fault>;
 
 /// The decoder for a stream's format.
 pub fn decoder(stream: &[u8]) -> Result<Decoder, Fault> {

@@ -6,6 +6,11 @@ pub enum Fault {
     Undecodable,
     /// The image needs more memory than there is, or than [`LIMIT`](crate::image::LIMIT).
     Memory,
+    /// The stream asks for more work than its bytes may: it goes over the same pixels again and again, or is cut into more
+    /// parts than any encoder makes. Each decoder says how much it does.
+    Work,
+    /// The caller's `cancel` was set.
+    Cancelled,
 }
 
 /// The stream contradicts itself or ends too soon.

@@ -3,15 +3,17 @@
 
 use crate::fault::Fault;
 
-/// Bytes that an image may take while it is decoded.
+/// Bytes that an image may take while it is decoded: samples, coefficients, and all that a decoder knows about parts of an image.
 pub const LIMIT: usize = 1 << 30;
 
 /// Fails where an image would take more memory than is allowed, or than there is: libraries that allocate for themselves
 /// would end the process.
 pub fn check(bytes: usize) -> Result<(), Fault> {
-    if bytes > LIMIT {
-        return Err(Fault::Memory);
-    }
+    if bytes > LIMIT { Err(Fault::Memory) } else { available(bytes) }
+}
+
+/// Fails where there is not so much memory.
+pub fn available(bytes: usize) -> Result<(), Fault> {
     Vec::<u8>::new().try_reserve_exact(bytes).map_err(|_| Fault::Memory)
 }
 

@@ -1,26 +1,33 @@
-//! JPEG 2000: files and bare codestreams.
+//! JPEG 2000: files and bare codestreams. The library decodes in one go: the flag of a run is polled before and after it.
 
-mod memory;
+mod boxes;
+pub mod cost;
 
 use hayro_jpeg2000::{ColorSpace, DecodeSettings, DecoderContext, Image as Decoder};
 
 use crate::fault::{Fault, broken, unsupported};
 use crate::image::{Channels, Image, check};
+use crate::watch::Watch;
+use boxes::Boxes;
 
 /// The two markers that every codestream begins with.
 const CODESTREAM: [u8; 4] = [0xff, 0x4f, 0xff, 0x51];
 
-/// More codestreams than a file has.
-const MAX_STARTS: usize = 8;
+/// More codestreams than a file has. The library decodes one of them.
+const MAX_CODESTREAMS: usize = 8;
 
-pub fn decode(stream: &[u8]) -> Result<Image, Fault> {
-    // Wherever the library finds the codestream. There is one, and by chance a few bytes may look like another.
-    let starts = stream.windows(4).enumerate().filter(|(_, window)| **window == CODESTREAM);
-    for (number, (at, _)) in starts.enumerate() {
-        if number == MAX_STARTS {
+pub fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
+    if stream.starts_with(&CODESTREAM) {
+        check(cost::check(&stream[2..], 0)?)?;
+    } else {
+        let channels = channels_of_palette(stream);
+        let codestreams = || Boxes::of(stream).filter(|(kind, _)| *kind == b"jp2c");
+        if codestreams().count() > MAX_CODESTREAMS {
             return Err(unsupported());
         }
-        check(memory::needed(&stream[at + 2..])?)?;
+        for (_, codestream) in codestreams() {
+            check(cost::check(codestream.get(2..).ok_or_else(broken)?, channels)?)?;
+        }
     }
     let settings = DecodeSettings { strict: true, ..DecodeSettings::default() };
     let decoder = Decoder::new(stream, &settings).map_err(|_| broken())?;
@@ -38,7 +45,9 @@ pub fn decode(stream: &[u8]) -> Result<Image, Fault> {
         _ => return Err(unsupported()),
     };
     let mut context = DecoderContext::default();
+    watch.poll()?;
     let decoded = decoder.decode(&mut context).map_err(|_| broken())?;
+    watch.poll()?;
     let components = decoded.components();
     let mut image = Image::new(height, width, channels)?;
     let count = channels.count();
@@ -60,4 +69,16 @@ pub fn decode(stream: &[u8]) -> Result<Image, Fault> {
         }
     }
     Ok(image)
+}
+
+/// Channels that a palette makes of one component: the columns of the palette, or what the box about components lists.
+fn channels_of_palette(stream: &[u8]) -> u64 {
+    let inner =
+        Boxes::of(stream).filter(|(kind, _)| *kind == b"jp2h").flat_map(|(_, inner)| Boxes::of(inner));
+    let channels = inner.map(|(kind, content)| match kind {
+        b"pclr" => content.get(2).map_or(0, |&columns| u64::from(columns)),
+        b"cmap" => content.len() as u64 / 4,
+        _ => 0,
+    });
+    channels.max().unwrap_or(0)
 }

@@ -1,26 +1,30 @@
 //! PNG.
 
-use std::io::Cursor;
-
 use png::{ColorType, DecodeOptions, Decoder, Limits, Transformations};
 
 use crate::fault::{Fault, broken};
 use crate::image::{Channels, Image, LIMIT, check};
+use crate::watch::{Watch, Watched};
 
-pub fn decode(stream: &[u8]) -> Result<Image, Fault> {
+pub fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
     let mut options = DecodeOptions::default();
     options.set_ignore_text_chunk(true);
     options.set_ignore_iccp_chunk(true);
-    let mut decoder = Decoder::new_with_options(Cursor::new(stream), options);
+    let mut decoder = Decoder::new_with_options(Watched::new(stream, watch), options);
     decoder.set_limits(Limits { bytes: LIMIT });
     // Palettes become colours, fewer bits 8, and of 16 bits the upper ones are taken.
     decoder.set_transformations(Transformations::EXPAND | Transformations::STRIP_16);
     let header = decoder.read_header_info().map_err(fault)?;
     let (height, width) = (header.height as usize, header.width as usize);
+    let bits = header.color_type.samples() * header.bit_depth as usize;
     let pixels = height.checked_mul(width).ok_or(Fault::Memory)?;
-    check(pixels.checked_mul(4).ok_or(Fault::Memory)?)?;
-    // A byte of the stream becomes 1032 at most, of 8 pixels or fewer each: a short stream takes no memory.
-    if pixels / (8 * 1032) > stream.len() {
+    // Pixels as they become, and rows as they are: two of each, and one that is on its way.
+    let row = width.checked_mul(bits).ok_or(Fault::Memory)?.div_ceil(8) + 1;
+    let rows = row.checked_mul(3).and_then(|rows| rows.checked_add(width.checked_mul(8)?));
+    let bytes = pixels.checked_mul(4).and_then(|pixels| pixels.checked_add(rows?));
+    check(bytes.ok_or(Fault::Memory)?)?;
+    // A byte of the stream becomes 1032 at most: a short stream takes no memory.
+    if pixels.saturating_mul(bits) / (8 * 1032) > stream.len() {
         return Err(broken());
     }
     let mut reader = decoder.read_info().map_err(fault)?;

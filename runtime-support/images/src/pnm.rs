@@ -2,8 +2,9 @@
 
 use crate::fault::{Fault, broken};
 use crate::image::{Channels, Image, check};
+use crate::watch::Watch;
 
-pub fn decode(stream: &[u8]) -> Result<Image, Fault> {
+pub fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
     let [b'P', kind, rest @ ..] = stream else { return Err(broken()) };
     let mut text = Text { rest };
     let (width, height) = (text.number()?, text.number()?);
@@ -31,33 +32,31 @@ pub fn decode(stream: &[u8]) -> Result<Image, Fault> {
         return Err(broken());
     }
     let mut image = Image::new(height, width, channels)?;
-    match kind {
-        b'1' => {
-            for out in &mut image.samples {
-                *out = text.bit()?;
+    // Of what one row takes; a text is read as it comes.
+    let mut rows = data.chunks(bytes / height);
+    for out in image.rows_mut() {
+        watch.poll()?;
+        let row = rows.next().ok_or_else(broken)?;
+        match kind {
+            b'1' => out.iter_mut().try_for_each(|out| text.bit().map(|bit| *out = bit))?,
+            b'2' | b'3' => {
+                out.iter_mut().try_for_each(|out| Ok(*out = scaled(text.number()?, most)?))?;
             }
-        }
-        b'4' => {
-            for (out, row) in image.rows_mut().zip(data.chunks(width.div_ceil(8))) {
+            b'4' => {
                 for (x, out) in out.iter_mut().enumerate() {
                     *out = if row[x / 8] >> (7 - x % 8) & 1 == 1 { 0 } else { 255 };
                 }
             }
-        }
-        b'2' | b'3' => {
-            for out in &mut image.samples {
-                *out = scaled(text.number()?, most)?;
+            _ if most == 255 => out.copy_from_slice(row),
+            _ if most < 256 => {
+                for (out, &value) in out.iter_mut().zip(row) {
+                    *out = scaled(usize::from(value).min(most), most)?;
+                }
             }
-        }
-        _ if most == 255 => image.samples.copy_from_slice(&data[..samples]),
-        _ if most < 256 => {
-            for (out, &value) in image.samples.iter_mut().zip(data) {
-                *out = scaled(usize::from(value).min(most), most)?;
-            }
-        }
-        _ => {
-            for (out, &value) in image.samples.iter_mut().zip(data.as_chunks::<2>().0) {
-                *out = scaled(usize::from(u16::from_be_bytes(value)).min(most), most)?;
+            _ => {
+                for (out, &value) in out.iter_mut().zip(row.as_chunks::<2>().0) {
+                    *out = scaled(usize::from(u16::from_be_bytes(value)).min(most), most)?;
+                }
             }
         }
     }

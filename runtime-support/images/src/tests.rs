@@ -1,7 +1,9 @@
 //! Streams of every format against the pixels that Pillow decodes, broken streams, and the functions that models call.
 //! `tests/python/images.py` wrote the streams.
 
+mod bombs;
 mod calls;
+mod heap;
 mod hostile;
 
 use crate::decode;

@@ -1,6 +1,6 @@
 //! TIFF; of several images the first one.
 
-use std::io::Cursor;
+mod directory;
 
 use tiff::ColorType;
 use tiff::TiffError;
@@ -10,13 +10,26 @@ use tiff::tags::Tag;
 use crate::fault::{Fault, broken, unsupported};
 use crate::image::{Channels, Image, LIMIT, check, zeroed};
 use crate::jpeg::rgb;
+use crate::watch::{Watch, Watched};
+use directory::Directory;
 
-pub fn decode(stream: &[u8]) -> Result<Image, Fault> {
-    let indices = indices_as_gray(stream);
+/// Strips or tiles that an image may have, beside one for every 8 bytes of the stream: each takes a decompressor of its own.
+const CHUNKS: usize = 4096;
+
+/// How often the bytes of a stream may belong to a strip or a tile.
+const OVERLAPS: usize = 8;
+
+/// Bytes for each value of a list: as the library reads it, and as it keeps it.
+const LISTED: usize = 64;
+
+pub fn decode(stream: &[u8], watch: &Watch<'_>) -> Result<Image, Fault> {
+    let directory = Directory::read(stream)?;
+    let (lists, stored) = chunks(&directory, stream.len())?;
+    let indices = indices_as_gray(stream, &directory)?;
     let has_palette = indices.is_some();
     let mut limits = Limits::default();
     (limits.decoding_buffer_size, limits.intermediate_buffer_size) = (LIMIT, LIMIT);
-    let stream = Cursor::new(indices.as_deref().unwrap_or(stream));
+    let stream = Watched::new(indices.as_deref().unwrap_or(stream), watch);
     let mut decoder = Decoder::new(stream).map_err(fault)?.with_limits(limits);
     let (width, height) = decoder.dimensions().map_err(fault)?;
     let (width, height) = (width as usize, height as usize);
@@ -27,7 +40,18 @@ pub fn decode(stream: &[u8]) -> Result<Image, Fault> {
     // The samples as they are stored, and as they become.
     let samples = usize::from(color.num_samples());
     let bytes = samples * usize::from(color.bit_depth()).div_ceil(8) + samples + 4;
-    check(width.checked_mul(height).and_then(|pixels| pixels.checked_mul(bytes)).ok_or(Fault::Memory)?)?;
+    let [across, down] = [(Tag::TileWidth, width), (Tag::TileLength, height)]
+        .map(|(tag, size)| directory.values(tag).next().map_or(Some(size), |tile| padded(size, tile)));
+    let pixels = across.zip(down).and_then(|(across, down)| across.checked_mul(down));
+    let needed = pixels.and_then(|pixels| pixels.checked_mul(bytes)?.checked_add(lists));
+    let needed = needed.filter(|&needed| needed <= LIMIT).ok_or(Fault::Memory)?;
+    // A short stream takes no memory.
+    let row = width.saturating_mul(samples).saturating_mul(usize::from(color.bit_depth())).div_ceil(8);
+    let growth = directory.values(Tag::Compression).next().map_or(1, growth);
+    if row.saturating_mul(height) > stored.saturating_mul(growth) {
+        return Err(broken());
+    }
+    check(needed)?;
     // A palette's colours are all reds, all greens, all blues, of 16 bits.
     let palette = match has_palette {
         true => decoder.get_tag_u16_vec(Tag::ColorMap).map_err(fault)?,
@@ -57,6 +81,9 @@ pub fn decode(stream: &[u8]) -> Result<Image, Fault> {
     };
     let mut image = Image::new(height, width, channels)?;
     for (pixel, out) in image.samples.chunks_mut(kept).enumerate() {
+        if pixel.is_multiple_of(width) {
+            watch.poll()?;
+        }
         match color {
             _ if has_palette => {
                 let (index, colors) = (usize::from(sample(pixel, 0)), palette.len() / 3);
@@ -74,41 +101,65 @@ pub fn decode(stream: &[u8]) -> Result<Image, Fault> {
     Ok(image)
 }
 
-/// A copy of a stream whose pixels are indices into a palette, which calls them gray: the library reads no others.
-fn indices_as_gray(stream: &[u8]) -> Option<Vec<u8>> {
-    let little = stream.starts_with(b"II");
-    let number = |at: usize, size: usize| -> Option<usize> {
-        let bytes = stream.get(at..at.checked_add(size)?)?;
-        let joined = |number: usize, byte: &u8| number << 8 | usize::from(*byte);
-        Some(if little { bytes.iter().rev().fold(0, joined) } else { bytes.iter().fold(0, joined) })
-    };
-    // The first directory: its place, and the bytes of the number of entries, of an entry, and before its value.
-    let (directory, head, entry, before) = match number(2, 2)? {
-        42 => (number(4, 4)?, 2, 12, 8),
-        43 => (number(8, 8)?, 8, 20, 12),
-        _ => return None,
-    };
-    let count = number(directory, head)?;
-    let mut entries = (0..count).map_while(|at| {
-        let at = at.checked_mul(entry)?.checked_add(directory)?.checked_add(head)?;
-        Some((at, number(at, 2)?))
-    });
-    let (at, _) = entries.find(|&(_, tag)| tag == usize::from(Tag::PhotometricInterpretation.to_u16()))?;
-    if number(at + before, 2)? != PALETTE {
-        return None;
+/// A size in whole tiles.
+fn padded(size: usize, tile: usize) -> Option<usize> {
+    size.checked_next_multiple_of(tile.max(1))
+}
+
+/// Bytes that a byte of a strip becomes at most, by the way of compression.
+fn growth(compression: usize) -> usize {
+    match compression {
+        // No bits of a row are fewer than one.
+        FAX4 => 8 * 8192,
+        LZW => 4096 * 8 / 12,
+        DEFLATE | OLD_DEFLATE => 1032,
+        PACK_BITS => 64,
+        _ => 1,
     }
-    let mut copy = zeroed(stream.len(), 0).ok()?;
+}
+
+const FAX4: usize = 4;
+const LZW: usize = 5;
+const DEFLATE: usize = 8;
+const OLD_DEFLATE: usize = 32946;
+const PACK_BITS: usize = 32773;
+
+/// The bytes that lists take, and those of all chunks; fails where there are more strips or tiles, or more bytes in them, than the stream has.
+fn chunks(directory: &Directory<'_>, bytes: usize) -> Result<(usize, usize), Fault> {
+    let mut stored = 0usize;
+    for (places, sizes) in
+        [(Tag::StripOffsets, Tag::StripByteCounts), (Tag::TileOffsets, Tag::TileByteCounts)]
+    {
+        let ends = directory.values(places).zip(directory.values(sizes));
+        // What a chunk claims behind the end is not there.
+        let read = ends.map(|(place, size)| size.min(bytes.saturating_sub(place)));
+        let (count, sum) = read.fold((0, 0usize), |(count, sum), size| (count + 1, sum.saturating_add(size)));
+        if count > CHUNKS + bytes / 8 || sum > bytes.saturating_mul(OVERLAPS) {
+            return Err(Fault::Work);
+        }
+        stored += sum;
+    }
+    Ok((directory.listed().checked_mul(LISTED).ok_or(Fault::Memory)?, stored))
+}
+
+/// A copy of a stream whose pixels are indices into a palette, which calls them gray: the library reads no others.
+fn indices_as_gray(stream: &[u8], directory: &Directory<'_>) -> Result<Option<Vec<u8>>, Fault> {
+    let interpretation = Tag::PhotometricInterpretation;
+    let entry = directory.entry(interpretation);
+    let Some(entry) = entry.filter(|_| directory.values(interpretation).next() == Some(PALETTE)) else {
+        return Ok(None);
+    };
+    let mut copy = zeroed(stream.len(), 0)?;
     copy.copy_from_slice(stream);
-    let gray = GRAY.to_le_bytes();
-    copy.get_mut(at + before..)?
-        .first_chunk_mut()
-        .map(|out| *out = if little { gray } else { [gray[1], gray[0]] })?;
-    Some(copy)
+    // Both fit a byte, the lowest one of the value.
+    let at = entry.at + if stream.starts_with(b"II") { 0 } else { entry.size() - 1 };
+    *copy.get_mut(at).ok_or_else(broken)? = GRAY;
+    Ok(Some(copy))
 }
 
 /// Values of the tag that says what samples stand for.
 const PALETTE: usize = 3;
-const GRAY: u16 = 1;
+const GRAY: u8 = 1;
 
 /// Samples of 8 bits: of unsigned ones of 16 bits the upper half, of others what is within 0 to 255. Fewer bits are `across` to a
 /// row, packed, and become brighter unless they are indices.

@@ -21,7 +21,7 @@ pub(super) struct Memory {
 impl Memory {
     /// # Safety
     /// `options` is null, or has an allocator as `onnxc.h` describes it, which stays while this value is used. Nothing
-    /// behind `allocator` is read: callers of the first version have a shorter struct.
+    /// behind `allocator` is read here: callers of the first version have a shorter struct.
     pub unsafe fn of(options: *const Options) -> Memory {
         if options.is_null() {
             return Memory { allocate: None, release: None, allocator: std::ptr::null_mut() };

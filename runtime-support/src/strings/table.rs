@@ -1,6 +1,7 @@
 //! The table of a run: which text a number stands for.
 
 use std::cell::Cell;
+use std::sync::atomic::AtomicI32;
 
 use crate::abi::{Options, Status, StringView};
 
@@ -28,16 +29,23 @@ pub struct State {
     chunks: Chunks,
     pub(super) kept: Kept,
     fault: Cell<i64>,
+    /// The caller's flag, or null.
+    cancel: *const AtomicI32,
 }
 
 impl State {
     /// # Safety
-    /// `options` is null, or its allocator is as `onnxc.h` describes it, while the state is used. `constants` is null or
+    /// `options` is null, or its allocator and its flag are as `onnxc.h` describes them, while the state is used. `constants` is null or
     /// what [`super::constants()`] made, and stays as it is. See [`State::close`].
     pub unsafe fn open(options: *const Options, constants: *const u8) -> Result<State, Status> {
         // SAFETY: the caller says so.
         let (memory, constants) = unsafe { (Memory::of(options), Constants::of(constants)?) };
-        Ok(State::with(memory, constants))
+        let mut state = State::with(memory, constants);
+        if !options.is_null() {
+            // SAFETY: every version of the struct has this field. Both types are the same in memory.
+            state.cancel = unsafe { (&raw const (*options).cancel).read() }.cast();
+        }
+        Ok(state)
     }
 
     fn with(memory: Memory, constants: Constants) -> State {
@@ -48,7 +56,14 @@ impl State {
             chunks: Chunks::new(),
             kept: Kept::new(),
             fault: Cell::new(-1),
+            cancel: std::ptr::null(),
         }
+    }
+
+    /// The flag of the run that asks it to end, if it has one: for functions that take long.
+    pub fn cancel(&self) -> Option<&AtomicI32> {
+        // SAFETY: who opened the state says that the flag stays, and only atomics change it.
+        unsafe { self.cancel.as_ref() }
     }
 
     /// A state without strings and memory: what [`State::open`] leaves where it fails.

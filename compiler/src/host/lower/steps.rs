@@ -309,7 +309,9 @@ impl<'p> StepWriter<'_, 'p> {
         ];
         let statuses: &[(i32, &str)] = match call.function.subject {
             Subject::Texts => &texts,
-            Subject::Image => &[(status::OUT_OF_MEMORY, LARGE_IMAGE)],
+            Subject::Image => {
+                &[(status::OUT_OF_MEMORY, LARGE_IMAGE), (status::CANCELLED, "cancelled by the caller")]
+            }
         };
         for &(status, what) in statuses {
             let is = self.b.compare(Compare::Eq, result, i64::from(status));

@@ -3,6 +3,7 @@
 use super::idct::idct;
 use crate::fault::{Fault, broken, unsupported};
 use crate::image::{check, zeroed};
+use crate::watch::Watch;
 
 pub struct Frame {
     pub width: usize,
@@ -30,6 +31,9 @@ pub struct Component {
     pub blocks_across: usize,
     /// Of a progressive frame, all blocks.
     pub coefficients: Vec<[i16; 64]>,
+    /// Of each of them, a bit for each coefficient but the first that may not be 0, in the order of the stream: a scan that
+    /// refines passes over the others at once.
+    pub filled: Vec<u64>,
     /// Of other frames, what the blocks become at once.
     pub samples: Vec<u8>,
 }
@@ -70,7 +74,7 @@ impl Frame {
         let max_h = specs.iter().map(|spec| factors(spec).0).max().unwrap_or(1);
         let max_v = specs.iter().map(|spec| factors(spec).1).max().unwrap_or(1);
         let (mcus_across, mcus_down) = (width.div_ceil(8 * max_h), height.div_ceil(8 * max_v));
-        // Samples in whole blocks, coefficients of 2 bytes, and pixels.
+        // Samples in whole blocks, coefficients of 2 bytes and a bit, and pixels.
         let samples = 64
             * mcus_across
             * mcus_down
@@ -79,7 +83,7 @@ impl Frame {
         if samples / 64 > 8 * bytes {
             return Err(broken());
         }
-        check(samples * if progressive { 3 } else { 1 } + 4 * width * height)?;
+        check(samples * if progressive { 3 } else { 1 } + samples / 8 + 4 * width * height)?;
         let mut components = vec![];
         for spec in specs {
             let (h, v) = factors(spec);
@@ -99,6 +103,7 @@ impl Frame {
                 height: (height * v).div_ceil(max_v),
                 blocks_across,
                 coefficients: zeroed(if progressive { blocks } else { 0 }, [0; 64])?,
+                filled: zeroed(if progressive { blocks } else { 0 }, 0)?,
                 samples: zeroed(64 * blocks, 0)?,
             });
         }
@@ -110,19 +115,20 @@ impl Frame {
         8 * self.max_h * self.mcus_across
     }
 
+    /// Blocks of all components.
+    pub fn blocks(&self) -> usize {
+        self.mcus_across * self.mcus_down * self.components.iter().map(|part| part.h * part.v).sum::<usize>()
+    }
+
     /// Computes what is left of the samples.
-    pub fn finish(&mut self) -> Result<(), Fault> {
+    pub fn finish(&mut self, watch: &Watch<'_>) -> Result<(), Fault> {
         for component in &mut self.components {
             // A component without a scan has no table.
             let quantization = component.latched.ok_or_else(broken)?;
             let coefficients = std::mem::take(&mut component.coefficients);
-            for (at, block) in coefficients.iter().enumerate() {
-                component.set(
-                    at % component.blocks_across,
-                    at / component.blocks_across,
-                    block,
-                    &quantization,
-                );
+            for (y, row) in coefficients.chunks(component.blocks_across).enumerate() {
+                watch.poll()?;
+                row.iter().enumerate().for_each(|(x, block)| component.set(x, y, block, &quantization));
             }
         }
         Ok(())

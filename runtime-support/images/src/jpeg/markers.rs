@@ -4,9 +4,12 @@ use super::frame::Frame;
 use super::huffman::Huffman;
 use super::scan::{self, Scan};
 use crate::fault::{Fault, broken, unsupported};
+use crate::watch::Watch;
 
-/// More scans than any encoder makes: of a frame without end each is read in its turn.
-const MAX_SCANS: usize = 500;
+/// How often the scans of an image may come by each of its blocks, on average. Encoders make about ten scans, those that look for
+/// the smallest file some twenty for each component; the format allows thousands, which take no bits of blocks that do not
+/// change. Small images may have more: 4 visits for each byte of the stream are free, and a scan's head has 10 bytes.
+pub const VISITS: usize = 64;
 
 /// The order in which coefficients are stored: the place, row by row, of each.
 pub const ZIGZAG: [u8; 64] = [
@@ -19,7 +22,10 @@ pub const ZIGZAG: [u8; 64] = [
 pub struct Decoder<'s> {
     stream: &'s [u8],
     at: usize,
+    pub watch: &'s Watch<'s>,
     pub frame: Option<Frame>,
+    /// Visits of blocks that are left to scans.
+    visits: usize,
     quantization: [Option<[u16; 64]>; 4],
     pub dc: [Option<Huffman>; 4],
     pub ac: [Option<Huffman>; 4],
@@ -30,11 +36,13 @@ pub struct Decoder<'s> {
 }
 
 impl<'s> Decoder<'s> {
-    pub fn new(stream: &'s [u8]) -> Decoder<'s> {
+    pub fn new(stream: &'s [u8], watch: &'s Watch<'s>) -> Decoder<'s> {
         Decoder {
             stream,
             at: 0,
+            watch,
             frame: None,
+            visits: 0,
             quantization: [None; 4],
             dc: [const { None }; 4],
             ac: [const { None }; 4],
@@ -50,7 +58,6 @@ impl<'s> Decoder<'s> {
             return Err(broken());
         }
         self.at = 2;
-        let mut scans = 0;
         while let Some(marker) = self.marker()? {
             match marker {
                 0xd9 => break,
@@ -61,13 +68,12 @@ impl<'s> Decoder<'s> {
             let segment = self.segment()?;
             match marker {
                 0xc0..=0xc2 if self.frame.is_none() => {
-                    self.frame = Some(Frame::new(segment, marker == 0xc2, self.stream.len())?)
+                    let frame = Frame::new(segment, marker == 0xc2, self.stream.len())?;
+                    self.visits = VISITS * frame.blocks() + 4 * self.stream.len();
+                    self.frame = Some(frame);
                 }
                 0xc4 => self.huffman(segment)?,
-                0xda if scans < MAX_SCANS => {
-                    scans += 1;
-                    self.scan(segment)?;
-                }
+                0xda => self.scan(segment)?,
                 0xdb => self.quantization(segment)?,
                 0xdd => {
                     let interval: [u8; 2] = segment.try_into().map_err(|_| broken())?;
@@ -80,7 +86,7 @@ impl<'s> Decoder<'s> {
                 _ => return Err(broken()),
             }
         }
-        self.frame.as_mut().ok_or_else(broken)?.finish()
+        self.frame.as_mut().ok_or_else(broken)?.finish(self.watch)
     }
 
     /// The next marker. A stream may end without one where all scans of a frame that needs no more are complete.
@@ -150,6 +156,7 @@ impl<'s> Decoder<'s> {
                 component.latched = Some(self.quantization[component.quantization].ok_or_else(broken)?);
             }
         }
+        self.visits = self.visits.checked_sub(scan.visits(&frame)).ok_or(Fault::Work)?;
         self.at = scan::decode(self, &scan, &mut frame, self.stream, self.at)?;
         self.frame = Some(frame);
         Ok(())

@@ -49,6 +49,26 @@ impl Scan {
                 || if scan.first == 0 { scan.last == 0 } else { !interleaves && scan.first <= scan.last });
         if valid { Ok(scan) } else { Err(broken()) }
     }
+
+    /// Steps across and down: one component alone has the blocks that the image has, several have whole groups.
+    fn steps(&self, frame: &Frame) -> (usize, usize) {
+        match self.components.as_slice() {
+            &[(only, ..)] => {
+                let component = &frame.components[only];
+                (component.width.div_ceil(8), component.height.div_ceil(8))
+            }
+            _ => (frame.mcus_across, frame.mcus_down),
+        }
+    }
+
+    /// How many blocks it comes by.
+    pub fn visits(&self, frame: &Frame) -> usize {
+        let (across, down) = self.steps(frame);
+        let blocks = |&(at, ..): &(usize, usize, usize)| frame.components[at].h * frame.components[at].v;
+        across
+            * down
+            * if self.components.len() == 1 { 1 } else { self.components.iter().map(blocks).sum::<usize>() }
+    }
 }
 
 /// What a segment between two restarts has decoded.
@@ -74,16 +94,10 @@ pub fn decode(
     for &(_, dc, ac) in &scan.components {
         tables.push((decoder.dc[dc].as_ref(), decoder.ac[ac].as_ref()));
     }
-    // One component alone has the blocks that the image has, several have whole groups.
-    let (across, down) = match scan.components.as_slice() {
-        &[(only, ..)] => {
-            let component = &frame.components[only];
-            (component.width.div_ceil(8), component.height.div_ceil(8))
-        }
-        _ => (frame.mcus_across, frame.mcus_down),
-    };
+    let (across, down) = scan.steps(frame);
     let (mut left, mut restarts) = (decoder.restart_interval, 0u8);
     for y in 0..down {
+        decoder.watch.poll()?;
         for x in 0..across {
             if decoder.restart_interval > 0 {
                 if left == 0 {
@@ -130,15 +144,16 @@ fn block(
         component.set(x, y, &block, &quantization);
         return Ok(());
     }
-    let block = &mut component.coefficients[y * component.blocks_across + x];
+    let at = y * component.blocks_across + x;
+    let (block, filled) = (&mut component.coefficients[at], &mut component.filled[at]);
     match (scan.first, scan.high) {
         (0, 0) => first_coefficient(bits, dc.ok_or_else(broken)?, prediction, block, scan.low),
         (0, _) => {
             block[0] |= (bits.take(1)? << scan.low) as i16;
             Ok(())
         }
-        (_, 0) => new_coefficients(bits, ac.ok_or_else(broken)?, state, block, scan),
-        _ => refine(bits, ac.ok_or_else(broken)?, state, block, scan),
+        (_, 0) => new_coefficients(bits, ac.ok_or_else(broken)?, state, (block, filled), scan),
+        _ => refine(bits, ac.ok_or_else(broken)?, state, (block, filled), scan),
     }
 }
 
@@ -159,15 +174,18 @@ fn first_coefficient(
 }
 
 fn sequential(bits: &mut Bits<'_>, table: &Huffman, block: &mut [i16; 64]) -> Result<(), Fault> {
-    coefficients(bits, table, block, [1, 63], 0, |_, _| Ok(()))
+    coefficients(bits, table, (block, &mut 0), [1, 63], 0, |_, _| Ok(()))
 }
+
+/// The coefficients of a block, and which of them may not be 0, see [`super::frame::Component::filled`].
+type Block<'b> = (&'b mut [i16; 64], &'b mut u64);
 
 /// The highest bits of coefficients.
 fn new_coefficients(
     bits: &mut Bits<'_>,
     table: &Huffman,
     state: &mut State,
-    block: &mut [i16; 64],
+    block: Block<'_>,
     scan: &Scan,
 ) -> Result<(), Fault> {
     if state.ended > 0 {
@@ -185,7 +203,7 @@ fn new_coefficients(
 fn coefficients(
     bits: &mut Bits<'_>,
     table: &Huffman,
-    block: &mut [i16; 64],
+    (block, filled): Block<'_>,
     [first, last]: [usize; 2],
     low: u32,
     end: impl FnOnce(&mut Bits<'_>, u32) -> Result<(), Fault>,
@@ -201,6 +219,7 @@ fn coefficients(
                 at += zeros as usize;
                 let place = *ZIGZAG.get(at).ok_or_else(broken)?;
                 block[usize::from(place)] = (bits.signed(size)? << low) as i16;
+                *filled |= 1 << at;
                 at += 1;
             }
         }
@@ -213,7 +232,7 @@ fn refine(
     bits: &mut Bits<'_>,
     table: &Huffman,
     state: &mut State,
-    block: &mut [i16; 64],
+    (block, filled): Block<'_>,
     scan: &Scan,
 ) -> Result<(), Fault> {
     let one = 1i16 << scan.low;
@@ -243,6 +262,7 @@ fn refine(
             match &mut block[place] {
                 0 if zeros == 0 => {
                     block[place] = value;
+                    *filled |= 1 << (at - 1);
                     break;
                 }
                 0 => zeros -= 1,
@@ -254,11 +274,15 @@ fn refine(
         }
     }
     if state.ended > 0 {
-        for &place in ZIGZAG.get(at..=scan.last).unwrap_or_default() {
-            match &mut block[usize::from(place)] {
+        // From `at` to `last`, which is 63 at most; `at` may be one behind it.
+        let mut left =
+            *filled & (u64::MAX >> (63 - scan.last)) & u64::MAX.checked_shl(at as u32).unwrap_or(0);
+        while left != 0 {
+            match &mut block[usize::from(ZIGZAG[left.trailing_zeros() as usize])] {
                 0 => {}
                 coefficient => refined(bits, coefficient, one)?,
             }
+            left &= left - 1;
         }
         state.ended -= 1;
     }

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use onnxc_runtime_support::strings::{STATE_BYTES, State, onnxc_strings_close, onnxc_strings_open};
 use onnxc_runtime_support::{Options, Status, alloc};
@@ -124,6 +125,25 @@ fn an_allocator_without_memory_fails_the_run() {
         assert_eq!(size(state, &stream, 0), Err(Status::OUT_OF_MEMORY));
         assert_eq!(size(state, b"nothing", 0), Ok([0, 0]));
     });
+}
+
+#[test]
+fn the_flag_of_a_run_ends_it() {
+    for sample in samples() {
+        let cancel = AtomicI32::new(0);
+        let options = Options { cancel: cancel.as_ptr(), ..Options::default() };
+        let mut state = [0u64; STATE_BYTES / 8];
+        let state: *mut State = state.as_mut_ptr().cast();
+        // SAFETY: there is room for a state, and the flag stays until it is closed.
+        unsafe {
+            assert_eq!(onnxc_strings_open(state, &options, std::ptr::null()), Status::OK);
+            let sizes = size(state, &sample.stream, 0).unwrap();
+            cancel.store(1, Ordering::Relaxed);
+            assert_eq!(size(state, &sample.stream, 0), Err(Status::CANCELLED), "{}", sample.name);
+            assert_eq!(pixels(state, &sample.stream, 0, sizes), Err(Status::CANCELLED), "{}", sample.name);
+            onnxc_strings_close(state);
+        }
+    }
 }
 
 #[test]
