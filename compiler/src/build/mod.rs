@@ -48,6 +48,7 @@ pub struct Builder {
     model: PathBuf,
     name: Option<String>,
     input_dims: Vec<String>,
+    input_shapes: Vec<String>,
     states: Vec<String>,
     state_capacity: Option<usize>,
     overridable_defaults: bool,
@@ -106,6 +107,7 @@ impl Builder {
             model: model.as_ref().to_path_buf(),
             name: None,
             input_dims: vec![],
+            input_shapes: vec![],
             states: vec![],
             state_capacity: None,
             overridable_defaults: false,
@@ -130,6 +132,13 @@ impl Builder {
     /// Pins a symbolic dim (`batch=1`) or an axis of an input (`image:0=1`). May be called many times.
     pub fn input_dim(mut self, pin: impl Into<String>) -> Builder {
         self.input_dims.push(pin.into());
+        self
+    }
+
+    /// Gives an input that the model declares without a shape, or with a wrong one, its shape: `INPUT=DIM,DIM,...` of sizes,
+    /// symbols and `?` (`x=N,3,224,224`); `x=[]` is a scalar. May be called many times.
+    pub fn input_shape(mut self, shape: impl Into<String>) -> Builder {
+        self.input_shapes.push(shape.into());
         self
     }
 
@@ -284,6 +293,7 @@ impl Builder {
         let stem = self.model.file_stem().map(|stem| stem.to_string_lossy().into_owned());
         let name = self.name.clone().or(stem).unwrap_or_default();
         let pins = self.input_dims.iter().map(|pin| pin.parse()).collect::<Result<Vec<_>>>()?;
+        let shapes = self.input_shapes.iter().map(|shape| shape.parse()).collect::<Result<Vec<_>>>()?;
         Ok(Options {
             name: identifier(&name),
             target: Target::parse(&triple, self.cpu.as_deref())?.for_goal(self.goal),
@@ -292,6 +302,7 @@ impl Builder {
             goal: self.goal,
             import: ImportOptions {
                 input_dims: pins,
+                input_shapes: shapes,
                 overridable_defaults: self.overridable_defaults,
                 strict: self.strict,
                 state: Choice::parse(&self.states, self.state_capacity)?,
@@ -399,6 +410,8 @@ mod tests {
         let failure = |builder: Builder| format!("{:?}", builder.generate().unwrap_err());
         assert!(failure(builder(dir.path()).opt_level(9)).contains("level 9"));
         assert!(failure(builder(dir.path()).input_dim("batch")).contains("`batch`"));
+        assert!(failure(builder(dir.path()).input_shape("image=1,")).contains("`image=1,`"));
+        assert!(failure(builder(dir.path()).input_shape("nothing=1")).contains("no input is `nothing`"));
         assert!(failure(builder(dir.path()).cpu("z80")).contains("z80"));
         assert!(failure(builder(dir.path()).target("pdp11")).contains("pdp11"));
         let missing =

@@ -125,6 +125,11 @@ pub struct ModelArgs {
     /// Pin a symbolic dim (`batch=1`) or an axis of an input (`images:0=1`)
     #[arg(long = "input-dim", value_name = "NAME=N|INPUT:AXIS=N")]
     pub input_dims: Vec<String>,
+    /// Shape of an input that the model declares without one or with a wrong one, for optionals and sequences of the elements:
+    /// sizes, symbols (the same name is the same size) and `?`, such as x=N,3,224,224; x=[] is a scalar. Where data is given to
+    /// run on, an input without a declared shape has the rank of the data
+    #[arg(long = "input-shape", value_name = "INPUT=DIM,DIM,...")]
+    pub input_shapes: Vec<String>,
     /// Leave initializers that are also inputs to the caller, who may override them (else they are constants)
     #[arg(long)]
     pub overridable_defaults: bool,

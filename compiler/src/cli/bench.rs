@@ -13,6 +13,7 @@ use crate::cli::check::to_json;
 use crate::cli::data;
 use crate::cli::peak::Peak;
 use crate::cli::session::{Loaded, Problems, Session, native_options, one, usage};
+use crate::cli::shapes::{self, Given};
 use crate::error::Result;
 use crate::graph::{Dim, Tensor};
 use crate::native::{self, Call, Memory};
@@ -126,7 +127,8 @@ impl Share {
 pub fn run(args: &BenchArgs) -> std::result::Result<(), Problems> {
     let measure = &args.measure;
     check(measure).map_err(one)?;
-    let session = Session::open(&args.model).map_err(one)?;
+    let mut session = Session::open(&args.model).map_err(one)?;
+    shapes_of_data(&mut session, measure).map_err(one)?;
     let options = native_options(&session, &args.code).map_err(one)?;
     let loaded = session.load(&options)?;
     let inputs = inputs(&session, &loaded, measure).map_err(one)?;
@@ -143,6 +145,12 @@ pub fn run(args: &BenchArgs) -> std::result::Result<(), Problems> {
         print(&report, args.verbose)
     }
     Ok(())
+}
+
+/// Gives inputs without a shape the ranks of the data that [`inputs`] takes.
+pub fn shapes_of_data(session: &mut Session, args: &MeasureArgs) -> Result<()> {
+    let folder = args.data.clone().or_else(|| data::test_sets(session.folder()).into_iter().next());
+    folder.map_or(Ok(()), |folder| shapes::from_data(session, &Given::Folder(&folder)))
 }
 
 pub fn check(args: &MeasureArgs) -> Result<()> {

@@ -18,6 +18,7 @@ use crate::backend::{Backends, Built};
 use crate::cli::args::VerifyArgs;
 use crate::cli::data;
 use crate::cli::session::{Loaded, Problems, Session, native_options, one, usage};
+use crate::cli::shapes::{self, Given};
 use crate::error::Result;
 use crate::graph::{DType, Dim, Graph, NodeId, Sym, Tensor, ValueId, borders};
 use crate::interp;
@@ -31,13 +32,16 @@ use crate::{Frontend, Options, Quiet, loops};
 
 /// Whether no stage differs from the reference, on each set of test data, or on random inputs where there are none.
 pub fn run(args: &VerifyArgs) -> std::result::Result<bool, Problems> {
-    let session = Session::open(&args.model).map_err(one)?;
-    let options = native_options(&session, &args.code).map_err(one)?;
-    let imported = session.import()?.graph;
+    let mut session = Session::open(&args.model).map_err(one)?;
     let sets = match &args.data {
         Some(folder) => vec![folder.clone()],
         None => data::test_sets(session.folder()),
     };
+    if let Some(first) = sets.first() {
+        shapes::from_data(&mut session, &Given::Folder(first)).map_err(one)?;
+    }
+    let options = native_options(&session, &args.code).map_err(one)?;
+    let imported = session.import()?.graph;
     let mut good = true;
     let runs: Vec<Option<PathBuf>> =
         if sets.is_empty() { vec![None] } else { sets.into_iter().map(Some).collect() };

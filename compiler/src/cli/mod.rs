@@ -24,6 +24,7 @@ mod plan;
 mod report;
 mod run;
 pub mod session;
+mod shapes;
 pub mod values;
 pub mod verify;
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::cli::args::RunArgs;
 use crate::cli::output::{self, Outputs};
 use crate::cli::session::{Problems, Session, native_options, one, tell, usage};
+use crate::cli::shapes::{self, Given};
 use crate::cli::values::{self, Value};
 use crate::cli::{data, files};
 use crate::error::Result;
@@ -19,7 +20,9 @@ pub fn run(args: &RunArgs) -> std::result::Result<(), Problems> {
             return Err(one(usage(message)));
         }
     }
-    let session = Session::open(&args.model).map_err(one)?;
+    let mut session = Session::open(&args.model).map_err(one)?;
+    let given = args.data.as_deref().map_or(Given::Files(&args.inputs), Given::Folder);
+    shapes::from_data(&mut session, &given).map_err(one)?;
     let options = native_options(&session, &args.code).map_err(one)?;
     let loaded = session.load(&options)?;
     tell(&loaded.warnings, &loaded.notes);

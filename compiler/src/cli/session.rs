@@ -19,7 +19,7 @@ use crate::files::external::ExternalFiles;
 use crate::files::{Mapped, io_error};
 use crate::graph::Graph;
 use crate::graph::state::Choice;
-use crate::import::{DimPin, Import, ImportOptions, Limits, Warning};
+use crate::import::{DimPin, Import, ImportOptions, InputShape, Limits, Warning};
 use crate::native::{self, Models};
 use crate::schedule::Program;
 use crate::target::Target;
@@ -58,30 +58,37 @@ pub struct Session {
     file: Mapped,
     external: ExternalFiles,
     import: ImportOptions,
+    /// How many of its input shapes are those of flags.
+    flag_shapes: usize,
     path: PathBuf,
 }
 
 impl Session {
     pub fn open(args: &ModelArgs) -> Result<Session> {
         let pins = args.input_dims.iter().map(|text| DimPin::from_str(text)).collect::<Result<_>>()?;
+        let shapes: Vec<InputShape> =
+            args.input_shapes.iter().map(|text| InputShape::from_str(text)).collect::<Result<_>>()?;
         let path = args.model.clone();
         let file = match path == Path::new(STDIN) {
             true => Mapped::read(&mut std::io::stdin().lock())
                 .map_err(|error| io_error(Path::new("standard input"), &error))?,
             false => Mapped::open(&path)?,
         };
+        let flag_shapes = shapes.len();
         // The folder of a plain file name is the empty path.
         let folder = path.parent().unwrap_or(Path::new(""));
         Ok(Session {
             external: ExternalFiles::new(folder, args.external_data_root.as_deref())?,
             import: ImportOptions {
                 input_dims: pins,
+                input_shapes: shapes,
                 overridable_defaults: args.overridable_defaults,
                 strict: args.strict,
                 nchwc_block: args.nchwc_block.map(|block| block as usize),
                 state: Choice::parse(&args.state, args.state_capacity)?,
                 limits: Limits { nesting: NESTING, ..Limits::default() },
             },
+            flag_shapes,
             file,
             path,
         })
@@ -143,6 +150,13 @@ impl Session {
 
     pub fn decode(&self) -> Result<onnxc_proto::ModelProto> {
         crate::decode(self.file.bytes())
+    }
+
+    /// Gives inputs shapes beside those that flags give, in place of those that an earlier call gave; gives these back.
+    pub fn set_shapes(&mut self, shapes: Vec<InputShape>) -> Vec<InputShape> {
+        let earlier = self.import.input_shapes.split_off(self.flag_shapes);
+        self.import.input_shapes.extend(shapes);
+        earlier
     }
 
     /// The graph as imported, without any pass.

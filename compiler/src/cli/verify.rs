@@ -8,6 +8,7 @@ use crate::cli::args::VerifyArgs;
 use crate::cli::bisect;
 use crate::cli::compare::{Difference, Verdict, compare, default_rtol, rounding};
 use crate::cli::session::{Loaded, Problems, Progress, Session, native_options, one, usage};
+use crate::cli::shapes::{self, Given};
 use crate::cli::{data, values};
 use crate::error::Result;
 use crate::graph::{Def, Graph, Tensor, ValueId};
@@ -18,8 +19,7 @@ pub fn run(args: &VerifyArgs) -> std::result::Result<bool, Problems> {
     if args.bisect {
         return bisect::run(args);
     }
-    let session = Session::open(&args.model).map_err(one)?;
-    let options = native_options(&session, &args.code).map_err(one)?;
+    let mut session = Session::open(&args.model).map_err(one)?;
     let sets = match &args.data {
         Some(folder) => vec![folder.clone()],
         None => data::test_sets(session.folder()),
@@ -30,6 +30,8 @@ pub fn run(args: &VerifyArgs) -> std::result::Result<bool, Problems> {
             "no test_data_set_* in {folder}; --data names a folder of test data"
         ))));
     }
+    shapes::from_data(&mut session, &Given::Folder(&sets[0])).map_err(one)?;
+    let options = native_options(&session, &args.code).map_err(one)?;
     if args.per_node {
         return per_node(&session, &options, &sets, args);
     }

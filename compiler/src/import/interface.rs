@@ -20,7 +20,7 @@ impl Importer<'_> {
         let mut graph = Graph { name: proto.name().to_string(), ..Graph::default() };
         let mut scope = Scope::new(env, String::new(), &proto.node);
         scope.declare(proto);
-        for error in self.types.pin(proto, &self.options.input_dims) {
+        for error in self.types.take(proto, self.options) {
             self.report(error);
         }
         self.interface(&mut graph, proto, ir_version, &mut scope);
@@ -100,6 +100,14 @@ impl Importer<'_> {
     ) -> Result<Binding> {
         let origin = graph.origins.next_key();
         if let Some(tensor) = default {
+            if constant && self.types.given_shape(info).is_some() {
+                let (name, shape) = (info.name(), &tensor.shape);
+                let message = format!(
+                    "--input-shape of `{name}`: an initializer of shape {shape:?} has this name, and so it is a constant; \
+                     --overridable-defaults leaves it to the caller"
+                );
+                return Err(Error::new(Stage::Import, Kind::Usage, message));
+            }
             let shape = tensor.shape.iter().map(|&size| Dim::from(size)).collect();
             let found = TensorType::new(tensor.dtype, shape);
             if constant {
@@ -119,6 +127,7 @@ impl Importer<'_> {
             return Ok(Binding::Value(compound::input(graph, info.name(), columns)?));
         }
         let ty = self.types.input(graph, info, None)?;
+        self.notes.extend(self.types.overridden(info));
         Ok(Builder::new(graph, origin).input(info.name(), ty, None).into())
     }
 

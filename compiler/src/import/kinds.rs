@@ -5,7 +5,9 @@ use onnxc_proto::type_proto::Value as TypeValue;
 use onnxc_proto::{TypeProto, ValueInfoProto};
 
 use super::tensor::dtype;
-use super::types::{Declared, Types, declared_dim, describe, deviation, is_untyped, of_value, tensor_type};
+use super::types::{
+    Declared, Types, declared_dim, describe, deviation, is_untyped, of_value, tensor_type, unknown_rank,
+};
 use super::warning::Deviation;
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Builder, DType, Dim, Graph, Part, Symbol, TensorType};
@@ -28,6 +30,15 @@ impl Types {
             .as_ref()
             .map(value_type)
             .unwrap_or_else(|| Err(Error::malformed(Stage::Import, "the type is missing")));
+        let given = self.given_shape(info).map(<[Dimension]>::to_vec);
+        let ty = ty.and_then(|ty| match (ty.kind, &given) {
+            (Kind::Map | Kind::Records, Some(_)) => {
+                let message = "--input-shape is for tensors and for elements of sequences and optionals";
+                Err(Error::new(Stage::Import, crate::error::Kind::Usage, message))
+            }
+            (_, Some(dims)) => Ok(ValueType { dims: Some(dims), ..ty }),
+            (_, None) => Ok(ty),
+        });
         let columns = ty.and_then(|ty| self.columns(graph, info, &ty));
         let columns = columns.and_then(|columns| {
             columns.ports.iter().try_for_each(|(_, ty)| ty.check_size(Stage::Import))?;
@@ -93,7 +104,7 @@ impl Types {
             }
             Kind::Tensor | Kind::Optional => {
                 let Some(dims) = ty.dims else {
-                    return Err(Error::unsupported(Stage::Import, "the rank of its element is unknown"));
+                    return Err(Error::unsupported(Stage::Import, unknown_rank(info.name())));
                 };
                 // Where the element is absent it has no sizes that others could share.
                 let dim = |(axis, dim)| match self.pinned_dim(info, axis, dim) {

@@ -34,7 +34,7 @@ pub(super) fn search(
     if errors.iter().any(|error| error.kind != Kind::Unsupported) {
         return None;
     }
-    let inputs = open_vectors(graph, &options.input_dims);
+    let inputs = open_vectors(graph, options);
     let tries = inputs.len() * LENGTHS.count();
     if tries.saturating_mul(graph.node.len()) > MAX_NODES {
         return None;
@@ -68,14 +68,14 @@ pub(super) fn search(
 }
 
 /// Inputs that are vectors of integers of a length that is not given.
-fn open_vectors<'m>(graph: &'m GraphProto, pins: &[DimPin]) -> Vec<&'m ValueInfoProto> {
+fn open_vectors<'m>(graph: &'m GraphProto, options: &ImportOptions) -> Vec<&'m ValueInfoProto> {
     let mut types = Types::default();
-    // What is wrong with a pin is reported by the import.
-    types.pin(graph, pins);
+    // What is wrong with a shape or a pin is reported by the import.
+    types.take(graph, options);
     let is_open = |info: &&ValueInfoProto| {
-        let Ok((DType::I32 | DType::I64, Some([dim]))) = tensor_type(info) else { return false };
+        let Ok((DType::I32 | DType::I64, _)) = tensor_type(info) else { return false };
         let is_constant = || graph.initializer.iter().any(|tensor| tensor.name() == info.name());
-        types.pinned_dim(info, 0, dim).is_none() && !is_constant()
+        types.is_open_vector(info) && !is_constant()
     };
     graph.input.iter().filter(is_open).collect()
 }

@@ -23,7 +23,9 @@ mod lengths;
 mod map;
 mod node;
 mod order;
+mod ranks;
 mod scope;
+mod shapes;
 mod tensor;
 mod types;
 mod warning;
@@ -35,6 +37,8 @@ use bytes::Bytes;
 use onnxc_proto::{FunctionProto, ModelProto, OperatorSetIdProto};
 
 pub use body::Subgraph;
+pub use ranks::open_inputs;
+pub use shapes::{InputDim, InputShape};
 pub use types::DimPin;
 pub use warning::{Deviation, Warning, summary};
 
@@ -77,6 +81,8 @@ impl Default for Limits {
 pub struct ImportOptions {
     /// Sizes given to dims of the inputs.
     pub input_dims: Vec<DimPin>,
+    /// Shapes given to inputs, in place of the declared ones.
+    pub input_shapes: Vec<InputShape>,
     /// Leave initializers that are also inputs to the caller, who may override them. Else they are constants, which is how
     /// exporters that list every initializer as an input mean them.
     pub overridable_defaults: bool,
@@ -165,10 +171,11 @@ fn import_with(
     tables: Tables,
 ) -> std::result::Result<Import, Vec<Error>> {
     import_once(model, options, external, tables)
+        .or_else(|errors| ranks::search(model, options, external, tables, errors))
         .or_else(|errors| lengths::search(model, options, external, tables, &errors).ok_or(errors))
 }
 
-/// [`import_with`] the lengths that are given.
+/// [`import_with`] the ranks and lengths that are given.
 fn import_once(
     model: &ModelProto,
     options: &ImportOptions,

@@ -8,6 +8,8 @@ use onnxc_proto::tensor_shape_proto::dimension::Value as DimProto;
 use onnxc_proto::type_proto::Value as TypeValue;
 use onnxc_proto::{GraphProto, TypeProto, ValueInfoProto, type_proto};
 
+use super::ImportOptions;
+use super::shapes::InputShape;
 use super::tensor::dtype;
 use super::warning::Deviation;
 use crate::error::{Error, Kind, Result, Stage};
@@ -69,6 +71,8 @@ pub fn declared_dim(dim: &Dimension) -> Declared<'_> {
 /// Symbols and pins of a model: one name is one symbol in all its graphs.
 #[derive(Default)]
 pub struct Types {
+    /// Shapes that the user gives to inputs, by name.
+    shapes: HashMap<String, Vec<Dimension>>,
     symbols: HashMap<String, Dim>,
     symbol_pins: HashMap<String, i64>,
     axis_pins: HashMap<(String, usize), i64>,
@@ -77,35 +81,73 @@ pub struct Types {
 }
 
 impl Types {
-    /// Resolves pins against the inputs of `graph`.
-    pub fn pin(&mut self, graph: &GraphProto, pins: &[DimPin]) -> Vec<Error> {
+    /// Takes the shapes and the sizes that the user gives to the inputs of `graph`.
+    pub fn take(&mut self, graph: &GraphProto, options: &ImportOptions) -> Vec<Error> {
+        let mut errors: Vec<Error> =
+            options.input_shapes.iter().filter_map(|shape| self.take_shape(graph, shape).err()).collect();
         let mut symbols = BTreeSet::new();
         for info in &graph.input {
-            for dim in tensor_dims(info).unwrap_or_default() {
+            for dim in self.dims(info).unwrap_or_default() {
                 if let Declared::Symbol(name) = declared_dim(dim) {
-                    symbols.insert(name);
+                    symbols.insert(name.to_string());
                 }
             }
         }
-        pins.iter().filter_map(|pin| self.pin_one(graph, &symbols, pin).err()).collect()
+        errors.extend(options.input_dims.iter().filter_map(|pin| self.pin(graph, &symbols, pin).err()));
+        errors
     }
 
-    fn pin_one(&mut self, graph: &GraphProto, symbols: &BTreeSet<&str>, pin: &DimPin) -> Result<()> {
-        let conflict =
-            |size: i64| usage(format!("`{}` is pinned to both {size} and {}", pin.target, pin.size));
-        let mut pin_symbol = |name: &str| match self.symbol_pins.insert(name.to_string(), pin.size) {
-            Some(size) if size != pin.size => Err(conflict(size)),
+    fn take_shape(&mut self, graph: &GraphProto, shape: &InputShape) -> Result<()> {
+        let name = &shape.input;
+        if !graph.input.iter().any(|info| info.name() == name) {
+            let inputs: Vec<&str> = graph.input.iter().map(|info| info.name()).collect();
+            let inputs = inputs.join(", ");
+            return Err(usage(format!("--input-shape {shape}: no input is `{name}`; there are {inputs}")));
+        }
+        let dims = shape.to_proto();
+        match self.shapes.insert(name.clone(), dims.clone()) {
+            Some(other) if other != dims => {
+                Err(usage(format!("--input-shape gives input `{name}` two shapes; the last one is {shape}")))
+            }
             _ => Ok(()),
+        }
+    }
+
+    /// The shape that the user gives to an input.
+    pub fn given_shape(&self, info: &ValueInfoProto) -> Option<&[Dimension]> {
+        self.shapes.get(info.name()).map(Vec::as_slice)
+    }
+
+    /// Dims of an input: those that the user gives, else those that a dense tensor is declared with.
+    fn dims<'p>(&'p self, info: &'p ValueInfoProto) -> Option<&'p [Dimension]> {
+        self.given_shape(info).or_else(|| tensor_dims(info))
+    }
+
+    /// How the shape that the user gives to an input contradicts the one that the model declares.
+    pub fn overridden(&self, info: &ValueInfoProto) -> Option<String> {
+        let (given, declared) = (self.given_shape(info)?, tensor_dims(info)?);
+        let differs = |(a, b): (&Dimension, &Dimension)| match (declared_dim(a), declared_dim(b)) {
+            (Declared::Size(a), Declared::Size(b)) => a != b,
+            _ => false,
         };
-        if symbols.contains(pin.target.as_str()) {
-            return pin_symbol(&pin.target);
+        let contradicts = given.len() != declared.len() || given.iter().zip(declared).any(differs);
+        let declared = info.r#type.as_ref().map(describe).unwrap_or_default();
+        let name = info.name();
+        contradicts.then(|| {
+            format!("`{name}` is declared as {declared}; --input-shape gives it {}", describe_dims(given))
+        })
+    }
+
+    fn pin(&mut self, graph: &GraphProto, symbols: &BTreeSet<String>, pin: &DimPin) -> Result<()> {
+        if symbols.contains(&pin.target) {
+            return unlike(pin, self.symbol_pins.insert(pin.target.clone(), pin.size));
         }
         let axis = pin
             .input_axis()
             .and_then(|(name, axis)| Some((graph.input.iter().find(|info| info.name() == name)?, axis)));
         let Some((info, axis)) = axis else {
             let inputs: Vec<&str> = graph.input.iter().map(|info| info.name()).collect();
-            let symbols: Vec<&str> = symbols.iter().copied().collect();
+            let symbols: Vec<&str> = symbols.iter().map(String::as_str).collect();
             return Err(usage(format!(
                 "`{}` is neither a symbol ({}) nor INPUT:AXIS of an input ({})",
                 pin.target,
@@ -113,19 +155,29 @@ impl Types {
                 inputs.join(", ")
             )));
         };
-        let Some(dim) = tensor_dims(info).and_then(|dims| dims.get(axis)) else {
-            return Err(usage(format!("input `{}` has no axis {axis}", info.name())));
+        let name = info.name();
+        let Some(dims) = self.dims(info) else {
+            let message = match tensor_type(info) {
+                Ok(_) => format!("--input-dim {}={}: {}", pin.target, pin.size, unknown_rank(name)),
+                Err(_) => format!("input `{name}` is no tensor, and has no axes"),
+            };
+            return Err(usage(message));
+        };
+        let rank = dims.len();
+        let Some(dim) = dims.get(axis) else {
+            return Err(usage(format!("input `{name}` has no axis {axis}: its rank is {rank}")));
         };
         match declared_dim(dim) {
             Declared::Size(size) if size == pin.size => Ok(()),
-            Declared::Size(size) => {
-                Err(usage(format!("`{}` is {size} in the model, not {}", pin.target, pin.size)))
+            Declared::Size(size) => Err(usage(format!(
+                "`{}` is {size}, not {}; --input-shape gives an input another shape than the declared one",
+                pin.target, pin.size
+            ))),
+            Declared::Symbol(symbol) => {
+                let symbol = symbol.to_string();
+                unlike(pin, self.symbol_pins.insert(symbol, pin.size))
             }
-            Declared::Symbol(name) => pin_symbol(name),
-            Declared::Unknown => match self.axis_pins.insert((info.name().to_string(), axis), pin.size) {
-                Some(size) if size != pin.size => Err(conflict(size)),
-                _ => Ok(()),
-            },
+            Declared::Unknown => unlike(pin, self.axis_pins.insert((name.to_string(), axis), pin.size)),
         }
     }
 
@@ -137,20 +189,25 @@ impl Types {
         info: &ValueInfoProto,
         default: Option<&[usize]>,
     ) -> Result<TensorType> {
-        let (dtype, dims) = tensor_type(info).map_err(|error| of_value("input", info, error))?;
-        let shape = match (dims, default) {
+        let (dtype, _) = tensor_type(info).map_err(|error| of_value("input", info, error))?;
+        let shape = match (self.dims(info).map(<[Dimension]>::to_vec), default) {
             (Some(dims), _) => {
                 dims.iter().enumerate().map(|(axis, dim)| self.input_dim(graph, info, axis, dim)).collect()
             }
             (None, Some(shape)) => shape.iter().map(|&size| Dim::from(size)).collect(),
             (None, None) => {
-                let error = Error::unsupported(Stage::Import, "its rank is unknown");
+                let error = Error::unsupported(Stage::Import, unknown_rank(info.name()));
                 return Err(of_value("input", info, error));
             }
         };
         let ty = TensorType::new(dtype, shape);
         ty.check_size(Stage::Import).map_err(|error| of_value("input", info, error))?;
         Ok(ty)
+    }
+
+    /// Whether an input is a vector of a size that neither the model nor the user gives.
+    pub fn is_open_vector(&self, info: &ValueInfoProto) -> bool {
+        matches!(self.dims(info), Some([dim]) if self.pinned_dim(info, 0, dim).is_none())
     }
 
     /// The size that the model or the user gives a dim of an input.
@@ -225,6 +282,16 @@ impl Types {
                 self.symbols.insert(name.to_string(), Dim::sym(sym));
             }
         }
+    }
+}
+
+/// Fails where a target has been pinned to another size.
+fn unlike(pin: &DimPin, earlier: Option<i64>) -> Result<()> {
+    match earlier {
+        Some(size) if size != pin.size => {
+            Err(usage(format!("`{}` is pinned to both {size} and {}", pin.target, pin.size)))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -337,18 +404,23 @@ fn describe_tensor(elem_type: i32, shape: Option<&onnxc_proto::TensorShapeProto>
     let mut text = DType::from_onnx(elem_type)
         .map_or_else(|| format!("type{elem_type}"), |dtype| dtype.name().to_string());
     if let Some(shape) = shape {
-        let dims: Vec<String> = shape
-            .dim
-            .iter()
-            .map(|dim| match declared_dim(dim) {
-                Declared::Size(size) => size.to_string(),
-                Declared::Symbol(name) => name.to_string(),
-                Declared::Unknown => "?".to_string(),
-            })
-            .collect();
-        text += &format!("[{}]", dims.join(", "));
+        text += &describe_dims(&shape.dim);
     }
     text
+}
+
+fn describe_dims(dims: &[Dimension]) -> String {
+    let text = |dim| match declared_dim(dim) {
+        Declared::Size(size) => size.to_string(),
+        Declared::Symbol(name) => name.to_string(),
+        Declared::Unknown => "?".to_string(),
+    };
+    format!("[{}]", dims.iter().map(text).collect::<Vec<_>>().join(", "))
+}
+
+/// What is wrong with an input without a shape, and what to do.
+pub fn unknown_rank(name: &str) -> String {
+    format!("its rank is unknown: give its shape, --input-shape {name}=DIM,...")
 }
 
 #[cfg(test)]

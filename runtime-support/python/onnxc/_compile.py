@@ -31,6 +31,15 @@ def _pairs(given):
     return [f"{name}={value}" for name, value in given.items()] if isinstance(given, dict) else list(given)
 
 
+def _shapes(given):
+    def text(dims):
+        if isinstance(dims, str):
+            return dims
+        return "[" + ",".join("?" if dim is None else str(dim) for dim in dims) + "]"
+
+    return [f"{name}={text(dims)}" for name, dims in given.items()] if isinstance(given, dict) else list(given)
+
+
 def arguments(
     *,
     name=None,
@@ -41,6 +50,7 @@ def arguments(
     cpu=None,
     vector_width=None,
     input_dims=(),
+    input_shapes=(),
     state=(),
     state_capacity=None,
     nchwc_block=None,
@@ -66,6 +76,8 @@ def arguments(
             found.append(flag)
     for pin in _pairs(input_dims):
         found += ["--input-dim", pin]
+    for shape in _shapes(input_shapes):
+        found += ["--input-shape", shape]
     for pair in [state] if isinstance(state, str) else _pairs(state):
         found += ["--state", pair]
     return found
@@ -82,7 +94,8 @@ def compile(model, output=None, **options):
 
     Options, as of the command `onnxc`: `name` (prefix of the symbols), `opt_level` (0 to 3), `exact`, `strict`, `target` (a
     triple), `cpu` (such as "x86-64-v3" or "native"), `vector_width` (bits), `input_dims` (a dict of symbols, or "input:axis", to
-    sizes), `state` ("auto" or a dict of inputs to outputs), `state_capacity`, `nchwc_block` (8 or 16), `overridable_defaults` and
+    sizes), `input_shapes` (a dict of inputs that the model declares without a shape, or with a wrong one, to their shapes: tuples of
+    sizes, names of symbols, and None for dims without a name), `state` ("auto" or a dict of inputs to outputs), `state_capacity`, `nchwc_block` (8 or 16), `overridable_defaults` and
     `external_data_root` (a folder).
 
     Raises CompileError with every problem of the model; what it breaks without harm is a ModelWarning.

@@ -33,7 +33,17 @@ class OnnxcBackend(Backend):
         """Raises CompileError where the model is wrong or has operators that are not supported."""
         if not cls.supports_device(device):
             raise ValueError(f"device {device} is not supported, only CPU")
-        known = {"opt_level", "exact", "strict", "cpu", "vector_width", "input_dims", "threads", "overridable_defaults"}
+        known = {
+            "opt_level",
+            "exact",
+            "strict",
+            "cpu",
+            "vector_width",
+            "input_dims",
+            "input_shapes",
+            "threads",
+            "overridable_defaults",
+        }
         return OnnxcBackendRep(
             _model.compile_and_load(model, **{key: value for key, value in kwargs.items() if key in known})
         )

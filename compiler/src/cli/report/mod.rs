@@ -15,7 +15,8 @@ use crate::error::Result;
 
 pub fn run(args: &ReportArgs) -> std::result::Result<(), Problems> {
     bench::check(&args.measure).map_err(one)?;
-    let session = Session::open(&args.model).map_err(one)?;
+    let mut session = Session::open(&args.model).map_err(one)?;
+    bench::shapes_of_data(&mut session, &args.measure).map_err(one)?;
     let place = place(args, &session).map_err(one)?;
     let options = native_options(&session, &args.code).map_err(one)?;
     let loaded = session.load(&options)?;

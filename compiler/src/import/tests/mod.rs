@@ -6,6 +6,7 @@ mod functions;
 mod graphs;
 mod lengths;
 mod nodes;
+mod ranks;
 mod tensors;
 mod tolerances;
 
