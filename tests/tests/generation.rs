@@ -211,9 +211,10 @@ fn an_input_is_the_seed() {
 /// often as the token says.
 fn speech() -> [GraphProto; 2] {
     let cache = |name: &str, length: &str| f32_value(name, &["b", "1", length, "1"]);
-    let nodes = ["cross_key", "cross_value"].map(|name| node("Unsqueeze", &["features", "behind"], &[name]));
+    let nodes =
+        ["cross_key", "cross_value"].map(|name| node("Unsqueeze", &["encoder_input_ids", "behind"], &[name]));
     let outputs = vec![cache("cross_key", "f"), cache("cross_value", "f")];
-    let features = vec![f32_value("features", &["b", "1", "f"])];
+    let features = vec![f32_value("encoder_input_ids", &["b", "1", "f"])];
     let encoder = GraphProto {
         initializer: vec![i64_tensor("behind", &[1], vec![3])],
         ..build::graph(features, nodes.to_vec(), outputs)
@@ -294,4 +295,45 @@ fn how_likely_it_is_that_nothing_is_said() {
             assert!((found - wanted).abs() < 1e-6, "{beams} beams: {found}, not {wanted}");
         }
     }
+}
+
+/// What a search says of a model whose decoder is changed, or the tokens that it gives.
+fn changed(change: &dyn Fn(&mut GraphProto)) -> Result<Vec<Vec<i64>>, String> {
+    let mut model = model("GreedySearch", ends(), &["ids", "longest"]);
+    let node = &mut model.graph.as_mut().unwrap().node[1];
+    let decoder = node.attribute.iter_mut().find(|attribute| attribute.name() == "decoder").unwrap();
+    change(decoder.g.as_mut().unwrap());
+    match compiled(&model) {
+        Ok(compiled) => {
+            let loaded = Loaded::new(compiled, Instant::now()).unwrap();
+            Ok(run(&loaded, vec![ids(2, 3), scale(1.0), number(5)], 0))
+        }
+        Err(errors) => Err(errors.iter().map(Error::to_string).collect::<Vec<_>>().join("; ")),
+    }
+}
+
+/// In whichever order the inputs of a decoder come, each is what its name says; one that has no meaning is named.
+#[test]
+fn names_say_what_a_decoder_takes() {
+    let plain = changed(&|_| {});
+    assert_eq!(plain, Ok(vec![vec![1, 1, 1, 0, 0]; 2]));
+    assert_eq!(changed(&|body| body.input.reverse()), plain);
+    assert_eq!(changed(&|body| body.output.reverse()), plain);
+    assert_eq!(changed(&|body| body.input.rotate_left(2)), plain);
+    // Not all of them are needed.
+    assert_eq!(changed(&|body| drop(body.input.remove(1))), plain);
+    let with = |name: &'static str| {
+        changed(&|body| body.input.insert(1, value(name, DType::I32.to_onnx(), &["b", "s"]))).unwrap_err()
+    };
+    let error = with("encoder_input_ids");
+    let wanted = "the input `encoder_input_ids` of the decoder; one of GreedySearch takes input_ids, position_ids, attention_mask";
+    assert!(error.contains(wanted), "{error}");
+    assert!(with("token_type_ids").contains("the input `token_type_ids` of the decoder"));
+    let error = with("past_sequence_length");
+    assert!(error.contains("`past_sequence_length`") && error.contains("caches of a fixed room"), "{error}");
+    assert!(with("attention_mask").contains("two inputs for `attention_mask`"));
+    let error = changed(&|body| drop(body.input.remove(0))).unwrap_err();
+    assert!(error.contains("the decoder must take input_ids"), "{error}");
+    let error = changed(&|body| drop(body.output.remove(1))).unwrap_err();
+    assert!(error.contains("takes 1 caches and gives 0"), "{error}");
 }

@@ -68,9 +68,12 @@ impl Subgraph {
         Some((dtype, dims?.iter().map(size).collect()))
     }
 
-    /// Names of its inputs, for messages.
     pub fn input_names(&self) -> Vec<&str> {
         self.proto.input.iter().map(|info| info.name()).collect()
+    }
+
+    pub fn output_names(&self) -> Vec<&str> {
+        self.proto.output.iter().map(|info| info.name()).collect()
     }
 
     /// Number of outputs it gives.

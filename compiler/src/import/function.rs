@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use onnxc_proto::{FunctionProto, NodeProto};
 
+use super::check::named;
 use super::scope::{Binding, Env, Scope};
 use super::{FunctionKey, Importer};
 use crate::error::{Error, Result, Stage};
@@ -97,8 +98,8 @@ pub fn function_key(function: &FunctionProto) -> FunctionKey<'_> {
 /// Checks the numbers of inputs and outputs of a call.
 pub fn check_call(function: &FunctionProto, node: &NodeProto) -> Result<()> {
     let pairs = [
-        ("inputs", node.input.len(), function.input.len()),
-        ("outputs", node.output.len(), function.output.len()),
+        ("inputs", named(&node.input), function.input.len()),
+        ("outputs", named(&node.output), function.output.len()),
     ];
     for (what, given, taken) in pairs {
         if given > taken {

@@ -296,7 +296,7 @@ impl<'m> Importer<'m> {
             compounds: inputs.iter().cloned().enumerate().filter_map(compound).collect(),
             given: Vec::new(),
             attributes,
-            outputs: outputs.len(),
+            outputs: node.output.len(),
             wanted: &wanted,
             declared: &declared,
             ranks: &ranks,

@@ -85,7 +85,7 @@ impl<'p> Scope<'p> {
 
     /// Adds the types that `graph` declares.
     pub fn declare(&mut self, graph: &'p GraphProto) {
-        for info in graph.value_info.iter().chain(&graph.output) {
+        for info in graph.value_info.iter().chain(&graph.output).filter(|info| !info.name().is_empty()) {
             self.declared.insert(info.name(), info);
         }
     }
@@ -100,7 +100,9 @@ impl<'p> Scope<'p> {
         for node in nodes.rev() {
             let (Some(input), Some(output)) = (node.input.first(), node.output.first()) else { continue };
             let rank = self.ranks.get(output).copied();
-            if let Some(rank) = rank.filter(|_| keeps_shape(normal_domain(node.domain()), node.op_type())) {
+            if let Some(rank) = rank.filter(|_| keeps_shape(normal_domain(node.domain()), node.op_type()))
+                && !input.is_empty()
+            {
                 self.ranks.entry(input.clone()).or_insert(rank);
             }
         }

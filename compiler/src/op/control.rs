@@ -608,11 +608,11 @@ fn stacks(cx: &NodeCx<'_, '_>, body: &Subgraph, states: usize) -> Result<usize> 
 
 /// A node may name fewer outputs than its body gives, and not more.
 fn check_results(cx: &NodeCx<'_, '_>, states: usize, stacks: usize) -> Result<()> {
-    match cx.outputs <= states + stacks {
+    let named = cx.wanted.len();
+    match named <= states + stacks {
         true => Ok(()),
         false => malformed(format!(
-            "{} outputs are named; the body gives {}: states {states}, scan outputs {stacks}",
-            cx.outputs,
+            "{named} outputs are named; the body gives {}: states {states}, scan outputs {stacks}",
             states + stacks
         )),
     }

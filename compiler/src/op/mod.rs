@@ -466,9 +466,10 @@ pub struct NodeCx<'a, 'g> {
     /// See [`NodeCx::give`].
     pub given: Vec<Item>,
     pub attributes: &'a HashMap<String, Attr>,
-    /// Number of outputs the node names; trailing optional ones may be missing.
+    /// Number of outputs the node lists. An empty name is an output that nothing uses, and counts; trailing optional outputs may
+    /// be missing.
     pub outputs: usize,
-    /// Which of them are named (an empty name in the middle is an unused output).
+    /// Which of them are named, up to the last one that is; see [`NodeCx::wants`].
     pub wanted: &'a [bool],
     /// Types that the model declares for the outputs, where it does: the last resort for a shape that
     /// only run-time data decides.
@@ -524,7 +525,7 @@ impl<'g> NodeCx<'_, 'g> {
 
     /// Whether the node names output `at`.
     pub fn wants(&self, at: usize) -> bool {
-        at < self.outputs && self.wanted.get(at).copied().unwrap_or(false)
+        self.wanted.get(at).copied().unwrap_or(false)
     }
 
     /// Whether this version of the operator has the attribute.

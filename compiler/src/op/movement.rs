@@ -352,15 +352,11 @@ fn split_sizes(cx: &mut NodeCx<'_, '_>, size: &Dim) -> Result<Vec<Dim>> {
     }
     let uneven = cx.has("num_outputs");
     let count = if uneven { cx.optional_int("num_outputs")? } else { Some(cx.outputs as i64) };
-    // The limit is that of the outputs a node could name.
     let Some(count) = count else {
         return malformed("neither the input `split` nor the attribute num_outputs is given");
     };
-    let limit = cx.outputs.max(1);
-    if count < 1 || count as usize > limit {
-        return malformed(format!(
-            "num_outputs is {count}; for the outputs of this node it may be 1 to {limit}"
-        ));
+    if uneven && usize::try_from(count) != Ok(cx.outputs) {
+        return malformed(format!("num_outputs is {count}, and the node has {} outputs", cx.outputs));
     }
     let parts = Dim::from(count);
     if !uneven && size.as_const().is_some_and(|size| size % count != 0) {
@@ -381,7 +377,7 @@ fn split(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let size = cx.b.ty(x).shape[axis].clone();
     let sizes = split_sizes(cx, &size)?;
     let total = sizes.iter().fold(Dim::ZERO, |sum, size| sum + size.clone());
-    if sizes.len() < cx.outputs || (total != size && total.is_const() && size.is_const()) {
+    if sizes.len() != cx.outputs || (total != size && total.is_const() && size.is_const()) {
         return malformed(format!(
             "split of an axis of {size} into {sizes:?} by a node with {} outputs",
             cx.outputs
@@ -519,8 +515,11 @@ fn tile_by(cx: &mut NodeCx<'_, '_>, x: ValueId, repeats: &[Dim]) -> Result<Vec<V
 mod tests {
     use super::super::node_case::Case;
     use super::*;
-    use crate::graph::Sym;
+    use crate::graph::{Sym, Tensor};
+    use crate::import::{ImportOptions, NoExternalData, import};
+    use crate::interp;
     use cranelift_entity::EntityRef;
+    use onnxc_proto::{AttributeProto, build};
 
     fn dims(values: &[i64]) -> Vec<Dim> {
         values.iter().map(|&value| Dim::from(value)).collect()
@@ -691,6 +690,49 @@ mod tests {
         case.gives(1, &[2], &[2., 3.]);
         let case = Case::new("Split", 18).symbolic(&["n"], &[5], &[0f32, 1., 2., 3., 4.]).outputs(2);
         case.int("num_outputs", 2).gives(1, &[2], &[3., 4.]);
+    }
+
+    /// Parts are those of all outputs, whether they have names or not, and there is an output for each.
+    #[test]
+    fn parts_without_a_name_count() {
+        let part = |opset: i64, attribute: Option<AttributeProto>, sizes: &[i64], outputs: &[&str]| {
+            let inputs: &[&str] = if sizes.is_empty() { &["x"] } else { &["x", "sizes"] };
+            let mut split = build::node("Split", inputs, outputs);
+            split.attribute.extend(attribute);
+            let ends = outputs.iter().filter(|name| !name.is_empty()).map(|name| build::untyped(name));
+            let mut graph = build::graph(vec![build::f32_value("x", &["6"])], vec![split], ends.collect());
+            if !sizes.is_empty() {
+                graph.initializer.push(build::i64_tensor("sizes", &[sizes.len() as i64], sizes.to_vec()));
+            }
+            let model = build::model(opset, graph);
+            let graph =
+                import(&model, &ImportOptions::default(), &NoExternalData).map_err(|mut errors| {
+                    let error = errors.remove(0);
+                    error.to_string()
+                })?;
+            let x = Tensor::from_slice(&[6], &[0f32, 1., 2., 3., 4., 5.]);
+            let parts = interp::run(&graph.graph, &[x]).unwrap();
+            Ok::<_, String>(parts.iter().map(|part| part.to_f64s().unwrap()).collect::<Vec<_>>())
+        };
+        let second = Ok(vec![vec![2., 3.]]);
+        let three = ["", "y", ""];
+        assert_eq!(part(2, None, &[], &three), second);
+        assert_eq!(part(11, Some(build::ints("split", &[2, 2, 2])), &[], &three), second);
+        assert_eq!(part(13, None, &[], &three), second);
+        assert_eq!(part(13, None, &[2, 2, 2], &three), second);
+        assert_eq!(part(18, Some(build::int("num_outputs", 3)), &[], &three), second);
+        assert_eq!(part(18, None, &[2, 2, 2], &three), second);
+        let number = |count| Some(build::int("num_outputs", count));
+        assert_eq!(part(18, number(2), &[], &["y", ""]), Ok(vec![vec![0., 1., 2.]]));
+        assert_eq!(part(18, number(4), &[], &["y", "", "z", ""]), Ok(vec![vec![0., 1.], vec![4., 5.]]));
+        for count in [1, 3, 0, -1, i64::MAX] {
+            let error = part(18, number(count), &[], &["y", ""]).unwrap_err();
+            assert!(
+                error.contains(&format!("num_outputs is {count}, and the node has 2 outputs")),
+                "{error}"
+            );
+        }
+        assert!(part(13, None, &[2, 2, 2], &["y", ""]).unwrap_err().contains("2 outputs"));
     }
 
     #[test]

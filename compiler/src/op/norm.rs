@@ -383,7 +383,7 @@ fn train(
     momentum: f32,
 ) -> Result<Vec<ValueId>> {
     let stated = [cx.b.dtype(cx.input(3)?), cx.b.dtype(cx.input(4)?)];
-    let named = cx.outputs.max(3);
+    let named = cx.wanted.len();
     let b = &mut *cx.b;
     let rank = b.rank(x);
     if rank < 2 {

@@ -399,7 +399,7 @@ fn dropout(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let training = training(cx)?;
     if let Training::Never = training {
         let one = cx.b.scalar(mask, 1.0);
-        return Ok(if cx.outputs < 2 { vec![x] } else { vec![x, cx.b.expand(one, shape)?] });
+        return Ok(if cx.wants(1) { vec![x, cx.b.expand(one, shape)?] } else { vec![x] });
     }
     let ratio = match (cx.has("ratio"), cx.optional(1)) {
         (false, Some(ratio)) => {

@@ -81,8 +81,9 @@ fn gradient(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if given != body.inputs() {
         return malformed(format!("xs and zs name {} values, and {given} are given", body.inputs()));
     }
-    if cx.outputs > count {
-        return malformed(format!("{} outputs are named, and xs names {count} values", cx.outputs));
+    let named = cx.wanted.len();
+    if named > count {
+        return malformed(format!("{named} outputs are named, and xs names {count} values"));
     }
     let mut inputs = cx.all_inputs()?;
     let first = cx.b.graph.order.len();
@@ -112,7 +113,7 @@ fn gradient(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let mut found = found.into_iter();
     // What nothing reads is dropped again.
     let result = |at: usize| if cx.wants(at) { found.next().unwrap_or(inputs[at]) } else { inputs[at] };
-    Ok((0..cx.outputs).map(result).collect())
+    Ok((0..named).map(result).collect())
 }
 
 /// The tensors that belong to one optimized tensor, for each: `groups` of them, of one shape and type.

@@ -157,11 +157,11 @@ def cache_names(layer, kind, prefix):
     return [f"{prefix}_{part}_{kind}_{layer}" for part in ("key", "value")]
 
 
-def with_encoder(rng, sizes, whisper=False, hidden=False, sequence=False, cross_only=False, features=3):
+def with_encoder(rng, sizes, whisper=False, hidden=False, sequence=False, cross_only=False, pointer=False, features=3):
     """The graphs `encoder` and `decoder` of a model with both.
 
     `hidden`: the decoder takes the encoder's hidden states, and ignores them. `sequence`: it takes all tokens, of which it
-    needs the last. `cross_only`: the encoder does not start the decoder.
+    needs the last. `cross_only`: the encoder does not start the decoder. `pointer`: the decoder also takes the encoder's tokens.
     """
     words, layers = embeddings(rng, sizes), projections(rng, sizes)
     body = Body(rng, "encoder")
@@ -193,6 +193,7 @@ def with_encoder(rng, sizes, whisper=False, hidden=False, sequence=False, cross_
 
     body = Body(rng, "decoder")
     ids = body.input("input_ids", INT32, ["batch", "steps" if sequence else 1])
+    tokens = body.input("encoder_input_ids", INT32, ["batch", "length"]) if pointer else None
     mask = None if whisper else body.input("encoder_attention_mask", INT32, ["batch", "length"])
     if hidden:
         body.input("encoder_hidden_states", FLOAT, ["batch", "frames", sizes.width])
@@ -202,8 +203,10 @@ def with_encoder(rng, sizes, whisper=False, hidden=False, sequence=False, cross_
         pasts[kind] = [
             [body.input(name, FLOAT, dims) for name in cache_names(layer, kind, "past")] for layer in range(sizes.layers)]
     last = body.op("Slice", ids, body.ints(-1), body.ints(2**31 - 1), body.ints(1))
-    y, presents = decoded(body, sizes, body.op("Gather", body.constant(words), last), last, layers, pasts["self"],
-                          pasts["cross"], mask)
+    x = body.op("Gather", body.constant(words), last)
+    if pointer:
+        x = body.op("Add", x, body.op("ReduceMax", body.op("Gather", body.constant(words), tokens), axes=[1]))
+    y, presents = decoded(body, sizes, x, last, layers, pasts["self"], pasts["cross"], mask)
     body.output(body.op("MatMul", y, body.constant(words.T.copy())), "logits", ["batch", 1, sizes.vocabulary])
     for layer, caches in enumerate(presents):
         for name, value in zip(cache_names(layer, "self", "present"), caches):

@@ -179,6 +179,7 @@ class EncoderDecoder:
         if given.ndim == 2 and mask is None:
             self.mask = (np.cumsum(given != pad, 1) > 0).astype(np.int32)
         self.hidden = "encoder_hidden_states" in self.decoder.inputs
+        self.tokens = [given] if "encoder_input_ids" in self.decoder.inputs else []
         self.layers = sum(name.startswith("present") for name in self.decoder.outputs)
         self.whole = self.decoder.dims(0)[1] != 1
 
@@ -189,13 +190,13 @@ class EncoderDecoder:
             crosses = self.encoder(self.given, *masks)
             heads, size = crosses[0].shape[1], crosses[0].shape[3]
             empty = np.zeros((len(self.given), heads, 0, size), np.float32)
-            self.context = [spread(array) for array in masks]
+            self.context = [spread(array) for array in self.tokens + masks]
             self.crosses = [spread(array) for array in crosses]
             self.caches = [spread(empty)] * self.layers
             sequences = spread(self.start)
             return self.step(sequences, np.arange(len(sequences))), sequences
         logits, hidden, *caches = self.encoder(self.given, *masks, self.start)
-        self.context = [spread(array) for array in masks + ([hidden] if self.hidden else [])]
+        self.context = [spread(array) for array in self.tokens + masks + ([hidden] if self.hidden else [])]
         self.caches = [spread(array) for array in caches[: self.layers]]
         self.crosses = [spread(array) for array in caches[self.layers:]]
         return spread(logits[:, -1]), spread(self.start)

@@ -116,6 +116,26 @@ def opset_of(schema, rng):
     return int(rng.integers(schema.since_version, last + 1))
 
 
+def unnamed(node, count, rng):
+    """Numbers of the outputs that get no name, of `count`: in half of the cases some, in front, in the middle or at the end.
+
+    In BatchNormalization before version 14, names decide whether it trains.
+    """
+    if count < 2 or rng.random() < 0.5 or node.op == "BatchNormalization" and node.since < 14:
+        return set()
+    kept = rng.integers(0, count)
+    return {at for at in range(count) if at != kept and rng.random() < 0.6}
+
+
+def unname(nodes, outputs, rng):
+    """Outputs of control flow that nothing takes lose their name in half of the cases."""
+    taken = program.used(nodes) | {name for name, _ in outputs}
+    for node in nodes:
+        for at, name in enumerate(node.output):
+            if node.op_type in program.flow_operators() and name not in taken and rng.random() < 0.5:
+                node.output[at] = ""
+
+
 #: Operators whose attributes, coordinates or, in the reference, results are f32 whatever the type is.
 SINGLE = set(
     "Resize Attention LayerNormalization RMSNormalization GroupNormalization Shrink Celu Elu ThresholdedRelu Swish "
@@ -136,9 +156,14 @@ class Case:
         #: Whether data decide sizes of results, which then are not always declared.
         self.late = False
 
-    def append(self, node, first=None):
-        """Adds a drawn node, whose first input is the value `first` if given; gives its results."""
+    def append(self, node, first=None, unnames=False):
+        """Adds a drawn node, whose first input is the value `first` if given; gives its results.
+
+        `unnames`: some of several outputs may get an empty name. The oracle gives all of them.
+        """
         results, whose = oracle.evaluate(node, self.opset)
+        if unnames and not node.unnamed:
+            node.unnamed = unnamed(node, len(results), self.rng.spawn(1)[0])
         self.oracles.add(whose)
         self.drawn.append(node)
         at, names = len(self.nodes), []
@@ -219,7 +244,7 @@ def draw_node(pair, rng):
 def single(pair, rng):
     """One node; its graph has symbolic dims at times."""
     case = Case(opset_of(pair[0], rng), rng)
-    case.outputs = case.append(draw_node(pair, rng))
+    case.outputs = case.append(draw_node(pair, rng), unnames=True)
     return case
 
 
@@ -270,6 +295,7 @@ def drawn_program(rng):
     case.symbolic, case.late = rng.random() < 0.4, True
     drawn = program.Program(opset, rng, case.symbolic)
     case.outputs = drawn.run()
+    unname(drawn.scope.nodes, case.outputs, rng.spawn(1)[0])
     case.nodes, case.inputs, case.oracles = drawn.scope.nodes, drawn.inputs, {"definition"}
     names = program.used(case.nodes)
     case.initializers = [

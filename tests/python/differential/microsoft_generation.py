@@ -107,7 +107,8 @@ def beams(n):
         form = n.pick("plain", "hidden", "sequence", "cross")
         rng = np.random.default_rng(n.integer(0, 2**31))
         encoder, decoder = decoders.with_encoder(
-            rng, sizes, hidden=form == "hidden", sequence=form == "sequence", cross_only=form == "cross")
+            rng, sizes, hidden=form == "hidden", sequence=form == "sequence", cross_only=form == "cross",
+            pointer=n.chance(0.3))
         n.attr("encoder", encoder)
         n.attr("decoder", decoder)
     else:

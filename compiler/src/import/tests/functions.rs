@@ -214,3 +214,18 @@ fn recursion_and_explosion_are_bounded() {
     let error = error_of(&model);
     assert!(error.kind == Kind::Budget && error.message.contains("nest deeper than 64"), "{error}");
 }
+
+/// A call may leave out outputs, also behind the last one that it names, and inputs.
+#[test]
+fn calls_need_not_name_every_output() {
+    let both = function(
+        "Both",
+        &["x", "unused"],
+        &["p", "q"],
+        vec![node("Neg", &["x"], &["p"]), node("Same", &["x"], &["q"])],
+    );
+    for (outputs, negates) in [(&["y", ""][..], true), (&["", "y"], false), (&["", "y", ""], false)] {
+        let graph = graph_of(&model_with(vec![call("Both", &["x", "", ""], outputs)], vec![both.clone()]));
+        assert_eq!(!ops(&graph).is_empty(), negates, "{outputs:?}");
+    }
+}

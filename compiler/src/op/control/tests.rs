@@ -502,3 +502,46 @@ fn more_outputs_than_the_body_gives_are_refused() {
     let model = graph(&["n: i64[]", "s0: i64[]"], vec![repeat], &["last: i64[]"]);
     refused(model, "2 outputs are named; the body gives 1: states 1, scan outputs 0");
 }
+
+/// The named results of a node are those that it has where every output is named.
+#[test]
+fn results_without_a_name_keep_their_places() {
+    let branch =
+        |p: &str, q: &str| graph(&[], nodes(&[&format!("p = {p}(x)"), &format!("q = {q}(x)")]), &["p", "q"]);
+    let choice = node("OUT = If(c)").with(subgraph("then_branch", branch("Neg", "Abs")));
+    let choice = choice.with(subgraph("else_branch", branch("Abs", "Neg")));
+    let step = graph(
+        &["i", "k", "s", "t"],
+        nodes(&["k2 = Identity(k)", "s2 = Add(s, x)", "t2 = Neg(t)", "u = Neg(s)", "w = Abs(s)"]),
+        &["k2", "s2", "t2", "u", "w"],
+    );
+    let turn = graph(
+        &["s", "t", "e"],
+        nodes(&["s2 = Add(s, e)", "t2 = Neg(t)", "u = Neg(s)", "w = Abs(e)"]),
+        &["s2", "t2", "u", "w"],
+    );
+    let every = [
+        (choice, 2),
+        (node("OUT = Loop(three, c, x, x)").with(subgraph("body", step)), 4),
+        (node("OUT = Scan(x, x, m)").with(subgraph("body", turn)).with(int("num_scan_inputs", 1)), 4),
+    ];
+    let inputs =
+        [Tensor::scalar(true), vector(&[3, -5]), Tensor::from_slice(&[3, 2], &[1i64, -2, 3, -4, 5, -6])];
+    for (own, count) in every {
+        let results = |named: &dyn Fn(usize) -> bool| {
+            let names: Vec<String> = (0..count).map(|at| format!("o{at}")).collect();
+            let outputs = (0..count).filter(|&at| named(at)).map(|at| names[at].as_str()).collect::<Vec<_>>();
+            let mut own = own.clone();
+            own.output =
+                (0..count).map(|at| if named(at) { names[at].clone() } else { String::new() }).collect();
+            let whole = graph(&["c: bool[]", "x: i64[2]", "m: i64[3, 2]"], vec![own], &outputs);
+            run(&imported(with_constants(whole, &[("three", &[3], true)])), &inputs).unwrap()
+        };
+        let all = results(&|_| true);
+        for mask in 1..(1 << count) - 1 {
+            let named = |at: usize| mask >> at & 1 == 1;
+            let kept: Vec<_> = (0..count).filter(|&at| named(at)).map(|at| all[at].clone()).collect();
+            assert_eq!(results(&named), kept, "{} {mask:b}", own.op_type());
+        }
+    }
+}

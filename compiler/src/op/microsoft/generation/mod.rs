@@ -3,9 +3,10 @@
 //!
 //! The bodies are those that ONNX Runtime's tools write: `input_ids`, `position_ids` and `attention_mask`, caches of all layers,
 //! to `logits` and caches; or an encoder that also starts the decoder, and a decoder with caches of self-attention and of
-//! cross-attention.
+//! cross-attention. What an input stands for is told by its name, see [`bodies`].
 
 mod beams;
+mod bodies;
 mod draw;
 mod greedy;
 mod model;

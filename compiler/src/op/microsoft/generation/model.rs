@@ -1,7 +1,6 @@
 //! The graphs of a model that generates tokens: a decoder, and perhaps an encoder before it.
 
-use std::sync::Arc;
-
+use super::bodies::{self, Decoder, Form, Slot, pairing};
 use crate::graph::DType::{F32, I32, I64};
 use crate::graph::{Builder, Op, Tensor};
 use crate::import::Subgraph;
@@ -11,23 +10,52 @@ use crate::op::row::*;
 
 /// A decoder, with what its first run gave. Rows are those of all beams, the beams of one sequence side by side.
 pub struct Model {
-    decoder: Arc<Subgraph>,
+    decoder: Decoder,
     /// Beams of each sequence.
     beams: Dim,
     /// Tokens before the first one that is generated, i32 `[rows, length]`.
     pub start: ValueId,
     /// Scores of all tokens after those, f32 `[rows, vocabulary]`.
     pub logits: ValueId,
-    /// Keys and values of self-attention, whose rows are along the axis `row`, and whose length is that of `start`.
+    /// Keys and values of self-attention, in the order in which the decoder gives them, whose rows are along the axis `row`, and
+    /// whose length is that of `start`.
     caches: Vec<ValueId>,
     row: usize,
-    /// Inputs between the tokens and the caches that stay as they are, and those behind the caches.
-    before: Vec<ValueId>,
-    after: Vec<ValueId>,
+    /// What the encoder was given and gives.
+    context: Context,
     /// Of a decoder without an encoder: tokens to see, and the position of the first one that is generated.
     places: Option<(ValueId, ValueId)>,
     /// Whether the decoder takes all tokens so far, and not the last one alone.
     whole: bool,
+}
+
+/// Values of the encoder that every step of the decoder may take.
+#[derive(Default)]
+struct Context {
+    tokens: Option<ValueId>,
+    mask: Option<ValueId>,
+    hidden: Option<ValueId>,
+    /// Keys and values of cross-attention.
+    crosses: Vec<ValueId>,
+}
+
+impl Context {
+    /// The same with each row `beams` times.
+    fn spread(&self, b: &mut Builder<'_>, beams: &Dim) -> Result<Context> {
+        let mut one = |value: Option<ValueId>| value.map(|value| spread(b, value, 0, beams)).transpose();
+        let (tokens, mask, hidden) = (one(self.tokens)?, one(self.mask)?, one(self.hidden)?);
+        Ok(Context { tokens, mask, hidden, crosses: spread_all(b, &self.crosses, beams)? })
+    }
+
+    fn get(&self, slot: Slot) -> Option<ValueId> {
+        match slot {
+            Slot::EncoderTokens => self.tokens,
+            Slot::EncoderMask => self.mask,
+            Slot::Hidden => self.hidden,
+            Slot::Cross(at) => self.crosses.get(at).copied(),
+            _ => None,
+        }
+    }
 }
 
 /// A model inside the loop.
@@ -52,6 +80,10 @@ pub fn spread(b: &mut Builder<'_>, x: ValueId, axis: usize, beams: &Dim) -> Resu
     shape.remove(axis);
     shape[axis] = rows * beams.clone();
     b.reshape(x, shape)
+}
+
+fn spread_all(b: &mut Builder<'_>, values: &[ValueId], beams: &Dim) -> Result<Vec<ValueId>> {
+    values.iter().map(|&value| spread(b, value, 0, beams)).collect()
 }
 
 /// Scores of the last token, f32 `[rows, vocabulary]`; a vocabulary of fewer tokens than there are scores is its first ones.
@@ -88,19 +120,15 @@ impl Model {
     }
 
     fn of_tokens(cx: &mut NodeCx<'_, '_>, beams: &Dim, mask: Option<ValueId>) -> Result<Model> {
-        let (ids, decoder) = (cx.input(0)?, cx.graph("decoder")?);
+        let (ids, body) = (cx.input(0)?, cx.graph("decoder")?);
+        let decoder = Decoder::new(cx, "decoder", body, Form::Tokens)?;
         let first = match cx.attributes.contains_key("init_decoder") {
-            true => cx.graph("init_decoder")?,
+            true => Decoder::new(cx, "init_decoder", cx.graph("init_decoder")?, Form::Tokens)?,
             false => decoder.clone(),
         };
-        let layers = decoder.outputs().saturating_sub(1);
-        if layers == 0 || decoder.inputs() != layers + 3 {
-            return unsupported(format!(
-                "a decoder with the inputs {:?} and {} outputs; it must take input_ids, position_ids, attention_mask and a \
-                 cache for each output after the first",
-                decoder.input_names(),
-                decoder.outputs()
-            ));
+        if first.own.len() != decoder.own.len() {
+            let (first, later) = (first.own.len(), decoder.own.len());
+            return malformed(format!("init_decoder takes {first} caches, and decoder {later}"));
         }
         let real = is_real(cx, ids)?;
         let shape = cx.b.shape(ids);
@@ -115,22 +143,29 @@ impl Model {
             Some(mask) => mask,
             None => cx.b.cast(real, I32)?,
         };
-        let mut inputs = vec![ids, positions, mask];
-        for layer in 0..layers {
-            inputs.push(empty_cache(cx, &first, 3 + layer, 1, &shape[0])?);
-        }
-        let results = run(cx, &first, &inputs)?;
-        let logits = last_logits(cx.b, results[0], cx.int("vocab_size")?)?;
+        let empty = first.empty_caches(cx, 1, &shape[0])?;
+        let inputs = first.inputs(|slot| match slot {
+            Slot::Tokens => Some(ids),
+            Slot::Positions => Some(positions),
+            Slot::Mask => Some(mask),
+            Slot::Own(at) => empty.get(at).copied(),
+            _ => None,
+        })?;
+        let results = run(cx, &first.body, &inputs)?;
+        let (logits, presents) = first.split(results);
+        let logits = last_logits(cx.b, logits, cx.int("vocab_size")?)?;
+        // Caches in the order of the decoder of the loop.
+        let order = pairing(&decoder.names(&decoder.own), &first.names(&first.own));
         let b = &mut *cx.b;
-        let mut caches = vec![];
-        for &present in &results[1..] {
+        let mut caches = vec![logits; presents.len()];
+        for (&present, at) in presents.iter().zip(order) {
             let mut wanted = b.shape(present);
             if wanted.len() != 5 {
                 return malformed(format!("a cache {}; it must have 5 axes", b.ty(present)));
             }
             (wanted[1], wanted[3]) = (shape[0].clone(), shape[1].clone());
             let present = as_type(b, present, &wanted)?;
-            caches.push(spread(b, present, 1, beams)?);
+            caches[at] = spread(b, present, 1, beams)?;
         }
         let places = Some((spread(b, mask, 0, beams)?, spread(b, count, 0, beams)?));
         Ok(Model {
@@ -140,8 +175,7 @@ impl Model {
             logits: spread(b, logits, 0, beams)?,
             caches,
             row: 1,
-            before: vec![],
-            after: vec![],
+            context: Context::default(),
             places,
             whole: false,
         })
@@ -153,105 +187,46 @@ impl Model {
         beams: &Dim,
         mask: Option<ValueId>,
     ) -> Result<Model> {
-        let (given, decoder, encoder) = (cx.input(0)?, cx.graph("decoder")?, cx.graph("encoder")?);
+        let given = cx.input(0)?;
+        let form = if whisper { Form::Features } else { Form::Text };
+        let decoder = Decoder::new(cx, "decoder", cx.graph("decoder")?, form)?;
         let rows = cx.b.shape(given)[0].clone();
-        let start = match cx.optional(10).filter(|_| whisper) {
-            Some(start) => start,
-            None => {
-                let token = cx.int("decoder_start_token_id")?;
-                let token = cx.b.constant(Tensor::scalar(token as i32));
-                cx.b.expand(token, vec![rows.clone(), Dim::ONE])?
-            }
+        let start = start_tokens(cx, whisper, &rows)?;
+        let mask = match whisper {
+            true => None,
+            false => Some(encoder_mask(cx, given, mask)?),
         };
-        let mut context = vec![];
-        if !whisper {
-            context.push(match mask {
-                Some(mask) => mask,
-                None => {
-                    // Tokens that pad within a sequence, or behind it, are seen.
-                    let real = is_real(cx, given)?;
-                    let real = cx.b.cast(real, I64)?;
-                    let counted = cumulated(cx.b, real)?;
-                    let counted = cx.b.binary_scalar(BinaryFn::Min, counted, 1.0)?;
-                    cx.b.cast(counted, I32)?
-                }
-            });
-        }
-        // A decoder has two caches of its own for each layer, and two of the encoder.
-        let layers = decoder.outputs().saturating_sub(1) / 2;
-        let others = decoder.inputs().checked_sub(1 + context.len() + 4 * layers);
-        let (true, Some(hidden @ (0 | 1))) = (layers > 0 && decoder.outputs() == 1 + 2 * layers, others)
-        else {
-            return unsupported(format!(
-                "a decoder with the inputs {:?} and {} outputs; it must take input_ids, {}perhaps encoder_hidden_states, and for \
-                 each layer two caches of self-attention, which it gives behind the logits, and two of cross-attention",
-                decoder.input_names(),
-                decoder.outputs(),
-                if whisper { "" } else { "encoder_attention_mask, " }
-            ));
-        };
-        let whole = decoder.input_type(0).is_some_and(|(_, dims)| dims.get(1) != Some(&Some(Dim::ONE)));
-        let starts = encoder.inputs() == context.len() + 2;
-        let mut inputs = vec![given];
-        inputs.extend(&context);
-        inputs.extend(starts.then_some(start));
-        let mut results = run(cx, &encoder, &inputs)?;
-        let expected = if starts { 2 + 4 * layers } else { 2 * layers };
-        if results.len() != expected || !starts && hidden == 1 {
-            return unsupported(format!(
-                "an encoder with the inputs {:?} that gives {} results; with the start of the decoder's tokens it must give \
-                 logits, its hidden states and 4 caches for each of {layers} layers, without it 2 caches for each",
-                encoder.input_names(),
-                results.len()
-            ));
-        }
-        let spread_all = |b: &mut Builder<'_>, values: &[ValueId]| {
-            values.iter().map(|&value| spread(b, value, 0, beams)).collect::<Result<Vec<_>>>()
-        };
+        let encoded = encode(cx, &decoder, given, mask, start)?;
+        let context = encoded.context.spread(cx.b, beams)?;
         let start = spread(cx.b, start, 0, beams)?;
-        if !starts {
-            let crosses = spread_all(cx.b, &results)?;
-            let context = spread_all(cx.b, &context)?;
-            let rows = rows * beams.clone();
-            let mut inputs = vec![start];
-            inputs.extend(&context);
-            for at in 0..2 * layers {
-                inputs.push(empty_cache(cx, &decoder, 1 + context.len() + at, 0, &rows)?);
+        let vocabulary = cx.int("vocab_size")?;
+        let (logits, caches) = match encoded.started {
+            Some((logits, caches)) => {
+                let logits = last_logits(cx.b, logits, vocabulary)?;
+                (spread(cx.b, logits, 0, beams)?, spread_all(cx.b, &caches, beams)?)
             }
-            inputs.extend(&crosses);
-            let results = run(cx, &decoder, &inputs)?;
-            let logits = last_logits(cx.b, results[0], cx.int("vocab_size")?)?;
-            let caches = with_length(cx.b, &results[1..], start)?;
-            let (beams, before) = (beams.clone(), context);
-            let model = Model {
-                decoder,
-                beams,
-                start,
-                logits,
-                caches,
-                row: 0,
-                before,
-                after: crosses,
-                places: None,
-                whole,
-            };
-            return Ok(model);
-        }
-        let crosses = results.split_off(2 + 2 * layers);
-        let caches = results.split_off(2);
-        let logits = last_logits(cx.b, results[0], cx.int("vocab_size")?)?;
-        context.extend((hidden == 1).then_some(results[1]));
-        let b = &mut *cx.b;
-        let caches = spread_all(b, &caches)?;
+            None => {
+                let empty = decoder.empty_caches(cx, 0, &(rows * beams.clone()))?;
+                let inputs = decoder.inputs(|slot| match slot {
+                    Slot::Tokens => Some(start),
+                    Slot::Own(at) => empty.get(at).copied(),
+                    other => context.get(other),
+                })?;
+                let results = run(cx, &decoder.body, &inputs)?;
+                let (logits, presents) = decoder.split(results);
+                (last_logits(cx.b, logits, vocabulary)?, presents)
+            }
+        };
+        let caches = with_length(cx.b, &caches, start)?;
+        let whole = decoder.takes_all_tokens();
         Ok(Model {
             decoder,
             beams: beams.clone(),
             start,
-            logits: spread(b, logits, 0, beams)?,
-            caches: with_length(b, &caches, start)?,
+            logits,
+            caches,
             row: 0,
-            before: spread_all(b, &context)?,
-            after: spread_all(b, &crosses)?,
+            context,
             places: None,
             whole,
         })
@@ -290,11 +265,11 @@ impl Model {
     ) -> Result<ValueId> {
         let (count, length) = (turn.counter(), turn.count());
         let last = turn.emit(cx, |b| b.slice_axis(ids, 1, count, Dim::ONE))?;
-        let mut inputs = vec![if self.whole { ids } else { last }];
+        let mut position = None;
         if let (Some((_, first)), Some(mask)) = (self.places, running.mask) {
             // As many steps were taken before as tokens were added to those of the start.
             let (first, start) = (turn.take(cx, first), turn.take(cx, self.start));
-            let (position, seen) = turn.emit(cx, |b| {
+            let (place, seen) = turn.emit(cx, |b| {
                 let start = b.shape(start)[1].clone();
                 let start = b.dim_scalar(&start)?;
                 let steps = b.binary(BinaryFn::Sub, length, start)?;
@@ -304,16 +279,20 @@ impl Model {
                 let one = b.expand(one, vec![rows, Dim::ONE])?;
                 Ok((b.cast(position, I32)?, b.concat(&[mask, one], 1)?))
             })?;
-            inputs.extend([position, seen]);
-            running.seen = Some(seen);
+            (position, running.seen) = (Some(place), Some(seen));
         }
-        inputs.extend(self.before.iter().map(|&value| turn.take(cx, value)));
-        inputs.extend(&running.caches);
-        inputs.extend(self.after.iter().map(|&value| turn.take(cx, value)));
+        let inputs = self.decoder.inputs(|slot| match slot {
+            Slot::Tokens => Some(if self.whole { ids } else { last }),
+            Slot::Positions => position,
+            Slot::Mask => running.seen,
+            Slot::Own(at) => running.caches.get(at).copied(),
+            other => self.context.get(other).map(|value| turn.take(cx, value)),
+        })?;
         let vocabulary = cx.int("vocab_size")?;
-        let mut results = turn.inline(cx, &self.decoder, &inputs)?;
-        running.presents = results.split_off(1);
-        turn.emit(cx, |b| last_logits(b, results[0], vocabulary))
+        let results = turn.inline(cx, &self.decoder.body, &inputs)?;
+        let (logits, presents) = self.decoder.split(results);
+        running.presents = presents;
+        turn.emit(cx, |b| last_logits(b, logits, vocabulary))
     }
 
     /// States of the next iteration, in the order of [`Model::enter`].
@@ -348,39 +327,78 @@ fn with_length(b: &mut Builder<'_>, caches: &[ValueId], start: ValueId) -> Resul
     Ok(sized)
 }
 
-/// A cache of no tokens, for input `at` of a decoder, with `rows` along the axis `row`.
-fn empty_cache(
-    cx: &mut NodeCx<'_, '_>,
-    decoder: &Subgraph,
-    at: usize,
-    row: usize,
-    rows: &Dim,
-) -> Result<ValueId> {
-    let declared = decoder.input_type(at).filter(|(_, dims)| dims.len() == row + 4);
-    let Some((dtype, dims)) = declared else {
-        let names = decoder.input_names();
-        let name = names.get(at).copied().unwrap_or_default();
-        return malformed(format!(
-            "the input `{name}` of the decoder must be declared with {} axes",
-            row + 4
-        ));
-    };
-    let mut shape = vec![];
-    for (axis, dim) in dims.into_iter().enumerate() {
-        shape.push(match dim {
-            _ if axis == row => rows.clone(),
-            _ if axis == row + 2 => Dim::ZERO,
-            Some(dim) => dim,
-            None => {
-                return malformed(format!(
-                    "dimension {axis} of the input `{}` of the decoder must be declared as a number",
-                    decoder.input_names()[at]
-                ));
-            }
-        });
+/// The tokens that the decoder starts with, i32 `[rows, length]`.
+fn start_tokens(cx: &mut NodeCx<'_, '_>, whisper: bool, rows: &Dim) -> Result<ValueId> {
+    if let Some(start) = cx.optional(10).filter(|_| whisper) {
+        return Ok(start);
     }
-    let zero = cx.b.scalar(dtype, 0.0);
-    cx.b.expand(zero, shape)
+    let token = cx.int("decoder_start_token_id")?;
+    let token = cx.b.constant(Tensor::scalar(token as i32));
+    cx.b.expand(token, vec![rows.clone(), Dim::ONE])
+}
+
+/// The mask of an encoder's tokens, where none is given: those are seen that pad within a sequence, or behind it.
+fn encoder_mask(cx: &mut NodeCx<'_, '_>, tokens: ValueId, mask: Option<ValueId>) -> Result<ValueId> {
+    if let Some(mask) = mask {
+        return Ok(mask);
+    }
+    let real = is_real(cx, tokens)?;
+    let real = cx.b.cast(real, I64)?;
+    let counted = cumulated(cx.b, real)?;
+    let counted = cx.b.binary_scalar(BinaryFn::Min, counted, 1.0)?;
+    cx.b.cast(counted, I32)
+}
+
+/// What an encoder gives.
+struct Encoded {
+    context: Context,
+    /// Of an encoder that runs the decoder on its start: logits, and the decoder's own caches.
+    started: Option<(ValueId, Vec<ValueId>)>,
+}
+
+/// Runs the encoder of a node. Its results are known by their names where these are those of the decoder's inputs, and else by
+/// their order.
+fn encode(
+    cx: &mut NodeCx<'_, '_>,
+    decoder: &Decoder,
+    given: ValueId,
+    mask: Option<ValueId>,
+    start: ValueId,
+) -> Result<Encoded> {
+    let encoder = cx.graph("encoder")?;
+    let slots = bodies::encoder_slots(cx, &encoder, mask.is_some())?;
+    let of_slot = |slot: &Slot| match slot {
+        Slot::EncoderMask => mask.unwrap_or(given),
+        Slot::Tokens => start,
+        _ => given,
+    };
+    let inputs: Vec<ValueId> = slots.iter().map(of_slot).collect();
+    let starts = slots.contains(&Slot::Tokens);
+    let names = encoder.output_names();
+    let place = |name: &str| names.iter().position(|&other| other == name);
+    let logits = starts.then(|| place("logits").unwrap_or(0));
+    let hidden = place("encoder_hidden_states").or(starts.then_some(1));
+    let caches: Vec<usize> = (0..names.len()).filter(|at| ![logits, hidden].contains(&Some(*at))).collect();
+    let own = if starts { decoder.own.as_slice() } else { &[] };
+    let taken = decoder.names(&[own, &decoder.crosses].concat());
+    if caches.len() != taken.len() || decoder.slots.contains(&Slot::Hidden) && hidden.is_none() {
+        return unsupported(format!(
+            "an encoder that gives {names:?} for a decoder that takes {:?}; with decoder_input_ids it must give logits, \
+             encoder_hidden_states and all caches, without it those of cross-attention",
+            decoder.body.input_names()
+        ));
+    }
+    let gives: Vec<&str> = caches.iter().map(|&at| names[at]).collect();
+    let order = pairing(&taken, &gives);
+    let results = run(cx, &encoder, &inputs)?;
+    let mut sorted = vec![given; taken.len()];
+    for (&at, to) in caches.iter().zip(order) {
+        sorted[to] = results[at];
+    }
+    let crosses = sorted.split_off(own.len());
+    let hidden = hidden.map(|at| results[at]);
+    let context = Context { tokens: Some(given), mask, hidden, crosses };
+    Ok(Encoded { context, started: logits.map(|at| (results[at], sorted)) })
 }
 
 /// Emits a body here.
