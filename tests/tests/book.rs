@@ -4,6 +4,7 @@
 //!
 //! Guides take a model `minilm_dyn.onnx`: a small one with its inputs and outputs, or the file that `ONNXC_BOOK_MODEL` names.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -180,11 +181,9 @@ fn rust() {
 fn pages_are_whole() {
     let source = root().join("book/src");
     let summary = fs::read_to_string(source.join("SUMMARY.md")).unwrap();
-    let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let mut pages: Vec<PathBuf> = fs::read_dir(&source).unwrap().map(|entry| entry.unwrap().path()).collect();
-    pages.retain(|page| !page.ends_with("SUMMARY.md"));
+    let pages = files(&source, "md");
     assert!(pages.len() > 9);
-    for page in pages {
+    for page in pages.iter().filter(|page| !page.ends_with("SUMMARY.md")) {
         let name = page.file_name().unwrap().to_string_lossy().into_owned();
         assert!(summary.contains(&format!("({name})")), "{name} is not in SUMMARY.md");
         let languages = ["c", "cpp", "cmake", "go", "python", "rust", "sh", "text", "toml"];
@@ -196,33 +195,98 @@ fn pages_are_whole() {
                 assert!(known, "{name}: {:?}", block.words);
             }
         }
-        check_includes(&name, &fs::read_to_string(&page).unwrap(), &readme);
+        let text = fs::read_to_string(page).unwrap();
+        for part in text.split("{{#include ").skip(1) {
+            let path = part.split('}').next().unwrap();
+            assert!(source.join(path).exists(), "{name} includes {path}");
+        }
     }
 }
 
-/// What a page includes is there: a file, or a section of README.md between marks. A link in that section has a definition
-/// of its own in the page.
-fn check_includes(name: &str, page: &str, readme: &str) {
-    for part in page.split("{{#include ../../").skip(1) {
-        let path = part.split('}').next().unwrap();
-        let Some((file, anchor)) = path.split_once(':') else {
-            assert!(root().join(path).exists(), "{name} includes {path}");
-            continue;
-        };
-        assert_eq!(file, "README.md", "{name}");
-        let section = readme.split(&format!("<!-- ANCHOR: {anchor} -->")).nth(1);
-        let (section, _) = section
-            .and_then(|text| text.split_once(&format!("<!-- ANCHOR_END: {anchor} -->")))
-            .unwrap_or_else(|| panic!("{name}: README.md has no section {anchor}"));
-        assert!(!section.contains("]("), "{name}: a link in section {anchor} leads out of the book");
-        for link in
-            readme.lines().filter_map(|line| line.strip_prefix('[')?.split_once("]: ")).map(|(link, _)| link)
-        {
-            let is_defined = page.contains(&format!("\n[{link}]: "));
-            assert!(
-                !section.contains(&format!("[{link}]")) || is_defined,
-                "{name}: no definition of [{link}]"
-            );
+/// The files with an extension in a folder, in order.
+fn files(folder: &Path, extension: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> =
+        entries.filter(|path| path.extension().is_some_and(|found| found == extension)).collect();
+    files.sort();
+    files
+}
+
+/// Links of a Markdown text: what stands between `](` and `)`, outside of fenced blocks.
+fn links(text: &str) -> Vec<String> {
+    let outside = text.split("```").step_by(2);
+    let link = |part: &str| part.split(')').next().unwrap().to_string();
+    outside.flat_map(|text| text.split("](").skip(1).map(link).collect::<Vec<_>>()).collect()
+}
+
+#[test]
+fn links_lead_to_files() {
+    let folders = ["", "book/src", "compiler", "tests", "tests/benchmarks", ".github"];
+    let mut count = 0;
+    for page in folders.iter().flat_map(|folder| files(&root().join(folder), "md")) {
+        for link in links(&fs::read_to_string(&page).unwrap()) {
+            let path = link.split('#').next().unwrap();
+            if path.is_empty() || path.contains("://") {
+                continue;
+            }
+            assert!(page.parent().unwrap().join(path).exists(), "{}: {link}", page.display());
+            count += 1;
         }
+    }
+    assert!(count > 50);
+}
+
+/// The program that the README begins with.
+#[test]
+fn the_program_of_the_readme_runs() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let program = readme.split("```c\n").nth(1).unwrap().split("```").next().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("main.c"), program).unwrap();
+    let digits = root().join("examples/digits");
+    must(Command::new(ONNXC).arg(digits.join("digits.onnx")).args(["-o", "digits.o"]).current_dir(&dir));
+    let mut compiler = Command::new("cc");
+    compiler.args(["main.c", "digits.o", "-o", "main", "-I"]).arg(&digits).arg("-I");
+    must(compiler.arg(root().join("runtime-support/include")).current_dir(&dir));
+    let printed = must(Command::new("./main").current_dir(&dir)).stdout;
+    assert_eq!(String::from_utf8(printed).unwrap(), "it is a 9 with probability 0.999\n");
+}
+
+/// The page about the command line has every command and every option of the help texts, and no others.
+#[test]
+fn the_page_of_the_command_line_lists_what_the_help_lists() {
+    let page = fs::read_to_string(root().join("book/src/cli.md")).unwrap();
+    let help = |arguments: &[&str]| {
+        String::from_utf8(must(Command::new(ONNXC).args(arguments)).stdout).unwrap()
+    };
+    let commands: Vec<String> = help(&["--help"])
+        .lines()
+        .skip_while(|line| !line.starts_with("Commands:"))
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|command| *command != "help")
+        .map(String::from)
+        .collect();
+    assert!(commands.len() > 9, "{commands:?}");
+    let mut options = BTreeSet::new();
+    for command in &commands {
+        assert!(page.contains(&format!("\n| `{command}` |")), "cli.md has no command `{command}`");
+        for line in help(&[command, "--help"]).lines() {
+            let words = line.split([' ', ',', '[', '=']).filter(|word| word.starts_with("--"));
+            if line.trim_start().starts_with('-') {
+                options.extend(words.take(1).map(String::from));
+            }
+        }
+    }
+    options.remove("--help");
+    options.remove("--version");
+    for option in &options {
+        let listed = [format!("`{option}`"), format!("`{option} "), format!("`{option}[")];
+        assert!(listed.iter().any(|text| page.contains(text)), "cli.md has no option {option}");
+    }
+    for text in page.split('`').skip(1).step_by(2).filter(|text| text.starts_with("--")) {
+        let option = text.split([' ', '[', '=']).next().unwrap();
+        assert!(options.contains(option), "cli.md names {option}, which no command has");
     }
 }
