@@ -205,7 +205,8 @@ def with_encoder(rng, sizes, whisper=False, hidden=False, sequence=False, cross_
     last = body.op("Slice", ids, body.ints(-1), body.ints(2**31 - 1), body.ints(1))
     x = body.op("Gather", body.constant(words), last)
     if pointer:
-        x = body.op("Add", x, body.op("ReduceMax", body.op("Gather", body.constant(words), tokens), axes=[1]))
+        first = body.op("Gather", tokens, body.ints(0), axis=1)
+        x = body.op("Add", x, body.op("Gather", body.constant(words), first))
     y, presents = decoded(body, sizes, x, last, layers, pasts["self"], pasts["cross"], mask)
     body.output(body.op("MatMul", y, body.constant(words.T.copy())), "logits", ["batch", 1, sizes.vocabulary])
     for layer, caches in enumerate(presents):

@@ -127,13 +127,11 @@ def unnamed(node, count, rng):
     return {at for at in range(count) if at != kept and rng.random() < 0.6}
 
 
-def unname(nodes, outputs, rng):
-    """Outputs of control flow that nothing takes lose their name in half of the cases."""
+def untaken(nodes, outputs, rng):
+    """Half of the results of control flow that nothing takes."""
     taken = program.used(nodes) | {name for name, _ in outputs}
-    for node in nodes:
-        for at, name in enumerate(node.output):
-            if node.op_type in program.flow_operators() and name not in taken and rng.random() < 0.5:
-                node.output[at] = ""
+    names = [name for node in nodes if node.op_type in program.flow_operators() for name in node.output]
+    return {name for name in names if name not in taken and rng.random() < 0.5}
 
 
 #: Operators whose attributes, coordinates or, in the reference, results are f32 whatever the type is.
@@ -153,6 +151,8 @@ class Case:
         self.pairs, self.oracles, self.rtol, self.atol = [], set(), 0.0, 0.0
         #: What was drawn for each node.
         self.drawn = []
+        #: Results that have no name in the model which is compiled. ONNX Runtime, which may fault there, gets them named.
+        self.hidden = set()
         #: Whether data decide sizes of results, which then are not always declared.
         self.late = False
 
@@ -162,8 +162,6 @@ class Case:
         `unnames`: some of several outputs may get an empty name. The oracle gives all of them.
         """
         results, whose = oracle.evaluate(node, self.opset)
-        if unnames and not node.unnamed:
-            node.unnamed = unnamed(node, len(results), self.rng.spawn(1)[0])
         self.oracles.add(whose)
         self.drawn.append(node)
         at, names = len(self.nodes), []
@@ -180,7 +178,9 @@ class Case:
         self.nodes.append(node.proto(names, outputs))
         used = node.types or {"": ""}
         self.pairs += [f"{node.key}-{node.since} {variable}={name}" for variable, name in used.items()]
-        named = [(name, result) for name, result in zip(outputs, results) if name]
+        if unnames and not node.unnamed:
+            self.hidden |= {outputs[index] for index in unnamed(node, len(results), self.rng.spawn(1)[0])}
+        named = [(name, result) for name, result in zip(outputs, results) if name and name not in self.hidden]
         self.tolerance(node, [result for _, result in named])
         return named
 
@@ -295,8 +295,8 @@ def drawn_program(rng):
     case.symbolic, case.late = rng.random() < 0.4, True
     drawn = program.Program(opset, rng, case.symbolic)
     case.outputs = drawn.run()
-    unname(drawn.scope.nodes, case.outputs, rng.spawn(1)[0])
     case.nodes, case.inputs, case.oracles = drawn.scope.nodes, drawn.inputs, {"definition"}
+    case.hidden = untaken(case.nodes, case.outputs, rng.spawn(1)[0])
     names = program.used(case.nodes)
     case.initializers = [
         (tensor.name, numpy_helper.to_array(tensor)) for tensor in drawn.scope.constants if tensor.name in names]
@@ -363,10 +363,15 @@ def draw_program(rng):
 
 
 def write(case, folder):
+    """Writes the model that is compiled, and its data; gives the model with names for all results."""
     model = case.model()
     data = folder / "test_data_set_0"
     data.mkdir(parents=True)
-    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    compiled = onnx.ModelProto()
+    compiled.CopyFrom(model)
+    for node in compiled.graph.node:
+        node.output[:] = ["" if name in case.hidden else name for name in node.output]
+    (folder / "model.onnx").write_bytes(compiled.SerializeToString())
     for side, arrays in (("input", case.inputs), ("output", case.outputs)):
         for at, (name, array) in enumerate(arrays):
             (data / f"{side}_{at}.pb").write_bytes(numpy_helper.from_array(array, name).SerializeToString())
