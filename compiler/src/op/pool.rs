@@ -520,6 +520,73 @@ mod tests {
         case.gives(0, &[1, 1, 3, 4], &[1.25, 0.5, 1.25, 0.25, 1.0, 1.25, 1.0, 1.25, 0.75, 1.0, 0.75, 1.25]);
     }
 
+    /// Of static sizes as of symbolic ones, and of convolutions as of pools: where a window is too wide by less than a stride, the
+    /// formula for the number of its places gives 0.
+    #[test]
+    fn windows_wider_than_the_data_have_no_place() {
+        let of = |name: &'static str, size: usize, is_static: bool| {
+            let n = if is_static { "" } else { "n" };
+            let bytes = ["ConvInteger", "QLinearConv", "QLinearAveragePool", "NhwcMaxPool"].contains(&name);
+            let nhwc = name == "NhwcMaxPool";
+            let (shape, dims) = if nhwc { ([1, size, 1], ["", n, ""]) } else { ([1, 1, size], ["", "", n]) };
+            let microsoft = nhwc || name == "QLinearAveragePool";
+            let case = if microsoft { Case::of("com.microsoft", name, 1) } else { Case::new(name, 10) };
+            let case = match bytes {
+                true => case.symbolic(&dims, &shape, &vec![1u8; size]),
+                false => case.symbolic(&dims, &shape, &vec![1f32; size]),
+            };
+            match name {
+                "Conv" => case.constant::<f32>(&[1, 1, 3], &[1.0; 3]),
+                "ConvInteger" => case.constant::<u8>(&[1, 1, 3], &[1; 3]),
+                "QLinearConv" => {
+                    let case = case.constant::<f32>(&[], &[1.0]).constant::<u8>(&[], &[0]);
+                    let case = case.constant::<u8>(&[1, 1, 3], &[1; 3]);
+                    let case = case.constant::<f32>(&[], &[1.0]).constant::<u8>(&[], &[0]);
+                    case.constant::<f32>(&[], &[1.0]).constant::<u8>(&[], &[0])
+                }
+                "QLinearAveragePool" => {
+                    let case = case.constant::<f32>(&[], &[1.0]).constant::<u8>(&[], &[0]);
+                    case.constant::<f32>(&[], &[1.0]).constant::<u8>(&[], &[0]).ints("kernel_shape", &[3])
+                }
+                _ => case.ints("kernel_shape", &[3]),
+            }
+        };
+        let names = [
+            "MaxPool",
+            "AveragePool",
+            "LpPool",
+            "Conv",
+            "ConvInteger",
+            "QLinearConv",
+            "QLinearAveragePool",
+            "NhwcMaxPool",
+        ];
+        for name in names {
+            for is_static in [true, false] {
+                // floor((2 - 3) / 1) + 1 and floor((1 - 3) / 2) + 1
+                for (size, stride) in [(2, 1), (1, 2), (2, 2)] {
+                    let found = of(name, size, is_static).ints("strides", &[stride]).run();
+                    let found = found.unwrap_or_else(|error| panic!("{name} of {size}: {error}"));
+                    let wanted = if name == "NhwcMaxPool" { [1, 0, 1] } else { [1, 1, 0] };
+                    assert_eq!(found[0].shape, wanted, "{name} of {size} by {stride}");
+                }
+                assert!(of(name, 1, is_static).run().is_err(), "{name}");
+            }
+            let message = of(name, 1, true).lower().unwrap_err().message;
+            assert!(
+                message.contains("a window of 3 does not fit spatial axis 0 of size 1"),
+                "{name}: {message}"
+            );
+            assert!(message.contains("with stride 1 it would have -1 places"), "{message}");
+        }
+        // Indices of no windows, dilations, and a last window of `ceil_mode`, which reaches beyond the data.
+        let pool = |size: usize| Case::new("MaxPool", 10).ramp(&[1, 1, size], 1).ints("kernel_shape", &[3]);
+        pool(2).outputs(2).gives(1, &[1, 1, 0], &[]);
+        pool(4).ints("dilations", &[2]).ints("strides", &[2]).gives(0, &[1, 1, 0], &[]);
+        pool(2).int("ceil_mode", 1).gives(0, &[1, 1, 0], &[]);
+        pool(2).int("ceil_mode", 1).ints("strides", &[2]).gives(0, &[1, 1, 1], &[1.25]);
+    }
+
     #[test]
     fn an_unknown_auto_pad_is_named() {
         let case = Case::new("MaxPool", 12).ramp(&[1, 1, 5, 5], 1).ints("kernel_shape", &[2, 2]);

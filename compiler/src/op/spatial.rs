@@ -110,25 +110,27 @@ pub fn geometry(cx: &NodeCx<'_, '_>, sizes: &[Dim], kernel: Vec<Dim>) -> Result<
         let reach = reach_of(&kernel[axis], dilations[axis]);
         let padded = sizes[axis].clone() + lo[axis].clone() + hi[axis].clone();
         let room = padded.clone() - reach.clone();
-        if room.as_const().is_some_and(|room| room < 0) {
+        let divided = if ceil { room.ceil_div(&stride) } else { room.floor_div(&stride) };
+        let count = divided.unwrap_or(Dim::ZERO) + Dim::ONE;
+        // A window that is too wide by less than a stride has no place; a wider one is an error.
+        if count.as_const().is_some_and(|count| count < 0) {
             return malformed(format!(
-                "a window of {reach} does not fit spatial axis {axis} of size {} with pads {} and {}",
+                "a window of {reach} does not fit spatial axis {axis} of size {} with pads {} and {}: with stride {stride} it would \
+                 have {count} places",
                 sizes[axis], lo[axis], hi[axis]
             ));
         }
-        let floor = room.floor_div(&stride).unwrap_or(Dim::ZERO) + Dim::ONE;
         if !ceil {
-            out.push(floor);
+            out.push(count);
             continue;
         }
-        let ceiled = room.ceil_div(&stride).unwrap_or(Dim::ZERO) + Dim::ONE;
         // A window that starts past the data and the leading pads is dropped.
         let starts = sizes[axis].clone() + lo[axis].clone() - Dim::ONE;
         let spare = reach.clone() - hi[axis].clone() - stride.clone();
         let fits = spare.as_const().is_some_and(|spare| spare >= 0);
         let count = match fits {
-            true => ceiled,
-            false => ceiled.min_dim(&(starts.floor_div(&stride).unwrap_or(Dim::ZERO) + Dim::ONE)),
+            true => count,
+            false => count.min_dim(&(starts.floor_div(&stride).unwrap_or(Dim::ZERO) + Dim::ONE)),
         };
         let end = (count.clone() - Dim::ONE) * stride + reach;
         extra[axis] = (end - padded).max_dim(&Dim::ZERO);
