@@ -1,10 +1,11 @@
 //! Lengths of inputs that decide ranks. A vector of sizes, such as the `shape` of a Reshape, that is an input of symbolic
-//! length makes the rank of a result symbolic, and no rank may be. Where one length alone gives the model results of the
+//! length makes the rank of a result symbolic, and no rank may be; so do index vectors of GatherND. Where one length alone gives the model results of the
 //! ranks that it declares, the input has that length: every other one would contradict the declaration.
 //!
 //! That length is searched for by importing the model with each. Rules that infer ranks from results instead would need one
 //! for every operator, and still not see through a branch that is taken for some of the lengths.
 
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
 use onnxc_proto::{GraphProto, ModelProto, ValueInfoProto};
@@ -34,15 +35,15 @@ pub(super) fn search(
     if errors.iter().any(|error| error.kind != Kind::Unsupported) {
         return None;
     }
-    let inputs = open_vectors(graph, options);
+    let inputs = open_sizes(graph, options);
     let tries = inputs.len() * LENGTHS.count();
     if tries.saturating_mul(graph.node.len()) > MAX_NODES {
         return None;
     }
     let mut found: Option<(Import, DimPin)> = None;
-    for input in inputs {
+    for (input, axis) in inputs {
         for size in LENGTHS {
-            let pin = DimPin { target: format!("{}:0", input.name()), size };
+            let pin = DimPin { target: format!("{}:{axis}", input.name()), size };
             let mut options = options.clone();
             options.input_dims.push(pin.clone());
             let primitives = options.limits.primitives / tries as u64;
@@ -67,15 +68,24 @@ pub(super) fn search(
     Some(import)
 }
 
-/// Inputs that are vectors of integers of a length that is not given.
-fn open_vectors<'m>(graph: &'m GraphProto, options: &ImportOptions) -> Vec<&'m ValueInfoProto> {
+/// Axes of integer inputs, of a size that is not given, that may decide a rank: those of vectors, and the last ones of indices of
+/// GatherND.
+fn open_sizes<'m>(graph: &'m GraphProto, options: &ImportOptions) -> Vec<(&'m ValueInfoProto, usize)> {
     let mut types = Types::default();
     // What is wrong with a shape or a pin is reported by the import.
     types.take(graph, options);
-    let is_open = |info: &&ValueInfoProto| {
-        let Ok((DType::I32 | DType::I64, _)) = tensor_type(info) else { return false };
+    let indices: HashSet<&str> = graph
+        .node
+        .iter()
+        .filter(|node| node.op_type() == "GatherND")
+        .filter_map(|node| node.input.get(1).map(String::as_str))
+        .collect();
+    let open = |info: &'m ValueInfoProto| {
+        let Ok((DType::I32 | DType::I64, _)) = tensor_type(info) else { return None };
+        let axis = types.open_last_axis(info)?;
         let is_constant = || graph.initializer.iter().any(|tensor| tensor.name() == info.name());
-        types.is_open_vector(info) && !is_constant()
+        let is_open = (axis == 0 || indices.contains(info.name())) && !is_constant();
+        is_open.then_some((info, axis))
     };
-    graph.input.iter().filter(is_open).collect()
+    graph.input.iter().filter_map(open).collect()
 }

@@ -205,9 +205,10 @@ impl Types {
         Ok(ty)
     }
 
-    /// Whether an input is a vector of a size that neither the model nor the user gives.
-    pub fn is_open_vector(&self, info: &ValueInfoProto) -> bool {
-        matches!(self.dims(info), Some([dim]) if self.pinned_dim(info, 0, dim).is_none())
+    /// The last axis of an input, if neither the model nor the user gives its size.
+    pub fn open_last_axis(&self, info: &ValueInfoProto) -> Option<usize> {
+        let (dim, before) = self.dims(info)?.split_last()?;
+        self.pinned_dim(info, before.len(), dim).is_none().then_some(before.len())
     }
 
     /// The size that the model or the user gives a dim of an input.

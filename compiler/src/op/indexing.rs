@@ -187,18 +187,31 @@ fn gather_elements(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     Ok(vec![cx.b.emit1(Op::GatherElements { axis }, &[x, indices])?])
 }
 
-/// Indices whose last axis, the number of axes that they index, is `depth` long where its size is a symbol.
-fn with_depth(cx: &mut NodeCx<'_, '_>, indices: ValueId, depth: Option<usize>) -> Result<ValueId> {
+/// Indices whose last axis, the number of axes that they index, is `depth` long where its size is a symbol. Without a depth it
+/// is 1 where there is one axis to index, and else an error, as it decides the rank of the result.
+fn with_depth(
+    cx: &mut NodeCx<'_, '_>,
+    indices: ValueId,
+    depth: Option<usize>,
+    axes: usize,
+) -> Result<ValueId> {
     let mut shape = cx.b.shape(indices);
-    match (shape.last_mut(), depth) {
-        (Some(last), Some(depth)) if !last.is_const() => {
-            let depth = Dim::from(depth);
-            cx.b.assume_equal(last, &depth);
-            *last = depth;
-            cx.b.reshape(indices, shape)
-        }
-        _ => Ok(indices),
-    }
+    let Some(last) = shape.last_mut().filter(|last| !last.is_const()) else { return Ok(indices) };
+    let Some(depth) = depth.or((axes == 1).then_some(1)) else {
+        return Err(Error::unsupported(
+            Stage::Infer,
+            format!(
+                "the last size `{}` of indices {} says how many of {axes} axes they index, and so decides the rank of the \
+                 result: pin the dim that it follows from (--input-dim), or declare the rank of the result",
+                cx.b.graph.dim_text(last),
+                cx.b.ty(indices)
+            ),
+        ));
+    };
+    let depth = Dim::from(depth);
+    cx.b.assume_equal(last, &depth);
+    *last = depth;
+    cx.b.reshape(indices, shape)
 }
 
 pub(super) fn gather_nd(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
@@ -208,7 +221,8 @@ pub(super) fn gather_nd(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     // The ranks: result + depth = data + indices - 1 - batch.
     let ranks = cx.b.rank(x) + cx.b.rank(indices);
     let depth = cx.declared_rank(0).and_then(|rank| ranks.checked_sub(1 + batch + rank));
-    let indices = with_depth(cx, indices, depth)?;
+    let axes = cx.b.rank(x).saturating_sub(batch);
+    let indices = with_depth(cx, indices, depth, axes)?;
     Ok(vec![cx.b.emit1(Op::GatherNd { batch }, &[x, indices])?])
 }
 
@@ -240,7 +254,8 @@ fn scatter_nd(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let combine = combination(cx)?;
     // The ranks: updates + depth = data + indices - 1.
     let ranks = cx.b.rank(x) + cx.b.rank(indices);
-    let indices = with_depth(cx, indices, ranks.checked_sub(1 + cx.b.rank(updates)))?;
+    let axes = cx.b.rank(x);
+    let indices = with_depth(cx, indices, ranks.checked_sub(1 + cx.b.rank(updates)), axes)?;
     Ok(vec![cx.b.emit1(Op::ScatterNd { combine }, &[x, indices, updates])?])
 }
 

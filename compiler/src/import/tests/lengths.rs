@@ -99,3 +99,38 @@ fn searches_keep_to_the_limits() {
     asks(&long);
     found(&model);
 }
+
+/// How many axes index vectors of a symbolic length index: what declared ranks leave.
+#[test]
+fn index_vectors_have_the_length_that_one_rank_asks_for() {
+    let model = |data: &[&str], indices: &[&str], batch: i64, declared: ValueInfoProto| {
+        let gather = with(node("GatherND", &["x", "i"], &["g"]), vec![a_int("batch_dims", batch)]);
+        let nodes = vec![gather, node("Concat", &["g", "g"], &["y"]).with(a_int("axis", 0))];
+        let inputs = vec![f32v("x", data), value("i", I64, indices)];
+        model_of(graph(inputs, nodes, vec![declared]))
+    };
+    // By the rank of a result that does not have the shape of the node's.
+    for (rank, dims) in [(1, &["A", "B"] as &[&str]), (2, &["A"])] {
+        for length in ["L", "?"] {
+            let model = model(&["4", "5"], &["3", length], 0, f32v("y", dims));
+            assert_eq!(found(&model).0[1], format!("i: i64[3, {rank}]"));
+        }
+    }
+    // One axis is left by those of the batch, or is all there is.
+    for (data, indices, batch) in
+        [(&["3", "5"] as &[&str], &["3", "L"] as &[&str], 1), (&["5"], &["3", "L"], 0)]
+    {
+        let import = compile(&model(data, indices, batch, untyped("y"))).unwrap();
+        assert_eq!(import.graph.output_ty(0).to_string(), "f32[6]");
+    }
+    let undeclared = model(&["4", "5"], &["3", "L"], 0, untyped("y"));
+    asks(&undeclared);
+    let text = compile(&undeclared).unwrap_err()[0].to_string();
+    assert!(text.contains("the last size `L` of indices"), "{text}");
+    for target in ["L", "i:1"] {
+        let pin = DimPin { target: target.to_string(), size: 2 };
+        let options = ImportOptions { input_dims: vec![pin], ..Default::default() };
+        let import = import(&undeclared, &options, &NoExternalData).unwrap();
+        assert_eq!(import.graph.output_ty(0).to_string(), "f32[6]");
+    }
+}
