@@ -304,9 +304,9 @@ impl<'m> Importer<'m> {
             tolerated: Vec::new(),
         };
         let values = cx.lower()?;
-        for message in cx.tolerated {
+        for (deviation, message) in cx.tolerated {
             let site = self.site(b, b.graph.origins[b.origin].index, node, scope);
-            self.warn(Deviation::Attribute, message, Some(site));
+            self.warn(deviation, message, Some(site));
         }
         if values.len() < outputs.len() {
             let at = values.len();

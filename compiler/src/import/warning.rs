@@ -22,6 +22,8 @@ pub enum Deviation {
     ElementType,
     /// An attribute has more elements than the operator takes, and ONNX Runtime takes the first of them.
     Attribute,
+    /// An input has fewer axes than the operator takes, and ONNX Runtime adds the one that is missing.
+    Rank,
 }
 
 /// A deviation that is compiled: an error with `strict`.

@@ -13,6 +13,7 @@ use super::row::*;
 use super::sample::{arithmetic, constant_dim, dim_as};
 use crate::error::{Error, Kind, Stage};
 use crate::graph::{Builder, Op, RhsLayout, Tensor};
+use crate::import::Deviation;
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
@@ -41,7 +42,7 @@ const DFT_SHAPES_17: &[&str] = &["input[.., 2|1]", "count(dft_length) = 1"];
 const DFT_SHAPES_20: &[&str] = &["input[.., 2|1]", "count(dft_length) = 1", "count(axis) = 1"];
 
 const STFT_SHAPES: &[&str] =
-    &["signal[_, _, 2|1]", "count(frame_step) = 1", "window[_]", "count(frame_length) = 1"];
+    &["signal[_, _, 2|1] | [_, _]", "count(frame_step) = 1", "window[_]", "count(frame_length) = 1"];
 
 const MEL_WEIGHT_MATRIX_SHAPES: &[&str] = &[
     "count(num_mel_bins) = 1",
@@ -492,7 +493,13 @@ fn real_inverse(b: &mut Builder<'_>, x: ValueId, n: &Dim) -> Result<ValueId> {
 }
 
 fn stft(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (signal, window) = (cx.input(0)?, cx.optional(2));
+    let (mut signal, window) = (cx.input(0)?, cx.optional(2));
+    if cx.b.rank(signal) == 2 {
+        let text = format!("signal {} has 2 axes and must have 3", cx.b.ty(signal));
+        cx.tolerated
+            .push((Deviation::Rank, format!("{text}: it is taken as real numbers, with a last axis of 1")));
+        signal = cx.b.unsqueeze(signal, &[2])?;
+    }
     let onesided = cx.int("onesided")? != 0;
     let length = match (cx.optional(3), window) {
         (Some(_), _) => size_scalar(cx, 3)?,
@@ -623,7 +630,9 @@ fn triangle(b: &mut Builder<'_>, x: ValueId, [from, peak, to]: [ValueId; 3]) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::import::{ImportOptions, NoExternalData, import};
     use crate::op::node_case::{Case, elements, ramp};
+    use onnxc_proto::build;
 
     #[test]
     fn short_transforms_of_every_kind() {
@@ -644,6 +653,38 @@ mod tests {
         back().gives(0, &[1, 4, 1], &[0.25, 0.0, 0.0, -0.75]);
         let odd = back().constant::<i64>(&[], &[5]);
         odd.gives(0, &[1, 5, 1], &[0.4, -0.107388, 0.119041, -0.23363, -0.678022]);
+    }
+
+    /// As exporters of PyTorch write it: each row is a signal of real numbers.
+    #[test]
+    fn a_signal_of_two_axes_is_one_of_real_numbers() {
+        for onesided in [0, 1] {
+            let of = |shape: &[usize]| {
+                let case = Case::new("STFT", 17).ramp(shape, 1).constant(&[], &[5i64]).missing();
+                case.constant(&[], &[8i64]).int("onesided", onesided)
+            };
+            let two = of(&[2, 20]).run().unwrap();
+            assert_eq!(two, of(&[2, 20, 1]).run().unwrap());
+            assert_eq!(two[0].shape, [2, 3, if onesided == 1 { 5 } else { 8 }, 2]);
+        }
+        let symbolic =
+            Case::new("STFT", 17).symbolic(&["", "n"], &[1, 20], &ramp(20, 1)).constant(&[], &[5i64]);
+        assert_eq!(symbolic.constant::<f32>(&[8], &[1.0; 8]).run().unwrap()[0].shape, [1, 3, 5, 2]);
+        let node = build::node("STFT", &["x", "step", "", "length"], &["y"]);
+        let mut graph =
+            build::graph(vec![build::f32_value("x", &["1", "n"])], vec![node], vec![build::untyped("y")]);
+        graph.initializer =
+            [("step", 5), ("length", 20)].map(|(name, n)| build::i64_tensor(name, &[], vec![n])).into();
+        let model = build::model(17, graph);
+        let warnings = import(&model, &ImportOptions::default(), &NoExternalData).unwrap().warnings;
+        assert!(warnings.len() == 1 && warnings[0].deviation == Deviation::Rank, "{warnings:?}");
+        let text = warnings[0].problem.to_string();
+        assert!(text.contains("signal f32[1, s0] has 2 axes and must have 3"), "{text}");
+        let options = ImportOptions { strict: true, ..Default::default() };
+        assert!(import(&model, &options, &NoExternalData).is_err());
+        // One of one axis is none, and a transform of two axes has its parts in the last one.
+        assert!(Case::new("STFT", 17).ramp(&[20], 1).constant(&[], &[5i64]).run().is_err());
+        assert!(Case::new("DFT", 17).ramp(&[1, 20], 1).run().is_err());
     }
 
     #[test]

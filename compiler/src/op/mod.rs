@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Builder, DType, Dim, Graph, Sym, Tensor, TensorType, ValueId, unknown_count};
-use crate::import::Subgraph;
+use crate::import::{Deviation, Subgraph};
 
 pub mod activation;
 mod agreement;
@@ -478,8 +478,8 @@ pub struct NodeCx<'a, 'g> {
     pub ranks: &'a [Option<usize>],
     /// Imports the bodies of control flow.
     pub bodies: &'a mut dyn BodyImporter,
-    /// What attributes break of the specification and is lowered all the same: one warning each.
-    pub tolerated: Vec<String>,
+    /// What the node breaks of the specification and is lowered all the same: one warning each.
+    pub tolerated: Vec<(Deviation, String)>,
 }
 
 impl<'g> NodeCx<'_, 'g> {

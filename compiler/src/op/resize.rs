@@ -329,10 +329,7 @@ fn late_scaled_axes(b: &mut Builder<'_>, x: ValueId, axes: &[usize], scales: Val
         let size = shape[axis].clone();
         let scale = b.slice_axis(scales, 0, Dim::from(at), Dim::ONE)?;
         let scale_value = b.reshape(scale, vec![])?;
-        let from = float_dim(b, &size)?;
-        let scaled = b.binary(BinaryFn::Mul, from, scale_value)?;
-        let scaled = b.unary(UnaryFn::Floor, scaled)?;
-        sizes.push(b.cast(scaled, I64)?);
+        sizes.push(floor_of_product(b, &size, scale_value)?);
         resampled.push(Axis { axis, size, out: Dim::ZERO, scale: None, late: true, scale_value, roi: None });
     }
     for (axis, out) in resampled.iter_mut().zip(b.scalar_sizes(&sizes, &|_| None)?) {
@@ -350,25 +347,46 @@ fn scaled_axes(b: &mut Builder<'_>, x: ValueId, axes: &[usize], scales: &[f32]) 
     let mut resampled = Vec::with_capacity(axes.len());
     for (&axis, &scale) in axes.iter().zip(scales) {
         let size = shape[axis].clone();
-        let out = scaled_size(&size, scale)?;
         let scale_value = b.constant(Tensor::scalar(scale));
+        let out = scaled_size(b, &size, scale, scale_value)?;
         resampled.push(Axis { axis, size, out, scale: Some(scale), late: false, scale_value, roi: None });
     }
     Ok(resampled)
 }
 
-fn scaled_size(size: &Dim, scale: f32) -> Result<Dim> {
+/// `floor(size * scale)`, the product in f32: so ONNX's reference and ONNX Runtime. Of a symbolic size it is a formula where it
+/// follows from a small fraction, and else the run computes it.
+fn scaled_size(b: &mut Builder<'_>, size: &Dim, scale: f32, scale_value: ValueId) -> Result<Dim> {
     if let Some(size) = size.as_const() {
         return Ok(Dim::from((size as f32 * scale).floor() as i64));
     }
-    for denominator in 1..=64i64 {
-        let numerator = scale * denominator as f32;
-        if numerator.fract() == 0.0 {
-            let product = size.clone() * Dim::from(numerator as i64);
-            return Ok(product.floor_div(&Dim::from(denominator)).unwrap_or(Dim::ZERO));
-        }
+    if let Some((numerator, denominator)) = small_fraction(scale) {
+        let product = size.clone() * Dim::from(numerator);
+        return Ok(product.floor_div(&Dim::from(denominator)).unwrap_or(Dim::ZERO));
     }
-    Err(Error::unsupported(Stage::Infer, format!("scale {scale} of the symbolic size {size}")))
+    let scaled = floor_of_product(b, size, scale_value)?;
+    let most = size.clone() * Dim::from(scale.ceil() as i64);
+    Ok(b.scalar_sizes(&[scaled], &|_| Some(most.clone()))?.remove(0))
+}
+
+/// The fraction with a denominator up to 64 that gives the same sizes as a scale. Multiples `k` of its numerator are products of
+/// whole sizes, and must not be rounded below `k`: the scale is short of the fraction by at most half the relative distance of
+/// two f32, 2^-25. Other products are 1/64 or more from whole numbers, and are not rounded to them up to a size of 2^17.
+fn small_fraction(scale: f32) -> Option<(i64, i64)> {
+    (1..=64i64).find_map(|denominator| {
+        let numerator = scale * denominator as f32;
+        let fraction = f64::from(numerator) / denominator as f64;
+        let same = numerator.fract() == 0.0 && f64::from(scale) >= fraction * (1.0 - f64::powi(2.0, -25));
+        same.then_some((numerator as i64, denominator))
+    })
+}
+
+/// `floor(size * scale)` as an i64 scalar, the product in f32.
+fn floor_of_product(b: &mut Builder<'_>, size: &Dim, scale: ValueId) -> Result<ValueId> {
+    let size = float_dim(b, size)?;
+    let scaled = b.binary(BinaryFn::Mul, size, scale)?;
+    let scaled = b.unary(UnaryFn::Floor, scaled)?;
+    b.cast(scaled, I64)
 }
 
 /// Axes of `axes` resampled to `sizes`, under the aspect ratio policy.

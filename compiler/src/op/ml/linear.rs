@@ -3,6 +3,7 @@
 use super::scores::Transform;
 use super::{DOMAIN, Data, NUMBERS, class_labels, f32s, labels_at, matrix};
 use crate::graph::Op;
+use crate::import::Deviation;
 use crate::op::row::*;
 
 pub const ROWS: &[OpDef] = &[
@@ -54,11 +55,12 @@ fn sums(cx: &mut NodeCx<'_, '_>, targets: usize) -> Result<ValueId> {
     let mut coefficients = cx.floats("coefficients")?.unwrap_or_default();
     let taken = features(cx).and_then(|features| targets.checked_mul(features)).unwrap_or(0);
     if (1..coefficients.len()).contains(&taken) {
-        cx.tolerated.push(format!(
+        let message = format!(
             "{} coefficients are given, and {} features for each of {targets} targets take {taken}: the first are taken",
             coefficients.len(),
             taken / targets,
-        ));
+        );
+        cx.tolerated.push((Deviation::Attribute, message));
         coefficients.truncate(taken);
     }
     if targets == 0 || coefficients.is_empty() || !coefficients.len().is_multiple_of(targets) {

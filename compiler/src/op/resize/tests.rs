@@ -400,3 +400,47 @@ fn two_axes_at_once_are_one_after_the_other() {
         }
     }
 }
+
+/// `floor(size * scale)` with the product in f32, as of a static size, whatever the scale and the size are.
+#[test]
+fn any_scale_of_a_symbolic_size_is_that_of_a_static_one() {
+    let resized = |opset: i64, scale: f32, size: usize, symbol: &str| {
+        let x = ramp(size, 1);
+        let case = Case::new(if opset == 9 { "Upsample" } else { "Resize" }, opset as u32);
+        let case = case.symbolic(&["", symbol], &[1, size], &x);
+        let case = if opset == 19 { case.missing() } else { case };
+        case.constant::<f32>(&[2], &[1.0, scale]).run().unwrap().remove(0)
+    };
+    let scales =
+        [1.0 / 300.0, 0.7, 1.0 / 3.0, 2.0 / 3.0, 0.1, 1.1, 1.0 / 49.0, 2.3, 1.5, 300.0 / 7.0, 0.999_999_9];
+    for opset in [9, 10, 19] {
+        for scale in scales.into_iter().filter(|&scale| opset > 9 || scale >= 1.0) {
+            for size in [1usize, 2, 3, 7, 10, 29, 49, 98, 147, 299, 300, 301, 600, 900] {
+                if (size as f32 * scale).floor() == 0.0 {
+                    continue;
+                }
+                let (here, there) = (resized(opset, scale, size, ""), resized(opset, scale, size, "n"));
+                assert_eq!(here.shape, [1, (size as f32 * scale).floor() as usize]);
+                assert_eq!(here, there, "{size} by {scale} at {opset}");
+            }
+        }
+    }
+}
+
+/// Small fractions stand for the scales that give the same sizes.
+#[test]
+fn scales_that_are_formulas_give_the_products_of_f32() {
+    let mut found = 0;
+    for denominator in 1..=64 {
+        for numerator in 1..=2 * denominator {
+            let scale = numerator as f32 / denominator as f32;
+            let Some((p, q)) = super::small_fraction(scale) else { continue };
+            found += 1;
+            for size in (1..3000i64).chain(60_000..61_000) {
+                let wanted = (size as f32 * scale).floor() as i64;
+                assert_eq!(size * p / q, wanted, "{size} by {numerator}/{denominator}");
+            }
+        }
+    }
+    assert!(found > 1000, "{found} of the scales are formulas");
+}
