@@ -1,7 +1,7 @@
 //! The interpreter of host programs against machine code: results, refusals and their messages are the same, bit for bit.
 //! The whole official suite runs in the interpreter in `conformance`.
 
-use onnxc::graph::Tensor;
+use onnxc::graph::{Builder, DType, Graph, Origin, Tensor, TensorType};
 use onnxc::native::{self, Models};
 use onnxc::tuning::Goal;
 use onnxc_proto::build;
@@ -20,7 +20,10 @@ fn graph(name: &str) -> String {
 }
 
 fn with_both(text: &str, body: impl Fn(&native::Model<'_>, &Interpreted<'_>)) {
-    let graph = onnxc::graph::parse::parse(text).unwrap();
+    with_graph(onnxc::graph::parse::parse(text).unwrap(), body);
+}
+
+fn with_graph(graph: Graph, body: impl Fn(&native::Model<'_>, &Interpreted<'_>)) {
     let options = onnxc::Options {
         name: "model".into(),
         target: host(),
@@ -129,4 +132,38 @@ fn many_texts() {
     let twice: Vec<String> = texts.iter().map(|text| text.repeat(2)).collect();
     let x = Tensor::from_texts(&[100], &texts);
     assert_eq!(interpreted.run(&[Some(x)], &[None]).unwrap(), [Tensor::from_texts(&[100], &twice)]);
+}
+
+/// What a caller leaves out is the default of its input: also of elements smaller than a byte, and of texts.
+#[test]
+fn inputs_of_every_type_have_defaults() {
+    let tensor = |dtype: DType, at: usize| match dtype {
+        DType::Str => Tensor::from_texts(&[3], &[["a", "", "ä"], ["b", "a", "a longer one"]][at]),
+        _ => {
+            // Bits that are elements of every type.
+            let bytes = (0..3 * dtype.size()).map(|byte| u8::from((byte + at) % 2 == 0));
+            Tensor::new(dtype, vec![3], bytes.collect::<Vec<u8>>().into())
+        }
+    };
+    let mut graph = Graph::default();
+    let origin = graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+    for dtype in DType::all() {
+        let ty = TensorType::new(dtype, vec![3usize.into()]);
+        let value = Builder::new(&mut graph, origin).input(&dtype.to_string(), ty, Some(tensor(dtype, 0)));
+        graph.outputs.push((format!("{dtype}_out"), value));
+    }
+    let types: Vec<DType> = DType::all().collect();
+    let given = |at: usize| types.iter().map(|&dtype| tensor(dtype, at)).collect::<Vec<Tensor>>();
+    with_graph(graph, |model, interpreted| {
+        let shapes = vec![Some(vec![3]); types.len()];
+        let cases = [
+            (vec![None; types.len()], given(0)),
+            (given(1).into_iter().map(Some).collect::<Vec<_>>(), given(1)),
+        ];
+        for (inputs, wanted) in cases {
+            assert_eq!(model.run(&inputs, &shapes).unwrap(), wanted);
+            let outcome = interpreted.call(interpreted.model.arguments(&inputs, &shapes).unwrap()).unwrap();
+            assert_eq!((outcome.status, outcome.outputs), (0, wanted));
+        }
+    });
 }

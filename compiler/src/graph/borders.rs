@@ -61,7 +61,7 @@ pub fn pack_borders(graph: &mut Graph) -> Result<()> {
     let inputs: Vec<TensorType> = graph.inputs.iter().map(|input| graph.ty(input.value).clone()).collect();
     let outputs: Vec<TensorType> = graph.outputs.iter().map(|(_, value)| graph.ty(*value).clone()).collect();
     if has_strings {
-        strings::number(graph)?;
+        strings::number(graph);
     }
     let converts = |ty: &TensorType| ty.dtype.is_packed() || ty.dtype == DType::Str;
     for (at, ty) in inputs.into_iter().enumerate().filter(|(_, ty)| converts(ty)) {
@@ -269,6 +269,17 @@ pub fn stored(tensor: &Tensor) -> Tensor {
     }
     let packed = Bytes::from(pack_bits(tensor.dtype, &tensor.data));
     Tensor::new(DType::U8, vec![packed.len()], packed)
+}
+
+/// The default of an input as an object holds it: as the caller would, but strings are views `i64[n, 2]` of constants, see
+/// [`call::INTERN`]. They have no address, which only a linker knows.
+pub fn stored_default(graph: &Graph, default: &Tensor) -> Tensor {
+    let Some(strings) = graph.strings.as_ref().filter(|_| default.dtype == DType::Str) else {
+        return stored(default);
+    };
+    let table = strings.table();
+    let views: Vec<i64> = default.texts().iter().flat_map(|text| [0, !table.intern(text)]).collect();
+    Tensor::from_slice(&[default.len(), 2], &views)
 }
 
 #[cfg(test)]

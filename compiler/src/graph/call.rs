@@ -125,7 +125,7 @@ const fn numbers(params: &[Type]) -> usize {
 
 functions! {
     strings Texts {
-        // Texts of the caller, 16 bytes each, to their numbers: `n`.
+        // Texts of the caller, 16 bytes each, to their numbers: `n`. A size `!k` without an address is constant number `k`.
         INTERN "intern" onnxc_strings_intern [BYTES] -> STRING, [P, P, P, N];
         // Bytes of all texts: `n`.
         TEXT_BYTES "text_bytes" onnxc_strings_text_bytes [STRING] -> COUNT, [P, P, P, N];

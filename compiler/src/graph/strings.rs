@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use bytes::Bytes;
 use onnxc_runtime_support::strings::{Table, constants};
 
-use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{Constant, DType, Def, Graph, NodeId, Op, Tensor};
 
 /// The constant strings of a model, by their numbers.
@@ -78,18 +77,15 @@ pub fn has_strings(graph: &Graph) -> bool {
     false
 }
 
-/// Makes all strings numbers but those at the borders of the outermost graph.
-pub fn number(graph: &mut Graph) -> Result<()> {
-    if let Some(input) =
-        graph.inputs.iter().find(|input| graph.ty(input.value).dtype == DType::Str && input.default.is_some())
-    {
-        let message = format!("the string input `{}` has a default: it must be a constant", input.name);
-        return Err(Error::new(Stage::Import, Kind::Unsupported, message));
-    }
+/// Makes all strings numbers but those at the borders of the outermost graph. The texts of its inputs' defaults are constants, too.
+pub fn number(graph: &mut Graph) {
     let mut numbers = Numbers::default();
     numbers.graph(graph);
+    let defaults = graph.inputs.iter().filter_map(|input| input.default.as_ref());
+    for default in defaults.filter(|default| default.dtype == DType::Str) {
+        numbers.tensor(default);
+    }
     share(graph, &Strings::new(numbers.texts));
-    Ok(())
 }
 
 /// Gives the graphs inside a graph its strings.

@@ -117,19 +117,19 @@ impl Verifier<'_> {
 
     fn inputs(&mut self) {
         for (at, input) in self.graph.inputs.iter().enumerate() {
-            let value = &self.graph.values[input.value];
             self.define(input.value, Def::Input(at));
             self.value(input.value);
             let Some(default) = &input.default else { continue };
             self.data(&format!("the default of input {:?}", input.name), default);
-            let fits = default.dtype == value.ty.dtype
-                && default.shape.len() == value.ty.rank()
-                && default.shape.iter().zip(&value.ty.shape).all(|(&size, dim)| {
+            let ty = self.graph.input_ty(at);
+            let fits = default.dtype == ty.dtype
+                && default.shape.len() == ty.rank()
+                && default.shape.iter().zip(&ty.shape).all(|(&size, dim)| {
                     dim.as_const().is_none_or(|wanted| usize::try_from(wanted) == Ok(size))
                 });
             if !fits {
                 let found = format!("{}{:?}", default.dtype, default.shape);
-                self.report(format!("the default of input {:?} is {found}, not {}", input.name, value.ty));
+                self.report(format!("the default of input {:?} is {found}, not {ty}", input.name));
             }
         }
     }

@@ -161,20 +161,26 @@ impl<'m> Constants<'m> {
             ));
         }
         let positions = positions(&indices, entries, &shape)?;
-        if values.dtype == DType::Str {
-            return unsupported("a sparse tensor of strings");
-        }
-        let size = values.dtype.size();
-        self.charge(count as u64 * size as u64)?;
-        let mut data = vec![0; count * size];
         let mut next = 0;
-        for (entry, position) in positions.into_iter().enumerate() {
+        for (entry, &position) in positions.iter().enumerate() {
             if position < next || position >= count {
                 return malformed(format!(
                     "index {position} of entry {entry} is out of order or outside {shape:?}"
                 ));
             }
             next = position + 1;
+        }
+        let size = values.dtype.size();
+        let each = if values.dtype == DType::Str { size_of::<Bytes>() } else { size };
+        self.charge((count as u64).saturating_mul(each as u64))?;
+        if values.dtype == DType::Str {
+            // What has no entry is the empty text.
+            let mut texts = vec![Bytes::new(); count];
+            positions.into_iter().zip(values.texts()).for_each(|(position, text)| texts[position] = text);
+            return Ok(Tensor::from_texts(&shape, &texts));
+        }
+        let mut data = vec![0; count * size];
+        for (entry, position) in positions.into_iter().enumerate() {
             data[position * size..][..size].copy_from_slice(&values.data[entry * size..][..size]);
         }
         Ok(Tensor::new(values.dtype, shape, Bytes::from(data)))

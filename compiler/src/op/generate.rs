@@ -132,6 +132,8 @@ const HANN_WINDOW_SHAPES: &[&str] = &["count(size) = 1"];
 pub(super) fn constant(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let tensor = if cx.attributes.contains_key("value") || !cx.has("sparse_value") {
         cx.tensor("value")?
+    } else if cx.attributes.contains_key("sparse_value") {
+        cx.tensor("sparse_value")?
     } else if !cx.has("value_int") {
         None
     } else if let Some(value) = cx.optional_float("value_float")? {
@@ -348,6 +350,11 @@ mod tests {
         of("value_floats", Attr::Floats(vec![0.5])).gives(0, &[1], &[0.5]);
         of("value_string", Attr::Str("ä".into())).gives_texts(0, &[], &["ä"]);
         of("value_strings", Attr::Strs(vec!["a".into(), String::new()])).gives_texts(0, &[2], &["a", ""]);
+        // A sparse tensor is dense once it is decoded.
+        for opset in [11, 13, 25] {
+            let sparse = Attr::Tensor(Data::from_slice(&[2], &[0f32, 3.]));
+            Case::new("Constant", opset).attr("sparse_value", sparse).gives(0, &[2], &[0., 3.]);
+        }
         assert!(Case::new("Constant", 1).run().unwrap_err().message.contains("value"));
     }
 

@@ -66,7 +66,9 @@ pub unsafe extern "C" fn onnxc_strings_fault(state: *const State) -> i64 {
     unsafe { state.as_ref() }.map_or(-1, State::fault)
 }
 
-/// The numbers of the caller's strings: `views[n]`, `out[n]`. Texts are not copied.
+/// The numbers of the caller's strings: `views[n]`, `out[n]`. Texts are not copied. A view without data whose size is beyond what
+/// fits memory is constant number `!size`: so an object holds the default of an input, without an address. `OUT_OF_RANGE` where
+/// there is no such constant.
 ///
 /// # Safety
 /// All pointers are as this module describes. The texts that views refer to stay as they are until the state is closed.
@@ -81,8 +83,11 @@ pub unsafe extern "C" fn onnxc_strings_intern(
     status((|| unsafe {
         let (state, views, out) = (open(state)?, input(views, n)?, output(out, n)?);
         state.each(views.iter().zip(out), |(view, out)| {
-            let size = i64::try_from(view.size).map_err(|_| Status::BAD_SIZE)?;
-            *out = state.refer(input(view.data, size)?)?;
+            *out = match i64::try_from(view.size) {
+                Ok(size) => state.refer(input(view.data, size)?)?,
+                Err(_) if view.data.is_null() => state.constant(!view.size)?,
+                Err(_) => return Err(Status::BAD_SIZE),
+            };
             Ok(())
         })
     })())

@@ -54,12 +54,13 @@ impl Number {
     /// Writes the number that a text is to an element.
     fn parse(self, text: &[u8], element: &mut [u8]) -> Result<(), Status> {
         let text = std::str::from_utf8(trim(text)).map_err(|_| Status::BAD_TEXT)?;
+        let text = number_of_truth(text).unwrap_or(text);
         match self {
             Number::F32 => store(element, float::<f32>(text)?.to_ne_bytes()),
             Number::F64 => store(element, float::<f64>(text)?.to_ne_bytes()),
             Number::F16 => store(element, F16.narrow(float(text)?).to_ne_bytes()),
             Number::BF16 => store(element, BF16.narrow(float(text)?).to_ne_bytes()),
-            Number::Bool => store(element, [u8::from(truth(text)?)]),
+            Number::Bool => store(element, [u8::from(float::<f64>(text)? != 0.0)]),
             Number::Signed { bytes } | Number::Unsigned { bytes } => {
                 let bits = 8 * bytes as u32;
                 let (least, most) = match self {
@@ -136,15 +137,10 @@ fn integer(text: &str) -> Result<i128, Status> {
     if value.is_finite() { Ok(value as i128) } else { Err(Status::BAD_TEXT) }
 }
 
-/// The names of the two, or whether a number is not 0.
-fn truth(text: &str) -> Result<bool, Status> {
-    if text.eq_ignore_ascii_case("true") {
-        Ok(true)
-    } else if text.eq_ignore_ascii_case("false") {
-        Ok(false)
-    } else {
-        Ok(float::<f64>(text)? != 0.0)
-    }
+/// The number that a text of a bool is, so that casts from bool through texts give what a direct one gives.
+fn number_of_truth(text: &str) -> Option<&'static str> {
+    let names = [("true", "1"), ("false", "0")];
+    names.into_iter().find(|(name, _)| text.eq_ignore_ascii_case(name)).map(|(_, number)| number)
 }
 
 impl State {
@@ -247,6 +243,12 @@ mod tests {
             assert_eq!(parse(9, text), Ok([value]), "{text}");
         }
         assert_eq!(parse::<1>(9, "yes"), Err(Status::BAD_TEXT));
+        // Texts of bools are numbers, too.
+        assert_eq!(parse(1, "True").map(f32::from_ne_bytes), Ok(1.0));
+        assert_eq!(parse(11, "false").map(f64::from_ne_bytes), Ok(0.0));
+        assert_eq!(parse(10, "TRUE").map(u16::from_ne_bytes), Ok(0x3c00));
+        assert_eq!(parse(3, "true").map(i8::from_ne_bytes), Ok(1));
+        assert_eq!(parse(13, " False").map(u64::from_ne_bytes), Ok(0));
     }
 
     #[test]

@@ -104,6 +104,11 @@ impl State {
         &self.memory
     }
 
+    /// The number of a constant, by its place.
+    pub(super) fn constant(&self, place: usize) -> Result<i64, Status> {
+        if place < self.constants.count() { Ok(place as i64) } else { Err(Status::OUT_OF_RANGE) }
+    }
+
     /// The number of a text, or its hash if it has none.
     fn find(&self, text: &[u8]) -> Result<i64, u32> {
         let hash = hash(text);

@@ -23,6 +23,25 @@ fn opening_costs_nothing_and_constants_have_their_places() {
     assert_eq!(run.intern(&[b"new\0", b"a"]), Ok(vec![6, 1]));
 }
 
+/// The default of an input has no addresses.
+#[test]
+fn views_without_data_are_constants() {
+    let run = Run::with_blob(None, Some(constants_blob(&[b"a", b"b"]))).unwrap();
+    let intern = |size: usize| {
+        let view = StringView { data: std::ptr::null(), size };
+        let mut out = [-7];
+        // SAFETY: there is one view, and one number.
+        let status = unsafe { onnxc_strings_intern(run.state(), &raw const view, out.as_mut_ptr(), 1) };
+        (status, out[0])
+    };
+    assert_eq!(intern(!0), (Status::OK, 0));
+    assert_eq!(intern(!1), (Status::OK, 1));
+    assert_eq!(intern(!2), (Status::OUT_OF_RANGE, -7));
+    assert_eq!(intern(isize::MAX as usize + 1), (Status::OUT_OF_RANGE, -7));
+    assert_eq!(intern(isize::MAX as usize), (Status::NULL_POINTER, -7));
+    assert_eq!(intern(3), (Status::NULL_POINTER, -7));
+}
+
 #[test]
 fn without_constants_numbers_begin_at_0() {
     for blob in [None, Some(constants_blob(&[]))] {

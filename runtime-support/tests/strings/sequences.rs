@@ -182,8 +182,15 @@ impl Case<'_> {
             }
             6 => {
                 let numbers = self.numbers();
-                let parse =
-                    |text: &&[u8]| std::str::from_utf8(text).ok()?.trim_matches(is_space).parse::<f32>().ok();
+                // Texts of bools are numbers, too.
+                let parse = |text: &&[u8]| {
+                    let text = std::str::from_utf8(text).ok()?.trim_matches(is_space);
+                    match text.to_ascii_lowercase().as_str() {
+                        "true" => Some(1.0),
+                        "false" => Some(0.0),
+                        _ => text.parse::<f32>().ok(),
+                    }
+                };
                 let expected = self
                     .texts(&numbers)
                     .and_then(|texts| texts.iter().map(parse).collect::<Option<Vec<_>>>());

@@ -13,7 +13,7 @@ use target_lexicon::Endianness;
 use crate::codegen::emit::data::Data;
 use crate::codegen::emit::object::Finished;
 use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::borders::stored;
+use crate::graph::borders::stored_default;
 use crate::graph::{Graph, NodeId};
 use crate::host::lower::internal;
 use crate::host::lower::layout::{Weight, WeightSource};
@@ -89,7 +89,7 @@ impl Contents<'_> {
             WeightSource::Default(input) => {
                 let default = self.graph.inputs[input].default.as_ref();
                 let tensor = default.ok_or_else(|| internal("a default has gone".into()))?;
-                Data::tensor(&stored(tensor))
+                Data::tensor(&stored_default(self.graph, tensor))
             }
             WeightSource::Strings => {
                 let strings = self.graph.strings.as_ref();
@@ -290,7 +290,7 @@ mod tests {
                 .map(|weight| &all[weight.offset as usize..][..weight.bytes as usize])
                 .collect();
             let wanted = |dtype: DType, width: usize| -> Vec<u8> {
-                let data = stored(&tensor(dtype)).data;
+                let data = graph::borders::stored(&tensor(dtype)).data;
                 match order {
                     Endianness::Little => data.to_vec(),
                     Endianness::Big => {

@@ -128,11 +128,11 @@ fn call(memory: &mut Memory, table: &mut Table, function: &Function, args: &[i64
     Ok(i64::from(status))
 }
 
-/// Texts of the caller, with addresses in this process.
+/// Texts of the caller, with addresses in this process. Views of constants have none.
 fn views(memory: &Memory, table: &mut Table, at: u64, count: i64) -> Outcome<Words> {
     let count = usize::try_from(count).map_err(|_| format!("{count} texts"))?;
     let mut views = Words::new(memory.read(at, 16 * count)?);
-    for view in views.words.as_chunks_mut::<2>().0 {
+    for view in views.words.as_chunks_mut::<2>().0.iter_mut().filter(|view| i64::try_from(view[1]).is_ok()) {
         let mut text = Words::new(memory.read(view[0], view[1] as usize)?);
         view[0] = text.address() as u64;
         table.texts.push(text);

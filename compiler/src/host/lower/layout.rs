@@ -13,7 +13,7 @@ use onnxc_runtime_support::strings::STATE_BYTES;
 
 use crate::codegen::emit::{KernelCode, Kernels};
 use crate::error::{Error, Result, Stage};
-use crate::graph::borders::stored;
+use crate::graph::borders::stored_default;
 use crate::graph::{Constant, Def, Dim, Graph, NodeId, Op, Sym, ValueId};
 use crate::host::abi::frame;
 use crate::host::ir::{Frame, FrameLayout, Pointers};
@@ -153,7 +153,7 @@ impl Plan {
         for (at, input) in root.graph.inputs.iter().enumerate() {
             let offset = match &input.default {
                 Some(tensor) => {
-                    let bytes = stored(tensor).data.len() as u64;
+                    let bytes = stored_default(root.graph, tensor).data.len() as u64;
                     Some(plan.weight(&path, WeightSource::Default(at), bytes)?)
                 }
                 None => None,

@@ -152,6 +152,31 @@ fn sparse_tensors_become_dense() {
     assert_eq!(graph.constant_data(constant).unwrap().values::<f32>(), [0.0, 5.0, 0.0, 7.0]);
 }
 
+/// What has no entry is zero, or the empty text.
+#[test]
+fn sparse_tensors_are_of_every_type() {
+    for dtype in DType::all() {
+        let values = match dtype {
+            DType::Str => TensorProto { string_data: vec!["a".into(), "ä".into()], ..tensor(dtype, &[2]) },
+            DType::Bool => raw(dtype, &[2], &[1, 1]),
+            _ => raw(dtype, &[2], &vec![0x11; (2 * dtype.bits() as usize).div_ceil(8)]),
+        };
+        let indices = TensorProto { int64_data: vec![1, 3], ..tensor(DType::I64, &[2]) };
+        let sparse =
+            SparseTensorProto { values: Some(values.clone()), indices: Some(indices), dims: vec![2, 2] };
+        let mut constants = Constants::new(&NoExternalData, 1 << 10);
+        let (dense, found) = (constants.dense(&values).unwrap(), constants.sparse(&sparse).unwrap());
+        assert_eq!((found.dtype, found.shape.as_slice()), (dtype, &[2, 2][..]));
+        if dtype == DType::Str {
+            assert_eq!(found.texts(), ["", "a", "", "ä"]);
+            continue;
+        }
+        let (zero, size) = (vec![0; dtype.size()], dtype.size());
+        let wanted = [&zero, &dense.data[..size], &zero, &dense.data[size..]].concat();
+        assert_eq!(found.data, wanted, "{dtype}");
+    }
+}
+
 /// One file, `data.bin`, of the bytes 0 to 15.
 struct OneFile;
 

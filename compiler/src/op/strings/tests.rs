@@ -114,6 +114,14 @@ fn numbers_become_texts_and_back() {
         |texts: &[&str], to: i64| Case::new("Cast", 13).texts(&["n"], &[texts.len()], texts).int("to", to);
     number(&["3.5", " 1e-3", "-INF", "nan"], 1).gives(0, &[4], &[3.5, 1e-3, f64::NEG_INFINITY, f64::NAN]);
     number(&["42", "-7"], 7).gives(0, &[2], &[42., -7.]);
+    // What bools are as texts are the numbers that they are.
+    for to in [1, 2, 3, 5, 6, 7, 9, 10, 11, 12, 13, 16] {
+        number(&["True", "false"], to).gives(0, &[2], &[1., 0.]);
+    }
+    for to in [17, 20, 21, 22, 23] {
+        let case = Case::new("Cast", 23).texts(&["n"], &[2], &["True", "False"]).int("to", to);
+        case.gives(0, &[2], &[1., 0.]);
+    }
     assert!(error(&number(&["4x"], 1)).contains("text"), "{}", error(&number(&["4x"], 1)));
     let like = Case::new("CastLike", 15).texts(&[], &[1], &["2"]).input(&[1], &[1i32]);
     like.gives(0, &[1], &[2.]);
