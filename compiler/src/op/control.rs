@@ -564,12 +564,7 @@ fn scan_of_batches(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let ty = b.ty(*result).clone();
         let mut hi = vec![Dim::ZERO; ty.rank()];
         hi[0] = length.clone() - trip.clone();
-        let zero = match ty.dtype {
-            DType::C64 | DType::C128 | DType::Str => {
-                return unsupported(format!("scan outputs {ty} of unlike lengths"));
-            }
-            dtype => b.scalar(dtype, 0.0),
-        };
+        let zero = b.constant(Tensor::zeros(ty.dtype, &[]));
         let padded = b.pad(*result, zero, vec![Dim::ZERO; ty.rank()], hi)?;
         let mut shape = ty.shape.clone();
         shape[0] = length.clone();

@@ -77,7 +77,14 @@ impl Rule {
 /// `X: [N, C, d..]`, `grid: [N, o.., r]` gives `[N, C, o..]`. Interpolation runs in f32, or in f64 for values or
 /// coordinates that f32 cannot hold; integers are cut off at the end.
 pub(super) fn grid_sample(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
-    let (x, grid) = (cx.input(0)?, cx.input(1)?);
+    let x = cx.input(0)?;
+    let Some((real, imaginary)) = cx.b.parts(x)? else { return Ok(vec![sampled_reals(cx, x)?]) };
+    let (real, imaginary) = (sampled_reals(cx, real)?, sampled_reals(cx, imaginary)?);
+    Ok(vec![cx.b.complex(cx.b.dtype(x), real, imaginary)?])
+}
+
+fn sampled_reals(cx: &mut NodeCx<'_, '_>, x: ValueId) -> Result<ValueId> {
+    let grid = cx.input(1)?;
     let rule = Rule::of(cx)?;
     let b = &mut *cx.b;
     let sizes = spatial_dims(b, x)?;
@@ -113,7 +120,7 @@ pub(super) fn grid_sample(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     shape.extend_from_slice(&grid_shape[1..=rank]);
     shape.push(b.shape(x)[1].clone());
     let y = b.reshape(y, shape)?;
-    Ok(vec![channels_first(b, y)?])
+    channels_first(b, y)
 }
 
 /// `[N, p, t]` taps to `[N, p, C]` values.
@@ -273,7 +280,7 @@ fn positions(
 
 #[cfg(test)]
 mod tests {
-    use crate::op::node_case::{Case, close, ramp};
+    use crate::op::node_case::{Case, close, computes_parts, ramp};
 
     fn sampled(opset: u32, mode: &str, padding: &str, align: i64) -> Case {
         Case::new("GridSample", opset)
@@ -282,6 +289,17 @@ mod tests {
             .str("mode", mode)
             .str("padding_mode", padding)
             .int("align_corners", align)
+    }
+
+    #[test]
+    fn complex_numbers_are_sampled_by_parts() {
+        for (opset, modes) in [(16, ["bilinear", "bicubic", "nearest"]), (20, ["linear", "cubic", "nearest"])]
+        {
+            for mode in modes {
+                let case = |case: Case, _| case.ramp(&[1, 1, 3, 2], 2).str("mode", mode);
+                computes_parts(&[1, 2, 3, 3], case, "GridSample", opset);
+            }
+        }
     }
 
     #[test]

@@ -246,7 +246,8 @@ fn scatter_elements(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (x, indices, updates) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
     let axis = normalize_axis(cx.int("axis")?, cx.b.rank(x))?;
     let combine = combination(cx)?;
-    Ok(vec![cx.b.emit1(Op::ScatterElements { axis, combine }, &[x, indices, updates])?])
+    let op = Op::ScatterElements { axis, combine };
+    Ok(vec![scatter(cx, op, combine, [x, indices, updates])?])
 }
 
 fn scatter_nd(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
@@ -256,7 +257,31 @@ fn scatter_nd(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let ranks = cx.b.rank(x) + cx.b.rank(indices);
     let axes = cx.b.rank(x);
     let indices = with_depth(cx, indices, ranks.checked_sub(1 + cx.b.rank(updates)), axes)?;
-    Ok(vec![cx.b.emit1(Op::ScatterNd { combine }, &[x, indices, updates])?])
+    Ok(vec![scatter(cx, Op::ScatterNd { combine }, combine, [x, indices, updates])?])
+}
+
+/// A scatter of updates; sums of complex numbers are those of their parts.
+fn scatter(
+    cx: &mut NodeCx<'_, '_>,
+    op: Op,
+    combine: Option<BinaryFn>,
+    [x, indices, updates]: [ValueId; 3],
+) -> Result<ValueId> {
+    let dtype = cx.b.dtype(x);
+    match (combine, dtype.part()) {
+        (Some(BinaryFn::Add), Some(_)) => {}
+        (Some(_), Some(_)) => {
+            let reduction = cx.str("reduction")?;
+            return unsupported(format!("reduction `{reduction}` of {dtype}; complex numbers may be added"));
+        }
+        _ => return cx.b.emit1(op, &[x, indices, updates]),
+    }
+    let (Some(x), Some(updates)) = (cx.b.parts(x)?, cx.b.parts(updates)?) else {
+        return malformed(format!("updates {} of {dtype}", cx.b.ty(updates)));
+    };
+    let real = cx.b.emit1(op.clone(), &[x.0, indices, updates.0])?;
+    let imaginary = cx.b.emit1(op, &[x.1, indices, updates.1])?;
+    cx.b.complex(dtype, real, imaginary)
 }
 
 /// Position `write_indices[batch] + i` of the sequence axis takes update `i`.
@@ -432,10 +457,34 @@ pub(super) fn trilu(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::node_case::Case;
+    use super::super::node_case::{Case, parts};
 
     fn matrix(name: &'static str, opset: u32) -> Case {
         Case::new(name, opset).input(&[2, 3], &[1f32, 2., 3., 4., 5., 6.])
+    }
+
+    /// Two of three updates meet at one element.
+    #[test]
+    fn complex_numbers_are_added_by_parts() {
+        let data = [1f32, -1.0, 2.0, -2.0, 3.0, -3.0];
+        let updates = [10f32, 1.0, 20.0, 2.0, 40.0, 4.0];
+        let scattered = |name: &'static str, opset: u32, reduction: &str| {
+            let indices: &[usize] = if name == "ScatterND" { &[3, 1] } else { &[3] };
+            let case = Case::new(name, opset).complex(&[3], &data).input(indices, &[1i64, 2, 1]);
+            case.complex(&[3], &updates).str("reduction", reduction)
+        };
+        for name in ["ScatterElements", "ScatterND"] {
+            for opset in [16, 18] {
+                let found = scattered(name, opset, "add").run().unwrap().remove(0);
+                assert_eq!(parts(&found), [1.0, -1.0, 52.0, 3.0, 23.0, -1.0], "{name}-{opset}");
+                let message = scattered(name, opset, "mul").lower().unwrap_err().message;
+                assert!(
+                    message.contains("reduction `mul` of c64; complex numbers may be added"),
+                    "{message}"
+                );
+            }
+            assert!(scattered(name, 18, "max").lower().is_err());
+        }
     }
 
     #[test]

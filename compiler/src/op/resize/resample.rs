@@ -6,8 +6,18 @@ use crate::graph::DType::{F32, F64, I64};
 use crate::graph::{Builder, Dim, Op, RhsLayout, Tensor, ValueId};
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
-/// Resamples axis after axis. Interpolation of integers and half precision is computed in f32.
+/// Resamples axis after axis. Interpolation of integers and half precision is computed in f32, that of complex numbers in their
+/// parts.
 pub(super) fn resample(b: &mut Builder<'_>, x: ValueId, axes: Vec<Axis>, method: &Method) -> Result<ValueId> {
+    let Some((real, imaginary)) = b.parts(x)? else { return resample_reals(b, x, &axes, method) };
+    // What lies outside is a real number.
+    let of_imaginary = Method { extrapolation: 0.0, ..*method };
+    let real = resample_reals(b, real, &axes, method)?;
+    let imaginary = resample_reals(b, imaginary, &axes, &of_imaginary)?;
+    b.complex(b.dtype(x), real, imaginary)
+}
+
+fn resample_reals(b: &mut Builder<'_>, x: ValueId, axes: &[Axis], method: &Method) -> Result<ValueId> {
     let dtype = b.dtype(x);
     if axes.iter().any(|axis| axis.size.as_const() == Some(0)) {
         return malformed(format!("resampling of the empty {}", b.ty(x)));

@@ -1,5 +1,5 @@
 use crate::graph::{Dim, Op};
-use crate::op::node_case::{Case, close, elements, ramp};
+use crate::op::node_case::{Case, Part, close, computes_parts, elements, ramp};
 
 /// "length_resized > 1 ? (x_resized + 0.5) / scale - 0.5 : 0": a single element is at 0, where `asymmetric` has it.
 #[test]
@@ -443,4 +443,25 @@ fn scales_that_are_formulas_give_the_products_of_f32() {
         }
     }
     assert!(found > 1000, "{found} of the scales are formulas");
+}
+
+/// Interpolation is linear: of complex numbers it is that of their parts. What lies outside is a real number.
+#[test]
+fn complex_numbers_are_resampled_by_parts() {
+    for mode in ["nearest", "linear", "cubic"] {
+        for coordinates in ["half_pixel", "tf_crop_and_resize"] {
+            let case = |case: Case, part: Part| {
+                let case = case.constant::<f32>(&[4], &[0.0, -0.5, 1.0, 0.8]);
+                let case = case.constant::<f32>(&[2], &[1.0, 1.6]).str("mode", mode);
+                let outside = if part == Part::Imaginary { 0.0 } else { 7.0 };
+                case.str("coordinate_transformation_mode", coordinates).float("extrapolation_value", outside)
+            };
+            computes_parts(&[2, 5], case, "Resize", 13);
+        }
+    }
+    for opset in [9, 10] {
+        let name = if opset == 9 { "Upsample" } else { "Resize" };
+        let case = |case: Case, _| case.constant::<f32>(&[2], &[1.0, 1.5]).str("mode", "linear");
+        computes_parts(&[2, 5], case, name, opset);
+    }
 }
