@@ -140,7 +140,10 @@ pub fn check_output(info: &ValueInfoProto) -> Result<()> {
         (Some(ty), Err(_)) if !is_tensor(info) => match value_type(ty) {
             Ok(ValueType { sparse: false, .. }) => Ok(()),
             Ok(_) => {
-                let error = Error::unsupported(Stage::Import, "sparse tensors are taken, and not given");
+                let error = Error::unsupported(
+                    Stage::Import,
+                    "a sparse tensor may be an input or a constant, and no output: declare a dense one",
+                );
                 Err(of_value("output", info, error))
             }
             Err(error) => Err(of_value("output", info, error)),
@@ -171,7 +174,10 @@ struct ValueType<'p> {
 }
 
 fn value_type(ty: &TypeProto) -> Result<ValueType<'_>> {
-    let unsupported = || Err(Error::unsupported(Stage::Import, "values of this kind"));
+    let unsupported = |what: &str, inner: &ValueType<'_>, takes: &str| {
+        let kind = if inner.sparse { "a sparse tensor".to_string() } else { inner.kind.to_string() };
+        Err(Error::unsupported(Stage::Import, format!("{what} is {kind}; it may be {takes}")))
+    };
     let missing = || Error::malformed(Stage::Import, "the type of its elements is missing");
     Ok(match ty.value.as_ref() {
         Some(TypeValue::TensorType(tensor)) => ValueType {
@@ -193,7 +199,7 @@ fn value_type(ty: &TypeProto) -> Result<ValueType<'_>> {
             let kind = match inner.kind {
                 Kind::Tensor if !inner.sparse => Kind::Sequence,
                 Kind::Map => Kind::Records,
-                _ => return unsupported(),
+                _ => return unsupported("an element of the sequence", &inner, "a tensor or a map"),
             };
             ValueType { kind, ..inner }
         }
@@ -202,18 +208,29 @@ fn value_type(ty: &TypeProto) -> Result<ValueType<'_>> {
             let kind = match inner.kind {
                 Kind::Tensor if !inner.sparse => Kind::Optional,
                 Kind::Sequence => Kind::OptionalSequence,
-                _ => return unsupported(),
+                _ => {
+                    return unsupported(
+                        "the element of the optional",
+                        &inner,
+                        "a tensor or a sequence of tensors",
+                    );
+                }
             };
             ValueType { kind, ..inner }
         }
         Some(TypeValue::MapType(map)) => {
             let inner = value_type(map.value_type.as_deref().ok_or_else(missing)?)?;
             if inner.kind != Kind::Tensor || inner.sparse {
-                return unsupported();
+                return unsupported("a value of the map", &inner, "a tensor");
             }
             ValueType { kind: Kind::Map, key: Some(dtype(map.key_type())?), ..inner }
         }
-        Some(TypeValue::OpaqueType(_)) => return unsupported(),
+        Some(TypeValue::OpaqueType(_)) => {
+            return Err(Error::unsupported(
+                Stage::Import,
+                "the type is opaque, and has no meaning outside of its engine",
+            ));
+        }
         None => return Err(Error::malformed(Stage::Import, "the type is missing")),
     })
 }

@@ -152,10 +152,13 @@ fn values_that_are_no_tensors_are_named() {
     let map = type_proto::Map { key_type: Some(7), value_type: boxed(sequence(tensor())) };
     let sparse = type_proto::SparseTensor { elem_type: Some(1), shape: None };
     let cases = [
-        (typed("v", nested), "`v` of type seq(seq(f32[2])): values of this kind"),
+        (
+            typed("v", nested),
+            "`v` of type seq(seq(f32[2])): an element of the sequence is a sequence; it may be a tensor or a map",
+        ),
         (
             typed("v", type_proto::Value::MapType(Box::new(map))),
-            "`v` of type map(i64, seq(f32[2])): values of",
+            "`v` of type map(i64, seq(f32[2])): a value of the map is a sequence; it may be a tensor",
         ),
         (typed("v", type_proto::Value::SparseTensorType(sparse)), "`v` of type sparse(f32)"),
     ];
@@ -167,6 +170,14 @@ fn values_that_are_no_tensors_are_named() {
         model.graph.as_mut().unwrap().output.push(info);
         refuses(&model, Kind::Unsupported, &format!("output {text}"));
     }
+    // An output that some node gives is refused with that.
+    let mut sparse = model(vec![node("Same", &["x"], &["y"])]);
+    let shape = TensorShapeProto::default();
+    let ty = type_proto::SparseTensor { elem_type: Some(1), shape: Some(shape) };
+    sparse.graph.as_mut().unwrap().output = vec![typed("y", type_proto::Value::SparseTensorType(ty))];
+    let text = error_of(&sparse).to_string();
+    assert!(text.contains("Same_0") && text.contains("output `y` of type sparse(f32[])"), "{text}");
+    assert!(text.contains("a sparse tensor may be an input or a constant, and no output"), "{text}");
 }
 
 #[test]

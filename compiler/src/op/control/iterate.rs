@@ -131,13 +131,22 @@ impl Iteration {
                 .flat_map(|(state, ty)| ty.columns.iter_mut().map(move |column| (state, column)));
             for (at, (state, ty)) in columns_of.enumerate() {
                 let next = body.graph.ty(body.graph.outputs[first + at].1);
-                if next.dtype != ty.dtype {
-                    return malformed(format!("loop-carried value {state} changes from {ty} to {next}"));
-                }
-                if next.rank() != ty.rank() {
-                    return unsupported(format!(
-                        "loop-carried value {state} changes its rank, from {ty} to {next}"
-                    ));
+                if next.dtype != ty.dtype || next.rank() != ty.rank() {
+                    let (taken, given) = (lead.len() + state, first + state);
+                    let name = |names: Vec<&str>, at: usize| {
+                        names.get(at).map_or(String::new(), |name| format!("`{name}`"))
+                    };
+                    let text = format!(
+                        "loop-carried value {state}: the body takes {} as {ty} and gives {} for it, {next}",
+                        name(proto.input_names(), taken),
+                        name(proto.output_names(), given)
+                    );
+                    return match next.dtype != ty.dtype {
+                        true => malformed(format!("{text}; its type must stay")),
+                        false => unsupported(format!(
+                            "{text}; it changes its rank, which must stay: an axis of size 1 may"
+                        )),
+                    };
                 }
                 for (axis, next) in next.shape.iter().enumerate() {
                     if ty.shape[axis] != *next && !changing.contains_key(&(at, axis)) {

@@ -394,8 +394,23 @@ fn states_change_their_sizes_and_swap() {
     let ranks = with_constants(ranks, &[("i1", &[0], false)]);
     refused(
         graph(&["m: i64[]", "a0: i64[p]"], vec![repeat("m, , a0", "x", ranks)], &["x"]),
-        "changes its rank",
+        "loop-carried value 0: the body takes `a` as i64[s0] and gives `b` for it, i64[1, s0]; it changes its rank",
     );
+    let wide = graph(&["i", "keep", "a"], nodes(&["go = Identity(keep)", "b = Equal(a, a)"]), &["go", "b"]);
+    refused(
+        graph(&["m: i64[]", "a0: i64[p]"], vec![repeat("m, , a0", "x", wide)], &["x"]),
+        "the body takes `a` as i64[s0] and gives `b` for it, bool[s0]; its type must stay",
+    );
+    let step = graph(&["s", "e"], nodes(&["t = Add(s, e)"]), &["t"]);
+    let scan = node("y = Scan(x, m)").with(subgraph("body", step)).with(int("num_scan_inputs", 1));
+    refused(
+        graph(&["x: i64[]", "m: i64[3, 2]"], vec![scan], &["y"]),
+        "loop-carried value 0: the body takes `s` as i64[] and gives `t` for it, i64[2]",
+    );
+    // Sequences of sequences.
+    for text in ["t = SequenceConstruct(s, s)", "t = SequenceInsert(s, s)"] {
+        refused(graph(&["s: seq(i64[k])"], nodes(&[text]), &["t"]), "is a sequence; it must be a tensor");
+    }
 }
 
 #[test]
