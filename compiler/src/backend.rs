@@ -13,11 +13,11 @@ use std::sync::{Mutex, PoisonError};
 use cranelift_codegen::isa::OwnedTargetIsa;
 use rayon::prelude::*;
 
-use crate::codegen::emit::{KernelCode, KernelVersion, Kernels, MachineCode};
+use crate::codegen::emit::{Explanation, Failure, KernelCode, KernelVersion, Kernels, MachineCode};
 use crate::codegen::{self, Code};
 use crate::digest::digest;
 use crate::error::Result;
-use crate::graph::{DType, Graph};
+use crate::graph::{DType, Graph, ValueId};
 use crate::leaf;
 use crate::loops::{self, Expr, Kernel, visit};
 use crate::schedule::{GroupId, Program, Step};
@@ -105,6 +105,26 @@ impl Backends<'_> {
         Ok(Built { kernel, code, refusal })
     }
 
+    /// What says why a group's kernel failed. It runs once in a run that has failed: it is made for little code.
+    fn explanation(&self, graph: &Graph, program: &Program, group: GroupId) -> Result<Failure> {
+        let name = format!("{}.explain", kernel_name(graph, program, group));
+        let own = &program.groups[group];
+        let is_lost = |input: &&ValueId| {
+            own.outputs.iter().any(|&output| program.storage(output) == program.storage(**input))
+        };
+        let lost: Vec<ValueId> = own.inputs.iter().filter(is_lost).copied().collect();
+        let found = loops::lower::explain::explain(graph, own, &lost, &name, self.target)?;
+        let Some(loops::lower::explain::Explanation { kernel, texts }) = found else {
+            return Ok(Failure::Unexplained);
+        };
+        let kernel = expanded(kernel)?;
+        let code = self.done.get_or(&kernel, || codegen::compile(&kernel, self.isa(&kernel), self.target))?;
+        let built = Built { code: Code { name: name.clone(), ..code }, kernel, refusal: None };
+        let versions = vec![version((0, built))];
+        let code = KernelCode { name, versions, failure: Failure::Never };
+        Ok(Failure::Explained(Box::new(Explanation { code, texts, lost })))
+    }
+
     /// Compiles a kernel for wide vectors; gives the reason where it is refused.
     fn leaf_kernel(&self, kernel: Kernel, target: &Target) -> Result<std::result::Result<Built, String>> {
         let code = self.leaf_done.get_or(&kernel, || leaf::compile(&kernel, target))?;
@@ -153,7 +173,11 @@ impl Backends<'_> {
 /// Loop nests of a group for a target's vectors, ready for a back end.
 fn lower(graph: &Graph, program: &Program, group: GroupId, target: &Target) -> Result<Kernel> {
     let group_name = kernel_name(graph, program, group);
-    let mut kernel = loops::lower::lower(graph, &program.groups[group], &group_name, target)?;
+    expanded(loops::lower::lower(graph, &program.groups[group], &group_name, target)?)
+}
+
+/// A lowered kernel with its functions as arithmetic.
+fn expanded(mut kernel: Kernel) -> Result<Kernel> {
     if cfg!(debug_assertions) {
         loops::verify::verify(&kernel)?;
     }
@@ -247,8 +271,13 @@ fn compile_program(graph: &Graph, program: &Program, levels: &Levels<'_>) -> Res
     let codes: Vec<Result<KernelCode>> = ids
         .par_iter()
         .map(|&group| {
-            let versions = levels.build(graph, program, group)?.into_iter().map(version).collect();
-            Ok(KernelCode { name: kernel_name(graph, program, group), versions })
+            let built = levels.build(graph, program, group)?;
+            let failure = match built.iter().any(|(_, built)| visit::may_fail(&built.kernel.body)) {
+                true => levels.get(0).explanation(graph, program, group)?,
+                false => Failure::Never,
+            };
+            let versions = built.into_iter().map(version).collect();
+            Ok(KernelCode { name: kernel_name(graph, program, group), versions, failure })
         })
         .collect();
     let mut kernels = Kernels::default();

@@ -23,7 +23,7 @@ use libloading::Library;
 use onnxc_runtime_support::{Model as Descriptor, Options as RunOptions, Pool, Status, abi};
 
 use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::{Dim, Graph, Sym, Tensor};
+use crate::graph::{Dim, Graph, Input, Sym, Tensor};
 
 use crate::host::block::SPARE;
 
@@ -568,7 +568,7 @@ pub fn output_shapes(graph: &Graph, inputs: &[Option<Tensor>]) -> Result<Vec<Opt
     let size = |name: &str, dim: &Dim| {
         dim.eval(&|symbol| symbols[symbol])
             .and_then(|size| usize::try_from(size).ok())
-            .ok_or_else(|| usage(format!("output `{name}`: the inputs do not give its dim {dim} a size")))
+            .ok_or_else(|| usage(without_size(graph, inputs, name, dim)))
     };
     let shape = |(at, (name, _)): (usize, &(String, _))| {
         let mut shape = graph.output_ty(at).shape.clone();
@@ -581,4 +581,20 @@ pub fn output_shapes(graph: &Graph, inputs: &[Option<Tensor>]) -> Result<Vec<Opt
         }
     };
     graph.outputs.iter().enumerate().map(shape).collect()
+}
+
+/// That a dim of an output has no size: the input that would tell it is missing.
+fn without_size(graph: &Graph, inputs: &[Option<Tensor>], output: &str, dim: &Dim) -> String {
+    let text = graph.dim_words(dim);
+    let is_missing = |(at, input): &(usize, &Input)| {
+        inputs.get(*at).is_none_or(Option::is_none) && input.default.is_none()
+    };
+    match graph.inputs.iter().enumerate().find(is_missing) {
+        Some((_, input)) => format!(
+            "input `{}` is missing, and without it the size `{text}` of output `{output}` is not known: give --input, or \
+             --size {text}=N for random numbers",
+            input.name
+        ),
+        None => format!("output `{output}`: the inputs do not give its dim `{text}` a size"),
+    }
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use onnxc::codegen::emit::{Artifact, KernelCode, KernelVersion, MachineCode};
+use onnxc::codegen::emit::{Artifact, Failure, KernelCode, KernelVersion, MachineCode};
 use onnxc::graph::Dim;
 use onnxc::target::Target;
 use onnxc::tuning::work::Threads;
@@ -62,6 +62,7 @@ pub fn c_kernel(dir: &Path, name: &str, range: Option<(Dim, Dim)>, body: &str) -
     KernelCode {
         name: name.to_string(),
         versions: vec![KernelVersion { level: 0, code, range, threads: Threads::Always, refusal: None }],
+        failure: Failure::Unexplained,
     }
 }
 

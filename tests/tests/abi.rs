@@ -98,7 +98,7 @@ fn sizes_beyond_their_bounds_are_refused() {
             assert_eq!(run(count as i64).unwrap(), [counted(count)]);
         }
         let error = run(4).unwrap_err();
-        assert!(error.message.contains("`count`: a size is 4, more than 3"), "{error}");
+        assert!(error.message.contains("is 4; it must be between 0 and 3"), "{error}");
     });
 }
 

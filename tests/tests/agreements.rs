@@ -9,6 +9,7 @@ use onnxc::graph::{DType, Tensor};
 use onnxc::native::Call;
 use onnxc_proto::build::{self, int, node, value};
 use onnxc_proto::{AttributeProto, GraphProto, ModelProto, NodeProto, ValueInfoProto};
+use onnxc_runtime_support::Pool;
 use onnxc_tests::compile::compile;
 use prost::Message;
 
@@ -88,9 +89,12 @@ fn static_shapes_that_disagree_are_refused() {
         ),
         (
             case("TensorScatter", 24, 3, &[(F, ones), (F, &["1", "30", "4"]), (I, &["1"])]),
-            "30 is more than 5",
+            "is 30; it must be at most dimension 1 of past_cache `x0`, which is 5",
         ),
-        (case("TensorScatter", 24, 3, &[(F, ones), (F, &["1", "3", "40"]), (I, &["1"])]), "40 is not 4"),
+        (
+            case("TensorScatter", 24, 3, &[(F, ones), (F, &["1", "3", "40"]), (I, &["1"])]),
+            "is 40; it must be dimension 2 of past_cache `x0`, which is 4",
+        ),
         (
             case(
                 "Attention",
@@ -98,7 +102,7 @@ fn static_shapes_that_disagree_are_refused() {
                 4,
                 &[(F, &["5", "2", "3", "4"]), (F, &["1", "2", "5", "4"]), (F, &["1", "2", "5", "4"])],
             ),
-            "dimension 0 of K `x1` must be dimension 0 of Q `x0`: 1 is not 5",
+            "dimension 0 of K `x1` is 1; it must be dimension 0 of Q `x0`, which is 5",
         ),
         (
             case(
@@ -116,9 +120,12 @@ fn static_shapes_that_disagree_are_refused() {
         ),
         (
             case("Compress", 21, 2, &[(F, &["3", "4"]), (DType::Bool, &["30"])]).with(int("axis", 0)),
-            "30 is more than 3",
+            "is 30; it must be at most dimension 0 of input `x0`, which is 3",
         ),
-        (case("Compress", 21, 1, &[(F, &["3", "4"]), (DType::Bool, &["30"])]), "30 is more than 12"),
+        (
+            case("Compress", 21, 1, &[(F, &["3", "4"]), (DType::Bool, &["30"])]),
+            "is 30; it must be at most the number of elements of input, which is 12",
+        ),
         (
             case(
                 "DeformConv",
@@ -126,19 +133,19 @@ fn static_shapes_that_disagree_are_refused() {
                 4,
                 &[(F, &["1", "1", "40", "40"]), (F, &["1", "1", "2", "2"]), (F, &["1", "8", "2", "2"])],
             ),
-            "of offset must be that of the result: 2 is not 39",
+            "of offset `x2` is 2; it must be that of the result, which is 39",
         ),
         (
             case("GatherElements", 21, 2, &[(F, &["3", "2"]), (I, &["2", "40"])]).with(int("axis", 0)),
-            "40 is more than 2",
+            "dimension 1 of indices `x1` is 40; it must be at most dimension 1 of data `x0`, which is 2",
         ),
         (
             case("GatherND", 21, 2, &[(F, &["2", "3", "4"]), (I, &["40", "1"])]).with(int("batch_dims", 1)),
-            "40 is not 2",
+            "is 40; it must be dimension 0 of data `x0`, which is 2",
         ),
         (
             case("NegativeLogLikelihoodLoss", 21, 0, &[(F, &["2", "30"]), (I, &["2"]), (F, &["1"])]),
-            "dimension 0 of weight `x2` must be dimension 1 of input `x0`: 1 is not 30",
+            "dimension 0 of weight `x2` is 1; it must be dimension 1 of input `x0`, which is 30",
         ),
         (
             case(
@@ -149,12 +156,12 @@ fn static_shapes_that_disagree_are_refused() {
             ),
             "dimension 1 of sin_cache",
         ),
-        (case("SoftmaxCrossEntropyLoss", 21, 0, &[(F, &["2", "3"]), (I, &["40"])]), "40 is not 2"),
+        (case("SoftmaxCrossEntropyLoss", 21, 0, &[(F, &["2", "3"]), (I, &["40"])]), "is 40; it must be"),
         (
             case("SoftmaxCrossEntropyLoss", 21, 0, &[(F, &["2", "30"]), (I, &["2"]), (F, &["2"])]),
-            "2 is not 30",
+            "is 2; it must be dimension 1 of scores `x0`, which is 30",
         ),
-        (case("ScatterND", 21, 2, &[(F, &["3", "20"]), (I, &["2", "1"]), (F, &["2", "1"])]), "1 is not 20"),
+        (case("ScatterND", 21, 2, &[(F, &["3", "20"]), (I, &["2", "1"]), (F, &["2", "1"])]), "which is 20"),
     ];
     for (case, text) in cases {
         let message = refused(&case.model());
@@ -183,31 +190,31 @@ fn sizes_that_only_the_run_tells_are_checked() {
             case("ScatterElements", 21, 2, &[(F, &["n", "m"]), (I, &["k", "l"]), (F, &["k", "l"])]),
             &[&[3, 2], &[1, 2], &[1, 2]],
             &[&[3, 2], &[1, 40], &[1, 40]],
-            "dimension 1 of indices `x1` must be at most dimension 1 of data `x0`: 40 is more than 2",
+            "dimension 1 of indices `x1` is 40; it must be at most dimension 1 of data `x0`, which is 2",
         ),
         (
             case("GatherElements", 21, 2, &[(F, &["n", "m"]), (I, &["k", "l"])]),
             &[&[3, 2], &[1, 2]],
             &[&[3, 2], &[1, 40]],
-            "40 is more than 2",
+            "is 40; it must be at most dimension 1 of data `x0`, which is 2",
         ),
         (
             case("ScatterND", 21, 2, &[(F, &["n", "m"]), (I, &["k", "1"]), (F, &["k", "z"])]),
             &[&[3, 2], &[1, 1], &[1, 2]],
             &[&[3, 2], &[1, 1], &[1, 1]],
-            "1 is not 2",
+            "is 1; it must be",
         ),
         (
             case("SoftmaxCrossEntropyLoss", 21, 0, &[(F, &["n", "c"]), (I, &["k"])]),
             &[&[2, 3], &[2]],
             &[&[2, 3], &[3]],
-            "dimension 0 of labels `x1` must be dimension 0 of scores `x0`: 3 is not 2",
+            "dimension 0 of labels `x1` is 3; it must be dimension 0 of scores `x0`, which is 2",
         ),
         (
             case("NegativeLogLikelihoodLoss", 21, 0, &[(F, &["3", "5", "2"]), (I, &["3", "k"])]),
             &[&[3, 5, 2], &[3, 2]],
             &[&[3, 5, 2], &[3, 1]],
-            "1 is not 2",
+            "is 1; it must be",
         ),
         (
             case("DequantizeLinear", 21, 2, &[(DType::I8, &["n", "m"]), (F, &["n", "k"])])
@@ -215,7 +222,7 @@ fn sizes_that_only_the_run_tells_are_checked() {
                 .with(int("block_size", 2)),
             &[&[2, 4], &[2, 2]],
             &[&[2, 4], &[2, 1]],
-            "1 is not 2",
+            "is 1; it must be",
         ),
         (
             case("RoiAlign", 21, 4, &[(F, &["1", "1", "h", "w"]), (F, &["k", "f"]), (I, &["j"])])
@@ -223,7 +230,7 @@ fn sizes_that_only_the_run_tells_are_checked() {
                 .with(int("output_width", 2)),
             &[&[1, 1, 4, 4], &[1, 4], &[1]],
             &[&[1, 1, 4, 4], &[1, 3], &[1]],
-            "dimension 1 of rois `x1` must be 4: 3 is not 4",
+            "dimension 1 of rois `x1` is 3; it must be 4",
         ),
         (
             case(
@@ -235,19 +242,19 @@ fn sizes_that_only_the_run_tells_are_checked() {
             .with(int("hidden_size", 3)),
             &[&[1, 2, 4], &[1, 12, 4], &[1, 12, 3], &[1, 24]],
             &[&[1, 2, 4], &[1, 12, 4], &[1, 12, 3], &[1, 12]],
-            "12 is not 24",
+            "which is 24",
         ),
         (
             case("Pad", 21, 2, &[(F, &["n", "m"]), (I, &["p"]), (F, &[]), (I, &["a"])]),
             &[],
             &[&[2, 3], &[3], &[], &[2]],
-            "the number of elements of pads must be 2 * K (K is dimension 0 of axes `x3`): 3 is not 4",
+            "the number of elements of pads is 3; it must be 2 * K (K is dimension 0 of axes `x3`), which is 4",
         ),
         (
             case("NonMaxSuppression", 21, 2, &[(F, &["b", "n", "f"]), (F, &["b", "c", "m"])]),
             &[],
             &[&[1, 2, 3], &[1, 1, 2]],
-            "dimension 2 of boxes `x0` must be 4: 3 is not 4",
+            "dimension 2 of boxes `x0` is 3; it must be 4",
         ),
     ];
     for (case, good, bad, text) in &cases {
@@ -289,7 +296,12 @@ fn declared_shapes_are_checked_against_data() {
         assert_eq!(found.is_ok(), fits, "{wanted:?}: {found:?}");
         if wanted == [12, 1] {
             let message = found.unwrap_err().message;
-            assert!(message.contains("as the model declares it: 12 is not 3"), "{message}");
+            assert!(
+                message.contains(
+                    "dimension 0 of the result is 12; it must be the one that the model declares, which is 3"
+                ),
+                "{message}"
+            );
         }
     }
     // Constants that differ are stale: what data give holds, and a warning says so.
@@ -341,8 +353,388 @@ fn lengths_of_sequences_are_checked() {
     for wrong in [[4, 0], [3, -1], [i32::MAX, 3], [i32::MIN, 3]] {
         let message = run(wrong).expect_err(&format!("{wrong:?}"));
         assert!(
-            message.contains("out of range") && message.contains("node `the_node`"),
+            message.contains("of sequence_lens `lengths` is ") && message.contains("node `the_node`"),
             "{wrong:?}: {message}"
         );
+    }
+}
+
+/// A node whose data are not what it takes, with all that its run must say.
+struct Failing {
+    node: NodeProto,
+    domain: (&'static str, i64),
+    /// Declared dims, and what the run is given.
+    inputs: Vec<(&'static [&'static str], Tensor)>,
+    output: (DType, usize),
+    says: &'static [&'static str],
+}
+
+fn failing(
+    op: &str,
+    opset: i64,
+    inputs: Vec<(&'static [&'static str], Tensor)>,
+    rank: usize,
+    says: &'static [&'static str],
+) -> Failing {
+    let names: Vec<String> = (0..inputs.len()).map(|at| format!("x{at}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    Failing { node: named(op, &names), domain: ("", opset), inputs, output: (F, rank), says }
+}
+
+impl Failing {
+    fn with(mut self, attribute: AttributeProto) -> Failing {
+        self.node.attribute.push(attribute);
+        self
+    }
+
+    fn of(mut self, domain: &'static str, version: i64) -> Failing {
+        self.node.domain = Some(domain.into());
+        self.domain = (domain, version);
+        self
+    }
+
+    fn with_outputs(mut self, names: &[&str]) -> Failing {
+        self.node.output = build::strings(names);
+        self
+    }
+
+    fn gives(mut self, dtype: DType) -> Failing {
+        self.output.0 = dtype;
+        self
+    }
+
+    fn model(&self) -> ModelProto {
+        let inputs = self.inputs.iter().enumerate();
+        let info = |(at, (dims, tensor)): (usize, &(&[&str], Tensor))| {
+            value(&format!("x{at}"), tensor.dtype.to_onnx(), dims)
+        };
+        let output = value("y", self.output.0.to_onnx(), &vec!["?"; self.output.1]);
+        let graph = build::graph(inputs.map(info).collect(), vec![self.node.clone()], vec![output]);
+        let mut model = build::model(21, graph);
+        model.opset_import = vec![build::opset("", 21), build::opset(self.domain.0, self.domain.1)];
+        if self.domain.0.is_empty() {
+            model.opset_import.remove(0);
+        }
+        model
+    }
+}
+
+fn ramp(shape: &[usize]) -> Tensor {
+    let elements: Vec<f32> = (0..shape.iter().product()).map(|at: usize| at as f32).collect();
+    Tensor::from_slice(shape, &elements)
+}
+
+fn i64s(shape: &[usize], elements: &[i64]) -> Tensor {
+    Tensor::from_slice(shape, elements)
+}
+
+/// Each way in which the data of a node, rather than shapes of its inputs, can be wrong.
+fn failures() -> Vec<Failing> {
+    let number = |value: i64| i64s(&[], &[value]);
+    let matrix = || (&["3", "4"][..], ramp(&[3, 4]));
+    vec![
+        failing(
+            "Gather",
+            17,
+            vec![matrix(), (&["2"], i64s(&[2], &[0, 7]))],
+            2,
+            &["element [1] of indices `x1` is 7; it must be between -3 and 2"],
+        ),
+        failing(
+            "Gather",
+            17,
+            vec![(&["n", "m"], ramp(&[3, 4])), (&["a", "b"], i64s(&[2, 3], &[0, 1, 2, 0, 1, -9]))],
+            3,
+            &["element [1, 2] of indices `x1` is -9; it must be between -4 and 3"],
+        )
+        .with(int("axis", 1)),
+        failing(
+            "GatherElements",
+            13,
+            vec![(&["3", "2"], ramp(&[3, 2])), (&["1", "2"], i64s(&[1, 2], &[1, 5]))],
+            2,
+            &["element [0, 1] of indices `x1` is 5; it must be between -3 and 2"],
+        ),
+        failing(
+            "GatherND",
+            13,
+            vec![matrix(), (&["2", "2"], i64s(&[2, 2], &[0, 0, 1, 9]))],
+            1,
+            &["element [1, 1] of indices `x1` is 9; it must be between -4 and 3"],
+        ),
+        failing(
+            "ScatterElements",
+            18,
+            vec![matrix(), (&["1", "2"], i64s(&[1, 2], &[0, -4])), (&["1", "2"], ramp(&[1, 2]))],
+            2,
+            &["element [0, 1] of indices `x1` is -4; it must be between -3 and 2"],
+        ),
+        failing(
+            "ScatterND",
+            18,
+            vec![matrix(), (&["1", "2"], i64s(&[1, 2], &[0, 9])), (&["1"], ramp(&[1]))],
+            2,
+            &["element [0, 1] of indices `x1` is 9; it must be between -4 and 3"],
+        ),
+        failing(
+            "TensorScatter",
+            24,
+            vec![
+                (&["1", "5", "4"], ramp(&[1, 5, 4])),
+                (&["1", "3", "4"], ramp(&[1, 3, 4])),
+                (&["1"], i64s(&[1], &[4])),
+            ],
+            3,
+            &["write_indices `x2`", "is 5; it must be between -5 and 4"],
+        ),
+        failing(
+            "NegativeLogLikelihoodLoss",
+            13,
+            vec![(&["2", "3"], ramp(&[2, 3])), (&["2"], i64s(&[2], &[0, 7]))],
+            0,
+            &["element [1] of target `x1` is 7; it must be between -3 and 2"],
+        )
+        .with(int("ignore_index", 1)),
+        failing(
+            "SoftmaxCrossEntropyLoss",
+            13,
+            vec![(&["2", "3"], ramp(&[2, 3])), (&["2"], i64s(&[2], &[-4, 0]))],
+            0,
+            &["element [0] of labels `x1` is -4; it must be between -3 and 2"],
+        ),
+        failing(
+            "OneHotEncoder",
+            1,
+            vec![(&["n"], i64s(&[3], &[1, 2, 0]))],
+            2,
+            &["element [2] of X `x0` is 0; it must be one of the categories 1, 2"],
+        )
+        .of("ai.onnx.ml", 1)
+        .with(build::ints("cats_int64s", &[1, 2]))
+        .with(int("zeros", 0)),
+        failing(
+            "Expand",
+            13,
+            vec![matrix(), (&["2"], i64s(&[2], &[2, 4]))],
+            2,
+            &["element 0 of shape `x1` is 2; it must be 1 or dimension 0 of input `x0`, which is 3"],
+        ),
+        failing(
+            "Reshape",
+            14,
+            vec![(&["7"], ramp(&[7])), (&["2"], i64s(&[2], &[2, -1]))],
+            2,
+            &["shape `x1` gives [2, 3], which is no shape of the 7 elements of data `x0`"],
+        ),
+        failing(
+            "Reshape",
+            14,
+            vec![(&["7"], ramp(&[7])), (&["2"], i64s(&[2], &[-3, 7]))],
+            2,
+            &["element 0 of shape `x1` gives a size of -3"],
+        ),
+        failing(
+            "Tile",
+            13,
+            vec![matrix(), (&["2"], i64s(&[2], &[1, -2]))],
+            2,
+            &["element 1 of repeats `x1` is -2; it must be 0 or more"],
+        ),
+        failing(
+            "ConstantOfShape",
+            9,
+            vec![(&["2"], i64s(&[2], &[1, -1]))],
+            2,
+            &["element 1 of input `x0` is -1; it must be 0 or more"],
+        ),
+        failing(
+            "Slice",
+            13,
+            vec![
+                matrix(),
+                (&["1"], i64s(&[1], &[0])),
+                (&["1"], i64s(&[1], &[3])),
+                (&["1"], i64s(&[1], &[0])),
+                (&["1"], i64s(&[1], &[0])),
+            ],
+            2,
+            &["an element of steps `x4`, along axis 0, is 0; it must not be 0"],
+        ),
+        failing(
+            "Range",
+            11,
+            vec![(&[], number(0)), (&[], number(5)), (&[], number(0))],
+            1,
+            &["delta `x2` is 0; it must not be 0"],
+        )
+        .gives(I),
+        failing(
+            "Pad",
+            18,
+            vec![(&["6"], ramp(&[6])), (&["2"], i64s(&[2], &[-8, 1]))],
+            1,
+            &["pads -8 and 1 of axis 0 take away more than the 6 elements of data `x0`"],
+        ),
+        failing(
+            "TopK",
+            11,
+            vec![matrix(), (&["1"], i64s(&[1], &[9]))],
+            2,
+            &["K `x1` is 9; it must be between 0 and 4"],
+        )
+        .with_outputs(&["y", "places"]),
+        failing(
+            "OneHot",
+            11,
+            vec![(&["2"], i64s(&[2], &[0, 1])), (&[], number(-2)), (&["2"], ramp(&[2]))],
+            2,
+            &["depth `x1` is -2; it must be 0 or more"],
+        ),
+        failing(
+            "ReverseSequence",
+            10,
+            vec![(&["4", "2"], ramp(&[4, 2])), (&["2"], i64s(&[2], &[2, 6]))],
+            2,
+            &["sequence_lens `x1`", "it must be between -4 and 3"],
+        ),
+        failing(
+            "CumSum",
+            14,
+            vec![matrix(), (&[], number(5))],
+            2,
+            &["axis `x1` is 5; it must be between -2 and 1"],
+        ),
+        failing(
+            "Squeeze",
+            13,
+            vec![(&["1", "4"], ramp(&[1, 4])), (&["1"], i64s(&[1], &[3]))],
+            1,
+            &["an axis in axes `x1` is out of range or there twice: axes must be between -2 and 1"],
+        ),
+        failing(
+            "MaxUnpool",
+            11,
+            vec![(&["1", "1", "2"], ramp(&[1, 1, 2])), (&["1", "1", "2"], i64s(&[1, 1, 2], &[0, 50]))],
+            3,
+            &["I `x1`", "is 50; it must be between"],
+        )
+        .with(build::ints("kernel_shape", &[2]))
+        .with(build::ints("strides", &[2])),
+        failing(
+            "RoiAlign",
+            16,
+            vec![
+                (&["1", "1", "4", "4"], ramp(&[1, 1, 4, 4])),
+                (&["1", "4"], ramp(&[1, 4])),
+                (&["1"], i64s(&[1], &[3])),
+            ],
+            4,
+            &["element [0] of batch_indices `x2` is 3; it must be between -1 and 0"],
+        ),
+        failing(
+            "RotaryEmbedding",
+            23,
+            vec![
+                (&["1", "2", "4", "8"], ramp(&[1, 2, 4, 8])),
+                (&["6", "4"], ramp(&[6, 4])),
+                (&["6", "4"], ramp(&[6, 4])),
+                (&["1", "4"], i64s(&[1, 4], &[0, 1, 2, 11])),
+            ],
+            4,
+            &["element [0, 3] of position_ids `x3` is 11; it must be between -6 and 5"],
+        ),
+        failing(
+            "ArrayFeatureExtractor",
+            1,
+            vec![matrix(), (&["1", "2"], i64s(&[1, 2], &[0, 4]))],
+            2,
+            &["of Y `x1` is 4; it must be between -4 and 3"],
+        )
+        .of("ai.onnx.ml", 1),
+        failing(
+            "Compress",
+            11,
+            vec![(&["n"], ramp(&[2])), (&["m"], Tensor::from_slice(&[3], &[true; 3]))],
+            1,
+            &["is 3; it must be at most the number of elements of input, which is 2"],
+        ),
+        failing("ArgMax", 13, vec![(&["n", "m"], ramp(&[2, 0]))], 2, &["dimension 1 of data `x0` is 0"])
+            .with(int("axis", 1))
+            .gives(I),
+    ]
+}
+
+/// What a message must not say: names of symbols that the model does not name, numbers of checks, values of flags.
+fn is_vague(message: &str) -> bool {
+    let names_a_symbol =
+        message.as_bytes().windows(2).any(|pair| pair[0] == b'?' && pair[1].is_ascii_digit());
+    names_a_symbol || ["(check", "is not 0", "a size is"].iter().any(|old| message.contains(old))
+}
+
+/// A run that fails for its data says which node, which input, which element of it, its value and its bounds: compiled, on
+/// several threads, and interpreted.
+#[test]
+fn failures_for_data_have_names_and_values() {
+    let pool = Pool::new(3).unwrap();
+    let mut problems = vec![];
+    for case in failures() {
+        let folder = tempfile::tempdir().unwrap();
+        let op = case.node.op_type().to_string();
+        let compiled = match compile(&write(&case.model(), folder.path()), "model") {
+            Ok(compiled) => compiled,
+            Err(errors) => {
+                problems.push(format!("{op} is refused: {}", errors[0]));
+                continue;
+            }
+        };
+        let loaded = Loaded::new(compiled, Instant::now()).unwrap();
+        let inputs: Vec<Tensor> = case.inputs.iter().map(|(_, tensor)| tensor.clone()).collect();
+        let given: Vec<Option<Tensor>> = inputs.iter().cloned().map(Some).collect();
+        let native = |pool| {
+            let call = Call { pool, ..Call::default() };
+            let shapes = onnxc::native::output_shapes(&loaded.graph, &given).unwrap();
+            let run = loaded.model().unwrap().run_with(&given, &shapes, &call);
+            run.err().map_or_else(|| "it runs".to_string(), |error| error.message)
+        };
+        let (alone, shared) = (native(None), native(Some(&pool)));
+        if alone != shared {
+            problems.push(format!("{op}: `{alone}` on one thread, `{shared}` on several"));
+        }
+        let interpreted = onnxc::interp::run(&loaded.graph, &inputs);
+        let interpreted = interpreted.err().map_or_else(|| "it runs".to_string(), |error| error.to_string());
+        for message in [alone, interpreted] {
+            let lacks = |text: &&&str| !message.contains(**text);
+            let all = ["the_node"].iter().chain(case.says);
+            let lacking: Vec<&&str> = all.filter(lacks).collect();
+            if !lacking.is_empty() || is_vague(&message) {
+                problems.push(format!("{op}: `{message}` lacks {lacking:?}"));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+/// The position in a sequence, and the sizes of parts.
+#[test]
+fn failures_of_sequences_have_names_and_values() {
+    let graph = build::graph(
+        vec![value("x", F.to_onnx(), &["n", "2"]), value("p", I.to_onnx(), &[] as &[&str])],
+        vec![node("SplitToSequence", &["x"], &["s"]).with(int("axis", 0)), named("SequenceAt", &["s", "p"])],
+        vec![value("y", F.to_onnx(), &["?", "?"])],
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let path = write(&build::model(17, graph), folder.path());
+    let loaded = Loaded::new(compile(&path, "model").unwrap(), Instant::now()).unwrap();
+    let run = |at: i64| {
+        let inputs = [Some(ramp(&[3, 2])), Some(i64s(&[], &[at]))];
+        let shapes = onnxc::native::output_shapes(&loaded.graph, &inputs).unwrap();
+        loaded.model().unwrap().run(&inputs, &shapes)
+    };
+    assert!(run(-3).is_ok() && run(2).is_ok());
+    for at in [9, -4] {
+        let message = run(at).unwrap_err().message;
+        let wanted =
+            format!("position `p` is {at}; it must be between -3 and 2, of a sequence of 3 elements");
+        assert!(message.contains(&wanted) && message.contains("the_node"), "{message}");
     }
 }

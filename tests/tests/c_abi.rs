@@ -20,7 +20,7 @@ use onnxc_tests::object::{c_kernel, host, include_dir, must, run_c, source, writ
 
 fn origin(graph: &mut Graph, name: &str, op_type: &str) -> OriginId {
     let index = graph.origins.len();
-    graph.origins.push(Origin { name: name.into(), op_type: op_type.into(), index })
+    graph.origins.push(Origin::new(name, op_type, index))
 }
 
 fn ty(dtype: DType, shape: &[i64]) -> TensorType {

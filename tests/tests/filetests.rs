@@ -332,8 +332,7 @@ fn run_host_case(graph: &Graph) -> Result<String, String> {
     model.program = read;
     let mut kernels: Vec<Kernel> = vec![];
     for id in model.program.kernels.keys() {
-        let (graph, group) = model.group(id);
-        kernels.push(loops::lower::lower(graph, group, &id.to_string(), &options.target).map_err(text)?);
+        kernels.push(model.nest(id, &options.target).map_err(text)?);
     }
     let run: host::interp::model::RunKernel<'_> = &|(id, _), buffers, words, _| {
         let value = |sym: Sym| words.get(sym.as_u32() as usize).copied();

@@ -146,7 +146,7 @@ fn inputs_of_every_type_have_defaults() {
         }
     };
     let mut graph = Graph::default();
-    let origin = graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+    let origin = graph.origins.push(Origin::new("test", "Test", 0));
     for dtype in DType::all() {
         let ty = TensorType::new(dtype, vec![3usize.into()]);
         let value = Builder::new(&mut graph, origin).input(&dtype.to_string(), ty, Some(tensor(dtype, 0)));

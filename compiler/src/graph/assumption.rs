@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::graph::{Dim, Sym};
+use crate::graph::{Claim, Dim};
 
 /// How two sizes relate.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -22,15 +22,6 @@ impl Relation {
             Relation::Equal => left == right,
             Relation::AtMost => left <= right,
             Relation::Broadcasts => left == right || left == 1,
-        }
-    }
-
-    /// How a failed check is worded: `5 is not 4`.
-    pub fn negated(self) -> &'static str {
-        match self {
-            Relation::Equal => "is not",
-            Relation::AtMost => "is more than",
-            Relation::Broadcasts => "is neither 1 nor",
         }
     }
 }
@@ -73,7 +64,7 @@ impl Requirement {
             return Some(self.relation.holds(left, right));
         }
         // What is overgrown equals nothing, not even itself; code generation refuses it.
-        if self.left.is_overgrown() || self.right.is_overgrown() {
+        if self.is_overgrown() {
             return None;
         }
         let proven = match self.relation {
@@ -87,10 +78,9 @@ impl Requirement {
         proven.then_some(true)
     }
 
-    /// Calls `visit` with every symbol, as often as it occurs.
-    pub fn visit_symbols(&self, visit: &mut dyn FnMut(Sym)) {
-        self.left.visit_symbols(visit);
-        self.right.visit_symbols(visit);
+    /// Whether a side is more than a [`Dim`] may be.
+    pub fn is_overgrown(&self) -> bool {
+        self.left.is_overgrown() || self.right.is_overgrown()
     }
 }
 
@@ -100,24 +90,24 @@ pub struct Assumption {
     pub requirement: Requirement,
     /// The ONNX node that asks for it, ``node `name` (Op)``; may be empty.
     pub node: Arc<str>,
-    /// What must hold, in terms of the node's operands; empty where only the dims say it.
-    pub claim: Arc<str>,
+    /// What a run says in which it does not hold.
+    pub claim: Claim,
 }
 
 impl Assumption {
-    /// What must hold, for a message: `text` writes a dim.
-    pub fn sentence(&self, text: &dyn Fn(&Dim) -> String) -> String {
-        let Requirement { left, relation, right } = &self.requirement;
-        let claim = match (&*self.claim, relation) {
-            ("", Relation::Equal) => format!("{} must be {}", text(left), text(right)),
-            ("", Relation::AtMost) => format!("{} must be at most {}", text(left), text(right)),
-            ("", Relation::Broadcasts) => format!("{} must be 1 or {}", text(left), text(right)),
-            (claim, _) => claim.to_string(),
-        };
+    /// What a run says in which it does not hold, with its values as `value` writes them.
+    pub fn sentence(&self, value: &dyn Fn(&Dim) -> String) -> String {
+        let claim = self.claim.sentence(value);
         match &*self.node {
-            "" => format!("the sizes do not fit together: {claim}"),
+            "" => claim,
             node => format!("{node}: {claim}"),
         }
+    }
+
+    /// Calls `visit` with every dim that a check of it reads, as often as it occurs.
+    pub fn visit_dims<'a>(&'a self, visit: &mut dyn FnMut(&'a Dim)) {
+        let Requirement { left, right, .. } = &self.requirement;
+        [left, right].into_iter().chain(&*self.claim.values).for_each(visit);
     }
 }
 

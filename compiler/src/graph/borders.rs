@@ -74,7 +74,7 @@ pub fn pack_borders(graph: &mut Graph) -> Result<()> {
 }
 
 fn origin(graph: &mut Graph, name: &str, what: &str) -> OriginId {
-    graph.origins.push(Origin { name: name.to_string(), op_type: what.to_string(), index: 0 })
+    graph.origins.push(Origin::new(name, what, 0))
 }
 
 fn unpack_input(graph: &mut Graph, at: usize, ty: TensorType) -> Result<()> {

@@ -5,6 +5,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::error::{Error, Result, Stage};
+use crate::graph::claim::{Operand, Stated, V, printable};
+use crate::graph::data::Says;
 use crate::graph::dim::product;
 use crate::graph::{
     Assumption, Constant, Def, Dim, Graph, MapFn, Node, Op, Origin, OriginId, Requirement, RhsLayout, Sym,
@@ -27,15 +29,22 @@ const FOLD_NOW_WORK: u64 = 1 << 22;
 /// Values that one concatenation joins.
 pub const MAX_JOINED: usize = 128;
 
+/// Values behind indices among which operands are looked for.
+const MOST_BEHIND: usize = 64;
+
 /// Appends nodes to a graph, all of one origin.
 pub struct Builder<'g> {
     pub graph: &'g mut Graph,
     pub origin: OriginId,
+    /// Operands of the ONNX node, and what has their elements, with what messages call them.
+    pub operands: Vec<(ValueId, Operand)>,
+    /// See [`Builder::saying`].
+    pub(super) says: Option<Says>,
 }
 
 impl<'g> Builder<'g> {
     pub fn new(graph: &'g mut Graph, origin: OriginId) -> Builder<'g> {
-        Builder { graph, origin }
+        Builder { graph, origin, operands: vec![], says: None }
     }
 
     pub fn ty(&self, value: ValueId) -> &TensorType {
@@ -73,7 +82,7 @@ impl<'g> Builder<'g> {
 
     /// What the nodes of this builder come from.
     pub fn source(&self) -> Origin {
-        let unnamed = || Origin { name: String::new(), op_type: String::new(), index: 0 };
+        let unnamed = || Origin::default();
         self.graph.origins.get(self.origin).cloned().unwrap_or_else(unnamed)
     }
 
@@ -123,10 +132,13 @@ impl<'g> Builder<'g> {
 
     /// Adds `op` over `inputs`; gives its results.
     pub fn emit(&mut self, op: Op, inputs: &[ValueId]) -> Result<Vec<ValueId>> {
+        if op.takes_indices() {
+            self.note_indices(inputs[1]);
+        }
         let types: Vec<&TensorType> = inputs.iter().map(|&value| self.graph.ty(value)).collect();
         let Inferred { results, requirements } = infer(&op, &types)?;
-        for requirement in requirements {
-            self.assume(requirement, "");
+        for stated in requirements {
+            self.assume(stated);
         }
         if let Op::Scan { body, .. } = &op
             && !op.may_skip_bodies()
@@ -134,7 +146,9 @@ impl<'g> Builder<'g> {
             // What only data inside the body decide is checked there, and gone with the loop if nothing reads its results.
             let inside = |own: &&Assumption| {
                 let mut found = false;
-                own.requirement.visit_symbols(&mut |sym| found |= body.data.contains_key(&sym));
+                own.visit_dims(&mut |dim| {
+                    dim.visit_symbols(&mut |sym| found |= body.data.contains_key(&sym))
+                });
                 found
             };
             let outside = body.assumptions.iter().filter(|own| !inside(own));
@@ -221,27 +235,66 @@ impl<'g> Builder<'g> {
         outputs
     }
 
-    /// Takes a requirement to hold; a run in which it does not fails. `claim` says it in terms of the operands of the
-    /// ONNX node, if it is not empty.
-    pub fn assume(&mut self, requirement: Requirement, claim: &str) {
+    /// Takes a requirement to hold; a run in which it does not fails, and says so.
+    pub fn assume(&mut self, Stated { requirement, claim }: Stated) {
         if requirement.verdict() == Some(true) || self.graph.assumptions.contains(&requirement) {
             return;
         }
-        let node = match self.graph.origins.get(self.origin) {
-            Some(origin) => format!("node `{}` ({})", origin.name, origin.op_type),
+        let node = self.node_text().into();
+        self.graph.assumptions.insert(Assumption { requirement, node, claim });
+    }
+
+    /// Lets messages name the operands that indices are or follow from.
+    fn note_indices(&mut self, picks: ValueId) {
+        if self.operands.is_empty() {
+            return;
+        }
+        let operand = self.operand(picks).cloned().or_else(|| {
+            let sources = self.integer_operands_behind(picks);
+            let text = || format!("the indices that follow from {}", sources.join(" and "));
+            (!sources.is_empty()).then(|| Operand::new(text()))
+        });
+        if let (Some(operand), Some(origin)) = (operand, self.graph.origins.get_mut(self.origin))
+            && !origin.indices.contains(&operand)
+        {
+            origin.indices.push(operand);
+        }
+    }
+
+    /// Operands of the ONNX node, of integers and no constants, that a value is computed from.
+    fn integer_operands_behind(&self, value: ValueId) -> Vec<Arc<str>> {
+        let (mut open, mut seen, mut found) = (vec![value], HashSet::new(), vec![]);
+        while let Some(value) = open.pop() {
+            if seen.len() > MOST_BEHIND || !seen.insert(value) || self.graph.is_constant(value) {
+                continue;
+            }
+            match self.operands.iter().find(|(operand, _)| *operand == value) {
+                Some((_, operand)) if self.dtype(value).is_int() => found.push(operand.name.clone()),
+                Some(_) => {}
+                None => {
+                    let node = self.graph.producer(value).map(|node| &self.graph.nodes[node]);
+                    open.extend(node.iter().flat_map(|node| &node.inputs));
+                }
+            }
+        }
+        found
+    }
+
+    /// ``node `name` (Op)``; empty without one.
+    pub(super) fn node_text(&self) -> String {
+        match self.graph.origins.get(self.origin) {
+            Some(origin) => format!("node `{}` ({})", printable(&origin.name), printable(&origin.op_type)),
             None => String::new(),
-        };
-        self.graph.assumptions.insert(Assumption { requirement, node: node.into(), claim: claim.into() });
+        }
     }
 
     /// As [`Builder::assume`]; an error where constants tell that it does not hold.
-    pub fn require(&mut self, requirement: Requirement, claim: &str) -> Result<()> {
-        let Requirement { left, relation, right } = &requirement;
-        if requirement.verdict() == Some(false) {
-            let message = format!("{claim}: {left} {} {right}", relation.negated());
+    pub fn require(&mut self, stated: Stated) -> Result<()> {
+        if stated.requirement.verdict() == Some(false) {
+            let message = stated.claim.sentence(&|dim| self.graph.dim_words(dim));
             return Err(Error::malformed(Stage::Infer, message));
         }
-        self.assume(requirement, claim);
+        self.assume(stated);
         Ok(())
     }
 
@@ -253,17 +306,20 @@ impl<'g> Builder<'g> {
         let (Some(quotient), Some(rest)) = (whole.floor_div(&parts), whole.modulo(&parts)) else {
             return Err(Error::malformed(Stage::Infer, format!("{claim}: {whole} in parts of 0")));
         };
-        if rest.as_const().is_some_and(|rest| rest != 0) {
-            let message = format!("{claim}: {whole} is not a multiple of {parts}");
-            return Err(Error::malformed(Stage::Infer, message));
-        }
-        self.assume(Requirement::equal(rest, Dim::ZERO), &format!("{claim} without rest"));
+        let text = format!("{claim}: {V} is not a multiple of {V}");
+        self.require(Requirement::equal(rest, Dim::ZERO).stated(text, &[whole, &parts]))?;
         Ok(quotient)
     }
 
     /// [`Builder::emit`] for an operation with one result.
     pub fn emit1(&mut self, op: Op, inputs: &[ValueId]) -> Result<ValueId> {
         Ok(self.emit(op, inputs)?[0])
+    }
+
+    /// What messages call the indices of an operation that takes some.
+    fn indices_name(&self, op: &Op, inputs: &[ValueId]) -> Operand {
+        let operand = inputs.get(1).filter(|_| op.takes_indices()).and_then(|&picks| self.operand(picks));
+        operand.cloned().unwrap_or_else(|| Operand::new("the indices"))
     }
 
     fn fold(&mut self, op: &Op, inputs: &[ValueId], ty: &TensorType) -> Result<Option<ValueId>> {
@@ -324,7 +380,7 @@ impl<'g> Builder<'g> {
             if waits && self.is_small(op, inputs, ty) {
                 let data: Vec<&Tensor> =
                     inputs.iter().filter_map(|&value| self.graph.constant_data(value)).collect();
-                let tensor = interp::eval(op, &data)?.remove(0);
+                let tensor = interp::eval_named(op, &data, &self.indices_name(op, inputs))?.remove(0);
                 self.graph.values[value].def = Def::Const(Constant::Data(tensor));
                 settled.insert(value);
             }
@@ -347,7 +403,7 @@ impl<'g> Builder<'g> {
         if self.folds_now(op, inputs, ty) {
             let data: Vec<&Tensor> =
                 inputs.iter().filter_map(|&value| self.graph.constant_data(value)).collect();
-            let tensor = interp::eval(op, &data)?.remove(0);
+            let tensor = interp::eval_named(op, &data, &self.indices_name(op, inputs))?.remove(0);
             return Ok(self.constant(tensor));
         }
         let def = Def::Const(Constant::Deferred { op: Arc::new(op.clone()), inputs: inputs.to_vec() });
@@ -489,8 +545,8 @@ impl<'g> Builder<'g> {
                     format!("there is no axis {axis} of shape {shape:?} to remove"),
                 )
             })?;
-            let claim = format!("axis {axis} must have size 1 to be removed");
-            self.require(Requirement::equal(size.clone(), Dim::ONE), &claim)?;
+            let text = format!("axis {axis}, which is removed, has size {V}; it must have size 1");
+            self.require(Requirement::equal(size.clone(), Dim::ONE).stated(text, &[size]))?;
         }
         let kept = (0..shape.len()).filter(|axis| !axes.contains(axis)).map(|axis| shape[axis].clone());
         self.reshape(x, kept.collect())

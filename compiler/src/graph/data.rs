@@ -7,7 +7,9 @@
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use crate::graph::claim::V;
 use crate::graph::dim::Sym;
 use crate::graph::{Dim, Graph, NodeId, Relation, Requirement, ValueId};
 
@@ -19,6 +21,38 @@ pub struct DataSymbol {
     pub element: usize,
     /// What the element may be at most, in symbols of lower numbers; a run in which it is more, or negative, fails.
     pub bound: Option<Dim>,
+    /// What such a run says.
+    pub says: Option<Says>,
+}
+
+/// What a run says in which a size that data decide is negative, or more than its bound.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Says {
+    /// Its value and its bounds. The text names it, with the node that needs it: ``node `r` (Reshape): element 1 of shape `s` ``.
+    Name(Arc<str>),
+    /// All that there is to say, of a size that is -1 where something else is wrong.
+    Text(Arc<str>),
+}
+
+impl DataSymbol {
+    /// The symbol of a size that is right by construction.
+    pub fn new(value: ValueId, element: usize, bound: Option<Dim>) -> DataSymbol {
+        DataSymbol { value, element, bound, says: None }
+    }
+
+    /// What a run says in which the size is wrong: [`V`] stands for the size, and then for its bound.
+    pub fn sentence(&self, node: &str) -> String {
+        let name = match &self.says {
+            Some(Says::Text(text)) => return text.to_string(),
+            Some(Says::Name(name)) => name,
+            None => node,
+        };
+        let name = if name.is_empty() { "a size that data decide" } else { name };
+        match &self.bound {
+            Some(_) => format!("{name} is {V}; it must be between 0 and {V}"),
+            None => format!("{name} is {V}; it must be 0 or more"),
+        }
+    }
 }
 
 /// Symbols that a bound may lead to, by bounds of those it mentions. Whoever asks for all symbols behind a node visits these.
@@ -28,7 +62,7 @@ impl Graph {
     /// Lets data define a symbol, without its bound where that leads too far.
     pub fn define_symbol(&mut self, sym: Sym, value: ValueId, element: usize, bound: Option<Dim>) {
         let bound = bound.filter(|bound| self.data_symbols_of(bound).len() <= MAX_BEHIND_BOUND);
-        self.data.insert(sym, DataSymbol { value, element, bound });
+        self.data.insert(sym, DataSymbol::new(value, element, bound));
     }
 
     /// The data symbols that a node mentions in its operation, in the types of its operands and results or in a body, whose
@@ -62,7 +96,7 @@ impl Graph {
                 bodies.extend(inner.op.bodies());
             }
             body.data.values().filter_map(|symbol| symbol.bound.as_ref()).for_each(&mut note);
-            body.assumptions.requirements().flat_map(|own| [&own.left, &own.right]).for_each(&mut note);
+            body.assumptions.iter().for_each(|own| own.visit_dims(&mut note));
         }
         found.retain(|sym| !node.op.is_control() || !node.outputs.contains(&self.data[sym].value));
         self.close(found)
@@ -117,12 +151,12 @@ impl Graph {
 
     /// The data symbols that the types of outputs and the assumptions mention.
     fn result_symbols(&self) -> impl Iterator<Item = Sym> {
-        let outputs = self.outputs.iter().flat_map(|(_, value)| &self.ty(*value).shape);
-        let assumed = self.assumptions.requirements().flat_map(|own| [&own.left, &own.right]);
-        let symbols: BTreeSet<Sym> = match self.data.is_empty() {
-            true => BTreeSet::new(),
-            false => outputs.chain(assumed).flat_map(|dim| self.data_symbols_of(dim)).collect(),
-        };
+        let mut symbols = BTreeSet::new();
+        if !self.data.is_empty() {
+            let mut note = |dim: &Dim| symbols.extend(self.data_symbols_of(dim));
+            self.outputs.iter().flat_map(|(_, value)| &self.ty(*value).shape).for_each(&mut note);
+            self.assumptions.iter().for_each(|own| own.visit_dims(&mut note));
+        }
         symbols.into_iter()
     }
 

@@ -8,6 +8,7 @@ mod assumption;
 pub mod borders;
 pub mod build;
 pub mod call;
+pub mod claim;
 pub mod data;
 pub mod dim;
 pub mod dtype;
@@ -36,6 +37,7 @@ use crate::scalar::UnaryFn;
 pub use assumption::{Assumption, Assumptions, Relation, Requirement};
 pub use build::Builder;
 pub use call::Call;
+pub use claim::Claim;
 pub use data::{Bounds, DataSymbol};
 pub use dim::{Dim, Sym};
 pub use dtype::DType;
@@ -180,13 +182,28 @@ pub struct Node {
 }
 
 /// The ONNX node behind primitives.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Eq, Debug, Default)]
 pub struct Origin {
     /// Node name, or `OpType_index` where the model gives none.
     pub name: String,
     pub op_type: String,
     /// Position in the model's (or function's) node list.
     pub index: usize,
+    /// What messages call the operands that its gathers and scatters take indices from: ``indices `x` ``. Neither the text form
+    /// nor a comparison has them.
+    pub indices: Vec<claim::Operand>,
+}
+
+impl Origin {
+    pub fn new(name: impl Into<String>, op_type: impl Into<String>, index: usize) -> Origin {
+        Origin { name: name.into(), op_type: op_type.into(), index, indices: vec![] }
+    }
+}
+
+impl PartialEq for Origin {
+    fn eq(&self, other: &Origin) -> bool {
+        (&self.name, &self.op_type, self.index) == (&other.name, &other.op_type, other.index)
+    }
 }
 
 /// A symbolic dimension.
@@ -267,6 +284,57 @@ impl Graph {
     /// A dim with the names that the model gives its symbols.
     pub fn dim_text(&self, dim: &Dim) -> String {
         dim.text(&|sym| self.symbols.get(sym).map_or_else(|| sym.to_string(), |symbol| symbol.name.clone()))
+    }
+
+    /// A dim for messages: a symbol that the model does not name is called by a dimension that it is, `x.shape[1]`.
+    pub fn dim_words(&self, dim: &Dim) -> String {
+        let named = |sym: Sym| {
+            let own = self.symbols.get(sym).map_or("", |symbol| symbol.name.as_str());
+            if !own.is_empty() && !own.starts_with('?') {
+                return own.to_string();
+            }
+            let of_input = |at: usize| {
+                if self.inputs[at].name.is_empty() {
+                    return None;
+                }
+                let axis = self.found_shape(at).iter().position(|dim| dim.as_sym() == Some(sym))?;
+                Some(format!("{}.shape[{axis}]", self.inputs[at].name))
+            };
+            let found = (0..self.inputs.len()).find_map(of_input);
+            found.unwrap_or_else(|| "(a size that data decide)".to_string())
+        };
+        claim::printable(&dim.text(&named))
+    }
+
+    /// What messages call the indices of a gather or scatter.
+    pub fn indices_of(&self, node: NodeId) -> claim::Operand {
+        let node = &self.nodes[node];
+        let all = self.origins.get(node.origin).map_or(&[][..], |origin| &origin.indices[..]);
+        let name = node.inputs.get(1).map_or("", |&value| self.values[value].name.as_str());
+        match all {
+            [] if name.is_empty() => claim::Operand::new("the indices"),
+            [] => claim::Operand::new(format!("indices `{}`", claim::printable(name))),
+            [only] => only.clone(),
+            several => {
+                let quoted = format!("`{}`", claim::printable(name));
+                let own = several.iter().find(|operand| !name.is_empty() && operand.name.ends_with(&quoted));
+                let names: Vec<&str> = several.iter().map(|operand| &*operand.name).collect();
+                own.cloned().unwrap_or_else(|| claim::Operand::new(names.join(" or ")))
+            }
+        }
+    }
+
+    /// The values that have the same elements as these indices in the same order, up to the operand of the ONNX node.
+    pub fn moved_indices(&self, picks: ValueId) -> impl Iterator<Item = ValueId> {
+        let step = move |&value: &ValueId| {
+            if !self.values[value].name.is_empty() {
+                return None;
+            }
+            let node = &self.nodes[self.producer(value)?];
+            let is_same = matches!(node.op, Op::Reshape { .. } | Op::Map(MapFn::Cast { .. }));
+            is_same.then(|| node.inputs[0])
+        };
+        std::iter::successors(step(&picks), step)
     }
 
     pub fn ty(&self, value: ValueId) -> &TensorType {

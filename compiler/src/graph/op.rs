@@ -254,6 +254,18 @@ impl Op {
         }
     }
 
+    /// Whether the second operand is indices that must lie within the first one.
+    pub fn takes_indices(&self) -> bool {
+        matches!(
+            self,
+            Op::Gather { .. }
+                | Op::GatherElements { .. }
+                | Op::GatherNd { .. }
+                | Op::ScatterElements { .. }
+                | Op::ScatterNd { .. }
+        )
+    }
+
     /// Whether elements of the results are computed from those of the operands, rather than chosen or moved.
     pub fn computes(&self) -> bool {
         match self {

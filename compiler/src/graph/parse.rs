@@ -42,10 +42,12 @@ use cranelift_entity::EntityRef;
 
 use crate::error::Result;
 use crate::graph::build::known_elements;
+use crate::graph::claim::V;
+use crate::graph::data::Says;
 use crate::graph::dim::Sym;
 use crate::graph::{
-    Assumption, Constant, DType, DataSymbol, Def, Dim, Graph, Growth, Input, Node, NodeId, Origin, OriginId,
-    Panels, Relation, Requirement, State, Strings, Symbol, Tensor, TensorType, Value, ValueId,
+    Assumption, Claim, Constant, DType, DataSymbol, Def, Dim, Graph, Growth, Input, Node, NodeId, Origin,
+    OriginId, Panels, Relation, Requirement, State, Strings, Symbol, Tensor, TensorType, Value, ValueId,
     strings::share,
 };
 use lexer::Token;
@@ -89,7 +91,7 @@ impl Draft {
             self.graph.values.push(value.unwrap_or_else(unused_value));
         }
         for origin in self.origins {
-            let empty = Origin { name: String::new(), op_type: String::new(), index: 0 };
+            let empty = Origin::default();
             self.graph.origins.push(origin.unwrap_or(empty));
         }
         self.graph
@@ -223,7 +225,14 @@ impl Parser<'_> {
             let element = self.index()?;
             self.lexer.punct("]")?;
             let bound = if self.lexer.eat_punct("<=")? { Some(self.dim()?) } else { None };
-            graph.data.insert(sym, DataSymbol { value, element, bound });
+            let says = if self.lexer.eat_keyword("named")? {
+                Some(Says::Name(self.lexer.string()?.into()))
+            } else if self.lexer.eat_keyword("says")? {
+                Some(Says::Text(self.lexer.string()?.into()))
+            } else {
+                None
+            };
+            graph.data.insert(sym, DataSymbol { value, element, bound, says });
         }
         Ok(())
     }
@@ -258,9 +267,18 @@ impl Parser<'_> {
             Relation::Equal
         };
         let requirement = Requirement { left, relation, right: self.dim()? };
-        let named = matches!(self.lexer.token(), Token::Str(_));
-        let mut text = || if named { self.lexer.string() } else { Ok(String::new()) };
-        Ok(Assumption { requirement, node: text()?.into(), claim: text()?.into() })
+        let (mut node, mut text, mut values) = (String::new(), String::new(), vec![]);
+        if matches!(self.lexer.token(), Token::Str(_)) {
+            (node, text) = (self.lexer.string()?, self.lexer.string()?);
+            while self.lexer.eat_punct(",")? {
+                values.push(self.dim()?);
+            }
+        }
+        let at = self.lexer.position();
+        if text.matches(V).count() != values.len() {
+            return self.lexer.fail_at(at, format!("{} values of {text:?}", values.len()));
+        }
+        Ok(Assumption { requirement, node: node.into(), claim: Claim::new(text, values) })
     }
 
     fn input(&mut self, draft: &mut Draft) -> Result<()> {
@@ -361,7 +379,7 @@ impl Parser<'_> {
             if draft.origins.len() <= number {
                 draft.origins.resize(number + 1, None);
             }
-            if draft.origins[number].replace(Origin { name, op_type, index }).is_some() {
+            if draft.origins[number].replace(Origin::new(name, op_type, index)).is_some() {
                 return self.lexer.fail_at(at, format!("o{number} is described twice"));
             }
         }

@@ -6,6 +6,7 @@
 use std::fmt::{self, Write};
 
 use crate::graph::build::known_elements;
+use crate::graph::data::Says;
 use crate::graph::op::Shapes;
 use crate::graph::{
     Assumption, Constant, DType, Def, Dim, Graph, Growth, MapFn, Node, Op, Panels, Requirement, RhsLayout,
@@ -50,6 +51,11 @@ impl Printer<'_> {
                 if let Some(bound) = &data.bound {
                     write!(self.out, " <= {bound}")?;
                 }
+                match &data.says {
+                    Some(Says::Name(name)) => write!(self.out, " named {name:?}")?,
+                    Some(Says::Text(text)) => write!(self.out, " says {text:?}")?,
+                    None => {}
+                }
             }
             writeln!(self.out)?;
         }
@@ -60,8 +66,9 @@ impl Printer<'_> {
             graph.assumptions.iter()
         {
             write!(self.out, "{indent}  assume {left} {relation} {right}")?;
-            if !(node.is_empty() && claim.is_empty()) {
-                write!(self.out, " {node:?} {claim:?}")?;
+            if !(node.is_empty() && claim.text.is_empty()) {
+                write!(self.out, " {node:?} {:?}", claim.text)?;
+                claim.values.iter().try_for_each(|value| write!(self.out, ", {value}"))?;
             }
             writeln!(self.out)?;
         }

@@ -1,8 +1,12 @@
 //! Elements of integer tensors as dims: constants and dims where they are known when the graph is built, else
 //! symbols that data define.
 
+use std::sync::Arc;
+
 use crate::error::{Error, Result, Stage};
 use crate::graph::build::Builder;
+use crate::graph::claim::{Operand, V};
+use crate::graph::data::Says;
 use crate::graph::dim::overgrown;
 use crate::graph::{DType, DataSymbol, Dim, MapFn, Op, Requirement, Tensor, TensorType, ValueId};
 use crate::scalar::{BinaryFn, UnaryFn};
@@ -35,13 +39,75 @@ impl Builder<'_> {
     /// element; a run in which it is negative, or more than `bound` of its number, fails. What is known here is given
     /// as it is. Errors: the number of elements is not known.
     pub fn sizes(&mut self, value: ValueId, bound: &dyn Fn(usize) -> Option<Dim>) -> Result<Vec<Dim>> {
-        let (value, count) = self.integer_elements(value)?;
+        let (vector, count) = self.integer_elements(value)?;
         (0..count)
-            .map(|at| match self.element(value, at) {
+            .map(|at| match self.element(vector, at) {
                 Element::Known(dim) => Ok(dim),
-                Element::Data(source, element) => self.bind(source, element, bound(at)),
+                Element::Data(source, element) => {
+                    let says = self.says_of_element(value, at);
+                    self.bind((source, element), bound(at), says)
+                }
             })
             .collect()
+    }
+
+    /// Lets the sizes that `make` defines by data say this where they are negative or beyond their bound, after the name of
+    /// the node. Without it they are named by the operand whose elements they are.
+    pub fn saying<T>(&mut self, says: Says, make: impl FnOnce(&mut Self) -> T) -> T {
+        let node = self.node_text();
+        let placed = |text: Arc<str>| if node.is_empty() { text } else { format!("{node}: {text}").into() };
+        let says = match says {
+            Says::Name(name) => Says::Name(placed(name)),
+            Says::Text(text) => Says::Text(placed(text)),
+        };
+        let before = self.says.replace(says);
+        let made = make(self);
+        self.says = before;
+        made
+    }
+
+    /// What messages call an operand of the ONNX node: the value itself, or one that it has the elements of.
+    pub fn operand_text(&self, value: ValueId) -> Option<Arc<str>> {
+        self.operand(value).map(|operand| operand.name.clone())
+    }
+
+    /// See [`Builder::operand_text`].
+    pub fn operand(&self, value: ValueId) -> Option<&Operand> {
+        let mut value = value;
+        for _ in 0..MAX_TRACE {
+            if let Some((_, found)) = self.operands.iter().find(|(operand, _)| *operand == value) {
+                return Some(found);
+            }
+            let node = &self.graph.nodes[self.graph.producer(value)?];
+            value = match &node.op {
+                Op::Reshape { .. } | Op::Map(MapFn::Cast { .. }) => node.inputs[0],
+                _ => return None,
+            };
+        }
+        None
+    }
+
+    /// The name of an element of a tensor of integers, of an operand of the ONNX node or of what was moved out of one.
+    pub fn element_text(&self, mut value: ValueId, mut at: usize) -> Option<String> {
+        for _ in 0..MAX_TRACE {
+            if let Some((_, Operand { name, .. })) =
+                self.operands.iter().find(|(operand, _)| *operand == value)
+            {
+                let is_one = self.ty(value).elements() == Dim::ONE;
+                return Some(if is_one { name.to_string() } else { format!("element {at} of {name}") });
+            }
+            (value, at) = self.moved_from(value, at)?;
+        }
+        None
+    }
+
+    fn says_of_element(&self, value: ValueId, at: usize) -> Option<Says> {
+        if self.says.is_some() {
+            return self.says.clone();
+        }
+        let (node, name) = (self.node_text(), self.element_text(value, at));
+        let name = name.unwrap_or_else(|| "a size that the data of its operands decide".to_string());
+        (!node.is_empty()).then(|| Says::Name(format!("{node}: {name}").into()))
     }
 
     /// Elements of an integer tensor, as far as they are known now.
@@ -70,7 +136,7 @@ impl Builder<'_> {
                             Some(parts) => parts,
                             None => *parts.insert(self.signed_parts(value)?),
                         };
-                        self.bind(positive, at, None)? - self.bind(negative, at, None)?
+                        self.bind((positive, at), None, None)? - self.bind((negative, at), None, None)?
                     }
                 },
             };
@@ -92,7 +158,10 @@ impl Builder<'_> {
         let mut next = 0..;
         let mut name = |at: usize, dim: &Dim| match keep[at] {
             true => Ok(dim.clone()),
-            false => self.bind(vector, next.next().unwrap_or_default(), bound(at)),
+            false => {
+                let says = self.says_of_element(vector, at);
+                self.bind((vector, next.next().unwrap_or_default()), bound(at), says)
+            }
         };
         dims.iter().enumerate().map(|(at, dim)| name(at, dim)).collect()
     }
@@ -130,16 +199,6 @@ impl Builder<'_> {
                 self.sizes(vector, bound)
             }
         }
-    }
-
-    /// Takes `a <= b` to hold; a run in which it does not fails.
-    pub fn assume_at_most(&mut self, a: &Dim, b: &Dim) {
-        self.assume(Requirement::at_most(a.clone(), b.clone()), "");
-    }
-
-    /// Takes `a = b` to hold; a run in which it does not fails.
-    pub fn assume_equal(&mut self, a: &Dim, b: &Dim) {
-        self.assume(Requirement::equal(a.clone(), b.clone()), "");
     }
 
     /// A tensor as an i64 scalar or vector, and the number of its elements.
@@ -222,10 +281,19 @@ impl Builder<'_> {
     }
 
     /// The symbol of an element of an i64 scalar or vector.
-    fn bind(&mut self, value: ValueId, element: usize, bound: Option<Dim>) -> Result<Dim> {
+    fn bind(
+        &mut self,
+        (value, element): (ValueId, usize),
+        bound: Option<Dim>,
+        says: Option<Says>,
+    ) -> Result<Dim> {
         if let Some(dim) = self.bound_symbol(value, element) {
             if let Some(bound) = bound {
-                self.assume_at_most(&dim, &bound);
+                let requirement = Requirement::at_most(dim.clone(), bound.clone());
+                let name = self.element_text(value, element);
+                let name = name.unwrap_or_else(|| "a size that the data of its operands decide".to_string());
+                let text = format!("{name} is {V}; it must be between 0 and {V}");
+                self.assume(requirement.stated(text, &[&dim, &bound]));
             }
             return Ok(dim);
         }
@@ -234,6 +302,9 @@ impl Builder<'_> {
         }
         let sym = self.fresh_symbol();
         self.graph.define_symbol(sym, value, element, bound);
+        if let Some(symbol) = self.graph.data.get_mut(&sym) {
+            symbol.says = says;
+        }
         Ok(Dim::sym(sym))
     }
 

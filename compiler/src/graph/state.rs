@@ -15,6 +15,7 @@ use std::str::FromStr;
 use cranelift_entity::SecondaryMap;
 
 use crate::error::{Error, Kind, Result, Stage};
+use crate::graph::claim::{Stated, printable};
 use crate::graph::{
     Assumption, Builder, DType, Def, Dim, Graph, NodeId, Op, Requirement, Sym, Symbol, TensorType, ValueId,
 };
@@ -407,10 +408,14 @@ fn growing_axis(graph: &Graph, pair: &Pair, input: usize, output: usize) -> Resu
 /// A run checks that the tensor that replaces a state has its dims.
 fn same_sizes(graph: &mut Graph, pair: &Pair, input: usize, output: usize) {
     let (from, to) = (graph.input_ty(input).shape.clone(), graph.output_ty(output).shape.clone());
-    for (left, right) in to.into_iter().zip(from).filter(|(left, right)| left != right) {
-        let (node, claim) = (format!("state `{pair}`"), "a run must leave the dims that it finds");
-        let requirement = Requirement::equal(left, right);
-        graph.assumptions.insert(Assumption { requirement, node: node.into(), claim: claim.into() });
+    for (axis, (left, right)) in
+        to.into_iter().zip(from).enumerate().filter(|(_, (left, right))| left != right)
+    {
+        let node = format!("state `{}`", printable(&pair.to_string()));
+        let name = format!("dimension {axis} of what a run leaves");
+        let Stated { requirement, claim } =
+            Requirement::equal(left, right).says(name, "that of what it finds");
+        graph.assumptions.insert(Assumption { requirement, node: node.into(), claim });
     }
 }
 

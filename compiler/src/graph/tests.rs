@@ -410,7 +410,7 @@ fn bounds_come_from_definitions_and_assumptions() {
     graph.assumptions.insert(Assumption {
         requirement: Requirement::equal(n.clone() * Dim::from(8i64), free.clone() * Dim::from(2i64)),
         node: "".into(),
-        claim: "".into(),
+        claim: Claim::new("", Vec::<Dim>::new()),
     });
     assert_eq!(upper(&graph, &(free.clone() * Dim::from(3i64))), Some(n * Dim::from(12i64)));
 }
@@ -450,7 +450,7 @@ type Step = (u8, prop::sample::Index, prop::sample::Index);
 fn random_graph(steps: &[Step], constants: &[(i32, bool)]) -> Graph {
     let mut graph = Graph { name: "random".to_string(), ..Graph::default() };
     let n = Dim::sym(graph.symbols.push(Symbol { name: "n".to_string() }));
-    let origin = graph.origins.push(Origin { name: "é\u{7}".into(), op_type: "Op".into(), index: 2 });
+    let origin = graph.origins.push(Origin::new("é\u{7}", "Op", 2));
     let mut b = Builder::new(&mut graph, origin);
     let mut values = vec![
         b.input("x", TensorType::new(DType::F32, vec![n.clone(), Dim::from(2usize)]), None),

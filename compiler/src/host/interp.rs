@@ -21,6 +21,7 @@ use crate::host::ir::{
 };
 use crate::host::message::rendered;
 use crate::host::print::inst_text;
+use crate::loops::lower::explain::REPORT_WORDS;
 
 /// Operations after which a run counts as one that does not end.
 const MAX_OPERATIONS: u64 = 1 << 32;
@@ -61,6 +62,7 @@ pub struct Machine<'p, 'k> {
     frames: SecondaryMap<Frame, u64>,
     buffers: u64,
     job: u64,
+    report: u64,
     /// The table of strings, while it is open.
     table: Option<externs::Table>,
     operations: u64,
@@ -121,6 +123,7 @@ impl<'p, 'k> Machine<'p, 'k> {
             frames,
             buffers: memory.block(8 * program.buffers.count),
             job: memory.block(24),
+            report: memory.block(8 * REPORT_WORDS),
             table: None,
             memory,
             operations: 0,
@@ -277,14 +280,14 @@ impl<'p, 'k> Machine<'p, 'k> {
             }
             Op::FailIf { condition, status, template, args } => {
                 if a.value(*condition) != 0 {
-                    let number = |at: usize| args.get(at).map_or(0, |&arg| a.get(arg));
-                    return self.fail(a, *status, template, [number(0), number(1)]);
+                    let numbers: Vec<i64> = args.iter().map(|&arg| a.get(arg)).collect();
+                    return self.fail(a, *status, template, &numbers);
                 }
             }
             Op::Poll => {
                 let cancel = self.address(a, Address::Cancel)?;
                 if self.memory.load(Type::I32, cancel)? != 0 {
-                    return self.fail(a, status::CANCELLED, "cancelled by the caller", [0, 0]);
+                    return self.fail(a, status::CANCELLED, "cancelled by the caller", &[]);
                 }
             }
             Op::Call(callee, args) => {
@@ -339,12 +342,12 @@ impl<'p, 'k> Machine<'p, 'k> {
     }
 
     /// Leaves with a status; an empty template leaves the caller's message as it is.
-    fn fail(&mut self, a: &Activation<'_>, status: i32, template: &str, numbers: [i64; 2]) -> Outcome<End> {
+    fn fail(&mut self, a: &Activation<'_>, status: i32, template: &str, numbers: &[i64]) -> Outcome<End> {
         if !template.is_empty() {
             let field = |offset: i64| self.memory.load(Type::Ptr, a.environment.options + offset as u64);
             let (buffer, capacity) = (field(options::MESSAGE)? as u64, field(options::MESSAGE_CAPACITY)?);
             if buffer != 0 && capacity != 0 {
-                let mut text = rendered(template, numbers[0], numbers[1]).into_bytes();
+                let mut text = rendered(template, numbers).into_bytes();
                 text.truncate(capacity as usize - 1);
                 text.push(0);
                 self.memory.write(buffer, &text)?;
@@ -387,6 +390,7 @@ impl<'p, 'k> Machine<'p, 'k> {
                     if flag == 0 { self.zeros } else { flag as u64 }
                 }
             },
+            Address::Report => self.report,
             Address::Frame(id) => self.frame_at(a, id),
             Address::Descriptor => self.descriptor,
             Address::Strings => {

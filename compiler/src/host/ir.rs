@@ -281,6 +281,8 @@ pub enum Address {
     Descriptor,
     /// The table of strings.
     Strings,
+    /// Words of the function's own, for what explains a failure: as many as [`crate::loops::lower::explain::REPORT_WORDS`].
+    Report,
 }
 
 /// An input or an output of the model.
@@ -368,9 +370,13 @@ pub static OPEN_STRINGS: Extern = Extern {
 /// Gives back all that a table of strings has allocated.
 pub static CLOSE_STRINGS: Extern = Extern { name: "onnxc_strings_close", params: &[Type::Ptr], result: None };
 
+/// Which element of its input made a call on texts fail: that element's number in all, or -1.
+pub static FAULT_OF_STRINGS: Extern =
+    Extern { name: "onnxc_strings_fault", params: &[Type::Ptr], result: Some(Type::I64) };
+
 /// Every function that a program may call by name: these, and those that graphs call.
 pub fn extern_named(name: &str) -> Option<&'static Extern> {
-    let own = [&MEMCPY, &OPEN_STRINGS, &CLOSE_STRINGS];
+    let own = [&MEMCPY, &OPEN_STRINGS, &CLOSE_STRINGS, &FAULT_OF_STRINGS];
     let called = FUNCTIONS.iter().map(|function| &function.symbol);
     own.into_iter().chain(called).find(|function| function.name == name)
 }
@@ -443,8 +449,8 @@ pub enum Op {
         to: Slot,
     },
 
-    /// Leaves with a status where `condition` is not 0. In the template stand [`crate::host::message::A`] and `B` for the
-    /// arguments, at most two; an empty one leaves the caller's message as it is.
+    /// Leaves with a status where `condition` is not 0. In the template stands a [`crate::host::message::V`] for each of the
+    /// arguments; an empty one leaves the caller's message as it is.
     FailIf {
         condition: Value,
         status: i32,

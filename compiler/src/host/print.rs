@@ -148,6 +148,7 @@ impl Display for Address {
             Address::Workspace => write!(f, "workspace"),
             Address::Options => write!(f, "options"),
             Address::Cancel => write!(f, "cancel"),
+            Address::Report => write!(f, "report"),
             Address::Frame(frame) => write!(f, "{frame}"),
             Address::Descriptor => write!(f, "descriptor"),
             Address::Strings => write!(f, "strings"),

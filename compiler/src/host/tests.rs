@@ -124,7 +124,7 @@ fn operands_have_the_types_that_operations_ask_for() {
     refused(steps("v1 = load size 0 v2 = extend v1 return 0"), "v1 is of type I64");
     refused(steps("store frame output 0, 5 return 0"), "a number as an address");
     refused(
-        steps("v1 = load size 0 fail_if v1, BAD_SIZE, \"\\u{1} \\u{2}\", v1 return 0"),
+        steps("v1 = load size 0 fail_if v1, BAD_SIZE, \"\\u{1} \\u{1}\", v1 return 0"),
         "a template for 2 numbers",
     );
 }

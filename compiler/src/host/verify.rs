@@ -287,9 +287,9 @@ impl<'p> FunctionVerifier<'p> {
             Op::FailIf { condition, status, template, args } => {
                 self.use_value(*condition)?;
                 expect(*status > 0, || "a failure with the status of success".into())?;
-                let used =
-                    if template.contains(message::B) { 2 } else { template.contains(message::A).into() };
-                expect((used..=2).contains(&args.len()), || format!("a template for {used} numbers"))?;
+                let numbers = message::numbers(template);
+                let fits = numbers == args.len() && numbers <= message::MOST_NUMBERS;
+                expect(fits, || format!("a template for {numbers} numbers"))?;
                 args.iter().try_for_each(|&arg| self.expect_type(arg, Type::I64))
             }
             Op::Call(callee, args) => {

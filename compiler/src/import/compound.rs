@@ -34,7 +34,7 @@ fn dense(
     stored: ValueId,
     indices: ValueId,
 ) -> Result<ValueId> {
-    let origin = crate::graph::Origin { name: name.to_string(), op_type: "input".to_string(), index: 0 };
+    let origin = crate::graph::Origin::new(name.to_string(), "input".to_string(), 0);
     let origin = graph.origins.push(origin);
     let mut b = Builder::new(graph, origin);
     let zero = b.scalar(ty.dtype, 0.0);

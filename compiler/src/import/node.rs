@@ -105,7 +105,7 @@ impl<'m> Importer<'m> {
         let label = label(node, index, scope);
         let op_type = node.op_type().to_string();
         self.result = format!("{}{}", scope.prefix, node.output.first().map_or("", String::as_str));
-        b.origin = b.graph.origins.push(Origin { name: label.clone(), op_type, index });
+        b.origin = b.graph.origins.push(Origin::new(label.clone(), op_type, index));
         let inputs: Result<Vec<Binding>> = node.input.iter().map(|name| resolve(name, node, scope)).collect();
         let outputs = inputs.and_then(|inputs| match self.callee(node) {
             Some(callee) => self.call(b, callee, node, &inputs, scope, &label),

@@ -28,9 +28,11 @@ fn holds(op: &Op, dtypes: &[DType], good: &[&[usize]], bad: &[&[usize]]) {
         let Inferred { requirements, .. } = infer(op, &symbolic.iter().collect::<Vec<_>>()).ok().unwrap();
         let sizes: Vec<i64> = shapes.iter().flat_map(|own| own.iter().map(|&size| size as i64)).collect();
         let value = |sym: Sym| sizes.get(sym.as_u32() as usize).copied();
-        let all = requirements.iter().all(|Requirement { left, relation, right }| {
-            relation.holds(left.eval(&value).unwrap(), right.eval(&value).unwrap())
-        });
+        let all = requirements.iter().all(
+            |Stated { requirement: Requirement { left, relation, right }, .. }| {
+                relation.holds(left.eval(&value).unwrap(), right.eval(&value).unwrap())
+            },
+        );
         assert_eq!(all, fits, "{} of symbols that are {shapes:?}", op.name());
     }
 }
@@ -80,7 +82,8 @@ fn index_vectors_must_fit_data() {
     let (n, one, three) = (Dim::sym(Sym::from_u32(0)), Dim::ONE, Dim::from(3usize));
     assert!(batch(vec![three.clone(), one.clone()], vec![Dim::from(2usize), three.clone()]).is_err());
     let found = batch(vec![n.clone(), one.clone()], vec![three.clone(), three.clone()]).ok().unwrap();
-    assert_eq!(found.requirements, [Requirement::equal(n.clone(), three.clone())]);
+    let requirements: Vec<_> = found.requirements.into_iter().map(|own| own.requirement).collect();
+    assert_eq!(requirements, [Requirement::equal(n.clone(), three.clone())]);
     let scatter = |updates: Vec<Dim>| {
         let data = TensorType::new(F32, vec![three.clone(), three.clone()]);
         let indices = TensorType::new(I64, vec![n.clone(), one.clone()]);

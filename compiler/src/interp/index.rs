@@ -7,9 +7,22 @@ use super::lane::Lane;
 use super::movement::{View, Walk, strides, zeroed};
 use super::scalar::Work;
 use crate::error::{Error, Kind, Result, Stage};
-use crate::graph::Tensor;
+use crate::graph::claim::{Fault, Operand};
 use crate::graph::op::ScatterFn;
+use crate::graph::{Op, Tensor};
 use crate::scalar::BinaryFn;
+
+/// A gather or scatter with a result of this shape; an error calls its indices `name`.
+pub fn eval(op: &Op, inputs: &[&Tensor], shape: &[usize], name: &Operand) -> Result<Tensor> {
+    match op {
+        Op::Gather { axis } => gather(inputs[0], inputs[1], *axis, shape, name),
+        Op::GatherElements { axis } => gather_elements(inputs[0], inputs[1], *axis, name),
+        Op::GatherNd { batch } => gather_nd(inputs[0], inputs[1], *batch, shape, name),
+        Op::ScatterElements { axis, combine } => scatter_elements(inputs, *axis, *combine, name),
+        Op::ScatterNd { combine } => scatter_nd(inputs, *combine, name),
+        _ => Err(Error::internal(Stage::Run, format!("{} takes no indices", op.name()))),
+    }
+}
 
 /// The indices, unresolved; the tensor is i32 or i64 (inference has checked).
 fn index_values(indices: &Tensor) -> Result<Vec<i64>> {
@@ -18,22 +31,28 @@ fn index_values(indices: &Tensor) -> Result<Vec<i64>> {
     })
 }
 
-/// An index counted from the end when negative; an error names it and the extent.
-fn resolve(index: i64, extent: usize, op: &str, axis: usize) -> Result<usize> {
+/// Index number `at` of tensor `indices`, counted from the end when negative; an error names it by its place.
+fn resolve(index: i64, extent: usize, indices: &Tensor, at: usize, name: &Operand) -> Result<usize> {
     let signed = extent as i64;
     let wrapped = if index < 0 { index.checked_add(signed) } else { Some(index) };
     match wrapped.map(usize::try_from) {
         Some(Ok(index)) if index < extent => Ok(index),
-        _ => Err(Error::new(
-            Stage::Run,
-            Kind::Usage,
-            format!("{op}: index {index} is outside axis {axis} of extent {extent}"),
-        )),
+        _ => {
+            let shape = name.shape.as_deref().unwrap_or(&indices.shape);
+            let (mut place, mut rest) = (vec![String::new(); shape.len()], at);
+            for (text, &size) in place.iter_mut().zip(shape).rev() {
+                *text = (rest % size.max(1)).to_string();
+                rest /= size.max(1);
+            }
+            let above = name.fault.as_ref().and_then(|fault: &Fault| fault.above).unwrap_or(0);
+            let message = name.sentence(&place, [&(index.wrapping_sub(above)), &-signed, &(signed - 1)]);
+            Err(Error::new(Stage::Run, Kind::Usage, message))
+        }
     }
 }
 
 /// `shape` is the inferred `data.shape[..axis] ++ indices.shape ++ data.shape[axis+1..]`.
-pub fn gather(data: &Tensor, indices: &Tensor, axis: usize, shape: &[usize]) -> Result<Tensor> {
+fn gather(data: &Tensor, indices: &Tensor, axis: usize, shape: &[usize], name: &Operand) -> Result<Tensor> {
     let mut out = zeroed(data.dtype, shape)?;
     // Nothing is read, whatever the indices are.
     if out.is_empty() {
@@ -42,7 +61,8 @@ pub fn gather(data: &Tensor, indices: &Tensor, axis: usize, shape: &[usize]) -> 
     let extent = data.shape[axis];
     let picks = index_values(indices)?
         .into_iter()
-        .map(|index| resolve(index, extent, "gather", axis))
+        .enumerate()
+        .map(|(at, index)| resolve(index, extent, indices, at, name))
         .collect::<Result<Vec<_>>>()?;
     let run = data.shape[axis + 1..].iter().product::<usize>() * data.dtype.size();
     let outer: usize = data.shape[..axis].iter().product();
@@ -62,14 +82,14 @@ fn each_element(
     data_shape: &[usize],
     indices: &Tensor,
     axis: usize,
-    op: &str,
+    name: &Operand,
     mut visit: impl FnMut(usize, usize),
 ) -> Result<()> {
     for (at, (&from, &extent)) in indices.shape.iter().zip(data_shape).enumerate() {
         if at != axis && from > extent {
             return Err(Error::malformed(
                 Stage::Run,
-                format!("{op}: indices of shape {:?} exceed data of shape {data_shape:?}", indices.shape),
+                format!("{} of shape {:?} exceed data of shape {data_shape:?}", name.name, indices.shape),
             ));
         }
     }
@@ -78,17 +98,17 @@ fn each_element(
     view.strides[axis] = 0;
     let mut walk = Walk::new(&indices.shape, [&view]);
     for (at, index) in index_values(indices)?.into_iter().enumerate() {
-        let index = resolve(index, data_shape[axis], op, axis)?;
+        let index = resolve(index, data_shape[axis], indices, at, name)?;
         visit(at, walk.offsets[0] as usize + index * own[axis] as usize);
         walk.advance();
     }
     Ok(())
 }
 
-pub fn gather_elements(data: &Tensor, indices: &Tensor, axis: usize) -> Result<Tensor> {
+fn gather_elements(data: &Tensor, indices: &Tensor, axis: usize, name: &Operand) -> Result<Tensor> {
     let mut out = zeroed(data.dtype, &indices.shape)?;
     let size = data.dtype.size();
-    each_element(&data.shape, indices, axis, "gather_elements", |at, from| {
+    each_element(&data.shape, indices, axis, name, |at, from| {
         out[at * size..(at + 1) * size].copy_from_slice(&data.data[from * size..(from + 1) * size]);
     })?;
     Ok(Tensor::new(data.dtype, indices.shape.clone(), Bytes::from(out)))
@@ -102,17 +122,18 @@ struct Tuples {
     run: usize,
 }
 
-fn tuples(data_shape: &[usize], indices: &Tensor, batch: usize, op: &str) -> Result<Tuples> {
+fn tuples(data_shape: &[usize], indices: &Tensor, batch: usize, name: &Operand) -> Result<Tuples> {
     let (&depth, lead) = indices
         .shape
         .split_last()
         .filter(|(depth, lead)| batch <= lead.len() && batch + **depth <= data_shape.len())
         .ok_or_else(|| {
-            let message = format!("{op} with indices {:?} of data {data_shape:?}", indices.shape);
+            let message =
+                format!("{} of shape {:?} for data of shape {data_shape:?}", name.name, indices.shape);
             Error::malformed(Stage::Run, message)
         })?;
     if lead[..batch] != data_shape[..batch] {
-        let message = format!("{op}: batch axes of indices {lead:?} and data {data_shape:?} differ");
+        let message = format!("batch axes of {} {lead:?} and data {data_shape:?} differ", name.name);
         return Err(Error::malformed(Stage::Run, message));
     }
     let run = data_shape[batch + depth..].iter().product::<usize>();
@@ -124,20 +145,27 @@ fn tuples(data_shape: &[usize], indices: &Tensor, batch: usize, op: &str) -> Res
         let mut at = 0;
         for axis in 0..depth {
             let extent = data_shape[batch + axis];
-            at = at * extent + resolve(values[tuple * depth + axis], extent, op, batch + axis)?;
+            let place = tuple * depth + axis;
+            at = at * extent + resolve(values[place], extent, indices, place, name)?;
         }
         starts.push(tuple / per_batch * batch_size + at * run);
     }
     Ok(Tuples { starts, run })
 }
 
-pub fn gather_nd(data: &Tensor, indices: &Tensor, batch: usize, shape: &[usize]) -> Result<Tensor> {
+fn gather_nd(
+    data: &Tensor,
+    indices: &Tensor,
+    batch: usize,
+    shape: &[usize],
+    name: &Operand,
+) -> Result<Tensor> {
     let mut out = zeroed(data.dtype, shape)?;
     // Nothing is read, whatever the indices are.
     if out.is_empty() {
         return Ok(Tensor::new(data.dtype, shape.to_vec(), Bytes::from(out)));
     }
-    let Tuples { starts, run } = tuples(&data.shape, indices, batch, "gather_nd")?;
+    let Tuples { starts, run } = tuples(&data.shape, indices, batch, name)?;
     let size = data.dtype.size();
     for (tuple, start) in starts.into_iter().enumerate() {
         out[tuple * run * size..(tuple + 1) * run * size]
@@ -146,16 +174,16 @@ pub fn gather_nd(data: &Tensor, indices: &Tensor, batch: usize, shape: &[usize])
     Ok(Tensor::new(data.dtype, shape.to_vec(), Bytes::from(out)))
 }
 
-pub fn scatter_elements(inputs: &[&Tensor], axis: usize, combine: ScatterFn) -> Result<Tensor> {
+fn scatter_elements(inputs: &[&Tensor], axis: usize, combine: ScatterFn, name: &Operand) -> Result<Tensor> {
     let (data, indices, updates) = (inputs[0], inputs[1], inputs[2]);
     let mut targets = Vec::new();
-    each_element(&data.shape, indices, axis, "scatter_elements", |_, to| targets.push(to))?;
+    each_element(&data.shape, indices, axis, name, |_, to| targets.push(to))?;
     store(data, updates, &targets, 1, combine)
 }
 
-pub fn scatter_nd(inputs: &[&Tensor], combine: ScatterFn) -> Result<Tensor> {
+fn scatter_nd(inputs: &[&Tensor], combine: ScatterFn, name: &Operand) -> Result<Tensor> {
     let (data, indices, updates) = (inputs[0], inputs[1], inputs[2]);
-    let Tuples { starts, run } = tuples(&data.shape, indices, 0, "scatter_nd")?;
+    let Tuples { starts, run } = tuples(&data.shape, indices, 0, name)?;
     let depth = indices.shape.last().copied().unwrap_or(0);
     let mut wanted = indices.shape[..indices.shape.len() - 1].to_vec();
     wanted.extend_from_slice(&data.shape[depth..]);

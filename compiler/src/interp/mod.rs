@@ -38,6 +38,7 @@ use std::collections::HashMap;
 use bytes::Bytes;
 
 use crate::error::{Error, Result, Stage};
+use crate::graph::claim::Operand;
 use crate::graph::{Constant, DType, Def, Dim, Graph, MapFn, Op, Tensor, TensorType, ValueId};
 use crate::infer::infer;
 
@@ -62,6 +63,11 @@ fn numbers(dims: &[Dim], what: &str) -> Result<Vec<i64>> {
 
 /// Evaluates one operation on concrete tensors. Dims of the operation must be constants.
 pub fn eval(op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
+    eval_named(op, inputs, &Operand::new("the indices"))
+}
+
+/// As [`eval`]; `indices` is what an error calls the indices of a gather or scatter.
+pub fn eval_named(op: &Op, inputs: &[&Tensor], indices: &Operand) -> Result<Vec<Tensor>> {
     for tensor in inputs {
         if movement::byte_len(tensor.dtype, &tensor.shape)? != tensor.data.len() {
             let (dtype, shape, bytes) = (tensor.dtype, &tensor.shape, tensor.data.len());
@@ -80,11 +86,11 @@ pub fn eval(op: &Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         return internal(format!("{} with the unknown result shape {:?}", op.name(), results[0].shape));
     };
     movement::byte_len(results[0].dtype, &shape)?;
-    Ok(vec![eval_one(op, inputs, &shape)?])
+    Ok(vec![eval_one(op, inputs, &shape, indices)?])
 }
 
 /// An operation with one result of the (inferred) `shape`; inference has checked operands and attributes.
-fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
+fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize], indices: &Operand) -> Result<Tensor> {
     match op {
         Op::Map(MapFn::Cast { to, .. }) if inputs[0].dtype == *to => Ok(inputs[0].clone()),
         Op::Map(function) => elementwise::map(*function, inputs, shape),
@@ -116,11 +122,11 @@ fn eval_one(op: &Op, inputs: &[&Tensor], shape: &[usize]) -> Result<Tensor> {
         }
         Op::WinogradInput { tile } => winograd::input(inputs[0], *tile, shape),
         Op::WinogradOutput { tile, .. } => winograd::output(inputs[0], *tile, shape),
-        Op::Gather { axis } => index::gather(inputs[0], inputs[1], *axis, shape),
-        Op::GatherElements { axis } => index::gather_elements(inputs[0], inputs[1], *axis),
-        Op::GatherNd { batch } => index::gather_nd(inputs[0], inputs[1], *batch, shape),
-        Op::ScatterElements { axis, combine } => index::scatter_elements(inputs, *axis, *combine),
-        Op::ScatterNd { combine } => index::scatter_nd(inputs, *combine),
+        Op::Gather { .. }
+        | Op::GatherElements { .. }
+        | Op::GatherNd { .. }
+        | Op::ScatterElements { .. }
+        | Op::ScatterNd { .. } => index::eval(op, inputs, shape, indices),
         Op::Iota { axis, .. } => iota(shape, *axis),
         Op::DimValues { dims } => Ok(Tensor::from_slice(shape, &numbers(dims, "dims")?)),
         Op::Cumulate { op: function, axis, exclusive, reverse } => {

@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use cranelift_entity::SecondaryMap;
 
-use super::{call, constant, control, eval, state, type_of};
+use super::{call, constant, control, eval_named, state, type_of};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
+use crate::graph::claim::{Operand, rendered};
 use crate::graph::dim::Sym;
 use crate::graph::{Dim, Graph, NodeId, Op, Tensor, TensorType, ValueId, borders, seed_value, strings};
 
@@ -78,11 +80,25 @@ pub fn run_nodes(
             });
         }
         let op = substitute(&node.op, symbols)?;
-        let results = eval(op.as_ref(), &operands.iter().collect::<Vec<_>>());
+        let operands_of = operands.iter().collect::<Vec<_>>();
+        let results = eval_named(op.as_ref(), &operands_of, &indices_of(graph, id, symbols));
         let results = results.map_err(|error| error.at(node_ref(graph, id, &operands)))?;
         values.extend(node.outputs.iter().copied().zip(results));
     }
     Ok(())
+}
+
+/// What messages call the indices of a gather or scatter, and by which shape they count their places.
+fn indices_of(graph: &Graph, id: NodeId, symbols: &Symbols) -> Operand {
+    let node = &graph.nodes[id];
+    if !node.op.takes_indices() {
+        return Operand::new("");
+    }
+    let value = graph.moved_indices(node.inputs[1]).last();
+    let size = |dim: &Dim| dim.eval(&|sym| symbols[sym]).and_then(|size| usize::try_from(size).ok());
+    let shape =
+        value.and_then(|value| graph.ty(value).shape.iter().map(size).collect::<Option<Vec<usize>>>());
+    Operand { shape: shape.map(Arc::from), ..graph.indices_of(id) }
 }
 
 /// A packed result as the tensor that it is.
@@ -103,14 +119,16 @@ pub(super) fn check_assumptions(
     for assumption in graph.assumptions.iter() {
         let requirement = &assumption.requirement;
         let mut concerned = false;
-        requirement.visit_symbols(&mut |sym| concerned |= concerns(sym));
+        assumption.visit_dims(&mut |dim| dim.visit_symbols(&mut |sym| concerned |= concerns(sym)));
         let value = |dim: &Dim| dim.eval(&|sym| symbols[sym]);
+        let is_known = assumption.claim.values.iter().all(|dim| value(dim).is_some());
         if concerned
+            && is_known
             && let (Some(left), Some(right)) = (value(&requirement.left), value(&requirement.right))
             && !requirement.relation.holds(left, right)
         {
-            let sentence = assumption.sentence(&|dim| graph.dim_text(dim));
-            return usage(format!("{sentence}: {left} {} {right}", requirement.relation.negated()));
+            let text = |dim: &Dim| value(dim).map_or_else(|| graph.dim_words(dim), |size| size.to_string());
+            return usage(assumption.sentence(&text));
         }
     }
     Ok(())
@@ -145,11 +163,9 @@ fn bind_data(
         };
         let bound = data.bound.as_ref().and_then(|bound| bound.eval(&|sym| symbols[sym]));
         if size < 0 || bound.is_some_and(|bound| size > bound) {
-            let most = bound.map(|bound| format!(" to {bound}")).unwrap_or_default();
-            return usage(format!(
-                "{value} gives a size of {size}, outside of 0{most}{}",
-                describe(graph, &Dim::sym(sym), symbols)
-            ));
+            let sentence = data.sentence("");
+            let numbers: Vec<i64> = [size].into_iter().chain(bound).collect();
+            return usage(rendered(&sentence, &numbers));
         }
         symbols[sym] = Some(size);
     }
@@ -248,7 +264,7 @@ pub(super) fn run_graph(
                         Ok(vec![call::call(called, graph.strings.as_ref(), &operands, symbols)?])
                     }
                     op if op.is_control() => control::run_in(op, &operands, symbols, depth),
-                    op => eval(op, &operands),
+                    op => eval_named(op, &operands, &indices_of(graph, id, symbols)),
                 }
             })
             .and_then(|results| {

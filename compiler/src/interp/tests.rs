@@ -476,7 +476,7 @@ fn gathers() {
     let column = one(Op::Gather { axis: 1 }, &[&x, &Tensor::scalar(1i32)]);
     assert_eq!((column.shape.as_slice(), column.values::<f32>()), (&[3][..], vec![1., 3., 5.]));
     let error = eval(&Op::Gather { axis: 0 }, &[&x, &t(&[1], &[3i64])]).unwrap_err();
-    assert_eq!(error.message, "gather: index 3 is outside axis 0 of extent 3");
+    assert_eq!(error.message, "element [0] of the indices is 3; it must be between -3 and 2");
     let error = eval(&Op::Gather { axis: 0 }, &[&x, &t(&[1], &[i64::MIN])]).unwrap_err();
     assert!(error.message.contains("-9223372036854775808"));
     let elements = one(Op::GatherElements { axis: 0 }, &[&x, &t(&[2, 2], &[2i64, 0, -1, 1])]);
@@ -530,11 +530,7 @@ fn graph_with_symbol() -> (Graph, Dim) {
 }
 
 fn origin(graph: &mut Graph) -> crate::graph::OriginId {
-    graph.origins.push(crate::graph::Origin {
-        name: "node".to_string(),
-        op_type: "Test".to_string(),
-        index: 3,
-    })
+    graph.origins.push(crate::graph::Origin::new("node".to_string(), "Test".to_string(), 3))
 }
 
 /// Body of a scan: state' = state + x + captured; y = state'.
@@ -620,7 +616,7 @@ fn errors_name_the_node() {
     let error = run(&graph, &[iota_f32(&[2]), t(&[1], &[5i64])]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "node 3 `node` (ai.onnx.Test) with v0: f32[2], v1: i64[1]: gather: index 5 is outside axis 0 of extent 2"
+        "node 3 `node` (ai.onnx.Test) with v0: f32[2], v1: i64[1]: element [0] of indices `at` is 5; it must be between -2 and 1"
     );
 }
 

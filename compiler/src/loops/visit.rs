@@ -54,6 +54,13 @@ pub fn own_expr(stmt: &Stmt) -> Option<&Expr> {
     }
 }
 
+/// Whether a kernel may end with an error.
+pub fn may_fail(body: &[Stmt]) -> bool {
+    let mut found = false;
+    stmts(body, &mut |stmt| found |= matches!(stmt, Stmt::Check { .. }));
+    found
+}
+
 /// Calls `visit` for every statement, the ones inside after the one around them.
 pub fn stmts(body: &[Stmt], visit: &mut dyn FnMut(&Stmt)) {
     for stmt in body {

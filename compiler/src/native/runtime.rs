@@ -4,10 +4,10 @@
 use std::ffi::c_void;
 use std::fmt::Write;
 
-use onnxc_runtime_support::strings::{onnxc_strings_close, onnxc_strings_open};
+use onnxc_runtime_support::strings::{onnxc_strings_close, onnxc_strings_fault, onnxc_strings_open};
 
 use crate::graph::call::FUNCTIONS;
-use crate::host::ir::{CLOSE_STRINGS, Extern, OPEN_STRINGS, Type};
+use crate::host::ir::{CLOSE_STRINGS, Extern, FAULT_OF_STRINGS, OPEN_STRINGS, Type};
 
 /// What the name of the function begins with that every object with a table calls.
 const PREFIX: &[u8] = b"onnxc_strings_";
@@ -28,6 +28,7 @@ fn functions() -> impl Iterator<Item = (&'static Extern, *const c_void)> {
     let own = [
         (&OPEN_STRINGS, onnxc_strings_open as *const c_void),
         (&CLOSE_STRINGS, onnxc_strings_close as *const c_void),
+        (&FAULT_OF_STRINGS, onnxc_strings_fault as *const c_void),
     ];
     own.into_iter().chain(FUNCTIONS.iter().map(|function| (&function.symbol, (function.address)())))
 }

@@ -19,6 +19,7 @@ use std::collections::HashMap;
 
 use super::{Attr, AttrDefault, NodeCx};
 use crate::error::{Error, Result, Stage};
+use crate::graph::claim::{Stated, V, printable};
 use crate::graph::dim::product;
 use crate::graph::{Dim, Requirement, ValueId};
 use crate::infer::broadcast_shapes;
@@ -117,7 +118,7 @@ impl Checker<'_, '_, '_> {
     fn place(&self, input: &str, value: ValueId, axis: usize) -> String {
         match self.cx.b.graph.values[value].name.as_str() {
             "" => format!("dimension {axis} of {input}"),
-            name => format!("dimension {axis} of {input} `{name}`"),
+            name => format!("dimension {axis} of {input} `{}`", printable(name)),
         }
     }
 
@@ -210,8 +211,8 @@ impl Checker<'_, '_, '_> {
             Term::Run { name: Some(name), .. } => match self.run(name) {
                 Some(known) => {
                     for (at, dim) in found.dims.iter().enumerate() {
-                        let claim = |_: &Self| format!("{} must be {}", found.places[at], known.places[at]);
-                        self.require(Requirement::equal(dim.clone(), known.dims[at].clone()), &claim)?;
+                        let requirement = Requirement::equal(dim.clone(), known.dims[at].clone());
+                        self.require(requirement, &|_, own| own.says(&found.places[at], &known.places[at]))?;
                     }
                     Ok(())
                 }
@@ -231,8 +232,8 @@ impl Checker<'_, '_, '_> {
     /// A dim that is `size`; a name that stands for nothing yet then stands for the dim.
     fn size(&mut self, size: &Expr<'static>, dim: &Dim, place: &str) -> Result<()> {
         if let Some(wanted) = self.value(size) {
-            let claim = |own: &Self| format!("{place} must be {}", own.wording(size));
-            self.require(Requirement::equal(dim.clone(), wanted), &claim)?;
+            let requirement = Requirement::equal(dim.clone(), wanted);
+            self.require(requirement, &|cx, own| own.says(place, cx.wording(size)))?;
             // Constants tell more than symbols.
             if let Expr::Name(name) = size
                 && dim.is_const()
@@ -268,10 +269,9 @@ impl Checker<'_, '_, '_> {
 
     fn divides(&mut self, dim: &Dim, parts: &Dim, place: &str, factor: &Expr<'static>) -> Result<()> {
         let Some(rest) = dim.modulo(parts) else { return Ok(()) };
-        let number = dim.as_const().map(|size| format!(", {size},")).unwrap_or_default();
-        let claim =
-            |own: &Self| format!("{place}{number} must be a multiple of {}: the rest", own.wording(factor));
-        self.require(Requirement::equal(rest, Dim::ZERO), &claim)
+        self.require(Requirement::equal(rest, Dim::ZERO), &|cx, own| {
+            own.stated(multiple(place, &cx.wording(factor)), &[dim, parts])
+        })
     }
 
     /// A dim that is one of several sizes.
@@ -279,20 +279,9 @@ impl Checker<'_, '_, '_> {
         let Some(wanted) = sizes.iter().map(|size| self.value(size)).collect::<Option<Vec<Dim>>>() else {
             return Ok(());
         };
-        let words = |own: &Self| sizes.iter().map(|size| own.wording(size)).collect::<Vec<_>>().join(" or ");
-        let constants: Option<Vec<i64>> = wanted.iter().map(Dim::as_const).collect();
-        if let (Some(found), Some(constants)) = (dim.as_const(), constants) {
-            let texts: Vec<String> = constants.iter().map(i64::to_string).collect();
-            return match constants.contains(&found) {
-                true => Ok(()),
-                false => malformed(format!(
-                    "{place} must be {}: {found} is not {}",
-                    words(self),
-                    texts.join(" or ")
-                )),
-            };
+        if wanted.contains(dim) {
+            return Ok(());
         }
-        let claim = |own: &Self| format!("{place} must be {}", words(own));
         let requirement = match wanted.as_slice() {
             [wanted, one] if *one == Dim::ONE => Requirement::broadcasts(dim.clone(), wanted.clone()),
             _ => {
@@ -301,7 +290,12 @@ impl Checker<'_, '_, '_> {
                 Requirement::equal(differences.fold(Dim::ONE, |product, next| product * next), Dim::ZERO)
             }
         };
-        self.require(requirement, &claim)
+        self.require(requirement, &|cx, own| {
+            let words: Vec<String> = sizes.iter().map(|size| cx.wording(size)).collect();
+            let values = vec![V.to_string(); wanted.len()].join(" or ");
+            let text = format!("{place} is {V}; it must be {}, which is {values}", words.join(" or "));
+            own.stated(text, &[dim].into_iter().chain(&wanted).collect::<Vec<_>>())
+        })
     }
 
     fn broadcast(&mut self, from: &[Operand<'static>], to: Option<&Operand<'static>>) -> Result<()> {
@@ -325,8 +319,8 @@ impl Checker<'_, '_, '_> {
             let lead = to.dims.len() - run.dims.len();
             for (at, dim) in run.dims.iter().enumerate() {
                 let wanted = &to.dims[lead + at];
-                let claim = |_: &Self| format!("{} must be 1 or {}", run.places[at], to.places[lead + at]);
-                self.require(Requirement::broadcasts(dim.clone(), wanted.clone()), &claim)?;
+                let requirement = Requirement::broadcasts(dim.clone(), wanted.clone());
+                self.require(requirement, &|_, own| own.says(&run.places[at], &to.places[lead + at]))?;
             }
         }
         Ok(())
@@ -371,7 +365,6 @@ impl Checker<'_, '_, '_> {
     fn relation(&mut self, left: &Expr<'static>, at_most: bool, right: &Expr<'static>) -> Result<()> {
         let new: fn(Dim, Dim) -> Requirement =
             if at_most { Requirement::at_most } else { Requirement::equal };
-        let must = if at_most { "must be at most" } else { "must be" };
         if let (Expr::Name(few), Expr::Name(many)) = (left, right)
             && let (Some(few), Some(many)) = (self.run(few), self.run(many))
         {
@@ -379,22 +372,36 @@ impl Checker<'_, '_, '_> {
                 return malformed(format!("shapes {:?} and {:?} differ in rank", few.dims, many.dims));
             }
             for at in 0..few.dims.len() {
-                let claim = |_: &Self| format!("{} {must} {}", few.places[at], many.places[at]);
-                self.require(new(few.dims[at].clone(), many.dims[at].clone()), &claim)?;
+                let requirement = new(few.dims[at].clone(), many.dims[at].clone());
+                self.require(requirement, &|_, own| own.says(&few.places[at], &many.places[at]))?;
             }
             return Ok(());
         }
         let (Some(a), Some(b)) = (self.value(left), self.value(right)) else { return Ok(()) };
-        self.require(new(a, b), &|own| format!("{} {must} {}", own.wording(left), own.wording(right)))
+        // Of what a division leaves, both numbers say more than the rest.
+        if let (Expr::Binary(Operator::Mod, sides), Expr::Number(0)) = (left, right)
+            && let [whole, parts] = &**sides
+            && let (Some(size), Some(count)) = (self.value(whole), self.value(parts))
+        {
+            return self.require(new(a, b), &|cx, own| {
+                own.stated(multiple(&cx.wording(whole), &cx.wording(parts)), &[&size, &count])
+            });
+        }
+        self.require(new(a, b), &|cx, own| own.says(cx.wording(left), cx.wording(right)))
     }
 
-    fn require(&mut self, requirement: Requirement, claim: &dyn Fn(&Self) -> String) -> Result<()> {
+    /// `state` says it in terms of the operands.
+    fn require(
+        &mut self,
+        requirement: Requirement,
+        state: &dyn Fn(&Self, Requirement) -> Stated,
+    ) -> Result<()> {
         // What constants break is this node's error, also where a node before it has broken the same.
         if requirement.verdict().unwrap_or_else(|| self.cx.b.graph.assumptions.contains(&requirement)) {
             return Ok(());
         }
-        let claim = claim(self);
-        self.cx.b.require(requirement, &claim)
+        let stated = state(self, requirement);
+        self.cx.b.require(stated)
     }
 
     fn is_variable(&self, name: &str) -> bool {
@@ -461,6 +468,9 @@ impl Checker<'_, '_, '_> {
         {
             return bound.place.clone();
         }
+        if let Expr::Name(name) = expr {
+            return name.to_string();
+        }
         let mut names = Vec::new();
         names_of(expr, &mut names);
         let meanings = names.into_iter().filter_map(|name| {
@@ -475,6 +485,11 @@ impl Checker<'_, '_, '_> {
             false => format!("{expr} ({})", meanings.join(", ")),
         }
     }
+}
+
+/// That `whole` is no multiple of `parts`.
+fn multiple(whole: &str, parts: &str) -> String {
+    format!("{whole} is {V}; it must be a multiple of {parts}, which is {V}")
 }
 
 /// The names that an expression mentions, each once.

@@ -236,7 +236,11 @@ mod tests {
         assert!(misfit.run().unwrap_err().message.contains("must be A[..axis, T..rank(B), ..]"));
         let silent = Case::new("Sub", 1).input(&[2, 1], &[1f32, 2.]).input(&[1], &[1f32]);
         assert!(
-            silent.run().unwrap_err().message.contains("the rank of A must be the rank of B: 2 is not 1")
+            silent
+                .run()
+                .unwrap_err()
+                .message
+                .contains("the rank of A is 2; it must be the rank of B, which is 1")
         );
     }
 

@@ -260,7 +260,7 @@ mod tests {
         ];
         let pairs: Vec<[u64; 2]> = factors.iter().flat_map(|&x| factors.map(|y| [x, y])).collect();
         let mut graph = Graph::default();
-        let origin = graph.origins.push(Origin { name: "t".into(), op_type: "t".into(), index: 0 });
+        let origin = graph.origins.push(Origin::new("t", "t", 0));
         let mut b = Builder::new(&mut graph, origin);
         let [x, y] = [0, 1].map(|of| {
             let values: Vec<u64> = pairs.iter().map(|pair| pair[of]).collect();

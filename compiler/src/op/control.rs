@@ -199,22 +199,14 @@ fn only(cx: &mut NodeCx<'_, '_>, condition: ValueId, body: &Subgraph, wanted: bo
     let other = if wanted { cx.b.unary(UnaryFn::Not, condition)? } else { condition };
     let other = cx.b.cast(other, DType::I64)?;
     let start = cx.b.sizes(other, &|_| Some(Dim::ONE))?;
-    let claim = match (body.knows_unit(), wanted) {
-        (true, true) => {
-            "ranks are fixed: the number of symbolic axes that turn out to be of size 1, and would be removed, must be 0"
-        }
-        (true, false) => {
-            "ranks are fixed: the number of axes that are not of size 1, as what follows takes them to be, must be 0"
-        }
-        (false, true) => {
-            "what follows takes the rank of `then_branch`: the number of choices of `else_branch` must be 0"
-        }
-        (false, false) => {
-            "what follows takes the rank of `else_branch`: the number of choices of `then_branch` must be 0"
-        }
+    let text = match (body.knows_unit(), wanted) {
+        (true, true) => "ranks are fixed: a symbolic axis has size 1, and would be removed",
+        (true, false) => "ranks are fixed: an axis has not the size 1, which what follows takes it to have",
+        (false, true) => "cond is false, and what follows takes the rank of `then_branch`",
+        (false, false) => "cond is true, and what follows takes the rank of `else_branch`",
     };
     for own in &start {
-        cx.b.require(Requirement::equal(own.clone(), Dim::ZERO), claim)?;
+        cx.b.require(Requirement::equal(own.clone(), Dim::ZERO).stated(text, &[]))?;
     }
     let shape = cx.b.shape(first);
     let whole = cx.b.unsqueeze(first, &[0])?;

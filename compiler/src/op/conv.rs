@@ -116,8 +116,9 @@ pub fn plan(cx: &NodeCx<'_, '_>, x: ValueId, w: ValueId) -> Result<Plan> {
     {
         return malformed(format!("convolution of {x_ty} with weights {w_ty} in {groups} groups"));
     }
-    if w_ty.shape[0].as_const().is_some_and(|count| count % groups as i64 != 0) {
-        return malformed(format!("weights {w_ty} do not must divide into {groups} groups"));
+    if let Some(count) = w_ty.shape[0].as_const().filter(|count| count % groups as i64 != 0) {
+        let name = cx.b.operand_text(w).unwrap_or_else(|| "W".into());
+        return malformed(format!("{name} has {count} output channels, not a multiple of group={groups}"));
     }
     Ok(Plan { geometry: geometry(cx, &sizes, kernel)?, groups })
 }
@@ -250,7 +251,7 @@ fn grouped(b: &mut Builder<'_>, x: ValueId, w: ValueId, plan: &Plan) -> Result<V
 }
 
 /// What is claimed of the first axis of weights.
-const FILTERS: &str = "weights must divide into groups";
+const FILTERS: &str = "output channels of the weights must divide into groups";
 
 /// The first axis of `w` split into `[G, each]`.
 fn grouped_filters(b: &mut Builder<'_>, w: ValueId, groups: usize) -> Result<ValueId> {

@@ -138,8 +138,9 @@ fn check_result(cx: &mut NodeCx<'_, '_>, shape: &Shape) -> Result<()> {
         let reach = (shape.kernel[axis].clone() - Dim::ONE) * Dim::from(shape.dilations[axis]) + Dim::ONE;
         let room = shape.sizes[axis].clone() + Dim::from(lo[axis] + hi[axis]) - reach;
         let Some(steps) = room.floor_div(&Dim::from(shape.strides[axis])) else { continue };
-        let claim = format!("dimension {} of offset must be that of the result", axis + 2);
-        cx.b.require(Requirement::equal(found.clone(), steps + Dim::ONE), &claim)?;
+        let name = format!("dimension {} of {}", axis + 2, cx.operand_name(2));
+        let requirement = Requirement::equal(found.clone(), steps + Dim::ONE);
+        cx.b.require(requirement.says(name, "that of the result"))?;
     }
     Ok(())
 }

@@ -1,8 +1,10 @@
 //! What rows share where run-time data decide a shape: tiny computations on vectors of sizes and axes, whose results
 //! become the dims of results.
 
+use std::sync::Arc;
+
 use super::row::*;
-use crate::graph::{MapFn, Op, Requirement, Tensor, unknown_count};
+use crate::graph::{MapFn, Op, Tensor, unknown_count};
 
 /// The values of `dims` as an i64 vector.
 pub fn dims_vector(cx: &mut NodeCx<'_, '_>, dims: &[Dim]) -> Result<ValueId> {
@@ -34,6 +36,8 @@ pub struct AxisMask {
     pub named: ValueId,
     /// bool scalar: every axis is in range and none is repeated.
     pub valid: ValueId,
+    /// What a run says in which it is false.
+    rule: Arc<str>,
 }
 
 impl AxisMask {
@@ -41,8 +45,7 @@ impl AxisMask {
     pub fn require_valid(&self, cx: &mut NodeCx<'_, '_>) -> Result<()> {
         let valid = cx.b.cast(self.valid, DType::I64)?;
         let valid = cx.b.sizes(valid, &|_| Some(Dim::ONE))?.remove(0);
-        let claim = "axes must be within the rank of the operand, and none may repeat";
-        cx.b.require(Requirement::equal(valid, Dim::ONE), claim)
+        cx.b.require(Requirement::equal(valid, Dim::ONE).stated(self.rule.clone(), &[]))
     }
 
     /// The same mask, valid only where the axes of `shape` that it names have size 1. A reshape tells that of tensors with
@@ -53,7 +56,19 @@ impl AxisMask {
         let units = cx.b.compare(CompareFn::Eq, named, one)?;
         let units = cx.b.reduce(ReduceFn::And, units, &[0])?;
         let units = to_scalar(cx, units)?;
-        Ok(AxisMask { valid: cx.b.binary(BinaryFn::And, self.valid, units)?, ..self })
+        let rule = format!("{}, and each must be of size 1", self.rule).into();
+        Ok(AxisMask { valid: cx.b.binary(BinaryFn::And, self.valid, units)?, rule, ..self })
+    }
+
+    /// `values` as sizes: not even -1, so that the run fails and says why, where the axes are not valid.
+    fn valid_sizes(
+        &self,
+        cx: &mut NodeCx<'_, '_>,
+        values: ValueId,
+        bound: &dyn Fn(usize) -> Option<Dim>,
+    ) -> Result<Vec<Dim>> {
+        let values = valid_or_negative(cx, self.valid, values)?;
+        cx.b.saying(Says::Text(self.rule.clone()), |b| b.sizes(values, bound))
     }
 }
 
@@ -67,7 +82,13 @@ pub fn axis_mask(cx: &mut NodeCx<'_, '_>, axes: ValueId, rank: usize) -> Result<
     let total = cx.b.reduce(ReduceFn::Sum, ones, &[0])?;
     let total = to_scalar(cx, total)?;
     let count = dim(cx, &count)?;
-    Ok(AxisMask { named, valid: cx.b.compare(CompareFn::Eq, total, count)? })
+    let rule = format!(
+        "an axis in {} is out of range or there twice: axes must be between {} and {}, each of them once",
+        cx.b.operand_text(axes).unwrap_or_else(|| "axes".into()),
+        -(rank as i64),
+        rank as i64 - 1
+    );
+    Ok(AxisMask { named, valid: cx.b.compare(CompareFn::Eq, total, count)?, rule: rule.into() })
 }
 
 /// bool `[rank, axes]`: whether axis number `j` is `i`.
@@ -145,6 +166,7 @@ pub fn resolved_shape(
         return Err(unknown_count(cx.b.ty(wanted)));
     };
     let known = cx.b.known_elements(wanted)?;
+    let (name, data) = (cx.operand_name(1), cx.operand_name(0));
     let rank = count.max(from.len());
     let pad = |cx: &mut NodeCx<'_, '_>, dims: &[Dim], by: i64| -> Result<ValueId> {
         let mut dims = dims.to_vec();
@@ -183,7 +205,12 @@ pub fn resolved_shape(
             Some(dim) if dim.bounds().0.is_some_and(|low| low >= 0) && dim != Dim::ZERO => dim,
             _ => {
                 let size = cx.b.slice_axis(shape, 0, Dim::from(at), Dim::ONE)?;
-                cx.b.sizes(size, &|_| None)?.remove(0)
+                let text = format!(
+                    "element {at} of {name} gives a size of {V}; sizes must be 0 or more, one of them may be -1, for \
+                     what is left, and 0 stands for a dimension of {data}, which has {}",
+                    from.len()
+                );
+                cx.b.saying(Says::Text(text.into()), |b| b.sizes(size, &|_| None))?.remove(0)
             }
         });
     }
@@ -219,10 +246,9 @@ pub fn split_axes(
     }
     let (sizes, one) = (dims_vector(cx, &shape)?, cx.b.scalar(DType::I64, 1.0));
     let kept = cx.b.select(mask.named, one, sizes)?;
-    let kept = valid_or_negative(cx, mask.valid, kept)?;
     let reduced = cx.b.select(mask.named, sizes, one)?;
     let bound = |at: usize| Some(shape[at].max_dim(&Dim::ONE));
-    let (kept, reduced) = (cx.b.sizes(kept, &bound)?, cx.b.sizes(reduced, &bound)?);
+    let (kept, reduced) = (mask.valid_sizes(cx, kept, &bound)?, cx.b.sizes(reduced, &bound)?);
     let split = kept.iter().zip(&reduced).flat_map(|(kept, reduced)| [kept.clone(), reduced.clone()]);
     let split = cx.b.reshape(x, split.collect())?;
     Ok(LateAxes { split, reduced: (0..rank).map(|axis| 2 * axis + 1).collect(), kept, mask })
@@ -253,8 +279,7 @@ pub fn squeezed_dims(
     let keep = cx.b.emit1(Op::Map(MapFn::Unary(UnaryFn::Not)), &[mask.named])?;
     let sizes = dims_vector(cx, shape)?;
     let dims = compacted(cx, sizes, keep, &Dim::from(room))?;
-    let dims = valid_or_negative(cx, mask.valid, dims)?;
-    cx.b.sizes(dims, &|_| None)
+    mask.valid_sizes(cx, dims, &|_| None)
 }
 
 /// The dims of `shape` with an axis of size 1 at each axis of the result that `axes`, a vector of `count`, names.
@@ -279,8 +304,7 @@ pub fn unsqueezed_dims(
     let taken = cx.b.emit1(Op::Gather { axis: 0 }, &[sizes, source])?;
     let one = cx.b.scalar(DType::I64, 1.0);
     let dims = cx.b.select(keep, taken, one)?;
-    let dims = valid_or_negative(cx, mask.valid, dims)?;
-    cx.b.sizes(dims, &|_| None)
+    mask.valid_sizes(cx, dims, &|_| None)
 }
 
 /// `[before, size, after]`: `x` about an axis that data decide.
@@ -289,25 +313,24 @@ pub fn about_axis(cx: &mut NodeCx<'_, '_>, x: ValueId, axis: ValueId) -> Result<
     if shape.is_empty() {
         return malformed("an axis of a scalar");
     }
-    let axis = to_scalar(cx, axis)?;
-    let axis = wrapped(cx, axis, shape.len())?;
+    let given = to_scalar(cx, axis)?;
+    let place_of = wrapped(cx, given, shape.len())?;
+    let rank = shape.len() as i64;
+    let found = cx.b.integers(given)?.remove(0);
+    let name = cx.b.operand_text(axis).unwrap_or_else(|| "axis".into());
+    let text = format!("{name} is {V}; it must be between {} and {}", -rank, rank - 1);
+    for (few, many) in [(Dim::from(-rank), found.clone()), (found.clone(), Dim::from(rank - 1))] {
+        cx.b.require(Requirement::at_most(few, many).stated(text.clone(), &[&found]))?;
+    }
     let (place, sizes) = (cx.b.iota(vec![Dim::from(shape.len())], 0)?, dims_vector(cx, &shape)?);
     let one = cx.b.scalar(DType::I64, 1.0);
     let mut parts = Vec::new();
-    let mut valid = None;
     for function in [CompareFn::Lt, CompareFn::Eq, CompareFn::Gt] {
-        let inside = cx.b.compare(function, place, axis)?;
-        if function == CompareFn::Eq {
-            valid = Some(cx.b.reduce(ReduceFn::Or, inside, &[0])?);
-        }
+        let inside = cx.b.compare(function, place, place_of)?;
         let part = cx.b.select(inside, sizes, one)?;
         parts.push(cx.b.reduce(ReduceFn::Prod, part, &[0])?);
     }
     let parts = cx.b.concat(&parts, 0)?;
-    let parts = match valid {
-        Some(valid) => valid_or_negative(cx, valid, parts)?,
-        None => parts,
-    };
     let dims = cx.b.sizes(parts, &|_| None)?;
     cx.b.reshape(x, dims)
 }

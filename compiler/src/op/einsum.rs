@@ -142,11 +142,9 @@ fn diagonal(b: &mut Builder<'_>, value: ValueId, axes: Vec<Index>) -> Result<Ter
         let first = axes.iter().position(|index| *index == axes[second]).unwrap_or(0);
         let shape = b.shape(value);
         if shape[first] != shape[second] {
-            let claim = format!(
-                "axes {first} and {second} of {} share an index, and must have one size",
-                b.ty(value)
-            );
-            b.require(Requirement::equal(shape[first].clone(), shape[second].clone()), &claim)?;
+            let requirement = Requirement::equal(shape[first].clone(), shape[second].clone());
+            let name = format!("dimension {first} of an operand");
+            b.require(requirement.says(name, format!("dimension {second}, with which it shares an index")))?;
             let mut equal = shape.clone();
             equal[second] = shape[first].clone();
             value = b.reshape(value, equal)?;

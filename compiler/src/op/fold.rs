@@ -267,8 +267,9 @@ fn max_unpool(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             return malformed(format!("output_shape {wanted:?} of {image:?}"));
         }
         for (axis, (to, from)) in wanted.iter().zip(&image).enumerate() {
-            let claim = format!("output_shape must not cut dimension {axis} of the image, {from}");
-            cx.b.require(Requirement::at_most(from.clone(), to.clone()), &claim)?;
+            let rule = format!("dimension {axis} of the image, which it must not cut");
+            let name = format!("element {axis} of {}", cx.operand_name(2));
+            cx.b.require(Requirement::at_most(from.clone(), to.clone()).says_at_least(name, rule))?;
         }
         let missing = |(to, from): (&Dim, &Dim)| match to.clone() - from.clone() {
             missing if missing.is_const() => missing,

@@ -198,13 +198,15 @@ fn with_parts(b: &mut Builder<'_>, x: ValueId, wanted: Option<usize>) -> Result<
     let Some(last) = shape.last_mut().filter(|last| !last.is_const()) else { return Ok(x) };
     match wanted {
         Some(parts) => {
-            b.assume_equal(last, &Dim::from(parts));
+            let requirement = Requirement::equal(last.clone(), Dim::from(parts));
+            b.assume(requirement.says("the last dimension, of the parts of complex numbers,", parts));
             *last = Dim::from(parts);
             b.reshape(x, shape)
         }
         None => {
             let two = Dim::from(2usize);
-            b.assume_at_most(last, &two);
+            let requirement = Requirement::at_most(last.clone(), two.clone());
+            b.assume(requirement.says("the last dimension, of the parts of complex numbers,", 2));
             resized(b, x, shape.len() - 1, &two)
         }
     }
@@ -552,7 +554,8 @@ fn frames(cx: &mut NodeCx<'_, '_>, signal: ValueId, length: &Dim) -> Result<Valu
     let (fits, moves) = (cx.b.compare(CompareFn::Ge, room, zero)?, cx.b.compare(CompareFn::Gt, step, zero)?);
     let valid = cx.b.binary(BinaryFn::And, fits, moves)?;
     let count = valid_or_negative(cx, valid, count)?;
-    let count = cx.b.sizes(count, &|_| None)?.remove(0);
+    let says = Says::Text("a frame is longer than the signal, or frame_step is not positive".into());
+    let count = cx.b.saying(says, |b| b.sizes(count, &|_| None))?.remove(0);
     let frame = cx.b.iota(vec![count, Dim::ONE], 0)?;
     let start = cx.b.binary(BinaryFn::Mul, frame, step)?;
     let point = cx.b.iota(vec![length.clone()], 0)?;

@@ -275,7 +275,8 @@ fn late_range_size(cx: &mut NodeCx<'_, '_>) -> Result<Dim> {
     let count = cx.b.binary_scalar(BinaryFn::Max, count, 0.0)?;
     let moves = cx.b.compare(CompareFn::Ne, delta, zero)?;
     let count = valid_or_negative(cx, moves, count)?;
-    Ok(cx.b.scalar_sizes(&[count], &|_| None)?.remove(0))
+    let says = Says::Text(format!("{} is 0; it must not be 0", cx.operand_name(2)).into());
+    Ok(cx.b.saying(says, |b| b.scalar_sizes(&[count], &|_| None))?.remove(0))
 }
 
 /// `start + i * delta`; 16-bit floats are computed as f32.

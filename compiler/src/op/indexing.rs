@@ -3,6 +3,7 @@
 use super::dynamic::true_positions;
 use super::row::*;
 use crate::graph::Op;
+use crate::graph::claim::Operand;
 use crate::graph::dim::{product, row_major_strides};
 
 #[rustfmt::skip]
@@ -159,7 +160,9 @@ fn gather(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if let (Some(size), Some(index)) = (size, index) {
         let wrapped = if index < 0 { index + size } else { index };
         if !(0..size).contains(&wrapped) {
-            return malformed(format!("index {index} is outside axis {axis} of {}", cx.b.ty(x)));
+            let place = vec!["0".to_string(); cx.b.rank(indices)];
+            let operand = Operand::new(cx.operand_name(1));
+            return malformed(operand.sentence(&place, [&index, &-size, &(size - 1)]));
         }
         let slice = cx.b.slice_axis(x, axis, Dim::from(wrapped), Dim::ONE)?;
         let mut shape = cx.b.shape(x);
@@ -203,13 +206,15 @@ fn with_depth(
             format!(
                 "the last size `{}` of indices {} says how many of {axes} axes they index, and so decides the rank of the \
                  result: pin the dim that it follows from (--input-dim), or declare the rank of the result",
-                cx.b.graph.dim_text(last),
+                cx.b.graph.dim_words(last),
                 cx.b.ty(indices)
             ),
         ));
     };
     let depth = Dim::from(depth);
-    cx.b.assume_equal(last, &depth);
+    let name = format!("the last dimension of {}", cx.operand_name(1));
+    let rule = "the number of axes that the ranks say are indexed";
+    cx.b.assume(Requirement::equal(last.clone(), depth.clone()).says(name, rule));
     *last = depth;
     cx.b.reshape(indices, shape)
 }
@@ -493,7 +498,7 @@ mod tests {
         matrix("Gather", 1).constant(&[], &[-1i32]).gives(0, &[3], &[4., 5., 6.]);
         matrix("Gather", 13).int("axis", 1).constant(&[1, 1], &[1i64]).gives(0, &[2, 1, 1], &[2., 5.]);
         let outside = matrix("Gather", 13).constant(&[], &[2i64]).run();
-        assert!(outside.unwrap_err().message.contains("index 2"));
+        assert!(outside.unwrap_err().message.contains("is 2; it must be between -2 and 1"));
         let case = matrix("GatherElements", 13).int("axis", 1).input(&[2, 1], &[2i64, 0]);
         case.gives(0, &[2, 1], &[3., 4.]);
         matrix("GatherND", 13).input(&[1, 2], &[1i64, 1]).gives(0, &[1], &[5.]);
@@ -585,7 +590,7 @@ mod tests {
         complex.gives(0, &[1, 3], &[0., 2., 3.]);
         Case::new("NonZero", 9).input(&[], &[3i32]).gives(0, &[0, 1], &[]);
         let long = matrix("Compress", 11).int("axis", 0).constant(&[3], &[false, false, true]).run();
-        assert!(long.unwrap_err().message.contains("3 is more than 2"));
+        assert!(long.unwrap_err().message.contains("is 3; it must be at most"));
     }
 
     #[test]

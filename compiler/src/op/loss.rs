@@ -73,6 +73,9 @@ fn likelihood_loss(cx: &mut NodeCx<'_, '_>, input: ValueId) -> Result<ValueId> {
         class = b.select(is_ignored, zero, target)?;
         ignored = Some(is_ignored);
     }
+    if let Some(operand) = b.operand(target).cloned() {
+        b.operands.push((class, operand));
+    }
     let index = b.unsqueeze(class, &[1])?;
     let picked = b.emit1(Op::GatherElements { axis: 1 }, &[input, index])?;
     let picked = b.squeeze(picked, &[1])?;

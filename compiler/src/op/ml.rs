@@ -14,6 +14,7 @@ mod walk;
 
 use super::row::*;
 use super::strings::{constant, distinct, find};
+use crate::graph::claim::printable;
 use crate::graph::{Op, Tensor as Data};
 
 const DOMAIN: &str = "ai.onnx.ml";
@@ -174,6 +175,7 @@ fn impute(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 /// no category fails.
 fn one_hot(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let mut x = cx.input(0)?;
+    let (given, shape) = (x, cx.b.shape(x));
     let categories = match (cx.ints("cats_int64s")?, cx.strs("cats_strings")?) {
         (Some(categories), _) if !categories.is_empty() && cx.b.dtype(x) != DType::Str => categories,
         (_, Some(categories)) if !categories.is_empty() && cx.b.dtype(x) == DType::Str => {
@@ -199,15 +201,38 @@ fn one_hot(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     let mut y = cx.b.cast(hot, DType::F32)?;
     if cx.int("zeros")? == 0 {
-        // What is no category becomes an index behind the only zero of a table.
+        // What is no category becomes an index behind the only zero of a table, and says which number it is.
+        let is_text = cx.b.dtype(given) == DType::Str;
         let known = cx.b.reduce(ReduceFn::Or, hot, &[rank])?;
-        let unknown = cx.b.unary(UnaryFn::Not, known)?;
-        let index = cx.b.cast(unknown, DType::I64)?;
+        let (known, x) = (cx.b.reshape(known, shape.clone())?, cx.b.reshape(x, shape)?);
+        let none = cx.b.scalar(DType::I64, 0.0);
+        let rule = if is_text { "is none of" } else { "it must be one of" };
+        let text = format!("{rule} the categories {}", listed_categories(cx, is_text)?);
+        let says = (cx.operand_name(0), text);
+        let index = indices_or_fault(cx.b, [known, none, x], says, !is_text)?;
+        let index = cx.b.unsqueeze(index, &[rank])?;
         let table = f32s(cx, &[1], &[0.0]);
         let checked = cx.b.emit1(Op::Gather { axis: 0 }, &[table, index])?;
         y = cx.b.binary(BinaryFn::Add, y, checked)?;
     }
     Ok(vec![y])
+}
+
+/// The first categories, for messages.
+fn listed_categories(cx: &NodeCx<'_, '_>, is_text: bool) -> Result<String> {
+    const SHOWN: usize = 8;
+    let texts: Vec<String> = match is_text {
+        true => {
+            let names = cx.strs("cats_strings")?.unwrap_or_default();
+            names.iter().take(SHOWN + 1).map(|name| format!("`{}`", printable(name))).collect()
+        }
+        false => {
+            let numbers = cx.ints("cats_int64s")?.unwrap_or_default();
+            numbers.iter().take(SHOWN + 1).map(i64::to_string).collect()
+        }
+    };
+    let more = if texts.len() > SHOWN { ", ..." } else { "" };
+    Ok(texts[..texts.len().min(SHOWN)].join(", ") + more)
 }
 
 /// A vector is one row. Columns beyond the stated number are left out, and missing ones are 0.

@@ -8,7 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, LazyLock};
 
 use crate::error::{Error, Result, Stage};
-use crate::graph::{Builder, DType, Dim, Graph, Sym, Tensor, TensorType, ValueId, unknown_count};
+use crate::graph::claim::{Operand, printable};
+use crate::graph::{
+    Builder, DType, Dim, Graph, Requirement, Sym, Tensor, TensorType, ValueId, unknown_count,
+};
 use crate::import::{Deviation, Subgraph};
 
 pub mod activation;
@@ -485,11 +488,31 @@ pub struct NodeCx<'a, 'g> {
 impl<'g> NodeCx<'_, 'g> {
     /// Checks the shapes of the inputs, then lowers the node: one value per output.
     pub fn lower(&mut self) -> Result<Vec<Item>> {
-        agreement::check(self)?;
-        let tensors = (self.def.lower)(self)?;
+        self.name_operands();
+        let tensors = agreement::check(self).and_then(|()| (self.def.lower)(self));
+        self.b.operands.clear();
+        let tensors = tensors?;
         match self.given.is_empty() {
             true => Ok(tensors.into_iter().map(Item::Tensor).collect()),
             false => Ok(std::mem::take(&mut self.given)),
+        }
+    }
+
+    /// Lets messages name the operands.
+    fn name_operands(&mut self) {
+        let operands = self.inputs.iter().enumerate().filter_map(|(at, value)| Some((at, (*value)?)));
+        let named = operands.map(|(at, value)| (value, Operand::new(self.operand_name(at)))).collect();
+        self.b.operands = named;
+    }
+
+    /// What messages call an input: ``indices `x` ``.
+    pub fn operand_name(&self, at: usize) -> String {
+        let last = self.def.inputs.len().saturating_sub(1);
+        let param = self.def.inputs.get(at.min(last)).map_or("input", |param| param.name);
+        let name = self.optional(at).map_or("", |value| self.b.graph.values[value].name.as_str());
+        match name {
+            "" => param.to_string(),
+            name => format!("{param} `{}`", printable(name)),
         }
     }
 
@@ -654,7 +677,11 @@ impl<'g> NodeCx<'_, 'g> {
         if let [length] = self.b.shape(value).as_slice()
             && !length.is_const()
         {
-            self.inputs[at] = Some(self.b.reshape(value, vec![Dim::from(count)])?);
+            let name = format!("the number of elements of {}", self.operand_name(at));
+            self.b.require(Requirement::equal(length.clone(), Dim::from(count)).says(name, count))?;
+            let counted = self.b.reshape(value, vec![Dim::from(count)])?;
+            self.b.operands.push((counted, Operand::new(self.operand_name(at))));
+            self.inputs[at] = Some(counted);
         }
         Ok(())
     }

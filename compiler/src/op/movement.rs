@@ -184,10 +184,13 @@ fn no_copies_at_run_time(cx: &mut NodeCx<'_, '_>, from: &[Dim], wanted: &[Dim]) 
             continue;
         }
         let is_zero = Dim::ONE - size.min_dim(&Dim::ONE);
-        let claim = format!(
-            "size {axis} of the shape, {size}, is 0 and so copies dimension {axis} of the input, which"
+        let text = format!(
+            "element {axis} of shape is 0, which stands for dimension {axis} of {}, {V}; a size that follows from \
+             those of inputs must be 1 or more here",
+            cx.operand_name(0)
         );
-        cx.b.require(Requirement::equal(is_zero * copied.clone(), Dim::ZERO), &claim)?;
+        let requirement = Requirement::equal(is_zero * copied.clone(), Dim::ZERO);
+        cx.b.require(requirement.stated(text, &[copied]))?;
     }
     Ok(())
 }
@@ -217,6 +220,15 @@ fn reshape(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
             declared_dims(cx, &from, found)?
         }
     };
+    let name = if cx.has("shape") { "shape".to_string() } else { cx.operand_name(1) };
+    let total = product(&from);
+    let text = format!(
+        "{name} gives {}, which is no shape of the {V} elements of {}",
+        claim::list(shape.len()),
+        cx.operand_name(0)
+    );
+    let values: Vec<&Dim> = shape.iter().chain([&total]).collect();
+    cx.b.require(Requirement::equal(total.clone(), product(&shape)).stated(text, &values))?;
     Ok(vec![cx.b.reshape(x, shape)?])
 }
 
@@ -229,8 +241,10 @@ fn declared_dims(cx: &mut NodeCx<'_, '_>, from: &[Dim], found: Vec<Dim>) -> Resu
         return Ok(found);
     }
     for (axis, (found, declared)) in found.iter().zip(&ty.shape).enumerate() {
-        let claim = format!("dimension {axis} of the result must be {declared}, as the model declares it");
-        cx.b.require(Requirement::equal(found.clone(), declared.clone()), &claim)?;
+        let requirement = Requirement::equal(found.clone(), declared.clone());
+        cx.b.require(
+            requirement.says(format!("dimension {axis} of the result"), "the one that the model declares"),
+        )?;
     }
     Ok(ty.shape.clone())
 }
@@ -377,7 +391,7 @@ fn split(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let size = cx.b.ty(x).shape[axis].clone();
     let sizes = split_sizes(cx, &size)?;
     let total = sizes.iter().fold(Dim::ZERO, |sum, size| sum + size.clone());
-    if sizes.len() != cx.outputs || (total != size && total.is_const() && size.is_const()) {
+    if sizes.len() != cx.outputs {
         return malformed(format!(
             "split of an axis of {size} into {sizes:?} by a node with {} outputs",
             cx.outputs
@@ -385,7 +399,21 @@ fn split(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     }
     // With a number of parts the last one takes what is left.
     if cx.optional(1).is_some() || !cx.has("num_outputs") {
-        cx.b.assume_equal(&total, &size);
+        let data = format!("dimension {axis} of {}", cx.operand_name(0));
+        let requirement = Requirement::equal(total.clone(), size.clone());
+        let name = if cx.optional(1).is_some() { cx.operand_name(1) } else { "split".to_string() };
+        let values: Vec<&Dim> = sizes.iter().chain([&total, &size]).collect();
+        cx.b.require(match cx.optional(1).is_some() || cx.has("split") {
+            true => {
+                let list = claim::list(sizes.len());
+                let text = format!("{name} is {list}, whose sum is {V}; it must be {data}, which is {V}");
+                requirement.stated(text, &values)
+            }
+            false => {
+                let text = format!("{data} is {V}; it must be a multiple of the {} parts", sizes.len());
+                requirement.stated(text, &[&size])
+            }
+        })?;
     }
     let mut start = Dim::ZERO;
     let mut parts = Vec::with_capacity(sizes.len());
@@ -406,7 +434,9 @@ fn shape_of_declared_rank(cx: &mut NodeCx<'_, '_>) -> Result<()> {
     if let [length] = cx.b.shape(wanted).as_slice()
         && !length.is_const()
     {
-        cx.b.assume_at_most(length, &rank);
+        let name = format!("the number of elements of {}", cx.operand_name(1));
+        let requirement = Requirement::at_most(length.clone(), rank.clone());
+        cx.b.assume(requirement.says(name, "the declared rank of the result"));
         let wanted = cx.b.cast(wanted, DType::I64)?;
         let one = cx.b.scalar(DType::I64, 1.0);
         cx.inputs[1] = Some(cx.b.pad(wanted, one, vec![rank - length.clone()], vec![Dim::ZERO])?);
@@ -444,7 +474,16 @@ fn expanded_shape(cx: &mut NodeCx<'_, '_>, x: ValueId, wanted: &[Dim]) -> Result
             shape[axis] = cx.b.named(&[own.max_dim(size) * some], &|_| None)?.remove(0);
         }
         let both = (shape[axis].clone() - size.clone()) * (size.clone() - Dim::ONE);
-        cx.b.assume_equal(&both, &Dim::ZERO);
+        let rule = match axis.checked_sub(skip) {
+            Some(at) => {
+                format!("1 or dimension {at} of {}, which is {V}", cx.b.operand_text(x).unwrap_or("x".into()))
+            }
+            None => format!("{V} or more"),
+        };
+        let (name, own) =
+            (cx.operand_name(1), axis.checked_sub(skip).map_or(Dim::ZERO, |at| from[at].clone()));
+        let text = format!("element {at} of {name} is {V}; it must be {rule}");
+        cx.b.assume(Requirement::equal(both, Dim::ZERO).stated(text, &[size, &own]));
     }
     Ok(shape)
 }
@@ -487,7 +526,14 @@ fn repeats_along(cx: &mut NodeCx<'_, '_>, axis: ValueId, rank: usize) -> Result<
     let repeats = cx.b.select(here, count, one)?;
     let some = cx.b.reduce(ReduceFn::Or, here, &[0])?;
     let repeats = valid_or_negative(cx, some, repeats)?;
-    cx.b.sizes(repeats, &|_| None)
+    let text = format!(
+        "{} is negative, or {} is out of range; that must be between {} and {}",
+        cx.operand_name(1),
+        cx.operand_name(2),
+        -(rank as i64),
+        rank as i64 - 1
+    );
+    cx.b.saying(Says::Text(text.into()), |b| b.sizes(repeats, &|_| None))
 }
 
 /// Each repeated axis gains an axis before it, which broadcasts and is merged into it.
@@ -613,7 +659,7 @@ mod tests {
         let none = || Case::new("Squeeze", 13).symbolic(&["m", "n"], &[0, 3], &[0f32; 0]);
         for axis in [0i64, 1] {
             let error = none().constant(&[1], &[axis]).run().unwrap_err();
-            assert!(error.message.contains("must have size 1"), "{axis}: {error}");
+            assert!(error.message.contains("it must have size 1"), "{axis}: {error}");
             assert!(none().input(&[1], &[axis]).run().is_err(), "{axis}");
         }
         // Where nothing is left, too.

@@ -141,7 +141,7 @@ impl Case {
     pub fn lower(&self) -> Result<(Graph, Vec<Tensor>)> {
         let def = lookup(self.domain, self.name, self.opset).expect("the operator has a row");
         let mut graph = Graph::default();
-        let origin = graph.origins.push(Origin { name: "test".into(), op_type: self.name.into(), index: 0 });
+        let origin = graph.origins.push(Origin::new("test", self.name, 0));
         let mut symbols: HashMap<&str, Dim> = HashMap::new();
         let mut b = Builder::new(&mut graph, origin);
         let (mut inputs, mut data) = (Vec::new(), Vec::new());

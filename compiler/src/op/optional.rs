@@ -93,7 +93,7 @@ fn element(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 pub fn element_of(b: &mut crate::graph::Builder<'_>, item: &Item) -> Result<Item> {
     let Some(element) = item.element() else { return Ok(item.clone()) };
     let present = b.reshape(item.columns()[0], vec![])?;
-    sequence::require_true(b, present, "the optional must have an element")?;
+    sequence::require_true(b, present, "the optional has no element", &[])?;
     Ok(element)
 }
 

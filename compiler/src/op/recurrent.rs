@@ -8,6 +8,7 @@ use super::AttrDefault::{Int, Optional, Str, Strs};
 use super::activation::softplus_of;
 use super::microsoft::matmul::scaled_product;
 use super::quantize::dynamically_quantized;
+use super::row::indices_or_fault;
 use super::sample::constant_dim;
 use super::types::*;
 use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
@@ -610,13 +611,17 @@ fn layer(cx: &mut NodeCx<'_, '_>, cell: Cell, directions: usize, batch_major: bo
 /// Lengths of sequences as i64; the run ends with a status where one is not within `[0, steps]`. They are looked up in a table of
 /// the lengths that there are.
 fn lengths_within(b: &mut Builder<'_>, lengths: ValueId, steps: &Dim) -> Result<ValueId> {
+    let name = b.operand_text(lengths).unwrap_or_else(|| "sequence_lens".into());
+    let most = steps.as_const().map_or("the number of steps".to_string(), |steps| steps.to_string());
     let lengths = b.cast(lengths, DType::I64)?;
-    let count = steps.clone() + Dim::ONE;
     // A negative index would count from the end.
-    let (zero, beyond) = (b.scalar(DType::I64, 0.0), constant_dim(b, &count)?);
-    let negative = b.compare(CompareFn::Lt, lengths, zero)?;
-    let index = b.select(negative, beyond, lengths)?;
-    let table = b.iota(vec![count], 0)?;
+    let (zero, last) = (b.scalar(DType::I64, 0.0), constant_dim(b, steps)?);
+    let low = b.compare(CompareFn::Ge, lengths, zero)?;
+    let high = b.compare(CompareFn::Le, lengths, last)?;
+    let valid = b.binary(BinaryFn::And, low, high)?;
+    let says = (name.to_string(), format!("it must be between 0 and {most}"));
+    let index = indices_or_fault(b, [valid, lengths, lengths], says, true)?;
+    let table = b.iota(vec![steps.clone() + Dim::ONE], 0)?;
     b.emit1(Op::Gather { axis: 0 }, &[table, index])
 }
 
@@ -975,7 +980,7 @@ mod tests {
             assert!(case(op, gates, &[3, 0]).is_ok());
             for wrong in [[3, 4], [-1, 3], [i32::MIN, 0]] {
                 let message = case(op, gates, &wrong).unwrap_err().message;
-                assert!(message.contains("outside axis"), "{op}, {wrong:?}: {message}");
+                assert!(message.contains("it must be between 0 and"), "{op}, {wrong:?}: {message}");
             }
         }
     }

@@ -331,7 +331,12 @@ fn arg_reduce(cx: &mut NodeCx<'_, '_>, max: bool) -> Result<Vec<ValueId>> {
     if extent == Dim::ZERO && results != Dim::ZERO {
         return malformed(format!("axis {axis} of {} has no extreme element", cx.b.ty(x)));
     }
-    cx.b.assume_at_most(&results.min_dim(&Dim::ONE), &extent);
+    let requirement = Requirement::at_most(results.min_dim(&Dim::ONE), extent.clone());
+    let text = format!(
+        "dimension {axis} of {} is {V}, so that there is no extreme element; it must be 1 or more",
+        cx.operand_name(0)
+    );
+    cx.b.assume(requirement.stated(text, &[&extent]));
     let last = cx.has("select_last_index") && cx.int("select_last_index")? != 0;
     let index = cx.b.emit1(Op::ArgReduce { max, axis, last }, &[x])?;
     match cx.int("keepdims")? {

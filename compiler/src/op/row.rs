@@ -9,7 +9,11 @@ pub use super::types::*;
 pub use super::{AttrDef, NodeCx, OpDef, Param, normalize_axes, normalize_axis, not_one_of, opt, req, var};
 use super::{AttrDefault, AttrKind, LowerFn};
 pub use crate::error::{Error, Result, Stage};
-pub use crate::graph::{DType, Dim, ValueId};
+use crate::graph::Builder;
+pub use crate::graph::claim::{self, V};
+use crate::graph::claim::{Fault, Operand};
+pub use crate::graph::data::Says;
+pub use crate::graph::{DType, Dim, Requirement, ValueId};
 pub use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 /// A row of the default domain. Where the schema names a type instead of a variable, the parameter does
@@ -149,6 +153,28 @@ pub fn known_scalar(cx: &NodeCx<'_, '_>, at: usize) -> Result<Dim> {
             malformed(format!("input {at} ({}) has {} elements, not 1", cx.def.inputs[at].name, many.len()))
         }
     }
+}
+
+/// What an index is above the element that it says to be wrong.
+const FAR_ABOVE: i64 = 1 << 62;
+
+/// Indices that are `inside` where `valid` holds, and else out of range. A run in which they are used then fails and says of
+/// the element of `value`, i64 of the same shape, which messages call `name`, that it is wrong by `text`: with its number, or not
+/// where the number is that of a string.
+pub fn indices_or_fault(
+    b: &mut Builder<'_>,
+    [valid, inside, value]: [ValueId; 3],
+    (name, text): (String, String),
+    has_number: bool,
+) -> Result<ValueId> {
+    let (far, most) = (FAR_ABOVE as f64, (FAR_ABOVE / 2) as f64);
+    let near = b.binary_scalar(BinaryFn::Max, value, -most)?;
+    let near = b.binary_scalar(BinaryFn::Min, near, most)?;
+    let beyond = b.binary_scalar(BinaryFn::Add, near, far)?;
+    let index = b.select(valid, inside, beyond)?;
+    let fault = Some(Fault { above: has_number.then_some(FAR_ABOVE), text: text.into() });
+    b.operands.push((index, Operand { fault, ..Operand::new(name) }));
+    Ok(index)
 }
 
 /// The only element of an integer input that is a size: known, or decided by data.

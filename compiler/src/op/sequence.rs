@@ -100,8 +100,8 @@ fn map(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         .map(|item| sequence::count(cx.b, item))
         .collect::<Result<_>>()?;
     for count in &counts[1..] {
-        let equal = crate::graph::Requirement::equal(counts[0].clone(), count.clone());
-        cx.b.require(equal, "the sequences must have equal numbers of elements")?;
+        let equal = Requirement::equal(count.clone(), counts[0].clone());
+        cx.b.require(equal.says("the number of elements of a sequence", "that of the first sequence"))?;
     }
     if counts[0] == Dim::ZERO {
         // Nothing tells what an element would be, and none is needed.

@@ -253,8 +253,11 @@ fn equal_counts(cx: &mut NodeCx<'_, '_>, rank: usize) -> Result<()> {
         let [length] = &cx.b.shape(value)[..] else {
             return malformed(format!("{} is no vector", cx.b.ty(value)));
         };
-        cx.b.assume_equal(length, &counts[0]);
-        cx.b.assume_at_most(length, &Dim::from(rank));
+        let name = format!("the number of elements of {}", cx.operand_name(at));
+        let equal = Requirement::equal(length.clone(), counts[0].clone());
+        cx.b.assume(equal.says(&name, format!("that of {}", cx.operand_name(1))));
+        let at_most = Requirement::at_most(length.clone(), Dim::from(rank));
+        cx.b.assume(at_most.says(name, "the rank of data"));
         let (value, fill) = (cx.b.cast(value, DType::I64)?, cx.b.constant(Tensor::scalar(default)));
         let rest = Dim::from(rank) - length.clone();
         cx.inputs[at] = Some(cx.b.pad(value, fill, vec![Dim::ZERO], vec![rest])?);
@@ -285,6 +288,7 @@ fn slice_late(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         }
     };
     axis_mask(cx, axes, rank)?.require_valid(cx)?;
+    let name = format!("an element of {}", cx.operand_name(4));
     let mut ranges = Vec::new();
     for (values, default) in [(cx.input(1)?, 0), (cx.input(2)?, i64::MAX), (steps, 1)] {
         let default = cx.b.i64s(&vec![default; rank]);
@@ -294,9 +298,13 @@ fn slice_late(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     for (axis, size) in shape.iter().enumerate() {
         let (start, end, step) = (&ranges[0][axis], &ranges[1][axis], &ranges[2][axis]);
         let (first, count) = late_range(start, end, step, size);
+        let moves = step.max_dim(&-step.clone()).min_dim(&Dim::ONE);
+        let text = format!("{name}, along axis {axis}, is {V}; it must not be 0");
+        cx.b.require(Requirement::equal(moves.clone(), Dim::ONE).stated(text.clone(), &[step]))?;
         // Without a direction there is no size.
-        let still = step.max_dim(&-step.clone()).min_dim(&Dim::ONE) - Dim::ONE;
-        let count = cx.b.named(&[count + still], &|_| Some(size.clone()))?.remove(0);
+        let says = Says::Text(format!("{name}, along axis {axis}, is 0; it must not be 0").into());
+        let count = [count + moves - Dim::ONE];
+        let count = cx.b.saying(says, |b| b.named(&count, &|_| Some(size.clone())))?.remove(0);
         let place = cx.b.iota(vec![count], 0)?;
         let (first, step) = (dim(cx, &first)?, dim(cx, step)?);
         let walked = cx.b.binary(BinaryFn::Mul, place, step)?;
@@ -409,13 +417,17 @@ fn pad_constant(cx: &mut NodeCx<'_, '_>, x: ValueId, fill: ValueId, pads: &[(Dim
     for (axis, (low, high)) in pads.iter().enumerate() {
         let own = cx.b.ty(y).shape[axis].clone();
         let cut = own.clone() - removed(low) - removed(high);
+        let text = format!(
+            "pads {V} and {V} of axis {axis} take away more than the {V} elements of {}",
+            cx.b.operand_text(x).unwrap_or("data".into())
+        );
+        cx.b.require(Requirement::at_most(Dim::ZERO, cut.clone()).stated(text, &[low, high, &own]))?;
         let dims = [removed(low), cut, added(low), added(high)];
-        let dims = cx.b.named(&dims, &|at| (at < 2).then(|| own.clone()))?;
+        let name = format!("the number of elements that pads of axis {axis} leave");
+        let dims =
+            cx.b.saying(Says::Name(name.into()), |b| b.named(&dims, &|at| (at < 2).then(|| own.clone())))?;
         let [first, size, low_added, high_added] = &dims[..] else { return malformed("four dims") };
         added_pads.push((low_added.clone(), high_added.clone()));
-        if size.as_const().is_some_and(|size| size < 0) {
-            return malformed(format!("pads {low} and {high} of axis {axis} of {}", cx.b.ty(x)));
-        }
         y = cx.b.slice_axis(y, axis, first.clone(), size.clone())?;
     }
     let (low, high) = added_pads.into_iter().unzip();
@@ -437,13 +449,15 @@ fn pad_by_index(
     }
     let size = cx.b.ty(x).shape[axis].clone();
     let extent = size.clone() + low.clone() + high.clone();
-    let extent = cx.b.named(&[extent], &|_| None)?.remove(0);
+    let name = format!("the size of axis {axis} with pads");
+    let extent = cx.b.saying(Says::Name(name.into()), |b| b.named(&[extent], &|_| None))?.remove(0);
     if size == Dim::ZERO || extent.as_const().is_some_and(|extent| extent < 0) {
         return malformed(format!("pads {low} and {high} of axis {axis} of {}", cx.b.ty(x)));
     }
     if !size.is_const() {
         // Nothing can be repeated of nothing.
-        cx.b.assume_at_most(&extent.min_dim(&Dim::ONE), &size);
+        let text = format!("{} has no element along axis {axis} to repeat", cx.operand_name(0));
+        cx.b.assume(Requirement::at_most(extent.min_dim(&Dim::ONE), size.clone()).stated(text, &[]));
     }
     let place = cx.b.iota(vec![extent], 0)?;
     let low = dim(cx, low)?;
@@ -610,7 +624,7 @@ mod tests {
             assert!(nothing().input(&[2], &[0i64, 2]).run().is_err(), "{mode}");
             nothing().input(&[2], &[0i64, 0]).gives(0, &[0], &[]);
             let error = nothing().constant(&[2], &[0i64, 2]).run().unwrap_err();
-            assert!(error.message.contains("must be at most"), "{error}");
+            assert!(error.message.contains("must be"), "{error}");
         }
         assert!(by(13, "mirror", 1, 1).run().unwrap_err().message.contains("mirror"));
         let negative = Case::new("Pad", 13).input(&[2], &[1f32, 2.]).constant(&[2], &[-2i64, -1]).run();

@@ -136,8 +136,9 @@ fn tensors(cx: &mut NodeCx<'_, '_>, groups: usize) -> Result<Vec<Vec<ValueId>>> 
                 ));
             }
             for (axis, (a, b)) in one.shape.iter().zip(&two.shape).enumerate() {
-                let claim = format!("dimension {axis} of input {there} is that of input {here}");
-                cx.b.require(Requirement::equal(b.clone(), a.clone()), &claim)?;
+                let name = format!("dimension {axis} of input {there}");
+                let requirement = Requirement::equal(b.clone(), a.clone());
+                cx.b.require(requirement.says(name, format!("that of input {here}")))?;
             }
         }
     }
@@ -341,7 +342,10 @@ mod tests {
             case("Adagrad", 0).input(&[2], &[1f32, 2.]).input(g, values).input(&[2], &[0f32, 0.]).outputs(2)
         };
         let message = two(&[1], &[1.]).run().unwrap_err().message;
-        assert!(message.contains("dimension 0 of input 3 is that of input 2: 1 is not 2"), "{message}");
+        assert!(
+            message.contains("dimension 0 of input 3 is 1; it must be that of input 2, which is 2"),
+            "{message}"
+        );
         assert!(two(&[1, 2], &[1., 2.]).run().unwrap_err().message.contains("which it belongs to"));
         let odd = case("Adagrad", 0).input(&[1], &[1f32]).input(&[1], &[1f32]);
         assert!(odd.run().unwrap_err().message.contains("2 tensors are no 3 groups"));

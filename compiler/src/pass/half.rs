@@ -265,7 +265,7 @@ mod tests {
         let mut values = vec![x];
         for index in 0..10 {
             let name = format!("n{index}");
-            let origin = graph.origins.push(Origin { name, op_type: "Node".into(), index });
+            let origin = graph.origins.push(Origin::new(name, "Node", index));
             let mut b = Builder::new(&mut graph, origin);
             let [x, y] = [(); 2].map(|()| values[random.usize(..values.len())]);
             let function = [BinaryFn::Add, BinaryFn::Mul, BinaryFn::Sub, BinaryFn::Max][random.usize(..4)];
@@ -387,9 +387,8 @@ mod tests {
     #[test]
     fn sums_beyond_the_type_are_finite() {
         let mut graph = Graph::default();
-        let [sum, half] = ["sum", "half"]
-            .map(|name| Origin { name: name.into(), op_type: "Node".into(), index: 0 })
-            .map(|origin| graph.origins.push(origin));
+        let [sum, half] =
+            ["sum", "half"].map(|name| Origin::new(name, "Node", 0)).map(|origin| graph.origins.push(origin));
         let mut b = Builder::new(&mut graph, sum);
         let x = b.input("x", TensorType::new(DType::F16, vec![Dim::ONE]), None);
         let twice = b.binary(BinaryFn::Add, x, x).unwrap();

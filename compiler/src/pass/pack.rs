@@ -561,11 +561,7 @@ mod tests {
     fn repeated_values_are_packed_once() {
         for transposed in [false, true] {
             let mut graph = Graph::default();
-            let origin = graph.origins.push(crate::graph::Origin {
-                name: "scores".into(),
-                op_type: "MatMul".into(),
-                index: 0,
-            });
+            let origin = graph.origins.push(crate::graph::Origin::new("scores", "MatMul", 0));
             let mut b = Builder::new(&mut graph, origin);
             let dims = |sizes: &[usize]| sizes.iter().map(|&size| Dim::from(size)).collect::<Vec<_>>();
             let mut input = |name: &str, sizes: &[usize]| {
@@ -623,7 +619,7 @@ mod tests {
     fn repeated_values_against_a_broadcast_batch() {
         for batch in [[1, 1], [2, 1], [1, 6]] {
             let mut graph = Graph::default();
-            let origin = Origin { name: "scores".into(), op_type: "MatMul".into(), index: 0 };
+            let origin = Origin::new("scores", "MatMul", 0);
             let origin = graph.origins.push(origin);
             let mut b = Builder::new(&mut graph, origin);
             let dims = |sizes: &[usize]| sizes.iter().map(|&size| Dim::from(size)).collect::<Vec<_>>();
@@ -645,7 +641,7 @@ mod tests {
         for size in [2, 3] {
             let dims = |sizes: &[usize]| sizes.iter().map(|&size| Dim::from(size)).collect::<Vec<_>>();
             let mut graph = Graph::default();
-            let origin = Origin { name: "scores".into(), op_type: "MatMul".into(), index: 0 };
+            let origin = Origin::new("scores", "MatMul", 0);
             let origin = graph.origins.push(origin);
             let mut b = Builder::new(&mut graph, origin);
             let shapes: [&[usize]; 2] = [&[2 * size, size, 3, 4], &[size, size, 1, 4, 5]];
@@ -667,7 +663,7 @@ mod tests {
         let other = Tensor::from_slice(&[4, 2], &other);
         for symbolic in [0, 1] {
             let mut graph = Graph::default();
-            let origin = Origin { name: "product".into(), op_type: "Einsum".into(), index: 0 };
+            let origin = Origin::new("product", "Einsum", 0);
             let origin = graph.origins.push(origin);
             let steps = Dim::sym(graph.symbols.push(Symbol { name: "n".into() }));
             let mut b = Builder::new(&mut graph, origin);

@@ -441,7 +441,7 @@ mod tests {
     /// A graph of one origin, whose results `build` makes.
     fn graph_of(build: impl FnOnce(&mut Builder) -> Vec<ValueId>) -> Graph {
         let mut graph = Graph { name: "net".into(), ..Graph::default() };
-        let origin = graph.origins.push(Origin { name: "net".into(), op_type: "Net".into(), index: 0 });
+        let origin = graph.origins.push(Origin::new("net", "Net", 0));
         let results = build(&mut Builder::new(&mut graph, origin));
         graph.outputs =
             results.into_iter().enumerate().map(|(at, value)| (format!("y{at}"), value)).collect();

@@ -287,7 +287,7 @@ mod tests {
     fn replacements_keep_what_they_have() {
         use crate::graph::{DType, Origin, TensorType};
         let mut graph = Graph::default();
-        let origin = graph.origins.push(Origin { name: "net".into(), op_type: "Net".into(), index: 0 });
+        let origin = graph.origins.push(Origin::new("net", "Net", 0));
         let mut b = Builder::new(&mut graph, origin);
         let ty = TensorType::new(DType::I64, dims(&[1]));
         let [old, bare, own] = ["old", "", "own"].map(|name| b.input(name, ty.clone(), None));

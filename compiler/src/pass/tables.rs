@@ -178,7 +178,7 @@ mod tests {
     /// `rows` of these many numbers, tied to a product of what is gathered; a last row is asked for by its number from the end.
     fn tied(codes: bool, rows: usize, read_on: bool) -> Graph {
         let mut graph = Graph::default();
-        let origin = graph.origins.push(Origin { name: "table".into(), op_type: "Gather".into(), index: 0 });
+        let origin = graph.origins.push(Origin::new("table", "Gather", 0));
         let mut b = Builder::new(&mut graph, origin);
         let dims = |sizes: &[usize]| sizes.iter().map(|&size| Dim::from(size)).collect::<Vec<_>>();
         let indices = b.input("indices", TensorType::new(DType::I64, dims(&[3])), None);
@@ -250,7 +250,7 @@ mod tests {
     fn rounded_weights_are_another_table() {
         for (step, is_shared) in [(0.25f32, true), (1e-3, false)] {
             let mut graph = Graph::default();
-            let origin = graph.origins.push(Origin { name: "t".into(), op_type: "Gather".into(), index: 0 });
+            let origin = graph.origins.push(Origin::new("t", "Gather", 0));
             let mut b = Builder::new(&mut graph, origin);
             let indices = b.input("indices", TensorType::new(DType::I64, vec![Dim::from(2usize)]), None);
             let data: Vec<f32> = (0..256 * 128).map(|at| (at % 13) as f32 * step).collect();

@@ -40,7 +40,7 @@ fn dims(sizes: &[usize]) -> Vec<Dim> {
 impl Net {
     fn new() -> Net {
         let mut origins = PrimaryMap::new();
-        let origin = origins.push(Origin { name: "net".into(), op_type: "Net".into(), index: 0 });
+        let origin = origins.push(Origin::new("net", "Net", 0));
         Net { graph: Graph { origins, ..Graph::default() }, origin, noise: Noise(7) }
     }
 

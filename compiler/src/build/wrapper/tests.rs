@@ -12,7 +12,7 @@ fn graph(symbols: &[&str], inputs: &[(&str, TensorType, Option<Tensor>)]) -> Gra
         graph.symbols.push(Symbol { name: name.to_string() });
     }
     let index = graph.origins.len();
-    let origin = graph.origins.push(Origin { name: "o".into(), op_type: "Identity".into(), index });
+    let origin = graph.origins.push(Origin::new("o", "Identity", index));
     let mut values = vec![];
     for (name, ty, default) in inputs {
         let value = Builder::new(&mut graph, origin).input(name, ty.clone(), default.clone());

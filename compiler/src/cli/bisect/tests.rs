@@ -10,8 +10,8 @@ use crate::tuning::Goal;
 /// A softmax and a product of its result, of two ONNX nodes.
 fn graph() -> Graph {
     let mut graph = Graph::default();
-    let softmax = graph.origins.push(Origin { name: "soft".into(), op_type: "Softmax".into(), index: 0 });
-    let scale = graph.origins.push(Origin { name: "scale".into(), op_type: "Mul".into(), index: 1 });
+    let softmax = graph.origins.push(Origin::new("soft", "Softmax", 0));
+    let scale = graph.origins.push(Origin::new("scale", "Mul", 1));
     let mut b = Builder::new(&mut graph, softmax);
     let x = b.input("x", TensorType::new(DType::F32, vec![Dim::from(4usize), Dim::from(40usize)]), None);
     let max = b.reduce(ReduceFn::Max, x, &[1]).unwrap();

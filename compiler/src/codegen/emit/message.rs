@@ -1,9 +1,9 @@
 //! The routine in every object that writes a failure's message into the caller's buffer.
 //!
-//! Templates are those of `host::message`: the bytes 1 and 2 stand for two signed numbers. No libc is needed.
+//! Templates are those of `host::message`: the byte 1 stands for the next signed number. No libc is needed.
 
 use cranelift_codegen::ir::condcodes::IntCC;
-use cranelift_codegen::ir::{InstBuilder, types};
+use cranelift_codegen::ir::{Block, InstBuilder, Value, types};
 use cranelift_module::FuncId;
 
 use crate::codegen::emit::func::Code;
@@ -14,10 +14,10 @@ use crate::host::abi::options;
 /// Longest decimal number with its sign.
 const DIGITS: i64 = 24;
 
-/// Defines `int32_t message(options, template, a, b)`: fills the message buffer of `options`, always terminated
+/// Defines `int32_t message(options, template, numbers)`: fills the message buffer of `options`, always terminated
 /// by a zero, cut where the buffer ends. Always 0.
 pub(super) fn define(unit: &mut Unit) -> Result<FuncId> {
-    let signature = unit.signature(&[types::I64; 4], Some(types::I32));
+    let signature = unit.signature(&[types::I64; 3], Some(types::I32));
     let id = unit.declare("message", &signature)?;
     unit.build(id, |code| {
         body(code);
@@ -40,15 +40,15 @@ fn body(code: &mut Code<'_>) {
     let writes = code.b.ins().band(has_buffer, has_room);
     code.branch(writes, checked, leave);
 
-    // scan(out, at): the next byte of the template.
-    for block in [scan, done] {
+    // scan(out, at, numbers): the next byte of the template.
+    for block in [scan, scan, scan, done] {
         code.b.append_block_param(block, types::I64);
     }
-    code.b.append_block_param(scan, types::I64);
     code.b.switch_to_block(checked);
-    code.jump(scan, &[buffer, params[1]]);
+    code.jump(scan, &[buffer, params[1], params[2]]);
     code.b.switch_to_block(scan);
     let (out, at) = (code.b.block_params(scan)[0], code.b.block_params(scan)[1]);
+    let numbers = code.b.block_params(scan)[2];
     let byte = code.load(types::I8, at, 0);
     let next = code.add(at, 1);
     let full = code.icmp(IntCC::Equal, out, end);
@@ -57,21 +57,21 @@ fn body(code: &mut Code<'_>) {
     code.b.ins().brif(stop, done, &[out.into()], classify, &[]);
 
     code.b.switch_to_block(classify);
-    let is_text = code.b.ins().icmp_imm_u(IntCC::UnsignedGreaterThan, byte, 2);
+    let is_text = code.b.ins().icmp_imm_u(IntCC::NotEqual, byte, 1);
     code.branch(is_text, literal, number);
 
     code.b.switch_to_block(literal);
     code.store(byte, out, 0);
     let past = code.add(out, 1);
-    code.jump(scan, &[past, next]);
+    code.jump(scan, &[past, next, numbers]);
 
     code.b.switch_to_block(number);
-    let first = code.icmp_imm(IntCC::Equal, byte, 1);
-    let value = code.b.ins().select(first, params[2], params[3]);
+    let value = code.load64(numbers, 0);
+    let later = code.add(numbers, 8);
     let slot = code.slot_addr(digits);
     let slot_end = code.add(slot, DIGITS);
     let start = write_digits(code, value, slot_end);
-    copy_digits(code, start, slot_end, out, end, (scan, next));
+    copy_digits(code, (start, slot_end), (out, end), (scan, next, later));
 
     code.b.switch_to_block(done);
     let out = code.b.block_params(done)[0];
@@ -85,11 +85,7 @@ fn body(code: &mut Code<'_>) {
 }
 
 /// Writes the decimal digits of `value` so that they end before `end`; gives their start.
-fn write_digits(
-    code: &mut Code<'_>,
-    value: cranelift_codegen::ir::Value,
-    end: cranelift_codegen::ir::Value,
-) -> cranelift_codegen::ir::Value {
+fn write_digits(code: &mut Code<'_>, value: Value, end: Value) -> Value {
     let (digit, sign, minus, ready) = (code.block(), code.block(), code.block(), code.block());
     for block in [digit, digit, ready] {
         code.b.append_block_param(block, types::I64);
@@ -121,14 +117,12 @@ fn write_digits(
     code.b.block_params(ready)[0]
 }
 
-/// Copies `start..stop` to `out`, up to `end`, and goes on with `scan(out, next)`.
+/// Copies `start..stop` to `out`, up to `end`, and goes on with `scan(out, next, numbers)`.
 fn copy_digits(
     code: &mut Code<'_>,
-    start: cranelift_codegen::ir::Value,
-    stop: cranelift_codegen::ir::Value,
-    out: cranelift_codegen::ir::Value,
-    end: cranelift_codegen::ir::Value,
-    (scan, next): (cranelift_codegen::ir::Block, cranelift_codegen::ir::Value),
+    (start, stop): (Value, Value),
+    (out, end): (Value, Value),
+    (scan, next, numbers): (Block, Value, Value),
 ) {
     let (copy, move_one) = (code.block(), code.block());
     code.b.append_block_param(copy, types::I64);
@@ -139,7 +133,7 @@ fn copy_digits(
     let empty = code.icmp(IntCC::Equal, from, stop);
     let full = code.icmp(IntCC::Equal, to, end);
     let finished = code.b.ins().bor(empty, full);
-    code.b.ins().brif(finished, scan, &[to.into(), next.into()], move_one, &[]);
+    code.b.ins().brif(finished, scan, &[to.into(), next.into(), numbers.into()], move_one, &[]);
     code.b.switch_to_block(move_one);
     let byte = code.load(types::I8, from, 0);
     code.store(byte, to, 0);

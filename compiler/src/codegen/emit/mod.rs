@@ -24,7 +24,7 @@ use target_lexicon::Endianness;
 
 use crate::codegen::emit::write::Symbols;
 use crate::error::{Error, Result, Stage};
-use crate::graph::{DType, Dim, Graph, NodeId};
+use crate::graph::{DType, Dim, Graph, NodeId, ValueId};
 use crate::host;
 use crate::host::ir::{FunctionKind, KernelId};
 use crate::host::lower::layout::Weight;
@@ -45,6 +45,26 @@ pub struct KernelCode {
     pub name: String,
     /// From the least level up. The first is of level 0: it runs wherever the object does.
     pub versions: Vec<KernelVersion>,
+    /// Whether it may fail, and what then says why.
+    pub failure: Failure,
+}
+
+/// How a kernel may fail.
+#[derive(Clone)]
+pub enum Failure {
+    Never,
+    /// For reasons that nothing tells apart.
+    Unexplained,
+    Explained(Box<Explanation>),
+}
+
+/// A kernel that finds out why another one failed; see [`crate::loops::lower::explain`].
+#[derive(Clone)]
+pub struct Explanation {
+    pub code: KernelCode,
+    pub texts: Vec<String>,
+    /// Inputs that the kernel which failed has overwritten.
+    pub lost: Vec<ValueId>,
 }
 
 /// A kernel's machine code for one level of the target. All versions of a kernel compute the same from the same

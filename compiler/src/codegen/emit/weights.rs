@@ -213,7 +213,7 @@ mod tests {
     /// A graph that gives back constants of every type, defaults of its inputs and a text.
     fn model() -> (Graph, Program) {
         let mut graph = Graph::default();
-        let origin = graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+        let origin = graph.origins.push(Origin::new("test", "Test", 0));
         let mut b = Builder::new(&mut graph, origin);
         let mut outputs = vec![b.constant(Tensor::from_texts(&[1], &["text"]))];
         outputs.extend(WIDTHS.map(|(dtype, _)| b.constant(tensor(dtype))));

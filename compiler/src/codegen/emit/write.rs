@@ -78,6 +78,9 @@ struct Writer<'c, 'a, 'p> {
     buffers: Option<StackSlot>,
     body_frame: Option<StackSlot>,
     job: Option<StackSlot>,
+    /// Numbers of the message of a failure, and those that explain it.
+    numbers: Option<StackSlot>,
+    report: Option<StackSlot>,
     leaves: Vec<leave::Leave>,
 }
 
@@ -99,6 +102,8 @@ impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
             buffers: None,
             body_frame: None,
             job: None,
+            numbers: None,
+            report: None,
             leaves: vec![],
         }
     }
@@ -250,14 +255,11 @@ impl<'c, 'a, 'p> Writer<'c, 'a, 'p> {
             Op::Transfer { from, to } => self.transfer(*from, *to)?,
             Op::FailIf { condition, status, template, args } => {
                 let condition = self.get(*condition)?;
-                let mut numbers = [leave::Number::Known(0); 2];
-                for (number, arg) in numbers.iter_mut().zip(args) {
-                    *number = match *arg {
-                        Operand::Value(value) => leave::Number::Computed(self.get(value)?),
-                        Operand::Int(known) => leave::Number::Known(known),
-                    };
+                let mut numbers = Vec::with_capacity(args.len());
+                for &arg in args {
+                    numbers.push(self.operand(arg, Type::I64)?);
                 }
-                self.fail_if(condition, *status, template, numbers)?;
+                self.fail_if(condition, *status, template, &numbers)?;
             }
             Op::Poll => self.poll()?,
             Op::Call(callee, args) => {

@@ -5,7 +5,7 @@ use cranelift_entity::EntityRef;
 use super::{Activation, End, Environment, KernelCall, Machine, Outcome};
 use crate::host::abi::{frame, status};
 use crate::host::ir::{FunctionKind, KernelId, MEMCPY, Operand, OptionsField, Policy, Slot, Type, Version};
-use crate::host::message::A;
+use crate::host::message::V;
 use crate::schedule::ALIGN;
 
 /// Blocks.
@@ -45,8 +45,8 @@ impl<'p> Machine<'p, '_> {
         }
         let size = usize::try_from(bytes).ok().filter(|&bytes| bytes < 1 << 40 && self.grants > 0);
         let Some(size) = size else {
-            let template = format!("{what}: the allocator has no {A} bytes");
-            return self.fail(a, status::OUT_OF_MEMORY, &template, [bytes, 0]);
+            let template = format!("{what}: the allocator has no {V} bytes");
+            return self.fail(a, status::OUT_OF_MEMORY, &template, &[bytes]);
         };
         self.grants -= 1;
         let block = self.memory.block(size);

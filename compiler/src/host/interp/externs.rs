@@ -3,12 +3,14 @@
 
 use std::ffi::c_void;
 
-use onnxc_runtime_support::strings::{STATE_BYTES, onnxc_strings_close, onnxc_strings_open};
+use onnxc_runtime_support::strings::{
+    STATE_BYTES, onnxc_strings_close, onnxc_strings_fault, onnxc_strings_open,
+};
 use onnxc_runtime_support::{Options, alloc};
 
 use super::{Machine, Memory, Outcome};
 use crate::graph::call::{FUNCTIONS, Function, INTERN, SPELL};
-use crate::host::ir::{CLOSE_STRINGS, Extern, MEMCPY, OPEN_STRINGS};
+use crate::host::ir::{CLOSE_STRINGS, Extern, FAULT_OF_STRINGS, MEMCPY, OPEN_STRINGS};
 use crate::interp::invoke;
 
 /// The table of strings of a run, and what it refers to.
@@ -74,6 +76,11 @@ impl Machine<'_, '_> {
         }
         if *function == CLOSE_STRINGS {
             return self.table.take().map(|_| 0).ok_or("no table of strings is open".into());
+        }
+        if *function == FAULT_OF_STRINGS {
+            let table = self.table.as_mut().ok_or("no table of strings is open")?;
+            // SAFETY: the state was opened where it was made.
+            return Ok(unsafe { onnxc_strings_fault(table.state().cast()) });
         }
         let called = FUNCTIONS.iter().find(|called| called.symbol == *function);
         let called = called.ok_or_else(|| format!("there is no function {} here", function.name))?;

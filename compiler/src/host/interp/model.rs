@@ -16,7 +16,10 @@ use crate::host::ir::{FunctionKind, KernelId, Program, Type};
 use crate::host::lower::layout::bound_symbols;
 use crate::host::lower::state::StateLayout;
 use crate::host::lower::{KernelUse, Lowered};
-use crate::schedule::{ALIGN, Group};
+use crate::loops::lower::explain::REPORT_WORDS;
+use crate::loops::{Kernel, lower};
+use crate::schedule::ALIGN;
+use crate::target::Target;
 
 /// Runs version number `.1` of a kernel on its buffers, given the words of the sizes and its range; gives its code.
 pub type RunKernel<'k> = &'k dyn Fn((KernelId, usize), &mut [Vec<u8>], &[i64], (i64, i64)) -> Result<i32>;
@@ -32,6 +35,10 @@ pub struct Model<'g> {
 impl KernelUse<'_> {
     /// Bytes of the kernel's buffers.
     fn buffers(&self) -> Vec<Dim> {
+        if self.explains.is_some() {
+            let inputs = self.group.inputs.iter().map(|&value| self.graph.ty(value).bytes());
+            return inputs.chain([Dim::from(8 * REPORT_WORDS)]).collect();
+        }
         let values = self.group.inputs.iter().chain(&self.group.outputs);
         let scratch = self.group.has_scratch().then(|| self.group.scratch.clone());
         values.map(|&value| self.graph.ty(value).bytes()).chain(scratch).collect()
@@ -102,10 +109,15 @@ impl<'g> Model<'g> {
         Ok(Model { graph, program: lowered.program, weights, kernels: lowered.kernels })
     }
 
-    /// The group that a kernel computes, and its graph.
-    pub fn group(&self, kernel: KernelId) -> (&'g Graph, &'g Group) {
-        let used = &self.kernels[kernel.index()];
-        (used.graph, used.group)
+    /// The loop nest of a kernel.
+    pub fn nest(&self, kernel: KernelId, target: &Target) -> Result<Kernel> {
+        let KernelUse { graph, group, explains, .. } = &self.kernels[kernel.index()];
+        let name = kernel.to_string();
+        let Some(explanation) = explains else {
+            return lower::lower(graph, group, &name, target);
+        };
+        let found = lower::explain::explain(graph, group, &explanation.lost, &name, target)?;
+        found.map(|found| found.kernel).ok_or_else(|| internal(format!("{kernel} explains nothing")))
     }
 
     /// The code of a kernel, and how many buffers it has.

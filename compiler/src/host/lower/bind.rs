@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use cranelift_entity::EntityRef;
 
 use crate::error::Result;
-use crate::graph::{DataSymbol, Dim, MAX_BYTES, Relation, Requirement, Sym};
+use crate::graph::{Assumption, DataSymbol, Dim, MAX_BYTES, Relation, Requirement, Sym};
 use crate::host::abi::status;
 use crate::host::ir::{
     Binary, Compare, Condition, FrameField, Op, Operand, OptionsField, Place, Port, TensorField, Type, Value,
@@ -15,12 +15,23 @@ use crate::host::lower::dynamic::{Bind, decided_dims};
 use crate::host::lower::internal;
 use crate::host::lower::layout::{Plan, Scope};
 use crate::host::lower::sizes::Sizes;
-use crate::host::lower::text::{source_text, violation, writer_text};
-use crate::host::message::{A, B, printable};
+use crate::host::lower::text::{source_text, writer_text};
+use crate::host::message::{V, printable};
 use crate::schedule::{ALIGN, BlockId};
 
+/// Leaves with `status` where an assumption does not hold. The message has its values.
+pub(super) fn assured(b: &mut Builder, sizes: &mut Sizes, own: &Assumption, status: i32) -> Result<()> {
+    let Requirement { left, relation, right } = &own.requirement;
+    let (left, right) = (sizes.value(b, left)?, sizes.value(b, right)?);
+    let wrong = violated(b, *relation, left, right);
+    let values: Vec<Operand> =
+        own.claim.values.iter().map(|dim| sizes.value(b, dim)).collect::<Result<_>>()?;
+    b.fail_if(wrong, status, &own.sentence(&|_| V.to_string()), &values);
+    Ok(())
+}
+
 /// What a relation of two sizes that does not hold gives.
-pub(super) fn violated(b: &mut Builder, relation: Relation, left: Operand, right: Operand) -> Operand {
+fn violated(b: &mut Builder, relation: Relation, left: Operand, right: Operand) -> Operand {
     match relation {
         Relation::Equal => b.compare(Compare::Ne, left, right),
         Relation::AtMost => b.compare(Compare::Gt, left, right),
@@ -44,22 +55,24 @@ impl Binder<'_> {
         let graph = self.scope.graph;
         let bind = self.plan.dynamic.bind(self.scope.index, step);
         let bind = bind.ok_or_else(|| internal(format!("{sym} is read by a step without a plan")))?;
-        let Some(DataSymbol { value, element, bound }) = graph.data.get(&sym) else {
+        let Some(symbol) = graph.data.get(&sym) else {
             return Err(internal(format!("{sym} is not defined by data")));
         };
+        let DataSymbol { value, element, bound, .. } = symbol;
         let size: Operand = b.load_at(Type::I64, source, 8 * *element as i64).into();
         b.store(Place::Size(sym.index() as u32), size);
         let place = source_text(graph, *value, sym);
         let negative = b.compare(Compare::Lt, size, 0);
-        let template = format!("{place}: a size is {A}, which is negative or does not fit the others");
-        b.fail_if(negative, status::BAD_SIZE, &template, &[size]);
         let mut sizes = self.sizes(b, bind, bound.as_ref());
+        let template = symbol.sentence(&place);
+        let mut numbers = vec![size];
         if let Some(bound) = bound {
             let most = sizes.value(b, bound)?;
+            numbers.push(most);
             let above = b.compare(Compare::Gt, size, most);
-            let template = format!("{place}: a size is {A}, more than {B}");
-            b.fail_if(above, status::BAD_SIZE, &template, &[size, most]);
+            b.fail_if(above, status::BAD_SIZE, &template, &numbers);
         }
+        b.fail_if(negative, status::BAD_SIZE, &template, &numbers);
         self.table(b, bind, &mut sizes, &place)?;
         self.checks(b, bind, &mut sizes)?;
         bind.outputs.iter().try_for_each(|&output| self.output(b, output, &mut sizes))
@@ -78,10 +91,7 @@ impl Binder<'_> {
         let mut note = |dim: &Dim| dim.visit_symbols(&mut |sym| symbols.extend([sym]));
         bound.into_iter().for_each(&mut note);
         bind.table.iter().for_each(|&at| note(&self.plan.table[at]));
-        for assumption in &bind.assumptions {
-            let Requirement { left, right, .. } = &assumption.requirement;
-            [left, right].into_iter().for_each(&mut note);
-        }
+        bind.assumptions.iter().for_each(|assumption| assumption.visit_dims(&mut note));
         bind.dims.iter().for_each(|(_, _, dim)| note(dim));
         bind.bytes.iter().for_each(|(_, dim)| note(dim));
         for &output in &bind.outputs {
@@ -108,16 +118,12 @@ impl Binder<'_> {
     fn checks(&self, b: &mut Builder, bind: &Bind, sizes: &mut Sizes) -> Result<()> {
         let graph = self.scope.graph;
         for assumption in &bind.assumptions {
-            let Requirement { left, relation, right } = &assumption.requirement;
-            let (left, right) = (sizes.value(b, left)?, sizes.value(b, right)?);
-            let wrong = violated(b, *relation, left, right);
-            b.fail_if(wrong, status::BAD_SIZE, &violation(graph, assumption), &[left, right]);
+            assured(b, sizes, assumption, status::BAD_SIZE)?;
         }
         for (name, axis, dim) in &bind.dims {
             let size = sizes.value(b, dim)?;
             let negative = b.compare(Compare::Lt, size, 0);
-            let (name, text) = (printable(name), printable(&graph.dim_text(dim)));
-            let template = format!("dimension {axis} of value `{name}` ({text}) would be {A}");
+            let template = format!("dimension {axis} of {name} ({}) would be {V}", graph.dim_words(dim));
             b.fail_if(negative, status::BAD_SIZE, &template, &[size]);
         }
         for (node, dim) in &bind.bytes {
@@ -125,7 +131,7 @@ impl Binder<'_> {
             let template = format!("{node}: the bytes of its result exceed 64 bits");
             b.fail_if(overflow, status::SIZE_OVERFLOW, &template, &[]);
             let above = b.compare(Compare::Gt, bytes, MAX_BYTES);
-            let template = format!("{node}: its result would have {A} bytes, more than {MAX_BYTES}");
+            let template = format!("{node}: its result would have {V} bytes, more than {MAX_BYTES}");
             b.fail_if(above, status::BAD_SIZE, &template, &[bytes]);
         }
         Ok(())
@@ -151,7 +157,7 @@ impl Binder<'_> {
         b.open();
         let capacity = b.load(Place::Tensor(port, TensorField::Bytes));
         let short = b.compare(Compare::LtUnsigned, capacity, bytes);
-        let template = format!("{what}: {A} bytes, needs {B}");
+        let template = format!("{what}: {V} bytes, needs {V}");
         b.fail_if(short, status::BAD_BYTES, &template, &[capacity.into(), bytes]);
         let present = b.close();
         b.open();
@@ -166,7 +172,7 @@ impl Binder<'_> {
         let slot = self.plan.dynamic.outputs.iter().find(|(at, _)| *at == output);
         let &(_, slot) = slot.ok_or_else(|| internal(format!("output {output} has no slot")))?;
         b.open();
-        let template = format!("{what}: data is null, it needs {A} bytes, and there is no allocator");
+        let template = format!("{what}: data is null, it needs {V} bytes, and there is no allocator");
         for field in [OptionsField::Allocate, OptionsField::Release] {
             let function = b.load(Place::Options(field));
             let none = b.compare(Compare::Eq, function, 0);

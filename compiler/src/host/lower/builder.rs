@@ -7,6 +7,7 @@ use crate::host::ir::{
     Address, Binary, Checked, Compare, Condition, Function, FunctionKind, Inst, MEMCPY, Op, Operand, Place,
     Region, Type, Value,
 };
+use crate::host::message::{MOST_NUMBERS, V};
 
 /// A function being written. Operations go to the innermost open region.
 pub(super) struct Builder {
@@ -178,7 +179,7 @@ impl Builder {
             Operand::Int(_) => self.value(Type::I8, Op::Compare(Compare::Eq, 0.into(), 0.into())),
             Operand::Value(condition) => condition,
         };
-        let (template, args) = (template.to_string(), args.to_vec());
+        let (template, args) = with_known(template, args);
         self.effect(Op::FailIf { condition, status, template, args });
     }
 
@@ -190,4 +191,21 @@ impl Builder {
     pub fn copy(&mut self, to: Value, from: Value, bytes: Operand) {
         self.effect(Op::Extern(&MEMCPY, vec![to.into(), from.into(), bytes]));
     }
+}
+
+/// A template that has those of its numbers which are known as text, and the others.
+fn with_known(template: &str, args: &[Operand]) -> (String, Vec<Operand>) {
+    let (mut text, mut left, mut args) = (String::with_capacity(template.len()), vec![], args.iter());
+    for c in template.chars() {
+        match (c, if c == V { args.next() } else { None }) {
+            (_, Some(Operand::Int(known))) => text.push_str(&known.to_string()),
+            (_, Some(&value)) if left.len() < MOST_NUMBERS => {
+                text.push(V);
+                left.push(value);
+            }
+            (V, _) => text.push('?'),
+            (c, _) => text.push(c),
+        }
+    }
+    (text, left)
 }

@@ -4,16 +4,16 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::error::Result;
-use crate::graph::{DType, Dim, Graph, Requirement, Sym, TensorType};
+use crate::graph::{DType, Dim, Graph, Sym, TensorType};
 use crate::host::abi::{alignment, options, status};
 use crate::host::ir::{Binary, Compare, Condition, Operand, OptionsField, Place, Port, TensorField};
-use crate::host::lower::bind::violated;
+use crate::host::lower::bind::assured;
 use crate::host::lower::builder::Builder;
 use crate::host::lower::layout::{Plan, Scope};
 use crate::host::lower::sizes::Sizes;
 use crate::host::lower::state;
-use crate::host::lower::text::violation;
-use crate::host::message::{A, B, printable};
+use crate::host::lower::text::value_text;
+use crate::host::message::{V, printable};
 use crate::schedule::{ALIGN, Place as Storage, Step};
 
 /// Tensors that a function checks: the register allocator takes more than linear time for a long one.
@@ -135,7 +135,7 @@ impl<'c, 'p> Checks<'c, 'p> {
         let graph = self.scope.graph;
         let inputs = graph.given_inputs() + usize::from(!graph.states.is_empty());
         for (what, at, count) in [("input", 0, inputs), ("output", 2, graph.given_outputs())] {
-            let template = format!("{A} {what}s given, the model has {B}");
+            let template = format!("{V} {what}s given, the model has {V}");
             let (array, given) = (self.b.param(at), self.b.param(at + 1));
             self.fail_unless_equal(given.into(), count as i64, status::BAD_COUNT, &template);
             if count > 0 {
@@ -147,10 +147,10 @@ impl<'c, 'p> Checks<'c, 'p> {
     /// Element type, rank, and that the dims can be read.
     fn check_type(&mut self, given: &Given, ty: &TensorType) {
         let what = &given.what;
-        let template = format!("{what}: element type {A}, must be {B} ({})", ty.dtype);
+        let template = format!("{what}: element type {V}, must be {V} ({})", ty.dtype);
         let dtype = self.b.load(Place::Tensor(given.port, TensorField::Dtype));
         self.fail_unless_equal(dtype.into(), i64::from(ty.dtype.to_onnx()), status::BAD_DTYPE, &template);
-        let template = format!("{what}: rank {A}, must be {B}");
+        let template = format!("{what}: rank {V}, must be {V}");
         let rank = self.b.load(Place::Tensor(given.port, TensorField::Rank));
         self.fail_unless_equal(rank.into(), ty.rank() as i64, status::BAD_RANK, &template);
         if ty.rank() > 0 {
@@ -197,7 +197,7 @@ impl<'c, 'p> Checks<'c, 'p> {
                 let Some(sym) = dim.as_sym().filter(|sym| !self.deciders.contains_key(sym)) else { continue };
                 let value = self.dim(&given, axis);
                 let negative = self.b.compare(Compare::Lt, value, 0);
-                let template = format!("{}: dimension {axis} is {A}, which is negative", given.what);
+                let template = format!("{}: dimension {axis} is {V}, which is negative", given.what);
                 self.b.fail_if(negative, status::BAD_DIM, &template, &[value]);
                 self.sizes.symbols.insert(sym, value);
                 self.deciders.insert(sym, format!("dimension {axis} of {}", given.what));
@@ -259,7 +259,7 @@ impl<'c, 'p> Checks<'c, 'p> {
             let found = self.dim(given, axis);
             let wrong = self.b.compare(Compare::Ne, found, wanted[axis]);
             let template =
-                format!("{}: dimension {axis} is {A}, must be {B}{}", given.what, self.reason(dim));
+                format!("{}: dimension {axis} is {V}, must be {V}{}", given.what, self.reason(dim));
             self.b.fail_if(wrong, status::BAD_DIM, &template, &[found, wanted[axis]]);
         }
     }
@@ -269,9 +269,11 @@ impl<'c, 'p> Checks<'c, 'p> {
         if dim.is_const() {
             return String::new();
         }
-        let text = printable(&self.scope.graph.dim_text(dim));
-        match dim.as_sym().and_then(|sym| self.deciders.get(&sym)) {
-            Some(decider) => format!(" (`{text}`, as in {decider})"),
+        let text = self.scope.graph.dim_words(dim);
+        let is_named = |sym: Sym| !self.scope.graph.symbols[sym].name.starts_with('?');
+        match dim.as_sym().and_then(|sym| Some((sym, self.deciders.get(&sym)?))) {
+            Some((sym, decider)) if is_named(sym) => format!(" (`{text}`, as in {decider})"),
+            Some((_, decider)) => format!(" (as in {decider})"),
             None => format!(" (`{text}`)"),
         }
     }
@@ -282,7 +284,7 @@ impl<'c, 'p> Checks<'c, 'p> {
             let own = shape[axis] as i64;
             let wrong = self.b.compare(Compare::Ne, dims[axis], own);
             let template = format!(
-                "{}: dimension {axis} of its default is {A}, must be {B}{}",
+                "{}: dimension {axis} of its default is {V}, must be {V}{}",
                 given.what,
                 self.reason(dim)
             );
@@ -299,7 +301,7 @@ impl<'c, 'p> Checks<'c, 'p> {
         };
         let length = self.b.load(Place::Tensor(given.port, TensorField::Bytes));
         let wrong = self.b.compare(compare, length, bytes);
-        let template = format!("{what}: {A} bytes, {must} {B}");
+        let template = format!("{what}: {V} bytes, {must} {V}");
         self.b.fail_if(wrong, status::BAD_BYTES, &template, &[length.into(), bytes]);
         let data = self.b.load(Place::Tensor(given.port, TensorField::Data));
         let null = self.b.compare(Compare::Eq, data, 0);
@@ -314,7 +316,7 @@ impl<'c, 'p> Checks<'c, 'p> {
         if align > 1 {
             let data = self.b.load(Place::Tensor(given.port, TensorField::Data));
             let low = self.b.binary(Binary::And, data, align - 1);
-            let template = format!("{}: data is not aligned to {A} bytes", given.what);
+            let template = format!("{}: data is not aligned to {V} bytes", given.what);
             self.b.fail_if(low, status::MISALIGNED, &template, &[align.into()]);
         }
     }
@@ -335,9 +337,9 @@ impl<'c, 'p> Checks<'c, 'p> {
                     let size = self.sizes.value(self.b, dim)?;
                     let negative = self.b.compare(Compare::Lt, size, 0);
                     let template = format!(
-                        "the inputs are too small: dimension {axis} of value `{}` ({}) would be {A}",
-                        printable(&data.name),
-                        printable(&self.scope.graph.dim_text(dim))
+                        "the inputs are too small: dimension {axis} of {} ({}) would be {V}",
+                        value_text(scope.graph, value),
+                        self.scope.graph.dim_words(dim)
                     );
                     self.b.fail_if(negative, status::BAD_DIM, &template, &[size]);
                 }
@@ -368,14 +370,10 @@ impl<'c, 'p> Checks<'c, 'p> {
         let mut seen = HashSet::new();
         for Scope { graph, .. } in self.surely_run()? {
             for assumption in graph.assumptions.iter() {
-                let requirement = &assumption.requirement;
-                if self.plan.dynamic.awaits(requirement) || !seen.insert(requirement.clone()) {
+                if self.plan.dynamic.awaits(assumption) || !seen.insert(assumption.requirement.clone()) {
                     continue;
                 }
-                let Requirement { left, relation, right } = requirement;
-                let (left, right) = (self.sizes.value(self.b, left)?, self.sizes.value(self.b, right)?);
-                let wrong = violated(self.b, *relation, left, right);
-                self.b.fail_if(wrong, status::BAD_DIM, &violation(graph, assumption), &[left, right]);
+                assured(self.b, &mut self.sizes, assumption, status::BAD_DIM)?;
             }
         }
         Ok(())
@@ -411,7 +409,7 @@ impl<'c, 'p> Checks<'c, 'p> {
             }
             let found = self.dim(given, axis);
             let wrong = self.b.compare(Compare::Ne, found, wanted);
-            let template = format!("{}: dimension {axis} is {A}, must be {B}", given.what);
+            let template = format!("{}: dimension {axis} is {V}, must be {V}", given.what);
             self.b.fail_if(wrong, status::BAD_DIM, &template, &[found, wanted]);
         }
         self.check_alignment(given, ty);
@@ -427,10 +425,10 @@ impl<'c, 'p> Checks<'c, 'p> {
         let template = "the sizes of this run exceed 64 bits";
         self.b.fail_if(overflow, status::SIZE_OVERFLOW, template, &[]);
         let negative = self.b.compare(Compare::Lt, bytes, 0);
-        let template = format!("the workspace would have {A} bytes");
+        let template = format!("the workspace would have {V} bytes");
         self.b.fail_if(negative, status::SIZE_OVERFLOW, &template, &[bytes]);
         let short = self.b.compare(Compare::LtUnsigned, given, bytes);
-        let template = format!("workspace: {A} bytes, needs {B}");
+        let template = format!("workspace: {V} bytes, needs {V}");
         self.b.fail_if(short, status::BAD_WORKSPACE, &template, &[given.into(), bytes]);
         let null = self.b.compare(Compare::Eq, pointer, 0);
         let some = self.b.compare(Compare::Ne, bytes, 0);
@@ -438,7 +436,7 @@ impl<'c, 'p> Checks<'c, 'p> {
         self.b.fail_if(missing, status::NULL_POINTER, "workspace is null", &[]);
         let low = self.b.binary(Binary::And, pointer, ALIGN - 1);
         let misaligned = self.b.select(some, low, 0);
-        let template = format!("workspace is not aligned to {A} bytes");
+        let template = format!("workspace is not aligned to {V} bytes");
         self.b.fail_if(misaligned, status::MISALIGNED, &template, &[ALIGN.into()]);
         Ok(())
     }

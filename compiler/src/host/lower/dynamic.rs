@@ -9,11 +9,11 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use cranelift_entity::PrimaryMap;
 
 use crate::error::Result;
-use crate::graph::{Assumption, Dim, Graph, NodeId, Requirement, Sym, TensorType};
+use crate::graph::{Assumption, Dim, Graph, NodeId, Sym, TensorType};
 use crate::host::ir::{Slot, SlotUse};
 use crate::host::lower::internal;
 use crate::host::lower::layout::{Plan, Scope};
-use crate::host::lower::text::{node_text, writer_text};
+use crate::host::lower::text::{node_text, value_text, writer_text};
 use crate::schedule::{BlockId, Place, Step};
 
 /// What data decide in a model and its bodies.
@@ -111,9 +111,11 @@ impl Dynamic {
         slot.ok_or_else(|| internal(format!("{block} has no slot")))
     }
 
-    /// Whether data decide a size that a requirement is about.
-    pub fn awaits(&self, requirement: &Requirement) -> bool {
-        self.decides(&requirement.left) || self.decides(&requirement.right)
+    /// Whether data decide a size that an assumption is about.
+    pub fn awaits(&self, assumption: &Assumption) -> bool {
+        let mut found = false;
+        assumption.visit_dims(&mut |dim| found |= self.decides(dim));
+        found
     }
 
     fn symbols_of(&self, dim: &Dim) -> BTreeSet<Sym> {
@@ -211,8 +213,8 @@ impl Open {
             };
             for assumption in scope.graph.assumptions.iter() {
                 let requirement = &assumption.requirement;
-                let mut symbols = dynamic.symbols_of(&requirement.left);
-                symbols.append(&mut dynamic.symbols_of(&requirement.right));
+                let mut symbols = BTreeSet::new();
+                assumption.visit_dims(&mut |dim| symbols.append(&mut dynamic.symbols_of(dim)));
                 if !seen_requirements.insert((guard, requirement.clone())) {
                     continue;
                 }
@@ -236,7 +238,7 @@ impl Open {
                         continue;
                     }
                     let symbols = dynamic.symbols_of(dim);
-                    let item = (data.name.clone(), axis, dim.clone());
+                    let item = (value_text(scope.graph, value), axis, dim.clone());
                     match (known(&symbols), guard) {
                         (true, Some(body)) => dynamic.conditions.entry(body).or_default().dims.push(item),
                         (true, None) => {}

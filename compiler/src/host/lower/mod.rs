@@ -16,7 +16,7 @@ pub(crate) mod state;
 mod steps;
 mod text;
 
-use crate::codegen::emit::{KernelCode, Kernels};
+use crate::codegen::emit::{Explanation, KernelCode, Kernels};
 use crate::error::{Error, Result, Stage};
 use crate::graph::Graph;
 use crate::host::StepInfo;
@@ -43,6 +43,8 @@ pub(crate) struct KernelUse<'g> {
     /// The group that it computes, and its graph.
     pub graph: &'g Graph,
     pub group: &'g Group,
+    /// Of one that rather explains why the group's kernel failed.
+    pub explains: Option<&'g Explanation>,
 }
 
 /// Lowers a schedule. `profile`: the program tells its caller when each step is done. Errors: symbols or sizes that the C

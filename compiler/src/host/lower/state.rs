@@ -11,7 +11,7 @@ use crate::host::ir::{Binary, Compare, FunctionKind, Op, Operand, Place, Port, T
 use crate::host::lower::builder::Builder;
 use crate::host::lower::layout::{Plan, bound_symbols};
 use crate::host::lower::sizes::{Sizes, given_symbols, leave_if};
-use crate::host::message::{A, B, printable};
+use crate::host::message::{V, printable};
 use crate::schedule::{ALIGN, aligned};
 
 /// The layout of the state block of a model that has states.
@@ -86,13 +86,13 @@ pub(super) fn bind(b: &mut Builder, graph: &Graph, layout: &StateLayout) -> Vec<
     let length = b.load(Place::Tensor(port, TensorField::Bytes));
     let least = 8 * (1 + layout.symbols.len() as i64);
     let short = b.compare(Compare::LtUnsigned, length, least);
-    let template = format!("{NAME}: {A} bytes, needs at least {B}");
+    let template = format!("{NAME}: {V} bytes, needs at least {V}");
     b.fail_if(short, status::BAD_STATE, &template, &[length.into(), least.into()]);
     let data = b.load(Place::Tensor(port, TensorField::Data));
     let null = b.compare(Compare::Eq, data, 0);
     b.fail_if(null, status::NULL_POINTER, &format!("{NAME}: data is null"), &[]);
     let low = b.binary(Binary::And, data, ALIGN - 1);
-    b.fail_if(low, status::MISALIGNED, &format!("{NAME} is not aligned to {A} bytes"), &[ALIGN.into()]);
+    b.fail_if(low, status::MISALIGNED, &format!("{NAME} is not aligned to {V} bytes"), &[ALIGN.into()]);
     let tag = b.load_at(Type::I64, data, 0);
     let other = b.compare(Compare::Ne, tag, layout.tag);
     b.fail_if(other, status::BAD_STATE, &format!("{NAME} is none of this model: it has not been reset"), &[]);
@@ -100,7 +100,7 @@ pub(super) fn bind(b: &mut Builder, graph: &Graph, layout: &StateLayout) -> Vec<
     for sym in graph.state_symbols() {
         let value = b.load_at(Type::I64, data, layout.word(sym));
         let negative = b.compare(Compare::Lt, value, 0);
-        let template = format!("{NAME}: `{}` is {A}, which is negative", printable(&graph.symbols[sym].name));
+        let template = format!("{NAME}: `{}` is {V}, which is negative", printable(&graph.symbols[sym].name));
         b.fail_if(negative, status::BAD_STATE, &template, &[value.into()]);
         values.push((sym, value.into()));
     }
@@ -113,10 +113,10 @@ pub(super) fn check(b: &mut Builder, graph: &Graph, layout: &StateLayout, sizes:
     b.fail_if(overflow, status::BAD_STATE, &format!("{NAME}: its sizes exceed 64 bits"), &[]);
     let length = b.load(Place::Tensor(port(graph), TensorField::Bytes));
     let wrong = b.compare(Compare::Ne, length, bytes);
-    b.fail_if(wrong, status::BAD_STATE, &format!("{NAME}: {A} bytes, must be {B}"), &[length.into(), bytes]);
+    b.fail_if(wrong, status::BAD_STATE, &format!("{NAME}: {V} bytes, must be {V}"), &[length.into(), bytes]);
     let dim = b.load(Place::Dim(port(graph), 0));
     let wrong = b.compare(Compare::Ne, dim, bytes);
-    let template = format!("{NAME}: its dimension is {A}, must be {B}");
+    let template = format!("{NAME}: its dimension is {V}, must be {V}");
     b.fail_if(wrong, status::BAD_DIM, &template, &[dim.into(), bytes]);
     for growth in growths(graph) {
         let name = printable(&graph.symbols[growth.size].name);
@@ -125,10 +125,10 @@ pub(super) fn check(b: &mut Builder, graph: &Graph, layout: &StateLayout, sizes:
         b.fail_if(overflow, status::SIZE_OVERFLOW, &format!("`{name}` exceeds 64 bits"), &[]);
         let most = sizes.value(b, &growth.capacity)?;
         let beyond = b.compare(Compare::Gt, size, most);
-        let template = format!("{NAME}: `{name}` is {A}, and there is room for {B}");
+        let template = format!("{NAME}: `{name}` is {V}, and there is room for {V}");
         b.fail_if(beyond, status::BAD_STATE, &template, &[size, most]);
         let full = b.compare(Compare::Gt, next, most);
-        let template = format!("{NAME} is full: `{name}` would become {A}, and there is room for {B}");
+        let template = format!("{NAME} is full: `{name}` would become {V}, and there is room for {V}");
         b.fail_if(full, status::STATE_FULL, &template, &[next, most]);
     }
     Ok(())

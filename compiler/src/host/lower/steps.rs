@@ -1,25 +1,28 @@
 //! The functions that run a program's steps. The addresses that they hand to kernels are those of inputs, outputs and
 //! constants, or the arena's plus an offset, constant or from the table of sizes.
 
-use cranelift_entity::EntityRef;
+use std::collections::BTreeMap;
 
-use crate::codegen::emit::KernelCode;
+use cranelift_entity::PrimaryMap;
+
+use crate::codegen::emit::{Explanation, Failure, KernelCode};
 use crate::error::Result;
 use crate::graph::call::{LARGE_IMAGE, Subject};
 use crate::graph::{Call, Dim, NodeId, Op as GraphOp, ValueId};
 use crate::host::StepInfo;
 use crate::host::abi::status;
 use crate::host::ir::{
-    Address, Compare, Extent, FrameField, FuncId, FunctionKind, Kernel, KernelId, Op, Operand, Place, Policy,
-    Type, Value, Version,
+    Address, Compare, Condition, Extent, FAULT_OF_STRINGS, FrameField, FuncId, FunctionKind, Kernel,
+    KernelId, Op, Operand, Place, Policy, Type, Value, Version,
 };
 use crate::host::lower::bind::Binder;
 use crate::host::lower::builder::Builder;
 use crate::host::lower::control::Control;
 use crate::host::lower::layout::{ControlPlan, Plan, Scope};
+use crate::host::lower::text::node_text;
 use crate::host::lower::{KernelUse, Lowered, internal};
-use crate::host::message::{A, printable};
-use crate::schedule::{BlockId, GroupId, Place as Storage, Scratch, Step};
+use crate::host::message::{self, V, printable};
+use crate::schedule::{BlockId, Group, GroupId, Place as Storage, Scratch, Step};
 use crate::tuning::work::Threads;
 
 /// Steps per function: large programs become several functions, which compile in parallel.
@@ -32,7 +35,7 @@ pub(super) fn lower<'g>(
     scope: &Scope<'g>,
     profile: bool,
 ) -> Result<Vec<FuncId>> {
-    let first_kernel = add_kernels(lowered, plan, scope)?;
+    let kernels = add_kernels(lowered, plan, scope)?;
     let mut functions = vec![];
     for (part, steps) in scope.program.steps.chunks(STEPS_PER_FUNCTION).enumerate() {
         let first = part * STEPS_PER_FUNCTION;
@@ -42,7 +45,7 @@ pub(super) fn lower<'g>(
         }
         let name = format!("{}.steps{part}", scope_name(scope));
         let mut builder = Builder::new(name, FunctionKind::Steps(scope.frame()));
-        let mut writer = StepWriter { b: &mut builder, plan, scope, first_kernel, profile };
+        let mut writer = StepWriter { b: &mut builder, plan, scope, kernels: &kernels, profile };
         work.iter().try_for_each(|work| writer.step(work))?;
         builder.effect(Op::Return(i64::from(status::OK).into()));
         functions.push(lowered.program.functions.push(builder.finish()));
@@ -50,17 +53,31 @@ pub(super) fn lower<'g>(
     Ok(functions)
 }
 
-/// Declares the kernels of a scope, one per group; gives the number of the first.
-fn add_kernels<'g>(lowered: &mut Lowered<'g>, plan: &Plan, scope: &Scope<'g>) -> Result<usize> {
-    let first = lowered.kernels.len();
+/// The kernels of a scope.
+#[derive(Default)]
+struct ScopeKernels {
+    of_groups: PrimaryMap<GroupId, KernelId>,
+    /// Those that explain why the kernel of a group failed.
+    explaining: BTreeMap<GroupId, KernelId>,
+}
+
+/// Declares the kernels of a scope.
+fn add_kernels<'g>(lowered: &mut Lowered<'g>, plan: &Plan, scope: &Scope<'g>) -> Result<ScopeKernels> {
+    let mut kernels = ScopeKernels::default();
     for (number, id) in scope.program.groups.keys().enumerate() {
         let (group, code) = scope.group(id)?;
-        let name = format!("{}.kernel{number}.{}", scope_name(scope), symbol_text(&code.name));
-        let versions = versions(plan, code)?;
-        lowered.program.kernels.push(Kernel { name, versions });
-        lowered.kernels.push(KernelUse { code, graph: scope.graph, group });
+        let mut add = |code: &'g KernelCode, explains: Option<&'g Explanation>| -> Result<KernelId> {
+            let name = format!("{}.kernel{number}.{}", scope_name(scope), symbol_text(&code.name));
+            let versions = versions(plan, code)?;
+            lowered.kernels.push(KernelUse { code, graph: scope.graph, group, explains });
+            Ok(lowered.program.kernels.push(Kernel { name, versions }))
+        };
+        kernels.of_groups.push(add(code, None)?);
+        if let Failure::Explained(explanation) = &code.failure {
+            kernels.explaining.insert(id, add(&explanation.code, Some(&**explanation))?);
+        }
     }
-    Ok(first)
+    Ok(kernels)
 }
 
 fn versions(plan: &Plan, code: &KernelCode) -> Result<Vec<Version>> {
@@ -187,8 +204,7 @@ pub(super) struct StepWriter<'c, 'p> {
     pub(super) b: &'c mut Builder,
     pub(super) plan: &'p Plan,
     pub(super) scope: &'p Scope<'p>,
-    /// Number of the scope's first kernel.
-    first_kernel: usize,
+    kernels: &'c ScopeKernels,
     /// Tell the caller when each step is done.
     profile: bool,
 }
@@ -299,13 +315,11 @@ impl<'p> StepWriter<'_, 'p> {
         }
         let result = self.b.value(Type::I32, Op::Extern(&call.function.symbol, args));
         let result = self.b.extend(result);
-        let origin = &self.scope.graph.origins[data.origin];
-        let place = format!("node `{}` ({})", printable(&origin.name), printable(&origin.op_type));
+        let place = node_text(self.scope.graph, node);
         let texts = [
             (status::OUT_OF_MEMORY, "the allocator has no memory for texts"),
             (status::NEEDS_ALLOCATOR, "texts need memory, and there is no allocator"),
             (status::NULL_POINTER, "the data of a text is null"),
-            (status::BAD_TEXT, "a text is not what is needed here"),
         ];
         let statuses: &[(i32, &str)] = match call.function.subject {
             Subject::Texts => &texts,
@@ -318,13 +332,41 @@ impl<'p> StepWriter<'_, 'p> {
             self.b.fail_if(is, status, &format!("{place}: {what}"), &[]);
         }
         let failed = self.b.compare(Compare::Ne, result, i64::from(status::OK));
-        let template = format!("{place}: an index or a size is out of range (status {A})");
-        self.b.fail_if(failed, status::OUT_OF_RANGE, &template, &[result.into()]);
+        let Operand::Value(failed) = failed else { return Ok(()) };
+        self.b.open();
+        if call.function.subject == Subject::Texts {
+            self.faulty_text(&place, call, result.into(), data.inputs[0]);
+        }
+        let template = format!("{place}: a size is not what the data need (status {V})");
+        self.b.fail_if(1.into(), status::OUT_OF_RANGE, &template, &[result.into()]);
+        let failure = self.b.close();
+        self.b.if_else(Condition::Value(failed), failure, vec![]);
         Ok(())
     }
 
+    /// Leaves where a function says that one of the elements that it was given is wrong, with the number of that element.
+    fn faulty_text(&mut self, place: &str, call: &Call, result: Operand, input: ValueId) {
+        let name = match self.scope.graph.values[input].name.as_str() {
+            "" => "its input".to_string(),
+            name => format!("`{}`", printable(name)),
+        };
+        let what = match call.function.name {
+            "parse" => "is no number of the type of the result",
+            "change_case" => "is not UTF-8",
+            _ => "is not what is needed here",
+        };
+        let table = self.b.address(Address::Strings);
+        let element = self.b.value(Type::I64, Op::Extern(&FAULT_OF_STRINGS, vec![table.into()]));
+        for (status, what) in [(status::BAD_TEXT, what), (status::OUT_OF_RANGE, "is a number without a text")]
+        {
+            let is = self.b.compare(Compare::Eq, result, i64::from(status));
+            let template = format!("{place}: element {V} of {name} {what}");
+            self.b.fail_if(is, status, &template, &[element.into()]);
+        }
+    }
+
     fn run(&mut self, id: GroupId) -> Result<()> {
-        let (group, _) = self.scope.group(id)?;
+        let (group, code) = self.scope.group(id)?;
         let mut buffers = vec![];
         for &value in group.inputs.iter().chain(&group.outputs) {
             buffers.push(self.address(value)?);
@@ -332,16 +374,47 @@ impl<'p> StepWriter<'_, 'p> {
         if let Some(scratch) = &self.scope.program.scratch[id] {
             buffers.push(self.scratch(scratch)?);
         }
-        let kernel = KernelId::new(self.first_kernel + id.index());
+        let kernel = self.kernels.of_groups[id];
         let result = self.b.value(Type::I32, Op::Kernel(kernel, buffers));
-        let origin = &self.scope.graph.origins[self.scope.graph.nodes[group.anchor].origin];
-        let template = format!(
-            "node `{}` ({}): an index or a size is out of range (check {A})",
-            printable(&origin.name),
-            printable(&origin.op_type)
-        );
-        let check = self.b.extend(result);
-        self.b.fail_if(result.into(), status::OUT_OF_RANGE, &template, &[check.into()]);
+        let node = node_text(self.scope.graph, group.anchor);
+        let other = match &code.failure {
+            // A kernel that several threads share may also fail for what shares it.
+            Failure::Never if code.versions.iter().all(|version| version.threads == Threads::Never) => {
+                return Ok(());
+            }
+            Failure::Never => format!("{node}: parallel_for has failed and gave {V}"),
+            _ => format!("{node}: an index or a size of its operands is out of range"),
+        };
+        self.b.open();
+        if let Failure::Explained(explanation) = &code.failure {
+            self.explain(id, group, explanation)?;
+        }
+        let number = self.b.extend(result);
+        self.b.fail_if(1.into(), status::OUT_OF_RANGE, &other, &[number.into()]);
+        let failed = self.b.close();
+        self.b.if_else(Condition::Value(result), failed, vec![]);
+        Ok(())
+    }
+
+    /// Looks for what made a kernel fail, and leaves with it.
+    fn explain(&mut self, id: GroupId, group: &Group, explanation: &Explanation) -> Result<()> {
+        let kernel = self.kernels.explaining.get(&id);
+        let &kernel = kernel.ok_or_else(|| internal(format!("{id} has no kernel that explains it")))?;
+        let mut buffers = vec![];
+        for &value in &group.inputs {
+            buffers.push(self.address(value)?);
+        }
+        let report = self.b.address(Address::Report);
+        buffers.push(report);
+        let code = self.b.value(Type::I32, Op::Kernel(kernel, buffers));
+        let code = self.b.extend(code);
+        for (at, text) in explanation.texts.iter().enumerate() {
+            let found = self.b.compare(Compare::Eq, code, at as i64 + 1);
+            let words = 0..message::numbers(text) as i64;
+            let numbers: Vec<Operand> =
+                words.map(|word| self.b.load_at(Type::I64, report, 8 * word).into()).collect();
+            self.b.fail_if(found, status::OUT_OF_RANGE, text, &numbers);
+        }
         Ok(())
     }
 }

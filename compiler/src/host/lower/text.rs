@@ -1,13 +1,21 @@
 //! How messages name nodes and values.
 
-use crate::graph::{Assumption, Graph, NodeId, Sym, ValueId};
-use crate::host::message::{A, B, printable};
+use crate::graph::{Graph, NodeId, Sym, ValueId};
+use crate::host::message::printable;
 
 /// `node `name` (Op)`
 pub(super) fn node_text(graph: &Graph, node: NodeId) -> String {
     match graph.origins.get(graph.nodes[node].origin) {
         Some(origin) => format!("node `{}` ({})", printable(&origin.name), printable(&origin.op_type)),
         None => format!("node {node}"),
+    }
+}
+
+/// A value: by its name, or by the node that gives it.
+pub(super) fn value_text(graph: &Graph, value: ValueId) -> String {
+    match (graph.values[value].name.as_str(), graph.producer(value)) {
+        ("", Some(node)) => format!("the result of {}", node_text(graph, node)),
+        (name, _) => format!("value `{}`", printable(name)),
     }
 }
 
@@ -30,10 +38,4 @@ pub(super) fn source_text(graph: &Graph, value: ValueId, size: Sym) -> String {
         Some(value) => format!("`{}`", printable(&graph.values[value].name)),
         None => "an input of a body".to_string(),
     }
-}
-
-/// Template of the message of an assumption that does not hold.
-pub(super) fn violation(graph: &Graph, assumption: &Assumption) -> String {
-    let sentence = assumption.sentence(&|dim| graph.dim_text(dim));
-    format!("{}: {A} {} {B}", printable(&sentence), assumption.requirement.relation.negated())
 }

@@ -192,10 +192,11 @@ impl ProgramParser<'_> {
         if self.lexer.eat_keyword("arena")? {
             return Ok(Address::Arena(self.extent()?));
         }
-        const PLAIN: [(Address, &str); 5] = [
+        const PLAIN: [(Address, &str); 6] = [
             (Address::Workspace, "workspace"),
             (Address::Options, "options"),
             (Address::Cancel, "cancel"),
+            (Address::Report, "report"),
             (Address::Descriptor, "descriptor"),
             (Address::Strings, "strings"),
         ];

@@ -8,6 +8,7 @@ mod chain;
 mod clamped;
 mod codes;
 mod contract;
+pub mod explain;
 mod expr;
 mod leaves;
 mod map;

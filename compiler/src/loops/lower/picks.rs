@@ -8,7 +8,7 @@ use crate::scalar::{BinaryFn, CompareFn};
 
 /// Where the elements of a tensor of indices lie.
 #[derive(PartialEq, Debug)]
-enum Range {
+pub(super) enum Range {
     /// In `0..extent`.
     Inside,
     /// There too, unless that is empty: they were clamped.
@@ -42,7 +42,7 @@ impl Lowering<'_> {
     }
 }
 
-fn range(graph: &Graph, mut picks: ValueId, extent: &Dim) -> Range {
+pub(super) fn range(graph: &Graph, mut picks: ValueId, extent: &Dim) -> Range {
     let inside = |constant: ValueId| {
         let values = graph.constant_data(constant).and_then(|data| data.to_i64s());
         let known = values.zip(extent.as_const());
@@ -102,7 +102,7 @@ mod tests {
     #[test]
     fn clamped_indices_are_inside() {
         let mut graph = Graph::default();
-        graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+        graph.origins.push(Origin::new("test", "Test", 0));
         let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
         let extent = Dim::sym(b.fresh_symbol());
         let x = b.input("x", TensorType::new(DType::I64, vec![Dim::from(5i64)]), None);

@@ -82,7 +82,7 @@ impl Draft {
 
     fn with_symbols(seed: u64, symbolic: usize) -> Draft {
         let mut graph = Graph { name: format!("seed {seed}"), ..Graph::default() };
-        graph.origins.push(Origin { name: "random".into(), op_type: "Random".into(), index: 0 });
+        graph.origins.push(Origin::new("random", "Random", 0));
         let mut draft =
             Draft { dice: Dice(seed), graph, inputs: vec![], pool: vec![], symbols: vec![], symbolic };
         // The first numbers of neighbouring seeds are alike.
@@ -705,7 +705,7 @@ fn reductions_that_keep_the_last_axis_at_every_size() {
         {
             let sizes = [batch, columns + kernel - 1, channels];
             let mut graph = Graph::default();
-            graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+            graph.origins.push(Origin::new("test", "Test", 0));
             let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
             let mut shape: Vec<Dim> = sizes.iter().map(|&size| Dim::from(size)).collect();
             if symbolic {
@@ -742,7 +742,7 @@ fn windows_of_many_channels() {
         ([1, 7, 30, 160], [false; 3], 3, None),
     ] {
         let mut graph = Graph::default();
-        graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+        graph.origins.push(Origin::new("test", "Test", 0));
         let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
         let mut shape: Vec<Dim> = sizes.iter().map(|&size: &usize| Dim::from(size)).collect();
         for axis in (0..3).filter(|&axis| symbolic[axis]) {
@@ -783,7 +783,7 @@ fn the_first_of_long_rows() {
             }
             let x = interp::cast(&Tensor::from_slice(&[rows, extent], &values), dtype, true);
             let mut graph = Graph::default();
-            graph.origins.push(Origin { name: "sort".into(), op_type: "TopK".into(), index: 0 });
+            graph.origins.push(Origin::new("sort", "TopK", 0));
             let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
             let ty = TensorType::new(dtype, vec![Dim::from(rows), Dim::from(extent)]);
             let input = b.input("x", ty, None);
@@ -802,7 +802,7 @@ fn sums_over_rows_of_which_there_are_none() {
         [([0, 4, 8], vec![1]), ([2, 4, 0], vec![1]), ([4, 0, 8], vec![0]), ([0, 8, 8], vec![1, 2])]
     {
         let mut graph = Graph::default();
-        graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+        graph.origins.push(Origin::new("test", "Test", 0));
         let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
         let shape = sizes.iter().map(|&size| Dim::from(i64::from(size))).collect();
         let x = b.input("x", TensorType::new(DType::F32, shape), None);
@@ -820,7 +820,7 @@ fn sums_over_rows_of_which_there_are_none() {
 #[test]
 fn concatenation_of_nothing() {
     let mut graph = Graph::default();
-    graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+    graph.origins.push(Origin::new("test", "Test", 0));
     let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
     let empty = || TensorType::new(DType::F32, vec![Dim::ZERO, Dim::from(3i64)]);
     let (x, y) = (b.input("x", empty(), None), b.input("y", empty(), None));
@@ -837,7 +837,7 @@ fn concatenation_of_nothing() {
 fn indices_out_of_range_end_the_kernel() {
     let check_index = |extent: i64, at: Tensor, expected: Option<i64>| {
         let mut graph = Graph::default();
-        graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+        graph.origins.push(Origin::new("test", "Test", 0));
         let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
         let x = b.input("x", TensorType::new(DType::F32, vec![Dim::from(extent)]), None);
         let index = b.input("at", TensorType::new(at.dtype, vec![Dim::ONE]), None);

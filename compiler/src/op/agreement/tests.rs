@@ -327,8 +327,7 @@ impl Node {
         with: impl FnOnce(&mut NodeCx<'_, '_>) -> Result<T>,
     ) -> (Graph, Result<T>) {
         let mut graph = Graph::default();
-        let op_type = self.row.name.into();
-        let origin = graph.origins.push(Origin { name: "test".into(), op_type, index: 0 });
+        let origin = graph.origins.push(Origin::new("test", self.row.name, 0));
         let mut b = Builder::new(&mut graph, origin);
         let mut inputs = Vec::new();
         for (at, shape) in shapes.iter().enumerate() {
@@ -425,8 +424,56 @@ fn run_of(node: &Node, graph: &Graph, shapes: &Shapes) -> Option<String> {
     });
     match interp::run(graph, &tensors.collect::<Vec<_>>()) {
         Ok(_) => Some("it runs".to_string()),
-        Err(error) => (!error.to_string().contains("test")).then(|| format!("its run fails by `{error}`")),
+        Err(error) => {
+            let text = error.to_string();
+            let is_vague = !text.contains("test") || names_a_symbol(&text) || text.contains("is not 0");
+            is_vague.then(|| format!("its run fails by `{text}`"))
+        }
     }
+}
+
+/// What the runs of a graph could say without a name or a value: claims of assumptions, sizes that data decide, indices.
+fn vague(graph: &Graph) -> Vec<String> {
+    let mut problems = vec![];
+    let mut look = |text: &str, node: &str| {
+        let says = !WITHOUT_VALUES.iter().any(|known| text.contains(known));
+        let has_value = text.contains(V) || text.contains(|c: char| c.is_ascii_digit());
+        let is_old = ["is not 0", "(check", "a size is"].iter().any(|old| text.contains(old));
+        if !node.contains("node `") || is_old || says && !has_value || names_a_symbol(text) {
+            problems.push(format!("a run may say `{node}: {text}`"));
+        }
+    };
+    for assumption in graph.assumptions.iter() {
+        look(&assumption.claim.text, &assumption.node);
+    }
+    for symbol in graph.live_data_symbols() {
+        // Without a text, it is right by construction.
+        if graph.data[&symbol].says.is_some() {
+            let text = graph.data[&symbol].sentence("");
+            look(&text, &text);
+        }
+    }
+    for &id in graph.order.iter().filter(|&&id| graph.nodes[id].op.takes_indices()) {
+        look(&graph.indices_of(id).sentence(&[V.to_string()], [&V, &V, &V]), "node `");
+    }
+    problems.extend(graph.order.iter().flat_map(|&id| graph.nodes[id].op.bodies()).flat_map(vague));
+    problems
+}
+
+/// What there is nothing to count of.
+const WITHOUT_VALUES: [&str; 7] = [
+    "the optional has no element",
+    "what follows takes the rank of",
+    "ranks are fixed",
+    "no element along axis",
+    "negative or no number",
+    "longer than the signal",
+    "none of the categories",
+];
+
+/// Whether a text has the name of a symbol that the model does not name.
+fn names_a_symbol(text: &str) -> bool {
+    text.as_bytes().windows(2).any(|pair| pair[0] == b'?' && pair[1].is_ascii_digit())
 }
 
 /// How many drawn nodes of a row are held against its agreements at most, and how many that agree are enough.
@@ -467,6 +514,9 @@ impl Findings {
             Ok(())
         });
         self.lowered += usize::from(lowered.is_ok());
+        if lowered.is_ok() {
+            self.problems.extend(vague(&graph));
+        }
         let ranks = |shapes: &Shapes| -> Vec<Option<usize>> {
             shapes.iter().map(|shape| shape.as_ref().map(Vec::len)).collect()
         };

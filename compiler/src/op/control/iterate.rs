@@ -202,7 +202,7 @@ impl Iteration {
     /// The leading state that counts iterations from `zero`; `number` is its input.
     pub fn count(&mut self, cx: &mut NodeCx<'_, '_>, zero: ValueId, number: ValueId) -> Result<Leading> {
         if let Some(iteration) = self.body.iteration {
-            self.body.graph.data.insert(iteration, DataSymbol { value: number, element: 0, bound: None });
+            self.body.graph.data.insert(iteration, DataSymbol::new(number, 0, None));
         }
         let next = inside(cx, &mut self.body.graph, |b| b.binary_scalar(BinaryFn::Add, number, 1.0))?;
         Ok((zero, number, next))
@@ -358,7 +358,7 @@ impl Iteration {
             Ok((b.input("", ty, None), b.emit1(Op::DimValues { dims }, &[])?))
         })?;
         for (element, &sym) in self.changing.values().enumerate() {
-            self.body.graph.data.insert(sym, DataSymbol { value: input, element, bound: None });
+            self.body.graph.data.insert(sym, DataSymbol::new(input, element, None));
         }
         Ok((first, input, output))
     }
@@ -397,8 +397,9 @@ pub fn as_type(b: &mut Builder<'_>, value: ValueId, shape: &[Dim]) -> Result<Val
     if !fits {
         return malformed(format!("{} where {shape:?} is due", b.ty(value)));
     }
-    for (a, wanted) in own.iter().zip(shape) {
-        b.assume_equal(a, wanted);
+    for (axis, (a, wanted)) in own.iter().zip(shape).enumerate() {
+        let name = format!("dimension {axis} of what an iteration gives");
+        b.assume(Requirement::equal(a.clone(), wanted.clone()).says(name, "that of what it began with"));
     }
     b.reshape(value, shape.to_vec())
 }

@@ -39,7 +39,7 @@ impl Written {
         let types = [condition, start].map(|value| cx.b.ty(value).clone());
         let inputs = types.map(|ty| inner.builder().input("", ty, None));
         let bound = Some(most.clone());
-        inner.graph.data.insert(counter, DataSymbol { value: inputs[1], element: 0, bound });
+        inner.graph.data.insert(counter, DataSymbol::new(inputs[1], 0, bound));
         let (initial, inputs) = (vec![condition, start], inputs.to_vec());
         Ok(Written { inner, initial, inputs, growing: vec![None; 2], counter, first, most })
     }
@@ -154,7 +154,7 @@ impl Written {
         };
         let mut results = cx.b.emit(op, &operands)?;
         // No bound: a state whose size changes lies in a block that is handed from one iteration to the next.
-        cx.b.graph.data.insert(last, DataSymbol { value: results[1], element: 0, bound: None });
+        cx.b.graph.data.insert(last, DataSymbol::new(results[1], 0, None));
         let parts = results.split_off(states);
         Ok(Results { states: results.split_off(2), parts, counter: Dim::sym(last) })
     }

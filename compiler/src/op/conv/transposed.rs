@@ -3,7 +3,7 @@
 
 use super::{FILTERS, grouped_filters, groups, join_groups, kernel_dims, split_groups, zero};
 use crate::error::Result;
-use crate::graph::{Builder, Dim, Op, RhsLayout, ValueId};
+use crate::graph::{Builder, Dim, Op, Requirement, RhsLayout, ValueId};
 use crate::op::NodeCx;
 use crate::op::row::malformed;
 use crate::op::spatial::{
@@ -257,7 +257,8 @@ fn spaced_inputs(
     let mut pads = vec![Dim::ZERO; rank + 3];
     for (at, axis) in axes.iter().enumerate() {
         x = space(b, x, 2 + at, axis.stride, fill)?;
-        b.assume_at_most(&Dim::ONE, &axis.kernel);
+        let name = format!("spatial dimension {at} of the weights");
+        b.assume(Requirement::at_most(Dim::ONE, axis.kernel.clone()).says_at_least(name, 1));
         pads[2 + at] = reach_of(&axis.kernel, axis.dilation) - Dim::ONE;
     }
     let padded = b.pad(x, fill, pads.clone(), pads)?;

@@ -6,14 +6,13 @@ pub use parts::{concat, split};
 
 use super::{Elements, Item, Layout};
 use crate::error::{Error, Result, Stage};
+use crate::graph::claim::V;
 use crate::graph::dim::product;
 use crate::graph::{Builder, DType, Dim, Op, Requirement, Tensor, ValueId};
-use crate::scalar::{BinaryFn, CompareFn, ReduceFn};
+use crate::scalar::{CompareFn, ReduceFn};
 
 /// Elements of a list beyond which a sequence is packed.
 pub const MAX_LISTED: usize = 256;
-
-const DECLARED_RANK: &str = "the elements must have the declared rank";
 
 fn unknown_rank<T>() -> Result<T> {
     let message = "the rank of the sequence's elements is unknown, and that of the result is not declared";
@@ -181,33 +180,25 @@ pub fn count(b: &mut Builder<'_>, item: &Item) -> Result<Dim> {
 /// A position among `count` elements from the front; negative ones count from the end. A run in which it is not below `end`,
 /// or negative all the same, fails.
 fn resolve(b: &mut Builder<'_>, position: ValueId, count: &Dim, end: &Dim) -> Result<Dim> {
-    const CLAIM: &str = "the position must lie within the sequence";
-    let known = b.known(position).filter(|known| known.len() == 1).and_then(|known| known[0].as_const());
-    if let Some(known) = known {
-        let at = if known < 0 { count.clone() + Dim::from(known) } else { Dim::from(known) };
-        b.require(Requirement::at_most(Dim::ZERO, at.clone()), CLAIM)?;
-        b.require(Requirement::at_most(at.clone() + Dim::ONE, end.clone()), CLAIM)?;
-        return Ok(at);
+    let name = b.operand_text(position).unwrap_or_else(|| "position".into());
+    let found = b.integers(position)?.remove(0);
+    let negative = (-found.clone()).max_dim(&Dim::ZERO).min_dim(&Dim::ONE);
+    let at = found.clone() + count.clone() * negative;
+    let text = format!("{name} is {V}; it must be between {V} and {V}, of a sequence of {V} elements");
+    let (low, high) = (-count.clone(), end.clone() - Dim::ONE);
+    for (few, many) in [(Dim::ZERO, at.clone()), (at.clone() + Dim::ONE, end.clone())] {
+        let requirement = Requirement::at_most(few, many);
+        b.require(requirement.stated(text.clone(), &[&found, &low, &high, count]))?;
     }
-    let position = b.cast(position, DType::I64)?;
-    let position = b.reshape(position, vec![])?;
-    let (size, limit, zero) = (b.dim_scalar(count)?, b.dim_scalar(end)?, b.scalar(DType::I64, 0.0));
-    let negative = b.compare(CompareFn::Lt, position, zero)?;
-    let moved = b.binary(BinaryFn::Add, position, size)?;
-    let at = b.select(negative, moved, position)?;
-    let (low, high) = (b.compare(CompareFn::Ge, at, zero)?, b.compare(CompareFn::Lt, at, limit)?);
-    let valid = b.binary(BinaryFn::And, low, high)?;
-    require_true(b, valid, CLAIM)?;
-    let at = b.select(valid, at, zero)?;
-    Ok(b.sizes(at, &|_| Some(count.clone()))?.remove(0))
+    let at = if at.is_const() { at } else { at.max_dim(&Dim::ZERO).min_dim(count) };
+    Ok(b.named(&[at], &|_| Some(count.clone()))?.remove(0))
 }
 
-/// A run in which a bool scalar is false fails.
-pub fn require_true(b: &mut Builder<'_>, condition: ValueId, claim: &str) -> Result<()> {
+/// A run in which a bool scalar is false fails, and says `text` with these values.
+pub fn require_true(b: &mut Builder<'_>, condition: ValueId, text: &str, values: &[&Dim]) -> Result<()> {
     let holds = b.cast(condition, DType::I64)?;
     let holds = b.sizes(holds, &|_| Some(Dim::ONE))?.remove(0);
-    b.assume(Requirement::equal(holds, Dim::ONE), claim);
-    Ok(())
+    b.require(Requirement::equal(holds, Dim::ONE).stated(text, values))
 }
 
 /// The number that a position in a list is known to be; `None` where only the run tells it, or that it is none.
@@ -252,7 +243,8 @@ pub fn at(b: &mut Builder<'_>, item: &Item, position: ValueId, rank: Option<usiz
     let size = product(&dims);
     let start = packed.offset(b, &place)?;
     let total = packed.total(b);
-    b.assume(Requirement::at_most(size.clone(), total), "");
+    let requirement = Requirement::at_most(size.clone(), total);
+    b.assume(requirement.says("the number of elements of a tensor", "that of the sequence's data"));
     let element = b.slice_axis(packed.data, 0, start, size)?;
     b.reshape(element, dims)
 }
@@ -266,7 +258,7 @@ fn ranked_dims(b: &mut Builder<'_>, row: ValueId, axes: &Dim, rank: Option<usize
     let there = b.cast(there, DType::I64)?;
     let found = b.reduce(ReduceFn::Sum, there, &[1])?;
     let found = b.sizes(found, &|_| Some(axes.clone()))?.remove(0);
-    b.assume(Requirement::equal(found, rank_dim.clone()), DECLARED_RANK);
+    b.assume(Requirement::equal(found, rank_dim.clone()).says("the rank of the element", "the declared one"));
     let more = axes.max_dim(&rank_dim) - axes.clone();
     let row = b.pad(row, none, vec![Dim::ZERO; 2], vec![Dim::ZERO, more])?;
     let row = b.slice_axis(row, 1, Dim::ZERO, rank_dim.clone())?;
@@ -324,7 +316,8 @@ pub fn erase(b: &mut Builder<'_>, item: &Item, position: Option<ValueId>) -> Res
     let place = match position {
         Some(position) => resolve(b, position, &count, &count)?,
         None => {
-            b.require(Requirement::at_most(Dim::ONE, count.clone()), "the sequence must have an element")?;
+            let requirement = Requirement::at_most(Dim::ONE, count.clone());
+            b.require(requirement.says_at_least("the number of elements of the sequence", 1))?;
             count.clone() - Dim::ONE
         }
     };

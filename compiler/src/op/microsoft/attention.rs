@@ -158,15 +158,13 @@ pub(super) fn hidden_sizes(cx: &mut NodeCx<'_, '_>, all: ValueId) -> Result<[Dim
     };
     let sizes = sizes.map(Dim::from);
     for size in &sizes {
-        cx.b.require(
-            Requirement::at_most(Dim::ZERO, size.clone()),
-            "no size of qkv_hidden_sizes may be negative",
-        )?;
+        let requirement = Requirement::at_most(Dim::ZERO, size.clone());
+        cx.b.require(requirement.says_at_least("a size of qkv_hidden_sizes", 0))?;
     }
     let total = sizes.iter().fold(Dim::ZERO, |sum, size| sum + size.clone());
     let width = last_dim(cx.b, all);
-    let claim = "the columns of weights must be the sum of qkv_hidden_sizes";
-    cx.b.require(Requirement::equal(width, total), claim)?;
+    let name = "the number of columns of weights";
+    cx.b.require(Requirement::equal(width, total).says(name, "the sum of qkv_hidden_sizes"))?;
     Ok(sizes)
 }
 

@@ -353,20 +353,20 @@ impl Blocks {
         let per_byte = if packs { 8 / self.bits } else { 1 };
         let broadcasts = b.dtype(self.data).is_float();
         for (axis, size) in shape.iter().enumerate() {
-            let wanted = match (axis == self.axis, self.block) {
-                (false, _) => size.clone(),
-                (true, 0) => Dim::ONE,
+            let (wanted, rule) = match (axis == self.axis, self.block) {
+                (false, _) => (size.clone(), format!("dimension {axis}")),
+                (true, 0) => (Dim::ONE, "1 for each row".to_string()),
                 (true, block) => {
                     let elements = size.clone() * Dim::from(per_byte);
-                    elements.ceil_div(&Dim::from(block)).unwrap_or(Dim::ONE)
+                    let blocks = elements.ceil_div(&Dim::from(block)).unwrap_or(Dim::ONE);
+                    (blocks, format!("the number of blocks of {block} along dimension {axis}"))
                 }
             };
-            let claim = format!("dimension {axis} of scales must be {wanted}");
             let requirement = match broadcasts && axis != self.axis {
                 true => Requirement::broadcasts(scales[axis].clone(), wanted),
                 false => Requirement::equal(scales[axis].clone(), wanted),
             };
-            b.require(requirement, &claim)?;
+            b.require(requirement.says(format!("dimension {axis} of scales"), format!("{rule} of data")))?;
         }
         let Some(zero_points) = self.zero_points else { return Ok(()) };
         for (axis, size) in b.shape(zero_points).into_iter().enumerate() {
@@ -374,8 +374,9 @@ impl Blocks {
             if axis == self.axis {
                 wanted = wanted.ceil_div(&Dim::from(per_byte)).unwrap_or(Dim::ONE);
             }
-            let claim = format!("dimension {axis} of zero_points must be {wanted}");
-            b.require(Requirement::equal(size, wanted), &claim)?;
+            let rule = if axis == self.axis && per_byte > 1 { "the bytes of those" } else { "that" };
+            let name = format!("dimension {axis} of zero_points");
+            b.require(Requirement::equal(size, wanted).says(name, format!("{rule} of scales")))?;
         }
         Ok(())
     }

@@ -275,7 +275,7 @@ mod tests {
             let case = case("BranchwiseRMSNorm").ramp(&[2, width], 1).ramp(&[3], 2);
             refusal(case.int("num_branches", count))
         };
-        assert!(of(4, 2).contains("3 is not 4 or 2"), "{}", of(4, 2));
+        assert!(of(4, 2).contains("which is 4 or 2"), "{}", of(4, 2));
         assert!(of(5, 2).contains("must be a multiple of num_branches"), "{}", of(5, 2));
         assert!(of(4, -1).contains("num_branches is -1"), "{}", of(4, -1));
     }
@@ -318,8 +318,9 @@ mod tests {
         let message =
             refusal(case("HyperConnectionPostMix").ramp(&[1, 2, 2], 1).ramp(&[1, 3], 2).ramp(&[1, 2], 3));
         assert!(
-            message
-                .contains("dimension 1 of block_output `x` must be dimension 2 of streams `x`: 3 is not 2"),
+            message.contains(
+                "dimension 1 of block_output `x` is 3; it must be dimension 2 of streams `x`, which is 2"
+            ),
             "{message}"
         );
     }

@@ -98,8 +98,8 @@ fn gather_packed(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     };
     let b = &mut *cx.b;
     let (shape, wanted) = (b.shape(data), Dim::from(width / size * bytes));
-    let claim = format!("dimension 1 of data must be the bytes of {width} numbers");
-    b.require(Requirement::equal(shape[1].clone(), wanted), &claim)?;
+    let rule = format!("the bytes of {width} numbers");
+    b.require(Requirement::equal(shape[1].clone(), wanted).says("dimension 1 of data", rule))?;
     // An index outside of the table is that of its first row.
     let index = b.cast(indices, I64)?;
     let (rows, zero) = (b.dim_scalar(&shape[0])?, b.scalar(I64, 0.0));
@@ -136,12 +136,12 @@ fn mat_mul_q4(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let b = &mut *cx.b;
     let own = b.shape(x).pop().unwrap_or(Dim::ONE);
     b.require(
-        Requirement::equal(own, Dim::from(depth)),
-        "the last dimension of A must be the first of B_shape",
+        Requirement::equal(own, Dim::from(depth)).says("the last dimension of A", "the first of B_shape"),
     )?;
     let shape = vec![Dim::from(columns), Dim::from(blocks), Dim::from(bytes)];
-    let claim = format!("the bytes of B must be {columns} columns of {blocks} blocks of {bytes} bytes");
-    b.require(Requirement::equal(b.shape(packed)[0].clone(), product(&shape)), &claim)?;
+    let rule = format!("{columns} columns of {blocks} blocks of {bytes} bytes");
+    let requirement = Requirement::equal(b.shape(packed)[0].clone(), product(&shape));
+    b.require(requirement.says("the number of bytes of B", rule))?;
     let packed = Blocks { bytes: b.reshape(packed, shape)? };
     let scales = packed.part(b, 0, 4, 1)?;
     let scales = float(b, scales, F32)?;
@@ -394,7 +394,10 @@ mod tests {
         of(1, 42).gives(0, &[3, 1], &[-1.0, 0.5, -14.0]);
         of(0, 40).gives(0, &[3, 1], &[-3.5, -2.0, -14.0]);
         let message = of(0, 42).lower().unwrap_err().message;
-        assert!(message.contains("1 columns of 2 blocks of 20 bytes: 42 is not 40"), "{message}");
+        assert!(
+            message.contains("is 42; it must be 1 columns of 2 blocks of 20 bytes, which is 40"),
+            "{message}"
+        );
         let message = of(2, 42).lower().unwrap_err().message;
         assert!(message.contains("blk_quant_type 2"), "{message}");
     }
@@ -410,7 +413,8 @@ mod tests {
         assert!(of(16, 256, 66).contains("places in a table of vectors"), "{}", of(16, 256, 66));
         assert!(of(8, 48, 51).contains("K is 48; it must be a multiple of 32"), "{}", of(8, 48, 51));
         assert!(
-            of(8, 32, 33).contains("dimension 1 of data must be the bytes of 32 numbers: 33 is not 34"),
+            of(8, 32, 33)
+                .contains("dimension 1 of data is 33; it must be the bytes of 32 numbers, which is 34"),
             "{}",
             of(8, 32, 33)
         );

@@ -266,8 +266,8 @@ fn layout(cx: &mut NodeCx<'_, '_>, sizes: &Sizes) -> Result<Layout> {
         }
         (None, [batch, time], requests) => {
             if let Some(requests) = &requests {
-                let claim = "dimension 0 of initial_state must be that of query";
-                b.require(Requirement::equal(requests.clone(), batch.clone()), claim)?;
+                let requirement = Requirement::equal(requests.clone(), batch.clone());
+                b.require(requirement.says("dimension 0 of initial_state", "that of query"))?;
             }
             let batch = told([Some(batch.clone()), requests]).unwrap_or(Dim::ONE);
             Ok(Layout::Even { batch, time: time.clone() })
@@ -378,13 +378,13 @@ fn log_decay(cx: &mut NodeCx<'_, '_>, decay: ValueId, gate: Gate, sizes: &Sizes)
     let slope = b.unary(UnaryFn::Exp, slope)?;
     let bias = match b.shape(bias).as_slice() {
         [_, own] => {
-            let claim = "dimension 1 of dt_bias must be the numbers that decay has for each head";
-            b.require(Requirement::equal(own.clone(), size.clone()), claim)?;
+            let rule = "the number of numbers that decay has for each head";
+            b.require(Requirement::equal(own.clone(), size.clone()).says("dimension 1 of dt_bias", rule))?;
             b.reshape(bias, vec![sizes.heads.clone(), size])?
         }
         [own] if !is_whole => {
-            let claim = "dt_bias must have as many numbers as decay has heads";
-            b.require(Requirement::equal(own.clone(), sizes.heads.clone()), claim)?;
+            let requirement = Requirement::equal(own.clone(), sizes.heads.clone());
+            b.require(requirement.says("dimension 0 of dt_bias", "the number of heads of decay"))?;
             b.reshape(bias, vec![sizes.heads.clone(), Dim::ONE])?
         }
         _ => of_groups(b, bias, 0, &sizes.heads, &size)?,

@@ -127,12 +127,14 @@ fn bias_softmax(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     while own.len() < shape.len() {
         own.insert(0, Dim::ONE);
     }
-    let claim = format!(
-        "is_inner_broadcast is {}; the bias {} must not broadcast to {} otherwise",
+    let text = format!(
+        "is_inner_broadcast is {}, which the bias of shape {} and the data of shape {} contradict",
         u8::from(is_inner),
-        cx.b.ty(bias),
-        cx.b.ty(x)
+        claim::list(own.len()),
+        claim::list(shape.len())
     );
+    let values: Vec<Dim> = own.iter().chain(&shape).cloned().collect();
+    let values: Vec<&Dim> = values.iter().collect();
     // 0 for a size of 1, else 1.
     let many = |size: &Dim| {
         let above = size.clone() - Dim::ONE;
@@ -142,7 +144,8 @@ fn bias_softmax(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let (kept, repeated) = if is_inner { (second, first) } else { (first, second) };
         // Axes that are of size 1 in both tell nothing.
         let repeats = (Dim::ONE - many(&own[repeated])) * many(&shape[repeated]);
-        cx.b.require(Requirement::equal(many(&own[kept]) * repeats, Dim::ZERO), &claim)?;
+        let requirement = Requirement::equal(many(&own[kept]) * repeats, Dim::ZERO);
+        cx.b.require(requirement.stated(text.clone(), &values))?;
     }
     let sum = cx.b.binary(BinaryFn::Add, x, bias)?;
     Ok(vec![on_rows_of(cx.b, sum, axis, true, softmax_along)?])
@@ -273,8 +276,8 @@ pub fn shaped_as(cx: &mut NodeCx<'_, '_>, name: &str, value: ValueId, result: Va
         return malformed(format!("{name} is {}; the result has shape {wanted:?}", cx.b.ty(value)));
     }
     for (axis, (own, wanted)) in own.into_iter().zip(wanted).enumerate() {
-        let claim = format!("dimension {axis} of {name} must be that of the result");
-        cx.b.require(Requirement::equal(own, wanted), &claim)?;
+        let name = format!("dimension {axis} of {name}");
+        cx.b.require(Requirement::equal(own, wanted).says(name, "that of the result"))?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 use super::integer_cache::form;
 use super::{DOMAIN, FLOATS};
 use crate::graph::DType::{BF16, F8E4M3FN, F16, F32, I8, I32, I64, U8};
+use crate::graph::claim::V;
 use crate::graph::{Builder, Op, Requirement};
 use crate::op::AttrDefault::{Float, Int, Optional, Required, Str};
 use crate::op::attention::{cache, heads, merged_heads, rotated, scores, weighted};
@@ -196,17 +197,21 @@ fn places(cx: &mut NodeCx<'_, '_>, past: Option<ValueId>, steps: &Dim) -> Result
         _ => grown.clone(),
     };
     let grows = room == grown;
-    let claim = |wanted: &str| format!("total_sequence_length must be {wanted}");
+    let name = cx.operand_name(6);
     if grows {
-        let claim = claim("the length of past_key and that of query together");
-        cx.b.require(Requirement::equal(total.clone(), grown), &claim)?;
+        let rule = "the length of past_key and that of query together";
+        cx.b.require(Requirement::equal(total.clone(), grown.clone()).says(&name, rule))?;
     } else {
-        let at_most = claim("at most the length of present_key");
-        cx.b.require(Requirement::at_most(total.clone(), room.clone()), &at_most)?;
+        let requirement = Requirement::at_most(total.clone(), room.clone());
+        cx.b.require(requirement.says(&name, "the length of present_key"))?;
         // All that came before this call is in the past, if not all of the cache is.
         let missing = total.clone() - behind.min_dim(&total);
-        let claim = claim("at most the length of past_key, or that and the length of query together");
-        cx.b.require(Requirement::equal(missing * (grown - total.clone()), Dim::ZERO), &claim)?;
+        let text = format!(
+            "{name} is {V}; it must be at most the length of past_key, which is {V}, or that and the length of query \
+             together, which is {V}"
+        );
+        let requirement = Requirement::equal(missing * (grown.clone() - total.clone()), Dim::ZERO);
+        cx.b.require(requirement.stated(text, &[&total, &behind, &grown]))?;
     }
     let is_first = if grows { behind == Dim::ZERO } else { total == *steps };
     // Of one row alone the cache is used to its end.
@@ -218,8 +223,12 @@ fn places(cx: &mut NodeCx<'_, '_>, past: Option<ValueId>, steps: &Dim) -> Result
             return malformed("seqlens_k has no element".to_string());
         };
         let apart = last.clone() + Dim::ONE - total.clone();
-        let claim = "seqlens_k + 1 must be total_sequence_length where one row follows a cache";
-        cx.b.require(Requirement::equal(apart * behind.min_dim(&Dim::ONE), Dim::ZERO), claim)?;
+        let text = format!(
+            "{} is {V}; it must be one less than {name}, which is {V}, where one row follows a cache",
+            cx.operand_name(5)
+        );
+        let requirement = Requirement::equal(apart * behind.min_dim(&Dim::ONE), Dim::ZERO);
+        cx.b.require(requirement.stated(text, &[last, &total]))?;
     }
     let b = &mut *cx.b;
     let lengths = b.cast(lengths, I64)?;
@@ -434,14 +443,14 @@ fn over_keys(b: &mut Builder<'_>, bias: ValueId, places: &Places) -> Result<Valu
     if keys == places.room {
         return Ok(bias);
     }
-    let claim = "attention_bias must have total_sequence_length columns";
+    let (name, rule) = ("dimension 3 of attention_bias", "total_sequence_length");
     if places.grows {
-        b.require(Requirement::equal(keys, places.room.clone()), claim)?;
+        b.require(Requirement::equal(keys, places.room.clone()).says(name, rule))?;
         let mut shape = b.shape(bias);
         shape[3] = places.room.clone();
         return b.reshape(bias, shape);
     }
-    b.require(Requirement::equal(keys.clone(), places.total.clone()), claim)?;
+    b.require(Requirement::equal(keys.clone(), places.total.clone()).says(name, rule))?;
     let zero = b.scalar(b.dtype(bias), 0.0);
     let mut more = vec![Dim::ZERO; 4];
     more[3] = places.room.clone() - keys;

@@ -66,8 +66,9 @@ fn decoder_masked(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let behind = size_scalar(cx, 7)?;
         let keys = behind.clone() + Dim::ONE;
         let room = cx.b.shape(past_key)[2].clone();
-        let claim = "past_sequence_length must be less than the length of past_key";
-        cx.b.require(Requirement::at_most(keys.clone(), room.clone()), claim)?;
+        let text =
+            format!("past_sequence_length is {V}; it must be less than the length of past_key, which is {V}");
+        cx.b.require(Requirement::at_most(keys.clone(), room.clone()).stated(text, &[&behind, &room]))?;
         let sources = beams(cx, &keys, &room)?;
         for (part, past) in [(&mut key, past_key), (&mut value, past_value)] {
             let b = &mut *cx.b;
@@ -91,9 +92,9 @@ fn decoder_masked(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let keys = cx.b.shape(key)[2].clone();
     for (at, axis) in [(3, 1), (4, 3)] {
         let Some(own) = cx.optional(at) else { continue };
-        let claim = format!("{} must have a column for each key", cx.def.inputs[at].name);
+        let name = format!("dimension {axis} of {}", cx.operand_name(at));
         let columns = cx.b.shape(own)[axis].clone();
-        cx.b.require(Requirement::equal(columns, keys.clone()), &claim)?;
+        cx.b.require(Requirement::equal(columns, keys.clone()).says(name, "the number of keys"))?;
     }
     let masks = Masks { mask: cx.optional(3), bias: cx.optional(4), past: None };
     let b = &mut *cx.b;

@@ -170,8 +170,9 @@ fn q_moe(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         }
         let own = cx.b.shape(packed)[2].clone() * Dim::from(8 / bits);
         if number != 1 {
-            let claim = format!("columns of {} must be those of input", cx.def.inputs[weights].name);
-            cx.b.require(crate::graph::Requirement::equal(own.clone(), depth.clone()), &claim)?;
+            let name = format!("the number of columns of {}", cx.operand_name(weights));
+            let requirement = Requirement::equal(own.clone(), depth.clone());
+            cx.b.require(requirement.says(name, "that of input"))?;
         }
         if let Some(block) = block
             && own.as_const().is_some_and(|own| own % block != 0)
@@ -260,10 +261,9 @@ fn mixture(
     }
     let factor = if halves == Halves::Apart { 1usize } else { 2 };
     let rows = cx.b.shape(layers[0].weights)[1].clone();
-    let claim =
-        format!("rows of fc1_experts_weights must be {factor} times the columns of fc2_experts_weights");
+    let rule = format!("{factor} times the columns of fc2_experts_weights");
     let wanted = layers[1].depth.clone() * Dim::from(factor);
-    cx.b.require(crate::graph::Requirement::equal(rows, wanted), &claim)?;
+    cx.b.require(Requirement::equal(rows, wanted).says("the number of rows of fc1_experts_weights", rule))?;
     let count = match cx.int("k")? {
         count @ 1..=0xffff => Dim::from(count),
         other => return malformed(format!("k is {other}; it must be at least 1")),

@@ -79,7 +79,8 @@ impl Hash {
         let one = b.scalar(I64, 1.0);
         let lack = b.binary(BinaryFn::Sub, one, least)?;
         let lack = b.scalar_sizes(&[lack], &|_| None)?.remove(0);
-        b.require(Requirement::equal(lack, Dim::ZERO), "vocab_sizes must be positive; the least lacks")?;
+        let text = format!("the least of vocab_sizes is {V}; it must be 1 or more");
+        b.require(Requirement::equal(lack.clone(), Dim::ZERO).stated(text, &[&(Dim::ONE - lack)]))?;
         let filler = end.unwrap_or(pad);
         let (heads, behind) = (Dim::from(heads), longest - 1);
         let end = end.filter(|_| resets);

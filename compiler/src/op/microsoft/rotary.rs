@@ -127,8 +127,8 @@ fn half_of(b: &mut Builder<'_>, size: &Dim, turning: i64, own: &Dim) -> Result<D
     if size.as_const().is_some_and(|size| turning > size) {
         return malformed(format!("rotary_embedding_dim {turning} of heads of {size} features"));
     }
-    let claim = "cos_cache and sin_cache must have half as many columns as there are features to turn";
-    b.require(Requirement::equal(own.clone(), half.clone()), claim)?;
+    let (name, rule) = ("the number of columns of cos_cache and sin_cache", "half of the features to turn");
+    b.require(Requirement::equal(own.clone(), half.clone()).says(name, rule))?;
     Ok(half)
 }
 
@@ -170,8 +170,8 @@ fn multimodal_rotary_embedding(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> 
         other => return not_one_of("mrope_layout", other, "0, 1"),
     };
     let b = &mut *cx.b;
-    let claim = "the sizes of mrope_section must sum to the pairs of features that turn";
-    b.require(Requirement::equal(Dim::from(total), half.clone()), claim)?;
+    let rule = "the number of pairs of features that turn";
+    b.require(Requirement::equal(Dim::from(total), half.clone()).says("the sum of mrope_section", rule))?;
     let mut angles = [cos, sin];
     for table in &mut angles {
         let own = *table;

@@ -30,8 +30,8 @@ impl Sequences {
             [length] => length.clone(),
             _ => return malformed(format!("{name} is {}; it must have one axis", b.ty(bounds))),
         };
-        let claim = format!("{name} must have an element for its end");
-        b.require(Requirement::at_most(Dim::ONE, length.clone()), &claim)?;
+        let requirement = Requirement::at_most(Dim::ONE, length.clone());
+        b.require(requirement.says_at_least(format!("the number of elements of {name}"), 1))?;
         let count = length - Dim::ONE;
         let bounds = b.cast(bounds, I64)?;
         let starts = b.slice_axis(bounds, 0, Dim::ZERO, count.clone())?;
@@ -47,10 +47,11 @@ impl Sequences {
         let found = b.scalar_sizes(&[first, lack, last], &|_| None)?;
         let [first, lack, last] = found.as_slice() else { return malformed("three sizes") };
         let equal = |dim: &Dim, wanted: &Dim| Requirement::equal(dim.clone(), wanted.clone());
-        b.require(equal(first, &Dim::ZERO), &format!("{name} must begin with 0"))?;
-        let claim = format!("each of {name} must be at least {least} above the one before; one lacks");
-        b.require(equal(lack, &Dim::ZERO), &claim)?;
-        b.require(equal(last, tokens), &format!("{name} must end with the number of tokens"))?;
+        b.require(equal(first, &Dim::ZERO).says(format!("the first element of {name}"), 0))?;
+        let text = format!("an element of {name} is {V} less than {least} above the one before");
+        b.require(equal(lack, &Dim::ZERO).stated(text, &[lack]))?;
+        let name = format!("the last element of {name}");
+        b.require(equal(last, tokens).says(name, "the number of tokens"))?;
         Ok(Sequences { count, tokens: tokens.clone(), starts, lengths, ends })
     }
 

@@ -120,8 +120,8 @@ fn unfold(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         }
     }
     let extent = cx.b.ty(x).shape[axis].clone();
-    let claim = format!("size is {}, and axis {axis} of input must not be shorter", sizes[0]);
-    cx.b.require(Requirement::at_most(Dim::from(sizes[0]), extent), &claim)?;
+    let name = format!("dimension {axis} of {}", cx.operand_name(0));
+    cx.b.require(Requirement::at_most(Dim::from(sizes[0]), extent).says_at_least(name, "size"))?;
     let found = windows(cx.b, x, axis, &[Dim::from(sizes[0])], &[sizes[1]], &[1])?;
     // The window's own axis goes last.
     let mut perm: Vec<usize> = (0..=rank).collect();
@@ -140,8 +140,8 @@ fn fourier(cx: &mut NodeCx<'_, '_>, inverse: bool) -> Result<Vec<ValueId>> {
     let axis = cx.b.rank(x) - 1 - usize::from(inverse);
     let least = if inverse { 2usize } else { 1 };
     let size = cx.b.shape(x)[axis].clone();
-    let claim = format!("the axis of a transform must have at least {least} elements");
-    cx.b.require(Requirement::at_most(Dim::from(least), size), &claim)?;
+    let name = format!("dimension {axis} of {}, along which the transform goes,", cx.operand_name(0));
+    cx.b.require(Requirement::at_most(Dim::from(least), size).says_at_least(name, least))?;
     Ok(vec![of_reals(cx.b, x, inverse)?])
 }
 

@@ -142,8 +142,9 @@ fn bifurcation_detector(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         let b = &mut *cx.b;
         let count = b.shape(predicted)[0].clone();
         let rest = length.clone() - start.clone();
-        let claim = "pred_tokens must have one element more than src_tokens from prev_suffix_match_idx on";
-        b.require(Requirement::equal(count.clone(), rest.clone() + Dim::ONE), claim)?;
+        let rule = "one more than that of src_tokens from prev_suffix_match_idx on";
+        let requirement = Requirement::equal(count.clone(), rest.clone() + Dim::ONE);
+        b.require(requirement.says("the number of elements of pred_tokens", rule))?;
         let wanted = b.slice_axis(source, 0, start, rest.clone())?;
         let given = b.slice_axis(predicted, 0, Dim::ZERO, rest)?;
         let same = b.compare(CompareFn::Eq, given, wanted)?;

@@ -49,7 +49,7 @@ fn philox_gives_the_words_of_its_authors() {
     // kat_vectors of Random123, philox4x32 with 10 rounds: counter and key of zeros, and of the digits of pi.
     let of = |counter: [i64; 4], key: i64| {
         let mut graph = Graph::default();
-        let origin = graph.origins.push(Origin { name: "t".into(), op_type: "t".into(), index: 0 });
+        let origin = graph.origins.push(Origin::new("t", "t", 0));
         let mut b = Builder::new(&mut graph, origin);
         let def = crate::op::lookup("", "RandomUniform", 22).unwrap();
         let (key, index) = (b.constant(Data::scalar(key)), counter[0] | counter[1] << 32);
@@ -97,7 +97,7 @@ fn the_twister_gives_the_numbers_of_numpy() {
     ];
     for symbolic in [false, true] {
         let mut graph = Graph::default();
-        let origin = graph.origins.push(Origin { name: "t".into(), op_type: "t".into(), index: 0 });
+        let origin = graph.origins.push(Origin::new("t", "t", 0));
         let mut b = Builder::new(&mut graph, origin);
         let n = if symbolic { Dim::sym(b.fresh_symbol()) } else { Dim::from(1000usize) };
         let x = b.input("x", crate::graph::TensorType::new(DType::F64, vec![n.clone()]), None);

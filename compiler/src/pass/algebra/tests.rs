@@ -47,7 +47,7 @@ fn common_widenings_are_lossless() {
 fn signs_are_sought_a_few_operations_deep() {
     use crate::graph::{Builder, Graph, Origin, TensorType};
     let mut graph = Graph::default();
-    let origin = graph.origins.push(Origin { name: "chain".into(), op_type: "Chain".into(), index: 0 });
+    let origin = graph.origins.push(Origin::new("chain", "Chain", 0));
     let mut b = Builder::new(&mut graph, origin);
     let x = b.input("x", TensorType::new(DType::F32, vec![]), None);
     let mut value = b.unary(UnaryFn::Abs, x).unwrap();

@@ -290,7 +290,7 @@ fn broadcasts_stay_expressions() {
 
 fn empty() -> (Graph, OriginId) {
     let mut graph = Graph::default();
-    let origin = crate::graph::Origin { name: "o".into(), op_type: "Op".into(), index: 0 };
+    let origin = crate::graph::Origin::new("o", "Op", 0);
     let origin = graph.origins.push(origin);
     (graph, origin)
 }

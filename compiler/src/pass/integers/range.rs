@@ -153,11 +153,7 @@ mod tests {
     #[test]
     fn ranges_of_operands() -> Result<()> {
         let mut graph = Graph::default();
-        let origin = graph.origins.push(crate::graph::Origin {
-            name: "test".into(),
-            op_type: "Test".into(),
-            index: 0,
-        });
+        let origin = graph.origins.push(crate::graph::Origin::new("test", "Test", 0));
         let mut b = Builder::new(&mut graph, origin);
         let vector = |dtype| crate::graph::TensorType::new(dtype, vec![Dim::from(4usize)]);
         let (x, y) = (b.input("x", vector(DType::U8), None), b.input("y", vector(DType::I32), None));

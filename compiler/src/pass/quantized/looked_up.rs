@@ -149,7 +149,7 @@ mod tests {
     /// GELU of dequantized bytes, whose part under the error function is quantized, too; and `other`, which is added.
     fn gelu(from: DType, to: DType, function: UnaryFn, other: bool) -> Graph {
         let mut graph = Graph { name: "gelu".into(), ..Graph::default() };
-        let origin = graph.origins.push(Origin { name: "gelu".into(), op_type: "Gelu".into(), index: 0 });
+        let origin = graph.origins.push(Origin::new("gelu", "Gelu", 0));
         let mut b = Builder::new(&mut graph, origin);
         let ty = TensorType::new(from, vec![Dim::from(16usize), Dim::from(16usize)]);
         let bytes = b.input("x", ty.clone(), None);
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn tables_of_the_model_keep_their_checks() {
         let mut graph = Graph { name: "table".into(), ..Graph::default() };
-        let origin = graph.origins.push(Origin { name: "table".into(), op_type: "Gather".into(), index: 0 });
+        let origin = graph.origins.push(Origin::new("table", "Gather", 0));
         let mut b = Builder::new(&mut graph, origin);
         let bytes = b.input("x", TensorType::new(DType::U8, vec![Dim::from(16usize)]), None);
         let wide = b.cast(bytes, DType::I64).unwrap();

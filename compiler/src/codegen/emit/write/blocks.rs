@@ -4,12 +4,11 @@ use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::{InstBuilder, Value, types};
 
 use super::Writer;
-use super::leave::Number;
 use crate::error::Result;
 use crate::host::abi::{options, status};
 use crate::host::ir::{MEMCPY, Slot};
 use crate::host::lower::internal;
-use crate::host::message::A;
+use crate::host::message::V;
 use crate::schedule::ALIGN;
 
 impl Writer<'_, '_, '_> {
@@ -37,8 +36,8 @@ impl Writer<'_, '_, '_> {
             .call_pointer(&signature, allocate, &[allocator, bytes, align])
             .ok_or_else(|| internal("allocators have a result".into()))?;
         let none = self.code.icmp_imm(IntCC::Equal, data, 0);
-        let template = format!("{what}: the allocator has no {A} bytes");
-        self.fail_if(none, status::OUT_OF_MEMORY, &template, [Number::Computed(bytes); 2])?;
+        let template = format!("{what}: the allocator has no {V} bytes");
+        self.fail_if(none, status::OUT_OF_MEMORY, &template, &[bytes])?;
         let (workspace, at) = self.slot(slot)?;
         self.code.store(data, workspace, at);
         self.code.store(bytes, workspace, at + 8);

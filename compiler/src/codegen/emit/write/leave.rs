@@ -14,30 +14,13 @@ use crate::host::lower::internal;
 pub(super) struct Leave {
     /// Its parameter is the status.
     to: Block,
-    /// Blocks that write the message of a failure first, as many checks have the same; parameters: the numbers that only a
-    /// run tells.
+    /// Blocks that write the message of a failure first, as many checks have the same; parameters: its numbers.
     failures: BTreeMap<Failure, Block>,
     is_used: bool,
 }
 
-/// What code for a failure depends on: the status, the offset of the template, and which numbers are known.
-type Failure = (i32, i64, [Option<i64>; 2]);
-
-/// A number of a message.
-#[derive(Clone, Copy)]
-pub(super) enum Number {
-    Known(i64),
-    Computed(Value),
-}
-
-impl Number {
-    fn known(self) -> Option<i64> {
-        match self {
-            Number::Known(number) => Some(number),
-            Number::Computed(_) => None,
-        }
-    }
-}
+/// What code for a failure depends on: the status, the offset of the template, and how many numbers it takes.
+type Failure = (i32, i64, usize);
 
 /// The end of a [`Leave`].
 pub(super) struct Left {
@@ -70,21 +53,21 @@ impl Writer<'_, '_, '_> {
         if leave.failures.is_empty() {
             return Ok(Left { block: leave.to, is_used: leave.is_used });
         }
-        // Parameters: status, offset of the template, two numbers.
+        // Parameters: status, offset of the template. The numbers are in a slot.
         let fail = self.code.cold_block();
-        for ty in [types::I32, types::I64, types::I64, types::I64] {
+        for ty in [types::I32, types::I64] {
             self.code.b.append_block_param(fail, ty);
         }
-        for ((status, template, known), block) in leave.failures {
+        let slot = *self.numbers.get_or_insert_with(|| self.code.slot(0));
+        for ((status, template, count), block) in leave.failures {
             self.code.b.switch_to_block(block);
-            let mut computed = self.code.b.block_params(block).to_vec().into_iter();
-            let mut args = vec![self.code.int32(status), self.code.int(template)];
-            for known in known {
-                args.push(match known {
-                    Some(number) => self.code.int(number),
-                    None => computed.next().ok_or_else(|| internal("a failure without its number".into()))?,
-                });
+            if count > 0 {
+                let numbers = self.code.slot_addr_of(slot, 8 * count);
+                for (at, number) in self.code.b.block_params(block).to_vec().into_iter().enumerate() {
+                    self.code.store(number, numbers, 8 * at as i64);
+                }
             }
+            let args = [self.code.int32(status), self.code.int(template)];
             self.code.jump(fail, &args);
         }
         self.code.b.switch_to_block(fail);
@@ -93,19 +76,20 @@ impl Writer<'_, '_, '_> {
         let base = self.code.data_addr(text, true);
         let template = self.code.b.ins().iadd(base, params[1]);
         let options = self.environment.options()?;
-        self.code.call(self.symbols.message, &[options, template, params[2], params[3]]);
+        let numbers = self.code.slot_addr(slot);
+        self.code.call(self.symbols.message, &[options, template, numbers]);
         self.code.jump(leave.to, &[params[0]]);
         Ok(Left { block: leave.to, is_used: leave.is_used })
     }
 
     /// The block of a failure.
-    fn failure(&mut self, status: i32, template: &str, numbers: [Number; 2]) -> Result<Block> {
-        let key = (status, self.code.unit.text(template), numbers.map(Number::known));
+    fn failure(&mut self, status: i32, template: &str, numbers: usize) -> Result<Block> {
+        let key = (status, self.code.unit.text(template), numbers);
         if let Some(&block) = self.innermost()?.failures.get(&key) {
             return Ok(block);
         }
         let block = self.code.cold_block();
-        for _ in key.2.iter().filter(|known| known.is_none()) {
+        for _ in 0..numbers {
             self.code.b.append_block_param(block, types::I64);
         }
         self.innermost()?.failures.insert(key, block);
@@ -118,17 +102,14 @@ impl Writer<'_, '_, '_> {
         bad: Value,
         status: i32,
         template: &str,
-        numbers: [Number; 2],
+        numbers: &[Value],
     ) -> Result<()> {
         let next = self.code.block();
         let (block, args) = match template.is_empty() {
             true => (self.leave()?, vec![BlockArg::from(self.code.int32(status))]),
             false => {
-                let computed = numbers.into_iter().filter_map(|number| match number {
-                    Number::Known(_) => None,
-                    Number::Computed(value) => Some(BlockArg::from(value)),
-                });
-                (self.failure(status, template, numbers)?, computed.collect())
+                let args = numbers.iter().map(|&number| BlockArg::from(number));
+                (self.failure(status, template, numbers.len())?, args.collect())
             }
         };
         self.code.b.ins().brif(bad, block, &args, next, &[]);
@@ -139,7 +120,7 @@ impl Writer<'_, '_, '_> {
     pub(super) fn poll(&mut self) -> Result<()> {
         let cancel = self.address(Address::Cancel)?;
         let flag = self.code.load(types::I32, cancel, 0);
-        self.fail_if(flag, status::CANCELLED, "cancelled by the caller", [Number::Known(0); 2])
+        self.fail_if(flag, status::CANCELLED, "cancelled by the caller", &[])
     }
 
     pub(super) fn step_done(&mut self, step: i64) -> Result<()> {

@@ -8,6 +8,7 @@ use crate::error::Result;
 use crate::host::abi::{frame, options, tensor};
 use crate::host::ir::{Address, Extent, Frame, FunctionKind, Place, Port, Program, Slot, TensorField};
 use crate::host::lower::internal;
+use crate::loops::lower::explain::REPORT_WORDS;
 
 /// The values by which a function reaches its memory. They are loaded when it begins, where all that follows sees them;
 /// what nobody uses costs nothing.
@@ -123,6 +124,10 @@ impl Writer<'_, '_, '_> {
                     self.code.b.ins().select(cancel, cancel, zeros)
                 }
             },
+            Address::Report => {
+                let slot = *self.report.get_or_insert_with(|| self.code.slot(8 * REPORT_WORDS));
+                self.code.slot_addr(slot)
+            }
             Address::Frame(frame) => self.frame(frame)?,
             Address::Descriptor => {
                 let descriptor = self.code.unit.descriptor_symbol()?;

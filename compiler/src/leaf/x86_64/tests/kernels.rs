@@ -30,7 +30,7 @@ const NO_PAIRS: &str = "two lanes of 64 bits, of which there are no vectors";
 
 pub(super) fn graph(fill: impl FnOnce(&mut Builder<'_>) -> error::Result<ValueId>) -> Graph {
     let mut graph = Graph::default();
-    graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+    graph.origins.push(Origin::new("test", "Test", 0));
     let out = fill(&mut Builder::new(&mut graph, OriginId::from_u32(0))).unwrap();
     graph.outputs.push(("y".into(), out));
     graph

@@ -141,7 +141,7 @@ fn contraction(
     after: &dyn Fn(&mut Builder<'_>, crate::graph::ValueId) -> crate::graph::ValueId,
 ) -> Graph {
     let mut graph = Graph { name: "bytes".into(), ..Graph::default() };
-    let origin = graph.origins.push(Origin { name: "bytes".into(), op_type: "Bytes".into(), index: 0 });
+    let origin = graph.origins.push(Origin::new("bytes", "Bytes", 0));
     let mut b = Builder::new(&mut graph, origin);
     let x = b.input("x", TensorType::new(DType::U8, shape), None);
     let lhs = view.iter().fold(x, |x, op| b.emit1(op.clone(), &[x]).unwrap());

@@ -112,7 +112,7 @@ fn dims(shape: &[(Dim, usize)]) -> Vec<Dim> {
 
 fn attention(case: &Case, seed: u64) -> Draft {
     let mut graph = Graph { name: "attention".into(), ..Graph::default() };
-    graph.origins.push(Origin { name: "attention".into(), op_type: "Attention".into(), index: 0 });
+    graph.origins.push(Origin::new("attention", "Attention", 0));
     let mut draft = Draft { graph, inputs: vec![], seed };
     let fixed = |size: usize| (Dim::from(size), size);
     let mut size = |size: usize| match case.symbolic {

@@ -50,7 +50,7 @@ impl Case {
 
     fn graph(&self, count: usize) -> Graph {
         let mut graph = Graph { name: "digits".into(), ..Graph::default() };
-        let origin = Origin { name: "digits".into(), op_type: "Digits".into(), index: 0 };
+        let origin = Origin::new("digits", "Digits", 0);
         let origin = graph.origins.push(origin);
         let mut b = Builder::new(&mut graph, origin);
         let shape = [&self.rows[..], &[self.parts, self.steps]].concat();

@@ -36,7 +36,7 @@ fn product_of(
     weights: &dyn Fn(usize) -> f32,
 ) -> Graph {
     let mut graph = Graph { name: "product".into(), ..Graph::default() };
-    let origin = graph.origins.push(Origin { name: "product".into(), op_type: "Product".into(), index: 0 });
+    let origin = graph.origins.push(Origin::new("product", "Product", 0));
     let mut b = Builder::new(&mut graph, origin);
     let m = rows.len();
     let mut dims = rows;
@@ -135,7 +135,7 @@ pub(super) fn byte_targets() -> Vec<Target> {
 /// `x`, contracted over all axes but the first `rows` with a constant.
 fn contraction(dtype: DType, x: &[usize], rows: usize, rhs: Tensor, layout: RhsLayout) -> Graph {
     let mut graph = Graph { name: "integers".into(), ..Graph::default() };
-    let origin = Origin { name: "integers".into(), op_type: "Integers".into(), index: 0 };
+    let origin = Origin::new("integers", "Integers", 0);
     let origin = graph.origins.push(origin);
     let mut b = Builder::new(&mut graph, origin);
     let dims = x.iter().map(|&size| Dim::from(size)).collect();
@@ -300,7 +300,7 @@ fn check_products_of_bytes(kinds: &[(DType, i32)], run: RunOnAll) {
             let inner: usize = shape[rows..].iter().product();
             let graph = {
                 let mut graph = Graph { name: "bytes".into(), ..Graph::default() };
-                let origin = Origin { name: "bytes".into(), op_type: "Bytes".into(), index: 0 };
+                let origin = Origin::new("bytes", "Bytes", 0);
                 let origin = graph.origins.push(origin);
                 let mut b = Builder::new(&mut graph, origin);
                 let dims: Vec<Dim> = shape.iter().map(|&size| Dim::from(size)).collect();
@@ -354,7 +354,7 @@ fn bytes_through_views() {
     ];
     for (shape, view) in views {
         let mut graph = Graph { name: "bytes".into(), ..Graph::default() };
-        let origin = Origin { name: "bytes".into(), op_type: "Bytes".into(), index: 0 };
+        let origin = Origin::new("bytes", "Bytes", 0);
         let origin = graph.origins.push(origin);
         let mut b = Builder::new(&mut graph, origin);
         let dims = shape.iter().map(|&size| int(size)).collect();
@@ -443,7 +443,7 @@ fn dilated(
     weights: Tensor,
 ) -> Graph {
     let mut graph = Graph { name: "dilated".into(), ..Graph::default() };
-    let origin = graph.origins.push(Origin { name: "dilated".into(), op_type: "Conv".into(), index: 0 });
+    let origin = graph.origins.push(Origin::new("dilated", "Conv", 0));
     for name in sizes.iter().filter(|size| !size.is_const()).map(Dim::to_string) {
         graph.symbols.push(Symbol { name });
     }
@@ -580,7 +580,7 @@ fn product_of_codes(
     scale: DType,
 ) -> Graph {
     let mut graph = Graph { name: "codes".into(), ..Graph::default() };
-    let origin = graph.origins.push(Origin { name: "codes".into(), op_type: "Codes".into(), index: 0 });
+    let origin = graph.origins.push(Origin::new("codes", "Codes", 0));
     let mut b = Builder::new(&mut graph, origin);
     let mut dims = rows.to_vec();
     dims.extend([parts, steps].map(Dim::from));
@@ -671,7 +671,7 @@ fn weights_of_16_bits() {
     ] {
         for dtype in [DType::F16, DType::BF16] {
             let mut graph = Graph { name: "halves".into(), ..Graph::default() };
-            let origin = Origin { name: "halves".into(), op_type: "Halves".into(), index: 0 };
+            let origin = Origin::new("halves", "Halves", 0);
             let origin = graph.origins.push(origin);
             let mut b = Builder::new(&mut graph, origin);
             let dims: Vec<Dim> = shape.iter().map(|&size: &usize| Dim::from(size)).collect();

@@ -71,7 +71,7 @@ fn random_graphs_without_elements_as_leaf_kernels() {
 /// A graph of an input `[s0, 3]` and another `[s1]`, run with these sizes and checked at all widths.
 fn check_sizes(sizes: [usize; 2], build: impl FnOnce(&mut Builder<'_>, ValueId, ValueId) -> ValueId) {
     let mut graph = Graph::default();
-    graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+    graph.origins.push(Origin::new("test", "Test", 0));
     let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
     let [s, t] = [0, 1].map(|_| Dim::sym(b.fresh_symbol()));
     let x = b.input("x", TensorType::new(DType::F32, vec![s, Dim::from(3usize)]), None);
@@ -101,7 +101,7 @@ fn the_place_of_nan() {
     let rows = [[1., nan, 3., nan], [nan, 5., 1., 2.], [1., 2., 3., nan], [2., 2., 1., 1.]];
     for (max, last) in [(false, false), (false, true), (true, false), (true, true)] {
         let mut graph = Graph::default();
-        graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+        graph.origins.push(Origin::new("test", "Test", 0));
         let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
         let x = b.input("x", TensorType::new(DType::F32, vec![Dim::from(4usize); 2]), None);
         let place = b.emit1(Op::ArgReduce { max, axis: 1, last }, &[x]).unwrap();
@@ -138,7 +138,7 @@ fn something_after_nothing() {
 #[test]
 fn rows_without_columns() {
     let mut graph = Graph::default();
-    graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+    graph.origins.push(Origin::new("test", "Test", 0));
     let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
     let x = b.input("x", TensorType::new(DType::F32, vec![Dim::ZERO]), None);
     let weights = b.constant(Tensor::from_slice(&[5, 1], &[1f32, 2., 3., 4., 5.]));
@@ -172,7 +172,7 @@ fn columns_of_one_row_of_nothing() {
 fn views_of_nothing() {
     for shape in [&[1, 0][..], &[0, 3], &[3, 0], &[2, 0, 3]] {
         let mut graph = Graph::default();
-        graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+        graph.origins.push(Origin::new("test", "Test", 0));
         let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
         let x = b.input("x", TensorType::new(DType::F32, vec![Dim::ZERO]), None);
         let view = b.reshape(x, shape.iter().map(|&size| Dim::from(size as usize)).collect()).unwrap();

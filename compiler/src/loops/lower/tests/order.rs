@@ -4,7 +4,7 @@ use super::*;
 
 fn graph_of(name: &str) -> Graph {
     let mut graph = Graph::default();
-    graph.origins.push(Origin { name: name.into(), op_type: name.into(), index: 0 });
+    graph.origins.push(Origin::new(name, name, 0));
     graph
 }
 

@@ -17,7 +17,7 @@ impl Rows {
             dice.next();
         }
         let mut graph = Graph { name: format!("rows {seed}"), ..Graph::default() };
-        graph.origins.push(Origin { name: "rows".into(), op_type: "Rows".into(), index: 0 });
+        graph.origins.push(Origin::new("rows", "Rows", 0));
         let dtype = dice.pick(&[DType::F32, DType::F32, DType::F16, DType::F64]);
         let sizes = [1 + dice.below(4), 2 + dice.below(20)];
         let input = dice.tensor(dtype, &sizes);
@@ -103,7 +103,7 @@ fn rows_with_several_readers_and_outputs() {
 fn a_softmax_and_its_negation() {
     for dtype in [DType::F32, DType::F16] {
         let mut graph = Graph::default();
-        graph.origins.push(Origin { name: "test".into(), op_type: "Test".into(), index: 0 });
+        graph.origins.push(Origin::new("test", "Test", 0));
         let mut b = Builder::new(&mut graph, OriginId::from_u32(0));
         let x = b.input("x", TensorType::new(dtype, vec![Dim::from(4usize), Dim::from(5usize)]), None);
         let a = Rows::softmax(&mut b, &mut Dice(3), x, &mut vec![]);

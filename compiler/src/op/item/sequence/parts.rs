@@ -4,16 +4,15 @@
 
 use super::{MAX_LISTED, Packed, malformed, require_true, shape_rows, stacked};
 use crate::error::Result;
+use crate::graph::claim::V;
 use crate::graph::dim::product;
 use crate::graph::{Builder, DType, Dim, Op, Requirement, ValueId};
 use crate::op::item::{Elements, Item};
 use crate::op::normalize_axis;
-use crate::scalar::{BinaryFn, CompareFn, ReduceFn};
+use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 /// Parts of a list whose sizes only the run tells: where each begins is a sum of sizes.
 const MAX_LATE: usize = 16;
-
-const UNEQUAL: &str = "the elements must have equal sizes along the other axes";
 
 /// The parts of `x` along an axis: of the given sizes; of one given size, a scalar, where the last may be smaller; or of size
 /// 1, without the axis unless it is kept.
@@ -64,7 +63,7 @@ fn equal_parts(b: &mut Builder<'_>, x: ValueId, axis: usize, size: ValueId) -> R
     let shape = b.shape(x);
     let whole = shape[axis].clone();
     let size = b.sizes(size, &|_| None)?.remove(0);
-    b.require(Requirement::at_most(Dim::ONE, size.clone()), "the size of a part must be above 0")?;
+    b.require(Requirement::at_most(Dim::ONE, size.clone()).says_at_least("the size of a part", 1))?;
     if let (Some(whole), Some(size)) = (whole.as_const(), size.as_const())
         && (whole - 1) / size < MAX_LISTED as i64
     {
@@ -98,7 +97,7 @@ fn equal_parts(b: &mut Builder<'_>, x: ValueId, axis: usize, size: ValueId) -> R
 }
 
 fn given_parts(b: &mut Builder<'_>, x: ValueId, axis: usize, sizes: ValueId) -> Result<Item> {
-    const CLAIM: &str = "the sizes of the parts must add up to that of the axis";
+    let (name, rule) = ("the sum of the sizes of the parts", format!("dimension {axis} of input"));
     let shape = b.shape(x);
     let whole = shape[axis].clone();
     let count = b.ty(sizes).elements();
@@ -106,19 +105,22 @@ fn given_parts(b: &mut Builder<'_>, x: ValueId, axis: usize, sizes: ValueId) -> 
     if count.as_const().is_some_and(|count| count <= most as i64) {
         let sizes = b.sizes(sizes, &|_| Some(whole.clone()))?;
         let sum = sizes.iter().cloned().fold(Dim::ZERO, |sum, size| sum + size);
-        b.require(Requirement::equal(sum, whole), CLAIM)?;
+        b.require(Requirement::equal(sum, whole).says(name, rule))?;
         let list = listed(b, x, axis, &sizes)?;
         return Ok(Item::list(b.dtype(x), list));
     }
     let sizes = b.cast(sizes, DType::I64)?;
     let zero = b.scalar(DType::I64, 0.0);
-    let fits = b.compare(CompareFn::Ge, sizes, zero)?;
-    let fits = b.reduce(ReduceFn::And, fits, &[0])?;
-    let fits = b.reshape(fits, vec![])?;
-    require_true(b, fits, "the sizes of the parts must not be negative")?;
+    // How far the least is below 0.
+    let least = b.reduce(ReduceFn::Min, sizes, &[0])?;
+    let least = b.binary_scalar(BinaryFn::Min, least, 0.0)?;
+    let below = b.unary(UnaryFn::Neg, least)?;
+    let below = b.sizes(below, &|_| None)?.remove(0);
+    let text = format!("the least size of a part is {V}; it must be 0 or more");
+    b.require(Requirement::equal(below.clone(), Dim::ZERO).stated(text, &[&-below]))?;
     let sum = b.reduce(ReduceFn::Sum, sizes, &[0])?;
     let sum = b.sizes(sum, &|_| None)?.remove(0);
-    b.require(Requirement::equal(sum, whole.clone()), CLAIM)?;
+    b.require(Requirement::equal(sum, whole.clone()).says(name, rule))?;
     let [before, _, after] = about(&shape, axis);
     let mut data = x;
     if before != Dim::ONE {
@@ -281,7 +283,8 @@ fn ranked(b: &mut Builder<'_>, packed: &Packed, rank: Option<usize>) -> Result<(
     let fits = b.compare(CompareFn::Eq, ranks, wanted)?;
     let fits = b.reduce(ReduceFn::And, fits, &[0, 1])?;
     let fits = b.reshape(fits, vec![])?;
-    require_true(b, fits, super::DECLARED_RANK)?;
+    let text = format!("an element has another rank than the one that is declared, which is {rank}");
+    require_true(b, fits, &text, &[])?;
     let rank_dim = Dim::from(rank);
     let more = axes.max_dim(&rank_dim) - axes;
     let shapes = b.pad(packed.shapes, none, vec![Dim::ZERO; 2], vec![Dim::ZERO, more])?;
@@ -295,6 +298,10 @@ fn common_size(b: &mut Builder<'_>, shapes: ValueId, axis: usize) -> Result<Dim>
     let equal = b.compare(CompareFn::Eq, column, first)?;
     let equal = b.reduce(ReduceFn::And, equal, &[0, 1])?;
     let equal = b.reshape(equal, vec![])?;
-    require_true(b, equal, UNEQUAL)?;
-    Ok(b.sizes(first, &|_| None)?.remove(0))
+    let first = b.sizes(first, &|_| None)?.remove(0);
+    let text = format!(
+        "dimension {axis} of the first element is {V}, and that of another one is not; they must be equal"
+    );
+    require_true(b, equal, &text, &[&first])?;
+    Ok(first)
 }

@@ -64,9 +64,9 @@ fn number(cx: &mut NodeCx<'_, '_>, at: usize, most: &Dim) -> Result<Dim> {
     let found = cx.sizes_within(at, &|_| Some(most.clone()))?;
     let name = cx.def.inputs[at].name;
     let Some(found) = found.first().cloned() else { return malformed(format!("{name} has no element")) };
-    cx.b.require(Requirement::at_most(Dim::ONE, found.clone()), &format!("{name} must be 1 or more"))?;
-    let claim = format!("{name} must be at most {}", if at == 3 { "128" } else { "num_beams" });
-    cx.b.require(Requirement::at_most(found.clone(), most.clone()), &claim)?;
+    cx.b.require(Requirement::at_most(Dim::ONE, found.clone()).says_at_least(name, 1))?;
+    let rule = if at == 3 { "128" } else { "num_beams" };
+    cx.b.require(Requirement::at_most(found.clone(), most.clone()).says(name, rule))?;
     Ok(found)
 }
 
@@ -163,9 +163,10 @@ fn silence(cx: &mut NodeCx<'_, '_>, logits: ValueId, own: &Search) -> Result<Val
     let token = cx.optional_int("no_speech_token_id")?.unwrap_or(-1);
     let b = &mut *cx.b;
     let vocabulary = b.shape(logits)[1].clone();
-    let claim = "no_speech_token_id must be a token";
-    b.require(Requirement::at_most(Dim::ZERO, Dim::from(token)), claim)?;
-    b.require(Requirement::at_most(Dim::from(token) + Dim::ONE, vocabulary.clone()), claim)?;
+    let text = format!("no_speech_token_id is {token}; it must be a token, of which there are {V}");
+    for (few, many) in [(Dim::ZERO, Dim::from(token)), (Dim::from(token) + Dim::ONE, vocabulary.clone())] {
+        b.require(Requirement::at_most(few, many).stated(text.clone(), &[&vocabulary]))?;
+    }
     let likely = softmax_along(b, logits, 1)?;
     let likely = b.reshape(likely, vec![own.rows.clone(), own.beams.clone(), vocabulary])?;
     let first = b.slice_axis(likely, 1, Dim::ZERO, Dim::ONE)?;

@@ -92,8 +92,10 @@ fn longest(cx: &mut NodeCx<'_, '_>) -> Result<Dim> {
 }
 
 fn requires_more(cx: &mut NodeCx<'_, '_>, longest: &Dim, start: &Dim) -> Result<()> {
-    let claim = "max_length must be more than the number of tokens to begin with";
-    cx.b.require(Requirement::at_most(start.clone() + Dim::ONE, longest.clone()), claim)
+    let text =
+        format!("max_length is {V}; it must be more than the number of tokens to begin with, which is {V}");
+    let requirement = Requirement::at_most(start.clone() + Dim::ONE, longest.clone());
+    cx.b.require(requirement.stated(text, &[longest, start]))
 }
 
 fn greedy_search(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {

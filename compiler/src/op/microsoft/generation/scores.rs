@@ -111,8 +111,10 @@ impl Scores {
         }
         for mask in [self.allowed, self.prefix].into_iter().flatten() {
             let columns = b.shape(mask).last().cloned().unwrap_or(Dim::ONE);
-            let claim = "a mask of the vocabulary must have an element for each token";
-            b.require(Requirement::equal(columns, shape[1].clone()), claim)?;
+            let requirement = Requirement::equal(columns, shape[1].clone());
+            b.require(
+                requirement.says("the last dimension of a mask of the vocabulary", "the number of tokens"),
+            )?;
             scores = b.select(mask, scores, lowest)?;
         }
         if let Some(least) = self.min_length {
@@ -141,7 +143,8 @@ fn requires_positive(b: &mut Builder<'_>, scalar: ValueId, name: &str) -> Result
     let positive = b.compare(CompareFn::Gt, scalar, zero)?;
     let positive = b.cast(positive, I64)?;
     let positive = b.sizes(positive, &|_| Some(Dim::ONE))?.remove(0);
-    b.require(Requirement::equal(positive, Dim::ONE), &format!("{name} must be more than 0"))
+    let text = format!("{name} is 0, negative or no number; it must be more than 0");
+    b.require(Requirement::equal(positive, Dim::ONE).stated(text, &[]))
 }
 
 /// Whether each token of a vocabulary is this one, bool `[vocabulary]`.

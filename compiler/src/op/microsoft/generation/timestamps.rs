@@ -141,7 +141,7 @@ mod tests {
     fn a_text_begins_within_a_second() {
         let picked = |ids: &[i64]| {
             let mut graph = Graph::default();
-            let origin = graph.origins.push(Origin { name: "t".into(), op_type: "t".into(), index: 0 });
+            let origin = graph.origins.push(Origin::new("t", "t", 0));
             let mut b = Builder::new(&mut graph, origin);
             let likelihoods: Vec<f32> = (0..60).map(|token| token as f32 / 8.0).collect();
             let scores = b.constant(Tensor::from_slice(&[1, 60], &likelihoods));
