@@ -81,7 +81,7 @@ fn elements_by_a_position_of_the_run() {
     }
     for p in [3, -4, i64::MAX, i64::MIN] {
         let message = run(&at, &of(p)).unwrap_err().message;
-        assert!(message.contains("position must lie within the sequence"), "{message}");
+        assert!(message.contains("it must be between -3 and 2, of a sequence of 3 elements"), "{message}");
     }
     // Of a list too, whose elements have one shape here.
     let texts = ["s = SequenceConstruct(a, b)", "y = SequenceAt(s, p)"];
@@ -319,7 +319,7 @@ fn elements_may_have_several_ranks() {
     assert_eq!(ran(&matrices, &of(2)), [(vec![1, 2], vec![4, 5])]);
     for p in [0, 2] {
         let message = run(&at, &of(p)).unwrap_err().message;
-        assert!(message.contains("must have the declared rank"), "{message}");
+        assert!(message.contains("it must be the declared one, which is 1"), "{message}");
     }
     refused(graph(&inputs, nodes(&texts), &["y"]), "the rank of the sequence's elements is unknown");
     let grown = model(&["s: seq(i64*)", "x: i64[2]"], &["t = SequenceInsert(s, x)"], &["t: seq(i64*)"], &[]);

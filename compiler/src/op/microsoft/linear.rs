@@ -202,9 +202,9 @@ mod tests {
     fn bounds_that_are_none_fail() {
         let message = |case: Case| case.run().unwrap_err().message;
         let found = message(case(&[0, 5, 4], ["", ""]));
-        assert!(found.contains("each of cumulative_sequence_length must be at least 0 above"), "{found}");
+        assert!(found.contains("is 1 too small; it must be at least 0 above the one before"), "{found}");
         let found = message(case(&[0, 1, 3], ["", ""]));
-        assert!(found.contains("cumulative_sequence_length must end with the number of tokens"), "{found}");
+        assert!(found.contains("is 3; it must be the number of tokens, which is 4"), "{found}");
         let found = message(case(&[0, 1, 4], ["", ""]).int("dilation", 3));
         assert!(found.contains("initial_state"), "{found}");
         let found = message(case(&[0, 1, 4], ["", ""]).ramp(&[4, 2, 1], 1).ramp(&[4, 1], 2));

@@ -48,7 +48,9 @@ impl Sequences {
         let [first, lack, last] = found.as_slice() else { return malformed("three sizes") };
         let equal = |dim: &Dim, wanted: &Dim| Requirement::equal(dim.clone(), wanted.clone());
         b.require(equal(first, &Dim::ZERO).says(format!("the first element of {name}"), 0))?;
-        let text = format!("an element of {name} is {V} less than {least} above the one before");
+        let text = format!(
+            "an element of {name} is {V} too small; it must be at least {least} above the one before"
+        );
         b.require(equal(lack, &Dim::ZERO).stated(text, &[lack]))?;
         let name = format!("the last element of {name}");
         b.require(equal(last, tokens).says(name, "the number of tokens"))?;
