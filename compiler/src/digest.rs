@@ -1,4 +1,5 @@
-//! Digests of values: 128 bits, by which equal values are known again where they are not kept.
+//! Digests: 128 bits of values, by which equal ones are known again where they are not kept, and the SHA-1 that the specification
+//! of ONNX has for files.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -9,4 +10,68 @@ pub fn digest(value: &impl Hash) -> [u64; 2] {
         (salt, value).hash(&mut hasher);
         hasher.finish()
     })
+}
+
+/// SHA-1 (FIPS 180-4). The specification of ONNX names it for checksums of external data: against damage, not against forgery.
+pub fn sha1(bytes: &[u8]) -> [u8; 20] {
+    let mut state = [0x67452301u32, 0xefcdab89, 0x98badcfe, 0x10325476, 0xc3d2e1f0];
+    let mut blocks = bytes.chunks_exact(64);
+    blocks.by_ref().for_each(|block| compress(&mut state, block));
+    // The rest, a one bit, zeros and the length in bits: one block or two.
+    let rest = blocks.remainder();
+    let mut last = [0u8; 128];
+    last[..rest.len()].copy_from_slice(rest);
+    last[rest.len()] = 0x80;
+    let end = if rest.len() < 56 { 64 } else { 128 };
+    last[end - 8..end].copy_from_slice(&(bytes.len() as u64).wrapping_mul(8).to_be_bytes());
+    last[..end].chunks_exact(64).for_each(|block| compress(&mut state, block));
+    let mut digest = [0; 20];
+    for (bytes, word) in digest.chunks_exact_mut(4).zip(state) {
+        bytes.copy_from_slice(&word.to_be_bytes());
+    }
+    digest
+}
+
+/// Takes in a block of 64 bytes.
+fn compress(state: &mut [u32; 5], block: &[u8]) {
+    let mut words = [0u32; 80];
+    for (word, bytes) in words.iter_mut().zip(block.chunks_exact(4)) {
+        *word = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+    }
+    for at in 16..80 {
+        words[at] = (words[at - 3] ^ words[at - 8] ^ words[at - 14] ^ words[at - 16]).rotate_left(1);
+    }
+    let [mut a, mut b, mut c, mut d, mut e] = *state;
+    for (at, word) in words.into_iter().enumerate() {
+        let (mixed, constant) = match at {
+            0..20 => ((b & c) | (!b & d), 0x5a827999),
+            20..40 => (b ^ c ^ d, 0x6ed9eba1),
+            40..60 => ((b & c) | (b & d) | (c & d), 0x8f1bbcdc),
+            _ => (b ^ c ^ d, 0xca62c1d6u32),
+        };
+        let next =
+            a.rotate_left(5).wrapping_add(mixed).wrapping_add(e).wrapping_add(constant).wrapping_add(word);
+        (a, b, c, d, e) = (next, a, b.rotate_left(30), c, d);
+    }
+    for (sum, word) in state.iter_mut().zip([a, b, c, d, e]) {
+        *sum = sum.wrapping_add(word);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The examples of the standard, and the lengths at which the padding takes another block (by coreutils' sha1sum).
+    #[test]
+    fn sha1_is_that_of_the_standard() {
+        let hex = |bytes: &[u8]| sha1(bytes).map(|byte| format!("{byte:02x}")).concat();
+        assert_eq!(hex(b""), "da39a3ee5e6b4b0d3255bfef95601890afd80709");
+        assert_eq!(hex(b"abc"), "a9993e364706816aba3e25717850c26c9cd0d89d");
+        let two = b"abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
+        assert_eq!(hex(two), "84983e441c3bd26ebaae4aa1f95129e5e54670f1");
+        assert_eq!(hex(&[b'a'; 1_000_000]), "34aa973cd4c4daa4f61eeb2bdbad27316534016f");
+        assert_eq!(hex(&[b'x'; 55]), "cef734ba81a024479e09eb5a75b6ddae62e6abf1");
+        assert_eq!(hex(&[b'x'; 64]), "bb2fa3ee7afb9f54c6dfb5d021f14b1ffe40c163");
+    }
 }

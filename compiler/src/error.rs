@@ -77,13 +77,16 @@ pub struct NodeRef {
 pub struct Error {
     pub stage: Stage,
     pub kind: Kind,
+    /// The id of its kind in the table of rules (`import::rules`), for what is a kind of its own.
+    #[cfg_attr(feature = "cli", serde(skip_serializing_if = "Option::is_none"))]
+    pub rule: Option<&'static str>,
     pub node: Option<Box<NodeRef>>,
     pub message: String,
 }
 
 impl Error {
     pub fn new(stage: Stage, kind: Kind, message: impl Into<String>) -> Error {
-        Error { stage, kind, node: None, message: message.into() }
+        Error { stage, kind, rule: None, node: None, message: message.into() }
     }
 
     pub fn malformed(stage: Stage, message: impl Into<String>) -> Error {
@@ -96,6 +99,47 @@ impl Error {
 
     pub fn internal(stage: Stage, message: impl Into<String>) -> Error {
         Error::new(stage, Kind::Internal, message)
+    }
+
+    /// The error, as one of a kind of the table of rules.
+    pub fn of_kind(mut self, rule: &'static str) -> Error {
+        self.rule = Some(rule);
+        self
+    }
+
+    /// What it has in common with others of its kind: its message without the names and the numbers of one model.
+    pub fn reason(&self) -> String {
+        let prefix = if self.kind == Kind::Unsupported { "not supported yet: " } else { "" };
+        let mut text = prefix.to_string();
+        let mut rest = self.message.chars().peekable();
+        while let Some(c) = rest.next() {
+            match c {
+                '`' => {
+                    text += "`_`";
+                    while rest.next_if(|&c| c != '`').is_some() {}
+                    rest.next();
+                }
+                '[' => {
+                    text += "[_]";
+                    let mut depth = 1;
+                    while depth > 0 {
+                        match rest.next() {
+                            Some('[') => depth += 1,
+                            Some(']') => depth -= 1,
+                            Some(_) => {}
+                            None => depth = 0,
+                        }
+                    }
+                }
+                // A digit inside of a word, as of `f32`, is part of it.
+                '0'..='9' if !text.ends_with(char::is_alphanumeric) => {
+                    text.push('N');
+                    while rest.next_if(char::is_ascii_digit).is_some() {}
+                }
+                c => text.push(c),
+            }
+        }
+        text
     }
 
     /// The error, said of `node` unless it names one already.
@@ -129,3 +173,16 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_without_names_and_numbers() {
+        let error = Error::unsupported(Stage::Import, "input 0 (X) is f32[2, [3]]; `a` [b] takes 17 of i64");
+        assert_eq!(error.reason(), "not supported yet: input N (X) is f32[_]; `_` [_] takes N of i64");
+        assert_eq!(Error::malformed(Stage::Import, "`open").reason(), "`_`");
+        assert_eq!(Error::malformed(Stage::Import, "[open").reason(), "[_]");
+    }
+}

@@ -2,6 +2,8 @@
 
 #[path = "cli/commands.rs"]
 mod commands;
+#[path = "cli/many.rs"]
+mod many;
 #[path = "cli/messages.rs"]
 mod messages;
 #[path = "cli/outputs.rs"]

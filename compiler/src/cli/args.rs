@@ -96,7 +96,7 @@ fn dependency_flags(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> 
 pub enum Command {
     /// Compile a model (the default)
     Compile(CompileArgs),
-    /// List every problem and every unsupported node of a model
+    /// List every problem and every unsupported node of a model, or of many with a summary of the reasons
     Check(CheckArgs),
     /// Show inputs, outputs, dims, parameters, operators, FLOPs and the memory plan
     Inspect(InspectArgs),
@@ -133,8 +133,7 @@ pub struct ModelArgs {
     /// Leave initializers that are also inputs to the caller, who may override them (else they are constants)
     #[arg(long)]
     pub overridable_defaults: bool,
-    /// Refuse models that break the specification in ways that else give a warning: wrong declared types and shapes, nodes out
-    /// of order, operators and types that only ONNX Runtime has
+    /// Refuse models that break the specification in ways that else give a warning
     #[arg(long)]
     pub strict: bool,
     /// Channels to a block in a model that ONNX Runtime saved in the layout of its machine, where the model does not tell: 16 on
@@ -277,6 +276,9 @@ pub enum Emit {
 pub struct CheckArgs {
     #[command(flatten)]
     pub model: ModelArgs,
+    /// More models; of a folder, also the first one, every .onnx file in it and in the folders inside
+    #[arg(value_name = "MODEL.onnx|DIR")]
+    pub more: Vec<PathBuf>,
     /// Problems as JSON
     #[arg(long)]
     pub json: bool,

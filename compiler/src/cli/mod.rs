@@ -34,6 +34,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crate::error::Kind;
+use crate::import::diagnostics;
 use args::{Cli, Command};
 use session::Problems;
 
@@ -90,10 +91,10 @@ fn command() -> ExitCode {
     }
 }
 
-/// One line per problem.
+/// One line per problem, and one for those of a kind that are too many.
 fn fail(problems: &Problems) -> ExitCode {
-    for problem in problems {
-        eprintln!("error: {problem}");
+    for line in diagnostics::lines(problems) {
+        eprintln!("error: {line}");
     }
     let usage = problems.iter().all(|problem| problem.kind == Kind::Usage);
     if usage { ExitCode::from(2) } else { ExitCode::FAILURE }

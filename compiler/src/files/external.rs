@@ -22,6 +22,8 @@ pub struct ExternalFiles {
     folder: PathBuf,
     root: Option<PathBuf>,
     maps: Mutex<HashMap<PathBuf, Bytes>>,
+    /// Checksums by location: many tensors state that of one file.
+    sums: Mutex<HashMap<String, [u8; 20]>>,
 }
 
 impl ExternalFiles {
@@ -35,6 +37,7 @@ impl ExternalFiles {
             folder: canonical(folder)?,
             root: root.map(canonical).transpose()?,
             maps: Mutex::default(),
+            sums: Mutex::default(),
         })
     }
 
@@ -108,6 +111,16 @@ impl ExternalData for ExternalFiles {
                 Err(Error::malformed(Stage::Import, message))
             }
         }
+    }
+
+    fn sha1(&self, location: &str) -> Result<[u8; 20]> {
+        let mut sums = self.sums.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(sum) = sums.get(location) {
+            return Ok(*sum);
+        }
+        let sum = crate::digest::sha1(&self.map(location)?);
+        sums.insert(location.to_string(), sum);
+        Ok(sum)
     }
 }
 

@@ -59,17 +59,12 @@ fn kind_of_set_field(attribute: &AttributeProto) -> Option<AttrKind> {
     fields.into_iter().find(|field| field.0).map(|field| field.1)
 }
 
-/// Checks names and kinds of a node's attributes against a row, and that none occurs twice. Values of
+/// Checks the kinds of a node's attributes that a row has, and that none occurs twice. Values of
 /// references, and whether what is required is there, only a call decides: [`check_values`].
 pub fn check_names(row: &OpDef, node: &NodeProto) -> Result<()> {
     for (at, attribute) in node.attribute.iter().enumerate() {
         let name = attribute.name();
-        if name == BODY && row.domain == DOMAIN {
-            continue;
-        }
-        let Some(wanted) = row.attributes.iter().find(|wanted| wanted.name == name) else {
-            return malformed(format!("attribute `{name}` is not one of {}", names(row)));
-        };
+        let Some(wanted) = row.attributes.iter().find(|wanted| wanted.name == name) else { continue };
         if node.attribute[..at].iter().any(|other| other.name() == name) {
             return malformed(format!("attribute {name} is given twice"));
         }
@@ -102,7 +97,13 @@ fn check_kind(name: &str, wanted: AttrKind, found: AttrKind) -> Result<()> {
     malformed(format!("attribute {name} is {found}, and must be {wanted}"))
 }
 
-fn names(row: &OpDef) -> String {
+/// Whether a row has an attribute. A Gradient has one more, which the importer gives it.
+pub fn is_known(row: &OpDef, name: &str) -> bool {
+    row.attributes.iter().any(|known| known.name == name) || name == BODY && row.domain == DOMAIN
+}
+
+/// The attributes of a row, for messages.
+pub fn names(row: &OpDef) -> String {
     let names: Vec<&str> = row.attributes.iter().map(|attribute| attribute.name).collect();
     if names.is_empty() { format!("{}'s attributes: it has none", row.name) } else { names.join(", ") }
 }

@@ -1,11 +1,12 @@
 //! Bodies of control flow: a body is a closure over the graph around it, imported in place or as a graph of
 //! its own when a row asks for it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use onnxc_proto::GraphProto;
 
-use super::scope::{Binding, Env, Scope, referenced_names};
+use super::scope::{Binding, Env, Scope, constants, referenced_names};
 use super::{Importer, types};
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Builder, DType, Dim, Graph, Sym, TensorType, ValueId};
@@ -24,14 +25,21 @@ pub struct Subgraph {
 }
 
 impl Subgraph {
-    pub(super) fn new(proto: &GraphProto, scope: &Scope<'_>) -> Subgraph {
+    pub(super) fn new(proto: &GraphProto, scope: &Scope<'_>, ir_version: i64) -> Subgraph {
+        let mut proto = proto.clone();
+        if ir_version < 4 {
+            // Where every initializer had to be an input as well, those are constants, and nothing is passed for them.
+            let names: HashSet<String> =
+                proto.initializer.iter().map(|tensor| tensor.name().to_string()).collect();
+            proto.input.retain(|info| !names.contains(info.name()));
+        }
         let mut captures = Vec::new();
-        for name in referenced_names(proto) {
+        for name in referenced_names(&proto) {
             if let Some(binding) = scope.get(name) {
                 captures.push((name.to_string(), binding));
             }
         }
-        Subgraph { proto: proto.clone(), env: scope.env.clone(), prefix: scope.prefix.clone(), captures }
+        Subgraph { proto, env: scope.env.clone(), prefix: scope.prefix.clone(), captures }
     }
 
     /// Whether it holds, beside a body, what follows the body's node.
@@ -133,14 +141,23 @@ impl Importer<'_> {
         scope: &mut Scope<'_>,
     ) -> Result<Vec<Item>> {
         let proto = &body.proto;
-        let (problems, reports, warnings) = (self.errors.len(), self.reports, self.warnings.len());
+        let (problems, reports, warnings) = (self.errors.len(), self.reports, self.log.mark());
+        let constants = constants(&proto.node);
         for (info, value) in proto.input.iter().zip(inputs) {
             self.check_declared_item(info, value, b);
+            if constants.contains_key(info.name()) {
+                self.superseded("body input", info.name());
+                continue;
+            }
             if !scope.define(info.name(), Binding::Value(value.clone())) {
                 self.malformed(format!("body input `{}` is defined twice", info.name()));
             }
         }
         for (name, tensor) in self.initializers(proto) {
+            if constants.contains_key(name) {
+                self.superseded("initializer", name);
+                continue;
+            }
             self.define_constant(b.graph, scope, name, tensor);
         }
         let origin = b.origin;
@@ -167,7 +184,7 @@ impl Importer<'_> {
             return Ok(outputs);
         }
         // What is warned of may be of a try with other types than those of the model.
-        self.warnings.truncate(warnings);
+        self.log.undo(warnings);
         // A second try may only repeat what the first one listed.
         let problem = self.errors.get(problems).or(self.errors.last()).cloned();
         Err(problem.unwrap_or_else(|| Error::malformed(Stage::Import, "a body uses what is not imported")))

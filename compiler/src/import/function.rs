@@ -3,11 +3,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use onnxc_proto::{FunctionProto, NodeProto};
+use onnxc_proto::{AttributeProto, FunctionProto, NodeProto};
 
 use super::check::named;
 use super::scope::{Binding, Env, Scope};
-use super::{FunctionKey, Importer};
+use super::{FunctionKey, Importer, kinds};
 use crate::error::{Error, Result, Stage};
 use crate::graph::Builder;
 use crate::op::Attr;
@@ -54,6 +54,7 @@ impl<'m> Importer<'m> {
         self.nodes(b, &function.node, &names, &mut inner);
         self.calls.pop();
         self.depth -= 1;
+        self.check_values_of(b, function, &inner);
         let outputs = function.output.iter().take(node.output.len());
         outputs
             .map(|name| {
@@ -65,6 +66,16 @@ impl<'m> Importer<'m> {
             .collect()
     }
 
+    /// Warns of declared types of values inside a function that are not those of this call.
+    fn check_values_of(&mut self, b: &Builder<'_>, function: &FunctionProto, inner: &Scope<'_>) {
+        for info in &function.value_info {
+            let Some(Binding::Value(item)) = inner.get(info.name()) else { continue };
+            if let Some((rule, message)) = kinds::item_deviation(info, &item, b) {
+                self.warn(rule, format!("in function {}: {message}", function.name()), None);
+            }
+        }
+    }
+
     /// Attribute values of a call: those of the node, then the function's defaults.
     fn call_attributes(
         &mut self,
@@ -72,18 +83,13 @@ impl<'m> Importer<'m> {
         node: &NodeProto,
         scope: &Scope<'_>,
     ) -> Result<HashMap<String, Attr>> {
-        let mut values = self.attributes(&node.attribute, scope)?;
-        let known = |name: &String| {
-            function.attribute.contains(name)
-                || function.attribute_proto.iter().any(|attribute| attribute.name() == name)
+        let known = |attribute: &&AttributeProto| {
+            let name = attribute.name();
+            function.attribute.iter().any(|known| known == name)
+                || function.attribute_proto.iter().any(|known| known.name() == name)
         };
-        let mut unknown: Vec<&String> = values.keys().filter(|name| !known(name)).collect();
-        unknown.sort_unstable();
-        if let Some(name) = unknown.first() {
-            let message = format!("function {} has no attribute `{name}`", function.name());
-            return Err(Error::malformed(Stage::Import, message));
-        }
-        for (name, value) in self.attributes(&function.attribute_proto, scope)? {
+        let mut values = self.attributes(node.attribute.iter().filter(known), scope)?;
+        for (name, value) in self.attributes(function.attribute_proto.iter(), scope)? {
             values.entry(name).or_insert(value);
         }
         Ok(values)

@@ -3,9 +3,11 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use onnxc_proto::{GraphProto, ValueInfoProto};
+use onnxc_proto::{GraphProto, SparseTensorProto, TensorProto, ValueInfoProto};
 
-use super::scope::{Binding, Env, Scope};
+use super::node::shortened;
+use super::rules::Rule;
+use super::scope::{Binding, Env, Scope, constants};
 use super::{Importer, compound, kinds, types};
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{Builder, Dim, Graph, Tensor, TensorType};
@@ -16,14 +18,14 @@ const MAX_SYMBOLS: usize = 512;
 
 impl Importer<'_> {
     /// The model's own graph.
-    pub(super) fn main_graph(&mut self, proto: &GraphProto, env: Arc<Env>, ir_version: i64) -> Graph {
+    pub(super) fn main_graph(&mut self, proto: &GraphProto, env: Arc<Env>) -> Graph {
         let mut graph = Graph { name: proto.name().to_string(), ..Graph::default() };
         let mut scope = Scope::new(env, String::new(), &proto.node);
         scope.declare(proto);
         for error in self.types.take(proto, self.options) {
             self.report(error);
         }
-        self.interface(&mut graph, proto, ir_version, &mut scope);
+        self.interface(&mut graph, proto, &mut scope);
         if graph.symbols.len() > MAX_SYMBOLS {
             let message = format!(
                 "the inputs have {} symbolic dims; the most is {MAX_SYMBOLS}: give some a size (--input-dim)",
@@ -48,29 +50,36 @@ impl Importer<'_> {
 
     /// Inputs and initializers. Before IR version 4 every initializer had to be an input as well, and is a
     /// constant all the same; since then such an input can be overridden.
-    fn interface(&mut self, graph: &mut Graph, proto: &GraphProto, ir_version: i64, scope: &mut Scope<'_>) {
+    fn interface(&mut self, graph: &mut Graph, proto: &GraphProto, scope: &mut Scope<'_>) {
         let mut defaults: HashMap<String, Tensor> = HashMap::new();
         let declared: HashSet<&str> = proto.input.iter().map(|info| info.name()).collect();
-        let constant = ir_version < 4 || !self.options.overridable_defaults;
+        let constant = self.ir_version < 4 || !self.options.overridable_defaults;
+        let constants = constants(&proto.node);
         for (name, tensor) in self.initializers(proto) {
             match tensor {
+                _ if constants.contains_key(name) => self.superseded("initializer", name),
                 Some(tensor) if declared.contains(name) => {
-                    if defaults.insert(name.to_string(), tensor).is_some() {
-                        self.malformed(format!("initializer `{name}` is defined twice"));
-                    }
+                    defaults.insert(name.to_string(), tensor);
                 }
                 tensor => self.define_constant(graph, scope, name, tensor),
             }
         }
-        if constant && ir_version >= 4 && !defaults.is_empty() {
+        if constant && self.ir_version >= 4 && !defaults.is_empty() {
             let mut names: Vec<&str> = defaults.keys().map(String::as_str).collect();
             names.sort_unstable();
-            self.notes.push(format!("initializers that are also inputs are constants: {}", names.join(", ")));
+            let names = shortened(names.len(), names.iter().map(|name| name.to_string())).join(", ");
+            self.log.note(Rule::DefaultIsConstant, || {
+                format!("initializers that are also inputs are constants: {names}")
+            });
         }
         for info in &proto.input {
             let name = info.name();
             if name.is_empty() {
                 self.malformed("a graph input has no name".to_string());
+                continue;
+            }
+            if constants.contains_key(name) {
+                self.superseded("input", name);
                 continue;
             }
             if scope.get(name).is_some() {
@@ -127,26 +136,78 @@ impl Importer<'_> {
             return Ok(Binding::Value(compound::input(graph, info.name(), columns)?));
         }
         let ty = self.types.input(graph, info, None)?;
-        self.notes.extend(self.types.overridden(info));
+        for note in self.types.overridden(info) {
+            self.log.note_of_option(Rule::InputShape, note);
+        }
         Ok(Builder::new(graph, origin).input(info.name(), ty, None).into())
     }
 
-    /// Decodes all initializers of a graph; `None` for one that is reported.
+    /// Decodes all initializers of a graph; `None` for one that is reported. Of several of one name and type the last one is
+    /// given, in the place of the first.
     pub(super) fn initializers<'p>(&mut self, proto: &'p GraphProto) -> Vec<(&'p str, Option<Tensor>)> {
-        let mut tensors = Vec::with_capacity(proto.initializer.len());
-        let dense = proto.initializer.iter().map(|tensor| (tensor.name(), self.constants.dense(tensor)));
+        let mut tensors: Vec<(&str, Option<Tensor>)> = Vec::with_capacity(proto.initializer.len());
+        let mut places: HashMap<&str, usize> = HashMap::new();
+        let dense = proto.initializer.iter().map(|tensor| (tensor.name(), self.dense(tensor)));
         let mut decoded: Vec<_> = dense.collect();
         for sparse in &proto.sparse_initializer {
             let name = sparse.values.as_ref().map_or("", |values| values.name());
-            decoded.push((name, self.constants.sparse(sparse)));
+            decoded.push((name, self.sparse(sparse)));
         }
         for (name, tensor) in decoded {
             if name.is_empty() {
                 self.malformed("an initializer has no name".to_string());
             }
-            tensors.push((name, tensor.map_err(|error| self.report(error)).ok()));
+            let tensor = tensor.map_err(|error| self.report(error)).ok();
+            match places.get(name) {
+                Some(&place) if !name.is_empty() => self.redefine(name, &mut tensors[place].1, tensor),
+                _ => {
+                    places.insert(name, tensors.len());
+                    tensors.push((name, tensor));
+                }
+            }
         }
         tensors
+    }
+
+    /// Puts a later initializer in the place of an earlier one of its name.
+    fn redefine(&mut self, name: &str, first: &mut Option<Tensor>, last: Option<Tensor>) {
+        if let (Some(first), Some(last)) = (&*first, &last) {
+            let text = |tensor: &Tensor| format!("{}{:?}", tensor.dtype, tensor.shape);
+            if (first.dtype, &first.shape) != (last.dtype, &last.shape) {
+                let (first, last) = (text(first), text(last));
+                return self
+                    .malformed(format!("initializer `{name}` is defined twice, as {first} and as {last}"));
+            }
+            let message = format!("initializer `{name}` is defined twice; the last one counts");
+            self.warn(Rule::InitializerTwice, message, None);
+        }
+        *first = last;
+    }
+
+    /// Warns of what a Constant node defines again.
+    pub(super) fn superseded(&mut self, what: &str, name: &str) {
+        let message = format!("{what} `{name}` is defined by a Constant, too, which counts");
+        self.warn(Rule::ConstantTwice, message, None);
+    }
+
+    /// A dense tensor of the model; what breaks rules and can be read gives warnings.
+    pub(super) fn dense(&mut self, proto: &TensorProto) -> Result<Tensor> {
+        let tensor = self.constants.dense(proto);
+        self.tell_oddities();
+        tensor
+    }
+
+    /// As [`Importer::dense`], for a sparse tensor.
+    pub(super) fn sparse(&mut self, proto: &SparseTensorProto) -> Result<Tensor> {
+        let tensor = self.constants.sparse(proto);
+        self.tell_oddities();
+        tensor
+    }
+
+    fn tell_oddities(&mut self) {
+        for (rule, message) in std::mem::take(&mut self.constants.oddities) {
+            self.warn(rule, message, None);
+        }
     }
 
     pub(super) fn define_constant(
@@ -172,15 +233,15 @@ impl Importer<'_> {
 
     /// Warns of the declared type of a value that no node gives, where it contradicts the one that was found.
     pub(super) fn check_declared(&mut self, info: &ValueInfoProto, found: &TensorType) {
-        if let Some((deviation, message)) = types::deviation(info, found) {
-            self.warn(deviation, message, None);
+        if let Some((rule, message)) = types::deviation(info, found) {
+            self.warn(rule, message, None);
         }
     }
 
     /// As [`Importer::check_declared`], for a value of any kind.
     pub(super) fn check_declared_item(&mut self, info: &ValueInfoProto, found: &Item, b: &Builder<'_>) {
-        if let Some((deviation, message)) = kinds::item_deviation(info, found, b) {
-            self.warn(deviation, message, None);
+        if let Some((rule, message)) = kinds::item_deviation(info, found, b) {
+            self.warn(rule, message, None);
         }
     }
 
@@ -210,7 +271,11 @@ impl Importer<'_> {
                 }
             };
             if !listed.insert(name) {
-                self.malformed(format!("output `{name}` is listed twice"));
+                self.warn(
+                    Rule::OutputTwice,
+                    format!("output `{name}` is listed twice; it is given once"),
+                    None,
+                );
                 continue;
             }
             let value = match item {

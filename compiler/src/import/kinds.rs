@@ -4,11 +4,11 @@ use onnxc_proto::tensor_shape_proto::Dimension;
 use onnxc_proto::type_proto::Value as TypeValue;
 use onnxc_proto::{TypeProto, ValueInfoProto};
 
+use super::rules::Rule;
 use super::tensor::dtype;
 use super::types::{
     Declared, Types, declared_dim, describe, deviation, is_untyped, of_value, tensor_type, unknown_rank,
 };
-use super::warning::Deviation;
 use crate::error::{Error, Result, Stage};
 use crate::graph::{Builder, DType, Dim, Graph, Part, Symbol, TensorType};
 use crate::op::item::{Elements, Item, ItemType, Kind, Layout};
@@ -121,7 +121,7 @@ impl Types {
 }
 
 /// As [`deviation`], for a value of any kind.
-pub fn item_deviation(info: &ValueInfoProto, item: &Item, b: &Builder<'_>) -> Option<(Deviation, String)> {
+pub fn item_deviation(info: &ValueInfoProto, item: &Item, b: &Builder<'_>) -> Option<(Rule, String)> {
     if let Some(value) = item.tensor() {
         return deviation(info, b.ty(value));
     }
@@ -131,7 +131,7 @@ pub fn item_deviation(info: &ValueInfoProto, item: &Item, b: &Builder<'_>) -> Op
         let (declared, found) = (describe(ty), item.text(b));
         format!("`{}` is declared as {declared}, and it is {found}, which holds", info.name())
     };
-    (!agrees).then(|| (Deviation::DeclaredType, message()))
+    (!agrees).then(|| (Rule::DeclaredType, message()))
 }
 
 /// Fails for an output that is nothing a model can give, whatever computes it.

@@ -10,8 +10,8 @@ use std::ops::RangeInclusive;
 
 use onnxc_proto::{GraphProto, ModelProto, ValueInfoProto};
 
+use super::rules::Rule;
 use super::types::{Types, tensor_type};
-use super::warning::Deviation;
 use super::{DimPin, ExternalData, Import, ImportOptions, Limits, Tables, import_once};
 use crate::error::{Error, Kind};
 use crate::graph::DType;
@@ -49,7 +49,7 @@ pub(super) fn search(
             let primitives = options.limits.primitives / tries as u64;
             options.limits = Limits { primitives, ..options.limits };
             let Ok(import) = import_once(model, &options, external, tables) else { continue };
-            if import.warnings.iter().any(|warning| warning.deviation == Deviation::DeclaredShape) {
+            if import.warnings.iter().any(|warning| warning.rule == Rule::DeclaredShape) {
                 continue;
             }
             if found.replace((import, pin)).is_some() {

@@ -13,6 +13,7 @@ mod blocks;
 mod body;
 mod check;
 mod compound;
+pub mod diagnostics;
 mod fork;
 pub mod format;
 mod function;
@@ -24,23 +25,27 @@ mod map;
 mod node;
 mod order;
 mod ranks;
+pub mod rules;
 mod scope;
 mod shapes;
 mod tensor;
 mod types;
-mod warning;
+mod validate;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use check::Opsets;
+use diagnostics::Log;
 use onnxc_proto::{FunctionProto, ModelProto, OperatorSetIdProto};
 
 pub use body::Subgraph;
+pub use diagnostics::{Warning, summary};
 pub use ranks::open_inputs;
+pub use rules::Rule;
 pub use shapes::{InputDim, InputShape};
 pub use types::DimPin;
-pub use warning::{Deviation, Warning, summary};
 
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::state::{self, Choice};
@@ -50,11 +55,22 @@ use scope::Env;
 use tensor::Constants;
 use types::Types;
 
-/// Version of `ai.onnx` whose operators the table knows.
-const NEWEST_OPSET: u32 = 28;
+/// The domains whose operators the table knows, each with the newest version of it.
+const NEWEST: &[(&str, u32)] = &[
+    ("", 28),
+    ("ai.onnx.ml", 5),
+    ("ai.onnx.preview.training", 1),
+    ("com.microsoft", 1),
+    ("com.microsoft.nchwc", 1),
+];
 
 /// Problems listed before the walk gives up.
 const MAX_ERRORS: usize = 1000;
+
+/// The newest version of a domain whose operators the table knows.
+fn newest(domain: &str) -> Option<u32> {
+    NEWEST.iter().find(|(known, _)| *known == domain).map(|&(_, newest)| newest)
+}
 
 /// What importing may use beyond what the model file holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,6 +116,11 @@ pub trait ExternalData {
     /// `length` bytes (`None`: all that follow) from `offset` of the file at `location`, a path relative to
     /// the model's folder. The importer checks nothing about the path: it is as the model gives it.
     fn read(&self, location: &str, offset: u64, length: Option<u64>) -> Result<Bytes>;
+
+    /// The SHA-1 of the file at `location`.
+    fn sha1(&self, location: &str) -> Result<[u8; 20]> {
+        Ok(crate::digest::sha1(&self.read(location, 0, None)?))
+    }
 }
 
 /// For models that must hold all their tensors themselves.
@@ -192,29 +213,32 @@ fn import_once(
     let Some(proto) = &model.graph else {
         return Err(vec![Error::malformed(Stage::Import, "the model has no graph")]);
     };
-    let mut importer = Importer::new(options, external, tables);
+    let mut importer = Importer::new(options, external, tables, ir_version);
     let mut opsets = importer.opsets(&model.opset_import, "the model");
     if opsets.is_empty() && ir_version < 3 {
         // Operator sets came with IR version 3; before, there was only the first.
-        opsets.insert(String::new(), 1);
+        opsets.insert("", 1);
     }
+    let found = validate::validate(model, &opsets, tables, std::mem::take(&mut importer.log));
+    importer.log = found.log;
+    importer.errors.extend(found.errors);
+    opsets.imply_newest();
     importer.index_functions(&model.functions);
     importer.block = blocks::of_graph(proto).or(options.nchwc_block);
-    let mut notes = notes(model, &opsets);
     let env = Arc::new(Env { opsets, attributes: None });
-    let mut graph = importer.main_graph(proto, env, ir_version);
+    let mut graph = importer.main_graph(proto, env);
     for entry in &model.metadata_props {
         graph.metadata.push((entry.key().to_string(), entry.value().to_string()));
     }
-    notes.append(&mut importer.notes);
     importer.errors.extend(importer.exhausted.take());
     if importer.stopped && importer.errors.is_empty() {
         let message = format!("the walk ended after {MAX_ERRORS} problems, each of which another one hides");
         importer.errors.push(Error::new(Stage::Import, Kind::Budget, message));
     }
-    let Importer { mut errors, warnings, .. } = importer;
+    let Importer { mut errors, log, .. } = importer;
+    let (warnings, notes) = log.finish();
     if options.strict {
-        errors.extend(warnings.iter().map(|warning| warning.problem.clone()));
+        errors.extend(warnings.iter().flat_map(as_errors));
     }
     if errors.is_empty() && options.state != Choice::default() {
         let fixed = state::fixed_dims(&graph, &options.state).map_err(|error| vec![error])?;
@@ -229,26 +253,18 @@ fn import_once(
     if errors.is_empty() { Ok(Import { graph, notes, warnings }) } else { Err(errors) }
 }
 
-/// What the compiler leaves aside, by name.
-fn notes(model: &ModelProto, opsets: &HashMap<String, u32>) -> Vec<String> {
-    let mut notes = Vec::new();
-    if let Some(&opset) = opsets.get("")
-        && opset > NEWEST_OPSET
-    {
-        notes.push(format!(
-            "opset {opset} of ai.onnx is newer than {NEWEST_OPSET}, the newest known: operators mean what they mean there"
-        ));
-    }
-    if !model.training_info.is_empty() {
-        notes.push(format!("training_info is ignored ({} entries)", model.training_info.len()));
-    }
-    for configuration in &model.configuration {
-        notes.push(format!("device configuration `{}` is ignored", configuration.name()));
-    }
-    for annotation in model.graph.iter().flat_map(|graph| &graph.quantization_annotation) {
-        notes.push(format!("quantization annotation of `{}` is ignored", annotation.tensor_name()));
-    }
-    notes
+/// A warning as `strict` takes it.
+fn as_errors(warning: &Warning) -> impl Iterator<Item = Error> {
+    let more = (warning.more > 0).then(|| Error {
+        message: format!("and {} more of this kind: {}", warning.more, warning.rule.entry().text),
+        node: None,
+        ..warning.problem.clone()
+    });
+    std::iter::once(warning.problem.clone()).chain(more)
+}
+
+fn domain_name(domain: &str) -> &str {
+    if domain.is_empty() { "ai.onnx" } else { domain }
 }
 
 /// `ai.onnx` has two spellings.
@@ -291,8 +307,8 @@ struct Importer<'m> {
     checked: HashSet<FunctionKey<'m>>,
     /// Functions being inlined.
     calls: Vec<FunctionKey<'m>>,
-    notes: Vec<String>,
-    warnings: Vec<Warning>,
+    log: Log,
+    ir_version: i64,
     /// What a row asks for before it fails.
     wants_fork: Option<Fork>,
     /// Dims by which nodes are forked, and whether they are 1.
@@ -315,7 +331,12 @@ struct Importer<'m> {
 }
 
 impl<'m> Importer<'m> {
-    fn new(options: &'m ImportOptions, external: &'m dyn ExternalData, tables: Tables) -> Importer<'m> {
+    fn new(
+        options: &'m ImportOptions,
+        external: &'m dyn ExternalData,
+        tables: Tables,
+        ir_version: i64,
+    ) -> Importer<'m> {
         Importer {
             tables,
             functions: HashMap::new(),
@@ -330,8 +351,8 @@ impl<'m> Importer<'m> {
             depth: 0,
             checked: HashSet::new(),
             calls: Vec::new(),
-            notes: Vec::new(),
-            warnings: Vec::new(),
+            log: Log::default(),
+            ir_version,
             wants_fork: None,
             units: Vec::new(),
             open_units: Vec::new(),
@@ -367,18 +388,23 @@ impl<'m> Importer<'m> {
     }
 
     /// Imported opset version by domain.
-    fn opsets(&mut self, imports: &[OperatorSetIdProto], owner: &str) -> HashMap<String, u32> {
-        let mut opsets = HashMap::new();
+    fn opsets(&mut self, imports: &[OperatorSetIdProto], owner: &str) -> Opsets {
+        let mut opsets = Opsets::default();
         for import in imports {
             let domain = normal_domain(import.domain());
             let Ok(version) = u32::try_from(import.version()) else {
                 self.malformed(format!("{owner} imports version {} of `{domain}`", import.version()));
                 continue;
             };
-            if let Some(other) = opsets.insert(domain.to_string(), version)
-                && other != version
-            {
-                self.malformed(format!("{owner} imports versions {other} and {version} of `{domain}`"));
+            let Some(other) = opsets.insert(domain, version) else { continue };
+            if other != version {
+                let highest = other.max(version);
+                opsets.insert(domain, highest);
+                let domain = domain_name(domain);
+                let message = format!(
+                    "{owner} imports versions {other} and {version} of `{domain}`: {highest} is taken, as the specification says (ONNX Runtime takes the last one)"
+                );
+                self.warn(Rule::DomainTwice, message, None);
             }
         }
         opsets

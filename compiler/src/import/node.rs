@@ -8,9 +8,9 @@ use onnxc_proto::{AttributeProto, NodeProto};
 use super::body::Subgraph;
 use super::check::{Opsets, check_inputs, check_outputs, check_signature, named};
 use super::fork::Next;
+use super::rules::Rule;
 use super::scope::{Binding, Scope, count_nodes};
-use super::warning::Deviation;
-use super::{Importer, attr, kinds, normal_domain};
+use super::{Importer, attr, domain_name, kinds, normal_domain};
 use crate::error::{Error, Kind, NodeRef, Result, Stage};
 use crate::graph::{Builder, Origin};
 use crate::op::item::{Item, Part};
@@ -18,10 +18,6 @@ use crate::op::{Arity, Attr, AttrKind, NodeCx, OpDef};
 
 fn malformed<T>(message: impl Into<String>) -> Result<T> {
     Err(Error::malformed(Stage::Import, message))
-}
-
-fn domain_name(domain: &str) -> &str {
-    if domain.is_empty() { "ai.onnx" } else { domain }
 }
 
 impl<'m> Importer<'m> {
@@ -122,10 +118,10 @@ impl<'m> Importer<'m> {
                 name_columns(b, &format!("{}{name}", scope.prefix), item);
             }
             if let (Binding::Value(item), Some(info)) = (&binding, scope.declared.get(name.as_str()))
-                && let Some((deviation, message)) = kinds::item_deviation(info, item, b)
+                && let Some((rule, message)) = kinds::item_deviation(info, item, b)
             {
                 let site = self.site(b, index, node, scope);
-                self.warn(deviation, message, Some(site));
+                self.warn(rule, message, Some(site));
             }
             if !scope.define(name, binding) {
                 let site = self.site(b, index, node, scope);
@@ -149,7 +145,7 @@ impl<'m> Importer<'m> {
             domain: domain.to_string(),
             op_type: node.op_type().to_string(),
             version: opset
-                .and_then(|&opset| self.tables.find(domain, node.op_type(), opset))
+                .and_then(|opset| self.tables.find(domain, node.op_type(), opset))
                 .map(|row| row.since),
             index,
             inputs: shortened(node.input.len(), node.input.iter().map(input)),
@@ -159,7 +155,7 @@ impl<'m> Importer<'m> {
     /// The row of a node's operator.
     pub(super) fn row(&self, node: &NodeProto, opsets: &Opsets) -> Result<&'static OpDef> {
         let (domain, name) = (normal_domain(node.domain()), node.op_type());
-        let Some(&opset) = opsets.get(domain) else {
+        let Some(opset) = opsets.get(domain) else {
             let imports = imports(opsets);
             let (is_known, domain) =
                 ((self.tables.standard)(domain, name, u32::MAX).is_some(), domain_name(domain));
@@ -204,7 +200,8 @@ impl<'m> Importer<'m> {
                 return Err(error);
             }
         };
-        let attributes = self.attributes(&node.attribute, scope)?;
+        let known = node.attribute.iter().filter(|attribute| attr::is_known(row, attribute.name()));
+        let attributes = self.attributes(known, scope)?;
         attr::check_values(row, &attributes)?;
         let poisoned = inputs.contains(&Binding::Poisoned)
             || attributes.values().any(|value| matches!(value, Attr::Graph(body) if body.is_poisoned()));
@@ -222,7 +219,7 @@ impl<'m> Importer<'m> {
         while values.last() == Some(&None) {
             values.pop();
         }
-        let opset = opset.copied().unwrap_or(row.since);
+        let opset = opset.unwrap_or(row.since);
         let tolerated = (self.tables.tolerated)(row.domain, row.name, opset);
         if tolerated.is_some_and(|other| std::ptr::eq(other, row)) {
             let newer = (self.tables.standard)(row.domain, row.name, u32::MAX);
@@ -237,7 +234,7 @@ impl<'m> Importer<'m> {
                 ),
             };
             let site = self.site(b, index, node, scope);
-            self.warn(Deviation::Operator, message, Some(site));
+            self.warn(Rule::Operator, message, Some(site));
         }
         // Problems inside a body count only if the row does not find another way.
         let (before, reports) = (std::mem::take(&mut self.errors), self.reports);
@@ -247,7 +244,7 @@ impl<'m> Importer<'m> {
             lowered = self.lower(b, wider, opset, node, &values, &attributes, scope);
             if lowered.is_ok() {
                 let site = self.site(b, index, node, scope);
-                self.warn(Deviation::ElementType, message, Some(site));
+                self.warn(Rule::ElementType, message, Some(site));
             }
         }
         let inside = std::mem::replace(&mut self.errors, before);
@@ -304,9 +301,9 @@ impl<'m> Importer<'m> {
             tolerated: Vec::new(),
         };
         let values = cx.lower()?;
-        for (deviation, message) in cx.tolerated {
+        for (rule, message) in cx.tolerated {
             let site = self.site(b, b.graph.origins[b.origin].index, node, scope);
-            self.warn(deviation, message, Some(site));
+            self.warn(rule, message, Some(site));
         }
         if values.len() < outputs.len() {
             let at = values.len();
@@ -330,12 +327,12 @@ impl<'m> Importer<'m> {
 
     /// Decodes attributes; references to a function's attributes become their values, or nothing where the
     /// call gives none.
-    pub(super) fn attributes(
+    pub(super) fn attributes<'p>(
         &mut self,
-        attributes: &[AttributeProto],
+        attributes: impl Iterator<Item = &'p AttributeProto>,
         scope: &Scope<'_>,
     ) -> Result<HashMap<String, Attr>> {
-        let mut values = HashMap::with_capacity(attributes.len());
+        let mut values = HashMap::new();
         for attribute in attributes {
             let name = attribute.name();
             let reference = attribute.ref_attr_name();
@@ -375,16 +372,16 @@ impl<'m> Importer<'m> {
             ),
             AttrKind::Tensor => {
                 let tensor = attribute.t.as_ref().ok_or_else(missing)?;
-                Attr::Tensor(self.constants.dense(tensor).map_err(in_attribute)?)
+                Attr::Tensor(self.dense(tensor).map_err(in_attribute)?)
             }
             AttrKind::SparseTensor => {
                 let tensor = attribute.sparse_tensor.as_ref().ok_or_else(missing)?;
-                Attr::Tensor(self.constants.sparse(tensor).map_err(in_attribute)?)
+                Attr::Tensor(self.sparse(tensor).map_err(in_attribute)?)
             }
             AttrKind::Graph => {
                 let body = attribute.g.as_ref().ok_or_else(missing)?;
                 self.charge(count_nodes(body))?;
-                Attr::Graph(Arc::new(Subgraph::new(body, scope)))
+                Attr::Graph(Arc::new(Subgraph::new(body, scope, self.ir_version)))
             }
             AttrKind::Type => {
                 let ty = attribute.tp.as_ref().ok_or_else(missing)?;
@@ -406,7 +403,7 @@ const MAX_NAMED: usize = 16;
 const MAX_TEXT: usize = 200;
 
 /// The first few of `count` texts, and each not too long: what is in a message was written by the model.
-fn shortened(count: usize, texts: impl Iterator<Item = String>) -> Vec<String> {
+pub(super) fn shortened(count: usize, texts: impl Iterator<Item = String>) -> Vec<String> {
     let short = |text: String| match text.char_indices().nth(MAX_TEXT) {
         Some((end, _)) => format!("{}...", &text[..end]),
         None => text,
@@ -421,7 +418,7 @@ fn shortened(count: usize, texts: impl Iterator<Item = String>) -> Vec<String> {
 /// The versions that a model imports, as text.
 fn imports(opsets: &Opsets) -> String {
     let imports = opsets.iter().map(|(domain, version)| format!("{} {version}", domain_name(domain)));
-    let mut imports = shortened(opsets.len(), imports);
+    let mut imports = shortened(opsets.iter().len(), imports);
     imports.sort_unstable();
     if imports.is_empty() { "nothing".to_string() } else { imports.join(", ") }
 }

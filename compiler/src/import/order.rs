@@ -6,8 +6,8 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 
 use onnxc_proto::{GraphProto, NodeProto};
 
-use super::scope::{Scope, bodies};
-use super::warning::Deviation;
+use super::rules::Rule;
+use super::scope::{Scope, bodies, superseded};
 use super::{Importer, gradient, node};
 use crate::error::{Error, Stage};
 use crate::graph::Builder;
@@ -25,10 +25,17 @@ impl Importer<'_> {
         nodes: &[NodeProto],
         scope: &mut Scope<'_>,
     ) -> Vec<usize> {
-        let needs = needs(nodes, scope);
+        let superseded = superseded(nodes);
+        for (index, node) in nodes.iter().enumerate().filter(|(index, _)| superseded.contains(index)) {
+            let message = format!("a later Constant defines `{}` again, and counts", node.output[0]);
+            let site = self.site(b, index, node, scope);
+            self.warn(Rule::ConstantTwice, message, Some(site));
+        }
+        let needs = needs(nodes, &superseded, scope);
         let late = |at: usize| needs[at].iter().find(|(definer, _)| *definer > at);
+        let counts = |at: &usize| !superseded.contains(at);
         if (0..nodes.len()).all(|at| late(at).is_none()) {
-            return (0..nodes.len()).collect();
+            return (0..nodes.len()).filter(counts).collect();
         }
         let (order, rest) = sorted(&needs);
         for cycle in cycles(&needs, &rest) {
@@ -52,17 +59,21 @@ impl Importer<'_> {
                 node::own_name(&nodes[*definer], *definer)
             );
             let site = self.site(b, at, node, scope);
-            self.warn(Deviation::NodeOrder, message, Some(site));
+            self.warn(Rule::NodeOrder, message, Some(site));
         }
-        order.into_iter().chain(rest).collect()
+        order.into_iter().chain(rest).filter(counts).collect()
     }
 }
 
 /// For each node, the other nodes that define what it takes, and the names of that. What the scope has bound already does not
-/// count.
-fn needs<'p>(nodes: &'p [NodeProto], scope: &Scope<'_>) -> Vec<Vec<(usize, &'p str)>> {
+/// count, nor do nodes that are superseded.
+fn needs<'p>(
+    nodes: &'p [NodeProto],
+    superseded: &HashSet<usize>,
+    scope: &Scope<'_>,
+) -> Vec<Vec<(usize, &'p str)>> {
     let mut definers: HashMap<&str, usize> = HashMap::new();
-    for (at, node) in nodes.iter().enumerate() {
+    for (at, node) in nodes.iter().enumerate().filter(|(at, _)| !superseded.contains(at)) {
         for name in node.output.iter().filter(|name| !name.is_empty() && scope.get(name).is_none()) {
             definers.entry(name).or_insert(at);
         }

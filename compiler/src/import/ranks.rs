@@ -10,9 +10,9 @@ use std::ops::RangeInclusive;
 
 use onnxc_proto::{GraphProto, ModelProto};
 
+use super::rules::Rule;
 use super::shapes::InputShape;
 use super::types::{self, unknown_rank};
-use super::warning::Deviation;
 use super::{ExternalData, Import, ImportOptions, Limits, Tables, import_once, kinds};
 use crate::error::{Error, Kind};
 
@@ -62,7 +62,7 @@ pub(super) fn search(
     let mut count = 0;
     for ranks in combined {
         let Ok(import) = search.import(&open, &ranks) else { continue };
-        if import.warnings.iter().any(|warning| warning.deviation == Deviation::DeclaredShape) {
+        if import.warnings.iter().any(|warning| warning.rule == Rule::DeclaredShape) {
             continue;
         }
         count += 1;

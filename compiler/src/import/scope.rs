@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use onnxc_proto::{AttributeProto, GraphProto, NodeProto, ValueInfoProto};
 
+use super::check::Opsets;
 use super::{normal_domain, types};
 use crate::graph::{TensorType, ValueId};
 use crate::op::item::Item;
@@ -39,8 +40,8 @@ impl Binding {
 /// What the nodes of a model, or of one call of a function, resolve against besides names.
 #[derive(Debug, Default)]
 pub struct Env {
-    /// Opset version by domain; `ai.onnx` is the empty domain.
-    pub opsets: HashMap<String, u32>,
+    /// Opset versions; `ai.onnx` is the empty domain.
+    pub opsets: Opsets,
     /// Values of the function's attributes; `None` outside functions, where none may be referred to.
     pub attributes: Option<HashMap<String, Attr>>,
 }
@@ -138,6 +139,26 @@ pub fn definers(nodes: &[NodeProto]) -> HashMap<&str, usize> {
         }
     }
     definers
+}
+
+/// Names that Constant nodes define, with the position of the last one of each name: that one counts.
+pub fn constants(nodes: &[NodeProto]) -> HashMap<&str, usize> {
+    let constants = nodes.iter().enumerate().filter(|(_, node)| is_constant(node));
+    constants.filter_map(|(index, node)| Some((node.output.first()?.as_str(), index))).collect()
+}
+
+fn is_constant(node: &NodeProto) -> bool {
+    node.op_type() == "Constant" && normal_domain(node.domain()).is_empty() && node.overload().is_empty()
+}
+
+/// Positions of Constant nodes that do not count, as a later one defines the same name.
+pub fn superseded(nodes: &[NodeProto]) -> HashSet<usize> {
+    let last = constants(nodes);
+    let is_superseded = |(index, node): &(usize, &NodeProto)| {
+        is_constant(node) && node.output.first().and_then(|name| last.get(name.as_str())) != Some(index)
+    };
+    let superseded = nodes.iter().enumerate().filter(is_superseded).map(|(index, _)| index);
+    superseded.filter(|&index| !nodes[index].output.is_empty()).collect()
 }
 
 /// The bodies among a node's attributes.

@@ -5,6 +5,7 @@ use onnxc_proto::tensor_proto::DataLocation;
 use onnxc_proto::{SparseTensorProto, TensorProto};
 
 use super::ExternalData;
+use super::rules::Rule;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::borders::{pack_bits, unpack_bits};
 use crate::graph::{DType, Tensor};
@@ -32,11 +33,13 @@ pub struct Constants<'m> {
     /// Bytes that tensors may still take beyond what the files hold.
     left: u64,
     limit: u64,
+    /// What breaks rules and was read all the same, since somebody has asked.
+    pub oddities: Vec<(Rule, String)>,
 }
 
 impl<'m> Constants<'m> {
     pub fn new(external: &'m dyn ExternalData, expanded_bytes: u64) -> Constants<'m> {
-        Constants { external, left: expanded_bytes, limit: expanded_bytes }
+        Constants { external, left: expanded_bytes, limit: expanded_bytes, oddities: Vec::new() }
     }
 
     /// A dense tensor; raw data of whole-byte types is shared, not copied.
@@ -90,6 +93,7 @@ impl<'m> Constants<'m> {
         }
         let dtype = dtype(proto.data_type())?;
         let shape = shape(&proto.dims)?;
+        self.check_fields(proto);
         if dtype == DType::Str {
             return strings(proto, &shape);
         }
@@ -114,6 +118,9 @@ impl<'m> Constants<'m> {
                 unpack_bits(dtype, &data, count)
             }
             DType::Bool if data.iter().any(|&byte| byte > 1) => {
+                let byte = data.iter().find(|&&byte| byte > 1).copied().unwrap_or_default();
+                let message = format!("tensor `{}`: a bool is {byte}; it is taken for true", proto.name());
+                self.oddities.push((Rule::BoolBytes, message));
                 data.iter().map(|&byte| u8::from(byte != 0)).collect()
             }
             _ => data,
@@ -121,7 +128,49 @@ impl<'m> Constants<'m> {
         Ok(Tensor::new(dtype, shape, data))
     }
 
-    fn read_external(&self, proto: &TensorProto, stored: u64) -> Result<Bytes> {
+    /// Notes data in more than one field.
+    fn check_fields(&mut self, proto: &TensorProto) {
+        let fields = [
+            (proto.raw_data.as_ref().is_some_and(|raw| !raw.is_empty()), "raw_data"),
+            (!proto.float_data.is_empty(), "float_data"),
+            (!proto.double_data.is_empty(), "double_data"),
+            (!proto.int32_data.is_empty(), "int32_data"),
+            (!proto.int64_data.is_empty(), "int64_data"),
+            (!proto.uint64_data.is_empty(), "uint64_data"),
+            (!proto.string_data.is_empty(), "string_data"),
+        ];
+        let set: Vec<&str> = fields.iter().filter(|field| field.0).map(|field| field.1).collect();
+        let name = proto.name();
+        match (proto.data_location() == DataLocation::External, set.as_slice()) {
+            (true, [_, ..]) => {
+                let message = format!(
+                    "tensor `{name}` has data in another file and in {}; the file's are read",
+                    set.join(" and ")
+                );
+                self.oddities.push((Rule::ExternalFields, message));
+            }
+            (false, [_, _, ..]) => {
+                let message = format!("tensor `{name}` has data in {}; it must be in one", set.join(" and "));
+                self.oddities.push((Rule::TensorFields, message));
+            }
+            _ => {}
+        }
+    }
+
+    /// Compares the checksum of external data, if there is one: the SHA-1 of the whole file, as 40 digits of base 16.
+    fn check_sum(&mut self, proto: &TensorProto, location: &str, stated: &str) -> Result<()> {
+        let found: String = self.external.sha1(location)?.iter().map(|byte| format!("{byte:02x}")).collect();
+        if !found.eq_ignore_ascii_case(stated) {
+            let name = proto.name();
+            let message = format!(
+                "tensor `{name}`: the SHA-1 of `{location}` is {found}, and the checksum in the model {stated}"
+            );
+            self.oddities.push((Rule::Checksum, message));
+        }
+        Ok(())
+    }
+
+    fn read_external(&mut self, proto: &TensorProto, stored: u64) -> Result<Bytes> {
         let entry = |key: &str| {
             proto.external_data.iter().find(|entry| entry.key() == key).map(|entry| entry.value())
         };
@@ -142,6 +191,9 @@ impl<'m> Constants<'m> {
         if stored == 0 {
             return Ok(Bytes::new());
         }
+        if let Some(stated) = entry("checksum").filter(|stated| !stated.is_empty()) {
+            self.check_sum(proto, location, stated)?;
+        }
         self.external.read(location, offset, Some(stored))
     }
 
@@ -150,6 +202,11 @@ impl<'m> Constants<'m> {
             return malformed("values or indices are missing");
         };
         let shape = shape(&proto.dims)?;
+        if shape.contains(&0) {
+            let message =
+                format!("sparse tensor `{}` of shape {shape:?}: each size must be 1 or more", values.name());
+            self.oddities.push((Rule::SparseDims, message));
+        }
         let values = self.dense(values)?;
         let (count, _) = sizes(values.dtype, &shape)?;
         let indices = self.dense(indices)?;

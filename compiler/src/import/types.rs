@@ -9,9 +9,9 @@ use onnxc_proto::type_proto::Value as TypeValue;
 use onnxc_proto::{GraphProto, TypeProto, ValueInfoProto, type_proto};
 
 use super::ImportOptions;
+use super::rules::Rule;
 use super::shapes::InputShape;
 use super::tensor::dtype;
-use super::warning::Deviation;
 use crate::error::{Error, Kind, Result, Stage};
 use crate::graph::{DType, Dim, Graph, Sym, Symbol, TensorType};
 
@@ -56,6 +56,14 @@ pub enum Declared<'p> {
     Symbol(&'p str),
     /// No name and no size. Exporters also write negative sizes and question marks for it.
     Unknown,
+}
+
+/// A size that is below zero.
+pub fn negative_size(dim: &Dimension) -> Option<i64> {
+    match dim.value {
+        Some(DimProto::DimValue(size)) if size < 0 => Some(size),
+        _ => None,
+    }
 }
 
 pub fn declared_dim(dim: &Dimension) -> Declared<'_> {
@@ -312,17 +320,17 @@ fn differ(dims: &[Dimension], found: &TensorType) -> bool {
 
 /// How a declared type contradicts the one that inference found, which holds: tools that edit models leave such
 /// declarations behind.
-pub fn deviation(info: &ValueInfoProto, found: &TensorType) -> Option<(Deviation, String)> {
-    let deviation = match tensor_type(info) {
-        Ok((dtype, _)) if dtype != found.dtype => Deviation::DeclaredType,
-        Ok((_, Some(dims))) if differ(dims, found) => Deviation::DeclaredShape,
-        Err(_) if !is_untyped(info) => Deviation::DeclaredType,
+pub fn deviation(info: &ValueInfoProto, found: &TensorType) -> Option<(Rule, String)> {
+    let rule = match tensor_type(info) {
+        Ok((dtype, _)) if dtype != found.dtype => Rule::DeclaredType,
+        Ok((_, Some(dims))) if differ(dims, found) => Rule::DeclaredShape,
+        Err(_) if !is_untyped(info) => Rule::DeclaredType,
         _ => return None,
     };
     let declared = info.r#type.as_ref().map(describe).unwrap_or_default();
     let message =
         format!("`{}` is declared as {declared}, and its type is {found}, which holds", info.name());
-    Some((deviation, message))
+    Some((rule, message))
 }
 
 /// Whether a value says nothing about its type. Tools that cut models apart leave outputs so.

@@ -1,6 +1,7 @@
 //! Arithmetic of two or more broadcast operands.
 
 use super::row::*;
+use crate::import::Rule;
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
@@ -150,6 +151,11 @@ fn mean(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
 
 fn modulo(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     match cx.int("fmod")? {
+        0 if cx.b.dtype(cx.input(0)?).is_float() => {
+            let message = "fmod is 0, and must be 1 for floats; the remainder has the sign of the divisor";
+            cx.tolerated.push((Rule::AttributeMeaning, message.to_string()));
+            binary(cx, BinaryFn::Mod)
+        }
         0 => binary(cx, BinaryFn::Mod),
         1 => binary(cx, BinaryFn::Rem),
         other => malformed(format!("fmod is {other}, neither 0 nor 1")),

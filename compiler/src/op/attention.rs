@@ -7,6 +7,7 @@ use super::{AttrKind, NodeCx, OpDef, attr, opt, req};
 use crate::error::{Error, Result, Stage};
 use crate::graph::DType::{BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
 use crate::graph::{Builder, DType, Dim, ValueId};
+use crate::import::Rule;
 use crate::scalar::{BinaryFn, CompareFn, ReduceFn, UnaryFn};
 
 pub const ROWS: &[OpDef] = &[
@@ -163,8 +164,41 @@ pub fn heads(b: &mut Builder<'_>, x: ValueId, count: Option<i64>) -> Result<Valu
     }
 }
 
+/// Checks which inputs, outputs and attributes come together. What version 25 forbids, those before it advise against.
+fn check_together(cx: &mut NodeCx<'_, '_>) -> Result<()> {
+    let past = past(cx)?.is_some();
+    let (key, value) = (cx.wants(1), cx.wants(2));
+    let forbids = cx.def.since >= 25;
+    let heads: Vec<String> = ["q_num_heads", "kv_num_heads"]
+        .into_iter()
+        .filter_map(|name| Some(format!("{name} {}", cx.optional_int(name).ok()??)))
+        .collect();
+    let mut faults = Vec::new();
+    if key != value {
+        let (given, missing) =
+            if key { ("present_key", "present_value") } else { ("present_value", "present_key") };
+        faults.push(format!("output {given} is named and {missing} is not: they come together"));
+    }
+    if cx.optional(6).is_some() && (past || key || value) {
+        let with = if past { "past_key and past_value" } else { "present_key and present_value" };
+        faults
+            .push(format!("nonpad_kv_seqlen is given with {with}: it is for caches outside of the operator"));
+    }
+    if forbids && cx.b.rank(cx.input(0)?) == 4 && !heads.is_empty() {
+        faults.push(format!("{} with Q of 4 axes, which have the numbers of heads", heads.join(" and ")));
+    }
+    match (faults.first(), forbids) {
+        (Some(fault), true) => malformed(fault.clone()),
+        _ => {
+            cx.tolerated.extend(faults.into_iter().map(|fault| (Rule::AttributeMeaning, fault)));
+            Ok(())
+        }
+    }
+}
+
 fn attention(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let (q, k, v) = (cx.input(0)?, cx.input(1)?, cx.input(2)?);
+    check_together(cx)?;
     let past = past(cx)?;
     let (q_heads, kv_heads) = (cx.optional_int("q_num_heads")?, cx.optional_int("kv_num_heads")?);
     let scale = cx.optional_float("scale")?;

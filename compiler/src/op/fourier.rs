@@ -13,7 +13,7 @@ use super::row::*;
 use super::sample::{arithmetic, constant_dim, dim_as};
 use crate::error::{Error, Kind, Stage};
 use crate::graph::{Builder, Op, RhsLayout, Tensor};
-use crate::import::Deviation;
+use crate::import::Rule;
 
 #[rustfmt::skip]
 pub const ROWS: &[OpDef] = &[
@@ -499,7 +499,7 @@ fn stft(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     if cx.b.rank(signal) == 2 {
         let text = format!("signal {} has 2 axes and must have 3", cx.b.ty(signal));
         cx.tolerated
-            .push((Deviation::Rank, format!("{text}: it is taken as real numbers, with a last axis of 1")));
+            .push((Rule::Rank, format!("{text}: it is taken as real numbers, with a last axis of 1")));
         signal = cx.b.unsqueeze(signal, &[2])?;
     }
     let onesided = cx.int("onesided")? != 0;
@@ -680,7 +680,8 @@ mod tests {
             [("step", 5), ("length", 20)].map(|(name, n)| build::i64_tensor(name, &[], vec![n])).into();
         let model = build::model(17, graph);
         let warnings = import(&model, &ImportOptions::default(), &NoExternalData).unwrap().warnings;
-        assert!(warnings.len() == 1 && warnings[0].deviation == Deviation::Rank, "{warnings:?}");
+        let warnings: Vec<_> = warnings.into_iter().filter(|warning| warning.rule == Rule::Rank).collect();
+        assert!(warnings.len() == 1, "{warnings:?}");
         let text = warnings[0].problem.to_string();
         assert!(text.contains("signal f32[1, s0] has 2 axes and must have 3"), "{text}");
         let options = ImportOptions { strict: true, ..Default::default() };

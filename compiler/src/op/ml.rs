@@ -177,6 +177,12 @@ fn one_hot(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let mut x = cx.input(0)?;
     let (given, shape) = (x, cx.b.shape(x));
     let categories = match (cx.ints("cats_int64s")?, cx.strs("cats_strings")?) {
+        (Some(numbers), Some(texts)) if !numbers.is_empty() && !texts.is_empty() => {
+            let (numbers, texts) = (numbers.len(), texts.len());
+            return malformed(format!(
+                "{numbers} cats_int64s and {texts} cats_strings: only one list may be given"
+            ));
+        }
         (Some(categories), _) if !categories.is_empty() && cx.b.dtype(x) != DType::Str => categories,
         (_, Some(categories)) if !categories.is_empty() && cx.b.dtype(x) == DType::Str => {
             let (keys, places) = distinct(&categories);

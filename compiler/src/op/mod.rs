@@ -12,7 +12,7 @@ use crate::graph::claim::{Operand, printable};
 use crate::graph::{
     Builder, DType, Dim, Graph, Requirement, Sym, Tensor, TensorType, ValueId, unknown_count,
 };
-use crate::import::{Deviation, Subgraph};
+use crate::import::{Rule, Subgraph};
 
 pub mod activation;
 mod agreement;
@@ -482,7 +482,7 @@ pub struct NodeCx<'a, 'g> {
     /// Imports the bodies of control flow.
     pub bodies: &'a mut dyn BodyImporter,
     /// What the node breaks of the specification and is lowered all the same: one warning each.
-    pub tolerated: Vec<(Deviation, String)>,
+    pub tolerated: Vec<(Rule, String)>,
 }
 
 impl<'g> NodeCx<'_, 'g> {

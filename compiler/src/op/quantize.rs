@@ -544,7 +544,15 @@ pub(super) fn quantize_linear(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
         },
     };
     let b = &mut *cx.b;
-    let to = zero_point.map(|value| b.dtype(value)).or(stated).unwrap_or(U8);
+    let given = zero_point.map(|value| b.dtype(value));
+    if let (Some(given), Some(stated)) = (given, stated)
+        && given != stated
+    {
+        return malformed(format!(
+            "output_dtype is {stated}, and the zero point is {given}: both are the type of y and must be the same"
+        ));
+    }
+    let to = given.or(stated).unwrap_or(U8);
     let shape = b.shape(x);
     let (x, scale) = (b.cast(x, precision)?, b.cast(scale, precision)?);
     let scale = granularity.aligned(b, scale, &shape)?;

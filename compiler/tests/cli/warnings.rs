@@ -48,7 +48,7 @@ fn each_kind_is_told_once_and_check_lists_all() {
     let run = onnxc(folder.path(), &["check", "m.onnx", "--json"]);
     let report: serde_json::Value = serde_json::from_str(&run.out).unwrap();
     let warnings = report["warnings"].as_array().unwrap();
-    let kinds: Vec<&str> = warnings.iter().map(|warning| warning["deviation"].as_str().unwrap()).collect();
+    let kinds: Vec<&str> = warnings.iter().map(|warning| warning["rule"].as_str().unwrap()).collect();
     assert_eq!(kinds, ["node_order", "declared_shape", "declared_shape"]);
     assert_eq!(warnings[1]["text"], A);
     assert_eq!(warnings[1]["node"]["name"], "first");

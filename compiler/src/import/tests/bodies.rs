@@ -44,9 +44,17 @@ fn inlined_bodies_see_the_names_around() {
     let then = body(vec![node("Add", &["x", "w"], &["t"])], &["t"]);
     let otherwise = body(vec![node("Same", &["x"], &["t"])], &["t"]);
     assert_eq!(ops(&graph_of(&model(vec![choose(then, otherwise)]))), ["add", "select"]);
-    // A body may give an outer value itself, and may hide an outer name.
+    // A body may give an outer value itself, and its initializers may hide outer names; its nodes may not.
+    let own = body(vec![node("Neg", &["x"], &["v"])], &["v"]);
+    assert_eq!(ops(&graph_of(&model(vec![choose(body(vec![], &["x"]), own)]))), ["neg", "abs", "select"]);
+    let mut hiding = body(vec![node("Add", &["x", "w"], &["v"])], &["v"]);
+    hiding.initializer = vec![f32s("w", &[], &[2.0])];
+    let text =
+        "initializer `w` of body `g` has the name of a value of the graph around; the body sees its own";
+    warns(&model(vec![choose(body(vec![], &["x"]), hiding)]), Rule::ShadowedName, text);
     let hiding = body(vec![node("Neg", &["x"], &["w"])], &["w"]);
-    assert_eq!(ops(&graph_of(&model(vec![choose(body(vec![], &["x"]), hiding)]))), ["neg", "abs", "select"]);
+    let text = "output `w` has the name of a value that a graph around the body defines before";
+    refuses(&model(vec![choose(body(vec![], &["x"]), hiding)]), Kind::Malformed, text);
 }
 
 #[test]
@@ -114,14 +122,13 @@ fn bodies_in_functions_refer_to_the_functions_attributes() {
         ..Default::default()
     };
     let call = NodeProto { domain: Some("local".into()), ..node("F", &["c", "s"], &["y"]) };
-    let model = ModelProto {
-        functions: vec![function],
-        ..model_of(graph(
-            vec![value("c", DType::Bool, &[]), f32v("s", &["3", "3"])],
-            vec![with(call, vec![a_ints("p", &[1, 0])])],
-            vec![f32v("y", &["3", "3"])],
-        ))
-    };
+    let mut model = model_of(graph(
+        vec![value("c", DType::Bool, &[]), f32v("s", &["3", "3"])],
+        vec![with(call, vec![a_ints("p", &[1, 0])])],
+        vec![f32v("y", &["3", "3"])],
+    ));
+    model.functions = vec![function];
+    model.opset_import.push(opset("local", 1));
     let graph = graph_of(&model);
     assert_eq!(ops(&graph), ["transpose", "select"]);
     assert_eq!(graph.origins[graph.nodes[graph.order[0]].origin].name, "F_0/Transpose_0");
@@ -156,7 +163,8 @@ fn all_problems_of_all_bodies_are_reported_once() {
         op_type: Some("Unknown".into()),
         ..choose(body(vec![call], &["t"]), body(vec![], &["x"]))
     };
-    let calling = ModelProto { functions: vec![inner], ..model(vec![unknown]) };
+    let mut calling = ModelProto { functions: vec![inner], ..model(vec![unknown]) };
+    calling.opset_import.push(opset("local", 1));
     assert_eq!(names(&calling), ["None", "Unknown"]);
     // What only shapes tell.
     let sum = |result| node("Add", &["x", "k"], &[result]);

@@ -44,7 +44,7 @@ fn nodes_are_sorted_where_they_must_be_and_no_further() {
 #[test]
 fn strict_refuses_nodes_out_of_order() {
     let unsorted = model(vec![node("Same", &["t"], &["y"]), node("Same", &["x"], &["t"])]);
-    warns(&unsorted, Deviation::NodeOrder, "input `t` is used before node 1 `Same_1` defines it");
+    warns(&unsorted, Rule::NodeOrder, "input `t` is used before node 1 `Same_1` defines it");
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn bodies_wait_for_what_they_capture() {
     let proto = unsorted.graph.as_mut().unwrap();
     proto.initializer = vec![condition];
     proto.input.push(value("k", DType::Bool, &[]));
-    warns(&unsorted, Deviation::NodeOrder, "input `late` is used before node 1");
+    warns(&unsorted, Rule::NodeOrder, "input `late` is used before node 1");
     // A name that a body defines itself is not that of the graph around.
     let own = body("late", vec![node("Same", &["x"], &["late"])]);
     // Nor is one that a body around the body defines.
@@ -75,7 +75,8 @@ fn bodies_wait_for_what_they_capture() {
             with(node("Choose", &["k"], &["t"]), vec![a_graph("then", own.clone()), a_graph("else", own)]);
         unsorted.graph.as_mut().unwrap().node =
             vec![choose, node("Same", &["t"], &["late"]), node("Same", &["late"], &["y"])];
-        assert!(run(&unsorted).unwrap().warnings.is_empty());
+        let warnings = run(&unsorted).unwrap().warnings;
+        assert!(warnings.iter().all(|warning| warning.rule == Rule::ShadowedName), "{warnings:?}");
     }
 }
 
@@ -114,7 +115,7 @@ fn nodes_of_functions_are_sorted() {
     let mut model = model(vec![call]);
     model.opset_import.push(opset("own", 1));
     model.functions.push(function);
-    warns(&model, Deviation::NodeOrder, "node 0 `F_0/Same_0`");
+    warns(&model, Rule::NodeOrder, "node 0 `F_0/Same_0`");
 }
 
 #[test]
@@ -123,11 +124,11 @@ fn declared_types_of_values_give_way() {
     let declare = |model: &mut ModelProto, info| model.graph.as_mut().unwrap().value_info = vec![info];
     declare(&mut model, f32v("t", &["N", "5"]));
     let text = "node 0 `Neg_0` (ai.onnx.Neg since 13) with x: f32[s0, 4]: `t` is declared as f32[N, 5], and its type is f32[s0, 4], which holds";
-    warns(&model, Deviation::DeclaredShape, text);
+    warns(&model, Rule::DeclaredShape, text);
     declare(&mut model, value("t", DType::I64, &["N", "4"]));
     warns(
         &model,
-        Deviation::DeclaredType,
+        Rule::DeclaredType,
         "`t` is declared as i64[N, 4], and its type is f32[s0, 4], which holds",
     );
     declare(&mut model, f32v("t", &["7", "?"]));
@@ -139,7 +140,7 @@ fn operators_that_only_onnx_runtime_has_are_taken() {
     let old = model(vec![node("Novel", &["x"], &["y"])]);
     let text = "node 0 `Novel_0` (ai.onnx.Novel since 1) with x: f32[s0, 4]: operator Novel of ai.onnx is newer than opset 13 (the \
                 newest version is 18); it is taken as ONNX Runtime takes it";
-    warns(&old, Deviation::Operator, text);
+    warns(&old, Rule::Operator, text);
     let mut new = old.clone();
     new.opset_import = vec![opset("", 18)];
     assert!(run(&new).unwrap().warnings.is_empty());
@@ -151,10 +152,11 @@ fn types_that_only_onnx_runtime_takes_are_taken() {
         let x = value("x", dtype, &["4"]);
         model_of(graph(vec![x], vec![node("Floats", &["x"], &["y"])], vec![untyped("y")]))
     };
-    assert!(run(&of(DType::F32)).unwrap().warnings.is_empty());
+    let warnings = run(&of(DType::F32)).unwrap().warnings;
+    assert!(warnings.iter().all(|warning| warning.rule == Rule::OutputType), "{warnings:?}");
     warns(
         &of(DType::I64),
-        Deviation::ElementType,
+        Rule::ElementType,
         "input 0 (X) is i64; F is one of f32; it is taken as ONNX Runtime takes it",
     );
     refuses(&of(DType::Bool), Kind::Unsupported, "input 0 (X) is bool; F is one of u8, ");

@@ -154,8 +154,11 @@ pub fn map_categories(cx: &mut NodeCx<'_, '_>) -> Result<Vec<ValueId>> {
     let x = cx.input(0)?;
     let (texts, numbers) =
         (cx.strs("cats_strings")?.unwrap_or_default(), cx.ints("cats_int64s")?.unwrap_or_default());
-    if texts.len() != numbers.len() {
-        return malformed(format!("{} cats_strings and {} cats_int64s", texts.len(), numbers.len()));
+    if texts.len() != numbers.len() || texts.is_empty() {
+        let (texts, numbers) = (texts.len(), numbers.len());
+        return malformed(format!(
+            "{texts} cats_strings and {numbers} cats_int64s: both lists must have one length, 1 or more"
+        ));
     }
     between(cx, x, &texts, &numbers)
 }

@@ -3,7 +3,7 @@
 use super::scores::Transform;
 use super::{DOMAIN, Data, NUMBERS, class_labels, f32s, labels_at, matrix};
 use crate::graph::Op;
-use crate::import::Deviation;
+use crate::import::Rule;
 use crate::op::row::*;
 
 pub const ROWS: &[OpDef] = &[
@@ -60,7 +60,7 @@ fn sums(cx: &mut NodeCx<'_, '_>, targets: usize) -> Result<ValueId> {
             coefficients.len(),
             taken / targets,
         );
-        cx.tolerated.push((Deviation::Attribute, message));
+        cx.tolerated.push((Rule::AttributeMeaning, message));
         coefficients.truncate(taken);
     }
     if targets == 0 || coefficients.is_empty() || !coefficients.len().is_multiple_of(targets) {
