@@ -1,8 +1,12 @@
 //! The ways to leave a function: with a status, and with a message for the caller.
+//!
+//! A long function has thousands of checks that may fail. What a failure hands to the code that all of them share goes through a
+//! slot of the stack, not through parameters of a block: the register allocator takes the time of a square for a parameter that
+//! is given from many places.
 
 use std::collections::BTreeMap;
 
-use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, Value, types};
+use cranelift_codegen::ir::{Block, BlockArg, InstBuilder, StackSlot, Type, Value, types};
 
 use super::Writer;
 use crate::error::Result;
@@ -12,7 +16,7 @@ use crate::host::lower::internal;
 
 /// Where a status goes that something leaves with: out of the function, or to a handler.
 pub(super) struct Leave {
-    /// Its parameter is the status.
+    /// The status is in the slot.
     to: Block,
     /// Blocks that write the message of a failure first, as many checks have the same; parameters: the numbers that only a
     /// run tells.
@@ -20,8 +24,14 @@ pub(super) struct Leave {
     is_used: bool,
 }
 
-/// What code for a failure depends on: the status, the offset of the template, and which numbers are known.
-type Failure = (i32, i64, [Option<i64>; 2]);
+/// What code for a failure depends on: the status, the offset of the template if there is one, and which numbers are known.
+type Failure = (i32, Option<i64>, [Option<i64>; 2]);
+
+/// Bytes of the slot, and where in it are the status, the offset of the template, and the first of two numbers.
+const SLOT_BYTES: usize = 32;
+const STATUS: i64 = 0;
+const TEMPLATE: i64 = 8;
+const NUMBERS: i64 = 16;
 
 /// A number of a message.
 #[derive(Clone, Copy)]
@@ -48,13 +58,37 @@ pub(super) struct Left {
 impl Writer<'_, '_, '_> {
     pub(super) fn push_leave(&mut self) {
         let to = self.code.cold_block();
-        self.code.b.append_block_param(to, types::I32);
         self.leaves.push(Leave { to, failures: BTreeMap::new(), is_used: false });
     }
 
-    /// Where a status goes.
-    pub(super) fn leave(&mut self) -> Result<Block> {
-        Ok(self.innermost()?.to)
+    /// Leaves with a status where it is not 0.
+    pub(super) fn leave_if(&mut self, status: Value) -> Result<()> {
+        self.note(STATUS, status);
+        let (to, next) = (self.innermost()?.to, self.code.block());
+        self.code.branch(status, to, next);
+        self.code.b.switch_to_block(next);
+        Ok(())
+    }
+
+    /// The status that something left with; called where it was left to.
+    pub(super) fn status(&mut self) -> Value {
+        self.noted(types::I32, STATUS)
+    }
+
+    fn leave_slot(&mut self) -> StackSlot {
+        *self.leave_slot.get_or_insert_with(|| self.code.slot(SLOT_BYTES))
+    }
+
+    fn note(&mut self, offset: i64, value: Value) {
+        let slot = self.leave_slot();
+        let base = self.code.slot_addr(slot);
+        self.code.store(value, base, offset);
+    }
+
+    fn noted(&mut self, ty: Type, offset: i64) -> Value {
+        let slot = self.leave_slot();
+        let base = self.code.slot_addr(slot);
+        self.code.load(ty, base, offset)
     }
 
     /// What is left next, which from now on is.
@@ -67,40 +101,53 @@ impl Writer<'_, '_, '_> {
     /// Ends what may leave, and writes the blocks that fail.
     pub(super) fn pop_leave(&mut self) -> Result<Left> {
         let leave = self.leaves.pop().ok_or_else(|| internal("nothing to leave".into()))?;
-        if leave.failures.is_empty() {
-            return Ok(Left { block: leave.to, is_used: leave.is_used });
-        }
-        // Parameters: status, offset of the template, two numbers.
-        let fail = self.code.cold_block();
-        for ty in [types::I32, types::I64, types::I64, types::I64] {
-            self.code.b.append_block_param(fail, ty);
-        }
+        let mut fail = None;
         for ((status, template, known), block) in leave.failures {
             self.code.b.switch_to_block(block);
             let mut computed = self.code.b.block_params(block).to_vec().into_iter();
-            let mut args = vec![self.code.int32(status), self.code.int(template)];
-            for known in known {
-                args.push(match known {
+            let status = self.code.int32(status);
+            self.note(STATUS, status);
+            let Some(template) = template else {
+                self.code.jump(leave.to, &[]);
+                continue;
+            };
+            let template = self.code.int(template);
+            self.note(TEMPLATE, template);
+            for (at, known) in known.into_iter().enumerate() {
+                let number = match known {
                     Some(number) => self.code.int(number),
                     None => computed.next().ok_or_else(|| internal("a failure without its number".into()))?,
-                });
+                };
+                self.note(NUMBERS + 8 * at as i64, number);
             }
-            self.code.jump(fail, &args);
+            let fail = *fail.get_or_insert_with(|| self.code.cold_block());
+            self.code.jump(fail, &[]);
         }
-        self.code.b.switch_to_block(fail);
-        let params = self.code.b.block_params(fail).to_vec();
-        let text = self.code.unit.text_symbol();
-        let base = self.code.data_addr(text, true);
-        let template = self.code.b.ins().iadd(base, params[1]);
-        let options = self.environment.options()?;
-        self.code.call(self.symbols.message, &[options, template, params[2], params[3]]);
-        self.code.jump(leave.to, &[params[0]]);
+        if let Some(fail) = fail {
+            self.code.b.switch_to_block(fail);
+            self.write_message()?;
+            self.code.jump(leave.to, &[]);
+        }
         Ok(Left { block: leave.to, is_used: leave.is_used })
     }
 
-    /// The block of a failure.
+    /// Writes the message of the failure in the slot.
+    fn write_message(&mut self) -> Result<()> {
+        let text = self.code.unit.text_symbol();
+        let base = self.code.data_addr(text, true);
+        let [offset, a, b] = [TEMPLATE, NUMBERS, NUMBERS + 8].map(|offset| self.noted(types::I64, offset));
+        let template = self.code.b.ins().iadd(base, offset);
+        let options = self.environment.options()?;
+        self.code.call(self.symbols.message, &[options, template, a, b]);
+        Ok(())
+    }
+
+    /// The block of a failure; without a template there is no message.
     fn failure(&mut self, status: i32, template: &str, numbers: [Number; 2]) -> Result<Block> {
-        let key = (status, self.code.unit.text(template), numbers.map(Number::known));
+        let key = match template {
+            "" => (status, None, [Some(0); 2]),
+            _ => (status, Some(self.code.unit.text(template)), numbers.map(Number::known)),
+        };
         if let Some(&block) = self.innermost()?.failures.get(&key) {
             return Ok(block);
         }
@@ -121,16 +168,12 @@ impl Writer<'_, '_, '_> {
         numbers: [Number; 2],
     ) -> Result<()> {
         let next = self.code.block();
-        let (block, args) = match template.is_empty() {
-            true => (self.leave()?, vec![BlockArg::from(self.code.int32(status))]),
-            false => {
-                let computed = numbers.into_iter().filter_map(|number| match number {
-                    Number::Known(_) => None,
-                    Number::Computed(value) => Some(BlockArg::from(value)),
-                });
-                (self.failure(status, template, numbers)?, computed.collect())
-            }
-        };
+        let computed = numbers.into_iter().filter_map(|number| match number {
+            Number::Computed(value) if !template.is_empty() => Some(BlockArg::from(value)),
+            _ => None,
+        });
+        let args: Vec<BlockArg> = computed.collect();
+        let block = self.failure(status, template, numbers)?;
         self.code.b.ins().brif(bad, block, &args, next, &[]);
         self.code.b.switch_to_block(next);
         Ok(())
