@@ -251,7 +251,7 @@ pub fn seed_value(seed: u64) -> i64 {
 const COST_OF_BODY: u64 = 12;
 
 /// Symbols that count as a primitive in a body, which holds all of the graphs around it.
-const SYMBOLS_PER_PRIMITIVE: u64 = 16;
+const SYMBOLS_PER_PRIMITIVE: u64 = 32;
 
 impl Graph {
     /// How many primitives there are from number `first` on, those of bodies counted, and what a body itself counts as.
