@@ -181,7 +181,7 @@ impl Stat {
 }
 
 /// Time of the processor that [`calibration`] takes on the machine that limits are given for: a Xeon of 2 GHz.
-const REFERENCE: Duration = Duration::from_millis(20);
+const REFERENCE: Duration = Duration::from_millis(40);
 
 /// How many times as long as on the machine that limits are given for a computation takes now: at least 1. What is judged is
 /// judged beside it, so that what other programs take from caches and clock rates counts for both.
